@@ -1,0 +1,41 @@
+export interface BackoffOptions {
+  /** The first delay, milliseconds. */
+  readonly initialMs: number;
+  /** No delay is longer, jitter included. */
+  readonly maxMs: number;
+  /** Growth from one delay to the next. Default 2. */
+  readonly factor?: number;
+  /** Share of the delay that is random, 0 to 1: the delay lies in [(1 - jitter) * d, d]. Default 0.5. */
+  readonly jitter?: number;
+  /** Uniform in [0, 1). Default `Math.random`. */
+  readonly random?: () => number;
+}
+
+/** Exponential delays with jitter. */
+export class Backoff {
+  readonly #options: Required<BackoffOptions>;
+  #attempt = 0;
+
+  constructor(options: BackoffOptions) {
+    this.#options = { factor: 2, jitter: 0.5, random: Math.random, ...options };
+  }
+
+  /** The next delay in milliseconds; each call counts one failure more. */
+  next(): number {
+    const delay = this.delay(this.#attempt);
+    this.#attempt += 1;
+    return delay;
+  }
+
+  /** The delay after `failures` earlier failures (0 for the first), without counting. */
+  delay(failures: number): number {
+    const { initialMs, maxMs, factor, jitter, random } = this.#options;
+    const full = Math.min(maxMs, initialMs * factor ** Math.min(failures, 64));
+    return full * (1 - jitter * random());
+  }
+
+  /** After a success: the next delay is the first again. */
+  reset(): void {
+    this.#attempt = 0;
+  }
+}

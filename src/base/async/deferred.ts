@@ -1,0 +1,13 @@
+/** A promise with its handles outside. Settling twice is harmless. */
+export class Deferred<T = void> {
+  readonly promise: Promise<T>;
+  readonly resolve: (value: T | PromiseLike<T>) => void;
+  readonly reject: (reason: unknown) => void;
+
+  constructor() {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    this.promise = promise;
+    this.resolve = resolve;
+    this.reject = reject;
+  }
+}

@@ -1,0 +1,83 @@
+import { Deferred } from "./deferred.ts";
+import type { AbortOptions } from "./sleep.ts";
+
+/** At most `permits` holders at once; waiters are served in order. */
+export class Semaphore {
+  #free: number;
+  readonly #waiting = new Set<Deferred<void>>();
+
+  constructor(permits: number) {
+    this.#free = permits;
+  }
+
+  /** Runs `work` while holding a permit. Rejects with the signal's reason when it aborts before the permit is had. */
+  async run<T>(work: () => Promise<T>, options: AbortOptions = {}): Promise<T> {
+    await this.#acquire(options.signal);
+    try {
+      return await work();
+    } finally {
+      this.#release();
+    }
+  }
+
+  /** How many wait. */
+  get waiting(): number {
+    return this.#waiting.size;
+  }
+
+  /** True when nobody holds or waits, given the number of permits. */
+  isIdle(permits: number): boolean {
+    return this.#free === permits && this.#waiting.size === 0;
+  }
+
+  async #acquire(signal: AbortSignal | undefined): Promise<void> {
+    signal?.throwIfAborted();
+    if (this.#free > 0) {
+      this.#free -= 1;
+      return;
+    }
+    const turn = new Deferred<void>();
+    const onAbort = (): void => {
+      this.#waiting.delete(turn);
+      turn.reject(signal?.reason);
+    };
+    this.#waiting.add(turn);
+    signal?.addEventListener("abort", onAbort, { once: true });
+    try {
+      await turn.promise;
+    } finally {
+      signal?.removeEventListener("abort", onAbort);
+    }
+  }
+
+  #release(): void {
+    const next = this.#waiting.values().next();
+    if (next.done === true) {
+      this.#free += 1;
+      return;
+    }
+    this.#waiting.delete(next.value);
+    next.value.resolve();
+  }
+}
+
+/** One holder per key; a key with no holder takes no memory. */
+export class KeyedMutex {
+  readonly #locks = new Map<string, Semaphore>();
+
+  /** Runs `work` alone among the holders of `key`, in order of arrival. */
+  async run<T>(key: string, work: () => Promise<T>, options: AbortOptions = {}): Promise<T> {
+    const lock = this.#locks.get(key) ?? new Semaphore(1);
+    this.#locks.set(key, lock);
+    try {
+      return await lock.run(work, options);
+    } finally {
+      if (lock.isIdle(1)) this.#locks.delete(key);
+    }
+  }
+
+  /** How many keys are held. */
+  get size(): number {
+    return this.#locks.size;
+  }
+}

@@ -1,0 +1,51 @@
+import { type Clock, systemClock } from "#base/clock";
+
+/** The last parameter of everything that waits. */
+export interface AbortOptions {
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Resolves after `delayMs`; rejects with the signal's reason when it aborts first. */
+export function sleep(delayMs: number, options: AbortOptions & { readonly clock?: Clock } = {}): Promise<void> {
+  const { signal, clock = systemClock } = options;
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted === true) {
+      reject(signal.reason);
+      return;
+    }
+    const onAbort = (): void => {
+      cancel();
+      reject(signal?.reason);
+    };
+    const cancel = clock.after(delayMs, () => {
+      signal?.removeEventListener("abort", onAbort);
+      resolve();
+    });
+    signal?.addEventListener("abort", onAbort, { once: true });
+  });
+}
+
+/**
+ * Runs `work` with a signal that aborts after `deadlineMs` or with `signal`, whichever is first. The timer is cleared
+ * when the work ends. Rejects as the work does; work that ignores its signal is not cut short.
+ */
+export async function withDeadline<T>(
+  deadlineMs: number,
+  work: (signal: AbortSignal) => Promise<T>,
+  options: AbortOptions & { readonly clock?: Clock } = {},
+): Promise<T> {
+  const { signal, clock = systemClock } = options;
+  const controller = new AbortController();
+  const onAbort = (): void => controller.abort(signal?.reason);
+  if (signal?.aborted === true) controller.abort(signal.reason);
+  signal?.addEventListener("abort", onAbort, { once: true });
+  const cancel = clock.after(deadlineMs, () =>
+    controller.abort(new DOMException(`not done within ${deadlineMs} ms`, "TimeoutError")),
+  );
+  try {
+    return await work(controller.signal);
+  } finally {
+    cancel();
+    signal?.removeEventListener("abort", onAbort);
+  }
+}

@@ -1,0 +1,56 @@
+import { isAbortError } from "#base/errors";
+
+/**
+ * The tasks of a program. The first failure aborts the rest; {@link TaskGroup.wait} ends when all have ended.
+ *
+ * ```ts
+ * const group = new TaskGroup(signal);
+ * group.spawn((signal) => informer.run({ signal }));
+ * await group.wait();
+ * ```
+ */
+export class TaskGroup {
+  readonly #controller = new AbortController();
+  readonly #running = new Set<Promise<void>>();
+  #failure: { readonly error: unknown } | undefined;
+
+  /** The group aborts when `parent` does. */
+  constructor(parent?: AbortSignal) {
+    if (parent?.aborted === true) this.#controller.abort(parent.reason);
+    parent?.addEventListener("abort", () => this.#controller.abort(parent.reason), {
+      once: true,
+      signal: this.#controller.signal,
+    });
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  /** Starts a task. An abort error after the group was aborted is a clean end; any other rejection fails the group. */
+  spawn(task: (signal: AbortSignal) => Promise<void>): void {
+    const running = this.#supervise(task).finally(() => this.#running.delete(running));
+    this.#running.add(running);
+  }
+
+  /** Asks all tasks to end. */
+  abort(reason?: unknown): void {
+    this.#controller.abort(reason);
+  }
+
+  /** Resolves when every task has ended; rejects with the first failure. */
+  async wait(): Promise<void> {
+    while (this.#running.size > 0) await Promise.all(this.#running);
+    if (this.#failure !== undefined) throw this.#failure.error;
+  }
+
+  async #supervise(task: (signal: AbortSignal) => Promise<void>): Promise<void> {
+    try {
+      await task(this.signal);
+    } catch (error) {
+      if (this.signal.aborted && (isAbortError(error) || error === this.signal.reason)) return;
+      this.#failure ??= { error };
+      this.#controller.abort(error);
+    }
+  }
+}

@@ -1,0 +1,25 @@
+import { ConfigError } from "./errors.ts";
+
+/** Where to listen. No `host` means every address of both families. */
+export interface ListenAddress {
+  readonly host?: string;
+  /** 0 lets the kernel choose. */
+  readonly port: number;
+}
+
+/** Parses `:9384`, `127.0.0.1:9384`, `[::]:9384`, `localhost:0`. Throws {@link ConfigError}. */
+export function parseListenAddress(text: string): ListenAddress {
+  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]]*)):(\d{1,5})$/.exec(text);
+  const port = Number(match?.[3]);
+  if (match === null || port > 65535) {
+    throw new ConfigError("invalid-value", [`"${text}" is not a listen address, such as :9384 or [::1]:9384`]);
+  }
+  const host = match[1] ?? match[2] ?? "";
+  return host === "" ? { port } : { host, port };
+}
+
+/** The text that {@link parseListenAddress} reads back. */
+export function formatListenAddress(address: ListenAddress): string {
+  const { host = "", port } = address;
+  return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
+}

@@ -1,0 +1,32 @@
+import { ConfigError } from "./errors.ts";
+
+const UNIT_MS: Readonly<Record<string, number>> = {
+  ns: 1e-6,
+  us: 1e-3,
+  µs: 1e-3,
+  ms: 1,
+  s: 1000,
+  m: 60_000,
+  h: 3_600_000,
+};
+
+/** Go's `time.ParseDuration` for durations of zero and more, in milliseconds. Throws {@link ConfigError}. */
+export function parseDuration(text: string): number {
+  if (text === "0") return 0;
+  const parts = [...text.matchAll(/(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)/g)];
+  if (parts.length === 0 || parts.map((part) => part[0]).join("") !== text) {
+    throw new ConfigError("invalid-value", [`"${text}" is not a duration, such as 300ms, 10s or 1h30m`]);
+  }
+  return parts.reduce((sum, part) => sum + Number(part[1]) * (UNIT_MS[part[2] ?? ""] ?? 0), 0);
+}
+
+/** Milliseconds as Go prints them: `1h0m0s`, `5m0s`, `10s`, `300ms`, `0s`. */
+export function formatDuration(ms: number): string {
+  if (ms > 0 && ms < 1000) return `${ms}ms`;
+  const seconds = ms / 1000;
+  const hours = Math.floor(seconds / 3600);
+  const minutes = Math.floor((seconds % 3600) / 60);
+  const rest = `${Number((seconds % 60).toFixed(3))}s`;
+  if (hours > 0) return `${hours}h${minutes}m${rest}`;
+  return minutes > 0 ? `${minutes}m${rest}` : rest;
+}

@@ -1,0 +1,93 @@
+import { ExpectedError } from "#base/errors";
+import { ConfigError } from "./errors.ts";
+import type { FlagSet, FlagValues } from "./flag.ts";
+
+export interface ParsedFlags<Set extends FlagSet> {
+  readonly values: FlagValues<Set>;
+  /** The words that are no flags, in order. After `--` everything is a word. */
+  readonly words: readonly string[];
+  /** Names of the flags that were given. */
+  readonly given: ReadonlySet<string>;
+}
+
+/** Parses a command line (without program name). Throws one {@link ConfigError} that names every fault. */
+export function parseFlags<Set extends FlagSet>(
+  flags: Set,
+  argv: readonly string[],
+  options: {
+    /** How many words may follow the flags. Default 0. */
+    readonly maxWords?: number;
+    /** The first word ends the flags: what follows is a command line of its own. */
+    readonly stopAtWord?: boolean;
+  } = {},
+): ParsedFlags<Set> {
+  const byName = new Map(Object.entries(flags).map(([key, flag]) => [flag.name, { key, flag }]));
+  const values: Record<string, unknown> = {};
+  for (const [key, flag] of Object.entries(flags)) values[key] = flag.initial;
+  const words: string[] = [];
+  const given = new Set<string>();
+  const faults: string[] = [];
+
+  for (let at = 0; at < argv.length; at += 1) {
+    const word = argv[at] ?? "";
+    if (word === "--" || (options.stopAtWord === true && !word.startsWith("-"))) {
+      words.push(...argv.slice(word === "--" ? at + 1 : at));
+      break;
+    }
+    const match = /^--?([A-Za-z][\w-]*)(?:=([\s\S]*))?$/.exec(word);
+    if (match === null) {
+      words.push(word);
+      continue;
+    }
+    const entry = byName.get(match[1] ?? "");
+    if (entry === undefined) {
+      faults.push(`unknown flag --${match[1]}${suggestion(match[1] ?? "", [...byName.keys()])}`);
+      continue;
+    }
+    let text = match[2];
+    if (text === undefined && entry.flag.placeholder === undefined) text = "true";
+    if (text === undefined) {
+      at += 1;
+      text = argv[at];
+    }
+    if (text === undefined) {
+      faults.push(`--${entry.flag.name} needs a value: ${entry.flag.placeholder}`);
+      continue;
+    }
+    given.add(entry.flag.name);
+    try {
+      values[entry.key] = entry.flag.parse(text, values[entry.key]);
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      faults.push(`--${entry.flag.name}: ${error.message}`);
+    }
+  }
+  if (options.maxWords !== undefined || options.stopAtWord !== true) {
+    const extra = words.slice(options.maxWords ?? 0);
+    if (extra.length > 0) faults.push(`unexpected ${extra.map((word) => `"${word}"`).join(" ")}`);
+  }
+  if (faults.length > 0) throw new ConfigError("invalid-flags", faults);
+  return { values: Object.freeze(values) as FlagValues<Set>, words, given };
+}
+
+/** " (did you mean --x?)" for a name within two edits of a known one. */
+function suggestion(name: string, known: readonly string[]): string {
+  const near = known
+    .map((word) => ({ word, distance: editDistance(name, word) }))
+    .filter(({ distance }) => distance <= 2)
+    .sort((a, b) => a.distance - b.distance)[0];
+  return near === undefined ? "" : ` (did you mean --${near.word}?)`;
+}
+
+function editDistance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, at) => at);
+  for (let i = 1; i <= a.length; i += 1) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j += 1) {
+      const change = a[i - 1] === b[j - 1] ? 0 : 1;
+      next.push(Math.min((row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1, (row[j - 1] ?? 0) + change));
+    }
+    row = next;
+  }
+  return row[b.length] ?? 0;
+}

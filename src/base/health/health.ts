@@ -1,0 +1,62 @@
+import { type Clock, systemClock } from "#base/clock";
+import { describeError } from "#base/errors";
+
+/** `starting` until the first report; `degraded` keeps working but says why. */
+export interface PartState {
+  readonly name: string;
+  readonly status: "starting" | "ok" | "degraded";
+  readonly reason: string;
+  /** Milliseconds since the epoch of the last change of status. */
+  readonly since: number;
+}
+
+/** The reporter of one part. */
+export interface HealthPart {
+  ok(reason?: string): void;
+  degraded(error: unknown): void;
+}
+
+/** The parts of one program. Ready means: every part was ok once, and no required part is starting. */
+export class Health {
+  readonly #parts = new Map<string, PartState>();
+  readonly #sticky = new Set<string>();
+  readonly #readyOnce = new Set<string>();
+  readonly #clock: Clock;
+
+  constructor(clock: Clock = systemClock) {
+    this.#clock = clock;
+  }
+
+  /**
+   * Declares a part. With `needed: "once"` (default) the program stays ready when the part degrades later, as an API
+   * server that goes away must not take a node's network agent out of service; with `"always"` it does not.
+   */
+  part(name: string, options: { readonly needed?: "once" | "always" } = {}): HealthPart {
+    if (options.needed !== "always") this.#sticky.add(name);
+    this.#set(name, "starting", "");
+    return {
+      ok: (reason = "") => {
+        this.#readyOnce.add(name);
+        this.#set(name, "ok", reason);
+      },
+      degraded: (error) => this.#set(name, "degraded", describeError(error)),
+    };
+  }
+
+  get parts(): readonly PartState[] {
+    return [...this.#parts.values()];
+  }
+
+  /** The parts that keep the program from being ready. */
+  get unready(): readonly PartState[] {
+    return this.parts.filter(
+      (part) => part.status !== "ok" && !(this.#sticky.has(part.name) && this.#readyOnce.has(part.name)),
+    );
+  }
+
+  #set(name: string, status: PartState["status"], reason: string): void {
+    const before = this.#parts.get(name);
+    const since = before?.status === status ? before.since : this.#clock.now();
+    this.#parts.set(name, { name, status, reason, since });
+  }
+}

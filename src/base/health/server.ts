@@ -1,0 +1,85 @@
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Registry } from "prom-client";
+import { formatListenAddress, type ListenAddress } from "#base/config";
+import { ExpectedError } from "#base/errors";
+import type { Health } from "./health.ts";
+
+export type HealthServerErrorCode = "cannot-listen";
+
+/** The address of a health or metrics endpoint cannot be had. */
+export class HealthServerError extends ExpectedError<HealthServerErrorCode> {
+  override readonly name = "HealthServerError";
+}
+
+interface Endpoint extends AsyncDisposable {
+  readonly port: number;
+}
+
+type Handler = (request: IncomingMessage, response: ServerResponse) => Promise<void> | void;
+
+/** Serves `/healthz` (the process answers) and `/readyz` (its parts are ready). Throws {@link HealthServerError}. */
+export function serveHealth(
+  deps: { readonly health: Health },
+  options: { readonly address: ListenAddress },
+): Promise<Endpoint> {
+  return listen(options.address, (request, response) => {
+    const url = new URL(request.url ?? "/", "http://health");
+    if (url.pathname === "/healthz") return reply(response, 200, "ok\n");
+    if (url.pathname !== "/readyz") return reply(response, 404, "not found: try /healthz or /readyz\n");
+    const unready = deps.health.unready;
+    const shown = url.searchParams.has("verbose") ? deps.health.parts : unready;
+    const lines = shown.map(
+      ({ name, status, reason }) => `[${status === "ok" ? "+" : "-"}]${name} ${status} ${reason}`,
+    );
+    reply(
+      response,
+      unready.length === 0 ? 200 : 503,
+      `${[...lines, unready.length === 0 ? "ok" : "not ready"].join("\n")}\n`,
+    );
+  });
+}
+
+/** Serves `/metrics` in the Prometheus text format. Throws {@link HealthServerError}. */
+export function serveMetrics(
+  deps: { readonly registry: Registry },
+  options: { readonly address: ListenAddress },
+): Promise<Endpoint> {
+  return listen(options.address, async (request, response) => {
+    if (request.url?.split("?")[0] !== "/metrics") return reply(response, 404, "not found: try /metrics\n");
+    reply(response, 200, await deps.registry.metrics(), deps.registry.contentType);
+  });
+}
+
+async function listen(address: ListenAddress, handler: Handler): Promise<Endpoint> {
+  const server = createServer((request, response) => {
+    Promise.resolve(handler(request, response)).catch((error: unknown) => {
+      if (!response.headersSent) reply(response, 500, "internal error\n");
+      response.destroy(error instanceof Error ? error : undefined);
+    });
+  });
+  server.maxConnections = 64;
+  await new Promise<void>((resolve, reject) => {
+    const onError = (error: Error): void => {
+      const text = formatListenAddress(address);
+      reject(new HealthServerError("cannot-listen", `cannot listen on ${text}: ${error.message}`, { cause: error }));
+    };
+    server.once("error", onError);
+    server.listen({ port: address.port, ...(address.host === undefined ? {} : { host: address.host }) }, () => {
+      server.removeListener("error", onError);
+      resolve();
+    });
+  });
+  return {
+    port: (server.address() as AddressInfo).port,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      await new Promise<void>((resolve) => server.close(() => resolve()));
+    },
+  };
+}
+
+function reply(response: ServerResponse, status: number, body: string, type = "text/plain; charset=utf-8"): void {
+  response.writeHead(status, { "content-type": type, "content-length": Buffer.byteLength(body) });
+  response.end(body);
+}

@@ -1,0 +1,180 @@
+import { IpParseError } from "./errors.ts";
+
+/** IP version. */
+export type IpFamily = 4 | 6;
+
+const BITS = { 4: 32, 6: 128 } as const;
+const MAX = { 4: (1n << 32n) - 1n, 6: (1n << 128n) - 1n } as const;
+
+/** One IPv4 or IPv6 address, immutable. An IPv4-mapped IPv6 address stays IPv6. Zones (`%eth0`) are not part of it. */
+export class IpAddress {
+  readonly family: IpFamily;
+  /** The address as an unsigned number of 32 or 128 bits. */
+  readonly value: bigint;
+  #text: string | undefined;
+
+  private constructor(family: IpFamily, value: bigint) {
+    this.family = family;
+    this.value = value;
+  }
+
+  /** Parses dotted-quad IPv4 (no leading zeros) or RFC 4291 IPv6. Throws {@link IpParseError} `invalid-address`. */
+  static parse(text: string): IpAddress {
+    const value = text.includes(":") ? parseV6(text) : parseV4(text);
+    if (value === undefined) throw new IpParseError("invalid-address", `"${text}" is not an IP address`);
+    return new IpAddress(text.includes(":") ? 6 : 4, value);
+  }
+
+  /** As {@link IpAddress.parse}, but `undefined` for what is not an address. */
+  static tryParse(text: string): IpAddress | undefined {
+    const value = text.includes(":") ? parseV6(text) : parseV4(text);
+    return value === undefined ? undefined : new IpAddress(text.includes(":") ? 6 : 4, value);
+  }
+
+  /** From 4 or 16 bytes in network order. Throws {@link IpParseError} for another length. */
+  static fromBytes(bytes: Uint8Array): IpAddress {
+    if (bytes.length !== 4 && bytes.length !== 16) {
+      throw new IpParseError("invalid-address", `an IP address has 4 or 16 bytes, not ${bytes.length}`);
+    }
+    let value = 0n;
+    for (const byte of bytes) value = (value << 8n) | BigInt(byte);
+    return new IpAddress(bytes.length === 4 ? 4 : 6, value);
+  }
+
+  /** From a number. Throws {@link IpParseError} when it does not fit the family. */
+  static fromValue(family: IpFamily, value: bigint): IpAddress {
+    if (value < 0n || value > MAX[family]) {
+      throw new IpParseError("invalid-address", `${value} is outside the IPv${family} address space`);
+    }
+    return new IpAddress(family, value);
+  }
+
+  /** 32 or 128. */
+  get bits(): 32 | 128 {
+    return BITS[this.family];
+  }
+
+  /** The address `offset` further on (or back). Throws {@link IpParseError} past either end of the family's space. */
+  plus(offset: bigint | number): IpAddress {
+    return IpAddress.fromValue(this.family, this.value + BigInt(offset));
+  }
+
+  equals(other: IpAddress): boolean {
+    return this.family === other.family && this.value === other.value;
+  }
+
+  /** Negative, zero or positive: IPv4 before IPv6, then by value. */
+  compare(other: IpAddress): number {
+    if (this.family !== other.family) return this.family - other.family;
+    return this.value < other.value ? -1 : this.value > other.value ? 1 : 0;
+  }
+
+  /** 4 or 16 bytes in network order. */
+  toBytes(): Uint8Array {
+    const bytes = new Uint8Array(this.bits / 8);
+    let rest = this.value;
+    for (let at = bytes.length - 1; at >= 0; at -= 1) {
+      bytes[at] = Number(rest & 0xffn);
+      rest >>= 8n;
+    }
+    return bytes;
+  }
+
+  /** fe80::/10 or 169.254.0.0/16. */
+  get isLinkLocal(): boolean {
+    return this.family === 4 ? this.value >> 16n === 0xa9fen : this.value >> 118n === 0x3fan;
+  }
+
+  /** 127.0.0.0/8 or ::1. */
+  get isLoopback(): boolean {
+    return this.family === 4 ? this.value >> 24n === 127n : this.value === 1n;
+  }
+
+  /** 0.0.0.0 or ::. */
+  get isUnspecified(): boolean {
+    return this.value === 0n;
+  }
+
+  /** Canonical text: dotted quad, or RFC 5952. */
+  toString(): string {
+    this.#text ??= this.family === 4 ? formatV4(this.value) : formatV6(this.value);
+    return this.#text;
+  }
+
+  toJSON(): string {
+    return this.toString();
+  }
+}
+
+function parseV4(text: string): bigint | undefined {
+  const parts = text.split(".");
+  if (parts.length !== 4) return undefined;
+  let value = 0;
+  for (const part of parts) {
+    if (!/^(0|[1-9]\d{0,2})$/.test(part)) return undefined;
+    const byte = Number(part);
+    if (byte > 255) return undefined;
+    value = value * 256 + byte;
+  }
+  return BigInt(value);
+}
+
+function parseV6(text: string): bigint | undefined {
+  const halves = text.split("::");
+  if (halves.length > 2) return undefined;
+  const head = parseGroups(halves[0] ?? "", halves.length === 1);
+  const tail = halves.length === 2 ? parseGroups(halves[1] ?? "", true) : [];
+  if (head === undefined || tail === undefined) return undefined;
+  const missing = 8 - head.length - tail.length;
+  // "::" stands for at least one group.
+  if (halves.length === 1 ? missing !== 0 : missing < 1) return undefined;
+  let value = 0n;
+  for (const group of [...head, ...new Array<number>(missing).fill(0), ...tail]) value = (value << 16n) | BigInt(group);
+  return value;
+}
+
+/** The 16-bit groups of one side of "::"; the last may be a dotted quad where the address ends. */
+function parseGroups(text: string, atEnd: boolean): number[] | undefined {
+  if (text === "") return [];
+  const groups: number[] = [];
+  const parts = text.split(":");
+  for (const [at, part] of parts.entries()) {
+    if (part.includes(".")) {
+      const quad = atEnd && at === parts.length - 1 ? parseV4(part) : undefined;
+      if (quad === undefined) return undefined;
+      groups.push(Number(quad >> 16n), Number(quad & 0xffffn));
+    } else {
+      if (!/^[0-9a-fA-F]{1,4}$/.test(part)) return undefined;
+      groups.push(Number.parseInt(part, 16));
+    }
+  }
+  return groups.length > 8 ? undefined : groups;
+}
+
+function formatV4(value: bigint): string {
+  const number = Number(value);
+  return `${number >>> 24}.${(number >>> 16) & 255}.${(number >>> 8) & 255}.${number & 255}`;
+}
+
+function formatV6(value: bigint): string {
+  const groups: number[] = [];
+  for (let shift = 112n; shift >= 0n; shift -= 16n) groups.push(Number((value >> shift) & 0xffffn));
+  // RFC 5952 section 5: IPv4-mapped addresses are written with a dotted quad.
+  if (value >> 32n === 0xffffn) return `::ffff:${formatV4(value & 0xffff_ffffn)}`;
+  const gap = longestZeroRun(groups);
+  const hex = groups.map((group) => group.toString(16));
+  if (gap === undefined) return hex.join(":");
+  return `${hex.slice(0, gap.start).join(":")}::${hex.slice(gap.start + gap.length).join(":")}`;
+}
+
+/** RFC 5952 section 4.2: the first longest run of at least two zero groups. */
+function longestZeroRun(groups: readonly number[]): { readonly start: number; readonly length: number } | undefined {
+  let best: { start: number; length: number } | undefined;
+  for (let start = 0; start < groups.length; start += 1) {
+    let length = 0;
+    while (groups[start + length] === 0) length += 1;
+    if (length >= 2 && length > (best?.length ?? 0)) best = { start, length };
+    start += length;
+  }
+  return best;
+}

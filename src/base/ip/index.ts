@@ -1,0 +1,18 @@
+/**
+ * Addresses, prefixes and ranges of both families, as parsed values with exact arithmetic. Past the edge of a program
+ * nothing holds an address as a bare string.
+ *
+ * Owns: parsing, canonical text (RFC 5952 for IPv6), bytes, arithmetic, set relations.
+ * Refuses to know: interfaces, routes, DNS.
+ *
+ * ```ts
+ * const block = Cidr.parse("10.2.0.0/27");
+ * block.at(3).toString(); // "10.2.0.3"
+ * block.contains(IpAddress.parse("10.2.0.31")); // true
+ * ```
+ */
+export { IpAddress, type IpFamily } from "./address.ts";
+export { Cidr } from "./cidr.ts";
+export { IpParseError, type IpParseErrorCode } from "./errors.ts";
+export { MacAddress } from "./mac.ts";
+export { IpRange } from "./range.ts";

@@ -1,0 +1,95 @@
+/**
+ * Structured logs: one event a line, JSON, with the field names that Coil's users already parse
+ * (`level`, `ts`, `logger`, `msg`; spec pod-network section 16). Loggers are passed in, never global.
+ *
+ * ```ts
+ * const log = createLogger({ name: "coild" });
+ * log.child("ipam").info("block acquired", { pool: "default", block: "default-3" });
+ * ```
+ */
+import { pino } from "pino";
+import { describeError } from "#base/errors";
+
+export type LogLevel = "debug" | "info" | "warn" | "error";
+export type LogFields = Readonly<Record<string, unknown>>;
+
+export interface Logger {
+  debug(message: string, fields?: LogFields): void;
+  /** What changed, for an operator. A pass that changed nothing says nothing at this level. */
+  info(message: string, fields?: LogFields): void;
+  warn(message: string, fields?: LogFields): void;
+  error(message: string, fields?: LogFields): void;
+  /** A logger whose `logger` field is `<parent>.<name>` and whose lines all carry `fields`. */
+  child(name: string, fields?: LogFields): Logger;
+}
+
+export interface LoggerOptions {
+  /** The `logger` field. */
+  readonly name: string;
+  /** Default `info`. */
+  readonly level?: LogLevel;
+  /** `json` (default), or `console`: one readable line. */
+  readonly encoder?: "json" | "console";
+  /** Default: iso8601. `epoch` is seconds with a fraction. */
+  readonly timeEncoding?: "iso8601" | "epoch" | "millis";
+  /** Where the lines go. Default: standard error. */
+  readonly write?: (line: string) => void;
+}
+
+/** Makes a program's root logger. Lines are written synchronously, so that none is lost when the program ends. */
+export function createLogger(options: LoggerOptions): Logger {
+  const sink = options.write ?? ((line: string) => void process.stderr.write(line));
+  const time = options.timeEncoding ?? "iso8601";
+  const console = options.encoder === "console";
+  const base = pino(
+    {
+      base: null,
+      level: options.level ?? "info",
+      messageKey: "msg",
+      timestamp: () => `,"ts":${timestamp(time)}`,
+      formatters: { level: (label) => ({ level: label }) },
+      serializers: { error: (value: unknown) => (value instanceof Error ? describeError(value) : value) },
+    },
+    { write: (line: string) => sink(console ? readable(line) : line) },
+  );
+  return wrap(base, options.name);
+}
+
+/** Drops everything. */
+export const nullLogger: Logger = {
+  debug: () => undefined,
+  info: () => undefined,
+  warn: () => undefined,
+  error: () => undefined,
+  child: () => nullLogger,
+};
+
+function wrap(base: pino.Logger, name: string): Logger {
+  const bound = base.child({ logger: name });
+  const at =
+    (level: LogLevel) =>
+    (message: string, fields: LogFields = {}): void =>
+      bound[level](fields, message);
+  return {
+    debug: at("debug"),
+    info: at("info"),
+    warn: at("warn"),
+    error: at("error"),
+    child: (child, fields = {}) => wrap(base.child(fields), `${name}.${child}`),
+  };
+}
+
+function timestamp(encoding: "iso8601" | "epoch" | "millis"): string {
+  const now = Date.now();
+  if (encoding === "epoch") return (now / 1000).toFixed(3);
+  if (encoding === "millis") return String(now);
+  return `"${new Date(now).toISOString()}"`;
+}
+
+function readable(line: string): string {
+  const { level, ts, logger, msg, ...rest } = JSON.parse(line) as Record<string, unknown>;
+  const fields = Object.entries(rest).map(
+    ([key, value]) => ` ${key}=${typeof value === "string" ? value : JSON.stringify(value)}`,
+  );
+  return `${ts} ${String(level).toUpperCase()} ${logger}: ${msg}${fields.join("")}\n`;
+}
