@@ -1,0 +1,239 @@
+import { type AbortOptions, KeyedMutex } from "#base/async";
+import { describeError, ExpectedError } from "#base/errors";
+import type { IpAddress } from "#base/ip";
+import type { Logger } from "#base/log";
+import { CniError, type CniResult, convertResult, HIGHEST_VERSION, parseNetworkConfig } from "#wire/cni";
+import { CNI_SERVICE, type CniArgs, CniRpcError, decodeCniArgs, encodeAddResponse } from "#wire/cnirpc";
+import { CniFailure } from "./failure.ts";
+import type { GrpcHandler } from "./grpc-server.ts";
+
+/** One interface of one container. */
+export interface Attachment {
+  readonly containerId: string;
+  readonly ifname: string;
+}
+
+/** Addresses for an attachment, at most one of each family. */
+export interface Addresses {
+  readonly pool: string;
+  readonly ipv4: IpAddress | undefined;
+  readonly ipv6: IpAddress | undefined;
+}
+
+/** The pod that a call is for. */
+export interface PodIdentity {
+  readonly namespace: string;
+  readonly name: string;
+  readonly uid: string;
+}
+
+/** What the service stands on. Whatever these reject with should be a {@link CniFailure}, else the code is 999. */
+export interface CniDeps {
+  /** Reads the pod live; `undefined` when there is none. */
+  readonly findPod: (namespace: string, name: string, options: AbortOptions) => Promise<PodIdentity | undefined>;
+  /** The pool for the pods of a namespace. */
+  readonly poolOf: (namespace: string, options: AbortOptions) => Promise<string>;
+  /** Resolves once addresses can be handed out. */
+  readonly ready: (options: AbortOptions) => Promise<void>;
+  readonly allocate: (pool: string, attachment: Attachment, options: AbortOptions) => Promise<Addresses>;
+  /** Harmless when there is nothing to free. */
+  readonly free: (attachment: Attachment) => void;
+  readonly network: {
+    setUp(request: {
+      readonly attachment: Attachment;
+      readonly netns: string;
+      readonly addresses: Addresses;
+      readonly pod: PodIdentity;
+      readonly mtuBytes: number | undefined;
+    }): Promise<CniResult>;
+    /** Succeeds when there is nothing to remove. */
+    tearDown(attachment: Attachment): Promise<void>;
+    /** Rejects naming the first thing that is missing. */
+    check(request: {
+      readonly attachment: Attachment;
+      readonly netns: string;
+      readonly expected: CniResult | undefined;
+    }): Promise<void>;
+  };
+  readonly log: Logger;
+}
+
+/** ADD, DEL and CHECK. Calls of one container run one after the other, those of different containers side by side. */
+export class CniService {
+  readonly #deps: CniDeps;
+  readonly #containers = new KeyedMutex();
+
+  constructor(deps: CniDeps) {
+    this.#deps = deps;
+  }
+
+  /** The gRPC methods by path. */
+  get handlers(): Readonly<Record<string, GrpcHandler>> {
+    return {
+      [`/${CNI_SERVICE}/Add`]: this.#method("Add", (args, signal) => this.#add(args, signal)),
+      [`/${CNI_SERVICE}/Del`]: this.#method("Del", (args) => this.#del(args)),
+      [`/${CNI_SERVICE}/Check`]: this.#method("Check", (args) => this.#check(args)),
+    };
+  }
+
+  #method(name: string, work: (args: CniArgs, signal: AbortSignal) => Promise<Uint8Array>): GrpcHandler {
+    return async (request, { signal }) => {
+      const args = decodeArgs(request);
+      const startMs = performance.now();
+      const fields = {
+        method: name,
+        namespace: args.args["K8S_POD_NAMESPACE"],
+        pod: args.args["K8S_POD_NAME"],
+        netns: args.netns,
+        ifname: args.ifname,
+        containerID: args.containerId,
+      };
+      try {
+        const reply = await this.#containers.run(args.containerId, () => work(args, signal), { signal });
+        this.#deps.log.info("finished call", { ...fields, code: "OK", seconds: secondsSince(startMs) });
+        return reply;
+      } catch (error) {
+        const failure = failureOf(error, signal);
+        const code = failure instanceof CniFailure ? failure.code : "bug";
+        this.#deps.log.warn("failed call", {
+          ...fields,
+          code,
+          error: describeError(failure),
+          seconds: secondsSince(startMs),
+        });
+        throw failure;
+      }
+    };
+  }
+
+  async #add(args: CniArgs, signal: AbortSignal): Promise<Uint8Array> {
+    const { network } = this.#deps;
+    const attachment = attachmentOf(args);
+    if (args.netns === "") throw new CniFailure("invalid-arguments", "ADD needs CNI_NETNS");
+    if (args.args["IS_CHAINED"] === "true") {
+      throw new CniFailure(
+        "invalid-config",
+        "coil allocates addresses itself, so it must be the first plugin of its network, not chained after another",
+      );
+    }
+    const pod = await this.#findPod(args, signal);
+    await this.#deps.ready({ signal });
+    const pool = await this.#deps.poolOf(pod.namespace, { signal });
+    const addresses = await this.#deps.allocate(pool, attachment, { signal });
+    try {
+      signal.throwIfAborted();
+      const mtuBytes = mtuOf(args);
+      const result = await network.setUp({ attachment, netns: args.netns, addresses, pod, mtuBytes });
+      const json = JSON.stringify(convertResult(result, HIGHEST_VERSION));
+      return encodeAddResponse(new TextEncoder().encode(json));
+    } catch (error) {
+      await this.#undo(attachment, error);
+      throw error;
+    }
+  }
+
+  /** The address stays taken when the link cannot be removed: an address is free only after its link is gone. */
+  async #undo(attachment: Attachment, cause: unknown): Promise<void> {
+    try {
+      await this.#deps.network.tearDown(attachment);
+    } catch (error) {
+      throw new AggregateError([cause, error], "ADD failed and could not be undone");
+    }
+    this.#deps.free(attachment);
+  }
+
+  async #del(args: CniArgs): Promise<Uint8Array> {
+    const attachment = attachmentOf(args);
+    await this.#deps.network.tearDown(attachment);
+    this.#deps.free(attachment);
+    return new Uint8Array(0);
+  }
+
+  async #check(args: CniArgs): Promise<Uint8Array> {
+    const { prevResult } = configOf(args);
+    await this.#deps.network.check({ attachment: attachmentOf(args), netns: args.netns, expected: prevResult });
+    return new Uint8Array(0);
+  }
+
+  async #findPod(args: CniArgs, signal: AbortSignal): Promise<PodIdentity> {
+    const namespace = args.args["K8S_POD_NAMESPACE"] ?? "";
+    const name = args.args["K8S_POD_NAME"] ?? "";
+    const missing = [namespace === "" ? "K8S_POD_NAMESPACE" : [], name === "" ? "K8S_POD_NAME" : []].flat();
+    if (missing.length > 0) throw new CniFailure("invalid-arguments", `CNI_ARGS lacks ${missing.join(" and ")}`);
+    const pod = await this.#deps.findPod(namespace, name, { signal });
+    if (pod === undefined) throw new CniFailure("unknown-pod", `pod ${namespace}/${name} does not exist`);
+    const uid = args.args["K8S_POD_UID"] ?? "";
+    if (uid !== "" && uid !== pod.uid) {
+      throw new CniFailure(
+        "unknown-pod",
+        `pod ${namespace}/${name} has UID ${pod.uid}; the call is for its predecessor ${uid}`,
+      );
+    }
+    return pod;
+  }
+}
+
+function decodeArgs(request: Uint8Array): CniArgs {
+  try {
+    return decodeCniArgs(request);
+  } catch (error) {
+    if (!(error instanceof CniRpcError)) throw error;
+    throw new CniFailure("invalid-arguments", error.message, { cause: error });
+  }
+}
+
+/** Aliases of links carry both parts, separated by colons. */
+function attachmentOf(args: CniArgs): Attachment {
+  const { containerId, ifname } = args;
+  if (!/^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$/.test(containerId)) {
+    throw new CniFailure(
+      "invalid-arguments",
+      `container_id "${containerId}" is not a container id of at most 128 characters`,
+    );
+  }
+  if (!/^[^\s/:]{1,15}$/.test(ifname))
+    throw new CniFailure("invalid-arguments", `ifname "${ifname}" is not an interface name`);
+  return { containerId, ifname };
+}
+
+function configOf(args: CniArgs): ReturnType<typeof parseNetworkConfig> {
+  try {
+    return parseNetworkConfig(new TextDecoder().decode(args.stdinData));
+  } catch (error) {
+    if (!(error instanceof CniError)) throw error;
+    throw new CniFailure("invalid-config", error.message, { cause: error });
+  }
+}
+
+/** The `mtu` key of the network configuration. */
+function mtuOf(args: CniArgs): number | undefined {
+  if (args.stdinData.length === 0) return undefined;
+  let mtu: unknown;
+  try {
+    mtu = (JSON.parse(new TextDecoder().decode(args.stdinData)) as { readonly mtu?: unknown } | null)?.mtu;
+  } catch (error) {
+    throw new CniFailure("invalid-config", "the network configuration is not JSON", { cause: error });
+  }
+  if (mtu === undefined) return undefined;
+  if (typeof mtu === "number" && Number.isInteger(mtu) && mtu >= 576 && mtu <= 65535) return mtu;
+  throw new CniFailure(
+    "invalid-config",
+    `network configuration: mtu is ${JSON.stringify(mtu)}; it must be a whole number from 576 to 65535`,
+  );
+}
+
+/** Expected errors that name no kind are internal; aborts are "try again"; bugs stay what they are. */
+function failureOf(error: unknown, signal: AbortSignal): unknown {
+  if (error instanceof CniFailure) return error;
+  if (signal.aborted && error === signal.reason) {
+    return new CniFailure("try-again", `the call was given up: ${describeError(error)}`, { cause: error });
+  }
+  if (error instanceof ExpectedError || error instanceof AggregateError) {
+    return new CniFailure("internal", describeError(error), { cause: error });
+  }
+  return error;
+}
+
+function secondsSince(startMs: number): number {
+  return Number(((performance.now() - startMs) / 1000).toFixed(4));
+}

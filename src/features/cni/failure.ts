@@ -1,0 +1,39 @@
+import { ExpectedError } from "#base/errors";
+import { CniCode } from "#wire/cni";
+import { CNI_ERROR_TYPE_URL, type CniErrorDetail, encodeCniError } from "#wire/cnirpc";
+import { GrpcCode, type GrpcStatus } from "#wire/grpc";
+
+/** Why a call fails, in the terms of the required error mapping (spec pod-network 4.2). */
+export type CniFailureKind =
+  | "invalid-arguments"
+  | "unknown-pod"
+  | "invalid-config"
+  | "try-again"
+  | "not-ready"
+  | "internal";
+
+const CODES: Readonly<Record<CniFailureKind, { readonly grpc: number; readonly cni: number }>> = {
+  "invalid-arguments": { grpc: GrpcCode.invalidArgument, cni: CniCode.invalidEnvironment },
+  "unknown-pod": { grpc: GrpcCode.notFound, cni: CniCode.unknownContainer },
+  "invalid-config": { grpc: GrpcCode.failedPrecondition, cni: CniCode.invalidConfig },
+  "try-again": { grpc: GrpcCode.failedPrecondition, cni: CniCode.tryAgainLater },
+  "not-ready": { grpc: GrpcCode.unavailable, cni: CniCode.tryAgainLater },
+  internal: { grpc: GrpcCode.internal, cni: CniCode.internal },
+};
+
+/** A call that fails in a way that the runtime is told about. */
+export class CniFailure extends ExpectedError<CniFailureKind> {
+  override readonly name = "CniFailure";
+
+  /** What the caller's CNI executable prints. */
+  get detail(): CniErrorDetail {
+    const details = this.cause instanceof Error ? this.cause.message : "";
+    return { code: CODES[this.code].cni, msg: this.message, details: details === this.message ? "" : details };
+  }
+
+  /** The gRPC status, with exactly one `CNIError` detail. */
+  get status(): GrpcStatus {
+    const detail = { typeUrl: CNI_ERROR_TYPE_URL, value: encodeCniError(this.detail) };
+    return { code: CODES[this.code].grpc, message: this.message, details: [detail] };
+  }
+}

@@ -1,0 +1,190 @@
+import { chmodSync, rmSync } from "node:fs";
+import {
+  constants,
+  createServer,
+  type IncomingHttpHeaders,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from "node:http2";
+import { connect } from "node:net";
+import { describeError, ExpectedError } from "#base/errors";
+import {
+  encodeGrpcMessage,
+  encodeStatus,
+  frameMessage,
+  GrpcCode,
+  type GrpcStatus,
+  GrpcWireError,
+  parseGrpcTimeout,
+  unframeUnary,
+} from "#wire/grpc";
+
+/** Answers one unary call. A rejection with a `status` becomes that status, any other `internal`. */
+export type GrpcHandler = (request: Uint8Array, options: { readonly signal: AbortSignal }) => Promise<Uint8Array>;
+
+export type GrpcServerErrorCode = "socket-in-use" | "cannot-listen";
+
+/** The socket cannot be had. */
+export class GrpcServerError extends ExpectedError<GrpcServerErrorCode> {
+  override readonly name = "GrpcServerError";
+}
+
+/** A call's request is at most this large. */
+export const MAX_REQUEST_BYTES = 4 * 1024 * 1024;
+/** More connections than this at once are closed. */
+export const MAX_CONNECTIONS = 1024;
+/** A call that names no deadline has this one. */
+const DEFAULT_DEADLINE_MS = 60_000;
+
+export interface GrpcServerOptions {
+  /** By path, such as `/pkg.cnirpc.CNI/Add`. */
+  readonly handlers: Readonly<Record<string, GrpcHandler>>;
+  readonly socketPath: string;
+  /** Told of each call's end, for metrics and logs. */
+  readonly onHandled?: (path: string, code: number, seconds: number) => void;
+  /** A bug in a handler: anything rejected that is neither expected nor an abort. */
+  readonly onBug: (error: unknown) => void;
+}
+
+/**
+ * Serves unary gRPC on a UNIX socket of mode 0600. A socket file that nobody listens on is replaced; throws
+ * {@link GrpcServerError} when somebody does. Disposing waits for running calls.
+ */
+export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDisposable> {
+  const { socketPath } = options;
+  if (await isServed(socketPath)) {
+    throw new GrpcServerError(
+      "socket-in-use",
+      `cannot serve on ${socketPath}: another process does; stop it, or name another --socket`,
+    );
+  }
+  rmSync(socketPath, { force: true });
+  const sessions = new Set<ServerHttp2Session>();
+  const calls = new Set<Promise<void>>();
+  const server = createServer({ settings: { maxConcurrentStreams: 256, initialWindowSize: 1024 * 1024 } });
+  server.maxConnections = MAX_CONNECTIONS;
+  server.on("session", (session) => {
+    sessions.add(session);
+    session.once("close", () => sessions.delete(session));
+    // A peer that breaks the protocol loses its session; Node has closed it by now.
+    session.on("error", () => session.destroy());
+  });
+  server.on("stream", (stream, headers) => {
+    const call = answer(stream, headers, options).finally(() => calls.delete(call));
+    calls.add(call);
+  });
+  const mask = process.umask(0o177);
+  try {
+    await new Promise<void>((resolve, reject) => {
+      server.once("error", (error) => {
+        reject(
+          new GrpcServerError("cannot-listen", `cannot listen on ${socketPath}: ${error.message}`, { cause: error }),
+        );
+      });
+      server.listen(socketPath, resolve);
+    });
+  } finally {
+    process.umask(mask);
+  }
+  chmodSync(socketPath, 0o600);
+  return {
+    async [Symbol.asyncDispose]() {
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      await Promise.allSettled(calls);
+      for (const session of sessions) session.close();
+      for (const session of sessions) session.destroy();
+      await closed;
+    },
+  };
+}
+
+async function answer(
+  stream: ServerHttp2Stream,
+  headers: IncomingHttpHeaders,
+  options: GrpcServerOptions,
+): Promise<void> {
+  const start = performance.now();
+  const path = String(headers[":path"]);
+  const controller = new AbortController();
+  const deadlineMs = parseGrpcTimeout(String(headers["grpc-timeout"] ?? "")) ?? DEFAULT_DEADLINE_MS;
+  const timer = setTimeout(
+    () => controller.abort(new DOMException("the caller's deadline has passed", "TimeoutError")),
+    Math.min(deadlineMs, DEFAULT_DEADLINE_MS * 10),
+  );
+  stream.on("close", () => controller.abort(new DOMException("the caller has gone away", "AbortError")));
+  stream.on("error", (error) => controller.abort(error));
+  let status: GrpcStatus = { code: GrpcCode.ok, message: "", details: [] };
+  let reply: Uint8Array | undefined;
+  try {
+    const handler = Object.hasOwn(options.handlers, path) ? options.handlers[path] : undefined;
+    if (handler === undefined) status = plain(GrpcCode.unimplemented, `there is no method ${path}`);
+    else reply = await handler(unframeUnary(await readAll(stream), MAX_REQUEST_BYTES), { signal: controller.signal });
+  } catch (error) {
+    status = statusOf(error, controller.signal);
+    if (status.code === GrpcCode.unknown) options.onBug(error);
+  } finally {
+    clearTimeout(timer);
+  }
+  send(stream, reply, status);
+  options.onHandled?.(path, status.code, (performance.now() - start) / 1000);
+}
+
+function send(stream: ServerHttp2Stream, reply: Uint8Array | undefined, status: GrpcStatus): void {
+  if (stream.destroyed || stream.closed) return;
+  const trailers = {
+    "grpc-status": String(status.code),
+    ...(status.message === "" ? {} : { "grpc-message": encodeGrpcMessage(status.message) }),
+    ...(status.details.length === 0 ? {} : { "grpc-status-details-bin": encodeStatus(status) }),
+  };
+  const headers = { ":status": 200, "content-type": "application/grpc" };
+  if (reply === undefined) {
+    stream.respond({ ...headers, ...trailers }, { endStream: true });
+    return;
+  }
+  stream.once("wantTrailers", () => stream.sendTrailers(trailers));
+  stream.respond(headers, { waitForTrailers: true });
+  stream.end(frameMessage(reply));
+}
+
+async function readAll(stream: ServerHttp2Stream): Promise<Uint8Array> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of stream as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > MAX_REQUEST_BYTES + 5) {
+      stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+      throw new GrpcWireError("too-large", `a request exceeds ${MAX_REQUEST_BYTES} bytes`);
+    }
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+/** `unknown` marks what is no expected failure. */
+function statusOf(error: unknown, signal: AbortSignal): GrpcStatus {
+  const own = (error as { readonly status?: GrpcStatus } | null)?.status;
+  if (error instanceof ExpectedError && own !== undefined) return own;
+  if (error instanceof GrpcWireError) return plain(GrpcCode.invalidArgument, error.message);
+  if (signal.aborted && error === signal.reason) {
+    const late = error instanceof Error && error.name === "TimeoutError";
+    return plain(late ? GrpcCode.deadlineExceeded : GrpcCode.cancelled, describeError(error));
+  }
+  if (error instanceof ExpectedError) return plain(GrpcCode.internal, describeError(error));
+  return plain(GrpcCode.unknown, describeError(error));
+}
+
+function plain(code: number, message: string): GrpcStatus {
+  return { code, message, details: [] };
+}
+
+/** Whether a process accepts connections on the socket file. */
+function isServed(path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = connect(path);
+    probe.once("connect", () => {
+      probe.destroy();
+      resolve(true);
+    });
+    probe.once("error", () => resolve(false));
+  });
+}

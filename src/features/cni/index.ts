@@ -1,0 +1,9 @@
+/**
+ * What coild serves to CNI executables: the gRPC service `pkg.cnirpc.CNI` on a UNIX socket (spec pod-network 4.2 to 4.4).
+ *
+ * Owns: the socket, argument checks, ordering of calls of one container, error codes, the access log.
+ * Refuses to know: how addresses are chosen and how links are made; the program passes both in.
+ */
+export { type Attachment, type CniDeps, CniService, type PodIdentity } from "./cni-service.ts";
+export { CniFailure, type CniFailureKind } from "./failure.ts";
+export { type GrpcHandler, GrpcServerError, type GrpcServerErrorCode, serveGrpc } from "./grpc-server.ts";

@@ -1,0 +1,92 @@
+import type { AbortOptions } from "#base/async";
+import type { Clock } from "#base/clock";
+import type { Logger } from "#base/log";
+import { findObject, type KubeApi, resources } from "#kube/client";
+import {
+  type BlockRequest,
+  type BlockRequestCondition,
+  type BlockRequestStatus,
+  coilResources,
+  REQUEST_LABEL,
+} from "#kube/coil";
+import type { PoolManager } from "./pool-manager.ts";
+
+const { addressBlocks, blockRequests } = coilResources;
+
+/** Answers BlockRequests (spec pod-network 3.2). Idempotent: a step that failed is repeated without a second block. */
+export class BlockRequestReconciler {
+  readonly #api: KubeApi;
+  readonly #pools: PoolManager;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+
+  constructor(deps: {
+    readonly api: KubeApi;
+    readonly pools: PoolManager;
+    readonly clock: Clock;
+    readonly log: Logger;
+  }) {
+    this.#api = deps.api;
+    this.#pools = deps.pools;
+    this.#clock = deps.clock;
+    this.#log = deps.log;
+  }
+
+  /** Deals with the request of that name, if there is one without an answer. Rejects with `KubeError`; call again then. */
+  async reconcile(name: string, options: AbortOptions): Promise<void> {
+    // Live, not from a cache: a block must not be made for a request that is gone or was replaced.
+    const request = await findObject(this.#api, blockRequests, { name }, options);
+    if (request === undefined || request.metadata.deletionTimestamp !== undefined) return;
+    if ((request.status?.conditions ?? []).length > 0) return;
+    const status = await this.#answer(request, options);
+    await this.#api.replaceStatus(blockRequests, { ...request, status }, options);
+    const { nodeName: node, poolName: pool } = request.spec;
+    this.#log.info("block request answered", {
+      request: name,
+      node,
+      pool,
+      block: status.addressBlockName,
+      reason: lastReason(status),
+    });
+  }
+
+  async #answer(request: BlockRequest, options: AbortOptions): Promise<BlockRequestStatus> {
+    const { poolName, nodeName } = request.spec;
+    const { uid } = request.metadata;
+    const made = await this.#api.list(addressBlocks, {
+      labelSelector: `${REQUEST_LABEL}=${uid}`,
+      signal: options.signal,
+    });
+    const existing = made.items[0];
+    if (existing !== undefined) return this.#allocated(existing.metadata.name);
+    const node = await findObject(this.#api, resources.nodes, { name: nodeName }, options);
+    if (node === undefined) return this.#failed("node not found", `node ${nodeName} does not exist`);
+    const carved = await this.#pools.carve(poolName, nodeName, uid, options);
+    if (carved.kind === "block") return this.#allocated(carved.block.metadata.name);
+    if (carved.kind === "exhausted") return this.#failed("out of blocks", `pool ${poolName} does not have free blocks`);
+    return this.#failed("pool not found", `pool ${poolName} does not exist`);
+  }
+
+  #allocated(block: string): BlockRequestStatus {
+    return { addressBlockName: block, conditions: [this.#condition("Complete", "allocated", `allocated ${block}`)] };
+  }
+
+  #failed(reason: string, message: string): BlockRequestStatus {
+    return {
+      conditions: [
+        this.#condition("Complete", "completed with failure", "completed with failure"),
+        this.#condition("Failed", reason, message),
+      ],
+    };
+  }
+
+  #condition(type: "Complete" | "Failed", reason: string, message: string): BlockRequestCondition {
+    // RFC 3339 in whole seconds, as metav1.Time is written.
+    const now = `${new Date(this.#clock.now()).toISOString().slice(0, 19)}Z`;
+    return { type, status: "True", reason, message, lastProbeTime: now, lastTransitionTime: now };
+  }
+}
+
+function lastReason(status: BlockRequestStatus): string | undefined {
+  return status.conditions?.at(-1)?.reason;
+}

@@ -1,0 +1,31 @@
+import type { AbortOptions } from "#base/async";
+import type { Cidr } from "#base/ip";
+
+/** An AddressBlock of this node, as parsed from the API. */
+export interface OwnedBlock {
+  readonly name: string;
+  readonly uid: string;
+  readonly pool: string;
+  readonly index: number;
+  readonly ipv4: Cidr | undefined;
+  readonly ipv6: Cidr | undefined;
+  /** Counted and routed, never allocated from. */
+  readonly reserved: boolean;
+  /** Has a deletionTimestamp: not allocated from any more. */
+  readonly deleting: boolean;
+}
+
+/** Where a node's blocks come from: the API server, or a fake in tests. All methods throw `IpamError`. */
+export interface BlockSource {
+  /** This node's blocks by a live list, of one pool or of all. */
+  list(options: AbortOptions & { readonly pool?: string }): Promise<readonly OwnedBlock[]>;
+  /**
+   * Asks for one more block than those of `known` names and waits until it is allotted; a later `list` shows it. A
+   * request that was left behind by an earlier call is adopted. Call `settle` after the list.
+   */
+  request(pool: string, known: ReadonlySet<string>, options: AbortOptions): Promise<void>;
+  /** Removes the answered request of a pool. */
+  settle(pool: string, options: AbortOptions): Promise<void>;
+  /** Gives a block back. A block that is gone, replaced or another node's by now is left alone, which is a success. */
+  release(block: OwnedBlock, options: AbortOptions): Promise<void>;
+}

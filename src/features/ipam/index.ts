@@ -1,0 +1,28 @@
+/**
+ * Address management: pools hold blocks, nodes own blocks, attachments hold addresses (spec pod-network sections 3 and 4).
+ *
+ * Owns: the controller's carving and collecting, the node's allocator, the comparison of all of it (audit).
+ * Refuses to know: links, routes, CNI. No state outside the API server and memory that is rebuilt at start-up.
+ *
+ * ```ts
+ * const ipam = new NodeIpam({ source, log, onBlocksChanged }, { collectIntervalMs: 300_000, releaseDelayMs: 0 });
+ * await ipam.restore(attachmentsOfTheKernel, { signal });
+ * const { ipv4 } = await ipam.allocate("default", { containerId, ifname: "eth0" }, { signal });
+ * ```
+ */
+export { BlockRequestReconciler } from "./block-requests.ts";
+export type { BlockSource, OwnedBlock } from "./block-source.ts";
+export { IpamError, type IpamErrorCode } from "./errors.ts";
+export { KubeBlockSource, type KubeBlockSourceOptions } from "./kube-block-source.ts";
+export {
+  type Assignment,
+  type Attachment,
+  NodeIpam,
+  type NodeIpamDeps,
+  type NodeIpamOptions,
+  type Restored,
+} from "./node-ipam.ts";
+export { type BlockAllocation, PoolIndex } from "./pool-index.ts";
+export { collectOrphans, reconcilePool } from "./pool-lifecycle.ts";
+export { type Carved, PoolManager, type PoolStats } from "./pool-manager.ts";
+export { MAX_BITMAP_SLOTS, Slots } from "./slots.ts";

@@ -1,0 +1,246 @@
+import { type AbortOptions, Backoff, sleep, withDeadline } from "#base/async";
+import { Cidr, IpParseError } from "#base/ip";
+import type { Logger } from "#base/log";
+import { findObject, isKubeError, type KubeApi, KubeError, resources } from "#kube/client";
+import {
+  type AddressBlock,
+  type BlockRequest,
+  blockRequestName,
+  blockRequestResult,
+  COIL_FINALIZER,
+  coilResources,
+  NODE_LABEL,
+  POOL_LABEL,
+  RESERVED_LABEL,
+} from "#kube/coil";
+import type { BlockSource, OwnedBlock } from "./block-source.ts";
+import { IpamError } from "./errors.ts";
+
+const { addressBlocks, blockRequests } = coilResources;
+/** Tries of an optimistic write before the conflict is reported. */
+const MAX_CONFLICTS = 8;
+
+export interface KubeBlockSourceOptions {
+  readonly nodeName: string;
+  /** How long a request may take, milliseconds. Default 10,000 (spec pod-network 4.6). */
+  readonly requestTimeoutMs?: number;
+}
+
+/** This node's blocks through the API server: BlockRequests up, AddressBlocks down (spec pod-network 4.6, 4.7). */
+export class KubeBlockSource implements BlockSource {
+  readonly #api: KubeApi;
+  readonly #log: Logger;
+  readonly #nodeName: string;
+  readonly #requestTimeoutMs: number;
+
+  constructor(deps: { readonly api: KubeApi; readonly log: Logger }, options: KubeBlockSourceOptions) {
+    this.#api = deps.api;
+    this.#log = deps.log;
+    this.#nodeName = options.nodeName;
+    this.#requestTimeoutMs = options.requestTimeoutMs ?? 10_000;
+  }
+
+  async list(options: AbortOptions & { readonly pool?: string }): Promise<readonly OwnedBlock[]> {
+    const pool = options.pool === undefined ? "" : `,${POOL_LABEL}=${options.pool}`;
+    const labelSelector = `${NODE_LABEL}=${this.#nodeName}${pool}`;
+    return translated("list this node's blocks", async () => {
+      const { items } = await this.#api.listAll(addressBlocks, { labelSelector, signal: options.signal });
+      return items.flatMap((block) => this.#parse(block));
+    });
+  }
+
+  async request(pool: string, known: ReadonlySet<string>, options: AbortOptions): Promise<void> {
+    await translated(`request a block of pool ${pool}`, () =>
+      withDeadline(
+        this.#requestTimeoutMs,
+        async (signal) => {
+          const { request, nodeUid } = await this.#ensureRequest(pool, known, signal);
+          await this.#awaitAnswer(request, pool, nodeUid, signal);
+        },
+        options,
+      ).catch((error: unknown) => {
+        if (error instanceof DOMException && error.name === "TimeoutError") {
+          const seconds = this.#requestTimeoutMs / 1000;
+          const message = `pool ${pool}: no controller answered the request for a block within ${seconds} s; is coil-ipam-controller running?`;
+          throw new IpamError("block-timeout", message, { cause: error });
+        }
+        throw error;
+      }),
+    );
+  }
+
+  async settle(pool: string, options: AbortOptions): Promise<void> {
+    await this.#deleteRequest(blockRequestName(pool, this.#nodeName), undefined, options.signal).catch(
+      (error: unknown) => {
+        if (!(error instanceof KubeError)) throw error;
+        // It stays, complete; the next request sees that its block is known and replaces it.
+        this.#log.warn("answered block request could not be removed", { pool, error: error.message });
+      },
+    );
+  }
+
+  async release(block: OwnedBlock, options: AbortOptions): Promise<void> {
+    await translated(`release block ${block.name}`, () => this.#release(block, options.signal));
+  }
+
+  async #release(block: OwnedBlock, signal: AbortSignal | undefined): Promise<void> {
+    for (let conflicts = 0; ; conflicts += 1) {
+      const live = await findObject(this.#api, addressBlocks, { name: block.name }, { signal });
+      if (live === undefined || live.metadata.uid !== block.uid) return;
+      if (live.metadata.labels?.[NODE_LABEL] !== this.#nodeName) return;
+      try {
+        const finalizers = live.metadata.finalizers ?? [];
+        if (finalizers.includes(COIL_FINALIZER)) {
+          const kept = finalizers.filter((finalizer) => finalizer !== COIL_FINALIZER);
+          await this.#api.replace(
+            addressBlocks,
+            { ...live, metadata: { ...live.metadata, finalizers: kept } },
+            { signal },
+          );
+        }
+        await this.#api.delete(addressBlocks, { name: block.name }, { preconditions: { uid: block.uid }, signal });
+        return;
+      } catch (error) {
+        if (isKubeError(error, "not-found")) return;
+        if (!isKubeError(error, "conflict") || conflicts >= MAX_CONFLICTS) throw error;
+      }
+    }
+  }
+
+  /** The one request of this pool and node that waits for an answer: an earlier one that still counts, or a new one. */
+  async #ensureRequest(
+    pool: string,
+    known: ReadonlySet<string>,
+    signal: AbortSignal,
+  ): Promise<{ readonly request: BlockRequest; readonly nodeUid: string }> {
+    const name = blockRequestName(pool, this.#nodeName);
+    for (let tries = 0; ; tries += 1) {
+      const node = await findObject(this.#api, resources.nodes, { name: this.#nodeName }, { signal });
+      if (node === undefined)
+        throw new IpamError("node-not-found", `node ${this.#nodeName} is not in the cluster (any more)`);
+      const nodeUid = node.metadata.uid;
+      const existing = await findObject(this.#api, blockRequests, { name }, { signal });
+      if (existing !== undefined && counts(existing, nodeUid, known)) return { request: existing, nodeUid };
+      if (existing !== undefined) await this.#deleteRequest(name, existing.metadata.uid, signal);
+      try {
+        const owner = { apiVersion: "v1", kind: "Node", name: this.#nodeName, uid: nodeUid };
+        const request = await this.#api.create(
+          blockRequests,
+          { metadata: { name, ownerReferences: [owner] }, spec: { nodeName: this.#nodeName, poolName: pool } },
+          { signal },
+        );
+        return { request, nodeUid };
+      } catch (error) {
+        // A lost answer of an earlier create, a node re-created meanwhile: look again.
+        if (!isKubeError(error, "already-exists", "conflict", "invalid") || tries >= MAX_CONFLICTS) throw error;
+      }
+    }
+  }
+
+  async #deleteRequest(name: string, uid: string | undefined, signal: AbortSignal | undefined): Promise<void> {
+    try {
+      await this.#api.delete(
+        blockRequests,
+        { name },
+        { ...(uid === undefined ? {} : { preconditions: { uid } }), signal },
+      );
+    } catch (error) {
+      if (!isKubeError(error, "not-found", "conflict")) throw error;
+    }
+  }
+
+  /** Follows one request until it has its answer. The watch starts at the version that was read, so nothing is missed. */
+  async #awaitAnswer(request: BlockRequest, pool: string, nodeUid: string, signal: AbortSignal): Promise<void> {
+    const { name, uid } = request.metadata;
+    const backoff = new Backoff({ initialMs: 50, maxMs: 1000 });
+    let current: BlockRequest | undefined = request;
+    for (;;) {
+      if (current === undefined || current.metadata.uid !== uid) {
+        throw new IpamError(
+          "api-unavailable",
+          `pool ${pool}: the request for a block was removed before it was answered`,
+        );
+      }
+      if (isAnswered(current, pool, nodeUid)) return;
+      try {
+        current = await this.#nextVersion(current, signal);
+      } catch (error) {
+        if (!(error instanceof KubeError)) throw error;
+        await sleep(backoff.next(), { signal });
+        current = await findObject(this.#api, blockRequests, { name }, { signal });
+      }
+    }
+  }
+
+  /** The next state of a request; `undefined` when it is deleted. A watch that ends quietly falls back to a read. */
+  async #nextVersion(request: BlockRequest, signal: AbortSignal): Promise<BlockRequest | undefined> {
+    const { name, resourceVersion } = request.metadata;
+    const fieldSelector = `metadata.name=${name}`;
+    for await (const event of this.#api.watch(blockRequests, { fieldSelector, resourceVersion, signal })) {
+      if (event.type === "BOOKMARK") continue;
+      return event.type === "DELETED" ? undefined : event.object;
+    }
+    return findObject(this.#api, blockRequests, { name }, { signal });
+  }
+
+  /** A block that somebody wrote by hand, wrongly, is left alone. */
+  #parse(block: AddressBlock): readonly OwnedBlock[] {
+    const { name, uid, labels = {}, deletionTimestamp } = block.metadata;
+    try {
+      return [
+        {
+          name,
+          uid,
+          pool: labels[POOL_LABEL] ?? "",
+          index: block.index,
+          ipv4: block.ipv4 === undefined ? undefined : Cidr.parse(block.ipv4),
+          ipv6: block.ipv6 === undefined ? undefined : Cidr.parse(block.ipv6),
+          reserved: labels[RESERVED_LABEL] === "true",
+          deleting: deletionTimestamp !== undefined,
+        },
+      ];
+    } catch (error) {
+      if (!(error instanceof IpParseError)) throw error;
+      this.#log.warn("AddressBlock is not valid and is ignored", { block: name, error: error.message });
+      return [];
+    }
+  }
+}
+
+/** Whether an existing request stands for the block that is wanted now. */
+function counts(request: BlockRequest, nodeUid: string, known: ReadonlySet<string>): boolean {
+  const ours = request.metadata.ownerReferences?.some((owner) => owner.uid === nodeUid) === true;
+  if (!ours || request.metadata.deletionTimestamp !== undefined) return false;
+  const result = blockRequestResult(request);
+  return result.state === "in-progress" || (result.state === "complete" && !known.has(result.addressBlockName));
+}
+
+/** True when a block was allotted. Throws {@link IpamError} when none will be. */
+function isAnswered(request: BlockRequest, pool: string, nodeUid: string): boolean {
+  const result = blockRequestResult(request);
+  if (result.state !== "failed") return result.state === "complete";
+  if (result.reason === "pool not found") {
+    const message = `pool ${pool} does not exist: create the AddressPool, or name another in the namespace's annotation coil.cybozu.com/pool`;
+    throw new IpamError("pool-not-found", message);
+  }
+  if (result.reason === "node not found") {
+    throw new IpamError(
+      "node-not-found",
+      `node ${request.spec.nodeName} (${nodeUid}) is not in the cluster (any more)`,
+    );
+  }
+  throw new IpamError(
+    "exhausted",
+    `pool ${pool} has no free block (${result.reason}): append a subnet to the AddressPool`,
+  );
+}
+
+/** Runs an API conversation; its failures become {@link IpamError}. */
+async function translated<T>(what: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof KubeError)) throw error;
+    throw new IpamError("api-unavailable", `cannot ${what}: ${error.message}`, { cause: error });
+  }
+}

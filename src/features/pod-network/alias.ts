@@ -1,0 +1,32 @@
+/**
+ * Link aliases are the only record of who holds which address (spec pod-network 5.2): it survives coild, and dies with
+ * the link. `COIL:<pool>:<containerID>:<ifname>` marks a finished attachment, `COIL-PENDING:<containerID>:<ifname>` one
+ * whose ADD has not ended; the latter are removed at start-up.
+ */
+export type Alias =
+  | { readonly kind: "attached"; readonly pool: string; readonly containerId: string; readonly ifname: string }
+  | { readonly kind: "pending"; readonly containerId: string; readonly ifname: string };
+
+/** The kernel's limit for an alias, bytes (IFALIASZ of linux/if.h less the end). */
+export const MAX_ALIAS_BYTES = 255;
+
+export function formatAlias(alias: Alias): string {
+  const { containerId, ifname } = alias;
+  return alias.kind === "attached"
+    ? `COIL:${alias.pool}:${containerId}:${ifname}`
+    : `COIL-PENDING:${containerId}:${ifname}`;
+}
+
+/** `undefined` for an alias that is none of ours. */
+export function parseAlias(text: string): Alias | undefined {
+  const fields = text.split(":");
+  if (fields[0] === "COIL" && fields.length === 4) {
+    const [, pool = "", containerId = "", ifname = ""] = fields;
+    return { kind: "attached", pool, containerId, ifname };
+  }
+  if (fields[0] === "COIL-PENDING" && fields.length === 3) {
+    const [, containerId = "", ifname = ""] = fields;
+    return { kind: "pending", containerId, ifname };
+  }
+  return undefined;
+}

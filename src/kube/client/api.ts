@@ -1,0 +1,147 @@
+import type { AbortOptions } from "#base/async";
+import type { KubeStatus } from "./errors.ts";
+import type { Draft, KubeObject, ObjectRef, ResourceType } from "./resource.ts";
+
+/** The last parameter of every call. */
+export interface CallOptions extends AbortOptions {
+  /** For the whole call with its retries, milliseconds. Default 30,000. For a watch: until its first byte. */
+  readonly timeoutMs?: number | undefined;
+}
+
+/** Which objects. */
+export interface Selection {
+  /** Absent: all namespaces. */
+  readonly namespace?: string | undefined;
+  /** Such as `coil.cybozu.com/pool=default,coil.cybozu.com/node`. */
+  readonly labelSelector?: string | undefined;
+  /** Such as `spec.nodeName=node1`. */
+  readonly fieldSelector?: string | undefined;
+}
+
+export interface GetOptions extends CallOptions {
+  /** Absent: the most recent. `0`: whatever the server has at hand. */
+  readonly resourceVersion?: string | undefined;
+  readonly subresource?: string | undefined;
+}
+
+export interface ListOptions extends CallOptions, Selection {
+  /** Absent: the most recent. `0`: whatever the server has at hand. */
+  readonly resourceVersion?: string | undefined;
+  readonly resourceVersionMatch?: "Exact" | "NotOlderThan" | undefined;
+  /** At most so many objects in a page. `list`: absent is all; `listPages` and `listAll`: default 500. */
+  readonly limit?: number | undefined;
+  /** The token of the page before. */
+  readonly continueToken?: string | undefined;
+}
+
+export interface ListPage<T> {
+  readonly items: T[];
+  /** Of the list, to watch from. */
+  readonly resourceVersion: string;
+  /** Present when there is a further page. */
+  readonly continueToken: string | undefined;
+  readonly remainingItemCount: number | undefined;
+}
+
+export interface WriteOptions extends CallOptions {
+  /** Who writes, for managedFields. Required by the server for apply patches, see {@link Patch}. */
+  readonly fieldManager?: string | undefined;
+  readonly dryRun?: boolean | undefined;
+  readonly subresource?: string | undefined;
+}
+
+/** One operation of RFC 6902. */
+export type JsonPatchOperation =
+  | { readonly op: "add" | "replace" | "test"; readonly path: string; readonly value: unknown }
+  | { readonly op: "remove"; readonly path: string }
+  | { readonly op: "move" | "copy"; readonly from: string; readonly path: string };
+
+/**
+ * A change to an object: RFC 6902 operations, an RFC 7386 merge, a strategic merge (built-in types only), or
+ * server-side apply of the fields that `fieldManager` wants to own (`force` takes them from others).
+ */
+export type Patch =
+  | { readonly type: "json"; readonly operations: readonly JsonPatchOperation[] }
+  | { readonly type: "merge" | "strategic"; readonly body: object }
+  | { readonly type: "apply"; readonly body: object; readonly fieldManager: string; readonly force?: boolean };
+
+export interface DeleteOptions extends CallOptions {
+  /** Delete only this very object, or this very version of it; else `conflict`. */
+  readonly preconditions?: { readonly uid?: string; readonly resourceVersion?: string } | undefined;
+  readonly propagationPolicy?: "Background" | "Foreground" | "Orphan" | undefined;
+  readonly gracePeriodSeconds?: number | undefined;
+}
+
+/** What a delete did: the object is gone (`status`), or it stays for a while with its deletionTimestamp set (`object`). */
+export type DeleteResult<T> =
+  | { readonly kind: "status"; readonly status: KubeStatus }
+  | { readonly kind: "object"; readonly object: T };
+
+export interface WatchOptions extends CallOptions, Selection {
+  /** Events after this version. Absent or `0`: the server starts with an ADDED for each object it has. */
+  readonly resourceVersion?: string | undefined;
+  /** Ask for BOOKMARK events. Default true. */
+  readonly bookmarks?: boolean | undefined;
+  /** The server ends the watch after so long. */
+  readonly timeoutSeconds?: number | undefined;
+  /** No byte for so long ends the watch with `unreachable`, milliseconds. Default: none. */
+  readonly idleTimeoutMs?: number | undefined;
+  /** Called when the server has accepted the watch. */
+  readonly onOpen?: (() => void) | undefined;
+}
+
+export type WatchEvent<T> =
+  | { readonly type: "ADDED" | "MODIFIED" | "DELETED"; readonly object: T }
+  | { readonly type: "BOOKMARK"; readonly resourceVersion: string };
+
+/** Any call, for what has no method of its own (discovery, `pods/binding`, …). */
+export interface RawRequest {
+  readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  /** Such as `/api/v1/namespaces/default/pods/x/binding`. */
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string | number | boolean | undefined>>;
+  /** Sent as JSON. */
+  readonly body?: unknown;
+  /** Default `application/json`. */
+  readonly contentType?: string;
+}
+
+/**
+ * What features need of an API server. {@link KubeClient} implements it; tests may wrap it.
+ *
+ * Every method rejects with `KubeError`, or with the signal's reason when that aborts first.
+ */
+export interface KubeApi {
+  /** Reads one object. Rejects with `not-found`; see {@link findObject} for `undefined` instead. */
+  get<T extends KubeObject>(type: ResourceType<T>, ref: ObjectRef, options?: GetOptions): Promise<T>;
+  /** One page (everything, without `limit`). */
+  list<T extends KubeObject>(type: ResourceType<T>, options?: ListOptions): Promise<ListPage<T>>;
+  /** Page after page, of one consistent snapshot. Throws `gone` when the snapshot expires midway. */
+  listPages<T extends KubeObject>(type: ResourceType<T>, options?: ListOptions): AsyncIterable<ListPage<T>>;
+  /** All objects, read in pages; starts again when the snapshot expires midway. */
+  listAll<T extends KubeObject>(type: ResourceType<T>, options?: ListOptions): Promise<ListPage<T>>;
+  create<T extends KubeObject>(type: ResourceType<T>, object: Draft<T>, options?: WriteOptions): Promise<T>;
+  /** Writes the whole object; with `metadata.resourceVersion` only over that version, else `conflict`. */
+  replace<T extends KubeObject>(type: ResourceType<T>, object: Draft<T>, options?: WriteOptions): Promise<T>;
+  /** As `replace`, but of the status subresource alone. */
+  replaceStatus<T extends KubeObject>(type: ResourceType<T>, object: Draft<T>, options?: WriteOptions): Promise<T>;
+  patch<T extends KubeObject>(type: ResourceType<T>, ref: ObjectRef, patch: Patch, options?: WriteOptions): Promise<T>;
+  /** Rejects with `not-found` when there is none, `conflict` when a precondition fails. */
+  delete<T extends KubeObject>(
+    type: ResourceType<T>,
+    ref: ObjectRef,
+    options?: DeleteOptions,
+  ): Promise<DeleteResult<T>>;
+  deleteCollection<T extends KubeObject>(
+    type: ResourceType<T>,
+    selection: Selection,
+    options?: Omit<DeleteOptions, "preconditions">,
+  ): Promise<void>;
+  /**
+   * Events as they come, until the server ends the watch (the iteration ends), the signal aborts (it throws the reason)
+   * or the connection fails (it throws `KubeError`; `gone` means: list again). Nothing is read ahead of the consumer beyond socket buffers.
+   */
+  watch<T extends KubeObject>(type: ResourceType<T>, options?: WatchOptions): AsyncIterable<WatchEvent<T>>;
+  /** The parsed JSON of the answer. */
+  request(request: RawRequest, options?: CallOptions): Promise<unknown>;
+}

@@ -1,0 +1,51 @@
+import { readFile } from "node:fs/promises";
+import { type Clock, systemClock } from "#base/clock";
+import { describeError } from "#base/errors";
+import { KubeConfigError } from "./errors.ts";
+
+/** Tokens and certificates on disk are read again after this, milliseconds; projected tokens change every hour or so. */
+export const FILE_TTL_MS = 60_000;
+
+/** A small file that others rewrite. */
+export class CachedFile {
+  readonly #path: string;
+  readonly #what: string;
+  readonly #clock: Clock;
+  #value: string | undefined;
+  #readAt = 0;
+
+  /** `what` names the setting that names the file, for messages. */
+  constructor(path: string, what: string, clock: Clock = systemClock) {
+    this.#path = path;
+    this.#what = what;
+    this.#clock = clock;
+  }
+
+  /** The content, at most a minute old. A file that cannot be read now keeps its last content; if it never could, rejects. */
+  async read(): Promise<string> {
+    const now = this.#clock.monotonic();
+    if (this.#value !== undefined && now - this.#readAt < FILE_TTL_MS) return this.#value;
+    try {
+      const text = await readFile(this.#path, "utf8");
+      // An empty file is one that is being written.
+      if (text !== "" || this.#value === undefined) this.#value = text;
+    } catch (cause) {
+      if (this.#value === undefined) {
+        throw new KubeConfigError(
+          "unreadable",
+          `Cannot read ${this.#path}, named by ${this.#what}: ${describeError(cause)}`,
+          {
+            cause,
+          },
+        );
+      }
+    }
+    this.#readAt = now;
+    return this.#value;
+  }
+
+  /** The next read is from disk. */
+  expire(): void {
+    this.#readAt = Number.NEGATIVE_INFINITY;
+  }
+}

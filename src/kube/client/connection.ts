@@ -1,0 +1,49 @@
+import type { AbortOptions } from "#base/async";
+
+/** What identifies us to the API server, and it to us, at this moment. PEM texts. */
+export interface KubeCredentials {
+  readonly headers: Readonly<Record<string, string>>;
+  /** Certificates that may sign the server's. Absent: those of the system. */
+  readonly ca?: string | undefined;
+  readonly cert?: string | undefined;
+  readonly key?: string | undefined;
+}
+
+/** Where an API server is and how to be somebody there. */
+export interface KubeConnection {
+  /** Scheme, host, port and perhaps a path prefix. */
+  readonly server: URL;
+  /** The context's namespace, for programs that work in one. */
+  readonly namespace: string;
+  /** Where this came from, for messages. */
+  readonly source: string;
+  /** The name that the server's certificate must have, when not the URL's host. */
+  readonly tlsServerName: string | undefined;
+  readonly insecureSkipTlsVerify: boolean;
+  /** The current credentials; files are read again and plugins run again as they expire. Rejects with `KubeConfigError`. */
+  credentials(options?: AbortOptions): Promise<KubeCredentials>;
+  /** The server refused them (401): the next call of `credentials` must not use a cache. */
+  expire(): void;
+}
+
+/** A connection with credentials that never change. */
+export function staticConnection(init: {
+  readonly server: string | URL;
+  readonly token?: string;
+  readonly ca?: string;
+  readonly cert?: string;
+  readonly key?: string;
+  readonly namespace?: string;
+  readonly source?: string;
+}): KubeConnection {
+  const headers = init.token === undefined ? {} : { authorization: `Bearer ${init.token}` };
+  return {
+    server: new URL(init.server),
+    namespace: init.namespace ?? "default",
+    source: init.source ?? "static connection",
+    tlsServerName: undefined,
+    insecureSkipTlsVerify: false,
+    credentials: async () => ({ headers, ca: init.ca, cert: init.cert, key: init.key }),
+    expire: () => undefined,
+  };
+}

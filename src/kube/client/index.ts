@@ -1,0 +1,42 @@
+/**
+ * A typed client of the Kubernetes API.
+ *
+ * Owns: kubeconfig and in-cluster credentials, requests with deadlines and safe retries, chunked lists, watches, patches,
+ * the translation of every failure to {@link KubeError}. Refuses to know: caches (see `#kube/informer`), controllers, CRDs.
+ *
+ * ```ts
+ * await using client = new KubeClient(await loadKubeConfig());
+ * const node = await client.get(resources.nodes, { name: "node1" }, { signal });
+ * for await (const event of client.watch(resources.pods, { namespace: "default", signal })) {
+ *   if (event.type === "DELETED") log.info("pod gone", { pod: event.object.metadata.name });
+ * }
+ * ```
+ */
+export type * from "./api.ts";
+export { DEFAULT_PAGE_SIZE, findObject, KubeClient, type KubeClientOptions } from "./client.ts";
+export { type KubeConnection, type KubeCredentials, staticConnection } from "./connection.ts";
+export {
+  isKubeError,
+  KubeConfigError,
+  type KubeConfigErrorCode,
+  KubeError,
+  type KubeErrorCode,
+  type KubeStatus,
+} from "./errors.ts";
+export { type LoadKubeConfigOptions, loadKubeConfig } from "./load.ts";
+export {
+  apiVersionOf,
+  type Draft,
+  type KubeObject,
+  type ObjectRef,
+  objectKey,
+  parseObjectKey,
+  type ResourceType,
+  resourceName,
+  resourceType,
+  type Stored,
+  type StoredMeta,
+} from "./resource.ts";
+export * from "./resources.ts";
+export { MAX_CONCURRENT_REQUESTS, type RequestSample } from "./transport.ts";
+export { MAX_EVENT_BYTES } from "./watch-decoder.ts";

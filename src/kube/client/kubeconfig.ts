@@ -1,0 +1,151 @@
+import { dirname, isAbsolute, join } from "node:path";
+import { parseDocument } from "yaml";
+import { describeError } from "#base/errors";
+import { KubeConfigError } from "./errors.ts";
+import { isRecord } from "./response.ts";
+
+/** A kubeconfig file is refused beyond this, bytes. */
+export const MAX_KUBECONFIG_BYTES = 4 * 1024 * 1024;
+
+/** A reader of one mapping of a kubeconfig that knows where it is, for messages. */
+export class Fields {
+  readonly file: string;
+  readonly at: string;
+  readonly #values: Readonly<Record<string, unknown>>;
+
+  constructor(file: string, at: string, values: Readonly<Record<string, unknown>>) {
+    this.file = file;
+    this.at = at;
+    this.#values = values;
+  }
+
+  /** The text of a field; absent for an empty one, as Go's decoder has it. Throws `invalid` for another type. */
+  string(name: string): string | undefined {
+    const value = this.#values[name];
+    if (value === undefined || value === null || value === "") return undefined;
+    if (typeof value !== "string") throw this.invalid(name, "must be a text");
+    return value;
+  }
+
+  boolean(name: string): boolean {
+    const value = this.#values[name];
+    if (value === undefined || value === null) return false;
+    if (typeof value !== "boolean") throw this.invalid(name, "must be true or false");
+    return value;
+  }
+
+  object(name: string): Fields | undefined {
+    const value = this.#values[name];
+    if (value === undefined || value === null) return undefined;
+    if (!isRecord(value)) throw this.invalid(name, "must be a mapping");
+    return new Fields(this.file, this.path(name), value);
+  }
+
+  list(name: string): readonly unknown[] {
+    const value = this.#values[name];
+    if (value === undefined || value === null) return [];
+    if (!Array.isArray(value)) throw this.invalid(name, "must be a list");
+    return value;
+  }
+
+  strings(name: string): string[] {
+    return this.list(name).map((value, index) => {
+      if (typeof value !== "string") throw this.invalid(`${name}[${index}]`, "must be a text");
+      return value;
+    });
+  }
+
+  objects(name: string): Fields[] {
+    return this.list(name).map((value, index) => {
+      if (!isRecord(value)) throw this.invalid(`${name}[${index}]`, "must be a mapping");
+      return new Fields(this.file, `${this.path(name)}[${index}]`, value);
+    });
+  }
+
+  has(name: string): boolean {
+    return this.#values[name] !== undefined && this.#values[name] !== null;
+  }
+
+  /** A file name as it is meant: relative to the kubeconfig's own folder. */
+  filePath(name: string): string | undefined {
+    const path = this.string(name);
+    return path === undefined || isAbsolute(path) ? path : join(dirname(this.file), path);
+  }
+
+  path(name: string): string {
+    return this.at === "" ? name : `${this.at}.${name}`;
+  }
+
+  invalid(name: string, why: string): KubeConfigError {
+    return new KubeConfigError("invalid", `kubeconfig ${this.file}: ${this.path(name)} ${why}`);
+  }
+}
+
+/** The named parts of one or more kubeconfig files. */
+export interface KubeConfigParts {
+  readonly source: string;
+  readonly currentContext: string | undefined;
+  readonly clusters: ReadonlyMap<string, Fields>;
+  readonly users: ReadonlyMap<string, Fields>;
+  readonly contexts: ReadonlyMap<string, Fields>;
+}
+
+/** Parses the text of one kubeconfig. Pure. Throws {@link KubeConfigError} `invalid`. */
+export function parseKubeConfig(file: string, text: string): KubeConfigParts {
+  const root = new Fields(file, "", parseYaml(file, text));
+  const kind = root.string("kind");
+  if (kind !== undefined && kind !== "Config") throw root.invalid("kind", `is "${kind}", not "Config"`);
+  return {
+    source: file,
+    currentContext: root.string("current-context"),
+    clusters: named(root, "clusters", "cluster"),
+    users: named(root, "users", "user"),
+    contexts: named(root, "contexts", "context"),
+  };
+}
+
+/** Merges files as kubectl does: the first file that names a thing wins. */
+export function mergeKubeConfigs(parts: readonly KubeConfigParts[]): KubeConfigParts {
+  const merge = (pick: (part: KubeConfigParts) => ReadonlyMap<string, Fields>): Map<string, Fields> => {
+    const merged = new Map<string, Fields>();
+    for (const part of parts) for (const [name, value] of pick(part)) if (!merged.has(name)) merged.set(name, value);
+    return merged;
+  };
+  return {
+    source: parts.map((part) => part.source).join(":"),
+    currentContext: parts.find((part) => part.currentContext !== undefined)?.currentContext,
+    clusters: merge((part) => part.clusters),
+    users: merge((part) => part.users),
+    contexts: merge((part) => part.contexts),
+  };
+}
+
+function named(root: Fields, list: string, field: string): Map<string, Fields> {
+  const found = new Map<string, Fields>();
+  for (const entry of root.objects(list)) {
+    const name = entry.string("name");
+    if (name === undefined) throw entry.invalid("name", "is missing");
+    const value = entry.object(field) ?? new Fields(root.file, entry.path(field), {});
+    if (!found.has(name)) found.set(name, value);
+  }
+  return found;
+}
+
+function parseYaml(file: string, text: string): Record<string, unknown> {
+  let value: unknown;
+  try {
+    const document = parseDocument(text, { logLevel: "silent", uniqueKeys: false });
+    const error = document.errors[0];
+    if (error !== undefined) throw error;
+    value = document.toJS({ maxAliasCount: 100 });
+  } catch (cause) {
+    // The parser has several error classes; whatever it throws, the text is not a kubeconfig.
+    const why = describeError(cause).split("\n", 1)[0];
+    throw new KubeConfigError("invalid", `kubeconfig ${file} is not YAML: ${why}`, { cause });
+  }
+  if (value === null || value === undefined) throw new KubeConfigError("invalid", `kubeconfig ${file} is empty`);
+  if (!isRecord(value)) {
+    throw new KubeConfigError("invalid", `kubeconfig ${file} must be a mapping with clusters, users and contexts`);
+  }
+  return value;
+}

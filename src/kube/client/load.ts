@@ -1,0 +1,122 @@
+import { readFile, stat } from "node:fs/promises";
+import { homedir } from "node:os";
+import { delimiter, join } from "node:path";
+import { type Clock, systemClock } from "#base/clock";
+import { describeError } from "#base/errors";
+import { CachedFile } from "./cached-file.ts";
+import type { KubeConnection } from "./connection.ts";
+import { connect, connectionOf } from "./context.ts";
+import { KubeConfigError } from "./errors.ts";
+import { type KubeConfigParts, MAX_KUBECONFIG_BYTES, mergeKubeConfigs, parseKubeConfig } from "./kubeconfig.ts";
+
+/** Where a pod finds its credentials. */
+const SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+export interface LoadKubeConfigOptions {
+  /** This file and no other. */
+  readonly path?: string | undefined;
+  /** The pod's own service account and nothing else. */
+  readonly inCluster?: boolean | undefined;
+  /** Default: the file's current-context. */
+  readonly context?: string | undefined;
+  /** Default: `process.env`. */
+  readonly env?: Readonly<Record<string, string | undefined>> | undefined;
+  /** Default: where Kubernetes mounts it. */
+  readonly serviceAccountDir?: string | undefined;
+  readonly clock?: Clock | undefined;
+}
+
+/**
+ * Finds out where the API server is and who we are there. In this order: `path`; `inCluster`; the files of `$KUBECONFIG`
+ * (a list, merged); the pod's service account, when there is one; `~/.kube/config`.
+ *
+ * Rejects with {@link KubeConfigError}: one line with the file, the field and the fix.
+ */
+export async function loadKubeConfig(options: LoadKubeConfigOptions = {}): Promise<KubeConnection> {
+  const env = options.env ?? process.env;
+  if (options.inCluster === true) return inCluster(options, env);
+  const connection =
+    (await fromFiles(options, env)) ??
+    (env["KUBERNETES_SERVICE_HOST"] === undefined ? undefined : await inCluster(options, env)) ??
+    (await fromHome(options, env));
+  if (connection !== undefined) return connection;
+  throw new KubeConfigError(
+    "not-found",
+    "no kubeconfig: name one with --kubeconfig or $KUBECONFIG, put one at ~/.kube/config, or run in a pod",
+  );
+}
+
+type Env = Readonly<Record<string, string | undefined>>;
+
+async function fromFiles(options: LoadKubeConfigOptions, env: Env): Promise<KubeConnection | undefined> {
+  if (options.path !== undefined) return connectionOf(await readConfig(options.path), options);
+  const paths = (env["KUBECONFIG"] ?? "").split(delimiter).filter((path) => path !== "");
+  if (paths.length === 0) return undefined;
+  const parts: KubeConfigParts[] = [];
+  for (const path of paths) if (paths.length === 1 || (await exists(path))) parts.push(await readConfig(path));
+  if (parts.length === 0) {
+    throw new KubeConfigError("not-found", `none of the files of $KUBECONFIG exists: ${paths.join(", ")}`);
+  }
+  return connectionOf(mergeKubeConfigs(parts), options);
+}
+
+async function fromHome(options: LoadKubeConfigOptions, env: Env): Promise<KubeConnection | undefined> {
+  const path = join(env["HOME"] ?? homedir(), ".kube", "config");
+  return (await exists(path)) ? connectionOf(await readConfig(path), options) : undefined;
+}
+
+async function inCluster(options: LoadKubeConfigOptions, env: Env): Promise<KubeConnection> {
+  const host = env["KUBERNETES_SERVICE_HOST"];
+  const port = env["KUBERNETES_SERVICE_PORT"];
+  if (host === undefined || host === "" || port === undefined || port === "") {
+    throw new KubeConfigError(
+      "not-found",
+      "not in a cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set; name a kubeconfig instead",
+    );
+  }
+  const server = URL.parse(`https://${host.includes(":") ? `[${host}]` : host}:${port}`);
+  if (server === null) {
+    throw new KubeConfigError("invalid", `KUBERNETES_SERVICE_HOST "${host}" and port "${port}" make no URL`);
+  }
+  const directory = options.serviceAccountDir ?? SERVICE_ACCOUNT_DIR;
+  const clock = options.clock ?? systemClock;
+  const token = new CachedFile(join(directory, "token"), "the service account", clock);
+  const ca = new CachedFile(join(directory, "ca.crt"), "the service account", clock);
+  const namespace = new CachedFile(join(directory, "namespace"), "the service account", clock);
+  // Missing files are found now, not at the first call.
+  await Promise.all([token.read(), ca.read()]);
+  return connect({
+    source: directory,
+    server,
+    namespace: (await exists(join(directory, "namespace"))) ? (await namespace.read()).trim() : "default",
+    ca,
+    token,
+  });
+}
+
+async function readConfig(path: string): Promise<KubeConfigParts> {
+  try {
+    const { size } = await stat(path);
+    if (size > MAX_KUBECONFIG_BYTES) {
+      throw new KubeConfigError(
+        "invalid",
+        `kubeconfig ${path} has ${size} bytes; more than ${MAX_KUBECONFIG_BYTES} is not a kubeconfig`,
+      );
+    }
+    return parseKubeConfig(path, await readFile(path, "utf8"));
+  } catch (cause) {
+    if (cause instanceof KubeConfigError) throw cause;
+    throw new KubeConfigError("unreadable", `Cannot read kubeconfig ${path}: ${describeError(cause)}`, { cause });
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  try {
+    await stat(path);
+    return true;
+  } catch (error) {
+    if (error instanceof Error && "code" in error && (error.code === "ENOENT" || error.code === "ENOTDIR"))
+      return false;
+    throw new KubeConfigError("unreadable", `Cannot read ${path}: ${describeError(error)}`, { cause: error });
+  }
+}

@@ -1,0 +1,295 @@
+import { Agent, type Dispatcher, errors as undiciErrors } from "undici";
+import { type AbortOptions, sleep, withDeadline } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { describeError, ExpectedError } from "#base/errors";
+import { TokenBucket } from "#kube/workqueue";
+import type { KubeConnection, KubeCredentials } from "./connection.ts";
+import { KubeError } from "./errors.ts";
+import { errorFromAnswer, readText } from "./response.ts";
+
+/** At most so many requests at once, watches not counted; more wait in line. */
+export const MAX_CONCURRENT_REQUESTS = 32;
+const DEFAULT_TIMEOUT_MS = 30_000;
+/** Tries of one call, the first included. */
+const MAX_ATTEMPTS = 5;
+const DEFAULT_RETRY_AFTER_MS = 1_000;
+
+/** One request as it goes over the wire. */
+export interface WireRequest {
+  readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  /** Path and query, without the server's prefix. */
+  readonly path: string;
+  readonly body?: string | undefined;
+  readonly contentType?: string | undefined;
+  /** What is being done, for messages: `get pods default/x`. */
+  readonly action: string;
+}
+
+/** One answered or failed request, for metrics. */
+export interface RequestSample {
+  readonly method: string;
+  /** The HTTP status, or `<error>` when there was no answer, as client-go counts. */
+  readonly code: string;
+  readonly host: string;
+  readonly durationMs: number;
+}
+
+export interface TransportOptions {
+  /** Default `isthmus`. */
+  readonly userAgent?: string | undefined;
+  /** Client-side limit. Default: none; the server's own fairness decides. */
+  readonly rateLimit?: { readonly qps: number; readonly burst: number } | undefined;
+  /** Called for each request on the wire, for `rest_client_requests_total`. */
+  readonly onRequest?: ((sample: RequestSample) => void) | undefined;
+  readonly clock?: Clock | undefined;
+}
+
+interface Pools {
+  readonly credentials: KubeCredentials;
+  readonly requests: Agent;
+  readonly watches: Agent;
+}
+
+/** Sends requests with the connection's credentials, retries what is safe to retry, and translates every failure. */
+export class Transport {
+  readonly #connection: KubeConnection;
+  readonly #options: TransportOptions;
+  readonly #clock: Clock;
+  readonly #bucket: TokenBucket | undefined;
+  #pools: Pools | undefined;
+  /** Pools whose credentials were replaced, closing as their last requests end. */
+  readonly #retiring = new Set<Agent>();
+
+  constructor(connection: KubeConnection, options: TransportOptions) {
+    this.#connection = connection;
+    this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+    this.#bucket =
+      options.rateLimit === undefined
+        ? undefined
+        : new TokenBucket({
+            ratePerSecond: options.rateLimit.qps,
+            burst: options.rateLimit.burst,
+            clock: this.#clock,
+          });
+  }
+
+  /** The text of a successful answer. Rejects with {@link KubeError}, `KubeConfigError`, or the signal's reason. */
+  async send(
+    request: WireRequest,
+    options: AbortOptions & { readonly timeoutMs?: number | undefined },
+  ): Promise<string> {
+    const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+    return this.#within(request, timeoutMs, options.signal, (signal) =>
+      this.#retrying(request, signal, async () =>
+        readText(request.action, await this.#exchange(request, "requests", signal)),
+      ),
+    );
+  }
+
+  /**
+   * The body of a successful answer as it arrives, until `options.signal` aborts. The time limit ends with the headers.
+   * The caller consumes or destroys the body.
+   */
+  async stream(
+    request: WireRequest,
+    options: { readonly signal: AbortSignal; readonly timeoutMs?: number | undefined },
+  ): Promise<Dispatcher.ResponseData["body"]> {
+    const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+    return this.#within(request, timeoutMs, options.signal, (signal) =>
+      this.#retrying(request, signal, async () => {
+        const lifetime = new AbortController();
+        const abort = (): void => lifetime.abort(signal.reason);
+        signal.addEventListener("abort", abort, { once: true });
+        try {
+          const answer = await this.#exchange(request, "watches", lifetime.signal);
+          options.signal.addEventListener("abort", () => answer.body.destroy(), { once: true });
+          return answer.body;
+        } finally {
+          signal.removeEventListener("abort", abort);
+        }
+      }),
+    );
+  }
+
+  /** Ends idle connections at once and busy ones when their requests end or are destroyed. */
+  async close(): Promise<void> {
+    const agents = [...this.#retiring, ...(this.#pools ? [this.#pools.requests, this.#pools.watches] : [])];
+    this.#pools = undefined;
+    await Promise.all(agents.map((agent) => agent.destroy()));
+  }
+
+  async #within<T>(
+    request: WireRequest,
+    timeoutMs: number,
+    signal: AbortSignal | undefined,
+    work: (signal: AbortSignal) => Promise<T>,
+  ): Promise<T> {
+    signal?.throwIfAborted();
+    let inner: AbortSignal | undefined;
+    try {
+      return await withDeadline(
+        timeoutMs,
+        (deadline) => {
+          inner = deadline;
+          return work(deadline);
+        },
+        { signal, clock: this.#clock },
+      );
+    } catch (error) {
+      if (signal?.aborted === true) throw signal.reason;
+      if (inner?.aborted === true) {
+        throw new KubeError(
+          "timeout",
+          `Cannot ${request.action}: no complete answer from ${this.#where} in ${timeoutMs} ms`,
+          {
+            cause: error,
+          },
+        );
+      }
+      throw error;
+    }
+  }
+
+  /** 429 was not processed and 401 not admitted, so any method may be sent again; reads may be after any failure. */
+  async #retrying<T>(request: WireRequest, signal: AbortSignal, attempt: () => Promise<T>): Promise<T> {
+    let refused = false;
+    for (let tries = 1; ; tries += 1) {
+      await this.#bucket?.take({ signal });
+      try {
+        return await attempt();
+      } catch (error) {
+        if (signal.aborted || !(error instanceof KubeError) || tries >= MAX_ATTEMPTS) throw error;
+        if (error.code === "unauthorized" && !refused) {
+          refused = true;
+          this.#connection.expire();
+          continue;
+        }
+        const waitMs = retryDelay(request, error, tries);
+        if (waitMs === undefined) throw error;
+        await sleep(waitMs, { signal, clock: this.#clock });
+      }
+    }
+  }
+
+  async #exchange(
+    request: WireRequest,
+    pool: "requests" | "watches",
+    signal: AbortSignal,
+  ): Promise<Dispatcher.ResponseData> {
+    const pools = await this.#connect(signal);
+    const { server } = this.#connection;
+    const startedAt = this.#clock.monotonic();
+    const sample = (code: string): void =>
+      this.#options.onRequest?.({
+        method: request.method,
+        code,
+        host: server.host,
+        durationMs: this.#clock.monotonic() - startedAt,
+      });
+    let answer: Dispatcher.ResponseData;
+    try {
+      answer = await pools[pool].request({
+        origin: server.origin,
+        path: server.pathname.replace(/\/+$/, "") + request.path,
+        method: request.method,
+        headers: this.#headers(request, pools.credentials),
+        body: request.body ?? null,
+        signal,
+      });
+    } catch (error) {
+      sample("<error>");
+      throw signal.aborted ? signal.reason : this.#unreachable(request, error);
+    }
+    sample(String(answer.statusCode));
+    if (answer.statusCode < 200 || answer.statusCode > 299) {
+      throw await errorFromAnswer(request.action, this.#where, answer, this.#clock.now());
+    }
+    return answer;
+  }
+
+  #headers(request: WireRequest, credentials: KubeCredentials): Record<string, string> {
+    return {
+      accept: "application/json",
+      "user-agent": this.#options.userAgent ?? "isthmus",
+      ...(request.body === undefined ? {} : { "content-type": request.contentType ?? "application/json" }),
+      ...credentials.headers,
+    };
+  }
+
+  get #where(): string {
+    return this.#connection.server.host;
+  }
+
+  #unreachable(request: WireRequest, cause: unknown): unknown {
+    // Only what the network or the peer can cause is expected; a wrong argument of ours is a bug.
+    if (cause instanceof ExpectedError) return cause;
+    if (cause instanceof undiciErrors.InvalidArgumentError) return cause;
+    return new KubeError(
+      "unreachable",
+      `Cannot ${request.action}: ${this.#where} did not answer: ${describeError(cause)}`,
+      { cause },
+    );
+  }
+
+  async #connect(signal: AbortSignal): Promise<Pools> {
+    const credentials = await this.#connection.credentials({ signal });
+    const old = this.#pools;
+    if (old !== undefined && sameTls(old.credentials, credentials)) {
+      if (old.credentials !== credentials) this.#pools = { ...old, credentials };
+      return this.#pools ?? old;
+    }
+    if (old !== undefined) for (const agent of [old.requests, old.watches]) this.#retire(agent);
+    this.#pools = {
+      credentials,
+      requests: this.#agent(credentials, MAX_CONCURRENT_REQUESTS),
+      watches: this.#agent(credentials, null),
+    };
+    return this.#pools;
+  }
+
+  #agent(credentials: KubeCredentials, connections: number | null): Agent {
+    const { tlsServerName, insecureSkipTlsVerify } = this.#connection;
+    return new Agent({
+      connections,
+      pipelining: 1,
+      // The call's own deadline and the watch's idle limit decide instead.
+      headersTimeout: 0,
+      bodyTimeout: 0,
+      connect: {
+        timeout: 10_000,
+        rejectUnauthorized: !insecureSkipTlsVerify,
+        ...(tlsServerName === undefined ? {} : { servername: tlsServerName }),
+        ...(credentials.ca === undefined ? {} : { ca: credentials.ca }),
+        ...(credentials.cert === undefined ? {} : { cert: credentials.cert }),
+        ...(credentials.key === undefined ? {} : { key: credentials.key }),
+      },
+    });
+  }
+
+  #retire(agent: Agent): void {
+    this.#retiring.add(agent);
+    const forget = (): boolean => this.#retiring.delete(agent);
+    // Closing fails only for an agent that `close` has destroyed meanwhile.
+    agent.close().then(forget, forget);
+  }
+}
+
+function sameTls(a: KubeCredentials, b: KubeCredentials): boolean {
+  return a.ca === b.ca && a.cert === b.cert && a.key === b.key;
+}
+
+/** How long to wait before another try; `undefined`: the failure is final. */
+function retryDelay(request: WireRequest, error: KubeError, tries: number): number | undefined {
+  switch (error.code) {
+    case "too-many-requests":
+      return error.retryAfterMs ?? DEFAULT_RETRY_AFTER_MS;
+    case "server":
+      return request.method === "GET" ? error.retryAfterMs : undefined;
+    case "unreachable":
+      // A kept-alive connection that the server closed meanwhile fails at once and works at the second try.
+      return request.method === "GET" && tries <= 2 ? 50 * tries : undefined;
+    default:
+      return undefined;
+  }
+}

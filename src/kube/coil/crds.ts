@@ -1,0 +1,146 @@
+import { type KubeObject, type ResourceType, resourceName } from "#kube/client";
+import type { SchemaNode } from "./schema.ts";
+import {
+  addressBlockSchema,
+  addressPoolSpecSchema,
+  blockRequestSpecSchema,
+  blockRequestStatusSchema,
+  coilResources,
+  egressSpecSchema,
+  egressStatusSchema,
+} from "./types.ts";
+
+/** A column of `kubectl get`. */
+export interface PrinterColumn {
+  readonly name: string;
+  readonly type: "string" | "integer" | "date";
+  readonly jsonPath: string;
+}
+
+/** A CustomResourceDefinition of ours: what is sent to an API server and written to `deploy/crds`. */
+export interface CrdManifest {
+  readonly apiVersion: "apiextensions.k8s.io/v1";
+  readonly kind: "CustomResourceDefinition";
+  readonly metadata: { readonly name: string };
+  readonly spec: {
+    readonly group: string;
+    readonly names: {
+      readonly kind: string;
+      readonly listKind: string;
+      readonly plural: string;
+      readonly singular: string;
+    };
+    readonly scope: "Cluster" | "Namespaced";
+    readonly versions: readonly {
+      readonly name: string;
+      readonly served: true;
+      readonly storage: true;
+      readonly additionalPrinterColumns?: readonly PrinterColumn[];
+      readonly schema: { readonly openAPIV3Schema: SchemaNode };
+      readonly subresources?: {
+        readonly status?: Record<string, never>;
+        readonly scale?: {
+          readonly specReplicasPath: string;
+          readonly statusReplicasPath: string;
+          readonly labelSelectorPath: string;
+        };
+      };
+    }[];
+  };
+}
+
+interface CrdInit {
+  readonly type: ResourceType<KubeObject>;
+  readonly description: string;
+  readonly properties: Readonly<Record<string, SchemaNode>>;
+  readonly required: readonly string[];
+  readonly columns?: readonly PrinterColumn[];
+  readonly subresources?: CrdManifest["spec"]["versions"][number]["subresources"];
+}
+
+/** Fields that every object has; controller-gen writes the same descriptions. */
+const OBJECT_FIELDS: Readonly<Record<string, SchemaNode>> = {
+  apiVersion: { type: "string", description: "The version of this representation of the object." },
+  kind: { type: "string", description: "The REST resource that this object represents." },
+  metadata: { type: "object" },
+};
+
+function crd(init: CrdInit): CrdManifest {
+  const { group, version, kind, plural, namespaced } = init.type;
+  return {
+    apiVersion: "apiextensions.k8s.io/v1",
+    kind: "CustomResourceDefinition",
+    metadata: { name: resourceName(init.type) },
+    spec: {
+      group,
+      names: { kind, listKind: `${kind}List`, plural, singular: kind.toLowerCase() },
+      scope: namespaced ? "Namespaced" : "Cluster",
+      versions: [
+        {
+          name: version,
+          served: true,
+          storage: true,
+          ...(init.columns === undefined ? {} : { additionalPrinterColumns: init.columns }),
+          schema: {
+            openAPIV3Schema: {
+              type: "object",
+              description: init.description,
+              ...(init.required.length === 0 ? {} : { required: init.required }),
+              properties: { ...OBJECT_FIELDS, ...init.properties },
+            },
+          },
+          ...(init.subresources === undefined ? {} : { subresources: init.subresources }),
+        },
+      ],
+    },
+  };
+}
+
+/** A column with the value of a label; dots within a key are escaped in JSONPath. */
+function labelColumn(name: string, label: string): PrinterColumn {
+  return { name, type: "string", jsonPath: `.metadata.labels['${label.replaceAll(".", "\\.")}']` };
+}
+
+/** The CRDs of `coil.cybozu.com/v2`, in the order in which they should be created. */
+export const coilCrds: readonly CrdManifest[] = [
+  crd({
+    type: coilResources.addressPools,
+    description: "AddressPool is a pool of addresses that blocks are carved from.",
+    properties: { spec: addressPoolSpecSchema },
+    required: [],
+    columns: [{ name: "BlockSize Bits", type: "integer", jsonPath: ".spec.blockSizeBits" }],
+  }),
+  crd({
+    type: coilResources.addressBlocks,
+    description: "AddressBlock is a block of addresses that belongs to a node.",
+    properties: addressBlockSchema.properties ?? {},
+    required: addressBlockSchema.required ?? [],
+    columns: [
+      labelColumn("Node", "coil.cybozu.com/node"),
+      labelColumn("Pool", "coil.cybozu.com/pool"),
+      { name: "IPv4", type: "string", jsonPath: ".ipv4" },
+      { name: "IPv6", type: "string", jsonPath: ".ipv6" },
+    ],
+  }),
+  crd({
+    type: coilResources.blockRequests,
+    description: "BlockRequest is a node's request for a block of a pool.",
+    properties: { spec: blockRequestSpecSchema, status: blockRequestStatusSchema },
+    required: [],
+    subresources: { status: {} },
+  }),
+  crd({
+    type: coilResources.egresses,
+    description: "Egress is a set of NAT gateways for pods that ask for them.",
+    properties: { spec: egressSpecSchema, status: egressStatusSchema },
+    required: [],
+    subresources: {
+      status: {},
+      scale: {
+        specReplicasPath: ".spec.replicas",
+        statusReplicasPath: ".status.replicas",
+        labelSelectorPath: ".status.selector",
+      },
+    },
+  }),
+];

@@ -1,0 +1,68 @@
+/** The API group of Coil v2, kept so that existing users' objects stay valid. */
+export const COIL_GROUP = "coil.cybozu.com";
+/** The version within {@link COIL_GROUP}. */
+export const COIL_VERSION = "v2";
+
+/** Annotation of a Namespace: the pool of its pods (spec pod-network 2.1). */
+export const POOL_ANNOTATION = "coil.cybozu.com/pool";
+/** The pool of pods whose Namespace names none. */
+export const DEFAULT_POOL = "default";
+/** Label of an AddressBlock: its pool. */
+export const POOL_LABEL = "coil.cybozu.com/pool";
+/** Label of an AddressBlock: its node. */
+export const NODE_LABEL = "coil.cybozu.com/node";
+/** Label of an AddressBlock: the uid of the BlockRequest that caused it. */
+export const REQUEST_LABEL = "coil.cybozu.com/request";
+/** Label of an AddressBlock; `"true"`: counted and routed but never allocated from. */
+export const RESERVED_LABEL = "coil.cybozu.com/reserved";
+/** Finalizer of AddressPools and AddressBlocks. */
+export const COIL_FINALIZER = "coil.cybozu.com";
+/** Start of the Pod annotation that names Egresses; the namespace of those follows. */
+export const EGRESS_ANNOTATION_PREFIX = "egress.coil.cybozu.com/";
+/** Node and pool names become label values, which are at most so long. */
+export const MAX_LABEL_VALUE_LENGTH = 63;
+
+/** The labels of everything that an Egress makes, keys sorted; also the selector of its pods. */
+export function egressLabels(egressName: string): Record<string, string> {
+  return {
+    "app.kubernetes.io/component": "egress",
+    "app.kubernetes.io/instance": egressName,
+    "app.kubernetes.io/name": "coil",
+  };
+}
+
+/** {@link egressLabels} as a selector, as `status.selector` has it. */
+export function egressSelector(egressName: string): string {
+  return Object.entries(egressLabels(egressName))
+    .map(([key, value]) => `${key}=${value}`)
+    .join(",");
+}
+
+/** The name of the one outstanding request of a node for blocks of a pool. */
+export function blockRequestName(pool: string, node: string): string {
+  return `req-${pool}-${node}`;
+}
+
+/**
+ * The Egresses that a Pod's annotations name, by namespace; names are trimmed, empty and repeated ones left out.
+ * At most `limit` names in all are read.
+ */
+export function egressNames(
+  annotations: Readonly<Record<string, string>> | undefined,
+  limit = 1000,
+): Map<string, readonly string[]> {
+  const byNamespace = new Map<string, readonly string[]>();
+  let left = limit;
+  for (const [key, value] of Object.entries(annotations ?? {})) {
+    if (!key.startsWith(EGRESS_ANNOTATION_PREFIX)) continue;
+    const names = new Set(
+      value
+        .split(",", left)
+        .map((name) => name.trim())
+        .filter((name) => name !== ""),
+    );
+    left = Math.max(0, left - names.size);
+    if (names.size > 0) byNamespace.set(key.slice(EGRESS_ANNOTATION_PREFIX.length), [...names]);
+  }
+  return byNamespace;
+}

@@ -1,0 +1,139 @@
+import { Cidr } from "#base/ip";
+import { DEFAULT_BLOCK_SIZE_BITS, type ParsedSubnet, subnetsOverlap } from "./blocks.ts";
+import { type FieldFault, forbidden, invalid, required, tooLong } from "./faults.ts";
+import { MAX_LABEL_VALUE_LENGTH } from "./keys.ts";
+import type { AddressPoolSpec, SubnetSet } from "./types.ts";
+
+/** What validation needs of a pool. */
+export interface PoolInput {
+  readonly metadata: { readonly name?: string };
+  readonly spec: AddressPoolSpec;
+}
+
+/** The other pools of the cluster, for the overlap rule. Absent: that rule is not checked. */
+export interface PoolContext {
+  readonly others?: Iterable<PoolInput>;
+}
+
+/** All that is wrong with a new pool (spec 2.2); empty when it may be created. */
+export function validatePoolCreate(pool: PoolInput, context: PoolContext = {}): FieldFault[] {
+  const faults: FieldFault[] = [];
+  if ((pool.metadata.name?.length ?? 0) > MAX_LABEL_VALUE_LENGTH) {
+    faults.push(tooLong("metadata.name", MAX_LABEL_VALUE_LENGTH));
+  }
+  const bits = pool.spec.blockSizeBits ?? DEFAULT_BLOCK_SIZE_BITS;
+  if (!Number.isInteger(bits) || bits < 0) {
+    faults.push(invalid("spec.blockSizeBits", bits, "must be a whole number of at least 0"));
+  }
+  if (pool.spec.subnets.length === 0) faults.push(required("spec.subnets", "at least one subnet"));
+  return [...faults, ...checkEntries(pool, 0, bits, context)];
+}
+
+/**
+ * All that is wrong with a change of a pool. Only appended subnets are checked, so that a stored pool that is odd can
+ * still lose its finalizer.
+ */
+export function validatePoolUpdate(before: PoolInput, after: PoolInput, context: PoolContext = {}): FieldFault[] {
+  const faults: FieldFault[] = [];
+  const bits = after.spec.blockSizeBits ?? DEFAULT_BLOCK_SIZE_BITS;
+  if (bits !== (before.spec.blockSizeBits ?? DEFAULT_BLOCK_SIZE_BITS)) {
+    faults.push(forbidden("spec.blockSizeBits", "unchangeable"));
+  }
+  if (after.spec.subnets.length < before.spec.subnets.length) {
+    faults.push(forbidden("spec.subnets", "unshrinkable"));
+  } else {
+    for (const [at, old] of before.spec.subnets.entries()) {
+      const now = after.spec.subnets[at];
+      if (now?.ipv4 !== old.ipv4 || now?.ipv6 !== old.ipv6) {
+        faults.push(forbidden(`spec.subnets[${at}]`, "unchangeable"));
+      }
+    }
+  }
+  return [...faults, ...checkEntries(after, before.spec.subnets.length, bits, context)];
+}
+
+/** Checks the entries from `start` on, each by itself and against all before it and the other pools. */
+function checkEntries(pool: PoolInput, start: number, bits: number, context: PoolContext): FieldFault[] {
+  const faults: FieldFault[] = [];
+  const parsed: (ParsedSubnet | undefined)[] = [];
+  const others = Array.from(context.others ?? [], (other) => ({
+    name: other.metadata.name ?? "",
+    subnets: other.spec.subnets.map(tryParse),
+  })).filter((other) => other.name !== pool.metadata.name);
+  const first = pool.spec.subnets[0];
+  for (const [at, entry] of pool.spec.subnets.entries()) {
+    const field = `spec.subnets[${at}]`;
+    const subnet = tryParse(entry);
+    if (at >= start) {
+      const own = checkSubnet(field, entry, bits);
+      faults.push(...own);
+      if (first !== undefined && familySet(first) !== familySet(entry) && own.length === 0) {
+        faults.push(invalid(field, entry, `must have the same families as spec.subnets[0]: ${familySet(first)}`));
+      }
+      if (subnet !== undefined) faults.push(...checkOverlaps(field, entry, subnet, parsed, others));
+    }
+    parsed.push(subnet);
+  }
+  return faults;
+}
+
+function checkOverlaps(
+  field: string,
+  entry: SubnetSet,
+  subnet: ParsedSubnet,
+  earlier: readonly (ParsedSubnet | undefined)[],
+  others: readonly { readonly name: string; readonly subnets: readonly (ParsedSubnet | undefined)[] }[],
+): FieldFault[] {
+  const faults: FieldFault[] = [];
+  for (const [at, other] of earlier.entries()) {
+    if (other !== undefined && subnetsOverlap(subnet, other)) {
+      faults.push(invalid(field, entry, `overlaps with spec.subnets[${at}]`));
+    }
+  }
+  for (const other of others) {
+    if (other.subnets.some((theirs) => theirs !== undefined && subnetsOverlap(subnet, theirs))) {
+      faults.push(invalid(field, entry, `overlaps with a subnet of AddressPool ${other.name}`));
+    }
+  }
+  return faults;
+}
+
+/** The faults of one entry by itself. */
+function checkSubnet(field: string, entry: SubnetSet, bits: number): FieldFault[] {
+  if (entry.ipv4 === undefined && entry.ipv6 === undefined) return [required(field, "ipv4, ipv6 or both")];
+  const faults: FieldFault[] = [];
+  const sizes: number[] = [];
+  for (const [name, family] of [
+    ["ipv4", 4],
+    ["ipv6", 6],
+  ] as const) {
+    const text = entry[name];
+    if (text === undefined) continue;
+    const cidr = Cidr.tryParse(text);
+    if (cidr === undefined || cidr.family !== family) {
+      faults.push(invalid(`${field}.${name}`, text, `must be an IPv${family} CIDR`));
+    } else if (cidr.hostBits < bits) {
+      faults.push(invalid(`${field}.${name}`, text, `is smaller than a block of 2^${bits} addresses`));
+    } else {
+      sizes.push(cidr.hostBits);
+    }
+  }
+  if (sizes.length === 2 && sizes[0] !== sizes[1]) {
+    faults.push(invalid(field, entry, `ipv4 and ipv6 must have as many host bits: they have ${sizes.join(" and ")}`));
+  }
+  return faults;
+}
+
+function tryParse(entry: SubnetSet): ParsedSubnet | undefined {
+  const one = (text: string | undefined, family: 4 | 6): Cidr | undefined => {
+    const cidr = text === undefined ? undefined : Cidr.tryParse(text);
+    return cidr?.family === family ? cidr : undefined;
+  };
+  const subnet = { ipv4: one(entry.ipv4, 4), ipv6: one(entry.ipv6, 6) };
+  return subnet.ipv4 === undefined && subnet.ipv6 === undefined ? undefined : subnet;
+}
+
+function familySet(entry: SubnetSet): string {
+  const has = [entry.ipv4 === undefined ? "" : "ipv4", entry.ipv6 === undefined ? "" : "ipv6"];
+  return has.filter((name) => name !== "").join(" and ");
+}

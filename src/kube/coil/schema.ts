@@ -1,0 +1,83 @@
+/**
+ * Structural schemas (apiextensions.k8s.io/v1) as data from which TypeScript derives the static type: one source for
+ * the CRDs that ship and for the types that the code uses.
+ */
+
+/** A part of a JSON schema as a CRD carries it. */
+export interface SchemaNode {
+  readonly type?: "object" | "array" | "string" | "integer" | "boolean";
+  readonly description?: string;
+  readonly format?: string;
+  readonly default?: unknown;
+  readonly enum?: readonly string[];
+  readonly minimum?: number;
+  readonly maximum?: number;
+  readonly minItems?: number;
+  readonly maxItems?: number;
+  readonly items?: SchemaNode;
+  readonly properties?: Readonly<Record<string, SchemaNode>>;
+  readonly required?: readonly string[];
+  readonly additionalProperties?: SchemaNode;
+  readonly anyOf?: readonly SchemaNode[];
+  readonly "x-kubernetes-int-or-string"?: boolean;
+  readonly "x-kubernetes-preserve-unknown-fields"?: boolean;
+}
+
+/** A schema whose values have the static type `T`. */
+export type Schema<T> = SchemaNode & { readonly _value?: T };
+/** The static type of a schema's values. */
+export type Static<S> = S extends { readonly _value?: infer T } ? Exclude<T, undefined> : never;
+
+type Shape = Readonly<Record<string, Schema<unknown>>>;
+type ObjectOf<P extends Shape, R extends keyof P> = { [K in R]: Static<P[K]> } & {
+  [K in Exclude<keyof P, R>]?: Static<P[K]>;
+};
+type Notes = Pick<SchemaNode, "description" | "default">;
+
+/** An object with the given fields, of which `required` must be there. */
+export function object<const P extends Shape, const R extends keyof P & string = never>(
+  properties: P,
+  init: Notes & { readonly required?: readonly R[] } = {},
+): Schema<ObjectOf<P, R>> {
+  return { type: "object", ...init, properties };
+}
+
+/** An object with any keys. */
+export function map<T>(values: Schema<T>, init: Notes = {}): Schema<Record<string, T>> {
+  return { type: "object", ...init, additionalProperties: values };
+}
+
+/** An object of type `T` whose fields the API server checks elsewhere, or not at all. */
+export function opaque<T>(init: Notes = {}): Schema<T> {
+  return { type: "object", ...init, "x-kubernetes-preserve-unknown-fields": true };
+}
+
+/** A list. */
+export function array<T>(items: Schema<T>, init: Notes & Pick<SchemaNode, "minItems" | "maxItems"> = {}): Schema<T[]> {
+  return { type: "array", ...init, items };
+}
+
+/** A text. */
+export function string(init: Notes & Pick<SchemaNode, "format"> = {}): Schema<string> {
+  return { type: "string", ...init };
+}
+
+/** A text out of a closed set. */
+export function oneOf<const V extends string>(values: readonly V[], init: Notes = {}): Schema<V> {
+  return { type: "string", ...init, enum: values };
+}
+
+/** A whole number that fits an int32. */
+export function int32(init: Notes & Pick<SchemaNode, "minimum" | "maximum"> = {}): Schema<number> {
+  return { type: "integer", format: "int32", ...init };
+}
+
+/** True or false. */
+export function boolean(init: Notes = {}): Schema<boolean> {
+  return { type: "boolean", ...init };
+}
+
+/** A whole number, or a text such as `25%`. */
+export function intOrString(init: Notes = {}): Schema<number | string> {
+  return { ...init, anyOf: [{ type: "integer" }, { type: "string" }], "x-kubernetes-int-or-string": true };
+}

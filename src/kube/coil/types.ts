@@ -1,0 +1,204 @@
+import type * as CoreV1 from "kubernetes-types/core/v1.js";
+import { type ResourceType, resourceType, type StoredMeta } from "#kube/client";
+import { COIL_GROUP, COIL_VERSION } from "./keys.ts";
+import { array, boolean, int32, intOrString, map, object, oneOf, opaque, type Static, string } from "./schema.ts";
+
+const subnetSetSchema = object(
+  {
+    ipv4: string({ description: "An IPv4 CIDR." }),
+    ipv6: string({ description: "An IPv6 CIDR." }),
+  },
+  { description: "A pair of subnets, or one of either family. At least one must be given." },
+);
+
+/** `spec` of an AddressPool (spec pod-network 2.2). */
+export const addressPoolSpecSchema = object(
+  {
+    blockSizeBits: int32({
+      description: "A block holds 2^n addresses. Cannot be changed. Default: 5.",
+      default: 5,
+      minimum: 0,
+    }),
+    subnets: array(subnetSetSchema, {
+      description:
+        "The subnets that blocks are carved from, in this order. Subnets can be appended, not changed or removed.",
+      minItems: 1,
+    }),
+  },
+  { description: "The wanted state of the pool.", required: ["subnets"] },
+);
+
+/** The fields of an AddressBlock beside its metadata (spec 2.3). */
+export const addressBlockSchema = object(
+  {
+    index: int32({ description: "The number of the block within its pool, from 0.", minimum: 0 }),
+    ipv4: string({ description: "The block's IPv4 CIDR." }),
+    ipv6: string({ description: "The block's IPv6 CIDR." }),
+  },
+  { required: ["index"] },
+);
+
+/** `spec` of a BlockRequest (spec 2.4). */
+export const blockRequestSpecSchema = object(
+  {
+    nodeName: string({ description: "The node that asks." }),
+    poolName: string({ description: "The pool that the block should come from." }),
+  },
+  { description: "What is asked for.", required: ["nodeName", "poolName"] },
+);
+
+const blockRequestConditionSchema = object(
+  {
+    type: oneOf(["Complete", "Failed"], { description: "What the condition says." }),
+    status: oneOf(["True", "False", "Unknown"], { description: "Whether it holds." }),
+    lastProbeTime: string({ description: "When it was last checked.", format: "date-time" }),
+    lastTransitionTime: string({ description: "When the status last changed.", format: "date-time" }),
+    reason: string({ description: "Why, in one word or two." }),
+    message: string({ description: "Why, for people." }),
+  },
+  { required: ["type", "status"] },
+);
+
+/** `status` of a BlockRequest (spec 2.4). */
+export const blockRequestStatusSchema = object(
+  {
+    addressBlockName: string({ description: "The AddressBlock that was made." }),
+    conditions: array(blockRequestConditionSchema, { description: "Present when the request was dealt with." }),
+  },
+  { description: "What came of it." },
+);
+
+const egressTemplateSchema = object(
+  {
+    metadata: object(
+      {
+        annotations: map(string(), { description: "Added to the router pods." }),
+        labels: map(string(), { description: "Added to the router pods." }),
+      },
+      { description: "Metadata of the router pods." },
+    ),
+    spec: opaque<Partial<CoreV1.PodSpec>>({
+      description: "The PodSpec of the router pods. The container named egress is the router.",
+    }),
+  },
+  { description: "Changes to the router pods." },
+);
+
+/** `spec` of an Egress (spec 2.5). */
+export const egressSpecSchema = object(
+  {
+    destinations: array(string(), { description: "CIDRs that are reached through this egress.", minItems: 1 }),
+    replicas: int32({ description: "How many router pods. Default: 1.", default: 1, minimum: 1 }),
+    strategy: object(
+      {
+        type: string({ description: "Recreate or RollingUpdate." }),
+        rollingUpdate: object({
+          maxSurge: intOrString({ description: "How many more pods than replicas, or a percentage." }),
+          maxUnavailable: intOrString({ description: "How many fewer pods than replicas, or a percentage." }),
+        }),
+      },
+      { description: "How router pods are replaced; as in a Deployment." },
+    ),
+    template: egressTemplateSchema,
+    sessionAffinity: oneOf(["ClientIP", "None"], {
+      description: "Whether a client stays with one router pod. Default: ClientIP.",
+      default: "ClientIP",
+    }),
+    sessionAffinityConfig: object(
+      {
+        clientIP: object({
+          timeoutSeconds: int32({ description: "How long a client stays, seconds.", minimum: 1, maximum: 86400 }),
+        }),
+      },
+      { description: "Passed on to the Service." },
+    ),
+    fouSourcePortAuto: boolean({
+      description: "Whether the UDP source port of the tunnel is chosen for each flow. Default: false.",
+      default: false,
+    }),
+    podDisruptionBudget: object(
+      {
+        minAvailable: intOrString({ description: "How many router pods must stay, or a percentage." }),
+        maxUnavailable: intOrString({ description: "How many router pods may go, or a percentage." }),
+      },
+      { description: "If given, a PodDisruptionBudget is made for the router pods." },
+    ),
+  },
+  { description: "The wanted state of the egress.", required: ["destinations"] },
+);
+
+/** `status` of an Egress (spec 2.5). */
+export const egressStatusSchema = object(
+  {
+    replicas: int32({ description: "How many router pods are available." }),
+    selector: string({ description: "The selector of the router pods." }),
+  },
+  { description: "What there is of it." },
+);
+
+interface CoilObject<K extends string> {
+  apiVersion?: "coil.cybozu.com/v2";
+  kind?: K;
+  metadata: StoredMeta;
+}
+
+/** One entry of a pool's subnets: CIDR texts of at least one family. */
+export type SubnetSet = Static<typeof subnetSetSchema>;
+/** `spec` of an AddressPool. */
+export type AddressPoolSpec = Static<typeof addressPoolSpecSchema>;
+/** A pool of addresses: cluster-scoped, without status. */
+export interface AddressPool extends CoilObject<"AddressPool"> {
+  spec: AddressPoolSpec;
+}
+
+/** A block of addresses that belongs to a node: cluster-scoped, fields at the top. */
+export type AddressBlock = CoilObject<"AddressBlock"> & Static<typeof addressBlockSchema>;
+
+/** `spec` of a BlockRequest. */
+export type BlockRequestSpec = Static<typeof blockRequestSpecSchema>;
+/** One condition of a BlockRequest. */
+export type BlockRequestCondition = Static<typeof blockRequestConditionSchema>;
+/** `status` of a BlockRequest. */
+export type BlockRequestStatus = Static<typeof blockRequestStatusSchema>;
+/** A node's request for a block of a pool: cluster-scoped. */
+export interface BlockRequest extends CoilObject<"BlockRequest"> {
+  spec: BlockRequestSpec;
+  status?: BlockRequestStatus;
+}
+
+/** `spec` of an Egress. */
+export type EgressSpec = Static<typeof egressSpecSchema>;
+/** The pod template of an Egress. */
+export type EgressPodTemplate = Static<typeof egressTemplateSchema>;
+/** `status` of an Egress. */
+export type EgressStatus = Static<typeof egressStatusSchema>;
+/** NAT gateways for pods that ask for them: namespaced. */
+export interface Egress extends CoilObject<"Egress"> {
+  spec: EgressSpec;
+  status?: EgressStatus;
+}
+
+const v2 = { group: COIL_GROUP, version: COIL_VERSION };
+
+/** The resource types of `coil.cybozu.com/v2`. */
+export const coilResources: {
+  readonly addressPools: ResourceType<AddressPool>;
+  readonly addressBlocks: ResourceType<AddressBlock>;
+  readonly blockRequests: ResourceType<BlockRequest>;
+  readonly egresses: ResourceType<Egress>;
+} = Object.freeze({
+  addressPools: resourceType<AddressPool>({ ...v2, kind: "AddressPool", plural: "addresspools", namespaced: false }),
+  addressBlocks: resourceType<AddressBlock>({
+    ...v2,
+    kind: "AddressBlock",
+    plural: "addressblocks",
+    namespaced: false,
+  }),
+  blockRequests: resourceType<BlockRequest>({
+    ...v2,
+    kind: "BlockRequest",
+    plural: "blockrequests",
+    namespaced: false,
+  }),
+  egresses: resourceType<Egress>({ ...v2, kind: "Egress", plural: "egresses", namespaced: true }),
+});

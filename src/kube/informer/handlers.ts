@@ -1,0 +1,57 @@
+import type { Cached, Store } from "./store.ts";
+
+/**
+ * What wants to know of changes. Handlers run one after the other and must be quick: mark something dirty, add to a
+ * queue. What a handler throws is a bug and ends `Informer.run`.
+ */
+export interface InformerHandler<U> {
+  /** `initial`: it was there before the handler's first look, or before the informer was synced. */
+  onAdd?(object: U, info: { readonly initial: boolean }): void;
+  onUpdate?(before: U, after: U): void;
+  /** `finalStateUnknown`: the deletion itself was missed; `object` is the last state that was seen. */
+  onDelete?(object: U, info: { readonly finalStateUnknown: boolean }): void;
+}
+
+/** Applies what was heard of the server to the store and tells the handlers what that changed. */
+export class Changes<U extends Cached> {
+  readonly #store: Store<U>;
+  readonly #handlers = new Set<InformerHandler<U>>();
+
+  constructor(store: Store<U>) {
+    this.#store = store;
+  }
+
+  /** Adds a handler and tells it what is there; returns what removes it again. */
+  subscribe(handler: InformerHandler<U>): () => void {
+    for (const object of this.#store.values()) handler.onAdd?.(object, { initial: true });
+    this.#handlers.add(handler);
+    return () => this.#handlers.delete(handler);
+  }
+
+  /** The object exists and looks like this now. */
+  upsert(key: string, object: U, initial: boolean): void {
+    const known = this.#store.getByKey(key);
+    if (
+      known?.metadata.resourceVersion === object.metadata.resourceVersion &&
+      known.metadata.uid === object.metadata.uid
+    ) {
+      return;
+    }
+    // Another uid under the same name: the old object's deletion was missed.
+    if (known !== undefined && known.metadata.uid !== object.metadata.uid) this.remove(key, undefined);
+    const before = this.#store.set(key, object);
+    for (const handler of this.#handlers) {
+      if (before === undefined) handler.onAdd?.(object, { initial });
+      else handler.onUpdate?.(before, object);
+    }
+  }
+
+  /** The object is gone; `final` is its last state when the deletion itself was seen. */
+  remove(key: string, final: U | undefined): void {
+    const before = this.#store.delete(key);
+    if (before === undefined) return;
+    for (const handler of this.#handlers) {
+      handler.onDelete?.(final ?? before, { finalStateUnknown: final === undefined });
+    }
+  }
+}

@@ -1,0 +1,24 @@
+/**
+ * Local copies of API objects, kept in step by list and watch.
+ *
+ * Owns: chunked lists, watches with bookmarks, back-off, relisting after 410, the store with its indexes, typed handlers with
+ * old and new objects. Refuses to know: what the objects mean, queues, reconciling.
+ *
+ * ```ts
+ * const pods = createInformer(client, resources.pods, {
+ *   fieldSelector: `spec.nodeName=${node}`,
+ *   transform: ({ metadata, status }) => ({
+ *     metadata: { name: metadata.name, namespace: metadata.namespace, uid: metadata.uid, resourceVersion: metadata.resourceVersion },
+ *     ips: (status?.podIPs ?? []).map((ip) => ip.ip),
+ *   }),
+ *   indexers: { ip: (pod) => pod.ips.filter((ip) => ip !== undefined) },
+ * });
+ * pods.addHandler({ onDelete: (pod) => dirty.mark() });
+ * group.spawn((signal) => pods.run({ signal }));
+ * await allSynced([pods], { signal });
+ * pods.store.byIndex("ip", "10.2.0.3");
+ * ```
+ */
+export type { InformerHandler } from "./handlers.ts";
+export { allSynced, createInformer, Informer, type InformerHealth, type InformerOptions } from "./informer.ts";
+export type { Cached, IndexFunction, StoreReader } from "./store.ts";

@@ -1,0 +1,338 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { type AbortOptions, Backoff, Deferred, sleep } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { isAbortError } from "#base/errors";
+import {
+  isKubeError,
+  type KubeApi,
+  KubeConfigError,
+  KubeError,
+  type KubeObject,
+  objectKey,
+  type ResourceType,
+  resourceName,
+  type Selection,
+  type WatchEvent,
+} from "#kube/client";
+import { Changes, type InformerHandler } from "./handlers.ts";
+import { type Cached, type IndexFunction, Store, type StoreReader } from "./store.ts";
+
+/** Work done on the event loop between two turns of it, milliseconds. */
+const SLICE_MS = 5;
+/** The server is asked to end each watch after a random time in [1, 2) of this, so that watches spread over servers. */
+const WATCH_SECONDS = 300;
+/** A watch that ends sooner than this without an event counts as a failure; one that lasted longer resets the back-off. */
+const SHORT_WATCH_MS = 1_000;
+
+/** What an informer says of its own state. */
+export type InformerHealth =
+  | { readonly state: "ready" }
+  | { readonly state: "degraded"; readonly error: KubeError | KubeConfigError; readonly failures: number };
+
+export interface InformerOptions<U extends Cached> extends Selection {
+  /** By name; `byIndex` of the store finds objects by them. */
+  readonly indexers?: Readonly<Record<string, IndexFunction<U>>>;
+  /** Objects in a page of the list. Default 500. */
+  readonly pageSize?: number;
+  /** `consistent` (default): the most recent state. `any`: what the server has cached; cheaper for it, may be old. */
+  readonly firstList?: "consistent" | "any";
+  /** No byte on the watch for so long: open another, milliseconds. Servers send a bookmark a minute. Default 180,000. */
+  readonly idleTimeoutMs?: number;
+  /** Between failures. Default 250 ms, doubling to 30 s, half of it random. */
+  readonly backoff?: { readonly initialMs: number; readonly maxMs: number };
+  /** Called when the state changes, and for each further failure. */
+  readonly onHealth?: (health: InformerHealth) => void;
+  readonly clock?: Clock;
+  /** Uniform in [0, 1). */
+  readonly random?: () => number;
+}
+
+/** A local copy of a selection of objects, kept in step by list and watch. Make one with {@link createInformer}. */
+export class Informer<T extends KubeObject, U extends Cached> {
+  readonly type: ResourceType<T>;
+  readonly store: StoreReader<U>;
+  readonly #api: Pick<KubeApi, "listPages" | "watch">;
+  readonly #options: InformerOptions<U>;
+  readonly #transform: (object: T) => U;
+  readonly #store: Store<U>;
+  readonly #changes: Changes<U>;
+  readonly #synced = new Deferred();
+  readonly #clock: Clock;
+  readonly #random: () => number;
+  readonly #backoff: Backoff;
+  #hasSynced = false;
+  #failures = 0;
+  #resourceVersion: string | undefined;
+
+  constructor(
+    api: Pick<KubeApi, "listPages" | "watch">,
+    type: ResourceType<T>,
+    transform: (object: T) => U,
+    options: InformerOptions<U>,
+  ) {
+    this.type = type;
+    this.#api = api;
+    this.#options = options;
+    this.#transform = transform;
+    this.#clock = options.clock ?? systemClock;
+    this.#random = options.random ?? Math.random;
+    this.#backoff = new Backoff({ initialMs: 250, maxMs: 30_000, ...options.backoff, random: this.#random });
+    this.#store = new Store(options.indexers);
+    this.store = this.#store;
+    this.#changes = new Changes(this.#store);
+  }
+
+  /** Resolves when the first list is in the store and was told to the handlers. Never rejects. */
+  get synced(): Promise<void> {
+    return this.#synced.promise;
+  }
+
+  get hasSynced(): boolean {
+    return this.#hasSynced;
+  }
+
+  /** Of the last list, event or bookmark. */
+  get resourceVersion(): string | undefined {
+    return this.#resourceVersion;
+  }
+
+  /** Adds a handler, which is told of everything in the store first; returns what removes it again. */
+  addHandler(handler: InformerHandler<U>): () => void {
+    return this.#changes.subscribe(handler);
+  }
+
+  /**
+   * Lists and watches until the signal aborts, then resolves. No failure of the API ends it: those go to `onHealth` and are
+   * retried. Rejects only for a bug: what a handler, an index or the transform throws.
+   */
+  async run(options: { readonly signal: AbortSignal }): Promise<void> {
+    const { signal } = options;
+    try {
+      await this.#follow(signal);
+    } catch (error) {
+      if (!signal.aborted || (error !== signal.reason && !isAbortError(error))) throw error;
+    }
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
+    let listed = false;
+    while (!signal.aborted) {
+      const failure = listed ? await this.#watch(signal) : await this.#list(signal);
+      if (signal.aborted) return;
+      if (failure === undefined) {
+        listed = true;
+        continue;
+      }
+      if (isKubeError(failure, "gone")) listed = false;
+      await this.#recover(failure, signal);
+    }
+  }
+
+  /** Reads all pages, then makes the store equal to them. Resolves to the API's failure, if any. */
+  async #list(signal: AbortSignal): Promise<ApiFailure | undefined> {
+    const { namespace, labelSelector, fieldSelector, pageSize, firstList } = this.#options;
+    const any = firstList === "any" && !this.#hasSynced;
+    const pages = this.#api
+      .listPages(this.type, {
+        namespace,
+        labelSelector,
+        fieldSelector,
+        limit: pageSize,
+        ...(any ? { resourceVersion: "0", resourceVersionMatch: "NotOlderThan" } : {}),
+        signal,
+      })
+      [Symbol.asyncIterator]();
+    const seen = new Map<string, U>();
+    const slice = new Slice(this.#clock);
+    let version = "";
+    for (;;) {
+      const page = await attempt(() => pages.next());
+      if (page.failure !== undefined) return page.failure;
+      if (page.value.done === true) break;
+      version = page.value.value.resourceVersion;
+      for (const object of page.value.value.items) {
+        const key = objectKey(object);
+        seen.set(key, this.#keep(key, object));
+        if (slice.over()) await slice.yield();
+      }
+    }
+    await this.#replace(seen, slice, signal);
+    if (signal.aborted) return undefined;
+    this.#resourceVersion = version;
+    this.#hasSynced = true;
+    this.#synced.resolve();
+    this.#ready();
+    return undefined;
+  }
+
+  /** What the store has already is kept, so that a relist does not double the memory. */
+  #keep(key: string, object: T): U {
+    const known = this.#store.getByKey(key);
+    const { uid, resourceVersion } = object.metadata;
+    if (known?.metadata.uid === uid && known.metadata.resourceVersion === resourceVersion) return known;
+    return this.#transform(object);
+  }
+
+  async #replace(seen: Map<string, U>, slice: Slice, signal: AbortSignal): Promise<void> {
+    for (const key of [...this.#store.keys()]) {
+      if (!seen.has(key)) this.#changes.remove(key, undefined);
+      if (slice.over()) await slice.yield();
+      if (signal.aborted) return;
+    }
+    for (const [key, object] of seen) {
+      this.#changes.upsert(key, object, !this.#hasSynced);
+      if (slice.over()) await slice.yield();
+      if (signal.aborted) return;
+    }
+  }
+
+  /** Follows one watch to its end. Resolves to `undefined` when another should follow, else to the failure. */
+  async #watch(signal: AbortSignal): Promise<ApiFailure | undefined> {
+    const { namespace, labelSelector, fieldSelector, idleTimeoutMs = 180_000 } = this.#options;
+    const startedAt = this.#clock.monotonic();
+    const events = this.#api
+      .watch(this.type, {
+        namespace,
+        labelSelector,
+        fieldSelector,
+        resourceVersion: this.#resourceVersion,
+        timeoutSeconds: Math.floor(WATCH_SECONDS * (1 + this.#random())),
+        idleTimeoutMs,
+        onOpen: () => this.#ready(),
+        signal,
+      })
+      [Symbol.asyncIterator]();
+    const slice = new Slice(this.#clock);
+    for (let any = false; ; any = true) {
+      const next = await attempt(() => events.next());
+      const useful = any || this.#clock.monotonic() - startedAt >= SHORT_WATCH_MS;
+      // Not reset by a list: one that works is no reason to hammer the server while the watches after it fail.
+      if (useful) this.#backoff.reset();
+      if (next.failure !== undefined) return next.failure;
+      if (next.value.done === true) {
+        if (useful) return undefined;
+        return new KubeError("unreachable", `the watch of ${resourceName(this.type)} ended at once without an event`);
+      }
+      try {
+        this.#apply(next.value.value);
+      } catch (bug) {
+        await events.return?.();
+        throw bug;
+      }
+      if (slice.over()) await slice.yield();
+    }
+  }
+
+  #apply(event: WatchEvent<T>): void {
+    if (event.type === "BOOKMARK") {
+      this.#resourceVersion = event.resourceVersion;
+      return;
+    }
+    const key = objectKey(event.object);
+    const object = this.#transform(event.object);
+    if (event.type === "DELETED") this.#changes.remove(key, object);
+    else this.#changes.upsert(key, object, false);
+    this.#resourceVersion = event.object.metadata.resourceVersion;
+  }
+
+  #ready(): void {
+    if (this.#failures === 0) return;
+    this.#failures = 0;
+    this.#options.onHealth?.({ state: "ready" });
+  }
+
+  async #recover(error: ApiFailure, signal: AbortSignal): Promise<void> {
+    this.#failures += 1;
+    this.#options.onHealth?.({ state: "degraded", error, failures: this.#failures });
+    const waitMs = Math.max(this.#backoff.next(), error instanceof KubeError ? (error.retryAfterMs ?? 0) : 0);
+    await sleepUntilAborted(waitMs, signal, this.#clock);
+  }
+}
+
+type ApiFailure = KubeError | KubeConfigError;
+type Attempt<V> =
+  | { readonly value: V; readonly failure?: never }
+  | { readonly value?: never; readonly failure: ApiFailure };
+
+/** Turns the API's failures into values; what else is thrown (an abort, a bug) goes on. */
+async function attempt<V>(work: () => Promise<V>): Promise<Attempt<V>> {
+  try {
+    return { value: await work() };
+  } catch (error) {
+    if (error instanceof KubeError || error instanceof KubeConfigError) return { failure: error };
+    throw error;
+  }
+}
+
+async function sleepUntilAborted(waitMs: number, signal: AbortSignal, clock: Clock): Promise<void> {
+  try {
+    await sleep(waitMs, { signal, clock });
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+}
+
+/** Long work in slices, so that the event loop turns between them. */
+class Slice {
+  readonly #clock: Clock;
+  #startedAt: number;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#startedAt = clock.monotonic();
+  }
+
+  over(): boolean {
+    return this.#clock.monotonic() - this.#startedAt >= SLICE_MS;
+  }
+
+  async yield(): Promise<void> {
+    await nextTurn();
+    this.#startedAt = this.#clock.monotonic();
+  }
+}
+
+/**
+ * An informer of whole objects, or of what `transform` keeps of them: it is applied before anything is stored, so memory is
+ * that of the result. It must keep name, namespace, uid and resourceVersion.
+ */
+export function createInformer<T extends KubeObject>(
+  api: Pick<KubeApi, "listPages" | "watch">,
+  type: ResourceType<T>,
+  options?: InformerOptions<T>,
+): Informer<T, T>;
+export function createInformer<T extends KubeObject, U extends Cached>(
+  api: Pick<KubeApi, "listPages" | "watch">,
+  type: ResourceType<T>,
+  options: InformerOptions<U> & { readonly transform: (object: T) => U },
+): Informer<T, U>;
+export function createInformer<T extends KubeObject>(
+  api: Pick<KubeApi, "listPages" | "watch">,
+  type: ResourceType<T>,
+  options: InformerOptions<T> & { readonly transform?: (object: T) => T } = {},
+): Informer<T, T> {
+  return new Informer(api, type, options.transform ?? dropManagedFields, options);
+}
+
+/** The default transform: managedFields are often half of an object and no controller reads them. */
+function dropManagedFields<T extends KubeObject>(object: T): T {
+  delete object.metadata.managedFields;
+  return object;
+}
+
+/** Resolves when all have synced; rejects with the signal's reason when it aborts first. */
+export async function allSynced(
+  informers: Iterable<{ readonly synced: Promise<void> }>,
+  options: AbortOptions = {},
+): Promise<void> {
+  const { signal } = options;
+  signal?.throwIfAborted();
+  const aborted = new Deferred();
+  const onAbort = (): void => aborted.reject(signal?.reason);
+  signal?.addEventListener("abort", onAbort, { once: true });
+  try {
+    await Promise.race([Promise.all(Array.from(informers, (informer) => informer.synced)), aborted.promise]);
+  } finally {
+    signal?.removeEventListener("abort", onAbort);
+  }
+}

@@ -1,0 +1,211 @@
+import { sleep, withDeadline } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { isAbortError } from "#base/errors";
+import {
+  type Draft,
+  findObject,
+  isKubeError,
+  type KubeApi,
+  KubeConfigError,
+  KubeError,
+  type Lease,
+  resources,
+} from "#kube/client";
+
+/** Which Lease, who we are, and how patient. */
+export interface LeaderElectionOptions {
+  readonly namespace: string;
+  readonly name: string;
+  /** Unique among the candidates, and different after a restart: `<host>_<uuid>`. */
+  readonly identity: string;
+  /** A lease that was not renewed for so long may be taken, milliseconds. Default 15,000. */
+  readonly leaseDurationMs?: number;
+  /** A leader that cannot renew for so long stops. Must be less than the lease. Default 10,000. */
+  readonly renewDeadlineMs?: number;
+  /** Between tries, milliseconds; candidates add up to 1.2 times as much at random. Default 2,000. */
+  readonly retryPeriodMs?: number;
+  /** Give the lease up when stopping, so that another need not wait for it to expire. Default true. */
+  readonly releaseOnStop?: boolean;
+  /** Called when a leader is seen, ourselves included, and when it changes. */
+  readonly onNewLeader?: (identity: string) => void;
+  /** Called for each failed try; it is tried again. */
+  readonly onError?: (error: KubeError | KubeConfigError) => void;
+  readonly clock?: Clock;
+  readonly random?: () => number;
+}
+
+/** Why {@link runAsLeader} ended. */
+export type LeadershipEnd = "stopped" | "lost" | "work-done";
+
+type LeaseApi = Pick<KubeApi, "get" | "create" | "replace">;
+type LeaseSpec = NonNullable<Lease["spec"]>;
+
+interface Observed {
+  readonly lease: Lease;
+  /** When we first saw this very record, on our own monotonic clock: clocks of others are not trusted. */
+  readonly atMs: number;
+}
+
+/** Added to the retry period, as a share of it, so that candidates do not try in step (client-go's JitterFactor). */
+const JITTER_FACTOR = 1.2;
+
+/** The state of one candidate, after client-go's leaderelection. */
+export class LeaderElector {
+  readonly #api: LeaseApi;
+  readonly #options: LeaderElectionOptions;
+  readonly #clock: Clock;
+  readonly #random: () => number;
+  readonly leaseDurationMs: number;
+  readonly renewDeadlineMs: number;
+  readonly retryPeriodMs: number;
+  #observed: Observed | undefined;
+  #reported: string | undefined;
+
+  /** Throws `RangeError` unless lease > renew deadline > 1.2 × retry period > 0. */
+  constructor(api: LeaseApi, options: LeaderElectionOptions) {
+    this.#api = api;
+    this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+    this.#random = options.random ?? Math.random;
+    this.leaseDurationMs = options.leaseDurationMs ?? 15_000;
+    this.renewDeadlineMs = options.renewDeadlineMs ?? 10_000;
+    this.retryPeriodMs = options.retryPeriodMs ?? 2_000;
+    const { leaseDurationMs, renewDeadlineMs, retryPeriodMs } = this;
+    if (!(leaseDurationMs > renewDeadlineMs && renewDeadlineMs > retryPeriodMs * JITTER_FACTOR && retryPeriodMs > 0)) {
+      throw new RangeError(
+        `lease (${leaseDurationMs} ms) > renew deadline (${renewDeadlineMs} ms) > ${JITTER_FACTOR} × retry period (${retryPeriodMs} ms) > 0 does not hold`,
+      );
+    }
+  }
+
+  /** True when the last record seen names us. */
+  get isLeader(): boolean {
+    return this.#observed?.lease.spec?.holderIdentity === this.#options.identity;
+  }
+
+  /** Who led when we last looked. */
+  get leader(): string | undefined {
+    const holder = this.#observed?.lease.spec?.holderIdentity;
+    return holder === "" ? undefined : holder;
+  }
+
+  /** Tries until we lead. Rejects with the signal's reason when it aborts first. */
+  async acquire(signal: AbortSignal): Promise<void> {
+    while (!(await this.#try(signal))) {
+      await sleep(this.retryPeriodMs * (1 + JITTER_FACTOR * this.#random()), { signal, clock: this.#clock });
+    }
+  }
+
+  /** Renews until that fails for the renew deadline; then resolves. Rejects with the signal's reason when it aborts. */
+  async renew(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      await sleep(this.retryPeriodMs, { signal, clock: this.#clock });
+      if (!(await this.#renewOnce(signal))) return;
+    }
+  }
+
+  /** Gives the lease up, if it is ours, for another to take at once. Rejects with {@link KubeError}. */
+  async release(signal?: AbortSignal): Promise<void> {
+    const observed = this.#observed;
+    if (observed === undefined || !this.isLeader) return;
+    const now = microTime(this.#clock.now());
+    const lease = await this.#api.replace(
+      resources.leases,
+      withSpec(observed.lease, {
+        holderIdentity: "",
+        leaseDurationSeconds: 1,
+        acquireTime: now,
+        renewTime: now,
+        leaseTransitions: observed.lease.spec?.leaseTransitions ?? 0,
+      }),
+      { signal, timeoutMs: this.renewDeadlineMs },
+    );
+    this.#observe(lease);
+  }
+
+  async #renewOnce(signal: AbortSignal): Promise<boolean> {
+    const work = async (deadline: AbortSignal): Promise<boolean> => {
+      while (!(await this.#try(deadline))) {
+        // Somebody else holds it: no use in trying on.
+        if (!this.isLeader) return false;
+        await sleep(this.retryPeriodMs, { signal: deadline, clock: this.#clock });
+      }
+      return true;
+    };
+    try {
+      return await withDeadline(this.renewDeadlineMs, work, { signal, clock: this.#clock });
+    } catch (error) {
+      if (signal.aborted) throw signal.reason;
+      if (isAbortError(error)) return false;
+      throw error;
+    }
+  }
+
+  /** One try to get or keep the lease. False: somebody else has it, or the API failed. */
+  async #try(signal: AbortSignal): Promise<boolean> {
+    try {
+      return await this.#getOrUpdate(signal);
+    } catch (error) {
+      if (signal.aborted) throw signal.reason;
+      if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
+      // Somebody was faster: the next try reads what they wrote.
+      if (!isKubeError(error, "conflict", "already-exists")) this.#options.onError?.(error);
+      return false;
+    }
+  }
+
+  async #getOrUpdate(signal: AbortSignal): Promise<boolean> {
+    const { namespace, name, identity } = this.#options;
+    const options = { signal, timeoutMs: this.renewDeadlineMs };
+    const current = await findObject(this.#api, resources.leases, { namespace, name }, options);
+    const now = microTime(this.#clock.now());
+    const record = { holderIdentity: identity, leaseDurationSeconds: this.#leaseSeconds(), renewTime: now };
+    if (current === undefined) {
+      const spec = { ...record, acquireTime: now, leaseTransitions: 0 };
+      this.#observe(await this.#api.create(resources.leases, { metadata: { name, namespace }, spec }, options));
+      return true;
+    }
+    this.#observe(current);
+    const held = current.spec ?? {};
+    const mine = held.holderIdentity === identity;
+    if (!mine && (held.holderIdentity ?? "") !== "" && !this.#expired()) return false;
+    const transitions = held.leaseTransitions ?? 0;
+    const next = withSpec(current, {
+      ...record,
+      acquireTime: mine ? (held.acquireTime ?? now) : now,
+      leaseTransitions: mine ? transitions : transitions + 1,
+    });
+    this.#observe(await this.#api.replace(resources.leases, next, options));
+    return true;
+  }
+
+  #leaseSeconds(): number {
+    return Math.max(1, Math.round(this.leaseDurationMs / 1000));
+  }
+
+  /** Not renewed for our lease duration since we first saw the record, by our own clock. */
+  #expired(): boolean {
+    const observed = this.#observed;
+    return observed === undefined || this.#clock.monotonic() - observed.atMs >= this.leaseDurationMs;
+  }
+
+  #observe(lease: Lease): void {
+    if (this.#observed?.lease.metadata.resourceVersion !== lease.metadata.resourceVersion) {
+      this.#observed = { lease, atMs: this.#clock.monotonic() };
+    }
+    const leader = this.leader;
+    if (leader !== undefined && leader !== this.#reported) {
+      this.#reported = leader;
+      this.#options.onNewLeader?.(leader);
+    }
+  }
+}
+
+function withSpec(lease: Lease, spec: LeaseSpec): Draft<Lease> {
+  return { ...lease, spec: { ...lease.spec, ...spec } };
+}
+
+/** RFC 3339 with microseconds (metav1.MicroTime). */
+function microTime(ms: number): string {
+  return new Date(ms).toISOString().replace("Z", "000Z");
+}

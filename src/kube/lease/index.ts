@@ -1,0 +1,16 @@
+/**
+ * Leader election over a Lease, after client-go's algorithm.
+ *
+ * Owns: getting, keeping and giving up the lease; clocks of other machines are never trusted, only how long a record has stood
+ * still on our own monotonic clock. Refuses to know: what a leader does.
+ *
+ * ```ts
+ * const why = await runAsLeader(client, { namespace: "kube-system", name: "coil-ipam-leader", identity }, {
+ *   lead: (signal) => controllers.run({ signal }),
+ *   signal,
+ * });
+ * if (why === "lost") process.exitCode = 1; // start anew
+ * ```
+ */
+export { type LeaderElectionOptions, LeaderElector, type LeadershipEnd } from "./elector.ts";
+export { type LeaderWork, runAsLeader } from "./run-as-leader.ts";

@@ -1,0 +1,80 @@
+import { Deferred } from "#base/async";
+import { isAbortError } from "#base/errors";
+import { isKubeError, type KubeApi, KubeConfigError, KubeError } from "#kube/client";
+import { type LeaderElectionOptions, LeaderElector, type LeadershipEnd } from "./elector.ts";
+
+/** What is done while leading, and when to stop. */
+export interface LeaderWork {
+  /** Runs while we lead; its signal aborts when leadership ends, and no API call may follow that. */
+  readonly lead: (signal: AbortSignal) => Promise<void>;
+  /** Called when leadership has ended, whatever the reason, after `lead` has. */
+  readonly onStopped?: (why: LeadershipEnd) => void;
+  /** Ends the candidacy. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Waits to become leader, then runs `lead` until it ends (`work-done`), leadership is `lost`, or the signal aborts
+ * (`stopped`). Leads at most once: a program that lost the lease should end and start anew, since nobody knows what its memory is worth.
+ * Rejects with what `lead` throws, after giving the lease up.
+ */
+export async function runAsLeader(
+  api: Pick<KubeApi, "get" | "create" | "replace">,
+  options: LeaderElectionOptions,
+  work: LeaderWork,
+): Promise<LeadershipEnd> {
+  const elector = new LeaderElector(api, options);
+  try {
+    await elector.acquire(work.signal);
+  } catch (error) {
+    if (work.signal.aborted) return "stopped";
+    throw error;
+  }
+  let end: LeadershipEnd = "stopped";
+  try {
+    end = await leadAndRenew(elector, work);
+    return end;
+  } finally {
+    if (options.releaseOnStop !== false) await release(elector, options);
+    work.onStopped?.(end);
+  }
+}
+
+async function leadAndRenew(elector: LeaderElector, work: LeaderWork): Promise<LeadershipEnd> {
+  const stop = new AbortController();
+  const onAbort = (): void => stop.abort(work.signal.reason);
+  if (work.signal.aborted) onAbort();
+  work.signal.addEventListener("abort", onAbort, { once: true });
+  const lost = new Deferred<"lost" | "stopped">();
+  const renewing = elector.renew(stop.signal).then(
+    () => lost.resolve("lost"),
+    (error: unknown) => (stop.signal.aborted ? lost.resolve("stopped") : lost.reject(error)),
+  );
+  const leading = work.lead(stop.signal).then(
+    () => "work-done" as const,
+    (error: unknown) => {
+      if (stop.signal.aborted && (isAbortError(error) || error === stop.signal.reason)) return "stopped" as const;
+      throw error;
+    },
+  );
+  try {
+    const first = await Promise.race([lost.promise, leading]);
+    stop.abort(new DOMException("no longer the leader", "AbortError"));
+    await leading;
+    return work.signal.aborted ? "stopped" : first;
+  } finally {
+    stop.abort(new DOMException("no longer the leader", "AbortError"));
+    work.signal.removeEventListener("abort", onAbort);
+    await renewing;
+  }
+}
+
+/** A lease that cannot be given up expires by itself. */
+async function release(elector: LeaderElector, options: LeaderElectionOptions): Promise<void> {
+  try {
+    await elector.release();
+  } catch (error) {
+    if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
+    if (!isKubeError(error, "conflict", "not-found")) options.onError?.(error);
+  }
+}

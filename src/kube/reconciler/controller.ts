@@ -1,0 +1,112 @@
+import { type Clock, systemClock } from "#base/clock";
+import { describeError, ExpectedError, isAbortError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { allSynced } from "#kube/informer";
+import { type RetryOptions, runWorkers, WorkQueue } from "#kube/workqueue";
+
+/** What a reconciler wants next: nothing, or to look again after a while. */
+export type ReconcileResult = undefined | { readonly requeueAfterMs: number };
+
+/** One pass, for `controller_runtime_reconcile_total`, `_errors_total` and `_time_seconds`. */
+export interface ReconcileSample {
+  readonly controller: string;
+  readonly result: "success" | "error" | "requeue_after";
+  readonly durationMs: number;
+}
+
+/** Settings of a {@link Controller}. */
+export interface ControllerOptions {
+  /** For logs and metrics. */
+  readonly name: string;
+  /**
+   * Makes one key right. Level-triggered: it is not told what happened. An `ExpectedError` is retried with back-off; anything
+   * else that is thrown is a bug and ends the controller.
+   */
+  readonly reconcile: (
+    key: string,
+    options: { readonly signal: AbortSignal },
+    // biome-ignore lint/suspicious/noConfusingVoidType: a reconciler that wants nothing returns nothing
+  ) => Promise<ReconcileResult | void>;
+  /** Keys reconciled at once. Default 1. */
+  readonly workers?: number;
+  readonly retry?: RetryOptions;
+  /** Informers that must be in step before the first key is looked at. */
+  readonly waitFor?: Iterable<{ readonly synced: Promise<void> }>;
+  readonly onReconcile?: (sample: ReconcileSample) => void;
+  readonly onDepth?: (depth: number) => void;
+  readonly log: Logger;
+  readonly clock?: Clock;
+}
+
+/** A work queue and what is done with its keys. Informers' handlers call {@link Controller.enqueue}. */
+export class Controller {
+  readonly #options: ControllerOptions;
+  readonly #clock: Clock;
+  readonly #queue: WorkQueue;
+  /** What each failing key last failed with, so that a storm of the same error is one line. Bounded by the failing keys. */
+  readonly #lastError = new Map<string, string>();
+
+  constructor(options: ControllerOptions) {
+    this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+    this.#queue = new WorkQueue({
+      clock: this.#clock,
+      ...(options.retry === undefined ? {} : { retry: options.retry }),
+      ...(options.onDepth === undefined ? {} : { onDepth: options.onDepth }),
+    });
+  }
+
+  /** Marks a key dirty; many marks before it is looked at are one. */
+  enqueue(key: string): void {
+    this.#queue.add(key);
+  }
+
+  /** Marks a key dirty in `delayMs`. */
+  enqueueAfter(key: string, delayMs: number): void {
+    this.#queue.addAfter(key, delayMs);
+  }
+
+  /** Reconciles keys until the signal aborts; then waits for those under way. Rejects only for a bug. */
+  async run(options: { readonly signal: AbortSignal }): Promise<void> {
+    const { signal } = options;
+    try {
+      await allSynced(this.#options.waitFor ?? [], { signal });
+      await runWorkers(this.#queue, {
+        workers: this.#options.workers ?? 1,
+        process: (key, at) => this.#process(key, at.signal),
+        signal,
+      });
+    } catch (error) {
+      if (!signal.aborted || (error !== signal.reason && !isAbortError(error))) throw error;
+    }
+  }
+
+  async #process(key: string, signal: AbortSignal): Promise<void> {
+    const { name, reconcile, onReconcile } = this.#options;
+    const startedAt = this.#clock.monotonic();
+    const sample = (result: ReconcileSample["result"]): void =>
+      onReconcile?.({ controller: name, result, durationMs: this.#clock.monotonic() - startedAt });
+    try {
+      const result = await reconcile(key, { signal });
+      this.#lastError.delete(key);
+      this.#queue.forget(key);
+      sample(result === undefined ? "success" : "requeue_after");
+      if (result !== undefined) this.#queue.addAfter(key, result.requeueAfterMs);
+    } catch (error) {
+      if (signal.aborted || !(error instanceof ExpectedError)) throw error;
+      sample("error");
+      const retryInMs = this.#queue.retry(key);
+      this.#report(key, describeError(error), retryInMs);
+    }
+  }
+
+  #report(key: string, error: string, retryInMs: number): void {
+    const fields = { key, error, retryInMs: Math.round(retryInMs), failures: this.#queue.failures(key) };
+    if (this.#lastError.get(key) === error) {
+      this.#options.log.debug("reconcile fails still", fields);
+      return;
+    }
+    this.#lastError.set(key, error);
+    this.#options.log.warn("reconcile failed", fields);
+  }
+}

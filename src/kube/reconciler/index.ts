@@ -1,0 +1,13 @@
+/**
+ * Controllers: informers mark keys dirty, workers make them right.
+ *
+ * Owns: the queue, retries, one log line for a storm of the same error, the samples of controller-runtime's metrics. Refuses to
+ * know: what a key names, leader election, metrics registries.
+ *
+ * ```ts
+ * const controller = new Controller({ name: "addresspool", reconcile: (key) => syncPool(key), waitFor: [pools], log });
+ * pools.addHandler({ onAdd: (pool) => controller.enqueue(pool.metadata.name) });
+ * group.spawn((signal) => controller.run({ signal }));
+ * ```
+ */
+export { Controller, type ControllerOptions, type ReconcileResult, type ReconcileSample } from "./controller.ts";

@@ -1,0 +1,19 @@
+/**
+ * Queues of keys to work on, after client-go's workqueue.
+ *
+ * Owns: deduplication, one worker for a key at a time, retries with back-off, rate limits. Refuses to know: what the keys name.
+ *
+ * ```ts
+ * const queue = new WorkQueue();
+ * pods.addHandler({ onAdd: (pod) => queue.add(objectKey(pod)) });
+ * await runWorkers(queue, {
+ *   workers: 4,
+ *   signal,
+ *   process: async (key) => ((await sync(key)) ? queue.forget(key) : void queue.retry(key)),
+ * });
+ * ```
+ */
+export { RetryLimiter, type RetryOptions } from "./rate-limiter.ts";
+export { TokenBucket, type TokenBucketOptions } from "./token-bucket.ts";
+export { WorkQueue, type WorkQueueOptions } from "./work-queue.ts";
+export { runWorkers, type WorkersOptions } from "./workers.ts";

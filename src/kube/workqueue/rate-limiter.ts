@@ -1,0 +1,57 @@
+import { Backoff } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { TokenBucket } from "./token-bucket.ts";
+
+/** How retries of a {@link WorkQueue} are spread. */
+export interface RetryOptions {
+  /** Before the first retry of a key, milliseconds. Default 5; doubles with each failure. */
+  readonly initialMs?: number;
+  /** No key waits longer, milliseconds. Default 1,000,000 (client-go's 1000 s). */
+  readonly maxMs?: number;
+  /** Share of the delay that is random, 0 to 1. Default 0.1. */
+  readonly jitter?: number;
+  /** Retries a second of all keys together. Default 10. */
+  readonly ratePerSecond?: number;
+  /** Retries that may be made at once. Default 100. */
+  readonly burst?: number;
+  readonly random?: () => number;
+  readonly clock?: Clock;
+}
+
+/** Delays of retries: exponential for each key, and a token bucket over all of them; the longer one counts. */
+export class RetryLimiter {
+  readonly #backoff: Backoff;
+  readonly #bucket: TokenBucket;
+  readonly #failures = new Map<string, number>();
+
+  constructor(options: RetryOptions = {}) {
+    this.#backoff = new Backoff({
+      initialMs: options.initialMs ?? 5,
+      maxMs: options.maxMs ?? 1_000_000,
+      jitter: options.jitter ?? 0.1,
+      random: options.random ?? Math.random,
+    });
+    this.#bucket = new TokenBucket({
+      ratePerSecond: options.ratePerSecond ?? 10,
+      burst: options.burst ?? 100,
+      clock: options.clock ?? systemClock,
+    });
+  }
+
+  /** Counts one failure of the key and returns after how many milliseconds to try again. */
+  when(key: string): number {
+    const failures = this.#failures.get(key) ?? 0;
+    this.#failures.set(key, failures + 1);
+    return Math.max(this.#backoff.delay(failures), this.#bucket.reserve());
+  }
+
+  /** How often the key has failed since it was last forgotten. */
+  failures(key: string): number {
+    return this.#failures.get(key) ?? 0;
+  }
+
+  /** The key is well: its next failure is its first. */
+  forget(key: string): void {
+    this.#failures.delete(key);
+  }
+}

@@ -1,0 +1,175 @@
+import { type AbortOptions, Deferred } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { RetryLimiter, type RetryOptions } from "./rate-limiter.ts";
+
+/** Settings of a {@link WorkQueue}. */
+export interface WorkQueueOptions {
+  readonly retry?: RetryOptions;
+  readonly clock?: Clock;
+  /** Called with the number of keys that wait to be handled, whenever it changes: `workqueue_depth`. */
+  readonly onDepth?: (depth: number) => void;
+}
+
+/**
+ * Keys of work to do, after client-go's workqueue: a key that waits is not added again; a key that is being processed
+ * is never handed out a second time, but is queued again when it was added meanwhile. Memory is bounded by the number of distinct keys.
+ */
+export class WorkQueue {
+  readonly #clock: Clock;
+  readonly #limiter: RetryLimiter;
+  readonly #onDepth: (depth: number) => void;
+  /** Keys to hand out, in order. */
+  readonly #ready = new Set<string>();
+  /** Keys handed out and not done; true: added again meanwhile. */
+  readonly #processing = new Map<string, boolean>();
+  /** Keys to add later. */
+  readonly #later = new Map<string, { readonly at: number; readonly cancel: () => void }>();
+  readonly #takers = new Set<Deferred<string | undefined>>();
+  readonly #drained = new Set<Deferred>();
+  #shutDown = false;
+
+  constructor(options: WorkQueueOptions = {}) {
+    this.#clock = options.clock ?? systemClock;
+    this.#limiter = new RetryLimiter({ clock: this.#clock, ...options.retry });
+    this.#onDepth = options.onDepth ?? (() => undefined);
+  }
+
+  /** How many keys wait to be handed out. */
+  get depth(): number {
+    return this.#ready.size;
+  }
+
+  /** How many keys are handed out and not done. */
+  get processing(): number {
+    return this.#processing.size;
+  }
+
+  /** Queues the key, unless it waits already or the queue is shut down. */
+  add(key: string): void {
+    if (this.#shutDown) return;
+    if (this.#processing.has(key)) {
+      this.#processing.set(key, true);
+      return;
+    }
+    if (this.#ready.has(key)) return;
+    const taker = this.#takers.values().next();
+    if (taker.done === true) {
+      this.#ready.add(key);
+      this.#onDepth(this.#ready.size);
+      return;
+    }
+    this.#takers.delete(taker.value);
+    this.#processing.set(key, false);
+    taker.value.resolve(key);
+  }
+
+  /** Queues the key in `delayMs`; of several such calls the earliest time counts. */
+  addAfter(key: string, delayMs: number): void {
+    if (this.#shutDown) return;
+    if (delayMs <= 0) {
+      this.add(key);
+      return;
+    }
+    const at = this.#clock.monotonic() + delayMs;
+    const known = this.#later.get(key);
+    if (known !== undefined && known.at <= at) return;
+    known?.cancel();
+    const cancel = this.#clock.after(delayMs, () => {
+      this.#later.delete(key);
+      this.add(key);
+    });
+    this.#later.set(key, { at, cancel });
+  }
+
+  /** Counts a failure of the key and queues it after its back-off; returns the delay, milliseconds. */
+  retry(key: string): number {
+    const delayMs = this.#limiter.when(key);
+    this.addAfter(key, delayMs);
+    return delayMs;
+  }
+
+  /** The key is well again: resets its back-off. */
+  forget(key: string): void {
+    this.#limiter.forget(key);
+  }
+
+  /** How often the key failed since it was forgotten. */
+  failures(key: string): number {
+    return this.#limiter.failures(key);
+  }
+
+  /**
+   * The next key, which the caller must hand to {@link WorkQueue.done}; waits for one. `undefined`: the queue is shut down and
+   * empty. Rejects with the signal's reason when it aborts first.
+   */
+  async take(options: AbortOptions = {}): Promise<string | undefined> {
+    options.signal?.throwIfAborted();
+    const next = this.#ready.values().next();
+    if (next.done !== true) {
+      this.#ready.delete(next.value);
+      this.#processing.set(next.value, false);
+      this.#onDepth(this.#ready.size);
+      return next.value;
+    }
+    if (this.#shutDown) return undefined;
+    return this.#waitForKey(options.signal);
+  }
+
+  /** The key that was taken is dealt with; if it was added meanwhile it is queued again. */
+  done(key: string): void {
+    const again = this.#processing.get(key) === true;
+    this.#processing.delete(key);
+    if (again && !this.#shutDown) this.add(key);
+    else this.#checkDrained();
+  }
+
+  /** Takes no more keys and forgets those for later; those that wait are still handed out. */
+  shutDown(): void {
+    this.#shutDown = true;
+    for (const { cancel } of this.#later.values()) cancel();
+    this.#later.clear();
+    for (const taker of this.#takers) taker.resolve(undefined);
+    this.#takers.clear();
+    this.#checkDrained();
+  }
+
+  /** Shuts down and resolves when every key that waited is done. Rejects with the signal's reason when it aborts first. */
+  async drain(options: AbortOptions = {}): Promise<void> {
+    this.shutDown();
+    if (this.#isDrained) return;
+    const drained = new Deferred();
+    this.#drained.add(drained);
+    const onAbort = (): void => drained.reject(options.signal?.reason);
+    if (options.signal?.aborted === true) onAbort();
+    options.signal?.addEventListener("abort", onAbort, { once: true });
+    try {
+      await drained.promise;
+    } finally {
+      this.#drained.delete(drained);
+      options.signal?.removeEventListener("abort", onAbort);
+    }
+  }
+
+  get #isDrained(): boolean {
+    return this.#ready.size === 0 && this.#processing.size === 0;
+  }
+
+  #checkDrained(): void {
+    if (this.#shutDown && this.#isDrained) for (const drained of this.#drained) drained.resolve();
+  }
+
+  async #waitForKey(signal: AbortSignal | undefined): Promise<string | undefined> {
+    const turn = new Deferred<string | undefined>();
+    this.#takers.add(turn);
+    const onAbort = (): void => {
+      // A key that was handed over in this very turn stays the taker's.
+      if (this.#takers.delete(turn)) turn.reject(signal?.reason);
+    };
+    signal?.addEventListener("abort", onAbort, { once: true });
+    try {
+      return await turn.promise;
+    } finally {
+      signal?.removeEventListener("abort", onAbort);
+    }
+  }
+}

@@ -1,0 +1,159 @@
+import {
+  type CniCall,
+  CniCode,
+  CniError,
+  compareVersions,
+  convertResult,
+  type NetworkConfig,
+  parseCniCall,
+  parseNetworkConfig,
+  parseResult,
+} from "#wire/cni";
+import {
+  CNI_ERROR_TYPE_URL,
+  CNI_SERVICE,
+  type CniArgs,
+  CniRpcError,
+  decodeAddResponse,
+  decodeCniError,
+  encodeCniArgs,
+} from "#wire/cnirpc";
+import { decodeGrpcMessage, decodeStatus, frameMessage, GrpcCode, GrpcWireError, unframeUnary } from "#wire/grpc";
+import { Http2Call, Http2Error, type Http2Response, MAX_RESPONSE_BYTES } from "#wire/http2";
+import { hasAttachment } from "./leftover.ts";
+import { type Connection, connect } from "./runtime.ts";
+
+/** Spec pod-network section 11. */
+const DEADLINE_SECONDS = 60;
+
+const METHOD = { ADD: "Add", DEL: "Del", CHECK: "Check" } as const;
+
+/** The `coil` plugin: hands the call to coild and its answer back. Throws {@link CniError}. */
+export async function runCoil(env: Readonly<Record<string, string | undefined>>, stdin: string): Promise<string> {
+  const call = parseCniCall(env);
+  const config = parseNetworkConfig(stdin);
+  if (call.command === "CHECK" && compareVersions(config.cniVersion, "0.4.0") < 0) {
+    throw new CniError(CniCode.incompatibleVersion, `CHECK needs cniVersion 0.4.0 or later, not ${config.cniVersion}`);
+  }
+  const request = encodeCniArgs(requestOf(call, config, stdin));
+  let reply: Uint8Array;
+  try {
+    reply = await callCoild(config.socket, METHOD[call.command], request);
+  } catch (error) {
+    if (await isDoneWithout(call, error)) return "";
+    throw error;
+  }
+  if (call.command !== "ADD") return "";
+  if (config.prevResult !== undefined) return JSON.stringify(convertResult(config.prevResult, config.cniVersion));
+  return JSON.stringify(convertResult(parseReply(reply), config.cniVersion));
+}
+
+/**
+ * A DEL while coild is away is an error, so that the runtime tries again, unless nothing is left to delete: the network
+ * namespace is gone and no link of the host bears this attachment's alias.
+ */
+async function isDoneWithout(call: CniCall, error: unknown): Promise<boolean> {
+  if (call.command !== "DEL" || !(error instanceof CniError) || error.cniCode !== CniCode.tryAgainLater) return false;
+  return !(await hasAttachment(call));
+}
+
+function requestOf(call: CniCall, config: NetworkConfig, stdin: string): CniArgs {
+  const { prevResult } = config;
+  return {
+    containerId: call.containerId,
+    netns: call.netns,
+    ifname: call.ifname,
+    args: { ...call.args, IS_CHAINED: String(prevResult !== undefined) },
+    path: call.path,
+    stdinData: new TextEncoder().encode(stdin),
+    ips: (prevResult?.ips ?? []).map((ip) => ip.address.split("/")[0] ?? ""),
+    interfaces: Object.fromEntries(
+      (prevResult?.interfaces ?? []).map((link) => [link.name, link.sandbox !== undefined]),
+    ),
+  };
+}
+
+function parseReply(reply: Uint8Array): ReturnType<typeof parseResult> {
+  try {
+    return parseResult(JSON.parse(new TextDecoder().decode(decodeAddResponse(reply))));
+  } catch (error) {
+    throw new CniError(CniCode.internal, "coild's answer to ADD cannot be decoded", { cause: error });
+  }
+}
+
+/** One unary call. Throws {@link CniError}: coild's own, 11 when it is not there, 999 for a malformed answer. */
+async function callCoild(socket: string, method: string, message: Uint8Array): Promise<Uint8Array> {
+  const response = await exchange(
+    socket,
+    new Http2Call({
+      path: `/${CNI_SERVICE}/${method}`,
+      authority: "localhost",
+      headers: {
+        te: "trailers",
+        "content-type": "application/grpc",
+        "user-agent": "isthmus-cni",
+        "grpc-timeout": `${DEADLINE_SECONDS}S`,
+      },
+      body: frameMessage(message),
+    }),
+  );
+  const status = Number(response.headers.get("grpc-status") ?? Number.NaN);
+  if (status === GrpcCode.ok) return decoded(() => unframeUnary(response.body, MAX_RESPONSE_BYTES));
+  throw decoded(() => errorOf(response, status));
+}
+
+/** The error that coild's status stands for. */
+function errorOf(response: Http2Response, status: number): CniError {
+  const message = decodeGrpcMessage(response.headers.get("grpc-message") ?? "");
+  const packed = response.headers.get("grpc-status-details-bin");
+  const detail =
+    packed === undefined ? undefined : decodeStatus(packed).details.find((any) => any.typeUrl === CNI_ERROR_TYPE_URL);
+  if (detail !== undefined) {
+    const error = decodeCniError(detail.value);
+    return new CniError(error.code, error.msg, { details: error.details });
+  }
+  const code = status === GrpcCode.unavailable ? CniCode.tryAgainLater : CniCode.internal;
+  const http = response.headers.get(":status") ?? "none";
+  const shown = Number.isNaN(status) ? `HTTP status ${http} and no gRPC status` : `gRPC status ${status}`;
+  return new CniError(code, message === "" ? `coild answered with ${shown}` : message);
+}
+
+/** Runs a decoder; what it refuses is an internal error, never a crash. */
+function decoded<T>(decode: () => T): T {
+  try {
+    return decode();
+  } catch (error) {
+    if (!(error instanceof GrpcWireError || error instanceof CniRpcError)) throw error;
+    throw new CniError(CniCode.internal, `coild's answer cannot be decoded: ${error.message}`, { cause: error });
+  }
+}
+
+/** Runs the call over a connection of its own, until the stream ends, the connection breaks or the deadline passes. */
+async function exchange(path: string, call: Http2Call): Promise<Http2Response> {
+  const { promise, resolve, reject } = Promise.withResolvers<Http2Response>();
+  const later = (message: string): void => reject(new CniError(CniCode.tryAgainLater, message));
+  const timer = setTimeout(() => later(`coild did not answer within ${DEADLINE_SECONDS} s`), DEADLINE_SECONDS * 1000);
+  let connection: Connection | undefined;
+  try {
+    connection = await connect(path, {
+      data: (chunk) => {
+        try {
+          connection?.write(call.receive(chunk));
+        } catch (error) {
+          if (!(error instanceof Http2Error)) throw error;
+          reject(
+            new CniError(CniCode.internal, `coild's answer cannot be decoded: ${error.message}`, { cause: error }),
+          );
+        }
+        if (call.response !== undefined) resolve(call.response);
+      },
+      closed: (error) =>
+        later(`coild closed the connection without an answer${error === undefined ? "" : `: ${error.message}`}`),
+    });
+    connection.write(call.start());
+    return await promise;
+  } finally {
+    clearTimeout(timer);
+    connection?.close();
+  }
+}

@@ -1,0 +1,21 @@
+import type { CniCall } from "#wire/cni";
+
+/**
+ * True unless it is certain that nothing of this attachment is left: the namespace's path is gone and no link here has
+ * its alias (spec pod-network section 11). Aliases are read from /sys, which shows the namespace it was mounted in; when
+ * that is not ours, nothing is certain.
+ */
+export async function hasAttachment(call: CniCall): Promise<boolean> {
+  const { existsSync, readdirSync, readFileSync } = await import("node:fs");
+  if (call.netns !== "" && existsSync(call.netns)) return true;
+  const shown = readdirSync("/sys/class/net").filter((name) => existsSync(`/sys/class/net/${name}/ifalias`));
+  const own = readFileSync("/proc/self/net/dev", "utf8")
+    .split("\n")
+    .flatMap((line) => /^\s*([^\s:]+):/.exec(line)?.[1] ?? []);
+  if (shown.sort().join() !== own.sort().join()) return true;
+  const tail = `:${call.containerId}:${call.ifname}`;
+  return own.some((name) => {
+    const path = `/sys/class/net/${name}/ifalias`;
+    return existsSync(path) && readFileSync(path, "utf8").trim().endsWith(tail);
+  });
+}

@@ -1,0 +1,48 @@
+/**
+ * The CNI executable: one file for every plugin type of the suite, which acts after its own name. Compiled by Bun, and
+ * kept runnable by Node. It holds no state and decides nothing: coild does (spec pod-network section 11).
+ */
+import { CniCode, CniError, cniErrorJson, HIGHEST_VERSION, versionJson } from "#wire/cni";
+import { runCoil } from "./coil.ts";
+import { fileName, readStdin, writeStderr, writeStdout } from "./runtime.ts";
+
+/** A plugin: takes the environment and the configuration, returns what goes to standard output. */
+export type Plugin = (env: Readonly<Record<string, string | undefined>>, stdin: string) => Promise<string>;
+
+/** By file name. */
+const PLUGINS: Readonly<Record<string, Plugin>> = { coil: runCoil };
+
+async function main(): Promise<number> {
+  const name = fileName();
+  const plugin = PLUGINS[name] ?? (name.startsWith("isthmus-cni") || name === "main.ts" ? runCoil : undefined);
+  const command = process.env["CNI_COMMAND"] ?? "";
+  if (plugin === undefined) {
+    writeStderr(`${name}: no such plugin; install this file as ${Object.keys(PLUGINS).join(" or ")}\n`);
+    return 1;
+  }
+  if (command === "") {
+    writeStderr(`CNI plugin coil of Isthmus; set CNI_COMMAND to call it. ${versionJson(undefined)}\n`);
+    return 1;
+  }
+  const stdin = await readStdin();
+  try {
+    writeStdout(command === "VERSION" ? versionJson(versionOf(stdin)) : await plugin(process.env, stdin));
+    return 0;
+  } catch (error) {
+    if (!(error instanceof Error)) throw error;
+    const known = error instanceof CniError ? error : new CniError(CniCode.internal, error.message, { cause: error });
+    writeStdout(cniErrorJson(known, versionOf(stdin) ?? HIGHEST_VERSION));
+    return 1;
+  }
+}
+
+/** The cniVersion of the configuration, where it can be read. */
+function versionOf(stdin: string): string | undefined {
+  const match = /"cniVersion"\s*:\s*"([0-9.]{1,16})"/.exec(stdin);
+  return match?.[1];
+}
+
+// No top-level await: Bun's bytecode needs a script. A rejection here is a bug and ends the process with its trace.
+void main().then((code) => {
+  process.exitCode = code;
+});

@@ -1,0 +1,59 @@
+import { NAME_PATTERN } from "./call.ts";
+import { CniCode, CniError } from "./errors.ts";
+import { type CniResult, parseResult } from "./result.ts";
+import { ABSENT_VERSION, type CniVersion, requireVersion } from "./versions.ts";
+
+/** A plugin's configuration as it arrives on standard input. */
+export interface NetworkConfig {
+  readonly cniVersion: CniVersion;
+  readonly name: string;
+  readonly type: string;
+  /** coild's UNIX socket. */
+  readonly socket: string;
+  /** The result of the plugin before this one, where there was one. */
+  readonly prevResult: CniResult | undefined;
+  /** prevResult as it came, to be handed on unchanged. */
+  readonly rawPrevResult: unknown;
+}
+
+export const DEFAULT_SOCKET = "/run/coild.sock";
+
+/** Throws {@link CniError}: 6 for what is no JSON object, 1 for another version, 7 for a field that is wrong. */
+export function parseNetworkConfig(text: string): NetworkConfig {
+  const config = parseObject(text);
+  const version = config["cniVersion"] ?? ABSENT_VERSION;
+  if (typeof version !== "string") throw invalid("cniVersion", version, "a string such as 1.0.0");
+  const cniVersion = requireVersion(version);
+  const { name, type, socket = DEFAULT_SOCKET, prevResult } = config;
+  if (typeof name !== "string" || !NAME_PATTERN.test(name)) throw invalid("name", name, "a network name");
+  if (typeof type !== "string" || type === "") throw invalid("type", type, "the plugin's file name");
+  if (typeof socket !== "string" || !socket.startsWith("/")) throw invalid("socket", socket, "an absolute path");
+  return {
+    cniVersion,
+    name,
+    type,
+    socket,
+    prevResult: prevResult === undefined || prevResult === null ? undefined : parseResult(prevResult),
+    rawPrevResult: prevResult,
+  };
+}
+
+function parseObject(text: string): Readonly<Record<string, unknown>> {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new CniError(CniCode.decodingFailure, "cannot decode the network configuration: it is not JSON", {
+      cause: error,
+    });
+  }
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw new CniError(CniCode.decodingFailure, "cannot decode the network configuration: it is not a JSON object");
+  }
+  return value as Record<string, unknown>;
+}
+
+function invalid(field: string, value: unknown, wanted: string): CniError {
+  const found = value === undefined ? "is missing" : `is ${JSON.stringify(value)}`;
+  return new CniError(CniCode.invalidConfig, `network configuration: ${field} ${found}; it must be ${wanted}`);
+}

@@ -1,0 +1,37 @@
+import { ExpectedError } from "#base/errors";
+
+/** Error codes: CNI specification section "Error", and the codes that Coil adds. */
+export const CniCode = {
+  incompatibleVersion: 1,
+  unsupportedField: 2,
+  unknownContainer: 3,
+  invalidEnvironment: 4,
+  ioFailure: 5,
+  decodingFailure: 6,
+  invalidConfig: 7,
+  tryAgainLater: 11,
+  notAvailable: 50,
+  limitedConnectivity: 51,
+  internal: 999,
+} as const;
+export type CniCode = (typeof CniCode)[keyof typeof CniCode];
+
+/** A failure that a container runtime is told about. */
+export class CniError extends ExpectedError<"cni"> {
+  override readonly name = "CniError";
+  /** What the runtime switches over; any number a daemon sends is passed on. */
+  readonly cniCode: number;
+  readonly details: string;
+
+  constructor(cniCode: number, message: string, options: { readonly details?: string; readonly cause?: unknown } = {}) {
+    super("cni", message, "cause" in options ? { cause: options.cause } : {});
+    this.cniCode = cniCode;
+    this.details = options.details ?? "";
+  }
+}
+
+/** The error object for standard output. */
+export function cniErrorJson(error: CniError, cniVersion: string): string {
+  const details = error.details === "" ? {} : { details: error.details };
+  return JSON.stringify({ cniVersion, code: error.cniCode, msg: error.message, ...details });
+}

@@ -1,0 +1,15 @@
+/**
+ * The Container Network Interface as both sides of a plugin need it: environment, network configuration, results in
+ * every version, errors. Pure and dependency-free.
+ * Source: CNI specification 1.1.0 (and 0.3.1, 0.4.0, 1.0.0); spec pod-network section 12.
+ *
+ * ```ts
+ * const call = parseCniCall(process.env);
+ * const config = parseNetworkConfig(stdin);
+ * ```
+ */
+export { type CniCall, type CniCommand, isCniCommand, parseCniArgs, parseCniCall } from "./call.ts";
+export { type NetworkConfig, parseNetworkConfig } from "./config.ts";
+export { CniCode, CniError, cniErrorJson } from "./errors.ts";
+export { type CniInterface, type CniIp, type CniResult, convertResult, parseResult } from "./result.ts";
+export { ABSENT_VERSION, compareVersions, HIGHEST_VERSION, SUPPORTED_VERSIONS, versionJson } from "./versions.ts";

@@ -1,0 +1,148 @@
+/**
+ * The messages of `pkg.cnirpc.CNI`, the service between the CNI executable and coild (spec pod-network 4.2, Coil's
+ * `cni.proto`). Hand-written, because the executable is spawned for each pod and its start-up counts.
+ *
+ * ```ts
+ * const bytes = encodeCniArgs({ ...EMPTY_CNI_ARGS, containerId: "c1", ifname: "eth0" });
+ * decodeCniArgs(bytes).containerId; // "c1"
+ * ```
+ */
+import { ExpectedError } from "#base/errors";
+import { fieldBytes, fieldText, ProtoError, type ProtoField, ProtoWriter, readFields } from "#wire/protobuf";
+
+export type CniRpcErrorCode = "malformed";
+
+/** A message that is no valid `pkg.cnirpc` message. */
+export class CniRpcError extends ExpectedError<CniRpcErrorCode> {
+  override readonly name = "CniRpcError";
+}
+
+/** The gRPC service and the paths of its methods. */
+export const CNI_SERVICE = "pkg.cnirpc.CNI";
+/** Type URL of the one detail that errors carry. */
+export const CNI_ERROR_TYPE_URL = "type.googleapis.com/pkg.cnirpc.CNIError";
+
+/** `pkg.cnirpc.CNIArgs`. */
+export interface CniArgs {
+  readonly containerId: string;
+  readonly netns: string;
+  readonly ifname: string;
+  /** `CNI_ARGS`, and `IS_CHAINED`. */
+  readonly args: Readonly<Record<string, string>>;
+  readonly path: string;
+  readonly stdinData: Uint8Array;
+  /** Addresses of prevResult, without prefix length. */
+  readonly ips: readonly string[];
+  /** Interfaces of prevResult: name to "has a sandbox". */
+  readonly interfaces: Readonly<Record<string, boolean>>;
+}
+
+export const EMPTY_CNI_ARGS: CniArgs = {
+  containerId: "",
+  netns: "",
+  ifname: "",
+  args: {},
+  path: "",
+  stdinData: new Uint8Array(0),
+  ips: [],
+  interfaces: {},
+};
+
+/** `pkg.cnirpc.CNIError`. `code` is a CNI error code. */
+export interface CniErrorDetail {
+  readonly code: number;
+  readonly msg: string;
+  readonly details: string;
+}
+
+export function encodeCniArgs(args: CniArgs): Uint8Array {
+  const writer = new ProtoWriter().string(1, args.containerId).string(2, args.netns).string(3, args.ifname);
+  for (const [key, value] of Object.entries(args.args)) {
+    writer.message(4, new ProtoWriter().string(1, key).string(2, value).finish());
+  }
+  writer.string(5, args.path).bytes(6, args.stdinData);
+  for (const ip of args.ips) writer.message(7, new TextEncoder().encode(ip));
+  for (const [name, hasSandbox] of Object.entries(args.interfaces)) {
+    writer.message(
+      8,
+      new ProtoWriter()
+        .string(1, name)
+        .uint(2, hasSandbox ? 1 : 0)
+        .finish(),
+    );
+  }
+  return writer.finish();
+}
+
+/** Throws {@link CniRpcError}. Unknown fields are skipped. */
+export function decodeCniArgs(bytes: Uint8Array): CniArgs {
+  const text: Record<number, string> = {};
+  const args: [string, string][] = [];
+  const ips: string[] = [];
+  const interfaces: [string, boolean][] = [];
+  let stdinData = EMPTY_CNI_ARGS.stdinData;
+  read("CNIArgs", bytes, (field) => {
+    if (field.number === 4) args.push(mapEntry(fieldBytes(field), fieldText, ""));
+    else if (field.number === 6) stdinData = fieldBytes(field);
+    else if (field.number === 7) ips.push(fieldText(field));
+    else if (field.number === 8) interfaces.push(mapEntry(fieldBytes(field), (value) => value.value !== 0, false));
+    else if (field.number <= 5) text[field.number] = fieldText(field);
+  });
+  return {
+    containerId: text[1] ?? "",
+    netns: text[2] ?? "",
+    ifname: text[3] ?? "",
+    args: Object.fromEntries(args),
+    path: text[5] ?? "",
+    stdinData,
+    ips,
+    interfaces: Object.fromEntries(interfaces),
+  };
+}
+
+/** `pkg.cnirpc.AddResponse`: the CNI result as JSON text. */
+export function encodeAddResponse(result: Uint8Array): Uint8Array {
+  return new ProtoWriter().bytes(1, result).finish();
+}
+
+/** Throws {@link CniRpcError}. */
+export function decodeAddResponse(bytes: Uint8Array): Uint8Array {
+  let result: Uint8Array = new Uint8Array(0);
+  read("AddResponse", bytes, (field) => {
+    if (field.number === 1) result = fieldBytes(field);
+  });
+  return result;
+}
+
+export function encodeCniError(error: CniErrorDetail): Uint8Array {
+  return new ProtoWriter().uint(1, error.code).string(2, error.msg).string(3, error.details).finish();
+}
+
+/** Throws {@link CniRpcError}. */
+export function decodeCniError(bytes: Uint8Array): CniErrorDetail {
+  const error = { code: 0, msg: "", details: "" };
+  read("CNIError", bytes, (field) => {
+    if (field.number === 1) error.code = field.value;
+    if (field.number === 2) error.msg = fieldText(field);
+    if (field.number === 3) error.details = fieldText(field);
+  });
+  return error;
+}
+
+function read(message: string, bytes: Uint8Array, take: (field: ProtoField) => void): void {
+  try {
+    for (const field of readFields(bytes)) take(field);
+  } catch (error) {
+    if (!(error instanceof ProtoError)) throw error;
+    throw new CniRpcError("malformed", `cannot decode ${message}: ${error.message}`, { cause: error });
+  }
+}
+
+function mapEntry<T>(bytes: Uint8Array, value: (field: ProtoField) => T, absent: T): [string, T] {
+  let entry: [string, T] = ["", absent];
+  for (const field of readFields(bytes)) {
+    if (field.number === 1) entry = [fieldText(field), entry[1]];
+    if (field.number === 2) entry = [entry[0], value(field)];
+  }
+  return entry;
+}

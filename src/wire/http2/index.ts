@@ -1,0 +1,15 @@
+/**
+ * As much of an HTTP/2 client as one request over one connection needs: frames, flow control, header decompression.
+ * It exists for the CNI executable, whose start-up a full client would double. Pure: bytes in, bytes out.
+ * Source: RFC 9113 (HTTP/2) and RFC 7541 (HPACK).
+ *
+ * ```ts
+ * const call = new Http2Call({ path: "/pkg.cnirpc.CNI/Add", authority: "localhost", headers: {}, body });
+ * socket.write(call.start());
+ * socket.on("data", (chunk) => socket.write(call.receive(chunk)));
+ * call.response; // set once the stream has ended
+ * ```
+ */
+export { Http2Call, type Http2Request, type Http2Response, MAX_RESPONSE_BYTES } from "./call.ts";
+export { Http2Error, type Http2ErrorCode } from "./errors.ts";
+export { decodeHeaderBlock, encodeHeaderBlock, type Header } from "./hpack.ts";

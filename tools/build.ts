@@ -1,0 +1,97 @@
+/**
+ * Builds what ships into dist/: the `isthmus` bundle for Node, the CNI executable by Bun, links under every program's
+ * name. Does nothing when the sources have not changed since the last build.
+ *
+ *     node tools/build.ts [--force]
+ */
+import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { build } from "esbuild";
+
+const root = join(import.meta.dirname, "..");
+const dist = join(root, "dist");
+const stampFile = join(dist, ".stamp");
+
+/** Programs that the one executable also answers to by name; `isthmus` itself dispatches on its first word. */
+const LINKS = ["coild", "coil-ipam-controller", "coil-router", "coil-installer"];
+
+function stamp(): string {
+  const hash = createHash("sha256");
+  const files = globSync(
+    "{src/**/*.ts,src/**/*.proto,package-lock.json,tools/build.ts,tools/launcher.sh,deploy/crds/*.yaml}",
+    {
+      cwd: root,
+    },
+  );
+  for (const file of files.filter((name) => !name.endsWith(".test.ts")).sort()) {
+    hash.update(`${file}\0`).update(readFileSync(join(root, file)));
+  }
+  return hash.digest("hex");
+}
+
+async function buildBundle(version: string): Promise<void> {
+  await build({
+    absWorkingDir: root,
+    entryPoints: ["src/programs/isthmus.ts"],
+    outfile: "dist/isthmus.mjs",
+    bundle: true,
+    platform: "node",
+    format: "esm",
+    target: "node24",
+    external: ["koffi"],
+    sourcemap: "linked",
+    minify: false,
+    legalComments: "none",
+    define: { "process.env.ISTHMUS_VERSION": JSON.stringify(version) },
+    // CommonJS dependencies inside the bundle ask for require().
+    banner: {
+      js: 'import { createRequire as isthmusRequire } from "node:module"; const require = isthmusRequire(import.meta.url);',
+    },
+    logLevel: "warning",
+  });
+}
+
+/** The launcher runs the bundle under the pinned Node; links to it carry the names of the programs. */
+function writeLauncher(): void {
+  copyFileSync(join(root, "tools/launcher.sh"), join(dist, "isthmus"));
+  chmodSync(join(dist, "isthmus"), 0o755);
+  for (const name of LINKS) {
+    rmSync(join(dist, name), { force: true });
+    symlinkSync("isthmus", join(dist, name));
+  }
+}
+
+/** One executable for every plugin type; written under another name first, for it may be running. */
+function buildCni(): void {
+  const bun = join(root, "node_modules/@oven/bun-linux-x64/bin/bun");
+  const target = join(dist, "cni", "coil");
+  mkdirSync(join(dist, "cni"), { recursive: true });
+  const args = ["build", "--compile", "--minify", "--bytecode", "--target=bun-linux-x64", "src/programs/cni/main.ts"];
+  execFileSync(bun, [...args, "--outfile", `${target}.new`], { cwd: root, stdio: ["ignore", "ignore", "inherit"] });
+  renameSync(`${target}.new`, target);
+}
+
+const wanted = stamp();
+const force = process.argv.includes("--force");
+if (!force && existsSync(stampFile) && readFileSync(stampFile, "utf8") === wanted) process.exit(0);
+const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { version: string };
+mkdirSync(dist, { recursive: true });
+rmSync(stampFile, { force: true });
+await buildBundle(version);
+writeLauncher();
+buildCni();
+writeFileSync(stampFile, wanted);
+console.log(`built dist/isthmus and dist/cni/coil, version ${version}`);

@@ -1,0 +1,121 @@
+/**
+ * Fails on an upward, sideways or cyclic import and on an import past a module's face; prints the graph that
+ * ARCHITECTURE.md shows.
+ *
+ *     node tools/check-layers.ts            check, also that ARCHITECTURE.md shows the graph as it is
+ *     node tools/check-layers.ts --write    put the graph into ARCHITECTURE.md
+ */
+import { globSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname, join, normalize } from "node:path";
+
+/** What each layer may import besides itself. */
+const BELOW: Readonly<Record<string, readonly string[]>> = {
+  base: [],
+  kernel: ["base"],
+  kube: ["base"],
+  cloud: ["base"],
+  wire: ["base"],
+  features: ["base", "kernel", "kube", "cloud", "wire"],
+  lab: ["base", "kernel", "kube", "cloud", "wire", "features"],
+  programs: ["base", "kernel", "kube", "cloud", "wire", "features", "lab"],
+};
+/** Layers whose modules must not import each other. */
+const NO_SIBLINGS = new Set(["features"]);
+const MARKS = ["<!-- layers: begin -->", "<!-- layers: end -->"] as const;
+
+const root = join(import.meta.dirname, "..");
+const faults: string[] = [];
+/** Module to the modules that it imports; a module is `layer/folder`. */
+const edges = new Map<string, Set<string>>();
+
+function moduleOf(file: string): string {
+  const [, layer = "", folder = ""] = file.split("/");
+  return layer === "programs" ? "programs" : `${layer}/${folder}`;
+}
+
+function checkImport(file: string, target: string): void {
+  const from = moduleOf(file);
+  if (target.startsWith(".")) {
+    const to = moduleOf(normalize(join(dirname(file), target)));
+    if (to !== from) faults.push(`${file}: relative import ${target} leaves the module; use #${to}`);
+    return;
+  }
+  const match = /^#(\w+)\/([\w-]+)$/.exec(target);
+  if (match === null) {
+    if (target.startsWith("#")) faults.push(`${file}: ${target} goes past the face of a module`);
+    if (target === "koffi" && from !== "kernel/ffi") faults.push(`${file}: only kernel/ffi may know koffi`);
+    return;
+  }
+  const [, layer = "", folder = ""] = match;
+  const own = from.split("/")[0] ?? "";
+  const isTest = file.endsWith(".test.ts") || file.endsWith(".contract.ts");
+  if (layer === "test") {
+    if (!isTest) faults.push(`${file}: only tests may import ${target}`);
+    return;
+  }
+  const to = layer === "programs" ? "programs" : `${layer}/${folder}`;
+  if (to === from) {
+    faults.push(`${file}: imports its own module by ${target}; use a relative import`);
+    return;
+  }
+  // A test may use the lab's API server and other layers to drive what it tests.
+  if (isTest) return;
+  if (layer !== own && !(BELOW[own] ?? []).includes(layer)) faults.push(`${file}: ${own} may not import ${target}`);
+  if (layer === own && NO_SIBLINGS.has(own))
+    faults.push(`${file}: siblings in ${own} may not import each other (${target})`);
+  edges.set(from, (edges.get(from) ?? new Set()).add(to));
+}
+
+/** A cycle through the modules, as a path, if there is one. */
+function findCycle(): readonly string[] | undefined {
+  const done = new Set<string>();
+  const visit = (at: string, path: readonly string[]): readonly string[] | undefined => {
+    if (path.includes(at)) return [...path.slice(path.indexOf(at)), at];
+    if (done.has(at)) return undefined;
+    for (const next of edges.get(at) ?? []) {
+      const cycle = visit(next, [...path, at]);
+      if (cycle !== undefined) return cycle;
+    }
+    done.add(at);
+    return undefined;
+  };
+  for (const start of edges.keys()) {
+    const cycle = visit(start, []);
+    if (cycle !== undefined) return cycle;
+  }
+  return undefined;
+}
+
+/** One line a module, grouped by layer: what it stands on. */
+function graph(): string {
+  const modules = new Set([...edges.keys(), ...[...edges.values()].flatMap((targets) => [...targets])]);
+  const lines: string[] = [];
+  for (const layer of Object.keys(BELOW)) {
+    const own = [...modules].filter((name) => name.split("/")[0] === layer).sort();
+    if (own.length === 0) continue;
+    lines.push(`${layer}${(BELOW[layer] ?? []).length === 0 ? "" : `  (may use ${(BELOW[layer] ?? []).join(", ")})`}`);
+    for (const name of own) {
+      const targets = [...(edges.get(name) ?? [])].filter((to) => !to.startsWith("base/")).sort();
+      lines.push(`  ${name}${targets.length === 0 ? "" : ` -> ${targets.join(", ")}`}`);
+    }
+  }
+  return lines.join("\n");
+}
+
+for (const file of globSync("src/**/*.ts", { cwd: root })) {
+  const text = readFileSync(join(root, file), "utf8").replaceAll(/^\s*(\/\*\*|\*|\/\/).*$/gm, "");
+  for (const match of text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"([^"]+)"/g)) checkImport(file, match[1] ?? "");
+}
+const cycle = findCycle();
+if (cycle !== undefined) faults.push(`a cycle of imports: ${cycle.join(" -> ")}`);
+
+const page = join(root, "ARCHITECTURE.md");
+const before = readFileSync(page, "utf8");
+const [begin, end] = MARKS;
+const after = `${before.slice(0, before.indexOf(begin))}${begin}\n\`\`\`text\n${graph()}\n\`\`\`\n${before.slice(before.indexOf(end))}`;
+if (process.argv.includes("--write")) writeFileSync(page, after);
+else if (after !== before)
+  faults.push("ARCHITECTURE.md does not show the graph as it is: node tools/check-layers.ts --write");
+
+for (const fault of faults) console.error(fault);
+if (faults.length > 0) process.exitCode = 1;

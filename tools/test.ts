@@ -1,0 +1,115 @@
+/**
+ * Runs the tests, tier by tier, and prints `N passed, N failed, N skipped` last.
+ *
+ *     node tools/test.ts [TIER...] [--only=PATTERN]
+ *
+ * With CI=true a skipped test counts as failed, unless its reason names a kernel or a package that cannot be had
+ * (`kernel: ...`, `package: ...`).
+ */
+import { spawn } from "node:child_process";
+import { globSync } from "node:fs";
+import { join } from "node:path";
+import { run } from "node:test";
+import { spec } from "node:test/reporters";
+
+interface Tier {
+  readonly files: string;
+  /** Test files at once: what is privileged shares the machine's namespaces, the cluster tests its cores. */
+  readonly concurrency: number;
+  readonly timeoutMs: number;
+}
+
+interface Counts {
+  passed: number;
+  failed: number;
+  skipped: number;
+}
+
+const root = join(import.meta.dirname, "..");
+const TIERS: Readonly<Record<string, Tier>> = {
+  unit: { files: "{src,tools,test/fuzz}/**/*.test.ts", concurrency: 2, timeoutMs: 120_000 },
+  netns: { files: "{src,test}/**/*.netns.test.ts", concurrency: 1, timeoutMs: 120_000 },
+  cluster: { files: "test/cluster/**/*.cluster.test.ts", concurrency: 1, timeoutMs: 400_000 },
+  conformance: { files: "test/conformance/**/*.conformance.test.ts", concurrency: 1, timeoutMs: 400_000 },
+  vm: { files: "test/vm/**/*.vm.test.ts", concurrency: 1, timeoutMs: 400_000 },
+};
+/** The endings of the tiers that need more than a machine with Node. */
+const PRIVILEGED = /\.(netns|cluster|conformance|vm)\.test\.ts$/;
+const ALLOWED_SKIP = /^(kernel|package): /;
+
+function filesOf(name: string, tier: Tier, only: string): string[] {
+  return globSync(tier.files, { cwd: root })
+    .filter((file) => name !== "unit" || !PRIVILEGED.test(file))
+    .filter((file) => file.includes(only))
+    .sort()
+    .map((file) => join(root, file));
+}
+
+async function runFiles(files: readonly string[], tier: Tier, counts: Counts): Promise<void> {
+  const stream = run({ files: [...files], concurrency: tier.concurrency, timeout: tier.timeoutMs });
+  stream.on("test:pass", (event) => {
+    if (event.details.type === "suite") return;
+    if (event.skip === undefined && event.todo === undefined) {
+      counts.passed += 1;
+    } else if (process.env["CI"] === "true" && !ALLOWED_SKIP.test(String(event.skip))) {
+      counts.failed += 1;
+      console.log(`a skip that names neither a kernel nor a package: ${event.name} (${event.skip})`);
+    } else {
+      counts.skipped += 1;
+    }
+  });
+  stream.on("test:fail", (event) => {
+    if (event.details.type !== "suite") counts.failed += 1;
+  });
+  // Not the reporter's own totals: those come once, last, for all tiers.
+  for await (const text of stream.compose(new spec())) process.stdout.write(String(text).replace(/^ℹ .*\n/gm, ""));
+}
+
+/** The vm tier runs its files inside one guest; the guest's runner prints TAP-like totals that are added up here. */
+async function runGuest(counts: Counts, only: string): Promise<void> {
+  const child = spawn(process.execPath, [join(root, "tools/vm/run.ts"), ...(only === "" ? [] : [only])], {
+    cwd: root,
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  let output = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    output += text;
+    process.stdout.write(text);
+  });
+  const code = await new Promise<number | null>((resolve) => child.once("close", resolve));
+  const total = (name: string): number => Number(new RegExp(`^(?:#|ℹ) ${name} (\\d+)`, "m").exec(output)?.[1] ?? 0);
+  counts.passed += total("pass");
+  counts.failed += total("fail");
+  counts.skipped += total("skipped");
+  if (code !== 0 && total("fail") === 0) {
+    counts.failed += 1;
+    console.log(`the guest's test run ended with code ${code}`);
+  }
+}
+
+const only = process.argv.find((word) => word.startsWith("--only="))?.slice("--only=".length) ?? "";
+const asked = process.argv.slice(2).filter((word) => !word.startsWith("--"));
+const unknown = asked.filter((name) => !Object.hasOwn(TIERS, name));
+if (unknown.length > 0) {
+  console.error(`there is no tier ${unknown.join(", ")}; tiers: ${Object.keys(TIERS).join(" ")}`);
+  process.exit(2);
+}
+const counts: Counts = { passed: 0, failed: 0, skipped: 0 };
+const start = performance.now();
+for (const [name, tier] of Object.entries(TIERS)) {
+  if (asked.length > 0 && !asked.includes(name)) continue;
+  const files = filesOf(name, tier, only);
+  if (files.length === 0) continue;
+  const tierStart = performance.now();
+  console.log(`== ${name}: ${files.length} files`);
+  if (name === "vm") await runGuest(counts, only);
+  else await runFiles(files, tier, counts);
+  console.log(`== ${name}: ${((performance.now() - tierStart) / 1000).toFixed(1)} s`);
+}
+if (counts.passed + counts.failed === 0) {
+  console.log("no test ran");
+  counts.failed += 1;
+}
+console.log(`all tiers: ${((performance.now() - start) / 1000).toFixed(1)} s`);
+console.log(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
+process.exitCode = counts.failed === 0 ? 0 : 1;
