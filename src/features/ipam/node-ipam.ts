@@ -75,18 +75,18 @@ export class NodeIpam {
   }
 
   /**
-   * Learns the blocks of this node and which attachments hold which addresses. Call once, before anything is allocated.
-   * An address that lies in no block of this node is never handed out or freed; it is logged and counted.
+   * Tells which attachments the kernel has. Call once, before anything is served; then {@link NodeIpam.collect} before
+   * anything is allocated. An address that lies in no block of this node is never handed out or freed.
    */
-  async restore(restored: readonly Restored[], options: AbortOptions): Promise<void> {
+  remember(restored: readonly Restored[]): void {
     this.#table.remember(restored);
-    await this.#list({ ...options });
-    for (const unknown of this.#table.unknown) {
-      this.#log.warn("address is in no block of this node", {
-        containerID: unknown.containerId,
-        pool: unknown.pool,
-        addresses: unknown.addresses.map(String),
-      });
+  }
+
+  /** Logs the attachments whose addresses are in no block of this node. */
+  reportUnknown(): void {
+    for (const { containerId, pool, addresses } of this.#table.unknown) {
+      const fields = { containerID: containerId, pool, addresses: addresses.map(String) };
+      this.#log.warn("address is in no block of this node", fields);
     }
   }
 

@@ -69,11 +69,11 @@ const ANY = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
 export function planPod(
   request: PodRequest,
   node: NodeAddresses,
-  options: PodNetworkOptions & { readonly mtuBytes: number | undefined },
+  options: Pick<PodNetworkOptions, "hostLinkLocal" | "mtuBytes">,
+  hostName: string,
 ): PodPlan {
   const { attachment, pool, ipv4, ipv6 } = request;
-  const hostName = options.compatCalico ? calicoName(request.pod) : hostNameOf(attachment);
-  const hostMac = hostMacOf(attachment);
+  const hostMac = hostMacOf(hostName);
   const gateway4 = options.hostLinkLocal ? LINK_LOCAL_GATEWAY : (node.ipv4 ?? LINK_LOCAL_GATEWAY);
   const gateway6 = linkLocalOf(hostMac);
   return {
@@ -112,10 +112,12 @@ export function calicoName(pod: PodRequest["pod"]): string {
   return `veth${createHash("sha1").update(`${pod.namespace}.${pod.name}`).digest("hex").slice(0, 11)}`;
 }
 
-/** A locally administered unicast address, fixed for the attachment, so that the pod's gateway is known beforehand. */
-function hostMacOf(attachment: PodRequest["attachment"]): MacAddress {
-  const digest = createHash("sha1").update(`mac ${attachment.containerId}/${attachment.ifname}`).digest();
-  const bytes = Uint8Array.from(digest.subarray(0, 6));
+/**
+ * The MAC address of the host's end: locally administered, and derived from the link's name. So the pod's gateway is known
+ * beforehand, and a link that was made but not marked yet (coild was killed in between) can be told to be ours.
+ */
+export function hostMacOf(hostName: string): MacAddress {
+  const bytes = Uint8Array.from(createHash("sha1").update(`isthmus ${hostName}`).digest().subarray(0, 6));
   bytes[0] = ((bytes[0] ?? 0) & 0xfc) | 0x02;
   return MacAddress.fromBytes(bytes);
 }

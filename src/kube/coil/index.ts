@@ -26,6 +26,8 @@ export {
   subnetsOverlap,
 } from "./blocks.ts";
 export { type CrdManifest, coilCrds, type PrinterColumn } from "./crds.ts";
+export { egressDefaults, poolDefaults } from "./defaults.ts";
+export { type EgressVerdict, validateEgress } from "./egress-validation.ts";
 export type { FieldFault } from "./faults.ts";
 export * from "./keys.ts";
 export { type PoolContext, type PoolInput, validatePoolCreate, validatePoolUpdate } from "./pool-validation.ts";

@@ -296,22 +296,14 @@ class Slice {
  * An informer of whole objects, or of what `transform` keeps of them: it is applied before anything is stored, so memory is
  * that of the result. It must keep name, namespace, uid and resourceVersion.
  */
-export function createInformer<T extends KubeObject>(
+export function createInformer<T extends KubeObject, U extends Cached = T>(
   api: Pick<KubeApi, "listPages" | "watch">,
   type: ResourceType<T>,
-  options?: InformerOptions<T>,
-): Informer<T, T>;
-export function createInformer<T extends KubeObject, U extends Cached>(
-  api: Pick<KubeApi, "listPages" | "watch">,
-  type: ResourceType<T>,
-  options: InformerOptions<U> & { readonly transform: (object: T) => U },
-): Informer<T, U>;
-export function createInformer<T extends KubeObject>(
-  api: Pick<KubeApi, "listPages" | "watch">,
-  type: ResourceType<T>,
-  options: InformerOptions<T> & { readonly transform?: (object: T) => T } = {},
-): Informer<T, T> {
-  return new Informer(api, type, options.transform ?? dropManagedFields, options);
+  options: InformerOptions<U> & { readonly transform?: (object: T) => U } = {},
+): Informer<T, U> {
+  // Without a transform U has nothing to be inferred from but its default, T.
+  const transform = options.transform ?? (dropManagedFields as (object: T) => T & U);
+  return new Informer(api, type, transform, options);
 }
 
 /** The default transform: managedFields are often half of an object and no controller reads them. */

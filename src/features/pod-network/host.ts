@@ -1,0 +1,68 @@
+import { describeError } from "#base/errors";
+import type { IpFamily } from "#base/ip";
+import { isKernelError } from "#kernel/errors";
+import type { Link } from "#kernel/link";
+import type { NetStack } from "#kernel/net";
+import type { PodNetworkOptions } from "./plan.ts";
+
+/** What the host lacks, as plain data. */
+export type HostStep =
+  | { readonly kind: "sysctl"; readonly key: string; readonly value: string }
+  | { readonly kind: "rule"; readonly family: IpFamily; readonly priority: number; readonly table: number };
+
+const SYSCTLS = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] as const;
+
+/** What to do so that the host forwards and looks the pods' table up; empty when it does. Reads only. */
+export function planHost(host: NetStack, options: Pick<PodNetworkOptions, "tableId" | "rulePriority">): HostStep[] {
+  const steps: HostStep[] = SYSCTLS.flatMap((key) =>
+    read(() => host.sysctl.get(key)) === "1" ? [] : [{ kind: "sysctl" as const, key, value: "1" }],
+  );
+  for (const family of [4, 6] as const) {
+    const { rulePriority: priority, tableId: table } = options;
+    const present = read(() => host.rules.list(family))?.some(
+      (rule) => rule.priority === priority && rule.table === table,
+    );
+    if (present !== true) steps.push({ kind: "rule", family, priority, table });
+  }
+  return steps;
+}
+
+/** Does what was planned; a step that this kernel refuses (there may be no IPv6) is returned, not thrown. */
+export function applyHost(
+  host: NetStack,
+  steps: readonly HostStep[],
+): { readonly step: string; readonly error: string }[] {
+  return steps.flatMap((step) => {
+    try {
+      if (step.kind === "sysctl") host.sysctl.set(step.key, step.value);
+      else host.rules.add({ family: step.family, priority: step.priority, table: step.table });
+      return [];
+    } catch (error) {
+      if (!isKernelError(error)) throw error;
+      const name = step.kind === "sysctl" ? step.key : `IPv${step.family} rule ${step.priority}`;
+      return [{ step: name, error: describeError(error) }];
+    }
+  });
+}
+
+/** The smallest MTU of the links that a default route of either family uses, bytes; `undefined` without one. */
+export function uplinkMtu(links: readonly Link[], routes: NetStack["routes"]): number | undefined {
+  const uplinks = new Set(
+    ([4, 6] as const)
+      .flatMap((family) => read(() => routes.list({ family, table: 254 })) ?? [])
+      .filter((route) => route.dst.prefixLength === 0 && route.type === "unicast")
+      .flatMap((route) => route.linkIndex ?? route.multipath?.map((hop) => hop.linkIndex) ?? []),
+  );
+  const mtus = links.filter((link) => uplinks.has(link.index)).map((link) => link.mtu);
+  return mtus.length === 0 ? undefined : Math.min(...mtus);
+}
+
+/** What cannot be read counts as absent: the step that follows says why. */
+function read<T>(get: () => T): T | undefined {
+  try {
+    return get();
+  } catch (error) {
+    if (isKernelError(error)) return undefined;
+    throw error;
+  }
+}

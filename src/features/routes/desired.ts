@@ -1,0 +1,50 @@
+import type { Cidr, IpAddress } from "#base/ip";
+import type { RouteSpec } from "#kernel/route";
+
+/** Where the routes go and how they are marked. */
+interface Place {
+  readonly table: number;
+  readonly protocol: number;
+}
+
+/** Pure: one route `dev lo` for each prefix of this node, for a routing daemon to learn (spec pod-network 4.8). */
+export function exportRoutes(prefixes: Iterable<Cidr>, loopbackIndex: number, place: Place): RouteSpec[] {
+  return Array.from(prefixes, (dst) => ({
+    dst,
+    linkIndex: loopbackIndex,
+    scope: "global",
+    type: "unicast",
+    ...place,
+  }));
+}
+
+/** Another node, and the prefixes of its blocks. */
+export interface RouterNode {
+  readonly name: string;
+  readonly ipv4: IpAddress | undefined;
+  readonly ipv6: IpAddress | undefined;
+  readonly prefixes: readonly Cidr[];
+}
+
+/** A prefix that cannot be routed, because its node has no address of the family. */
+export interface RouterSkip {
+  readonly node: string;
+  readonly prefix: Cidr;
+}
+
+/** Pure: a route through its node for each prefix of the other nodes (spec pod-network 6). */
+export function routesToNodes(
+  nodes: Iterable<RouterNode>,
+  place: Place,
+): { readonly routes: RouteSpec[]; readonly skipped: RouterSkip[] } {
+  const routes: RouteSpec[] = [];
+  const skipped: RouterSkip[] = [];
+  for (const node of nodes) {
+    for (const dst of node.prefixes) {
+      const gateway = dst.family === 4 ? node.ipv4 : node.ipv6;
+      if (gateway === undefined) skipped.push({ node: node.name, prefix: dst });
+      else routes.push({ dst, gateway, scope: "global", type: "unicast", ...place });
+    }
+  }
+  return { routes, skipped };
+}

@@ -1,0 +1,14 @@
+/**
+ * Routes about blocks (spec pod-network 4.8 and 6): exported to the node's routing daemon in a table of their own, and
+ * written straight to the main table where all nodes share one network.
+ *
+ * Owns: routes of its protocol number in its table; nothing else is touched. Refuses to know: where blocks come from.
+ *
+ * ```ts
+ * const plan = planRoutes(stack.routes.list({ family: 4, table: 119, protocol: 30 }), exportRoutes(blocks, loopback, 119, 30));
+ * applyRoutes(stack.routes, plan);
+ * ```
+ */
+export { exportRoutes, type RouterNode, type RouterSkip, routesToNodes } from "./desired.ts";
+export { applyRoutes, planRoutes, type RouteChange } from "./plan.ts";
+export { RouteSync, type RouteSyncOptions } from "./route-sync.ts";

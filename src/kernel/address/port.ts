@@ -1,0 +1,50 @@
+import { KernelError } from "#kernel/errors";
+import { type NetlinkConnection, NLM_F, RTM } from "#kernel/netlink";
+import { decodeAddress, encodeAddress, encodeAddressDump } from "./codec.ts";
+import type { Address, AddressFilter, AddressKey, AddressPort, AddressSpec } from "./types.ts";
+
+/** The addresses of the namespace that `connection` is in. The connection stays the caller's. */
+export function openAddressPort(connection: NetlinkConnection): AddressPort {
+  const write = (verb: string, type: number, flags: number, spec: AddressSpec): void => {
+    checkAddress(verb, spec);
+    connection.change({ type, flags, body: encodeAddress(spec), what: () => describeAddress(verb, spec) });
+  };
+  return {
+    list: (filter = {}) => listAddresses(connection, filter),
+    add: (spec) => write("add", RTM.NEWADDR, NLM_F.CREATE | NLM_F.EXCL, spec),
+    replace: (spec) => write("replace", RTM.NEWADDR, NLM_F.CREATE | NLM_F.REPLACE, spec),
+    delete: (key: AddressKey) => write("delete", RTM.DELADDR, 0, key),
+  };
+}
+
+function listAddresses(connection: NetlinkConnection, filter: AddressFilter): Address[] {
+  const { family, linkIndex } = filter;
+  const body = encodeAddressDump(family, linkIndex);
+  // A filter by link that does not exist is refused by the kernel; for a list the answer is: none.
+  const what = (): string => `list addresses${linkIndex === undefined ? "" : ` of link ${linkIndex}`}`;
+  const request = { type: RTM.GETADDR, body: connection.strict ? body : encodeAddressDump(family, undefined), what };
+  try {
+    return connection.dump(request, ({ type, payload }) => {
+      const address = type === RTM.NEWADDR ? decodeAddress(payload) : undefined;
+      if (linkIndex !== undefined && address?.linkIndex !== linkIndex) return undefined;
+      return family === undefined || address?.address.family === family ? address : undefined;
+    });
+  } catch (error) {
+    if (linkIndex !== undefined && error instanceof KernelError && error.code === "no-device") return [];
+    throw error;
+  }
+}
+
+/** Throws {@link KernelError} `invalid` for what cannot be encoded. */
+export function checkAddress(verb: string, spec: AddressSpec): void {
+  const { prefixLength = spec.address.bits } = spec;
+  const inRange = Number.isInteger(prefixLength) && prefixLength >= 0 && prefixLength <= spec.address.bits;
+  if (inRange && (spec.peer === undefined || spec.peer.family === spec.address.family)) return;
+  const why = inRange ? "its peer is of another family" : `/${prefixLength} is no prefix length of its family`;
+  throw new KernelError("invalid", `Cannot ${describeAddress(verb, spec)}: ${why}`, { errno: "EINVAL" });
+}
+
+/** `add address 10.0.0.1/32 to link 3`. */
+export function describeAddress(verb: string, spec: AddressSpec): string {
+  return `${verb} address ${spec.address}/${spec.prefixLength ?? spec.address.bits} on link ${spec.linkIndex}`;
+}

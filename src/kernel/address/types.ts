@@ -1,0 +1,61 @@
+import type { IpAddress, IpFamily } from "#base/ip";
+
+/** How far an address is valid; numbers for scopes without a name. */
+export type AddressScope = "global" | "site" | "link" | "host" | "nowhere" | number;
+
+/** An address on a link, as the kernel reports it. */
+export interface Address {
+  readonly linkIndex: number;
+  /** The address of this host (IFA_LOCAL). */
+  readonly address: IpAddress;
+  readonly prefixLength: number;
+  readonly scope: AddressScope;
+  /** The other end of a point-to-point link. */
+  readonly peer?: IpAddress;
+  /** IPv4 only: the label, when it is not the link's name alone. */
+  readonly label?: string;
+  /** Duplicate address detection is switched off for it. */
+  readonly noDad: boolean;
+  /** Duplicate address detection is still running: the address cannot be used yet. */
+  readonly tentative: boolean;
+  /** Duplicate address detection found another owner. */
+  readonly dadFailed: boolean;
+  /** Set by an administrator, not learnt (IFA_F_PERMANENT). */
+  readonly permanent: boolean;
+  /** IPv4: not the first address of its prefix on the link. */
+  readonly secondary: boolean;
+}
+
+/** An address to add. */
+export interface AddressSpec {
+  readonly linkIndex: number;
+  readonly address: IpAddress;
+  /** Default: the whole address (/32 or /128). */
+  readonly prefixLength?: number | undefined;
+  /** Default `global`; `host` for loopback addresses. IPv6 scopes follow from the address. */
+  readonly scope?: AddressScope | undefined;
+  readonly peer?: IpAddress | undefined;
+  /** IPv6: usable at once, without 1.4 to 2 s of duplicate address detection. */
+  readonly noDad?: boolean | undefined;
+  /** Do not add the prefix route. */
+  readonly noPrefixRoute?: boolean | undefined;
+}
+
+/** The address to delete. */
+export type AddressKey = Pick<AddressSpec, "linkIndex" | "address" | "prefixLength">;
+
+export interface AddressFilter {
+  readonly linkIndex?: number | undefined;
+  readonly family?: IpFamily | undefined;
+}
+
+/** The addresses of one namespace. Every method throws {@link KernelError} and takes some 20 µs. */
+export interface AddressPort {
+  list(filter?: AddressFilter): Address[];
+  /** Throws `already-exists` when the link has the address, `no-device` when there is no such link. */
+  add(spec: AddressSpec): void;
+  /** As `add`; an address that exists already is brought to `spec`. */
+  replace(spec: AddressSpec): void;
+  /** Throws `not-found` when the link does not have the address with that prefix length. */
+  delete(key: AddressKey): void;
+}

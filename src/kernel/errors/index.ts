@@ -1,0 +1,15 @@
+/**
+ * The one error class of the kernel layer and the translation of errno numbers into it.
+ *
+ * Owns: {@link KernelError} and its closed codes. Refuses to know: how the kernel was asked.
+ *
+ * ```ts
+ * try {
+ *   stack.links.delete(index);
+ * } catch (error) {
+ *   if (!isKernelError(error, "no-device")) throw error; // gone already: what was wanted
+ * }
+ * ```
+ */
+export { errnoName, errnoNumber, errnoText } from "./errno.ts";
+export { isKernelError, KernelError, type KernelErrorCode } from "./kernel-error.ts";

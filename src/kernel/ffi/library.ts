@@ -1,0 +1,62 @@
+import koffi, { type LibraryHandle } from "koffi";
+import { KernelError } from "#kernel/errors";
+
+/** A bound C function: koffi checks the arguments at run time. */
+export type NativeFunction = ReturnType<LibraryHandle["func"]>;
+
+/** C prototypes of everything that is called in libc. 64-bit Linux only: `long` and pointers have 8 bytes. */
+const PROTOTYPES = {
+  socket: "int socket(int domain, int type, int protocol)",
+  bind: "int bind(int fd, const void *address, uint32_t length)",
+  connect: "int connect(int fd, const void *address, uint32_t length)",
+  listen: "int listen(int fd, int backlog)",
+  sendto: "int64_t sendto(int fd, const void *data, size_t length, int flags, const void *address, uint32_t addressLength)",
+  recvfrom: "int64_t recvfrom(int fd, void *data, size_t length, int flags, void *address, void *addressLength)",
+  getsockname: "int getsockname(int fd, void *address, void *length)",
+  setsockopt: "int setsockopt(int fd, int level, int option, const void *value, uint32_t length)",
+  getsockopt: "int getsockopt(int fd, int level, int option, void *value, void *length)",
+  poll: "int poll(void *fds, uint64_t count, int timeoutMs)",
+  open: "int open(const char *path, int flags, uint32_t mode)",
+  close: "int close(int fd)",
+  fcntl: "int fcntl(int fd, int command, int64_t argument)",
+  ioctl: "int ioctl(int fd, uint64_t request, void *argument)",
+  setns: "int setns(int fd, int type)",
+  unshare: "int unshare(int flags)",
+  mount: "int mount(const char *source, const char *target, const char *type, uint64_t flags, const char *data)",
+  umount2: "int umount2(const char *target, int flags)",
+  flock: "int flock(int fd, int operation)",
+  eventfd: "int eventfd(uint32_t initial, int flags)",
+  write: "int64_t write(int fd, const void *data, size_t length)",
+} as const;
+
+/** The functions of libc that {@link libc} gives. */
+export type LibcFunction = keyof typeof PROTOTYPES;
+
+let loaded: Record<string, NativeFunction> | undefined;
+
+/** A function of libc by name; the library is loaded at the first call. */
+export function libc(name: LibcFunction): NativeFunction {
+  loaded ??= load();
+  const found = loaded[name];
+  if (found === undefined) throw new Error(`libc function ${name} is not bound`);
+  return found;
+}
+
+function load(): Record<string, NativeFunction> {
+  const library = openLibrary("libc.so.6");
+  return Object.fromEntries(Object.entries(PROTOTYPES).map(([name, prototype]) => [name, library.func(prototype)]));
+}
+
+/** Loads a shared library. Throws {@link KernelError} `unsupported` when it is not installed. */
+export function openLibrary(file: string): LibraryHandle {
+  try {
+    return koffi.load(file);
+  } catch (cause) {
+    throw new KernelError("unsupported", `Cannot load ${file}: is its package installed?`, { cause });
+  }
+}
+
+/** The errno that the last failed call on this thread left. */
+export function lastErrno(): number {
+  return koffi.errno();
+}

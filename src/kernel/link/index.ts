@@ -1,0 +1,34 @@
+/**
+ * Network interfaces of one namespace: veth, bridge, vxlan, tun, macvlan, dummy, ipip, ip6tnl.
+ *
+ * Owns: {@link LinkPort} and {@link NetnsIdPort}, their rtnetlink encoding, the checks before it. Refuses to know:
+ * addresses and routes on the links, and who made a link (aliases are the features' business).
+ *
+ * ```ts
+ * const host = stack.links.create({ kind: "veth", name: "veth0a1b2c3d", alias: "COIL:default:1234:eth0", up: true,
+ *   peer: { name: "eth0", netns: pod, up: true } });
+ * ```
+ */
+export { checkAlias, checkLinkName } from "./check.ts";
+export { decodeLink } from "./decode.ts";
+export { openNetnsIdPort } from "./netns-id.ts";
+export { openLinkPort } from "./port.ts";
+export type {
+  BridgeOptions,
+  CommonLinkSpec,
+  Link,
+  LinkChange,
+  LinkDetails,
+  LinkKind,
+  LinkPort,
+  LinkRef,
+  LinkSpec,
+  MacvlanOptions,
+  NetnsIdPort,
+  OperState,
+  TunnelEncap,
+  TunnelOptions,
+  TunOptions,
+  VethPeerSpec,
+  VxlanOptions,
+} from "./types.ts";

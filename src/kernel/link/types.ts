@@ -1,0 +1,199 @@
+import type { AbortOptions } from "#base/async";
+import type { IpAddress, MacAddress } from "#base/ip";
+import type { NetNs } from "#kernel/netns";
+
+/** A network interface as the kernel reports it. */
+export interface Link {
+  /** The interface index, unique in its namespace. */
+  readonly index: number;
+  /** At most 15 bytes. */
+  readonly name: string;
+  /** `veth`, `bridge`, …; absent for loopback and physical devices. */
+  readonly kind?: string;
+  readonly mac?: MacAddress;
+  /** Bytes. */
+  readonly mtu: number;
+  /** Administratively up (IFF_UP). */
+  readonly up: boolean;
+  readonly operState: OperState;
+  /** At most 255 bytes. */
+  readonly alias?: string;
+  /** IFLA_LINK: for a veth the peer's index, in the peer's namespace; for a macvlan the lower device. */
+  readonly peerIndex?: number;
+  /** IFLA_LINK_NETNSID: this namespace's id of the namespace that `peerIndex` is in; absent when it is this one. */
+  readonly peerNetNsId?: number;
+  /** The bridge or bond that the link is a port of. */
+  readonly masterIndex?: number;
+  /** IFF_* bits. */
+  readonly flags: number;
+  /** Kind-specific settings, for the kinds that this module knows. */
+  readonly details?: LinkDetails;
+}
+
+/** RFC 2863 operational states, by the names that iproute2 prints, in lower case. */
+export type OperState = "unknown" | "notpresent" | "down" | "lowerlayerdown" | "testing" | "dormant" | "up";
+
+/** Settings that a kind has, as read back. */
+export type LinkDetails =
+  | ({ readonly kind: "bridge" } & BridgeOptions)
+  | ({ readonly kind: "vxlan" } & VxlanOptions)
+  | ({ readonly kind: "tun" } & TunOptions)
+  | ({ readonly kind: "macvlan" } & MacvlanOptions)
+  | ({ readonly kind: "ipip" } & TunnelOptions)
+  | ({ readonly kind: "ip6tnl" } & TunnelOptions);
+
+export interface BridgeOptions {
+  /** Spanning tree. Default off. */
+  readonly stp?: boolean | undefined;
+  /** Default off. */
+  readonly vlanFiltering?: boolean | undefined;
+  /** Default on. */
+  readonly multicastSnooping?: boolean | undefined;
+  /** Seconds before an unused address is forgotten; 0 makes the bridge flood everything. Default 300. */
+  readonly ageingSeconds?: number | undefined;
+}
+
+export interface VxlanOptions {
+  /** 0 to 2^24-1. With `external` leave it out. */
+  readonly vni?: number | undefined;
+  readonly local?: IpAddress | undefined;
+  /** Where frames for unknown destinations go: one host or a multicast group. */
+  readonly remote?: IpAddress | undefined;
+  /** UDP destination port; the kernel's default is 8472, IANA's 4789. */
+  readonly port?: number | undefined;
+  /** The device that `remote` is reached by. */
+  readonly underlayIndex?: number | undefined;
+  /** Learn senders. Default true. */
+  readonly learning?: boolean | undefined;
+  /** Tunnel parameters come with each packet, from a route's encap (collect_md). */
+  readonly external?: boolean | undefined;
+  readonly ttl?: number | undefined;
+  /** Send UDP checksums over IPv4. */
+  readonly udpCsum?: boolean | undefined;
+  readonly udp6ZeroCsumTx?: boolean | undefined;
+  /** Accept zero UDP checksums over IPv6. */
+  readonly udp6ZeroCsumRx?: boolean | undefined;
+  /** Group-based policy extension. It can only be switched on. */
+  readonly gbp?: boolean | undefined;
+}
+
+export interface TunOptions {
+  /** Ethernet frames (`tap`) or IP packets (`tun`). */
+  readonly mode: "tun" | "tap";
+  readonly multiQueue?: boolean | undefined;
+  readonly vnetHeader?: boolean | undefined;
+}
+
+export interface MacvlanOptions {
+  readonly mode: "private" | "vepa" | "bridge" | "passthru" | "source";
+}
+
+/** ipip (both ends IPv4) and ip6tnl (both ends IPv6). */
+export interface TunnelOptions {
+  readonly local?: IpAddress | undefined;
+  readonly remote?: IpAddress | undefined;
+  readonly underlayIndex?: number | undefined;
+  /** 0: inherit. */
+  readonly ttl?: number | undefined;
+  /** Path MTU discovery; ipip only. Default true. */
+  readonly pmtuDiscovery?: boolean | undefined;
+  /** What is carried; default IPv4 for ipip, IPv6 for ip6tnl. */
+  readonly payload?: "ipv4" | "ipv6" | "any" | undefined;
+  /** Tunnel parameters come with each packet (collect_md). */
+  readonly external?: boolean | undefined;
+  readonly encap?: TunnelEncap | undefined;
+}
+
+export interface TunnelEncap {
+  readonly type: "fou" | "gue";
+  /** 0: by flow hash. */
+  readonly sourcePort: number;
+  readonly destinationPort: number;
+  readonly csum?: boolean | undefined;
+  readonly csum6?: boolean | undefined;
+}
+
+/** What every kind can be made with. */
+export interface CommonLinkSpec {
+  /** 1 to 15 bytes, no `/`, no white space. */
+  readonly name: string;
+  readonly mtu?: number | undefined;
+  readonly mac?: MacAddress | undefined;
+  /** Set right after the link is made; when that fails the link is deleted again. */
+  readonly alias?: string | undefined;
+  readonly up?: boolean | undefined;
+  readonly masterIndex?: number | undefined;
+  /** Make the link in this namespace instead of the port's. Not for `tun`. */
+  readonly netns?: NetNs | undefined;
+}
+
+/** The other end of a veth. */
+export interface VethPeerSpec {
+  readonly name: string;
+  readonly netns?: NetNs | undefined;
+  readonly mtu?: number | undefined;
+  readonly mac?: MacAddress | undefined;
+  readonly up?: boolean | undefined;
+}
+
+/** A link to make. */
+export type LinkSpec = CommonLinkSpec &
+  (
+    | { readonly kind: "veth"; readonly peer: VethPeerSpec }
+    | ({ readonly kind: "bridge" } & BridgeOptions)
+    | ({ readonly kind: "vxlan" } & VxlanOptions)
+    | ({ readonly kind: "tun" } & TunOptions)
+    | ({ readonly kind: "macvlan"; readonly parentIndex: number } & MacvlanOptions)
+    | { readonly kind: "dummy" }
+    | ({ readonly kind: "ipip" } & TunnelOptions)
+    | ({ readonly kind: "ip6tnl" } & TunnelOptions)
+  );
+
+/** The kinds that {@link LinkPort.create} makes. */
+export type LinkKind = LinkSpec["kind"];
+
+/** One link: by name, or by index. */
+export type LinkRef = { readonly name: string } | { readonly index: number };
+
+/** What to change; absent fields stay. */
+export interface LinkChange {
+  readonly name?: string | undefined;
+  readonly mtu?: number | undefined;
+  readonly mac?: MacAddress | undefined;
+  /** The empty string removes it. */
+  readonly alias?: string | undefined;
+  readonly up?: boolean | undefined;
+  /** `null` takes the link out of its bridge. */
+  readonly masterIndex?: number | null | undefined;
+  /** Answer ARP on the link; default true. */
+  readonly arp?: boolean | undefined;
+  /** Move the link there. Its index may change, addresses and routes are lost. */
+  readonly netns?: NetNs | undefined;
+}
+
+/** The links of one namespace. Every method throws {@link KernelError}; each takes some 10 µs unless it says more. */
+export interface LinkPort {
+  /** All links, by index. */
+  list(): Link[];
+  /** `undefined` when there is no such link. */
+  get(ref: LinkRef): Link | undefined;
+  /**
+   * Makes a link and reads it back (from `spec.netns` when given). Throws `already-exists` for a taken name,
+   * `unsupported` when the kernel lacks the kind, `invalid` for what it refuses.
+   */
+  create(spec: LinkSpec): Link;
+  /** Throws `no-device` when there is no such link. */
+  set(index: number, change: LinkChange): void;
+  /** Blocks the thread for 10 to 20 ms while the kernel waits for readers. Throws `no-device` when there is no such link. */
+  delete(index: number): void;
+  /** As {@link LinkPort.delete} on another thread. The signal is heeded until the request is sent. */
+  deleteAsync(index: number, options?: AbortOptions): Promise<void>;
+}
+
+/** What this namespace calls other namespaces: the ids in {@link Link.peerNetNsId}. */
+export interface NetnsIdPort {
+  /** `undefined` when `ns` has no id here yet. */
+  get(ns: NetNs): number | undefined;
+  /** Gives `ns` an id; -1 lets the kernel choose. Throws `already-exists` when it has one, or the id is taken. */
+  set(ns: NetNs, id: number): void;
+}

@@ -1,0 +1,35 @@
+/**
+ * A lock file: one process at a time, given up by the kernel when the process ends, however it ends (flock(2)).
+ *
+ * ```ts
+ * await using _lock = await acquireFileLock("/run/coild.lock", { signal });
+ * ```
+ */
+import { type AbortOptions, sleep } from "#base/async";
+import { C, close, open, tryLock } from "#kernel/ffi";
+
+/** How often a taken lock is tried again, milliseconds. */
+const RETRY_MS = 50;
+
+/**
+ * Waits until the lock is ours; disposing gives it up. The file stays: removing it would let two processes lock two
+ * files of one name. Throws `KernelError` when the file cannot be opened, or the signal's reason.
+ */
+export async function acquireFileLock(
+  path: string,
+  options: AbortOptions & { /** Called once, when somebody else has it. */ readonly onWait?: () => void } = {},
+): Promise<AsyncDisposable> {
+  const fd = open(path, C.O_RDWR | C.O_CREAT);
+  try {
+    for (let tries = 0; !tryLock(fd); tries += 1) {
+      if (tries === 0) options.onWait?.();
+      await sleep(RETRY_MS, options);
+    }
+  } catch (error) {
+    close(fd);
+    throw error;
+  }
+  return {
+    [Symbol.asyncDispose]: async () => close(fd),
+  };
+}

@@ -1,0 +1,34 @@
+import type { AddressPort } from "#kernel/address";
+import type { FouPort } from "#kernel/fou";
+import type { LinkPort, NetnsIdPort } from "#kernel/link";
+import type { NeighbourPort } from "#kernel/neighbour";
+import type { NetNs, NetNsRef } from "#kernel/netns";
+import type { RoutePort } from "#kernel/route";
+import type { RulePort } from "#kernel/rule";
+import type { SysctlPort } from "#kernel/sysctl";
+
+/** Everything of one namespace. Whoever opens it disposes it; the namespace's own handle may be closed before. */
+export interface NetStack extends Disposable {
+  readonly links: LinkPort;
+  readonly addresses: AddressPort;
+  readonly neighbours: NeighbourPort;
+  readonly routes: RoutePort;
+  readonly rules: RulePort;
+  readonly fou: FouPort;
+  readonly sysctl: SysctlPort;
+  readonly netnsIds: NetnsIdPort;
+}
+
+/** The kernel, or a fake of it. Every method throws {@link KernelError}. */
+export interface Kernel {
+  /** Opens the ports of a namespace; costs some 70 µs. The caller disposes the stack. */
+  openStack(netns: NetNs): NetStack;
+  /** Throws `not-found` when there is no such namespace. The caller disposes the handle. */
+  openNetNs(ref: NetNsRef): NetNs;
+  /** Makes and pins a namespace as `ip netns add` does. Throws `already-exists`. The caller disposes the handle. */
+  createNetNs(name: string): NetNs;
+  /** Throws `not-found`. */
+  deleteNetNs(name: string): void;
+  /** Pinned namespaces, by name. */
+  listNetNs(): string[];
+}

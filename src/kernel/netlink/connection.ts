@@ -1,0 +1,170 @@
+import { type AbortOptions, Semaphore } from "#base/async";
+import { duplicate, close } from "#kernel/ffi";
+import { KernelError } from "#kernel/errors";
+import { NLM_F, NLMSG } from "./constants.ts";
+import { type Ack, decodeAck, decodeDone, type NetlinkMessage } from "./message.ts";
+import { NetlinkSocket } from "./socket.ts";
+
+/** A dump that the kernel marks as inconsistent is asked for again so often (spec pod-network 5.4) … */
+const DUMP_RETRIES = 5;
+/** … after this pause, doubling, microseconds. */
+const FIRST_PAUSE_US = 200;
+/** Asynchronous requests of one connection at once: each holds one of the process's pool threads. */
+const MAX_ASYNC_REQUESTS = 2;
+
+/** A request: what to ask, and a phrase for errors that completes "Cannot …". */
+export interface NetlinkRequest {
+  readonly type: number;
+  /** Besides NLM_F_REQUEST. */
+  readonly flags?: number;
+  readonly body: Uint8Array;
+  /** `add route 10.0.0.0/24 via 192.0.2.1`. A function, so that the text costs nothing when all goes well. */
+  readonly what: () => string;
+}
+
+/**
+ * A connection to one netlink protocol in one namespace; stays there whatever the thread does. Synchronous: an ordinary
+ * request takes some 10 µs. Whoever opens it disposes it.
+ */
+export class NetlinkConnection implements Disposable {
+  readonly #socket: NetlinkSocket;
+  readonly #namespace: number;
+  readonly #protocol: number;
+  readonly #asyncSlots = new Semaphore(MAX_ASYNC_REQUESTS);
+  #closed = false;
+
+  private constructor(socket: NetlinkSocket, namespace: number, protocol: number) {
+    this.#socket = socket;
+    this.#namespace = namespace;
+    this.#protocol = protocol;
+  }
+
+  /** Opens a connection inside `ns`, which need not outlive the call. Throws {@link KernelError}. */
+  static open(ns: { readonly fd: number }, protocol: number): NetlinkConnection {
+    const socket = NetlinkSocket.open(ns, protocol);
+    return new NetlinkConnection(socket, duplicate(ns.fd), protocol);
+  }
+
+  /** A descriptor of the namespace, owned by this connection. */
+  get namespaceFd(): number {
+    return this.#namespace;
+  }
+
+  /** True when the kernel applies dump filters; when false, dumps come back whole. Filter again either way. */
+  get strict(): boolean {
+    return this.#socket.strict;
+  }
+
+  /** Makes a change and waits for its ack. Throws {@link KernelError} with the kernel's text. */
+  change(request: NetlinkRequest): void {
+    this.#exchange(this.#socket, request, NLM_F.ACK, () => undefined);
+  }
+
+  /** Asks for one object; decodes the answer. Throws {@link KernelError}. */
+  get<T>(request: NetlinkRequest, decode: (message: NetlinkMessage) => T): T {
+    const found: T[] = [];
+    this.#exchange(this.#socket, request, NLM_F.ACK, (message) => found.push(decode(message)));
+    const [first] = found;
+    if (first === undefined) throw new KernelError("failed", `Cannot ${request.what()}: the kernel answered with nothing`);
+    return first;
+  }
+
+  /**
+   * Lists objects. `decode` sees each message while its bytes are valid, and returns `undefined` to leave it out. A list
+   * that changed while it was read is read again; throws {@link KernelError} `interrupted` when that does not help.
+   */
+  dump<T>(request: NetlinkRequest, decode: (message: NetlinkMessage) => T | undefined): T[] {
+    for (let attempt = 0; ; attempt += 1) {
+      const found: T[] = [];
+      if (this.#dumpOnce(request, decode, found)) return found;
+      if (attempt === DUMP_RETRIES) {
+        throw new KernelError("interrupted", `Cannot ${request.what()}: the list kept changing, ${DUMP_RETRIES + 1} times`);
+      }
+      pauseSync(FIRST_PAUSE_US * 2 ** attempt);
+    }
+  }
+
+  /**
+   * As {@link NetlinkConnection.change}, on a socket and a pool thread of its own, for changes on which the kernel works
+   * for milliseconds. The signal is heeded until the request is sent; after that the result is awaited.
+   */
+  async changeAsync(request: NetlinkRequest, options: AbortOptions = {}): Promise<void> {
+    await this.#asyncSlots.run(async () => {
+      options.signal?.throwIfAborted();
+      using socket = NetlinkSocket.open({ fd: this.#namespace }, this.#protocol);
+      const flags = flagsOf(request) | NLM_F.ACK;
+      const sequence = await socket.sendAsync(request.type, flags, request.body, request.what());
+      readAnswer(socket, sequence, request.what, () => undefined);
+    }, options);
+  }
+
+  #exchange(socket: NetlinkSocket, request: NetlinkRequest, flags: number, each: (message: NetlinkMessage) => void): void {
+    const sequence = socket.send(request.type, flagsOf(request) | flags, request.body);
+    readAnswer(socket, sequence, request.what, each);
+  }
+
+  /** False when the dump was interrupted. */
+  #dumpOnce<T>(request: NetlinkRequest, decode: (message: NetlinkMessage) => T | undefined, into: T[]): boolean {
+    const sequence = this.#socket.send(request.type, flagsOf(request) | NLM_F.DUMP, request.body);
+    let consistent = true;
+    let failure: { readonly error: unknown } | undefined;
+    for (let done = false; !done; ) {
+      for (const message of this.#socket.receive(sequence, request.what)) {
+        if ((message.flags & NLM_F.DUMP_INTR) !== 0) consistent = false;
+        if (message.type === NLMSG.DONE || message.type === NLMSG.ERROR) {
+          done = true;
+          check(message.type === NLMSG.DONE ? decodeDone(message) : decodeAck(message), request.what);
+        } else if (failure === undefined) {
+          // A dump must be read to its end whatever happens: while one runs the kernel refuses the next (EBUSY).
+          failure = attempt(() => {
+            const object = decode(message);
+            if (object !== undefined) into.push(object);
+          });
+        }
+      }
+    }
+    if (failure !== undefined) throw failure.error;
+    return consistent;
+  }
+
+  [Symbol.dispose](): void {
+    this.#socket[Symbol.dispose]();
+    if (!this.#closed) close(this.#namespace);
+    this.#closed = true;
+  }
+}
+
+function flagsOf(request: NetlinkRequest): number {
+  return NLM_F.REQUEST | (request.flags ?? 0);
+}
+
+function readAnswer(socket: NetlinkSocket, sequence: number, what: () => string, each: (message: NetlinkMessage) => void): void {
+  for (let done = false; !done; ) {
+    for (const message of socket.receive(sequence, what)) {
+      if (message.type === NLMSG.ERROR) {
+        done = true;
+        check(decodeAck(message), what);
+      } else {
+        each(message);
+      }
+    }
+  }
+}
+
+function check(ack: Ack, what: () => string): void {
+  if (ack.errno !== 0) throw KernelError.fromErrno(ack.errno, what(), ack.text);
+}
+
+function attempt(work: () => void): { readonly error: unknown } | undefined {
+  try {
+    work();
+    return undefined;
+  } catch (error) {
+    return { error };
+  }
+}
+
+/** Blocks the thread: dumps are synchronous and the pause is at most 6.4 ms. */
+function pauseSync(microseconds: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, microseconds / 1000);
+}

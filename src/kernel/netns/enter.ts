@@ -1,0 +1,38 @@
+import { close, C, open, setns } from "#kernel/ffi";
+import { describeError } from "#base/errors";
+
+/** Refuses functions that return a promise: after the first `await` they would run in the wrong namespace. */
+export type SyncResult<T> = T extends PromiseLike<unknown> ? never : T;
+
+/**
+ * Runs `fn` with the calling thread inside `ns` and returns its result. Sockets made by `fn` stay in `ns` for ever.
+ * `fn` must not be asynchronous, and must not start processes or Workers: they would live in `ns`. When the way back
+ * fails the process ends, because nothing it did from then on could be trusted. Throws what `fn` throws, and
+ * {@link KernelError} when `ns` cannot be entered.
+ */
+export function inNetNs<T>(ns: { readonly fd: number }, fn: () => SyncResult<T>): T {
+  return onReturn(currentNetNsFd(), () => {
+    setns(ns.fd, C.CLONE_NEWNET);
+    return fn() as T;
+  });
+}
+
+/** Runs `fn`, then brings the thread back to the namespace of `home` and closes `home`. */
+export function onReturn<T>(home: number, fn: () => T): T {
+  try {
+    return fn();
+  } finally {
+    try {
+      setns(home, C.CLONE_NEWNET);
+      close(home);
+    } catch (error) {
+      process.stderr.write(`fatal: cannot return to the own network namespace: ${describeError(error)}\n`);
+      process.abort();
+    }
+  }
+}
+
+/** A new descriptor of the calling thread's namespace. `/proc/self/ns/net` would name the main thread's in a Worker. */
+export function currentNetNsFd(): number {
+  return open("/proc/thread-self/ns/net", C.O_RDONLY);
+}

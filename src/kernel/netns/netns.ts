@@ -1,0 +1,27 @@
+/**
+ * An open network namespace. Its descriptor keeps the namespace alive; whoever opened it disposes it.
+ * The fake kernel hands out objects of this type too, whose descriptor is -1.
+ */
+export interface NetNs extends Disposable {
+  /** A descriptor of the namespace file; -1 in the fake kernel. */
+  readonly fd: number;
+  /** Where it was opened, when it has a path. */
+  readonly path?: string;
+  /** The inode number of the namespace file: the same for every handle of one namespace. */
+  readonly inode: bigint;
+}
+
+/** Which namespace: by the name `ip netns` knows, by path, by process, or the one of this process. */
+export type NetNsRef =
+  | { readonly name: string }
+  | { readonly path: string }
+  | { readonly pid: number }
+  | "own";
+
+/** Where `ip netns` keeps its named namespaces (iproute2, ip/ipnetns.c NETNS_RUN_DIR). */
+export const NETNS_DIR = "/run/netns";
+
+/** True when both handles are of one namespace. */
+export function sameNetNs(a: NetNs, b: NetNs): boolean {
+  return a.inode === b.inode;
+}

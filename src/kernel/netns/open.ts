@@ -1,0 +1,47 @@
+import { fstatSync } from "node:fs";
+import { C, close, open } from "#kernel/ffi";
+import { KernelError } from "#kernel/errors";
+import { NETNS_DIR, type NetNs, type NetNsRef } from "./netns.ts";
+
+/**
+ * Opens a namespace. The caller disposes it. Throws {@link KernelError}: `not-found` when nothing is there, `invalid`
+ * when the file is no network namespace or the name is not one.
+ */
+export function openNetNs(ref: NetNsRef): NetNs {
+  const path = pathOf(ref);
+  return handle(open(path, C.O_RDONLY), path);
+}
+
+/** Makes a handle of an open descriptor, which it then owns. */
+export function handle(fd: number, path: string): NetNs {
+  // NSFS files have a device of their own; the check is by a cheap property: setns tells the rest.
+  const stat = fstatSync(fd, { bigint: true });
+  let open = true;
+  return {
+    fd,
+    path,
+    inode: stat.ino,
+    [Symbol.dispose]() {
+      if (open) close(fd);
+      open = false;
+    },
+  };
+}
+
+/** The path of a named namespace. Throws {@link KernelError} `invalid` for what cannot be a name. */
+export function namedPath(name: string): string {
+  if (!/^[^/\0]{1,255}$/.test(name) || name === "." || name === "..") {
+    throw new KernelError("invalid", `"${name}" cannot be the name of a network namespace: use a plain file name`);
+  }
+  return `${NETNS_DIR}/${name}`;
+}
+
+function pathOf(ref: NetNsRef): string {
+  if (ref === "own") return "/proc/thread-self/ns/net";
+  if ("name" in ref) return namedPath(ref.name);
+  if ("path" in ref) return ref.path;
+  if (!Number.isInteger(ref.pid) || ref.pid <= 0) {
+    throw new KernelError("invalid", `${ref.pid} cannot be a process id: use a positive integer`);
+  }
+  return `/proc/${ref.pid}/ns/net`;
+}

@@ -1,0 +1,23 @@
+/**
+ * Routes of one namespace, in any table, with multipath, gateways of the other family and lightweight-tunnel encap.
+ *
+ * Owns: {@link RoutePort} and its rtnetlink encoding. Refuses to know: whose tables and protocol numbers are whose.
+ *
+ * ```ts
+ * stack.routes.replace({ dst: Cidr.host(podAddress), linkIndex: host.index, table: 116, protocol: 30 });
+ * const ours = stack.routes.list({ family: 4, table: 116, protocol: 30 });
+ * ```
+ */
+export { decodeRoute, defaultRouteScope } from "./codec.ts";
+export { checkRoute, describeRoute, matchesRouteFilter, openRoutePort } from "./port.ts";
+export type {
+  NextHop,
+  Route,
+  RouteEncap,
+  RouteFilter,
+  RouteKey,
+  RoutePort,
+  RouteScope,
+  RouteSpec,
+  RouteType,
+} from "./types.ts";

@@ -1,0 +1,12 @@
+/**
+ * Policy rules of one namespace.
+ *
+ * Owns: {@link RulePort} and its rtnetlink encoding. Refuses to know: which priorities belong to whom.
+ *
+ * ```ts
+ * stack.rules.add({ family: 4, priority: 2000, table: 116 });
+ * ```
+ */
+export { decodeRule } from "./codec.ts";
+export { checkRule, describeRule, openRulePort } from "./port.ts";
+export type { Rule, RuleAction, RulePort, RuleSpec } from "./types.ts";

@@ -1,0 +1,11 @@
+/**
+ * Kernel settings of one namespace.
+ *
+ * Owns: {@link SysctlPort}, the mapping of keys to files. Refuses to know: which settings a feature wants.
+ *
+ * ```ts
+ * stack.sysctl.set("net.ipv4.ip_forward", 1);
+ * ```
+ */
+export { openSysctlPort, sysctlPath } from "./port.ts";
+export type { SysctlPort } from "./types.ts";

@@ -1,0 +1,27 @@
+import type { JsonPatchOperation } from "#kube/client";
+import { COIL_FINALIZER } from "./keys.ts";
+import type { EgressPodTemplate } from "./types.ts";
+
+/** What the pool's mutating webhook adds on create: the finalizer (spec 2.6). Empty when it is there. */
+export function poolDefaults(pool: {
+  readonly metadata: { readonly finalizers?: readonly string[] };
+}): JsonPatchOperation[] {
+  const { finalizers } = pool.metadata;
+  if (finalizers === undefined || finalizers.length === 0) {
+    return [{ op: "add", path: "/metadata/finalizers", value: [COIL_FINALIZER] }];
+  }
+  if (finalizers.includes(COIL_FINALIZER)) return [];
+  return [{ op: "add", path: "/metadata/finalizers/-", value: COIL_FINALIZER }];
+}
+
+/** What the egress's mutating webhook adds on create: the router container, when a template is given without any (spec 2.5). */
+export function egressDefaults(egress: {
+  readonly spec: { readonly template?: EgressPodTemplate };
+}): JsonPatchOperation[] {
+  const { template } = egress.spec;
+  if (template === undefined || (template.spec?.containers?.length ?? 0) > 0) return [];
+  const container = { name: "egress" };
+  if (template.spec === undefined)
+    return [{ op: "add", path: "/spec/template/spec", value: { containers: [container] } }];
+  return [{ op: "add", path: "/spec/template/spec/containers", value: [container] }];
+}

@@ -1,0 +1,104 @@
+import { Cidr } from "#base/ip";
+import { duplicate, type FieldFault, invalid, notSupported, required } from "./faults.ts";
+import type { EgressPodTemplate, EgressSpec } from "./types.ts";
+
+/** What validation says of an Egress: `faults` refuse it, `warnings` only tell. */
+export interface EgressVerdict {
+  readonly faults: FieldFault[];
+  readonly warnings: string[];
+}
+
+/** Checks an Egress (spec 2.5); the same for create and update. `dualStack`: the cluster's pods have both families. */
+export function validateEgress(
+  egress: { readonly spec: EgressSpec },
+  context: { readonly dualStack?: boolean } = {},
+): EgressVerdict {
+  const { spec } = egress;
+  const faults: FieldFault[] = [];
+  const destinations = checkDestinations(spec.destinations, faults);
+  if (spec.replicas !== undefined && (!Number.isInteger(spec.replicas) || spec.replicas < 1)) {
+    faults.push(invalid("spec.replicas", spec.replicas, "must be greater than or equal to 1"));
+  }
+  const strategy = spec.strategy?.type;
+  if (strategy !== undefined && strategy !== "" && strategy !== "Recreate" && strategy !== "RollingUpdate") {
+    faults.push(notSupported("spec.strategy.type", strategy, ["Recreate", "RollingUpdate"]));
+  }
+  if (spec.template !== undefined) checkTemplate(spec.template, faults);
+  if (spec.sessionAffinity !== undefined && !["ClientIP", "None"].includes(spec.sessionAffinity)) {
+    faults.push(notSupported("spec.sessionAffinity", spec.sessionAffinity, ["ClientIP", "None"]));
+  }
+  const seconds = spec.sessionAffinityConfig?.clientIP?.timeoutSeconds;
+  if (seconds !== undefined && (!Number.isInteger(seconds) || seconds < 1 || seconds > 86_400)) {
+    const field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
+    faults.push(invalid(field, seconds, "must be between 1 and 86400"));
+  }
+  if (spec.podDisruptionBudget !== undefined) checkBudget(spec.podDisruptionBudget, faults);
+  return { faults, warnings: context.dualStack === true ? dualStackWarnings(destinations) : [] };
+}
+
+function checkDestinations(texts: readonly string[], faults: FieldFault[]): Cidr[] {
+  if (texts.length === 0) faults.push(required("spec.destinations", "at least one destination"));
+  const cidrs: Cidr[] = [];
+  for (const [at, text] of texts.entries()) {
+    const field = `spec.destinations[${at}]`;
+    const cidr = Cidr.tryParse(text);
+    if (cidr === undefined) faults.push(invalid(field, text, "must be a CIDR, such as 10.0.0.0/8 or fd00::/8"));
+    else if (cidrs.some((other) => other.equals(cidr))) faults.push(duplicate(field, text));
+    else cidrs.push(cidr);
+  }
+  return cidrs;
+}
+
+function dualStackWarnings(destinations: readonly Cidr[]): string[] {
+  const allV4 = destinations.some((cidr) => cidr.family === 4 && cidr.prefixLength === 0);
+  if (!allV4 || destinations.some((cidr) => cidr.family === 6)) return [];
+  return [
+    "spec.destinations: 0.0.0.0/0 without an IPv6 destination: IPv6 traffic of the clients does not use this egress",
+  ];
+}
+
+const LABEL_VALUE = /^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$/;
+const QUALIFIED_NAME = /^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$/;
+const DNS_SUBDOMAIN = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
+
+function checkTemplate(template: EgressPodTemplate, faults: FieldFault[]): void {
+  const at = "spec.template.metadata";
+  for (const [key, value] of Object.entries(template.metadata?.labels ?? {})) {
+    if (!isQualifiedName(key)) faults.push(invalid(`${at}.labels`, key, "is not a label key"));
+    if (value.length > 63 || !LABEL_VALUE.test(value)) {
+      faults.push(
+        invalid(`${at}.labels`, value, "is not a label value: at most 63 of letters, digits, '-', '_' and '.'"),
+      );
+    }
+  }
+  for (const key of Object.keys(template.metadata?.annotations ?? {})) {
+    // Annotation keys may have capitals in the prefix, as apimachinery lowers them before its check.
+    if (!isQualifiedName(key.toLowerCase())) faults.push(invalid(`${at}.annotations`, key, "is not an annotation key"));
+  }
+}
+
+/** `[prefix/]name` as apimachinery's IsQualifiedName has it. */
+function isQualifiedName(text: string): boolean {
+  const parts = text.split("/");
+  const name = parts.at(-1) ?? "";
+  if (parts.length > 2 || name.length > 63 || !QUALIFIED_NAME.test(name)) return false;
+  const prefix = parts.length === 2 ? (parts[0] ?? "") : undefined;
+  return prefix === undefined || (prefix.length <= 253 && DNS_SUBDOMAIN.test(prefix));
+}
+
+function checkBudget(budget: NonNullable<EgressSpec["podDisruptionBudget"]>, faults: FieldFault[]): void {
+  const at = "spec.podDisruptionBudget";
+  if (budget.minAvailable !== undefined && budget.maxUnavailable !== undefined) {
+    faults.push(invalid(at, budget, "minAvailable and maxUnavailable cannot be both set"));
+  }
+  for (const name of ["minAvailable", "maxUnavailable"] as const) {
+    const value = budget[name];
+    if (value === undefined) continue;
+    const ok =
+      typeof value === "number"
+        ? Number.isInteger(value) && value >= 0
+        : /^\d{1,3}%$/.test(value) && Number.parseInt(value, 10) <= 100;
+    if (!ok)
+      faults.push(invalid(`${at}.${name}`, value, "must be a whole number of at least 0, or a percentage up to 100%"));
+  }
+}

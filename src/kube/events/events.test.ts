@@ -1,0 +1,104 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FakeClock } from "#base/clock";
+import { type Event, type KubeApi, KubeError } from "#kube/client";
+import { type EventInput, EventRecorder, MAX_PENDING_EVENTS, SERIES_MS } from "./index.ts";
+
+class Rig implements AsyncDisposable {
+  readonly clock = new FakeClock();
+  readonly created: Event[] = [];
+  readonly patched: unknown[] = [];
+  readonly lost: string[] = [];
+  failCreate: KubeError | undefined;
+  failPatch: KubeError | undefined;
+  readonly recorder: EventRecorder;
+  readonly #stop = new AbortController();
+  #running: Promise<void> = Promise.resolve();
+
+  constructor() {
+    const api = {
+      create: async (_type: unknown, event: Event) => {
+        if (this.failCreate !== undefined) throw this.failCreate;
+        this.created.push(event);
+        return event;
+      },
+      patch: async (_type: unknown, _ref: unknown, patch: { body: unknown }) => {
+        if (this.failPatch !== undefined) throw this.failPatch;
+        this.patched.push(patch.body);
+      },
+    } as unknown as Pick<KubeApi, "create" | "patch">;
+    const onLoss = (_event: EventInput, why: string): void => void this.lost.push(why);
+    this.recorder = new EventRecorder(api, { controller: "coild", instance: "node1", clock: this.clock, onLoss });
+  }
+
+  start(): this {
+    this.#running = this.recorder.run({ signal: this.#stop.signal });
+    return this;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await this.#running;
+  }
+}
+
+const event = (note: string, name = "p"): EventInput => ({
+  regarding: { apiVersion: "v1", kind: "Pod", namespace: "d", name, uid: "u" },
+  type: "Warning",
+  reason: "NoSuchPool",
+  note,
+});
+
+test("events: the first is written whole, with its note cut at the API's limit", async () => {
+  await using rig = new Rig().start();
+  rig.recorder.record(event("x".repeat(2000)));
+  await rig.clock.advance(0);
+  const [written] = rig.created;
+  assert.match(written?.metadata.name ?? "", /^p\.[0-9a-f]{16}$/);
+  assert.equal(written?.metadata.namespace, "d");
+  assert.equal(written?.note?.length, 1024);
+  assert.equal(written?.eventTime, "2026-01-01T00:00:00.000000Z");
+  assert.deepEqual(
+    [written?.action, written?.reportingController, written?.reportingInstance],
+    ["NoSuchPool", "coild", "node1"],
+  );
+});
+
+test("events: repeats are counted on the first, until it is long ago or gone", async () => {
+  await using rig = new Rig().start();
+  rig.recorder.record(event("a"));
+  await rig.clock.advance(1000);
+  rig.recorder.record(event("a"));
+  rig.recorder.record(event("a"));
+  await rig.clock.advance(1000);
+  assert.equal(rig.created.length, 1);
+  assert.deepEqual(rig.patched, [{ series: { count: 3, lastObservedTime: "2026-01-01T00:00:01.000000Z" } }]);
+  rig.failPatch = new KubeError("not-found", "gone");
+  rig.recorder.record(event("a"));
+  await rig.clock.advance(SERIES_MS);
+  assert.equal(rig.created.length, 2);
+  rig.recorder.record(event("a"));
+  await rig.clock.advance(0);
+  assert.equal(rig.created.length, 3);
+});
+
+test("events: what cannot be written is told and forgotten", async () => {
+  await using rig = new Rig().start();
+  rig.failCreate = new KubeError("forbidden", "not you");
+  rig.recorder.record(event("a"));
+  await rig.clock.advance(0);
+  rig.failCreate = undefined;
+  rig.recorder.record(event("b"));
+  await rig.clock.advance(0);
+  assert.deepEqual(rig.lost, ["not you"]);
+  assert.equal(rig.created.length, 1);
+});
+
+test("events: those that wait are bounded, and the rate is limited", async () => {
+  await using rig = new Rig();
+  for (let n = 0; n < MAX_PENDING_EVENTS + 5; n += 1) rig.recorder.record(event("a", `p${n}`));
+  assert.equal(rig.lost.length, 5);
+  rig.start();
+  await rig.clock.advance(1000);
+  assert.equal(rig.created.length, 110);
+});

@@ -1,0 +1,22 @@
+/**
+ * Events of the Kubernetes API (`events.k8s.io/v1`): what `kubectl describe` shows of an object's history.
+ *
+ * Owns: writing in the background, counting repeats on the first event, limits. Refuses to know: what happened. A failure to write
+ * never affects anything else.
+ *
+ * ```ts
+ * const events = new EventRecorder(client, { controller: "coild", instance: nodeName });
+ * group.spawn((signal) => events.run({ signal }));
+ * events.record({ regarding: regarding(resources.pods, pod), type: "Warning", reason: "NoSuchPool", note: "pool x does not exist" });
+ * ```
+ */
+export {
+  type EventInput,
+  EventRecorder,
+  type EventRecorderOptions,
+  MAX_PENDING_EVENTS,
+  MAX_REMEMBERED_EVENTS,
+  type Regarding,
+  regarding,
+  SERIES_MS,
+} from "./recorder.ts";

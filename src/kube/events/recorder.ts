@@ -1,0 +1,199 @@
+import { createHash } from "node:crypto";
+import type * as CoreV1 from "kubernetes-types/core/v1.js";
+import { Dirty } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { isAbortError } from "#base/errors";
+import {
+  apiVersionOf,
+  type Draft,
+  type Event,
+  isKubeError,
+  type KubeApi,
+  KubeConfigError,
+  KubeError,
+  type KubeObject,
+  type ResourceType,
+  resources,
+} from "#kube/client";
+import { TokenBucket } from "#kube/workqueue";
+
+/** Events that wait to be sent; more are dropped and counted. */
+export const MAX_PENDING_EVENTS = 1000;
+/** Events that are remembered, so that repeats are counted on them and not written anew. */
+export const MAX_REMEMBERED_EVENTS = 4096;
+/** A repeat within this of the last one is counted on the first event, milliseconds (as client-go's series). */
+export const SERIES_MS = 6 * 60_000;
+/** `note` may be so long (events.k8s.io/v1 validation). */
+const MAX_NOTE_LENGTH = 1024;
+
+/** The object that an event is about. */
+export type Regarding = CoreV1.ObjectReference;
+
+/** Something that happened to an object, for people. */
+export interface EventInput {
+  readonly regarding: Regarding;
+  readonly type: "Normal" | "Warning";
+  /** Why, in CamelCase: `FailedToStartServiceHealthcheck`. */
+  readonly reason: string;
+  /** What was done or tried, in CamelCase. Default: the reason. */
+  readonly action?: string;
+  /** For people. Cut at 1024 characters. */
+  readonly note: string;
+}
+
+/** Settings of an {@link EventRecorder}. */
+export interface EventRecorderOptions {
+  /** The program: `coild`. */
+  readonly controller: string;
+  /** Which of them: the node or pod. */
+  readonly instance: string;
+  /** Events a second and at once. Default 10 and 100. */
+  readonly rateLimit?: { readonly qps: number; readonly burst: number };
+  /** Called for an event that could not be written or was dropped; nothing else suffers from it. */
+  readonly onLoss?: (event: EventInput, why: string) => void;
+  readonly clock?: Clock;
+}
+
+interface Series {
+  readonly name: string;
+  readonly namespace: string;
+  count: number;
+  lastAt: number;
+}
+
+/** Writes events.k8s.io/v1 Events in the background; repeats of one are counted on it. */
+export class EventRecorder {
+  readonly #api: Pick<KubeApi, "create" | "patch">;
+  readonly #options: EventRecorderOptions;
+  readonly #clock: Clock;
+  readonly #bucket: TokenBucket;
+  readonly #dirty: Dirty;
+  /** Identity of an event → the event and how often it waits to be counted. In order of arrival. */
+  readonly #pending = new Map<string, { readonly event: EventInput; readonly atMs: number; times: number }>();
+  /** Identity → what was written. Least recently used first. */
+  readonly #series = new Map<string, Series>();
+
+  constructor(api: Pick<KubeApi, "create" | "patch">, options: EventRecorderOptions) {
+    this.#api = api;
+    this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+    const { qps, burst } = options.rateLimit ?? { qps: 10, burst: 100 };
+    this.#bucket = new TokenBucket({ ratePerSecond: qps, burst, clock: this.#clock });
+    this.#dirty = new Dirty(this.#clock);
+  }
+
+  /** Notes an event; returns at once and never throws. {@link EventRecorder.run} writes it. */
+  record(event: EventInput): void {
+    const key = identity(event);
+    const waiting = this.#pending.get(key);
+    if (waiting !== undefined) {
+      waiting.times += 1;
+      return;
+    }
+    if (this.#pending.size >= MAX_PENDING_EVENTS) {
+      this.#options.onLoss?.(event, `${MAX_PENDING_EVENTS} events wait already`);
+      return;
+    }
+    this.#pending.set(key, { event, atMs: this.#clock.now(), times: 1 });
+    this.#dirty.mark();
+  }
+
+  /** Writes events as they come, until the signal aborts. */
+  async run(options: { readonly signal: AbortSignal }): Promise<void> {
+    const { signal } = options;
+    try {
+      while (!signal.aborted) {
+        for (const [key, { event, atMs, times }] of this.#pending) {
+          await this.#bucket.take({ signal });
+          this.#pending.delete(key);
+          await this.#write(key, event, atMs, times, signal);
+        }
+        await this.#dirty.wait({ atMostMs: 3_600_000, signal });
+      }
+    } catch (error) {
+      if (!signal.aborted || (error !== signal.reason && !isAbortError(error))) throw error;
+    }
+  }
+
+  async #write(key: string, event: EventInput, atMs: number, times: number, signal: AbortSignal): Promise<void> {
+    try {
+      const series = this.#series.get(key);
+      const fresh = series !== undefined && atMs - series.lastAt < SERIES_MS;
+      if (fresh && (await this.#count(series, atMs, times, signal))) return;
+      await this.#create(key, event, atMs, times, signal);
+    } catch (error) {
+      if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
+      this.#options.onLoss?.(event, error.message);
+    }
+  }
+
+  async #create(key: string, event: EventInput, atMs: number, times: number, signal: AbortSignal): Promise<void> {
+    const namespace = event.regarding.namespace || "default";
+    const at = microTime(atMs);
+    // As client-go names them, by object and time; the hash keeps two of one instant apart and the name short.
+    const name = `${(event.regarding.name ?? "unknown").slice(0, 200)}.${hash(`${key} ${at}`)}`;
+    const draft: Draft<Event> = {
+      metadata: { name, namespace },
+      eventTime: at,
+      type: event.type,
+      reason: event.reason,
+      action: event.action ?? event.reason,
+      note: event.note.slice(0, MAX_NOTE_LENGTH),
+      regarding: event.regarding,
+      reportingController: this.#options.controller,
+      reportingInstance: this.#options.instance.slice(0, 128),
+      ...(times > 1 ? { series: { count: times, lastObservedTime: at } } : {}),
+    };
+    await this.#api.create(resources.events, draft, { signal });
+    this.#remember(key, { name, namespace, count: times, lastAt: atMs });
+  }
+
+  /** False: the event is gone, as the server keeps them for an hour only. */
+  async #count(series: Series, atMs: number, times: number, signal: AbortSignal): Promise<boolean> {
+    const count = series.count + times;
+    const body = { series: { count, lastObservedTime: microTime(atMs) } };
+    try {
+      await this.#api.patch(resources.events, series, { type: "merge", body }, { signal });
+    } catch (error) {
+      if (isKubeError(error, "not-found")) return false;
+      throw error;
+    }
+    series.count = count;
+    series.lastAt = atMs;
+    return true;
+  }
+
+  #remember(key: string, series: Series): void {
+    this.#series.delete(key);
+    this.#series.set(key, series);
+    const oldest = this.#series.keys().next();
+    if (this.#series.size > MAX_REMEMBERED_EVENTS && oldest.done !== true) this.#series.delete(oldest.value);
+  }
+}
+
+/** The reference of an object that was read. */
+export function regarding(type: ResourceType<KubeObject>, object: Pick<KubeObject, "metadata">): Regarding {
+  const { name, namespace, uid, resourceVersion } = object.metadata;
+  return {
+    apiVersion: apiVersionOf(type),
+    kind: type.kind,
+    name,
+    uid,
+    resourceVersion,
+    ...(namespace === undefined ? {} : { namespace }),
+  };
+}
+
+/** Events with the same identity are repeats. The object's version is not part of it. */
+function identity({ regarding: about, type, reason, action, note }: EventInput): string {
+  return JSON.stringify([about.kind, about.namespace, about.name, about.uid, type, reason, action, note]);
+}
+
+function hash(text: string): string {
+  return createHash("sha256").update(text).digest("hex").slice(0, 16);
+}
+
+/** RFC 3339 with microseconds (metav1.MicroTime). */
+function microTime(ms: number): string {
+  return new Date(ms).toISOString().replace("Z", "000Z");
+}

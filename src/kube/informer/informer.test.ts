@@ -1,0 +1,379 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { Deferred } from "#base/async";
+import { FakeClock } from "#base/clock";
+import {
+  type KubeApi,
+  KubeError,
+  type ListOptions,
+  type ListPage,
+  type Pod,
+  resources,
+  type WatchEvent,
+  type WatchOptions,
+} from "#kube/client";
+import { allSynced, createInformer, type Informer, type InformerHealth } from "./index.ts";
+
+function pod(name: string, version: string, uid = `uid-${name}`, ip = ""): Pod {
+  return {
+    metadata: { name, namespace: "d", uid, resourceVersion: version, managedFields: [] },
+    status: { podIP: ip },
+  };
+}
+
+type Step = WatchEvent<Pod> | KubeError | "end" | "hang";
+interface Watch {
+  readonly options: WatchOptions;
+  readonly steps: Step[];
+  wake: Deferred;
+}
+
+/** An API whose lists and watches the test plays. */
+class FakeApi {
+  lists: (ListPage<Pod> | KubeError)[][] = [];
+  listOptions: ListOptions[] = [];
+  watches: Watch[] = [];
+  readonly opened: Deferred<Watch>[] = [new Deferred()];
+
+  readonly api = {
+    listPages: (_type: unknown, options: ListOptions = {}) => this.#list(options),
+    watch: (_type: unknown, options: WatchOptions = {}) => this.#watch(options),
+  } as unknown as Pick<KubeApi, "listPages" | "watch">;
+
+  async *#list(options: ListOptions): AsyncGenerator<ListPage<Pod>> {
+    this.listOptions.push(options);
+    for (const step of this.lists.shift() ?? []) {
+      if (step instanceof KubeError) throw step;
+      yield step;
+    }
+  }
+
+  async *#watch(options: WatchOptions): AsyncGenerator<WatchEvent<Pod>> {
+    const watch: Watch = { options, steps: [], wake: new Deferred() };
+    const at = this.watches.push(watch);
+    this.opened.push(new Deferred());
+    options.signal?.addEventListener("abort", () => watch.wake.resolve(), { once: true });
+    this.opened[at - 1]?.resolve(watch);
+    for (;;) {
+      const step = watch.steps.shift();
+      if (step === undefined) {
+        await watch.wake.promise;
+        watch.wake = new Deferred();
+        options.signal?.throwIfAborted();
+        continue;
+      }
+      if (step instanceof KubeError) throw step;
+      if (step === "end") return;
+      if (step !== "hang") yield step;
+    }
+  }
+
+  /** The n-th watch, from 0, once it is there. */
+  async watchAt(at: number): Promise<Watch> {
+    while (this.opened[at] === undefined) await new Promise((resolve) => setImmediate(resolve));
+    return (this.opened[at] ?? new Deferred<Watch>()).promise;
+  }
+
+  async play(at: number, ...steps: Step[]): Promise<void> {
+    const watch = await this.watchAt(at);
+    watch.steps.push(...steps);
+    watch.wake.resolve();
+  }
+}
+
+const page = (version: string, ...items: Pod[]): ListPage<Pod> => ({
+  items,
+  resourceVersion: version,
+  continueToken: undefined,
+  remainingItemCount: undefined,
+});
+const gone = new KubeError("gone", "too old");
+const down = new KubeError("unreachable", "down");
+
+class Rig implements AsyncDisposable {
+  readonly fake = new FakeApi();
+  readonly clock = new FakeClock();
+  readonly log: string[] = [];
+  readonly health: InformerHealth[] = [];
+  readonly informer: Informer<Pod, Pod>;
+  readonly #stop = new AbortController();
+  #running: Promise<void> = Promise.resolve();
+
+  constructor() {
+    this.informer = createInformer(this.fake.api, resources.pods, {
+      clock: this.clock,
+      random: () => 0,
+      backoff: { initialMs: 100, maxMs: 400 },
+      onHealth: (health) => this.health.push(health),
+      indexers: { ip: (one) => (one.status?.podIP ? [one.status.podIP] : []) },
+    });
+    this.informer.addHandler({
+      onAdd: (one, { initial }) =>
+        this.log.push(`add ${one.metadata.name}@${one.metadata.resourceVersion}${initial ? " initial" : ""}`),
+      onUpdate: (old, now) =>
+        this.log.push(`update ${now.metadata.name} ${old.metadata.resourceVersion}->${now.metadata.resourceVersion}`),
+      onDelete: (one, { finalStateUnknown }) =>
+        this.log.push(
+          `delete ${one.metadata.name}@${one.metadata.resourceVersion}${finalStateUnknown ? " unseen" : ""}`,
+        ),
+    });
+  }
+
+  start(): void {
+    this.#running = this.informer.run({ signal: this.#stop.signal });
+  }
+
+  async until(condition: () => boolean): Promise<void> {
+    while (!condition()) await new Promise((resolve) => setImmediate(resolve));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await this.#running;
+  }
+}
+
+test("informer: lists page by page, then watches from the list's version", async () => {
+  await using rig = new Rig();
+  rig.fake.lists = [[page("9", pod("a", "1")), page("9", pod("b", "2"))]];
+  rig.start();
+  await allSynced([rig.informer]);
+  assert.deepEqual(rig.log, ["add a@1 initial", "add b@2 initial"]);
+  assert.equal((await rig.fake.watchAt(0)).options.resourceVersion, "9");
+  assert.equal(rig.informer.store.get("a", "d")?.metadata.managedFields, undefined, "managedFields are dropped");
+});
+
+test("informer: events reach store, indexes and handlers with old and new", async () => {
+  await using rig = new Rig();
+  rig.fake.lists = [[page("9", pod("a", "1", "u", "10.0.0.1"))]];
+  rig.start();
+  await rig.fake.play(
+    0,
+    { type: "MODIFIED", object: pod("a", "10", "u", "10.0.0.2") },
+    { type: "ADDED", object: pod("b", "11") },
+    { type: "ADDED", object: pod("b", "11") },
+    { type: "DELETED", object: pod("b", "12") },
+    { type: "BOOKMARK", resourceVersion: "20" },
+  );
+  await rig.until(() => rig.informer.resourceVersion === "20");
+  assert.deepEqual(rig.log, ["add a@1 initial", "update a 1->10", "add b@11", "delete b@12"]);
+  assert.deepEqual(rig.informer.store.byIndex("ip", "10.0.0.1"), []);
+  assert.equal(rig.informer.store.byIndex("ip", "10.0.0.2")[0]?.metadata.name, "a");
+  assert.deepEqual(rig.informer.store.indexValues("ip"), ["10.0.0.2"]);
+  assert.throws(() => rig.informer.store.byIndex("no", "x"), RangeError);
+});
+
+test("informer: a watch that ends quietly is resumed from the last version without a list", async () => {
+  await using rig = new Rig();
+  rig.fake.lists = [[page("9")]];
+  rig.start();
+  await rig.fake.play(0, { type: "BOOKMARK", resourceVersion: "15" }, "end");
+  assert.equal((await rig.fake.watchAt(1)).options.resourceVersion, "15");
+  assert.equal(rig.fake.listOptions.length, 1);
+  assert.deepEqual(rig.health, []);
+});
+
+test("informer: 410 makes it list again, and the difference is told, missed deletions included", async () => {
+  await using rig = new Rig();
+  rig.fake.lists = [
+    [page("9", pod("a", "1"), pod("b", "2"), pod("c", "3"), pod("e", "4"))],
+    [page("30", pod("a", "1"), pod("b", "20")), gone],
+    [page("31", pod("a", "1"), pod("b", "21"), pod("d", "30"), pod("e", "29", "reborn"))],
+  ];
+  rig.start();
+  await rig.fake.play(0, gone);
+  await rig.until(() => rig.clock.pending > 0);
+  await rig.clock.advance(100);
+  assert.equal(
+    rig.informer.store.get("b", "d")?.metadata.resourceVersion,
+    "2",
+    "a list that broke off changes nothing",
+  );
+  await rig.clock.advance(200);
+  await rig.fake.watchAt(1);
+  assert.deepEqual(rig.log.slice(4), [
+    "delete c@3 unseen",
+    "update b 2->21",
+    "add d@30",
+    "delete e@4 unseen",
+    "add e@29",
+  ]);
+  assert.deepEqual(
+    rig.health.map((health) => health.state),
+    ["degraded", "degraded", "ready"],
+  );
+});
+
+test("informer: failures are retried with growing delays and never end it", async () => {
+  await using rig = new Rig();
+  rig.fake.lists = [[down], [down], [down], [down], [page("5", pod("a", "1"))]];
+  rig.start();
+  for (const delay of [100, 200, 400, 400]) {
+    await rig.until(() => rig.clock.pending > 0);
+    const lists = rig.fake.listOptions.length;
+    await rig.clock.advance(delay - 1);
+    assert.equal(rig.fake.listOptions.length, lists);
+    await rig.clock.advance(1);
+    assert.equal(rig.fake.listOptions.length, lists + 1);
+  }
+  await rig.informer.synced;
+  assert.deepEqual(
+    rig.health.map((health) => (health.state === "ready" ? 0 : health.failures)),
+    [1, 2, 3, 4, 0],
+  );
+});
+
+test("informer: lists that work do not reset the back-off while the watches after them fail", async () => {
+  await using rig = new Rig();
+  rig.fake.lists = [[page("1")], [page("2")], [page("3")], [page("4")]];
+  rig.start();
+  for (const [at, delay] of [100, 200, 400].entries()) {
+    await rig.fake.play(at, gone);
+    await rig.until(() => rig.clock.pending > 0);
+    await rig.clock.advance(delay - 1);
+    assert.equal(rig.fake.listOptions.length, at + 1);
+    await rig.clock.advance(1);
+    assert.equal(rig.fake.listOptions.length, at + 2);
+  }
+});
+
+test("informer: a watch that ends at once without an event backs off instead of spinning", async () => {
+  await using rig = new Rig();
+  rig.fake.lists = [[page("1")]];
+  rig.start();
+  await rig.fake.play(0, "end");
+  await rig.until(() => rig.clock.pending > 0);
+  assert.equal(rig.fake.watches.length, 1);
+  await rig.clock.advance(100);
+  assert.equal((await rig.fake.watchAt(1)).options.resourceVersion, "1");
+  assert.equal(rig.fake.listOptions.length, 1);
+});
+
+test("informer: what a handler throws is a bug and ends run", async () => {
+  const fake = new FakeApi();
+  fake.lists = [[page("1", pod("a", "1"))]];
+  const informer = createInformer(fake.api, resources.pods);
+  const bug = new TypeError("bug");
+  informer.addHandler({
+    onAdd: () => {
+      throw bug;
+    },
+  });
+  await assert.rejects(informer.run({ signal: new AbortController().signal }), bug);
+});
+
+test("informer: transform runs before the store, and a late handler is told what is there", async () => {
+  const fake = new FakeApi();
+  fake.lists = [[page("1", pod("a", "1", "u", "10.0.0.1"))]];
+  const informer = createInformer(fake.api, resources.pods, {
+    namespace: "d",
+    labelSelector: "a=b",
+    fieldSelector: "c=d",
+    pageSize: 7,
+    firstList: "any",
+    transform: ({ metadata: { name, namespace, uid, resourceVersion }, status }) => ({
+      metadata: { name, namespace, uid, resourceVersion },
+      ip: status?.podIP,
+    }),
+  });
+  const stop = new AbortController();
+  const running = informer.run({ signal: stop.signal });
+  await informer.synced;
+  assert.deepEqual(informer.store.list(), [
+    { metadata: { name: "a", namespace: "d", uid: "u", resourceVersion: "1" }, ip: "10.0.0.1" },
+  ]);
+  const seen: (string | undefined)[] = [];
+  const remove = informer.addHandler({ onAdd: (one) => seen.push(one.ip) });
+  remove();
+  assert.deepEqual(seen, ["10.0.0.1"]);
+  const { signal, ...options } = fake.listOptions[0] ?? {};
+  assert.deepEqual(options, {
+    namespace: "d",
+    labelSelector: "a=b",
+    fieldSelector: "c=d",
+    limit: 7,
+    resourceVersion: "0",
+    resourceVersionMatch: "NotOlderThan",
+  });
+  stop.abort();
+  await running;
+  assert.ok(signal?.aborted);
+});
+
+test("allSynced: rejects with the reason when the signal aborts first", async () => {
+  const reason = new Error("enough");
+  const stop = new AbortController();
+  const waiting = allSynced([{ synced: new Promise(() => undefined) }], { signal: stop.signal });
+  stop.abort(reason);
+  await assert.rejects(waiting, reason);
+});
+
+test("informer: after any mix of events, losses and relists, store and handlers' view equal the server", async () => {
+  const change = fc.record({
+    name: fc.constantFrom("a", "b", "c", "d"),
+    op: fc.constantFrom("put", "delete", "recreate"),
+    seen: fc.boolean(),
+  });
+  await fc.assert(
+    fc.asyncProperty(fc.array(fc.array(change, { maxLength: 8 }), { minLength: 1, maxLength: 5 }), async (rounds) => {
+      await using rig = new Rig();
+      const server = new Map<string, Pod>();
+      const view = new Map<string, string>();
+      let version = 1;
+      rig.informer.addHandler({
+        onAdd: (one) => {
+          assert.ok(!view.has(one.metadata.name));
+          view.set(one.metadata.name, one.metadata.resourceVersion);
+        },
+        onUpdate: (old, now) => {
+          assert.equal(view.get(old.metadata.name), old.metadata.resourceVersion);
+          assert.equal(old.metadata.uid, now.metadata.uid);
+          view.set(now.metadata.name, now.metadata.resourceVersion);
+        },
+        onDelete: (one) => assert.ok(view.delete(one.metadata.name)),
+      });
+      rig.fake.lists = [[page("1")]];
+      rig.start();
+      for (const [at, changes] of rounds.entries()) {
+        let lost = false;
+        const steps: Step[] = [];
+        for (const { name, op, seen } of changes) {
+          const known = server.get(name);
+          version += 1;
+          // Events after a lost one are lost too: a watch has no gaps, it breaks.
+          lost ||= !seen;
+          if (op !== "put" && known !== undefined) {
+            server.delete(name);
+            if (!lost)
+              steps.push({
+                type: "DELETED",
+                object: { ...known, metadata: { ...known.metadata, resourceVersion: String(version) } },
+              });
+            version += 1;
+          }
+          if (op === "delete") continue;
+          const now = server.get(name);
+          const object = pod(name, String(version), now?.metadata.uid ?? `uid-${version}`);
+          server.set(name, object);
+          if (!lost) steps.push({ type: now === undefined ? "ADDED" : "MODIFIED", object: structuredClone(object) });
+        }
+        rig.fake.lists.push([page(String(version), ...Array.from(server.values(), (one) => structuredClone(one)))]);
+        await rig.fake.play(at, ...steps, gone);
+        while (rig.fake.watches.length < at + 2) await rig.clock.advance(400);
+      }
+      const wanted = [...server.values()]
+        .map((one) => [one.metadata.name, one.metadata.resourceVersion] as const)
+        .sort();
+      assert.deepEqual([...view].sort(), wanted);
+      assert.deepEqual(
+        rig.informer.store
+          .list()
+          .map((one) => [one.metadata.name, one.metadata.resourceVersion])
+          .sort(),
+        wanted,
+      );
+    }),
+    { numRuns: 40 },
+  );
+});

@@ -1,0 +1,101 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Deferred } from "#base/async";
+import { FakeClock } from "#base/clock";
+import { type Logger, nullLogger } from "#base/log";
+import { KubeError } from "#kube/client";
+import { Controller, type ControllerOptions, type ReconcileSample } from "./index.ts";
+
+interface Rig extends AsyncDisposable {
+  readonly controller: Controller;
+  readonly clock: FakeClock;
+  readonly samples: ReconcileSample[];
+  readonly warnings: string[];
+  readonly running: Promise<void>;
+}
+
+function start(reconcile: ControllerOptions["reconcile"], options: Partial<ControllerOptions> = {}): Rig {
+  const clock = new FakeClock();
+  const samples: ReconcileSample[] = [];
+  const warnings: string[] = [];
+  const log: Logger = {
+    ...nullLogger,
+    warn: (message, fields) => warnings.push(`${message} ${fields?.["key"]} ${fields?.["error"]}`),
+  };
+  const controller = new Controller({
+    name: "test",
+    reconcile,
+    log,
+    clock,
+    retry: { initialMs: 10, maxMs: 1000, jitter: 0 },
+    onReconcile: (sample) => samples.push(sample),
+    ...options,
+  });
+  const stop = new AbortController();
+  const running = controller.run({ signal: stop.signal });
+  return {
+    controller,
+    clock,
+    samples,
+    warnings,
+    running,
+    async [Symbol.asyncDispose]() {
+      stop.abort();
+      await running;
+    },
+  };
+}
+
+test("controller: marks before a look are one look; a requeue comes after its time", async () => {
+  const keys: string[] = [];
+  await using rig = start(async (key) => {
+    keys.push(key);
+    return key === "again" && keys.length < 3 ? { requeueAfterMs: 50 } : undefined;
+  });
+  for (const key of ["a", "a", "again"]) rig.controller.enqueue(key);
+  await rig.clock.advance(49);
+  assert.deepEqual(keys, ["a", "again"]);
+  await rig.clock.advance(1);
+  assert.deepEqual(keys, ["a", "again", "again"]);
+  assert.deepEqual(
+    rig.samples.map(({ controller, result }) => `${controller} ${result}`),
+    ["test success", "test requeue_after", "test success"],
+  );
+});
+
+test("controller: expected errors are retried with back-off and a storm of one error is one warning", async () => {
+  let fail = 4;
+  const at: number[] = [];
+  await using rig = start(async () => {
+    at.push(rig.clock.monotonic());
+    fail -= 1;
+    if (fail >= 0) throw new KubeError("conflict", fail === 0 ? "other" : "same");
+  });
+  rig.controller.enqueue("a");
+  await rig.clock.advance(1000);
+  assert.deepEqual(at, [0, 10, 30, 70, 150]);
+  assert.deepEqual(rig.warnings, ["reconcile failed a same", "reconcile failed a other"]);
+  assert.deepEqual(
+    rig.samples.map((sample) => sample.result),
+    ["error", "error", "error", "error", "success"],
+  );
+});
+
+test("controller: anything but an expected error ends it", async () => {
+  const bug = new TypeError("bug");
+  const rig = start(() => Promise.reject(bug));
+  rig.controller.enqueue("a");
+  await assert.rejects(rig.running, bug);
+});
+
+test("controller: nothing is reconciled before the informers are in step", async () => {
+  const synced = new Deferred();
+  const keys: string[] = [];
+  await using rig = start(async (key) => void keys.push(key), { waitFor: [{ synced: synced.promise }] });
+  rig.controller.enqueue("a");
+  await rig.clock.advance(100);
+  assert.deepEqual(keys, []);
+  synced.resolve();
+  await rig.clock.advance(0);
+  assert.deepEqual(keys, ["a"]);
+});

@@ -1,0 +1,140 @@
+import { ApiError } from "../errors.ts";
+
+/** Which requests a rule hits. An absent member matches everything. */
+export interface FaultMatch {
+  /** `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`. */
+  readonly verb?: string | readonly string[];
+  readonly group?: string;
+  readonly resource?: string;
+  readonly subresource?: string;
+  readonly namespace?: string;
+  readonly name?: string;
+  /** A substring of the User-Agent header. */
+  readonly userAgent?: string;
+  /** Share of the matching requests that are hit, 0 to 1. Default 1. */
+  readonly probability?: number;
+  /** The rule goes after this many hits. Default: it stays. */
+  readonly times?: number;
+}
+
+/** What happens to a request that is hit. `latencyMs` combines with the others. */
+export interface FaultAction {
+  /** Wait this long before anything else. */
+  readonly latencyMs?: number;
+  /** Answer with this HTTP status and a Status body instead of doing anything. */
+  readonly status?: 409 | 410 | 429 | 500 | 502 | 503 | 504;
+  /** Seconds in `Retry-After` of a 429 or 503. Default 1. */
+  readonly retryAfterSeconds?: number;
+  /** `drop-connection`: cut before anything is done. `lost-response`: do and commit it, then cut. */
+  readonly cut?: "drop-connection" | "lost-response";
+}
+
+/** One rule. */
+export interface FaultRule {
+  readonly match?: FaultMatch;
+  readonly action: FaultAction;
+}
+
+/** The request as rules see it. */
+export interface FaultSubject {
+  readonly verb: string;
+  readonly group: string;
+  readonly resource: string;
+  readonly subresource: string;
+  readonly namespace: string;
+  readonly name: string;
+  readonly userAgent: string;
+}
+
+/** Watches that match are ended: `drop` cuts them, `expire` sends 410 first. Undefined matches all. */
+export type WatchFault = (how: "drop" | "expire", match: FaultMatch | undefined) => number;
+
+/** The bound on rules, because they can come over HTTP. */
+export const MAX_FAULT_RULES = 1000;
+
+interface Held {
+  readonly id: number;
+  readonly rule: FaultRule;
+  hits: number;
+}
+
+/** Faults to inject, deterministic for a seed. Rules are tried in order; the first that matches and fires is taken. */
+export class FaultPlan {
+  readonly #rules = new Map<number, Held>();
+  readonly #watchFault: WatchFault;
+  #nextId = 1;
+  #state: number;
+
+  constructor(init: { readonly seed?: number; readonly watchFault: WatchFault }) {
+    this.#state = (init.seed ?? 1) >>> 0;
+    this.#watchFault = init.watchFault;
+  }
+
+  /** Adds a rule and returns its id. Throws ApiError when there are {@link MAX_FAULT_RULES} already. */
+  add(rule: FaultRule): number {
+    if (this.#rules.size >= MAX_FAULT_RULES) {
+      throw new ApiError("TooManyRequests", `cannot add a fault rule: ${MAX_FAULT_RULES} are set; remove some first`);
+    }
+    const id = this.#nextId;
+    this.#nextId += 1;
+    this.#rules.set(id, { id, rule, hits: 0 });
+    return id;
+  }
+
+  /** Removes a rule; false when it is not there (any more). */
+  remove(id: number): boolean {
+    return this.#rules.delete(id);
+  }
+
+  /** Removes every rule. */
+  clear(): void {
+    this.#rules.clear();
+  }
+
+  /** The rules in order, with how often each was hit. */
+  list(): readonly { readonly id: number; readonly rule: FaultRule; readonly hits: number }[] {
+    return Array.from(this.#rules.values(), (held) => ({ ...held }));
+  }
+
+  /** Cuts running watches; returns how many. */
+  dropWatches(match?: FaultMatch): number {
+    return this.#watchFault("drop", match);
+  }
+
+  /** Ends running watches with a 410 event; returns how many. */
+  expireWatches(match?: FaultMatch): number {
+    return this.#watchFault("expire", match);
+  }
+
+  /** The action for a request, if any. Counts the hit. */
+  take(subject: FaultSubject): FaultAction | undefined {
+    for (const held of this.#rules.values()) {
+      const { match = {}, action } = held.rule;
+      if (!matches(match, subject) || this.#random() >= (match.probability ?? 1)) continue;
+      held.hits += 1;
+      if (match.times !== undefined && held.hits >= match.times) this.#rules.delete(held.id);
+      return action;
+    }
+    return undefined;
+  }
+
+  /** mulberry32: small, and the same on every machine. */
+  #random(): number {
+    this.#state = (this.#state + 0x6d2b79f5) >>> 0;
+    let x = this.#state;
+    x = Math.imul(x ^ (x >>> 15), x | 1);
+    x ^= x + Math.imul(x ^ (x >>> 7), x | 61);
+    return ((x ^ (x >>> 14)) >>> 0) / 2 ** 32;
+  }
+}
+
+/** Whether a rule's conditions hold, chance aside. */
+export function matches(match: FaultMatch, subject: FaultSubject): boolean {
+  const verbs = match.verb === undefined ? undefined : typeof match.verb === "string" ? [match.verb] : match.verb;
+  if (verbs !== undefined && !verbs.includes(subject.verb)) return false;
+  for (const key of ["group", "resource", "subresource", "namespace", "name"] as const) {
+    const wanted = match[key];
+    if (wanted !== undefined && wanted !== subject[key]) return false;
+  }
+  return match.userAgent === undefined || subject.userAgent.includes(match.userAgent);
+}

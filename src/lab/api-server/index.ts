@@ -1,0 +1,28 @@
+/**
+ * A Kubernetes API server in one process, in memory, for labs and tests only: nothing is kept, nothing is replicated,
+ * and who has a token may do everything.
+ *
+ * Owns: the HTTP API that kubectl and controllers speak (discovery, OpenAPI, CRUD, watch, patches, server-side apply,
+ * Tables, CRDs, garbage collection, namespace life cycle) and faults injected into it. Refuses to know: nodes, pods'
+ * processes, and controllers of workloads; those are clients like any other.
+ *
+ * ```ts
+ * await using server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log });
+ * await writeFile("kubeconfig", server.kubeconfig());
+ * server.seed([{ apiVersion: "v1", kind: "ConfigMap", metadata: { name: "a", namespace: "default" } }]);
+ * server.faults.add({ match: { verb: "update", probability: 0.05 }, action: { status: 409 } });
+ * ```
+ */
+export { ApiError, type Cause, type StatusDetails, type StatusReason } from "./errors.ts";
+export type { FaultAction, FaultMatch, FaultPlan, FaultRule } from "./faults/plan.ts";
+export type { Authenticator, Authorizer, RequestAttributes, UserInfo } from "./auth/auth.ts";
+export type { AdmissionPlugin, AdmissionRequest } from "./handlers/admission.ts";
+export type { Json, JsonObject } from "./object/json.ts";
+export {
+  type ApiServer,
+  type ApiServerOptions,
+  type KubeconfigOverrides,
+  type ListenAddress,
+  type SeedObject,
+  startApiServer,
+} from "./server.ts";

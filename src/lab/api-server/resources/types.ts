@@ -1,0 +1,77 @@
+import type { Cause } from "../errors.ts";
+import type { Json, JsonObject } from "../object/json.ts";
+import type { KubeObject } from "../object/meta.ts";
+import type { Schema } from "../schema/index.ts";
+
+/** A column of a Table (meta/v1 TableColumnDefinition) and how to fill it. */
+export interface Column {
+  readonly name: string;
+  readonly type: "string" | "integer" | "number" | "boolean" | "date";
+  readonly format?: string;
+  readonly description?: string;
+  /** 0 is always shown; more only with `-o wide`. */
+  readonly priority?: number;
+  /** `nowMs` is for ages. */
+  readonly cell: (object: KubeObject, nowMs: number) => Json;
+}
+
+/** Paths of the scale subresource, as lists of keys. */
+export interface ScalePaths {
+  readonly specReplicas: readonly string[];
+  readonly statusReplicas: readonly string[];
+  /** Holds a selector in text, or a LabelSelector or map of labels. */
+  readonly selector?: readonly string[] | undefined;
+}
+
+/** What a kind does beyond the common behaviour. All functions change the object in place. */
+export interface Strategy {
+  /** Values for absent members; called on every write. */
+  readonly defaults?: (object: KubeObject) => void;
+  /** On create only, after defaults: what clients may not choose. */
+  readonly prepareCreate?: (object: KubeObject) => void;
+  /** On update only: what clients may not change. */
+  readonly prepareUpdate?: (object: KubeObject, old: KubeObject) => void;
+  /** Faults beyond the schema's. `old` on update. */
+  readonly validate?: (object: KubeObject, old: KubeObject | undefined) => Cause[];
+  /** Seconds between a delete and the end; undefined: at once. */
+  readonly graceSeconds?: (object: KubeObject, wanted: number | undefined) => number | undefined;
+}
+
+/** One served resource in one version. */
+export interface ResourceDef {
+  readonly group: string;
+  readonly version: string;
+  readonly kind: string;
+  readonly listKind: string;
+  readonly plural: string;
+  readonly singular: string;
+  readonly shortNames: readonly string[];
+  readonly categories: readonly string[];
+  readonly namespaced: boolean;
+  /** Names the collection in the store: one for all versions of a resource. */
+  readonly storage: string;
+  /** The definition's name in OpenAPI. */
+  readonly definition: string;
+  readonly schema: Schema;
+  readonly verbs: readonly string[];
+  readonly hasStatus: boolean;
+  /** Whether `metadata.generation` counts changes of the wish. */
+  readonly generation: boolean;
+  readonly scale?: ScalePaths | undefined;
+  readonly columns: readonly Column[];
+  readonly selectableFields: ReadonlySet<string>;
+  readonly strategy: Strategy;
+  /** Custom resources refuse strategic merge patches and keep nulls that their schema allows. */
+  readonly custom: boolean;
+  /** How this version shows a stored object, and back. Undefined: as stored but for apiVersion. */
+  readonly fromStorage?: ((object: KubeObject) => KubeObject) | undefined;
+  readonly toStorage?: ((object: KubeObject) => KubeObject) | undefined;
+  /** The version that is stored, in `apiVersion`'s form. */
+  readonly storageApiVersion: string;
+  readonly deprecationWarning?: string | undefined;
+}
+
+/** The verbs of an ordinary resource, as discovery lists them. */
+export const ALL_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"] as const;
+
+export type { JsonObject, KubeObject };

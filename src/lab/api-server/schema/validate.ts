@@ -1,0 +1,195 @@
+import type { Cause } from "../errors.ts";
+import { equal, isObject, type Json, type JsonObject } from "../object/json.ts";
+import { type Definitions, itemSchema, memberSchema, resolve, type Schema } from "./schema.ts";
+import { formatFault } from "./formats.ts";
+
+/** The bound on reported faults: one bad list must not make a Status of megabytes. */
+export const MAX_CAUSES = 50;
+
+/** Checks an object against a structural schema. Returns every fault, at most {@link MAX_CAUSES}; empty when it is valid. */
+export function validate(object: JsonObject, schema: Schema, definitions: Definitions): Cause[] {
+  const causes: Cause[] = [];
+  check(object, resolve(schema, definitions), "", { definitions, causes });
+  return causes.slice(0, MAX_CAUSES);
+}
+
+interface Context {
+  readonly definitions: Definitions;
+  readonly causes: Cause[];
+}
+
+/** A fault of a value, worded as the real server does. */
+export function invalidValue(field: string, value: Json | undefined, why: string): Cause {
+  return { reason: "FieldValueInvalid", message: `Invalid value: ${show(value)}: ${why}`, field };
+}
+
+/** A fault of a value that is absent. */
+export function requiredValue(field: string, why = ""): Cause {
+  return { reason: "FieldValueRequired", message: `Required value${why === "" ? "" : `: ${why}`}`, field };
+}
+
+function show(value: Json | undefined): string {
+  if (isObject(value)) return '"object"';
+  if (Array.isArray(value)) return '"array"';
+  return JSON.stringify(value ?? null).slice(0, 200);
+}
+
+function typeOf(value: Json): string {
+  if (value === null) return "null";
+  if (Array.isArray(value)) return "array";
+  if (typeof value === "number") return Number.isInteger(value) ? "integer" : "number";
+  return typeof value === "object" ? "object" : typeof value;
+}
+
+function typeMatches(value: Json, schema: Schema): boolean {
+  const type = typeOf(value);
+  if (schema["x-kubernetes-int-or-string"] === true) {
+    return type === "integer" || type === "string" || (schema.format === "quantity" && type === "number");
+  }
+  return schema.type === undefined || schema.type === type || (schema.type === "number" && type === "integer");
+}
+
+function check(value: Json, schema: Schema, path: string, context: Context): void {
+  const { causes } = context;
+  if (causes.length >= MAX_CAUSES) return;
+  if (value === null && schema.nullable === true) return;
+  if (!typeMatches(value, schema)) {
+    const wanted = schema["x-kubernetes-int-or-string"] === true ? "integer or string" : schema.type;
+    const why = `${path} in body must be of type ${wanted}: "${typeOf(value)}"`;
+    causes.push({ ...invalidValue(path, isScalar(value) ? typeOf(value) : value, why), reason: "FieldValueTypeInvalid" });
+    return;
+  }
+  checkEnum(value, schema, path, causes);
+  if (typeof value === "string") checkString(value, schema, path, causes);
+  else if (typeof value === "number") checkNumber(value, schema, path, causes);
+  else if (Array.isArray(value)) checkArray(value, schema, path, context);
+  else if (isObject(value)) checkObject(value, schema, path, context);
+  checkJunctors(value, schema, path, context);
+}
+
+function isScalar(value: Json): boolean {
+  return typeof value !== "object" || value === null;
+}
+
+function checkEnum(value: Json, schema: Schema, path: string, causes: Cause[]): void {
+  if (schema.enum === undefined || schema.enum.some((allowed) => equal(allowed, value))) return;
+  const allowed = schema.enum.map((item) => JSON.stringify(item)).join(", ");
+  causes.push({
+    reason: "FieldValueNotSupported",
+    message: `Unsupported value: ${show(value)}: supported values: ${allowed}`,
+    field: path,
+  });
+}
+
+function checkString(value: string, schema: Schema, path: string, causes: Cause[]): void {
+  const length = schema.minLength !== undefined || schema.maxLength !== undefined ? [...value].length : 0;
+  if (schema.minLength !== undefined && length < schema.minLength) {
+    causes.push(invalidValue(path, value, `${path} in body should be at least ${schema.minLength} chars long`));
+  }
+  if (schema.maxLength !== undefined && length > schema.maxLength) {
+    causes.push(invalidValue(path, value, `${path} in body should be at most ${schema.maxLength} chars long`));
+  }
+  if (schema.pattern !== undefined && !patternOf(schema.pattern).test(value)) {
+    causes.push(invalidValue(path, value, `${path} in body should match '${schema.pattern}'`));
+  }
+  const fault = schema.format === undefined ? undefined : formatFault(schema.format, value);
+  if (fault !== undefined) causes.push(invalidValue(path, value, `${path} in body must be of type ${schema.format}: ${fault}`));
+}
+
+/** Patterns come from CRDs, checked when the CRD is accepted. */
+const patterns = new Map<string, RegExp>();
+const MAX_PATTERNS = 1000;
+
+function patternOf(source: string): RegExp {
+  const known = patterns.get(source);
+  if (known !== undefined) return known;
+  if (patterns.size >= MAX_PATTERNS) patterns.clear();
+  const made = new RegExp(source);
+  patterns.set(source, made);
+  return made;
+}
+
+function checkNumber(value: number, schema: Schema, path: string, causes: Cause[]): void {
+  const { minimum, maximum, multipleOf } = schema;
+  if (minimum !== undefined && (schema.exclusiveMinimum === true ? value <= minimum : value < minimum)) {
+    const than = schema.exclusiveMinimum === true ? "greater than" : "greater than or equal to";
+    causes.push(invalidValue(path, value, `${path} in body should be ${than} ${minimum}`));
+  }
+  if (maximum !== undefined && (schema.exclusiveMaximum === true ? value >= maximum : value > maximum)) {
+    const than = schema.exclusiveMaximum === true ? "less than" : "less than or equal to";
+    causes.push(invalidValue(path, value, `${path} in body should be ${than} ${maximum}`));
+  }
+  if (multipleOf !== undefined && !Number.isInteger(value / multipleOf)) {
+    causes.push(invalidValue(path, value, `${path} in body should be a multiple of ${multipleOf}`));
+  }
+}
+
+function checkArray(value: readonly Json[], schema: Schema, path: string, context: Context): void {
+  const { causes, definitions } = context;
+  if (schema.minItems !== undefined && value.length < schema.minItems) {
+    causes.push(invalidValue(path, value.length, `${path} in body should have at least ${schema.minItems} items`));
+  }
+  if (schema.maxItems !== undefined && value.length > schema.maxItems) {
+    causes.push(invalidValue(path, value.length, `${path} in body should have at most ${schema.maxItems} items`));
+  }
+  checkUnique(value, schema, path, causes);
+  const items = itemSchema(schema, definitions);
+  for (const [index, item] of value.entries()) check(item, items, `${path}[${index}]`, context);
+}
+
+function checkUnique(value: readonly Json[], schema: Schema, path: string, causes: Cause[]): void {
+  const listType = schema["x-kubernetes-list-type"];
+  if (listType !== "set" && listType !== "map" && schema.uniqueItems !== true) return;
+  const keys = schema["x-kubernetes-list-map-keys"] ?? [];
+  const seen = new Set<string>();
+  for (const [index, item] of value.entries()) {
+    const identity = listType === "map" && isObject(item) ? keys.map((key) => item[key] ?? null) : item;
+    const text = JSON.stringify(identity);
+    if (seen.has(text)) {
+      causes.push({ reason: "FieldValueDuplicate", message: `Duplicate value: ${show(item)}`, field: `${path}[${index}]` });
+    }
+    seen.add(text);
+  }
+}
+
+function checkObject(value: JsonObject, schema: Schema, path: string, context: Context): void {
+  const { causes, definitions } = context;
+  for (const name of schema.required ?? []) {
+    if (!Object.hasOwn(value, name) || value[name] === undefined) causes.push(requiredValue(join(path, name)));
+  }
+  const count = Object.keys(value).length;
+  if (schema.minProperties !== undefined && count < schema.minProperties) {
+    causes.push(invalidValue(path, value, `${path} in body should have at least ${schema.minProperties} properties`));
+  }
+  if (schema.maxProperties !== undefined && count > schema.maxProperties) {
+    causes.push(invalidValue(path, value, `${path} in body should have at most ${schema.maxProperties} properties`));
+  }
+  for (const key of Object.keys(value)) {
+    const member = value[key];
+    if (member === undefined) continue;
+    const inner = memberSchema(schema, key, definitions);
+    if (inner !== undefined) check(member, inner, join(path, key), context);
+  }
+}
+
+function join(path: string, key: string): string {
+  return path === "" ? key : `${path}.${key}`;
+}
+
+function checkJunctors(value: Json, schema: Schema, path: string, context: Context): void {
+  const faultsOf = (part: Schema): Cause[] => {
+    const causes: Cause[] = [];
+    check(value, part, path, { definitions: context.definitions, causes });
+    return causes;
+  };
+  for (const part of schema.allOf ?? []) context.causes.push(...faultsOf(part));
+  if (schema.anyOf !== undefined && schema.anyOf.every((part) => faultsOf(part).length > 0)) {
+    context.causes.push(invalidValue(path, value, `${path} in body must validate at least one schema (anyOf)`));
+  }
+  if (schema.oneOf !== undefined && schema.oneOf.filter((part) => faultsOf(part).length === 0).length !== 1) {
+    context.causes.push(invalidValue(path, value, `${path} in body must validate one and only one schema (oneOf)`));
+  }
+  if (schema.not !== undefined && faultsOf(schema.not).length === 0) {
+    context.causes.push(invalidValue(path, value, `${path} in body must not validate the schema (not)`));
+  }
+}

@@ -1,0 +1,66 @@
+import { badRequest } from "../errors.ts";
+import { at, type JsonObject } from "../object/json.ts";
+
+/** One term of a field selector. */
+export interface FieldRequirement {
+  readonly field: string;
+  readonly equal: boolean;
+  readonly value: string;
+}
+
+/** All terms must hold. */
+export type FieldSelector = readonly FieldRequirement[];
+
+/** Parses a selector as apimachinery pkg/fields does: `a=b,c!=d`, with `\` escaping `,`, `=` and itself. Throws ApiError `BadRequest`. */
+export function parseFieldSelector(text: string): FieldSelector {
+  return splitEscaped(text)
+    .filter((term) => term !== "")
+    .map((term) => {
+      const match = /^([^=!\\]+)(!=|==|=)([\s\S]*)$/.exec(term);
+      if (match === null) {
+        throw badRequest(`invalid field selector: ${JSON.stringify(term.slice(0, 200))}; can't understand, want field=value`);
+      }
+      const [, field = "", op, value = ""] = match;
+      return { field: field.trim(), equal: op !== "!=", value: unescapeValue(value, term) };
+    });
+}
+
+function splitEscaped(text: string): string[] {
+  const terms: string[] = [];
+  let start = 0;
+  for (let index = 0; index < text.length; index += 1) {
+    if (text[index] === "\\") index += 1;
+    else if (text[index] === ",") {
+      terms.push(text.slice(start, index));
+      start = index + 1;
+    }
+  }
+  terms.push(text.slice(start));
+  return terms;
+}
+
+function unescapeValue(value: string, term: string): string {
+  if (/(?:^|[^\\])(?:\\\\)*=/.test(value) || /(?:^|[^\\])(?:\\\\)*\\(?![\\,=])/.test(value)) {
+    throw badRequest(`invalid field selector: ${JSON.stringify(term.slice(0, 200))}; escape = and \\ with a backslash`);
+  }
+  return value.replace(/\\([\\,=])/g, "$1");
+}
+
+/** Reads a selectable field; scalars other than strings are written as text, absent is empty. */
+export function readField(object: JsonObject, field: string): string {
+  const value = at(object, ...field.split("."));
+  return value === undefined || value === null ? "" : String(value);
+}
+
+/** Refuses terms on fields that the resource does not support, as the real server does. Throws ApiError `BadRequest`. */
+export function checkFieldSelector(selector: FieldSelector, supported: ReadonlySet<string>): void {
+  for (const term of selector) {
+    if (term.field === "metadata.name" || term.field === "metadata.namespace" || supported.has(term.field)) continue;
+    throw badRequest(`field label not supported: ${term.field}`);
+  }
+}
+
+/** Whether an object satisfies every term. */
+export function matchesFields(selector: FieldSelector, object: JsonObject): boolean {
+  return selector.every((term) => (readField(object, term.field) === term.value) === term.equal);
+}

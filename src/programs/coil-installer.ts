@@ -1,0 +1,183 @@
+import { constants, type Stats } from "node:fs";
+import { copyFile, mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { sleep } from "#base/async";
+import { ConfigError, durationFlag } from "#base/config";
+import { describeError, ExpectedError } from "#base/errors";
+import { logFlags, loggerOf } from "./daemon-flags.ts";
+import { defineProgram, EXIT } from "./run-program.ts";
+
+/** A file cannot be put in place. Files that were there are whole. */
+class InstallError extends ExpectedError<"cannot-install"> {
+  override readonly name = "InstallError";
+}
+
+const flags = {
+  rescanWait: durationFlag(
+    "rescan-wait",
+    "6s",
+    "how long to wait after a change; runtimes look for networks every 5 s",
+  ),
+  ...logFlags,
+};
+
+interface Settings {
+  readonly confName: string;
+  readonly etcDir: string;
+  readonly binDir: string;
+  readonly binary: string;
+  readonly removeOthers: boolean;
+}
+
+/** `coil-installer` (spec pod-network section 13). */
+export const coilInstaller = defineProgram({
+  name: "coil-installer",
+  summary: "Puts the CNI executable and the network configuration in place on a node.",
+  flags,
+  notes: [
+    [
+      "Environment:",
+      "  CNI_CONF_NAME       file name of the configuration (10-coil.conflist)",
+      "  CNI_ETC_DIR         directory of configurations (/host/etc/cni/net.d)",
+      "  CNI_BIN_DIR         directory of CNI executables (/host/opt/cni/bin)",
+      "  COIL_PATH           the executable to install (/usr/local/coil/coil)",
+      "  CNI_NETCONF         the configuration itself",
+      "  CNI_NETCONF_FILE    a file with the configuration, where CNI_NETCONF is empty; one of both is required",
+      "  CNI_REMOVE_OTHERS   true deletes other configurations; otherwise they are renamed to *.coil-disabled",
+    ].join("\n"),
+  ],
+  run: async ({ values, signal }) => {
+    const log = loggerOf("coil-installer", values);
+    const settings = settingsOf(process.env);
+    const conflist = await readConflist(process.env);
+    try {
+      await mkdir(settings.etcDir, { recursive: true, mode: 0o755 });
+      await mkdir(settings.binDir, { recursive: true, mode: 0o755 });
+      // The executable comes first: a configuration must never name one that is not there.
+      const binaryChanged = await installBinary(settings);
+      const configChanged = await installConfig(settings, conflist);
+      const others = await disableOthers(settings);
+      if (!binaryChanged && !configChanged && others.length === 0) {
+        log.info("everything is in place");
+        return EXIT.ok;
+      }
+      log.info("installed", { binaryChanged, configChanged, disabled: others });
+    } catch (error) {
+      if (!(error instanceof Error && "syscall" in error)) throw error;
+      throw new InstallError(
+        "cannot-install",
+        `cannot install into ${settings.etcDir} and ${settings.binDir}: ${error.message}`,
+        { cause: error },
+      );
+    }
+    await sleep(values.rescanWait, { signal });
+    return EXIT.ok;
+  },
+});
+
+function settingsOf(env: NodeJS.ProcessEnv): Settings {
+  const confName = env["CNI_CONF_NAME"] ?? "10-coil.conflist";
+  if (confName.includes("/") || !confName.endsWith(".conflist")) {
+    throw new ConfigError("invalid-flags", [
+      `CNI_CONF_NAME is "${confName}"; it must be a file name that ends in .conflist`,
+    ]);
+  }
+  return {
+    confName,
+    etcDir: env["CNI_ETC_DIR"] ?? "/host/etc/cni/net.d",
+    binDir: env["CNI_BIN_DIR"] ?? "/host/opt/cni/bin",
+    binary: env["COIL_PATH"] ?? "/usr/local/coil/coil",
+    removeOthers: env["CNI_REMOVE_OTHERS"] === "true",
+  };
+}
+
+/** The configuration's text, once it is known to be a list of plugins. */
+async function readConflist(env: NodeJS.ProcessEnv): Promise<string> {
+  const file = env["CNI_NETCONF_FILE"] ?? "";
+  const inline = env["CNI_NETCONF"] ?? "";
+  const source = inline === "" ? `CNI_NETCONF_FILE ${file}` : "CNI_NETCONF";
+  if (inline === "" && file === "") {
+    throw new ConfigError("invalid-flags", [
+      "neither CNI_NETCONF nor CNI_NETCONF_FILE is set; one must give the network configuration",
+    ]);
+  }
+  const fault = (why: string): ConfigError =>
+    new ConfigError("invalid-flags", [`${source} is not a CNI configuration list: ${why}`]);
+  let text = inline;
+  let parsed: unknown;
+  try {
+    if (inline === "") text = await readFile(file, "utf8");
+    parsed = JSON.parse(text);
+  } catch (error) {
+    throw fault(describeError(error));
+  }
+  const { name, plugins } = (parsed ?? {}) as { readonly name?: unknown; readonly plugins?: unknown };
+  if (typeof name !== "string" || name === "") throw fault("name is missing");
+  if (!Array.isArray(plugins) || plugins.length === 0) throw fault("plugins is missing or empty");
+  return text;
+}
+
+async function installBinary(settings: Settings): Promise<boolean> {
+  const target = join(settings.binDir, "coil");
+  if (await sameContent(settings.binary, target)) return false;
+  const temporary = join(settings.binDir, `.coil.${process.pid}`);
+  try {
+    await copyFile(settings.binary, temporary, constants.COPYFILE_EXCL);
+    await using file = await open(temporary, "r+");
+    await file.chmod(0o755);
+    await file.sync();
+    await rename(temporary, target);
+  } finally {
+    await rm(temporary, { force: true });
+  }
+  return true;
+}
+
+async function installConfig(settings: Settings, text: string): Promise<boolean> {
+  const target = join(settings.etcDir, settings.confName);
+  if ((await readOptional(target))?.equals(Buffer.from(text)) === true) return false;
+  // A name that no runtime takes for a configuration.
+  const temporary = join(settings.etcDir, `.${settings.confName}.${process.pid}.tmp`);
+  try {
+    await using file = await open(temporary, "wx", 0o644);
+    await file.writeFile(text);
+    await file.sync();
+    await rename(temporary, target);
+  } finally {
+    await rm(temporary, { force: true });
+  }
+  return true;
+}
+
+/** Other networks would win or lose against ours by their file names; returns those that were put aside. */
+async function disableOthers(settings: Settings): Promise<string[]> {
+  const others = (await readdir(settings.etcDir)).filter(
+    (name) => name.includes("conflist") && name !== settings.confName && !name.endsWith(".coil-disabled"),
+  );
+  for (const name of others) {
+    const path = join(settings.etcDir, name);
+    if (settings.removeOthers) await rm(path);
+    else await rename(path, `${path}.coil-disabled`);
+  }
+  return others;
+}
+
+async function sameContent(a: string, b: string): Promise<boolean> {
+  const [left, right] = await Promise.all([stat(a), statOptional(b)]);
+  if (left.size !== right?.size || (right.mode & 0o777) !== 0o755) return false;
+  const [one, other] = await Promise.all([readFile(a), readFile(b)]);
+  return one.equals(other);
+}
+
+async function readOptional(path: string): Promise<Buffer | undefined> {
+  return (await statOptional(path)) === undefined ? undefined : readFile(path);
+}
+
+async function statOptional(path: string): Promise<Stats | undefined> {
+  try {
+    return await stat(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
+}

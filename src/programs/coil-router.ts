@@ -1,0 +1,112 @@
+import { Dirty, TaskGroup } from "#base/async";
+import { addressFlag, durationFlag, integerFlag } from "#base/config";
+import { Health, serveHealth, serveMetrics } from "#base/health";
+import { Cidr } from "#base/ip";
+import type { Logger } from "#base/log";
+import { Counter, createRegistry, Gauge } from "#base/metrics";
+import { reconcile } from "#base/reconcile";
+import { type RouterNode, RouteSync, routesToNodes } from "#features/routes";
+import { openKernel } from "#kernel/net";
+import { resources } from "#kube/client";
+import { coilResources, NODE_LABEL } from "#kube/coil";
+import { allSynced, createInformer } from "#kube/informer";
+import { kubeFlags, logFlags, loggerOf, openClient } from "./daemon-flags.ts";
+import { internalAddresses, requireNodeName } from "./node.ts";
+import { defineProgram, EXIT } from "./run-program.ts";
+
+const MAIN_TABLE = 254;
+
+const flags = {
+  metricsAddr: addressFlag("metrics-addr", ":9388", "address of /metrics"),
+  healthAddr: addressFlag("health-addr", ":9389", "address of /healthz and /readyz"),
+  protocolId: integerFlag("protocol-id", 31, "protocol number that marks our routes; not that of coild", {
+    min: 3,
+    max: 255,
+  }),
+  updateInterval: durationFlag("update-interval", "10m", "sync at least this often"),
+  ...kubeFlags,
+  ...logFlags,
+};
+
+/** `coil-router` (spec pod-network section 6). */
+export const coilRouter = defineProgram({
+  name: "coil-router",
+  summary: "Writes routes to the other nodes' address blocks; for nodes that share one layer 2 network.",
+  flags,
+  notes: ["Environment: COIL_NODE_NAME, the name of this node (required)."],
+  run: async ({ values, signal }) => {
+    const nodeName = requireNodeName();
+    const log = loggerOf("coil-router", values);
+    const registry = createRegistry();
+    const health = new Health();
+    const kernel = openKernel();
+    using own = kernel.openNetNs("own");
+    using stack = kernel.openStack(own);
+    await using api = await openClient("coil-router", values, { registry });
+    await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
+    await using _health = await serveHealth({ health }, { address: values.healthAddr });
+    const labels = { labelNames: ["node"], registers: [registry] };
+    const syncs = new Counter({ name: "coil_router_syncs_total", help: "Total number of syncs.", ...labels });
+    const routed = new Gauge({ name: "coil_router_routes_synced", help: "The number of routes synced.", ...labels });
+
+    const dirty = new Dirty();
+    const blocks = createInformer(api, coilResources.addressBlocks);
+    const nodes = createInformer(api, resources.nodes);
+    for (const informer of [blocks, nodes]) {
+      informer.addHandler({ onAdd: () => dirty.mark(), onUpdate: () => dirty.mark(), onDelete: () => dirty.mark() });
+    }
+    const routes = new RouteSync(stack, { table: MAIN_TABLE, protocol: values.protocolId });
+    const desired = (): ReturnType<typeof routesToNodes> => {
+      const byNode = Map.groupBy(blocks.store.list(), (block) => block.metadata.labels?.[NODE_LABEL] ?? "");
+      const others = nodes.store.list().filter((node) => node.metadata.name !== nodeName);
+      const wanted = others.map((node): RouterNode => {
+        const { name } = node.metadata;
+        const prefixes = (byNode.get(name) ?? []).flatMap(({ ipv4, ipv6 }) => parsePrefixes([ipv4, ipv6]));
+        return { name, ...internalAddresses(node), prefixes };
+      });
+      return routesToNodes(wanted, { table: MAIN_TABLE, protocol: values.protocolId });
+    };
+    const reportSkips = skipReporter(log);
+
+    const group = new TaskGroup(signal);
+    group.spawn((at) => blocks.run({ signal: at }));
+    group.spawn((at) => nodes.run({ signal: at }));
+    group.spawn(async (at) => {
+      await allSynced([blocks, nodes], { signal: at });
+      await reconcile({
+        dirty,
+        health: health.part("routes"),
+        signal: at,
+        resyncMs: values.updateInterval,
+        sync: async () => {
+          const { routes: wanted, skipped } = desired();
+          const changes = routes.sync(wanted);
+          reportSkips(skipped);
+          syncs.inc({ node: nodeName });
+          routed.set({ node: nodeName }, wanted.length);
+          if (changes > 0) log.info("routes changed", { changes, routes: wanted.length });
+          return changes;
+        },
+      });
+    });
+    log.info("started", { node: nodeName });
+    await group.wait();
+    return EXIT.ok;
+  },
+});
+
+/** A prefix that somebody wrote by hand, wrongly, is not routed. */
+function parsePrefixes(texts: readonly (string | undefined)[]): Cidr[] {
+  return texts.flatMap((text) => (text === undefined ? [] : (Cidr.tryParse(text) ?? [])));
+}
+
+/** Says once which prefixes cannot be routed, and again when that changes. */
+function skipReporter(log: Logger): (skipped: ReturnType<typeof routesToNodes>["skipped"]) => void {
+  let told = "";
+  return (skipped) => {
+    const text = skipped.map(({ node, prefix }) => `${prefix} of ${node}`).join(", ");
+    if (text !== told && text !== "")
+      log.warn("blocks are not routed: their nodes have no address of the family", { blocks: text });
+    told = text;
+  };
+}

@@ -1,0 +1,116 @@
+import { type AbortOptions, withDeadline } from "#base/async";
+import type { Logger } from "#base/log";
+import { type CniDeps, CniFailure } from "#features/cni";
+import { IpamError, type NodeIpam } from "#features/ipam";
+import { type PodNetwork, PodNetworkError } from "#features/pod-network";
+import { findObject, type KubeApi, KubeError, type Namespace, resources } from "#kube/client";
+import { DEFAULT_POOL, MAX_LABEL_VALUE_LENGTH, POOL_ANNOTATION } from "#kube/coil";
+import type { StoreReader } from "#kube/informer";
+
+/** An ADD without an API server fails this soon, so that the runtime can try again (spec pod-network 20). */
+const API_BUDGET_MS = 5000;
+/** An ADD waits this long for the caches of a coild that has just started. */
+const READY_BUDGET_MS = 20_000;
+
+/** Joins the CNI service with IPAM, links and the API server; failures become those that runtimes understand. */
+export function cniDeps(parts: {
+  readonly api: KubeApi;
+  readonly ipam: NodeIpam;
+  readonly network: PodNetwork;
+  readonly namespaces: StoreReader<Namespace>;
+  readonly ready: Promise<void>;
+  readonly log: Logger;
+}): CniDeps {
+  const { api, ipam, network } = parts;
+  return {
+    log: parts.log,
+    findPod: async (namespace, name, { signal }) => {
+      const pod = await apiCall(`read pod ${namespace}/${name}`, () =>
+        findObject(api, resources.pods, { namespace, name }, { signal, timeoutMs: API_BUDGET_MS }),
+      );
+      return pod === undefined ? undefined : { namespace, name, uid: pod.metadata.uid };
+    },
+    poolOf: (namespace, options) => poolOf(parts, namespace, options),
+    ready: async (options) => {
+      await withDeadline(READY_BUDGET_MS, (signal) => orAborted(parts.ready, signal), options).catch(
+        (error: unknown) => {
+          throw new CniFailure("not-ready", "coild has just started and does not know this node's blocks yet", {
+            cause: error,
+          });
+        },
+      );
+    },
+    allocate: async (pool, attachment, options) => {
+      try {
+        return await ipam.allocate(pool, attachment, options);
+      } catch (error) {
+        if (!(error instanceof IpamError)) throw error;
+        throw new CniFailure(error.code === "api-unavailable" ? "not-ready" : "try-again", error.message, {
+          cause: error,
+        });
+      }
+    },
+    free: (attachment) => ipam.free(attachment),
+    network: {
+      setUp: ({ addresses, ...request }) =>
+        asFailure(() =>
+          network.setUp({ ...request, pool: addresses.pool, ipv4: addresses.ipv4, ipv6: addresses.ipv6 }),
+        ),
+      tearDown: (attachment) => network.tearDown(attachment),
+      check: (request) => asFailure(async () => network.check(request)),
+    },
+  };
+}
+
+/** The pool that the namespace's annotation names; from the cache, or live for a namespace that is newer than it. */
+async function poolOf(
+  { api, namespaces }: { readonly api: KubeApi; readonly namespaces: StoreReader<Namespace> },
+  name: string,
+  { signal }: AbortOptions,
+): Promise<string> {
+  const namespace =
+    namespaces.get(name) ??
+    (await apiCall(`read namespace ${name}`, () =>
+      findObject(api, resources.namespaces, { name }, { signal, timeoutMs: API_BUDGET_MS }),
+    ));
+  if (namespace === undefined) throw new CniFailure("unknown-pod", `namespace ${name} does not exist`);
+  const pool = namespace.metadata.annotations?.[POOL_ANNOTATION] ?? DEFAULT_POOL;
+  // It goes into link aliases and label selectors, and anyone who may annotate a namespace can write it.
+  if (pool.length > MAX_LABEL_VALUE_LENGTH || !/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/.test(pool)) {
+    const shown = JSON.stringify(pool.slice(0, MAX_LABEL_VALUE_LENGTH));
+    throw new CniFailure(
+      "try-again",
+      `namespace ${name}: its annotation ${POOL_ANNOTATION} is ${shown}, which is not a pool name`,
+    );
+  }
+  return pool;
+}
+
+async function apiCall<T>(what: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof KubeError)) throw error;
+    throw new CniFailure("not-ready", `cannot ${what}: ${error.message}`, { cause: error });
+  }
+}
+
+async function asFailure<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof PodNetworkError)) throw error;
+    const kind = error.code === "netns-not-found" ? "invalid-arguments" : "internal";
+    throw new CniFailure(kind, error.message, { cause: error });
+  }
+}
+
+function orAborted(work: Promise<void>, signal: AbortSignal): Promise<void> {
+  return Promise.race([
+    work,
+    new Promise<never>((_resolve, reject) => {
+      if (signal.aborted) reject(signal.reason);
+      signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+    }),
+  ]);
+}

@@ -1,0 +1,87 @@
+import { Counter, Gauge, Histogram, type Registry } from "#base/metrics";
+import type { NodeIpam } from "#features/ipam";
+
+/** Names of gRPC codes, as go-grpc-prometheus writes them. */
+const CODE_NAMES = [
+  "OK",
+  "Canceled",
+  "Unknown",
+  "InvalidArgument",
+  "DeadlineExceeded",
+  "NotFound",
+  "AlreadyExists",
+  "PermissionDenied",
+  "ResourceExhausted",
+  "FailedPrecondition",
+  "Aborted",
+  "OutOfRange",
+  "Unimplemented",
+  "Internal",
+  "Unavailable",
+  "DataLoss",
+  "Unauthenticated",
+] as const;
+
+/** Registers coild's metrics; returns what the gRPC server tells of each call's end. */
+export function coildMetrics(
+  registry: Registry,
+  parts: { readonly ipam: Pick<NodeIpam, "snapshot">; readonly nodeName: string },
+): (path: string, code: number, seconds: number) => void {
+  ipamGauges(registry, parts.ipam);
+  const handled = new Counter({
+    name: "grpc_server_handled_total",
+    help: "Total number of RPCs completed on the server, regardless of success or failure.",
+    labelNames: ["grpc_type", "grpc_service", "grpc_method", "grpc_code"],
+    registers: [registry],
+  });
+  const duration = new Histogram({
+    name: "coil_coild_cni_duration_seconds",
+    help: "How long CNI calls take inside coild.",
+    labelNames: ["command", "code"],
+    buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 10, 60],
+    registers: [registry],
+  });
+  return (path, code, seconds) => {
+    // A caller can ask for any path; only ours become label values.
+    const match = /^\/(pkg\.cnirpc\.CNI)\/(Add|Del|Check)$/.exec(path);
+    if (match === null) return;
+    const [, service = "", method = ""] = match;
+    const name = CODE_NAMES[code] ?? "Unknown";
+    handled.inc({ grpc_type: "unary", grpc_service: service, grpc_method: method, grpc_code: name });
+    duration.observe({ command: method.toUpperCase(), code: name }, seconds);
+  };
+}
+
+function ipamGauges(registry: Registry, ipam: Pick<NodeIpam, "snapshot">): void {
+  new Gauge({
+    name: "coil_coild_addresses",
+    help: "Addresses of this node's blocks.",
+    labelNames: ["pool", "state"],
+    registers: [registry],
+    collect() {
+      this.reset();
+      for (const block of ipam.snapshot().blocks) {
+        this.inc({ pool: block.pool, state: "used" }, block.used);
+        this.inc({ pool: block.pool, state: "free" }, block.free);
+      }
+    },
+  });
+  new Gauge({
+    name: "coil_coild_blocks",
+    help: "Blocks of this node.",
+    labelNames: ["pool"],
+    registers: [registry],
+    collect() {
+      this.reset();
+      for (const block of ipam.snapshot().blocks) this.inc({ pool: block.pool });
+    },
+  });
+  new Gauge({
+    name: "coil_coild_unknown_addresses",
+    help: "Attachments whose addresses are in no block of this node.",
+    registers: [registry],
+    collect() {
+      this.set(ipam.snapshot().unknown.length);
+    },
+  });
+}

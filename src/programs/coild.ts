@@ -1,0 +1,206 @@
+import { dirname, join } from "node:path";
+import { Backoff, Deferred, Dirty, sleep, TaskGroup } from "#base/async";
+import { addressFlag, durationFlag, integerFlag, stringFlag, switchFlag } from "#base/config";
+import { ExpectedError } from "#base/errors";
+import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
+import type { Logger } from "#base/log";
+import { createRegistry } from "#base/metrics";
+import { reconcile } from "#base/reconcile";
+import { CniService, serveGrpc } from "#features/cni";
+import { KubeBlockSource, NodeIpam } from "#features/ipam";
+import { PodNetwork } from "#features/pod-network";
+import { exportRoutes, RouteSync } from "#features/routes";
+import { acquireFileLock } from "#kernel/lock";
+import { openKernel } from "#kernel/net";
+import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
+import { createInformer } from "#kube/informer";
+import { cniDeps } from "./coild-deps.ts";
+import { coildMetrics } from "./coild-metrics.ts";
+import { kubeFlags, logFlags, loggerOf, openClient } from "./daemon-flags.ts";
+import { INSPECT_PATH, inspectHandler } from "./inspect.ts";
+import { internalAddresses, requireNodeName } from "./node.ts";
+import { defineProgram, EXIT } from "./run-program.ts";
+
+const id = { min: 1, max: 4_294_967_295 };
+const flags = {
+  metricsAddr: addressFlag("metrics-addr", ":9384", "address of /metrics"),
+  healthAddr: addressFlag("health-addr", ":9385", "address of /healthz and /readyz"),
+  podTableId: integerFlag("pod-table-id", 116, "routing table of the routes to pods", id),
+  podRulePrio: integerFlag("pod-rule-prio", 2000, "priority of the rule that looks that table up", {
+    min: 1,
+    max: 32_765,
+  }),
+  exportTableId: integerFlag("export-table-id", 119, "routing table that blocks are exported to", id),
+  protocolId: integerFlag("protocol-id", 30, "protocol number that marks our routes", { min: 3, max: 255 }),
+  socket: stringFlag("socket", "/run/coild.sock", "UNIX socket that CNI executables call", "PATH"),
+  compatCalico: switchFlag("compat-calico", false, "name the host's links as Calico does"),
+  registerFromMain: switchFlag("register-from-main", false, "also find existing pods by routes in the main table"),
+  gcInterval: durationFlag(
+    "addressblock-gc-interval",
+    "5m",
+    "how often this node's blocks are compared with the API server",
+  ),
+  clearRoutesOnShutdown: switchFlag(
+    "clear-routes-on-shutdown",
+    false,
+    "when ending after this Node was deleted, withdraw the exported routes",
+  ),
+  blockReleaseDelay: durationFlag("block-release-delay", "0s", "how long an empty block is kept for reuse"),
+  mtu: integerFlag("mtu", 0, "MTU of pods, bytes; 0: the smallest of the links with a default route", {
+    min: 0,
+    max: 65_535,
+  }),
+  hostLinkLocal: switchFlag("host-link-local", false, "gateway of IPv4 pods is 169.254.1.1, not the node's address"),
+  ...kubeFlags,
+  ...logFlags,
+};
+
+/** Spec pod-network 4.8: how long withdrawing may take at shutdown. */
+const CLEAR_BUDGET_MS = 10_000;
+
+/** `coild` (spec pod-network sections 4 and 5). */
+export const coild = defineProgram({
+  name: "coild",
+  summary: "Gives the pods of this node addresses and links; serves the CNI executable coil.",
+  flags,
+  notes: ["Environment: COIL_NODE_NAME, the name of this node (required)."],
+  run: async ({ values, signal }) => {
+    const nodeName = requireNodeName();
+    const log = loggerOf("coild", values);
+    const registry = createRegistry();
+    const health = new Health();
+    const socketPart = health.part("socket");
+    const ipamPart = health.part("ipam");
+    const kernel = openKernel();
+    await using api = await openClient("coild", values, { registry });
+    await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
+    await using _health = await serveHealth({ health }, { address: values.healthAddr });
+
+    // A second coild of this node waits here until the first has ended: both would hand out the same addresses.
+    await using _lock = await acquireFileLock(join(dirname(values.socket), "coild.lock"), {
+      signal,
+      onWait: () => log.info("waiting for another coild on this node to end"),
+    });
+
+    using network = new PodNetwork(
+      { kernel, log: log.child("pod-network") },
+      {
+        tableId: values.podTableId,
+        rulePriority: values.podRulePrio,
+        protocolId: values.protocolId,
+        compatCalico: values.compatCalico,
+        hostLinkLocal: values.hostLinkLocal,
+        mtuBytes: values.mtu === 0 ? undefined : values.mtu,
+      },
+    );
+    using own = kernel.openNetNs("own");
+    using stack = kernel.openStack(own);
+    network.initHost();
+    const halfMade = network.removeHalfMade();
+    const attached = network.list({ registerFromMain: values.registerFromMain });
+    log.info("found in the kernel", { attachments: attached.length, halfMade });
+
+    const routesDirty = new Dirty();
+    const source = new KubeBlockSource({ api, log: log.child("blocks") }, { nodeName });
+    const ipam = new NodeIpam(
+      { source, log: log.child("ipam"), onBlocksChanged: () => routesDirty.mark() },
+      { collectIntervalMs: values.gcInterval, releaseDelayMs: values.blockReleaseDelay },
+    );
+    ipam.remember(attached);
+    const routes = new RouteSync(stack, { table: values.exportTableId, protocol: values.protocolId });
+    const place = { table: values.exportTableId, protocol: values.protocolId };
+    const exported = (): ReturnType<typeof exportRoutes> => {
+      const loopback = stack.links.get({ name: "lo" });
+      if (loopback !== undefined && !loopback.up) stack.links.set(loopback.index, { up: true });
+      return exportRoutes(ipam.prefixes, loopback?.index ?? 1, place);
+    };
+
+    const ready = new Deferred();
+    // Rejections reach those who wait for it; with no waiter there is nobody to tell.
+    ready.promise.catch(() => undefined);
+    const namespaces = createInformer(api, resources.namespaces);
+    const service = new CniService(
+      cniDeps({ api, ipam, network, namespaces: namespaces.store, ready: ready.promise, log: log.child("cni") }),
+    );
+    const group = new TaskGroup(signal);
+    const observe = coildMetrics(registry, { ipam, nodeName });
+    await using _server = await serveGrpc({
+      socketPath: values.socket,
+      handlers: { ...service.handlers, [INSPECT_PATH]: inspectHandler({ nodeName, ipam, network }) },
+      onHandled: observe,
+      onBug: (error) =>
+        group.spawn(async () => {
+          throw error;
+        }),
+    });
+    socketPart.ok(values.socket);
+    log.info("serving", { socket: values.socket, node: nodeName });
+
+    group.spawn((at) => namespaces.run({ signal: at }));
+    group.spawn(async (at) => {
+      await learnBlocks({ api, ipam, network, nodeName, log, health: ipamPart }, at);
+      ready.resolve();
+      await Promise.all([
+        ipam.run({ signal: at, health: ipamPart }),
+        reconcile({
+          dirty: routesDirty,
+          health: health.part("routes"),
+          signal: at,
+          resyncMs: values.gcInterval,
+          sync: async () => {
+            const changes = routes.sync(exported());
+            if (changes > 0) log.info("exported routes changed", { changes, table: values.exportTableId });
+            return changes;
+          },
+        }),
+      ]);
+    });
+    await group.wait();
+    if (values.clearRoutesOnShutdown) await clearRoutes(api, nodeName, routes, log);
+    log.info("ended");
+    return EXIT.ok;
+  },
+});
+
+/** Learns this node's addresses and blocks, however long the API server takes; DEL and CHECK are served meanwhile. */
+async function learnBlocks(
+  at: {
+    readonly api: KubeApi;
+    readonly ipam: NodeIpam;
+    readonly network: PodNetwork;
+    readonly nodeName: string;
+    readonly log: Logger;
+    readonly health: HealthPart;
+  },
+  signal: AbortSignal,
+): Promise<void> {
+  const backoff = new Backoff({ initialMs: 200, maxMs: 5000 });
+  for (;;) {
+    try {
+      const node = await at.api.get(resources.nodes, { name: at.nodeName }, { signal });
+      at.network.setNodeAddresses(internalAddresses(node));
+      await at.ipam.collect({ signal });
+      at.ipam.reportUnknown();
+      at.health.ok();
+      return;
+    } catch (error) {
+      if (signal.aborted || !(error instanceof ExpectedError)) throw error;
+      at.health.degraded(error);
+      const retryInMs = Math.round(backoff.next());
+      at.log.warn("this node's blocks are not known yet; trying again", { error: error.message, retryInMs });
+      await sleep(retryInMs, { signal });
+    }
+  }
+}
+
+/** Withdraws the exported routes when this Node is gone for good; an end for any other reason leaves them. */
+async function clearRoutes(api: KubeApi, nodeName: string, routes: RouteSync, log: Logger): Promise<void> {
+  try {
+    const node = await findObject(api, resources.nodes, { name: nodeName }, { timeoutMs: CLEAR_BUDGET_MS });
+    if (node !== undefined) return;
+    log.info("this node was deleted: exported routes withdrawn", { routes: routes.clear() });
+  } catch (error) {
+    if (!isKubeError(error)) throw error;
+    log.warn("cannot tell whether this node was deleted; exported routes stay", { error: error.message });
+  }
+}

@@ -1,0 +1,47 @@
+import { basename } from "node:path";
+import { coilInstaller } from "./coil-installer.ts";
+import { coilIpamController } from "./coil-ipam-controller.ts";
+import { coilRouter } from "./coil-router.ts";
+import { coild } from "./coild.ts";
+import { EXIT, type Program, runProgram, VERSION } from "./run-program.ts";
+
+/** Every program of the one executable. */
+const PROGRAMS: readonly Program[] = [coild, coilIpamController, coilRouter, coilInstaller];
+
+function usage(): string {
+  const width = Math.max(...PROGRAMS.map((program) => program.name.length));
+  const rows = PROGRAMS.map((program) => `  ${program.name.padEnd(width)}  ${program.summary}`);
+  return [
+    "usage: isthmus PROGRAM [FLAGS]",
+    "",
+    "Isthmus joins networks that do not meet by themselves: a Kubernetes networking suite.",
+    "",
+    ...rows,
+    `  ${"version".padEnd(width)}  Prints the version.`,
+    "",
+    "isthmus PROGRAM --help says more. Each program can also be called by its own name.",
+    "",
+  ].join("\n");
+}
+
+async function main(): Promise<number> {
+  const calledAs = process.env["ISTHMUS_CALLED_AS"] ?? basename(process.argv[1] ?? "isthmus");
+  const byName = new Map(PROGRAMS.map((program) => [program.name, program]));
+  const own = byName.get(calledAs);
+  if (own !== undefined) return runProgram(own, process.argv.slice(2));
+  const [word = "help", ...rest] = process.argv.slice(2);
+  const program = byName.get(word);
+  if (program !== undefined) return runProgram(program, rest);
+  if (word === "version" || word === "--version") {
+    process.stdout.write(`isthmus ${VERSION}\n`);
+    return EXIT.ok;
+  }
+  if (word === "help" || word === "--help" || word === "-h") {
+    process.stdout.write(usage());
+    return EXIT.ok;
+  }
+  process.stderr.write(`isthmus: there is no program "${word}"; isthmus --help lists them\n`);
+  return EXIT.usage;
+}
+
+process.exitCode = await main();

@@ -1,0 +1,103 @@
+import { ConfigError, type FlagSet, type FlagValues, flagHelp, parseFlags, switchFlag } from "#base/config";
+import { describeError, ExpectedError, isAbortError } from "#base/errors";
+
+/** The version that the build put in; a run from source says so. */
+export const VERSION = process.env["ISTHMUS_VERSION"] ?? "0.0.0-source";
+
+/** One program of the suite: what it is called, its flags, what it does. */
+export interface Program<Set extends FlagSet = FlagSet> {
+  readonly name: string;
+  /** One sentence. */
+  readonly summary: string;
+  /** Words after the flags, as the usage line shows them, such as `POD -- CMD`. */
+  readonly words?: { readonly usage: string; readonly max: number };
+  readonly flags: Set;
+  /** Further paragraphs of the help. */
+  readonly notes?: readonly string[];
+  /** Returns the exit code; nothing means 0. Lasts until its work is done or the signal aborts. */
+  readonly run: (context: ProgramContext<Set>) => Promise<number | undefined>;
+}
+
+export interface ProgramContext<Set extends FlagSet> {
+  readonly values: FlagValues<Set>;
+  readonly words: readonly string[];
+  /** Aborts at the first SIGINT or SIGTERM. */
+  readonly signal: AbortSignal;
+}
+
+/** Keeps the type of a program's flags. */
+export function defineProgram<const Set extends FlagSet>(program: Program<Set>): Program {
+  return program as unknown as Program;
+}
+
+const COMMON = {
+  help: switchFlag("help", false, "show this text and exit"),
+  version: switchFlag("version", false, "print the version and exit"),
+};
+
+/** Exit codes: done, failed, not understood. */
+export const EXIT = { ok: 0, failed: 1, usage: 2 } as const;
+
+/** The text of `--help`. */
+export function helpText(program: Program): string {
+  const words = program.words === undefined ? "" : ` ${program.words.usage}`;
+  const parts = [
+    `usage: ${program.name} [FLAGS]${words}`,
+    program.summary,
+    flagHelp({ ...program.flags, ...COMMON }),
+    ...(program.notes ?? []),
+  ];
+  return `${parts.join("\n\n")}\n`;
+}
+
+/** Runs a program with a command line; resolves with its exit code. What is wrong is said in one line each. */
+export async function runProgram(program: Program, argv: readonly string[]): Promise<number> {
+  const signal = abortOnSignals();
+  try {
+    const flags = { ...program.flags, ...COMMON };
+    const { values, words } = parseFlags(flags, argv, { maxWords: program.words?.max ?? 0 });
+    if (values.help) return print(helpText(program));
+    if (values.version) return print(`${program.name} ${VERSION}\n`);
+    return (await program.run({ values, words, signal })) ?? EXIT.ok;
+  } catch (error) {
+    return report(program, error, signal);
+  }
+}
+
+function report(program: Program, error: unknown, signal: AbortSignal): number {
+  if (error instanceof ConfigError) {
+    for (const fault of error.faults) complain(`${program.name}: ${fault}`);
+    complain(`${program.name} --help lists the flags`);
+    return EXIT.usage;
+  }
+  if (signal.aborted && (error === signal.reason || isAbortError(error))) return EXIT.failed;
+  if (error instanceof ExpectedError) {
+    complain(`${program.name}: ${describeError(error).replaceAll("\n", " ")}`);
+    return EXIT.failed;
+  }
+  complain(
+    `${program.name}: this is a bug in Isthmus ${VERSION}: ${error instanceof Error ? error.stack : String(error)}`,
+  );
+  return EXIT.failed;
+}
+
+function print(text: string): number {
+  process.stdout.write(text);
+  return EXIT.ok;
+}
+
+function complain(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+/** The first SIGINT or SIGTERM asks for an orderly end; a second one ends at once. */
+function abortOnSignals(): AbortSignal {
+  const controller = new AbortController();
+  for (const name of ["SIGINT", "SIGTERM"] as const) {
+    process.on(name, () => {
+      if (controller.signal.aborted) process.exit(name === "SIGINT" ? 130 : 143);
+      controller.abort(new DOMException(`received ${name}`, "AbortError"));
+    });
+  }
+  return controller.signal;
+}
