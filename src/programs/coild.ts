@@ -126,7 +126,15 @@ export const coild = defineProgram({
     const observe = coildMetrics(registry, { ipam, nodeName });
     await using _server = await serveGrpc({
       socketPath: values.socket,
-      handlers: { ...service.handlers, [INSPECT_PATH]: inspectHandler({ nodeName, ipam, network }) },
+      handlers: {
+        ...service.handlers,
+        [INSPECT_PATH]: inspectHandler({
+          nodeName,
+          ipam,
+          network,
+          exported: () => routes.list().map((route) => route.dst),
+        }),
+      },
       onHandled: observe,
       onBug: (error) =>
         group.spawn(async () => {

@@ -1,3 +1,4 @@
+import type { Cidr } from "#base/ip";
 import type { GrpcHandler } from "#features/cni";
 import type { NodeIpam } from "#features/ipam";
 import type { PodNetwork } from "#features/pod-network";
@@ -17,6 +18,8 @@ export interface NodeState {
     readonly addresses: readonly string[];
   }[];
   readonly halfMade: readonly string[];
+  /** Prefixes in the export table. */
+  readonly exported: readonly string[];
 }
 
 /** Answers with one consistent picture: nothing is awaited between reading memory and kernel. */
@@ -24,6 +27,7 @@ export function inspectHandler(parts: {
   readonly nodeName: string;
   readonly ipam: NodeIpam;
   readonly network: PodNetwork;
+  readonly exported: () => readonly Cidr[];
 }): GrpcHandler {
   return async () => {
     const state: NodeState = {
@@ -31,6 +35,7 @@ export function inspectHandler(parts: {
       memory: parts.ipam.snapshot(),
       kernel: parts.network.list().map(({ addresses, ...rest }) => ({ ...rest, addresses: addresses.map(String) })),
       halfMade: parts.network.halfMade(),
+      exported: parts.exported().map(String),
     };
     return new TextEncoder().encode(JSON.stringify(state));
   };

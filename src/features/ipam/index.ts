@@ -10,6 +10,7 @@
  * const { ipv4 } = await ipam.allocate("default", { containerId, ifname: "eth0" }, { signal });
  * ```
  */
+export { type AuditedBlock, type AuditedNode, type AuditedPod, type AuditInput, audit, type Finding } from "./audit.ts";
 export { BlockRequestReconciler } from "./block-requests.ts";
 export type { BlockSource, OwnedBlock } from "./block-source.ts";
 export { IpamError, type IpamErrorCode } from "./errors.ts";

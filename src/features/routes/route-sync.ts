@@ -1,5 +1,5 @@
 import type { NetStack } from "#kernel/net";
-import type { RouteSpec } from "#kernel/route";
+import type { Route, RouteSpec } from "#kernel/route";
 import { applyRoutes, planRoutes } from "./plan.ts";
 
 export interface RouteSyncOptions {
@@ -19,11 +19,15 @@ export class RouteSync {
 
   /** Adds what is missing, replaces what leads elsewhere, deletes the rest of ours. Returns how many changes that took. */
   sync(desired: readonly RouteSpec[]): number {
-    const { table, protocol } = this.#options;
-    const actual = ([4, 6] as const).flatMap((family) => this.#stack.routes.list({ family, table, protocol }));
-    const plan = planRoutes(actual, desired);
+    const plan = planRoutes(this.list(), desired);
     applyRoutes(this.#stack.routes, plan);
     return plan.length;
+  }
+
+  /** The routes of ours that the kernel has. */
+  list(): Route[] {
+    const { table, protocol } = this.#options;
+    return ([4, 6] as const).flatMap((family) => this.#stack.routes.list({ family, table, protocol }));
   }
 
   /** Deletes every route of ours. */

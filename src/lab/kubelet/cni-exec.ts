@@ -1,0 +1,99 @@
+import { spawn } from "node:child_process";
+import { ExpectedError } from "#base/errors";
+import { inNetNs, type NetNs } from "#kernel/netns";
+
+/** The plugin said no, or could not be run. */
+export class CniCallError extends ExpectedError<"cni-failed"> {
+  override readonly name = "CniCallError";
+  /** The CNI error code, where the plugin gave one. */
+  readonly cniCode: number | undefined;
+
+  constructor(message: string, cniCode?: number) {
+    super("cni-failed", message);
+    this.cniCode = cniCode;
+  }
+}
+
+/** The one plugin of a lab's network. */
+export interface CniPluginSettings {
+  /** Path of the executable. */
+  readonly executable: string;
+  /** The plugin's configuration, without prevResult. */
+  readonly config: object;
+}
+
+/** One call of the plugin. */
+export interface CniCallRequest {
+  readonly command: "ADD" | "DEL" | "CHECK";
+  readonly containerId: string;
+  readonly netnsPath: string;
+  readonly ifname: string;
+  readonly args: Readonly<Record<string, string>>;
+  readonly prevResult?: object | undefined;
+}
+
+export type CniRunner = (request: CniCallRequest) => Promise<Record<string, unknown> | undefined>;
+
+/** Longer than the plugin's own deadline: a plugin that hangs is ended. */
+const TIMEOUT_MS = 90_000;
+const MAX_OUTPUT_BYTES = 1024 * 1024;
+
+/** Runs the plugin in the node's namespace, as a runtime on that node would. Rejects with {@link CniCallError}. */
+export function execCni(node: NetNs, plugin: CniPluginSettings): CniRunner {
+  return async (request) => {
+    const env = {
+      PATH: process.env["PATH"] ?? "/usr/sbin:/usr/bin:/sbin:/bin",
+      CNI_COMMAND: request.command,
+      CNI_CONTAINERID: request.containerId,
+      CNI_NETNS: request.netnsPath,
+      CNI_IFNAME: request.ifname,
+      CNI_PATH: plugin.executable.slice(0, plugin.executable.lastIndexOf("/")),
+      CNI_ARGS: Object.entries({ IgnoreUnknown: "1", ...request.args })
+        .map(([key, value]) => `${key}=${value}`)
+        .join(";"),
+    };
+    const stdin = JSON.stringify({
+      ...plugin.config,
+      ...(request.prevResult === undefined ? {} : { prevResult: request.prevResult }),
+    });
+    // A child made while this thread is in the node's namespace stays in it.
+    const child = inNetNs(node, () =>
+      spawn(plugin.executable, { env, stdio: "pipe", timeout: TIMEOUT_MS, killSignal: "SIGKILL" }),
+    );
+    const { code, stdout, stderr } = await finish(child, stdin);
+    const answer = parseAnswer(stdout);
+    if (code === 0) return answer;
+    const { msg, details, code: cniCode } = answer ?? {};
+    const said = [msg, details].filter((part) => typeof part === "string" && part !== "").join(": ");
+    const text = said === "" ? `ended with code ${code}: ${stderr.trim() || "no message"}` : said;
+    throw new CniCallError(`CNI ${request.command}: ${text}`, typeof cniCode === "number" ? cniCode : undefined);
+  };
+}
+
+function finish(
+  child: ReturnType<typeof spawn>,
+  stdin: string,
+): Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }> {
+  return new Promise((resolve, reject) => {
+    const output = { stdout: "", stderr: "" };
+    for (const name of ["stdout", "stderr"] as const) {
+      child[name]?.setEncoding("utf8").on("data", (text: string) => {
+        if (output[name].length < MAX_OUTPUT_BYTES) output[name] += text;
+      });
+    }
+    child.once("error", (error) => reject(new CniCallError(`cannot run the CNI plugin: ${error.message}`)));
+    child.once("close", (code) => resolve({ code, ...output }));
+    // A plugin that ends without reading closes the pipe; its exit code tells more.
+    child.stdin?.on("error", () => undefined);
+    child.stdin?.end(stdin);
+  });
+}
+
+function parseAnswer(stdout: string): Record<string, unknown> | undefined {
+  if (stdout.trim() === "") return undefined;
+  try {
+    return JSON.parse(stdout) as Record<string, unknown>;
+  } catch (error) {
+    throw new CniCallError(`the CNI plugin printed no JSON: ${stdout.slice(0, 200)} (${String(error)})`);
+  }
+}

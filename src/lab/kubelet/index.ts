@@ -1,0 +1,9 @@
+/**
+ * A small kubelet for labs: pods of one node become network namespaces with a real process, attached by the real CNI
+ * executable. Containers, images and volumes are not its business.
+ *
+ * Owns: the namespaces `isthmus-<lab>-<node>-<id>` and the processes in them, the status of its node's pods.
+ * Refuses to know: how networks are made.
+ */
+export { CniCallError, type CniPluginSettings, type CniRunner, execCni } from "./cni-exec.ts";
+export { Kubelet, type KubeletDeps, type KubeletOptions, NETNS_ANNOTATION } from "./kubelet.ts";

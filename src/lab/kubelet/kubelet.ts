@@ -1,0 +1,187 @@
+import { randomBytes } from "node:crypto";
+import { type Clock, systemClock } from "#base/clock";
+import type { Logger } from "#base/log";
+import type { Kernel } from "#kernel/net";
+import { isKubeError, type KubeApi, objectKey, type Pod, resources } from "#kube/client";
+import { createInformer, type Informer } from "#kube/informer";
+import { Controller } from "#kube/reconciler";
+import { CniCallError, type CniRunner } from "./cni-exec.ts";
+import { Sandbox } from "./sandbox.ts";
+import { failedStatus, runningStatus } from "./status.ts";
+
+/** Annotation of a pod: the path of its network namespace, for `lab exec` and the ping mesh. */
+export const NETNS_ANNOTATION = "lab.isthmus.dev/netns";
+
+export interface KubeletDeps {
+  readonly api: KubeApi;
+  readonly kernel: Kernel;
+  readonly cni: CniRunner;
+  readonly log: Logger;
+  readonly clock?: Clock;
+}
+
+export interface KubeletOptions {
+  readonly nodeName: string;
+  readonly nodeAddresses: readonly string[];
+  /** What names of pods' namespaces begin with. */
+  readonly netnsPrefix: string;
+}
+
+interface Running {
+  readonly sandbox: Sandbox;
+  ips: readonly string[] | undefined;
+  exit: { readonly code: number | null } | undefined;
+}
+
+/** Brings the pods of one node to life and to their end. */
+export class Kubelet {
+  readonly #deps: KubeletDeps;
+  readonly #options: KubeletOptions;
+  readonly #clock: Clock;
+  readonly #pods: Informer<Pod, Pod>;
+  readonly #controller: Controller;
+  /** By pod uid. A pod that is replaced under its name is another pod. */
+  readonly #running = new Map<string, Running>();
+  /** Which uid was last seen under a name, so that a missed deletion is noticed. */
+  readonly #uids = new Map<string, Set<string>>();
+
+  constructor(deps: KubeletDeps, options: KubeletOptions) {
+    this.#deps = deps;
+    this.#options = options;
+    this.#clock = deps.clock ?? systemClock;
+    this.#pods = createInformer(deps.api, resources.pods, { fieldSelector: `spec.nodeName=${options.nodeName}` });
+    this.#controller = new Controller({
+      name: `kubelet-${options.nodeName}`,
+      // As many pods at once as arrive: a slow one must not keep the others waiting.
+      workers: 128,
+      retry: { initialMs: 100, maxMs: 5000 },
+      waitFor: [this.#pods],
+      reconcile: (key) => this.#sync(key),
+      log: deps.log,
+    });
+    const enqueue = (pod: Pod): void => {
+      const key = objectKey(pod);
+      this.#uids.set(key, (this.#uids.get(key) ?? new Set()).add(pod.metadata.uid));
+      this.#controller.enqueue(key);
+    };
+    this.#pods.addHandler({ onAdd: enqueue, onUpdate: (_before, pod) => enqueue(pod), onDelete: enqueue });
+  }
+
+  /** Runs until the signal aborts. Pods stay; the lab's end removes their namespaces. */
+  async run(options: { readonly signal: AbortSignal }): Promise<void> {
+    await Promise.all([this.#pods.run(options), this.#controller.run(options)]);
+  }
+
+  async #sync(key: string): Promise<void> {
+    const pod = this.#pods.store.getByKey(key);
+    for (const uid of this.#uids.get(key) ?? []) if (uid !== pod?.metadata.uid) await this.#remove(key, uid);
+    if (pod === undefined) return;
+    if (pod.metadata.deletionTimestamp !== undefined) {
+      await this.#remove(key, pod.metadata.uid);
+      await this.#confirmDeletion(pod);
+      return;
+    }
+    if (pod.status?.phase === "Succeeded" || pod.status?.phase === "Failed") {
+      await this.#remove(key, pod.metadata.uid);
+      return;
+    }
+    const running = this.#running.get(pod.metadata.uid) ?? (await this.#start(key, pod));
+    await this.#report(pod, running);
+  }
+
+  /** As a kubelet does, a sandbox that cannot be attached is removed, and the next try makes a new one. */
+  async #start(key: string, pod: Pod): Promise<Running> {
+    if (pod.spec?.hostNetwork === true) throw new CniCallError(`pod ${key}: hostNetwork pods are not for labs`);
+    const id = randomBytes(32).toString("hex");
+    const { uid, name, namespace = "default" } = pod.metadata;
+    const container = pod.spec?.containers?.[0];
+    const command = [...(container?.command ?? []), ...(container?.args ?? [])];
+    const env = Object.fromEntries((container?.env ?? []).map((entry) => [entry.name, entry.value ?? ""]));
+    const sandbox = new Sandbox(
+      { kernel: this.#deps.kernel, cni: this.#deps.cni, log: this.#deps.log },
+      {
+        id,
+        netnsName: `${this.#options.netnsPrefix}${this.#options.nodeName}-${id.slice(0, 8)}`,
+        pod: { namespace, name, uid, command: command.length === 0 ? undefined : command, env },
+      },
+    );
+    const running: Running = { sandbox, ips: undefined, exit: undefined };
+    this.#running.set(uid, running);
+    try {
+      running.ips = await sandbox.attach();
+    } catch (error) {
+      if (error instanceof CniCallError) await this.#reportFailure(pod, error);
+      await this.#remove(key, uid);
+      throw error;
+    }
+    sandbox.start((code) => {
+      running.exit = { code };
+      this.#controller.enqueue(key);
+    });
+    return running;
+  }
+
+  async #remove(key: string, uid: string): Promise<void> {
+    await this.#running.get(uid)?.sandbox.remove();
+    this.#running.delete(uid);
+    const uids = this.#uids.get(key);
+    if (this.#pods.store.getByKey(key)?.metadata.uid !== uid) uids?.delete(uid);
+    if (uids?.size === 0) this.#uids.delete(key);
+  }
+
+  async #confirmDeletion(pod: Pod): Promise<void> {
+    const { name, namespace, uid } = pod.metadata;
+    try {
+      await this.#deps.api.delete(
+        resources.pods,
+        { name, namespace },
+        { gracePeriodSeconds: 0, preconditions: { uid } },
+      );
+    } catch (error) {
+      if (!isKubeError(error, "not-found", "conflict")) throw error;
+    }
+  }
+
+  async #report(pod: Pod, running: Running): Promise<void> {
+    const status = runningStatus(pod, {
+      ips: running.ips ?? [],
+      hostIps: this.#options.nodeAddresses,
+      sandboxId: running.sandbox.id,
+      exit: running.exit,
+      nowMs: this.#clock.now(),
+    });
+    const netns = running.sandbox.netnsPath;
+    const { name, namespace } = pod.metadata;
+    const ref = { name, namespace };
+    try {
+      if (pod.metadata.annotations?.[NETNS_ANNOTATION] !== netns) {
+        const body = { metadata: { uid: pod.metadata.uid, annotations: { [NETNS_ANNOTATION]: netns } } };
+        await this.#deps.api.patch(resources.pods, ref, { type: "merge", body });
+      }
+      if (status === undefined) return;
+      const body = { metadata: { uid: pod.metadata.uid }, status };
+      await this.#deps.api.patch(resources.pods, ref, { type: "merge", body }, { subresource: "status" });
+    } catch (error) {
+      // The pod is gone or replaced; the informer will say so.
+      if (!isKubeError(error, "not-found")) throw error;
+    }
+  }
+
+  /** A pod that waits for its network says why, where `kubectl describe` shows it. */
+  async #reportFailure(pod: Pod, error: CniCallError): Promise<void> {
+    const { name, namespace, uid } = pod.metadata;
+    const status = failedStatus(pod, error.message, this.#clock.now());
+    if (status === undefined) return;
+    try {
+      await this.#deps.api.patch(
+        resources.pods,
+        { name, namespace },
+        { type: "merge", body: { metadata: { uid }, status } },
+        { subresource: "status" },
+      );
+    } catch (failure) {
+      if (!isKubeError(failure)) throw failure;
+      this.#deps.log.warn("cannot report why a pod waits", { pod: name, error: failure.message });
+    }
+  }
+}

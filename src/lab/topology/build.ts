@@ -1,0 +1,56 @@
+import { Cidr, type IpAddress } from "#base/ip";
+import type { Kernel, NetStack } from "#kernel/net";
+import type { LabNode, Topology } from "./plan.ts";
+
+const ANY = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
+
+/** Makes the namespaces and links. Throws `KernelError`; what was made until then is for `removeTopology`. */
+export function buildTopology(kernel: Kernel, topology: Topology): void {
+  using fabricNs = kernel.createNetNs(topology.fabric);
+  using fabric = kernel.openStack(fabricNs);
+  loopbackUp(fabric);
+  const bridge = fabric.links.create({ kind: "bridge", name: topology.bridge, multicastSnooping: false });
+  noDad(fabric, topology.bridge);
+  fabric.links.set(bridge.index, { up: true });
+  addAddresses(fabric, bridge.index, topology.gateways, topology);
+  for (const node of topology.nodes) buildNode(kernel, fabric, bridge.index, node, topology);
+}
+
+function buildNode(kernel: Kernel, fabric: NetStack, bridgeIndex: number, node: LabNode, topology: Topology): void {
+  using netns = kernel.createNetNs(node.netns);
+  using stack = kernel.openStack(netns);
+  loopbackUp(stack);
+  fabric.links.create({
+    kind: "veth",
+    name: node.port,
+    masterIndex: bridgeIndex,
+    up: true,
+    peer: { name: "eth0", netns },
+  });
+  const uplink = stack.links.get({ name: "eth0" });
+  if (uplink === undefined) throw new Error(`the kernel made no eth0 in ${node.netns}`);
+  noDad(stack, "eth0");
+  stack.links.set(uplink.index, { up: true });
+  addAddresses(stack, uplink.index, node.addresses, topology);
+  for (const gateway of topology.gateways) {
+    stack.routes.add({ dst: ANY[gateway.family], gateway, linkIndex: uplink.index });
+  }
+}
+
+function loopbackUp(stack: NetStack): void {
+  const loopback = stack.links.get({ name: "lo" });
+  if (loopback !== undefined) stack.links.set(loopback.index, { up: true });
+}
+
+/** Addresses are ours alone here; waiting for duplicate address detection would only cost two seconds. */
+function noDad(stack: NetStack, name: string): void {
+  if (stack.sysctl.get(`net/ipv6/conf/${name}/accept_dad`) !== undefined)
+    stack.sysctl.set(`net/ipv6/conf/${name}/accept_dad`, "0");
+}
+
+function addAddresses(stack: NetStack, linkIndex: number, addresses: readonly IpAddress[], topology: Topology): void {
+  for (const address of addresses) {
+    const prefixLength = topology.networks.find((network) => network.contains(address))?.prefixLength ?? address.bits;
+    stack.addresses.replace({ linkIndex, address, prefixLength, noDad: address.family === 6 });
+  }
+}

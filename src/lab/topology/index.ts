@@ -1,0 +1,16 @@
+/**
+ * The machines of a lab: each node a network namespace, joined by a bridge in a namespace of its own. Nothing of it
+ * touches the machine's own network.
+ *
+ * Owns: namespaces whose names begin with `isthmus-<lab>-`, and what runs in them. Refuses to know: Kubernetes.
+ */
+export { buildTopology } from "./build.ts";
+export {
+  addressOfNode,
+  LAB_NAME_PATTERN,
+  type LabNode,
+  type NodeFamilies,
+  planTopology,
+  type Topology,
+} from "./plan.ts";
+export { type Removed, removeTopology } from "./remove.ts";

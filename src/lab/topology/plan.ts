@@ -1,0 +1,64 @@
+import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
+
+/** The families that nodes and pods have. */
+export type NodeFamilies = "ipv4" | "ipv6" | "dual";
+
+/** Lab names become parts of namespace names. */
+export const LAB_NAME_PATTERN = /^[a-z0-9]([a-z0-9-]{0,14}[a-z0-9])?$/;
+
+/** One node. */
+export interface LabNode {
+  readonly name: string;
+  /** Its namespace, as `ip netns` knows it. */
+  readonly netns: string;
+  readonly addresses: readonly IpAddress[];
+  /** The bridge's port that leads to it. */
+  readonly port: string;
+}
+
+/** Everything that makes the machines of a lab, as plain data. */
+export interface Topology {
+  readonly lab: string;
+  readonly families: readonly IpFamily[];
+  /** The namespace of the bridge and of the control plane. */
+  readonly fabric: string;
+  readonly bridge: string;
+  /** The bridge's own addresses: the nodes' gateway, and where they reach the API server. */
+  readonly gateways: readonly IpAddress[];
+  /** The network of the nodes, one prefix for each family. */
+  readonly networks: readonly Cidr[];
+  readonly nodes: readonly LabNode[];
+}
+
+const NETWORKS = { 4: Cidr.parse("172.31.0.0/20"), 6: Cidr.parse("fd31:0:0:1::/64") } as const;
+/** Node 1 has the address with this offset. */
+const FIRST_NODE_OFFSET = 11;
+
+/** Pure: names and addresses of a lab with so many nodes. */
+export function planTopology(options: {
+  readonly lab: string;
+  readonly nodes: number;
+  readonly families: NodeFamilies;
+}): Topology {
+  const families: readonly IpFamily[] = options.families === "dual" ? [4, 6] : options.families === "ipv4" ? [4] : [6];
+  const prefix = `isthmus-${options.lab}-`;
+  return {
+    lab: options.lab,
+    families,
+    fabric: `${prefix}fabric`,
+    bridge: "fabric",
+    gateways: families.map((family) => NETWORKS[family].at(1)),
+    networks: families.map((family) => NETWORKS[family]),
+    nodes: Array.from({ length: options.nodes }, (_, at) => ({
+      name: `node${at + 1}`,
+      netns: `${prefix}node${at + 1}`,
+      addresses: families.map((family) => NETWORKS[family].at(FIRST_NODE_OFFSET + at)),
+      port: `node${at + 1}`,
+    })),
+  };
+}
+
+/** The node's address of a family. */
+export function addressOfNode(node: LabNode, family: IpFamily): IpAddress | undefined {
+  return node.addresses.find((address) => address.family === family);
+}

@@ -1,0 +1,67 @@
+import { readdirSync, readlinkSync } from "node:fs";
+import { sleep } from "#base/async";
+import type { Kernel } from "#kernel/net";
+
+/** What was there and is not any more. */
+export interface Removed {
+  readonly processes: number;
+  readonly namespaces: number;
+}
+
+/** How long processes have to end before they are killed, milliseconds. */
+const GRACE_MS = 2000;
+
+/**
+ * Ends every process in the lab's namespaces and deletes the namespaces. Only names that begin with `isthmus-<lab>-`
+ * count, so it works after any crash and never reaches anything else. Harmless when there is nothing.
+ */
+export async function removeTopology(kernel: Kernel, lab: string): Promise<Removed> {
+  const prefix = `isthmus-${lab}-`;
+  const names = kernel.listNetNs().filter((name) => name.startsWith(prefix));
+  const inodes = new Set<string>();
+  for (const name of names) {
+    using netns = kernel.openNetNs({ name });
+    inodes.add(`net:[${netns.inode}]`);
+  }
+  const processes = inodes.size === 0 ? 0 : await endProcesses(inodes);
+  for (const name of names) kernel.deleteNetNs(name);
+  return { processes, namespaces: names.length };
+}
+
+async function endProcesses(inodes: ReadonlySet<string>): Promise<number> {
+  const first = processesIn(inodes);
+  for (const pid of first) signalProcess(pid, "SIGTERM");
+  const deadline = performance.now() + GRACE_MS;
+  let left = processesIn(inodes);
+  while (left.length > 0 && performance.now() < deadline) {
+    await sleep(20);
+    left = processesIn(inodes);
+  }
+  for (; left.length > 0; left = processesIn(inodes)) {
+    for (const pid of left) signalProcess(pid, "SIGKILL");
+    await sleep(20);
+  }
+  return first.length;
+}
+
+/** Processes whose network namespace is one of these; never ourselves. */
+function processesIn(inodes: ReadonlySet<string>): number[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)
+    .filter((name) => {
+      try {
+        return inodes.has(readlinkSync(`/proc/${name}/ns/net`));
+      } catch {
+        return false; // it has ended, or is a zombie
+      }
+    })
+    .map(Number);
+}
+
+function signalProcess(pid: number, signal: "SIGTERM" | "SIGKILL"): void {
+  try {
+    process.kill(pid, signal);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+  }
+}

@@ -1,0 +1,118 @@
+import type { Logger } from "#base/log";
+import { type Deployment, isKubeError, type KubeApi, objectKey, type Pod, resources } from "#kube/client";
+import { createInformer, type Informer } from "#kube/informer";
+import { Controller } from "#kube/reconciler";
+import {
+  createOwnedPod,
+  deleteOwnedPod,
+  HASH_LABEL,
+  isReady,
+  listOwnedPods,
+  type PodOwner,
+  templateHash,
+} from "./owned-pods.ts";
+import { planRollout } from "./rollout.ts";
+
+/** Deployments to pods, without ReplicaSets between. */
+export class DeploymentController {
+  readonly #api: KubeApi;
+  readonly #deployments: Informer<Deployment, Deployment>;
+  readonly #pods: Informer<Pod, Pod>;
+  readonly #controller: Controller;
+
+  constructor(deps: { readonly api: KubeApi; readonly log: Logger }) {
+    this.#api = deps.api;
+    this.#deployments = createInformer(deps.api, resources.deployments);
+    this.#pods = createInformer(deps.api, resources.pods);
+    this.#controller = new Controller({
+      name: "deployment",
+      workers: 4,
+      waitFor: [this.#deployments, this.#pods],
+      retry: { initialMs: 100, maxMs: 5000 },
+      reconcile: (key, { signal }) => this.#sync(key, signal),
+      log: deps.log.child("deployment"),
+    });
+    const enqueue = (deployment: Deployment): void => this.#controller.enqueue(objectKey(deployment));
+    this.#deployments.addHandler({ onAdd: enqueue, onUpdate: (_before, after) => enqueue(after) });
+    const enqueueOwner = (pod: Pod): void => {
+      const owner = pod.metadata.ownerReferences?.find((reference) => reference.kind === "Deployment");
+      if (owner !== undefined) this.#controller.enqueue(`${pod.metadata.namespace}/${owner.name}`);
+    };
+    this.#pods.addHandler({
+      onAdd: enqueueOwner,
+      onUpdate: (_before, after) => enqueueOwner(after),
+      onDelete: enqueueOwner,
+    });
+  }
+
+  async run(options: { readonly signal: AbortSignal }): Promise<void> {
+    await Promise.all([this.#deployments.run(options), this.#pods.run(options), this.#controller.run(options)]);
+  }
+
+  async #sync(key: string, signal: AbortSignal): Promise<void> {
+    const deployment = this.#deployments.store.getByKey(key);
+    const spec = deployment?.spec;
+    if (deployment === undefined || spec === undefined || deployment.metadata.deletionTimestamp !== undefined) return;
+    const owner = ownerOf(deployment);
+    const template = spec.template as Parameters<typeof templateHash>[0];
+    const hash = templateHash(template);
+    const pods = await listOwnedPods(this.#api, owner, spec.selector.matchLabels ?? {}, signal);
+    const replicas = spec.replicas ?? 1;
+    const recreate = spec.strategy?.type === "Recreate";
+    const plan = planRollout(
+      pods.map((pod) => ({
+        name: pod.metadata.name,
+        current: pod.metadata.labels?.[HASH_LABEL] === hash,
+        ready: isReady(pod),
+        deleting: pod.metadata.deletionTimestamp !== undefined,
+      })),
+      {
+        replicas,
+        maxSurge: recreate ? 0 : Math.ceil(replicas / 4),
+        maxUnavailable: recreate ? replicas : Math.floor(replicas / 4),
+      },
+    );
+    for (const pod of pods) if (plan.delete.includes(pod.metadata.name)) await deleteOwnedPod(this.#api, pod, signal);
+    for (let made = 0; made < plan.create; made += 1)
+      await createOwnedPod(this.#api, owner, template, { hash, signal });
+    await this.#report(deployment, pods, hash, signal);
+  }
+
+  async #report(deployment: Deployment, pods: readonly Pod[], hash: string, signal: AbortSignal): Promise<void> {
+    const alive = pods.filter((pod) => pod.metadata.deletionTimestamp === undefined);
+    const ready = alive.filter(isReady).length;
+    const replicas = deployment.spec?.replicas ?? 1;
+    const status = {
+      observedGeneration: deployment.metadata.generation ?? 0,
+      replicas: alive.length,
+      updatedReplicas: alive.filter((pod) => pod.metadata.labels?.[HASH_LABEL] === hash).length,
+      readyReplicas: ready,
+      availableReplicas: ready,
+      unavailableReplicas: Math.max(0, replicas - ready),
+    };
+    const known: Readonly<Record<string, unknown>> = { ...deployment.status };
+    if (Object.entries(status).every(([name, value]) => known[name] === value)) return;
+    const available = {
+      type: "Available",
+      status: ready >= replicas ? "True" : "False",
+      reason: ready >= replicas ? "MinimumReplicasAvailable" : "MinimumReplicasUnavailable",
+    };
+    const { name, namespace, uid } = deployment.metadata;
+    const body = { metadata: { uid }, status: { ...status, conditions: [available] } };
+    try {
+      await this.#api.patch(
+        resources.deployments,
+        { name, namespace },
+        { type: "merge", body },
+        { subresource: "status", signal },
+      );
+    } catch (error) {
+      if (!isKubeError(error, "not-found")) throw error;
+    }
+  }
+}
+
+function ownerOf(deployment: Deployment): PodOwner {
+  const { name, namespace = "default", uid } = deployment.metadata;
+  return { apiVersion: "apps/v1", kind: "Deployment", name, namespace, uid };
+}

@@ -1,0 +1,28 @@
+/**
+ * What makes workloads run in a lab: a plain scheduler, and Deployments and DaemonSets that become pods.
+ *
+ * Owns: bindings, the pods of Deployments and DaemonSets and their status. Refuses to know: nodes' insides, resources,
+ * affinity, taints. A real control plane brings its own of each.
+ */
+
+import { TaskGroup } from "#base/async";
+import type { Logger } from "#base/log";
+import type { KubeApi } from "#kube/client";
+import { DaemonSetController } from "./daemon-set.ts";
+import { DeploymentController } from "./deployment.ts";
+import { Scheduler } from "./scheduler.ts";
+
+export { chooseNode } from "./choose-node.ts";
+export { planRollout, type RolloutPlan, type RolloutPod } from "./rollout.ts";
+
+/** Runs all of them until the signal aborts. */
+export async function runWorkloads(
+  deps: { readonly api: KubeApi; readonly log: Logger },
+  options: { readonly signal: AbortSignal },
+): Promise<void> {
+  const group = new TaskGroup(options.signal);
+  for (const part of [new Scheduler(deps), new DeploymentController(deps), new DaemonSetController(deps)]) {
+    group.spawn((signal) => part.run({ signal }));
+  }
+  await group.wait();
+}

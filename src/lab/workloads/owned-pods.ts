@@ -1,0 +1,82 @@
+import { createHash } from "node:crypto";
+import { isKubeError, type KubeApi, type Pod, resources } from "#kube/client";
+
+/** The object that pods belong to. */
+export interface PodOwner {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly name: string;
+  readonly namespace: string;
+  readonly uid: string;
+}
+
+/** The part of a pod template that is used. */
+export interface PodTemplate {
+  readonly metadata?: { readonly labels?: Record<string, string>; readonly annotations?: Record<string, string> };
+  readonly spec?: NonNullable<Pod["spec"]>;
+}
+
+export const HASH_LABEL = "pod-template-hash";
+
+/** Ten characters that change with the template. */
+export function templateHash(template: PodTemplate): string {
+  return createHash("sha256").update(JSON.stringify(template)).digest("hex").slice(0, 10);
+}
+
+/** The owner's pods by a live list: a cache that lags would make pods twice. */
+export async function listOwnedPods(
+  api: KubeApi,
+  owner: PodOwner,
+  selector: Readonly<Record<string, string>>,
+  signal: AbortSignal,
+): Promise<Pod[]> {
+  const labelSelector = Object.entries(selector)
+    .map(([key, value]) => `${key}=${value}`)
+    .join(",");
+  const { items } = await api.listAll(resources.pods, { namespace: owner.namespace, labelSelector, signal });
+  return items.filter((pod) => pod.metadata.ownerReferences?.some((reference) => reference.uid === owner.uid) === true);
+}
+
+/** Makes one pod of the template, for a node or for the scheduler. */
+export async function createOwnedPod(
+  api: KubeApi,
+  owner: PodOwner,
+  template: PodTemplate,
+  options: { readonly hash: string; readonly nodeName?: string; readonly signal: AbortSignal },
+): Promise<void> {
+  const { apiVersion, kind, name, namespace, uid } = owner;
+  await api.create(
+    resources.pods,
+    {
+      metadata: {
+        generateName: `${name}-${options.hash.slice(0, 5)}-`,
+        namespace,
+        labels: { ...template.metadata?.labels, [HASH_LABEL]: options.hash },
+        annotations: template.metadata?.annotations ?? {},
+        ownerReferences: [{ apiVersion, kind, name, uid, controller: true, blockOwnerDeletion: true }],
+      },
+      spec: {
+        containers: [],
+        ...template.spec,
+        ...(options.nodeName === undefined ? {} : { nodeName: options.nodeName }),
+      },
+    },
+    { signal: options.signal },
+  );
+}
+
+/** Asks for a pod's end; gone already is fine. */
+export async function deleteOwnedPod(api: KubeApi, pod: Pick<Pod, "metadata">, signal: AbortSignal): Promise<void> {
+  const { name, namespace, uid } = pod.metadata;
+  try {
+    await api.delete(resources.pods, { name, namespace }, { preconditions: { uid }, signal });
+  } catch (error) {
+    if (!isKubeError(error, "not-found", "conflict")) throw error;
+  }
+}
+
+export function isReady(pod: Pod): boolean {
+  return (
+    pod.status?.conditions?.some((condition) => condition.type === "Ready" && condition.status === "True") === true
+  );
+}

@@ -1,0 +1,90 @@
+import type { Logger } from "#base/log";
+import { isKubeError, type KubeApi, objectKey, type Pod, parseObjectKey, resources } from "#kube/client";
+import { createInformer, type Informer } from "#kube/informer";
+import { Controller } from "#kube/reconciler";
+import { chooseNode } from "./choose-node.ts";
+
+/** Binds pods to nodes. */
+export class Scheduler {
+  readonly #api: KubeApi;
+  readonly #pods: Informer<Pod, Pod>;
+  readonly #nodes;
+  readonly #controller: Controller;
+  /** Pods by the node that they were bound to here, until the informer shows it; by key. */
+  readonly #assumed = new Map<string, string>();
+
+  constructor(deps: { readonly api: KubeApi; readonly log: Logger }) {
+    this.#api = deps.api;
+    this.#pods = createInformer(deps.api, resources.pods);
+    this.#nodes = createInformer(deps.api, resources.nodes);
+    this.#controller = new Controller({
+      name: "scheduler",
+      waitFor: [this.#pods, this.#nodes],
+      retry: { initialMs: 100, maxMs: 5000 },
+      reconcile: (key, { signal }) => this.#schedule(key, signal),
+      log: deps.log.child("scheduler"),
+    });
+    const seen = (pod: Pod): void => {
+      if (pod.spec?.nodeName === undefined) this.#controller.enqueue(objectKey(pod));
+      else this.#assumed.delete(objectKey(pod));
+    };
+    this.#pods.addHandler({
+      onAdd: seen,
+      onUpdate: (_before, pod) => seen(pod),
+      onDelete: (pod) => this.#assumed.delete(objectKey(pod)),
+    });
+    const retryAll = (): void => {
+      for (const pod of this.#pods.store.values()) seen(pod);
+    };
+    this.#nodes.addHandler({ onAdd: retryAll, onUpdate: retryAll });
+  }
+
+  async run(options: { readonly signal: AbortSignal }): Promise<void> {
+    await Promise.all([this.#pods.run(options), this.#nodes.run(options), this.#controller.run(options)]);
+  }
+
+  async #schedule(key: string, signal: AbortSignal): Promise<void> {
+    const pod = this.#pods.store.getByKey(key);
+    if (pod === undefined || pod.spec?.nodeName !== undefined || this.#assumed.has(key)) return;
+    if (pod.metadata.deletionTimestamp !== undefined) return this.#removeUnscheduled(pod, signal);
+    const node = chooseNode(pod, this.#nodes.store.values(), this.#podsPerNode());
+    if (node === undefined) return; // tried again when a node appears or changes
+    const { name, namespace = "default" } = parseObjectKey(key);
+    const body = {
+      apiVersion: "v1",
+      kind: "Binding",
+      metadata: { name, namespace, uid: pod.metadata.uid },
+      target: { apiVersion: "v1", kind: "Node", name: node },
+    };
+    const path = `/api/v1/namespaces/${namespace}/pods/${name}/binding`;
+    try {
+      await this.#api.request({ method: "POST", path, body }, { signal });
+      this.#assumed.set(key, node);
+    } catch (error) {
+      // Gone, replaced, or bound already (an answer was lost): the informer will tell.
+      if (!isKubeError(error, "not-found", "conflict")) throw error;
+    }
+  }
+
+  /** No kubelet will ever confirm the deletion of a pod that has no node. */
+  async #removeUnscheduled(pod: Pod, signal: AbortSignal): Promise<void> {
+    const { name, namespace, uid } = pod.metadata;
+    try {
+      await this.#api.delete(
+        resources.pods,
+        { name, namespace },
+        { gracePeriodSeconds: 0, preconditions: { uid }, signal },
+      );
+    } catch (error) {
+      if (!isKubeError(error, "not-found", "conflict")) throw error;
+    }
+  }
+
+  #podsPerNode(): Map<string, number> {
+    const counts = new Map<string, number>();
+    const count = (node: string): void => void counts.set(node, (counts.get(node) ?? 0) + 1);
+    for (const pod of this.#pods.store.values()) if (pod.spec?.nodeName !== undefined) count(pod.spec.nodeName);
+    for (const node of this.#assumed.values()) count(node);
+    return counts;
+  }
+}
