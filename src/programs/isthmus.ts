@@ -1,12 +1,17 @@
 import { basename } from "node:path";
+import { auditProgram } from "./audit.ts";
 import { coilInstaller } from "./coil-installer.ts";
 import { coilIpamController } from "./coil-ipam-controller.ts";
 import { coilRouter } from "./coil-router.ts";
 import { coild } from "./coild.ts";
+import { lab } from "./lab.ts";
+import { labHost } from "./lab-host.ts";
 import { EXIT, type Program, runProgram, VERSION } from "./run-program.ts";
 
 /** Every program of the one executable. */
-const PROGRAMS: readonly Program[] = [coild, coilIpamController, coilRouter, coilInstaller];
+const PROGRAMS: readonly Program[] = [lab, auditProgram, coild, coilIpamController, coilRouter, coilInstaller];
+/** Started by others, never by people. */
+const INTERNAL: readonly Program[] = [labHost];
 
 function usage(): string {
   const width = Math.max(...PROGRAMS.map((program) => program.name.length));
@@ -26,7 +31,7 @@ function usage(): string {
 
 async function main(): Promise<number> {
   const calledAs = process.env["ISTHMUS_CALLED_AS"] ?? basename(process.argv[1] ?? "isthmus");
-  const byName = new Map(PROGRAMS.map((program) => [program.name, program]));
+  const byName = new Map([...PROGRAMS, ...INTERNAL].map((program) => [program.name, program]));
   const own = byName.get(calledAs);
   if (own !== undefined) return runProgram(own, process.argv.slice(2));
   const [word = "help", ...rest] = process.argv.slice(2);

@@ -1,10 +1,12 @@
 import { C, close, ioctl, ioctlValue, open } from "#kernel/ffi";
+import { isKernelError, KernelError } from "#kernel/errors";
 import { inNetNs } from "#kernel/netns";
 import type { TunOptions } from "./types.ts";
 
 /** Numbers of include/uapi/linux/if_tun.h. */
 const TUNSETIFF = 0x400454ca;
 const TUNSETPERSIST = 0x400454cb;
+const EEXIST = 17;
 const IFF_TUN = 1;
 const IFF_TAP = 2;
 const IFF_MULTI_QUEUE = 0x100;
@@ -27,10 +29,20 @@ export function createTun(ns: { readonly fd: number }, spec: TunOptions & { read
   inNetNs(ns, () => {
     const fd = open("/dev/net/tun", C.O_RDWR);
     try {
-      ioctl(fd, TUNSETIFF, request, what);
+      attach(fd, request, what);
       ioctlValue(fd, TUNSETPERSIST, 1, what);
     } finally {
       close(fd);
     }
   });
+}
+
+function attach(fd: number, request: Uint8Array, what: string): void {
+  try {
+    ioctl(fd, TUNSETIFF, request, what);
+  } catch (error) {
+    // With IFF_TUN_EXCL the driver says EBUSY where every other kind says EEXIST.
+    if (isKernelError(error, "busy")) throw KernelError.fromErrno(EEXIST, what);
+    throw error;
+  }
 }

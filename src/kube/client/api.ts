@@ -18,12 +18,14 @@ export interface Selection {
   readonly fieldSelector?: string | undefined;
 }
 
+/** What `get` takes. */
 export interface GetOptions extends CallOptions {
   /** Absent: the most recent. `0`: whatever the server has at hand. */
   readonly resourceVersion?: string | undefined;
   readonly subresource?: string | undefined;
 }
 
+/** What `list`, `listPages` and `listAll` take. */
 export interface ListOptions extends CallOptions, Selection {
   /** Absent: the most recent. `0`: whatever the server has at hand. */
   readonly resourceVersion?: string | undefined;
@@ -34,6 +36,7 @@ export interface ListOptions extends CallOptions, Selection {
   readonly continueToken?: string | undefined;
 }
 
+/** Some or all objects of a selection, at one version of it. */
 export interface ListPage<T> {
   readonly items: T[];
   /** Of the list, to watch from. */
@@ -43,6 +46,7 @@ export interface ListPage<T> {
   readonly remainingItemCount: number | undefined;
 }
 
+/** What writes take. */
 export interface WriteOptions extends CallOptions {
   /** Who writes, for managedFields. Required by the server for apply patches, see {@link Patch}. */
   readonly fieldManager?: string | undefined;
@@ -65,6 +69,7 @@ export type Patch =
   | { readonly type: "merge" | "strategic"; readonly body: object }
   | { readonly type: "apply"; readonly body: object; readonly fieldManager: string; readonly force?: boolean };
 
+/** What `delete` takes (meta/v1 DeleteOptions). */
 export interface DeleteOptions extends CallOptions {
   /** Delete only this very object, or this very version of it; else `conflict`. */
   readonly preconditions?: { readonly uid?: string; readonly resourceVersion?: string } | undefined;
@@ -77,6 +82,7 @@ export type DeleteResult<T> =
   | { readonly kind: "status"; readonly status: KubeStatus }
   | { readonly kind: "object"; readonly object: T };
 
+/** What `watch` takes. */
 export interface WatchOptions extends CallOptions, Selection {
   /** Events after this version. Absent or `0`: the server starts with an ADDED for each object it has. */
   readonly resourceVersion?: string | undefined;
@@ -90,6 +96,7 @@ export interface WatchOptions extends CallOptions, Selection {
   readonly onOpen?: (() => void) | undefined;
 }
 
+/** One change. ERROR events are thrown instead. */
 export type WatchEvent<T> =
   | { readonly type: "ADDED" | "MODIFIED" | "DELETED"; readonly object: T }
   | { readonly type: "BOOKMARK"; readonly resourceVersion: string };

@@ -30,6 +30,7 @@ export class CachedFile {
       // An empty file is one that is being written.
       if (text !== "" || this.#value === undefined) this.#value = text;
     } catch (cause) {
+      // Whoever rewrites the file may have taken it away for a moment; what it held is good until the server says otherwise.
       if (this.#value === undefined) {
         throw new KubeConfigError(
           "unreadable",

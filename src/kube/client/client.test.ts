@@ -280,6 +280,13 @@ test("listAll: a snapshot that expires midway is read again from the start", asy
   assert.deepEqual([items.length, resourceVersion, server.seen.length], [2, "9", 4]);
 });
 
+test("listAll: a failure that is not an expired snapshot is not tried again", async () => {
+  await using server = await ScriptedServer.start(page(["a"], "7", "t"), status(403, "Forbidden"));
+  await using client = server.client();
+  await rejectsWith(client.listAll(resources.pods), "forbidden", /403/);
+  assert.equal(server.seen.length, 2);
+});
+
 test("listPages: a server that repeats its token does not hold us for ever", async () => {
   await using server = await ScriptedServer.start(page(["a"], "7", "t"));
   await using client = server.client();

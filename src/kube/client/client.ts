@@ -14,11 +14,12 @@ import type {
   WatchOptions,
   WriteOptions,
 } from "./api.ts";
+import { deleteBody, PATCH_TYPES, parseList, patchBody, withType } from "./bodies.ts";
 import type { KubeConnection } from "./connection.ts";
 import { isKubeError, KubeError } from "./errors.ts";
 import { collectionPath, describeAction, objectPath, query, writePath } from "./paths.ts";
-import { apiVersionOf, type Draft, type KubeObject, type ObjectRef, type ResourceType } from "./resource.ts";
-import { checkObject, isRecord, parseObject } from "./response.ts";
+import type { Draft, KubeObject, ObjectRef, ResourceType } from "./resource.ts";
+import { checkObject, parseObject } from "./response.ts";
 import { Transport, type TransportOptions, type WireRequest } from "./transport.ts";
 import { watchEvents } from "./watch.ts";
 
@@ -234,63 +235,4 @@ export async function findObject<T extends KubeObject>(
     if (isKubeError(error, "not-found")) return undefined;
     throw error;
   }
-}
-
-const PATCH_TYPES = {
-  json: "application/json-patch+json",
-  merge: "application/merge-patch+json",
-  strategic: "application/strategic-merge-patch+json",
-  // JSON is YAML, and this is the one media type that every server version takes for apply.
-  apply: "application/apply-patch+yaml",
-} as const;
-
-function patchBody(type: ResourceType<KubeObject>, ref: ObjectRef, patch: Patch): unknown {
-  switch (patch.type) {
-    case "json":
-      return patch.operations;
-    case "apply": {
-      const body: Record<string, unknown> = { ...patch.body };
-      const metadata = isRecord(body["metadata"]) ? body["metadata"] : {};
-      return { apiVersion: apiVersionOf(type), kind: type.kind, ...body, metadata: { ...metadata, ...ref } };
-    }
-    default:
-      return patch.body;
-  }
-}
-
-function withType(type: ResourceType<KubeObject>, object: object): object {
-  return { apiVersion: apiVersionOf(type), kind: type.kind, ...object };
-}
-
-function deleteBody(options: Omit<DeleteOptions, keyof CallOptions>): string {
-  return JSON.stringify({
-    apiVersion: "v1",
-    kind: "DeleteOptions",
-    preconditions: options.preconditions,
-    propagationPolicy: options.propagationPolicy,
-    gracePeriodSeconds: options.gracePeriodSeconds,
-  });
-}
-
-function parseList<T extends KubeObject>(action: string, text: string, type: ResourceType<T>): ListPage<T> {
-  const value = parseObject(action, text);
-  const metadata = isRecord(value["metadata"]) ? value["metadata"] : {};
-  const { items } = value;
-  const { resourceVersion, continue: token, remainingItemCount } = metadata;
-  if (!Array.isArray(items) || typeof resourceVersion !== "string") {
-    throw new KubeError("bad-response", `Cannot ${action}: the answer is not a list with items and a resourceVersion`);
-  }
-  // Lists leave out what all items share; an object that is passed on alone should say what it is.
-  const apiVersion = apiVersionOf(type);
-  for (const item of items) {
-    const object = checkObject<T>(action, item);
-    object.apiVersion ??= apiVersion;
-    object.kind ??= type.kind;
-  }
-  return {
-    items,
-    resourceVersion,
-    continueToken: typeof token === "string" && token !== "" ? token : undefined,
-    remainingItemCount: typeof remainingItemCount === "number" ? remainingItemCount : undefined,
-  };
 }

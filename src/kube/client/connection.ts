@@ -35,13 +35,14 @@ export function staticConnection(init: {
   readonly key?: string;
   readonly namespace?: string;
   readonly source?: string;
+  readonly tlsServerName?: string;
 }): KubeConnection {
   const headers = init.token === undefined ? {} : { authorization: `Bearer ${init.token}` };
   return {
     server: new URL(init.server),
     namespace: init.namespace ?? "default",
     source: init.source ?? "static connection",
-    tlsServerName: undefined,
+    tlsServerName: init.tlsServerName,
     insecureSkipTlsVerify: false,
     credentials: async () => ({ headers, ca: init.ca, cert: init.cert, key: init.key }),
     expire: () => undefined,

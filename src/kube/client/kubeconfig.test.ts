@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -196,11 +196,31 @@ echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","s
   assert.equal(await token(), "Bearer mytok1");
   clock.jumpWall(3_595_000);
   assert.equal(await token(), "Bearer mytok2");
-  const { readFile } = await import("node:fs/promises");
   assert.deepEqual(JSON.parse(await readFile(join(folder.path, "info"), "utf8")).spec, {
     interactive: false,
     cluster: { server: "https://10.0.0.1:6443/" },
   });
+});
+
+test("exec plugin: a call that is aborted does not wait for a program that hangs", async () => {
+  await using folder = await Folder.create();
+  const exec = {
+    apiVersion: "client.authentication.k8s.io/v1",
+    command: "sh",
+    args: ["-c", `echo $$ > ${folder.path}/pid; exec sleep 60`],
+  };
+  const path = await folder.write("config", config({ exec }));
+  const connection = await loadKubeConfig({ path });
+  const stop = new AbortController();
+  const reason = new Error("enough");
+  const waiting = connection.credentials({ signal: stop.signal });
+  const patient = connection.credentials();
+  let pid = "";
+  while (!pid.endsWith("\n")) pid = await readFile(join(folder.path, "pid"), "utf8").catch(() => "");
+  stop.abort(reason);
+  await assert.rejects(waiting, reason);
+  process.kill(Number(pid));
+  await fails(patient, "exec-failed", /user\.exec\.command sh failed/);
 });
 
 test("exec plugin: a failing or missing program says so with its words and the hint", async () => {

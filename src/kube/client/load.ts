@@ -12,6 +12,7 @@ import { type KubeConfigParts, MAX_KUBECONFIG_BYTES, mergeKubeConfigs, parseKube
 /** Where a pod finds its credentials. */
 const SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount";
 
+/** Which kubeconfig. */
 export interface LoadKubeConfigOptions {
   /** This file and no other. */
   readonly path?: string | undefined;

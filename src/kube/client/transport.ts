@@ -34,6 +34,7 @@ export interface RequestSample {
   readonly durationMs: number;
 }
 
+/** How requests are sent and counted. */
 export interface TransportOptions {
   /** Default `isthmus`. */
   readonly userAgent?: string | undefined;

@@ -238,6 +238,24 @@ test("informer: lists that work do not reset the back-off while the watches afte
   }
 });
 
+test("informer: an event that cannot be read, and failures without end, make it list again", async () => {
+  await using rig = new Rig();
+  rig.fake.lists = [[page("9", pod("a", "1"))], [page("3", pod("a", "2"))], [page("1")]];
+  rig.start();
+  await rig.fake.play(0, new KubeError("bad-response", "an event is longer than 8 MiB"));
+  await rig.until(() => rig.clock.pending > 0);
+  await rig.clock.advance(100);
+  assert.equal((await rig.fake.watchAt(1)).options.resourceVersion, "3");
+  for (let at = 1; at < 6; at += 1) {
+    await rig.fake.play(at, new KubeError("server", "no such version yet"));
+    await rig.until(() => rig.clock.pending > 0);
+    assert.equal(rig.fake.listOptions.length, 2);
+    await rig.clock.advance(400);
+  }
+  assert.equal((await rig.fake.watchAt(6)).options.resourceVersion, "1");
+  assert.equal(rig.informer.store.size, 0);
+});
+
 test("informer: a watch that ends at once without an event backs off instead of spinning", async () => {
   await using rig = new Rig();
   rig.fake.lists = [[page("1")]];

@@ -1,11 +1,10 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
-import { type AbortOptions, Backoff, Deferred, sleep } from "#base/async";
+import { type AbortOptions, Backoff, Deferred } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import {
   isKubeError,
   type KubeApi,
-  KubeConfigError,
+  type KubeConfigError,
   KubeError,
   type KubeObject,
   objectKey,
@@ -14,21 +13,25 @@ import {
   type Selection,
   type WatchEvent,
 } from "#kube/client";
+import { type ApiFailure, attempt, sleepUntilAborted } from "./attempt.ts";
 import { Changes, type InformerHandler } from "./handlers.ts";
+import { Slice } from "./slice.ts";
 import { type Cached, type IndexFunction, Store, type StoreReader } from "./store.ts";
 
-/** Work done on the event loop between two turns of it, milliseconds. */
-const SLICE_MS = 5;
 /** The server is asked to end each watch after a random time in [1, 2) of this, so that watches spread over servers. */
 const WATCH_SECONDS = 300;
 /** A watch that ends sooner than this without an event counts as a failure; one that lasted longer resets the back-off. */
 const SHORT_WATCH_MS = 1_000;
+
+/** So many failures in a row make it list again, whatever they are. */
+const RELIST_AFTER_FAILURES = 5;
 
 /** What an informer says of its own state. */
 export type InformerHealth =
   | { readonly state: "ready" }
   | { readonly state: "degraded"; readonly error: KubeError | KubeConfigError; readonly failures: number };
 
+/** Which objects, how they are kept, and how failures are spread. */
 export interface InformerOptions<U extends Cached> extends Selection {
   /** By name; `byIndex` of the store finds objects by them. */
   readonly indexers?: Readonly<Record<string, IndexFunction<U>>>;
@@ -123,8 +126,10 @@ export class Informer<T extends KubeObject, U extends Cached> {
         listed = true;
         continue;
       }
-      if (isKubeError(failure, "gone")) listed = false;
       await this.#recover(failure, signal);
+      // A list helps where the same watch would fail for ever: an event that cannot be read, a server that was set back to an
+      // older state and does not know our version.
+      if (isKubeError(failure, "gone", "bad-response") || this.#failures % RELIST_AFTER_FAILURES === 0) listed = false;
     }
   }
 
@@ -246,49 +251,6 @@ export class Informer<T extends KubeObject, U extends Cached> {
     this.#options.onHealth?.({ state: "degraded", error, failures: this.#failures });
     const waitMs = Math.max(this.#backoff.next(), error instanceof KubeError ? (error.retryAfterMs ?? 0) : 0);
     await sleepUntilAborted(waitMs, signal, this.#clock);
-  }
-}
-
-type ApiFailure = KubeError | KubeConfigError;
-type Attempt<V> =
-  | { readonly value: V; readonly failure?: never }
-  | { readonly value?: never; readonly failure: ApiFailure };
-
-/** Turns the API's failures into values; what else is thrown (an abort, a bug) goes on. */
-async function attempt<V>(work: () => Promise<V>): Promise<Attempt<V>> {
-  try {
-    return { value: await work() };
-  } catch (error) {
-    if (error instanceof KubeError || error instanceof KubeConfigError) return { failure: error };
-    throw error;
-  }
-}
-
-async function sleepUntilAborted(waitMs: number, signal: AbortSignal, clock: Clock): Promise<void> {
-  try {
-    await sleep(waitMs, { signal, clock });
-  } catch (error) {
-    if (!signal.aborted) throw error;
-  }
-}
-
-/** Long work in slices, so that the event loop turns between them. */
-class Slice {
-  readonly #clock: Clock;
-  #startedAt: number;
-
-  constructor(clock: Clock) {
-    this.#clock = clock;
-    this.#startedAt = clock.monotonic();
-  }
-
-  over(): boolean {
-    return this.#clock.monotonic() - this.#startedAt >= SLICE_MS;
-  }
-
-  async yield(): Promise<void> {
-    await nextTurn();
-    this.#startedAt = this.#clock.monotonic();
   }
 }
 

@@ -20,6 +20,7 @@ export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
 export const MAX_WEBHOOK_CONNECTIONS = 256;
 /** The longest that an API server waits for a webhook. */
 const HANDLER_TIMEOUT_MS = 30_000;
+const HANDSHAKE_TIMEOUT_MS = 10_000;
 
 /** Decides about one request. What it throws is logged and answered with 500, which the server's failurePolicy judges. */
 export type AdmissionHandler = (
@@ -53,7 +54,9 @@ export class WebhookServer implements AsyncDisposable {
       if (event.loaded) options.log.info("webhook certificate loaded", { certDir: options.certDir });
       else options.log.warn("webhook certificate not usable", { certDir: options.certDir, error: event.why });
     });
-    this.#server = createServer((request, response) => void this.#serve(request, response));
+    this.#server = createServer({ handshakeTimeout: HANDSHAKE_TIMEOUT_MS }, (request, response) => {
+      void this.#serve(request, response);
+    });
     this.#server.maxConnections = MAX_WEBHOOK_CONNECTIONS;
     this.#server.requestTimeout = HANDLER_TIMEOUT_MS;
     // Before the TLS server's own listener, which takes the certificate that is set when a connection arrives.

@@ -1,0 +1,80 @@
+import { connect } from "node:http2";
+import { connect as connectSocket } from "node:net";
+import { type AbortOptions, withDeadline } from "#base/async";
+import { ExpectedError } from "#base/errors";
+import { decodeGrpcMessage, frameMessage, GrpcWireError, unframeUnary } from "#wire/grpc";
+import { MAX_REQUEST_BYTES } from "./grpc-server.ts";
+
+/** `unreachable`: nobody answers on the socket. `failed`: the call ended with another status than OK. */
+export type GrpcCallErrorCode = "unreachable" | "failed";
+
+/** A call that did not succeed. */
+export class GrpcCallError extends ExpectedError<GrpcCallErrorCode> {
+  override readonly name = "GrpcCallError";
+}
+
+/** Makes one unary call over a connection of its own. Rejects with {@link GrpcCallError}. */
+export async function callGrpc(
+  socketPath: string,
+  method: string,
+  request: Uint8Array,
+  options: AbortOptions & { readonly timeoutMs?: number } = {},
+): Promise<Uint8Array> {
+  return withDeadline(options.timeoutMs ?? 10_000, (signal) => exchange(socketPath, method, request, signal), options);
+}
+
+async function exchange(
+  socketPath: string,
+  method: string,
+  request: Uint8Array,
+  signal: AbortSignal,
+): Promise<Uint8Array> {
+  const unreachable = (error: Error): GrpcCallError =>
+    new GrpcCallError("unreachable", `cannot reach coild at ${socketPath}: ${error.message}`, { cause: error });
+  const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>();
+  const session = connect("http://localhost", { createConnection: () => connectSocket(socketPath) });
+  const onAbort = (): void => reject(signal.reason);
+  signal.addEventListener("abort", onAbort, { once: true });
+  session.on("error", (error: Error) => reject(unreachable(error)));
+  try {
+    const stream = session.request({
+      ":method": "POST",
+      ":path": method,
+      te: "trailers",
+      "content-type": "application/grpc",
+    });
+    const chunks: Buffer[] = [];
+    let status: Record<string, unknown> = {};
+    stream.on("response", (headers) => {
+      status = { ...status, ...headers };
+    });
+    stream.on("trailers", (headers) => {
+      status = { ...status, ...headers };
+    });
+    stream.on("data", (chunk: Buffer) => chunks.push(chunk));
+    stream.on("error", (error: Error) => reject(unreachable(error)));
+    stream.on("end", () => {
+      if (status["grpc-status"] !== "0") {
+        const message = decodeGrpcMessage(String(status["grpc-message"] ?? ""));
+        reject(
+          new GrpcCallError(
+            "failed",
+            `${method} failed with gRPC status ${status["grpc-status"] ?? "none"}: ${message}`,
+          ),
+        );
+        return;
+      }
+      try {
+        resolve(unframeUnary(Buffer.concat(chunks), MAX_REQUEST_BYTES * 16));
+      } catch (error) {
+        if (!(error instanceof GrpcWireError)) throw error;
+        reject(new GrpcCallError("failed", `${method}: ${error.message}`, { cause: error }));
+      }
+    });
+    stream.end(frameMessage(request));
+    return await promise;
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+    session.destroy();
+  }
+}

@@ -1,0 +1,175 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { test } from "node:test";
+import { IpAddress } from "#base/ip";
+import { nullLogger } from "#base/log";
+import { openKernel } from "#kernel/net";
+import { inNetNs } from "#kernel/netns";
+import { PodNetwork, type PodNetworkOptions, type PodRequest } from "./index.ts";
+
+const OPTIONS: PodNetworkOptions = {
+  tableId: 116,
+  rulePriority: 2000,
+  protocolId: 30,
+  compatCalico: false,
+  hostLinkLocal: false,
+  mtuBytes: undefined,
+};
+
+/** A node and two pods, each a namespace; removed when the test ends. */
+function machine(options: Partial<PodNetworkOptions> = {}) {
+  const kernel = openKernel();
+  const id = `isthmus-t${process.pid}-${Math.random().toString(36).slice(2, 7)}`;
+  const names = [`${id}-node`, `${id}-a`, `${id}-b`] as const;
+  for (const name of names) kernel.createNetNs(name)[Symbol.dispose]();
+  const [nodeName, ...podNames] = names;
+  using node = kernel.openNetNs({ name: nodeName });
+  // A network object belongs to the namespace of its process: enter it for the length of the constructor.
+  const network = inNetNs(node, () => new PodNetwork({ kernel, log: nullLogger }, { ...OPTIONS, ...options }));
+  network.setNodeAddresses({ ipv4: IpAddress.parse("192.0.2.1"), ipv6: IpAddress.parse("2001:db8::1") });
+  network.initHost();
+  const ip = (name: string, ...args: string[]): string =>
+    execFileSync("ip", ["-n", name, ...args], { encoding: "utf8" });
+  for (const name of names) ip(name, "link", "set", "lo", "up");
+  return {
+    kernel,
+    network,
+    nodeName,
+    podNames: podNames as [string, string],
+    ip,
+    ping: (name: string, target: string) => {
+      try {
+        execFileSync("ip", ["netns", "exec", name, "ping", "-c1", "-W2", "-q", target]);
+        return true;
+      } catch {
+        return false;
+      }
+    },
+    [Symbol.dispose]() {
+      network[Symbol.dispose]();
+      for (const name of names) kernel.deleteNetNs(name);
+    },
+  };
+}
+
+function request(
+  at: string,
+  container: string,
+  last: number,
+  families: "v4" | "v6" | "dual" = "dual",
+): PodRequest & { netns: string } {
+  return {
+    attachment: { containerId: container, ifname: "eth0" },
+    pool: "default",
+    pod: { namespace: "ns", name: container },
+    ipv4: families === "v6" ? undefined : IpAddress.parse(`10.1.0.${last}`),
+    ipv6: families === "v4" ? undefined : IpAddress.parse(`fd01::${last}`),
+    netns: `/run/netns/${at}`,
+  };
+}
+
+for (const families of ["v4", "v6", "dual"] as const) {
+  test(`PodNetwork: ${families} pods reach the host and each other`, async () => {
+    using at = machine();
+    const [a, b] = at.podNames;
+    const result = await at.network.setUp(request(a, "aaaa", 1, families));
+    await at.network.setUp(request(b, "bbbb", 2, families));
+    assert.deepEqual(
+      result.ips.map((entry) => entry.address),
+      families === "v4" ? ["10.1.0.1/32"] : families === "v6" ? ["fd01::1/128"] : ["10.1.0.1/32", "fd01::1/128"],
+    );
+    assert.equal(result.interfaces[0]?.sandbox, `/run/netns/${a}`);
+    if (families !== "v6") {
+      assert.ok(at.ping(a, "10.1.0.2"), "pod to pod, IPv4");
+      assert.ok(at.ping(a, "192.0.2.1"), "pod to host, IPv4");
+      assert.ok(at.ping(at.nodeName, "10.1.0.1"), "host to pod, IPv4");
+    }
+    if (families !== "v4") {
+      assert.ok(at.ping(a, "fd01::2"), "pod to pod, IPv6");
+      assert.ok(at.ping(a, "2001:db8::1"), "pod to host, IPv6");
+      assert.ok(at.ping(at.nodeName, "fd01::1"), "host to pod, IPv6");
+    }
+  });
+}
+
+test("PodNetwork: list recovers attachments from aliases and routes, and tearDown leaves nothing", async () => {
+  using at = machine();
+  const [a, b] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1));
+  await at.network.setUp(request(b, "bbbb", 2, "v4"));
+  const listed = at.network
+    .list()
+    .map(({ pool, containerId, ifname, addresses }) => [pool, containerId, ifname, addresses.join()]);
+  assert.deepEqual(listed, [
+    ["default", "aaaa", "eth0", "10.1.0.1,fd01::1"],
+    ["default", "bbbb", "eth0", "10.1.0.2"],
+  ]);
+  for (const containerId of ["aaaa", "bbbb", "aaaa"]) await at.network.tearDown({ containerId, ifname: "eth0" });
+  assert.deepEqual(at.network.list(), []);
+  assert.doesNotMatch(at.ip(at.nodeName, "link", "show"), /veth/);
+  assert.equal(at.ip(at.nodeName, "route", "show", "table", "116"), "");
+});
+
+test("PodNetwork: a repeated set-up replaces the interface; a foreign one of that name is refused and stays", async () => {
+  using at = machine();
+  const [a, b] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1));
+  await at.network.setUp(request(a, "aaaa", 1));
+  assert.equal(at.network.list().length, 1);
+  at.ip(b, "link", "add", "eth0", "type", "bridge");
+  await assert.rejects(at.network.setUp(request(b, "bbbb", 2)), { code: "interface-exists" });
+  assert.match(at.ip(b, "link", "show", "eth0"), /eth0/);
+  assert.equal(at.network.list().length, 1);
+});
+
+test("PodNetwork: removeHalfMade removes what killed ADDs left and nothing else", async () => {
+  using at = machine();
+  const [a] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1));
+  at.ip(at.nodeName, "link", "add", "veth00000001", "type", "veth", "peer", "name", "p1");
+  at.ip(at.nodeName, "link", "add", "pending", "type", "veth", "peer", "name", "p2");
+  at.ip(at.nodeName, "link", "set", "pending", "alias", "COIL-PENDING:cccc:eth0");
+  assert.equal(at.network.removeHalfMade(), 1);
+  const links = at.ip(at.nodeName, "link", "show");
+  assert.match(links, /veth00000001/, "a veth of somebody else stays");
+  assert.doesNotMatch(links, /pending/);
+  assert.equal(at.network.list().length, 1);
+});
+
+test("PodNetwork: check passes right after set-up and names what is missing", async () => {
+  using at = machine();
+  const [a] = at.podNames;
+  const made = request(a, "aaaa", 1);
+  const expected = await at.network.setUp(made);
+  const check = (): void => at.network.check({ attachment: made.attachment, netns: made.netns, expected });
+  check();
+  at.ip(a, "address", "del", "10.1.0.1/32", "dev", "eth0");
+  assert.throws(check, /address 10\.1\.0\.1\/32 on eth0/);
+  at.ip(at.nodeName, "route", "flush", "table", "116");
+  at.ip(a, "address", "add", "10.1.0.1/32", "dev", "eth0");
+  assert.throws(check, /route 10\.1\.0\.1\/32 dev veth/);
+});
+
+test("PodNetwork: initHost is repeatable and adds one rule a family", () => {
+  using at = machine();
+  at.network.initHost();
+  assert.equal(at.ip(at.nodeName, "rule", "show").match(/^2000:.*lookup 116/gm)?.length, 1);
+  assert.equal(at.ip(at.nodeName, "-6", "rule", "show").match(/^2000:.*lookup 116/gm)?.length, 1);
+});
+
+test("PodNetwork: Calico's names are used when asked for, and an older link of the pod goes", async () => {
+  using at = machine({ compatCalico: true });
+  const [a, b] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1));
+  await at.network.setUp({ ...request(b, "bbbb", 2), pod: { namespace: "ns", name: "aaaa" } });
+  const listed = at.network.list();
+  assert.equal(listed.length, 1);
+  assert.match(listed[0]?.hostName ?? "", /^veth[0-9a-f]{11}$/);
+  assert.equal(listed[0]?.containerId, "bbbb");
+});
+
+test("PodNetwork: a namespace that is not there is an error that names it, and nothing is left", async () => {
+  using at = machine();
+  await assert.rejects(at.network.setUp(request("no-such-netns", "aaaa", 1)), /no-such-netns/);
+  assert.deepEqual(at.network.list(), []);
+});

@@ -1,0 +1,42 @@
+/**
+ * The promises of the kernel ports as tests, one suite a port: the real kernel and the fake both pass them, here and in
+ * the vm tier, so that what is tested on the fake holds on a node.
+ *
+ * Owns: the suites. Refuses to know: which kernel they run on. Only test files import this module.
+ *
+ * ```ts
+ * kernelContract({ label: "fake", kernel: new FakeKernel() });
+ * ```
+ */
+import { addressContract } from "./address.ts";
+import { linkContract } from "./link.ts";
+import { fouContract, neighbourContract, netnsContract, netnsIdContract, sysctlContract } from "./others.ts";
+import { routeContract } from "./route.ts";
+import { ruleContract } from "./rule.ts";
+import type { ContractTarget } from "./target.ts";
+
+export {
+  addressContract,
+  type ContractTarget,
+  fouContract,
+  linkContract,
+  neighbourContract,
+  netnsContract,
+  netnsIdContract,
+  routeContract,
+  ruleContract,
+  sysctlContract,
+};
+
+/** All suites. */
+export function kernelContract(target: ContractTarget): void {
+  netnsContract(target);
+  linkContract(target);
+  netnsIdContract(target);
+  addressContract(target);
+  neighbourContract(target);
+  routeContract(target);
+  ruleContract(target);
+  fouContract(target);
+  sysctlContract(target);
+}

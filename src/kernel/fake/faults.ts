@@ -1,0 +1,45 @@
+import { errnoNumber, KernelError, type KernelErrorCode } from "#kernel/errors";
+
+/** A rule by which operations fail. */
+export interface Fault {
+  /** `links.create`, `routes.add`, … : port and method; `*` for all. */
+  readonly operation: string;
+  readonly code: KernelErrorCode;
+  /** How often; default once. `Infinity` for ever. */
+  readonly times?: number;
+  /** Only when the description of the operation, as in error messages, contains this. */
+  readonly about?: string;
+}
+
+/** The faults of a fake kernel and the operations it saw. */
+export class Faults {
+  readonly #rules: { readonly fault: Fault; left: number }[] = [];
+
+  add(fault: Fault): void {
+    this.#rules.push({ fault, left: fault.times ?? 1 });
+  }
+
+  clear(): void {
+    this.#rules.length = 0;
+  }
+
+  /** Throws when a rule says so. */
+  check(operation: string, what: string): void {
+    const rule = this.#rules.find(
+      ({ fault, left }) =>
+        left > 0 &&
+        (fault.operation === "*" || fault.operation === operation) &&
+        (fault.about === undefined || what.includes(fault.about)),
+    );
+    if (rule === undefined) return;
+    rule.left -= 1;
+    throw new KernelError(rule.fault.code, `Cannot ${what}: injected failure (${rule.fault.code})`);
+  }
+}
+
+/** The error that the kernel gives, by the errno's name. */
+export function refuse(errno: string, what: string, detail = ""): KernelError {
+  const number = errnoNumber(errno);
+  if (number === undefined) throw new Error(`unknown errno ${errno}`);
+  return KernelError.fromErrno(number, what, detail);
+}

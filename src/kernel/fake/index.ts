@@ -1,0 +1,14 @@
+/**
+ * A kernel in memory, for the tests of everything that programs one.
+ *
+ * Owns: {@link FakeKernel}, which passes the same contract suites as the real kernel's ports. Refuses to know: packets.
+ *
+ * ```ts
+ * const kernel = new FakeKernel();
+ * using pod = kernel.createNetNs("pod");
+ * kernel.fail("routes.add", "unreachable"); // the next one fails
+ * assert.match(kernel.dump({ name: "pod" }), /link eth0 veth/);
+ * ```
+ */
+export type { Fault } from "./faults.ts";
+export { FakeKernel, type FakeKernelOptions } from "./kernel.ts";

@@ -1,0 +1,141 @@
+import type { NextHop } from "#kernel/route";
+import { checkRoute, defaultRouteScope, describeRoute, matchesRouteFilter, type Route, type RouteFilter, type RouteKey, type RoutePort, type RouteSpec } from "#kernel/route";
+import type { FakeContext } from "./context.ts";
+import { refuse } from "./faults.ts";
+import type { FakeNamespace } from "./namespace.ts";
+
+const TABLE_MAIN = 254;
+const PROTOCOL_BOOT = 3;
+const IPV6_METRIC = 1024;
+
+/** The routes of a fake namespace. */
+export class FakeRoutePort implements RoutePort {
+  readonly #context: FakeContext;
+  readonly #ns: FakeNamespace;
+
+  constructor(context: FakeContext, ns: FakeNamespace) {
+    this.#context = context;
+    this.#ns = ns;
+  }
+
+  list(filter: RouteFilter): Route[] {
+    this.#context.faults.check("routes.list", `list IPv${filter.family} routes`);
+    return this.#ns.routes.filter((route) => matchesRouteFilter(route, filter));
+  }
+
+  add(spec: RouteSpec): void {
+    const { route, what } = this.#begin("add", spec);
+    if (this.#find(route) !== undefined) throw refuse("EEXIST", what);
+    this.#ns.routes.push(route);
+  }
+
+  replace(spec: RouteSpec): void {
+    const { route } = this.#begin("replace", spec);
+    const old = this.#find(route);
+    if (old === undefined) this.#ns.routes.push(route);
+    else this.#ns.routes = this.#ns.routes.map((known) => (known === old ? route : known));
+  }
+
+  delete(key: RouteKey): void {
+    const what = describeRoute("delete", key);
+    this.#context.faults.check("routes.delete", what);
+    const found = this.#ns.routes.find((route) => matchesKey(route, key));
+    if (found === undefined) throw refuse("ESRCH", what);
+    this.#ns.routes = this.#ns.routes.filter((route) => route !== found);
+  }
+
+  #begin(verb: "add" | "replace", spec: RouteSpec): { readonly route: Route; readonly what: string } {
+    checkRoute(verb, spec);
+    const what = describeRoute(verb, spec);
+    this.#context.faults.check(`routes.${verb}`, what);
+    if (spec.encap !== undefined && this.#context.lacks.has("encap")) throw refuse("EOPNOTSUPP", what);
+    const way = this.#resolve(spec, what);
+    if (spec.src !== undefined && !this.#ns.isLocal(spec.src)) throw refuse("EINVAL", what, "Invalid source address");
+    return { what, route: { ...build(spec), ...way } };
+  }
+
+  /** What the kernel's fib_check_nh does: the way must exist, be up, and reach the gateway. */
+  #resolve(spec: RouteSpec, what: string): Partial<Route> {
+    const type = spec.type ?? "unicast";
+    if (type === "blackhole" || type === "unreachable" || type === "prohibit" || type === "throw") {
+      return spec.dst.family === 6 ? { linkIndex: 1 } : {};
+    }
+    if (spec.multipath !== undefined) {
+      return { multipath: spec.multipath.map((hop) => ({ ...hop, ...this.#resolveHop(hop, what, spec) })) };
+    }
+    return this.#resolveHop(spec, what, spec);
+  }
+
+  #resolveHop(hop: Partial<NextHop> | RouteSpec, what: string, spec: RouteSpec): { linkIndex: number } {
+    const { gateway, linkIndex, onlink } = hop;
+    const link = linkIndex === undefined ? undefined : this.#ns.links.get(linkIndex);
+    if (linkIndex !== undefined && link === undefined) throw refuse("ENODEV", what);
+    if (gateway === undefined) {
+      if (link === undefined) throw refuse("ENODEV", what);
+      if (!link.up) throw refuse("ENETDOWN", what, "Device for nexthop is not up");
+      return { linkIndex: link.index };
+    }
+    const own = this.#ns.addresses.find(({ address }) => address.equals(gateway));
+    // IPv4 takes a gateway that is this host itself, IPv6 does not.
+    if (own !== undefined && gateway.family === 6) throw refuse("EINVAL", what, "Gateway can not be a local address");
+    if (own !== undefined) return { linkIndex: linkIndex ?? own.linkIndex };
+    if (gateway.isLinkLocal && gateway.family === 6 && link === undefined) throw refuse("EINVAL", what, "dev required");
+    if (link !== undefined && !link.up) throw refuse("ENETDOWN", what, "Nexthop device is not up");
+    if (link !== undefined && (onlink === true || (gateway.family === 6 && gateway.isLinkLocal))) {
+      return { linkIndex: link.index };
+    }
+    const via = this.#ns.routes.find((route) => route.linkIndex !== undefined && this.#reaches(route, gateway, linkIndex));
+    if (via?.linkIndex !== undefined) return { linkIndex: via.linkIndex };
+    if (spec.dst.family === 4) throw refuse("ENETUNREACH", what, "Nexthop has invalid gateway");
+    throw refuse("EHOSTUNREACH", what, "Nexthop has invalid gateway");
+  }
+
+  #reaches(route: Route, gateway: NonNullable<NextHop["gateway"]>, linkIndex: number | undefined): boolean {
+    return (
+      route.type === "unicast" &&
+      route.gateway === undefined &&
+      (linkIndex === undefined || route.linkIndex === linkIndex) &&
+      route.family === gateway.family &&
+      route.dst.contains(gateway) &&
+      (route.dst.prefixLength > 0 || linkIndex !== undefined)
+    );
+  }
+
+  #find(wanted: Route): Route | undefined {
+    return this.#ns.routes.find(
+      (route) =>
+        route.table === wanted.table && route.dst.equals(wanted.dst) && (route.metric ?? 0) === (wanted.metric ?? 0),
+    );
+  }
+}
+
+function build(spec: RouteSpec): Route {
+  const { dst, gateway, src, onlink, mtu, encap } = spec;
+  const metric = spec.metric ?? (dst.family === 6 ? IPV6_METRIC : undefined);
+  return {
+    family: dst.family,
+    dst,
+    table: spec.table ?? TABLE_MAIN,
+    protocol: spec.protocol ?? PROTOCOL_BOOT,
+    scope: defaultRouteScope(spec),
+    type: spec.type ?? "unicast",
+    ...(gateway === undefined ? {} : { gateway }),
+    ...(src === undefined ? {} : { src }),
+    ...(onlink === true ? { onlink } : {}),
+    ...(metric === undefined || (metric === 0 && dst.family === 4) ? {} : { metric }),
+    ...(mtu === undefined ? {} : { mtu }),
+    ...(encap === undefined ? {} : { encap: { ...encap, ...(encap.id === undefined ? {} : { flags: encap.flags ?? 4 }) } }),
+  };
+}
+
+function matchesKey(route: Route, key: RouteKey): boolean {
+  return (
+    route.dst.equals(key.dst) &&
+    route.table === (key.table ?? TABLE_MAIN) &&
+    (key.protocol === undefined || route.protocol === key.protocol) &&
+    (key.type === undefined || route.type === key.type) &&
+    (key.linkIndex === undefined || route.linkIndex === key.linkIndex) &&
+    (key.metric === undefined || (route.metric ?? 0) === key.metric) &&
+    (key.gateway === undefined || route.gateway?.equals(key.gateway) === true)
+  );
+}

@@ -1,0 +1,17 @@
+/**
+ * Sockets that Node cannot make: in another namespace, marked, bound to a link or to a foreign address, and for pings.
+ *
+ * Owns: their creation. Refuses to know: what is said over them; TCP and UDP descriptors are handed to Node.
+ *
+ * ```ts
+ * server.listen({ fd: listenTcp(address, 9384, { netns: pod }) });
+ * using ping = openIcmpSocket(4, { netns: pod });
+ * ping.send(IpAddress.parse("10.0.0.2"), 1);
+ * await whenReadable([ping], { atMostMs: 1000, signal });
+ * ```
+ */
+export type { Endpoint } from "#kernel/ffi";
+export { checksum, decodeEchoReply, type Echo, encodeEchoRequest } from "./echo.ts";
+export { type EchoReply, type IcmpSocket, type IcmpSocketOptions, openIcmpSocket, whenReadable } from "./icmp.ts";
+export { bindUdp, listenTcp, localEndpoint, openTcp, type SocketPlace } from "./inet.ts";
+export { applySocketOptions, type SocketOptions } from "./options.ts";

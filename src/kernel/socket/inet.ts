@@ -1,0 +1,69 @@
+import type { IpAddress, IpFamily } from "#base/ip";
+import { bind, C, close, decodeSockaddr, type Endpoint, encodeSockaddr, getsockname, listen, setsockopt, socket } from "#kernel/ffi";
+import { inNetNs, type NetNs } from "#kernel/netns";
+import { applySocketOptions, restrictToIpv6, type SocketOptions } from "./options.ts";
+
+/** Where a socket shall be. */
+export interface SocketPlace extends SocketOptions {
+  /** The namespace; that of the process when absent. */
+  readonly netns?: Pick<NetNs, "fd"> | undefined;
+}
+
+/**
+ * A listening TCP socket, made in another namespace, for `server.listen({ fd })`. Whoever adopts the descriptor closes
+ * it. `port` 0 lets the kernel choose: {@link localEndpoint} tells. Throws {@link KernelError} `busy` for a taken port,
+ * `not-found` for an address that the namespace does not have.
+ */
+export function listenTcp(address: IpAddress, port: number, options: SocketPlace & { readonly backlog?: number } = {}): number {
+  return prepare(C.SOCK_STREAM, address.family, options, (fd) => {
+    setsockopt(fd, C.SOL_SOCKET, C.SO_REUSEADDR, 1);
+    bind(fd, encodeSockaddr({ address, port }), `listen on ${format(address, port)}`);
+    listen(fd, options.backlog ?? 511, `listen on ${format(address, port)}`);
+  });
+}
+
+/** As {@link listenTcp} for a UDP socket, for `dgram`'s `socket.bind({ fd })`. */
+export function bindUdp(address: IpAddress, port: number, options: SocketPlace = {}): number {
+  return prepare(C.SOCK_DGRAM, address.family, options, (fd) =>
+    bind(fd, encodeSockaddr({ address, port }), `bind ${format(address, port)}`),
+  );
+}
+
+/**
+ * An unconnected TCP socket with its options set, bound to `source` when given, for `new net.Socket({ fd }).connect()`
+ * under Node. Whoever adopts the descriptor closes it. Throws {@link KernelError}.
+ */
+export function openTcp(family: IpFamily, options: SocketPlace & { readonly source?: IpAddress } = {}): number {
+  return prepare(C.SOCK_STREAM, family, options, (fd) => {
+    const { source } = options;
+    if (source !== undefined) bind(fd, encodeSockaddr({ address: source, port: 0 }), `bind source address ${source}`);
+  });
+}
+
+/** The address and port that a socket has. Throws {@link KernelError}. */
+export function localEndpoint(fd: number): Endpoint {
+  return decodeSockaddr(getsockname(fd));
+}
+
+function prepare(type: number, family: IpFamily, options: SocketPlace, finish: (fd: number) => void): number {
+  const fd = socketIn(options.netns, family === 4 ? C.AF_INET : C.AF_INET6, type | C.SOCK_NONBLOCK, 0);
+  try {
+    applySocketOptions(fd, family, options);
+    if (family === 6) restrictToIpv6(fd, options.v6Only ?? true);
+    finish(fd);
+    return fd;
+  } catch (error) {
+    close(fd);
+    throw error;
+  }
+}
+
+/** A socket of the namespace, or of the process. */
+export function socketIn(netns: Pick<NetNs, "fd"> | undefined, domain: number, type: number, protocol: number): number {
+  if (netns === undefined) return socket(domain, type, protocol);
+  return inNetNs(netns, () => socket(domain, type, protocol));
+}
+
+function format(address: IpAddress, port: number): string {
+  return address.family === 4 ? `${address}:${port}` : `[${address}]:${port}`;
+}

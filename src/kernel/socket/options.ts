@@ -1,0 +1,49 @@
+import type { IpFamily } from "#base/ip";
+import { C, setsockopt } from "#kernel/ffi";
+
+/** Numbers of include/uapi/linux/in.h and in6.h. */
+const IPPROTO_IP = 0;
+const IPPROTO_IPV6 = 41;
+const IP_FREEBIND = 15;
+const IP_TRANSPARENT = 19;
+const IP_BIND_ADDRESS_NO_PORT = 24;
+const IPV6_V6ONLY = 26;
+const IPV6_TRANSPARENT = 75;
+const IPV6_FREEBIND = 78;
+const SO_REUSEPORT = 15;
+
+/** Options that Node cannot set, or not before the socket is bound. */
+export interface SocketOptions {
+  /** SO_MARK, 32 bits: policy rules see it. */
+  readonly mark?: number | undefined;
+  /** SO_BINDTODEVICE: only through this link. */
+  readonly device?: string | undefined;
+  /** Bind to addresses that this host does not have (yet). */
+  readonly freebind?: boolean | undefined;
+  /** Accept and send for addresses of others. Needs CAP_NET_ADMIN. */
+  readonly transparent?: boolean | undefined;
+  /** Choose the source port at connect, so that more than 28,000 connections fit one source address. */
+  readonly bindAddressNoPort?: boolean | undefined;
+  readonly reusePort?: boolean | undefined;
+  /** IPv6 only: take no IPv4 connections. Default true, so that the two families never fight for a port. */
+  readonly v6Only?: boolean | undefined;
+}
+
+/** Sets the options on a raw descriptor. Throws {@link KernelError}. */
+export function applySocketOptions(fd: number, family: IpFamily, options: SocketOptions): void {
+  const level = family === 4 ? IPPROTO_IP : IPPROTO_IPV6;
+  if (options.mark !== undefined) setsockopt(fd, C.SOL_SOCKET, C.SO_MARK, options.mark | 0, `set mark ${options.mark}`);
+  if (options.device !== undefined) {
+    setsockopt(fd, C.SOL_SOCKET, C.SO_BINDTODEVICE, Buffer.from(`${options.device}\0`), `bind to link ${options.device}`);
+  }
+  if (options.freebind === true) setsockopt(fd, level, family === 4 ? IP_FREEBIND : IPV6_FREEBIND, 1);
+  if (options.transparent === true) setsockopt(fd, level, family === 4 ? IP_TRANSPARENT : IPV6_TRANSPARENT, 1);
+  // The IPv4 option serves IPv6 sockets as well.
+  if (options.bindAddressNoPort === true) setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+  if (options.reusePort === true) setsockopt(fd, C.SOL_SOCKET, SO_REUSEPORT, 1);
+}
+
+/** IPV6_V6ONLY, for TCP and UDP sockets before they are bound; raw sockets have no such thing. */
+export function restrictToIpv6(fd: number, only: boolean): void {
+  setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, Number(only));
+}

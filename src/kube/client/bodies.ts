@@ -1,0 +1,68 @@
+import type { CallOptions, DeleteOptions, ListPage, Patch } from "./api.ts";
+import { KubeError } from "./errors.ts";
+import { apiVersionOf, type KubeObject, type ObjectRef, type ResourceType } from "./resource.ts";
+import { checkObject, isRecord, parseObject } from "./response.ts";
+
+/** The media type of each kind of patch. */
+export const PATCH_TYPES = {
+  json: "application/json-patch+json",
+  merge: "application/merge-patch+json",
+  strategic: "application/strategic-merge-patch+json",
+  // JSON is YAML, and this is the one media type that every server version takes for apply.
+  apply: "application/apply-patch+yaml",
+} as const;
+
+/** What is sent for a patch; an apply patch says which object it is. */
+export function patchBody(type: ResourceType<KubeObject>, ref: ObjectRef, patch: Patch): unknown {
+  switch (patch.type) {
+    case "json":
+      return patch.operations;
+    case "apply": {
+      const body: Record<string, unknown> = { ...patch.body };
+      const metadata = isRecord(body["metadata"]) ? body["metadata"] : {};
+      return { apiVersion: apiVersionOf(type), kind: type.kind, ...body, metadata: { ...metadata, ...ref } };
+    }
+    default:
+      return patch.body;
+  }
+}
+
+/** The object with what its type knows of it. */
+export function withType(type: ResourceType<KubeObject>, object: object): object {
+  return { apiVersion: apiVersionOf(type), kind: type.kind, ...object };
+}
+
+/** The DeleteOptions of a delete. */
+export function deleteBody(options: Omit<DeleteOptions, keyof CallOptions>): string {
+  return JSON.stringify({
+    apiVersion: "v1",
+    kind: "DeleteOptions",
+    preconditions: options.preconditions,
+    propagationPolicy: options.propagationPolicy,
+    gracePeriodSeconds: options.gracePeriodSeconds,
+  });
+}
+
+/** Parses a list and completes its items with what they share. Throws `bad-response`. */
+export function parseList<T extends KubeObject>(action: string, text: string, type: ResourceType<T>): ListPage<T> {
+  const value = parseObject(action, text);
+  const metadata = isRecord(value["metadata"]) ? value["metadata"] : {};
+  const { items } = value;
+  const { resourceVersion, continue: token, remainingItemCount } = metadata;
+  if (!Array.isArray(items) || typeof resourceVersion !== "string") {
+    throw new KubeError("bad-response", `Cannot ${action}: the answer is not a list with items and a resourceVersion`);
+  }
+  // Lists leave out what all items share; an object that is passed on alone should say what it is.
+  const apiVersion = apiVersionOf(type);
+  for (const item of items) {
+    const object = checkObject<T>(action, item);
+    object.apiVersion ??= apiVersion;
+    object.kind ??= type.kind;
+  }
+  return {
+    items,
+    resourceVersion,
+    continueToken: typeof token === "string" && token !== "" ? token : undefined,
+    remainingItemCount: typeof remainingItemCount === "number" ? remainingItemCount : undefined,
+  };
+}

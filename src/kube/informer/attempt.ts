@@ -1,0 +1,29 @@
+import { sleep } from "#base/async";
+import type { Clock } from "#base/clock";
+import { KubeConfigError, KubeError } from "#kube/client";
+
+/** A failure that is retried. */
+export type ApiFailure = KubeError | KubeConfigError;
+/** What came of a call. */
+export type Attempt<V> =
+  | { readonly value: V; readonly failure?: never }
+  | { readonly value?: never; readonly failure: ApiFailure };
+
+/** Turns the API's failures into values; what else is thrown (an abort, a bug) goes on. */
+export async function attempt<V>(work: () => Promise<V>): Promise<Attempt<V>> {
+  try {
+    return { value: await work() };
+  } catch (error) {
+    if (error instanceof KubeError || error instanceof KubeConfigError) return { failure: error };
+    throw error;
+  }
+}
+
+/** Waits; resolves early when the signal aborts. */
+export async function sleepUntilAborted(waitMs: number, signal: AbortSignal, clock: Clock): Promise<void> {
+  try {
+    await sleep(waitMs, { signal, clock });
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+}

@@ -1,0 +1,291 @@
+import assert from "node:assert/strict";
+import { generateKeyPairSync, sign } from "node:crypto";
+import { mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
+import { request } from "node:https";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { connect } from "node:tls";
+import fc from "fast-check";
+import { nullLogger } from "#base/log";
+import { KubeClient, staticConnection } from "#kube/client";
+import {
+  type AdmissionHandler,
+  denyInvalid,
+  formatAdmissionReview,
+  type KeyPair,
+  MAX_REVIEW_BYTES,
+  parseAdmissionReview,
+  WebhookError,
+  WebhookServer,
+} from "./index.ts";
+
+/** DER (X.690): tag, length, content. */
+function der(tag: number, ...parts: readonly Buffer[]): Buffer {
+  const content = Buffer.concat(parts);
+  const { length } = content;
+  const head =
+    length < 128 ? [tag, length] : length < 256 ? [tag, 0x81, length] : [tag, 0x82, length >> 8, length & 255];
+  return Buffer.concat([Buffer.from(head), content]);
+}
+
+/** A self-signed certificate (RFC 5280) with the given common name. */
+function selfSigned(commonName: string): KeyPair {
+  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+  const ecdsaWithSha256 = der(0x30, Buffer.from("06082a8648ce3d040302", "hex"));
+  const cn = der(0x30, Buffer.from("0603550403", "hex"), der(0x0c, Buffer.from(commonName)));
+  const name = der(0x30, der(0x31, cn));
+  const time = (text: string): Buffer => der(0x17, Buffer.from(text));
+  const body = der(
+    0x30,
+    der(0xa0, der(0x02, Buffer.from([2]))),
+    der(0x02, Buffer.from([1])),
+    ecdsaWithSha256,
+    name,
+    der(0x30, time("200101000000Z"), time("491231235959Z")),
+    name,
+    publicKey.export({ type: "spki", format: "der" }),
+  );
+  const signature = sign("sha256", body, privateKey);
+  const certificate = der(0x30, body, ecdsaWithSha256, der(0x03, Buffer.from([0]), signature));
+  const lines = certificate.toString("base64").replace(/.{64}/g, "$&\n");
+  return {
+    cert: `-----BEGIN CERTIFICATE-----\n${lines}\n-----END CERTIFICATE-----\n`,
+    key: privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
+  };
+}
+
+class Rig implements AsyncDisposable {
+  readonly dir: string;
+  readonly server: WebhookServer;
+
+  private constructor(dir: string, server: WebhookServer) {
+    this.dir = dir;
+    this.server = server;
+  }
+
+  static async start(handlers: Readonly<Record<string, AdmissionHandler>> = {}, pair?: KeyPair): Promise<Rig> {
+    const dir = await mkdtemp(join(tmpdir(), "isthmus-webhook-"));
+    const rig = new Rig(
+      dir,
+      await WebhookServer.listen({ host: "127.0.0.1", port: 0, certDir: dir, handlers, log: nullLogger }),
+    );
+    if (pair !== undefined) await rig.install(pair);
+    return rig;
+  }
+
+  async install(pair: KeyPair): Promise<void> {
+    await writeFile(join(this.dir, "tls.key"), pair.key);
+    await writeFile(join(this.dir, "tls.crt"), pair.cert);
+  }
+
+  /** The common name that the server shows in a handshake. */
+  async served(servername = ""): Promise<string> {
+    return new Promise((resolve, reject) => {
+      const socket = connect(
+        { host: "127.0.0.1", port: this.server.port, rejectUnauthorized: false, servername },
+        () => {
+          resolve(String(socket.getPeerCertificate().subject.CN));
+          socket.destroy();
+        },
+      );
+      socket.on("error", reject);
+    });
+  }
+
+  async post(path: string, body: string, method = "POST"): Promise<{ status: number; body: string }> {
+    return new Promise((resolve, reject) => {
+      const call = request(
+        { host: "127.0.0.1", port: this.server.port, path, method, rejectUnauthorized: false, agent: false },
+        (response) => {
+          let text = "";
+          response.setEncoding("utf8");
+          response.on("data", (chunk: string) => {
+            text += chunk;
+          });
+          response.on("end", () => resolve({ status: response.statusCode ?? 0, body: text }));
+        },
+      );
+      call.on("error", reject);
+      call.end(body);
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.server[Symbol.asyncDispose]();
+    await rm(this.dir, { recursive: true });
+  }
+}
+
+const review = (version: string, extra: object = {}): string =>
+  JSON.stringify({
+    apiVersion: `admission.k8s.io/${version}`,
+    kind: "AdmissionReview",
+    request: {
+      uid: "u1",
+      operation: "CREATE",
+      kind: { group: "coil.cybozu.com", version: "v2", kind: "AddressPool" },
+      name: "default",
+      object: { metadata: { name: "default" } },
+      userInfo: { username: "admin", groups: ["system:masters"] },
+      ...extra,
+    },
+  });
+
+test("webhook: mutations are answered as base64 JSON patches in the version asked", async () => {
+  const handler: AdmissionHandler = (request) => ({
+    allowed: true,
+    patch: [{ op: "add", path: "/metadata/finalizers", value: [request.userInfo.username] }],
+    warnings: ["mind"],
+  });
+  await using rig = await Rig.start({ "/mutate": handler }, selfSigned("one"));
+  for (const version of ["v1", "v1beta1"]) {
+    const { status, body } = await rig.post("/mutate?timeout=10s", review(version));
+    assert.equal(status, 200);
+    const answer = JSON.parse(body);
+    assert.equal(answer.apiVersion, `admission.k8s.io/${version}`);
+    assert.deepEqual(JSON.parse(Buffer.from(answer.response.patch, "base64").toString()), [
+      { op: "add", path: "/metadata/finalizers", value: ["admin"] },
+    ]);
+    assert.deepEqual(
+      [answer.response.uid, answer.response.patchType, answer.response.warnings],
+      ["u1", "JSONPatch", ["mind"]],
+    );
+  }
+});
+
+test("webhook: a denial names every fault in one line and as causes", () => {
+  const parsed = parseAdmissionReview(review("v1"));
+  const causes = [
+    { reason: "FieldValueForbidden", field: "spec.blockSizeBits", message: "Forbidden: unchangeable" },
+    { reason: "FieldValueRequired", field: "spec.subnets", message: "Required value" },
+  ];
+  const { response } = JSON.parse(formatAdmissionReview(parsed, denyInvalid(parsed.request, causes)));
+  assert.equal(response.allowed, false);
+  assert.equal(
+    response.status.message,
+    'AddressPool.coil.cybozu.com "default" is invalid: [spec.blockSizeBits: Forbidden: unchangeable, spec.subnets: Required value]',
+  );
+  assert.deepEqual([response.status.code, response.status.reason], [422, "Invalid"]);
+  assert.deepEqual(response.status.details, { name: "default", group: "coil.cybozu.com", kind: "AddressPool", causes });
+});
+
+test("webhook: what is no review, no webhook, too long, or a failing handler is an HTTP error", async () => {
+  const failing = (): never => {
+    throw new TypeError("bug");
+  };
+  await using rig = await Rig.start({ "/v": () => ({ allowed: true }), "/bug": failing }, selfSigned("one"));
+  assert.equal((await rig.post("/v", "{}")).status, 400);
+  assert.equal((await rig.post("/other", review("v1"))).status, 404);
+  assert.equal((await rig.post("/__proto__", review("v1"))).status, 404);
+  assert.equal((await rig.post("/v", "", "GET")).status, 405);
+  assert.deepEqual(await rig.post("/bug", review("v1")), { status: 500, body: "the webhook failed: bug\n" });
+  const { status } = await rig.post("/v", "x".repeat(MAX_REVIEW_BYTES + 1)).catch((error: unknown) => {
+    // The server may close before all was sent; both tell the sender that this was too much.
+    assert.match(String(error), /EPIPE|ECONNRESET/);
+    return { status: 413 };
+  });
+  assert.equal(status, 413);
+  assert.equal((await rig.post("/v", review("v1"))).status, 200);
+});
+
+test("webhook: without a certificate the server runs and its health says what is missing", async () => {
+  await using rig = await Rig.start();
+  await assert.rejects(rig.server.checkHealth(), { code: "handshake-failed", message: /tls\.crt and tls\.key in/ });
+  await rig.install(selfSigned("late"));
+  await rig.server.checkHealth();
+  assert.equal(await rig.served(), "late");
+});
+
+test("webhook: a new pair is served at the next handshake, with and without a server name", async () => {
+  await using rig = await Rig.start({}, selfSigned("one"));
+  assert.equal(await rig.served(), "one");
+  await rig.install(selfSigned("two"));
+  assert.equal(await rig.served(), "two");
+  await rig.install(selfSigned("three"));
+  assert.equal(await rig.served("coilv2-ipam-webhook-service.kube-system.svc"), "three");
+});
+
+test("webhook: who trusts its certificate under its name is served, others refuse it", async () => {
+  const pair = selfSigned("hooks");
+  await using rig = await Rig.start({ "/v": () => ({ allowed: true }) }, pair);
+  const server = `https://127.0.0.1:${rig.server.port}`;
+  const call = async (ca: string, tlsServerName: string): Promise<unknown> => {
+    await using client = new KubeClient(staticConnection({ server, ca, tlsServerName }));
+    return client.request({ method: "POST", path: "/v", body: JSON.parse(review("v1")) });
+  };
+  assert.deepEqual(await call(pair.cert, "hooks"), {
+    apiVersion: "admission.k8s.io/v1",
+    kind: "AdmissionReview",
+    response: { uid: "u1", allowed: true },
+  });
+  await assert.rejects(call(pair.cert, "others"), { code: "unreachable", message: /hooks/ });
+  await assert.rejects(call(selfSigned("hooks").cert, "hooks"), { code: "unreachable" });
+});
+
+test("webhook: a broken pair, another's key, or no files leave the old pair in use", async () => {
+  const one = selfSigned("one");
+  await using rig = await Rig.start({}, one);
+  assert.equal(await rig.served(), "one");
+  await rig.install({ cert: "garbage", key: one.key });
+  assert.equal(await rig.served(), "one");
+  await rig.install({ cert: selfSigned("two").cert, key: one.key });
+  assert.equal(await rig.served(), "one");
+  await unlink(join(rig.dir, "tls.crt"));
+  assert.equal(await rig.served(), "one");
+  await rig.server.checkHealth();
+  await rig.install(selfSigned("three"));
+  assert.equal(await rig.served(), "three");
+});
+
+test("webhook: a secret volume's swap of symlinks is seen", async () => {
+  await using rig = await Rig.start();
+  for (const name of ["one", "two"]) {
+    const pair = selfSigned(name);
+    await mkdir(join(rig.dir, name));
+    await writeFile(join(rig.dir, name, "tls.crt"), pair.cert);
+    await writeFile(join(rig.dir, name, "tls.key"), pair.key);
+    await symlink(name, join(rig.dir, "next"));
+    await rename(join(rig.dir, "next"), join(rig.dir, "..data"));
+    if (name === "one") {
+      await symlink("..data/tls.crt", join(rig.dir, "tls.crt"));
+      await symlink("..data/tls.key", join(rig.dir, "tls.key"));
+    }
+    assert.equal(await rig.served(), name);
+  }
+});
+
+test("webhook: a port in use is an error that names it", async () => {
+  await using rig = await Rig.start();
+  const { port } = rig.server;
+  const again = WebhookServer.listen({ host: "127.0.0.1", port, certDir: rig.dir, handlers: {}, log: nullLogger });
+  await assert.rejects(again, { code: "listen-failed", message: new RegExp(`127.0.0.1:${port}.*EADDRINUSE`) });
+});
+
+test("fuzz: only WebhookError escapes the AdmissionReview parser, and what it takes can be answered", () => {
+  const field = fc.constantFrom("uid", "operation", "kind", "object", "oldObject", "name", "userInfo", "dryRun");
+  const request = fc.oneof(
+    fc.jsonValue(),
+    fc.dictionary(field, fc.jsonValue()),
+    fc.dictionary(field, fc.jsonValue()).map((some) => ({ uid: "u", operation: "CREATE", kind: {}, ...some })),
+  );
+  const body = fc.oneof(
+    fc.string(),
+    fc.json(),
+    request.map((value) =>
+      JSON.stringify({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", request: value }),
+    ),
+  );
+  fc.assert(
+    fc.property(body, (text) => {
+      try {
+        const parsed = parseAdmissionReview(text);
+        const answer = JSON.parse(formatAdmissionReview(parsed, denyInvalid(parsed.request, [])));
+        assert.equal(answer.response.uid, parsed.request.uid);
+      } catch (error) {
+        assert.ok(error instanceof WebhookError, `${error}`);
+      }
+    }),
+    { numRuns: 500 },
+  );
+});

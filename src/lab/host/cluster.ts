@@ -1,0 +1,67 @@
+import type { AbortOptions } from "#base/async";
+import { type KubeApi, resources } from "#kube/client";
+import { coilCrds } from "#kube/coil";
+import type { Topology } from "#lab/topology";
+
+const FIELD_MANAGER = "isthmus-lab";
+
+/** The API types of the suite and the lab's Nodes, by server-side apply: repeating it changes nothing. */
+export async function prepareCluster(api: KubeApi, topology: Topology, { signal }: AbortOptions): Promise<void> {
+  for (const crd of coilCrds) {
+    await api.patch(
+      resources.customResourceDefinitions,
+      { name: crd.metadata.name },
+      { type: "apply", body: crd, fieldManager: FIELD_MANAGER, force: true },
+      { signal },
+    );
+  }
+  await Promise.all(topology.nodes.map((node) => applyNode(api, node.name, node.addresses.map(String), signal)));
+}
+
+async function applyNode(
+  api: KubeApi,
+  name: string,
+  addresses: readonly string[],
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const identity = { apiVersion: "v1", kind: "Node" };
+  const labels = { "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64" };
+  await api.patch(
+    resources.nodes,
+    { name },
+    { type: "apply", body: { ...identity, metadata: { name, labels } }, fieldManager: FIELD_MANAGER, force: true },
+    { signal },
+  );
+  const now = `${new Date().toISOString().slice(0, 19)}Z`;
+  const status = {
+    addresses: [...addresses.map((address) => ({ type: "InternalIP", address })), { type: "Hostname", address: name }],
+    conditions: [
+      {
+        type: "Ready",
+        status: "True",
+        reason: "KubeletReady",
+        message: "the lab's kubelet is running",
+        lastHeartbeatTime: now,
+        lastTransitionTime: now,
+      },
+    ],
+    nodeInfo: {
+      architecture: "amd64",
+      bootID: "",
+      containerRuntimeVersion: "isthmus-lab://1",
+      kernelVersion: "",
+      kubeProxyVersion: "",
+      kubeletVersion: "v1.30.0-isthmus-lab",
+      machineID: "",
+      operatingSystem: "linux",
+      osImage: "network namespace",
+      systemUUID: "",
+    },
+  };
+  await api.patch(
+    resources.nodes,
+    { name },
+    { type: "apply", body: { ...identity, metadata: { name }, status }, fieldManager: FIELD_MANAGER, force: true },
+    { subresource: "status", signal },
+  );
+}

@@ -1,0 +1,14 @@
+import { ExpectedError } from "#base/errors";
+
+/**
+ * - `already-up`, `not-up`: a lab of that name is, or is not, running.
+ * - `start-failed`: a part did not come up; the message names its log.
+ * - `no-such-pod`: no pod of that name runs in the lab.
+ * - `not-reached`: the cluster did not come to the wanted state in time.
+ */
+export type LabErrorCode = "already-up" | "not-up" | "start-failed" | "no-such-pod" | "not-reached";
+
+/** A lab cannot be had, or is not what was asked for. */
+export class LabError extends ExpectedError<LabErrorCode> {
+  override readonly name = "LabError";
+}

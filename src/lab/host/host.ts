@@ -1,0 +1,146 @@
+import { mkdirSync } from "node:fs";
+import { dirname } from "node:path";
+import { TaskGroup } from "#base/async";
+import type { Logger } from "#base/log";
+import { openKernel } from "#kernel/net";
+import { openNetNs } from "#kernel/netns";
+import { KubeClient, loadKubeConfig } from "#kube/client";
+import { execCni, Kubelet } from "#lab/kubelet";
+import { buildTopology, type NodeFamilies, planTopology, removeTopology, type Topology } from "#lab/topology";
+import { runWorkloads } from "#lab/workloads";
+import { prepareCluster } from "./cluster.ts";
+import { type ControlPlane, openControlPlane } from "./control-plane.ts";
+import { LabError, type LabErrorCode } from "./errors.ts";
+import { programsOf } from "./programs.ts";
+import { type LabPaths, type LabState, labPaths, removeState, startTimeOf, writeState } from "./state.ts";
+import { Supervisor } from "./supervisor.ts";
+
+export { LabError, type LabErrorCode };
+
+export interface HostOptions {
+  readonly lab: string;
+  readonly nodes: number;
+  readonly families: NodeFamilies;
+  /** Of another API server; without it the embedded one is started. */
+  readonly kubeconfig: string | undefined;
+  /** Command line of `isthmus`, to which the name of a program is added. */
+  readonly isthmus: readonly string[];
+  readonly cniExecutable: string;
+  /** Further flags for `coild`. */
+  readonly coildFlags: readonly string[];
+}
+
+/** What the holding process tells its front end, a line each. */
+export type HostEvent =
+  | { readonly event: "step"; readonly text: string }
+  | { readonly event: "ready" }
+  | { readonly event: "failed"; readonly message: string };
+
+/**
+ * Builds a lab and holds it until the signal aborts, then removes all of it. Rejects when it cannot be built; nothing of
+ * it stays then either.
+ */
+export async function runHost(
+  deps: { readonly log: Logger; readonly tell: (event: HostEvent) => void },
+  options: HostOptions,
+  { signal }: { readonly signal: AbortSignal },
+): Promise<void> {
+  const { log, tell } = deps;
+  const kernel = openKernel();
+  const paths = labPaths(options.lab);
+  const topology = planTopology(options);
+  mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
+  for (const node of topology.nodes) mkdirSync(dirname(paths.socketOf(node.name)), { recursive: true, mode: 0o700 });
+  const recorder = stateRecorder(options, topology);
+  recorder.write();
+  try {
+    tell({ event: "step", text: `building ${topology.nodes.length} nodes` });
+    buildTopology(kernel, topology);
+    await using controlPlane = await openControlPlane({ log }, { topology, paths, kubeconfig: options.kubeconfig });
+    tell({ event: "step", text: controlPlane.description });
+    await using api = new KubeClient(await loadKubeConfig({ path: paths.kubeconfig }), { userAgent: "isthmus-lab" });
+    await prepareCluster(api, topology, { signal });
+    await hold({ log, tell, api, controlPlane, recorder, kernel, paths }, options, topology, signal);
+  } finally {
+    await removeTopology(kernel, options.lab);
+    removeState(options.lab);
+  }
+}
+
+interface Parts {
+  readonly log: Logger;
+  readonly tell: (event: HostEvent) => void;
+  readonly api: KubeClient;
+  readonly controlPlane: ControlPlane;
+  readonly recorder: StateRecorder;
+  readonly kernel: ReturnType<typeof openKernel>;
+  readonly paths: LabPaths;
+}
+
+async function hold(parts: Parts, options: HostOptions, topology: Topology, signal: AbortSignal): Promise<void> {
+  const { log, tell, api, recorder, kernel, paths } = parts;
+  const supervisor: Supervisor = new Supervisor({
+    log: log.child("programs"),
+    onChange: () => recorder.children(supervisor.children),
+  });
+  const group = new TaskGroup(signal);
+  const programs = programsOf({ topology, paths, isthmus: options.isthmus, coildFlags: options.coildFlags });
+  tell({ event: "step", text: `starting ${programs.length} programs` });
+  for (const { netns: name, ...program } of programs) {
+    group.spawn(async (at) => {
+      using netns = openNetNs({ name });
+      await supervisor.run({ ...program, netns }, { signal: at });
+    });
+  }
+  if (parts.controlPlane.embedded)
+    group.spawn((at) => runWorkloads({ api, log: log.child("workloads") }, { signal: at }));
+  for (const node of topology.nodes) {
+    group.spawn(async (at) => {
+      using netns = openNetNs({ name: node.netns });
+      const config = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket: paths.socketOf(node.name) };
+      const kubelet = new Kubelet(
+        { api, kernel, cni: execCni(netns, { executable: options.cniExecutable, config }), log: log.child(node.name) },
+        {
+          nodeName: node.name,
+          nodeAddresses: node.addresses.map(String),
+          netnsPrefix: `isthmus-${options.lab}-pod-`,
+        },
+      );
+      await kubelet.run({ signal: at });
+    });
+  }
+  recorder.ready();
+  tell({ event: "ready" });
+  await group.wait();
+}
+
+interface StateRecorder {
+  write(): void;
+  children(children: LabState["children"]): void;
+  ready(): void;
+}
+
+function stateRecorder(options: HostOptions, topology: Topology): StateRecorder {
+  let state: LabState = {
+    lab: options.lab,
+    pid: process.pid,
+    startTime: startTimeOf(process.pid) ?? "",
+    nodes: topology.nodes.map(({ name, netns, addresses }) => ({ name, netns, addresses: addresses.map(String) })),
+    embedded: options.kubeconfig === undefined,
+    families: topology.families,
+    children: [],
+    ready: false,
+  };
+  const write = (): void => writeState(state);
+  return {
+    write,
+    children: (children) => {
+      state = { ...state, children };
+      write();
+    },
+    ready: () => {
+      state = { ...state, ready: true };
+      write();
+    },
+  };
+}

@@ -1,0 +1,9 @@
+/**
+ * The process that holds a lab up: API server, scheduler and kubelets inside it, the suite's programs as its children.
+ *
+ * Owns: the state directory, the children, their restart. Refuses to know: what is tested on the cluster.
+ */
+export { attachedNode, joinNetns } from "./exec.ts";
+export { type HostEvent, type HostOptions, LabError, type LabErrorCode, runHost } from "./host.ts";
+export { isRunning, type LabPaths, type LabState, labPaths, readState, removeState } from "./state.ts";
+export { type ChildState, Supervisor } from "./supervisor.ts";

@@ -1,0 +1,84 @@
+import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+/** Where a lab keeps its files. */
+export interface LabPaths {
+  readonly dir: string;
+  readonly state: string;
+  /** For people and for the front end: the API server on loopback. */
+  readonly kubeconfig: string;
+  /** For the nodes' programs: the API server as they reach it. */
+  readonly nodeKubeconfig: string;
+  readonly logs: string;
+  socketOf(node: string): string;
+  logOf(child: string): string;
+}
+
+/** What a later command must know of a running lab. */
+export interface LabState {
+  readonly lab: string;
+  /** Of the holding process. */
+  readonly pid: number;
+  /** Field 22 of /proc/PID/stat, which tells a process from a later one with its number. */
+  readonly startTime: string;
+  readonly nodes: readonly { readonly name: string; readonly netns: string; readonly addresses: readonly string[] }[];
+  readonly embedded: boolean;
+  readonly families: readonly number[];
+  readonly children: readonly { readonly name: string; readonly pid: number; readonly restarts: number }[];
+  readonly ready: boolean;
+}
+
+/** The files of a lab; nothing is made. */
+export function labPaths(lab: string): LabPaths {
+  const dir = join("/run/isthmus", `lab-${lab}`);
+  return {
+    dir,
+    state: join(dir, "state.json"),
+    kubeconfig: join(dir, "kubeconfig"),
+    nodeKubeconfig: join(dir, "kubeconfig-nodes"),
+    logs: join(dir, "logs"),
+    socketOf: (node) => join(dir, node, "coild.sock"),
+    logOf: (child) => join(dir, "logs", `${child}.log`),
+  };
+}
+
+/** `undefined` when there is no lab of that name, or its file is not whole. */
+export function readState(lab: string): LabState | undefined {
+  try {
+    return JSON.parse(readFileSync(labPaths(lab).state, "utf8")) as LabState;
+  } catch (error) {
+    if (error instanceof SyntaxError || (error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
+}
+
+/** Replaces the file as a whole. */
+export function writeState(state: LabState): void {
+  const { dir, state: path } = labPaths(state.lab);
+  mkdirSync(dir, { recursive: true, mode: 0o700 });
+  writeFileSync(`${path}.new`, JSON.stringify(state, undefined, 2), { mode: 0o600 });
+  renameSync(`${path}.new`, path);
+}
+
+/** Removes the lab's files. Harmless when there are none. */
+export function removeState(lab: string): void {
+  rmSync(labPaths(lab).dir, { recursive: true, force: true });
+}
+
+/** The start time of a process in clock ticks since boot; `undefined` when there is none. */
+export function startTimeOf(pid: number): string | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+    // The name in parentheses may hold anything; fields count from behind it.
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    return fields[0] === "Z" ? undefined : fields[19];
+  } catch (error) {
+    if (["ENOENT", "ESRCH"].includes((error as NodeJS.ErrnoException).code ?? "")) return undefined;
+    throw error;
+  }
+}
+
+/** Whether the process that wrote the state still runs. */
+export function isRunning(state: Pick<LabState, "pid" | "startTime">): boolean {
+  return startTimeOf(state.pid) === state.startTime;
+}

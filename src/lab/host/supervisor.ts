@@ -1,0 +1,93 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { closeSync, openSync } from "node:fs";
+import { Backoff, sleep } from "#base/async";
+import { isAbortError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { inNetNs, type NetNs } from "#kernel/netns";
+
+/** A program to be kept running. */
+export interface ChildSpec {
+  readonly name: string;
+  readonly argv: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly netns: NetNs;
+  /** File that standard output and error are appended to. */
+  readonly log: string;
+}
+
+export interface ChildState {
+  readonly name: string;
+  readonly pid: number;
+  readonly restarts: number;
+}
+
+/** How long a child has to end after SIGTERM, milliseconds. */
+const GRACE_MS = 5000;
+
+/** Keeps children running in their namespaces, as a DaemonSet would: what ends is started again. */
+export class Supervisor {
+  readonly #log: Logger;
+  readonly #children = new Map<string, { process: ChildProcess; restarts: number }>();
+  readonly #onChange: () => void;
+
+  constructor(deps: { readonly log: Logger; readonly onChange: () => void }) {
+    this.#log = deps.log;
+    this.#onChange = deps.onChange;
+  }
+
+  get children(): readonly ChildState[] {
+    return [...this.#children].map(([name, { process, restarts }]) => ({ name, pid: process.pid ?? 0, restarts }));
+  }
+
+  /** Starts a child and keeps it running until the signal aborts; then ends it and waits. */
+  async run(spec: ChildSpec, options: { readonly signal: AbortSignal }): Promise<void> {
+    const { signal } = options;
+    const backoff = new Backoff({ initialMs: 50, maxMs: 2000 });
+    for (let restarts = 0; !signal.aborted; restarts += 1) {
+      const child = this.#start(spec);
+      this.#children.set(spec.name, { process: child, restarts });
+      this.#onChange();
+      const ended = once(child, "exit");
+      const stop = (): void => void child.kill("SIGTERM");
+      signal.addEventListener("abort", stop, { once: true });
+      const [code, by] = (await this.#outlive(child, ended, signal)) as [number | null, string | null];
+      signal.removeEventListener("abort", stop);
+      if (signal.aborted) break;
+      this.#log.info("a program has ended and is started again", { program: spec.name, code, by });
+      try {
+        await sleep(backoff.next(), { signal });
+      } catch (error) {
+        if (!isAbortError(error)) throw error;
+      }
+    }
+    this.#children.delete(spec.name);
+  }
+
+  /** Waits for the end; after the signal aborted for `GRACE_MS` at most, then kills. */
+  async #outlive(child: ChildProcess, ended: Promise<unknown>, signal: AbortSignal): Promise<unknown> {
+    const timers: NodeJS.Timeout[] = [];
+    const kill = (): void => {
+      timers.push(setTimeout(() => child.kill("SIGKILL"), GRACE_MS));
+    };
+    if (signal.aborted) kill();
+    signal.addEventListener("abort", kill, { once: true });
+    try {
+      return await ended;
+    } finally {
+      signal.removeEventListener("abort", kill);
+      for (const timer of timers) clearTimeout(timer);
+    }
+  }
+
+  #start(spec: ChildSpec): ChildProcess {
+    const log = openSync(spec.log, "a", 0o600);
+    try {
+      const [file = "", ...args] = spec.argv;
+      // A child made while this thread is in the namespace stays in it.
+      return inNetNs(spec.netns, () => spawn(file, args, { env: { ...spec.env }, stdio: ["ignore", log, log] }));
+    } finally {
+      closeSync(log);
+    }
+  }
+}

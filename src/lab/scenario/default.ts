@@ -1,0 +1,52 @@
+import type { SubnetSet } from "#kube/coil";
+import type { NodeFamilies } from "#lab/topology";
+
+/** An AddressPool. */
+export interface ScenarioPool {
+  readonly name: string;
+  readonly blockSizeBits: number;
+  readonly subnets: readonly SubnetSet[];
+}
+
+/** A Deployment in a namespace of its own pool. */
+export interface ScenarioWorkload {
+  readonly namespace: string;
+  readonly name: string;
+  /** The namespace's pool. */
+  readonly pool: string;
+  readonly replicas: number;
+}
+
+/** What a lab runs, as plain data. */
+export interface Scenario {
+  readonly pools: readonly ScenarioPool[];
+  readonly workloads: readonly ScenarioWorkload[];
+}
+
+const SUBNETS = {
+  default: { ipv4: "10.100.0.0/16", ipv6: "fd10:100::/112" },
+  dual: { ipv4: "10.101.0.0/16", ipv6: "fd10:101::/112" },
+} as const;
+
+/**
+ * Pure: two pools, half of the pods in each. With both families one pool has IPv4 alone and the other both; with one
+ * family both pools have that one. Blocks are small, so that nodes need several.
+ */
+export function defaultScenario(options: { readonly pods: number; readonly families: NodeFamilies }): Scenario {
+  const subnet = (pool: "default" | "dual"): SubnetSet => {
+    const { ipv4, ipv6 } = SUBNETS[pool];
+    if (options.families === "ipv6") return { ipv6 };
+    return options.families === "dual" && pool === "dual" ? { ipv4, ipv6 } : { ipv4 };
+  };
+  const inDual = Math.floor(options.pods / 2);
+  return {
+    pools: [
+      { name: "default", blockSizeBits: 1, subnets: [subnet("default")] },
+      { name: "dual", blockSizeBits: 3, subnets: [subnet("dual")] },
+    ],
+    workloads: [
+      { namespace: "default", name: "web", pool: "default", replicas: options.pods - inDual },
+      { namespace: "dual", name: "api", pool: "dual", replicas: inDual },
+    ],
+  };
+}

@@ -1,0 +1,10 @@
+/**
+ * What is put on a lab's cluster and what must be true of it then: pools, namespaces, workloads; who reaches whom.
+ *
+ * Owns: the default scenario, waiting for it, the report. Refuses to know: how the cluster came up.
+ */
+export { applyScenario } from "./apply.ts";
+export { defaultScenario, type Scenario, type ScenarioPool, type ScenarioWorkload } from "./default.ts";
+export { type ObservedCluster, observeCluster, waitForPods } from "./observe.ts";
+export { type LabReport, renderReport } from "./report.ts";
+export { verifyCluster } from "./verify.ts";

@@ -1,0 +1,88 @@
+import type { PingResult } from "#lab/ping";
+
+/** What `isthmus lab --json` prints. Later parts add members of their own; these stay. */
+export interface LabReport {
+  readonly ok: boolean;
+  readonly lab: string;
+  readonly nodes: readonly {
+    readonly name: string;
+    readonly addresses: readonly string[];
+    readonly pods: number;
+    readonly blocks: readonly { readonly name: string; readonly pool: string; readonly prefixes: readonly string[] }[];
+  }[];
+  readonly pods: readonly { readonly name: string; readonly node: string; readonly addresses: readonly string[] }[];
+  readonly pings: PingResult;
+  readonly families: readonly string[];
+  readonly addresses: { readonly total: number; readonly unique: boolean; readonly outsideBlocks: readonly string[] };
+  /** Prefixes in each node's export table. */
+  readonly routes: { readonly exported: number; readonly wanted: number };
+  readonly audit: {
+    readonly findings: readonly { readonly kind: string; readonly node: string | undefined; readonly text: string }[];
+  };
+  /** From the start of the command to this report. */
+  readonly seconds: number;
+}
+
+/** Lists longer than this are cut, with their length. */
+const MAX_ROWS = 12;
+
+/** The report for a person. */
+export function renderReport(report: LabReport): string {
+  const { pings, addresses, routes, audit } = report;
+  const mark = (good: boolean): string => (good ? "ok  " : "FAIL");
+  const lines = [
+    ...table(
+      ["NODE", "ADDRESSES", "PODS", "BLOCKS"],
+      report.nodes.map((node) => [
+        node.name,
+        node.addresses.join(" "),
+        String(node.pods),
+        cut(
+          node.blocks.map((block) => block.name),
+          6,
+        ).join(" "),
+      ]),
+    ),
+    "",
+    ...table(
+      ["POD", "NODE", "ADDRESSES"],
+      cutRows(report.pods.map((pod) => [pod.name, pod.node, pod.addresses.join(" ")])),
+    ),
+    "",
+    `${mark(pings.answered === pings.sent)} ${pings.answered} of ${pings.sent} pings answered: every pod to every other pod and node, ${report.families.join(" and ")}`,
+    ...cut(
+      pings.unanswered.map((pair) => `       ${pair.from} -> ${pair.to} (${pair.address}): ${pair.reason}`),
+      MAX_ROWS,
+    ),
+    `${mark(addresses.unique && addresses.outsideBlocks.length === 0)} ${addresses.total} addresses, ${addresses.unique ? "all different" : "some twice"}, ${addresses.outsideBlocks.length === 0 ? "each in a block of its node" : `outside their node's blocks: ${addresses.outsideBlocks.join(" ")}`}`,
+    `${mark(routes.exported === routes.wanted)} ${routes.exported} of ${routes.wanted} block routes exported (table 119)`,
+    `${mark(audit.findings.length === 0)} audit: ${audit.findings.length === 0 ? "API, kernel and memory agree" : `${audit.findings.length} findings`}`,
+    ...cut(
+      audit.findings.map((finding) => `       ${finding.node ?? "cluster"}: ${finding.text}`),
+      MAX_ROWS,
+    ),
+    "",
+    `${report.ok ? "all is well" : "NOT ALL IS WELL"}: ${report.nodes.length} nodes, ${report.pods.length} pods, ${report.seconds.toFixed(1)} s`,
+  ];
+  return `${lines.join("\n")}\n`;
+}
+
+function table(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
+  const widths = head.map((title, at) => Math.max(title.length, ...rows.map((row) => (row[at] ?? "").length)));
+  return [head, ...rows].map((row) =>
+    row
+      .map((cell, at) => cell.padEnd(widths[at] ?? 0))
+      .join("  ")
+      .trimEnd(),
+  );
+}
+
+function cutRows(rows: readonly (readonly string[])[]): readonly (readonly string[])[] {
+  return rows.length <= MAX_ROWS
+    ? rows
+    : [...rows.slice(0, MAX_ROWS - 1), [`... and ${rows.length - MAX_ROWS + 1} more`]];
+}
+
+function cut(lines: readonly string[], most: number): readonly string[] {
+  return lines.length <= most ? lines : [...lines.slice(0, most - 1), `... and ${lines.length - most + 1} more`];
+}

@@ -1,0 +1,62 @@
+import type { AbortOptions } from "#base/async";
+import { Cidr, type IpFamily } from "#base/ip";
+import { type KubeApi, resources } from "#kube/client";
+import { coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";
+import { pingMesh } from "#lab/ping";
+import type { ObservedCluster } from "./observe.ts";
+import type { LabReport } from "./report.ts";
+
+/** The part of a report that comes from looking at the cluster; the rest is the caller's. */
+export type Verified = Pick<LabReport, "nodes" | "pods" | "pings" | "families" | "addresses">;
+
+/** Pings everyone from every pod, and checks that addresses are unique and inside a block of their node. */
+export async function verifyCluster(
+  api: KubeApi,
+  cluster: ObservedCluster,
+  options: AbortOptions & {
+    readonly pingDeadlineMs: number;
+    readonly onProgress: (done: number, total: number) => void;
+  },
+): Promise<Verified> {
+  const blocks = await api.listAll(coilResources.addressBlocks, options);
+  const nodes = await api.listAll(resources.nodes, options);
+  const pings = await pingMesh(cluster.pods, cluster.nodes, {
+    signal: options.signal,
+    deadlineMs: options.pingDeadlineMs,
+    onProgress: options.onProgress,
+  });
+  const prefixes = Map.groupBy(
+    blocks.items.flatMap((block) =>
+      [block.ipv4, block.ipv6].flatMap((text) =>
+        text === undefined ? [] : [{ node: block.metadata.labels?.[NODE_LABEL] ?? "", cidr: Cidr.parse(text) }],
+      ),
+    ),
+    (entry) => entry.node,
+  );
+  const addresses = cluster.pods.flatMap((pod) => pod.addresses.map((address) => ({ pod, address })));
+  const unique = new Set(addresses.map(({ address }) => address.toString())).size === addresses.length;
+  const outside = addresses.filter(
+    ({ pod, address }) => !(prefixes.get(pod.node) ?? []).some(({ cidr }) => cidr.contains(address)),
+  );
+  const families = ([4, 6] as const).filter((family: IpFamily) =>
+    addresses.some(({ address }) => address.family === family),
+  );
+  return {
+    families: families.map((family) => (family === 4 ? "ipv4" : "ipv6")),
+    pings,
+    addresses: { total: addresses.length, unique, outsideBlocks: outside.map(({ address }) => address.toString()) },
+    nodes: nodes.items.map((node) => ({
+      name: node.metadata.name,
+      addresses: cluster.nodes.find(({ name }) => name === node.metadata.name)?.addresses.map(String) ?? [],
+      pods: cluster.pods.filter((pod) => pod.node === node.metadata.name).length,
+      blocks: blocks.items
+        .filter((block) => block.metadata.labels?.[NODE_LABEL] === node.metadata.name)
+        .map((block) => ({
+          name: block.metadata.name,
+          pool: block.metadata.labels?.[POOL_LABEL] ?? "",
+          prefixes: [block.ipv4, block.ipv6].filter((text) => text !== undefined),
+        })),
+    })),
+    pods: cluster.pods.map((pod) => ({ name: pod.name, node: pod.node, addresses: pod.addresses.map(String) })),
+  };
+}

@@ -1,0 +1,118 @@
+import { spawn } from "node:child_process";
+import { closeSync, mkdirSync, openSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { createInterface } from "node:readline";
+import { Deferred, sleep } from "#base/async";
+import { type HostEvent, isRunning, LabError, type LabState, labPaths } from "#lab/host";
+
+/** A holding process that was started here. */
+export interface LabHost {
+  /** Resolves when the cluster is up; rejects with {@link LabError}. */
+  readonly ready: Promise<void>;
+  /** Lets it live on when this process ends. */
+  keep(): Promise<void>;
+  /** Ends it and waits until it has removed everything. */
+  stop(): Promise<void>;
+}
+
+/** How long a holding process may take to remove its lab, milliseconds. */
+const STOP_MS = 30_000;
+
+/** The command line of this very program. */
+export function ownCommand(): readonly string[] {
+  return [process.execPath, ...process.execArgv, process.argv[1] ?? ""];
+}
+
+/**
+ * Starts the process that holds the lab. It ends, and removes everything, when its standard input closes: a front end
+ * that is killed leaves nothing behind.
+ */
+export async function startHost(
+  values: {
+    readonly name: string;
+    readonly nodes: number;
+    readonly families: string;
+    readonly kubeconfig: string | undefined;
+  },
+  { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
+): Promise<LabHost> {
+  const paths = labPaths(values.name);
+  mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
+  const [file = "", ...args] = ownCommand();
+  const log = openSync(paths.logOf("host"), "a", 0o600);
+  const child = spawn(
+    file,
+    [
+      ...args,
+      "lab-host",
+      `--name=${values.name}`,
+      `--nodes=${values.nodes}`,
+      `--families=${values.families}`,
+      ...(values.kubeconfig === undefined ? [] : [`--lab-kubeconfig=${values.kubeconfig}`]),
+    ],
+    // A session of its own: Ctrl-C reaches the front end alone, which then ends the lab in order.
+    { stdio: ["pipe", "pipe", log], detached: true },
+  );
+  closeSync(log);
+  const { stdin, stdout } = child;
+  if (stdin === null || stdout === null) throw new Error("a child with pipes has them");
+  const ready = new Deferred();
+  const kept = new Deferred();
+  const ended = new Promise<void>((resolve) => child.once("close", () => resolve()));
+  ready.promise.catch(() => undefined);
+  kept.promise.catch(() => undefined);
+  child.once("error", (error) =>
+    ready.reject(new LabError("start-failed", `the lab cannot be started: ${error.message}`)),
+  );
+  stdin.on("error", () => undefined);
+  const lines = createInterface({ input: stdout });
+  lines.on("line", (line) => {
+    const event = JSON.parse(line) as HostEvent | { readonly event: "kept" };
+    if (event.event === "step") say(event.text);
+    else if (event.event === "ready") ready.resolve();
+    else if (event.event === "kept") kept.resolve();
+    else ready.reject(new LabError("start-failed", event.message));
+  });
+  void ended.then(() => {
+    const error = new LabError("start-failed", `the lab's holding process ended; its log was ${paths.logOf("host")}`);
+    ready.reject(error);
+    kept.reject(error);
+  });
+  const onAbort = (): void => ready.reject(signal.reason);
+  signal.addEventListener("abort", onAbort, { once: true });
+  return {
+    ready: ready.promise,
+    async keep() {
+      stdin.write("keep\n");
+      await kept.promise;
+      lines.close();
+      stdin.destroy();
+      stdout.destroy();
+      child.unref();
+    },
+    async stop() {
+      stdin.end();
+      const late = setTimeout(() => child.kill("SIGKILL"), STOP_MS);
+      await ended;
+      clearTimeout(late);
+    },
+  };
+}
+
+/** Ends the holding process of a lab that was kept, and waits. */
+export async function stopHost(state: LabState): Promise<void> {
+  const signalHost = (name: "SIGTERM" | "SIGKILL"): void => {
+    if (isRunning(state)) process.kill(state.pid, name);
+  };
+  signalHost("SIGTERM");
+  const deadline = performance.now() + STOP_MS;
+  while (isRunning(state) && performance.now() < deadline) await sleep(20);
+  signalHost("SIGKILL");
+}
+
+/** Where the CNI executable lies: beside the bundle, as the build put it. */
+export function cniExecutable(): string {
+  const own = process.argv[1] ?? "";
+  const dist = own.endsWith(".ts") ? join(dirname(own), "../../dist") : dirname(own);
+  return join(dist, "cni", "coil");
+}

@@ -1,0 +1,63 @@
+import { createInterface } from "node:readline";
+import { choiceFlag, integerFlag, optionalFlag, stringFlag } from "#base/config";
+import { describeError, ExpectedError } from "#base/errors";
+import { createLogger } from "#base/log";
+import { type HostEvent, runHost } from "#lab/host";
+import { cniExecutable, ownCommand } from "./lab-front.ts";
+import { defineProgram, EXIT } from "./run-program.ts";
+
+const flags = {
+  name: stringFlag("name", "lab", "name of the lab", "NAME"),
+  nodes: integerFlag("nodes", 3, "how many nodes", { min: 1, max: 200 }),
+  families: choiceFlag("families", ["dual", "ipv4", "ipv6"], "dual", "address families"),
+  labKubeconfig: optionalFlag("lab-kubeconfig", "another API server than the embedded one", "FILE"),
+};
+
+/** Holds a lab up; started by `isthmus lab`, which it speaks with over its standard input and output. */
+export const labHost = defineProgram({
+  name: "lab-host",
+  summary: "Holds a lab up; `isthmus lab` starts it.",
+  flags,
+  run: async ({ values, signal }) => {
+    const controller = new AbortController();
+    const stop = (): void => controller.abort(new DOMException("the lab ends", "AbortError"));
+    signal.addEventListener("abort", stop, { once: true });
+    const tell = (event: HostEvent | { readonly event: "kept" }): void =>
+      void process.stdout.write(`${JSON.stringify(event)}\n`);
+    // A front end that has gone cannot read; its end shows on standard input.
+    process.stdout.on("error", () => undefined);
+    let kept = false;
+    const input = createInterface({ input: process.stdin });
+    input.on("line", (line) => {
+      if (line !== "keep") return;
+      kept = true;
+      tell({ event: "kept" });
+    });
+    input.on("close", () => {
+      if (!kept) stop();
+    });
+    try {
+      await runHost(
+        { log: createLogger({ name: "lab" }), tell },
+        {
+          lab: values.name,
+          nodes: values.nodes,
+          families: values.families,
+          kubeconfig: values.labKubeconfig,
+          isthmus: ownCommand(),
+          cniExecutable: cniExecutable(),
+          coildFlags: [],
+        },
+        { signal: controller.signal },
+      );
+      return EXIT.ok;
+    } catch (error) {
+      if (controller.signal.aborted) return EXIT.ok;
+      if (error instanceof ExpectedError) tell({ event: "failed", message: describeError(error) });
+      throw error;
+    } finally {
+      input.close();
+      process.stdin.destroy();
+    }
+  },
+});

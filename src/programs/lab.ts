@@ -1,0 +1,222 @@
+import { readFileSync } from "node:fs";
+import type { FlagValues } from "#base/config";
+import { ConfigError, choiceFlag, durationFlag, integerFlag, optionalFlag, stringFlag, switchFlag } from "#base/config";
+import { openKernel } from "#kernel/net";
+import { KubeClient, loadKubeConfig, resources } from "#kube/client";
+import { isRunning, joinNetns, LabError, type LabState, labPaths, readState, removeState } from "#lab/host";
+import { NETNS_ANNOTATION } from "#lab/kubelet";
+import {
+  applyScenario,
+  defaultScenario,
+  type LabReport,
+  observeCluster,
+  renderReport,
+  verifyCluster,
+  waitForPods,
+} from "#lab/scenario";
+import { LAB_NAME_PATTERN, removeTopology } from "#lab/topology";
+import { gatherAudit } from "./audit.ts";
+import { startHost, stopHost } from "./lab-front.ts";
+import { requirePrivileges } from "./privileges.ts";
+import { defineProgram, EXIT } from "./run-program.ts";
+
+const flags = {
+  name: stringFlag("name", "lab", "name of the lab; several can be up side by side", "NAME"),
+  nodes: integerFlag("nodes", 3, "how many nodes", { min: 1, max: 200 }),
+  pods: integerFlag("pods", 12, "how many pods, over all nodes", { min: 0, max: 5000 }),
+  families: choiceFlag("families", ["dual", "ipv4", "ipv6"], "dual", "address families of nodes and pods"),
+  keep: switchFlag("keep", false, "leave the lab up; `isthmus lab down` removes it"),
+  json: switchFlag("json", false, "print the report as one JSON object"),
+  timeout: durationFlag("timeout", "2m", "how long pods may take to run"),
+  kubeconfig: optionalFlag("kubeconfig", "use this API server instead of the embedded one", "FILE"),
+};
+type Values = FlagValues<typeof flags>;
+
+/** How long audits may find work under way before it counts, milliseconds. */
+const SETTLE_MS = 5000;
+
+/** `isthmus lab`: a cluster on one machine. */
+export const lab = defineProgram({
+  name: "lab",
+  summary: "Builds a Kubernetes cluster on this machine, on real kernel objects, and reports what reaches what.",
+  words: { usage: "[kubeconfig | exec POD -- COMMAND... | down]", max: Number.POSITIVE_INFINITY },
+  flags,
+  notes: [
+    [
+      "Without a word: build, run the default scenario, report, remove (or --keep).",
+      "  kubeconfig            print the kubeconfig of a lab that is up",
+      "  exec POD -- COMMAND   run a command in the network namespace of a pod ([NAMESPACE/]NAME) or a node",
+      "  down                  remove a lab and everything that it left",
+    ].join("\n"),
+    "The embedded API server is in memory and for labs only. Exit code: 0 when everything reached everything.",
+  ],
+  run: async ({ values, words, signal }) => {
+    const [word, ...rest] = words;
+    if (!LAB_NAME_PATTERN.test(values.name)) {
+      throw new ConfigError("invalid-flags", [
+        `--name: "${values.name}" is not a lab name: at most 16 lower-case letters, digits and hyphens`,
+      ]);
+    }
+    if (word === undefined) return runLab(values, signal);
+    if (word === "kubeconfig" && rest.length === 0) return printKubeconfig(values.name);
+    if (word === "down" && rest.length === 0) return down(values.name);
+    if (word === "exec" && rest.length >= 2) return exec(values.name, rest[0] ?? "", rest.slice(1), signal);
+    throw new ConfigError("invalid-flags", [
+      word === "exec"
+        ? "exec needs a pod and a command: isthmus lab exec POD -- COMMAND"
+        : `unexpected "${words.join(" ")}"`,
+    ]);
+  },
+});
+
+async function runLab(values: Values, signal: AbortSignal): Promise<number> {
+  const startedMs = performance.now();
+  requirePrivileges("isthmus lab");
+  const say = (text: string): void => void process.stderr.write(`${text}\n`);
+  const known = readState(values.name);
+  if (known !== undefined && isRunning(known)) {
+    throw new LabError(
+      "already-up",
+      `lab ${values.name} is up already: isthmus lab down removes it, --name makes another`,
+    );
+  }
+  await removeLeftovers(values.name, say);
+  const host = await startHost(values, { say, signal });
+  let kept = false;
+  try {
+    await host.ready;
+    if (values.kubeconfig === undefined) say("the embedded API server is in memory, for labs and tests only");
+    const report = await runScenario(values, { startedMs, say, signal });
+    process.stdout.write(values.json ? `${JSON.stringify(report)}\n` : renderReport(report));
+    if (values.keep) {
+      await host.keep();
+      kept = true;
+      say(`lab ${values.name} stays up: isthmus lab kubeconfig, exec, down`);
+    }
+    return report.ok ? EXIT.ok : EXIT.failed;
+  } finally {
+    if (!kept) {
+      await host.stop();
+      await removeLeftovers(values.name, () => undefined);
+    }
+  }
+}
+
+async function runScenario(
+  values: Values,
+  at: { readonly startedMs: number; readonly say: (text: string) => void; readonly signal: AbortSignal },
+): Promise<LabReport> {
+  const { say, signal } = at;
+  const state = requireState(values.name);
+  await using api = await openLab(values.name);
+  const scenario = defaultScenario(values);
+  say(`starting ${values.pods} pods in ${scenario.pools.length} pools`);
+  await applyScenario(api, scenario, { signal });
+  await waitForPods(api, scenario, {
+    signal,
+    deadlineMs: values.timeout,
+    onProgress: throttled((running, wanted) => say(`${running} of ${wanted} pods run`)),
+  });
+  const cluster = await observeCluster(api, scenario, { signal });
+  say("pinging");
+  const verified = await verifyCluster(api, cluster, { signal, pingDeadlineMs: 10_000, onProgress: () => undefined });
+  const { findings, checked, wantedRoutes } = await settledAudit(api, state, signal);
+  const report = {
+    lab: values.name,
+    ...verified,
+    routes: { exported: checked.exportedRoutes, wanted: wantedRoutes },
+    audit: { findings },
+    seconds: Number(((performance.now() - at.startedMs) / 1000).toFixed(2)),
+  };
+  const ok =
+    report.pings.answered === report.pings.sent &&
+    report.addresses.unique &&
+    report.addresses.outsideBlocks.length === 0 &&
+    report.routes.exported === report.routes.wanted &&
+    findings.length === 0;
+  return { ok, ...report };
+}
+
+/** The audit once the cluster has come to rest, or what it finds after a while. */
+async function settledAudit(api: KubeClient, state: LabState, signal: AbortSignal): ReturnType<typeof gatherAudit> {
+  const sockets = state.nodes.map((node) => labPaths(state.lab).socketOf(node.name));
+  const deadline = performance.now() + SETTLE_MS;
+  for (;;) {
+    const result = await gatherAudit(api, sockets, { signal });
+    if (result.findings.length === 0 || performance.now() > deadline) return result;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+function printKubeconfig(name: string): number {
+  requireState(name);
+  process.stdout.write(readFileSync(labPaths(name).kubeconfig, "utf8"));
+  return EXIT.ok;
+}
+
+async function down(name: string): Promise<number> {
+  requirePrivileges("isthmus lab down");
+  const state = readState(name);
+  const wasUp = state !== undefined && isRunning(state);
+  if (wasUp) await stopHost(state);
+  const removed = await removeLeftovers(name, () => undefined);
+  const nothing = !wasUp && removed === 0;
+  process.stderr.write(nothing ? `there is no lab ${name}\n` : `lab ${name} removed\n`);
+  return EXIT.ok;
+}
+
+async function exec(name: string, target: string, argv: readonly string[], signal: AbortSignal): Promise<number> {
+  requirePrivileges("isthmus lab exec");
+  const state = requireState(name);
+  const node = state.nodes.find((one) => one.name === target);
+  if (node !== undefined) return joinNetns(`/run/netns/${node.netns}`, argv, signal);
+  await using api = await openLab(name);
+  const { items } = await api.listAll(resources.pods, { signal });
+  const pod = items.find(
+    ({ metadata }) => `${metadata.namespace}/${metadata.name}` === target || metadata.name === target,
+  );
+  const netns = pod?.metadata.annotations?.[NETNS_ANNOTATION];
+  if (netns === undefined) {
+    const shown = items.slice(0, 3).map(({ metadata }) => `${metadata.namespace}/${metadata.name}`);
+    throw new LabError(
+      "no-such-pod",
+      `no running pod or node ${target} in lab ${name}; there are ${[...shown, "..."].join(", ")}`,
+    );
+  }
+  return joinNetns(netns, argv, signal);
+}
+
+async function openLab(name: string): Promise<KubeClient> {
+  return new KubeClient(await loadKubeConfig({ path: labPaths(name).kubeconfig }), { userAgent: "isthmus-lab" });
+}
+
+function requireState(name: string): LabState {
+  const state = readState(name);
+  if (state === undefined || !isRunning(state)) {
+    throw new LabError(
+      "not-up",
+      `lab ${name} is not up: isthmus lab --keep${name === "lab" ? "" : ` --name ${name}`} starts it`,
+    );
+  }
+  return state;
+}
+
+/** Removes what a lab that was killed has left; returns how many things. */
+async function removeLeftovers(name: string, say: (text: string) => void): Promise<number> {
+  const { processes, namespaces } = await removeTopology(openKernel(), name);
+  removeState(name);
+  if (processes + namespaces > 0)
+    say(`removed what an earlier lab left: ${processes} processes, ${namespaces} namespaces`);
+  return processes + namespaces;
+}
+
+/** Passes calls on at most twice a second, and the first and last ones. */
+function throttled(tell: (done: number, total: number) => void): (done: number, total: number) => void {
+  let last = Number.NEGATIVE_INFINITY;
+  return (done, total) => {
+    const now = performance.now();
+    if (done !== total && now - last < 500) return;
+    last = now;
+    tell(done, total);
+  };
+}
