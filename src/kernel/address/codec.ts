@@ -3,7 +3,14 @@ import type { Address, AddressScope, AddressSpec } from "./types.ts";
 
 /** Numbers of include/uapi/linux/if_addr.h. */
 const IFA = { ADDRESS: 1, LOCAL: 2, LABEL: 3, BROADCAST: 4, FLAGS: 8 } as const;
-const FLAG = { SECONDARY: 0x1, NODAD: 0x2, DADFAILED: 0x8, TENTATIVE: 0x40, PERMANENT: 0x80, NOPREFIXROUTE: 0x200 } as const;
+const FLAG = {
+  SECONDARY: 0x1,
+  NODAD: 0x2,
+  DADFAILED: 0x8,
+  TENTATIVE: 0x40,
+  PERMANENT: 0x80,
+  NOPREFIXROUTE: 0x200,
+} as const;
 /** RT_SCOPE_* of include/uapi/linux/rtnetlink.h. */
 const SCOPES: ReadonlyMap<number, AddressScope> = new Map([
   [0, "global"],
@@ -34,7 +41,10 @@ export function encodeAddress(spec: AddressSpec): Uint8Array {
   header.writeUInt8(scopeNumber(defaultScope(spec)), 3);
   header.writeUInt32LE(spec.linkIndex, 4);
   const flags = (spec.noDad === true ? FLAG.NODAD : 0) | (spec.noPrefixRoute === true ? FLAG.NOPREFIXROUTE : 0);
-  const writer = new MessageWriter().raw(header).address(IFA.LOCAL, address).address(IFA.ADDRESS, spec.peer ?? address);
+  const writer = new MessageWriter()
+    .raw(header)
+    .address(IFA.LOCAL, address)
+    .address(IFA.ADDRESS, spec.peer ?? address);
   if (flags !== 0) writer.u32(IFA.FLAGS, flags);
   return writer.bytes;
 }

@@ -99,17 +99,24 @@ export function addressContract(target: ContractTarget): void {
     assert.equal(a.routes.list({ family: 4, table: 254, linkIndex: left }).length, 1);
   });
 
-  contractTest(target, "addresses: a link that comes up gets its link-local address, usable at once with accept_dad off", async ({ a }) => {
-    const mac = MacAddress.parse("02:00:00:00:00:09");
-    const { index } = a.links.create({ kind: "veth", name: "v0", mac, peer: { name: "v1", up: true } });
-    a.sysctl.set("net.ipv6.conf.v0.accept_dad", 0);
-    a.links.set(index, { up: true });
-    // The kernel adds it when it has noticed the carrier, which is a moment later.
-    const own = await eventually(() => {
-      const list = a.addresses.list({ linkIndex: index, family: 6 });
-      return list.length > 0 ? list : undefined;
-    });
-    assert.deepEqual(own.map(({ address, scope }) => `${address} ${scope}`), ["fe80::ff:fe00:9 link"]);
-    assert.equal(own[0]?.tentative, false);
-  });
+  contractTest(
+    target,
+    "addresses: a link that comes up gets its link-local address, usable at once with accept_dad off",
+    async ({ a }) => {
+      const mac = MacAddress.parse("02:00:00:00:00:09");
+      const { index } = a.links.create({ kind: "veth", name: "v0", mac, peer: { name: "v1", up: true } });
+      a.sysctl.set("net.ipv6.conf.v0.accept_dad", 0);
+      a.links.set(index, { up: true });
+      // The kernel adds it when it has noticed the carrier, which is a moment later.
+      const own = await eventually(() => {
+        const list = a.addresses.list({ linkIndex: index, family: 6 });
+        return list.length > 0 ? list : undefined;
+      });
+      assert.deepEqual(
+        own.map(({ address, scope }) => `${address} ${scope}`),
+        ["fe80::ff:fe00:9 link"],
+      );
+      assert.equal(own[0]?.tentative, false);
+    },
+  );
 }

@@ -10,6 +10,7 @@
  */
 import { addressContract } from "./address.ts";
 import { linkContract } from "./link.ts";
+import { nftContract } from "./nft.ts";
 import { fouContract, neighbourContract, netnsContract, netnsIdContract, sysctlContract } from "./others.ts";
 import { routeContract } from "./route.ts";
 import { ruleContract } from "./rule.ts";
@@ -23,6 +24,7 @@ export {
   neighbourContract,
   netnsContract,
   netnsIdContract,
+  nftContract,
   routeContract,
   ruleContract,
   sysctlContract,

@@ -9,9 +9,10 @@ export function linkContract(target: ContractTarget): void {
 
   contractTest(target, "links: a new namespace has loopback alone, down", ({ a }) => {
     const links = a.links.list();
-    assert.deepEqual(links.map(({ name, index, up, mtu }) => ({ name, index, up, mtu })), [
-      { name: "lo", index: 1, up: false, mtu: 65536 },
-    ]);
+    assert.deepEqual(
+      links.map(({ name, index, up, mtu }) => ({ name, index, up, mtu })),
+      [{ name: "lo", index: 1, up: false, mtu: 65536 }],
+    );
     assert.equal(links[0]?.kind, undefined);
     assert.equal(a.links.get({ name: "eth0" }), undefined);
     assert.equal(a.links.get({ index: 77 }), undefined);
@@ -50,25 +51,33 @@ export function linkContract(target: ContractTarget): void {
     assert.equal(left.peerIndex, a.links.get({ name: "v1" })?.index);
   });
 
-  contractTest(target, "links: create can make the link in another namespace and reads it back from there", ({ a, b, nsB }) => {
-    const made = a.links.create({ kind: "bridge", name: "br0", netns: nsB, alias: "x", up: true });
-    assert.equal(made.alias, "x");
-    assert.equal(a.links.get({ name: "br0" }), undefined);
-    assert.equal(b.links.get({ name: "br0" })?.index, made.index);
-  });
+  contractTest(
+    target,
+    "links: create can make the link in another namespace and reads it back from there",
+    ({ a, b, nsB }) => {
+      const made = a.links.create({ kind: "bridge", name: "br0", netns: nsB, alias: "x", up: true });
+      assert.equal(made.alias, "x");
+      assert.equal(a.links.get({ name: "br0" }), undefined);
+      assert.equal(b.links.get({ name: "br0" })?.index, made.index);
+    },
+  );
 
-  contractTest(target, "links: names are unique in a namespace, for the peer too, and nothing is left of a failure", ({ a, b, nsB }) => {
-    a.links.create({ kind: "bridge", name: "br0" });
-    b.links.create({ kind: "bridge", name: "eth0" });
-    refused(() => a.links.create({ kind: "bridge", name: "br0" }), "already-exists");
-    refused(() => a.links.create({ kind: "veth", name: "v0", peer: { name: "eth0", netns: nsB } }), "already-exists");
-    assert.equal(a.links.get({ name: "v0" }), undefined);
-    refused(() => a.links.create({ kind: "bridge", name: "sixteen-bytes-xx" }), "invalid");
-    refused(() => a.links.create({ kind: "bridge", name: "a/b" }), "invalid");
-    refused(() => a.links.create({ kind: "bridge", name: "" }), "invalid");
-    refused(() => a.links.create({ kind: "bridge", name: "br1", alias: "x".repeat(256) }), "invalid");
-    assert.equal(a.links.get({ name: "br1" }), undefined);
-  });
+  contractTest(
+    target,
+    "links: names are unique in a namespace, for the peer too, and nothing is left of a failure",
+    ({ a, b, nsB }) => {
+      a.links.create({ kind: "bridge", name: "br0" });
+      b.links.create({ kind: "bridge", name: "eth0" });
+      refused(() => a.links.create({ kind: "bridge", name: "br0" }), "already-exists");
+      refused(() => a.links.create({ kind: "veth", name: "v0", peer: { name: "eth0", netns: nsB } }), "already-exists");
+      assert.equal(a.links.get({ name: "v0" }), undefined);
+      refused(() => a.links.create({ kind: "bridge", name: "sixteen-bytes-xx" }), "invalid");
+      refused(() => a.links.create({ kind: "bridge", name: "a/b" }), "invalid");
+      refused(() => a.links.create({ kind: "bridge", name: "" }), "invalid");
+      refused(() => a.links.create({ kind: "bridge", name: "br1", alias: "x".repeat(256) }), "invalid");
+      assert.equal(a.links.get({ name: "br1" }), undefined);
+    },
+  );
 
   contractTest(target, "links: set changes what it is given and nothing else", ({ a }) => {
     const { index } = a.links.create({ kind: "veth", name: "v0", alias: "one", peer: { name: "v1" } });
@@ -176,23 +185,55 @@ function kindSamples(): readonly KindSample[] {
   const [v6, remote6] = [IpAddress.parse("fd00::1"), IpAddress.parse("fd00::2")];
   const fou = { type: "fou", sourcePort: 5555, destinationPort: 5555, csum: false, csum6: false } as const;
   return [
-    { title: "a vxlan over IPv4", spec: { kind: "vxlan", name: "x", vni: 77, local: v4, remote: remote4, port: 5555, learning: false } },
+    {
+      title: "a vxlan over IPv4",
+      spec: { kind: "vxlan", name: "x", vni: 77, local: v4, remote: remote4, port: 5555, learning: false },
+    },
     {
       title: "a vxlan over IPv6",
-      spec: { kind: "vxlan", name: "x", vni: 77, local: v6, remote: remote6, port: 5555, learning: false, udp6ZeroCsumRx: true },
+      spec: {
+        kind: "vxlan",
+        name: "x",
+        vni: 77,
+        local: v6,
+        remote: remote6,
+        port: 5555,
+        learning: false,
+        udp6ZeroCsumRx: true,
+      },
     },
-    { title: "an external vxlan", spec: { kind: "vxlan", name: "x", external: true, port: 5555, learning: false, up: true } },
+    {
+      title: "an external vxlan",
+      spec: { kind: "vxlan", name: "x", external: true, port: 5555, learning: false, up: true },
+    },
     { title: "a tun", spec: { kind: "tun", name: "x", mode: "tun", up: true } },
     { title: "a tap", spec: { kind: "tun", name: "x", mode: "tap" } },
     { title: "a dummy", spec: { kind: "dummy", name: "x", up: true } },
     {
       title: "an ipip tunnel in FOU",
-      spec: { kind: "ipip", name: "x", local: v4, remote: remote4, ttl: 225, pmtuDiscovery: true, payload: "ipv4", encap: fou },
+      spec: {
+        kind: "ipip",
+        name: "x",
+        local: v4,
+        remote: remote4,
+        ttl: 225,
+        pmtuDiscovery: true,
+        payload: "ipv4",
+        encap: fou,
+      },
     },
     { title: "an external ipip tunnel", spec: { kind: "ipip", name: "x", external: true, up: true } },
     {
       title: "an ip6tnl tunnel in FOU",
-      spec: { kind: "ip6tnl", name: "x", local: v6, remote: remote6, ttl: 225, payload: "ipv6", encap: { ...fou, sourcePort: 0 } },
+      spec: {
+        kind: "ip6tnl",
+        name: "x",
+        local: v6,
+        remote: remote6,
+        ttl: 225,
+        payload: "ipv6",
+        encap: { ...fou, sourcePort: 0 },
+      },
     },
     { title: "an external ip6tnl tunnel", spec: { kind: "ip6tnl", name: "x", external: true, up: true } },
   ];

@@ -18,10 +18,16 @@ export function neighbourContract(target: ContractTarget): void {
       `169.254.55.1 ${mac}`,
       `fe80::55:1 ${mac}`,
     ]);
-    assert.deepEqual(a.neighbours.list({ proxy: true }).map(({ address }) => String(address)), ["10.0.0.5"]);
+    assert.deepEqual(
+      a.neighbours.list({ proxy: true }).map(({ address }) => String(address)),
+      ["10.0.0.5"],
+    );
     const other = MacAddress.parse("02:00:00:00:55:03");
     a.neighbours.replace({ linkIndex: left, address: ip("169.254.55.1"), mac: other });
-    assert.deepEqual(a.neighbours.list({ family: 4 }).map(({ mac }) => String(mac)), [String(other)]);
+    assert.deepEqual(
+      a.neighbours.list({ family: 4 }).map(({ mac }) => String(mac)),
+      [String(other)],
+    );
     a.neighbours.delete({ linkIndex: left, address: ip("169.254.55.1") });
     a.neighbours.delete({ linkIndex: left, address: ip("10.0.0.5"), proxy: true });
     assert.deepEqual(a.neighbours.list({ family: 4 }), []);
@@ -53,13 +59,17 @@ export function sysctlContract(target: ContractTarget): void {
     assert.equal(a.sysctl.get("net.ipv6.conf.left.forwarding"), "1");
   });
 
-  contractTest(target, "sysctl: refuses keys that do not exist or lead elsewhere, and values that make no sense", ({ a }) => {
-    refused(() => a.sysctl.get("net.ipv4.no_such_thing"), "not-found");
-    refused(() => a.sysctl.get("net.ipv4.conf.eth9.rp_filter"), "not-found");
-    refused(() => a.sysctl.get("kernel.hostname"), "invalid");
-    refused(() => a.sysctl.get("net/../kernel/hostname"), "invalid");
-    refused(() => a.sysctl.set("net.ipv4.ip_forward", "yes"), "invalid");
-  });
+  contractTest(
+    target,
+    "sysctl: refuses keys that do not exist or lead elsewhere, and values that make no sense",
+    ({ a }) => {
+      refused(() => a.sysctl.get("net.ipv4.no_such_thing"), "not-found");
+      refused(() => a.sysctl.get("net.ipv4.conf.eth9.rp_filter"), "not-found");
+      refused(() => a.sysctl.get("kernel.hostname"), "invalid");
+      refused(() => a.sysctl.get("net/../kernel/hostname"), "invalid");
+      refused(() => a.sysctl.set("net.ipv4.ip_forward", "yes"), "invalid");
+    },
+  );
 }
 
 /** What every {@link NetnsIdPort} promises. */

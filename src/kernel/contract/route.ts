@@ -70,7 +70,10 @@ export function routeContract(target: ContractTarget): void {
       refused(() => routes.add({ dst, gateway: two, linkIndex, table: 119 }), "already-exists");
       routes.replace({ dst, gateway: two, linkIndex, table: 119 });
       const found = routes.list({ family: dst.family, table: 119 });
-      assert.deepEqual(found.map(({ gateway }) => String(gateway)), [String(two)]);
+      assert.deepEqual(
+        found.map(({ gateway }) => String(gateway)),
+        [String(two)],
+      );
       routes.add({ dst, gateway: one, linkIndex, table: 119, metric: 5 });
       assert.equal(routes.list({ family: dst.family, table: 119 }).length, 2);
     }
@@ -136,7 +139,14 @@ export function routeContract(target: ContractTarget): void {
 
   if ((target.has ?? (() => true))("encap")) {
     contractTest(target, "routes: lightweight-tunnel encap goes out through an external device", ({ a }) => {
-      const device = a.links.create({ kind: "vxlan", name: "x", external: true, port: 5555, learning: false, up: true });
+      const device = a.links.create({
+        kind: "vxlan",
+        name: "x",
+        external: true,
+        port: 5555,
+        learning: false,
+        up: true,
+      });
       const encap4 = { type: "ip", id: 77n, dst: ip("10.0.0.8") } as const;
       const encap6 = { type: "ip6", id: (1n << 24n) - 1n, dst: ip("fd00::8"), src: ip("fd00::1") } as const;
       a.routes.add({ dst: cidr("10.7.0.1/32"), linkIndex: device.index, table: 118, encap: encap4 });

@@ -8,15 +8,21 @@ const cidr = Cidr.parse;
 /** What every {@link RulePort} promises. */
 export function ruleContract(target: ContractTarget): void {
   contractTest(target, "rules: a new namespace has the kernel's own", ({ a }) => {
-    assert.deepEqual(a.rules.list(4).map(({ priority, table }) => [priority, table]), [
-      [0, 255],
-      [32766, 254],
-      [32767, 253],
-    ]);
-    assert.deepEqual(a.rules.list(6).map(({ priority, table }) => [priority, table]), [
-      [0, 255],
-      [32766, 254],
-    ]);
+    assert.deepEqual(
+      a.rules.list(4).map(({ priority, table }) => [priority, table]),
+      [
+        [0, 255],
+        [32766, 254],
+        [32767, 253],
+      ],
+    );
+    assert.deepEqual(
+      a.rules.list(6).map(({ priority, table }) => [priority, table]),
+      [
+        [0, 255],
+        [32766, 254],
+      ],
+    );
   });
 
   const samples: readonly RuleSpec[] = [
@@ -33,28 +39,41 @@ export function ruleContract(target: ContractTarget): void {
     { family: 6, priority: 1800, table: 254, to: cidr("fe80::/10") },
   ];
 
-  contractTest(target, "rules: what is added is listed in the order of priorities, once, and can be deleted", ({ a }) => {
-    for (const spec of samples) a.rules.add(spec);
-    for (const family of [4, 6] as const) {
-      const own = a.rules.list(family).filter(({ priority }) => priority > 0 && priority < 32766);
-      const wanted = samples.filter((spec) => spec.family === family).sort((x, y) => x.priority - y.priority);
-      assert.equal(own.length, wanted.length);
-      for (const [at, spec] of wanted.entries()) assertShows(own[at], spec);
-    }
-    for (const spec of samples) refused(() => a.rules.add(spec), "already-exists");
-    for (const spec of samples) a.rules.delete(spec);
-    for (const spec of samples) refused(() => a.rules.delete(spec), "not-found");
-    assert.equal(a.rules.list(4).length, 3);
-  });
+  contractTest(
+    target,
+    "rules: what is added is listed in the order of priorities, once, and can be deleted",
+    ({ a }) => {
+      for (const spec of samples) a.rules.add(spec);
+      for (const family of [4, 6] as const) {
+        const own = a.rules.list(family).filter(({ priority }) => priority > 0 && priority < 32766);
+        const wanted = samples.filter((spec) => spec.family === family).sort((x, y) => x.priority - y.priority);
+        assert.equal(own.length, wanted.length);
+        for (const [at, spec] of wanted.entries()) assertShows(own[at], spec);
+      }
+      for (const spec of samples) refused(() => a.rules.add(spec), "already-exists");
+      for (const spec of samples) a.rules.delete(spec);
+      for (const spec of samples) refused(() => a.rules.delete(spec), "not-found");
+      assert.equal(a.rules.list(4).length, 3);
+    },
+  );
 
   contractTest(target, "rules: the same priority can lead to two tables, and delete needs the right one", ({ a }) => {
     a.rules.add({ family: 4, priority: 2000, table: 116 });
     a.rules.add({ family: 4, priority: 2000, table: 117 });
     refused(() => a.rules.delete({ family: 4, priority: 2000, table: 118 }), "not-found");
     a.rules.delete({ family: 4, priority: 2000, table: 116 });
-    assert.deepEqual(a.rules.list(4).filter(({ priority }) => priority === 2000).map(({ table }) => table), [117]);
+    assert.deepEqual(
+      a.rules
+        .list(4)
+        .filter(({ priority }) => priority === 2000)
+        .map(({ table }) => table),
+      [117],
+    );
     a.rules.delete({ family: 4, priority: 2000 });
-    assert.deepEqual(a.rules.list(4).filter(({ priority }) => priority === 2000), []);
+    assert.deepEqual(
+      a.rules.list(4).filter(({ priority }) => priority === 2000),
+      [],
+    );
   });
 
   contractTest(target, "rules: nonsense is refused before the kernel is asked", ({ a }) => {

@@ -25,7 +25,11 @@ export interface Fixture {
 let serial = 0;
 
 /** Registers one test of a contract. */
-export function contractTest(target: ContractTarget, name: string, work: (fixture: Fixture) => void | Promise<void>): void {
+export function contractTest(
+  target: ContractTarget,
+  name: string,
+  work: (fixture: Fixture) => void | Promise<void>,
+): void {
   test(`${target.label}: ${name}`, async () => {
     serial += 1;
     const names = [`isk-${process.pid}-${serial}a`, `isk-${process.pid}-${serial}b`] as const;

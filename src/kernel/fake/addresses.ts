@@ -1,6 +1,15 @@
-import { type Address, type AddressFilter, type AddressKey, type AddressPort, type AddressSpec, checkAddress, defaultScope, describeAddress } from "#kernel/address";
-import { dadEnabled, ipv6Enabled, putAddress, removeAddress } from "./addressing.ts";
 import { Cidr } from "#base/ip";
+import {
+  type Address,
+  type AddressFilter,
+  type AddressKey,
+  type AddressPort,
+  type AddressSpec,
+  checkAddress,
+  defaultScope,
+  describeAddress,
+} from "#kernel/address";
+import { dadEnabled, ipv6Enabled, putAddress, removeAddress } from "./addressing.ts";
 import type { FakeContext } from "./context.ts";
 import { refuse } from "./faults.ts";
 import type { FakeNamespace } from "./namespace.ts";
@@ -18,7 +27,9 @@ export class FakeAddressPort implements AddressPort {
   list({ linkIndex, family }: AddressFilter = {}): Address[] {
     this.#context.faults.check("addresses.list", "list addresses");
     return this.#ns.addresses.filter(
-      (own) => (linkIndex === undefined || own.linkIndex === linkIndex) && (family === undefined || own.address.family === family),
+      (own) =>
+        (linkIndex === undefined || own.linkIndex === linkIndex) &&
+        (family === undefined || own.address.family === family),
     );
   }
 

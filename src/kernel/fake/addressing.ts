@@ -50,7 +50,11 @@ export function bringDown(ns: FakeNamespace, link: FakeLink): void {
 }
 
 /** Stores an address; when its link is up, the kernel's routes come with it. */
-export function putAddress(ns: FakeNamespace, address: Address, options: { readonly prefixRoute?: boolean } = {}): void {
+export function putAddress(
+  ns: FakeNamespace,
+  address: Address,
+  options: { readonly prefixRoute?: boolean } = {},
+): void {
   ns.addresses.push(address);
   const up = ns.links.get(address.linkIndex)?.up === true;
   addKernelRoutes(ns, address, { ...options, only: up ? undefined : "local4" });

@@ -13,12 +13,29 @@ export function dumpNamespace(ns: FakeNamespace): string {
     if (link.masterIndex !== undefined) parts.push(`master ${name(link.masterIndex)}`);
     if (link.alias !== "") parts.push(`alias ${link.alias}`);
     lines.push(parts.join(" "));
-    lines.push(...ns.addresses.filter((own) => own.linkIndex === link.index).map(addressLine).sort());
+    lines.push(
+      ...ns.addresses
+        .filter((own) => own.linkIndex === link.index)
+        .map(addressLine)
+        .sort(),
+    );
   }
-  lines.push(...ns.routes.filter(({ table }) => table !== 255).map((route) => routeLine(route, name)).sort());
-  lines.push(...ns.rules.filter(({ protocol }) => protocol !== 2).map(ruleLine).sort());
+  lines.push(
+    ...ns.routes
+      .filter(({ table }) => table !== 255)
+      .map((route) => routeLine(route, name))
+      .sort(),
+  );
+  lines.push(
+    ...ns.rules
+      .filter(({ protocol }) => protocol !== 2)
+      .map(ruleLine)
+      .sort(),
+  );
   for (const one of ns.neighbours) {
-    lines.push(`neighbour ${one.address} dev ${name(one.linkIndex)} ${one.proxy ? "proxy" : `lladdr ${one.mac} ${one.state}`}`);
+    lines.push(
+      `neighbour ${one.address} dev ${name(one.linkIndex)} ${one.proxy ? "proxy" : `lladdr ${one.mac} ${one.state}`}`,
+    );
   }
   for (const entry of ns.fouPorts) lines.push(`fou port ${entry.port} ipproto ${entry.ipProtocol} inet${entry.family}`);
   return lines.join("\n");
@@ -30,7 +47,9 @@ function addressLine(own: Address): string {
 
 function routeLine(route: Route, name: (index: number | undefined) => string): string {
   const parts = ["route", route.type === "unicast" ? String(route.dst) : `${route.type} ${route.dst}`];
-  parts.push(...(route.multipath?.map((hop) => `nexthop ${wayText(hop, name)} weight ${hop.weight}`) ?? [wayText(route, name)]));
+  parts.push(
+    ...(route.multipath?.map((hop) => `nexthop ${wayText(hop, name)} weight ${hop.weight}`) ?? [wayText(route, name)]),
+  );
   parts.push(`table ${route.table} proto ${route.protocol}`);
   if (route.src !== undefined) parts.push(`src ${route.src}`);
   if (route.metric !== undefined) parts.push(`metric ${route.metric}`);

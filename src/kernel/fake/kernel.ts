@@ -135,7 +135,14 @@ export class FakeKernel implements Kernel {
   }
 
   #handle(ns: FakeNamespace, ref: NetNsRef): NetNs {
-    const path = ref === "own" ? undefined : "name" in ref ? `${NETNS_DIR}/${ref.name}` : "path" in ref ? ref.path : `/proc/${ref.pid}/ns/net`;
+    const path =
+      ref === "own"
+        ? undefined
+        : "name" in ref
+          ? `${NETNS_DIR}/${ref.name}`
+          : "path" in ref
+            ? ref.path
+            : `/proc/${ref.pid}/ns/net`;
     return { fd: -1, ...(path === undefined ? {} : { path }), inode: ns.inode, [Symbol.dispose]: this.#hold(ns) };
   }
 
@@ -175,6 +182,8 @@ export class FakeKernel implements Kernel {
 
   #nextMac(): MacAddress {
     this.#macs += 1;
-    return MacAddress.fromBytes(Uint8Array.of(2, 0, 0, (this.#macs >> 16) & 255, (this.#macs >> 8) & 255, this.#macs & 255));
+    return MacAddress.fromBytes(
+      Uint8Array.of(2, 0, 0, (this.#macs >> 16) & 255, (this.#macs >> 8) & 255, this.#macs & 255),
+    );
   }
 }

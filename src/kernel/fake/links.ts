@@ -1,6 +1,15 @@
 import type { AbortOptions } from "#base/async";
 import { MacAddress } from "#base/ip";
-import { checkAlias, checkLinkName, type Link, type LinkChange, type LinkDetails, type LinkPort, type LinkRef, type LinkSpec } from "#kernel/link";
+import {
+  checkAlias,
+  checkLinkName,
+  type Link,
+  type LinkChange,
+  type LinkDetails,
+  type LinkPort,
+  type LinkRef,
+  type LinkSpec,
+} from "#kernel/link";
 import { bringDown, bringUp } from "./addressing.ts";
 import type { FakeContext } from "./context.ts";
 import { refuse } from "./faults.ts";
@@ -36,7 +45,8 @@ export class FakeLinkPort implements LinkPort {
     checkLinkName(spec.name);
     if (spec.alias !== undefined) checkAlias(spec.alias);
     if (spec.kind === "veth") checkLinkName(spec.peer.name);
-    if (spec.kind === "tun" && spec.netns !== undefined) throw refuse("EINVAL", what, "a tun link in another namespace");
+    if (spec.kind === "tun" && spec.netns !== undefined)
+      throw refuse("EINVAL", what, "a tun link in another namespace");
     this.#context.faults.check("links.create", what);
     if (this.#context.lacks.has(spec.kind)) throw refuse("EOPNOTSUPP", what, "Unknown device type");
     const home = spec.netns === undefined ? this.#ns : this.#context.resolve(spec.netns);
@@ -179,7 +189,11 @@ function forgetLink(ns: FakeNamespace, link: FakeLink): void {
 
 function checkMtu(mtu: number | undefined, what: string): void {
   if (mtu === undefined || (mtu >= MTU_RANGE.min && mtu <= MTU_RANGE.max)) return;
-  throw refuse("EINVAL", what, mtu < MTU_RANGE.min ? "mtu less than device minimum" : "mtu greater than device maximum");
+  throw refuse(
+    "EINVAL",
+    what,
+    mtu < MTU_RANGE.min ? "mtu less than device minimum" : "mtu greater than device maximum",
+  );
 }
 
 /** What the kernel reads back: the options given, with its defaults. */
@@ -193,7 +207,12 @@ function detailsOf(spec: LinkSpec): LinkDetails | undefined {
       return { kind: "bridge", stp, vlanFiltering, multicastSnooping, ageingSeconds };
     }
     case "tun":
-      return { kind: "tun", mode: spec.mode, multiQueue: spec.multiQueue ?? false, vnetHeader: spec.vnetHeader ?? false };
+      return {
+        kind: "tun",
+        mode: spec.mode,
+        multiQueue: spec.multiQueue ?? false,
+        vnetHeader: spec.vnetHeader ?? false,
+      };
     case "macvlan":
       return { kind: "macvlan", mode: spec.mode };
     case "vxlan":

@@ -25,7 +25,15 @@ export interface FakeLink {
 }
 
 /** IFF_* bits. */
-const IFF = { UP: 1, BROADCAST: 2, LOOPBACK: 8, RUNNING: 0x40, NOARP: 0x80, MULTICAST: 0x1000, LOWER_UP: 0x10000 } as const;
+const IFF = {
+  UP: 1,
+  BROADCAST: 2,
+  LOOPBACK: 8,
+  RUNNING: 0x40,
+  NOARP: 0x80,
+  MULTICAST: 0x1000,
+  LOWER_UP: 0x10000,
+} as const;
 
 /** Everything that the fake kernel keeps of one namespace. */
 export class FakeNamespace {
@@ -80,7 +88,8 @@ export class FakeNamespace {
       mac: link.mac,
       mtu: link.mtu,
       up: link.up,
-      operState: link.kind === undefined ? (link.up ? "unknown" : "down") : carrier ? "up" : link.up ? "lowerlayerdown" : "down",
+      operState:
+        link.kind === undefined ? (link.up ? "unknown" : "down") : carrier ? "up" : link.up ? "lowerlayerdown" : "down",
       ...(link.alias === "" ? {} : { alias: link.alias }),
       ...(peer === undefined ? {} : { peerIndex: peer.index }),
       ...(peer === undefined || peer.home === this ? {} : { peerNetNsId: this.idOf(peer.home) }),

@@ -1,7 +1,15 @@
 import type { IpFamily } from "#base/ip";
 import type { FouPort, FouPortEntry } from "#kernel/fou";
 import type { NetnsIdPort } from "#kernel/link";
-import { checkNeighbour, describeNeighbour, type Neighbour, type NeighbourFilter, type NeighbourKey, type NeighbourPort, type NeighbourSpec } from "#kernel/neighbour";
+import {
+  checkNeighbour,
+  describeNeighbour,
+  type Neighbour,
+  type NeighbourFilter,
+  type NeighbourKey,
+  type NeighbourPort,
+  type NeighbourSpec,
+} from "#kernel/neighbour";
 import type { NetNs } from "#kernel/netns";
 import type { FakeContext } from "./context.ts";
 import { refuse } from "./faults.ts";
@@ -122,7 +130,8 @@ export class FakeNetnsIdPort implements NetnsIdPort {
     const other = this.#context.resolve(ns);
     if (this.#ns.ids.has(other)) throw refuse("EEXIST", what, "Peer netns already has a nsid assigned");
     if (id < 0) this.#ns.idOf(other);
-    else if ([...this.#ns.ids.values()].includes(id)) throw refuse("EEXIST", what, "The specified nsid is already used");
+    else if ([...this.#ns.ids.values()].includes(id))
+      throw refuse("EEXIST", what, "The specified nsid is already used");
     else this.#ns.ids.set(other, id);
   }
 }

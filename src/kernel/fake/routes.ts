@@ -1,5 +1,15 @@
 import type { NextHop } from "#kernel/route";
-import { checkRoute, defaultRouteScope, describeRoute, matchesRouteFilter, type Route, type RouteFilter, type RouteKey, type RoutePort, type RouteSpec } from "#kernel/route";
+import {
+  checkRoute,
+  defaultRouteScope,
+  describeRoute,
+  matchesRouteFilter,
+  type Route,
+  type RouteFilter,
+  type RouteKey,
+  type RoutePort,
+  type RouteSpec,
+} from "#kernel/route";
 import type { FakeContext } from "./context.ts";
 import { refuse } from "./faults.ts";
 import type { FakeNamespace } from "./namespace.ts";
@@ -84,7 +94,9 @@ export class FakeRoutePort implements RoutePort {
     if (link !== undefined && (onlink === true || (gateway.family === 6 && gateway.isLinkLocal))) {
       return { linkIndex: link.index };
     }
-    const via = this.#ns.routes.find((route) => route.linkIndex !== undefined && this.#reaches(route, gateway, linkIndex));
+    const via = this.#ns.routes.find(
+      (route) => route.linkIndex !== undefined && this.#reaches(route, gateway, linkIndex),
+    );
     if (via?.linkIndex !== undefined) return { linkIndex: via.linkIndex };
     if (spec.dst.family === 4) throw refuse("ENETUNREACH", what, "Nexthop has invalid gateway");
     throw refuse("EHOSTUNREACH", what, "Nexthop has invalid gateway");
@@ -124,7 +136,9 @@ function build(spec: RouteSpec): Route {
     ...(onlink === true ? { onlink } : {}),
     ...(metric === undefined || (metric === 0 && dst.family === 4) ? {} : { metric }),
     ...(mtu === undefined ? {} : { mtu }),
-    ...(encap === undefined ? {} : { encap: { ...encap, ...(encap.id === undefined ? {} : { flags: encap.flags ?? 4 }) } }),
+    ...(encap === undefined
+      ? {}
+      : { encap: { ...encap, ...(encap.id === undefined ? {} : { flags: encap.flags ?? 4 }) } }),
   };
 }
 

@@ -1,5 +1,5 @@
 import { KernelError } from "#kernel/errors";
-import { lastErrno, type LibcFunction, libc } from "./library.ts";
+import { type LibcFunction, lastErrno, libc } from "./library.ts";
 
 const EINTR = 4;
 const EWOULDBLOCK = 11;
@@ -55,7 +55,13 @@ function call(name: LibcFunction, what: string, ...args: readonly unknown[]): nu
 
 /** socket(2), close-on-exec. Returns the descriptor, which the caller closes. Throws {@link KernelError}. */
 export function socket(domain: number, type: number, protocol: number): number {
-  return call("socket", `make a socket (domain ${domain}, type ${type}, protocol ${protocol})`, domain, type | C.SOCK_CLOEXEC, protocol);
+  return call(
+    "socket",
+    `make a socket (domain ${domain}, type ${type}, protocol ${protocol})`,
+    domain,
+    type | C.SOCK_CLOEXEC,
+    protocol,
+  );
 }
 
 /** bind(2) to an encoded sockaddr. `what` names the address in the error. */
@@ -175,7 +181,8 @@ export function open(path: string, flags: number, mode = 0o600): number {
 /** close(2). A failure is thrown: it means that the descriptor was not ours. */
 export function close(fd: number): void {
   // Not through `call`: on Linux the descriptor is gone even after EINTR, and a second close would hit another's.
-  if (libc("close")(fd) < 0 && lastErrno() !== EINTR) throw KernelError.fromErrno(lastErrno(), `close descriptor ${fd}`);
+  if (libc("close")(fd) < 0 && lastErrno() !== EINTR)
+    throw KernelError.fromErrno(lastErrno(), `close descriptor ${fd}`);
 }
 
 /** flock(2) with LOCK_EX | LOCK_NB. False when another open file holds the lock. */

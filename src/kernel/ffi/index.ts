@@ -39,4 +39,5 @@ export {
   unshare,
   write,
 } from "./calls.ts";
+export { type Libnftables, libnftables, type NftHandle } from "./nftables.ts";
 export { decodeSockaddr, type Endpoint, encodeSockaddr } from "./sockaddr.ts";

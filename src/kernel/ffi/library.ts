@@ -10,7 +10,8 @@ const PROTOTYPES = {
   bind: "int bind(int fd, const void *address, uint32_t length)",
   connect: "int connect(int fd, const void *address, uint32_t length)",
   listen: "int listen(int fd, int backlog)",
-  sendto: "int64_t sendto(int fd, const void *data, size_t length, int flags, const void *address, uint32_t addressLength)",
+  sendto:
+    "int64_t sendto(int fd, const void *data, size_t length, int flags, const void *address, uint32_t addressLength)",
   recvfrom: "int64_t recvfrom(int fd, void *data, size_t length, int flags, void *address, void *addressLength)",
   getsockname: "int getsockname(int fd, void *address, void *length)",
   setsockopt: "int setsockopt(int fd, int level, int option, const void *value, uint32_t length)",
@@ -32,6 +33,8 @@ const PROTOTYPES = {
 /** The functions of libc that {@link libc} gives. */
 export type LibcFunction = keyof typeof PROTOTYPES;
 
+/** Held for ever: what is collected might be unloaded under the functions bound from it. */
+const libraries = new Map<string, LibraryHandle>();
 let loaded: Record<string, NativeFunction> | undefined;
 
 /** A function of libc by name; the library is loaded at the first call. */
@@ -50,7 +53,9 @@ function load(): Record<string, NativeFunction> {
 /** Loads a shared library. Throws {@link KernelError} `unsupported` when it is not installed. */
 export function openLibrary(file: string): LibraryHandle {
   try {
-    return koffi.load(file);
+    const library = libraries.get(file) ?? koffi.load(file);
+    libraries.set(file, library);
+    return library;
   } catch (cause) {
     throw new KernelError("unsupported", `Cannot load ${file}: is its package installed?`, { cause });
   }

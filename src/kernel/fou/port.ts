@@ -31,7 +31,9 @@ export function openFouPort(ns: { readonly fd: number }): FouPort {
     },
     list: (family) =>
       withFou(ns, (fou) =>
-        fou.dump(CMD.GET, new Uint8Array(0), () => "list FOU ports", decodeFou).filter((entry) => entry.family === family),
+        fou
+          .dump(CMD.GET, new Uint8Array(0), () => "list FOU ports", decodeFou)
+          .filter((entry) => entry.family === family),
       ),
     add(entry) {
       withFou(ns, (fou) => fou.change(CMD.ADD, encodeFou(entry), () => describe("add", entry)));

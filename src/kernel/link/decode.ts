@@ -13,7 +13,15 @@ import {
   TUN,
   VXLAN,
 } from "./constants.ts";
-import type { BridgeOptions, Link, LinkDetails, MacvlanOptions, TunnelEncap, TunnelOptions, VxlanOptions } from "./types.ts";
+import type {
+  BridgeOptions,
+  Link,
+  LinkDetails,
+  MacvlanOptions,
+  TunnelEncap,
+  TunnelOptions,
+  VxlanOptions,
+} from "./types.ts";
 
 /** Decodes RTM_NEWLINK or RTM_DELLINK. Throws {@link KernelError} `invalid` for malformed bytes. */
 export function decodeLink(payload: Buffer): Link {

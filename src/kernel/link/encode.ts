@@ -1,5 +1,16 @@
 import { MessageWriter } from "#kernel/netlink";
-import { BRIDGE, ENCAP_FLAG, IFF, IFLA, INFO, IPTUN, MACVLAN_MODE, MACVLAN_MODES, VETH_INFO_PEER, VXLAN } from "./constants.ts";
+import {
+  BRIDGE,
+  ENCAP_FLAG,
+  IFF,
+  IFLA,
+  INFO,
+  IPTUN,
+  MACVLAN_MODE,
+  MACVLAN_MODES,
+  VETH_INFO_PEER,
+  VXLAN,
+} from "./constants.ts";
 import type { BridgeOptions, CommonLinkSpec, LinkChange, LinkSpec, TunnelOptions, VxlanOptions } from "./types.ts";
 
 /** Specs that netlink can make; tun goes through an ioctl. */
@@ -98,7 +109,8 @@ function writeVxlan(data: MessageWriter, options: VxlanOptions): void {
   };
   if (options.vni !== undefined) data.u32(VXLAN.ID, options.vni);
   if (options.local !== undefined) data.address(options.local.family === 4 ? VXLAN.LOCAL : VXLAN.LOCAL6, options.local);
-  if (options.remote !== undefined) data.address(options.remote.family === 4 ? VXLAN.GROUP : VXLAN.GROUP6, options.remote);
+  if (options.remote !== undefined)
+    data.address(options.remote.family === 4 ? VXLAN.GROUP : VXLAN.GROUP6, options.remote);
   if (options.port !== undefined) data.be16(VXLAN.PORT, options.port);
   if (options.underlayIndex !== undefined) data.u32(VXLAN.LINK, options.underlayIndex);
   if (options.ttl !== undefined) data.u8(VXLAN.TTL, options.ttl);

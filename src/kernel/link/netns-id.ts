@@ -20,7 +20,11 @@ export function openNetnsIdPort(connection: NetlinkConnection): NetnsIdPort {
     },
     set(ns: NetNs, id: number): void {
       const body = new MessageWriter().raw(HEADER).u32(NETNSA.FD, ns.fd).i32(NETNSA.NSID, id).bytes;
-      connection.change({ type: RTM.NEWNSID, body, what: () => `give network namespace ${ns.path ?? ns.inode} id ${id}` });
+      connection.change({
+        type: RTM.NEWNSID,
+        body,
+        what: () => `give network namespace ${ns.path ?? ns.inode} id ${id}`,
+      });
     },
   };
 }

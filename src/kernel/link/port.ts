@@ -23,7 +23,9 @@ class KernelLinkPort implements LinkPort {
 
   list(): Link[] {
     const request = { type: RTM.GETLINK, body: linkHeader(), what: () => "list links" };
-    return this.#connection.dump(request, (message) => (message.type === RTM.NEWLINK ? decodeLink(message.payload) : undefined));
+    return this.#connection.dump(request, (message) =>
+      message.type === RTM.NEWLINK ? decodeLink(message.payload) : undefined,
+    );
   }
 
   get(ref: LinkRef): Link | undefined {

@@ -1,5 +1,5 @@
-import { C, close, ioctl, ioctlValue, open } from "#kernel/ffi";
 import { isKernelError, KernelError } from "#kernel/errors";
+import { C, close, ioctl, ioctlValue, open } from "#kernel/ffi";
 import { inNetNs } from "#kernel/netns";
 import type { TunOptions } from "./types.ts";
 

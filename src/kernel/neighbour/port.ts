@@ -1,7 +1,23 @@
 import { MacAddress } from "#base/ip";
 import { KernelError } from "#kernel/errors";
-import { AF, Attributes, familyNumber, MessageWriter, malformed, type NetlinkConnection, NLM_F, RTM } from "#kernel/netlink";
-import type { Neighbour, NeighbourFilter, NeighbourKey, NeighbourPort, NeighbourSpec, NeighbourState } from "./types.ts";
+import {
+  AF,
+  Attributes,
+  familyNumber,
+  MessageWriter,
+  malformed,
+  type NetlinkConnection,
+  NLM_F,
+  RTM,
+} from "#kernel/netlink";
+import type {
+  Neighbour,
+  NeighbourFilter,
+  NeighbourKey,
+  NeighbourPort,
+  NeighbourSpec,
+  NeighbourState,
+} from "./types.ts";
 
 /** Numbers of include/uapi/linux/neighbour.h. */
 const NDA = { DST: 1, LLADDR: 2, IFINDEX: 8 } as const;
@@ -25,10 +41,19 @@ export function openNeighbourPort(connection: NetlinkConnection): NeighbourPort 
     replace(spec) {
       checkNeighbour(spec);
       const flags = NLM_F.CREATE | NLM_F.REPLACE;
-      connection.change({ type: RTM.NEWNEIGH, flags, body: encodeNeighbour(spec), what: () => describeNeighbour("replace", spec) });
+      connection.change({
+        type: RTM.NEWNEIGH,
+        flags,
+        body: encodeNeighbour(spec),
+        what: () => describeNeighbour("replace", spec),
+      });
     },
     delete(key: NeighbourKey) {
-      connection.change({ type: RTM.DELNEIGH, body: encodeNeighbour(key), what: () => describeNeighbour("delete", key) });
+      connection.change({
+        type: RTM.DELNEIGH,
+        body: encodeNeighbour(key),
+        what: () => describeNeighbour("delete", key),
+      });
     },
   };
 }
@@ -42,9 +67,13 @@ export function describeNeighbour(verb: string, key: NeighbourKey): string {
 export function checkNeighbour(spec: NeighbourSpec): void {
   const state = spec.state ?? "permanent";
   if (spec.proxy === true || spec.mac !== undefined || state === "noarp" || state === "none") return;
-  throw new KernelError("invalid", `Cannot ${describeNeighbour("replace", spec)}: a ${state} entry needs a MAC address`, {
-    errno: "EINVAL",
-  });
+  throw new KernelError(
+    "invalid",
+    `Cannot ${describeNeighbour("replace", spec)}: a ${state} entry needs a MAC address`,
+    {
+      errno: "EINVAL",
+    },
+  );
 }
 
 function encodeNeighbour(spec: NeighbourSpec): Uint8Array {

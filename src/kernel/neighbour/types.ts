@@ -1,7 +1,16 @@
 import type { IpAddress, IpFamily, MacAddress } from "#base/ip";
 
 /** NUD_* states, by the names that iproute2 prints, in lower case. */
-export type NeighbourState = "none" | "incomplete" | "reachable" | "stale" | "delay" | "probe" | "failed" | "noarp" | "permanent";
+export type NeighbourState =
+  | "none"
+  | "incomplete"
+  | "reachable"
+  | "stale"
+  | "delay"
+  | "probe"
+  | "failed"
+  | "noarp"
+  | "permanent";
 
 /** Which link address an IP address has on a link. */
 export interface Neighbour {

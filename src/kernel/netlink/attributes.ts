@@ -25,7 +25,10 @@ export class MessageWriter {
   /** An attribute with bytes as its payload. Throws {@link KernelError} `invalid` above 65531 bytes. */
   attribute(type: number, payload: Uint8Array): this {
     if (payload.length > 0xffff - 4) {
-      throw new KernelError("invalid", `Cannot encode netlink attribute ${type}: ${payload.length} bytes, at most 65531`);
+      throw new KernelError(
+        "invalid",
+        `Cannot encode netlink attribute ${type}: ${payload.length} bytes, at most 65531`,
+      );
     }
     const at = this.#reserve(4 + payload.length);
     this.#bytes.writeUInt16LE(4 + payload.length, at);
@@ -104,7 +107,10 @@ export class MessageWriter {
 
 function checked(type: number, value: number, max: number): number {
   if (Number.isInteger(value) && value >= 0 && value <= max) return value;
-  throw new KernelError("invalid", `Cannot encode netlink attribute ${type}: ${value} is not an integer from 0 to ${max}`);
+  throw new KernelError(
+    "invalid",
+    `Cannot encode netlink attribute ${type}: ${value} is not an integer from 0 to ${max}`,
+  );
 }
 
 /**
@@ -147,6 +153,10 @@ export class Attributes {
 
   u32(type: number): number | undefined {
     return this.#sized(type, 4)?.readUInt32LE(0);
+  }
+
+  be32(type: number): number | undefined {
+    return this.#sized(type, 4)?.readUInt32BE(0);
   }
 
   i32(type: number): number | undefined {

@@ -1,6 +1,6 @@
 import { type AbortOptions, Semaphore } from "#base/async";
-import { duplicate, close } from "#kernel/ffi";
 import { KernelError } from "#kernel/errors";
+import { close, duplicate } from "#kernel/ffi";
 import { NLM_F, NLMSG } from "./constants.ts";
 import { type Ack, decodeAck, decodeDone, type NetlinkMessage } from "./message.ts";
 import { NetlinkSocket } from "./socket.ts";
@@ -65,7 +65,8 @@ export class NetlinkConnection implements Disposable {
     const found: T[] = [];
     this.#exchange(this.#socket, request, NLM_F.ACK, (message) => found.push(decode(message)));
     const [first] = found;
-    if (first === undefined) throw new KernelError("failed", `Cannot ${request.what()}: the kernel answered with nothing`);
+    if (first === undefined)
+      throw new KernelError("failed", `Cannot ${request.what()}: the kernel answered with nothing`);
     return first;
   }
 
@@ -78,7 +79,10 @@ export class NetlinkConnection implements Disposable {
       const found: T[] = [];
       if (this.#dumpOnce(request, decode, found)) return found;
       if (attempt === DUMP_RETRIES) {
-        throw new KernelError("interrupted", `Cannot ${request.what()}: the list kept changing, ${DUMP_RETRIES + 1} times`);
+        throw new KernelError(
+          "interrupted",
+          `Cannot ${request.what()}: the list kept changing, ${DUMP_RETRIES + 1} times`,
+        );
       }
       pauseSync(FIRST_PAUSE_US * 2 ** attempt);
     }
@@ -98,7 +102,12 @@ export class NetlinkConnection implements Disposable {
     }, options);
   }
 
-  #exchange(socket: NetlinkSocket, request: NetlinkRequest, flags: number, each: (message: NetlinkMessage) => void): void {
+  #exchange(
+    socket: NetlinkSocket,
+    request: NetlinkRequest,
+    flags: number,
+    each: (message: NetlinkMessage) => void,
+  ): void {
     const sequence = socket.send(request.type, flagsOf(request) | flags, request.body);
     readAnswer(socket, sequence, request.what, each);
   }
@@ -138,7 +147,12 @@ function flagsOf(request: NetlinkRequest): number {
   return NLM_F.REQUEST | (request.flags ?? 0);
 }
 
-function readAnswer(socket: NetlinkSocket, sequence: number, what: () => string, each: (message: NetlinkMessage) => void): void {
+function readAnswer(
+  socket: NetlinkSocket,
+  sequence: number,
+  what: () => string,
+  each: (message: NetlinkMessage) => void,
+): void {
   for (let done = false; !done; ) {
     for (const message of socket.receive(sequence, what)) {
       if (message.type === NLMSG.ERROR) {

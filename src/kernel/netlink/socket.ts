@@ -1,5 +1,5 @@
-import { C, bind, close, recv, send, sendAsync, setsockopt, socket } from "#kernel/ffi";
 import { isKernelError, KernelError } from "#kernel/errors";
+import { bind, C, close, recv, send, sendAsync, setsockopt, socket } from "#kernel/ffi";
 import { inNetNs } from "#kernel/netns";
 import { decodeMessages, encodeMessage, type NetlinkMessage } from "./message.ts";
 
@@ -64,7 +64,10 @@ export class NetlinkSocket implements Disposable {
       throw new KernelError("timeout", `Cannot ${what()}: no answer from the kernel within ${RECEIVE_TIMEOUT_MS} ms`);
     }
     if (length > this.#buffer.length) {
-      throw new KernelError("failed", `Cannot ${what()}: an answer of ${length} bytes, more than ${this.#buffer.length}`);
+      throw new KernelError(
+        "failed",
+        `Cannot ${what()}: an answer of ${length} bytes, more than ${this.#buffer.length}`,
+      );
     }
     for (const message of decodeMessages(this.#buffer.subarray(0, length))) {
       if (message.sequence === sequence) yield message;

@@ -1,5 +1,5 @@
-import { close, C, open, setns } from "#kernel/ffi";
 import { describeError } from "#base/errors";
+import { C, close, open, setns } from "#kernel/ffi";
 
 /** Refuses functions that return a promise: after the first `await` they would run in the wrong namespace. */
 export type SyncResult<T> = T extends PromiseLike<unknown> ? never : T;

@@ -11,6 +11,6 @@
  * ```
  */
 export { inNetNs, type SyncResult } from "./enter.ts";
-export { createNetNs, deleteNetNs, listNetNs } from "./named.ts";
+export { createAnonymousNetNs, createNetNs, deleteNetNs, listNetNs } from "./named.ts";
 export { NETNS_DIR, type NetNs, type NetNsRef, sameNetNs } from "./netns.ts";
 export { openNetNs } from "./open.ts";

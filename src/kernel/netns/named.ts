@@ -1,6 +1,6 @@
 import { lstatSync, mkdirSync, readdirSync, readFileSync, statfsSync, unlinkSync } from "node:fs";
-import { C, close, mount, open, unmount, unshare } from "#kernel/ffi";
 import { isKernelError, KernelError } from "#kernel/errors";
+import { C, close, mount, open, unmount, unshare } from "#kernel/ffi";
 import { currentNetNsFd, onReturn } from "./enter.ts";
 import { NETNS_DIR, type NetNs } from "./netns.ts";
 import { namedPath, openNetNs } from "./open.ts";
@@ -29,6 +29,14 @@ export function createNetNs(name: string): NetNs {
   }
 }
 
+/** Makes a namespace without a name: it ends with its last descriptor, so even a crash leaves nothing behind. */
+export function createAnonymousNetNs(): NetNs {
+  return onReturn(currentNetNsFd(), () => {
+    unshare(C.CLONE_NEWNET);
+    return openNetNs("own");
+  });
+}
+
 /**
  * Takes the name away, as `ip netns delete` does. The namespace ends when its last process and descriptor do.
  * Throws {@link KernelError} `not-found` when there is no such name.
@@ -44,7 +52,9 @@ export function deleteNetNs(name: string): void {
   try {
     unlinkSync(path);
   } catch (cause) {
-    throw new KernelError("failed", `Cannot remove ${path}: ${(cause as NodeJS.ErrnoException).code ?? "unknown"}`, { cause });
+    throw new KernelError("failed", `Cannot remove ${path}: ${(cause as NodeJS.ErrnoException).code ?? "unknown"}`, {
+      cause,
+    });
   }
 }
 
@@ -71,7 +81,8 @@ function isPinned(path: string): boolean {
 
 /** As iproute2's netns_add: make the directory and turn it into a shared mount point of its own, once. */
 function shareNetNsDir(): void {
-  if (lstatSync(NETNS_DIR, { throwIfNoEntry: false }) === undefined) mkdirSync(NETNS_DIR, { recursive: true, mode: 0o755 });
+  if (lstatSync(NETNS_DIR, { throwIfNoEntry: false }) === undefined)
+    mkdirSync(NETNS_DIR, { recursive: true, mode: 0o755 });
   if (isSharedMount()) return;
   try {
     mount("", NETNS_DIR, "none", C.MS_SHARED | C.MS_REC);

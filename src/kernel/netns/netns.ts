@@ -12,11 +12,7 @@ export interface NetNs extends Disposable {
 }
 
 /** Which namespace: by the name `ip netns` knows, by path, by process, or the one of this process. */
-export type NetNsRef =
-  | { readonly name: string }
-  | { readonly path: string }
-  | { readonly pid: number }
-  | "own";
+export type NetNsRef = { readonly name: string } | { readonly path: string } | { readonly pid: number } | "own";
 
 /** Where `ip netns` keeps its named namespaces (iproute2, ip/ipnetns.c NETNS_RUN_DIR). */
 export const NETNS_DIR = "/run/netns";

@@ -1,6 +1,6 @@
 import { fstatSync } from "node:fs";
-import { C, close, open } from "#kernel/ffi";
 import { KernelError } from "#kernel/errors";
+import { C, close, open } from "#kernel/ffi";
 import { NETNS_DIR, type NetNs, type NetNsRef } from "./netns.ts";
 
 /**

@@ -3,7 +3,7 @@ import { AF, Attributes, familyNumber, MessageWriter, malformed } from "#kernel/
 import { PROTOCOL_BOOT, RTA, RTAX_MTU, RTM_F_CLONED, RTNH_F, SCOPES, TABLE_MAIN, TYPES } from "./constants.ts";
 import { decodeEncap, encodeEncap } from "./encap.ts";
 import { decodeMultipath, decodeVia, encodeMultipath, writeGateway } from "./next-hop.ts";
-import type { Route, RouteFilter, RouteKey, RouteScope, RouteSpec } from "./types.ts";
+import type { Route, RouteFilter, RouteKey, RouteScope, RouteSpec, RouteType } from "./types.ts";
 
 const SCOPE_NOWHERE = 255;
 
@@ -104,8 +104,8 @@ function scopeNumber(scope: RouteScope): number {
   throw new Error(`no number for scope ${scope}`);
 }
 
-function typeNumber(type: string): number {
-  return TYPES.findIndex((name) => name === type);
+function typeNumber(type: RouteType): number {
+  return TYPES.indexOf(type);
 }
 
 /** Decodes RTM_NEWROUTE or RTM_DELROUTE; `undefined` for clones and families that are not IP. Throws {@link KernelError}. */
@@ -114,7 +114,8 @@ export function decodeRoute(payload: Buffer): Route | undefined {
   const familyByte = payload.readUInt8(0);
   const flags = payload.readUInt32LE(8);
   const type = TYPES[payload.readUInt8(7)];
-  if ((familyByte !== AF.INET && familyByte !== AF.INET6) || (flags & RTM_F_CLONED) !== 0 || type === undefined) return undefined;
+  if ((familyByte !== AF.INET && familyByte !== AF.INET6) || (flags & RTM_F_CLONED) !== 0 || type === undefined)
+    return undefined;
   const family = familyByte === AF.INET ? 4 : 6;
   const attributes = Attributes.parse(payload.subarray(12));
   const scope = payload.readUInt8(6);

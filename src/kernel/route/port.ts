@@ -31,7 +31,8 @@ function listRoutes(connection: NetlinkConnection, filter: RouteFilter): Route[]
   } catch (error) {
     // A table without routes does not exist, and a filter by a link that is gone is refused: for a list both mean "none".
     const filtered = filter.table !== undefined || filter.linkIndex !== undefined;
-    if (filtered && error instanceof KernelError && (error.code === "not-found" || error.code === "no-device")) return [];
+    if (filtered && error instanceof KernelError && (error.code === "not-found" || error.code === "no-device"))
+      return [];
     throw error;
   }
 }
@@ -60,7 +61,8 @@ function faultOf(spec: RouteSpec): string | undefined {
   if (spec.src !== undefined && spec.src.family !== spec.dst.family) return `source ${spec.src} is of another family`;
   if (multipath === undefined) return undefined;
   if (multipath.length === 0) return "a multipath route needs next hops";
-  if (spec.gateway !== undefined || spec.linkIndex !== undefined) return "give either next hops or one gateway and link";
+  if (spec.gateway !== undefined || spec.linkIndex !== undefined)
+    return "give either next hops or one gateway and link";
   const odd = multipath.find((hop) => !Number.isInteger(hop.weight) || hop.weight < 1 || hop.weight > 256);
   return odd === undefined ? undefined : `weight ${odd.weight} is out of range: use 1 to 256`;
 }

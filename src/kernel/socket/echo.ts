@@ -27,7 +27,7 @@ export function encodeEchoRequest(family: IpFamily, id: number, sequence: number
 
 /** An echo reply as a raw socket delivers it: IPv4 with its IP header, IPv6 without. `undefined` for anything else. */
 export function decodeEchoReply(family: IpFamily, packet: Buffer): Echo | undefined {
-  const offset = family === 4 ? (packet[0] ?? 0) % 16 * 4 : 0;
+  const offset = family === 4 ? ((packet[0] ?? 0) % 16) * 4 : 0;
   const message = packet.subarray(offset);
   if (message.length < HEADER || message[0] !== ECHO_REPLY[family] || message[1] !== 0) return undefined;
   return {

@@ -123,7 +123,12 @@ export async function whenReadable(
   const end = clock.monotonic() + atMostMs;
   for (;;) {
     signal?.throwIfAborted();
-    const ready = new Set(pollReadable(sockets.map(({ fd }) => fd), 0));
+    const ready = new Set(
+      pollReadable(
+        sockets.map(({ fd }) => fd),
+        0,
+      ),
+    );
     if (ready.size > 0 || clock.monotonic() >= end) return sockets.filter(({ fd }) => ready.has(fd));
     await sleep(1, { signal, clock });
   }

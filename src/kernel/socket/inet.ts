@@ -1,5 +1,16 @@
 import type { IpAddress, IpFamily } from "#base/ip";
-import { bind, C, close, decodeSockaddr, type Endpoint, encodeSockaddr, getsockname, listen, setsockopt, socket } from "#kernel/ffi";
+import {
+  bind,
+  C,
+  close,
+  decodeSockaddr,
+  type Endpoint,
+  encodeSockaddr,
+  getsockname,
+  listen,
+  setsockopt,
+  socket,
+} from "#kernel/ffi";
 import { inNetNs, type NetNs } from "#kernel/netns";
 import { applySocketOptions, restrictToIpv6, type SocketOptions } from "./options.ts";
 
@@ -14,7 +25,11 @@ export interface SocketPlace extends SocketOptions {
  * it. `port` 0 lets the kernel choose: {@link localEndpoint} tells. Throws {@link KernelError} `busy` for a taken port,
  * `not-found` for an address that the namespace does not have.
  */
-export function listenTcp(address: IpAddress, port: number, options: SocketPlace & { readonly backlog?: number } = {}): number {
+export function listenTcp(
+  address: IpAddress,
+  port: number,
+  options: SocketPlace & { readonly backlog?: number } = {},
+): number {
   return prepare(C.SOCK_STREAM, address.family, options, (fd) => {
     setsockopt(fd, C.SOL_SOCKET, C.SO_REUSEADDR, 1);
     bind(fd, encodeSockaddr({ address, port }), `listen on ${format(address, port)}`);

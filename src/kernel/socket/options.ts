@@ -34,7 +34,13 @@ export function applySocketOptions(fd: number, family: IpFamily, options: Socket
   const level = family === 4 ? IPPROTO_IP : IPPROTO_IPV6;
   if (options.mark !== undefined) setsockopt(fd, C.SOL_SOCKET, C.SO_MARK, options.mark | 0, `set mark ${options.mark}`);
   if (options.device !== undefined) {
-    setsockopt(fd, C.SOL_SOCKET, C.SO_BINDTODEVICE, Buffer.from(`${options.device}\0`), `bind to link ${options.device}`);
+    setsockopt(
+      fd,
+      C.SOL_SOCKET,
+      C.SO_BINDTODEVICE,
+      Buffer.from(`${options.device}\0`),
+      `bind to link ${options.device}`,
+    );
   }
   if (options.freebind === true) setsockopt(fd, level, family === 4 ? IP_FREEBIND : IPV6_FREEBIND, 1);
   if (options.transparent === true) setsockopt(fd, level, family === 4 ? IP_TRANSPARENT : IPV6_TRANSPARENT, 1);

@@ -4,15 +4,18 @@ import { createServer, Socket } from "node:net";
 import { test } from "node:test";
 import { IpAddress } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
-import { openKernel } from "#kernel/net";
 import { C, close, getsockopt } from "#kernel/ffi";
+import { openKernel } from "#kernel/net";
 import { listenTcp, localEndpoint, openIcmpSocket, openTcp, whenReadable } from "./index.ts";
 
 const NAME = `isk-sock-${process.pid}`;
 const kernel = openKernel();
 const LOOPBACK = { 4: IpAddress.parse("127.0.0.1"), 6: IpAddress.parse("::1") } as const;
 
-function withNamespace(name: string, work: (ns: ReturnType<typeof kernel.createNetNs>) => Promise<void>): () => Promise<void> {
+function withNamespace(
+  name: string,
+  work: (ns: ReturnType<typeof kernel.createNetNs>) => Promise<void>,
+): () => Promise<void> {
   return async () => {
     using ns = kernel.createNetNs(name);
     try {
@@ -48,7 +51,10 @@ test(
   "openIcmpSocket: a destination without a route is unreachable at once",
   withNamespace(`${NAME}-b`, async (netns) => {
     using ping = openIcmpSocket(4, { netns });
-    assert.throws(() => ping.send(IpAddress.parse("198.51.100.1"), 1), (error) => isKernelError(error, "unreachable"));
+    assert.throws(
+      () => ping.send(IpAddress.parse("198.51.100.1"), 1),
+      (error) => isKernelError(error, "unreachable"),
+    );
   }),
 );
 
@@ -59,7 +65,13 @@ test(
       const fd = listenTcp(LOOPBACK[family], 0, { netns });
       const { port } = localEndpoint(fd);
       const server = createServer((socket) => socket.end(`from ${socket.remoteAddress}`)).listen({ fd });
-      const clientFd = openTcp(family, { netns, mark: 5, device: "lo", source: LOOPBACK[family], bindAddressNoPort: true });
+      const clientFd = openTcp(family, {
+        netns,
+        mark: 5,
+        device: "lo",
+        source: LOOPBACK[family],
+        bindAddressNoPort: true,
+      });
       assert.equal(getsockopt(clientFd, C.SOL_SOCKET, C.SO_MARK), 5);
       const client = new Socket({ fd: clientFd });
       client.connect({ host: LOOPBACK[family].toString(), port });
@@ -77,9 +89,15 @@ test(
   withNamespace(`${NAME}-d`, async (netns) => {
     const fd = listenTcp(LOOPBACK[4], 0, { netns });
     const { port } = localEndpoint(fd);
-    assert.throws(() => listenTcp(LOOPBACK[4], port, { netns }), (error) => isKernelError(error, "busy"));
+    assert.throws(
+      () => listenTcp(LOOPBACK[4], port, { netns }),
+      (error) => isKernelError(error, "busy"),
+    );
     const foreign = IpAddress.parse("203.0.113.1");
-    assert.throws(() => listenTcp(foreign, 0, { netns }), (error) => isKernelError(error, "not-found"));
+    assert.throws(
+      () => listenTcp(foreign, 0, { netns }),
+      (error) => isKernelError(error, "not-found"),
+    );
     close(listenTcp(foreign, 0, { netns, freebind: true }));
     close(fd);
   }),

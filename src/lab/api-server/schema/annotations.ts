@@ -1,3 +1,5 @@
+import type { Schema } from "./schema.ts";
+
 /**
  * What the types of the API do not say but its OpenAPI does: how lists merge (Kubernetes `types.go` tags `patchStrategy`,
  * `patchMergeKey`, `listType`, `listMapKey`, `structType`). `merge KEY`: strategic-merge key and, for server-side apply,
@@ -98,4 +100,81 @@ export const RETAIN_KEYS: Readonly<Record<string, readonly string[]>> = {
 export const BYTES: Readonly<Record<string, readonly string[]>> = {
   "core.v1.Secret": ["data"],
   "core.v1.ConfigMap": ["binaryData"],
+};
+
+/** Properties that the declarations leave out. */
+export const MISSING: Readonly<Record<string, Readonly<Record<string, Schema>>>> = {
+  "apiextensions.v1.JSONSchemaProps": {
+    "x-kubernetes-embedded-resource": { type: "boolean" },
+    "x-kubernetes-int-or-string": { type: "boolean" },
+    "x-kubernetes-list-map-keys": { type: "array", items: { type: "string" }, "x-kubernetes-list-type": "atomic" },
+    "x-kubernetes-list-type": { type: "string" },
+    "x-kubernetes-map-type": { type: "string" },
+    "x-kubernetes-preserve-unknown-fields": { type: "boolean" },
+    "x-kubernetes-validations": { type: "array", items: { type: "object", "x-kubernetes-preserve-unknown-fields": true } },
+  },
+};
+
+/** Values that the server fills in (Kubernetes `defaults.go`), by definition and property. */
+export const DEFAULTS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
+  "core.v1.PodSpec": {
+    restartPolicy: "Always",
+    dnsPolicy: "ClusterFirst",
+    schedulerName: "default-scheduler",
+    terminationGracePeriodSeconds: 30,
+    enableServiceLinks: true,
+    securityContext: {},
+  },
+  "core.v1.Container": { terminationMessagePath: "/dev/termination-log", terminationMessagePolicy: "File", resources: {} },
+  "core.v1.ContainerPort": { protocol: "TCP" },
+  "core.v1.ServicePort": { protocol: "TCP" },
+  "core.v1.EndpointPort": { protocol: "TCP" },
+  "core.v1.Probe": { timeoutSeconds: 1, periodSeconds: 10, successThreshold: 1, failureThreshold: 3 },
+  "core.v1.HTTPGetAction": { path: "/", scheme: "HTTP" },
+  "core.v1.ConfigMapVolumeSource": { defaultMode: 420 },
+  "core.v1.SecretVolumeSource": { defaultMode: 420 },
+  "core.v1.DownwardAPIVolumeSource": { defaultMode: 420 },
+  "core.v1.ProjectedVolumeSource": { defaultMode: 420 },
+  "core.v1.HostPathVolumeSource": { type: "" },
+  "core.v1.ObjectFieldSelector": { apiVersion: "v1" },
+  "core.v1.ServiceSpec": { type: "ClusterIP", sessionAffinity: "None", internalTrafficPolicy: "Cluster" },
+  "core.v1.NamespaceStatus": { phase: "Active" },
+  "core.v1.Secret": { type: "Opaque" },
+  "apps.v1.DeploymentSpec": { replicas: 1, revisionHistoryLimit: 10, progressDeadlineSeconds: 600, strategy: {} },
+  "apps.v1.DeploymentStrategy": { type: "RollingUpdate" },
+  "apps.v1.ReplicaSetSpec": { replicas: 1 },
+  "apps.v1.StatefulSetSpec": {
+    replicas: 1,
+    revisionHistoryLimit: 10,
+    podManagementPolicy: "OrderedReady",
+    updateStrategy: { type: "RollingUpdate", rollingUpdate: { partition: 0 } },
+  },
+  "apps.v1.DaemonSetSpec": {
+    revisionHistoryLimit: 10,
+    updateStrategy: { type: "RollingUpdate", rollingUpdate: { maxUnavailable: 1, maxSurge: 0 } },
+  },
+  "batch.v1.JobSpec": { completionMode: "NonIndexed", suspend: false, backoffLimit: 6 },
+  "batch.v1.CronJobSpec": {
+    concurrencyPolicy: "Allow",
+    suspend: false,
+    successfulJobsHistoryLimit: 3,
+    failedJobsHistoryLimit: 1,
+  },
+  "storage.v1.StorageClass": { reclaimPolicy: "Delete", volumeBindingMode: "Immediate" },
+  "scheduling.v1.PriorityClass": { preemptionPolicy: "PreemptLowerPriority" },
+  "admissionregistration.v1.MutatingWebhook": {
+    failurePolicy: "Fail",
+    matchPolicy: "Equivalent",
+    namespaceSelector: {},
+    objectSelector: {},
+    reinvocationPolicy: "Never",
+    timeoutSeconds: 10,
+  },
+  "admissionregistration.v1.ValidatingWebhook": {
+    failurePolicy: "Fail",
+    matchPolicy: "Equivalent",
+    namespaceSelector: {},
+    objectSelector: {},
+    timeoutSeconds: 10,
+  },
 };

@@ -1,4 +1,4 @@
-import { clone, isObject, type Json, type JsonObject } from "../object/json.ts";
+import { clone, isObject, type Json, type JsonObject, put } from "../object/json.ts";
 import { type Definitions, itemSchema, memberSchema, resolve, type Schema } from "./schema.ts";
 
 /** Fills in, in place, the `default` values of a structural schema (apiextensions structural defaulting). */
@@ -15,10 +15,12 @@ function fill(value: Json, schema: Schema, definitions: Definitions): void {
   if (!isObject(value)) return;
   for (const [key, property] of Object.entries(schema.properties ?? {})) {
     const resolved = resolve(property, definitions);
-    if (resolved.default === undefined) continue;
+    // A default beside a reference belongs to this place, one in the definition to every place.
+    const fallback = property.default ?? resolved.default;
+    if (fallback === undefined) continue;
     const present = Object.hasOwn(value, key) ? value[key] : undefined;
     // A null where null is not allowed means "use the default".
-    if (present === undefined || (present === null && resolved.nullable !== true)) value[key] = clone(resolved.default);
+    if (present === undefined || (present === null && resolved.nullable !== true)) put(value, key, clone(fallback));
   }
   for (const key of Object.keys(value)) {
     const member = value[key];

@@ -5,7 +5,8 @@
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
-import { ATOMIC_MAPS, ATOMIC_STRUCTS, BYTES, LIST_ANNOTATIONS, RETAIN_KEYS } from "./annotations.ts";
+import { ATOMIC_MAPS, ATOMIC_STRUCTS, BYTES, DEFAULTS, LIST_ANNOTATIONS, MISSING, RETAIN_KEYS } from "./annotations.ts";
+import type { Json } from "../object/json.ts";
 import { REF_PREFIX, type Schema } from "./schema.ts";
 
 const ROOTS: readonly string[] = [
@@ -121,8 +122,11 @@ function parseModule(path: string, name: string, out: Map<string, Schema>): void
       if (schema.properties === undefined) continue;
       const base = typeSchema(type, `${kind}.${property}`, { name, imports });
       schema.properties[property] = { description: comment(about), ...annotate(short, property, base) };
+      const fallback = DEFAULTS[short]?.[property];
+      if (fallback !== undefined) Object.assign(schema.properties[property] ?? {}, { default: fallback as Json });
       if (optional === undefined) schema.required = [...(schema.required ?? []), property];
     }
+    Object.assign(schema.properties ?? {}, MISSING[short]);
     if (ATOMIC_STRUCTS.includes(short)) schema["x-kubernetes-map-type"] = "atomic";
     out.set(short, schema);
   }

@@ -61,11 +61,18 @@ export class Store {
     return entry;
   }
 
-  /** Stores many new objects quickly. Watches of the collection must not be running. */
+  /** Stores many new objects: quickly, without history, when nobody watches the collection. */
   load(collection: string, objects: readonly KubeObject[]): void {
     const target = this.collection(collection);
+    if (target.watched) {
+      for (const object of objects) this.write(collection, object);
+      return;
+    }
     const entries = objects.map((object) => this.#stamp(keyOf(object.metadata.namespace ?? "", object.metadata.name ?? ""), object));
     target.load(entries, this.#revision);
+    for (const entry of entries) {
+      for (const listener of this.#listeners) listener(collection, { type: "ADDED", revision: entry.revision, entry, previous: undefined });
+    }
   }
 
   /** Forgets all history: resuming a watch or a chunked list from before answers 410. */

@@ -1,0 +1,267 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { FakeClock } from "#base/clock";
+import { Cidr, IpAddress } from "#base/ip";
+import { nullLogger } from "#base/log";
+import type { BlockSource, OwnedBlock } from "./block-source.ts";
+import { IpamError } from "./errors.ts";
+import { NodeIpam } from "./node-ipam.ts";
+
+/** A cluster's worth of blocks of two addresses each, in memory, that can be told to fail. */
+class FakeSource implements BlockSource {
+  readonly owned = new Map<string, OwnedBlock>();
+  requests = 0;
+  free: number;
+  failing: "list" | "request" | "release" | undefined;
+  #next = 0;
+
+  constructor(blocks: number) {
+    this.free = blocks;
+  }
+
+  async list({ pool }: { readonly pool?: string }): Promise<readonly OwnedBlock[]> {
+    await Promise.resolve();
+    this.#maybeFail("list");
+    return [...this.owned.values()].filter((block) => pool === undefined || block.pool === pool);
+  }
+
+  async request(pool: string): Promise<void> {
+    this.requests += 1;
+    await Promise.resolve();
+    this.#maybeFail("request");
+    if (this.free === 0) throw new IpamError("exhausted", `pool ${pool} has no free block`);
+    this.free -= 1;
+    this.add(pool);
+  }
+
+  async settle(): Promise<void> {
+    await Promise.resolve();
+  }
+
+  async release(block: OwnedBlock): Promise<void> {
+    await Promise.resolve();
+    this.#maybeFail("release");
+    if (this.owned.delete(block.uid)) this.free += 1;
+  }
+
+  add(pool: string, changes: Partial<OwnedBlock> = {}): OwnedBlock {
+    const index = this.#next;
+    this.#next += 1;
+    const block: OwnedBlock = {
+      name: `${pool}-${index}`,
+      uid: `uid-${index}`,
+      pool,
+      index,
+      ipv4: Cidr.parse("10.0.0.0/16").subnet(31, index),
+      ipv6: Cidr.parse("fd00::/112").subnet(127, index),
+      reserved: false,
+      deleting: false,
+      ...changes,
+    };
+    this.owned.set(block.uid, block);
+    return block;
+  }
+
+  #maybeFail(step: "list" | "request" | "release"): void {
+    if (this.failing === step) throw new IpamError("api-unavailable", `injected: ${step}`);
+  }
+}
+
+function open(blocks: number, releaseDelayMs = 0) {
+  const source = new FakeSource(blocks);
+  const clock = new FakeClock();
+  const ipam = new NodeIpam(
+    { source, log: nullLogger, clock, onBlocksChanged: () => undefined },
+    { collectIntervalMs: 300_000, releaseDelayMs },
+  );
+  return { source, clock, ipam };
+}
+
+const pod = (id: number | string): { containerId: string; ifname: string } => ({
+  containerId: `c${id}`,
+  ifname: "eth0",
+});
+
+test("NodeIpam: both families have the same offset; an attachment keeps what it has", async () => {
+  const { ipam } = open(4);
+  const first = await ipam.allocate("default", pod(1), {});
+  assert.deepEqual([`${first.ipv4}`, `${first.ipv6}`], ["10.0.0.0", "fd00::"]);
+  assert.deepEqual(await ipam.allocate("default", pod(1), {}), first);
+  assert.deepEqual(await ipam.allocate("other", pod(1), {}), first);
+});
+
+test("NodeIpam: waiting ADDs share one request; blocks are asked for until all have an address", async () => {
+  const { ipam, source } = open(50);
+  const all = await Promise.all(Array.from({ length: 40 }, (_, at) => ipam.allocate("default", pod(at), {})));
+  assert.equal(new Set(all.map((one) => String(one.ipv4))).size, 40);
+  assert.equal(source.requests, 20, "each block of two was asked for once");
+});
+
+test("NodeIpam: an exhausted pool fails at once and works again after a free", async () => {
+  const { ipam } = open(1);
+  await ipam.allocate("default", pod(1), {});
+  await ipam.allocate("default", pod(2), {});
+  await assert.rejects(ipam.allocate("default", pod(3), {}), { code: "exhausted" });
+  ipam.free(pod(1));
+  assert.equal(String((await ipam.allocate("default", pod(3), {})).ipv4), "10.0.0.0");
+});
+
+test("NodeIpam: a caller that gives up does not end the request that others wait for", async () => {
+  const { ipam } = open(4);
+  const controller = new AbortController();
+  const impatient = ipam.allocate("default", pod(1), { signal: controller.signal });
+  const patient = ipam.allocate("default", pod(2), {});
+  controller.abort(new DOMException("gone", "AbortError"));
+  await assert.rejects(impatient, { name: "AbortError" });
+  assert.equal(String((await patient).ipv4), "10.0.0.0");
+  assert.equal(ipam.assigned(pod(1)), undefined, "nothing leaks");
+});
+
+test("NodeIpam: restored attachments keep their addresses, and the most recent one decides what is next", async () => {
+  const { ipam, source } = open(0);
+  const block = source.add("default", { ipv4: Cidr.parse("10.9.0.0/30"), ipv6: undefined });
+  const at = (offset: number): IpAddress[] => [block.ipv4?.at(offset) ?? assert.fail()];
+  ipam.remember([
+    { ...pod("b"), pool: "default", addresses: at(2), ifindex: 9 },
+    { ...pod("a"), pool: "default", addresses: at(0), ifindex: 5 },
+  ]);
+  await ipam.collect({});
+  assert.equal(String(ipam.assigned(pod("a"))?.ipv4), "10.9.0.0");
+  assert.equal(String((await ipam.allocate("default", pod("c"), {})).ipv4), "10.9.0.3");
+  assert.equal(String((await ipam.allocate("default", pod("d"), {})).ipv4), "10.9.0.1");
+});
+
+test("NodeIpam: an address in no block is counted, never handed out, and claimed once its block appears", async () => {
+  const { ipam, source } = open(0);
+  ipam.remember([{ ...pod("x"), pool: "default", addresses: [IpAddress.parse("10.0.0.1")], ifindex: 3 }]);
+  await ipam.collect({});
+  assert.equal(ipam.snapshot().unknown.length, 1);
+  source.add("default", { ipv6: undefined });
+  await ipam.collect({});
+  assert.equal(ipam.snapshot().unknown.length, 0);
+  assert.equal(String((await ipam.allocate("default", pod("y"), {})).ipv4), "10.0.0.0");
+  await assert.rejects(ipam.allocate("default", pod("z"), {}), { code: "exhausted" });
+});
+
+test("NodeIpam: reserved, deleting and vanished blocks are not allocated from", async () => {
+  const { ipam, source } = open(1);
+  source.add("default", { reserved: true });
+  const dying = source.add("default", { deleting: true });
+  await ipam.collect({});
+  const got = await ipam.allocate("default", pod(1), {});
+  assert.equal(got.block, "default-2");
+  source.owned.delete("uid-2");
+  await ipam.collect({});
+  const state = ipam.snapshot().blocks;
+  assert.equal(state.find((block) => block.name === "default-2")?.missing, true, "in use: kept and marked");
+  assert.equal(
+    ipam.blocks.some((block) => block.name === "default-2"),
+    false,
+    "and not exported",
+  );
+  assert.equal(dying.deleting, true);
+});
+
+test("NodeIpam: empty blocks go back; a failed release leaves the block usable; reserved ones stay", async () => {
+  const { ipam, source } = open(2);
+  source.add("default", { reserved: true });
+  await ipam.allocate("default", pod(1), {});
+  ipam.free(pod(1));
+  source.failing = "release";
+  await assert.rejects(ipam.collect({}), { code: "api-unavailable" });
+  assert.equal((await ipam.allocate("default", pod(2), {})).block, "default-1");
+  source.failing = undefined;
+  ipam.free(pod(2));
+  assert.equal(await ipam.collect({}), 1);
+  assert.deepEqual(
+    [...source.owned.values()].map((block) => block.name),
+    ["default-0"],
+  );
+});
+
+test("NodeIpam: with a release delay an empty block stays for reuse", async () => {
+  const { ipam, clock, source } = open(1, 60_000);
+  await ipam.allocate("default", pod(1), {});
+  ipam.free(pod(1));
+  assert.equal(await ipam.collect({}), 0);
+  await clock.advance(60_000);
+  assert.equal(await ipam.collect({}), 1);
+  assert.equal(source.owned.size, 0);
+});
+
+test("NodeIpam: the fullest block is used first", async () => {
+  const { ipam, source } = open(0);
+  source.add("default", { ipv4: Cidr.parse("10.1.0.0/29"), ipv6: undefined });
+  source.add("default", { ipv4: Cidr.parse("10.2.0.0/30"), ipv6: undefined });
+  await ipam.collect({});
+  const order: string[] = [];
+  for (let at = 0; at < 5; at += 1) order.push((await ipam.allocate("default", pod(at), {})).block);
+  assert.deepEqual(order, ["default-1", "default-1", "default-1", "default-1", "default-0"]);
+});
+
+test("NodeIpam: random ADD, DEL, collect, API faults and restarts never share or lose an address", async () => {
+  const step = fc.record({
+    op: fc.constantFrom("add", "del", "collect", "fail", "heal", "restart"),
+    id: fc.nat(12),
+    fault: fc.constantFrom("list" as const, "request" as const, "release" as const),
+  });
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { minLength: 20, maxLength: 80 }), async (steps) => {
+      const { source } = open(5);
+      const start = (): NodeIpam =>
+        new NodeIpam(
+          { source, log: nullLogger, clock: new FakeClock(), onBlocksChanged: () => undefined },
+          { collectIntervalMs: 300_000, releaseDelayMs: 0 },
+        );
+      let ipam = start();
+      // What the kernel would have: the truth that survives a restart.
+      const kernel = new Map<string, { pool: string; addresses: IpAddress[]; ifindex: number }>();
+      let ifindex = 0;
+      for (const { op, id, fault } of steps) {
+        const attachment = pod(id);
+        if (op === "fail") source.failing = fault;
+        if (op === "heal") source.failing = undefined;
+        if (op === "collect") await ipam.collect({}).catch(expected);
+        if (op === "del") {
+          kernel.delete(attachment.containerId);
+          ipam.free(attachment);
+        }
+        if (op === "add") {
+          const got = await ipam.allocate("default", attachment, {}).catch(expected);
+          if (got !== undefined && !kernel.has(attachment.containerId)) {
+            ifindex += 1;
+            kernel.set(attachment.containerId, {
+              pool: "default",
+              addresses: [got.ipv4, got.ipv6].filter((ip) => ip !== undefined),
+              ifindex,
+            });
+          }
+        }
+        if (op === "restart") {
+          source.failing = undefined;
+          ipam = start();
+          ipam.remember([...kernel].map(([containerId, rest]) => ({ containerId, ifname: "eth0", ...rest })));
+          await ipam.collect({});
+        }
+        const used = [...kernel.values()].flatMap(({ addresses }) => addresses.map(String));
+        assert.equal(new Set(used).size, used.length, "no address twice");
+        for (const [containerId, { addresses }] of kernel) {
+          const own = ipam.assigned({ containerId, ifname: "eth0" });
+          assert.deepEqual([own?.ipv4, own?.ipv6].filter((ip) => ip !== undefined).map(String), addresses.map(String));
+        }
+      }
+      source.failing = undefined;
+      for (const containerId of kernel.keys()) ipam.free({ containerId, ifname: "eth0" });
+      await ipam.collect({});
+      assert.equal(source.owned.size, 0, "every block went back");
+      assert.deepEqual(ipam.snapshot().attachments, []);
+    }),
+    { numRuns: 60 },
+  );
+});
+
+function expected(error: unknown): undefined {
+  if (!(error instanceof IpamError)) throw error;
+  return undefined;
+}

@@ -1,0 +1,78 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Cidr, IpAddress } from "#base/ip";
+import { close, encodeSockaddr, send } from "#kernel/ffi";
+import { openKernel } from "#kernel/net";
+import { createAnonymousNetNs } from "#kernel/netns";
+import { NftTransaction, openNft } from "#kernel/nft";
+import { bindUdp } from "#kernel/socket";
+import { type ConntrackPort, FakeConntrack, openConntrack } from "./index.ts";
+
+const UDP = 17;
+const LOOPBACK = { 4: IpAddress.parse("127.0.0.1"), 6: IpAddress.parse("::1") } as const;
+
+/** Four connections: UDP to ports 1000 and 1001 in each family, the first with mark 5. */
+function checkDeletion(port: ConntrackPort): void {
+  for (const family of [4, 6] as const) {
+    assert.equal(port.list({ family, protocol: UDP }).length, 2);
+    const [marked, ...rest] = port.list({ family, mark: { value: 1, mask: 1 } });
+    assert.deepEqual(rest, []);
+    assert.equal(marked?.original.dstPort, 1000);
+    assert.equal(marked?.reply.srcPort, 1000);
+    assert.equal(marked?.mark, 5);
+    assert.equal(String(marked?.original.dst), String(LOOPBACK[family]));
+    assert.equal(port.delete({ family, protocol: 6 }), 0);
+    assert.equal(port.delete({ family, original: { dst: LOOPBACK[family], dstPort: 1001, srcPort: 1 } }), 0);
+    assert.equal(port.delete({ family, protocol: UDP, original: { dst: LOOPBACK[family], dstPort: 1001 } }), 1);
+    assert.deepEqual(
+      port.list({ family }).map(({ original }) => original.dstPort),
+      [1000],
+    );
+    const all = Cidr.parse(family === 4 ? "127.0.0.0/8" : "::/0");
+    assert.equal(port.delete({ family, reply: { src: all } }), 1);
+    assert.deepEqual(port.list({ family }), []);
+  }
+}
+
+test("openConntrack: lists and forgets exactly what the filter says", () => {
+  using ns = createAnonymousNetNs();
+  using stack = openKernel().openStack(ns);
+  stack.links.set(1, { up: true });
+  using nft = openNft(ns);
+  const table = { family: "inet", name: "track" } as const;
+  const chain = { type: "filter", hook: "output", priority: 0 } as const;
+  nft.run(
+    new NftTransaction(table).addTable().chain("out", chain).rule("out", "ct state new udp dport 1000 ct mark set 5"),
+  );
+  for (const family of [4, 6] as const) {
+    for (const port of [1000, 1001]) {
+      const server = bindUdp(LOOPBACK[family], port, { netns: ns });
+      const client = bindUdp(LOOPBACK[family], 0, { netns: ns });
+      send(client, Buffer.from("x"), { address: encodeSockaddr({ address: LOOPBACK[family], port }) });
+      close(client);
+      close(server);
+    }
+  }
+  using port = openConntrack(ns);
+  checkDeletion(port);
+});
+
+test("FakeConntrack: lists and forgets exactly what the filter says", () => {
+  using port = new FakeConntrack();
+  for (const family of [4, 6] as const) {
+    const address = LOOPBACK[family];
+    for (const [dstPort, mark] of [
+      [1000, 5],
+      [1001, 0],
+    ] as const) {
+      port.entries.push({
+        family,
+        protocol: UDP,
+        original: { src: address, dst: address, srcPort: 4000, dstPort },
+        reply: { src: address, dst: address, srcPort: dstPort, dstPort: 4000 },
+        mark,
+      });
+    }
+  }
+  checkDeletion(port);
+});

@@ -1,0 +1,22 @@
+import { matchesConntrack } from "./filter.ts";
+import type { ConntrackEntry, ConntrackFilter, ConntrackPort } from "./types.ts";
+
+/** Connection tracking in memory: tests put entries, features delete them. */
+export class FakeConntrack implements ConntrackPort {
+  readonly entries: ConntrackEntry[] = [];
+
+  list(filter: ConntrackFilter): ConntrackEntry[] {
+    return this.entries.filter((entry) => matchesConntrack(entry, filter));
+  }
+
+  delete(filter: ConntrackFilter): number {
+    const found = new Set(this.list(filter));
+    const left = this.entries.filter((entry) => !found.has(entry));
+    this.entries.splice(0, this.entries.length, ...left);
+    return found.size;
+  }
+
+  [Symbol.dispose](): void {
+    this.entries.length = 0;
+  }
+}

@@ -1,0 +1,16 @@
+/**
+ * Connection tracking of one namespace: listing and forgetting connections, so that a changed Service or egress takes
+ * effect for UDP flows that never end.
+ *
+ * Owns: {@link ConntrackPort}, its ctnetlink encoding, a fake. Refuses to know: why a connection is stale.
+ *
+ * ```ts
+ * using conntrack = openConntrack(netns);
+ * conntrack.delete({ family: 4, protocol: 17, original: { dst: clusterIP, dstPort: 53 } });
+ * ```
+ */
+export { decodeConntrack } from "./codec.ts";
+export { FakeConntrack } from "./fake.ts";
+export { matchesConntrack } from "./filter.ts";
+export { openConntrack } from "./port.ts";
+export type { ConntrackEntry, ConntrackFilter, ConntrackPort, ConntrackTuple, TupleFilter } from "./types.ts";

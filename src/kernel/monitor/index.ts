@@ -1,0 +1,12 @@
+/**
+ * Kernel events: links, addresses and routes of a namespace as they change.
+ *
+ * Owns: {@link Monitors} and its one Worker. Refuses to know: what to do about a change; usually, mark something dirty.
+ *
+ * ```ts
+ * await using monitors = new Monitors({ onFailure: (error) => log.error("monitor", { error }) });
+ * await using watch = monitors.watch(netns, { routes: true }, () => dirty.mark());
+ * ```
+ */
+export { decodeEvents, Monitors } from "./monitors.ts";
+export type { MonitorEvent, MonitorTopics } from "./types.ts";

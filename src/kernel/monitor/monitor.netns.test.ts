@@ -1,0 +1,81 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Deferred } from "#base/async";
+import { Cidr, IpAddress } from "#base/ip";
+import { openKernel } from "#kernel/net";
+import { createAnonymousNetNs } from "#kernel/netns";
+import { type MonitorEvent, Monitors } from "./index.ts";
+
+interface Collector {
+  readonly events: readonly MonitorEvent[];
+  readonly listener: (event: MonitorEvent) => void;
+  seen(match: (event: MonitorEvent) => boolean): Promise<MonitorEvent>;
+}
+
+/** A listener, and a promise for the first event that matches. */
+function collector(): Collector {
+  const events: MonitorEvent[] = [];
+  const waiting = new Set<() => void>();
+  return {
+    events,
+    listener(event) {
+      events.push(event);
+      for (const look of waiting) look();
+    },
+    async seen(match) {
+      const found = new Deferred<MonitorEvent>();
+      const look = (): void => {
+        const event = events.find(match);
+        if (event !== undefined) found.resolve(event);
+      };
+      waiting.add(look);
+      look();
+      // A Worker that is unref'd does not keep the test alive while it waits.
+      const alive = setTimeout(() => found.reject(new Error(`not seen among ${events.length} events`)), 10_000);
+      return found.promise.finally(() => clearTimeout(alive));
+    },
+  };
+}
+
+test("Monitors: tells links, addresses and routes of the namespaces it watches, and stops when asked", async () => {
+  await using monitors = new Monitors({ onFailure: (error) => assert.fail(error.message) });
+  using ns = createAnonymousNetNs();
+  using other = createAnonymousNetNs();
+  using stack = openKernel().openStack(ns);
+  using otherStack = openKernel().openStack(other);
+  const here = collector();
+  const there = collector();
+  const watch = monitors.watch(ns, { links: true, addresses: true, routes: true }, here.listener);
+  await using _second = monitors.watch(other, { links: true }, there.listener);
+
+  const link = stack.links.create({ kind: "bridge", name: "br0", up: true, alias: "mine" });
+  await here.seen((event) => event.kind === "link" && event.op === "new" && event.link.alias === "mine");
+  stack.addresses.add({ linkIndex: link.index, address: IpAddress.parse("10.0.0.1"), prefixLength: 24 });
+  await here.seen((event) => event.kind === "address" && String(event.address.address) === "10.0.0.1");
+  stack.routes.add({ dst: Cidr.parse("10.1.0.0/24"), linkIndex: link.index, table: 116 });
+  await here.seen((event) => event.kind === "route" && event.route.table === 116);
+  stack.links.delete(link.index);
+  await here.seen((event) => event.kind === "link" && event.op === "delete" && event.link.name === "br0");
+
+  await watch[Symbol.asyncDispose]();
+  stack.links.create({ kind: "bridge", name: "unseen" });
+  otherStack.links.create({ kind: "bridge", name: "seen" });
+  await there.seen((event) => event.kind === "link" && event.link.name === "seen");
+  assert.ok(!here.events.some((event) => event.kind === "link" && event.link.name === "unseen"));
+});
+
+test("Monitors: says resync when the kernel had to drop events", async () => {
+  await using monitors = new Monitors({ onFailure: (error) => assert.fail(error.message) });
+  using ns = createAnonymousNetNs();
+  using stack = openKernel().openStack(ns);
+  const here = collector();
+  const link = stack.links.create({ kind: "bridge", name: "br0", up: true });
+  await using _watch = monitors.watch(ns, { routes: true }, here.listener);
+  // The main thread takes nothing while it works, so the Worker stops reading and the kernel's queue runs over.
+  const dst = Cidr.parse("10.1.0.0/24");
+  for (let round = 0; round < 20_000; round += 1) {
+    stack.routes.add({ dst, linkIndex: link.index });
+    stack.routes.delete({ dst });
+  }
+  await here.seen((event) => event.kind === "resync");
+});

@@ -1,0 +1,32 @@
+/**
+ * nftables of one namespace: transactions as plain, printable data, applied through libnftables, and a fake of it.
+ *
+ * Owns: {@link Nft}, {@link NftTransaction}, {@link FakeNft}, the printing and reading of nft(8) text. Refuses to know:
+ * whose tables are whose, and what rules are for.
+ *
+ * ```ts
+ * using nft = openNft(netns);
+ * const tx = new NftTransaction({ family: "ip", name: "isthmus" }).replaceTable();
+ * tx.set("nodes", { key: "ipv4_addr" }).elements("nodes", [{ key: ["192.0.2.1"] }]);
+ * nft.run(tx);
+ * ```
+ */
+export { chunkChanges } from "./chunks.ts";
+export { NftError, type NftErrorCode } from "./errors.ts";
+export { FakeNft } from "./fake.ts";
+export { parseScript } from "./parse.ts";
+export { printChange, printChanges, printTable } from "./print.ts";
+export { openNft } from "./real.ts";
+export { NftTransaction } from "./transaction.ts";
+export type {
+  Nft,
+  NftBase,
+  NftChain,
+  NftChange,
+  NftElement,
+  NftFamily,
+  NftRule,
+  NftSet,
+  NftSetSpec,
+  NftTable,
+} from "./types.ts";

@@ -1,0 +1,126 @@
+import { setImmediate } from "node:timers/promises";
+import type { AbortOptions } from "#base/async";
+import { close, duplicate, libnftables, type NftHandle } from "#kernel/ffi";
+import { inNetNs } from "#kernel/netns";
+import { chunkChanges } from "./chunks.ts";
+import { fromNftText, NftError } from "./errors.ts";
+import { parseChains, parseElements, parseSets, parseTables } from "./listing.ts";
+import { printChanges, printTable } from "./print.ts";
+import { parseRules } from "./rules-text.ts";
+import type { Nft, NftChain, NftChange, NftElement, NftFamily, NftRule, NftSet, NftTable } from "./types.ts";
+
+/** NFT_CTX_OUTPUT_* of nftables/libnftables.h. */
+const OUTPUT = {
+  STATELESS: 1 << 2,
+  HANDLE: 1 << 3,
+  JSON: 1 << 4,
+  NUMERIC: (1 << 7) | (1 << 8) | (1 << 9) | (1 << 10),
+  TERSE: 1 << 11,
+} as const;
+
+/** Opens the nftables of a namespace, whose handle may be closed afterwards. Needs CAP_NET_ADMIN there. */
+export function openNft(ns: { readonly fd: number }): Nft {
+  return new LibnftablesNft(duplicate(ns.fd));
+}
+
+class LibnftablesNft implements Nft {
+  readonly #ns: number;
+  readonly #context: NftHandle;
+  #open = true;
+
+  constructor(ns: number) {
+    this.#ns = ns;
+    const context = inNetNs({ fd: ns }, () => libnftables().contextNew());
+    if (context === undefined) {
+      close(ns);
+      throw new NftError("failed", "Cannot make an nftables context: is nf_tables in this kernel?", { script: "" });
+    }
+    this.#context = context;
+  }
+
+  run(changes: Iterable<NftChange>): void {
+    const script = printChanges(changes);
+    if (script !== "") this.#execute(script, 0);
+  }
+
+  check(changes: Iterable<NftChange>): void {
+    const script = printChanges(changes);
+    const library = libnftables();
+    library.setDryRun(this.#context, true);
+    try {
+      if (script !== "") this.#execute(script, 0);
+    } finally {
+      library.setDryRun(this.#context, false);
+    }
+  }
+
+  async load(
+    changes: Iterable<NftChange>,
+    options: AbortOptions & { readonly chunkSize?: number } = {},
+  ): Promise<void> {
+    for (const chunk of chunkChanges(changes, options.chunkSize ?? 500)) {
+      options.signal?.throwIfAborted();
+      this.run(chunk);
+      await setImmediate();
+    }
+  }
+
+  listTables(family?: NftFamily): NftTable[] {
+    return parseTables(this.#json(`list tables${family === undefined ? "" : ` ${family}`}`));
+  }
+
+  listChains(table: NftTable): NftChain[] {
+    return parseChains(this.#json(`list table ${printTable(table)}`, OUTPUT.TERSE));
+  }
+
+  listRules(table: NftTable, chain: string): NftRule[] {
+    const script = `list chain ${printTable(table)} ${chain}`;
+    return parseRules(this.#execute(script, OUTPUT.HANDLE | OUTPUT.STATELESS | OUTPUT.NUMERIC));
+  }
+
+  listSets(table: NftTable): NftSet[] {
+    return parseSets(this.#json(`list table ${printTable(table)}`, OUTPUT.TERSE));
+  }
+
+  listElements(table: NftTable, set: string): NftElement[] {
+    const list = (word: "set" | "map"): NftElement[] =>
+      parseElements(this.#json(`list ${word} ${printTable(table)} ${set}`));
+    try {
+      return list("map");
+    } catch (error) {
+      if (error instanceof NftError && error.code === "not-found") return list("set");
+      throw error;
+    }
+  }
+
+  print(table: NftTable): string | undefined {
+    try {
+      return this.#execute(`list table ${printTable(table)}`, OUTPUT.STATELESS | OUTPUT.NUMERIC);
+    } catch (error) {
+      if (error instanceof NftError && error.code === "not-found") return undefined;
+      throw error;
+    }
+  }
+
+  #json(script: string, flags = 0): unknown {
+    return JSON.parse(this.#execute(script, OUTPUT.JSON | OUTPUT.NUMERIC | flags));
+  }
+
+  /** In the namespace: the context keeps its own socket there, but looks up link names through a new one. */
+  #execute(script: string, flags: number): string {
+    if (!this.#open) throw new NftError("failed", "Cannot use nftables after it was disposed", { script });
+    const library = libnftables();
+    library.setOutputFlags(this.#context, flags);
+    const done = inNetNs({ fd: this.#ns }, () => library.run(this.#context, script));
+    const error = library.error(this.#context);
+    if (!done) throw fromNftText(error, script);
+    return library.output(this.#context);
+  }
+
+  [Symbol.dispose](): void {
+    if (!this.#open) return;
+    this.#open = false;
+    libnftables().contextFree(this.#context);
+    close(this.#ns);
+  }
+}

@@ -1,0 +1,13 @@
+import type { NftRule } from "./types.ts";
+
+/** The rules in `nft -a list chain` output: each on a line of its own that ends in its handle; other lines are skipped. */
+export function parseRules(listing: string): NftRule[] {
+  return listing.split("\n").flatMap((line): NftRule[] => {
+    const found = /^\t\t(?<rule>.*\S) # handle (?<handle>\d+)$/.exec(line)?.groups;
+    if (found === undefined) return [];
+    const { rule = "", handle = "" } = found;
+    const commented = /^(?<before>.*) comment "(?<comment>[^"]*)"$/.exec(rule)?.groups;
+    if (commented === undefined) return [{ rule, handle: Number(handle) }];
+    return [{ rule: commented["before"] ?? "", comment: commented["comment"] ?? "", handle: Number(handle) }];
+  });
+}

@@ -1,0 +1,20 @@
+import type { NetStack } from "#kernel/net";
+import type { NetNs } from "#kernel/netns";
+
+/** Something that a kernel may have or lack. */
+export interface KernelFeature {
+  /** `veth`, `vxlan`, `nf_tables`, … */
+  readonly name: string;
+  readonly available: boolean;
+  /** One line: what was found, or why it is not there. */
+  readonly detail: string;
+  /** The parts of the suite that need it, by their names in the documentation. Empty: nothing depends on it alone. */
+  readonly affects: readonly string[];
+}
+
+/** One thing to try, in a namespace of its own. Returns a detail for people; throws when the kernel lacks it. */
+export interface FeatureProbe {
+  readonly name: string;
+  readonly affects: readonly string[];
+  readonly attempt: (ns: NetNs, stack: NetStack) => string;
+}

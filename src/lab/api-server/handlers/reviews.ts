@@ -1,0 +1,33 @@
+import type { Authorizer, RequestAttributes, UserInfo } from "../auth/auth.ts";
+import { asArray, asObject, asString, type JsonObject } from "../object/json.ts";
+
+/** Answers the reviews of authorization.k8s.io/v1 that ask about a user's own or another's rights. */
+export function answerReview(kind: string, body: JsonObject, user: UserInfo, authorizer: Authorizer): JsonObject {
+  const spec = asObject(body["spec"]);
+  const head = { kind, apiVersion: "authorization.k8s.io/v1", metadata: asObject(body["metadata"]), spec };
+  if (kind === "SelfSubjectRulesReview") {
+    const every = attributesOf({ resourceAttributes: { verb: "*", group: "*", resource: "*", namespace: spec["namespace"] ?? "" } });
+    const { allowed } = authorizer.authorize(user, every);
+    const resourceRules = allowed ? [{ verbs: ["*"], apiGroups: ["*"], resources: ["*"] }] : [];
+    const nonResourceRules = allowed ? [{ verbs: ["*"], nonResourceURLs: ["*"] }] : [];
+    return { ...head, status: { resourceRules, nonResourceRules, incomplete: !allowed } };
+  }
+  const asked = kind.startsWith("Self") ? user : { name: asString(spec["user"]), groups: asArray(spec["groups"]).map(asString) };
+  const { allowed, reason } = authorizer.authorize(asked, attributesOf(spec));
+  return { ...head, status: { allowed, reason } };
+}
+
+function attributesOf(spec: JsonObject): RequestAttributes {
+  const resource = asObject(spec["resourceAttributes"]);
+  const path = asObject(spec["nonResourceAttributes"]);
+  const base = {
+    verb: asString(resource["verb"] ?? path["verb"]),
+    group: asString(resource["group"]),
+    version: asString(resource["version"]),
+    resource: asString(resource["resource"]),
+    subresource: asString(resource["subresource"]),
+    namespace: asString(resource["namespace"]),
+    name: asString(resource["name"]),
+  };
+  return path["path"] === undefined ? base : { ...base, nonResourcePath: asString(path["path"]) };
+}

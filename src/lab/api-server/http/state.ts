@@ -1,0 +1,26 @@
+import type { Clock } from "#base/clock";
+import type { Logger } from "#base/log";
+import type { Authenticator, Authorizer } from "../auth/auth.ts";
+import type { FaultPlan } from "../faults/plan.ts";
+import type { Objects } from "../handlers/objects.ts";
+import type { OpenApi } from "../openapi/index.ts";
+import type { Registry } from "../resources/registry.ts";
+import type { Store } from "../store/store.ts";
+import type { EventEncoder, Watcher } from "./watch.ts";
+
+/** What every request handler works with. */
+export interface ServerState {
+  readonly store: Store;
+  readonly registry: Registry;
+  readonly objects: Objects;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly authenticator: Authenticator;
+  readonly authorizer: Authorizer;
+  readonly faults: FaultPlan;
+  readonly faultsOverHttp: boolean;
+  readonly openapi: OpenApi;
+  readonly encoder: EventEncoder;
+  readonly watchers: Set<Watcher>;
+  readonly random: () => number;
+}

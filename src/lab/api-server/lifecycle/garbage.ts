@@ -1,0 +1,150 @@
+import type { DeleteOptions, Objects } from "../handlers/objects.ts";
+import { FOREGROUND, ORPHAN } from "../handlers/objects.ts";
+import { type KubeObject, type OwnerReference, withMeta } from "../object/meta.ts";
+import type { Registry } from "../resources/registry.ts";
+import type { StoreEvent } from "../store/entry.ts";
+import type { Store } from "../store/store.ts";
+import { ApiError } from "../errors.ts";
+import { systemUser } from "./system-user.ts";
+import type { SoonQueue } from "./queue.ts";
+
+interface Place {
+  readonly storage: string;
+  readonly namespace: string;
+  readonly name: string;
+}
+
+/** Deletes what no owner wants any more, and carries out foreground and orphan deletion (Kubernetes garbage collector). */
+export class GarbageCollector {
+  readonly #deps: { readonly store: Store; readonly registry: Registry; readonly objects: Objects; readonly queue: SoonQueue };
+  readonly #byUid = new Map<string, Place>();
+  /** Owner's uid to the uids of its dependents. */
+  readonly #dependents = new Map<string, Set<string>>();
+
+  constructor(deps: { readonly store: Store; readonly registry: Registry; readonly objects: Objects; readonly queue: SoonQueue }) {
+    this.#deps = deps;
+  }
+
+  /** Follows a commit. */
+  observe(storage: string, event: StoreEvent): void {
+    const { metadata } = event.entry.object;
+    const { uid = "", namespace = "", name = "", ownerReferences: owners = [] } = metadata;
+    for (const owner of event.previous?.object.metadata.ownerReferences ?? []) this.#forget(owner.uid, uid);
+    if (event.type === "DELETED") {
+      this.#byUid.delete(uid);
+      for (const dependent of this.#dependents.get(uid) ?? []) this.#checkSoon(dependent);
+      for (const owner of owners) this.#ownerSoon(owner.uid);
+      return;
+    }
+    this.#byUid.set(uid, { storage, namespace, name });
+    for (const owner of owners) this.#remember(owner.uid, uid);
+    if (owners.length > 0) this.#checkSoon(uid);
+    if (metadata.deletionTimestamp !== undefined) this.#ownerSoon(uid);
+    for (const owner of owners) this.#ownerSoon(owner.uid);
+  }
+
+  #remember(owner: string, dependent: string): void {
+    const found = this.#dependents.get(owner);
+    if (found === undefined) this.#dependents.set(owner, new Set([dependent]));
+    else found.add(dependent);
+  }
+
+  #forget(owner: string, dependent: string): void {
+    const found = this.#dependents.get(owner);
+    found?.delete(dependent);
+    if (found?.size === 0) this.#dependents.delete(owner);
+  }
+
+  #checkSoon(uid: string): void {
+    this.#deps.queue.add(`gc dependent ${uid}`, () => this.#checkDependent(uid));
+  }
+
+  #ownerSoon(uid: string): void {
+    if (this.#object(uid)?.object.metadata.deletionTimestamp === undefined) return;
+    this.#deps.queue.add(`gc owner ${uid}`, () => this.#checkOwner(uid));
+  }
+
+  #object(uid: string): { readonly place: Place; readonly object: KubeObject } | undefined {
+    const place = this.#byUid.get(uid);
+    if (place === undefined) return undefined;
+    const object = this.#deps.store.collection(place.storage).get(`${place.namespace}/${place.name}`)?.object;
+    return object === undefined || object.metadata.uid !== uid ? undefined : { place, object };
+  }
+
+  /** Deletes a dependent whose owners are all gone; takes away references to those that are, when one remains. */
+  async #checkDependent(uid: string): Promise<void> {
+    const found = this.#object(uid);
+    const owners = found?.object.metadata.ownerReferences ?? [];
+    if (found === undefined || owners.length === 0) return;
+    const alive = owners.filter((owner) => this.#isOwner(owner, found.object));
+    if (alive.length === owners.length) return;
+    if (alive.length === 0) return this.#delete(found.place, uid, "Background");
+    this.#write(found.place, withMeta(found.object, { ownerReferences: alive }));
+  }
+
+  /** A reference counts when its object exists where it may be: in the same namespace, or without one. */
+  #isOwner(owner: OwnerReference, dependent: KubeObject): boolean {
+    const found = this.#object(owner.uid)?.object;
+    if (found === undefined) return false;
+    const { namespace } = found.metadata;
+    return namespace === undefined || namespace === dependent.metadata.namespace;
+  }
+
+  /** Carries out what the finalizers of an owner under deletion ask for. */
+  async #checkOwner(uid: string): Promise<void> {
+    const owner = this.#object(uid);
+    if (owner === undefined) return;
+    const { finalizers = [] } = owner.object.metadata;
+    const dependents = [...(this.#dependents.get(uid) ?? [])].map((id) => this.#object(id)).filter((item) => item !== undefined);
+    if (finalizers.includes(ORPHAN)) {
+      for (const { place, object } of dependents) {
+        const rest = (object.metadata.ownerReferences ?? []).filter((reference) => reference.uid !== uid);
+        this.#write(place, withMeta(object, { ownerReferences: rest.length === 0 ? undefined : rest }));
+      }
+      this.#release(uid, ORPHAN);
+    } else if (finalizers.includes(FOREGROUND)) {
+      const blocking = dependents.filter(({ object }) => blocks(object, uid));
+      if (blocking.length === 0) return this.#release(uid, FOREGROUND);
+      for (const { place, object } of dependents) {
+        if (object.metadata.deletionTimestamp === undefined && this.#ownedOnlyBy(object, uid)) {
+          await this.#delete(place, object.metadata.uid ?? "", "Foreground");
+        } else if (!this.#ownedOnlyBy(object, uid)) {
+          const rest = (object.metadata.ownerReferences ?? []).filter((reference) => reference.uid !== uid);
+          this.#write(place, withMeta(object, { ownerReferences: rest }));
+        }
+      }
+    }
+  }
+
+  #ownedOnlyBy(object: KubeObject, uid: string): boolean {
+    const others = (object.metadata.ownerReferences ?? []).filter((reference) => reference.uid !== uid);
+    return !others.some((reference) => this.#object(reference.uid)?.object.metadata.deletionTimestamp === undefined && this.#isOwner(reference, object));
+  }
+
+  #release(uid: string, finalizer: string): void {
+    const found = this.#object(uid);
+    if (found === undefined) return;
+    const finalizers = (found.object.metadata.finalizers ?? []).filter((name) => name !== finalizer);
+    this.#write(found.place, withMeta(found.object, { finalizers: finalizers.length === 0 ? undefined : finalizers }));
+  }
+
+  #write(place: Place, object: KubeObject): void {
+    const resource = this.#deps.registry.forStorage(place.storage);
+    if (resource !== undefined) this.#deps.objects.writeInternal(resource, object);
+  }
+
+  async #delete(place: Place, uid: string, propagationPolicy: DeleteOptions["propagationPolicy"]): Promise<void> {
+    const resource = this.#deps.registry.forStorage(place.storage);
+    if (resource === undefined) return;
+    try {
+      await this.#deps.objects.delete(resource, place.namespace, place.name, { uid, propagationPolicy, user: systemUser("garbage-collector") });
+    } catch (error) {
+      // Gone, or another of the same name: either way this one needs no deleting.
+      if (!(error instanceof ApiError) || (error.code !== "NotFound" && error.code !== "Conflict")) throw error;
+    }
+  }
+}
+
+function blocks(object: KubeObject, owner: string): boolean {
+  return (object.metadata.ownerReferences ?? []).some((reference) => reference.uid === owner && reference.blockOwnerDeletion === true);
+}

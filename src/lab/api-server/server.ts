@@ -1,0 +1,272 @@
+import { randomBytes, randomUUID } from "node:crypto";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { createServer as createTlsServer } from "node:https";
+import type { AddressInfo } from "node:net";
+import { type Clock, systemClock } from "#base/clock";
+import type { Logger } from "#base/log";
+import { allowAll, type Authenticator, type Authorizer, openAuthenticator, tokenAuthenticator, type UserInfo } from "./auth/auth.ts";
+import { ApiError } from "./errors.ts";
+import { FaultPlan, type FaultMatch, type FaultRule, matches } from "./faults/plan.ts";
+import type { AdmissionPlugin } from "./handlers/admission.ts";
+import { expired } from "./handlers/list.ts";
+import { Objects } from "./handlers/objects.ts";
+import { handle } from "./http/handle.ts";
+import type { ServerState } from "./http/state.ts";
+import { type ServerCertificate, selfSignedCertificate } from "./http/tls.ts";
+import { EventEncoder, type Watcher } from "./http/watch.ts";
+import { renderKubeconfig } from "./kubeconfig.ts";
+import { CrdController } from "./lifecycle/crds.ts";
+import { GarbageCollector } from "./lifecycle/garbage.ts";
+import { NamespaceController } from "./lifecycle/namespaces.ts";
+import { SoonQueue } from "./lifecycle/queue.ts";
+import type { JsonObject } from "./object/json.ts";
+import { OpenApi } from "./openapi/index.ts";
+import { builtinResources } from "./resources/builtin.ts";
+import { Registry } from "./resources/registry.ts";
+import { loadBuiltinDefinitions } from "./schema/index.ts";
+import { seedObjects, systemNamespaces } from "./seed.ts";
+import { Store } from "./store/store.ts";
+
+/** Where to listen. `fd`: a socket that listens already (made in another network namespace); `host` is then the name for its URL. */
+export type ListenAddress =
+  | { readonly host: string; readonly port: number; readonly plain?: boolean }
+  | { readonly fd: number; readonly host?: string; readonly plain?: boolean };
+
+/** An object to store as it is. Needs apiVersion, kind and metadata.name; the rest of metadata is filled in where absent. */
+export interface SeedObject {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: { readonly name: string; readonly namespace?: string; readonly [key: string]: unknown };
+  readonly [key: string]: unknown;
+}
+
+/** Settings of {@link startApiServer}. */
+export interface ApiServerOptions {
+  readonly listen: ListenAddress | readonly ListenAddress[];
+  /** HTTPS on every listener that is not `plain`. `self-signed` makes a CA with openssl(1). Default: plain HTTP. */
+  readonly tls?: "self-signed" | ServerCertificate | undefined;
+  /** Further names and addresses for a self-signed certificate, beside those of `listen`, localhost and loopback. */
+  readonly tlsHosts?: readonly string[] | undefined;
+  /** Bearer token to user. With none, every request is the administrator's; with some, others get 401. */
+  readonly tokens?: Readonly<Record<string, UserInfo>> | undefined;
+  /** Replaces what `tokens` makes. */
+  readonly authenticator?: Authenticator | undefined;
+  /** Default: whoever is known may do everything. */
+  readonly authorizer?: Authorizer | undefined;
+  /** Run on each write, in order. */
+  readonly admission?: readonly AdmissionPlugin[] | undefined;
+  readonly log: Logger;
+  readonly clock?: Clock | undefined;
+  /** Faults from the start. */
+  readonly faults?: readonly FaultRule[] | undefined;
+  /** Seed of the chance in fault rules. Default 1. */
+  readonly faultSeed?: number | undefined;
+  /** Serve `/lab/faults`. Default false. */
+  readonly faultsOverHttp?: boolean | undefined;
+  /** Changes kept for each resource, so that watches can resume; older ones answer 410. Default 10,000. */
+  readonly watchHistory?: number | undefined;
+}
+
+/** What of a kubeconfig to choose. `server` defaults to the first URL, `token` to the first of `tokens`. */
+export interface KubeconfigOverrides {
+  readonly server?: string;
+  readonly token?: string;
+  readonly namespace?: string;
+  readonly user?: string;
+}
+
+/** A running server. */
+export interface ApiServer extends AsyncDisposable {
+  /** One for each listener, in order. */
+  readonly urls: readonly string[];
+  /** The CA to trust, PEM; undefined for plain HTTP. */
+  readonly ca: string | undefined;
+  readonly faults: FaultPlan;
+  /** The revision of the last change. */
+  readonly resourceVersion: string;
+  /** A kubeconfig as YAML. */
+  kubeconfig(overrides?: KubeconfigOverrides): string;
+  /**
+   * Stores objects as they are, without admission, validation or events for watches: for many objects before clients come.
+   * Returns how many. Throws ApiError for a kind that is not served or a name that is taken.
+   */
+  seed(objects: Iterable<SeedObject>): number;
+  /** A stored object, if it is there. */
+  get(apiVersion: string, kind: string, namespace: string, name: string): JsonObject | undefined;
+  /** Forgets all history: watches and chunked lists from before get 410 when they go on. */
+  compact(): void;
+  /** Resolves when the server's own controllers (garbage, namespaces, CRDs) have nothing left to do. */
+  settled(): Promise<void>;
+  /** Ends watches and connections, closes the listeners. */
+  stop(): Promise<void>;
+}
+
+const DEFAULT_HISTORY = 10_000;
+
+/** Starts a server; resolves when all listeners accept. Throws ApiError when a certificate cannot be made, or as `listen` fails. */
+export async function startApiServer(options: ApiServerOptions): Promise<ApiServer> {
+  const listen: readonly ListenAddress[] = Array.isArray(options.listen) ? options.listen : [options.listen as ListenAddress];
+  const certificate = options.tls === "self-signed" ? await selfSignedCertificate(certificateHosts(listen, options.tlsHosts ?? [])) : options.tls;
+  const { state, queue } = buildState(options);
+  const listener = (request: IncomingMessage, response: ServerResponse): void => void handle(state, request, response);
+  const servers: Server[] = [];
+  const urls: string[] = [];
+  try {
+    for (const address of listen) {
+      const secure = certificate !== undefined && address.plain !== true;
+      const server = secure ? createTlsServer({ cert: certificate.cert, key: certificate.key }, listener) : createServer(listener);
+      server.keepAliveTimeout = 120_000;
+      server.requestTimeout = 0;
+      servers.push(server);
+      urls.push(await open(server, address, secure ? "https" : "http"));
+    }
+  } catch (error) {
+    for (const server of servers) server.close();
+    throw error;
+  }
+  options.log.info("the lab's API server is up: in memory, for labs and tests only", { urls });
+  return new RunningServer(options, state, queue, servers, urls, certificate?.ca);
+}
+
+function certificateHosts(listen: readonly ListenAddress[], more: readonly string[]): string[] {
+  const named = listen.flatMap((address) => (address.host === undefined ? [] : [address.host]));
+  return [...new Set(["localhost", "127.0.0.1", "::1", ...named, ...more])];
+}
+
+function open(server: Server, address: ListenAddress, scheme: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    const done = (): void => {
+      server.off("error", reject);
+      const bound = server.address() as AddressInfo | string | null;
+      const found = typeof bound === "object" && bound !== null ? bound : undefined;
+      const host = address.host ?? found?.address ?? "127.0.0.1";
+      const name = host === "0.0.0.0" || host === "::" ? "127.0.0.1" : host;
+      resolve(`${scheme}://${name.includes(":") ? `[${name}]` : name}:${found?.port ?? 0}`);
+    };
+    if ("fd" in address) server.listen({ fd: address.fd }, done);
+    else server.listen(address.port, address.host, done);
+  });
+}
+
+function buildState(options: ApiServerOptions): { state: ServerState; queue: SoonQueue } {
+  const { log, clock = systemClock } = options;
+  const store = new Store({ historyLimit: options.watchHistory ?? DEFAULT_HISTORY });
+  const registry = new Registry(loadBuiltinDefinitions(), builtinResources());
+  const newSuffix = (): string => Array.from(randomBytes(5), (byte) => "bcdfghjklmnpqrstvwxz2456789"[byte % 27]).join("");
+  const objects = new Objects({ store, registry, clock, newUid: randomUUID, newSuffix, admission: options.admission ?? [] });
+  const watchers = new Set<Watcher>();
+  const queue = new SoonQueue((error) => log.error("a controller of the API server failed", { error }));
+  const deps = { store, registry, objects, queue };
+  const garbage = new GarbageCollector(deps);
+  const namespaces = new NamespaceController(deps);
+  const endWatches = (storage: string): void => {
+    for (const watcher of watchers) if (watcher.resource.storage === storage) watcher.close();
+  };
+  const crds = new CrdController({ ...deps, clock, endWatches });
+  for (const controller of [crds, garbage, namespaces]) store.onCommit((storage, event) => controller.observe(storage, event));
+  const watchFault = (how: "drop" | "expire", match: FaultMatch | undefined): number => endMatching(watchers, store, how, match ?? {});
+  const faults = new FaultPlan({ seed: options.faultSeed ?? 1, watchFault });
+  for (const rule of options.faults ?? []) faults.add(rule);
+  const tokens = new Map(Object.entries(options.tokens ?? {}));
+  const authenticator = options.authenticator ?? (tokens.size === 0 ? openAuthenticator : tokenAuthenticator(tokens));
+  const state: ServerState = {
+    store,
+    registry,
+    objects,
+    clock,
+    log,
+    authenticator,
+    authorizer: options.authorizer ?? allowAll,
+    faults,
+    faultsOverHttp: options.faultsOverHttp === true,
+    openapi: new OpenApi(registry),
+    encoder: new EventEncoder(clock),
+    watchers,
+    random: Math.random,
+  };
+  seedObjects(state, systemNamespaces());
+  return { state, queue };
+}
+
+function endMatching(watchers: ReadonlySet<Watcher>, store: Store, how: "drop" | "expire", match: FaultMatch): number {
+  let count = 0;
+  for (const watcher of [...watchers]) {
+    const { group, plural } = watcher.resource;
+    const subject = { verb: "watch", group, resource: plural, subresource: "", namespace: watcher.namespace, name: "", userAgent: match.userAgent ?? "" };
+    if (!matches(match, subject)) continue;
+    if (how === "drop") watcher.cut("fault");
+    else watcher.fail(expired(0, store.revision));
+    count += 1;
+  }
+  return count;
+}
+
+class RunningServer implements ApiServer {
+  readonly urls: readonly string[];
+  readonly ca: string | undefined;
+  readonly #options: ApiServerOptions;
+  readonly #state: ServerState;
+  readonly #queue: SoonQueue;
+  readonly #servers: readonly Server[];
+
+  constructor(options: ApiServerOptions, state: ServerState, queue: SoonQueue, servers: readonly Server[], urls: readonly string[], ca: string | undefined) {
+    this.#options = options;
+    this.#state = state;
+    this.#queue = queue;
+    this.#servers = servers;
+    this.urls = urls;
+    this.ca = ca;
+  }
+
+  get faults(): FaultPlan {
+    return this.#state.faults;
+  }
+
+  get resourceVersion(): string {
+    return String(this.#state.store.revision);
+  }
+
+  kubeconfig(overrides: KubeconfigOverrides = {}): string {
+    const server = overrides.server ?? this.urls[0] ?? "";
+    const token = overrides.token ?? Object.keys(this.#options.tokens ?? {})[0];
+    return renderKubeconfig({ ...overrides, server, token, ca: server.startsWith("https:") ? this.ca : undefined });
+  }
+
+  seed(objects: Iterable<SeedObject>): number {
+    return seedObjects(this.#state, objects);
+  }
+
+  get(apiVersion: string, kind: string, namespace: string, name: string): JsonObject | undefined {
+    const resource = this.#state.registry.findKind(apiVersion, kind);
+    if (resource === undefined) throw new ApiError("NotFound", `cannot get ${kind} ${namespace}/${name}: no such kind is served in ${apiVersion}`);
+    return this.#state.objects.find(resource, namespace, name)?.object;
+  }
+
+  compact(): void {
+    this.#state.store.compact();
+  }
+
+  async settled(): Promise<void> {
+    await this.#queue.idle();
+  }
+
+  async stop(): Promise<void> {
+    this.#queue.stop();
+    for (const watcher of [...this.#state.watchers]) watcher.close();
+    await Promise.all(this.#servers.map(closeServer));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+}
+
+function closeServer(server: Server): Promise<void> {
+  return new Promise((resolve) => {
+    // The only error is that it was closed before, which is as good.
+    server.close(() => resolve());
+    server.closeAllConnections();
+  });
+}
+

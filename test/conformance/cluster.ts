@@ -1,0 +1,203 @@
+import { execFile } from "node:child_process";
+import { access, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { nullLogger } from "#base/log";
+import { type ApiServer, startApiServer } from "#lab/api-server";
+
+/** What a command printed and how it ended. */
+export interface Outcome {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** How to run kubectl beside its arguments. */
+export interface RunOptions {
+  readonly stdin?: string;
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** The group of the suite's own custom resource, unique to the process. */
+export const GROUP = `conformance-${process.pid}.isthmus.dev`;
+
+const KUBECTL = process.env["ISTHMUS_KUBECTL"] ?? join(import.meta.dirname, "../../.state/debian/usr/bin/kubectl");
+
+/** Why the suite cannot run here; false when it can. */
+export async function whyNotRunnable(): Promise<string | false> {
+  try {
+    await access(KUBECTL);
+    return false;
+  } catch (error) {
+    if (!(error instanceof Error && "code" in error)) throw error;
+    return `no kubectl at ${KUBECTL}: install Debian's package kubernetes-client (./run setup does), or set ISTHMUS_KUBECTL`;
+  }
+}
+
+/** kubectl with a cluster to talk to and a namespace of its own in it. */
+export class Cluster implements AsyncDisposable {
+  readonly namespace: string;
+  readonly folder: string;
+  readonly #kubeconfig: string;
+  readonly #server: ApiServer | undefined;
+
+  constructor(folder: string, kubeconfig: string, server: ApiServer | undefined, suite: string) {
+    this.folder = folder;
+    this.#kubeconfig = kubeconfig;
+    this.#server = server;
+    this.namespace = `conformance-${suite}-${process.pid}`;
+  }
+
+  /** The cluster of ISTHMUS_KUBECONFIG, or else the embedded server over TLS with a token. */
+  static async open(suite: string): Promise<Cluster> {
+    const folder = await mkdtemp(join(tmpdir(), "isthmus-conformance-"));
+    const given = process.env["ISTHMUS_KUBECONFIG"];
+    let server: ApiServer | undefined;
+    if (given === undefined) {
+      const tokens = { "conformance-token": { name: "conformance", groups: ["system:masters"] } };
+      server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, tls: "self-signed", tokens, log: nullLogger });
+    }
+    const text = server?.kubeconfig() ?? (await readFile(given ?? "", "utf8"));
+    const path = join(folder, "kubeconfig");
+    await writeFile(path, text, { mode: 0o600 });
+    const cluster = new Cluster(folder, path, server, suite);
+    await cluster.run(["create", "namespace", cluster.namespace]);
+    return cluster;
+  }
+
+  /** Runs kubectl in the suite's namespace and fails the test unless it ends well. Returns what it printed. */
+  async run(args: readonly string[], options: RunOptions = {}): Promise<string> {
+    const outcome = await this.try(args, options);
+    if (outcome.code !== 0) throw new Error(`kubectl ${args.join(" ")} ended with ${outcome.code}:\n${outcome.stdout}${outcome.stderr}`);
+    return outcome.stdout;
+  }
+
+  /** The whole command line and environment for running kubectl in the suite's namespace. */
+  command(args: readonly string[]): { readonly command: readonly string[]; readonly env: Record<string, string> } {
+    const env = { PATH: process.env["PATH"] ?? "", HOME: this.folder, KUBECONFIG: this.#kubeconfig };
+    return { command: [KUBECTL, "--namespace", this.namespace, ...args], env };
+  }
+
+  /** Runs kubectl whatever comes of it. */
+  try(args: readonly string[], options: RunOptions = {}): Promise<Outcome> {
+    const { command, env: base } = this.command(args);
+    const env = { ...base, ...options.env };
+    return new Promise((resolve) => {
+      const child = execFile(KUBECTL, command.slice(1), { env, maxBuffer: 32 * 1024 * 1024, timeout: 60_000 }, (error, stdout, stderr) => {
+        const code = error === null ? 0 : typeof error.code === "number" ? error.code : 1;
+        resolve({ code, stdout, stderr });
+      });
+      child.stdin?.end(options.stdin ?? "");
+    });
+  }
+
+  /** Applies a manifest given as an object. */
+  async apply(object: object, ...args: readonly string[]): Promise<string> {
+    return this.run(["apply", "-f", "-", ...args], { stdin: JSON.stringify(object) });
+  }
+
+  /** Reads an object. */
+  async get(...args: readonly string[]): Promise<Record<string, unknown>> {
+    return JSON.parse(await this.run(["get", ...args, "-o", "json"])) as Record<string, unknown>;
+  }
+
+  /** Reads one value by jsonpath. */
+  async value(what: readonly string[], path: string): Promise<string> {
+    return this.run(["get", ...what, "-o", `jsonpath=${path}`]);
+  }
+
+  /** Waits until what is named is gone; being gone already is fine too. */
+  async gone(...what: readonly string[]): Promise<void> {
+    const outcome = await this.try(["wait", "--for=delete", ...what, "--timeout=20s"]);
+    if (outcome.code !== 0 && !/not found|NotFound|no matching resources found/.test(outcome.stderr)) {
+      throw new Error(`waiting until ${what.join(" ")} is gone: ${outcome.stderr}`);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#server === undefined) await this.try(["delete", "namespace", this.namespace, "--wait=false"]);
+    await this.#server?.stop();
+    await rm(this.folder, { recursive: true, force: true });
+  }
+}
+
+/** The CustomResourceDefinition that the suite brings. */
+export function widgetDefinition(suite: string): { readonly metadata: { readonly name: string }; readonly [key: string]: unknown } {
+  const group = `${suite}.${GROUP}`;
+  const part = { type: "object", required: ["name"], properties: { name: { type: "string" }, value: { type: "string" } } };
+  return {
+    apiVersion: "apiextensions.k8s.io/v1",
+    kind: "CustomResourceDefinition",
+    metadata: { name: `widgets.${group}` },
+    spec: {
+      group,
+      scope: "Namespaced",
+      names: { plural: "widgets", kind: "Widget", shortNames: ["wdg"] },
+      versions: [
+        {
+          name: "v1",
+          served: true,
+          storage: true,
+          subresources: {
+            status: {},
+            scale: { specReplicasPath: ".spec.replicas", statusReplicasPath: ".status.replicas" },
+          },
+          additionalPrinterColumns: [
+            { name: "Size", type: "integer", jsonPath: ".spec.size" },
+            { name: "Color", type: "string", jsonPath: ".spec.color", priority: 1 },
+          ],
+          schema: {
+            openAPIV3Schema: {
+              type: "object",
+              description: "Widget is what the suite makes.",
+              required: ["spec"],
+              properties: {
+                spec: {
+                  type: "object",
+                  required: ["size"],
+                  properties: {
+                    size: { type: "integer", minimum: 1, description: "How big it is, in cubits." },
+                    color: { type: "string", enum: ["red", "blue"], default: "red" },
+                    replicas: { type: "integer", default: 1 },
+                    port: { "x-kubernetes-int-or-string": true },
+                    free: { type: "object", "x-kubernetes-preserve-unknown-fields": true },
+                    parts: { type: "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], items: part },
+                  },
+                },
+                status: {
+                  type: "object",
+                  properties: { replicas: { type: "integer" }, phase: { type: "string" } },
+                },
+              },
+            },
+          },
+        },
+      ],
+    },
+  };
+}
+
+/** A widget. */
+export function widget(suite: string, name: string, spec: object): object {
+  return { apiVersion: `${suite}.${GROUP}/v1`, kind: "Widget", metadata: { name }, spec };
+}
+
+/** A ConfigMap. */
+export function configMap(name: string, data: Readonly<Record<string, string>>, labels: Readonly<Record<string, string>> = {}): object {
+  return { apiVersion: "v1", kind: "ConfigMap", metadata: { name, labels }, data };
+}
+
+/** A Deployment that no controller needs to act on. */
+export function deployment(name: string, replicas: number, image = "registry.invalid/app:1"): object {
+  const labels = { app: name };
+  return {
+    apiVersion: "apps/v1",
+    kind: "Deployment",
+    metadata: { name, labels },
+    spec: {
+      replicas,
+      selector: { matchLabels: labels },
+      template: { metadata: { labels }, spec: { containers: [{ name: "main", image, ports: [{ containerPort: 80 }] }] } },
+    },
+  };
+}

@@ -1,0 +1,33 @@
+import { GUEST_WORK } from "./initramfs.ts";
+
+/** What this tier is for, and what its tests need beside it. */
+const MODULES = [
+  "fou",
+  "fou6",
+  "ipip",
+  "ip6_tunnel",
+  "dummy",
+  "vxlan",
+  "veth",
+  "bridge",
+  "macvlan",
+  "tun",
+  "nf_tables",
+] as const;
+
+/** The guest's script: loads modules, runs the tests, leaves output and exit code in the work folder, and ends the guest. */
+export function guestScript(checkout: string, node: string, patterns: readonly string[]): string {
+  const quoted = patterns.map((pattern) => `'${pattern}'`).join(" ");
+  return `export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 ISTHMUS_VM=1
+ip link set lo up
+echo 1 > /proc/sys/net/core/fb_tunnels_only_for_init_net # no tunl0 and ip6tnl0 in every namespace
+modprobe -a ${MODULES.join(" ")}
+cd "${checkout}"
+"${node}" --test --test-concurrency=1 --test-reporter=spec --test-reporter-destination=${GUEST_WORK}/output --test-reporter=tap --test-reporter-destination=${GUEST_WORK}/tap ${quoted} > ${GUEST_WORK}/stderr 2>&1
+code=$?
+dmesg | grep -E "segfault|general protection|Out of memory" >> ${GUEST_WORK}/stderr
+echo $code > ${GUEST_WORK}/exit
+sync
+echo b > /proc/sysrq-trigger
+`;
+}

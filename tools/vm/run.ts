@@ -1,0 +1,105 @@
+/**
+ * Runs `test/vm` in one QEMU guest with Debian's 6.1 kernel, which has what this machine's may lack: fou, ipip,
+ * ip6_tunnel, dummy. The guest sees this machine's root read-only. Prints node:test's report; exits as it did.
+ *
+ *     node tools/vm/run.ts [--timeout SECONDS] [PATTERN…]
+ */
+import { spawn } from "node:child_process";
+import { accessSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { guestScript } from "./guest.ts";
+import { SHARES, writeInitramfs } from "./initramfs.ts";
+import { type KernelTree, kernelTree, PACKAGES } from "./kernel-tree.ts";
+
+const checkout = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
+const state = join(checkout, ".state/vm");
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { timeout: { type: "string", default: "300" } },
+});
+
+process.exitCode = await main(
+  Number(values.timeout),
+  positionals.length > 0 ? positionals : ["test/vm/**/*.vm.test.ts"],
+);
+
+async function main(timeoutSeconds: number, patterns: readonly string[]): Promise<number> {
+  for (const tool of ["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/sbin/depmod", "/bin/cpio"]) {
+    if (existsSync(tool)) continue;
+    console.error(`vm: ${tool} is missing: install ${PACKAGES.join(" ")}`);
+    return 2;
+  }
+  const kernel = kernelTree(state);
+  const run = join(state, `run-${process.pid}`);
+  mkdirSync(run, { recursive: true });
+  try {
+    writeInitramfs(join(run, "initramfs.gz"), kernel, checkout);
+    mkdirSync(join(run, "work"));
+    writeFileSync(join(run, "work/guest.sh"), guestScript(checkout, process.execPath, patterns));
+    const ended = await boot(kernel, run, timeoutSeconds * 1000);
+    return report(run, ended, timeoutSeconds);
+  } finally {
+    rmSync(run, { recursive: true, force: true });
+  }
+}
+
+/** Starts the guest; false when it had to be ended. */
+function boot(kernel: KernelTree, run: string, timeoutMs: number): Promise<boolean> {
+  const share = (tag: string, path: string, readonly: boolean): string[] => [
+    "-virtfs",
+    `local,path=${path},mount_tag=${tag},security_model=none,multidevs=remap${readonly ? ",readonly=on" : ""}`,
+  ];
+  accessSync(kernel.image);
+  const child = spawn(
+    "qemu-system-x86_64",
+    [
+      ...["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2048"],
+      ...["-nodefaults", "-nographic", "-no-reboot", "-serial", "stdio"],
+      ...["-kernel", kernel.image, "-initrd", join(run, "initramfs.gz")],
+      ...["-append", "console=ttyS0 quiet panic=-1 mitigations=off"],
+      ...share(SHARES.root, "/", true),
+      ...share(SHARES.modules, kernel.modules, true),
+      ...share(SHARES.checkout, checkout, true),
+      ...share(SHARES.work, join(run, "work"), false),
+    ],
+    { stdio: ["ignore", openSync(join(run, "console"), "w"), "inherit"] },
+  );
+  return new Promise((resolve, reject) => {
+    let ended = true;
+    const timer = setTimeout(() => {
+      ended = false;
+      child.kill("SIGKILL");
+    }, timeoutMs);
+    const stop = (): void => {
+      child.kill("SIGKILL");
+    };
+    process.once("SIGINT", stop).once("SIGTERM", stop);
+    child.once("error", reject);
+    child.once("exit", () => {
+      clearTimeout(timer);
+      process.off("SIGINT", stop).off("SIGTERM", stop);
+      resolve(ended);
+    });
+  });
+}
+
+function report(run: string, ended: boolean, timeoutSeconds: number): number {
+  const read = (file: string): string => (existsSync(join(run, file)) ? readFileSync(join(run, file), "utf8") : "");
+  process.stdout.write(read("work/output"));
+  const exit = read("work/exit").trim();
+  if (exit === "0") return 0;
+  process.stderr.write(read("work/stderr"));
+  // The readable report does not say how a test file ended that crashed.
+  const crashes = read("work/tap").match(/^\s*(exitCode|signal): .*$/gm) ?? [];
+  if (crashes.length > 0) console.error(`vm: ${crashes.map((line) => line.trim()).join(", ")}`);
+  if (exit !== "") return Number(exit);
+  console.error(
+    ended
+      ? "vm: the guest ended without a result; its console:"
+      : `vm: not done within ${timeoutSeconds} s; the guest's console:`,
+  );
+  process.stderr.write(read("console"));
+  return 1;
+}
