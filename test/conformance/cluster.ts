@@ -55,20 +55,31 @@ export class Cluster implements AsyncDisposable {
     let server: ApiServer | undefined;
     if (given === undefined) {
       const tokens = { "conformance-token": { name: "conformance", groups: ["system:masters"] } };
-      server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, tls: "self-signed", tokens, log: nullLogger });
+      server = await startApiServer({
+        listen: { host: "127.0.0.1", port: 0 },
+        tls: "self-signed",
+        tokens,
+        log: nullLogger,
+      });
     }
     const text = server?.kubeconfig() ?? (await readFile(given ?? "", "utf8"));
     const path = join(folder, "kubeconfig");
     await writeFile(path, text, { mode: 0o600 });
     const cluster = new Cluster(folder, path, server, suite);
-    await cluster.run(["create", "namespace", cluster.namespace]);
+    try {
+      await cluster.apply({ apiVersion: "v1", kind: "Namespace", metadata: { name: cluster.namespace } });
+    } catch (error) {
+      await cluster[Symbol.asyncDispose]();
+      throw error;
+    }
     return cluster;
   }
 
   /** Runs kubectl in the suite's namespace and fails the test unless it ends well. Returns what it printed. */
   async run(args: readonly string[], options: RunOptions = {}): Promise<string> {
     const outcome = await this.try(args, options);
-    if (outcome.code !== 0) throw new Error(`kubectl ${args.join(" ")} ended with ${outcome.code}:\n${outcome.stdout}${outcome.stderr}`);
+    if (outcome.code !== 0)
+      throw new Error(`kubectl ${args.join(" ")} ended with ${outcome.code}:\n${outcome.stdout}${outcome.stderr}`);
     return outcome.stdout;
   }
 
@@ -83,10 +94,15 @@ export class Cluster implements AsyncDisposable {
     const { command, env: base } = this.command(args);
     const env = { ...base, ...options.env };
     return new Promise((resolve) => {
-      const child = execFile(KUBECTL, command.slice(1), { env, maxBuffer: 32 * 1024 * 1024, timeout: 60_000 }, (error, stdout, stderr) => {
-        const code = error === null ? 0 : typeof error.code === "number" ? error.code : 1;
-        resolve({ code, stdout, stderr });
-      });
+      const child = execFile(
+        KUBECTL,
+        command.slice(1),
+        { env, maxBuffer: 32 * 1024 * 1024, timeout: 60_000 },
+        (error, stdout, stderr) => {
+          const code = error === null ? 0 : typeof error.code === "number" ? error.code : 1;
+          resolve({ code, stdout, stderr });
+        },
+      );
       child.stdin?.end(options.stdin ?? "");
     });
   }
@@ -122,9 +138,16 @@ export class Cluster implements AsyncDisposable {
 }
 
 /** The CustomResourceDefinition that the suite brings. */
-export function widgetDefinition(suite: string): { readonly metadata: { readonly name: string }; readonly [key: string]: unknown } {
+export function widgetDefinition(suite: string): {
+  readonly metadata: { readonly name: string };
+  readonly [key: string]: unknown;
+} {
   const group = `${suite}.${GROUP}`;
-  const part = { type: "object", required: ["name"], properties: { name: { type: "string" }, value: { type: "string" } } };
+  const part = {
+    type: "object",
+    required: ["name"],
+    properties: { name: { type: "string" }, value: { type: "string" } },
+  };
   return {
     apiVersion: "apiextensions.k8s.io/v1",
     kind: "CustomResourceDefinition",
@@ -161,7 +184,12 @@ export function widgetDefinition(suite: string): { readonly metadata: { readonly
                     replicas: { type: "integer", default: 1 },
                     port: { "x-kubernetes-int-or-string": true },
                     free: { type: "object", "x-kubernetes-preserve-unknown-fields": true },
-                    parts: { type: "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], items: part },
+                    parts: {
+                      type: "array",
+                      "x-kubernetes-list-type": "map",
+                      "x-kubernetes-list-map-keys": ["name"],
+                      items: part,
+                    },
                   },
                 },
                 status: {
@@ -183,7 +211,11 @@ export function widget(suite: string, name: string, spec: object): object {
 }
 
 /** A ConfigMap. */
-export function configMap(name: string, data: Readonly<Record<string, string>>, labels: Readonly<Record<string, string>> = {}): object {
+export function configMap(
+  name: string,
+  data: Readonly<Record<string, string>>,
+  labels: Readonly<Record<string, string>> = {},
+): object {
   return { apiVersion: "v1", kind: "ConfigMap", metadata: { name, labels }, data };
 }
 
@@ -197,7 +229,10 @@ export function deployment(name: string, replicas: number, image = "registry.inv
     spec: {
       replicas,
       selector: { matchLabels: labels },
-      template: { metadata: { labels }, spec: { containers: [{ name: "main", image, ports: [{ containerPort: 80 }] }] } },
+      template: {
+        metadata: { labels },
+        spec: { containers: [{ name: "main", image, ports: [{ containerPort: 80 }] }] },
+      },
     },
   };
 }

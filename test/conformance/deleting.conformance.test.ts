@@ -51,7 +51,10 @@ suite("kubectl deletes and waits", { skip, concurrency: false }, () => {
   });
 
   test("a finalizer holds an object until it is taken away", async () => {
-    await cluster.apply({ ...widget("deleting", "held", { size: 1 }), metadata: { name: "held", finalizers: ["isthmus.dev/hold"] } });
+    await cluster.apply({
+      ...widget("deleting", "held", { size: 1 }),
+      metadata: { name: "held", finalizers: ["isthmus.dev/hold"] },
+    });
     await cluster.run(["delete", "wdg", "held", "--wait=false"]);
     assert.notEqual(await cluster.value(["wdg", "held"], "{.metadata.deletionTimestamp}"), "");
     await cluster.run(["patch", "wdg", "held", "--type=json", "-p", '[{"op":"remove","path":"/metadata/finalizers"}]']);
@@ -74,7 +77,12 @@ suite("kubectl deletes and waits", { skip, concurrency: false }, () => {
   });
 
   test("a pod that no node has is deleted at once", async () => {
-    const pod = { apiVersion: "v1", kind: "Pod", metadata: { name: "idle" }, spec: { schedulerName: "nobody", containers: [{ name: "c", image: "registry.invalid/c:1" }] } };
+    const pod = {
+      apiVersion: "v1",
+      kind: "Pod",
+      metadata: { name: "idle" },
+      spec: { schedulerName: "nobody", containers: [{ name: "c", image: "registry.invalid/c:1" }] },
+    };
     await cluster.apply(pod);
     assert.match(await cluster.run(["get", "pod", "idle"]), /idle\s+0\/1\s+Pending\s+0/);
     await cluster.run(["delete", "pod", "idle"]);
@@ -107,5 +115,6 @@ suite("kubectl deletes and waits", { skip, concurrency: false }, () => {
 /** Polls a condition that a controller brings about; each check is a kubectl call, so no pause is needed. */
 async function waitFor(condition: () => Promise<boolean>): Promise<void> {
   const deadline = performance.now() + 20_000;
-  while (!(await condition())) if (performance.now() > deadline) throw new Error("the condition did not come about within 20 s");
+  while (!(await condition()))
+    if (performance.now() > deadline) throw new Error("the condition did not come about within 20 s");
 }

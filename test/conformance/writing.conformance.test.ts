@@ -31,7 +31,10 @@ suite("kubectl writes", { skip, concurrency: false }, () => {
 
   test("create with generateName finds a free name", async () => {
     const manifest = { apiVersion: "v1", kind: "ConfigMap", metadata: { generateName: "gen-" } };
-    assert.match(await cluster.run(["create", "-f", "-"], { stdin: JSON.stringify(manifest) }), /^configmap\/gen-[a-z0-9]{5} created\n$/);
+    assert.match(
+      await cluster.run(["create", "-f", "-"], { stdin: JSON.stringify(manifest) }),
+      /^configmap\/gen-[a-z0-9]{5} created\n$/,
+    );
   });
 
   test("apply creates, says unchanged, configures, and removes what was taken out of the manifest", async () => {
@@ -44,7 +47,9 @@ suite("kubectl writes", { skip, concurrency: false }, () => {
 
   test("apply merges lists by their keys", async () => {
     await cluster.apply(deployment("merge", 0));
-    const sidecar = { spec: { template: { spec: { containers: [{ name: "side", image: "registry.invalid/side:1" }] } } } };
+    const sidecar = {
+      spec: { template: { spec: { containers: [{ name: "side", image: "registry.invalid/side:1" }] } } },
+    };
     await cluster.run(["patch", "deployment", "merge", "-p", JSON.stringify(sidecar)]);
     await cluster.apply(deployment("merge", 0, "registry.invalid/app:2"));
     const images = await cluster.value(["deployment", "merge"], "{.spec.template.spec.containers[*].image}");
@@ -66,7 +71,9 @@ suite("kubectl writes", { skip, concurrency: false }, () => {
 
   test("server-side apply merges the keyed list of a custom resource", async () => {
     const apply = (manager: string, parts: object[]): Promise<string> =>
-      cluster.run(["apply", "--server-side", `--field-manager=${manager}`, "-f", "-"], { stdin: JSON.stringify(widget("writing", "ssa", { size: 1, parts })) });
+      cluster.run(["apply", "--server-side", `--field-manager=${manager}`, "-f", "-"], {
+        stdin: JSON.stringify(widget("writing", "ssa", { size: 1, parts })),
+      });
     await apply("first", [{ name: "a", value: "1" }]);
     await apply("second", [{ name: "b", value: "2" }]);
     assert.equal(await cluster.value(["wdg", "ssa"], "{.spec.parts[*].name}"), "a b");
@@ -85,35 +92,78 @@ suite("kubectl writes", { skip, concurrency: false }, () => {
   });
 
   test("a server-side dry run answers as if, and stores nothing", async () => {
-    const text = await cluster.run(["apply", "--dry-run=server", "-f", "-"], { stdin: JSON.stringify(configMap("dry", {})) });
+    const text = await cluster.run(["apply", "--dry-run=server", "-f", "-"], {
+      stdin: JSON.stringify(configMap("dry", {})),
+    });
     assert.match(text, /configmap\/dry created \(server dry run\)/);
     assert.notEqual((await cluster.try(["get", "cm", "dry"])).code, 0);
   });
 
   test("patch takes strategic merge, merge and JSON patches", async () => {
     await cluster.apply(deployment("patched", 0));
-    const container = '{"spec":{"template":{"spec":{"containers":[{"name":"main","env":[{"name":"A","value":"1"}]}]}}}}';
+    const container =
+      '{"spec":{"template":{"spec":{"containers":[{"name":"main","env":[{"name":"A","value":"1"}]}]}}}}';
     await cluster.run(["patch", "deployment", "patched", "-p", container]);
-    assert.equal(await cluster.value(["deployment", "patched"], "{.spec.template.spec.containers[0].image}"), "registry.invalid/app:1");
-    await cluster.run(["patch", "deployment", "patched", "--type=merge", "-p", '{"metadata":{"annotations":{"x":"1"}}}']);
-    await cluster.run(["patch", "deployment", "patched", "--type=json", "-p", '[{"op":"test","path":"/metadata/annotations/x","value":"1"},{"op":"replace","path":"/spec/replicas","value":2}]']);
+    assert.equal(
+      await cluster.value(["deployment", "patched"], "{.spec.template.spec.containers[0].image}"),
+      "registry.invalid/app:1",
+    );
+    await cluster.run([
+      "patch",
+      "deployment",
+      "patched",
+      "--type=merge",
+      "-p",
+      '{"metadata":{"annotations":{"x":"1"}}}',
+    ]);
+    await cluster.run([
+      "patch",
+      "deployment",
+      "patched",
+      "--type=json",
+      "-p",
+      '[{"op":"test","path":"/metadata/annotations/x","value":"1"},{"op":"replace","path":"/spec/replicas","value":2}]',
+    ]);
     assert.equal(await cluster.value(["deployment", "patched"], "{.spec.replicas}"), "2");
-    const failed = await cluster.try(["patch", "deployment", "patched", "--type=json", "-p", '[{"op":"test","path":"/spec/replicas","value":7}]']);
+    const failed = await cluster.try([
+      "patch",
+      "deployment",
+      "patched",
+      "--type=json",
+      "-p",
+      '[{"op":"test","path":"/spec/replicas","value":7}]',
+    ]);
     assert.notEqual(failed.code, 0);
   });
 
   test("custom resources take merge and JSON patches, validated", async () => {
     await cluster.apply(widget("writing", "patched", { size: 1 }));
     await cluster.run(["patch", "wdg", "patched", "--type=merge", "-p", '{"spec":{"size":2,"color":"blue"}}']);
-    await cluster.run(["patch", "wdg", "patched", "--type=json", "-p", '[{"op":"replace","path":"/spec/size","value":4}]']);
+    await cluster.run([
+      "patch",
+      "wdg",
+      "patched",
+      "--type=json",
+      "-p",
+      '[{"op":"replace","path":"/spec/size","value":4}]',
+    ]);
     assert.equal(await cluster.value(["wdg", "patched"], "{.spec.size} {.spec.color}"), "4 blue");
-    const refused = await cluster.try(["patch", "wdg", "patched", "--type=merge", "-p", '{"spec":{"size":0,"color":"green"}}']);
+    const refused = await cluster.try([
+      "patch",
+      "wdg",
+      "patched",
+      "--type=merge",
+      "-p",
+      '{"spec":{"size":0,"color":"green"}}',
+    ]);
     assert.match(refused.stderr, /spec\.color: Unsupported value: "green"[\s\S]*spec\.size: Invalid value: 0/);
   });
 
   test("custom resources are defaulted, pruned where their schema is closed, and free where it is open", async () => {
     await cluster.run(["apply", "--validate=false", "-f", "-"], {
-      stdin: JSON.stringify(widget("writing", "shaped", { size: 1, unknown: true, port: "http", free: { any: { thing: 1 } } })),
+      stdin: JSON.stringify(
+        widget("writing", "shaped", { size: 1, unknown: true, port: "http", free: { any: { thing: 1 } } }),
+      ),
     });
     const { spec } = await cluster.get("wdg", "shaped");
     assert.deepEqual(spec, { size: 1, color: "red", replicas: 1, port: "http", free: { any: { thing: 1 } } });
@@ -147,7 +197,10 @@ suite("kubectl writes", { skip, concurrency: false }, () => {
     assert.notEqual((await cluster.try(["label", "cm", "marked", "a=2"])).code, 0);
     await cluster.run(["label", "cm", "marked", "a=2", "--overwrite"]);
     await cluster.run(["annotate", "cm", "marked", "note=long text, with anything"]);
-    assert.equal(await cluster.value(["cm", "marked"], "{.metadata.labels.a} {.metadata.annotations.note}"), "2 long text, with anything");
+    assert.equal(
+      await cluster.value(["cm", "marked"], "{.metadata.labels.a} {.metadata.annotations.note}"),
+      "2 long text, with anything",
+    );
     await cluster.run(["label", "cm", "marked", "a-"]);
     assert.equal(await cluster.value(["cm", "marked"], "{.metadata.labels.a}"), "");
     assert.notEqual((await cluster.try(["label", "cm", "marked", "bad=not a value"])).code, 0);
@@ -157,7 +210,10 @@ suite("kubectl writes", { skip, concurrency: false }, () => {
     await cluster.apply(deployment("scaled", 1));
     await cluster.run(["scale", "deployment", "scaled", "--replicas=0"]);
     assert.equal(await cluster.value(["deployment", "scaled"], "{.spec.replicas}"), "0");
-    assert.notEqual((await cluster.try(["scale", "deployment", "scaled", "--current-replicas=5", "--replicas=1"])).code, 0);
+    assert.notEqual(
+      (await cluster.try(["scale", "deployment", "scaled", "--current-replicas=5", "--replicas=1"])).code,
+      0,
+    );
     await cluster.apply(widget("writing", "scaled", { size: 1 }));
     await cluster.run(["scale", "wdg/scaled", "--replicas=6"]);
     assert.equal(await cluster.value(["wdg", "scaled"], "{.spec.replicas}"), "6");
@@ -167,7 +223,14 @@ suite("kubectl writes", { skip, concurrency: false }, () => {
     await cluster.apply(widget("writing", "counted", { size: 1 }));
     await cluster.run(["label", "wdg", "counted", "x=y"]);
     assert.equal(await cluster.value(["wdg", "counted"], "{.metadata.generation}"), "1");
-    await cluster.run(["patch", "wdg", "counted", "--type=merge", "-p", '{"spec":{"size":2},"status":{"phase":"ignored"}}']);
+    await cluster.run([
+      "patch",
+      "wdg",
+      "counted",
+      "--type=merge",
+      "-p",
+      '{"spec":{"size":2},"status":{"phase":"ignored"}}',
+    ]);
     assert.equal(await cluster.value(["wdg", "counted"], "{.metadata.generation}{.status.phase}"), "2");
   });
 
@@ -175,23 +238,34 @@ suite("kubectl writes", { skip, concurrency: false }, () => {
     await cluster.apply(deployment("rolled", 0));
     await cluster.run(["set", "image", "deployment/rolled", "main=registry.invalid/app:9"]);
     await cluster.run(["rollout", "pause", "deployment/rolled"]);
-    assert.equal(await cluster.value(["deployment", "rolled"], "{.spec.template.spec.containers[0].image} {.spec.paused}"), "registry.invalid/app:9 true");
+    assert.equal(
+      await cluster.value(["deployment", "rolled"], "{.spec.template.spec.containers[0].image} {.spec.paused}"),
+      "registry.invalid/app:9 true",
+    );
   });
 
   test("faulty objects are refused with the fault named", async () => {
-    const create = async (object: object): Promise<string> => (await cluster.try(["create", "--validate=false", "-f", "-"], { stdin: JSON.stringify(object) })).stderr;
+    const create = async (object: object): Promise<string> =>
+      (await cluster.try(["create", "--validate=false", "-f", "-"], { stdin: JSON.stringify(object) })).stderr;
     assert.match(await create(configMap("Not_A_Name", {})), /metadata\.name: Invalid value: "Not_A_Name"/);
     assert.match(await create(widget("writing", "w", {})), /spec\.size: Required value/);
-    assert.match(await create({ apiVersion: "v1", kind: "Pod", metadata: { name: "empty" }, spec: { containers: [] } }), /spec\.containers: Required value/);
+    assert.match(
+      await create({ apiVersion: "v1", kind: "Pod", metadata: { name: "empty" }, spec: { containers: [] } }),
+      /spec\.containers: Required value/,
+    );
     const selector = { ...deployment("sel", 0) } as { spec?: { selector: unknown } };
     selector.spec = { ...(selector.spec ?? {}), selector: { matchLabels: { other: "x" } } };
     assert.match(await create(selector), /`selector` does not match template `labels`/);
   });
 
   test("client-side validation knows the fields of built-in and custom kinds", async () => {
-    const built = await cluster.try(["apply", "-f", "-"], { stdin: JSON.stringify({ ...configMap("v", {}), datta: {} }) });
+    const built = await cluster.try(["apply", "-f", "-"], {
+      stdin: JSON.stringify({ ...configMap("v", {}), datta: {} }),
+    });
     assert.match(built.stderr, /unknown field "?datta/);
-    const custom = await cluster.try(["apply", "-f", "-"], { stdin: JSON.stringify(widget("writing", "v", { size: 1, colour: "red" })) });
+    const custom = await cluster.try(["apply", "-f", "-"], {
+      stdin: JSON.stringify(widget("writing", "v", { size: 1, colour: "red" })),
+    });
     assert.match(custom.stderr, /unknown field "?(spec\.)?colour/);
   });
 });

@@ -13,9 +13,10 @@
  * server.faults.add({ match: { verb: "update", probability: 0.05 }, action: { status: 409 } });
  * ```
  */
+
+export type { Authenticator, Authorizer, RequestAttributes, UserInfo } from "./auth/auth.ts";
 export { ApiError, type Cause, type StatusDetails, type StatusReason } from "./errors.ts";
 export type { FaultAction, FaultMatch, FaultPlan, FaultRule } from "./faults/plan.ts";
-export type { Authenticator, Authorizer, RequestAttributes, UserInfo } from "./auth/auth.ts";
 export type { AdmissionPlugin, AdmissionRequest } from "./handlers/admission.ts";
 export type { Json, JsonObject } from "./object/json.ts";
 export {

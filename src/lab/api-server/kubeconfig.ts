@@ -20,7 +20,12 @@ export function renderKubeconfig(init: KubeconfigInit): string {
     kind: "Config",
     clusters: [{ name, cluster: { server: init.server, ...ca } }],
     users: [{ name: user, user: init.token === undefined ? {} : { token: init.token } }],
-    contexts: [{ name, context: { cluster: name, user, ...(init.namespace === undefined ? {} : { namespace: init.namespace }) } }],
+    contexts: [
+      {
+        name,
+        context: { cluster: name, user, ...(init.namespace === undefined ? {} : { namespace: init.namespace }) },
+      },
+    ],
     "current-context": name,
   });
 }

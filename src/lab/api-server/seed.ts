@@ -4,8 +4,8 @@ import { unknownKind } from "./handlers/objects.ts";
 import type { ServerState } from "./http/state.ts";
 import type { JsonObject } from "./object/json.ts";
 import { type KubeObject, timestamp, withMeta } from "./object/meta.ts";
-import { keyOf } from "./store/entry.ts";
 import type { SeedObject } from "./server.ts";
+import { keyOf } from "./store/entry.ts";
 
 /** The namespaces that every cluster has. */
 export function systemNamespaces(): SeedObject[] {
@@ -32,7 +32,8 @@ export function seedObjects(state: ServerState, objects: Iterable<SeedObject>): 
     const { metadata } = object;
     const namespace = resource.namespaced ? (metadata.namespace ?? "default") : undefined;
     const key = `${resource.storage} ${keyOf(namespace ?? "", metadata.name ?? "")}`;
-    if (seen.has(key) || state.objects.find(resource, namespace ?? "", metadata.name ?? "") !== undefined) throw alreadyExists(resource, metadata.name ?? "");
+    if (seen.has(key) || state.objects.find(resource, namespace ?? "", metadata.name ?? "") !== undefined)
+      throw alreadyExists(resource, metadata.name ?? "");
     seen.add(key);
     const stored = { ...(resource.toStorage?.(object) ?? object), apiVersion: resource.storageApiVersion };
     const batch = batches.get(resource.storage) ?? [];

@@ -4,9 +4,16 @@ import { createServer as createTlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { type Clock, systemClock } from "#base/clock";
 import type { Logger } from "#base/log";
-import { allowAll, type Authenticator, type Authorizer, openAuthenticator, tokenAuthenticator, type UserInfo } from "./auth/auth.ts";
+import {
+  type Authenticator,
+  type Authorizer,
+  allowAll,
+  openAuthenticator,
+  tokenAuthenticator,
+  type UserInfo,
+} from "./auth/auth.ts";
 import { ApiError } from "./errors.ts";
-import { FaultPlan, type FaultMatch, type FaultRule, matches } from "./faults/plan.ts";
+import { type FaultMatch, FaultPlan, type FaultRule, matches } from "./faults/plan.ts";
 import type { AdmissionPlugin } from "./handlers/admission.ts";
 import { expired } from "./handlers/list.ts";
 import { Objects } from "./handlers/objects.ts";
@@ -105,8 +112,13 @@ const DEFAULT_HISTORY = 10_000;
 
 /** Starts a server; resolves when all listeners accept. Throws ApiError when a certificate cannot be made, or as `listen` fails. */
 export async function startApiServer(options: ApiServerOptions): Promise<ApiServer> {
-  const listen: readonly ListenAddress[] = Array.isArray(options.listen) ? options.listen : [options.listen as ListenAddress];
-  const certificate = options.tls === "self-signed" ? await selfSignedCertificate(certificateHosts(listen, options.tlsHosts ?? [])) : options.tls;
+  const listen: readonly ListenAddress[] = Array.isArray(options.listen)
+    ? options.listen
+    : [options.listen as ListenAddress];
+  const certificate =
+    options.tls === "self-signed"
+      ? await selfSignedCertificate(certificateHosts(listen, options.tlsHosts ?? []))
+      : options.tls;
   const { state, queue } = buildState(options);
   const listener = (request: IncomingMessage, response: ServerResponse): void => void handle(state, request, response);
   const servers: Server[] = [];
@@ -114,7 +126,9 @@ export async function startApiServer(options: ApiServerOptions): Promise<ApiServ
   try {
     for (const address of listen) {
       const secure = certificate !== undefined && address.plain !== true;
-      const server = secure ? createTlsServer({ cert: certificate.cert, key: certificate.key }, listener) : createServer(listener);
+      const server = secure
+        ? createTlsServer({ cert: certificate.cert, key: certificate.key }, listener)
+        : createServer(listener);
       server.keepAliveTimeout = 120_000;
       server.requestTimeout = 0;
       servers.push(server);
@@ -153,8 +167,16 @@ function buildState(options: ApiServerOptions): { state: ServerState; queue: Soo
   const { log, clock = systemClock } = options;
   const store = new Store({ historyLimit: options.watchHistory ?? DEFAULT_HISTORY });
   const registry = new Registry(loadBuiltinDefinitions(), builtinResources());
-  const newSuffix = (): string => Array.from(randomBytes(5), (byte) => "bcdfghjklmnpqrstvwxz2456789"[byte % 27]).join("");
-  const objects = new Objects({ store, registry, clock, newUid: randomUUID, newSuffix, admission: options.admission ?? [] });
+  const newSuffix = (): string =>
+    Array.from(randomBytes(5), (byte) => "bcdfghjklmnpqrstvwxz2456789"[byte % 27]).join("");
+  const objects = new Objects({
+    store,
+    registry,
+    clock,
+    newUid: randomUUID,
+    newSuffix,
+    admission: options.admission ?? [],
+  });
   const watchers = new Set<Watcher>();
   const queue = new SoonQueue((error) => log.error("a controller of the API server failed", { error }));
   const deps = { store, registry, objects, queue };
@@ -164,8 +186,10 @@ function buildState(options: ApiServerOptions): { state: ServerState; queue: Soo
     for (const watcher of watchers) if (watcher.resource.storage === storage) watcher.close();
   };
   const crds = new CrdController({ ...deps, clock, endWatches });
-  for (const controller of [crds, garbage, namespaces]) store.onCommit((storage, event) => controller.observe(storage, event));
-  const watchFault = (how: "drop" | "expire", match: FaultMatch | undefined): number => endMatching(watchers, store, how, match ?? {});
+  for (const controller of [crds, garbage, namespaces])
+    store.onCommit((storage, event) => controller.observe(storage, event));
+  const watchFault = (how: "drop" | "expire", match: FaultMatch | undefined): number =>
+    endMatching(watchers, store, how, match ?? {});
   const faults = new FaultPlan({ seed: options.faultSeed ?? 1, watchFault });
   for (const rule of options.faults ?? []) faults.add(rule);
   const tokens = new Map(Object.entries(options.tokens ?? {}));
@@ -193,7 +217,15 @@ function endMatching(watchers: ReadonlySet<Watcher>, store: Store, how: "drop" |
   let count = 0;
   for (const watcher of [...watchers]) {
     const { group, plural } = watcher.resource;
-    const subject = { verb: "watch", group, resource: plural, subresource: "", namespace: watcher.namespace, name: "", userAgent: match.userAgent ?? "" };
+    const subject = {
+      verb: "watch",
+      group,
+      resource: plural,
+      subresource: "",
+      namespace: watcher.namespace,
+      name: "",
+      userAgent: match.userAgent ?? "",
+    };
     if (!matches(match, subject)) continue;
     if (how === "drop") watcher.cut("fault");
     else watcher.fail(expired(0, store.revision));
@@ -210,7 +242,14 @@ class RunningServer implements ApiServer {
   readonly #queue: SoonQueue;
   readonly #servers: readonly Server[];
 
-  constructor(options: ApiServerOptions, state: ServerState, queue: SoonQueue, servers: readonly Server[], urls: readonly string[], ca: string | undefined) {
+  constructor(
+    options: ApiServerOptions,
+    state: ServerState,
+    queue: SoonQueue,
+    servers: readonly Server[],
+    urls: readonly string[],
+    ca: string | undefined,
+  ) {
     this.#options = options;
     this.#state = state;
     this.#queue = queue;
@@ -239,7 +278,11 @@ class RunningServer implements ApiServer {
 
   get(apiVersion: string, kind: string, namespace: string, name: string): JsonObject | undefined {
     const resource = this.#state.registry.findKind(apiVersion, kind);
-    if (resource === undefined) throw new ApiError("NotFound", `cannot get ${kind} ${namespace}/${name}: no such kind is served in ${apiVersion}`);
+    if (resource === undefined)
+      throw new ApiError(
+        "NotFound",
+        `cannot get ${kind} ${namespace}/${name}: no such kind is served in ${apiVersion}`,
+      );
     return this.#state.objects.find(resource, namespace, name)?.object;
   }
 
@@ -269,4 +312,3 @@ function closeServer(server: Server): Promise<void> {
     server.closeAllConnections();
   });
 }
-

@@ -32,19 +32,9 @@ async function applyNode(
     { type: "apply", body: { ...identity, metadata: { name, labels } }, fieldManager: FIELD_MANAGER, force: true },
     { signal },
   );
-  const now = `${new Date().toISOString().slice(0, 19)}Z`;
   const status = {
     addresses: [...addresses.map((address) => ({ type: "InternalIP", address })), { type: "Hostname", address: name }],
-    conditions: [
-      {
-        type: "Ready",
-        status: "True",
-        reason: "KubeletReady",
-        message: "the lab's kubelet is running",
-        lastHeartbeatTime: now,
-        lastTransitionTime: now,
-      },
-    ],
+    conditions: [readyCondition(false)],
     nodeInfo: {
       architecture: "amd64",
       bootID: "",
@@ -58,10 +48,24 @@ async function applyNode(
       systemUUID: "",
     },
   };
-  await api.patch(
-    resources.nodes,
-    { name },
-    { type: "apply", body: { ...identity, metadata: { name }, status }, fieldManager: FIELD_MANAGER, force: true },
-    { subresource: "status", signal },
-  );
+  // Not by apply: addresses of both families have the same type, which is the key of the list.
+  await api.patch(resources.nodes, { name }, { type: "merge", body: { status } }, { subresource: "status", signal });
+}
+
+/** Makes a node schedulable: its network plugin answers. Rejects with `KubeError`. */
+export async function markNodeReady(api: KubeApi, name: string, { signal }: AbortOptions): Promise<void> {
+  const body = { status: { conditions: [readyCondition(true)] } };
+  await api.patch(resources.nodes, { name }, { type: "merge", body }, { subresource: "status", signal });
+}
+
+function readyCondition(ready: boolean): object {
+  const now = `${new Date().toISOString().slice(0, 19)}Z`;
+  return {
+    type: "Ready",
+    status: ready ? "True" : "False",
+    reason: ready ? "KubeletReady" : "KubeletNotReady",
+    message: ready ? "the lab's kubelet is running" : "the network plugin does not answer yet",
+    lastHeartbeatTime: now,
+    lastTransitionTime: now,
+  };
 }

@@ -1,6 +1,7 @@
 import { mkdirSync } from "node:fs";
+import { connect } from "node:net";
 import { dirname } from "node:path";
-import { TaskGroup } from "#base/async";
+import { sleep, TaskGroup } from "#base/async";
 import type { Logger } from "#base/log";
 import { openKernel } from "#kernel/net";
 import { openNetNs } from "#kernel/netns";
@@ -8,7 +9,7 @@ import { KubeClient, loadKubeConfig } from "#kube/client";
 import { execCni, Kubelet } from "#lab/kubelet";
 import { buildTopology, type NodeFamilies, planTopology, removeTopology, type Topology } from "#lab/topology";
 import { runWorkloads } from "#lab/workloads";
-import { prepareCluster } from "./cluster.ts";
+import { markNodeReady, prepareCluster } from "./cluster.ts";
 import { type ControlPlane, openControlPlane } from "./control-plane.ts";
 import { LabError, type LabErrorCode } from "./errors.ts";
 import { programsOf } from "./programs.ts";
@@ -98,6 +99,8 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
     group.spawn(async (at) => {
       using netns = openNetNs({ name: node.netns });
       const config = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket: paths.socketOf(node.name) };
+      await untilServed(paths.socketOf(node.name), at);
+      await markNodeReady(api, node.name, { signal: at });
       const kubelet = new Kubelet(
         { api, kernel, cni: execCni(netns, { executable: options.cniExecutable, config }), log: log.child(node.name) },
         {
@@ -112,6 +115,20 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
   recorder.ready();
   tell({ event: "ready" });
   await group.wait();
+}
+
+/** Waits until somebody listens on a UNIX socket. */
+async function untilServed(path: string, signal: AbortSignal): Promise<void> {
+  const answers = (): Promise<boolean> =>
+    new Promise((resolve) => {
+      const probe = connect(path);
+      probe.once("connect", () => {
+        probe.destroy();
+        resolve(true);
+      });
+      probe.once("error", () => resolve(false));
+    });
+  while (!(await answers())) await sleep(20, { signal });
 }
 
 interface StateRecorder {

@@ -85,6 +85,10 @@ export class Kubelet {
       await this.#remove(key, pod.metadata.uid);
       return;
     }
+    // A sandbox that was not attached and could not be removed then goes first.
+    if (this.#running.has(pod.metadata.uid) && this.#running.get(pod.metadata.uid)?.ips === undefined) {
+      await this.#remove(key, pod.metadata.uid);
+    }
     const running = this.#running.get(pod.metadata.uid) ?? (await this.#start(key, pod));
     await this.#report(pod, running);
   }

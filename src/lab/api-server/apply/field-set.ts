@@ -106,7 +106,8 @@ export class FieldSet {
       if (other.hasMember(element)) continue;
       const theirs = other.child(element);
       if (slot.member) result.insert(element);
-      if (slot.child !== undefined) result.insertChild(element, theirs === undefined ? slot.child : slot.child.without(theirs));
+      if (slot.child !== undefined)
+        result.insertChild(element, theirs === undefined ? slot.child : slot.child.without(theirs));
     }
     return result;
   }

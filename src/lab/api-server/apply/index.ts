@@ -116,7 +116,9 @@ export function applyConfiguration(
   const object = isObject(pruned) ? { ...pruned, metadata: pruned["metadata"] ?? live["metadata"] ?? {} } : {};
   const changes = compare(live, object, schema, type.definitions);
   const written = strip(changes.added.union(changes.modified));
-  const conflicts = others.map((item) => ({ item, lost: item.fields.intersection(written) })).filter(({ lost }) => !lost.isEmpty());
+  const conflicts = others
+    .map((item) => ({ item, lost: item.fields.intersection(written) }))
+    .filter(({ lost }) => !lost.isEmpty());
   if (conflicts.length > 0 && !options.force) throw applyConflict(conflicts);
   const rest = others.map((item) => ({ ...item, fields: item.fields.difference(written).difference(changes.removed) }));
   const stripped = strip(fields);
@@ -136,7 +138,11 @@ function adopt(managed: Managed[], live: JsonObject, schema: Schema, type: TypeI
 
 function applyConflict(conflicts: readonly { item: Managed; lost: FieldSet }[]): ApiError {
   const causes: Cause[] = conflicts.flatMap(({ item, lost }) =>
-    lost.paths().map((path) => ({ reason: "FieldManagerConflict", message: `conflict with ${describeManager(item)}`, field: describePath(path) })),
+    lost.paths().map((path) => ({
+      reason: "FieldManagerConflict",
+      message: `conflict with ${describeManager(item)}`,
+      field: describePath(path),
+    })),
   );
   const lines = conflicts.map(({ item, lost }) => {
     const fields = lost.paths().map((path) => describePath(path));
@@ -149,7 +155,8 @@ function applyConflict(conflicts: readonly { item: Managed; lost: FieldSet }[]):
 }
 
 function describeManager(item: Managed): string {
-  const using = item.operation === "Apply" ? "" : ` using ${item.apiVersion}${item.time === undefined ? "" : ` at ${item.time}`}`;
+  const using =
+    item.operation === "Apply" ? "" : ` using ${item.apiVersion}${item.time === undefined ? "" : ` at ${item.time}`}`;
   const sub = item.subresource === "" ? "" : ` with subresource ${JSON.stringify(item.subresource)}`;
   return `${JSON.stringify(item.manager)}${sub}${using}`;
 }

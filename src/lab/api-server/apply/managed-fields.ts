@@ -30,7 +30,9 @@ export function decodeManaged(entries: readonly ManagedFieldsEntry[]): Managed[]
     const { operation } = entry;
     const fields = isObject(entry.fieldsV1) ? FieldSet.decode(entry.fieldsV1) : new FieldSet();
     if ((operation !== "Apply" && operation !== "Update") || fields === undefined) {
-      throw badRequest(`metadata.managedFields: cannot decode the entry of manager ${JSON.stringify(entry.manager ?? "")}`);
+      throw badRequest(
+        `metadata.managedFields: cannot decode the entry of manager ${JSON.stringify(entry.manager ?? "")}`,
+      );
     }
     managed.push({
       manager: entry.manager ?? "",

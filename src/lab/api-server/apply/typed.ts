@@ -15,7 +15,12 @@ export function shapeOf(value: Json | undefined, schema: Schema): Shape {
 }
 
 /** The path element of each item, in order; undefined when two items have the same, so that they cannot be told apart. */
-export function elementsOf(list: readonly Json[], shape: "keyed-list" | "set", schema: Schema, definitions: Definitions): Map<string, Json> | undefined {
+export function elementsOf(
+  list: readonly Json[],
+  shape: "keyed-list" | "set",
+  schema: Schema,
+  definitions: Definitions,
+): Map<string, Json> | undefined {
   const items = new Map<string, Json>();
   const keys = [...(schema["x-kubernetes-list-map-keys"] ?? [])].sort();
   const inner = itemSchema(schema, definitions);
@@ -59,7 +64,14 @@ export function toFieldSet(value: Json, schema: Schema, definitions: Definitions
   return set;
 }
 
-function addTo(set: FieldSet, element: string, value: Json, schema: Schema, definitions: Definitions, always: boolean): void {
+function addTo(
+  set: FieldSet,
+  element: string,
+  value: Json,
+  schema: Schema,
+  definitions: Definitions,
+  always: boolean,
+): void {
   const child = toFieldSet(value, schema, definitions);
   set.insertChild(element, child);
   if (always || child.isEmpty()) set.insert(element);
@@ -106,7 +118,8 @@ function compareMember(
   if (before === after) return;
   if (before === undefined || after === undefined) {
     const value = before ?? after;
-    if (value !== undefined) addTo(before === undefined ? result.added : result.removed, element, value, schema, definitions, always);
+    if (value !== undefined)
+      addTo(before === undefined ? result.added : result.removed, element, value, schema, definitions, always);
     return;
   }
   const shapes = [shapeOf(before, schema), shapeOf(after, schema)];
@@ -128,7 +141,11 @@ export function mergeTyped(live: Json | undefined, config: Json, schema: Schema,
     for (const key of Object.keys(config)) {
       const value = config[key];
       if (value !== undefined) {
-        put(result, key, mergeTyped(own(live, key), value, memberSchema(schema, key, definitions) ?? ANYTHING, definitions));
+        put(
+          result,
+          key,
+          mergeTyped(own(live, key), value, memberSchema(schema, key, definitions) ?? ANYTHING, definitions),
+        );
       }
     }
     return result;
@@ -136,13 +153,19 @@ export function mergeTyped(live: Json | undefined, config: Json, schema: Schema,
   if ((shape === "keyed-list" || shape === "set") && Array.isArray(live) && Array.isArray(config)) {
     const old = elementsOf(live, shape, schema, definitions);
     const now = elementsOf(config, shape, schema, definitions);
-    if (old !== undefined && now !== undefined) return mergeItems(old, now, itemSchema(schema, definitions), definitions);
+    if (old !== undefined && now !== undefined)
+      return mergeItems(old, now, itemSchema(schema, definitions), definitions);
   }
   return config;
 }
 
 /** Items of the configuration in its order; those that only the live list has stay near their old place. */
-function mergeItems(live: ReadonlyMap<string, Json>, config: ReadonlyMap<string, Json>, schema: Schema, definitions: Definitions): Json[] {
+function mergeItems(
+  live: ReadonlyMap<string, Json>,
+  config: ReadonlyMap<string, Json>,
+  schema: Schema,
+  definitions: Definitions,
+): Json[] {
   const result: Json[] = [];
   const wanted = [...config];
   let next = 0;
@@ -164,13 +187,21 @@ function mergeItems(live: ReadonlyMap<string, Json>, config: ReadonlyMap<string,
 }
 
 /** A copy of `value` without what `gone` has and `kept` has not. */
-export function removeFields(value: Json, gone: FieldSet, kept: FieldSet, schema: Schema, definitions: Definitions): Json {
+export function removeFields(
+  value: Json,
+  gone: FieldSet,
+  kept: FieldSet,
+  schema: Schema,
+  definitions: Definitions,
+): Json {
   const shape = shapeOf(value, schema);
   const descend = (element: string, member: Json, inner: Schema): Json | undefined => {
     if (!gone.hasElement(element)) return member;
     if (!kept.hasElement(element)) return undefined;
     const below = gone.child(element);
-    return below === undefined ? member : removeFields(member, below, kept.child(element) ?? new FieldSet(), inner, definitions);
+    return below === undefined
+      ? member
+      : removeFields(member, below, kept.child(element) ?? new FieldSet(), inner, definitions);
   };
   if (shape === "struct" && isObject(value)) {
     const result: JsonObject = {};
@@ -186,7 +217,17 @@ export function removeFields(value: Json, gone: FieldSet, kept: FieldSet, schema
     const items = elementsOf(value, shape, schema, definitions);
     if (items === undefined) return value;
     const inner = itemSchema(schema, definitions);
-    return Array.from(items, ([element, item]) => descend(element, item, inner)).filter((item) => item !== undefined);
+    const keys = schema["x-kubernetes-list-map-keys"] ?? [];
+    return Array.from(items, ([element, item]) => withKeys(descend(element, item, inner), item, keys)).filter(
+      (item) => item !== undefined,
+    );
   }
   return value;
+}
+
+/** An item that stays keeps its keys, whoever owned them: without them it would be another item. */
+function withKeys(rest: Json | undefined, item: Json, keys: readonly string[]): Json | undefined {
+  if (!isObject(rest) || !isObject(item) || keys.every((key) => rest[key] === item[key])) return rest;
+  const own = Object.entries(item).filter(([key]) => keys.includes(key));
+  return { ...Object.fromEntries(own), ...rest };
 }

@@ -27,7 +27,10 @@ export interface AdmissionPlugin {
 }
 
 /** Runs the chain. Waits only for plug-ins that answer with a promise. */
-export async function runAdmission(plugins: readonly AdmissionPlugin[], request: AdmissionRequest): Promise<KubeObject | undefined> {
+export async function runAdmission(
+  plugins: readonly AdmissionPlugin[],
+  request: AdmissionRequest,
+): Promise<KubeObject | undefined> {
   let object = request.object;
   for (const plugin of plugins) {
     const answer = plugin.admit({ ...request, object });

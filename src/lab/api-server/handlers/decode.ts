@@ -36,7 +36,9 @@ export function normalize(
   const unknown = prune(object, resource.schema, { definitions, dropNulls: !resource.custom });
   if (unknown.length > 0 && mode === "Strict") {
     const list = unknown.map((path) => `unknown field ${JSON.stringify(path)}`).join(", ");
-    throw badRequest(`${resource.kind} in version ${JSON.stringify(resource.version)} cannot be handled as a ${resource.kind}: strict decoding error: ${list}`);
+    throw badRequest(
+      `${resource.kind} in version ${JSON.stringify(resource.version)} cannot be handled as a ${resource.kind}: strict decoding error: ${list}`,
+    );
   }
   if (mode === "Warn") for (const path of unknown) warn(`unknown field ${JSON.stringify(path)}`);
   applyDefaults(object, resource.schema, definitions);
@@ -48,7 +50,8 @@ const SUBDOMAIN_RULE =
   "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
 
 function nameFault(resource: ResourceDef, name: string): string | undefined {
-  if (resource.group === "rbac.authorization.k8s.io") return /^[^/%]+$/.test(name) && name !== "." && name !== ".." ? undefined : "may not contain '/' or '%'";
+  if (resource.group === "rbac.authorization.k8s.io")
+    return /^[^/%]+$/.test(name) && name !== "." && name !== ".." ? undefined : "may not contain '/' or '%'";
   if (resource.group === "" && (resource.kind === "Namespace" || resource.kind === "Service")) {
     return LABEL.test(name) && name.length <= 63 ? undefined : "must be a DNS label of at most 63 characters";
   }
@@ -59,35 +62,59 @@ function nameFault(resource: ResourceDef, name: string): string | undefined {
 export function metadataCauses(resource: ResourceDef, object: KubeObject): Cause[] {
   const { metadata } = object;
   const causes: Cause[] = [];
-  if (metadata.name === undefined || metadata.name === "") causes.push(requiredValue("metadata.name", "name or generateName is required"));
+  if (metadata.name === undefined || metadata.name === "")
+    causes.push(requiredValue("metadata.name", "name or generateName is required"));
   else {
     const fault = nameFault(resource, metadata.name);
     if (fault !== undefined) causes.push(invalidValue("metadata.name", metadata.name, fault));
   }
   for (const [key, value] of Object.entries(metadata.labels ?? {})) {
-    if (!isLabelKey(key)) causes.push(invalidValue("metadata.labels", key, "name part must consist of alphanumeric characters, '-', '_' or '.'"));
+    if (!isLabelKey(key))
+      causes.push(
+        invalidValue("metadata.labels", key, "name part must consist of alphanumeric characters, '-', '_' or '.'"),
+      );
     if (!isLabelValue(value)) {
-      causes.push(invalidValue("metadata.labels", value, "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', at most 63"));
+      causes.push(
+        invalidValue(
+          "metadata.labels",
+          value,
+          "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', at most 63",
+        ),
+      );
     }
   }
   for (const key of Object.keys(metadata.annotations ?? {})) {
     if (!isLabelKey(key.toLowerCase())) causes.push(invalidValue("metadata.annotations", key, "not a qualified name"));
   }
-  const size = Object.entries(metadata.annotations ?? {}).reduce((sum, [key, value]) => sum + key.length + value.length, 0);
+  const size = Object.entries(metadata.annotations ?? {}).reduce(
+    (sum, [key, value]) => sum + key.length + value.length,
+    0,
+  );
   if (size > 256 * 1024) {
-    causes.push({ reason: "FieldValueTooLong", message: "Too long: must have at most 262144 bytes", field: "metadata.annotations" });
+    causes.push({
+      reason: "FieldValueTooLong",
+      message: "Too long: must have at most 262144 bytes",
+      field: "metadata.annotations",
+    });
   }
   for (const [index, owner] of (metadata.ownerReferences ?? []).entries()) {
     if (!owner.uid || !owner.kind || !owner.name || !owner.apiVersion) {
-      causes.push(requiredValue(`metadata.ownerReferences[${index}]`, "apiVersion, kind, name and uid must not be empty"));
+      causes.push(
+        requiredValue(`metadata.ownerReferences[${index}]`, "apiVersion, kind, name and uid must not be empty"),
+      );
     }
   }
   return causes;
 }
 
 /** Refuses an object with any fault. Throws ApiError `Invalid` with all of them. */
-export function validateObject(resource: ResourceDef, object: KubeObject, old: KubeObject | undefined, definitions: Definitions): void {
-  const causes = validate(object, resource.schema, definitions);
+export function validateObject(
+  resource: ResourceDef,
+  object: KubeObject,
+  old: KubeObject | undefined,
+  definitions: Definitions,
+): void {
+  const causes = validate(object, resource.schema, definitions, { uniqueLists: resource.custom });
   // The other checks read members whose types the schema has just made sure of.
   if (causes.length === 0) {
     causes.push(...metadataCauses(resource, object));
@@ -102,12 +129,21 @@ function newFinalizers(object: KubeObject, old: KubeObject): Cause[] {
   const added = (object.metadata.finalizers ?? []).filter((name) => !before.includes(name));
   if (added.length === 0) return [];
   const why = "Forbidden: no new finalizers can be added if the object is being deleted";
-  return [{ reason: "FieldValueForbidden", message: `${why}, found new finalizers ${JSON.stringify(added)}`, field: "metadata.finalizers" }];
+  return [
+    {
+      reason: "FieldValueForbidden",
+      message: `${why}, found new finalizers ${JSON.stringify(added)}`,
+      field: "metadata.finalizers",
+    },
+  ];
 }
 
 /** A query parameter's value as a {@link FieldValidation}. */
 export function parseFieldValidation(text: string | null): FieldValidation {
   if (text === null || text === "") return "Warn";
   if (text === "Ignore" || text === "Warn" || text === "Strict") return text;
-  throw new ApiError("Invalid", `fieldValidation: Unsupported value: ${JSON.stringify(text)}: supported values: "Ignore", "Strict", "Warn"`);
+  throw new ApiError(
+    "Invalid",
+    `fieldValidation: Unsupported value: ${JSON.stringify(text)}: supported values: "Ignore", "Strict", "Warn"`,
+  );
 }

@@ -16,7 +16,12 @@ export interface Selection {
 }
 
 /** Reads `labelSelector` and `fieldSelector`. Throws ApiError `BadRequest`. */
-export function parseSelection(resource: ResourceDef, namespace: string, name: string, query: URLSearchParams): Selection {
+export function parseSelection(
+  resource: ResourceDef,
+  namespace: string,
+  name: string,
+  query: URLSearchParams,
+): Selection {
   const fields = [...parseFieldSelector(query.get("fieldSelector") ?? "")];
   checkFieldSelector(fields, resource.selectableFields);
   if (name !== "") fields.push({ field: "metadata.name", equal: true, value: name });
@@ -32,7 +37,10 @@ export function selectsAll(selection: Selection): boolean {
 export function selects(selection: Selection, resource: ResourceDef, object: KubeObject): boolean {
   if (selection.namespace !== "" && object.metadata.namespace !== selection.namespace) return false;
   if (!matchesLabels(selection.labels, object.metadata.labels)) return false;
-  return selection.fields.length === 0 || matchesFields(selection.fields, resource.fromStorage === undefined ? object : bothViews(resource, object));
+  return (
+    selection.fields.length === 0 ||
+    matchesFields(selection.fields, resource.fromStorage === undefined ? object : bothViews(resource, object))
+  );
 }
 
 /** Field selectors may name members of either view of an event. */
@@ -47,7 +55,13 @@ export interface Listed {
 }
 
 /** Lists a collection, a page at a time when asked. Throws ApiError: `Expired` (410) for an old `continue`, `BadRequest`. */
-export function listEntries(collection: Collection, resource: ResourceDef, selection: Selection, query: URLSearchParams, revision: number): Listed {
+export function listEntries(
+  collection: Collection,
+  resource: ResourceDef,
+  selection: Selection,
+  query: URLSearchParams,
+  revision: number,
+): Listed {
   const limit = numberOf(query, "limit");
   const prefix = selection.namespace === "" ? "" : `${selection.namespace}/`;
   const token = query.get("continue") ?? "";
@@ -57,7 +71,10 @@ export function listEntries(collection: Collection, resource: ResourceDef, selec
     throw badRequest("specifying resource version is not allowed when using continue");
   }
   const exact = query.get("resourceVersionMatch") === "Exact";
-  const start = token === "" ? { revision: exact ? Number(wanted) : revision, after: "" } : decodeContinue(token, collection, revision);
+  const start =
+    token === ""
+      ? { revision: exact ? Number(wanted) : revision, after: "" }
+      : decodeContinue(token, collection, revision);
   const all = selectsAll(selection);
   const unlimited = limit === 0;
   const entries: Entry[] = [];
@@ -70,7 +87,10 @@ export function listEntries(collection: Collection, resource: ResourceDef, selec
       if (all || selects(selection, resource, entry.object)) entries.push(entry);
       if (!unlimited && entries.length >= limit) {
         const left = page.remaining + page.entries.length - index - 1;
-        return { entries, listMeta: left === 0 ? metaOf(start.revision) : moreMeta(start.revision, entry.key, all ? left : undefined) };
+        return {
+          entries,
+          listMeta: left === 0 ? metaOf(start.revision) : moreMeta(start.revision, entry.key, all ? left : undefined),
+        };
       }
     }
     if (page.next === undefined) return { entries, listMeta: metaOf(start.revision) };
@@ -84,7 +104,11 @@ function metaOf(revision: number): JsonObject {
 
 function moreMeta(revision: number, after: string, remaining: number | undefined): JsonObject {
   const token = Buffer.from(JSON.stringify({ v: "meta.k8s.io/v1", rv: revision, start: after })).toString("base64url");
-  return { resourceVersion: String(revision), continue: token, ...(remaining === undefined ? {} : { remainingItemCount: remaining }) };
+  return {
+    resourceVersion: String(revision),
+    continue: token,
+    ...(remaining === undefined ? {} : { remainingItemCount: remaining }),
+  };
 }
 
 function decodeContinue(token: string, collection: Collection, now: number): { revision: number; after: string } {
@@ -95,7 +119,8 @@ function decodeContinue(token: string, collection: Collection, now: number): { r
     if (error instanceof SyntaxError) throw badRequest(`continue key is not valid: ${error.message}`, error);
     throw error;
   }
-  const { rv, start } = typeof parsed === "object" && parsed !== null ? (parsed as { rv?: unknown; start?: unknown }) : {};
+  const { rv, start } =
+    typeof parsed === "object" && parsed !== null ? (parsed as { rv?: unknown; start?: unknown }) : {};
   if (!Number.isSafeInteger(rv) || typeof rv !== "number" || typeof start !== "string" || rv > now) {
     throw badRequest("continue key is not valid: it was not made by this server");
   }
@@ -114,10 +139,14 @@ function decodeContinue(token: string, collection: Collection, now: number): { r
 
 function checkRevision(match: string, wanted: string, collection: Collection, now: number): void {
   if (match !== "" && match !== "Exact" && match !== "NotOlderThan") {
-    throw badRequest(`resourceVersionMatch: Unsupported value: ${JSON.stringify(match)}: supported values: "Exact", "NotOlderThan"`);
+    throw badRequest(
+      `resourceVersionMatch: Unsupported value: ${JSON.stringify(match)}: supported values: "Exact", "NotOlderThan"`,
+    );
   }
-  if (match !== "" && wanted === "") throw badRequest("resourceVersionMatch is forbidden unless resourceVersion is provided");
-  if (match === "Exact" && wanted === "0") throw badRequest('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"');
+  if (match !== "" && wanted === "")
+    throw badRequest("resourceVersionMatch is forbidden unless resourceVersion is provided");
+  if (match === "Exact" && wanted === "0")
+    throw badRequest('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"');
   const revision = parseRevision(wanted);
   if (revision > now) throw tooLarge(revision, now);
   if (match === "Exact" && revision < collection.floor) throw expired(revision, collection.floor);
@@ -126,14 +155,18 @@ function checkRevision(match: string, wanted: string, collection: Collection, no
 /** Reads a resourceVersion; empty is 0. Throws ApiError `BadRequest`. */
 export function parseRevision(text: string): number {
   if (text === "") return 0;
-  if (!/^\d{1,15}$/.test(text)) throw badRequest(`invalid resource version ${JSON.stringify(text.slice(0, 100))}: want a number`);
+  if (!/^\d{1,15}$/.test(text))
+    throw badRequest(`invalid resource version ${JSON.stringify(text.slice(0, 100))}: want a number`);
   return Number(text);
 }
 
 /** 504 for a revision of the future. */
 export function tooLarge(revision: number, now: number): ApiError {
   return new ApiError("Timeout", `Too large resource version: ${revision}, current: ${now}`, {
-    details: { causes: [{ reason: "ResourceVersionTooLarge", message: "Too large resource version", field: "" }], retryAfterSeconds: 1 },
+    details: {
+      causes: [{ reason: "ResourceVersionTooLarge", message: "Too large resource version", field: "" }],
+      retryAfterSeconds: 1,
+    },
   });
 }
 
@@ -146,6 +179,7 @@ export function expired(revision: number, floor: number): ApiError {
 export function numberOf(query: URLSearchParams, name: string): number {
   const text = query.get(name) ?? "";
   if (text === "") return 0;
-  if (!/^\d{1,10}$/.test(text)) throw badRequest(`invalid ${name} ${JSON.stringify(text.slice(0, 100))}: want a whole number`);
+  if (!/^\d{1,10}$/.test(text))
+    throw badRequest(`invalid ${name} ${JSON.stringify(text.slice(0, 100))}: want a whole number`);
   return Number(text);
 }

@@ -1,9 +1,16 @@
 import type { Clock } from "#base/clock";
-import { applyConfiguration, trackUpdate, type TypeInfo } from "../apply/index.ts";
+import { applyConfiguration, type TypeInfo, trackUpdate } from "../apply/index.ts";
 import type { UserInfo } from "../auth/auth.ts";
-import { alreadyExists, ApiError, badRequest, conflict, forbidden, notFound } from "../errors.ts";
+import { ApiError, alreadyExists, badRequest, conflict, forbidden, notFound } from "../errors.ts";
 import { asObject, clone, equal, isObject, type Json, type JsonObject } from "../object/json.ts";
-import { apiVersionOf, type KubeObject, type ManagedFieldsEntry, parseApiVersion, timestamp, withMeta } from "../object/meta.ts";
+import {
+  apiVersionOf,
+  type KubeObject,
+  type ManagedFieldsEntry,
+  parseApiVersion,
+  timestamp,
+  withMeta,
+} from "../object/meta.ts";
 import type { Registry } from "../resources/registry.ts";
 import type { ResourceDef } from "../resources/types.ts";
 import { type Entry, keyOf } from "../store/entry.ts";
@@ -141,7 +148,8 @@ export class Objects {
     const current = this.find(resource, namespace, name);
     if (current === undefined) {
       if (options.subresource !== "") throw notFound(resource, name);
-      if (config.metadata.uid || config.metadata.resourceVersion) throw conflict(resource, name, "uid or resourceVersion is set, but the object does not exist");
+      if (config.metadata.uid || config.metadata.resourceVersion)
+        throw conflict(resource, name, "uid or resourceVersion is set, but the object does not exist");
       const { managedFields } = applyConfiguration(type, {}, config, [], { manager, time, force: options.force, name });
       const object = await this.#createApplied(resource, namespace, config, managedFields, options);
       return { object, created: true };
@@ -149,7 +157,13 @@ export class Objects {
     let managedFields: ManagedFieldsEntry[] = [];
     const object = await this.#updateApplied(resource, namespace, name, options, (live) => {
       const { metadata } = live;
-      const applied = applyConfiguration(type, withMeta(live, { managedFields: undefined }), config, metadata.managedFields ?? [], { manager, time, force: options.force, name });
+      const applied = applyConfiguration(
+        type,
+        withMeta(live, { managedFields: undefined }),
+        config,
+        metadata.managedFields ?? [],
+        { manager, time, force: options.force, name },
+      );
       managedFields = applied.managedFields;
       return { object: applied.object, managedFields };
     });
@@ -179,11 +193,18 @@ export class Objects {
     else this.#deps.store.write(resource.storage, object);
   }
 
-  async #createApplied(resource: ResourceDef, namespace: string, config: KubeObject, managedFields: ManagedFieldsEntry[], options: WriteOptions): Promise<KubeObject> {
+  async #createApplied(
+    resource: ResourceDef,
+    namespace: string,
+    config: KubeObject,
+    managedFields: ManagedFieldsEntry[],
+    options: WriteOptions,
+  ): Promise<KubeObject> {
     // The plain create would record an Update; the fields that were applied are recorded instead.
     const created = await this.create(resource, namespace, clone(config), { ...options, dryRun: true });
     const object = withMeta(created, { managedFields });
-    if (this.find(resource, namespace, object.metadata.name ?? "") !== undefined) throw alreadyExists(resource, object.metadata.name ?? "");
+    if (this.find(resource, namespace, object.metadata.name ?? "") !== undefined)
+      throw alreadyExists(resource, object.metadata.name ?? "");
     return options.dryRun ? object : this.#deps.store.write(resource.storage, object).object;
   }
 
@@ -211,11 +232,17 @@ export class Objects {
     const { metadata } = object;
     if (resource.namespaced) {
       if (metadata.namespace !== undefined && metadata.namespace !== "" && metadata.namespace !== namespace) {
-        throw badRequest(`the namespace of the provided object does not match the namespace sent on the request (${metadata.namespace} is not ${namespace})`);
+        throw badRequest(
+          `the namespace of the provided object does not match the namespace sent on the request (${metadata.namespace} is not ${namespace})`,
+        );
       }
       metadata.namespace = namespace;
     } else delete metadata.namespace;
-    if ((metadata.name === undefined || metadata.name === "") && typeof metadata.generateName === "string" && metadata.generateName !== "") {
+    if (
+      (metadata.name === undefined || metadata.name === "") &&
+      typeof metadata.generateName === "string" &&
+      metadata.generateName !== ""
+    ) {
       metadata.name = metadata.generateName.slice(0, 58) + this.#deps.newSuffix();
     }
   }
@@ -223,7 +250,13 @@ export class Objects {
   /** What the server sets on a new object, in place. */
   #initialise(resource: ResourceDef, object: KubeObject): void {
     const { metadata } = object;
-    for (const key of ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion", "generation"]) {
+    for (const key of [
+      "deletionTimestamp",
+      "deletionGracePeriodSeconds",
+      "selfLink",
+      "resourceVersion",
+      "generation",
+    ]) {
       delete (metadata as JsonObject)[key];
     }
     metadata.uid = this.#deps.newUid();
@@ -239,21 +272,38 @@ export class Objects {
     const found = this.#deps.store.collection("namespaces").get(keyOf("", namespace));
     if (found === undefined) throw notFound({ group: "", plural: "namespaces" }, namespace);
     if (found.object.metadata.deletionTimestamp === undefined) return;
-    throw forbidden(resource, "", `unable to create new content in namespace ${namespace} because it is being terminated`);
+    throw forbidden(
+      resource,
+      "",
+      `unable to create new content in namespace ${namespace} because it is being terminated`,
+    );
   }
 
-  #checkIdentity(resource: ResourceDef, namespace: string, name: string, wanted: KubeObject, current: KubeObject): void {
+  #checkIdentity(
+    resource: ResourceDef,
+    namespace: string,
+    name: string,
+    wanted: KubeObject,
+    current: KubeObject,
+  ): void {
     const { metadata } = wanted;
     if (metadata.name !== name) {
       throw badRequest(`the name of the object (${metadata.name ?? ""}) does not match the name on the URL (${name})`);
     }
     if (resource.namespaced && metadata.namespace !== undefined && metadata.namespace !== namespace) {
-      throw badRequest(`the namespace of the object (${metadata.namespace}) does not match the namespace on the request (${namespace})`);
+      throw badRequest(
+        `the namespace of the object (${metadata.namespace}) does not match the namespace on the request (${namespace})`,
+      );
     }
     if (metadata.uid && metadata.uid !== current.metadata.uid) {
-      throw conflict(resource, name, `Precondition failed: UID in precondition: ${metadata.uid}, UID in object meta: ${current.metadata.uid}`);
+      throw conflict(
+        resource,
+        name,
+        `Precondition failed: UID in precondition: ${metadata.uid}, UID in object meta: ${current.metadata.uid}`,
+      );
     }
-    if (metadata.resourceVersion && metadata.resourceVersion !== current.metadata.resourceVersion) throw conflict(resource, name);
+    if (metadata.resourceVersion && metadata.resourceVersion !== current.metadata.resourceVersion)
+      throw conflict(resource, name);
   }
 
   /** The state to commit, in the stored version: the wanted one with what this endpoint may not change put back. */
@@ -272,15 +322,30 @@ export class Objects {
     return toStored(resource, next);
   }
 
-  #track(resource: ResourceDef, wanted: KubeObject, next: KubeObject, current: KubeObject, options: WriteOptions): ManagedFieldsEntry[] {
+  #track(
+    resource: ResourceDef,
+    wanted: KubeObject,
+    next: KubeObject,
+    current: KubeObject,
+    options: WriteOptions,
+  ): ManagedFieldsEntry[] {
     const entries = wanted.metadata.managedFields ?? current.metadata.managedFields ?? [];
-    const without = (object: KubeObject): KubeObject => withMeta(fromStored(resource, object), { managedFields: undefined, resourceVersion: undefined });
+    const without = (object: KubeObject): KubeObject =>
+      withMeta(fromStored(resource, object), { managedFields: undefined, resourceVersion: undefined });
     const old = without(current);
     const now = without(next);
     const unchanged = equal(old, now);
-    if (unchanged && equal(entries as unknown as Json, (current.metadata.managedFields ?? []) as unknown as Json)) return entries;
+    if (unchanged && equal(entries as unknown as Json, (current.metadata.managedFields ?? []) as unknown as Json))
+      return entries;
     const manager = this.#managerOf(resource, options, "Update");
-    return trackUpdate(this.#typeOf(resource, options.subresource), old, now, entries, manager, timestamp(this.#deps.clock.now()));
+    return trackUpdate(
+      this.#typeOf(resource, options.subresource),
+      old,
+      now,
+      entries,
+      manager,
+      timestamp(this.#deps.clock.now()),
+    );
   }
 
   #commit(resource: ResourceDef, final: KubeObject, current: Entry, options: WriteOptions): KubeObject {
@@ -297,7 +362,8 @@ export class Objects {
     const wanted = resource.strategy.graceSeconds?.(object, options.gracePeriodSeconds) ?? 0;
     const left = metadata.deletionGracePeriodSeconds;
     // A second delete may shorten the grace period, never lengthen it.
-    const grace = metadata.deletionTimestamp === undefined ? wanted : Math.min(left ?? 0, options.gracePeriodSeconds ?? left ?? 0);
+    const grace =
+      metadata.deletionTimestamp === undefined ? wanted : Math.min(left ?? 0, options.gracePeriodSeconds ?? left ?? 0);
     const finalizers = propagationFinalizers(metadata.finalizers ?? [], options.propagationPolicy);
     const shortened = metadata.deletionTimestamp !== undefined && grace === (left ?? 0);
     const deletionTimestamp = shortened ? metadata.deletionTimestamp : timestamp(this.#deps.clock.now() + grace * 1000);
@@ -305,7 +371,9 @@ export class Objects {
       deletionTimestamp,
       deletionGracePeriodSeconds: grace,
       finalizers: finalizers.length === 0 ? undefined : finalizers,
-      ...(resource.generation && metadata.deletionTimestamp === undefined ? { generation: (metadata.generation ?? 0) + 1 } : {}),
+      ...(resource.generation && metadata.deletionTimestamp === undefined
+        ? { generation: (metadata.generation ?? 0) + 1 }
+        : {}),
     });
     if (resource.storage !== "namespaces") return marked;
     return { ...marked, status: { ...asObject(marked["status"]), phase: "Terminating" } };
@@ -317,22 +385,61 @@ export class Objects {
     return { schema: resource.schema, definitions, subject: resource, reset };
   }
 
-  #managerOf(resource: ResourceDef, options: WriteOptions, operation: "Apply" | "Update"): { manager: string; operation: "Apply" | "Update"; apiVersion: string; subresource: string } {
-    return { manager: options.manager, operation, apiVersion: apiVersionOf(resource.group, resource.version), subresource: options.subresource };
+  #managerOf(
+    resource: ResourceDef,
+    options: WriteOptions,
+    operation: "Apply" | "Update",
+  ): { manager: string; operation: "Apply" | "Update"; apiVersion: string; subresource: string } {
+    return {
+      manager: options.manager,
+      operation,
+      apiVersion: apiVersionOf(resource.group, resource.version),
+      subresource: options.subresource,
+    };
   }
 
-  #admit(operation: AdmissionRequest["operation"], resource: ResourceDef, object: KubeObject, old: KubeObject | undefined, options: WriteOptions): Promise<KubeObject | undefined> {
+  #admit(
+    operation: AdmissionRequest["operation"],
+    resource: ResourceDef,
+    object: KubeObject,
+    old: KubeObject | undefined,
+    options: WriteOptions,
+  ): Promise<KubeObject | undefined> {
     const { group, version, plural } = resource;
     const { user, dryRun, subresource } = options;
     const { namespace = "", name = "" } = object.metadata;
-    return runAdmission(this.#deps.admission, { operation, group, version, resource: plural, subresource, namespace, name, user, dryRun, object, old });
+    return runAdmission(this.#deps.admission, {
+      operation,
+      group,
+      version,
+      resource: plural,
+      subresource,
+      namespace,
+      name,
+      user,
+      dryRun,
+      object,
+      old,
+    });
   }
 
   async #admitDelete(resource: ResourceDef, old: KubeObject, options: DeleteOptions): Promise<void> {
     const { group, version, plural } = resource;
     const { namespace = "", name = "" } = old.metadata;
     const { user, dryRun = false } = options;
-    await runAdmission(this.#deps.admission, { operation: "DELETE", group, version, resource: plural, subresource: "", namespace, name, user, dryRun, object: undefined, old });
+    await runAdmission(this.#deps.admission, {
+      operation: "DELETE",
+      group,
+      version,
+      resource: plural,
+      subresource: "",
+      namespace,
+      name,
+      user,
+      dryRun,
+      object: undefined,
+      old,
+    });
   }
 }
 
@@ -368,7 +475,9 @@ export function fromStored(resource: ResourceDef, object: KubeObject): KubeObjec
 
 function toStored(resource: ResourceDef, object: KubeObject): KubeObject {
   if (resource.toStorage !== undefined) return resource.toStorage(object);
-  return object.apiVersion === resource.storageApiVersion ? object : { ...object, apiVersion: resource.storageApiVersion };
+  return object.apiVersion === resource.storageApiVersion
+    ? object
+    : { ...object, apiVersion: resource.storageApiVersion };
 }
 
 /** Puts back what the endpoint does not write: status on the main resource, all else on the status subresource. */
@@ -380,14 +489,17 @@ function restoreOther(resource: ResourceDef, wanted: KubeObject, old: KubeObject
   if (subresource === "status") {
     const mine = take(clone(old), wanted);
     // Real servers take labels and annotations of built-in kinds from a status update too; finalizers and owners never.
-    return resource.custom ? mine : withMeta(mine, { labels: wanted.metadata.labels, annotations: wanted.metadata.annotations });
+    return resource.custom
+      ? mine
+      : withMeta(mine, { labels: wanted.metadata.labels, annotations: wanted.metadata.annotations });
   }
   return resource.hasStatus ? take(wanted, old) : wanted;
 }
 
 /** Metadata that only the server sets. */
 function systemMeta(resource: ResourceDef, old: KubeObject): Parameters<typeof withMeta>[1] {
-  const { uid, creationTimestamp, deletionTimestamp, deletionGracePeriodSeconds, generation, generateName, name } = old.metadata;
+  const { uid, creationTimestamp, deletionTimestamp, deletionGracePeriodSeconds, generation, generateName, name } =
+    old.metadata;
   return {
     name,
     uid,
@@ -408,13 +520,22 @@ function wish(object: KubeObject, resource: ResourceDef): JsonObject {
 }
 
 function holdsNamespace(resource: ResourceDef, object: KubeObject): boolean {
-  return resource.storage === "namespaces" && Array.isArray(asObject(object["spec"])["finalizers"]) && (asObject(object["spec"])["finalizers"] as Json[]).length > 0;
+  return (
+    resource.storage === "namespaces" &&
+    Array.isArray(asObject(object["spec"])["finalizers"]) &&
+    (asObject(object["spec"])["finalizers"] as Json[]).length > 0
+  );
 }
 
 /** Whether an object that is being deleted has nothing left to wait for. */
 function isFinished(resource: ResourceDef, object: KubeObject): boolean {
   const { deletionTimestamp, deletionGracePeriodSeconds = 0, finalizers = [] } = object.metadata;
-  return deletionTimestamp !== undefined && deletionGracePeriodSeconds === 0 && finalizers.length === 0 && !holdsNamespace(resource, object);
+  return (
+    deletionTimestamp !== undefined &&
+    deletionGracePeriodSeconds === 0 &&
+    finalizers.length === 0 &&
+    !holdsNamespace(resource, object)
+  );
 }
 
 function propagationFinalizers(finalizers: readonly string[], policy: DeleteOptions["propagationPolicy"]): string[] {
@@ -426,15 +547,26 @@ function propagationFinalizers(finalizers: readonly string[], policy: DeleteOpti
 function checkPreconditions(resource: ResourceDef, object: KubeObject, options: DeleteOptions): void {
   const { name = "", uid = "", resourceVersion = "" } = object.metadata;
   if (options.uid !== undefined && options.uid !== uid) {
-    throw conflict(resource, name, `Precondition failed: UID in precondition: ${options.uid}, UID in object meta: ${uid}`);
+    throw conflict(
+      resource,
+      name,
+      `Precondition failed: UID in precondition: ${options.uid}, UID in object meta: ${uid}`,
+    );
   }
   if (options.resourceVersion !== undefined && options.resourceVersion !== resourceVersion) {
-    throw conflict(resource, name, `Precondition failed: ResourceVersion in precondition: ${options.resourceVersion}, ResourceVersion in object meta: ${resourceVersion}`);
+    throw conflict(
+      resource,
+      name,
+      `Precondition failed: ResourceVersion in precondition: ${options.resourceVersion}, ResourceVersion in object meta: ${resourceVersion}`,
+    );
   }
 }
 
 /** The error for a kind that nothing serves. */
 export function unknownKind(apiVersion: string, kind: string): ApiError {
   const { group, version } = parseApiVersion(apiVersion);
-  return new ApiError("NotFound", `no kind ${JSON.stringify(kind)} is served in version ${JSON.stringify(version)} of group ${JSON.stringify(group)}`);
+  return new ApiError(
+    "NotFound",
+    `no kind ${JSON.stringify(kind)} is served in version ${JSON.stringify(version)} of group ${JSON.stringify(group)}`,
+  );
 }

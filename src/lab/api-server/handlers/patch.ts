@@ -16,7 +16,12 @@ export const PATCH_TYPES = {
 } as const;
 
 /** Makes a function that patches an object, for every type but apply. Throws ApiError for types that the resource does not take. */
-export function patcher(type: string, patch: Json, resource: ResourceDef, definitions: Definitions): (object: KubeObject) => JsonObject {
+export function patcher(
+  type: string,
+  patch: Json,
+  resource: ResourceDef,
+  definitions: Definitions,
+): (object: KubeObject) => JsonObject {
   return (object) => {
     const result = patchedBy(type, patch, resource, definitions, object);
     if (!isObject(result)) throw badRequest("cannot apply the patch: its result is not an object");
@@ -24,7 +29,13 @@ export function patcher(type: string, patch: Json, resource: ResourceDef, defini
   };
 }
 
-function patchedBy(type: string, patch: Json, resource: ResourceDef, definitions: Definitions, object: KubeObject): Json {
+function patchedBy(
+  type: string,
+  patch: Json,
+  resource: ResourceDef,
+  definitions: Definitions,
+  object: KubeObject,
+): Json {
   switch (type) {
     case PATCH_TYPES.json:
       return applyJsonPatch(object, patch);

@@ -10,15 +10,24 @@ export function bindPod(resource: ResourceDef, pod: KubeObject, binding: JsonObj
   const node = asString(at(binding, "target", "name"));
   if (node === "") throw badRequest("cannot bind the pod: target.name must name a node");
   const name = pod.metadata.name ?? "";
-  if (pod.metadata.deletionTimestamp !== undefined) throw conflict(resource, name, `pod ${name} is being deleted, cannot be assigned to a host`);
+  if (pod.metadata.deletionTimestamp !== undefined)
+    throw conflict(resource, name, `pod ${name} is being deleted, cannot be assigned to a host`);
   const now = asString(at(pod, "spec", "nodeName"));
   if (now !== "") throw conflict(resource, name, `pod ${name} is already assigned to node ${JSON.stringify(now)}`);
   const uid = asString(at(binding, "metadata", "uid"));
-  if (uid !== "" && uid !== pod.metadata.uid) throw conflict(resource, name, `Precondition failed: UID in precondition: ${uid}, UID in object meta: ${pod.metadata.uid}`);
-  const scheduled = { type: "PodScheduled", status: "True", lastProbeTime: null, lastTransitionTime: timestamp(nowMs) };
+  if (uid !== "" && uid !== pod.metadata.uid)
+    throw conflict(
+      resource,
+      name,
+      `Precondition failed: UID in precondition: ${uid}, UID in object meta: ${pod.metadata.uid}`,
+    );
+  const scheduled = { type: "PodScheduled", status: "True", lastTransitionTime: timestamp(nowMs) };
   const status = asObject(pod["status"]);
   const conditions = asArray(status["conditions"]).filter((item) => asObject(item)["type"] !== "PodScheduled");
-  const annotations = { ...pod.metadata.annotations, ...(asObject(at(binding, "metadata", "annotations")) as { [key: string]: string }) };
+  const annotations = {
+    ...pod.metadata.annotations,
+    ...(asObject(at(binding, "metadata", "annotations")) as { [key: string]: string }),
+  };
   const bound: KubeObject = {
     ...pod,
     spec: { ...asObject(pod["spec"]), nodeName: node },
@@ -36,7 +45,13 @@ export function checkDisruptionBudgets(store: Store, pod: KubeObject): void {
     if (typeof allowed === "number" && allowed > 0) continue;
     throw new ApiError("TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.", {
       details: {
-        causes: [{ reason: "DisruptionBudget", message: `The disruption budget ${object.metadata.name} does not allow evicting pods currently`, field: "" }],
+        causes: [
+          {
+            reason: "DisruptionBudget",
+            message: `The disruption budget ${object.metadata.name} does not allow evicting pods currently`,
+            field: "",
+          },
+        ],
         retryAfterSeconds: 10,
       },
     });

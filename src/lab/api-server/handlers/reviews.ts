@@ -6,13 +6,17 @@ export function answerReview(kind: string, body: JsonObject, user: UserInfo, aut
   const spec = asObject(body["spec"]);
   const head = { kind, apiVersion: "authorization.k8s.io/v1", metadata: asObject(body["metadata"]), spec };
   if (kind === "SelfSubjectRulesReview") {
-    const every = attributesOf({ resourceAttributes: { verb: "*", group: "*", resource: "*", namespace: spec["namespace"] ?? "" } });
+    const every = attributesOf({
+      resourceAttributes: { verb: "*", group: "*", resource: "*", namespace: spec["namespace"] ?? "" },
+    });
     const { allowed } = authorizer.authorize(user, every);
     const resourceRules = allowed ? [{ verbs: ["*"], apiGroups: ["*"], resources: ["*"] }] : [];
     const nonResourceRules = allowed ? [{ verbs: ["*"], nonResourceURLs: ["*"] }] : [];
     return { ...head, status: { resourceRules, nonResourceRules, incomplete: !allowed } };
   }
-  const asked = kind.startsWith("Self") ? user : { name: asString(spec["user"]), groups: asArray(spec["groups"]).map(asString) };
+  const asked = kind.startsWith("Self")
+    ? user
+    : { name: asString(spec["user"]), groups: asArray(spec["groups"]).map(asString) };
   const { allowed, reason } = authorizer.authorize(asked, attributesOf(spec));
   return { ...head, status: { allowed, reason } };
 }

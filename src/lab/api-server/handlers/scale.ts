@@ -24,7 +24,8 @@ export function toScale(object: KubeObject, paths: ScalePaths): KubeObject {
 
 /** The object with the number of replicas that a Scale asks for, and its resourceVersion as precondition. */
 export function withScale(object: KubeObject, scale: JsonObject, resource: ResourceDef, paths: ScalePaths): KubeObject {
-  if (scale["kind"] !== undefined && scale["kind"] !== "Scale") throw badRequest(`cannot scale with a ${String(scale["kind"])}: want a Scale`);
+  if (scale["kind"] !== undefined && scale["kind"] !== "Scale")
+    throw badRequest(`cannot scale with a ${String(scale["kind"])}: want a Scale`);
   const replicas: Json | undefined = at(scale, "spec", "replicas") ?? 0;
   if (typeof replicas !== "number" || !Number.isInteger(replicas) || replicas < 0) {
     throw invalid({ ...resource, kind: "Scale" }, object.metadata.name ?? "", [

@@ -47,7 +47,10 @@ export function negotiate(header: string | undefined, includeObject: string | nu
     if (as === "Table") return { as: "table", table: { version, include: includeOf(includeObject) } };
     if (as === "PartialObjectMetadata" || as === "PartialObjectMetadataList") return { as: "metadata", version };
   }
-  throw new ApiError("NotAcceptable", "only the following media types are accepted: application/json, application/yaml");
+  throw new ApiError(
+    "NotAcceptable",
+    "only the following media types are accepted: application/json, application/yaml",
+  );
 }
 
 function includeOf(value: string | null): IncludeObject {

@@ -11,7 +11,8 @@ export function parseJson(bytes: Buffer): Json {
   try {
     value = JSON.parse(bytes.toString("utf8")) as Json;
   } catch (error) {
-    if (error instanceof SyntaxError) throw badRequest(`couldn't get version/kind; json parse error: ${error.message}`, error);
+    if (error instanceof SyntaxError)
+      throw badRequest(`couldn't get version/kind; json parse error: ${error.message}`, error);
     throw error;
   }
   checkDepth(value, 0);
@@ -23,7 +24,7 @@ export function parseYaml(bytes: Buffer): Json {
   let value: Json;
   try {
     // YAML 1.1 words such as `yes` stay strings, dates too: as in the real server's JSON conversion.
-    value = (parse(bytes.toString("utf8"), { schema: "core", maxAliasCount: 100 }) ?? null) as Json;
+    value = (parse(bytes.toString("utf8"), { schema: "core", maxAliasCount: 100, logLevel: "error" }) ?? null) as Json;
   } catch (error) {
     if (error instanceof YAMLError || error instanceof ReferenceError || error instanceof RangeError) {
       throw badRequest(`error decoding YAML: ${error.message.split("\n")[0]}`, error);
@@ -37,7 +38,8 @@ export function parseYaml(bytes: Buffer): Json {
 function checkDepth(value: Json, depth: number): void {
   if (typeof value !== "object" || value === null) return;
   if (depth > MAX_DEPTH) throw badRequest(`the document nests deeper than ${MAX_DEPTH} levels`);
-  for (const member of Array.isArray(value) ? value : Object.values(value)) if (member !== undefined) checkDepth(member, depth + 1);
+  for (const member of Array.isArray(value) ? value : Object.values(value))
+    if (member !== undefined) checkDepth(member, depth + 1);
 }
 
 /** Parses an object's body by its content type. Throws ApiError: `UnsupportedMediaType`, `BadRequest`. */

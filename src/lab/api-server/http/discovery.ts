@@ -17,12 +17,14 @@ export function subresourcesOf(resource: ResourceDef): Subresource[] {
   const list: Subresource[] = [];
   const own = ["get", "patch", "update"];
   if (resource.hasStatus) list.push({ name: "status", kind: resource.kind, verbs: own });
-  if (resource.scale !== undefined) list.push({ name: "scale", kind: "Scale", group: "autoscaling", version: "v1", verbs: own });
+  if (resource.scale !== undefined)
+    list.push({ name: "scale", kind: "Scale", group: "autoscaling", version: "v1", verbs: own });
   if (resource.group === "" && resource.kind === "Pod") {
     list.push({ name: "binding", kind: "Binding", verbs: ["create"] });
     list.push({ name: "eviction", kind: "Eviction", group: "policy", version: "v1", verbs: ["create"] });
   }
-  if (resource.group === "" && resource.kind === "Namespace") list.push({ name: "finalize", kind: "Namespace", verbs: ["update"] });
+  if (resource.group === "" && resource.kind === "Namespace")
+    list.push({ name: "finalize", kind: "Namespace", verbs: ["update"] });
   return list;
 }
 
@@ -67,7 +69,11 @@ function groupOf(group: string, versions: readonly string[]): JsonObject {
 /** GET /apis. */
 export function groupList(registry: Registry): JsonObject {
   const groups = Array.from(groupVersions(registry)).filter(([group]) => group !== "");
-  return { kind: "APIGroupList", apiVersion: "v1", groups: groups.map(([group, versions]) => groupOf(group, versions)) };
+  return {
+    kind: "APIGroupList",
+    apiVersion: "v1",
+    groups: groups.map(([group, versions]) => groupOf(group, versions)),
+  };
 }
 
 /** GET /apis/GROUP. Undefined when nothing is served there. */
@@ -108,7 +114,11 @@ export function aggregated(registry: Registry, core: boolean, version: string): 
     .filter(([group]) => (group === "") === core)
     .map(([group, versions]) => ({
       metadata: { name: group, creationTimestamp: null },
-      versions: versions.map((name) => ({ version: name, resources: aggregatedResources(registry, group, name), freshness: "Current" })),
+      versions: versions.map((name) => ({
+        version: name,
+        resources: aggregatedResources(registry, group, name),
+        freshness: "Current",
+      })),
     }));
   return { kind: "APIGroupDiscoveryList", apiVersion: `apidiscovery.k8s.io/${version}`, metadata: {}, items };
 }

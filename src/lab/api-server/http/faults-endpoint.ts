@@ -12,7 +12,12 @@ const BODY_LIMIT = 64 * 1024;
  * `/lab/faults`: GET lists the rules; POST `{match, action}` adds one; POST `{watches: "drop"|"expire", match}` ends watches;
  * POST `{compact: true}` forgets history; DELETE removes all rules, or that of `?id=`.
  */
-export async function handleFaults(state: ServerState, url: URL, request: IncomingMessage, response: ServerResponse): Promise<void> {
+export async function handleFaults(
+  state: ServerState,
+  url: URL,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
   const { faults } = state;
   if (request.method === "DELETE") {
     const id = url.searchParams.get("id");
@@ -23,7 +28,10 @@ export async function handleFaults(state: ServerState, url: URL, request: Incomi
     if (!isObject(body)) throw badRequest("a fault must be an object");
     return sendJson(response, 200, act(state, body));
   } else if (request.method !== "GET") {
-    throw new ApiError("MethodNotAllowed", `${request.method} is not supported on /lab/faults: want GET, POST or DELETE`);
+    throw new ApiError(
+      "MethodNotAllowed",
+      `${request.method} is not supported on /lab/faults: want GET, POST or DELETE`,
+    );
   }
   sendJson(response, 200, { rules: faults.list() as unknown as Json });
 }
@@ -52,9 +60,14 @@ export function parseMatch(value: Json | undefined): FaultMatch {
     if (text !== undefined && typeof member === "string") match[text] = member;
     else if (key === "verb" && typeof member === "string") match.verb = member;
     else if (key === "verb" && Array.isArray(member)) match.verb = member.map(String);
-    else if (key === "probability" && typeof member === "number" && member >= 0 && member <= 1) match.probability = member;
-    else if (key === "times" && typeof member === "number" && Number.isInteger(member) && member > 0) match.times = member;
-    else throw badRequest(`match.${key}: found ${JSON.stringify(member)}; known are verb, ${TEXTS.join(", ")}, probability (0 to 1), times (from 1)`);
+    else if (key === "probability" && typeof member === "number" && member >= 0 && member <= 1)
+      match.probability = member;
+    else if (key === "times" && typeof member === "number" && Number.isInteger(member) && member > 0)
+      match.times = member;
+    else
+      throw badRequest(
+        `match.${key}: found ${JSON.stringify(member)}; known are verb, ${TEXTS.join(", ")}, probability (0 to 1), times (from 1)`,
+      );
   }
   return match;
 }
@@ -65,10 +78,14 @@ function parseRule(body: JsonObject, match: FaultMatch): FaultRule {
   const action: { -readonly [K in keyof FaultAction]: FaultAction[K] } = {};
   for (const [key, member] of Object.entries(wanted)) {
     const status = STATUSES.find((known) => known === member);
-    if ((key === "latencyMs" || key === "retryAfterSeconds") && typeof member === "number" && member >= 0) action[key] = member;
+    if ((key === "latencyMs" || key === "retryAfterSeconds") && typeof member === "number" && member >= 0)
+      action[key] = member;
     else if (key === "status" && status !== undefined) action.status = status;
     else if (key === "cut" && (member === "drop-connection" || member === "lost-response")) action.cut = member;
-    else throw badRequest(`action.${key}: found ${JSON.stringify(member)}; known are latencyMs, retryAfterSeconds, status (${STATUSES.join(", ")}), cut (drop-connection, lost-response)`);
+    else
+      throw badRequest(
+        `action.${key}: found ${JSON.stringify(member)}; known are latencyMs, retryAfterSeconds, status (${STATUSES.join(", ")}), cut (drop-connection, lost-response)`,
+      );
   }
   return { match, action };
 }

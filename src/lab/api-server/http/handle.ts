@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { describeError } from "#base/errors";
 import { sleep } from "#base/async";
-import { unauthorized, type UserInfo } from "../auth/auth.ts";
+import { describeError } from "#base/errors";
+import { type UserInfo, unauthorized } from "../auth/auth.ts";
 import { ApiError, forbidden, noSuchResource, STATUS_CODES, type StatusReason } from "../errors.ts";
 import type { FaultAction, FaultSubject } from "../faults/plan.ts";
 import { handleFaults } from "./faults-endpoint.ts";
@@ -53,8 +53,19 @@ function parseUrl(text: string): URL {
   return url;
 }
 
-function allow(state: ServerState, user: UserInfo, url: URL, parsed: ResourceRequest | undefined, request: IncomingMessage): void {
-  const base = { version: parsed?.resource.version ?? "", subresource: parsed?.subresource ?? "", namespace: parsed?.namespace ?? "", name: parsed?.name ?? "" };
+function allow(
+  state: ServerState,
+  user: UserInfo,
+  url: URL,
+  parsed: ResourceRequest | undefined,
+  request: IncomingMessage,
+): void {
+  const base = {
+    version: parsed?.resource.version ?? "",
+    subresource: parsed?.subresource ?? "",
+    namespace: parsed?.namespace ?? "",
+    name: parsed?.name ?? "",
+  };
   const { allowed, reason } = state.authorizer.authorize(user, {
     ...base,
     verb: parsed?.verb ?? (request.method ?? "get").toLowerCase(),
@@ -63,8 +74,16 @@ function allow(state: ServerState, user: UserInfo, url: URL, parsed: ResourceReq
     ...(parsed === undefined ? { nonResourcePath: url.pathname } : {}),
   });
   if (allowed) return;
-  if (parsed === undefined) throw new ApiError("Forbidden", `User ${JSON.stringify(user.name)} cannot ${request.method} path ${JSON.stringify(url.pathname)}: ${reason}`);
-  throw forbidden(parsed.resource, parsed.name, `User ${JSON.stringify(user.name)} cannot ${parsed.verb} resource ${JSON.stringify(parsed.resource.plural)}: ${reason}`);
+  if (parsed === undefined)
+    throw new ApiError(
+      "Forbidden",
+      `User ${JSON.stringify(user.name)} cannot ${request.method} path ${JSON.stringify(url.pathname)}: ${reason}`,
+    );
+  throw forbidden(
+    parsed.resource,
+    parsed.name,
+    `User ${JSON.stringify(user.name)} cannot ${parsed.verb} resource ${JSON.stringify(parsed.resource.plural)}: ${reason}`,
+  );
 }
 
 function faultSubject(parsed: ResourceRequest, request: IncomingMessage): FaultSubject {
@@ -89,7 +108,11 @@ const FAULT_REASONS: Readonly<Record<NonNullable<FaultAction["status"]>, StatusR
   504: "Timeout",
 };
 
-async function inject(state: ServerState, fault: FaultAction | undefined, response: ServerResponse): Promise<"go" | "lose" | "done"> {
+async function inject(
+  state: ServerState,
+  fault: FaultAction | undefined,
+  response: ServerResponse,
+): Promise<"go" | "lose" | "done"> {
   if (fault === undefined) return "go";
   if (fault.latencyMs !== undefined) await sleep(fault.latencyMs, { clock: state.clock });
   if (fault.cut === "drop-connection") {
@@ -99,7 +122,11 @@ async function inject(state: ServerState, fault: FaultAction | undefined, respon
   if (fault.status !== undefined) {
     const retryAfterSeconds = fault.status === 429 || fault.status === 503 ? (fault.retryAfterSeconds ?? 1) : undefined;
     const reason = FAULT_REASONS[fault.status];
-    const error = new ApiError(reason, `injected fault: ${STATUS_CODES[reason]} ${reason}`, retryAfterSeconds === undefined ? {} : { details: { retryAfterSeconds } });
+    const error = new ApiError(
+      reason,
+      `injected fault: ${STATUS_CODES[reason]} ${reason}`,
+      retryAfterSeconds === undefined ? {} : { details: { retryAfterSeconds } },
+    );
     sendError(response, error);
     return "done";
   }

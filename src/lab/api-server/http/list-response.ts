@@ -1,8 +1,8 @@
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 import { stringify } from "yaml";
-import { fromStored } from "../handlers/objects.ts";
 import type { Listed } from "../handlers/list.ts";
+import { fromStored } from "../handlers/objects.ts";
 import type { JsonObject } from "../object/json.ts";
 import { apiVersionOf, type KubeObject } from "../object/meta.ts";
 import type { ResourceDef } from "../resources/types.ts";
@@ -21,7 +21,13 @@ export function entryBytes(resource: ResourceDef, entry: Entry): Buffer {
 }
 
 /** Sends a list in the form the client asked for. */
-export async function sendList(response: ServerResponse, resource: ResourceDef, listed: Listed, form: Form, nowMs: number): Promise<void> {
+export async function sendList(
+  response: ServerResponse,
+  resource: ResourceDef,
+  listed: Listed,
+  form: Form,
+  nowMs: number,
+): Promise<void> {
   const { entries, listMeta } = listed;
   const objects = (): KubeObject[] => entries.map((entry) => fromStored(resource, entry.object));
   switch (form.as) {
@@ -29,10 +35,19 @@ export async function sendList(response: ServerResponse, resource: ResourceDef, 
       return sendJson(response, 200, toTable(resource.columns, objects(), listMeta, form.table, nowMs));
     case "metadata": {
       const items = objects().map((object) => partialMetadata(object, form.version));
-      return sendJson(response, 200, { kind: "PartialObjectMetadataList", apiVersion: `meta.k8s.io/${form.version}`, metadata: listMeta, items });
+      return sendJson(response, 200, {
+        kind: "PartialObjectMetadataList",
+        apiVersion: `meta.k8s.io/${form.version}`,
+        metadata: listMeta,
+        items,
+      });
     }
     case "object": {
-      const head = { kind: resource.listKind, apiVersion: apiVersionOf(resource.group, resource.version), metadata: listMeta };
+      const head = {
+        kind: resource.listKind,
+        apiVersion: apiVersionOf(resource.group, resource.version),
+        metadata: listMeta,
+      };
       if (!form.yaml) return sendItems(response, resource, head, entries);
       const text = stringify({ ...head, items: objects() });
       response.writeHead(200, { "content-type": "application/yaml" });
@@ -42,7 +57,12 @@ export async function sendList(response: ServerResponse, resource: ResourceDef, 
   }
 }
 
-async function sendItems(response: ServerResponse, resource: ResourceDef, head: JsonObject, entries: readonly Entry[]): Promise<void> {
+async function sendItems(
+  response: ServerResponse,
+  resource: ResourceDef,
+  head: JsonObject,
+  entries: readonly Entry[],
+): Promise<void> {
   response.writeHead(200, { "content-type": "application/json" });
   let pieces: Buffer[] = [Buffer.from(`${JSON.stringify(head).slice(0, -1)},"items":[`)];
   let size = 0;
@@ -67,5 +87,7 @@ export async function drained(response: ServerResponse): Promise<void> {
   if (response.destroyed || !response.writableNeedDrain) return;
   const controller = new AbortController();
   const { signal } = controller;
-  await Promise.race([once(response, "drain", { signal }), once(response, "close", { signal })]).finally(() => controller.abort());
+  await Promise.race([once(response, "drain", { signal }), once(response, "close", { signal })]).finally(() =>
+    controller.abort(),
+  );
 }

@@ -19,26 +19,36 @@ const VERSION: JsonObject = {
   platform: "linux/amd64",
 };
 
+const PATHS = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
+
 /** Paths that are no resource: health, version, discovery, OpenAPI. Throws ApiError `NotFound`. */
 export function handleMeta(state: ServerState, url: URL, request: IncomingMessage, response: ServerResponse): void {
   const path = url.pathname.replace(/\/+$/, "") || "/";
+  const first = path.split("/")[1] ?? "";
+  if (first === "healthz" || first === "livez" || first === "readyz") sendText(response, 200, "ok");
+  else if (path === "/openapi/v2") sendOpenApiV2(state, request, response);
+  else if (path === "/api" || path === "/apis") sendRoot(state, path === "/api", request, response);
+  else sendFound(response, documentAt(state, path));
+}
+
+/** The document at a path that has one form only; undefined when there is none. */
+function documentAt(state: ServerState, path: string): JsonObject | Buffer | undefined {
   const [, first = "", group = "", version = ""] = path.split("/");
-  if (first === "healthz" || first === "livez" || first === "readyz") return sendText(response, 200, "ok");
-  if (path === "/") return sendJson(response, 200, { paths: ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"] });
-  if (path === "/version") return sendJson(response, 200, VERSION);
-  if (path === "/openapi/v2") return sendOpenApiV2(state, request, response);
-  if (path === "/openapi/v3") return sendJson(response, 200, state.openapi.v3Index());
-  if (path.startsWith("/openapi/v3/")) return sendFound(response, state.openapi.v3(path.slice("/openapi/v3/".length)));
-  if (path === "/api" || path === "/apis") return sendRoot(state, path === "/api", request, response);
-  if (path === "/api/v1") return sendFound(response, resourceList(state.registry, "", "v1"));
-  if (first === "apis" && version === "") return sendFound(response, oneGroup(state.registry, group));
-  if (first === "apis") return sendFound(response, resourceList(state.registry, group, version));
-  throw noSuchResource();
+  if (path === "/") return { paths: [...PATHS] };
+  if (path === "/version") return VERSION;
+  if (path === "/openapi/v3") return state.openapi.v3Index();
+  if (path.startsWith("/openapi/v3/")) return state.openapi.v3(path.slice("/openapi/v3/".length));
+  if (path === "/api/v1") return resourceList(state.registry, "", "v1");
+  if (first !== "apis") return undefined;
+  return version === "" ? oneGroup(state.registry, group) : resourceList(state.registry, group, version);
 }
 
 function sendFound(response: ServerResponse, body: JsonObject | Buffer | undefined): void {
   if (body === undefined) throw noSuchResource();
-  if (!Buffer.isBuffer(body)) return sendJson(response, 200, body);
+  if (!Buffer.isBuffer(body)) {
+    sendJson(response, 200, body);
+    return;
+  }
   response.writeHead(200, { "content-type": "application/json", "content-length": body.length });
   response.end(body);
 }
@@ -50,7 +60,8 @@ function sendRoot(state: ServerState, core: boolean, request: IncomingMessage, r
     if (params.get("as") === undefined) break;
     if (params.get("as") !== "APIGroupDiscoveryList" || (version !== "v2" && version !== "v2beta1")) continue;
     const contentType = `application/json;g=apidiscovery.k8s.io;v=${version};as=APIGroupDiscoveryList`;
-    return sendJson(response, 200, aggregated(state.registry, core, version), contentType);
+    sendJson(response, 200, aggregated(state.registry, core, version), contentType);
+    return;
   }
   sendJson(response, 200, core ? coreVersions() : groupList(state.registry));
 }

@@ -4,7 +4,7 @@ import { ApiError, badRequest } from "../errors.ts";
 import { parseFieldValidation } from "../handlers/decode.ts";
 import { listEntries, numberOf, parseSelection } from "../handlers/list.ts";
 import { type Deleted, type DeleteOptions, fromStored, type WriteOptions } from "../handlers/objects.ts";
-import { patcher, PATCH_TYPES } from "../handlers/patch.ts";
+import { PATCH_TYPES, patcher } from "../handlers/patch.ts";
 import { answerReview } from "../handlers/reviews.ts";
 import { asObject, isObject, type JsonObject } from "../object/json.ts";
 import type { KubeObject } from "../object/meta.ts";
@@ -15,9 +15,9 @@ import { mediaType, parseJson, parseObjectBody, parseYaml } from "./body.ts";
 import { sendList } from "./list-response.ts";
 import { isTrue, type ResourceRequest } from "./request-info.ts";
 import { addWarning, readBody, sendJson, sendObject } from "./respond.ts";
+import { startWatch } from "./start-watch.ts";
 import type { ServerState } from "./state.ts";
 import { handleSubresource } from "./subresource.ts";
-import { startWatch } from "./start-watch.ts";
 
 /** The bound on request bodies (the real server's). */
 export const MAX_BODY_BYTES = 3 * 1024 * 1024;
@@ -39,7 +39,13 @@ export async function handleResource(state: ServerState, parsed: ResourceRequest
   if (subresource !== "") return handleSubresource(state, parsed, call);
   switch (verb) {
     case "get":
-      return answer(state, parsed, call, 200, fromStored(resource, state.objects.get(resource, parsed.namespace, parsed.name).object));
+      return answer(
+        state,
+        parsed,
+        call,
+        200,
+        fromStored(resource, state.objects.get(resource, parsed.namespace, parsed.name).object),
+      );
     case "list":
       return list(state, parsed, call);
     case "watch":
@@ -59,7 +65,10 @@ export async function handleResource(state: ServerState, parsed: ResourceRequest
 
 /** 405. */
 export function methodNotAllowed(resource: ResourceDef, verb: string): ApiError {
-  return new ApiError("MethodNotAllowed", `the server does not allow this method on the requested resource: ${verb} ${resource.plural}`);
+  return new ApiError(
+    "MethodNotAllowed",
+    `the server does not allow this method on the requested resource: ${verb} ${resource.plural}`,
+  );
 }
 
 function form(call: Call): Form {
@@ -67,7 +76,13 @@ function form(call: Call): Form {
 }
 
 /** Sends one object, unless the response is to be lost. */
-export function answer(state: ServerState, parsed: ResourceRequest, call: Call, status: number, object: KubeObject): void {
+export function answer(
+  state: ServerState,
+  parsed: ResourceRequest,
+  call: Call,
+  status: number,
+  object: KubeObject,
+): void {
   if (call.loseResponse) call.response.destroy();
   else sendObject(call.response, status, parsed.resource, object, form(call), state.clock.now());
 }
@@ -75,7 +90,8 @@ export function answer(state: ServerState, parsed: ResourceRequest, call: Call, 
 /** Reads what every write has in its query. Throws ApiError. */
 export function writeOptions(call: Call, subresource: string): WriteOptions {
   const { searchParams } = call.url;
-  const manager = searchParams.get("fieldManager") ?? (call.request.headers["user-agent"] ?? "unknown").split("/")[0] ?? "unknown";
+  const manager =
+    searchParams.get("fieldManager") ?? (call.request.headers["user-agent"] ?? "unknown").split("/")[0] ?? "unknown";
   if (manager.length > 128) throw badRequest("fieldManager: Too long: must have at most 128 bytes");
   return {
     user: call.user,
@@ -88,7 +104,9 @@ export function writeOptions(call: Call, subresource: string): WriteOptions {
 }
 
 function parseDryRun(values: readonly string[]): boolean {
-  for (const value of values) if (value !== "All" && value !== "") throw badRequest(`dryRun: Unsupported value: ${JSON.stringify(value)}: supported values: "All"`);
+  for (const value of values)
+    if (value !== "All" && value !== "")
+      throw badRequest(`dryRun: Unsupported value: ${JSON.stringify(value)}: supported values: "All"`);
   return values.includes("All");
 }
 
@@ -102,7 +120,13 @@ async function list(state: ServerState, parsed: ResourceRequest, call: Call): Pr
   const { resource, namespace } = parsed;
   const { searchParams } = call.url;
   const selection = parseSelection(resource, namespace, "", searchParams);
-  const listed = listEntries(state.store.collection(resource.storage), resource, selection, searchParams, state.store.revision);
+  const listed = listEntries(
+    state.store.collection(resource.storage),
+    resource,
+    selection,
+    searchParams,
+    state.store.revision,
+  );
   await sendList(call.response, resource, listed, form(call), state.clock.now());
 }
 
@@ -110,9 +134,11 @@ async function create(state: ServerState, parsed: ResourceRequest, call: Call): 
   const { resource, namespace, name } = parsed;
   if (name !== "") throw methodNotAllowed(resource, "create on a name");
   const body = await objectBody(call);
-  if (resource.group === "authorization.k8s.io") return sendJson(call.response, 201, answerReview(resource.kind, body, call.user, state.authorizer));
+  if (resource.group === "authorization.k8s.io")
+    return sendJson(call.response, 201, answerReview(resource.kind, body, call.user, state.authorizer));
   if (resource.namespaced && namespace === "") throw badRequest("an empty namespace may not be set during creation");
-  if (resource.kind === "Binding" && resource.group === "") throw badRequest("create a Binding through pods/NAME/binding");
+  if (resource.kind === "Binding" && resource.group === "")
+    throw badRequest("create a Binding through pods/NAME/binding");
   const object = await state.objects.create(resource, namespace, body, writeOptions(call, ""));
   answer(state, parsed, call, 201, fromStored(resource, object));
 }
@@ -120,7 +146,13 @@ async function create(state: ServerState, parsed: ResourceRequest, call: Call): 
 async function update(state: ServerState, parsed: ResourceRequest, call: Call): Promise<void> {
   const { resource, namespace, name } = parsed;
   const body = await objectBody(call);
-  const object = await state.objects.update(resource, namespace, name, () => structuredClone(body), writeOptions(call, ""));
+  const object = await state.objects.update(
+    resource,
+    namespace,
+    name,
+    () => structuredClone(body),
+    writeOptions(call, ""),
+  );
   answer(state, parsed, call, 200, fromStored(resource, object));
 }
 
@@ -130,14 +162,20 @@ async function patch(state: ServerState, parsed: ResourceRequest, call: Call): P
 }
 
 /** Applies a patch of any type to an object or one of its subresources. Throws ApiError. */
-export async function patchObject(state: ServerState, parsed: ResourceRequest, call: Call, subresource: string): Promise<{ object: KubeObject; created: boolean }> {
+export async function patchObject(
+  state: ServerState,
+  parsed: ResourceRequest,
+  call: Call,
+  subresource: string,
+): Promise<{ object: KubeObject; created: boolean }> {
   const { resource, namespace, name } = parsed;
   const type = mediaType(call.request.headers["content-type"]);
   const bytes = await readBody(call.request, MAX_BODY_BYTES);
   const options = writeOptions(call, subresource);
   const force = isTrue(call.url.searchParams.get("force"));
   if (type === PATCH_TYPES.apply) {
-    if (call.url.searchParams.get("fieldManager") === null) throw badRequest("fieldManager is required for apply patch");
+    if (call.url.searchParams.get("fieldManager") === null)
+      throw badRequest("fieldManager is required for apply patch");
     const body = parseYaml(bytes);
     if (!isObject(body)) throw badRequest("error decoding YAML: want an object");
     return state.objects.apply(resource, namespace, name, body, { ...options, force });
@@ -153,10 +191,17 @@ export async function deleteOptions(call: Call): Promise<DeleteOptions> {
   const bytes = await readBody(call.request, MAX_BODY_BYTES);
   const body = bytes.length === 0 ? {} : parseObjectBody(bytes, call.request.headers["content-type"]);
   const preconditions = asObject(body["preconditions"]);
-  const grace = body["gracePeriodSeconds"] ?? (searchParams.has("gracePeriodSeconds") ? numberOf(searchParams, "gracePeriodSeconds") : undefined);
-  const policy = body["propagationPolicy"] ?? searchParams.get("propagationPolicy") ?? (body["orphanDependents"] === true ? "Orphan" : undefined);
+  const grace =
+    body["gracePeriodSeconds"] ??
+    (searchParams.has("gracePeriodSeconds") ? numberOf(searchParams, "gracePeriodSeconds") : undefined);
+  const policy =
+    body["propagationPolicy"] ??
+    searchParams.get("propagationPolicy") ??
+    (body["orphanDependents"] === true ? "Orphan" : undefined);
   if (policy !== undefined && policy !== "Orphan" && policy !== "Background" && policy !== "Foreground") {
-    throw badRequest(`propagationPolicy: Unsupported value: ${JSON.stringify(policy)}: supported values: "Foreground", "Background", "Orphan"`);
+    throw badRequest(
+      `propagationPolicy: Unsupported value: ${JSON.stringify(policy)}: supported values: "Foreground", "Background", "Orphan"`,
+    );
   }
   if (grace !== undefined && (typeof grace !== "number" || !Number.isInteger(grace) || grace < 0)) {
     throw badRequest(`gracePeriodSeconds: found ${JSON.stringify(grace)}: want a whole number`);
@@ -167,7 +212,10 @@ export async function deleteOptions(call: Call): Promise<DeleteOptions> {
     resourceVersion: text(preconditions["resourceVersion"]),
     gracePeriodSeconds: grace,
     propagationPolicy: policy,
-    dryRun: parseDryRun([...searchParams.getAll("dryRun"), ...(Array.isArray(body["dryRun"]) ? body["dryRun"].map(String) : [])]),
+    dryRun: parseDryRun([
+      ...searchParams.getAll("dryRun"),
+      ...(Array.isArray(body["dryRun"]) ? body["dryRun"].map(String) : []),
+    ]),
     user: call.user,
   };
 }
@@ -182,7 +230,10 @@ function sendDeleted(state: ServerState, parsed: ResourceRequest, call: Call, de
   const { resource } = parsed;
   const { object, gone } = deleted;
   // Pods are returned even when they are gone, as the real server does.
-  if (!gone || (resource.group === "" && resource.kind === "Pod")) return answer(state, parsed, call, 200, fromStored(resource, object));
+  if (!gone || (resource.group === "" && resource.kind === "Pod")) {
+    answer(state, parsed, call, 200, fromStored(resource, object));
+    return;
+  }
   if (call.loseResponse) {
     call.response.destroy();
     return;
@@ -207,5 +258,11 @@ async function removeAll(state: ServerState, parsed: ResourceRequest, call: Call
     call.response.destroy();
     return;
   }
-  await sendList(call.response, resource, { entries, listMeta: { resourceVersion: String(state.store.revision) } }, form(call), state.clock.now());
+  await sendList(
+    call.response,
+    resource,
+    { entries, listMeta: { resourceVersion: String(state.store.revision) } },
+    form(call),
+    state.clock.now(),
+  );
 }

@@ -8,7 +8,12 @@ import { partialMetadata, toTable } from "../table/table.ts";
 import type { Form } from "./accept.ts";
 
 /** Sends a JSON body. */
-export function sendJson(response: ServerResponse, status: number, body: JsonObject, contentType = "application/json"): void {
+export function sendJson(
+  response: ServerResponse,
+  status: number,
+  body: JsonObject,
+  contentType = "application/json",
+): void {
   const bytes = Buffer.from(JSON.stringify(body));
   response.writeHead(status, { "content-type": contentType, "content-length": bytes.length });
   response.end(bytes);
@@ -16,7 +21,10 @@ export function sendJson(response: ServerResponse, status: number, body: JsonObj
 
 /** Sends text. */
 export function sendText(response: ServerResponse, status: number, text: string): void {
-  response.writeHead(status, { "content-type": "text/plain; charset=utf-8", "content-length": Buffer.byteLength(text) });
+  response.writeHead(status, {
+    "content-type": "text/plain; charset=utf-8",
+    "content-length": Buffer.byteLength(text),
+  });
   response.end(text);
 }
 
@@ -33,20 +41,32 @@ export function sendError(response: ServerResponse, error: ApiError): void {
 }
 
 /** Sends one object in the form the client asked for. */
-export function sendObject(response: ServerResponse, status: number, resource: ResourceDef, object: KubeObject, form: Form, nowMs: number): void {
+export function sendObject(
+  response: ServerResponse,
+  status: number,
+  resource: ResourceDef,
+  object: KubeObject,
+  form: Form,
+  nowMs: number,
+): void {
   switch (form.as) {
     case "object": {
-      if (!form.yaml) return sendJson(response, status, object);
+      if (!form.yaml) {
+        sendJson(response, status, object);
+        return;
+      }
       const text = stringify(object);
       response.writeHead(status, { "content-type": "application/yaml", "content-length": Buffer.byteLength(text) });
       response.end(text);
       return;
     }
     case "metadata":
-      return sendJson(response, status, partialMetadata(object, form.version));
+      sendJson(response, status, partialMetadata(object, form.version));
+      return;
     case "table": {
       const { resourceVersion = "" } = object.metadata;
-      return sendJson(response, status, toTable(resource.columns, [object], { resourceVersion }, form.table, nowMs));
+      sendJson(response, status, toTable(resource.columns, [object], { resourceVersion }, form.table, nowMs));
+      return;
     }
   }
 }

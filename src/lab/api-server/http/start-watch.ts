@@ -1,5 +1,13 @@
 import { ApiError, badRequest } from "../errors.ts";
-import { expired, numberOf, parseRevision, parseSelection, type Selection, selects, tooLarge } from "../handlers/list.ts";
+import {
+  expired,
+  numberOf,
+  parseRevision,
+  parseSelection,
+  type Selection,
+  selects,
+  tooLarge,
+} from "../handlers/list.ts";
 import type { ResourceDef } from "../resources/types.ts";
 import type { Collection } from "../store/collection.ts";
 import type { Entry } from "../store/entry.ts";
@@ -26,7 +34,9 @@ export function startWatch(state: ServerState, parsed: ResourceRequest, call: Ca
   const bookmarks = isTrue(searchParams.get("allowWatchBookmarks"));
   const streaming = streamsInitial(searchParams);
   if (state.watchers.size >= MAX_WATCHES) {
-    throw new ApiError("TooManyRequests", `cannot start a watch: ${MAX_WATCHES} are running`, { details: { retryAfterSeconds: 1 } });
+    throw new ApiError("TooManyRequests", `cannot start a watch: ${MAX_WATCHES} are running`, {
+      details: { retryAfterSeconds: 1 },
+    });
   }
   if (revision > state.store.revision) throw tooLarge(revision, state.store.revision);
   const sendsState = streaming ?? revision === 0;
@@ -48,7 +58,11 @@ export function startWatch(state: ServerState, parsed: ResourceRequest, call: Ca
     onEnd: (why) => {
       unsubscribe();
       state.watchers.delete(watcher);
-      if (why === "slow") state.log.warn("dropped a watch whose client does not keep up", { resource: resource.plural, userAgent: call.request.headers["user-agent"] });
+      if (why === "slow")
+        state.log.warn("dropped a watch whose client does not keep up", {
+          resource: resource.plural,
+          userAgent: call.request.headers["user-agent"],
+        });
     },
   });
   const unsubscribe = collection.subscribe(watcher.deliver);
@@ -61,7 +75,9 @@ function streamsInitial(query: URLSearchParams): boolean | undefined {
   const text = query.get("sendInitialEvents");
   if (text === null) return undefined;
   if (query.get("resourceVersionMatch") !== "NotOlderThan") {
-    throw badRequest("resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+    throw badRequest(
+      "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+    );
   }
   return isTrue(text);
 }

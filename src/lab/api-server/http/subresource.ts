@@ -1,16 +1,24 @@
 import { ApiError, badRequest, noSuchResource } from "../errors.ts";
 import { fromStored } from "../handlers/objects.ts";
-import { patcher, PATCH_TYPES } from "../handlers/patch.ts";
+import { PATCH_TYPES, patcher } from "../handlers/patch.ts";
 import { bindPod, checkDisruptionBudgets } from "../handlers/pods.ts";
 import { toScale, withScale } from "../handlers/scale.ts";
 import { asArray, asObject, at, clone, isObject, withPath } from "../object/json.ts";
 import type { KubeObject } from "../object/meta.ts";
-import { ANYTHING } from "../schema/index.ts";
 import type { ScalePaths } from "../resources/types.ts";
+import { ANYTHING } from "../schema/index.ts";
 import { negotiate } from "./accept.ts";
 import { mediaType, parseJson, parseYaml } from "./body.ts";
 import type { ResourceRequest } from "./request-info.ts";
-import { answer, type Call, MAX_BODY_BYTES, methodNotAllowed, objectBody, patchObject, writeOptions } from "./resource.ts";
+import {
+  answer,
+  type Call,
+  MAX_BODY_BYTES,
+  methodNotAllowed,
+  objectBody,
+  patchObject,
+  writeOptions,
+} from "./resource.ts";
 import { readBody, sendJson, sendObject } from "./respond.ts";
 import type { ServerState } from "./state.ts";
 
@@ -25,14 +33,18 @@ export async function handleSubresource(state: ServerState, parsed: ResourceRequ
   if (core === "Namespace" && subresource === "finalize") return finalize(state, parsed, call);
   if (core === "Pod" && ["log", "exec", "attach", "portforward"].includes(subresource)) {
     state.objects.get(resource, parsed.namespace, parsed.name);
-    throw new ApiError("NotImplemented", `pods/${subresource} is not served: the lab's API server does not reach nodes; use "isthmus lab exec" instead`);
+    throw new ApiError(
+      "NotImplemented",
+      `pods/${subresource} is not served: the lab's API server does not reach nodes; use "isthmus lab exec" instead`,
+    );
   }
   throw noSuchResource();
 }
 
 async function handleStatus(state: ServerState, parsed: ResourceRequest, call: Call): Promise<void> {
   const { resource, verb, namespace, name } = parsed;
-  if (verb === "get") return answer(state, parsed, call, 200, fromStored(resource, state.objects.get(resource, namespace, name).object));
+  if (verb === "get")
+    return answer(state, parsed, call, 200, fromStored(resource, state.objects.get(resource, namespace, name).object));
   if (verb === "patch") {
     const { object } = await patchObject(state, parsed, call, "status");
     return answer(state, parsed, call, 200, fromStored(resource, object));
@@ -93,7 +105,8 @@ async function bind(state: ServerState, parsed: ResourceRequest, call: Call): Pr
   if (verb !== "create") throw methodNotAllowed(resource, verb);
   const body = await objectBody(call);
   const options = writeOptions(call, "binding");
-  if (asObject(body["metadata"])["name"] !== undefined && at(body, "metadata", "name") !== name) throw badRequest("name in URL does not match name in Binding object");
+  if (asObject(body["metadata"])["name"] !== undefined && at(body, "metadata", "name") !== name)
+    throw badRequest("name in URL does not match name in Binding object");
   const bound = bindPod(resource, state.objects.get(resource, namespace, name).object, body, state.clock.now());
   if (!options.dryRun) state.objects.writeInternal(resource, bound);
   if (call.loseResponse) call.response.destroy();

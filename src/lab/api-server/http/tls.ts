@@ -27,14 +27,30 @@ export async function selfSignedCertificate(hosts: readonly string[]): Promise<S
     await writeFile(join(folder, "ext"), extensions);
     const key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
     const openssl = (...args: string[]): Promise<unknown> => run("openssl", args, { cwd: folder });
-    await openssl("req", "-x509", ...key, "-keyout", "ca.key", "-out", "ca.crt", "-days", "3650", "-subj", "/CN=isthmus-lab-ca");
+    await openssl(
+      "req",
+      "-x509",
+      ...key,
+      "-keyout",
+      "ca.key",
+      "-out",
+      "ca.crt",
+      "-days",
+      "3650",
+      "-subj",
+      "/CN=isthmus-lab-ca",
+    );
     await openssl("req", ...key, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=isthmus-lab-api");
     const sign = ["-in", "server.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial"];
     await openssl("x509", "-req", ...sign, "-out", "server.crt", "-days", "3650", "-extfile", "ext");
     const read = (name: string): Promise<string> => readFile(join(folder, name), "utf8");
     return { cert: await read("server.crt"), key: await read("server.key"), ca: await read("ca.crt") };
   } catch (cause) {
-    throw new ApiError("InternalError", `cannot make a certificate for ${hosts.join(", ")}: openssl failed; is it installed?`, { cause });
+    throw new ApiError(
+      "InternalError",
+      `cannot make a certificate for ${hosts.join(", ")}: openssl failed; is it installed?`,
+      { cause },
+    );
   } finally {
     await rm(folder, { recursive: true, force: true });
   }

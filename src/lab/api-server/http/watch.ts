@@ -33,7 +33,11 @@ export class EventEncoder {
 
   /** Not kept: for the initial state, which is sent to one watcher and would be held twice. */
   encodeOnce(type: EventType, entry: Entry, resource: ResourceDef, form: Form): Buffer {
-    return Buffer.concat([Buffer.from(`{"type":"${type}","object":`), this.#body(entry, resource, form), Buffer.from("}\n")]);
+    return Buffer.concat([
+      Buffer.from(`{"type":"${type}","object":`),
+      this.#body(entry, resource, form),
+      Buffer.from("}\n"),
+    ]);
   }
 
   encode(type: EventType, entry: Entry, resource: ResourceDef, form: Form): Buffer {
@@ -56,7 +60,9 @@ export class EventEncoder {
     const object = fromStored(resource, entry.object);
     if (form.as === "metadata") return Buffer.from(JSON.stringify(partialMetadata(object, form.version)));
     const { resourceVersion = "" } = object.metadata;
-    return Buffer.from(JSON.stringify(toTable(resource.columns, [object], { resourceVersion }, form.table, this.#clock.now())));
+    return Buffer.from(
+      JSON.stringify(toTable(resource.columns, [object], { resourceVersion }, form.table, this.#clock.now())),
+    );
   }
 }
 

@@ -37,7 +37,10 @@ export class CrdController {
   observe(storage: string, event: StoreEvent): void {
     const { object } = event.entry;
     const name = object.metadata.name ?? "";
-    if (storage !== CRDS) return this.#observeInstance(storage, event);
+    if (storage !== CRDS) {
+      this.#observeInstance(storage, event);
+      return;
+    }
     if (event.type === "DELETED") {
       this.#withdraw(name);
       this.#deps.endWatches(name);
@@ -49,7 +52,8 @@ export class CrdController {
 
   #observeInstance(storage: string, event: StoreEvent): void {
     if (event.type !== "DELETED" || !this.#served.has(storage)) return;
-    if (this.#get(storage)?.metadata.deletionTimestamp !== undefined) this.#deps.queue.add(`crd ${storage}`, () => this.#sync(storage));
+    if (this.#get(storage)?.metadata.deletionTimestamp !== undefined)
+      this.#deps.queue.add(`crd ${storage}`, () => this.#sync(storage));
   }
 
   #get(name: string): KubeObject | undefined {
@@ -77,7 +81,9 @@ export class CrdController {
   #conflictOf(crd: KubeObject): string | undefined {
     const spec = asObject(crd["spec"]);
     const names = asObject(spec["names"]);
-    const wanted = new Set([names["plural"], names["singular"], ...asArray(names["shortNames"])].map((name) => asString(name)));
+    const wanted = new Set(
+      [names["plural"], names["singular"], ...asArray(names["shortNames"])].map((name) => asString(name)),
+    );
     for (const resource of this.#deps.registry.list()) {
       if (resource.group !== spec["group"] || resource.storage === crd.metadata.name) continue;
       const taken = [resource.plural, resource.singular, ...resource.shortNames].find((name) => wanted.has(name));
@@ -100,7 +106,9 @@ export class CrdController {
     const spec = asObject(crd["spec"]);
     const taken = this.#conflictOf(crd);
     const old = asObject(crd["status"]);
-    const stored = asArray(spec["versions"]).map((item) => asObject(item)).find((item) => item["storage"] === true);
+    const stored = asArray(spec["versions"])
+      .map((item) => asObject(item))
+      .find((item) => item["storage"] === true);
     const storedVersions = new Set([...asArray(old["storedVersions"]), stored?.["name"] ?? ""]);
     const conditions = [
       taken === undefined
@@ -111,13 +119,18 @@ export class CrdController {
         : this.#condition(old, "Established", "False", "NotAccepted", "not all names are accepted"),
       ...this.#rulesCondition(spec, old),
     ];
-    return { conditions, acceptedNames: taken === undefined ? asObject(spec["names"]) : {}, storedVersions: [...storedVersions] };
+    return {
+      conditions,
+      acceptedNames: taken === undefined ? asObject(spec["names"]) : {},
+      storedVersions: [...storedVersions],
+    };
   }
 
   /** CEL rules are not run here: the author must hear it. */
   #rulesCondition(spec: JsonObject, old: JsonObject): Json[] {
     if (!JSON.stringify(spec).includes('"x-kubernetes-validations"')) return [];
-    const message = "x-kubernetes-validations: the lab's API server does not evaluate CEL rules; objects that break them are accepted";
+    const message =
+      "x-kubernetes-validations: the lab's API server does not evaluate CEL rules; objects that break them are accepted";
     return [this.#condition(old, "ValidationRulesIgnored", "True", "NotSupported", message)];
   }
 
@@ -135,7 +148,10 @@ export class CrdController {
       if (resource === undefined || object.metadata.deletionTimestamp !== undefined) continue;
       const { namespace = "", name: instance = "" } = object.metadata;
       try {
-        await objects.delete(resource, namespace, instance, { propagationPolicy: "Background", user: systemUser("crd-controller") });
+        await objects.delete(resource, namespace, instance, {
+          propagationPolicy: "Background",
+          user: systemUser("crd-controller"),
+        });
       } catch (error) {
         // Somebody else was faster.
         if (!(error instanceof ApiError) || error.code !== "NotFound") throw error;

@@ -1,12 +1,12 @@
+import { ApiError } from "../errors.ts";
 import type { DeleteOptions, Objects } from "../handlers/objects.ts";
 import { FOREGROUND, ORPHAN } from "../handlers/objects.ts";
 import { type KubeObject, type OwnerReference, withMeta } from "../object/meta.ts";
 import type { Registry } from "../resources/registry.ts";
 import type { StoreEvent } from "../store/entry.ts";
 import type { Store } from "../store/store.ts";
-import { ApiError } from "../errors.ts";
-import { systemUser } from "./system-user.ts";
 import type { SoonQueue } from "./queue.ts";
+import { systemUser } from "./system-user.ts";
 
 interface Place {
   readonly storage: string;
@@ -16,12 +16,22 @@ interface Place {
 
 /** Deletes what no owner wants any more, and carries out foreground and orphan deletion (Kubernetes garbage collector). */
 export class GarbageCollector {
-  readonly #deps: { readonly store: Store; readonly registry: Registry; readonly objects: Objects; readonly queue: SoonQueue };
+  readonly #deps: {
+    readonly store: Store;
+    readonly registry: Registry;
+    readonly objects: Objects;
+    readonly queue: SoonQueue;
+  };
   readonly #byUid = new Map<string, Place>();
   /** Owner's uid to the uids of its dependents. */
   readonly #dependents = new Map<string, Set<string>>();
 
-  constructor(deps: { readonly store: Store; readonly registry: Registry; readonly objects: Objects; readonly queue: SoonQueue }) {
+  constructor(deps: {
+    readonly store: Store;
+    readonly registry: Registry;
+    readonly objects: Objects;
+    readonly queue: SoonQueue;
+  }) {
     this.#deps = deps;
   }
 
@@ -95,7 +105,9 @@ export class GarbageCollector {
     const owner = this.#object(uid);
     if (owner === undefined) return;
     const { finalizers = [] } = owner.object.metadata;
-    const dependents = [...(this.#dependents.get(uid) ?? [])].map((id) => this.#object(id)).filter((item) => item !== undefined);
+    const dependents = [...(this.#dependents.get(uid) ?? [])]
+      .map((id) => this.#object(id))
+      .filter((item) => item !== undefined);
     if (finalizers.includes(ORPHAN)) {
       for (const { place, object } of dependents) {
         const rest = (object.metadata.ownerReferences ?? []).filter((reference) => reference.uid !== uid);
@@ -118,7 +130,11 @@ export class GarbageCollector {
 
   #ownedOnlyBy(object: KubeObject, uid: string): boolean {
     const others = (object.metadata.ownerReferences ?? []).filter((reference) => reference.uid !== uid);
-    return !others.some((reference) => this.#object(reference.uid)?.object.metadata.deletionTimestamp === undefined && this.#isOwner(reference, object));
+    return !others.some(
+      (reference) =>
+        this.#object(reference.uid)?.object.metadata.deletionTimestamp === undefined &&
+        this.#isOwner(reference, object),
+    );
   }
 
   #release(uid: string, finalizer: string): void {
@@ -137,7 +153,11 @@ export class GarbageCollector {
     const resource = this.#deps.registry.forStorage(place.storage);
     if (resource === undefined) return;
     try {
-      await this.#deps.objects.delete(resource, place.namespace, place.name, { uid, propagationPolicy, user: systemUser("garbage-collector") });
+      await this.#deps.objects.delete(resource, place.namespace, place.name, {
+        uid,
+        propagationPolicy,
+        user: systemUser("garbage-collector"),
+      });
     } catch (error) {
       // Gone, or another of the same name: either way this one needs no deleting.
       if (!(error instanceof ApiError) || (error.code !== "NotFound" && error.code !== "Conflict")) throw error;
@@ -146,5 +166,7 @@ export class GarbageCollector {
 }
 
 function blocks(object: KubeObject, owner: string): boolean {
-  return (object.metadata.ownerReferences ?? []).some((reference) => reference.uid === owner && reference.blockOwnerDeletion === true);
+  return (object.metadata.ownerReferences ?? []).some(
+    (reference) => reference.uid === owner && reference.blockOwnerDeletion === true,
+  );
 }

@@ -11,9 +11,19 @@ import { systemUser } from "./system-user.ts";
 
 /** Empties a namespace that is being deleted, then lets it go (Kubernetes namespace controller). */
 export class NamespaceController {
-  readonly #deps: { readonly store: Store; readonly registry: Registry; readonly objects: Objects; readonly queue: SoonQueue };
+  readonly #deps: {
+    readonly store: Store;
+    readonly registry: Registry;
+    readonly objects: Objects;
+    readonly queue: SoonQueue;
+  };
 
-  constructor(deps: { readonly store: Store; readonly registry: Registry; readonly objects: Objects; readonly queue: SoonQueue }) {
+  constructor(deps: {
+    readonly store: Store;
+    readonly registry: Registry;
+    readonly objects: Objects;
+    readonly queue: SoonQueue;
+  }) {
     this.#deps = deps;
   }
 
@@ -36,7 +46,8 @@ export class NamespaceController {
       const resource = registry.forStorage(storage);
       if (resource?.namespaced !== true) continue;
       for (const { object } of store.collection(storage).list(`${name}/`)) {
-        if (object.metadata.deletionTimestamp === undefined) await this.#delete(resource, name, object.metadata.name ?? "");
+        if (object.metadata.deletionTimestamp === undefined)
+          await this.#delete(resource, name, object.metadata.name ?? "");
       }
     }
     const left = store.names().some((storage) => store.collection(storage).list(`${name}/`).length > 0);

@@ -52,7 +52,10 @@ export function metaOf(object: JsonObject): ObjectMeta {
 }
 
 /** A copy with other metadata; a key with the value undefined is removed. */
-export function withMeta<T extends JsonObject>(object: T, change: { [K in keyof ObjectMeta]: ObjectMeta[K] | undefined }): T {
+export function withMeta<T extends JsonObject>(
+  object: T,
+  change: { [K in keyof ObjectMeta]: ObjectMeta[K] | undefined },
+): T {
   const metadata: JsonObject = { ...asObject(object["metadata"]) };
   for (const [key, value] of Object.entries(change)) {
     if (value === undefined) delete metadata[key];

@@ -31,7 +31,9 @@ function flag(number: number, value: Json | undefined): Field {
 }
 
 function int(number: number, value: Json | undefined): Field {
-  return typeof value === "number" && value > 0 ? Buffer.concat([varint(number * 8), varint(Math.trunc(value))]) : undefined;
+  return typeof value === "number" && value > 0
+    ? Buffer.concat([varint(number * 8), varint(Math.trunc(value))])
+    : undefined;
 }
 
 function double(number: number, value: Json | undefined): Field {
@@ -55,7 +57,9 @@ function texts(number: number, values: Json | undefined): Buffer[] {
 
 /** `NamedX`: name 1, value 2. */
 function named(number: number, members: JsonObject, encode: (value: Json) => Buffer): Buffer[] {
-  return Object.entries(members).flatMap(([name, value]) => (value === undefined ? [] : [bytesField(number, message(text(1, name), bytesField(2, encode(value))))]));
+  return Object.entries(members).flatMap(([name, value]) =>
+    value === undefined ? [] : [bytesField(number, message(text(1, name), bytesField(2, encode(value))))],
+  );
 }
 
 /** `Any`: yaml 2. */
@@ -108,7 +112,12 @@ function schema(value: Json): Buffer {
 function parameter(value: Json): Buffer {
   const from = asObject(value);
   if (from["in"] === "body") {
-    const body = message(text(2, from["name"]), text(3, from["in"]), flag(4, from["required"]), bytesField(5, schema(from["schema"] ?? {})));
+    const body = message(
+      text(2, from["name"]),
+      text(3, from["in"]),
+      flag(4, from["required"]),
+      bytesField(5, schema(from["schema"] ?? {})),
+    );
     return message(bytesField(1, message(bytesField(1, body))));
   }
   const query = message(text(2, from["in"]), text(4, from["name"]), text(6, from["type"]));

@@ -31,7 +31,11 @@ export class OpenApi {
   v3Index(): JsonObject {
     const paths: JsonObject = {};
     for (const path of this.#groupPaths()) {
-      const hash = createHash("sha256").update(this.v3(path) ?? "").digest("hex").slice(0, 32).toUpperCase();
+      const hash = createHash("sha256")
+        .update(this.v3(path) ?? "")
+        .digest("hex")
+        .slice(0, 32)
+        .toUpperCase();
       paths[path] = { serverRelativeURL: `/openapi/v3/${path}?hash=${hash}` };
     }
     return { paths };
@@ -48,7 +52,11 @@ export class OpenApi {
   }
 
   #groupPaths(): Set<string> {
-    return new Set(this.#registry.list().map(({ group, version }) => `${group === "" ? "api" : "apis"}/${apiVersionOf(group, version)}`));
+    return new Set(
+      this.#registry
+        .list()
+        .map(({ group, version }) => `${group === "" ? "api" : "apis"}/${apiVersionOf(group, version)}`),
+    );
   }
 
   #once(name: string, make: () => Buffer): Buffer {

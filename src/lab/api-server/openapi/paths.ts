@@ -18,7 +18,17 @@ export interface ApiOperation {
 }
 
 const WRITE = ["dryRun", "fieldManager", "fieldValidation"];
-const LIST = ["allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch", "timeoutSeconds", "watch"];
+const LIST = [
+  "allowWatchBookmarks",
+  "continue",
+  "fieldSelector",
+  "labelSelector",
+  "limit",
+  "resourceVersion",
+  "resourceVersionMatch",
+  "timeoutSeconds",
+  "watch",
+];
 
 /** Every path that a resource is served on. */
 export function pathsOf(resource: ResourceDef): ApiPath[] {
@@ -33,7 +43,14 @@ export function pathsOf(resource: ResourceDef): ApiPath[] {
   });
   if (!resource.verbs.includes("get")) return [{ path: base, operations: [operation("post", "create", WRITE)] }];
   const paths: ApiPath[] = [
-    { path: base, operations: [operation("get", "list", LIST), operation("post", "create", WRITE), operation("delete", "deletecollection", LIST)] },
+    {
+      path: base,
+      operations: [
+        operation("get", "list", LIST),
+        operation("post", "create", WRITE),
+        operation("delete", "deletecollection", LIST),
+      ],
+    },
     {
       path: `${base}/{name}`,
       operations: [
@@ -46,8 +63,13 @@ export function pathsOf(resource: ResourceDef): ApiPath[] {
   ];
   if (namespaced) paths.push({ path: `${root}/${plural}`, operations: [operation("get", "list", LIST)] });
   for (const { name, verbs } of subresourcesOf(resource)) {
-    const methods = verbs.map((verb) => ({ get: "get", update: "put", patch: "patch", create: "post" })[verb] as ApiOperation["method"]);
-    paths.push({ path: `${base}/{name}/${name}`, operations: methods.map((method) => operation(method, `${method}-${name}`, method === "get" ? [] : WRITE)) });
+    const methods = verbs.map(
+      (verb) => ({ get: "get", update: "put", patch: "patch", create: "post" })[verb] as ApiOperation["method"],
+    );
+    paths.push({
+      path: `${base}/{name}/${name}`,
+      operations: methods.map((method) => operation(method, `${method}-${name}`, method === "get" ? [] : WRITE)),
+    });
   }
   return paths;
 }

@@ -4,7 +4,12 @@ import type { ResourceDef } from "../resources/types.ts";
 import { REF_PREFIX, type Schema } from "../schema/index.ts";
 import { gvkOf, pathsOf } from "./paths.ts";
 
-const PATCH_CONSUMES = ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"];
+const PATCH_CONSUMES = [
+  "application/json-patch+json",
+  "application/merge-patch+json",
+  "application/strategic-merge-patch+json",
+  "application/apply-patch+yaml",
+];
 
 /** The OpenAPI 2 document of everything that is served. */
 export function documentV2(registry: Registry): JsonObject {
@@ -12,19 +17,32 @@ export function documentV2(registry: Registry): JsonObject {
   const kinds = new Map(registry.list().map((resource) => [resource.definition, resource] as const));
   for (const [name, schema] of registry.definitions) {
     const resource = kinds.get(name);
-    definitions[name] = { ...definitionV2(schema), ...(resource === undefined ? {} : { "x-kubernetes-group-version-kind": [gvkOf(resource)] }) };
+    definitions[name] = {
+      ...definitionV2(schema),
+      ...(resource === undefined ? {} : { "x-kubernetes-group-version-kind": [gvkOf(resource)] }),
+    };
   }
   const paths: JsonObject = {};
   for (const resource of registry.list()) {
     definitions[`${resource.definition}List`] = listDefinition(resource);
     for (const { path, operations } of pathsOf(resource)) {
-      paths[path] = Object.fromEntries(operations.map((operation) => [operation.method, operationV2(resource, operation)]));
+      paths[path] = Object.fromEntries(
+        operations.map((operation) => [operation.method, operationV2(resource, operation)]),
+      );
     }
   }
   return { swagger: "2.0", info: { title: "Isthmus lab", version: "v1.30.0" }, paths, definitions };
 }
 
-function operationV2(resource: ResourceDef, operation: { readonly method: string; readonly id: string; readonly action: string; readonly query: readonly string[] }): JsonObject {
+function operationV2(
+  resource: ResourceDef,
+  operation: {
+    readonly method: string;
+    readonly id: string;
+    readonly action: string;
+    readonly query: readonly string[];
+  },
+): JsonObject {
   const parameters: Json[] = operation.query.map((name) => ({ name, in: "query", type: "string", uniqueItems: true }));
   if (operation.method === "post" || operation.method === "put") {
     parameters.push({ name: "body", in: "body", required: true, schema: { $ref: REF_PREFIX + resource.definition } });
@@ -35,7 +53,12 @@ function operationV2(resource: ResourceDef, operation: { readonly method: string
     produces: ["application/json", "application/yaml"],
     schemes: ["https"],
     parameters,
-    responses: { "200": { description: "OK", schema: { $ref: REF_PREFIX + resource.definition + (operation.action === "list" ? "List" : "") } } },
+    responses: {
+      "200": {
+        description: "OK",
+        schema: { $ref: REF_PREFIX + resource.definition + (operation.action === "list" ? "List" : "") },
+      },
+    },
     "x-kubernetes-action": operation.action,
     "x-kubernetes-group-version-kind": gvkOf(resource),
   };
@@ -51,15 +74,29 @@ export function listDefinition(resource: ResourceDef): JsonObject {
     properties: {
       apiVersion: text("APIVersion defines the versioned schema of this representation of an object."),
       kind: text("Kind is a string value representing the REST resource this object represents."),
-      items: { type: "array", description: `List of ${resource.plural}.`, items: { $ref: REF_PREFIX + resource.definition } },
-      metadata: { $ref: `${REF_PREFIX}io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta`, description: "Standard list metadata." },
+      items: {
+        type: "array",
+        description: `List of ${resource.plural}.`,
+        items: { $ref: REF_PREFIX + resource.definition },
+      },
+      metadata: {
+        $ref: `${REF_PREFIX}io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta`,
+        description: "Standard list metadata.",
+      },
     },
     "x-kubernetes-group-version-kind": [{ ...gvkOf(resource), kind: resource.listKind }],
   };
 }
 
 /** Members that OpenAPI 2 has no words for. */
-const DROPPED = new Set(["nullable", "anyOf", "oneOf", "not", "x-kubernetes-validations", "x-kubernetes-group-version-kind"]);
+const DROPPED = new Set([
+  "nullable",
+  "anyOf",
+  "oneOf",
+  "not",
+  "x-kubernetes-validations",
+  "x-kubernetes-group-version-kind",
+]);
 
 /** A schema in OpenAPI 2: what it cannot say is left open, so that clients do not refuse what the server takes. */
 function definitionV2(schema: Schema): JsonObject {
@@ -72,7 +109,8 @@ function definitionV2(schema: Schema): JsonObject {
     if (DROPPED.has(key) || value === undefined) continue;
     if (key === "properties") result[key] = mapValues(value as { [name: string]: Schema });
     else if (key === "items") result[key] = definitionV2(value as Schema);
-    else if (key === "additionalProperties") result[key] = typeof value === "object" ? definitionV2(value as Schema) : (value as Json);
+    else if (key === "additionalProperties")
+      result[key] = typeof value === "object" ? definitionV2(value as Schema) : (value as Json);
     else if (key === "allOf") result[key] = (value as Schema[]).map(definitionV2);
     else if (key === "type" && schema["x-kubernetes-int-or-string"] === true) continue;
     else result[key] = value as Json;

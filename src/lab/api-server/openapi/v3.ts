@@ -15,13 +15,16 @@ export function documentV3(registry: Registry, group: string, version: string): 
   for (const resource of resources) {
     collect(registry, resource.definition, schemas);
     const definition = schemas[resource.definition];
-    if (isObject(definition)) schemas[resource.definition] = { ...definition, "x-kubernetes-group-version-kind": [gvkOf(resource)] };
+    if (isObject(definition))
+      schemas[resource.definition] = { ...definition, "x-kubernetes-group-version-kind": [gvkOf(resource)] };
     const list = listDefinition(resource);
     schemas[`${resource.definition}List`] = convert(list);
     collect(registry, "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta", schemas);
     if (resource.scale !== undefined) collect(registry, "io.k8s.api.autoscaling.v1.Scale", schemas);
     for (const { path, operations } of pathsOf(resource)) {
-      paths[path] = Object.fromEntries(operations.map((operation) => [operation.method, operationV3(resource, operation)]));
+      paths[path] = Object.fromEntries(
+        operations.map((operation) => [operation.method, operationV3(resource, operation)]),
+      );
     }
   }
   return { openapi: "3.0.0", info: { title: "Isthmus lab", version: "v1.30.0" }, paths, components: { schemas } };
@@ -32,7 +35,8 @@ function collect(registry: Registry, name: string, schemas: JsonObject): void {
   const schema = registry.definitions.get(name);
   if (schema === undefined) return;
   schemas[name] = convert(schema as unknown as Json);
-  for (const [, reference = ""] of JSON.stringify(schema).matchAll(/"#\/definitions\/([^"]+)"/g)) collect(registry, reference, schemas);
+  for (const [, reference = ""] of JSON.stringify(schema).matchAll(/"#\/definitions\/([^"]+)"/g))
+    collect(registry, reference, schemas);
 }
 
 /** References move, and stand in `allOf` beside what the referring place says (OpenAPI 3.0 forbids siblings of `$ref`). */

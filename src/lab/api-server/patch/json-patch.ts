@@ -62,7 +62,8 @@ function fromOf(from: Json | undefined): string[] {
 /** RFC 6901. */
 function parsePointer(pointer: string): string[] {
   if (pointer === "") return [];
-  if (!pointer.startsWith("/")) throw badRequest(`cannot apply the JSON patch: path ${JSON.stringify(pointer)} must start with /`);
+  if (!pointer.startsWith("/"))
+    throw badRequest(`cannot apply the JSON patch: path ${JSON.stringify(pointer)} must start with /`);
   return pointer
     .slice(1)
     .split("/")
@@ -79,7 +80,8 @@ function missing(path: readonly string[]): ApiError {
 
 function indexOf(list: readonly Json[], part: string, path: readonly string[], end: number): number {
   const index = /^(0|[1-9]\d{0,8})$/.test(part) ? Number(part) : -1;
-  if (index < 0 || index > end) throw unfit(`index ${part} in /${path.join("/")} is outside the list of ${list.length}`);
+  if (index < 0 || index > end)
+    throw unfit(`index ${part} in /${path.join("/")} is outside the list of ${list.length}`);
   return index;
 }
 

@@ -12,7 +12,12 @@ const DIRECTIVE = "$patch";
  * it, with the directives `$patch`, `$retainKeys`, `$setElementOrder/` and `$deleteFromPrimitiveList/`. The inputs stay as
  * they are. Throws ApiError `BadRequest` for a malformed directive.
  */
-export function applyStrategicPatch(target: JsonObject, patch: JsonObject, schema: Schema, definitions: Definitions): JsonObject {
+export function applyStrategicPatch(
+  target: JsonObject,
+  patch: JsonObject,
+  schema: Schema,
+  definitions: Definitions,
+): JsonObject {
   return mergeObject(target, patch, resolve(schema, definitions), definitions);
 }
 
@@ -20,7 +25,8 @@ function mergeObject(target: JsonObject, patch: JsonObject, schema: Schema, defi
   const directive = patch[DIRECTIVE];
   if (directive === "replace") return mergeObject({}, omit(patch, DIRECTIVE), schema, definitions);
   if (directive === "delete") return {};
-  if (directive !== undefined && directive !== "merge") throw badRequest(`unknown patch type found: ${JSON.stringify(directive)}`);
+  if (directive !== undefined && directive !== "merge")
+    throw badRequest(`unknown patch type found: ${JSON.stringify(directive)}`);
   const result = retain(target, patch[RETAIN_KEYS]);
   for (const key of Object.keys(patch)) {
     const value = patch[key];
@@ -74,7 +80,11 @@ function strip(value: Json): Json {
   if (!isObject(value)) return value;
   return Object.fromEntries(
     Object.entries(value).filter(
-      ([key]) => key !== DIRECTIVE && key !== RETAIN_KEYS && !key.startsWith(ELEMENT_ORDER) && !key.startsWith(DELETE_PRIMITIVES),
+      ([key]) =>
+        key !== DIRECTIVE &&
+        key !== RETAIN_KEYS &&
+        !key.startsWith(ELEMENT_ORDER) &&
+        !key.startsWith(DELETE_PRIMITIVES),
     ),
   );
 }
@@ -93,7 +103,8 @@ function mergeList(current: readonly Json[], patch: readonly Json[], schema: Sch
   for (const item of patch) {
     if (!isObject(item)) throw badRequest(`cannot merge a list by ${key}: found an item that is not an object`);
     const id = item[key];
-    if (id === undefined) throw badRequest(`map: ${JSON.stringify(item).slice(0, 200)} does not contain declared merge key: ${key}`);
+    if (id === undefined)
+      throw badRequest(`map: ${JSON.stringify(item).slice(0, 200)} does not contain declared merge key: ${key}`);
     const same = (old: Json): boolean => isObject(old) && equal(old[key], id);
     if (item[DIRECTIVE] === "delete") {
       result = result.filter((old) => !same(old));
@@ -120,7 +131,13 @@ function deletePrimitives(result: JsonObject, field: string, values: Json): void
 }
 
 /** Puts the items named by `order` in that order; items that it does not name stay behind the item they followed. */
-function reorder(result: JsonObject, field: string, order: Json | undefined, key: string | undefined, before?: Json): void {
+function reorder(
+  result: JsonObject,
+  field: string,
+  order: Json | undefined,
+  key: string | undefined,
+  before?: Json,
+): void {
   if (!Array.isArray(order)) throw badRequest(`${ELEMENT_ORDER}${field} must be a list`);
   const current = own(result, field);
   if (!Array.isArray(current)) return;

@@ -1,6 +1,6 @@
-import { columnsOf } from "../table/builtin.ts";
 import { apiVersionOf } from "../object/meta.ts";
 import { REF_PREFIX } from "../schema/index.ts";
+import { columnsOf } from "../table/builtin.ts";
 import { fromCoreEvent, toCoreEvent } from "./events.ts";
 import { STRATEGIES } from "./strategies.ts";
 import { ALL_VERBS, type ResourceDef, type ScalePaths } from "./types.ts";
@@ -97,7 +97,8 @@ const SCALE: ScalePaths = {
 
 /** OpenAPI names of groups differ from their API names. */
 function definitionName(group: string, version: string, kind: string): string {
-  if (group === "apiextensions.k8s.io") return `io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.${version}.${kind}`;
+  if (group === "apiextensions.k8s.io")
+    return `io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.${version}.${kind}`;
   return `io.k8s.api.${group === "" ? "core" : (group.split(".")[0] ?? group)}.${version}.${kind}`;
 }
 

@@ -18,19 +18,27 @@ export function validateCrd(object: KubeObject, old: KubeObject | undefined): Ca
   if (!/^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$/.test(group)) {
     causes.push(invalidValue("spec.group", group, "should be a domain with at least one dot"));
   }
-  if (!/^[a-z]([-a-z0-9]*[a-z0-9])?$/.test(plural)) causes.push(invalidValue("spec.names.plural", plural, "must be a DNS-1035 label"));
+  if (!/^[a-z]([-a-z0-9]*[a-z0-9])?$/.test(plural))
+    causes.push(invalidValue("spec.names.plural", plural, "must be a DNS-1035 label"));
   const scope = spec["scope"];
   if (scope !== "Namespaced" && scope !== "Cluster") {
-    causes.push({ reason: "FieldValueNotSupported", message: `Unsupported value: ${JSON.stringify(scope ?? "")}: supported values: "Cluster", "Namespaced"`, field: "spec.scope" });
+    causes.push({
+      reason: "FieldValueNotSupported",
+      message: `Unsupported value: ${JSON.stringify(scope ?? "")}: supported values: "Cluster", "Namespaced"`,
+      field: "spec.scope",
+    });
   }
   if (old !== undefined) {
     for (const path of [["scope"], ["group"], ["names", "kind"], ["names", "plural"]]) {
-      if (at(spec, ...path) !== at(old["spec"], ...path)) causes.push(invalidValue(["spec", ...path].join("."), at(spec, ...path), "field is immutable"));
+      if (at(spec, ...path) !== at(old["spec"], ...path))
+        causes.push(invalidValue(["spec", ...path].join("."), at(spec, ...path), "field is immutable"));
     }
   }
   causes.push(...versionCauses(asArray(spec["versions"])));
   if (at(spec, "conversion", "strategy") === "Webhook") {
-    causes.push(invalidValue("spec.conversion.strategy", "Webhook", "the lab's API server converts with strategy None only"));
+    causes.push(
+      invalidValue("spec.conversion.strategy", "Webhook", "the lab's API server converts with strategy None only"),
+    );
   }
   return causes;
 }
@@ -39,7 +47,8 @@ function versionCauses(versions: readonly Json[]): Cause[] {
   const causes: Cause[] = [];
   if (versions.length === 0) return [requiredValue("spec.versions", "must have at least one version")];
   const stored = versions.filter((version) => asObject(version)["storage"] === true).length;
-  if (stored !== 1) causes.push(invalidValue("spec.versions", stored, "must have exactly one version marked as storage version"));
+  if (stored !== 1)
+    causes.push(invalidValue("spec.versions", stored, "must have exactly one version marked as storage version"));
   for (const [index, item] of versions.entries()) {
     const path = `spec.versions[${index}]`;
     const version = asObject(item);
@@ -48,7 +57,8 @@ function versionCauses(versions: readonly Json[]): Cause[] {
       causes.push(requiredValue(`${path}.schema.openAPIV3Schema`, "schemas are required"));
       continue;
     }
-    if (schema["type"] !== "object") causes.push(invalidValue(`${path}.schema.openAPIV3Schema.type`, schema["type"], "must be object at the root"));
+    if (schema["type"] !== "object")
+      causes.push(invalidValue(`${path}.schema.openAPIV3Schema.type`, schema["type"], "must be object at the root"));
     structuralCauses(schema, `${path}.schema.openAPIV3Schema`, true, 0, causes);
   }
   return causes;
@@ -60,13 +70,21 @@ function structuralCauses(schema: JsonObject, path: string, root: boolean, depth
     causes.push(invalidValue(path, "...", `must not nest deeper than ${MAX_SCHEMA_DEPTH}`));
     return;
   }
-  const anyType = schema["x-kubernetes-int-or-string"] === true || schema["x-kubernetes-preserve-unknown-fields"] === true;
-  if (!root && schema["type"] === undefined && !anyType) causes.push(requiredValue(`${path}.type`, "must not be empty for specified object fields"));
+  const anyType =
+    schema["x-kubernetes-int-or-string"] === true || schema["x-kubernetes-preserve-unknown-fields"] === true;
+  if (!root && schema["type"] === undefined && !anyType)
+    causes.push(requiredValue(`${path}.type`, "must not be empty for specified object fields"));
   const pattern = schema["pattern"];
-  if (typeof pattern === "string" && !isPattern(pattern)) causes.push(invalidValue(`${path}.pattern`, pattern, "must be a valid regular expression"));
-  if (schema["$ref"] !== undefined) causes.push({ reason: "FieldValueForbidden", message: "Forbidden: $ref is not supported", field: `${path}.$ref` });
+  if (typeof pattern === "string" && !isPattern(pattern))
+    causes.push(invalidValue(`${path}.pattern`, pattern, "must be a valid regular expression"));
+  if (schema["$ref"] !== undefined)
+    causes.push({ reason: "FieldValueForbidden", message: "Forbidden: $ref is not supported", field: `${path}.$ref` });
   if (schema["properties"] !== undefined && isObject(schema["additionalProperties"])) {
-    causes.push({ reason: "FieldValueForbidden", message: "Forbidden: additionalProperties and properties are mutual exclusive", field: `${path}.additionalProperties` });
+    causes.push({
+      reason: "FieldValueForbidden",
+      message: "Forbidden: additionalProperties and properties are mutual exclusive",
+      field: `${path}.additionalProperties`,
+    });
   }
   listCauses(schema, path, causes);
   for (const [name, property] of Object.entries(asObject(schema["properties"]))) {
@@ -76,19 +94,26 @@ function structuralCauses(schema: JsonObject, path: string, root: boolean, depth
     const inner = schema[key];
     if (isObject(inner)) structuralCauses(inner, `${path}.${key}`, false, depth + 1, causes);
   }
-  if (schema["type"] === "array" && !isObject(schema["items"])) causes.push(requiredValue(`${path}.items`, "must be specified"));
+  if (schema["type"] === "array" && !isObject(schema["items"]))
+    causes.push(requiredValue(`${path}.items`, "must be specified"));
 }
 
 function listCauses(schema: JsonObject, path: string, causes: Cause[]): void {
   const type = schema["x-kubernetes-list-type"];
   if (type === undefined) return;
-  if (schema["type"] !== "array") causes.push(invalidValue(`${path}.type`, schema["type"], "must be array if x-kubernetes-list-type is specified"));
+  if (schema["type"] !== "array")
+    causes.push(invalidValue(`${path}.type`, schema["type"], "must be array if x-kubernetes-list-type is specified"));
   if (type !== "map") return;
   const keys = asArray(schema["x-kubernetes-list-map-keys"]);
-  if (keys.length === 0) causes.push(requiredValue(`${path}.x-kubernetes-list-map-keys`, "must not be empty if x-kubernetes-list-type is map"));
+  if (keys.length === 0)
+    causes.push(
+      requiredValue(`${path}.x-kubernetes-list-map-keys`, "must not be empty if x-kubernetes-list-type is map"),
+    );
   for (const key of keys) {
     if (at(schema, "items", "properties", asString(key)) === undefined) {
-      causes.push(invalidValue(`${path}.x-kubernetes-list-map-keys`, key, "entries must all be names of item properties"));
+      causes.push(
+        invalidValue(`${path}.x-kubernetes-list-map-keys`, key, "entries must all be names of item properties"),
+      );
     }
   }
 }

@@ -46,11 +46,15 @@ function customVersion(spec: JsonObject, version: JsonObject, stored: string): C
     generation: true,
     scale: scalePaths(subresources["scale"]),
     columns: customColumns(asArray(version["additionalPrinterColumns"])),
-    selectableFields: new Set(asArray(version["selectableFields"]).map((item) => asString(asObject(item)["jsonPath"]).replace(/^\./, ""))),
+    selectableFields: new Set(
+      asArray(version["selectableFields"]).map((item) => asString(asObject(item)["jsonPath"]).replace(/^\./, "")),
+    ),
     strategy: {},
     custom: true,
     storageApiVersion: apiVersionOf(group, stored),
-    deprecationWarning: deprecated ? asString(version["deprecationWarning"]) || `${group}/${name} ${kind} is deprecated` : undefined,
+    deprecationWarning: deprecated
+      ? asString(version["deprecationWarning"]) || `${group}/${name} ${kind} is deprecated`
+      : undefined,
   };
   return { resource, definition: rootSchema(at(version, "schema", "openAPIV3Schema"), resource) };
 }
@@ -72,8 +76,14 @@ function rootSchema(schema: Json | undefined, resource: ResourceDef): Schema {
     ...own,
     type: "object",
     properties: {
-      apiVersion: { type: "string", description: "APIVersion defines the versioned schema of this representation of an object." },
-      kind: { type: "string", description: "Kind is a string value representing the REST resource this object represents." },
+      apiVersion: {
+        type: "string",
+        description: "APIVersion defines the versioned schema of this representation of an object.",
+      },
+      kind: {
+        type: "string",
+        description: "Kind is a string value representing the REST resource this object represents.",
+      },
       ...own.properties,
       metadata: { description: "Standard object's metadata.", ...OBJECT_META },
     },

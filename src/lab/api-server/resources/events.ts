@@ -27,6 +27,7 @@ export function toCoreEvent(object: KubeObject): KubeObject {
 
 function rename(object: KubeObject, names: ReadonlyMap<string, string>, apiVersion: string): KubeObject {
   const renamed: JsonObject = {};
-  for (const [key, value] of Object.entries(object)) if (value !== undefined) renamed[names.get(key) ?? key] = value as Json;
+  for (const [key, value] of Object.entries(object))
+    if (value !== undefined) renamed[names.get(key) ?? key] = value as Json;
   return { ...renamed, apiVersion, kind: "Event", metadata: object.metadata };
 }

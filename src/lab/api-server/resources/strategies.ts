@@ -2,8 +2,8 @@ import type { Cause } from "../errors.ts";
 import { asArray, asObject, asString, at, equal, isObject, type Json, type JsonObject } from "../object/json.ts";
 import type { KubeObject } from "../object/meta.ts";
 import { invalidValue, requiredValue } from "../schema/index.ts";
-import { validateCrd } from "./crd-validate.ts";
 import { prepareCrd } from "./crd-defaults.ts";
+import { validateCrd } from "./crd-validate.ts";
 import type { Strategy } from "./types.ts";
 
 /** A fault unless `path` is what it was. */
@@ -30,7 +30,8 @@ const pod: Strategy = {
         container["imagePullPolicy"] = tag === "latest" ? "Always" : "IfNotPresent";
       }
     }
-    if (spec(object)["serviceAccountName"] !== undefined) spec(object)["serviceAccount"] = spec(object)["serviceAccountName"];
+    if (spec(object)["serviceAccountName"] !== undefined)
+      spec(object)["serviceAccount"] = spec(object)["serviceAccountName"];
   },
   prepareCreate(object) {
     object["status"] = { phase: "Pending", qosClass: qosClass(object) };
@@ -55,10 +56,21 @@ const pod: Strategy = {
 
 /** The part of a pod's spec that updates must leave alone. */
 function podFixed(object: KubeObject): JsonObject {
-  const { activeDeadlineSeconds: _a, tolerations: _t, terminationGracePeriodSeconds: _g, ephemeralContainers: _e, ...rest } = asObject(object["spec"]);
-  const withoutImages = (list: Json | undefined): Json[] => asArray(list).map((item) => ({ ...asObject(item), image: "" }));
+  const {
+    activeDeadlineSeconds: _a,
+    tolerations: _t,
+    terminationGracePeriodSeconds: _g,
+    ephemeralContainers: _e,
+    ...rest
+  } = asObject(object["spec"]);
+  const withoutImages = (list: Json | undefined): Json[] =>
+    asArray(list).map((item) => ({ ...asObject(item), image: "" }));
   const { schedulingGates: _s, ...fixed } = rest;
-  return { ...fixed, containers: withoutImages(rest["containers"]), initContainers: withoutImages(rest["initContainers"]) };
+  return {
+    ...fixed,
+    containers: withoutImages(rest["containers"]),
+    initContainers: withoutImages(rest["initContainers"]),
+  };
 }
 
 function containerCauses(podSpec: JsonObject, path: string): Cause[] {
@@ -70,9 +82,20 @@ function containerCauses(podSpec: JsonObject, path: string): Cause[] {
     const name = asString(asObject(item)["name"]);
     const field = `${path}.containers[${index}]`;
     if (!/^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/.test(name)) {
-      causes.push(invalidValue(`${field}.name`, name, "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'"));
+      causes.push(
+        invalidValue(
+          `${field}.name`,
+          name,
+          "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'",
+        ),
+      );
     }
-    if (seen.has(name)) causes.push({ reason: "FieldValueDuplicate", message: `Duplicate value: ${JSON.stringify(name)}`, field: `${field}.name` });
+    if (seen.has(name))
+      causes.push({
+        reason: "FieldValueDuplicate",
+        message: `Duplicate value: ${JSON.stringify(name)}`,
+        field: `${field}.name`,
+      });
     seen.add(name);
     if (asString(asObject(item)["image"]) === "") causes.push(requiredValue(`${field}.image`));
   }
@@ -81,11 +104,15 @@ function containerCauses(podSpec: JsonObject, path: string): Cause[] {
 
 function qosClass(object: KubeObject): string {
   const resources = asArray(at(object, "spec", "containers")).map((item) => asObject(asObject(item)["resources"]));
-  const any = resources.some((item) => [item["requests"], item["limits"]].some((part) => Object.keys(asObject(part)).length > 0));
+  const any = resources.some((item) =>
+    [item["requests"], item["limits"]].some((part) => Object.keys(asObject(part)).length > 0),
+  );
   if (!any) return "BestEffort";
   const guaranteed = resources.every((item) => {
     const limits = asObject(item["limits"]);
-    return ["cpu", "memory"].every((name) => limits[name] !== undefined && equal(asObject(item["requests"])[name] ?? limits[name], limits[name]));
+    return ["cpu", "memory"].every(
+      (name) => limits[name] !== undefined && equal(asObject(item["requests"])[name] ?? limits[name], limits[name]),
+    );
   });
   return guaranteed ? "Guaranteed" : "Burstable";
 }
@@ -106,7 +133,8 @@ function workload(): Strategy {
   return {
     defaults(object) {
       const template = at(object, "spec", "template");
-      if (isObject(template) && isObject(template["spec"])) pod.defaults?.({ ...template, kind: "Pod", apiVersion: "v1", metadata: {} });
+      if (isObject(template) && isObject(template["spec"]))
+        pod.defaults?.({ ...template, kind: "Pod", apiVersion: "v1", metadata: {} });
       const strategy = at(object, "spec", "strategy");
       if (object.kind === "Deployment" && isObject(strategy) && strategy["type"] === "RollingUpdate") {
         strategy["rollingUpdate"] = { maxSurge: "25%", maxUnavailable: "25%", ...asObject(strategy["rollingUpdate"]) };
@@ -123,7 +151,9 @@ function workload(): Strategy {
         ...containerCauses(asObject(at(object, "spec", "template", "spec")), "spec.template.spec"),
       ];
       if (!Object.entries(selector).every(([key, value]) => labels[key] === value)) {
-        causes.push(invalidValue("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"));
+        causes.push(
+          invalidValue("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"),
+        );
       }
       const replicas = at(object, "spec", "replicas");
       if (typeof replicas === "number" && replicas < 0) {
@@ -144,13 +174,15 @@ const service: Strategy = {
   validate(object, old) {
     const clusterIp = asString(at(old, "spec", "clusterIP"));
     const ports = asArray(spec(object)["ports"]);
-    const causes = clusterIp === "" || spec(object)["type"] === "ExternalName" ? [] : immutable(["spec", "clusterIP"], object, old);
+    const causes =
+      clusterIp === "" || spec(object)["type"] === "ExternalName" ? [] : immutable(["spec", "clusterIP"], object, old);
     for (const [index, item] of ports.entries()) {
       const port = asObject(item)["port"];
       if (typeof port !== "number" || port < 1 || port > 65_535) {
         causes.push(invalidValue(`spec.ports[${index}].port`, port, "must be between 1 and 65535, inclusive"));
       }
-      if (ports.length > 1 && asString(asObject(item)["name"]) === "") causes.push(requiredValue(`spec.ports[${index}].name`));
+      if (ports.length > 1 && asString(asObject(item)["name"]) === "")
+        causes.push(requiredValue(`spec.ports[${index}].name`));
     }
     return causes;
   },
@@ -179,7 +211,11 @@ function immutableData(object: KubeObject, old: KubeObject | undefined, members:
   if (old?.["immutable"] !== true) return [];
   return [...members, "immutable"]
     .filter((member) => !equal(object[member], old[member]))
-    .map((member) => ({ reason: "FieldValueForbidden", message: "Forbidden: field is immutable when `immutable` is set", field: member }));
+    .map((member) => ({
+      reason: "FieldValueForbidden",
+      message: "Forbidden: field is immutable when `immutable` is set",
+      field: member,
+    }));
 }
 
 const node: Strategy = {

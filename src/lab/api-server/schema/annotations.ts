@@ -44,7 +44,7 @@ export const LIST_ANNOTATIONS: Readonly<Record<string, Readonly<Record<string, s
   },
   "core.v1.ServiceStatus": conditions,
   "core.v1.NodeSpec": { podCIDRs: "merge set", taints: "atomic" },
-  "core.v1.NodeStatus": { ...conditions, addresses: "merge type map type" },
+  "core.v1.NodeStatus": { ...conditions, addresses: "merge type atomic" },
   "core.v1.NamespaceStatus": conditions,
   "core.v1.ServiceAccount": { secrets: "merge name map name", imagePullSecrets: "atomic" },
   "core.v1.PersistentVolumeClaimStatus": conditions,
@@ -111,7 +111,10 @@ export const MISSING: Readonly<Record<string, Readonly<Record<string, Schema>>>>
     "x-kubernetes-list-type": { type: "string" },
     "x-kubernetes-map-type": { type: "string" },
     "x-kubernetes-preserve-unknown-fields": { type: "boolean" },
-    "x-kubernetes-validations": { type: "array", items: { type: "object", "x-kubernetes-preserve-unknown-fields": true } },
+    "x-kubernetes-validations": {
+      type: "array",
+      items: { type: "object", "x-kubernetes-preserve-unknown-fields": true },
+    },
   },
 };
 
@@ -125,7 +128,11 @@ export const DEFAULTS: Readonly<Record<string, Readonly<Record<string, unknown>>
     enableServiceLinks: true,
     securityContext: {},
   },
-  "core.v1.Container": { terminationMessagePath: "/dev/termination-log", terminationMessagePolicy: "File", resources: {} },
+  "core.v1.Container": {
+    terminationMessagePath: "/dev/termination-log",
+    terminationMessagePolicy: "File",
+    resources: {},
+  },
   "core.v1.ContainerPort": { protocol: "TCP" },
   "core.v1.ServicePort": { protocol: "TCP" },
   "core.v1.EndpointPort": { protocol: "TCP" },

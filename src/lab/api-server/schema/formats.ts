@@ -4,13 +4,17 @@ import { isIP } from "node:net";
 export function formatFault(format: string, value: string): string | undefined {
   switch (format) {
     case "date-time":
-      return /^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$/.test(value) ? undefined : JSON.stringify(value);
+      return /^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$/.test(value)
+        ? undefined
+        : JSON.stringify(value);
     case "date":
       return /^\d{4}-\d\d-\d\d$/.test(value) ? undefined : JSON.stringify(value);
     case "byte":
       return /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/.test(value) ? undefined : "not base64";
     case "quantity":
-      return /^[+-]?(\d+(\.\d*)?|\.\d+)(([KMGTPE]i)|[numkMGTPE]|[eE][+-]?\d+)?$/.test(value) ? undefined : JSON.stringify(value);
+      return /^[+-]?(\d+(\.\d*)?|\.\d+)(([KMGTPE]i)|[numkMGTPE]|[eE][+-]?\d+)?$/.test(value)
+        ? undefined
+        : JSON.stringify(value);
     case "ipv4":
       return isIP(value) === 4 ? undefined : JSON.stringify(value);
     case "ipv6":

@@ -1,21 +1,31 @@
 import type { Cause } from "../errors.ts";
 import { equal, isObject, type Json, type JsonObject } from "../object/json.ts";
-import { type Definitions, itemSchema, memberSchema, resolve, type Schema } from "./schema.ts";
 import { formatFault } from "./formats.ts";
+import { type Definitions, itemSchema, memberSchema, resolve, type Schema } from "./schema.ts";
 
 /** The bound on reported faults: one bad list must not make a Status of megabytes. */
 export const MAX_CAUSES = 50;
 
-/** Checks an object against a structural schema. Returns every fault, at most {@link MAX_CAUSES}; empty when it is valid. */
-export function validate(object: JsonObject, schema: Schema, definitions: Definitions): Cause[] {
+/**
+ * Checks an object against a structural schema. Returns every fault, at most {@link MAX_CAUSES}; empty when it is valid.
+ * `uniqueLists`: refuse items twice in sets and maps. Real servers do so for custom resources only: a Node has two addresses of
+ * type InternalIP.
+ */
+export function validate(
+  object: JsonObject,
+  schema: Schema,
+  definitions: Definitions,
+  { uniqueLists }: { readonly uniqueLists: boolean } = { uniqueLists: true },
+): Cause[] {
   const causes: Cause[] = [];
-  check(object, resolve(schema, definitions), "", { definitions, causes });
+  check(object, resolve(schema, definitions), "", { definitions, causes, uniqueLists });
   return causes.slice(0, MAX_CAUSES);
 }
 
 interface Context {
   readonly definitions: Definitions;
   readonly causes: Cause[];
+  readonly uniqueLists: boolean;
 }
 
 /** A fault of a value, worded as the real server does. */
@@ -56,7 +66,10 @@ function check(value: Json, schema: Schema, path: string, context: Context): voi
   if (!typeMatches(value, schema)) {
     const wanted = schema["x-kubernetes-int-or-string"] === true ? "integer or string" : schema.type;
     const why = `${path} in body must be of type ${wanted}: "${typeOf(value)}"`;
-    causes.push({ ...invalidValue(path, isScalar(value) ? typeOf(value) : value, why), reason: "FieldValueTypeInvalid" });
+    causes.push({
+      ...invalidValue(path, isScalar(value) ? typeOf(value) : value, why),
+      reason: "FieldValueTypeInvalid",
+    });
     return;
   }
   checkEnum(value, schema, path, causes);
@@ -93,7 +106,8 @@ function checkString(value: string, schema: Schema, path: string, causes: Cause[
     causes.push(invalidValue(path, value, `${path} in body should match '${schema.pattern}'`));
   }
   const fault = schema.format === undefined ? undefined : formatFault(schema.format, value);
-  if (fault !== undefined) causes.push(invalidValue(path, value, `${path} in body must be of type ${schema.format}: ${fault}`));
+  if (fault !== undefined)
+    causes.push(invalidValue(path, value, `${path} in body must be of type ${schema.format}: ${fault}`));
 }
 
 /** Patterns come from CRDs, checked when the CRD is accepted. */
@@ -132,7 +146,7 @@ function checkArray(value: readonly Json[], schema: Schema, path: string, contex
   if (schema.maxItems !== undefined && value.length > schema.maxItems) {
     causes.push(invalidValue(path, value.length, `${path} in body should have at most ${schema.maxItems} items`));
   }
-  checkUnique(value, schema, path, causes);
+  if (context.uniqueLists) checkUnique(value, schema, path, causes);
   const items = itemSchema(schema, definitions);
   for (const [index, item] of value.entries()) check(item, items, `${path}[${index}]`, context);
 }
@@ -146,7 +160,11 @@ function checkUnique(value: readonly Json[], schema: Schema, path: string, cause
     const identity = listType === "map" && isObject(item) ? keys.map((key) => item[key] ?? null) : item;
     const text = JSON.stringify(identity);
     if (seen.has(text)) {
-      causes.push({ reason: "FieldValueDuplicate", message: `Duplicate value: ${show(item)}`, field: `${path}[${index}]` });
+      causes.push({
+        reason: "FieldValueDuplicate",
+        message: `Duplicate value: ${show(item)}`,
+        field: `${path}[${index}]`,
+      });
     }
     seen.add(text);
   }
@@ -179,11 +197,11 @@ function join(path: string, key: string): string {
 function checkJunctors(value: Json, schema: Schema, path: string, context: Context): void {
   const faultsOf = (part: Schema): Cause[] => {
     const causes: Cause[] = [];
-    check(value, part, path, { definitions: context.definitions, causes });
+    check(value, part, path, { ...context, causes });
     return causes;
   };
   for (const part of schema.allOf ?? []) context.causes.push(...faultsOf(part));
-  if (schema.anyOf !== undefined && schema.anyOf.every((part) => faultsOf(part).length > 0)) {
+  if (schema.anyOf?.every((part) => faultsOf(part).length > 0) === true) {
     context.causes.push(invalidValue(path, value, `${path} in body must validate at least one schema (anyOf)`));
   }
   if (schema.oneOf !== undefined && schema.oneOf.filter((part) => faultsOf(part).length === 0).length !== 1) {

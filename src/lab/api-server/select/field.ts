@@ -18,7 +18,9 @@ export function parseFieldSelector(text: string): FieldSelector {
     .map((term) => {
       const match = /^([^=!\\]+)(!=|==|=)([\s\S]*)$/.exec(term);
       if (match === null) {
-        throw badRequest(`invalid field selector: ${JSON.stringify(term.slice(0, 200))}; can't understand, want field=value`);
+        throw badRequest(
+          `invalid field selector: ${JSON.stringify(term.slice(0, 200))}; can't understand, want field=value`,
+        );
       }
       const [, field = "", op, value = ""] = match;
       return { field: field.trim(), equal: op !== "!=", value: unescapeValue(value, term) };

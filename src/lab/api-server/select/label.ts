@@ -30,7 +30,9 @@ export function isLabelValue(value: string): boolean {
 export function parseLabelSelector(text: string): LabelSelector {
   const terms = splitTerms(text);
   if (terms.length > MAX_SELECTOR_TERMS) {
-    throw badRequest(`cannot parse the label selector: found ${terms.length} terms, at most ${MAX_SELECTOR_TERMS} are allowed`);
+    throw badRequest(
+      `cannot parse the label selector: found ${terms.length} terms, at most ${MAX_SELECTOR_TERMS} are allowed`,
+    );
   }
   return terms.map((term) => parseTerm(term, text));
 }
@@ -65,7 +67,8 @@ function parseTerm(term: string, whole: string): LabelRequirement {
     const [, key = "", op, value = ""] = pair;
     checkKey(key, whole);
     if (op === "<" || op === ">") {
-      if (!/^-?\d+$/.test(value)) throw fault(whole, `for ${op} the value must be an integer, found ${JSON.stringify(value)}`);
+      if (!/^-?\d+$/.test(value))
+        throw fault(whole, `for ${op} the value must be an integer, found ${JSON.stringify(value)}`);
       return { op: op === ">" ? "gt" : "lt", key, value: Number(value) };
     }
     return { op: op === "!=" ? "notin" : "in", key, values: [checkValue(value, whole)] };
@@ -91,23 +94,25 @@ function fault(whole: string, why: string): Error {
 
 /** Whether labels satisfy every term. */
 export function matchesLabels(selector: LabelSelector, labels: JsonObject | undefined): boolean {
-  return selector.every((term) => {
-    const found = labels !== undefined && Object.hasOwn(labels, term.key) ? labels[term.key] : undefined;
-    const value = typeof found === "string" ? found : undefined;
-    switch (term.op) {
-      case "in":
-        return value !== undefined && term.values.includes(value);
-      case "notin":
-        return value === undefined || !term.values.includes(value);
-      case "exists":
-        return value !== undefined;
-      case "notexists":
-        return value === undefined;
-      case "gt":
-      case "lt": {
-        if (value === undefined || !/^-?\d+$/.test(value)) return false;
-        return term.op === "gt" ? Number(value) > term.value : Number(value) < term.value;
-      }
+  return selector.every((term) => holds(term, labels));
+}
+
+function holds(term: LabelRequirement, labels: JsonObject | undefined): boolean {
+  const found = labels !== undefined && Object.hasOwn(labels, term.key) ? labels[term.key] : undefined;
+  const value = typeof found === "string" ? found : undefined;
+  switch (term.op) {
+    case "in":
+      return value !== undefined && term.values.includes(value);
+    case "notin":
+      return value === undefined || !term.values.includes(value);
+    case "exists":
+      return value !== undefined;
+    case "notexists":
+      return value === undefined;
+    case "gt":
+    case "lt": {
+      if (value === undefined || !/^-?\d+$/.test(value)) return false;
+      return term.op === "gt" ? Number(value) > term.value : Number(value) < term.value;
     }
-  });
+  }
 }

@@ -4,7 +4,8 @@ import { asArray, asObject, asString, isObject, type Json, type JsonObject } fro
 export function selectorMatches(selector: Json | undefined, labels: JsonObject): boolean {
   if (!isObject(selector)) return false;
   const wanted = asObject(selector["matchLabels"]);
-  if (!Object.entries(wanted).every(([key, value]) => Object.hasOwn(labels, key) && labels[key] === value)) return false;
+  if (!Object.entries(wanted).every(([key, value]) => Object.hasOwn(labels, key) && labels[key] === value))
+    return false;
   return asArray(selector["matchExpressions"]).every((item) => expressionHolds(asObject(item), labels));
 }
 

@@ -63,7 +63,12 @@ export class Collection {
   }
 
   /** At most `limit` entries after the key `after`, as they were at `revision` (not below {@link floor}). */
-  page(options: { readonly prefix: string; readonly after: string; readonly limit: number; readonly revision: number }): Page {
+  page(options: {
+    readonly prefix: string;
+    readonly after: string;
+    readonly limit: number;
+    readonly revision: number;
+  }): Page {
     const { prefix, after, limit, revision } = options;
     const undone = this.#undo(revision);
     const keys = undone.size === 0 ? this.#keys : this.#keysWith(undone);

@@ -33,7 +33,9 @@ export class Store {
 
   /** Names of the collections that have objects. */
   names(): string[] {
-    return [...this.#collections.values()].filter((collection) => collection.size > 0).map((collection) => collection.name);
+    return [...this.#collections.values()]
+      .filter((collection) => collection.size > 0)
+      .map((collection) => collection.name);
   }
 
   onCommit(listener: CommitListener): () => void {
@@ -47,7 +49,12 @@ export class Store {
     const key = keyOf(object.metadata.namespace ?? "", object.metadata.name ?? "");
     const previous = target.get(key);
     const entry = this.#stamp(key, object);
-    this.#commit(target, { type: previous === undefined ? "ADDED" : "MODIFIED", revision: entry.revision, entry, previous });
+    this.#commit(target, {
+      type: previous === undefined ? "ADDED" : "MODIFIED",
+      revision: entry.revision,
+      entry,
+      previous,
+    });
     return entry;
   }
 
@@ -68,10 +75,13 @@ export class Store {
       for (const object of objects) this.write(collection, object);
       return;
     }
-    const entries = objects.map((object) => this.#stamp(keyOf(object.metadata.namespace ?? "", object.metadata.name ?? ""), object));
+    const entries = objects.map((object) =>
+      this.#stamp(keyOf(object.metadata.namespace ?? "", object.metadata.name ?? ""), object),
+    );
     target.load(entries, this.#revision);
     for (const entry of entries) {
-      for (const listener of this.#listeners) listener(collection, { type: "ADDED", revision: entry.revision, entry, previous: undefined });
+      for (const listener of this.#listeners)
+        listener(collection, { type: "ADDED", revision: entry.revision, entry, previous: undefined });
     }
   }
 

@@ -26,7 +26,10 @@ function templateContainers(object: KubeObject, member: string): string {
 }
 
 function ratio(name: string, part: string, whole: string): Column {
-  return text(name, (object) => `${Number(at(object, ...part.split(".")) ?? 0)}/${Number(at(object, ...whole.split(".")) ?? 0)}`);
+  return text(
+    name,
+    (object) => `${Number(at(object, ...part.split(".")) ?? 0)}/${Number(at(object, ...whole.split(".")) ?? 0)}`,
+  );
 }
 
 function keyCount(name: string, ...members: readonly string[]): Column {
@@ -72,7 +75,9 @@ function externalIps(object: KubeObject): string {
   const ips = asArray(at(object, "spec", "externalIPs")).map(scalar);
   if (type === "ExternalName") return scalar(at(object, "spec", "externalName"));
   if (type !== "LoadBalancer") return ips.length === 0 ? "<none>" : ips.join(",");
-  const balancer = asArray(at(object, "status", "loadBalancer", "ingress")).map((item) => scalar(asObject(item)["ip"]) || scalar(asObject(item)["hostname"]));
+  const balancer = asArray(at(object, "status", "loadBalancer", "ingress")).map(
+    (item) => scalar(asObject(item)["ip"]) || scalar(asObject(item)["hostname"]),
+  );
   return [...balancer, ...ips].join(",") || "<pending>";
 }
 
@@ -92,7 +97,10 @@ function firstFew(values: readonly string[], unset: string): string {
 }
 
 function eventTime(object: KubeObject, ...members: readonly string[]): Json | undefined {
-  return members.map((member) => object[member]).find((value) => typeof value === "string") ?? object.metadata.creationTimestamp;
+  return (
+    members.map((member) => object[member]).find((value) => typeof value === "string") ??
+    object.metadata.creationTimestamp
+  );
 }
 
 function eventObject(object: KubeObject): string {
@@ -101,12 +109,22 @@ function eventObject(object: KubeObject): string {
 }
 
 const eventColumns: readonly Column[] = [
-  text("Last Seen", (object, now) => age(at(object, "series", "lastObservedTime") ?? eventTime(object, "lastTimestamp", "eventTime"), now)),
+  text("Last Seen", (object, now) =>
+    age(at(object, "series", "lastObservedTime") ?? eventTime(object, "lastTimestamp", "eventTime"), now),
+  ),
   field("Type", "type", ""),
   field("Reason", "reason", ""),
   text("Object", eventObject),
   field("Subobject", "involvedObject.fieldPath", "", 1),
-  text("Source", (object) => [at(object, "source", "component") ?? object["reportingComponent"], at(object, "source", "host")].map(scalar).filter((part) => part !== "").join(", "), 1),
+  text(
+    "Source",
+    (object) =>
+      [at(object, "source", "component") ?? object["reportingComponent"], at(object, "source", "host")]
+        .map(scalar)
+        .filter((part) => part !== "")
+        .join(", "),
+    1,
+  ),
   field("Message", "message", ""),
   text("First Seen", (object, now) => age(eventTime(object, "firstTimestamp", "eventTime"), now), 1),
   text("Count", (object) => scalar(at(object, "series", "count") ?? object["count"]) || "1", 1),
@@ -155,7 +173,12 @@ const TABLES: Readonly<Record<string, readonly Column[]>> = {
   ServiceAccount: [NAME, { name: "Secrets", type: "string", cell: (object) => asArray(object["secrets"]).length }, AGE],
   Event: eventColumns,
   "Event.events.k8s.io": eventColumns,
-  PersistentVolume: [NAME, field("Status", "status.phase", ""), field("StorageClass", "spec.storageClassName", ""), AGE],
+  PersistentVolume: [
+    NAME,
+    field("Status", "status.phase", ""),
+    field("StorageClass", "spec.storageClassName", ""),
+    AGE,
+  ],
   PersistentVolumeClaim: [NAME, field("Status", "status.phase", ""), field("Volume", "spec.volumeName", ""), AGE],
   "Deployment.apps": [
     NAME,
@@ -177,7 +200,13 @@ const TABLES: Readonly<Record<string, readonly Column[]>> = {
     containerImages,
     selector,
   ],
-  "StatefulSet.apps": [NAME, ratio("Ready", "status.readyReplicas", "spec.replicas"), AGE, containerNames, containerImages],
+  "StatefulSet.apps": [
+    NAME,
+    ratio("Ready", "status.readyReplicas", "spec.replicas"),
+    AGE,
+    containerNames,
+    containerImages,
+  ],
   "DaemonSet.apps": [
     NAME,
     count("Desired", "status.desiredNumberScheduled"),
@@ -191,7 +220,14 @@ const TABLES: Readonly<Record<string, readonly Column[]>> = {
     containerImages,
     selector,
   ],
-  "Job.batch": [NAME, ratio("Completions", "status.succeeded", "spec.completions"), jobDuration, AGE, containerNames, containerImages],
+  "Job.batch": [
+    NAME,
+    ratio("Completions", "status.succeeded", "spec.completions"),
+    jobDuration,
+    AGE,
+    containerNames,
+    containerImages,
+  ],
   "CronJob.batch": [
     NAME,
     field("Schedule", "spec.schedule", ""),
@@ -203,15 +239,34 @@ const TABLES: Readonly<Record<string, readonly Column[]>> = {
   "EndpointSlice.discovery.k8s.io": [
     NAME,
     field("AddressType", "addressType", ""),
-    text("Ports", (object) => firstFew(asArray(object["ports"]).map((item) => scalar(asObject(item)["port"])), "<unset>")),
-    text("Endpoints", (object) => firstFew(asArray(object["endpoints"]).flatMap((item) => asArray(asObject(item)["addresses"]).map(scalar)), "<unset>")),
+    text("Ports", (object) =>
+      firstFew(
+        asArray(object["ports"]).map((item) => scalar(asObject(item)["port"])),
+        "<unset>",
+      ),
+    ),
+    text("Endpoints", (object) =>
+      firstFew(
+        asArray(object["endpoints"]).flatMap((item) => asArray(asObject(item)["addresses"]).map(scalar)),
+        "<unset>",
+      ),
+    ),
     AGE,
   ],
-  "NetworkPolicy.networking.k8s.io": [NAME, text("Pod-Selector", (object) => selectorText(at(object, "spec", "podSelector"))), AGE],
+  "NetworkPolicy.networking.k8s.io": [
+    NAME,
+    text("Pod-Selector", (object) => selectorText(at(object, "spec", "podSelector"))),
+    AGE,
+  ],
   "Ingress.networking.k8s.io": [
     NAME,
     field("Class", "spec.ingressClassName"),
-    text("Hosts", (object) => firstFew(asArray(at(object, "spec", "rules")).map((item) => scalar(asObject(item)["host"]) || "*"), "*")),
+    text("Hosts", (object) =>
+      firstFew(
+        asArray(at(object, "spec", "rules")).map((item) => scalar(asObject(item)["host"]) || "*"),
+        "*",
+      ),
+    ),
     AGE,
   ],
   "IngressClass.networking.k8s.io": [NAME, field("Controller", "spec.controller", ""), AGE],
@@ -231,7 +286,14 @@ const TABLES: Readonly<Record<string, readonly Column[]>> = {
     AGE,
   ],
   "StorageClass.storage.k8s.io": [NAME, field("Provisioner", "provisioner", ""), AGE],
-  "MutatingWebhookConfiguration.admissionregistration.k8s.io": [NAME, text("Webhooks", (object) => asArray(object["webhooks"]).length), AGE],
-  "ValidatingWebhookConfiguration.admissionregistration.k8s.io": [NAME, text("Webhooks", (object) => asArray(object["webhooks"]).length), AGE],
+  "MutatingWebhookConfiguration.admissionregistration.k8s.io": [
+    NAME,
+    text("Webhooks", (object) => asArray(object["webhooks"]).length),
+    AGE,
+  ],
+  "ValidatingWebhookConfiguration.admissionregistration.k8s.io": [
+    NAME,
+    text("Webhooks", (object) => asArray(object["webhooks"]).length),
+    AGE,
+  ],
 };
-

@@ -64,7 +64,10 @@ export function scalar(value: Json | undefined): string {
 /** A LabelSelector or a map of labels in selector syntax; `<none>` when it selects all. */
 export function selectorText(value: Json | undefined): string {
   const selector = asObject(value);
-  const labels = isObject(selector["matchLabels"]) || selector["matchExpressions"] !== undefined ? asObject(selector["matchLabels"]) : selector;
+  const labels =
+    isObject(selector["matchLabels"]) || selector["matchExpressions"] !== undefined
+      ? asObject(selector["matchLabels"])
+      : selector;
   const terms = Object.entries(labels).map(([key, label]) => `${key}=${scalar(label)}`);
   for (const item of asArray(selector["matchExpressions"])) terms.push(expression(asObject(item)));
   return terms.length === 0 ? "<none>" : terms.sort().join(",");

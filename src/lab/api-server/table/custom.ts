@@ -1,6 +1,6 @@
 import { asObject, asString, isObject, type Json } from "../object/json.ts";
 import type { Column } from "../resources/types.ts";
-import { age, AGE, NAME } from "./columns.ts";
+import { AGE, age, NAME } from "./columns.ts";
 import { evaluatePath, parsePath } from "./json-path.ts";
 
 /** Columns from `additionalPrinterColumns` of a CRD: the name first; with none, the age too. */

@@ -27,15 +27,21 @@ function parseStep(text: string): { step: PathStep; length: number } | undefined
     return { step: name === "*" ? { step: "all" } : { step: "member", name }, length: member[0].length };
   }
   const quoted = /^\[(?:'([^']*)'|"([^"]*)")\]/.exec(text);
-  if (quoted !== null) return { step: { step: "member", name: quoted[1] ?? quoted[2] ?? "" }, length: quoted[0].length };
+  if (quoted !== null)
+    return { step: { step: "member", name: (quoted[1] ?? quoted[2] ?? "").replace(/\\(.)/g, "$1") }, length: quoted[0].length };
   const index = /^\[(-?\d{1,9})\]/.exec(text);
   if (index?.[1] !== undefined) return { step: { step: "index", index: Number(index[1]) }, length: index[0].length };
   if (text.startsWith("[*]")) return { step: { step: "all" }, length: 3 };
-  const filter = /^\[\?\(\s*@\.([\w.-]+)\s*(==|!=)\s*(?:'([^']*)'|"([^"]*)"|(true|false|-?\d+(?:\.\d+)?))\s*\)\]/.exec(text);
+  const filter = /^\[\?\(\s*@\.([\w.-]+)\s*(==|!=)\s*(?:'([^']*)'|"([^"]*)"|(true|false|-?\d+(?:\.\d+)?))\s*\)\]/.exec(
+    text,
+  );
   if (filter === null) return undefined;
   const [whole, path = "", op, single, double, literal] = filter;
   const value: Json = literal === undefined ? (single ?? double ?? "") : (JSON.parse(literal) as Json);
-  return { step: { step: "filter", path: path.split("."), op: op === "!=" ? "!=" : "==", value }, length: whole.length };
+  return {
+    step: { step: "filter", path: path.split("."), op: op === "!=" ? "!=" : "==", value },
+    length: whole.length,
+  };
 }
 
 /** The values at a path, in order. */

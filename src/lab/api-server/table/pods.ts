@@ -13,7 +13,8 @@ function initReason(object: KubeObject): string | undefined {
   for (const [index, status] of all.entries()) {
     const terminated = at(status, "state", "terminated");
     if (terminated !== undefined && at(terminated, "exitCode") === 0) continue;
-    if (terminated !== undefined) return `Init:${asString(at(terminated, "reason")) || `ExitCode:${scalar(at(terminated, "exitCode"))}`}`;
+    if (terminated !== undefined)
+      return `Init:${asString(at(terminated, "reason")) || `ExitCode:${scalar(at(terminated, "exitCode"))}`}`;
     const waiting = asString(at(status, "state", "waiting", "reason"));
     if (waiting !== "" && waiting !== "PodInitializing") return `Init:${waiting}`;
     return `Init:${index}/${asArray(at(object, "spec", "initContainers")).length}`;
@@ -28,7 +29,8 @@ function containerReason(object: KubeObject, fallback: string): string {
     const waiting = asString(at(status, "state", "waiting", "reason"));
     const terminated = at(status, "state", "terminated");
     if (waiting !== "") reason = waiting;
-    else if (terminated !== undefined) reason = asString(at(terminated, "reason")) || `ExitCode:${scalar(at(terminated, "exitCode"))}`;
+    else if (terminated !== undefined)
+      reason = asString(at(terminated, "reason")) || `ExitCode:${scalar(at(terminated, "exitCode"))}`;
     else if (status["ready"] === true && at(status, "state", "running") !== undefined) running = true;
   }
   return reason === "Completed" && running ? "Running" : reason;

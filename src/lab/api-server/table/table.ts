@@ -13,11 +13,21 @@ export interface TableForm {
 
 /** One object with nothing but its metadata (meta/v1 PartialObjectMetadata). */
 export function partialMetadata(object: KubeObject, version = "v1"): JsonObject {
-  return { kind: "PartialObjectMetadata", apiVersion: `meta.k8s.io/${version}`, metadata: asObject(object["metadata"]) };
+  return {
+    kind: "PartialObjectMetadata",
+    apiVersion: `meta.k8s.io/${version}`,
+    metadata: asObject(object["metadata"]),
+  };
 }
 
 /** Objects as a Table (meta/v1). */
-export function toTable(columns: readonly Column[], objects: readonly KubeObject[], listMeta: JsonObject, form: TableForm, nowMs: number): JsonObject {
+export function toTable(
+  columns: readonly Column[],
+  objects: readonly KubeObject[],
+  listMeta: JsonObject,
+  form: TableForm,
+  nowMs: number,
+): JsonObject {
   return {
     kind: "Table",
     apiVersion: `meta.k8s.io/${form.version}`,
