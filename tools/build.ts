@@ -45,8 +45,13 @@ function stamp(): string {
 async function buildBundle(version: string): Promise<void> {
   await build({
     absWorkingDir: root,
-    entryPoints: ["src/programs/isthmus.ts"],
-    outfile: "dist/isthmus.mjs",
+    entryPoints: {
+      isthmus: "src/programs/isthmus.ts",
+      // Runs on a thread of its own, so it is a file of its own.
+      "monitor-worker": "src/kernel/monitor/worker.ts",
+    },
+    outdir: "dist",
+    outExtension: { ".js": ".mjs" },
     bundle: true,
     platform: "node",
     format: "esm",

@@ -4,12 +4,13 @@ import { coilInstaller } from "./coil-installer.ts";
 import { coilIpamController } from "./coil-ipam-controller.ts";
 import { coilRouter } from "./coil-router.ts";
 import { coild } from "./coild.ts";
+import { doctor } from "./doctor.ts";
 import { lab } from "./lab.ts";
 import { labHost } from "./lab-host.ts";
 import { EXIT, type Program, runProgram, VERSION } from "./run-program.ts";
 
 /** Every program of the one executable. */
-const PROGRAMS: readonly Program[] = [lab, auditProgram, coild, coilIpamController, coilRouter, coilInstaller];
+const PROGRAMS: readonly Program[] = [lab, auditProgram, doctor, coild, coilIpamController, coilRouter, coilInstaller];
 /** Started by others, never by people. */
 const INTERNAL: readonly Program[] = [labHost];
 

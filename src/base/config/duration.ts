@@ -3,7 +3,9 @@ import { ConfigError } from "./errors.ts";
 const UNIT_MS: Readonly<Record<string, number>> = {
   ns: 1e-6,
   us: 1e-3,
-  µs: 1e-3,
+  // Go takes both the micro sign (U+00B5) and the Greek letter (U+03BC).
+  "\u00b5s": 1e-3,
+  "\u03bcs": 1e-3,
   ms: 1,
   s: 1000,
   m: 60_000,
@@ -13,7 +15,7 @@ const UNIT_MS: Readonly<Record<string, number>> = {
 /** Go's `time.ParseDuration` for durations of zero and more, in milliseconds. Throws {@link ConfigError}. */
 export function parseDuration(text: string): number {
   if (text === "0") return 0;
-  const parts = [...text.matchAll(/(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)/g)];
+  const parts = [...text.matchAll(/(\d+(?:\.\d*)?|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)/g)];
   if (parts.length === 0 || parts.map((part) => part[0]).join("") !== text) {
     throw new ConfigError("invalid-value", [`"${text}" is not a duration, such as 300ms, 10s or 1h30m`]);
   }

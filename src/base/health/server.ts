@@ -24,11 +24,11 @@ export function serveHealth(
   options: { readonly address: ListenAddress },
 ): Promise<Endpoint> {
   return listen(options.address, (request, response) => {
-    const url = new URL(request.url ?? "/", "http://health");
-    if (url.pathname === "/healthz") return reply(response, 200, "ok\n");
-    if (url.pathname !== "/readyz") return reply(response, 404, "not found: try /healthz or /readyz\n");
+    const [path, query] = targetOf(request);
+    if (path === "/healthz") return reply(response, 200, "ok\n");
+    if (path !== "/readyz") return reply(response, 404, "not found: try /healthz or /readyz\n");
     const unready = deps.health.unready;
-    const shown = url.searchParams.has("verbose") ? deps.health.parts : unready;
+    const shown = query.has("verbose") ? deps.health.parts : unready;
     const lines = shown.map(
       ({ name, status, reason }) => `[${status === "ok" ? "+" : "-"}]${name} ${status} ${reason}`,
     );
@@ -46,16 +46,17 @@ export function serveMetrics(
   options: { readonly address: ListenAddress },
 ): Promise<Endpoint> {
   return listen(options.address, async (request, response) => {
-    if (request.url?.split("?")[0] !== "/metrics") return reply(response, 404, "not found: try /metrics\n");
+    if (targetOf(request)[0] !== "/metrics") return reply(response, 404, "not found: try /metrics\n");
     reply(response, 200, await deps.registry.metrics(), deps.registry.contentType);
   });
 }
 
 async function listen(address: ListenAddress, handler: Handler): Promise<Endpoint> {
   const server = createServer((request, response) => {
-    Promise.resolve(handler(request, response)).catch((error: unknown) => {
-      if (!response.headersSent) reply(response, 500, "internal error\n");
-      response.destroy(error instanceof Error ? error : undefined);
+    const handled = (async (): Promise<void> => handler(request, response))();
+    handled.catch((error: unknown) => {
+      if (response.headersSent) response.destroy(error instanceof Error ? error : undefined);
+      else reply(response, 500, "internal error\n");
     });
   });
   server.maxConnections = 64;
@@ -77,6 +78,12 @@ async function listen(address: ListenAddress, handler: Handler): Promise<Endpoin
       await new Promise<void>((resolve) => server.close(() => resolve()));
     },
   };
+}
+
+/** Path and query as they were sent: anyone may send what `URL` does not parse. */
+function targetOf(request: IncomingMessage): readonly [path: string, query: URLSearchParams] {
+  const [path = "/", ...query] = (request.url ?? "/").split("?");
+  return [path, new URLSearchParams(query.join("?"))];
 }
 
 function reply(response: ServerResponse, status: number, body: string, type = "text/plain; charset=utf-8"): void {

@@ -31,6 +31,7 @@ async function exchange(
 ): Promise<Uint8Array> {
   const unreachable = (error: Error): GrpcCallError =>
     new GrpcCallError("unreachable", `cannot reach coild at ${socketPath}: ${error.message}`, { cause: error });
+  signal.throwIfAborted();
   const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>();
   const session = connect("http://localhost", { createConnection: () => connectSocket(socketPath) });
   const onAbort = (): void => reject(signal.reason);

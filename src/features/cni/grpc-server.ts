@@ -15,6 +15,7 @@ import {
   GrpcCode,
   type GrpcStatus,
   GrpcWireError,
+  type GrpcWireErrorCode,
   parseGrpcTimeout,
   unframeUnary,
 } from "#wire/grpc";
@@ -118,7 +119,10 @@ async function answer(
   try {
     const handler = Object.hasOwn(options.handlers, path) ? options.handlers[path] : undefined;
     if (handler === undefined) status = plain(GrpcCode.unimplemented, `there is no method ${path}`);
-    else reply = await handler(unframeUnary(await readAll(stream), MAX_REQUEST_BYTES), { signal: controller.signal });
+    else {
+      const request = unframeUnary(await readAll(stream, controller.signal), MAX_REQUEST_BYTES);
+      reply = await handler(request, { signal: controller.signal });
+    }
   } catch (error) {
     status = statusOf(error, controller.signal);
     if (status.code === GrpcCode.unknown) options.onBug(error);
@@ -126,6 +130,8 @@ async function answer(
     clearTimeout(timer);
   }
   send(stream, reply, status);
+  // What the caller still sends is of no use: RST_STREAM with NO_ERROR, after the answer (RFC 9113 section 8.1).
+  if (!stream.readableEnded) stream.close(constants.NGHTTP2_NO_ERROR);
   options.onHandled?.(path, status.code, (performance.now() - start) / 1000);
 }
 
@@ -146,25 +152,38 @@ function send(stream: ServerHttp2Stream, reply: Uint8Array | undefined, status: 
   stream.end(frameMessage(reply));
 }
 
-async function readAll(stream: ServerHttp2Stream): Promise<Uint8Array> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of stream as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size > MAX_REQUEST_BYTES + 5) {
-      stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
-      throw new GrpcWireError("too-large", `a request exceeds ${MAX_REQUEST_BYTES} bytes`);
-    }
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks);
+/** The whole body. Rejects with the signal's reason, also for a caller that stops in the middle, or `too-large`. */
+function readAll(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Uint8Array> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    stream.on("data", (chunk: Buffer) => {
+      size += chunk.length;
+      if (size <= MAX_REQUEST_BYTES + 5) {
+        chunks.push(chunk);
+        return;
+      }
+      chunks.length = 0;
+      reject(new GrpcWireError("too-large", `a request exceeds ${MAX_REQUEST_BYTES} bytes`));
+    });
+    stream.once("end", () => resolve(Buffer.concat(chunks)));
+    if (signal.aborted) reject(signal.reason);
+    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+  });
 }
+
+/** What a request that does not follow the protocol is answered (grpc/grpc doc/statuscodes.md, doc/compression.md). */
+const WIRE_CODES: Readonly<Record<GrpcWireErrorCode, number>> = {
+  malformed: GrpcCode.invalidArgument,
+  "too-large": GrpcCode.resourceExhausted,
+  compressed: GrpcCode.unimplemented,
+};
 
 /** `unknown` marks what is no expected failure. */
 function statusOf(error: unknown, signal: AbortSignal): GrpcStatus {
   const own = (error as { readonly status?: GrpcStatus } | null)?.status;
   if (error instanceof ExpectedError && own !== undefined) return own;
-  if (error instanceof GrpcWireError) return plain(GrpcCode.invalidArgument, error.message);
+  if (error instanceof GrpcWireError) return plain(WIRE_CODES[error.code], error.message);
   if (signal.aborted && error === signal.reason) {
     const late = error instanceof Error && error.name === "TimeoutError";
     return plain(late ? GrpcCode.deadlineExceeded : GrpcCode.cancelled, describeError(error));

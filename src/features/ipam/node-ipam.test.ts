@@ -191,13 +191,32 @@ test("NodeIpam: with a release delay an empty block stays for reuse", async () =
 });
 
 test("NodeIpam: the fullest block is used first", async () => {
-  const { ipam, source } = open(0);
+  // With a release delay, for collecting would give the two empty blocks back.
+  const { ipam, source } = open(0, 60_000);
   source.add("default", { ipv4: Cidr.parse("10.1.0.0/29"), ipv6: undefined });
   source.add("default", { ipv4: Cidr.parse("10.2.0.0/30"), ipv6: undefined });
   await ipam.collect({});
   const order: string[] = [];
   for (let at = 0; at < 5; at += 1) order.push((await ipam.allocate("default", pod(at), {})).block);
+  // The fullest is the one with the fewest free addresses.
   assert.deepEqual(order, ["default-1", "default-1", "default-1", "default-1", "default-0"]);
+});
+
+test("NodeIpam: of equally full blocks the one with the lowest index is used, and a lightly used one drains", async () => {
+  const { ipam, source } = open(0, 60_000);
+  source.add("default");
+  source.add("default");
+  await ipam.collect({});
+  const add = async (id: number): Promise<string> => (await ipam.allocate("default", pod(id), {})).block;
+  assert.deepEqual([await add(0), await add(1), await add(2), await add(3)].toSorted(), [
+    "default-0",
+    "default-0",
+    "default-1",
+    "default-1",
+  ]);
+  for (const id of [0, 1, 2]) ipam.free(pod(id));
+  assert.equal(await add(4), "default-1", "the block in use before the empty one");
+  assert.equal(await add(5), "default-0");
 });
 
 test("NodeIpam: random ADD, DEL, collect, API faults and restarts never share or lose an address", async () => {

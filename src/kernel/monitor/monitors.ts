@@ -144,5 +144,5 @@ function openMulticast(ns: Pick<NetNs, "fd">, topics: MonitorTopics): number {
 
 /** From sources the file beside this one; in the bundle an entry point of its own. */
 function workerUrl(): URL {
-  return new URL(import.meta.url.endsWith(".ts") ? "./worker.ts" : "./monitor-worker.js", import.meta.url);
+  return new URL(import.meta.url.endsWith(".ts") ? "./worker.ts" : "./monitor-worker.mjs", import.meta.url);
 }

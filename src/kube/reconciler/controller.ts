@@ -66,7 +66,7 @@ export class Controller {
     this.#queue.addAfter(key, delayMs);
   }
 
-  /** Reconciles keys until the signal aborts; then waits for those under way. Rejects only for a bug. */
+  /** Reconciles keys until the signal aborts; then waits for those under way. Runs once. Rejects only for a bug. */
   async run(options: { readonly signal: AbortSignal }): Promise<void> {
     const { signal } = options;
     try {
@@ -78,6 +78,9 @@ export class Controller {
       });
     } catch (error) {
       if (!signal.aborted || (error !== signal.reason && !isAbortError(error))) throw error;
+    } finally {
+      // Keys for later hold timers, which would keep a process alive that has ended its work.
+      this.#queue.shutDown();
     }
   }
 

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { alreadyExists } from "./errors.ts";
-import { unknownKind } from "./handlers/objects.ts";
+import { unknownKind } from "./handlers/object-rules.ts";
 import type { ServerState } from "./http/state.ts";
 import type { JsonObject } from "./object/json.ts";
 import { type KubeObject, timestamp, withMeta } from "./object/meta.ts";

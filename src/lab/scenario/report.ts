@@ -4,13 +4,9 @@ import type { PingResult } from "#lab/ping";
 export interface LabReport {
   readonly ok: boolean;
   readonly lab: string;
-  readonly nodes: readonly {
-    readonly name: string;
-    readonly addresses: readonly string[];
-    readonly pods: number;
-    readonly blocks: readonly { readonly name: string; readonly pool: string; readonly prefixes: readonly string[] }[];
-  }[];
-  readonly pods: readonly { readonly name: string; readonly node: string; readonly addresses: readonly string[] }[];
+  /** How many. */
+  readonly nodes: number;
+  readonly pods: number;
   readonly pings: PingResult;
   readonly families: readonly string[];
   readonly addresses: { readonly total: number; readonly unique: boolean; readonly outsideBlocks: readonly string[] };
@@ -18,6 +14,20 @@ export interface LabReport {
   readonly routes: { readonly exported: number; readonly wanted: number };
   readonly audit: {
     readonly findings: readonly { readonly kind: string; readonly node: string | undefined; readonly text: string }[];
+  };
+  /** Everyone by name. */
+  readonly cluster: {
+    readonly nodes: readonly {
+      readonly name: string;
+      readonly addresses: readonly string[];
+      readonly pods: number;
+      readonly blocks: readonly {
+        readonly name: string;
+        readonly pool: string;
+        readonly prefixes: readonly string[];
+      }[];
+    }[];
+    readonly pods: readonly { readonly name: string; readonly node: string; readonly addresses: readonly string[] }[];
   };
   /** From the start of the command to this report. */
   readonly seconds: number;
@@ -33,7 +43,7 @@ export function renderReport(report: LabReport): string {
   const lines = [
     ...table(
       ["NODE", "ADDRESSES", "PODS", "BLOCKS"],
-      report.nodes.map((node) => [
+      report.cluster.nodes.map((node) => [
         node.name,
         node.addresses.join(" "),
         String(node.pods),
@@ -46,7 +56,7 @@ export function renderReport(report: LabReport): string {
     "",
     ...table(
       ["POD", "NODE", "ADDRESSES"],
-      cutRows(report.pods.map((pod) => [pod.name, pod.node, pod.addresses.join(" ")])),
+      cutRows(report.cluster.pods.map((pod) => [pod.name, pod.node, pod.addresses.join(" ")])),
     ),
     "",
     `${mark(pings.answered === pings.sent)} ${pings.answered} of ${pings.sent} pings answered: every pod to every other pod and node, ${report.families.join(" and ")}`,
@@ -62,7 +72,7 @@ export function renderReport(report: LabReport): string {
       MAX_ROWS,
     ),
     "",
-    `${report.ok ? "all is well" : "NOT ALL IS WELL"}: ${report.nodes.length} nodes, ${report.pods.length} pods, ${report.seconds.toFixed(1)} s`,
+    `${report.ok ? "all is well" : "NOT ALL IS WELL"}: ${report.nodes} nodes, ${report.pods} pods, ${report.seconds.toFixed(1)} s`,
   ];
   return `${lines.join("\n")}\n`;
 }

@@ -7,7 +7,7 @@ import type { ObservedCluster } from "./observe.ts";
 import type { LabReport } from "./report.ts";
 
 /** The part of a report that comes from looking at the cluster; the rest is the caller's. */
-export type Verified = Pick<LabReport, "nodes" | "pods" | "pings" | "families" | "addresses">;
+export type Verified = Pick<LabReport, "nodes" | "pods" | "pings" | "families" | "addresses" | "cluster">;
 
 /** Pings everyone from every pod, and checks that addresses are unique and inside a block of their node. */
 export async function verifyCluster(
@@ -42,21 +42,25 @@ export async function verifyCluster(
     addresses.some(({ address }) => address.family === family),
   );
   return {
+    nodes: nodes.items.length,
+    pods: cluster.pods.length,
     families: families.map((family) => (family === 4 ? "ipv4" : "ipv6")),
     pings,
     addresses: { total: addresses.length, unique, outsideBlocks: outside.map(({ address }) => address.toString()) },
-    nodes: nodes.items.map((node) => ({
-      name: node.metadata.name,
-      addresses: cluster.nodes.find(({ name }) => name === node.metadata.name)?.addresses.map(String) ?? [],
-      pods: cluster.pods.filter((pod) => pod.node === node.metadata.name).length,
-      blocks: blocks.items
-        .filter((block) => block.metadata.labels?.[NODE_LABEL] === node.metadata.name)
-        .map((block) => ({
-          name: block.metadata.name,
-          pool: block.metadata.labels?.[POOL_LABEL] ?? "",
-          prefixes: [block.ipv4, block.ipv6].filter((text) => text !== undefined),
-        })),
-    })),
-    pods: cluster.pods.map((pod) => ({ name: pod.name, node: pod.node, addresses: pod.addresses.map(String) })),
+    cluster: {
+      nodes: nodes.items.map((node) => ({
+        name: node.metadata.name,
+        addresses: cluster.nodes.find(({ name }) => name === node.metadata.name)?.addresses.map(String) ?? [],
+        pods: cluster.pods.filter((pod) => pod.node === node.metadata.name).length,
+        blocks: blocks.items
+          .filter((block) => block.metadata.labels?.[NODE_LABEL] === node.metadata.name)
+          .map((block) => ({
+            name: block.metadata.name,
+            pool: block.metadata.labels?.[POOL_LABEL] ?? "",
+            prefixes: [block.ipv4, block.ipv6].filter((text) => text !== undefined),
+          })),
+      })),
+      pods: cluster.pods.map((pod) => ({ name: pod.name, node: pod.node, addresses: pod.addresses.map(String) })),
+    },
   };
 }

@@ -110,7 +110,8 @@ function errorOf(response: Http2Response, status: number): CniError {
     packed === undefined ? undefined : decodeStatus(packed).details.find((any) => any.typeUrl === CNI_ERROR_TYPE_URL);
   if (detail !== undefined) {
     const error = decodeCniError(detail.value);
-    return new CniError(error.code, error.msg, { details: error.details });
+    // 0 is no error code: a detail without one says no more than none at all.
+    return new CniError(error.code === 0 ? CniCode.internal : error.code, error.msg, { details: error.details });
   }
   const code = status === GrpcCode.unavailable ? CniCode.tryAgainLater : CniCode.internal;
   const http = response.headers.get(":status") ?? "none";

@@ -17,21 +17,21 @@ async function main(): Promise<number> {
   const plugin = PLUGINS[name] ?? (name.startsWith("isthmus-cni") || name === "main.ts" ? runCoil : undefined);
   const command = process.env["CNI_COMMAND"] ?? "";
   if (plugin === undefined) {
-    writeStderr(`${name}: no such plugin; install this file as ${Object.keys(PLUGINS).join(" or ")}\n`);
+    await writeStderr(`${name}: no such plugin; install this file as ${Object.keys(PLUGINS).join(" or ")}\n`);
     return 1;
   }
   if (command === "") {
-    writeStderr(`CNI plugin coil of Isthmus; set CNI_COMMAND to call it. ${versionJson(undefined)}\n`);
+    await writeStderr(`CNI plugin coil of Isthmus; set CNI_COMMAND to call it. ${versionJson(undefined)}\n`);
     return 1;
   }
   const stdin = await readStdin();
   try {
-    writeStdout(command === "VERSION" ? versionJson(versionOf(stdin)) : await plugin(process.env, stdin));
+    await writeStdout(command === "VERSION" ? versionJson(versionOf(stdin)) : await plugin(process.env, stdin));
     return 0;
   } catch (error) {
     if (!(error instanceof Error)) throw error;
     const known = error instanceof CniError ? error : new CniError(CniCode.internal, error.message, { cause: error });
-    writeStdout(cniErrorJson(known, versionOf(stdin) ?? HIGHEST_VERSION));
+    await writeStdout(cniErrorJson(known, versionOf(stdin) ?? HIGHEST_VERSION));
     return 1;
   }
 }

@@ -7,6 +7,8 @@ export interface CniInterface {
   readonly mac?: string;
   readonly mtu?: number;
   readonly sandbox?: string;
+  readonly socketPath?: string;
+  readonly pciID?: string;
 }
 
 /** An address of a result; `interface` is an index into the interfaces. */
@@ -16,7 +18,11 @@ export interface CniIp {
   readonly interface?: number;
 }
 
-/** A result in the shape of version 1.1.0. Routes and dns are handed on as they come. */
+/** Fields that version 1.1.0 added to interfaces and to routes. */
+const NEW_OF_INTERFACE = new Set(["mtu", "socketPath", "pciID"]);
+const NEW_OF_ROUTE = new Set(["mtu", "advmss", "priority", "table", "scope"]);
+
+/** A result in the shape of version 1.1.0. Routes and dns are not looked into. */
 export interface CniResult {
   readonly interfaces: readonly CniInterface[];
   readonly ips: readonly CniIp[];
@@ -42,11 +48,18 @@ export function convertResult(result: CniResult, cniVersion: string): Record<str
   const needsIpVersion = compareVersions(cniVersion, "1.0.0") < 0;
   return {
     cniVersion,
-    interfaces: result.interfaces.map(({ mtu, ...rest }) => (has11 && mtu !== undefined ? { ...rest, mtu } : rest)),
+    interfaces: has11 ? result.interfaces : result.interfaces.map((link) => without(link, NEW_OF_INTERFACE)),
     ips: result.ips.map((ip) => (needsIpVersion ? { version: ip.address.includes(":") ? "6" : "4", ...ip } : ip)),
-    ...(result.routes === undefined ? {} : { routes: result.routes }),
+    ...(result.routes === undefined
+      ? {}
+      : { routes: has11 ? result.routes : result.routes.map((route) => without(route, NEW_OF_ROUTE)) }),
     dns: result.dns ?? {},
   };
+}
+
+function without(value: unknown, names: ReadonlySet<string>): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).filter(([name]) => !names.has(name)));
 }
 
 function parseInterface(value: unknown, at: string): CniInterface {
@@ -56,11 +69,15 @@ function parseInterface(value: unknown, at: string): CniInterface {
   const mac = text(entry["mac"], `${at}.mac`);
   const sandbox = text(entry["sandbox"], `${at}.sandbox`);
   const mtu = count(entry["mtu"], `${at}.mtu`);
+  const socketPath = text(entry["socketPath"], `${at}.socketPath`);
+  const pciID = text(entry["pciID"], `${at}.pciID`);
   return {
     name,
     ...(mac === undefined ? {} : { mac }),
     ...(mtu === undefined ? {} : { mtu }),
     ...(sandbox === undefined || sandbox === "" ? {} : { sandbox }),
+    ...(socketPath === undefined ? {} : { socketPath }),
+    ...(pciID === undefined ? {} : { pciID }),
   };
 }
 
@@ -94,8 +111,8 @@ function text(value: unknown, at: string): string | undefined {
 }
 
 function count(value: unknown, at: string): number | undefined {
-  if (value === undefined || (typeof value === "number" && Number.isInteger(value))) return value;
-  throw malformed(at, "a whole number");
+  if (value === undefined || (typeof value === "number" && Number.isInteger(value) && value >= 0)) return value;
+  throw malformed(at, "a whole number of at least 0");
 }
 
 function malformed(at: string, wanted: string): CniError {

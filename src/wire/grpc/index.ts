@@ -108,16 +108,11 @@ export function encodeGrpcMessage(message: string): string {
 /** Undoes {@link encodeGrpcMessage}; what is not validly encoded stays as it is. */
 export function decodeGrpcMessage(text: string): string {
   const bytes: number[] = [];
-  for (let at = 0; at < text.length; at += 1) {
-    const hex = text[at] === "%" ? text.slice(at + 1, at + 3) : "";
-    if (/^[0-9a-fA-F]{2}$/.test(hex)) {
-      bytes.push(Number.parseInt(hex, 16));
-      at += 2;
-    } else {
-      bytes.push(...new TextEncoder().encode(text[at] ?? ""));
-    }
+  for (const [part = ""] of text.matchAll(/%[0-9a-fA-F]{2}|[\s\S]/gu)) {
+    if (part.length === 3) bytes.push(Number.parseInt(part.slice(1), 16));
+    else bytes.push(...new TextEncoder().encode(part));
   }
-  return new TextDecoder().decode(Uint8Array.from(bytes));
+  return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
 }
 
 /** Parses `grpc-timeout` (`5S`, `100m`), milliseconds; `undefined` for what is none. */

@@ -35,6 +35,7 @@ const PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const MAX_FRAME = 16_384;
 const DEFAULT_WINDOW = 65_535;
 const STREAM = 1;
+const NOTHING = new Uint8Array(0);
 
 /** One request on stream 1 of a new connection: a state machine fed with what the socket reads. */
 export class Http2Call {
@@ -45,6 +46,7 @@ export class Http2Call {
   #pending = new Uint8Array(0);
   #headerBlock: Uint8Array[] = [];
   #endsWithHeaders = false;
+  #started = false;
   #sent = 0;
   #connectionWindow = DEFAULT_WINDOW;
   #streamWindow = DEFAULT_WINDOW;
@@ -73,22 +75,29 @@ export class Http2Call {
     const settings = [
       ...setting(Setting.headerTableSize, 0),
       ...setting(Setting.enablePush, 0),
-      ...setting(Setting.initialWindowSize, MAX_RESPONSE_BYTES),
+      // A byte more than is accepted, so that too much is seen instead of waited for.
+      ...setting(Setting.initialWindowSize, MAX_RESPONSE_BYTES + 1),
     ];
+    this.#started = true;
     return concat([
       new TextEncoder().encode(PREFACE),
       frame(FrameType.settings, 0, 0, Uint8Array.from(settings)),
       frame(FrameType.windowUpdate, 0, 0, uint32(MAX_RESPONSE_BYTES)),
       ...headerFrames(block),
       ...this.#bodyFrames(),
+      // A server speaks as soon as it has accepted, which may be seen first.
+      this.receive(NOTHING),
     ]);
   }
 
   /** Takes what was read and returns what must be written (maybe nothing). Throws {@link Http2Error}. */
   receive(chunk: Uint8Array): Uint8Array {
+    // What follows the end of the stream, such as a RST_STREAM that asks for no more, changes nothing (RFC 9113, 8.1).
+    if (this.#response !== undefined) return NOTHING;
     this.#pending = this.#pending.length === 0 ? Uint8Array.from(chunk) : concat([this.#pending, chunk]);
+    if (!this.#started) return NOTHING;
     const replies: Uint8Array[] = [];
-    for (;;) {
+    while (this.#response === undefined) {
       const buffer = this.#pending;
       if (buffer.length < 9) break;
       const view = new DataView(buffer.buffer, buffer.byteOffset);
@@ -103,6 +112,10 @@ export class Http2Call {
   }
 
   #take(type: number, flags: number, stream: number, payload: Uint8Array): Uint8Array[] {
+    const ofStream = type === FrameType.data || type === FrameType.headers || type === FrameType.rstStream;
+    if (ofStream && stream !== STREAM) {
+      throw new Http2Error("malformed", `the server sent a frame of stream ${stream}, which was not opened`);
+    }
     switch (type) {
       case FrameType.settings:
         return (flags & Flag.ack) !== 0 ? [] : this.#takeSettings(payload);
@@ -137,7 +150,7 @@ export class Http2Call {
       this.#streamWindow += size - this.#peerInitialWindow;
       this.#peerInitialWindow = size;
     }
-    return [frame(FrameType.settings, Flag.ack, 0, new Uint8Array(0)), ...this.#bodyFrames()];
+    return [frame(FrameType.settings, Flag.ack, 0, NOTHING), ...this.#bodyFrames()];
   }
 
   #takeWindow(stream: number, payload: Uint8Array): Uint8Array[] {
@@ -161,7 +174,8 @@ export class Http2Call {
 
   #takeData(flags: number, payload: Uint8Array): void {
     const data = unpad(flags, payload);
-    this.#bodyBytes += data.length;
+    // Padding counts, as it does for the window.
+    this.#bodyBytes += payload.length;
     if (this.#bodyBytes > MAX_RESPONSE_BYTES) throw new Http2Error("too-large", "the server's answer is too large");
     this.#body.push(Uint8Array.from(data));
     if ((flags & Flag.endStream) !== 0) this.#end();

@@ -70,7 +70,7 @@ const STATIC_TABLE: readonly Header[] = [
 ];
 
 const encoder = new TextEncoder();
-const decoder = new TextDecoder();
+const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /** Encodes headers as literals without indexing and without Huffman coding: larger by bytes, free of state. */
 export function encodeHeaderBlock(headers: readonly Header[]): Uint8Array {

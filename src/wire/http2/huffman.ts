@@ -50,14 +50,22 @@ export function decodeHuffman(bytes: Uint8Array): Uint8Array {
   return Uint8Array.from(out);
 }
 
+/** One pass over the symbols: this runs once in each start of the CNI executable, interpreted. */
 function buildLevels(): (Level | undefined)[] {
+  const symbols: number[][] = [];
+  for (let symbol = 0; symbol < LENGTHS.length; symbol += 1) {
+    const length = LENGTHS[symbol] ?? 0;
+    const level = symbols[length];
+    if (level === undefined) symbols[length] = [symbol];
+    else level.push(symbol);
+  }
   const table: (Level | undefined)[] = [];
   let code = 0;
   for (let length = 1; length <= 30; length += 1) {
     code *= 2;
-    const symbols = LENGTHS.flatMap((own, symbol) => (own === length ? [symbol] : []));
-    table[length] = symbols.length === 0 ? undefined : { first: code, symbols };
-    code += symbols.length;
+    const own = symbols[length];
+    table[length] = own === undefined ? undefined : { first: code, symbols: own };
+    code += own?.length ?? 0;
   }
   return table;
 }

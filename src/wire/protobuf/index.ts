@@ -17,7 +17,7 @@ export class ProtoError extends ExpectedError<ProtoErrorCode> {
 }
 
 const encoder = new TextEncoder();
-const decoder = new TextDecoder("utf-8", { fatal: true });
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /** Builds one message. Fields with proto3 default values are left out by the caller or by the typed methods here. */
 export class ProtoWriter {

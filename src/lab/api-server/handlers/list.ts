@@ -6,7 +6,7 @@ import { checkFieldSelector, type FieldSelector, matchesFields, parseFieldSelect
 import { type LabelSelector, matchesLabels, parseLabelSelector } from "../select/label.ts";
 import type { Collection } from "../store/collection.ts";
 import type { Entry } from "../store/entry.ts";
-import { fromStored } from "./objects.ts";
+import { fromStored } from "./object-rules.ts";
 
 /** What a list or watch selects. */
 export interface Selection {

@@ -1,22 +1,27 @@
 import type { Clock } from "#base/clock";
 import { applyConfiguration, type TypeInfo, trackUpdate } from "../apply/index.ts";
 import type { UserInfo } from "../auth/auth.ts";
-import { ApiError, alreadyExists, badRequest, conflict, forbidden, notFound } from "../errors.ts";
-import { asObject, clone, equal, isObject, type Json, type JsonObject } from "../object/json.ts";
-import {
-  apiVersionOf,
-  type KubeObject,
-  type ManagedFieldsEntry,
-  parseApiVersion,
-  timestamp,
-  withMeta,
-} from "../object/meta.ts";
+import { alreadyExists, badRequest, conflict, forbidden, notFound } from "../errors.ts";
+import { clone, equal, type Json, type JsonObject } from "../object/json.ts";
+import { apiVersionOf, type KubeObject, type ManagedFieldsEntry, timestamp, withMeta } from "../object/meta.ts";
 import type { Registry } from "../resources/registry.ts";
 import type { ResourceDef } from "../resources/types.ts";
 import { type Entry, keyOf } from "../store/entry.ts";
 import type { Store } from "../store/store.ts";
 import { type AdmissionPlugin, type AdmissionRequest, runAdmission } from "./admission.ts";
 import { type FieldValidation, normalize, toKubeObject, validateObject } from "./decode.ts";
+import {
+  checkPreconditions,
+  fromStored,
+  holdsNamespace,
+  isFinished,
+  keepCommon,
+  markDeleted,
+  restoreOther,
+  systemMeta,
+  toStored,
+  wish,
+} from "./object-rules.ts";
 
 /** What comes with a write beside its object. */
 export interface WriteOptions {
@@ -59,10 +64,6 @@ export interface ObjectsDeps {
 
 /** How often a write that asks for no version is tried again when another came between. */
 const MAX_ATTEMPTS = 5;
-
-/** Finalizers of garbage collection (meta/v1). */
-export const FOREGROUND = "foregroundDeletion";
-export const ORPHAN = "orphan";
 
 /** The rules of reading and writing single objects: what the registry's generic store is to the real server. */
 export class Objects {
@@ -176,7 +177,7 @@ export class Objects {
     await this.#admitDelete(resource, this.get(resource, namespace, name).object, options);
     const current = this.get(resource, namespace, name);
     checkPreconditions(resource, current.object, options);
-    const marked = this.#mark(resource, current.object, options);
+    const marked = markDeleted(resource, current.object, options, this.#deps.clock.now());
     const { finalizers = [], deletionGracePeriodSeconds: grace = 0 } = marked.metadata;
     const held = finalizers.length > 0 || grace > 0 || holdsNamespace(resource, marked);
     if (options.dryRun === true) return { object: marked, gone: !held };
@@ -357,28 +358,6 @@ export class Objects {
     return this.#deps.store.remove(resource.storage, current.key, next)?.object ?? next;
   }
 
-  #mark(resource: ResourceDef, object: KubeObject, options: DeleteOptions): KubeObject {
-    const { metadata } = object;
-    const wanted = resource.strategy.graceSeconds?.(object, options.gracePeriodSeconds) ?? 0;
-    const left = metadata.deletionGracePeriodSeconds;
-    // A second delete may shorten the grace period, never lengthen it.
-    const grace =
-      metadata.deletionTimestamp === undefined ? wanted : Math.min(left ?? 0, options.gracePeriodSeconds ?? left ?? 0);
-    const finalizers = propagationFinalizers(metadata.finalizers ?? [], options.propagationPolicy);
-    const shortened = metadata.deletionTimestamp !== undefined && grace === (left ?? 0);
-    const deletionTimestamp = shortened ? metadata.deletionTimestamp : timestamp(this.#deps.clock.now() + grace * 1000);
-    const marked = withMeta(object, {
-      deletionTimestamp,
-      deletionGracePeriodSeconds: grace,
-      finalizers: finalizers.length === 0 ? undefined : finalizers,
-      ...(resource.generation && metadata.deletionTimestamp === undefined
-        ? { generation: (metadata.generation ?? 0) + 1 }
-        : {}),
-    });
-    if (resource.storage !== "namespaces") return marked;
-    return { ...marked, status: { ...asObject(marked["status"]), phase: "Terminating" } };
-  }
-
   #typeOf(resource: ResourceDef, subresource: string): TypeInfo {
     const { definitions } = this.#deps.registry;
     const reset = subresource === "status" ? ["spec", "metadata"] : resource.hasStatus ? ["status"] : [];
@@ -445,128 +424,7 @@ export class Objects {
 
 /** An applied configuration is pruned but not defaulted: a default is nobody's wish. */
 function normalizeApplied(config: KubeObject, resource: ResourceDef, registry: Registry, options: WriteOptions): void {
-  const bare: ResourceDef = resource;
   const copy = clone(config);
-  normalize(copy, bare, registry.definitions, options.fieldValidation, options.warn);
+  normalize(copy, resource, registry.definitions, options.fieldValidation, options.warn);
   keepCommon(config, copy);
-}
-
-/** Removes from `object`, in place, the members that `pruned` has not. */
-function keepCommon(object: Json, pruned: Json): void {
-  if (Array.isArray(object) && Array.isArray(pruned)) {
-    for (const [index, item] of object.entries()) keepCommon(item, pruned[index] ?? null);
-    return;
-  }
-  if (!isObject(object) || !isObject(pruned)) return;
-  for (const key of Object.keys(object)) {
-    const inner = pruned[key];
-    const mine = object[key];
-    if (inner === undefined || mine === null) delete object[key];
-    else if (mine !== undefined) keepCommon(mine, inner);
-  }
-}
-
-/** A stored object as this version shows it. */
-export function fromStored(resource: ResourceDef, object: KubeObject): KubeObject {
-  if (resource.fromStorage !== undefined) return resource.fromStorage(object);
-  const apiVersion = apiVersionOf(resource.group, resource.version);
-  return object.apiVersion === apiVersion ? object : { ...object, apiVersion };
-}
-
-function toStored(resource: ResourceDef, object: KubeObject): KubeObject {
-  if (resource.toStorage !== undefined) return resource.toStorage(object);
-  return object.apiVersion === resource.storageApiVersion
-    ? object
-    : { ...object, apiVersion: resource.storageApiVersion };
-}
-
-/** Puts back what the endpoint does not write: status on the main resource, all else on the status subresource. */
-function restoreOther(resource: ResourceDef, wanted: KubeObject, old: KubeObject, subresource: string): KubeObject {
-  const take = (from: KubeObject, status: KubeObject): KubeObject => {
-    const { status: _status, ...rest } = from;
-    return { ...rest, ...(status["status"] === undefined ? {} : { status: clone(status["status"]) }) } as KubeObject;
-  };
-  if (subresource === "status") {
-    const mine = take(clone(old), wanted);
-    // Real servers take labels and annotations of built-in kinds from a status update too; finalizers and owners never.
-    return resource.custom
-      ? mine
-      : withMeta(mine, { labels: wanted.metadata.labels, annotations: wanted.metadata.annotations });
-  }
-  return resource.hasStatus ? take(wanted, old) : wanted;
-}
-
-/** Metadata that only the server sets. */
-function systemMeta(resource: ResourceDef, old: KubeObject): Parameters<typeof withMeta>[1] {
-  const { uid, creationTimestamp, deletionTimestamp, deletionGracePeriodSeconds, generation, generateName, name } =
-    old.metadata;
-  return {
-    name,
-    uid,
-    creationTimestamp,
-    deletionTimestamp,
-    deletionGracePeriodSeconds,
-    generation,
-    generateName,
-    namespace: resource.namespaced ? old.metadata.namespace : undefined,
-    resourceVersion: undefined,
-  };
-}
-
-/** What generations count: everything but metadata and status. */
-function wish(object: KubeObject, resource: ResourceDef): JsonObject {
-  const { metadata: _metadata, status, ...rest } = object;
-  return resource.hasStatus || status === undefined ? rest : { ...rest, status };
-}
-
-function holdsNamespace(resource: ResourceDef, object: KubeObject): boolean {
-  return (
-    resource.storage === "namespaces" &&
-    Array.isArray(asObject(object["spec"])["finalizers"]) &&
-    (asObject(object["spec"])["finalizers"] as Json[]).length > 0
-  );
-}
-
-/** Whether an object that is being deleted has nothing left to wait for. */
-function isFinished(resource: ResourceDef, object: KubeObject): boolean {
-  const { deletionTimestamp, deletionGracePeriodSeconds = 0, finalizers = [] } = object.metadata;
-  return (
-    deletionTimestamp !== undefined &&
-    deletionGracePeriodSeconds === 0 &&
-    finalizers.length === 0 &&
-    !holdsNamespace(resource, object)
-  );
-}
-
-function propagationFinalizers(finalizers: readonly string[], policy: DeleteOptions["propagationPolicy"]): string[] {
-  const rest = finalizers.filter((name) => policy === undefined || (name !== FOREGROUND && name !== ORPHAN));
-  if (policy === "Foreground") return [...rest, FOREGROUND];
-  return policy === "Orphan" ? [...rest, ORPHAN] : rest;
-}
-
-function checkPreconditions(resource: ResourceDef, object: KubeObject, options: DeleteOptions): void {
-  const { name = "", uid = "", resourceVersion = "" } = object.metadata;
-  if (options.uid !== undefined && options.uid !== uid) {
-    throw conflict(
-      resource,
-      name,
-      `Precondition failed: UID in precondition: ${options.uid}, UID in object meta: ${uid}`,
-    );
-  }
-  if (options.resourceVersion !== undefined && options.resourceVersion !== resourceVersion) {
-    throw conflict(
-      resource,
-      name,
-      `Precondition failed: ResourceVersion in precondition: ${options.resourceVersion}, ResourceVersion in object meta: ${resourceVersion}`,
-    );
-  }
-}
-
-/** The error for a kind that nothing serves. */
-export function unknownKind(apiVersion: string, kind: string): ApiError {
-  const { group, version } = parseApiVersion(apiVersion);
-  return new ApiError(
-    "NotFound",
-    `no kind ${JSON.stringify(kind)} is served in version ${JSON.stringify(version)} of group ${JSON.stringify(group)}`,
-  );
 }

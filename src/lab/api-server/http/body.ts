@@ -1,6 +1,7 @@
 import { parse, YAMLError } from "yaml";
 import { ApiError, badRequest } from "../errors.ts";
 import { isObject, type Json, type JsonObject } from "../object/json.ts";
+import { decodeProtobuf, PROTOBUF_TYPE } from "./protobuf.ts";
 
 /** The bound on nesting: deeper documents could exhaust the stack of those who walk them. */
 export const MAX_DEPTH = 500;
@@ -45,6 +46,7 @@ function checkDepth(value: Json, depth: number): void {
 /** Parses an object's body by its content type. Throws ApiError: `UnsupportedMediaType`, `BadRequest`. */
 export function parseObjectBody(bytes: Buffer, contentType: string | undefined): JsonObject {
   const type = mediaType(contentType);
+  if (type === PROTOBUF_TYPE) return decodeProtobuf(bytes);
   if (type !== "application/json" && type !== "application/yaml" && type !== "") {
     throw new ApiError(
       "UnsupportedMediaType",

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 import { stringify } from "yaml";
 import type { Listed } from "../handlers/list.ts";
-import { fromStored } from "../handlers/objects.ts";
+import { fromStored } from "../handlers/object-rules.ts";
 import type { JsonObject } from "../object/json.ts";
 import { apiVersionOf, type KubeObject } from "../object/meta.ts";
 import type { ResourceDef } from "../resources/types.ts";

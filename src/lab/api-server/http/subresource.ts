@@ -1,5 +1,5 @@
 import { ApiError, badRequest, noSuchResource } from "../errors.ts";
-import { fromStored } from "../handlers/objects.ts";
+import { fromStored } from "../handlers/object-rules.ts";
 import { PATCH_TYPES, patcher } from "../handlers/patch.ts";
 import { bindPod, checkDisruptionBudgets } from "../handlers/pods.ts";
 import { toScale, withScale } from "../handlers/scale.ts";

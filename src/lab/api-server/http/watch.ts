@@ -2,7 +2,7 @@ import type { ServerResponse } from "node:http";
 import type { Clock } from "#base/clock";
 import type { ApiError } from "../errors.ts";
 import { type Selection, selects, selectsAll } from "../handlers/list.ts";
-import { fromStored } from "../handlers/objects.ts";
+import { fromStored } from "../handlers/object-rules.ts";
 import type { JsonObject } from "../object/json.ts";
 import { apiVersionOf } from "../object/meta.ts";
 import type { ResourceDef } from "../resources/types.ts";

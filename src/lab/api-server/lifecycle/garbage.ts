@@ -1,6 +1,6 @@
 import { ApiError } from "../errors.ts";
+import { FOREGROUND, ORPHAN } from "../handlers/object-rules.ts";
 import type { DeleteOptions, Objects } from "../handlers/objects.ts";
-import { FOREGROUND, ORPHAN } from "../handlers/objects.ts";
 import { type KubeObject, type OwnerReference, withMeta } from "../object/meta.ts";
 import type { Registry } from "../resources/registry.ts";
 import type { StoreEvent } from "../store/entry.ts";

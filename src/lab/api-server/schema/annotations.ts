@@ -160,7 +160,7 @@ export const DEFAULTS: Readonly<Record<string, Readonly<Record<string, unknown>>
     revisionHistoryLimit: 10,
     updateStrategy: { type: "RollingUpdate", rollingUpdate: { maxUnavailable: 1, maxSurge: 0 } },
   },
-  "batch.v1.JobSpec": { completionMode: "NonIndexed", suspend: false, backoffLimit: 6 },
+  "batch.v1.JobSpec": { parallelism: 1, completions: 1, completionMode: "NonIndexed", suspend: false, backoffLimit: 6 },
   "batch.v1.CronJobSpec": {
     concurrencyPolicy: "Allow",
     suspend: false,

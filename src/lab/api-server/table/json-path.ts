@@ -28,7 +28,10 @@ function parseStep(text: string): { step: PathStep; length: number } | undefined
   }
   const quoted = /^\[(?:'([^']*)'|"([^"]*)")\]/.exec(text);
   if (quoted !== null)
-    return { step: { step: "member", name: (quoted[1] ?? quoted[2] ?? "").replace(/\\(.)/g, "$1") }, length: quoted[0].length };
+    return {
+      step: { step: "member", name: (quoted[1] ?? quoted[2] ?? "").replace(/\\(.)/g, "$1") },
+      length: quoted[0].length,
+    };
   const index = /^\[(-?\d{1,9})\]/.exec(text);
   if (index?.[1] !== undefined) return { step: { step: "index", index: Number(index[1]) }, length: index[0].length };
   if (text.startsWith("[*]")) return { step: { step: "all" }, length: 3 };

@@ -1,0 +1,94 @@
+import assert from "node:assert/strict";
+import { connect } from "node:net";
+import { text } from "node:stream/consumers";
+import { test } from "node:test";
+import { FakeClock } from "#base/clock";
+import { createRegistry } from "#base/metrics";
+import { Health, HealthServerError, serveHealth, serveMetrics } from "./index.ts";
+
+const LOOPBACK = { host: "127.0.0.1", port: 0 };
+
+/** Sends bytes as they are and reads until the end. */
+async function raw(port: number, request: string): Promise<string> {
+  const socket = connect(port, "127.0.0.1");
+  socket.end(request);
+  return text(socket);
+}
+
+test("Health: not ready until every part was ok; a part that degrades later does not unready", async () => {
+  const clock = new FakeClock();
+  const health = new Health(clock);
+  const [a, b] = [health.part("a"), health.part("b")];
+  a.ok();
+  assert.deepEqual(
+    health.unready.map((part) => part.name),
+    ["b"],
+  );
+  b.degraded(new Error("no API server"));
+  assert.deepEqual(
+    health.unready.map(({ status, reason }) => [status, reason]),
+    [["degraded", "no API server"]],
+  );
+  b.ok();
+  a.degraded(new Error("gone"));
+  assert.deepEqual(health.unready, []);
+});
+
+test("Health: a part that is always needed unreadies whenever it degrades", () => {
+  const health = new Health(new FakeClock());
+  const part = health.part("lease", { needed: "always" });
+  part.ok();
+  part.degraded("lost");
+  assert.deepEqual(
+    health.unready.map((one) => one.name),
+    ["lease"],
+  );
+});
+
+test("Health: since tells when the status changed, not when it was last reported", async () => {
+  const clock = new FakeClock(0);
+  const health = new Health(clock);
+  const part = health.part("a");
+  await clock.advance(10);
+  part.ok("first");
+  await clock.advance(10);
+  part.ok("again");
+  assert.deepEqual(health.parts, [{ name: "a", status: "ok", reason: "again", since: 10 }]);
+});
+
+test("serveHealth: /healthz answers, /readyz tells what is missing, verbose tells all", async () => {
+  const health = new Health();
+  const part = health.part("ipam");
+  await using server = await serveHealth({ health }, { address: LOOPBACK });
+  const get = async (path: string): Promise<[number, string]> => {
+    const answer = await fetch(`http://127.0.0.1:${server.port}${path}`);
+    return [answer.status, await answer.text()];
+  };
+  assert.deepEqual(await get("/healthz"), [200, "ok\n"]);
+  assert.deepEqual(await get("/readyz"), [503, "[-]ipam starting \nnot ready\n"]);
+  part.ok("3 blocks");
+  assert.deepEqual(await get("/readyz"), [200, "ok\n"]);
+  assert.deepEqual(await get("/readyz?verbose"), [200, "[+]ipam ok 3 blocks\nok\n"]);
+  assert.equal((await get("/other"))[0], 404);
+});
+
+test("serveHealth: targets that are no URL get an answer and harm nobody", async () => {
+  await using server = await serveHealth({ health: new Health() }, { address: LOOPBACK });
+  for (const target of ["//", "http://[", "*", "/%ff%zz?&&&", "//[::1"]) {
+    const answer = await raw(server.port, `GET ${target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+    assert.match(answer, /^HTTP\/1\.1 40[04] /, target);
+  }
+  assert.equal((await fetch(`http://127.0.0.1:${server.port}/healthz`)).status, 200);
+});
+
+test("serveMetrics: the registry in text format; a taken port is told with its address", async () => {
+  await using server = await serveMetrics({ registry: createRegistry() }, { address: LOOPBACK });
+  const answer = await fetch(`http://127.0.0.1:${server.port}/metrics`);
+  assert.match(await answer.text(), /process_resident_memory_bytes \d/);
+  const taken = { host: "127.0.0.1", port: server.port };
+  await assert.rejects(serveMetrics({ registry: createRegistry() }, { address: taken }), (error) => {
+    assert.ok(error instanceof HealthServerError);
+    assert.match(error.message, new RegExp(`cannot listen on 127.0.0.1:${server.port}: .*EADDRINUSE`));
+    return true;
+  });
+});

@@ -1,0 +1,306 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Deferred } from "#base/async";
+import { ExpectedError } from "#base/errors";
+import { IpAddress } from "#base/ip";
+import { createLogger } from "#base/log";
+import { type CniArgs, decodeAddResponse, EMPTY_CNI_ARGS, encodeCniArgs } from "#wire/cnirpc";
+import { type CniDeps, CniFailure, CniService } from "./index.ts";
+
+class NetworkError extends ExpectedError<"failed"> {
+  override readonly name = "NetworkError";
+}
+
+const POD = { namespace: "ns", name: "pod", uid: "uid-1" };
+const K8S = { K8S_POD_NAMESPACE: "ns", K8S_POD_NAME: "pod" };
+const ARGS: CniArgs = { ...EMPTY_CNI_ARGS, containerId: "c1", netns: "/run/netns/x", ifname: "eth0", args: K8S };
+const RESULT = {
+  interfaces: [{ name: "eth0", sandbox: "/run/netns/x" }],
+  ips: [{ address: "10.0.0.1/32", interface: 0 }],
+};
+
+/** A service on fakes, the calls that they saw, and the log. */
+function open(changes: Partial<Omit<CniDeps, "network">> & { readonly network?: Partial<CniDeps["network"]> } = {}) {
+  const seen: string[] = [];
+  const lines: string[] = [];
+  const service = new CniService({
+    findPod: async () => POD,
+    poolOf: async () => "default",
+    ready: async () => undefined,
+    allocate: async (pool, { containerId }) => {
+      seen.push(`allocate ${pool} ${containerId}`);
+      return { pool, ipv4: IpAddress.parse("10.0.0.1"), ipv6: undefined };
+    },
+    free: ({ containerId, ifname }) => void seen.push(`free ${containerId} ${ifname}`),
+    log: createLogger({ name: "cni", write: (line) => lines.push(line) }),
+    ...changes,
+    network: {
+      setUp: async ({ attachment, addresses }) => {
+        seen.push(`setUp ${attachment.containerId} ${addresses.ipv4}`);
+        return RESULT;
+      },
+      tearDown: async ({ containerId }) => void seen.push(`tearDown ${containerId}`),
+      check: async ({ expected }) => void seen.push(`check ${expected?.ips[0]?.address}`),
+      ...changes.network,
+    },
+  });
+  const call = async (
+    method: "Add" | "Del" | "Check",
+    args: Partial<CniArgs> = {},
+    signal = new AbortController().signal,
+  ): Promise<Uint8Array> => {
+    const handler = service.handlers[`/pkg.cnirpc.CNI/${method}`];
+    assert.ok(handler !== undefined);
+    return handler(encodeCniArgs({ ...ARGS, ...args }), { signal });
+  };
+  return { call, seen, logged: () => lines.map((line) => JSON.parse(line) as Record<string, unknown>) };
+}
+
+/** What a runtime is told: gRPC code, CNI code, and a text in the message. */
+function failure(grpc: number, cni: number, text: string | RegExp) {
+  return (error: unknown): boolean => {
+    assert.ok(error instanceof CniFailure, String(error));
+    assert.deepEqual([error.status.code, error.detail.code], [grpc, cni], error.message);
+    assert.match(error.message, typeof text === "string" ? new RegExp(text) : text);
+    return true;
+  };
+}
+
+test("CniService: ADD allocates from the namespace's pool, sets up, and answers with a 1.1.0 result", async () => {
+  const { call, seen, logged } = open({ poolOf: async (namespace) => `pool-of-${namespace}` });
+  const result = JSON.parse(Buffer.from(decodeAddResponse(await call("Add"))).toString()) as object;
+  assert.deepEqual(result, { cniVersion: "1.1.0", ...RESULT, dns: {} });
+  assert.deepEqual(seen, ["allocate pool-of-ns c1", "setUp c1 10.0.0.1"]);
+  const { ts, seconds, ...line } = logged()[0] ?? {};
+  assert.deepEqual(line, {
+    level: "info",
+    logger: "cni",
+    method: "Add",
+    namespace: "ns",
+    pod: "pod",
+    netns: "/run/netns/x",
+    ifname: "eth0",
+    containerID: "c1",
+    code: "OK",
+    msg: "finished call",
+  });
+  assert.ok(typeof seconds === "number" && typeof ts === "string");
+});
+
+test("CniService: ADD without namespace, name or netns, or with bad ids, is InvalidArgument/4 and touches nothing", async () => {
+  const { call, seen } = open();
+  await assert.rejects(call("Add", { args: {} }), failure(3, 4, "K8S_POD_NAMESPACE and K8S_POD_NAME"));
+  await assert.rejects(call("Add", { args: { K8S_POD_NAMESPACE: "ns" } }), failure(3, 4, "lacks K8S_POD_NAME"));
+  await assert.rejects(call("Add", { args: { K8S_POD_NAME: "pod" } }), failure(3, 4, "lacks K8S_POD_NAMESPACE"));
+  await assert.rejects(call("Add", { netns: "" }), failure(3, 4, "CNI_NETNS"));
+  for (const containerId of ["", "a:b", "-a", "x".repeat(129)])
+    await assert.rejects(call("Add", { containerId }), failure(3, 4, "container_id"));
+  for (const ifname of ["", "a:b", "a b", "x".repeat(16)])
+    await assert.rejects(call("Add", { ifname }), failure(3, 4, "ifname"));
+  assert.deepEqual(seen, []);
+});
+
+test("CniService: ADD for a pod that is absent or another one is NotFound/3", async () => {
+  const absent = open({ findPod: async () => undefined });
+  await assert.rejects(absent.call("Add"), failure(5, 3, "pod ns/pod does not exist"));
+  const { call, seen } = open();
+  await assert.rejects(
+    call("Add", { args: { ...K8S, K8S_POD_UID: "old" } }),
+    failure(5, 3, /UID uid-1; .*predecessor old/),
+  );
+  assert.deepEqual(seen, []);
+  await call("Add", { args: { ...K8S, K8S_POD_UID: "uid-1" } });
+});
+
+test("CniService: a chained ADD is refused with 7", async () => {
+  const { call, seen } = open();
+  await assert.rejects(call("Add", { args: { ...K8S, IS_CHAINED: "true" } }), failure(9, 7, "first plugin"));
+  assert.deepEqual(seen, []);
+});
+
+test("CniService: a failed set-up is undone and its address freed, in this order", async () => {
+  const { call, seen, logged } = open({
+    network: {
+      setUp: async () => {
+        throw new NetworkError("failed", "no veth");
+      },
+    },
+  });
+  await assert.rejects(call("Add"), failure(13, 999, "no veth"));
+  assert.deepEqual(seen, ["allocate default c1", "tearDown c1", "free c1 eth0"]);
+  assert.deepEqual([logged()[0]?.["msg"], logged()[0]?.["code"]], ["failed call", "internal"]);
+});
+
+test("CniService: when undoing fails too the address stays taken, and both failures are told", async () => {
+  const { call, seen } = open({
+    network: {
+      setUp: async () => {
+        throw new NetworkError("failed", "no veth");
+      },
+      tearDown: async () => {
+        throw new NetworkError("failed", "still there");
+      },
+    },
+  });
+  await assert.rejects(call("Add"), failure(13, 999, /no veth.*still there/));
+  assert.deepEqual(seen, ["allocate default c1"]);
+});
+
+test("CniService: an allocation that fails is told as it is, and nothing is freed", async () => {
+  const { call, seen } = open({
+    allocate: async () => {
+      throw new CniFailure("try-again", "pool default has no free block");
+    },
+  });
+  await assert.rejects(call("Add"), failure(9, 11, "pool default"));
+  assert.deepEqual(seen, []);
+});
+
+test("CniService: a bug stays a bug", async () => {
+  const { call } = open({
+    poolOf: async () => {
+      throw new TypeError("a bug");
+    },
+  });
+  await assert.rejects(call("Add"), { name: "TypeError", message: "a bug" });
+});
+
+test("CniService: an mtu of the configuration reaches the set-up; a wrong one is refused with 7 and freed", async () => {
+  const mtus: (number | undefined)[] = [];
+  const { call, seen } = open({
+    network: {
+      setUp: async ({ mtuBytes }) => {
+        mtus.push(mtuBytes);
+        return RESULT;
+      },
+    },
+  });
+  const stdin = (text: string) => ({ stdinData: new TextEncoder().encode(text) });
+  await call("Add", stdin('{"mtu":1400}'));
+  await call("Add", stdin("{}"));
+  assert.deepEqual(mtus, [1400, undefined]);
+  for (const text of ['{"mtu":10}', '{"mtu":"1400"}', '{"mtu":1400.5}', "{"])
+    await assert.rejects(call("Add", stdin(text)), failure(9, 7, "network configuration"));
+  assert.equal(seen.filter((line) => line.startsWith("free")).length, 4);
+});
+
+test("CniService: DEL removes the link, then frees; it needs neither pod nor netns nor API server", async () => {
+  const dead = async (): Promise<never> => assert.fail("asked the API server");
+  const { call, seen } = open({ findPod: dead, poolOf: dead, ready: dead });
+  assert.equal((await call("Del", { netns: "", args: {} })).length, 0);
+  await call("Del", { netns: "", args: {} });
+  assert.deepEqual(seen, ["tearDown c1", "free c1 eth0", "tearDown c1", "free c1 eth0"]);
+});
+
+test("CniService: DEL whose link cannot be removed fails and keeps the address", async () => {
+  const { call, seen } = open({
+    network: {
+      tearDown: async () => {
+        throw new NetworkError("failed", "busy");
+      },
+    },
+  });
+  await assert.rejects(call("Del"), failure(13, 999, "busy"));
+  assert.deepEqual(seen, []);
+});
+
+test("CniService: CHECK hands on the expected result, and its failure names what is missing", async () => {
+  const prevResult = { ips: [{ address: "10.0.0.1/32" }] };
+  const config = { cniVersion: "1.0.0", name: "net", type: "coil", prevResult };
+  const stdinData = new TextEncoder().encode(JSON.stringify(config));
+  const good = open();
+  assert.equal((await good.call("Check", { stdinData })).length, 0);
+  assert.deepEqual(good.seen, ["check 10.0.0.1/32"]);
+  await assert.rejects(good.call("Check"), failure(9, 7, "not JSON"));
+  const bad = open({
+    network: {
+      check: async () => {
+        throw new NetworkError("failed", "route 10.0.0.1/32 is missing");
+      },
+    },
+  });
+  await assert.rejects(bad.call("Check", { stdinData }), failure(13, 999, "route 10.0.0.1/32 is missing"));
+});
+
+test("CniService: different containers run side by side, calls of one container one after the other", async () => {
+  const gate = new Deferred();
+  const order: string[] = [];
+  const { call } = open({
+    network: {
+      setUp: async ({ attachment }) => {
+        order.push(`start ${attachment.containerId}`);
+        if (attachment.containerId === "slow") await gate.promise;
+        order.push(`end ${attachment.containerId}`);
+        return RESULT;
+      },
+      tearDown: async ({ containerId }) => void order.push(`del ${containerId}`),
+    },
+  });
+  const slow = call("Add", { containerId: "slow" });
+  const after = call("Del", { containerId: "slow" });
+  await Promise.all(["a", "b", "c"].map((containerId) => call("Add", { containerId })));
+  assert.deepEqual(
+    order.filter((line) => line.includes("slow")),
+    ["start slow"],
+    "the others are done before it",
+  );
+  gate.resolve();
+  await Promise.all([slow, after]);
+  assert.deepEqual(order.slice(-2), ["end slow", "del slow"]);
+});
+
+test("CniService: two ADDs of one attachment have one address and run in turn", async () => {
+  let running = 0;
+  const { call, seen } = open({
+    network: {
+      setUp: async () => {
+        running += 1;
+        assert.equal(running, 1);
+        await new Promise((resolve) => setImmediate(resolve));
+        running -= 1;
+        return RESULT;
+      },
+    },
+  });
+  const [first, second] = await Promise.all([call("Add"), call("Add")]);
+  assert.deepEqual(first, second);
+  assert.deepEqual(seen, ["allocate default c1", "allocate default c1"]);
+});
+
+test("CniService: a caller that goes away after the allocation leaves nothing behind", async () => {
+  const stop = new AbortController();
+  const { call, seen } = open({
+    allocate: async (pool) => {
+      stop.abort(new DOMException("the caller has gone away", "AbortError"));
+      return { pool, ipv4: IpAddress.parse("10.0.0.1"), ipv6: undefined };
+    },
+  });
+  await assert.rejects(call("Add", {}, stop.signal), failure(9, 11, "gone away"));
+  assert.deepEqual(seen, ["tearDown c1", "free c1 eth0"]);
+});
+
+test("CniService: a caller that gives up while waiting for its turn does nothing", async () => {
+  const gate = new Deferred();
+  const { call, seen } = open({
+    network: {
+      tearDown: async () => gate.promise,
+    },
+  });
+  const holder = call("Del");
+  const stop = new AbortController();
+  const waiter = call("Add", {}, stop.signal);
+  stop.abort(new DOMException("the caller has gone away", "AbortError"));
+  await assert.rejects(waiter, failure(9, 11, "given up"));
+  gate.resolve();
+  await holder;
+  assert.deepEqual(seen, ["free c1 eth0"]);
+});
+
+test("CniService: a request that is no CNIArgs is InvalidArgument/4", async () => {
+  const service = new CniService({} as CniDeps);
+  const handler = service.handlers["/pkg.cnirpc.CNI/Add"];
+  await assert.rejects(
+    async () => handler?.(Uint8Array.of(0xff), { signal: new AbortController().signal }),
+    failure(3, 4, "cannot decode CNIArgs"),
+  );
+});

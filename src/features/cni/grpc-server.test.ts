@@ -1,0 +1,257 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, rmSync, statSync } from "node:fs";
+import { connect as connectHttp2 } from "node:http2";
+import { connect, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { Client, credentials, Metadata, type ServiceError } from "@grpc/grpc-js";
+import fc from "fast-check";
+import { Deferred } from "#base/async";
+import { decodeCniError } from "#wire/cnirpc";
+import { decodeStatus, frameMessage } from "#wire/grpc";
+import { CniFailure, callGrpc, type GrpcHandler, serveGrpc } from "./index.ts";
+
+/** A path for a socket, gone with the test. */
+function socketPath(t: TestContext): string {
+  const dir = mkdtempSync(join(tmpdir(), "isthmus-grpc-"));
+  t.after(() => rmSync(dir, { recursive: true, force: true }));
+  return join(dir, "coild.sock");
+}
+
+const METHOD = "/pkg.cnirpc.CNI/Add";
+const same = (value: Buffer): Buffer => value;
+
+/** A server with one method, its bugs, and a grpc-js client, all ended by the test. */
+async function open(t: TestContext, handler: GrpcHandler) {
+  const path = socketPath(t);
+  const bugs: unknown[] = [];
+  const handled: [string, number][] = [];
+  const server = await serveGrpc({
+    socketPath: path,
+    handlers: { [METHOD]: handler },
+    onBug: (error) => bugs.push(error),
+    onHandled: (method, code) => handled.push([method, code]),
+  });
+  const client = new Client(`unix:${path}`, credentials.createInsecure());
+  t.after(async () => {
+    client.close();
+    await server[Symbol.asyncDispose]();
+  });
+  const call = (request: Uint8Array, options: { method?: string; deadlineMs?: number } = {}): Promise<Buffer> =>
+    new Promise((resolve, reject) => {
+      const deadline = options.deadlineMs === undefined ? {} : { deadline: Date.now() + options.deadlineMs };
+      const done = (error: ServiceError | null, reply?: Buffer): void =>
+        error === null ? resolve(reply ?? Buffer.alloc(0)) : reject(error);
+      client.makeUnaryRequest(
+        options.method ?? METHOD,
+        same,
+        same,
+        Buffer.from(request),
+        new Metadata(),
+        deadline,
+        done,
+      );
+    });
+  return { path, bugs, handled, call, server };
+}
+
+test("serveGrpc: grpc-js is answered, messages of any size up to the bound included", async (t) => {
+  const { call, handled } = await open(t, async (request) => request);
+  for (const size of [0, 1, 70_000, 3_000_000]) {
+    const message = Buffer.alloc(size, 7);
+    assert.ok((await call(message)).equals(message), `${size} bytes`);
+  }
+  assert.deepEqual(
+    handled,
+    Array.from({ length: 4 }, () => [METHOD, 0]),
+  );
+});
+
+test("serveGrpc: a failure carries its status and exactly one CNIError", async (t) => {
+  const { call } = await open(t, async () => {
+    throw new CniFailure("try-again", "pool \u00e9l\u00e8ve has no free block", { cause: new Error("exhausted") });
+  });
+  await assert.rejects(call(new Uint8Array(0)), (error: ServiceError) => {
+    assert.deepEqual([error.code, error.details], [9, "pool \u00e9l\u00e8ve has no free block"]);
+    const [packed] = error.metadata.get("grpc-status-details-bin");
+    const status = decodeStatus(Buffer.from(packed as Buffer).toString("base64"));
+    assert.equal(status.code, 9);
+    assert.deepEqual(
+      status.details.map((detail) => [detail.typeUrl, decodeCniError(detail.value)]),
+      [
+        [
+          "type.googleapis.com/pkg.cnirpc.CNIError",
+          { code: 11, msg: "pool \u00e9l\u00e8ve has no free block", details: "exhausted" },
+        ],
+      ],
+    );
+    return true;
+  });
+});
+
+test("serveGrpc: an unknown method is UNIMPLEMENTED, an oversized request RESOURCE_EXHAUSTED", async (t) => {
+  const { call, bugs } = await open(t, async (request) => request);
+  await assert.rejects(call(new Uint8Array(1), { method: "/pkg.cnirpc.CNI/Nope" }), { code: 12 });
+  await assert.rejects(call(new Uint8Array(1), { method: "/__proto__" }), { code: 12 });
+  await assert.rejects(call(new Uint8Array(5_000_000)), { code: 8 });
+  assert.equal((await call(Uint8Array.of(1))).length, 1, "the next call is served");
+  assert.deepEqual(bugs, []);
+});
+
+test("serveGrpc: the caller's deadline aborts the handler's signal", async (t) => {
+  const aborted = new Deferred<unknown>();
+  const { call } = await open(t, async (_request, { signal }) => {
+    await once(signal, "abort");
+    aborted.resolve(signal.reason);
+    throw signal.reason;
+  });
+  await assert.rejects(call(new Uint8Array(0), { deadlineMs: 50 }), { code: 4 });
+  assert.ok((await aborted.promise) instanceof DOMException);
+});
+
+test("serveGrpc: a caller that goes away aborts the handler, and one that stops in the middle is no bug", async (t) => {
+  const started = new Deferred();
+  const aborted = new Deferred<{ name: string }>();
+  const { path, bugs, handled } = await open(t, async (_request, { signal }) => {
+    started.resolve();
+    await once(signal, "abort");
+    aborted.resolve(signal.reason as { name: string });
+    throw signal.reason;
+  });
+  const whole = connectHttp2("http://localhost", { createConnection: () => connect(path) });
+  whole.on("error", () => undefined);
+  const stream = whole.request({ ":method": "POST", ":path": METHOD });
+  stream.on("error", () => undefined);
+  stream.end(frameMessage(new Uint8Array(3)));
+  await started.promise;
+  whole.destroy();
+  assert.equal((await aborted.promise).name, "AbortError");
+
+  for (const cut of ["session", "stream"] as const) {
+    const before = handled.length;
+    const session = connectHttp2("http://localhost", { createConnection: () => connect(path) });
+    session.on("error", () => undefined);
+    const half = session.request({ ":method": "POST", ":path": METHOD });
+    half.on("error", () => undefined);
+    half.write(frameMessage(new Uint8Array(100)).subarray(0, 20));
+    await once(session, "remoteSettings");
+    if (cut === "session") session.destroy();
+    else half.close(8);
+    while (handled.length === before) await new Promise((resolve) => setImmediate(resolve));
+    session.destroy();
+  }
+  assert.deepEqual(bugs, []);
+  assert.deepEqual(
+    handled.slice(1).map(([, code]) => code),
+    [1, 1],
+  );
+});
+
+test("serveGrpc: a request whose body never ends is given up at its deadline", async (t) => {
+  const { path, handled } = await open(t, async (request) => request);
+  const session = connectHttp2("http://localhost", { createConnection: () => connect(path) });
+  const stream = session.request({ ":method": "POST", ":path": METHOD, "grpc-timeout": "20m" });
+  stream.write(Uint8Array.of(0, 0));
+  const [headers] = (await once(stream, "response")) as [Record<string, unknown>];
+  assert.equal(headers["grpc-status"], "4");
+  session.destroy();
+  assert.deepEqual(handled, [[METHOD, 4]]);
+});
+
+test("serveGrpc: what is no expected failure is told as a bug and answered UNKNOWN", async (t) => {
+  const { call, bugs } = await open(t, async () => {
+    throw new TypeError("a bug");
+  });
+  await assert.rejects(call(new Uint8Array(0)), { code: 2 });
+  assert.equal((bugs[0] as Error).message, "a bug");
+});
+
+test("serveGrpc: random bytes on the socket end their connection and nothing else", async (t) => {
+  const { path, call, bugs } = await open(t, async (request) => request);
+  const preface = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1");
+  await fc.assert(
+    fc.asyncProperty(fc.uint8Array({ minLength: 1, maxLength: 200 }), fc.boolean(), async (bytes, greet) => {
+      const socket = connect(path);
+      socket.on("error", () => undefined);
+      socket.resume();
+      socket.end(greet ? Buffer.concat([preface, bytes]) : bytes);
+      await once(socket, "close");
+    }),
+    { numRuns: 50 },
+  );
+  assert.equal((await call(Uint8Array.of(1))).length, 1);
+  assert.deepEqual(bugs, []);
+});
+
+test("serveGrpc: the socket has mode 0600, is gone afterwards, and a stale file is replaced", async (t) => {
+  const path = socketPath(t);
+  const stale = createServer();
+  stale.listen(path);
+  await once(stale, "listening");
+  // A process that is killed leaves its socket file; renaming hides it from close(), which removes it.
+  const { renameSync } = await import("node:fs");
+  renameSync(path, `${path}.old`);
+  stale.close();
+  renameSync(`${path}.old`, path);
+  const server = await serveGrpc({ socketPath: path, handlers: {}, onBug: assert.fail });
+  assert.equal(statSync(path).mode & 0o777, 0o600);
+  await server[Symbol.asyncDispose]();
+  assert.equal(existsSync(path), false);
+});
+
+test("serveGrpc: a second server is refused while the first serves, and a path that cannot be had is named", async (t) => {
+  const { path, call } = await open(t, async (request) => request);
+  const options = { handlers: {}, onBug: assert.fail };
+  await assert.rejects(serveGrpc({ ...options, socketPath: path }), { name: "GrpcServerError", code: "socket-in-use" });
+  assert.equal((await call(Uint8Array.of(1))).length, 1, "the first still serves");
+  await assert.rejects(serveGrpc({ ...options, socketPath: `${path}.d/x.sock` }), {
+    name: "GrpcServerError",
+    code: "cannot-listen",
+    message: new RegExp(`cannot listen on ${path}.d/x.sock`),
+  });
+});
+
+test("serveGrpc: disposing waits for the calls that run", async (t) => {
+  const path = socketPath(t);
+  const gate = new Deferred();
+  const started = new Deferred();
+  const server = await serveGrpc({
+    socketPath: path,
+    onBug: assert.fail,
+    handlers: {
+      [METHOD]: async () => {
+        started.resolve();
+        await gate.promise;
+        return Uint8Array.of(9);
+      },
+    },
+  });
+  const reply = callGrpc(path, METHOD, new Uint8Array(0));
+  await started.promise;
+  const disposed = server[Symbol.asyncDispose]();
+  gate.resolve();
+  assert.deepEqual(Uint8Array.from(await reply), Uint8Array.of(9));
+  await disposed;
+});
+
+test("callGrpc: replies, failures and an absent server", async (t) => {
+  const { path } = await open(t, async (request) => {
+    if (request.length === 0) throw new CniFailure("internal", "no request");
+    return request;
+  });
+  assert.deepEqual(Uint8Array.from(await callGrpc(path, METHOD, Uint8Array.of(1, 2))), Uint8Array.of(1, 2));
+  await assert.rejects(callGrpc(path, METHOD, new Uint8Array(0)), {
+    name: "GrpcCallError",
+    code: "failed",
+    message: /status 13: no request/,
+  });
+  await assert.rejects(callGrpc(`${path}.none`, METHOD, new Uint8Array(0)), {
+    name: "GrpcCallError",
+    code: "unreachable",
+  });
+  await assert.rejects(callGrpc(path, METHOD, new Uint8Array(0), { signal: AbortSignal.abort(new Error("enough")) }), {
+    message: "enough",
+  });
+});

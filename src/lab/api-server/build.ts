@@ -1,0 +1,93 @@
+import { randomBytes, randomUUID } from "node:crypto";
+import { systemClock } from "#base/clock";
+import { allowAll, openAuthenticator, tokenAuthenticator } from "./auth/auth.ts";
+import { type FaultMatch, FaultPlan, matches } from "./faults/plan.ts";
+import { expired } from "./handlers/list.ts";
+import { Objects } from "./handlers/objects.ts";
+import type { ServerState } from "./http/state.ts";
+import { EventEncoder, type Watcher } from "./http/watch.ts";
+import { CrdController } from "./lifecycle/crds.ts";
+import { GarbageCollector } from "./lifecycle/garbage.ts";
+import { NamespaceController } from "./lifecycle/namespaces.ts";
+import { SoonQueue } from "./lifecycle/queue.ts";
+import { OpenApi } from "./openapi/index.ts";
+import { builtinResources } from "./resources/builtin.ts";
+import { Registry } from "./resources/registry.ts";
+import { loadBuiltinDefinitions } from "./schema/index.ts";
+import { seedObjects, systemNamespaces } from "./seed.ts";
+import type { ApiServerOptions } from "./server.ts";
+import { Store } from "./store/store.ts";
+
+const DEFAULT_HISTORY = 10_000;
+
+/** Puts a server's parts together: store, registry, controllers, with the namespaces that every cluster has. */
+export function buildState(options: ApiServerOptions): { state: ServerState; queue: SoonQueue } {
+  const { log, clock = systemClock } = options;
+  const store = new Store({ historyLimit: options.watchHistory ?? DEFAULT_HISTORY });
+  const registry = new Registry(loadBuiltinDefinitions(), builtinResources());
+  const newSuffix = (): string =>
+    Array.from(randomBytes(5), (byte) => "bcdfghjklmnpqrstvwxz2456789"[byte % 27]).join("");
+  const objects = new Objects({
+    store,
+    registry,
+    clock,
+    newUid: randomUUID,
+    newSuffix,
+    admission: options.admission ?? [],
+  });
+  const watchers = new Set<Watcher>();
+  const queue = new SoonQueue((error) => log.error("a controller of the API server failed", { error }));
+  const deps = { store, registry, objects, queue };
+  const garbage = new GarbageCollector(deps);
+  const namespaces = new NamespaceController(deps);
+  const endWatches = (storage: string): void => {
+    for (const watcher of watchers) if (watcher.resource.storage === storage) watcher.close();
+  };
+  const crds = new CrdController({ ...deps, clock, endWatches });
+  for (const controller of [crds, garbage, namespaces])
+    store.onCommit((storage, event) => controller.observe(storage, event));
+  const watchFault = (how: "drop" | "expire", match: FaultMatch | undefined): number =>
+    endMatching(watchers, store, how, match ?? {});
+  const faults = new FaultPlan({ seed: options.faultSeed ?? 1, watchFault });
+  for (const rule of options.faults ?? []) faults.add(rule);
+  const tokens = new Map(Object.entries(options.tokens ?? {}));
+  const authenticator = options.authenticator ?? (tokens.size === 0 ? openAuthenticator : tokenAuthenticator(tokens));
+  const state: ServerState = {
+    store,
+    registry,
+    objects,
+    clock,
+    log,
+    authenticator,
+    authorizer: options.authorizer ?? allowAll,
+    faults,
+    faultsOverHttp: options.faultsOverHttp === true,
+    openapi: new OpenApi(registry),
+    encoder: new EventEncoder(clock),
+    watchers,
+    random: Math.random,
+  };
+  seedObjects(state, systemNamespaces());
+  return { state, queue };
+}
+
+function endMatching(watchers: ReadonlySet<Watcher>, store: Store, how: "drop" | "expire", match: FaultMatch): number {
+  let count = 0;
+  for (const watcher of [...watchers]) {
+    const { group, plural } = watcher.resource;
+    const subject = {
+      verb: "watch",
+      group,
+      resource: plural,
+      subresource: "",
+      namespace: watcher.namespace,
+      name: "",
+      userAgent: match.userAgent ?? "",
+    };
+    if (!matches(match, subject)) continue;
+    if (how === "drop") watcher.cut("fault");
+    else watcher.fail(expired(0, store.revision));
+    count += 1;
+  }
+  return count;
+}

@@ -1,0 +1,37 @@
+import { readFileSync } from "node:fs";
+import { switchFlag } from "#base/config";
+import { type KernelFeature, probeKernel } from "#kernel/probe";
+import { requirePrivileges } from "./privileges.ts";
+import { defineProgram, EXIT } from "./run-program.ts";
+
+const flags = {
+  json: switchFlag("json", false, "print one JSON object"),
+};
+
+/** `isthmus doctor`: what this kernel has and lacks. */
+export const doctor = defineProgram({
+  name: "doctor",
+  summary: "Says what this machine's kernel has and lacks, and which part of the suite that affects.",
+  flags,
+  notes: [
+    "Each thing is tried in a network namespace that is made for it and removed. Exit code: 0 when it could look.",
+  ],
+  run: async ({ values }) => {
+    requirePrivileges("isthmus doctor");
+    const kernel = readFileSync("/proc/sys/kernel/osrelease", "utf8").trim();
+    const features = probeKernel();
+    if (values.json) process.stdout.write(`${JSON.stringify({ kernel, features })}\n`);
+    else process.stdout.write(render(kernel, features));
+    return EXIT.ok;
+  },
+});
+
+function render(kernel: string, features: readonly KernelFeature[]): string {
+  const width = Math.max(...features.map((feature) => feature.name.length));
+  const rows = features.map(({ name, available, detail, affects }) => {
+    const concerns = !available && affects.length > 0 ? `; affects ${affects.join(", ")}` : "";
+    return `${available ? "has  " : "lacks"}  ${name.padEnd(width)}  ${detail}${concerns}`;
+  });
+  const lacking = features.filter((feature) => !feature.available).length;
+  return `${[`kernel ${kernel}`, ...rows, `${features.length - lacking} of ${features.length} there`].join("\n")}\n`;
+}
