@@ -36,6 +36,8 @@ export const MAX_REQUEST_BYTES = 4 * 1024 * 1024;
 export const MAX_CONNECTIONS = 1024;
 /** A call that names no deadline has this one. */
 const DEFAULT_DEADLINE_MS = 60_000;
+/** When the server ends, connections that do not close have this long. */
+const CLOSE_GRACE_MS = 1000;
 
 export interface GrpcServerOptions {
   /** By path, such as `/pkg.cnirpc.CNI/Add`. */
@@ -92,11 +94,25 @@ export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDispos
     async [Symbol.asyncDispose]() {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       await Promise.allSettled(calls);
-      for (const session of sessions) session.close();
-      for (const session of sessions) session.destroy();
+      await closeSessions(sessions);
       await closed;
     },
   };
+}
+
+/** Lets the last answers leave, for a while. */
+async function closeSessions(sessions: ReadonlySet<ServerHttp2Session>): Promise<void> {
+  const timer = setTimeout(() => {
+    for (const session of sessions) session.destroy();
+  }, CLOSE_GRACE_MS);
+  await Promise.all(
+    Array.from(sessions, (session) => {
+      const closed = new Promise<void>((resolve) => session.once("close", resolve));
+      session.close();
+      return closed;
+    }),
+  );
+  clearTimeout(timer);
 }
 
 async function answer(

@@ -1,0 +1,281 @@
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { after, before, type TestContext, test } from "node:test";
+import fc from "fast-check";
+import { CniFailure, type GrpcHandler, serveGrpc } from "#features/cni";
+import { type CniArgs, decodeCniArgs, encodeAddResponse } from "#wire/cnirpc";
+import { encodeHeaderBlock } from "#wire/http2";
+
+const root = join(import.meta.dirname, "../../..");
+const ENV = {
+  CNI_COMMAND: "ADD",
+  CNI_CONTAINERID: "c1",
+  CNI_NETNS: "/run/netns/none",
+  CNI_IFNAME: "eth0",
+  CNI_PATH: "/opt/cni/bin",
+};
+const RESULT = {
+  cniVersion: "1.1.0",
+  interfaces: [{ name: "eth0", mtu: 1450 }],
+  ips: [{ address: "10.0.0.1/32", interface: 0 }],
+};
+
+let dir = "";
+/** The plugin as it is developed and as it ships. */
+const kinds: Record<string, readonly string[]> = { node: [process.execPath, join(import.meta.dirname, "main.ts")] };
+
+before(() => {
+  dir = mkdtempSync(join(tmpdir(), "isthmus-cni-"));
+  const bun = join(root, "node_modules/@oven/bun-linux-x64/bin/bun");
+  const args = [
+    "build",
+    "--compile",
+    "--minify",
+    "--bytecode",
+    "--target=bun-linux-x64",
+    join(import.meta.dirname, "main.ts"),
+  ];
+  execFileSync(bun, [...args, "--outfile", join(dir, "coil")], { cwd: root, stdio: ["ignore", "ignore", "inherit"] });
+  kinds["compiled"] = [join(dir, "coil")];
+});
+after(() => rmSync(dir, { recursive: true, force: true }));
+
+/** Registers a test for the source under Node and for the executable. */
+function bothTest(name: string, work: (run: ReturnType<typeof runner>, t: TestContext) => Promise<void>): void {
+  for (const kind of ["node", "compiled"]) test(`coil (${kind}): ${name}`, (t) => work(runner(kind), t));
+}
+
+function runner(kind: string) {
+  return async (env: Record<string, string>, stdin: string | object) => {
+    const [file = "", ...args] = kinds[kind] ?? [];
+    const child = spawn(file, args, { env, stdio: "pipe" });
+    child.stdin.on("error", () => undefined); // a plugin that does not read closes it
+    child.stdin.end(typeof stdin === "string" ? stdin : JSON.stringify(stdin));
+    const exit = once(child, "close");
+    const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr)]);
+    const [code] = (await exit) as [number | null];
+    return { code, stdout, stderr, json: () => JSON.parse(stdout) as Record<string, unknown> };
+  };
+}
+
+let serial = 0;
+function socketPath(): string {
+  serial += 1;
+  return join(dir, `${serial}.sock`);
+}
+
+const config = (socket: string, more: object = {}) => ({
+  cniVersion: "1.0.0",
+  name: "net",
+  type: "coil",
+  socket,
+  ...more,
+});
+
+/** A coild that answers every method alike and keeps what it was asked. */
+async function coild(
+  t: TestContext,
+  answer: (args: CniArgs) => Uint8Array,
+): Promise<{ socket: string; asked: CniArgs[] }> {
+  const socket = socketPath();
+  const asked: CniArgs[] = [];
+  const handler: GrpcHandler = async (request) => {
+    asked.push(decodeCniArgs(request));
+    return answer(decodeCniArgs(request));
+  };
+  const handlers = Object.fromEntries(["Add", "Del", "Check"].map((name) => [`/pkg.cnirpc.CNI/${name}`, handler]));
+  const server = await serveGrpc({ socketPath: socket, handlers, onBug: (error) => assert.fail(String(error)) });
+  t.after(() => server[Symbol.asyncDispose]());
+  return { socket, asked };
+}
+
+/** A server that says `bytes` to whoever connects, and closes behind them or waits. */
+async function scripted(t: TestContext, bytes: Uint8Array, close: boolean): Promise<string> {
+  const socket = socketPath();
+  const server = createServer((peer) => {
+    peer.on("error", () => undefined);
+    peer.resume();
+    if (close) peer.end(bytes);
+    else peer.write(bytes);
+  });
+  server.listen(socket);
+  await once(server, "listening");
+  t.after(() => server.close());
+  return socket;
+}
+
+const result = (value: object): Uint8Array => encodeAddResponse(new TextEncoder().encode(JSON.stringify(value)));
+
+bothTest("VERSION works with empty stdin and says nothing else", async (run) => {
+  const supportedVersions = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+  const { code, stdout, stderr } = await run({ CNI_COMMAND: "VERSION" }, "");
+  assert.deepEqual([code, JSON.parse(stdout), stderr], [0, { cniVersion: "1.1.0", supportedVersions }, ""]);
+  const asked = await run({ CNI_COMMAND: "VERSION" }, { cniVersion: "0.4.0" });
+  assert.deepEqual(asked.json(), { cniVersion: "0.4.0", supportedVersions });
+});
+
+bothTest("without CNI_COMMAND it tells people what it is, on stderr", async (run) => {
+  const { code, stdout, stderr } = await run({}, "");
+  assert.deepEqual([code, stdout], [1, ""]);
+  assert.match(stderr, /CNI plugin coil.*"1\.1\.0"/);
+});
+
+bothTest("ADD hands everything to coild and answers in the version that was asked for", async (run, t) => {
+  const { socket, asked } = await coild(t, () => result(RESULT));
+  const stdin = JSON.stringify(config(socket));
+  const { code, stderr, json } = await run({ ...ENV, CNI_ARGS: "IgnoreUnknown=1;K8S_POD_NAME=p;X=1" }, stdin);
+  assert.deepEqual([code, stderr], [0, ""]);
+  assert.deepEqual(json(), { cniVersion: "1.0.0", interfaces: [{ name: "eth0" }], ips: RESULT.ips, dns: {} });
+  const [args] = asked;
+  assert.ok(args !== undefined);
+  assert.deepEqual(
+    { ...args, stdinData: Buffer.from(args.stdinData).toString() },
+    {
+      containerId: "c1",
+      netns: "/run/netns/none",
+      ifname: "eth0",
+      args: { IgnoreUnknown: "1", K8S_POD_NAME: "p", X: "1", IS_CHAINED: "false" },
+      path: "/opt/cni/bin",
+      stdinData: stdin,
+      ips: [],
+      interfaces: {},
+    },
+  );
+  for (const cniVersion of ["0.3.1", "0.4.0", "1.1.0"]) {
+    assert.equal((await run(ENV, config(socket, { cniVersion }))).json()["cniVersion"], cniVersion);
+  }
+});
+
+bothTest("a chained call tells coild of the previous result, and DEL and CHECK say nothing", async (run, t) => {
+  const { socket, asked } = await coild(t, () => new Uint8Array(0));
+  const prevResult = {
+    interfaces: [{ name: "veth1" }, { name: "eth0", sandbox: "/x" }],
+    ips: [{ address: "10.0.0.1/24" }],
+  };
+  for (const CNI_COMMAND of ["DEL", "CHECK"]) {
+    const { code, stdout, stderr } = await run({ ...ENV, CNI_COMMAND }, config(socket, { prevResult }));
+    assert.deepEqual([code, stdout, stderr], [0, "", ""], CNI_COMMAND);
+  }
+  assert.deepEqual(
+    asked.map(({ args, ips, interfaces }) => [args["IS_CHAINED"], ips, interfaces]),
+    [
+      ["true", ["10.0.0.1"], { veth1: false, eth0: true }],
+      ["true", ["10.0.0.1"], { veth1: false, eth0: true }],
+    ],
+  );
+  const old = await run({ ...ENV, CNI_COMMAND: "CHECK" }, config(socket, { cniVersion: "0.3.1" }));
+  assert.deepEqual([old.code, old.json()["code"]], [1, 1]);
+});
+
+bothTest("a large configuration arrives whole", async (run, t) => {
+  const { socket, asked } = await coild(t, () => result(RESULT));
+  const padding = "x".repeat(300_000);
+  assert.equal((await run(ENV, config(socket, { padding }))).code, 0);
+  assert.ok((asked[0]?.stdinData.length ?? 0) > 300_000);
+});
+
+bothTest("errors are one JSON object on stdout with exit code 1 and an empty stderr", async (run, t) => {
+  const { socket } = await coild(t, () => {
+    throw new CniFailure("try-again", "pool default has no free block", { cause: new Error("exhausted") });
+  });
+  const cases: [Record<string, string>, string | object, Record<string, unknown>][] = [
+    [
+      { CNI_COMMAND: "ADD" },
+      config(socket),
+      { cniVersion: "1.0.0", code: 4, msg: "required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME] missing" },
+    ],
+    [{ ...ENV, CNI_COMMAND: "FOO" }, config(socket), { cniVersion: "1.0.0", code: 4, msg: "unknown CNI_COMMAND: FOO" }],
+    [ENV, "{", { cniVersion: "1.1.0", code: 6, msg: "cannot decode the network configuration: it is not JSON" }],
+    [
+      ENV,
+      config(socket),
+      { cniVersion: "1.0.0", code: 11, msg: "pool default has no free block", details: "exhausted" },
+    ],
+  ];
+  for (const [env, stdin, expected] of cases) {
+    const { code, stderr, json } = await run(env, stdin);
+    assert.deepEqual([code, json(), stderr], [1, expected, ""]);
+  }
+});
+
+bothTest("coild away is 11, for DEL too while the namespace is there", async (run) => {
+  for (const CNI_COMMAND of ["ADD", "CHECK", "DEL"]) {
+    const { code, json } = await run(
+      { ...ENV, CNI_COMMAND, CNI_NETNS: "/proc/self/ns/net" },
+      config(join(dir, "away.sock")),
+    );
+    assert.deepEqual([code, json()["code"]], [1, 11], CNI_COMMAND);
+    assert.match(String(json()["msg"]), /cannot reach coild at .*away\.sock/);
+  }
+});
+
+bothTest("DEL with coild away succeeds when namespace and link are gone", async (run) => {
+  for (const CNI_NETNS of ["", join(dir, "gone")]) {
+    const { code, stdout } = await run({ ...ENV, CNI_COMMAND: "DEL", CNI_NETNS }, config(join(dir, "away.sock")));
+    assert.deepEqual([code, stdout], [0, ""]);
+  }
+});
+
+function frame(type: number, flags: number, stream: number, payload: Uint8Array): Buffer {
+  return Buffer.concat([
+    Buffer.from([0, payload.length >> 8, payload.length & 255, type, flags, 0, 0, 0, stream]),
+    payload,
+  ]);
+}
+const settings = frame(4, 0, 0, new Uint8Array(0));
+const answer = (...headers: [string, string][]): Buffer =>
+  Buffer.concat([settings, frame(1, 5, 1, encodeHeaderBlock(headers))]);
+
+bothTest("answers that mean nothing are 999 and never a crash", async (run, t) => {
+  const noJson = Buffer.concat([Buffer.from([0, 0, 0, 0, 5, 0x0a, 3]), Buffer.from("{]}")]);
+  const script = {
+    "another protocol": Buffer.from("HTTP/1.1 400 Bad Request\r\n\r\n"),
+    "no gRPC status": answer([":status", "502"]),
+    "a status that is no number": answer([":status", "200"], ["grpc-status", "x"]),
+    "success without a message": answer([":status", "200"], ["grpc-status", "0"]),
+    "an error without details": answer([":status", "200"], ["grpc-status", "13"], ["grpc-message", "no%20luck"]),
+    "details that are no base64": answer([":status", "200"], ["grpc-status", "13"], ["grpc-status-details-bin", "!"]),
+    "a reset": Buffer.concat([settings, frame(3, 0, 1, new Uint8Array([0, 0, 0, 2]))]),
+    "headers that cannot be decoded": Buffer.concat([settings, frame(1, 5, 1, Buffer.from("ffffffff", "hex"))]),
+    "a result that is no JSON": Buffer.concat([
+      settings,
+      frame(1, 4, 1, encodeHeaderBlock([[":status", "200"]])),
+      frame(0, 0, 1, noJson),
+      frame(1, 5, 1, encodeHeaderBlock([["grpc-status", "0"]])),
+    ]),
+  };
+  for (const [what, bytes] of Object.entries(script)) {
+    const { code, stderr, json } = await run(ENV, config(await scripted(t, bytes, false)));
+    assert.deepEqual([code, json()["code"], stderr], [1, 999, ""], what);
+  }
+});
+
+bothTest("a coild that hangs up without an answer, or is unavailable, is 11", async (run, t) => {
+  for (const bytes of [new Uint8Array(0), settings, answer([":status", "200"], ["grpc-status", "14"])]) {
+    const { code, json } = await run(ENV, config(await scripted(t, bytes, true)));
+    assert.deepEqual([code, json()["code"]], [1, 11]);
+  }
+});
+
+test("coil (compiled): random answers end in one CNI error", async (t) => {
+  const run = runner("compiled");
+  const bytes = fc.oneof(
+    fc.uint8Array({ maxLength: 80 }),
+    fc.uint8Array({ maxLength: 80 }).map((payload) => Buffer.concat([settings, frame(1, 5, 1, payload)])),
+  );
+  await fc.assert(
+    fc.asyncProperty(bytes, async (one) => {
+      const { code, json, stderr } = await run(ENV, config(await scripted(t, one, true)));
+      assert.equal(code, 1);
+      assert.ok([11, 999].includes(Number(json()["code"])), JSON.stringify(json()));
+      assert.equal(stderr, "");
+    }),
+    { numRuns: 40 },
+  );
+});
