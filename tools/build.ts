@@ -84,7 +84,12 @@ function buildCni(): void {
   const bun = join(root, "node_modules/@oven/bun-linux-x64/bin/bun");
   const target = join(dist, "cni", "coil");
   mkdirSync(join(dist, "cni"), { recursive: true });
-  const args = ["build", "--compile", "--minify", "--bytecode", "--target=bun-linux-x64", "src/programs/cni/main.ts"];
+  const args = [
+    ...["build", "--compile", "--minify", "--bytecode", "--target=bun-linux-x64"],
+    // It lives for milliseconds: compile little. And it must not read settings out of the folder it is started in.
+    ...["--compile-jit-policy=100", "--no-compile-autoload-dotenv", "--no-compile-autoload-bunfig"],
+    "src/programs/cni/main.ts",
+  ];
   execFileSync(bun, [...args, "--outfile", `${target}.new`], { cwd: root, stdio: ["ignore", "ignore", "inherit"] });
   renameSync(`${target}.new`, target);
 }

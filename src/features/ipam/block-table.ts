@@ -128,10 +128,14 @@ export class BlockTable {
     if (this.#listings.size === 0) this.#released.clear();
   }
 
-  /** The blocks that have been empty for `delayMs`; they are not allocated from until {@link BlockTable.endRelease}. */
-  beginRelease(delayMs: number): readonly OwnedBlock[] {
+  /**
+   * The blocks that have been empty for `delayMs`, but for those of `wantedPools`; they are not allocated from until
+   * {@link BlockTable.endRelease}.
+   */
+  beginRelease(delayMs: number, wantedPools: { has(pool: string): boolean } = new Set()): readonly OwnedBlock[] {
     const due = [...this.#entries.values()].filter(
       (entry) =>
+        !wantedPools.has(entry.block.pool) &&
         !entry.block.reserved &&
         !entry.releasing &&
         !entry.missing &&

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { FakeClock } from "#base/clock";
+import { Health } from "#base/health";
 import { Cidr, IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import type { BlockSource, OwnedBlock } from "./block-source.ts";
@@ -178,6 +179,41 @@ test("NodeIpam: empty blocks go back; a failed release leaves the block usable; 
     [...source.owned.values()].map((block) => block.name),
     ["default-0"],
   );
+});
+
+test("NodeIpam: a new block is not given back before the ADD that waits for it has its address", async () => {
+  const { ipam, source } = open(4);
+  const settled = Promise.withResolvers<void>();
+  source.settle = () => settled.promise;
+  const adding = ipam.allocate("default", pod(1), {});
+  for (let turn = 0; ipam.blocks.length === 0 && turn < 100; turn += 1) await Promise.resolve();
+  assert.equal(ipam.blocks.length, 1);
+  // Meanwhile another pod has gone, and empty blocks are looked for.
+  assert.equal(await ipam.collect({}), 0);
+  settled.resolve();
+  assert.equal(String((await adding).ipv4), "10.0.0.0");
+  assert.equal(source.requests, 1);
+  ipam.free(pod(1));
+  assert.equal(await ipam.collect({}), 1);
+});
+
+test("NodeIpam: a block whose allotment was not answered is found without waiting for the next comparison", async () => {
+  const { ipam, source, clock } = open(4);
+  await ipam.collect({});
+  const request = source.request.bind(source);
+  source.request = async (pool) => {
+    await request(pool);
+    throw new IpamError("api-unavailable", "injected: the answer was lost");
+  };
+  await assert.rejects(ipam.allocate("default", pod(1), {}), { code: "api-unavailable" });
+  assert.equal(source.owned.size, 1);
+  const stop = new AbortController();
+  const health = new Health(clock).part("ipam");
+  const running = ipam.run({ signal: stop.signal, health });
+  for (let turn = 0; ipam.blocks.length + source.owned.size > 0 && turn < 200; turn += 1) await Promise.resolve();
+  assert.deepEqual([source.owned.size, ipam.blocks.length], [0, 0]);
+  stop.abort();
+  await running.catch((error: unknown) => assert.equal(error, stop.signal.reason));
 });
 
 test("NodeIpam: with a release delay an empty block stays for reuse", async () => {

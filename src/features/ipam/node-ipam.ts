@@ -8,6 +8,9 @@ import type { BlockSource, OwnedBlock } from "./block-source.ts";
 import { BlockTable } from "./block-table.ts";
 import { IpamError } from "./errors.ts";
 
+/** Failures after which a block may be this node's that it does not know. */
+const UNDECIDED: ReadonlySet<string> = new Set(["api-unavailable", "block-timeout"]);
+
 /** One interface of one container: what owns an address. */
 export interface Attachment {
   readonly containerId: string;
@@ -61,6 +64,8 @@ export class NodeIpam {
   readonly #table: BlockTable;
   /** One request in flight for each pool; every waiting ADD shares it. */
   readonly #requests = new Map<string, Promise<void>>();
+  /** How many ADDs wait for an address of each pool; its empty blocks, a new one above all, are kept for them. */
+  readonly #waiting = new Map<string, number>();
   readonly #dirty: Dirty;
   #lastCollectMs = Number.NEGATIVE_INFINITY;
 
@@ -95,10 +100,19 @@ export class NodeIpam {
    * Throws {@link IpamError}; rejects with the signal's reason when it aborts.
    */
   async allocate(pool: string, attachment: Attachment, options: AbortOptions): Promise<Assignment> {
-    for (;;) {
-      const assignment = this.#table.assigned(attachment) ?? this.#table.assign(pool, attachment);
-      if (assignment !== undefined) return assignment;
-      await abortable(this.#moreBlocks(pool), options.signal);
+    const find = (): Assignment | undefined => this.#table.assigned(attachment) ?? this.#table.assign(pool, attachment);
+    let assignment = find();
+    if (assignment !== undefined) return assignment;
+    this.#waiting.set(pool, (this.#waiting.get(pool) ?? 0) + 1);
+    try {
+      for (; assignment === undefined; assignment = find()) await abortable(this.#moreBlocks(pool), options.signal);
+      return assignment;
+    } finally {
+      const others = (this.#waiting.get(pool) ?? 1) - 1;
+      if (others > 0) this.#waiting.set(pool, others);
+      else this.#waiting.delete(pool);
+      // What was kept for this attachment and stayed empty goes back.
+      if (others === 0) this.#dirty.mark();
     }
   }
 
@@ -141,8 +155,9 @@ export class NodeIpam {
 
   /** One pass of what {@link NodeIpam.run} does: compare with the API server, then give back what is empty. */
   async collect(options: AbortOptions): Promise<number> {
-    this.#lastCollectMs = this.#clock.monotonic();
+    const startedMs = this.#clock.monotonic();
     await this.#list({ ...options });
+    this.#lastCollectMs = startedMs;
     return this.#releaseEmpty(options);
   }
 
@@ -163,7 +178,7 @@ export class NodeIpam {
 
   async #releaseEmpty(options: AbortOptions): Promise<number> {
     let released = 0;
-    for (const block of this.#table.beginRelease(this.#options.releaseDelayMs)) {
+    for (const block of this.#table.beginRelease(this.#options.releaseDelayMs, this.#waiting)) {
       let done = false;
       try {
         await this.#source.release(block, options);
@@ -184,7 +199,12 @@ export class NodeIpam {
     const request = this.#acquire(pool).finally(() => this.#requests.delete(pool));
     this.#requests.set(pool, request);
     // Every waiter may have gone by the time this fails; the failure then concerns nobody.
-    request.catch(() => undefined);
+    request.catch((error: unknown) => {
+      // The block may have been allotted all the same, and its answer lost: then only a full list shows it.
+      if (!(error instanceof IpamError) || !UNDECIDED.has(error.code)) return;
+      this.#lastCollectMs = Number.NEGATIVE_INFINITY;
+      this.#dirty.mark();
+    });
     return request;
   }
 

@@ -142,7 +142,8 @@ export class Kubelet {
         { gracePeriodSeconds: 0, preconditions: { uid } },
       );
     } catch (error) {
-      if (!isKubeError(error, "not-found", "conflict")) throw error;
+      // A conflict is tried again; a pod that was replaced is seen to be another by then.
+      if (!isKubeError(error, "not-found")) throw error;
     }
   }
 

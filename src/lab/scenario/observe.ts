@@ -16,8 +16,8 @@ export interface ObservedCluster {
 const POLL_MS = 50;
 
 /**
- * Waits until every workload's pods run and have addresses. Rejects with {@link LabError} `not-reached` after
- * `deadlineMs`, naming a pod that waits and why.
+ * Waits until every workload's pods run and have addresses, and every node is ready. Rejects with {@link LabError}
+ * `not-reached` after `deadlineMs`, naming a pod that waits and why, or a node.
  */
 export async function waitForPods(
   api: KubeApi,
@@ -35,8 +35,14 @@ export async function waitForPods(
     const running = pods.filter(isRunning).length;
     if (running !== told) options.onProgress(running, wanted);
     told = running;
-    if (running === wanted && pods.length === wanted) return;
-    if (performance.now() > deadline) throw notReached(pods, running, wanted, options.deadlineMs);
+    // With few pods some nodes have none, and may still be on their way.
+    const waitingNode = running === wanted && pods.length === wanted ? await findUnreadyNode(api, options) : undefined;
+    if (running === wanted && pods.length === wanted && waitingNode === undefined) return;
+    if (performance.now() > deadline) {
+      throw waitingNode === undefined
+        ? notReached(pods, running, wanted, options.deadlineMs)
+        : new LabError("not-reached", `node ${waitingNode} is not ready after ${options.deadlineMs / 1000} s`);
+    }
     await sleep(POLL_MS, options);
   }
 }
@@ -74,6 +80,14 @@ async function scenarioPods(api: KubeApi, scenario: Scenario, { signal }: AbortO
   return lists
     .flatMap((list) => list.items)
     .filter((pod) => names.has(`${pod.metadata.namespace}/${pod.metadata.labels?.["app"]}`));
+}
+
+/** The name of a node that is not ready. */
+async function findUnreadyNode(api: KubeApi, { signal }: AbortOptions): Promise<string | undefined> {
+  const { items } = await api.listAll(resources.nodes, { signal });
+  const isReady = ({ status }: (typeof items)[number]): boolean =>
+    status?.conditions?.some(({ type, status: value }) => type === "Ready" && value === "True") === true;
+  return items.find((node) => !isReady(node))?.metadata.name;
 }
 
 function isRunning(pod: Pod): boolean {

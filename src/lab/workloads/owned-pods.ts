@@ -71,7 +71,8 @@ export async function deleteOwnedPod(api: KubeApi, pod: Pick<Pod, "metadata">, s
   try {
     await api.delete(resources.pods, { name, namespace }, { preconditions: { uid }, signal });
   } catch (error) {
-    if (!isKubeError(error, "not-found", "conflict")) throw error;
+    // A conflict is tried again; a pod that was replaced is seen to be another by then.
+    if (!isKubeError(error, "not-found")) throw error;
   }
 }
 

@@ -59,10 +59,12 @@ export class Scheduler {
     const path = `/api/v1/namespaces/${namespace}/pods/${name}/binding`;
     try {
       await this.#api.request({ method: "POST", path, body }, { signal });
-      this.#assumed.set(key, node);
+      const now = this.#pods.store.getByKey(key);
+      // Shown already, or gone: then no event will come that ends the assumption.
+      if (now?.metadata.uid === pod.metadata.uid && now.spec?.nodeName === undefined) this.#assumed.set(key, node);
     } catch (error) {
-      // Gone, replaced, or bound already (an answer was lost): the informer will tell.
-      if (!isKubeError(error, "not-found", "conflict")) throw error;
+      // A conflict is tried again: bound already (an answer was lost) and refused for no reason look the same.
+      if (!isKubeError(error, "not-found")) throw error;
     }
   }
 
@@ -76,7 +78,7 @@ export class Scheduler {
         { gracePeriodSeconds: 0, preconditions: { uid }, signal },
       );
     } catch (error) {
-      if (!isKubeError(error, "not-found", "conflict")) throw error;
+      if (!isKubeError(error, "not-found")) throw error;
     }
   }
 

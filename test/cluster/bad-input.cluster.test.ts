@@ -1,0 +1,161 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { isKubeError, KubeClient, loadKubeConfig, resources } from "#kube/client";
+import { coilResources, POOL_ANNOTATION } from "#kube/coil";
+import { labPaths } from "#lab/host";
+import { ISTHMUS, isthmus, leftOf, type Outcome, removeLab, start, until } from "#test/lab";
+
+/** Up all the while, for what needs an API server. */
+const LAB = "ct-bad";
+/** Never comes up. */
+const REFUSED = "ct-bad-refused";
+const folder = mkdtempSync(join(tmpdir(), "isthmus-bad-input-"));
+const missing = join(folder, "no-such-kubeconfig");
+let api: KubeClient;
+
+before(async () => {
+  const { code, stderr } = await isthmus(["lab", "--json", "--keep", `--name=${LAB}`, "--nodes=1", "--pods=1"]);
+  assert.equal(code, 0, stderr);
+  api = new KubeClient(await loadKubeConfig({ path: labPaths(LAB).kubeconfig }), { userAgent: "bad-input-test" });
+});
+
+after(async () => {
+  await api?.close();
+  rmSync(folder, { recursive: true });
+  await removeLab(LAB);
+});
+
+/** What is said of the fault: one line, beside the steps that a lab tells and the pointer to `--help`. */
+function faultOf({ code, stdout, stderr }: Outcome, wanted: { readonly code: number }): string {
+  assert.equal(code, wanted.code, stderr);
+  assert.equal(stdout, "");
+  const lines = stderr
+    .split("\n")
+    .filter((line) => line !== "" && !/^building \d+ nodes$|^\S+ --help lists the flags$/.test(line));
+  assert.equal(lines.length, 1, `not one line: ${stderr}`);
+  assert.doesNotMatch(stderr, /this is a bug|\n {4}at /);
+  return lines[0] ?? "";
+}
+
+const FLAGS = [
+  { args: ["lab", "--nodez=3"], says: /--nodez.*did you mean --nodes\?/ },
+  { args: ["lab", "--nodes=many"], says: /--nodes: "many" is not a whole number from 1 to 200/ },
+  { args: ["lab", "--nodes=0"], says: /--nodes: .*0.*1 to 200/ },
+  { args: ["lab", "--families=ipv5"], says: /--families: .*ipv5.*dual, ipv4.*ipv6/ },
+  {
+    args: ["lab", "--name=Not_A_Name"],
+    says: /--name: "Not_A_Name".*at most 16 lower-case letters, digits and hyphens/,
+  },
+  { args: ["lab", `--name=${REFUSED}`, "fly"], says: /unexpected "fly"/ },
+  { args: ["lab", "exec", "node1"], says: /exec needs a pod and a command: isthmus lab exec POD -- COMMAND/ },
+  { args: ["audit", "--jsn"], says: /--jsn.*did you mean --json\?/ },
+  { args: ["labb"], says: /there is no program "labb"; isthmus --help lists them/ },
+];
+
+for (const { args, says } of FLAGS) {
+  test(`isthmus: ${args.join(" ")} ends with 2 and says what is wrong`, async () => {
+    assert.match(faultOf(await isthmus(args), { code: 2 }), says);
+    assert.deepEqual(leftOf(REFUSED), []);
+  });
+}
+
+test("isthmus: a kubeconfig that cannot be read is named", async () => {
+  for (const args of [["audit"], ["lab", `--name=${REFUSED}`], ["coil-ipam-controller"]]) {
+    const line = faultOf(await isthmus([...args, `--kubeconfig=${missing}`]), { code: 1 });
+    assert.ok(line.includes(missing) && /cannot (be )?read/i.test(line), line);
+  }
+  assert.deepEqual(leftOf(REFUSED), []);
+});
+
+test("isthmus: a kubeconfig that is none is named", async () => {
+  const broken = join(folder, "broken");
+  writeFileSync(broken, "clusters: [\n");
+  const line = faultOf(await isthmus(["audit", `--kubeconfig=${broken}`]), { code: 1 });
+  assert.ok(line.includes(`kubeconfig ${broken} is not YAML`), line);
+  writeFileSync(broken, "apiVersion: v1\nkind: Config\ncurrent-context: absent\n");
+  const context = faultOf(await isthmus(["audit", `--kubeconfig=${broken}`]), { code: 1 });
+  assert.ok(context.includes(broken) && context.includes("absent"), context);
+});
+
+test("audit: a coild that does not answer is named", async () => {
+  const socket = join(folder, "no.sock");
+  const { kubeconfig } = labPaths(LAB);
+  const line = faultOf(await isthmus(["audit", `--kubeconfig=${kubeconfig}`, `--socket=${socket}`]), { code: 1 });
+  assert.ok(line.includes(`cannot reach coild at ${socket}`), line);
+});
+
+for (const [who, setpriv] of [
+  ["another user", ["--reuid=65534", "--clear-groups"]],
+  ["root without capabilities", ["--bounding-set=-all", "--inh-caps=-all"]],
+] as const) {
+  test(`lab: ${who} is told which privilege is missing, and nothing is made`, async () => {
+    const { ended } = start(["setpriv", ...setpriv, ISTHMUS, "lab", `--name=${REFUSED}`]);
+    const line = faultOf(await ended, { code: 1 });
+    assert.match(line, /lacks CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN: run it as root/);
+    assert.deepEqual(leftOf(REFUSED), []);
+  });
+}
+
+test("coild: without COIL_NODE_NAME it says what to set", async () => {
+  const { ended } = start([join(ISTHMUS, "../coild")], { env: { COIL_NODE_NAME: undefined } });
+  const line = faultOf(await ended, { code: 2 });
+  assert.match(line, /^coild: the environment variable COIL_NODE_NAME is missing; set it to the name of this node$/);
+});
+
+test("pod: one whose namespace names a pool that does not exist says which, and runs once it exists", async () => {
+  const namespace = "astray";
+  const ref = { name: "p", namespace };
+  await api.create(resources.namespaces, {
+    metadata: { name: namespace, annotations: { [POOL_ANNOTATION]: "no-such-pool" } },
+  });
+  await api.create(resources.pods, {
+    metadata: ref,
+    spec: { terminationGracePeriodSeconds: 0, containers: [{ name: "main", image: "lab.isthmus.dev/pause" }] },
+  });
+  let message = "";
+  await until("the pod says why it waits", async () => {
+    message = (await api.get(resources.pods, ref)).status?.message ?? "";
+    return message !== "";
+  });
+  assert.match(message, /pool no-such-pool does not exist: create the AddressPool, or name another/);
+  assert.doesNotMatch(message, /\n/);
+  const spec = { blockSizeBits: 0, subnets: [{ ipv4: "10.77.0.0/30" }] };
+  await api.create(coilResources.addressPools, { metadata: { name: "no-such-pool" }, spec });
+  await until("the pod runs", async () => {
+    const { status } = await api.get(resources.pods, ref);
+    return status?.phase === "Running" && status.message === undefined && status.podIP?.startsWith("10.77.0.");
+  });
+  await api.delete(resources.pods, ref);
+  await until("the pod is gone and its block given back", async () => {
+    const { items } = await api.listAll(coilResources.addressBlocks);
+    return items.every(({ metadata }) => !metadata.name.startsWith("no-such-pool-"));
+  });
+});
+
+const POOLS = [
+  { why: "has no subnet", name: "bad-a", spec: { subnets: [] }, field: "subnets" },
+  {
+    why: "has block bits that are no number",
+    name: "bad-b",
+    spec: { blockSizeBits: "x", subnets: [{ ipv4: "10.9.0.0/24" }] },
+    field: "blockSizeBits",
+  },
+  {
+    why: "has a name that is no name",
+    name: "Bad_Name",
+    spec: { subnets: [{ ipv4: "10.9.0.0/24" }] },
+    field: "metadata.name",
+  },
+];
+
+for (const { why, name, spec, field } of POOLS) {
+  test(`pool: one that ${why} is refused, and ${field} named`, async () => {
+    const refused = api.create(coilResources.addressPools, { metadata: { name }, spec } as never);
+    await assert.rejects(refused, (error) => isKubeError(error, "invalid") && error.message.includes(field));
+    const { items } = await api.listAll(coilResources.addressPools);
+    assert.ok(items.every(({ metadata }) => metadata.name !== name));
+  });
+}

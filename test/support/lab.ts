@@ -1,0 +1,177 @@
+/**
+ * Labs as a person runs them: the built executable, its exit code and words, and what it leaves on the machine.
+ *
+ * Owns: running `dist/isthmus`, waiting for conditions, finding what a lab left. Refuses to know: what is tested.
+ *
+ * ```ts
+ * const { code, stdout } = await isthmus(["lab", "--json", "--name=mine"]);
+ * assert.deepEqual(leftOf("mine"), []);
+ * ```
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { existsSync, readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { sleep } from "#base/async";
+import { type LabState, labPaths, readState } from "#lab/host";
+
+/** What the build made. */
+export const ISTHMUS = join(import.meta.dirname, "../../dist/isthmus");
+
+/** How a command ended and what it printed. */
+export interface Outcome {
+  /** Null when a signal ended it. */
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** How to run a command. */
+export interface RunOptions {
+  /** Added to this process's environment; `undefined` removes. */
+  readonly env?: Readonly<Record<string, string | undefined>>;
+  /** It is killed after so long, milliseconds. Default 60,000. */
+  readonly timeoutMs?: number;
+}
+
+/** A command that runs. */
+export interface Running {
+  readonly child: ChildProcess;
+  readonly ended: Promise<Outcome>;
+  /** What it has printed on standard error so far. */
+  readonly said: () => string;
+}
+
+/** Starts a command. */
+export function start(argv: readonly string[], options: RunOptions = {}): Running {
+  const [file = "", ...args] = argv;
+  const child = spawn(file, args, {
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { ...process.env, ...options.env },
+    timeout: options.timeoutMs ?? 60_000,
+    killSignal: "SIGKILL",
+  });
+  let stdout = "";
+  let stderr = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    stdout += text;
+  });
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    stderr += text;
+  });
+  const ended = new Promise<Outcome>((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", (code) => resolve({ code, stdout, stderr }));
+  });
+  return { child, ended, said: () => stderr };
+}
+
+/** Runs `isthmus` to its end. */
+export function isthmus(args: readonly string[], options: RunOptions = {}): Promise<Outcome> {
+  return start([ISTHMUS, ...args], options).ended;
+}
+
+/** Waits until a condition holds; fails naming it after `deadlineMs`, with what was seen last. */
+export async function until(
+  what: string,
+  condition: () => unknown | Promise<unknown>,
+  { deadlineMs = 30_000, everyMs = 50, seen }: { deadlineMs?: number; everyMs?: number; seen?: () => string } = {},
+): Promise<void> {
+  const deadline = performance.now() + deadlineMs;
+  while (!(await condition())) {
+    if (performance.now() > deadline)
+      throw new Error(`not so after ${deadlineMs / 1000} s: ${what}${seen === undefined ? "" : `; found ${seen()}`}`);
+    await sleep(everyMs);
+  }
+}
+
+/** A process that cannot be taken for a later one of its number. */
+export interface KnownProcess {
+  readonly pid: number;
+  readonly startTime: string;
+  readonly command: string;
+}
+
+/** Every process in a lab's namespaces or with the lab's name on its command line. */
+export function processesOf(lab: string): KnownProcess[] {
+  const inodes = new Set(namespacesOf(lab).flatMap(inodeOf));
+  const words = (text: string): boolean =>
+    text.split("\0").some((word) => word === `--name=${lab}` || word.includes(`/run/isthmus/lab-${lab}/`));
+  return allProcesses().filter(({ pid, command }) => {
+    if (pid === process.pid) return false;
+    return words(command) || inodes.has(netnsOf(pid));
+  });
+}
+
+/** The names of a lab's network namespaces. */
+export function namespacesOf(lab: string): string[] {
+  if (!existsSync("/run/netns")) return [];
+  return readdirSync("/run/netns").filter((name) => name.startsWith(`isthmus-${lab}-`));
+}
+
+/** What is on the machine of a lab, a line each; `known` are processes that it had. */
+export function leftOf(lab: string, known: readonly KnownProcess[] = []): string[] {
+  const alive = new Map(allProcesses().map((one) => [`${one.pid} ${one.startTime}`, one] as const));
+  const survivors = known.filter(({ pid, startTime }) => alive.has(`${pid} ${startTime}`));
+  const processes = new Map([...processesOf(lab), ...survivors].map((one) => [one.pid, one] as const));
+  return [
+    ...namespacesOf(lab).map((name) => `namespace ${name}`),
+    ...(existsSync(labPaths(lab).dir) ? [`folder ${labPaths(lab).dir}`] : []),
+    ...Array.from(processes.values(), ({ pid, command }) => `process ${pid} ${command.replaceAll("\0", " ")}`),
+  ];
+}
+
+/** Removes a lab whatever state it is in; for the end of a test. */
+export async function removeLab(lab: string): Promise<void> {
+  const { code, stderr } = await isthmus(["lab", "down", `--name=${lab}`]);
+  if (code !== 0) throw new Error(`lab down --name=${lab} ended with ${code}: ${stderr}`);
+}
+
+/** The state file of a lab that must be up. */
+export function stateOf(lab: string): LabState {
+  const state = readState(lab);
+  if (state === undefined) throw new Error(`lab ${lab} has no state file`);
+  return state;
+}
+
+function allProcesses(): KnownProcess[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((name) => {
+      const stat = readProc(`/proc/${name}/stat`);
+      const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+      // A zombie holds nothing any more; who started it has only not asked yet.
+      if (fields[0] === "Z" || fields[19] === undefined) return [];
+      return [{ pid: Number(name), startTime: fields[19], command: readProc(`/proc/${name}/cmdline`) }];
+    });
+}
+
+function netnsOf(pid: number): string {
+  try {
+    return readlinkSync(`/proc/${pid}/ns/net`);
+  } catch (error) {
+    return gone(error);
+  }
+}
+
+function inodeOf(name: string): string[] {
+  try {
+    return [`net:[${statSync(join("/run/netns", name)).ino}]`];
+  } catch (error) {
+    gone(error);
+    return [];
+  }
+}
+
+function readProc(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (error) {
+    return gone(error);
+  }
+}
+
+/** What ended while it was looked at is none, and what we may not look into is none of ours; every other failure is one. */
+function gone(error: unknown): "" {
+  if (["ENOENT", "ESRCH", "EINVAL", "EACCES"].includes((error as NodeJS.ErrnoException).code ?? "")) return "";
+  throw error;
+}
