@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 import { sleep } from "#base/async";
 import { isKernelError, openKernel } from "#kernel/net";
 import { type Draft, isKubeError, KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
-import { coilResources } from "#kube/coil";
+import { blockRequestResult, coilResources } from "#kube/coil";
 import { isRunning, labPaths } from "#lab/host";
 import { isthmus, leftOf, namespacesOf, processesOf, removeLab, stateOf, until } from "#test/lab";
 
@@ -303,7 +303,11 @@ test("pod network: kills, failing writes and lost watches put no address on two 
   for (let turn = Math.max(0, last - BARE); turn <= last; turn += 1) await deleteBare(turn);
   await goodAudit({ ...NOTHING, nodes: 3 });
   assert.deepEqual((await api.listAll(coilResources.addressBlocks)).items, []);
-  assert.deepEqual((await api.listAll(coilResources.blockRequests)).items, []);
+  // One that could not be removed stays, answered; the next request of its pool and node replaces it.
+  const requests = (await api.listAll(coilResources.blockRequests)).items;
+  const open = requests.filter((request) => blockRequestResult(request).state === "in-progress");
+  assert.deepEqual(open, []);
+  assert.ok(requests.length <= NODES.length * DEPLOYMENTS.length, `${requests.length} requests are left`);
   await until("no pod's namespace is left", () => namespacesOf(LAB).every((name) => !name.includes("-pod-")), {
     seen: () => namespacesOf(LAB).join(" "),
   });
