@@ -1,7 +1,8 @@
 /**
- * 50,000 pods of 5 KB from the embedded API server in another process: time until synced, peak memory of the client's
- * process and its longest event-loop block, for our informer (paged list, pruned before the store) and for a peer that
- * lists everything in one answer, parses it at once and keeps whole objects, as the JavaScript client does.
+ * 50,000 pods of 5 KB from the embedded API server in another process: time until synced, time until 5,000 new pods were
+ * seen on the watch, peak memory of the client's process and its longest event-loop block; for our informer (paged list,
+ * pruned before the store) and for a peer that lists everything in one answer, parses it at once and keeps whole objects,
+ * as the JavaScript client does.
  *
  *     node bench/kube-informer.ts [--json] [--pods N] [--rounds N]
  *
@@ -22,8 +23,12 @@ const PEER = "single-list informer";
 const POD_BYTES = 5_000;
 const LOOP_RESOLUTION_MS = 5;
 
+/** Pods that are made once the client is in step, as a share of those that are there: one in so many. */
+const NEW_SHARE = 10;
+
 interface Sample {
   readonly seconds: number;
+  readonly watchSeconds: number;
   readonly peakMiB: number;
   readonly blockMs: number;
 }
@@ -77,23 +82,61 @@ async function serve(pods: number): Promise<void> {
   const server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger });
   server.seed(Array.from({ length: pods }, (_, index) => pod(index)));
   process.send?.(server.kubeconfig());
+  process.on("message", (order) => void changePods(server.urls[0] ?? "", order === "create", pods));
   // Serves until the parent ends it.
   process.once("disconnect", () => process.exit(0));
 }
 
-async function measure(work: (stop: AbortSignal) => Promise<number>, pods: number): Promise<void> {
+/** Makes the new pods, or removes them again, some at a time, through the API; says so when done. */
+async function changePods(server: string, create: boolean, pods: number): Promise<void> {
+  const dispatcher = new Agent({ connections: 8 });
+  let next = pods;
+  const work = async (): Promise<void> => {
+    for (let index = next; index < pods + pods / NEW_SHARE; index = next) {
+      next += 1;
+      const path = `/api/v1/namespaces/default/pods${create ? "" : `/app-${index}?gracePeriodSeconds=0`}`;
+      const { metadata, ...rest } = pod(index) as ReturnType<typeof pod> & { metadata: { managedFields?: unknown } };
+      const { managedFields: _refused, ...kept } = metadata;
+      const answer = await request(new URL(path, server), {
+        method: create ? "POST" : "DELETE",
+        headers: { "content-type": "application/json" },
+        body: create ? JSON.stringify({ ...rest, metadata: kept }) : null,
+        dispatcher,
+      });
+      const text = await answer.body.text();
+      if (answer.statusCode >= 300)
+        throw new Error(`a change was answered with ${answer.statusCode}: ${text.slice(0, 200)}`);
+    }
+  };
+  await Promise.all(Array.from({ length: 8 }, work));
+  await dispatcher.close();
+  process.send?.("changed");
+}
+
+/** A client that is in step: how many objects it has, and a promise of so many more. */
+interface InStep {
+  readonly count: number;
+  readonly more: Promise<void>;
+}
+
+async function measure(work: (stop: AbortSignal, more: number) => Promise<InStep>, pods: number): Promise<void> {
   const loop = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });
   loop.enable();
   const stop = new AbortController();
   const startedAt = performance.now();
-  const count = await work(stop.signal);
+  const { count, more } = await work(stop.signal, Math.ceil(pods / NEW_SHARE));
   const seconds = (performance.now() - startedAt) / 1000;
+  const syncedAt = performance.now();
+  process.send?.("synced");
+  await more;
+  const watchSeconds = (performance.now() - syncedAt) / 1000;
   // One turn more, so that a block at the very end is seen.
   await new Promise((resolve) => setTimeout(resolve, 2 * LOOP_RESOLUTION_MS));
   loop.disable();
   if (count !== pods) throw new Error(`saw ${count} pods, not ${pods}`);
   const sample: Sample = {
     seconds,
+    watchSeconds,
     peakMiB: await peakMiB(),
     blockMs: Math.max(0, loop.max / 1e6 - LOOP_RESOLUTION_MS),
   };
@@ -119,24 +162,28 @@ interface PrunedPod {
   readonly ip: string | undefined;
 }
 
-async function ours(path: string, stop: AbortSignal): Promise<number> {
+async function ours(path: string, stop: AbortSignal, more: number): Promise<InStep> {
   const client = new KubeClient(await loadKubeConfig({ path }));
   const informer = createInformer(client, resources.pods, {
     transform: prune,
     indexers: { node: (one) => (one.nodeName === undefined ? [] : [one.nodeName]) },
   });
   let told = 0;
+  let late = 0;
+  const seen = Promise.withResolvers<void>();
   informer.addHandler({
-    onAdd: () => {
-      told += 1;
+    onAdd: (_pod, { initial }) => {
+      if (initial) told += 1;
+      else late += 1;
+      if (late === more) seen.resolve();
     },
   });
   const running = informer.run({ signal: stop });
   await Promise.race([informer.synced, running]);
-  return Math.min(told, informer.store.size);
+  return { count: Math.min(told, informer.store.size), more: seen.promise };
 }
 
-async function peer(path: string): Promise<number> {
+async function peer(path: string, more: number): Promise<InStep> {
   const connection = await loadKubeConfig({ path });
   const { headers, ca, cert, key } = await connection.credentials();
   const tls = {
@@ -146,14 +193,31 @@ async function peer(path: string): Promise<number> {
   };
   const dispatcher = new Agent({ connect: tls });
   const answer = await request(new URL("/api/v1/pods", connection.server), { headers, dispatcher });
-  const list = JSON.parse(await answer.body.text()) as { items: Pod[] };
+  const list = JSON.parse(await answer.body.text()) as { metadata: { resourceVersion: string }; items: Pod[] };
   const store = new Map<string, Pod>();
   let told = 0;
   for (const item of list.items) {
     store.set(`${item.metadata.namespace}/${item.metadata.name}`, item);
     told += 1;
   }
-  return Math.min(told, store.size);
+  const from = `/api/v1/pods?watch=true&resourceVersion=${list.metadata.resourceVersion}`;
+  const watch = await request(new URL(from, connection.server), { headers, dispatcher, bodyTimeout: 0 });
+  const follow = async (): Promise<void> => {
+    let rest = "";
+    let late = 0;
+    for await (const chunk of watch.body.setEncoding("utf8")) {
+      const lines = (rest + String(chunk)).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) {
+        const { object } = JSON.parse(line) as { object: Pod };
+        store.set(`${object.metadata.namespace}/${object.metadata.name}`, object);
+        late += 1;
+        if (late === more) return;
+      }
+    }
+    throw new Error("the watch ended early");
+  };
+  return { count: Math.min(told, store.size), more: follow() };
 }
 
 /** Starts this file in another role and resolves to the first message it sends. */
@@ -164,11 +228,21 @@ async function child<T>(
   const started = fork(import.meta.filename, [`--role=${role}`, ...args], {
     stdio: ["ignore", "ignore", "inherit", "ipc"],
   });
-  const message = await new Promise<T>((resolve, reject) => {
-    started.once("message", (value) => resolve(value as T));
-    started.once("exit", (code) => reject(new Error(`the ${role} process ended with code ${code}`)));
+  return { message: await nextMessage<T>(started, role), process: started };
+}
+
+function nextMessage<T>(from: ChildProcess, role: string): Promise<T> {
+  return new Promise<T>((resolve, reject) => {
+    from.once("message", (value) => resolve(value as T));
+    from.once("exit", (code) => reject(new Error(`the ${role} process ended with code ${code}`)));
   });
-  return { message, process: started };
+}
+
+/** Has the server's process change pods and waits until it has. */
+async function order(server: ChildProcess, what: "create" | "remove"): Promise<void> {
+  const done = nextMessage(server, "server");
+  server.send(what);
+  await done;
 }
 
 function median(values: readonly number[]): number {
@@ -186,7 +260,11 @@ async function compare(pods: number, rounds: number): Promise<Record<Side, Sampl
     for (let round = 0; round < rounds; round += 1) {
       // Who goes first changes, so that neither always finds the other's traces.
       for (const side of round % 2 === 0 ? (["ours", "peer"] as const) : (["peer", "ours"] as const)) {
-        samples[side].push((await child<Sample>(side, `--pods=${pods}`, `--kubeconfig=${path}`)).message);
+        const client = await child<string>(side, `--pods=${pods}`, `--kubeconfig=${path}`);
+        const sample = nextMessage<Sample>(client.process, side);
+        await order(server.process, "create");
+        samples[side].push(await sample);
+        await order(server.process, "remove");
       }
     }
     return samples;
@@ -199,6 +277,7 @@ async function compare(pods: number, rounds: number): Promise<Record<Side, Sampl
 function report(samples: Record<Side, Sample[]>, pods: number): object {
   const figures = [
     { name: "time to synced", unit: "s", of: (sample: Sample) => sample.seconds },
+    { name: "time to new pods seen by watch", unit: "s", of: (sample: Sample) => sample.watchSeconds },
     { name: "peak memory", unit: "MiB", of: (sample: Sample) => sample.peakMiB },
     { name: "longest event-loop block", unit: "ms", of: (sample: Sample) => sample.blockMs },
   ];
@@ -248,8 +327,8 @@ if (!Number.isInteger(pods) || pods < 1 || !Number.isInteger(rounds) || rounds <
   );
   process.exitCode = 2;
 } else if (values.role === "server") await serve(pods);
-else if (values.role === "ours") await measure((stop) => ours(values.kubeconfig, stop), pods);
-else if (values.role === "peer") await measure(() => peer(values.kubeconfig), pods);
+else if (values.role === "ours") await measure((stop, more) => ours(values.kubeconfig, stop, more), pods);
+else if (values.role === "peer") await measure((_stop, more) => peer(values.kubeconfig, more), pods);
 else {
   const result = report(await compare(pods, rounds), pods);
   if (values.json) console.log(JSON.stringify(result));

@@ -11,7 +11,7 @@ export interface OwnedBlock {
   readonly ipv6: Cidr | undefined;
   /** Counted and routed, never allocated from. */
   readonly reserved: boolean;
-  /** Has a deletionTimestamp: not allocated from any more. */
+  /** Has a deletionTimestamp, or our finalizer no more (its release has begun): not allocated from any more. */
   readonly deleting: boolean;
 }
 

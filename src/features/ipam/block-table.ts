@@ -13,6 +13,8 @@ interface Entry {
   releasing: boolean;
   /** Gone from the API while addresses of it are in use. */
   missing: boolean;
+  /** Epoch of a release that failed: it may have been done all the same. Until a later list shows the block, nothing is allocated. */
+  doubtfulSince: number | undefined;
   /** Monotonic milliseconds since when it is empty; `undefined` while it is not. */
   emptySince: number | undefined;
   /** Epoch at which it became known. */
@@ -112,7 +114,7 @@ export class BlockTable {
     const before = this.blocks.map((block) => block.uid).join();
     const listed = new Set(found.map((block) => block.uid));
     for (const block of found) {
-      if ((this.#released.get(block.uid) ?? -1) < listing.startedAt) this.#learn(block);
+      if ((this.#released.get(block.uid) ?? -1) < listing.startedAt) this.#learn(block, listing);
     }
     for (const entry of this.#entries.values()) {
       const judged = (pool === undefined || entry.block.pool === pool) && entry.addedAt <= listing.startedAt;
@@ -147,14 +149,20 @@ export class BlockTable {
     return due.map((entry) => entry.block);
   }
 
-  /** `released`: the block is gone. Otherwise it is usable again. */
+  /**
+   * `released`: the block is gone. Otherwise nobody knows: the answer may have been lost after the deed, and the block may be
+   * another node's by now. It is usable again once a list that began later shows it whole.
+   */
   endRelease(block: OwnedBlock, released: boolean): void {
     const entry = this.#entries.get(block.uid);
-    if (entry !== undefined) entry.releasing = false;
-    if (!released) return;
-    this.#entries.delete(block.uid);
     this.#epoch += 1;
-    this.#released.set(block.uid, this.#epoch);
+    if (released) {
+      this.#entries.delete(block.uid);
+      this.#released.set(block.uid, this.#epoch);
+    } else if (entry !== undefined) {
+      entry.releasing = false;
+      entry.doubtfulSince = this.#epoch;
+    }
   }
 
   /** Everything, as plain data. */
@@ -187,11 +195,13 @@ export class BlockTable {
     };
   }
 
-  #learn(block: OwnedBlock): void {
+  #learn(block: OwnedBlock, listing: Listing): void {
     const known = this.#entries.get(block.uid);
     if (known !== undefined) {
       known.block = block;
       known.missing = false;
+      if (known.doubtfulSince !== undefined && known.doubtfulSince <= listing.startedAt)
+        known.doubtfulSince = undefined;
       return;
     }
     this.#epoch += 1;
@@ -201,6 +211,7 @@ export class BlockTable {
       owners: new Map(),
       releasing: false,
       missing: false,
+      doubtfulSince: undefined,
       emptySince: this.#clock.monotonic(),
       addedAt: this.#epoch,
     });
@@ -252,7 +263,8 @@ function keyOf({ containerId, ifname }: Attachment): string {
 }
 
 function isUsable(entry: Entry): boolean {
-  return !entry.block.reserved && !entry.block.deleting && !entry.releasing && !entry.missing;
+  const { block, releasing, missing, doubtfulSince } = entry;
+  return !block.reserved && !block.deleting && !releasing && !missing && doubtfulSince === undefined;
 }
 
 function sizeOf(block: OwnedBlock): bigint {

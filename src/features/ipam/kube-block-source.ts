@@ -185,7 +185,7 @@ export class KubeBlockSource implements BlockSource {
 
   /** A block that somebody wrote by hand, wrongly, is left alone. */
   #parse(block: AddressBlock): readonly OwnedBlock[] {
-    const { name, uid, labels = {}, deletionTimestamp } = block.metadata;
+    const { name, uid, labels = {}, deletionTimestamp, finalizers = [] } = block.metadata;
     try {
       return [
         {
@@ -196,7 +196,8 @@ export class KubeBlockSource implements BlockSource {
           ipv4: block.ipv4 === undefined ? undefined : Cidr.parse(block.ipv4),
           ipv6: block.ipv6 === undefined ? undefined : Cidr.parse(block.ipv6),
           reserved: labels[RESERVED_LABEL] === "true",
-          deleting: deletionTimestamp !== undefined,
+          // Without the finalizer a delete is on its way, perhaps of an earlier life of this process.
+          deleting: deletionTimestamp !== undefined || !finalizers.includes(COIL_FINALIZER),
         },
       ];
     } catch (error) {

@@ -176,7 +176,9 @@ export class NodeIpam {
     }
   }
 
+  /** One block that cannot be given back does not keep the others; the first failure is thrown when all were tried. */
   async #releaseEmpty(options: AbortOptions): Promise<number> {
+    const failures: unknown[] = [];
     let released = 0;
     for (const block of this.#table.beginRelease(this.#options.releaseDelayMs, this.#waiting)) {
       let done = false;
@@ -185,11 +187,14 @@ export class NodeIpam {
         done = true;
         released += 1;
         this.#log.info("block released", { pool: block.pool, block: block.name });
+      } catch (error) {
+        failures.push(error);
       } finally {
         this.#table.endRelease(block, done);
         if (done) this.#onBlocksChanged();
       }
     }
+    if (failures.length > 0) throw failures[0];
     return released;
   }
 
