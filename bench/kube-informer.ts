@@ -233,8 +233,12 @@ async function child<T>(
 
 function nextMessage<T>(from: ChildProcess, role: string): Promise<T> {
   return new Promise<T>((resolve, reject) => {
-    from.once("message", (value) => resolve(value as T));
-    from.once("exit", (code) => reject(new Error(`the ${role} process ended with code ${code}`)));
+    const onExit = (code: number | null): void => reject(new Error(`the ${role} process ended with code ${code}`));
+    from.once("exit", onExit);
+    from.once("message", (value) => {
+      from.off("exit", onExit);
+      resolve(value as T);
+    });
   });
 }
 
