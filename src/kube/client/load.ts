@@ -107,7 +107,10 @@ async function readConfig(path: string): Promise<KubeConfigParts> {
     return parseKubeConfig(path, await readFile(path, "utf8"));
   } catch (cause) {
     if (cause instanceof KubeConfigError) throw cause;
-    throw new KubeConfigError("unreadable", `Cannot read kubeconfig ${path}: ${describeError(cause)}`, { cause });
+    const fix = "name one that can be read with --kubeconfig or $KUBECONFIG";
+    throw new KubeConfigError("unreadable", `Cannot read kubeconfig ${path}: ${describeError(cause)}; ${fix}`, {
+      cause,
+    });
   }
 }
 
