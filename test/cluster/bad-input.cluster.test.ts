@@ -132,6 +132,41 @@ test("pod: one whose namespace names a pool that does not exist says which, and 
   });
 });
 
+test("pool: one whose subnet is no CIDR is named by the pod that waits for it, with the field; corrected, the pod runs", async () => {
+  const ref = { name: "p", namespace: "crooked" };
+  const pool = { name: "crooked" };
+  await api.create(coilResources.addressPools, { metadata: pool, spec: { subnets: [{ ipv4: "10.0.0.0/99" }] } });
+  await api.create(resources.namespaces, {
+    metadata: { name: ref.namespace, annotations: { [POOL_ANNOTATION]: pool.name } },
+  });
+  await api.create(resources.pods, {
+    metadata: ref,
+    spec: { terminationGracePeriodSeconds: 0, containers: [{ name: "main", image: "lab.isthmus.dev/pause" }] },
+  });
+  let message = "";
+  await until("the pod says why it waits", async () => {
+    message = (await api.get(resources.pods, ref)).status?.message ?? "";
+    return message !== "";
+  });
+  assert.match(message, /pool crooked: spec\.subnets\[0\]\.ipv4: Invalid value: "10\.0\.0\.0\/99": must be an IPv4 CIDR/);
+  assert.match(message, /correct the AddressPool/);
+  assert.doesNotMatch(message, /\n/);
+  const stored = await api.get(coilResources.addressPools, pool);
+  await api.replace(coilResources.addressPools, {
+    ...stored,
+    spec: { blockSizeBits: 0, subnets: [{ ipv4: "10.78.0.0/30" }] },
+  });
+  await until("the pod runs", async () => {
+    const { status } = await api.get(resources.pods, ref);
+    return status?.phase === "Running" && status.podIP?.startsWith("10.78.0.");
+  });
+  await api.delete(resources.pods, ref);
+  await until("the pod is gone and its block given back", async () => {
+    const { items } = await api.listAll(coilResources.addressBlocks);
+    return items.every(({ metadata }) => !metadata.name.startsWith("crooked-"));
+  });
+});
+
 const POOLS = [
   { why: "has no subnet", name: "bad-a", spec: { subnets: [] }, field: "subnets" },
   {

@@ -12,6 +12,8 @@ import {
 import type { PoolManager } from "./pool-manager.ts";
 
 const { addressBlocks, blockRequests } = coilResources;
+/** The reason of a request that fails because its pool's spec cannot be used. */
+export const INVALID_POOL = "invalid pool";
 
 /** Answers BlockRequests (spec pod-network 3.2). Idempotent: a step that failed is repeated without a second block. */
 export class BlockRequestReconciler {
@@ -64,6 +66,7 @@ export class BlockRequestReconciler {
     const carved = await this.#pools.carve(poolName, nodeName, uid, options);
     if (carved.kind === "block") return this.#allocated(carved.block.metadata.name);
     if (carved.kind === "exhausted") return this.#failed("out of blocks", `pool ${poolName} does not have free blocks`);
+    if (carved.kind === "invalid") return this.#failed(INVALID_POOL, `pool ${poolName}: ${carved.fault}`);
     return this.#failed("pool not found", `pool ${poolName} does not exist`);
   }
 

@@ -3,10 +3,17 @@ import { ExpectedError } from "#base/errors";
 /**
  * - `exhausted`: the pool has no free block, and this node's blocks are full.
  * - `pool-not-found`, `node-not-found`: the object that a request names does not exist.
+ * - `invalid-pool`: the pool's spec cannot be used.
  * - `block-timeout`: no controller answered the request for a block in time.
  * - `api-unavailable`: the API server refused or could not be reached.
  */
-export type IpamErrorCode = "exhausted" | "pool-not-found" | "node-not-found" | "block-timeout" | "api-unavailable";
+export type IpamErrorCode =
+  | "exhausted"
+  | "pool-not-found"
+  | "invalid-pool"
+  | "node-not-found"
+  | "block-timeout"
+  | "api-unavailable";
 
 /** An address or block cannot be had. The message names the pool. Nothing was changed. */
 export class IpamError extends ExpectedError<IpamErrorCode> {

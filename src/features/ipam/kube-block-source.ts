@@ -13,6 +13,7 @@ import {
   POOL_LABEL,
   RESERVED_LABEL,
 } from "#kube/coil";
+import { INVALID_POOL } from "./block-requests.ts";
 import type { BlockSource, OwnedBlock } from "./block-source.ts";
 import { IpamError } from "./errors.ts";
 
@@ -223,6 +224,9 @@ function isAnswered(request: BlockRequest, pool: string, nodeUid: string): boole
   if (result.reason === "pool not found") {
     const message = `pool ${pool} does not exist: create the AddressPool, or name another in the namespace's annotation coil.cybozu.com/pool`;
     throw new IpamError("pool-not-found", message);
+  }
+  if (result.reason === INVALID_POOL) {
+    throw new IpamError("invalid-pool", `${result.message}: correct the AddressPool, or delete it and make it anew`);
   }
   if (result.reason === "node not found") {
     throw new IpamError(

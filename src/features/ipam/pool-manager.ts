@@ -13,6 +13,7 @@ import {
   POOL_LABEL,
   parsePool,
   REQUEST_LABEL,
+  validatePoolCreate,
 } from "#kube/coil";
 import { type BlockAllocation, PoolIndex } from "./pool-index.ts";
 
@@ -22,7 +23,9 @@ const { addressBlocks, addressPools } = coilResources;
 export type Carved =
   | { readonly kind: "block"; readonly block: AddressBlock }
   | { readonly kind: "exhausted" }
-  | { readonly kind: "pool-not-found" };
+  | { readonly kind: "pool-not-found" }
+  /** The pool's spec cannot be used; `fault` names the field and what is wrong with it. */
+  | { readonly kind: "invalid"; readonly fault: string };
 
 /** One pool as metrics show it. */
 export interface PoolStats {
@@ -33,7 +36,10 @@ export interface PoolStats {
 
 interface PoolState {
   readonly index: PoolIndex;
+  /** 0 while the spec cannot be used. */
   maxBlocks: number;
+  /** What makes the spec unusable; such a pool passes where no webhook checks it. */
+  fault: string | undefined;
   /** The index may not be what the API server has: list again before the next use. */
   stale: boolean;
 }
@@ -100,6 +106,7 @@ export class PoolManager {
     if (object.metadata.deletionTimestamp !== undefined) return { kind: "exhausted" };
     const state = this.#stateOf(pool);
     await this.#refresh(object, state, options);
+    if (state.fault !== undefined) return { kind: "invalid", fault: state.fault };
     for (let tries = 0; tries <= state.maxBlocks; tries += 1) {
       const index = state.index.next(state.maxBlocks, this.#allocation);
       if (index === undefined) return { kind: "exhausted" };
@@ -155,7 +162,12 @@ export class PoolManager {
   }
 
   async #refresh(pool: AddressPool, state: PoolState, options: AbortOptions): Promise<void> {
-    state.maxBlocks = maxBlocks(parsePool(pool.spec));
+    const fault = faultOf(pool);
+    if (fault !== undefined && fault !== state.fault) {
+      this.#log.warn("AddressPool cannot be used", { pool: pool.metadata.name, fault });
+    }
+    state.fault = fault;
+    state.maxBlocks = fault === undefined ? maxBlocks(parsePool(pool.spec)) : 0;
     if (!state.stale) return;
     const labelSelector = `${POOL_LABEL}=${pool.metadata.name}`;
     const { items } = await this.#api.listAll(addressBlocks, { labelSelector, signal: options.signal });
@@ -166,8 +178,14 @@ export class PoolManager {
   #stateOf(pool: string): PoolState {
     const known = this.#pools.get(pool);
     if (known !== undefined) return known;
-    const state: PoolState = { index: new PoolIndex(), maxBlocks: 0, stale: true };
+    const state: PoolState = { index: new PoolIndex(), maxBlocks: 0, fault: undefined, stale: true };
     this.#pools.set(pool, state);
     return state;
   }
+}
+
+/** The first thing that is wrong with a stored pool, as `spec.subnets[0].ipv4: Invalid value: …`. */
+function faultOf(pool: AddressPool): string | undefined {
+  const [first] = validatePoolCreate(pool);
+  return first === undefined ? undefined : `${first.field}: ${first.message}`;
 }
