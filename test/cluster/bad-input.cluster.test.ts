@@ -148,7 +148,10 @@ test("pool: one whose subnet is no CIDR is named by the pod that waits for it, w
     message = (await api.get(resources.pods, ref)).status?.message ?? "";
     return message !== "";
   });
-  assert.match(message, /pool crooked: spec\.subnets\[0\]\.ipv4: Invalid value: "10\.0\.0\.0\/99": must be an IPv4 CIDR/);
+  assert.match(
+    message,
+    /pool crooked: spec\.subnets\[0\]\.ipv4: Invalid value: "10\.0\.0\.0\/99": must be an IPv4 CIDR/,
+  );
   assert.match(message, /correct the AddressPool/);
   assert.doesNotMatch(message, /\n/);
   const stored = await api.get(coilResources.addressPools, pool);

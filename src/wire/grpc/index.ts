@@ -2,15 +2,11 @@
  * gRPC over HTTP/2: message framing, status codes, percent-encoded messages and rich status details.
  * Source: grpc/grpc doc/PROTOCOL-HTTP2.md and google/rpc/status.proto. Codecs only; no sockets.
  */
-import { ExpectedError } from "#base/errors";
 import { fieldBytes, fieldText, ProtoError, ProtoWriter, readFields } from "#wire/protobuf";
+import { GrpcWireError } from "./errors.ts";
 
-export type GrpcWireErrorCode = "malformed" | "too-large" | "compressed";
-
-/** A message or status that does not follow the protocol. */
-export class GrpcWireError extends ExpectedError<GrpcWireErrorCode> {
-  override readonly name = "GrpcWireError";
-}
+export { GrpcDeframer, type MessagePieces } from "./deframer.ts";
+export { GrpcWireError, type GrpcWireErrorCode } from "./errors.ts";
 
 /** Status codes, google.golang.org/grpc/codes. */
 export const GrpcCode = {
