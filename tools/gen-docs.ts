@@ -73,6 +73,10 @@ const CONSTANTS: Readonly<Record<string, readonly Section[]>> = {
     kernel(
       ["link alias `COIL:<pool>:<containerID>:<ifname>`", "a finished attachment"],
       ["link alias `COIL-PENDING:<containerID>:<ifname>`", "an ADD under way; removed at the next start"],
+      [
+        "link groups 0x49000000 to 0x49ffffff",
+        "links that go together, while they go: reserved, give no link one of them",
+      ],
       ["table 116, protocol 30", "routes to this node's pods"],
       ["rule priority 2000, IPv4 and IPv6", "looks table 116 up"],
       ["table 119, protocol 30", "this node's blocks, `dev lo`, for a routing daemon to export"],

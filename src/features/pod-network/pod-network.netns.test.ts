@@ -16,13 +16,14 @@ const OPTIONS: PodNetworkOptions = {
   mtuBytes: undefined,
 };
 
-/** A node and two pods, each a namespace; removed when the test ends. */
-function machine(options: Partial<PodNetworkOptions> = {}) {
+/** A node and at least two pods, each a namespace; removed when the test ends. */
+function machine(options: Partial<PodNetworkOptions> = {}, pods = 2) {
   const kernel = openKernel();
   const id = `isthmus-t${process.pid}-${Math.random().toString(36).slice(2, 7)}`;
-  const names = [`${id}-node`, `${id}-a`, `${id}-b`] as const;
+  const nodeName = `${id}-node`;
+  const podNames = Array.from({ length: pods }, (_, pod) => `${id}-${pod}`);
+  const names = [nodeName, ...podNames];
   for (const name of names) kernel.createNetNs(name)[Symbol.dispose]();
-  const [nodeName, ...podNames] = names;
   using node = kernel.openNetNs({ name: nodeName });
   // A network object belongs to the namespace of its process: enter it for the length of the constructor.
   const network = inNetNs(node, () => new PodNetwork({ kernel, log: nullLogger }, { ...OPTIONS, ...options }));
@@ -35,7 +36,7 @@ function machine(options: Partial<PodNetworkOptions> = {}) {
     kernel,
     network,
     nodeName,
-    podNames: podNames as [string, string],
+    podNames: podNames as [string, string, ...string[]],
     ip,
     ping: (name: string, target: string) => {
       try {
@@ -171,5 +172,38 @@ test("PodNetwork: Calico's names are used when asked for, and an older link of t
 test("PodNetwork: a namespace that is not there is an error that names it, and nothing is left", async () => {
   using at = machine();
   await assert.rejects(at.network.setUp(request("no-such-netns", "aaaa", 1)), /no-such-netns/);
+  assert.deepEqual(at.network.list(), []);
+});
+
+test("PodNetwork: tear-downs of many pods at once leave nothing of any", async () => {
+  using at = machine({}, 40);
+  const requests = at.podNames.map((pod, number) => request(pod, `burst${number}`, number + 1));
+  for (const one of requests) await at.network.setUp(one);
+  const attachments = requests.map(({ attachment }) => attachment);
+  // One that is asked for twice and one that never was succeed like the others.
+  const asked = [...attachments, ...attachments.slice(0, 1), { containerId: "never", ifname: "eth0" }];
+  await Promise.all(asked.map((attachment) => at.network.tearDown(attachment)));
+  assert.deepEqual(at.network.list(), []);
+  assert.doesNotMatch(at.ip(at.nodeName, "link", "show"), /veth/);
+  assert.equal(at.ip(at.nodeName, "route", "show", "table", "116"), "");
+  for (const pod of at.podNames) assert.doesNotMatch(at.ip(pod, "link", "show"), /eth0/, "the pods' ends are gone too");
+});
+
+test("PodNetwork: a link that a deletion left in a group is listed, works, and goes with its own tear-down only", async () => {
+  using at = machine({}, 4);
+  const requests = at.podNames.map((pod, number) => request(pod, `pod${number}`, number + 1));
+  for (const one of requests) await at.network.setUp(one);
+  const [left, ...others] = requests;
+  assert.ok(left !== undefined);
+  const hostName = at.network.list().find(({ containerId }) => containerId === "pod0")?.hostName ?? "";
+  at.ip(at.nodeName, "link", "set", hostName, "group", String(0x4900_0000));
+  await Promise.all(others.map(({ attachment }) => at.network.tearDown(attachment)));
+  assert.deepEqual(
+    at.network.list().map(({ containerId, addresses }) => [containerId, addresses.join()]),
+    [["pod0", "10.1.0.1,fd01::1"]],
+  );
+  assert.equal(at.network.removeHalfMade(), 0);
+  assert.ok(at.ping(at.podNames[0], "192.0.2.1"), "and works until then");
+  await at.network.tearDown(left.attachment);
   assert.deepEqual(at.network.list(), []);
 });

@@ -1,3 +1,4 @@
+import type { AbortOptions } from "#base/async";
 import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
@@ -7,6 +8,7 @@ import type { CniResult } from "#wire/cni";
 import { parseAlias } from "./alias.ts";
 import { applyHostSide, applyPodSide } from "./apply.ts";
 import { checkAttachment } from "./check.ts";
+import { LinkDeletions } from "./deletions.ts";
 import { PodNetworkError } from "./errors.ts";
 import { applyHost, planHost, uplinkMtu } from "./host.ts";
 import { type AttachedPod, halfMadeLinks, isUnmarkedOurs, joinAttachments } from "./listing.ts";
@@ -35,6 +37,7 @@ export class PodNetwork implements Disposable {
   readonly #kernel: Kernel;
   readonly #own: NetNs;
   readonly #host: NetStack;
+  readonly #deletions: LinkDeletions;
   readonly #log: Logger;
   readonly #options: PodNetworkOptions;
   #mtuBytes: number | undefined;
@@ -47,6 +50,7 @@ export class PodNetwork implements Disposable {
     this.#options = options;
     this.#own = deps.kernel.openNetNs("own");
     this.#host = deps.kernel.openStack(this.#own);
+    this.#deletions = new LinkDeletions(this.#host.links);
   }
 
   [Symbol.dispose](): void {
@@ -111,14 +115,17 @@ export class PodNetwork implements Disposable {
       this.#host.links.set(link.index, { alias: plan.alias });
       return resultOf(plan, request.netns, podLink, link);
     } catch (error) {
-      await this.#delete(link.index);
+      await this.#delete(link);
       throw error;
     }
   }
 
-  /** Removes an attachment. Succeeds when there is none. */
-  async tearDown(attachment: Attachment): Promise<void> {
-    for (const link of this.#find(attachment)) await this.#delete(link.index);
+  /**
+   * Removes an attachment. Succeeds when there is none. Those of many pods at once share the kernel's wait. The signal is
+   * heeded until the kernel is asked.
+   */
+  async tearDown(attachment: Attachment, options: AbortOptions = {}): Promise<void> {
+    for (const link of this.#find(attachment)) await this.#delete(link, options);
   }
 
   /** Throws {@link PodNetworkError} `check-failed` naming the first thing that is missing. */
@@ -171,7 +178,7 @@ export class PodNetwork implements Disposable {
   async #removeEarlier(pod: NetStack, { attachment, pod: identity }: PodRequest): Promise<void> {
     if (this.#options.compatCalico) {
       const named = this.#host.links.get({ name: calicoName(identity) });
-      if (named !== undefined) await this.#delete(named.index);
+      if (named !== undefined) await this.#delete(named);
     }
     const existing = pod.links.get({ name: attachment.ifname });
     if (existing === undefined) return;
@@ -186,7 +193,7 @@ export class PodNetwork implements Disposable {
         `the pod already has an interface ${attachment.ifname}, which is not ours`,
       );
     }
-    await this.#delete(peer.index);
+    await this.#delete(peer);
   }
 
   #freeName(request: PodRequest): string {
@@ -213,9 +220,9 @@ export class PodNetwork implements Disposable {
   }
 
   /** The other end's namespace may be going away at the same time: gone is what we want. */
-  async #delete(index: number): Promise<void> {
+  async #delete(link: Link, options: AbortOptions = {}): Promise<void> {
     try {
-      await this.#host.links.deleteAsync(index);
+      await this.#deletions.delete(link, options);
     } catch (error) {
       if (!isKernelError(error, "no-device", "not-found")) throw error;
     }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { IpAddress, MacAddress } from "#base/ip";
-import type { LinkSpec } from "#kernel/link";
+import { type LinkSpec, MAX_DELETE_MANY } from "#kernel/link";
 import { type ContractTarget, contractTest, refused, vethPair } from "./target.ts";
 
 /** What every {@link LinkPort} promises. */
@@ -143,6 +143,51 @@ export function linkContract(target: ContractTarget): void {
     await assert.rejects(a.links.deleteAsync(left), { name: "KernelError", code: "no-device" });
     refused(() => a.links.delete(1), "unsupported");
     await assert.rejects(a.links.deleteAsync(1, { signal: AbortSignal.abort(new Error("no more")) }), /no more/);
+  });
+
+  contractTest(target, "links: deleteMany removes what it can and says what it could not", async ({ a, b, nsB }) => {
+    const links = [0, 1, 2, 3].map((at) =>
+      a.links.create({ kind: "veth", name: `v${at}`, up: true, peer: { name: `p${at}`, netns: nsB, up: true } }),
+    );
+    const pair = a.links.create({ kind: "veth", name: "near", peer: { name: "far" } });
+    const bridge = a.links.create({ kind: "bridge", name: "stays" });
+    const [first, second, ...rest] = links;
+    const [loopback, far] = [a.links.get({ name: "lo" }), a.links.get({ name: "far" })];
+    assert.ok(first !== undefined && second !== undefined && loopback !== undefined && far !== undefined);
+    a.links.delete(first.index);
+    const failures = await a.links.deleteMany([first, second, loopback, pair, far, second, ...rest]);
+    assert.deepEqual(
+      [...failures].map(([index, { code }]) => [index, code]).sort(([x = 0], [y = 0]) => Number(x) - Number(y)),
+      [
+        [loopback.index, "unsupported"],
+        [first.index, "no-device"],
+      ],
+    );
+    assert.deepEqual(
+      a.links.list().map(({ name }) => name),
+      ["lo", "stays"],
+    );
+    assert.deepEqual(
+      b.links.list().map(({ name }) => name),
+      ["lo"],
+    );
+    assert.deepEqual([...(await a.links.deleteMany([]))], []);
+    const again = await a.links.deleteMany([second, pair]);
+    assert.deepEqual([...again.keys()], [second.index, pair.index]);
+    assert.deepEqual([...(await a.links.deleteMany([bridge]))], [], "one alone");
+    assert.deepEqual(
+      [...(await a.links.deleteMany([bridge])).values()].map(({ code }) => code),
+      ["no-device"],
+    );
+  });
+
+  contractTest(target, "links: deleteMany does nothing when it may not or need not start", async ({ a }) => {
+    const link = a.links.create({ kind: "veth", name: "v0", peer: { name: "v1" } });
+    const signal = AbortSignal.abort(new Error("no more"));
+    await assert.rejects(a.links.deleteMany([link, { index: 99, kind: "veth" }], { signal }), /no more/);
+    const many = Array.from({ length: MAX_DELETE_MANY + 1 }, () => link);
+    await assert.rejects(a.links.deleteMany(many), { name: "KernelError", code: "invalid" });
+    assert.equal(a.links.get({ name: "v0" })?.index, link.index);
   });
 
   for (const { title, spec } of kindSamples()) {

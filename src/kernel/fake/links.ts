@@ -1,14 +1,17 @@
 import type { AbortOptions } from "#base/async";
 import { MacAddress } from "#base/ip";
+import { isKernelError, type KernelError } from "#kernel/errors";
 import {
   checkAlias,
   checkLinkName,
+  type DeletableLink,
   type Link,
   type LinkChange,
   type LinkDetails,
   type LinkPort,
   type LinkRef,
   type LinkSpec,
+  MAX_DELETE_MANY,
 } from "#kernel/link";
 import { bringDown, bringUp } from "./addressing.ts";
 import type { FakeContext } from "./context.ts";
@@ -123,6 +126,29 @@ export class FakeLinkPort implements LinkPort {
   async deleteAsync(index: number, options: AbortOptions = {}): Promise<void> {
     options.signal?.throwIfAborted();
     this.delete(index);
+  }
+
+  async deleteMany(
+    links: readonly DeletableLink[],
+    options: AbortOptions = {},
+  ): Promise<ReadonlyMap<number, KernelError>> {
+    options.signal?.throwIfAborted();
+    const what = `delete ${links.length} links at once`;
+    if (links.length > MAX_DELETE_MANY) throw refuse("EINVAL", what, `at most ${MAX_DELETE_MANY} can be`);
+    if (links.length > 1) this.#context.faults.check("links.deleteMany", what);
+    const failures = new Map<number, KernelError>();
+    const present = new Set(this.#ns.links.keys());
+    for (const index of new Set(links.map((link) => link.index))) {
+      // Gone with another one of the call, its veth peer for instance: the kernel has both in the group by then.
+      if (present.has(index) && !this.#ns.links.has(index)) continue;
+      try {
+        this.delete(index);
+      } catch (error) {
+        if (!isKernelError(error)) throw error;
+        failures.set(index, error);
+      }
+    }
+    return failures;
   }
 }
 

@@ -11,6 +11,7 @@ export const IFLA = {
   OPERSTATE: 16,
   LINKINFO: 18,
   IFALIAS: 20,
+  GROUP: 27,
   NET_NS_FD: 28,
   LINK_NETNSID: 37,
 } as const;
@@ -54,6 +55,13 @@ export const IPTUN = {
 
 export const ENCAP_FLAG = { CSUM: 1, CSUM6: 2 } as const;
 export const IFF = { UP: 1, NOARP: 0x80 } as const;
+
+/**
+ * Group numbers (IFLA_GROUP) that are ours: 0x49000000 to 0x49ffffff. A link gets one only when it must go, so a link in
+ * them is a deletion that is under way, or one that was cut off. Positive as the kernel's int, and far from the small
+ * numbers that people write into /etc/iproute2/group.
+ */
+export const DELETION_GROUPS = { first: 0x4900_0000, count: 0x100_0000 } as const;
 
 /** By number, IF_OPER_*. */
 export const OPER_STATES: readonly OperState[] = [

@@ -1,4 +1,4 @@
-import { MessageWriter } from "#kernel/netlink";
+import { MessageWriter, type NetlinkRequest, RTM } from "#kernel/netlink";
 import {
   BRIDGE,
   ENCAP_FLAG,
@@ -55,6 +55,23 @@ export function encodeChange(index: number, change: LinkChange): Uint8Array {
   if (change.masterIndex !== undefined) writer.u32(IFLA.MASTER, change.masterIndex ?? 0);
   if (change.netns !== undefined) writer.u32(IFLA.NET_NS_FD, change.netns.fd);
   return writer.bytes;
+}
+
+/** RTM_DELLINK for one link. */
+export function deletion(index: number): NetlinkRequest {
+  return { type: RTM.DELLINK, body: linkHeader({ index }), what: () => `delete link ${index}` };
+}
+
+/** RTM_SETLINK that puts a link into a group. */
+export function joiningGroup(index: number, group: number): NetlinkRequest {
+  const body = new MessageWriter().raw(linkHeader({ index })).u32(IFLA.GROUP, group).bytes;
+  return { type: RTM.SETLINK, body, what: () => `delete link ${index} (put it into group ${group})` };
+}
+
+/** RTM_DELLINK for all links of a group. It must name no link: the kernel looks at the group last. */
+export function deletionOfGroup(group: number): NetlinkRequest {
+  const body = new MessageWriter().raw(linkHeader()).u32(IFLA.GROUP, group).bytes;
+  return { type: RTM.DELLINK, body, what: () => `delete the links of group ${group}` };
 }
 
 type Common = Pick<CommonLinkSpec, "name" | "mtu" | "mac" | "netns">;

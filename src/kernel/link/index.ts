@@ -11,11 +11,13 @@
  */
 export { checkAlias, checkLinkName } from "./check.ts";
 export { decodeLink } from "./decode.ts";
+export { MAX_DELETE_MANY } from "./delete-many.ts";
 export { openNetnsIdPort } from "./netns-id.ts";
 export { openLinkPort } from "./port.ts";
 export type {
   BridgeOptions,
   CommonLinkSpec,
+  DeletableLink,
   Link,
   LinkChange,
   LinkDetails,

@@ -5,9 +5,10 @@ import type { NetNs } from "#kernel/netns";
 import { checkChange, checkLinkName, checkSpec } from "./check.ts";
 import { IFF, IFLA } from "./constants.ts";
 import { decodeLink } from "./decode.ts";
-import { encodeChange, encodeCreate, linkHeader } from "./encode.ts";
+import { deleteTogether } from "./delete-many.ts";
+import { deletion, encodeChange, encodeCreate, linkHeader } from "./encode.ts";
 import { createTun } from "./tun.ts";
-import type { Link, LinkChange, LinkPort, LinkRef, LinkSpec } from "./types.ts";
+import type { DeletableLink, Link, LinkChange, LinkPort, LinkRef, LinkSpec } from "./types.ts";
 
 /** The links of the namespace that `connection` is in. The connection stays the caller's. */
 export function openLinkPort(connection: NetlinkConnection): LinkPort {
@@ -79,6 +80,10 @@ class KernelLinkPort implements LinkPort {
   deleteAsync(index: number, options: AbortOptions = {}): Promise<void> {
     return this.#connection.changeAsync(deletion(index), options);
   }
+
+  deleteMany(links: readonly DeletableLink[], options: AbortOptions = {}): Promise<ReadonlyMap<number, KernelError>> {
+    return deleteTogether(this.#connection, links, options);
+  }
 }
 
 function raiseLink(connection: NetlinkConnection, name: string): void {
@@ -119,8 +124,4 @@ function changeLink(connection: NetlinkConnection, index: number, change: LinkCh
 
 function removeLink(connection: NetlinkConnection, index: number): void {
   connection.change(deletion(index));
-}
-
-function deletion(index: number): { type: number; body: Uint8Array; what: () => string } {
-  return { type: RTM.DELLINK, body: linkHeader({ index }), what: () => `delete link ${index}` };
 }

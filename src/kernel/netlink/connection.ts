@@ -11,6 +11,8 @@ const DUMP_RETRIES = 5;
 const FIRST_PAUSE_US = 200;
 /** Asynchronous requests of one connection at once: each holds one of the process's pool threads. */
 const MAX_ASYNC_REQUESTS = 2;
+/** Changes sent together: their acks must fit the socket's queue, also where rmem_max (some 200 KiB) caps it. */
+const MAX_CHANGES_TOGETHER = 256;
 
 /** A request: what to ask, and a phrase for errors that completes "Cannot …". */
 export interface NetlinkRequest {
@@ -93,12 +95,31 @@ export class NetlinkConnection implements Disposable {
    * for milliseconds. The signal is heeded until the request is sent; after that the result is awaited.
    */
   async changeAsync(request: NetlinkRequest, options: AbortOptions = {}): Promise<void> {
-    await this.#asyncSlots.run(async () => {
+    const [error] = await this.changeAllAsync([request], options);
+    if (error !== undefined) throw error;
+  }
+
+  /**
+   * As {@link NetlinkConnection.changeAsync} for 1 to 256 changes in one datagram: the kernel makes them in order, whether
+   * or not earlier ones fail. Resolves to what each failed with, in the same order, `undefined` for success. Rejects with
+   * {@link KernelError} when they cannot be sent, or not all answers come.
+   */
+  async changeAllAsync(
+    requests: readonly NetlinkRequest[],
+    options: AbortOptions = {},
+  ): Promise<(KernelError | undefined)[]> {
+    const what = `${requests[0]?.what()}${requests.length > 1 ? ` and ${requests.length - 1} more` : ""}`;
+    if (requests.length < 1 || requests.length > MAX_CHANGES_TOGETHER) {
+      throw new KernelError("invalid", `Cannot ${what} together: 1 to ${MAX_CHANGES_TOGETHER} changes can be`);
+    }
+    return this.#asyncSlots.run(async () => {
       options.signal?.throwIfAborted();
       using socket = NetlinkSocket.open({ fd: this.#namespace }, this.#protocol);
-      const flags = flagsOf(request) | NLM_F.ACK;
-      const sequence = await socket.sendAsync(request.type, flags, request.body, request.what());
-      readAnswer(socket, sequence, request.what, () => undefined);
+      const raw = requests.map((request) => ({ ...request, flags: flagsOf(request) | NLM_F.ACK }));
+      const sequences = await socket.sendAllAsync(raw, what);
+      // Each ack is a datagram of its own, in the order of the requests.
+      const acks = requests.map(({ what: each }, at) => readAnswer(socket, sequences[at] ?? 0, each, () => undefined));
+      return requests.map((request, at) => failureOf(acks[at], request.what));
     }, options);
   }
 
@@ -109,7 +130,7 @@ export class NetlinkConnection implements Disposable {
     each: (message: NetlinkMessage) => void,
   ): void {
     const sequence = socket.send(request.type, flagsOf(request) | flags, request.body);
-    readAnswer(socket, sequence, request.what, each);
+    check(readAnswer(socket, sequence, request.what, each), request.what);
   }
 
   /** False when the dump was interrupted. */
@@ -147,26 +168,30 @@ function flagsOf(request: NetlinkRequest): number {
   return NLM_F.REQUEST | (request.flags ?? 0);
 }
 
+/** Reads up to the ack, which ends the answer to anything but a dump. */
 function readAnswer(
   socket: NetlinkSocket,
   sequence: number,
   what: () => string,
   each: (message: NetlinkMessage) => void,
-): void {
-  for (let done = false; !done; ) {
+): Ack {
+  for (;;) {
+    let ack: Ack | undefined;
     for (const message of socket.receive(sequence, what)) {
-      if (message.type === NLMSG.ERROR) {
-        done = true;
-        check(decodeAck(message), what);
-      } else {
-        each(message);
-      }
+      if (message.type === NLMSG.ERROR) ack = decodeAck(message);
+      else each(message);
     }
+    if (ack !== undefined) return ack;
   }
 }
 
 function check(ack: Ack, what: () => string): void {
-  if (ack.errno !== 0) throw KernelError.fromErrno(ack.errno, what(), ack.text);
+  const failure = failureOf(ack, what);
+  if (failure !== undefined) throw failure;
+}
+
+function failureOf(ack: Ack | undefined, what: () => string): KernelError | undefined {
+  return ack === undefined || ack.errno === 0 ? undefined : KernelError.fromErrno(ack.errno, what(), ack.text);
 }
 
 function attempt(work: () => void): { readonly error: unknown } | undefined {

@@ -15,6 +15,13 @@ const RECEIVE_BUFFER_BYTES = 64 << 10;
 /** The kernel answers inside the request; only a bug makes us wait. */
 const RECEIVE_TIMEOUT_MS = 10_000;
 
+/** A request before it has its header. */
+export interface RawRequest {
+  readonly type: number;
+  readonly flags: number;
+  readonly body: Uint8Array;
+}
+
 /** One AF_NETLINK socket of one namespace. Internal: {@link NetlinkConnection} gives it meaning. */
 export class NetlinkSocket implements Disposable {
   readonly fd: number;
@@ -50,11 +57,13 @@ export class NetlinkSocket implements Disposable {
     return sequence;
   }
 
-  /** As {@link NetlinkSocket.send}, on a thread of the pool. */
-  async sendAsync(type: number, flags: number, body: Uint8Array, what: string): Promise<number> {
-    const { sequence, bytes } = this.#encode(type, flags, body);
-    await sendAsync(this.fd, bytes, what);
-    return sequence;
+  /** Sends requests as one datagram, on a thread of the pool; returns the sequence number of each. */
+  async sendAllAsync(requests: readonly RawRequest[], what: string): Promise<number[]> {
+    const encoded = requests.map(({ type, flags, body }) => this.#encode(type, flags, body));
+    // A message starts at a multiple of four (NLMSG_ALIGN).
+    const padded = encoded.flatMap(({ bytes }) => [bytes, Buffer.alloc(-bytes.length & 3)]);
+    await sendAsync(this.fd, Buffer.concat(padded), what);
+    return encoded.map(({ sequence }) => sequence);
   }
 
   /** The messages of the next datagram that answer `sequence`; older answers are skipped. */

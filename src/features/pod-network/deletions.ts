@@ -1,0 +1,91 @@
+import { type AbortOptions, Deferred } from "#base/async";
+import { isKernelError, type KernelError } from "#kernel/errors";
+import type { DeletableLink, LinkPort } from "#kernel/link";
+
+/** Most links of one batch: whoever sets a link up while the kernel takes them away waits some 4 ms for so many. */
+export const MAX_BATCH = 16;
+/** Batches at once, as many as a connection makes. Their waits overlap. */
+export const MAX_BATCHES = 2;
+
+interface Waiting {
+  readonly link: DeletableLink;
+  readonly done: Deferred;
+}
+
+/**
+ * Deletions of links, gathered: a lone one goes by itself at once; those asked for in one turn of the event loop, and those
+ * that come while the kernel is at work, go together and share its wait (some 20 ms, by which a hundred in a row would be
+ * two seconds). Each caller gets the outcome of its own link: when a whole batch is refused its links are tried one by one.
+ *
+ * What waits is bounded by the callers: a link of an attachment waits once, under the lock of its container.
+ */
+export class LinkDeletions {
+  readonly #links: Pick<LinkPort, "deleteMany">;
+  readonly #waiting = new Set<Waiting>();
+  #batches = 0;
+  #due = false;
+
+  constructor(links: Pick<LinkPort, "deleteMany">) {
+    this.#links = links;
+  }
+
+  /**
+   * Rejects with {@link KernelError}, `no-device` when there is no such link, or with the signal's reason while it still
+   * waits; after that the deletion is not stopped.
+   */
+  async delete(link: DeletableLink, { signal }: AbortOptions = {}): Promise<void> {
+    signal?.throwIfAborted();
+    const waiting: Waiting = { link, done: new Deferred() };
+    const onAbort = (): void => {
+      if (this.#waiting.delete(waiting)) waiting.done.reject(signal?.reason);
+    };
+    this.#waiting.add(waiting);
+    signal?.addEventListener("abort", onAbort, { once: true });
+    this.#startSoon();
+    try {
+      await waiting.done.promise;
+    } finally {
+      signal?.removeEventListener("abort", onAbort);
+    }
+  }
+
+  /** At the end of this turn, when all of its requests have been read. */
+  #startSoon(): void {
+    if (this.#due) return;
+    this.#due = true;
+    setImmediate(() => {
+      this.#due = false;
+      this.#start();
+    });
+  }
+
+  #start(): void {
+    while (this.#batches < MAX_BATCHES && this.#waiting.size > 0) {
+      const batch = [...this.#waiting].slice(0, MAX_BATCH);
+      for (const one of batch) this.#waiting.delete(one);
+      this.#batches += 1;
+      // Never rejects: whatever happens is told to those who wait.
+      void this.#run(batch).finally(() => {
+        this.#batches -= 1;
+        this.#start();
+      });
+    }
+  }
+
+  async #run(batch: readonly Waiting[]): Promise<void> {
+    try {
+      settle(batch, await this.#links.deleteMany(batch.map(({ link }) => link)));
+    } catch (error) {
+      if (batch.length > 1 && isKernelError(error)) await Promise.all(batch.map((one) => this.#run([one])));
+      else for (const { done } of batch) done.reject(error);
+    }
+  }
+}
+
+function settle(batch: readonly Waiting[], failures: ReadonlyMap<number, KernelError>): void {
+  for (const { link, done } of batch) {
+    const failure = failures.get(link.index);
+    if (failure === undefined) done.resolve();
+    else done.reject(failure);
+  }
+}

@@ -1,0 +1,62 @@
+import { randomInt } from "node:crypto";
+import type { AbortOptions } from "#base/async";
+import { isKernelError, KernelError } from "#kernel/errors";
+import type { NetlinkConnection } from "#kernel/netlink";
+import { DELETION_GROUPS } from "./constants.ts";
+import { deletion, deletionOfGroup, joiningGroup } from "./encode.ts";
+import type { DeletableLink } from "./types.ts";
+
+/** Most links of one call; the kernel's lock of all networking (RTNL) is held for some 0.25 ms for each. */
+export const MAX_DELETE_MANY = 128;
+
+/**
+ * {@link LinkPort.deleteMany} by link groups. RTM_DELLINK with IFLA_GROUP (net/core/rtnetlink.c, rtnl_group_dellink)
+ * unregisters all links of a group in the connection's namespace at once, so they share one wait for readers; it refuses
+ * before it has removed any. The links join a group and the group goes in one datagram of requests, which the kernel works
+ * through in order, so the caller's thread waits for nothing and the group has members for a few milliseconds at most.
+ *
+ * - A link that vanished is refused when it should join (ENODEV; an index is not given out again until all 2^31 were), and
+ *   is reported. One that vanishes after joining is gone, as was asked. A rename changes nothing, the index stays. A link
+ *   that moves to another namespace in between keeps its group there, where nobody deletes that group.
+ * - If this process is killed after the datagram was sent, the kernel finishes it. There is no moment between joining and
+ *   going at which a process of ours has to act, so links are left in a group only when the kernel refuses to delete it;
+ *   they work on, listed by their alias as before, until the next attempt.
+ * - Each call draws a number of {@link DELETION_GROUPS}, so what was left is removed by its own next deletion and not by
+ *   somebody else's, whose caller could not tell whose addresses became free. Drawing a number twice (1 in 16 million)
+ *   would only remove what has to go.
+ */
+export async function deleteTogether(
+  connection: NetlinkConnection,
+  links: readonly DeletableLink[],
+  options: AbortOptions,
+): Promise<ReadonlyMap<number, KernelError>> {
+  options.signal?.throwIfAborted();
+  if (links.length > MAX_DELETE_MANY) {
+    throw new KernelError("invalid", `Cannot delete ${links.length} links at once: at most ${MAX_DELETE_MANY} can be`);
+  }
+  const failures = new Map<number, KernelError>();
+  // The kernel would refuse the whole group, and the link would stay in it.
+  for (const { index, kind } of links) if (kind === undefined) failures.set(index, undeletable(index));
+  const indexes = [...new Set(links.map(({ index }) => index))].filter((index) => !failures.has(index));
+  const group = DELETION_GROUPS.first + randomInt(DELETION_GROUPS.count);
+  const requests =
+    indexes.length > 1
+      ? [...indexes.map((index) => joiningGroup(index, group)), deletionOfGroup(group)]
+      : indexes.map(deletion);
+  if (requests.length === 0) return failures;
+  const outcomes = await connection.changeAllAsync(requests, options);
+  for (const [at, index] of indexes.entries()) {
+    const failure = outcomes[at];
+    if (failure !== undefined) failures.set(index, failure);
+  }
+  // Nobody is in the group when every link has vanished.
+  const ofGroup = outcomes[indexes.length];
+  if (ofGroup !== undefined && !isKernelError(ofGroup, "no-device")) throw ofGroup;
+  return failures;
+}
+
+function undeletable(index: number): KernelError {
+  return new KernelError("unsupported", `Cannot delete link ${index}: it has no kind, so it is not one that was made`, {
+    errno: "EOPNOTSUPP",
+  });
+}
