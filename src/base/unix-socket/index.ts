@@ -1,0 +1,76 @@
+/**
+ * The file of a UNIX stream socket that a server is about to listen on.
+ *
+ * Owns: whether the path may be taken, and its mode. Refuses to know: what is served.
+ *
+ * ```ts
+ * await claimSocketPath("/run/isthmus/proxy.sock", { deleteExisting: true });
+ * await listenOnPath(server, "/run/isthmus/proxy.sock", { umask: 0o007 });
+ * ```
+ */
+import { lstatSync, rmSync } from "node:fs";
+import { connect, type Server } from "node:net";
+import { ExpectedError } from "#base/errors";
+
+export type SocketPathErrorCode = "in-use" | "not-a-socket" | "exists" | "cannot-listen";
+
+/** The path cannot be had. Nothing was changed. */
+export class SocketPathError extends ExpectedError<SocketPathErrorCode> {
+  override readonly name = "SocketPathError";
+}
+
+/**
+ * Makes sure that nothing stands at the path: a socket that nobody accepts on is removed where `deleteExisting` says so.
+ * Throws {@link SocketPathError} for anything else that stands there.
+ */
+export async function claimSocketPath(path: string, options: { readonly deleteExisting: boolean }): Promise<void> {
+  const stat = lstatSync(path, { throwIfNoEntry: false });
+  if (stat === undefined) return;
+  if (!stat.isSocket()) {
+    throw new SocketPathError(
+      "not-a-socket",
+      `cannot listen on ${path}: it exists and is no socket; name another path`,
+    );
+  }
+  if (await isServed(path)) {
+    throw new SocketPathError(
+      "in-use",
+      `cannot listen on ${path}: another process does; stop it, or name another path`,
+    );
+  }
+  if (!options.deleteExisting) {
+    throw new SocketPathError("exists", `cannot listen on ${path}: a socket of an earlier process is there; remove it`);
+  }
+  rmSync(path, { force: true });
+}
+
+/** Listens with the file's mode taken from `umask` (0o007: group and owner). Throws {@link SocketPathError}. */
+export async function listenOnPath(server: Server, path: string, options: { readonly umask: number }): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const onError = (error: Error): void => {
+    reject(new SocketPathError("cannot-listen", `cannot listen on ${path}: ${error.message}`, { cause: error }));
+  };
+  server.once("error", onError);
+  // The kernel takes the mode from the mask at bind, which happens within listen.
+  const mask = process.umask(options.umask);
+  try {
+    server.listen(path, resolve);
+  } finally {
+    process.umask(mask);
+  }
+  await promise;
+  server.off("error", onError);
+}
+
+/** Whether somebody accepts connections there. */
+export function isServed(path: string): Promise<boolean> {
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const socket = connect(path);
+  socket.once("connect", () => {
+    socket.destroy();
+    resolve(true);
+  });
+  // Refused: left behind; absent: free. Busy (EAGAIN) means that somebody's backlog is full.
+  socket.once("error", (error: NodeJS.ErrnoException) => resolve(error.code === "EAGAIN"));
+  return promise;
+}

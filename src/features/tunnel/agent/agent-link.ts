@@ -1,0 +1,101 @@
+import type { Clock } from "#base/clock";
+import type { Logger } from "#base/log";
+import type { Capability } from "#wire/konnectivity";
+import { Acceptors } from "../dial/acceptors.ts";
+import { DialError, dialTcp } from "../ends/dial-tcp.ts";
+import { parseHostPort } from "../ends/host-port.ts";
+import { SocketEnd } from "../ends/socket-end.ts";
+import type { OpenedStream } from "../link/outgoing.ts";
+import type { StreamFault } from "../link/packet-stream.ts";
+import type { BufferBudget } from "../mux/budget.ts";
+import { LinkMux } from "../mux/link-mux.ts";
+import type { MuxOptions } from "../mux/options.ts";
+import type { AgentMetrics } from "./metrics.ts";
+
+export interface AgentLinkOptions {
+  readonly mux: MuxOptions;
+  /** How long connecting to an endpoint may take, milliseconds. */
+  readonly dialTimeoutMs: number;
+  /** How long an endpoint may take nothing at the end of a connection before it is dropped, milliseconds. */
+  readonly closeLingerMs: number;
+}
+
+export interface AgentLinkDeps {
+  readonly log: Logger;
+  readonly clock: Clock;
+  readonly budget: BufferBudget;
+  readonly metrics: AgentMetrics;
+  readonly capabilities: ReadonlySet<Capability>;
+  readonly onClosed: (fault: StreamFault | undefined) => void;
+  /** What nobody expected; it ends the program. */
+  readonly onBug: (error: unknown) => void;
+}
+
+/** One server's stream, as the agent sees it: connects to endpoints for the server, dials it for local clients. */
+export class AgentLink {
+  readonly serverID: string;
+  readonly mux: LinkMux;
+  readonly #acceptors: Acceptors;
+
+  constructor(serverID: string, stream: OpenedStream, deps: AgentLinkDeps, options: AgentLinkOptions) {
+    this.serverID = serverID;
+    const { metrics, clock } = deps;
+    let blocked = 0;
+    this.mux = new LinkMux(
+      (handlers) => stream.start(handlers),
+      {
+        side: "agent",
+        clock,
+        budget: deps.budget,
+        capabilities: deps.capabilities,
+        owner: {
+          onDialRequest: (request) => this.#acceptors.take(request),
+          onDialCancelled: (random) => this.#acceptors.cancel(random),
+          onUnmatchedDialResponse: () => undefined,
+          // A server that drains says so by ending; the packet has no meaning in this direction.
+          onDrain: () => undefined,
+          onPacket: (direction, type) => metrics.packet(direction === "in" ? "to_agent" : "from_agent", type),
+          onBlocked: (channels) => {
+            metrics.fullReceiveChannels(channels - blocked);
+            blocked = channels;
+          },
+          onEnd: () => this.mux.end(),
+          onClosed: (fault) => {
+            this.#acceptors.linkLost();
+            deps.onClosed(fault);
+          },
+        },
+      },
+      options.mux,
+    );
+    this.#acceptors = new Acceptors(this.mux, {
+      clock,
+      closeLingerMs: options.closeLingerMs,
+      maxPendingDials: options.mux.maxPendingDials,
+      decide: (request) => {
+        if (request.protocol !== "tcp") return { kind: "refuse", error: "protocol not supported" };
+        const target = parseHostPort(request.address);
+        if (target === undefined) {
+          return { kind: "refuse", error: `dial tcp: address ${JSON.stringify(request.address)}: not a host and port` };
+        }
+        return {
+          kind: "connect",
+          connect: async ({ signal }) => {
+            const started = clock.monotonic();
+            const socket = await dialTcp(target, { timeoutMs: options.dialTimeoutMs, signal });
+            metrics.dialLatency((clock.monotonic() - started) / 1000);
+            return new SocketEnd(socket);
+          },
+        };
+      },
+      failureText: (error) => {
+        if (!(error instanceof DialError)) return undefined;
+        metrics.dialFailed(error.code === "timeout" ? "timeout" : "unknown");
+        return error.message;
+      },
+      onOpened: () => metrics.endpointConnections(1),
+      onClosed: () => metrics.endpointConnections(-1),
+      onBug: deps.onBug,
+    });
+  }
+}

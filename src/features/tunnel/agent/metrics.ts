@@ -1,0 +1,22 @@
+import type { PacketTypeName } from "#wire/konnectivity";
+
+/** `segment` of the agent's packet counters. */
+export type AgentSegment = "from_agent" | "to_agent";
+
+/** What the agent counts; the program puts the metrics of spec tunnel 12 behind it. Seconds throughout. */
+export interface AgentMetrics {
+  dialLatency(seconds: number): void;
+  dialFailed(reason: "timeout" | "unknown"): void;
+  endpointConnections(change: 1 | -1): void;
+  serverConnections(count: number): void;
+  knownServers(count: number): void;
+  serverFailure(direction: "from_server" | "to_server"): void;
+  packet(segment: AgentSegment, type: PacketTypeName | "UNKNOWN"): void;
+  streamError(segment: AgentSegment, code: number, type: PacketTypeName | "Unknown"): void;
+  reconnected(): void;
+  reverseAccepted(target: string): void;
+  reverseFailed(reason: "no_server" | "denied" | "dial" | "source"): void;
+  reverseConnections(change: 1 | -1): void;
+  /** Slow consumers that hold a server's stream up now. */
+  fullReceiveChannels(change: number): void;
+}

@@ -1,0 +1,202 @@
+import type { Clock } from "#base/clock";
+import type { TunnelId } from "#wire/konnectivity";
+import type { LocalEnd } from "../ends/local-end.ts";
+import type { Channel, ChannelHandlers } from "../mux/channel.ts";
+import type { LinkMux } from "../mux/link-mux.ts";
+import {
+  type AcceptorAction,
+  type AcceptorEvent,
+  type AcceptorState,
+  type AcceptorTable,
+  acceptorTable,
+} from "./acceptor-table.ts";
+import { ProgressTimer } from "./progress-timer.ts";
+
+export interface AcceptorOptions {
+  readonly random: TunnelId;
+  /** Connects to the endpoint. Rejects with an error whose message the dialler is told. */
+  readonly connect: (options: { readonly signal: AbortSignal }) => Promise<LocalEnd>;
+  readonly clock: Clock;
+  /** How long the endpoint may take nothing at the end before it is dropped, milliseconds. */
+  readonly closeLingerMs: number;
+  /** The text for the dialler of a rejection of `connect`; `undefined` for a bug, which is thrown. */
+  readonly failureText: (error: unknown) => string | undefined;
+  /** Told once: nothing is left of it. `opened` says whether it ever was open. */
+  readonly onClosed: (opened: boolean) => void;
+  readonly onOpened: () => void;
+}
+
+/** A connection that the peer asked for: the executor of {@link acceptorTable}. */
+export class AcceptedConnection implements ChannelHandlers {
+  readonly #mux: LinkMux;
+  readonly #options: AcceptorOptions;
+  readonly #table: AcceptorTable;
+  readonly #timer: ProgressTimer;
+  readonly #dialling = new AbortController();
+  #state: AcceptorState = "dialing";
+  #endpoint: LocalEnd | undefined;
+  #channel: Channel | undefined;
+  #error = "";
+  #reading = true;
+  #ended = false;
+  #flushed = false;
+  #opened = false;
+
+  constructor(mux: LinkMux, options: AcceptorOptions) {
+    this.#mux = mux;
+    this.#options = options;
+    this.#table = acceptorTable({ halfClose: mux.halfClose });
+    this.#timer = new ProgressTimer(options.clock);
+  }
+
+  get state(): AcceptorState {
+    return this.#state;
+  }
+
+  /** Connects and then serves. Resolves when the dial is decided; rejects only for a bug. */
+  async run(): Promise<void> {
+    try {
+      const endpoint = await this.#options.connect({ signal: this.#dialling.signal });
+      if (this.#state !== "dialing") {
+        endpoint.destroy("reset");
+        return;
+      }
+      this.#endpoint = endpoint;
+      this.#apply("connected");
+    } catch (error) {
+      if (this.#dialling.signal.aborted) return;
+      const text = this.#options.failureText(error);
+      if (text === undefined) throw error;
+      this.#error = text;
+      this.#apply("failed");
+    }
+  }
+
+  /** The peer gave the dial up. */
+  cancel(): void {
+    this.#apply("cancelled");
+  }
+
+  onData(pieces: readonly Uint8Array[], length: number): void {
+    const channel = this.#channel;
+    this.#endpoint?.write(pieces, () => channel?.consumed(length));
+  }
+
+  onFin(): void {
+    this.#apply("peer-fin");
+  }
+
+  onCloseRequest(): void {
+    this.#apply("peer-close");
+  }
+
+  /** CLOSE_RSP is ours to send: a peer that sends it has forgotten the connection. */
+  onCloseResponse(): void {
+    this.#apply("link-lost");
+  }
+
+  onWritable(): void {
+    if (this.#reading) this.#endpoint?.resume();
+  }
+
+  onSlowConsumer(): void {
+    this.#error = "slow consumer";
+    this.#apply("slow");
+  }
+
+  /** The link is gone, while dialling or later. */
+  onLinkLost(): void {
+    this.#apply("link-lost");
+  }
+
+  #apply(event: AcceptorEvent): void {
+    if (this.#state === "closed") return;
+    const before = this.#state;
+    const [next, ...actions] = this.#table[before][event];
+    this.#state = next;
+    if (next !== before) this.#enter(next);
+    for (const action of actions) this.#act(action);
+    if ((this.#state === "closing" || this.#state === "lingering") && this.#flushed) this.#apply("flushed");
+    if (next === "closed") this.#options.onClosed(this.#opened);
+  }
+
+  #enter(state: AcceptorState): void {
+    this.#timer.stop();
+    if (state !== "closing" && state !== "lingering") return;
+    const progress = (): number => this.#endpoint?.bytesWritten ?? 0;
+    this.#timer.start(this.#options.closeLingerMs, progress, () => this.#apply("stuck"));
+  }
+
+  #act(action: AcceptorAction): void {
+    const { random } = this.#options;
+    const connectID = this.#channel?.id ?? 0;
+    switch (action) {
+      case "accept":
+        this.#accept();
+        break;
+      case "refuse":
+        this.#mux.refuse(random, this.#error);
+        break;
+      case "abort-dial":
+        this.#dialling.abort();
+        break;
+      case "stop-reading":
+        this.#reading = false;
+        this.#endpoint?.pause();
+        break;
+      case "send-fin":
+        this.#channel?.sendAfterData({ type: "FIN", connectID });
+        break;
+      case "send-close":
+        this.#channel?.sendLast({ type: "CLOSE_RSP", error: "", connectID });
+        break;
+      case "send-failure":
+        this.#channel?.sendLast({ type: "CLOSE_RSP", error: this.#error, connectID });
+        break;
+      case "end-endpoint":
+        this.#endEndpoint();
+        break;
+      case "drop-endpoint":
+        this.#endpoint?.destroy(this.#flushed ? "close" : "reset");
+        break;
+    }
+  }
+
+  #accept(): void {
+    const channel = this.#mux.accept(this.#options.random, this);
+    if (channel === undefined) {
+      // Refused for want of room, or the link is gone; either way the peer has its answer.
+      this.#endpoint?.destroy("reset");
+      this.#state = "closed";
+      this.#options.onClosed(false);
+      return;
+    }
+    this.#channel = channel;
+    this.#opened = true;
+    this.#options.onOpened();
+    this.#endpoint?.start({
+      onData: (pieces) => this.#send(pieces),
+      onEof: () => this.#apply("eof"),
+      onGone: (error) => {
+        this.#error = error ?? "the endpoint closed the connection";
+        this.#apply("gone");
+      },
+    });
+  }
+
+  #send(pieces: readonly Uint8Array[]): void {
+    const channel = this.#channel;
+    if (channel === undefined || !this.#reading) return;
+    channel.send(pieces);
+    if (channel.mustPause()) this.#endpoint?.pause();
+  }
+
+  #endEndpoint(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#endpoint?.finish(undefined, () => {
+      this.#flushed = true;
+      if (this.#state === "closing" || this.#state === "lingering") this.#apply("flushed");
+    });
+  }
+}

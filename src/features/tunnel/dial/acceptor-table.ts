@@ -1,0 +1,109 @@
+/**
+ * The life of a connection on the side that connects to the endpoint (spec tunnel 5.3, 5.6, 9.4), as data.
+ *
+ * - `dialing`: the endpoint is being connected to.
+ * - `open`: both directions flow.
+ * - `peer-done`: the peer has ended its sending (FIN); the endpoint has been told.
+ * - `endpoint-done`: the endpoint has ended its sending; the peer has been told (FIN).
+ * - `closing`: the peer wants the end (CLOSE_REQ), or both directions have ended; the endpoint still gets what has come,
+ *   then CLOSE_RSP follows.
+ * - `lingering`: CLOSE_RSP is sent; the endpoint still gets what has come.
+ * - `closed`: nothing is left.
+ */
+export type AcceptorState = "dialing" | "open" | "peer-done" | "endpoint-done" | "closing" | "lingering" | "closed";
+
+/**
+ * - From the endpoint: `connected`, `failed` (the dial), `eof`, `gone` (reset, write error), `flushed` (all that it shall get
+ *   has left).
+ * - From the link: `cancelled` (DIAL_CLS), `peer-close` (CLOSE_REQ), `peer-fin`, `link-lost`, `slow` (the endpoint does not take
+ *   its bytes).
+ * - From a timer: `stuck` (no progress in `closing` or `lingering`).
+ */
+export type AcceptorEvent =
+  | "connected"
+  | "failed"
+  | "cancelled"
+  | "peer-close"
+  | "peer-fin"
+  | "link-lost"
+  | "slow"
+  | "eof"
+  | "gone"
+  | "flushed"
+  | "stuck";
+
+/**
+ * - `accept`: DIAL_RSP and start. `refuse`: DIAL_RSP with the error. `abort-dial`: the socket, should it come, is destroyed.
+ * - `send-fin`, `send-close`: behind the bytes that wait. `send-failure`: CLOSE_RSP with the error, behind them too.
+ * - `stop-reading`: no more bytes of the endpoint. `end-endpoint`: no more bytes for it after those it has.
+ *   `drop-endpoint`: it ends at once.
+ */
+export type AcceptorAction =
+  | "accept"
+  | "refuse"
+  | "abort-dial"
+  | "stop-reading"
+  | "send-fin"
+  | "send-close"
+  | "send-failure"
+  | "end-endpoint"
+  | "drop-endpoint";
+
+export type AcceptorRow = readonly [next: AcceptorState, ...actions: readonly AcceptorAction[]];
+export type AcceptorTable = Readonly<
+  Record<Exclude<AcceptorState, "closed">, Readonly<Record<AcceptorEvent, AcceptorRow>>>
+>;
+
+/** The table for a link with or without `half-close/1`. Total: every event in every state has its row. */
+export function acceptorTable({ halfClose }: { readonly halfClose: boolean }): AcceptorTable {
+  const eof: AcceptorRow = halfClose ? ["endpoint-done", "send-fin"] : ["lingering", "send-close", "end-endpoint"];
+  const failed: AcceptorRow = ["closed", "send-failure", "drop-endpoint"];
+  /** Rows that the states of an established connection share: what cannot happen there stays where it is. */
+  const stay = (state: AcceptorState) =>
+    ({
+      connected: [state],
+      failed: [state],
+      cancelled: [state],
+      "peer-fin": [state],
+      eof: [state],
+      flushed: [state],
+      stuck: [state],
+      "peer-close": ["closing", "stop-reading", "end-endpoint"],
+      "link-lost": ["closed", "drop-endpoint"],
+      gone: failed,
+      slow: failed,
+    }) as const;
+  return {
+    dialing: {
+      ...stay("dialing"),
+      connected: ["open", "accept"],
+      failed: ["closed", "refuse"],
+      cancelled: ["closed", "abort-dial"],
+      "peer-close": ["dialing"],
+      "link-lost": ["closed", "abort-dial"],
+      gone: ["dialing"],
+      slow: ["dialing"],
+    },
+    open: { ...stay("open"), eof, "peer-fin": ["peer-done", "end-endpoint"] },
+    "peer-done": {
+      ...stay("peer-done"),
+      eof: ["lingering", "send-close"],
+      "peer-close": ["closing", "stop-reading"],
+    },
+    "endpoint-done": { ...stay("endpoint-done"), "peer-fin": ["closing", "end-endpoint"] },
+    closing: {
+      ...stay("closing"),
+      "peer-close": ["closing"],
+      flushed: ["closed", "send-close", "drop-endpoint"],
+      stuck: ["closed", "send-close", "drop-endpoint"],
+    },
+    lingering: {
+      ...stay("lingering"),
+      "peer-close": ["lingering"],
+      gone: ["closed", "drop-endpoint"],
+      slow: ["closed", "drop-endpoint"],
+      flushed: ["closed", "drop-endpoint"],
+      stuck: ["closed", "drop-endpoint"],
+    },
+  };
+}

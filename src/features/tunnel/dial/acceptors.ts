@@ -1,0 +1,95 @@
+import type { Clock } from "#base/clock";
+import type { DialRequest, TunnelId } from "#wire/konnectivity";
+import type { LocalEnd } from "../ends/local-end.ts";
+import type { LinkMux } from "../mux/link-mux.ts";
+import { AcceptedConnection } from "./accepted-connection.ts";
+
+/** What becomes of a peer's wish to be connected. */
+export type DialDecision =
+  | {
+      readonly kind: "connect";
+      /** Rejects with an error that `failureText` knows. */
+      readonly connect: (options: { readonly signal: AbortSignal }) => Promise<LocalEnd>;
+    }
+  | { readonly kind: "refuse"; readonly error: string };
+
+export interface AcceptorsOptions {
+  /** Decides without waiting: nothing may be looked up before the answer is yes. */
+  readonly decide: (request: DialRequest) => DialDecision;
+  /** The text for the dialler; `undefined` for a bug. */
+  readonly failureText: (error: unknown) => string | undefined;
+  readonly clock: Clock;
+  readonly closeLingerMs: number;
+  /** Dials that have no outcome yet, at once. */
+  readonly maxPendingDials: number;
+  readonly onOpened: () => void;
+  readonly onClosed: () => void;
+  /** Something that `failureText` does not know. */
+  readonly onBug: (error: unknown) => void;
+}
+
+/** The connections of one link that the peer asked for, while they are being made. */
+export class Acceptors {
+  readonly #mux: LinkMux;
+  readonly #options: AcceptorsOptions;
+  readonly #dialling = new Map<TunnelId, AcceptedConnection>();
+
+  constructor(mux: LinkMux, options: AcceptorsOptions) {
+    this.#mux = mux;
+    this.#options = options;
+  }
+
+  get pending(): number {
+    return this.#dialling.size;
+  }
+
+  /** Handles DIAL_REQ; returns at once. */
+  take(request: DialRequest): void {
+    const { random } = request;
+    if (this.#dialling.has(random)) {
+      this.#mux.refuse(random, "another dial with the same random is pending");
+      return;
+    }
+    if (this.#dialling.size >= this.#options.maxPendingDials) {
+      this.#mux.refuse(random, "too many pending dials");
+      return;
+    }
+    const decision = this.#options.decide(request);
+    if (decision.kind === "refuse") {
+      this.#mux.refuse(random, decision.error);
+      return;
+    }
+    const { clock, closeLingerMs, failureText, onOpened, onClosed, onBug } = this.#options;
+    const connection = new AcceptedConnection(this.#mux, {
+      random,
+      connect: decision.connect,
+      clock,
+      closeLingerMs,
+      failureText,
+      onOpened,
+      onClosed: (opened) => {
+        if (opened) onClosed();
+      },
+    });
+    this.#dialling.set(random, connection);
+    connection
+      .run()
+      .catch(onBug)
+      .finally(() => {
+        if (this.#dialling.get(random) === connection) this.#dialling.delete(random);
+      });
+  }
+
+  /** Handles DIAL_CLS of the peer for its own dial. */
+  cancel(random: TunnelId): void {
+    this.#dialling.get(random)?.cancel();
+    this.#dialling.delete(random);
+  }
+
+  /** The link is gone: nothing that is still being made is wanted. */
+  linkLost(): void {
+    const connections = [...this.#dialling.values()];
+    this.#dialling.clear();
+    for (const connection of connections) connection.onLinkLost();
+  }
+}

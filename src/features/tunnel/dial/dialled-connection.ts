@@ -1,0 +1,245 @@
+import type { Clock } from "#base/clock";
+import type { TunnelId } from "#wire/konnectivity";
+import type { LocalEnd } from "../ends/local-end.ts";
+import type { Channel } from "../mux/channel.ts";
+import type { DialHandlers, LinkMux, PendingDial } from "../mux/link-mux.ts";
+import { CLOSE_WAIT_MS } from "../mux/options.ts";
+import {
+  type DiallerAction,
+  type DiallerEvent,
+  type DiallerState,
+  type DiallerTable,
+  diallerTable,
+} from "./dialler-table.ts";
+import { ProgressTimer } from "./progress-timer.ts";
+
+/** What the local side is told when the link goes away under an open connection. */
+export const LINK_LOST = "the link of the tunnel was lost";
+
+/** Why a dial came to nothing. */
+export type DialFailure =
+  /** The peer could not connect; `error` is its text. */
+  | { readonly kind: "refused"; readonly error: string }
+  /** The peer gave up. */
+  | { readonly kind: "aborted" }
+  | { readonly kind: "timeout" }
+  | { readonly kind: "link-lost" };
+
+/** Who asked for the connection. */
+export interface DialObserver {
+  /** It is open. The local side is read from after this returns. */
+  onOpen(connectID: TunnelId): void;
+  onFailed(failure: DialFailure): void;
+  /** Nothing is left of it. Called once, also after a failure or a local side that left while dialling. */
+  onClosed(): void;
+}
+
+export interface DiallerOptions {
+  readonly local: LocalEnd;
+  /** Whether the local side can be half-closed: a socket can, a gRPC frontend cannot. */
+  readonly localHalfClose: boolean;
+  readonly observer: DialObserver;
+  readonly clock: Clock;
+  /** How long an answer is waited for, milliseconds. */
+  readonly dialTimeoutMs: number;
+  /** How long a local side that has ended its sending is served without a byte of the peer, where the link knows no FIN. */
+  readonly halfCloseTimeoutMs: number;
+}
+
+/** A connection that this side asked for: the executor of {@link diallerTable}. */
+export class DialledConnection implements DialHandlers {
+  readonly #options: DiallerOptions;
+  readonly #table: DiallerTable;
+  readonly #timer: ProgressTimer;
+  #state: DiallerState = "dialing";
+  #dial: PendingDial | undefined;
+  #channel: Channel | undefined;
+  #failure: DialFailure = { kind: "link-lost" };
+  #endError: string | undefined;
+  #ended = false;
+  #flushed = false;
+  #paused = false;
+
+  private constructor(mux: LinkMux, options: DiallerOptions) {
+    this.#options = options;
+    this.#table = diallerTable({ linkHalfClose: mux.halfClose, localHalfClose: options.localHalfClose });
+    this.#timer = new ProgressTimer(options.clock);
+  }
+
+  /**
+   * Asks for a connection over a link. Returns why the link did not take the dial; the local side is untouched then and
+   * the observer is told nothing.
+   */
+  static dial(
+    mux: LinkMux,
+    request: { readonly protocol: string; readonly address: string; readonly random: TunnelId },
+    options: DiallerOptions,
+  ): DialledConnection | "duplicate" | "limit" | "closed" {
+    const connection = new DialledConnection(mux, options);
+    const dial = mux.dial(request, connection);
+    if (typeof dial === "string") return dial;
+    connection.#dial = dial;
+    connection.#timer.start(
+      options.dialTimeoutMs,
+      () => 0,
+      () => connection.#apply("dial-timeout"),
+    );
+    return connection;
+  }
+
+  get state(): DiallerState {
+    return this.#state;
+  }
+
+  /** The local side wants the end after what it has sent. */
+  close(): void {
+    this.#apply("local-close");
+  }
+
+  /** The local side is gone. */
+  localGone(): void {
+    this.#apply("local-gone");
+  }
+
+  /** The local side has ended its sending. */
+  localEof(): void {
+    this.#apply("local-eof");
+  }
+
+  /** Bytes of the local side, for one that is not read through {@link LocalEnd.start}. */
+  send(pieces: readonly Uint8Array[]): void {
+    const channel = this.#channel;
+    if (channel === undefined || (this.#state !== "open" && this.#state !== "peer-done")) return;
+    channel.send(pieces);
+    if (!this.#paused && channel.mustPause()) {
+      this.#paused = true;
+      this.#options.local.pause();
+    }
+  }
+
+  onAccepted(channel: Channel): void {
+    this.#channel = channel;
+    this.#apply("accepted");
+  }
+
+  onRefused(error: string): void {
+    this.#failure = { kind: "refused", error };
+    this.#apply("refused");
+  }
+
+  onDialAborted(): void {
+    this.#failure = { kind: "aborted" };
+    this.#apply("aborted");
+  }
+
+  onData(pieces: readonly Uint8Array[], length: number): void {
+    const channel = this.#channel;
+    this.#options.local.write(pieces, () => channel?.consumed(length));
+  }
+
+  onFin(): void {
+    this.#apply("peer-fin");
+  }
+
+  /** CLOSE_REQ is the dialler's to send: a peer that sends it wants the end all the same. */
+  onCloseRequest(): void {
+    this.#apply("local-close");
+  }
+
+  onCloseResponse(error: string): void {
+    if (error !== "") this.#endError = error;
+    this.#apply("peer-closed");
+  }
+
+  onWritable(): void {
+    if (!this.#paused) return;
+    this.#paused = false;
+    this.#options.local.resume();
+  }
+
+  onSlowConsumer(): void {
+    this.#apply("slow");
+  }
+
+  onLinkLost(): void {
+    this.#endError = LINK_LOST;
+    this.#apply("link-lost");
+  }
+
+  #apply(event: DiallerEvent): void {
+    if (this.#state === "closed") return;
+    if (event === "dial-timeout") this.#failure = { kind: "timeout" };
+    const before = this.#state;
+    const [next, ...actions] = this.#table[before][event];
+    this.#state = next;
+    if (next !== before) this.#enter(next);
+    for (const action of actions) this.#act(action);
+    if (next === "finishing" && this.#flushed) this.#apply("flushed");
+    if (next === "closed") this.#options.observer.onClosed();
+  }
+
+  #enter(state: DiallerState): void {
+    const progress = (): number => (this.#channel?.progress ?? 0) + this.#options.local.bytesWritten;
+    if (state === "local-done-quietly") {
+      this.#timer.start(this.#options.halfCloseTimeoutMs, progress, () => this.#apply("idle"));
+    } else if (state === "waiting" || state === "finishing") {
+      this.#timer.start(CLOSE_WAIT_MS, progress, () => this.#apply("stuck"));
+    } else {
+      this.#timer.stop();
+    }
+  }
+
+  #act(action: DiallerAction): void {
+    const { local, observer } = this.#options;
+    const connectID = this.#channel?.id ?? 0;
+    switch (action) {
+      case "announce":
+        observer.onOpen(connectID);
+        local.start({
+          onData: (pieces) => this.send(pieces),
+          onEof: () => this.#apply("local-eof"),
+          onGone: () => this.#apply("local-gone"),
+        });
+        break;
+      case "fail":
+        observer.onFailed(this.#failure);
+        break;
+      case "cancel-dial":
+        this.#dial?.cancel();
+        break;
+      case "send-fin":
+        this.#channel?.sendAfterData({ type: "FIN", connectID });
+        break;
+      case "send-close":
+        this.#channel?.sendAfterData({ type: "CLOSE_REQ", connectID });
+        break;
+      case "abandon":
+        this.#abandon();
+        break;
+      case "end-local":
+        this.#endLocal();
+        break;
+      case "drop-local":
+        local.destroy(this.#flushed && this.#endError === undefined ? "close" : "reset");
+        break;
+    }
+  }
+
+  #endLocal(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#options.local.finish(this.#endError, () => {
+      this.#flushed = true;
+      if (this.#state === "finishing") this.#apply("flushed");
+    });
+  }
+
+  /** The channel stays for the peer's answer, so that its last packets are not those of a stranger. */
+  #abandon(): void {
+    const channel = this.#channel;
+    if (channel === undefined || channel.isGone) return;
+    channel.sendInsteadOfData({ type: "CLOSE_REQ", connectID: channel.id });
+    channel.discard();
+    this.#options.clock.after(CLOSE_WAIT_MS, () => channel.remove(), { unref: true });
+  }
+}

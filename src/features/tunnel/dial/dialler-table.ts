@@ -1,0 +1,141 @@
+/**
+ * The life of a connection on the side that asked for it (spec tunnel 5.1, 5.6, 6, 9.4), as data.
+ *
+ * - `dialing`: DIAL_REQ is sent.
+ * - `open`: both directions flow.
+ * - `local-done`: the local side has ended its sending; the peer knows (FIN).
+ * - `local-done-quietly`: the same, but the peer cannot be told without ending the other direction too.
+ * - `peer-done`: the peer has ended its sending (FIN).
+ * - `waiting`: CLOSE_REQ is sent, or both directions have ended; the peer's CLOSE_RSP is awaited, its bytes delivered.
+ * - `finishing`: the connection is over on the link; what has come is still delivered to the local side.
+ * - `closed`: nothing is left.
+ */
+export type DiallerState =
+  | "dialing"
+  | "open"
+  | "local-done"
+  | "local-done-quietly"
+  | "peer-done"
+  | "waiting"
+  | "finishing"
+  | "closed";
+
+/**
+ * - From the link: `accepted` (DIAL_RSP), `refused` (DIAL_RSP with an error), `aborted` (DIAL_CLS), `peer-fin`, `peer-closed`
+ *   (CLOSE_RSP), `link-lost`, `slow` (the local side does not take its bytes).
+ * - From the local side: `local-eof`, `local-close` (it wants the connection to end after what it has sent), `local-gone`,
+ *   `flushed` (all that it shall get has left).
+ * - From timers: `dial-timeout`, `idle` (no byte of the peer for the half-close time), `stuck` (no progress in `waiting` or
+ *   `finishing`).
+ */
+export type DiallerEvent =
+  | "accepted"
+  | "refused"
+  | "aborted"
+  | "dial-timeout"
+  | "link-lost"
+  | "peer-fin"
+  | "peer-closed"
+  | "slow"
+  | "local-eof"
+  | "local-close"
+  | "local-gone"
+  | "flushed"
+  | "idle"
+  | "stuck";
+
+/**
+ * - `announce`: tell the asker that it is open. `fail`: tell it why not.
+ * - `cancel-dial`: DIAL_CLS. `send-fin`, `send-close`: behind the bytes that wait. `abandon`: CLOSE_REQ before them, they
+ *   are dropped, and what the peer still sends is thrown away.
+ * - `end-local`: no more bytes for the local side after those it has. `drop-local`: it ends at once.
+ */
+export type DiallerAction =
+  | "announce"
+  | "fail"
+  | "cancel-dial"
+  | "send-fin"
+  | "send-close"
+  | "abandon"
+  | "end-local"
+  | "drop-local";
+
+/** What the local side and the link can express, which decides a few rows. */
+export interface DiallerTraits {
+  /** The link has `half-close/1`. */
+  readonly linkHalfClose: boolean;
+  /** The local side can receive after it has ended its sending, and can be told that the peer has: a socket. */
+  readonly localHalfClose: boolean;
+}
+
+export type DiallerRow = readonly [next: DiallerState, ...actions: readonly DiallerAction[]];
+export type DiallerTable = Readonly<
+  Record<Exclude<DiallerState, "closed">, Readonly<Record<DiallerEvent, DiallerRow>>>
+>;
+
+/** The table for a connection with such traits. Total: every event in every state has its row. */
+export function diallerTable({ linkHalfClose, localHalfClose }: DiallerTraits): DiallerTable {
+  const eof: DiallerRow = linkHalfClose ? ["local-done", "send-fin"] : ["local-done-quietly"];
+  const fin: DiallerRow = localHalfClose ? ["peer-done", "end-local"] : ["waiting", "send-close"];
+  const ended: DiallerRow = ["finishing", "end-local"];
+  const lostLocal: DiallerRow = ["closed", "abandon"];
+  const slow: DiallerRow = ["closed", "abandon", "drop-local"];
+  /** Rows that the states of an established connection share: what cannot happen there stays where it is. */
+  const stay = (state: DiallerState) =>
+    ({
+      accepted: [state],
+      refused: [state],
+      aborted: [state],
+      "dial-timeout": [state],
+      flushed: [state],
+      idle: [state],
+      stuck: [state],
+      "peer-fin": [state],
+      "local-eof": [state],
+      "link-lost": ended,
+      "peer-closed": ended,
+      "local-close": ["waiting", "send-close"],
+      "local-gone": lostLocal,
+      slow,
+    }) as const;
+  return {
+    dialing: {
+      ...stay("dialing"),
+      accepted: ["open", "announce"],
+      refused: ["closed", "fail"],
+      aborted: ["closed", "fail"],
+      "dial-timeout": ["closed", "cancel-dial", "fail"],
+      "link-lost": ["closed", "fail"],
+      "peer-closed": ["dialing"],
+      slow: ["dialing"],
+      "local-eof": ["closed", "cancel-dial", "drop-local"],
+      "local-close": ["closed", "cancel-dial", "drop-local"],
+      "local-gone": ["closed", "cancel-dial"],
+    },
+    open: { ...stay("open"), "local-eof": eof, "peer-fin": fin },
+    "local-done": { ...stay("local-done"), "peer-fin": ["waiting", "end-local"] },
+    "local-done-quietly": { ...stay("local-done-quietly"), idle: ["waiting", "send-close"] },
+    "peer-done": {
+      ...stay("peer-done"),
+      "local-eof": ["waiting", "send-fin"],
+      "peer-closed": ["finishing"],
+      "link-lost": ["finishing"],
+    },
+    waiting: {
+      ...stay("waiting"),
+      "local-close": ["waiting"],
+      "peer-fin": ["waiting", "end-local"],
+      stuck: slow,
+    },
+    finishing: {
+      ...stay("finishing"),
+      "local-close": ["finishing"],
+      "peer-closed": ["finishing"],
+      "link-lost": ["finishing"],
+      "local-gone": ["closed"],
+      flushed: ["closed", "drop-local"],
+      slow: ["finishing"],
+      stuck: ["closed", "drop-local"],
+    },
+  };
+}

@@ -1,0 +1,120 @@
+import { lookup } from "node:dns/promises";
+import { connect, isIP, type Socket } from "node:net";
+import { describeError, ExpectedError } from "#base/errors";
+import { goErrorText } from "./error-text.ts";
+import type { HostPort } from "./host-port.ts";
+import { formatHostPort } from "./host-port.ts";
+
+/** A next address is tried beside the earlier ones after so long (RFC 8305 section 5), milliseconds. */
+const ATTEMPT_DELAY_MS = 250;
+/** More addresses of one name than this are not tried. */
+const MAX_ADDRESSES = 16;
+
+export type DialErrorCode = "timeout" | "failed";
+
+/** A dial that came to nothing. The message is what Go would say: `dial tcp 10.0.0.1:80: connect: connection refused`. */
+export class DialError extends ExpectedError<DialErrorCode> {
+  override readonly name = "DialError";
+}
+
+/**
+ * Connects to a host and port. A name is resolved here and all its addresses are tried, families in turn, each next one
+ * beside the earlier when those take long, all within `timeoutMs`. Resolves with a paused socket that can be half-closed.
+ * Rejects with {@link DialError}; an abort rejects with the signal's reason. No socket is left behind.
+ */
+export async function dialTcp(
+  target: HostPort,
+  options: { readonly timeoutMs: number; readonly signal: AbortSignal },
+): Promise<Socket> {
+  const timeout = AbortSignal.timeout(options.timeoutMs);
+  const signal = AbortSignal.any([options.signal, timeout]);
+  try {
+    return await race(await addressesOf(target, signal), target.port, signal);
+  } catch (error) {
+    options.signal.throwIfAborted();
+    const where = `dial tcp ${formatHostPort(target)}`;
+    if (timeout.aborted) throw new DialError("timeout", `${where}: i/o timeout`, { cause: error });
+    throw new DialError("failed", `${where}: ${failureText(error)}`, { cause: error });
+  }
+}
+
+async function addressesOf({ host }: HostPort, signal: AbortSignal): Promise<readonly string[]> {
+  if (isIP(host) !== 0) return [host];
+  const found = await abortable(lookup(host, { all: true, order: "verbatim" }), signal);
+  const four = found.filter(({ family }) => family === 4);
+  const six = found.filter(({ family }) => family === 6);
+  const [first, second] = found[0]?.family === 6 ? [six, four] : [four, six];
+  const order = Array.from({ length: Math.max(first.length, second.length) }, (_, at) => [first[at], second[at]]);
+  return order
+    .flat()
+    .flatMap((entry) => (entry === undefined ? [] : [entry.address]))
+    .slice(0, MAX_ADDRESSES);
+}
+
+/** The first socket that connects; the others are destroyed. Rejects with the first failure once all have failed. */
+function race(addresses: readonly string[], port: number, signal: AbortSignal): Promise<Socket> {
+  const { promise, resolve, reject } = Promise.withResolvers<Socket>();
+  const sockets = new Set<Socket>();
+  let timer: NodeJS.Timeout | undefined;
+  let next = 0;
+  let firstError: unknown;
+  const onAbort = (): void => fail(signal.reason);
+  const settle = (): void => {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", onAbort);
+  };
+  const fail = (error: unknown): void => {
+    settle();
+    for (const socket of sockets) socket.destroy();
+    reject(error);
+  };
+  const attempt = (): void => {
+    clearTimeout(timer);
+    const address = addresses[next];
+    next += 1;
+    if (address === undefined) {
+      if (sockets.size === 0) fail(firstError ?? new DialError("failed", "no such host"));
+      return;
+    }
+    const socket = connect({ host: address, port, allowHalfOpen: true });
+    sockets.add(socket);
+    const onError = (error: Error): void => {
+      firstError ??= error;
+      sockets.delete(socket);
+      attempt();
+    };
+    socket.once("error", onError);
+    socket.once("connect", () => {
+      socket.off("error", onError);
+      sockets.delete(socket);
+      settle();
+      for (const other of sockets) other.destroy();
+      socket.pause();
+      resolve(socket);
+    });
+    if (next < addresses.length) timer = setTimeout(attempt, ATTEMPT_DELAY_MS);
+  };
+  signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) onAbort();
+  else attempt();
+  return promise;
+}
+
+function failureText(error: unknown): string {
+  const text = goErrorText(error);
+  if (text === undefined) return describeError(error);
+  return text === "no such host" ? `lookup: ${text}` : `connect: ${text}`;
+}
+
+/** Waits for work that cannot be cancelled, but not beyond the signal. */
+async function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted();
+  const { promise, reject } = Promise.withResolvers<never>();
+  const onAbort = (): void => reject(signal.reason);
+  signal.addEventListener("abort", onAbort, { once: true });
+  try {
+    return await Promise.race([work, promise]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}

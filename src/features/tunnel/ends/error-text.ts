@@ -1,0 +1,23 @@
+/** The words of Go's errors, by which a server of any make maps a failed dial to a status (spec tunnel 5.3, 6). */
+const TEXTS: Readonly<Record<string, string>> = {
+  ECONNREFUSED: "connection refused",
+  ECONNRESET: "connection reset by peer",
+  EPIPE: "broken pipe",
+  ETIMEDOUT: "i/o timeout",
+  EHOSTUNREACH: "no route to host",
+  ENETUNREACH: "network is unreachable",
+  EADDRNOTAVAIL: "cannot assign requested address",
+  EMFILE: "too many open files",
+  ENFILE: "too many open files in system",
+  EACCES: "permission denied",
+  EPERM: "operation not permitted",
+  ENOTFOUND: "no such host",
+  ENODATA: "no such host",
+  EAI_AGAIN: "temporary failure in name resolution",
+};
+
+/** What Go would say of a system error; `undefined` for anything else. */
+export function goErrorText(error: unknown): string | undefined {
+  if (!(error instanceof Error) || !("code" in error)) return undefined;
+  return TEXTS[String(error.code)];
+}

@@ -1,0 +1,98 @@
+import type { Socket } from "node:net";
+import { describeError } from "#base/errors";
+import { goErrorText } from "./error-text.ts";
+import type { LocalEnd, LocalHandlers } from "./local-end.ts";
+
+/** Go's default, milliseconds. */
+const TCP_KEEPALIVE_MS = 15_000;
+/**
+ * A socket closed with unread bytes resets the connection, and the peer may lose what was sent to it last. So a socket whose
+ * writing has ended in order reads on so long, to nowhere, milliseconds.
+ */
+const LINGER_MS = 500;
+
+/** A TCP (or UNIX) socket as the local side of a connection. The socket must have been made with `allowHalfOpen`. */
+export class SocketEnd implements LocalEnd {
+  readonly #socket: Socket;
+  #handlers: LocalHandlers | undefined;
+  #gone = false;
+
+  constructor(socket: Socket) {
+    this.#socket = socket;
+    socket.setNoDelay(true);
+    socket.setKeepAlive(true, TCP_KEEPALIVE_MS);
+    // Until somebody is told of errors they must not end the process; the close event comes after each.
+    socket.on("error", (error) => this.#lost(goErrorText(error) ?? describeError(error)));
+    socket.once("close", () => this.#lost(undefined));
+  }
+
+  get bytesWritten(): number {
+    return this.#socket.bytesWritten - this.#socket.writableLength;
+  }
+
+  start(handlers: LocalHandlers): void {
+    this.#handlers = handlers;
+    if (this.#gone) {
+      handlers.onGone(undefined);
+      return;
+    }
+    this.#socket.on("data", (chunk: Uint8Array) => handlers.onData([chunk]));
+    this.#socket.once("end", () => {
+      if (!this.#gone) handlers.onEof();
+    });
+    this.#socket.resume();
+  }
+
+  write(pieces: readonly Uint8Array[], onWritten: () => void): void {
+    const last = pieces.at(-1);
+    if (last === undefined || this.#gone) return;
+    this.#socket.cork();
+    for (let at = 0; at < pieces.length - 1; at += 1) this.#socket.write(pieces[at] ?? last);
+    // Also called for a write that failed: those bytes occupy nothing any more.
+    this.#socket.write(last, () => onWritten());
+    this.#socket.uncork();
+  }
+
+  /** A failed other side is shown by a reset where no byte is lost by it: when nothing waits to be written. */
+  finish(error: string | undefined, onFlushed: () => void): void {
+    if (error !== undefined && this.#socket.writableLength === 0) {
+      this.destroy("reset");
+      onFlushed();
+      return;
+    }
+    if (this.#socket.writableFinished || this.#socket.destroyed) onFlushed();
+    else this.#socket.end(onFlushed);
+  }
+
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#socket.resume();
+  }
+
+  destroy(how: "close" | "reset"): void {
+    if (this.#gone) return;
+    this.#gone = true;
+    if (how === "reset") this.#socket.resetAndDestroy();
+    else if (this.#socket.writableFinished && !this.#socket.readableEnded) this.#lingerAndDestroy();
+    else this.#socket.destroy();
+  }
+
+  #lingerAndDestroy(): void {
+    const socket = this.#socket;
+    const timer = setTimeout(() => socket.destroy(), LINGER_MS);
+    timer.unref();
+    socket.once("end", () => socket.destroy());
+    socket.once("close", () => clearTimeout(timer));
+    socket.removeAllListeners("data");
+    socket.resume();
+  }
+
+  #lost(error: string | undefined): void {
+    if (this.#gone) return;
+    this.#gone = true;
+    this.#handlers?.onGone(error);
+  }
+}

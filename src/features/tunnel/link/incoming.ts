@@ -1,0 +1,143 @@
+import {
+  constants,
+  type Http2SecureServer,
+  type Http2Server,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from "node:http2";
+import type { Socket } from "node:net";
+import { TLSSocket } from "node:tls";
+import { type Clock, systemClock } from "#base/clock";
+import { encodeGrpcMessage, GrpcCode } from "#wire/grpc";
+import { DuplexPacketStream, type PacketStream, type PacketStreamHandlers, type StreamFault } from "./packet-stream.ts";
+import { keepAlive, limitPings, widen } from "./session.ts";
+
+const CONTENT_TYPE = "application/grpc";
+
+/** Who is at the other end of a stream. */
+export interface StreamPeer {
+  /** `host:port` without brackets, or "unix". */
+  readonly address: string;
+  /** What its TLS hello asked for. */
+  readonly serverName: string | undefined;
+  /** The common name of its client certificate, where one was verified. */
+  readonly commonName: string | undefined;
+}
+
+/** A call of the served method that waits for its answer: accept or reject it. */
+export interface IncomingStream {
+  readonly peer: StreamPeer;
+  /** All values of a metadata key, lower-case. */
+  metadata(key: string): readonly string[];
+  /** Sends response headers at once; packets flow from now on. */
+  accept(headers: Readonly<Record<string, string>>, handlers: PacketStreamHandlers): PacketStream;
+  /** Ends the call with a status. */
+  reject(fault: StreamFault): void;
+  /** The caller has given up meanwhile. */
+  readonly isGone: boolean;
+}
+
+export interface IncomingOptions {
+  /** The one method that is served; others are UNIMPLEMENTED. */
+  readonly path: string;
+  readonly onStream: (stream: IncomingStream) => void;
+  readonly maxMessageBytes: number;
+  /** PING after so long without a byte, milliseconds. 0: never. */
+  readonly keepAliveMs: number;
+  /** PINGs of a peer more often than this end its session, milliseconds. */
+  readonly minPingIntervalMs: number;
+  readonly clock?: Clock;
+}
+
+/** Serves one bidirectional gRPC method on an HTTP/2 server. Returns how to end its sessions. */
+export function serveStreams(
+  server: Http2Server | Http2SecureServer,
+  options: IncomingOptions,
+): { readonly sessions: ReadonlySet<ServerHttp2Session> } {
+  const sessions = new Set<ServerHttp2Session>();
+  const clock = options.clock ?? systemClock;
+  const rawSockets = new WeakMap<ServerHttp2Session, Socket>();
+  server.on("session", (session: ServerHttp2Session) => {
+    sessions.add(session);
+    // The session's own `socket` is a proxy that refuses most of it.
+    const socket = (session as unknown as { readonly socket: Socket }).socket;
+    rawSockets.set(session, socket);
+    const bytesRead = (): number => (session.destroyed ? 0 : socket.bytesRead);
+    widen(session);
+    keepAlive(session, { idleMs: options.keepAliveMs, clock, bytesRead });
+    limitPings(session, { minIntervalMs: options.minPingIntervalMs, clock, bytesRead });
+    session.once("close", () => sessions.delete(session));
+    // A peer that breaks the protocol or its connection loses the session; its streams are told.
+    session.on("error", () => session.destroy());
+  });
+  server.on("stream", (stream: ServerHttp2Stream, headers, _flags, rawHeaders: readonly string[] = []) => {
+    // Its close event tells the packet stream; without a listener the error would end the process.
+    stream.on("error", () => undefined);
+    const path = headers[constants.HTTP2_HEADER_PATH];
+    const type = String(headers[constants.HTTP2_HEADER_CONTENT_TYPE] ?? "");
+    if (headers[constants.HTTP2_HEADER_METHOD] !== "POST" || !type.startsWith(CONTENT_TYPE)) {
+      stream.respond({ ":status": 415 }, { endStream: true });
+    } else if (path !== options.path) {
+      reject(stream, { code: GrpcCode.unimplemented, message: `unknown method ${path}` });
+    } else {
+      options.onStream(incoming(stream, rawHeaders, options));
+    }
+  });
+  return { sessions };
+}
+
+function incoming(stream: ServerHttp2Stream, rawHeaders: readonly string[], options: IncomingOptions): IncomingStream {
+  return {
+    peer: peerOf(stream),
+    metadata: (key) => rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === key),
+    get isGone() {
+      return stream.destroyed || stream.closed;
+    },
+    reject: (fault) => reject(stream, fault),
+    accept(headers, handlers) {
+      let status: StreamFault = { code: GrpcCode.ok, message: "" };
+      if (!stream.destroyed) {
+        stream.respond({ ":status": 200, "content-type": CONTENT_TYPE, ...headers }, { waitForTrailers: true });
+        stream.once("wantTrailers", () => stream.sendTrailers(trailersOf(status)));
+      }
+      return new DuplexPacketStream(stream, handlers, {
+        maxMessageBytes: options.maxMessageBytes,
+        ending: {
+          end: (fault) => {
+            if (fault !== undefined) status = fault;
+            // What the caller still sends is of no interest; without this the stream would wait for its end.
+            stream.once("finish", () => setImmediate(() => stream.close(constants.NGHTTP2_NO_ERROR)));
+            stream.end();
+          },
+          reset: () => stream.close(constants.NGHTTP2_CANCEL),
+        },
+      });
+    },
+  };
+}
+
+function reject(stream: ServerHttp2Stream, fault: StreamFault): void {
+  if (stream.destroyed || stream.closed) return;
+  stream.respond({ ":status": 200, "content-type": CONTENT_TYPE, ...trailersOf(fault) }, { endStream: true });
+  // The caller's side is of no interest any more.
+  stream.close(constants.NGHTTP2_NO_ERROR);
+}
+
+function trailersOf({ code, message }: StreamFault): Record<string, string> {
+  const status = { "grpc-status": String(code) };
+  return message === "" ? status : { ...status, "grpc-message": encodeGrpcMessage(message) };
+}
+
+function peerOf(stream: ServerHttp2Stream): StreamPeer {
+  const socket = (stream.session as unknown as { readonly socket?: Socket } | undefined)?.socket;
+  const isTls = socket instanceof TLSSocket || (socket !== undefined && "getPeerCertificate" in socket);
+  const tls = isTls ? (socket as TLSSocket) : undefined;
+  const address = socket?.remoteAddress === undefined ? "unix" : `${socket.remoteAddress}:${socket.remotePort}`;
+  const name: unknown = tls?.authorized === true ? tls.getPeerCertificate().subject?.CN : undefined;
+  const serverName = tls === undefined ? undefined : (tls as unknown as { servername?: unknown }).servername;
+  return {
+    address,
+    serverName: typeof serverName === "string" ? serverName : undefined,
+    commonName: typeof name === "string" ? name : undefined,
+  };
+}

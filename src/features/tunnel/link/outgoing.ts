@@ -1,0 +1,155 @@
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  connect,
+  constants,
+  type IncomingHttpHeaders,
+} from "node:http2";
+import type { Socket } from "node:net";
+import { type Clock, systemClock } from "#base/clock";
+import { describeError, ExpectedError } from "#base/errors";
+import { decodeGrpcMessage, GrpcCode } from "#wire/grpc";
+import {
+  DuplexPacketStream,
+  MAX_MESSAGE_BYTES,
+  type PacketStream,
+  type PacketStreamHandlers,
+} from "./packet-stream.ts";
+import { keepAlive, SESSION_MEMORY_MIB, SESSION_SETTINGS, widen } from "./session.ts";
+
+export type LinkErrorCode = "unreachable" | "refused" | "timeout" | "protocol";
+
+/** No stream could be opened. `unreachable`: no connection; `refused`: the server answered with a status. */
+export class LinkError extends ExpectedError<LinkErrorCode> {
+  override readonly name = "LinkError";
+}
+
+/** A stream whose response headers have come. */
+export interface OpenedStream {
+  readonly headers: IncomingHttpHeaders;
+  /** Starts the flow of packets. Called once. */
+  start(handlers: PacketStreamHandlers): PacketStream;
+  /** Ends stream and session without having started. */
+  discard(): void;
+}
+
+export interface OutgoingOptions {
+  /** A connected socket (TLS with ALPN h2, or plain for a UNIX socket). The session owns it. */
+  readonly socket: Socket;
+  readonly path: string;
+  readonly authority: string;
+  readonly metadata: Readonly<Record<string, string>>;
+  /** From here to the response headers, milliseconds. */
+  readonly timeoutMs: number;
+  readonly keepAliveMs: number;
+  readonly maxMessageBytes?: number;
+  readonly clock?: Clock;
+}
+
+/**
+ * Calls a bidirectional gRPC method on a session of its own and waits for the response headers. Rejects with
+ * {@link LinkError}; nothing is left open then. An abort rejects with the signal's reason.
+ */
+export async function openStream(
+  options: OutgoingOptions,
+  abort: { readonly signal: AbortSignal },
+): Promise<OpenedStream> {
+  const { socket } = options;
+  const session = connect(`http://${options.authority}`, {
+    createConnection: () => socket,
+    settings: SESSION_SETTINGS,
+    maxSessionMemory: SESSION_MEMORY_MIB,
+  });
+  // Told by the stream; without a listener it would end the process.
+  session.on("error", () => undefined);
+  const timeout = AbortSignal.timeout(options.timeoutMs);
+  const signal = AbortSignal.any([abort.signal, timeout]);
+  try {
+    const stream = session.request(
+      {
+        ":method": "POST",
+        ":path": options.path,
+        "content-type": "application/grpc",
+        te: "trailers",
+        ...options.metadata,
+      },
+      { endStream: false },
+    );
+    const headers = await responseOf(stream, signal);
+    widen(session);
+    keepAlive(session, {
+      idleMs: options.keepAliveMs,
+      clock: options.clock ?? systemClock,
+      bytesRead: () => socket.bytesRead,
+    });
+    return opened(session, stream, headers, options);
+  } catch (error) {
+    session.destroy();
+    abort.signal.throwIfAborted();
+    if (timeout.aborted) {
+      throw new LinkError("timeout", `no answer of the server within ${options.timeoutMs} ms`, { cause: error });
+    }
+    if (error instanceof LinkError) throw error;
+    throw new LinkError("unreachable", `the session ended: ${describeError(error)}`, { cause: error });
+  }
+}
+
+function responseOf(stream: ClientHttp2Stream, signal: AbortSignal): Promise<IncomingHttpHeaders> {
+  const { promise, resolve, reject } = Promise.withResolvers<IncomingHttpHeaders>();
+  const onAbort = (): void => reject(signal.reason);
+  signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) onAbort();
+  stream.on("error", reject);
+  stream.once("close", () => reject(new LinkError("unreachable", "the server closed the stream before it answered")));
+  stream.once("response", (headers) => {
+    const status = headers[":status"];
+    const grpc = headers["grpc-status"];
+    if (status !== 200) reject(new LinkError("protocol", `the server answered with HTTP status ${status}`));
+    else if (grpc !== undefined && grpc !== "0") {
+      const message = decodeGrpcMessage(String(headers["grpc-message"] ?? ""));
+      reject(new LinkError("refused", `the server refused (gRPC status ${grpc}): ${message}`));
+    } else resolve(headers);
+  });
+  return promise.finally(() => signal.removeEventListener("abort", onAbort));
+}
+
+function opened(
+  session: ClientHttp2Session,
+  stream: ClientHttp2Stream,
+  headers: IncomingHttpHeaders,
+  options: OutgoingOptions,
+): OpenedStream {
+  return {
+    headers,
+    discard: () => {
+      stream.close(constants.NGHTTP2_CANCEL);
+      session.destroy();
+    },
+    start(handlers) {
+      let status: string | undefined;
+      stream.once("trailers", (trailers) => {
+        const code = String(trailers["grpc-status"] ?? "0");
+        if (code !== "0") status = `gRPC status ${code}: ${decodeGrpcMessage(String(trailers["grpc-message"] ?? ""))}`;
+      });
+      return new DuplexPacketStream(
+        stream,
+        {
+          ...handlers,
+          onClosed: (fault) => {
+            // One session, one stream.
+            session.destroy();
+            const told = status === undefined ? fault : { code: GrpcCode.unavailable, message: status };
+            handlers.onClosed(told);
+          },
+        },
+        {
+          maxMessageBytes: options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
+          ending: {
+            end: () => stream.end(),
+            reset: () => stream.close(constants.NGHTTP2_CANCEL),
+          },
+        },
+      );
+    },
+  };
+}

@@ -1,0 +1,152 @@
+import type { Duplex } from "node:stream";
+import { GrpcCode as Code, type GrpcCode, GrpcDeframer, GrpcWireError } from "#wire/grpc";
+import { decodePacket, type Packet, TunnelWireError } from "#wire/konnectivity";
+
+/** HTTP/2 takes more while it holds less than this, bytes. Short, for what it holds can be overtaken no more. */
+const QUEUE_HIGH_BYTES = 256 * 1024;
+const QUEUE_LOW_BYTES = 128 * 1024;
+/** A message may be at most this large unless told otherwise: the limit of Go's gRPC. */
+export const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
+
+/** Why a stream is of no use any more. */
+export interface StreamFault {
+  readonly code: GrpcCode;
+  readonly message: string;
+}
+
+export interface PacketStreamHandlers {
+  /** In the order of the wire; never called again after {@link onClosed}. */
+  readonly onPacket: (packet: Packet) => void;
+  /** The peer has ended its sending side; writing still works. */
+  readonly onEnd: () => void;
+  /** More can be sent. */
+  readonly onWritable: () => void;
+  /** Called once, at the end of the stream. `undefined` when both sides ended it in order. */
+  readonly onClosed: (fault: StreamFault | undefined) => void;
+}
+
+/** What packets travel over: one gRPC stream. */
+export interface PacketStream {
+  /** False: wait for `onWritable` before sending more than is needed. */
+  readonly isWritable: boolean;
+  /** Bytes sent that have not left yet. */
+  readonly queuedBytes: number;
+  /** Writes framed packets in one go; `onSent` is called when the transport has taken them. */
+  send(pieces: readonly Uint8Array[], bytes: number, onSent?: () => void): void;
+  pause(): void;
+  resume(): void;
+  /** Ends in order, after what was sent. */
+  end(fault?: StreamFault): void;
+  /** Ends now; what was not sent is lost. */
+  destroy(fault: StreamFault): void;
+}
+
+/** How the two ends of a stream end it: a server writes trailers, a client ends or resets. */
+export interface StreamEnding {
+  readonly end: (fault: StreamFault | undefined) => void;
+  readonly reset: (fault: StreamFault) => void;
+}
+
+/** Packets over an HTTP/2 stream of `node:http2`, or any duplex that behaves like one. */
+export class DuplexPacketStream implements PacketStream {
+  readonly #duplex: Duplex;
+  readonly #handlers: PacketStreamHandlers;
+  readonly #ending: StreamEnding;
+  #queued = 0;
+  #full = false;
+  #closed = false;
+
+  constructor(
+    duplex: Duplex,
+    handlers: PacketStreamHandlers,
+    options: { readonly maxMessageBytes?: number; readonly ending: StreamEnding },
+  ) {
+    this.#duplex = duplex;
+    this.#handlers = handlers;
+    this.#ending = options.ending;
+    const deframer = new GrpcDeframer({
+      maxBytes: options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
+      onMessage: (pieces, length) => {
+        if (!this.#closed) handlers.onPacket(decodePacket(pieces, length));
+      },
+    });
+    duplex.on("data", (chunk: Uint8Array) => this.#take(deframer, chunk));
+    duplex.once("end", () => {
+      if (!this.#closed) handlers.onEnd();
+    });
+    duplex.once("error", (error: Error) => this.#close({ code: Code.unavailable, message: error.message }));
+    duplex.once("close", () => this.#close(undefined));
+  }
+
+  get isWritable(): boolean {
+    return !this.#closed && !this.#full;
+  }
+
+  get queuedBytes(): number {
+    return this.#queued;
+  }
+
+  send(pieces: readonly Uint8Array[], bytes: number, onSent?: () => void): void {
+    const last = pieces.at(-1);
+    if (this.#closed || last === undefined || !this.#duplex.writable) return;
+    this.#queued += bytes;
+    if (this.#queued >= QUEUE_HIGH_BYTES) this.#full = true;
+    this.#duplex.cork();
+    for (let at = 0; at < pieces.length - 1; at += 1) this.#duplex.write(pieces[at]);
+    this.#duplex.write(last, (error) => {
+      this.#queued -= bytes;
+      // A stream that failed tells by its error event.
+      if (error !== null && error !== undefined) return;
+      onSent?.();
+      if (this.#full && this.#queued <= QUEUE_LOW_BYTES) {
+        this.#full = false;
+        if (!this.#closed) this.#handlers.onWritable();
+      }
+    });
+    this.#duplex.uncork();
+  }
+
+  pause(): void {
+    this.#duplex.pause();
+  }
+
+  resume(): void {
+    this.#duplex.resume();
+  }
+
+  end(fault?: StreamFault): void {
+    if (!this.#closed) this.#ending.end(fault);
+  }
+
+  destroy(fault: StreamFault): void {
+    if (this.#closed) return;
+    this.#ending.reset(fault);
+    this.#close(fault);
+  }
+
+  #take(deframer: GrpcDeframer, chunk: Uint8Array): void {
+    if (this.#closed) return;
+    try {
+      deframer.push(chunk);
+    } catch (error) {
+      const fault = faultOf(error);
+      if (fault === undefined) throw error;
+      this.#ending.end(fault);
+      this.#close(fault);
+    }
+  }
+
+  #close(fault: StreamFault | undefined): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#handlers.onClosed(fault);
+  }
+}
+
+/** The status for bytes that break the protocol; `undefined` for anything else, which is a bug. */
+function faultOf(error: unknown): StreamFault | undefined {
+  if (error instanceof TunnelWireError) return { code: Code.internal, message: error.message };
+  if (!(error instanceof GrpcWireError)) return undefined;
+  const code = error.code === "too-large" ? Code.resourceExhausted : Code.internal;
+  return { code, message: error.message };
+}

@@ -1,0 +1,88 @@
+import { constants, type Http2Session } from "node:http2";
+import type { Clock } from "#base/clock";
+
+/** What a stream may send before we take it: enough for a fast link with a millisecond of round trip. */
+export const STREAM_WINDOW_BYTES = 4 * 1024 * 1024;
+/** The same for a whole session; frontends have many streams. */
+export const SESSION_WINDOW_BYTES = 16 * 1024 * 1024;
+/** Memory of a session that Node may use, MiB; its default of 10 ends sessions with many streams. */
+export const SESSION_MEMORY_MIB = 1024;
+
+/** HTTP/2 settings of every session of the tunnel, both sides. */
+export const SESSION_SETTINGS = {
+  initialWindowSize: STREAM_WINDOW_BYTES,
+  maxFrameSize: 64 * 1024,
+  enablePush: false,
+} as const;
+
+/** How long the answer to a PING may take, as in Go, milliseconds. */
+const PING_TIMEOUT_MS = 20_000;
+
+/**
+ * Pings a peer that has been silent for `idleMs`; one that does not answer within 20 s loses its session. Ends with the
+ * session.
+ */
+export function keepAlive(
+  session: Http2Session,
+  options: { readonly idleMs: number; readonly clock: Clock; readonly bytesRead: () => number },
+): void {
+  if (options.idleMs <= 0) return;
+  let cancel: (() => void) | undefined;
+  const wait = (delayMs: number, before: number): void => {
+    cancel = options.clock.after(delayMs, () => check(before), { unref: true });
+  };
+  const check = (before: number): void => {
+    if (session.destroyed) return;
+    const now = options.bytesRead();
+    if (now !== before) {
+      wait(options.idleMs, now);
+      return;
+    }
+    cancel = options.clock.after(PING_TIMEOUT_MS, () => session.destroy(), { unref: true });
+    const sent = session.ping(() => {
+      cancel?.();
+      if (!session.destroyed) wait(options.idleMs, options.bytesRead());
+    });
+    if (!sent) session.destroy();
+  };
+  wait(options.idleMs, options.bytesRead());
+  session.once("close", () => cancel?.());
+}
+
+/** Strikes after which a peer that pings too often is told to stop, as in Go's enforcement policy. */
+const MAX_PING_STRIKES = 2;
+
+/**
+ * Ends sessions whose peer pings more often than `minIntervalMs` without having sent anything else: GOAWAY
+ * ENHANCE_YOUR_CALM `too_many_pings`. Pings that come with data are a Go peer's measurement of the link and are free.
+ */
+export function limitPings(
+  session: Http2Session,
+  options: { readonly minIntervalMs: number; readonly clock: Clock; readonly bytesRead: () => number },
+): void {
+  /** A PING frame with its header. */
+  const PING_BYTES = 17;
+  let strikes = 0;
+  let last = Number.NEGATIVE_INFINITY;
+  let bytes = options.bytesRead();
+  session.on("ping", () => {
+    const now = options.clock.monotonic();
+    const read = options.bytesRead();
+    const withData = read - bytes > 2 * PING_BYTES;
+    bytes = read;
+    if (withData) {
+      strikes = 0;
+      return;
+    }
+    if (now - last < options.minIntervalMs) strikes += 1;
+    last = now;
+    if (strikes <= MAX_PING_STRIKES) return;
+    session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM, 0, Buffer.from("too_many_pings"));
+    session.destroy();
+  });
+}
+
+/** Enlarges the session's own window; Node offers this only once the session is connected. */
+export function widen(session: Http2Session): void {
+  session.setLocalWindowSize(SESSION_WINDOW_BYTES);
+}

@@ -1,0 +1,42 @@
+/** The bytes that all connections of this process may hold in queues (spec tunnel 8.8). */
+export class BufferBudget {
+  readonly #maxBytes: number;
+  readonly #waiting = new Set<() => void>();
+  #used = 0;
+
+  /** `maxBytes`: above it new dials fail and reading pauses until it is below again. */
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  /** Bytes held now. */
+  get used(): number {
+    return this.#used;
+  }
+
+  get isOver(): boolean {
+    return this.#used > this.#maxBytes;
+  }
+
+  add(bytes: number): void {
+    this.#used += bytes;
+  }
+
+  remove(bytes: number): void {
+    this.#used -= bytes;
+    if (this.#waiting.size === 0 || this.isOver) return;
+    const waiting = [...this.#waiting];
+    this.#waiting.clear();
+    for (const resume of waiting) resume();
+  }
+
+  /** Calls once, when there is room again. A reader that waits is one that paused, so there are no more than readers. */
+  whenRoom(resume: () => void): void {
+    this.#waiting.add(resume);
+  }
+
+  /** Takes a waiting reader back. */
+  forget(resume: () => void): void {
+    this.#waiting.delete(resume);
+  }
+}

@@ -1,0 +1,273 @@
+import { type ControlPacket, frameControl, frameData, type TunnelId } from "#wire/konnectivity";
+import type { BufferBudget } from "./budget.ts";
+import { INITIAL_WINDOW_BYTES, MAX_DATA_BYTES, MAX_WINDOW_BYTES } from "./options.ts";
+
+/** What a channel tells its owner. */
+export interface ChannelHandlers {
+  /** Bytes from the peer. Each call must be answered by {@link Channel.consumed} with as many bytes once they have left. */
+  onData(pieces: readonly Uint8Array[], length: number): void;
+  /** The peer sends no more DATA (half-close). */
+  onFin(): void;
+  /** The peer, which dialled, closes. */
+  onCloseRequest(): void;
+  /** The peer, which accepted, has closed. The channel is gone. */
+  onCloseResponse(error: string): void;
+  /** More may be sent. */
+  onWritable(): void;
+  /** The bytes from the peer were not taken in time. */
+  onSlowConsumer(): void;
+  /** The link is gone, and the channel with it. */
+  onLinkLost(): void;
+}
+
+/** What a channel needs of its link. */
+export interface ChannelLink {
+  readonly flowControl: boolean;
+  readonly budget: BufferBudget;
+  /** Bytes that may wait to be sent before the source is asked to pause. */
+  readonly softLimitBytes: number;
+  /** The channel has something to send. */
+  ready(channel: Channel): void;
+  sendControl(packet: ControlPacket): void;
+  /** How much is held for our side has changed. */
+  held(channel: Channel): void;
+  /** Removes the channel from the link's table, if it is this one that stands there. */
+  remove(channel: Channel): void;
+}
+
+interface Piece {
+  readonly bytes: Uint8Array;
+  at: number;
+}
+
+/**
+ * One connection on a link: its bytes to the peer in order and what ends them, its credit, and what the peer's bytes still
+ * occupy. Programs nothing and decides nothing about the connection's life; that is the state machines' work.
+ */
+export class Channel {
+  readonly id: TunnelId;
+  readonly #link: ChannelLink;
+  readonly #handlers: ChannelHandlers;
+  readonly #pieces: Piece[] = [];
+  #head = 0;
+  #queued = 0;
+  /** Goes out after the last byte. */
+  readonly #trailing: ControlPacket[] = [];
+  #credit = INITIAL_WINDOW_BYTES;
+  #window = INITIAL_WINDOW_BYTES;
+  /** Received and not yet consumed. */
+  #held = 0;
+  /** Consumed and not yet returned as credit. */
+  #owed = 0;
+  #sinceGrowth = 0;
+  #progress = 0;
+  #discarding = false;
+  #wasFull = false;
+  #endsWhenSent = false;
+  #gone = false;
+  readonly #onRoom = (): void => this.#checkWritable();
+
+  constructor(id: TunnelId, link: ChannelLink, handlers: ChannelHandlers) {
+    this.id = id;
+    this.#link = link;
+    this.#handlers = handlers;
+  }
+
+  get handlers(): ChannelHandlers {
+    return this.#handlers;
+  }
+
+  /** Grows while bytes move in either direction: how a timer tells slow from stuck. */
+  get progress(): number {
+    return this.#progress;
+  }
+
+  /** Bytes that wait to be sent. */
+  get queuedBytes(): number {
+    return this.#queued;
+  }
+
+  /** Bytes of the peer that our side has not taken yet. */
+  get heldBytes(): number {
+    return this.#held;
+  }
+
+  /** True: the source must pause, and `onWritable` will be called. */
+  mustPause(): boolean {
+    const over = this.#link.budget.isOver;
+    if (!over && this.#queued < this.#link.softLimitBytes) return false;
+    this.#wasFull = true;
+    if (over) this.#link.budget.whenRoom(this.#onRoom);
+    return true;
+  }
+
+  /** Something waits and may go. */
+  get isReady(): boolean {
+    if (this.#queued > 0) return !this.#link.flowControl || this.#credit > 0;
+    return this.#trailing.length > 0;
+  }
+
+  /** Queues bytes. They are not copied, so they must not change. Ignored once the channel is gone. */
+  send(pieces: readonly Uint8Array[]): void {
+    if (this.#gone) return;
+    for (const bytes of pieces) {
+      if (bytes.length === 0) continue;
+      this.#pieces.push({ bytes, at: 0 });
+      this.#queued += bytes.length;
+      this.#link.budget.add(bytes.length);
+    }
+    if (this.isReady) this.#link.ready(this);
+  }
+
+  /** Queues a packet behind the bytes that wait. */
+  sendAfterData(packet: ControlPacket): void {
+    if (this.#gone) return;
+    this.#trailing.push(packet);
+    if (this.isReady) this.#link.ready(this);
+  }
+
+  /**
+   * Queues the packet that ends the channel for our side: what the peer still sends is thrown away, and once the packet
+   * is out the channel is gone.
+   */
+  sendLast(packet: ControlPacket): void {
+    this.sendAfterData(packet);
+    this.#endsWhenSent = true;
+    this.discard();
+  }
+
+  /** Sends a packet before everything else; what waits of this channel is dropped. */
+  sendInsteadOfData(packet: ControlPacket): void {
+    if (this.#gone) return;
+    this.#drop();
+    this.#link.sendControl(packet);
+  }
+
+  /** The owner has lost interest: what the peer still sends is taken and thrown away. */
+  discard(): void {
+    this.#discarding = true;
+    if (this.#held > 0) this.consumed(this.#held);
+  }
+
+  /** So many bytes of the peer have left our side. */
+  consumed(bytes: number): void {
+    if (this.#gone) return;
+    const counted = Math.min(bytes, this.#held);
+    this.#held -= counted;
+    this.#link.budget.remove(counted);
+    this.#link.held(this);
+    if (!this.#link.flowControl) return;
+    this.#owed += counted;
+    this.#sinceGrowth += counted;
+    if (this.#owed * 4 >= this.#window) this.#returnCredit();
+  }
+
+  /** Takes the channel off its link; all that waits is dropped. Idempotent. */
+  remove(): void {
+    if (this.#gone) return;
+    this.#link.remove(this);
+    this.#drop();
+    this.#link.budget.remove(this.#held);
+    this.#link.budget.forget(this.#onRoom);
+    this.#held = 0;
+    this.#gone = true;
+  }
+
+  get isGone(): boolean {
+    return this.#gone;
+  }
+
+  /** For the link: bytes have come. False when the peer sent more than it was allowed. */
+  receive(pieces: readonly Uint8Array[], length: number): boolean {
+    if (length === 0) return true;
+    this.#held += length;
+    this.#progress += length;
+    this.#link.budget.add(length);
+    if (this.#link.flowControl && this.#held + this.#owed > this.#window) return false;
+    if (this.#discarding) {
+      this.consumed(length);
+      return true;
+    }
+    this.#handlers.onData(pieces, length);
+    this.#link.held(this);
+    return true;
+  }
+
+  /** For the link: the peer takes so many bytes more. */
+  grant(bytes: number): void {
+    this.#credit += bytes;
+    if (this.isReady) this.#link.ready(this);
+  }
+
+  /** For the link's scheduler: at most `quantum` bytes as framed packets; the trailing packets once no byte waits. */
+  take(quantum: number, out: Uint8Array[]): number {
+    let bytes = 0;
+    while (bytes < quantum && this.#queued > 0) {
+      const room = this.#link.flowControl ? this.#credit : Number.POSITIVE_INFINITY;
+      const size = Math.min(MAX_DATA_BYTES, quantum - bytes, this.#queued, room);
+      if (size <= 0) break;
+      const header = frameData(this.id, size);
+      out.push(header);
+      this.#takeBytes(size, out);
+      this.#credit -= size;
+      bytes += header.length + size;
+    }
+    if (this.#queued === 0) {
+      for (const packet of this.#trailing.splice(0)) {
+        const framed = frameControl(packet);
+        out.push(framed);
+        bytes += framed.length;
+      }
+    }
+    if (this.#endsWhenSent && this.#queued === 0) this.remove();
+    else this.#checkWritable();
+    return bytes;
+  }
+
+  #takeBytes(size: number, out: Uint8Array[]): void {
+    let missing = size;
+    while (missing > 0) {
+      const piece = this.#pieces[this.#head];
+      if (piece === undefined) throw new Error("a channel's byte count and its pieces disagree");
+      const part = Math.min(missing, piece.bytes.length - piece.at);
+      out.push(part === piece.bytes.length ? piece.bytes : piece.bytes.subarray(piece.at, piece.at + part));
+      piece.at += part;
+      missing -= part;
+      if (piece.at === piece.bytes.length) this.#head += 1;
+    }
+    if (this.#head === this.#pieces.length || this.#head > 64) {
+      this.#pieces.splice(0, this.#head);
+      this.#head = 0;
+    }
+    this.#queued -= size;
+    this.#progress += size;
+    this.#link.budget.remove(size);
+  }
+
+  #checkWritable(): void {
+    if (!this.#wasFull || this.#gone || this.#queued * 2 > this.#link.softLimitBytes) return;
+    if (this.mustPause()) return;
+    this.#wasFull = false;
+    this.#handlers.onWritable();
+  }
+
+  #returnCredit(): void {
+    let credit = this.#owed;
+    // While a window's worth moves at a time a larger window saves round trips.
+    if (this.#sinceGrowth >= this.#window && this.#window < MAX_WINDOW_BYTES && !this.#link.budget.isOver) {
+      credit += this.#window;
+      this.#window *= 2;
+      this.#sinceGrowth = 0;
+    }
+    this.#owed = 0;
+    this.#link.sendControl({ type: "WINDOW", connectID: this.id, credit });
+  }
+
+  #drop(): void {
+    this.#pieces.length = 0;
+    this.#head = 0;
+    this.#trailing.length = 0;
+    this.#link.budget.remove(this.#queued);
+    this.#queued = 0;
+  }
+}

@@ -1,0 +1,75 @@
+import { type ControlPacket, frameControl } from "#wire/konnectivity";
+import type { Channel } from "./channel.ts";
+import { QUANTUM_BYTES } from "./options.ts";
+
+/** Bytes gathered before they are handed to the transport. */
+const BATCH_BYTES = 128 * 1024;
+/** After so many turns of channels that have just become ready, one that has had turns goes. */
+const FRESH_TURNS = 8;
+
+/**
+ * The order in which a link's packets go out: control packets, then channels in turn, a quantum each. A channel that had
+ * nothing to send has its first turn early, so that an echo does not wait behind a hundred bulk transfers; those keep a
+ * share of the turns.
+ */
+export class SendQueue {
+  #control: Uint8Array[] = [];
+  readonly #fresh = new Set<Channel>();
+  readonly #ring = new Set<Channel>();
+  #freshTurns = 0;
+
+  /** Control packets that wait. */
+  get controlPackets(): number {
+    return this.#control.length;
+  }
+
+  get isEmpty(): boolean {
+    return this.#control.length === 0 && this.#fresh.size === 0 && this.#ring.size === 0;
+  }
+
+  control(packet: ControlPacket): void {
+    this.#control.push(frameControl(packet));
+  }
+
+  /** The channel has something to send. */
+  add(channel: Channel): void {
+    if (!this.#ring.has(channel)) this.#fresh.add(channel);
+  }
+
+  remove(channel: Channel): void {
+    this.#fresh.delete(channel);
+    this.#ring.delete(channel);
+  }
+
+  clear(): void {
+    this.#control = [];
+    this.#fresh.clear();
+    this.#ring.clear();
+  }
+
+  /** The next packets, up to about 128 KiB; returns how many bytes were put into `out`. */
+  take(out: Uint8Array[]): number {
+    let bytes = 0;
+    for (const packet of this.#control) {
+      out.push(packet);
+      bytes += packet.length;
+    }
+    this.#control = [];
+    while (bytes < BATCH_BYTES) {
+      const channel = this.#next();
+      if (channel === undefined) break;
+      bytes += channel.take(QUANTUM_BYTES, out);
+      if (channel.isReady) this.#ring.add(channel);
+    }
+    return bytes;
+  }
+
+  #next(): Channel | undefined {
+    const useFresh = this.#fresh.size > 0 && (this.#freshTurns < FRESH_TURNS || this.#ring.size === 0);
+    this.#freshTurns = useFresh ? this.#freshTurns + 1 : 0;
+    const from = useFresh ? this.#fresh : this.#ring;
+    const [channel] = from;
+    if (channel !== undefined) from.delete(channel);
+    return channel;
+  }
+}

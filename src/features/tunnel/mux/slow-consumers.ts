@@ -1,0 +1,66 @@
+import type { Clock } from "#base/clock";
+import type { Channel } from "./channel.ts";
+
+export interface SlowConsumerOptions {
+  readonly clock: Clock;
+  /** How long the stream may stand still, milliseconds. */
+  readonly graceMs: number;
+  /** `block`: for as long as it takes. */
+  readonly policy: "close" | "block";
+  /** Stops and starts the shared stream. */
+  readonly pause: () => void;
+  readonly resume: () => void;
+  readonly onBlocked: (channels: number) => void;
+}
+
+/**
+ * What to do about a connection whose consumer is slow, when the peer knows no credit: the shared stream stands still, for
+ * at most the grace of the incident, and then the connections that held it up end (spec tunnel 8.4).
+ */
+export class SlowConsumers {
+  readonly #blocked = new Set<Channel>();
+  readonly #options: SlowConsumerOptions;
+  #cancel: (() => void) | undefined;
+
+  constructor(options: SlowConsumerOptions) {
+    this.#options = options;
+  }
+
+  /** The channel is above its hard limit. */
+  block(channel: Channel): void {
+    if (this.#blocked.has(channel)) return;
+    this.#blocked.add(channel);
+    this.#options.onBlocked(this.#blocked.size);
+    if (this.#blocked.size > 1) return;
+    this.#options.pause();
+    if (this.#options.policy === "block") return;
+    this.#cancel = this.#options.clock.after(this.#options.graceMs, () => this.#expire());
+  }
+
+  /** The channel is below its soft limit, or gone. */
+  unblock(channel: Channel): void {
+    if (!this.#blocked.delete(channel)) return;
+    this.#options.onBlocked(this.#blocked.size);
+    if (this.#blocked.size > 0) return;
+    this.#cancel?.();
+    this.#cancel = undefined;
+    this.#options.resume();
+  }
+
+  /** Forgets all, when the link is gone. */
+  clear(): void {
+    this.#cancel?.();
+    this.#cancel = undefined;
+    if (this.#blocked.size > 0) this.#options.onBlocked(0);
+    this.#blocked.clear();
+  }
+
+  #expire(): void {
+    this.#cancel = undefined;
+    for (const channel of [...this.#blocked]) {
+      channel.handlers.onSlowConsumer();
+      // Whatever the owner did, this channel holds nobody up any more.
+      this.unblock(channel);
+    }
+  }
+}

@@ -1,0 +1,199 @@
+import type { Clock } from "#base/clock";
+import { describeError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { GrpcCode } from "#wire/grpc";
+import {
+  type AgentIdentifiers,
+  type Capability,
+  formatCapabilities,
+  IdentifiersError,
+  MetadataKey,
+  parseIdentifiers,
+  sharedCapabilities,
+} from "#wire/konnectivity";
+import { Acceptors } from "../dial/acceptors.ts";
+import type { IncomingStream, StreamPeer } from "../link/incoming.ts";
+import type { StreamFault } from "../link/packet-stream.ts";
+import type { BufferBudget } from "../mux/budget.ts";
+import { LinkMux } from "../mux/link-mux.ts";
+import type { MuxOptions } from "../mux/options.ts";
+import { AgentAuthError, type AgentAuthenticator } from "./agent-auth.ts";
+import { Backend, type Backends } from "./backends.ts";
+import type { ServerMetrics } from "./metrics.ts";
+import type { ReversePolicy } from "./reverse-policy.ts";
+
+/** Longer agent ids are refused, bytes. */
+const MAX_AGENT_ID_BYTES = 256;
+const VISIBLE_ASCII = /^[\x21-\x7e]+$/;
+/** How long the API server may take to judge a token, milliseconds. */
+const AUTH_TIMEOUT_MS = 10_000;
+
+export interface AgentStreamDeps {
+  readonly backends: Backends;
+  readonly metrics: ServerMetrics;
+  readonly budget: BufferBudget;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Absent: whoever passed TLS is let in. */
+  readonly authenticator: AgentAuthenticator | undefined;
+  /** What agents may reach on this side; absent while the gate is off. */
+  readonly reverse: ReversePolicy | undefined;
+  readonly onBug: (error: unknown) => void;
+}
+
+export interface AgentStreamOptions {
+  readonly serverID: string;
+  /** The `serverCount` header: read anew for each agent. */
+  readonly serverCount: () => number;
+  readonly capabilities: ReadonlySet<Capability>;
+  readonly mux: MuxOptions;
+  readonly closeLingerMs: number;
+}
+
+interface Introduction {
+  readonly agentID: string;
+  readonly identifiers: AgentIdentifiers;
+}
+
+/** Serves one stream of `AgentService/Connect` (spec tunnel 2, 5.2). Rejects only for a bug. */
+export async function serveAgentStream(
+  incoming: IncomingStream,
+  deps: AgentStreamDeps,
+  options: AgentStreamOptions,
+): Promise<void> {
+  const introduced = introductionOf(incoming);
+  if ("code" in introduced) {
+    deps.log.warn("agent refused", { peer: incoming.peer.address, reason: introduced.message });
+    incoming.reject(introduced);
+    return;
+  }
+  const fault = await authenticate(incoming, introduced.agentID, deps);
+  if (fault !== undefined) {
+    incoming.reject(fault);
+    return;
+  }
+  if (!incoming.isGone) join(incoming, introduced, deps, options);
+}
+
+function introductionOf(incoming: IncomingStream): Introduction | StreamFault {
+  const refuse = (message: string): StreamFault => ({ code: GrpcCode.invalidArgument, message });
+  const ids = incoming.metadata(MetadataKey.agentID);
+  const [agentID = ""] = ids;
+  if (ids.length !== 1) return refuse(`expected one agentID, got ${ids.length}`);
+  if (!VISIBLE_ASCII.test(agentID)) return refuse("the agentID must be visible ASCII and not empty");
+  if (agentID.length > MAX_AGENT_ID_BYTES) return refuse(`the agentID is longer than ${MAX_AGENT_ID_BYTES} bytes`);
+  const texts = incoming.metadata(MetadataKey.agentIdentifiers);
+  if (texts.length > 1) return refuse(`expected at most one agentIdentifiers, got ${texts.length}`);
+  try {
+    return { agentID, identifiers: parseIdentifiers(texts[0] ?? "", { unknownKeys: "ignore" }) };
+  } catch (error) {
+    if (!(error instanceof IdentifiersError)) throw error;
+    return refuse(error.message);
+  }
+}
+
+async function authenticate(
+  incoming: IncomingStream,
+  agentID: string,
+  { authenticator, log }: AgentStreamDeps,
+): Promise<StreamFault | undefined> {
+  if (authenticator === undefined) return undefined;
+  try {
+    const signal = AbortSignal.timeout(AUTH_TIMEOUT_MS);
+    await authenticator.authenticate(incoming.metadata("authorization"), { signal });
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof AgentAuthError)) throw error;
+    log.warn("agent not authenticated", { agentID, peer: incoming.peer.address, reason: describeError(error) });
+    const code = error.code === "unauthenticated" ? GrpcCode.unauthenticated : GrpcCode.unavailable;
+    // Why exactly is for our log, not for a stranger.
+    return { code, message: error.code === "unauthenticated" ? "authentication failed" : "cannot authenticate now" };
+  }
+}
+
+function join(
+  incoming: IncomingStream,
+  { agentID, identifiers }: Introduction,
+  deps: AgentStreamDeps,
+  options: AgentStreamOptions,
+): void {
+  const { metrics, backends, log, clock } = deps;
+  const { peer } = incoming;
+  const shared = sharedCapabilities(options.capabilities, incoming.metadata(MetadataKey.capabilities)[0]);
+  const headers = {
+    [MetadataKey.serverID]: options.serverID,
+    [MetadataKey.serverCount]: String(options.serverCount()),
+    ...(options.capabilities.size === 0
+      ? {}
+      : { [MetadataKey.capabilities]: formatCapabilities(options.capabilities) }),
+  };
+  let blocked = 0;
+  const mux: LinkMux = new LinkMux(
+    (handlers) => incoming.accept(headers, handlers),
+    {
+      side: "server",
+      clock,
+      budget: deps.budget,
+      capabilities: shared,
+      owner: {
+        onDialRequest: (request) => acceptors.take(request),
+        onDialCancelled: (random) => acceptors.cancel(random),
+        onUnmatchedDialResponse: () => metrics.dialFailed("unrecognized_response"),
+        onDrain: () => {
+          backend.isDraining = true;
+          log.info("agent drains", { agentID, peer: peer.address });
+        },
+        onPacket: (direction, type) => metrics.packet(direction === "in" ? "from_agent" : "to_agent", type),
+        onBlocked: (channels) => {
+          metrics.fullReceiveChannels(channels - blocked);
+          blocked = channels;
+        },
+        onEnd: () => mux.end(),
+        onClosed: (fault) => {
+          backends.remove(backend);
+          metrics.grpcConnections("Connect", -1);
+          acceptors.linkLost();
+          log.info("agent gone", { agentID, peer: peer.address, reason: fault?.message });
+        },
+      },
+    },
+    options.mux,
+  );
+  const backend = new Backend({ agentID, identifiers, mux });
+  const acceptors = reverseAcceptors(mux, { agentID, peer }, deps, options);
+  metrics.grpcConnections("Connect", 1);
+  backends.add(backend);
+  log.info("agent connected", { agentID, peer: peer.address, capabilities: formatCapabilities(shared) });
+}
+
+/** The server's side of the reverse direction (spec tunnel 9.4). */
+function reverseAcceptors(
+  mux: LinkMux,
+  agent: { readonly agentID: string; readonly peer: StreamPeer },
+  { reverse, clock, metrics, onBug }: AgentStreamDeps,
+  options: AgentStreamOptions,
+): Acceptors {
+  const session = reverse?.session(agent);
+  return new Acceptors(mux, {
+    clock,
+    closeLingerMs: options.closeLingerMs,
+    maxPendingDials: options.mux.maxPendingDials,
+    decide: (request) => {
+      if (session === undefined || !mux.reverse) {
+        metrics.reverseDial("disabled");
+        return { kind: "refuse", error: "node to control plane traffic is disabled" };
+      }
+      return session.decide(request, mux);
+    },
+    failureText: (error) => session?.failureText(error),
+    onOpened: () => {
+      session?.opened();
+      metrics.reverseConnections(1);
+    },
+    onClosed: () => {
+      session?.closed();
+      metrics.reverseConnections(-1);
+    },
+    onBug,
+  });
+}

@@ -1,0 +1,64 @@
+import { ConfigError } from "#base/config";
+import { IpAddress } from "#base/ip";
+import { type HostPort, parseHostPort } from "../ends/host-port.ts";
+import { canonicalHost } from "./strategies.ts";
+
+/** One entry of the allow-list of the reverse direction (spec tunnel 9.5). */
+export interface AllowedDestination extends HostPort {
+  /** Only for agents whose TLS hello asked for this name. */
+  readonly sni: string | undefined;
+  /** Only for agents whose client certificate has this common name. */
+  readonly agents: string | undefined;
+}
+
+/**
+ * Reads `[sni=NAME,][agents=CN,]host:port`. No wildcards, no CIDR, no port ranges. Throws `ConfigError` that quotes the
+ * text.
+ */
+export function parseAllowedDestination(text: string): AllowedDestination {
+  const refuse = (why: string): ConfigError =>
+    new ConfigError("invalid-value", [
+      `${JSON.stringify(text)} ${why}; expected host:port, such as localhost:6443, or sni=NAME,host:port`,
+    ]);
+  const parts = text.split(",");
+  const target = parseHostPort(parts.pop() ?? "");
+  if (target === undefined) throw refuse("has no host and port");
+  let sni: string | undefined;
+  let agents: string | undefined;
+  for (const part of parts) {
+    const [key, value = ""] = part.split("=", 2);
+    if (value === "") throw refuse(`has an empty restriction ${JSON.stringify(part)}`);
+    if (key === "sni" && sni === undefined) sni = value.toLowerCase().replace(/\.$/, "");
+    else if (key === "agents" && agents === undefined) agents = value;
+    else throw refuse(`has an unknown or repeated restriction ${JSON.stringify(part)}`);
+  }
+  return { ...target, sni, agents };
+}
+
+/** The entry that allows a destination to an agent. */
+export function findDestination(
+  list: readonly AllowedDestination[],
+  wanted: HostPort,
+  agent: { readonly serverName: string | undefined; readonly commonName: string | undefined },
+): AllowedDestination | undefined {
+  const host = comparable(wanted.host);
+  return list.find(
+    (entry) =>
+      entry.port === wanted.port &&
+      comparable(entry.host) === host &&
+      (entry.sni === undefined || entry.sni === agent.serverName?.toLowerCase()) &&
+      (entry.agents === undefined || entry.agents === agent.commonName),
+  );
+}
+
+/** Canonical, with an IPv4 address in IPv6 clothes taken for what it is. */
+function comparable(host: string): string {
+  const canonical = canonicalHost(host);
+  const mapped = /^::ffff:(.+)$/i.exec(canonical)?.[1];
+  if (mapped === undefined) return canonical;
+  const dotted = IpAddress.tryParse(mapped);
+  if (dotted !== undefined) return dotted.toString();
+  const [high = "", low = ""] = mapped.split(":");
+  const bits = Number.parseInt(high, 16) * 65_536 + Number.parseInt(low, 16);
+  return [24, 16, 8, 0].map((shift) => Math.floor(bits / 2 ** shift) % 256).join(".");
+}

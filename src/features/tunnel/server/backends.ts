@@ -1,0 +1,90 @@
+import type { AgentIdentifiers } from "#wire/konnectivity";
+import type { LinkMux } from "../mux/link-mux.ts";
+import { type Candidate, candidates, choose, destinationHost, type Strategy } from "./strategies.ts";
+
+/** One agent stream, as the server sees it. */
+export class Backend implements Candidate {
+  readonly agentID: string;
+  readonly identifiers: AgentIdentifiers;
+  readonly mux: LinkMux;
+  isDraining = false;
+
+  constructor(init: { readonly agentID: string; readonly identifiers: AgentIdentifiers; readonly mux: LinkMux }) {
+    this.agentID = init.agentID;
+    this.identifiers = init.identifiers;
+    this.mux = init.mux;
+  }
+
+  get load(): number {
+    return this.mux.connections + this.mux.pendingDials;
+  }
+}
+
+/** The connected agents. A stream is a backend of its own; of several of one agent the oldest live one is used. */
+export class Backends {
+  readonly #strategies: readonly Strategy[];
+  readonly #random: () => number;
+  readonly #streams = new Map<string, Set<Backend>>();
+
+  constructor(strategies: readonly Strategy[], options: { readonly random?: () => number } = {}) {
+    this.#strategies = strategies;
+    this.#random = options.random ?? Math.random;
+  }
+
+  get strategies(): readonly Strategy[] {
+    return this.#strategies;
+  }
+
+  add(backend: Backend): void {
+    const streams = this.#streams.get(backend.agentID) ?? new Set();
+    streams.add(backend);
+    this.#streams.set(backend.agentID, streams);
+  }
+
+  /** Removes this very stream; another of the same agent stays. */
+  remove(backend: Backend): void {
+    const streams = this.#streams.get(backend.agentID);
+    streams?.delete(backend);
+    if (streams?.size === 0) this.#streams.delete(backend.agentID);
+  }
+
+  /** Every stream. */
+  get all(): readonly Backend[] {
+    return [...this.#streams.values()].flatMap((streams) => [...streams]);
+  }
+
+  /** How many agents a strategy could use. */
+  count(strategy: Strategy): number {
+    if (strategy === "destHost") {
+      return this.#live().filter(({ identifiers: { ipv4, ipv6, host } }) => ipv4.length + ipv6.length + host.length > 0)
+        .length;
+    }
+    return candidates(strategy, this.#live(), "").length;
+  }
+
+  /** Ready means: the first strategy has an agent (spec tunnel 7.4). */
+  get isReady(): boolean {
+    const [first] = this.#strategies;
+    return first !== undefined && this.count(first) > 0;
+  }
+
+  /** A backend for a destination, none of `except`. */
+  pick(address: string, except: ReadonlySet<Backend> = new Set()): Backend | undefined {
+    const host = destinationHost(address);
+    const live = this.#live().filter((backend) => !except.has(backend));
+    for (const strategy of this.#strategies) {
+      const found = choose(candidates(strategy, live, host), this.#random);
+      if (found !== undefined) return found;
+    }
+    return undefined;
+  }
+
+  /** Of each agent its oldest stream that does not drain, else its oldest. */
+  #live(): Backend[] {
+    return [...this.#streams.values()].flatMap((streams) => {
+      const usable = [...streams].filter(({ mux }) => !mux.isClosed);
+      const chosen = usable.find(({ isDraining }) => !isDraining) ?? usable[0];
+      return chosen === undefined ? [] : [chosen];
+    });
+  }
+}

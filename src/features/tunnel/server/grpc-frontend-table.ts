@@ -1,0 +1,86 @@
+/**
+ * What a gRPC frontend's stream is to its client (spec tunnel 5.1), as data. One stream carries one connection.
+ *
+ * - `idle`: nothing was asked for. `dialing`, `open`: its connection. `ended`: its connection is over, or never came.
+ */
+export type FrontendState = "idle" | "dialing" | "open" | "ended";
+
+/** The packets of a client; `own` and `other` say whether the id is that of the stream's dial or connection. */
+export type FrontendEvent =
+  | "DIAL_REQ"
+  | "DIAL_CLS own"
+  | "DIAL_CLS other"
+  | "DATA own"
+  | "DATA other"
+  | "CLOSE_REQ own"
+  | "CLOSE_REQ other"
+  | "END"
+  | "GONE";
+
+/**
+ * - `dial`. `refuse-dial`: DIAL_RSP with an error, for a stream that has or had its connection.
+ * - `cancel`: the dial is given up. `forward`: bytes to the agent. `close`: the connection ends after the bytes.
+ * - `mismatch`: CLOSE_RSP for both ids, and the connection ends. `answer-data`, `answer-close`: CLOSE_RSP with an error.
+ * - `finish`: the stream ends once nothing is left of the connection. `abandon`: the client has vanished.
+ */
+export type FrontendAction =
+  | "ignore"
+  | "dial"
+  | "refuse-dial"
+  | "cancel"
+  | "forward"
+  | "close"
+  | "mismatch"
+  | "answer-data"
+  | "answer-close"
+  | "finish"
+  | "abandon";
+
+/** A dial, an open and an end of the connection move the state; packets only ask for actions. */
+export const FRONTEND_TABLE: Readonly<Record<FrontendState, Readonly<Record<FrontendEvent, FrontendAction>>>> = {
+  idle: {
+    DIAL_REQ: "dial",
+    "DIAL_CLS own": "ignore",
+    "DIAL_CLS other": "ignore",
+    "DATA own": "answer-data",
+    "DATA other": "answer-data",
+    "CLOSE_REQ own": "answer-close",
+    "CLOSE_REQ other": "answer-close",
+    END: "finish",
+    GONE: "abandon",
+  },
+  dialing: {
+    DIAL_REQ: "refuse-dial",
+    "DIAL_CLS own": "cancel",
+    "DIAL_CLS other": "ignore",
+    "DATA own": "answer-close",
+    "DATA other": "answer-close",
+    "CLOSE_REQ own": "answer-close",
+    "CLOSE_REQ other": "answer-close",
+    END: "cancel",
+    GONE: "abandon",
+  },
+  open: {
+    DIAL_REQ: "refuse-dial",
+    // It crossed the success of its dial.
+    "DIAL_CLS own": "close",
+    "DIAL_CLS other": "ignore",
+    "DATA own": "forward",
+    "DATA other": "mismatch",
+    "CLOSE_REQ own": "close",
+    "CLOSE_REQ other": "answer-close",
+    END: "finish",
+    GONE: "abandon",
+  },
+  ended: {
+    DIAL_REQ: "refuse-dial",
+    "DIAL_CLS own": "ignore",
+    "DIAL_CLS other": "ignore",
+    "DATA own": "ignore",
+    "DATA other": "ignore",
+    "CLOSE_REQ own": "ignore",
+    "CLOSE_REQ other": "ignore",
+    END: "finish",
+    GONE: "abandon",
+  },
+};

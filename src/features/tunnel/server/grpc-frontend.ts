@@ -1,0 +1,199 @@
+import { assertNever } from "#base/errors";
+import { GrpcCode } from "#wire/grpc";
+import { type ControlPacket, type DialRequest, frameControl, type Packet, type TunnelId } from "#wire/konnectivity";
+import { type DialledConnection, LINK_LOST } from "../dial/dialled-connection.ts";
+import { PacketEnd } from "../ends/packet-end.ts";
+import type { IncomingStream } from "../link/incoming.ts";
+import type { PacketStream } from "../link/packet-stream.ts";
+import type { Forwarder, ForwardFailure } from "./forward.ts";
+import { FRONTEND_TABLE, type FrontendAction, type FrontendEvent, type FrontendState } from "./grpc-frontend-table.ts";
+import type { ServerMetrics } from "./metrics.ts";
+
+/** Serves one stream of `ProxyService/Proxy`: the connection of one client (spec tunnel 5.1). */
+export function serveGrpcFrontend(
+  incoming: IncomingStream,
+  deps: { readonly forwarder: Forwarder; readonly metrics: ServerMetrics },
+): void {
+  deps.metrics.grpcConnections("Proxy", 1);
+  new GrpcFrontend(incoming, deps).opened();
+}
+
+class GrpcFrontend {
+  readonly #forwarder: Forwarder;
+  readonly #metrics: ServerMetrics;
+  readonly #stream: PacketStream;
+  readonly #end: PacketEnd;
+  #state: FrontendState = "idle";
+  #random: TunnelId | undefined;
+  #connectID: TunnelId | undefined;
+  #connection: DialledConnection | undefined;
+  #finishing = false;
+
+  constructor(incoming: IncomingStream, deps: { readonly forwarder: Forwarder; readonly metrics: ServerMetrics }) {
+    this.#forwarder = deps.forwarder;
+    this.#metrics = deps.metrics;
+    this.#stream = incoming.accept(
+      {},
+      {
+        onPacket: (packet) => this.#take(packet),
+        onEnd: () => this.#act(FRONTEND_TABLE[this.#state].END),
+        onWritable: () => undefined,
+        onClosed: () => {
+          this.#metrics.grpcConnections("Proxy", -1);
+          this.#act(FRONTEND_TABLE[this.#state].GONE);
+        },
+      },
+    );
+    this.#end = new PacketEnd(this.#stream, {
+      onWrite: (seconds) => this.#metrics.frontendWrite(seconds),
+      // What the agent says is for the client; that an agent was lost is not its business (spec 5.1).
+      closeText: (error) => (error === LINK_LOST ? "" : error),
+    });
+  }
+
+  /** Reading starts once everything stands. */
+  opened(): void {
+    this.#stream.resume();
+  }
+
+  #take(packet: Packet): void {
+    this.#metrics.packet("from_client", packet.type);
+    const event = eventOf(packet, this.#random, this.#connectID);
+    if (event !== undefined) this.#act(FRONTEND_TABLE[this.#state][event], packet);
+  }
+
+  #act(action: FrontendAction, packet?: Packet): void {
+    switch (action) {
+      case "ignore":
+        break;
+      case "dial":
+        if (packet?.type === "DIAL_REQ") this.#dial(packet);
+        break;
+      case "refuse-dial":
+        if (packet?.type === "DIAL_REQ") {
+          const error = "this stream has a connection already: one stream carries one";
+          this.#send({ type: "DIAL_RSP", error, connectID: 0, random: packet.random });
+        }
+        break;
+      case "cancel":
+        this.#state = "ended";
+        this.#connection?.localGone();
+        break;
+      case "forward":
+        if (packet?.type === "DATA") this.#connection?.send(packet.pieces);
+        break;
+      case "close":
+        this.#connection?.close();
+        break;
+      case "mismatch":
+        this.#mismatch(idOf(packet));
+        break;
+      case "answer-data":
+        this.#send({ type: "CLOSE_RSP", error: "backend not initialized", connectID: idOf(packet) });
+        // Whatever follows belongs to a connection that never was.
+        this.#state = "ended";
+        break;
+      case "answer-close":
+        this.#send({ type: "CLOSE_RSP", error: "backend uninitialized", connectID: idOf(packet) });
+        break;
+      case "finish":
+        this.#finishing = true;
+        if (this.#state === "open") this.#connection?.close();
+        else this.#stream.end();
+        break;
+      case "abandon":
+        this.#connection?.localGone();
+        this.#state = "ended";
+        break;
+      default:
+        assertNever(action);
+    }
+  }
+
+  #dial({ protocol, address, random }: DialRequest): void {
+    this.#state = "dialing";
+    this.#random = random;
+    this.#connection = this.#forwarder.dial(
+      { protocol, address, random, local: this.#end, localHalfClose: false },
+      {
+        onOpen: (connectID) => {
+          this.#state = "open";
+          this.#connectID = connectID;
+          this.#end.open(connectID);
+          this.#send({ type: "DIAL_RSP", error: "", connectID, random });
+        },
+        onFailed: (failure) => this.#failed(random, failure),
+        onClosed: () => {
+          this.#state = "ended";
+          if (this.#finishing) this.#stream.end();
+        },
+      },
+    );
+  }
+
+  #failed(random: TunnelId, failure: ForwardFailure): void {
+    if (failure.kind === "aborted") this.#send({ type: "DIAL_CLS", random });
+    else this.#send({ type: "DIAL_RSP", error: failureText(failure), connectID: 0, random });
+    if (failure.kind === "no-agent") this.#stream.end();
+  }
+
+  /** The agent is told of our connection only: the other id is somebody else's on that stream, or nobody's. */
+  #mismatch(other: TunnelId): void {
+    const error = "mismatched connection IDs";
+    for (const connectID of [this.#connectID ?? 0, other]) this.#send({ type: "CLOSE_RSP", error, connectID });
+    this.#state = "ended";
+    this.#connection?.localGone();
+    this.#stream.end({ code: GrpcCode.ok, message: "" });
+  }
+
+  #send(packet: ControlPacket): void {
+    this.#metrics.packet("to_client", packet.type);
+    const framed = frameControl(packet);
+    this.#stream.send([framed], framed.length);
+  }
+}
+
+/** The text of DIAL_RSP for a dial that came to nothing (spec tunnel 5.1, 5.5). */
+function failureText(failure: Exclude<ForwardFailure, { readonly kind: "aborted" }>): string {
+  switch (failure.kind) {
+    case "refused":
+      return failure.error;
+    case "no-agent":
+      return "No agent available";
+    case "timeout":
+      return "timed out waiting for backend dial";
+    case "link-lost":
+      return "the connection to the agent was lost while dialing";
+    case "duplicate":
+      return "another dial with the same random is pending";
+    case "limit":
+      return "too many connections";
+    case "protocol":
+      return "protocol not supported";
+    default:
+      return assertNever(failure);
+  }
+}
+
+function eventOf(
+  packet: Packet,
+  random: TunnelId | undefined,
+  connectID: TunnelId | undefined,
+): FrontendEvent | undefined {
+  switch (packet.type) {
+    case "DIAL_REQ":
+      return "DIAL_REQ";
+    case "DIAL_CLS":
+      return packet.random === random ? "DIAL_CLS own" : "DIAL_CLS other";
+    case "DATA":
+      return packet.connectID === connectID ? "DATA own" : "DATA other";
+    case "CLOSE_REQ":
+      return packet.connectID === connectID ? "CLOSE_REQ own" : "CLOSE_REQ other";
+    default:
+      return undefined;
+  }
+}
+
+function idOf(packet: Packet | undefined): TunnelId {
+  return packet !== undefined && "connectID" in packet ? packet.connectID : 0;
+}

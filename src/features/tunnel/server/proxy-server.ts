@@ -1,0 +1,116 @@
+import type { Http2SecureServer, Http2Server } from "node:http2";
+import { type Clock, systemClock } from "#base/clock";
+import type { Logger } from "#base/log";
+import { type Capability, TUNNEL_METHODS } from "#wire/konnectivity";
+import { serveStreams } from "../link/incoming.ts";
+import { MAX_MESSAGE_BYTES } from "../link/packet-stream.ts";
+import { BufferBudget } from "../mux/budget.ts";
+import { MUX_DEFAULTS, type MuxOptions } from "../mux/options.ts";
+import type { AgentAuthenticator } from "./agent-auth.ts";
+import { type AgentStreamDeps, type AgentStreamOptions, serveAgentStream } from "./agent-stream.ts";
+import { Backends } from "./backends.ts";
+import { Forwarder } from "./forward.ts";
+import { serveGrpcFrontend } from "./grpc-frontend.ts";
+import type { ServerMetrics } from "./metrics.ts";
+import type { ReversePolicy } from "./reverse-policy.ts";
+import type { Strategy } from "./strategies.ts";
+
+export interface ProxyServerOptions {
+  readonly serverID: string;
+  readonly serverCount: () => number;
+  readonly strategies: readonly Strategy[];
+  readonly capabilities: ReadonlySet<Capability>;
+  readonly mux?: MuxOptions;
+  /** Bytes that all connections together may have buffered. */
+  readonly maxBufferedBytes?: number;
+  readonly maxMessageBytes?: number;
+  /** 0: none but a ceiling of 60 s. */
+  readonly backendDialTimeoutMs?: number;
+  readonly halfCloseTimeoutMs?: number;
+  readonly closeLingerMs?: number;
+  /** PINGs to agents and to frontends after so long without a byte, milliseconds. */
+  readonly keepAliveMs?: number;
+  readonly frontendKeepAliveMs?: number;
+}
+
+export interface ProxyServerDeps {
+  readonly log: Logger;
+  readonly metrics: ServerMetrics;
+  readonly authenticator?: AgentAuthenticator | undefined;
+  readonly reverse?: ReversePolicy | undefined;
+  readonly clock?: Clock;
+  /** What nobody expected; it should end the program. */
+  readonly onBug: (error: unknown) => void;
+}
+
+/** Frontends' PINGs more often than this end their session, as in upstream, milliseconds. */
+const FRONTEND_MIN_PING_MS = 300_000;
+/** Agents' likewise. */
+const AGENT_MIN_PING_MS = 30_000;
+
+/** The server's side of the tunnel without its listeners: agents on one side, frontends on the other. */
+export class ProxyServer {
+  readonly backends: Backends;
+  readonly forwarder: Forwarder;
+  readonly budget: BufferBudget;
+  readonly #deps: AgentStreamDeps;
+  readonly #agentOptions: AgentStreamOptions;
+  readonly #options: ProxyServerOptions;
+
+  constructor(deps: ProxyServerDeps, options: ProxyServerOptions) {
+    const clock = deps.clock ?? systemClock;
+    this.#options = options;
+    this.backends = new Backends(options.strategies);
+    this.budget = new BufferBudget(options.maxBufferedBytes ?? 512 * 1024 * 1024);
+    this.forwarder = new Forwarder(
+      { backends: this.backends, clock, metrics: deps.metrics },
+      {
+        backendDialTimeoutMs: options.backendDialTimeoutMs ?? 0,
+        halfCloseTimeoutMs: options.halfCloseTimeoutMs ?? 30_000,
+      },
+    );
+    this.#deps = {
+      backends: this.backends,
+      budget: this.budget,
+      clock,
+      metrics: deps.metrics,
+      log: deps.log,
+      authenticator: deps.authenticator,
+      reverse: deps.reverse,
+      onBug: deps.onBug,
+    };
+    this.#agentOptions = {
+      serverID: options.serverID,
+      serverCount: options.serverCount,
+      capabilities: options.capabilities,
+      mux: options.mux ?? MUX_DEFAULTS,
+      closeLingerMs: options.closeLingerMs ?? 10_000,
+    };
+  }
+
+  /** Serves `AgentService` on an HTTP/2 server. */
+  serveAgents(server: Http2Server | Http2SecureServer): void {
+    serveStreams(server, {
+      path: TUNNEL_METHODS.connect,
+      maxMessageBytes: this.#options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
+      keepAliveMs: this.#options.keepAliveMs ?? 3_600_000,
+      minPingIntervalMs: AGENT_MIN_PING_MS,
+      onStream: (stream) => {
+        serveAgentStream(stream, this.#deps, this.#agentOptions).catch(this.#deps.onBug);
+      },
+    });
+  }
+
+  /** Serves `ProxyService` on an HTTP/2 server. */
+  serveGrpcFrontends(server: Http2Server | Http2SecureServer): void {
+    serveStreams(server, {
+      path: TUNNEL_METHODS.proxy,
+      maxMessageBytes: this.#options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
+      keepAliveMs: this.#options.frontendKeepAliveMs ?? 3_600_000,
+      minPingIntervalMs: FRONTEND_MIN_PING_MS,
+      onStream: (stream) => {
+        serveGrpcFrontend(stream, { forwarder: this.forwarder, metrics: this.#deps.metrics });
+      },
+    });
+  }
+}

@@ -1,0 +1,66 @@
+import { ConfigError } from "#base/config";
+import { IpAddress } from "#base/ip";
+import type { AgentIdentifiers } from "#wire/konnectivity";
+import { parseHostPort } from "../ends/host-port.ts";
+
+/** How a backend is chosen (spec tunnel 7.1): each names a set of candidates. */
+export const STRATEGIES = ["default", "destHost", "defaultRoute"] as const;
+export type Strategy = (typeof STRATEGIES)[number];
+
+/** Reads `--proxy-strategies`. Throws `ConfigError` for an empty list or an unknown name. */
+export function parseStrategies(text: string): readonly Strategy[] {
+  const names = text.split(",").map((name) => name.trim());
+  const strategies = names.map((name) => {
+    const strategy = STRATEGIES.find((known) => known === name);
+    if (strategy !== undefined) return strategy;
+    throw new ConfigError("invalid-value", [`"${name}" is no proxy strategy: use ${STRATEGIES.join(", ")}`]);
+  });
+  return strategies;
+}
+
+/** What a strategy needs to know of an agent. */
+export interface Candidate {
+  readonly identifiers: AgentIdentifiers;
+  /** Established and pending connections. */
+  readonly load: number;
+  readonly isDraining: boolean;
+}
+
+/** The one form in which hosts are compared: canonical addresses, names in lower case without a trailing dot. */
+export function canonicalHost(host: string): string {
+  const bare = host.startsWith("[") && host.endsWith("]") ? host.slice(1, -1) : host;
+  return IpAddress.tryParse(bare)?.toString() ?? bare.toLowerCase().replace(/\.$/, "");
+}
+
+/** The host of a dialled address, canonical; the whole text where it is no host and port. */
+export function destinationHost(address: string): string {
+  return canonicalHost(parseHostPort(address)?.host ?? address);
+}
+
+/** The agents that a strategy allows for a destination. Pure. */
+export function candidates<C extends Candidate>(strategy: Strategy, agents: Iterable<C>, host: string): C[] {
+  const all = [...agents];
+  switch (strategy) {
+    case "default":
+      return all;
+    case "defaultRoute":
+      return all.filter(({ identifiers }) => identifiers.defaultRoute);
+    case "destHost":
+      return all.filter(({ identifiers: { ipv4, ipv6, host: names } }) =>
+        [...ipv4, ...ipv6, ...names].some((name) => canonicalHost(name) === host),
+      );
+  }
+}
+
+/**
+ * Of candidates the less loaded of two drawn at random, so that bursts spread without every server choosing the same;
+ * draining ones only where there is nothing else. `random` returns [0, 1).
+ */
+export function choose<C extends Candidate>(from: readonly C[], random: () => number): C | undefined {
+  const fresh = from.filter((candidate) => !candidate.isDraining);
+  const pool = fresh.length > 0 ? fresh : from;
+  const draw = (): C | undefined => pool[Math.floor(random() * pool.length)];
+  const [first, second] = [draw(), draw()];
+  if (first === undefined || second === undefined) return first ?? second;
+  return second.load < first.load ? second : first;
+}

@@ -1,0 +1,200 @@
+/** A server, an agent and endpoints in one process, over loopback: what the tests of the tunnel stand on. */
+import { createServer as createHttp2Server, type Http2Server } from "node:http2";
+import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
+import { systemClock } from "#base/clock";
+import { nullLogger } from "#base/log";
+import { type Capability, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
+import { AgentLink } from "../agent/agent-link.ts";
+import type { AgentMetrics } from "../agent/metrics.ts";
+import { openStream } from "../link/outgoing.ts";
+import { SESSION_MEMORY_MIB, SESSION_SETTINGS } from "../link/session.ts";
+import { BufferBudget } from "../mux/budget.ts";
+import { MUX_DEFAULTS } from "../mux/options.ts";
+import type { ServerMetrics } from "../server/metrics.ts";
+import { ProxyServer } from "../server/proxy-server.ts";
+
+/** Gauges that must come back to zero, and counters, by name. */
+export class Counts {
+  readonly values = new Map<string, number>();
+
+  add(name: string, change = 1): void {
+    this.values.set(name, (this.values.get(name) ?? 0) + change);
+  }
+
+  get(name: string): number {
+    return this.values.get(name) ?? 0;
+  }
+
+  server(): ServerMetrics {
+    return {
+      dialFailed: (reason) => this.add(`dialFailed ${reason}`),
+      dialLatency: () => this.add("dials"),
+      connectionDuration: () => this.add("connections"),
+      pendingDials: (change) => this.add("pending", change),
+      established: (change) => this.add("established", change),
+      packet: (segment, type) => this.add(`${segment} ${type}`),
+      streamError: (segment, code, type) => this.add(`${segment} ${code} ${type}`),
+      frontendWrite: () => this.add("frontendWrites"),
+      grpcConnections: (method, change) => this.add(method, change),
+      httpConnections: (change) => this.add("http", change),
+      fullReceiveChannels: (change) => this.add("full", change),
+      slowConsumerClosed: () => this.add("slow"),
+      reverseDial: (result) => this.add(`reverse ${result}`),
+      reverseConnections: (change) => this.add("reverseConnections", change),
+    };
+  }
+
+  agent(): AgentMetrics {
+    return {
+      dialLatency: () => this.add("dials"),
+      dialFailed: (reason) => this.add(`dialFailed ${reason}`),
+      endpointConnections: (change) => this.add("endpoints", change),
+      serverConnections: (count) => this.values.set("servers", count),
+      knownServers: (count) => this.values.set("known", count),
+      serverFailure: (direction) => this.add(direction),
+      packet: (segment, type) => this.add(`${segment} ${type}`),
+      streamError: (segment, code, type) => this.add(`${segment} ${code} ${type}`),
+      reconnected: () => this.add("reconnects"),
+      reverseAccepted: (target) => this.add(`accepted ${target}`),
+      reverseFailed: (reason) => this.add(`reverseFailed ${reason}`),
+      reverseConnections: (change) => this.add("reverseConnections", change),
+      fullReceiveChannels: (change) => this.add("full", change),
+    };
+  }
+}
+
+/** Listens on a free port of loopback. */
+export async function listen(server: Server | Http2Server, path?: string): Promise<number> {
+  await new Promise<void>((resolve) => {
+    if (path === undefined) server.listen(0, "127.0.0.1", resolve);
+    else server.listen(path, resolve);
+  });
+  const address = server.address() as AddressInfo | string;
+  return typeof address === "string" ? 0 : address.port;
+}
+
+/** A TCP endpoint of a test. */
+export async function endpoint(onSocket: (socket: Socket) => void): Promise<{ server: Server; port: number }> {
+  const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
+    socket.on("error", () => undefined);
+    onSocket(socket);
+  });
+  return { server, port: await listen(server) };
+}
+
+export interface BedOptions {
+  readonly serverCapabilities?: ReadonlySet<Capability>;
+  readonly agentCapabilities?: ReadonlySet<Capability>;
+  readonly backendDialTimeoutMs?: number;
+}
+
+const ALL: ReadonlySet<Capability> = new Set(["reverse/1", "half-close/1", "flow-control/1"]);
+
+/** Plain HTTP/2 throughout: TLS is another test's matter. */
+export class Bed implements AsyncDisposable {
+  readonly serverCounts = new Counts();
+  readonly agentCounts = new Counts();
+  readonly bugs: unknown[] = [];
+  readonly proxy: ProxyServer;
+  readonly agents: AgentLink[] = [];
+  readonly #servers: (Server | Http2Server)[] = [];
+  readonly #sockets = new Set<Socket>();
+  #options: BedOptions;
+  agentPort = 0;
+  frontendPort = 0;
+
+  private constructor(options: BedOptions) {
+    this.#options = options;
+    this.proxy = new ProxyServer(
+      { log: nullLogger, metrics: this.serverCounts.server(), onBug: (error) => this.bugs.push(error) },
+      {
+        serverID: "server-1",
+        serverCount: () => 1,
+        strategies: ["default"],
+        capabilities: options.serverCapabilities ?? ALL,
+        backendDialTimeoutMs: options.backendDialTimeoutMs ?? 0,
+      },
+    );
+  }
+
+  static async open(options: BedOptions = {}): Promise<Bed> {
+    const bed = new Bed(options);
+    const http2 = { settings: SESSION_SETTINGS, maxSessionMemory: SESSION_MEMORY_MIB };
+    const agents = createHttp2Server(http2);
+    bed.proxy.serveAgents(agents);
+    bed.agentPort = await listen(bed.#keep(agents));
+    const frontends = createHttp2Server(http2);
+    bed.proxy.serveGrpcFrontends(frontends);
+    bed.frontendPort = await listen(bed.#keep(frontends));
+    return bed;
+  }
+
+  /** Connects an agent. */
+  async agent(agentID = "agent-1", identifiers = ""): Promise<AgentLink> {
+    const capabilities = this.#options.agentCapabilities ?? ALL;
+    const socket = await this.socket(this.agentPort);
+    const stream = await openStream(
+      {
+        socket,
+        path: TUNNEL_METHODS.connect,
+        authority: "localhost",
+        metadata: {
+          [MetadataKey.agentID]: agentID,
+          [MetadataKey.agentIdentifiers]: identifiers,
+          [MetadataKey.capabilities]: [...capabilities].join(","),
+        },
+        timeoutMs: 5000,
+        keepAliveMs: 0,
+      },
+      { signal: AbortSignal.timeout(5000) },
+    );
+    const shared = new Set(
+      String(stream.headers[MetadataKey.capabilities] ?? "")
+        .split(",")
+        .filter((one): one is Capability => capabilities.has(one as Capability)),
+    );
+    const link = new AgentLink(
+      String(stream.headers[MetadataKey.serverID]),
+      stream,
+      {
+        log: nullLogger,
+        clock: systemClock,
+        budget: new BufferBudget(512 * 1024 * 1024),
+        metrics: this.agentCounts.agent(),
+        capabilities: shared,
+        onClosed: () => undefined,
+        onBug: (error) => this.bugs.push(error),
+      },
+      { mux: MUX_DEFAULTS, dialTimeoutMs: 5000, closeLingerMs: 10_000 },
+    );
+    this.agents.push(link);
+    return link;
+  }
+
+  async socket(port: number): Promise<Socket> {
+    const socket = connect({ port, host: "127.0.0.1", allowHalfOpen: true, noDelay: true });
+    this.#sockets.add(socket);
+    await new Promise<void>((resolve, reject) => {
+      socket.once("connect", resolve);
+      socket.once("error", reject);
+    });
+    return socket;
+  }
+
+  #keep<S extends Server | Http2Server>(server: S): S {
+    this.#servers.push(server);
+    server.on("connection", (socket: Socket) => this.#sockets.add(socket));
+    return server;
+  }
+
+  async endpoint(onSocket: (socket: Socket) => void): Promise<number> {
+    const { server, port } = await endpoint(onSocket);
+    this.#keep(server);
+    return port;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const socket of this.#sockets) socket.destroy();
+    await Promise.all(this.#servers.map((server) => new Promise((resolve) => server.close(resolve))));
+  }
+}

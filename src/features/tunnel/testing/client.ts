@@ -1,0 +1,144 @@
+import type { Socket } from "node:net";
+import {
+  type ControlPacket,
+  frameControl,
+  frameData,
+  type Packet,
+  TUNNEL_METHODS,
+  type TunnelId,
+} from "#wire/konnectivity";
+import { openStream } from "../link/outgoing.ts";
+import type { PacketStream } from "../link/packet-stream.ts";
+
+/** What came of a dial. */
+export type Dialled =
+  | { readonly kind: "open"; readonly connectID: TunnelId }
+  | { readonly kind: "refused"; readonly error: string }
+  | { readonly kind: "closed" };
+
+/** A client as the API server's: one stream, one connection (konnectivity-client). */
+export class TunnelClient {
+  readonly packets: Packet[] = [];
+  readonly #stream: PacketStream;
+  readonly #waiting = new Set<() => void>();
+  /** Bytes received. */
+  received = 0;
+  /** Called with each piece that comes. */
+  onBytes: (piece: Uint8Array) => void = () => undefined;
+  isEnded = false;
+  connectID: TunnelId = 0;
+  static #random = 1;
+
+  private constructor(open: (client: TunnelClient) => PacketStream) {
+    this.#stream = open(this);
+  }
+
+  static async open(socket: Socket, authority = "localhost"): Promise<TunnelClient> {
+    const stream = await openStream(
+      { socket, path: TUNNEL_METHODS.proxy, authority, metadata: {}, timeoutMs: 5000, keepAliveMs: 0 },
+      { signal: AbortSignal.timeout(5000) },
+    );
+    return new TunnelClient((client) =>
+      stream.start({
+        onPacket: (packet) => client.#take(packet),
+        onEnd: () => undefined,
+        onWritable: () => client.#wake(),
+        onClosed: () => {
+          client.isEnded = true;
+          client.#wake();
+        },
+      }),
+    );
+  }
+
+  #take(packet: Packet): void {
+    if (packet.type === "DATA") {
+      this.received += packet.length;
+      for (const piece of packet.pieces) this.onBytes(piece);
+    } else {
+      this.packets.push(packet);
+    }
+    this.#wake();
+  }
+
+  #wake(): void {
+    for (const wake of this.#waiting) wake();
+  }
+
+  /** Waits until something holds, looking after each packet. */
+  async until(condition: () => boolean, timeoutMs = 20_000): Promise<void> {
+    if (condition()) return;
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const timer = setTimeout(() => reject(new Error(`not within ${timeoutMs} ms`)), timeoutMs);
+    const check = (): void => {
+      if (condition()) resolve();
+    };
+    this.#waiting.add(check);
+    await promise.finally(() => {
+      clearTimeout(timer);
+      this.#waiting.delete(check);
+    });
+  }
+
+  send(packet: ControlPacket): void {
+    const framed = frameControl(packet);
+    this.#stream.send([framed], framed.length);
+  }
+
+  async dial(address: string, random: TunnelId = TunnelClient.#random++): Promise<Dialled> {
+    this.send({ type: "DIAL_REQ", protocol: "tcp", address, random });
+    const answer = (): Packet | undefined =>
+      this.packets.find(
+        (packet) => (packet.type === "DIAL_RSP" || packet.type === "DIAL_CLS") && packet.random === random,
+      );
+    await this.until(() => answer() !== undefined || this.isEnded);
+    const packet = answer();
+    if (packet?.type !== "DIAL_RSP") return { kind: "closed" };
+    if (packet.error !== "") return { kind: "refused", error: packet.error };
+    this.connectID = packet.connectID;
+    return { kind: "open", connectID: packet.connectID };
+  }
+
+  write(bytes: Uint8Array): void {
+    const header = frameData(this.connectID, bytes.length);
+    this.#stream.send([header, bytes], header.length + bytes.length);
+  }
+
+  /** Writes and waits until there is room for more. */
+  async writeAll(bytes: Uint8Array): Promise<void> {
+    this.write(bytes);
+    if (!this.#stream.isWritable) await this.until(() => this.#stream.isWritable || this.isEnded);
+  }
+
+  get closeResponse(): (Packet & { type: "CLOSE_RSP" }) | undefined {
+    return this.packets.find((packet): packet is Packet & { type: "CLOSE_RSP" } => packet.type === "CLOSE_RSP");
+  }
+
+  async closed(): Promise<Packet & { type: "CLOSE_RSP" }> {
+    await this.until(() => this.closeResponse !== undefined || this.isEnded);
+    const response = this.closeResponse;
+    if (response === undefined) throw new Error("the stream ended without CLOSE_RSP");
+    return response;
+  }
+
+  close(): void {
+    this.send({ type: "CLOSE_REQ", connectID: this.connectID });
+  }
+
+  /** Stops and starts reading the stream. */
+  pause(): void {
+    this.#stream.pause();
+  }
+
+  resume(): void {
+    this.#stream.resume();
+  }
+
+  end(): void {
+    this.#stream.end();
+  }
+
+  destroy(): void {
+    this.#stream.destroy({ code: 1, message: "the test is done" });
+  }
+}
