@@ -6,7 +6,7 @@ import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health
 import type { Logger } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
-import { CniService, serveGrpc } from "#features/cni";
+import { CniService, reflectionConversations, serveGrpc } from "#features/cni";
 import { KubeBlockSource, NodeIpam } from "#features/ipam";
 import { PodNetwork } from "#features/pod-network";
 import { exportRoutes, RouteSync } from "#features/routes";
@@ -135,6 +135,7 @@ export const coild = defineProgram({
           exported: () => routes.list().map((route) => route.dst),
         }),
       },
+      conversations: reflectionConversations,
       onHandled: observe,
       onBug: (error) =>
         group.spawn(async () => {

@@ -19,8 +19,9 @@ import {
   parseGrpcTimeout,
   unframeUnary,
 } from "#wire/grpc";
+import { converse } from "./grpc-conversation.ts";
 
-/** Answers one unary call. A rejection with a `status` becomes that status, any other `internal`. */
+/** Answers one message. A rejection with a `status` becomes that status, any other `internal`. */
 export type GrpcHandler = (request: Uint8Array, options: { readonly signal: AbortSignal }) => Promise<Uint8Array>;
 
 export type GrpcServerErrorCode = "socket-in-use" | "cannot-listen";
@@ -40,8 +41,10 @@ const DEFAULT_DEADLINE_MS = 60_000;
 const CLOSE_GRACE_MS = 1000;
 
 export interface GrpcServerOptions {
-  /** By path, such as `/pkg.cnirpc.CNI/Add`. */
+  /** Unary methods by path, such as `/pkg.cnirpc.CNI/Add`. */
   readonly handlers: Readonly<Record<string, GrpcHandler>>;
+  /** Bidirectional streams by path, in which each message is answered with one. They end when the server does. */
+  readonly conversations?: Readonly<Record<string, GrpcHandler>>;
   readonly socketPath: string;
   /** Told of each call's end, for metrics and logs. */
   readonly onHandled?: (path: string, code: number, seconds: number) => void;
@@ -50,7 +53,7 @@ export interface GrpcServerOptions {
 }
 
 /**
- * Serves unary gRPC on a UNIX socket of mode 0600. A socket file that nobody listens on is replaced; throws
+ * Serves gRPC on a UNIX socket of mode 0600. A socket file that nobody listens on is replaced; throws
  * {@link GrpcServerError} when somebody does. Disposing waits for running calls.
  */
 export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDisposable> {
@@ -64,6 +67,7 @@ export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDispos
   rmSync(socketPath, { force: true });
   const sessions = new Set<ServerHttp2Session>();
   const calls = new Set<Promise<void>>();
+  const ending = new AbortController();
   const server = createServer({ settings: { maxConcurrentStreams: 256, initialWindowSize: 1024 * 1024 } });
   server.maxConnections = MAX_CONNECTIONS;
   server.on("session", (session) => {
@@ -73,7 +77,7 @@ export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDispos
     session.on("error", () => session.destroy());
   });
   server.on("stream", (stream, headers) => {
-    const call = answer(stream, headers, options).finally(() => calls.delete(call));
+    const call = answer(stream, headers, options, ending.signal).finally(() => calls.delete(call));
     calls.add(call);
   });
   const mask = process.umask(0o177);
@@ -93,6 +97,7 @@ export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDispos
   return {
     async [Symbol.asyncDispose]() {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      ending.abort(new DOMException("the server ends", "AbortError"));
       await Promise.allSettled(calls);
       await closeSessions(sessions);
       await closed;
@@ -119,10 +124,12 @@ async function answer(
   stream: ServerHttp2Stream,
   headers: IncomingHttpHeaders,
   options: GrpcServerOptions,
+  ending: AbortSignal,
 ): Promise<void> {
   const start = performance.now();
   const path = String(headers[":path"]);
   const controller = new AbortController();
+  let { signal } = controller;
   const deadlineMs = parseGrpcTimeout(String(headers["grpc-timeout"] ?? "")) ?? DEFAULT_DEADLINE_MS;
   const timer = setTimeout(
     () => controller.abort(new DOMException("the caller's deadline has passed", "TimeoutError")),
@@ -133,24 +140,35 @@ async function answer(
   let status: GrpcStatus = { code: GrpcCode.ok, message: "", details: [] };
   let reply: Uint8Array | undefined;
   try {
-    const handler = Object.hasOwn(options.handlers, path) ? options.handlers[path] : undefined;
-    if (handler === undefined) status = plain(GrpcCode.unimplemented, `there is no method ${path}`);
-    else {
-      const request = unframeUnary(await readAll(stream, controller.signal), MAX_REQUEST_BYTES);
-      reply = await handler(request, { signal: controller.signal });
+    const handler = own(options.handlers, path);
+    const conversation = own(options.conversations ?? {}, path);
+    if (handler !== undefined) {
+      const request = unframeUnary(await readAll(stream, signal), MAX_REQUEST_BYTES);
+      reply = await handler(request, { signal });
+    } else if (conversation !== undefined) {
+      signal = AbortSignal.any([signal, ending]);
+      await converse(stream, (request) => conversation(request, { signal }), { headers: HEADERS, signal });
+    } else {
+      status = plain(GrpcCode.unimplemented, `there is no method ${path}`);
     }
   } catch (error) {
-    status = statusOf(error, controller.signal);
+    status = statusOf(error, signal);
     if (status.code === GrpcCode.unknown) options.onBug(error);
   } finally {
     clearTimeout(timer);
   }
   send(stream, reply, status);
-  // What the caller still sends is of no use: RST_STREAM with NO_ERROR, after the answer (RFC 9113 section 8.1).
-  if (!stream.readableEnded) stream.close(constants.NGHTTP2_NO_ERROR);
   options.onHandled?.(path, status.code, (performance.now() - start) / 1000);
 }
 
+/** The entry of that name, and nothing that every object has. */
+function own(handlers: Readonly<Record<string, GrpcHandler>>, path: string): GrpcHandler | undefined {
+  return Object.hasOwn(handlers, path) ? handlers[path] : undefined;
+}
+
+const HEADERS = { ":status": 200, "content-type": "application/grpc" };
+
+/** Ends the call; what the caller still sends is of no use then. */
 function send(stream: ServerHttp2Stream, reply: Uint8Array | undefined, status: GrpcStatus): void {
   if (stream.destroyed || stream.closed) return;
   const trailers = {
@@ -158,14 +176,25 @@ function send(stream: ServerHttp2Stream, reply: Uint8Array | undefined, status: 
     ...(status.message === "" ? {} : { "grpc-message": encodeGrpcMessage(status.message) }),
     ...(status.details.length === 0 ? {} : { "grpc-status-details-bin": encodeStatus(status) }),
   };
-  const headers = { ":status": 200, "content-type": "application/grpc" };
-  if (reply === undefined) {
-    stream.respond({ ...headers, ...trailers }, { endStream: true });
+  if (reply === undefined && !stream.headersSent) {
+    stream.respond({ ...HEADERS, ...trailers }, { endStream: true });
+    stopReading(stream);
     return;
   }
-  stream.once("wantTrailers", () => stream.sendTrailers(trailers));
-  stream.respond(headers, { waitForTrailers: true });
-  stream.end(frameMessage(reply));
+  stream.once("wantTrailers", () => {
+    stream.sendTrailers(trailers);
+    // Trailers leave after this turn of the event loop; a reset before would take their place.
+    setImmediate(stopReading, stream);
+  });
+  if (!stream.headersSent) stream.respond(HEADERS, { waitForTrailers: true });
+  stream.end(reply === undefined ? undefined : frameMessage(reply));
+}
+
+/** RST_STREAM with NO_ERROR, after the answer (RFC 9113 section 8.1); a stream that holds unread data would not close. */
+function stopReading(stream: ServerHttp2Stream): void {
+  if (stream.readableEnded) return;
+  stream.close(constants.NGHTTP2_NO_ERROR);
+  stream.resume();
 }
 
 /** The whole body. Rejects with the signal's reason, also for a caller that stops in the middle, or `too-large`. */

@@ -8,3 +8,4 @@ export { type Attachment, type CniDeps, CniService, type PodIdentity } from "./c
 export { CniFailure, type CniFailureKind } from "./failure.ts";
 export { callGrpc, GrpcCallError, type GrpcCallErrorCode } from "./grpc-client.ts";
 export { type GrpcHandler, GrpcServerError, type GrpcServerErrorCode, serveGrpc } from "./grpc-server.ts";
+export { reflectionConversations } from "./reflection.ts";

@@ -1,0 +1,60 @@
+import { on, once } from "node:events";
+import type { ServerHttp2Stream } from "node:http2";
+import { frameMessage, GrpcDeframer, GrpcWireError } from "#wire/grpc";
+
+/** A message of a conversation is at most this large; one is held at a time, beside the chunk that was read. */
+export const MAX_CONVERSATION_MESSAGE_BYTES = 64 * 1024;
+
+/**
+ * Holds a bidirectional stream: each message is answered with one, in order, until the caller has said all. The next
+ * message is read when the answer before it is on its way. Rejects with the signal's reason, `GrpcWireError`, or what
+ * `answer` rejects with; answers may have been sent by then. The signal must abort when the stream fails or closes.
+ */
+export async function converse(
+  stream: ServerHttp2Stream,
+  answer: (request: Uint8Array) => Promise<Uint8Array>,
+  options: { readonly headers: Readonly<Record<string, string | number>>; readonly signal: AbortSignal },
+): Promise<void> {
+  const { headers, signal } = options;
+  for await (const request of messages(stream, signal)) {
+    const reply = frameMessage(await answer(request));
+    signal.throwIfAborted();
+    if (!stream.headersSent) stream.respond(headers, { waitForTrailers: true });
+    if (!stream.write(reply)) await drained(stream, signal);
+  }
+}
+
+async function* messages(stream: ServerHttp2Stream, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  let ready: Uint8Array[] = [];
+  const deframer = new GrpcDeframer({
+    maxBytes: MAX_CONVERSATION_MESSAGE_BYTES,
+    onMessage: (pieces) => ready.push(Buffer.concat(pieces)),
+  });
+  for await (const chunk of chunks(stream, signal)) {
+    deframer.push(chunk);
+    yield* ready;
+    ready = [];
+  }
+  if (!deframer.isIdle) throw new GrpcWireError("malformed", "the caller's stream ends within a gRPC message");
+}
+
+/** Unlike the stream's own iterator this one leaves it open: the status is still to be sent. */
+async function* chunks(stream: ServerHttp2Stream, signal: AbortSignal): AsyncGenerator<Buffer> {
+  try {
+    for await (const _event of on(stream, "readable", { close: ["end"], signal })) {
+      for (let chunk: unknown = stream.read(); chunk !== null; chunk = stream.read()) yield chunk as Buffer;
+    }
+  } catch (error) {
+    signal.throwIfAborted(); // the reason, where `on` throws an AbortError of its own
+    throw error;
+  }
+}
+
+async function drained(stream: ServerHttp2Stream, signal: AbortSignal): Promise<void> {
+  try {
+    await once(stream, "drain", { signal });
+  } catch (error) {
+    signal.throwIfAborted();
+    throw error;
+  }
+}
