@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -173,6 +173,54 @@ bothTest("a chained call tells coild of the previous result, and DEL and CHECK s
   assert.deepEqual([old.code, old.json()["code"]], [1, 1]);
 });
 
+bothTest("GC and STATUS of a configuration below 1.1.0 are 1, of a later one unknown", async (run) => {
+  for (const CNI_COMMAND of ["GC", "STATUS"]) {
+    for (const cniVersion of ["0.3.1", "0.4.0", "1.0.0"]) {
+      const { code, json } = await run({ CNI_COMMAND }, config("/none", { cniVersion }));
+      const msg = `config version does not allow ${CNI_COMMAND}: it needs cniVersion 1.1.0 or later, not ${cniVersion}`;
+      assert.deepEqual([code, json()], [1, { cniVersion, code: 1, msg }]);
+    }
+    const { code, json } = await run({ CNI_COMMAND }, config("/none", { cniVersion: "1.1.0" }));
+    assert.deepEqual([code, json()], [1, { cniVersion: "1.1.0", code: 4, msg: `unknown CNI_COMMAND: ${CNI_COMMAND}` }]);
+  }
+});
+
+bothTest("a namespace that is the plugin's own is 8, ADD and CHECK before anything is done", async (run, t) => {
+  const { socket, asked } = await coild(t, () => result(RESULT));
+  const alias = `${socket}.netns`;
+  symlinkSync("/proc/self/ns/net", alias);
+  for (const CNI_NETNS of ["/proc/self/ns/net", `/proc/${process.pid}/ns/net`, alias]) {
+    for (const CNI_COMMAND of ["ADD", "CHECK"]) {
+      const { code, stderr, json } = await run({ ...ENV, CNI_COMMAND, CNI_NETNS }, config(socket));
+      assert.deepEqual([code, stderr, json()["code"]], [1, "", 8]);
+      assert.equal(json()["msg"], "plugin's netns and netns from CNI_NETNS should not be the same");
+      assert.match(String(json()["details"]), /CNI_NETNS_OVERRIDE=1 allows it/);
+    }
+  }
+  assert.equal(asked.length, 0);
+});
+
+bothTest("DEL of the plugin's own namespace frees what there is, and is 8 all the same", async (run, t) => {
+  const { socket, asked } = await coild(t, () => new Uint8Array(0));
+  const env = { ...ENV, CNI_COMMAND: "DEL", CNI_NETNS: "/proc/self/ns/net" };
+  const { code, json } = await run(env, config(socket));
+  assert.deepEqual([code, json()["code"], asked.length], [1, 8, 1]);
+});
+
+bothTest("CNI_NETNS_OVERRIDE allows the plugin's own namespace", async (run, t) => {
+  const { socket } = await coild(t, () => result(RESULT));
+  const env = { ...ENV, CNI_NETNS: "/proc/self/ns/net" };
+  for (const CNI_NETNS_OVERRIDE of ["1", "true", "TRUE"]) {
+    for (const CNI_COMMAND of ["ADD", "CHECK", "DEL"]) {
+      const { code, stdout } = await run({ ...env, CNI_COMMAND, CNI_NETNS_OVERRIDE }, config(socket));
+      assert.equal(code, 0, stdout);
+    }
+  }
+  for (const CNI_NETNS_OVERRIDE of ["0", "yes", ""]) {
+    assert.equal((await run({ ...env, CNI_NETNS_OVERRIDE }, config(socket))).json()["code"], 8);
+  }
+});
+
 bothTest("a large configuration arrives whole", async (run, t) => {
   const { socket, asked } = await coild(t, () => result(RESULT));
   const padding = "x".repeat(300_000);
@@ -206,10 +254,7 @@ bothTest("errors are one JSON object on stdout with exit code 1 and an empty std
 
 bothTest("coild away is 11, for DEL too while the namespace is there", async (run) => {
   for (const CNI_COMMAND of ["ADD", "CHECK", "DEL"]) {
-    const { code, json } = await run(
-      { ...ENV, CNI_COMMAND, CNI_NETNS: "/proc/self/ns/net" },
-      config(join(dir, "away.sock")),
-    );
+    const { code, json } = await run({ ...ENV, CNI_COMMAND, CNI_NETNS: dir }, config(join(dir, "away.sock")));
     assert.deepEqual([code, json()["code"]], [1, 11], CNI_COMMAND);
     assert.match(String(json()["msg"]), /cannot reach coild at .*away\.sock/);
   }

@@ -21,6 +21,7 @@ import {
 import { decodeGrpcMessage, decodeStatus, frameMessage, GrpcCode, GrpcWireError, unframeUnary } from "#wire/grpc";
 import { Http2Call, Http2Error, type Http2Response, MAX_RESPONSE_BYTES } from "#wire/http2";
 import { hasAttachment } from "./leftover.ts";
+import { isOwnNetns, ownNetnsError } from "./own-netns.ts";
 import { type Connection, connect } from "./runtime.ts";
 
 /** Spec pod-network section 11. */
@@ -29,12 +30,19 @@ const DEADLINE_SECONDS = 60;
 const METHOD = { ADD: "Add", DEL: "Del", CHECK: "Check" } as const;
 
 /** The `coil` plugin: hands the call to coild and its answer back. Throws {@link CniError}. */
-export async function runCoil(env: Readonly<Record<string, string | undefined>>, stdin: string): Promise<string> {
+export async function runCoil(
+  env: Readonly<Record<string, string | undefined>>,
+  input: Promise<string>,
+): Promise<string> {
+  // Looked at while standard input is read: the time for it is not seen then.
+  const [inOwnNetns, stdin] = await Promise.all([isOwnNetns(env), input]);
+  const command = env["CNI_COMMAND"] ?? "";
+  // With a configuration that is new enough they are refused as unknown, until coild answers them.
+  if (command === "GC" || command === "STATUS") requireVersionOf(command, parseNetworkConfig(stdin));
   const call = parseCniCall(env);
   const config = parseNetworkConfig(stdin);
-  if (call.command === "CHECK" && compareVersions(config.cniVersion, "0.4.0") < 0) {
-    throw new CniError(CniCode.incompatibleVersion, `CHECK needs cniVersion 0.4.0 or later, not ${config.cniVersion}`);
-  }
+  requireVersionOf(call.command, config);
+  if (inOwnNetns && call.command !== "DEL") throw ownNetnsError(env);
   const request = encodeCniArgs(requestOf(call, config, stdin));
   let reply: Uint8Array;
   try {
@@ -43,9 +51,24 @@ export async function runCoil(env: Readonly<Record<string, string | undefined>>,
     if (await isDoneWithout(call, error)) return "";
     throw error;
   }
+  // As in the common library: what can be removed is removed, and the fault told all the same.
+  if (inOwnNetns) throw ownNetnsError(env);
   if (call.command !== "ADD") return "";
   if (config.prevResult !== undefined) return JSON.stringify(convertResult(config.prevResult, config.cniVersion));
   return JSON.stringify(convertResult(parseReply(reply), config.cniVersion));
+}
+
+/** The configuration that first knew a command (CNI specification, "Version considerations"). */
+const FIRST_VERSION: Readonly<Record<string, string>> = { CHECK: "0.4.0", GC: "1.1.0", STATUS: "1.1.0" };
+
+/** Throws {@link CniError} 1 when the configuration is older than the command. */
+function requireVersionOf(command: string, { cniVersion }: NetworkConfig): void {
+  const first = FIRST_VERSION[command];
+  if (first === undefined || compareVersions(cniVersion, first) >= 0) return;
+  throw new CniError(
+    CniCode.incompatibleVersion,
+    `config version does not allow ${command}: it needs cniVersion ${first} or later, not ${cniVersion}`,
+  );
 }
 
 /**

@@ -7,7 +7,7 @@ import { runCoil } from "./coil.ts";
 import { fileName, readStdin, writeStderr, writeStdout } from "./runtime.ts";
 
 /** A plugin: takes the environment and the configuration, returns what goes to standard output. */
-export type Plugin = (env: Readonly<Record<string, string | undefined>>, stdin: string) => Promise<string>;
+export type Plugin = (env: Readonly<Record<string, string | undefined>>, input: Promise<string>) => Promise<string>;
 
 /** By file name. */
 const PLUGINS: Readonly<Record<string, Plugin>> = { coil: runCoil };
@@ -24,14 +24,14 @@ async function main(): Promise<number> {
     await writeStderr(`CNI plugin coil of Isthmus; set CNI_COMMAND to call it. ${versionJson(undefined)}\n`);
     return 1;
   }
-  const stdin = await readStdin();
+  const input = readStdin();
   try {
-    await writeStdout(command === "VERSION" ? versionJson(versionOf(stdin)) : await plugin(process.env, stdin));
+    await writeStdout(command === "VERSION" ? versionJson(versionOf(await input)) : await plugin(process.env, input));
     return 0;
   } catch (error) {
     if (!(error instanceof Error)) throw error;
     const known = error instanceof CniError ? error : new CniError(CniCode.internal, error.message, { cause: error });
-    await writeStdout(cniErrorJson(known, versionOf(stdin) ?? HIGHEST_VERSION));
+    await writeStdout(cniErrorJson(known, versionOf(await input) ?? HIGHEST_VERSION));
     return 1;
   }
 }

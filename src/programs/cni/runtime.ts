@@ -27,6 +27,7 @@ interface BunRuntime {
   readonly stdout: unknown;
   readonly stderr: unknown;
   write(to: unknown, text: string): Promise<number>;
+  file(path: string): { stat(): Promise<FileIdentity> };
   connect(options: {
     readonly unix: string;
     readonly socket: {
@@ -36,6 +37,12 @@ interface BunRuntime {
       error(socket: BunSocket, error: Error): void;
     };
   }): Promise<BunSocket>;
+}
+
+/** What tells one file from another. */
+export interface FileIdentity {
+  readonly dev: number;
+  readonly ino: number;
 }
 
 const bun = (globalThis as { readonly Bun?: BunRuntime }).Bun;
@@ -66,6 +73,18 @@ export async function writeStdout(text: string): Promise<void> {
 export async function writeStderr(text: string): Promise<void> {
   if (bun !== undefined) await bun.write(bun.stderr, text);
   else process.stderr.write(text);
+}
+
+/** The file that a path leads to; `undefined` when it cannot be looked at. */
+export async function statFile(path: string): Promise<FileIdentity | undefined> {
+  try {
+    if (bun !== undefined) return await bun.file(path).stat();
+    const { stat } = await import("node:fs/promises");
+    return await stat(path);
+  } catch (error) {
+    if (error instanceof Error && "code" in error) return undefined;
+    throw error;
+  }
 }
 
 /** Connects to a UNIX socket. Throws {@link CniError} 11 when nobody listens there. */

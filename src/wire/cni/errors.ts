@@ -9,6 +9,8 @@ export const CniCode = {
   ioFailure: 5,
   decodingFailure: 6,
   invalidConfig: 7,
+  /** Not in the specification; the common library's, for a namespace that is the plugin's own. */
+  invalidNetns: 8,
   tryAgainLater: 11,
   notAvailable: 50,
   limitedConnectivity: 51,

@@ -1,0 +1,23 @@
+import { CniCode, CniError } from "#wire/cni";
+import { statFile } from "./runtime.ts";
+
+type Env = Readonly<Record<string, string | undefined>>;
+
+/**
+ * Whether `CNI_NETNS` is the network namespace of this very process and `CNI_NETNS_OVERRIDE`, 1 or true, does not allow it.
+ * A path that is none is left to whoever opens it. Source: libcni, pkg/skel and pkg/ns.
+ */
+export async function isOwnNetns(env: Env): Promise<boolean> {
+  const path = env["CNI_NETNS"] ?? "";
+  const override = env["CNI_NETNS_OVERRIDE"] ?? "";
+  if (path === "" || override === "1" || override.toUpperCase() === "TRUE") return false;
+  const [given, own] = await Promise.all([statFile(path), statFile("/proc/self/ns/net")]);
+  return given !== undefined && given.ino === own?.ino && given.dev === own.dev;
+}
+
+/** What is said of a namespace in which the pod's routes would replace the node's, code 8. */
+export function ownNetnsError(env: Env): CniError {
+  return new CniError(CniCode.invalidNetns, "plugin's netns and netns from CNI_NETNS should not be the same", {
+    details: `CNI_NETNS is ${env["CNI_NETNS"]}; CNI_NETNS_OVERRIDE=1 allows it`,
+  });
+}
