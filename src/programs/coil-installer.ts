@@ -1,6 +1,6 @@
 import { constants, type Stats } from "node:fs";
-import { copyFile, mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
-import { join } from "node:path";
+import { copyFile, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
 import { sleep } from "#base/async";
 import { ConfigError, durationFlag } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
@@ -114,39 +114,42 @@ async function readConflist(env: NodeJS.ProcessEnv): Promise<string> {
   const { name, plugins } = (parsed ?? {}) as { readonly name?: unknown; readonly plugins?: unknown };
   if (typeof name !== "string" || name === "") throw fault("name is missing");
   if (!Array.isArray(plugins) || plugins.length === 0) throw fault("plugins is missing or empty");
+  const untyped = plugins.findIndex((plugin: { readonly type?: unknown } | null) => typeof plugin?.type !== "string");
+  if (untyped >= 0) throw fault(`plugins[${untyped}] has no type`);
   return text;
 }
 
 async function installBinary(settings: Settings): Promise<boolean> {
   const target = join(settings.binDir, "coil");
   if (await sameContent(settings.binary, target)) return false;
-  const temporary = join(settings.binDir, `.coil.${process.pid}`);
-  try {
-    await copyFile(settings.binary, temporary, constants.COPYFILE_EXCL);
-    await using file = await open(temporary, "r+");
-    await file.chmod(0o755);
-    await file.sync();
-    await rename(temporary, target);
-  } finally {
-    await rm(temporary, { force: true });
-  }
+  await putInPlace(target, 0o755, (temporary) => copyFile(settings.binary, temporary, constants.COPYFILE_EXCL));
   return true;
 }
 
 async function installConfig(settings: Settings, text: string): Promise<boolean> {
   const target = join(settings.etcDir, settings.confName);
-  if ((await readOptional(target))?.equals(Buffer.from(text)) === true) return false;
-  // A name that no runtime takes for a configuration.
-  const temporary = join(settings.etcDir, `.${settings.confName}.${process.pid}.tmp`);
+  const there = await statOptional(target);
+  if (there !== undefined && modeOf(there) === 0o644 && (await readFile(target)).equals(Buffer.from(text)))
+    return false;
+  await putInPlace(target, 0o644, (temporary) => writeFile(temporary, text, { flag: "wx" }));
+  return true;
+}
+
+/** Writes a file beside its target and renames it: whoever reads the target finds the old one or the new one, whole. */
+async function putInPlace(target: string, mode: number, write: (temporary: string) => Promise<void>): Promise<void> {
+  // A name that no runtime takes for a plugin or a configuration.
+  const temporary = join(dirname(target), `.${basename(target)}.${process.pid}.tmp`);
+  // In a container every run has the same number; one that was killed may have left its file.
+  await rm(temporary, { force: true });
   try {
-    await using file = await open(temporary, "wx", 0o644);
-    await file.writeFile(text);
+    await write(temporary);
+    await using file = await open(temporary, "r");
+    await file.chmod(mode);
     await file.sync();
     await rename(temporary, target);
   } finally {
     await rm(temporary, { force: true });
   }
-  return true;
 }
 
 /** Other networks would win or lose against ours by their file names; returns those that were put aside. */
@@ -164,13 +167,13 @@ async function disableOthers(settings: Settings): Promise<string[]> {
 
 async function sameContent(a: string, b: string): Promise<boolean> {
   const [left, right] = await Promise.all([stat(a), statOptional(b)]);
-  if (left.size !== right?.size || (right.mode & 0o777) !== 0o755) return false;
+  if (left.size !== right?.size || modeOf(right) !== 0o755) return false;
   const [one, other] = await Promise.all([readFile(a), readFile(b)]);
   return one.equals(other);
 }
 
-async function readOptional(path: string): Promise<Buffer | undefined> {
-  return (await statOptional(path)) === undefined ? undefined : readFile(path);
+function modeOf(file: Stats): number {
+  return file.mode & 0o777;
 }
 
 async function statOptional(path: string): Promise<Stats | undefined> {

@@ -1,0 +1,267 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { ISTHMUS, type Outcome, type Running, start, until } from "#test/lab";
+
+const INSTALLER = join(ISTHMUS, "../coil-installer");
+const CONFLIST = JSON.stringify({
+  cniVersion: "0.4.0",
+  name: "k8s-pod-network",
+  plugins: [
+    { type: "coil", socket: "/run/coild.sock" },
+    { type: "portmap", snat: true, capabilities: { portMappings: true } },
+  ],
+});
+
+/** A host's folders, an executable to install, and the program to do it. */
+function host(t: TestContext) {
+  const dir = mkdtempSync(join(tmpdir(), "isthmus-installer-"));
+  t.after(() => rmSync(dir, { recursive: true }));
+  const etc = join(dir, "etc/cni/net.d");
+  const bin = join(dir, "opt/cni/bin");
+  const source = join(dir, "coil-1");
+  writeFileSync(source, "#!/bin/sh\necho one\n");
+  const env = {
+    CNI_ETC_DIR: etc,
+    CNI_BIN_DIR: bin,
+    COIL_PATH: source,
+    CNI_NETCONF: CONFLIST,
+    CNI_NETCONF_FILE: undefined,
+    CNI_CONF_NAME: undefined,
+    CNI_REMOVE_OTHERS: undefined,
+  };
+  const launch = (more: Readonly<Record<string, string | undefined>> = {}, args: readonly string[] = []): Running =>
+    start([INSTALLER, ...args], { env: { ...env, ...more } });
+  return {
+    dir,
+    etc,
+    bin,
+    source,
+    launch,
+    /** Runs it to its end without the wait for runtimes. */
+    install: (more: Readonly<Record<string, string | undefined>> = {}): Promise<Outcome> =>
+      launch(more, ["--rescan-wait=0"]).ended,
+  };
+}
+
+/** Permissions, number and time of change: what a rewritten file does not keep. */
+function identity(path: string): string {
+  const { mode, ino, mtimeMs } = statSync(path);
+  return `${(mode & 0o777).toString(8)} ${ino} ${mtimeMs}`;
+}
+
+const modeOf = (path: string): string => (statSync(path).mode & 0o777).toString(8);
+
+/** The one line that says what went wrong. */
+function complaint({ code, stdout, stderr }: Outcome, wanted: number): string {
+  assert.deepEqual([code, stdout], [wanted, ""], stderr);
+  const lines = stderr.split("\n").filter((line) => line !== "" && line !== "coil-installer --help lists the flags");
+  assert.equal(lines.length, 1, stderr);
+  const [line = ""] = lines;
+  assert.ok(line.startsWith("coil-installer: "), line);
+  assert.doesNotMatch(line, /this is a bug/);
+  return line;
+}
+
+test("coil-installer: makes the folders and puts the executable and the configuration in place", async (t) => {
+  const { etc, bin, source, install } = host(t);
+  const { code, stderr } = await install();
+  assert.equal(code, 0, stderr);
+  assert.deepEqual([readdirSync(etc), readdirSync(bin)], [["10-coil.conflist"], ["coil"]]);
+  assert.equal(readFileSync(join(etc, "10-coil.conflist"), "utf8"), CONFLIST);
+  assert.deepEqual(readFileSync(join(bin, "coil")), readFileSync(source));
+  assert.deepEqual([modeOf(join(bin, "coil")), modeOf(join(etc, "10-coil.conflist"))], ["755", "644"]);
+});
+
+test("coil-installer: a second run changes nothing and does not wait", async (t) => {
+  const { etc, bin, install, launch } = host(t);
+  await install();
+  const paths = [join(etc, "10-coil.conflist"), join(bin, "coil"), etc, bin];
+  const before = paths.map(identity);
+  const { code, stderr } = await launch({}, ["--rescan-wait=1h"]).ended;
+  assert.equal(code, 0, stderr);
+  assert.match(stderr, /everything is in place/);
+  assert.deepEqual(paths.map(identity), before);
+});
+
+test("coil-installer: what somebody changed is put right, permissions too", async (t) => {
+  const { etc, bin, install } = host(t);
+  await install();
+  writeFileSync(join(etc, "10-coil.conflist"), "{}");
+  chmodSync(join(bin, "coil"), 0o600);
+  assert.equal((await install()).code, 0);
+  assert.equal(readFileSync(join(etc, "10-coil.conflist"), "utf8"), CONFLIST);
+  assert.equal(modeOf(join(bin, "coil")), "755");
+});
+
+test("coil-installer: an executable that is running is replaced whole, and runs on", async (t) => {
+  const { dir, bin, install } = host(t);
+  const first = join(dir, "sleeper");
+  copyFileSync("/bin/sleep", first);
+  assert.equal((await install({ COIL_PATH: first })).code, 0);
+  const before = readFileSync(join(bin, "coil"));
+  const running = spawn(join(bin, "coil"), ["600"], { stdio: "ignore" });
+  const ended = once(running, "exit");
+  try {
+    await once(running, "spawn");
+    // What holds the old file sees it to the end; who opens the path afterwards sees the new one.
+    const held = join("/proc", String(running.pid), "exe");
+    assert.equal((await install()).code, 0);
+    assert.deepEqual(readFileSync(held), before);
+    assert.equal(readFileSync(join(bin, "coil"), "utf8"), "#!/bin/sh\necho one\n");
+    assert.equal(running.exitCode, null);
+  } finally {
+    running.kill("SIGKILL");
+    await ended;
+  }
+});
+
+test("coil-installer: what a run that was killed left under its own number is no obstacle", async (t) => {
+  const { bin, etc, source, launch } = host(t);
+  mkdirSync(bin, { recursive: true });
+  mkdirSync(etc, { recursive: true });
+  // The shell's number becomes the program's; in a container it is the same each time.
+  const leave = `for f in "$CNI_BIN_DIR/.coil.$$.tmp" "$CNI_ETC_DIR/.10-coil.conflist.$$.tmp"; do echo half > "$f"; done`;
+  const env = { CNI_ETC_DIR: etc, CNI_BIN_DIR: bin, COIL_PATH: source, CNI_NETCONF: CONFLIST };
+  const { ended } = start(["/bin/sh", "-c", `${leave}; exec "${INSTALLER}" --rescan-wait=0`], { env });
+  const { code, stderr } = await ended;
+  assert.equal(code, 0, stderr);
+  assert.deepEqual([readdirSync(etc), readdirSync(bin)], [["10-coil.conflist"], ["coil"]]);
+  assert.equal((await launch().ended).code, 0);
+});
+
+test("coil-installer: configurations of others are put aside, on request deleted; what is none stays", async (t) => {
+  const { etc, install } = host(t);
+  mkdirSync(etc, { recursive: true });
+  for (const name of ["05-other.conflist", "20-old.conflist.bak", "99-loopback.conf", "readme"]) {
+    writeFileSync(join(etc, name), name);
+  }
+  const { code, stderr } = await install();
+  assert.equal(code, 0, stderr);
+  assert.deepEqual(readdirSync(etc).sort(), [
+    "05-other.conflist.coil-disabled",
+    "10-coil.conflist",
+    "20-old.conflist.bak.coil-disabled",
+    "99-loopback.conf",
+    "readme",
+  ]);
+  assert.equal(readFileSync(join(etc, "05-other.conflist.coil-disabled"), "utf8"), "05-other.conflist");
+  assert.match(stderr, /05-other\.conflist/, "the log names them");
+  writeFileSync(join(etc, "05-other.conflist"), "again");
+  assert.equal((await install({ CNI_REMOVE_OTHERS: "true" })).code, 0);
+  assert.deepEqual(readdirSync(etc).sort(), [
+    "05-other.conflist.coil-disabled",
+    "10-coil.conflist",
+    "20-old.conflist.bak.coil-disabled",
+    "99-loopback.conf",
+    "readme",
+  ]);
+});
+
+test("coil-installer: CNI_NETCONF goes before CNI_NETCONF_FILE, and CNI_CONF_NAME names the file", async (t) => {
+  const { etc, dir, install } = host(t);
+  const file = join(dir, "netconf");
+  writeFileSync(file, CONFLIST.replace("k8s-pod-network", "from-file"));
+  const named = { CNI_CONF_NAME: "00-coil.conflist", CNI_NETCONF_FILE: file };
+  assert.equal((await install(named)).code, 0);
+  assert.equal(readFileSync(join(etc, "00-coil.conflist"), "utf8"), CONFLIST);
+  assert.equal((await install({ ...named, CNI_NETCONF: undefined })).code, 0);
+  assert.match(readFileSync(join(etc, "00-coil.conflist"), "utf8"), /from-file/);
+});
+
+/** What is wrong, and what must be said of it; DIR stands for the test's folder. */
+const FAULTS: readonly {
+  readonly when: string;
+  readonly env: Readonly<Record<string, string>>;
+  readonly code: number;
+  readonly says: RegExp;
+}[] = [
+  {
+    when: "the executable to install is missing",
+    env: { COIL_PATH: "DIR/none" },
+    code: 1,
+    says: /cannot install.*ENOENT.*DIR\/none/,
+  },
+  { when: "the executable to install is a folder", env: { COIL_PATH: "DIR" }, code: 1, says: /cannot install.*DIR/ },
+  {
+    when: "a folder's name is taken by a file",
+    env: { CNI_BIN_DIR: "DIR/coil-1" },
+    code: 1,
+    says: /cannot install.*EEXIST.*DIR\/coil-1/,
+  },
+  {
+    when: "the configuration's file is missing",
+    env: { CNI_NETCONF: "", CNI_NETCONF_FILE: "DIR/none" },
+    code: 2,
+    says: /CNI_NETCONF_FILE DIR\/none is not a CNI configuration list: ENOENT/,
+  },
+  {
+    when: "there is no configuration",
+    env: { CNI_NETCONF: "" },
+    code: 2,
+    says: /neither CNI_NETCONF nor CNI_NETCONF_FILE/,
+  },
+  { when: "the configuration is no JSON", env: { CNI_NETCONF: "{" }, code: 2, says: /CNI_NETCONF is not .*JSON/ },
+  {
+    when: "the configuration is null",
+    env: { CNI_NETCONF: "null" },
+    code: 2,
+    says: /CNI_NETCONF is not .*name is missing/,
+  },
+  {
+    when: "the configuration has no plugins",
+    env: { CNI_NETCONF: '{"name":"n","plugins":[]}' },
+    code: 2,
+    says: /plugins is missing or empty/,
+  },
+  {
+    when: "a plugin has no type",
+    env: { CNI_NETCONF: '{"name":"n","plugins":[{"type":"coil"},null]}' },
+    code: 2,
+    says: /plugins\[1\] has no type/,
+  },
+  {
+    when: "the configuration's name is a path",
+    env: { CNI_CONF_NAME: "../x.conflist" },
+    code: 2,
+    says: /CNI_CONF_NAME is "\.\.\/x\.conflist"; it must be a file name that ends in \.conflist/,
+  },
+];
+
+for (const { when, env, code, says } of FAULTS) {
+  test(`coil-installer: when ${when} it says so in one line and no configuration is written`, async (t) => {
+    const { dir, etc, install } = host(t);
+    const here = Object.fromEntries(Object.entries(env).map(([name, value]) => [name, value.replace("DIR", dir)]));
+    const line = complaint(await install(here), code);
+    assert.match(line.replaceAll(dir, "DIR"), says);
+    assert.deepEqual(existsSync(etc) ? readdirSync(etc) : [], []);
+  });
+}
+
+for (const signal of ["SIGTERM", "SIGINT"] as const) {
+  test(`coil-installer: ${signal} ends the wait for runtimes; what was installed stays`, async (t) => {
+    const { bin, etc, launch } = host(t);
+    const { child, ended, said } = launch({}, ["--rescan-wait=1h"]);
+    await until("it says that it has installed", () => said().includes('"installed"'));
+    child.kill(signal);
+    const { code, stderr } = await ended;
+    assert.equal(code, 1, "the wait was not over");
+    assert.doesNotMatch(stderr, /this is a bug/);
+    assert.deepEqual([readdirSync(etc), readdirSync(bin)], [["10-coil.conflist"], ["coil"]]);
+  });
+}
