@@ -4,7 +4,7 @@
  *     node tools/gen-docs.ts           writes what differs
  *     node tools/gen-docs.ts --check   writes nothing; exit code 1 when a page differs, is missing or is of no program
  */
-import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { flagReference } from "#base/config";
 import { auditProgram } from "../src/programs/audit.ts";
@@ -15,6 +15,7 @@ import { coild } from "../src/programs/coild.ts";
 import { doctor } from "../src/programs/doctor.ts";
 import { lab } from "../src/programs/lab.ts";
 import type { Program } from "../src/programs/run-program.ts";
+import { generate } from "./generated.ts";
 
 /** A table of constants: what the flags do not say. */
 interface Section {
@@ -64,6 +65,7 @@ const CONSTANTS: Readonly<Record<string, readonly Section[]>> = {
       rows: [
         ["`/pkg.cnirpc.CNI/Add`, `Del`, `Check`", "what the CNI executable calls"],
         ["`/isthmus.dev.Node/Inspect`", "memory and kernel of this node as JSON, for `isthmus audit`"],
+        ["`/grpc.reflection.v1.ServerReflection`, `v1alpha`", "describes `pkg.cnirpc.CNI`, for tools such as grpcurl"],
       ],
     },
     files(
@@ -204,11 +206,12 @@ One JSON object on standard output, exit code 1.
 
 | code | when |
 | --- | --- |
-| 1 | a \`cniVersion\` that is not supported, or CHECK with one below 0.4.0 |
+| 1 | a \`cniVersion\` that is not supported, or that does not have the command: CHECK needs 0.4.0, GC and STATUS 1.1.0 |
 | 3 | the pod does not exist, or has another UID |
 | 4 | \`CNI_*\` variables, \`CNI_ARGS\` or the network namespace are wrong |
 | 6 | the network configuration is not a JSON object |
 | 7 | a field of the network configuration is wrong, or coil is chained after another plugin |
+| 8 | \`CNI_NETNS\` is the plugin's own network namespace, and \`CNI_NETNS_OVERRIDE\` is not 1 or true; DEL still removes what there is |
 | 11 | try again: coild or the API server cannot be reached, or the pool has no addresses or does not exist |
 | 999 | anything else |
 
@@ -249,37 +252,15 @@ function pages(): ReadonlyMap<string, string> {
   return new Map([...programs.map((program) => [`${program.name}.md`, page(program)] as const), ["coil.md", CNI_PAGE]]);
 }
 
-async function stored(path: string): Promise<string | undefined> {
-  try {
-    return await readFile(path, "utf8");
-  } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
-    throw error;
-  }
+/** Pages of programs that are no more. */
+async function strangers(): Promise<string[]> {
+  return (await readdir(FOLDER))
+    .filter((name) => !wanted.has(name))
+    .map((name) => `docs/reference/${name} is the page of no program; remove it`);
 }
 
-async function main(args: readonly string[]): Promise<number> {
-  if (args.some((arg) => arg !== "--check")) {
-    console.error("usage: node tools/gen-docs.ts [--check]");
-    return 2;
-  }
-  const check = args.includes("--check");
-  await mkdir(FOLDER, { recursive: true });
-  const wanted = pages();
-  const faults: string[] = [];
-  for (const [name, text] of wanted) {
-    if ((await stored(join(FOLDER, name))) === text) continue;
-    if (check) faults.push(`docs/reference/${name} is not what the programs say; run: node tools/gen-docs.ts`);
-    else {
-      await writeFile(join(FOLDER, name), text);
-      console.log(`wrote docs/reference/${name}`);
-    }
-  }
-  for (const name of await readdir(FOLDER)) {
-    if (!wanted.has(name)) faults.push(`docs/reference/${name} is the page of no program; remove it`);
-  }
-  for (const fault of faults) console.error(fault);
-  return faults.length > 0 ? 1 : 0;
-}
-
-process.exitCode = await main(process.argv.slice(2));
+const wanted = pages();
+process.exitCode = await generate(
+  { script: "tools/gen-docs.ts", folder: FOLDER, files: wanted, also: strangers },
+  process.argv.slice(2),
+);

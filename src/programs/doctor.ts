@@ -17,7 +17,7 @@ export const doctor = defineProgram({
     "Each thing is tried in a network namespace that is made for it and removed. Exit code: 0 when it could look.",
   ],
   run: async ({ values }) => {
-    requirePrivileges("isthmus doctor");
+    requirePrivileges();
     const kernel = readFileSync("/proc/sys/kernel/osrelease", "utf8").trim();
     const features = probeKernel();
     if (values.json) process.stdout.write(`${JSON.stringify({ kernel, features })}\n`);

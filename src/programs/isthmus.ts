@@ -34,10 +34,10 @@ async function main(): Promise<number> {
   const calledAs = process.env["ISTHMUS_CALLED_AS"] ?? basename(process.argv[1] ?? "isthmus");
   const byName = new Map([...PROGRAMS, ...INTERNAL].map((program) => [program.name, program]));
   const own = byName.get(calledAs);
-  if (own !== undefined) return runProgram(own, process.argv.slice(2));
+  if (own !== undefined) return runProgram(own, own.name, process.argv.slice(2));
   const [word = "help", ...rest] = process.argv.slice(2);
   const program = byName.get(word);
-  if (program !== undefined) return runProgram(program, rest);
+  if (program !== undefined) return runProgram(program, `isthmus ${program.name}`, rest);
   if (word === "version" || word === "--version") {
     process.stdout.write(`isthmus ${VERSION}\n`);
     return EXIT.ok;

@@ -2,8 +2,9 @@ import { spawn } from "node:child_process";
 import { closeSync, mkdirSync, openSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
-import { Deferred, sleep } from "#base/async";
+import { Deferred } from "#base/async";
 import { type HostEvent, isRunning, LabError, type LabState, labPaths } from "#lab/host";
+import { poll } from "#lab/poll";
 
 /** A holding process that was started here. */
 export interface LabHost {
@@ -105,8 +106,7 @@ export async function stopHost(state: LabState): Promise<void> {
     if (isRunning(state)) process.kill(state.pid, name);
   };
   signalHost("SIGTERM");
-  const deadline = performance.now() + STOP_MS;
-  while (isRunning(state) && performance.now() < deadline) await sleep(20);
+  await poll(() => isRunning(state), { until: (running) => !running, everyMs: 20, deadlineMs: STOP_MS });
   signalHost("SIGKILL");
 }
 

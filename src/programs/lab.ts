@@ -5,6 +5,7 @@ import { openKernel } from "#kernel/net";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
 import { isRunning, joinNetns, LabError, type LabState, labPaths, readState, removeState } from "#lab/host";
 import { NETNS_ANNOTATION } from "#lab/kubelet";
+import { poll } from "#lab/poll";
 import {
   applyScenario,
   defaultScenario,
@@ -71,7 +72,9 @@ export const lab = defineProgram({
 
 async function runLab(values: Values, signal: AbortSignal): Promise<number> {
   const startedMs = performance.now();
-  requirePrivileges("isthmus lab");
+  requirePrivileges();
+  // Read again by the process that holds the lab; a fault is told before anything is built.
+  if (values.kubeconfig !== undefined) await loadKubeConfig({ path: values.kubeconfig });
   const say = (text: string): void => void process.stderr.write(`${text}\n`);
   const known = readState(values.name);
   if (known !== undefined && isRunning(known)) {
@@ -140,12 +143,12 @@ async function runScenario(
 /** The audit once the cluster has come to rest, or what it finds after a while. */
 async function settledAudit(api: KubeClient, state: LabState, signal: AbortSignal): ReturnType<typeof gatherAudit> {
   const sockets = state.nodes.map((node) => labPaths(state.lab).socketOf(node.name));
-  const deadline = performance.now() + SETTLE_MS;
-  for (;;) {
-    const result = await gatherAudit(api, sockets, { signal });
-    if (result.findings.length === 0 || performance.now() > deadline) return result;
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
+  return poll(() => gatherAudit(api, sockets, { signal }), {
+    until: ({ findings }) => findings.length === 0,
+    everyMs: 100,
+    deadlineMs: SETTLE_MS,
+    signal,
+  });
 }
 
 function printKubeconfig(name: string): number {
@@ -155,7 +158,7 @@ function printKubeconfig(name: string): number {
 }
 
 async function down(name: string): Promise<number> {
-  requirePrivileges("isthmus lab down");
+  requirePrivileges();
   const state = readState(name);
   const wasUp = state !== undefined && isRunning(state);
   if (wasUp) await stopHost(state);
@@ -166,7 +169,7 @@ async function down(name: string): Promise<number> {
 }
 
 async function exec(name: string, target: string, argv: readonly string[], signal: AbortSignal): Promise<number> {
-  requirePrivileges("isthmus lab exec");
+  requirePrivileges();
   const state = requireState(name);
   const node = state.nodes.find((one) => one.name === target);
   if (node !== undefined) return joinNetns(`/run/netns/${node.netns}`, argv, signal);

@@ -10,7 +10,7 @@ export class PrivilegeError extends ExpectedError<"not-permitted"> {
 const NEEDED = { CAP_NET_ADMIN: 12, CAP_NET_RAW: 13, CAP_SYS_ADMIN: 21 } as const;
 
 /** Throws {@link PrivilegeError}, one line, when this process lacks what namespaces and links need. */
-export function requirePrivileges(what: string): void {
+export function requirePrivileges(): void {
   const status = readFileSync("/proc/self/status", "utf8");
   const effective = BigInt(`0x${/^CapEff:\s*([0-9a-f]+)/m.exec(status)?.[1] ?? "0"}`);
   const missing = Object.entries(NEEDED)
@@ -19,6 +19,6 @@ export function requirePrivileges(what: string): void {
   if (missing.length === 0) return;
   throw new PrivilegeError(
     "not-permitted",
-    `${what} makes network namespaces and lacks ${missing.join(", ")}: run it as root`,
+    `cannot make network namespaces: this process lacks ${missing.join(", ")}: run it as root`,
   );
 }

@@ -38,11 +38,11 @@ const COMMON = {
 /** Exit codes: done, failed, not understood. */
 export const EXIT = { ok: 0, failed: 1, usage: 2 } as const;
 
-/** The text of `--help`. */
-export function helpText(program: Program): string {
+/** The text of `--help`; `title` is what the caller typed for the program. */
+export function helpText(program: Program, title: string): string {
   const words = program.words === undefined ? "" : ` ${program.words.usage}`;
   const parts = [
-    `usage: ${program.name} [FLAGS]${words}`,
+    `usage: ${title} [FLAGS]${words}`,
     program.summary,
     flagHelp({ ...program.flags, ...COMMON }),
     ...(program.notes ?? []),
@@ -50,34 +50,35 @@ export function helpText(program: Program): string {
   return `${parts.join("\n\n")}\n`;
 }
 
-/** Runs a program with a command line; resolves with its exit code. What is wrong is said in one line each. */
-export async function runProgram(program: Program, argv: readonly string[]): Promise<number> {
+/**
+ * Runs a program with a command line; resolves with its exit code. What is wrong is said in one line each, which begins
+ * with `title`: what the caller typed, such as `isthmus lab`, or `coild` for a program under its own name.
+ */
+export async function runProgram(program: Program, title: string, argv: readonly string[]): Promise<number> {
   const signal = abortOnSignals();
   try {
     const flags = { ...program.flags, ...COMMON };
     const { values, words } = parseFlags(flags, argv, { maxWords: program.words?.max ?? 0 });
-    if (values.help) return print(helpText(program));
-    if (values.version) return print(`${program.name} ${VERSION}\n`);
+    if (values.help) return print(helpText(program, title));
+    if (values.version) return print(`${title} ${VERSION}\n`);
     return (await program.run({ values, words, signal })) ?? EXIT.ok;
   } catch (error) {
-    return report(program, error, signal);
+    return report(title, error, signal);
   }
 }
 
-function report(program: Program, error: unknown, signal: AbortSignal): number {
+function report(title: string, error: unknown, signal: AbortSignal): number {
   if (error instanceof ConfigError) {
-    for (const fault of error.faults) complain(`${program.name}: ${fault}`);
-    complain(`${program.name} --help lists the flags`);
+    for (const fault of error.faults) complain(`${title}: ${fault}`);
+    complain(`${title} --help lists the flags`);
     return EXIT.usage;
   }
   if (signal.aborted && (error === signal.reason || isAbortError(error))) return EXIT.failed;
   if (error instanceof ExpectedError) {
-    complain(`${program.name}: ${describeError(error).replaceAll("\n", " ")}`);
+    complain(`${title}: ${describeError(error).replaceAll("\n", " ")}`);
     return EXIT.failed;
   }
-  complain(
-    `${program.name}: this is a bug in Isthmus ${VERSION}: ${error instanceof Error ? error.stack : String(error)}`,
-  );
+  complain(`${title}: this is a bug in Isthmus ${VERSION}: ${error instanceof Error ? error.stack : String(error)}`);
   return EXIT.failed;
 }
 

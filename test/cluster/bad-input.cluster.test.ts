@@ -28,16 +28,16 @@ after(async () => {
   await removeLab(LAB);
 });
 
-/** What is said of the fault: one line, beside the steps that a lab tells and the pointer to `--help`. */
-function faultOf({ code, stdout, stderr }: Outcome, wanted: { readonly code: number }): string {
+/** What is said of the fault: one line, which begins with the program as it was called, beside the pointer to `--help`. */
+function faultOf({ code, stdout, stderr }: Outcome, wanted: { readonly code: number; readonly title: string }): string {
   assert.equal(code, wanted.code, stderr);
   assert.equal(stdout, "");
-  const lines = stderr
-    .split("\n")
-    .filter((line) => line !== "" && !/^building \d+ nodes$|^\S+ --help lists the flags$/.test(line));
+  const lines = stderr.split("\n").filter((line) => line !== "" && line !== `${wanted.title} --help lists the flags`);
   assert.equal(lines.length, 1, `not one line: ${stderr}`);
   assert.doesNotMatch(stderr, /this is a bug|\n {4}at /);
-  return lines[0] ?? "";
+  const [line = ""] = lines;
+  assert.ok(line.startsWith(`${wanted.title}: `), line);
+  return line;
 }
 
 const FLAGS = [
@@ -57,14 +57,16 @@ const FLAGS = [
 
 for (const { args, says } of FLAGS) {
   test(`isthmus: ${args.join(" ")} ends with 2 and says what is wrong`, async () => {
-    assert.match(faultOf(await isthmus(args), { code: 2 }), says);
+    const title = args[0] === "labb" ? "isthmus" : `isthmus ${args[0]}`;
+    assert.match(faultOf(await isthmus(args), { code: 2, title }), says);
     assert.deepEqual(leftOf(REFUSED), []);
   });
 }
 
 test("isthmus: a kubeconfig that cannot be read is named", async () => {
   for (const args of [["audit"], ["lab", `--name=${REFUSED}`], ["coil-ipam-controller"]]) {
-    const line = faultOf(await isthmus([...args, `--kubeconfig=${missing}`]), { code: 1 });
+    const title = `isthmus ${args[0]}`;
+    const line = faultOf(await isthmus([...args, `--kubeconfig=${missing}`]), { code: 1, title });
     assert.ok(line.includes(missing) && /cannot (be )?read/i.test(line), line);
   }
   assert.deepEqual(leftOf(REFUSED), []);
@@ -73,24 +75,27 @@ test("isthmus: a kubeconfig that cannot be read is named", async () => {
 test("isthmus: a kubeconfig that is none is named", async () => {
   const broken = join(folder, "broken");
   writeFileSync(broken, "clusters: [\n");
-  const line = faultOf(await isthmus(["audit", `--kubeconfig=${broken}`]), { code: 1 });
+  const title = "isthmus audit";
+  const line = faultOf(await isthmus(["audit", `--kubeconfig=${broken}`]), { code: 1, title });
   assert.ok(line.includes(`kubeconfig ${broken} is not YAML`), line);
+  assert.equal(line.match(/at line \d/g)?.length, 1, `once, and where: ${line}`);
   writeFileSync(broken, "apiVersion: v1\nkind: Config\ncurrent-context: absent\n");
-  const context = faultOf(await isthmus(["audit", `--kubeconfig=${broken}`]), { code: 1 });
+  const context = faultOf(await isthmus(["audit", `--kubeconfig=${broken}`]), { code: 1, title });
   assert.ok(context.includes(broken) && context.includes("absent"), context);
 });
 
 test("audit: a coild that does not answer is named", async () => {
   const socket = join(folder, "no.sock");
   const { kubeconfig } = labPaths(LAB);
-  const line = faultOf(await isthmus(["audit", `--kubeconfig=${kubeconfig}`, `--socket=${socket}`]), { code: 1 });
+  const args = ["audit", `--kubeconfig=${kubeconfig}`, `--socket=${socket}`];
+  const line = faultOf(await isthmus(args), { code: 1, title: "isthmus audit" });
   assert.ok(line.includes(`cannot reach coild at ${socket}`), line);
 });
 
 for (const [who, setpriv] of [["root without capabilities", ["--bounding-set=-all", "--inh-caps=-all"]]] as const) {
   test(`lab: ${who} is told which privilege is missing, and nothing is made`, async () => {
     const { ended } = start(["setpriv", ...setpriv, ISTHMUS, "lab", `--name=${REFUSED}`]);
-    const line = faultOf(await ended, { code: 1 });
+    const line = faultOf(await ended, { code: 1, title: "isthmus lab" });
     assert.match(line, /lacks CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN: run it as root/);
     assert.deepEqual(leftOf(REFUSED), []);
   });
@@ -98,7 +103,7 @@ for (const [who, setpriv] of [["root without capabilities", ["--bounding-set=-al
 
 test("coild: without COIL_NODE_NAME it says what to set", async () => {
   const { ended } = start([join(ISTHMUS, "../coild")], { env: { COIL_NODE_NAME: undefined } });
-  const line = faultOf(await ended, { code: 2 });
+  const line = faultOf(await ended, { code: 2, title: "coild" });
   assert.match(line, /^coild: the environment variable COIL_NODE_NAME is missing; set it to the name of this node$/);
 });
 

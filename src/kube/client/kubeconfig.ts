@@ -136,16 +136,21 @@ function parseYaml(file: string, text: string): Record<string, unknown> {
   try {
     const document = parseDocument(text, { logLevel: "silent", uniqueKeys: false });
     const error = document.errors[0];
-    if (error !== undefined) throw error;
+    // Its first line says what and where, the others show the text. Not as the cause: whoever tells causes would tell both.
+    if (error !== undefined) throw notYaml(file, error.message.split("\n", 1)[0]?.replace(/:$/, "") ?? "");
     value = document.toJS({ maxAliasCount: 100 });
   } catch (cause) {
+    if (cause instanceof KubeConfigError) throw cause;
     // The parser has several error classes; whatever it throws, the text is not a kubeconfig.
-    const why = describeError(cause).split("\n", 1)[0];
-    throw new KubeConfigError("invalid", `kubeconfig ${file} is not YAML: ${why}`, { cause });
+    throw notYaml(file, describeError(cause), { cause });
   }
   if (value === null || value === undefined) throw new KubeConfigError("invalid", `kubeconfig ${file} is empty`);
   if (!isRecord(value)) {
     throw new KubeConfigError("invalid", `kubeconfig ${file} must be a mapping with clusters, users and contexts`);
   }
   return value;
+}
+
+function notYaml(file: string, why: string, options: { readonly cause?: unknown } = {}): KubeConfigError {
+  return new KubeConfigError("invalid", `kubeconfig ${file} is not YAML: ${why}`, options);
 }

@@ -1,3 +1,5 @@
+import { isIP } from "node:net";
+import { type ConnectionOptions, checkServerIdentity } from "node:tls";
 import { Agent, type Dispatcher, errors as undiciErrors } from "undici";
 import { type AbortOptions, sleep, withDeadline } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
@@ -260,7 +262,7 @@ export class Transport {
       connect: {
         timeout: 10_000,
         rejectUnauthorized: !insecureSkipTlsVerify,
-        ...(tlsServerName === undefined ? {} : { servername: tlsServerName }),
+        ...(tlsServerName === undefined ? {} : serverIdentity(tlsServerName)),
         ...(credentials.ca === undefined ? {} : { ca: credentials.ca }),
         ...(credentials.cert === undefined ? {} : { cert: credentials.cert }),
         ...(credentials.key === undefined ? {} : { key: credentials.key }),
@@ -274,6 +276,14 @@ export class Transport {
     // Closing fails only for an agent that `close` has destroyed meanwhile.
     agent.close().then(forget, forget);
   }
+}
+
+/** Whom the server's certificate must name. An address is checked without being sent: RFC 6066 has names alone in SNI. */
+function serverIdentity(
+  name: string,
+): Pick<ConnectionOptions, "checkServerIdentity"> & { readonly servername?: string } {
+  if (isIP(name) === 0) return { servername: name };
+  return { checkServerIdentity: (_host, certificate) => checkServerIdentity(name, certificate) };
 }
 
 function sameTls(a: KubeCredentials, b: KubeCredentials): boolean {

@@ -1,12 +1,13 @@
 import { mkdirSync } from "node:fs";
 import { connect } from "node:net";
 import { dirname } from "node:path";
-import { sleep, TaskGroup } from "#base/async";
+import { TaskGroup } from "#base/async";
 import type { Logger } from "#base/log";
 import { openKernel } from "#kernel/net";
 import { openNetNs } from "#kernel/netns";
 import { KubeClient, loadKubeConfig } from "#kube/client";
 import { execCni, Kubelet } from "#lab/kubelet";
+import { poll } from "#lab/poll";
 import { buildTopology, type NodeFamilies, planTopology, removeTopology, type Topology } from "#lab/topology";
 import { runWorkloads } from "#lab/workloads";
 import { markNodeReady, prepareCluster } from "./cluster.ts";
@@ -55,7 +56,10 @@ export async function runHost(
   const recorder = stateRecorder(options, topology);
   recorder.write();
   try {
-    tell({ event: "step", text: `building ${topology.nodes.length} nodes` });
+    tell({
+      event: "step",
+      text: `building ${topology.nodes.length} ${topology.nodes.length === 1 ? "node" : "nodes"}`,
+    });
     buildTopology(kernel, topology);
     await using controlPlane = await openControlPlane({ log }, { topology, paths, kubeconfig: options.kubeconfig });
     tell({ event: "step", text: controlPlane.description });
@@ -128,7 +132,7 @@ async function untilServed(path: string, signal: AbortSignal): Promise<void> {
       });
       probe.once("error", () => resolve(false));
     });
-  while (!(await answers())) await sleep(20, { signal });
+  await poll(answers, { until: (served) => served, everyMs: 20, signal });
 }
 
 interface StateRecorder {

@@ -3,6 +3,7 @@ import { Cidr, type IpFamily } from "#base/ip";
 import { type KubeApi, resources } from "#kube/client";
 import { coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";
 import { pingMesh } from "#lab/ping";
+import { naturally } from "./natural.ts";
 import type { ObservedCluster } from "./observe.ts";
 import type { LabReport } from "./report.ts";
 
@@ -48,19 +49,28 @@ export async function verifyCluster(
     pings,
     addresses: { total: addresses.length, unique, outsideBlocks: outside.map(({ address }) => address.toString()) },
     cluster: {
-      nodes: nodes.items.map((node) => ({
+      nodes: nodes.items.toSorted(byName).map((node) => ({
         name: node.metadata.name,
         addresses: cluster.nodes.find(({ name }) => name === node.metadata.name)?.addresses.map(String) ?? [],
         pods: cluster.pods.filter((pod) => pod.node === node.metadata.name).length,
         blocks: blocks.items
           .filter((block) => block.metadata.labels?.[NODE_LABEL] === node.metadata.name)
+          .sort(byName)
           .map((block) => ({
             name: block.metadata.name,
             pool: block.metadata.labels?.[POOL_LABEL] ?? "",
             prefixes: [block.ipv4, block.ipv6].filter((text) => text !== undefined),
           })),
       })),
-      pods: cluster.pods.map((pod) => ({ name: pod.name, node: pod.node, addresses: pod.addresses.map(String) })),
+      pods: cluster.pods
+        .toSorted((a, b) => naturally(a.name, b.name))
+        .map((pod) => ({ name: pod.name, node: pod.node, addresses: pod.addresses.map(String) })),
     },
   };
+}
+
+type Named = { readonly metadata: { readonly name: string } };
+
+function byName(a: Named, b: Named): number {
+  return naturally(a.metadata.name, b.metadata.name);
 }

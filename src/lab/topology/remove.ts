@@ -1,6 +1,6 @@
 import { readdirSync, readlinkSync } from "node:fs";
-import { sleep } from "#base/async";
 import type { Kernel } from "#kernel/net";
+import { poll } from "#lab/poll";
 
 /** What was there and is not any more. */
 export interface Removed {
@@ -31,16 +31,14 @@ export async function removeTopology(kernel: Kernel, lab: string): Promise<Remov
 async function endProcesses(inodes: ReadonlySet<string>): Promise<number> {
   const first = processesIn(inodes);
   for (const pid of first) signalProcess(pid, "SIGTERM");
-  const deadline = performance.now() + GRACE_MS;
-  let left = processesIn(inodes);
-  while (left.length > 0 && performance.now() < deadline) {
-    await sleep(20);
-    left = processesIn(inodes);
-  }
-  for (; left.length > 0; left = processesIn(inodes)) {
+  const none = (left: readonly number[]): boolean => left.length === 0;
+  await poll(() => processesIn(inodes), { until: none, everyMs: 20, deadlineMs: GRACE_MS });
+  const kill = (): readonly number[] => {
+    const left = processesIn(inodes);
     for (const pid of left) signalProcess(pid, "SIGKILL");
-    await sleep(20);
-  }
+    return left;
+  };
+  await poll(kill, { until: none, everyMs: 20 });
   return first.length;
 }
 

@@ -1,5 +1,5 @@
 import type { Logger } from "#base/log";
-import { type DaemonSet, isKubeError, type KubeApi, objectKey, type Pod, resources } from "#kube/client";
+import { type DaemonSet, type KubeApi, objectKey, type Pod, resources } from "#kube/client";
 import { createInformer, type Informer } from "#kube/informer";
 import { Controller } from "#kube/reconciler";
 import { isEligible } from "./choose-node.ts";
@@ -10,7 +10,9 @@ import {
   isReady,
   listOwnedPods,
   type PodOwner,
+  reportStatus,
   templateHash,
+  watchOwnedPods,
 } from "./owned-pods.ts";
 
 /** DaemonSets to one pod on each eligible node; a changed template replaces one node's pod at a time. */
@@ -39,15 +41,7 @@ export class DaemonSetController {
       for (const set of this.#daemonSets.store.values()) enqueue(set);
     };
     this.#nodes.addHandler({ onAdd: enqueueAll, onUpdate: enqueueAll, onDelete: enqueueAll });
-    const enqueueOwner = (pod: Pod): void => {
-      const owner = pod.metadata.ownerReferences?.find((reference) => reference.kind === "DaemonSet");
-      if (owner !== undefined) this.#controller.enqueue(`${pod.metadata.namespace}/${owner.name}`);
-    };
-    this.#pods.addHandler({
-      onAdd: enqueueOwner,
-      onUpdate: (_before, after) => enqueueOwner(after),
-      onDelete: enqueueOwner,
-    });
+    watchOwnedPods(this.#pods, "DaemonSet", (key) => this.#controller.enqueue(key));
   }
 
   async run(options: { readonly signal: AbortSignal }): Promise<void> {
@@ -92,7 +86,7 @@ export class DaemonSetController {
     signal: AbortSignal,
   ): Promise<void> {
     const ready = pods.filter(isReady).length;
-    const status = {
+    const counts = {
       observedGeneration: set.metadata.generation ?? 0,
       currentNumberScheduled: pods.length,
       desiredNumberScheduled: desired,
@@ -101,19 +95,6 @@ export class DaemonSetController {
       numberAvailable: ready,
       updatedNumberScheduled: pods.filter((pod) => pod.metadata.labels?.[HASH_LABEL] === hash).length,
     };
-    const known: Readonly<Record<string, unknown>> = { ...set.status };
-    if (Object.entries(status).every(([name, value]) => known[name] === value)) return;
-    const { name, namespace, uid } = set.metadata;
-    try {
-      const body = { metadata: { uid }, status };
-      await this.#api.patch(
-        resources.daemonSets,
-        { name, namespace },
-        { type: "merge", body },
-        { subresource: "status", signal },
-      );
-    } catch (error) {
-      if (!isKubeError(error, "not-found")) throw error;
-    }
+    await reportStatus(this.#api, resources.daemonSets, set, { counts }, signal);
   }
 }

@@ -1,5 +1,5 @@
 import type { Logger } from "#base/log";
-import { type Deployment, isKubeError, type KubeApi, objectKey, type Pod, resources } from "#kube/client";
+import { type Deployment, type KubeApi, objectKey, type Pod, resources } from "#kube/client";
 import { createInformer, type Informer } from "#kube/informer";
 import { Controller } from "#kube/reconciler";
 import {
@@ -9,7 +9,9 @@ import {
   isReady,
   listOwnedPods,
   type PodOwner,
+  reportStatus,
   templateHash,
+  watchOwnedPods,
 } from "./owned-pods.ts";
 import { planRollout } from "./rollout.ts";
 
@@ -34,15 +36,7 @@ export class DeploymentController {
     });
     const enqueue = (deployment: Deployment): void => this.#controller.enqueue(objectKey(deployment));
     this.#deployments.addHandler({ onAdd: enqueue, onUpdate: (_before, after) => enqueue(after) });
-    const enqueueOwner = (pod: Pod): void => {
-      const owner = pod.metadata.ownerReferences?.find((reference) => reference.kind === "Deployment");
-      if (owner !== undefined) this.#controller.enqueue(`${pod.metadata.namespace}/${owner.name}`);
-    };
-    this.#pods.addHandler({
-      onAdd: enqueueOwner,
-      onUpdate: (_before, after) => enqueueOwner(after),
-      onDelete: enqueueOwner,
-    });
+    watchOwnedPods(this.#pods, "Deployment", (key) => this.#controller.enqueue(key));
   }
 
   async run(options: { readonly signal: AbortSignal }): Promise<void> {
@@ -82,7 +76,7 @@ export class DeploymentController {
     const alive = pods.filter((pod) => pod.metadata.deletionTimestamp === undefined);
     const ready = alive.filter(isReady).length;
     const replicas = deployment.spec?.replicas ?? 1;
-    const status = {
+    const counts = {
       observedGeneration: deployment.metadata.generation ?? 0,
       replicas: alive.length,
       updatedReplicas: alive.filter((pod) => pod.metadata.labels?.[HASH_LABEL] === hash).length,
@@ -90,25 +84,13 @@ export class DeploymentController {
       availableReplicas: ready,
       unavailableReplicas: Math.max(0, replicas - ready),
     };
-    const known: Readonly<Record<string, unknown>> = { ...deployment.status };
-    if (Object.entries(status).every(([name, value]) => known[name] === value)) return;
     const available = {
       type: "Available",
       status: ready >= replicas ? "True" : "False",
       reason: ready >= replicas ? "MinimumReplicasAvailable" : "MinimumReplicasUnavailable",
     };
-    const { name, namespace, uid } = deployment.metadata;
-    const body = { metadata: { uid }, status: { ...status, conditions: [available] } };
-    try {
-      await this.#api.patch(
-        resources.deployments,
-        { name, namespace },
-        { type: "merge", body },
-        { subresource: "status", signal },
-      );
-    } catch (error) {
-      if (!isKubeError(error, "not-found")) throw error;
-    }
+    const status = { counts, more: { conditions: [available] } };
+    await reportStatus(this.#api, resources.deployments, deployment, status, signal);
   }
 }
 

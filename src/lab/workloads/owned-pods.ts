@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
-import { isKubeError, type KubeApi, type Pod, resources } from "#kube/client";
+import { isKubeError, type KubeApi, type KubeObject, type Pod, type ResourceType, resources } from "#kube/client";
+import type { Informer } from "#kube/informer";
 
 /** The object that pods belong to. */
 export interface PodOwner {
@@ -80,4 +81,36 @@ export function isReady(pod: Pod): boolean {
   return (
     pod.status?.conditions?.some((condition) => condition.type === "Ready" && condition.status === "True") === true
   );
+}
+
+/** Calls `enqueue` with `namespace/name` of the owner whenever a pod of an owner of that kind changes. */
+export function watchOwnedPods(pods: Informer<Pod, Pod>, kind: string, enqueue: (key: string) => void): void {
+  const enqueueOwner = ({ metadata }: Pod): void => {
+    const owner = metadata.ownerReferences?.find((reference) => reference.kind === kind);
+    if (owner !== undefined) enqueue(`${metadata.namespace}/${owner.name}`);
+  };
+  pods.addHandler({
+    onAdd: enqueueOwner,
+    onUpdate: (_before, after) => enqueueOwner(after),
+    onDelete: enqueueOwner,
+  });
+}
+
+/** Writes a status when one of its counts is not what is stored; `more` goes with them. An object that is gone needs none. */
+export async function reportStatus<T extends KubeObject & { readonly status?: object }>(
+  api: KubeApi,
+  type: ResourceType<T>,
+  object: T,
+  status: { readonly counts: Readonly<Record<string, number>>; readonly more?: object },
+  signal: AbortSignal,
+): Promise<void> {
+  const known: Readonly<Record<string, unknown>> = { ...object.status };
+  if (Object.entries(status.counts).every(([name, value]) => known[name] === value)) return;
+  const { name, namespace, uid } = object.metadata;
+  const body = { metadata: { uid }, status: { ...status.counts, ...status.more } };
+  try {
+    await api.patch(type, { name, namespace }, { type: "merge", body }, { subresource: "status", signal });
+  } catch (error) {
+    if (!isKubeError(error, "not-found")) throw error;
+  }
 }

@@ -1,0 +1,115 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { nullLogger } from "#base/log";
+import { KubeClient, loadKubeConfig, resources } from "#kube/client";
+import { type ApiServer, type ApiServerOptions, startApiServer } from "#lab/api-server";
+import { labPaths } from "#lab/host";
+import type { LabReport } from "#lab/scenario";
+import { runWorkloads } from "#lab/workloads";
+import { isthmus, leftOf, removeLab, stateOf } from "#test/lab";
+
+const TIMEOUT = { timeout: 180_000 };
+const TOKENS = { "relay-token": { name: "relay", groups: ["system:masters"] } };
+
+/** A cluster on loopback without nodes, as somebody else runs it: an API server, a scheduler, controllers of workloads. */
+async function foreignCluster(t: TestContext, options: Pick<ApiServerOptions, "listen" | "tls" | "tokens">) {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-relay-"));
+  const kubeconfig = join(folder, "kubeconfig");
+  const server: ApiServer = await startApiServer({ ...options, log: nullLogger });
+  writeFileSync(kubeconfig, server.kubeconfig());
+  const api = new KubeClient(await loadKubeConfig({ path: kubeconfig }), { userAgent: "relay-test" });
+  const stop = new AbortController();
+  const controllers = runWorkloads({ api, log: nullLogger }, { signal: stop.signal });
+  t.after(async () => {
+    stop.abort();
+    await controllers;
+    await api.close();
+    await server[Symbol.asyncDispose]();
+    rmSync(folder, { recursive: true });
+  });
+  return { api, server, kubeconfig, folder };
+}
+
+const KINDS = [
+  { says: "http, IPv4", options: { listen: { host: "127.0.0.1", port: 0 } }, families: "dual" },
+  {
+    says: "https with a token, IPv4",
+    options: { listen: { host: "127.0.0.1", port: 0 }, tls: "self-signed", tokens: TOKENS },
+    families: "dual",
+  },
+  {
+    says: "https with a token, IPv6, nodes of IPv6",
+    options: { listen: { host: "::1", port: 0 }, tls: "self-signed", tokens: TOKENS },
+    families: "ipv6",
+  },
+] as const;
+
+for (const [at, { says, options, families }] of KINDS.entries()) {
+  test(`lab: on another API server, ${says}, all is well, and the machine is left clean`, TIMEOUT, async (t) => {
+    const lab = `ct-relay-${at}`;
+    const { api, kubeconfig, server } = await foreignCluster(t, options);
+    t.after(() => removeLab(lab));
+    const args = ["lab", "--json", `--name=${lab}`, "--nodes=1", "--pods=2", `--families=${families}`];
+    const { code, stdout, stderr } = await isthmus([...args, `--kubeconfig=${kubeconfig}`]);
+    assert.equal(code, 0, stderr);
+    const report = JSON.parse(stdout) as LabReport;
+    assert.deepEqual([report.ok, report.nodes, report.pods, report.audit.findings], [true, 1, 2, []]);
+    assert.ok(report.pings.sent > 0 && report.pings.answered === report.pings.sent);
+    assert.ok(stderr.includes(`using the API server ${server.urls[0]}`), stderr);
+    const pods = await api.listAll(resources.pods);
+    assert.equal(pods.items.length, 2, "the pods were on that server");
+    assert.deepEqual(leftOf(lab), []);
+  });
+}
+
+test("lab: one that is kept on another API server writes a kubeconfig that works from anywhere", TIMEOUT, async (t) => {
+  const lab = "ct-relay-kept";
+  const { kubeconfig, server, folder } = await foreignCluster(t, {
+    listen: { host: "127.0.0.1", port: 0 },
+    tls: "self-signed",
+    tokens: TOKENS,
+  });
+  // The authority's certificate in a file of its own, named relative to the kubeconfig.
+  const [, data = ""] = /certificate-authority-data: (\S+)/.exec(server.kubeconfig()) ?? [];
+  assert.match(Buffer.from(data, "base64").toString(), /BEGIN CERTIFICATE/);
+  writeFileSync(join(folder, "ca.crt"), Buffer.from(data, "base64"));
+  writeFileSync(
+    kubeconfig,
+    server.kubeconfig().replace(/certificate-authority-data: \S+/, "certificate-authority: ca.crt"),
+  );
+  t.after(() => removeLab(lab));
+  const args = ["lab", "--json", "--keep", `--name=${lab}`, "--nodes=1", "--pods=1", `--kubeconfig=${kubeconfig}`];
+  const { code, stderr } = await isthmus(args);
+  assert.equal(code, 0, stderr);
+  assert.equal(stateOf(lab).embedded, false);
+  const { logs } = labPaths(lab);
+  const warnings = readdirSync(logs).flatMap((name) =>
+    readFileSync(join(logs, name), "utf8")
+      .split("\n")
+      .filter((line) => line.includes("Warning")),
+  );
+  assert.deepEqual(warnings, []);
+  const client = new KubeClient(await loadKubeConfig({ path: labPaths(lab).kubeconfig }));
+  t.after(() => client.close());
+  assert.deepEqual(
+    (await client.listAll(resources.nodes)).items.map(({ metadata }) => metadata.name),
+    ["node1"],
+  );
+});
+
+test("lab: another API server that does not answer is named", TIMEOUT, async (t) => {
+  const lab = "ct-relay-away";
+  const { kubeconfig, server } = await foreignCluster(t, { listen: { host: "127.0.0.1", port: 0 } });
+  writeFileSync(kubeconfig, server.kubeconfig({ server: "http://127.0.0.1:1" }));
+  t.after(() => removeLab(lab));
+  const { code, stdout, stderr } = await isthmus(["lab", `--name=${lab}`, "--nodes=1", `--kubeconfig=${kubeconfig}`]);
+  assert.deepEqual([code, stdout], [1, ""], stderr);
+  const said = stderr.split("\n").filter((line) => line.startsWith("isthmus lab: "));
+  assert.equal(said.length, 1, stderr);
+  assert.match(said[0] ?? "", /127\.0\.0\.1:1/);
+  assert.doesNotMatch(stderr, /this is a bug/);
+  assert.deepEqual(leftOf(lab), []);
+});
