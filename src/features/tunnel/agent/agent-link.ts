@@ -1,9 +1,9 @@
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
+import { parseHostPort } from "#wire/http-connect";
 import type { Capability } from "#wire/konnectivity";
 import { Acceptors } from "../dial/acceptors.ts";
 import { DialError, dialTcp } from "../ends/dial-tcp.ts";
-import { parseHostPort } from "../ends/host-port.ts";
 import { SocketEnd } from "../ends/socket-end.ts";
 import type { OpenedStream } from "../link/outgoing.ts";
 import type { StreamFault } from "../link/packet-stream.ts";

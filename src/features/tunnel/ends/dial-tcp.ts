@@ -1,9 +1,9 @@
 import { lookup } from "node:dns/promises";
 import { connect, isIP, type Socket } from "node:net";
 import { describeError, ExpectedError } from "#base/errors";
+import type { HostPort } from "#wire/http-connect";
+import { formatHostPort } from "#wire/http-connect";
 import { goErrorText } from "./error-text.ts";
-import type { HostPort } from "./host-port.ts";
-import { formatHostPort } from "./host-port.ts";
 
 /** A next address is tried beside the earlier ones after so long (RFC 8305 section 5), milliseconds. */
 const ATTEMPT_DELAY_MS = 250;

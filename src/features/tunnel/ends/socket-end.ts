@@ -11,11 +11,21 @@ const TCP_KEEPALIVE_MS = 15_000;
  */
 const LINGER_MS = 500;
 
+/** Held of a socket whose connection is still being made. */
+const HELD_BYTES = 64 * 1024;
+
 /** A TCP (or UNIX) socket as the local side of a connection. The socket must have been made with `allowHalfOpen`. */
 export class SocketEnd implements LocalEnd {
   readonly #socket: Socket;
+  #watcher: Pick<LocalHandlers, "onEof" | "onGone"> | undefined;
   #handlers: LocalHandlers | undefined;
+  /** What came while nobody took it; at most {@link HELD_BYTES} and one read. */
+  #held: Uint8Array[] = [];
+  #heldBytes = 0;
+  #ended = false;
+  #paused = false;
   #gone = false;
+  #lostError: string | undefined;
 
   constructor(socket: Socket) {
     this.#socket = socket;
@@ -30,15 +40,42 @@ export class SocketEnd implements LocalEnd {
     return this.#socket.bytesWritten - this.#socket.writableLength;
   }
 
+  /**
+   * Reads a little before {@link start}, so that a peer that leaves meanwhile is noticed; what came is handed on by start.
+   * `early` was read from the socket before, and comes first.
+   */
+  watch(watcher: Pick<LocalHandlers, "onEof" | "onGone">, early: readonly Uint8Array[] = []): void {
+    this.#watcher = watcher;
+    this.#held.push(...early);
+    this.#listen();
+  }
+
   start(handlers: LocalHandlers): void {
+    const watched = this.#watcher !== undefined;
+    this.#watcher = undefined;
     this.#handlers = handlers;
-    if (this.#gone) {
-      handlers.onGone(undefined);
-      return;
-    }
-    this.#socket.on("data", (chunk: Uint8Array) => handlers.onData([chunk]));
+    const held = this.#held;
+    this.#held = [];
+    if (held.length > 0) handlers.onData(held);
+    if (this.#gone) handlers.onGone(this.#lostError);
+    else if (this.#ended) handlers.onEof();
+    else if (!watched) this.#listen();
+    else if (!this.#paused) this.#socket.resume();
+  }
+
+  #listen(): void {
+    this.#socket.on("data", (chunk: Uint8Array) => {
+      if (this.#handlers !== undefined) {
+        this.#handlers.onData([chunk]);
+        return;
+      }
+      this.#held.push(chunk);
+      this.#heldBytes += chunk.length;
+      if (this.#heldBytes > HELD_BYTES) this.#socket.pause();
+    });
     this.#socket.once("end", () => {
-      if (!this.#gone) handlers.onEof();
+      this.#ended = true;
+      if (!this.#gone) (this.#handlers ?? this.#watcher)?.onEof();
     });
     this.#socket.resume();
   }
@@ -65,10 +102,12 @@ export class SocketEnd implements LocalEnd {
   }
 
   pause(): void {
+    this.#paused = true;
     this.#socket.pause();
   }
 
   resume(): void {
+    this.#paused = false;
     this.#socket.resume();
   }
 
@@ -93,6 +132,7 @@ export class SocketEnd implements LocalEnd {
   #lost(error: string | undefined): void {
     if (this.#gone) return;
     this.#gone = true;
-    this.#handlers?.onGone(error);
+    this.#lostError = error;
+    (this.#handlers ?? this.#watcher)?.onGone(error);
   }
 }

@@ -29,6 +29,8 @@ export interface OpenedStream {
   readonly headers: IncomingHttpHeaders;
   /** Starts the flow of packets. Called once. */
   start(handlers: PacketStreamHandlers): PacketStream;
+  /** Calls once when the server says that it is leaving (GOAWAY); what is open goes on. */
+  onLeaving(callback: () => void): void;
   /** Ends stream and session without having started. */
   discard(): void;
 }
@@ -121,6 +123,7 @@ function opened(
 ): OpenedStream {
   return {
     headers,
+    onLeaving: (callback) => session.once("goaway", callback),
     discard: () => {
       stream.close(constants.NGHTTP2_CANCEL);
       session.destroy();

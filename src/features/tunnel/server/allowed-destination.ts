@@ -1,6 +1,6 @@
 import { ConfigError } from "#base/config";
 import { IpAddress } from "#base/ip";
-import { type HostPort, parseHostPort } from "../ends/host-port.ts";
+import { type HostPort, parseHostPort } from "#wire/http-connect";
 import { canonicalHost } from "./strategies.ts";
 
 /** One entry of the allow-list of the reverse direction (spec tunnel 9.5). */

@@ -1,4 +1,5 @@
 import type { Http2SecureServer, Http2Server } from "node:http2";
+import type { Server } from "node:net";
 import { type Clock, systemClock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { type Capability, TUNNEL_METHODS } from "#wire/konnectivity";
@@ -9,6 +10,7 @@ import { MUX_DEFAULTS, type MuxOptions } from "../mux/options.ts";
 import type { AgentAuthenticator } from "./agent-auth.ts";
 import { type AgentStreamDeps, type AgentStreamOptions, serveAgentStream } from "./agent-stream.ts";
 import { Backends } from "./backends.ts";
+import { serveConnectFrontends } from "./connect-frontend.ts";
 import { Forwarder } from "./forward.ts";
 import { serveGrpcFrontend } from "./grpc-frontend.ts";
 import type { ServerMetrics } from "./metrics.ts";
@@ -112,5 +114,14 @@ export class ProxyServer {
         serveGrpcFrontend(stream, { forwarder: this.forwarder, metrics: this.#deps.metrics });
       },
     });
+  }
+
+  /** Serves HTTP CONNECT on a TCP or UNIX server, or a TLS one, made with `allowHalfOpen`. */
+  serveConnectFrontends(server: Server, transport: "plain" | "tls"): void {
+    serveConnectFrontends(
+      server,
+      { forwarder: this.forwarder, metrics: this.#deps.metrics },
+      { event: transport === "tls" ? "secureConnection" : "connection" },
+    );
   }
 }

@@ -1,15 +1,15 @@
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
+import { formatHostPort, parseHostPort } from "#wire/http-connect";
 import type { DialRequest } from "#wire/konnectivity";
 import type { DialDecision } from "../dial/acceptors.ts";
 import { DialError, dialTcp } from "../ends/dial-tcp.ts";
-import { formatHostPort, parseHostPort } from "../ends/host-port.ts";
 import { SocketEnd } from "../ends/socket-end.ts";
 import type { StreamPeer } from "../link/incoming.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
+import { RateLimit } from "../mux/rate-limit.ts";
 import { type AllowedDestination, findDestination } from "./allowed-destination.ts";
 import type { ServerMetrics } from "./metrics.ts";
-import { RateLimit } from "./rate-limit.ts";
 
 export interface ReverseLimits {
   /** Open connections of one agent stream. */

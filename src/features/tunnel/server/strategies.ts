@@ -1,7 +1,7 @@
 import { ConfigError } from "#base/config";
 import { IpAddress } from "#base/ip";
+import { parseHostPort } from "#wire/http-connect";
 import type { AgentIdentifiers } from "#wire/konnectivity";
-import { parseHostPort } from "../ends/host-port.ts";
 
 /** How a backend is chosen (spec tunnel 7.1): each names a set of candidates. */
 export const STRATEGIES = ["default", "destHost", "defaultRoute"] as const;

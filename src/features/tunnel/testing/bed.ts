@@ -102,6 +102,7 @@ export class Bed implements AsyncDisposable {
   #options: BedOptions;
   agentPort = 0;
   frontendPort = 0;
+  connectPort = 0;
 
   private constructor(options: BedOptions) {
     this.#options = options;
@@ -126,6 +127,9 @@ export class Bed implements AsyncDisposable {
     const frontends = createHttp2Server(http2);
     bed.proxy.serveGrpcFrontends(frontends);
     bed.frontendPort = await listen(bed.#keep(frontends));
+    const connects = createServer({ allowHalfOpen: true, noDelay: true });
+    bed.proxy.serveConnectFrontends(connects, "plain");
+    bed.connectPort = await listen(bed.#keep(connects));
     return bed;
   }
 

@@ -1,0 +1,120 @@
+import { readFileSync } from "node:fs";
+import { connect as connectTcp, isIP, type Socket } from "node:net";
+import { type ConnectionOptions, connect as connectTls } from "node:tls";
+import { describeError } from "#base/errors";
+import type { HostPort } from "#wire/http-connect";
+import { formatHostPort } from "#wire/http-connect";
+import { type Capability, formatCapabilities, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
+import { LinkError, type OpenedStream, openStream } from "../link/outgoing.ts";
+
+/** How an agent proves itself and what it trusts. Files are read for each connection, so that new ones need no restart. */
+export interface AgentTls {
+  /** File of the certificates that sign servers; system roots where there is none. */
+  readonly caFile: string | undefined;
+  readonly certFile: string | undefined;
+  readonly keyFile: string | undefined;
+  /** Name that is asked for and verified in place of the host's. */
+  readonly serverName: string | undefined;
+  /** Offered before `h2`, so that a balancer can tell the tunnel's traffic. */
+  readonly alpn: readonly string[];
+}
+
+export interface ConnectOptions {
+  readonly agentID: string;
+  /** URL-query text. */
+  readonly identifiers: string;
+  /** File of a bearer token. */
+  readonly tokenFile: string | undefined;
+  /** Absent: plain TCP, for tests on loopback. */
+  readonly tls: AgentTls | undefined;
+  readonly capabilities: ReadonlySet<Capability>;
+  /** From the first byte to the response headers, milliseconds. */
+  readonly timeoutMs: number;
+  readonly keepAliveMs: number;
+}
+
+/** Opens an agent's stream to one server. Rejects with {@link LinkError}; an abort rejects with its reason. */
+export async function connectServer(
+  server: HostPort,
+  options: ConnectOptions,
+  abort: { readonly signal: AbortSignal },
+): Promise<OpenedStream> {
+  const metadata = metadataOf(options);
+  const timeout = AbortSignal.timeout(options.timeoutMs);
+  const started = performance.now();
+  const signal = AbortSignal.any([abort.signal, timeout]);
+  let socket: Socket;
+  try {
+    socket = await connected(server, options.tls, signal);
+  } catch (error) {
+    abort.signal.throwIfAborted();
+    if (error instanceof LinkError) throw error;
+    const where = formatHostPort(server);
+    if (timeout.aborted) throw new LinkError("timeout", `${where}: no connection within ${options.timeoutMs} ms`);
+    throw new LinkError("unreachable", `${where}: ${describeError(error)}`, { cause: error });
+  }
+  return openStream(
+    {
+      socket,
+      path: TUNNEL_METHODS.connect,
+      authority: formatHostPort(server),
+      metadata,
+      timeoutMs: Math.max(1, options.timeoutMs - (performance.now() - started)),
+      keepAliveMs: options.keepAliveMs,
+    },
+    abort,
+  );
+}
+
+function metadataOf(options: ConnectOptions): Record<string, string> {
+  const metadata: Record<string, string> = { [MetadataKey.agentID]: options.agentID };
+  if (options.identifiers !== "") metadata[MetadataKey.agentIdentifiers] = options.identifiers;
+  if (options.capabilities.size > 0) metadata[MetadataKey.capabilities] = formatCapabilities(options.capabilities);
+  if (options.tokenFile !== undefined) {
+    // A line's end is no part of a header's value.
+    metadata["authorization"] = `Bearer ${readText(options.tokenFile, "the token").trim()}`;
+  }
+  return metadata;
+}
+
+async function connected(server: HostPort, tls: AgentTls | undefined, signal: AbortSignal): Promise<Socket> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const options = { host: server.host, port: server.port, noDelay: true };
+  const socket = tls === undefined ? connectTcp(options) : connectTls({ ...options, ...tlsOptions(server, tls) });
+  const onAbort = (): void => reject(signal.reason);
+  signal.addEventListener("abort", onAbort, { once: true });
+  socket.once("error", reject);
+  socket.once("close", () => reject(new LinkError("unreachable", "the connection was closed while it was made")));
+  socket.once(tls === undefined ? "connect" : "secureConnect", resolve);
+  try {
+    await promise;
+    socket.off("error", reject);
+    return socket;
+  } catch (error) {
+    socket.on("error", () => socket.destroy());
+    socket.destroy();
+    throw error;
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+function tlsOptions({ host }: HostPort, tls: AgentTls): ConnectionOptions {
+  const serverName = tls.serverName ?? (isIP(host) === 0 ? host : undefined);
+  return {
+    minVersion: "TLSv1.2",
+    ALPNProtocols: [...tls.alpn, "h2"],
+    ...(tls.caFile === undefined ? {} : { ca: readText(tls.caFile, "the CA") }),
+    ...(tls.certFile === undefined ? {} : { cert: readText(tls.certFile, "the certificate") }),
+    ...(tls.keyFile === undefined ? {} : { key: readText(tls.keyFile, "the key") }),
+    ...(serverName === undefined ? {} : { servername: serverName }),
+  };
+}
+
+function readText(file: string, what: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    throw new LinkError("protocol", `cannot read ${what}: ${describeError(error)}`, { cause: error });
+  }
+}

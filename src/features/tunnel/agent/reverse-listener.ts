@@ -1,0 +1,211 @@
+import { randomBytes } from "node:crypto";
+import { createServer, type Server, type Socket } from "node:net";
+import type { Clock } from "#base/clock";
+import { ExpectedError } from "#base/errors";
+import { type Cidr, IpAddress } from "#base/ip";
+import type { Logger } from "#base/log";
+import { formatHostPort } from "#wire/http-connect";
+import { type TunnelId, tunnelId } from "#wire/konnectivity";
+import { type DialFailure, DialledConnection } from "../dial/dialled-connection.ts";
+import { SocketEnd } from "../ends/socket-end.ts";
+import { RateLimit } from "../mux/rate-limit.ts";
+import type { AgentLink } from "./agent-link.ts";
+import type { AgentMetrics } from "./metrics.ts";
+import type { Target } from "./target.ts";
+
+/** Connections that wait to be accepted. */
+const BACKLOG = 4096;
+/** How long the server may take to answer a dial, milliseconds. */
+const DIAL_TIMEOUT_MS = 10_000;
+/** Servers that are tried for one connection. */
+const MAX_SERVERS = 2;
+
+export type ReverseListenerErrorCode = "cannot-listen";
+
+/** The bind address cannot be listened on. */
+export class ReverseListenerError extends ExpectedError<ReverseListenerErrorCode> {
+  override readonly name = "ReverseListenerError";
+}
+
+export interface ReverseListenerDeps {
+  /** Streams that new connections may use. */
+  readonly links: () => readonly AgentLink[];
+  readonly metrics: AgentMetrics;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+export interface ReverseListenerOptions {
+  readonly bindAddresses: readonly IpAddress[];
+  readonly targets: readonly Target[];
+  /** Who may connect; empty: anybody. */
+  readonly allowedSources: readonly Cidr[];
+  /** How long a local client that has ended its sending is served, where the link knows no FIN, milliseconds. */
+  readonly halfCloseTimeoutMs: number;
+}
+
+/** A local client whose connection is being made. */
+interface Client {
+  readonly socket: Socket;
+  readonly local: SocketEnd;
+  readonly target: Target;
+  readonly tried: Set<AgentLink>;
+  connection: DialledConnection | undefined;
+}
+
+/** Listens on the bind addresses for clients of the control plane (spec tunnel 9.3, 9.4). */
+export class ReverseListener implements AsyncDisposable {
+  readonly #deps: ReverseListenerDeps;
+  readonly #options: ReverseListenerOptions;
+  readonly #servers: Server[] = [];
+  readonly #sockets = new Set<Socket>();
+  readonly #warnings = new Map<string, RateLimit>();
+  #turn = 0;
+
+  private constructor(deps: ReverseListenerDeps, options: ReverseListenerOptions) {
+    this.#deps = deps;
+    this.#options = options;
+  }
+
+  /** Rejects with {@link ReverseListenerError}; nothing listens then. */
+  static async open(deps: ReverseListenerDeps, options: ReverseListenerOptions): Promise<ReverseListener> {
+    const listener = new ReverseListener(deps, options);
+    try {
+      for (const address of options.bindAddresses) {
+        for (const target of options.targets) await listener.#listen(address.toString(), target);
+      }
+    } catch (error) {
+      await listener[Symbol.asyncDispose]();
+      throw error;
+    }
+    return listener;
+  }
+
+  /** Whether a server could be reached through this listener now. */
+  get hasServer(): boolean {
+    return this.#deps.links().some(({ mux }) => mux.reverse);
+  }
+
+  async #listen(host: string, target: Target): Promise<void> {
+    const server = createServer({ allowHalfOpen: true, pauseOnConnect: true, noDelay: true }, (socket) =>
+      this.#accept(socket, target),
+    );
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const onError = (error: Error): void => {
+      const where = formatHostPort({ host, port: target.localPort });
+      reject(
+        new ReverseListenerError("cannot-listen", `cannot listen on ${where}: ${error.message}`, { cause: error }),
+      );
+    };
+    server.once("error", onError);
+    server.listen({ host, port: target.localPort, backlog: BACKLOG }, resolve);
+    await promise;
+    server.off("error", onError);
+    // A full descriptor table and the like: the listener goes on, the client sees a reset.
+    server.on("error", (error) => this.#warn(target, `cannot accept: ${error.message}`));
+    this.#servers.push(server);
+  }
+
+  #accept(socket: Socket, target: Target): void {
+    this.#sockets.add(socket);
+    socket.once("close", () => this.#sockets.delete(socket));
+    const { metrics } = this.#deps;
+    metrics.reverseAccepted(target.address);
+    if (!this.#isAllowed(socket)) {
+      this.#refuse(socket, target, "source", `${socket.remoteAddress} is not an allowed source`);
+      return;
+    }
+    const client: Client = { socket, local: new SocketEnd(socket), target, tried: new Set(), connection: undefined };
+    // What it sends meanwhile waits; that it has ended its sending is told once the connection stands.
+    client.local.watch({ onEof: () => undefined, onGone: () => client.connection?.localGone() });
+    this.#dial(client);
+  }
+
+  #dial(client: Client): void {
+    const { target, local, tried } = client;
+    const link = this.#choose(tried);
+    if (link === undefined) {
+      this.#refuse(client.socket, target, "no_server", "no proxy server that serves this direction is connected");
+      return;
+    }
+    tried.add(link);
+    const { metrics, clock } = this.#deps;
+    let opened = false;
+    const connection = DialledConnection.dial(
+      link.mux,
+      { protocol: "tcp", address: target.address, random: freshRandom() },
+      {
+        local,
+        localHalfClose: true,
+        clock,
+        dialTimeoutMs: DIAL_TIMEOUT_MS,
+        halfCloseTimeoutMs: this.#options.halfCloseTimeoutMs,
+        observer: {
+          onOpen: () => {
+            opened = true;
+            metrics.reverseConnections(1);
+          },
+          onFailed: (failure) => this.#failed(client, failure),
+          onClosed: () => {
+            if (opened) metrics.reverseConnections(-1);
+          },
+        },
+      },
+    );
+    if (connection instanceof DialledConnection) client.connection = connection;
+    // The link did not take the dial: it is full, or has just gone.
+    else this.#dial(client);
+  }
+
+  /** Nothing was sent yet, so a server that could not connect may be replaced by another. */
+  #failed(client: Client, failure: DialFailure): void {
+    const { socket, target, tried } = client;
+    const couldNotConnect = failure.kind === "refused" && failure.error.startsWith("dial ");
+    const again = couldNotConnect || failure.kind === "link-lost";
+    if (again && tried.size < MAX_SERVERS && !socket.destroyed && this.#choose(tried) !== undefined) {
+      this.#dial(client);
+      return;
+    }
+    const why = failure.kind === "refused" ? failure.error : failure.kind;
+    this.#refuse(socket, target, failure.kind === "refused" && !couldNotConnect ? "denied" : "dial", why);
+  }
+
+  #refuse(socket: Socket, target: Target, reason: "no_server" | "denied" | "dial" | "source", why: string): void {
+    this.#deps.metrics.reverseFailed(reason);
+    this.#warn(target, why);
+    socket.resetAndDestroy();
+  }
+
+  /** The link with the fewest connections; of equals each in its turn. */
+  #choose(tried: ReadonlySet<AgentLink>): AgentLink | undefined {
+    const usable = this.#deps.links().filter((link) => link.mux.reverse && !tried.has(link));
+    const least = Math.min(...usable.map(({ mux }) => mux.connections));
+    const equal = usable.filter(({ mux }) => mux.connections === least);
+    this.#turn += 1;
+    return equal[this.#turn % Math.max(1, equal.length)];
+  }
+
+  #isAllowed(socket: Socket): boolean {
+    const { allowedSources } = this.#options;
+    if (allowedSources.length === 0) return true;
+    const source = IpAddress.tryParse(socket.remoteAddress ?? "");
+    return source !== undefined && allowedSources.some((range) => range.contains(source));
+  }
+
+  /** One line a second and target. */
+  #warn(target: Target, why: string): void {
+    const limit = this.#warnings.get(target.address) ?? new RateLimit(this.#deps.clock, { perSecond: 1, burst: 1 });
+    this.#warnings.set(target.address, limit);
+    if (limit.take()) this.#deps.log.warn("reverse connection refused", { target: target.address, reason: why });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const socket of this.#sockets) socket.resetAndDestroy();
+    await Promise.all(this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))));
+  }
+}
+
+/** Uniform over 63 bits, as Go's. */
+function freshRandom(): TunnelId {
+  return tunnelId(randomBytes(8).readBigUInt64BE() >> 1n);
+}

@@ -1,0 +1,208 @@
+import { Dirty } from "#base/async";
+import type { Clock } from "#base/clock";
+import { describeError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { type Capability, MetadataKey, sharedCapabilities } from "#wire/konnectivity";
+import { LinkError, type OpenedStream } from "../link/outgoing.ts";
+import type { BufferBudget } from "../mux/budget.ts";
+import { AgentLink, type AgentLinkOptions } from "./agent-link.ts";
+import type { AgentMetrics } from "./metrics.ts";
+import { ServerCount } from "./server-count.ts";
+
+/** Growth of the interval after a failure, as in upstream. */
+const BACKOFF_FACTOR = 1.5;
+/** Share that is added at random to each interval. */
+const JITTER = 0.1;
+
+export interface ServerSetOptions {
+  readonly syncIntervalMs: number;
+  readonly syncIntervalCapMs: number;
+  /** The first try after a lost stream waits at random up to this, milliseconds. */
+  readonly reconnectJitterMs: number;
+  /** Go on connecting even when as many servers are connected as there are said to be. */
+  readonly syncForever: boolean;
+  readonly capabilities: ReadonlySet<Capability>;
+  readonly countSource: "default" | "max";
+  readonly link: AgentLinkOptions;
+}
+
+export interface ServerSetDeps {
+  /** Opens one stream to whatever server answers. Rejects with {@link LinkError}. */
+  readonly connect: (options: { readonly signal: AbortSignal }) => Promise<OpenedStream>;
+  readonly metrics: AgentMetrics;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly budget: BufferBudget;
+  /** How many valid leases of servers there are, where they are counted. */
+  readonly leases?: () => number | undefined;
+  readonly random?: () => number;
+  readonly onBug: (error: unknown) => void;
+  /** The set of links has changed. */
+  readonly onChange?: () => void;
+}
+
+/** What a try to connect came to. */
+type Outcome = "connected" | "duplicate" | "enough" | "failed";
+
+/** The agent's connections: at most one to each server, and to all that there are (spec tunnel 11). */
+export class ServerSet {
+  readonly #deps: ServerSetDeps;
+  readonly #options: ServerSetOptions;
+  readonly #count: ServerCount;
+  readonly #links = new Map<string, AgentLink>();
+  readonly #leaving = new Set<AgentLink>();
+  readonly #random: () => number;
+  readonly #dirty: Dirty;
+  #draining = false;
+  #lost = false;
+  #duplicates = 0;
+
+  constructor(deps: ServerSetDeps, options: ServerSetOptions) {
+    this.#deps = deps;
+    this.#options = options;
+    this.#random = deps.random ?? Math.random;
+    this.#dirty = new Dirty(deps.clock);
+    this.#count = new ServerCount(deps.clock, {
+      source: options.countSource,
+      ...(deps.leases === undefined ? {} : { leases: deps.leases }),
+    });
+  }
+
+  /** Live streams. */
+  get links(): readonly AgentLink[] {
+    return [...this.#links.values()];
+  }
+
+  /** Streams over which new connections may be asked for. */
+  get usable(): readonly AgentLink[] {
+    return this.links.filter((link) => !this.#leaving.has(link) && !link.mux.isClosed);
+  }
+
+  get isReady(): boolean {
+    return this.#links.size > 0;
+  }
+
+  /** Open connections over all streams. */
+  get connections(): number {
+    return this.links.reduce((sum, link) => sum + link.mux.connections, 0);
+  }
+
+  /** Connects, and connects again, until the signal aborts. The streams stay open then; {@link close} ends them. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    let interval = this.#options.syncIntervalMs;
+    while (!signal.aborted) {
+      const outcome = await this.#connectOnce(signal);
+      if (signal.aborted) return;
+      const { syncIntervalMs, syncIntervalCapMs } = this.#options;
+      this.#duplicates = outcome === "duplicate" ? this.#duplicates + 1 : 0;
+      if (outcome === "failed") interval = Math.min(interval * BACKOFF_FACTOR, syncIntervalCapMs);
+      // A balancer that gives the same server again and again is not to be asked every second.
+      else interval = Math.min(syncIntervalMs * 2 ** Math.max(0, this.#duplicates - 2), syncIntervalCapMs);
+      await this.#pause(interval * (1 + JITTER * this.#random()), signal);
+    }
+  }
+
+  /** No new streams; every server is told not to send new dials. Connections go on. */
+  drain(): void {
+    if (this.#draining) return;
+    this.#draining = true;
+    for (const link of this.links) link.mux.drain();
+  }
+
+  /** Something has changed that may call for a connection at once, such as the leases. */
+  sync(): void {
+    this.#dirty.mark();
+  }
+
+  /** Ends all streams, after what waits to be sent. */
+  close(): void {
+    for (const link of this.links) link.mux.end();
+  }
+
+  async #connectOnce(signal: AbortSignal): Promise<Outcome> {
+    const { metrics, log } = this.#deps;
+    const known = this.#count.value;
+    metrics.knownServers(known);
+    if (this.#draining) return "enough";
+    if (!this.#options.syncForever && this.usable.length >= known) return "enough";
+    try {
+      const stream = await this.#deps.connect({ signal });
+      return this.#join(stream);
+    } catch (error) {
+      if (signal.aborted) return "failed";
+      if (!(error instanceof LinkError)) throw error;
+      metrics.serverFailure("to_server");
+      log.warn("cannot connect to a proxy server", { reason: describeError(error) });
+      return "failed";
+    }
+  }
+
+  #join(stream: OpenedStream): Outcome {
+    const { metrics, log, clock, budget, onBug } = this.#deps;
+    const serverID = header(stream, MetadataKey.serverID);
+    const count = header(stream, MetadataKey.serverCount);
+    if (serverID === undefined || count === undefined || !/^\d{1,6}$/.test(count)) {
+      stream.discard();
+      throw new LinkError("protocol", "the server did not tell one serverID and one serverCount");
+    }
+    if (this.#links.has(serverID) || this.#draining) {
+      stream.discard();
+      return "duplicate";
+    }
+    const link: AgentLink = new AgentLink(
+      serverID,
+      stream,
+      {
+        log,
+        clock,
+        budget,
+        metrics,
+        onBug,
+        capabilities: sharedCapabilities(this.#options.capabilities, header(stream, MetadataKey.capabilities)),
+        onClosed: (fault) => this.#closed(link, fault?.message),
+      },
+      this.#options.link,
+    );
+    stream.onLeaving(() => {
+      this.#leaving.add(link);
+      log.info("proxy server is leaving", { serverID });
+      this.sync();
+    });
+    this.#links.set(serverID, link);
+    this.#count.opened(serverID, Number(count));
+    this.#changed();
+    log.info("connected to a proxy server", { serverID, serverCount: Number(count) });
+    return "connected";
+  }
+
+  #closed(link: AgentLink, reason: string | undefined): void {
+    if (this.#links.get(link.serverID) === link) this.#links.delete(link.serverID);
+    this.#leaving.delete(link);
+    this.#count.closed(link.serverID);
+    this.#deps.metrics.serverFailure("from_server");
+    this.#deps.log.info("connection to a proxy server ended", { serverID: link.serverID, reason });
+    this.#lost = true;
+    this.#changed();
+    this.sync();
+  }
+
+  #changed(): void {
+    this.#deps.metrics.serverConnections(this.#links.size);
+    this.#deps.onChange?.();
+  }
+
+  /** Sleeps; a change cuts it short, and after a lost stream the agents of a cluster do not all come at once. */
+  async #pause(ms: number, signal: AbortSignal): Promise<void> {
+    if (!this.#lost) await this.#dirty.wait({ atMostMs: ms, signal });
+    if (!this.#lost || signal.aborted) return;
+    this.#lost = false;
+    this.#deps.metrics.reconnected();
+    await new Dirty(this.#deps.clock).wait({ atMostMs: this.#random() * this.#options.reconnectJitterMs, signal });
+  }
+}
+
+/** The one value of a response header; `undefined` for none or several. */
+function header(stream: OpenedStream, name: string): string | undefined {
+  const value = stream.headers[name];
+  return typeof value === "string" && !value.includes(", ") ? value : undefined;
+}

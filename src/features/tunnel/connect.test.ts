@@ -1,0 +1,209 @@
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import type { Socket } from "node:net";
+import { test } from "node:test";
+import { Bed } from "./testing/bed.ts";
+
+const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
+
+/** Collects what a socket gets, and waits for it. */
+class Reader {
+  bytes = Buffer.alloc(0);
+  ended = false;
+  closed = false;
+  readonly #waiting = new Set<() => void>();
+
+  constructor(socket: Socket) {
+    const wake = (): void => {
+      for (const check of this.#waiting) check();
+    };
+    socket.on("data", (chunk: Buffer) => {
+      this.bytes = Buffer.concat([this.bytes, chunk]);
+      wake();
+    });
+    socket.on("end", () => {
+      this.ended = true;
+      wake();
+    });
+    socket.on("error", () => undefined);
+    socket.on("close", () => {
+      this.closed = true;
+      wake();
+    });
+  }
+
+  async until(condition: (reader: this) => boolean): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const timer = setTimeout(() => reject(new Error(`not in time; got ${this.bytes.length} bytes`)), 10_000);
+    const check = (): void => {
+      if (condition(this)) resolve();
+    };
+    this.#waiting.add(check);
+    // For what happens elsewhere than on this socket.
+    const poll = setInterval(check, 20);
+    check();
+    await promise.finally(() => {
+      clearTimeout(timer);
+      clearInterval(poll);
+      this.#waiting.delete(check);
+    });
+  }
+}
+
+async function open(bed: Bed, request: string | Buffer): Promise<{ socket: Socket; reader: Reader }> {
+  const socket = await bed.socket(bed.connectPort);
+  const reader = new Reader(socket);
+  socket.write(request);
+  return { socket, reader };
+}
+
+async function idle(bed: Bed): Promise<void> {
+  const deadline = performance.now() + 5000;
+  const gauges = (): number[] => [
+    bed.serverCounts.get("pending"),
+    bed.serverCounts.get("established"),
+    bed.serverCounts.get("http"),
+    bed.agentCounts.get("endpoints"),
+    ...bed.agents.map(({ mux }) => mux.connections),
+  ];
+  while (gauges().some((value) => value !== 0) && performance.now() < deadline) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  assert.deepEqual(
+    gauges().filter((value) => value !== 0),
+    [],
+  );
+  assert.deepEqual(bed.bugs, []);
+}
+
+test("CONNECT: the answer comes first, also when the endpoint speaks first; pipelined bytes arrive in order", async () => {
+  await using bed = await Bed.open();
+  await bed.agent();
+  const got: Buffer[] = [];
+  const port = await bed.endpoint((socket) => {
+    socket.write("220 hello\r\n");
+    socket.on("data", (chunk) => got.push(chunk));
+    socket.on("end", () => socket.end("bye"));
+  });
+  const { socket, reader } = await open(bed, `CONNECT 127.0.0.1:${port} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nfirst `);
+  await reader.until(({ bytes }) => bytes.length >= ESTABLISHED.length + 11);
+  assert.equal(reader.bytes.toString(), `${ESTABLISHED}220 hello\r\n`);
+  socket.end("second");
+  await reader.until(({ ended }) => ended);
+  assert.equal(reader.bytes.toString().slice(ESTABLISHED.length), "220 hello\r\nbye");
+  assert.equal(Buffer.concat(got).toString(), "first second");
+  await idle(bed);
+});
+
+for (const halfClose of [true, false]) {
+  test(`CONNECT: a client that ends its sending still gets the whole answer, ${halfClose ? "told by FIN" : "of a peer that knows no FIN"}`, async () => {
+    await using bed = await Bed.open(halfClose ? {} : { agentCapabilities: new Set() });
+    await bed.agent();
+    const answer = randomBytes(3_000_000);
+    const port = await bed.endpoint((socket) => {
+      socket.once("data", () => socket.end(answer));
+    });
+    const { socket, reader } = await open(bed, `CONNECT 127.0.0.1:${port} HTTP/1.1\r\n\r\n`);
+    await reader.until(({ bytes }) => bytes.length >= ESTABLISHED.length);
+    socket.end("request");
+    await reader.until(({ ended }) => ended);
+    const digest = (bytes: Buffer): string => createHash("sha256").update(bytes).digest("hex");
+    assert.equal(digest(reader.bytes.subarray(ESTABLISHED.length)), digest(answer));
+    await idle(bed);
+  });
+}
+
+test("CONNECT: a client that writes 8 MiB and closes loses nothing", async () => {
+  await using bed = await Bed.open();
+  await bed.agent();
+  const sent = randomBytes(8 * 1024 * 1024);
+  const got = createHash("sha256");
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const port = await bed.endpoint((socket) => {
+    socket.on("data", (chunk) => got.update(chunk));
+    socket.on("end", () => {
+      resolve();
+      socket.end();
+    });
+  });
+  const { socket, reader } = await open(bed, `CONNECT 127.0.0.1:${port} HTTP/1.1\r\n\r\n`);
+  await reader.until(({ bytes }) => bytes.length >= ESTABLISHED.length);
+  socket.end(sent);
+  await promise;
+  assert.equal(got.digest("hex"), createHash("sha256").update(sent).digest("hex"));
+  await idle(bed);
+});
+
+const REFUSED: readonly { readonly request: string; readonly says: RegExp }[] = [
+  { request: "GET / HTTP/1.1\r\n\r\n", says: /^HTTP\/1\.1 405 .*this proxy only supports CONNECT passthrough$/s },
+  { request: "CONNECT nohost HTTP/1.1\r\n\r\n", says: /^HTTP\/1\.1 400 / },
+  { request: "CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n", says: /^HTTP\/1\.1 502 .*connection refused$/s },
+  {
+    request: "CONNECT no-such-host.invalid:80 HTTP/1.1\r\n\r\n",
+    says: /^HTTP\/1\.1 502 .*(no such host|name resolution)/s,
+  },
+];
+
+for (const { request, says } of REFUSED) {
+  test(`CONNECT: ${request.split("\r\n", 1)} is refused as it should be`, async () => {
+    await using bed = await Bed.open();
+    await bed.agent();
+    const { reader } = await open(bed, request);
+    await reader.until(({ ended }) => ended);
+    assert.match(reader.bytes.toString(), says);
+    assert.match(reader.bytes.toString(), /\r\nConnection: close\r\n/);
+    await idle(bed);
+  });
+}
+
+test("CONNECT: without an agent 503, and one that vanishes while dialling 502", async () => {
+  await using bed = await Bed.open();
+  const none = await open(bed, "CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n");
+  await none.reader.until(({ ended }) => ended);
+  assert.match(none.reader.bytes.toString(), /^HTTP\/1\.1 503 .*\r\ncurrently no tunnels available: /s);
+  await bed.agent();
+  bed.proxy.backends.all[0]?.mux.destroy({ code: 14, message: "the test ends it" });
+  const gone = await open(bed, "CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n");
+  await gone.reader.until(({ ended }) => ended);
+  assert.match(gone.reader.bytes.toString(), /^HTTP\/1\.1 50[23] /);
+});
+
+test("CONNECT: an endpoint that resets, and a client that resets, end the other side and leave nothing", async () => {
+  await using bed = await Bed.open();
+  await bed.agent();
+  const sockets: Socket[] = [];
+  const port = await bed.endpoint((socket) => {
+    sockets.push(socket);
+    socket.on("data", () => socket.resetAndDestroy());
+  });
+  const one = await open(bed, `CONNECT 127.0.0.1:${port} HTTP/1.1\r\n\r\nreset me`);
+  await one.reader.until(({ closed }) => closed);
+  const quiet = await bed.endpoint((socket) => {
+    sockets.push(socket);
+    socket.resume();
+    socket.on("end", () => socket.end());
+  });
+  const two = await open(bed, `CONNECT 127.0.0.1:${quiet} HTTP/1.1\r\n\r\n`);
+  await two.reader.until(({ bytes }) => bytes.length >= ESTABLISHED.length);
+  two.socket.resetAndDestroy();
+  await idle(bed);
+  await two.reader.until(() => sockets.every((socket) => socket.destroyed));
+});
+
+test("CONNECT: the agent's end closes its clients and endpoints within a second", async () => {
+  await using bed = await Bed.open();
+  const agent = await bed.agent();
+  const sockets: Socket[] = [];
+  const port = await bed.endpoint((socket) => {
+    sockets.push(socket);
+    socket.resume();
+  });
+  const { reader } = await open(bed, `CONNECT 127.0.0.1:${port} HTTP/1.1\r\n\r\n`);
+  await reader.until(({ bytes }) => bytes.length >= ESTABLISHED.length);
+  const before = performance.now();
+  agent.mux.destroy({ code: 14, message: "the test ends it" });
+  await reader.until(({ closed }) => closed);
+  await idle(bed);
+  assert.ok(performance.now() - before < 1000);
+  assert.ok(sockets.every((socket) => socket.destroyed));
+});

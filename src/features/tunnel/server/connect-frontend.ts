@@ -1,0 +1,130 @@
+import { randomBytes } from "node:crypto";
+import type { Server, Socket } from "node:net";
+import { assertNever } from "#base/errors";
+import {
+  CONNECTION_ESTABLISHED,
+  ConnectReader,
+  encodeReply,
+  formatHostPort,
+  type HostPort,
+  type ReplyStatus,
+  statusOfDialError,
+} from "#wire/http-connect";
+import { tunnelId } from "#wire/konnectivity";
+import { GatedEnd } from "../ends/gated-end.ts";
+import { SocketEnd } from "../ends/socket-end.ts";
+import type { Forwarder, ForwardFailure } from "./forward.ts";
+import type { ServerMetrics } from "./metrics.ts";
+
+/** A client that has not sent its request by then is cut off, milliseconds (spec tunnel 5.4). */
+const HEAD_TIMEOUT_MS = 60_000;
+
+export interface ConnectFrontendDeps {
+  readonly forwarder: Forwarder;
+  readonly metrics: ServerMetrics;
+}
+
+/**
+ * Serves HTTP CONNECT on a TCP, TLS or UNIX server made with `allowHalfOpen` (spec tunnel 6). `event` is `secureConnection`
+ * for TLS.
+ */
+export function serveConnectFrontends(
+  server: Server,
+  deps: ConnectFrontendDeps,
+  options: { readonly event?: "connection" | "secureConnection" } = {},
+): void {
+  server.on(options.event ?? "connection", (socket: Socket) => serveClient(socket, deps));
+}
+
+function serveClient(socket: Socket, deps: ConnectFrontendDeps): void {
+  deps.metrics.httpConnections(1);
+  socket.once("close", () => deps.metrics.httpConnections(-1));
+  // The close event follows; a client that resets has nobody to be told.
+  socket.on("error", () => undefined);
+  const timer = setTimeout(() => socket.destroy(), HEAD_TIMEOUT_MS);
+  timer.unref();
+  const reader = new ConnectReader();
+  const onData = (chunk: Uint8Array): void => {
+    const progress = reader.push(chunk);
+    if (progress.kind === "need-more") return;
+    stop();
+    if (progress.kind === "refused") refuse(socket, progress.status, progress.body);
+    else dial(socket, progress.target, progress.rest, deps);
+  };
+  const onEnd = (): void => {
+    stop();
+    socket.destroy();
+  };
+  const stop = (): void => {
+    clearTimeout(timer);
+    socket.off("data", onData);
+    socket.off("end", onEnd);
+    socket.pause();
+  };
+  socket.on("data", onData);
+  socket.once("end", onEnd);
+  socket.once("close", () => clearTimeout(timer));
+}
+
+function dial(socket: Socket, target: HostPort, rest: Uint8Array, { forwarder }: ConnectFrontendDeps): void {
+  const end = new SocketEnd(socket);
+  const local = new GatedEnd(end);
+  const connection = forwarder.dial(
+    {
+      protocol: "tcp",
+      address: formatHostPort(target),
+      random: tunnelId(randomBytes(8).readBigUInt64BE() >> 1n),
+      local,
+      localHalfClose: true,
+    },
+    {
+      onOpen: () => {
+        socket.write(CONNECTION_ESTABLISHED, () => local.open());
+      },
+      onFailed: (failure) => {
+        const [status, body] = replyTo(failure);
+        refuse(socket, status, body);
+      },
+      onClosed: () => undefined,
+    },
+  );
+  if (connection === undefined) return;
+  // A client that leaves, or ends its sending, before there is a tunnel wants none.
+  end.watch(
+    { onEof: () => connection.localEof(), onGone: () => connection.localGone() },
+    rest.length > 0 ? [rest] : [],
+  );
+}
+
+function refuse(socket: Socket, status: ReplyStatus, body: string): void {
+  socket.end(encodeReply(status, body));
+  // What the client still sends is read to nowhere: closing over unread bytes would reset the answer away.
+  socket.removeAllListeners("data");
+  socket.resume();
+  const timer = setTimeout(() => socket.destroy(), 1000);
+  timer.unref();
+  socket.once("end", () => socket.destroySoon());
+  socket.once("close", () => clearTimeout(timer));
+}
+
+function replyTo(failure: ForwardFailure): readonly [ReplyStatus, string] {
+  switch (failure.kind) {
+    case "no-agent":
+      return [503, "currently no tunnels available: no agent is connected"];
+    case "limit":
+      return [503, "currently no tunnels available: too many connections"];
+    case "timeout":
+      return [504, "timed out waiting for backend dial"];
+    case "refused":
+      return [statusOfDialError(failure.error), failure.error];
+    case "aborted":
+      return [502, "the agent gave the connection up"];
+    case "link-lost":
+      return [502, "the connection to the agent was lost while dialing"];
+    case "duplicate":
+    case "protocol":
+      return [502, `the dial was not possible: ${failure.kind}`];
+    default:
+      return assertNever(failure);
+  }
+}

@@ -1,0 +1,148 @@
+import {
+  type HeaderField,
+  parseBodyFraming,
+  parseFieldLine,
+  parseRequestLine,
+  type RequestHead,
+  type RequestLine,
+} from "./head.ts";
+import { type Refusal, refusal } from "./refusal.ts";
+
+/** How much a client may send. */
+export interface HeadLimits {
+  /** The whole head with the empty line that ends it, bytes. Default 65,536 (spec tunnel 6). */
+  readonly maxBytes?: number;
+  /** The request line without its end, bytes. Default: as much as the head. */
+  readonly maxRequestLineBytes?: number;
+  /** Default 256. */
+  readonly maxFields?: number;
+}
+
+/** What is known after the bytes that have come so far. */
+export type HeadProgress =
+  | { readonly kind: "need-more" }
+  | {
+      readonly kind: "head";
+      readonly head: RequestHead;
+      /** What came behind the head: a view of the last chunk, perhaps empty. */
+      readonly rest: Uint8Array;
+    }
+  | Refusal;
+
+const DEFAULT_MAX_BYTES = 65_536;
+const DEFAULT_MAX_FIELDS = 256;
+const LF = 10;
+const CR = 13;
+
+/**
+ * Reads the head of one HTTP/1.x request as it comes, and nothing behind it. Strict: a bare CR or LF, a folded or nameless
+ * field, or anything that two readers could understand in two ways is refused, and a refused connection is to be closed, so
+ * that no request can hide in another. The verdict depends on the bytes alone, not on how they were cut. Holds at
+ * most `maxBytes`.
+ */
+export class RequestHeadReader {
+  readonly #maxBytes: number;
+  readonly #maxLineBytes: number;
+  readonly #maxFields: number;
+  #held = Buffer.alloc(512);
+  #length = 0;
+  #lineStart = 0;
+  #requestLine: RequestLine | undefined;
+  readonly #fields: HeaderField[] = [];
+  #isDone = false;
+
+  constructor(limits: HeadLimits = {}) {
+    this.#maxBytes = limits.maxBytes ?? DEFAULT_MAX_BYTES;
+    this.#maxLineBytes = limits.maxRequestLineBytes ?? this.#maxBytes;
+    this.#maxFields = limits.maxFields ?? DEFAULT_MAX_FIELDS;
+  }
+
+  /** Takes the next bytes. After a verdict it must not be called again: that is a bug and throws an `Error`. */
+  push(chunk: Uint8Array): HeadProgress {
+    if (this.#isDone) throw new Error("RequestHeadReader: push after the verdict");
+    const before = this.#length;
+    this.#hold(chunk);
+    const progress = this.#advance(before, chunk);
+    this.#isDone = progress.kind !== "need-more";
+    return progress;
+  }
+
+  #hold(chunk: Uint8Array): void {
+    const taken = chunk.subarray(0, this.#maxBytes - this.#length);
+    if (this.#length + taken.length > this.#held.length) {
+      const grown = Buffer.alloc(Math.max(this.#held.length * 2, this.#length + taken.length));
+      grown.set(this.#held.subarray(0, this.#length));
+      this.#held = grown;
+    }
+    this.#held.set(taken, this.#length);
+    this.#length += taken.length;
+  }
+
+  #advance(before: number, chunk: Uint8Array): HeadProgress {
+    const held = this.#held.subarray(0, this.#length);
+    // Told before the line ends: what speaks another protocol may never send a line's end.
+    if (before === 0 && held.length > 0 && !isTokenByte(held[0] ?? 0)) return refusal(400, NOT_HTTP);
+    let searchFrom = Math.max(before, this.#lineStart);
+    for (;;) {
+      const end = held.indexOf(LF, searchFrom);
+      if (end < 0) break;
+      const fault = this.#checkLineEnd(held, end);
+      if (fault !== undefined) return fault;
+      const line = held.toString("latin1", this.#lineStart, end - 1);
+      this.#lineStart = end + 1;
+      searchFrom = end + 1;
+      if (line === "" && this.#requestLine !== undefined) {
+        return this.#finish(this.#requestLine, chunk.subarray(end + 1 - before));
+      }
+      const refused = this.#takeLine(line);
+      if (refused !== undefined) return refused;
+    }
+    return this.#tooLarge() ?? { kind: "need-more" };
+  }
+
+  #checkLineEnd(held: Buffer, end: number): Refusal | undefined {
+    if (this.#requestLine === undefined && end - 1 - this.#lineStart > this.#maxLineBytes) return LINE_TOO_LONG;
+    return end > this.#lineStart && held[end - 1] === CR ? undefined : refusal(400, "malformed request: a bare LF");
+  }
+
+  #takeLine(line: string): Refusal | undefined {
+    // Bare CR and NUL would be no token and no field value, but the message is to name them.
+    if (line.includes("\r")) return refusal(400, "malformed request: a bare CR");
+    if (line.includes("\0")) return refusal(400, "malformed request: a NUL");
+    if (this.#requestLine === undefined) {
+      const parsed = parseRequestLine(line);
+      if ("kind" in parsed) return parsed;
+      this.#requestLine = parsed;
+      return undefined;
+    }
+    if (this.#fields.length >= this.#maxFields) {
+      return refusal(431, `the request has more than ${this.#maxFields} header fields`);
+    }
+    const field = parseFieldLine(line);
+    if ("kind" in field) return field;
+    this.#fields.push(field);
+    return undefined;
+  }
+
+  #finish(requestLine: RequestLine, rest: Uint8Array): HeadProgress {
+    const framing = parseBodyFraming(this.#fields);
+    if ("kind" in framing) return framing;
+    return { kind: "head", head: { ...requestLine, ...framing, fields: this.#fields }, rest };
+  }
+
+  #tooLarge(): Refusal | undefined {
+    // A CR that may turn out to belong to the line's end does not count.
+    const isLineTooLong = this.#requestLine === undefined && this.#length - this.#lineStart > this.#maxLineBytes + 1;
+    if (isLineTooLong) return LINE_TOO_LONG;
+    if (this.#length < this.#maxBytes) return undefined;
+    return refusal(431, `the head of the request is longer than ${this.#maxBytes} bytes`);
+  }
+}
+
+const LINE_TOO_LONG = refusal(431, "the request line is too long");
+const NOT_HTTP = "malformed request: this is not HTTP/1.1";
+
+/** RFC 9110 section 5.6.2: what a method can begin with. */
+function isTokenByte(byte: number): boolean {
+  return /[!#$%&'*+.^_`|~0-9A-Za-z-]/.test(String.fromCharCode(byte));
+}

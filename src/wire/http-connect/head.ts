@@ -1,0 +1,80 @@
+import { type Refusal, refusal } from "./refusal.ts";
+
+/** One header field as it was sent: the name's case is kept, the value has no white space around it. */
+export interface HeaderField {
+  readonly name: string;
+  /** Latin-1: each character is one byte. */
+  readonly value: string;
+}
+
+/** The first line of an HTTP/1.x request (RFC 9112 section 3). */
+export interface RequestLine {
+  /** Case-sensitive. */
+  readonly method: string;
+  /** The request-target as it was sent, in whatever form: printable ASCII without spaces. */
+  readonly target: string;
+  readonly version: "1.0" | "1.1";
+}
+
+/** The head of an HTTP/1.x request (RFC 9112 sections 2 to 6). */
+export interface RequestHead extends RequestLine {
+  readonly fields: readonly HeaderField[];
+  /** True when a body follows the head: a Content-Length above 0, or a Transfer-Encoding. */
+  readonly hasBody: boolean;
+}
+
+/** The values of all fields of a name, in order. */
+export function fieldValues(head: RequestHead, name: string): string[] {
+  return valuesOf(head.fields, name);
+}
+
+/** RFC 9110 section 5.6.2. */
+const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+const TARGET = /^[!-~]+$/;
+/** RFC 9110 section 5.5: visible characters, obs-text, spaces and tabs; no control characters. */
+const FIELD_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
+
+const malformed = (what: string): Refusal => refusal(400, `malformed request: ${what}`);
+
+/** The request line without its CRLF, as Latin-1. */
+export function parseRequestLine(line: string): RequestLine | Refusal {
+  const parts = line.split(" ");
+  const [method = "", target = "", protocol = ""] = parts;
+  if (parts.length !== 3)
+    return malformed("the request line is not METHOD TARGET HTTP/1.1, with one space between each");
+  if (!TOKEN.test(method)) return malformed("the method is no token");
+  if (!TARGET.test(target)) return malformed("the target is empty or has bytes that are not printable ASCII");
+  if (!/^HTTP\/\d\.\d$/.test(protocol)) return malformed("the request line does not end with an HTTP version");
+  if (protocol === "HTTP/1.1") return { method, target, version: "1.1" };
+  if (protocol === "HTTP/1.0") return { method, target, version: "1.0" };
+  return refusal(505, "only HTTP/1.0 and HTTP/1.1 are supported");
+}
+
+/** One field line without its CRLF, as Latin-1. */
+export function parseFieldLine(line: string): HeaderField | Refusal {
+  if (line.startsWith(" ") || line.startsWith("\t")) return malformed("a header field is folded over several lines");
+  const colon = line.indexOf(":");
+  if (colon < 0) return malformed("a header field has no colon");
+  const name = line.slice(0, colon);
+  const value = line.slice(colon + 1);
+  if (!TOKEN.test(name)) return malformed("the name of a header field is no token");
+  if (!FIELD_VALUE.test(value)) return malformed("a header field has a control character");
+  return { name, value: value.replace(/^[ \t]+/, "").replace(/[ \t]+$/, "") };
+}
+
+/** What the fields say of the body. What two readers could understand in two ways is refused (RFC 9112 section 6.3). */
+export function parseBodyFraming(fields: readonly HeaderField[]): { readonly hasBody: boolean } | Refusal {
+  const lengths = valuesOf(fields, "content-length");
+  const encodings = valuesOf(fields, "transfer-encoding");
+  const [length = "0"] = lengths;
+  if (lengths.length > 1) return malformed("it has several Content-Length fields");
+  if (!/^\d{1,15}$/.test(length)) return malformed("its Content-Length is not a number");
+  if (lengths.length > 0 && encodings.length > 0) return malformed("it has both Content-Length and Transfer-Encoding");
+  if (valuesOf(fields, "host").length > 1) return malformed("it has several Host fields");
+  return { hasBody: encodings.length > 0 || Number(length) > 0 };
+}
+
+function valuesOf(fields: readonly HeaderField[], name: string): string[] {
+  const wanted = name.toLowerCase();
+  return fields.filter((field) => field.name.toLowerCase() === wanted).map((field) => field.value);
+}

@@ -1,0 +1,26 @@
+/**
+ * HTTP/1.x as a CONNECT proxy speaks it: the strict head of a request, the target of a CONNECT, and replies. Pure:
+ * bytes in, verdicts and bytes out.
+ *
+ * Owns: what is well-formed, `host:port`, the status of a failure. Refuses to know: sockets, destinations that are
+ * allowed, and bodies.
+ *
+ * ```ts
+ * const reader = new ConnectReader(); // RequestHeadReader, where other methods are served too
+ * const progress = reader.push(chunk);
+ * if (progress.kind === "refused") socket.end(encodeReply(progress.status, progress.body));
+ * if (progress.kind === "connect") dial(progress.target); // then send CONNECTION_ESTABLISHED, and progress.rest onwards
+ * ```
+ */
+export { type ConnectProgress, ConnectReader, type ConnectRequest, connectRequest } from "./connect.ts";
+export { fieldValues, type HeaderField, type RequestHead, type RequestLine } from "./head.ts";
+export { type HeadLimits, type HeadProgress, RequestHeadReader } from "./head-reader.ts";
+export { formatHostPort, type HostPort, parseHostPort } from "./host-port.ts";
+export type { Refusal, RefusalStatus } from "./refusal.ts";
+export {
+  CONNECTION_ESTABLISHED,
+  encodeReply,
+  type ReplyOptions,
+  type ReplyStatus,
+  statusOfDialError,
+} from "./reply.ts";

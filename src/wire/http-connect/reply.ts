@@ -1,0 +1,58 @@
+/** The only reply to a CONNECT that succeeded: no fields, to be flushed before any byte of the tunnel (spec tunnel 6). */
+export const CONNECTION_ESTABLISHED: Uint8Array = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "latin1");
+
+/** RFC 9110 section 15. */
+const REASONS = {
+  200: "OK",
+  400: "Bad Request",
+  403: "Forbidden",
+  404: "Not Found",
+  405: "Method Not Allowed",
+  407: "Proxy Authentication Required",
+  408: "Request Timeout",
+  431: "Request Header Fields Too Large",
+  500: "Internal Server Error",
+  502: "Bad Gateway",
+  503: "Service Unavailable",
+  504: "Gateway Timeout",
+  505: "HTTP Version Not Supported",
+} as const;
+
+/** What a proxy of ours replies with. */
+export type ReplyStatus = keyof typeof REASONS;
+
+/** How a reply is built. */
+export interface ReplyOptions {
+  /** `Connection: close`: the connection ends once the reply is flushed. Default true. */
+  readonly close?: boolean;
+  /** Further fields by name, such as `Retry-After`. A CR, LF or NUL in one is a bug and throws a `TypeError`. */
+  readonly fields?: Readonly<Record<string, string>>;
+}
+
+/** A whole reply of plain text, with its length. A 405 names the method that is allowed, unless `fields` does. */
+export function encodeReply(status: ReplyStatus, body: string, options: ReplyOptions = {}): Uint8Array {
+  const bytes = Buffer.from(body, "utf8");
+  const fields = {
+    ...(status === 405 ? { Allow: "CONNECT" } : {}),
+    "Content-Type": "text/plain; charset=utf-8",
+    "Content-Length": String(bytes.length),
+    ...(options.close === false ? {} : { Connection: "close" }),
+    ...options.fields,
+  };
+  const lines = Object.entries(fields).map(([name, value]) => fieldLine(name, value));
+  const head = `HTTP/1.1 ${status} ${REASONS[status]}\r\n${lines.join("")}\r\n`;
+  return Buffer.concat([Buffer.from(head, "latin1"), bytes]);
+}
+
+/** The status for the text of a failed dial, first match (spec tunnel 6). */
+export function statusOfDialError(text: string): 502 | 503 | 504 {
+  const lower = text.toLowerCase();
+  if (lower.includes("timeout") || lower.includes("deadline exceeded")) return 504;
+  return lower.includes("too many open files") ? 503 : 502;
+}
+
+function fieldLine(name: string, value: string): string {
+  if (/[\r\n\0]/.test(name + value))
+    throw new TypeError(`a reply field ${JSON.stringify(name)} has a line's end in it`);
+  return `${name}: ${value}\r\n`;
+}
