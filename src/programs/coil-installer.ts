@@ -51,8 +51,8 @@ export const coilInstaller = defineProgram({
     const settings = settingsOf(process.env);
     const conflist = await readConflist(process.env);
     try {
-      await mkdir(settings.etcDir, { recursive: true, mode: 0o755 });
-      await mkdir(settings.binDir, { recursive: true, mode: 0o755 });
+      await makeFolder(settings.etcDir);
+      await makeFolder(settings.binDir);
       // The executable comes first: a configuration must never name one that is not there.
       const binaryChanged = await installBinary(settings);
       const configChanged = await installConfig(settings, conflist);
@@ -149,6 +149,19 @@ async function putInPlace(target: string, mode: number, write: (temporary: strin
     await rename(temporary, target);
   } finally {
     await rm(temporary, { force: true });
+  }
+}
+
+/** With its parents. Node's own way of making those never ends where the file system has no folders to make, as /proc. */
+async function makeFolder(path: string): Promise<void> {
+  const isFolder = async (): Promise<boolean> => (await statOptional(path))?.isDirectory() === true;
+  if (await isFolder()) return;
+  if (dirname(path) !== path) await makeFolder(dirname(path));
+  try {
+    await mkdir(path, { mode: 0o755 });
+  } catch (error) {
+    // Somebody may have made it meanwhile.
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST" || !(await isFolder())) throw error;
   }
 }
 

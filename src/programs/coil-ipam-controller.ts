@@ -16,7 +16,9 @@ import { defineProgram, EXIT } from "./run-program.ts";
 const flags = {
   metricsAddr: addressFlag("metrics-addr", ":9386", "address of /metrics"),
   healthAddr: addressFlag("health-addr", ":9387", "address of /healthz and /readyz"),
-  gcInterval: durationFlag("gc-interval", "1h", "how often blocks of nodes that are gone are collected"),
+  gcInterval: durationFlag("gc-interval", "1h", "how often blocks of nodes that are gone are collected", {
+    min: "1s",
+  }),
   blockAllocation: choiceFlag(
     "block-allocation",
     ["first-fit", "next-fit"],
@@ -41,7 +43,7 @@ export const coilIpamController = defineProgram({
   run: async ({ values, signal }) => {
     const log = loggerOf("coil-ipam-controller", values);
     const registry = createRegistry();
-    const health = new Health();
+    const health = new Health({ log: log.child("health") });
     await using api = await openClient("coil-ipam-controller", values, { registry });
     await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
     await using _health = await serveHealth({ health }, { address: values.healthAddr });

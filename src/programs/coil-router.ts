@@ -12,6 +12,7 @@ import { coilResources, NODE_LABEL } from "#kube/coil";
 import { allSynced, createInformer } from "#kube/informer";
 import { kubeFlags, logFlags, loggerOf, openClient } from "./daemon-flags.ts";
 import { internalAddresses, requireNodeName } from "./node.ts";
+import { requirePrivileges } from "./privileges.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 
 const MAIN_TABLE = 254;
@@ -23,7 +24,7 @@ const flags = {
     min: 3,
     max: 255,
   }),
-  updateInterval: durationFlag("update-interval", "10m", "sync at least this often"),
+  updateInterval: durationFlag("update-interval", "10m", "sync at least this often", { min: "1s" }),
   ...kubeFlags,
   ...logFlags,
 };
@@ -38,7 +39,8 @@ export const coilRouter = defineProgram({
     const nodeName = requireNodeName();
     const log = loggerOf("coil-router", values);
     const registry = createRegistry();
-    const health = new Health();
+    const health = new Health({ log: log.child("health") });
+    requirePrivileges("write routes", ["CAP_NET_ADMIN"]);
     const kernel = openKernel();
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);

@@ -1,6 +1,6 @@
 import { dirname, join } from "node:path";
 import { Backoff, Deferred, Dirty, sleep, TaskGroup } from "#base/async";
-import { addressFlag, durationFlag, integerFlag, stringFlag, switchFlag } from "#base/config";
+import { addressFlag, ConfigError, durationFlag, integerFlag, stringFlag, switchFlag } from "#base/config";
 import { ExpectedError } from "#base/errors";
 import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
 import type { Logger } from "#base/log";
@@ -19,6 +19,7 @@ import { coildMetrics } from "./coild-metrics.ts";
 import { kubeFlags, logFlags, loggerOf, openClient } from "./daemon-flags.ts";
 import { INSPECT_PATH, inspectHandler } from "./inspect.ts";
 import { internalAddresses, requireNodeName } from "./node.ts";
+import { requirePrivileges } from "./privileges.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 
 const id = { min: 1, max: 4_294_967_295 };
@@ -39,6 +40,7 @@ const flags = {
     "addressblock-gc-interval",
     "5m",
     "how often this node's blocks are compared with the API server",
+    { min: "1s" },
   ),
   clearRoutesOnShutdown: switchFlag(
     "clear-routes-on-shutdown",
@@ -68,19 +70,24 @@ export const coild = defineProgram({
     const nodeName = requireNodeName();
     const log = loggerOf("coild", values);
     const registry = createRegistry();
-    const health = new Health();
+    const health = new Health({ log: log.child("health") });
     const socketPart = health.part("socket");
     const ipamPart = health.part("ipam");
-    const kernel = openKernel();
-    await using api = await openClient("coild", values, { registry });
-    await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
-    await using _health = await serveHealth({ health }, { address: values.healthAddr });
-
+    if (values.podTableId === values.exportTableId) {
+      throw new ConfigError("invalid-flags", [
+        `--export-table-id: ${values.exportTableId} is the table of --pod-table-id too; each must have its own`,
+      ]);
+    }
+    requirePrivileges("give pods their links", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
     // A second coild of this node waits here until the first has ended: both would hand out the same addresses.
     await using _lock = await acquireFileLock(join(dirname(values.socket), "coild.lock"), {
       signal,
       onWait: () => log.info("waiting for another coild on this node to end"),
     });
+    const kernel = openKernel();
+    await using api = await openClient("coild", values, { registry });
+    await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
+    await using _health = await serveHealth({ health }, { address: values.healthAddr });
 
     using network = new PodNetwork(
       { kernel, log: log.child("pod-network") },

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { switchFlag } from "#base/config";
 import { type KernelFeature, probeKernel } from "#kernel/probe";
-import { requirePrivileges } from "./privileges.ts";
+import { LAB_CAPABILITIES, requirePrivileges } from "./privileges.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 
 const flags = {
@@ -17,7 +17,7 @@ export const doctor = defineProgram({
     "Each thing is tried in a network namespace that is made for it and removed. Exit code: 0 when it could look.",
   ],
   run: async ({ values }) => {
-    requirePrivileges();
+    requirePrivileges("make network namespaces", LAB_CAPABILITIES);
     const kernel = readFileSync("/proc/sys/kernel/osrelease", "utf8").trim();
     const features = probeKernel();
     if (values.json) process.stdout.write(`${JSON.stringify({ kernel, features })}\n`);

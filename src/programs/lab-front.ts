@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { closeSync, mkdirSync, openSync } from "node:fs";
+import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { Deferred } from "#base/async";
@@ -41,6 +41,8 @@ export async function startHost(
   mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
   const [file = "", ...args] = ownCommand();
   const log = openSync(paths.logOf("host"), "a", 0o600);
+  // The holding process removes its folder as it ends, the log with it.
+  const lastLine = (): string => readFileSync(`/proc/self/fd/${log}`, "utf8").trimEnd().split("\n").at(-1) ?? "";
   const child = spawn(
     file,
     [
@@ -54,7 +56,6 @@ export async function startHost(
     // A session of its own: Ctrl-C reaches the front end alone, which then ends the lab in order.
     { stdio: ["pipe", "pipe", log], detached: true },
   );
-  closeSync(log);
   const { stdin, stdout } = child;
   if (stdin === null || stdout === null) throw new Error("a child with pipes has them");
   const ready = new Deferred();
@@ -75,7 +76,8 @@ export async function startHost(
     else ready.reject(new LabError("start-failed", event.message));
   });
   void ended.then(() => {
-    const error = new LabError("start-failed", `the lab's holding process ended; its log was ${paths.logOf("host")}`);
+    const error = new LabError("start-failed", `the lab's holding process ended: ${lastLine()}`);
+    closeSync(log);
     ready.reject(error);
     kept.reject(error);
   });

@@ -3,7 +3,7 @@ import type { FlagValues } from "#base/config";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, optionalFlag, stringFlag, switchFlag } from "#base/config";
 import { openKernel } from "#kernel/net";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
-import { isRunning, joinNetns, LabError, type LabState, labPaths, readState, removeState } from "#lab/host";
+import { isRunning, joinNetns, LabError, type LabState, labPaths, lockLab, readState, removeState } from "#lab/host";
 import { NETNS_ANNOTATION } from "#lab/kubelet";
 import { poll } from "#lab/poll";
 import {
@@ -11,14 +11,15 @@ import {
   defaultScenario,
   type LabReport,
   observeCluster,
+  reachesAll,
   renderReport,
   verifyCluster,
   waitForPods,
 } from "#lab/scenario";
 import { LAB_NAME_PATTERN, removeTopology } from "#lab/topology";
 import { gatherAudit } from "./audit.ts";
-import { startHost, stopHost } from "./lab-front.ts";
-import { requirePrivileges } from "./privileges.ts";
+import { type LabHost, startHost, stopHost } from "./lab-front.ts";
+import { LAB_CAPABILITIES, requirePrivileges } from "./privileges.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 
 const flags = {
@@ -72,22 +73,13 @@ export const lab = defineProgram({
 
 async function runLab(values: Values, signal: AbortSignal): Promise<number> {
   const startedMs = performance.now();
-  requirePrivileges();
+  requirePrivileges("make network namespaces", LAB_CAPABILITIES);
   // Read again by the process that holds the lab; a fault is told before anything is built.
   if (values.kubeconfig !== undefined) await loadKubeConfig({ path: values.kubeconfig });
   const say = (text: string): void => void process.stderr.write(`${text}\n`);
-  const known = readState(values.name);
-  if (known !== undefined && isRunning(known)) {
-    throw new LabError(
-      "already-up",
-      `lab ${values.name} is up already: isthmus lab down removes it, --name makes another`,
-    );
-  }
-  await removeLeftovers(values.name, say);
-  const host = await startHost(values, { say, signal });
+  const host = await startAlone(values, { say, signal });
   let kept = false;
   try {
-    await host.ready;
     if (values.kubeconfig === undefined) say("the embedded API server is in memory, for labs and tests only");
     const report = await runScenario(values, { startedMs, say, signal });
     process.stdout.write(values.json ? `${JSON.stringify(report)}\n` : renderReport(report));
@@ -98,10 +90,33 @@ async function runLab(values: Values, signal: AbortSignal): Promise<number> {
     }
     return report.ok ? EXIT.ok : EXIT.failed;
   } finally {
-    if (!kept) {
-      await host.stop();
-      await removeLeftovers(values.name, () => undefined);
-    }
+    if (!kept) await host.stop();
+  }
+}
+
+/** Starts the process that holds the lab, once it is certain that there is none and that nobody else starts one. */
+async function startAlone(
+  values: Values,
+  { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
+): Promise<LabHost> {
+  using _lock = lockLab(values.name);
+  const known = readState(values.name);
+  if (known !== undefined && isRunning(known)) {
+    throw new LabError(
+      "already-up",
+      `lab ${values.name} is up already: isthmus lab down removes it, --name makes another`,
+    );
+  }
+  await removeLeftovers(values.name, say);
+  const host = await startHost(values, { say, signal });
+  try {
+    await host.ready;
+    return host;
+  } catch (error) {
+    await host.stop();
+    // A holding process that was killed has left what it made.
+    await removeLeftovers(values.name, () => undefined);
+    throw error;
   }
 }
 
@@ -132,7 +147,7 @@ async function runScenario(
     seconds: Number(((performance.now() - at.startedMs) / 1000).toFixed(2)),
   };
   const ok =
-    report.pings.answered === report.pings.sent &&
+    reachesAll(report) &&
     report.addresses.unique &&
     report.addresses.outsideBlocks.length === 0 &&
     report.routes.exported === report.routes.wanted &&
@@ -158,7 +173,8 @@ function printKubeconfig(name: string): number {
 }
 
 async function down(name: string): Promise<number> {
-  requirePrivileges();
+  requirePrivileges("make network namespaces", LAB_CAPABILITIES);
+  using _lock = lockLab(name);
   const state = readState(name);
   const wasUp = state !== undefined && isRunning(state);
   if (wasUp) await stopHost(state);
@@ -169,7 +185,7 @@ async function down(name: string): Promise<number> {
 }
 
 async function exec(name: string, target: string, argv: readonly string[], signal: AbortSignal): Promise<number> {
-  requirePrivileges();
+  requirePrivileges("make network namespaces", LAB_CAPABILITIES);
   const state = requireState(name);
   const node = state.nodes.find((one) => one.name === target);
   if (node !== undefined) return joinNetns(`/run/netns/${node.netns}`, argv, signal);

@@ -7,18 +7,17 @@ export class PrivilegeError extends ExpectedError<"not-permitted"> {
 }
 
 /** Bits of linux/capability.h. */
-const NEEDED = { CAP_NET_ADMIN: 12, CAP_NET_RAW: 13, CAP_SYS_ADMIN: 21 } as const;
+const BITS = { CAP_NET_ADMIN: 12, CAP_NET_RAW: 13, CAP_SYS_ADMIN: 21 } as const;
+export type Capability = keyof typeof BITS;
 
-/** Throws {@link PrivilegeError}, one line, when this process lacks what namespaces and links need. */
-export function requirePrivileges(): void {
+/** What making network namespaces, links and pings in them takes. */
+export const LAB_CAPABILITIES: readonly Capability[] = ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_ADMIN"];
+
+/** Throws {@link PrivilegeError}, one line, when this process lacks what `task` ("make network namespaces") takes. */
+export function requirePrivileges(task: string, needed: readonly Capability[]): void {
   const status = readFileSync("/proc/self/status", "utf8");
   const effective = BigInt(`0x${/^CapEff:\s*([0-9a-f]+)/m.exec(status)?.[1] ?? "0"}`);
-  const missing = Object.entries(NEEDED)
-    .filter(([, bit]) => ((effective >> BigInt(bit)) & 1n) === 0n)
-    .map(([name]) => name);
+  const missing = needed.filter((name) => ((effective >> BigInt(BITS[name])) & 1n) === 0n);
   if (missing.length === 0) return;
-  throw new PrivilegeError(
-    "not-permitted",
-    `cannot make network namespaces: this process lacks ${missing.join(", ")}: run it as root`,
-  );
+  throw new PrivilegeError("not-permitted", `cannot ${task}: this process lacks ${missing.join(", ")}: run it as root`);
 }

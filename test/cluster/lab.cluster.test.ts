@@ -48,7 +48,7 @@ function assertGood(found: LabReport, wanted: { nodes: number; pods: number; fam
 
 /** Starts a lab and waits until it has said something. */
 async function startedLab(said: RegExp): Promise<Running> {
-  const running = start([ISTHMUS, "lab", "--json", `--name=${LAB}`, "--nodes=2", "--pods=8"]);
+  const running = start([ISTHMUS, "lab", "--json", `--name=${LAB}`, "--nodes=2", "--pods=40"]);
   await until(`the lab says ${said}`, () => said.test(running.said()) || running.child.exitCode !== null);
   assert.equal(running.child.exitCode, null, `the lab ended early: ${running.said()}`);
   return running;
@@ -79,7 +79,7 @@ test("lab: without --json a person reads who runs where and that all is well", T
   assert.match(stdout, /^all is well: 2 nodes, 4 pods, [\d.]+ s$/m);
 });
 
-for (const moment of [/^building/m, /^starting \d+ programs/m, /^[1-8] of 8 pods run/m]) {
+for (const moment of [/^building/m, /^starting \d+ programs/m, /^([1-9]|[123]\d) of 40 pods run/m]) {
   test(`lab: Ctrl-C when it says ${moment.source} leaves nothing behind`, TIMEOUT, async () => {
     const running = await startedLab(moment);
     const known = processesOf(LAB);
@@ -92,7 +92,7 @@ for (const moment of [/^building/m, /^starting \d+ programs/m, /^[1-8] of 8 pods
 }
 
 test("lab: a front end that is killed leaves nothing behind", TIMEOUT, async () => {
-  const running = await startedLab(/^[1-8] of 8 pods run/m);
+  const running = await startedLab(/^([1-9]|[123]\d) of 40 pods run/m);
   const known = processesOf(LAB);
   assert.ok(known.length >= 6, `a lab with pods has more than ${known.length} processes`);
   running.child.kill("SIGKILL");
@@ -101,7 +101,7 @@ test("lab: a front end that is killed leaves nothing behind", TIMEOUT, async () 
 });
 
 test("lab: the next start removes what a lab left whose processes were all killed at the top", TIMEOUT, async () => {
-  const running = await startedLab(/^[1-8] of 8 pods run/m);
+  const running = await startedLab(/^([1-9]|[123]\d) of 40 pods run/m);
   const known: readonly KnownProcess[] = processesOf(LAB);
   process.kill(stateOf(LAB).pid, "SIGKILL");
   running.child.kill("SIGKILL");

@@ -74,16 +74,19 @@ export function integerFlag(
   return { name, help, placeholder: "N", defaultText: String(initial), initial, parse };
 }
 
-/** A Go duration; the value is in milliseconds. */
-export function durationFlag(name: string, initial: string, help: string): Flag<number> {
-  return {
-    name,
-    help,
-    placeholder: "DURATION",
-    defaultText: initial,
-    initial: parseDuration(initial),
-    parse: parseDuration,
+/** A Go duration; the value is in milliseconds. `min`: less is refused, such as an interval that would never pause. */
+export function durationFlag(
+  name: string,
+  initial: string,
+  help: string,
+  { min = "0s" }: { readonly min?: string } = {},
+): Flag<number> {
+  const parse = (text: string): number => {
+    const value = parseDuration(text);
+    if (value >= parseDuration(min)) return value;
+    throw new ConfigError("invalid-value", [`"${text}" is too short: at least ${min}`]);
   };
+  return { name, help, placeholder: "DURATION", defaultText: initial, initial: parseDuration(initial), parse };
 }
 
 /** A listen address, such as `:9384`. */

@@ -17,7 +17,7 @@ async function raw(port: number, request: string): Promise<string> {
 
 test("Health: not ready until every part was ok; a part that degrades later does not unready", async () => {
   const clock = new FakeClock();
-  const health = new Health(clock);
+  const health = new Health({ clock });
   const [a, b] = [health.part("a"), health.part("b")];
   a.ok();
   assert.deepEqual(
@@ -35,7 +35,7 @@ test("Health: not ready until every part was ok; a part that degrades later does
 });
 
 test("Health: a part that is always needed unreadies whenever it degrades", () => {
-  const health = new Health(new FakeClock());
+  const health = new Health({ clock: new FakeClock() });
   const part = health.part("lease", { needed: "always" });
   part.ok();
   part.degraded("lost");
@@ -47,7 +47,7 @@ test("Health: a part that is always needed unreadies whenever it degrades", () =
 
 test("Health: since tells when the status changed, not when it was last reported", async () => {
   const clock = new FakeClock(0);
-  const health = new Health(clock);
+  const health = new Health({ clock });
   const part = health.part("a");
   await clock.advance(10);
   part.ok("first");

@@ -1,5 +1,6 @@
 import { type Clock, systemClock } from "#base/clock";
 import { describeError } from "#base/errors";
+import { type Logger, nullLogger } from "#base/log";
 
 /** `starting` until the first report; `degraded` keeps working but says why. */
 export interface PartState {
@@ -22,9 +23,12 @@ export class Health {
   readonly #sticky = new Set<string>();
   readonly #readyOnce = new Set<string>();
   readonly #clock: Clock;
+  readonly #log: Logger;
 
-  constructor(clock: Clock = systemClock) {
+  /** The log is told when a part degrades, why it does when that changes, and when it is well again. */
+  constructor({ clock = systemClock, log = nullLogger }: { readonly clock?: Clock; readonly log?: Logger } = {}) {
     this.#clock = clock;
+    this.#log = log;
   }
 
   /**
@@ -57,6 +61,11 @@ export class Health {
   #set(name: string, status: PartState["status"], reason: string): void {
     const before = this.#parts.get(name);
     const since = before?.status === status ? before.since : this.#clock.now();
+    if (status === "degraded" && (before?.status !== status || before.reason !== reason)) {
+      this.#log.warn("degraded", { part: name, reason });
+    } else if (status === "ok" && before?.status === "degraded") {
+      this.#log.info("well again", { part: name });
+    }
     this.#parts.set(name, { name, status, reason, since });
   }
 }

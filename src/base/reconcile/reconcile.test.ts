@@ -14,7 +14,7 @@ class SyncError extends ExpectedError<"failed"> {
 function loop(sync: (run: number) => number | Error) {
   const clock = new FakeClock();
   const dirty = new Dirty(clock);
-  const health = new Health(clock);
+  const health = new Health({ clock });
   const stop = new AbortController();
   const times: number[] = [];
   const done = reconcile({

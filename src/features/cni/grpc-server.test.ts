@@ -202,10 +202,10 @@ test("serveGrpc: the socket has mode 0600, is gone afterwards, and a stale file 
 test("serveGrpc: a second server is refused while the first serves, and a path that cannot be had is named", async (t) => {
   const { path, call } = await open(t, async (request) => request);
   const options = { handlers: {}, onBug: fail };
-  await assert.rejects(serveGrpc({ ...options, socketPath: path }), { name: "GrpcServerError", code: "socket-in-use" });
+  await assert.rejects(serveGrpc({ ...options, socketPath: path }), { name: "SocketPathError", code: "in-use" });
   assert.equal((await call(Uint8Array.of(1))).length, 1, "the first still serves");
   await assert.rejects(serveGrpc({ ...options, socketPath: `${path}.d/x.sock` }), {
-    name: "GrpcServerError",
+    name: "SocketPathError",
     code: "cannot-listen",
     message: new RegExp(`cannot listen on ${path}.d/x.sock`),
   });

@@ -1,4 +1,3 @@
-import { chmodSync, rmSync } from "node:fs";
 import {
   constants,
   createServer,
@@ -6,8 +5,8 @@ import {
   type ServerHttp2Session,
   type ServerHttp2Stream,
 } from "node:http2";
-import { connect } from "node:net";
 import { describeError, ExpectedError } from "#base/errors";
+import { claimSocketPath, listenOnPath } from "#base/unix-socket";
 import {
   encodeGrpcMessage,
   encodeStatus,
@@ -23,13 +22,6 @@ import { converse } from "./grpc-conversation.ts";
 
 /** Answers one message. A rejection with a `status` becomes that status, any other `internal`. */
 export type GrpcHandler = (request: Uint8Array, options: { readonly signal: AbortSignal }) => Promise<Uint8Array>;
-
-export type GrpcServerErrorCode = "socket-in-use" | "cannot-listen";
-
-/** The socket cannot be had. */
-export class GrpcServerError extends ExpectedError<GrpcServerErrorCode> {
-  override readonly name = "GrpcServerError";
-}
 
 /** A call's request is at most this large. */
 export const MAX_REQUEST_BYTES = 4 * 1024 * 1024;
@@ -54,17 +46,11 @@ export interface GrpcServerOptions {
 
 /**
  * Serves gRPC on a UNIX socket of mode 0600. A socket file that nobody listens on is replaced; throws
- * {@link GrpcServerError} when somebody does. Disposing waits for running calls.
+ * `SocketPathError` when somebody does, or when the path is not a socket's. Disposing waits for running calls.
  */
 export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDisposable> {
   const { socketPath } = options;
-  if (await isServed(socketPath)) {
-    throw new GrpcServerError(
-      "socket-in-use",
-      `cannot serve on ${socketPath}: another process does; stop it, or name another --socket`,
-    );
-  }
-  rmSync(socketPath, { force: true });
+  await claimSocketPath(socketPath, { deleteExisting: true });
   const sessions = new Set<ServerHttp2Session>();
   const calls = new Set<Promise<void>>();
   const ending = new AbortController();
@@ -80,20 +66,7 @@ export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDispos
     const call = answer(stream, headers, options, ending.signal).finally(() => calls.delete(call));
     calls.add(call);
   });
-  const mask = process.umask(0o177);
-  try {
-    await new Promise<void>((resolve, reject) => {
-      server.once("error", (error) => {
-        reject(
-          new GrpcServerError("cannot-listen", `cannot listen on ${socketPath}: ${error.message}`, { cause: error }),
-        );
-      });
-      server.listen(socketPath, resolve);
-    });
-  } finally {
-    process.umask(mask);
-  }
-  chmodSync(socketPath, 0o600);
+  await listenOnPath(server, socketPath, { umask: 0o177 });
   return {
     async [Symbol.asyncDispose]() {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
@@ -239,16 +212,4 @@ function statusOf(error: unknown, signal: AbortSignal): GrpcStatus {
 
 function plain(code: number, message: string): GrpcStatus {
   return { code, message, details: [] };
-}
-
-/** Whether a process accepts connections on the socket file. */
-function isServed(path: string): Promise<boolean> {
-  return new Promise((resolve) => {
-    const probe = connect(path);
-    probe.once("connect", () => {
-      probe.destroy();
-      resolve(true);
-    });
-    probe.once("error", () => resolve(false));
-  });
 }

@@ -7,5 +7,5 @@
 export { type Attachment, type CniDeps, CniService, type PodIdentity } from "./cni-service.ts";
 export { CniFailure, type CniFailureKind } from "./failure.ts";
 export { callGrpc, GrpcCallError, type GrpcCallErrorCode } from "./grpc-client.ts";
-export { type GrpcHandler, GrpcServerError, type GrpcServerErrorCode, serveGrpc } from "./grpc-server.ts";
+export { type GrpcHandler, serveGrpc } from "./grpc-server.ts";
 export { reflectionConversations } from "./reflection.ts";

@@ -238,7 +238,7 @@ test("NodeIpam: a block whose allotment was not answered is found without waitin
   await assert.rejects(ipam.allocate("default", pod(1), {}), { code: "api-unavailable" });
   assert.equal(source.owned.size, 1);
   const stop = new AbortController();
-  const health = new Health(clock).part("ipam");
+  const health = new Health({ clock }).part("ipam");
   const running = ipam.run({ signal: stop.signal, health });
   for (let turn = 0; ipam.blocks.length + source.owned.size > 0 && turn < 200; turn += 1) await Promise.resolve();
   assert.deepEqual([source.owned.size, ipam.blocks.length], [0, 0]);

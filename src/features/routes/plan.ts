@@ -1,3 +1,5 @@
+import { ExpectedError } from "#base/errors";
+import { isKernelError, type KernelError } from "#kernel/errors";
 import type { Route, RoutePort, RouteSpec } from "#kernel/route";
 
 /** One difference between the routes that are and those that should be. */
@@ -28,12 +30,42 @@ export function planRoutes(actual: Iterable<Route>, desired: Iterable<RouteSpec>
   return plan;
 }
 
-/** Idempotent: may stop at any step and be run again from a fresh plan. Throws `KernelError`. */
+/** `partial`: some changes were refused by the kernel; the others were made. */
+export type RouteSyncErrorCode = "partial";
+
+/** What the kernel refused, with the prefixes; `cause` has every refusal. */
+export class RouteSyncError extends ExpectedError<RouteSyncErrorCode> {
+  override readonly name = "RouteSyncError";
+}
+
+/** Refusals that a message tells one by one. */
+const TOLD = 3;
+
+/**
+ * Makes every change that can be made: a node whose address cannot be reached must not cost the others their routes.
+ * Idempotent: may be run again from a fresh plan. Throws {@link RouteSyncError} once all were tried.
+ */
 export function applyRoutes(routes: Pick<RoutePort, "replace" | "delete">, plan: readonly RouteChange[]): void {
+  const refusals: KernelError[] = [];
   for (const change of plan) {
-    if (change.op === "set") routes.replace(change.route);
-    else routes.delete(change.route);
+    try {
+      if (change.op === "set") routes.replace(change.route);
+      else routes.delete(change.route);
+    } catch (error) {
+      if (!isKernelError(error)) throw error;
+      refusals.push(error);
+    }
   }
+  if (refusals.length === 0) return;
+  const told = refusals.slice(0, TOLD).map(({ message }) => message);
+  const more = refusals.length > TOLD ? ` and ${refusals.length - TOLD} more` : "";
+  throw new RouteSyncError(
+    "partial",
+    `${refusals.length} of ${plan.length} route changes failed: ${told.join("; ")}${more}`,
+    {
+      cause: new AggregateError(refusals),
+    },
+  );
 }
 
 function sameWay(a: Route, b: RouteSpec): boolean {

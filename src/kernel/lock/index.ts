@@ -12,6 +12,16 @@ import { C, close, open, tryLock } from "#kernel/ffi";
 const RETRY_MS = 50;
 
 /**
+ * Takes the lock if nobody has it; `undefined` when somebody does. Throws `KernelError` when the file cannot be opened.
+ */
+export function tryFileLock(path: string): Disposable | undefined {
+  const fd = open(path, C.O_RDWR | C.O_CREAT);
+  if (tryLock(fd)) return { [Symbol.dispose]: () => close(fd) };
+  close(fd);
+  return undefined;
+}
+
+/**
  * Waits until the lock is ours; disposing gives it up. The file stays: removing it would let two processes lock two
  * files of one name. Throws `KernelError` when the file cannot be opened, or the signal's reason.
  */

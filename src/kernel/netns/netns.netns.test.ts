@@ -70,9 +70,8 @@ test("openNetNs: by process, own, and refusals that say why", () => {
     () => openNetNs({ name: "isk-none" }),
     (error) => isKernelError(error, "not-found"),
   );
-  using file = openNetNs({ path: "/etc/hostname" });
   assert.throws(
-    () => inNetNs(file, own),
+    () => openNetNs({ path: "/etc/hostname" }),
     (error) => isKernelError(error, "invalid"),
   );
 });

@@ -1,7 +1,10 @@
-import { fstatSync } from "node:fs";
+import { fstatSync, statfsSync } from "node:fs";
 import { KernelError } from "#kernel/errors";
 import { C, close, open } from "#kernel/ffi";
 import { NETNS_DIR, type NetNs, type NetNsRef } from "./netns.ts";
+
+/** linux/magic.h: the file system of namespaces. */
+const NSFS_MAGIC = 0x6e736673;
 
 /**
  * Opens a namespace. The caller disposes it. Throws {@link KernelError}: `not-found` when nothing is there, `invalid`
@@ -9,12 +12,16 @@ import { NETNS_DIR, type NetNs, type NetNsRef } from "./netns.ts";
  */
 export function openNetNs(ref: NetNsRef): NetNs {
   const path = pathOf(ref);
-  return handle(open(path, C.O_RDONLY), path);
+  // Not blocking: a FIFO in the place of a namespace would hold this process up until somebody writes to it.
+  const fd = open(path, C.O_RDONLY | C.O_NONBLOCK);
+  const netns = handle(fd, path);
+  if (statfsSync(`/proc/self/fd/${fd}`).type === NSFS_MAGIC) return netns;
+  netns[Symbol.dispose]();
+  throw new KernelError("invalid", `${path} is no network namespace`);
 }
 
 /** Makes a handle of an open descriptor, which it then owns. */
 export function handle(fd: number, path: string): NetNs {
-  // NSFS files have a device of their own; the check is by a cheap property: setns tells the rest.
   const stat = fstatSync(fd, { bigint: true });
   let open = true;
   return {

@@ -1,7 +1,7 @@
 import { mkdirSync } from "node:fs";
 import { connect } from "node:net";
 import { dirname } from "node:path";
-import { TaskGroup } from "#base/async";
+import { Deferred, TaskGroup } from "#base/async";
 import type { Logger } from "#base/log";
 import { openKernel } from "#kernel/net";
 import { openNetNs } from "#kernel/netns";
@@ -99,12 +99,15 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
   }
   if (parts.controlPlane.embedded)
     group.spawn((at) => runWorkloads({ api, log: log.child("workloads") }, { signal: at }));
-  for (const node of topology.nodes) {
+  // Pods that come before all nodes are ready would be crowded on the first.
+  const nodesReady = topology.nodes.map((node) => ({ node, ready: new Deferred() }));
+  for (const { node, ready } of nodesReady) {
     group.spawn(async (at) => {
       using netns = openNetNs({ name: node.netns });
       const config = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket: paths.socketOf(node.name) };
       await untilServed(paths.socketOf(node.name), at);
       await markNodeReady(api, node.name, { signal: at });
+      ready.resolve();
       const kubelet = new Kubelet(
         { api, kernel, cni: execCni(netns, { executable: options.cniExecutable, config }), log: log.child(node.name) },
         {
@@ -116,8 +119,10 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
       await kubelet.run({ signal: at });
     });
   }
-  recorder.ready();
-  tell({ event: "ready" });
+  void Promise.all(nodesReady.map(({ ready }) => ready.promise)).then(() => {
+    recorder.ready();
+    tell({ event: "ready" });
+  });
   await group.wait();
 }
 

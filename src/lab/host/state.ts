@@ -1,5 +1,8 @@
 import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
+import { describeError } from "#base/errors";
+import { tryFileLock } from "#kernel/lock";
+import { LabError } from "./errors.ts";
 
 /** Where a lab keeps its files. */
 export interface LabPaths {
@@ -42,14 +45,41 @@ export function labPaths(lab: string): LabPaths {
   };
 }
 
-/** `undefined` when there is no lab of that name, or its file is not whole. */
+/**
+ * `undefined` when there is no lab of that name, or its file is not whole. Throws {@link LabError} when it may not be read.
+ */
 export function readState(lab: string): LabState | undefined {
+  const { state: path } = labPaths(lab);
   try {
-    return JSON.parse(readFileSync(labPaths(lab).state, "utf8")) as LabState;
+    const state = JSON.parse(readFileSync(path, "utf8")) as LabState | null;
+    return typeof state?.pid === "number" && Array.isArray(state.nodes) ? state : undefined;
   } catch (error) {
     if (error instanceof SyntaxError || (error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
-    throw error;
+    throw inaccessible(path, error);
   }
+}
+
+/**
+ * Keeps other commands from starting or removing this lab. Throws {@link LabError} `already-up` when one does now, or
+ * when the folder cannot be had.
+ */
+export function lockLab(lab: string): Disposable {
+  const path = `${labPaths(lab).dir}.lock`;
+  try {
+    mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  } catch (error) {
+    throw inaccessible(dirname(path), error);
+  }
+  const lock = tryFileLock(path);
+  if (lock !== undefined) return lock;
+  throw new LabError(
+    "already-up",
+    `lab ${lab} is being started or removed by another command; wait for it, or --name another`,
+  );
+}
+
+function inaccessible(path: string, error: unknown): LabError {
+  return new LabError("start-failed", `cannot use ${path}: ${describeError(error)}; run as root`, { cause: error });
 }
 
 /** Replaces the file as a whole. */

@@ -6,5 +6,5 @@
 export { applyScenario } from "./apply.ts";
 export { defaultScenario, type Scenario, type ScenarioPool, type ScenarioWorkload } from "./default.ts";
 export { type ObservedCluster, observeCluster, waitForPods } from "./observe.ts";
-export { type LabReport, renderReport } from "./report.ts";
+export { type LabReport, reachesAll, renderReport } from "./report.ts";
 export { verifyCluster } from "./verify.ts";

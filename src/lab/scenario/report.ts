@@ -7,7 +7,8 @@ export interface LabReport {
   /** How many. */
   readonly nodes: number;
   readonly pods: number;
-  readonly pings: PingResult;
+  /** `acrossNodes`: of those sent, the ones from a pod to a pod of another node. */
+  readonly pings: PingResult & { readonly acrossNodes: number };
   readonly families: readonly string[];
   readonly addresses: { readonly total: number; readonly unique: boolean; readonly outsideBlocks: readonly string[] };
   /** Prefixes in each node's export table. */
@@ -31,6 +32,11 @@ export interface LabReport {
   };
   /** From the start of the command to this report. */
   readonly seconds: number;
+}
+
+/** Whether every ping was answered, and some crossed from one node to another where there are several with pods. */
+export function reachesAll({ pings, nodes, pods }: Pick<LabReport, "pings" | "nodes" | "pods">): boolean {
+  return pings.answered === pings.sent && (pings.acrossNodes > 0 || nodes < 2 || pods < 2);
 }
 
 /** Lists longer than this are cut, with their length. */
@@ -59,7 +65,7 @@ export function renderReport(report: LabReport): string {
       cutRows(report.cluster.pods.map((pod) => [pod.name, pod.node, pod.addresses.join(" ")])),
     ),
     "",
-    `${mark(pings.answered === pings.sent)} ${pings.answered} of ${pings.sent} pings answered: every pod to every other pod and node, ${report.families.join(" and ")}`,
+    `${mark(reachesAll(report))} ${pings.answered} of ${pings.sent} pings answered: every pod to every other pod and node, ${report.families.join(" and ")}; ${pings.acrossNodes} of them between pods of two nodes`,
     ...cut(
       pings.unanswered.map((pair) => `       ${pair.from} -> ${pair.to} (${pair.address}): ${pair.reason}`),
       MAX_ROWS,

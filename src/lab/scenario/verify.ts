@@ -46,7 +46,7 @@ export async function verifyCluster(
     nodes: nodes.items.length,
     pods: cluster.pods.length,
     families: families.map((family) => (family === 4 ? "ipv4" : "ipv6")),
-    pings,
+    pings: { ...pings, acrossNodes: countAcross(cluster.pods) },
     addresses: { total: addresses.length, unique, outsideBlocks: outside.map(({ address }) => address.toString()) },
     cluster: {
       nodes: nodes.items.toSorted(byName).map((node) => ({
@@ -73,4 +73,15 @@ type Named = { readonly metadata: { readonly name: string } };
 
 function byName(a: Named, b: Named): number {
   return naturally(a.metadata.name, b.metadata.name);
+}
+
+/** How many pairs of a pod and another pod's address lie on two nodes. */
+function countAcross(pods: ObservedCluster["pods"]): number {
+  return ([4, 6] as const)
+    .map((family) => pods.filter((pod) => pod.addresses.some((address) => address.family === family)))
+    .map((members) => {
+      const perNode = [...Map.groupBy(members, (pod) => pod.node).values()];
+      return members.length ** 2 - perNode.reduce((sum, { length }) => sum + length ** 2, 0);
+    })
+    .reduce((sum, pairs) => sum + pairs, 0);
 }

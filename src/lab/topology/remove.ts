@@ -1,5 +1,7 @@
 import { readdirSync, readlinkSync } from "node:fs";
+import { isKernelError } from "#kernel/errors";
 import type { Kernel } from "#kernel/net";
+import { NETNS_DIR } from "#kernel/netns";
 import { poll } from "#lab/poll";
 
 /** What was there and is not any more. */
@@ -17,15 +19,29 @@ const GRACE_MS = 2000;
  */
 export async function removeTopology(kernel: Kernel, lab: string): Promise<Removed> {
   const prefix = `isthmus-${lab}-`;
-  const names = kernel.listNetNs().filter((name) => name.startsWith(prefix));
+  // Also names on which no namespace is mounted: what making one leaves when it is killed in the middle.
+  const names = namesOf(prefix);
   const inodes = new Set<string>();
   for (const name of names) {
-    using netns = kernel.openNetNs({ name });
-    inodes.add(`net:[${netns.inode}]`);
+    try {
+      using netns = kernel.openNetNs({ name });
+      inodes.add(`net:[${netns.inode}]`);
+    } catch (error) {
+      if (!isKernelError(error, "invalid", "not-found")) throw error;
+    }
   }
   const processes = inodes.size === 0 ? 0 : await endProcesses(inodes);
   for (const name of names) kernel.deleteNetNs(name);
   return { processes, namespaces: names.length };
+}
+
+function namesOf(prefix: string): string[] {
+  try {
+    return readdirSync(NETNS_DIR).filter((name) => name.startsWith(prefix));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
+    throw error;
+  }
 }
 
 async function endProcesses(inodes: ReadonlySet<string>): Promise<number> {

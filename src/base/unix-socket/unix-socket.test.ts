@@ -1,0 +1,52 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { claimSocketPath, listenOnPath } from "./index.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "isthmus-socket-"));
+after(() => rmSync(folder, { recursive: true }));
+
+test("claimSocketPath: what is no socket stays, and is named", async () => {
+  const file = join(folder, "precious");
+  writeFileSync(file, "hi");
+  const other = join(folder, "folder");
+  mkdirSync(other);
+  for (const path of [file, other]) {
+    await assert.rejects(claimSocketPath(path, { deleteExisting: true }), {
+      code: "not-a-socket",
+      message: new RegExp(path),
+    });
+  }
+  assert.equal(readFileSync(file, "utf8"), "hi");
+});
+
+test("claimSocketPath: a served socket is somebody's; one left behind goes where that is wanted", async () => {
+  const path = join(folder, "served");
+  const server = createServer();
+  await claimSocketPath(path, { deleteExisting: true });
+  await listenOnPath(server, path, { umask: 0o007 });
+  assert.equal(statSync(path).mode & 0o777, 0o770);
+  await assert.rejects(claimSocketPath(path, { deleteExisting: true }), { code: "in-use" });
+  // A copy of the node without its listener: what a killed process leaves.
+  const left = join(folder, "left");
+  const dead = createServer();
+  await listenOnPath(dead, left, { umask: 0o177 });
+  execFileSync("cp", ["-a", left, `${left}-behind`]);
+  await new Promise((resolve) => dead.close(resolve));
+  await assert.rejects(claimSocketPath(`${left}-behind`, { deleteExisting: false }), { code: "exists" });
+  await claimSocketPath(`${left}-behind`, { deleteExisting: true });
+  assert.equal(existsSync(`${left}-behind`), false);
+  await new Promise((resolve) => server.close(resolve));
+});
+
+test("listenOnPath: a path that cannot be had is named", async () => {
+  const path = join(folder, "no", "such", "folder");
+  await assert.rejects(listenOnPath(createServer(), path, { umask: 0o177 }), {
+    code: "cannot-listen",
+    message: new RegExp(path),
+  });
+});
