@@ -1,0 +1,163 @@
+import type { Socket } from "node:net";
+import type { Clock } from "#base/clock";
+import { describeError, isAbortError } from "#base/errors";
+import { IpAddress } from "#base/ip";
+import type { Logger } from "#base/log";
+import { formatHostPort, type HostPort } from "#wire/http-connect";
+import { encodeProxyHeader, type ProxiedConnection } from "#wire/proxy-protocol";
+import { encodeFatalAlert, type PlainAlert } from "#wire/tls-hello";
+import type { BackendOrder } from "./backends.ts";
+import { connectFirst } from "./dial.ts";
+import { EarlyBytes } from "./early-bytes.ts";
+import { SniRouterError } from "./errors.ts";
+import type { RouteResult, RouterObserver } from "./observer.ts";
+import { peekHello } from "./peek.ts";
+import { refuse, relay } from "./relay.ts";
+import type { Route } from "./routes.ts";
+
+/** What a client may send before its backend is connected, bytes, and one read of at most 64 KiB more. */
+const EARLY_BYTES = 65_536;
+
+/** What a connection needs of its router. */
+export interface ConnectionDeps {
+  readonly log: Logger;
+  readonly clock: Clock;
+  readonly observer: RouterObserver;
+  readonly order: BackendOrder;
+  readonly lookup: (serverName: string | undefined) => Route | undefined;
+}
+
+/** One client: its hello is awaited, its backend dialled, its bytes passed on. */
+export class Connection {
+  readonly #client: Socket;
+  readonly #deps: ConnectionDeps;
+  readonly #options: { readonly helloTimeoutMs: number; readonly connectTimeoutMs: number };
+  readonly #early: EarlyBytes;
+  /** Undefined once the client has left: then there is no connection to pass on. */
+  readonly #ends: ProxiedConnection | undefined;
+  #state: "hello" | "evicted" | "decided" = "hello";
+  #backend: Socket | undefined;
+
+  constructor(
+    client: Socket,
+    deps: ConnectionDeps,
+    options: { readonly helloTimeoutMs: number; readonly connectTimeoutMs: number },
+  ) {
+    this.#client = client;
+    this.#deps = deps;
+    this.#options = options;
+    this.#ends = endsOf(client);
+    // A socket closes after its error, and that is what is acted upon.
+    client.on("error", (error) => deps.log.debug("a client's connection failed", { error }));
+    this.#early = new EarlyBytes(client, EARLY_BYTES);
+  }
+
+  /** It has not said whom it wants. */
+  get owesHello(): boolean {
+    return this.#state === "hello";
+  }
+
+  /** Makes room for another client. */
+  evict(): void {
+    this.#state = "evicted";
+    this.#client.destroy();
+  }
+
+  /** Ends both sides at once. */
+  destroy(): void {
+    this.#client.destroy();
+    this.#backend?.destroy();
+  }
+
+  /** Lasts until both sides are closed. To be called at once, before the client's socket can have closed. */
+  async run(): Promise<void> {
+    const closed = new Promise<void>((resolve) => this.#client.once("close", () => resolve()));
+    const { clock } = this.#deps;
+    const peeked = await peekHello(this.#early, {
+      timeoutMs: this.#options.helloTimeoutMs,
+      clock,
+      signal: this.#early.gone,
+    });
+    const wasEvicted = this.#state === "evicted";
+    this.#state = "decided";
+    if (peeked.kind !== "hello") this.#end("", wasEvicted ? "overload" : peeked.kind);
+    else await this.#route(peeked.hello.serverName);
+    await closed;
+  }
+
+  async #route(serverName: string | undefined): Promise<void> {
+    const route = this.#deps.lookup(serverName);
+    if (route === undefined) {
+      this.#deps.log.debug("a client asks for a name that has no route", { serverName });
+      this.#end("", serverName === undefined ? "no_name" : "unknown_name", "unrecognized_name");
+      return;
+    }
+    const backend = await this.#dial(route);
+    if (backend !== undefined) await this.#pass(route, backend);
+  }
+
+  async #dial(route: Route): Promise<Socket | undefined> {
+    const { clock, log, observer, order } = this.#deps;
+    const onFailure = (backend: HostPort, error: unknown): void => {
+      const name = formatHostPort(backend);
+      observer.backendFailed(name);
+      if (order.failed(backend)) log.warn("a backend cannot be reached", { backend: name, error: failureText(error) });
+    };
+    try {
+      const { socket, backend } = await connectFirst(order.next(route), {
+        timeoutMs: this.#options.connectTimeoutMs,
+        clock,
+        signal: this.#early.gone,
+        onFailure,
+      });
+      if (order.connected(backend)) log.info("a backend is reached again", { backend: formatHostPort(backend) });
+      return socket;
+    } catch (error) {
+      if (this.#early.gone.aborted) this.#end(route.name, "gone");
+      else if (error instanceof SniRouterError) this.#end(route.name, "no_backend", "internal_error");
+      else throw error;
+      return undefined;
+    }
+  }
+
+  async #pass(route: Route, backend: Socket): Promise<void> {
+    const { clock, observer } = this.#deps;
+    this.#backend = backend;
+    observer.decided(route.name, "routed");
+    const { chunks, ended } = this.#early.release();
+    backend.cork();
+    if (route.proxyProtocol && this.#ends !== undefined) backend.write(encodeProxyHeader(this.#ends));
+    for (const chunk of chunks) {
+      backend.write(chunk);
+      observer.passed(route.name, "to_backend", chunk.length);
+    }
+    backend.uncork();
+    if (ended) backend.end();
+    await relay(this.#client, backend, {
+      clock,
+      onBytes: (direction, bytes) => observer.passed(route.name, direction, bytes),
+    });
+  }
+
+  #end(route: string, result: RouteResult, alert?: PlainAlert): void {
+    this.#deps.observer.decided(route, result);
+    this.#early.release();
+    refuse(this.#client, alert === undefined ? undefined : encodeFatalAlert(alert), this.#deps.clock);
+  }
+}
+
+function failureText(error: unknown): string {
+  return isAbortError(error) ? "no answer" : describeError(error);
+}
+
+function endsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): ProxiedConnection | undefined {
+  const source = endpoint(remoteAddress, remotePort);
+  const destination = endpoint(localAddress, localPort);
+  return source === undefined || destination === undefined ? undefined : { source, destination };
+}
+
+/** Link-local addresses come with their link, which means nothing to the backend. */
+function endpoint(text: string | undefined, port: number | undefined): ProxiedConnection["source"] | undefined {
+  const address = IpAddress.tryParse((text ?? "").replace(/%.*$/, ""));
+  return address === undefined || port === undefined ? undefined : { address, port };
+}

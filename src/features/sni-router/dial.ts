@@ -1,0 +1,75 @@
+import { connect, type Socket } from "node:net";
+import { withDeadline } from "#base/async";
+import type { Clock } from "#base/clock";
+import { formatHostPort, type HostPort } from "#wire/http-connect";
+import { SniRouterError } from "./errors.ts";
+
+/** A next backend is not tried earlier than this because of time, milliseconds. */
+const MIN_ATTEMPT_MS = 1000;
+/** As Go has it, so that a peer that is gone is noticed, milliseconds. */
+export const TCP_KEEPALIVE_MS = 15_000;
+
+/** How {@link connectFirst} connects. */
+export interface DialOptions {
+  /** For all attempts together. */
+  readonly timeoutMs: number;
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+  readonly onFailure: (backend: HostPort, error: unknown) => void;
+}
+
+/**
+ * Connects to the first backend that answers, one after the other; the time that is left is shared by those that are left.
+ * Resolves with a paused socket that can be half-closed. Rejects with {@link SniRouterError} `no-backend`, or with the
+ * signal's reason; no socket is left behind.
+ */
+export async function connectFirst(
+  backends: readonly HostPort[],
+  { timeoutMs, clock, signal, onFailure }: DialOptions,
+): Promise<{ readonly socket: Socket; readonly backend: HostPort }> {
+  const end = clock.monotonic() + timeoutMs;
+  for (const [at, backend] of backends.entries()) {
+    const leftMs = end - clock.monotonic();
+    if (leftMs <= 0) break;
+    const shareMs = Math.min(leftMs, Math.max(MIN_ATTEMPT_MS, leftMs / (backends.length - at)));
+    try {
+      const socket = await withDeadline(shareMs, (until) => connectOne(backend, shareMs, until), { signal, clock });
+      return { socket, backend };
+    } catch (error) {
+      signal.throwIfAborted();
+      onFailure(backend, error);
+    }
+  }
+  const names = backends.map(formatHostPort).join(", ");
+  throw new SniRouterError("no-backend", `none of ${names} accepted a connection within ${timeoutMs} ms`);
+}
+
+function connectOne({ host, port }: HostPort, timeoutMs: number, signal: AbortSignal): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({
+      host,
+      port,
+      allowHalfOpen: true,
+      noDelay: true,
+      keepAlive: true,
+      keepAliveInitialDelay: TCP_KEEPALIVE_MS,
+      // A name with several addresses: the first one gets half of the time.
+      autoSelectFamilyAttemptTimeout: Math.max(250, Math.floor(timeoutMs / 2)),
+    });
+    const onAbort = (): void => onError(signal.reason);
+    const onError = (error: unknown): void => {
+      signal.removeEventListener("abort", onAbort);
+      socket.destroy();
+      reject(error);
+    };
+    signal.addEventListener("abort", onAbort, { once: true });
+    // It stays, so that an error is never without a listener; once connected, the close that follows it tells the rest.
+    socket.on("error", onError);
+    socket.once("connect", () => {
+      signal.removeEventListener("abort", onAbort);
+      socket.pause();
+      resolve(socket);
+    });
+    if (signal.aborted) onAbort();
+  });
+}

@@ -1,0 +1,22 @@
+/**
+ * Several clusters behind one address: TLS connections are passed on by the server name that their clients ask for (spec tunnel
+ * 9.7). Nothing is decrypted; whoever asks for another cluster's name meets that cluster's server and its CA.
+ *
+ * Owns: routes and their file, peeking, fail-over between backends, passing bytes on. Refuses to know: keys, certificates,
+ * the tunnel's protocol.
+ *
+ * ```ts
+ * const routes = new RouteTable([await readRouteFile("/etc/isthmus/sni-routes.yaml")]);
+ * await using router = new SniRouter({ log, observer: routerMetrics(registry), onBug }, { routes, maxConnections: 10_000 });
+ * await router.listen({ port: 8443 });
+ * router.setRoutes(new RouteTable([await readRouteFile(path)]));
+ * await router.drain({ timeoutMs: 10_000 });
+ * ```
+ */
+export { SniRouterError, type SniRouterErrorCode } from "./errors.ts";
+export { routerMetrics } from "./metrics.ts";
+export type { RouteResult, RouterObserver } from "./observer.ts";
+export type { Direction } from "./relay.ts";
+export { parseRouteFile, readRouteFile } from "./route-file.ts";
+export { SniRouter, type SniRouterDeps, type SniRouterOptions } from "./router.ts";
+export { DEFAULT_ROUTE_NAME, parseBackends, parseRouteFlag, type Route, type RouteSet, RouteTable } from "./routes.ts";

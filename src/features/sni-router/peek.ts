@@ -1,0 +1,36 @@
+import type { Clock } from "#base/clock";
+import { type ClientHello, ClientHelloReader } from "#wire/tls-hello";
+import type { EarlyBytes } from "./early-bytes.ts";
+
+/** What a client began with. */
+export type PeekResult =
+  | { readonly kind: "hello"; readonly hello: ClientHello }
+  | { readonly kind: "not_tls" | "too_large" | "timeout" | "gone" };
+
+/** Waits for the ClientHello, at most `timeoutMs`. Never rejects: a client that leaves, or `signal`, makes it `gone`. */
+export function peekHello(
+  early: EarlyBytes,
+  options: { readonly timeoutMs: number; readonly clock: Clock; readonly signal: AbortSignal },
+): Promise<PeekResult> {
+  const { timeoutMs, clock, signal } = options;
+  const reader = new ClientHelloReader();
+  return new Promise((resolve) => {
+    const settle = (result: PeekResult): void => {
+      cancel();
+      signal.removeEventListener("abort", onAbort);
+      early.onChunk = undefined;
+      resolve(result);
+    };
+    const cancel = clock.after(timeoutMs, () => settle({ kind: "timeout" }));
+    const onAbort = (): void => settle({ kind: "gone" });
+    signal.addEventListener("abort", onAbort, { once: true });
+    early.onChunk = (chunk) => {
+      if (chunk === undefined) return settle({ kind: "gone" });
+      const progress = reader.push(chunk);
+      if (progress.kind === "hello") settle(progress);
+      if (progress.kind === "not-tls") settle({ kind: "not_tls" });
+      if (progress.kind === "too-large") settle({ kind: "too_large" });
+    };
+    if (signal.aborted) onAbort();
+  });
+}

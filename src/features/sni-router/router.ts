@@ -1,0 +1,145 @@
+import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import { Deferred } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { formatListenAddress, type ListenAddress } from "#base/config";
+import { describeError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { BackendOrder } from "./backends.ts";
+import { Connection } from "./connection.ts";
+import { TCP_KEEPALIVE_MS } from "./dial.ts";
+import { SniRouterError } from "./errors.ts";
+import type { RouterObserver } from "./observer.ts";
+import type { RouteTable } from "./routes.ts";
+
+/** Connections that the kernel holds until they are accepted. */
+const BACKLOG = 1024;
+
+/** What the router needs. */
+export interface SniRouterDeps {
+  readonly log: Logger;
+  readonly observer: RouterObserver;
+  /** Told of an error that no correct program meets; the program is to end. */
+  readonly onBug: (error: unknown) => void;
+  readonly clock?: Clock;
+}
+
+/** Settings of the router. */
+export interface SniRouterOptions {
+  readonly routes: RouteTable;
+  /** Clients at once; each has two sockets. One more takes the place of the one that has owed its hello longest. */
+  readonly maxConnections: number;
+  /** How long a client may take to say hello. Default 5,000 (spec tunnel 9.7). */
+  readonly helloTimeoutMs?: number;
+  /** How long reaching a backend may take, all attempts together. Default 5,000. */
+  readonly connectTimeoutMs?: number;
+}
+
+/** Passes TLS connections on by the name that their clients ask for, without taking part in them (spec tunnel 9.7). */
+export class SniRouter implements AsyncDisposable {
+  readonly #deps: Required<SniRouterDeps>;
+  readonly #options: SniRouterOptions;
+  readonly #order: BackendOrder;
+  readonly #servers: Server[] = [];
+  readonly #connections = new Set<Connection>();
+  #routes: RouteTable;
+  #idle: Deferred | undefined;
+
+  constructor(deps: SniRouterDeps, options: SniRouterOptions) {
+    this.#deps = { clock: systemClock, ...deps };
+    this.#options = options;
+    this.#order = new BackendOrder(this.#deps.clock);
+    this.#routes = options.routes;
+  }
+
+  /** Clients that are connected, in whatever state. */
+  get connections(): number {
+    return this.#connections.size;
+  }
+
+  /** For clients that say hello from now on; who is connected stays so. */
+  setRoutes(routes: RouteTable): void {
+    this.#routes = routes;
+    this.#order.keepOnly(routes);
+  }
+
+  /** Listens on one more address; resolves with its port. Throws {@link SniRouterError} `cannot-listen`. */
+  async listen(address: ListenAddress): Promise<number> {
+    const keepAlive = { keepAlive: true, keepAliveInitialDelay: TCP_KEEPALIVE_MS };
+    const server = createServer({ allowHalfOpen: true, noDelay: true, ...keepAlive }, (client) => this.#accept(client));
+    const { promise, resolve, reject } = new Deferred();
+    server.once("error", reject);
+    server.listen({ ...address, backlog: BACKLOG }, resolve);
+    try {
+      await promise;
+    } catch (error) {
+      const where = formatListenAddress(address);
+      throw new SniRouterError("cannot-listen", `cannot listen on ${where}: ${describeError(error)}`, { cause: error });
+    }
+    server.off("error", reject);
+    server.on("error", (error) => this.#deps.log.error("a listener failed", { address, error }));
+    this.#servers.push(server);
+    return (server.address() as AddressInfo).port;
+  }
+
+  /** Listens no more, waits until all clients have left, at most `timeoutMs`, and cuts off the rest; resolves with how many. */
+  async drain({ timeoutMs }: { readonly timeoutMs: number }): Promise<number> {
+    const closed = this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve())));
+    await this.#emptyWithin(timeoutMs);
+    const rest = [...this.#connections];
+    for (const connection of rest) connection.destroy();
+    await this.#emptyWithin(undefined);
+    await Promise.all(closed);
+    return rest.length;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.drain({ timeoutMs: 0 });
+  }
+
+  async #emptyWithin(timeoutMs: number | undefined): Promise<void> {
+    if (this.#connections.size === 0) return;
+    const idle = new Deferred();
+    this.#idle = idle;
+    const cancel = timeoutMs === undefined ? undefined : this.#deps.clock.after(timeoutMs, () => idle.resolve());
+    await idle.promise;
+    cancel?.();
+  }
+
+  #accept(client: Socket): void {
+    if (!this.#makeRoom()) {
+      this.#deps.observer.decided("", "overload");
+      client.on("error", () => client.destroy());
+      client.resetAndDestroy();
+      return;
+    }
+    const { helloTimeoutMs = 5000, connectTimeoutMs = 5000 } = this.#options;
+    const lookup = (name: string | undefined) => this.#routes.lookup(name);
+    const deps = { ...this.#deps, order: this.#order, lookup };
+    const connection = new Connection(client, deps, { helloTimeoutMs, connectTimeoutMs });
+    this.#connections.add(connection);
+    this.#deps.observer.connected(this.#connections.size);
+    void connection
+      .run()
+      .catch(this.#deps.onBug)
+      .finally(() => this.#forget(connection));
+  }
+
+  #forget(connection: Connection): void {
+    connection.destroy();
+    this.#connections.delete(connection);
+    this.#deps.observer.connected(this.#connections.size);
+    if (this.#connections.size === 0) this.#idle?.resolve();
+  }
+
+  /** Clients that say nothing must not keep others out: the first of them goes. */
+  #makeRoom(): boolean {
+    if (this.#connections.size < this.#options.maxConnections) return true;
+    for (const connection of this.#connections) {
+      if (!connection.owesHello) continue;
+      connection.evict();
+      this.#connections.delete(connection);
+      return true;
+    }
+    return false;
+  }
+}

@@ -1,0 +1,110 @@
+import { formatHostPort, type HostPort, parseHostPort } from "#wire/http-connect";
+import { SniRouterError } from "./errors.ts";
+
+/** Where the connections of some server names go. */
+export interface Route {
+  /** How logs and metrics call it: the pattern of its names, or `default`. */
+  readonly name: string;
+  /** Tried in turn, the first one first served in rotation. At least one. */
+  readonly backends: readonly HostPort[];
+  /** A PROXY v2 header with the client's addresses goes before its bytes. */
+  readonly proxyProtocol: boolean;
+}
+
+/** What a file or a set of flags asks for. `name` of a route is a server name, or `*.` and a domain. */
+export interface RouteSet {
+  readonly routes: readonly Route[];
+  /** For clients without a name, or with one of no route. Absent: those are refused. */
+  readonly defaultRoute?: Route;
+}
+
+/** The name of the route for all that has no other. */
+export const DEFAULT_ROUTE_NAME = "default";
+/** More backends of one route than this are refused. */
+export const MAX_BACKENDS = 64;
+/** More names than this are refused. */
+export const MAX_NAMES = 10_000;
+
+const LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?";
+const PATTERN = new RegExp(`^(\\*\\.)?${LABEL}(\\.${LABEL})*$`);
+
+/**
+ * The pattern in lower case without trailing dot, or `undefined` where it is neither a DNS name nor `*.` before one. A
+ * wildcard stands for exactly one label, as in certificates (RFC 9525 section 6.3).
+ */
+export function normalizePattern(text: string): string | undefined {
+  const pattern = normalizeName(text);
+  return pattern.length <= 253 && PATTERN.test(pattern) ? pattern : undefined;
+}
+
+/** Which route a server name takes: its own, else that of the wildcard above it, else the default. */
+export class RouteTable {
+  readonly #byPattern: ReadonlyMap<string, Route>;
+  readonly #defaultRoute: Route | undefined;
+
+  /** Throws {@link SniRouterError} `invalid-routes` when a name comes twice or nothing could be routed. */
+  constructor(sets: readonly RouteSet[]) {
+    const byPattern = new Map<string, Route>();
+    for (const route of sets.flatMap((set) => set.routes)) {
+      if (byPattern.has(route.name)) throw invalid(`the name ${route.name} has two routes; give it one`);
+      byPattern.set(route.name, route);
+    }
+    const defaults = sets.flatMap((set) => set.defaultRoute ?? []);
+    if (defaults.length > 1) throw invalid("there are two default routes; give one");
+    if (byPattern.size + defaults.length === 0) throw invalid("there are no routes; give at least one, or a default");
+    if (byPattern.size > MAX_NAMES) throw invalid(`there are ${byPattern.size} names; at most ${MAX_NAMES} can be`);
+    this.#byPattern = byPattern;
+    this.#defaultRoute = defaults[0];
+  }
+
+  /** `undefined` when a client of this name is to be refused. */
+  lookup(serverName: string | undefined): Route | undefined {
+    if (serverName === undefined) return this.#defaultRoute;
+    const name = normalizeName(serverName);
+    const parent = name.slice(name.indexOf(".") + 1);
+    // A client that names a pattern itself, "*.a", must not reach it as if it were a name.
+    const exact = name.startsWith("*") ? undefined : this.#byPattern.get(name);
+    const isBelow = name.includes(".") && !name.startsWith(".") && !name.startsWith("*");
+    return exact ?? (isBelow ? this.#byPattern.get(`*.${parent}`) : undefined) ?? this.#defaultRoute;
+  }
+
+  /** All routes, the default last. */
+  get routes(): readonly Route[] {
+    return [...this.#byPattern.values(), ...(this.#defaultRoute === undefined ? [] : [this.#defaultRoute])];
+  }
+
+  /** Every backend of every route, each once, as `host:port`. */
+  get backends(): ReadonlySet<string> {
+    return new Set(this.routes.flatMap((route) => route.backends.map(formatHostPort)));
+  }
+}
+
+/** Reads `name=host:port,host:port`. Throws {@link SniRouterError} `invalid-routes`. */
+export function parseRouteFlag(text: string): Pick<Route, "name" | "backends"> {
+  const cut = text.indexOf("=");
+  if (cut < 0) throw invalid(`"${text}" is not NAME=HOST:PORT[,HOST:PORT...]`);
+  const name = normalizePattern(text.slice(0, cut));
+  if (name === undefined) throw invalid(`"${text.slice(0, cut)}" is neither a server name nor *. and a domain`);
+  return { name, backends: parseBackends(text.slice(cut + 1)) };
+}
+
+/** Reads `host:port,host:port`. Throws {@link SniRouterError} `invalid-routes`. */
+export function parseBackends(text: string): HostPort[] {
+  const backends = text.split(",").map((part) => {
+    const backend = parseHostPort(part);
+    if (backend === undefined) throw invalid(`"${part}" is not HOST:PORT or [IPv6]:PORT`);
+    return backend;
+  });
+  if (backends.length > MAX_BACKENDS)
+    throw invalid(`there are ${backends.length} backends; at most ${MAX_BACKENDS} can be`);
+  return backends;
+}
+
+function invalid(message: string): SniRouterError {
+  return new SniRouterError("invalid-routes", message);
+}
+
+/** Names are compared without case and with or without the dot of the root (RFC 6066 section 3). */
+function normalizeName(name: string): string {
+  return name.toLowerCase().replace(/\.$/, "");
+}

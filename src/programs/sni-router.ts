@@ -1,0 +1,194 @@
+import { on } from "node:events";
+import { readFileSync } from "node:fs";
+import { TaskGroup } from "#base/async";
+import {
+  addressFlag,
+  durationFlag,
+  type Flag,
+  formatListenAddress,
+  integerFlag,
+  type ListenAddress,
+  optionalFlag,
+  parsedFlag,
+  parseListenAddress,
+  switchFlag,
+} from "#base/config";
+import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
+import type { Logger } from "#base/log";
+import { Counter, createRegistry } from "#base/metrics";
+import {
+  DEFAULT_ROUTE_NAME,
+  parseBackends,
+  parseRouteFlag,
+  type Route,
+  type RouteSet,
+  RouteTable,
+  readRouteFile,
+  routerMetrics,
+  SniRouter,
+  SniRouterError,
+} from "#features/sni-router";
+import { logFlags, loggerOf } from "./daemon-flags.ts";
+import { defineProgram, EXIT } from "./run-program.ts";
+
+const DEFAULT_LISTEN = ":8091";
+/** Descriptors beside two for each client: listeners, endpoints, logs. */
+const OTHER_FILES = 64;
+
+const flags = {
+  listen: listenFlag(),
+  config: optionalFlag("config", "routes in YAML, read again at SIGHUP", "FILE"),
+  route: routeFlag(),
+  defaultRoute: parsedFlag(
+    "default",
+    parseBackends,
+    "backends for clients without a server name or with one of no route; else those are refused",
+    "HOST:PORT,...",
+  ),
+  proxyProtocol: switchFlag("proxy-protocol", false, "routes given by flags send a PROXY v2 header first"),
+  maxConnections: integerFlag("max-connections", 10_000, "clients at once", { min: 1, max: 500_000 }),
+  helloTimeout: durationFlag("hello-timeout", "5s", "how long a client may take to send its ClientHello"),
+  connectTimeout: durationFlag("connect-timeout", "5s", "how long reaching a backend may take, all attempts together"),
+  drainTimeout: durationFlag("drain-timeout", "10s", "at SIGTERM, how long connections may go on"),
+  metricsAddr: addressFlag("metrics-addr", ":9398", "address of /metrics"),
+  healthAddr: addressFlag("health-addr", ":9399", "address of /healthz and /readyz"),
+  ...logFlags,
+};
+
+/** `sni-router` (spec tunnel 9.7). */
+export const sniRouter = defineProgram({
+  name: "sni-router",
+  summary: "Passes TLS connections on by the server name that clients ask for: several clusters behind one address.",
+  flags,
+  notes: [
+    [
+      "The file of --config:",
+      "  routes:",
+      '    - names: [a.example.com, "*.a.example.com"]   # a wildcard stands for one label',
+      '      backends: ["10.0.0.1:8091", "[2001:db8::1]:8091"]   # in turn; the next one where one does not answer',
+      "      proxyProtocol: true   # send a PROXY v2 header first; default false",
+      "  default:   # optional: for clients without a name or with another one",
+      '    backends: ["10.0.0.9:8091"]',
+    ].join("\n"),
+    "At SIGHUP the file is read again; one that is wrong is told in one line and changes nothing. Nothing is decrypted.",
+  ],
+  run: async ({ values, signal }) => {
+    // From the first moment on: unhandled, the signal would end the process.
+    const hangups = on(process, "SIGHUP", { signal });
+    const log = loggerOf("sni-router", values);
+    const load = async (): Promise<RouteTable> => {
+      const byFlags = routesOfFlags(values.route, values.defaultRoute, values.proxyProtocol);
+      return new RouteTable([byFlags, ...(values.config === undefined ? [] : [await readRouteFile(values.config)])]);
+    };
+    const routes = await load();
+    const registry = createRegistry();
+    const health = new Health();
+    const routesPart = health.part("routes");
+    const listenPart = health.part("listen", { needed: "always" });
+    await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
+    await using _health = await serveHealth({ health }, { address: values.healthAddr });
+
+    const group = new TaskGroup(signal);
+    const onBug = (error: unknown): void =>
+      group.spawn(async () => {
+        throw error;
+      });
+    await using router = new SniRouter(
+      { log, observer: routerMetrics(registry), onBug },
+      {
+        routes,
+        maxConnections: values.maxConnections,
+        helloTimeoutMs: values.helloTimeout,
+        connectTimeoutMs: values.connectTimeout,
+      },
+    );
+    warnOfFewFiles(log, values.maxConnections);
+    const addresses = values.listen.length === 0 ? [parseListenAddress(DEFAULT_LISTEN)] : values.listen;
+    for (const address of addresses) {
+      const port = await router.listen(address);
+      log.info("listening", { address: formatListenAddress({ ...address, port }) });
+    }
+    listenPart.ok();
+    routesPart.ok();
+    log.info("routing", { routes: routes.routes.length, backends: routes.backends.size });
+
+    const reloads = new Counter({
+      name: "sni_router_reloads_total",
+      help: "Times that the routes were read again.",
+      labelNames: ["result"],
+      registers: [registry],
+    });
+    group.spawn(async () => {
+      for await (const _ of hangups) {
+        const loaded = await reload({ load, log, health: routesPart });
+        reloads.inc({ result: loaded === undefined ? "refused" : "ok" });
+        if (loaded !== undefined) router.setRoutes(loaded);
+      }
+    });
+    await group.wait();
+    listenPart.degraded(new Error("shutting down"));
+    log.info("draining", { connections: router.connections, timeoutMs: values.drainTimeout });
+    const cut = await router.drain({ timeoutMs: values.drainTimeout });
+    log.info("ended", { cut });
+    return EXIT.ok;
+  },
+});
+
+/** The new routes, or `undefined` when they are wrong, which is said once. */
+async function reload(at: {
+  readonly load: () => Promise<RouteTable>;
+  readonly log: Logger;
+  readonly health: HealthPart;
+}): Promise<RouteTable | undefined> {
+  try {
+    const routes = await at.load();
+    at.health.ok();
+    at.log.info("routes were read again", { routes: routes.routes.length, backends: routes.backends.size });
+    return routes;
+  } catch (error) {
+    if (!(error instanceof SniRouterError)) throw error;
+    at.health.degraded(error);
+    at.log.error("the new routes are wrong; the old ones stay", { error: error.message });
+    return undefined;
+  }
+}
+
+function routesOfFlags(
+  named: readonly Pick<Route, "name" | "backends">[],
+  byDefault: Route["backends"] | undefined,
+  proxyProtocol: boolean,
+): RouteSet {
+  const routes = named.map((route) => ({ ...route, proxyProtocol }));
+  if (byDefault === undefined) return { routes };
+  return { routes, defaultRoute: { name: DEFAULT_ROUTE_NAME, backends: byDefault, proxyProtocol } };
+}
+
+function listenFlag(): Flag<readonly ListenAddress[]> {
+  return {
+    name: "listen",
+    help: "address to take TLS connections at (may be given several times)",
+    placeholder: "ADDRESS",
+    defaultText: DEFAULT_LISTEN,
+    initial: [],
+    parse: (text, before) => [...before, parseListenAddress(text)],
+  };
+}
+
+function routeFlag(): Flag<readonly Pick<Route, "name" | "backends">[]> {
+  return {
+    name: "route",
+    help: "a route beside those of --config; NAME may begin with *. for any one label (may be given several times)",
+    placeholder: "NAME=HOST:PORT,...",
+    defaultText: undefined,
+    initial: [],
+    parse: (text, before) => [...before, parseRouteFlag(text)],
+  };
+}
+
+/** The soft limit is raised to the hard one by the runtime; beyond it new clients would be refused by the kernel. */
+function warnOfFewFiles(log: Logger, maxConnections: number): void {
+  const limit = /^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8"))?.[1];
+  const needed = 2 * maxConnections + OTHER_FILES;
+  if (limit === undefined || Number(limit) >= needed) return;
+  log.warn("the limit of open files is too low for --max-connections; raise it or lower that", { limit, needed });
+}
