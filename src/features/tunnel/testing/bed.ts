@@ -12,6 +12,7 @@ import { BufferBudget } from "../mux/budget.ts";
 import { MUX_DEFAULTS } from "../mux/options.ts";
 import type { ServerMetrics } from "../server/metrics.ts";
 import { ProxyServer } from "../server/proxy-server.ts";
+import { TunnelClient } from "./client.ts";
 
 /** Gauges that must come back to zero, and counters, by name. */
 export class Counts {
@@ -86,6 +87,7 @@ export interface BedOptions {
   readonly serverCapabilities?: ReadonlySet<Capability>;
   readonly agentCapabilities?: ReadonlySet<Capability>;
   readonly backendDialTimeoutMs?: number;
+  readonly slowConsumerGraceMs?: number;
 }
 
 const ALL: ReadonlySet<Capability> = new Set(["reverse/1", "half-close/1", "flow-control/1"]);
@@ -114,6 +116,7 @@ export class Bed implements AsyncDisposable {
         strategies: ["default"],
         capabilities: options.serverCapabilities ?? ALL,
         backendDialTimeoutMs: options.backendDialTimeoutMs ?? 0,
+        mux: { ...MUX_DEFAULTS, slowConsumerGraceMs: options.slowConsumerGraceMs ?? MUX_DEFAULTS.slowConsumerGraceMs },
       },
     );
   }
@@ -173,6 +176,14 @@ export class Bed implements AsyncDisposable {
     );
     this.agents.push(link);
     return link;
+  }
+
+  /** An agent whose packets the test writes itself. */
+  async rawAgent(agentID = "raw"): Promise<TunnelClient> {
+    return TunnelClient.open(await this.socket(this.agentPort), {
+      path: TUNNEL_METHODS.connect,
+      metadata: { [MetadataKey.agentID]: agentID },
+    });
   }
 
   async socket(port: number): Promise<Socket> {

@@ -33,9 +33,16 @@ export class TunnelClient {
     this.#stream = open(this);
   }
 
-  static async open(socket: Socket, authority = "localhost"): Promise<TunnelClient> {
+  /** Calls `ProxyService/Proxy` unless told otherwise. */
+  static async open(
+    socket: Socket,
+    {
+      path = TUNNEL_METHODS.proxy,
+      metadata = {},
+    }: { readonly path?: string; readonly metadata?: Readonly<Record<string, string>> } = {},
+  ): Promise<TunnelClient> {
     const stream = await openStream(
-      { socket, path: TUNNEL_METHODS.proxy, authority, metadata: {}, timeoutMs: 5000, keepAliveMs: 0 },
+      { socket, path, authority: "localhost", metadata, timeoutMs: 5000, keepAliveMs: 0 },
       { signal: AbortSignal.timeout(5000) },
     );
     return new TunnelClient((client) =>
@@ -83,6 +90,11 @@ export class TunnelClient {
   send(packet: ControlPacket): void {
     const framed = frameControl(packet);
     this.#stream.send([framed], framed.length);
+  }
+
+  /** Bytes as they are. */
+  sendRaw(bytes: Uint8Array): void {
+    this.#stream.send([bytes], bytes.length);
   }
 
   async dial(address: string, random: TunnelId = TunnelClient.#random++): Promise<Dialled> {

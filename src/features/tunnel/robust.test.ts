@@ -1,0 +1,195 @@
+import assert from "node:assert/strict";
+import type { Socket } from "node:net";
+import { test } from "node:test";
+import { Bed } from "./testing/bed.ts";
+import { TunnelClient } from "./testing/client.ts";
+
+async function client(bed: Bed): Promise<TunnelClient> {
+  return TunnelClient.open(await bed.socket(bed.frontendPort));
+}
+
+/** Waits for a condition that no event tells of. */
+async function until(what: string, condition: () => boolean, ms = 10_000): Promise<void> {
+  const deadline = performance.now() + ms;
+  while (!condition()) {
+    if (performance.now() > deadline) throw new Error(`not within ${ms} ms: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+async function idle(bed: Bed): Promise<void> {
+  const busy = (): string[] => [
+    ...["pending", "established", "full"].filter((gauge) => bed.serverCounts.get(gauge) !== 0),
+    ...["endpoints", "full"].filter((gauge) => bed.agentCounts.get(gauge) !== 0),
+    ...bed.agents.filter(({ mux }) => mux.connections !== 0).map(() => "agent channels"),
+    ...bed.proxy.backends.all.filter(({ load }) => load !== 0).map(() => "server channels"),
+    ...(bed.proxy.budget.used === 0 ? [] : [`${bed.proxy.budget.used} bytes buffered`]),
+  ];
+  await until("everything is idle again", () => busy().length === 0, 12_000).catch(() => assert.deepEqual(busy(), []));
+  assert.deepEqual(bed.bugs, []);
+}
+
+for (const flowControl of [true, false]) {
+  test(`tunnel: a reader that stands still costs the others nothing, ${flowControl ? "with credit" : "of a peer without credit: it ends after the grace"}`, async () => {
+    await using bed = await Bed.open({
+      ...(flowControl ? {} : { agentCapabilities: new Set<never>() }),
+      slowConsumerGraceMs: 300,
+    });
+    await bed.agent();
+    const sink = Buffer.alloc(256 * 1024, 7);
+    const fast = await bed.endpoint((socket) => {
+      const more = (): void => {
+        while (!socket.destroyed && socket.write(sink)) {
+          // until the socket is full
+        }
+      };
+      socket.on("drain", more);
+      socket.resume();
+      more();
+    });
+    const echo = await bed.endpoint((socket) => socket.pipe(socket));
+    const stalled = await client(bed);
+    assert.equal((await stalled.dial(`127.0.0.1:${fast}`)).kind, "open");
+    stalled.pause();
+    const other = await client(bed);
+    await other.dial(`127.0.0.1:${echo}`);
+    let slowest = 0;
+    const deadline = performance.now() + 1500;
+    for (let rounds = 1; performance.now() < deadline; rounds += 1) {
+      const before = performance.now();
+      other.write(Buffer.alloc(64, rounds));
+      await other.until(() => other.received === 64 * rounds);
+      slowest = Math.max(slowest, performance.now() - before);
+    }
+    assert.ok(slowest < (flowControl ? 200 : 1000), `an echo took ${slowest.toFixed(0)} ms beside a stalled reader`);
+    assert.ok(bed.proxy.budget.used < 20 * 1024 * 1024, `${bed.proxy.budget.used} bytes are buffered`);
+    if (flowControl) {
+      const had = stalled.received;
+      stalled.resume();
+      await stalled.until(() => stalled.received > had + 4 * 1024 * 1024);
+    }
+    stalled.destroy();
+    other.close();
+    await other.closed();
+    await idle(bed);
+  });
+}
+
+test("tunnel: DIAL_CLS at every moment of a dial leaves no open socket", async () => {
+  await using bed = await Bed.open();
+  await bed.agent();
+  const open = new Set<Socket>();
+  const port = await bed.endpoint((socket) => {
+    open.add(socket);
+    socket.once("close", () => open.delete(socket));
+    socket.on("end", () => socket.end());
+    socket.resume();
+  });
+  for (let round = 0; round < 300; round += 1) {
+    const one = await client(bed);
+    const random = 10_000 + round;
+    one.send({ type: "DIAL_REQ", protocol: "tcp", address: `127.0.0.1:${port}`, random });
+    for (let turns = round % 12; turns > 0; turns -= 1) await new Promise((resolve) => setImmediate(resolve));
+    one.send({ type: "DIAL_CLS", random });
+    if (round % 3 === 0) one.end();
+    else if (round % 3 === 1) one.destroy();
+    else {
+      await until("the dial is over", () => one.packets.length > 0 || bed.serverCounts.get("pending") === 0);
+      one.end();
+    }
+  }
+  await idle(bed);
+  await until("no endpoint has an open socket", () => open.size === 0);
+});
+
+test("tunnel: a pending dial is answered when its agent dies, and an open connection ends with CLOSE_RSP", async () => {
+  await using bed = await Bed.open();
+  const agent = await bed.agent();
+  const port = await bed.endpoint((socket) => socket.resume());
+  const openOne = await client(bed);
+  await openOne.dial(`127.0.0.1:${port}`);
+  const waiting = await client(bed);
+  // Nobody answers SYNs to a socket whose backlog is full.
+  const pending = waiting.dial("127.0.0.1:1", 77);
+  agent.mux.destroy({ code: 14, message: "the test ends it" });
+  const outcome = await pending;
+  assert.equal(outcome.kind, "refused");
+  assert.equal((await openOne.closed()).error, "");
+  await idle(bed);
+});
+
+test("tunnel: a backend that does not answer in time is given up, told, and cancelled", async () => {
+  await using bed = await Bed.open({ backendDialTimeoutMs: 100 });
+  const agent = await bed.rawAgent();
+  const one = await client(bed);
+  const outcome = await one.dial("10.0.0.1:80", 5);
+  assert.deepEqual(outcome, { kind: "refused", error: "timed out waiting for backend dial" });
+  await agent.until(() => agent.packets.some(({ type }) => type === "DIAL_CLS"));
+  // A success that comes too late is closed again, and the client hears nothing of it.
+  agent.send({ type: "DIAL_RSP", error: "", connectID: 9, random: 5 });
+  await agent.until(() => agent.packets.some((packet) => packet.type === "CLOSE_REQ" && packet.connectID === 9));
+  assert.equal(bed.serverCounts.get("dialFailed unrecognized_response"), 1);
+  assert.equal(one.packets.length, 1);
+});
+
+test("tunnel: an agent cannot answer another agent's dial, nor name a connection of another", async () => {
+  await using bed = await Bed.open();
+  const first = await bed.rawAgent("first");
+  const one = await client(bed);
+  const dialling = one.dial("10.0.0.1:80", 5);
+  await first.until(() => first.packets.some(({ type }) => type === "DIAL_REQ"));
+  const thief = await bed.rawAgent("thief");
+  thief.send({ type: "DIAL_RSP", error: "", connectID: 1, random: 5 });
+  await thief.until(() => thief.packets.some(({ type }) => type === "CLOSE_REQ"));
+  first.send({ type: "DIAL_RSP", error: "", connectID: 1, random: 5 });
+  assert.deepEqual(await dialling, { kind: "open", connectID: 1 });
+  thief.connectID = 1;
+  thief.write(Buffer.from("stolen"));
+  thief.send({ type: "CLOSE_RSP", error: "", connectID: 1 });
+  first.connectID = 1;
+  first.write(Buffer.from("true"));
+  await one.until(() => one.received === 4);
+  assert.equal(one.closeResponse, undefined);
+});
+
+test("tunnel: packets of unknown connections are answered once a second, and zero-length packets harm nobody", async () => {
+  await using bed = await Bed.open();
+  const agent = await bed.rawAgent();
+  agent.connectID = 4;
+  for (let at = 0; at < 50; at += 1) agent.write(Buffer.from("x"));
+  agent.sendRaw(Buffer.from([0, 0, 0, 0, 0]));
+  agent.sendRaw(Buffer.from([0, 0, 0, 0, 2, 8, 4]));
+  await agent.until(() => agent.packets.some(({ type }) => type === "DIAL_RSP"));
+  assert.equal(agent.packets.filter(({ type }) => type === "CLOSE_REQ").length, 1);
+  const [refused] = agent.packets.filter((packet) => packet.type === "DIAL_RSP");
+  assert.ok(refused?.type === "DIAL_RSP" && refused.error === "node to control plane traffic is disabled");
+  const one = await client(bed);
+  one.sendRaw(Buffer.from([0, 0, 0, 0, 0]));
+  one.sendRaw(Buffer.from([0, 0, 0, 0, 2, 8, 2]));
+  await one.until(() => one.packets.length > 0);
+  assert.deepEqual(one.packets[0], { type: "DIAL_RSP", error: "protocol not supported", connectID: 0, random: 0 });
+  assert.deepEqual(bed.bugs, []);
+});
+
+test("tunnel: a stream that breaks the protocol ends alone, with INTERNAL", async () => {
+  await using bed = await Bed.open();
+  const agent = await bed.rawAgent();
+  await bed.agent("other");
+  agent.sendRaw(Buffer.from([0, 0, 0, 0, 1, 0xff]));
+  await agent.until(() => agent.isEnded);
+  assert.equal(bed.proxy.backends.all.length, 1);
+});
+
+test("tunnel: a second dial on a frontend's stream is refused and the first stays", async () => {
+  await using bed = await Bed.open();
+  await bed.agent();
+  const port = await bed.endpoint((socket) => socket.pipe(socket));
+  const one = await client(bed);
+  await one.dial(`127.0.0.1:${port}`, 1);
+  assert.equal((await one.dial(`127.0.0.1:${port}`, 2)).kind, "refused");
+  one.write(Buffer.from("still"));
+  await one.until(() => one.received === 5);
+  one.close();
+  await one.closed();
+  await idle(bed);
+});
