@@ -1,8 +1,8 @@
 import { type AbortOptions, withDeadline } from "#base/async";
 import type { Logger } from "#base/log";
-import { type CniDeps, CniFailure } from "#features/cni";
+import { type CniDeps, CniFailure, type CniFailureKind } from "#features/cni";
 import { IpamError, type NodeIpam } from "#features/ipam";
-import { type PodNetwork, PodNetworkError } from "#features/pod-network";
+import { type PodNetwork, PodNetworkError, type PodNetworkErrorCode } from "#features/pod-network";
 import { findObject, type KubeApi, KubeError, type Namespace, resources } from "#kube/client";
 import { DEFAULT_POOL, MAX_LABEL_VALUE_LENGTH, POOL_ANNOTATION } from "#kube/coil";
 import type { StoreReader } from "#kube/informer";
@@ -41,8 +41,10 @@ export function cniDeps(parts: {
       );
     },
     allocate: async (pool, attachment, options) => {
+      // Calls of one container come one after the other, so what it had before is what the last one left.
+      const fresh = ipam.assigned(attachment) === undefined;
       try {
-        return await ipam.allocate(pool, attachment, options);
+        return { ...(await ipam.allocate(pool, attachment, options)), fresh };
       } catch (error) {
         if (!(error instanceof IpamError)) throw error;
         throw new CniFailure(error.code === "api-unavailable" ? "not-ready" : "try-again", error.message, {
@@ -95,13 +97,21 @@ async function apiCall<T>(what: string, work: () => Promise<T>): Promise<T> {
   }
 }
 
+/** With another address the next try may do. */
+const KINDS: Readonly<Record<PodNetworkErrorCode, CniFailureKind>> = {
+  "netns-not-found": "invalid-arguments",
+  "own-netns": "invalid-arguments",
+  "interface-exists": "internal",
+  "address-in-use": "try-again",
+  "check-failed": "internal",
+};
+
 async function asFailure<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
     if (!(error instanceof PodNetworkError)) throw error;
-    const kind = error.code === "netns-not-found" ? "invalid-arguments" : "internal";
-    throw new CniFailure(kind, error.message, { cause: error });
+    throw new CniFailure(KINDS[error.code], error.message, { cause: error });
   }
 }
 

@@ -1,26 +1,6 @@
 import { Counter, Gauge, Histogram, type Registry } from "#base/metrics";
 import type { NodeIpam } from "#features/ipam";
-
-/** Names of gRPC codes, as go-grpc-prometheus writes them. */
-const CODE_NAMES = [
-  "OK",
-  "Canceled",
-  "Unknown",
-  "InvalidArgument",
-  "DeadlineExceeded",
-  "NotFound",
-  "AlreadyExists",
-  "PermissionDenied",
-  "ResourceExhausted",
-  "FailedPrecondition",
-  "Aborted",
-  "OutOfRange",
-  "Unimplemented",
-  "Internal",
-  "Unavailable",
-  "DataLoss",
-  "Unauthenticated",
-] as const;
+import { codeName } from "./grpc-code-names.ts";
 
 /** Registers coild's metrics; returns what the gRPC server tells of each call's end. */
 export function coildMetrics(
@@ -46,7 +26,7 @@ export function coildMetrics(
     const match = /^\/(pkg\.cnirpc\.CNI)\/(Add|Del|Check)$/.exec(path);
     if (match === null) return;
     const [, service = "", method = ""] = match;
-    const name = CODE_NAMES[code] ?? "Unknown";
+    const name = codeName(code);
     handled.inc({ grpc_type: "unary", grpc_service: service, grpc_method: method, grpc_code: name });
     duration.observe({ command: method.toUpperCase(), code: name }, seconds);
   };
@@ -81,7 +61,7 @@ function ipamGauges(registry: Registry, ipam: Pick<NodeIpam, "snapshot">): void 
     help: "Attachments whose addresses are in no block of this node.",
     registers: [registry],
     collect() {
-      this.set(ipam.snapshot().unknown.length);
+      this.set(ipam.snapshot().stranded);
     },
   });
 }

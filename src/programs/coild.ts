@@ -15,7 +15,9 @@ import { openKernel } from "#kernel/net";
 import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
 import { createInformer } from "#kube/informer";
 import { cniDeps } from "./coild-deps.ts";
+import { keepKernel, rememberKernel } from "./coild-kernel.ts";
 import { coildMetrics } from "./coild-metrics.ts";
+import { watchOwnObjects } from "./coild-watch.ts";
 import { kubeFlags, logFlags, loggerOf, openClient } from "./daemon-flags.ts";
 import { INSPECT_PATH, inspectHandler } from "./inspect.ts";
 import { internalAddresses, requireNodeName } from "./node.ts";
@@ -104,16 +106,14 @@ export const coild = defineProgram({
     using stack = kernel.openStack(own);
     network.initHost();
     const halfMade = network.removeHalfMade();
-    const attached = network.list({ registerFromMain: values.registerFromMain });
-    log.info("found in the kernel", { attachments: attached.length, halfMade });
-
     const routesDirty = new Dirty();
     const source = new KubeBlockSource({ api, log: log.child("blocks") }, { nodeName });
     const ipam = new NodeIpam(
       { source, log: log.child("ipam"), onBlocksChanged: () => routesDirty.mark() },
       { collectIntervalMs: values.gcInterval, releaseDelayMs: values.blockReleaseDelay },
     );
-    ipam.remember(attached);
+    const { attached, strays } = rememberKernel({ network, ipam }, values);
+    log.info("found in the kernel", { attachments: attached.length, strays: strays.length, halfMade });
     const routes = new RouteSync(stack, { table: values.exportTableId, protocol: values.protocolId });
     const place = { table: values.exportTableId, protocol: values.protocolId };
     const exported = (): ReturnType<typeof exportRoutes> => {
@@ -153,6 +153,11 @@ export const coild = defineProgram({
     log.info("serving", { socket: values.socket, node: nodeName });
 
     group.spawn((at) => namespaces.run({ signal: at }));
+    const { registerFromMain } = values;
+    const kernelPart = health.part("kernel");
+    group.spawn((at) => keepKernel({ network, ipam, health: kernelPart, log }, { registerFromMain, signal: at }));
+    const watchPart = health.part("watch");
+    group.spawn((at) => watchOwnObjects({ api, ipam, network, nodeName, health: watchPart, log }, { signal: at }));
     group.spawn(async (at) => {
       await learnBlocks({ api, ipam, network, nodeName, log, health: ipamPart }, at);
       ready.resolve();

@@ -93,6 +93,12 @@ export function controllerMetrics(registry: Registry) {
     labelNames: ["controller"],
     registers: [registry],
   });
+  const panics = new Counter({
+    name: "controller_runtime_reconcile_panics_total",
+    help: "Total number of reconcile panics per controller.",
+    labelNames: ["controller"],
+    registers: [registry],
+  });
   const seconds = new Histogram({
     name: "controller_runtime_reconcile_time_seconds",
     help: "Length of time per reconciliation per controller.",
@@ -107,9 +113,10 @@ export function controllerMetrics(registry: Registry) {
   });
   return (name: string) => ({
     onDepth: (size: number): void => depth.set({ name }, size),
-    onReconcile: (sample: { readonly result: string; readonly durationMs: number }): void => {
+    onReconcile: (sample: { readonly result: string; readonly bug: boolean; readonly durationMs: number }): void => {
       total.inc({ controller: name, result: sample.result });
       if (sample.result === "error") errors.inc({ controller: name });
+      if (sample.bug) panics.inc({ controller: name });
       seconds.observe({ controller: name }, sample.durationMs / 1000);
     },
   });

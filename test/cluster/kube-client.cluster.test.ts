@@ -113,7 +113,7 @@ test("client: Coil's CRDs are accepted, validate, default and prune", async () =
   });
   const subnets = [{ ipv4: "10.2.0.0/24" }];
   const pool = await client.create(coilResources.addressPools, { metadata: { name: namespace }, spec: { subnets } });
-  assert.equal(pool.spec.blockSizeBits, 5);
+  assert.equal(pool.spec?.blockSizeBits, 5);
   await assert.rejects(
     client.create(coilResources.addressPools, { metadata: { name: "bad" }, spec: { subnets: [] } }),
     (error) => isKubeError(error, "invalid") && /subnets/.test(error.message),

@@ -29,7 +29,7 @@ function open(changes: Partial<Omit<CniDeps, "network">> & { readonly network?: 
     ready: async () => undefined,
     allocate: async (pool, { containerId }) => {
       seen.push(`allocate ${pool} ${containerId}`);
-      return { pool, ipv4: IpAddress.parse("10.0.0.1"), ipv6: undefined };
+      return { pool, ipv4: IpAddress.parse("10.0.0.1"), ipv6: undefined, fresh: true };
     },
     free: ({ containerId, ifname }) => void seen.push(`free ${containerId} ${ifname}`),
     log: createLogger({ name: "cni", write: (line) => lines.push(line) }),
@@ -129,6 +129,24 @@ test("CniService: a failed set-up is undone and its address freed, in this order
   await assert.rejects(call("Add"), failure(13, 999, "no veth"));
   assert.deepEqual(seen, ["allocate default c1", "tearDown c1", "free c1 eth0"]);
   assert.deepEqual([logged()[0]?.["msg"], logged()[0]?.["code"]], ["failed call", "internal"]);
+});
+
+test("CniService: a repeated ADD that fails leaves the attachment that runs, and its address", async () => {
+  let fails = false;
+  const { call, seen } = open({
+    allocate: async (pool) => ({ pool, ipv4: IpAddress.parse("10.0.0.1"), ipv6: undefined, fresh: !fails }),
+    network: {
+      setUp: async () => {
+        if (fails) throw new NetworkError("failed", "the pod already has an interface eth0");
+        return RESULT;
+      },
+    },
+  });
+  await call("Add");
+  fails = true;
+  await assert.rejects(call("Add", { netns: "/run/netns/other" }), failure(13, 999, "already has an interface"));
+  await assert.rejects(call("Add", { stdinData: new TextEncoder().encode("{") }), failure(9, 7, "not JSON"));
+  assert.deepEqual(seen, []);
 });
 
 test("CniService: when undoing fails too the address stays taken, and both failures are told", async () => {
@@ -272,7 +290,7 @@ test("CniService: a caller that goes away after the allocation leaves nothing be
   const { call, seen } = open({
     allocate: async (pool) => {
       stop.abort(new DOMException("the caller has gone away", "AbortError"));
-      return { pool, ipv4: IpAddress.parse("10.0.0.1"), ipv6: undefined };
+      return { pool, ipv4: IpAddress.parse("10.0.0.1"), ipv6: undefined, fresh: true };
     },
   });
   await assert.rejects(call("Add", {}, stop.signal), failure(9, 11, "gone away"));

@@ -20,6 +20,12 @@ export interface Addresses {
   readonly ipv6: IpAddress | undefined;
 }
 
+/** What was allocated. */
+export interface Allocation extends Addresses {
+  /** The attachment had none before: there is nothing of it that runs. */
+  readonly fresh: boolean;
+}
+
 /** The pod that a call is for. */
 export interface PodIdentity {
   readonly namespace: string;
@@ -35,10 +41,11 @@ export interface CniDeps {
   readonly poolOf: (namespace: string, options: AbortOptions) => Promise<string>;
   /** Resolves once addresses can be handed out. */
   readonly ready: (options: AbortOptions) => Promise<void>;
-  readonly allocate: (pool: string, attachment: Attachment, options: AbortOptions) => Promise<Addresses>;
+  readonly allocate: (pool: string, attachment: Attachment, options: AbortOptions) => Promise<Allocation>;
   /** Harmless when there is nothing to free. */
   readonly free: (attachment: Attachment) => void;
   readonly network: {
+    /** When it fails nothing of what it made stays, or an AggregateError says that something does. */
     setUp(request: {
       readonly attachment: Attachment;
       readonly netns: string;
@@ -119,7 +126,7 @@ export class CniService {
     const pod = await this.#findPod(args, signal);
     await this.#deps.ready({ signal });
     const pool = await this.#deps.poolOf(pod.namespace, { signal });
-    const addresses = await this.#deps.allocate(pool, attachment, { signal });
+    const { fresh, ...addresses } = await this.#deps.allocate(pool, attachment, { signal });
     try {
       signal.throwIfAborted();
       const mtuBytes = mtuOf(args);
@@ -127,7 +134,8 @@ export class CniService {
       const json = JSON.stringify(convertResult(result, HIGHEST_VERSION));
       return encodeAddResponse(new TextEncoder().encode(json));
     } catch (error) {
-      await this.#undo(attachment, error);
+      // What an earlier call made may be in use: a repeated ADD that fails leaves it to DEL.
+      if (fresh) await this.#undo(attachment, error);
       throw error;
     }
   }

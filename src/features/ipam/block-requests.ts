@@ -1,10 +1,11 @@
 import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
-import { findObject, type KubeApi, resources } from "#kube/client";
+import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
 import {
   type BlockRequest,
   type BlockRequestCondition,
+  type BlockRequestSpec,
   type BlockRequestStatus,
   coilResources,
   REQUEST_LABEL,
@@ -40,21 +41,34 @@ export class BlockRequestReconciler {
     const request = await findObject(this.#api, blockRequests, { name }, options);
     if (request === undefined || request.metadata.deletionTimestamp !== undefined) return;
     if ((request.status?.conditions ?? []).length > 0) return;
-    const status = await this.#answer(request, options);
+    if (request.spec === undefined) return this.#refuse(request, options);
+    const status = await this.#answer(request.metadata.uid, request.spec, options);
     await this.#api.replaceStatus(blockRequests, { ...request, status }, options);
-    const { nodeName: node, poolName: pool } = request.spec;
     this.#log.info("block request answered", {
       request: name,
-      node,
-      pool,
+      node: request.spec.nodeName,
+      pool: request.spec.poolName,
       block: status.addressBlockName,
       reason: lastReason(status),
     });
   }
 
-  async #answer(request: BlockRequest, options: AbortOptions): Promise<BlockRequestStatus> {
-    const { poolName, nodeName } = request.spec;
-    const { uid } = request.metadata;
+  /** Of a request without a spec, stored where no schema kept it out; nobody waits for the answer, and it may not be taken. */
+  async #refuse(request: BlockRequest, options: AbortOptions): Promise<void> {
+    const status = this.#failed("invalid request", "the request has no spec: it names neither node nor pool");
+    this.#log.warn("block request without a spec", { request: request.metadata.name });
+    try {
+      await this.#api.replaceStatus(blockRequests, { ...request, status }, options);
+    } catch (error) {
+      if (!isKubeError(error, "invalid")) throw error;
+    }
+  }
+
+  async #answer(
+    uid: string,
+    { poolName, nodeName }: BlockRequestSpec,
+    options: AbortOptions,
+  ): Promise<BlockRequestStatus> {
     const made = await this.#api.list(addressBlocks, {
       labelSelector: `${REQUEST_LABEL}=${uid}`,
       signal: options.signal,
@@ -65,7 +79,10 @@ export class BlockRequestReconciler {
     if (node === undefined) return this.#failed("node not found", `node ${nodeName} does not exist`);
     const carved = await this.#pools.carve(poolName, nodeName, uid, options);
     if (carved.kind === "block") return this.#allocated(carved.block.metadata.name);
-    if (carved.kind === "exhausted") return this.#failed("out of blocks", `pool ${poolName} does not have free blocks`);
+    if (carved.kind === "exhausted") {
+      const why = carved.overlap === undefined ? "" : `: what is left of it overlaps block ${carved.overlap}`;
+      return this.#failed("out of blocks", `pool ${poolName} does not have free blocks${why}`);
+    }
     if (carved.kind === "invalid") return this.#failed(INVALID_POOL, `pool ${poolName}: ${carved.fault}`);
     return this.#failed("pool not found", `pool ${poolName} does not exist`);
   }

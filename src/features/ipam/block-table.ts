@@ -1,31 +1,10 @@
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 import type { OwnedBlock } from "./block-source.ts";
-import type { Assignment, Attachment, Restored } from "./node-ipam.ts";
-import { Slots } from "./slots.ts";
-
-/** A block with what is handed out of it. */
-interface Entry {
-  block: OwnedBlock;
-  readonly slots: Slots;
-  readonly owners: Map<number, string>;
-  /** Being given back: nothing is allocated from it. */
-  releasing: boolean;
-  /** Gone from the API while addresses of it are in use. */
-  missing: boolean;
-  /** Epoch of a release that failed: it may have been done all the same. Until a later list shows the block, nothing is allocated. */
-  doubtfulSince: number | undefined;
-  /** Monotonic milliseconds since when it is empty; `undefined` while it is not. */
-  emptySince: number | undefined;
-  /** Epoch at which it became known. */
-  readonly addedAt: number;
-}
-
-interface Holding {
-  readonly attachment: Attachment;
-  readonly entry: Entry;
-  readonly offset: number;
-}
+import { Claims } from "./claims.ts";
+import { addressesAt, type Entry, isUsable, newEntry, noteClaim, placeIn } from "./entry.ts";
+import type { Assignment, Attachment, Restored, Stray } from "./holders.ts";
+import { assignmentOf, type Holding, snapshotOf, type TableSnapshot } from "./snapshot.ts";
 
 /** A live list in flight: what became known or was released after its start is not judged by it. */
 export interface Listing {
@@ -35,12 +14,18 @@ export interface Listing {
 /**
  * Which blocks this node has and which attachment holds which address. Pure memory: no waiting, no I/O, every method
  * leaves the invariants of `NodeIpam` true.
+ *
+ * Addresses are claimed, whatever block they are of (`Claims`), so that a block that vanishes and comes back under another
+ * UID, or that overlaps another, gives out nothing that somebody has.
  */
 export class BlockTable {
   readonly #clock: Clock;
   readonly #entries = new Map<string, Entry>();
   readonly #holdings = new Map<string, Holding>();
   readonly #unknown = new Map<string, Restored>();
+  /** Links that are no attachment of ours, by ifindex. */
+  #strays: ReadonlyMap<number, Stray> = new Map();
+  readonly #claims = new Claims();
   readonly #listings = new Set<Listing>();
   /** UID to epoch, for releases that end while a list is in flight; emptied when none is. */
   readonly #released = new Map<string, number>();
@@ -55,25 +40,58 @@ export class BlockTable {
     return [...this.#unknown.values()];
   }
 
+  /** How many attachments have addresses that are in no block of this node. */
+  get stranded(): number {
+    return this.#unknown.size + [...this.#holdings.values()].filter(({ entry }) => entry.missing).length;
+  }
+
+  /** The pools of this node's blocks, and of attachments without one. */
+  get pools(): ReadonlySet<string> {
+    const ofEntries = Array.from(this.#entries.values(), ({ block }) => block.pool);
+    return new Set([...ofEntries, ...this.unknown.map(({ pool }) => pool)]);
+  }
+
   get blocks(): readonly OwnedBlock[] {
     return [...this.#entries.values()].filter((entry) => !entry.missing).map((entry) => entry.block);
   }
 
-  remember(restored: readonly Restored[]): void {
-    for (const one of restored) this.#unknown.set(keyOf(one), one);
-    this.#placeUnknown();
+  /** Takes over what the kernel has now. True when that emptied a block. */
+  remember(attached: readonly Restored[], strays: readonly Stray[]): boolean {
+    const seen = new Map<string, Restored>();
+    const others = new Map(strays.map((stray) => [stray.ifindex, stray] as const));
+    for (const one of attached) {
+      const other = this.#strayPart(one, seen.get(keyOf(one)));
+      if (other !== undefined) others.set(one.ifindex, other);
+      if (!seen.has(keyOf(one))) seen.set(keyOf(one), one);
+    }
+    let emptied = false;
+    for (const [key, one] of seen) {
+      if (this.#holdings.has(key)) continue;
+      this.#unknown.set(key, one);
+      emptied = this.#claim(key, one.addresses) || emptied;
+    }
+    // Its link is gone, so its addresses are free.
+    for (const key of [...this.#unknown.keys()]) if (!seen.has(key)) emptied = this.#forget(key) || emptied;
+    emptied = this.#rememberStrays(others) || emptied;
+    this.#settle();
+    return emptied;
   }
 
+  /** What an attachment has; also where its block is not known. */
   assigned(attachment: Attachment): Assignment | undefined {
     const holding = this.#holdings.get(keyOf(attachment));
-    return holding === undefined ? undefined : assignmentOf(holding.entry.block, holding.offset);
+    if (holding !== undefined) return assignmentOf(holding.entry.block, holding.offset);
+    const restored = this.#unknown.get(keyOf(attachment));
+    if (restored === undefined || restored.addresses.length === 0) return undefined;
+    const ofFamily = (family: 4 | 6): IpAddress | undefined =>
+      restored.addresses.find((address) => address.family === family);
+    return { pool: restored.pool, block: "", ipv4: ofFamily(4), ipv6: ofFamily(6) };
   }
 
   /** Takes the next address of the fullest usable block of the pool; `undefined` when none has room. */
   assign(pool: string, attachment: Attachment): Assignment | undefined {
-    const entry = [...this.#entries.values()]
-      .filter((one) => one.block.pool === pool && isUsable(one) && one.slots.free > 0)
-      .sort((a, b) => a.slots.free - b.slots.free || a.block.index - b.block.index)[0];
+    if (this.doubt(pool) !== undefined) return undefined;
+    const entry = this.#withRoom(pool).sort((a, b) => a.slots.free - b.slots.free || a.block.index - b.block.index)[0];
     const offset = entry?.slots.take();
     if (entry === undefined || offset === undefined) return undefined;
     this.#hold(entry, offset, attachment);
@@ -82,25 +100,29 @@ export class BlockTable {
 
   /** Whether {@link BlockTable.assign} would find an address. */
   hasRoom(pool: string): boolean {
-    return [...this.#entries.values()].some((one) => one.block.pool === pool && isUsable(one) && one.slots.free > 0);
+    return this.doubt(pool) === undefined && this.#withRoom(pool).length > 0;
+  }
+
+  /** Whether every usable block of these names is full already, with addresses that were in use before. */
+  isFull(names: ReadonlySet<string>): boolean {
+    return [...this.#entries.values()].some(
+      (entry) => names.has(entry.block.name) && isUsable(entry) && entry.slots.free === 0,
+    );
+  }
+
+  /**
+   * A link whose addresses cannot be read, and may be of any block of this pool: nothing of the pool is handed out or given
+   * back while it is there.
+   */
+  doubt(pool: string): Restored | Stray | undefined {
+    for (const one of this.#unknown.values()) if (one.addresses.length === 0 && one.pool === pool) return one;
+    for (const one of this.#strays.values()) if (one.addresses.length === 0) return one;
+    return undefined;
   }
 
   /** Frees what the attachment holds. True when that emptied a block. */
   free(attachment: Attachment): boolean {
-    const key = keyOf(attachment);
-    this.#unknown.delete(key);
-    const holding = this.#holdings.get(key);
-    if (holding === undefined) return false;
-    this.#holdings.delete(key);
-    const { entry, offset } = holding;
-    // The slot is cleared for its owner only.
-    if (entry.owners.get(offset) !== key) return false;
-    entry.owners.delete(offset);
-    entry.slots.release(offset);
-    if (entry.owners.size > 0) return false;
-    entry.emptySince = this.#clock.monotonic();
-    if (entry.missing) this.#entries.delete(entry.block.uid);
-    return true;
+    return this.#forget(keyOf(attachment));
   }
 
   beginListing(): Listing {
@@ -113,14 +135,14 @@ export class BlockTable {
   endListing(listing: Listing, found: readonly OwnedBlock[], pool: string | undefined): boolean {
     const before = this.blocks.map((block) => block.uid).join();
     const listed = new Set(found.map((block) => block.uid));
-    for (const block of found) {
-      if ((this.#released.get(block.uid) ?? -1) < listing.startedAt) this.#learn(block, listing);
-    }
     for (const entry of this.#entries.values()) {
       const judged = (pool === undefined || entry.block.pool === pool) && entry.addedAt <= listing.startedAt;
       if (judged && !listed.has(entry.block.uid)) this.#lose(entry);
     }
-    this.#placeUnknown();
+    for (const block of found) {
+      if ((this.#released.get(block.uid) ?? -1) < listing.startedAt) this.#learn(block, listing);
+    }
+    this.#settle();
     return before !== this.blocks.map((block) => block.uid).join();
   }
 
@@ -128,6 +150,27 @@ export class BlockTable {
   abandonListing(listing: Listing): void {
     this.#listings.delete(listing);
     if (this.#listings.size === 0) this.#released.clear();
+  }
+
+  /** Whether a block as it is said to be differs from what is known of it, other than by what this node does itself. */
+  differs({ uid, deleting }: Pick<OwnedBlock, "uid" | "deleting">): boolean {
+    const entry = this.#entries.get(uid);
+    if (entry === undefined) return !deleting;
+    if (entry.releasing) return false;
+    return entry.missing || entry.doubtfulSince !== undefined || entry.block.deleting !== deleting;
+  }
+
+  knows(uid: string): boolean {
+    return this.#entries.has(uid);
+  }
+
+  /** A block is said to be gone: nothing is allocated from it until a later list shows it. True when that is news. */
+  suspect(uid: string): boolean {
+    const entry = this.#entries.get(uid);
+    if (entry === undefined || entry.releasing || entry.missing) return false;
+    this.#epoch += 1;
+    entry.doubtfulSince = this.#epoch;
+    return true;
   }
 
   /**
@@ -141,9 +184,9 @@ export class BlockTable {
         !entry.block.reserved &&
         !entry.releasing &&
         !entry.missing &&
-        entry.owners.size === 0 &&
         entry.emptySince !== undefined &&
-        this.#clock.monotonic() - entry.emptySince >= delayMs,
+        this.#clock.monotonic() - entry.emptySince >= delayMs &&
+        this.doubt(entry.block.pool) === undefined,
     );
     for (const entry of due) entry.releasing = true;
     return due.map((entry) => entry.block);
@@ -166,55 +209,53 @@ export class BlockTable {
   }
 
   /** Everything, as plain data. */
-  snapshot() {
-    return {
-      blocks: [...this.#entries.values()].map(({ block, slots, releasing, missing }) => ({
-        name: block.name,
-        uid: block.uid,
-        pool: block.pool,
-        index: block.index,
-        ipv4: block.ipv4?.toString(),
-        ipv6: block.ipv6?.toString(),
-        reserved: block.reserved,
-        deleting: block.deleting,
-        releasing,
-        missing,
-        used: slots.used,
-        free: slots.free,
-      })),
-      attachments: [...this.#holdings.values()].map(({ attachment, entry, offset }) => {
-        const { pool, block, ipv4, ipv6 } = assignmentOf(entry.block, offset);
-        return { ...attachment, pool, block, ipv4: ipv4?.toString(), ipv6: ipv6?.toString() };
-      }),
-      unknown: this.unknown.map(({ containerId, ifname, pool, addresses }) => ({
-        containerId,
-        ifname,
-        pool,
-        addresses: addresses.map(String),
-      })),
-    };
+  snapshot(): TableSnapshot {
+    return snapshotOf({
+      entries: this.#entries.values(),
+      holdings: this.#holdings.values(),
+      unknown: this.unknown,
+      strays: this.#strays.values(),
+      stranded: this.stranded,
+    });
+  }
+
+  #withRoom(pool: string): Entry[] {
+    return [...this.#entries.values()].filter((one) => one.block.pool === pool && isUsable(one) && one.slots.free > 0);
+  }
+
+  /** What of a link of ours does not belong to its attachment, as when two links have one alias. */
+  #strayPart({ ifindex, hostName, addresses, ...one }: Restored, first: Restored | undefined): Stray | undefined {
+    if (first !== undefined) return { ifindex, hostName, addresses };
+    if (!this.#holdings.has(keyOf(one))) return undefined;
+    const own = new Set(this.#claims.of(keyOf(one)).map(String));
+    const more = addresses.filter((address) => !own.has(String(address)));
+    return more.length === 0 ? undefined : { ifindex, hostName, addresses: more };
+  }
+
+  #rememberStrays(strays: ReadonlyMap<number, Stray>): boolean {
+    let emptied = false;
+    for (const ifindex of this.#strays.keys()) {
+      if (!strays.has(ifindex)) emptied = this.#claim(strayKey(ifindex), []) || emptied;
+    }
+    for (const { ifindex, addresses } of strays.values()) {
+      emptied = this.#claim(strayKey(ifindex), addresses) || emptied;
+    }
+    this.#strays = strays;
+    return emptied;
   }
 
   #learn(block: OwnedBlock, listing: Listing): void {
     const known = this.#entries.get(block.uid);
-    if (known !== undefined) {
-      known.block = block;
-      known.missing = false;
-      if (known.doubtfulSince !== undefined && known.doubtfulSince <= listing.startedAt)
-        known.doubtfulSince = undefined;
+    if (known === undefined) {
+      this.#epoch += 1;
+      const at = { epoch: this.#epoch, nowMs: this.#clock.monotonic() };
+      this.#entries.set(block.uid, newEntry(block, this.#claims, at));
       return;
     }
-    this.#epoch += 1;
-    this.#entries.set(block.uid, {
-      block,
-      slots: new Slots(sizeOf(block)),
-      owners: new Map(),
-      releasing: false,
-      missing: false,
-      doubtfulSince: undefined,
-      emptySince: this.#clock.monotonic(),
-      addedAt: this.#epoch,
-    });
+    // Its addresses stay those that were handed out of, whatever somebody wrote into it.
+    known.block = { ...block, ipv4: known.block.ipv4, ipv6: known.block.ipv6 };
+    known.missing = false;
+    if (known.doubtfulSince !== undefined && known.doubtfulSince <= listing.startedAt) known.doubtfulSince = undefined;
   }
 
   #lose(entry: Entry): void {
@@ -224,36 +265,64 @@ export class BlockTable {
 
   #hold(entry: Entry, offset: number, attachment: Attachment): void {
     const key = keyOf(attachment);
-    entry.owners.set(offset, key);
-    entry.emptySince = undefined;
     const { containerId, ifname } = attachment;
+    entry.owners.set(offset, key);
     this.#holdings.set(key, { attachment: { containerId, ifname }, entry, offset });
+    this.#claim(key, addressesAt(entry.block, offset));
   }
 
-  /** Gives attachments of the kernel their place as soon as their block is known; the most recent one is placed last. */
-  #placeUnknown(): void {
-    const waiting = [...this.#unknown.entries()].sort(([, a], [, b]) => a.ifindex - b.ifindex);
-    for (const [key, restored] of waiting) {
-      const place = this.#place(restored);
-      if (place === undefined) continue;
-      place.entry.slots.mark(place.offset);
-      place.entry.slots.continueAfter(place.offset);
-      this.#hold(place.entry, place.offset, restored);
-      this.#unknown.delete(key);
+  /** True when a block is empty now. */
+  #forget(key: string): boolean {
+    this.#unknown.delete(key);
+    const holding = this.#holdings.get(key);
+    this.#holdings.delete(key);
+    if (holding !== undefined) this.#disown(holding.entry, holding.offset, key);
+    return this.#claim(key, []);
+  }
+
+  /** The slot is cleared for its owner only. */
+  #disown(entry: Entry, offset: number, key: string): void {
+    if (entry.owners.get(offset) === key) entry.owners.delete(offset);
+    if (entry.missing && entry.owners.size === 0) this.#entries.delete(entry.block.uid);
+  }
+
+  /** Makes these addresses all that the holder has. True when that emptied a block. */
+  #claim(holder: string, addresses: readonly IpAddress[]): boolean {
+    const nowMs = this.#clock.monotonic();
+    let emptied = false;
+    for (const change of this.#claims.set(holder, addresses)) {
+      for (const entry of this.#entries.values()) {
+        emptied = noteClaim(entry, change, this.#claims, nowMs) || emptied;
+      }
+    }
+    return emptied;
+  }
+
+  /**
+   * Gives attachments their place as soon as their block is known: those of the kernel, and those whose block vanished and
+   * has come back under another UID. The most recent one is placed last, so that its address is continued after.
+   */
+  #settle(): void {
+    for (const [key, { attachment, entry, offset }] of this.#holdings) {
+      if (!entry.missing || !this.#placeAt(attachment, this.#claims.of(key))) continue;
+      this.#disown(entry, offset, key);
+    }
+    const waiting = [...this.#unknown.values()].sort((a, b) => a.ifindex - b.ifindex);
+    for (const restored of waiting) {
+      if (this.#placeAt(restored, restored.addresses)) this.#unknown.delete(keyOf(restored));
     }
   }
 
-  /** The one slot whose addresses these are, if nobody holds it. */
-  #place(restored: Restored): { readonly entry: Entry; readonly offset: number } | undefined {
-    const first = restored.addresses[0];
-    if (first === undefined) return undefined;
+  /** True when some block of this node has these addresses, and nobody else owns them. */
+  #placeAt(attachment: Attachment, addresses: readonly IpAddress[]): boolean {
     for (const entry of this.#entries.values()) {
-      const offset = offsetIn(entry.block, first);
-      if (offset === undefined || offset >= entry.slots.capacity) continue;
-      const whole = restored.addresses.every((address) => offsetIn(entry.block, address) === offset);
-      return whole && !entry.owners.has(offset) ? { entry, offset } : undefined;
+      const offset = entry.missing ? undefined : placeIn(entry, addresses);
+      if (offset === undefined) continue;
+      this.#hold(entry, offset, attachment);
+      entry.slots.continueAfter(offset);
+      return true;
     }
-    return undefined;
+    return false;
   }
 }
 
@@ -262,20 +331,7 @@ function keyOf({ containerId, ifname }: Attachment): string {
   return `${containerId}/${ifname}`;
 }
 
-function isUsable(entry: Entry): boolean {
-  const { block, releasing, missing, doubtfulSince } = entry;
-  return !block.reserved && !block.deleting && !releasing && !missing && doubtfulSince === undefined;
-}
-
-function sizeOf(block: OwnedBlock): bigint {
-  return (block.ipv4 ?? block.ipv6)?.size ?? 0n;
-}
-
-function offsetIn(block: OwnedBlock, address: IpAddress): number | undefined {
-  const offset = (address.family === 4 ? block.ipv4 : block.ipv6)?.indexOf(address);
-  return offset === undefined ? undefined : Number(offset);
-}
-
-function assignmentOf(block: OwnedBlock, offset: number): Assignment {
-  return { pool: block.pool, block: block.name, ipv4: block.ipv4?.at(offset), ipv6: block.ipv6?.at(offset) };
+/** No key of an attachment begins with a slash. */
+function strayKey(ifindex: number): string {
+  return `/link/${ifindex}`;
 }

@@ -4,6 +4,7 @@ import { ExpectedError } from "#base/errors";
  * - `exhausted`: the pool has no free block, and this node's blocks are full.
  * - `pool-not-found`, `node-not-found`: the object that a request names does not exist.
  * - `invalid-pool`: the pool's spec cannot be used.
+ * - `unreadable`: a link of this node has addresses of the pool that cannot be read, so any free one may be taken.
  * - `block-timeout`: no controller answered the request for a block in time.
  * - `api-unavailable`: the API server refused or could not be reached.
  */
@@ -12,6 +13,7 @@ export type IpamErrorCode =
   | "pool-not-found"
   | "invalid-pool"
   | "node-not-found"
+  | "unreadable"
   | "block-timeout"
   | "api-unavailable";
 

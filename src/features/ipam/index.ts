@@ -6,7 +6,8 @@
  *
  * ```ts
  * const ipam = new NodeIpam({ source, log, onBlocksChanged }, { collectIntervalMs: 300_000, releaseDelayMs: 0 });
- * await ipam.restore(attachmentsOfTheKernel, { signal });
+ * ipam.remember(attachmentsOfTheKernel);
+ * await ipam.collect({ signal });
  * const { ipv4 } = await ipam.allocate("default", { containerId, ifname: "eth0" }, { signal });
  * ```
  */
@@ -14,15 +15,9 @@ export { type AuditedBlock, type AuditedNode, type AuditedPod, type AuditInput, 
 export { BlockRequestReconciler } from "./block-requests.ts";
 export type { BlockSource, OwnedBlock } from "./block-source.ts";
 export { IpamError, type IpamErrorCode } from "./errors.ts";
-export { KubeBlockSource, type KubeBlockSourceOptions } from "./kube-block-source.ts";
-export {
-  type Assignment,
-  type Attachment,
-  NodeIpam,
-  type NodeIpamDeps,
-  type NodeIpamOptions,
-  type Restored,
-} from "./node-ipam.ts";
+export type { Assignment, Attachment, Restored, Stray } from "./holders.ts";
+export { isBeingDeleted, KubeBlockSource, type KubeBlockSourceOptions } from "./kube-block-source.ts";
+export { NodeIpam, type NodeIpamDeps, type NodeIpamOptions } from "./node-ipam.ts";
 export { type BlockAllocation, PoolIndex } from "./pool-index.ts";
 export { collectOrphans, reconcilePool } from "./pool-lifecycle.ts";
 export { type Carved, PoolManager, type PoolStats } from "./pool-manager.ts";

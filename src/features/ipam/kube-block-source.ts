@@ -121,7 +121,9 @@ export class KubeBlockSource implements BlockSource {
         throw new IpamError("node-not-found", `node ${this.#nodeName} is not in the cluster (any more)`);
       const nodeUid = node.metadata.uid;
       const existing = await findObject(this.#api, blockRequests, { name }, { signal });
-      if (existing !== undefined && counts(existing, nodeUid, known)) return { request: existing, nodeUid };
+      if (existing !== undefined && (await this.#counts(existing, nodeUid, known, signal))) {
+        return { request: existing, nodeUid };
+      }
       if (existing !== undefined) await this.#deleteRequest(name, existing.metadata.uid, signal);
       try {
         const owner = { apiVersion: "v1", kind: "Node", name: this.#nodeName, uid: nodeUid };
@@ -136,6 +138,22 @@ export class KubeBlockSource implements BlockSource {
         if (!isKubeError(error, "already-exists", "conflict", "invalid") || tries >= MAX_CONFLICTS) throw error;
       }
     }
+  }
+
+  /** Whether an existing request stands for the block that is wanted now: it waits, or its block is there and not known yet. */
+  async #counts(
+    request: BlockRequest,
+    nodeUid: string,
+    known: ReadonlySet<string>,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const ours = request.metadata.ownerReferences?.some((owner) => owner.uid === nodeUid) === true;
+    if (!ours || request.metadata.deletionTimestamp !== undefined) return false;
+    const result = blockRequestResult(request);
+    if (result.state !== "complete") return result.state === "in-progress";
+    if (known.has(result.addressBlockName)) return false;
+    const block = await findObject(this.#api, addressBlocks, { name: result.addressBlockName }, { signal });
+    return block?.metadata.labels?.[NODE_LABEL] === this.#nodeName && !isBeingDeleted(block.metadata);
   }
 
   async #deleteRequest(name: string, uid: string | undefined, signal: AbortSignal | undefined): Promise<void> {
@@ -186,7 +204,7 @@ export class KubeBlockSource implements BlockSource {
 
   /** A block that somebody wrote by hand, wrongly, is left alone. */
   #parse(block: AddressBlock): readonly OwnedBlock[] {
-    const { name, uid, labels = {}, deletionTimestamp, finalizers = [] } = block.metadata;
+    const { name, uid, labels = {} } = block.metadata;
     try {
       return [
         {
@@ -197,8 +215,7 @@ export class KubeBlockSource implements BlockSource {
           ipv4: block.ipv4 === undefined ? undefined : Cidr.parse(block.ipv4),
           ipv6: block.ipv6 === undefined ? undefined : Cidr.parse(block.ipv6),
           reserved: labels[RESERVED_LABEL] === "true",
-          // Without the finalizer a delete is on its way, perhaps of an earlier life of this process.
-          deleting: deletionTimestamp !== undefined || !finalizers.includes(COIL_FINALIZER),
+          deleting: isBeingDeleted(block.metadata),
         },
       ];
     } catch (error) {
@@ -209,12 +226,9 @@ export class KubeBlockSource implements BlockSource {
   }
 }
 
-/** Whether an existing request stands for the block that is wanted now. */
-function counts(request: BlockRequest, nodeUid: string, known: ReadonlySet<string>): boolean {
-  const ours = request.metadata.ownerReferences?.some((owner) => owner.uid === nodeUid) === true;
-  if (!ours || request.metadata.deletionTimestamp !== undefined) return false;
-  const result = blockRequestResult(request);
-  return result.state === "in-progress" || (result.state === "complete" && !known.has(result.addressBlockName));
+/** Whether a block is on its way out. Without our finalizer a delete follows, perhaps one of an earlier life of this process. */
+export function isBeingDeleted(block: Pick<AddressBlock["metadata"], "deletionTimestamp" | "finalizers">): boolean {
+  return block.deletionTimestamp !== undefined || block.finalizers?.includes(COIL_FINALIZER) !== true;
 }
 
 /** True when a block was allotted. Throws {@link IpamError} when none will be. */
@@ -229,15 +243,10 @@ function isAnswered(request: BlockRequest, pool: string, nodeUid: string): boole
     throw new IpamError("invalid-pool", `${result.message}: correct the AddressPool, or delete it and make it anew`);
   }
   if (result.reason === "node not found") {
-    throw new IpamError(
-      "node-not-found",
-      `node ${request.spec.nodeName} (${nodeUid}) is not in the cluster (any more)`,
-    );
+    throw new IpamError("node-not-found", `the Node of UID ${nodeUid} is not in the cluster (any more)`);
   }
-  throw new IpamError(
-    "exhausted",
-    `pool ${pool} has no free block (${result.reason}): append a subnet to the AddressPool`,
-  );
+  const why = result.message === "" ? `pool ${pool} has no free block (${result.reason})` : result.message;
+  throw new IpamError("exhausted", `${why}: append a subnet to the AddressPool`);
 }
 
 /** Runs an API conversation; its failures become {@link IpamError}. */

@@ -1,37 +1,17 @@
 import { type AbortOptions, Backoff, Dirty } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import type { HealthPart } from "#base/health";
-import type { Cidr, IpAddress } from "#base/ip";
+import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import { reconcile } from "#base/reconcile";
 import type { BlockSource, OwnedBlock } from "./block-source.ts";
 import { BlockTable } from "./block-table.ts";
 import { IpamError } from "./errors.ts";
+import type { Assignment, Attachment, Restored, Stray } from "./holders.ts";
 
+const NODE_GONE = "this Node is not in the cluster (any more): nothing is allocated, for its blocks go to others";
 /** Failures after which a block may be this node's that it does not know. */
 const UNDECIDED: ReadonlySet<string> = new Set(["api-unavailable", "block-timeout"]);
-
-/** One interface of one container: what owns an address. */
-export interface Attachment {
-  readonly containerId: string;
-  readonly ifname: string;
-}
-
-/** The addresses of an attachment: the same offset of a block in each of its families. */
-export interface Assignment {
-  readonly pool: string;
-  readonly block: string;
-  readonly ipv4: IpAddress | undefined;
-  readonly ipv6: IpAddress | undefined;
-}
-
-/** An attachment found in the kernel at start-up. */
-export interface Restored extends Attachment {
-  readonly pool: string;
-  readonly addresses: readonly IpAddress[];
-  /** Of the host's link: the highest is the most recent. */
-  readonly ifindex: number;
-}
 
 export interface NodeIpamOptions {
   /** How often all blocks are compared with the API server, milliseconds. */
@@ -49,11 +29,11 @@ export interface NodeIpamDeps {
 }
 
 /**
- * The addresses of one node (spec pod-network 4.5 to 4.7). Memory only: after a restart {@link NodeIpam.restore} tells it
- * what the kernel has.
+ * The addresses of one node (spec pod-network 4.5 to 4.7). Memory only: {@link NodeIpam.remember} tells it what the kernel
+ * has, at the start and from time to time.
  *
- * Invariants: one assignment an attachment; one owner an address; a late free of an old owner never touches a new one;
- * a failing API call changes nothing.
+ * Invariants: one assignment an attachment; one owner an address, whatever becomes of blocks; a late free of an old owner
+ * never touches a new one; a failing API call changes nothing.
  */
 export class NodeIpam {
   readonly #source: BlockSource;
@@ -68,6 +48,9 @@ export class NodeIpam {
   readonly #waiting = new Map<string, number>();
   readonly #dirty: Dirty;
   #lastCollectMs = Number.NEGATIVE_INFINITY;
+  /** Something was heard that a comparison has not seen yet. */
+  #compareDue = true;
+  #nodeGone = false;
 
   constructor(deps: NodeIpamDeps, options: NodeIpamOptions) {
     this.#source = deps.source;
@@ -80,11 +63,47 @@ export class NodeIpam {
   }
 
   /**
-   * Tells which attachments the kernel has. Call once, before anything is served; then {@link NodeIpam.collect} before
-   * anything is allocated. An address that lies in no block of this node is never handed out or freed.
+   * Tells what the kernel has. Call before anything is served, then {@link NodeIpam.collect} before anything is allocated; and
+   * again from time to time, because others change links. None of the addresses is handed out while its link is there; where
+   * they cannot be read, nothing of the pool is handed out or given back.
    */
-  remember(restored: readonly Restored[]): void {
-    this.#table.remember(restored);
+  remember(attached: readonly Restored[], strays: readonly Stray[] = []): void {
+    const before = this.trouble;
+    const emptied = this.#table.remember(attached, strays);
+    if (emptied || before !== this.trouble) this.#dirty.mark();
+  }
+
+  /**
+   * A watch saw a block of this node as it is now. When that is news, all blocks are compared at once. A new one of a pool that
+   * is being asked for one is expected.
+   */
+  noteBlock(block: Pick<OwnedBlock, "uid" | "pool" | "deleting">): void {
+    const expected = this.#requests.has(block.pool) && !this.#table.knows(block.uid);
+    if (!expected && this.#table.differs(block)) this.#compareSoon();
+  }
+
+  /** A watch saw that a block is gone: nothing more is handed out of it, and all blocks are compared at once. */
+  noteBlockGone(uid: string): void {
+    if (this.#table.suspect(uid)) this.#compareSoon();
+  }
+
+  /** Whether the Node object exists. While it does not, nothing is handed out: its blocks are being given to others. */
+  noteNode(exists: boolean): void {
+    if (this.#nodeGone !== exists) return;
+    this.#nodeGone = !exists;
+    this.#compareSoon();
+  }
+
+  /** What keeps addresses from being handed out or given back, for people; `undefined` when all is well. */
+  get trouble(): string | undefined {
+    const { stranded } = this.#table;
+    const unread = [...this.#table.pools].flatMap((pool) => this.#doubtOf(pool) ?? []);
+    const all = [
+      this.#nodeGone ? NODE_GONE : [],
+      stranded === 0 ? [] : `addresses in no block of this node: those of ${stranded} attachments`,
+      unread,
+    ].flat();
+    return all.length === 0 ? undefined : all.join("; ");
   }
 
   /** Logs the attachments whose addresses are in no block of this node. */
@@ -100,7 +119,12 @@ export class NodeIpam {
    * Throws {@link IpamError}; rejects with the signal's reason when it aborts.
    */
   async allocate(pool: string, attachment: Attachment, options: AbortOptions): Promise<Assignment> {
-    const find = (): Assignment | undefined => this.#table.assigned(attachment) ?? this.#table.assign(pool, attachment);
+    const find = (): Assignment | undefined => {
+      const own = this.#table.assigned(attachment);
+      if (own !== undefined) return own;
+      this.#refuseInDoubt(pool);
+      return this.#table.assign(pool, attachment);
+    };
     let assignment = find();
     if (assignment !== undefined) return assignment;
     this.#waiting.set(pool, (this.#waiting.get(pool) ?? 0) + 1);
@@ -146,7 +170,7 @@ export class NodeIpam {
     await reconcile({
       dirty: this.#dirty,
       sync: ({ signal }) => this.#sync(signal),
-      health: options.health,
+      health: this.#reportTrouble(options.health),
       signal: options.signal,
       resyncMs: Math.min(this.#options.collectIntervalMs, Math.max(1000, this.#options.releaseDelayMs)),
       backoff: new Backoff({ initialMs: 500, maxMs: 30_000 }),
@@ -156,14 +180,51 @@ export class NodeIpam {
   /** One pass of what {@link NodeIpam.run} does: compare with the API server, then give back what is empty. */
   async collect(options: AbortOptions): Promise<number> {
     const startedMs = this.#clock.monotonic();
-    await this.#list({ ...options });
+    // What is heard from here on needs another comparison.
+    this.#compareDue = false;
+    try {
+      await this.#list({ ...options });
+    } catch (error) {
+      this.#compareDue = true;
+      throw error;
+    }
     this.#lastCollectMs = startedMs;
     return this.#releaseEmpty(options);
   }
 
+  /** A sync that went well says nothing of what it found. */
+  #reportTrouble(health: HealthPart): HealthPart {
+    return {
+      ok: (reason) => {
+        const { trouble } = this;
+        if (trouble === undefined) health.ok(reason);
+        else health.degraded(trouble);
+      },
+      degraded: (error) => health.degraded(error),
+    };
+  }
+
+  #compareSoon(): void {
+    this.#compareDue = true;
+    this.#dirty.mark();
+  }
+
+  #refuseInDoubt(pool: string): void {
+    if (this.#nodeGone) throw new IpamError("node-not-found", NODE_GONE);
+    const doubt = this.#doubtOf(pool);
+    if (doubt !== undefined) throw new IpamError("unreadable", doubt);
+  }
+
+  #doubtOf(pool: string): string | undefined {
+    const link = this.#table.doubt(pool);
+    if (link === undefined) return undefined;
+    const who = "containerId" in link ? `container ${link.containerId}` : "nobody we know";
+    return `pool ${pool}: nothing is allocated, for the addresses of link ${link.hostName ?? link.ifindex} of ${who} cannot be read; delete that pod, or the link`;
+  }
+
   async #sync(signal: AbortSignal): Promise<number> {
-    const due = this.#clock.monotonic() - this.#lastCollectMs >= this.#options.collectIntervalMs;
-    return due ? this.collect({ signal }) : this.#releaseEmpty({ signal });
+    const old = this.#clock.monotonic() - this.#lastCollectMs >= this.#options.collectIntervalMs;
+    return old || this.#compareDue ? this.collect({ signal }) : this.#releaseEmpty({ signal });
   }
 
   async #list(options: AbortOptions & { readonly pool?: string }): Promise<void> {
@@ -201,14 +262,17 @@ export class NodeIpam {
   #moreBlocks(pool: string): Promise<void> {
     const running = this.#requests.get(pool);
     if (running !== undefined) return running;
-    const request = this.#acquire(pool).finally(() => this.#requests.delete(pool));
+    const request = this.#acquire(pool).finally(() => {
+      this.#requests.delete(pool);
+      // A block that nobody waits for any more goes back.
+      if (!this.#waiting.has(pool)) this.#dirty.mark();
+    });
     this.#requests.set(pool, request);
     // Every waiter may have gone by the time this fails; the failure then concerns nobody.
     request.catch((error: unknown) => {
       // The block may have been allotted all the same, and its answer lost: then only a full list shows it.
       if (!(error instanceof IpamError) || !UNDECIDED.has(error.code)) return;
-      this.#lastCollectMs = Number.NEGATIVE_INFINITY;
-      this.#dirty.mark();
+      this.#compareSoon();
     });
     return request;
   }
@@ -220,7 +284,9 @@ export class NodeIpam {
     const gained = this.#table.blocks.filter((block) => block.pool === pool && !known.has(block.name));
     this.#log.info("block acquired", { pool, blocks: gained.map((block) => block.name) });
     await this.#source.settle(pool, {});
-    if (!this.#table.hasRoom(pool)) {
+    // One whose addresses are all in use, by attachments that had them before: the next one is asked for.
+    const full = this.#table.isFull(new Set(gained.map((block) => block.name)));
+    if (!this.#table.hasRoom(pool) && !full) {
       throw new IpamError("api-unavailable", `pool ${pool}: a block was allotted to this node but cannot be used yet`);
     }
   }

@@ -51,3 +51,22 @@ test("PoolIndex: a reset forgets; a pool with more blocks than int32 has indexes
   index.mark(MAX_BLOCK_INDEX);
   assert.equal(index.next(2 ** 40, "next-fit"), 0);
 });
+
+test("PoolIndex: indexes that may not be used are stepped over, not taken, and come when they may", () => {
+  for (const allocation of ["first-fit", "next-fit"] as const) {
+    const index = new PoolIndex();
+    const asked: number[] = [];
+    const beyond = (at: number): number => {
+      asked.push(at);
+      return Math.max(0, 2_000_000_000 - at);
+    };
+    assert.equal(index.next(MAX_BLOCK_INDEX, allocation, beyond), 2_000_000_000);
+    assert.deepEqual(asked, [0, 2_000_000_000], "in one step");
+    assert.equal(
+      index.next(4, allocation, () => 3),
+      undefined,
+    );
+    assert.equal(index.size, 0);
+    assert.equal(index.next(4, allocation), 0);
+  }
+});

@@ -35,20 +35,31 @@ export class PoolIndex {
     this.#hint = Math.min(this.#hint, index);
   }
 
-  /** The next free index below `capacity`; `undefined` when there is none. It is not marked. */
-  next(capacity: number, allocation: BlockAllocation): number | undefined {
+  /**
+   * The next free index below `capacity` that may be used; `undefined` when there is none. It is not marked. `stepsOver` says of a
+   * free index how many from it on may not be used, 0 when it may; those stay free.
+   */
+  next(
+    capacity: number,
+    allocation: BlockAllocation,
+    stepsOver: (index: number) => number = () => 0,
+  ): number | undefined {
     const end = Math.min(capacity, MAX_BLOCK_INDEX + 1);
     if (allocation === "first-fit") {
-      const found = this.#firstFree(this.#hint, end);
       // Everything before is taken; it stays so until something is released.
-      this.#hint = found ?? end;
-      return found;
+      this.#hint = this.#firstFree(this.#hint, end, () => 0) ?? end;
+      return this.#firstFree(this.#hint, end, stepsOver);
     }
-    return this.#firstFree(this.#last + 1, end) ?? this.#firstFree(0, Math.min(end, this.#last + 1));
+    const from = this.#last + 1;
+    return this.#firstFree(from, end, stepsOver) ?? this.#firstFree(0, Math.min(end, from), stepsOver);
   }
 
-  #firstFree(from: number, to: number): number | undefined {
-    for (let index = from; index < to; index += 1) if (!this.#used.has(index)) return index;
+  #firstFree(from: number, to: number, stepsOver: (index: number) => number): number | undefined {
+    for (let index = from; index < to; ) {
+      const steps = this.#used.has(index) ? 1 : stepsOver(index);
+      if (steps === 0) return index;
+      index += steps;
+    }
     return undefined;
   }
 }

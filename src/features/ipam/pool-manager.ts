@@ -1,9 +1,11 @@
 import { type AbortOptions, KeyedMutex } from "#base/async";
+import { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import { findObject, isKubeError, type KubeApi } from "#kube/client";
 import {
   type AddressBlock,
   type AddressPool,
+  type BlockCidrs,
   blockCidrs,
   blockName,
   COIL_FINALIZER,
@@ -11,10 +13,12 @@ import {
   maxBlocks,
   NODE_LABEL,
   POOL_LABEL,
+  type PoolLayout,
   parsePool,
   REQUEST_LABEL,
   validatePoolCreate,
 } from "#kube/coil";
+import { BlockLedger, type LedgerBlock, prefixesOf } from "./block-ledger.ts";
 import { type BlockAllocation, PoolIndex } from "./pool-index.ts";
 
 const { addressBlocks, addressPools } = coilResources;
@@ -22,10 +26,21 @@ const { addressBlocks, addressPools } = coilResources;
 /** What came of carving a block. */
 export type Carved =
   | { readonly kind: "block"; readonly block: AddressBlock }
-  | { readonly kind: "exhausted" }
+  /** `overlap`: what is left of the pool shares addresses with this block, as `default-3 (10.1.0.0/27)`. */
+  | { readonly kind: "exhausted"; readonly overlap?: string | undefined }
   | { readonly kind: "pool-not-found" }
   /** The pool's spec cannot be used; `fault` names the field and what is wrong with it. */
   | { readonly kind: "invalid"; readonly fault: string };
+
+/** What the next block is to be; reserved. */
+interface Place {
+  readonly kind: "place";
+  readonly index: number;
+  readonly cidrs: BlockCidrs;
+}
+
+/** Of a pool that somebody stored without one, where no schema kept it out: it is faulty, and has no blocks. */
+const EMPTY_SPEC = { subnets: [] };
 
 /** One pool as metrics show it. */
 export interface PoolStats {
@@ -40,13 +55,15 @@ interface PoolState {
   maxBlocks: number;
   /** What makes the spec unusable; such a pool passes where no webhook checks it. */
   fault: string | undefined;
+  /** The first block that parts of the pool overlap, found at the last carving. */
+  overlap: string | undefined;
   /** The index may not be what the API server has: list again before the next use. */
   stale: boolean;
 }
 
 /**
- * Carves blocks out of pools (spec pod-network 3.1). Allocations of one pool run one after the other, pools are
- * independent. All methods reject with `KubeError` and can then be called again.
+ * Carves blocks out of pools (spec pod-network 3.1). Allocations of one pool run one after the other, those of several side
+ * by side; no block is made that overlaps another of any pool. All methods reject with `KubeError` and can then be called again.
  */
 export class PoolManager {
   readonly #api: KubeApi;
@@ -54,6 +71,10 @@ export class PoolManager {
   readonly #allocation: BlockAllocation;
   readonly #pools = new Map<string, PoolState>();
   readonly #locks = new KeyedMutex();
+  readonly #ledger = new BlockLedger();
+  /** The ledger may lack blocks: list all again before the next use. */
+  #ledgerStale = true;
+  #ledgerListing: Promise<void> | undefined;
 
   constructor(
     deps: { readonly api: KubeApi; readonly log: Logger },
@@ -78,9 +99,11 @@ export class PoolManager {
     return this.#locks.run(
       pool,
       async () => {
-        const object = await findObject(this.#api, addressPools, { name: pool }, options);
+        // A block without a pool's label is of none.
+        const object = pool === "" ? undefined : await findObject(this.#api, addressPools, { name: pool }, options);
         if (object === undefined) {
           this.#pools.delete(pool);
+          this.#ledgerStale = true;
           return undefined;
         }
         const state = this.#stateOf(pool);
@@ -107,57 +130,88 @@ export class PoolManager {
     const state = this.#stateOf(pool);
     await this.#refresh(object, state, options);
     if (state.fault !== undefined) return { kind: "invalid", fault: state.fault };
+    const layout = parsePool(object.spec ?? EMPTY_SPEC);
     for (let tries = 0; tries <= state.maxBlocks; tries += 1) {
-      const index = state.index.next(state.maxBlocks, this.#allocation);
-      if (index === undefined) return { kind: "exhausted" };
-      const block = await this.#create(object, state, index, node, requestUid, options);
+      await this.#freshLedger(options);
+      const place = this.#place(pool, layout, state);
+      if (place.kind === "exhausted") return place;
+      const block = await this.#create(object, state, place, { node, requestUid }, options);
       if (block !== undefined) return { kind: "block", block };
     }
     return { kind: "exhausted" };
+  }
+
+  /** Finds and reserves what the next block is to be; nothing is awaited, so two pools cannot choose the same. */
+  #place(
+    pool: string,
+    layout: PoolLayout,
+    state: PoolState,
+  ): Place | { readonly kind: "exhausted"; readonly overlap?: string } {
+    let overlap: string | undefined;
+    let cidrs: BlockCidrs | undefined;
+    const stepsOver = (index: number): number => {
+      cidrs = blockCidrs(layout, index);
+      const other = cidrs && this.#ledger.overlapping(prefixesOf(cidrs), blockName(pool, index));
+      if (cidrs === undefined || other === undefined) return 0;
+      overlap ??= `${other.name} (${other.cidr})`;
+      return blocksUnder(layout, cidrs, other.cidr);
+    };
+    const index = state.index.next(state.maxBlocks, this.#allocation, stepsOver);
+    if (overlap !== undefined && overlap !== state.overlap) {
+      this.#log.warn("parts of an AddressPool overlap a block and are left out", { pool, block: overlap });
+    }
+    state.overlap = overlap;
+    if (index === undefined || cidrs === undefined)
+      return { kind: "exhausted", ...(overlap === undefined ? {} : { overlap }) };
+    this.#ledger.reserve({ name: blockName(pool, index), pool, cidrs: prefixesOf(cidrs) });
+    return { kind: "place", index, cidrs };
   }
 
   /** `undefined` when another block has that name already. */
   async #create(
     pool: AddressPool,
     state: PoolState,
-    index: number,
-    node: string,
-    requestUid: string,
+    { index, cidrs }: Place,
+    labels: { readonly node: string; readonly requestUid: string },
     options: AbortOptions,
   ): Promise<AddressBlock | undefined> {
-    const { name, uid } = pool.metadata;
-    const cidrs = blockCidrs(parsePool(pool.spec), index);
-    if (cidrs === undefined) return undefined;
-    const owner = {
-      apiVersion: "coil.cybozu.com/v2",
-      kind: "AddressPool",
-      name,
-      uid,
-      controller: true,
-      blockOwnerDeletion: true,
-    };
-    const draft = {
-      metadata: {
-        name: blockName(name, index),
-        labels: { [POOL_LABEL]: name, [NODE_LABEL]: node, [REQUEST_LABEL]: requestUid },
-        finalizers: [COIL_FINALIZER],
-        ownerReferences: [owner],
-      },
-      index,
-      ...(cidrs.ipv4 === undefined ? {} : { ipv4: cidrs.ipv4.toString() }),
-      ...(cidrs.ipv6 === undefined ? {} : { ipv6: cidrs.ipv6.toString() }),
-    };
+    const draft = draftOf(pool, index, cidrs, labels);
     try {
       const block = await this.#api.create(addressBlocks, draft, options);
       state.index.mark(index);
       return block;
     } catch (error) {
-      // Whatever happened, the index is not to be trusted before the next list.
+      // Whatever happened, neither index is to be trusted before the next list.
       state.stale = true;
+      this.#ledgerStale = true;
       if (!isKubeError(error, "already-exists")) throw error;
-      this.#log.warn("a block existed that was thought free", { pool: name, block: draft.metadata.name });
+      this.#log.warn("a block existed that was thought free", { pool: pool.metadata.name, block: draft.metadata.name });
       state.index.mark(index);
       return undefined;
+    } finally {
+      this.#ledger.settle(draft.metadata.name);
+    }
+  }
+
+  /** Lists all blocks when some may not be known. Callers at the same time share one list. */
+  async #freshLedger(options: AbortOptions): Promise<void> {
+    while (this.#ledgerStale) {
+      this.#ledgerListing ??= this.#listLedger(options).finally(() => {
+        this.#ledgerListing = undefined;
+      });
+      await this.#ledgerListing;
+    }
+  }
+
+  async #listLedger({ signal }: AbortOptions): Promise<void> {
+    const since = this.#ledger.epoch;
+    this.#ledgerStale = false;
+    try {
+      const { items } = await this.#api.listAll(addressBlocks, { signal });
+      this.#ledger.replace(items.map(ledgerBlock), { since });
+    } catch (error) {
+      this.#ledgerStale = true;
+      throw error;
     }
   }
 
@@ -167,21 +221,74 @@ export class PoolManager {
       this.#log.warn("AddressPool cannot be used", { pool: pool.metadata.name, fault });
     }
     state.fault = fault;
-    state.maxBlocks = fault === undefined ? maxBlocks(parsePool(pool.spec)) : 0;
+    state.maxBlocks = fault === undefined ? maxBlocks(parsePool(pool.spec ?? EMPTY_SPEC)) : 0;
     if (!state.stale) return;
+    const since = this.#ledger.epoch;
     const labelSelector = `${POOL_LABEL}=${pool.metadata.name}`;
     const { items } = await this.#api.listAll(addressBlocks, { labelSelector, signal: options.signal });
     state.index.reset(items.map((block) => block.index));
+    this.#ledger.replace(items.map(ledgerBlock), { since, pool: pool.metadata.name });
     state.stale = false;
   }
 
   #stateOf(pool: string): PoolState {
     const known = this.#pools.get(pool);
     if (known !== undefined) return known;
-    const state: PoolState = { index: new PoolIndex(), maxBlocks: 0, fault: undefined, stale: true };
+    const state: PoolState = {
+      index: new PoolIndex(),
+      maxBlocks: 0,
+      fault: undefined,
+      overlap: undefined,
+      stale: true,
+    };
     this.#pools.set(pool, state);
     return state;
   }
+}
+
+function draftOf(
+  { metadata: { name, uid } }: AddressPool,
+  index: number,
+  { ipv4, ipv6 }: BlockCidrs,
+  labels: { readonly node: string; readonly requestUid: string },
+) {
+  const owner = {
+    apiVersion: "coil.cybozu.com/v2",
+    kind: "AddressPool",
+    name,
+    uid,
+    controller: true,
+    blockOwnerDeletion: true,
+  };
+  return {
+    metadata: {
+      name: blockName(name, index),
+      labels: { [POOL_LABEL]: name, [NODE_LABEL]: labels.node, [REQUEST_LABEL]: labels.requestUid },
+      finalizers: [COIL_FINALIZER],
+      ownerReferences: [owner],
+    },
+    index,
+    ...(ipv4 === undefined ? {} : { ipv4: ipv4.toString() }),
+    ...(ipv6 === undefined ? {} : { ipv6: ipv6.toString() }),
+  };
+}
+
+/** How many blocks from this one on, of the same subnet, `other` covers; a pool may have millions of small ones. */
+function blocksUnder({ subnets }: PoolLayout, cidrs: BlockCidrs, other: Cidr): number {
+  const own = other.family === 4 ? cidrs.ipv4 : cidrs.ipv6;
+  if (own === undefined || !other.contains(own)) return 1;
+  const ends = subnets
+    .flatMap(({ ipv4, ipv6 }) => (other.family === 4 ? ipv4 : ipv6) ?? [])
+    .filter((subnet) => subnet.contains(own))
+    .map((subnet) => subnet.last);
+  const [last = other.last] = [other.last, ...ends].sort((a, b) => a.compare(b));
+  return Number((last.value + 1n - own.base.value) / own.size);
+}
+
+/** A prefix that somebody wrote by hand, wrongly, overlaps nothing. */
+function ledgerBlock({ metadata, ipv4, ipv6 }: AddressBlock): LedgerBlock {
+  const cidrs = [ipv4, ipv6].flatMap((text) => (text === undefined ? [] : (Cidr.tryParse(text) ?? [])));
+  return { name: metadata.name, pool: metadata.labels?.[POOL_LABEL] ?? "", cidrs };
 }
 
 /** The first thing that is wrong with a stored pool, as `spec.subnets[0].ipv4: Invalid value: …`. */

@@ -1,3 +1,5 @@
+import type { Cidr } from "#base/ip";
+import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
 import { PodNetworkError } from "./errors.ts";
@@ -21,15 +23,28 @@ export function applyHostSide(
   }
   host.links.set(index, { up: true });
   addAddresses(host, index, plan.hostAddresses);
-  for (const { dst } of plan.hostRoutes) {
-    host.routes.replace({
-      dst,
-      linkIndex: index,
-      scope: "link",
-      table: options.tableId,
-      protocol: options.protocolId,
-      type: "unicast",
-    });
+  for (const { dst } of plan.hostRoutes) addHostRoute(host, index, dst, options);
+}
+
+/** The route to a pod. Never takes the place of another: an address that is routed to another link is in use there. */
+export function addHostRoute(
+  host: NetStack,
+  index: number,
+  dst: Cidr,
+  { tableId, protocolId }: Pick<PodNetworkOptions, "tableId" | "protocolId">,
+): void {
+  const spec = { dst, linkIndex: index, scope: "link", table: tableId, protocol: protocolId, type: "unicast" } as const;
+  try {
+    host.routes.add(spec);
+  } catch (error) {
+    if (!isKernelError(error, "already-exists")) throw error;
+    throw new PodNetworkError(
+      "address-in-use",
+      `table ${tableId} leads ${dst} to another link: the address is in use`,
+      {
+        cause: error,
+      },
+    );
   }
 }
 
@@ -62,7 +77,8 @@ function enableIpv6(stack: NetStack, name: string): void {
   stack.sysctl.set(`${conf}/accept_dad`, "0");
 }
 
-function addAddresses(stack: NetStack, linkIndex: number, addresses: readonly PlannedAddress[]): void {
+/** Puts addresses on a link; those that it has stay. */
+export function addAddresses(stack: NetStack, linkIndex: number, addresses: readonly PlannedAddress[]): void {
   for (const { address, prefixLength, scope } of addresses) {
     stack.addresses.replace({ linkIndex, address, prefixLength, scope, noDad: address.family === 6 });
   }

@@ -2,10 +2,17 @@ import { ExpectedError } from "#base/errors";
 
 /**
  * - `netns-not-found`: the path of the pod's network namespace leads nowhere.
+ * - `own-netns`: it is the node's own.
  * - `interface-exists`: the pod has an interface of that name which is not ours.
+ * - `address-in-use`: the host routes an address to another link.
  * - `check-failed`: CHECK found something missing.
  */
-export type PodNetworkErrorCode = "netns-not-found" | "interface-exists" | "check-failed";
+export type PodNetworkErrorCode =
+  | "netns-not-found"
+  | "own-netns"
+  | "interface-exists"
+  | "address-in-use"
+  | "check-failed";
 
 /** An attachment cannot be made, or is not as it should be. Nothing of it is left behind by a failed set-up. */
 export class PodNetworkError extends ExpectedError<PodNetworkErrorCode> {

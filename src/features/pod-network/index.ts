@@ -6,7 +6,7 @@
  */
 export { type Alias, formatAlias, parseAlias } from "./alias.ts";
 export { PodNetworkError, type PodNetworkErrorCode } from "./errors.ts";
-export { type AttachedPod, halfMadeLinks, joinAttachments } from "./listing.ts";
+export { type AttachedPod, halfMadeLinks, joinAttachments, type StrayLink, strayLinks } from "./listing.ts";
 export {
   calicoName,
   hostMacOf,
@@ -18,3 +18,5 @@ export {
   planPod,
 } from "./plan.ts";
 export { PodNetwork } from "./pod-network.ts";
+export { planRepair, type RepairStep } from "./repair.ts";
+export type { Survey } from "./survey.ts";

@@ -16,13 +16,17 @@ export interface AttachedPod {
   readonly addresses: readonly IpAddress[];
 }
 
+/** A link with addresses of the pod network that is no attachment: its alias was changed, or somebody routes to it. */
+export interface StrayLink {
+  readonly ifindex: number;
+  readonly hostName: string;
+  /** From the routes to it. */
+  readonly addresses: readonly IpAddress[];
+}
+
 /** Pure: joins links and routes into attachments (spec pod-network 5.4). */
 export function joinAttachments(links: readonly Link[], routes: readonly Route[]): AttachedPod[] {
-  const addresses = new Map<number, IpAddress[]>();
-  for (const { dst, linkIndex } of routes) {
-    if (linkIndex === undefined || dst.hostBits !== 0) continue;
-    addresses.set(linkIndex, [...(addresses.get(linkIndex) ?? []), dst.base]);
-  }
+  const addresses = addressesByLink(routes);
   return links.flatMap((link) => {
     const alias = parseAlias(link.alias ?? "");
     if (alias?.kind !== "attached") return [];
@@ -32,17 +36,37 @@ export function joinAttachments(links: readonly Link[], routes: readonly Route[]
   });
 }
 
-/** Pure: links of ADDs that never ended: marked as pending, or made by us and not marked at all. */
+/** Pure: links without an alias of ours that we made, or that `routes`, which are ours, lead to. */
+export function strayLinks(links: readonly Link[], routes: readonly Route[]): StrayLink[] {
+  const addresses = addressesByLink(routes);
+  const halfMade = new Set(halfMadeLinks(links).map(({ index }) => index));
+  return links
+    .filter((link) => parseAlias(link.alias ?? "") === undefined && !halfMade.has(link.index))
+    .filter((link) => addresses.has(link.index) || isOurMake(link))
+    .map((link) => ({ ifindex: link.index, hostName: link.name, addresses: addresses.get(link.index) ?? [] }));
+}
+
+function addressesByLink(routes: readonly Route[]): Map<number, IpAddress[]> {
+  const addresses = new Map<number, IpAddress[]>();
+  for (const { dst, linkIndex } of routes) {
+    if (linkIndex === undefined || dst.hostBits !== 0) continue;
+    addresses.set(linkIndex, [...(addresses.get(linkIndex) ?? []), dst.base]);
+  }
+  return addresses;
+}
+
+/** Pure: links of ADDs that never ended: marked as pending, or made by us and neither marked nor brought up. */
 export function halfMadeLinks(links: readonly Link[]): Link[] {
   return links.filter((link) => {
     if (link.kind !== "veth") return false;
     if ((link.alias ?? "") !== "") return parseAlias(link.alias ?? "")?.kind === "pending";
-    return isUnmarkedOurs(link);
+    // One that is up had its mark, and somebody took it away: a pod may live on it.
+    return isOurMake(link) && !link.up;
   });
 }
 
-/** A veth without alias whose MAC address follows from its name, as only ours does. */
-export function isUnmarkedOurs(link: Link): boolean {
+/** A veth whose MAC address follows from its name, as only ours does. */
+export function isOurMake(link: Link): boolean {
   const named = /^veth[0-9a-f]{8}([0-9a-f]{3})?$/.test(link.name);
-  return named && (link.alias ?? "") === "" && link.mac?.equals(hostMacOf(link.name)) === true;
+  return named && link.kind === "veth" && link.mac?.equals(hostMacOf(link.name)) === true;
 }

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { test } from "node:test";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { openKernel } from "#kernel/net";
 import { inNetNs } from "#kernel/netns";
-import { PodNetwork, type PodNetworkOptions, type PodRequest } from "./index.ts";
+import { hostNameOf, PodNetwork, type PodNetworkOptions, type PodRequest } from "./index.ts";
 
 const OPTIONS: PodNetworkOptions = {
   tableId: 116,
@@ -206,4 +206,148 @@ test("PodNetwork: a link that a deletion left in a group is listed, works, and g
   assert.ok(at.ping(at.podNames[0], "192.0.2.1"), "and works until then");
   await at.network.tearDown(left.attachment);
   assert.deepEqual(at.network.list(), []);
+});
+
+/** What a survey found, as text. */
+function surveyed(at: ReturnType<typeof machine>) {
+  const { attached, strays } = at.network.survey();
+  return {
+    attached: attached.map(({ containerId, addresses }) => `${containerId} ${addresses.join()}`),
+    strays: strays.map(({ addresses }) => addresses.join()),
+  };
+}
+
+test("PodNetwork: routes that were flushed are read inside the pods and put back; a second repair finds nothing to do", async () => {
+  using at = machine();
+  const [a, b] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1));
+  await at.network.setUp(request(b, "bbbb", 2, "v4"));
+  for (const family of ["-4", "-6"]) at.ip(at.nodeName, family, "route", "flush", "table", "116");
+  for (const family of ["-4", "-6"]) at.ip(at.nodeName, family, "rule", "del", "pref", "2000");
+  assert.deepEqual(surveyed(at), { attached: ["aaaa 10.1.0.1,fd01::1", "bbbb 10.1.0.2"], strays: [] });
+  assert.equal(at.network.initHost(), 2);
+  assert.equal(at.network.repair(at.network.survey()), 3);
+  assert.deepEqual([at.network.initHost(), at.network.repair(at.network.survey())], [0, 0]);
+  assert.ok(at.ping(a, "10.1.0.2") && at.ping(at.nodeName, "fd01::1"));
+});
+
+test("PodNetwork: after its link was set down and up a pod works again, and one that is down stays so", async () => {
+  using at = machine();
+  const [a, b] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1));
+  await at.network.setUp(request(b, "bbbb", 2));
+  for (const { hostName } of at.network.list()) at.ip(at.nodeName, "link", "set", hostName, "down");
+  const [first, second] = at.network.list();
+  at.ip(at.nodeName, "link", "set", first?.hostName ?? "", "up");
+  assert.ok(!at.ping(a, "192.0.2.1"));
+  // Two routes, the gateway and the node's address.
+  assert.equal(at.network.repair(at.network.survey()), 4);
+  assert.equal(at.network.repair(at.network.survey()), 0);
+  assert.ok(at.ping(a, "192.0.2.1") && at.ping(a, "2001:db8::1"));
+  assert.doesNotMatch(at.ip(at.nodeName, "link", "show", second?.hostName ?? ""), /<[^>]*\bUP\b/);
+});
+
+test("PodNetwork: a link whose alias was changed or taken away is a stray with its addresses, and goes with its DEL", async () => {
+  using at = machine();
+  const [a, b] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1));
+  await at.network.setUp(request(b, "bbbb", 2));
+  const [first, second] = at.network.list().map(({ hostName }) => hostName);
+  at.ip(at.nodeName, "link", "set", first ?? "", "alias", "mine");
+  at.ip(at.nodeName, "link", "set", second ?? "", "alias", "");
+  assert.equal(at.network.removeHalfMade(), 0, "a pod lives on it");
+  assert.deepEqual(surveyed(at), { attached: [], strays: ["10.1.0.1,fd01::1", "10.1.0.2,fd01::2"] });
+  at.ip(at.nodeName, "route", "flush", "table", "116");
+  at.ip(at.nodeName, "-6", "route", "flush", "table", "116");
+  assert.deepEqual(surveyed(at).strays, ["10.1.0.1,fd01::1", "10.1.0.2,fd01::2"], "read inside the pods");
+  for (const containerId of ["aaaa", "bbbb"]) await at.network.tearDown({ containerId, ifname: "eth0" });
+  assert.doesNotMatch(at.ip(at.nodeName, "link", "show"), /veth/);
+});
+
+test("PodNetwork: a link of somebody else that our routes lead to is a stray; other routes are not counted", async () => {
+  using at = machine();
+  at.ip(at.nodeName, "link", "add", "foreign", "type", "veth", "peer", "name", "p1");
+  at.ip(at.nodeName, "link", "set", "foreign", "up");
+  at.ip(at.nodeName, "route", "add", "10.1.0.9/32", "dev", "foreign", "table", "116", "proto", "30");
+  at.ip(at.nodeName, "route", "add", "10.1.0.10/32", "dev", "foreign", "table", "116", "proto", "77");
+  at.ip(at.nodeName, "route", "add", "10.2.0.0/24", "dev", "foreign", "table", "116", "proto", "30");
+  assert.deepEqual(surveyed(at), { attached: [], strays: ["10.1.0.9"] });
+  assert.equal(at.network.repair(at.network.survey()), 0);
+});
+
+test("PodNetwork: a link whose pod cannot be found is told without addresses", async () => {
+  using at = machine();
+  const [a] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1));
+  at.ip(at.nodeName, "route", "flush", "table", "116");
+  at.ip(at.nodeName, "-6", "route", "flush", "table", "116");
+  // The namespace loses its name, and lives on only with a descriptor of this process.
+  using held = at.kernel.openNetNs({ name: a });
+  at.kernel.deleteNetNs(a);
+  try {
+    assert.deepEqual(surveyed(at), { attached: ["aaaa "], strays: [] });
+    assert.equal(at.network.repair(at.network.survey()), 0);
+    const known = { ipv4: IpAddress.parse("10.1.0.1") };
+    assert.equal(
+      at.network.repair(at.network.survey(), () => [known.ipv4]),
+      1,
+      "who knows may tell",
+    );
+    assert.deepEqual(surveyed(at).attached, ["aaaa 10.1.0.1"]);
+  } finally {
+    at.kernel.createNetNs(a)[Symbol.dispose]();
+  }
+  assert.ok(held.fd > 0);
+});
+
+test("PodNetwork: a pod whose namespace has no name is found by its processes", async () => {
+  using at = machine();
+  const [a] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1, "v4"));
+  at.ip(at.nodeName, "route", "flush", "table", "116");
+  using netns = at.kernel.openNetNs({ name: a });
+  const child = inNetNs(netns, () => spawn("/bin/sleep", ["infinity"], { stdio: "ignore" }));
+  at.kernel.deleteNetNs(a);
+  try {
+    assert.deepEqual(surveyed(at), { attached: ["aaaa 10.1.0.1"], strays: [] });
+  } finally {
+    child.kill("SIGKILL");
+    at.kernel.createNetNs(a)[Symbol.dispose]();
+  }
+});
+
+test("PodNetwork: an attachment that is set up in another namespace has one link, and its tear-down leaves none", async () => {
+  using at = machine();
+  const [a, b] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1));
+  await at.network.setUp(request(b, "aaaa", 1));
+  assert.equal(at.network.list().length, 1);
+  assert.ok(at.ping(b, "192.0.2.1"));
+  assert.doesNotMatch(at.ip(a, "link", "show"), /eth0/);
+  // Links with the alias under other names, as an earlier version or another program left them.
+  const names = [hostNameOf({ containerId: "aaaa", ifname: "eth0" }, 1), "odd"];
+  for (const name of names) {
+    at.ip(at.nodeName, "link", "add", name, "type", "veth", "peer", "name", `${name.slice(0, 8)}p`);
+    at.ip(at.nodeName, "link", "set", name, "alias", "COIL:default:aaaa:eth0");
+  }
+  assert.equal(at.network.survey().attached.length + at.network.list().length, 6);
+  await at.network.tearDown({ containerId: "aaaa", ifname: "eth0" });
+  assert.deepEqual(at.network.list(), []);
+});
+
+test("PodNetwork: an address that is routed to another link is not taken from it, and nothing is left of the attempt", async () => {
+  using at = machine();
+  const [a, b] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1));
+  await assert.rejects(at.network.setUp(request(b, "bbbb", 1)), { code: "address-in-use", message: /10\.1\.0\.1\/32/ });
+  await assert.rejects(at.network.setUp(request(b, "bbbb", 1, "v6")), { code: "address-in-use" });
+  assert.deepEqual(surveyed(at), { attached: ["aaaa 10.1.0.1,fd01::1"], strays: [] });
+  assert.doesNotMatch(at.ip(b, "link", "show"), /eth0/);
+  assert.ok(at.ping(a, "192.0.2.1"));
+});
+
+test("PodNetwork: the node's own namespace is no pod's", async () => {
+  using at = machine();
+  await assert.rejects(at.network.setUp(request(at.nodeName, "hhhh", 1)), { code: "own-netns" });
+  assert.doesNotMatch(at.ip(at.nodeName, "link", "show"), /eth0/);
 });

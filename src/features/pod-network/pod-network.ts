@@ -1,35 +1,27 @@
 import type { AbortOptions } from "#base/async";
+import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
 import type { Kernel, NetStack } from "#kernel/net";
-import type { NetNs } from "#kernel/netns";
+import { type NetNs, sameNetNs } from "#kernel/netns";
 import type { CniResult } from "#wire/cni";
-import { parseAlias } from "./alias.ts";
 import { applyHostSide, applyPodSide } from "./apply.ts";
+import { AttachmentLinks, refuseForeign } from "./attachment-links.ts";
 import { checkAttachment } from "./check.ts";
 import { LinkDeletions } from "./deletions.ts";
 import { PodNetworkError } from "./errors.ts";
 import { applyHost, planHost, uplinkMtu } from "./host.ts";
-import { type AttachedPod, halfMadeLinks, isUnmarkedOurs, joinAttachments } from "./listing.ts";
-import {
-  calicoName,
-  hostNameOf,
-  type NodeAddresses,
-  type PodNetworkOptions,
-  type PodPlan,
-  type PodRequest,
-  planPod,
-} from "./plan.ts";
-
-/** Names tried for a host link before giving up. */
-const MAX_NAME_ATTEMPTS = 8;
+import { type AttachedPod, halfMadeLinks, joinAttachments } from "./listing.ts";
+import { type NodeAddresses, type PodNetworkOptions, type PodPlan, type PodRequest, planPod } from "./plan.ts";
+import { applyRepair, planRepair } from "./repair.ts";
+import { readRoutes, type Survey, takeSurvey } from "./survey.ts";
 
 type Attachment = PodRequest["attachment"];
 
 /**
- * The links, addresses and routes of one node's pods (spec pod-network section 5). It keeps nothing in memory: aliases and
- * routes are the record. Calls for one container must not overlap; those for different ones may.
+ * The links, addresses and routes of one node's pods (spec pod-network section 5). Aliases and routes are the record; what it
+ * keeps in memory are hints of where to look. Calls for one container must not overlap; those for different ones may.
  *
  * Kernel work is synchronous (some 20 µs a step) except the deletion of links, which the kernel makes wait.
  */
@@ -40,6 +32,9 @@ export class PodNetwork implements Disposable {
   readonly #deletions: LinkDeletions;
   readonly #log: Logger;
   readonly #options: PodNetworkOptions;
+  readonly #links: AttachmentLinks;
+  /** Complaints that were made; each is made once. Bounded by the steps that there are. */
+  readonly #complained = new Set<string>();
   #mtuBytes: number | undefined;
   #node: NodeAddresses = { ipv4: undefined, ipv6: undefined };
 
@@ -51,6 +46,7 @@ export class PodNetwork implements Disposable {
     this.#own = deps.kernel.openNetNs("own");
     this.#host = deps.kernel.openStack(this.#own);
     this.#deletions = new LinkDeletions(this.#host.links);
+    this.#links = new AttachmentLinks(this.#host.links, options);
   }
 
   [Symbol.dispose](): void {
@@ -58,13 +54,21 @@ export class PodNetwork implements Disposable {
     this.#own[Symbol.dispose]();
   }
 
-  /** Forwarding and the rule of the pods' table; what this kernel refuses is logged. Repeats harmlessly. */
-  initHost(): void {
+  /**
+   * Forwarding and the rule of the pods' table; what this kernel refuses is logged once. Repeats harmlessly. Returns how many
+   * things it put right.
+   */
+  initHost(): number {
     const plan = planHost(this.#host, this.#options);
-    for (const failure of applyHost(this.#host, plan)) {
+    const failures = applyHost(this.#host, plan);
+    for (const failure of failures) {
+      const complaint = `${failure.step} ${failure.error}`;
+      if (this.#complained.has(complaint)) continue;
+      this.#complained.add(complaint);
       this.#log.warn("host network set-up is incomplete", { step: failure.step, error: failure.error });
     }
     this.#mtuBytes = this.#options.mtuBytes ?? uplinkMtu(this.#host.links.list(), this.#host.routes);
+    return plan.length - failures.length;
   }
 
   /** The node's own addresses, which pods have as their gateways. Call before the first set-up. */
@@ -85,15 +89,47 @@ export class PodNetwork implements Disposable {
   }
 
   /** Every attachment that the kernel has. `registerFromMain` also reads routes in the main table, as old versions left them. */
-  list(options: { readonly registerFromMain?: boolean } = {}): AttachedPod[] {
-    const tables = [this.#options.tableId, ...(options.registerFromMain === true ? [254] : [])];
-    const routes = tables.flatMap((table) =>
-      ([4, 6] as const).flatMap((family) => this.#host.routes.list({ family, table })),
-    );
-    const known = routes.filter(
-      (route) => route.table !== 254 || route.protocol === this.#options.protocolId || route.protocol === 3,
-    );
-    return joinAttachments(this.#host.links.list(), known);
+  list({ registerFromMain = false }: { readonly registerFromMain?: boolean } = {}): AttachedPod[] {
+    return joinAttachments(this.#host.links.list(), readRoutes(this.#host, { ...this.#options, registerFromMain }));
+  }
+
+  /**
+   * As {@link PodNetwork.list}, and more: where no route tells a link's addresses they are read inside its pod; attachments that
+   * have none are left out. Also the links that are no attachment, but have addresses of ours.
+   */
+  survey({ registerFromMain = false }: { readonly registerFromMain?: boolean } = {}): Survey {
+    const survey = takeSurvey(this.#kernel, this.#host, { ...this.#options, registerFromMain });
+    this.#links.noteNames(survey.attached);
+    return survey;
+  }
+
+  /**
+   * Puts back what attachments lack on the host: routes, and the gateway's IPv6 addresses. `addressesOf` knows what an
+   * attachment has; where it does not, what the survey found counts. Returns how many things were put back. Throws what the
+   * kernel said of the first one that could not be, when all were tried.
+   */
+  repair(
+    { attached }: Pick<Survey, "attached">,
+    addressesOf: (attachment: Attachment) => readonly IpAddress[] | undefined = () => undefined,
+  ): number {
+    const links = new Map(this.#host.links.list().map((link) => [link.index, link] as const));
+    const wanted = attached.flatMap((one) => {
+      const link = links.get(one.ifindex);
+      return link === undefined ? [] : [{ link, addresses: addressesOf(one) ?? one.addresses }];
+    });
+    const routes = readRoutes(this.#host, { ...this.#options, registerFromMain: false });
+    const actual = { routes, addresses: this.#host.addresses.list() };
+    const steps = planRepair(wanted, actual, this.#node);
+    const failures = steps.flatMap((step) => {
+      try {
+        applyRepair(this.#host, step, this.#options);
+        return [];
+      } catch (error) {
+        return [error];
+      }
+    });
+    if (failures.length > 0) throw failures[0];
+    return steps.length;
   }
 
   /**
@@ -105,9 +141,11 @@ export class PodNetwork implements Disposable {
   ): Promise<CniResult> {
     using netns = this.#openNetns(request.netns);
     using pod = this.#kernel.openStack(netns);
-    await this.#removeEarlier(pod, request);
+    const earlier = this.#links.earlierOf(request);
+    refuseForeign(pod, request.attachment.ifname, earlier);
+    for (const link of earlier) await this.#delete(link);
     const options = { ...this.#options, mtuBytes: request.mtuBytes ?? this.#mtuBytes };
-    const plan = planPod(request, this.#node, options, this.#freeName(request));
+    const plan = planPod(request, this.#node, options, this.#links.freeName(request));
     const link = this.#create(plan, netns);
     try {
       applyHostSide(this.#host, link.index, plan, this.#options);
@@ -115,17 +153,17 @@ export class PodNetwork implements Disposable {
       this.#host.links.set(link.index, { alias: plan.alias });
       return resultOf(plan, request.netns, podLink, link);
     } catch (error) {
-      await this.#delete(link);
+      await this.#undo(link, error);
       throw error;
     }
   }
 
   /**
-   * Removes an attachment. Succeeds when there is none. Those of many pods at once share the kernel's wait. The signal is
-   * heeded until the kernel is asked.
+   * Removes an attachment, all of its links if there are several. Succeeds when there is none. Those of many pods at once share
+   * the kernel's wait. The signal is heeded until the kernel is asked.
    */
   async tearDown(attachment: Attachment, options: AbortOptions = {}): Promise<void> {
-    for (const link of this.#find(attachment)) await this.#delete(link, options);
+    for (const link of this.#links.find(attachment)) await this.#delete(link, options);
   }
 
   /** Throws {@link PodNetworkError} `check-failed` naming the first thing that is missing. */
@@ -134,7 +172,7 @@ export class PodNetwork implements Disposable {
     readonly netns: string;
     readonly expected: CniResult | undefined;
   }): void {
-    const link = this.#find(request.attachment)[0];
+    const link = this.#links.find(request.attachment)[0];
     const { containerId, ifname } = request.attachment;
     if (link === undefined) {
       throw new PodNetworkError(
@@ -155,57 +193,16 @@ export class PodNetwork implements Disposable {
   }
 
   #openNetns(path: string): NetNs {
+    let netns: NetNs;
     try {
-      return this.#kernel.openNetNs({ path });
+      netns = this.#kernel.openNetNs({ path });
     } catch (error) {
       if (!isKernelError(error, "not-found", "invalid")) throw error;
       throw new PodNetworkError("netns-not-found", `${path} is not a network namespace (any more)`, { cause: error });
     }
-  }
-
-  /** Host links of an attachment: by the name it has with us, else by alias. */
-  #find(attachment: Attachment): Link[] {
-    const isOurs = (link: Link): boolean => {
-      const alias = parseAlias(link.alias ?? "");
-      return alias?.containerId === attachment.containerId && alias.ifname === attachment.ifname;
-    };
-    const named = this.#options.compatCalico ? undefined : this.#host.links.get({ name: hostNameOf(attachment) });
-    if (named !== undefined && (isOurs(named) || isUnmarkedOurs(named))) return [named];
-    return this.#host.links.list().filter(isOurs);
-  }
-
-  /** An interface of that name in the pod is replaced when it is ours, and refused when it is not. */
-  async #removeEarlier(pod: NetStack, { attachment, pod: identity }: PodRequest): Promise<void> {
-    if (this.#options.compatCalico) {
-      const named = this.#host.links.get({ name: calicoName(identity) });
-      if (named !== undefined) await this.#delete(named);
-    }
-    const existing = pod.links.get({ name: attachment.ifname });
-    if (existing === undefined) return;
-    const peer =
-      existing.kind === "veth" && existing.peerIndex !== undefined
-        ? this.#host.links.get({ index: existing.peerIndex })
-        : undefined;
-    const ours = peer !== undefined && this.#find(attachment).some((link) => link.index === peer.index);
-    if (!ours) {
-      throw new PodNetworkError(
-        "interface-exists",
-        `the pod already has an interface ${attachment.ifname}, which is not ours`,
-      );
-    }
-    await this.#delete(peer);
-  }
-
-  #freeName(request: PodRequest): string {
-    if (this.#options.compatCalico) return calicoName(request.pod);
-    for (let attempt = 0; attempt < MAX_NAME_ATTEMPTS; attempt += 1) {
-      const name = hostNameOf(request.attachment, attempt);
-      if (this.#host.links.get({ name }) === undefined) return name;
-    }
-    throw new PodNetworkError(
-      "interface-exists",
-      `no host link name is free for container ${request.attachment.containerId}`,
-    );
+    if (!sameNetNs(netns, this.#own)) return netns;
+    netns[Symbol.dispose]();
+    throw new PodNetworkError("own-netns", `${path} is the network namespace of the node itself, not of a pod`);
   }
 
   #create(plan: PodPlan, netns: NetNs): Link {
@@ -217,6 +214,15 @@ export class PodNetwork implements Disposable {
       alias: plan.pendingAlias,
       peer: { name: plan.podName, netns, mtu: plan.mtuBytes },
     });
+  }
+
+  /** When that fails too, both failures are told: something of the attachment is left. */
+  async #undo(link: Link, cause: unknown): Promise<void> {
+    try {
+      await this.#delete(link);
+    } catch (error) {
+      throw new AggregateError([cause, error], `the attachment failed, and its link ${link.name} could not be removed`);
+    }
   }
 
   /** The other end's namespace may be going away at the same time: gone is what we want. */

@@ -50,6 +50,16 @@ test("pool: one family, both, host bits set and block size 0 may be created", ()
   }
 });
 
+test("pool: without a spec, as an older schema let it be stored, it is refused, and can still be let go", () => {
+  const none = { metadata: { name: "none" } };
+  const good = pool({ subnets: [{ ipv4: "10.2.0.0/16" }] });
+  assert.deepEqual(told(validatePoolCreate(none)), ["spec: Required value: the pool's subnets"]);
+  assert.deepEqual(validatePoolUpdate(none, none), []);
+  assert.deepEqual(validatePoolUpdate(none, good), []);
+  assert.deepEqual(told(validatePoolUpdate(good, none)), ["spec: Forbidden: unchangeable"]);
+  assert.deepEqual(validatePoolCreate(good, { others: [none] }), []);
+});
+
 test("pool: each fault is told with its field, all at once", () => {
   const bad = pool({
     subnets: [

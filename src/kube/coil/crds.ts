@@ -107,7 +107,7 @@ export const coilCrds: readonly CrdManifest[] = [
     type: coilResources.addressPools,
     description: "AddressPool is a pool of addresses that blocks are carved from.",
     properties: { spec: addressPoolSpecSchema },
-    required: [],
+    required: ["spec"],
     columns: [{ name: "BlockSize Bits", type: "integer", jsonPath: ".spec.blockSizeBits" }],
   }),
   crd({
@@ -126,7 +126,7 @@ export const coilCrds: readonly CrdManifest[] = [
     type: coilResources.blockRequests,
     description: "BlockRequest is a node's request for a block of a pool.",
     properties: { spec: blockRequestSpecSchema, status: blockRequestStatusSchema },
-    required: [],
+    required: ["spec"],
     subresources: { status: {} },
   }),
   crd({

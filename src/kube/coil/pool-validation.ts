@@ -7,8 +7,11 @@ import type { AddressPoolSpec, SubnetSet } from "./types.ts";
 /** What validation needs of a pool. */
 export interface PoolInput {
   readonly metadata: { readonly name?: string };
-  readonly spec: AddressPoolSpec;
+  /** Where no schema kept it out there may be none. */
+  readonly spec?: AddressPoolSpec | undefined;
 }
+
+type PoolWithSpec = PoolInput & { readonly spec: AddressPoolSpec };
 
 /** The other pools of the cluster, for the overlap rule. Absent: that rule is not checked. */
 export interface PoolContext {
@@ -17,16 +20,18 @@ export interface PoolContext {
 
 /** All that is wrong with a new pool (spec 2.2); empty when it may be created. */
 export function validatePoolCreate(pool: PoolInput, context: PoolContext = {}): FieldFault[] {
+  const { spec } = pool;
+  if (spec === undefined) return [required("spec", "the pool's subnets")];
   const faults: FieldFault[] = [];
   if ((pool.metadata.name?.length ?? 0) > MAX_LABEL_VALUE_LENGTH) {
     faults.push(tooLong("metadata.name", MAX_LABEL_VALUE_LENGTH));
   }
-  const bits = pool.spec.blockSizeBits ?? DEFAULT_BLOCK_SIZE_BITS;
+  const bits = spec.blockSizeBits ?? DEFAULT_BLOCK_SIZE_BITS;
   if (!Number.isInteger(bits) || bits < 0) {
     faults.push(invalid("spec.blockSizeBits", bits, "must be a whole number of at least 0"));
   }
-  if (pool.spec.subnets.length === 0) faults.push(required("spec.subnets", "at least one subnet"));
-  return [...faults, ...checkEntries(pool, 0, bits, context)];
+  if (spec.subnets.length === 0) faults.push(required("spec.subnets", "at least one subnet"));
+  return [...faults, ...checkEntries({ metadata: pool.metadata, spec }, 0, bits, context)];
 }
 
 /**
@@ -34,31 +39,34 @@ export function validatePoolCreate(pool: PoolInput, context: PoolContext = {}): 
  * still lose its finalizer.
  */
 export function validatePoolUpdate(before: PoolInput, after: PoolInput, context: PoolContext = {}): FieldFault[] {
+  const { spec } = after;
+  if (spec === undefined) return before.spec === undefined ? [] : [forbidden("spec", "unchangeable")];
+  if (before.spec === undefined) return validatePoolCreate(after, context);
   const faults: FieldFault[] = [];
-  const bits = after.spec.blockSizeBits ?? DEFAULT_BLOCK_SIZE_BITS;
+  const bits = spec.blockSizeBits ?? DEFAULT_BLOCK_SIZE_BITS;
   if (bits !== (before.spec.blockSizeBits ?? DEFAULT_BLOCK_SIZE_BITS)) {
     faults.push(forbidden("spec.blockSizeBits", "unchangeable"));
   }
-  if (after.spec.subnets.length < before.spec.subnets.length) {
+  if (spec.subnets.length < before.spec.subnets.length) {
     faults.push(forbidden("spec.subnets", "unshrinkable"));
   } else {
     for (const [at, old] of before.spec.subnets.entries()) {
-      const now = after.spec.subnets[at];
+      const now = spec.subnets[at];
       if (now?.ipv4 !== old.ipv4 || now?.ipv6 !== old.ipv6) {
         faults.push(forbidden(`spec.subnets[${at}]`, "unchangeable"));
       }
     }
   }
-  return [...faults, ...checkEntries(after, before.spec.subnets.length, bits, context)];
+  return [...faults, ...checkEntries({ metadata: after.metadata, spec }, before.spec.subnets.length, bits, context)];
 }
 
 /** Checks the entries from `start` on, each by itself and against all before it and the other pools. */
-function checkEntries(pool: PoolInput, start: number, bits: number, context: PoolContext): FieldFault[] {
+function checkEntries(pool: PoolWithSpec, start: number, bits: number, context: PoolContext): FieldFault[] {
   const faults: FieldFault[] = [];
   const parsed: (ParsedSubnet | undefined)[] = [];
   const others = Array.from(context.others ?? [], (other) => ({
     name: other.metadata.name ?? "",
-    subnets: other.spec.subnets.map(tryParse),
+    subnets: (other.spec?.subnets ?? []).map(tryParse),
   })).filter((other) => other.name !== pool.metadata.name);
   const first = pool.spec.subnets[0];
   for (const [at, entry] of pool.spec.subnets.entries()) {

@@ -148,7 +148,8 @@ export type SubnetSet = Static<typeof subnetSetSchema>;
 export type AddressPoolSpec = Static<typeof addressPoolSpecSchema>;
 /** A pool of addresses: cluster-scoped, without status. */
 export interface AddressPool extends CoilObject<"AddressPool"> {
-  spec: AddressPoolSpec;
+  /** Absent only where an older schema let it be stored so. */
+  spec?: AddressPoolSpec;
 }
 
 /** A block of addresses that belongs to a node: cluster-scoped, fields at the top. */
@@ -162,7 +163,8 @@ export type BlockRequestCondition = Static<typeof blockRequestConditionSchema>;
 export type BlockRequestStatus = Static<typeof blockRequestStatusSchema>;
 /** A node's request for a block of a pool: cluster-scoped. */
 export interface BlockRequest extends CoilObject<"BlockRequest"> {
-  spec: BlockRequestSpec;
+  /** Absent only where an older schema let it be stored so. */
+  spec?: BlockRequestSpec;
   status?: BlockRequestStatus;
 }
 

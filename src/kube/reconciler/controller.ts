@@ -7,10 +7,12 @@ import { type RetryOptions, runWorkers, WorkQueue } from "#kube/workqueue";
 /** What a reconciler wants next: nothing, or to look again after a while. */
 export type ReconcileResult = undefined | { readonly requeueAfterMs: number };
 
-/** One pass, for `controller_runtime_reconcile_total`, `_errors_total` and `_time_seconds`. */
+/** One pass, for `controller_runtime_reconcile_total`, `_errors_total`, `_panics_total` and `_time_seconds`. */
 export interface ReconcileSample {
   readonly controller: string;
   readonly result: "success" | "error" | "requeue_after";
+  /** What it failed with was no `ExpectedError`. */
+  readonly bug: boolean;
   readonly durationMs: number;
 }
 
@@ -19,8 +21,8 @@ export interface ControllerOptions {
   /** For logs and metrics. */
   readonly name: string;
   /**
-   * Makes one key right. Level-triggered: it is not told what happened. An `ExpectedError` is retried with back-off; anything
-   * else that is thrown is a bug and ends the controller.
+   * Makes one key right. Level-triggered: it is not told what happened. Whatever it throws is retried with back-off, and does not
+   * keep other keys; anything but an `ExpectedError` is a bug and is logged as an error with its stack (docs/decisions/0004).
    */
   readonly reconcile: (
     key: string,
@@ -66,7 +68,7 @@ export class Controller {
     this.#queue.addAfter(key, delayMs);
   }
 
-  /** Reconciles keys until the signal aborts; then waits for those under way. Runs once. Rejects only for a bug. */
+  /** Reconciles keys until the signal aborts; then waits for those under way. Runs once. Rejects only for a bug of its own. */
   async run(options: { readonly signal: AbortSignal }): Promise<void> {
     const { signal } = options;
     try {
@@ -87,8 +89,8 @@ export class Controller {
   async #process(key: string, signal: AbortSignal): Promise<void> {
     const { name, reconcile, onReconcile } = this.#options;
     const startedAt = this.#clock.monotonic();
-    const sample = (result: ReconcileSample["result"]): void =>
-      onReconcile?.({ controller: name, result, durationMs: this.#clock.monotonic() - startedAt });
+    const sample = (result: ReconcileSample["result"], bug = false): void =>
+      onReconcile?.({ controller: name, result, bug, durationMs: this.#clock.monotonic() - startedAt });
     try {
       const result = await reconcile(key, { signal });
       this.#lastError.delete(key);
@@ -96,20 +98,22 @@ export class Controller {
       sample(result === undefined ? "success" : "requeue_after");
       if (result !== undefined) this.#queue.addAfter(key, result.requeueAfterMs);
     } catch (error) {
-      if (signal.aborted || !(error instanceof ExpectedError)) throw error;
-      sample("error");
-      const retryInMs = this.#queue.retry(key);
-      this.#report(key, describeError(error), retryInMs);
+      if (signal.aborted) throw error;
+      sample("error", !(error instanceof ExpectedError));
+      this.#report(key, error, this.#queue.retry(key));
     }
   }
 
-  #report(key: string, error: string, retryInMs: number): void {
-    const fields = { key, error, retryInMs: Math.round(retryInMs), failures: this.#queue.failures(key) };
-    if (this.#lastError.get(key) === error) {
-      this.#options.log.debug("reconcile fails still", fields);
+  #report(key: string, error: unknown, retryInMs: number): void {
+    const { log } = this.#options;
+    const text = describeError(error);
+    const fields = { key, error: text, retryInMs: Math.round(retryInMs), failures: this.#queue.failures(key) };
+    if (this.#lastError.get(key) === text) {
+      log.debug("reconcile fails still", fields);
       return;
     }
-    this.#lastError.set(key, error);
-    this.#options.log.warn("reconcile failed", fields);
+    this.#lastError.set(key, text);
+    if (error instanceof ExpectedError) log.warn("reconcile failed", fields);
+    else log.error("reconcile failed by a bug", { ...fields, stack: error instanceof Error ? error.stack : undefined });
   }
 }

@@ -11,6 +11,7 @@ interface Rig extends AsyncDisposable {
   readonly clock: FakeClock;
   readonly samples: ReconcileSample[];
   readonly warnings: string[];
+  readonly errors: string[];
   readonly running: Promise<void>;
 }
 
@@ -18,9 +19,11 @@ function start(reconcile: ControllerOptions["reconcile"], options: Partial<Contr
   const clock = new FakeClock();
   const samples: ReconcileSample[] = [];
   const warnings: string[] = [];
+  const errors: string[] = [];
   const log: Logger = {
     ...nullLogger,
     warn: (message, fields) => warnings.push(`${message} ${fields?.["key"]} ${fields?.["error"]}`),
+    error: (message, fields) => errors.push(`${message} ${fields?.["key"]} ${fields?.["stack"]}`),
   };
   const controller = new Controller({
     name: "test",
@@ -38,6 +41,7 @@ function start(reconcile: ControllerOptions["reconcile"], options: Partial<Contr
     clock,
     samples,
     warnings,
+    errors,
     running,
     async [Symbol.asyncDispose]() {
       stop.abort();
@@ -81,11 +85,30 @@ test("controller: expected errors are retried with back-off and a storm of one e
   );
 });
 
-test("controller: anything but an expected error ends it", async () => {
-  const bug = new TypeError("bug");
-  const rig = start(() => Promise.reject(bug));
-  rig.controller.enqueue("a");
-  await assert.rejects(rig.running, bug);
+test("controller: a key that hits a bug is told with its stack, counted and retried, and keeps no other key", async () => {
+  const bug = new TypeError("cannot read properties of undefined");
+  const done: string[] = [];
+  await using rig = start(async (key) => {
+    if (key === "bad" && done.length < 3) {
+      done.push("bug");
+      throw bug;
+    }
+    done.push(key);
+  });
+  for (const key of ["bad", "good"]) rig.controller.enqueue(key);
+  await rig.clock.advance(1000);
+  assert.deepEqual(done, ["bug", "good", "bug", "bad"]);
+  assert.deepEqual(
+    rig.samples.map((sample) => [sample.result, sample.bug]),
+    [
+      ["error", true],
+      ["success", false],
+      ["error", true],
+      ["success", false],
+    ],
+  );
+  assert.deepEqual(rig.errors, [`reconcile failed by a bug bad ${bug.stack}`]);
+  assert.deepEqual(rig.warnings, []);
 });
 
 test("controller: nothing is reconciled before the informers are in step", async () => {

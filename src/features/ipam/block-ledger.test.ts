@@ -1,0 +1,79 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { Cidr, IpAddress } from "#base/ip";
+import { BlockLedger, type LedgerBlock } from "./block-ledger.ts";
+
+const block = (name: string, ...cidrs: string[]): LedgerBlock => ({
+  name,
+  pool: name.split("-")[0] ?? "",
+  cidrs: cidrs.map((text) => Cidr.parse(text)),
+});
+
+test("BlockLedger: an overlap is found whichever prefix is larger, in each family, and by name", () => {
+  const ledger = new BlockLedger();
+  ledger.replace([block("a-0", "10.0.0.0/27", "fd00::/123"), block("b-7", "10.0.1.6/31")], { since: ledger.epoch });
+  const found = (...cidrs: string[]): string | undefined =>
+    ledger.overlapping(cidrs.map((text) => Cidr.parse(text)))?.name;
+  assert.equal(found("10.0.0.0/27"), "a-0");
+  assert.equal(found("10.0.0.31/32"), "a-0");
+  assert.equal(found("10.0.1.0/24"), "b-7");
+  assert.equal(found("10.0.0.32/27"), undefined);
+  assert.equal(found("10.9.0.0/27", "fd00::10/124"), "a-0");
+  assert.equal(ledger.overlapping([Cidr.parse("10.0.0.0/31")], "a-0"), undefined, "a block does not overlap itself");
+});
+
+test("BlockLedger: what is being made stays whatever lists say; when it is over, a list from then on is believed", () => {
+  const ledger = new BlockLedger();
+  const overlaps = (): boolean => ledger.overlapping([Cidr.parse("10.0.0.0/32")]) !== undefined;
+  ledger.reserve(block("a-0", "10.0.0.0/31"));
+  const since = ledger.epoch;
+  ledger.replace([], { since });
+  assert.ok(overlaps(), "a list from before the answer does not know it");
+  ledger.settle("a-0");
+  ledger.replace([], { since });
+  assert.ok(overlaps(), "nor does one that began before");
+  ledger.replace([], { since: ledger.epoch, pool: "b" });
+  assert.ok(overlaps(), "nor one of another pool");
+  ledger.replace([], { since: ledger.epoch, pool: "a" });
+  assert.ok(!overlaps());
+  assert.equal(ledger.size, 0);
+});
+
+test("BlockLedger: agrees with looking through all blocks", () => {
+  const prefix = fc
+    .record({ base: fc.nat(255), length: fc.integer({ min: 24, max: 32 }), six: fc.boolean() })
+    .map(({ base, length, six }) =>
+      six
+        ? Cidr.of(IpAddress.parse(`fd00::${base.toString(16)}`), length + 96)
+        : Cidr.of(IpAddress.parse(`10.0.0.${base}`), length),
+    );
+  const step = fc.record({
+    op: fc.constantFrom("reserve", "settle", "list", "list-pool"),
+    id: fc.nat(15),
+    cidrs: fc.array(prefix, { minLength: 1, maxLength: 2 }),
+  });
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 40 }), prefix, (steps, asked) => {
+      const ledger = new BlockLedger();
+      const all = new Map<string, LedgerBlock>();
+      for (const { op, id, cidrs } of steps) {
+        const name = `${id % 2 === 0 ? "a" : "b"}-${id}`;
+        if (op === "reserve") {
+          const made = { name, pool: name.slice(0, 1), cidrs };
+          ledger.reserve(made);
+          all.set(name, made);
+        }
+        if (op === "settle") ledger.settle(name);
+        if (op === "list") ledger.replace([...all.values()], { since: ledger.epoch });
+        if (op === "list-pool") {
+          const own = [...all.values()].filter(({ pool }) => pool === "a");
+          ledger.replace(own, { since: ledger.epoch, pool: "a" });
+        }
+        const naive = [...all.values()].some((one) => one.cidrs.some((cidr) => cidr.overlaps(asked)));
+        assert.equal(ledger.overlapping([asked]) !== undefined, naive);
+      }
+      assert.equal(ledger.size, all.size);
+    }),
+  );
+});

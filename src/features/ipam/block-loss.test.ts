@@ -1,0 +1,310 @@
+/** What becomes of addresses in use when blocks vanish, come back or overlap, and when links cannot be read. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { FakeClock } from "#base/clock";
+import { Health } from "#base/health";
+import { Cidr, IpAddress } from "#base/ip";
+import { nullLogger } from "#base/log";
+import type { OwnedBlock } from "./block-source.ts";
+import { IpamError } from "./errors.ts";
+import { NodeIpam } from "./node-ipam.ts";
+import { FakeSource, open, pod } from "./testing/fake-source.ts";
+
+const ip = (text: string): IpAddress => IpAddress.parse(text);
+
+/** The block is deleted and made anew, as when its Node was deleted and is back. */
+function reincarnate(source: FakeSource, name: string, uid: string): OwnedBlock {
+  const old = [...source.owned.values()].find((block) => block.name === name) ?? assert.fail(name);
+  source.owned.delete(old.uid);
+  const block = { ...old, uid };
+  source.owned.set(uid, block);
+  return block;
+}
+
+test("NodeIpam: a block that comes back under another UID gives out nothing that its pods have", async () => {
+  const { ipam, source, clock } = open(0, 60_000);
+  source.add("default", { ipv4: Cidr.parse("10.9.0.0/30"), ipv6: undefined });
+  await ipam.collect({});
+  const had = [await ipam.allocate("default", pod(1), {}), await ipam.allocate("default", pod(2), {})];
+  const old = [...source.owned.values()];
+  source.owned.clear();
+  await ipam.collect({});
+  assert.equal(ipam.snapshot().stranded, 2);
+  for (const block of old) source.owned.set("anew", { ...block, uid: "anew" });
+  await ipam.collect({});
+  const after = [await ipam.allocate("default", pod(3), {}), await ipam.allocate("default", pod(4), {})];
+  assert.deepEqual([...had, ...after].map((one) => String(one.ipv4)).toSorted(), [
+    "10.9.0.0",
+    "10.9.0.1",
+    "10.9.0.2",
+    "10.9.0.3",
+  ]);
+  assert.equal(ipam.snapshot().stranded, 0, "its pods have moved to it");
+  assert.deepEqual(
+    ipam.snapshot().blocks.map(({ uid, missing, used }) => [uid, missing, used]),
+    [["anew", false, 4]],
+  );
+  for (const id of [1, 2, 3, 4]) ipam.free(pod(id));
+  await clock.advance(60_000);
+  assert.equal(await ipam.collect({}), 1);
+});
+
+test("NodeIpam: a new block whose addresses are all in use is kept, and another one is asked for", async () => {
+  const { ipam, source } = open(1, 60_000);
+  const block = source.add("default");
+  await ipam.collect({});
+  for (const id of [1, 2]) await ipam.allocate("default", pod(id), {});
+  const request = source.request.bind(source);
+  source.owned.clear();
+  await ipam.collect({});
+  source.request = async (pool) => {
+    if (!source.owned.has("anew")) source.owned.set("anew", { ...block, uid: "anew", name: "default-0b" });
+    else await request(pool);
+  };
+  const got = await ipam.allocate("default", pod(3), {});
+  assert.equal(got.block, "default-1");
+  assert.equal(source.requests, 1);
+});
+
+test("NodeIpam: two blocks that overlap give out no address twice", async () => {
+  const { ipam, source } = open(0, 60_000);
+  source.add("default", { ipv4: Cidr.parse("10.9.0.0/30"), ipv6: undefined });
+  source.add("default", { ipv4: Cidr.parse("10.9.0.0/31"), ipv6: undefined });
+  source.add("other", { ipv4: Cidr.parse("10.9.0.2/31"), ipv6: undefined });
+  await ipam.collect({});
+  const got = new Set<string>();
+  for (const id of [1, 2]) got.add(String((await ipam.allocate("other", pod(`o${id}`), {})).ipv4));
+  for (const id of [1, 2]) got.add(String((await ipam.allocate("default", pod(id), {})).ipv4));
+  assert.equal(got.size, 4);
+  await assert.rejects(ipam.allocate("default", pod(3), {}), { code: "exhausted" });
+  ipam.free(pod("o1"));
+  assert.equal(String((await ipam.allocate("default", pod(3), {})).ipv4), "10.9.0.2");
+});
+
+test("NodeIpam: nothing of a pool is handed out or given back while addresses of a link cannot be read", async () => {
+  const { ipam, source } = open(4);
+  source.add("default");
+  const unread = { ...pod("x"), pool: "default", addresses: [], ifindex: 7, hostName: "veth7" };
+  ipam.remember([unread]);
+  assert.equal(await ipam.collect({}), 0, "the block stays, empty as it looks");
+  await assert.rejects(ipam.allocate("default", pod(1), {}), {
+    code: "unreadable",
+    message: /link veth7 of container cx/,
+  });
+  assert.equal((await ipam.allocate("other", pod(2), {})).pool, "other");
+  assert.match(ipam.trouble ?? "", /pool default.*veth7/);
+  ipam.remember([{ ...unread, addresses: [ip("10.0.0.1")] }]);
+  assert.equal(ipam.trouble, undefined, "it can be read now");
+  assert.equal(String((await ipam.allocate("default", pod(1), {})).ipv4), "10.0.0.0");
+  ipam.remember([{ ...pod("y"), pool: "default", addresses: [], ifindex: 8 }]);
+  ipam.free(pod("y"));
+  assert.equal(ipam.trouble, undefined, "and this one was deleted");
+});
+
+test("NodeIpam: an address of a link that is nobody's is not handed out before the link is gone", async () => {
+  const { ipam, source } = open(0, 60_000);
+  source.add("default", { ipv4: Cidr.parse("10.9.0.0/31"), ipv6: undefined });
+  ipam.remember([], [{ ifindex: 5, addresses: [ip("10.9.0.0")] }]);
+  await ipam.collect({});
+  assert.equal(String((await ipam.allocate("default", pod(1), {})).ipv4), "10.9.0.1");
+  await assert.rejects(ipam.allocate("default", pod(2), {}), { code: "exhausted" });
+  ipam.remember([]);
+  assert.equal(String((await ipam.allocate("default", pod(2), {})).ipv4), "10.9.0.0");
+});
+
+test("NodeIpam: where two links have one alias the addresses of both are taken", async () => {
+  const { ipam, source } = open(0);
+  source.add("default", { ipv4: Cidr.parse("10.9.0.0/30"), ipv6: undefined });
+  const at = (last: number, ifindex: number) => ({
+    ...pod("x"),
+    pool: "default",
+    addresses: [ip(`10.9.0.${last}`)],
+    ifindex,
+  });
+  ipam.remember([at(0, 5), at(1, 6)]);
+  await ipam.collect({});
+  ipam.free(pod("x"));
+  const got = [1, 2, 3].map(async (id) => String((await ipam.allocate("default", pod(id), {})).ipv4));
+  assert.deepEqual((await Promise.all(got)).toSorted(), ["10.9.0.0", "10.9.0.2", "10.9.0.3"]);
+  assert.deepEqual(
+    ipam.snapshot().strays.map(({ ifindex }) => ifindex),
+    [6],
+  );
+});
+
+test("NodeIpam: an attachment whose block is not known keeps its addresses when it is added again", async () => {
+  const { ipam } = open(4);
+  ipam.remember([{ ...pod("x"), pool: "default", addresses: [ip("10.7.0.9"), ip("fd07::9")], ifindex: 3 }]);
+  const got = await ipam.allocate("default", pod("x"), {});
+  assert.deepEqual([String(got.ipv4), String(got.ipv6), got.block], ["10.7.0.9", "fd07::9", ""]);
+});
+
+test("NodeIpam: nothing is allocated while the Node is gone, and attachments keep what they have", async () => {
+  const { ipam } = open(4);
+  const had = await ipam.allocate("default", pod(1), {});
+  ipam.noteNode(false);
+  assert.match(ipam.trouble ?? "", /Node is not in the cluster/);
+  await assert.rejects(ipam.allocate("default", pod(2), {}), { code: "node-not-found" });
+  assert.deepEqual(await ipam.allocate("default", pod(1), {}), had);
+  ipam.noteNode(true);
+  assert.equal((await ipam.allocate("default", pod(2), {})).block, had.block);
+});
+
+test("NodeIpam: a block that a watch says is gone is not used any more, and the blocks are compared at once", async () => {
+  const { ipam, source, clock } = open(4);
+  const had = await ipam.allocate("default", pod(1), {});
+  const stop = new AbortController();
+  const health = new Health({ clock });
+  const running = ipam.run({ signal: stop.signal, health: health.part("ipam") });
+  await clock.advance(0);
+  const [block] = [...source.owned.values()];
+  source.owned.clear();
+  ipam.noteBlockGone(block?.uid ?? "");
+  const next = await ipam.allocate("default", pod(2), {});
+  assert.notEqual(next.block, had.block);
+  for (let turn = 0; ipam.snapshot().stranded === 0 && turn < 200; turn += 1) await Promise.resolve();
+  await clock.advance(0);
+  assert.equal(ipam.snapshot().stranded, 1);
+  const [part] = health.parts;
+  assert.deepEqual(
+    [part?.status, part?.reason],
+    ["degraded", "addresses in no block of this node: those of 1 attachments"],
+  );
+  const anew = reincarnate(source, next.block, "anew");
+  ipam.noteBlock(anew);
+  for (let turn = 0; !ipam.blocks.some(({ uid }) => uid === "anew") && turn < 200; turn += 1) await Promise.resolve();
+  assert.ok(ipam.blocks.some(({ uid }) => uid === "anew"));
+  stop.abort();
+  await running;
+});
+
+test("NodeIpam: what a watch tells of this node's own doing causes no comparison", async () => {
+  const { ipam, source } = open(4);
+  let lists = 0;
+  const list = source.list.bind(source);
+  source.list = async (options) => {
+    lists += 1;
+    return list(options);
+  };
+  const clock = new FakeClock();
+  const request = source.request.bind(source);
+  source.request = async (pool) => {
+    await request(pool);
+    for (const block of source.owned.values()) ipam.noteBlock(block);
+  };
+  const release = source.release.bind(source);
+  source.release = async (block) => {
+    ipam.noteBlock({ ...block, deleting: true });
+    await release(block);
+    ipam.noteBlockGone(block.uid);
+  };
+  const stop = new AbortController();
+  const running = ipam.run({ signal: stop.signal, health: new Health({ clock }).part("ipam") });
+  const turns = async (): Promise<void> => {
+    for (let turn = 0; turn < 100; turn += 1) await Promise.resolve();
+  };
+  await turns();
+  await ipam.allocate("default", pod(1), {});
+  for (const block of source.owned.values()) ipam.noteBlock(block);
+  await turns();
+  assert.equal(lists, 2, "one at the start, one for the new block");
+  ipam.free(pod(1));
+  await turns();
+  assert.equal(source.owned.size, 0);
+  assert.equal(lists, 2);
+  stop.abort();
+  await running;
+});
+
+test("NodeIpam: blocks lost, replaced, shrunk and found again, and links misread, never put an address on two pods", async () => {
+  const step = fc.record({
+    op: fc.constantFrom("add", "add", "add", "del", "lose", "anew", "split", "collect", "restart", "survey", "hide"),
+    id: fc.nat(9),
+    at: fc.nat(9),
+  });
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { minLength: 20, maxLength: 80 }), async (steps) => {
+      const source = new FakeSource(12);
+      const clock = new FakeClock();
+      const start = (): NodeIpam =>
+        new NodeIpam(
+          { source, log: nullLogger, clock, onBlocksChanged: () => undefined },
+          { collectIntervalMs: 300_000, releaseDelayMs: 0 },
+        );
+      let ipam = start();
+      let serial = 0;
+      // The truth: what pods have. A hidden link lost its route, and the pod cannot be read either.
+      const kernel = new Map<string, { addresses: IpAddress[]; ifindex: number; hidden: boolean }>();
+      const lost: OwnedBlock[] = [];
+      const survey = (): void =>
+        ipam.remember(
+          [...kernel].map(([containerId, { addresses, ifindex, hidden }]) => ({
+            containerId,
+            ifname: "eth0",
+            pool: "default",
+            addresses: hidden ? [] : addresses,
+            ifindex,
+          })),
+        );
+      for (const { op, id, at } of steps) {
+        serial += 1;
+        const { containerId } = pod(id);
+        const block = [...source.owned.values()][at];
+        if (op === "add") {
+          const got = await ipam.allocate("default", pod(id), {}).catch(expected);
+          const addresses = [got?.ipv4, got?.ipv6].filter((one) => one !== undefined);
+          if (got !== undefined && !kernel.has(containerId)) {
+            kernel.set(containerId, { addresses, ifindex: serial, hidden: false });
+          }
+        }
+        if (op === "del") {
+          kernel.delete(containerId);
+          ipam.free(pod(id));
+        }
+        if (op === "lose" && block !== undefined) {
+          source.owned.delete(block.uid);
+          lost.push(block);
+          if (at % 2 === 0) ipam.noteBlockGone(block.uid);
+        }
+        if (op === "anew") {
+          const back = lost.pop();
+          if (back !== undefined) source.owned.set(`u${serial}`, { ...back, uid: `u${serial}` });
+        }
+        if (op === "split") {
+          const back = lost.pop();
+          if (back?.ipv4 !== undefined) {
+            const half = {
+              ...back,
+              ipv4: back.ipv4.subnet(32, at % Number(back.ipv4.size)),
+              ipv6: undefined,
+              uid: `u${serial}`,
+            };
+            source.owned.set(half.uid, half);
+          }
+        }
+        if (op === "hide") for (const one of kernel.values()) one.hidden = id < 3 && !one.hidden;
+        if (op === "survey") survey();
+        if (op === "collect") await ipam.collect({});
+        if (op === "restart") {
+          ipam = start();
+          survey();
+          await ipam.collect({});
+        }
+        const used = [...kernel.values()].flatMap(({ addresses }) => addresses.map(String));
+        assert.equal(new Set(used).size, used.length, `${op}: an address is on two pods: ${used.toSorted().join(" ")}`);
+      }
+      for (const containerId of kernel.keys()) ipam.free({ containerId, ifname: "eth0" });
+      ipam.remember([]);
+      await ipam.collect({});
+      assert.equal(source.owned.size, 0, "every block went back");
+      assert.deepEqual([ipam.snapshot().attachments, ipam.snapshot().stranded], [[], 0]);
+    }),
+    { numRuns: 150 },
+  );
+});
+
+function expected(error: unknown): undefined {
+  if (!(error instanceof IpamError)) throw error;
+  return undefined;
+}

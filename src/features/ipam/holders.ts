@@ -1,0 +1,35 @@
+import type { IpAddress } from "#base/ip";
+
+/** One interface of one container: what owns an address. */
+export interface Attachment {
+  readonly containerId: string;
+  readonly ifname: string;
+}
+
+/** The addresses of an attachment: the same offset of a block in each of its families. */
+export interface Assignment {
+  readonly pool: string;
+  /** Empty: in no block of this node that is known. */
+  readonly block: string;
+  readonly ipv4: IpAddress | undefined;
+  readonly ipv6: IpAddress | undefined;
+}
+
+/** An attachment found in the kernel. */
+export interface Restored extends Attachment {
+  readonly pool: string;
+  /** None: they cannot be read. */
+  readonly addresses: readonly IpAddress[];
+  /** Of the host's link: the highest is the most recent. */
+  readonly ifindex: number;
+  /** Of the host's link. */
+  readonly hostName?: string | undefined;
+}
+
+/** A link that has addresses of the pod network, and is no attachment that we know. */
+export interface Stray {
+  readonly ifindex: number;
+  readonly hostName?: string | undefined;
+  /** None: they cannot be read. */
+  readonly addresses: readonly IpAddress[];
+}

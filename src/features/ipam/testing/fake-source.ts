@@ -1,0 +1,83 @@
+import { FakeClock } from "#base/clock";
+import { Cidr } from "#base/ip";
+import { nullLogger } from "#base/log";
+import type { BlockSource, OwnedBlock } from "../block-source.ts";
+import { IpamError } from "../errors.ts";
+import { NodeIpam } from "../node-ipam.ts";
+
+/** A cluster's worth of blocks of two addresses each, in memory, that can be told to fail. */
+export class FakeSource implements BlockSource {
+  readonly owned = new Map<string, OwnedBlock>();
+  requests = 0;
+  free: number;
+  failing: "list" | "request" | "release" | undefined;
+  #next = 0;
+
+  constructor(blocks: number) {
+    this.free = blocks;
+  }
+
+  async list({ pool }: { readonly pool?: string }): Promise<readonly OwnedBlock[]> {
+    await Promise.resolve();
+    this.#maybeFail("list");
+    return [...this.owned.values()].filter((block) => pool === undefined || block.pool === pool);
+  }
+
+  async request(pool: string): Promise<void> {
+    this.requests += 1;
+    await Promise.resolve();
+    this.#maybeFail("request");
+    if (this.free === 0) throw new IpamError("exhausted", `pool ${pool} has no free block`);
+    this.free -= 1;
+    this.add(pool);
+  }
+
+  async settle(): Promise<void> {
+    await Promise.resolve();
+  }
+
+  async release(block: OwnedBlock): Promise<void> {
+    await Promise.resolve();
+    this.#maybeFail("release");
+    if (this.owned.delete(block.uid)) this.free += 1;
+  }
+
+  add(pool: string, changes: Partial<OwnedBlock> = {}): OwnedBlock {
+    const index = this.#next;
+    this.#next += 1;
+    const block: OwnedBlock = {
+      name: `${pool}-${index}`,
+      uid: `uid-${index}`,
+      pool,
+      index,
+      ipv4: Cidr.parse("10.0.0.0/16").subnet(31, index),
+      ipv6: Cidr.parse("fd00::/112").subnet(127, index),
+      reserved: false,
+      deleting: false,
+      ...changes,
+    };
+    this.owned.set(block.uid, block);
+    return block;
+  }
+
+  #maybeFail(step: "list" | "request" | "release"): void {
+    if (this.failing === step) throw new IpamError("api-unavailable", `injected: ${step}`);
+  }
+}
+
+/** A node and a cluster with so many free blocks. */
+export function open(blocks: number, releaseDelayMs = 0) {
+  const source = new FakeSource(blocks);
+  const clock = new FakeClock();
+  const ipam = new NodeIpam(
+    { source, log: nullLogger, clock, onBlocksChanged: () => undefined },
+    { collectIntervalMs: 300_000, releaseDelayMs },
+  );
+  return { source, clock, ipam };
+}
+
+/** An attachment. */
+export const pod = (id: number | string): { containerId: string; ifname: string } => ({
+  containerId: `c${id}`,
+  ifname: "eth0",
+});

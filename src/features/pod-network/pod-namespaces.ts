@@ -1,0 +1,65 @@
+import { readdirSync } from "node:fs";
+import type { IpAddress } from "#base/ip";
+import { isKernelError } from "#kernel/errors";
+import type { Link } from "#kernel/link";
+import type { Kernel, NetStack } from "#kernel/net";
+import type { NetNs, NetNsRef } from "#kernel/netns";
+
+/** A pod with more addresses than this on one interface is not believed: anyone with CAP_NET_ADMIN in it may have added them. */
+const MAX_ADDRESSES = 64;
+
+/**
+ * The namespaces that host links lead to, found by the ids that the host has for them: first among the pinned ones, then
+ * among those of processes. For one survey; what is found is forgotten with it.
+ */
+export class PodNamespaces {
+  readonly #kernel: Kernel;
+  readonly #host: NetStack;
+  readonly #found = new Map<number, NetNsRef>();
+  readonly #left: Iterator<NetNsRef>;
+
+  constructor(kernel: Kernel, host: NetStack) {
+    this.#kernel = kernel;
+    this.#host = host;
+    this.#left = candidates(kernel);
+  }
+
+  /** The addresses of the other end of a host's link, whole ones only. `undefined`: its namespace cannot be found or read. */
+  addressesOf(link: Link): IpAddress[] | undefined {
+    if (link.peerIndex === undefined || link.peerNetNsId === undefined) return undefined;
+    const ref = this.#refOf(link.peerNetNsId);
+    using netns = ref === undefined ? undefined : this.#tryOpen(ref);
+    if (netns === undefined) return undefined;
+    using pod = this.#kernel.openStack(netns);
+    const addresses = pod.addresses
+      .list({ linkIndex: link.peerIndex })
+      .filter(({ address, prefixLength, scope }) => prefixLength === address.bits && scope === "global")
+      .map(({ address }) => address);
+    return addresses.length > MAX_ADDRESSES ? undefined : addresses;
+  }
+
+  #refOf(id: number): NetNsRef | undefined {
+    for (let next = this.#left.next(); !this.#found.has(id) && next.done !== true; next = this.#left.next()) {
+      using netns = this.#tryOpen(next.value);
+      const at = netns === undefined ? undefined : this.#host.netnsIds.get(netns);
+      if (at !== undefined && !this.#found.has(at)) this.#found.set(at, next.value);
+      if (at === id) break;
+    }
+    return this.#found.get(id);
+  }
+
+  /** Namespaces and processes end while one looks at them, and not all may be looked at. */
+  #tryOpen(ref: NetNsRef): NetNs | undefined {
+    try {
+      return this.#kernel.openNetNs(ref);
+    } catch (error) {
+      if (isKernelError(error)) return undefined;
+      throw error;
+    }
+  }
+}
+
+function* candidates(kernel: Kernel): Generator<NetNsRef> {
+  for (const name of kernel.listNetNs()) yield { name };
+  for (const name of readdirSync("/proc")) if (/^[1-9]\d*$/.test(name)) yield { pid: Number(name) };
+}

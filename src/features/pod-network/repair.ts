@@ -1,0 +1,62 @@
+import { Cidr, type IpAddress } from "#base/ip";
+import type { Address } from "#kernel/address";
+import type { Link } from "#kernel/link";
+import type { NetStack } from "#kernel/net";
+import type { Route } from "#kernel/route";
+import { addAddresses, addHostRoute } from "./apply.ts";
+import { isOurMake } from "./listing.ts";
+import { linkLocalOf, type NodeAddresses, type PlannedAddress, type PodNetworkOptions } from "./plan.ts";
+
+/** Something that an attachment lacks on the host, as plain data. */
+export type RepairStep =
+  | { readonly kind: "route"; readonly link: Link; readonly dst: Cidr }
+  | { readonly kind: "address"; readonly link: Link; readonly address: PlannedAddress };
+
+/** An attachment's link and the addresses that its pod has. */
+export interface WantedLink {
+  readonly link: Link;
+  readonly addresses: readonly IpAddress[];
+}
+
+/**
+ * Pure: what links that are up lack: routes, and the host's own IPv6 addresses on them, which are pods' gateways and go when
+ * a link is set down. A link that somebody set down stays so. An address that is routed to another link is left alone.
+ */
+export function planRepair(
+  wanted: readonly WantedLink[],
+  actual: { readonly routes: readonly Route[]; readonly addresses: readonly Address[] },
+  node: NodeAddresses,
+): RepairStep[] {
+  const routed = new Set(actual.routes.map(({ dst }) => String(dst)));
+  const present = new Set(actual.addresses.map(({ linkIndex, address }) => `${linkIndex} ${address}`));
+  return wanted
+    .filter(({ link }) => link.up)
+    .flatMap(({ link, addresses }): RepairStep[] => [
+      ...ownIpv6(link, addresses, node)
+        .filter(({ address }) => !present.has(`${link.index} ${address}`))
+        .map((address) => ({ kind: "address" as const, link, address })),
+      ...addresses
+        .map((address) => Cidr.host(address))
+        .filter((dst) => !routed.has(String(dst)))
+        .map((dst) => ({ kind: "route" as const, link, dst })),
+    ]);
+}
+
+/** Writes one step. Throws `KernelError` and {@link PodNetworkError}. */
+export function applyRepair(
+  host: NetStack,
+  step: RepairStep,
+  options: Pick<PodNetworkOptions, "tableId" | "protocolId">,
+): void {
+  if (step.kind === "route") addHostRoute(host, step.link.index, step.dst, options);
+  else addAddresses(host, step.link.index, [step.address]);
+}
+
+/** On links of other programs the kernel makes the link-local address itself. */
+function ownIpv6(link: Link, addresses: readonly IpAddress[], node: NodeAddresses): PlannedAddress[] {
+  if (!isOurMake(link) || link.mac === undefined || !addresses.some(({ family }) => family === 6)) return [];
+  return [
+    { address: linkLocalOf(link.mac), prefixLength: 64, scope: "link" },
+    ...(node.ipv6 === undefined ? [] : [{ address: node.ipv6, prefixLength: 128, scope: "global" as const }]),
+  ];
+}

@@ -1,0 +1,356 @@
+/**
+ * What a hostile review did to the pod network, done again: Nodes deleted under running pods, tables flushed and links renamed
+ * by hand, one container in two namespaces, objects that are wrong. No address is ever on two pods.
+ */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, beforeEach, test } from "node:test";
+import { isKernelError, openKernel } from "#kernel/net";
+import { type Draft, KubeClient, loadKubeConfig, type Namespace, type Node, type Pod, resources } from "#kube/client";
+import {
+  type AddressBlock,
+  type BlockRequest,
+  blockRequestName,
+  COIL_FINALIZER,
+  coilResources,
+  NODE_LABEL,
+  POOL_ANNOTATION,
+  POOL_LABEL,
+  RESERVED_LABEL,
+} from "#kube/coil";
+import { labPaths } from "#lab/host";
+import { ISTHMUS, isthmus, namespacesOf, type Outcome, removeLab, start, stateOf, until } from "#test/lab";
+
+const LAB = "ct-hostile";
+const NODES = ["node1", "node2", "node3"];
+const { addressBlocks, addressPools, blockRequests } = coilResources;
+const kernel = openKernel();
+let api: KubeClient;
+/** Namespaces that tests made as runtimes do. */
+const sandboxes = ["x1", "x2"].map((name) => `isthmus-${LAB}-pod-${name}`);
+
+before(async () => {
+  const { code, stderr } = await isthmus(["lab", "--json", "--keep", `--name=${LAB}`, "--nodes=3", "--pods=0"]);
+  assert.equal(code, 0, stderr);
+  api = new KubeClient(await loadKubeConfig({ path: labPaths(LAB).kubeconfig }), { userAgent: "hostile-test" });
+  for (const name of sandboxes) kernel.createNetNs(name)[Symbol.dispose]();
+});
+
+after(async () => {
+  await api?.close();
+  for (const name of sandboxes) if (namespacesOf(LAB).includes(name)) kernel.deleteNetNs(name);
+  await removeLab(LAB);
+});
+
+/** Every test starts with no pod and no block. */
+beforeEach(async () => {
+  for (const { metadata } of (await api.listAll(resources.pods)).items) {
+    await api.delete(resources.pods, metadata);
+  }
+  let left = "";
+  await until(
+    "no block is left",
+    async () => {
+      const blocks = (await api.listAll(addressBlocks)).items;
+      left = blocks.map(({ metadata }) => metadata.name).join(" ");
+      return blocks.length === 0;
+    },
+    { seen: () => left },
+  );
+});
+
+const netnsOf = (node: string): string =>
+  stateOf(LAB).nodes.find(({ name }) => name === node)?.netns ?? assert.fail(node);
+
+async function inNode(node: string, ...argv: string[]): Promise<string> {
+  const { code, stdout, stderr } = await start(["nsenter", `--net=/run/netns/${netnsOf(node)}`, ...argv]).ended;
+  assert.equal(code, 0, `${argv.join(" ")}: ${stderr}`);
+  return stdout;
+}
+
+function pod(name: string, node: string, namespace = "default"): Draft<Pod> {
+  return {
+    metadata: { name, namespace },
+    spec: { nodeName: node, terminationGracePeriodSeconds: 0, containers: [{ name: "main", image: "lab/pause" }] },
+  };
+}
+
+async function create(...pods: Draft<Pod>[]): Promise<void> {
+  for (const one of pods) await api.create(resources.pods, one);
+}
+
+const describe = ({ metadata, status }: Pod): string =>
+  `${metadata.name} ${status?.phase} ${status?.podIPs?.map(({ ip }) => ip).join()} ${status?.message ?? ""}`;
+
+/** Waits until all pods run; returns their addresses by name, of which none is there twice. */
+async function addresses(): Promise<ReadonlyMap<string, readonly string[]>> {
+  let pods: readonly Pod[] = [];
+  await until(
+    "all pods run",
+    async () => {
+      pods = (await api.listAll(resources.pods)).items;
+      return pods.every(({ status }) => status?.phase === "Running");
+    },
+    { seen: () => pods.map(describe).join("; ") },
+  );
+  const found = new Map(pods.map((one) => [one.metadata.name, (one.status?.podIPs ?? []).map(({ ip }) => String(ip))]));
+  const all = [...found.values()].flat();
+  assert.equal(new Set(all).size, all.length, `an address is on two pods: ${pods.map(describe).join("; ")}`);
+  assert.deepEqual(sharedInKernel(), []);
+  return found;
+}
+
+/** Addresses that two pods' namespaces have. */
+function sharedInKernel(): string[] {
+  const holders = namespacesOf(LAB)
+    .filter((name) => name.includes("-pod-"))
+    .flatMap((name) => {
+      try {
+        using netns = kernel.openNetNs({ name });
+        using stack = kernel.openStack(netns);
+        return stack.addresses.list().flatMap(({ address, scope }) => (scope === "global" ? [String(address)] : []));
+      } catch (error) {
+        // Deleted since it was listed.
+        if (!isKernelError(error)) throw error;
+        return [];
+      }
+    });
+  return holders.filter((address, at) => holders.indexOf(address) !== at);
+}
+
+/** Waits until the audit finds nothing, or only what `but` allows. */
+async function goodAudit(but: readonly string[] = []): Promise<void> {
+  const sockets = NODES.map((node) => `--socket=${labPaths(LAB).socketOf(node)}`);
+  let last = "";
+  await until(
+    "the audit finds nothing",
+    async () => {
+      const { stdout } = await isthmus(["audit", "--json", `--kubeconfig=${labPaths(LAB).kubeconfig}`, ...sockets]);
+      last = stdout;
+      if (stdout === "") return false;
+      const { findings } = JSON.parse(stdout) as { readonly findings: readonly { readonly kind: string }[] };
+      return findings.every(({ kind }) => but.includes(kind));
+    },
+    { everyMs: 250, seen: () => last },
+  );
+}
+
+/** What a daemon of a node answers on a port. */
+async function http(node: string, port: number, path: string): Promise<string> {
+  const script = `exec 3<>/dev/tcp/127.0.0.1/${port}; printf 'GET ${path} HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3`;
+  return inNode(node, "bash", "-c", script);
+}
+
+/** Kills a node's coild and waits until another one was started. */
+async function killCoild(node: string): Promise<void> {
+  const find = () => stateOf(LAB).children.find(({ name }) => name === `coild-${node}`) ?? assert.fail(node);
+  const { pid, restarts } = find();
+  process.kill(pid, "SIGKILL");
+  await until(`coild of ${node} was started again`, () => find().restarts > restarts && find().pid !== pid);
+}
+
+function logOf(child: string): string {
+  return readFileSync(labPaths(LAB).logOf(child), "utf8");
+}
+
+/** Calls the CNI executable as a runtime on a node would. */
+async function cni(
+  node: string,
+  command: "ADD" | "DEL",
+  containerId: string,
+  netns: string,
+  podName: string,
+): Promise<
+  Outcome & { readonly answer: { readonly code?: number; readonly ips?: readonly { readonly address: string }[] } }
+> {
+  const config = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket: labPaths(LAB).socketOf(node) };
+  const env = {
+    CNI_COMMAND: command,
+    CNI_CONTAINERID: containerId,
+    CNI_IFNAME: "eth0",
+    CNI_NETNS: netns,
+    CNI_ARGS: `IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=${podName}`,
+    CONFIG: JSON.stringify(config),
+  };
+  const plugin = join(ISTHMUS, "../cni/coil");
+  const argv = ["nsenter", `--net=/run/netns/${netnsOf(node)}`, "sh", "-c", `printf %s "$CONFIG" | ${plugin}`];
+  const outcome = await start(argv, { env }).ended;
+  return { ...outcome, answer: JSON.parse(outcome.stdout === "" ? "{}" : outcome.stdout) };
+}
+
+const linksOf = (node: string): Promise<string> => inNode(node, "ip", "link", "show");
+
+test("a Node that is deleted and made anew: its pods keep their addresses, and new ones get others", async () => {
+  await create(pod("a1", "node1"), pod("a2", "node1"), pod("d1", "node1", "dual"));
+  const before = await addresses();
+  const node = await api.get(resources.nodes, { name: "node1" });
+  await api.delete(resources.nodes, { name: "node1" });
+  await until("coild says that its Node is gone", async () =>
+    (await http("node1", 9385, "/readyz?verbose")).includes("this Node is not in the cluster"),
+  );
+  await create(pod("late", "node1"));
+  await until("its blocks are taken away", async () => {
+    const { items } = await api.listAll(addressBlocks, { labelSelector: `${NODE_LABEL}=node1` });
+    return items.length === 0;
+  });
+  await until("coild counts the addresses that are in no block", async () =>
+    /^coil_coild_unknown_addresses 3$/m.test(await http("node1", 9384, "/metrics")),
+  );
+  const { status } = await api.get(resources.pods, { namespace: "default", name: "late" });
+  assert.notEqual(status?.phase, "Running");
+  const again: Draft<Node> = { metadata: { name: "node1", labels: node.metadata.labels ?? {} }, spec: node.spec ?? {} };
+  const made = await api.create(resources.nodes, again);
+  if (node.status !== undefined) await api.replaceStatus(resources.nodes, { ...made, status: node.status });
+  await create(pod("a3", "node1"), pod("d2", "node1", "dual"));
+  const now = await addresses();
+  for (const [name, ips] of before) assert.deepEqual(now.get(name), ips, name);
+  await goodAudit();
+  await until("coild is well again", async () => (await http("node1", 9385, "/readyz?verbose")).includes("[+]ipam ok"));
+});
+
+test("table 116 flushed, then a restart: pods keep their addresses, routes are back, nothing is given out twice", async () => {
+  await create(pod("b1", "node2"), pod("b2", "node2"), pod("e1", "node2", "dual"));
+  const before = await addresses();
+  for (const family of ["-4", "-6"]) await inNode("node2", "ip", family, "route", "flush", "table", "116");
+  await killCoild("node2");
+  await create(pod("b3", "node2"), pod("b4", "node2"), pod("e2", "node2", "dual"));
+  const now = await addresses();
+  for (const [name, ips] of before) assert.deepEqual(now.get(name), ips, name);
+  await goodAudit();
+  for (const ip of [...now.values()].flat()) await inNode("node2", "ping", "-c1", "-W5", "-q", ip);
+});
+
+test("a table flushed, a rule deleted and a link set down and up while coild runs are put right", async () => {
+  await create(pod("b1", "node2"), pod("e1", "node2", "dual"));
+  const ips = [...(await addresses()).values()].flat();
+  await inNode("node2", "ip", "rule", "del", "pref", "2000");
+  await inNode("node2", "ip", "route", "flush", "table", "116");
+  const name = /(veth[0-9a-f]{8})@.*\n.*\n\s+alias COIL:dual:/.exec(await linksOf("node2"))?.[1] ?? "";
+  for (const state of ["down", "up"]) await inNode("node2", "ip", "link", "set", name, state);
+  let seen = "";
+  await until(
+    "all pods answer again",
+    async () => {
+      for (const ip of ips) {
+        const argv = ["nsenter", `--net=/run/netns/${netnsOf("node2")}`, "ping", "-c1", "-W1", "-q", ip];
+        const { code, stdout } = await start(argv).ended;
+        seen = stdout;
+        if (code !== 0) return false;
+      }
+      return true;
+    },
+    { seen: () => seen },
+  );
+  assert.match(await inNode("node2", "ip", "rule", "show"), /^2000:.*lookup 116/m);
+});
+
+test("links whose aliases were changed or taken away, then a restart: their addresses are not given out", async () => {
+  await create(pod("b1", "node2"), pod("b2", "node2"));
+  await addresses();
+  const links = (await linksOf("node2")).matchAll(/(veth[0-9a-f]{8})@.*\n.*\n\s+alias COIL:/g);
+  const names = Array.from(links, ([, name = ""]) => name);
+  assert.equal(names.length, 2);
+  for (const [at, name] of names.entries()) {
+    await inNode("node2", "ip", "link", "set", name, "alias", at === 0 ? "somebody's" : "");
+  }
+  await killCoild("node2");
+  await create(pod("b3", "node2"), pod("b4", "node2"));
+  await addresses();
+});
+
+test("one container in two namespaces has one link; a repeat that fails leaves what runs; DEL leaves nothing", async () => {
+  await create(pod("q", "node3"));
+  await addresses();
+  const [x1 = "", x2 = ""] = sandboxes.map((name) => `/run/netns/${name}`);
+  const first = await cni("node2", "ADD", "cidA", x1, "q");
+  assert.equal(first.code, 0, first.stdout);
+  const second = await cni("node2", "ADD", "cidA", x2, "q");
+  assert.deepEqual(second.answer.ips, first.answer.ips, second.stdout);
+  assert.equal((await linksOf("node2")).match(/alias COIL:default:cidA:eth0/g)?.length, 1);
+  const foreign = ["nsenter", `--net=${x1}`, "ip", "link", "add", "eth0", "type", "bridge"];
+  assert.equal((await start(foreign).ended).code, 0);
+  const repeat = await cni("node2", "ADD", "cidA", x1, "q");
+  assert.equal(repeat.answer.code, 999, repeat.stdout);
+  const ip = first.answer.ips?.[0]?.address.split("/")[0] ?? "";
+  await inNode("node2", "ping", "-c1", "-W5", "-q", ip);
+  const other = await cni("node2", "ADD", "cidB", x1, "q");
+  assert.equal(other.answer.code, 999, "the interface of somebody else is there still");
+  assert.equal((await cni("node2", "DEL", "cidA", x2, "q")).code, 0);
+  assert.doesNotMatch(await linksOf("node2"), /cid[AB]/);
+  await goodAudit();
+});
+
+test("objects without a spec are refused, and pools that overlap give no address twice; nothing restarts", async () => {
+  const restarts = stateOf(LAB).children.find(({ name }) => name === "coil-ipam-controller")?.restarts;
+  for (const plural of ["blockrequests", "addresspools"]) {
+    const body = {
+      apiVersion: "coil.cybozu.com/v2",
+      kind: plural === "addresspools" ? "AddressPool" : "BlockRequest",
+      metadata: { name: "hostile" },
+    };
+    const path = `/apis/coil.cybozu.com/v2/${plural}`;
+    await assert.rejects(api.request({ method: "POST", path, body }), { code: "invalid" });
+  }
+  const spec = { blockSizeBits: 0, subnets: [{ ipv4: "10.100.0.0/30" }] };
+  await api.create(addressPools, { metadata: { name: "overlap", finalizers: [COIL_FINALIZER] }, spec });
+  const namespace: Draft<Namespace> = { metadata: { name: "overlap", annotations: { [POOL_ANNOTATION]: "overlap" } } };
+  await api.create(resources.namespaces, namespace);
+  await create(pod("b1", "node2"), pod("o1", "node2", "overlap"), pod("o2", "node3", "overlap"), pod("b2", "node3"));
+  await addresses();
+  await create(pod("o3", "node1", "overlap"));
+  await until("the pod is told which block is in the way", async () => {
+    const { status } = await api.get(resources.pods, { namespace: "overlap", name: "o3" });
+    return /pool overlap does not have free blocks: what is left of it overlaps block default-\d+ \(10\.100\./.test(
+      status?.message ?? "",
+    );
+  });
+  await api.delete(resources.pods, { namespace: "overlap", name: "o3" });
+  await goodAudit();
+  assert.equal(stateOf(LAB).children.find(({ name }) => name === "coil-ipam-controller")?.restarts, restarts);
+});
+
+test("an answered request that names a block that is gone is replaced at once: no ADD fails", async () => {
+  const { uid } = (await api.get(resources.nodes, { name: "node3" })).metadata;
+  const name = blockRequestName("default", "node3");
+  const owner = { apiVersion: "v1", kind: "Node", name: "node3", uid };
+  // The controller refuses it first, for its pool does not exist; what it says is then overwritten.
+  const draft = { metadata: { name, ownerReferences: [owner] }, spec: { nodeName: "node3", poolName: "no-such-pool" } };
+  let request: BlockRequest = await api.create(blockRequests, draft);
+  await until("it is answered", async () => {
+    request = await api.get(blockRequests, { name });
+    return (request.status?.conditions ?? []).length > 0;
+  });
+  const conditions = [{ type: "Complete" as const, status: "True" as const, reason: "allocated" }];
+  await api.replaceStatus(blockRequests, { ...request, status: { addressBlockName: "default-999", conditions } });
+  const before = logOf("coild-node3").length;
+  await create(pod("e1", "node3"));
+  await addresses();
+  assert.doesNotMatch(logOf("coild-node3").slice(before), /failed call/);
+});
+
+test("blocks that others give to a node, or take from it, are known at once", async () => {
+  const block = (name: string, ipv4: string, labels: Record<string, string>): Draft<AddressBlock> => ({
+    metadata: {
+      name,
+      labels: { [NODE_LABEL]: "node3", [POOL_LABEL]: "default", ...labels },
+      finalizers: [COIL_FINALIZER],
+    },
+    index: 500,
+    ipv4,
+  });
+  const exported = async (): Promise<string> => inNode("node3", "ip", "route", "show", "table", "all");
+  const soon = { deadlineMs: 5000 };
+  const kept = await api.create(addressBlocks, block("kept", "10.100.9.0/31", { [RESERVED_LABEL]: "true" }));
+  await until("it is exported", async () => /10\.100\.9\.0\/31 dev lo table 119/.test(await exported()), soon);
+  await api.create(addressBlocks, block("late", "10.100.9.2/31", {}));
+  await until(
+    "one that nobody waits for goes back",
+    async () => (await api.listAll(addressBlocks)).items.every(({ metadata }) => metadata.name !== "late"),
+    soon,
+  );
+  const live = await api.get(addressBlocks, { name: kept.metadata.name });
+  await api.replace(addressBlocks, { ...live, metadata: { ...live.metadata, finalizers: [] } });
+  await api.delete(addressBlocks, { name: kept.metadata.name });
+  await until("it is exported no more", async () => !(await exported()).includes("10.100.9.0/31"), soon);
+});
