@@ -60,6 +60,7 @@ export function buildState(options: ApiServerOptions): { state: ServerState; que
     log,
     authenticator,
     authorizer: options.authorizer ?? allowAll,
+    reviewedTokens: options.reviewedTokens ?? new Map(),
     faults,
     faultsOverHttp: options.faultsOverHttp === true,
     openapi: new OpenApi(registry),

@@ -18,6 +18,7 @@ export type { Authenticator, Authorizer, RequestAttributes, UserInfo } from "./a
 export { ApiError, type Cause, type StatusDetails, type StatusReason } from "./errors.ts";
 export type { FaultAction, FaultMatch, FaultPlan, FaultRule } from "./faults/plan.ts";
 export type { AdmissionPlugin, AdmissionRequest } from "./handlers/admission.ts";
+export type { ReviewedToken, ReviewedTokens } from "./handlers/token-review.ts";
 export type { Json, JsonObject } from "./object/json.ts";
 export {
   type ApiServer,

@@ -123,6 +123,23 @@ test("server: tokens decide who is let in", async () => {
   assert.equal((await api.ask("GET", "/healthz")).status, 200);
 });
 
+test("server: TokenReviews know the tokens they were given, for the audiences that these have", async () => {
+  const user = { name: "system:serviceaccount:kube-system:agent", groups: ["system:serviceaccounts"] };
+  await using api = await TestServer.start({ reviewedTokens: new Map([["t", { user, audiences: ["a", "b"] }]]) });
+  const review = async (token: string, audiences?: readonly string[]) => {
+    const body = { kind: "TokenReview", apiVersion: "authentication.k8s.io/v1", spec: { token, audiences } };
+    const answer = await api.ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", body);
+    assert.equal(answer.status, 201);
+    return answer.body["status"];
+  };
+  const known = { authenticated: true, user: { username: user.name, groups: user.groups } };
+  assert.deepEqual(await review("t", ["b", "c"]), { ...known, audiences: ["b"] });
+  assert.deepEqual(await review("t"), { ...known, audiences: ["a", "b"] });
+  assert.deepEqual(await review("x", ["a"]), { user: {}, error: "[invalid bearer token]" });
+  const other = '[token audiences ["a","b"] is invalid for the target audiences ["c"]]';
+  assert.deepEqual(await review("t", ["c"]), { user: {}, error: other });
+});
+
 test("server: a body above the bound is refused with 413", async () => {
   await using api = await TestServer.start();
   const big = await api.ask("POST", MAPS, configMap("a", { x: "y".repeat(3 * 1024 * 1024) }));

@@ -8,6 +8,7 @@ import { buildState } from "./build.ts";
 import { ApiError } from "./errors.ts";
 import type { FaultPlan, FaultRule } from "./faults/plan.ts";
 import type { AdmissionPlugin } from "./handlers/admission.ts";
+import type { ReviewedTokens } from "./handlers/token-review.ts";
 import { handle } from "./http/handle.ts";
 import type { ServerState } from "./http/state.ts";
 import { type ServerCertificate, selfSignedCertificate } from "./http/tls.ts";
@@ -38,6 +39,8 @@ export interface ApiServerOptions {
   readonly tlsHosts?: readonly string[] | undefined;
   /** Bearer token to user. With none, every request is the administrator's; with some, others get 401. */
   readonly tokens?: Readonly<Record<string, UserInfo>> | undefined;
+  /** Tokens that TokenReviews know. Default: none. */
+  readonly reviewedTokens?: ReviewedTokens | undefined;
   /** Replaces what `tokens` makes. */
   readonly authenticator?: Authenticator | undefined;
   /** Default: whoever is known may do everything. */

@@ -7,6 +7,7 @@ import { fromStored } from "../handlers/object-rules.ts";
 import type { Deleted, DeleteOptions, WriteOptions } from "../handlers/objects.ts";
 import { PATCH_TYPES, patcher } from "../handlers/patch.ts";
 import { answerReview } from "../handlers/reviews.ts";
+import { answerTokenReview } from "../handlers/token-review.ts";
 import { asObject, isObject, type JsonObject } from "../object/json.ts";
 import type { KubeObject } from "../object/meta.ts";
 import type { ResourceDef } from "../resources/types.ts";
@@ -135,6 +136,8 @@ async function create(state: ServerState, parsed: ResourceRequest, call: Call): 
   const { resource, namespace, name } = parsed;
   if (name !== "") throw methodNotAllowed(resource, "create on a name");
   const body = await objectBody(call);
+  if (resource.group === "authentication.k8s.io")
+    return sendJson(call.response, 201, answerTokenReview(body, state.reviewedTokens));
   if (resource.group === "authorization.k8s.io")
     return sendJson(call.response, 201, answerReview(resource.kind, body, call.user, state.authorizer));
   if (resource.namespaced && namespace === "") throw badRequest("an empty namespace may not be set during creation");

@@ -3,6 +3,7 @@ import type { Logger } from "#base/log";
 import type { Authenticator, Authorizer } from "../auth/auth.ts";
 import type { FaultPlan } from "../faults/plan.ts";
 import type { Objects } from "../handlers/objects.ts";
+import type { ReviewedTokens } from "../handlers/token-review.ts";
 import type { OpenApi } from "../openapi/index.ts";
 import type { Registry } from "../resources/registry.ts";
 import type { Store } from "../store/store.ts";
@@ -17,6 +18,7 @@ export interface ServerState {
   readonly log: Logger;
   readonly authenticator: Authenticator;
   readonly authorizer: Authorizer;
+  readonly reviewedTokens: ReviewedTokens;
   readonly faults: FaultPlan;
   readonly faultsOverHttp: boolean;
   readonly openapi: OpenApi;

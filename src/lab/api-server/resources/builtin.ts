@@ -31,6 +31,7 @@ apps/v1 DaemonSet daemonsets ds all ns status gen
 apps/v1 Deployment deployments deploy all ns status gen scale
 apps/v1 ReplicaSet replicasets rs all ns status gen scale
 apps/v1 StatefulSet statefulsets sts all ns status gen scale
+authentication.k8s.io/v1 TokenReview tokenreviews - - cluster create
 authorization.k8s.io/v1 LocalSubjectAccessReview localsubjectaccessreviews - - ns create
 authorization.k8s.io/v1 SelfSubjectAccessReview selfsubjectaccessreviews - - cluster create
 authorization.k8s.io/v1 SelfSubjectRulesReview selfsubjectrulesreviews - - cluster create

@@ -21,6 +21,7 @@ const ROOTS: readonly string[] = [
   ..."SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview LocalSubjectAccessReview"
     .split(" ")
     .map((kind) => `authorization.v1.${kind}`),
+  "authentication.v1.TokenReview",
   "admissionregistration.v1.MutatingWebhookConfiguration",
   "admissionregistration.v1.ValidatingWebhookConfiguration",
   "apiextensions.v1.CustomResourceDefinition",
