@@ -26,7 +26,15 @@ const dist = join(root, "dist");
 const stampFile = join(dist, ".stamp");
 
 /** Programs that the one executable also answers to by name; `isthmus` itself dispatches on its first word. */
-const LINKS = ["coild", "coil-ipam-controller", "coil-router", "coil-installer"];
+const LINKS = [
+  "coild",
+  "coil-ipam-controller",
+  "coil-router",
+  "coil-installer",
+  "proxy-server",
+  "proxy-agent",
+  "sni-router",
+];
 
 function stamp(): string {
   const hash = createHash("sha256");

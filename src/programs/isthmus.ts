@@ -7,10 +7,24 @@ import { coild } from "./coild.ts";
 import { doctor } from "./doctor.ts";
 import { lab } from "./lab.ts";
 import { labHost } from "./lab-host.ts";
+import { proxyAgent } from "./proxy-agent.ts";
+import { proxyServer } from "./proxy-server.ts";
 import { EXIT, type Program, runProgram, VERSION } from "./run-program.ts";
+import { sniRouter } from "./sni-router.ts";
 
 /** Every program of the one executable. */
-const PROGRAMS: readonly Program[] = [lab, auditProgram, doctor, coild, coilIpamController, coilRouter, coilInstaller];
+const PROGRAMS: readonly Program[] = [
+  lab,
+  auditProgram,
+  doctor,
+  coild,
+  coilIpamController,
+  coilRouter,
+  coilInstaller,
+  proxyServer,
+  proxyAgent,
+  sniRouter,
+];
 /** Started by others, never by people. */
 const INTERNAL: readonly Program[] = [labHost];
 

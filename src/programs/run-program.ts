@@ -14,6 +14,10 @@ export interface Program<Set extends FlagSet = FlagSet> {
   readonly flags: Set;
   /** Further paragraphs of the help. */
   readonly notes?: readonly string[];
+  /** Exit code for a command line that is not understood, where the program that ours replaces has another. Default 2. */
+  readonly usageExit?: number;
+  /** What a second signal does: `"hurry"` tells the program, a number is the exit code at once. Default: 128 + signal. */
+  readonly secondSignal?: "hurry" | number;
   /** Returns the exit code; nothing means 0. Lasts until its work is done or the signal aborts. */
   readonly run: (context: ProgramContext<Set>) => Promise<number | undefined>;
 }
@@ -23,6 +27,8 @@ export interface ProgramContext<Set extends FlagSet> {
   readonly words: readonly string[];
   /** Aborts at the first SIGINT or SIGTERM. */
   readonly signal: AbortSignal;
+  /** Aborts at the second one, in programs with `secondSignal: "hurry"`. */
+  readonly hurry: AbortSignal;
 }
 
 /** Keeps the type of a program's flags. */
@@ -55,23 +61,27 @@ export function helpText(program: Program, title: string): string {
  * with `title`: what the caller typed, such as `isthmus lab`, or `coild` for a program under its own name.
  */
 export async function runProgram(program: Program, title: string, argv: readonly string[]): Promise<number> {
-  const signal = abortOnSignals();
+  const { signal, hurry } = abortOnSignals(program.secondSignal);
   try {
     const flags = { ...program.flags, ...COMMON };
     const { values, words } = parseFlags(flags, argv, { maxWords: program.words?.max ?? 0 });
     if (values.help) return print(helpText(program, title));
     if (values.version) return print(`${title} ${VERSION}\n`);
-    return (await program.run({ values, words, signal })) ?? EXIT.ok;
+    return (await program.run({ values, words, signal, hurry })) ?? EXIT.ok;
   } catch (error) {
-    return report(title, error, signal);
+    return report(title, error, { signal, usageExit: program.usageExit ?? EXIT.usage });
   }
 }
 
-function report(title: string, error: unknown, signal: AbortSignal): number {
+function report(
+  title: string,
+  error: unknown,
+  { signal, usageExit }: { readonly signal: AbortSignal; readonly usageExit: number },
+): number {
   if (error instanceof ConfigError) {
     for (const fault of error.faults) complain(`${title}: ${fault}`);
     complain(`${title} --help lists the flags`);
-    return EXIT.usage;
+    return usageExit;
   }
   if (signal.aborted && (error === signal.reason || isAbortError(error))) return EXIT.failed;
   if (error instanceof ExpectedError) {
@@ -91,14 +101,19 @@ function complain(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
-/** The first SIGINT or SIGTERM asks for an orderly end; a second one ends at once. */
-function abortOnSignals(): AbortSignal {
-  const controller = new AbortController();
+/** The first SIGINT or SIGTERM asks for an orderly end; a second one ends at once, or says that it is urgent. */
+function abortOnSignals(second: Program["secondSignal"]): {
+  readonly signal: AbortSignal;
+  readonly hurry: AbortSignal;
+} {
+  const [first, urgent] = [new AbortController(), new AbortController()];
   for (const name of ["SIGINT", "SIGTERM"] as const) {
     process.on(name, () => {
-      if (controller.signal.aborted) process.exit(name === "SIGINT" ? 130 : 143);
-      controller.abort(new DOMException(`received ${name}`, "AbortError"));
+      const reason = new DOMException(`received ${name}`, "AbortError");
+      if (!first.signal.aborted) first.abort(reason);
+      else if (second === "hurry" && !urgent.signal.aborted) urgent.abort(reason);
+      else process.exit(typeof second === "number" ? second : name === "SIGINT" ? 130 : 143);
     });
   }
-  return controller.signal;
+  return { signal: first.signal, hurry: urgent.signal };
 }

@@ -25,13 +25,22 @@ export interface Certificates<Name extends string> {
   readonly pairs: Readonly<Record<Name, CertificatePair>>;
 }
 
+/** What is special about a certificate. */
+export interface CertificateTraits {
+  /** It was valid until yesterday. */
+  readonly expired?: boolean;
+  /** It may be used for this alone (extendedKeyUsage). */
+  readonly usage?: "serverAuth" | "clientAuth";
+}
+
 const run = promisify(execFile);
 const NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
 
-/** Makes an authority and, by name, certificates of it for hosts and addresses, good for servers and for clients. */
+/** Makes an authority and, by name, certificates of it for hosts and addresses, good for servers and for clients unless told otherwise. */
 export async function makeCertificates<const Name extends string>(
   authority: string,
   hostsByName: Readonly<Record<Name, readonly string[]>>,
+  traits: Partial<Readonly<Record<Name, CertificateTraits>>> = {},
 ): Promise<Certificates<Name>> {
   const folder = await mkdtemp(join(tmpdir(), "isthmus-certificates-"));
   const openssl = (...args: string[]): Promise<unknown> => run("openssl", args, { cwd: folder });
@@ -42,9 +51,20 @@ export async function makeCertificates<const Name extends string>(
     const made = Object.entries<readonly string[]>(hostsByName).map(async ([name, hosts]) => {
       const names = hosts.map((host) => (isIP(host) === 0 ? `DNS:${host}` : `IP:${host}`)).join(",");
       const alternatives = hosts.length === 0 ? "" : `subjectAltName=${names}\n`;
-      await writeFile(join(folder, `${name}.ext`), `basicConstraints=CA:FALSE\n${alternatives}`);
+      const { expired = false, usage }: CertificateTraits = traits[name as Name] ?? {};
+      const extended = usage === undefined ? "" : `extendedKeyUsage=${usage}\n`;
+      await writeFile(join(folder, `${name}.ext`), `basicConstraints=CA:FALSE\n${alternatives}${extended}`);
       await openssl("req", ...NEW_KEY, "-keyout", `${name}.key`, "-out", `${name}.csr`, "-subj", `/CN=${name}`);
-      const sign = ["-CA", "ca.crt", "-CAkey", "ca.key", "-set_serial", String(serialOf(name)), "-days", "30"];
+      const sign = [
+        "-CA",
+        "ca.crt",
+        "-CAkey",
+        "ca.key",
+        "-set_serial",
+        String(serialOf(name)),
+        "-days",
+        expired ? "-1" : "30",
+      ];
       await openssl("x509", "-req", "-in", `${name}.csr`, "-out", `${name}.crt`, "-extfile", `${name}.ext`, ...sign);
       return [name, { cert: await read(`${name}.crt`), key: await read(`${name}.key`) }] as const;
     });

@@ -1,8 +1,9 @@
 /**
  * The tunnel between a control plane and its nodes, in both directions, wire-compatible with Konnectivity (spec tunnel).
  *
- * Owns: the links, the connections on them, how a server chooses agents and an agent finds servers. Refuses to know: flags,
- * Prometheus, Kubernetes; the programs `proxy-server` and `proxy-agent` put those around it.
+ * Owns: the links, the connections on them, how a server chooses agents and an agent finds servers. Refuses to know: flags and
+ * Prometheus; the programs `proxy-server` and `proxy-agent` put those around it. What asks Kubernetes (tokens, Leases) is given a
+ * client.
  *
  * ```ts
  * const proxy = new ProxyServer({ log, metrics, onBug }, { serverID, serverCount: () => 1, strategies, capabilities });
@@ -10,8 +11,35 @@
  * proxy.serveGrpcFrontends(createServer());
  * ```
  */
+
 export { AgentLink, type AgentLinkDeps, type AgentLinkOptions } from "./agent/agent-link.ts";
+export {
+  type BindInterface,
+  BindInterfaceError,
+  type BindInterfaceErrorCode,
+  DummyBindInterface,
+  watchBindInterface,
+} from "./agent/bind-interface.ts";
+export { type AgentTls, type ConnectOptions, connectServer } from "./agent/connect-server.ts";
+export { type ForwardDestination, forwardFilter, parseForwardDestination } from "./agent/forward-allow.ts";
 export type { AgentMetrics, AgentSegment } from "./agent/metrics.ts";
+export {
+  ReverseListener,
+  type ReverseListenerDeps,
+  ReverseListenerError,
+  type ReverseListenerErrorCode,
+  type ReverseListenerOptions,
+} from "./agent/reverse-listener.ts";
+export { type ServerAddress, ServerAddresses, type ServerAddressesDeps } from "./agent/server-addresses.ts";
+export { ServerSet, type ServerSetDeps, type ServerSetOptions } from "./agent/server-set.ts";
+export { duplicateTargets, isPrivate, parseBindAddress, parseTarget, type Target } from "./agent/target.ts";
+export { TokenReviewAuthenticator, type TokenReviewOptions } from "./auth/token-review.ts";
+export type { AddressFilter } from "./ends/dial-tcp.ts";
+export { LeaseCounter, type LeaseCounterDeps, type LeaseCounterOptions } from "./lease/lease-counter.ts";
+export { collectLeases, type LeaseCollectorDeps, type LeaseCollectorOptions } from "./lease/lease-gc.ts";
+export type { AgentLeaseMetrics, LeaseRequest, ServerLeaseMetrics } from "./lease/metrics.ts";
+export { leaseName, parseLabels } from "./lease/names.ts";
+export { ServerLease, type ServerLeaseOptions } from "./lease/server-lease.ts";
 export { type IncomingStream, type StreamPeer, serveStreams } from "./link/incoming.ts";
 export { LinkError, type LinkErrorCode, type OpenedStream, openStream } from "./link/outgoing.ts";
 export {
@@ -29,3 +57,6 @@ export type { DialFailureReason, Segment, ServerMetrics } from "./server/metrics
 export { ProxyServer, type ProxyServerDeps, type ProxyServerOptions } from "./server/proxy-server.ts";
 export { type ReverseLimits, ReversePolicy } from "./server/reverse-policy.ts";
 export { parseStrategies, STRATEGIES, type Strategy } from "./server/strategies.ts";
+export { isOldTls, opensslCiphers, parseTlsVersion } from "./tls/cipher-suites.ts";
+export { type ServerTls, type ServerTlsOptions, serverTls } from "./tls/server-tls.ts";
+export { TlsFilesError, type TlsFilesErrorCode, type TlsPaths } from "./tls/tls-files.ts";

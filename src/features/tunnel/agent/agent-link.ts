@@ -3,7 +3,7 @@ import type { Logger } from "#base/log";
 import { parseHostPort } from "#wire/http-connect";
 import type { Capability } from "#wire/konnectivity";
 import { Acceptors } from "../dial/acceptors.ts";
-import { DialError, dialTcp } from "../ends/dial-tcp.ts";
+import { type AddressFilter, DialError, dialTcp } from "../ends/dial-tcp.ts";
 import { SocketEnd } from "../ends/socket-end.ts";
 import type { OpenedStream } from "../link/outgoing.ts";
 import type { StreamFault } from "../link/packet-stream.ts";
@@ -18,6 +18,8 @@ export interface AgentLinkOptions {
   readonly dialTimeoutMs: number;
   /** How long an endpoint may take nothing at the end of a connection before it is dropped, milliseconds. */
   readonly closeLingerMs: number;
+  /** Which endpoints may be connected to, by what a name resolved to. Default: any. */
+  readonly allowed?: AddressFilter;
 }
 
 export interface AgentLinkDeps {
@@ -82,7 +84,11 @@ export class AgentLink {
           kind: "connect",
           connect: async ({ signal }) => {
             const started = clock.monotonic();
-            const socket = await dialTcp(target, { timeoutMs: options.dialTimeoutMs, signal });
+            const socket = await dialTcp(target, {
+              timeoutMs: options.dialTimeoutMs,
+              signal,
+              ...(options.allowed === undefined ? {} : { allowed: options.allowed }),
+            });
             metrics.dialLatency((clock.monotonic() - started) / 1000);
             return new SocketEnd(socket);
           },

@@ -31,6 +31,8 @@ export interface ConnectOptions {
   /** From the first byte to the response headers, milliseconds. */
   readonly timeoutMs: number;
   readonly keepAliveMs: number;
+  /** Bytes of the largest message that is taken. Default 4 MiB. */
+  readonly maxMessageBytes?: number;
 }
 
 /** Opens an agent's stream to one server. Rejects with {@link LinkError}; an abort rejects with its reason. */
@@ -40,7 +42,7 @@ export async function connectServer(
   abort: { readonly signal: AbortSignal },
 ): Promise<OpenedStream> {
   const metadata = metadataOf(options);
-  const timeout = AbortSignal.timeout(options.timeoutMs);
+  const timeout = AbortSignal.timeout(Math.ceil(options.timeoutMs));
   const started = performance.now();
   const signal = AbortSignal.any([abort.signal, timeout]);
   let socket: Socket;
@@ -61,6 +63,7 @@ export async function connectServer(
       metadata,
       timeoutMs: Math.max(1, options.timeoutMs - (performance.now() - started)),
       keepAliveMs: options.keepAliveMs,
+      ...(options.maxMessageBytes === undefined ? {} : { maxMessageBytes: options.maxMessageBytes }),
     },
     abort,
   );

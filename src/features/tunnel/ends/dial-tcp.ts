@@ -1,6 +1,7 @@
 import { lookup } from "node:dns/promises";
 import { connect, isIP, type Socket } from "node:net";
 import { describeError, ExpectedError } from "#base/errors";
+import { IpAddress } from "#base/ip";
 import type { HostPort } from "#wire/http-connect";
 import { formatHostPort } from "#wire/http-connect";
 import { goErrorText } from "./error-text.ts";
@@ -9,6 +10,9 @@ import { goErrorText } from "./error-text.ts";
 const ATTEMPT_DELAY_MS = 250;
 /** More addresses of one name than this are not tried. */
 const MAX_ADDRESSES = 16;
+
+/** Whether an address may be connected to. */
+export type AddressFilter = (address: IpAddress, port: number) => boolean;
 
 export type DialErrorCode = "timeout" | "failed";
 
@@ -24,12 +28,13 @@ export class DialError extends ExpectedError<DialErrorCode> {
  */
 export async function dialTcp(
   target: HostPort,
-  options: { readonly timeoutMs: number; readonly signal: AbortSignal },
+  options: { readonly timeoutMs: number; readonly signal: AbortSignal; readonly allowed?: AddressFilter },
 ): Promise<Socket> {
-  const timeout = AbortSignal.timeout(options.timeoutMs);
+  const timeout = AbortSignal.timeout(Math.ceil(options.timeoutMs));
   const signal = AbortSignal.any([options.signal, timeout]);
   try {
-    return await race(await addressesOf(target, signal), target.port, signal);
+    const addresses = permitted(await addressesOf(target, signal), target.port, options.allowed);
+    return await race(addresses, target.port, signal);
   } catch (error) {
     options.signal.throwIfAborted();
     const where = `dial tcp ${formatHostPort(target)}`;
@@ -49,6 +54,17 @@ async function addressesOf({ host }: HostPort, signal: AbortSignal): Promise<rea
     .flat()
     .flatMap((entry) => (entry === undefined ? [] : [entry.address]))
     .slice(0, MAX_ADDRESSES);
+}
+
+/** A name is judged by what it resolves to, not by what it is called. */
+function permitted(addresses: readonly string[], port: number, allowed: AddressFilter | undefined): readonly string[] {
+  if (allowed === undefined) return addresses;
+  const left = addresses.filter((text) => {
+    const address = IpAddress.tryParse(text);
+    return address !== undefined && allowed(address, port);
+  });
+  if (left.length === 0) throw new DialError("failed", "destination not allowed");
+  return left;
 }
 
 /** The first socket that connects; the others are destroyed. Rejects with the first failure once all have failed. */

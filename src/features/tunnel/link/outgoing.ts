@@ -64,7 +64,7 @@ export async function openStream(
   });
   // Told by the stream; without a listener it would end the process.
   session.on("error", () => undefined);
-  const timeout = AbortSignal.timeout(options.timeoutMs);
+  const timeout = AbortSignal.timeout(Math.ceil(options.timeoutMs));
   const signal = AbortSignal.any([abort.signal, timeout]);
   try {
     const stream = session.request(

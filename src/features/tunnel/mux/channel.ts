@@ -253,8 +253,9 @@ export class Channel {
 
   #returnCredit(): void {
     let credit = this.#owed;
-    // While a window's worth moves at a time a larger window saves round trips.
-    if (this.#sinceGrowth >= this.#window && this.#window < MAX_WINDOW_BYTES && !this.#link.budget.isOver) {
+    // A larger window saves round trips where our side takes what comes at once; where it is slow, it would only hold more.
+    const keepsUp = this.#held * 4 < this.#window && this.#sinceGrowth >= this.#window;
+    if (keepsUp && this.#window < MAX_WINDOW_BYTES && !this.#link.budget.isOver) {
       credit += this.#window;
       this.#window *= 2;
       this.#sinceGrowth = 0;

@@ -17,7 +17,7 @@ import type { PacketStream, PacketStreamHandlers, StreamFault } from "../link/pa
 import type { BufferBudget } from "./budget.ts";
 import { Channel, type ChannelHandlers, type ChannelLink } from "./channel.ts";
 import { DialTable } from "./dial-table.ts";
-import { MAX_CONTROL_PACKETS, MAX_WINDOW_BYTES, type MuxOptions } from "./options.ts";
+import { MAX_CONTROL_PACKETS, MAX_WINDOW_BYTES, type MuxOptions, SEND_QUEUE_BYTES } from "./options.ts";
 import { SendQueue } from "./send-queue.ts";
 import { SlowConsumers } from "./slow-consumers.ts";
 import { UnknownIds } from "./unknown-ids.ts";
@@ -97,7 +97,7 @@ export class LinkMux implements ChannelLink {
     this.#side = deps.side;
     this.#nextId = deps.side === "server" ? FIRST_REVERSE_ID : 1;
     this.budget = deps.budget;
-    this.softLimitBytes = options.connBufferBytes;
+    this.softLimitBytes = Math.min(options.connBufferBytes, SEND_QUEUE_BYTES);
     this.flowControl = deps.capabilities.has("flow-control/1");
     this.halfClose = deps.capabilities.has("half-close/1");
     this.reverse = deps.capabilities.has("reverse/1");
@@ -218,11 +218,14 @@ export class LinkMux implements ChannelLink {
   #schedule(): void {
     if (this.#pumping) return;
     this.#pumping = true;
-    // After the sockets that have something now were read: their packets leave together.
-    setImmediate(() => {
+    const pump = (): void => {
       this.#pumping = false;
       this.#pump();
-    });
+    };
+    // On an idle link a packet leaves at once; on a busy one it waits until the sockets that have something were read, so
+    // that their packets leave together.
+    if (this.#stream.queuedBytes === 0) queueMicrotask(pump);
+    else setImmediate(pump);
   }
 
   #pump(): void {

@@ -1,6 +1,6 @@
 /** Limits of one link; all sizes in bytes, all times in milliseconds (spec tunnel 8). */
 export interface MuxOptions {
-  /** Reading a connection's source pauses when so much of it waits to be sent. The hard limit is twice this. */
+  /** Of one connection, so much may wait on either side; the hard limit is twice this. */
   readonly connBufferBytes: number;
   /** Connections of a link at once; more are refused. */
   readonly maxConnections: number;
@@ -22,6 +22,11 @@ export const MUX_DEFAULTS: MuxOptions = {
 
 /** A DATA packet carries at most this; Go peers refuse messages of 4 MiB. */
 export const MAX_DATA_BYTES = 64 * 1024;
+/**
+ * Reading a source pauses when so much of it waits to be sent, even where more would be allowed: beyond what the link takes
+ * at a time it would only be held longer.
+ */
+export const SEND_QUEUE_BYTES = 128 * 1024;
 /** What one connection may send before the next has its turn. */
 export const QUANTUM_BYTES = 64 * 1024;
 /** Credit of a new connection between peers with flow control. */

@@ -17,6 +17,7 @@ import type { StreamFault } from "../link/packet-stream.ts";
 import type { BufferBudget } from "../mux/budget.ts";
 import { LinkMux } from "../mux/link-mux.ts";
 import type { MuxOptions } from "../mux/options.ts";
+import type { AcceptPace } from "./accept-pace.ts";
 import { AgentAuthError, type AgentAuthenticator } from "./agent-auth.ts";
 import { Backend, type Backends } from "./backends.ts";
 import type { ServerMetrics } from "./metrics.ts";
@@ -36,6 +37,8 @@ export interface AgentStreamDeps {
   readonly log: Logger;
   /** Absent: whoever passed TLS is let in. */
   readonly authenticator: AgentAuthenticator | undefined;
+  /** Absent: agents are answered as fast as they come. */
+  readonly pace: AcceptPace | undefined;
   /** What agents may reach on this side; absent while the gate is off. */
   readonly reverse: ReversePolicy | undefined;
   readonly onBug: (error: unknown) => void;
@@ -65,6 +68,10 @@ export async function serveAgentStream(
   if ("code" in introduced) {
     deps.log.warn("agent refused", { peer: incoming.peer.address, reason: introduced.message });
     incoming.reject(introduced);
+    return;
+  }
+  if (deps.pace !== undefined && !(await deps.pace.turn())) {
+    incoming.reject({ code: GrpcCode.unavailable, message: "too many agents connect at once; come again" });
     return;
   }
   const fault = await authenticate(incoming, introduced.agentID, deps);

@@ -7,6 +7,7 @@ import { serveStreams } from "../link/incoming.ts";
 import { MAX_MESSAGE_BYTES } from "../link/packet-stream.ts";
 import { BufferBudget } from "../mux/budget.ts";
 import { MUX_DEFAULTS, type MuxOptions } from "../mux/options.ts";
+import { AcceptPace } from "./accept-pace.ts";
 import type { AgentAuthenticator } from "./agent-auth.ts";
 import { type AgentStreamDeps, type AgentStreamOptions, serveAgentStream } from "./agent-stream.ts";
 import { Backends } from "./backends.ts";
@@ -30,6 +31,8 @@ export interface ProxyServerOptions {
   readonly backendDialTimeoutMs?: number;
   readonly halfCloseTimeoutMs?: number;
   readonly closeLingerMs?: number;
+  /** Agents a second that are answered, twice as many at once; others wait. Default: no limit. */
+  readonly agentAcceptRate?: number | undefined;
   /** PINGs to agents and to frontends after so long without a byte, milliseconds. */
   readonly keepAliveMs?: number;
   readonly frontendKeepAliveMs?: number;
@@ -78,6 +81,10 @@ export class ProxyServer {
       metrics: deps.metrics,
       log: deps.log,
       authenticator: deps.authenticator,
+      pace:
+        options.agentAcceptRate === undefined
+          ? undefined
+          : new AcceptPace(clock, { perSecond: options.agentAcceptRate }),
       reverse: deps.reverse,
       onBug: deps.onBug,
     };

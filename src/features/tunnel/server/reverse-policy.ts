@@ -36,6 +36,7 @@ export class ReversePolicy {
   readonly #deps: { readonly clock: Clock; readonly log: Logger; readonly metrics: ServerMetrics };
   readonly #limits: ReverseLimits;
   #destinations: readonly AllowedDestination[];
+  #stopped = false;
   /** Warnings of refusals, one a second for the whole server, so that an agent cannot fill the log. */
   readonly #warnings: RateLimit;
 
@@ -47,6 +48,11 @@ export class ReversePolicy {
     this.#limits = options.limits;
     this.#destinations = options.destinations;
     this.#warnings = new RateLimit(deps.clock, { perSecond: 1, burst: 5 });
+  }
+
+  /** From now on every dial is refused, in words that make the agent try another server. */
+  stop(): void {
+    this.#stopped = true;
   }
 
   /** Takes a new list for dials to come; open connections stay. */
@@ -67,6 +73,8 @@ export class ReversePolicy {
     };
     return {
       decide: ({ protocol, address }) => {
+        // Begins as a failed dial does: then the agent may try another server.
+        if (this.#stopped) return refuse("stopping", `dial tcp ${address}: the server is stopping`, address);
         const wanted = parseHostPort(address);
         const found = wanted === undefined ? undefined : findDestination(this.#destinations, wanted, agent.peer);
         if (protocol !== "tcp" || found === undefined) return refuse("denied", "destination not allowed", address);

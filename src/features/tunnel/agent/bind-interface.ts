@@ -1,0 +1,158 @@
+import { sleep } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { describeError, ExpectedError } from "#base/errors";
+import type { IpAddress } from "#base/ip";
+import type { Logger } from "#base/log";
+import type { AddressPort } from "#kernel/address";
+import { isKernelError, KernelError } from "#kernel/errors";
+import type { LinkPort } from "#kernel/link";
+import { BIND_ALIAS, type BindState, type BindStep, type BindWish, bindLink, planBind } from "./bind-plan.ts";
+
+/** How often it is looked whether the addresses are still there, milliseconds: spec tunnel 9.3 wants at most 5 s. */
+const LOOK_INTERVAL_MS = 2000;
+
+export type BindInterfaceErrorCode = "conflict" | "not-permitted" | "failed";
+
+/** The bind addresses cannot be had. The message says what stands in the way. */
+export class BindInterfaceError extends ExpectedError<BindInterfaceErrorCode> {
+  override readonly name = "BindInterfaceError";
+}
+
+/** Where the bind addresses of the reverse direction live on this node (spec tunnel 9.3). */
+export interface BindInterface {
+  /** Puts the addresses where one can listen on them, or adopts what is there. Idempotent. Rejects with {@link BindInterfaceError}. */
+  ensure(): Promise<void>;
+  /** Takes back what {@link ensure}, or an earlier run, made; what others made stays. */
+  release(): Promise<void>;
+}
+
+/** A dummy interface with the addresses; where the kernel has none, the loopback interface. */
+export class DummyBindInterface implements BindInterface {
+  readonly #stack: { readonly links: LinkPort; readonly addresses: AddressPort };
+  readonly #log: Logger;
+  #wish: BindWish;
+  /** Addresses that this run put on the loopback interface. */
+  #ours: readonly IpAddress[] = [];
+
+  constructor(
+    deps: { readonly stack: { readonly links: LinkPort; readonly addresses: AddressPort }; readonly log: Logger },
+    wish: Omit<BindWish, "onLoopback">,
+  ) {
+    this.#stack = deps.stack;
+    this.#log = deps.log;
+    this.#wish = { ...wish, onLoopback: false };
+  }
+
+  async ensure(): Promise<void> {
+    try {
+      this.#apply();
+    } catch (error) {
+      if (!(error instanceof KernelError)) throw error;
+      const code = error.code === "not-permitted" ? "not-permitted" : "failed";
+      const hint = code === "not-permitted" ? "; it takes CAP_NET_ADMIN, or --manage-bind-interface=false" : "";
+      throw new BindInterfaceError(code, `cannot make ${this.#wish.name}: ${describeError(error)}${hint}`, {
+        cause: error,
+      });
+    }
+  }
+
+  async release(): Promise<void> {
+    const state = this.#state();
+    if (!this.#wish.onLoopback) {
+      const link = bindLink(state, this.#wish);
+      if (link?.alias === BIND_ALIAS) ifThere(() => this.#stack.links.delete(link.index));
+      return;
+    }
+    const link = bindLink(state, this.#wish);
+    if (link === undefined) return;
+    for (const address of this.#ours) ifThere(() => this.#stack.addresses.delete({ linkIndex: link.index, address }));
+  }
+
+  #apply(): void {
+    const plan = planBind(this.#state(), this.#wish);
+    if (plan.kind === "conflict") throw new BindInterfaceError("conflict", plan.why);
+    for (const step of plan.steps) {
+      if (this.#do(step)) continue;
+      // From now on, and for the steps that are left.
+      this.#wish = { ...this.#wish, onLoopback: true };
+      this.#log.warn("this kernel has no dummy interfaces: the bind addresses go to lo, with host scope", {
+        addresses: this.#wish.addresses.map(String),
+      });
+      this.#apply();
+      return;
+    }
+  }
+
+  /** False: the kernel has no dummy interfaces. */
+  #do(step: BindStep): boolean {
+    const { name, onLoopback } = this.#wish;
+    const { links, addresses } = this.#stack;
+    switch (step.op) {
+      case "create":
+        try {
+          links.create({ kind: "dummy", name, alias: BIND_ALIAS, up: true });
+        } catch (error) {
+          if (!isKernelError(error, "unsupported")) throw error;
+          return false;
+        }
+        this.#log.info("bind interface created", { name });
+        return true;
+      case "up":
+        links.set(this.#index(), { up: true });
+        return true;
+      case "add": {
+        const { address } = step;
+        // Host scope keeps it out of source address selection towards other hosts; IPv6 has no such choice.
+        addresses.add({
+          linkIndex: this.#index(),
+          address,
+          ...(address.family === 4 ? { scope: "host" as const } : { noDad: true }),
+        });
+        if (onLoopback) this.#ours = [...this.#ours.filter((one) => !one.equals(address)), address];
+        this.#log.info("bind address added", { address: address.toString(), interface: onLoopback ? "lo" : name });
+      }
+    }
+    return true;
+  }
+
+  #index(): number {
+    const link = bindLink(this.#state(), this.#wish);
+    if (link !== undefined) return link.index;
+    const name = this.#wish.onLoopback ? "lo" : this.#wish.name;
+    throw new BindInterfaceError("failed", `interface ${name} has just gone`);
+  }
+
+  #state(): BindState {
+    return { links: this.#stack.links.list(), addresses: this.#stack.addresses.list() };
+  }
+}
+
+/** Puts back what others take away, within 5 s, until the signal aborts. Failures are logged, once each. */
+export async function watchBindInterface(
+  bind: Pick<BindInterface, "ensure">,
+  deps: { readonly log: Logger; readonly clock?: Clock },
+  { signal }: { readonly signal: AbortSignal },
+): Promise<void> {
+  const clock = deps.clock ?? systemClock;
+  let told = "";
+  while (!signal.aborted) {
+    await sleep(LOOK_INTERVAL_MS, { signal, clock });
+    try {
+      await bind.ensure();
+      told = "";
+    } catch (error) {
+      if (!(error instanceof BindInterfaceError)) throw error;
+      if (error.message !== told) deps.log.error("the bind addresses are not there", { reason: error.message });
+      told = error.message;
+    }
+  }
+}
+
+/** Gone already is what was wanted. */
+function ifThere(remove: () => void): void {
+  try {
+    remove();
+  } catch (error) {
+    if (!isKernelError(error, "no-device", "not-found")) throw error;
+  }
+}

@@ -1,0 +1,70 @@
+import type { IpAddress } from "#base/ip";
+import type { Address } from "#kernel/address";
+import type { Link } from "#kernel/link";
+
+/** The alias that says that an interface is ours to remove. */
+export const BIND_ALIAS = "ISTHMUS:bind";
+
+/** What there should be (spec tunnel 9.3). */
+export interface BindWish {
+  /** Name of the dummy interface. */
+  readonly name: string;
+  readonly addresses: readonly IpAddress[];
+  /** The kernel has no dummy interfaces: the addresses go to the loopback interface. */
+  readonly onLoopback: boolean;
+}
+
+/** One change, in the order in which they are to be made. */
+export type BindStep =
+  | { readonly op: "create" }
+  /** Sets the interface up. */
+  | { readonly op: "up" }
+  | { readonly op: "add"; readonly address: IpAddress };
+
+/** What to do, or why it cannot be done. */
+export type BindPlan =
+  | { readonly kind: "steps"; readonly steps: readonly BindStep[] }
+  | { readonly kind: "conflict"; readonly why: string };
+
+/** What the kernel has. */
+export interface BindState {
+  readonly links: readonly Link[];
+  readonly addresses: readonly Address[];
+}
+
+/** The interface that holds the addresses. */
+export function bindLink({ links }: BindState, { name, onLoopback }: BindWish): Link | undefined {
+  return links.find((link) => link.name === (onLoopback ? "lo" : name));
+}
+
+/** Pure. An interface and addresses that are there as they should be are adopted: nothing is to be done about them. */
+export function planBind(state: BindState, wish: BindWish): BindPlan {
+  const link = bindLink(state, wish);
+  if (!wish.onLoopback && link !== undefined && link.kind !== "dummy") {
+    const kind = link.kind ?? "a physical or loopback device";
+    return conflict(`interface ${wish.name} exists and is ${kind}, not dummy: remove it, or give --bind-interface`);
+  }
+  const steps: BindStep[] = [];
+  if (link === undefined) steps.push({ op: "create" });
+  else if (!link.up) steps.push({ op: "up" });
+  for (const address of wish.addresses) {
+    const holder = state.addresses.find((held) => held.address.equals(address));
+    if (holder === undefined) steps.push({ op: "add", address });
+    else if (holder.linkIndex !== link?.index && !isLeftOnLoopback(state, holder)) {
+      const name = state.links.find(({ index }) => index === holder.linkIndex)?.name ?? `number ${holder.linkIndex}`;
+      return conflict(
+        `${address} is already on interface ${name}: remove it there, choose another, or say --manage-bind-interface=false`,
+      );
+    }
+  }
+  return { kind: "steps", steps };
+}
+
+/** A kernel without dummy interfaces has been met before: an earlier run put the address there. */
+function isLeftOnLoopback({ links }: BindState, { linkIndex, prefixLength, address }: Address): boolean {
+  return prefixLength === address.bits && links.some(({ index, name }) => index === linkIndex && name === "lo");
+}
+
+function conflict(why: string): BindPlan {
+  return { kind: "conflict", why };
+}

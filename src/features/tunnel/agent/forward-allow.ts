@@ -1,0 +1,39 @@
+import { ConfigError } from "#base/config";
+import { Cidr, IpAddress } from "#base/ip";
+import type { AddressFilter } from "../ends/dial-tcp.ts";
+
+/** Endpoints that an agent may be asked to connect to. */
+export interface ForwardDestination {
+  readonly range: Cidr;
+  /** Absent: any. */
+  readonly port: number | undefined;
+}
+
+/** `::ffff:0:0/96`, where IPv4 addresses stand in IPv6 (RFC 4291 section 2.5.5.2). */
+const MAPPED = Cidr.parse("::ffff:0:0/96");
+
+/** Reads `CIDR[:port]`, such as `10.0.0.0/8`, `10.1.2.3/32:10250` or `fd00::/8:443`. Throws `ConfigError` that quotes the text. */
+export function parseForwardDestination(text: string): ForwardDestination {
+  const [, cidr = "", portText] = /^([^/]+\/\d{1,3})(?::(\d{1,5}))?$/.exec(text) ?? [];
+  const range = Cidr.tryParse(cidr);
+  const port = portText === undefined ? undefined : Number(portText);
+  if (range === undefined || port === 0 || (port ?? 1) > 65_535) {
+    throw new ConfigError("invalid-value", [`${JSON.stringify(text)} is not CIDR[:port], such as 10.0.0.0/8:10250`]);
+  }
+  return { range, port };
+}
+
+/** Allows what is in the list; everything where the list is empty. */
+export function forwardFilter(list: readonly ForwardDestination[]): AddressFilter | undefined {
+  if (list.length === 0) return undefined;
+  return (address, port) => {
+    const plain = unmapped(address);
+    return list.some(({ range, port: only }) => range.contains(plain) && (only === undefined || only === port));
+  };
+}
+
+/** An IPv4 address in IPv6 clothes reaches the IPv4 endpoint, and is judged as it. */
+function unmapped(address: IpAddress): IpAddress {
+  if (!MAPPED.contains(address)) return address;
+  return IpAddress.fromValue(4, address.value & 0xffff_ffffn);
+}

@@ -1,0 +1,101 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { LinkError, type OpenedStream } from "../link/outgoing.ts";
+import type { PacketStreamHandlers } from "../link/packet-stream.ts";
+import { type ServerAddress, ServerAddresses } from "./server-addresses.ts";
+
+const options = { signal: new AbortController().signal };
+
+/** Streams that a test ends; `down` addresses refuse. */
+function network(resolve: Readonly<Record<string, readonly string[]>> = {}) {
+  const asked: string[] = [];
+  const down = new Set<string>();
+  const open: { readonly address: string; readonly handlers: PacketStreamHandlers }[] = [];
+  const connect = async ({ host, port, name }: ServerAddress): Promise<OpenedStream> => {
+    asked.push(`${name}=${host}:${port}`);
+    if (down.has(host)) throw new LinkError("unreachable", `${host} is down`);
+    return {
+      headers: {},
+      onLeaving: () => undefined,
+      discard: () => undefined,
+      start: (handlers) => {
+        open.push({ address: host, handlers });
+        return {
+          isWritable: true,
+          queuedBytes: 0,
+          send: () => undefined,
+          pause: () => undefined,
+          resume: () => undefined,
+          end: () => undefined,
+          destroy: () => undefined,
+        };
+      },
+    };
+  };
+  const lookup = async (host: string): Promise<readonly string[]> => {
+    const found = resolve[host];
+    if (found === undefined) throw new Error(`getaddrinfo ENOTFOUND ${host}`);
+    return found;
+  };
+  return { asked, down, open, deps: { connect, resolve: lookup } };
+}
+
+const handlers: PacketStreamHandlers = {
+  onPacket: () => undefined,
+  onEnd: () => undefined,
+  onWritable: () => undefined,
+  onClosed: () => undefined,
+};
+
+test("ServerAddresses: every address of a name gets a stream before any gets a second", async () => {
+  const { deps, asked, open } = network({ proxy: ["192.0.2.1", "192.0.2.2", "2001:db8::3"] });
+  const addresses = new ServerAddresses(deps, [{ host: "proxy", port: 8091 }]);
+  for (let at = 0; at < 3; at += 1) (await addresses.connect(options)).start(handlers);
+  assert.deepEqual(asked, ["proxy=192.0.2.1:8091", "proxy=192.0.2.2:8091", "proxy=2001:db8::3:8091"]);
+  // All have one: the one that was asked longest ago may be a balancer.
+  (await addresses.connect(options)).discard();
+  assert.equal(asked.at(-1), "proxy=192.0.2.1:8091");
+  open[1]?.handlers.onClosed(undefined);
+  await addresses.connect(options);
+  assert.equal(asked.at(-1), "proxy=192.0.2.2:8091");
+});
+
+test("ServerAddresses: one that does not answer does not keep the others waiting for the next round", async () => {
+  const { deps, asked, down } = network();
+  const servers = ["192.0.2.1", "192.0.2.2"].map((host) => ({ host, port: 1 }));
+  const addresses = new ServerAddresses(deps, servers);
+  down.add("192.0.2.1");
+  (await addresses.connect(options)).start(handlers);
+  assert.equal(asked.length, 2);
+  await assert.rejects(addresses.connect(options), /192\.0\.2\.1 is down/);
+  assert.equal(asked.length, 3, "the live one is not asked while another is missing");
+});
+
+test("ServerAddresses: a balancer's one address is asked every time", async () => {
+  const { deps, asked } = network();
+  const addresses = new ServerAddresses(deps, [{ host: "192.0.2.1", port: 1 }]);
+  for (let at = 0; at < 3; at += 1) (await addresses.connect(options)).start(handlers);
+  assert.equal(asked.length, 3);
+});
+
+test("ServerAddresses: names that do not resolve matter only where no other does", async () => {
+  const { deps, asked } = network({ good: ["192.0.2.1"] });
+  await new ServerAddresses(deps, [
+    { host: "bad", port: 1 },
+    { host: "good", port: 2 },
+  ]).connect(options);
+  assert.deepEqual(asked, ["good=192.0.2.1:2"]);
+  const none = new ServerAddresses(deps, [{ host: "bad", port: 1 }]).connect(options);
+  await assert.rejects(none, { name: "LinkError", code: "unreachable", message: /ENOTFOUND bad/ });
+});
+
+test("ServerAddresses: an abort ends the round", async () => {
+  const controller = new AbortController();
+  const { deps } = network();
+  const connect = async (): Promise<OpenedStream> => {
+    controller.abort(new Error("enough"));
+    throw new LinkError("unreachable", "down");
+  };
+  const servers = ["192.0.2.1", "192.0.2.2"].map((host) => ({ host, port: 1 }));
+  await assert.rejects(new ServerAddresses({ ...deps, connect }, servers).connect(controller), /enough/);
+});

@@ -1,0 +1,117 @@
+import { lookup } from "node:dns/promises";
+import { isIP } from "node:net";
+import { describeError } from "#base/errors";
+import { formatHostPort, type HostPort } from "#wire/http-connect";
+import { LinkError, type OpenedStream } from "../link/outgoing.ts";
+
+/** More addresses of one name than this are not used. */
+const MAX_ADDRESSES = 64;
+
+/** One address of a server that was named, or of its balancer. */
+export interface ServerAddress extends HostPort {
+  /** What was named: what TLS asks for and verifies, unless told otherwise. */
+  readonly name: string;
+}
+
+export interface ServerAddressesDeps {
+  /** Opens one stream. Rejects with {@link LinkError}. */
+  readonly connect: (server: ServerAddress, options: { readonly signal: AbortSignal }) => Promise<OpenedStream>;
+  /** All addresses of a name. Default: the resolver's. */
+  readonly resolve?: (host: string) => Promise<readonly string[]>;
+}
+
+/**
+ * The addresses at which servers may be met (spec tunnel 11): several that were given, all those that a name resolves to, or one
+ * of a balancer. Ones without a live stream are tried first, and of these the one that was tried longest ago.
+ */
+export class ServerAddresses {
+  readonly #deps: ServerAddressesDeps;
+  readonly #servers: readonly HostPort[];
+  /** Streams that are open, by address. */
+  readonly #live = new Map<string, number>();
+  /** When each address was tried last: a number that grows. */
+  #triedAt = new Map<string, number>();
+  #tries = 0;
+
+  constructor(deps: ServerAddressesDeps, servers: readonly HostPort[]) {
+    this.#deps = deps;
+    this.#servers = servers;
+  }
+
+  /**
+   * Opens a stream to whichever address answers first in that order. One that already has a stream is asked only where all have
+   * one: a balancer may give another server. Rejects with the last {@link LinkError}.
+   */
+  async connect(options: { readonly signal: AbortSignal }): Promise<OpenedStream> {
+    const addresses = await this.#addresses(options.signal);
+    const free = addresses.filter((address) => !this.#live.has(formatHostPort(address)));
+    const candidates = this.#inOrder(free.length > 0 ? free : addresses).slice(0, free.length > 0 ? undefined : 1);
+    let last: LinkError | undefined;
+    for (const address of candidates) {
+      options.signal.throwIfAborted();
+      this.#tries += 1;
+      this.#triedAt.set(formatHostPort(address), this.#tries);
+      try {
+        return this.#tracked(formatHostPort(address), await this.#deps.connect(address, options));
+      } catch (error) {
+        if (!(error instanceof LinkError)) throw error;
+        last = error;
+      }
+    }
+    throw last ?? new LinkError("unreachable", "there is no address of a proxy server");
+  }
+
+  async #addresses(signal: AbortSignal): Promise<ServerAddress[]> {
+    const found: ServerAddress[] = [];
+    const errors: unknown[] = [];
+    for (const { host, port } of this.#servers) {
+      try {
+        const addresses = isIP(host) === 0 ? await (this.#deps.resolve ?? lookupAll)(host) : [host];
+        found.push(...addresses.slice(0, MAX_ADDRESSES).map((address) => ({ host: address, port, name: host })));
+      } catch (error) {
+        // Other names may still lead somewhere.
+        errors.push(error);
+      }
+      signal.throwIfAborted();
+    }
+    if (found.length === 0 && errors.length > 0) {
+      throw new LinkError("unreachable", `cannot resolve a proxy server: ${describeError(errors[0])}`, {
+        cause: errors[0],
+      });
+    }
+    const current = new Set(found.map(formatHostPort));
+    this.#triedAt = new Map([...this.#triedAt].filter(([address]) => current.has(address)));
+    return [...new Map(found.map((address) => [formatHostPort(address), address])).values()];
+  }
+
+  #inOrder(addresses: readonly ServerAddress[]): ServerAddress[] {
+    const at = (address: ServerAddress): number => this.#triedAt.get(formatHostPort(address)) ?? 0;
+    return addresses.toSorted((a, b) => at(a) - at(b));
+  }
+
+  /** The stream, remembered from its start to its end. */
+  #tracked(address: string, stream: OpenedStream): OpenedStream {
+    return {
+      headers: stream.headers,
+      onLeaving: (callback) => stream.onLeaving(callback),
+      discard: () => stream.discard(),
+      start: (handlers) => {
+        this.#live.set(address, (this.#live.get(address) ?? 0) + 1);
+        return stream.start({
+          ...handlers,
+          onClosed: (fault) => {
+            const left = (this.#live.get(address) ?? 1) - 1;
+            if (left > 0) this.#live.set(address, left);
+            else this.#live.delete(address);
+            handlers.onClosed(fault);
+          },
+        });
+      },
+    };
+  }
+}
+
+async function lookupAll(host: string): Promise<readonly string[]> {
+  const found = await lookup(host, { all: true, order: "verbatim" });
+  return found.map(({ address }) => address);
+}

@@ -1,0 +1,179 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { FakeClock } from "#base/clock";
+import { KubeError, type RawRequest } from "#kube/client";
+import { AgentAuthError } from "../server/agent-auth.ts";
+import { expiryOf } from "./token-cache.ts";
+import { judge, TokenReviewAuthenticator } from "./token-review.ts";
+
+const RULES = { namespace: "kube-system", serviceAccount: "agent", audience: "aud" };
+const GOOD = {
+  authenticated: true,
+  user: { username: "system:serviceaccount:kube-system:agent" },
+  audiences: ["aud"],
+};
+const options = { signal: AbortSignal.timeout(60_000) };
+
+/** An API server that answers with one status after the other, the last one for ever. */
+function authenticator(...answers: readonly (object | Error)[]) {
+  const clock = new FakeClock(1_700_000_000_000);
+  const requests: RawRequest[] = [];
+  const api = {
+    request: async (request: RawRequest): Promise<unknown> => {
+      const answer = answers[Math.min(requests.length, answers.length - 1)];
+      requests.push(request);
+      if (answer instanceof Error) throw answer;
+      return { status: answer };
+    },
+  };
+  return { clock, requests, auth: new TokenReviewAuthenticator({ api, clock }, RULES) };
+}
+
+/** A JWT with claims; nobody here looks at its signature. */
+function jwt(claims: object): string {
+  return ["{}", JSON.stringify(claims), "signature"].map((part) => Buffer.from(part).toString("base64url")).join(".");
+}
+
+test("TokenReviewAuthenticator: asks for the token with the audience, and lets the service account in", async () => {
+  const { auth, requests } = authenticator(GOOD);
+  await auth.authenticate(["Bearer t0ken"], options);
+  assert.deepEqual(requests, [
+    {
+      method: "POST",
+      path: "/apis/authentication.k8s.io/v1/tokenreviews",
+      body: {
+        apiVersion: "authentication.k8s.io/v1",
+        kind: "TokenReview",
+        metadata: {},
+        spec: { token: "t0ken", audiences: ["aud"] },
+      },
+    },
+  ]);
+});
+
+test("TokenReviewAuthenticator: metadata that is not one Bearer token is refused without asking", async () => {
+  const { auth, requests } = authenticator(GOOD);
+  const cases = [
+    [],
+    [""],
+    ["Bearer "],
+    ["bearer x"],
+    ["Basic x"],
+    ["Bearer x y"],
+    ["Bearer x\n"],
+    ["Bearer x", "Bearer x"],
+  ];
+  for (const authorization of [...cases, [`Bearer ${"x".repeat(20_000)}`]]) {
+    await assert.rejects(auth.authenticate(authorization, options), (error) => {
+      assert.ok(error instanceof AgentAuthError);
+      assert.equal(error.code, "unauthenticated");
+      return true;
+    });
+  }
+  assert.equal(requests.length, 0);
+});
+
+test("judge: whatever is not exactly as it must be refuses", () => {
+  const cases: readonly (readonly [object | undefined, RegExp])[] = [
+    [undefined, /does not know/],
+    [{}, /does not know/],
+    [{ ...GOOD, authenticated: "true" }, /does not know/],
+    [{ ...GOOD, error: "token has expired" }, /token has expired/],
+    [{ ...GOOD, user: {} }, /no service account/],
+    [{ ...GOOD, user: { username: "alice" } }, /"alice", which is no service account/],
+    [{ ...GOOD, user: { username: "system:serviceaccount:kube-system:agent:x" } }, /no service account/],
+    [{ ...GOOD, user: { username: "system:serviceaccount:kube-system" } }, /no service account/],
+    [{ ...GOOD, user: { username: "system:node:kube-system:agent" } }, /no service account/],
+    [{ ...GOOD, user: { username: "system:serviceaccount:default:agent" } }, /default\/agent, not kube-system\/agent/],
+    [{ ...GOOD, user: { username: "system:serviceaccount:kube-system:other" } }, /kube-system\/other, not/],
+    [{ ...GOOD, audiences: ["other"] }, /not for audience "aud"/],
+    [{ ...GOOD, audiences: undefined }, /not for audience/],
+    [{ ...GOOD, audiences: "aud" }, /not for audience/],
+  ];
+  for (const [status, why] of cases) {
+    const verdict = judge({ status }, RULES);
+    assert.ok(verdict.kind === "refused", JSON.stringify(status));
+    assert.match(verdict.why, why);
+  }
+  assert.deepEqual(judge({ status: GOOD }, RULES), { kind: "accepted" });
+});
+
+test("judge: any answer of an API server is a verdict", () => {
+  fc.assert(fc.property(fc.jsonValue(), (answer) => assert.equal(judge(answer, RULES).kind, "refused")));
+  fc.assert(fc.property(fc.jsonValue(), (status) => assert.equal(judge({ status }, RULES).kind, "refused")));
+});
+
+test("TokenReviewAuthenticator: an accepted token is not asked for again for 60 s, a refused one for 10 s", async () => {
+  const good = authenticator(GOOD);
+  const ask = (one: typeof good): Promise<void> => one.auth.authenticate(["Bearer t"], options);
+  await ask(good);
+  await good.clock.advance(59_999);
+  await ask(good);
+  assert.equal(good.requests.length, 1);
+  await good.clock.advance(1);
+  await ask(good);
+  assert.equal(good.requests.length, 2);
+
+  const bad = authenticator({ error: "no" }, GOOD);
+  await assert.rejects(ask(bad), { code: "unauthenticated" });
+  await bad.clock.advance(9_999);
+  await assert.rejects(ask(bad), { code: "unauthenticated" });
+  assert.equal(bad.requests.length, 1);
+  await bad.clock.advance(1);
+  await ask(bad);
+});
+
+test("TokenReviewAuthenticator: a token is never accepted beyond its own expiry", async () => {
+  const { auth, clock, requests } = authenticator(GOOD, { error: "token has expired" });
+  const token = `Bearer ${jwt({ exp: clock.now() / 1000 + 5 })}`;
+  await auth.authenticate([token], options);
+  await clock.advance(4_999);
+  await auth.authenticate([token], options);
+  await clock.advance(1);
+  await assert.rejects(auth.authenticate([token], options), { code: "unauthenticated" });
+  assert.equal(requests.length, 2);
+});
+
+test("TokenReviewAuthenticator: an API server that cannot answer makes nobody unauthenticated, and is asked again", async () => {
+  const failures = [
+    new KubeError("unreachable", "no route"),
+    new KubeError("forbidden", "no"),
+    new KubeError("timeout", "slow"),
+  ];
+  const { auth, requests } = authenticator(...failures, GOOD);
+  for (const { message } of failures) {
+    await assert.rejects(auth.authenticate(["Bearer t"], options), (error) => {
+      assert.ok(error instanceof AgentAuthError && error.code === "unavailable");
+      assert.match(error.message, new RegExp(message));
+      return true;
+    });
+  }
+  await auth.authenticate(["Bearer t"], options);
+  assert.equal(requests.length, 4);
+});
+
+test("TokenReviewAuthenticator: no message holds the token", async () => {
+  const { auth } = authenticator({ error: "no" });
+  await assert.rejects(auth.authenticate(["Bearer s3cret"], options), (error) => !String(error).includes("s3cret"));
+  await assert.rejects(auth.authenticate(["Basic s3cret"], options), (error) => !String(error).includes("s3cret"));
+});
+
+test("TokenReviewAuthenticator: what is remembered is bounded, the oldest goes first", async () => {
+  const { auth, requests } = authenticator(GOOD);
+  for (let at = 0; at <= 10_000; at += 1) await auth.authenticate([`Bearer t${at}`], options);
+  await auth.authenticate(["Bearer t10000"], options);
+  await auth.authenticate(["Bearer t1"], options);
+  assert.equal(requests.length, 10_001);
+  await auth.authenticate(["Bearer t0"], options);
+  assert.equal(requests.length, 10_002);
+});
+
+test("expiryOf: reads the claim of a JWT; whatever else a token is, it has none", () => {
+  assert.equal(expiryOf(jwt({ exp: 12 })), 12_000);
+  for (const token of ["", "opaque", "a.b.c", "..", jwt({}), jwt({ exp: "12" }), jwt([])]) {
+    assert.equal(expiryOf(token), Number.POSITIVE_INFINITY, token);
+  }
+  fc.assert(fc.property(fc.string(), (token) => assert.equal(typeof expiryOf(token), "number")));
+  fc.assert(fc.property(fc.jsonValue(), (claims) => assert.equal(typeof expiryOf(jwt({ claims })), "number")));
+});

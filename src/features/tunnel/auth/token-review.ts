@@ -1,0 +1,103 @@
+import type { Clock } from "#base/clock";
+import { describeError } from "#base/errors";
+import { type KubeApi, KubeConfigError, KubeError } from "#kube/client";
+import { AgentAuthError, type AgentAuthenticator } from "../server/agent-auth.ts";
+import { TokenCache, type Verdict } from "./token-cache.ts";
+
+const REVIEWS_PATH = "/apis/authentication.k8s.io/v1/tokenreviews";
+/** How long the API server may take, milliseconds. */
+const REVIEW_TIMEOUT_MS = 10_000;
+/** RFC 6750; tokens of service accounts have about a kilobyte. */
+const BEARER = /^Bearer ([\x21-\x7e]{1,16384})$/;
+
+export interface TokenReviewOptions {
+  /** The service account that agents must have. */
+  readonly namespace: string;
+  readonly serviceAccount: string;
+  /** Audience that the token must be for. */
+  readonly audience: string;
+}
+
+/**
+ * Lets agents in by the token of their service account, which the API server judges (spec tunnel 10). Verdicts are kept for a
+ * short time: all agents come at once when a server restarts.
+ */
+export class TokenReviewAuthenticator implements AgentAuthenticator {
+  readonly #api: Pick<KubeApi, "request">;
+  readonly #cache: TokenCache;
+  readonly #options: TokenReviewOptions;
+
+  constructor(deps: { readonly api: Pick<KubeApi, "request">; readonly clock: Clock }, options: TokenReviewOptions) {
+    this.#api = deps.api;
+    this.#cache = new TokenCache(deps.clock);
+    this.#options = options;
+  }
+
+  async authenticate(authorization: readonly string[], { signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const token = BEARER.exec(authorization[0] ?? "")?.[1];
+    if (authorization.length !== 1 || token === undefined) {
+      const found = authorization.length === 1 ? "one of another form" : String(authorization.length);
+      throw new AgentAuthError("unauthenticated", `expected one "authorization: Bearer TOKEN", found ${found}`);
+    }
+    const verdict = this.#cache.get(token) ?? (await this.#review(token, signal));
+    if (verdict.kind === "refused") throw new AgentAuthError("unauthenticated", verdict.why);
+  }
+
+  async #review(token: string, signal: AbortSignal): Promise<Verdict> {
+    let answer: unknown;
+    try {
+      answer = await this.#api.request(
+        {
+          method: "POST",
+          path: REVIEWS_PATH,
+          body: {
+            apiVersion: "authentication.k8s.io/v1",
+            kind: "TokenReview",
+            metadata: {},
+            spec: { token, audiences: [this.#options.audience] },
+          },
+        },
+        { signal, timeoutMs: REVIEW_TIMEOUT_MS },
+      );
+    } catch (error) {
+      const expected = error instanceof KubeError || error instanceof KubeConfigError || signal.aborted;
+      if (!expected) throw error;
+      throw new AgentAuthError("unavailable", `cannot have a token reviewed: ${describeError(error)}`, {
+        cause: error,
+      });
+    }
+    const verdict = judge(answer, this.#options);
+    this.#cache.set(token, verdict);
+    return verdict;
+  }
+}
+
+/** What an answered TokenReview means. Pure; whatever is not as it must be refuses. */
+export function judge(review: unknown, options: TokenReviewOptions): Verdict {
+  const refused = (why: string): Verdict => ({ kind: "refused", why });
+  const status = field(review, "status");
+  const error = field(status, "error");
+  if (typeof error === "string" && error !== "") return refused(`the API server says: ${error}`);
+  if (field(status, "authenticated") !== true) return refused("the API server does not know the token");
+  const username = field(field(status, "user"), "username");
+  const parts = typeof username === "string" ? username.split(":") : [];
+  const [system, kind, namespace, name] = parts;
+  const { namespace: wantedNamespace, serviceAccount, audience } = options;
+  if (parts.length !== 4 || system !== "system" || kind !== "serviceaccount") {
+    return refused(`the token is of ${JSON.stringify(username)}, which is no service account`);
+  }
+  if (namespace !== wantedNamespace || name !== serviceAccount) {
+    return refused(`the token is of service account ${namespace}/${name}, not ${wantedNamespace}/${serviceAccount}`);
+  }
+  const audiences = field(status, "audiences");
+  if (!Array.isArray(audiences) || !audiences.includes(audience)) {
+    return refused(`the token is not for audience ${JSON.stringify(audience)}`);
+  }
+  return { kind: "accepted" };
+}
+
+function field(value: unknown, name: string): unknown {
+  return typeof value === "object" && value !== null && Object.hasOwn(value, name)
+    ? (value as Readonly<Record<string, unknown>>)[name]
+    : undefined;
+}

@@ -1,0 +1,106 @@
+import type { Clock } from "#base/clock";
+import { describeError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { type KubeApi, KubeError, type Lease, resources, type StoredMeta } from "#kube/client";
+import { createInformer, type Informer } from "#kube/informer";
+import { type AgentLeaseMetrics, outcomeOf } from "./metrics.ts";
+import { validUntil } from "./names.ts";
+
+export interface LeaseCounterOptions {
+  readonly namespace: string;
+  /** In the syntax of kubectl's `-l`. */
+  readonly labelSelector: string;
+}
+
+export interface LeaseCounterDeps {
+  readonly api: Pick<KubeApi, "listPages" | "watch">;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly metrics: AgentLeaseMetrics;
+  /** The number of valid Leases differs from what it was. */
+  readonly onChange: () => void;
+}
+
+/** What of a Lease is kept. */
+interface Known {
+  readonly metadata: StoredMeta;
+  readonly spec: Lease["spec"];
+}
+
+/** Counts the valid Leases of proxy servers (spec tunnel 11). */
+export class LeaseCounter {
+  readonly #clock: Clock;
+  readonly #onChange: () => void;
+  readonly #informer: Informer<Lease, Known>;
+  #lastGood: number | undefined;
+
+  constructor(deps: LeaseCounterDeps, options: LeaseCounterOptions) {
+    this.#clock = deps.clock;
+    this.#onChange = deps.onChange;
+    this.#informer = createInformer<Lease, Known>(counted(deps), resources.leases, {
+      ...options,
+      clock: deps.clock,
+      transform: ({ metadata, spec }) => ({ metadata, spec }),
+      onHealth: (health) => {
+        if (health.state === "degraded" && health.failures === 1) {
+          deps.log.warn("cannot follow the Leases of proxy servers", { reason: describeError(health.error) });
+        }
+      },
+    });
+    const look = (): void => this.#look();
+    this.#informer.addHandler({ onAdd: look, onUpdate: look, onDelete: look });
+  }
+
+  /** Follows the Leases until the signal aborts. */
+  run(options: { readonly signal: AbortSignal }): Promise<void> {
+    return this.#informer.run(options);
+  }
+
+  /**
+   * How many are valid now; where none is, or they cannot be read, the last number that was not zero. `undefined` before there
+   * was one.
+   */
+  get count(): number | undefined {
+    const now = this.#clock.now();
+    const valid = this.#informer.store.list().filter((lease) => (validUntil(lease) ?? 0) > now).length;
+    if (valid > 0) this.#lastGood = valid;
+    return this.#lastGood;
+  }
+
+  #look(): void {
+    const before = this.#lastGood;
+    // A renewal every few seconds is no news.
+    if (this.count !== before) this.#onChange();
+  }
+}
+
+/** The API with its lists and watches counted. */
+function counted({ api, clock, metrics }: LeaseCounterDeps): Pick<KubeApi, "listPages" | "watch"> {
+  return {
+    async *listPages(type, options) {
+      const started = clock.monotonic();
+      const seconds = (): number => (clock.monotonic() - started) / 1000;
+      try {
+        yield* api.listPages(type, options);
+        metrics.listed({ ...outcomeOf(undefined), seconds: seconds() });
+      } catch (error) {
+        if (error instanceof KubeError) metrics.listed({ ...outcomeOf(error), seconds: seconds() });
+        throw error;
+      }
+    },
+    async *watch(type, options) {
+      try {
+        yield* api.watch(type, {
+          ...options,
+          onOpen: () => {
+            metrics.watched(outcomeOf(undefined));
+            options?.onOpen?.();
+          },
+        });
+      } catch (error) {
+        if (error instanceof KubeError) metrics.watched(outcomeOf(error));
+        throw error;
+      }
+    },
+  };
+}

@@ -1,0 +1,122 @@
+import { Backoff, sleep } from "#base/async";
+import type { Clock } from "#base/clock";
+import { describeError } from "#base/errors";
+import type { Logger } from "#base/log";
+import {
+  type Draft,
+  findObject,
+  isKubeError,
+  type KubeApi,
+  KubeConfigError,
+  KubeError,
+  type Lease,
+  resources,
+} from "#kube/client";
+import { LEASE_DURATION_MS, LEASE_RENEW_MS, leaseName } from "./names.ts";
+
+/** How long a request may take: long before the Lease expires. */
+const REQUEST_TIMEOUT_MS = 5000;
+
+export interface ServerLeaseOptions {
+  readonly serverID: string;
+  readonly namespace: string;
+  readonly labels: Readonly<Record<string, string>>;
+}
+
+/** The Lease by which agents count this server (spec tunnel 11). */
+export class ServerLease {
+  readonly #api: Pick<KubeApi, "get" | "create" | "replace" | "delete">;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #options: ServerLeaseOptions;
+  readonly #name: string;
+
+  /** Throws `ConfigError` for a server id that cannot be part of a name. */
+  constructor(
+    deps: {
+      readonly api: Pick<KubeApi, "get" | "create" | "replace" | "delete">;
+      readonly clock: Clock;
+      readonly log: Logger;
+    },
+    options: ServerLeaseOptions,
+  ) {
+    this.#api = deps.api;
+    this.#clock = deps.clock;
+    this.#log = deps.log;
+    this.#options = options;
+    this.#name = leaseName(options.serverID);
+  }
+
+  /** Keeps the Lease until the signal aborts; failures are logged and tried again soon. The Lease stays: see {@link remove}. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const backoff = new Backoff({ initialMs: 1000, maxMs: LEASE_RENEW_MS });
+    while (!signal.aborted) {
+      let waitMs = LEASE_RENEW_MS;
+      try {
+        await this.#renew(signal);
+        backoff.reset();
+      } catch (error) {
+        signal.throwIfAborted();
+        if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
+        this.#log.warn("cannot renew the Lease", { lease: this.#name, reason: describeError(error) });
+        // Another wrote it between our read and our write: read again at once.
+        waitMs = isKubeError(error, "conflict", "already-exists") ? 0 : backoff.next();
+      }
+      await sleep(waitMs, { signal, clock: this.#clock });
+    }
+  }
+
+  /** Deletes the Lease; one that is gone already is fine. A failure is logged: it expires by itself. */
+  async remove({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const { namespace } = this.#options;
+    try {
+      await this.#api.delete(
+        resources.leases,
+        { namespace, name: this.#name },
+        { signal, timeoutMs: REQUEST_TIMEOUT_MS },
+      );
+    } catch (error) {
+      if (isKubeError(error, "not-found")) return;
+      if (!signal.aborted && !(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
+      this.#log.warn("cannot delete the Lease; it will expire", { lease: this.#name, reason: describeError(error) });
+    }
+  }
+
+  async #renew(signal: AbortSignal): Promise<void> {
+    const { namespace } = this.#options;
+    const options = { signal, timeoutMs: REQUEST_TIMEOUT_MS };
+    const found = await findObject(this.#api, resources.leases, { namespace, name: this.#name }, options);
+    if (found === undefined) {
+      await this.#api.create(resources.leases, this.#draft(undefined), options);
+      this.#log.info("Lease created", { lease: `${namespace}/${this.#name}` });
+    } else {
+      await this.#api.replace(resources.leases, this.#draft(found), options);
+    }
+  }
+
+  #draft(found: Lease | undefined): Draft<Lease> {
+    const now = microTime(this.#clock.now());
+    const { serverID, namespace, labels } = this.#options;
+    const ours = found?.spec?.holderIdentity === serverID;
+    return {
+      metadata: {
+        ...found?.metadata,
+        name: this.#name,
+        namespace,
+        labels: { ...found?.metadata.labels, ...labels },
+      },
+      spec: {
+        ...found?.spec,
+        holderIdentity: serverID,
+        leaseDurationSeconds: LEASE_DURATION_MS / 1000,
+        acquireTime: (ours ? found?.spec?.acquireTime : undefined) ?? now,
+        renewTime: now,
+      },
+    };
+  }
+}
+
+/** Kubernetes' MicroTime. */
+function microTime(ms: number): string {
+  return new Date(ms).toISOString().replace("Z", "000Z");
+}

@@ -1,0 +1,61 @@
+import type { Server, TlsOptions } from "node:tls";
+import type { Clock } from "#base/clock";
+import { isOldTls, opensslCiphers, parseTlsVersion } from "./cipher-suites.ts";
+import { TlsFiles, type TlsPaths } from "./tls-files.ts";
+
+/** A handshake may take so long, milliseconds. */
+const HANDSHAKE_TIMEOUT_MS = 30_000;
+
+export interface ServerTlsOptions {
+  readonly paths: TlsPaths;
+  /** IANA names; empty: the secure ones. */
+  readonly cipherSuites: readonly string[];
+  /** `VersionTLS10` to `VersionTLS13`; empty: 1.2. */
+  readonly minVersion: string;
+  /** What is spoken inside; a client that offers only others is refused. */
+  readonly alpn: readonly string[];
+}
+
+/** A TLS server's options, and how they stay true while certificates are replaced (spec tunnel 10). */
+export interface ServerTls {
+  readonly options: TlsOptions;
+  /** From now on the next handshake of this server, made with {@link options}, uses the files as they are then. */
+  follow(server: Server): void;
+}
+
+/** Throws `ConfigError` for suites and versions, `TlsFilesError` for the files. */
+export function serverTls(
+  options: ServerTlsOptions,
+  deps: { readonly clock?: Clock; readonly onBroken?: (why: string) => void; readonly onReloaded?: () => void } = {},
+): ServerTls {
+  const minVersion = parseTlsVersion(options.minVersion);
+  const ciphers = opensslCiphers(options.cipherSuites);
+  const files = new TlsFiles(options.paths, deps);
+  const fixed = {
+    minVersion,
+    // Versions before 1.2 sign with SHA-1, which OpenSSL allows at its lowest level only.
+    ciphers: isOldTls(minVersion) ? `${ciphers}:@SECLEVEL=0` : ciphers,
+    honorCipherOrder: true,
+    // As in Go: a certificate that is listed is trusted, be it a root or not.
+    allowPartialTrustChain: true,
+  };
+  const asksClients = options.paths.clientCa !== undefined;
+  return {
+    options: {
+      ...fixed,
+      ...files.material,
+      requestCert: asksClients,
+      rejectUnauthorized: asksClients,
+      ALPNProtocols: [...options.alpn],
+      handshakeTimeout: HANDSHAKE_TIMEOUT_MS,
+    },
+    follow(server) {
+      // Before the server's own listener, which begins the handshake.
+      server.prependListener("connection", () => {
+        if (!files.refresh()) return;
+        server.setSecureContext({ ...fixed, ...files.material });
+        deps.onReloaded?.();
+      });
+    },
+  };
+}

@@ -1,0 +1,73 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, unlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { FakeClock } from "#base/clock";
+import { makeCertificates } from "#test/certificates";
+import { TlsFiles } from "./tls-files.ts";
+
+const { ca, pairs } = await makeCertificates("authority", { one: [], two: [] });
+
+function folder(t: TestContext) {
+  const path = mkdtempSync(join(tmpdir(), "isthmus-tls-files-"));
+  t.after(() => rmSync(path, { recursive: true }));
+  const write = (name: string, content: string): string => {
+    writeFileSync(join(path, name), content);
+    return join(path, name);
+  };
+  const use = ({ cert, key }: { readonly cert: string; readonly key: string }) => ({
+    cert: write("tls.crt", cert),
+    key: write("tls.key", key),
+  });
+  return { write, use, paths: { ...use(pairs.one), clientCa: write("ca.crt", ca) } };
+}
+
+test("TlsFiles: new files are taken within a second, and only then is anything said to have changed", async (t) => {
+  const { paths, use } = folder(t);
+  const clock = new FakeClock();
+  const files = new TlsFiles(paths, { clock });
+  assert.deepEqual(files.material, { ...pairs.one, ca });
+  use(pairs.two);
+  assert.equal(files.refresh(), false, "looked at a moment ago");
+  await clock.advance(1000);
+  assert.equal(files.refresh(), true);
+  assert.deepEqual(files.material, { ...pairs.two, ca });
+  await clock.advance(1000);
+  assert.equal(files.refresh(), false);
+});
+
+test("TlsFiles: files that are broken, halfway or gone are told once, and the old ones serve on", async (t) => {
+  const { paths, write, use } = folder(t);
+  const clock = new FakeClock();
+  const told: string[] = [];
+  const files = new TlsFiles(paths, { clock, onBroken: (why) => told.push(why) });
+  const states = [
+    () => write("tls.key", pairs.two.key),
+    () => write("tls.key", "-----BEGIN PRIVATE KEY-----\n"),
+    () => write("ca.crt", ""),
+    () => unlinkSync(paths.cert),
+  ];
+  for (const change of states) {
+    change();
+    await clock.advance(1000);
+    assert.equal(files.refresh(), false);
+    await clock.advance(1000);
+    assert.equal(files.refresh(), false);
+    assert.deepEqual(files.material, { ...pairs.one, ca });
+  }
+  assert.equal(told.length, 4);
+  assert.match(told[0] ?? "", /^cannot use .*tls\.crt, .*tls\.key, .*ca\.crt: /);
+  assert.match(told[3] ?? "", /^cannot read .*tls\.crt: .*ENOENT/);
+  write("ca.crt", ca);
+  use(pairs.two);
+  await clock.advance(1000);
+  assert.equal(files.refresh(), true);
+});
+
+test("TlsFiles: a server does not start with files that do not work", (t) => {
+  const { paths, write } = folder(t);
+  assert.throws(() => new TlsFiles({ ...paths, cert: "/nowhere" }), { name: "TlsFilesError", code: "unreadable" });
+  assert.throws(() => new TlsFiles({ ...paths, key: write("other.key", pairs.two.key) }), { code: "invalid" });
+  assert.throws(() => new TlsFiles({ ...paths, clientCa: write("empty.crt", "\n") }), /holds no PEM block/);
+});

@@ -1,0 +1,221 @@
+import { isIP } from "node:net";
+import { Deferred, sleep, TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
+import type { FlagValues } from "#base/config";
+import type { Logger } from "#base/log";
+import { createRegistry, type Registry } from "#base/metrics";
+import {
+  type AgentLeaseMetrics,
+  type AgentMetrics,
+  BufferBudget,
+  connectServer,
+  forwardFilter,
+  LeaseCounter,
+  ReverseListener,
+  ServerAddresses,
+  ServerSet,
+} from "#features/tunnel";
+import type { KubeClient } from "#kube/client";
+import { GrpcCode } from "#wire/grpc";
+import type { Capability } from "#wire/konnectivity";
+import { openClient } from "./daemon-flags.ts";
+import { defineProgram, EXIT } from "./run-program.ts";
+import { openBindInterface } from "./tunnel/agent-bind.ts";
+import { type AgentConfig, agentConfig } from "./tunnel/agent-config.ts";
+import { drainAgent } from "./tunnel/agent-drain.ts";
+import { type AgentFlags, agentFlags } from "./tunnel/agent-flags.ts";
+import { adminRoutes, type Check, healthRoutes } from "./tunnel/agent-health.ts";
+import { agentMetrics } from "./tunnel/agent-metrics.ts";
+import { serveRoutes } from "./tunnel/http.ts";
+import { klogLogger } from "./tunnel/klog.ts";
+import { muxOptions } from "./tunnel/mux-flags.ts";
+
+type Values = FlagValues<AgentFlags>;
+
+/** Bytes of a link that have been queued when it ends may take so long to leave, milliseconds. */
+const CLOSE_MS = 1000;
+
+/** `proxy-agent` (spec tunnel). */
+export const proxyAgent = defineProgram({
+  name: "proxy-agent",
+  summary: "A node's end of the tunnel: connects out to proxy servers, and for them to what is near.",
+  flags: agentFlags,
+  usageExit: EXIT.failed,
+  secondSignal: "hurry",
+  notes: [
+    "Wire-compatible with Konnectivity's servers; flags and metrics are upstream's.",
+    "The first SIGTERM drains: servers send no new connections; the second one ends. Certificates, CA and token are read for each connection.",
+  ],
+  run: async ({ values, signal, hurry }) => {
+    const config = agentConfig(values);
+    const log = klogLogger("proxy-agent", values);
+    for (const warning of config.warnings) log.warn(warning);
+    const registry = createRegistry();
+    const budget = new BufferBudget(values.maxBufferedBytes);
+    const { lease: leaseMetrics, ...metrics } = agentMetrics(registry, budget);
+    const bug = new Deferred<never>();
+    // Whoever waits is told; after the last one there is nobody to tell.
+    bug.promise.catch(() => undefined);
+    const onBug = (error: unknown): void => bug.reject(error);
+    await using api = await kubeClient(values, registry);
+    const leases = leaseCounter(api, values, config, { log, metrics: leaseMetrics, onChange: () => servers.sync() });
+    const servers: ServerSet = serverSet(values, config, { log, metrics, budget, onBug, leases });
+    await using bound = await openBindInterface(values, config.reverse, log);
+    await using reverse = await openReverse(values, config, servers, { log, metrics });
+    const checks = readinessChecks(servers, reverse);
+    await using _health = await serveRoutes(
+      { routes: healthRoutes(registry, checks), log, onBug },
+      { address: config.health },
+    );
+    await using _admin = await serveRoutes(
+      { routes: adminRoutes(values.enableProfiling, config.health.port), log, onBug },
+      { address: config.admin },
+    );
+
+    const group = new TaskGroup(signal);
+    group.spawn((aborted) => Promise.race([servers.run({ signal: aborted }), bug.promise]));
+    if (leases !== undefined) group.spawn((aborted) => leases.run({ signal: aborted }));
+    if (bound !== undefined) group.spawn((aborted) => bound.watch({ signal: aborted }));
+    log.info("started", { agentID: config.agentID, servers: config.servers });
+    await group.wait();
+    await Promise.race([drainAgent(servers, log, { timeoutMs: values.drainTimeout, hurry }), bug.promise]);
+    await closeAll(servers);
+    return EXIT.ok;
+  },
+});
+
+/** Ends the streams after what waits; what does not leave in time is cut. */
+async function closeAll(servers: ServerSet): Promise<void> {
+  const links = servers.links;
+  servers.close();
+  const deadline = performance.now() + CLOSE_MS;
+  while (servers.isReady && performance.now() < deadline) await sleep(20);
+  for (const { mux } of links) mux.destroy({ code: GrpcCode.unavailable, message: "the agent ends" });
+}
+
+function serverSet(
+  values: Values,
+  config: AgentConfig,
+  deps: {
+    readonly log: Logger;
+    readonly metrics: AgentMetrics;
+    readonly budget: BufferBudget;
+    readonly onBug: (error: unknown) => void;
+    readonly leases: LeaseCounter | undefined;
+  },
+): ServerSet {
+  const { leases, ...rest } = deps;
+  const capabilities = capabilitiesOf(config);
+  const addresses = serverAddresses(values, config, capabilities);
+  const allowed = forwardFilter(values.forwardAllowedDestination);
+  return new ServerSet(
+    {
+      ...rest,
+      clock: systemClock,
+      connect: (options) => addresses.connect(options),
+      ...(leases === undefined ? {} : { leases: () => leases.count }),
+    },
+    {
+      syncIntervalMs: values.syncInterval,
+      syncIntervalCapMs: values.syncIntervalCap,
+      reconnectJitterMs: values.reconnectJitter,
+      syncForever: values.syncForever,
+      capabilities,
+      countSource: values.serverCountSource === "max" ? "max" : "default",
+      link: {
+        mux: muxOptions(values),
+        dialTimeoutMs: values.dialTimeout,
+        closeLingerMs: values.closeLinger,
+        ...(allowed === undefined ? {} : { allowed }),
+      },
+    },
+  );
+}
+
+function capabilitiesOf(config: AgentConfig): ReadonlySet<Capability> {
+  const always = ["half-close/1", "flow-control/1"] as const;
+  return new Set(config.reverse === undefined ? always : [...always, "reverse/1" as const]);
+}
+
+function serverAddresses(values: Values, config: AgentConfig, capabilities: ReadonlySet<Capability>): ServerAddresses {
+  const orNone = (text: string): string | undefined => (text === "" ? undefined : text);
+  return new ServerAddresses(
+    {
+      connect: (server, options) =>
+        connectServer(
+          server,
+          {
+            agentID: config.agentID,
+            identifiers: values.agentIdentifiers,
+            tokenFile: orNone(values.serviceAccountTokenPath),
+            capabilities,
+            timeoutMs: values.connectTimeout,
+            keepAliveMs: values.keepaliveTime,
+            maxMessageBytes: values.maxRecvMessageSize,
+            tls: {
+              caFile: orNone(values.caCert),
+              certFile: orNone(values.agentCert),
+              keyFile: orNone(values.agentKey),
+              // The name that was given, not the address that it resolved to. No SNI for addresses.
+              serverName: orNone(values.tlsServerName) ?? (isIP(server.name) === 0 ? server.name : undefined),
+              alpn: values.alpnProto,
+            },
+          },
+          options,
+        ),
+    },
+    config.servers,
+  );
+}
+
+async function kubeClient(values: Values, registry: Registry): Promise<KubeClient | undefined> {
+  if (!values.countServerLeases) return undefined;
+  return openClient(
+    "proxy-agent",
+    { kubeconfig: values.kubeconfig === "" ? undefined : values.kubeconfig },
+    { registry },
+  );
+}
+
+function leaseCounter(
+  api: KubeClient | undefined,
+  values: Values,
+  config: AgentConfig,
+  deps: { readonly log: Logger; readonly metrics: AgentLeaseMetrics; readonly onChange: () => void },
+): LeaseCounter | undefined {
+  if (api === undefined) return undefined;
+  return new LeaseCounter(
+    { api, clock: systemClock, ...deps },
+    { namespace: values.leaseNamespace, labelSelector: config.leaseSelector },
+  );
+}
+
+async function openReverse(
+  values: Values,
+  { reverse }: AgentConfig,
+  servers: ServerSet,
+  deps: { readonly log: Logger; readonly metrics: AgentMetrics },
+): Promise<ReverseListener | undefined> {
+  if (reverse === undefined) return undefined;
+  const listener = await ReverseListener.open(
+    { ...deps, clock: systemClock, links: () => servers.usable },
+    { ...reverse, allowedSources: values.allowedSource, halfCloseTimeoutMs: values.halfCloseTimeout },
+  );
+  const { targets, bindAddresses } = reverse;
+  deps.log.info("listening for clients of the control plane", {
+    addresses: bindAddresses.map(String),
+    targets: targets.map(({ localPort, address }) => `${localPort} -> ${address}`),
+  });
+  return listener;
+}
+
+function readinessChecks(servers: ServerSet, reverse: ReverseListener | undefined): readonly Check[] {
+  const checks: Check[] = [
+    { name: "ping", fault: () => undefined },
+    { name: "server-connected", fault: () => (servers.isReady ? undefined : "no servers connected") },
+  ];
+  if (reverse === undefined) return checks;
+  const fault = (): string | undefined =>
+    reverse.hasServer ? undefined : "no connected server serves this direction: is its feature gate on?";
+  return [...checks, { name: "reverse-listener", fault }];
+}

@@ -1,0 +1,231 @@
+import { Deferred, TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
+import type { FlagValues } from "#base/config";
+import { describeError, ExpectedError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { createRegistry, type Registry } from "#base/metrics";
+import {
+  collectLeases,
+  isOldTls,
+  ProxyServer,
+  parseTlsVersion,
+  ReversePolicy,
+  ServerLease,
+  type ServerLeaseMetrics,
+  TokenReviewAuthenticator,
+} from "#features/tunnel";
+import type { KubeClient } from "#kube/client";
+import { openClient } from "./daemon-flags.ts";
+import { defineProgram, EXIT } from "./run-program.ts";
+import { metricsRoute, type Routes, serveRoutes } from "./tunnel/http.ts";
+import { klogLogger } from "./tunnel/klog.ts";
+import { muxOptions } from "./tunnel/mux-flags.ts";
+import { profilingRoutes } from "./tunnel/profiling.ts";
+import { readDestinations, type ServerConfig, serverConfig } from "./tunnel/server-config.ts";
+import { type ServerFlags, serverFlags } from "./tunnel/server-flags.ts";
+import { listenForAgents, listenForFrontends } from "./tunnel/server-listeners.ts";
+import { observeServer, serverMetrics } from "./tunnel/server-metrics.ts";
+import { drainServer } from "./tunnel/server-shutdown.ts";
+
+type Values = FlagValues<ServerFlags>;
+
+/** Deleting our Lease at the end may take so long, milliseconds. */
+const LEASE_REMOVAL_MS = 5000;
+
+/** `proxy-server` (spec tunnel). */
+export const proxyServer = defineProgram({
+  name: "proxy-server",
+  summary: "The control plane's end of the tunnel: frontends such as the API server reach nodes through agents.",
+  flags: serverFlags,
+  usageExit: EXIT.failed,
+  secondSignal: EXIT.failed,
+  notes: [
+    "Wire-compatible with Konnectivity's agents and kube-apiserver's egress selector; flags and metrics are upstream's.",
+    "At SIGHUP --allowed-destination-file is read again. Certificate files are read again when they change.",
+  ],
+  run: async ({ values, signal }) => {
+    const config = serverConfig(values);
+    const log = klogLogger("proxy-server", values);
+    warn(values, config, log);
+    const registry = createRegistry();
+    const { lease: leaseMetrics, ...metrics } = serverMetrics(registry);
+    const bug = new Deferred<never>();
+    // Whoever waits is told; after the last one there is nobody to tell.
+    bug.promise.catch(() => undefined);
+    const onBug = (error: unknown): void => bug.reject(error);
+    await using api = await kubeClient(values, config, registry);
+    const reverse = reversePolicy(values, config, { log, metrics });
+    const proxy = new ProxyServer(
+      {
+        log,
+        metrics,
+        onBug,
+        reverse,
+        authenticator:
+          config.tokens === undefined || api === undefined
+            ? undefined
+            : new TokenReviewAuthenticator({ api, clock: systemClock }, config.tokens),
+      },
+      proxyOptions(values, config),
+    );
+    let stopping = false;
+    const ready = (): string | undefined => {
+      if (stopping) return "shutting down";
+      return proxy.backends.isReady ? undefined : "no connection to any proxy agent";
+    };
+    const listening = { mode: values.mode, cipherSuites: values.cipherSuites, tlsMinVersion: values.tlsMinVersion };
+    await using _health = await serveRoutes(
+      { routes: healthRoutes(registry, ready), log, onBug },
+      { address: config.health },
+    );
+    await using _admin = await serveRoutes(
+      { routes: adminRoutes(registry, values.enableProfiling), log, onBug },
+      { address: config.admin },
+    );
+    await using agents = await listenForAgents({ proxy, log }, { config, ...listening });
+    observeServer(registry, proxy, () => agents.bytes);
+    await using frontends = await listenForFrontends({ proxy, log }, { config, ...listening });
+
+    const group = new TaskGroup(signal);
+    group.spawn((aborted) => Promise.race([bug.promise, untilAborted(aborted)]));
+    const lease = startLease(group, { api, config, log, metrics: leaseMetrics });
+    const onHangup = (): void => reloadDestinations(values, reverse, log);
+    process.on("SIGHUP", onHangup);
+    log.info("started", { serverID: config.serverID, mode: values.mode, strategies: config.strategies });
+    try {
+      await group.wait();
+      stopping = true;
+      log.info("shutting down", { graceMs: values.gracefulShutdownTimeout });
+      // First of all: agents must not look for us any more.
+      await lease?.remove({ signal: AbortSignal.timeout(LEASE_REMOVAL_MS) });
+      if (values.gracefulShutdownTimeout > 0) {
+        const parts = { proxy, reverse, log, listeners: [frontends, agents] };
+        await Promise.race([drainServer(parts, { timeoutMs: values.gracefulShutdownTimeout }), bug.promise]);
+      }
+    } finally {
+      process.off("SIGHUP", onHangup);
+    }
+    return EXIT.ok;
+  },
+});
+
+function warn(values: Values, config: ServerConfig, log: Logger): void {
+  if (values.warnOnChannelLimit) log.info("--warn-on-channel-limit is deprecated and does nothing");
+  if (isOldTls(parseTlsVersion(values.tlsMinVersion))) {
+    log.warn("TLS before 1.2 is not secure", { "tls-min-version": values.tlsMinVersion });
+  }
+  if (config.agent.tls.clientCa === undefined && config.tokens === undefined) {
+    log.warn("whoever reaches the agent port is taken for an agent: nothing says who is one");
+  }
+}
+
+function proxyOptions(values: Values, config: ServerConfig): ConstructorParameters<typeof ProxyServer>[1] {
+  const capabilities = ["half-close/1", "flow-control/1"] as const;
+  return {
+    serverID: config.serverID,
+    serverCount: () => values.serverCount,
+    strategies: config.strategies,
+    capabilities: new Set(config.destinations === undefined ? capabilities : [...capabilities, "reverse/1" as const]),
+    mux: muxOptions(values),
+    maxBufferedBytes: values.maxBufferedBytes,
+    maxMessageBytes: values.maxRecvMessageSize,
+    backendDialTimeoutMs: values.backendDialTimeout,
+    halfCloseTimeoutMs: values.halfCloseTimeout,
+    closeLingerMs: values.closeLinger,
+    keepAliveMs: values.keepaliveTime,
+    frontendKeepAliveMs: values.frontendKeepaliveTime,
+    agentAcceptRate: values.agentAcceptRate === 0 ? undefined : values.agentAcceptRate,
+  };
+}
+
+/** A client where something asks the API server; else there need be none. */
+async function kubeClient(values: Values, config: ServerConfig, registry: Registry): Promise<KubeClient | undefined> {
+  if (config.tokens === undefined && config.lease === undefined) return undefined;
+  const { kubeconfigQps: qps, kubeconfigBurst: burst } = values;
+  return openClient(
+    "proxy-server",
+    { kubeconfig: values.kubeconfig === "" ? undefined : values.kubeconfig },
+    { registry, ...(qps === 0 ? {} : { rateLimit: { qps, burst: Math.max(1, burst === 0 ? 2 * qps : burst) } }) },
+  );
+}
+
+function reversePolicy(
+  values: Values,
+  { destinations }: ServerConfig,
+  deps: { readonly log: Logger; readonly metrics: ConstructorParameters<typeof ReversePolicy>[0]["metrics"] },
+): ReversePolicy | undefined {
+  if (destinations === undefined) return undefined;
+  const policy = new ReversePolicy(
+    { clock: systemClock, ...deps },
+    {
+      destinations,
+      limits: {
+        maxConnections: values.reverseMaxConnections,
+        dialRate: values.reverseDialRate,
+        dialTimeoutMs: values.reverseDialTimeout,
+      },
+    },
+  );
+  deps.log.info("agents may connect to this side", { destinations: policy.describe() });
+  return policy;
+}
+
+/** A file that is wrong is told in one line and changes nothing. */
+function reloadDestinations(values: Values, reverse: ReversePolicy | undefined, log: Logger): void {
+  const { allowedDestinationFile: path, allowedDestination } = values;
+  if (reverse === undefined || path === "") {
+    log.info("SIGHUP: there is no --allowed-destination-file to read");
+    return;
+  }
+  try {
+    reverse.replace([...allowedDestination, ...readDestinations(path)]);
+    log.info("destinations were read again", { file: path, destinations: reverse.describe() });
+  } catch (error) {
+    // Of the file system, or ours about the contents: both mean the same to the operator.
+    if (!(error instanceof ExpectedError || (error instanceof Error && "syscall" in error))) throw error;
+    log.error("destinations stay as they were: the file cannot be used", { file: path, reason: describeError(error) });
+  }
+}
+
+function startLease(
+  group: TaskGroup,
+  parts: {
+    readonly api: KubeClient | undefined;
+    readonly config: ServerConfig;
+    readonly log: Logger;
+    readonly metrics: ServerLeaseMetrics;
+  },
+): ServerLease | undefined {
+  const { api, config, metrics } = parts;
+  if (api === undefined || config.lease === undefined) return undefined;
+  const log = parts.log.child("lease");
+  const options = { serverID: config.serverID, ...config.lease };
+  const lease = new ServerLease({ api, clock: systemClock, log }, options);
+  group.spawn((signal) => lease.run({ signal }));
+  group.spawn((signal) => collectLeases({ api, clock: systemClock, log, metrics }, options, { signal }));
+  return lease;
+}
+
+function healthRoutes(registry: Registry, unready: () => string | undefined): Routes {
+  const readiness: Routes[string] = () => {
+    const why = unready();
+    return why === undefined ? { body: "ok" } : { status: 500, body: why };
+  };
+  return {
+    "/healthz": () => ({ body: "ok" }),
+    "/readyz": readiness,
+    "/ready": readiness,
+    "/metrics": metricsRoute(registry),
+  };
+}
+
+function adminRoutes(registry: Registry, profiling: boolean): Routes {
+  return { "/metrics": metricsRoute(registry), ...(profiling ? profilingRoutes() : {}) };
+}
+
+function untilAborted(signal: AbortSignal): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  if (signal.aborted) resolve();
+  else signal.addEventListener("abort", () => resolve(), { once: true });
+  return promise;
+}

@@ -1,0 +1,49 @@
+import type { FlagValues } from "#base/config";
+import type { Logger } from "#base/log";
+import { DummyBindInterface, watchBindInterface } from "#features/tunnel";
+import { openKernel } from "#kernel/net";
+import { requirePrivileges } from "../privileges.ts";
+import type { ReverseConfig } from "./agent-config.ts";
+import type { AgentFlags } from "./agent-flags.ts";
+
+/** The bind interface of a running agent; disposed, it is taken away unless it is to be kept. */
+export interface OpenBindInterface extends AsyncDisposable {
+  /** Puts back what others take away, until the signal aborts. */
+  watch(options: { readonly signal: AbortSignal }): Promise<void>;
+}
+
+/**
+ * Makes or adopts the bind interface; `undefined` where it is not ours to manage. Rejects with `BindInterfaceError`,
+ * `PrivilegeError`, `KernelError`.
+ */
+export async function openBindInterface(
+  values: FlagValues<AgentFlags>,
+  reverse: ReverseConfig | undefined,
+  log: Logger,
+): Promise<OpenBindInterface | undefined> {
+  if (reverse === undefined || !values.manageBindInterface) return undefined;
+  requirePrivileges("manage the bind interface (--manage-bind-interface=false: leave it alone)", ["CAP_NET_ADMIN"]);
+  const kernel = openKernel();
+  using own = kernel.openNetNs("own");
+  const stack = kernel.openStack(own);
+  const bind = new DummyBindInterface(
+    { stack, log: log.child("bind") },
+    { name: values.bindInterface, addresses: reverse.bindAddresses },
+  );
+  try {
+    await bind.ensure();
+  } catch (error) {
+    stack[Symbol.dispose]();
+    throw error;
+  }
+  return {
+    watch: (options) => watchBindInterface(bind, { log: log.child("bind") }, options),
+    async [Symbol.asyncDispose]() {
+      try {
+        if (!values.keepBindInterface) await bind.release();
+      } finally {
+        stack[Symbol.dispose]();
+      }
+    },
+  };
+}

@@ -1,0 +1,37 @@
+import { ConfigError, type Flag } from "#base/config";
+
+/** Node to control plane (KEP-2025). */
+export const CLUSTER_TO_MASTER = "EnableClusterToMasterTraffic";
+
+/** The gates and their defaults; an alias is the name that upstream's code has for one. */
+const DEFAULTS: Readonly<Record<string, boolean>> = { [CLUSTER_TO_MASTER]: false };
+const ALIASES: Readonly<Record<string, string>> = { NodeToMasterTraffic: CLUSTER_TO_MASTER };
+
+export type Gates = Readonly<Record<string, boolean>>;
+
+/** `--feature-gates=Name=true[,Name=false]` (spec tunnel 9.2). */
+export const gatesFlag: Flag<Gates> = {
+  name: "feature-gates",
+  help: `features on and off: ${CLUSTER_TO_MASTER} (alpha, default false; alias NodeToMasterTraffic)`,
+  placeholder: "NAME=BOOL,...",
+  defaultText: undefined,
+  initial: DEFAULTS,
+  parse: (text, before) => ({ ...before, ...parseGates(text) }),
+};
+
+function parseGates(text: string): Gates {
+  const pairs = text.split(",").filter((pair) => pair.trim() !== "");
+  return Object.fromEntries(pairs.map(parseGate));
+}
+
+function parseGate(pair: string): readonly [string, boolean] {
+  const [, name = "", value = ""] = /^\s*([^=]*?)\s*=\s*(.*?)\s*$/.exec(pair) ?? [];
+  const gate = Object.hasOwn(ALIASES, name) ? (ALIASES[name] ?? name) : name;
+  if (!Object.hasOwn(DEFAULTS, gate)) {
+    const known = [...Object.keys(DEFAULTS), ...Object.keys(ALIASES)].join(", ");
+    throw new ConfigError("invalid-value", [`"${pair}" names no feature gate; there are ${known}`]);
+  }
+  if (/^(1|t|T|true|TRUE|True)$/.test(value)) return [gate, true];
+  if (/^(0|f|F|false|FALSE|False)$/.test(value)) return [gate, false];
+  throw new ConfigError("invalid-value", [`"${pair}" does not say true or false; expected ${gate}=true`]);
+}

@@ -1,0 +1,127 @@
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { formatListenAddress, type ListenAddress } from "#base/config";
+import { describeError } from "#base/errors";
+import { HealthServerError } from "#base/health";
+import type { Logger } from "#base/log";
+import type { Registry } from "#base/metrics";
+
+/** How long a client may take to send its request, milliseconds (spec tunnel 5.4). */
+const REQUEST_TIMEOUT_MS = 60_000;
+const MAX_CLIENTS = 64;
+
+/** One request that was taken apart. */
+export interface Request {
+  readonly path: string;
+  readonly query: URLSearchParams;
+  /** As the client named us, without the port; the address it came to where it did not. */
+  readonly host: string;
+  /** Aborts when the client goes. */
+  readonly signal: AbortSignal;
+}
+
+/** What a path answers: text, or a response of its own. */
+export interface Answer {
+  readonly status?: number;
+  readonly type?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body: string | AsyncIterable<Uint8Array>;
+}
+
+/** Answers by path. One that ends in `/` stands for all below it. */
+export type Routes = Readonly<Record<string, (request: Request) => Answer | Promise<Answer>>>;
+
+/** Listens until disposed. */
+export interface Endpoint extends AsyncDisposable {
+  readonly port: number;
+}
+
+/** Serves plain HTTP for probes and people. Rejects with `HealthServerError` when the address cannot be had. */
+export async function serveRoutes(
+  deps: { readonly routes: Routes; readonly log: Logger; readonly onBug: (error: unknown) => void },
+  options: { readonly address: ListenAddress },
+): Promise<Endpoint> {
+  const { address } = options;
+  const server = createServer(
+    { headersTimeout: REQUEST_TIMEOUT_MS, requestTimeout: REQUEST_TIMEOUT_MS },
+    (request, response) => {
+      answer(deps.routes, request, response).catch((error: unknown) => {
+        response.destroy();
+        deps.onBug(error);
+      });
+    },
+  );
+  server.maxConnections = MAX_CLIENTS;
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const onError = (error: Error): void => {
+    const where = formatListenAddress(address);
+    reject(new HealthServerError("cannot-listen", `cannot listen on ${where}: ${error.message}`, { cause: error }));
+  };
+  server.once("error", onError);
+  server.listen({ ...address }, resolve);
+  await promise;
+  server.off("error", onError);
+  server.on("error", (error) => deps.log.warn("cannot accept a probe", { reason: describeError(error) }));
+  return {
+    port: (server.address() as AddressInfo).port,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      await new Promise<void>((done) => server.close(() => done()));
+    },
+  };
+}
+
+/** `/metrics` in the Prometheus text format. */
+export function metricsRoute(registry: Registry): Routes[string] {
+  return async () => ({ type: registry.contentType, body: await registry.metrics() });
+}
+
+async function answer(routes: Routes, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const [path = "/", ...query] = (request.url ?? "/").split("?");
+  const route = routeOf(routes, path);
+  const gone = new AbortController();
+  response.once("close", () => gone.abort(new DOMException("the client has gone", "AbortError")));
+  const { body, status, type, headers } =
+    route === undefined
+      ? { body: "404 page not found\n", status: 404, type: undefined, headers: undefined }
+      : await route({
+          path,
+          query: new URLSearchParams(query.join("?")),
+          host: hostOf(request),
+          signal: gone.signal,
+        });
+  if (gone.signal.aborted) return;
+  const head = { "content-type": type ?? "text/plain; charset=utf-8", ...headers };
+  if (typeof body === "string") {
+    response.writeHead(status ?? 200, { ...head, "content-length": Buffer.byteLength(body) });
+    response.end(body);
+    return;
+  }
+  response.writeHead(status ?? 200, head);
+  for await (const chunk of body) {
+    if (response.destroyed) return;
+    if (!response.write(chunk)) await drained(response);
+  }
+  response.end();
+}
+
+function routeOf(routes: Routes, path: string): Routes[string] | undefined {
+  if (Object.hasOwn(routes, path)) return routes[path];
+  const below = Object.keys(routes).find((prefix) => prefix.endsWith("/") && path.startsWith(prefix));
+  return below === undefined ? undefined : routes[below];
+}
+
+/** The name in `Host`, if it is one: it goes into redirects. */
+function hostOf(request: IncomingMessage): string {
+  const named = /^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?$/.exec(request.headers.host ?? "")?.[1];
+  if (named !== undefined) return named;
+  const local = request.socket.localAddress ?? "127.0.0.1";
+  return local.includes(":") ? `[${local}]` : local;
+}
+
+function drained(response: ServerResponse): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  response.once("drain", resolve);
+  response.once("close", resolve);
+  return promise;
+}

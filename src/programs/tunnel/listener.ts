@@ -1,0 +1,103 @@
+import { rmSync } from "node:fs";
+import { Server as NetServer, type Socket } from "node:net";
+import { formatListenAddress, type ListenAddress } from "#base/config";
+import { describeError, ExpectedError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { claimSocketPath, listenOnPath } from "#base/unix-socket";
+
+/** Connections that wait to be accepted: one comes for each connection of an API server. */
+const BACKLOG = 4096;
+/** Owner and group of the socket may connect (spec tunnel 6). */
+const UDS_UMASK = 0o007;
+
+export type ListenerErrorCode = "cannot-listen";
+
+/** An address cannot be had. */
+export class ListenerError extends ExpectedError<ListenerErrorCode> {
+  override readonly name = "ListenerError";
+}
+
+/** Where to listen. */
+export type Place =
+  | { readonly kind: "tcp"; readonly address: ListenAddress }
+  | { readonly kind: "uds"; readonly path: string; readonly deleteExisting: boolean };
+
+/** A server and the sockets that it accepted, so that all of them end with it. */
+export class Listener implements AsyncDisposable {
+  readonly #server: NetServer;
+  readonly #sockets = new Set<Socket>();
+  /** Of sockets that are gone. */
+  #received = 0;
+  #sent = 0;
+
+  private constructor(server: NetServer) {
+    this.#server = server;
+    server.on("connection", (socket: Socket) => {
+      this.#sockets.add(socket);
+      socket.once("close", () => {
+        this.#sockets.delete(socket);
+        this.#received += socket.bytesRead;
+        this.#sent += socket.bytesWritten;
+      });
+    });
+  }
+
+  /** Rejects with {@link ListenerError} or `SocketPathError`. */
+  static async open(server: NetServer, place: Place, deps: { readonly log: Logger }): Promise<Listener> {
+    const listener = new Listener(server);
+    if (place.kind === "tcp") await listenOnAddress(server, place.address);
+    else await listenOnSocket(server, place);
+    // A full descriptor table and the like: who came is refused, the listener goes on.
+    server.on("error", (error) => deps.log.warn("cannot accept a connection", { reason: describeError(error) }));
+    return listener;
+  }
+
+  /** Bytes of all connections since the start, as they were on the wire. */
+  get bytes(): { readonly received: number; readonly sent: number } {
+    let [received, sent] = [this.#received, this.#sent];
+    for (const socket of this.#sockets) {
+      received += socket.bytesRead;
+      sent += socket.bytesWritten;
+    }
+    return { received, sent };
+  }
+
+  /** No new connections; those that are there go on. Idempotent. */
+  stopAccepting(): void {
+    // An HTTP/2 server's own `close` sends GOAWAY on every session, at which a Go agent drops all of its connections.
+    if (this.#server.listening) NetServer.prototype.close.call(this.#server);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.stopAccepting();
+    await Promise.all(
+      Array.from(this.#sockets, (socket) => {
+        const { promise, resolve } = Promise.withResolvers<void>();
+        socket.once("close", () => resolve());
+        socket.destroy();
+        return promise;
+      }),
+    );
+  }
+}
+
+async function listenOnAddress(server: NetServer, address: ListenAddress): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const onError = (error: Error): void => {
+    const where = formatListenAddress(address);
+    reject(new ListenerError("cannot-listen", `cannot listen on ${where}: ${error.message}`, { cause: error }));
+  };
+  server.once("error", onError);
+  server.listen({ ...address, backlog: BACKLOG }, resolve);
+  await promise;
+  server.off("error", onError);
+}
+
+async function listenOnSocket(server: NetServer, place: Place & { readonly kind: "uds" }): Promise<void> {
+  await claimSocketPath(place.path, { deleteExisting: place.deleteExisting });
+  await listenOnPath(server, place.path, { umask: UDS_UMASK });
+  // Closing removes the file; an exit at once would leave it.
+  const remove = (): void => rmSync(place.path, { force: true });
+  process.once("exit", remove);
+  server.once("close", () => process.off("exit", remove));
+}

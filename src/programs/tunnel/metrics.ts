@@ -1,0 +1,34 @@
+import { Counter, Gauge, Histogram, type Registry } from "#base/metrics";
+import { VERSION } from "../run-program.ts";
+
+/** Upstream's namespace, so that its dashboards work. */
+export const PREFIX = "konnectivity_network_proxy_";
+
+/** Which program's metrics. */
+export type Subsystem = "server" | "agent";
+
+/** Makes metrics under upstream's prefix. */
+export function maker(registry: Registry, subsystem: Subsystem) {
+  const common = (name: string, help: string, labelNames: readonly string[]) => ({
+    name: `${PREFIX}${subsystem}_${name}`,
+    help,
+    labelNames: [...labelNames],
+    registers: [registry],
+  });
+  return {
+    counter: (name: string, help: string, labels: readonly string[] = []) => new Counter(common(name, help, labels)),
+    gauge: (name: string, help: string, labels: readonly string[] = []) => new Gauge(common(name, help, labels)),
+    /** Without buckets: Prometheus' own. */
+    histogram: (name: string, help: string, buckets?: readonly number[], labels: readonly string[] = []) =>
+      new Histogram({ ...common(name, help, labels), ...(buckets === undefined ? {} : { buckets: [...buckets] }) }),
+  };
+}
+
+/** `…_build_info`: always 1, the version is in the labels. */
+export function buildInfo(registry: Registry, subsystem: Subsystem): void {
+  const info = maker(registry, subsystem).gauge("build_info", "Always 1; says which build runs.", [
+    "version",
+    "runtime",
+  ]);
+  info.set({ version: VERSION, runtime: `node ${process.versions.node}` }, 1);
+}

@@ -1,0 +1,98 @@
+import { createSecureServer, createServer } from "node:http2";
+import { createServer as createNetServer, type Server } from "node:net";
+import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
+import { describeError } from "#base/errors";
+import type { Logger } from "#base/log";
+import {
+  type ProxyServer,
+  SESSION_MEMORY_MIB,
+  SESSION_SETTINGS,
+  type ServerTls,
+  serverTls,
+  type TlsPaths,
+} from "#features/tunnel";
+import { Listener } from "./listener.ts";
+import type { ServerConfig } from "./server-config.ts";
+
+const HTTP2 = { settings: SESSION_SETTINGS, maxSessionMemory: SESSION_MEMORY_MIB };
+
+export interface ListenersDeps {
+  readonly proxy: ProxyServer;
+  readonly log: Logger;
+}
+
+export interface ListenersOptions {
+  readonly config: Pick<ServerConfig, "frontend" | "agent">;
+  readonly mode: "grpc" | "http-connect";
+  readonly cipherSuites: readonly string[];
+  readonly tlsMinVersion: string;
+}
+
+/** Opens the port for agents. Rejects with `ListenerError`, `TlsFilesError`. */
+export async function listenForAgents(deps: ListenersDeps, options: ListenersOptions): Promise<Listener> {
+  const { tls: paths, address } = options.config.agent;
+  const tls = tlsOf("agents", paths, ["h2"], deps, options);
+  const server = createSecureServer({ ...tls.options, ...HTTP2 });
+  deps.proxy.serveAgents(server);
+  guard(server as unknown as TlsServer, tls, "agents", deps.log);
+  return Listener.open(server as unknown as TlsServer, { kind: "tcp", address }, deps);
+}
+
+/** Opens the socket or port for frontends. Rejects with `ListenerError`, `SocketPathError`, `TlsFilesError`. */
+export async function listenForFrontends(deps: ListenersDeps, options: ListenersOptions): Promise<Listener> {
+  const { frontend } = options.config;
+  if (frontend.kind === "uds") return Listener.open(plainServer(deps, options.mode), frontend, deps);
+  const isGrpc = options.mode === "grpc";
+  const tls = tlsOf("frontends", frontend.tls, isGrpc ? ["h2"] : ["http/1.1"], deps, options);
+  const server = isGrpc ? secureGrpc(deps, tls) : secureConnect(deps, tls);
+  guard(server, tls, "frontends", deps.log);
+  return Listener.open(server, { kind: "tcp", address: frontend.address }, deps);
+}
+
+function plainServer({ proxy }: ListenersDeps, mode: ListenersOptions["mode"]): Server {
+  if (mode === "grpc") {
+    const server = createServer(HTTP2);
+    proxy.serveGrpcFrontends(server);
+    return server as unknown as Server;
+  }
+  const server = createNetServer({ allowHalfOpen: true, noDelay: true });
+  proxy.serveConnectFrontends(server, "plain");
+  return server;
+}
+
+function secureGrpc({ proxy }: ListenersDeps, tls: ServerTls): TlsServer {
+  const server = createSecureServer({ ...tls.options, ...HTTP2 });
+  proxy.serveGrpcFrontends(server);
+  return server as unknown as TlsServer;
+}
+
+function secureConnect({ proxy }: ListenersDeps, tls: ServerTls): TlsServer {
+  const server = createTlsServer({ ...tls.options, allowHalfOpen: true, noDelay: true });
+  proxy.serveConnectFrontends(server, "tls");
+  return server;
+}
+
+function tlsOf(
+  whom: string,
+  paths: TlsPaths,
+  alpn: readonly string[],
+  { log }: ListenersDeps,
+  { cipherSuites, tlsMinVersion: minVersion }: ListenersOptions,
+): ServerTls {
+  return serverTls(
+    { paths, alpn, cipherSuites, minVersion },
+    {
+      onBroken: (why) => log.warn("new certificate files cannot be used; the old ones stay in use", { for: whom, why }),
+      onReloaded: () => log.info("new certificate files are in use", { for: whom }),
+    },
+  );
+}
+
+/** Certificates follow their files, and who fails the handshake is told of in the log. */
+function guard(server: TlsServer, tls: ServerTls, whom: string, log: Logger): void {
+  tls.follow(server);
+  // Scanners and strangers come by: no more than debug.
+  server.on("tlsClientError", (error, socket) => {
+    log.debug("TLS handshake failed", { from: whom, peer: socket.remoteAddress, reason: describeError(error) });
+  });
+}

@@ -1,0 +1,138 @@
+import assert from "node:assert/strict";
+import { type TestContext, test } from "node:test";
+import { nullLogger } from "#base/log";
+import { type ReviewedToken, startApiServer } from "#lab/api-server";
+import { until } from "#test/lab";
+import { ProxyBed, type ProxyProcess } from "#test/proxies";
+
+const NAMESPACE = "kube-system";
+const AUDIENCE = "system:konnectivity-server";
+const READY = 'server_ready_backends{proxy_strategy="default"}';
+
+/** A cluster's API server and the programs beside it. */
+async function cluster(t: TestContext, reviewedTokens: ReadonlyMap<string, ReviewedToken> = new Map()) {
+  const api = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger, reviewedTokens });
+  const bed = await ProxyBed.open();
+  t.after(async () => {
+    await bed[Symbol.asyncDispose]();
+    await api.stop();
+  });
+  return { api, bed, kubeconfig: `--kubeconfig=${bed.write("kubeconfig", api.kubeconfig())}` };
+}
+
+const account = (name: string, ...audiences: string[]): ReviewedToken => ({
+  user: { name, groups: [] },
+  audiences: audiences.length === 0 ? [AUDIENCE] : audiences,
+});
+
+const refusals = (agent: ProxyProcess): string =>
+  agent
+    .said("cannot connect to a proxy server")
+    .map(({ reason }) => String(reason))
+    .join("\n");
+
+test("proxy-server: tokens decide who is an agent", async (t) => {
+  const tokens = new Map([
+    ["good", account(`system:serviceaccount:${NAMESPACE}:agent`)],
+    ["other-namespace", account("system:serviceaccount:default:agent")],
+    ["other-account", account(`system:serviceaccount:${NAMESPACE}:stranger`)],
+    ["other-audience", account(`system:serviceaccount:${NAMESPACE}:agent`, "https://kubernetes.default.svc")],
+    ["a-user", account("alice")],
+  ]);
+  const { api, bed, kubeconfig } = await cluster(t, tokens);
+  const server = await bed.server([
+    ...["--cluster-ca-cert=", `--agent-namespace=${NAMESPACE}`, "--agent-service-account=agent", kubeconfig],
+    `--authentication-audience=${AUDIENCE}`,
+  ]);
+  const agentWith = (token: string): Promise<ProxyProcess> => {
+    const file = bed.write(`token-${token}`, `${token}\n`);
+    return bed.agent([server], ["--agent-cert=", "--agent-key=", `--service-account-token-path=${file}`]);
+  };
+  for (const name of ["other-namespace", "other-account", "other-audience", "a-user", "unknown"]) {
+    const agent = await agentWith(name);
+    await until("it is refused", () => refusals(agent) !== "", { seen: agent.running.said });
+    assert.match(refusals(agent), /gRPC status 16.*authentication failed/, name);
+    assert.equal((await agent.stop()).code, 0);
+  }
+  const none = await bed.agent([server], ["--agent-cert=", "--agent-key="]);
+  await until("it is refused", () => refusals(none) !== "", { seen: none.running.said });
+  await none.stop();
+  assert.equal(await server.metric("server_ready_backend_connections"), 0);
+
+  // The agent reads the file anew for each attempt.
+  const agent = await agentWith("late");
+  await until("it is refused", () => refusals(agent) !== "", { seen: agent.running.said });
+  bed.write("token-late", "good\n");
+  await until("it is let in", async () => (await server.metric(READY)) === 1, { seen: server.running.said });
+
+  await api.stop();
+  tokens.set("newcomer", account(`system:serviceaccount:${NAMESPACE}:agent`));
+  const newcomer = await agentWith("newcomer");
+  await until("nobody can judge", () => refusals(newcomer) !== "", { seen: newcomer.running.said });
+  assert.match(refusals(newcomer), /gRPC status 14.*cannot authenticate now/);
+  // The verdict on this one is remembered.
+  await agentWith("good");
+  await until("it is let in", async () => (await server.metric(READY)) === 2, { seen: server.running.said });
+
+  const logs = [server, agent, newcomer].map(({ running }) => running.said()).join("");
+  for (const secret of ["good", "newcomer", "late"])
+    assert.doesNotMatch(logs, new RegExp(`"[^"]*\\b${secret}\\b`), secret);
+});
+
+test("proxy-server and proxy-agent: Leases tell agents how many servers there are", async (t) => {
+  const { api, bed, kubeconfig } = await cluster(t);
+  const labels = "k8s-app=konnectivity-server,tier=tunnel";
+  const leased = (id: string) =>
+    bed.server([
+      ...["--enable-lease-controller", `--server-id=${id}`, `--lease-label=${labels}`, kubeconfig],
+      // What servers say of themselves is too low, on purpose.
+      "--server-count=1",
+    ]);
+  const leaseOf = (id: string) =>
+    api.get("coordination.k8s.io/v1", "Lease", NAMESPACE, `konnectivity-proxy-server-${id}`);
+  const expired = new Date(Date.now() - 3_600_000).toISOString();
+  api.seed([
+    {
+      apiVersion: "coordination.k8s.io/v1",
+      kind: "Lease",
+      metadata: {
+        name: "konnectivity-proxy-server-dead",
+        namespace: NAMESPACE,
+        labels: { "k8s-app": "konnectivity-server", tier: "tunnel" },
+      },
+      spec: { holderIdentity: "dead", leaseDurationSeconds: 30, renewTime: expired },
+    },
+  ]);
+  const one = await leased("one");
+  const two = await leased("two");
+  await until("both have Leases", () => leaseOf("one") !== undefined && leaseOf("two") !== undefined);
+  const { spec, metadata } = leaseOf("one") as {
+    spec: Record<string, unknown>;
+    metadata: { labels: Record<string, string> };
+  };
+  assert.deepEqual([spec["holderIdentity"], spec["leaseDurationSeconds"]], ["one", 30]);
+  assert.deepEqual(metadata.labels, { "k8s-app": "konnectivity-server", tier: "tunnel" });
+
+  const agent = await bed.agent(
+    [one, two],
+    ["--count-server-leases", "--lease-label-selector=k8s-app in (konnectivity-server),tier", kubeconfig],
+  );
+  for (const server of [one, two]) {
+    await until("it has the agent", async () => (await server.metric(READY)) === 1, { seen: agent.running.said });
+  }
+  assert.equal(await agent.metric("agent_known_server_count"), 2);
+  assert.equal(await agent.metric("agent_open_server_connections"), 2);
+  assert.equal(await agent.metric('agent_lease_lists_total{http_response_code="200",reason=""}'), 1);
+  assert.equal(await agent.metric('agent_lease_watches_total{http_response_code="200",reason=""}'), 1);
+
+  assert.equal((await two.stop()).code, 0);
+  assert.equal(leaseOf("two"), undefined, "its Lease goes with it");
+  await until("one server is known", async () => (await agent.metric("agent_known_server_count")) === 1);
+  const three = await leased("three");
+  const again = await bed.agent([one, three], ["--count-server-leases", kubeconfig]);
+  await until("the new one has it", async () => (await three.metric(READY)) === 1, { seen: again.running.said });
+  await until("the dead server's Lease is collected", () => leaseOf("dead") === undefined, { deadlineMs: 40_000 });
+  const culled = (await one.metric("server_culled_leases_count")) + (await three.metric("server_culled_leases_count"));
+  assert.equal(culled, 1);
+  assert.ok(leaseOf("one") !== undefined && leaseOf("three") !== undefined);
+});
