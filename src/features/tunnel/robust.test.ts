@@ -193,3 +193,27 @@ test("tunnel: a second dial on a frontend's stream is refused and the first stay
   await one.closed();
   await idle(bed);
 });
+
+test("tunnel: an agent's stream that takes no packets is retired once a dial over it has timed out", async () => {
+  await using bed = await Bed.open({ backendDialTimeoutMs: 300 });
+  const agent = await bed.rawAgent();
+  const one = await client(bed);
+  const dialling = one.dial("10.0.0.1:80", 5);
+  await agent.until(() => agent.packets.some(({ type }) => type === "DIAL_REQ"));
+  agent.send({ type: "DIAL_RSP", error: "", connectID: 1, random: 5 });
+  await dialling;
+  agent.pause();
+  // More than every window and buffer between them.
+  const block = Buffer.alloc(1 << 20);
+  for (let at = 0; at < 64; at += 1) one.write(block);
+  const [backend] = bed.proxy.backends.all;
+  await until("the link is stuck", () => {
+    const before = backend?.mux.bytesSent ?? 0;
+    return (backend?.mux.queuedBytes ?? 0) > 0 && before === backend?.mux.bytesSent;
+  });
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  const two = await client(bed);
+  assert.equal((await two.dial("10.0.0.1:80", 6)).kind, "refused");
+  assert.equal(bed.proxy.backends.all.length, 0);
+  await one.closed();
+});

@@ -63,6 +63,7 @@ export class AgentLink {
           },
           onEnd: () => this.mux.end(),
           onClosed: (fault) => {
+            if (fault !== undefined) metrics.streamError("to_agent", fault.code, "Unknown");
             this.#acceptors.linkLost();
             deps.onClosed(fault);
           },

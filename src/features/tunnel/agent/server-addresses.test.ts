@@ -23,6 +23,7 @@ function network(resolve: Readonly<Record<string, readonly string[]>> = {}) {
         return {
           isWritable: true,
           queuedBytes: 0,
+          bytesSent: 0,
           send: () => undefined,
           pause: () => undefined,
           resume: () => undefined,

@@ -8,6 +8,8 @@ import type { LocalEnd } from "./local-end.ts";
 export class PacketEnd implements LocalEnd {
   readonly #stream: PacketStream;
   readonly #onWrite: (seconds: number) => void;
+  /** A DATA packet is on its way, for metrics. */
+  readonly #onPacket: () => void;
   /** The text for the client of an end with this error. */
   readonly #closeText: (error: string) => string;
   #connectID: TunnelId = 0;
@@ -16,10 +18,15 @@ export class PacketEnd implements LocalEnd {
 
   constructor(
     stream: PacketStream,
-    options: { readonly onWrite: (seconds: number) => void; readonly closeText: (error: string) => string },
+    options: {
+      readonly onWrite: (seconds: number) => void;
+      readonly onPacket: () => void;
+      readonly closeText: (error: string) => string;
+    },
   ) {
     this.#stream = stream;
     this.#onWrite = options.onWrite;
+    this.#onPacket = options.onPacket;
     this.#closeText = options.closeText;
   }
 
@@ -44,6 +51,7 @@ export class PacketEnd implements LocalEnd {
         const part = piece.length <= MAX_DATA_BYTES ? piece : piece.subarray(at, at + MAX_DATA_BYTES);
         const header = frameData(this.#connectID, part.length);
         out.push(header, part);
+        this.#onPacket();
         bytes += header.length + part.length;
       }
     }

@@ -31,6 +31,8 @@ export interface PacketStream {
   readonly isWritable: boolean;
   /** Bytes sent that have not left yet. */
   readonly queuedBytes: number;
+  /** Bytes that have left: how one tells slow from stuck. */
+  readonly bytesSent: number;
   /** Writes framed packets in one go; `onSent` is called when the transport has taken them. */
   send(pieces: readonly Uint8Array[], bytes: number, onSent?: () => void): void;
   pause(): void;
@@ -53,6 +55,7 @@ export class DuplexPacketStream implements PacketStream {
   readonly #handlers: PacketStreamHandlers;
   readonly #ending: StreamEnding;
   #queued = 0;
+  #sent = 0;
   #full = false;
   #closed = false;
 
@@ -72,10 +75,12 @@ export class DuplexPacketStream implements PacketStream {
     });
     duplex.on("data", (chunk: Uint8Array) => this.#take(deframer, chunk));
     duplex.once("end", () => {
-      if (!this.#closed) handlers.onEnd();
+      if (!this.#closed && !isReset(duplex)) handlers.onEnd();
     });
     duplex.once("error", (error: Error) => this.#close({ code: Code.unavailable, message: error.message }));
-    duplex.once("close", () => this.#close(undefined));
+    duplex.once("close", () => {
+      this.#close(isReset(duplex) ? { code: Code.cancelled, message: "the peer reset the stream" } : undefined);
+    });
   }
 
   get isWritable(): boolean {
@@ -84,6 +89,10 @@ export class DuplexPacketStream implements PacketStream {
 
   get queuedBytes(): number {
     return this.#queued;
+  }
+
+  get bytesSent(): number {
+    return this.#sent;
   }
 
   send(pieces: readonly Uint8Array[], bytes: number, onSent?: () => void): void {
@@ -95,6 +104,7 @@ export class DuplexPacketStream implements PacketStream {
     for (let at = 0; at < pieces.length - 1; at += 1) this.#duplex.write(pieces[at]);
     this.#duplex.write(last, (error) => {
       this.#queued -= bytes;
+      this.#sent += bytes;
       // A stream that failed tells by its error event.
       if (error !== null && error !== undefined) return;
       onSent?.();
@@ -141,6 +151,11 @@ export class DuplexPacketStream implements PacketStream {
     this.#closed = true;
     this.#handlers.onClosed(fault);
   }
+}
+
+/** Node ends the reading side of a stream that was reset as if the peer had ended it. */
+function isReset(duplex: Duplex): boolean {
+  return "rstCode" in duplex && typeof duplex.rstCode === "number" && duplex.rstCode !== 0;
 }
 
 /** The status for bytes that break the protocol; `undefined` for anything else, which is a bug. */

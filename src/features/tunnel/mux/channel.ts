@@ -1,4 +1,4 @@
-import { type ControlPacket, frameControl, frameData, type TunnelId } from "#wire/konnectivity";
+import { type ControlPacket, frameControl, frameData, type PacketTypeName, type TunnelId } from "#wire/konnectivity";
 import type { BufferBudget } from "./budget.ts";
 import { INITIAL_WINDOW_BYTES, MAX_DATA_BYTES, MAX_WINDOW_BYTES } from "./options.ts";
 
@@ -29,6 +29,8 @@ export interface ChannelLink {
   /** The channel has something to send. */
   ready(channel: Channel): void;
   sendControl(packet: ControlPacket): void;
+  /** A packet of the channel's queue is on its way, for metrics. */
+  sent(type: PacketTypeName): void;
   /** How much is held for our side has changed. */
   held(channel: Channel): void;
   /** Removes the channel from the link's table, if it is this one that stands there. */
@@ -208,6 +210,7 @@ export class Channel {
       if (size <= 0) break;
       const header = frameData(this.id, size);
       out.push(header);
+      this.#link.sent("DATA");
       this.#takeBytes(size, out);
       this.#credit -= size;
       bytes += header.length + size;
@@ -215,6 +218,7 @@ export class Channel {
     if (this.#queued === 0) {
       for (const packet of this.#trailing.splice(0)) {
         const framed = frameControl(packet);
+        this.#link.sent(packet.type);
         out.push(framed);
         bytes += framed.length;
       }

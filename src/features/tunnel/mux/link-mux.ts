@@ -130,6 +130,11 @@ export class LinkMux implements ChannelLink {
     return this.#dials.size;
   }
 
+  /** Bytes that have left. */
+  get bytesSent(): number {
+    return this.#stream.bytesSent;
+  }
+
   /** Bytes handed to the transport that have not left. */
   get queuedBytes(): number {
     return this.#stream.queuedBytes;
@@ -195,6 +200,10 @@ export class LinkMux implements ChannelLink {
     this.#owner.onPacket("out", packet.type);
     this.#queue.control(packet);
     this.#schedule();
+  }
+
+  sent(type: PacketTypeName): void {
+    this.#owner.onPacket("out", type);
   }
 
   ready(channel: Channel): void {

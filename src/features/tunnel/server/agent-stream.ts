@@ -157,6 +157,7 @@ function join(
         },
         onEnd: () => mux.end(),
         onClosed: (fault) => {
+          if (fault !== undefined) metrics.streamError("from_agent", fault.code, "Unknown");
           backends.remove(backend);
           metrics.grpcConnections("Connect", -1);
           acceptors.linkLost();

@@ -1,4 +1,5 @@
 import type { Clock } from "#base/clock";
+import { GrpcCode } from "#wire/grpc";
 import type { TunnelId } from "#wire/konnectivity";
 import { type DialFailure, DialledConnection, type DialObserver } from "../dial/dialled-connection.ts";
 import type { LocalEnd } from "../ends/local-end.ts";
@@ -100,7 +101,7 @@ export class Forwarder {
       {
         local,
         localHalfClose,
-        observer: this.#counted(observer),
+        observer: this.#counted(observer, backend),
         clock: this.#clock,
         dialTimeoutMs: this.#options.backendDialTimeoutMs || DIAL_CEILING_MS,
         halfCloseTimeoutMs: this.#options.halfCloseTimeoutMs,
@@ -111,8 +112,9 @@ export class Forwarder {
   }
 
   /** Gauges and counters follow the connection's life, whatever way it ends. */
-  #counted(observer: ForwardObserver): DialObserver {
+  #counted(observer: ForwardObserver, backend: Backend): DialObserver {
     const started = this.#clock.monotonic();
+    const sentBefore = backend.mux.bytesSent;
     let opened: number | undefined;
     let failed = false;
     const answered = (): void => this.#metrics.pendingDials(-1);
@@ -128,6 +130,7 @@ export class Forwarder {
         failed = true;
         answered();
         this.#metrics.dialFailed(REASONS[failure.kind]);
+        if (failure.kind === "timeout") retireIfStuck(backend, sentBefore);
         observer.onFailed(failure);
       },
       onClosed: () => {
@@ -142,6 +145,17 @@ export class Forwarder {
       },
     };
   }
+}
+
+/**
+ * A stream that has taken no byte since a dial was given to it, though some wait, is of no use to anybody: it ends, and the
+ * agent comes back on a new one (spec tunnel 5.4).
+ */
+function retireIfStuck(backend: Backend, sentBefore: number): void {
+  const { mux } = backend;
+  if (mux.isClosed || mux.queuedBytes === 0 || mux.bytesSent > sentBefore) return;
+  backend.isDraining = true;
+  mux.destroy({ code: GrpcCode.unavailable, message: "the agent takes no packets" });
 }
 
 const REASONS = {

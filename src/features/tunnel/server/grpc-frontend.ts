@@ -38,7 +38,8 @@ class GrpcFrontend {
         onPacket: (packet) => this.#take(packet),
         onEnd: () => this.#act(FRONTEND_TABLE[this.#state].END),
         onWritable: () => undefined,
-        onClosed: () => {
+        onClosed: (fault) => {
+          if (fault !== undefined) this.#metrics.streamError("from_client", fault.code, "Unknown");
           this.#metrics.grpcConnections("Proxy", -1);
           this.#act(FRONTEND_TABLE[this.#state].GONE);
         },
@@ -46,6 +47,7 @@ class GrpcFrontend {
     );
     this.#end = new PacketEnd(this.#stream, {
       onWrite: (seconds) => this.#metrics.frontendWrite(seconds),
+      onPacket: () => this.#metrics.packet("to_client", "DATA"),
       // What the agent says is for the client; that an agent was lost is not its business (spec 5.1).
       closeText: (error) => (error === LINK_LOST ? "" : error),
     });
