@@ -1,0 +1,179 @@
+/**
+ * What a tunnel is for, at full load: large transfers with equal checksums while hundreds of small connections work and a
+ * reader stands still. ISTHMUS_SOAK=full makes it as long as the promise: 1 GiB each way, a reader that stands still 60 s.
+ */
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import type { Socket } from "node:net";
+import { test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+import { until } from "#test/lab";
+import { connectThrough, ProxyBed, type ProxyProcess, type ProxyServerProcess } from "#test/proxies";
+
+const FULL = process.env["ISTHMUS_SOAK"] === "full";
+const TRANSFER_BYTES = (FULL ? 1024 : 256) * 2 ** 20;
+const STALL_MS = FULL ? 60_000 : 12_000;
+const WORKERS = 200;
+/** What one process may hold: 150 MiB, the reader's hard limit, and what Node keeps of buffers that it has freed (spec tunnel 8.8). */
+const MAX_RSS_MIB = 800;
+
+interface Bed {
+  readonly bed: ProxyBed;
+  readonly server: ProxyServerProcess;
+  readonly agent: ProxyProcess;
+}
+
+async function open({ bed, server }: Bed, port: number): Promise<Socket> {
+  const socket = await bed.dial(server.udsPath);
+  assert.match(await connectThrough(socket, `127.0.0.1:${port}`), /^HTTP\/1\.1 200 /);
+  return socket;
+}
+
+/** Sends random bytes and reads them back; resolves with both digests. */
+async function transfer(socket: Socket, bytes: number): Promise<readonly [sent: string, got: string]> {
+  const [sent, got] = [createHash("sha256"), createHash("sha256")];
+  const ended = Promise.withResolvers<void>();
+  socket.on("data", (chunk: Buffer) => got.update(chunk));
+  socket.once("end", () => ended.resolve());
+  socket.once("close", () => ended.resolve());
+  const block = randomBytes(1 << 20);
+  for (let left = bytes; left > 0; left -= block.length) {
+    block.writeDoubleLE(left, left % (block.length - 8));
+    const copy = Buffer.from(block);
+    sent.update(copy);
+    if (!socket.write(copy)) await new Promise<void>((resolve) => socket.once("drain", () => resolve()));
+  }
+  socket.end();
+  await ended.promise;
+  return [sent.digest("hex"), got.digest("hex")];
+}
+
+/** Echoes 64 bytes over `WORKERS` connections until the signal aborts; resolves with the 99th percentile, milliseconds. */
+async function work(at: Bed, echo: number, signal: AbortSignal): Promise<number> {
+  const times: number[] = [];
+  await Promise.all(
+    Array.from({ length: WORKERS }, async (_, worker) => {
+      const socket = await open(at, echo);
+      const message = Buffer.alloc(64, worker);
+      while (!signal.aborted) {
+        const before = performance.now();
+        socket.write(message);
+        for (let got = 0; got < message.length; ) {
+          const chunk: Buffer | null = socket.read();
+          if (chunk === null) await new Promise<void>((resolve) => socket.once("readable", () => resolve()));
+          else {
+            assert.ok(chunk.every((byte) => byte === worker));
+            got += chunk.length;
+          }
+        }
+        times.push(performance.now() - before);
+        await pause(20 + (worker % 20));
+      }
+      socket.destroy();
+    }),
+  );
+  times.sort((a, b) => a - b);
+  return times[Math.floor(times.length * 0.99)] ?? Number.NaN;
+}
+
+async function residentMiB({ running }: ProxyProcess): Promise<number> {
+  const { readFile } = await import("node:fs/promises");
+  const status = await readFile(`/proc/${running.child.pid}/status`, "utf8");
+  return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1]) / 1024;
+}
+
+test("tunnel: transfers keep every byte, and others their speed, while a reader stands still", {
+  timeout: 380_000,
+}, async (context) => {
+  await using bed = await ProxyBed.open();
+  const server = await bed.server(["--mode=http-connect"]);
+  const agent = await bed.agent([server]);
+  const at: Bed = { bed, server, agent };
+  await until("the agent is ready", async () => (await agent.health("/readyz")).startsWith("200 "));
+  const echo = await bed.echo();
+  const endless = await bed.endpoint((socket) => {
+    const block = Buffer.alloc(1 << 16, 1);
+    const more = (): void => {
+      while (!socket.destroyed && socket.write(block)) {
+        // until the socket takes no more
+      }
+    };
+    socket.on("drain", more);
+    socket.resume();
+    more();
+  });
+
+  const round = async (): Promise<number> => {
+    const stop = new AbortController();
+    const working = work(at, echo, stop.signal);
+    const [sent, got] = await transfer(await open(at, echo), TRANSFER_BYTES);
+    assert.equal(got, sent);
+    await pause(3000);
+    stop.abort();
+    return working;
+  };
+  const alone = await round();
+  const stalled = await open(at, endless);
+  stalled.pause();
+  const started = performance.now();
+  const beside = await round();
+  await pause(Math.max(0, STALL_MS - (performance.now() - started)));
+  const before = stalled.bytesRead;
+  stalled.resume();
+  await until("the reader goes on where it stood", () => stalled.bytesRead > before + 8 * 2 ** 20);
+  stalled.destroy();
+  const [serverMiB, agentMiB] = [await residentMiB(server), await residentMiB(agent)];
+  context.diagnostic(
+    `p99 ${alone.toFixed(1)} ms alone, ${beside.toFixed(1)} ms beside the reader; RSS ${serverMiB.toFixed(0)} and ${agentMiB.toFixed(0)} MiB`,
+  );
+  // Twice, and what a busy machine adds to either.
+  assert.ok(beside <= 2 * alone + 20, `p99 ${beside.toFixed(1)} ms beside the reader, ${alone.toFixed(1)} ms without`);
+  assert.ok(Math.max(serverMiB, agentMiB) < MAX_RSS_MIB, `${serverMiB.toFixed(0)} and ${agentMiB.toFixed(0)} MiB`);
+  const idle = async (): Promise<boolean> =>
+    (await server.metric("server_established_connections")) === 0 &&
+    (await server.metric("server_pending_backend_dials")) === 0 &&
+    (await server.metric("server_http_connections")) === 0 &&
+    (await server.metric("server_buffered_bytes")) === 0 &&
+    (await agent.metric("agent_open_endpoint_connections")) === 0;
+  await until("gauges are back at zero", idle, { deadlineMs: 20_000 });
+});
+
+test("tunnel: many dials and closes leave no descriptor behind", { timeout: 200_000 }, async (context) => {
+  await using bed = await ProxyBed.open();
+  const server = await bed.server(["--mode=http-connect"]);
+  const agent = await bed.agent([server]);
+  const at: Bed = { bed, server, agent };
+  await until("the agent is ready", async () => (await agent.health("/readyz")).startsWith("200 "));
+  const echo = await bed.echo();
+  const { readdir } = await import("node:fs/promises");
+  const descriptors = async (): Promise<number[]> =>
+    Promise.all([server, agent].map(async ({ running }) => (await readdir(`/proc/${running.child.pid}/fd`)).length));
+  const burst = async (count: number): Promise<void> => {
+    let left = count;
+    await Promise.all(
+      Array.from({ length: 16 }, async () => {
+        while (left > 0) {
+          left -= 1;
+          const socket = await open(at, echo);
+          // In turn: an orderly end, a reset, an end with bytes on their way.
+          if (left % 3 === 0) socket.end();
+          else if (left % 3 === 1) socket.destroy();
+          else socket.end(Buffer.alloc(10_000));
+          socket.resume();
+        }
+      }),
+    );
+  };
+  await burst(200);
+  const settled = async (): Promise<boolean> =>
+    (await agent.metric("agent_open_endpoint_connections")) === 0 &&
+    (await server.metric("server_http_connections")) === 0;
+  await until("all is closed", settled, { deadlineMs: 20_000 });
+  const first = await descriptors();
+  const total = FULL ? 100_000 : 6000;
+  await burst(total);
+  await until("all is closed", settled, { deadlineMs: 20_000 });
+  const last = await descriptors();
+  context.diagnostic(`descriptors ${first.join(" and ")} before, ${last.join(" and ")} after ${total} connections`);
+  for (const [index, count] of last.entries()) assert.ok(count <= (first[index] ?? 0) + 3, `${first} then ${last}`);
+});
