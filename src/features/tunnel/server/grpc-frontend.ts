@@ -80,6 +80,8 @@ class GrpcFrontend {
       case "cancel":
         this.#state = "ended";
         this.#connection?.localGone();
+        // By the end of its stream, not by DIAL_CLS: it waits for ours.
+        if (packet === undefined) this.#stream.end();
         break;
       case "forward":
         if (packet?.type === "DATA") this.#connection?.send(packet.pieces);

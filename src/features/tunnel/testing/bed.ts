@@ -10,8 +10,10 @@ import { openStream } from "../link/outgoing.ts";
 import { SESSION_MEMORY_MIB, SESSION_SETTINGS } from "../link/session.ts";
 import { BufferBudget } from "../mux/budget.ts";
 import { MUX_DEFAULTS } from "../mux/options.ts";
+import { parseAllowedDestination } from "../server/allowed-destination.ts";
 import type { ServerMetrics } from "../server/metrics.ts";
 import { ProxyServer } from "../server/proxy-server.ts";
+import { ReversePolicy } from "../server/reverse-policy.ts";
 import { TunnelClient } from "./client.ts";
 
 /** Gauges that must come back to zero, and counters, by name. */
@@ -88,6 +90,8 @@ export interface BedOptions {
   readonly agentCapabilities?: ReadonlySet<Capability>;
   readonly backendDialTimeoutMs?: number;
   readonly slowConsumerGraceMs?: number;
+  /** What agents may reach on the server's side; without it the direction is off. */
+  readonly allowedDestinations?: readonly string[];
 }
 
 const ALL: ReadonlySet<Capability> = new Set(["reverse/1", "half-close/1", "flow-control/1"]);
@@ -109,7 +113,21 @@ export class Bed implements AsyncDisposable {
   private constructor(options: BedOptions) {
     this.#options = options;
     this.proxy = new ProxyServer(
-      { log: nullLogger, metrics: this.serverCounts.server(), onBug: (error) => this.bugs.push(error) },
+      {
+        log: nullLogger,
+        metrics: this.serverCounts.server(),
+        onBug: (error) => this.bugs.push(error),
+        reverse:
+          options.allowedDestinations === undefined
+            ? undefined
+            : new ReversePolicy(
+                { clock: systemClock, log: nullLogger, metrics: this.serverCounts.server() },
+                {
+                  destinations: options.allowedDestinations.map(parseAllowedDestination),
+                  limits: { maxConnections: 100, dialRate: 1000, dialTimeoutMs: 5000 },
+                },
+              ),
+      },
       {
         serverID: "server-1",
         serverCount: () => 1,

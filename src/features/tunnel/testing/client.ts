@@ -25,6 +25,8 @@ export class TunnelClient {
   received = 0;
   /** Called with each piece that comes. */
   onBytes: (piece: Uint8Array) => void = () => undefined;
+  /** Called with the length of each DATA packet. */
+  onPacket: (length: number) => void = () => undefined;
   isEnded = false;
   connectID: TunnelId = 0;
   static #random = 1;
@@ -61,6 +63,7 @@ export class TunnelClient {
   #take(packet: Packet): void {
     if (packet.type === "DATA") {
       this.received += packet.length;
+      this.onPacket(packet.length);
       for (const piece of packet.pieces) this.onBytes(piece);
     } else {
       this.packets.push(packet);

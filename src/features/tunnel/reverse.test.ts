@@ -1,0 +1,198 @@
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import { test } from "node:test";
+import { systemClock } from "#base/clock";
+import { Cidr, IpAddress } from "#base/ip";
+import { nullLogger } from "#base/log";
+import { freePort } from "#test/proxies";
+import { ReverseListener } from "./agent/reverse-listener.ts";
+import { parseTarget } from "./agent/target.ts";
+import { Bed } from "./testing/bed.ts";
+import { TunnelClient } from "./testing/client.ts";
+
+/** The node's side: a listener on loopback, whose clients reach `address` on the server's side. */
+async function listenFor(bed: Bed, address: string, allowedSources: readonly string[] = []) {
+  const localPort = await freePort();
+  const listener = await ReverseListener.open(
+    {
+      links: () => bed.agents.filter(({ mux }) => !mux.isClosed),
+      metrics: bed.agentCounts.agent(),
+      clock: systemClock,
+      log: nullLogger,
+    },
+    {
+      bindAddresses: [IpAddress.parse("127.0.0.1")],
+      targets: [parseTarget(`${localPort}:${address}`)],
+      allowedSources: allowedSources.map((text) => Cidr.parse(text)),
+      halfCloseTimeoutMs: 1000,
+    },
+  );
+  return { listener, localPort };
+}
+
+async function dial(port: number): Promise<Socket> {
+  const socket = connect({ port, host: "127.0.0.1", allowHalfOpen: true });
+  await once(socket, "connect");
+  return socket;
+}
+
+/** How a client that is not served fares; it may be reset as soon as it is connected. */
+function fateAt(port: number): Promise<string> {
+  return fate(connect({ port, host: "127.0.0.1", allowHalfOpen: true }));
+}
+
+/** How a socket ends. */
+async function fate(socket: Socket): Promise<string> {
+  const { promise, resolve } = Promise.withResolvers<string>();
+  socket.once("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+  socket.once("end", () => resolve("closed"));
+  socket.resume();
+  return promise.finally(() => socket.destroy());
+}
+
+async function idle(bed: Bed): Promise<void> {
+  const busy = (): number[] =>
+    [
+      bed.serverCounts.get("reverseConnections"),
+      bed.agentCounts.get("reverseConnections"),
+      bed.proxy.budget.used,
+      ...bed.agents.map(({ mux }) => mux.connections + mux.pendingDials),
+      ...bed.proxy.backends.all.map(({ load }) => load),
+    ].filter((value) => value !== 0);
+  for (const deadline = performance.now() + 5000; busy().length > 0 && performance.now() < deadline; ) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  assert.deepEqual(busy(), []);
+  assert.deepEqual(bed.bugs, []);
+}
+
+for (const halfClose of [true, false]) {
+  test(`reverse: 64 MiB there and back with equal checksums, the sender ends first${halfClose ? "" : ", without half-close"}`, async () => {
+    const options = halfClose ? {} : { agentCapabilities: new Set(["reverse/1"] as const) };
+    await using endpointBed = await Bed.open();
+    const port = await endpointBed.endpoint((socket) => socket.pipe(socket));
+    await using bed = await Bed.open({ ...options, allowedDestinations: [`127.0.0.1:${port}`] });
+    await bed.agent();
+    const { listener, localPort } = await listenFor(bed, `127.0.0.1:${port}`);
+    await using _listener = listener;
+    const socket = await dial(localPort);
+    const [sent, got] = [createHash("sha256"), createHash("sha256")];
+    let received = 0;
+    const ended = once(socket, "end");
+    socket.on("data", (chunk: Buffer) => {
+      received += chunk.length;
+      got.update(chunk);
+    });
+    const total = 64 * 2 ** 20;
+    for (let left = total; left > 0; ) {
+      const chunk = randomBytes(Math.min(left, 1 + Math.floor(Math.random() * 300_000)));
+      left -= chunk.length;
+      sent.update(chunk);
+      if (!socket.write(chunk)) await once(socket, "drain");
+    }
+    socket.end();
+    await ended;
+    assert.deepEqual([received, got.digest("hex")], [total, sent.digest("hex")]);
+    await idle(bed);
+  });
+}
+
+test("reverse: what is not on the list is refused at once, without being looked up", async () => {
+  await using bed = await Bed.open({ allowedDestinations: ["127.0.0.1:1"] });
+  await bed.agent();
+  const { listener, localPort } = await listenFor(bed, "no-such-host.invalid:443");
+  await using _listener = listener;
+  const started = performance.now();
+  assert.equal(await fateAt(localPort), "ECONNRESET");
+  assert.ok(performance.now() - started < 500);
+  assert.equal(bed.serverCounts.get("reverse denied"), 1);
+  assert.equal(bed.agentCounts.get("reverseFailed denied"), 1);
+  await idle(bed);
+});
+
+test("reverse: off on the server, off on the agent, an upstream server: each fails at once", async () => {
+  for (const options of [
+    {},
+    { serverCapabilities: new Set<never>(), allowedDestinations: ["127.0.0.1:1"] },
+    { agentCapabilities: new Set<never>(), allowedDestinations: ["127.0.0.1:1"] },
+  ]) {
+    await using bed = await Bed.open(options);
+    await bed.agent();
+    const { listener, localPort } = await listenFor(bed, "127.0.0.1:1");
+    await using _listener = listener;
+    const started = performance.now();
+    assert.equal(await fateAt(localPort), "ECONNRESET");
+    assert.ok(performance.now() - started < 500);
+    await idle(bed);
+  }
+});
+
+test("reverse: a client from elsewhere than the allowed sources, and one without a server, are reset", async () => {
+  await using bed = await Bed.open({ allowedDestinations: ["127.0.0.1:1"] });
+  const lonely = await listenFor(bed, "127.0.0.1:1");
+  await using _lonely = lonely.listener;
+  assert.equal(lonely.listener.hasServer, false);
+  assert.equal(await fateAt(lonely.localPort), "ECONNRESET");
+  assert.equal(bed.agentCounts.get("reverseFailed no_server"), 1);
+  await bed.agent();
+  assert.equal(lonely.listener.hasServer, true);
+  const choosy = await listenFor(bed, "127.0.0.1:1", ["192.0.2.0/24"]);
+  await using _choosy = choosy.listener;
+  assert.equal(await fateAt(choosy.localPort), "ECONNRESET");
+  assert.equal(bed.agentCounts.get("reverseFailed source"), 1);
+  await idle(bed);
+});
+
+test("reverse: the link's end resets the node's clients, and the endpoint's sockets are gone", async () => {
+  await using endpointBed = await Bed.open();
+  const sockets: Socket[] = [];
+  const port = await endpointBed.endpoint((socket) => {
+    sockets.push(socket);
+    socket.on("end", () => socket.end());
+    socket.write("hello");
+    socket.resume();
+  });
+  await using bed = await Bed.open({ allowedDestinations: [`127.0.0.1:${port}`] });
+  const agent = await bed.agent();
+  const { listener, localPort } = await listenFor(bed, `127.0.0.1:${port}`);
+  await using _listener = listener;
+  const socket = await dial(localPort);
+  assert.equal(String(await once(socket, "data")), "hello");
+  agent.mux.destroy({ code: 14, message: "the test ends it" });
+  assert.match(await fate(socket), /ECONNRESET|closed/);
+  await idle(bed);
+  for (const deadline = performance.now() + 2000; sockets.some((one) => !one.destroyed); ) {
+    assert.ok(performance.now() < deadline, "the endpoint's socket is open");
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+});
+
+test("reverse and forward at once: equal low numbers of dials and connections do not meet", async () => {
+  await using endpointBed = await Bed.open();
+  const port = await endpointBed.endpoint((socket) => socket.pipe(socket));
+  await using bed = await Bed.open({ allowedDestinations: [`127.0.0.1:${port}`] });
+  await bed.agent();
+  const { listener, localPort } = await listenFor(bed, `127.0.0.1:${port}`);
+  await using _listener = listener;
+  await Promise.all(
+    Array.from({ length: 20 }, async (_, at) => {
+      const message = `message ${at}`;
+      const socket = await dial(localPort);
+      socket.write(message);
+      const forward = await TunnelClient.open(await bed.socket(bed.frontendPort));
+      const chunks: Uint8Array[] = [];
+      forward.onBytes = (piece) => chunks.push(piece);
+      await forward.dial(`127.0.0.1:${port}`);
+      forward.write(Buffer.from(`forward ${at}`));
+      assert.equal(String(await once(socket, "data")), message);
+      await forward.until(() => forward.received === `forward ${at}`.length);
+      assert.equal(Buffer.concat(chunks).toString(), `forward ${at}`);
+      socket.destroy();
+      forward.close();
+      await forward.closed();
+    }),
+  );
+  await idle(bed);
+});
