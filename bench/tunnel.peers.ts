@@ -77,7 +77,7 @@ interface Packet {
   readonly closeRequest?: { readonly connectID: string };
   readonly closeResponse?: { readonly connectID: string; readonly error: string };
 }
-const PROTO = join(import.meta.dirname, "tunnel.proto");
+const PROTO = join(import.meta.dirname, "../test/support/konnectivity.proto");
 const definition = loadSync(PROTO, { longs: String, enums: String, keepCase: true });
 const services = loadPackageDefinition(definition) as unknown as {
   readonly AgentService: {

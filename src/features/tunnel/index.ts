@@ -40,6 +40,7 @@ export { collectLeases, type LeaseCollectorDeps, type LeaseCollectorOptions } fr
 export type { AgentLeaseMetrics, LeaseRequest, ServerLeaseMetrics } from "./lease/metrics.ts";
 export { leaseName, parseLabels } from "./lease/names.ts";
 export { ServerLease, type ServerLeaseOptions } from "./lease/server-lease.ts";
+export { acceptPathAuthority } from "./link/authority-shim.ts";
 export { type IncomingStream, type StreamPeer, serveStreams } from "./link/incoming.ts";
 export { LinkError, type LinkErrorCode, type OpenedStream, openStream } from "./link/outgoing.ts";
 export {

@@ -4,6 +4,7 @@ import { createServer as createTlsServer, type Server as TlsServer } from "node:
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import {
+  acceptPathAuthority,
   type ProxyServer,
   SESSION_MEMORY_MIB,
   SESSION_SETTINGS,
@@ -53,7 +54,7 @@ function plainServer({ proxy }: ListenersDeps, mode: ListenersOptions["mode"]): 
   if (mode === "grpc") {
     const server = createServer(HTTP2);
     proxy.serveGrpcFrontends(server);
-    return server as unknown as Server;
+    return acceptPathAuthority(server);
   }
   const server = createNetServer({ allowHalfOpen: true, noDelay: true });
   proxy.serveConnectFrontends(server, "plain");

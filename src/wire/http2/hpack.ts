@@ -72,15 +72,21 @@ const STATIC_TABLE: readonly Header[] = [
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
-/** Encodes headers as literals without indexing and without Huffman coding: larger by bytes, free of state. */
-export function encodeHeaderBlock(headers: readonly Header[]): Uint8Array {
+/**
+ * Encodes headers as literals without indexing and without Huffman coding: larger by bytes, free of state. `encode` turns
+ * text to bytes, by default as UTF-8.
+ */
+export function encodeHeaderBlock(
+  headers: readonly Header[],
+  encode: (text: string) => Uint8Array = (text) => encoder.encode(text),
+): Uint8Array {
   const bytes: number[] = [];
   for (const [name, value] of headers) {
     bytes.push(0);
     for (const text of [name, value]) {
-      const data = encoder.encode(text);
+      const data = encode(text);
       pushInteger(bytes, data.length, 7);
-      bytes.push(...data);
+      for (const byte of data) bytes.push(byte);
     }
   }
   return Uint8Array.from(bytes);
@@ -104,12 +110,22 @@ export function decodeHeaderBlock(block: Uint8Array): Header[] {
   return headers;
 }
 
-class BlockReader {
+/** Reads the pieces of a header block. */
+export class BlockReader {
   readonly #block: Uint8Array;
+  readonly #entry: (index: number) => Header;
+  readonly #text: (bytes: Uint8Array) => string;
   #at = 0;
 
-  constructor(block: Uint8Array) {
+  /** `entry` looks an index up, `text` turns a string's bytes to text, by default from UTF-8. */
+  constructor(
+    block: Uint8Array,
+    entry: (index: number) => Header = staticEntry,
+    text: (bytes: Uint8Array) => string = (bytes) => decoder.decode(bytes),
+  ) {
     this.#block = block;
+    this.#entry = entry;
+    this.#text = text;
   }
 
   get done(): boolean {
@@ -140,7 +156,7 @@ class BlockReader {
   /** A literal header whose name is indexed with `prefixBits`, or spelled out when the index is 0. */
   literal(prefixBits: number): Header {
     const index = this.integer(prefixBits);
-    const name = index === 0 ? this.#string() : staticEntry(index)[0];
+    const name = index === 0 ? this.#string() : this.#entry(index)[0];
     return [name, this.#string()];
   }
 
@@ -151,11 +167,15 @@ class BlockReader {
     if (end > this.#block.length) throw new Http2Error("malformed", "a header block is cut off");
     const bytes = this.#block.subarray(this.#at, end);
     this.#at = end;
-    return decoder.decode(huffman ? decodeHuffman(bytes) : bytes);
+    return this.#text(huffman ? decodeHuffman(bytes) : bytes);
   }
 }
 
-function staticEntry(index: number): Header {
+/** How many indexes the static table has. */
+export const STATIC_ENTRIES = STATIC_TABLE.length;
+
+/** An entry of the static table. Throws {@link Http2Error}. */
+export function staticEntry(index: number): Header {
   const entry = STATIC_TABLE[index - 1];
   if (entry === undefined) throw new Http2Error("malformed", `a header has index ${index}, which is in no table`);
   return entry;

@@ -13,3 +13,4 @@
 export { Http2Call, type Http2Request, type Http2Response, MAX_RESPONSE_BYTES } from "./call.ts";
 export { Http2Error, type Http2ErrorCode } from "./errors.ts";
 export { decodeHeaderBlock, encodeHeaderBlock, type Header } from "./hpack.ts";
+export { HpackDecoder } from "./hpack-decoder.ts";

@@ -59,6 +59,7 @@ export class DialledConnection implements DialHandlers {
   #ended = false;
   #flushed = false;
   #paused = false;
+  #closeSent = false;
 
   private constructor(mux: LinkMux, options: DiallerOptions) {
     this.#options = options;
@@ -211,6 +212,7 @@ export class DialledConnection implements DialHandlers {
         this.#channel?.sendAfterData({ type: "FIN", connectID });
         break;
       case "send-close":
+        this.#closeSent = true;
         this.#channel?.sendAfterData({ type: "CLOSE_REQ", connectID });
         break;
       case "abandon":
@@ -238,7 +240,10 @@ export class DialledConnection implements DialHandlers {
   #abandon(): void {
     const channel = this.#channel;
     if (channel === undefined || channel.isGone) return;
-    channel.sendInsteadOfData({ type: "CLOSE_REQ", connectID: channel.id });
+    // One that the peer has already is not sent again.
+    if (!this.#closeSent || !channel.isDrained) {
+      channel.sendInsteadOfData({ type: "CLOSE_REQ", connectID: channel.id });
+    }
     channel.discard();
     this.#options.clock.after(CLOSE_WAIT_MS, () => channel.remove(), { unref: true });
   }

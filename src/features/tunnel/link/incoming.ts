@@ -63,9 +63,10 @@ export function serveStreams(
     const socket = (session as unknown as { readonly socket: Socket }).socket;
     rawSockets.set(session, socket);
     const bytesRead = (): number => (session.destroyed ? 0 : socket.bytesRead);
+    const bytesWritten = (): number => (session.destroyed ? 0 : socket.bytesWritten);
     widen(session);
     keepAlive(session, { idleMs: options.keepAliveMs, clock, bytesRead });
-    limitPings(session, { minIntervalMs: options.minPingIntervalMs, clock, bytesRead });
+    limitPings(session, { minIntervalMs: options.minPingIntervalMs, clock, bytesRead, bytesWritten });
     session.once("close", () => sessions.delete(session));
     // A peer that breaks the protocol or its connection loses the session; its streams are told.
     session.on("error", () => session.destroy());
@@ -98,15 +99,18 @@ function incoming(stream: ServerHttp2Stream, rawHeaders: readonly string[], opti
       let status: StreamFault = { code: GrpcCode.ok, message: "" };
       if (!stream.destroyed) {
         stream.respond({ ":status": 200, "content-type": CONTENT_TYPE, ...headers }, { waitForTrailers: true });
-        stream.once("wantTrailers", () => stream.sendTrailers(trailersOf(status)));
+        stream.once("wantTrailers", () => {
+          stream.sendTrailers(trailersOf(status));
+          // What the caller still sends is of no interest; without this the stream would wait for its end. Not in the same
+          // turn: a reset overtakes trailers that have not left.
+          setImmediate(() => stream.close(constants.NGHTTP2_NO_ERROR));
+        });
       }
       return new DuplexPacketStream(stream, handlers, {
         maxMessageBytes: options.maxMessageBytes,
         ending: {
           end: (fault) => {
             if (fault !== undefined) status = fault;
-            // What the caller still sends is of no interest; without this the stream would wait for its end.
-            stream.once("finish", () => setImmediate(() => stream.close(constants.NGHTTP2_NO_ERROR)));
             stream.end();
           },
           reset: () => stream.close(constants.NGHTTP2_CANCEL),

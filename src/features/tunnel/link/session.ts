@@ -52,24 +52,35 @@ export function keepAlive(
 /** Strikes after which a peer that pings too often is told to stop, as in Go's enforcement policy. */
 const MAX_PING_STRIKES = 2;
 
+/** A PING frame with its header. */
+const PING_BYTES = 17;
+
 /**
- * Ends sessions whose peer pings more often than `minIntervalMs` without having sent anything else: GOAWAY
- * ENHANCE_YOUR_CALM `too_many_pings`. Pings that come with data are a Go peer's measurement of the link and are free.
+ * Ends sessions whose peer pings more often than `minIntervalMs` while nothing else moves: GOAWAY ENHANCE_YOUR_CALM
+ * `too_many_pings`. Pings that come with data, or while we send data, are a Go peer's measurement of the link and are free.
  */
 export function limitPings(
   session: Http2Session,
-  options: { readonly minIntervalMs: number; readonly clock: Clock; readonly bytesRead: () => number },
+  options: {
+    readonly minIntervalMs: number;
+    readonly clock: Clock;
+    readonly bytesRead: () => number;
+    readonly bytesWritten: () => number;
+  },
 ): void {
-  /** A PING frame with its header. */
-  const PING_BYTES = 17;
   let strikes = 0;
   let last = Number.NEGATIVE_INFINITY;
-  let bytes = options.bytesRead();
+  let pings = 0;
+  let read = options.bytesRead();
+  /** The most that was ever written besides answers to PINGs; some of those may still wait, so what is seen is never too much. */
+  let sent = options.bytesWritten();
   session.on("ping", () => {
     const now = options.clock.monotonic();
-    const read = options.bytesRead();
-    const withData = read - bytes > 2 * PING_BYTES;
-    bytes = read;
+    const [readNow, sentNow] = [options.bytesRead(), options.bytesWritten() - PING_BYTES * pings];
+    const withData = readNow - read > 2 * PING_BYTES || sentNow > sent;
+    read = readNow;
+    sent = Math.max(sent, sentNow);
+    pings += 1;
     if (withData) {
       strikes = 0;
       return;

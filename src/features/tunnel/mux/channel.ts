@@ -109,6 +109,11 @@ export class Channel {
     return this.#trailing.length > 0;
   }
 
+  /** All that was given to it has gone out. */
+  get isDrained(): boolean {
+    return this.#queued === 0 && this.#trailing.length === 0;
+  }
+
   /** Queues bytes. They are not copied, so they must not change. Ignored once the channel is gone. */
   send(pieces: readonly Uint8Array[]): void {
     if (this.#gone) return;

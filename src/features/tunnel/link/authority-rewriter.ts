@@ -1,0 +1,156 @@
+import { encodeHeaderBlock, type Header, HpackDecoder, Http2Error } from "#wire/http2";
+
+/** RFC 9113 section 3.4. */
+export const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+export const FRAME_HEAD_BYTES = 9;
+export const FrameType = { headers: 1, settings: 4, ping: 6, continuation: 9 } as const;
+export const Flag = { endStream: 1, ack: 1, endHeaders: 4, padded: 8, priority: 32 } as const;
+/** A request's headers may be as long, compressed and as they are. */
+const MAX_BLOCK_BYTES = 64 * 1024;
+/** What our servers let clients keep: HTTP/2's default. */
+const HEADER_TABLE_BYTES = 4096;
+/** Every peer takes frames of this size. */
+const MAX_FRAME_BYTES = 16_384;
+/** RFC 3986's authority, as nghttp2 checks it. A UNIX socket's path, which older Go clients send, is none. */
+const AUTHORITY = /^[A-Za-z0-9\-._~%!$&'()*+,;=:@[\]]*$/;
+const REPLACEMENT = "localhost";
+
+/** A frame's bytes. */
+export function frameBytes(type: number, flags: number, stream: number, payload: Uint8Array): Buffer {
+  const head = Buffer.alloc(FRAME_HEAD_BYTES);
+  head.writeUIntBE(payload.length, 0, 3);
+  head.writeUInt8(type, 3);
+  head.writeUInt8(flags, 4);
+  head.writeUInt32BE(stream, 5);
+  return Buffer.concat([head, payload]);
+}
+
+/** The header block of a connection's requests in order: joined from its frames, decoded. */
+export class HeaderBlocks {
+  readonly #decoder = new HpackDecoder({ maxTableBytes: HEADER_TABLE_BYTES, maxListBytes: MAX_BLOCK_BYTES });
+  #parts: Buffer[] = [];
+  #bytes = 0;
+  #open: { readonly stream: number; readonly flags: number } | undefined;
+
+  /** A block has begun and not ended: nothing but its CONTINUATIONs may follow. */
+  get isOpen(): boolean {
+    return this.#open !== undefined;
+  }
+
+  /** Takes a HEADERS or CONTINUATION frame; at the last one of a block resolves it. Throws {@link Http2Error}. */
+  take(
+    type: number,
+    flags: number,
+    stream: number,
+    payload: Buffer,
+  ): { readonly stream: number; readonly endStream: boolean; readonly headers: Header[] } | undefined {
+    if (type === FrameType.headers) {
+      this.#open = { stream, flags };
+      this.#add(fragmentOf(flags, payload));
+    } else {
+      if (stream !== this.#open?.stream) throw new Http2Error("malformed", "a CONTINUATION continues nothing");
+      this.#add(payload);
+    }
+    if ((flags & Flag.endHeaders) === 0) return undefined;
+    const headers = this.#decoder.decode(Buffer.concat(this.#parts));
+    const endStream = (this.#open.flags & Flag.endStream) !== 0;
+    this.#parts = [];
+    this.#bytes = 0;
+    this.#open = undefined;
+    return { stream, endStream, headers };
+  }
+
+  #add(part: Buffer): void {
+    this.#bytes += part.length;
+    // Empty ones cost nothing to send, and something to keep.
+    if (this.#bytes > MAX_BLOCK_BYTES || this.#parts.length > 64) {
+      throw new Http2Error("too-large", `a header block has more than ${MAX_BLOCK_BYTES} bytes or 64 frames`);
+    }
+    this.#parts.push(part);
+  }
+}
+
+/** Without padding and priority. */
+function fragmentOf(flags: number, payload: Buffer): Buffer {
+  const padded = (flags & Flag.padded) !== 0;
+  const padding = padded ? (payload[0] ?? 0) : 0;
+  const start = (padded ? 1 : 0) + ((flags & Flag.priority) === 0 ? 0 : 5);
+  if (start + padding > payload.length)
+    throw new Http2Error("malformed", "a HEADERS frame is shorter than its padding");
+  return payload.subarray(start, payload.length - padding);
+}
+
+/** Node's HTTP/2 would refuse a request with these. */
+export function isRefused(headers: readonly Header[]): boolean {
+  return headers.some(([name, value]) => name === ":authority" && !AUTHORITY.test(value));
+}
+
+/**
+ * The bytes of a client, with authorities that Node's HTTP/2 would refuse replaced. Header blocks are decoded and written
+ * without compression; everything else passes as it is. Holds at most one header block.
+ */
+export class AuthorityRewriter {
+  readonly #blocks = new HeaderBlocks();
+  #pending: Buffer = Buffer.alloc(0);
+  /** Bytes to pass before the next frame begins. */
+  #passing = PREFACE.length;
+
+  /** Throws {@link Http2Error}; the connection is of no use after that. */
+  push(chunk: Buffer): Buffer[] {
+    const out: Buffer[] = [];
+    let rest = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk]);
+    while (rest.length > 0) {
+      if (this.#passing > 0) {
+        const passed = rest.subarray(0, this.#passing);
+        out.push(passed);
+        this.#passing -= passed.length;
+        rest = rest.subarray(passed.length);
+        continue;
+      }
+      const used = this.#frame(rest, out);
+      if (used === 0) break;
+      rest = rest.subarray(used);
+    }
+    this.#pending = rest;
+    return out;
+  }
+
+  /** Takes a frame from the start of what was read. 0: more is needed. */
+  #frame(bytes: Buffer, out: Buffer[]): number {
+    if (bytes.length < FRAME_HEAD_BYTES) return 0;
+    const length = bytes.readUIntBE(0, 3);
+    const type = bytes.readUInt8(3);
+    const end = FRAME_HEAD_BYTES + length;
+    if (type !== FrameType.headers && type !== FrameType.continuation) {
+      if (this.#blocks.isOpen) throw new Http2Error("malformed", "a header block is interrupted");
+      this.#passing = end - FRAME_HEAD_BYTES;
+      out.push(bytes.subarray(0, FRAME_HEAD_BYTES));
+      return FRAME_HEAD_BYTES;
+    }
+    if (length > MAX_BLOCK_BYTES) throw new Http2Error("too-large", `a frame of headers has ${length} bytes`);
+    if (bytes.length < end) return 0;
+    const payload = bytes.subarray(FRAME_HEAD_BYTES, end);
+    const block = this.#blocks.take(type, bytes.readUInt8(4), bytes.readUInt32BE(5) & 0x7fff_ffff, payload);
+    if (block !== undefined) out.push(...rewritten(block));
+    return end;
+  }
+}
+
+function rewritten(block: {
+  readonly stream: number;
+  readonly endStream: boolean;
+  readonly headers: readonly Header[];
+}): Buffer[] {
+  const headers = block.headers.map(
+    ([name, value]): Header => [name, name === ":authority" && !AUTHORITY.test(value) ? REPLACEMENT : value],
+  );
+  const bytes = encodeHeaderBlock(headers, (text) => Buffer.from(text, "latin1"));
+  const frames: Buffer[] = [];
+  for (let at = 0; at === 0 || at < bytes.length; at += MAX_FRAME_BYTES) {
+    const isLast = at + MAX_FRAME_BYTES >= bytes.length;
+    const flags = (isLast ? Flag.endHeaders : 0) | (at === 0 && block.endStream ? Flag.endStream : 0);
+    const type = at === 0 ? FrameType.headers : FrameType.continuation;
+    frames.push(frameBytes(type, flags, block.stream, bytes.subarray(at, at + MAX_FRAME_BYTES)));
+  }
+  return frames;
+}

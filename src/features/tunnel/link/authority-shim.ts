@@ -1,0 +1,184 @@
+import type { Http2Server } from "node:http2";
+import { createServer, type Server, type Socket } from "node:net";
+import { Duplex } from "node:stream";
+import { Http2Error } from "#wire/http2";
+import {
+  AuthorityRewriter,
+  Flag,
+  FRAME_HEAD_BYTES,
+  FrameType,
+  frameBytes,
+  HeaderBlocks,
+  isRefused,
+  PREFACE,
+} from "./authority-rewriter.ts";
+
+/** What a client may send before its first request and our settings' confirmation are here: its first windows, and more. */
+const MAX_OPENING_BYTES = 256 * 1024;
+const NOTHING = Buffer.alloc(0);
+
+/**
+ * A server for a UNIX socket that gives its connections to an HTTP/2 server, also those of Go clients before grpc-go 1.57: their
+ * `:authority` is the socket's path, which Node's HTTP/2 refuses (spec tunnel 2). A client's first request decides: most
+ * connections are handed over as they are, and cost one short message more; the others pass a rewriter as long as they live.
+ */
+export function acceptPathAuthority(server: Http2Server): Server {
+  return createServer({ noDelay: true }, (socket) => open(socket, server));
+}
+
+function open(socket: Socket, server: Http2Server): void {
+  const opening = new Opening();
+  // Go's client waits for the server's settings before it asks for anything: these are empty, the session's own follow.
+  socket.write(frameBytes(FrameType.settings, 0, 0, NOTHING));
+  const drop = (): void => void socket.destroy();
+  const onData = (chunk: Buffer): void => {
+    const decision = decide(opening, chunk);
+    if (decision === undefined) {
+      drop();
+      return;
+    }
+    if (decision.reply.length > 0) socket.write(decision.reply);
+    if (decision.kind === "wait") return;
+    socket.off("data", onData).off("end", drop).off("error", drop).pause();
+    if (decision.kind === "pass") {
+      socket.unshift(decision.bytes);
+      server.emit("connection", socket);
+    } else {
+      server.emit("connection", new RewrittenSocket(socket, decision.bytes));
+    }
+  };
+  socket.on("data", onData).on("end", drop).on("error", drop);
+}
+
+/** `undefined` for bytes that break the protocol, or too many. */
+function decide(opening: Opening, chunk: Buffer): Decision | undefined {
+  try {
+    return opening.push(chunk);
+  } catch (error) {
+    if (error instanceof Http2Error) return undefined;
+    throw error;
+  }
+}
+
+type Decision =
+  | { readonly kind: "wait"; readonly reply: Buffer }
+  /** The bytes, without what answered to our settings, are for the server as they are or rewritten. */
+  | { readonly kind: "pass" | "rewrite"; readonly reply: Buffer; readonly bytes: Buffer };
+
+/** A connection until its first request is here: keeps its bytes, answers its PINGs, takes the confirmation of our settings off. */
+export class Opening {
+  readonly #blocks = new HeaderBlocks();
+  #kept: Buffer[] = [];
+  #bytes = 0;
+  #pending: Buffer = NOTHING;
+  #hasPreface = false;
+  #isConfirmed = false;
+  #verdict: "pass" | "rewrite" | undefined;
+
+  /** Throws `Http2Error`; the connection is of no use then. Not to be called after a decision. */
+  push(chunk: Buffer): Decision {
+    this.#pending = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk]);
+    if (!this.#hasPreface && !this.#preface()) {
+      // Another protocol: the server knows what to say to it.
+      const seen = Math.min(this.#pending.length, PREFACE.length);
+      if (this.#pending.compare(PREFACE, 0, seen, 0, seen) !== 0) return this.#done("pass", NOTHING);
+      return { kind: "wait", reply: NOTHING };
+    }
+    const replies: Buffer[] = [];
+    while (this.#verdict === undefined || !this.#isConfirmed) {
+      if (!this.#frame(replies)) {
+        if (this.#bytes + this.#pending.length > MAX_OPENING_BYTES) {
+          throw new Http2Error("too-large", `more than ${MAX_OPENING_BYTES} bytes came before a connection was set up`);
+        }
+        return { kind: "wait", reply: Buffer.concat(replies) };
+      }
+    }
+    return this.#done(this.#verdict, Buffer.concat(replies));
+  }
+
+  #done(kind: "pass" | "rewrite", reply: Buffer): Decision {
+    return { kind, reply, bytes: Buffer.concat([...this.#kept, this.#pending]) };
+  }
+
+  #preface(): boolean {
+    if (this.#pending.length < PREFACE.length || !this.#pending.subarray(0, PREFACE.length).equals(PREFACE))
+      return false;
+    this.#hasPreface = true;
+    this.#keep(PREFACE.length);
+    return true;
+  }
+
+  #keep(length: number): void {
+    this.#kept.push(this.#pending.subarray(0, length));
+    this.#bytes += length;
+    this.#pending = this.#pending.subarray(length);
+  }
+
+  /** Takes one frame. False: more is needed. */
+  #frame(replies: Buffer[]): boolean {
+    const bytes = this.#pending;
+    if (bytes.length < FRAME_HEAD_BYTES) return false;
+    const end = FRAME_HEAD_BYTES + bytes.readUIntBE(0, 3);
+    if (bytes.length < end) return false;
+    const [type, flags] = [bytes.readUInt8(3), bytes.readUInt8(4)];
+    const payload = bytes.subarray(FRAME_HEAD_BYTES, end);
+    if (type === FrameType.settings && (flags & Flag.ack) !== 0 && !this.#isConfirmed) {
+      this.#isConfirmed = true;
+      this.#pending = bytes.subarray(end);
+      return true;
+    }
+    if (type === FrameType.ping && (flags & Flag.ack) === 0) {
+      replies.push(frameBytes(FrameType.ping, Flag.ack, 0, payload));
+      this.#pending = bytes.subarray(end);
+      return true;
+    }
+    const isHeaders = type === FrameType.headers || type === FrameType.continuation;
+    if (isHeaders && this.#verdict === undefined) {
+      const block = this.#blocks.take(type, flags, bytes.readUInt32BE(5) & 0x7fff_ffff, payload);
+      if (block !== undefined) this.#verdict = isRefused(block.headers) ? "rewrite" : "pass";
+    }
+    this.#keep(end);
+    return true;
+  }
+}
+
+/** A client's socket as the HTTP/2 server sees it, with its requests rewritten. */
+class RewrittenSocket extends Duplex {
+  readonly #socket: Socket;
+
+  constructor(socket: Socket, first: Buffer) {
+    super({ allowHalfOpen: true });
+    this.#socket = socket;
+    const rewriter = new AuthorityRewriter();
+    const take = (chunk: Buffer): void => {
+      try {
+        for (const part of rewriter.push(chunk)) if (!this.push(part)) socket.pause();
+      } catch (error) {
+        if (!(error instanceof Http2Error)) throw error;
+        this.destroy(error);
+      }
+    };
+    socket.on("data", take);
+    socket.once("end", () => this.push(null));
+    socket.once("error", (error) => this.destroy(error));
+    socket.once("close", () => this.destroy());
+    take(first);
+  }
+
+  override _read(): void {
+    this.#socket.resume();
+  }
+
+  override _write(chunk: Buffer, _encoding: BufferEncoding, callback: (error?: Error | null) => void): void {
+    this.#socket.write(chunk, callback);
+  }
+
+  override _final(callback: () => void): void {
+    this.#socket.end(callback);
+  }
+
+  override _destroy(error: Error | null, callback: (error: Error | null) => void): void {
+    this.#socket.destroy();
+    callback(error);
+  }
+}

@@ -1,0 +1,246 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createSecureServer, createServer, type Http2SecureServer, type Http2Server } from "node:http2";
+import { type AddressInfo, connect, createServer as createTcpServer, type Server, type Socket } from "node:net";
+import { type TestContext, test } from "node:test";
+import { connect as connectTls } from "node:tls";
+import { FakeClock } from "#base/clock";
+import { makeCertificates } from "#test/certificates";
+import { encodeHeaderBlock } from "#wire/http2";
+import { frameData, TUNNEL_METHODS } from "#wire/konnectivity";
+import { FrameFlag, FrameType, frameBytes, grpcRequest, RawHttp2 } from "../testing/raw-http2.ts";
+import { acceptPathAuthority } from "./authority-shim.ts";
+import { serveStreams } from "./incoming.ts";
+import { openStream } from "./outgoing.ts";
+import type { PacketStream, StreamFault } from "./packet-stream.ts";
+import { SESSION_SETTINGS } from "./session.ts";
+
+const ENHANCE_YOUR_CALM = 11;
+const MIN_PING_MS = 30_000;
+
+/** A server that accepts every stream; its streams and how they ended. */
+async function serve(
+  t: TestContext,
+  clock: FakeClock,
+  server: Http2Server | Http2SecureServer = createServer({ settings: SESSION_SETTINGS }),
+  listener: Server = server as unknown as Server,
+): Promise<{ readonly port: number; readonly streams: PacketStream[]; readonly ended: (StreamFault | undefined)[] }> {
+  const streams: PacketStream[] = [];
+  const ended: (StreamFault | undefined)[] = [];
+  const sockets = new Set<Socket>();
+  listener.on("connection", (socket: Socket) => sockets.add(socket));
+  serveStreams(server, {
+    path: TUNNEL_METHODS.connect,
+    maxMessageBytes: 1024 * 1024,
+    keepAliveMs: 60_000,
+    minPingIntervalMs: MIN_PING_MS,
+    clock,
+    onStream: (stream) => {
+      const handlers = {
+        onPacket: () => undefined,
+        onEnd: () => undefined,
+        onWritable: () => undefined,
+        onClosed: (fault: StreamFault | undefined) => void ended.push(fault),
+      };
+      streams.push(stream.accept({}, handlers));
+    },
+  });
+  await once(listener.listen(0, "127.0.0.1"), "listening");
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    listener.close();
+  });
+  return { port: (listener.address() as AddressInfo).port, streams, ended };
+}
+
+async function dial(t: TestContext, port: number): Promise<Socket> {
+  const socket = connect({ port, host: "127.0.0.1", noDelay: true });
+  t.after(() => socket.destroy());
+  await once(socket, "connect");
+  return socket;
+}
+
+async function pings(peer: RawHttp2, count: number): Promise<void> {
+  for (let sent = 0; sent < count && !peer.isClosed; sent += 1) {
+    const before = peer.of(FrameType.ping).length;
+    peer.ping();
+    await peer.until("an answer", () => peer.of(FrameType.ping).length > before || peer.isClosed);
+  }
+}
+
+function goAway(peer: RawHttp2): { readonly code: number; readonly text: string } | undefined {
+  const [frame] = peer.of(FrameType.goAway);
+  return frame && { code: frame.payload.readUInt32BE(4), text: frame.payload.toString("latin1", 8) };
+}
+
+test("limitPings: a peer that pings for no reason is told too_many_pings after two strikes", async (t) => {
+  const { port } = await serve(t, new FakeClock());
+  const peer = new RawHttp2(await dial(t, port));
+  await peer.until("settings are confirmed", () => peer.of(FrameType.settings).length >= 2);
+  await pings(peer, 8);
+  await peer.closed();
+  assert.deepEqual(goAway(peer), { code: ENHANCE_YOUR_CALM, text: "too_many_pings" });
+});
+
+test("limitPings: TLS, whose records are longer than a PING, hides none", async (t) => {
+  const { ca, pairs } = await makeCertificates("cluster", { server: ["localhost"] });
+  const { port } = await serve(t, new FakeClock(), createSecureServer({ ...pairs.server, settings: SESSION_SETTINGS }));
+  const socket = connectTls({ port, host: "127.0.0.1", servername: "localhost", ca, ALPNProtocols: ["h2"] });
+  t.after(() => socket.destroy());
+  await once(socket, "secureConnect");
+  const peer = new RawHttp2(socket);
+  await peer.until("settings are confirmed", () => peer.of(FrameType.settings).length >= 2);
+  await pings(peer, 8);
+  await peer.closed();
+  assert.deepEqual(goAway(peer), { code: ENHANCE_YOUR_CALM, text: "too_many_pings" });
+});
+
+test("limitPings: a PING each 30 s is welcome for ever", async (t) => {
+  const clock = new FakeClock();
+  const { port } = await serve(t, clock);
+  const peer = new RawHttp2(await dial(t, port));
+  for (let round = 0; round < 20; round += 1) {
+    await pings(peer, 1);
+    await clock.advance(MIN_PING_MS);
+  }
+  assert.equal(goAway(peer), undefined);
+  assert.equal(peer.isClosed, false);
+});
+
+test("limitPings: a peer that measures the link while it sends is never punished", async (t) => {
+  const { port } = await serve(t, new FakeClock());
+  const peer = new RawHttp2(await dial(t, port));
+  peer.request(1, grpcRequest(TUNNEL_METHODS.connect));
+  for (let round = 0; round < 50; round += 1) {
+    peer.data(1, Buffer.concat([frameData(1, 100), Buffer.alloc(100)]));
+    await pings(peer, 1);
+  }
+  assert.equal(goAway(peer), undefined);
+});
+
+test("limitPings: a peer that measures the link while it receives is never punished, however little is sent", async (t) => {
+  const { port, streams } = await serve(t, new FakeClock());
+  const peer = new RawHttp2(await dial(t, port));
+  peer.request(1, grpcRequest(TUNNEL_METHODS.connect));
+  await peer.until("the stream is accepted", () => peer.of(FrameType.headers, 1).length > 0);
+  for (let round = 0; round < 50; round += 1) {
+    const data = Buffer.concat([frameData(1, 1), Buffer.from("x")]);
+    streams[0]?.send([data], data.length);
+    const before = peer.dataOf(1).length;
+    await peer.until("the data is here", () => peer.dataOf(1).length > before);
+    await pings(peer, 1);
+  }
+  assert.equal(goAway(peer), undefined);
+  assert.equal(peer.isClosed, false);
+});
+
+test("limitPings: the same holds for a client whose requests are rewritten", async (t) => {
+  const http2 = createServer({ settings: SESSION_SETTINGS });
+  const { port, streams } = await serve(t, new FakeClock(), http2, acceptPathAuthority(http2));
+  const peer = new RawHttp2(await dial(t, port));
+  peer.request(1, grpcRequest(TUNNEL_METHODS.connect, [], "/run/frontend.sock"));
+  await peer.until("the stream is accepted", () => peer.of(FrameType.headers, 1).length > 0);
+  for (let round = 0; round < 10; round += 1) {
+    const data = Buffer.concat([frameData(1, 1), Buffer.from("x")]);
+    streams[0]?.send([data], data.length);
+    const before = peer.dataOf(1).length;
+    await peer.until("the data is here", () => peer.dataOf(1).length > before);
+    await pings(peer, 1);
+  }
+  assert.equal(goAway(peer), undefined);
+  await pings(peer, 8);
+  await peer.closed();
+  assert.equal(goAway(peer)?.code, ENHANCE_YOUR_CALM);
+});
+
+test("limitPings: PINGs are answered promptly while as much is sent as the peer takes", async (t) => {
+  const { port, streams } = await serve(t, new FakeClock());
+  const peer = new RawHttp2(await dial(t, port));
+  peer.request(1, grpcRequest(TUNNEL_METHODS.connect));
+  await peer.until("the stream is accepted", () => peer.of(FrameType.headers, 1).length > 0);
+  const [stream] = streams;
+  const data = Buffer.concat([frameData(1, 32 * 1024), Buffer.alloc(32 * 1024)]);
+  let slowest = 0;
+  for (let round = 0; round < 10; round += 1) {
+    // All that the peer's window of 16 MiB holds is under way when the PING comes.
+    for (let sent = 0; sent < 32; sent += 1) stream?.send([data], data.length);
+    const before = performance.now();
+    await pings(peer, 1);
+    slowest = Math.max(slowest, performance.now() - before);
+  }
+  // Go drops a connection after 20 s.
+  assert.ok(slowest < 2000, `an answer took ${slowest} ms`);
+});
+
+test("keepAlive: a server drops a peer that answers no PING, 20 s after it asked", async (t) => {
+  const clock = new FakeClock();
+  const { port, ended } = await serve(t, clock);
+  const peer = new RawHttp2(await dial(t, port), { pong: false });
+  peer.request(1, grpcRequest(TUNNEL_METHODS.connect));
+  await peer.until("the stream is accepted", () => peer.of(FrameType.headers, 1).length > 0);
+  // What was read since the timer started counts as life: two rounds.
+  await clock.advance(120_000);
+  await peer.until("a PING is here", () => peer.of(FrameType.ping).length === 1);
+  await clock.advance(19_000);
+  assert.equal(peer.isClosed, false);
+  await clock.advance(1000);
+  await peer.closed();
+  assert.equal(ended.length, 1);
+});
+
+test("keepAlive: a peer that answers stays, and is asked again", async (t) => {
+  const clock = new FakeClock();
+  const { port } = await serve(t, clock);
+  const peer = new RawHttp2(await dial(t, port));
+  peer.request(1, grpcRequest(TUNNEL_METHODS.connect));
+  await peer.until("the stream is accepted", () => peer.of(FrameType.headers, 1).length > 0);
+  for (let round = 1; round <= 3; round += 1) {
+    // What was read since the timer started counts as life: two rounds.
+    await clock.advance(120_000);
+    await peer.until(`PING ${round} is here`, () => peer.of(FrameType.ping).length >= 2 * round - 1);
+    // Our answer is behind theirs, so theirs has been taken.
+    await pings(peer, 1);
+  }
+  assert.equal(peer.isClosed, false);
+});
+
+test("keepAlive: a client drops a server that answers no PING", async (t) => {
+  const clock = new FakeClock();
+  const response = encodeHeaderBlock([
+    [":status", "200"],
+    ["content-type", "application/grpc"],
+  ]);
+  // A server that says what a call needs and then nothing any more.
+  const server = createTcpServer((socket) => {
+    socket.on("error", () => socket.destroy());
+    socket.once("data", () => {
+      socket.write(frameBytes(FrameType.settings, 0, 0));
+      socket.write(frameBytes(FrameType.settings, FrameFlag.ack, 0));
+      socket.write(frameBytes(FrameType.headers, FrameFlag.endHeaders, 1, response));
+      socket.resume();
+    });
+  });
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  t.after(() => server.close());
+  const opened = await openStream(
+    {
+      socket: await dial(t, (server.address() as AddressInfo).port),
+      path: TUNNEL_METHODS.connect,
+      authority: "localhost",
+      metadata: {},
+      timeoutMs: 5000,
+      keepAliveMs: 30_000,
+      clock,
+    },
+    { signal: AbortSignal.timeout(5000) },
+  );
+  const closed = Promise.withResolvers<void>();
+  opened.start({
+    onPacket: () => undefined,
+    onEnd: () => undefined,
+    onWritable: () => undefined,
+    onClosed: () => closed.resolve(),
+  });
+  await clock.advance(30_000 + 30_000 + 20_000);
+  await closed.promise;
+});

@@ -1,0 +1,93 @@
+import { Http2Error } from "./errors.ts";
+import { BlockReader, type Header, STATIC_ENTRIES, staticEntry } from "./hpack.ts";
+
+/** RFC 7541 section 4.1: what an entry counts for besides its bytes. */
+const ENTRY_OVERHEAD = 32;
+
+/**
+ * Decodes the header blocks of one connection in order, with the dynamic table that they build (RFC 7541 section 2.3.2). Names
+ * and values come as one character a byte (latin1), so that nothing is lost.
+ */
+export class HpackDecoder {
+  readonly #maxTableBytes: number;
+  readonly #maxListBytes: number;
+  /** Newest first. */
+  readonly #entries: Header[] = [];
+  #tableBytes = 0;
+  #limit: number;
+
+  constructor(options: {
+    /** What SETTINGS_HEADER_TABLE_SIZE allows the peer; 4096 where nothing was said. */
+    readonly maxTableBytes: number;
+    /** A block's headers may together have as many bytes, 32 a header included. */
+    readonly maxListBytes: number;
+  }) {
+    this.#maxTableBytes = options.maxTableBytes;
+    this.#limit = options.maxTableBytes;
+    this.#maxListBytes = options.maxListBytes;
+  }
+
+  /** Throws {@link Http2Error} `malformed` or `too-large`; the decoder is of no use after that. */
+  decode(block: Uint8Array): Header[] {
+    const reader = new BlockReader(block, (index) => this.#entry(index), latin1);
+    const headers: Header[] = [];
+    let bytes = 0;
+    while (!reader.done) {
+      const header = this.#next(reader, headers.length === 0);
+      if (header === undefined) continue;
+      bytes += sizeOf(header);
+      if (bytes > this.#maxListBytes) {
+        throw new Http2Error("too-large", `a block's headers have more than ${this.#maxListBytes} bytes`);
+      }
+      headers.push(header);
+    }
+    return headers;
+  }
+
+  #next(reader: BlockReader, isFirst: boolean): Header | undefined {
+    const first = reader.peek();
+    if (first >= 0x80) return this.#entry(reader.integer(7));
+    if (first >= 0x40) return this.#insert(reader.literal(6));
+    if (first < 0x20) return reader.literal(4);
+    if (!isFirst) throw new Http2Error("malformed", "a header table's size changes in the middle of a block");
+    const limit = reader.integer(5);
+    if (limit > this.#maxTableBytes) {
+      throw new Http2Error("malformed", `a header table of ${limit} bytes is above the ${this.#maxTableBytes} allowed`);
+    }
+    this.#limit = limit;
+    this.#evict();
+    return undefined;
+  }
+
+  #entry(index: number): Header {
+    if (index <= STATIC_ENTRIES) return staticEntry(index);
+    const entry = this.#entries[index - STATIC_ENTRIES - 1];
+    if (entry === undefined) throw new Http2Error("malformed", `a header has index ${index}, which is in no table`);
+    return entry;
+  }
+
+  #insert(header: Header): Header {
+    this.#entries.unshift(header);
+    this.#tableBytes += sizeOf(header);
+    this.#evict();
+    return header;
+  }
+
+  #evict(): void {
+    while (this.#tableBytes > this.#limit) {
+      const oldest = this.#entries.pop();
+      if (oldest === undefined) return;
+      this.#tableBytes -= sizeOf(oldest);
+    }
+  }
+}
+
+function sizeOf([name, value]: Header): number {
+  return name.length + value.length + ENTRY_OVERHEAD;
+}
+
+function latin1(bytes: Uint8Array): string {
+  let text = "";
+  for (const byte of bytes) text += String.fromCharCode(byte);
+  return text;
+}

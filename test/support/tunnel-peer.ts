@@ -1,0 +1,171 @@
+/**
+ * Who takes part in a tunnel, so that any of them can be put in any place: the faces of server, agent and client, and the packets
+ * as independent peers on `@grpc/grpc-js` read them.
+ *
+ * Owns: the protocol as loaded from `konnectivity.proto`, a tunnelled connection as a duplex stream. Refuses to know: our codec,
+ * our HTTP/2, what is tested.
+ *
+ * ```ts
+ * const connection = await client.dial("127.0.0.1:80");
+ * connection.end("GET / HTTP/1.0\r\n\r\n");
+ * await connection.outcome; // what the other end said when it closed
+ * ```
+ */
+import { randomBytes } from "node:crypto";
+import { join } from "node:path";
+import { Duplex } from "node:stream";
+import type { MethodDefinition, ServiceDefinition } from "@grpc/grpc-js";
+import { loadSync } from "@grpc/proto-loader";
+
+/** The types of packets that upstream knows. */
+export const PACKET_TYPES = ["DIAL_REQ", "DIAL_RSP", "CLOSE_REQ", "CLOSE_RSP", "DATA", "DIAL_CLS", "DRAIN"] as const;
+
+/** A packet; int64 is text. To send DIAL_REQ leave `type` out, as Go does: it is proto3's default. */
+export interface GrpcPacket {
+  readonly type?: (typeof PACKET_TYPES)[number];
+  readonly dialRequest?: { readonly protocol: string; readonly address: string; readonly random: string };
+  readonly dialResponse?: { readonly error?: string; readonly connectID?: string; readonly random: string };
+  readonly data?: { readonly connectID: string; readonly data: Buffer };
+  readonly closeRequest?: { readonly connectID: string };
+  readonly closeResponse?: { readonly error?: string; readonly connectID: string };
+  readonly closeDial?: { readonly random: string };
+}
+
+const definitions = loadSync(join(import.meta.dirname, "konnectivity.proto"), {
+  keepCase: true,
+  longs: String,
+  enums: String,
+  defaults: true,
+});
+
+/** The two services as `@grpc/grpc-js` takes them. */
+export const TUNNEL_SERVICES = {
+  proxy: definitions["ProxyService"] as ServiceDefinition,
+  agent: definitions["AgentService"] as ServiceDefinition,
+};
+
+/** A method of theirs. */
+export function tunnelMethod(service: ServiceDefinition, name: string): MethodDefinition<GrpcPacket, GrpcPacket> {
+  return service[name] as unknown as MethodDefinition<GrpcPacket, GrpcPacket>;
+}
+
+/** Where one set of peers meets. */
+export interface Places {
+  readonly udsPath: string;
+  readonly agentPort: number;
+  readonly serverHealthPort: number;
+  /** The path of a file: `ca.crt`, `server.crt`, `server.key`, `agent.crt`, `agent.key`. */
+  file(name: string): string;
+}
+
+/** A peer that runs. */
+export interface RunningPeer {
+  /** Ends at once, as by SIGKILL. */
+  kill(): Promise<void>;
+  /** What its counterparts did against the protocol, a sentence each. */
+  readonly violations: readonly string[];
+}
+
+/** A server that runs. */
+export interface RunningServer extends RunningPeer {
+  /** An agent is connected. */
+  hasAgent(): Promise<boolean>;
+}
+
+/** Who can be put in a place. */
+export interface Peer<Running> {
+  readonly name: string;
+  /** The program is of this project: what only ours promise is expected of it. */
+  readonly isOurs: boolean;
+  start(places: Places): Promise<Running>;
+}
+
+/** A client on a server's socket; one session or several, as it likes. */
+export interface RunningClient extends RunningPeer {
+  /** Rejects with {@link DialRefused}. An abort gives the dial up as Go's client does (DIAL_CLS, then it hangs up) and rejects with the reason. */
+  dial(address: string, options?: { readonly signal?: AbortSignal }): Promise<TunnelConnection>;
+}
+
+/** The dial was answered with an error; the message is the peer's text. */
+export class DialRefused extends Error {
+  override readonly name = "DialRefused";
+}
+
+/** A dial id as Go makes one: 63 random bits. */
+export function randomDialId(): string {
+  return (randomBytes(8).readBigUInt64BE() >> 1n).toString();
+}
+
+/** What carries a connection's packets. */
+export interface ConnectionPort {
+  sendData(bytes: Buffer, sent: (error?: Error | null) => void): void;
+  sendClose(): void;
+  sendDialClose(): void;
+  pause(): void;
+  resume(): void;
+  /** Ends the stream at once, with its session where that is its own. */
+  hangUp(): void;
+}
+
+/** How a connection ended: with CLOSE_RSP and its error (mostly empty), or by the loss of its stream. */
+export type ConnectionEnd = { readonly kind: "closed"; readonly error: string } | { readonly kind: "lost" };
+
+/**
+ * A tunnelled connection as Go's `net.Conn` is one: `end()` sends CLOSE_REQ and waits for CLOSE_RSP; reading ends with CLOSE_RSP
+ * or with the stream; `destroy()` hangs up without a word.
+ */
+export class TunnelConnection extends Duplex {
+  readonly outcome: Promise<ConnectionEnd>;
+  readonly #port: ConnectionPort;
+  readonly #settle: (end: ConnectionEnd) => void;
+  #isOver = false;
+
+  constructor(port: ConnectionPort) {
+    // Like a stream's of HTTP/2: enough that a reader that is a little late stops nobody.
+    super({ allowHalfOpen: true, highWaterMark: 256 * 1024 });
+    this.#port = port;
+    const { promise, resolve } = Promise.withResolvers<ConnectionEnd>();
+    this.outcome = promise;
+    this.#settle = resolve;
+  }
+
+  /** The peer's bytes. */
+  received(bytes: Buffer): void {
+    if (!this.push(bytes)) this.#port.pause();
+  }
+
+  /** CLOSE_RSP, or without it the stream's end. */
+  over(end: ConnectionEnd): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.push(null);
+    this.#settle(end);
+    this.#port.hangUp();
+  }
+
+  /** DIAL_CLS that crossed the dial's success. */
+  giveUp(): void {
+    this.#port.sendDialClose();
+  }
+
+  override _read(): void {
+    this.#port.resume();
+  }
+
+  override _write(chunk: Buffer, _encoding: BufferEncoding, callback: (error?: Error | null) => void): void {
+    if (this.#isOver) callback(new Error("the connection is over"));
+    else this.#port.sendData(chunk, callback);
+  }
+
+  override _final(callback: () => void): void {
+    if (!this.#isOver) this.#port.sendClose();
+    this.outcome.then(() => callback(), callback);
+  }
+
+  override _destroy(error: Error | null, callback: (error: Error | null) => void): void {
+    this.#isOver = true;
+    this.#settle({ kind: "lost" });
+    this.#port.hangUp();
+    callback(error);
+  }
+}
