@@ -1,3 +1,4 @@
+import { fstatSync } from "node:fs";
 import { describeError } from "#base/errors";
 import { C, close, open, setns } from "#kernel/ffi";
 
@@ -11,10 +12,21 @@ export type SyncResult<T> = T extends PromiseLike<unknown> ? never : T;
  * {@link KernelError} when `ns` cannot be entered.
  */
 export function inNetNs<T>(ns: { readonly fd: number }, fn: () => SyncResult<T>): T {
-  return onReturn(currentNetNsFd(), () => {
+  const home = currentNetNsFd();
+  if (isSame(ns.fd, home)) {
+    // Entering even the own namespace takes CAP_SYS_ADMIN, which a program that stays in it has no use for.
+    close(home);
+    return fn() as T;
+  }
+  return onReturn(home, () => {
     setns(ns.fd, C.CLONE_NEWNET);
     return fn() as T;
   });
+}
+
+function isSame(a: number, b: number): boolean {
+  const [one, other] = [fstatSync(a), fstatSync(b)];
+  return one.ino === other.ino && one.dev === other.dev;
 }
 
 /** Runs `fn`, then brings the thread back to the namespace of `home` and closes `home`. */
