@@ -188,10 +188,19 @@ const CONSTANTS: Readonly<Record<string, readonly Section[]>> = {
       ["`/run/isthmus/lab-<name>/kubeconfig-nodes`", "the same as nodes reach it"],
       ["`/run/isthmus/lab-<name>/<node>/coild.sock`", "a node's coild"],
       ["`/run/isthmus/lab-<name>/logs/<program>-<node>.log`", "logs of the programs; `host.log` of the lab itself"],
+      [
+        "`/run/isthmus/lab-<name>/control-plane/`",
+        "with `--tunnel`: `frontend.sock`, where the control plane asks for connections (HTTP CONNECT), and the tunnel's certificates",
+      ],
       ["`/run/isthmus/lab-<name>/state.json`", "which processes and nodes the lab has"],
     ),
     kernel(
       ["namespace `isthmus-<name>-fabric`", "the bridge between the nodes, and the API server's address for them"],
+      ["namespace `isthmus-<name>-cp`", "with `--tunnel`: the API server and `proxy-server`, behind the firewall"],
+      [
+        "nftables table `inet isthmus-lab` in that",
+        "the firewall: nodes reach port 8091, everything else is dropped, both ways",
+      ],
       ["namespaces `isthmus-<name>-node<N>`", "the nodes"],
       ["namespaces `isthmus-<name>-pod-<node>-<id>`", "the pods"],
     ),
@@ -207,6 +216,10 @@ const CONSTANTS: Readonly<Record<string, readonly Section[]>> = {
         ["`addresses`", "`total`, `unique`, `outsideBlocks`"],
         ["`routes`", "`exported`, `wanted`: prefixes in the nodes' export tables"],
         ["`audit`", "`findings` (`kind`, `node`, `text`)"],
+        [
+          "`tunnel`",
+          "with `--tunnel`: `agents` (`connected`, `wanted`); `direct`: connections past the tunnel (`tried`, `refused`, `open`); `reverse`: nodes and pods to the API server (`tried`, `answered`, `failures`, `connections`); `programs` of nodes that reach it so (`wanted`, `connected`, `missing`); `forward`: control plane to `pods` and `nodePorts` (`tried`, `answered`, `failures`), `connections`; `seconds`",
+        ],
       ],
     },
   ],

@@ -34,6 +34,7 @@ export async function startHost(
     readonly nodes: number;
     readonly families: string;
     readonly kubeconfig: string | undefined;
+    readonly tunnel: boolean;
   },
   { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
 ): Promise<LabHost> {
@@ -51,6 +52,7 @@ export async function startHost(
       `--name=${values.name}`,
       `--nodes=${values.nodes}`,
       `--families=${values.families}`,
+      `--tunnel=${values.tunnel}`,
       ...(values.kubeconfig === undefined ? [] : [`--lab-kubeconfig=${values.kubeconfig}`]),
     ],
     // A session of its own: Ctrl-C reaches the front end alone, which then ends the lab in order.

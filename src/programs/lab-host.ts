@@ -1,5 +1,5 @@
 import { createInterface } from "node:readline";
-import { choiceFlag, integerFlag, optionalFlag, stringFlag } from "#base/config";
+import { choiceFlag, integerFlag, optionalFlag, stringFlag, switchFlag } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
 import { createLogger } from "#base/log";
 import { type HostEvent, runHost } from "#lab/host";
@@ -10,6 +10,7 @@ const flags = {
   name: stringFlag("name", "lab", "name of the lab", "NAME"),
   nodes: integerFlag("nodes", 3, "how many nodes", { min: 1, max: 200 }),
   families: choiceFlag("families", ["dual", "ipv4", "ipv6"], "dual", "address families"),
+  tunnel: switchFlag("tunnel", false, "control plane behind a firewall, reached through the tunnel alone"),
   labKubeconfig: optionalFlag("lab-kubeconfig", "another API server than the embedded one", "FILE"),
 };
 
@@ -44,6 +45,7 @@ export const labHost = defineProgram({
           nodes: values.nodes,
           families: values.families,
           kubeconfig: values.labKubeconfig,
+          tunnel: values.tunnel,
           isthmus: ownCommand(),
           cniExecutable: cniExecutable(),
           coildFlags: [],

@@ -10,10 +10,14 @@ import {
   applyScenario,
   defaultScenario,
   type LabReport,
+  type ObservedCluster,
   observeCluster,
   reachesAll,
   renderReport,
+  type TunnelReport,
+  tunnelWorks,
   verifyCluster,
+  verifyTunnel,
   waitForPods,
 } from "#lab/scenario";
 import { LAB_NAME_PATTERN, removeTopology } from "#lab/topology";
@@ -30,6 +34,11 @@ const flags = {
   keep: switchFlag("keep", false, "leave the lab up; `isthmus lab down` removes it"),
   json: switchFlag("json", false, "print the report as one JSON object"),
   timeout: durationFlag("timeout", "2m", "how long pods may take to run"),
+  tunnel: switchFlag(
+    "tunnel",
+    false,
+    "control plane behind a firewall: nodes and it reach each other through proxy-server and proxy-agents alone",
+  ),
   kubeconfig: optionalFlag("kubeconfig", "use this API server instead of the embedded one", "FILE"),
 };
 type Values = FlagValues<typeof flags>;
@@ -138,10 +147,12 @@ async function runScenario(
   const cluster = await observeCluster(api, scenario, { signal });
   say("pinging");
   const verified = await verifyCluster(api, cluster, { signal, pingDeadlineMs: 10_000, onProgress: () => undefined });
+  const tunnel = await checkTunnel(requireState(values.name), cluster, { say, signal });
   const { findings, checked, wantedRoutes } = await settledAudit(api, state, signal);
   const report = {
     lab: values.name,
     ...verified,
+    ...(tunnel === undefined ? {} : { tunnel }),
     routes: { exported: checked.exportedRoutes, wanted: wantedRoutes },
     audit: { findings },
     seconds: Number(((performance.now() - at.startedMs) / 1000).toFixed(2)),
@@ -151,8 +162,22 @@ async function runScenario(
     report.addresses.unique &&
     report.addresses.outsideBlocks.length === 0 &&
     report.routes.exported === report.routes.wanted &&
-    findings.length === 0;
+    findings.length === 0 &&
+    (tunnel === undefined || tunnelWorks(tunnel));
   return { ok, ...report };
+}
+
+/** Tries the tunnel both ways; `undefined` where there is none. */
+async function checkTunnel(
+  state: LabState,
+  cluster: ObservedCluster,
+  { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
+): Promise<TunnelReport | undefined> {
+  const { tunnel } = state;
+  if (tunnel === undefined) return undefined;
+  say("trying the tunnel");
+  const connection = await loadKubeConfig({ path: labPaths(state.lab).nodeKubeconfig });
+  return verifyTunnel({ state, tunnel, cluster, connection }, { signal });
 }
 
 /** The audit once the cluster has come to rest, or what it finds after a while. */

@@ -1,13 +1,16 @@
 import { writeFileSync } from "node:fs";
+import { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { openNetNs } from "#kernel/netns";
 import { listenTcp } from "#kernel/socket";
 import { startApiServer } from "#lab/api-server";
 import type { Topology } from "#lab/topology";
+import { formatHostPort } from "#wire/http-connect";
 import { openRelay } from "./relay.ts";
 import type { LabPaths } from "./state.ts";
+import type { LabTunnel } from "./tunnel.ts";
 
-/** Where nodes reach the API server, on the fabric's gateway. */
+/** Where nodes reach the API server on the fabric's gateway, when there is no tunnel. */
 const PORT = 6443;
 
 /** The lab's API server, however it is had. */
@@ -20,6 +23,8 @@ interface Options {
   readonly topology: Topology;
   readonly paths: LabPaths;
   readonly kubeconfig: string | undefined;
+  /** The API server is behind it; the nodes' kubeconfig leads into it. */
+  readonly tunnel: LabTunnel | undefined;
 }
 
 /** Starts the embedded API server, or leads the nodes to another one; writes both kubeconfigs. */
@@ -28,25 +33,29 @@ export async function openControlPlane(deps: { readonly log: Logger }, options: 
   return kubeconfig === undefined ? openEmbedded(deps, options) : openExternal({ ...options, kubeconfig });
 }
 
-async function openEmbedded(deps: { readonly log: Logger }, { topology, paths }: Options): Promise<ControlPlane> {
-  const gateway = topology.gateways[0];
-  if (gateway === undefined) throw new Error("a topology has a gateway");
+async function openEmbedded(
+  deps: { readonly log: Logger },
+  { topology, paths, tunnel }: Options,
+): Promise<ControlPlane> {
+  const way = wayOfNodes(topology, tunnel);
   const token = Buffer.from(crypto.getRandomValues(new Uint8Array(24))).toString("base64url");
   const server = await startApiServer({
-    // Loopback of the machine for people, the fabric's gateway for nodes.
+    // Loopback of the machine for people, the others for nodes, who may come by other addresses than they are at.
     listen: [
       { host: "127.0.0.1", port: 0 },
-      { fd: fabricListener(topology), host: gateway.toString() },
+      ...way.listen.map((address) => ({ fd: listenerIn(way, address), host: address.toString() })),
     ],
     tls: "self-signed",
+    tlsHosts: tunnel?.bindAddresses,
     tokens: { [token]: { name: "isthmus-lab", groups: ["system:masters"] } },
     faultsOverHttp: true,
     log: deps.log.child("api-server"),
   });
-  const [local, fabric] = server.urls;
-  if (local === undefined || fabric === undefined) throw new Error("the API server has two listeners");
+  const [local] = server.urls;
+  if (local === undefined) throw new Error("the API server has listeners");
   writeConfig(paths.kubeconfig, server.kubeconfig({ server: local }));
-  writeConfig(paths.nodeKubeconfig, server.kubeconfig({ server: fabric }));
+  const node = `https://${formatHostPort({ host: way.address.toString(), port: way.port })}`;
+  writeConfig(paths.nodeKubeconfig, server.kubeconfig({ server: node }));
   return {
     embedded: true,
     description: "the embedded API server is up",
@@ -58,10 +67,11 @@ async function openExternal({
   topology,
   paths,
   kubeconfig,
+  tunnel,
 }: Options & { readonly kubeconfig: string }): Promise<ControlPlane> {
-  const gateway = topology.gateways[0];
-  if (gateway === undefined) throw new Error("a topology has a gateway");
-  const relay = await openRelay({ kubeconfig, fd: fabricListener(topology), host: gateway, port: PORT });
+  const way = wayOfNodes(topology, tunnel);
+  const [listen = way.address] = way.listen;
+  const relay = await openRelay({ kubeconfig, fd: listenerIn(way, listen), host: way.address, port: way.port });
   writeConfig(paths.kubeconfig, relay.localKubeconfig);
   writeConfig(paths.nodeKubeconfig, relay.nodeKubeconfig);
   return {
@@ -71,12 +81,34 @@ async function openExternal({
   };
 }
 
-/** A listening socket in the fabric, to be adopted. */
-function fabricListener(topology: Topology): number {
+/** How nodes come to the API server. */
+interface Way {
+  /** Where it listens. */
+  readonly netns: string;
+  readonly listen: readonly IpAddress[];
+  readonly port: number;
+  /** What nodes are told. */
+  readonly address: IpAddress;
+}
+
+/** Pure: straight to the fabric's gateway, or through the tunnel to the control plane's machine. */
+function wayOfNodes(topology: Topology, tunnel: LabTunnel | undefined): Way {
   const gateway = topology.gateways[0];
   if (gateway === undefined) throw new Error("a topology has a gateway");
-  using netns = openNetNs({ name: topology.fabric });
-  return listenTcp(gateway, PORT, { netns });
+  if (tunnel === undefined) return { netns: topology.fabric, listen: [gateway], port: PORT, address: gateway };
+  const [bind] = tunnel.bindAddresses;
+  return {
+    netns: tunnel.netns,
+    listen: tunnel.controlPlane.map((address) => IpAddress.parse(address)),
+    port: tunnel.apiServerPort,
+    address: bind === undefined ? gateway : IpAddress.parse(bind),
+  };
+}
+
+/** A listening socket, to be adopted. */
+function listenerIn({ netns: name, port }: Way, address: IpAddress): number {
+  using netns = openNetNs({ name });
+  return listenTcp(address, port, { netns });
 }
 
 function writeConfig(path: string, text: string): void {

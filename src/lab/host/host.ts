@@ -8,14 +8,24 @@ import { openNetNs } from "#kernel/netns";
 import { KubeClient, loadKubeConfig } from "#kube/client";
 import { execCni, Kubelet } from "#lab/kubelet";
 import { poll } from "#lab/poll";
-import { buildTopology, type NodeFamilies, planTopology, removeTopology, type Topology } from "#lab/topology";
+import {
+  buildTopology,
+  closeControlPlane,
+  type LabNode,
+  type NodeFamilies,
+  planTopology,
+  removeTopology,
+  type Topology,
+} from "#lab/topology";
 import { runWorkloads } from "#lab/workloads";
 import { markNodeReady, prepareCluster } from "./cluster.ts";
 import { type ControlPlane, openControlPlane } from "./control-plane.ts";
 import { LabError, type LabErrorCode } from "./errors.ts";
-import { programsOf } from "./programs.ts";
+import { type LabProgram, programsOf, tunnelProgramsOf } from "./programs.ts";
 import { type LabPaths, type LabState, labPaths, removeState, startTimeOf, writeState } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
+import { type LabTunnel, planTunnel, writeTunnelFiles } from "./tunnel.ts";
+import { openNodeDoor, untilDoorOpen } from "./tunnel-door.ts";
 
 export { LabError, type LabErrorCode };
 
@@ -25,6 +35,8 @@ export interface HostOptions {
   readonly families: NodeFamilies;
   /** Of another API server; without it the embedded one is started. */
   readonly kubeconfig: string | undefined;
+  /** Puts the control plane behind a firewall, with the tunnel as the only way, either way. */
+  readonly tunnel: boolean;
   /** Command line of `isthmus`, to which the name of a program is added. */
   readonly isthmus: readonly string[];
   readonly cniExecutable: string;
@@ -51,9 +63,10 @@ export async function runHost(
   const kernel = openKernel();
   const paths = labPaths(options.lab);
   const topology = planTopology(options);
+  const tunnel = planTunnel(topology, paths);
   mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
   for (const node of topology.nodes) mkdirSync(dirname(paths.socketOf(node.name)), { recursive: true, mode: 0o700 });
-  const recorder = stateRecorder(options, topology);
+  const recorder = stateRecorder(options, topology, tunnel);
   recorder.write();
   try {
     tell({
@@ -61,11 +74,16 @@ export async function runHost(
       text: `building ${topology.nodes.length} ${topology.nodes.length === 1 ? "node" : "nodes"}`,
     });
     buildTopology(kernel, topology);
-    await using controlPlane = await openControlPlane({ log }, { topology, paths, kubeconfig: options.kubeconfig });
+    if (topology.controlPlane !== undefined && tunnel !== undefined) {
+      closeControlPlane(topology.controlPlane, tunnel);
+      await writeTunnelFiles(tunnel, paths);
+    }
+    const { kubeconfig } = options;
+    await using controlPlane = await openControlPlane({ log }, { topology, paths, kubeconfig, tunnel });
     tell({ event: "step", text: controlPlane.description });
     await using api = new KubeClient(await loadKubeConfig({ path: paths.kubeconfig }), { userAgent: "isthmus-lab" });
     await prepareCluster(api, topology, { signal });
-    await hold({ log, tell, api, controlPlane, recorder, kernel, paths }, options, topology, signal);
+    await hold({ log, tell, api, controlPlane, recorder, kernel, paths, tunnel }, options, topology, signal);
   } finally {
     await removeTopology(kernel, options.lab);
     removeState(options.lab);
@@ -80,50 +98,80 @@ interface Parts {
   readonly recorder: StateRecorder;
   readonly kernel: ReturnType<typeof openKernel>;
   readonly paths: LabPaths;
+  readonly tunnel: LabTunnel | undefined;
 }
 
 async function hold(parts: Parts, options: HostOptions, topology: Topology, signal: AbortSignal): Promise<void> {
-  const { log, tell, api, recorder, kernel, paths } = parts;
+  const { log, tell, api, recorder, paths, tunnel } = parts;
   const supervisor: Supervisor = new Supervisor({
     log: log.child("programs"),
     onChange: () => recorder.children(supervisor.children),
   });
   const group = new TaskGroup(signal);
+  const start = (programs: readonly LabProgram[]): void => {
+    for (const { netns: name, ...program } of programs) {
+      group.spawn(async (at) => {
+        using netns = openNetNs({ name });
+        await supervisor.run({ ...program, netns }, { signal: at });
+      });
+    }
+  };
   const programs = programsOf({ topology, paths, isthmus: options.isthmus, coildFlags: options.coildFlags });
-  tell({ event: "step", text: `starting ${programs.length} programs` });
-  for (const { netns: name, ...program } of programs) {
-    group.spawn(async (at) => {
-      using netns = openNetNs({ name });
-      await supervisor.run({ ...program, netns }, { signal: at });
-    });
-  }
+  group.spawn(async (at) => {
+    if (tunnel !== undefined) {
+      // Nothing on a node reaches the API server before that node's agent.
+      tell({ event: "step", text: `opening the tunnel with ${topology.nodes.length} agents` });
+      start(tunnelProgramsOf({ topology, paths, isthmus: options.isthmus, tunnel }));
+      await Promise.all(topology.nodes.map((node) => untilDoorOpen(node, tunnel, { signal: at })));
+    }
+    tell({ event: "step", text: `starting ${programs.length} programs` });
+    start(programs);
+  });
   if (parts.controlPlane.embedded)
     group.spawn((at) => runWorkloads({ api, log: log.child("workloads") }, { signal: at }));
   // Pods that come before all nodes are ready would be crowded on the first.
   const nodesReady = topology.nodes.map((node) => ({ node, ready: new Deferred() }));
   for (const { node, ready } of nodesReady) {
-    group.spawn(async (at) => {
-      using netns = openNetNs({ name: node.netns });
-      const config = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket: paths.socketOf(node.name) };
-      await untilServed(paths.socketOf(node.name), at);
-      await markNodeReady(api, node.name, { signal: at });
-      ready.resolve();
-      const kubelet = new Kubelet(
-        { api, kernel, cni: execCni(netns, { executable: options.cniExecutable, config }), log: log.child(node.name) },
-        {
-          nodeName: node.name,
-          nodeAddresses: node.addresses.map(String),
-          netnsPrefix: `isthmus-${options.lab}-pod-`,
-        },
-      );
-      await kubelet.run({ signal: at });
-    });
+    group.spawn((at) => runNode(parts, options, node, { signal: at, onReady: () => ready.resolve() }));
   }
   void Promise.all(nodesReady.map(({ ready }) => ready.promise)).then(() => {
     recorder.ready();
     tell({ event: "ready" });
   });
   await group.wait();
+}
+
+/** The kubelet of a node, once its network plugin answers. */
+async function runNode(
+  parts: Parts,
+  options: HostOptions,
+  node: LabNode,
+  { signal, onReady }: { readonly signal: AbortSignal; readonly onReady: () => void },
+): Promise<void> {
+  const { kernel, paths, tunnel } = parts;
+  const log = parts.log.child(node.name);
+  using netns = openNetNs({ name: node.netns });
+  await untilServed(paths.socketOf(node.name), signal);
+  await using door = tunnel === undefined ? undefined : await nodeDoor(parts, node, tunnel);
+  await using own =
+    door === undefined ? undefined : new KubeClient(door.connection, { userAgent: "isthmus-lab-kubelet" });
+  const api = own ?? parts.api;
+  await markNodeReady(api, node.name, { signal });
+  onReady();
+  const config = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket: paths.socketOf(node.name) };
+  const kubelet = new Kubelet(
+    { api, kernel, cni: execCni(netns, { executable: options.cniExecutable, config }), log },
+    {
+      nodeName: node.name,
+      nodeAddresses: node.addresses.map(String),
+      netnsPrefix: `isthmus-${options.lab}-pod-`,
+    },
+  );
+  await kubelet.run({ signal });
+}
+
+async function nodeDoor({ paths }: Parts, node: LabNode, tunnel: LabTunnel): ReturnType<typeof openNodeDoor> {
+  return openNodeDoor(node, tunnel, await loadKubeConfig({ path: paths.nodeKubeconfig }));
 }
 
 /** Waits until somebody listens on a UNIX socket. */
@@ -146,7 +194,7 @@ interface StateRecorder {
   ready(): void;
 }
 
-function stateRecorder(options: HostOptions, topology: Topology): StateRecorder {
+function stateRecorder(options: HostOptions, topology: Topology, tunnel: LabTunnel | undefined): StateRecorder {
   let state: LabState = {
     lab: options.lab,
     pid: process.pid,
@@ -156,6 +204,7 @@ function stateRecorder(options: HostOptions, topology: Topology): StateRecorder 
     families: topology.families,
     children: [],
     ready: false,
+    tunnel,
   };
   const write = (): void => writeState(state);
   return {

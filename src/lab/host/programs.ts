@@ -1,6 +1,28 @@
 import type { Topology } from "#lab/topology";
 import type { LabPaths } from "./state.ts";
 import type { ChildSpec } from "./supervisor.ts";
+import { type LabTunnel, tunnelPrograms } from "./tunnel.ts";
+
+/** A program and the name of the namespace that it runs in. */
+export type LabProgram = Omit<ChildSpec, "netns"> & { readonly netns: string };
+
+const ENV = { PATH: process.env["PATH"] ?? "/usr/sbin:/usr/bin:/sbin:/bin" };
+
+/** The tunnel's programs: what the others need before they can reach anything. */
+export function tunnelProgramsOf(at: {
+  readonly topology: Topology;
+  readonly paths: LabPaths;
+  readonly isthmus: readonly string[];
+  readonly tunnel: LabTunnel;
+}): readonly LabProgram[] {
+  return tunnelPrograms(at.tunnel, at.topology, at.paths).map(({ name, program, netns, flags }) => ({
+    name,
+    argv: [...at.isthmus, program, ...flags],
+    env: ENV,
+    netns,
+    log: at.paths.logOf(name),
+  }));
+}
 
 /** The programs of a lab: as shipped, each in the namespace of its node, with the flags that a node would give. */
 export function programsOf(at: {
@@ -8,9 +30,9 @@ export function programsOf(at: {
   readonly paths: LabPaths;
   readonly isthmus: readonly string[];
   readonly coildFlags: readonly string[];
-}): readonly (Omit<ChildSpec, "netns"> & { readonly netns: string })[] {
+}): readonly LabProgram[] {
   const { topology, paths } = at;
-  const env = { PATH: process.env["PATH"] ?? "/usr/sbin:/usr/bin:/sbin:/bin", COIL_POD_NAMESPACE: "kube-system" };
+  const env = { ...ENV, COIL_POD_NAMESPACE: "kube-system" };
   const program = (name: string, netns: string, node: string | undefined, flags: readonly string[]) => {
     const child = node === undefined ? name : `${name}-${node}`;
     return {
@@ -21,8 +43,10 @@ export function programsOf(at: {
       log: paths.logOf(child),
     };
   };
+  // With the control plane out of reach, the controller is on a node, as it would be in a cluster.
+  const home = topology.controlPlane === undefined ? topology.fabric : (topology.nodes[0]?.netns ?? topology.fabric);
   return [
-    program("coil-ipam-controller", topology.fabric, undefined, []),
+    program("coil-ipam-controller", home, undefined, []),
     ...topology.nodes.map((node) =>
       program("coild", node.netns, node.name, [`--socket=${paths.socketOf(node.name)}`, ...at.coildFlags]),
     ),

@@ -3,6 +3,7 @@ import { dirname, join } from "node:path";
 import { describeError } from "#base/errors";
 import { tryFileLock } from "#kernel/lock";
 import { LabError } from "./errors.ts";
+import type { LabTunnel } from "./tunnel.ts";
 
 /** Where a lab keeps its files. */
 export interface LabPaths {
@@ -29,6 +30,8 @@ export interface LabState {
   readonly families: readonly number[];
   readonly children: readonly { readonly name: string; readonly pid: number; readonly restarts: number }[];
   readonly ready: boolean;
+  /** Where the control plane is apart from the nodes. */
+  readonly tunnel?: LabTunnel | undefined;
 }
 
 /** The files of a lab; nothing is made. */

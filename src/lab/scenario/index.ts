@@ -7,4 +7,6 @@ export { applyScenario } from "./apply.ts";
 export { defaultScenario, type Scenario, type ScenarioPool, type ScenarioWorkload } from "./default.ts";
 export { type ObservedCluster, observeCluster, waitForPods } from "./observe.ts";
 export { type LabReport, reachesAll, renderReport } from "./report.ts";
+export { type TunnelReport, type TunnelTries, tunnelWorks } from "./tunnel-report.ts";
+export { verifyTunnel } from "./tunnel-verify.ts";
 export { verifyCluster } from "./verify.ts";

@@ -1,4 +1,5 @@
 import type { PingResult } from "#lab/ping";
+import { type TunnelReport, tunnelLines } from "./tunnel-report.ts";
 
 /** What `isthmus lab --json` prints. Later parts add members of their own; these stay. */
 export interface LabReport {
@@ -16,6 +17,8 @@ export interface LabReport {
   readonly audit: {
     readonly findings: readonly { readonly kind: string; readonly node: string | undefined; readonly text: string }[];
   };
+  /** With `--tunnel`. */
+  readonly tunnel?: TunnelReport;
   /** Everyone by name. */
   readonly cluster: {
     readonly nodes: readonly {
@@ -77,6 +80,7 @@ export function renderReport(report: LabReport): string {
       audit.findings.map((finding) => `       ${finding.node ?? "cluster"}: ${finding.text}`),
       MAX_ROWS,
     ),
+    ...(report.tunnel === undefined ? [] : tunnelLines(report.tunnel, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
     "",
     `${report.ok ? "all is well" : "NOT ALL IS WELL"}: ${report.nodes} nodes, ${report.pods} pods, ${report.seconds.toFixed(1)} s`,
   ];

@@ -13,7 +13,8 @@ export function buildTopology(kernel: Kernel, topology: Topology): void {
   noDad(fabric, topology.bridge);
   fabric.links.set(bridge.index, { up: true });
   addAddresses(fabric, bridge.index, topology.gateways, topology);
-  for (const node of topology.nodes) buildNode(kernel, fabric, bridge.index, node, topology);
+  const machines = topology.controlPlane === undefined ? topology.nodes : [topology.controlPlane, ...topology.nodes];
+  for (const node of machines) buildNode(kernel, fabric, bridge.index, node, topology);
 }
 
 function buildNode(kernel: Kernel, fabric: NetStack, bridgeIndex: number, node: LabNode, topology: Topology): void {

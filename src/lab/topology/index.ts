@@ -14,3 +14,4 @@ export {
   type Topology,
 } from "./plan.ts";
 export { type Removed, removeTopology } from "./remove.ts";
+export { closeControlPlane } from "./tunnel-firewall.ts";

@@ -28,9 +28,12 @@ export interface Topology {
   /** The network of the nodes, one prefix for each family. */
   readonly networks: readonly Cidr[];
   readonly nodes: readonly LabNode[];
+  /** The control plane's machine, where it is apart from the nodes, behind a firewall; else it is in the fabric. */
+  readonly controlPlane: LabNode | undefined;
 }
 
 const NETWORKS = { 4: Cidr.parse("172.31.0.0/20"), 6: Cidr.parse("fd31:0:0:1::/64") } as const;
+const CONTROL_PLANE_OFFSET = 2;
 /** Node 1 has the address with this offset. */
 const FIRST_NODE_OFFSET = 11;
 
@@ -39,6 +42,8 @@ export function planTopology(options: {
   readonly lab: string;
   readonly nodes: number;
   readonly families: NodeFamilies;
+  /** Puts the control plane into a namespace of its own. */
+  readonly tunnel: boolean;
 }): Topology {
   const families: readonly IpFamily[] = options.families === "dual" ? [4, 6] : options.families === "ipv4" ? [4] : [6];
   const prefix = `isthmus-${options.lab}-`;
@@ -55,6 +60,14 @@ export function planTopology(options: {
       addresses: families.map((family) => NETWORKS[family].at(FIRST_NODE_OFFSET + at)),
       port: `node${at + 1}`,
     })),
+    controlPlane: options.tunnel
+      ? {
+          name: "control-plane",
+          netns: `${prefix}cp`,
+          addresses: families.map((family) => NETWORKS[family].at(CONTROL_PLANE_OFFSET)),
+          port: "cp",
+        }
+      : undefined,
   };
 }
 

@@ -1,0 +1,85 @@
+import { createServer, type Socket } from "node:net";
+import { IpAddress } from "#base/ip";
+import type { KubeConnection } from "#kube/client";
+import { connectInside, InsideError, request } from "#lab/inside";
+import { poll } from "#lab/poll";
+import type { LabNode } from "#lab/topology";
+import type { LabTunnel } from "./tunnel.ts";
+
+/** How long one try may take, milliseconds. */
+const TRY_MS = 2000;
+
+/** The API server as one node has it. */
+export interface NodeDoor extends AsyncDisposable {
+  readonly connection: KubeConnection;
+}
+
+/**
+ * A way for the lab's kubelet of a node, which is no process of its own, to reach the API server as that node's programs do:
+ * each connection is made inside the node's namespace, to the bind address.
+ */
+export async function openNodeDoor(node: LabNode, tunnel: LabTunnel, connection: KubeConnection): Promise<NodeDoor> {
+  const place = placeOf(tunnel);
+  const sockets = new Set<Socket>();
+  const pass = async (from: Socket): Promise<void> => {
+    sockets.add(from);
+    from.once("error", () => from.destroy());
+    from.once("close", () => sockets.delete(from));
+    try {
+      const to = await connectInside({ name: node.netns }, place, { timeoutMs: TRY_MS });
+      sockets.add(to);
+      to.once("close", () => {
+        sockets.delete(to);
+        from.destroy();
+      });
+      from.once("close", () => to.destroy());
+      if (from.destroyed) to.destroy();
+      from.pipe(to).pipe(from);
+    } catch (error) {
+      // As the node sees it: the API server does not answer. The kubelet tries again.
+      if (!(error instanceof InsideError)) throw error;
+      from.resetAndDestroy();
+    }
+  };
+  const server = createServer({ allowHalfOpen: true }, (from) => void pass(from));
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(0, "127.0.0.1", resolve);
+  });
+  const bound = server.address();
+  if (typeof bound !== "object" || bound === null) throw new Error("a TCP listener has a port");
+  const url = new URL(connection.server);
+  const tlsServerName = connection.tlsServerName ?? url.hostname.replaceAll(/[[\]]/g, "");
+  url.host = `127.0.0.1:${bound.port}`;
+  return {
+    connection: { ...connection, server: url, tlsServerName },
+    async [Symbol.asyncDispose]() {
+      for (const socket of sockets) socket.destroy();
+      await new Promise<void>((done) => server.close(() => done()));
+    },
+  };
+}
+
+/** Waits until the agent of a node takes connections and a server can pass them on: what the node's programs need first. */
+export async function untilDoorOpen(
+  node: LabNode,
+  tunnel: LabTunnel,
+  { signal }: { readonly signal: AbortSignal },
+): Promise<void> {
+  const isReady = async (): Promise<boolean> => {
+    const options = { timeoutMs: TRY_MS, signal };
+    const health = { address: IpAddress.parse("127.0.0.1"), port: tunnel.agentHealthPort };
+    try {
+      const socket = await connectInside({ name: node.netns }, health, options);
+      return (await request(socket, { path: "/readyz", host: node.name }, options)).status === 200;
+    } catch (error) {
+      if (!(error instanceof InsideError)) throw error;
+      return false;
+    }
+  };
+  await poll(isReady, { until: (ready) => ready, everyMs: 20, signal });
+}
+
+function placeOf(tunnel: LabTunnel): { readonly address: IpAddress; readonly port: number } {
+  return { address: IpAddress.parse(tunnel.bindAddresses[0] ?? ""), port: tunnel.apiServerPort };
+}

@@ -1,0 +1,17 @@
+/**
+ * Connections and requests that start in another network namespace, as whoever lives there would make them.
+ *
+ * Owns: sockets for the length of one call, or until they are handed over. Refuses to know: whose namespaces they are, and
+ * what the answers mean.
+ *
+ * ```ts
+ * const socket = await connectInside(netns, { address, port: 8093 }, { timeoutMs: 1000 });
+ * const { status, body } = await request(socket, { path: "/readyz", host: "node1" }, { timeoutMs: 1000 });
+ * ```
+ */
+export { connectInside, type Place } from "./connect.ts";
+export { InsideError, type InsideErrorCode } from "./errors.ts";
+export { type EstablishedSocket, establishedIn, socketsOf } from "./established.ts";
+export { type Answer, readAll, request } from "./exchange.ts";
+export { connectThrough } from "./through.ts";
+export { secure } from "./tls.ts";

@@ -1,0 +1,35 @@
+import { request as httpRequest } from "node:http";
+import { connect, type Socket } from "node:net";
+import type { AbortOptions } from "#base/async";
+import { describeError } from "#base/errors";
+import { formatHostPort } from "#wire/http-connect";
+import type { Place } from "./connect.ts";
+import { waitFor } from "./wait.ts";
+
+/**
+ * A connection through a proxy that takes HTTP CONNECT at a UNIX socket, whatever namespace it is in. Rejects with
+ * `InsideError` and with the signal's reason.
+ */
+export function connectThrough(
+  proxy: string,
+  { address, port }: Place,
+  options: AbortOptions & { readonly timeoutMs: number },
+): Promise<Socket> {
+  const target = formatHostPort({ host: address.toString(), port });
+  const socket = connect({ path: proxy, allowHalfOpen: true });
+  return waitFor<Socket>(socket, `CONNECT ${target}`, options, (done, fail) => {
+    const sent = httpRequest({
+      createConnection: () => socket,
+      method: "CONNECT",
+      path: target,
+      headers: { host: "127.0.0.1" },
+    });
+    sent.once("error", (error) => fail(describeError(error)));
+    sent.once("connect", (response, _socket, rest: Buffer) => {
+      if (response.statusCode !== 200) return fail(`the proxy said ${response.statusCode} ${response.statusMessage}`);
+      if (rest.length > 0) socket.unshift(rest);
+      done(socket);
+    });
+    sent.end();
+  });
+}

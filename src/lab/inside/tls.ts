@@ -1,0 +1,27 @@
+import type { Socket } from "node:net";
+import { connect, type TLSSocket } from "node:tls";
+import type { AbortOptions } from "#base/async";
+import { describeError } from "#base/errors";
+import { waitFor } from "./wait.ts";
+
+/**
+ * TLS over a connection, which it takes over; the certificate must be signed by `ca` and name `host`, a name or an
+ * address. Rejects with `InsideError` and with the signal's reason.
+ */
+export function secure(
+  socket: Socket,
+  trust: {
+    readonly host: string;
+    readonly ca: string | undefined;
+    readonly cert?: string | undefined;
+    readonly key?: string | undefined;
+  },
+  options: AbortOptions & { readonly timeoutMs: number },
+): Promise<TLSSocket> {
+  return waitFor<TLSSocket>(socket, `TLS with ${trust.host}`, options, (done, fail) => {
+    const tls = connect({ ...trust, socket });
+    tls.once("secureConnect", () => done(tls));
+    // Also after the handshake: whoever reads sees the end.
+    tls.on("error", (error) => fail(describeError(error)));
+  });
+}

@@ -1,0 +1,32 @@
+import type { Socket } from "node:net";
+import type { AbortOptions } from "#base/async";
+import { InsideError } from "./errors.ts";
+
+/** Waits for something of a socket, and destroys it when that fails, is late, or is not wanted any more. */
+export async function waitFor<T>(
+  socket: Socket,
+  what: string,
+  { timeoutMs, signal }: AbortOptions & { readonly timeoutMs: number },
+  begin: (done: (value: T) => void, fail: (why: string) => void) => void,
+): Promise<T> {
+  const { promise, resolve, reject } = Promise.withResolvers<T>();
+  const timer = setTimeout(
+    () => reject(new InsideError("timeout", `${what}: nothing came within ${timeoutMs} ms`)),
+    timeoutMs,
+  );
+  const onAbort = (): void => reject(signal?.reason);
+  signal?.addEventListener("abort", onAbort, { once: true });
+  // What comes after the verdict, on the way to the end of the socket, changes nothing.
+  socket.on("error", () => undefined);
+  try {
+    signal?.throwIfAborted();
+    begin(resolve, (why) => reject(new InsideError("failed", `${what}: ${why}`)));
+    return await promise;
+  } catch (error) {
+    socket.destroy();
+    throw error;
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", onAbort);
+  }
+}

@@ -1,0 +1,75 @@
+/** Tries of one kind, and what went wrong, a line each. */
+export interface TunnelTries {
+  readonly tried: number;
+  readonly answered: number;
+  readonly failures: readonly string[];
+}
+
+/** What `isthmus lab --tunnel` adds to the report, under `tunnel`. */
+export interface TunnelReport {
+  readonly agents: { readonly connected: number; readonly wanted: number };
+  /** Connections past the tunnel, nodes to the control plane and back: none may come about. */
+  readonly direct: { readonly tried: number; readonly refused: number; readonly open: readonly string[] };
+  /** Nodes, and a pod of each, to the API server by every bind address. `connections`: since the agents started. */
+  readonly reverse: TunnelTries & { readonly connections: number };
+  /** Programs of the nodes, kubelets among them, that hold a connection to the API server by the bind address. */
+  readonly programs: {
+    readonly wanted: number;
+    readonly connected: number;
+    /** `PROGRAM of NODE` that has none. */
+    readonly missing: readonly string[];
+  };
+  /** The control plane to each pod's addresses and to each node's ports. `connections`: since the server started. */
+  readonly forward: {
+    readonly pods: TunnelTries;
+    readonly nodePorts: TunnelTries;
+    readonly connections: number;
+  };
+  /** How long these tries took. */
+  readonly seconds: number;
+}
+
+/** Whether everything came through the tunnel, and nothing past it. */
+export function tunnelWorks(report: TunnelReport): boolean {
+  const { agents, direct, reverse, programs, forward } = report;
+  return (
+    agents.connected === agents.wanted &&
+    isShut(direct) &&
+    allAnswered(reverse) &&
+    programs.connected === programs.wanted &&
+    allAnswered(forward.nodePorts) &&
+    forward.pods.answered === forward.pods.tried
+  );
+}
+
+/** The part of the report for a person. `cut` shortens long lists. */
+export function tunnelLines(
+  report: TunnelReport,
+  {
+    mark,
+    cut,
+  }: { readonly mark: (good: boolean) => string; readonly cut: (lines: readonly string[]) => readonly string[] },
+): string[] {
+  const { agents, direct, reverse, programs, forward } = report;
+  const { pods, nodePorts } = forward;
+  const indented = (lines: readonly string[]): string[] => cut(lines).map((line) => `       ${line}`);
+  return [
+    `${mark(agents.connected === agents.wanted)} tunnel: ${agents.connected} of ${agents.wanted} agents connected`,
+    `${mark(isShut(direct))} ${direct.refused} of ${direct.tried} connections past the tunnel refused, both ways`,
+    ...indented(direct.open),
+    `${mark(allAnswered(reverse))} nodes and pods to the API server: ${reverse.answered} of ${reverse.tried} tries answered; ${reverse.connections} connections so far`,
+    ...indented(reverse.failures),
+    `${mark(programs.connected === programs.wanted)} ${programs.connected} of ${programs.wanted} programs of nodes talk to it through the tunnel`,
+    ...indented(programs.missing),
+    `${mark(pods.answered === pods.tried && allAnswered(nodePorts))} control plane to nodes: ${pods.answered} of ${pods.tried} pods' addresses and ${nodePorts.answered} of ${nodePorts.tried} ports of nodes answered; ${forward.connections} connections so far`,
+    ...indented([...pods.failures, ...nodePorts.failures]),
+  ];
+}
+
+function allAnswered({ tried, answered }: TunnelTries): boolean {
+  return tried > 0 && answered === tried;
+}
+
+function isShut({ tried, refused }: TunnelReport["direct"]): boolean {
+  return tried > 0 && refused === tried;
+}

@@ -1,0 +1,129 @@
+import type { AbortOptions } from "#base/async";
+import { IpAddress } from "#base/ip";
+import type { NetNsRef } from "#kernel/netns";
+import type { KubeConnection } from "#kube/client";
+import type { LabState, LabTunnel } from "#lab/host";
+import { connectInside, establishedIn, InsideError, request, secure, socketsOf } from "#lab/inside";
+import type { ObservedCluster } from "./observe.ts";
+import type { TunnelReport } from "./tunnel-report.ts";
+import type { Try } from "./tunnel-tries.ts";
+
+/** How long a try may take, milliseconds. */
+const TRY_MS = 5000;
+/** The firewall drops: what is not there by then does not come. Milliseconds. */
+const DROPPED_MS = 1000;
+
+/** Each node, and the pod of it with the most families, to the API server by every bind address that it has a family for. */
+export function reverseTries(
+  { nodes, tunnel }: { readonly nodes: LabState["nodes"]; readonly tunnel: LabTunnel },
+  cluster: ObservedCluster,
+  connection: KubeConnection,
+  { signal }: AbortOptions,
+): readonly Try[] {
+  const sources = nodes.flatMap((node) => {
+    const pods = cluster.pods.filter((pod) => pod.node === node.name);
+    const [pod] = pods.toSorted((a, b) => b.addresses.length - a.addresses.length);
+    const own = { name: node.name, netns: { name: node.netns }, addresses: node.addresses.map(IpAddress.parse) };
+    return pod === undefined ? [own] : [own, { ...pod, netns: { path: pod.netns } }];
+  });
+  const bindAddresses = tunnel.bindAddresses.map((text) => IpAddress.parse(text));
+  return sources.flatMap(({ name, netns, addresses }) =>
+    bindAddresses
+      .filter(({ family }) => addresses.some((address) => address.family === family))
+      .map((address) => ({
+        name: `${name} -> API server by ${address}`,
+        run: () =>
+          askVersion(netns, { address, port: tunnel.apiServerPort }, connection, { timeoutMs: TRY_MS, signal }),
+      })),
+  );
+}
+
+type Place = Parameters<typeof connectInside>[1];
+
+async function askVersion(
+  netns: NetNsRef,
+  place: Place,
+  connection: KubeConnection,
+  options: AbortOptions & { readonly timeoutMs: number },
+): Promise<void> {
+  const { headers, ca, cert, key } = await connection.credentials(options);
+  const host = connection.tlsServerName ?? place.address.toString();
+  const plain = await connectInside(netns, place, options);
+  const isPlain = connection.server.protocol === "http:";
+  const socket = isPlain ? plain : await secure(plain, { host, ca, cert, key }, options);
+  const answer = await request(socket, { path: "/version", host, headers }, options);
+  if (answer.status !== 200 || !answer.body.includes("gitVersion")) {
+    throw new InsideError("failed", `GET /version: it said ${answer.status} ${answer.body.slice(0, 100)}`);
+  }
+}
+
+/** Nodes to the control plane's ports but the agents', and back to their own, past the tunnel. */
+export async function tryPast(
+  { nodes, tunnel }: { readonly nodes: LabState["nodes"]; readonly tunnel: LabTunnel },
+  nodePort: number,
+  { signal }: AbortOptions,
+): Promise<TunnelReport["direct"]> {
+  const inward = nodes.flatMap((node) =>
+    tunnel.controlPlane.flatMap((address) =>
+      [tunnel.apiServerPort, tunnel.serverHealthPort].map((port) => ({
+        from: node.name,
+        netns: node.netns,
+        address,
+        port,
+      })),
+    ),
+  );
+  const outward = nodes.flatMap((node) =>
+    node.addresses.map((address) => ({ from: "control plane", netns: tunnel.netns, address, port: nodePort })),
+  );
+  const ways = [...inward, ...outward];
+  const open = await Promise.all(
+    ways.map(async ({ from, netns, address, port }) => {
+      const place = { address: IpAddress.parse(address), port };
+      const isOpen = await connects({ name: netns }, place, { timeoutMs: DROPPED_MS, signal });
+      return isOpen ? [`${from} -> ${address} port ${port} is open`] : [];
+    }),
+  );
+  const found = open.flat();
+  return { tried: ways.length, refused: ways.length - found.length, open: found };
+}
+
+async function connects(
+  netns: NetNsRef,
+  place: Place,
+  options: AbortOptions & { readonly timeoutMs: number },
+): Promise<boolean> {
+  try {
+    (await connectInside(netns, place, options)).destroy();
+    return true;
+  } catch (error) {
+    if (!(error instanceof InsideError)) throw error;
+    return false;
+  }
+}
+
+/**
+ * Which programs of the nodes hold a connection to a bind address now. The tunnel's own do not need one. Each node's
+ * kubelet is in the holding process, with its connections in the node's namespace.
+ */
+export function talkingPrograms(state: LabState, tunnel: LabTunnel): TunnelReport["programs"] {
+  const binds = tunnel.bindAddresses.map((text) => IpAddress.parse(text));
+  const isOfNode = ({ name }: LabState["children"][number]): boolean => !/^proxy-(server|agent)/.test(name);
+  const missing: string[] = [];
+  let wanted = 0;
+  const expect = (what: string, holder: number, inside: number): void => {
+    wanted += 1;
+    const own = socketsOf(holder);
+    const talks = establishedIn(inside).some(
+      ({ inode, remote, remotePort }) =>
+        own.has(inode) && remotePort === tunnel.apiServerPort && binds.some((bind) => bind.equals(remote)),
+    );
+    if (!talks) missing.push(what);
+  };
+  for (const child of state.children.filter(isOfNode)) expect(child.name, child.pid, child.pid);
+  for (const node of state.nodes) {
+    const inside = state.children.find(({ name }) => name === `coild-${node.name}`);
+    expect(`kubelet-${node.name}`, state.pid, inside?.pid ?? 0);
+  }
+  return { wanted, connected: wanted - missing.length, missing };
+}

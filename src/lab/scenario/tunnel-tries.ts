@@ -1,0 +1,38 @@
+import { Semaphore } from "#base/async";
+import { describeError } from "#base/errors";
+import { InsideError } from "#lab/inside";
+import type { TunnelTries } from "./tunnel-report.ts";
+
+/** Tries that are under way at once. */
+const AT_ONCE = 32;
+
+/** One thing that is tried. */
+export interface Try {
+  /** `FROM -> TO`. */
+  readonly name: string;
+  /** Resolves when it was answered rightly; rejects with `InsideError`. */
+  readonly run: () => Promise<void>;
+}
+
+/** Tries all of them, some at once. */
+export async function tryAll(tries: readonly Try[]): Promise<TunnelTries> {
+  const gate = new Semaphore(AT_ONCE);
+  const outcomes = await Promise.all(
+    tries.map(async ({ name, run }) => {
+      const failure = await gate.run(() => failureOf(run));
+      return failure === undefined ? undefined : `${name}: ${failure}`;
+    }),
+  );
+  const failures = outcomes.filter((outcome) => outcome !== undefined);
+  return { tried: tries.length, answered: tries.length - failures.length, failures };
+}
+
+async function failureOf(run: () => Promise<void>): Promise<string | undefined> {
+  try {
+    await run();
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof InsideError)) throw error;
+    return describeError(error);
+  }
+}

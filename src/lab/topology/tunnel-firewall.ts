@@ -1,0 +1,32 @@
+import { openNetNs } from "#kernel/netns";
+import { NftTransaction, openNft } from "#kernel/nft";
+import type { LabNode } from "./plan.ts";
+
+/** Names whose they are; nobody else's are touched. */
+const TABLE = { family: "inet", name: "isthmus-lab" } as const;
+
+/**
+ * Shuts the control plane's machine off, both ways: nodes reach one TCP port of it, it reaches nothing of theirs. Throws
+ * `NftError`, `KernelError`.
+ */
+export function closeControlPlane(controlPlane: LabNode, allow: { readonly agentPort: number }): void {
+  using netns = openNetNs({ name: controlPlane.netns });
+  using nft = openNft(netns);
+  nft.run(firewall(allow));
+}
+
+/** Pure. Without connection tracking, which not every kernel has: answers are known by the port that they come from. */
+function firewall({ agentPort }: { readonly agentPort: number }): NftTransaction {
+  const tx = new NftTransaction(TABLE).replaceTable({ comment: "the control plane of a lab, apart from its nodes" });
+  const neighbours = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept";
+  for (const [hook, link, port] of [
+    ["input", "iifname", "dport"],
+    ["output", "oifname", "sport"],
+  ] as const) {
+    tx.chain(hook, { type: "filter", hook, priority: "filter", policy: "drop" });
+    tx.rule(hook, `${link} "lo" accept`);
+    tx.rule(hook, neighbours, { comment: "who has an IPv6 address" });
+    tx.rule(hook, `tcp ${port} ${agentPort} accept`, { comment: "agents of the nodes come in" });
+  }
+  return tx;
+}

@@ -1,0 +1,139 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { after, test } from "node:test";
+import { KubeClient, loadKubeConfig } from "#kube/client";
+import { labPaths } from "#lab/host";
+import {
+  defaultScenario,
+  type LabReport,
+  observeCluster,
+  type TunnelReport,
+  tunnelWorks,
+  verifyTunnel,
+} from "#lab/scenario";
+import { isthmus, leftOf, processesOf, removeLab, stateOf } from "#test/lab";
+
+const LAB = "ct-tunnel";
+const NAME = `--name=${LAB}`;
+const SMALL = ["lab", "--tunnel", "--json", NAME, "--nodes=2", "--pods=4"];
+const TIMEOUT = { timeout: 120_000 };
+/** From the end of a program of the tunnel until all is as before, milliseconds. */
+const BACK_MS = 15_000;
+
+after(async () => removeLab(LAB));
+
+async function report(args: readonly string[]): Promise<LabReport> {
+  const { code, stdout, stderr } = await isthmus([...SMALL, ...args], { timeoutMs: 100_000 });
+  assert.equal(code, 0, `isthmus lab ended with ${code}: ${stderr}${stdout}`);
+  return JSON.parse(stdout) as LabReport;
+}
+
+/** By each bind address that they have a family for: each node, and of its pods the one with the most families. */
+function reverseTriesOf({ cluster }: LabReport): number {
+  const most = cluster.nodes.map(({ name, addresses }) => {
+    const ofPods = cluster.pods.filter(({ node }) => node === name).map((pod) => pod.addresses.length);
+    return addresses.length + Math.max(0, ...ofPods);
+  });
+  return most.reduce((sum, one) => sum + one, 0);
+}
+
+for (const { families, podFamilies, direct, podAddresses } of [
+  // Nodes have both families, one half of the pods has both, the other IPv4.
+  { families: "dual", podFamilies: ["ipv4", "ipv6"], direct: 12, podAddresses: 6 },
+  { families: "ipv4", podFamilies: ["ipv4"], direct: 6, podAddresses: 4 },
+  { families: "ipv6", podFamilies: ["ipv6"], direct: 6, podAddresses: 4 },
+] as const) {
+  test(
+    `lab --tunnel --families=${families}: everything goes through the tunnel, nothing past it, and nothing stays`,
+    TIMEOUT,
+    async () => {
+      const found = await report([`--families=${families}`]);
+      assert.equal(found.ok, true);
+      assert.deepEqual(found.families, podFamilies);
+      assert.equal(found.pings.answered, found.pings.sent);
+      assert.deepEqual(found.audit.findings, []);
+      assert.equal(found.routes.exported, found.routes.wanted);
+      const { tunnel } = found;
+      assert.ok(tunnel !== undefined, "a report with --tunnel tells of it");
+      assert.deepEqual(tunnel.agents, { connected: 2, wanted: 2 });
+      assert.deepEqual(tunnel.direct, { tried: direct, refused: direct, open: [] });
+      const reverse = reverseTriesOf(found);
+      const { connections: inward, ...reverseTries } = tunnel.reverse;
+      assert.deepEqual(reverseTries, { tried: reverse, answered: reverse, failures: [] });
+      // coild, coil-router and the kubelet of each node, and the controller.
+      assert.deepEqual(tunnel.programs, { wanted: 7, connected: 7, missing: [] });
+      assert.ok(inward >= 7 + reverse, `${inward} connections cannot be all`);
+      assert.deepEqual(tunnel.forward.pods, { tried: podAddresses, answered: podAddresses, failures: [] });
+      const ports = families === "dual" ? 16 : 8;
+      assert.deepEqual(tunnel.forward.nodePorts, { tried: ports, answered: ports, failures: [] });
+      assert.ok(tunnel.forward.connections >= podAddresses + ports);
+      assert.ok(tunnel.seconds > 0);
+      assert.deepEqual(leftOf(LAB), []);
+    },
+  );
+}
+
+/** Looks again and again until all works; the last look when the time is up. */
+async function untilBack(deadlineMs: number): Promise<{ readonly tunnel: TunnelReport; readonly afterMs: number }> {
+  const startedMs = performance.now();
+  const paths = labPaths(LAB);
+  await using api = new KubeClient(await loadKubeConfig({ path: paths.kubeconfig }));
+  const cluster = await observeCluster(api, defaultScenario({ pods: 4, families: "dual" }), {});
+  assert.equal(cluster.pods.length, 4);
+  const connection = await loadKubeConfig({ path: paths.nodeKubeconfig });
+  for (;;) {
+    const state = stateOf(LAB);
+    assert.ok(state.tunnel !== undefined);
+    const tunnel = await verifyTunnel({ state, tunnel: state.tunnel, cluster, connection }, {});
+    const afterMs = performance.now() - startedMs;
+    if (tunnelWorks(tunnel) || afterMs > deadlineMs) return { tunnel, afterMs };
+  }
+}
+
+function childOf(name: string): { readonly pid: number; readonly restarts: number } {
+  const child = stateOf(LAB).children.find((one) => one.name === name);
+  assert.ok(child !== undefined, `${name} is a program of the lab`);
+  return child;
+}
+
+test(
+  "lab --tunnel: an agent and the proxy server that are killed are back, with all that hung on them, within 15 s",
+  TIMEOUT,
+  async (t) => {
+    const found = await report(["--keep"]);
+    assert.equal(found.ok, true);
+    const known = processesOf(LAB);
+    const paths = labPaths(LAB);
+    for (const program of ["proxy-agent-node1", "proxy-server"]) {
+      const before = childOf(program);
+      process.kill(before.pid, "SIGKILL");
+      const { tunnel, afterMs } = await untilBack(BACK_MS);
+      assert.ok(
+        tunnelWorks(tunnel) && afterMs <= BACK_MS,
+        `${program}, ${afterMs} ms: ${JSON.stringify(tunnel, undefined, 1)}`,
+      );
+      t.diagnostic(`${program}: back after ${Math.round(afterMs)} ms`);
+      const now = childOf(program);
+      assert.notEqual(now.pid, before.pid);
+      assert.equal(now.restarts, before.restarts + 1);
+    }
+    const sockets = ["node1", "node2"].map((node) => `--socket=${paths.socketOf(node)}`);
+    const audit = await isthmus(["audit", `--kubeconfig=${paths.kubeconfig}`, ...sockets]);
+    assert.equal(audit.code, 0, audit.stdout + audit.stderr);
+
+    const node = (name: string, ...argv: string[]): string =>
+      execFileSync("ip", ["netns", "exec", `isthmus-${LAB}-${name}`, ...argv], { encoding: "utf8" });
+    assert.match(node("cp", "nft", "list", "table", "inet", "isthmus-lab"), /hook input .* policy drop;/);
+    assert.match(node("node1", "ip", "-o", "address", "show", "to", "10.255.255.1"), /10\.255\.255\.1\/32 scope host/);
+
+    // The report would tell if the firewall were not there.
+    node("cp", "nft", "delete", "table", "inet", "isthmus-lab");
+    const { tunnel: open } = await untilBack(0);
+    assert.equal(tunnelWorks(open), false);
+    assert.deepEqual([open.direct.refused, open.direct.open.length], [0, open.direct.tried]);
+
+    const down = await isthmus(["lab", "down", NAME]);
+    assert.deepEqual([down.code, down.stderr], [0, `lab ${LAB} removed\n`]);
+    assert.deepEqual(leftOf(LAB, known), []);
+  },
+);
