@@ -1,5 +1,6 @@
 import type { Socket } from "node:net";
 import type { Clock } from "#base/clock";
+import { resetSocket } from "#base/socket-reset";
 
 /** What is still to be sent to one side after the other was lost may take so long, milliseconds. */
 const FLUSH_MS = 30_000;
@@ -51,7 +52,7 @@ function pump(from: Socket, to: Socket, clock: Clock, onBytes: (bytes: number) =
 function cutAfterFlush(socket: Socket, clock: Clock): void {
   if (socket.destroyed) return;
   if (socket.writableLength === 0) {
-    socket.resetAndDestroy();
+    resetSocket(socket);
     return;
   }
   const cancel = clock.after(FLUSH_MS, () => socket.destroy());

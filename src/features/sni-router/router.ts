@@ -4,6 +4,7 @@ import { type Clock, systemClock } from "#base/clock";
 import { formatListenAddress, type ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { resetSocket } from "#base/socket-reset";
 import { BackendOrder } from "./backends.ts";
 import { Connection } from "./connection.ts";
 import { TCP_KEEPALIVE_MS } from "./dial.ts";
@@ -109,7 +110,7 @@ export class SniRouter implements AsyncDisposable {
     if (!this.#makeRoom()) {
       this.#deps.observer.decided("", "overload");
       client.on("error", () => client.destroy());
-      client.resetAndDestroy();
+      resetSocket(client);
       return;
     }
     const { helloTimeoutMs = 5000, connectTimeoutMs = 5000 } = this.#options;

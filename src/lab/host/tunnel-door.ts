@@ -1,5 +1,6 @@
 import { createServer, type Socket } from "node:net";
 import { IpAddress } from "#base/ip";
+import { resetSocket } from "#base/socket-reset";
 import type { KubeConnection } from "#kube/client";
 import { connectInside, InsideError, request } from "#lab/inside";
 import { poll } from "#lab/poll";
@@ -38,7 +39,7 @@ export async function openNodeDoor(node: LabNode, tunnel: LabTunnel, connection:
     } catch (error) {
       // As the node sees it: the API server does not answer. The kubelet tries again.
       if (!(error instanceof InsideError)) throw error;
-      from.resetAndDestroy();
+      resetSocket(from);
     }
   };
   const server = createServer({ allowHalfOpen: true }, (from) => void pass(from));

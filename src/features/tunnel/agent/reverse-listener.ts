@@ -4,6 +4,7 @@ import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import { type Cidr, IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import { resetSocket } from "#base/socket-reset";
 import { formatHostPort } from "#wire/http-connect";
 import { type TunnelId, tunnelId } from "#wire/konnectivity";
 import { type DialFailure, DialledConnection } from "../dial/dialled-connection.ts";
@@ -173,7 +174,7 @@ export class ReverseListener implements AsyncDisposable {
   #refuse(socket: Socket, target: Target, reason: "no_server" | "denied" | "dial" | "source", why: string): void {
     this.#deps.metrics.reverseFailed(reason);
     this.#warn(target, why);
-    socket.resetAndDestroy();
+    resetSocket(socket);
   }
 
   /** The link with the fewest connections; of equals each in its turn. */
@@ -200,7 +201,7 @@ export class ReverseListener implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const socket of this.#sockets) socket.resetAndDestroy();
+    for (const socket of this.#sockets) resetSocket(socket);
     await Promise.all(this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))));
   }
 }

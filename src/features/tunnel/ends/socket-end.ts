@@ -1,5 +1,6 @@
 import type { Socket } from "node:net";
 import { describeError } from "#base/errors";
+import { resetSocket } from "#base/socket-reset";
 import { goErrorText } from "./error-text.ts";
 import type { LocalEnd, LocalHandlers } from "./local-end.ts";
 
@@ -114,7 +115,7 @@ export class SocketEnd implements LocalEnd {
   destroy(how: "close" | "reset"): void {
     if (this.#gone) return;
     this.#gone = true;
-    if (how === "reset") reset(this.#socket);
+    if (how === "reset") resetSocket(this.#socket);
     else if (this.#socket.writableFinished && !this.#socket.readableEnded) this.#lingerAndDestroy();
     else this.#socket.destroy();
   }
@@ -134,15 +135,5 @@ export class SocketEnd implements LocalEnd {
     this.#gone = true;
     this.#lostError = error;
     (this.#handlers ?? this.#watcher)?.onGone(error);
-  }
-}
-
-/** RST where there is one: UNIX and TLS sockets can only be closed, and Node throws for them. */
-function reset(socket: Socket): void {
-  try {
-    socket.resetAndDestroy();
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "ERR_INVALID_HANDLE_TYPE") throw error;
-    socket.destroy();
   }
 }
