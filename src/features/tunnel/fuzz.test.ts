@@ -136,7 +136,8 @@ test("fuzz: agents and frontends that send anything harm nobody else, and leave 
     ["good"],
   );
   const one = await frontend();
-  assert.equal((await one.dial(address)).kind, "open");
+  // Not one of the ids that were given up above: those stay unusable for a minute.
+  assert.equal((await one.dial(address, 424_242)).kind, "open");
   one.write(Buffer.from("hello"));
   await one.until(() => one.received === 5);
   one.close();
