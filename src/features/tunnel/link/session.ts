@@ -11,7 +11,8 @@ export const SESSION_MEMORY_MIB = 1024;
 /** HTTP/2 settings of every session of the tunnel, both sides. */
 export const SESSION_SETTINGS = {
   initialWindowSize: STREAM_WINDOW_BYTES,
-  maxFrameSize: 64 * 1024,
+  // Several packets of 64 KiB with their heads: a frame that a packet only just does not fit costs a tenth of the throughput.
+  maxFrameSize: 256 * 1024,
   enablePush: false,
 } as const;
 
