@@ -4,7 +4,8 @@
  */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
-import type { Socket } from "node:net";
+import { connect as connectHttp2, constants } from "node:http2";
+import { connect as connectUnix, type Socket } from "node:net";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { until } from "#test/lab";
@@ -207,4 +208,41 @@ test("tunnel: an agent that is stopped is noticed by keepalive, its clients end,
   const again = await open(at, echo);
   again.write("hello");
   await until("it works", () => again.read() !== null);
+});
+
+test("tunnel: a thousand clients at once are all served, and a session that resets streams all the time keeps the others", {
+  timeout: 120_000,
+}, async () => {
+  await using bed = await ProxyBed.open();
+  const connects = await bed.server(["--mode=http-connect"]);
+  const agent = await bed.agent([connects]);
+  await until("the agent is ready", async () => (await agent.health("/readyz")).startsWith("200 "));
+  const echo = await bed.echo();
+  const sockets = await Promise.all(Array.from({ length: 1000 }, () => open({ bed, server: connects, agent }, echo)));
+  for (const socket of sockets) socket.destroy();
+
+  const grpc = await bed.server(["--mode=grpc"]);
+  await bed.agent([grpc]);
+  await until("its agent is ready", async () => (await grpc.health("/readyz")).startsWith("200 "));
+  const session = connectHttp2("http://localhost", { createConnection: () => connectUnix(grpc.udsPath) });
+  session.on("error", (error) => assert.fail(error.message));
+  const ask = () => {
+    const stream = session.request({
+      ":method": "POST",
+      ":path": "/ProxyService/Proxy",
+      "content-type": "application/grpc",
+      te: "trailers",
+    });
+    stream.on("error", () => undefined);
+    return stream;
+  };
+  const lasting = ask();
+  for (let round = 0; round < 3000; round += 1) {
+    const stream = ask();
+    stream.close(constants.NGHTTP2_CANCEL);
+    if (round % 50 === 0) await new Promise((resolve) => setImmediate(resolve));
+  }
+  await pause(500);
+  assert.equal(session.destroyed || session.closed || lasting.destroyed, false);
+  session.destroy();
 });

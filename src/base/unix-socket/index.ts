@@ -19,6 +19,9 @@ export class SocketPathError extends ExpectedError<SocketPathErrorCode> {
   override readonly name = "SocketPathError";
 }
 
+/** Clients that wait to be accepted; the kernel's own limit (net.core.somaxconn) is 4096. */
+const DEFAULT_BACKLOG = 4096;
+
 /**
  * Makes sure that nothing stands at the path: a socket that nobody accepts on is removed where `deleteExisting` says so.
  * Throws {@link SocketPathError} for anything else that stands there.
@@ -45,7 +48,11 @@ export async function claimSocketPath(path: string, options: { readonly deleteEx
 }
 
 /** Listens with the file's mode taken from `umask` (0o007: group and owner). Throws {@link SocketPathError}. */
-export async function listenOnPath(server: Server, path: string, options: { readonly umask: number }): Promise<void> {
+export async function listenOnPath(
+  server: Server,
+  path: string,
+  options: { readonly umask: number; readonly backlog?: number },
+): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const onError = (error: Error): void => {
     reject(new SocketPathError("cannot-listen", `cannot listen on ${path}: ${error.message}`, { cause: error }));
@@ -54,7 +61,8 @@ export async function listenOnPath(server: Server, path: string, options: { read
   // The kernel takes the mode from the mask at bind, which happens within listen.
   const mask = process.umask(options.umask);
   try {
-    server.listen(path, resolve);
+    // A client of a full backlog does not wait, as with TCP: it fails at once.
+    server.listen({ path, backlog: options.backlog ?? DEFAULT_BACKLOG }, resolve);
   } finally {
     process.umask(mask);
   }

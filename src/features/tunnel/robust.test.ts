@@ -220,3 +220,57 @@ test("tunnel: an agent's stream that takes no packets is retired once a dial ove
   assert.equal(bed.proxy.backends.all.length, 0);
   await one.closed();
 });
+
+test("tunnel: an agent that sends beyond its credit loses the connection, holds nothing, and nobody else suffers", async () => {
+  await using endpointBed = await Bed.open();
+  const port = await endpointBed.endpoint((socket) => {
+    // Takes nothing.
+    socket.pause();
+  });
+  await using bed = await Bed.open({ allowedDestinations: [`127.0.0.1:${port}`] });
+  const evil = await TunnelClient.open(await bed.socket(bed.agentPort), {
+    path: "/AgentService/Connect",
+    metadata: { agentid: "evil", "x-tunnel-caps": "reverse/1,half-close/1,flow-control/1" },
+  });
+  assert.equal((await evil.dial(`127.0.0.1:${port}`, 1)).kind, "open");
+  const block = Buffer.alloc(1 << 20);
+  for (let at = 0; at < 64; at += 1) await evil.writeAll(block);
+  await evil.until(() => evil.closeResponse !== undefined);
+  await until("nothing is held of it", () => bed.proxy.budget.used === 0);
+  assert.deepEqual(bed.bugs, []);
+});
+
+test("tunnel: a connection whose peer takes nothing more of it ends, and holds nothing", async () => {
+  await using endpointBed = await Bed.open();
+  const port = await endpointBed.endpoint((socket) => {
+    socket.on("error", () => undefined);
+    socket.write(Buffer.alloc(2 << 20));
+    socket.resume();
+  });
+  await using bed = await Bed.open({ allowedDestinations: [`127.0.0.1:${port}`] });
+  const evil = await TunnelClient.open(await bed.socket(bed.agentPort), {
+    path: "/AgentService/Connect",
+    metadata: { agentid: "evil", "x-tunnel-caps": "reverse/1,half-close/1,flow-control/1" },
+  });
+  await evil.dial(`127.0.0.1:${port}`, 1);
+  // A window's worth comes, and no credit goes back.
+  await evil.until(() => evil.received === 256 * 1024);
+  evil.close();
+  await until("it is gone", () => bed.serverCounts.get("reverseConnections") === 0, 25_000);
+  assert.equal(bed.proxy.budget.used, 0);
+  assert.equal(bed.proxy.backends.all[0]?.mux.connections, 0);
+});
+
+test("tunnel: messages that are never finished count, and an address as long as a message is refused", async () => {
+  await using bed = await Bed.open();
+  const agent = await bed.rawAgent();
+  const part = Buffer.alloc(5 + 1000);
+  part.writeUInt32BE(3_000_000, 1);
+  agent.sendRaw(part);
+  await until("it is counted", () => bed.proxy.budget.used === 1000);
+  agent.destroy();
+  await until("it is given back", () => bed.proxy.budget.used === 0);
+  await bed.rawAgent("other");
+  const one = await client(bed);
+  assert.deepEqual(await one.dial("x".repeat(100_000), 3), { kind: "refused", error: "the address is too long" });
+});

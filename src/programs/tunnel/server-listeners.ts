@@ -16,6 +16,13 @@ import { Listener } from "./listener.ts";
 import type { ServerConfig } from "./server-config.ts";
 
 const HTTP2 = { settings: SESSION_SETTINGS, maxSessionMemory: SESSION_MEMORY_MIB };
+/**
+ * A frontend of a reusable tunnel resets a stream for each connection that it gives up. Node's own limit, 33 a second, would end the
+ * session with all of its connections.
+ */
+const FRONTEND_HTTP2 = { ...HTTP2, streamResetBurst: 100_000, streamResetRate: 10_000 };
+/** An agent has one stream, and for a moment two. */
+const AGENT_HTTP2 = { ...HTTP2, settings: { ...SESSION_SETTINGS, maxConcurrentStreams: 16 } };
 
 export interface ListenersDeps {
   readonly proxy: ProxyServer;
@@ -33,7 +40,7 @@ export interface ListenersOptions {
 export async function listenForAgents(deps: ListenersDeps, options: ListenersOptions): Promise<Listener> {
   const { tls: paths, address } = options.config.agent;
   const tls = tlsOf("agents", paths, ["h2"], deps, options);
-  const server = createSecureServer({ ...tls.options, ...HTTP2 });
+  const server = createSecureServer({ ...tls.options, ...AGENT_HTTP2 });
   deps.proxy.serveAgents(server);
   guard(server as unknown as TlsServer, tls, "agents", deps.log);
   return Listener.open(server as unknown as TlsServer, { kind: "tcp", address }, deps);
@@ -52,7 +59,7 @@ export async function listenForFrontends(deps: ListenersDeps, options: Listeners
 
 function plainServer({ proxy }: ListenersDeps, mode: ListenersOptions["mode"]): Server {
   if (mode === "grpc") {
-    const server = createServer(HTTP2);
+    const server = createServer(FRONTEND_HTTP2);
     proxy.serveGrpcFrontends(server);
     return acceptPathAuthority(server);
   }
@@ -62,7 +69,7 @@ function plainServer({ proxy }: ListenersDeps, mode: ListenersOptions["mode"]): 
 }
 
 function secureGrpc({ proxy }: ListenersDeps, tls: ServerTls): TlsServer {
-  const server = createSecureServer({ ...tls.options, ...HTTP2 });
+  const server = createSecureServer({ ...tls.options, ...FRONTEND_HTTP2 });
   proxy.serveGrpcFrontends(server);
   return server as unknown as TlsServer;
 }

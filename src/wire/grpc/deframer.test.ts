@@ -70,3 +70,23 @@ test("GrpcDeframer: arbitrary bytes are messages or a GrpcWireError", () => {
     }),
   );
 });
+
+test("GrpcDeframer: a message in crumbs is one view, and what it holds is told", () => {
+  const message = Buffer.from(Array.from({ length: 5000 }, (_, at) => at % 251));
+  const seen: { readonly pieces: number; readonly bytes: Buffer }[] = [];
+  const deframer = new GrpcDeframer({
+    maxBytes: 10_000,
+    onMessage: (pieces) => seen.push({ pieces: pieces.length, bytes: Buffer.concat(pieces) }),
+  });
+  const stream = Buffer.concat([frameMessage(message), frameMessage(message.subarray(0, 9))]);
+  for (const [at, byte] of stream.entries()) {
+    deframer.push(Uint8Array.of(byte));
+    if (at === 4 + 50) assert.equal(deframer.heldBytes, 50);
+    if (at === 4 + 500) assert.equal(deframer.heldBytes, 5000);
+  }
+  assert.equal(deframer.heldBytes, 0);
+  assert.deepEqual(seen, [
+    { pieces: 1, bytes: message },
+    { pieces: 9, bytes: message.subarray(0, 9) },
+  ]);
+});

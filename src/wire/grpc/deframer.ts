@@ -3,6 +3,10 @@ import { GrpcWireError } from "./errors.ts";
 /** A message as it lay in what was read: its bytes in order, as views. */
 export type MessagePieces = readonly Uint8Array[];
 
+/** More views than this of less than so many bytes each are copied into one. */
+const MAX_PIECES = 64;
+const CRUMB_BYTES = 1024;
+
 /**
  * Cuts a stream of HTTP/2 DATA into gRPC messages without copying: a message that arrives in several chunks is handed on
  * as several views. Holds at most one message (`maxBytes`) at a time.
@@ -15,6 +19,8 @@ export class GrpcDeframer {
   #length = 0;
   #missing = 0;
   #pieces: Uint8Array[] = [];
+  /** A message that comes in crumbs is gathered here: a view of each would take more memory than its bytes. */
+  #whole: Uint8Array | undefined;
 
   /** `onMessage` is called within {@link push}; the views stay valid as long as the chunks do. */
   constructor(options: {
@@ -24,6 +30,12 @@ export class GrpcDeframer {
   }) {
     this.#maxBytes = options.maxBytes;
     this.#onMessage = options.onMessage;
+  }
+
+  /** Bytes of the message that is not whole yet, as far as they occupy memory. */
+  get heldBytes(): number {
+    if (this.#prefixBytes < 5) return 0;
+    return this.#whole === undefined ? this.#length - this.#missing : this.#length;
   }
 
   /** True between messages: a stream may end here. */
@@ -45,12 +57,30 @@ export class GrpcDeframer {
       }
       if (this.#missing > 0) {
         const taken = Math.min(this.#missing, chunk.length - at);
-        this.#pieces.push(at === 0 && taken === chunk.length ? chunk : chunk.subarray(at, at + taken));
+        this.#hold(at === 0 && taken === chunk.length ? chunk : chunk.subarray(at, at + taken));
         this.#missing -= taken;
         at += taken;
       }
       if (this.#missing === 0) this.#end();
     }
+  }
+
+  #hold(piece: Uint8Array): void {
+    const received = this.#length - this.#missing;
+    if (this.#whole !== undefined) {
+      this.#whole.set(piece, received);
+      return;
+    }
+    this.#pieces.push(piece);
+    if (this.#pieces.length <= MAX_PIECES || received > this.#pieces.length * CRUMB_BYTES) return;
+    const whole = new Uint8Array(this.#length);
+    let at = 0;
+    for (const one of this.#pieces) {
+      whole.set(one, at);
+      at += one.length;
+    }
+    this.#whole = whole;
+    this.#pieces = [whole];
   }
 
   #begin(): void {
@@ -66,6 +96,7 @@ export class GrpcDeframer {
   #end(): void {
     const pieces = this.#pieces;
     this.#pieces = [];
+    this.#whole = undefined;
     this.#prefixBytes = 0;
     this.#onMessage(pieces, this.#length);
   }

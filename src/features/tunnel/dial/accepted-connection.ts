@@ -3,6 +3,7 @@ import type { TunnelId } from "#wire/konnectivity";
 import type { LocalEnd } from "../ends/local-end.ts";
 import type { Channel, ChannelHandlers } from "../mux/channel.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
+import { CLOSE_WAIT_MS } from "../mux/options.ts";
 import {
   type AcceptorAction,
   type AcceptorEvent,
@@ -117,13 +118,28 @@ export class AcceptedConnection implements ChannelHandlers {
     if (next !== before) this.#enter(next);
     for (const action of actions) this.#act(action);
     if ((this.#state === "closing" || this.#state === "lingering") && this.#flushed) this.#apply("flushed");
-    if (next === "closed") this.#options.onClosed(this.#opened);
+    if (next === "closed") this.#finish();
+  }
+
+  /** The connection counts until its last packet is out; a peer that takes nothing for a while gets no more of it. */
+  #finish(): void {
+    const channel = this.#channel;
+    if (channel === undefined || channel.isGone) {
+      this.#options.onClosed(this.#opened);
+      return;
+    }
+    channel.whenGone = () => {
+      this.#timer.stop();
+      this.#options.onClosed(this.#opened);
+    };
+    const cut = (): void => channel.cut({ type: "CLOSE_RSP", error: this.#error, connectID: channel.id });
+    this.#timer.start(CLOSE_WAIT_MS, () => channel.progress, cut);
   }
 
   #enter(state: AcceptorState): void {
     this.#timer.stop();
     if (state !== "closing" && state !== "lingering") return;
-    const progress = (): number => this.#endpoint?.bytesWritten ?? 0;
+    const progress = (): number => (this.#endpoint?.bytesWritten ?? 0) + (this.#channel?.progress ?? 0);
     this.#timer.start(this.#options.closeLingerMs, progress, () => this.#apply("stuck"));
   }
 
@@ -152,6 +168,9 @@ export class AcceptedConnection implements ChannelHandlers {
         break;
       case "send-failure":
         this.#channel?.sendLast({ type: "CLOSE_RSP", error: this.#error, connectID });
+        break;
+      case "cut":
+        this.#channel?.cut({ type: "CLOSE_RSP", error: this.#error, connectID });
         break;
       case "end-endpoint":
         this.#endEndpoint();

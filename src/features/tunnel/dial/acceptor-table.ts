@@ -35,6 +35,7 @@ export type AcceptorEvent =
 /**
  * - `accept`: DIAL_RSP and start. `refuse`: DIAL_RSP with the error. `abort-dial`: the socket, should it come, is destroyed.
  * - `send-fin`, `send-close`: behind the bytes that wait. `send-failure`: CLOSE_RSP with the error, behind them too.
+ * - `cut`: CLOSE_RSP with the error before the bytes that wait, which are dropped.
  * - `stop-reading`: no more bytes of the endpoint. `end-endpoint`: no more bytes for it after those it has.
  *   `drop-endpoint`: it ends at once.
  */
@@ -46,6 +47,7 @@ export type AcceptorAction =
   | "send-fin"
   | "send-close"
   | "send-failure"
+  | "cut"
   | "end-endpoint"
   | "drop-endpoint";
 
@@ -58,6 +60,7 @@ export type AcceptorTable = Readonly<
 export function acceptorTable({ halfClose }: { readonly halfClose: boolean }): AcceptorTable {
   const eof: AcceptorRow = halfClose ? ["endpoint-done", "send-fin"] : ["lingering", "send-close", "end-endpoint"];
   const failed: AcceptorRow = ["closed", "send-failure", "drop-endpoint"];
+  const slow: AcceptorRow = ["closed", "cut", "drop-endpoint"];
   /** Rows that the states of an established connection share: what cannot happen there stays where it is. */
   const stay = (state: AcceptorState) =>
     ({
@@ -71,7 +74,7 @@ export function acceptorTable({ halfClose }: { readonly halfClose: boolean }): A
       "peer-close": ["closing", "stop-reading", "end-endpoint"],
       "link-lost": ["closed", "drop-endpoint"],
       gone: failed,
-      slow: failed,
+      slow,
     }) as const;
   return {
     dialing: {
@@ -95,15 +98,15 @@ export function acceptorTable({ halfClose }: { readonly halfClose: boolean }): A
       ...stay("closing"),
       "peer-close": ["closing"],
       flushed: ["closed", "send-close", "drop-endpoint"],
-      stuck: ["closed", "send-close", "drop-endpoint"],
+      stuck: slow,
     },
     lingering: {
       ...stay("lingering"),
       "peer-close": ["lingering"],
       gone: ["closed", "drop-endpoint"],
-      slow: ["closed", "drop-endpoint"],
+      slow,
       flushed: ["closed", "drop-endpoint"],
-      stuck: ["closed", "drop-endpoint"],
+      stuck: slow,
     },
   };
 }

@@ -83,7 +83,7 @@ const ACCEPTOR: readonly {
     halfClose: true,
     events: ["connected", "peer-close", "stuck"],
     states: ["open", "closing", "closed"],
-    actions: ["accept", "stop-reading", "end-endpoint", "send-close", "drop-endpoint"],
+    actions: ["accept", "stop-reading", "end-endpoint", "cut", "drop-endpoint"],
   },
 ];
 

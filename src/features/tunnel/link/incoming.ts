@@ -9,6 +9,7 @@ import type { Socket } from "node:net";
 import { TLSSocket } from "node:tls";
 import { type Clock, systemClock } from "#base/clock";
 import { encodeGrpcMessage, GrpcCode } from "#wire/grpc";
+import type { BufferBudget } from "../mux/budget.ts";
 import { DuplexPacketStream, type PacketStream, type PacketStreamHandlers, type StreamFault } from "./packet-stream.ts";
 import { keepAlive, limitPings, widen } from "./session.ts";
 
@@ -42,6 +43,8 @@ export interface IncomingOptions {
   readonly path: string;
   readonly onStream: (stream: IncomingStream) => void;
   readonly maxMessageBytes: number;
+  /** Counts what waits of messages that are not whole. */
+  readonly budget?: BufferBudget;
   /** PING after so long without a byte, milliseconds. 0: never. */
   readonly keepAliveMs: number;
   /** PINGs of a peer more often than this end its session, milliseconds. */
@@ -108,6 +111,7 @@ function incoming(stream: ServerHttp2Stream, rawHeaders: readonly string[], opti
       }
       return new DuplexPacketStream(stream, handlers, {
         maxMessageBytes: options.maxMessageBytes,
+        budget: options.budget,
         ending: {
           end: (fault) => {
             if (fault !== undefined) status = fault;

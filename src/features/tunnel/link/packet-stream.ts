@@ -1,6 +1,7 @@
 import type { Duplex } from "node:stream";
 import { GrpcCode as Code, type GrpcCode, GrpcDeframer, GrpcWireError } from "#wire/grpc";
 import { decodePacket, type Packet, TunnelWireError } from "#wire/konnectivity";
+import type { BufferBudget } from "../mux/budget.ts";
 
 /** HTTP/2 takes more while it holds less than this, bytes. Short, for what it holds can be overtaken no more. */
 const QUEUE_HIGH_BYTES = 256 * 1024;
@@ -54,6 +55,9 @@ export class DuplexPacketStream implements PacketStream {
   readonly #duplex: Duplex;
   readonly #handlers: PacketStreamHandlers;
   readonly #ending: StreamEnding;
+  readonly #budget: Pick<BufferBudget, "add" | "remove" | "isOver"> | undefined;
+  /** Of a message that is not whole, as the budget has it. */
+  #held = 0;
   #queued = 0;
   #sent = 0;
   #full = false;
@@ -62,11 +66,17 @@ export class DuplexPacketStream implements PacketStream {
   constructor(
     duplex: Duplex,
     handlers: PacketStreamHandlers,
-    options: { readonly maxMessageBytes?: number; readonly ending: StreamEnding },
+    options: {
+      readonly maxMessageBytes?: number;
+      readonly ending: StreamEnding;
+      /** Counts what waits of messages that are not whole; above it the stream ends. */
+      readonly budget?: Pick<BufferBudget, "add" | "remove" | "isOver"> | undefined;
+    },
   ) {
     this.#duplex = duplex;
     this.#handlers = handlers;
     this.#ending = options.ending;
+    this.#budget = options.budget;
     const deframer = new GrpcDeframer({
       maxBytes: options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
       onMessage: (pieces, length) => {
@@ -138,6 +148,7 @@ export class DuplexPacketStream implements PacketStream {
     if (this.#closed) return;
     try {
       deframer.push(chunk);
+      if (!this.#closed) this.#count(deframer.heldBytes);
     } catch (error) {
       const fault = faultOf(error);
       if (fault === undefined) throw error;
@@ -146,9 +157,19 @@ export class DuplexPacketStream implements PacketStream {
     }
   }
 
+  #count(held: number): void {
+    this.#budget?.add(held);
+    this.#budget?.remove(this.#held);
+    this.#held = held;
+    if (held === 0 || this.#budget?.isOver !== true) return;
+    this.destroy({ code: Code.resourceExhausted, message: "too much is buffered" });
+  }
+
   #close(fault: StreamFault | undefined): void {
     if (this.#closed) return;
     this.#closed = true;
+    this.#budget?.remove(this.#held);
+    this.#held = 0;
     this.#handlers.onClosed(fault);
   }
 }

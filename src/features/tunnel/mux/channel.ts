@@ -48,6 +48,8 @@ interface Piece {
  */
 export class Channel {
   readonly id: TunnelId;
+  /** Called once the channel is off its link, with nothing of it left. */
+  whenGone: (() => void) | undefined;
   readonly #link: ChannelLink;
   readonly #handlers: ChannelHandlers;
   readonly #pieces: Piece[] = [];
@@ -150,6 +152,12 @@ export class Channel {
     this.#link.sendControl(packet);
   }
 
+  /** Sends a packet before everything else and is gone: nothing waits for a peer that takes nothing. */
+  cut(packet: ControlPacket): void {
+    this.sendInsteadOfData(packet);
+    this.remove();
+  }
+
   /** The owner has lost interest: what the peer still sends is taken and thrown away. */
   discard(): void {
     this.#discarding = true;
@@ -178,6 +186,7 @@ export class Channel {
     this.#link.budget.forget(this.#onRoom);
     this.#held = 0;
     this.#gone = true;
+    this.whenGone?.();
   }
 
   get isGone(): boolean {
@@ -187,10 +196,10 @@ export class Channel {
   /** For the link: bytes have come. False when the peer sent more than it was allowed. */
   receive(pieces: readonly Uint8Array[], length: number): boolean {
     if (length === 0) return true;
+    if (this.#link.flowControl && this.#held + this.#owed + length > this.#window) return false;
     this.#held += length;
     this.#progress += length;
     this.#link.budget.add(length);
-    if (this.#link.flowControl && this.#held + this.#owed > this.#window) return false;
     if (this.#discarding) {
       this.consumed(length);
       return true;

@@ -17,7 +17,13 @@ import type { PacketStream, PacketStreamHandlers, StreamFault } from "../link/pa
 import type { BufferBudget } from "./budget.ts";
 import { Channel, type ChannelHandlers, type ChannelLink } from "./channel.ts";
 import { DialTable } from "./dial-table.ts";
-import { MAX_CONTROL_PACKETS, MAX_WINDOW_BYTES, type MuxOptions, SEND_QUEUE_BYTES } from "./options.ts";
+import {
+  MAX_CONTROL_BYTES,
+  MAX_CONTROL_PACKETS,
+  MAX_WINDOW_BYTES,
+  type MuxOptions,
+  SEND_QUEUE_BYTES,
+} from "./options.ts";
 import { SendQueue } from "./send-queue.ts";
 import { SlowConsumers } from "./slow-consumers.ts";
 import { UnknownIds } from "./unknown-ids.ts";
@@ -193,7 +199,8 @@ export class LinkMux implements ChannelLink {
 
   sendControl(packet: ControlPacket): void {
     if (this.#closed) return;
-    if (this.#queue.controlPackets >= MAX_CONTROL_PACKETS) {
+    const { controlPackets, controlBytes } = this.#queue;
+    if (controlPackets >= MAX_CONTROL_PACKETS || controlBytes >= MAX_CONTROL_BYTES) {
       this.destroy({ code: GrpcCode.resourceExhausted, message: "the peer asks for more than it reads" });
       return;
     }
@@ -295,7 +302,10 @@ export class LinkMux implements ChannelLink {
     const channel = this.#channels.get(packet.connectID);
     if (channel === undefined) this.#receiveUnknown(packet.connectID);
     // A peer that sends without credit breaks its promise; it loses this connection, nobody else suffers.
-    else if (!channel.receive(packet.pieces, packet.length)) channel.handlers.onSlowConsumer();
+    else if (!channel.receive(packet.pieces, packet.length)) {
+      channel.handlers.onSlowConsumer();
+      channel.remove();
+    }
   }
 
   #receiveWindow({ connectID, credit }: WindowUpdate): void {

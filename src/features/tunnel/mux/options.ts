@@ -40,5 +40,6 @@ export const MAX_TOMBSTONES = 10_000;
 export const MAX_UNKNOWN_REPLIES = 1024;
 /** Control packets that wait to be sent; a peer that asks for more without reading loses the link. */
 export const MAX_CONTROL_PACKETS = 100_000;
+export const MAX_CONTROL_BYTES = 16 * 1024 * 1024;
 /** How long the other side's confirmation of a close is waited for. */
 export const CLOSE_WAIT_MS = 10_000;

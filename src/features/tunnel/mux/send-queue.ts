@@ -14,6 +14,7 @@ const FRESH_TURNS = 8;
  */
 export class SendQueue {
   #control: Uint8Array[] = [];
+  #controlBytes = 0;
   readonly #fresh = new Set<Channel>();
   readonly #ring = new Set<Channel>();
   #freshTurns = 0;
@@ -23,12 +24,19 @@ export class SendQueue {
     return this.#control.length;
   }
 
+  /** Their bytes. */
+  get controlBytes(): number {
+    return this.#controlBytes;
+  }
+
   get isEmpty(): boolean {
     return this.#control.length === 0 && this.#fresh.size === 0 && this.#ring.size === 0;
   }
 
   control(packet: ControlPacket): void {
-    this.#control.push(frameControl(packet));
+    const framed = frameControl(packet);
+    this.#control.push(framed);
+    this.#controlBytes += framed.length;
   }
 
   /** The channel has something to send. */
@@ -43,6 +51,7 @@ export class SendQueue {
 
   clear(): void {
     this.#control = [];
+    this.#controlBytes = 0;
     this.#fresh.clear();
     this.#ring.clear();
   }
@@ -55,6 +64,7 @@ export class SendQueue {
       bytes += packet.length;
     }
     this.#control = [];
+    this.#controlBytes = 0;
     while (bytes < BATCH_BYTES) {
       const channel = this.#next();
       if (channel === undefined) break;

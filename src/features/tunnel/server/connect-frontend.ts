@@ -122,6 +122,7 @@ function replyTo(failure: ForwardFailure): readonly [ReplyStatus, string] {
     case "link-lost":
       return [502, "the connection to the agent was lost while dialing"];
     case "duplicate":
+    case "address":
     case "protocol":
       return [502, `the dial was not possible: ${failure.kind}`];
     default:

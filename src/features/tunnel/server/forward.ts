@@ -9,6 +9,9 @@ import type { ServerMetrics } from "./metrics.ts";
 /** A dial whose answer never comes frees its entry after so long even where no timeout is set, milliseconds. */
 const DIAL_CEILING_MS = 60_000;
 
+/** A name of 253 bytes, brackets, a port, and some air. */
+const MAX_ADDRESS_LENGTH = 512;
+
 /** A frontend's wish for a connection. */
 export interface ForwardRequest {
   readonly protocol: string;
@@ -28,7 +31,9 @@ export type ForwardFailure =
   /** Too many dials or connections, or too much is buffered. */
   | { readonly kind: "limit" }
   /** The server does not know the protocol. */
-  | { readonly kind: "protocol" };
+  | { readonly kind: "protocol" }
+  /** The address is longer than any host and port. */
+  | { readonly kind: "address" };
 
 export interface ForwardOptions {
   /** 0: none but the ceiling of 60 s. */
@@ -67,8 +72,8 @@ export class Forwarder {
 
   /** Starts a dial. `undefined`: the observer has been told why not. */
   dial(request: ForwardRequest, observer: ForwardObserver): DialledConnection | undefined {
-    const failure = request.protocol === "tcp" ? undefined : ({ kind: "protocol" } as const);
-    if (failure !== undefined) return this.#fail(observer, failure);
+    if (request.protocol !== "tcp") return this.#fail(observer, { kind: "protocol" });
+    if (request.address.length > MAX_ADDRESS_LENGTH) return this.#fail(observer, { kind: "address" });
     // A stream that died this moment is not yet taken off: one more candidate gets a chance.
     const tried = new Set<Backend>();
     for (let attempt = 0; attempt < 2 && this.#accepting; attempt += 1) {

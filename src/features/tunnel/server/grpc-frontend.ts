@@ -18,6 +18,9 @@ export function serveGrpcFrontend(
   new GrpcFrontend(incoming, deps).opened();
 }
 
+/** More than this waits for a client only when it asks without reading; its connection's own bytes are bounded elsewhere. */
+const MAX_QUEUED_ANSWERS_BYTES = 8 * 1024 * 1024;
+
 class GrpcFrontend {
   readonly #forwarder: Forwarder;
   readonly #metrics: ServerMetrics;
@@ -151,6 +154,10 @@ class GrpcFrontend {
   }
 
   #send(packet: ControlPacket): void {
+    if (this.#stream.queuedBytes > MAX_QUEUED_ANSWERS_BYTES) {
+      this.#stream.destroy({ code: GrpcCode.resourceExhausted, message: "the client asks for more than it reads" });
+      return;
+    }
     this.#metrics.packet("to_client", packet.type);
     const framed = frameControl(packet);
     this.#stream.send([framed], framed.length);
@@ -174,6 +181,8 @@ function failureText(failure: Exclude<ForwardFailure, { readonly kind: "aborted"
       return "too many connections";
     case "protocol":
       return "protocol not supported";
+    case "address":
+      return "the address is too long";
     default:
       return assertNever(failure);
   }

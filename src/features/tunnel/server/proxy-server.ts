@@ -102,6 +102,7 @@ export class ProxyServer {
     serveStreams(server, {
       path: TUNNEL_METHODS.connect,
       maxMessageBytes: this.#options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
+      budget: this.budget,
       keepAliveMs: this.#options.keepAliveMs ?? 3_600_000,
       minPingIntervalMs: AGENT_MIN_PING_MS,
       onStream: (stream) => {
@@ -115,6 +116,7 @@ export class ProxyServer {
     serveStreams(server, {
       path: TUNNEL_METHODS.proxy,
       maxMessageBytes: this.#options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
+      budget: this.budget,
       keepAliveMs: this.#options.frontendKeepAliveMs ?? 3_600_000,
       minPingIntervalMs: FRONTEND_MIN_PING_MS,
       onStream: (stream) => {
