@@ -17,6 +17,7 @@ import {
 import type { KubeClient } from "#kube/client";
 import { openClient } from "./daemon-flags.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
+import { Hangups } from "./tunnel/hangups.ts";
 import { metricsRoute, type Routes, serveRoutes } from "./tunnel/http.ts";
 import { klogLogger } from "./tunnel/klog.ts";
 import { muxOptions } from "./tunnel/mux-flags.ts";
@@ -44,6 +45,8 @@ export const proxyServer = defineProgram({
     "At SIGHUP --allowed-destination-file is read again. Certificate files are read again when they change.",
   ],
   run: async ({ values, signal }) => {
+    // First of all and until the last: by default the signal ends a process.
+    using hangups = new Hangups();
     const config = serverConfig(values);
     const log = klogLogger("proxy-server", values);
     warn(values, config, log);
@@ -89,21 +92,16 @@ export const proxyServer = defineProgram({
     const group = new TaskGroup(signal);
     group.spawn((aborted) => Promise.race([bug.promise, untilAborted(aborted)]));
     const lease = startLease(group, { api, config, log, metrics: leaseMetrics });
-    const onHangup = (): void => reloadDestinations(values, reverse, log);
-    process.on("SIGHUP", onHangup);
+    hangups.handle(() => reloadDestinations(values, reverse, log));
     log.info("started", { serverID: config.serverID, mode: values.mode, strategies: config.strategies });
-    try {
-      await group.wait();
-      stopping = true;
-      log.info("shutting down", { graceMs: values.gracefulShutdownTimeout });
-      // First of all: agents must not look for us any more.
-      await lease?.remove({ signal: AbortSignal.timeout(LEASE_REMOVAL_MS) });
-      if (values.gracefulShutdownTimeout > 0) {
-        const parts = { proxy, reverse, log, listeners: [frontends, agents] };
-        await Promise.race([drainServer(parts, { timeoutMs: values.gracefulShutdownTimeout }), bug.promise]);
-      }
-    } finally {
-      process.off("SIGHUP", onHangup);
+    await group.wait();
+    stopping = true;
+    log.info("shutting down", { graceMs: values.gracefulShutdownTimeout });
+    // First of all: agents must not look for us any more.
+    await lease?.remove({ signal: AbortSignal.timeout(LEASE_REMOVAL_MS) });
+    if (values.gracefulShutdownTimeout > 0) {
+      const parts = { proxy, reverse, log, listeners: [frontends, agents] };
+      await Promise.race([drainServer(parts, { timeoutMs: values.gracefulShutdownTimeout }), bug.promise]);
     }
     return EXIT.ok;
   },

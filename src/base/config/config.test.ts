@@ -19,6 +19,7 @@ import {
   parseListenAddress,
   stringFlag,
   switchFlag,
+  TIMER_MAX,
 } from "./index.ts";
 
 const flags = {
@@ -201,4 +202,18 @@ test("flagHelp and flagReference: every flag once, with its default", () => {
   for (const flag of Object.values(flags)) assert.equal(help.split(`--${flag.name} `).length, 2, flag.name);
   assert.match(help, /--table-id N +routing table \(default 119\)/);
   assert.match(flagReference(flags), /\| `--mode fast\\\|safe` \| `safe` \| how \|/);
+});
+
+test("durationFlag: less than min and more than max are refused, and both ends are taken", () => {
+  const set = { wait: durationFlag("wait", "1s", "how long", { min: "1ms", max: TIMER_MAX }) };
+  assert.equal(parseFlags(set, ["--wait=1ms"]).values.wait, 1);
+  const most = parseFlags(set, [`--wait=${TIMER_MAX}`]).values.wait;
+  assert.ok(most < 2 ** 31 && most + 3_600_000 > 2 ** 31, "the last whole hour that a timer holds");
+  for (const text of ["0s", "0.9ms", "596h0.001s", "1300h"]) {
+    assert.throws(
+      () => parseFlags(set, [`--wait=${text}`]),
+      /wait.*too (short: at least 1ms|long: at most 596h)/,
+      text,
+    );
+  }
 });

@@ -15,6 +15,9 @@ export interface Flag<T> {
   parse(text: string, before: T): T;
 }
 
+/** The longest that a timer of Node's can hold, in whole hours: it takes more than 2^31 - 1 ms for none at all. */
+export const TIMER_MAX = "596h";
+
 export type FlagSet = Readonly<Record<string, Flag<unknown>>>;
 
 /** The parsed values, under the keys of the set. */
@@ -74,17 +77,25 @@ export function integerFlag(
   return { name, help, placeholder: "N", defaultText: String(initial), initial, parse };
 }
 
-/** A Go duration; the value is in milliseconds. `min`: less is refused, such as an interval that would never pause. */
+/**
+ * A Go duration; the value is in milliseconds. `min`: less is refused, such as an interval that would never pause. `max`: more is
+ * refused; needed where the value goes into a timer of Node's own ({@link TIMER_MAX}).
+ */
 export function durationFlag(
   name: string,
   initial: string,
   help: string,
-  { min = "0s" }: { readonly min?: string } = {},
+  { min = "0s", max }: { readonly min?: string; readonly max?: string } = {},
 ): Flag<number> {
   const parse = (text: string): number => {
     const value = parseDuration(text);
-    if (value >= parseDuration(min)) return value;
-    throw new ConfigError("invalid-value", [`"${text}" is too short: at least ${min}`]);
+    if (value < parseDuration(min)) {
+      throw new ConfigError("invalid-value", [`"${text}" is too short: at least ${min}`]);
+    }
+    if (max !== undefined && value > parseDuration(max)) {
+      throw new ConfigError("invalid-value", [`"${text}" is too long: at most ${max}`]);
+    }
+    return value;
   };
   return { name, help, placeholder: "DURATION", defaultText: initial, initial: parseDuration(initial), parse };
 }

@@ -30,6 +30,7 @@ export {
   parsedFlag,
   stringFlag,
   switchFlag,
+  TIMER_MAX,
 } from "./flag.ts";
 export { flagHelp, flagReference } from "./help.ts";
 export { type ParsedFlags, parseFlags } from "./parse.ts";

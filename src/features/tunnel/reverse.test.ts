@@ -196,3 +196,49 @@ test("reverse and forward at once: equal low numbers of dials and connections do
   );
   await idle(bed);
 });
+
+test("reverse: 250 dials at once on two streams of an agent open no more than it may have, and what ends makes room", async () => {
+  await using endpointBed = await Bed.open();
+  const port = await endpointBed.endpoint((socket) => socket.on("end", () => socket.end()).resume());
+  const address = `127.0.0.1:${port}`;
+  await using bed = await Bed.open({ allowedDestinations: [address, "127.0.0.1:1"], reverseMaxConnections: 10 });
+  await bed.agent("same");
+  await bed.agent("same");
+  const { listener, localPort } = await listenFor(bed, address);
+  await using _listener = listener;
+  for (let round = 0; round < 3; round += 1) {
+    const already = bed.serverCounts.get("reverse limited");
+    const sockets = Array.from({ length: 250 }, () => connect({ port: localPort, host: "127.0.0.1" }));
+    let refused = 0;
+    for (const socket of sockets) {
+      socket
+        .on("error", () => undefined)
+        .on("close", () => {
+          refused += 1;
+        });
+      socket.resume();
+    }
+    await until(() => refused === 240);
+    assert.equal(bed.serverCounts.get("reverseConnections"), 10);
+    assert.equal(bed.serverCounts.get("reverse limited") - already, 240);
+    for (const socket of sockets) socket.destroy();
+    await idle(bed);
+  }
+  // Dials that fail hold nothing either.
+  const failing = await listenFor(bed, "127.0.0.1:1");
+  await using _failing = failing.listener;
+  for (let at = 0; at < 30; at += 1) assert.match(await fateAt(failing.localPort), /ECONNRESET|closed/);
+  // Each is tried on the other stream too.
+  assert.equal(bed.serverCounts.get("reverse dial_error"), 60);
+  const sockets = await Promise.all(Array.from({ length: 10 }, () => dial(localPort)));
+  await until(() => bed.serverCounts.get("reverseConnections") === 10);
+  for (const socket of sockets) socket.destroy();
+  await idle(bed);
+});
+
+async function until(condition: () => boolean): Promise<void> {
+  for (const deadline = performance.now() + 10_000; !condition(); ) {
+    assert.ok(performance.now() < deadline, "not in time");
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}

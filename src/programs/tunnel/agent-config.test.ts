@@ -151,3 +151,29 @@ test("agentConfig: the reverse direction, dual stack; an address that is not pri
   assert.match(warnings[0] ?? "", /^--bind-address: 203\.0\.113\.1 is not private/);
   assert.equal(parse(GATE).reverse, undefined);
 });
+
+test("agentFlags: a timeout that no timer can hold, or of nothing at all, is refused by name", () => {
+  for (const name of ["connect-timeout", "dial-timeout"]) {
+    for (const [text, why] of [
+      ["1300h", "too long: at most 596h"],
+      ["597h", "too long: at most 596h"],
+      ["0s", "too short: at least 1ms"],
+    ] as const) {
+      assert.throws(
+        () => parseFlags(agentFlags, [`--${name}=${text}`]),
+        (error) => {
+          assert.ok(error instanceof ConfigError);
+          assert.ok(
+            error.faults.some((fault) => fault.includes(name) && fault.includes(why)),
+            error.message,
+          );
+          return true;
+        },
+      );
+    }
+    parseFlags(agentFlags, [`--${name}=596h`]);
+  }
+  assert.throws(() => parseFlags(agentFlags, ["--probe-interval=0s"]), { name: "ConfigError" });
+  // These go into timers that are set again and again.
+  assert.equal(parseFlags(agentFlags, ["--keepalive-time=1000h"]).values.keepaliveTime, 3_600_000_000);
+});

@@ -2,7 +2,7 @@ import { ConfigError, choiceFlag, durationFlag, integerFlag, stringFlag, switchF
 import { Cidr } from "#base/ip";
 import { parseForwardDestination, parseTarget } from "#features/tunnel";
 import { type HostPort, parseHostPort } from "#wire/http-connect";
-import { commaListFlag, repeatedFlag } from "./flags.ts";
+import { commaListFlag, repeatedFlag, timeout } from "./flags.ts";
 import { gatesFlag } from "./gates.ts";
 import { klogFlags } from "./klog.ts";
 import { muxFlags } from "./mux-flags.ts";
@@ -42,7 +42,7 @@ const upstream = {
     "KEY=VALUE&...",
   ),
   syncInterval: durationFlag("sync-interval", "1s", "how often it is looked whether a server is missing"),
-  probeInterval: durationFlag("probe-interval", "1s", "accepted; a dead connection is seen at once"),
+  probeInterval: durationFlag("probe-interval", "1s", "accepted; a dead connection is seen at once", { min: "1ms" }),
   syncIntervalCap: durationFlag("sync-interval-cap", "10s", "the most that --sync-interval grows to after failures"),
   keepaliveTime: durationFlag("keepalive-time", "1h", "PING a server that was silent for so long"),
   serviceAccountTokenPath: file("service-account-token-path", "token that proves us; read for each connection"),
@@ -92,8 +92,13 @@ const ours = {
     "name that is asked for and verified in place of the host's",
     "NAME",
   ),
-  connectTimeout: durationFlag("connect-timeout", "20s", "how long connecting to a server may take, answer included"),
-  dialTimeout: durationFlag("dial-timeout", "5s", "how long connecting to an endpoint may take"),
+  connectTimeout: durationFlag(
+    "connect-timeout",
+    "20s",
+    "how long connecting to a server may take, answer included",
+    timeout,
+  ),
+  dialTimeout: durationFlag("dial-timeout", "5s", "how long connecting to an endpoint may take", timeout),
   drainTimeout: durationFlag(
     "drain-timeout",
     "30s",

@@ -1,6 +1,9 @@
 import { accessSync, constants } from "node:fs";
-import { ConfigError, type Flag } from "#base/config";
+import { ConfigError, type Flag, TIMER_MAX } from "#base/config";
 import { ExpectedError } from "#base/errors";
+
+/** Of a flag that limits one attempt: none at all would fail each, and more is no limit to a timer. */
+export const timeout = { min: "1ms", max: TIMER_MAX } as const;
 
 /** A list with commas, as Go's StringSlice: may be given several times too. */
 export function commaListFlag(name: string, help: string, placeholder: string): Flag<readonly string[]> {

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
@@ -91,4 +92,39 @@ test("serveRoutes: a taken port is told with its address", async (t) => {
     name: "HealthServerError",
     message: /^cannot listen on 127\.0\.0\.1:\d+: .*EADDRINUSE/,
   });
+});
+
+test("serveRoutes: connections without a request do not keep others out: the oldest makes room", async (t) => {
+  const release = Promise.withResolvers<void>();
+  const { endpoint, get } = await serve(t, {
+    "/healthz": () => ({ body: "ok" }),
+    "/slow": async () => {
+      await release.promise;
+      return { body: "slow" };
+    },
+  });
+  const slow = get("/slow");
+  const sockets = [];
+  for (let at = 0; at < 70; at += 1) {
+    const socket = connect(endpoint.port, "127.0.0.1").resume();
+    socket.on("error", () => undefined);
+    t.after(() => socket.destroy());
+    await once(socket, "connect");
+    sockets.push(socket);
+  }
+  assert.equal(await get("/healthz"), "200 ok");
+  const [first] = sockets;
+  if (first?.closed === false) await once(first, "close");
+  assert.equal(sockets.at(-1)?.closed, false);
+  release.resolve();
+  assert.equal(await slow, "200 slow", "a request that is being answered is never ended for others");
+});
+
+test("serveRoutes: half a head of a request is ended after some seconds", async (t) => {
+  const { endpoint } = await serve(t, {});
+  const socket = connect(endpoint.port, "127.0.0.1");
+  const started = performance.now();
+  socket.write("GET / HTTP/1.1\r\nHost: x");
+  assert.match(await text(socket), /^HTTP\/1\.1 408 /);
+  assert.ok(performance.now() - started < 10_000);
 });

@@ -5,9 +5,14 @@ import { describeError } from "#base/errors";
 import { HealthServerError } from "#base/health";
 import type { Logger } from "#base/log";
 import type { Registry } from "#base/metrics";
+import { limitSockets } from "./idle-sockets.ts";
 
+/** How long a client may take to send the head of its request, milliseconds. */
+const HEADERS_TIMEOUT_MS = 5000;
 /** How long a client may take to send its request, milliseconds (spec tunnel 5.4). */
 const REQUEST_TIMEOUT_MS = 60_000;
+/** How often it is looked whether a client has taken longer, milliseconds. */
+const CHECKING_INTERVAL_MS = 1000;
 const MAX_CLIENTS = 64;
 
 /** One request that was taken apart. */
@@ -43,7 +48,11 @@ export async function serveRoutes(
 ): Promise<Endpoint> {
   const { address } = options;
   const server = createServer(
-    { headersTimeout: REQUEST_TIMEOUT_MS, requestTimeout: REQUEST_TIMEOUT_MS },
+    {
+      headersTimeout: HEADERS_TIMEOUT_MS,
+      requestTimeout: REQUEST_TIMEOUT_MS,
+      connectionsCheckingInterval: CHECKING_INTERVAL_MS,
+    },
     (request, response) => {
       answer(deps.routes, request, response).catch((error: unknown) => {
         response.destroy();
@@ -51,7 +60,7 @@ export async function serveRoutes(
       });
     },
   );
-  server.maxConnections = MAX_CLIENTS;
+  limitSockets(server, MAX_CLIENTS);
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const onError = (error: Error): void => {
     const where = formatListenAddress(address);

@@ -212,3 +212,27 @@ test("serverFlags: klog's flags are accepted in all of their forms", () => {
   const { values } = parseFlags(serverFlags, argv);
   assert.deepEqual([values.verbosity, values.logtostderr, values.vmodule, values.oneOutput], [4, true, true, false]);
 });
+
+test("serverFlags: a timeout that no timer can hold, or of nothing at all, is refused by name", () => {
+  for (const name of ["reverse-dial-timeout"]) {
+    for (const [text, why] of [
+      ["1300h", "too long: at most 596h"],
+      ["597h", "too long: at most 596h"],
+      ["0s", "too short: at least 1ms"],
+    ] as const) {
+      assert.throws(
+        () => parseFlags(serverFlags, [`--${name}=${text}`]),
+        (error) => {
+          assert.ok(error instanceof ConfigError);
+          assert.ok(
+            error.faults.some((fault) => fault.includes(name) && fault.includes(why)),
+            error.message,
+          );
+          return true;
+        },
+      );
+    }
+    parseFlags(serverFlags, [`--${name}=596h`]);
+  }
+  assert.equal(parseFlags(serverFlags, ["--keepalive-time=1000h"]).values.keepaliveTime, 3_600_000_000);
+});

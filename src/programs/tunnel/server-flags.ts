@@ -1,6 +1,6 @@
 import { choiceFlag, durationFlag, integerFlag, stringFlag, switchFlag } from "#base/config";
 import { parseAllowedDestination } from "#features/tunnel";
-import { commaListFlag, decimalFlag, repeatedFlag } from "./flags.ts";
+import { commaListFlag, decimalFlag, repeatedFlag, timeout } from "./flags.ts";
 import { gatesFlag } from "./gates.ts";
 import { klogFlags } from "./klog.ts";
 import { muxFlags } from "./mux-flags.ts";
@@ -120,7 +120,12 @@ const ours = {
     "connections a second from one agent to this side, with bursts of twice as many",
     { min: 1, max: 1_000_000 },
   ),
-  reverseDialTimeout: durationFlag("reverse-dial-timeout", "5s", "how long connecting to a destination may take"),
+  reverseDialTimeout: durationFlag(
+    "reverse-dial-timeout",
+    "5s",
+    "how long connecting to a destination may take",
+    timeout,
+  ),
   agentAcceptRate: integerFlag(
     "agent-accept-rate",
     200,

@@ -13,6 +13,8 @@ const GOOD = {
   user: { username: "system:serviceaccount:kube-system:agent" },
   audiences: ["aud"],
 };
+/** As in the judged answers below. */
+const TOKEN = "0123456789abcdef.0123456789ABCDEFG.0123456789-signature";
 const options = { signal: AbortSignal.timeout(60_000) };
 
 /** An API server that answers with one status after the other, the last one for ever. */
@@ -92,16 +94,37 @@ test("judge: whatever is not exactly as it must be refuses", () => {
     [{ ...GOOD, audiences: "aud" }, /not for audience/],
   ];
   for (const [status, why] of cases) {
-    const verdict = judge({ status }, RULES);
+    const verdict = judge({ status }, { ...RULES, token: TOKEN });
     assert.ok(verdict.kind === "refused", JSON.stringify(status));
     assert.match(verdict.why, why);
   }
-  assert.deepEqual(judge({ status: GOOD }, RULES), { kind: "accepted" });
+  assert.deepEqual(judge({ status: GOOD }, { ...RULES, token: TOKEN }), { kind: "accepted" });
+});
+
+test("judge: what is refused is told without the token or parts of it, and shortly", () => {
+  const said = (error: string): string => {
+    const verdict = judge({ status: { error } }, { ...RULES, token: TOKEN });
+    assert.ok(verdict.kind === "refused");
+    return verdict.why;
+  };
+  assert.equal(
+    said(`invalid token ${TOKEN}, I say ${TOKEN}`),
+    "the API server says: invalid token [token], I say [token]",
+  );
+  assert.equal(said("bad 0123456789-signature"), "the API server says: bad [token]");
+  assert.equal(said("x".repeat(100_000)).length, 200);
+  assert.ok(!said(`${"x".repeat(170)}${TOKEN}`).includes(TOKEN.slice(0, 8)), "cut after it is replaced, not before");
 });
 
 test("judge: any answer of an API server is a verdict", () => {
-  fc.assert(fc.property(fc.jsonValue(), (answer) => assert.equal(judge(answer, RULES).kind, "refused")));
-  fc.assert(fc.property(fc.jsonValue(), (status) => assert.equal(judge({ status }, RULES).kind, "refused")));
+  fc.assert(
+    fc.property(fc.jsonValue(), (answer) => assert.equal(judge(answer, { ...RULES, token: TOKEN }).kind, "refused")),
+  );
+  fc.assert(
+    fc.property(fc.jsonValue(), (status) =>
+      assert.equal(judge({ status }, { ...RULES, token: TOKEN }).kind, "refused"),
+    ),
+  );
 });
 
 test("TokenReviewAuthenticator: an accepted token is not asked for again for 60 s, a refused one for 10 s", async () => {

@@ -7,6 +7,10 @@ import { TokenCache, type Verdict } from "./token-cache.ts";
 const REVIEWS_PATH = "/apis/authentication.k8s.io/v1/tokenreviews";
 /** How long the API server may take, milliseconds. */
 const REVIEW_TIMEOUT_MS = 10_000;
+/** What is said about a refused token is cut there, characters. */
+const MAX_WHY = 200;
+/** Shorter parts of a token are no secrets, characters. */
+const MIN_JWT_PART = 16;
 /** RFC 6750; tokens of service accounts have about a kilobyte. */
 const BEARER = /^Bearer ([\x21-\x7e]{1,16384})$/;
 
@@ -66,15 +70,18 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
         cause: error,
       });
     }
-    const verdict = judge(answer, this.#options);
+    const verdict = judge(answer, { ...this.#options, token });
     this.#cache.set(token, verdict);
     return verdict;
   }
 }
 
-/** What an answered TokenReview means. Pure; whatever is not as it must be refuses. */
-export function judge(review: unknown, options: TokenReviewOptions): Verdict {
-  const refused = (why: string): Verdict => ({ kind: "refused", why });
+/** What an answered TokenReview of a token means. Pure; whatever is not as it must be refuses, in words fit for a log. */
+export function judge(review: unknown, options: TokenReviewOptions & { readonly token: string }): Verdict {
+  const refused = (why: string): Verdict => ({
+    kind: "refused",
+    why: withoutToken(why, options.token).slice(0, MAX_WHY),
+  });
   const status = field(review, "status");
   const error = field(status, "error");
   if (typeof error === "string" && error !== "") return refused(`the API server says: ${error}`);
@@ -94,6 +101,12 @@ export function judge(review: unknown, options: TokenReviewOptions): Verdict {
     return refused(`the token is not for audience ${JSON.stringify(audience)}`);
   }
   return { kind: "accepted" };
+}
+
+/** The text without the token and without the parts of a JWT, which the API server may quote. */
+function withoutToken(text: string, token: string): string {
+  const parts = token.split(".").filter((part) => part.length >= MIN_JWT_PART);
+  return [token, ...parts].reduce((rest, secret) => rest.replaceAll(secret, "[token]"), text);
 }
 
 function field(value: unknown, name: string): unknown {

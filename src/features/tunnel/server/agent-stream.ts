@@ -12,7 +12,7 @@ import {
   sharedCapabilities,
 } from "#wire/konnectivity";
 import { Acceptors } from "../dial/acceptors.ts";
-import type { IncomingStream, StreamPeer } from "../link/incoming.ts";
+import type { IncomingStream } from "../link/incoming.ts";
 import type { StreamFault } from "../link/packet-stream.ts";
 import type { BufferBudget } from "../mux/budget.ts";
 import { LinkMux } from "../mux/link-mux.ts";
@@ -21,7 +21,8 @@ import type { AcceptPace } from "./accept-pace.ts";
 import { AgentAuthError, type AgentAuthenticator } from "./agent-auth.ts";
 import { Backend, type Backends } from "./backends.ts";
 import type { ServerMetrics } from "./metrics.ts";
-import type { ReversePolicy } from "./reverse-policy.ts";
+import type { RefusalLog } from "./refusal-log.ts";
+import type { ReversePolicy, ReverseSession } from "./reverse-policy.ts";
 
 /** Longer agent ids are refused, bytes. */
 const MAX_AGENT_ID_BYTES = 256;
@@ -35,6 +36,8 @@ export interface AgentStreamDeps {
   readonly budget: BufferBudget;
   readonly clock: Clock;
   readonly log: Logger;
+  /** What is said about streams that are rejected. */
+  readonly refusals: RefusalLog;
   /** Absent: whoever passed TLS is let in. */
   readonly authenticator: AgentAuthenticator | undefined;
   /** Absent: agents are answered as fast as they come. */
@@ -66,11 +69,11 @@ export async function serveAgentStream(
 ): Promise<void> {
   const introduced = introductionOf(incoming);
   if ("code" in introduced) {
-    deps.log.warn("agent refused", { peer: incoming.peer.address, reason: introduced.message });
+    deps.refusals.warn("agent refused", { peer: incoming.peer.address, reason: introduced.message });
     incoming.reject(introduced);
     return;
   }
-  if (deps.pace !== undefined && !(await deps.pace.turn())) {
+  if (deps.pace !== undefined && !(await deps.pace.turn(incoming))) {
     incoming.reject({ code: GrpcCode.unavailable, message: "too many agents connect at once; come again" });
     return;
   }
@@ -102,7 +105,7 @@ function introductionOf(incoming: IncomingStream): Introduction | StreamFault {
 async function authenticate(
   incoming: IncomingStream,
   agentID: string,
-  { authenticator, log }: AgentStreamDeps,
+  { authenticator, refusals }: AgentStreamDeps,
 ): Promise<StreamFault | undefined> {
   if (authenticator === undefined) return undefined;
   try {
@@ -111,7 +114,7 @@ async function authenticate(
     return undefined;
   } catch (error) {
     if (!(error instanceof AgentAuthError)) throw error;
-    log.warn("agent not authenticated", { agentID, peer: incoming.peer.address, reason: describeError(error) });
+    refusals.warn("agent not authenticated", { agentID, peer: incoming.peer.address, reason: describeError(error) });
     const code = error.code === "unauthenticated" ? GrpcCode.unauthenticated : GrpcCode.unavailable;
     // Why exactly is for our log, not for a stranger.
     return { code, message: error.code === "unauthenticated" ? "authentication failed" : "cannot authenticate now" };
@@ -161,6 +164,7 @@ function join(
           backends.remove(backend);
           metrics.grpcConnections("Connect", -1);
           acceptors.linkLost();
+          session?.close();
           log.info("agent gone", { agentID, peer: peer.address, reason: fault?.message });
         },
       },
@@ -168,7 +172,8 @@ function join(
     options.mux,
   );
   const backend = new Backend({ agentID, identifiers, mux });
-  const acceptors = reverseAcceptors(mux, { agentID, peer }, deps, options);
+  const session = deps.reverse?.session({ agentID, peer });
+  const acceptors = reverseAcceptors(mux, session, deps, options);
   metrics.grpcConnections("Connect", 1);
   backends.add(backend);
   log.info("agent connected", { agentID, peer: peer.address, capabilities: formatCapabilities(shared) });
@@ -177,11 +182,10 @@ function join(
 /** The server's side of the reverse direction (spec tunnel 9.4). */
 function reverseAcceptors(
   mux: LinkMux,
-  agent: { readonly agentID: string; readonly peer: StreamPeer },
-  { reverse, clock, metrics, onBug }: AgentStreamDeps,
+  session: ReverseSession | undefined,
+  { clock, metrics, onBug }: AgentStreamDeps,
   options: AgentStreamOptions,
 ): Acceptors {
-  const session = reverse?.session(agent);
   return new Acceptors(mux, {
     clock,
     closeLingerMs: options.closeLingerMs,
@@ -194,14 +198,8 @@ function reverseAcceptors(
       return session.decide(request, mux);
     },
     failureText: (error) => session?.failureText(error),
-    onOpened: () => {
-      session?.opened();
-      metrics.reverseConnections(1);
-    },
-    onClosed: () => {
-      session?.closed();
-      metrics.reverseConnections(-1);
-    },
+    onOpened: () => metrics.reverseConnections(1),
+    onClosed: () => metrics.reverseConnections(-1),
     onBug,
   });
 }

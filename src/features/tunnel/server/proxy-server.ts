@@ -15,6 +15,7 @@ import { serveConnectFrontends } from "./connect-frontend.ts";
 import { Forwarder } from "./forward.ts";
 import { serveGrpcFrontend } from "./grpc-frontend.ts";
 import type { ServerMetrics } from "./metrics.ts";
+import { RefusalLog } from "./refusal-log.ts";
 import type { ReversePolicy } from "./reverse-policy.ts";
 import type { Strategy } from "./strategies.ts";
 
@@ -80,6 +81,7 @@ export class ProxyServer {
       clock,
       metrics: deps.metrics,
       log: deps.log,
+      refusals: new RefusalLog({ clock, log: deps.log }),
       authenticator: deps.authenticator,
       pace:
         options.agentAcceptRate === undefined

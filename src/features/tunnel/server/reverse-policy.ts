@@ -1,31 +1,32 @@
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
-import { formatHostPort, parseHostPort } from "#wire/http-connect";
+import { formatHostPort, type HostPort, parseHostPort } from "#wire/http-connect";
 import type { DialRequest } from "#wire/konnectivity";
 import type { DialDecision } from "../dial/acceptors.ts";
 import { DialError, dialTcp } from "../ends/dial-tcp.ts";
 import { SocketEnd } from "../ends/socket-end.ts";
 import type { StreamPeer } from "../link/incoming.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
-import { RateLimit } from "../mux/rate-limit.ts";
+import { AgentAllowances } from "./agent-allowance.ts";
 import { type AllowedDestination, findDestination } from "./allowed-destination.ts";
 import type { ServerMetrics } from "./metrics.ts";
+import { RefusalLog } from "./refusal-log.ts";
 
 export interface ReverseLimits {
-  /** Open connections of one agent stream. */
+  /** Connections of one agent, those being made included, over all its streams. */
   readonly maxConnections: number;
-  /** Dials a second of one agent stream. The burst is twice this. */
+  /** Dials a second of one agent, over all its streams. The burst is twice this. */
   readonly dialRate: number;
   /** How long a dial may take, milliseconds. */
   readonly dialTimeoutMs: number;
 }
 
-/** What one agent may reach. */
+/** What one stream of an agent may reach. */
 export interface ReverseSession {
   decide(request: DialRequest, mux: LinkMux): DialDecision;
   failureText(error: unknown): string | undefined;
-  opened(): void;
-  closed(): void;
+  /** The stream is gone. */
+  close(): void;
 }
 
 /**
@@ -37,8 +38,8 @@ export class ReversePolicy {
   readonly #limits: ReverseLimits;
   #destinations: readonly AllowedDestination[];
   #stopped = false;
-  /** Warnings of refusals, one a second for the whole server, so that an agent cannot fill the log. */
-  readonly #warnings: RateLimit;
+  readonly #warnings: RefusalLog;
+  readonly #allowances: AgentAllowances;
 
   constructor(
     deps: { readonly clock: Clock; readonly log: Logger; readonly metrics: ServerMetrics },
@@ -47,7 +48,8 @@ export class ReversePolicy {
     this.#deps = deps;
     this.#limits = options.limits;
     this.#destinations = options.destinations;
-    this.#warnings = new RateLimit(deps.clock, { perSecond: 1, burst: 5 });
+    this.#warnings = new RefusalLog(deps);
+    this.#allowances = new AgentAllowances(deps.clock, options.limits);
   }
 
   /** From now on every dial is refused, in words that make the agent try another server. */
@@ -62,13 +64,13 @@ export class ReversePolicy {
 
   /** The policy as it applies to one agent stream. */
   session(agent: { readonly agentID: string; readonly peer: StreamPeer }): ReverseSession {
-    const { metrics, log, clock } = this.#deps;
-    const limits = this.#limits;
-    const rate = new RateLimit(clock, { perSecond: limits.dialRate, burst: 2 * limits.dialRate });
-    let open = 0;
+    const { metrics } = this.#deps;
+    // A name that a certificate proves cannot be changed for another allowance, as an agent's id can.
+    const { commonName } = agent.peer;
+    const allowance = this.#allowances.open(commonName === undefined ? `id ${agent.agentID}` : `name ${commonName}`);
     const refuse = (result: string, error: string, address: string): DialDecision => {
       metrics.reverseDial(result);
-      if (this.#warnings.take()) log.warn("reverse dial refused", { agentID: agent.agentID, address, reason: error });
+      this.#warnings.warn("reverse dial refused", { agentID: agent.agentID, address, reason: error });
       return { kind: "refuse", error };
     };
     return {
@@ -78,28 +80,31 @@ export class ReversePolicy {
         const wanted = parseHostPort(address);
         const found = wanted === undefined ? undefined : findDestination(this.#destinations, wanted, agent.peer);
         if (protocol !== "tcp" || found === undefined) return refuse("denied", "destination not allowed", address);
-        if (open >= limits.maxConnections || !rate.take()) return refuse("limited", "too many connections", address);
-        return {
-          kind: "connect",
-          connect: async ({ signal }) => {
-            const socket = await dialTcp(found, { timeoutMs: limits.dialTimeoutMs, signal });
-            metrics.reverseDial("ok");
-            return new SocketEnd(socket);
-          },
-        };
+        const release = allowance.reserve();
+        if (release === undefined) return refuse("limited", "too many connections", address);
+        return { kind: "connect", connect: ({ signal }) => this.#dial(found, release, signal) };
       },
       failureText: (error) => {
         if (!(error instanceof DialError)) return undefined;
         metrics.reverseDial("dial_error");
         return error.message;
       },
-      opened: () => {
-        open += 1;
-      },
-      closed: () => {
-        open -= 1;
-      },
+      close: () => allowance.close(),
     };
+  }
+
+  /** Whatever becomes of the socket, whether it is used or not, at its end the place is given back. */
+  async #dial(destination: HostPort, release: () => void, signal: AbortSignal): Promise<SocketEnd> {
+    try {
+      const socket = await dialTcp(destination, { timeoutMs: this.#limits.dialTimeoutMs, signal });
+      socket.once("close", release);
+      if (socket.closed) release();
+      this.#deps.metrics.reverseDial("ok");
+      return new SocketEnd(socket);
+    } catch (error) {
+      release();
+      throw error;
+    }
   }
 
   /** The list as text, for logs. */

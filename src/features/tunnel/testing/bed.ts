@@ -92,6 +92,8 @@ export interface BedOptions {
   readonly slowConsumerGraceMs?: number;
   /** What agents may reach on the server's side; without it the direction is off. */
   readonly allowedDestinations?: readonly string[];
+  readonly reverseMaxConnections?: number;
+  readonly agentAcceptRate?: number;
 }
 
 const ALL: ReadonlySet<Capability> = new Set(["reverse/1", "half-close/1", "flow-control/1"]);
@@ -124,7 +126,7 @@ export class Bed implements AsyncDisposable {
                 { clock: systemClock, log: nullLogger, metrics: this.serverCounts.server() },
                 {
                   destinations: options.allowedDestinations.map(parseAllowedDestination),
-                  limits: { maxConnections: 100, dialRate: 1000, dialTimeoutMs: 5000 },
+                  limits: { maxConnections: options.reverseMaxConnections ?? 100, dialRate: 1000, dialTimeoutMs: 5000 },
                 },
               ),
       },
@@ -134,6 +136,7 @@ export class Bed implements AsyncDisposable {
         strategies: ["default"],
         capabilities: options.serverCapabilities ?? ALL,
         backendDialTimeoutMs: options.backendDialTimeoutMs ?? 0,
+        agentAcceptRate: options.agentAcceptRate,
         mux: { ...MUX_DEFAULTS, slowConsumerGraceMs: options.slowConsumerGraceMs ?? MUX_DEFAULTS.slowConsumerGraceMs },
       },
     );

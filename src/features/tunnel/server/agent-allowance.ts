@@ -1,0 +1,72 @@
+import type { Clock } from "#base/clock";
+import { RateLimit } from "../mux/rate-limit.ts";
+import type { ReverseLimits } from "./reverse-policy.ts";
+
+/** What all streams of one agent share. */
+export interface Allowance {
+  /** A place for one connection, to be given back by the function, once or more often; `undefined`: there is none now. */
+  reserve(): (() => void) | undefined;
+  /** One stream of the agent is gone. */
+  close(): void;
+}
+
+interface Entry {
+  readonly rate: RateLimit;
+  streams: number;
+  held: number;
+}
+
+/** The limits of the reverse direction, per agent: whoever opens more streams gets no more for it. */
+export class AgentAllowances {
+  readonly #clock: Clock;
+  readonly #limits: Pick<ReverseLimits, "maxConnections" | "dialRate">;
+  readonly #entries = new Map<string, Entry>();
+
+  constructor(clock: Clock, limits: Pick<ReverseLimits, "maxConnections" | "dialRate">) {
+    this.#clock = clock;
+    this.#limits = limits;
+  }
+
+  /** Agents that are known: those with a stream or a connection. */
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  /** The allowance of an agent for one more stream of it. */
+  open(agent: string): Allowance {
+    const { maxConnections, dialRate } = this.#limits;
+    const entry = this.#entries.get(agent) ?? {
+      rate: new RateLimit(this.#clock, { perSecond: dialRate, burst: 2 * dialRate }),
+      streams: 0,
+      held: 0,
+    };
+    this.#entries.set(agent, entry);
+    entry.streams += 1;
+    const dropIfUnused = (): void => {
+      if (entry.streams === 0 && entry.held === 0) this.#entries.delete(agent);
+    };
+    return {
+      reserve: () => {
+        if (entry.held >= maxConnections || !entry.rate.take()) return undefined;
+        entry.held += 1;
+        return once(() => {
+          entry.held -= 1;
+          dropIfUnused();
+        });
+      },
+      close: once(() => {
+        entry.streams -= 1;
+        dropIfUnused();
+      }),
+    };
+  }
+}
+
+function once(action: () => void): () => void {
+  let isDone = false;
+  return () => {
+    if (isDone) return;
+    isDone = true;
+    action();
+  };
+}

@@ -1,0 +1,23 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FakeClock } from "#base/clock";
+import { type Logger, nullLogger } from "#base/log";
+import { RefusalLog } from "./refusal-log.ts";
+
+test("RefusalLog: ten thousand refusals are five lines, and the next line says how many were left out", async () => {
+  const clock = new FakeClock();
+  const lines: unknown[] = [];
+  const log: Logger = { ...nullLogger, warn: (message, fields) => lines.push([message, fields]) };
+  const refusals = new RefusalLog({ clock, log });
+  for (let at = 0; at < 10_000; at += 1) refusals.warn("no", { at });
+  assert.deepEqual(
+    lines,
+    Array.from({ length: 5 }, (_, at) => ["no", { at }]),
+  );
+  await clock.advance(1000);
+  refusals.warn("no", { at: "later" });
+  assert.deepEqual(lines[5], ["no", { at: "later", suppressed: 9995 }]);
+  await clock.advance(1000);
+  refusals.warn("no", { at: "last" });
+  assert.deepEqual(lines[6], ["no", { at: "last" }]);
+});

@@ -1,0 +1,26 @@
+import type { Clock } from "#base/clock";
+import type { Logger } from "#base/log";
+import { RateLimit } from "../mux/rate-limit.ts";
+
+/** Warnings about what strangers do: one a second, five at once, so that they cannot fill the log. */
+export class RefusalLog {
+  readonly #log: Logger;
+  readonly #limit: RateLimit;
+  #suppressed = 0;
+
+  constructor(deps: { readonly clock: Clock; readonly log: Logger }) {
+    this.#log = deps.log;
+    this.#limit = new RateLimit(deps.clock, { perSecond: 1, burst: 5 });
+  }
+
+  /** Writes the line, with the number of those that were left out since the last one; or counts it. */
+  warn(message: string, fields: Readonly<Record<string, unknown>>): void {
+    if (!this.#limit.take()) {
+      this.#suppressed += 1;
+      return;
+    }
+    const suppressed = this.#suppressed;
+    this.#suppressed = 0;
+    this.#log.warn(message, suppressed === 0 ? fields : { ...fields, suppressed });
+  }
+}

@@ -1,0 +1,69 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, createServer } from "node:net";
+import { test } from "node:test";
+import { FakeClock } from "#base/clock";
+import { nullLogger } from "#base/log";
+import { Counts } from "../testing/bed.ts";
+import { parseAllowedDestination } from "./allowed-destination.ts";
+import { ReversePolicy } from "./reverse-policy.ts";
+
+const ADDRESS = "127.0.0.1:1";
+const mux = undefined as never;
+
+function policy(maxConnections: number, address = ADDRESS) {
+  const deps = { clock: new FakeClock(), log: nullLogger, metrics: new Counts().server() };
+  const limits = { maxConnections, dialRate: 1000, dialTimeoutMs: 5000 };
+  const one = new ReversePolicy(deps, { destinations: [parseAllowedDestination(address)], limits });
+  const session = (agentID: string, commonName?: string) => {
+    const peer = { address: "192.0.2.1:1", serverName: undefined, commonName };
+    const made = one.session({ agentID, peer });
+    return { ...made, decide: () => made.decide({ type: "DIAL_REQ", protocol: "tcp", address, random: 1 }, mux) };
+  };
+  return { session };
+}
+
+test("ReversePolicy: a place is taken by the decision, not by the connection that comes of it", () => {
+  const session = policy(2).session("a");
+  assert.deepEqual(
+    Array.from({ length: 4 }, () => session.decide().kind),
+    ["connect", "connect", "refuse", "refuse"],
+  );
+});
+
+test("ReversePolicy: a dial that is cancelled or fails gives its place back", async () => {
+  const session = policy(1).session("a");
+  for (const signal of [AbortSignal.abort(), new AbortController().signal]) {
+    const decision = session.decide();
+    assert.ok(decision.kind === "connect");
+    assert.equal(session.decide().kind, "refuse");
+    await assert.rejects(decision.connect({ signal }));
+  }
+  assert.equal(session.decide().kind, "connect");
+});
+
+test("ReversePolicy: a connection that nobody takes gives its place back when it is destroyed", async (t) => {
+  const server = createServer((socket) => socket.on("error", () => undefined).resume());
+  t.after(() => server.close());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const session = policy(1, `127.0.0.1:${(server.address() as AddressInfo).port}`).session("a");
+  const decision = session.decide();
+  assert.ok(decision.kind === "connect");
+  const end = await decision.connect({ signal: new AbortController().signal });
+  assert.equal(session.decide().kind, "refuse");
+  end.destroy("reset");
+  for (const deadline = performance.now() + 5000; session.decide().kind !== "connect"; ) {
+    assert.ok(performance.now() < deadline, "the place is not given back");
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+});
+
+test("ReversePolicy: who is known by a certificate has one allowance under whatever id; an id cannot pose as a name", () => {
+  const { session } = policy(1);
+  assert.equal(session("a", "node1").decide().kind, "connect");
+  assert.equal(session("b", "node1").decide().kind, "refuse");
+  assert.equal(session("b", "node2").decide().kind, "connect");
+  assert.equal(session("node1").decide().kind, "connect");
+  assert.equal(session("node1").decide().kind, "refuse");
+});
