@@ -1,0 +1,24 @@
+/**
+ * The words that the parts of the uplink proxy share: an uplink, the snapshot that a choice is made from, the settings, and
+ * what real traffic tells.
+ *
+ * Owns: data and two small interfaces. Refuses to know: where they come from.
+ */
+export type { DialFailure, Evidence, SnapshotSource } from "./ports.ts";
+export type {
+  ClusterSettings,
+  DnsSettings,
+  LimitSettings,
+  ListenerRole,
+  ListenerSettings,
+  ProbeSettings,
+  ProbeTarget,
+  RoutingSettings,
+  SelectionSettings,
+  Settings,
+  TransparentSettings,
+  TunnelSettings,
+  UplinkMode,
+  UplinkSettings,
+} from "./settings.ts";
+export { hasError, type Snapshot, UNTESTED, type Uplink, type UplinkAddress, type UplinkStatus } from "./uplink.ts";

@@ -1,0 +1,30 @@
+import type { Snapshot } from "./uplink.ts";
+
+/** Where the proxy reads the uplinks from. */
+export interface SnapshotSource {
+  readonly current: Snapshot;
+  /** Called after each change of `current`, not for the first one. */
+  onChange(listener: (snapshot: Snapshot) => void): Disposable;
+  /** A bind failed because the address is gone: read the kernel again now (spec uplink-proxy 6.1). */
+  refresh(): void;
+}
+
+/** Why an attempt over an uplink failed. `refused`: the destination answered. */
+export type DialFailure = "timeout" | "refused" | "unreachable" | "address-gone" | "ports-exhausted" | "dns" | "other";
+
+/**
+ * What real traffic says of uplinks (spec uplink-proxy 3.3: passive evidence first). The proxy tells, reachability and
+ * penalties listen. `destination` is `host:port`. None of the calls throws or waits.
+ */
+export interface Evidence {
+  dialSucceeded(uplink: string, destination: string): void;
+  dialFailed(uplink: string, destination: string, failure: DialFailure, text: string): void;
+  /** The first byte from the destination in a tunnel: the uplink works for it. */
+  firstByte(uplink: string, destination: string): void;
+  /** Bytes came in tunnels of the uplink; told at most once a second per uplink. */
+  bytesReceived(uplink: string): void;
+  /** Connected, payload sent, nothing came (spec uplink-proxy 6.4). */
+  blackholed(uplink: string, destination: string): void;
+  /** Bytes had come, then none for the idle limit while the client still waited. */
+  stalled(uplink: string, destination: string): void;
+}

@@ -1,0 +1,171 @@
+import type { Cidr, IpAddress } from "#base/ip";
+import type { UplinkStatus } from "./uplink.ts";
+
+/** `static`: the file is the truth. `observe`: the kernel is. `external`: somebody pushes the state (spec uplink-proxy 2.2). */
+export type UplinkMode = "static" | "observe" | "external";
+
+/** What the operator says of an uplink. */
+export interface UplinkSettings {
+  readonly name: string;
+  readonly interface: string;
+  readonly cost: number;
+  readonly management: boolean;
+  readonly weight: number;
+  readonly mode: UplinkMode;
+  readonly addresses: readonly { readonly address: IpAddress; readonly prefixLength: number }[];
+  readonly gateway4?: IpAddress;
+  readonly gateway6?: IpAddress;
+  readonly dnsServers: readonly IpAddress[];
+  readonly searchDomains: readonly string[];
+  readonly status: UplinkStatus;
+}
+
+/** Per-uplink routing (spec uplink-proxy 3). */
+export interface RoutingSettings {
+  readonly manage: boolean;
+  /** Table of an uplink: this plus its interface index. Default 500. */
+  readonly tableBase: number;
+  /** Default 15000. */
+  readonly rulePriority: number;
+  /** Default 0: the kernel's. */
+  readonly localRulePriority: number;
+  /** Default 13000. */
+  readonly kubeRulePriority: number;
+  readonly podCIDRs: readonly Cidr[];
+  readonly serviceCIDRs: readonly Cidr[];
+  /** Interface of the cluster, when Services go through table 400 (spec uplink-proxy 3.1). */
+  readonly clusterInterface?: string;
+  /** Marks what is ours. Default 186. */
+  readonly routeProtocol: number;
+  readonly cleanupOnExit: boolean;
+  /** Rewrite the metrics of the main table's default routes: 5000 + rank of management uplinks, 10000 + rank of others. Default false. */
+  readonly setMetrics: boolean;
+}
+
+export type ProbeTarget =
+  | { readonly type: "tcp"; readonly host: string; readonly port: number }
+  | { readonly type: "http"; readonly url: string; readonly status?: number }
+  | { readonly type: "dns"; readonly name: string };
+
+/** Active probes (spec uplink-proxy 3.3). */
+export interface ProbeSettings {
+  readonly intervalMs: number;
+  readonly timeoutMs: number;
+  readonly failAfter: number;
+  readonly recoverAfter: number;
+  /** Dearer uplinks get no periodic probes. Default 0. */
+  readonly maxCost: number;
+  readonly targets: readonly ProbeTarget[];
+}
+
+export type ListenerRole = "host" | "pod" | "transparent";
+
+/** Where clients come in (spec uplink-proxy 4). */
+export interface ListenerSettings {
+  readonly name: string;
+  readonly role: ListenerRole;
+  readonly address: IpAddress;
+  readonly port: number;
+  /** The bridge of a pod listener. */
+  readonly interface?: string;
+  /** Put the pod listener's address on its interface. */
+  readonly assignAddress: boolean;
+  readonly auth: "none" | "token";
+  /** `optional`: the first byte decides. */
+  readonly tls: "off" | "optional" | "required";
+  /** Destination ports that pods may reach. Default 443, 5000, 8443. */
+  readonly allowedPorts: readonly number[];
+}
+
+/** Bounds of the front end (spec uplink-proxy 9.3). */
+export interface LimitSettings {
+  readonly headerBytes: number;
+  readonly headerFields: number;
+  readonly requestLineBytes: number;
+  readonly headerTimeoutMs: number;
+  readonly keepAliveMs: number;
+  /** Connections without a complete head; the oldest goes first. */
+  readonly pendingHeaders: number;
+  readonly tunnels: number;
+  readonly dialling: number;
+  readonly podTunnelsPerClient: number;
+  readonly podConnectsPerSecond: number;
+  readonly drainMs: number;
+  readonly backlog: number;
+}
+
+/** Spec uplink-proxy 6.4 and 7. */
+export interface TunnelSettings {
+  readonly idleTimeoutMs: number;
+  /** Longer or shorter for destinations (`host:port` or `host`) that think longer. */
+  readonly idleTimeoutOverrides: Readonly<Record<string, number>>;
+  readonly halfCloseTimeoutMs: number;
+  readonly firstByteTimeoutMs: number;
+  readonly maxReplays: number;
+  readonly replayBytes: number;
+  readonly bufferBytes: number;
+}
+
+/** Spec uplink-proxy 6.3. */
+export interface DnsSettings {
+  readonly timeoutMs: number;
+  readonly minTtlMs: number;
+  readonly maxTtlMs: number;
+  readonly negativeTtlMs: number;
+  readonly staleMs: number;
+  readonly cacheEntries: number;
+}
+
+/** Spec uplink-proxy 6.1. */
+export interface SelectionSettings {
+  readonly staggerMs: number;
+  /** `"timeout"`: the next tier starts only when the cheaper one has failed. */
+  readonly tierDelayMs: number | "timeout";
+  readonly requestTimeoutMs: number;
+  /** First penalty; doubles up to the maximum. */
+  readonly penaltyMs: number;
+  readonly penaltyMaxMs: number;
+  readonly penaltyEntries: number;
+}
+
+/** Spec uplink-proxy 14. */
+export interface TransparentSettings {
+  readonly enabled: boolean;
+  readonly ports: readonly number[];
+  readonly port: number;
+  readonly mark: number;
+  readonly table: number;
+  readonly rulePriority: number;
+  readonly skipUids: readonly number[];
+  readonly skipCgroups: readonly string[];
+}
+
+/** What `mgmtproxy-env` and the bypass set need to know of the cluster. */
+export interface ClusterSettings {
+  readonly nodeIP?: IpAddress;
+  readonly prefixLength?: number;
+}
+
+/** All of one configuration, whatever it was read from. */
+export interface Settings {
+  readonly maxCost: number;
+  readonly dialTimeoutMs: number;
+  readonly uplinks: readonly UplinkSettings[];
+  readonly routing: RoutingSettings;
+  readonly probe: ProbeSettings;
+  readonly listeners: readonly ListenerSettings[];
+  readonly cluster: ClusterSettings;
+  readonly limits: LimitSettings;
+  readonly tunnel: TunnelSettings;
+  readonly dns: DnsSettings;
+  readonly selection: SelectionSettings;
+  readonly transparent: TransparentSettings;
+  /** Threads that accept and carry tunnels. 1: the main thread alone. */
+  readonly workers: number;
+  /** `GET /metrics` on the host listener. */
+  readonly metrics: boolean;
+  /** Absolute-form `http://` requests are forwarded. */
+  readonly plainHttp: boolean;
+  /** Loopback destinations may be asked for on the host listener. */
+  readonly allowLoopback: boolean;
+}

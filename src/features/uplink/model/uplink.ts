@@ -1,0 +1,76 @@
+import type { Cidr, IpAddress } from "#base/ip";
+
+/** What is known of an uplink's reachability (spec uplink-proxy 2.3). Times are milliseconds since the epoch. */
+export interface UplinkStatus {
+  readonly lastFailed?: number;
+  readonly lastSucceeded?: number;
+  /** Empty when there is none. */
+  readonly lastError: string;
+  readonly lastWarning: string;
+}
+
+/** An uplink that nobody has tested yet: not an error. */
+export const UNTESTED: UplinkStatus = { lastError: "", lastWarning: "" };
+
+/** Failed later than it succeeded, strictly. Never tested is no error (spec uplink-proxy 2.3). */
+export function hasError({ lastFailed, lastSucceeded }: UplinkStatus): boolean {
+  return lastFailed !== undefined && (lastSucceeded === undefined || lastFailed > lastSucceeded);
+}
+
+/** An address that an uplink has, usable as a source or not. */
+export interface UplinkAddress {
+  readonly address: IpAddress;
+  readonly prefixLength: number;
+  /**
+   * May be the source of a connection (spec uplink-proxy 6.1): not link-local, loopback, unspecified, multicast, tentative
+   * or deprecated, and assigned right now.
+   */
+  readonly isUsable: boolean;
+}
+
+/** One uplink as it is right now. */
+export interface Uplink {
+  /** The operator's name; on EVE the interface's. The identity of an uplink. */
+  readonly name: string;
+  /** Perhaps absent from the system. */
+  readonly ifName: string;
+  /** 0 to 255; cheaper first. */
+  readonly cost: number;
+  /** Uplinks that are not for management are never chosen and never shown. */
+  readonly isManagement: boolean;
+  /** Does IP at all (EVE's IsL3Port). */
+  readonly isL3: boolean;
+  /** Its configuration makes sense (EVE's InvalidConfig is false). */
+  readonly isValid: boolean;
+  /** Carrier and administrative state. Absent interfaces are down. */
+  readonly isUp: boolean;
+  /** At least 1: share of new tunnels beside uplinks of the same cost. */
+  readonly weight: number;
+  /** In the order of the configuration or the kernel; both families; link-local ones too. */
+  readonly addresses: readonly UplinkAddress[];
+  readonly gateway4?: IpAddress;
+  readonly gateway6?: IpAddress;
+  readonly dnsServers: readonly IpAddress[];
+  readonly searchDomains: readonly string[];
+  readonly status: UplinkStatus;
+  /** The routing table in use; absent where we do not manage routing, or the interface is absent. */
+  readonly table?: number;
+  /** The last active probe, for people: "tcp 203.0.113.80:443 ok 12 ms". */
+  readonly lastProbe?: string;
+}
+
+/** All that a choice of uplink depends on, taken once per request. Immutable. */
+export interface Snapshot {
+  /** Both inputs were seen at least once (spec uplink-proxy 2.1). A configuration file makes it true at once. */
+  readonly ready: boolean;
+  /** 0 to 255: dearer uplinks carry nothing. */
+  readonly maxCost: number;
+  /** Of one attempt, DNS and connect; 1 to 3,600,000. */
+  readonly dialTimeoutMs: number;
+  /** In the order of the configuration. */
+  readonly uplinks: readonly Uplink[];
+  /** Every address of this host, on any interface. */
+  readonly localAddresses: readonly IpAddress[];
+  /** Destinations that are dialled unbound, through the main table (spec uplink-proxy 10.3): pods, Services, node subnet, local. */
+  readonly bypass: readonly Cidr[];
+}
