@@ -34,6 +34,7 @@ const LINKS = [
   "proxy-server",
   "proxy-agent",
   "sni-router",
+  "mgmtproxy-env",
 ];
 
 function stamp(): string {

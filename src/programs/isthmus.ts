@@ -7,6 +7,7 @@ import { coild } from "./coild.ts";
 import { doctor } from "./doctor.ts";
 import { lab } from "./lab.ts";
 import { labHost } from "./lab-host.ts";
+import { mgmtproxyEnv } from "./mgmtproxy-env.ts";
 import { proxyAgent } from "./proxy-agent.ts";
 import { proxyServer } from "./proxy-server.ts";
 import { EXIT, type Program, runProgram, VERSION } from "./run-program.ts";
@@ -24,6 +25,7 @@ const PROGRAMS: readonly Program[] = [
   proxyServer,
   proxyAgent,
   sniRouter,
+  mgmtproxyEnv,
 ];
 /** Started by others, never by people. */
 const INTERNAL: readonly Program[] = [labHost];

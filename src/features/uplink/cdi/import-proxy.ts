@@ -1,0 +1,54 @@
+import type { Cidr } from "#base/ip";
+
+/** The listener for pods, at the anchor address of the pod bridge (spec uplink-proxy 4). */
+export const POD_PROXY_URL = "http://169.254.100.1:5443";
+/** Where importer pods find the certificate of the listener: in namespace `cdi`, under key `ca.pem`. */
+export const CA_CONFIG_MAP = { namespace: "cdi", name: "mgmtproxy-ca", key: "ca.pem" } as const;
+
+/** What `spec.config.importProxy` of the CDI object shall say; keys as CDI spells them. */
+export interface ImportProxy {
+  readonly HTTPSProxy: string;
+  readonly noProxy: string;
+  /** Name of the ConfigMap with our certificate; absent without TLS. */
+  readonly trustedCAProxy?: string;
+}
+
+/** The wanted value; the order of the list is what existing users compare with. */
+export function importProxy(
+  url: string,
+  options: {
+    readonly podCIDRs?: readonly Cidr[];
+    readonly serviceCIDRs?: readonly Cidr[];
+    readonly trustedCAProxy?: string;
+  } = {},
+): ImportProxy {
+  const pods = options.podCIDRs?.map(String) ?? ["10.42.0.0/16"];
+  const services = options.serviceCIDRs?.map(String) ?? ["10.43.0.0/16"];
+  const noProxy = [...pods, ...services, "127.0.0.0/8", "localhost", ".svc", ".cluster.local", "169.254.0.0/16"];
+  return {
+    HTTPSProxy: url,
+    noProxy: noProxy.join(","),
+    ...(options.trustedCAProxy === undefined ? {} : { trustedCAProxy: options.trustedCAProxy }),
+  };
+}
+
+/** The URL with the token as password. Never to be logged. */
+export function withCredentials(url: string, token: string): string {
+  const parsed = new URL(url);
+  return `https://cdi:${encodeURIComponent(token)}@${parsed.host}`;
+}
+
+/** The merge patch. */
+export function cdiPatch(wanted: ImportProxy): { spec: { config: { importProxy: ImportProxy } } } {
+  return { spec: { config: { importProxy: wanted } } };
+}
+
+/** Whether the object says so already. Other keys of it are not ours. */
+export function isCurrent(cdi: { readonly spec?: unknown }, wanted: ImportProxy): boolean {
+  const present = property(property(property(cdi, "spec"), "config"), "importProxy");
+  return Object.entries(wanted).every(([key, value]) => property(present, key) === value);
+}
+
+function property(value: unknown, key: string): unknown {
+  return typeof value === "object" && value !== null ? (value as Readonly<Record<string, unknown>>)[key] : undefined;
+}

@@ -1,0 +1,116 @@
+import { type AbortOptions, sleep } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { describeError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { isKubeError, type KubeApi, KubeError, type KubeObject, resources, resourceType } from "#kube/client";
+import { CA_CONFIG_MAP, cdiPatch, type ImportProxy, isCurrent } from "./import-proxy.ts";
+
+/** The CDI object as far as we know it. */
+interface Cdi extends KubeObject {
+  readonly spec?: unknown;
+}
+
+/** `cdis.cdi.kubevirt.io/v1beta1`, cluster-wide. */
+export const cdiResource = resourceType<Cdi>({
+  group: "cdi.kubevirt.io",
+  version: "v1beta1",
+  kind: "CDI",
+  plural: "cdis",
+  namespaced: false,
+});
+
+/** CDI's one object. */
+const NAME = "cdi";
+const FIELD_MANAGER = "uplink-proxy";
+
+type Api = Pick<KubeApi, "get" | "patch">;
+
+/** What importer pods shall use, and the certificate that they need for it. */
+export interface CdiWanted {
+  readonly proxy: ImportProxy;
+  /** PEM; published before the URL that needs it. */
+  readonly caPem?: string;
+}
+
+/**
+ * Makes the CDI object say what is wanted; returns how many objects were written. Reads first, and writes nothing where it says
+ * so already; where it cannot be read it is written all the same. Rejects with `KubeError`. What is logged never has the token.
+ */
+export async function syncCdi(
+  api: Api,
+  wanted: CdiWanted,
+  options: AbortOptions & { readonly log: Logger },
+): Promise<number> {
+  const published = wanted.caPem === undefined ? 0 : await publishCa(api, wanted.caPem, options);
+  if (await says(api, wanted.proxy, options)) return published;
+  await api.patch(
+    cdiResource,
+    { name: NAME },
+    { type: "merge", body: cdiPatch(wanted.proxy) },
+    { ...options, fieldManager: FIELD_MANAGER },
+  );
+  options.log.info("mgmtproxy: CDI importProxy set", {
+    noProxy: wanted.proxy.noProxy,
+    ca: wanted.proxy.trustedCAProxy ?? "",
+  });
+  return published + 1;
+}
+
+async function says(api: Api, wanted: ImportProxy, options: AbortOptions): Promise<boolean> {
+  try {
+    return isCurrent(await api.get(cdiResource, { name: NAME }, options), wanted);
+  } catch (error) {
+    options.signal?.throwIfAborted();
+    if (error instanceof KubeError) return false;
+    throw error;
+  }
+}
+
+async function publishCa(api: Api, caPem: string, options: AbortOptions): Promise<number> {
+  const ref = { namespace: CA_CONFIG_MAP.namespace, name: CA_CONFIG_MAP.name };
+  try {
+    const { data } = await api.get(resources.configMaps, ref, options);
+    if (data?.[CA_CONFIG_MAP.key] === caPem) return 0;
+  } catch (error) {
+    if (!isKubeError(error, "not-found")) throw error;
+  }
+  const object = { metadata: ref, data: { [CA_CONFIG_MAP.key]: caPem } };
+  await api.patch(
+    resources.configMaps,
+    ref,
+    { type: "apply", fieldManager: FIELD_MANAGER, force: true, body: object },
+    options,
+  );
+  return 1;
+}
+
+/**
+ * Syncs every `tickMs` until the signal aborts; a failure is a warning, once for each text, and is tried again at the next tick
+ * (spec uplink-proxy 12). `wanted` is asked each time: tokens rotate. `undefined` from it: nothing is wanted yet.
+ */
+export async function runCdiSync(
+  deps: {
+    readonly api: Api;
+    readonly log: Logger;
+    readonly clock?: Clock;
+    readonly wanted: () => CdiWanted | undefined;
+  },
+  { signal, tickMs = 15_000 }: { readonly signal: AbortSignal; readonly tickMs?: number },
+): Promise<void> {
+  const { api, log, clock = systemClock } = deps;
+  let told = "";
+  while (!signal.aborted) {
+    const wanted = deps.wanted();
+    try {
+      if (wanted !== undefined) await syncCdi(api, wanted, { log, signal });
+      told = "";
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!(error instanceof KubeError)) throw error;
+      const text = describeError(error);
+      if (text !== told) log.warn("mgmtproxy: cannot set CDI importProxy; trying again", { error: text });
+      told = text;
+    }
+    await sleep(tickMs, { signal, clock }).catch(() => undefined);
+  }
+}

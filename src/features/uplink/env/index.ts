@@ -1,0 +1,37 @@
+/**
+ * What puts programs behind the proxy, and takes them out again: the two variables, the off-switch, the record of what a runtime
+ * was started with, and the proxied `kubectl apply` (spec uplink-proxy 10 and 11).
+ *
+ * Owns: their texts, byte for byte. Refuses to know: the proxy itself.
+ *
+ * ```ts
+ * const { isEnabled } = await readOffSwitch(OFF_SWITCH, { log });
+ * const env = isEnabled ? proxyEnvironment({ nodeIP }) : {};
+ * ```
+ */
+export {
+  KubectlApplyError,
+  type KubectlApplyErrorCode,
+  type KubectlApplyOptions,
+  kubectlApply,
+} from "./kubectl-apply.ts";
+export { OFF_SWITCH, readOffSwitch } from "./off-switch.ts";
+export {
+  DEFAULT_POD_CIDRS,
+  DEFAULT_SERVICE_CIDRS,
+  type EnvironmentOptions,
+  noProxy,
+  PROXY_URL,
+  type ProxyEnvironment,
+  proxyEnvironment,
+} from "./proxy-environment.ts";
+export {
+  formatSentinel,
+  isStale,
+  parseSentinel,
+  readSentinel,
+  SENTINEL_PATH,
+  type Sentinel,
+  writeSentinel,
+} from "./sentinel.ts";
+export { systemdDropIn } from "./systemd.ts";

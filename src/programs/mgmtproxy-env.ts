@@ -1,0 +1,175 @@
+import { systemClock } from "#base/clock";
+import { ConfigError, durationFlag, integerFlag, optionalFlag, parsedFlag, stringFlag } from "#base/config";
+import { describeError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { proxyEnvironment, readOffSwitch, systemdDropIn, writeSentinel } from "#features/uplink";
+import { logFlags, loggerOf } from "./daemon-flags.ts";
+import { defineProgram, EXIT } from "./run-program.ts";
+import { environmentFlags, environmentOptions, nodeAddress } from "./uplink/env-flags.ts";
+import { runCommand, runningPid, startDetached, writePid } from "./uplink/env-launch.ts";
+import { watchStaleness } from "./uplink/env-watch.ts";
+
+const VERBS = ["print", "run", "launch", "sentinel", "enabled", "systemd-dropin", "watch"] as const;
+type Verb = (typeof VERBS)[number];
+
+const flags = {
+  ...environmentFlags,
+  name: stringFlag("name", "k3s-containerd", "launch: what the log calls the runtime", "NAME"),
+  pidFile: optionalFlag(
+    "pid-file",
+    "launch: do nothing while the process of this file runs; written after a start",
+    "FILE",
+  ),
+  logFile: optionalFlag("log-file", "launch: append the runtime's output to this file", "FILE"),
+  pid: integerFlag("pid", 0, "sentinel: the runtime's process", { min: 0, max: 4194304 }),
+  interval: durationFlag("interval", "15s", "watch: how often to compare", { min: "1s", max: "1h" }),
+  onNodeIPChange: stringFlag(
+    "on-node-ip-change",
+    "never",
+    "watch: a command for `sh -c` when the list is stale",
+    "COMMAND",
+  ),
+  debounce: durationFlag("debounce", "30s", "watch: how long the list must be stale before the command runs", {
+    max: "24h",
+  }),
+  healthzURL: stringFlag(
+    "healthz-url",
+    "http://127.0.0.1:5443/healthz",
+    "watch: where the proxy tells its tunnels",
+    "URL",
+  ),
+  started: parsedFlag("started", parseTime, "sentinel: when the runtime was started; default now", "TIME"),
+  ...logFlags,
+};
+
+/** `mgmtproxy-env` (spec uplink-proxy 10 and 11). */
+export const mgmtproxyEnv = defineProgram({
+  name: "mgmtproxy-env",
+  summary:
+    "Puts programs behind the uplink proxy: prints its variables, runs commands with them, records what a runtime got.",
+  words: { usage: `[${VERBS.join(" | ")}] [-- COMMAND...]`, max: Number.POSITIVE_INFINITY },
+  flags,
+  notes: [
+    [
+      "print            HTTPS_PROXY and NO_PROXY, a line each; both empty where the off-switch is on (default)",
+      "run -- COMMAND   runs it with the variables, or unchanged where the off-switch is on; exit status is the command's",
+      "launch -- COMMAND starts a container runtime in the background, records its variables and says so; does nothing while it runs",
+      "sentinel         writes the record alone, for a runtime that something else started (--pid)",
+      "enabled          exit code 0, or 1 where the off-switch is on",
+      "systemd-dropin   prints a drop-in for a service",
+      "watch            says when the record's NO_PROXY no longer covers the node's address",
+    ].join("\n"),
+  ],
+  run: async ({ values, words, signal }) => {
+    const log = loggerOf("mgmtproxy-env", { ...values, logEncoder: "console" });
+    const [word = "print", ...command] = words;
+    const verb = VERBS.find((one) => one === word);
+    if (verb === undefined)
+      throw new ConfigError("invalid-flags", [`unexpected "${word}": it must be one of ${VERBS.join(", ")}`]);
+    checkCommand(verb, command);
+    const options = environmentOptions(values);
+    const { isEnabled } = await readOffSwitch(values.flag, { log });
+    const env = proxyEnvironment(options);
+    switch (verb) {
+      case "print":
+        return print(
+          isEnabled ? `HTTPS_PROXY=${env.HTTPS_PROXY}\nNO_PROXY=${env.NO_PROXY}\n` : "HTTPS_PROXY=\nNO_PROXY=\n",
+        );
+      case "enabled":
+        print(isEnabled ? "enabled\n" : `disabled via ${values.flag}\n`);
+        return isEnabled ? EXIT.ok : EXIT.failed;
+      case "systemd-dropin":
+        return print(systemdDropIn(env));
+      case "run": {
+        const shown = command.join(" ");
+        if (isEnabled) log.info(`mgmtproxy_run: routing through proxy (${env.HTTPS_PROXY}): ${shown}`);
+        else log.info(`mgmtproxy_run: bypassing proxy (disabled via ${values.flag}): ${shown}`);
+        return runCommand(command, { ...process.env, ...(isEnabled ? env : {}) }, { signal });
+      }
+      case "launch": {
+        const running = values.pidFile === undefined ? undefined : runningPid(values.pidFile, command[0] ?? "");
+        if (running !== undefined) {
+          log.info(`${values.name} runs already`, { pid: running });
+          return EXIT.ok;
+        }
+        const pid = await startDetached(command, { ...process.env, ...(isEnabled ? env : {}) }, values);
+        if (values.pidFile !== undefined) writePid(values.pidFile, pid);
+        await record(values, log, { pid, started: new Date(), env: isEnabled ? env : undefined });
+        const how = isEnabled
+          ? `HTTPS_PROXY=${env.HTTPS_PROXY} NO_PROXY=${env.NO_PROXY}`
+          : `(mgmtproxy disabled via ${values.flag})`;
+        log.info(`Started ${values.name} at pid:${pid} ${how}`);
+        return EXIT.ok;
+      }
+      case "sentinel":
+        if (values.pid === 0) throw new ConfigError("invalid-flags", ["sentinel needs --pid, the runtime's process"]);
+        await record(values, log, {
+          pid: values.pid,
+          started: values.started ?? new Date(),
+          env: isEnabled ? env : undefined,
+        });
+        return EXIT.ok;
+      case "watch":
+        await watchStaleness(
+          {
+            log,
+            clock: systemClock,
+            nodeIP: () => nodeAddress(values)?.address,
+            activeTunnels: () => activeTunnels(values.healthzURL, signal),
+          },
+          {
+            sentinel: values.sentinel,
+            intervalMs: values.interval,
+            command: values.onNodeIPChange === "never" ? undefined : values.onNodeIPChange,
+            debounceMs: values.debounce,
+            signal,
+          },
+        );
+        return EXIT.ok;
+    }
+  },
+});
+
+function checkCommand(verb: Verb, command: readonly string[]): void {
+  const takesCommand = verb === "run" || verb === "launch";
+  if (takesCommand && command.length === 0)
+    throw new ConfigError("invalid-flags", [`${verb} needs a command: ${verb} -- COMMAND...`]);
+  if (!takesCommand && command.length > 0)
+    throw new ConfigError("invalid-flags", [`unexpected "${command.join(" ")}" after ${verb}`]);
+}
+
+/** A record that cannot be written costs nothing but the record. */
+async function record(
+  values: { readonly sentinel: string; readonly flag: string },
+  log: Logger,
+  sentinel: Parameters<typeof writeSentinel>[1],
+): Promise<void> {
+  try {
+    await writeSentinel(values.sentinel, sentinel, values.flag);
+  } catch (error) {
+    log.warn("cannot record the runtime's environment", { path: values.sentinel, error: describeError(error) });
+  }
+}
+
+async function activeTunnels(url: string, signal: AbortSignal): Promise<number> {
+  try {
+    const answer = await fetch(url, { signal: AbortSignal.any([signal, AbortSignal.timeout(2000)]) });
+    const body = (await answer.json()) as { activeTunnels?: unknown };
+    return typeof body.activeTunnels === "number" ? body.activeTunnels : 0;
+  } catch {
+    // No proxy, no tunnels: nothing that a restart would cut.
+    return 0;
+  }
+}
+
+function parseTime(text: string): Date {
+  const time = new Date(text);
+  if (Number.isNaN(time.getTime()))
+    throw new ConfigError("invalid-value", [`"${text}" is no time such as 2026-05-04T23:28:24Z`]);
+  return time;
+}
+
+function print(text: string): number {
+  process.stdout.write(text);
+  return EXIT.ok;
+}

@@ -1,0 +1,100 @@
+import { networkInterfaces } from "node:os";
+import { ConfigError, integerFlag, listFlag, optionalFlag, parsedFlag, stringFlag, switchFlag } from "#base/config";
+import { Cidr, IpAddress } from "#base/ip";
+import {
+  DEFAULT_POD_CIDRS,
+  DEFAULT_SERVICE_CIDRS,
+  type EnvironmentOptions,
+  OFF_SWITCH,
+  PROXY_URL,
+  SENTINEL_PATH,
+} from "#features/uplink";
+
+/** What the variables are made of. */
+export const environmentFlags = {
+  proxyURL: stringFlag("proxy-url", PROXY_URL, "where the proxy listens", "URL"),
+  podCIDRs: listFlag("pod-cidr", `range of the pods' addresses; default ${DEFAULT_POD_CIDRS.join(", ")}`, "CIDR"),
+  serviceCIDRs: listFlag(
+    "service-cidr",
+    `range of the Services' addresses; default ${DEFAULT_SERVICE_CIDRS.join(", ")}`,
+    "CIDR",
+  ),
+  nodeIP: parsedFlag("node-ip", (text) => IpAddress.parse(text), "this node's address in the cluster", "ADDRESS"),
+  nodeInterface: optionalFlag("node-interface", "take the node's address and prefix from this interface", "NAME"),
+  prefixLength: integerFlag("prefix-length", 0, "of the node's subnet; 0: unknown", { min: 0, max: 128 }),
+  ipv6: switchFlag("ipv6", false, "name the IPv6 loopback and link-local ranges too; given where a CIDR is IPv6"),
+  literal: switchFlag("literal", false, "spell out the node's addresses, for clients that do not understand CIDRs"),
+  apiService: parsedFlag(
+    "api-service",
+    (text) => IpAddress.parse(text),
+    "address of the Service of the API server; spelled out with --literal",
+    "ADDRESS",
+  ),
+  flag: stringFlag("off-switch", OFF_SWITCH, "the file that takes new programs out of the proxy", "FILE"),
+  sentinel: stringFlag("sentinel", SENTINEL_PATH, "where the environment of the runtime is recorded", "FILE"),
+};
+
+interface EnvironmentValues {
+  readonly proxyURL: string;
+  readonly podCIDRs: readonly string[];
+  readonly serviceCIDRs: readonly string[];
+  readonly nodeIP: IpAddress | undefined;
+  readonly nodeInterface: string | undefined;
+  readonly prefixLength: number;
+  readonly ipv6: boolean;
+  readonly literal: boolean;
+  readonly apiService: IpAddress | undefined;
+}
+
+/** Reads the flags, and the interface where one is named. Throws `ConfigError`. */
+export function environmentOptions(values: EnvironmentValues): EnvironmentOptions {
+  const podCIDRs = values.podCIDRs.length === 0 ? DEFAULT_POD_CIDRS : parseCidrs("pod-cidr", values.podCIDRs);
+  const serviceCIDRs =
+    values.serviceCIDRs.length === 0 ? DEFAULT_SERVICE_CIDRS : parseCidrs("service-cidr", values.serviceCIDRs);
+  const node = nodeAddress(values);
+  return {
+    proxyURL: values.proxyURL,
+    podCIDRs,
+    serviceCIDRs,
+    nodeIP: node?.address,
+    prefixLength: node?.prefixLength,
+    ...(values.ipv6 ? { ipv6: true } : {}),
+    literals: values.literal ? literals(node?.address, values.apiService) : [],
+  };
+}
+
+/** The node's address now; `undefined` where nothing says it. An interface's address may change while a program runs. */
+export function nodeAddress(
+  values: Pick<EnvironmentValues, "nodeIP" | "nodeInterface" | "prefixLength">,
+): { readonly address: IpAddress; readonly prefixLength: number } | undefined {
+  if (values.nodeIP !== undefined) return { address: values.nodeIP, prefixLength: values.prefixLength };
+  if (values.nodeInterface === undefined) return undefined;
+  for (const { address, cidr } of networkInterfaces()[values.nodeInterface] ?? []) {
+    const parsed = IpAddress.tryParse(address);
+    if (parsed === undefined || Cidr.parse("fe80::/10").contains(parsed)) continue;
+    return { address: parsed, prefixLength: Number(cidr?.split("/")[1] ?? 0) };
+  }
+  return undefined;
+}
+
+/** All addresses of this host that are no loopback or link-local ones, the node's first. */
+function literals(node: IpAddress | undefined, apiService: IpAddress | undefined): IpAddress[] {
+  const skipped = ["127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10"].map((text) => Cidr.parse(text));
+  const own = Object.values(networkInterfaces())
+    .flatMap((addresses) => addresses ?? [])
+    .flatMap(({ address }) => IpAddress.tryParse(address) ?? [])
+    .filter((address) => !skipped.some((cidr) => cidr.contains(address)));
+  const all = [...(node === undefined ? [] : [node]), ...own, ...(apiService === undefined ? [] : [apiService])];
+  return [...new Map(all.map((address) => [address.toString(), address])).values()];
+}
+
+function parseCidrs(name: string, texts: readonly string[]): Cidr[] {
+  return texts
+    .flatMap((text) => text.split(","))
+    .map((text) => {
+      const cidr = Cidr.tryParse(text.trim());
+      if (cidr === undefined)
+        throw new ConfigError("invalid-flags", [`--${name}: "${text}" is no CIDR, such as 10.42.0.0/16`]);
+      return cidr;
+    });
+}

@@ -1,0 +1,39 @@
+/** The CNI executable takes no flags; all of its page is written here. */
+export const CNI_PAGE = `# coil
+
+The CNI executable. A container runtime runs it for each pod; it hands the call to \`coild\` and its answer back, holds no state and
+decides nothing. One file serves every plugin type of the suite and acts after its own name.
+
+## Commands
+
+\`ADD\`, \`DEL\`, \`CHECK\` (from \`cniVersion\` 0.4.0) and \`VERSION\`, in \`CNI_COMMAND\`, with \`CNI_CONTAINERID\`, \`CNI_NETNS\`, \`CNI_IFNAME\`,
+\`CNI_ARGS\` and \`CNI_PATH\` as the CNI specification has them. Versions: 0.3.1, 0.4.0, 1.0.0, 1.1.0. \`CNI_ARGS\` must hold
+\`K8S_POD_NAMESPACE\` and \`K8S_POD_NAME\` for ADD; with \`K8S_POD_UID\` a call for a pod's predecessor is refused.
+
+## Configuration
+
+| key | default | meaning |
+| --- | --- | --- |
+| \`type\` | | \`coil\` |
+| \`socket\` | \`/run/coild.sock\` | coild's UNIX socket, an absolute path |
+| \`mtu\` | that of coild | MTU of the pod's link, bytes, 576 to 65535 |
+
+It allocates addresses itself, so it must be the first plugin of its network.
+
+## Errors
+
+One JSON object on standard output, exit code 1.
+
+| code | when |
+| --- | --- |
+| 1 | a \`cniVersion\` that is not supported, or that does not have the command: CHECK needs 0.4.0, GC and STATUS 1.1.0 |
+| 3 | the pod does not exist, or has another UID |
+| 4 | \`CNI_*\` variables, \`CNI_ARGS\` or the network namespace are wrong |
+| 6 | the network configuration is not a JSON object |
+| 7 | a field of the network configuration is wrong, or coil is chained after another plugin |
+| 8 | \`CNI_NETNS\` is the plugin's own network namespace, and \`CNI_NETNS_OVERRIDE\` is not 1 or true; DEL still removes what there is |
+| 11 | try again: coild or the API server cannot be reached, or the pool has no addresses or does not exist |
+| 999 | anything else |
+
+A call is given up after 60 s. A DEL while coild is away succeeds only when the namespace is gone and no link of the attachment is left.
+`;

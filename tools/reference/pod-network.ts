@@ -1,0 +1,104 @@
+import { endpoints, files, kernel, metrics, type Section } from "./section.ts";
+
+/** By program. Numbers are defaults where a flag sets them. */
+export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
+  coild: [
+    endpoints(":9384", ":9385"),
+    {
+      title: "Services on the socket",
+      head: ["gRPC method", "what"],
+      rows: [
+        ["`/pkg.cnirpc.CNI/Add`, `Del`, `Check`", "what the CNI executable calls"],
+        ["`/isthmus.dev.Node/Inspect`", "memory and kernel of this node as JSON, for `isthmus audit`"],
+        ["`/grpc.reflection.v1.ServerReflection`, `v1alpha`", "describes `pkg.cnirpc.CNI`, for tools such as grpcurl"],
+      ],
+    },
+    {
+      title: "Rights at the API server",
+      head: ["objects", "verbs"],
+      rows: [
+        ["pods", "get"],
+        ["namespaces", "get, list, watch"],
+        ["nodes", "get; list and watch of its own, to know at once that it was deleted"],
+        ["`addressblocks`", "get, list, update, delete; watch of its own, to know at once what others do to them"],
+        ["`blockrequests`", "get, list, watch, create, delete"],
+      ],
+    },
+    {
+      title: "Parts of `/readyz?verbose`",
+      head: ["part", "degraded when"],
+      rows: [
+        ["`socket`", "it cannot be served"],
+        [
+          "`ipam`",
+          "blocks cannot be compared or given back; this Node is gone; addresses in use are in no block; addresses of a link cannot be read",
+        ],
+        ["`kernel`", "something that the pods' network lacks cannot be put back"],
+        ["`routes`", "blocks cannot be exported"],
+        ["`watch`", "this node's objects cannot be watched; changes are then found at the next comparison"],
+      ],
+    },
+    files(
+      ["`/run/coild.sock`", "the socket (`--socket`)"],
+      ["`coild.lock` beside the socket", "locked while a coild runs; a second one waits for it"],
+    ),
+    kernel(
+      ["link alias `COIL:<pool>:<containerID>:<ifname>`", "a finished attachment"],
+      ["link alias `COIL-PENDING:<containerID>:<ifname>`", "an ADD under way; removed at the next start"],
+      [
+        "link groups 0x49000000 to 0x49ffffff",
+        "links that go together, while they go: reserved, give no link one of them",
+      ],
+      ["table 116, protocol 30", "routes to this node's pods"],
+      ["rule priority 2000, IPv4 and IPv6", "looks table 116 up"],
+      ["table 119, protocol 30", "this node's blocks, `dev lo`, for a routing daemon to export"],
+      ["`net.ipv4.ip_forward`, `net.ipv6.conf.all.forwarding`", "set to 1"],
+    ),
+    metrics(
+      [
+        "`grpc_server_handled_total`",
+        "`grpc_type`, `grpc_service`, `grpc_method`, `grpc_code`",
+        "finished calls of the CNI executable",
+      ],
+      ["`coil_coild_cni_duration_seconds`", "`command`, `code`", "histogram: time of a call inside coild"],
+      ["`coil_coild_addresses`", "`pool`, `state` (`used`, `free`)", "addresses of this node's blocks"],
+      ["`coil_coild_blocks`", "`pool`", "blocks of this node"],
+      [
+        "`coil_coild_unknown_addresses`",
+        "",
+        "attachments whose addresses are in no block of this node, or whose block vanished",
+      ],
+    ),
+  ],
+  "coil-ipam-controller": [
+    endpoints(":9386", ":9387"),
+    {
+      title: "Objects",
+      head: ["object", "what"],
+      rows: [
+        ["Lease `kube-system/coil-ipam-leader`", "which replica leads"],
+        ["`AddressPool`, `AddressBlock`, `BlockRequest` of `coil.cybozu.com/v2`", "watched and written"],
+        ["Node", "watched: blocks of a deleted one are collected"],
+      ],
+    },
+    metrics(
+      ["`coil_controller_max_blocks`", "`pool`", "how many blocks a pool can have"],
+      ["`coil_controller_allocated_blocks`", "`pool`", "how many it has given out"],
+      ["`leader_election_master_status`", "`name`", "1 while this process holds the lease"],
+      ["`controller_runtime_reconcile_total`", "`controller`, `result`", "reconciliations"],
+      ["`controller_runtime_reconcile_errors_total`", "`controller`", "failed reconciliations"],
+      ["`controller_runtime_reconcile_panics_total`", "`controller`", "those that failed by a bug; see the log"],
+      ["`controller_runtime_reconcile_time_seconds`", "`controller`", "histogram: time of a reconciliation"],
+      ["`workqueue_depth`", "`name`", "keys that wait"],
+    ),
+  ],
+  "coil-router": [
+    endpoints(":9388", ":9389"),
+    kernel(["main table, protocol 31", "routes to the other nodes' blocks, via their InternalIP addresses"]),
+    metrics(
+      ["`coil_router_syncs_total`", "`node`", "syncs"],
+      ["`coil_router_routes_synced`", "`node`", "routes that should be there"],
+    ),
+  ],
+  "coil-installer": [],
+};

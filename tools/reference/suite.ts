@@ -1,0 +1,66 @@
+import { files, kernel, type Section } from "./section.ts";
+
+/** By program. Numbers are defaults where a flag sets them. */
+export const suite: Readonly<Record<string, readonly Section[]>> = {
+  lab: [
+    files(
+      ["`/run/isthmus/lab-<name>/kubeconfig`", "the API server on loopback, for people"],
+      ["`/run/isthmus/lab-<name>/kubeconfig-nodes`", "the same as nodes reach it"],
+      ["`/run/isthmus/lab-<name>/<node>/coild.sock`", "a node's coild"],
+      ["`/run/isthmus/lab-<name>/logs/<program>-<node>.log`", "logs of the programs; `host.log` of the lab itself"],
+      [
+        "`/run/isthmus/lab-<name>/control-plane/`",
+        "with `--tunnel`: `frontend.sock`, where the control plane asks for connections (HTTP CONNECT), and the tunnel's certificates",
+      ],
+      ["`/run/isthmus/lab-<name>/state.json`", "which processes and nodes the lab has"],
+    ),
+    kernel(
+      ["namespace `isthmus-<name>-fabric`", "the bridge between the nodes, and the API server's address for them"],
+      ["namespace `isthmus-<name>-cp`", "with `--tunnel`: the API server and `proxy-server`, behind the firewall"],
+      [
+        "nftables table `inet isthmus-lab` in that",
+        "the firewall: nodes reach port 8091, everything else is dropped, both ways",
+      ],
+      ["namespaces `isthmus-<name>-node<N>`", "the nodes"],
+      ["namespaces `isthmus-<name>-pod-<node>-<id>`", "the pods"],
+    ),
+    {
+      title: "The report of `--json`",
+      head: ["member", "what"],
+      rows: [
+        ["`ok`", "whether everything below is as it should be"],
+        ["`lab`, `families`, `seconds`", "name, families that pods have, time from the start of the command"],
+        ["`nodes`", "`name`, `addresses`, `pods` (how many), `blocks` (`name`, `pool`, `prefixes`)"],
+        ["`pods`", "`name`, `node`, `addresses`"],
+        ["`pings`", "`sent`, `answered`, `unanswered` (`from`, `to`, `address`, `reason`)"],
+        ["`addresses`", "`total`, `unique`, `outsideBlocks`"],
+        ["`routes`", "`exported`, `wanted`: prefixes in the nodes' export tables"],
+        ["`audit`", "`findings` (`kind`, `node`, `text`)"],
+        [
+          "`tunnel`",
+          "with `--tunnel`: `agents` (`connected`, `wanted`); `direct`: connections past the tunnel (`tried`, `refused`, `open`); `reverse`: nodes and pods to the API server (`tried`, `answered`, `failures`, `connections`); `programs` of nodes that reach it so (`wanted`, `connected`, `missing`); `forward`: control plane to `pods` and `nodePorts` (`tried`, `answered`, `failures`), `connections`; `seconds`",
+        ],
+      ],
+    },
+  ],
+  audit: [
+    {
+      title: "Findings",
+      head: ["kind", "what disagrees"],
+      rows: [
+        ["`duplicate-address`", "two pods, or two links, hold one address"],
+        ["`address-outside-block`", "a pod's address is in no block of its node"],
+        ["`orphan-block`", "a block is of a Node that does not exist"],
+        ["`overlapping-blocks`", "two blocks share addresses"],
+        ["`block-memory`", "coild and the API server differ on which blocks are the node's"],
+        ["`attachment-memory`", "coild and the kernel differ on an attachment's addresses"],
+        ["`leaked-attachment`", "a link belongs to no pod"],
+        ["`missing-attachment`", "no link leads to a pod's address"],
+        ["`half-made-link`", "a link of an ADD that never ended"],
+        ["`unknown-address`", "an attachment's address is in no block that coild knows"],
+        ["`route-export`", "the export table is not the node's blocks"],
+      ],
+    },
+  ],
+  doctor: [],
+};
