@@ -77,7 +77,7 @@ function parseRule(op: string, table: NftTable, chain: string, rest: string): Nf
 function parseSet(op: string, kind: "set" | "map", table: NftTable, set: string, rest: string): NftChange | undefined {
   if (op === "delete" || op === "flush") return rest === "" ? { op, kind, table, set } : undefined;
   const clauses = parseBlock(rest);
-  const [, key, value] = /^type (.+?)(?: : (.+))?$/.exec(clauses?.[0] ?? "") ?? [];
+  const [, kindOfType, key, value] = /^(type|typeof) (.+?)(?: : (.+))?$/.exec(clauses?.[0] ?? "") ?? [];
   if (clauses === undefined || key === undefined || (op !== "add" && op !== "create")) return undefined;
   const find = (word: string): string | undefined =>
     clauses.find((clause) => clause.startsWith(`${word} `))?.slice(word.length + 1);
@@ -85,6 +85,7 @@ function parseSet(op: string, kind: "set" | "map", table: NftTable, set: string,
   const spec: NftSetSpec = {
     key,
     ...(value === undefined ? {} : { value }),
+    ...(kindOfType === "typeof" ? { typeof: true } : {}),
     ...(flags === undefined ? {} : { flags: flags.split(",") as NonNullable<NftSetSpec["flags"]> }),
     ...(timeout === undefined ? {} : { timeoutSeconds: Number.parseInt(timeout, 10) }),
     ...(size === undefined ? {} : { size: Number(size) }),

@@ -49,7 +49,9 @@ function printElement(element: NftElement, op: string): string {
 }
 
 function setBlock(spec: NftSetSpec): string {
-  const clauses = [`type ${oneLine(spec.key)}${spec.value === undefined ? "" : ` : ${oneLine(spec.value)}`}`];
+  const clauses = [
+    `${spec.typeof === true ? "typeof" : "type"} ${oneLine(spec.key)}${spec.value === undefined ? "" : ` : ${oneLine(spec.value)}`}`,
+  ];
   if (spec.flags !== undefined && spec.flags.length > 0) clauses.push(`flags ${spec.flags.join(",")}`);
   if (spec.timeoutSeconds !== undefined) clauses.push(`timeout ${spec.timeoutSeconds}s`);
   if (spec.size !== undefined) clauses.push(`size ${spec.size}`);

@@ -22,10 +22,15 @@ export interface NftBase {
 
 /** Properties of a set; of a map when `value` is given. */
 export interface NftSetSpec {
-  /** Type of the key: `ipv4_addr . inet_proto . inet_service`. */
+  /** Type of the key: `ipv4_addr . inet_proto . inet_service`; with `typeof`, expressions instead of types. */
   readonly key: string;
   /** Type of the value of a map: `verdict`, `ipv4_addr . inet_service`. */
   readonly value?: string;
+  /**
+   * Key and value are expressions whose types are meant, such as `ip daddr . numgen random mod 2`: for types that have no
+   * name. Listed sets show the types' names.
+   */
+  readonly typeof?: boolean;
   readonly flags?: readonly ("constant" | "interval" | "timeout" | "dynamic")[];
   /** How long elements live without a timeout of their own. */
   readonly timeoutSeconds?: number;

@@ -1,0 +1,234 @@
+import { KernelError } from "#kernel/errors";
+import { NLM_F } from "#kernel/netlink";
+import {
+  CODES,
+  FAMILIES,
+  GENMSG_BYTES,
+  HEADER_BYTES,
+  NESTED,
+  NFNL_BATCH,
+  NFT_MSG,
+  NFTA_DATA,
+  NFTA_ELEM,
+  NFTA_LIST,
+  NFTA_LIST_ELEM,
+  NFTA_VERDICT,
+  UDATA_COMMENT,
+} from "./constants.ts";
+import type { ByteString, ElementChange, ElementTable, ElementValue, Verdict } from "./types.ts";
+
+/** The largest datagram that is sent: some 350,000 elements of IPv4. */
+export const MAX_BATCH_BYTES = 32 << 20;
+/** A nested attribute's length has 16 bits; this leaves room for one element more. */
+const MAX_LIST_BYTES = 60_000;
+/** What the largest element takes: keys and values have at most 64 bytes (NFT_DATA_VALUE_MAXLEN), a chain's name 256, a comment 128. */
+const MAX_ELEMENT_BYTES = 768;
+const FIRST_BYTES = 4096;
+
+/**
+ * Changes of elements of one table, encoded as they are added; all of them happen or none. Adding an element that is there with the same
+ * value changes nothing. May be committed once.
+ */
+export class ElementBatch {
+  readonly table: ElementTable;
+  #bytes = Buffer.allocUnsafe(FIRST_BYTES);
+  #at = 0;
+  #count = 0;
+  #sequence = 1;
+  /** The message that is being filled: its start, its list's start, and what it does to which set. */
+  #open: { readonly start: number; readonly list: number; readonly kind: string } | undefined;
+  #lastMessage = 0;
+  readonly #changes: ElementChange[] | undefined;
+
+  /** `record`: keep the changes as data too, for logs and fakes; costs an object each. */
+  constructor(table: ElementTable, options: { readonly record?: boolean } = {}) {
+    this.table = table;
+    this.#changes = options.record === true ? [] : undefined;
+    this.#message(NFNL_BATCH.BEGIN, 0, NFNL_BATCH.SUBSYSTEM);
+    this.#endMessage();
+  }
+
+  /** Adds an element; with `value`, to a map. The comment has at most 127 bytes. */
+  add(set: string, key: ByteString, value?: ElementValue, comment?: string): this {
+    this.#changes?.push({
+      op: "add",
+      set,
+      key,
+      ...(value === undefined ? {} : { value }),
+      ...(comment === undefined ? {} : { comment }),
+    });
+    this.#begin("add", set);
+    const element = this.#startNested(NFTA_LIST_ELEM);
+    this.#data(NFTA_ELEM.KEY, key);
+    if (typeof value === "string") this.#data(NFTA_ELEM.DATA, value);
+    else if (value !== undefined) this.#verdict(value);
+    if (comment !== undefined) this.#comment(comment);
+    this.#endAttribute(element);
+    return this;
+  }
+
+  /** Deletes an element by its key. */
+  delete(set: string, key: ByteString): this {
+    this.#changes?.push({ op: "delete", set, key });
+    this.#begin("delete", set);
+    const element = this.#startNested(NFTA_LIST_ELEM);
+    this.#data(NFTA_ELEM.KEY, key);
+    this.#endAttribute(element);
+    return this;
+  }
+
+  /** Deletes all elements of a set. */
+  flush(set: string): this {
+    this.#changes?.push({ op: "flush", set });
+    this.#finishMessage();
+    this.#count += 1;
+    this.#message(NFT_MSG.DELSETELEM, 0, 0);
+    this.#string(NFTA_LIST.TABLE, this.table.name);
+    this.#string(NFTA_LIST.SET, set);
+    this.#endMessage();
+    return this;
+  }
+
+  /** How many elements are added and deleted, and sets flushed. */
+  get count(): number {
+    return this.#count;
+  }
+
+  get isEmpty(): boolean {
+    return this.#count === 0;
+  }
+
+  /** So far. More than {@link MAX_BATCH_BYTES} cannot be committed: split before. */
+  get byteLength(): number {
+    return this.#at;
+  }
+
+  /** The changes in order; empty unless the batch records. */
+  get changes(): readonly ElementChange[] {
+    return this.#changes ?? [];
+  }
+
+  /** The whole datagram; only the last message asks for an ack. Throws {@link KernelError} `invalid` when it is too large. */
+  finish(): Buffer {
+    this.#finishMessage();
+    if (this.#at > MAX_BATCH_BYTES) {
+      throw new KernelError(
+        "invalid",
+        `Cannot send a batch of ${this.#at} bytes: at most ${MAX_BATCH_BYTES}; split it`,
+      );
+    }
+    const flags = this.#bytes.readUInt16LE(this.#lastMessage + 6);
+    this.#bytes.writeUInt16LE(flags | NLM_F.ACK, this.#lastMessage + 6);
+    this.#message(NFNL_BATCH.END, 0, NFNL_BATCH.SUBSYSTEM);
+    this.#endMessage();
+    return this.#bytes.subarray(0, this.#at);
+  }
+
+  #begin(op: "add" | "delete", set: string): void {
+    this.#count += 1;
+    const kind = `${op} ${set}`;
+    this.#reserve(MAX_ELEMENT_BYTES);
+    if (this.#open?.kind === kind && this.#at - this.#open.list < MAX_LIST_BYTES) return;
+    this.#finishMessage();
+    const start = this.#at;
+    this.#message(op === "add" ? NFT_MSG.NEWSETELEM : NFT_MSG.DELSETELEM, op === "add" ? NLM_F.CREATE : 0, 0);
+    this.#string(NFTA_LIST.TABLE, this.table.name);
+    this.#string(NFTA_LIST.SET, set);
+    this.#reserve(MAX_ELEMENT_BYTES);
+    this.#open = { start, list: this.#startNested(NFTA_LIST.ELEMENTS), kind };
+  }
+
+  #finishMessage(): void {
+    if (this.#open === undefined) return;
+    this.#endAttribute(this.#open.list);
+    this.#open = undefined;
+    this.#endMessage();
+  }
+
+  #message(type: number, flags: number, resource: number): void {
+    this.#reserve(HEADER_BYTES + GENMSG_BYTES + MAX_ELEMENT_BYTES);
+    const at = this.#at;
+    this.#lastMessage = at;
+    this.#bytes.writeUInt16LE(type, at + 4);
+    this.#bytes.writeUInt16LE(NLM_F.REQUEST | flags, at + 6);
+    this.#bytes.writeUInt32LE(this.#sequence, at + 8);
+    this.#bytes.writeUInt32LE(0, at + 12);
+    this.#bytes.writeUInt8(FAMILIES[this.table.family], at + 16);
+    this.#bytes.writeUInt8(0, at + 17);
+    this.#bytes.writeUInt16BE(resource, at + 18);
+    this.#sequence += 1;
+    this.#at = at + HEADER_BYTES + GENMSG_BYTES;
+  }
+
+  #endMessage(): void {
+    this.#bytes.writeUInt32LE(this.#at - this.#lastMessage, this.#lastMessage);
+  }
+
+  #startNested(type: number): number {
+    const start = this.#at;
+    this.#bytes.writeUInt16LE(type | NESTED, start + 2);
+    this.#at = start + 4;
+    return start;
+  }
+
+  #endAttribute(start: number): void {
+    this.#bytes.writeUInt16LE(this.#at - start, start);
+  }
+
+  /** A leaf attribute, padded. */
+  #leaf(type: number, bytes: ByteString, encoding: "latin1" | "utf8" = "latin1"): void {
+    const start = this.#at;
+    const length = this.#bytes.write(bytes, start + 4, encoding);
+    this.#bytes.writeUInt16LE(4 + length, start);
+    this.#bytes.writeUInt16LE(type, start + 2);
+    this.#at = start + 4 + length;
+    while ((this.#at & 3) !== 0) {
+      this.#bytes[this.#at] = 0;
+      this.#at += 1;
+    }
+  }
+
+  #string(type: number, text: string): void {
+    this.#leaf(type, `${text}\0`, "utf8");
+  }
+
+  #data(type: number, bytes: ByteString): void {
+    if (bytes.length === 0 || bytes.length > 64) {
+      throw new KernelError("invalid", `Cannot encode an element's part of ${bytes.length} bytes: 1 to 64`);
+    }
+    const start = this.#startNested(type);
+    this.#leaf(NFTA_DATA.VALUE, bytes);
+    this.#endAttribute(start);
+  }
+
+  #verdict(verdict: Verdict): void {
+    const data = this.#startNested(NFTA_ELEM.DATA);
+    const inner = this.#startNested(NFTA_DATA.VERDICT);
+    const code = this.#at;
+    this.#bytes.writeUInt16LE(8, code);
+    this.#bytes.writeUInt16LE(NFTA_VERDICT.CODE, code + 2);
+    this.#bytes.writeInt32BE(CODES[verdict.kind], code + 4);
+    this.#at = code + 8;
+    if ("chain" in verdict) this.#string(NFTA_VERDICT.CHAIN, verdict.chain);
+    this.#endAttribute(inner);
+    this.#endAttribute(data);
+  }
+
+  /** As nft(8) stores it: type, length, text with its NUL. */
+  #comment(text: string): void {
+    const length = Buffer.byteLength(text) + 1;
+    if (length > 128) throw new KernelError("invalid", `Cannot encode a comment of ${length - 1} bytes: at most 127`);
+    const bytes = Buffer.alloc(2 + length);
+    bytes.writeUInt8(UDATA_COMMENT, 0);
+    bytes.writeUInt8(length, 1);
+    bytes.write(text, 2);
+    this.#leaf(NFTA_ELEM.USERDATA, bytes.toString("latin1"));
+  }
+
+  #reserve(length: number): void {
+    if (this.#at + length <= this.#bytes.length) return;
+    const larger = Buffer.allocUnsafe(Math.max(this.#bytes.length * 2, this.#at + length));
+    this.#bytes.copy(larger, 0, 0, this.#at);
+    this.#bytes = larger;
+  }
+}

@@ -1,0 +1,31 @@
+/** Numbers of include/uapi/linux/netfilter/nfnetlink.h and nf_tables.h. */
+const SUBSYSTEM = 10;
+
+export const NFNL_BATCH = { BEGIN: 0x10, END: 0x11, SUBSYSTEM } as const;
+
+export const NFT_MSG = {
+  NEWSETELEM: (SUBSYSTEM << 8) | 12,
+  GETSETELEM: (SUBSYSTEM << 8) | 13,
+  DELSETELEM: (SUBSYSTEM << 8) | 14,
+  NEWGEN: (SUBSYSTEM << 8) | 15,
+  GETGEN: (SUBSYSTEM << 8) | 16,
+} as const;
+
+export const NFTA_LIST_ELEM = 1;
+export const NFTA_LIST = { TABLE: 1, SET: 2, ELEMENTS: 3 } as const;
+export const NFTA_ELEM = { KEY: 1, DATA: 2, FLAGS: 3, TIMEOUT: 4, EXPIRATION: 5, USERDATA: 6, KEY_END: 10 } as const;
+export const NFTA_DATA = { VALUE: 1, VERDICT: 2 } as const;
+export const NFTA_VERDICT = { CODE: 1, CHAIN: 2 } as const;
+export const NFTA_GEN_ID = 1;
+/** Of an element's user data (nftables' libnftnl udata.h): the comment. */
+export const UDATA_COMMENT = 0;
+
+/** NF_DROP, NF_ACCEPT, NFT_JUMP and NFT_GOTO. */
+export const CODES = { drop: 0, accept: 1, jump: -3, goto: -4 } as const;
+
+export const NESTED = 0x8000;
+/** NFPROTO_* of a table's family. */
+export const FAMILIES = { inet: 1, ip: 2, ip6: 10 } as const;
+/** Length of `struct nlmsghdr` and of `struct nfgenmsg`. */
+export const HEADER_BYTES = 16;
+export const GENMSG_BYTES = 4;

@@ -1,0 +1,116 @@
+import { KernelError } from "#kernel/errors";
+import type { ElementBatch } from "./batch.ts";
+import {
+  type ByteString,
+  type ElementChange,
+  type ElementTable,
+  type ElementValue,
+  type NftElements,
+  type RawElement,
+  verdictText,
+} from "./types.ts";
+
+interface Stored {
+  readonly value: ElementValue | undefined;
+  readonly comment: string | undefined;
+}
+
+type Sets = Map<string, Map<ByteString, Stored>>;
+
+/** Elements in memory. Knows the sets that it was told of, and refuses what the kernel refuses, whole. Batches must record. */
+export class FakeNftElements implements NftElements {
+  #sets: Sets = new Map();
+  #generation = 1;
+  readonly #failures: KernelError[] = [];
+  /** Every batch that was applied, in order. */
+  readonly commits: (readonly ElementChange[])[] = [];
+
+  /** A set or map that exists from now on. */
+  addSet(table: ElementTable, set: string): void {
+    this.#sets.set(id(table, set), new Map());
+  }
+
+  /** The next commit fails and changes nothing. */
+  fail(error: KernelError): void {
+    this.#failures.push(error);
+  }
+
+  async commit(batch: ElementBatch): Promise<void> {
+    if (batch.isEmpty) return;
+    if (batch.changes.length !== batch.count) throw new Error("FakeNftElements: the batch does not record its changes");
+    const failure = this.#failures.shift();
+    if (failure !== undefined) throw failure;
+    const next: Sets = new Map(Array.from(this.#sets, ([name, elements]) => [name, new Map(elements)]));
+    for (const change of batch.changes) apply(next, batch.table, change);
+    this.#sets = next;
+    this.#generation += 1;
+    this.commits.push(batch.changes);
+  }
+
+  list(table: ElementTable, set: string): RawElement[] {
+    return Array.from(this.#set(table, set), ([key, stored]) => rawElement(key, stored));
+  }
+
+  find(table: ElementTable, set: string, key: ByteString): RawElement | undefined {
+    const stored = this.#set(table, set).get(key);
+    return stored === undefined ? undefined : rawElement(key, stored);
+  }
+
+  generation(): number {
+    return this.#generation;
+  }
+
+  [Symbol.dispose](): void {
+    this.#failures.length = 0;
+  }
+
+  #set(table: ElementTable, set: string): Map<ByteString, Stored> {
+    return found(this.#sets, table, set);
+  }
+}
+
+function apply(sets: Sets, table: ElementTable, change: ElementChange): void {
+  const elements = found(sets, table, change.set);
+  if (change.op === "flush") {
+    elements.clear();
+    return;
+  }
+  const known = elements.get(change.key);
+  if (change.op === "delete") {
+    if (known === undefined) throw refusal("not-found", "ENOENT", table, change);
+    elements.delete(change.key);
+    return;
+  }
+  if (known !== undefined && text(known.value) !== text(change.value))
+    throw refusal("already-exists", "EEXIST", table, change);
+  if (known === undefined) elements.set(change.key, { value: change.value, comment: change.comment });
+}
+
+function found(sets: Sets, table: ElementTable, set: string): Map<ByteString, Stored> {
+  const elements = sets.get(id(table, set));
+  if (elements === undefined)
+    throw new KernelError("not-found", `There is no set ${id(table, set)}`, { errno: "ENOENT" });
+  return elements;
+}
+
+function refusal(
+  code: "already-exists" | "not-found",
+  errno: string,
+  table: ElementTable,
+  change: ElementChange,
+): KernelError {
+  const key = "key" in change ? Buffer.from(change.key, "latin1").toString("hex") : "";
+  return new KernelError(code, `Cannot ${change.op} element ${key} of ${id(table, change.set)}`, { errno });
+}
+
+function rawElement(key: ByteString, { value, comment }: Stored): RawElement {
+  return { key, ...(value === undefined ? {} : { value }), ...(comment === undefined ? {} : { comment }) };
+}
+
+function text(value: ElementValue | undefined): string {
+  return value === undefined || typeof value === "string" ? `=${value ?? ""}` : verdictText(value);
+}
+
+function id({ family, name }: ElementTable, set: string): string {
+  return `${family} ${name} ${set}`;
+}

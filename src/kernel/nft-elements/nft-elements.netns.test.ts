@@ -1,0 +1,166 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { after, before, beforeEach, test } from "node:test";
+import fc from "fast-check";
+import { createNetNs, deleteNetNs, openNetNs } from "#kernel/netns";
+import { NftTransaction, openNft } from "#kernel/nft";
+import { until } from "#test/lab";
+import { ElementBatch, FakeNftElements, type NftElements, openNftElements } from "./index.ts";
+
+const NAME = `isk-elem-${process.pid}`;
+const table = { family: "ip", name: "isk" } as const;
+before(() => createNetNs(NAME)[Symbol.dispose]());
+after(() => deleteNetNs(NAME));
+
+function open(): NftElements {
+  using ns = openNetNs({ name: NAME });
+  return openNftElements(ns);
+}
+
+function makeTable(): void {
+  using ns = openNetNs({ name: NAME });
+  using nft = openNft(ns);
+  const tx = new NftTransaction(table).replaceTable().chain("lb-2").chain("lb-3");
+  tx.set("ips", { key: "ipv4_addr" });
+  tx.set("verdicts", { key: "ipv4_addr . inet_proto . inet_service", value: "verdict" });
+  tx.set("eps", {
+    typeof: true,
+    key: "ip daddr . meta l4proto . th dport . numgen random mod 2",
+    value: "ip daddr . th dport",
+  });
+  nft.run(tx);
+}
+
+beforeEach(makeTable);
+
+function listed(set: string): string {
+  const text = execFileSync("ip", ["netns", "exec", NAME, "nft", "list", "set", "ip", "isk", set], {
+    encoding: "utf8",
+  });
+  return /elements = \{([^}]*)\}/.exec(text)?.[1]?.replace(/\s+/g, " ").trim() ?? "";
+}
+
+const mapListed = (set: string): string => {
+  const text = execFileSync("ip", ["netns", "exec", NAME, "nft", "list", "map", "ip", "isk", set], {
+    encoding: "utf8",
+  });
+  return /elements = \{([^}]*)\}/.exec(text)?.[1]?.replace(/\s+/g, " ").trim() ?? "";
+};
+
+const IP = "\x0a\x2b\x00\x01";
+const KEY = `${IP}\x06\0\0\0\x00\x50\0\0`;
+const slot = (number: number): string => `${KEY}${String.fromCharCode(number)}\0\0\0`;
+const ENDPOINT = "\x0a\x2a\x00\x05\x1f\x90\0\0";
+
+test("ElementBatch: what it writes is what nft(8) reads: sets, verdicts, slots and comments", async () => {
+  using elements = open();
+  const batch = new ElementBatch(table)
+    .add("ips", IP)
+    .add("verdicts", KEY, { kind: "goto", chain: "lb-2" }, "default/web:http")
+    .add("verdicts", KEY.replace("\x50", "\x51"), { kind: "drop" })
+    .add("eps", slot(0), ENDPOINT)
+    .add("eps", slot(1), ENDPOINT);
+  await elements.commit(batch);
+  assert.equal(listed("ips"), "10.43.0.1");
+  const verdicts = mapListed("verdicts");
+  assert.match(verdicts, /10\.43\.0\.1 \. tcp \. 80 comment "default\/web:http" : goto lb-2/);
+  assert.match(verdicts, /10\.43\.0\.1 \. tcp \. 81 : drop/);
+  assert.equal(
+    mapListed("eps"),
+    "10.43.0.1 . tcp . 80 . 0 : 10.42.0.5 . 8080, 10.43.0.1 . tcp . 80 . 1 : 10.42.0.5 . 8080",
+  );
+  assert.deepEqual(
+    elements.list(table, "verdicts").sort((a, b) => (a.key < b.key ? -1 : 1)),
+    [
+      { key: KEY, value: { kind: "goto", chain: "lb-2" }, comment: "default/web:http" },
+      { key: KEY.replace("\x50", "\x51"), value: { kind: "drop" } },
+    ],
+  );
+  assert.deepEqual(elements.find(table, "eps", slot(1)), { key: slot(1), value: ENDPOINT });
+  assert.equal(elements.find(table, "eps", slot(2)), undefined);
+});
+
+test("commit: a value is replaced by delete and add in one batch", async () => {
+  using elements = open();
+  await elements.commit(new ElementBatch(table).add("verdicts", KEY, { kind: "goto", chain: "lb-2" }));
+  await elements.commit(
+    new ElementBatch(table).delete("verdicts", KEY).add("verdicts", KEY, { kind: "goto", chain: "lb-3" }),
+  );
+  assert.equal(mapListed("verdicts"), "10.43.0.1 . tcp . 80 : goto lb-3");
+});
+
+test("commit: 60,000 elements in one batch, over many messages, and the same are listed and flushed", async () => {
+  using elements = open();
+  const key = (number: number): string =>
+    String.fromCharCode(10, (number >> 16) & 255, (number >> 8) & 255, number & 255);
+  const batch = new ElementBatch(table);
+  for (let number = 0; number < 60_000; number += 1) batch.add("ips", key(number));
+  await elements.commit(batch);
+  let found = new Set<string>();
+  await until("the kernel has enlarged the set, and lists all", () => {
+    found = new Set(elements.list(table, "ips").map((element) => element.key));
+    return found.size === 60_000;
+  });
+  for (let number = 0; number < 60_000; number += 1) assert.ok(found.has(key(number)));
+  await elements.commit(new ElementBatch(table).flush("ips").add("ips", IP));
+  assert.equal(listed("ips"), "10.43.0.1");
+});
+
+test("generation: moves with every transaction, of ours and of others", async () => {
+  using elements = open();
+  const first = elements.generation();
+  assert.equal(elements.generation(), first);
+  await elements.commit(new ElementBatch(table).add("ips", IP));
+  assert.equal(elements.generation(), first + 1);
+  execFileSync("ip", ["netns", "exec", NAME, "nft", "flush", "ruleset"]);
+  assert.ok(elements.generation() > first + 1);
+  assert.throws(() => elements.list(table, "ips"), { name: "KernelError", code: "not-found" });
+});
+
+/** Steps that the fake must take as the kernel does, with the error that each ends with. */
+test("FakeNftElements: accepts and refuses what the kernel does, and ends with the same elements", async () => {
+  const keys = fc.constantFrom("\x0a\0\0\x01", "\x0a\0\0\x02", "\x0a\0\0\x03");
+  const chains = fc.constantFrom("lb-2", "lb-3", "missing");
+  const change = fc.oneof(
+    fc.record({ op: fc.constant("add" as const), key: keys, chain: chains }),
+    fc.record({ op: fc.constant("delete" as const), key: keys, chain: chains }),
+    fc.record({ op: fc.constant("flush" as const), key: keys, chain: chains }),
+  );
+  await fc.assert(
+    fc.asyncProperty(fc.array(fc.array(change, { minLength: 1, maxLength: 4 }), { maxLength: 8 }), async (batches) => {
+      makeTable();
+      using real = open();
+      const fake = new FakeNftElements();
+      fake.addSet(table, "verdicts");
+      for (const changes of batches) {
+        const outcomes = await Promise.all([real, fake].map((elements) => outcome(elements, changes)));
+        // The fake knows no chains: one that is missing only the kernel can refuse.
+        if (changes.some(({ op, chain }) => op === "add" && chain === "missing")) return;
+        assert.equal(outcomes[0], outcomes[1]);
+      }
+      const sorted = (elements: NftElements) =>
+        elements.list(table, "verdicts").sort((a, b) => (a.key < b.key ? -1 : 1));
+      assert.deepEqual(sorted(real), sorted(fake));
+    }),
+    { numRuns: 60 },
+  );
+});
+
+async function outcome(
+  elements: NftElements,
+  changes: readonly { readonly op: "add" | "delete" | "flush"; readonly key: string; readonly chain: string }[],
+): Promise<string> {
+  const batch = new ElementBatch(table, { record: true });
+  for (const { op, key, chain } of changes) {
+    const full = `${key}\x06\0\0\0\0\x50\0\0`;
+    if (op === "add") batch.add("verdicts", full, { kind: "goto", chain });
+    else if (op === "delete") batch.delete("verdicts", full);
+    else batch.flush("verdicts");
+  }
+  try {
+    await elements.commit(batch);
+    return "ok";
+  } catch (error) {
+    return (error as { code: string }).code;
+  }
+}

@@ -1,0 +1,172 @@
+import type { AbortOptions } from "#base/async";
+import { isKernelError, KernelError } from "#kernel/errors";
+import { bind, C, close, recv, send, sendAsync, setsockopt, socket } from "#kernel/ffi";
+import {
+  Attributes,
+  decodeAck,
+  decodeMessages,
+  MessageWriter,
+  malformed,
+  NETLINK,
+  NetlinkConnection,
+  type NetlinkRequest,
+  NLMSG,
+} from "#kernel/netlink";
+import { inNetNs } from "#kernel/netns";
+import { type ElementBatch, MAX_BATCH_BYTES } from "./batch.ts";
+import {
+  FAMILIES,
+  GENMSG_BYTES,
+  NFT_MSG,
+  NFTA_DATA,
+  NFTA_ELEM,
+  NFTA_GEN_ID,
+  NFTA_LIST,
+  NFTA_LIST_ELEM,
+} from "./constants.ts";
+import { decodeElements } from "./decode.ts";
+import type { ByteString, ElementTable, NftElements, RawElement } from "./types.ts";
+
+const SOL_NETLINK = 270;
+const NETLINK_CAP_ACK = 10;
+const NETLINK_EXT_ACK = 11;
+const SO_SNDBUFFORCE = 32;
+const EBUSY = 16;
+const EEXIST = 17;
+/** Smaller batches are sent from the calling thread: the kernel is done with them in well under a millisecond. */
+const SYNC_BYTES = 32 << 10;
+const RECEIVE_BUFFER_BYTES = 64 << 10;
+
+/** Opens the elements of a namespace, whose handle may be closed afterwards. Needs CAP_NET_ADMIN there. */
+export function openNftElements(ns: { readonly fd: number }): NftElements {
+  const connection = NetlinkConnection.open(ns, NETLINK.NETFILTER);
+  try {
+    return new RealNftElements(connection, openBatchSocket(ns));
+  } catch (error) {
+    connection[Symbol.dispose]();
+    throw error;
+  }
+}
+
+class RealNftElements implements NftElements {
+  readonly #connection: NetlinkConnection;
+  readonly #batches: number;
+  readonly #buffer = Buffer.allocUnsafeSlow(RECEIVE_BUFFER_BYTES);
+  /** Batches of one socket follow each other: their acks must not mix. */
+  #turn: Promise<unknown> = Promise.resolve();
+  #isOpen = true;
+
+  constructor(connection: NetlinkConnection, batches: number) {
+    this.#connection = connection;
+    this.#batches = batches;
+  }
+
+  commit(batch: ElementBatch, options: AbortOptions = {}): Promise<void> {
+    const run = async (): Promise<void> => {
+      options.signal?.throwIfAborted();
+      if (batch.isEmpty) return;
+      const what = `change ${batch.count} elements of table ${batch.table.family} ${batch.table.name}`;
+      if (!this.#isOpen) throw new KernelError("failed", `Cannot ${what}: it was disposed`);
+      const datagram = batch.finish();
+      if (datagram.length > SYNC_BYTES) await sendAsync(this.#batches, datagram, what);
+      else if (!send(this.#batches, datagram, { what }))
+        throw new KernelError("timeout", `Cannot ${what}: the socket is full`);
+      this.#readAcks(what);
+    };
+    const done = this.#turn.then(run, run);
+    this.#turn = done.catch(() => undefined);
+    return done;
+  }
+
+  /** The kernel has answered when the send returns: every message that failed, and the last one in any case. */
+  #readAcks(what: string): void {
+    let failure: KernelError | undefined;
+    let answers = 0;
+    for (;;) {
+      const length = recv(this.#batches, this.#buffer, C.MSG_DONTWAIT, "receive from netlink");
+      if (length === undefined) break;
+      for (const message of decodeMessages(this.#buffer.subarray(0, Math.min(length, this.#buffer.length)))) {
+        if (message.type !== NLMSG.ERROR) continue;
+        answers += 1;
+        const { errno, text } = decodeAck(message);
+        // An element that is there with another value: EBUSY until Linux 6.x, EEXIST since.
+        if (errno !== 0) failure ??= KernelError.fromErrno(errno === EBUSY ? EEXIST : errno, what, text);
+      }
+    }
+    if (failure !== undefined) throw failure;
+    if (answers === 0) throw new KernelError("failed", `Cannot ${what}: the kernel did not answer`);
+  }
+
+  list(table: ElementTable, set: string): RawElement[] {
+    const body = setBody(table, set).bytes;
+    const request = { type: NFT_MSG.GETSETELEM, body, what: () => `list the elements of ${describe(table, set)}` };
+    return this.#connection
+      .dump(request, ({ type, payload }) => (type === NFT_MSG.NEWSETELEM ? decodeElements(payload) : undefined))
+      .flat();
+  }
+
+  find(table: ElementTable, set: string, key: ByteString): RawElement | undefined {
+    const body = setBody(table, set).nest(NFTA_LIST.ELEMENTS, (list) => {
+      list.nest(NFTA_LIST_ELEM, (element) => {
+        element.nest(NFTA_ELEM.KEY, (data) => data.attribute(NFTA_DATA.VALUE, Buffer.from(key, "latin1")));
+      });
+    }).bytes;
+    const request: NetlinkRequest = {
+      type: NFT_MSG.GETSETELEM,
+      body,
+      what: () => `find an element of ${describe(table, set)}`,
+    };
+    try {
+      return this.#connection.get(request, ({ payload }) => decodeElements(payload)[0]);
+    } catch (error) {
+      if (isKernelError(error, "not-found")) return undefined;
+      throw error;
+    }
+  }
+
+  generation(): number {
+    const body = new MessageWriter().raw(genmsg("inet")).bytes;
+    const request = { type: NFT_MSG.GETGEN, body, what: () => "read the generation of nftables" };
+    const id = this.#connection.get(request, ({ payload }) =>
+      Attributes.parse(payload.subarray(GENMSG_BYTES)).be32(NFTA_GEN_ID),
+    );
+    if (id === undefined) throw malformed("a generation without its number");
+    return id;
+  }
+
+  [Symbol.dispose](): void {
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
+    close(this.#batches);
+    this.#connection[Symbol.dispose]();
+  }
+}
+
+function openBatchSocket(ns: { readonly fd: number }): number {
+  const fd = inNetNs(ns, () => socket(C.AF_NETLINK, C.SOCK_RAW, NETLINK.NETFILTER));
+  try {
+    const nobody = new Uint8Array(12); // struct sockaddr_nl with port id 0: the kernel picks one
+    nobody[0] = C.AF_NETLINK;
+    bind(fd, nobody, "bind a netlink socket");
+    setsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, 1);
+    setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, 1);
+    // The datagram must fit the send buffer whole; the kernel counts the buffer twice.
+    setsockopt(fd, C.SOL_SOCKET, SO_SNDBUFFORCE, MAX_BATCH_BYTES, "enlarge the send buffer of a netlink socket");
+    return fd;
+  } catch (error) {
+    close(fd);
+    throw error;
+  }
+}
+
+function setBody(table: ElementTable, set: string): MessageWriter {
+  return new MessageWriter().raw(genmsg(table.family)).string(NFTA_LIST.TABLE, table.name).string(NFTA_LIST.SET, set);
+}
+
+function genmsg(family: ElementTable["family"]): Uint8Array {
+  return Uint8Array.of(FAMILIES[family], 0, 0, 0);
+}
+
+function describe(table: ElementTable, set: string): string {
+  return `${table.family} ${table.name} ${set}`;
+}

@@ -1,0 +1,62 @@
+import type { AbortOptions } from "#base/async";
+import type { ElementBatch } from "./batch.ts";
+
+/** Bytes as a string of characters 0 to 255: compares, hashes and is kept far cheaper than a buffer of its own. */
+export type ByteString = string;
+
+/** A table of one family of IP. */
+export interface ElementTable {
+  readonly family: "ip" | "ip6" | "inet";
+  readonly name: string;
+}
+
+/** What a verdict map says. */
+export type Verdict = { readonly kind: "accept" | "drop" } | { readonly kind: "goto" | "jump"; readonly chain: string };
+
+/** Of a map's element: bytes, or a verdict. A set's element has none. */
+export type ElementValue = ByteString | Verdict;
+
+/** As the kernel lists it. */
+export interface RawElement {
+  readonly key: ByteString;
+  readonly value?: ElementValue;
+  readonly comment?: string;
+  /** Of elements that packets make: milliseconds until the kernel forgets it. */
+  readonly expiresInMs?: number;
+}
+
+/** One change of a batch, as plain data. */
+export type ElementChange =
+  | {
+      readonly op: "add";
+      readonly set: string;
+      readonly key: ByteString;
+      readonly value?: ElementValue;
+      readonly comment?: string;
+    }
+  | { readonly op: "delete"; readonly set: string; readonly key: ByteString }
+  | { readonly op: "flush"; readonly set: string };
+
+/** The elements of one namespace. Every method throws or rejects with `KernelError`. Whoever opens it disposes it. */
+export interface NftElements extends Disposable {
+  /**
+   * Applies a batch whole or not at all, in the order of its changes. `already-exists`: an element is there with another value;
+   * `not-found`: a deleted one is not there, or a set or chain is not. A large batch is worked off on a thread of the pool. The
+   * signal is heeded until it is sent.
+   */
+  commit(batch: ElementBatch, options?: AbortOptions): Promise<void>;
+  /**
+   * All elements of a set or map; `not-found` when there is no such set. 1 µs an element, on the calling thread. While the kernel
+   * enlarges a set that has just grown by thousands, some may be missing.
+   */
+  list(table: ElementTable, set: string): RawElement[];
+  /** One element by its key, without reading the set. */
+  find(table: ElementTable, set: string, key: ByteString): RawElement | undefined;
+  /** Counts every transaction of this namespace, whoever makes it: it moved by more than ours, so somebody else changed something. */
+  generation(): number;
+}
+
+/** As nft(8) prints a verdict. */
+export function verdictText(verdict: Verdict): string {
+  return "chain" in verdict ? `${verdict.kind} ${verdict.chain}` : verdict.kind;
+}
