@@ -1,5 +1,5 @@
 import { KernelError } from "#kernel/errors";
-import { NLM_F } from "#kernel/netlink";
+import { MessageWriter, NLM_F } from "#kernel/netlink";
 import {
   CODES,
   FAMILIES,
@@ -8,14 +8,20 @@ import {
   NESTED,
   NFNL_BATCH,
   NFT_MSG,
+  NFT_SET_MAP,
   NFTA_DATA,
   NFTA_ELEM,
   NFTA_LIST,
   NFTA_LIST_ELEM,
+  NFTA_RULE,
+  NFTA_SET,
   NFTA_VERDICT,
+  TYPE_BITS,
+  TYPES,
   UDATA_COMMENT,
 } from "./constants.ts";
-import type { ByteString, ElementChange, ElementTable, ElementValue, Verdict } from "./types.ts";
+import { type Expression, encodeExpressions } from "./expressions.ts";
+import type { ByteString, ElementChange, ElementTable, ElementValue, PartType, Verdict } from "./types.ts";
 
 /** The largest datagram that is sent: some 350,000 elements of IPv4. */
 export const MAX_BATCH_BYTES = 32 << 20;
@@ -48,18 +54,20 @@ export class ElementBatch {
     this.#endMessage();
   }
 
-  /** Adds an element; with `value`, to a map. The comment has at most 127 bytes. */
-  add(set: string, key: ByteString, value?: ElementValue, comment?: string): this {
+  /** Adds an element; with `value`, to a map; with `keyEnd`, all from `key` to it, both included. The comment has at most 127 bytes. */
+  add(set: string, key: ByteString, value?: ElementValue, comment?: string, keyEnd?: ByteString): this {
     this.#changes?.push({
       op: "add",
       set,
       key,
       ...(value === undefined ? {} : { value }),
       ...(comment === undefined ? {} : { comment }),
+      ...(keyEnd === undefined ? {} : { keyEnd }),
     });
     this.#begin("add", set);
     const element = this.#startNested(NFTA_LIST_ELEM);
     this.#data(NFTA_ELEM.KEY, key);
+    if (keyEnd !== undefined) this.#data(NFTA_ELEM.KEY_END, keyEnd);
     if (typeof value === "string") this.#data(NFTA_ELEM.DATA, value);
     else if (value !== undefined) this.#verdict(value);
     if (comment !== undefined) this.#comment(comment);
@@ -67,12 +75,13 @@ export class ElementBatch {
     return this;
   }
 
-  /** Deletes an element by its key. */
-  delete(set: string, key: ByteString): this {
-    this.#changes?.push({ op: "delete", set, key });
+  /** Deletes an element by its key, or an interval by both its ends. */
+  delete(set: string, key: ByteString, keyEnd?: ByteString): this {
+    this.#changes?.push({ op: "delete", set, key, ...(keyEnd === undefined ? {} : { keyEnd }) });
     this.#begin("delete", set);
     const element = this.#startNested(NFTA_LIST_ELEM);
     this.#data(NFTA_ELEM.KEY, key);
+    if (keyEnd !== undefined) this.#data(NFTA_ELEM.KEY_END, keyEnd);
     this.#endAttribute(element);
     return this;
   }
@@ -85,6 +94,56 @@ export class ElementBatch {
     this.#message(NFT_MSG.DELSETELEM, 0, 0);
     this.#string(NFTA_LIST.TABLE, this.table.name);
     this.#string(NFTA_LIST.SET, set);
+    this.#endMessage();
+    return this;
+  }
+
+  /**
+   * A map, unless it is there. For keys with a number that `numgen` draws, which has no type of its own in nft(8): libnftables 1.0.6 makes such
+   * a map with `typeof` alone, and can then compile no further rule that uses it ("conflicting protocols").
+   */
+  map(set: string, key: readonly PartType[], value: readonly PartType[]): this {
+    this.#changes?.push({ op: "map", set, key, value });
+    this.#finishMessage();
+    this.#count += 1;
+    this.#message(NFT_MSG.NEWSET, NLM_F.CREATE, 0);
+    const body = new MessageWriter()
+      .string(NFTA_SET.TABLE, this.table.name)
+      .string(NFTA_SET.NAME, set)
+      .be32(NFTA_SET.FLAGS, NFT_SET_MAP)
+      .be32(NFTA_SET.KEY_TYPE, typeNumber(key))
+      .be32(NFTA_SET.KEY_LEN, typeBytes(key))
+      .be32(NFTA_SET.DATA_TYPE, typeNumber(value))
+      .be32(NFTA_SET.DATA_LEN, typeBytes(value))
+      .be32(NFTA_SET.ID, this.#count).bytes;
+    this.#raw(body);
+    this.#endMessage();
+    return this;
+  }
+
+  /** Deletes all rules of a chain. */
+  emptyChain(chain: string): this {
+    this.#changes?.push({ op: "empty", set: "", chain });
+    this.#finishMessage();
+    this.#count += 1;
+    this.#message(NFT_MSG.DELRULE, 0, 0);
+    this.#string(NFTA_RULE.TABLE, this.table.name);
+    this.#string(NFTA_RULE.CHAIN, chain);
+    this.#endMessage();
+    return this;
+  }
+
+  /** A rule at the end of a chain, for what libnftables 1.0.6 cannot compile. */
+  rule(chain: string, expressions: readonly Expression[]): this {
+    this.#changes?.push({ op: "rule", set: "", chain, expressions });
+    this.#finishMessage();
+    this.#count += 1;
+    this.#message(NFT_MSG.NEWRULE, NLM_F.CREATE | NLM_F.APPEND, 0);
+    const body = new MessageWriter()
+      .string(NFTA_RULE.TABLE, this.table.name)
+      .string(NFTA_RULE.CHAIN, chain)
+      .attribute(NFTA_RULE.EXPRESSIONS | NESTED, encodeExpressions(expressions).bytes).bytes;
+    this.#raw(body);
     this.#endMessage();
     return this;
   }
@@ -225,10 +284,24 @@ export class ElementBatch {
     this.#leaf(NFTA_ELEM.USERDATA, bytes.toString("latin1"));
   }
 
+  #raw(body: Uint8Array): void {
+    this.#reserve(body.length + MAX_ELEMENT_BYTES);
+    this.#bytes.set(body, this.#at);
+    this.#at += body.length;
+  }
+
   #reserve(length: number): void {
     if (this.#at + length <= this.#bytes.length) return;
     const larger = Buffer.allocUnsafe(Math.max(this.#bytes.length * 2, this.#at + length));
     this.#bytes.copy(larger, 0, 0, this.#at);
     this.#bytes = larger;
   }
+}
+
+function typeNumber(parts: readonly PartType[]): number {
+  return parts.reduce((number, part) => (number << TYPE_BITS) | TYPES[part].id, 0);
+}
+
+function typeBytes(parts: readonly PartType[]): number {
+  return parts.reduce((sum, part) => sum + TYPES[part].bytes, 0);
 }

@@ -4,6 +4,13 @@ const SUBSYSTEM = 10;
 export const NFNL_BATCH = { BEGIN: 0x10, END: 0x11, SUBSYSTEM } as const;
 
 export const NFT_MSG = {
+  GETTABLE: (SUBSYSTEM << 8) | 1,
+  NEWCHAIN: (SUBSYSTEM << 8) | 3,
+  GETCHAIN: (SUBSYSTEM << 8) | 4,
+  NEWRULE: (SUBSYSTEM << 8) | 6,
+  DELRULE: (SUBSYSTEM << 8) | 8,
+  NEWSET: (SUBSYSTEM << 8) | 9,
+  GETSET: (SUBSYSTEM << 8) | 10,
   NEWSETELEM: (SUBSYSTEM << 8) | 12,
   GETSETELEM: (SUBSYSTEM << 8) | 13,
   DELSETELEM: (SUBSYSTEM << 8) | 14,
@@ -11,6 +18,30 @@ export const NFT_MSG = {
   GETGEN: (SUBSYSTEM << 8) | 16,
 } as const;
 
+export const NFTA_TABLE_NAME = 1;
+export const NFTA_CHAIN = { TABLE: 1, NAME: 3 } as const;
+export const NFTA_SET = {
+  TABLE: 1,
+  NAME: 2,
+  FLAGS: 3,
+  KEY_TYPE: 4,
+  KEY_LEN: 5,
+  DATA_TYPE: 6,
+  DATA_LEN: 7,
+  ID: 10,
+} as const;
+export const NFT_SET_MAP = 8;
+export const NFTA_RULE = { TABLE: 1, CHAIN: 2, EXPRESSIONS: 4 } as const;
+/** Types by nftables' own numbers (its datatype.h, which the kernel only stores), and their bytes. */
+export const TYPES = {
+  ipv4_addr: { id: 7, bytes: 4 },
+  ipv6_addr: { id: 8, bytes: 16 },
+  inet_proto: { id: 12, bytes: 4 },
+  inet_service: { id: 13, bytes: 4 },
+  mark: { id: 19, bytes: 4 },
+} as const;
+/** Bits of one type's number in that of a concatenation. */
+export const TYPE_BITS = 6;
 export const NFTA_LIST_ELEM = 1;
 export const NFTA_LIST = { TABLE: 1, SET: 2, ELEMENTS: 3 } as const;
 export const NFTA_ELEM = { KEY: 1, DATA: 2, FLAGS: 3, TIMEOUT: 4, EXPIRATION: 5, USERDATA: 6, KEY_END: 10 } as const;

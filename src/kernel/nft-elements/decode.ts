@@ -30,8 +30,10 @@ function decodeElement(bytes: Buffer): RawElement {
   const value = decodeValue(attributes.nested(NFTA_ELEM.DATA));
   const expiration = attributes.be64(NFTA_ELEM.EXPIRATION);
   const comment = decodeComment(attributes.bytes(NFTA_ELEM.USERDATA));
+  const keyEnd = dataBytes(attributes.nested(NFTA_ELEM.KEY_END));
   return {
     key,
+    ...(keyEnd === undefined ? {} : { keyEnd }),
     ...(value === undefined ? {} : { value }),
     ...(comment === undefined ? {} : { comment }),
     ...(expiration === undefined ? {} : { expiresInMs: Number(expiration) }),

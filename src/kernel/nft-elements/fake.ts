@@ -11,6 +11,7 @@ import {
 } from "./types.ts";
 
 interface Stored {
+  readonly keyEnd: ByteString | undefined;
   readonly value: ElementValue | undefined;
   readonly comment: string | undefined;
 }
@@ -19,6 +20,7 @@ type Sets = Map<string, Map<ByteString, Stored>>;
 
 /** Elements in memory. Knows the sets that it was told of, and refuses what the kernel refuses, whole. Batches must record. */
 export class FakeNftElements implements NftElements {
+  readonly wantsRecords = true;
   #sets: Sets = new Map();
   #generation = 1;
   readonly #failures: KernelError[] = [];
@@ -51,6 +53,15 @@ export class FakeNftElements implements NftElements {
     return Array.from(this.#set(table, set), ([key, stored]) => rawElement(key, stored));
   }
 
+  /** Of the sets alone: the fake knows no chains. */
+  names(table: ElementTable): { readonly chains: readonly string[]; readonly sets: readonly string[] } | undefined {
+    const prefix = id(table, "");
+    const sets = [...this.#sets.keys()]
+      .filter((name) => name.startsWith(prefix))
+      .map((name) => name.slice(prefix.length));
+    return sets.length === 0 ? undefined : { chains: [], sets };
+  }
+
   find(table: ElementTable, set: string, key: ByteString): RawElement | undefined {
     const stored = this.#set(table, set).get(key);
     return stored === undefined ? undefined : rawElement(key, stored);
@@ -70,6 +81,11 @@ export class FakeNftElements implements NftElements {
 }
 
 function apply(sets: Sets, table: ElementTable, change: ElementChange): void {
+  if (change.op === "rule" || change.op === "empty") return; // the fake knows no rules
+  if (change.op === "map") {
+    if (!sets.has(id(table, change.set))) sets.set(id(table, change.set), new Map());
+    return;
+  }
   const elements = found(sets, table, change.set);
   if (change.op === "flush") {
     elements.clear();
@@ -83,7 +99,8 @@ function apply(sets: Sets, table: ElementTable, change: ElementChange): void {
   }
   if (known !== undefined && text(known.value) !== text(change.value))
     throw refusal("already-exists", "EEXIST", table, change);
-  if (known === undefined) elements.set(change.key, { value: change.value, comment: change.comment });
+  if (known === undefined)
+    elements.set(change.key, { keyEnd: change.keyEnd, value: change.value, comment: change.comment });
 }
 
 function found(sets: Sets, table: ElementTable, set: string): Map<ByteString, Stored> {
@@ -97,14 +114,19 @@ function refusal(
   code: "already-exists" | "not-found",
   errno: string,
   table: ElementTable,
-  change: ElementChange,
+  change: ElementChange & { readonly op: "add" | "delete" },
 ): KernelError {
-  const key = "key" in change ? Buffer.from(change.key, "latin1").toString("hex") : "";
+  const key = Buffer.from(change.key, "latin1").toString("hex");
   return new KernelError(code, `Cannot ${change.op} element ${key} of ${id(table, change.set)}`, { errno });
 }
 
-function rawElement(key: ByteString, { value, comment }: Stored): RawElement {
-  return { key, ...(value === undefined ? {} : { value }), ...(comment === undefined ? {} : { comment }) };
+function rawElement(key: ByteString, { keyEnd, value, comment }: Stored): RawElement {
+  return {
+    key,
+    ...(keyEnd === undefined ? {} : { keyEnd }),
+    ...(value === undefined ? {} : { value }),
+    ...(comment === undefined ? {} : { comment }),
+  };
 }
 
 function text(value: ElementValue | undefined): string {

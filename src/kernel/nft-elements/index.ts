@@ -4,7 +4,8 @@
  *
  * Owns: {@link ElementBatch}, {@link NftElements}, a fake. Refuses to know: what keys and values mean; they are byte strings, in the
  * layout that the kernel has for the set's type: each part of a concatenation padded to 4 bytes, addresses and ports in network
- * order, numbers from `numgen` in the host's.
+ * order, numbers from `numgen` in the host's. Also two kinds of objects that libnftables of Debian 12 cannot make: maps whose keys have a
+ * number that is drawn, and rules that use them.
  *
  * ```ts
  * using elements = openNftElements(netns);
@@ -14,6 +15,7 @@
  */
 export { ElementBatch, MAX_BATCH_BYTES } from "./batch.ts";
 export { decodeElements } from "./decode.ts";
+export type { Expression } from "./expressions.ts";
 export { FakeNftElements } from "./fake.ts";
 export { openNftElements } from "./port.ts";
 export {
@@ -22,6 +24,7 @@ export {
   type ElementTable,
   type ElementValue,
   type NftElements,
+  type PartType,
   type RawElement,
   type Verdict,
   verdictText,

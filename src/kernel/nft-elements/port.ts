@@ -18,11 +18,14 @@ import {
   FAMILIES,
   GENMSG_BYTES,
   NFT_MSG,
+  NFTA_CHAIN,
   NFTA_DATA,
   NFTA_ELEM,
   NFTA_GEN_ID,
   NFTA_LIST,
   NFTA_LIST_ELEM,
+  NFTA_SET,
+  NFTA_TABLE_NAME,
 } from "./constants.ts";
 import { decodeElements } from "./decode.ts";
 import type { ByteString, ElementTable, NftElements, RawElement } from "./types.ts";
@@ -49,6 +52,7 @@ export function openNftElements(ns: { readonly fd: number }): NftElements {
 }
 
 class RealNftElements implements NftElements {
+  readonly wantsRecords = false;
   readonly #connection: NetlinkConnection;
   readonly #batches: number;
   readonly #buffer = Buffer.allocUnsafeSlow(RECEIVE_BUFFER_BYTES);
@@ -103,6 +107,49 @@ class RealNftElements implements NftElements {
     return this.#connection
       .dump(request, ({ type, payload }) => (type === NFT_MSG.NEWSETELEM ? decodeElements(payload) : undefined))
       .flat();
+  }
+
+  names(table: ElementTable): { readonly chains: readonly string[]; readonly sets: readonly string[] } | undefined {
+    if (!this.#hasTable(table)) return undefined;
+    return {
+      chains: this.#namesOf(table, {
+        get: NFT_MSG.GETCHAIN,
+        is: NFT_MSG.NEWCHAIN,
+        attributes: NFTA_CHAIN,
+        what: "chains",
+      }),
+      sets: this.#namesOf(table, { get: NFT_MSG.GETSET, is: NFT_MSG.NEWSET, attributes: NFTA_SET, what: "sets" }),
+    };
+  }
+
+  #hasTable(table: ElementTable): boolean {
+    const body = new MessageWriter().raw(genmsg(table.family)).string(NFTA_TABLE_NAME, table.name).bytes;
+    const what = (): string => `find table ${table.family} ${table.name}`;
+    try {
+      return this.#connection.get({ type: NFT_MSG.GETTABLE, body, what }, () => true);
+    } catch (error) {
+      if (isKernelError(error, "not-found")) return false;
+      throw error;
+    }
+  }
+
+  #namesOf(
+    table: ElementTable,
+    kind: {
+      readonly get: number;
+      readonly is: number;
+      readonly attributes: { readonly TABLE: number; readonly NAME: number };
+      readonly what: string;
+    },
+  ): string[] {
+    const { TABLE, NAME } = kind.attributes;
+    const body = new MessageWriter().raw(genmsg(table.family)).string(TABLE, table.name).bytes;
+    const what = (): string => `list the ${kind.what} of table ${table.family} ${table.name}`;
+    return this.#connection.dump({ type: kind.get, body, what }, ({ type, payload }) => {
+      if (type !== kind.is) return undefined;
+      const attributes = Attributes.parse(payload.subarray(GENMSG_BYTES));
+      return attributes.string(TABLE) === table.name ? attributes.string(NAME) : undefined;
+    });
   }
 
   find(table: ElementTable, set: string, key: ByteString): RawElement | undefined {

@@ -1,5 +1,6 @@
 import type { AbortOptions } from "#base/async";
 import type { ElementBatch } from "./batch.ts";
+import type { Expression } from "./expressions.ts";
 
 /** Bytes as a string of characters 0 to 255: compares, hashes and is kept far cheaper than a buffer of its own. */
 export type ByteString = string;
@@ -19,11 +20,16 @@ export type ElementValue = ByteString | Verdict;
 /** As the kernel lists it. */
 export interface RawElement {
   readonly key: ByteString;
+  /** Of an interval of a concatenation: the last key. */
+  readonly keyEnd?: ByteString;
   readonly value?: ElementValue;
   readonly comment?: string;
   /** Of elements that packets make: milliseconds until the kernel forgets it. */
   readonly expiresInMs?: number;
 }
+
+/** Parts of keys and values. `mark`: any 32-bit number in the host's order, such as `numgen` draws. */
+export type PartType = "ipv4_addr" | "ipv6_addr" | "inet_proto" | "inet_service" | "mark";
 
 /** One change of a batch, as plain data. */
 export type ElementChange =
@@ -33,12 +39,18 @@ export type ElementChange =
       readonly key: ByteString;
       readonly value?: ElementValue;
       readonly comment?: string;
+      readonly keyEnd?: ByteString;
     }
-  | { readonly op: "delete"; readonly set: string; readonly key: ByteString }
-  | { readonly op: "flush"; readonly set: string };
+  | { readonly op: "delete"; readonly set: string; readonly key: ByteString; readonly keyEnd?: ByteString }
+  | { readonly op: "flush"; readonly set: string }
+  | { readonly op: "empty"; readonly set: string; readonly chain: string }
+  | { readonly op: "map"; readonly set: string; readonly key: readonly PartType[]; readonly value: readonly PartType[] }
+  | { readonly op: "rule"; readonly set: string; readonly chain: string; readonly expressions: readonly Expression[] };
 
 /** The elements of one namespace. Every method throws or rejects with `KernelError`. Whoever opens it disposes it. */
 export interface NftElements extends Disposable {
+  /** Batches must record their changes: a fake reads those, not the bytes. */
+  readonly wantsRecords: boolean;
   /**
    * Applies a batch whole or not at all, in the order of its changes. `already-exists`: an element is there with another value;
    * `not-found`: a deleted one is not there, or a set or chain is not. A large batch is worked off on a thread of the pool. The
@@ -50,6 +62,8 @@ export interface NftElements extends Disposable {
    * enlarges a set that has just grown by thousands, some may be missing.
    */
   list(table: ElementTable, set: string): RawElement[];
+  /** The names of a table's chains and sets, without reading what is in them; `undefined` when there is no such table. */
+  names(table: ElementTable): { readonly chains: readonly string[]; readonly sets: readonly string[] } | undefined;
   /** One element by its key, without reading the set. */
   find(table: ElementTable, set: string, key: ByteString): RawElement | undefined;
   /** Counts every transaction of this namespace, whoever makes it: it moved by more than ours, so somebody else changed something. */

@@ -1,0 +1,132 @@
+import { type NftTable, NftTransaction } from "#kernel/nft";
+import type { ElementBatch } from "#kernel/nft-elements";
+import {
+  affinitySetSpecs,
+  baseChains,
+  type Chain,
+  compileRule,
+  isCompiled,
+  parseShape,
+  printRule,
+  type RuleOptions,
+  SETS,
+  setSpecs,
+  shapeChains,
+  slotMaps,
+} from "../rules/index.ts";
+
+/** A chain of this name says how the table is laid out; a table of another layout is replaced as a whole (spec service-proxy 2.12). */
+export const LAYOUT_CHAIN = "isthmus-layout-1";
+/** A chain that is made once a table has been filled to the end (spec service-proxy 1.6). */
+export const COMPLETE_CHAIN = "isthmus-complete";
+const TABLE_COMMENT = "Services, by isthmus service-proxy";
+
+/** The table anew, empty but for sets and base chains, in one transaction; its maps of endpoints come with {@link fillSlotMaps}. Pure. */
+export function replaceTable(table: NftTable, options: RuleOptions): NftTransaction {
+  const tx = new NftTransaction(table).replaceTable({ comment: TABLE_COMMENT }).chain(LAYOUT_CHAIN);
+  for (const [name, spec] of setSpecs(options.family)) tx.set(name, spec);
+  const chains = baseChains(options, []);
+  for (const { name, base } of chains) tx.chain(name, base);
+  for (const chain of chains) addPrinted(tx, chain, options);
+  return tx;
+}
+
+/** The maps of endpoints, where they are missing. Pure but for the batch. */
+export function fillSlotMaps(batch: ElementBatch, { family }: RuleOptions): void {
+  for (const [name, { key, value }] of slotMaps(family)) batch.map(name, key, value);
+}
+
+/**
+ * Missing sets, and every printed chain written again: what a repair needs, whatever somebody did to them, and a start with other
+ * options. Pure.
+ */
+export function renewPrinted(
+  table: NftTable,
+  options: RuleOptions,
+  known: { readonly chains: Iterable<string>; readonly affinityTimeouts: readonly number[] },
+): NftTransaction {
+  const tx = new NftTransaction(table).chain(LAYOUT_CHAIN);
+  for (const [name, spec] of setSpecs(options.family)) tx.set(name, spec);
+  addAffinitySets(tx, known.affinityTimeouts, options);
+  const shapes = shapesOf(known.chains, options);
+  const chains = [...baseChains(options, known.affinityTimeouts), ...shapes];
+  for (const { name, base } of chains) tx.chain(name, base);
+  const printed = chains.filter((chain) => !isCompiled(chain));
+  for (const { name } of printed) tx.flushChain(name);
+  for (const chain of printed) addPrinted(tx, chain, options);
+  return tx;
+}
+
+/** The chains of some shapes, without those known already. Pure. */
+export function shapesOf(
+  names: Iterable<string>,
+  options: RuleOptions,
+  known: ReadonlySet<string> = new Set(),
+): readonly Chain[] {
+  const chains = new Map<string, Chain>();
+  for (const name of names) {
+    const shape = parseShape(name);
+    if (shape === undefined) continue;
+    for (const chain of shapeChains(shape, options)) if (!known.has(chain.name)) chains.set(chain.name, chain);
+  }
+  return [...chains.values()];
+}
+
+/** Makes chains, with their rules where those are text. Pure. */
+export function addChains(table: NftTable, chains: readonly Chain[], options: RuleOptions): NftTransaction {
+  const tx = new NftTransaction(table);
+  for (const { name } of chains) tx.chain(name);
+  for (const chain of chains) addPrinted(tx, chain, options);
+  return tx;
+}
+
+/** Only the chains, so that both kinds can lead to each other. Pure. */
+export function emptyChains(table: NftTable, chains: readonly Chain[]): NftTransaction {
+  const tx = new NftTransaction(table);
+  for (const { name } of chains) tx.chain(name);
+  return tx;
+}
+
+/** Writes compiled chains, whatever was in them. Pure but for the batch. */
+export function fillCompiled(batch: ElementBatch, chains: readonly Chain[], { family }: RuleOptions): void {
+  for (const chain of chains) {
+    if (!isCompiled(chain)) continue;
+    batch.emptyChain(chain.name);
+    for (const rule of chain.rules) batch.rule(chain.name, compileRule(rule, family));
+  }
+}
+
+/** The sets of affinity timeouts. Pure. */
+export function affinitySets(table: NftTable, timeouts: readonly number[], options: RuleOptions): NftTransaction {
+  const tx = new NftTransaction(table);
+  addAffinitySets(tx, timeouts, options);
+  return tx;
+}
+
+/** The ranges of the Services' addresses, replaced as a whole: an interval set, of which there are few elements. Pure. */
+export function setServiceCidrs(table: NftTable, cidrs: readonly string[]): NftTransaction {
+  const tx = new NftTransaction(table).flushSet(SETS.serviceCidrs);
+  return tx.elements(
+    SETS.serviceCidrs,
+    cidrs.map((cidr) => ({ key: [cidr] })),
+  );
+}
+
+/** Says that the table is whole. Pure. */
+export function markComplete(table: NftTable): NftTransaction {
+  return new NftTransaction(table).chain(COMPLETE_CHAIN);
+}
+
+/** Away with all of it. Pure. */
+export function removeTable(table: NftTable): NftTransaction {
+  return new NftTransaction(table).removeTable();
+}
+
+function addAffinitySets(tx: NftTransaction, timeouts: readonly number[], { family }: RuleOptions): void {
+  for (const seconds of timeouts) for (const [name, spec] of affinitySetSpecs(family, seconds)) tx.set(name, spec);
+}
+
+function addPrinted(tx: NftTransaction, chain: Chain, options: RuleOptions): void {
+  if (isCompiled(chain)) return;
+  for (const rule of chain.rules) tx.rule(chain.name, printRule(rule, options));
+}

@@ -1,0 +1,15 @@
+/**
+ * Services and endpoints as the data plane sees them, one family at a time, and which endpoints a service port uses now.
+ *
+ * Owns: {@link ServicePort}, {@link Endpoint}, the selection (spec service-proxy 2.2, 2.3). Refuses to know: the API's objects, kernels.
+ */
+export { type Selection, selectEndpoints } from "./select.ts";
+export {
+  type Endpoint,
+  isExternallyAccessible,
+  type NodeInfo,
+  PROTOCOL_NUMBERS,
+  type Protocol,
+  type ServicePort,
+  servicePortId,
+} from "./types.ts";

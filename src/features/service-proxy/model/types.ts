@@ -1,0 +1,68 @@
+import type { Cidr, IpAddress, IpFamily } from "#base/ip";
+
+/** Of a Service's port. */
+export type Protocol = "TCP" | "UDP" | "SCTP";
+
+/** IP protocol numbers (IANA). */
+export const PROTOCOL_NUMBERS: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SCTP: 132 };
+
+/** One port of a Service in one family (spec service-proxy 2.1). Immutable. */
+export interface ServicePort {
+  readonly namespace: string;
+  readonly name: string;
+  /** Empty where a Service has one port without a name. */
+  readonly portName: string;
+  readonly protocol: Protocol;
+  readonly family: IpFamily;
+  readonly clusterIP: IpAddress;
+  /** Front-end port on clusterIP, externalIPs and load balancer addresses. */
+  readonly port: number;
+  /** 0: none. */
+  readonly nodePort: number;
+  readonly externalIPs: readonly IpAddress[];
+  /** Of `status.loadBalancer.ingress`, with `ipMode` VIP. */
+  readonly loadBalancerIPs: readonly IpAddress[];
+  /** Who may come in through the load balancer's addresses; empty: everybody. */
+  readonly sourceRanges: readonly Cidr[];
+  readonly externalTrafficPolicy: "Cluster" | "Local";
+  readonly internalTrafficPolicy: "Cluster" | "Local";
+  /** Seconds that a client stays with its endpoint; 0: no affinity. */
+  readonly affinitySeconds: number;
+  /** 0: none. */
+  readonly healthCheckNodePort: number;
+  /** Milliseconds since the epoch: of two claims on one address and port the older Service's holds. */
+  readonly createdAt: number;
+}
+
+/** One address and port behind a service port (spec service-proxy 2.1). Immutable. */
+export interface Endpoint {
+  readonly address: IpAddress;
+  readonly port: number;
+  readonly ready: boolean;
+  readonly serving: boolean;
+  readonly terminating: boolean;
+  /** On this node. */
+  readonly isLocal: boolean;
+  /** `hints.forZones`. */
+  readonly zoneHints: readonly string[];
+  /** `hints.forNodes`. */
+  readonly nodeHints: readonly string[];
+}
+
+/** What this node is. */
+export interface NodeInfo {
+  readonly name: string;
+  /** Label `topology.kubernetes.io/zone`. */
+  readonly zone: string | undefined;
+}
+
+/** `namespace/name:port/protocol`, as comments and logs have it. */
+export function servicePortId(port: Pick<ServicePort, "namespace" | "name" | "portName" | "protocol">): string {
+  const { namespace, name, portName, protocol } = port;
+  return `${namespace}/${name}${portName === "" ? "" : `:${portName}`}/${protocol}`;
+}
+
+/** Reached from outside the cluster at all (spec service-proxy 2.1). */
+export function isExternallyAccessible(port: ServicePort): boolean {
+  return port.nodePort > 0 || port.loadBalancerIPs.length > 0 || port.externalIPs.length > 0;
+}

@@ -1,0 +1,135 @@
+import { Cidr, type IpAddress } from "#base/ip";
+import type { ByteString, Verdict } from "#kernel/nft-elements";
+import { type Endpoint, type Selection, type ServicePort, servicePortId } from "../model/index.ts";
+import { REJECT_CHAIN, type Shape, shapeName } from "../rules/index.ts";
+import { addressKey, endpointValue, portBytes } from "./keys.ts";
+
+/**
+ * All that the kernel holds for one front end: an address and port, or a NodePort. Endpoints are in slots; a front end of a plan has
+ * them in the order of their text, one of a kernel in whatever order updates left (spec service-proxy 2.7).
+ */
+export interface FrontEnd<Slot = ByteString> {
+  /** Key of `service-ips` or `service-nodeports`. */
+  readonly key: ByteString;
+  readonly isNodePort: boolean;
+  /** `namespace/name:port/protocol`; the element's comment. */
+  readonly service: string;
+  /** Where new connections go; absent: not to be had, see `noEndpoints`. */
+  readonly verdict: Verdict | undefined;
+  /** Where pods and this node go, with externalTrafficPolicy Local. */
+  readonly short: Verdict | undefined;
+  /** Connections are refused: nobody in the cluster would answer. */
+  readonly noEndpoints: boolean;
+  readonly slots: readonly Slot[];
+  readonly localSlots: readonly Slot[];
+  /** 0: none. */
+  readonly affinitySeconds: number;
+  /** Source prefixes that may come in; absent: everybody. */
+  readonly sourceRanges: readonly string[] | undefined;
+}
+
+/** A front end as found in a kernel, where slots may be missing. */
+export interface HeldFrontEnd extends FrontEnd<ByteString | undefined> {
+  /** Its sources are checked at all; absent: as `sourceRanges` says. */
+  readonly isGuarded?: boolean;
+}
+
+/** Tells front ends of both kinds apart. */
+export function frontEndId({ key, isNodePort }: Pick<FrontEnd, "key" | "isNodePort">): string {
+  return isNodePort ? `n${key}` : `i${key}`;
+}
+
+/** What a front end is, before it has endpoints. */
+interface Door {
+  readonly kind: "cluster-ip" | "load-balancer" | "external-ip" | "node-port";
+  readonly address: IpAddress | undefined;
+}
+
+/** The wanted front ends of a service port. Pure. The first of those with one key holds. `nodeIPs`: of this node. */
+export function frontEndsOf(port: ServicePort, selection: Selection, nodeIPs: readonly IpAddress[]): FrontEnd[] {
+  const ranges = rangesOf(port, nodeIPs);
+  const lists = { cluster: valuesOf(selection.cluster), local: valuesOf(selection.local), ranges };
+  const doors: Door[] = [
+    { kind: "cluster-ip", address: port.clusterIP },
+    ...port.loadBalancerIPs.map((address): Door => ({ kind: "load-balancer", address })),
+    ...port.externalIPs.map((address): Door => ({ kind: "external-ip", address })),
+    ...(port.nodePort > 0 ? [{ kind: "node-port" as const, address: undefined }] : []),
+  ];
+  const byKey = new Map<ByteString, FrontEnd>();
+  for (const door of doors) {
+    const frontEnd = frontEndOf(port, door, lists, selection.hasEndpoints);
+    const id = frontEndId(frontEnd);
+    if (!byKey.has(id)) byKey.set(id, frontEnd);
+  }
+  return [...byKey.values()];
+}
+
+interface Lists {
+  readonly cluster: readonly ByteString[];
+  readonly local: readonly ByteString[];
+  readonly ranges: readonly string[] | undefined;
+}
+
+function frontEndOf(port: ServicePort, door: Door, lists: Lists, hasEndpoints: boolean): FrontEnd {
+  const isNodePort = door.kind === "node-port";
+  const { address } = door;
+  const isInternal = door.kind === "cluster-ip";
+  const isLocal = (isInternal ? port.internalTrafficPolicy : port.externalTrafficPolicy) === "Local";
+  const empty = {
+    key:
+      address === undefined ? portBytes(port.protocol, port.nodePort) : addressKey(address, port.protocol, port.port),
+    isNodePort,
+    service: servicePortId(port),
+    sourceRanges: door.kind === "load-balancer" ? lists.ranges : undefined,
+    verdict: undefined,
+    short: undefined,
+    slots: [],
+    localSlots: [],
+    affinitySeconds: port.affinitySeconds,
+  };
+  if (!hasEndpoints) return { ...empty, noEndpoints: true };
+  const goTo = (kind: Shape["kind"], count: number): Verdict =>
+    count === 0 && kind !== "extl"
+      ? { kind: "drop" }
+      : { kind: "goto", chain: shapeName({ kind, isNodePort, hasAffinity: port.affinitySeconds > 0, count }) };
+  const [n, l] = [lists.cluster.length, lists.local.length];
+  const plan = { ...empty, noEndpoints: false };
+  if (isInternal && isLocal) return { ...plan, verdict: goTo("lbl", l), localSlots: lists.local };
+  if (isInternal) return { ...plan, verdict: goTo("lb", n), slots: lists.cluster };
+  if (!isLocal) return { ...plan, verdict: goTo("ext", n), slots: lists.cluster };
+  return { ...plan, verdict: goTo("extl", l), short: goTo("lb", n), slots: lists.cluster, localSlots: lists.local };
+}
+
+/** Sorted by address and port as text, so that the same endpoints always give the same plan. */
+function valuesOf(endpoints: readonly Endpoint[]): ByteString[] {
+  const texts = endpoints.map(({ address, port }) => ({ text: `${address}:${port}`, address, port }));
+  texts.sort((a, b) => (a.text < b.text ? -1 : a.text > b.text ? 1 : 0));
+  return texts.map(({ address, port }) => endpointValue(address, port));
+}
+
+/**
+ * Who may come in by the load balancer's addresses. A node that a range allows may use an address of the load balancer that it
+ * holds itself, as source too (spec service-proxy 2.4).
+ */
+function rangesOf(
+  { sourceRanges, loadBalancerIPs }: ServicePort,
+  nodeIPs: readonly IpAddress[],
+): readonly string[] | undefined {
+  if (sourceRanges.length === 0) return undefined;
+  const isNodeAllowed = nodeIPs.some((address) => sourceRanges.some((range) => range.contains(address)));
+  const own = isNodeAllowed ? loadBalancerIPs.map((address) => Cidr.host(address)) : [];
+  return withoutNested([...sourceRanges, ...own])
+    .map(String)
+    .sort();
+}
+
+/** Ranges inside others say nothing, and the kernel refuses intervals that overlap. */
+function withoutNested(ranges: readonly Cidr[]): Cidr[] {
+  const wide = [...ranges].sort((a, b) => a.prefixLength - b.prefixLength);
+  const kept: Cidr[] = [];
+  for (const range of wide) if (!kept.some((other) => other.contains(range))) kept.push(range);
+  return kept;
+}
+
+/** The verdict of a front end without endpoints. */
+export const NO_ENDPOINTS: Verdict = { kind: "goto", chain: REJECT_CHAIN };

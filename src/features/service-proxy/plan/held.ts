@@ -1,0 +1,172 @@
+import { Cidr, IpAddress } from "#base/ip";
+import type { ByteString, RawElement, Verdict } from "#kernel/nft-elements";
+import { SETS } from "../rules/index.ts";
+import { frontEndId, type HeldFrontEnd } from "./front-end.ts";
+import { slotOf } from "./keys.ts";
+
+/** What a kernel holds of a table, in the same terms as what is wanted. */
+export interface HeldTable {
+  readonly frontEnds: ReadonlyMap<string, HeldFrontEnd>;
+  readonly clusterIPs: ReadonlySet<ByteString>;
+  readonly hairpins: ReadonlySet<ByteString>;
+  /** Elements that no plan makes, by set: somebody else's, to be deleted. */
+  readonly strays: readonly { readonly set: string; readonly element: RawElement }[];
+}
+
+/** What is being put together. */
+interface Parts {
+  key: ByteString;
+  isNodePort: boolean;
+  service: string;
+  verdict: Verdict | undefined;
+  short: Verdict | undefined;
+  noEndpoints: boolean;
+  slots: (ByteString | undefined)[];
+  localSlots: (ByteString | undefined)[];
+  affinitySeconds: number;
+  sourceRanges: string[] | undefined;
+  isGuarded: boolean;
+}
+
+/** More slots than any Service has endpoints: what is beyond was not made by us. */
+const MAX_SLOTS = 100_000;
+/** The number of bytes of protocol and port. */
+const PORT_BYTES = 8;
+
+/** Reads a listing: every element of every set, by set. Pure; adopting what an earlier run left is a difference like any other. */
+export function readHeld(listing: ReadonlyMap<string, readonly RawElement[]>): HeldTable {
+  const reader = new HeldReader();
+  for (const [set, elements] of listing) for (const element of elements) reader.take(set, element);
+  return reader.finish(listing);
+}
+
+class HeldReader {
+  readonly #parts = new Map<string, Parts>();
+  readonly #strays: { set: string; element: RawElement }[] = [];
+
+  take(set: string, element: RawElement): void {
+    if (!this.#takeKnown(set, element)) this.#strays.push({ set, element });
+  }
+
+  /** False when no plan would make such an element. */
+  #takeKnown(set: string, element: RawElement): boolean {
+    const { key, value } = element;
+    const verdict = typeof value === "object" ? value : undefined;
+    switch (set) {
+      case SETS.clusterIps:
+      case SETS.hairpin:
+      case SETS.affinity:
+      case SETS.nodePortIps:
+      case SETS.serviceCidrs:
+        return true;
+      case SETS.serviceIps:
+      case SETS.nodePorts:
+        return this.#edit(key, set === SETS.nodePorts, element, (parts) => {
+          parts.verdict = verdict;
+        });
+      case SETS.serviceShort:
+      case SETS.nodePortsShort:
+        return this.#edit(key, set === SETS.nodePortsShort, element, (parts) => {
+          parts.short = verdict;
+        });
+      case SETS.noEndpoints:
+      case SETS.noEndpointsNodePorts:
+        return this.#edit(key, set === SETS.noEndpointsNodePorts, element, (parts) => {
+          parts.noEndpoints = true;
+        });
+      case SETS.endpoints:
+      case SETS.nodePortEndpoints:
+        return this.#slot(element, set === SETS.nodePortEndpoints, "slots");
+      case SETS.endpointsLocal:
+      case SETS.nodePortEndpointsLocal:
+        return this.#slot(element, set === SETS.nodePortEndpointsLocal, "localSlots");
+      case SETS.firewallVips:
+        return this.#edit(key, false, element, (parts) => {
+          parts.isGuarded = true;
+        });
+      case SETS.firewallAllow:
+        return this.#allow(element);
+      default:
+        return this.#affinity(set, element);
+    }
+  }
+
+  #edit(key: ByteString, isNodePort: boolean, { comment }: RawElement, edit: (parts: Parts) => void): boolean {
+    const id = frontEndId({ key, isNodePort });
+    const parts = this.#parts.get(id) ?? emptyParts(key, isNodePort);
+    this.#parts.set(id, parts);
+    if (comment !== undefined) parts.service = comment;
+    edit(parts);
+    return true;
+  }
+
+  #slot(element: RawElement, isNodePort: boolean, list: "slots" | "localSlots"): boolean {
+    const slot = slotOf(element.key);
+    const { value } = element;
+    if (slot < 0 || slot >= MAX_SLOTS || typeof value !== "string") return false;
+    return this.#edit(element.key.slice(0, -4), isNodePort, element, (parts) => {
+      parts[list][slot] = value;
+    });
+  }
+
+  #allow(element: RawElement): boolean {
+    const addressBytes = (element.key.length - PORT_BYTES) / 2;
+    const at = addressBytes + PORT_BYTES;
+    const source = cidrBetween(element.key.slice(at), (element.keyEnd ?? element.key).slice(at));
+    if (source === undefined) return false;
+    return this.#edit(element.key.slice(0, at), false, element, (parts) => {
+      parts.sourceRanges = [...(parts.sourceRanges ?? []), source.toString()];
+    });
+  }
+
+  #affinity(set: string, element: RawElement): boolean {
+    const match = /^(np-)?affinity-(\d{1,5})$/.exec(set);
+    if (match === null) return false;
+    return this.#edit(element.key, match[1] !== undefined, element, (parts) => {
+      parts.affinitySeconds = Number(match[2]);
+    });
+  }
+
+  finish(listing: ReadonlyMap<string, readonly RawElement[]>): HeldTable {
+    const keys = (set: string): Set<ByteString> => new Set((listing.get(set) ?? []).map(({ key }) => key));
+    return {
+      frontEnds: new Map(Array.from(this.#parts, ([id, parts]) => [id, heldFrontEnd(parts)])),
+      clusterIPs: keys(SETS.clusterIps),
+      hairpins: keys(SETS.hairpin),
+      strays: this.#strays,
+    };
+  }
+}
+
+function emptyParts(key: ByteString, isNodePort: boolean): Parts {
+  return {
+    key,
+    isNodePort,
+    service: "",
+    verdict: undefined,
+    short: undefined,
+    noEndpoints: false,
+    slots: [],
+    localSlots: [],
+    affinitySeconds: 0,
+    sourceRanges: undefined,
+    isGuarded: false,
+  };
+}
+
+function heldFrontEnd({ sourceRanges, ...parts }: Parts): HeldFrontEnd {
+  // Holes of the arrays are made visible: what was never there reads as undefined.
+  const lists = { slots: Array.from(parts.slots), localSlots: Array.from(parts.localSlots) };
+  return { ...parts, ...lists, sourceRanges: sourceRanges?.sort() };
+}
+
+/** The prefix that an interval is; `undefined` when it is none. */
+function cidrBetween(first: ByteString, last: ByteString): Cidr | undefined {
+  const [from, to] = [first, last].map((bytes) => IpAddress.fromBytes(Buffer.from(bytes, "latin1")));
+  if (from === undefined || to === undefined) return undefined;
+  const size = to.value - from.value + 1n;
+  const hostBits = size.toString(2).length - 1;
+  if (size < 1n || 1n << BigInt(hostBits) !== size || hostBits > from.bits) return undefined;
+  const cidr = Cidr.of(from, from.bits - hostBits);
+  return cidr.base.equals(from) ? cidr : undefined;
+}

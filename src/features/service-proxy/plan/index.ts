@@ -1,0 +1,13 @@
+/**
+ * From Services to elements of sets: what a table shall hold, what one holds, and the batches that make one into the other (spec
+ * service-proxy 2.7, 2.8).
+ *
+ * Owns: front ends, slots, claims, the three phases of an update. Refuses to know: sockets, the API, when to do it.
+ */
+export { changeFrontEnd, type Phases } from "./change.ts";
+export { type FrontEnd, frontEndId, type HeldFrontEnd, NO_ENDPOINTS } from "./front-end.ts";
+export { type HeldTable, readHeld } from "./held.ts";
+export { addressBytes, addressKey, endpointValue, hairpinKey, portBytes, slotBytes } from "./keys.ts";
+export { type PortWithEndpoints, planService } from "./service.ts";
+export { assignSlots } from "./slots.ts";
+export { type Dirty, type ServicePlan, WantedTable } from "./wanted.ts";

@@ -1,0 +1,50 @@
+import type { Cidr, IpAddress } from "#base/ip";
+import type { ByteString } from "#kernel/nft-elements";
+import { PROTOCOL_NUMBERS, type Protocol } from "../model/index.ts";
+
+/** 4 or 16 bytes. */
+export function addressBytes(address: IpAddress): ByteString {
+  return String.fromCharCode(...address.toBytes());
+}
+
+/** Protocol and port, each padded to 4 bytes as the kernel keeps parts of a concatenation. */
+export function portBytes(protocol: Protocol, port: number): ByteString {
+  return String.fromCharCode(PROTOCOL_NUMBERS[protocol], 0, 0, 0, port >> 8, port & 255, 0, 0);
+}
+
+/** Key of `service-ips` and its like: address . protocol . port. */
+export function addressKey(address: IpAddress, protocol: Protocol, port: number): ByteString {
+  return addressBytes(address) + portBytes(protocol, port);
+}
+
+/** Value of the endpoint maps: address . port. */
+export function endpointValue(address: IpAddress, port: number): ByteString {
+  return addressBytes(address) + String.fromCharCode(port >> 8, port & 255, 0, 0);
+}
+
+/** Key of `hairpin`: an endpoint that reaches itself: address . address . protocol . port. */
+export function hairpinKey(address: IpAddress, protocol: Protocol, port: number): ByteString {
+  const bytes = addressBytes(address);
+  return bytes + bytes + portBytes(protocol, port);
+}
+
+const SLOTS: string[] = [];
+
+/** A slot number in the order of this host, which `numgen` has; x86-64 and arm64 are little-endian. */
+export function slotBytes(slot: number): ByteString {
+  SLOTS[slot] ??= String.fromCharCode(slot & 255, (slot >> 8) & 255, (slot >> 16) & 255, slot >>> 24);
+  return SLOTS[slot] ?? "";
+}
+
+/** The number in the last 4 bytes of an endpoint map's key. */
+export function slotOf(key: ByteString): number {
+  const at = key.length - 4;
+  return (
+    key.charCodeAt(at) | (key.charCodeAt(at + 1) << 8) | (key.charCodeAt(at + 2) << 16) | (key.charCodeAt(at + 3) << 24)
+  );
+}
+
+/** First and last key of `fw-allow`: address . protocol . port . source. */
+export function allowKeys(frontEnd: ByteString, source: Cidr): readonly [first: ByteString, last: ByteString] {
+  return [frontEnd + addressBytes(source.base), frontEnd + addressBytes(source.last)];
+}

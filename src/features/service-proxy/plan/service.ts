@@ -1,0 +1,31 @@
+import type { IpAddress } from "#base/ip";
+import { type Endpoint, type NodeInfo, type ServicePort, selectEndpoints } from "../model/index.ts";
+import { frontEndsOf } from "./front-end.ts";
+import { addressBytes, hairpinKey } from "./keys.ts";
+import type { ServicePlan } from "./wanted.ts";
+
+/** One port of a Service with all endpoints behind it. */
+export interface PortWithEndpoints {
+  readonly port: ServicePort;
+  readonly endpoints: readonly Endpoint[];
+}
+
+/** Pure: all that a Service asks of one family's table. `nodeIPs`: of this node, in the family. */
+export function planService(
+  ports: readonly PortWithEndpoints[],
+  node: NodeInfo,
+  nodeIPs: readonly IpAddress[],
+): ServicePlan {
+  const frontEnds = ports.flatMap(({ port, endpoints }) =>
+    frontEndsOf(port, selectEndpoints(port, endpoints, node), nodeIPs),
+  );
+  const hairpins = ports.flatMap(({ port, endpoints }) =>
+    endpoints.filter(({ isLocal }) => isLocal).map((one) => hairpinKey(one.address, port.protocol, one.port)),
+  );
+  return {
+    frontEnds,
+    clusterIPs: [...new Set(ports.map(({ port }) => addressBytes(port.clusterIP)))],
+    hairpins: [...new Set(hairpins)],
+    createdAt: Math.min(...ports.map(({ port }) => port.createdAt)),
+  };
+}

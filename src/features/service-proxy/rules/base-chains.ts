@@ -1,0 +1,120 @@
+import type { NftBase } from "#kernel/nft";
+import { SETS } from "./sets.ts";
+import { frontEndKey } from "./shapes.ts";
+import type { Chain, Match, Rule, RuleOptions } from "./types.ts";
+
+/** Where connections to Services without endpoints end. */
+export const REJECT_CHAIN = "reject-chain";
+
+const base = (type: NftBase["type"], hook: NftBase["hook"], priority: number): NftBase => ({ type, hook, priority });
+
+/**
+ * The chains that a table always has. Hooks and priorities are public API (spec service-proxy 2.5): source ranges and refusals
+ * before translation (-110), translation at dstnat (-100), masquerade at srcnat (100).
+ */
+export function baseChains(options: RuleOptions, affinityTimeouts: readonly number[]): Chain[] {
+  const enter = (chain: string): Rule[] => [{ matches: [{ kind: "new" }], actions: [{ kind: "jump", chain }] }];
+  return [
+    { name: REJECT_CHAIN, rules: rejectRules() },
+    { name: "firewall", rules: firewallRules() },
+    { name: "pre-dnat", rules: preDnatRules(options) },
+    { name: "services", rules: servicesRules(options) },
+    { name: "masquerading", rules: masqueradingRules() },
+    { name: "cluster-ips-check", rules: clusterIpsRules() },
+    { name: "filter-prerouting", base: base("filter", "prerouting", -110), rules: enter("pre-dnat") },
+    { name: "filter-output-pre-dnat", base: base("filter", "output", -110), rules: enter("pre-dnat") },
+    { name: "nat-prerouting", base: base("nat", "prerouting", -100), rules: always("services") },
+    { name: "nat-output", base: base("nat", "output", -100), rules: always("services") },
+    { name: "filter-forward", base: base("filter", "forward", 0), rules: enter("cluster-ips-check") },
+    { name: "filter-output", base: base("filter", "output", 0), rules: enter("cluster-ips-check") },
+    affinityChain(affinityTimeouts),
+    { name: "nat-postrouting", base: base("nat", "postrouting", 100), rules: always("masquerading") },
+  ];
+}
+
+/** Remembers, when a connection's first packet leaves, which endpoint its client got: one rule for each timeout, door and protocol. */
+export function affinityChain(timeouts: readonly number[]): Chain {
+  const rules = timeouts.flatMap((seconds) =>
+    [false, true].flatMap((isNodePort) =>
+      (["TCP", "UDP", "SCTP"] as const).map(
+        (protocol): Rule => ({
+          matches: [{ kind: "new" }, { kind: "dnat" }, { kind: "protocol", protocols: [protocol] }],
+          actions: [{ kind: "remember", seconds, isNodePort }],
+        }),
+      ),
+    ),
+  );
+  return { name: AFFINITY_CHAIN, base: base("filter", "postrouting", 90), rules };
+}
+
+/** The chain of {@link affinityChain}. */
+export const AFFINITY_CHAIN = "affinity-postrouting";
+
+const always = (chain: string): Rule[] => [{ matches: [], actions: [{ kind: "jump", chain }] }];
+
+function rejectRules(): Rule[] {
+  return [
+    { matches: [{ kind: "protocol", protocols: ["TCP"] }], actions: [{ kind: "reject", with: "tcp-reset" }] },
+    { matches: [], actions: [{ kind: "reject", with: "port-unreachable" }] },
+  ];
+}
+
+function firewallRules(): Rule[] {
+  const key = [...frontEndKey(false), "saddr" as const];
+  return [{ matches: [{ kind: "in", set: SETS.firewallAllow, key, not: true }], actions: [{ kind: "drop" }] }];
+}
+
+function preDnatRules(options: RuleOptions): Rule[] {
+  const key = frontEndKey(false);
+  return [
+    { matches: [{ kind: "in", set: SETS.firewallVips, key }], actions: [{ kind: "jump", chain: "firewall" }] },
+    { matches: [], actions: [{ kind: "map", map: SETS.noEndpoints, key }] },
+    {
+      matches: nodePortMatches(options),
+      actions: [{ kind: "map", map: SETS.noEndpointsNodePorts, key: frontEndKey(true) }],
+    },
+  ];
+}
+
+function servicesRules(options: RuleOptions): Rule[] {
+  const toService: Match = { kind: "in", set: SETS.clusterIps, key: ["daddr"] };
+  const fromOutside: Match[] | undefined = options.masqueradeAll
+    ? []
+    : options.detector === undefined
+      ? undefined
+      : [
+          { kind: "pod", detector: options.detector, not: true },
+          { kind: "local", part: "saddr", not: true },
+        ];
+  return [
+    ...(fromOutside === undefined
+      ? []
+      : [{ matches: [toService, ...fromOutside], actions: [{ kind: "mark" as const }] }]),
+    { matches: [], actions: [{ kind: "map", map: SETS.serviceIps, key: frontEndKey(false) }] },
+    { matches: nodePortMatches(options), actions: [{ kind: "map", map: SETS.nodePorts, key: frontEndKey(true) }] },
+  ];
+}
+
+function nodePortMatches({ nodePortAddresses }: RuleOptions): Match[] {
+  if (nodePortAddresses === "set") return [{ kind: "in", set: SETS.nodePortIps, key: ["daddr"] }];
+  return [{ kind: "local", part: "daddr" }, { kind: "no-loopback" }];
+}
+
+function masqueradingRules(): Rule[] {
+  const hairpin: Match = { kind: "in", set: SETS.hairpin, key: ["saddr", "daddr", "protocol", "dport"] };
+  return [
+    { matches: [{ kind: "marked" }], actions: [{ kind: "unmark" }, { kind: "masquerade" }] },
+    { matches: [{ kind: "dnat" }, hairpin], actions: [{ kind: "masquerade" }] },
+  ];
+}
+
+/** What still has the address of a Service after translation was for a port that no Service has. */
+function clusterIpsRules(): Rule[] {
+  return [
+    {
+      matches: [{ kind: "in", set: SETS.clusterIps, key: ["daddr"] }],
+      actions: [{ kind: "goto", chain: REJECT_CHAIN }],
+    },
+    { matches: [{ kind: "in", set: SETS.serviceCidrs, key: ["daddr"] }], actions: [{ kind: "drop" }] },
+  ];
+}

@@ -1,0 +1,92 @@
+import type { IpFamily } from "#base/ip";
+import type { Expression } from "#kernel/nft-elements";
+import { PROTOCOL_NUMBERS, type Protocol } from "../model/index.ts";
+import { affinityNodePortSet, affinitySet, SETS } from "./sets.ts";
+import type { Action, Chain, KeyPart, Rule } from "./types.ts";
+
+/** `ct state new` and `ct status dnat` (include/uapi/linux/netfilter/nf_conntrack_common.h). */
+const STATE_NEW = 8;
+const STATUS_DNAT = 32;
+/** Where addresses are in a header of either family. */
+const HEADER = {
+  4: { saddr: 12, daddr: 16, length: 4 },
+  6: { saddr: 8, daddr: 24, length: 16 },
+} as const;
+
+/**
+ * Whether a chain is written as the kernel's own steps instead of as text: those that translate by a map, and those that remember.
+ * libnftables 1.0.6 cannot compile the first once the map is there, and ends the process over the second in IPv6. One transaction
+ * writes a chain either way, so it is never seen half-done.
+ */
+export function isCompiled({ rules }: Chain): boolean {
+  return rules.some(({ actions }) => actions.some(({ kind }) => kind === "dnat" || kind === "remember"));
+}
+
+/** The steps of a rule of such a chain. Throws an `Error` for what no such chain has: a bug. */
+export function compileRule(rule: Rule, family: IpFamily): Expression[] {
+  const [action] = rule.actions;
+  const protocol = rule.matches.flatMap((match) => (match.kind === "protocol" ? match.protocols : []))[0];
+  if (action?.kind === "dnat") return translate(action, family);
+  if (action?.kind === "remember" && protocol !== undefined) return remember(action, protocol, family);
+  const isPlain = rule.matches.length === 0 && rule.actions.length === 1;
+  if (isPlain && action?.kind === "drop") return [{ kind: "verdict", verdict: { kind: "drop" } }];
+  if (isPlain && action?.kind === "goto") return [{ kind: "verdict", verdict: action }];
+  throw new Error("this rule is written as text");
+}
+
+/** The key, then where the map says: the protocol is part of every key, so it needs no match of its own. */
+function translate({ map, key }: Action & { readonly kind: "dnat" }, family: IpFamily): Expression[] {
+  const loads: Expression[] = [];
+  let register = 0;
+  for (const part of key) {
+    loads.push(load(part, family, register));
+    register += part === "saddr" || part === "daddr" ? wordsOf(family) : 1;
+  }
+  return [
+    ...loads,
+    { kind: "lookup", set: map, register: 0, into: register },
+    { kind: "dnat", family: family === 4 ? "ip" : "ip6", address: register, port: register + wordsOf(family) },
+  ];
+}
+
+function load(part: KeyPart, family: IpFamily, register: number): Expression {
+  if (typeof part === "object") return { kind: "random", modulus: part.slots, register };
+  if (part === "protocol") return { kind: "meta", key: "l4proto", register };
+  if (part === "dport") return { kind: "payload", base: "transport", offset: 2, length: 2, register };
+  return { kind: "payload", base: "network", offset: HEADER[family][part], length: HEADER[family].length, register };
+}
+
+/** Registers hold the key, client and front end as they were before translation, then the endpoint. */
+function remember(
+  { seconds, isNodePort }: Action & { readonly kind: "remember" },
+  protocol: Protocol,
+  family: IpFamily,
+): Expression[] {
+  const words = wordsOf(family);
+  const [client, address, proto, port, endpoint] = [0, words, 2 * words, 2 * words + 1, 2 * words + 2];
+  const ip = family === 4 ? "ip" : "ip6";
+  return [
+    { kind: "ct", key: "state", register: 0 },
+    { kind: "any-bit", register: 0, mask: STATE_NEW },
+    { kind: "ct", key: "status", register: 0 },
+    { kind: "any-bit", register: 0, mask: STATUS_DNAT },
+    { kind: "meta", key: "l4proto", register: proto },
+    { kind: "equal", register: proto, value: String.fromCharCode(PROTOCOL_NUMBERS[protocol]) },
+    { kind: "ct", key: `src-${ip}`, original: true, register: client },
+    { kind: "ct", key: `dst-${ip}`, original: true, register: address },
+    { kind: "ct", key: "proto-dst", original: true, register: port },
+    {
+      kind: "lookup",
+      set: isNodePort ? affinityNodePortSet(seconds) : affinitySet(seconds),
+      register: isNodePort ? proto : address,
+    },
+    load("daddr", family, endpoint),
+    load("dport", family, endpoint + words),
+    { kind: "update", set: SETS.affinity, key: client, data: endpoint, timeoutMs: seconds * 1000 },
+  ];
+}
+
+/** Registers of 4 bytes that an address takes. */
+function wordsOf(family: IpFamily): number {
+  return family === 4 ? 1 : 4;
+}

@@ -1,0 +1,19 @@
+/**
+ * The rules of the data plane as data: printed for the kernel, walked by `explain` and by the tests (spec service-proxy 2.7).
+ *
+ * Owns: chains, sets, shapes, their nft(8) text. Refuses to know: which Services there are; that is in the elements.
+ */
+export { AFFINITY_CHAIN, affinityChain, baseChains, REJECT_CHAIN } from "./base-chains.ts";
+export { compileRule, isCompiled } from "./compile.ts";
+export { printRule } from "./print.ts";
+export {
+  AFFINITY_ENTRIES,
+  affinityNodePortSet,
+  affinitySet,
+  affinitySetSpecs,
+  SETS,
+  setSpecs,
+  slotMaps,
+} from "./sets.ts";
+export { frontEndKey, parseShape, type Shape, shapeChains, shapeName } from "./shapes.ts";
+export type { Action, Chain, KeyPart, Match, PodDetector, Rule, RuleOptions } from "./types.ts";

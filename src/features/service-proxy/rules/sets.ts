@@ -1,0 +1,92 @@
+import type { IpFamily } from "#base/ip";
+import type { NftSetSpec } from "#kernel/nft";
+import type { PartType } from "#kernel/nft-elements";
+
+/** The sets and maps of a table; each name says what its keys are. */
+export const SETS = {
+  serviceIps: "service-ips",
+  /** Where pods and the node itself go with externalTrafficPolicy Local: as if by the load balancer, to the whole cluster. */
+  serviceShort: "service-ips-short",
+  nodePorts: "service-nodeports",
+  nodePortsShort: "service-nodeports-short",
+  endpoints: "eps",
+  endpointsLocal: "eps-local",
+  nodePortEndpoints: "np-eps",
+  nodePortEndpointsLocal: "np-eps-local",
+  noEndpoints: "noep",
+  noEndpointsNodePorts: "np-noep",
+  clusterIps: "cluster-ips",
+  nodePortIps: "nodeport-ips",
+  serviceCidrs: "service-cidrs",
+  hairpin: "hairpin",
+  firewallVips: "fw-vips",
+  firewallAllow: "fw-allow",
+  affinity: "affinity",
+} as const;
+
+/** Clients that are remembered at once in each family; a packet beyond it is balanced anew (spec service-proxy K7). */
+export const AFFINITY_ENTRIES = 262_144;
+
+/** Front ends with affinity of this many seconds, by address. */
+export function affinitySet(seconds: number): string {
+  return `affinity-${seconds}`;
+}
+
+/** The same, by NodePort. */
+export function affinityNodePortSet(seconds: number): string {
+  return `np-affinity-${seconds}`;
+}
+
+/** Maps of endpoints by slot: their keys end in a number that is drawn; `mark` is the type of any number. */
+export function slotMaps(
+  family: IpFamily,
+): ReadonlyMap<string, { readonly key: readonly PartType[]; readonly value: readonly PartType[] }> {
+  const address = family === 4 ? "ipv4_addr" : "ipv6_addr";
+  const value = [address, "inet_service"] as const;
+  const byAddress = { key: [address, "inet_proto", "inet_service", "mark"], value } as const;
+  const byNodePort = { key: ["inet_proto", "inet_service", "mark"], value } as const;
+  return new Map<string, { readonly key: readonly PartType[]; readonly value: readonly PartType[] }>([
+    [SETS.endpoints, byAddress],
+    [SETS.endpointsLocal, byAddress],
+    [SETS.nodePortEndpoints, byNodePort],
+    [SETS.nodePortEndpointsLocal, byNodePort],
+  ]);
+}
+
+/** Every other set that a table always has. */
+export function setSpecs(family: IpFamily): ReadonlyMap<string, NftSetSpec> {
+  const address = family === 4 ? "ipv4_addr" : "ipv6_addr";
+  const frontEnd = `${address} . inet_proto . inet_service`;
+  return new Map<string, NftSetSpec>([
+    [SETS.serviceIps, { key: frontEnd, value: "verdict" }],
+    [SETS.serviceShort, { key: frontEnd, value: "verdict" }],
+    [SETS.nodePorts, { key: "inet_proto . inet_service", value: "verdict" }],
+    [SETS.nodePortsShort, { key: "inet_proto . inet_service", value: "verdict" }],
+    [SETS.noEndpoints, { key: frontEnd, value: "verdict" }],
+    [SETS.noEndpointsNodePorts, { key: "inet_proto . inet_service", value: "verdict" }],
+    [SETS.clusterIps, { key: address }],
+    [SETS.nodePortIps, { key: address }],
+    [SETS.serviceCidrs, { key: address, flags: ["interval"] }],
+    [SETS.hairpin, { key: `${address} . ${address} . inet_proto . inet_service` }],
+    [SETS.firewallVips, { key: frontEnd }],
+    [SETS.firewallAllow, { key: `${frontEnd} . ${address}`, flags: ["interval"] }],
+    [
+      SETS.affinity,
+      {
+        key: `${address} . ${frontEnd}`,
+        value: `${address} . inet_service`,
+        flags: ["dynamic", "timeout"],
+        size: AFFINITY_ENTRIES,
+      },
+    ],
+  ]);
+}
+
+/** The sets of one affinity timeout. */
+export function affinitySetSpecs(family: IpFamily, seconds: number): ReadonlyMap<string, NftSetSpec> {
+  const address = family === 4 ? "ipv4_addr" : "ipv6_addr";
+  return new Map<string, NftSetSpec>([
+    [affinitySet(seconds), { key: `${address} . inet_proto . inet_service` }],
+    [affinityNodePortSet(seconds), { key: "inet_proto . inet_service" }],
+  ]);
+}

@@ -1,0 +1,118 @@
+import type { IpAddress, IpFamily } from "#base/ip";
+import type { Endpoint, ServicePort } from "../model/index.ts";
+import { addressesOf, endpoint, NODE_PORT, SERVICE_PORT, type Sender } from "./fixture.ts";
+
+/** What a front end is. */
+export type Door = "clusterIP" | "loadBalancerIP" | "externalIP" | "nodePort";
+
+/** `L`: the endpoint on this node, `C`: any; behind it M: masqueraded. Or dropped, or refused. */
+export type Expected = "C" | "CM" | "L" | "LM" | "drop" | "reject";
+
+/** One row: who sends where, under which policy, and what becomes of it. */
+export interface Row {
+  readonly name: string;
+  readonly service: Partial<ServicePort>;
+  readonly endpoints: readonly ("local" | "remote" | Endpoint)[];
+  readonly door: Door;
+  readonly sender: Sender;
+  readonly expected: Expected;
+  readonly masqueradeAll?: boolean;
+  readonly hasDetector?: boolean;
+}
+
+const BOTH = ["local", "remote"] as const;
+const SENDERS = ["pod", "node", "external"] as const;
+const OUTER = ["loadBalancerIP", "externalIP", "nodePort"] as const;
+type Expectation = Readonly<Record<Sender, Expected>>;
+
+function rows(
+  name: string,
+  doors: readonly Door[],
+  expected: Expectation,
+  what: Omit<Row, "name" | "door" | "sender" | "expected">,
+): Row[] {
+  return doors.flatMap((door) =>
+    SENDERS.map((sender) => ({
+      ...what,
+      name: `${name}: ${sender} to ${door}`,
+      door,
+      sender,
+      expected: expected[sender],
+    })),
+  );
+}
+
+/** The traffic matrix (spec service-proxy 2.4), row by row. */
+export function matrix(family: IpFamily): readonly Row[] {
+  const local = { externalTrafficPolicy: "Local" } as const;
+  const inner = { internalTrafficPolicy: "Local" } as const;
+  const fading = (where: "local" | "remote"): Endpoint => endpoint(family, where, { ready: false, terminating: true });
+  const down = (where: "local" | "remote"): Endpoint => endpoint(family, where, { ready: false, serving: false });
+  const all = (expected: Expected): Expectation => ({ pod: expected, node: expected, external: expected });
+  const CLUSTER_IP = ["clusterIP"] as const;
+  const doors = [...CLUSTER_IP, ...OUTER];
+  return [
+    ...rows("iTP Cluster", CLUSTER_IP, { pod: "C", node: "C", external: "CM" }, { service: {}, endpoints: BOTH }),
+    ...rows("iTP Local", CLUSTER_IP, { pod: "L", node: "L", external: "LM" }, { service: inner, endpoints: BOTH }),
+    ...rows("iTP Local, none here", CLUSTER_IP, all("drop"), { service: inner, endpoints: ["remote"] }),
+    ...rows(
+      "iTP Local, one fades here",
+      CLUSTER_IP,
+      { pod: "L", node: "L", external: "LM" },
+      {
+        service: inner,
+        endpoints: [fading("local"), "remote"],
+      },
+    ),
+    ...rows("eTP Cluster", OUTER, all("CM"), { service: {}, endpoints: BOTH }),
+    ...rows("eTP Local", OUTER, { pod: "C", node: "CM", external: "L" }, { service: local, endpoints: BOTH }),
+    ...rows(
+      "eTP Local, none here",
+      OUTER,
+      { pod: "C", node: "CM", external: "drop" },
+      { service: local, endpoints: ["remote"] },
+    ),
+    ...rows(
+      "eTP Local, one fades here",
+      OUTER,
+      { pod: "C", node: "CM", external: "L" },
+      {
+        service: local,
+        endpoints: [fading("local"), "remote"],
+      },
+    ),
+    ...rows("masquerade-all", CLUSTER_IP, all("CM"), { service: {}, endpoints: BOTH, masqueradeAll: true }),
+    ...rows("no detector", CLUSTER_IP, all("C"), { service: {}, endpoints: BOTH, hasDetector: false }),
+    ...rows(
+      "no detector, eTP Local",
+      OUTER,
+      { pod: "L", node: "CM", external: "L" },
+      {
+        service: local,
+        endpoints: BOTH,
+        hasDetector: false,
+      },
+    ),
+    ...rows("no endpoints", doors, all("reject"), { service: {}, endpoints: [] }),
+    ...rows("none ready", doors, all("reject"), { service: {}, endpoints: [down("local"), down("remote")] }),
+    ...rows("no endpoints, Local", doors, all("reject"), { service: { ...local, ...inner }, endpoints: [] }),
+    ...rows(
+      "all fade",
+      CLUSTER_IP,
+      { pod: "C", node: "C", external: "CM" },
+      {
+        service: {},
+        endpoints: [fading("local"), fading("remote")],
+      },
+    ),
+    ...rows("all fade, eTP Cluster", OUTER, all("CM"), { service: {}, endpoints: [fading("local"), fading("remote")] }),
+  ];
+}
+
+/** Address and port of a door. */
+export function doorOf(family: IpFamily, door: Door): { readonly address: IpAddress; readonly port: number } {
+  const addresses = addressesOf(family);
+  return door === "nodePort"
+    ? { address: addresses.node, port: NODE_PORT }
+    : { address: addresses[door], port: SERVICE_PORT };
+}

@@ -1,0 +1,8 @@
+/**
+ * Walks packets through the data plane's rules as data, for `isthmus explain` and for tests.
+ *
+ * Owns: {@link trace}. Refuses to know: kernels; the netns tests send the same packets for real and compare.
+ */
+export type { Outcome, Packet, Step, Trace, World } from "./types.ts";
+export { trace } from "./walk.ts";
+export { type TracedTable, worldOf } from "./world.ts";

@@ -1,0 +1,165 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Cidr, IpAddress, type IpFamily } from "#base/ip";
+import type { PortWithEndpoints } from "../plan/index.ts";
+import {
+  addressesOf,
+  endpoint,
+  NODE_PORT,
+  packetOf,
+  ruleOptions,
+  SERVICE_PORT,
+  type Sender,
+  servicePort,
+  worldFor,
+} from "../testing/fixture.ts";
+import { doorOf, matrix, type Row } from "../testing/matrix.ts";
+import { type Outcome, trace, type World } from "./index.ts";
+
+const FAMILIES = [4, 6] as const;
+
+/** Every outcome over many draws of the slot. */
+function outcomes(
+  world: World,
+  ...[family, sender, destination, port, protocol]: Parameters<typeof packetOf>
+): Outcome[] {
+  const draws = Array.from({ length: 20 }, (_, at) => at / 20);
+  return draws.map(
+    (draw) => trace(packetOf(family, sender, destination, port, protocol), { ...world, random: () => draw }).outcome,
+  );
+}
+
+function worldOfRow(family: IpFamily, row: Row): World {
+  const endpoints = row.endpoints.map((one) => (typeof one === "string" ? endpoint(family, one) : one));
+  const ports: PortWithEndpoints[] = [{ port: servicePort(family, row.service), endpoints }];
+  const changes = {
+    ...(row.masqueradeAll === true ? { masqueradeAll: true } : {}),
+    ...(row.hasDetector === false ? { detector: undefined } : {}),
+  };
+  return worldFor(family, ports, ruleOptions(family, changes));
+}
+
+/** `C`, `LM`, `drop`: the row's own words, from all draws. */
+function inShort(family: IpFamily, results: readonly Outcome[]): string {
+  const { localEndpoint, remoteEndpoint } = addressesOf(family);
+  const reached = new Set<string>();
+  const ends = new Set<string>();
+  for (const result of results) {
+    if (result.kind !== "delivered") ends.add(result.kind === "dropped" ? "drop" : "reject");
+    else {
+      assert.ok(result.isTranslated, "a packet went on untranslated");
+      reached.add(result.destination.toString());
+      ends.add(result.isMasqueraded ? "M" : "");
+    }
+  }
+  assert.equal(ends.size, 1, `not every draw ended alike: ${[...ends].join(" ")}`);
+  const [end = ""] = ends;
+  if (reached.size === 0) return end;
+  const hasLocal = reached.has(localEndpoint.toString());
+  const hasRemote = reached.has(remoteEndpoint.toString());
+  return `${hasRemote ? "C" : hasLocal ? "L" : "?"}${end}`;
+}
+
+for (const family of FAMILIES) {
+  test(`trace: every row of the traffic matrix, IPv${family}`, () => {
+    for (const row of matrix(family)) {
+      const { address, port } = doorOf(family, row.door);
+      const found = inShort(family, outcomes(worldOfRow(family, row), family, row.sender, address, port));
+      assert.equal(found, row.expected, row.name);
+    }
+  });
+}
+
+const both = (family: IpFamily) => [endpoint(family, "local"), endpoint(family, "remote")];
+
+test("trace: an endpoint that reaches itself through its Service is masqueraded", () => {
+  for (const family of FAMILIES) {
+    const { localEndpoint, clusterIP } = addressesOf(family);
+    const world = worldFor(family, [{ port: servicePort(family), endpoints: [endpoint(family, "local")] }]);
+    const packet = { ...packetOf(family, "pod", clusterIP, SERVICE_PORT), source: localEndpoint };
+    const { outcome } = trace(packet, world);
+    assert.ok(outcome.kind === "delivered" && outcome.destination.equals(localEndpoint) && outcome.isMasqueraded);
+  }
+});
+
+test("trace: source ranges guard the load balancer's addresses alone, pods and the node too", () => {
+  for (const family of FAMILIES) {
+    const { external, node, pod, loadBalancerIP, externalIP, clusterIP } = addressesOf(family);
+    const at = (sourceRanges: readonly Cidr[], sender: Sender, address: IpAddress, port = SERVICE_PORT): string => {
+      const world = worldFor(family, [{ port: servicePort(family, { sourceRanges }), endpoints: both(family) }]);
+      return [...new Set(outcomes(world, family, sender, address, port).map(({ kind }) => kind))].join(" ");
+    };
+    const onlyExternal = [Cidr.host(external)];
+    assert.equal(at(onlyExternal, "external", loadBalancerIP), "delivered");
+    assert.equal(at(onlyExternal, "pod", loadBalancerIP), "dropped");
+    assert.equal(at(onlyExternal, "node", loadBalancerIP), "dropped");
+    assert.equal(at([Cidr.host(pod)], "external", loadBalancerIP), "dropped");
+    assert.equal(at([Cidr.host(node)], "node", loadBalancerIP), "delivered");
+    for (const address of [externalIP, clusterIP]) assert.equal(at([Cidr.host(pod)], "external", address), "delivered");
+    assert.equal(at([Cidr.host(pod)], "external", node, NODE_PORT), "delivered");
+  }
+});
+
+test("trace: a node in a range may use a load balancer's address that it holds as its source", () => {
+  const { node, loadBalancerIP } = addressesOf(4);
+  const sourceRanges = [Cidr.host(node)];
+  const world = worldFor(4, [{ port: servicePort(4, { sourceRanges }), endpoints: both(4) }]);
+  const packet = { ...packetOf(4, "node", loadBalancerIP, SERVICE_PORT), source: loadBalancerIP };
+  assert.equal(trace(packet, { ...world, localAddresses: [node, loadBalancerIP] }).outcome.kind, "delivered");
+});
+
+test("trace: unused ports of a Service are refused, unused addresses of Services dropped, other protocols not ours", () => {
+  for (const family of FAMILIES) {
+    const { clusterIP, serviceCIDR, node } = addressesOf(family);
+    const world = worldFor(family, [{ port: servicePort(family), endpoints: both(family) }]);
+    const kinds = (...args: [IpAddress, number, ("TCP" | "UDP")?]): string[] => [
+      ...new Set(
+        (["external", "node", "pod"] as const).flatMap((sender) =>
+          outcomes(world, family, sender, ...args).map(({ kind }) => kind),
+        ),
+      ),
+    ];
+    assert.deepEqual(kinds(clusterIP, 81), ["rejected"]);
+    assert.deepEqual(kinds(clusterIP, SERVICE_PORT, "UDP"), ["rejected"]);
+    assert.deepEqual(kinds(serviceCIDR.at(0x99), SERVICE_PORT), ["dropped"]);
+    const other = trace(packetOf(family, "external", node, 22), world).outcome;
+    assert.ok(other.kind === "delivered" && !other.isTranslated);
+  }
+});
+
+test("trace: NodePorts are taken on their addresses alone, never on loopback", () => {
+  const ports = [{ port: servicePort(4), endpoints: both(4) }];
+  const loopback = IpAddress.parse("127.0.0.1");
+  const second = IpAddress.parse("192.0.2.77");
+  const translated = (world: World, destination: IpAddress): boolean => {
+    const { outcome } = trace(packetOf(4, "node", destination, NODE_PORT), world);
+    return outcome.kind === "delivered" && outcome.isTranslated;
+  };
+  const primary = { ...worldFor(4, ports), localAddresses: [addressesOf(4).node, second] };
+  assert.equal(translated(primary, addressesOf(4).node), true);
+  assert.equal(translated(primary, second), false);
+  const everywhere = worldFor(4, ports, ruleOptions(4, { nodePortAddresses: "all-local" }));
+  const world = { ...everywhere, localAddresses: [addressesOf(4).node, second] };
+  assert.equal(translated(world, second), true);
+  assert.equal(translated(world, loopback), false);
+});
+
+test("trace: says which rules applied", () => {
+  const world = worldFor(4, [{ port: servicePort(4), endpoints: [endpoint(4, "remote")] }]);
+  const { steps } = trace(packetOf(4, "external", addressesOf(4).clusterIP, SERVICE_PORT), world);
+  assert.deepEqual(
+    steps.map(({ chain }) => chain),
+    [
+      "filter-prerouting",
+      "nat-prerouting",
+      "services",
+      "services",
+      "lb-1",
+      "filter-forward",
+      "nat-postrouting",
+      "masquerading",
+      "masquerading",
+    ],
+  );
+  assert.match(steps[4]?.text ?? "", /dnat ip to ip daddr \. meta l4proto \. th dport \. numgen random mod 1 map @eps/);
+});

@@ -1,0 +1,85 @@
+import { Cidr, type IpAddress } from "#base/ip";
+import type { ByteString, ElementValue } from "#kernel/nft-elements";
+import { frontEndId, type HeldFrontEnd, NO_ENDPOINTS, slotBytes } from "../plan/index.ts";
+import { baseChains, type Chain, parseShape, type RuleOptions, SETS, shapeChains } from "../rules/index.ts";
+import type { World } from "./types.ts";
+
+/** A table as front ends and plain sets. */
+export interface TracedTable {
+  readonly frontEnds: ReadonlyMap<string, HeldFrontEnd>;
+  readonly clusterIPs: ReadonlySet<ByteString>;
+  readonly hairpins: ReadonlySet<ByteString>;
+  readonly nodePortIPs: ReadonlySet<ByteString>;
+  readonly serviceCIDRs: readonly Cidr[];
+}
+
+/** The world that a table makes: for `explain` from what a plane holds, for tests from what is wanted. Pure. */
+export function worldOf(table: TracedTable, options: RuleOptions, localAddresses: readonly IpAddress[]): World {
+  const byKey = (key: ByteString, isNodePort: boolean): HeldFrontEnd | undefined =>
+    table.frontEnds.get(frontEndId({ key, isNodePort }));
+  return {
+    chains: chainsOf(table, options),
+    lookup: (set, key) => lookUp(table, byKey, set, key),
+    allowed: (key) => (byKey(key, false)?.sourceRanges ?? []).map((text) => Cidr.parse(text)),
+    localAddresses,
+    serviceCIDRs: table.serviceCIDRs,
+  };
+}
+
+function chainsOf({ frontEnds }: TracedTable, options: RuleOptions): ReadonlyMap<string, Chain> {
+  const names = new Set<string>();
+  for (const { verdict, short } of frontEnds.values()) {
+    for (const one of [verdict, short]) if (one !== undefined && "chain" in one) names.add(one.chain);
+  }
+  const timeouts = [...new Set(Array.from(frontEnds.values(), (one) => one.affinitySeconds))].filter((one) => one > 0);
+  const shapes = [...names].flatMap((name) => {
+    const shape = parseShape(name);
+    return shape === undefined ? [] : shapeChains(shape, options);
+  });
+  return new Map([...baseChains(options, timeouts), ...shapes].map((chain) => [chain.name, chain]));
+}
+
+function lookUp(
+  table: TracedTable,
+  byKey: (key: ByteString, isNodePort: boolean) => HeldFrontEnd | undefined,
+  set: string,
+  key: ByteString,
+): ElementValue | true | undefined {
+  const present = (set: ReadonlySet<ByteString>): true | undefined => set.has(key) || undefined;
+  switch (set) {
+    case SETS.clusterIps:
+      return present(table.clusterIPs);
+    case SETS.hairpin:
+      return present(table.hairpins);
+    case SETS.nodePortIps:
+      return present(table.nodePortIPs);
+    case SETS.affinity:
+      return undefined; // nobody is remembered: what a new client gets is what is asked
+    case SETS.serviceIps:
+    case SETS.nodePorts:
+      return byKey(key, set === SETS.nodePorts)?.verdict;
+    case SETS.serviceShort:
+    case SETS.nodePortsShort:
+      return byKey(key, set === SETS.nodePortsShort)?.short;
+    case SETS.noEndpoints:
+    case SETS.noEndpointsNodePorts:
+      return byKey(key, set === SETS.noEndpointsNodePorts)?.noEndpoints === true ? NO_ENDPOINTS : undefined;
+    case SETS.firewallVips:
+      return byKey(key, false)?.sourceRanges === undefined ? undefined : true;
+    case SETS.endpoints:
+    case SETS.nodePortEndpoints:
+      return slotIn(byKey(key.slice(0, -4), set === SETS.nodePortEndpoints)?.slots, key);
+    case SETS.endpointsLocal:
+    case SETS.nodePortEndpointsLocal:
+      return slotIn(byKey(key.slice(0, -4), set === SETS.nodePortEndpointsLocal)?.localSlots, key);
+    default: {
+      const match = /^(np-)?affinity-(\d+)$/.exec(set);
+      if (match === null) throw new Error(`there is no set ${set}`);
+      return byKey(key, match[1] !== undefined)?.affinitySeconds === Number(match[2]) ? true : undefined;
+    }
+  }
+}
+
+function slotIn(slots: readonly (ByteString | undefined)[] | undefined, key: ByteString): ByteString | undefined {
+  return slots?.find((_, slot) => key.endsWith(slotBytes(slot)));
+}
