@@ -34,6 +34,7 @@ const LINKS = [
   "proxy-server",
   "proxy-agent",
   "sni-router",
+  "uplink-proxy",
   "mgmtproxy-env",
 ];
 

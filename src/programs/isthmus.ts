@@ -1,3 +1,4 @@
+import "./early.ts";
 import { basename } from "node:path";
 import { auditProgram } from "./audit.ts";
 import { coilInstaller } from "./coil-installer.ts";
@@ -12,6 +13,8 @@ import { proxyAgent } from "./proxy-agent.ts";
 import { proxyServer } from "./proxy-server.ts";
 import { EXIT, type Program, runProgram, VERSION } from "./run-program.ts";
 import { sniRouter } from "./sni-router.ts";
+import { uplinkWatchdog } from "./uplink/watchdog.ts";
+import { uplinkProxy } from "./uplink-proxy.ts";
 
 /** Every program of the one executable. */
 const PROGRAMS: readonly Program[] = [
@@ -25,10 +28,11 @@ const PROGRAMS: readonly Program[] = [
   proxyServer,
   proxyAgent,
   sniRouter,
+  uplinkProxy,
   mgmtproxyEnv,
 ];
 /** Started by others, never by people. */
-const INTERNAL: readonly Program[] = [labHost];
+const INTERNAL: readonly Program[] = [labHost, uplinkWatchdog];
 
 function usage(): string {
   const width = Math.max(...PROGRAMS.map((program) => program.name.length));

@@ -10,4 +10,19 @@
  */
 
 export * from "./cdi/index.ts";
+export { type ConfigSource, EveInputs, SettingsFile } from "./config/index.ts";
 export * from "./env/index.ts";
+export {
+  BEAT,
+  GOODBYE,
+  ownMark,
+  removeTransparent,
+  runTransparentWatchdog,
+  TransparentKeeper,
+  type TransparentMarks,
+  type Watchdog,
+} from "./guard/index.ts";
+export type { ListenerSettings, Settings, Snapshot, Uplink } from "./model/index.ts";
+export { UplinkProxy } from "./proxy/index.ts";
+export { type MetricsDocument, statsText } from "./stats/index.ts";
+export { flushKernel, Uplinkd } from "./uplinkd/index.ts";

@@ -7,6 +7,7 @@ const FLAG = {
   SECONDARY: 0x1,
   NODAD: 0x2,
   DADFAILED: 0x8,
+  DEPRECATED: 0x20,
   TENTATIVE: 0x40,
   PERMANENT: 0x80,
   NOPREFIXROUTE: 0x200,
@@ -79,6 +80,7 @@ export function decodeAddress(payload: Buffer): Address | undefined {
     noDad: (flags & FLAG.NODAD) !== 0,
     tentative: (flags & FLAG.TENTATIVE) !== 0,
     dadFailed: (flags & FLAG.DADFAILED) !== 0,
+    ...((flags & FLAG.DEPRECATED) === 0 ? {} : { deprecated: true }),
     permanent: (flags & FLAG.PERMANENT) !== 0,
     secondary: family === familyNumber(4) && (flags & FLAG.SECONDARY) !== 0,
   };

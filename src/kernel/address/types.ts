@@ -20,6 +20,8 @@ export interface Address {
   readonly tentative: boolean;
   /** Duplicate address detection found another owner. */
   readonly dadFailed: boolean;
+  /** Its preferred lifetime is over: no new connection should start from it. Absent when it is not so. */
+  readonly deprecated?: boolean;
   /** Set by an administrator, not learnt (IFA_F_PERMANENT). */
   readonly permanent: boolean;
   /** IPv4: not the first address of its prefix on the link. */

@@ -1,5 +1,5 @@
 /**
- * Kernel events: links, addresses and routes of a namespace as they change.
+ * Kernel events: links, addresses, routes and rules of a namespace as they change.
  *
  * Owns: {@link Monitors} and its one Worker. Refuses to know: what to do about a change; usually, mark something dirty.
  *

@@ -37,7 +37,7 @@ function collector(): Collector {
   };
 }
 
-test("Monitors: tells links, addresses and routes of the namespaces it watches, and stops when asked", async () => {
+test("Monitors: tells links, addresses, routes and rules of the namespaces it watches, and stops when asked", async () => {
   await using monitors = new Monitors({ onFailure: (error) => assert.fail(error.message) });
   using ns = createAnonymousNetNs();
   using other = createAnonymousNetNs();
@@ -45,7 +45,7 @@ test("Monitors: tells links, addresses and routes of the namespaces it watches, 
   using otherStack = openKernel().openStack(other);
   const here = collector();
   const there = collector();
-  const watch = monitors.watch(ns, { links: true, addresses: true, routes: true }, here.listener);
+  const watch = monitors.watch(ns, { links: true, addresses: true, routes: true, rules: true }, here.listener);
   await using _second = monitors.watch(other, { links: true }, there.listener);
 
   const link = stack.links.create({ kind: "bridge", name: "br0", up: true, alias: "mine" });
@@ -54,6 +54,13 @@ test("Monitors: tells links, addresses and routes of the namespaces it watches, 
   await here.seen((event) => event.kind === "address" && String(event.address.address) === "10.0.0.1");
   stack.routes.add({ dst: Cidr.parse("10.1.0.0/24"), linkIndex: link.index, table: 116 });
   await here.seen((event) => event.kind === "route" && event.route.table === 116);
+  for (const family of [4, 6] as const) {
+    stack.rules.add({ family, priority: 2000, table: 116 });
+    stack.rules.delete({ family, priority: 2000, table: 116 });
+    for (const op of ["new", "delete"]) {
+      await here.seen((event) => event.kind === "rule" && event.op === op && event.rule.family === family);
+    }
+  }
   stack.links.delete(link.index);
   await here.seen((event) => event.kind === "link" && event.op === "delete" && event.link.name === "br0");
 

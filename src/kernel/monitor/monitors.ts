@@ -7,10 +7,12 @@ import { decodeLink } from "#kernel/link";
 import { decodeMessages, NETLINK, RTM } from "#kernel/netlink";
 import { inNetNs, type NetNs } from "#kernel/netns";
 import { decodeRoute } from "#kernel/route";
+import { decodeRule } from "#kernel/rule";
 import type { FromWorker, MonitorEvent, MonitorTopics, ToWorker, WorkerInit } from "./types.ts";
 
-/** RTMGRP_* of include/uapi/linux/rtnetlink.h. */
-const GROUPS = { links: 0x1, addresses: 0x10 | 0x100, routes: 0x40 | 0x400 } as const;
+/** Bits of RTMGRP_* and RTNLGRP_IPV6_RULE of include/uapi/linux/rtnetlink.h. */
+const GROUPS = { links: 0x1, addresses: 0x10 | 0x100, routes: 0x40 | 0x400, rules: 0x80 | 0x4_0000 } as const;
+const TOPICS = ["links", "addresses", "routes", "rules"] as const;
 /** Events that the kernel may queue for us before it drops: some 20,000 routes. */
 const RECEIVE_QUEUE_BYTES = 8 << 20;
 
@@ -22,7 +24,7 @@ interface Watch {
 }
 
 /**
- * Watches the links, addresses and routes of any number of namespaces through one Worker, which polls while the main
+ * Watches the links, addresses, routes and rules of any number of namespaces through one Worker, which polls while the main
  * thread works. Whoever makes it disposes it. It does not keep the process alive.
  */
 export class Monitors implements AsyncDisposable {
@@ -121,13 +123,16 @@ export function* decodeEvents(datagram: Buffer): Generator<MonitorEvent> {
     } else if (type === RTM.NEWROUTE || type === RTM.DELROUTE) {
       const route = decodeRoute(payload);
       if (route !== undefined) yield { kind: "route", op: type === RTM.NEWROUTE ? "new" : "delete", route };
+    } else if (type === RTM.NEWRULE || type === RTM.DELRULE) {
+      const rule = decodeRule(payload);
+      if (rule !== undefined) yield { kind: "rule", op: type === RTM.NEWRULE ? "new" : "delete", rule };
     }
   }
 }
 
 function openMulticast(ns: Pick<NetNs, "fd">, topics: MonitorTopics): number {
   let groups = 0;
-  for (const topic of ["links", "addresses", "routes"] as const) if (topics[topic] === true) groups |= GROUPS[topic];
+  for (const topic of TOPICS) if (topics[topic] === true) groups |= GROUPS[topic];
   const fd = inNetNs(ns, () => socket(C.AF_NETLINK, C.SOCK_RAW | C.SOCK_NONBLOCK, NETLINK.ROUTE));
   try {
     setsockopt(fd, C.SOL_SOCKET, C.SO_RCVBUFFORCE, RECEIVE_QUEUE_BYTES);

@@ -1,12 +1,14 @@
 import type { Address } from "#kernel/address";
 import type { Link } from "#kernel/link";
 import type { Route } from "#kernel/route";
+import type { Rule } from "#kernel/rule";
 
 /** What happened in a namespace. */
 export type MonitorEvent =
   | { readonly kind: "link"; readonly op: "new" | "delete"; readonly link: Link }
   | { readonly kind: "address"; readonly op: "new" | "delete"; readonly address: Address }
   | { readonly kind: "route"; readonly op: "new" | "delete"; readonly route: Route }
+  | { readonly kind: "rule"; readonly op: "new" | "delete"; readonly rule: Rule }
   /** Events were lost: read the state anew. */
   | { readonly kind: "resync" };
 
@@ -15,6 +17,7 @@ export interface MonitorTopics {
   readonly links?: boolean;
   readonly addresses?: boolean;
   readonly routes?: boolean;
+  readonly rules?: boolean;
 }
 
 /** From main thread to Worker. */

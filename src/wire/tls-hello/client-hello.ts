@@ -9,12 +9,16 @@ export interface ClientHello {
   readonly serverName?: string;
   /** The protocols of the ALPN extension in the client's order, as Latin-1: each character is one byte. */
   readonly alpn: readonly string[];
+  /** Present when data of the application follows the hello (RFC 8446 section 4.2.10): sending it twice could do something twice. */
+  readonly hasEarlyData?: true;
 }
 
 /** RFC 6066 section 3. */
 const EXTENSION_SERVER_NAME = 0;
 /** RFC 7301 section 3.1. */
 const EXTENSION_ALPN = 16;
+/** RFC 8446 section 4.2. */
+const EXTENSION_EARLY_DATA = 42;
 const NAME_TYPE_HOST = 0;
 
 /** The body of a ClientHello message, or in words why it is none. What a server would refuse or read in another way is refused. */
@@ -57,6 +61,7 @@ function parseExtensions(reader: ByteReader): ClientHello | string {
       if (alpn === undefined) return "the ALPN extension is malformed";
       hello = { ...hello, alpn };
     }
+    if (type === EXTENSION_EARLY_DATA) hello = { ...hello, hasEarlyData: true };
   }
   return reader.failed ? "an extension is cut short" : hello;
 }

@@ -146,6 +146,12 @@ test("ClientHelloReader: what is no TLS is told with the byte that shows it", ()
   }
 });
 
+test("ClientHelloReader: a hello that announces early data says so", () => {
+  const early = extension(42, Buffer.alloc(0));
+  const hello = read([records(message([early, sni("a")]))]);
+  assert.deepEqual(hello, { kind: "hello", hello: { serverName: "a", alpn: [], hasEarlyData: true } });
+});
+
 test("ClientHelloReader: a malformed hello is refused, as is one that a server could read in another way", () => {
   const bad: Readonly<Record<string, Uint8Array>> = {
     "no body": Buffer.of(1, 0, 0, 0),

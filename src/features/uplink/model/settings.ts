@@ -18,6 +18,8 @@ export interface UplinkSettings {
   readonly dnsServers: readonly IpAddress[];
   readonly searchDomains: readonly string[];
   readonly status: UplinkStatus;
+  /** What an agent that publishes the state says besides (EVE's IsL3Port, InvalidConfig, Up). Absent: the kernel is asked. */
+  readonly published?: { readonly isL3: boolean; readonly isValid: boolean; readonly isUp: boolean };
 }
 
 /** Per-uplink routing (spec uplink-proxy 3). */

@@ -1,0 +1,17 @@
+/**
+ * Settings: from the declarative file, or from the documents that EVE's agents publish.
+ *
+ * Owns: their syntax, defaults and checks, and following the files. Refuses to know: the kernel, and what settings are for.
+ *
+ * ```ts
+ * const config = new SettingsFile({ log }, { path: "/etc/uplink-proxy.yaml" });
+ * using following = config.onChange(() => dirty.mark());
+ * ```
+ */
+export { DEFAULT_SETTINGS } from "./defaults.ts";
+export { UplinkConfigError, type UplinkConfigErrorCode } from "./errors.ts";
+export { type EveInputOptions, EveInputs } from "./eve-inputs.ts";
+export { type ParsedSettings, parseSettings } from "./parse.ts";
+export { type ConfigDeps, SettingsFile } from "./settings-file.ts";
+export type { ConfigSource, ConfigState } from "./source.ts";
+export { parseInstant } from "./values.ts";

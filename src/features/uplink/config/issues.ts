@@ -1,0 +1,38 @@
+import type { BaseIssue } from "valibot";
+import { IpAddress } from "#base/ip";
+
+/** Pure: one fault as a person reads it: `uplinks[0].cost: must be a cost from 0 to 255, not 300`. */
+export function describeIssue(issue: BaseIssue<unknown>): string {
+  const path = (issue.path ?? []).reduce(
+    (at, { key }) => (typeof key === "number" ? `${at}[${key}]` : at === "" ? String(key) : `${at}.${String(key)}`),
+    "",
+  );
+  const what = sentence(issue);
+  return path === "" ? `the file ${what}` : `${path}: ${what}`;
+}
+
+/** Pure: the fault is a key that there should not be. */
+export function isSurplusKey({ type, expected }: Pick<BaseIssue<unknown>, "type" | "expected">): boolean {
+  return type === "strict_object" && expected === "never";
+}
+
+function sentence(issue: BaseIssue<unknown>): string {
+  if (issue.type === "strict_object") {
+    return isSurplusKey(issue) ? "is no key here; remove it or mend its spelling" : "is missing";
+  }
+  if (issue.received === "undefined") return "is missing";
+  const told = issue.message.startsWith("Invalid ") ? `must be ${issue.expected}` : issue.message;
+  return `${told}, not ${shown(issue.input)}`;
+}
+
+/** So much of a wrong value is shown. */
+const MAX_SHOWN = 60;
+
+function shown(value: unknown): string {
+  if (value === null || value === undefined) return "empty";
+  if (Array.isArray(value)) return "a list";
+  if (value instanceof IpAddress) return `"${value}"`;
+  if (typeof value === "object") return "a mapping";
+  const text = JSON.stringify(value) ?? String(value);
+  return text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}…` : text;
+}

@@ -1,0 +1,99 @@
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { FakeClock } from "#base/clock";
+import { createLogger } from "#base/log";
+import { SettingsFile } from "./index.ts";
+
+function setUp(t: TestContext, first?: string) {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-settings-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "etc", "uplinks.yaml");
+  mkdirSync(join(folder, "etc"));
+  if (first !== undefined) writeFileSync(path, first);
+  const clock = new FakeClock();
+  const lines: Record<string, unknown>[] = [];
+  const log = createLogger({ name: "config", write: (line) => void lines.push(JSON.parse(line)) });
+  const file = new SettingsFile({ log, clock }, { path });
+  const controller = new AbortController();
+  const running = file.run({ signal: controller.signal });
+  t.after(async () => {
+    controller.abort();
+    await running;
+  });
+  let told = 0;
+  file.onChange(() => {
+    told += 1;
+  });
+  return { folder, path, clock, file, lines, told: () => told };
+}
+
+test("SettingsFile: a file that is written, replaced by a rename, or reached by a link that is turned round, is read", async (t) => {
+  const { folder, path, clock, file, told } = setUp(t, "version: 1\nmaxCost: 1\n");
+  assert.deepEqual([file.current.ready, file.current.settings.maxCost, file.current.error], [true, 1, undefined]);
+  writeFileSync(path, "version: 1\nmaxCost: 22\n");
+  await clock.advance(1000);
+  assert.equal(file.current.settings.maxCost, 22);
+  writeFileSync(`${path}.new`, "version: 1\nmaxCost: 33\n");
+  renameSync(`${path}.new`, path);
+  await clock.advance(1000);
+  assert.equal(file.current.settings.maxCost, 33);
+  for (const cost of [44, 55]) {
+    writeFileSync(join(folder, `${cost}`), `version: 1\nmaxCost: ${cost}\n`);
+    symlinkSync(join(folder, `${cost}`), `${path}.link`);
+    renameSync(`${path}.link`, path);
+    await clock.advance(1000);
+    assert.equal(file.current.settings.maxCost, cost);
+  }
+  await clock.advance(60_000);
+  assert.equal(told(), 4, "nothing is told while nothing changes");
+});
+
+test("SettingsFile: a file that is wrong, gone, too large or no file changes nothing but the error, and mending it clears that", async (t) => {
+  const { path, clock, file } = setUp(t, "version: 1\nmaxCost: 1\n");
+  for (const [spoil, error] of [
+    [() => writeFileSync(path, "version: 1\nmaxcost: 2\n"), /maxcost: is no key here/],
+    [() => rmSync(path), /cannot read .*ENOENT/],
+    [() => writeFileSync(path, " ".repeat(2 << 20)), /more than 1048576 bytes/],
+    [
+      () => {
+        rmSync(path);
+        mkdirSync(path);
+      },
+      /it is no file/,
+    ],
+  ] as const) {
+    spoil();
+    await clock.advance(1000);
+    assert.match(file.current.error ?? "", error);
+    assert.deepEqual([file.current.ready, file.current.settings.maxCost], [true, 1]);
+  }
+  rmSync(path, { recursive: true });
+  writeFileSync(path, "version: 1\nmaxCost: 6\n");
+  await clock.advance(1000);
+  assert.deepEqual([file.current.error, file.current.settings.maxCost], [undefined, 6]);
+});
+
+test("SettingsFile: without a file nothing is ready, and it comes to be when there is one", async (t) => {
+  const { path, clock, file } = setUp(t);
+  assert.equal(file.current.ready, false);
+  assert.match(file.current.error ?? "", /ENOENT/);
+  writeFileSync(path, "version: 1\n");
+  await clock.advance(1000);
+  assert.deepEqual([file.current.ready, file.current.error], [true, undefined]);
+});
+
+test("SettingsFile: an uplink that is refused is told of as an error, though the rest is in force; reload reads at once", async (t) => {
+  const { path, file, lines, told } = setUp(t, "version: 1\n");
+  writeFileSync(path, "version: 1\nuplinks:\n  - { name: a, interface: eth0 }\n  - { name: b, interface: eth0 }\n");
+  file.reload();
+  assert.equal(told(), 1);
+  assert.deepEqual(
+    file.current.settings.uplinks.map(({ name }) => name),
+    ["a"],
+  );
+  assert.match(file.current.error ?? "", /^uplink b is left out/);
+  assert.ok(lines.some(({ level, msg }) => level === "error" && msg === "uplink refused"));
+});

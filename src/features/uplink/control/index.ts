@@ -1,0 +1,11 @@
+/**
+ * The control socket: an agent on this host lists uplinks and says which fail (spec uplink-proxy 2.2).
+ *
+ * Owns: its requests, answers and bounds. Refuses to know: what a failure leads to.
+ *
+ * ```ts
+ * await using control = await serveControl({ uplinks, tell, log }, { path: "/run/uplink-proxy/control.sock" });
+ * ```
+ */
+export { type ControlDeps, serveControl } from "./control.ts";
+export { parseStatus, StatusError, type StatusErrorCode } from "./status.ts";

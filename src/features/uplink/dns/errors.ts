@@ -1,0 +1,9 @@
+import { ExpectedError } from "#base/errors";
+
+/** `not-found`: the servers say that there is no such name, or no address of it. `failed`: no server gave an answer. */
+export type DnsErrorCode = "not-found" | "failed";
+
+/** A name could not be resolved. The message is for people, without the name. */
+export class DnsError extends ExpectedError<DnsErrorCode> {
+  override readonly name = "DnsError";
+}

@@ -1,0 +1,216 @@
+import type { Clock } from "#base/clock";
+import type { IpAddress, IpFamily } from "#base/ip";
+import type { DnsSettings } from "../model/index.ts";
+import { DnsCache } from "./cache.ts";
+import { DnsError } from "./errors.ts";
+import { HostsFile } from "./hosts.ts";
+import { type DnsRecord, type Query, queryServers } from "./query.ts";
+
+/** Uplinks with a cache; those that are gone make room. */
+const MAX_CACHES = 256;
+
+/** Servers that did not answer are passed over so long, so that a dead resolver delays one request and not each, milliseconds. */
+const SILENT_MS = 5000;
+
+/** An uplink as far as resolving is concerned. */
+export interface DnsUplink {
+  readonly name: string;
+  readonly servers: readonly string[];
+  readonly searchDomains: readonly string[];
+  /** Usable sources; both families may be there. */
+  readonly sources: readonly IpAddress[];
+}
+
+/** What a name resolved to. */
+export interface DnsAnswer {
+  /** At least one. */
+  readonly addresses: readonly IpAddress[];
+  /** Whose servers said so: an uplink's name, `hosts`, or `system`. */
+  readonly via: string;
+  /** It had expired, and nobody could be asked. */
+  readonly isStale: boolean;
+}
+
+/** What resolving needs. */
+export interface UplinkDnsDeps {
+  readonly clock: Clock;
+  readonly settings: () => DnsSettings;
+  /** Default: c-ares. */
+  readonly query?: Query;
+  /** Default: `/etc/hosts`. */
+  readonly hostsPath?: string;
+}
+
+const BOTH: readonly IpFamily[] = [4, 6];
+
+/**
+ * Names to addresses, for each uplink by its own servers and from its own addresses (spec uplink-proxy 6.3). An answer of one uplink is
+ * used for another only where that one's servers do not answer at all.
+ */
+export class UplinkDns {
+  readonly #clock: Clock;
+  readonly #settings: () => DnsSettings;
+  readonly #query: Query;
+  readonly #hosts: HostsFile;
+  readonly #caches = new Map<string, DnsCache>();
+  /** Monotonic milliseconds until which an uplink's servers are not waited for; bounded like the caches. */
+  readonly #silentUntil = new Map<string, number>();
+  readonly #running = new Map<string, Promise<readonly IpAddress[]>>();
+  /** Expired answers that were served. */
+  staleAnswers = 0;
+
+  constructor(deps: UplinkDnsDeps) {
+    this.#clock = deps.clock;
+    this.#settings = deps.settings;
+    this.#query = deps.query ?? queryServers;
+    this.#hosts = new HostsFile(deps.hostsPath ?? "/etc/hosts", deps.clock);
+  }
+
+  /** What the system's own list says; empty when it does not have the name. */
+  hosts(name: string): Promise<readonly IpAddress[]> {
+    return this.#hosts.lookup(name);
+  }
+
+  /** An answer that needs nobody to be asked, if there is one: resolving then costs no turn of the event loop. */
+  cached(name: string, uplink: DnsUplink): DnsAnswer | undefined {
+    for (const each of namesToTry(name, uplink)) {
+      const found = this.#caches.get(uplink.name)?.fresh(each);
+      if (found === undefined) return undefined;
+      if (found.addresses.length > 0) return { addresses: found.addresses, via: uplink.name, isStale: false };
+    }
+    return undefined;
+  }
+
+  /**
+   * Resolves a name for an uplink: by its own servers, from an expired answer of theirs, then by the `others` (cheapest first), then by the
+   * system's. Rejects with {@link DnsError}, or with the signal's reason. A name that the uplink's own servers deny is not asked for elsewhere.
+   */
+  async resolve(
+    name: string,
+    uplink: DnsUplink,
+    options: { readonly others: readonly DnsUplink[]; readonly signal: AbortSignal },
+  ): Promise<DnsAnswer> {
+    const failures: DnsError[] = [];
+    const ways = [uplink, ...options.others.filter((other) => other.name !== uplink.name), SYSTEM];
+    for (const way of ways) {
+      if (way.servers.length === 0 && way !== SYSTEM) continue;
+      const stale = (): DnsAnswer | undefined => this.#stale(name, way);
+      if (this.#isSilent(way) && this.cached(name, way) === undefined) {
+        const expired = stale();
+        if (expired !== undefined) return expired;
+        failures.push(new DnsError("failed", "no answer from DNS a moment ago"));
+        continue;
+      }
+      try {
+        const addresses = await this.#ask(name, way, options.signal);
+        return { addresses, via: way.name, isStale: false };
+      } catch (error) {
+        options.signal.throwIfAborted();
+        if (!(error instanceof DnsError) || error.code === "not-found") throw error;
+        failures.push(error);
+        this.#silentUntil.set(way.name, this.#clock.monotonic() + SILENT_MS);
+      }
+      const expired = stale();
+      if (expired !== undefined) return expired;
+    }
+    throw failures[0] ?? new DnsError("failed", "no DNS servers");
+  }
+
+  #isSilent({ name }: DnsUplink): boolean {
+    return (this.#silentUntil.get(name) ?? 0) > this.#clock.monotonic();
+  }
+
+  async #ask(name: string, way: DnsUplink, signal: AbortSignal): Promise<readonly IpAddress[]> {
+    let last: DnsError | undefined;
+    for (const each of namesToTry(name, way)) {
+      try {
+        return await this.#askExact(each, way, signal);
+      } catch (error) {
+        if (!(error instanceof DnsError) || error.code !== "not-found") throw error;
+        last = error;
+      }
+    }
+    throw last ?? new DnsError("not-found", "no such host");
+  }
+
+  async #askExact(name: string, way: DnsUplink, signal: AbortSignal): Promise<readonly IpAddress[]> {
+    const cached = this.#cacheOf(way.name).fresh(name);
+    if (cached !== undefined) {
+      if (cached.addresses.length === 0) throw new DnsError("not-found", "no such host");
+      return cached.addresses;
+    }
+    const id = `${way.name}\0${name}`;
+    // Many tunnels to one registry begin at once: one question is enough. Nobody's leaving takes the answer from the others.
+    const running = this.#running.get(id) ?? this.#start(id, name, way);
+    return await unlessAborted(running, signal);
+  }
+
+  #start(id: string, name: string, way: DnsUplink): Promise<readonly IpAddress[]> {
+    const started = this.#fetch(name, way).finally(() => this.#running.delete(id));
+    // Everybody who asked may have left by the time it fails.
+    started.catch(() => undefined);
+    this.#running.set(id, started);
+    return started;
+  }
+
+  async #fetch(name: string, way: DnsUplink): Promise<readonly IpAddress[]> {
+    const { timeoutMs } = this.#settings();
+    const sourceOf = (family: IpFamily): IpAddress | undefined => way.sources.find((each) => each.family === family);
+    const path = { servers: way.servers, source4: sourceOf(4), source6: sourceOf(6) };
+    const families = way === SYSTEM ? BOTH : BOTH.filter((family) => sourceOf(family) !== undefined);
+    let records: readonly DnsRecord[] = [];
+    try {
+      const options = { timeoutMs, signal: new AbortController().signal, clock: this.#clock };
+      records = await this.#query(name, families, path, options);
+    } catch (error) {
+      if (error instanceof DnsError && error.code === "not-found") this.#cacheOf(way.name).store(name, []);
+      throw error;
+    }
+    this.#silentUntil.delete(way.name);
+    this.#cacheOf(way.name).store(name, records);
+    return records.map(({ address }) => address);
+  }
+
+  #stale(name: string, way: DnsUplink): DnsAnswer | undefined {
+    for (const each of namesToTry(name, way)) {
+      const found = this.#cacheOf(way.name).stale(each);
+      if (found === undefined) continue;
+      this.staleAnswers += 1;
+      return { addresses: found.addresses, via: way.name, isStale: true };
+    }
+    return undefined;
+  }
+
+  #cacheOf(uplink: string): DnsCache {
+    const known = this.#caches.get(uplink);
+    if (known !== undefined) return known;
+    const made = new DnsCache(this.#clock, this.#settings);
+    this.#caches.set(uplink, made);
+    for (const oldest of this.#caches.keys()) {
+      if (this.#caches.size <= MAX_CACHES) break;
+      this.#caches.delete(oldest);
+      this.#silentUntil.delete(oldest);
+    }
+    return made;
+  }
+}
+
+/** The servers of /etc/resolv.conf, over whatever route leads to them. */
+const SYSTEM: DnsUplink = { name: "system", servers: [], searchDomains: [], sources: [] };
+
+/** A name with a dot is whole; another one is looked for in the search domains first. */
+function namesToTry(name: string, { searchDomains }: DnsUplink): string[] {
+  return name.includes(".") ? [name] : [...searchDomains.map((domain) => `${name}.${domain}`), name];
+}
+
+async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted();
+  const { promise, reject } = Promise.withResolvers<never>();
+  const onAbort = (): void => reject(signal.reason);
+  signal.addEventListener("abort", onAbort, { once: true });
+  try {
+    return await Promise.race([work, promise]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}

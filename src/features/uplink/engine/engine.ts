@@ -1,0 +1,181 @@
+import type { Socket } from "node:net";
+import { networkInterfaces } from "node:os";
+import type { SecureContext } from "node:tls";
+import type { Clock } from "#base/clock";
+import type { IpAddress } from "#base/ip";
+import type { Logger } from "#base/log";
+import { resetSocket } from "#base/socket-reset";
+import { type Query, UplinkDns } from "../dns/index.ts";
+import { Carrier, HttpConnection, PendingHeads, type Room } from "../front/index.ts";
+import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "../model/index.ts";
+import { ClientLimits } from "../policy/index.ts";
+import { BufferPool, type CloseReason, TunnelWatch, type Upstream } from "../relay/index.ts";
+import { connectUpstream, Dialler, Penalties, Rotation } from "../select/index.ts";
+import { LogLines, type Recorder, Traffic } from "../stats/index.ts";
+import { passTlsGate } from "./tls-gate.ts";
+import { TransparentConnection } from "./transparent-connection.ts";
+
+/** What one thread of the proxy needs. */
+export interface EngineDeps {
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Read anew for each request. */
+  readonly settings: () => Settings;
+  readonly snapshots: Pick<SnapshotSource, "current" | "refresh">;
+  readonly evidence: Evidence;
+  readonly record: Recorder;
+  readonly room: Room;
+  /** Of the listener for pods: accepted now; `undefined` until they are loaded. */
+  readonly tokens: () => readonly string[] | undefined;
+  /** Of the listener for pods; `undefined` until there is a certificate. */
+  readonly secureContext: () => SecureContext | undefined;
+  /** The body of GET /healthz. */
+  readonly healthz: () => Promise<string>;
+  /** The body of GET /metrics. */
+  readonly metrics: () => Promise<string>;
+  /** SO_MARK of sockets to destinations. */
+  readonly mark?: number | undefined;
+  /** Told of an error that no correct program meets; the program is to end. */
+  readonly onBug: (error: unknown) => void;
+  /** Default: c-ares. */
+  readonly query?: Query | undefined;
+  /** Default: /etc/hosts. */
+  readonly hostsPath?: string | undefined;
+}
+
+/** All that one thread does for its clients. Several threads have one each. */
+export class Engine {
+  readonly penalties: Penalties;
+  readonly dns: UplinkDns;
+  readonly #deps: EngineDeps;
+  readonly #carrier: Carrier;
+  readonly #pending: PendingHeads;
+  readonly #clients: ClientLimits;
+  readonly #traffic = new Traffic();
+  readonly #sockets = new Set<Socket>();
+  #isDraining = false;
+
+  constructor(deps: EngineDeps) {
+    this.#deps = deps;
+    const { clock, settings, snapshots, evidence, log } = deps;
+    const limits = () => settings().limits;
+    this.penalties = new Penalties(clock, settings().selection);
+    this.#pending = new PendingHeads(() => limits().pendingHeaders);
+    this.#clients = new ClientLimits(clock, limits);
+    this.dns = new UplinkDns({
+      clock,
+      settings: () => settings().dns,
+      ...(deps.query === undefined ? {} : { query: deps.query }),
+      ...(deps.hostsPath === undefined ? {} : { hostsPath: deps.hostsPath }),
+    });
+    const rotation = new Rotation();
+    const pool = new BufferPool(Math.min(settings().tunnel.bufferBytes, MAX_READ_BYTES));
+    const dialler = new Dialler<Upstream>({
+      clock,
+      dns: this.dns,
+      penalties: this.penalties,
+      rotation,
+      evidence,
+      settings: () => settings().selection,
+      connect: (pair, port, { signal }) => connectUpstream(pair, port, pool, { signal, mark: deps.mark }),
+      hasAddress,
+      refresh: () => snapshots.refresh(),
+    });
+    const { room, record, onBug } = deps;
+    const watch = new TunnelWatch(clock);
+    const lines = new LogLines(log, clock);
+    const shared = { clock, settings, snapshots, evidence, room, record, onBug };
+    const { penalties } = this;
+    this.#carrier = new Carrier({ ...shared, dialler, penalties, rotation, watch, traffic: this.#traffic, lines });
+  }
+
+  /** Tunnels of this thread. */
+  get tunnels(): number {
+    return this.#carrier.size;
+  }
+
+  /** A client that came in: paused, half-closable, with a listener for errors. */
+  accept(client: Socket, listener: ListenerSettings): void {
+    if (this.#sockets.size >= MAX_CLIENTS) {
+      resetSocket(client);
+      return;
+    }
+    this.#sockets.add(client);
+    client.once("close", () => this.#sockets.delete(client));
+    if (listener.role === "transparent") {
+      new TransparentConnection(client, listener, this.#carrier, this.#deps).run().catch(this.#deps.onBug);
+      return;
+    }
+    if (listener.role === "pod" && listener.tls !== "off") {
+      const { clock, secureContext, settings } = this.#deps;
+      const timeoutMs = settings().limits.headerTimeoutMs;
+      const gate = { isRequired: listener.tls === "required", clock, timeoutMs, context: secureContext() };
+      passTlsGate(client, gate, (inner, first) => this.#serve(inner, listener, first));
+      return;
+    }
+    this.#serve(client, listener);
+  }
+
+  /** The state of the uplinks has changed: tunnels whose source address is gone end. */
+  snapshotChanged(): void {
+    const { localAddresses, uplinks } = this.#deps.snapshots.current;
+    const known = new Set(localAddresses.map((address) => address.toString()));
+    for (const { addresses } of uplinks) for (const { address } of addresses) known.add(address.toString());
+    this.#carrier.closeLost((source) => known.has(source) || hasAddressText(source));
+  }
+
+  settingsChanged(): void {
+    this.penalties.configure(this.#deps.settings().selection);
+  }
+
+  /** Tells bytes that have passed since the last time. */
+  flush(): void {
+    this.#traffic.flush(this.#deps.record);
+  }
+
+  /** From now on requests are refused; tunnels go on. */
+  beginDrain(): void {
+    this.#isDraining = true;
+    for (const connection of this.#pending) if (connection instanceof HttpConnection) connection.closeIfIdle();
+  }
+
+  /** Ends everything. */
+  close(reason: CloseReason): void {
+    this.#carrier.closeAll(reason);
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  #serve(client: Socket, listener: ListenerSettings, first?: Uint8Array): void {
+    const { clock, settings, record, tokens, healthz, metrics, onBug } = this.#deps;
+    const connection = new HttpConnection(client, listener, {
+      clock,
+      settings,
+      record,
+      tokens,
+      healthz,
+      metrics,
+      onBug,
+      carrier: this.#carrier,
+      pending: this.#pending,
+      clients: this.#clients,
+      isDraining: () => this.#isDraining,
+    });
+    connection.start(first);
+  }
+}
+
+/** Clients of one thread at once, whatever they do; one more is reset. Well above all other limits together. */
+const MAX_CLIENTS = 16_384;
+/** One read; a direction holds little more than that (spec uplink-proxy 7). */
+const MAX_READ_BYTES = 65_536;
+
+/** Asks the kernel: the snapshot may be a moment old. */
+function hasAddress(address: IpAddress): boolean {
+  return hasAddressText(address.toString());
+}
+
+function hasAddressText(text: string): boolean {
+  return Object.values(networkInterfaces()).some(
+    (entries) => entries?.some(({ address }) => address === text) === true,
+  );
+}

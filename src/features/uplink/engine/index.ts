@@ -1,0 +1,11 @@
+/**
+ * One thread's worth of the proxy: everything between an accepted socket and a closed tunnel.
+ *
+ * Owns: composing front end, selection, DNS and relay; TLS and transparent clients. Refuses to know: listening, other threads, files.
+ *
+ * ```ts
+ * const engine = new Engine(deps);
+ * engine.accept(socket, listener);
+ * ```
+ */
+export { Engine, type EngineDeps } from "./engine.ts";

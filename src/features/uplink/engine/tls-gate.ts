@@ -1,0 +1,62 @@
+import type { Socket } from "node:net";
+import { type SecureContext, TLSSocket } from "node:tls";
+import type { Clock } from "#base/clock";
+
+/** RFC 8446 section 5.1: what a TLS connection begins with. */
+const RECORD_HANDSHAKE = 0x16;
+
+/** How clients of a listener may begin. */
+export interface TlsGate {
+  /** Who does not begin with TLS is cut off; otherwise the first byte decides. */
+  readonly isRequired: boolean;
+  /** `undefined`: there is no certificate yet, so who begins with TLS is cut off. */
+  readonly context: SecureContext | undefined;
+  readonly clock: Clock;
+  /** For the first byte. */
+  readonly timeoutMs: number;
+}
+
+/**
+ * Takes TLS off a connection where there is any (spec uplink-proxy 9.1.2). `serve` gets the socket to speak on, with what was read of it
+ * already; it is not called for a client that leaves or is cut off. The socket is paused and has a listener for errors.
+ */
+export function passTlsGate(
+  client: Socket,
+  { isRequired, context, clock, timeoutMs }: TlsGate,
+  serve: (inner: Socket, first: Uint8Array) => void,
+): void {
+  const stop = clock.after(timeoutMs, () => client.destroy());
+  const onClose = (): void => {
+    stop();
+    client.off("data", onFirst);
+  };
+  const onEnd = (): void => void client.destroy();
+  const onFirst = (chunk: Uint8Array): void => {
+    stop();
+    client.pause();
+    client.off("data", onFirst);
+    client.off("end", onEnd);
+    client.off("close", onClose);
+    if (chunk[0] !== RECORD_HANDSHAKE) {
+      if (isRequired) client.destroy();
+      else serve(client, chunk);
+    } else if (context === undefined) client.destroy();
+    else {
+      client.unshift(chunk);
+      serve(startTls(client, context), new Uint8Array(0));
+    }
+  };
+  client.on("data", onFirst);
+  client.once("end", onEnd);
+  client.once("close", onClose);
+  client.resume();
+}
+
+function startTls(client: Socket, secureContext: SecureContext): TLSSocket {
+  const inner = new TLSSocket(client, { isServer: true, secureContext });
+  inner.on("error", () => inner.destroy());
+  // A handshake that fails ends the connection below as well.
+  inner.once("close", () => client.destroy());
+  client.once("close", () => inner.destroy());
+  return inner;
+}

@@ -1,0 +1,51 @@
+import type { Socket } from "node:net";
+import type { Clock } from "#base/clock";
+import { IpAddress } from "#base/ip";
+import { resetSocket } from "#base/socket-reset";
+import type { Carrier } from "../front/index.ts";
+import { EarlyBytes } from "../front/index.ts";
+import type { ListenerSettings } from "../model/index.ts";
+import { addressDestination } from "../policy/index.ts";
+
+/**
+ * A connection that was meant for somebody else: its own local address is where the client wanted to go (spec uplink-proxy 14). It is
+ * carried like a CONNECT to that address. There is nobody to tell of a failure: it becomes a reset.
+ */
+export class TransparentConnection {
+  readonly #client: Socket;
+  readonly #listener: ListenerSettings;
+  readonly #carrier: Carrier;
+  readonly #clock: Clock;
+
+  constructor(client: Socket, listener: ListenerSettings, carrier: Carrier, deps: { readonly clock: Clock }) {
+    this.#client = client;
+    this.#listener = listener;
+    this.#carrier = carrier;
+    this.#clock = deps.clock;
+  }
+
+  /** Resolves when the tunnel has begun, or came to nothing. */
+  async run(): Promise<void> {
+    const { localAddress = "", localPort = 0, remoteAddress = "", remotePort = 0 } = this.#client;
+    const address = IpAddress.tryParse(localAddress.replace(/%.*$/, ""));
+    // Who came to the listener itself, and was not caught on the way elsewhere, would be sent to us again.
+    if (address === undefined || (localPort === this.#listener.port && address.equals(this.#listener.address))) {
+      resetSocket(this.#client);
+      return;
+    }
+    const early = new EarlyBytes(this.#client, new Uint8Array(0));
+    const result = await this.#carrier.carry({
+      client: this.#client,
+      clientName: `${remoteAddress}:${remotePort}`,
+      destination: addressDestination(address, localPort),
+      listener: this.#listener,
+      early,
+      startedAt: this.#clock.monotonic(),
+      onConnected: () => undefined,
+      onClosed: () => undefined,
+    });
+    if (result.kind === "carried") return;
+    early.release();
+    resetSocket(this.#client);
+  }
+}

@@ -1,0 +1,133 @@
+import { type CloseReason, Tunnel, type TunnelEnd, type TunnelEvents, type Upstream } from "../relay/index.ts";
+import { SelectError, type Won } from "../select/index.ts";
+import { DIRECT } from "../stats/index.ts";
+import type { Carrier, CarryRequest } from "./carrier.ts";
+
+/** One tunnel with the uplink that it takes, and the uplinks that it has tried (spec uplink-proxy 6.4). */
+export class CarriedTunnel implements TunnelEvents {
+  readonly #carrier: Carrier;
+  readonly #request: CarryRequest;
+  readonly #tunnel: Tunnel;
+  readonly #forget: () => void;
+  readonly #tried = new Set<string>();
+  readonly #stopReplay = new AbortController();
+  readonly #idleTimeoutMs: number;
+  #won: Won<Upstream>;
+  #replays = 0;
+  /** No replay after this, monotonic milliseconds. */
+  #deadlineAt: number | undefined;
+
+  constructor(carrier: Carrier, request: CarryRequest, won: Won<Upstream>, forget: () => void) {
+    this.#carrier = carrier;
+    this.#request = request;
+    this.#won = won;
+    this.#forget = forget;
+    const { watch, traffic, settings } = carrier.deps;
+    const { tunnel } = settings();
+    const { text, host } = request.destination;
+    this.#idleTimeoutMs =
+      tunnel.idleTimeoutOverrides[text] ?? tunnel.idleTimeoutOverrides[host] ?? tunnel.idleTimeoutMs;
+    const deps = { watch, total: traffic.of(this.#ifName) };
+    this.#tunnel = new Tunnel(
+      request.client,
+      won.connection,
+      deps,
+      { ...tunnel, idleTimeoutMs: this.#idleTimeoutMs, isIdempotent: request.isIdempotent },
+      this,
+    );
+  }
+
+  /** The address that the tunnel is bound to, as text. */
+  get source(): string | undefined {
+    return this.#won.source?.toString();
+  }
+
+  get #ifName(): string {
+    return this.#won.uplink?.ifName ?? DIRECT;
+  }
+
+  start(early: readonly Uint8Array[]): void {
+    this.#carrier.deps.rotation.started(this.#won.uplink?.name ?? DIRECT);
+    this.#tunnel.start(early);
+  }
+
+  close(reason: CloseReason): void {
+    this.#stopReplay.abort(new Error("the tunnel is being closed"));
+    this.#tunnel.close(reason);
+  }
+
+  onFirstByte(): void {
+    const { penalties, evidence } = this.#carrier.deps;
+    this.#stopReplay.abort(new Error("the destination has answered"));
+    const { uplink } = this.#won;
+    if (uplink === undefined) return;
+    penalties.clear(this.#request.destination.text, uplink.name);
+    evidence.firstByte(uplink.name, this.#request.destination.text);
+  }
+
+  onSilent(): void {
+    const { uplink } = this.#won;
+    if (uplink === undefined) return;
+    const { penalties, evidence, record, dialler, settings, clock } = this.#carrier.deps;
+    const { text } = this.#request.destination;
+    record({ kind: "blackhole", target: text, ifName: uplink.ifName });
+    evidence.blackholed(uplink.name, text);
+    penalties.add(text, uplink.name);
+    this.#tried.add(uplink.name);
+    const request = { ...this.#carrier.dialRequest(this.#request, this.#stopReplay.signal), except: this.#tried };
+    // Where nothing else is to be had, an answer may still come.
+    if (!dialler.hasAlternative(request)) return;
+    const { tunnel, selection } = settings();
+    this.#deadlineAt ??= clock.monotonic() - tunnel.firstByteTimeoutMs + selection.requestTimeoutMs;
+    if (!this.#tunnel.canReplay || this.#replays >= tunnel.maxReplays || clock.monotonic() >= this.#deadlineAt) {
+      this.close("blackhole");
+      return;
+    }
+    this.#replays += 1;
+    this.#replay({ ...request, deadlineAt: this.#deadlineAt }).catch(this.#carrier.deps.onBug);
+  }
+
+  onClosed({ reason, stalled }: TunnelEnd): void {
+    const { penalties, evidence, record, lines, rotation, room, clock } = this.#carrier.deps;
+    const { destination, startedAt } = this.#request;
+    const { uplink } = this.#won;
+    const { up, down } = this.#tunnel.bytes;
+    const end = { up, down, durationMs: clock.monotonic() - startedAt, reason };
+    this.#stopReplay.abort(new Error("the tunnel has ended"));
+    this.#forget();
+    room.giveBack();
+    rotation.ended(uplink?.name ?? DIRECT);
+    if (reason === "idle") lines.idle(this.#idleTimeoutMs);
+    if (stalled && uplink !== undefined) {
+      penalties.add(destination.text, uplink.name, 0.5);
+      evidence.stalled(uplink.name, destination.text);
+    }
+    record({ kind: "closed", target: destination.text, ifName: this.#ifName, ...end });
+    lines.closed(destination.text, this.#ifName, end);
+    this.#request.onClosed();
+  }
+
+  /** Dials another uplink while the first may still answer, and lets it take over when it has not. */
+  async #replay(request: Parameters<Carrier["deps"]["dialler"]["dial"]>[0]): Promise<void> {
+    const { dialler, rotation, traffic, record, lines } = this.#carrier.deps;
+    try {
+      const won = await dialler.dial(request);
+      if (!this.#tunnel.canReplay || won.uplink === undefined || this.#stopReplay.signal.aborted) {
+        won.connection.socket.destroy();
+        return;
+      }
+      const from = this.#ifName;
+      const target = this.#request.destination.text;
+      rotation.ended(this.#won.uplink?.name ?? DIRECT);
+      rotation.started(won.uplink.name);
+      this.#won = won;
+      record({ kind: "replayed", target, from, to: won.uplink.ifName });
+      lines.replayed(target, from, won.uplink.ifName);
+      this.#tunnel.replaceUpstream(won.connection, traffic.of(won.uplink.ifName));
+    } catch (error) {
+      if (this.#stopReplay.signal.aborted) return;
+      if (!(error instanceof SelectError)) throw error;
+      this.close("blackhole");
+    }
+  }
+}

@@ -1,0 +1,121 @@
+import { fieldValues, parseHostPort, type Refusal, type RequestHead } from "#wire/http-connect";
+import type { ListenerSettings } from "../model/index.ts";
+import { checkToken, type Destination, destinationOf, isAllowedPort } from "../policy/index.ts";
+import type { SelectError } from "../select/index.ts";
+import { errorReply, type Reply } from "./replies.ts";
+
+/** What is to be done with a request. */
+export type Action =
+  | { readonly kind: "connect"; readonly destination: Destination }
+  /** An absolute-form `http://` request that is to be forwarded (spec uplink-proxy 13). */
+  | { readonly kind: "forward"; readonly destination: Destination; readonly path: string }
+  | { readonly kind: "healthz" | "metrics"; readonly close: boolean }
+  | { readonly kind: "reply"; readonly reply: Reply };
+
+/** What a dispatch depends on. */
+export interface DispatchInput {
+  readonly listener: ListenerSettings;
+  /** Accepted now; `undefined` until they are loaded. */
+  readonly tokens: readonly string[] | undefined;
+  readonly isDraining: boolean;
+  readonly metrics: boolean;
+  readonly plainHttp: boolean;
+}
+
+const RETRY_SOON = { "Retry-After": "5" };
+
+/** The action for a well-formed head (spec uplink-proxy 5.1, 5.2, 9.1). Pure. */
+export function dispatch(head: RequestHead, input: DispatchInput): Action {
+  const close = head.hasBody || !staysOpen(head);
+  if (input.isDraining) {
+    return reply(errorReply(503, "draining", "shutting down", { close: true, fields: RETRY_SOON }));
+  }
+  if (head.method === "CONNECT") return connect(head, input);
+  const path = pathOf(head.target);
+  if (head.method === "GET" && path === "/healthz") {
+    if (input.listener.role !== "pod") return { kind: "healthz", close };
+    return reply(errorReply(404, "not-found", "not found", { close }));
+  }
+  if (input.listener.role !== "pod") {
+    if (head.method === "GET" && input.metrics && path === "/metrics") return { kind: "metrics", close };
+    const target = input.plainHttp ? absoluteTarget(head.target) : undefined;
+    if (target !== undefined) return { kind: "forward", ...target };
+  } else if (path === "/metrics") {
+    return reply(errorReply(404, "not-found", "not found", { close }));
+  }
+  return reply(
+    errorReply(405, "method", "only CONNECT and GET /healthz are supported", {
+      close,
+      fields: { Allow: "CONNECT, GET" },
+    }),
+  );
+}
+
+/** The answer to bytes that are no request of HTTP, or one that is too long: the connection ends with it. */
+export function refusalReply({ status, body }: Refusal): Reply {
+  if (status === 431) return errorReply(431, "header-too-large", body, { close: true });
+  return errorReply(status, "bad-request", body, { close: true });
+}
+
+/** The answer to a dial that failed; a pod learns nothing of this host (spec uplink-proxy 5.4). */
+export function failureReply(error: SelectError, role: ListenerSettings["role"]): Reply {
+  const isPod = role === "pod";
+  if (error.code === "denied") {
+    return errorReply(403, "denied", isPod ? "destination not allowed" : error.message, { close: false });
+  }
+  const fields = error.code === "not-ready" ? RETRY_SOON : {};
+  return errorReply(502, error.code, isPod ? "upstream connection failed" : error.message, { close: false, fields });
+}
+
+/** The answer when there is no room for one more tunnel. */
+export function overloadReply(): Reply {
+  return errorReply(503, "overload", "too many connections", { close: false, fields: { "Retry-After": "1" } });
+}
+
+function connect(head: RequestHead, { listener, tokens }: DispatchInput): Action {
+  if (listener.role === "pod" && listener.auth === "token") {
+    const verdict = checkToken(fieldValues(head, "proxy-authorization"), tokens);
+    if (verdict === "not-loaded") {
+      return reply(errorReply(503, "not-loaded", "not ready", { close: head.hasBody, fields: RETRY_SOON }));
+    }
+    if (verdict === "denied") {
+      const fields = { "Proxy-Authenticate": 'Basic realm="mgmtproxy"' };
+      return reply(errorReply(407, "auth", "proxy authentication required", { close: head.hasBody, fields }));
+    }
+  }
+  const target = parseHostPort(head.target);
+  if (target === undefined || head.hasBody) {
+    return reply(errorReply(400, "bad-target", "bad CONNECT target", { close: true }));
+  }
+  const destination = destinationOf(target);
+  if (!isAllowedPort(listener, destination.port)) {
+    return reply(errorReply(403, "denied", "destination not allowed", { close: false }));
+  }
+  return { kind: "connect", destination };
+}
+
+/** HTTP/1.1 unless told otherwise; HTTP/1.0 never. */
+function staysOpen(head: RequestHead): boolean {
+  if (head.version === "1.0") return false;
+  const words = fieldValues(head, "connection").flatMap((value) => value.toLowerCase().split(","));
+  return !words.some((word) => word.trim() === "close");
+}
+
+/** The path of an origin-form or absolute-form target, without its query. */
+function pathOf(target: string): string {
+  const absolute = /^https?:\/\/[^/?#]*([^?#]*)/i.exec(target);
+  return (absolute?.[1] ?? target).replace(/[?#].*$/s, "");
+}
+
+function absoluteTarget(target: string): { readonly destination: Destination; readonly path: string } | undefined {
+  const match = /^http:\/\/([^/?#@]+)(\/[^#]*|\?[^#]*)?$/i.exec(target);
+  if (match === null) return undefined;
+  const [, authority = "", rest = "/"] = match;
+  const parsed = parseHostPort(/:\d+$/.test(authority.replace(/^\[.*\]/, "")) ? authority : `${authority}:80`);
+  if (parsed === undefined) return undefined;
+  return { destination: destinationOf(parsed), path: rest.startsWith("?") ? `/${rest}` : rest };
+}
+
+function reply(made: Reply): Action {
+  return { kind: "reply", reply: made };
+}

@@ -1,0 +1,244 @@
+import type { Socket } from "node:net";
+import type { Clock } from "#base/clock";
+import { type RequestHead, RequestHeadReader } from "#wire/http-connect";
+import type { ListenerSettings, Settings } from "../model/index.ts";
+import type { ClientLimits, Destination } from "../policy/index.ts";
+import type { Recorder } from "../stats/index.ts";
+import type { Carrier } from "./carrier.ts";
+import { dispatch, failureReply, overloadReply, refusalReply } from "./dispatch.ts";
+import { EarlyBytes } from "./early-bytes.ts";
+import { forward } from "./forward.ts";
+import type { PendingHeads } from "./pending-heads.ts";
+import { encode, errorReply, type Reply, TUNNEL_OPEN } from "./replies.ts";
+
+/** A refused client may take so long to read why, milliseconds. */
+const LINGER_MS = 500;
+
+/** What connections need of their front end. */
+export interface HttpConnectionDeps {
+  readonly clock: Clock;
+  readonly settings: () => Settings;
+  readonly carrier: Carrier;
+  readonly pending: PendingHeads;
+  readonly clients: ClientLimits;
+  readonly record: Recorder;
+  readonly isDraining: () => boolean;
+  readonly tokens: () => readonly string[] | undefined;
+  /** The body of GET /healthz. */
+  readonly healthz: () => Promise<string>;
+  /** The body of GET /metrics. */
+  readonly metrics: () => Promise<string>;
+  readonly onBug: (error: unknown) => void;
+}
+
+const NOTHING: Uint8Array = new Uint8Array(0);
+const JSON_TYPE = "application/json";
+const METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8";
+
+/** One client of a listener, request by request, until a tunnel takes its socket or it ends (spec uplink-proxy 5, 9.3). */
+export class HttpConnection {
+  readonly #socket: Socket;
+  readonly #listener: ListenerSettings;
+  readonly #deps: HttpConnectionDeps;
+  readonly #clientAddress: string;
+  readonly #clientName: string;
+  #reader: RequestHeadReader | undefined;
+  #cancelTimer: (() => void) | undefined;
+  #isLingering = false;
+
+  /** The socket is paused or flowing, half-closable, and has a listener for errors. */
+  constructor(socket: Socket, listener: ListenerSettings, deps: HttpConnectionDeps) {
+    this.#socket = socket;
+    this.#listener = listener;
+    this.#deps = deps;
+    this.#clientAddress = socket.remoteAddress ?? "";
+    this.#clientName = nameOf(socket);
+  }
+
+  /** Awaits the first request; `first` was read before. */
+  start(first: Uint8Array = NOTHING): void {
+    const { limits } = this.#deps.settings();
+    this.#await(limits.headerTimeoutMs, "reply");
+    if (first.length > 0) this.#onData(first);
+  }
+
+  /** Makes room for another client. */
+  evict(): void {
+    this.#stopAwaiting();
+    this.#socket.destroy();
+  }
+
+  /** The server is shutting down: a connection that waits for its next request need not wait any more. */
+  closeIfIdle(): void {
+    if (this.#reader !== undefined && this.#isBetweenRequests) this.evict();
+  }
+
+  #isBetweenRequests = false;
+
+  #await(timeoutMs: number, onTimeout: "reply" | "close"): void {
+    const { limits } = this.#deps.settings();
+    this.#reader = new RequestHeadReader({
+      maxBytes: limits.headerBytes,
+      maxFields: limits.headerFields,
+      maxRequestLineBytes: limits.requestLineBytes,
+    });
+    this.#isBetweenRequests = onTimeout === "close";
+    this.#deps.pending.add(this);
+    this.#socket.on("data", this.#onData);
+    this.#socket.once("end", this.#onEnd);
+    this.#socket.once("close", this.#onClose);
+    this.#arm(timeoutMs, onTimeout);
+    this.#socket.resume();
+  }
+
+  #arm(timeoutMs: number, onTimeout: "reply" | "close"): void {
+    this.#cancelTimer?.();
+    this.#cancelTimer = this.#deps.clock.after(timeoutMs, () => {
+      this.#stopAwaiting();
+      if (onTimeout === "close") this.#socket.destroy();
+      else this.#reply(errorReply(408, "header-timeout", "the request took too long", { close: true }), NOTHING);
+    });
+  }
+
+  #stopAwaiting(): void {
+    this.#reader = undefined;
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    this.#deps.pending.delete(this);
+    this.#socket.pause();
+    this.#socket.off("data", this.#onData);
+    this.#socket.off("end", this.#onEnd);
+    this.#socket.off("close", this.#onClose);
+  }
+
+  readonly #onData = (chunk: Uint8Array): void => {
+    const reader = this.#reader;
+    if (reader === undefined) return;
+    if (this.#isBetweenRequests) {
+      this.#isBetweenRequests = false;
+      this.#arm(this.#deps.settings().limits.headerTimeoutMs, "reply");
+    }
+    const progress = reader.push(chunk);
+    if (progress.kind === "need-more") return;
+    this.#stopAwaiting();
+    if (progress.kind === "refused") this.#reply(refusalReply(progress), NOTHING);
+    else this.#serve(progress.head, progress.rest).catch(this.#onBug);
+  };
+
+  /** No request can follow. */
+  readonly #onEnd = (): void => {
+    this.#stopAwaiting();
+    this.#socket.destroy();
+  };
+
+  readonly #onClose = (): void => this.#stopAwaiting();
+
+  readonly #onBug = (error: unknown): void => {
+    this.#socket.destroy();
+    this.#deps.onBug(error);
+  };
+
+  async #serve(head: RequestHead, rest: Uint8Array): Promise<void> {
+    const { settings, tokens, isDraining, record, healthz, metrics } = this.#deps;
+    const { metrics: hasMetrics, plainHttp } = settings();
+    if (head.method === "CONNECT") record({ kind: "request" });
+    const action = dispatch(head, {
+      listener: this.#listener,
+      tokens: tokens(),
+      isDraining: isDraining(),
+      metrics: hasMetrics,
+      plainHttp,
+    });
+    switch (action.kind) {
+      case "reply":
+        return this.#reply(action.reply, rest);
+      case "healthz": {
+        const body = await healthz();
+        return this.#reply({ status: 200, body, contentType: JSON_TYPE, close: action.close }, rest);
+      }
+      case "metrics": {
+        const body = await metrics();
+        return this.#reply({ status: 200, body, contentType: METRICS_TYPE, close: action.close }, rest);
+      }
+      case "connect":
+        return await this.#connect(action.destination, rest);
+      case "forward":
+        return await forward({ head, rest, ...action }, this.#socket, this.#clientName, this.#listener, this.#deps);
+    }
+  }
+
+  async #connect(destination: Destination, rest: Uint8Array): Promise<void> {
+    const { carrier, clients, clock, record } = this.#deps;
+    const isPod = this.#listener.role === "pod";
+    if (isPod && !clients.tryTake(this.#clientAddress)) {
+      record({ kind: "overload" });
+      return this.#reply(overloadReply(), rest);
+    }
+    const early = new EarlyBytes(this.#socket, rest);
+    const leave = (): void => {
+      if (isPod) clients.giveBack(this.#clientAddress);
+    };
+    const result = await carrier.carry({
+      client: this.#socket,
+      clientName: this.#clientName,
+      destination,
+      listener: this.#listener,
+      early,
+      startedAt: clock.monotonic(),
+      onConnected: () => this.#socket.write(TUNNEL_OPEN),
+      onClosed: leave,
+    });
+    if (result.kind === "carried") return;
+    leave();
+    // A client that did not wait for the answer spoke to its destination: no request of it is read as one.
+    const said = early.release();
+    if (result.kind === "gone") this.#socket.destroy();
+    else {
+      const reply = result.kind === "overload" ? overloadReply() : failureReply(result.error, this.#listener.role);
+      this.#reply(said.length === 0 ? reply : { ...reply, close: true }, NOTHING);
+    }
+  }
+
+  #reply(reply: Reply, rest: Uint8Array): void {
+    if (this.#socket.destroyed) return;
+    if (reply.close) {
+      this.#lastWords(encode(reply));
+      return;
+    }
+    const isFlushed = this.#socket.write(encode(reply));
+    const next = (): void => this.#next(rest);
+    // A client that asks and does not read answers waits for itself. The turn ends here, so that one client cannot keep the rest out.
+    if (isFlushed) setImmediate(next);
+    else this.#socket.once("drain", next);
+  }
+
+  #next(rest: Uint8Array): void {
+    if (this.#socket.destroyed) return;
+    if (this.#deps.isDraining()) {
+      this.#socket.destroy();
+      return;
+    }
+    if (this.#socket.readableEnded) {
+      this.#socket.destroy();
+      return;
+    }
+    this.#await(this.#deps.settings().limits.keepAliveMs, "close");
+    if (rest.length > 0) this.#onData(rest);
+  }
+
+  /** Closes when the client has closed, or shortly after: closing with unread bytes would take the answer away from it. */
+  #lastWords(bytes: Uint8Array): void {
+    if (this.#isLingering) return;
+    this.#isLingering = true;
+    const cancel = this.#deps.clock.after(LINGER_MS, () => this.#socket.destroy());
+    this.#socket.once("close", cancel);
+    this.#socket.end(bytes);
+    this.#socket.on("data", () => undefined);
+    this.#socket.resume();
+  }
+}
+
+function nameOf({ remoteAddress = "", remotePort = 0 }: Socket): string {
+  const address = remoteAddress.replace(/^::ffff:(?=\d+\.)/, "");
+  return address.includes(":") ? `[${address}]:${remotePort}` : `${address}:${remotePort}`;
+}

@@ -1,0 +1,16 @@
+/**
+ * What clients speak to (spec uplink-proxy 5, 9.3, 13): HTTP heads, answers, and the tunnels that follow.
+ *
+ * Owns: a connection from its first byte to the end of its tunnel, limits, replays over another uplink. Refuses to know: listening, where
+ * snapshots come from, threads.
+ *
+ * ```ts
+ * const carrier = new Carrier(deps);
+ * new HttpConnection(socket, listener, { ...deps, carrier }).start();
+ * ```
+ */
+export { Carrier, type CarrierDeps } from "./carrier.ts";
+export { EarlyBytes } from "./early-bytes.ts";
+export { HttpConnection, type HttpConnectionDeps } from "./http-connection.ts";
+export { PendingHeads } from "./pending-heads.ts";
+export { Room } from "./room.ts";

@@ -1,0 +1,93 @@
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { createServer } from "node:net";
+import { type TestContext, test } from "node:test";
+import { promisify } from "node:util";
+import { IpAddress } from "#base/ip";
+import { createLogger, nullLogger } from "#base/log";
+import { openNft } from "#kernel/nft";
+import { listenTcp } from "#kernel/socket";
+import { parseSettings } from "../config/index.ts";
+import { Bed } from "../testing/bed.ts";
+import { clearPortGuard, ensureAnchor, GUARD_TABLE, removeAnchor, syncPortGuard, wantedGuard } from "./index.ts";
+
+const run = promisify(execFile);
+
+async function setUp(t: TestContext) {
+  const bed = await Bed.create({ pod: true });
+  t.after(() => bed[Symbol.asyncDispose]());
+  const nft = openNft(bed.netns);
+  t.after(() => nft[Symbol.dispose]());
+  const { settings } = parseSettings(JSON.stringify({ version: 1, uplinks: bed.uplinkEntries }), "test");
+  return { bed, nft, settings };
+}
+
+test("port guard: nobody reaches the listeners' port over an uplink, in either family; others and lo do", async (t) => {
+  const { bed, nft, settings } = await setUp(t);
+  for (const address of ["192.0.2.10", "2001:db8:1::10", "10.42.0.1", "127.0.0.1"]) {
+    const server = createServer((socket) => void socket.end("in\n"));
+    server.listen({ fd: listenTcp(IpAddress.parse(address), 5443, { netns: bed.netns }) });
+    t.after(() => server.close());
+  }
+  const reaches = async (netns: string | undefined, address: string): Promise<boolean> => {
+    const command = `exec 3<>/dev/tcp/${address}/5443; cat <&3`;
+    const args = [`--net=${netns}`, "timeout", "0.5", "bash", "-c", command];
+    return run("nsenter", args).then(
+      ({ stdout }) => stdout === "in\n",
+      () => false,
+    );
+  };
+  const [wan, node, pod] = [bed.wan0.netns.path, bed.netns.path, bed.pod?.path];
+  assert.ok(await reaches(wan, "192.0.2.10"));
+  assert.ok(await reaches(wan, "2001:db8:1::10"));
+  assert.equal(syncPortGuard(nft, wantedGuard(settings)), 1);
+  assert.equal(syncPortGuard(nft, wantedGuard(settings)), 0);
+  assert.ok(!(await reaches(wan, "192.0.2.10")));
+  assert.ok(!(await reaches(wan, "2001:db8:1::10")));
+  assert.ok(await reaches(node, "127.0.0.1"));
+  assert.ok(await reaches(node, "192.0.2.10"), "over lo, whatever the address");
+  assert.ok(await reaches(pod, "10.42.0.1"));
+  assert.deepEqual(
+    nft.listRules(GUARD_TABLE, "input").map(({ rule, comment }) => [rule, comment]),
+    [
+      ['iifname "eth0" tcp dport 5443 drop', "Block mgmtproxy port on eth0"],
+      ['iifname "eth1" tcp dport 5443 drop', "Block mgmtproxy port on eth1"],
+    ],
+  );
+  assert.equal(clearPortGuard(nft), 1);
+  assert.equal(clearPortGuard(nft), 0);
+  assert.ok(await reaches(wan, "192.0.2.10"));
+});
+
+test("port guard: a table that somebody emptied or changed is put right; without uplinks there is none", async (t) => {
+  const { bed, nft, settings } = await setUp(t);
+  syncPortGuard(nft, wantedGuard(settings));
+  bed.run("nft", "flush", "table", "inet", "uplink_guard");
+  assert.equal(syncPortGuard(nft, wantedGuard(settings)), 1);
+  bed.run("nft", "delete", "chain", "inet", "uplink_guard", "input");
+  assert.equal(syncPortGuard(nft, wantedGuard(settings)), 1);
+  assert.equal(syncPortGuard(nft, wantedGuard(settings)), 0);
+  assert.equal(syncPortGuard(nft, wantedGuard({ ...settings, uplinks: [] })), 1);
+  assert.deepEqual(nft.listTables(), []);
+});
+
+test("anchor: skipped without a bridge, assigned once, then already assigned; only the second is told", async (t) => {
+  const { bed } = await setUp(t);
+  const lines: string[] = [];
+  const log = createLogger({ name: "test", write: (line) => void lines.push(JSON.parse(line).msg) });
+  const { settings } = parseSettings(JSON.stringify({ version: 1, listeners: [{ role: "pod" }] }), "test");
+  const [listener] = settings.listeners;
+  assert.ok(listener !== undefined);
+  assert.equal(ensureAnchor(bed.stack, { ...listener, interface: "cni9" }, { log }), "skipped");
+  assert.equal(ensureAnchor(bed.stack, { ...listener, assignAddress: false }, { log }), "skipped");
+  assert.deepEqual(lines, []);
+  assert.equal(ensureAnchor(bed.stack, listener, { log }), "assigned");
+  assert.equal(ensureAnchor(bed.stack, listener, { log }), "already-assigned");
+  assert.deepEqual(lines, ["mgmtproxy: assigned 169.254.100.1/32 to cni0"]);
+  assert.match(bed.run("ip", "address", "show", "dev", "cni0"), /inet 169\.254\.100\.1\/32 scope global cni0/);
+  assert.equal(removeAnchor(bed.stack, listener), 1);
+  assert.equal(removeAnchor(bed.stack, listener), 0);
+  const six = { ...listener, address: IpAddress.parse("fd00:100::1") };
+  assert.equal(ensureAnchor(bed.stack, six, { log: nullLogger }), "assigned");
+  assert.equal(ensureAnchor(bed.stack, six, { log: nullLogger }), "already-assigned");
+});

@@ -1,0 +1,30 @@
+/**
+ * What the proxy asks of the kernel besides routing: closed ports on uplinks, the pods' anchor address, and the redirection of
+ * transparent mode (spec uplink-proxy 4, 12, 14).
+ *
+ * Owns: the nft tables `inet uplink_guard` and `inet uplink_proxy`, the mark's rule and table. Refuses to know: who listens.
+ *
+ * ```ts
+ * syncPortGuard(nft, wantedGuard(settings));
+ * const keeper = new TransparentKeeper({ stack, nft, settings, healthy, startWatchdog, health }, { offSwitch });
+ * group.spawn((signal) => keeper.run({ signal }));
+ * ```
+ */
+export { type AnchorOutcome, ensureAnchor, removeAnchor } from "./anchor.ts";
+export {
+  TransparentKeeper,
+  type TransparentKeeperDeps,
+  type TransparentKeeperOptions,
+  type Watchdog,
+} from "./keeper.ts";
+export { clearPortGuard, GUARD_TABLE, syncPortGuard, wantedGuard } from "./port-guard.ts";
+export { hasTransparent, installTransparent, removeTransparent } from "./transparent.ts";
+export {
+  ownMark,
+  planTransparent,
+  TRANSPARENT_TABLE,
+  type TransparentMarks,
+  type TransparentPlan,
+  transparentMarks,
+} from "./transparent-plan.ts";
+export { BEAT, GOODBYE, runTransparentWatchdog, type WatchdogDeps } from "./watchdog.ts";

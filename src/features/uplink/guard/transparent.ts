@@ -1,0 +1,98 @@
+import { type Logger, nullLogger } from "#base/log";
+import { isKernelError } from "#kernel/errors";
+import type { NetStack } from "#kernel/net";
+import { type Nft, NftError, NftTransaction } from "#kernel/nft";
+import type { Settings } from "../model/index.ts";
+import {
+  cgroupMatch,
+  planTransparent,
+  TRANSPARENT_TABLE,
+  type TransparentMarks,
+  transparentMarks,
+  transparentRouting,
+} from "./transparent-plan.ts";
+
+type Stack = Pick<NetStack, "routes" | "rules">;
+
+/**
+ * Puts the kernel's part of transparent mode in place; what was there of it is replaced. The redirection comes last, so that
+ * nothing is taken before it can be delivered. Throws {@link KernelError} and {@link NftError}; then nothing is taken.
+ */
+export function installTransparent(
+  stack: Stack,
+  nft: Nft,
+  settings: Settings,
+  options: { readonly ownUid?: number; readonly log?: Logger } = {},
+): void {
+  const cgroups = usableCgroups(nft, settings.transparent.skipCgroups, options.log ?? nullLogger);
+  const { ownUid } = options;
+  const plan = planTransparent(settings, { cgroups, ...(ownUid === undefined ? {} : { ownUid }) });
+  for (const route of plan.routes) unlessThere(() => stack.routes.add(route));
+  for (const rule of plan.rules) unlessThere(() => stack.rules.add(rule));
+  nft.run(plan.nft);
+}
+
+/**
+ * Takes it away again, the redirection first. Works without anything but the marks, so that a watchdog can do it for a proxy
+ * that is no more. How many changes it took. Throws {@link KernelError} and {@link NftError}.
+ */
+export function removeTransparent(stack: Stack, nft: Nft, marks: TransparentMarks): number {
+  let changes = 0;
+  if (nft.listTables(TRANSPARENT_TABLE.family).some(({ name }) => name === TRANSPARENT_TABLE.name)) {
+    nft.run(new NftTransaction(TRANSPARENT_TABLE).removeTable());
+    changes += 1;
+  }
+  const { routes, rules } = transparentRouting(marks);
+  for (const rule of rules) changes += ifThere(() => stack.rules.delete(rule));
+  for (const route of routes) changes += ifThere(() => stack.routes.delete(route));
+  return changes;
+}
+
+/** Whether all of it is there, as far as a listing shows. Throws {@link KernelError} and {@link NftError}. */
+export function hasTransparent(stack: Stack, nft: Nft, settings: Settings): boolean {
+  const marks = transparentMarks(settings);
+  const { mark, table, routeProtocol } = marks;
+  return (
+    nft.listTables(TRANSPARENT_TABLE.family).some(({ name }) => name === TRANSPARENT_TABLE.name) &&
+    ([4, 6] as const).every(
+      (family) =>
+        stack.routes
+          .list({ family, table })
+          .some(({ type, protocol }) => type === "local" && protocol === routeProtocol) &&
+        stack.rules.list(family).some((rule) => rule.fwmark === mark && rule.table === table),
+    )
+  );
+}
+
+/** The cgroups that this kernel and nft can match; others are told of and left out. */
+function usableCgroups(nft: Nft, paths: readonly string[], log: Logger): string[] {
+  return paths.filter((path) => {
+    const tx = new NftTransaction({ family: "inet", name: "uplink_cgroup_check" }).addTable().chain("check");
+    try {
+      nft.check(tx.rule("check", `${cgroupMatch(path)} accept`));
+      return true;
+    } catch (error) {
+      if (!(error instanceof NftError)) throw error;
+      log.warn("connections of a cgroup cannot be skipped", { cgroup: path, error });
+      return false;
+    }
+  });
+}
+
+function unlessThere(add: () => void): void {
+  try {
+    add();
+  } catch (error) {
+    if (!isKernelError(error, "already-exists")) throw error;
+  }
+}
+
+function ifThere(remove: () => void): number {
+  try {
+    remove();
+    return 1;
+  } catch (error) {
+    if (!isKernelError(error, "not-found")) throw error;
+    return 0;
+  }
+}

@@ -1,0 +1,60 @@
+import type { Readable } from "node:stream";
+import type { Clock } from "#base/clock";
+import { ExpectedError } from "#base/errors";
+import { type Logger, nullLogger } from "#base/log";
+
+/** The proxy says so often that it lives, milliseconds. */
+export const BEAT_MS = 400;
+/** Silence that is taken for its end; with a beat and the removal well within the 2 s of spec uplink-proxy 14. */
+const SILENCE_MS = 1500;
+/** What it says: that it lives, and that it ended by itself and left nothing behind. */
+export const BEAT = "b";
+export const GOODBYE = "q";
+
+export interface WatchdogDeps {
+  /** From the proxy: usually standard input, a pipe that ends when the proxy does, however that comes about. */
+  readonly input: Readable;
+  /** Takes the redirection away. Called again and again where it throws. */
+  readonly remove: () => void;
+  readonly clock: Clock;
+  readonly log?: Logger;
+}
+
+/**
+ * The watchdog's whole life: takes the redirection away as soon as the proxy ends or falls silent, so that a dead proxy never
+ * cuts its host off. A proxy that was only slow puts it back itself. Resolves when the proxy has ended and nothing is left.
+ */
+export async function runTransparentWatchdog({ input, remove, clock, log = nullLogger }: WatchdogDeps): Promise<void> {
+  const ended = Promise.withResolvers<"goodbye" | "end">();
+  let cancel = (): void => undefined;
+  const listen = (): void => {
+    cancel();
+    cancel = clock.after(SILENCE_MS, () => {
+      log.warn("the proxy is silent: its redirection is taken away");
+      attempt(remove, log);
+      listen();
+    });
+  };
+  listen();
+  input.on("data", (bytes: Buffer) => {
+    listen();
+    if (bytes.toString("latin1").includes(GOODBYE)) ended.resolve("goodbye");
+  });
+  for (const event of ["end", "close", "error"]) input.on(event, () => ended.resolve("end"));
+  const how = await ended.promise;
+  cancel();
+  if (how === "goodbye") return;
+  log.warn("the proxy ended: its redirection is taken away");
+  while (!attempt(remove, log)) await new Promise<void>((resolve) => void clock.after(BEAT_MS, resolve));
+}
+
+function attempt(remove: () => void, log: Logger): boolean {
+  try {
+    remove();
+    return true;
+  } catch (error) {
+    if (!(error instanceof ExpectedError)) throw error;
+    log.error("cannot take the redirection away", { error });
+    return false;
+  }
+}

@@ -1,0 +1,48 @@
+import { hkdfSync, randomBytes } from "node:crypto";
+import type { IpAddress } from "#base/ip";
+import { selfSigned } from "./certificate.ts";
+
+/** Distinct for each use, and with a version, so that none can stand for another (spec uplink-proxy 9.1.1). */
+const LABEL = { token: "mgmtproxy/token/v1", key: "mgmtproxy/tls-key/v1", serial: "mgmtproxy/tls-serial/v1" } as const;
+const KEY_BYTES = 32;
+const SERIAL_BYTES = 16;
+const COMMON_NAME = "mgmtproxy";
+
+/** What the listener for pods shows and asks for. */
+export interface Identity {
+  /** 64 characters of hexadecimal. */
+  readonly token: string;
+  /** PEM. */
+  readonly cert: string;
+  /** PEM. */
+  readonly key: string;
+}
+
+/** The same on every node of a cluster that shares the secret. */
+export function deriveIdentity(secret: Uint8Array, address: IpAddress): Identity {
+  const derive = (label: string, bytes: number): Buffer =>
+    Buffer.from(hkdfSync("sha256", secret, Buffer.alloc(0), label, bytes));
+  return identityOf(
+    {
+      token: derive(LABEL.token, KEY_BYTES),
+      key: derive(LABEL.key, KEY_BYTES),
+      serial: derive(LABEL.serial, SERIAL_BYTES),
+    },
+    address,
+  );
+}
+
+/** Of this node alone. */
+export function freshIdentity(address: IpAddress): Identity {
+  return identityOf(
+    { token: randomBytes(KEY_BYTES), key: randomBytes(KEY_BYTES), serial: randomBytes(SERIAL_BYTES) },
+    address,
+  );
+}
+
+function identityOf(
+  { token, key, serial }: { readonly token: Buffer; readonly key: Buffer; readonly serial: Buffer },
+  address: IpAddress,
+): Identity {
+  return { token: token.toString("hex"), ...selfSigned(address, COMMON_NAME, { key, serial }) };
+}

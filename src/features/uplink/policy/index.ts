@@ -1,0 +1,17 @@
+/**
+ * Who may go where (spec uplink-proxy 9, 10.3), and the secrets of the listener for pods.
+ *
+ * Owns: one spelling of destinations, judging addresses, tokens, limits of clients, token and certificate on disk. Refuses to know: sockets
+ * and uplinks.
+ *
+ * ```ts
+ * const destination = destinationOf(target);
+ * const verdict = judge(listener, destination.port, addresses, { settings, snapshot }); // all addresses of a name
+ * ```
+ */
+export { ClientLimits } from "./client-limits.ts";
+export { addressDestination, type Destination, destinationOf } from "./destination.ts";
+export { deriveIdentity, freshIdentity, type Identity } from "./identity.ts";
+export { isAllowedPort, type Judgement, judge, type PolicyInput } from "./judge.ts";
+export { type ClusterSecret, planSecrets, Secrets, type SecretsDeps, type SecretsOptions } from "./secrets.ts";
+export { checkToken, type TokenVerdict } from "./token.ts";

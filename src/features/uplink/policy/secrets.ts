@@ -1,0 +1,187 @@
+import { X509Certificate } from "node:crypto";
+import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { createSecureContext, type SecureContext } from "node:tls";
+import { sleep } from "#base/async";
+import type { Clock } from "#base/clock";
+import { describeError } from "#base/errors";
+import type { IpAddress } from "#base/ip";
+import type { Logger } from "#base/log";
+import { deriveIdentity, freshIdentity, type Identity } from "./identity.ts";
+
+/** Spec uplink-proxy 9.1.1. */
+const RECHECK_MS = 60_000;
+/** A token that was replaced is accepted for so long (spec uplink-proxy 12). */
+const OLD_TOKEN_MS = 600_000;
+const FILES = { token: "token", cert: "ca.pem", key: "key.pem" } as const;
+/** Says that the files are the cluster's: written before them, removed after them. */
+const MARKER = "cluster-wide";
+
+/** Whether this node shares a secret with others. `unknown`: nobody could be asked; what is there stays. */
+export type ClusterSecret =
+  | { readonly kind: "standalone" | "unknown" }
+  | { readonly kind: "shared"; readonly secret: Uint8Array };
+
+/** What secrets need. */
+export interface SecretsDeps {
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Asked at the start and once a minute. */
+  readonly clusterSecret: () => Promise<ClusterSecret>;
+}
+
+/** Where secrets lie and for whom the certificate is. */
+export interface SecretsOptions {
+  /** Made with mode 0700. */
+  readonly dir: string;
+  /** Of the listener for pods. */
+  readonly address: IpAddress;
+}
+
+/** What is to be done about the files. Pure: see {@link planSecrets}. */
+export type SecretsPlan = "keep" | "derive" | "generate" | "wipe-and-generate";
+
+/** What lies in the directory. */
+export interface StoredSecrets {
+  /** Absent when one of the files is missing or cannot be used. */
+  readonly identity: Identity | undefined;
+  readonly isClusterWide: boolean;
+}
+
+/** Pure. `derived` is the identity that the cluster's secret gives, if there is one. */
+export function planSecrets(
+  stored: StoredSecrets,
+  kind: ClusterSecret["kind"],
+  derived: Identity | undefined,
+): SecretsPlan {
+  const { identity, isClusterWide } = stored;
+  if (kind === "shared") {
+    const isSame =
+      identity?.token === derived?.token && identity?.cert === derived?.cert && identity?.key === derived?.key;
+    return isClusterWide && isSame ? "keep" : "derive";
+  }
+  if (kind === "standalone" && isClusterWide) return "wipe-and-generate";
+  // A node that cannot learn whether it has a cluster makes nothing that the cluster might not accept.
+  if (identity !== undefined || kind === "unknown") return "keep";
+  return "generate";
+}
+
+/** Token and certificate of the listener for pods: made, kept on disk, shared by a cluster, replaced (spec uplink-proxy 9.1). */
+export class Secrets {
+  readonly #deps: SecretsDeps;
+  readonly #options: SecretsOptions;
+  #identity: Identity | undefined;
+  #context: SecureContext | undefined;
+  /** With the monotonic time until which they are accepted. */
+  #old: readonly { readonly token: string; readonly until: number }[] = [];
+  /** Told when token or certificate have changed. */
+  onChange: (() => void) | undefined;
+
+  constructor(deps: SecretsDeps, options: SecretsOptions) {
+    this.#deps = deps;
+    this.#options = options;
+  }
+
+  /** Accepted now, the present one first; `undefined` until there is one. */
+  get tokens(): readonly string[] | undefined {
+    if (this.#identity === undefined) return undefined;
+    const now = this.#deps.clock.monotonic();
+    return [this.#identity.token, ...this.#old.filter(({ until }) => until > now).map(({ token }) => token)];
+  }
+
+  /** For TLS; `undefined` until there is a certificate. */
+  get secureContext(): SecureContext | undefined {
+    return this.#context;
+  }
+
+  /** PEM, for clients to trust. */
+  get certificate(): string | undefined {
+    return this.#identity?.cert;
+  }
+
+  /** Keeps the secrets right until the signal aborts. What the disk refuses is logged and tried again. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    while (!signal.aborted) {
+      await this.sync();
+      await sleep(RECHECK_MS, { signal, clock: this.#deps.clock });
+    }
+  }
+
+  /** One pass. Never rejects for what the disk or the cluster says. */
+  async sync(): Promise<void> {
+    const { log, clusterSecret } = this.#deps;
+    const { dir, address } = this.#options;
+    try {
+      const cluster = await clusterSecret();
+      const derived = cluster.kind === "shared" ? deriveIdentity(cluster.secret, address) : undefined;
+      const stored = await readStored(dir);
+      const plan = planSecrets(stored, cluster.kind, derived);
+      const wanted = plan === "keep" ? stored.identity : (derived ?? freshIdentity(address));
+      if (plan !== "keep" && wanted !== undefined) await store(dir, wanted, plan);
+      if (plan !== "keep") log.info("the secrets of the listener for pods were made", { plan });
+      if (wanted !== undefined) this.#adopt(wanted);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === undefined) throw error;
+      log.warn("the secrets of the listener for pods cannot be kept", { dir, error: describeError(error) });
+    }
+  }
+
+  #adopt(next: Identity): void {
+    const previous = this.#identity;
+    if (previous?.token === next.token && previous.cert === next.cert && previous.key === next.key) return;
+    const now = this.#deps.clock.monotonic();
+    const replaced = previous === undefined || previous.token === next.token ? [] : [previous.token];
+    const until = now + OLD_TOKEN_MS;
+    this.#old = [...replaced.map((token) => ({ token, until })), ...this.#old.filter((old) => old.until > now)];
+    this.#identity = next;
+    this.#context = createSecureContext({ cert: next.cert, key: next.key, minVersion: "TLSv1.2" });
+    this.onChange?.();
+  }
+}
+
+async function readStored(dir: string): Promise<StoredSecrets> {
+  const [token, cert, key, marker] = await Promise.all(
+    [FILES.token, FILES.cert, FILES.key, MARKER].map((name) => readIfThere(join(dir, name))),
+  );
+  return { identity: usable(token?.trim(), cert, key), isClusterWide: marker !== undefined };
+}
+
+/** Files that somebody has damaged are as good as none. */
+function usable(token: string | undefined, cert: string | undefined, key: string | undefined): Identity | undefined {
+  if (token === undefined || !/^[0-9a-f]{64}$/.test(token) || cert === undefined || key === undefined) return undefined;
+  try {
+    createSecureContext({ cert, key });
+    return new X509Certificate(cert).ca ? { token, cert, key } : undefined;
+  } catch (error) {
+    // OpenSSL's own words for what it cannot read.
+    if ((error as NodeJS.ErrnoException).code === undefined) throw error;
+    return undefined;
+  }
+}
+
+/** In such an order that secrets of a cluster never lie there without the marker. */
+async function store(dir: string, { token, cert, key }: Identity, plan: SecretsPlan): Promise<void> {
+  await mkdir(dir, { recursive: true, mode: 0o700 });
+  if (plan === "derive") await writeAtomically(join(dir, MARKER), "1\n");
+  if (plan === "wipe-and-generate") {
+    for (const name of Object.values(FILES)) await rm(join(dir, name), { force: true });
+    await rm(join(dir, MARKER), { force: true });
+  }
+  await writeAtomically(join(dir, FILES.key), key);
+  await writeAtomically(join(dir, FILES.cert), cert);
+  await writeAtomically(join(dir, FILES.token), `${token}\n`);
+}
+
+async function writeAtomically(path: string, text: string): Promise<void> {
+  await writeFile(`${path}.new`, text, { mode: 0o600 });
+  await rename(`${path}.new`, path);
+}
+
+async function readIfThere(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(path, "utf8");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,38 @@
+import { readdir, readFile } from "node:fs/promises";
+import { sleep } from "#base/async";
+import type { Clock } from "#base/clock";
+import type { Room } from "../front/index.ts";
+
+/** Above this share of the limit nothing new is begun (spec uplink-proxy 9.3). */
+const MAX_SHARE = 0.9;
+/** Between two counts, milliseconds. */
+const PAUSE_MS = 1000;
+/** With fewer tunnels than this share of the limit there is nothing to count: each has two descriptors. */
+const MIN_SHARE = 0.25;
+
+/** Watches how many descriptors the process has left, and closes the {@link Room} when they run out. */
+export class DescriptorWatch {
+  readonly #room: Room;
+  readonly #clock: Clock;
+
+  constructor(room: Room, clock: Clock) {
+    this.#room = room;
+    this.#clock = clock;
+  }
+
+  /** Until the signal aborts. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const limit = parseOpenFiles(await readFile("/proc/self/limits", "utf8"));
+    while (!signal.aborted) {
+      const isNear = this.#room.tunnels >= limit * MIN_SHARE || this.#room.isStarved;
+      if (isNear) this.#room.isStarved = (await readdir("/proc/self/fd")).length >= limit * MAX_SHARE;
+      await sleep(PAUSE_MS, { signal, clock: this.#clock });
+    }
+  }
+}
+
+/** The soft limit of open files in the text of /proc/self/limits (proc(5)); infinity where there is none. */
+export function parseOpenFiles(text: string): number {
+  const match = /^Max open files\s+(\d+)/m.exec(text);
+  return match === null ? Number.POSITIVE_INFINITY : Number(match[1]);
+}

@@ -1,0 +1,11 @@
+/**
+ * The uplink proxy as a whole.
+ *
+ * Owns: listeners, threads, counters, draining. Refuses to know: where snapshots and settings come from.
+ *
+ * ```ts
+ * const proxy = new UplinkProxy({ snapshots, evidence, log }, settings, { version });
+ * await proxy.run({ signal });
+ * ```
+ */
+export { type PodSecrets, UplinkProxy, type UplinkProxyDeps, type UplinkProxyOptions } from "./uplink-proxy.ts";

@@ -1,0 +1,280 @@
+import type { Socket } from "node:net";
+import type { SecureContext } from "node:tls";
+import { sleep, TaskGroup } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import type { Logger } from "#base/log";
+import { createRegistry, type Registry } from "#base/metrics";
+import type { Query } from "../dns/index.ts";
+import { Engine } from "../engine/index.ts";
+import { Room } from "../front/index.ts";
+import { BindLoop } from "../listen/index.ts";
+import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "../model/index.ts";
+import type { PenaltyEvent } from "../select/index.ts";
+import { Counters, healthReport, MetricsFile, registerMetrics, type StatsEvent } from "../stats/index.ts";
+import { WorkerPool } from "../workers/index.ts";
+import { DescriptorWatch } from "./descriptors.ts";
+
+/** Bytes are told, descriptors counted and drains looked at so often, milliseconds. */
+const TICK_MS = 1000;
+/** While tunnels are waited for at the end. */
+const DRAIN_POLL_MS = 100;
+
+/** Token and certificate of the listener for pods. */
+export interface PodSecrets {
+  /** Accepted now, the newest first; `undefined` until they are loaded. */
+  readonly tokens: readonly string[] | undefined;
+  readonly secureContext: SecureContext | undefined;
+  /** Clients have been told to trust the certificate: TLS is no longer optional (spec uplink-proxy 9.1.2). */
+  readonly isPublished?: boolean;
+}
+
+/** What the proxy needs. */
+export interface UplinkProxyDeps {
+  readonly snapshots: SnapshotSource;
+  readonly evidence: Evidence;
+  readonly log: Logger;
+  readonly clock?: Clock;
+  /** Needed where a listener for pods asks for tokens or TLS. */
+  readonly secrets?: PodSecrets;
+  /** More keys for /healthz: `configError`, `env`. */
+  readonly health?: () => Readonly<Record<string, unknown>>;
+  /** A listening descriptor for a listener that Node cannot make: the transparent one. */
+  readonly openListener?: (listener: ListenerSettings) => number;
+  /** Default: c-ares. */
+  readonly query?: Query;
+}
+
+/** Settings of the process, which no configuration file changes. */
+export interface UplinkProxyOptions {
+  readonly version: string;
+  /** SO_MARK of sockets to destinations, so that transparent mode lets them pass. */
+  readonly mark?: number;
+  /** Default: /etc/hosts. */
+  readonly hostsPath?: string;
+  /** EVE's counters are published here; nowhere when absent. */
+  readonly metricsMapPath?: string;
+}
+
+/** The proxy: clients in, tunnels over the cheapest uplink that works (spec uplink-proxy 4 to 9, 13, 14). */
+export class UplinkProxy {
+  readonly #deps: UplinkProxyDeps;
+  readonly #options: UplinkProxyOptions;
+  readonly #clock: Clock;
+  readonly #counters: Counters;
+  readonly #engine: Engine;
+  readonly #room: Room;
+  readonly #startedAt: number;
+  readonly #loops = new Map<string, { readonly loop: BindLoop; readonly stop: AbortController }>();
+  readonly #registry: Registry = createRegistry();
+  readonly #metricsFile: MetricsFile | undefined;
+  #workers: WorkerPool | undefined;
+  #settings: Settings;
+  #group: TaskGroup | undefined;
+
+  constructor(deps: UplinkProxyDeps, settings: Settings, options: UplinkProxyOptions) {
+    this.#deps = deps;
+    this.#options = options;
+    this.#settings = settings;
+    this.#clock = deps.clock ?? systemClock;
+    this.#startedAt = this.#clock.monotonic();
+    this.#counters = new Counters(this.#clock);
+    this.#room = new Room(() => this.#settings.limits);
+    this.#engine = new Engine({
+      clock: this.#clock,
+      log: deps.log,
+      settings: () => this.#settings,
+      snapshots: deps.snapshots,
+      evidence: deps.evidence,
+      record: (event) => this.#record(event),
+      room: this.#room,
+      tokens: () => deps.secrets?.tokens,
+      secureContext: () => deps.secrets?.secureContext,
+      healthz: () => this.#page("healthz"),
+      metrics: () => this.#page("metrics"),
+      mark: options.mark,
+      query: deps.query,
+      hostsPath: options.hostsPath,
+      onBug: (error) => this.#onBug(error),
+    });
+    this.#engine.penalties.onEvent = (event) => this.#workers?.tellPenalty(event);
+    registerMetrics(this.#registry, {
+      counters: this.#counters,
+      snapshot: () => deps.snapshots.current,
+      penalties: () => this.#engine.penalties.list(),
+    });
+    const { metricsMapPath } = options;
+    const fileDeps = { clock: this.#clock, log: deps.log, map: this.#counters.map };
+    this.#metricsFile = metricsMapPath === undefined ? undefined : new MetricsFile(fileDeps, { path: metricsMapPath });
+  }
+
+  /** Counters since the start. */
+  get counters(): Counters {
+    return this.#counters;
+  }
+
+  /** The object of GET /healthz (spec uplink-proxy 8). */
+  health(): Record<string, unknown> {
+    this.#engine.flush();
+    return healthReport({
+      clock: this.#clock,
+      snapshot: this.#deps.snapshots.current,
+      counters: this.#counters,
+      penalties: this.#engine.penalties.list(),
+      listeners: this.#settings.listeners,
+      bound: this.bound,
+      version: this.#options.version,
+      startedAt: this.#startedAt,
+      staleDnsAnswers: this.#engine.dns.staleAnswers,
+      more: this.#deps.health?.() ?? {},
+    });
+  }
+
+  /** Names of the listeners that are bound, by all threads that are to. */
+  get bound(): ReadonlySet<string> {
+    const bound = [...this.#loops.values()].map(({ loop }) => loop).filter(({ isBound }) => isBound);
+    const isEverywhere = ({ role, name }: ListenerSettings): boolean =>
+      role !== "host" || (this.#workers?.isBound(name) ?? true);
+    return new Set(bound.flatMap(({ listener }) => (isEverywhere(listener) ? [listener.name] : [])));
+  }
+
+  /** New settings for what begins from now on; listeners are made and ended, tunnels stay. */
+  reload(settings: Settings): void {
+    this.#settings = settings;
+    this.#engine.settingsChanged();
+    this.#workers?.setSettings(settings);
+    this.#syncListeners();
+  }
+
+  /**
+   * Listens and serves until the signal aborts; then refuses requests, lets tunnels run for `drainMs`, and ends them. Resolves when all is
+   * closed. Rejects for bugs alone.
+   */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const group = new TaskGroup();
+    this.#group = group;
+    this.#workers = this.#startWorkers();
+    using _changes = this.#deps.snapshots.onChange(() => this.#onSnapshot());
+    this.#syncListeners();
+    group.spawn((until) => this.#tick(until));
+    group.spawn((until) => new DescriptorWatch(this.#room, this.#clock).run({ signal: until }));
+    const file = this.#metricsFile;
+    if (file !== undefined) group.spawn((until) => file.run({ signal: until }));
+    group.spawn((failed) => this.#untilStopped(signal, failed));
+    try {
+      await group.wait();
+    } finally {
+      this.#group = undefined;
+      for (const { stop } of this.#loops.values()) stop.abort();
+      this.#loops.clear();
+      this.#engine.close("drain");
+      await this.#workers?.close();
+      this.#workers = undefined;
+      await file?.flush();
+    }
+  }
+
+  #startWorkers(): WorkerPool | undefined {
+    const { log, evidence, snapshots } = this.#deps;
+    const { workers } = this.#settings;
+    if (workers < 2) return undefined;
+    const onPenalty = (event: PenaltyEvent): void => this.#engine.penalties.apply(event);
+    const onBug = (error: unknown): void => this.#onBug(error);
+    const record = (event: StatsEvent): void => this.#record(event);
+    const { mark, hostsPath } = this.#options;
+    return new WorkerPool(
+      { log, evidence, snapshots, record, onPenalty, onBug, page: (page) => this.#page(page) },
+      { threads: workers - 1, settings: this.#settings, room: this.#room.memory, mark, hostsPath },
+    );
+  }
+
+  async #page(page: "healthz" | "metrics"): Promise<string> {
+    this.#engine.flush();
+    return page === "metrics" ? await this.#registry.metrics() : `${JSON.stringify(this.health())}\n`;
+  }
+
+  async #untilStopped(signal: AbortSignal, failed: AbortSignal): Promise<void> {
+    await aborted(AbortSignal.any([signal, failed]));
+    for (const { stop } of this.#loops.values()) stop.abort();
+    this.#engine.beginDrain();
+    this.#workers?.drain();
+    const until = this.#clock.monotonic() + this.#settings.limits.drainMs;
+    while (this.#room.tunnels > 0 && this.#clock.monotonic() < until && !failed.aborted) {
+      await sleep(Math.min(DRAIN_POLL_MS, Math.max(1, until - this.#clock.monotonic())), { clock: this.#clock });
+    }
+    this.#engine.close("drain");
+    this.#engine.flush();
+    this.#group?.abort();
+  }
+
+  async #tick(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await sleep(TICK_MS, { clock: this.#clock, signal });
+      this.#engine.flush();
+    }
+  }
+
+  #record(event: StatsEvent): void {
+    this.#counters.record(event);
+    if (event.kind !== "bytes" || event.down === 0) return;
+    for (const { ifName, name } of this.#deps.snapshots.current.uplinks) {
+      if (ifName === event.ifName) this.#deps.evidence.bytesReceived(name);
+    }
+  }
+
+  #onSnapshot(): void {
+    this.#engine.snapshotChanged();
+    this.#workers?.setSnapshot(this.#deps.snapshots.current);
+    for (const { loop } of this.#loops.values()) loop.retryNow();
+  }
+
+  /** Those of the settings, no others; one that has changed is ended and made anew. */
+  #syncListeners(): void {
+    const group = this.#group;
+    if (group === undefined) return;
+    const wanted = new Map(this.#settings.listeners.map((listener) => [listenerKey(listener), listener]));
+    for (const [key, { stop }] of this.#loops) {
+      if (wanted.has(key)) continue;
+      stop.abort();
+      this.#loops.delete(key);
+    }
+    for (const [key, listener] of wanted) {
+      if (!this.#loops.has(key)) this.#startListener(group, key, listener);
+    }
+  }
+
+  #startListener(group: TaskGroup, key: string, listener: ListenerSettings): void {
+    const { openListener, log } = this.#deps;
+    // What else is said of the listener may have changed since it was bound.
+    const current = (): ListenerSettings =>
+      this.#settings.listeners.find((each) => listenerKey(each) === key) ?? listener;
+    const onClient = (client: Socket): void => this.#engine.accept(client, this.#withTls(current()));
+    const openFd = listener.role === "transparent" ? openListener : undefined;
+    const loop = new BindLoop(
+      listener,
+      { log, clock: this.#clock, onClient, ...(openFd === undefined ? {} : { openFd }) },
+      { backlog: this.#settings.limits.backlog, reusePort: listener.role === "host" && this.#workers !== undefined },
+    );
+    const stop = new AbortController();
+    this.#loops.set(key, { loop, stop });
+    group.spawn((signal) => loop.run({ signal: AbortSignal.any([signal, stop.signal]) }));
+  }
+
+  #withTls(listener: ListenerSettings): ListenerSettings {
+    const isRequired = listener.tls === "optional" && this.#deps.secrets?.isPublished === true;
+    return isRequired ? { ...listener, tls: "required" } : listener;
+  }
+
+  #onBug(error: unknown): void {
+    this.#group?.spawn(() => Promise.reject(error));
+  }
+}
+
+/** What a socket is bound by. */
+function listenerKey({ name, role, address, port }: ListenerSettings): string {
+  return `${name} ${role} ${address} ${port}`;
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+}

@@ -1,0 +1,76 @@
+import { assertNever, ExpectedError } from "#base/errors";
+import { isKernelError, type KernelError } from "#kernel/errors";
+import type { NetStack } from "#kernel/net";
+import type { Route, RouteKey } from "#kernel/route";
+import { TABLE_MAIN } from "../state/index.ts";
+import type { RoutingChange } from "./changes.ts";
+
+/** `partial`: the kernel refused some changes; the others were made. */
+export type RoutingErrorCode = "partial";
+
+/** What the kernel refused; `cause` has every refusal. */
+export class RoutingError extends ExpectedError<RoutingErrorCode> {
+  override readonly name = "RoutingError";
+}
+
+/** Refusals that a message tells one by one. */
+const TOLD = 3;
+
+/**
+ * Makes every change that can be made; one uplink's trouble costs no other its routes. A rule whose table could not be ended is
+ * not added, and a table whose rule could not be deleted is not emptied. May stop at any step and be run again from a fresh
+ * plan. What others did meanwhile is no failure where it comes to the same. Throws {@link RoutingError} once all were tried.
+ */
+export function applyRouting(stack: Pick<NetStack, "routes" | "rules">, plan: readonly RoutingChange[]): void {
+  const refusals: KernelError[] = [];
+  const unsafe = new Set<string>();
+  for (const change of plan) {
+    if (unsafe.has(placeOf(change)) && change.op !== "add-route" && change.op !== "replace-route") continue;
+    try {
+      makeChange(stack, change);
+    } catch (error) {
+      if (!isKernelError(error)) throw error;
+      if (isMoot(change, error)) continue;
+      refusals.push(error);
+      if (guards(change)) unsafe.add(placeOf(change));
+    }
+  }
+  if (refusals.length === 0) return;
+  const told = refusals.slice(0, TOLD).map(({ message }) => message);
+  const more = refusals.length > TOLD ? ` and ${refusals.length - TOLD} more` : "";
+  const summary = `${refusals.length} of ${plan.length} changes of uplink routing failed: ${told.join("; ")}${more}`;
+  throw new RoutingError("partial", summary, { cause: new AggregateError(refusals) });
+}
+
+function makeChange({ routes, rules }: Pick<NetStack, "routes" | "rules">, change: RoutingChange): void {
+  if (change.op === "add-route") routes.add(change.route);
+  else if (change.op === "replace-route") routes.replace(change.route);
+  else if (change.op === "delete-route") routes.delete(keyOf(change.route));
+  else if (change.op === "add-rule") rules.add(change.rule);
+  else if (change.op === "delete-rule") rules.delete(change.rule);
+  else assertNever(change);
+}
+
+/** All that tells a route from its neighbours, and nothing that the kernel would not find it by. */
+function keyOf({ dst, table, protocol, type, linkIndex, gateway, metric }: Route): RouteKey {
+  return { dst, table, protocol, type, linkIndex, gateway, metric };
+}
+
+/** Somebody else did it first, or the link went away and took it along. */
+function isMoot({ op }: RoutingChange, error: KernelError): boolean {
+  if (op === "delete-route" || op === "delete-rule") return error.code === "not-found" || error.code === "no-device";
+  return error.code === "already-exists";
+}
+
+/** Changes that later ones of the same table and family rely on. */
+function guards(change: RoutingChange): boolean {
+  if (change.op === "delete-rule") return true;
+  // In the main table a route with a new metric comes before the old one goes.
+  return change.op === "add-route" && (change.route.type === "unreachable" || change.route.table === TABLE_MAIN);
+}
+
+function placeOf(change: RoutingChange): string {
+  return "rule" in change
+    ? `${change.rule.family} ${change.rule.table}`
+    : `${change.route.dst.family} ${change.route.table}`;
+}

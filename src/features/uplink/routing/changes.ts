@@ -1,0 +1,10 @@
+import type { Route, RouteSpec } from "#kernel/route";
+import type { Rule, RuleSpec } from "#kernel/rule";
+
+/** One difference between the kernel and what is wanted. */
+export type RoutingChange =
+  | { readonly op: "add-route"; readonly route: RouteSpec }
+  | { readonly op: "replace-route"; readonly route: RouteSpec }
+  | { readonly op: "delete-route"; readonly route: Route }
+  | { readonly op: "add-rule"; readonly rule: RuleSpec }
+  | { readonly op: "delete-rule"; readonly rule: Rule };

@@ -1,0 +1,16 @@
+/**
+ * Per-uplink routing: a table for each uplink, and a rule that looks each of its addresses up there (spec uplink-proxy 3).
+ *
+ * Owns: tables that end in our marker, rules with our priority and protocol, and the order in which they come and go. Refuses
+ * to know: which uplink is chosen for what.
+ *
+ * ```ts
+ * const { changes, tables } = planRouting(settings, readKernel(stack));
+ * applyRouting(stack, changes);
+ * ```
+ */
+export { applyRouting, RoutingError, type RoutingErrorCode } from "./apply.ts";
+export type { RoutingChange } from "./changes.ts";
+export type { RoutingMarks } from "./ownership.ts";
+export { planFlush, planRouting, type RoutingPlan, wantRouting } from "./plan.ts";
+export type { UplinkTables } from "./tables.ts";

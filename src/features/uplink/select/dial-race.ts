@@ -1,0 +1,272 @@
+import { withDeadline } from "#base/async";
+import type { IpAddress } from "#base/ip";
+import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
+import type { Uplink } from "../model/index.ts";
+import { classify } from "./classify.ts";
+import { type DiallerDeps, type DialRequest, dnsUplink, type Judgement } from "./dialler.ts";
+import { type AttemptFailure, allFailed, SelectError } from "./errors.ts";
+import { type Closable, connectAny, PairError, pairUp } from "./happy-eyeballs.ts";
+import type { Candidate, Tier } from "./order.ts";
+
+/** A connection that was made. */
+export interface Won<C extends Closable> {
+  readonly connection: C;
+  /** Absent: direct, through the main table. */
+  readonly uplink?: Uplink;
+  /** The source that it was bound to. */
+  readonly source?: IpAddress;
+  /** What was dialled. */
+  readonly address: IpAddress;
+  /** Whose DNS servers gave the address, where they were not those of the uplink itself. */
+  readonly resolvedVia?: string;
+  /** Attempts that failed before, in the order of their failing. */
+  readonly failures: readonly AttemptFailure[];
+}
+
+/** What a race is run over. */
+export interface RaceInput {
+  readonly tiers: readonly Tier[];
+  /** The addresses of the destination where they are known without DNS: an address, or a name of /etc/hosts. */
+  readonly known: readonly IpAddress[];
+  /** Uplinks whose DNS may be asked when an uplink's own fails, cheapest first. */
+  readonly others: () => readonly DnsUplink[];
+}
+
+interface Entrant {
+  readonly candidate: Candidate;
+  readonly tier: Tier;
+}
+
+interface Attempt<C extends Closable> extends Entrant {
+  readonly startedAt: number;
+  readonly stop: AbortController;
+  /** Connected, but a cheaper one may still be first. */
+  won?: Won<C>;
+}
+
+const LOST = new Error("another uplink was faster");
+
+/**
+ * The attempts of one request: side by side within a tier, the next tier when the cheaper ones have failed or have had their time
+ * (spec uplink-proxy 6.1.4). The first connection wins; the others are closed and are no failures.
+ */
+export class DialRace<C extends Closable> {
+  readonly #deps: DiallerDeps<C>;
+  readonly #request: DialRequest;
+  readonly #input: RaceInput;
+  readonly #queue: readonly Entrant[];
+  readonly #running = new Set<Attempt<C>>();
+  readonly #failures: AttemptFailure[] = [];
+  readonly #result = Promise.withResolvers<Won<C>>();
+  #next = 0;
+  #isOver = false;
+  #cancelNext: (() => void) | undefined;
+  #cancelDeadline: (() => void) | undefined;
+  #cancelFinish: (() => void) | undefined;
+
+  constructor(deps: DiallerDeps<C>, request: DialRequest, input: RaceInput) {
+    this.#deps = deps;
+    this.#request = request;
+    this.#input = input;
+    this.#queue = input.tiers.flatMap((tier) => tier.candidates.map((candidate) => ({ candidate, tier })));
+  }
+
+  /** Over the uplinks. Rejects with {@link SelectError}, or with the signal's reason. */
+  async run(): Promise<Won<C>> {
+    const { signal, destination } = this.#request;
+    const { clock } = this.#deps;
+    const onAbort = (): void => this.#end(() => this.#result.reject(signal.reason));
+    signal.addEventListener("abort", onAbort, { once: true });
+    const deadlineAt = this.#request.deadlineAt ?? clock.monotonic() + this.#deps.settings().requestTimeoutMs;
+    this.#cancelDeadline = clock.after(Math.max(0, deadlineAt - clock.monotonic()), () => this.#timeOut());
+    if (signal.aborted) onAbort();
+    else this.#startNext();
+    try {
+      return await this.#result.promise;
+    } catch (error) {
+      if (error instanceof SelectError || signal.aborted) throw error;
+      throw new Error(`dialling ${destination.text} met a bug`, { cause: error });
+    } finally {
+      signal.removeEventListener("abort", onAbort);
+    }
+  }
+
+  /** Unbound, to addresses that are of this host or its cluster. */
+  async direct(addresses: readonly IpAddress[]): Promise<Won<C>> {
+    const { destination, snapshot, signal } = this.#request;
+    const { clock, connect, hasAddress } = this.#deps;
+    try {
+      const { connection, pair } = await withDeadline(
+        snapshot.dialTimeoutMs,
+        (until) => connectAny(pairUp(addresses, undefined), destination.port, { connect, clock, signal: until }),
+        { signal, clock },
+      );
+      return { connection, address: pair.address, failures: [] };
+    } catch (error) {
+      signal.throwIfAborted();
+      const { failure, text } = classify(error instanceof PairError ? error.cause : error, undefined, hasAddress);
+      throw allFailed(destination.text, [{ uplink: "direct", ifName: "direct", source: "", cost: 0, failure, text }]);
+    }
+  }
+
+  #startNext(): void {
+    this.#cancelNext?.();
+    const entrant = this.#queue[this.#next];
+    if (entrant === undefined) return;
+    this.#next += 1;
+    const attempt: Attempt<C> = { ...entrant, startedAt: this.#deps.clock.monotonic(), stop: new AbortController() };
+    this.#running.add(attempt);
+    this.#armNext(entrant);
+    this.#attempt(attempt).then(
+      (won) => this.#connected(attempt, won),
+      (error: unknown) => this.#failed(attempt, error),
+    );
+  }
+
+  /** The next one starts beside this one after a while; strictly one after the other when told so. */
+  #armNext(current: Entrant): void {
+    const next = this.#queue[this.#next];
+    const { staggerMs, tierDelayMs } = this.#deps.settings();
+    if (next === undefined || tierDelayMs === "timeout") return;
+    const waitMs = next.tier === current.tier || current.tier.isProbation ? staggerMs : tierDelayMs;
+    this.#cancelNext = this.#deps.clock.after(waitMs, () => this.#startNext());
+  }
+
+  async #attempt({ candidate, stop }: Attempt<C>): Promise<Won<C>> {
+    const { snapshot, destination } = this.#request;
+    const { clock, connect } = this.#deps;
+    return await withDeadline(
+      snapshot.dialTimeoutMs,
+      async (signal) => {
+        const { addresses, via, judgement } = await this.#resolve(candidate, signal);
+        const isDirect = judgement === "direct";
+        const pairs = pairUp(addresses, isDirect ? undefined : candidate.sources);
+        if (pairs.length === 0) throw new DnsError("not-found", "no address of a family that the uplink has");
+        const { connection, pair } = await connectAny(pairs, destination.port, { connect, clock, signal });
+        return {
+          connection,
+          address: pair.address,
+          failures: this.#failures,
+          ...(isDirect ? {} : { uplink: candidate.uplink }),
+          ...(pair.source === undefined ? {} : { source: pair.source }),
+          ...(via === undefined || via === candidate.uplink.name ? {} : { resolvedVia: via }),
+        };
+      },
+      { signal: stop.signal, clock },
+    );
+  }
+
+  async #resolve(
+    candidate: Candidate,
+    signal: AbortSignal,
+  ): Promise<{ readonly addresses: readonly IpAddress[]; readonly via?: string; readonly judgement: Judgement }> {
+    const { destination, judge } = this.#request;
+    if (this.#input.known.length > 0) return { addresses: this.#input.known, judgement: "uplink" };
+    const uplink = dnsUplink(candidate);
+    const answer: DnsAnswer =
+      this.#deps.dns.cached(destination.host, uplink) ??
+      (await this.#deps.dns.resolve(destination.host, uplink, { others: this.#input.others(), signal }));
+    const judgement = judge(answer.addresses);
+    if (judgement === "denied") throw new SelectError("denied", `${destination.text} resolves to a denied address`);
+    return { addresses: answer.addresses, via: answer.via, judgement };
+  }
+
+  #connected(attempt: Attempt<C>, won: Won<C>): void {
+    const { evidence, penalties, clock } = this.#deps;
+    const { text } = this.#request.destination;
+    const { name } = attempt.candidate.uplink;
+    if (won.uplink !== undefined) {
+      penalties.confirm(text, name);
+      evidence.dialSucceeded(name, text);
+    }
+    if (this.#isOver) {
+      won.connection.destroy();
+      return;
+    }
+    attempt.won = won;
+    // A cheaper one that answers in the same turn of the event loop is better.
+    const isCheapest = [...this.#running][0] === attempt;
+    if (isCheapest) this.#finish();
+    else this.#cancelFinish ??= clock.after(0, () => this.#finish());
+  }
+
+  #finish(): void {
+    const winner = [...this.#running].find(({ won }) => won !== undefined);
+    const { won } = winner ?? {};
+    if (winner === undefined || won === undefined) return;
+    for (const other of this.#running) if (other !== winner) this.#lose(other);
+    this.#end(() => this.#result.resolve({ ...won, failures: [...this.#failures] }), winner);
+  }
+
+  /** What lost is no failure; but one that had been given its time has shown that nobody should wait for it again soon. */
+  #lose(attempt: Attempt<C>): void {
+    const { clock, penalties, settings } = this.#deps;
+    const { tierDelayMs } = settings();
+    const { name } = attempt.candidate.uplink;
+    // It goes on by itself, and its outcome shows whether the penalty was over.
+    if (attempt.tier.isProbation) {
+      this.#running.delete(attempt);
+      return;
+    }
+    const waitedMs = clock.monotonic() - attempt.startedAt;
+    if (attempt.won === undefined && tierDelayMs !== "timeout" && waitedMs >= tierDelayMs) {
+      penalties.add(this.#request.destination.text, name);
+    }
+  }
+
+  #failed(attempt: Attempt<C>, error: unknown): void {
+    const { destination, signal } = this.#request;
+    this.#running.delete(attempt);
+    if (attempt.stop.signal.aborted || signal.aborted) return;
+    if (error instanceof SelectError && !this.#isOver) {
+      this.#end(() => this.#result.reject(error));
+      return;
+    }
+    const failure = this.#describe(attempt.candidate, error);
+    const { evidence, penalties, refresh } = this.#deps;
+    evidence.dialFailed(failure.uplink, destination.text, failure.failure, failure.text);
+    if (failure.failure === "timeout") penalties.add(destination.text, failure.uplink);
+    if (failure.failure === "address-gone") refresh();
+    if (this.#isOver) return;
+    this.#failures.push(failure);
+    if (this.#running.size > 0) return;
+    if (this.#next < this.#queue.length) this.#startNext();
+    else this.#end(() => this.#result.reject(allFailed(destination.text, this.#failures)));
+  }
+
+  #describe({ uplink, sources }: Candidate, error: unknown): AttemptFailure {
+    const { hasAddress } = this.#deps;
+    const pair = error instanceof PairError ? error.pair : undefined;
+    const source = pair?.source ?? sources[0];
+    const { failure, text } = classify(pair === undefined ? error : (error as PairError).cause, source, hasAddress);
+    const { name, ifName, cost } = uplink;
+    return { uplink: name, ifName, cost, source: source?.toString() ?? "", failure, text };
+  }
+
+  /** The whole request took too long: what is still running has failed by timeout. */
+  #timeOut(): void {
+    const { destination } = this.#request;
+    for (const { candidate } of this.#running) {
+      const failure = this.#describe(candidate, new DOMException("the request's time is over", "TimeoutError"));
+      this.#failures.push(failure);
+      this.#deps.evidence.dialFailed(failure.uplink, destination.text, "timeout", failure.text);
+      this.#deps.penalties.add(destination.text, failure.uplink);
+    }
+    const { message, failures } = allFailed(destination.text, this.#failures);
+    this.#end(() => this.#result.reject(new SelectError("timeout", message, failures)));
+  }
+
+  #end(settle: () => void, winner?: Attempt<C>): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#cancelNext?.();
+    this.#cancelDeadline?.();
+    this.#cancelFinish?.();
+    for (const attempt of this.#running) {
+      if (attempt === winner) continue;
+      attempt.won?.connection.destroy();
+      attempt.stop.abort(LOST);
+    }
+    settle();
+  }
+}

@@ -1,0 +1,146 @@
+import type { Clock } from "#base/clock";
+import type { IpAddress, IpFamily } from "#base/ip";
+import type { DnsUplink, UplinkDns } from "../dns/index.ts";
+import type { Evidence, SelectionSettings, Snapshot } from "../model/index.ts";
+import { DialRace, type Won } from "./dial-race.ts";
+import { SelectError } from "./errors.ts";
+import type { Closable, Connect } from "./happy-eyeballs.ts";
+import { type Candidate, eligibleCandidates, noCandidates, orderCandidates, type Tier } from "./order.ts";
+import type { Penalties } from "./penalties.ts";
+import type { Rotation } from "./rotation.ts";
+
+/** What may be done with the addresses of a destination. */
+export type Judgement =
+  | "uplink"
+  /** Through the main table, unbound (spec uplink-proxy 10.3). */
+  | "direct"
+  | "denied";
+
+/** Where a client wants to go. */
+export interface Destination {
+  /** Lower case, without a trailing dot; canonical for an address. */
+  readonly host: string;
+  readonly port: number;
+  /** Present when `host` is an address. */
+  readonly address?: IpAddress;
+  /** `host:port` with brackets around IPv6: the key of penalties, and what is logged. */
+  readonly text: string;
+}
+
+/** One request for a connection. */
+export interface DialRequest {
+  readonly destination: Destination;
+  /** Taken once, for the whole request. */
+  readonly snapshot: Snapshot;
+  /** Judges all addresses that a name resolved to, before any is dialled. */
+  readonly judge: (addresses: readonly IpAddress[]) => Judgement;
+  /** Uplinks that are not to be tried: those that swallowed the first try. */
+  readonly except?: ReadonlySet<string>;
+  /** The whole request must be done by then, monotonic milliseconds; by default `requestTimeoutMs` from now. */
+  readonly deadlineAt?: number;
+  /** The client has left: everything ends, and nothing of it counts as a failure. */
+  readonly signal: AbortSignal;
+}
+
+/** What a dialler needs. */
+export interface DiallerDeps<C extends Closable> {
+  readonly clock: Clock;
+  readonly connect: Connect<C>;
+  readonly dns: Pick<UplinkDns, "resolve" | "cached" | "hosts">;
+  readonly penalties: Penalties;
+  readonly rotation: Rotation;
+  readonly evidence: Evidence;
+  readonly settings: () => SelectionSettings;
+  /** Whether this host has the address right now. */
+  readonly hasAddress: (address: IpAddress) => boolean;
+  /** The state of the addresses is to be read again. */
+  readonly refresh: () => void;
+}
+
+const BOTH: readonly IpFamily[] = [6, 4];
+
+/** Finds a connection to a destination over the cheapest uplink that has one (spec uplink-proxy 6). */
+export class Dialler<C extends Closable> {
+  readonly #deps: DiallerDeps<C>;
+
+  constructor(deps: DiallerDeps<C>) {
+    this.#deps = deps;
+  }
+
+  /** Rejects with {@link SelectError}, or with the signal's reason. Nothing is left open besides what it resolves with. */
+  async dial(request: DialRequest): Promise<Won<C>> {
+    const { destination, snapshot } = request;
+    if (!snapshot.ready) throw new SelectError("not-ready", `the uplinks are not known yet for ${destination.text}`);
+    const { address } = destination;
+    const known = address === undefined ? await this.#deps.dns.hosts(destination.host) : [address];
+    request.signal.throwIfAborted();
+    const judgement = known.length === 0 ? "uplink" : request.judge(known);
+    if (judgement === "denied") throw new SelectError("denied", `${destination.text} is not an allowed destination`);
+    if (judgement === "direct") return await this.#race(request, [], known).direct(known);
+    const families = known.length === 0 ? BOTH : known.map(({ family }) => family);
+    const tiers = this.#order(request, families);
+    if (tiers.length === 0) throw noCandidates(snapshot, destination.text);
+    return await this.#overUplinks(request, tiers, known);
+  }
+
+  /** Whether another uplink than those could still be tried. */
+  hasAlternative(request: Pick<DialRequest, "destination" | "snapshot" | "except">): boolean {
+    const { address } = request.destination;
+    const candidates = eligibleCandidates(request.snapshot, address === undefined ? BOTH : [address.family]);
+    return candidates.some(({ uplink }) => request.except?.has(uplink.name) !== true);
+  }
+
+  async #overUplinks(request: DialRequest, tiers: readonly Tier[], known: readonly IpAddress[]): Promise<Won<C>> {
+    const { rotation } = this.#deps;
+    const { text } = request.destination;
+    const first = tiers[0]?.candidates ?? [];
+    const contenders = first.map(({ uplink }) => uplink);
+    const expected = contenders[0]?.name ?? "";
+    // Its turn is over before it is known to succeed, so that many requests at once are shared out as well.
+    rotation.take(text, contenders, expected);
+    try {
+      const won = await this.#race(request, tiers, known).run();
+      const winner = won.uplink?.name;
+      if (winner !== expected) {
+        rotation.giveBack(text, contenders, expected);
+        if (contenders.some(({ name }) => name === winner)) rotation.take(text, contenders, winner ?? "");
+      }
+      return won;
+    } catch (error) {
+      rotation.giveBack(text, contenders, expected);
+      throw error;
+    }
+  }
+
+  #order({ destination, snapshot, except }: DialRequest, families: readonly IpFamily[]): Tier[] {
+    const { penalties, rotation } = this.#deps;
+    return orderCandidates(snapshot, {
+      families,
+      standing: (uplink) => penalties.standing(destination.text, uplink),
+      rotate: (candidates) => {
+        const byName = new Map(candidates.map((candidate) => [candidate.uplink.name, candidate]));
+        const names = rotation.order(
+          destination.text,
+          candidates.map(({ uplink }) => uplink),
+        );
+        return names.map(({ name }) => byName.get(name)).filter((candidate) => candidate !== undefined);
+      },
+      ...(except === undefined ? {} : { except }),
+    });
+  }
+
+  #race(request: DialRequest, tiers: readonly Tier[], known: readonly IpAddress[]): DialRace<C> {
+    const all = eligibleCandidates(request.snapshot, BOTH).sort((a, b) => a.uplink.cost - b.uplink.cost);
+    return new DialRace(this.#deps, request, { tiers, known, others: () => all.map(dnsUplink) });
+  }
+}
+
+/** What resolving needs to know of a candidate. */
+export function dnsUplink({ uplink, sources }: Candidate): DnsUplink {
+  return {
+    name: uplink.name,
+    servers: uplink.dnsServers.map((server) => server.toString()),
+    searchDomains: uplink.searchDomains,
+    sources,
+  };
+}

@@ -1,0 +1,19 @@
+/**
+ * Which uplink a connection takes, and making it (spec uplink-proxy 6).
+ *
+ * Owns: eligibility, order, turns, penalties, staggered dialling, happy eyeballs, what an errno says of an uplink. Refuses to know: HTTP,
+ * what is sent over the connection, where snapshots come from.
+ *
+ * ```ts
+ * const dialler = new Dialler<Upstream>(deps);
+ * const { connection, uplink, failures } = await dialler.dial({ destination, snapshot, judge, signal });
+ * ```
+ */
+export { connectUpstream } from "./connect.ts";
+export type { Won } from "./dial-race.ts";
+export { type Destination, Dialler, type DiallerDeps, type DialRequest, type Judgement } from "./dialler.ts";
+export { type AttemptFailure, attemptText, SelectError, type SelectErrorCode } from "./errors.ts";
+export type { Closable, Connect, Pair } from "./happy-eyeballs.ts";
+export { eligibleCandidates } from "./order.ts";
+export { Penalties, type Penalty, type PenaltyEvent } from "./penalties.ts";
+export { Rotation } from "./rotation.ts";

@@ -1,0 +1,83 @@
+import type { IpAddress, IpFamily } from "#base/ip";
+import { hasError, type Snapshot, type Uplink } from "../model/index.ts";
+import { SelectError } from "./errors.ts";
+import type { Standing } from "./penalties.ts";
+
+/** An uplink that may carry a request, with its usable sources. */
+export interface Candidate {
+  readonly uplink: Uplink;
+  /** In the order of the uplink's addresses; at least one. */
+  readonly sources: readonly IpAddress[];
+}
+
+/** Uplinks that are tried side by side: of one cost and one standing. */
+export interface Tier {
+  readonly candidates: readonly Candidate[];
+  /** The penalty of all of them has just ended: the next tier does not wait long for this one. */
+  readonly isProbation: boolean;
+}
+
+/** What an order depends on besides the snapshot. */
+export interface OrderInput {
+  /** Of the destination; both where it is a name that nobody has resolved yet. */
+  readonly families: readonly IpFamily[];
+  readonly standing: (uplink: string) => Standing;
+  /** Puts uplinks of equal cost in order. */
+  readonly rotate: (uplinks: readonly Candidate[]) => Candidate[];
+  /** Names of uplinks that this request has tried already. */
+  readonly except?: ReadonlySet<string>;
+}
+
+/**
+ * The uplinks for a request, in tiers (spec uplink-proxy 6.1): those that may be used at all, the ones with an error or a penalty last,
+ * and by cost before and within that tail. Dearer than `maxCost` is never there. Pure.
+ */
+export function orderCandidates(snapshot: Snapshot, input: OrderInput): Tier[] {
+  const eligible = eligibleCandidates(snapshot, input.families).filter(
+    ({ uplink }) => input.except?.has(uplink.name) !== true,
+  );
+  const groups = new Map<number, Candidate[]>();
+  for (const candidate of eligible) {
+    const rank = rankOf(candidate.uplink, input.standing(candidate.uplink.name));
+    const group = groups.get(rank);
+    if (group === undefined) groups.set(rank, [candidate]);
+    else group.push(candidate);
+  }
+  return [...groups]
+    .sort(([a], [b]) => a - b)
+    .map(([, group]) => ({
+      candidates: group.length === 1 ? group : input.rotate(group),
+      isProbation: group.every(({ uplink }) => input.standing(uplink.name) === "probation"),
+    }));
+}
+
+/** Those that a request may use: management, IP, valid, within the cost, with a usable source of one of the families. */
+export function eligibleCandidates(snapshot: Snapshot, families: readonly IpFamily[]): Candidate[] {
+  return snapshot.uplinks.flatMap((uplink) => {
+    const { isManagement, isL3, isValid, cost } = uplink;
+    if (!isManagement || !isL3 || !isValid || cost > snapshot.maxCost) return [];
+    const sources = usableSources(uplink, families);
+    return sources.length === 0 ? [] : [{ uplink, sources }];
+  });
+}
+
+/** Why no uplink may be used: none is there, or all that are there are too dear. */
+export function noCandidates(snapshot: Snapshot, target: string): SelectError {
+  const present = snapshot.uplinks.filter(({ isManagement, isL3 }) => isManagement && isL3);
+  if (present.length > 0 && present.every(({ cost }) => cost > snapshot.maxCost)) {
+    return new SelectError("cost-limit", `no uplink within max cost ${snapshot.maxCost} for ${target}`);
+  }
+  return new SelectError("no-uplink", `no management interfaces available for ${target}`);
+}
+
+function usableSources(uplink: Uplink, families: readonly IpFamily[]): IpAddress[] {
+  const usable = uplink.addresses.filter(({ address, isUsable }) => isUsable && families.includes(address.family));
+  return usable.map(({ address }) => address);
+}
+
+/** Two tiers of the same cost where some are in doubt: cost has 0 to 255, the tail comes after all costs. */
+function rankOf(uplink: Uplink, standing: Standing): number {
+  const isInTail = standing === "penalised" || hasError(uplink.status);
+  const isProbation = standing === "probation";
+  return (isInTail ? 10_000 : 0) + uplink.cost * 2 + (isProbation ? 0 : 1);
+}

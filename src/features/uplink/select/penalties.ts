@@ -1,0 +1,128 @@
+import type { Clock } from "#base/clock";
+
+/** What is held against an uplink for one destination. */
+export type Standing =
+  | "good"
+  /** Last resort until the penalty ends. */
+  | "penalised"
+  /** The penalty has ended and nothing has shown yet that the uplink works again: it is tried, but nobody waits long for it. */
+  | "probation";
+
+/** One penalty, as /healthz shows it. */
+export interface Penalty {
+  readonly destination: string;
+  readonly uplink: string;
+  /** Monotonic milliseconds. */
+  readonly until: number;
+}
+
+/** A change that other threads are to make too. */
+export type PenaltyEvent =
+  | { readonly kind: "add"; readonly destination: string; readonly uplink: string; readonly share: number }
+  | { readonly kind: "confirm" | "clear"; readonly destination: string; readonly uplink: string };
+
+/** Of the settings for selection. */
+export interface PenaltyOptions {
+  /** The first; each next one is twice as long. */
+  readonly penaltyMs: number;
+  readonly penaltyMaxMs: number;
+  /** Pairs of destination and uplink; the least recently used goes first. */
+  readonly penaltyEntries: number;
+}
+
+interface Entry extends Penalty {
+  readonly strikes: number;
+  readonly isConfirmed: boolean;
+}
+
+/**
+ * What is remembered against uplinks, for each destination (spec uplink-proxy 6.4): order only, never exclusion. Durations are
+ * monotonic, so that a clock that jumps changes none.
+ */
+export class Penalties {
+  readonly #clock: Clock;
+  readonly #entries = new Map<string, Entry>();
+  #options: PenaltyOptions;
+  /** Told of each change that was made here, not of those that {@link Penalties.apply} took over. */
+  onEvent: ((event: PenaltyEvent) => void) | undefined;
+
+  constructor(clock: Clock, options: PenaltyOptions) {
+    this.#clock = clock;
+    this.#options = options;
+  }
+
+  configure(options: PenaltyOptions): void {
+    this.#options = options;
+    this.#trim();
+  }
+
+  standing(destination: string, uplink: string): Standing {
+    // The common case has none at all.
+    if (this.#entries.size === 0) return "good";
+    const entry = this.#entries.get(key(destination, uplink));
+    if (entry === undefined || entry.isConfirmed) return "good";
+    return entry.until > this.#clock.monotonic() ? "penalised" : "probation";
+  }
+
+  /** `share` 0.5 for a stall, 1 for a blackhole or a connect that timed out. A penalty that still runs is not made longer. */
+  add(destination: string, uplink: string, share = 1): void {
+    if (this.#add(destination, uplink, share)) this.onEvent?.({ kind: "add", destination, uplink, share });
+  }
+
+  /** A connection was made: it is waited for again; the count of penalties stays until a byte comes. */
+  confirm(destination: string, uplink: string): void {
+    const entry = this.#entries.get(key(destination, uplink));
+    if (entry === undefined || entry.isConfirmed) return;
+    this.#entries.set(key(destination, uplink), { ...entry, isConfirmed: true });
+    this.onEvent?.({ kind: "confirm", destination, uplink });
+  }
+
+  /** A byte came. */
+  clear(destination: string, uplink: string): void {
+    if (this.#entries.size === 0) return;
+    if (this.#entries.delete(key(destination, uplink))) this.onEvent?.({ kind: "clear", destination, uplink });
+  }
+
+  /** Takes over what another thread saw. */
+  apply(event: PenaltyEvent): void {
+    const id = key(event.destination, event.uplink);
+    if (event.kind === "add") this.#add(event.destination, event.uplink, event.share);
+    else if (event.kind === "clear") this.#entries.delete(id);
+    else {
+      const entry = this.#entries.get(id);
+      if (entry !== undefined) this.#entries.set(id, { ...entry, isConfirmed: true });
+    }
+  }
+
+  /** Those that run now. */
+  list(): Penalty[] {
+    const now = this.#clock.monotonic();
+    return [...this.#entries.values()].filter(({ until, isConfirmed }) => until > now && !isConfirmed);
+  }
+
+  #add(destination: string, uplink: string, share: number): boolean {
+    const id = key(destination, uplink);
+    const now = this.#clock.monotonic();
+    const known = this.#entries.get(id);
+    // Many tunnels of one destination find out at the same time: that is one failure, not many.
+    if (known !== undefined && known.until > now && !known.isConfirmed) return false;
+    const strikes = (known?.strikes ?? 0) + 1;
+    const { penaltyMs, penaltyMaxMs } = this.#options;
+    const lengthMs = Math.min(penaltyMaxMs, penaltyMs * 2 ** Math.min(strikes - 1, 30)) * share;
+    this.#entries.delete(id);
+    this.#entries.set(id, { destination, uplink, until: now + lengthMs, strikes, isConfirmed: false });
+    this.#trim();
+    return true;
+  }
+
+  #trim(): void {
+    for (const id of this.#entries.keys()) {
+      if (this.#entries.size <= this.#options.penaltyEntries) return;
+      this.#entries.delete(id);
+    }
+  }
+}
+
+function key(destination: string, uplink: string): string {
+  return `${uplink}\0${destination}`;
+}

@@ -1,0 +1,78 @@
+/** Destinations whose turn is remembered, those of all tiers together; the least recently used goes first. */
+const MAX_DESTINATIONS = 4096;
+
+/** One of the uplinks of equal cost. */
+export interface Contender {
+  readonly name: string;
+  readonly weight: number;
+}
+
+type Scores = Map<string, number>;
+
+/**
+ * Takes turns among uplinks of the same cost: smooth weighted round robin for each destination, so that two kinds of request that
+ * alternate are not pinned to one uplink each; equal scores go to the uplink with fewer tunnels, then to the one whose turn it is
+ * among all destinations.
+ */
+export class Rotation {
+  readonly #byDestination = new Map<string, Scores>();
+  readonly #overall: Scores = new Map();
+  readonly #active = new Map<string, number>();
+
+  /** The uplinks in the order to be tried. Pure: nobody's turn is over by it. */
+  order<T extends Contender>(destination: string, contenders: readonly T[]): T[] {
+    if (contenders.length < 2) return [...contenders];
+    const own = this.#byDestination.get(destination);
+    const score = (scores: Scores | undefined, { name, weight }: T): number => (scores?.get(name) ?? 0) + weight;
+    const load = ({ name, weight }: T): number => (this.#active.get(name) ?? 0) / weight;
+    return [...contenders].sort(
+      (a, b) => score(own, b) - score(own, a) || load(a) - load(b) || score(this.#overall, b) - score(this.#overall, a),
+    );
+  }
+
+  /** A tunnel begins (or is about to) over `chosen`: its turn is over. */
+  take(destination: string, contenders: readonly Contender[], chosen: string): void {
+    if (contenders.length < 2) return;
+    const own = this.#byDestination.get(destination) ?? new Map<string, number>();
+    this.#byDestination.delete(destination);
+    this.#byDestination.set(destination, own);
+    shift(own, contenders, chosen, 1);
+    shift(this.#overall, contenders, chosen, 1);
+    for (const oldest of this.#byDestination.keys()) {
+      if (this.#byDestination.size <= MAX_DESTINATIONS) return;
+      this.#byDestination.delete(oldest);
+    }
+  }
+
+  /** It did not come to that. */
+  giveBack(destination: string, contenders: readonly Contender[], chosen: string): void {
+    if (contenders.length < 2) return;
+    const own = this.#byDestination.get(destination);
+    if (own !== undefined) shift(own, contenders, chosen, -1);
+    shift(this.#overall, contenders, chosen, -1);
+  }
+
+  /** Tunnels that run over an uplink. */
+  active(name: string): number {
+    return this.#active.get(name) ?? 0;
+  }
+
+  started(name: string): void {
+    this.#active.set(name, this.active(name) + 1);
+  }
+
+  ended(name: string): void {
+    const left = this.active(name) - 1;
+    if (left > 0) this.#active.set(name, left);
+    else this.#active.delete(name);
+  }
+}
+
+function shift(scores: Scores, contenders: readonly Contender[], chosen: string, sign: 1 | -1): void {
+  let total = 0;
+  for (const { name, weight } of contenders) {
+    total += weight;
+    scores.set(name, (scores.get(name) ?? 0) + sign * weight);
+  }
+  scores.set(chosen, (scores.get(chosen) ?? 0) - sign * total);
+}

@@ -1,0 +1,15 @@
+/**
+ * What the kernel and the settings together say of the uplinks.
+ *
+ * Owns: reading the kernel's listings, and pure functions from them to a snapshot. Refuses to know: reachability, and who
+ * programs routes.
+ *
+ * ```ts
+ * const snapshot = makeSnapshot({ settings, ready: true, listing: readKernel(stack) });
+ * ```
+ */
+export { isUp } from "./carrier.ts";
+export { type KernelListing, linkOf, readKernel, TABLE_LOCAL, TABLE_MAIN, type UplinkLink } from "./listing.ts";
+export { parseResolverData, readResolverData } from "./resolver-data.ts";
+export { bypassOf, makeSnapshot, type ResolverData, type SnapshotInputs } from "./snapshot.ts";
+export { canBeSource, isUsableSource } from "./source-address.ts";

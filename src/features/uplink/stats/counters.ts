@@ -1,0 +1,120 @@
+import type { Clock } from "#base/clock";
+import { assertNever } from "#base/errors";
+import type { StatsEvent } from "./events.ts";
+import { MetricsMap } from "./metrics-map.ts";
+
+/** Counters of the whole program since its start (spec uplink-proxy 8). */
+export class Counters {
+  readonly #clock: Clock;
+  requests = 0;
+  dialFailures = 0;
+  notReady = 0;
+  tunnelIdleClosed = 0;
+  bytesUp = 0;
+  bytesDown = 0;
+  activeTunnels = 0;
+  replays = 0;
+  blackholes = 0;
+  overload = 0;
+  readonly successByPort = new Map<string, number>();
+  readonly failureByPort = new Map<string, number>();
+  readonly fallbackByPort = new Map<string, number>();
+  readonly tunnelsByPort = new Map<string, number>();
+  /** Down and up by interface. */
+  readonly bytesByPort = new Map<string, { up: number; down: number }>();
+  lastSuccess:
+    | { readonly at: number; readonly target: string; readonly ifName: string; readonly cost: number }
+    | undefined;
+  lastError: { readonly at: number; readonly text: string } | undefined;
+  readonly map: MetricsMap;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.map = new MetricsMap();
+  }
+
+  /** Takes one event, of this thread or of another. */
+  record(event: StatsEvent): void {
+    switch (event.kind) {
+      case "request":
+        this.requests += 1;
+        break;
+      case "overload":
+        this.overload += 1;
+        break;
+      case "failed":
+        this.#failed(event);
+        break;
+      case "connected":
+        this.#connected(event);
+        break;
+      case "blackhole":
+        this.blackholes += 1;
+        this.#attemptFailed(event.ifName, event.target);
+        break;
+      case "replayed":
+        this.replays += 1;
+        this.#move(event.from, event.to);
+        add(this.fallbackByPort, event.to, 1);
+        break;
+      case "closed":
+        this.#closed(event);
+        break;
+      case "bytes":
+        this.#bytes(event);
+        break;
+      default:
+        assertNever(event);
+    }
+  }
+
+  #failed({ target, isNotReady, summary, failures }: StatsEvent & { readonly kind: "failed" }): void {
+    this.dialFailures += 1;
+    if (isNotReady) this.notReady += 1;
+    this.lastError = { at: this.#clock.now(), text: `${target}: ${summary}` };
+    for (const { ifName } of failures) this.#attemptFailed(ifName, target);
+  }
+
+  #connected({ target, ifName, cost, failures }: StatsEvent & { readonly kind: "connected" }): void {
+    this.activeTunnels += 1;
+    add(this.tunnelsByPort, ifName, 1);
+    add(this.successByPort, ifName, 1);
+    if (failures.length > 0) add(this.fallbackByPort, ifName, 1);
+    for (const failure of failures) this.#attemptFailed(failure.ifName, target);
+    this.lastSuccess = { at: this.#clock.now(), target, ifName, cost };
+  }
+
+  #attemptFailed(ifName: string, target: string): void {
+    add(this.failureByPort, ifName, 1);
+    this.map.attemptFailed(ifName, target, this.#clock.now());
+  }
+
+  #move(from: string, to: string): void {
+    remove(this.tunnelsByPort, from);
+    add(this.tunnelsByPort, to, 1);
+  }
+
+  #closed({ target, ifName, up, down, durationMs, reason }: StatsEvent & { readonly kind: "closed" }): void {
+    this.activeTunnels -= 1;
+    remove(this.tunnelsByPort, ifName);
+    if (reason === "idle") this.tunnelIdleClosed += 1;
+    this.map.tunnelClosed(ifName, target, { up, down, durationMs }, this.#clock.now());
+  }
+
+  #bytes({ ifName, up, down }: StatsEvent & { readonly kind: "bytes" }): void {
+    this.bytesUp += up;
+    this.bytesDown += down;
+    const known = this.bytesByPort.get(ifName) ?? { up: 0, down: 0 };
+    this.bytesByPort.set(ifName, { up: known.up + up, down: known.down + down });
+  }
+}
+
+function add(counts: Map<string, number>, key: string, by: number): void {
+  counts.set(key, (counts.get(key) ?? 0) + by);
+}
+
+function remove(counts: Map<string, number>, key: string): void {
+  const left = (counts.get(key) ?? 0) - 1;
+  if (left > 0) counts.set(key, left);
+  else counts.delete(key);
+}

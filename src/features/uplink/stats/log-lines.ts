@@ -1,0 +1,85 @@
+import type { Clock } from "#base/clock";
+import type { Logger } from "#base/log";
+import { TokenBucket } from "#base/rate-limit";
+import type { CloseReason } from "../relay/index.ts";
+
+/** Failure lines of one target a second (spec uplink-proxy 8). */
+const LINES_PER_SECOND = 10;
+/** Targets whose failures are counted; the one that failed longest ago goes first. */
+const MAX_TARGETS = 1000;
+
+/** A CONNECT that succeeded, and over what. */
+export interface ConnectedLine {
+  readonly target: string;
+  readonly client: string;
+  readonly ifName: string;
+  readonly source: string;
+  readonly cost: number;
+  readonly dialMs: number;
+  /** Attempts that failed before. */
+  readonly fallbacks: number;
+}
+
+/** The lines that the reference writes, word for word (spec uplink-proxy 8). */
+export class LogLines {
+  readonly #log: Logger;
+  readonly #clock: Clock;
+  readonly #failing = new Map<string, { readonly bucket: TokenBucket; suppressed: number }>();
+
+  constructor(log: Logger, clock: Clock) {
+    this.#log = log;
+    this.#clock = clock;
+  }
+
+  connected(line: ConnectedLine): void {
+    const { target, client, ifName, source, cost, dialMs, fallbacks } = line;
+    const dial = `dial ${Math.round(dialMs)}ms, ${fallbacks} fallback(s)`;
+    this.#log.info(
+      `mgmtproxy: CONNECT ${printable(target)} from ${client} via ${ifName} src ${source} cost ${cost} (${dial})`,
+    );
+  }
+
+  failed(target: string, client: string, afterMs: number, summary: string): void {
+    const state = this.#failing.get(target) ?? {
+      bucket: new TokenBucket({ ratePerSecond: LINES_PER_SECOND, burst: LINES_PER_SECOND, clock: this.#clock }),
+      suppressed: 0,
+    };
+    this.#failing.delete(target);
+    this.#failing.set(target, state);
+    for (const oldest of this.#failing.keys()) {
+      if (this.#failing.size <= MAX_TARGETS) break;
+      this.#failing.delete(oldest);
+    }
+    if (!state.bucket.tryTake()) {
+      state.suppressed += 1;
+      return;
+    }
+    const more = state.suppressed === 0 ? "" : ` (${state.suppressed} more like this)`;
+    state.suppressed = 0;
+    const after = `FAILED after ${Math.round(afterMs)}ms`;
+    this.#log.warn(`mgmtproxy: CONNECT ${printable(target)} from ${client} ${after}: ${printable(summary)}${more}`);
+  }
+
+  idle(limitMs: number): void {
+    this.#log.warn(`mgmtproxy: tunnel idle for ${limitMs / 1000}s, closing`);
+  }
+
+  closed(
+    target: string,
+    ifName: string,
+    end: { readonly up: number; readonly down: number; readonly durationMs: number; readonly reason: CloseReason },
+  ): void {
+    const { up, down, durationMs, reason } = end;
+    const numbers = `up=${up} down=${down} duration=${Math.round(durationMs)}ms idle=${reason === "idle"}`;
+    this.#log.debug(`mgmtproxy: tunnel ${printable(target)} via ${ifName} closed: ${numbers} reason=${reason}`);
+  }
+
+  replayed(target: string, from: string, to: string): void {
+    this.#log.warn(`mgmtproxy: tunnel ${printable(target)} got no answer via ${from}, goes on via ${to}`);
+  }
+}
+
+/** Without what could forge a line or move a cursor. */
+export function printable(text: string): string {
+  return text.replace(/[^\x20-\x7e\u00a0-\u2027\u202a-\uffff]/g, "?");
+}

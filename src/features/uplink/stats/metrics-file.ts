@@ -1,0 +1,74 @@
+import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
+import { dirname } from "node:path";
+import { sleep } from "#base/async";
+import type { Clock } from "#base/clock";
+import { describeError } from "#base/errors";
+import type { Logger } from "#base/log";
+import type { MetricsDocument, MetricsMap } from "./metrics-map.ts";
+
+/** Between two writes, at random so that many writers do not fall into step, milliseconds (spec uplink-proxy 8). */
+const MIN_PAUSE_MS = 3000;
+const MAX_PAUSE_MS = 10_000;
+
+/** What publishing needs. */
+export interface MetricsFileDeps {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly map: MetricsMap;
+  /** Uniform in [0, 1). Default `Math.random`. */
+  readonly random?: () => number;
+}
+
+/** Where EVE's tools look, below the directory for run-time files. */
+export const METRICS_MAP_PATH = "mgmtproxy/MetricsMap/global.json";
+
+/** Writes the metrics map when it has changed, whole or not at all. A full disk is logged once, and tried again. */
+export class MetricsFile {
+  readonly #deps: MetricsFileDeps;
+  readonly #path: string;
+  #written = -1;
+  #isFailing = false;
+
+  constructor(deps: MetricsFileDeps, options: { readonly path: string }) {
+    this.#deps = deps;
+    this.#path = options.path;
+  }
+
+  /** Until the signal aborts. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const { clock, random = Math.random } = this.#deps;
+    while (!signal.aborted) {
+      await sleep(MIN_PAUSE_MS + random() * (MAX_PAUSE_MS - MIN_PAUSE_MS), { clock, signal });
+      await this.flush();
+    }
+  }
+
+  /** Writes now, if there is something new. */
+  async flush(): Promise<void> {
+    const { map, log } = this.#deps;
+    const { version } = map;
+    if (version === this.#written) return;
+    try {
+      await mkdir(dirname(this.#path), { recursive: true });
+      await writeFile(`${this.#path}.new`, JSON.stringify(map.document()));
+      await rename(`${this.#path}.new`, this.#path);
+      this.#written = version;
+      this.#isFailing = false;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === undefined) throw error;
+      if (!this.#isFailing)
+        log.warn("the metrics map cannot be written", { path: this.#path, error: describeError(error) });
+      this.#isFailing = true;
+    }
+  }
+}
+
+/** The published document; empty when nobody has published one. Throws the system's error for a file that cannot be read, `SyntaxError` for one that is no JSON. */
+export async function readMetricsFile(path: string): Promise<MetricsDocument> {
+  try {
+    return JSON.parse(await readFile(path, "utf8")) as MetricsDocument;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return {};
+    throw error;
+  }
+}

@@ -1,0 +1,181 @@
+/** Targets of one interface; the least recently used are folded into one (spec uplink-proxy 8). */
+const MAX_TARGETS = 1000;
+const OTHER = "_other";
+/** What Go writes for a time that was never set. */
+const ZERO_TIME = "0001-01-01T00:00:00Z";
+
+/** EVE's counters of one target, with EVE's keys. */
+export interface UrlCounters {
+  TryMsgCount: number;
+  TryByteCount: number;
+  SentMsgCount: number;
+  SentByteCount: number;
+  RecvMsgCount: number;
+  RecvByteCount: number;
+  /** Milliseconds. */
+  TotalTimeSpent: number;
+  SessionResume: number;
+}
+
+/** EVE's counters of one interface, with EVE's keys. */
+export interface InterfaceMetrics {
+  readonly FailureCount: number;
+  readonly SuccessCount: number;
+  readonly LastFailure: string;
+  readonly LastSuccess: string;
+  readonly AuthFailCount: number;
+  readonly URLCounters: Readonly<Record<string, UrlCounters>>;
+}
+
+/** The published document: interface to counters. */
+export type MetricsDocument = Readonly<Record<string, InterfaceMetrics>>;
+
+interface Entry {
+  failures: number;
+  successes: number;
+  lastFailure: number | undefined;
+  lastSuccess: number | undefined;
+  /** Least recently used first. */
+  readonly targets: Map<string, UrlCounters>;
+}
+
+/** The counters that EVE's tools read from a file. */
+export class MetricsMap {
+  readonly #entries = new Map<string, Entry>();
+  /** Grows with each change. */
+  version = 0;
+
+  /** `at` is milliseconds since the epoch. */
+  attemptFailed(ifName: string, target: string, at: number): void {
+    const entry = this.#entryOf(ifName);
+    entry.failures += 1;
+    entry.lastFailure = at;
+    targetOf(entry, target).TryMsgCount += 1;
+  }
+
+  tunnelClosed(
+    ifName: string,
+    target: string,
+    { up, down, durationMs }: { readonly up: number; readonly down: number; readonly durationMs: number },
+    at: number,
+  ): void {
+    const entry = this.#entryOf(ifName);
+    entry.successes += 1;
+    entry.lastSuccess = at;
+    const counters = targetOf(entry, target);
+    counters.SentMsgCount += 1;
+    counters.SentByteCount += up;
+    counters.RecvMsgCount += 1;
+    counters.RecvByteCount += down;
+    counters.TotalTimeSpent += Math.round(durationMs);
+  }
+
+  document(): MetricsDocument {
+    const document: Record<string, InterfaceMetrics> = {};
+    for (const [ifName, entry] of this.#entries) {
+      document[ifName] = {
+        FailureCount: entry.failures,
+        SuccessCount: entry.successes,
+        LastFailure: goTime(entry.lastFailure),
+        LastSuccess: goTime(entry.lastSuccess),
+        AuthFailCount: 0,
+        URLCounters: Object.fromEntries(entry.targets),
+      };
+    }
+    return document;
+  }
+
+  #entryOf(ifName: string): Entry {
+    this.version += 1;
+    const known = this.#entries.get(ifName);
+    if (known !== undefined) return known;
+    const made: Entry = {
+      failures: 0,
+      successes: 0,
+      lastFailure: undefined,
+      lastSuccess: undefined,
+      targets: new Map(),
+    };
+    this.#entries.set(ifName, made);
+    return made;
+  }
+}
+
+/** Adds counters and keeps the later of each time: of two runs, or two programs. */
+export function mergeMetrics(a: MetricsDocument, b: MetricsDocument): MetricsDocument {
+  const merged: Record<string, InterfaceMetrics> = { ...a };
+  for (const [ifName, theirs] of Object.entries(b)) {
+    const ours = merged[ifName];
+    merged[ifName] = ours === undefined ? theirs : mergeInterface(ours, theirs);
+  }
+  return merged;
+}
+
+function mergeInterface(a: InterfaceMetrics, b: InterfaceMetrics): InterfaceMetrics {
+  const targets: Record<string, UrlCounters> = { ...a.URLCounters };
+  for (const [target, counters] of Object.entries(b.URLCounters)) {
+    const ours = targets[target];
+    targets[target] = ours === undefined ? counters : sum(ours, counters);
+  }
+  return {
+    FailureCount: a.FailureCount + b.FailureCount,
+    SuccessCount: a.SuccessCount + b.SuccessCount,
+    LastFailure: later(a.LastFailure, b.LastFailure),
+    LastSuccess: later(a.LastSuccess, b.LastSuccess),
+    AuthFailCount: a.AuthFailCount + b.AuthFailCount,
+    URLCounters: targets,
+  };
+}
+
+/** Whole seconds in UTC, as RFC 3339 has it. */
+export function goTime(at: number | undefined): string {
+  return at === undefined ? ZERO_TIME : `${new Date(at).toISOString().slice(0, 19)}Z`;
+}
+
+function later(a: string, b: string): string {
+  return Date.parse(a) >= Date.parse(b) ? a : b;
+}
+
+function targetOf({ targets }: Entry, target: string): UrlCounters {
+  const counters = targets.get(target) ?? emptyCounters();
+  targets.delete(target);
+  targets.set(target, counters);
+  if (targets.size > MAX_TARGETS) fold(targets);
+  return counters;
+}
+
+/** The least recently used goes into the remainder, whose place does not count. */
+function fold(targets: Map<string, UrlCounters>): void {
+  for (const [target, counters] of targets) {
+    if (target === OTHER) continue;
+    targets.delete(target);
+    targets.set(OTHER, sum(targets.get(OTHER) ?? emptyCounters(), counters));
+    return;
+  }
+}
+
+function sum(a: UrlCounters, b: UrlCounters): UrlCounters {
+  return {
+    TryMsgCount: a.TryMsgCount + b.TryMsgCount,
+    TryByteCount: a.TryByteCount + b.TryByteCount,
+    SentMsgCount: a.SentMsgCount + b.SentMsgCount,
+    SentByteCount: a.SentByteCount + b.SentByteCount,
+    RecvMsgCount: a.RecvMsgCount + b.RecvMsgCount,
+    RecvByteCount: a.RecvByteCount + b.RecvByteCount,
+    TotalTimeSpent: a.TotalTimeSpent + b.TotalTimeSpent,
+    SessionResume: a.SessionResume + b.SessionResume,
+  };
+}
+
+function emptyCounters(): UrlCounters {
+  return {
+    TryMsgCount: 0,
+    TryByteCount: 0,
+    SentMsgCount: 0,
+    SentByteCount: 0,
+    RecvMsgCount: 0,
+    RecvByteCount: 0,
+    TotalTimeSpent: 0,
+    SessionResume: 0,
+  };
+}

@@ -1,0 +1,30 @@
+/**
+ * `Uplinkd` as a process of its own, for tests that kill it: `node uplinkd-process.ts FILE` in the namespace that it is to
+ * program. Says `pass` after each pass that changed what it knows.
+ */
+import { Health } from "#base/health";
+import { Monitors } from "#kernel/monitor";
+import { openKernel } from "#kernel/net";
+import { openNft } from "#kernel/nft";
+import { SettingsFile } from "../config/index.ts";
+import { Uplinkd } from "../uplinkd/index.ts";
+
+const kernel = openKernel();
+using netns = kernel.openNetNs("own");
+using stack = kernel.openStack(netns);
+using nft = openNft(netns);
+await using monitors = new Monitors({
+  onFailure: (error) => {
+    throw error;
+  },
+});
+const topics = { links: true, addresses: true, routes: true, rules: true };
+const uplinkd = new Uplinkd({
+  config: new SettingsFile({}, { path: process.argv[2] ?? "" }),
+  stack,
+  nft,
+  follow: (changed) => monitors.watch(netns, topics, changed),
+  health: new Health().part("uplinkd"),
+});
+uplinkd.snapshots.onChange(() => void process.stdout.write("pass\n"));
+await uplinkd.run({ signal: new AbortController().signal });

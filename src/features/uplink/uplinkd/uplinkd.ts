@@ -1,0 +1,240 @@
+import { Dirty, sleep, TaskGroup } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { ExpectedError } from "#base/errors";
+import type { HealthPart } from "#base/health";
+import { type Logger, nullLogger } from "#base/log";
+import { reconcile } from "#base/reconcile";
+import type { NetStack } from "#kernel/net";
+import type { Nft } from "#kernel/nft";
+import type { ConfigSource } from "../config/index.ts";
+import { serveControl } from "../control/index.ts";
+import { ownMark } from "../guard/index.ts";
+import type { Evidence, Settings, Snapshot, SnapshotSource, Uplink } from "../model/index.ts";
+import { localFault, openProber, type Prober, Reach, type ReachState } from "../reach/index.ts";
+import { type RoutingMarks, type UplinkTables, wantRouting } from "../routing/index.ts";
+import { type KernelListing, makeSnapshot, type ResolverData, readKernel, readResolverData } from "../state/index.ts";
+import { UplinkdError } from "./errors.ts";
+import { flushKernel, syncKernel } from "./kernel.ts";
+import { Snapshots } from "./snapshots.ts";
+import { warningsOf } from "./warnings.ts";
+
+/** The kernel as it was after the last pass. */
+interface Known {
+  readonly listing: KernelListing;
+  readonly tables: UplinkTables;
+}
+
+/** How often everything is looked at though nothing told of a change, milliseconds (spec uplink-proxy 3.2). */
+const RESYNC_MS = 60_000;
+/** Events come in bursts: one look for all of them. */
+const COALESCE_MS = 20;
+
+export interface UplinkdDeps {
+  readonly config: ConfigSource;
+  readonly stack: Pick<NetStack, "links" | "addresses" | "routes" | "rules" | "sysctl">;
+  readonly nft: Nft;
+  /**
+   * Follows links, addresses, routes and rules of the same namespace: calls back on each event. Usually
+   * `(changed) => monitors.watch(netns, { links: true, addresses: true, routes: true, rules: true }, changed)`.
+   */
+  readonly follow: (changed: () => void) => AsyncDisposable;
+  readonly health: HealthPart;
+  readonly log?: Logger;
+  readonly clock?: Clock;
+  /** Uniform in [0, 1). */
+  readonly random?: () => number;
+  /** Default: the real one. */
+  readonly prober?: Prober;
+  /** DNS servers of interfaces that the settings name none for. Default: what this host's software left in /run. */
+  readonly resolverOf?: (ifName: string, ifIndex: number) => ResolverData;
+}
+
+export interface UplinkdOptions {
+  /** Path of the control socket (spec uplink-proxy 2.2). Default: none is served. */
+  readonly controlSocket?: string;
+  /** Another process programs the kernel and sends the probes; this one reads what is there. Default false. */
+  readonly readOnly?: boolean;
+}
+
+/**
+ * The kernel's side of the uplink proxy (spec uplink-proxy 3): keeps per-uplink tables and rules, knows which uplinks work, and
+ * makes the snapshots that a choice of uplink is made from.
+ */
+export class Uplinkd {
+  readonly #deps: UplinkdDeps;
+  readonly #options: UplinkdOptions;
+  readonly #log: Logger;
+  readonly #clock: Clock;
+  readonly #dirty: Dirty;
+  readonly #reach: Reach;
+  readonly #snapshots: Snapshots;
+  #warned: ReadonlySet<string> = new Set();
+  #known: Known | undefined;
+  /** Marks that what we made may bear, the newest last. */
+  #marks: readonly RoutingMarks[] = [];
+
+  constructor(deps: UplinkdDeps, options: UplinkdOptions = {}) {
+    this.#deps = deps;
+    this.#options = options;
+    this.#log = deps.log ?? nullLogger;
+    this.#clock = deps.clock ?? systemClock;
+    this.#dirty = new Dirty(this.#clock);
+    this.#snapshots = new Snapshots(() => this.#dirty.mark());
+    const prober = deps.prober ?? openProber({ mark: () => this.#mark() });
+    this.#reach = new Reach({ ...deps, prober, changed: () => this.#publish() });
+  }
+
+  /** What the proxy chooses from. Before the first sync it is not ready. */
+  get snapshots(): SnapshotSource {
+    return this.#snapshots;
+  }
+
+  /** Where the proxy tells what its traffic shows. */
+  get evidence(): Evidence {
+    return this.#reach;
+  }
+
+  /** The settings in force. */
+  get settings(): Settings {
+    return this.#deps.config.current.settings;
+  }
+
+  /** Why the newest configuration, or a part of it, is not in force; for /healthz. */
+  get configError(): string | undefined {
+    return this.#deps.config.current.error;
+  }
+
+  /** The uplinks as they are, with tables and last probes; for /healthz. */
+  get uplinks(): readonly Uplink[] {
+    return this.#snapshots.current.uplinks;
+  }
+
+  /**
+   * Runs until the signal aborts; then, where the settings say so, removes what it made. Rejects for a bug, and with
+   * {@link SocketPathError} when the control socket cannot be had.
+   */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const { config, follow } = this.#deps;
+    const mark = (): void => this.#dirty.mark();
+    await using _control = await this.#serveControl();
+    using _following = config.onChange(mark);
+    await using _events = follow(mark);
+    const tasks = new TaskGroup(signal);
+    tasks.spawn((inner) => config.run({ signal: inner }));
+    tasks.spawn((inner) => this.#keep(inner));
+    if (this.#options.readOnly !== true) tasks.spawn((inner) => this.#reach.run({ signal: inner }));
+    try {
+      await tasks.wait();
+    } finally {
+      if (this.settings.routing.cleanupOnExit && this.#options.readOnly !== true) this.#cleanUp();
+    }
+  }
+
+  /** Removes everything of ours from the kernel; how many changes that took. Throws what the kernel refuses. */
+  flush(): number {
+    return flushKernel(this.#deps, this.settings);
+  }
+
+  /** Transparent mode would take our own probes and send them back to us. */
+  #mark(): number | undefined {
+    const { transparent } = this.settings;
+    return transparent.enabled ? ownMark(transparent) : undefined;
+  }
+
+  #cleanUp(): void {
+    try {
+      this.#log.info("removed what was made", { changes: this.flush() });
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      this.#log.error("cannot remove all that was made", { error });
+    }
+  }
+
+  async #serveControl(): Promise<AsyncDisposable | undefined> {
+    const { controlSocket } = this.#options;
+    if (controlSocket === undefined) return undefined;
+    const reach = this.#reach;
+    const tell: typeof reach.tell = (uplink, status) => reach.tell(uplink, status);
+    return serveControl({ uplinks: () => this.uplinks, tell, log: this.#log }, { path: controlSocket });
+  }
+
+  #keep(signal: AbortSignal): Promise<void> {
+    const { health } = this.#deps;
+    let isFirst = true;
+    const sync = async (): Promise<number> => {
+      if (!isFirst) await sleep(COALESCE_MS, { signal, clock: this.#clock });
+      isFirst = false;
+      return this.#sync();
+    };
+    return reconcile({ dirty: this.#dirty, sync, health, signal, resyncMs: RESYNC_MS });
+  }
+
+  #sync(): number {
+    const { settings } = this.#deps.config.current;
+    if (this.#options.readOnly === true) {
+      this.#look(settings, wantRouting(settings, readKernel(this.#deps.stack)).tables);
+      return 0;
+    }
+    const former = this.#marks.filter((marks) => !sameMarks(marks, settings.routing));
+    this.#marks = [...former, settings.routing];
+    const { changes, tables, errors } = syncKernel(this.#deps, settings, { former, log: this.#log });
+    this.#look(settings, tables);
+    if (errors.length > 0) {
+      const told = errors.map(({ message }) => message).join("; ");
+      throw new UplinkdError("partial", told, { cause: new AggregateError(errors) });
+    }
+    this.#marks = [settings.routing];
+    return changes;
+  }
+
+  /** Takes the kernel's state as it is after the changes. */
+  #look(settings: Settings, tables: UplinkTables): void {
+    const listing = readKernel(this.#deps.stack);
+    this.#known = { listing, tables };
+    const observed = this.#snapshotOf(settings, this.#known).uplinks.map((uplink) => ({
+      uplink,
+      // Whoever publishes the state of its uplinks answers for it.
+      fault: isPublished(settings, uplink) ? undefined : localFault(uplink, listing),
+    }));
+    this.#reach.observe(settings, observed);
+    this.#warn(
+      warningsOf(
+        this.#deps.stack.sysctl,
+        observed.map(({ uplink }) => uplink),
+        listing,
+      ),
+    );
+    this.#publish();
+  }
+
+  #publish(): void {
+    if (this.#known === undefined) return;
+    const { settings } = this.#deps.config.current;
+    this.#snapshots.set(this.#snapshotOf(settings, this.#known));
+  }
+
+  #snapshotOf(settings: Settings, known: Known): Snapshot {
+    return makeSnapshot({
+      settings,
+      ready: this.#deps.config.current.ready,
+      ...known,
+      stateOf: (uplink): ReachState | undefined => this.#reach.stateOf(uplink),
+      resolverOf: this.#deps.resolverOf ?? readResolverData,
+    });
+  }
+
+  /** Each once, until it no longer holds. */
+  #warn(warnings: readonly string[]): void {
+    for (const warning of warnings) if (!this.#warned.has(warning)) this.#log.warn(warning);
+    this.#warned = new Set(warnings);
+  }
+}
+
+function isPublished(settings: Settings, { name }: Uplink): boolean {
+  return settings.uplinks.some((uplink) => uplink.name === name && uplink.published !== undefined);
+}
+
+function sameMarks(a: RoutingMarks, b: RoutingMarks): boolean {
+  const keys = ["tableBase", "rulePriority", "localRulePriority", "kubeRulePriority", "routeProtocol"] as const;
+  return keys.every((key) => a[key] === b[key]);
+}

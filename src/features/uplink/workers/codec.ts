@@ -1,0 +1,26 @@
+import { Cidr, IpAddress } from "#base/ip";
+
+/** How addresses and prefixes travel between threads: a structured clone would lose what they are. */
+type Tagged = { readonly $ip: string } | { readonly $cidr: string };
+
+/** A value of the model as plain data. Holds for what is made of plain objects, arrays, addresses and prefixes. */
+export function encode(value: unknown): unknown {
+  if (value instanceof IpAddress) return { $ip: value.toString() } satisfies Tagged;
+  if (value instanceof Cidr) return { $cidr: value.toString() } satisfies Tagged;
+  if (Array.isArray(value)) return value.map(encode);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, encode(each)]));
+}
+
+/** The value that {@link encode} was given: the caller says what it is. Throws `IpParseError` for what is damaged. */
+export function decode<T>(value: unknown): T {
+  return revive(value) as T;
+}
+
+function revive(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(revive);
+  if (typeof value !== "object" || value === null) return value;
+  if ("$ip" in value) return IpAddress.parse(String(value.$ip));
+  if ("$cidr" in value) return Cidr.parse(String(value.$cidr));
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, revive(each)]));
+}

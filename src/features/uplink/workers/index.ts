@@ -1,0 +1,13 @@
+/**
+ * Further threads that accept at the same addresses, so that making connections scales over cores.
+ *
+ * Owns: threads, what travels between them. Refuses to know: how a client is served.
+ *
+ * ```ts
+ * const pool = new WorkerPool(deps, { threads: settings.workers - 1, settings, room: room.memory, mark, hostsPath });
+ * pool.setSnapshot(snapshot);
+ * await pool.close();
+ * ```
+ */
+export { decode, encode } from "./codec.ts";
+export { WorkerPool, type WorkerPoolDeps, type WorkerPoolOptions } from "./pool.ts";

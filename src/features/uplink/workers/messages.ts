@@ -1,0 +1,63 @@
+import type { LogFields, LogLevel } from "#base/log";
+import type { DialFailure } from "../model/index.ts";
+import type { PenaltyEvent } from "../select/index.ts";
+import type { StatsEvent } from "../stats/index.ts";
+
+/** What a thread is born with. */
+export interface WorkerInit {
+  /** Encoded `Settings`. */
+  readonly settings: unknown;
+  /** Encoded `Snapshot`. */
+  readonly snapshot: unknown;
+  /** Of the first thread's `Room`. */
+  readonly room: SharedArrayBuffer;
+  readonly mark: number | undefined;
+  readonly hostsPath: string | undefined;
+}
+
+/** A page that the first thread makes, for all threads know only a part. */
+export type Page = "healthz" | "metrics";
+
+/** To a thread. */
+export type ToWorker =
+  | { readonly kind: "settings"; readonly settings: unknown }
+  | { readonly kind: "snapshot"; readonly snapshot: unknown }
+  | { readonly kind: "penalty"; readonly event: PenaltyEvent }
+  | { readonly kind: "page"; readonly id: number; readonly body: string }
+  /** No new requests. */
+  | { readonly kind: "drain" }
+  /** The end: tunnels too. */
+  | { readonly kind: "close" };
+
+/** One call of `Evidence`. */
+export type EvidenceCall =
+  | {
+      readonly call: "dialSucceeded" | "firstByte" | "blackholed" | "stalled";
+      readonly uplink: string;
+      readonly destination: string;
+    }
+  | {
+      readonly call: "dialFailed";
+      readonly uplink: string;
+      readonly destination: string;
+      readonly failure: DialFailure;
+      readonly text: string;
+    };
+
+/** Something that a thread tells, in the order of its happening. */
+export type Note =
+  | { readonly kind: "stats"; readonly event: StatsEvent }
+  | { readonly kind: "evidence"; readonly call: EvidenceCall }
+  | { readonly kind: "log"; readonly level: LogLevel; readonly message: string; readonly fields: LogFields };
+
+/** From a thread. */
+export type FromWorker =
+  | { readonly kind: "notes"; readonly notes: readonly Note[] }
+  | { readonly kind: "penalty"; readonly event: PenaltyEvent }
+  | { readonly kind: "page"; readonly id: number; readonly page: Page }
+  /** The state of the addresses is to be read again. */
+  | { readonly kind: "refresh" }
+  /** Names of the listeners that are bound here. */
+  | { readonly kind: "bound"; readonly names: readonly string[] }
+  /** Something that no correct program meets. */
+  | { readonly kind: "bug"; readonly text: string };

@@ -1,0 +1,163 @@
+/**
+ * The body of a further thread of the proxy: listens at the same addresses as the first one and serves whom the kernel sends here. An
+ * entry point of its own in the bundle (`uplink-worker.mjs`).
+ */
+import { type MessagePort, parentPort, workerData } from "node:worker_threads";
+import { systemClock } from "#base/clock";
+import { assertNever, describeError } from "#base/errors";
+import { nullLogger } from "#base/log";
+import { Engine } from "../engine/index.ts";
+import { Room } from "../front/index.ts";
+import { BindLoop } from "../listen/index.ts";
+import type { Settings, Snapshot } from "../model/index.ts";
+import { decode } from "./codec.ts";
+import type { FromWorker, Page, ToWorker, WorkerInit } from "./messages.ts";
+import { Outbox } from "./outbox.ts";
+
+/** Bytes are told so often, milliseconds. */
+const TICK_MS = 1000;
+
+/** One further thread. */
+class WorkerProxy {
+  readonly #port: MessagePort;
+  readonly #outbox: Outbox;
+  readonly #engine: Engine;
+  readonly #pages = new Map<number, (body: string) => void>();
+  readonly #loops = new Map<string, { readonly loop: BindLoop; readonly stop: AbortController }>();
+  readonly #timer: NodeJS.Timeout;
+  #settings: Settings;
+  #snapshot: Snapshot;
+  #nextPage = 0;
+
+  constructor(port: MessagePort, init: WorkerInit) {
+    this.#port = port;
+    this.#settings = decode<Settings>(init.settings);
+    this.#snapshot = decode<Snapshot>(init.snapshot);
+    this.#outbox = new Outbox((notes) => this.#post({ kind: "notes", notes }));
+    const snapshot = (): Snapshot => this.#snapshot;
+    this.#engine = new Engine({
+      clock: systemClock,
+      log: this.#outbox.log,
+      settings: () => this.#settings,
+      snapshots: {
+        get current() {
+          return snapshot();
+        },
+        refresh: () => this.#post({ kind: "refresh" }),
+      },
+      evidence: this.#outbox.evidence,
+      record: this.#outbox.record,
+      room: new Room(() => this.#settings.limits, init.room),
+      tokens: () => undefined,
+      secureContext: () => undefined,
+      healthz: () => this.#page("healthz"),
+      metrics: () => this.#page("metrics"),
+      mark: init.mark,
+      hostsPath: init.hostsPath,
+      onBug: (error) => this.#bug(error),
+    });
+    this.#engine.penalties.onEvent = (event) => this.#post({ kind: "penalty", event });
+    this.#timer = setInterval(() => this.#engine.flush(), TICK_MS);
+    port.on("message", (message: ToWorker) => this.#take(message));
+    this.#syncListeners();
+  }
+
+  #take(message: ToWorker): void {
+    switch (message.kind) {
+      case "settings":
+        this.#settings = decode<Settings>(message.settings);
+        this.#engine.settingsChanged();
+        this.#syncListeners();
+        break;
+      case "snapshot":
+        this.#snapshot = decode<Snapshot>(message.snapshot);
+        this.#engine.snapshotChanged();
+        break;
+      case "penalty":
+        this.#engine.penalties.apply(message.event);
+        break;
+      case "page":
+        this.#pages.get(message.id)?.(message.body);
+        this.#pages.delete(message.id);
+        break;
+      case "drain":
+        this.#stopListening();
+        this.#engine.beginDrain();
+        break;
+      case "close":
+        this.#close();
+        break;
+      default:
+        assertNever(message);
+    }
+  }
+
+  #page(page: Page): Promise<string> {
+    const id = this.#nextPage;
+    this.#nextPage += 1;
+    return new Promise((resolve) => {
+      this.#pages.set(id, resolve);
+      this.#post({ kind: "page", id, page });
+    });
+  }
+
+  #syncListeners(): void {
+    const wanted = new Map(sharedListeners(this.#settings).map((each) => [`${each.address} ${each.port}`, each]));
+    for (const [key, { stop }] of this.#loops) {
+      if (wanted.has(key)) continue;
+      stop.abort();
+      this.#loops.delete(key);
+    }
+    const { backlog } = this.#settings.limits;
+    for (const [key, listener] of wanted) {
+      if (this.#loops.has(key)) continue;
+      const stop = new AbortController();
+      const onBound = (): void => {
+        const bound = [...this.#loops.values()].filter((each) => each.loop.isBound);
+        this.#post({ kind: "bound", names: bound.map((each) => each.loop.listener.name) });
+      };
+      const deps = {
+        log: nullLogger, // The first thread says what there is to say of the same addresses.
+        clock: systemClock,
+        onClient: this.#engine.accept.bind(this.#engine),
+        onBound,
+      };
+      const loop = new BindLoop(listener, deps, { backlog, reusePort: true });
+      this.#loops.set(key, { loop, stop });
+      loop.run({ signal: stop.signal }).catch((error: unknown) => this.#bug(error));
+    }
+  }
+
+  #stopListening(): void {
+    for (const { stop } of this.#loops.values()) stop.abort();
+    this.#loops.clear();
+  }
+
+  /** Nothing is left that keeps the thread alive. */
+  #close(): void {
+    this.#stopListening();
+    clearInterval(this.#timer);
+    this.#engine.close("drain");
+    setImmediate(() => {
+      this.#engine.flush();
+      this.#outbox.flush();
+      this.#port.close();
+    });
+  }
+
+  #bug(error: unknown): void {
+    const stack = error instanceof Error ? (error.stack ?? "") : "";
+    this.#post({ kind: "bug", text: `${describeError(error)}\n${stack}` });
+  }
+
+  #post(message: FromWorker): void {
+    this.#port.postMessage(message);
+  }
+}
+
+/** Listeners that several threads share: those for pods and of transparent mode have few clients, and secrets. */
+function sharedListeners({ listeners }: Settings): Settings["listeners"] {
+  return listeners.filter(({ role }) => role === "host");
+}
+
+if (parentPort !== null) new WorkerProxy(parentPort, workerData as WorkerInit);

@@ -1,0 +1,140 @@
+import { on } from "node:events";
+import { TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
+import { ConfigError } from "#base/config";
+import { Health } from "#base/health";
+import {
+  type ConfigSource,
+  flushKernel,
+  type ListenerSettings,
+  ownMark,
+  TransparentKeeper,
+  Uplinkd,
+  UplinkProxy,
+} from "#features/uplink";
+import { Monitors } from "#kernel/monitor";
+import { openKernel } from "#kernel/net";
+import { openNft } from "#kernel/nft";
+import { listenTcp } from "#kernel/socket";
+import { loggerOf } from "./daemon-flags.ts";
+import { ownCommand } from "./lab-front.ts";
+import { requirePrivileges } from "./privileges.ts";
+import { defineProgram, EXIT, VERSION } from "./run-program.ts";
+import { EnvironmentWatch } from "./uplink/environment-state.ts";
+import { openConfig, uplinkFlags } from "./uplink/flags.ts";
+import { printStats } from "./uplink/stats.ts";
+import { startWatchdog } from "./uplink/watchdog.ts";
+
+/** `uplink-proxy` (spec uplink-proxy). */
+export const uplinkProxy = defineProgram({
+  name: "uplink-proxy",
+  summary: "Downloads leave through the cheapest uplink that works: a CONNECT proxy, and routing for each uplink.",
+  words: { usage: "[stats]", max: 1 },
+  flags: uplinkFlags,
+  notes: [
+    "Without --parts it proxies, and programs the routing of each uplink. Programs are put behind it with mgmtproxy-env.",
+    "maxCost is 0 where the settings do not say otherwise: only uplinks of cost 0 are used, whatever fails, until it is raised.",
+    "stats: prints what went over which uplink, from the counters that a running proxy publishes.",
+    "At SIGHUP, and when the file is replaced, the settings are read again; a file that is wrong changes nothing and is told of in /healthz.",
+  ],
+  run: async ({ values, words, signal }) => {
+    if (words[0] === "stats") return printStats(values.runDir);
+    if (words[0] !== undefined)
+      throw new ConfigError("invalid-flags", [`unexpected "${words[0]}": it can only be stats`]);
+    // From the first moment on: unhandled, the signal would end the process.
+    const hangups = on(process, "SIGHUP", { signal });
+    const log = loggerOf("uplink-proxy", values);
+    const config = openConfig(values, { log, clock: systemClock });
+    if (values.parts !== "proxy" || values.flush)
+      requirePrivileges("program routes, rules and nftables", ["CAP_NET_ADMIN"]);
+    const kernel = openKernel();
+    using own = kernel.openNetNs("own");
+    using stack = kernel.openStack(own);
+    using nft = openNft(own);
+    if (values.flush) {
+      const changes = flushKernel({ stack, nft }, config.current.settings);
+      process.stdout.write(`removed what uplink-proxy had made: ${changes} changes\n`);
+      return EXIT.ok;
+    }
+    const health = new Health({ log: log.child("health") });
+    const group = new TaskGroup(signal);
+    const onFailure = (error: Error): void => group.spawn(() => Promise.reject(error));
+    await using monitors = new Monitors({ onFailure });
+    const topics = { links: true, addresses: true, routes: true, rules: true };
+    const uplinkd = new Uplinkd(
+      {
+        config: values.parts === "proxy" ? withoutRouting(config) : config,
+        stack,
+        nft,
+        follow: (changed) => monitors.watch(own, topics, changed),
+        health: health.part("uplinks"),
+        log,
+      },
+      values.controlSocket === "" || values.parts === "proxy" ? {} : { controlSocket: values.controlSocket },
+    );
+    group.spawn((at) => uplinkd.run({ signal: at }));
+    group.spawn(async () => {
+      for await (const _ of hangups) config.reload();
+    });
+    if (values.parts !== "routing") {
+      const { settings } = uplinkd;
+      const env = new EnvironmentWatch(values.sentinel, () => uplinkd.settings.cluster.nodeIP);
+      const proxy = new UplinkProxy(
+        {
+          snapshots: uplinkd.snapshots,
+          evidence: uplinkd.evidence,
+          log,
+          openListener: openTransparent,
+          health: () => ({
+            ...(uplinkd.configError === undefined ? {} : { configError: uplinkd.configError }),
+            env: env.state,
+          }),
+        },
+        settings,
+        { version: VERSION, ...(settings.transparent.enabled ? { mark: ownMark(settings.transparent) } : {}) },
+      );
+      using _changes = config.onChange(() => proxy.reload(uplinkd.settings));
+      const isServing = (): boolean =>
+        uplinkd.settings.listeners.every(({ role, name }) => role !== "transparent" || proxy.bound.has(name));
+      const keeper = new TransparentKeeper(
+        {
+          stack,
+          nft,
+          settings: () => uplinkd.settings,
+          healthy: isServing,
+          startWatchdog: (marks) => startWatchdog(marks, ownCommand()),
+          health: health.part("transparent"),
+          log,
+        },
+        { offSwitch: values.offSwitch },
+      );
+      group.spawn((at) => env.run({ signal: at }));
+      if (values.parts === "all") group.spawn((at) => keeper.run({ signal: at }));
+      group.spawn((at) => proxy.run({ signal: at }));
+      await group.wait();
+      return EXIT.ok;
+    }
+    await group.wait();
+    return EXIT.ok;
+  },
+});
+
+/** The other process programs the kernel; this one only reads it. */
+function withoutRouting(config: ConfigSource): ConfigSource {
+  const current = (): ConfigSource["current"] => {
+    const { settings, ...rest } = config.current;
+    return { ...rest, settings: { ...settings, routing: { ...settings.routing, manage: false } } };
+  };
+  return {
+    get current() {
+      return current();
+    },
+    onChange: (listener) => config.onChange(listener),
+    reload: () => config.reload(),
+    run: (options) => config.run(options),
+  };
+}
+
+function openTransparent({ address, port }: ListenerSettings): number {
+  return listenTcp(address, port, { transparent: true });
+}

@@ -1,0 +1,39 @@
+import { sleep } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import type { IpAddress } from "#base/ip";
+import { isStale, readSentinel } from "#features/uplink";
+
+const LOOK_MS = 15_000;
+
+/** What `/healthz` says of the variables that programs were given (spec uplink-proxy 10.3). */
+export interface EnvironmentState {
+  readonly nodeIP: string | null;
+  /** The runtime's list does not cover the node's address. */
+  readonly stale: boolean;
+}
+
+/** Looks at the runtime's record now and then. */
+export class EnvironmentWatch {
+  readonly #path: string;
+  readonly #nodeIP: () => IpAddress | undefined;
+  #state: EnvironmentState = { nodeIP: null, stale: false };
+
+  constructor(path: string, nodeIP: () => IpAddress | undefined) {
+    this.#path = path;
+    this.#nodeIP = nodeIP;
+  }
+
+  get state(): EnvironmentState {
+    return this.#state;
+  }
+
+  /** Runs until the signal aborts. */
+  async run({ signal, clock = systemClock }: { readonly signal: AbortSignal; readonly clock?: Clock }): Promise<void> {
+    while (!signal.aborted) {
+      const [sentinel, nodeIP] = [await readSentinel(this.#path), this.#nodeIP()];
+      const stale = sentinel !== undefined && nodeIP !== undefined && isStale(sentinel, nodeIP);
+      this.#state = { nodeIP: nodeIP?.toString() ?? null, stale };
+      await sleep(LOOK_MS, { signal, clock }).catch(() => undefined);
+    }
+  }
+}

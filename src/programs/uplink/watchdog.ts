@@ -1,0 +1,76 @@
+import { spawn } from "node:child_process";
+import { systemClock } from "#base/clock";
+import { integerFlag } from "#base/config";
+import {
+  BEAT,
+  GOODBYE,
+  removeTransparent,
+  runTransparentWatchdog,
+  type TransparentMarks,
+  type Watchdog,
+} from "#features/uplink";
+import { openKernel } from "#kernel/net";
+import { openNft } from "#kernel/nft";
+import { logFlags, loggerOf } from "../daemon-flags.ts";
+import { defineProgram, EXIT } from "../run-program.ts";
+
+const whole = { min: 0, max: 0xffff_ffff };
+
+const flags = {
+  mark: integerFlag("mark", 0, "packet mark of the redirection", whole),
+  table: integerFlag("table", 0, "its routing table", whole),
+  rulePriority: integerFlag("rule-priority", 0, "priority of its rules", whole),
+  routeProtocol: integerFlag("route-protocol", 0, "what marks its routes as ours", whole),
+  ...logFlags,
+};
+
+/** Outlives `uplink-proxy`, and takes its redirection away when it ends or hangs (spec uplink-proxy 14). */
+export const uplinkWatchdog = defineProgram({
+  name: "uplink-watchdog",
+  summary: "Takes the transparent mode's redirection away when uplink-proxy ends or hangs; uplink-proxy starts it.",
+  flags,
+  run: async ({ values }) => {
+    const log = loggerOf("uplink-watchdog", values);
+    const kernel = openKernel();
+    using own = kernel.openNetNs("own");
+    using stack = kernel.openStack(own);
+    using nft = openNft(own);
+    const remove = (): void => void removeTransparent(stack, nft, values);
+    // Signals go to the whole group; the proxy is asked to end, and tells us when it has.
+    for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(name, () => undefined);
+    await runTransparentWatchdog({ input: process.stdin, remove, clock: systemClock, log });
+    return EXIT.ok;
+  },
+});
+
+/** Starts the watchdog as a process of its own; `command` is how this executable is called. */
+export function startWatchdog(marks: TransparentMarks, command: readonly string[]): Watchdog {
+  const [file = "", ...args] = command;
+  const words = [
+    `--mark=${marks.mark}`,
+    `--table=${marks.table}`,
+    `--rule-priority=${marks.rulePriority}`,
+    `--route-protocol=${marks.routeProtocol}`,
+  ];
+  const child = spawn(file, [...args, "uplink-watchdog", ...words], {
+    stdio: ["pipe", "inherit", "inherit"],
+    detached: true,
+  });
+  let isAlive = true;
+  child.once("exit", () => {
+    isAlive = false;
+  });
+  child.once("error", () => {
+    isAlive = false;
+  });
+  // A watchdog that has gone cannot read; its end is noticed.
+  child.stdin.on("error", () => undefined);
+  child.unref();
+  return {
+    get isAlive() {
+      return isAlive;
+    },
+    beat: () => void child.stdin.write(BEAT),
+    goodbye: () => void child.stdin.end(GOODBYE),
+  };
+}
