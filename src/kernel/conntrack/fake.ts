@@ -9,8 +9,8 @@ export class FakeConntrack implements ConntrackPort {
     return this.entries.filter((entry) => matchesConntrack(entry, filter));
   }
 
-  delete(filter: ConntrackFilter): number {
-    const found = new Set(this.list(filter));
+  delete(filter: ConntrackFilter, when: (entry: ConntrackEntry) => boolean = () => true): number {
+    const found = new Set(this.list(filter).filter(when));
     const left = this.entries.filter((entry) => !found.has(entry));
     this.entries.splice(0, this.entries.length, ...left);
     return found.size;

@@ -9,7 +9,8 @@ export function openConntrack(ns: { readonly fd: number }): ConntrackPort {
   const connection = NetlinkConnection.open(ns, NETLINK.NETFILTER);
   return {
     list: (filter) => matching(connection, filter).map(({ entry }) => entry),
-    delete: (filter) => matching(connection, filter).filter((found) => forget(connection, found)).length,
+    delete: (filter, when = () => true) =>
+      matching(connection, filter).filter((found) => when(found.entry) && forget(connection, found)).length,
     [Symbol.dispose]: () => connection[Symbol.dispose](),
   };
 }

@@ -45,6 +45,9 @@ export interface ConntrackFilter {
 /** The connection tracking of one namespace. Every method throws {@link KernelError}. Whoever opens it disposes it. */
 export interface ConntrackPort extends Disposable {
   list(filter: ConntrackFilter): ConntrackEntry[];
-  /** Forgets every connection that matches, so that its next packet is judged anew. Returns how many. */
-  delete(filter: ConntrackFilter): number;
+  /**
+   * Forgets every connection that matches, and of which `when` says so, so that its next packet is judged anew. The table is read
+   * once. Returns how many.
+   */
+  delete(filter: ConntrackFilter, when?: (entry: ConntrackEntry) => boolean): number;
 }

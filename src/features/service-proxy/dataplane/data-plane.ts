@@ -19,7 +19,7 @@ import {
   readHeld,
   type WantedTable,
 } from "../plan/index.ts";
-import { affinityChain, type RuleOptions, SETS } from "../rules/index.ts";
+import { affinityChain, type RuleOptions, SETS, setSpecs } from "../rules/index.ts";
 import type { Ledger } from "./ledger.ts";
 import {
   addChains,
@@ -114,6 +114,17 @@ export class DataPlane {
   hasCompleteTable(): boolean {
     const chains = this.#deps.elements.names(this.table)?.chains ?? [];
     return chains.includes(LAYOUT_CHAIN) && chains.includes(COMPLETE_CHAIN);
+  }
+
+  /** Whether the table or one of its chains or sets is gone: cheap, no element is read. False while nothing is known of it. */
+  isDamaged(): boolean {
+    if (this.#held === undefined) return false;
+    const names = this.#deps.elements.names(this.table);
+    const chains = new Set(names?.chains);
+    return (
+      [...this.#held.chains].some((name) => !chains.has(name)) ||
+      [...setSpecs(this.#options.family).keys()].some((name) => names?.sets.includes(name) !== true)
+    );
   }
 
   /**
@@ -321,17 +332,18 @@ export class DataPlane {
     return new ElementBatch(this.table, { record: this.#deps.elements.wantsRecords });
   }
 
-  #commitFilled(fill: (batch: ElementBatch) => void, tally: Tally, options: AbortOptions): Promise<void> {
+  /** Maps and rules, which are no elements. */
+  async #commitFilled(fill: (batch: ElementBatch) => void, tally: Tally, options: AbortOptions): Promise<void> {
     const batch = this.#batch();
     fill(batch);
-    return this.#commit(batch, tally, options);
+    await this.#commit(batch, tally, options, 0);
   }
 
-  async #commit(batch: ElementBatch, tally: Tally, options: AbortOptions): Promise<void> {
+  async #commit(batch: ElementBatch, tally: Tally, options: AbortOptions, changes = batch.count): Promise<void> {
     if (batch.isEmpty) return;
     await this.#deps.elements.commit(batch, options);
     this.#deps.ledger.committed();
-    tally.count(batch.count, batch.byteLength);
+    tally.count(changes, batch.byteLength);
   }
 
   #run(transaction: NftTransaction, tally: Tally): void {

@@ -2,13 +2,14 @@
  * The small cluster of `fixture.ts` as namespaces: a node under test that forwards, a pod and an endpoint on it, an endpoint
  * elsewhere, a client outside; servers that say who they are and whom they see.
  */
+import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
 import { createServer, type Server, Socket } from "node:net";
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import { type Kernel, type NetNs, type NetStack, openKernel } from "#kernel/net";
 import { type Nft, openNft } from "#kernel/nft";
 import { type NftElements, openNftElements } from "#kernel/nft-elements";
-import { listenTcp, openTcp } from "#kernel/socket";
+import { bindUdp, listenTcp, openTcp } from "#kernel/socket";
 import { type Addresses, addressesOf, type Sender, TARGET_PORT } from "./fixture.ts";
 
 type Machine = "node" | "pod" | "local" | "remote" | "external";
@@ -31,7 +32,7 @@ export class Bed implements AsyncDisposable {
   readonly #kernel: Kernel = openKernel();
   readonly #prefix: string;
   readonly #namespaces = new Map<Machine, NetNs>();
-  readonly #servers: Server[] = [];
+  readonly #servers: (Server | UdpSocket)[] = [];
   readonly nft: Nft;
   readonly elements: NftElements;
 
@@ -55,6 +56,43 @@ export class Bed implements AsyncDisposable {
     const found = this.#namespaces.get(machine);
     if (found === undefined) throw new Error(`there is no machine ${machine}`);
     return found;
+  }
+
+  /** More endpoints elsewhere, alive as long as the bed: addresses that follow the remote one. */
+  async serveMore(family: IpFamily, count: number): Promise<readonly IpAddress[]> {
+    using node = this.#kernel.openStack(this.netns("node"));
+    using remote = this.#kernel.openStack(this.netns("remote"));
+    const first = addressesOf(family).remoteEndpoint;
+    const addresses = Array.from({ length: count }, (_, at) =>
+      IpAddress.fromValue(family, first.value + BigInt(at + 1)),
+    );
+    for (const address of addresses) {
+      node.routes.replace({ dst: Cidr.host(address), linkIndex: up(node, "veth-remote"), scope: "link" });
+      const host = { address, prefixLength: address.bits, noDad: family === 6 };
+      remote.addresses.replace({ linkIndex: up(remote, "eth0"), ...host });
+      await this.#listen("remote", address);
+      await this.#echoUdp("remote", address);
+    }
+    return addresses;
+  }
+
+  /** One UDP question from a new port; false when nobody answers within a second. */
+  async askUdp(sender: Sender, destination: IpAddress, port: number): Promise<boolean> {
+    const socket = createSocket({ type: destination.family === 4 ? "udp4" : "udp6" });
+    const any = IpAddress.parse(destination.family === 4 ? "0.0.0.0" : "::");
+    const { promise, resolve, reject } = Promise.withResolvers<boolean>();
+    socket.once("error", reject);
+    socket.once("message", () => resolve(true));
+    socket.bind({ fd: bindUdp(any, 0, { netns: this.netns(sender) }) }, () =>
+      socket.send("?", port, destination.toString()),
+    );
+    const late = setTimeout(() => resolve(false), 1000);
+    try {
+      return await promise;
+    } finally {
+      clearTimeout(late);
+      socket.close();
+    }
   }
 
   /** The addresses of the node, which masqueraded connections come from. */
@@ -89,7 +127,20 @@ export class Bed implements AsyncDisposable {
   }
 
   async #serve(machine: "local" | "remote", family: IpFamily): Promise<void> {
-    const address = this.#addressOf(machine, family);
+    await this.#listen(machine, this.#addressOf(machine, family));
+  }
+
+  async #echoUdp(machine: Machine, address: IpAddress): Promise<void> {
+    const socket = createSocket({ type: address.family === 4 ? "udp4" : "udp6" });
+    // With a descriptor it listens before `bind` returns.
+    const listening = once(socket, "listening");
+    socket.bind({ fd: bindUdp(address, TARGET_PORT, { netns: this.netns(machine) }) });
+    await listening;
+    socket.on("message", (bytes, { address: client, port }) => socket.send(bytes, port, client));
+    this.#servers.push(socket);
+  }
+
+  async #listen(machine: Machine, address: IpAddress): Promise<void> {
     const server = createServer((socket) => {
       socket.on("error", () => socket.destroy());
       socket.end(`${machine} ${socket.remoteAddress ?? ""}`);

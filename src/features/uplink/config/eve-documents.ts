@@ -38,8 +38,8 @@ const statusDocument = v.object({
 
 /** An item is either its value or `{ "ItemType": …, "IntValue": … }` in a map (pkg/pillar/types/global.go of EVE). */
 const item = v.union([v.number(), v.string(), v.looseObject({ IntValue: v.nullish(v.number(), 0) })]);
-const globalConfigDocument = v.object({
-  GlobalSettings: v.nullish(v.record(v.string(), v.unknown()), {}),
+const globalConfigDocument = v.looseObject({
+  GlobalSettings: v.nullish(v.record(v.string(), v.unknown())),
 });
 
 /** What the global configuration says of downloads. */
@@ -103,8 +103,10 @@ function uplinkOf(port: v.InferOutput<typeof portDocument>, version: number): Up
 /** Pure: `ConfigItemValueMap`. Items that are absent, or not in their range, keep what holds before them. */
 export function parseGlobalConfig(source: string, file: string, before: EveGlobalConfig): EveGlobalConfig {
   const document = check(globalConfigDocument, parseJson(source, file), file);
-  const maxCost = itemIn(document.GlobalSettings["network.download.max.cost"], 255) ?? EVE_DEFAULTS.maxCost;
-  const seconds = itemIn(document.GlobalSettings["timer.dial.timeout"], 3600);
+  // Operators' tools write the items without the map around them.
+  const items: Readonly<Record<string, unknown>> = document.GlobalSettings ?? document;
+  const maxCost = itemIn(items["network.download.max.cost"], 255) ?? EVE_DEFAULTS.maxCost;
+  const seconds = itemIn(items["timer.dial.timeout"], 3600);
   if (seconds === undefined) return { ...before, maxCost, dialTimeoutMs: EVE_DEFAULTS.dialTimeoutMs, zeroTimer: false };
   return { maxCost, dialTimeoutMs: seconds === 0 ? DIAL_TIMEOUT_MS : seconds * 1000, zeroTimer: seconds === 0 };
 }

@@ -101,6 +101,7 @@ test("parseGlobalConfig: maximum cost and dial timeout, their defaults, and zero
   assert.deepEqual(read({ "timer.dial.timeout": item(0) }), { maxCost: 0, dialTimeoutMs: 10_000, zeroTimer: true });
   assert.deepEqual(read({ "network.download.max.cost": item(256), "timer.dial.timeout": item(3601) }), EVE_DEFAULTS);
   assert.equal(read({ "network.download.max.cost": 3 }).maxCost, 3);
+  assert.equal(parseGlobalConfig('{"network.download.max.cost": {"IntValue": 4}}', "f", EVE_DEFAULTS).maxCost, 4);
 });
 
 function setUp(t: TestContext) {

@@ -230,7 +230,7 @@ test("parseSettings: transparent mode brings its two listeners along", () => {
   );
   assert.match(
     faultsOf({ version: 1, transparent: { enabled: true, port: 5443 } }).join(),
-    /listeners\[1\]: 127\.0\.0\.1 port 5443/,
+    /transparent\.port: 127\.0\.0\.1 port 5443/,
   );
 });
 

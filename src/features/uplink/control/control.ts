@@ -65,6 +65,8 @@ function controlServer({ uplinks, tell, log = nullLogger }: ControlDeps): Server
     });
   });
   server.maxConnections = MAX_CONNECTIONS;
+  // Accepting failed, for want of descriptors: those that are open go on, and the next attempt may succeed.
+  server.on("error", (error) => log.warn("control socket: cannot accept", { error }));
   server.setTimeout(TIMEOUT_MS);
   return server;
 }

@@ -106,7 +106,7 @@ export class Engine {
       new TransparentConnection(client, listener, this.#carrier, this.#deps).run().catch(this.#deps.onBug);
       return;
     }
-    if (listener.role === "pod" && listener.tls !== "off") {
+    if (listener.tls !== "off") {
       const { clock, secureContext, settings } = this.#deps;
       const timeoutMs = settings().limits.headerTimeoutMs;
       const gate = { isRequired: listener.tls === "required", clock, timeoutMs, context: secureContext() };
@@ -120,7 +120,9 @@ export class Engine {
   snapshotChanged(): void {
     const { localAddresses, uplinks } = this.#deps.snapshots.current;
     const known = new Set(localAddresses.map((address) => address.toString()));
-    for (const { addresses } of uplinks) for (const { address } of addresses) known.add(address.toString());
+    // An address that is only configured is not there.
+    const usable = uplinks.flatMap(({ addresses }) => addresses.filter(({ isUsable }) => isUsable));
+    for (const { address } of usable) known.add(address.toString());
     this.#carrier.closeLost((source) => known.has(source) || hasAddressText(source));
   }
 

@@ -2,10 +2,13 @@ import type { Socket } from "node:net";
 import type { Clock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { resetSocket } from "#base/socket-reset";
-import type { Carrier } from "../front/index.ts";
-import { EarlyBytes } from "../front/index.ts";
+import { type Carrier, EarlyBytes } from "../front/index.ts";
 import type { ListenerSettings } from "../model/index.ts";
 import { addressDestination } from "../policy/index.ts";
+import { wantedName } from "./wanted-name.ts";
+
+/** A client that has not said anything by then is carried without a name, milliseconds. */
+const SPEAK_FIRST_MS = 100;
 
 /**
  * A connection that was meant for somebody else: its own local address is where the client wanted to go (spec uplink-proxy 14). It is
@@ -34,10 +37,13 @@ export class TransparentConnection {
       return;
     }
     const early = new EarlyBytes(this.#client, new Uint8Array(0));
+    const name = await this.#wantedName(early);
+    const destination = addressDestination(address, localPort);
     const result = await this.#carrier.carry({
       client: this.#client,
       clientName: `${remoteAddress}:${remotePort}`,
-      destination: addressDestination(address, localPort),
+      // The address is what is dialled; the name is what is remembered and logged.
+      destination: name === undefined ? destination : { ...destination, text: `${name}:${localPort}` },
       listener: this.#listener,
       early,
       startedAt: this.#clock.monotonic(),
@@ -47,5 +53,17 @@ export class TransparentConnection {
     if (result.kind === "carried") return;
     early.release();
     resetSocket(this.#client);
+  }
+
+  /** Clients of TLS and HTTP speak first. Who waits for the server to speak is not kept waiting long. */
+  async #wantedName(early: EarlyBytes): Promise<string | undefined> {
+    const until = this.#clock.monotonic() + SPEAK_FIRST_MS;
+    for (;;) {
+      const name = wantedName(early.chunks);
+      const leftMs = until - this.#clock.monotonic();
+      if (name !== "pending") return name;
+      if (leftMs <= 0 || early.gone.aborted) return undefined;
+      await early.more(leftMs, this.#clock);
+    }
   }
 }

@@ -110,6 +110,7 @@ export class CarriedTunnel implements TunnelEvents {
   /** Dials another uplink while the first may still answer, and lets it take over when it has not. */
   async #replay(request: Parameters<Carrier["deps"]["dialler"]["dial"]>[0]): Promise<void> {
     const { dialler, rotation, traffic, record, lines } = this.#carrier.deps;
+    const target = this.#request.destination.text;
     try {
       const won = await dialler.dial(request);
       if (!this.#tunnel.canReplay || won.uplink === undefined || this.#stopReplay.signal.aborted) {
@@ -117,7 +118,7 @@ export class CarriedTunnel implements TunnelEvents {
         return;
       }
       const from = this.#ifName;
-      const target = this.#request.destination.text;
+      record({ kind: "attempts", target, failures: won.failures });
       rotation.ended(this.#won.uplink?.name ?? DIRECT);
       rotation.started(won.uplink.name);
       this.#won = won;
@@ -127,6 +128,7 @@ export class CarriedTunnel implements TunnelEvents {
     } catch (error) {
       if (this.#stopReplay.signal.aborted) return;
       if (!(error instanceof SelectError)) throw error;
+      record({ kind: "attempts", target, failures: error.failures });
       this.close("blackhole");
     }
   }

@@ -1,4 +1,5 @@
 import type { Socket } from "node:net";
+import type { Clock } from "#base/clock";
 
 /** What a client may send before its destination is connected, bytes, and one read more (spec uplink-proxy 7). */
 const MAX_BYTES = 65_536;
@@ -9,6 +10,7 @@ export class EarlyBytes {
   readonly #gone = new AbortController();
   readonly #chunks: Uint8Array[] = [];
   #bytes = 0;
+  #onChunk: (() => void) | undefined;
 
   /** `first` came with the request. */
   constructor(client: Socket, first: Uint8Array) {
@@ -26,6 +28,27 @@ export class EarlyBytes {
     return this.#gone.signal;
   }
 
+  /** What has come so far. */
+  get chunks(): readonly Uint8Array[] {
+    return this.#chunks;
+  }
+
+  /** Resolves when a chunk has come, or the client has left, or after `atMostMs`. One waiter at a time. */
+  more(atMostMs: number, clock: Clock): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        cancel();
+        this.#gone.signal.removeEventListener("abort", done);
+        this.#onChunk = undefined;
+        resolve();
+      };
+      const cancel = clock.after(atMostMs, done);
+      this.#gone.signal.addEventListener("abort", done, { once: true });
+      this.#onChunk = done;
+      if (this.#gone.signal.aborted) done();
+    });
+  }
+
   /** Leaves the client's socket paused and without listeners of ours; what it said so far is the caller's. */
   release(): readonly Uint8Array[] {
     this.#client.pause();
@@ -38,6 +61,7 @@ export class EarlyBytes {
   #push(chunk: Uint8Array): void {
     this.#chunks.push(chunk);
     this.#bytes += chunk.length;
+    this.#onChunk?.();
   }
 
   readonly #onData = (chunk: Uint8Array): void => {

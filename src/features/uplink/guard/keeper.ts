@@ -21,7 +21,7 @@ export interface Watchdog {
 }
 
 export interface TransparentKeeperDeps {
-  readonly stack: Pick<NetStack, "routes" | "rules">;
+  readonly stack: Pick<NetStack, "addresses" | "routes" | "rules">;
   readonly nft: Nft;
   /** As they are now. */
   readonly settings: () => Settings;

@@ -42,10 +42,12 @@ export function transparentMarks({ transparent, routing }: Settings): Transparen
   return { mark, table, rulePriority, routeProtocol: routing.routeProtocol };
 }
 
-/** Pure: what leads marked packets back to this host, for both families. */
-export function transparentRouting(marks: TransparentMarks): Pick<TransparentPlan, "routes" | "rules"> {
+/** Pure: what leads marked packets back to this host. */
+export function transparentRouting(
+  marks: TransparentMarks,
+  families: readonly IpFamily[] = [4, 6],
+): Pick<TransparentPlan, "routes" | "rules"> {
   const { mark, table, rulePriority: priority, routeProtocol: protocol } = marks;
-  const families: readonly IpFamily[] = [4, 6];
   return {
     routes: families.map((family) => ({
       dst: DEFAULT[family],
@@ -66,7 +68,7 @@ export function transparentRouting(marks: TransparentMarks): Pick<TransparentPla
  */
 export function planTransparent(
   settings: Settings,
-  options: { readonly cgroups: readonly string[]; readonly ownUid?: number },
+  options: { readonly cgroups: readonly string[]; readonly ownUid?: number; readonly families?: readonly IpFamily[] },
 ): TransparentPlan {
   const { transparent } = settings;
   const { mark, port } = transparent;
@@ -98,7 +100,7 @@ export function planTransparent(
   const taken = `iifname "lo" meta mark ${mark}`;
   tx.rule("prerouting", `${taken} meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:${port}`);
   tx.rule("prerouting", `${taken} meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:${port}`);
-  return { ...transparentRouting(transparentMarks(settings)), nft: tx };
+  return { ...transparentRouting(transparentMarks(settings), options.families), nft: tx };
 }
 
 /** Pure: matches sockets of a cgroup and those below it; nft looks the path up when the rule is made. */

@@ -6,6 +6,7 @@ import { type TestContext, test } from "node:test";
 import { promisify } from "node:util";
 import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
+import { createLogger } from "#base/log";
 import { openNft } from "#kernel/nft";
 import { listenTcp, openTcp } from "#kernel/socket";
 import { poll } from "#lab/poll";
@@ -79,6 +80,15 @@ for (const [family, url, own, server] of [
   });
 }
 
+test("transparent: where IPv6 is switched off IPv4 is taken all the same", async (t) => {
+  const { install, bed, nft, settings, curl } = await setUp(t);
+  for (const name of ["all", "lo"]) bed.stack.sysctl.set(`net.ipv6.conf.${name}.disable_ipv6`, 1);
+  install();
+  assert.ok(hasTransparent(bed.stack, nft, settings));
+  assert.equal(await curl("http://203.0.113.80/"), "proxy");
+  assert.equal(removeTransparent(bed.stack, nft, transparentMarks(settings)), 3);
+});
+
 test("transparent: strict rp_filter drops neither what is taken nor what is bound to an uplink", async (t) => {
   const { install, bed, settings, curl, taken } = await setUp(t);
   bed.wan1.serveWeb();
@@ -143,6 +153,15 @@ test("transparent: other ports, this host, the bypass set, pods and skipped user
   assert.deepEqual(taken, []);
 });
 
+test("transparent: a cgroup that cannot be matched is told of and does not keep the rest", async (t) => {
+  const { bed, nft, settings, curl } = await setUp(t, { skipCgroups: ["isthmus/no-such.scope"] });
+  const lines: string[] = [];
+  const log = createLogger({ name: "test", write: (line) => void lines.push(JSON.parse(line).cgroup) });
+  installTransparent(bed.stack, nft, settings, { log });
+  assert.deepEqual(lines, ["isthmus/no-such.scope"]);
+  assert.equal(await curl("http://203.0.113.80/"), "proxy");
+});
+
 test("transparent: installing twice leaves one of everything; removing without it being there is no error", async (t) => {
   const { install, bed, nft, settings } = await setUp(t);
   const everything = (): string =>
@@ -166,7 +185,8 @@ test("transparent: a watchdog in a process of its own takes the redirection away
   const { install, bed, nft, settings, curl } = await setUp(t);
   const marks = transparentMarks(settings);
   const script = `
-    import { openKernel } from "#kernel/net"; import { openNft } from "#kernel/nft"; import { systemClock } from "#base/clock";
+    import { openKernel } from "#kernel/net"; import { createLogger } from "#base/log";
+import { openNft } from "#kernel/nft"; import { systemClock } from "#base/clock";
     import { removeTransparent, runTransparentWatchdog } from ${JSON.stringify(new URL("./index.ts", import.meta.url).href)};
     const kernel = openKernel(); const netns = kernel.openNetNs("own"); const stack = kernel.openStack(netns); const nft = openNft(netns);
     process.stdout.write("ready");

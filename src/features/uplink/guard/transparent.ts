@@ -1,3 +1,4 @@
+import { IpAddress, type IpFamily } from "#base/ip";
 import { type Logger, nullLogger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
@@ -12,7 +13,9 @@ import {
   transparentRouting,
 } from "./transparent-plan.ts";
 
-type Stack = Pick<NetStack, "routes" | "rules">;
+type Stack = Pick<NetStack, "addresses" | "routes" | "rules">;
+
+const LOOPBACK6 = IpAddress.parse("::1");
 
 /**
  * Puts the kernel's part of transparent mode in place; what was there of it is replaced. The redirection comes last, so that
@@ -26,7 +29,8 @@ export function installTransparent(
 ): void {
   const cgroups = usableCgroups(nft, settings.transparent.skipCgroups, options.log ?? nullLogger);
   const { ownUid } = options;
-  const plan = planTransparent(settings, { cgroups, ...(ownUid === undefined ? {} : { ownUid }) });
+  const families = familiesOf(stack);
+  const plan = planTransparent(settings, { cgroups, families, ...(ownUid === undefined ? {} : { ownUid }) });
   for (const route of plan.routes) unlessThere(() => stack.routes.add(route));
   for (const rule of plan.rules) unlessThere(() => stack.rules.add(rule));
   nft.run(plan.nft);
@@ -36,7 +40,7 @@ export function installTransparent(
  * Takes it away again, the redirection first. Works without anything but the marks, so that a watchdog can do it for a proxy
  * that is no more. How many changes it took. Throws {@link KernelError} and {@link NftError}.
  */
-export function removeTransparent(stack: Stack, nft: Nft, marks: TransparentMarks): number {
+export function removeTransparent(stack: Pick<Stack, "routes" | "rules">, nft: Nft, marks: TransparentMarks): number {
   let changes = 0;
   if (nft.listTables(TRANSPARENT_TABLE.family).some(({ name }) => name === TRANSPARENT_TABLE.name)) {
     nft.run(new NftTransaction(TRANSPARENT_TABLE).removeTable());
@@ -54,7 +58,7 @@ export function hasTransparent(stack: Stack, nft: Nft, settings: Settings): bool
   const { mark, table, routeProtocol } = marks;
   return (
     nft.listTables(TRANSPARENT_TABLE.family).some(({ name }) => name === TRANSPARENT_TABLE.name) &&
-    ([4, 6] as const).every(
+    familiesOf(stack).every(
       (family) =>
         stack.routes
           .list({ family, table })
@@ -62,6 +66,11 @@ export function hasTransparent(stack: Stack, nft: Nft, settings: Settings): bool
         stack.rules.list(family).some((rule) => rule.fwmark === mark && rule.table === table),
     )
   );
+}
+
+/** Without its loopback address IPv6 is switched off: the kernel takes no route over `lo` then, and there is nobody to listen. */
+function familiesOf({ addresses }: Pick<Stack, "addresses">): readonly IpFamily[] {
+  return addresses.list({ family: 6 }).some(({ address }) => address.equals(LOOPBACK6)) ? [4, 6] : [4];
 }
 
 /** The cgroups that this kernel and nft can match; others are told of and left out. */

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
 import { type TestContext, test } from "node:test";
 import { createLogger } from "#base/log";
 import type { Settings } from "../model/index.ts";
@@ -24,7 +25,11 @@ async function proxyFor(t: TestContext, fields: Partial<Settings> = {}) {
   const evidence = new EvidenceLog();
   const lines: string[] = [];
   const log = createLogger({ name: "p", level: "debug", write: (line) => lines.push(JSON.parse(line).msg) });
-  const settings = settingsOf({ listeners: [hostListener(port)], ...fields });
+  const settings = settingsOf({
+    listeners: [hostListener(port)],
+    limits: { ...settingsOf().limits, drainMs: 50 },
+    ...fields,
+  });
   const proxy = new UplinkProxy({ snapshots, evidence, log }, settings, { version: "1" });
   const stop = new AbortController();
   const done = proxy.run({ signal: stop.signal });
@@ -33,7 +38,7 @@ async function proxyFor(t: TestContext, fields: Partial<Settings> = {}) {
     await done;
   });
   while (!proxy.bound.has("host")) await new Promise((resolve) => setImmediate(resolve));
-  return { port, proxy, snapshots, evidence, lines, settings };
+  return { port, proxy, snapshots, evidence, lines, settings, stop, done };
 }
 
 test(
@@ -88,3 +93,119 @@ test("UplinkProxy: answers of the host listener, on a connection that stays", TI
   await client.read("mgmtproxy: bad CONNECT target\n");
   await client.until(({ isEnded }) => isEnded);
 });
+
+test(
+  "UplinkProxy: a reload opens and closes listeners, turns metrics on, and leaves tunnels alone",
+  TIMEOUT,
+  async (t) => {
+    const echo = await serverFor(t, (socket) => socket.pipe(socket));
+    const { port, proxy, settings } = await proxyFor(t);
+    const client = await TestClient.to(t, port);
+    client.write(`CONNECT 127.0.0.1:${echo.port} HTTP/1.1\r\n\r\nx`);
+    await client.read("\r\n\r\nx");
+    const second = await freePort();
+    proxy.reload({ ...settings, metrics: true, listeners: [hostListener(second, { name: "second" })] });
+    while (!proxy.bound.has("second")) await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual([...proxy.bound], ["second"]);
+    await assert.rejects(TestClient.to(t, port), { code: "ECONNREFUSED" });
+    const scrape = await TestClient.to(t, second);
+    scrape.write("GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n");
+    await scrape.until(({ isEnded }) => isEnded);
+    assert.match(scrape.text, /^HTTP\/1\.1 200 OK\r\n/);
+    assert.match(scrape.text, /^uplink_proxy_active_tunnels\{interface="eth0"\} 1$/m);
+    client.write("still");
+    await client.read("still");
+  },
+);
+
+test(
+  "UplinkProxy: at the end new requests are refused, tunnels run on until their time is over",
+  TIMEOUT,
+  async (t) => {
+    const echo = await serverFor(t, (socket) => socket.pipe(socket));
+    const { limits } = settingsOf();
+    const { port, proxy, stop, done } = await proxyFor(t, { limits: { ...limits, drainMs: 300 } });
+    const client = await TestClient.to(t, port);
+    client.write(`CONNECT 127.0.0.1:${echo.port} HTTP/1.1\r\n\r\nx`);
+    await client.read("\r\n\r\nx");
+    const waiting = await TestClient.to(t, port);
+    waiting.write("GET /healthz HTTP/1.1\r\n");
+    const kept = await TestClient.to(t, port);
+    kept.write("GET /healthz HTTP/1.1\r\n\r\n");
+    await kept.read('"ready":true');
+    stop.abort();
+    await kept.until(({ isEnded }) => isEnded);
+    waiting.write("\r\n");
+    await waiting.read("503 Service Unavailable");
+    client.write("still");
+    await client.read("still");
+    await assert.rejects(TestClient.to(t, port), { code: "ECONNREFUSED" });
+    await done;
+    await client.until(({ isEnded, isClosed }) => isEnded || isClosed);
+    assert.equal(proxy.counters.activeTunnels, 0);
+  },
+);
+
+test(
+  "UplinkProxy: two threads: tunnels of both are counted together, and each answers /healthz for both",
+  TIMEOUT,
+  async (t) => {
+    const echo = await serverFor(t, (socket) => socket.pipe(socket));
+    const { port, proxy } = await proxyFor(t, { workers: 2 });
+    const clients = await Promise.all(Array.from({ length: 40 }, () => TestClient.to(t, port)));
+    for (const client of clients) client.write(`CONNECT 127.0.0.1:${echo.port} HTTP/1.1\r\n\r\nx`);
+    await Promise.all(clients.map((client) => client.read("\r\n\r\nx")));
+    while (proxy.counters.activeTunnels < 40) await new Promise((resolve) => setImmediate(resolve));
+    for (let at = 0; at < 8; at += 1) {
+      const asking = await TestClient.to(t, port);
+      asking.write("GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
+      await asking.until(({ isEnded }) => isEnded);
+      assert.match(asking.text, /"activeTunnels":40/);
+      asking.socket.destroy();
+    }
+    for (const client of clients) client.socket.resetAndDestroy();
+    while (proxy.counters.activeTunnels > 0) await new Promise((resolve) => setImmediate(resolve));
+  },
+);
+
+test(
+  "UplinkProxy: 900 tunnels ended in thirds by client, by destination with bytes in flight, by reset: all arrives, nothing is left",
+  TIMEOUT,
+  async (t) => {
+    const body = "y".repeat(20_000);
+    const target = await serverFor(t, (socket) => {
+      socket.once("data", (chunk: Buffer) => {
+        const kind = chunk.toString();
+        if (kind === "end") socket.end(body);
+        else socket.write("ok");
+        socket.once("end", () => socket.end());
+      });
+    });
+    const { port, proxy } = await proxyFor(t);
+    const descriptors = (): number => readdirSync("/proc/self/fd").length;
+    const one = async (kind: string): Promise<void> => {
+      const client = await TestClient.to(t, port);
+      client.write(`CONNECT 127.0.0.1:${target.port} HTTP/1.1\r\n\r\n${kind}`);
+      if (kind === "end") {
+        await client.until(({ isEnded }) => isEnded);
+        assert.equal(client.text.length, 19 + body.length);
+        client.socket.end();
+      } else {
+        await client.read("ok");
+        if (kind === "reset") client.socket.resetAndDestroy();
+        else client.socket.end();
+      }
+      await client.until(({ isClosed }) => isClosed);
+    };
+    await one("end");
+    const before = descriptors();
+    for (let round = 0; round < 30; round += 1) {
+      await Promise.all(Array.from({ length: 30 }, (_, at) => one(["fin", "end", "reset"][at % 3] ?? "")));
+    }
+    while (proxy.counters.activeTunnels > 0 || target.clients.size > 0)
+      await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(proxy.counters.requests, 901);
+    assert.equal(proxy.counters.dialFailures, 0);
+    while (descriptors() > before) await new Promise((resolve) => setImmediate(resolve));
+  },
+);

@@ -18,6 +18,8 @@ import { DescriptorWatch } from "./descriptors.ts";
 const TICK_MS = 1000;
 /** While tunnels are waited for at the end. */
 const DRAIN_POLL_MS = 100;
+/** Sockets that were destroyed close within this, in any event. */
+const CLOSE_MS = 1000;
 
 /** Token and certificate of the listener for pods. */
 export interface PodSecrets {
@@ -67,6 +69,8 @@ export class UplinkProxy {
   readonly #loops = new Map<string, { readonly loop: BindLoop; readonly stop: AbortController }>();
   readonly #registry: Registry = createRegistry();
   readonly #metricsFile: MetricsFile | undefined;
+  /** When evidence was last told of bytes of an uplink: at most once a second. As many as there are uplinks. */
+  readonly #toldAt = new Map<string, number>();
   #workers: WorkerPool | undefined;
   #settings: Settings;
   #group: TaskGroup | undefined;
@@ -168,6 +172,7 @@ export class UplinkProxy {
       this.#loops.clear();
       this.#engine.close("drain");
       await this.#workers?.close();
+      await this.#emptied();
       this.#workers = undefined;
       await file?.flush();
     }
@@ -206,6 +211,14 @@ export class UplinkProxy {
     this.#group?.abort();
   }
 
+  /** What was ended is counted when its sockets have closed, which takes a turn or two. */
+  async #emptied(): Promise<void> {
+    const until = systemClock.monotonic() + CLOSE_MS;
+    while (this.#room.tunnels > 0 && systemClock.monotonic() < until)
+      await new Promise<void>((resolve) => setImmediate(resolve));
+    this.#engine.flush();
+  }
+
   async #tick(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await sleep(TICK_MS, { clock: this.#clock, signal });
@@ -216,8 +229,11 @@ export class UplinkProxy {
   #record(event: StatsEvent): void {
     this.#counters.record(event);
     if (event.kind !== "bytes" || event.down === 0) return;
+    const now = this.#clock.monotonic();
     for (const { ifName, name } of this.#deps.snapshots.current.uplinks) {
-      if (ifName === event.ifName) this.#deps.evidence.bytesReceived(name);
+      if (ifName !== event.ifName || now - (this.#toldAt.get(name) ?? -TICK_MS) < TICK_MS) continue;
+      this.#toldAt.set(name, now);
+      this.#deps.evidence.bytesReceived(name);
     }
   }
 

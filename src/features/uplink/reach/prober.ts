@@ -17,7 +17,7 @@ export type ProbeOutcome =
 
 /** Sends one probe over one uplink and nothing over any other. */
 export interface Prober {
-  /** Never rejects; an aborted signal gives `skipped`. */
+  /** Never rejects; an aborted signal soon gives `skipped`. */
   probe(
     uplink: Uplink,
     target: ProbeTarget,

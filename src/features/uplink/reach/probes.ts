@@ -51,6 +51,7 @@ export class Probes {
   readonly #deps: ProbesDeps;
   readonly #dirty: Dirty;
   readonly #courses = new Map<string, Course>();
+  readonly #rounds = new Set<Promise<void>>();
 
   constructor(deps: ProbesDeps) {
     this.#deps = deps;
@@ -62,13 +63,13 @@ export class Probes {
     this.#dirty.mark();
   }
 
-  /** Runs until the signal aborts. */
+  /** Runs until the signal aborts and the probes that were under way have ended. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     while (!signal.aborted) {
       const waitMs = this.#startDue(signal);
       await this.#dirty.wait({ atMostMs: waitMs, signal });
     }
-    for (const { inFlight } of this.#courses.values()) inFlight?.abort();
+    await Promise.all(this.#rounds);
   }
 
   /** Starts what is due, stops what is no longer wanted; how long nothing more will be, milliseconds. */
@@ -85,7 +86,7 @@ export class Probes {
       if (mode === "never") course.inFlight?.abort();
       if (mode === "never" || course.inFlight !== undefined) continue;
       const dueAt = this.#dueAt(course, mode, settings.probe);
-      if (dueAt <= now) void this.#round(uplink, mode, settings.probe, signal);
+      if (dueAt <= now) this.#start(uplink, mode, settings.probe, signal);
       else waitMs = Math.min(waitMs, dueAt - now);
     }
     this.#forgetOthers(uplinks);
@@ -112,6 +113,11 @@ export class Probes {
     if (startedAt === undefined) return Number.NEGATIVE_INFINITY;
     const gapMs = probe.intervalMs * (1 + JITTER * jitter);
     return startedAt + (mode === "sparing" ? Math.max(SPARING_MS, gapMs) : gapMs);
+  }
+
+  #start(uplink: Uplink, mode: ProbeMode, probe: ProbeSettings, signal: AbortSignal): void {
+    const round = this.#round(uplink, mode, probe, signal).finally(() => this.#rounds.delete(round));
+    this.#rounds.add(round);
   }
 
   /** The targets in turn until one answers; a metered uplink is asked one of them. */

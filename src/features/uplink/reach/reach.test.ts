@@ -25,7 +25,12 @@ class FakeProber implements Prober {
 
   async probe(uplink: Uplink, target: ProbeTarget, options: { readonly signal: AbortSignal }): Promise<ProbeOutcome> {
     this.sent.push({ at: this.#clock.monotonic(), uplink: uplink.name, target });
-    if (this.takesMs > 0) await new Promise<void>((resolve) => void this.#clock.after(this.takesMs, resolve));
+    if (this.takesMs > 0) {
+      await new Promise<void>((resolve) => {
+        this.#clock.after(this.takesMs, resolve);
+        options.signal.addEventListener("abort", () => resolve());
+      });
+    }
     if (options.signal.aborted) this.aborted += 1;
     return this.outcomes.get(uplink.name) ?? OK;
   }
@@ -272,6 +277,26 @@ test("Reach: local faults count at once and hide what was known, which is there 
   observe();
   assert.deepEqual(reach.stateOf("lan")?.status, known);
   assert.equal(changes(), before + 1);
+  await stop();
+});
+
+test("Reach: what fails while the link is down blames nobody, so that all is well as soon as it is up", async () => {
+  const { reach, faults, observe, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
+  for (const destination of ["a", "b"]) reach.dialFailed("lan", destination, "unreachable", "EHOSTUNREACH");
+  faults.set("lan", "link down");
+  observe();
+  for (const destination of ["c", "d", "e", "f"]) {
+    reach.dialFailed("lan", destination, "unreachable", "EHOSTUNREACH");
+    reach.blackholed("lan", destination);
+    reach.stalled("lan", destination);
+  }
+  faults.clear();
+  observe();
+  assert.ok(!isFailed("lan"));
+  for (const destination of ["g", "h"]) reach.dialFailed("lan", destination, "timeout", "");
+  assert.ok(!isFailed("lan"));
+  reach.dialFailed("lan", "i", "timeout", "");
+  assert.ok(isFailed("lan"));
   await stop();
 });
 

@@ -107,7 +107,7 @@ export class Reach implements Evidence {
       this.#update(uplink, `${destination} refused`, (record, at) => record.reached(at));
     } else if (failure === "timeout" || failure === "unreachable") {
       const why = `dial: ${destination}: ${text === "" ? failure : text}`;
-      this.#update(uplink, why, (record, at) => record.troubled(at, destination, why));
+      this.#suspect(uplink, why, (record, at) => record.troubled(at, destination, why));
     }
   }
 
@@ -121,12 +121,12 @@ export class Reach implements Evidence {
 
   blackholed(uplink: string, destination: string): void {
     const why = `blackhole: ${destination}: connected, then nothing came`;
-    this.#update(uplink, why, (record, at) => record.swallowed(at, destination, why));
+    this.#suspect(uplink, why, (record, at) => record.swallowed(at, destination, why));
   }
 
   stalled(uplink: string, destination: string): void {
     const why = `dial: ${destination}: stalled`;
-    this.#update(uplink, why, (record, at) => record.troubled(at, destination, why));
+    this.#suspect(uplink, why, (record, at) => record.troubled(at, destination, why));
   }
 
   #take(uplink: Uplink, fault: string | undefined, settings: Settings): void {
@@ -143,6 +143,7 @@ export class Reach implements Evidence {
     entry.uplink = uplink;
     if (entry.told !== told) entry.record.tell(said, this.#binding(uplink.name));
     entry.told = told;
+    if (entry.fault === undefined && fault !== undefined) entry.record.forgetSuspicions();
     if (fault === undefined) entry.fault = undefined;
     else if (entry.fault?.text !== fault) entry.fault = { text: fault, since: this.#clock.now() };
     this.#show(entry, fault ?? (said.lastError === "" ? "local conditions" : said.lastError));
@@ -162,7 +163,11 @@ export class Reach implements Evidence {
     this.#changed();
   }
 
-  /** While a local fault lasts, what traffic seems to show is its consequence. */
+  /** While a local fault lasts, what fails is its consequence, and must not outlast it. */
+  #suspect(uplink: string, evidence: string, change: (record: UplinkRecord, at: Moment) => void): void {
+    if (this.#entries.get(uplink)?.fault === undefined) this.#update(uplink, evidence, change);
+  }
+
   #update(uplink: string, evidence: string, change: (record: UplinkRecord, at: Moment) => void): boolean {
     const entry = this.#entries.get(uplink);
     if (entry === undefined) return false;

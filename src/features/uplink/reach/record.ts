@@ -56,7 +56,7 @@ export class UplinkRecord {
     this.#status = status;
     this.#ground = options.binding ? "told" : "probe";
     this.#holdUntil = undefined;
-    this.#forgetTrouble();
+    this.forgetSuspicions();
     this.#inRow = { failures: 0, successes: 0 };
   }
 
@@ -84,7 +84,7 @@ export class UplinkRecord {
   /** The first bytes of a tunnel: all is well. */
   worked(at: Moment): void {
     this.#bytesAt = at.monotonic;
-    this.#forgetTrouble();
+    this.forgetSuspicions();
     this.#holdMs = HOLD_MS;
     if (!hasError(this.#status) || this.#ground !== "told") this.#succeed(at);
   }
@@ -109,7 +109,7 @@ export class UplinkRecord {
   release(at: Moment): void {
     if (this.#holdUntil === undefined || at.monotonic < this.#holdUntil) return;
     this.#holdUntil = undefined;
-    this.#forgetTrouble();
+    this.forgetSuspicions();
     if (this.#inRow.failures > 0) {
       this.#ground = "probe";
       return;
@@ -153,7 +153,8 @@ export class UplinkRecord {
     };
   }
 
-  #forgetTrouble(): void {
+  /** Destinations that failed so far blame nobody: there is another reason. */
+  forgetSuspicions(): void {
     this.#troubles.clear();
     this.#blackholes.clear();
   }

@@ -8,6 +8,7 @@ import { FakeClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { resetSocket } from "#base/socket-reset";
 import { clientHello, serverFor, TestClient } from "../testing/proxy-fixtures.ts";
+import { cut } from "./cut.ts";
 import { BufferPool, type ByteCount, Tunnel, type TunnelEnd, TunnelWatch, Upstream } from "./index.ts";
 import { TlsRecords } from "./tls-records.ts";
 
@@ -22,6 +23,7 @@ class Bed {
   readonly total: ByteCount = { up: 0, down: 0 };
   readonly told: string[] = [];
   readonly client: TestClient;
+  readonly near: Socket;
   readonly tunnel: Tunnel;
   readonly upstream: Upstream;
   readonly far: TestClient;
@@ -30,6 +32,7 @@ class Bed {
 
   private constructor(client: TestClient, near: Socket, upstream: Upstream, far: TestClient, pool: BufferPool) {
     this.client = client;
+    this.near = near;
     this.upstream = upstream;
     this.far = far;
     this.pool = pool;
@@ -183,6 +186,51 @@ test("Tunnel: a reset of either side is a reset of the other", TIMEOUT, async (t
     assert.equal((await bed.closed()).reason, "reset", side);
   }
 });
+
+test(
+  "Tunnel: a reset is one also while bytes wait for the other side, so that no part of something looks whole",
+  TIMEOUT,
+  async (t) => {
+    for (const side of ["client", "far"] as const) {
+      const bed = await Bed.open(t);
+      const other = side === "client" ? bed.far : bed.client;
+      other.socket.pause();
+      const queued = side === "client" ? bed.upstream.socket : bed.near;
+      for (let at = 0; at < 64; at += 1) bed[side].socket.write(Buffer.alloc(1 << 20));
+      while (queued.writableLength === 0) await new Promise((resolve) => setImmediate(resolve));
+      cut(bed[side].socket);
+      // A sender that is stopped does not read: its loss shows when the watch looks, or the reader goes on.
+      other.socket.resume();
+      await other.until(({ isClosed }) => isClosed);
+      assert.equal(other.error?.code, "ECONNRESET", side);
+      assert.equal(other.isEnded, false, side);
+      assert.equal((await bed.closed()).reason, "reset", side);
+    }
+  },
+);
+
+test(
+  "Tunnel: a destination that has said all and is gone takes nothing from a slow client that still sends",
+  TIMEOUT,
+  async (t) => {
+    const bed = await Bed.open(t);
+    const body = randomBytes(300_000).toString("latin1");
+    bed.client.socket.pause();
+    bed.far.socket.end(body, "latin1");
+    while (!bed.near.writableFinished) await new Promise((resolve) => setImmediate(resolve));
+    // Nobody reads any more at the far side: what the client says is answered with a reset.
+    bed.far.socket.destroy();
+    while (!bed.upstream.socket.destroyed) {
+      bed.client.write("and another thing");
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    bed.client.socket.resume();
+    await bed.client.until(({ isEnded, isClosed }) => isEnded || isClosed);
+    assert.ok(bed.client.text === body);
+    bed.client.socket.end();
+    await bed.closed();
+  },
+);
 
 test("Tunnel: silence ends it after 30 to 31 s, a byte either way puts that off", TIMEOUT, async (t) => {
   const bed = await Bed.open(t);

@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { resetSocket } from "#base/socket-reset";
+import { cut } from "./cut.ts";
 import { Retained } from "./retained.ts";
 import { TlsRecords } from "./tls-records.ts";
 import type { TunnelWatch } from "./tunnel-watch.ts";
@@ -118,7 +118,7 @@ export class Tunnel {
     if (!this.canReplay || said === undefined) throw new Error("Tunnel: the upstream can no longer be replaced");
     this.#detach();
     // No word of farewell that would be sent again and again into a hole.
-    resetSocket(this.#upstream.socket);
+    cut(this.#upstream.socket);
     this.#upstream = next;
     this.#total = total;
     this.#wasSilent = false;
@@ -138,7 +138,7 @@ export class Tunnel {
     this.#reason ??= reason;
     const isFailure = reason === "blackhole" || reason === "error" || reason === "reset";
     for (const socket of [this.#client, this.#upstream.socket]) {
-      if (isFailure) resetSocket(socket);
+      if (isFailure) cut(socket);
       else socket.destroy();
     }
   }
@@ -168,7 +168,8 @@ export class Tunnel {
       this.#waitingSince = this.#watch.now;
       this.#retained.push(chunk);
     }
-    if (!this.#upstream.socket.write(chunk)) this.#client.pause();
+    const { socket } = this.#upstream;
+    if (!socket.destroyed && !socket.write(chunk)) this.#client.pause();
   };
 
   readonly #onClientEnd = (): void => {
@@ -236,16 +237,28 @@ export class Tunnel {
     socket.off("close", this.#onUpstreamClose);
   }
 
-  /** What one side's loss means for the other: nothing when it ended in order both ways, else the same. */
+  /**
+   * What one side's end means for the other. In order both ways: nothing. A loss before it had said all that it had to say: the same loss.
+   * A loss after that: what it said still arrives, and only then there is nobody left to listen.
+   */
   #closed(lost: Socket, other: Socket): void {
     this.#open -= 1;
     const isOrderly = lost.readableEnded && lost.writableFinished && lost.errored === null;
     if (!isOrderly && !other.destroyed) {
       this.#reason ??= "reset";
-      resetSocket(other);
+      if (!lost.readableEnded) cut(other);
+      else if (lost === this.#client) whenFlushed(other, () => cut(other));
+      // What the client still sends goes nowhere; closing now could take the answer from it.
+      else this.#client.resume();
     }
     if (this.#open > 0) return;
     this.#watch.delete(this);
     this.#events.onClosed({ reason: this.#reason ?? "eof", stalled: this.#isStalled });
   }
+}
+
+/** Once all that was written has been handed to the kernel, its end included. */
+function whenFlushed(socket: Socket, act: () => void): void {
+  if (socket.writableFinished) act();
+  else socket.once("finish", act);
 }

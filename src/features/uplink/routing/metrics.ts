@@ -2,6 +2,7 @@ import type { Route, RouteSpec } from "#kernel/route";
 import type { Settings, UplinkSettings } from "../model/index.ts";
 import { type KernelListing, TABLE_MAIN } from "../state/index.ts";
 import type { RoutingChange } from "./changes.ts";
+import { isOnLink } from "./on-link.ts";
 
 /** First metric of default routes over management uplinks, and over others (spec uplink-proxy 3.1). */
 const MANAGEMENT_METRIC = 5000;
@@ -27,7 +28,7 @@ export function metricsOf(uplinks: readonly UplinkSettings[]): ReadonlyMap<strin
 /**
  * Pure: gives the main table's default routes over uplinks the metrics of their uplinks, where the settings ask for it. At each
  * step each way is there at least once, and a pass that stops midway is finished by the next. Multipath routes, those of router
- * advertisements, and those over other links stay as they are.
+ * advertisements, those over other links, and those that the kernel would not take again stay as they are.
  */
 export function planMetrics({ routing, uplinks }: Settings, listing: KernelListing): RoutingChange[] {
   if (!routing.manage || !routing.setMetrics) return [];
@@ -36,10 +37,12 @@ export function planMetrics({ routing, uplinks }: Settings, listing: KernelListi
     const defaults = listing.routes.filter(
       (route) => route.family === family && route.table === TABLE_MAIN && route.dst.prefixLength === 0,
     );
+    const inMain = listing.routes.filter((route) => route.family === family && route.table === TABLE_MAIN);
     return arrange(defaults, (route) => {
       const link = listing.links.find(({ index }) => index === route.linkIndex);
       const stays = route.protocol === PROTOCOL_RA || route.type !== "unicast" || route.multipath !== undefined;
-      return stays ? undefined : metrics.get(link?.name ?? "");
+      const canBeMade = route.onlink === true || isOnLink(route.gateway, route.linkIndex, inMain);
+      return stays || link?.up !== true || !canBeMade ? undefined : metrics.get(link?.name ?? "");
     });
   });
 }

@@ -287,6 +287,16 @@ test("routing: a table that somebody else uses is left to him; the uplink's is t
   assert.deepEqual([...routes(bed, 1501), ...routes(bed, 1502)], []);
 });
 
+test("routing: on a host without IPv6 addresses the tables of IPv4 are whole, and nothing is tried again and again", async (t) => {
+  const bed = await makeBed(t);
+  for (const name of ["all", "default", "lo", "eth0", "eth1"])
+    bed.stack.sysctl.set(`net.ipv6.conf.${name}.disable_ipv6`, 1);
+  const settings = settingsOf(bed);
+  sync(bed.stack, settings);
+  assert.equal(sync(bed.stack, settings), 0);
+  assert.equal(routes(bed, 500 + indexOf(bed, "eth0")).length, 3);
+});
+
 test("routing: overlapping subnets with different addresses each have their own connected route", async (t) => {
   const bed = await makeBed(t);
   const eth1 = indexOf(bed, "eth1");

@@ -220,7 +220,7 @@ test("planRouting: whatever happens to a host, a pass makes it right, the next i
         assert.deepEqual(left, []);
       },
     ),
-    { numRuns: 150 },
+    { numRuns: 200 },
   );
   assert.ok(changes > 1000, `there was something to do: ${changes} changes`);
 });

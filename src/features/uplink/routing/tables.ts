@@ -27,14 +27,17 @@ export function chooseTables(
     if (isOurs(table, listing, routing) || isEmpty(table, listing)) tables.set(name, table);
     else displaced.push({ name, link });
   }
-  // Those whose spare table is known choose before those that take what is left.
-  const later = displaced.filter(({ name, link }) => {
-    const known = knownSpare(link, listing, routing);
-    if (known === undefined || [...tables.values()].includes(known)) return true;
-    tables.set(name, known);
-    return false;
-  });
-  for (const { name } of later) tables.set(name, nextSpare(new Set(tables.values()), listing, routing));
+  // The surest sign goes first: what a table leads over, then who is looked up there, then what is left.
+  let left = displaced;
+  for (const find of [spareByRoute, spareByRule]) {
+    left = left.filter(({ name, link }) => {
+      const known = find(link, listing, routing);
+      if (known === undefined || [...tables.values()].includes(known)) return true;
+      tables.set(name, known);
+      return false;
+    });
+  }
+  for (const { name } of left) tables.set(name, nextSpare(new Set(tables.values()), listing, routing));
   return tables;
 }
 
@@ -46,17 +49,28 @@ function isOurs(table: number, { routes }: KernelListing, routing: RoutingSettin
   return routes.some((route) => route.table === table && isEndMarker(route, routing));
 }
 
-/** The spare table that leads over the link, or that its addresses are looked up in. */
-function knownSpare(link: Link, listing: KernelListing, routing: RoutingSettings): number | undefined {
-  const start = routing.tableBase + SPARE_OFFSET;
+/** The spare table of ours that leads over the link. */
+function spareByRoute(link: Link, listing: KernelListing, routing: RoutingSettings): number | undefined {
+  const over = listing.routes.filter(({ linkIndex, type }) => linkIndex === link.index && type === "unicast");
+  return firstSpare(over, listing, routing);
+}
+
+/** The spare table of ours that an address of the link is looked up in: a link that is down has no routes. */
+function spareByRule(link: Link, listing: KernelListing, routing: RoutingSettings): number | undefined {
   const own = listing.addresses.filter(({ linkIndex }) => linkIndex === link.index);
-  const candidates = [
-    ...listing.routes.filter(({ linkIndex, type }) => linkIndex === link.index && type === "unicast"),
-    ...listing.rules.filter(
-      (rule) => isOwnRule(rule, routing) && own.some(({ address }) => rule.from?.base.equals(address) === true),
-    ),
-  ];
-  return candidates.map(({ table }) => table).find((table) => table >= start && isOurs(table, listing, routing));
+  const rules = listing.rules.filter(
+    (rule) => isOwnRule(rule, routing) && own.some(({ address }) => rule.from?.base.equals(address) === true),
+  );
+  return firstSpare(rules, listing, routing);
+}
+
+function firstSpare(
+  found: readonly { readonly table: number }[],
+  listing: KernelListing,
+  routing: RoutingSettings,
+): number | undefined {
+  const start = routing.tableBase + SPARE_OFFSET;
+  return found.map(({ table }) => table).find((table) => table >= start && isOurs(table, listing, routing));
 }
 
 /** The first table from the start of the spare ones that is empty, or ours and not in use. */

@@ -3,10 +3,10 @@ import type { Link } from "#kernel/link";
 import type { NextHop, Route, RouteSpec } from "#kernel/route";
 import type { UplinkSettings } from "../model/index.ts";
 import { type KernelListing, TABLE_MAIN } from "../state/index.ts";
+import { isOnLink, LINK_LOCAL } from "./on-link.ts";
 import { LAST_METRIC } from "./ownership.ts";
 
 const DEFAULT = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
-const LINK_LOCAL = Cidr.parse("fe80::/10");
 /** IP6_RT_PRIO_USER of include/net/ip6_route.h, what the kernel gives a route without a metric. */
 const IPV6_METRIC = 1024;
 
@@ -48,14 +48,9 @@ function waysOf(uplink: UplinkSettings, link: Link, listing: KernelListing, fami
 function staticRoutes(uplink: UplinkSettings, link: Link, listing: KernelListing, family: IpFamily): RouteSpec[] {
   const gateway = family === 4 ? uplink.gateway4 : uplink.gateway6;
   const own = uplink.addresses.flatMap(({ address, prefixLength }) => {
-    const assigned = listing.addresses.find(
-      ({ linkIndex, address: one }) => linkIndex === link.index && one.equals(address),
-    );
-    // The kernel takes no source that duplicate address detection has not let pass.
-    const usable = assigned !== undefined && !assigned.tentative && !assigned.dadFailed;
-    return assigned === undefined || address.family !== family
-      ? []
-      : [{ prefix: Cidr.of(address, prefixLength), ...(usable ? { src: address } : {}) }];
+    const isHere = listing.addresses.some((one) => one.linkIndex === link.index && one.address.equals(address));
+    if (!isHere || address.family !== family) return [];
+    return [{ prefix: Cidr.of(address, prefixLength), ...(isAssigned(address, listing) ? { src: address } : {}) }];
   });
   const connected = own.map(
     ({ prefix, src }): RouteSpec => ({
@@ -86,16 +81,19 @@ function copies(link: Link, listing: KernelListing, family: IpFamily): RouteSpec
   const routes = listing.routes
     .filter((route) => route.family === family && route.table === TABLE_MAIN && route.type === "unicast")
     .flatMap((route) => wayOver(route, link.index))
+    .map((route) => (route.src !== undefined && !isAssigned(route.src, listing) ? { ...route, src: undefined } : route))
     .map((route) => (LINK_LOCAL.contains(route.dst) ? { ...route, metric: link.index } : route));
-  const direct = routes.filter((route) => route.gateway === undefined && route.multipath === undefined);
   // Main keeps routes whose gateway no prefix reaches any more; a new one the kernel takes only when told that it does.
-  const isReached = (gateway: IpAddress | undefined): boolean =>
-    gateway === undefined || LINK_LOCAL.contains(gateway) || direct.some(({ dst }) => dst.contains(gateway));
   const reached = <Way extends Pick<NextHop, "gateway" | "onlink"> | RouteSpec>(way: Way): Way =>
-    isReached(way.gateway) ? way : { ...way, onlink: true };
+    isOnLink(way.gateway, link.index, routes) ? way : { ...way, onlink: true };
   return routes.map((route) =>
     route.multipath === undefined ? reached(route) : { ...route, multipath: route.multipath.map(reached) },
   );
+}
+
+/** The kernel takes no source that it does not have, or that duplicate address detection has not let pass. */
+function isAssigned(address: IpAddress, { addresses }: KernelListing): boolean {
+  return addresses.some((own) => own.address.equals(address) && !own.tentative && !own.dadFailed);
 }
 
 /** The route as far as it leads over the link; nothing where it leads elsewhere. */

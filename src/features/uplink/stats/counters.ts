@@ -57,6 +57,9 @@ export class Counters {
         this.#move(event.from, event.to);
         add(this.fallbackByPort, event.to, 1);
         break;
+      case "attempts":
+        for (const { ifName } of event.failures) this.#attemptFailed(ifName, event.target);
+        break;
       case "closed":
         this.#closed(event);
         break;

@@ -29,6 +29,8 @@ export type StatsEvent =
   | { readonly kind: "blackhole"; readonly target: string; readonly ifName: string }
   /** A tunnel goes on over another uplink. */
   | { readonly kind: "replayed"; readonly target: string; readonly from: string; readonly to: string }
+  /** Attempts that failed while another uplink was looked for. */
+  | { readonly kind: "attempts"; readonly target: string; readonly failures: readonly AttemptFailure[] }
   | {
       readonly kind: "closed";
       readonly target: string;

@@ -140,7 +140,7 @@ function targetOf({ targets }: Entry, target: string): UrlCounters {
   const counters = targets.get(target) ?? emptyCounters();
   targets.delete(target);
   targets.set(target, counters);
-  if (targets.size > MAX_TARGETS) fold(targets);
+  if (targets.size - (targets.has(OTHER) ? 1 : 0) > MAX_TARGETS) fold(targets);
   return counters;
 }
 

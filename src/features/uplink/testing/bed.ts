@@ -112,7 +112,8 @@ export class Bed implements AsyncDisposable {
    */
   run(command: string, ...args: readonly string[]): string {
     const [file, all] = this.inside(command, ...args);
-    return execFileSync(file, all, { encoding: "utf8", timeout: 30_000 });
+    // What it complains of is part of the error.
+    return execFileSync(file, all, { encoding: "utf8", timeout: 30_000, stdio: ["ignore", "pipe", "pipe"] });
   }
 
   /** The settings of both uplinks, as the configuration file has them: names as the interfaces, costs 0 and 1, `static`. */

@@ -1,6 +1,6 @@
 /**
  * `Uplinkd` as a process of its own, for tests that kill it: `node uplinkd-process.ts FILE` in the namespace that it is to
- * program. Says `pass` after each pass that changed what it knows.
+ * program. Tells its uplinks as a line of JSON whenever they change: name, and why it fails or an empty text.
  */
 import { Health } from "#base/health";
 import { Monitors } from "#kernel/monitor";
@@ -26,5 +26,7 @@ const uplinkd = new Uplinkd({
   follow: (changed) => monitors.watch(netns, topics, changed),
   health: new Health().part("uplinkd"),
 });
-uplinkd.snapshots.onChange(() => void process.stdout.write("pass\n"));
+uplinkd.snapshots.onChange(({ uplinks }) => {
+  process.stdout.write(`${JSON.stringify(uplinks.map(({ name, status }) => [name, status.lastError]))}\n`);
+});
 await uplinkd.run({ signal: new AbortController().signal });

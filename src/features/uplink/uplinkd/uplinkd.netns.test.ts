@@ -3,6 +3,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -335,4 +336,91 @@ test("Uplinkd: one that only reads shows the same uplinks and changes nothing", 
     uplinks.map(({ name, table, isUp, addresses }) => [name, table, isUp, addresses.length]);
   assert.deepEqual(shape(reader), shape(uplinkd));
   assert.equal(bed.run("ip", "rule") + bed.run("nft", "list", "ruleset"), before);
+});
+
+test("Uplinkd: probes go out over the uplink they are for; one above the maximum cost carries no packet, whatever fails", async (t) => {
+  const probe = {
+    intervalMs: 1000,
+    timeoutMs: 200,
+    targets: [
+      { type: "tcp", host: "203.0.113.80", port: 80 },
+      { type: "dns", name: "registry.example" },
+      { type: "http", url: "http://v6.example/" },
+    ],
+  };
+  const { bed, path, stop } = await setUp(t, { maxCost: 0, probe: { targets: [] } });
+  await stop();
+  const uplinks = bed.uplinkEntries;
+  writeFileSync(path, JSON.stringify({ version: 1, maxCost: 0, uplinks, probe }));
+  bed.wan0.serveWeb();
+  const [file, args] = bed.inside(process.execPath, DAEMON, path);
+  const child = spawn(file, args, { stdio: ["ignore", "pipe", "inherit"] });
+  t.after(() => child.kill("SIGKILL"));
+  let said = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    said += text;
+  });
+  const hears = async (what: RegExp): Promise<void> => {
+    await poll(() => said, { until: (all) => what.test(all), everyMs: 20, deadlineMs: 15_000 });
+    assert.match(said, what);
+  };
+  await poll(() => bed.wan0.packets, { until: (packets) => packets > 5, everyMs: 20, deadlineMs: 10_000 });
+  assert.ok(bed.wan0.packets > 5, "the free one is probed");
+  bed.wan0.break("silent");
+  await hears(/\["eth0","probe: [^"]*: timeout"\],\["eth1",""\]/);
+  said = "";
+  bed.wan0.heal();
+  await hears(/\["eth0",""\],\["eth1",""\]/);
+  bed.stack.links.set(eth(bed, "eth0"), { up: false });
+  await hears(/\["eth0","link down"\],\["eth1",""\]/);
+  child.kill("SIGKILL");
+  await once(child, "exit");
+  assert.equal(bed.wan1.packets, 0);
+});
+
+test("Uplinkd: a deprecated address is no source and keeps its rule; one that is tentative becomes one when it may be used", async (t) => {
+  const { bed, uplink, soon, rules } = await setUp(t, {}, "observe");
+  const isUsable = (address: string): boolean | undefined =>
+    uplink("eth0").addresses.find((own) => String(own.address) === address)?.isUsable;
+  bed.run("ip", "-6", "address", "add", "2001:db8:1::dead/64", "dev", "eth0", "preferred_lft", "0", "nodad");
+  await soon(() => isUsable("2001:db8:1::dead") === false && rules().includes("from 2001:db8:1::dead lookup"));
+  for (const name of ["all", "eth0"]) bed.stack.sysctl.set(`net.ipv6.conf.${name}.accept_dad`, 1);
+  bed.run("ip", "-6", "address", "add", "2001:db8:1::7e/64", "dev", "eth0");
+  await soon(() => isUsable("2001:db8:1::7e") === false);
+  await soon(() => isUsable("2001:db8:1::7e") === true, 5000);
+});
+
+test("Uplinkd: one that starts with a wrong file, or whose control socket is taken, leaves what is there and waits", async (t) => {
+  const { bed, stop, path, rules, write, controlSocket } = await setUp(t);
+  await stop();
+  const before = rules();
+  writeFileSync(path, "version: 1\nuplink: []\n");
+  const taken = createServer().listen(controlSocket);
+  await once(taken, "listening");
+  t.after(() => taken.close());
+  using nft = openNft(bed.netns);
+  const again = new Uplinkd(
+    {
+      config: new SettingsFile({}, { path }),
+      stack: bed.stack,
+      nft,
+      follow: () => ({ [Symbol.asyncDispose]: async () => undefined }),
+      health: new Health().part("uplinkd"),
+    },
+    { controlSocket },
+  );
+  const controller = new AbortController();
+  const running = again.run({ signal: controller.signal });
+  const sees = async (what: () => boolean): Promise<void> => {
+    assert.ok(await poll(what, { until: (seen) => seen, everyMs: 5, deadlineMs: 3000 }), String(what));
+  };
+  await sees(() => again.snapshots.current.localAddresses.length > 0);
+  assert.ok(!again.snapshots.current.ready);
+  assert.match(again.configError ?? "", /uplink: is no key here/);
+  assert.equal(rules(), before);
+  write({ maxCost: 3 });
+  await sees(() => again.snapshots.current.ready && again.snapshots.current.maxCost === 3);
+  assert.equal(rules(), before);
+  controller.abort();
+  await running;
 });

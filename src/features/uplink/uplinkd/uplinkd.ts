@@ -4,6 +4,7 @@ import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import { type Logger, nullLogger } from "#base/log";
 import { reconcile } from "#base/reconcile";
+import { SocketPathError } from "#base/unix-socket";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
 import type { ConfigSource } from "../config/index.ts";
@@ -26,6 +27,8 @@ interface Known {
 
 /** How often everything is looked at though nothing told of a change, milliseconds (spec uplink-proxy 3.2). */
 const RESYNC_MS = 60_000;
+/** Until the control socket is tried again. */
+const CONTROL_RETRY_MS = 30_000;
 /** Events come in bursts: one look for all of them. */
 const COALESCE_MS = 20;
 
@@ -110,18 +113,18 @@ export class Uplinkd {
   }
 
   /**
-   * Runs until the signal aborts; then, where the settings say so, removes what it made. Rejects for a bug, and with
-   * {@link SocketPathError} when the control socket cannot be had.
+   * Runs until the signal aborts; then, where the settings say so, removes what it made. Rejects only for a bug: what cannot be
+   * had now is tried again.
    */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { config, follow } = this.#deps;
     const mark = (): void => this.#dirty.mark();
-    await using _control = await this.#serveControl();
     using _following = config.onChange(mark);
     await using _events = follow(mark);
     const tasks = new TaskGroup(signal);
     tasks.spawn((inner) => config.run({ signal: inner }));
     tasks.spawn((inner) => this.#keep(inner));
+    tasks.spawn((inner) => this.#serveControl(inner));
     if (this.#options.readOnly !== true) tasks.spawn((inner) => this.#reach.run({ signal: inner }));
     try {
       await tasks.wait();
@@ -150,12 +153,21 @@ export class Uplinkd {
     }
   }
 
-  async #serveControl(): Promise<AsyncDisposable | undefined> {
-    const { controlSocket } = this.#options;
-    if (controlSocket === undefined) return undefined;
+  /** A path that cannot be had costs the agents their say, and nothing else. */
+  async #serveControl(signal: AbortSignal): Promise<void> {
+    const { controlSocket: path } = this.#options;
     const reach = this.#reach;
     const tell: typeof reach.tell = (uplink, status) => reach.tell(uplink, status);
-    return serveControl({ uplinks: () => this.uplinks, tell, log: this.#log }, { path: controlSocket });
+    while (path !== undefined && !signal.aborted) {
+      try {
+        await using _control = await serveControl({ uplinks: () => this.uplinks, tell, log: this.#log }, { path });
+        await sleep(Number.POSITIVE_INFINITY, { signal, clock: this.#clock });
+      } catch (error) {
+        if (!(error instanceof SocketPathError)) throw error;
+        this.#log.error("no control socket for now", { error });
+        await sleep(CONTROL_RETRY_MS, { signal, clock: this.#clock });
+      }
+    }
   }
 
   #keep(signal: AbortSignal): Promise<void> {
@@ -171,7 +183,8 @@ export class Uplinkd {
 
   #sync(): number {
     const { settings } = this.#deps.config.current;
-    if (this.#options.readOnly === true) {
+    // Before a first good configuration nothing says that what an earlier run made is not wanted.
+    if (this.#options.readOnly === true || !this.#deps.config.current.ready) {
       this.#look(settings, wantRouting(settings, readKernel(this.#deps.stack)).tables);
       return 0;
     }

@@ -1,0 +1,6 @@
+/**
+ * UDP flows that go to endpoints that are gone (spec service-proxy 2.11).
+ *
+ * Owns: which flows are stale. Refuses to know: when to look.
+ */
+export { forgetStale, isStale, type UdpFrontEnds, udpFrontEnds } from "./stale.ts";

@@ -1,0 +1,190 @@
+import { setImmediate } from "node:timers/promises";
+import { type Clock, systemClock } from "#base/clock";
+import { describeError, ExpectedError } from "#base/errors";
+import type { Cidr, IpAddress, IpFamily } from "#base/ip";
+import { type Logger, nullLogger } from "#base/log";
+import type { ConntrackPort } from "#kernel/conntrack";
+import { forgetStale } from "../conntrack/index.ts";
+import type { DataPlane, SyncReport } from "../dataplane/index.ts";
+import { addressBytes, WantedTable } from "../plan/index.ts";
+import type { TrackedPort, Tracker } from "../track/index.ts";
+import { BoundedRunner } from "./bounded-runner.ts";
+
+/** Planning goes on for so long before the event loop has its turn, milliseconds (spec service-proxy 1.1). */
+const SLICE_MS = 8;
+
+/** What others want to know of syncs; none of it may throw. */
+export interface SyncObserver {
+  /** A change waits to be synced. */
+  queued?(family: IpFamily): void;
+  started?(family: IpFamily): void;
+  synced?(
+    family: IpFamily,
+    report: SyncReport & { readonly durationMs: number; readonly triggeredAt: readonly number[] },
+  ): void;
+  failed?(family: IpFamily, error: ExpectedError): void;
+  forgotten?(family: IpFamily, flows: number, durationMs: number): void;
+}
+
+export interface FamilyProxyDeps {
+  readonly tracker: Tracker;
+  readonly plane: DataPlane;
+  /** Absent: UDP flows are left alone. */
+  readonly conntrack?: ConntrackPort | undefined;
+  readonly observer?: SyncObserver;
+  readonly log?: Logger;
+  readonly clock?: Clock;
+}
+
+export interface FamilyProxyOptions {
+  readonly minSyncMs: number;
+  readonly syncMs: number;
+  /** All is compared with the kernel at least so often, milliseconds. Default an hour. */
+  readonly fullSyncMs?: number;
+}
+
+const HOUR_MS = 3_600_000;
+
+/**
+ * Keeps one family's table as the cluster's Services want it. Nothing is touched before {@link FamilyProxy.open}: not before Services
+ * and slices were both listed (spec service-proxy 2.9).
+ */
+export class FamilyProxy {
+  readonly family: IpFamily;
+  readonly tracker: Tracker;
+  readonly wanted = new WantedTable();
+  readonly plane: DataPlane;
+  readonly #deps: FamilyProxyDeps;
+  readonly #log: Logger;
+  readonly #clock: Clock;
+  readonly #options: FamilyProxyOptions;
+  readonly #runner: BoundedRunner;
+  #nodePortAddresses: readonly IpAddress[] = [];
+  #isNodePortAddress: (address: IpAddress) => boolean = () => false;
+  #serviceCIDRs: readonly Cidr[] = [];
+  #isOpen = false;
+  #isBusy = false;
+  #isFullDue = true;
+  #lastFullAt = 0;
+  /** Services whose UDP flows are to be looked at after the next success; `undefined`: all. */
+  #flowsPending: Set<string> | undefined;
+
+  constructor(deps: FamilyProxyDeps, options: FamilyProxyOptions) {
+    this.#deps = deps;
+    this.#options = options;
+    this.tracker = deps.tracker;
+    this.family = deps.tracker.family;
+    this.plane = deps.plane;
+    this.#log = deps.log ?? nullLogger;
+    this.#clock = deps.clock ?? systemClock;
+    const maxMs = Math.min(options.fullSyncMs ?? HOUR_MS, HOUR_MS);
+    this.#runner = new BoundedRunner({ minMs: options.minSyncMs, maxMs, retryMs: options.syncMs, clock: this.#clock });
+  }
+
+  /** A sync is under way. */
+  get isBusy(): boolean {
+    return this.#isBusy;
+  }
+
+  /** Services and slices are known: syncs may begin. */
+  open(): void {
+    this.#isOpen = true;
+    this.request();
+  }
+
+  /** Something changed in the tracker. */
+  request(): void {
+    if (!this.#isOpen) return;
+    this.#deps.observer?.queued?.(this.family);
+    this.#runner.request();
+  }
+
+  /** The kernel may not hold what we think: list and repair. */
+  repair(): void {
+    this.plane.distrust();
+    this.#isFullDue = true;
+    this.request();
+  }
+
+  /** Where NodePorts are taken: on these addresses; the flows to any that `isNodePortAddress` knows are theirs. */
+  setNodePortAddresses(addresses: readonly IpAddress[], isNodePortAddress: (address: IpAddress) => boolean): void {
+    this.#nodePortAddresses = addresses;
+    this.#isNodePortAddress = isNodePortAddress;
+    this.#isFullDue = true;
+    this.request();
+  }
+
+  setServiceCIDRs(cidrs: readonly Cidr[]): void {
+    this.#serviceCIDRs = cidrs.filter(({ family }) => family === this.family);
+    this.request();
+  }
+
+  /** Syncs until the signal aborts. Rejects for bugs alone. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    await this.#runner.run(() => this.#sync(signal), { signal });
+  }
+
+  async #sync(signal: AbortSignal): Promise<void> {
+    if (!this.#isOpen) return;
+    const { observer } = this.#deps;
+    const startedAt = this.#clock.monotonic();
+    this.#isBusy = true;
+    observer?.started?.(this.family);
+    try {
+      const { services, triggeredAt } = this.tracker.take();
+      await this.#plan(services, signal);
+      const full = this.#isFullDue || startedAt - this.#lastFullAt >= (this.#options.fullSyncMs ?? HOUR_MS);
+      const desired = {
+        services: this.wanted,
+        nodePortIPs: new Set(this.#nodePortAddresses.map(addressBytes)),
+        serviceCIDRs: this.#serviceCIDRs,
+      };
+      const report = await this.plane.sync(desired, { signal, full });
+      if (full) {
+        this.#isFullDue = false;
+        this.#lastFullAt = startedAt;
+      }
+      this.#forgetFlows();
+      observer?.synced?.(this.family, { ...report, durationMs: this.#clock.monotonic() - startedAt, triggeredAt });
+    } catch (error) {
+      this.#isFullDue = true;
+      if (!signal.aborted && error instanceof ExpectedError) {
+        this.#log.error("sync failed; all is compared at the next", {
+          family: this.family,
+          error: describeError(error),
+        });
+        observer?.failed?.(this.family, error);
+      }
+      throw error;
+    } finally {
+      this.#isBusy = false;
+    }
+  }
+
+  async #plan(services: ReadonlySet<string>, signal: AbortSignal): Promise<void> {
+    let sliceEnd = this.#clock.monotonic() + SLICE_MS;
+    for (const service of services) {
+      this.wanted.set(service, this.tracker.plan(service));
+      this.#flowsPending?.add(service);
+      if (this.#clock.monotonic() < sliceEnd) continue;
+      await setImmediate();
+      signal.throwIfAborted();
+      sliceEnd = this.#clock.monotonic() + SLICE_MS;
+    }
+  }
+
+  /** Once after the start for all, then for the Services that changed. */
+  #forgetFlows(): void {
+    const { conntrack, observer } = this.#deps;
+    const services = this.#flowsPending ?? this.tracker.services.keys();
+    this.#flowsPending = new Set();
+    if (conntrack === undefined) return;
+    const startedAt = this.#clock.monotonic();
+    const flows = forgetStale(conntrack, this.family, this.#portsOf(services), this.#isNodePortAddress);
+    observer?.forgotten?.(this.family, flows, this.#clock.monotonic() - startedAt);
+  }
+
+  *#portsOf(services: Iterable<string>): Generator<TrackedPort> {
+    for (const service of services) yield* this.tracker.ports(service);
+  }
+}

@@ -1,0 +1,8 @@
+/**
+ * When tables are synced: pace, order, repairs.
+ *
+ * Owns: {@link FamilyProxy}, {@link DriftWatch}. Refuses to know: the API, flags.
+ */
+export { BoundedRunner, type BoundedRunnerOptions } from "./bounded-runner.ts";
+export { DriftWatch, type DriftWatchDeps } from "./drift-watch.ts";
+export { FamilyProxy, type FamilyProxyDeps, type FamilyProxyOptions, type SyncObserver } from "./family-proxy.ts";

@@ -1,0 +1,21 @@
+import { Cidr, IpAddress, type IpFamily } from "#base/ip";
+
+/**
+ * Reads an address as Kubernetes' older validation let it be stored: spaces around it, and IPv4 parts with leading zeros, which
+ * mean decimal. `undefined` for garbage, and for the other family.
+ */
+export function lenientAddress(text: string | undefined, family: IpFamily): IpAddress | undefined {
+  if (text === undefined) return undefined;
+  const trimmed = text.trim();
+  const plain = /^\d{1,9}(\.\d{1,9}){3}$/.test(trimmed) ? trimmed.replace(/(^|\.)0+(?=\d)/g, "$1") : trimmed;
+  const address = IpAddress.tryParse(plain);
+  return address?.family === family ? address : undefined;
+}
+
+/** A prefix, as leniently; host bits are cleared. */
+export function lenientCidr(text: string, family: IpFamily): Cidr | undefined {
+  const [base, length = "", ...rest] = text.trim().split("/");
+  const address = lenientAddress(base, family);
+  if (address === undefined || rest.length > 0 || !/^\d{1,3}$/.test(length)) return undefined;
+  return Number(length) > address.bits ? undefined : Cidr.of(address, Number(length));
+}

@@ -1,0 +1,97 @@
+import type { IpFamily } from "#base/ip";
+import type { Service } from "#kube/client";
+import type { Protocol, ServicePort } from "../model/index.ts";
+import { lenientAddress, lenientCidr } from "./address.ts";
+
+/** Services that another proxy serves, by this label; the watch leaves them out already. */
+export const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
+const DEFAULT_AFFINITY_SECONDS = 10_800;
+const MAX_AFFINITY_SECONDS = 86_400;
+
+/** What is read of a Service. */
+export interface ServiceOptions {
+  /** Gate `AllowServiceExternalIPs`. */
+  readonly allowExternalIPs: boolean;
+}
+
+/** The ports of a Service in one family; none where it is not for the data plane (spec service-proxy 2.1). Pure. */
+export function portsOf(
+  service: Pick<Service, "metadata" | "spec" | "status">,
+  family: IpFamily,
+  options: ServiceOptions,
+): ServicePort[] {
+  const { metadata, spec, status } = service;
+  if (spec === undefined || spec.type === "ExternalName" || spec.clusterIP === "None") return [];
+  const clusterIP = clusterIPOf(spec, family);
+  if (clusterIP === undefined) return [];
+  const common = {
+    namespace: metadata.namespace ?? "",
+    name: metadata.name,
+    family,
+    clusterIP,
+    externalIPs: options.allowExternalIPs
+      ? (spec.externalIPs ?? []).flatMap((text) => lenientAddress(text, family) ?? [])
+      : [],
+    loadBalancerIPs: loadBalancerIPs(status, family),
+    sourceRanges: sourceRanges(spec.loadBalancerSourceRanges ?? [], family),
+    externalTrafficPolicy: spec.externalTrafficPolicy === "Local" ? ("Local" as const) : ("Cluster" as const),
+    internalTrafficPolicy: spec.internalTrafficPolicy === "Local" ? ("Local" as const) : ("Cluster" as const),
+    affinitySeconds: affinitySeconds(spec),
+    healthCheckNodePort: portNumber(spec.healthCheckNodePort) ?? 0,
+    createdAt: Date.parse(metadata.creationTimestamp ?? "") || 0,
+  };
+  return (spec.ports ?? []).flatMap((port): ServicePort[] => {
+    const protocol = protocolOf(port.protocol);
+    const number = portNumber(port.port);
+    if (protocol === undefined || number === undefined) return [];
+    return [{ ...common, portName: port.name ?? "", protocol, port: number, nodePort: portNumber(port.nodePort) ?? 0 }];
+  });
+}
+
+/** `undefined` for protocols that Services cannot have. */
+export function protocolOf(text: string | undefined): Protocol | undefined {
+  if (text === undefined || text === "TCP") return "TCP";
+  return text === "UDP" || text === "SCTP" ? text : undefined;
+}
+
+/** 1 to 65535. */
+export function portNumber(value: number | undefined): number | undefined {
+  return value !== undefined && Number.isInteger(value) && value > 0 && value < 65_536 ? value : undefined;
+}
+
+/** The address of the family: Services of older API servers have but the one. */
+function clusterIPOf(spec: NonNullable<Service["spec"]>, family: IpFamily): ServicePort["clusterIP"] | undefined {
+  const candidates =
+    spec.clusterIPs !== undefined && spec.clusterIPs.length > 0 ? spec.clusterIPs : [spec.clusterIP ?? ""];
+  for (const text of candidates) {
+    const address = lenientAddress(text, family);
+    if (address !== undefined) return address;
+  }
+  return undefined;
+}
+
+interface Ingress {
+  readonly ip?: string;
+  readonly ipMode?: string;
+}
+
+/** Those that arrive with the load balancer's address as destination: not `Proxy`. */
+function loadBalancerIPs(status: Service["status"], family: IpFamily): ServicePort["loadBalancerIPs"] {
+  const ingress = (status?.loadBalancer?.ingress ?? []) as readonly Ingress[];
+  return ingress.flatMap(({ ip, ipMode }) => {
+    if (ipMode !== undefined && ipMode !== "VIP") return [];
+    return lenientAddress(ip, family) ?? [];
+  });
+}
+
+/** Empty, which is everybody, where one is everybody. */
+function sourceRanges(texts: readonly string[], family: IpFamily): ServicePort["sourceRanges"] {
+  const ranges = texts.flatMap((text) => lenientCidr(text, family) ?? []);
+  return ranges.some(({ prefixLength }) => prefixLength === 0) ? [] : ranges;
+}
+
+function affinitySeconds(spec: NonNullable<Service["spec"]>): number {
+  if (spec.sessionAffinity !== "ClientIP") return 0;
+  const seconds = spec.sessionAffinityConfig?.clientIP?.timeoutSeconds ?? DEFAULT_AFFINITY_SECONDS;
+  return Math.min(MAX_AFFINITY_SECONDS, Math.max(1, Math.floor(seconds) || 1));
+}

@@ -1,0 +1,125 @@
+import type { IpFamily } from "#base/ip";
+import type { EndpointSlice } from "#kube/client";
+import type { Endpoint, Protocol } from "../model/index.ts";
+import { lenientAddress } from "./address.ts";
+import { portNumber, protocolOf } from "./service.ts";
+
+/** Label that names the Service of a slice. */
+export const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
+/** When the change that led to the slice happened (spec service-proxy 1.7). */
+export const TRIGGER_TIME_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
+
+/** What is kept of an EndpointSlice: text as it came, shared where it repeats. */
+export interface SliceView {
+  readonly metadata: {
+    readonly name: string;
+    readonly namespace: string;
+    readonly uid: string;
+    readonly resourceVersion: string;
+  };
+  /** `namespace/name`. */
+  readonly service: string;
+  readonly family: IpFamily;
+  readonly ports: readonly { readonly name: string; readonly protocol: Protocol; readonly port: number }[];
+  readonly endpoints: readonly EndpointView[];
+  /** Milliseconds since the epoch. */
+  readonly triggeredAt?: number;
+}
+
+/** One endpoint of a slice. */
+export interface EndpointView {
+  readonly address: string;
+  readonly ready: boolean;
+  readonly serving: boolean;
+  readonly terminating: boolean;
+  readonly nodeName: string;
+  readonly zoneHints: readonly string[];
+  readonly nodeHints: readonly string[];
+}
+
+const NONE: readonly string[] = [];
+
+interface Hints {
+  readonly forZones?: readonly { readonly name: string }[];
+  readonly forNodes?: readonly { readonly name: string }[];
+}
+
+/** `undefined` for slices of no Service, and of host names. Pure. */
+export function sliceView(slice: EndpointSlice): SliceView | undefined {
+  const { metadata, addressType, ports, endpoints } = slice;
+  const service = metadata.labels?.[SERVICE_NAME_LABEL];
+  const namespace = metadata.namespace ?? "";
+  if (service === undefined || service === "" || (addressType !== "IPv4" && addressType !== "IPv6")) return undefined;
+  const triggeredAt = Date.parse(metadata.annotations?.[TRIGGER_TIME_ANNOTATION] ?? "");
+  return {
+    metadata: { name: metadata.name, namespace, uid: metadata.uid, resourceVersion: metadata.resourceVersion },
+    service: `${namespace}/${service}`,
+    family: addressType === "IPv4" ? 4 : 6,
+    ports: (ports ?? []).flatMap(({ name, protocol, port }) => {
+      const [number, kind] = [portNumber(port), protocolOf(protocol)];
+      return name === undefined || name === null || number === undefined || kind === undefined
+        ? []
+        : [{ name, protocol: kind, port: number }];
+    }),
+    endpoints: (endpoints ?? []).flatMap(endpointView),
+    ...(Number.isNaN(triggeredAt) ? {} : { triggeredAt }),
+  };
+}
+
+function endpointView(endpoint: EndpointSlice["endpoints"][number]): EndpointView[] {
+  const [address] = endpoint.addresses ?? [];
+  if (address === undefined) return [];
+  const hints = (endpoint.hints ?? {}) as Hints;
+  return [
+    {
+      address,
+      ready: endpoint.conditions?.ready ?? true,
+      serving: endpoint.conditions?.serving ?? true,
+      terminating: endpoint.conditions?.terminating ?? false,
+      nodeName: endpoint.nodeName ?? "",
+      zoneHints: hints.forZones?.map(({ name }) => name) ?? NONE,
+      nodeHints: hints.forNodes?.map(({ name }) => name) ?? NONE,
+    },
+  ];
+}
+
+/**
+ * The endpoints of a service port over all slices of its Service; each address and port once. One that ends never takes the place
+ * of one that does not (spec service-proxy 2.1). Pure.
+ */
+export function endpointsOf(
+  slices: Iterable<SliceView>,
+  port: { readonly portName: string; readonly protocol: Protocol },
+  nodeName: string,
+): Endpoint[] {
+  const found = new Map<string, Endpoint>();
+  for (const slice of slices) {
+    for (const target of slice.ports) {
+      if (target.name !== port.portName || target.protocol !== port.protocol) continue;
+      for (const view of slice.endpoints) {
+        const endpoint = endpointOf(view, slice.family, target.port, nodeName);
+        if (endpoint === undefined) continue;
+        const key = `${endpoint.address} ${target.port}`;
+        const known = found.get(key);
+        if (known === undefined || (known.terminating && !endpoint.terminating)) found.set(key, endpoint);
+      }
+    }
+  }
+  return [...found.values()];
+}
+
+function endpointOf(view: EndpointView, family: IpFamily, port: number, nodeName: string): Endpoint | undefined {
+  const address = lenientAddress(view.address, family);
+  if (address === undefined) return undefined;
+  const { ready, serving, terminating, zoneHints, nodeHints } = view;
+  return {
+    address,
+    port,
+    ready,
+    serving,
+    terminating,
+    isLocal: view.nodeName === nodeName && nodeName !== "",
+    zoneHints,
+    nodeHints,
+  };
+}

@@ -1,0 +1,55 @@
+/**
+ * `Uplinkd` and `UplinkProxy` as a process of their own, for tests in namespaces: `node proxy-process.ts FILE` in the namespace of a
+ * node. Log lines go to standard error, `ready` to standard output when every listener is bound.
+ */
+import { TaskGroup } from "#base/async";
+import { Health } from "#base/health";
+import { createLogger } from "#base/log";
+import { Monitors } from "#kernel/monitor";
+import { openKernel } from "#kernel/net";
+import { openNft } from "#kernel/nft";
+import { listenTcp } from "#kernel/socket";
+import { SettingsFile } from "../config/index.ts";
+import { installTransparent, ownMark } from "../guard/index.ts";
+import { UplinkProxy } from "../proxy/index.ts";
+import { Uplinkd } from "../uplinkd/index.ts";
+
+const stop = new AbortController();
+process.on("SIGTERM", () => stop.abort());
+const kernel = openKernel();
+using netns = kernel.openNetNs("own");
+using stack = kernel.openStack(netns);
+using nft = openNft(netns);
+const log = createLogger({ name: "uplink-proxy", level: "debug" });
+const group = new TaskGroup(stop.signal);
+await using monitors = new Monitors({ onFailure: (error) => group.spawn(() => Promise.reject(error)) });
+const topics = { links: true, addresses: true, routes: true, rules: true };
+const config = new SettingsFile({ log }, { path: process.argv[2] ?? "" });
+const uplinkd = new Uplinkd({
+  config,
+  stack,
+  nft,
+  follow: (changed) => monitors.watch(netns, topics, changed),
+  health: new Health({}).part("uplinkd"),
+  log,
+});
+const { settings } = uplinkd;
+const { transparent } = settings;
+const proxy = new UplinkProxy(
+  {
+    snapshots: uplinkd.snapshots,
+    evidence: uplinkd.evidence,
+    log,
+    openListener: ({ address, port }) => listenTcp(address, port, { transparent: true }),
+  },
+  settings,
+  { version: "test", ...(transparent.enabled ? { mark: ownMark(transparent) } : {}) },
+);
+group.spawn((signal) => uplinkd.run({ signal }));
+group.spawn((signal) => proxy.run({ signal }));
+while (settings.listeners.some(({ name }) => !proxy.bound.has(name))) {
+  await new Promise((resolve) => setTimeout(resolve, 10));
+}
+if (transparent.enabled) installTransparent(stack, nft, settings);
+process.stdout.write("ready\n");
+await group.wait();
