@@ -19,6 +19,7 @@ import { proxyAgent } from "../src/programs/proxy-agent.ts";
 import { proxyServer } from "../src/programs/proxy-server.ts";
 import type { Program } from "../src/programs/run-program.ts";
 import { sniRouter } from "../src/programs/sni-router.ts";
+import { uplinkProxy } from "../src/programs/uplink-proxy.ts";
 import { generate } from "./generated.ts";
 import { CNI_PAGE } from "./reference/cni.ts";
 import { podNetwork } from "./reference/pod-network.ts";
@@ -74,6 +75,7 @@ function pages(): ReadonlyMap<string, string> {
     proxyAgent,
     proxyServer,
     sniRouter,
+    uplinkProxy,
   ];
   return new Map([
     ...programs.map((program) => [`${program.name}.md`, page(program)] as const),

@@ -3,27 +3,16 @@ import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { Health } from "#base/health";
-import {
-  type ConfigSource,
-  flushKernel,
-  type ListenerSettings,
-  ownMark,
-  TransparentKeeper,
-  Uplinkd,
-  UplinkProxy,
-} from "#features/uplink";
+import { flushKernel, Uplinkd } from "#features/uplink";
 import { Monitors } from "#kernel/monitor";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
-import { listenTcp } from "#kernel/socket";
-import { loggerOf } from "./daemon-flags.ts";
-import { ownCommand } from "./lab-front.ts";
+import { loggerOf, openClient } from "./daemon-flags.ts";
 import { requirePrivileges } from "./privileges.ts";
-import { defineProgram, EXIT, VERSION } from "./run-program.ts";
-import { EnvironmentWatch } from "./uplink/environment-state.ts";
+import { defineProgram, EXIT } from "./run-program.ts";
 import { openConfig, uplinkFlags } from "./uplink/flags.ts";
+import { serveProxy } from "./uplink/serve.ts";
 import { printStats } from "./uplink/stats.ts";
-import { startWatchdog } from "./uplink/watchdog.ts";
 
 /** `uplink-proxy` (spec uplink-proxy). */
 export const uplinkProxy = defineProgram({
@@ -63,78 +52,33 @@ export const uplinkProxy = defineProgram({
     const topics = { links: true, addresses: true, routes: true, rules: true };
     const uplinkd = new Uplinkd(
       {
-        config: values.parts === "proxy" ? withoutRouting(config) : config,
+        config,
         stack,
         nft,
         follow: (changed) => monitors.watch(own, topics, changed),
         health: health.part("uplinks"),
         log,
       },
-      values.controlSocket === "" || values.parts === "proxy" ? {} : { controlSocket: values.controlSocket },
+      values.parts === "proxy"
+        ? { readOnly: true }
+        : values.controlSocket === ""
+          ? {}
+          : { controlSocket: values.controlSocket },
     );
     group.spawn((at) => uplinkd.run({ signal: at }));
     group.spawn(async () => {
       for await (const _ of hangups) config.reload();
     });
-    if (values.parts !== "routing") {
-      const { settings } = uplinkd;
-      const env = new EnvironmentWatch(values.sentinel, () => uplinkd.settings.cluster.nodeIP);
-      const proxy = new UplinkProxy(
-        {
-          snapshots: uplinkd.snapshots,
-          evidence: uplinkd.evidence,
-          log,
-          openListener: openTransparent,
-          health: () => ({
-            ...(uplinkd.configError === undefined ? {} : { configError: uplinkd.configError }),
-            env: env.state,
-          }),
-        },
-        settings,
-        { version: VERSION, ...(settings.transparent.enabled ? { mark: ownMark(settings.transparent) } : {}) },
-      );
-      using _changes = config.onChange(() => proxy.reload(uplinkd.settings));
-      const isServing = (): boolean =>
-        uplinkd.settings.listeners.every(({ role, name }) => role !== "transparent" || proxy.bound.has(name));
-      const keeper = new TransparentKeeper(
-        {
-          stack,
-          nft,
-          settings: () => uplinkd.settings,
-          healthy: isServing,
-          startWatchdog: (marks) => startWatchdog(marks, ownCommand()),
-          health: health.part("transparent"),
-          log,
-        },
-        { offSwitch: values.offSwitch },
-      );
-      group.spawn((at) => env.run({ signal: at }));
-      if (values.parts === "all") group.spawn((at) => keeper.run({ signal: at }));
-      group.spawn((at) => proxy.run({ signal: at }));
-      await group.wait();
-      return EXIT.ok;
-    }
+    const needsApi = values.parts !== "routing" && (values.cdi || values.clusterSecret !== undefined);
+    await using api = needsApi ? await openClient("uplink-proxy", values) : undefined;
+    using _proxy =
+      values.parts === "routing"
+        ? undefined
+        : serveProxy(
+            { group, uplinkd, config, stack, nft, health, log, api },
+            { ...values, ownsKernel: values.parts === "all" },
+          );
     await group.wait();
     return EXIT.ok;
   },
 });
-
-/** The other process programs the kernel; this one only reads it. */
-function withoutRouting(config: ConfigSource): ConfigSource {
-  const current = (): ConfigSource["current"] => {
-    const { settings, ...rest } = config.current;
-    return { ...rest, settings: { ...settings, routing: { ...settings.routing, manage: false } } };
-  };
-  return {
-    get current() {
-      return current();
-    },
-    onChange: (listener) => config.onChange(listener),
-    reload: () => config.reload(),
-    run: (options) => config.run(options),
-  };
-}
-
-function openTransparent({ address, port }: ListenerSettings): number {
-  return listenTcp(address, port, { transparent: true });
-}

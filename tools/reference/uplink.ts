@@ -1,7 +1,66 @@
-import { files, type Section } from "./section.ts";
+import { files, kernel, type Section } from "./section.ts";
 
 /** By program. Numbers are defaults where a flag sets them. */
 export const uplink: Readonly<Record<string, readonly Section[]>> = {
+  "uplink-proxy": [
+    {
+      title: "Endpoints",
+      head: ["where", "what"],
+      rows: [
+        [
+          "`127.0.0.1:5443`",
+          "the proxy for processes of the host: `CONNECT host:port`; plain `http://` too with `plainHttp`",
+        ],
+        ["`127.0.0.1:5443/healthz`", "the state as one JSON object: uplinks, counters, penalties, `configError`"],
+        ["`127.0.0.1:5443/metrics`", "Prometheus' text format, with `metrics: true` in the settings; else 405"],
+        ["`169.254.100.1:5443`", "the proxy for pods, with token and TLS; no `/healthz`"],
+        [
+          "`/run/uplink-proxy/control.sock`",
+          "`GET /v1/uplinks`, `PUT /v1/uplinks/NAME/status` (`--control-socket`), mode 0600",
+        ],
+      ],
+    },
+    {
+      title: "Signals",
+      head: ["signal", "what"],
+      rows: [
+        ["SIGHUP", "reads the settings again; tunnels stay"],
+        ["SIGTERM, SIGINT", "503 to new requests, tunnels go on for `limits.drainMs`; a second one ends at once"],
+      ],
+    },
+    {
+      title: "Why a request failed: `X-Uplink-Reason`",
+      head: ["reason", "meaning"],
+      rows: [
+        ["`not-ready`", "502: the settings, or EVE's two documents, were not seen yet"],
+        ["`no-uplink`", "502: no management uplink"],
+        ["`cost-limit`", "502: every uplink is dearer than `maxCost`, which is 0 unless the settings say otherwise"],
+        ["`dial-failed`, `timeout`, `dns`", "502: every attempt failed; the body tells each"],
+        ["`bad-target`", "400: not `host:port`"],
+        ["`overload`", "503: too many tunnels, attempts or descriptors"],
+      ],
+    },
+    kernel(
+      [
+        "tables 500 + interface index, or 1500 and more where taken; routes with protocol 186",
+        "routes of an uplink; the last is `unreachable`",
+      ],
+      ["rules 15000, protocol 186", "`from` an address of an uplink, to its table"],
+      ["rules 13000, protocol 186", "`to` pods and Services, to the main table (or 400)"],
+      ["nft table `inet uplink_guard`", "closes the listeners' ports on uplinks"],
+      ["nft table `inet uplink_proxy`, rule 11500, mark 0x55, table 499", "transparent mode"],
+      ["mark 0x155", "own sockets in transparent mode"],
+      ["`169.254.100.1/32` on the pods' bridge", "address of the listener for pods"],
+    ),
+    files(
+      [
+        "`/run/mgmtproxy/MetricsMap/global.json`",
+        "counters by interface and target, as EVE's tools read them (`--run-dir`)",
+      ],
+      ["`/var/lib/uplink-proxy/`", "token and certificate of the listener for pods (`--secrets-dir`), mode 0700"],
+      ["`/run/kube/mgmtproxy-disable`", "ends the transparent mode while it is there (`--off-switch`)"],
+    ),
+  ],
   "mgmtproxy-env": [
     {
       title: "Exit codes",

@@ -10,7 +10,7 @@
  */
 
 export * from "./cdi/index.ts";
-export { type ConfigSource, EveInputs, SettingsFile } from "./config/index.ts";
+export { type ConfigSource, DEFAULT_SETTINGS, EveInputs, SettingsFile } from "./config/index.ts";
 export * from "./env/index.ts";
 export {
   BEAT,
@@ -23,6 +23,7 @@ export {
   type Watchdog,
 } from "./guard/index.ts";
 export type { ListenerSettings, Settings, Snapshot, Uplink } from "./model/index.ts";
-export { UplinkProxy } from "./proxy/index.ts";
+export { type ClusterSecret, Secrets } from "./policy/index.ts";
+export { type PodSecrets, UplinkProxy } from "./proxy/index.ts";
 export { type MetricsDocument, statsText } from "./stats/index.ts";
 export { flushKernel, Uplinkd } from "./uplinkd/index.ts";

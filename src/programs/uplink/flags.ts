@@ -1,8 +1,18 @@
 import type { Clock } from "#base/clock";
-import { ConfigError, choiceFlag, optionalFlag, stringFlag, switchFlag } from "#base/config";
+import { ConfigError, choiceFlag, optionalFlag, parsedFlag, stringFlag, switchFlag } from "#base/config";
+import { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
-import { type ConfigSource, EveInputs, OFF_SWITCH, SENTINEL_PATH, SettingsFile } from "#features/uplink";
-import { logFlags } from "../daemon-flags.ts";
+import {
+  type ConfigSource,
+  DEFAULT_SETTINGS,
+  EveInputs,
+  type ListenerSettings,
+  OFF_SWITCH,
+  SENTINEL_PATH,
+  type Settings,
+  SettingsFile,
+} from "#features/uplink";
+import { kubeFlags, logFlags } from "../daemon-flags.ts";
 
 /** The flags of `uplink-proxy`. */
 export const uplinkFlags = {
@@ -41,13 +51,44 @@ export const uplinkFlags = {
     "the record of the container runtime's environment, for `env.stale`",
     "FILE",
   ),
+  podListener: switchFlag(
+    "pod-listener",
+    false,
+    "on EVE: listen for pods too, at 169.254.100.1 on cni0; else the settings say it",
+  ),
+  clusterSecretFile: optionalFlag(
+    "cluster-secret-file",
+    "a secret that all nodes share: token and certificate are made of it",
+    "FILE",
+  ),
+  clusterSecret: parsedFlag(
+    "cluster-secret",
+    parseSecretName,
+    "the same from a Secret of the API server, key `secret`",
+    "NAMESPACE/NAME",
+  ),
+  cdi: switchFlag(
+    "cdi",
+    false,
+    "tell KubeVirt's image importers of the listener for pods: importProxy of the CDI object",
+  ),
+  ...kubeFlags,
   ...logFlags,
 };
+
+function parseSecretName(text: string): readonly [namespace: string, name: string] {
+  const [namespace = "", name = "", ...rest] = text.split("/");
+  if (namespace === "" || name === "" || rest.length > 0) {
+    throw new ConfigError("invalid-value", [`"${text}" is not NAMESPACE/NAME`]);
+  }
+  return [namespace, name];
+}
 
 interface InputValues {
   readonly config: string | undefined;
   readonly statusFile: string | undefined;
   readonly globalConfigFile: string | undefined;
+  readonly podListener: boolean;
 }
 
 /** Where the settings come from. Throws `ConfigError` when the flags do not say it, or say it twice. */
@@ -62,5 +103,22 @@ export function openConfig(values: InputValues, deps: { readonly log: Logger; re
       "no settings: give --config FILE, or on EVE both --status-file FILE and --global-config-file FILE",
     ]);
   }
-  return new EveInputs(deps, { statusFile, globalConfigFile });
+  const base = values.podListener ? { base: withPodListener(DEFAULT_SETTINGS) } : {};
+  return new EveInputs(deps, { statusFile, globalConfigFile, ...base });
+}
+
+/** EVE's listener for importer pods (spec uplink-proxy 4). */
+function withPodListener(settings: Settings): Settings {
+  const pods: ListenerSettings = {
+    name: "pods",
+    role: "pod",
+    address: IpAddress.parse("169.254.100.1"),
+    port: 5443,
+    interface: "cni0",
+    assignAddress: true,
+    auth: "token",
+    tls: "optional",
+    allowedPorts: [443, 5000, 8443],
+  };
+  return { ...settings, listeners: [...settings.listeners, pods] };
 }

@@ -16,4 +16,4 @@ export {
   POD_PROXY_URL,
   withCredentials,
 } from "./import-proxy.ts";
-export { cdiResource, runCdiSync, syncCdi } from "./sync.ts";
+export { type CdiWanted, cdiResource, runCdiSync, syncCdi } from "./sync.ts";

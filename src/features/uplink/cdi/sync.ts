@@ -94,6 +94,8 @@ export async function runCdiSync(
     readonly log: Logger;
     readonly clock?: Clock;
     readonly wanted: () => CdiWanted | undefined;
+    /** The objects say what is wanted. */
+    readonly onSynced?: (wanted: CdiWanted) => void;
   },
   { signal, tickMs = 15_000 }: { readonly signal: AbortSignal; readonly tickMs?: number },
 ): Promise<void> {
@@ -102,7 +104,10 @@ export async function runCdiSync(
   while (!signal.aborted) {
     const wanted = deps.wanted();
     try {
-      if (wanted !== undefined) await syncCdi(api, wanted, { log, signal });
+      if (wanted !== undefined) {
+        await syncCdi(api, wanted, { log, signal });
+        deps.onSynced?.(wanted);
+      }
       told = "";
     } catch (error) {
       if (signal.aborted) return;

@@ -16,40 +16,47 @@ import { Uplinkd } from "../uplinkd/index.ts";
 
 const stop = new AbortController();
 process.on("SIGTERM", () => stop.abort());
-const kernel = openKernel();
-using netns = kernel.openNetNs("own");
-using stack = kernel.openStack(netns);
-using nft = openNft(netns);
-const log = createLogger({ name: "uplink-proxy", level: "debug" });
-const group = new TaskGroup(stop.signal);
-await using monitors = new Monitors({ onFailure: (error) => group.spawn(() => Promise.reject(error)) });
-const topics = { links: true, addresses: true, routes: true, rules: true };
-const config = new SettingsFile({ log }, { path: process.argv[2] ?? "" });
-const uplinkd = new Uplinkd({
-  config,
-  stack,
-  nft,
-  follow: (changed) => monitors.watch(netns, topics, changed),
-  health: new Health({}).part("uplinkd"),
-  log,
-});
-const { settings } = uplinkd;
-const { transparent } = settings;
-const proxy = new UplinkProxy(
-  {
-    snapshots: uplinkd.snapshots,
-    evidence: uplinkd.evidence,
+// The monitors' thread does not keep the process alive, and its end is awaited.
+const alive = setInterval(() => undefined, 60_000);
+await serve();
+clearInterval(alive);
+
+async function serve(): Promise<void> {
+  const kernel = openKernel();
+  using netns = kernel.openNetNs("own");
+  using stack = kernel.openStack(netns);
+  using nft = openNft(netns);
+  const log = createLogger({ name: "uplink-proxy", level: "debug" });
+  const group = new TaskGroup(stop.signal);
+  await using monitors = new Monitors({ onFailure: (error) => group.spawn(() => Promise.reject(error)) });
+  const topics = { links: true, addresses: true, routes: true, rules: true };
+  const config = new SettingsFile({ log }, { path: process.argv[2] ?? "" });
+  const uplinkd = new Uplinkd({
+    config,
+    stack,
+    nft,
+    follow: (changed) => monitors.watch(netns, topics, changed),
+    health: new Health({}).part("uplinkd"),
     log,
-    openListener: ({ address, port }) => listenTcp(address, port, { transparent: true }),
-  },
-  settings,
-  { version: "test", ...(transparent.enabled ? { mark: ownMark(transparent) } : {}) },
-);
-group.spawn((signal) => uplinkd.run({ signal }));
-group.spawn((signal) => proxy.run({ signal }));
-while (settings.listeners.some(({ name }) => !proxy.bound.has(name))) {
-  await new Promise((resolve) => setTimeout(resolve, 10));
+  });
+  const { settings } = uplinkd;
+  const { transparent } = settings;
+  const proxy = new UplinkProxy(
+    {
+      snapshots: uplinkd.snapshots,
+      evidence: uplinkd.evidence,
+      log,
+      openListener: ({ address, port }) => listenTcp(address, port, { transparent: true }),
+    },
+    settings,
+    { version: "test", ...(transparent.enabled ? { mark: ownMark(transparent) } : {}) },
+  );
+  group.spawn((signal) => uplinkd.run({ signal }));
+  group.spawn((signal) => proxy.run({ signal }));
+  while (settings.listeners.some(({ name }) => !proxy.bound.has(name))) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  if (transparent.enabled) installTransparent(stack, nft, settings);
+  process.stdout.write("ready\n");
+  await group.wait();
 }
-if (transparent.enabled) installTransparent(stack, nft, settings);
-process.stdout.write("ready\n");
-await group.wait();

@@ -1,0 +1,138 @@
+import { join } from "node:path";
+import type { TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
+import type { Health } from "#base/health";
+import type { IpAddress } from "#base/ip";
+import type { Logger } from "#base/log";
+import {
+  type ClusterSecret,
+  type ConfigSource,
+  type ListenerSettings,
+  ownMark,
+  runCdiSync,
+  TransparentKeeper,
+  type Uplinkd,
+  UplinkProxy,
+} from "#features/uplink";
+import type { NetStack } from "#kernel/net";
+import type { Nft } from "#kernel/nft";
+import { listenTcp } from "#kernel/socket";
+import type { KubeApi } from "#kube/client";
+import { ownCommand } from "../lab-front.ts";
+import { VERSION } from "../run-program.ts";
+import { EnvironmentWatch } from "./environment-state.ts";
+import { PodAccess, podListener, secretFromApi, secretFromFile } from "./pods.ts";
+import { startWatchdog } from "./watchdog.ts";
+
+/** What the proxy is made of. */
+export interface ServeDeps {
+  readonly group: TaskGroup;
+  readonly uplinkd: Uplinkd;
+  readonly config: ConfigSource;
+  readonly stack: NetStack;
+  readonly nft: Nft;
+  readonly health: Health;
+  readonly log: Logger;
+  /** Needed with `cdi` and `clusterSecret`. */
+  readonly api: KubeApi | undefined;
+}
+
+/** Flags of the program, as far as the proxy needs them. */
+export interface ServeOptions {
+  readonly runDir: string;
+  readonly secretsDir: string;
+  readonly offSwitch: string;
+  readonly sentinel: string;
+  readonly clusterSecretFile: string | undefined;
+  readonly clusterSecret: readonly [string, string] | undefined;
+  readonly cdi: boolean;
+  /** This process programs the kernel too, and so may take connections by transparent mode. */
+  readonly ownsKernel: boolean;
+}
+
+/** Starts the proxy's tasks in the group; what is returned is to be disposed when the group has ended. */
+export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
+  const { group, uplinkd, config, log } = deps;
+  const { settings } = uplinkd;
+  const mark = settings.transparent.enabled && options.ownsKernel ? ownMark(settings.transparent) : undefined;
+  const env = new EnvironmentWatch(options.sentinel, () => uplinkd.settings.cluster.nodeIP);
+  const pods = openPodAccess(deps, options);
+  const proxy = new UplinkProxy(
+    {
+      snapshots: uplinkd.snapshots,
+      evidence: uplinkd.evidence,
+      log,
+      openListener: ({ address, port }: ListenerSettings) => listenTcp(address, port, { transparent: true }),
+      ...(pods === undefined ? {} : { secrets: pods }),
+      health: () => ({
+        ...(uplinkd.configError === undefined ? {} : { configError: uplinkd.configError }),
+        env: env.state,
+      }),
+    },
+    settings,
+    {
+      version: VERSION,
+      metricsMapPath: join(options.runDir, "mgmtproxy/MetricsMap/global.json"),
+      ...(mark === undefined ? {} : { mark }),
+    },
+  );
+  if (options.ownsKernel) group.spawn((signal) => keepTransparent(deps, options, proxy, mark, signal));
+  group.spawn((signal) => env.run({ signal }));
+  group.spawn((signal) => proxy.run({ signal }));
+  return config.onChange(() => proxy.reload(uplinkd.settings));
+}
+
+/** Takes connections as long as the proxy is well. */
+async function keepTransparent(
+  { uplinkd, stack, nft, health, log }: ServeDeps,
+  { offSwitch }: ServeOptions,
+  proxy: UplinkProxy,
+  mark: number | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  // Where IPv6 is off its listener can never be; what is taken is of the other family alone then.
+  const hasAddress = (address: IpAddress): boolean =>
+    uplinkd.snapshots.current.localAddresses.some((own) => own.equals(address));
+  const isListening = ({ role, name, address }: ListenerSettings): boolean =>
+    role !== "transparent" || proxy.bound.has(name) || !hasAddress(address);
+  let isTold = false;
+  const healthy = (): boolean => {
+    if (mark === undefined && !isTold) {
+      log.warn("transparent mode begins when uplink-proxy is started again: its sockets have no mark yet");
+      isTold = true;
+    }
+    return mark !== undefined && uplinkd.settings.listeners.every(isListening);
+  };
+  const keeper = new TransparentKeeper(
+    {
+      stack,
+      nft,
+      settings: () => uplinkd.settings,
+      healthy,
+      startWatchdog: (marks) => startWatchdog(marks, ownCommand()),
+      health: health.part("transparent"),
+      log,
+    },
+    { offSwitch },
+  );
+  await keeper.run({ signal });
+}
+
+/** Token, certificate and CDI object, where the settings have a listener for pods. */
+function openPodAccess(deps: ServeDeps, options: ServeOptions): PodAccess | undefined {
+  const { group, uplinkd, log, api } = deps;
+  const listener = podListener(uplinkd.settings);
+  if (listener === undefined) return undefined;
+  const clusterSecret = (): Promise<ClusterSecret> => {
+    if (options.clusterSecretFile !== undefined) return secretFromFile(options.clusterSecretFile, log);
+    if (options.clusterSecret === undefined || api === undefined) return Promise.resolve({ kind: "standalone" });
+    return secretFromApi(api, options.clusterSecret, log, group.signal);
+  };
+  const pods = new PodAccess({ clock: systemClock, log, clusterSecret }, { dir: options.secretsDir, listener });
+  group.spawn((signal) => pods.run({ signal }));
+  if (options.cdi && api !== undefined) {
+    const wanted = () => pods.wanted(uplinkd.settings);
+    group.spawn((signal) => runCdiSync({ api, log, wanted, onSynced: (done) => pods.published(done) }, { signal }));
+  }
+  return pods;
+}
