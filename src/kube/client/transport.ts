@@ -4,7 +4,7 @@ import { Agent, type Dispatcher, errors as undiciErrors } from "undici";
 import { type AbortOptions, sleep, withDeadline } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
-import { TokenBucket } from "#kube/workqueue";
+import { TokenBucket } from "#base/rate-limit";
 import type { KubeConnection, KubeCredentials } from "./connection.ts";
 import { KubeError } from "./errors.ts";
 import { errorFromAnswer, readText } from "./response.ts";

@@ -3,6 +3,7 @@ import type * as CoreV1 from "kubernetes-types/core/v1.js";
 import { Dirty } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { isAbortError } from "#base/errors";
+import { TokenBucket } from "#base/rate-limit";
 import {
   apiVersionOf,
   type Draft,
@@ -15,7 +16,6 @@ import {
   type ResourceType,
   resources,
 } from "#kube/client";
-import { TokenBucket } from "#kube/workqueue";
 
 /** Events that wait to be sent; more are dropped and counted. */
 export const MAX_PENDING_EVENTS = 1000;

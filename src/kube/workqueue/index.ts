@@ -14,6 +14,5 @@
  * ```
  */
 export { RetryLimiter, type RetryOptions } from "./rate-limiter.ts";
-export { TokenBucket, type TokenBucketOptions } from "./token-bucket.ts";
 export { WorkQueue, type WorkQueueOptions } from "./work-queue.ts";
 export { runWorkers, type WorkersOptions } from "./workers.ts";

@@ -1,6 +1,6 @@
 import { Backoff } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
-import { TokenBucket } from "./token-bucket.ts";
+import { TokenBucket } from "#base/rate-limit";
 
 /** How retries of a {@link WorkQueue} are spread. */
 export interface RetryOptions {

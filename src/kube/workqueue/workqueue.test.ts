@@ -3,7 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { Deferred } from "#base/async";
 import { FakeClock } from "#base/clock";
-import { RetryLimiter, runWorkers, TokenBucket, WorkQueue } from "./index.ts";
+import { RetryLimiter, runWorkers, WorkQueue } from "./index.ts";
 
 test("queue: a key that waits is not added again, and keys come in order", async () => {
   const queue = new WorkQueue();
@@ -137,26 +137,6 @@ test("runWorkers: what process throws ends all, a shut down queue ends them clea
   second.shutDown();
   gate.resolve();
   await ended;
-});
-
-test("token bucket: burst at once, then the rate; saved up to the burst only", async () => {
-  const clock = new FakeClock();
-  const bucket = new TokenBucket({ ratePerSecond: 10, burst: 2, clock });
-  assert.deepEqual([bucket.reserve(), bucket.reserve(), bucket.reserve(), bucket.reserve()], [0, 0, 100, 200]);
-  await clock.advance(10_000);
-  assert.deepEqual([bucket.reserve(), bucket.reserve(), bucket.reserve()], [0, 0, 100]);
-  assert.throws(() => new TokenBucket({ ratePerSecond: 0, burst: 1 }), RangeError);
-});
-
-test("token bucket: an aborted take gives its token back", async () => {
-  const clock = new FakeClock();
-  const bucket = new TokenBucket({ ratePerSecond: 1, burst: 1, clock });
-  await bucket.take();
-  const stop = new AbortController();
-  const waiting = bucket.take({ signal: stop.signal });
-  stop.abort(new Error("enough"));
-  await assert.rejects(waiting, /enough/);
-  assert.equal(bucket.reserve(), 1000);
 });
 
 test("queue: whatever is done to it, each added key is handed out afterwards and none is lost", async () => {

@@ -4,12 +4,12 @@ import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import { type Cidr, IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import { TokenBucket } from "#base/rate-limit";
 import { resetSocket } from "#base/socket-reset";
 import { formatHostPort } from "#wire/http-connect";
 import { type TunnelId, tunnelId } from "#wire/konnectivity";
 import { type DialFailure, DialledConnection } from "../dial/dialled-connection.ts";
 import { SocketEnd } from "../ends/socket-end.ts";
-import { RateLimit } from "../mux/rate-limit.ts";
 import type { AgentLink } from "./agent-link.ts";
 import type { AgentMetrics } from "./metrics.ts";
 import type { Target } from "./target.ts";
@@ -60,7 +60,7 @@ export class ReverseListener implements AsyncDisposable {
   readonly #options: ReverseListenerOptions;
   readonly #servers: Server[] = [];
   readonly #sockets = new Set<Socket>();
-  readonly #warnings = new Map<string, RateLimit>();
+  readonly #warnings = new Map<string, TokenBucket>();
   #turn = 0;
 
   private constructor(deps: ReverseListenerDeps, options: ReverseListenerOptions) {
@@ -195,9 +195,10 @@ export class ReverseListener implements AsyncDisposable {
 
   /** One line a second and target. */
   #warn(target: Target, why: string): void {
-    const limit = this.#warnings.get(target.address) ?? new RateLimit(this.#deps.clock, { perSecond: 1, burst: 1 });
+    const limit =
+      this.#warnings.get(target.address) ?? new TokenBucket({ ratePerSecond: 1, burst: 1, clock: this.#deps.clock });
     this.#warnings.set(target.address, limit);
-    if (limit.take()) this.#deps.log.warn("reverse connection refused", { target: target.address, reason: why });
+    if (limit.tryTake()) this.#deps.log.warn("reverse connection refused", { target: target.address, reason: why });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

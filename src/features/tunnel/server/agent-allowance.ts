@@ -1,5 +1,5 @@
 import type { Clock } from "#base/clock";
-import { RateLimit } from "../mux/rate-limit.ts";
+import { TokenBucket } from "#base/rate-limit";
 import type { ReverseLimits } from "./reverse-policy.ts";
 
 /** What all streams of one agent share. */
@@ -11,7 +11,7 @@ export interface Allowance {
 }
 
 interface Entry {
-  readonly rate: RateLimit;
+  readonly rate: TokenBucket;
   streams: number;
   held: number;
 }
@@ -36,7 +36,7 @@ export class AgentAllowances {
   open(agent: string): Allowance {
     const { maxConnections, dialRate } = this.#limits;
     const entry = this.#entries.get(agent) ?? {
-      rate: new RateLimit(this.#clock, { perSecond: dialRate, burst: 2 * dialRate }),
+      rate: new TokenBucket({ ratePerSecond: dialRate, burst: 2 * dialRate, clock: this.#clock }),
       streams: 0,
       held: 0,
     };
@@ -47,7 +47,7 @@ export class AgentAllowances {
     };
     return {
       reserve: () => {
-        if (entry.held >= maxConnections || !entry.rate.take()) return undefined;
+        if (entry.held >= maxConnections || !entry.rate.tryTake()) return undefined;
         entry.held += 1;
         return once(() => {
           entry.held -= 1;

@@ -1,21 +1,21 @@
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
-import { RateLimit } from "../mux/rate-limit.ts";
+import { TokenBucket } from "#base/rate-limit";
 
 /** Warnings about what strangers do: one a second, five at once, so that they cannot fill the log. */
 export class RefusalLog {
   readonly #log: Logger;
-  readonly #limit: RateLimit;
+  readonly #limit: TokenBucket;
   #suppressed = 0;
 
   constructor(deps: { readonly clock: Clock; readonly log: Logger }) {
     this.#log = deps.log;
-    this.#limit = new RateLimit(deps.clock, { perSecond: 1, burst: 5 });
+    this.#limit = new TokenBucket({ ratePerSecond: 1, burst: 5, clock: deps.clock });
   }
 
   /** Writes the line, with the number of those that were left out since the last one; or counts it. */
   warn(message: string, fields: Readonly<Record<string, unknown>>): void {
-    if (!this.#limit.take()) {
+    if (!this.#limit.tryTake()) {
       this.#suppressed += 1;
       return;
     }

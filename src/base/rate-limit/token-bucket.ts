@@ -11,7 +11,7 @@ export interface TokenBucketOptions {
   readonly clock?: Clock;
 }
 
-/** A rate limit: `burst` at once, then `ratePerSecond`. Reservations are served in order. */
+/** A rate limit: `burst` at once, then `ratePerSecond`. Reservations are served in order; time is the monotonic one. */
 export class TokenBucket {
   readonly #rate: number;
   readonly #burst: number;
@@ -33,11 +33,17 @@ export class TokenBucket {
     this.#at = this.#clock.monotonic();
   }
 
+  /** Takes one token if there is one: for callers that refuse what is too much. */
+  tryTake(): boolean {
+    this.#refill();
+    if (this.#tokens < 1) return false;
+    this.#tokens -= 1;
+    return true;
+  }
+
   /** Takes one token, on credit if need be, and returns after how many milliseconds it may be used (0: now). */
   reserve(): number {
-    const now = this.#clock.monotonic();
-    this.#tokens = Math.min(this.#burst, this.#tokens + ((now - this.#at) / 1000) * this.#rate);
-    this.#at = now;
+    this.#refill();
     this.#tokens -= 1;
     return this.#tokens >= 0 ? 0 : (-this.#tokens / this.#rate) * 1000;
   }
@@ -58,5 +64,11 @@ export class TokenBucket {
       this.refund();
       throw error;
     }
+  }
+
+  #refill(): void {
+    const now = this.#clock.monotonic();
+    this.#tokens = Math.min(this.#burst, this.#tokens + ((now - this.#at) / 1000) * this.#rate);
+    this.#at = now;
   }
 }

@@ -1,0 +1,12 @@
+/**
+ * Rate limits: so many at once, then so many a second.
+ *
+ * Owns: counting tokens, and waiting for one. Refuses to know: what is limited, and what is done with what is too much.
+ *
+ * ```ts
+ * const bucket = new TokenBucket({ ratePerSecond: 5, burst: 10 });
+ * if (!bucket.tryTake()) return "too many"; // a caller that refuses
+ * await bucket.take({ signal }); // a caller that waits
+ * ```
+ */
+export { TokenBucket, type TokenBucketOptions } from "./token-bucket.ts";
