@@ -12,6 +12,7 @@ import { mgmtproxyEnv } from "./mgmtproxy-env.ts";
 import { proxyAgent } from "./proxy-agent.ts";
 import { proxyServer } from "./proxy-server.ts";
 import { EXIT, type Program, runProgram, VERSION } from "./run-program.ts";
+import { serviceProxy } from "./service-proxy.ts";
 import { sniRouter } from "./sni-router.ts";
 import { uplinkWatchdog } from "./uplink/watchdog.ts";
 import { uplinkProxy } from "./uplink-proxy.ts";
@@ -28,6 +29,7 @@ const PROGRAMS: readonly Program[] = [
   proxyServer,
   proxyAgent,
   sniRouter,
+  serviceProxy,
   uplinkProxy,
   mgmtproxyEnv,
 ];

@@ -51,6 +51,8 @@ for (const flowControl of [true, false]) {
     const stalled = await client(bed);
     assert.equal((await stalled.dial(`127.0.0.1:${fast}`)).kind, "open");
     stalled.pause();
+    // Without credit the whole stream stands still meanwhile, which the gauge shows.
+    if (!flowControl) await until("the gauge of full channels is up", () => bed.serverCounts.get("full") === 1);
     const other = await client(bed);
     await other.dial(`127.0.0.1:${echo}`);
     let slowest = 0;
@@ -63,6 +65,7 @@ for (const flowControl of [true, false]) {
     }
     assert.ok(slowest < (flowControl ? 200 : 1000), `an echo took ${slowest.toFixed(0)} ms beside a stalled reader`);
     assert.ok(bed.proxy.budget.used < 20 * 1024 * 1024, `${bed.proxy.budget.used} bytes are buffered`);
+    assert.equal(bed.serverCounts.get("slow"), flowControl ? 0 : 1);
     if (flowControl) {
       const had = stalled.received;
       stalled.resume();

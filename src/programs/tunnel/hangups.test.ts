@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { once } from "node:events";
+import { join } from "node:path";
 import { test } from "node:test";
 import { Hangups } from "./hangups.ts";
 
@@ -29,4 +31,17 @@ test("Hangups: signals before there is a handler do not end the process and are 
 test("Hangups: a handler without a signal before is not called", () => {
   using hangups = new Hangups();
   hangups.handle(() => assert.fail("nothing has come"));
+});
+
+test("early: programs that read files again live through SIGHUP before they have begun; others end as ever", () => {
+  const module = JSON.stringify(join(import.meta.dirname, "../early.ts"));
+  const script = `await import(${module}); process.kill(process.pid, "SIGHUP"); setTimeout(() => process.exit(7), 100);`;
+  const endOf = (calledAs: string, ...args: string[]): number | string | null => {
+    const env = { ...process.env, ISTHMUS_CALLED_AS: calledAs };
+    const argv = ["--input-type=module", "--eval", script, "--", "program", ...args];
+    const { status, signal } = spawnSync(process.execPath, argv, { env });
+    return signal ?? status;
+  };
+  assert.deepEqual([endOf("proxy-server"), endOf("sni-router")], [7, 7]);
+  assert.deepEqual([endOf("proxy-agent"), endOf("lab")], ["SIGHUP", "SIGHUP"]);
 });

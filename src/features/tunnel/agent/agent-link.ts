@@ -61,6 +61,7 @@ export class AgentLink {
             metrics.fullReceiveChannels(channels - blocked);
             blocked = channels;
           },
+          onSlowConsumerClosed: () => deps.log.info("a slow endpoint held the server's stream up; its connection ends"),
           onEnd: () => this.mux.end(),
           onClosed: (fault) => {
             if (fault !== undefined) metrics.streamError("to_agent", fault.code, "Unknown");

@@ -2,8 +2,9 @@ import type { Clock } from "#base/clock";
 import type { TunnelId } from "#wire/konnectivity";
 import type { LocalEnd } from "../ends/local-end.ts";
 import type { Channel } from "../mux/channel.ts";
-import type { DialHandlers, LinkMux, PendingDial } from "../mux/link-mux.ts";
+import type { LinkMux } from "../mux/link-mux.ts";
 import { CLOSE_WAIT_MS } from "../mux/options.ts";
+import type { DialHandlers, PendingDial } from "../mux/owner.ts";
 import {
   type DiallerAction,
   type DiallerEvent,

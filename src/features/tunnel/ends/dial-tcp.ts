@@ -1,5 +1,6 @@
 import { lookup } from "node:dns/promises";
 import { connect, isIP, type Socket } from "node:net";
+import { withDeadline } from "#base/async";
 import { describeError, ExpectedError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 import type { HostPort } from "#wire/http-connect";
@@ -30,15 +31,22 @@ export async function dialTcp(
   target: HostPort,
   options: { readonly timeoutMs: number; readonly signal: AbortSignal; readonly allowed?: AddressFilter },
 ): Promise<Socket> {
-  const timeout = AbortSignal.timeout(Math.ceil(options.timeoutMs));
-  const signal = AbortSignal.any([options.signal, timeout]);
+  const { signal, timeoutMs, allowed } = options;
+  let isLate = false;
   try {
-    const addresses = permitted(await addressesOf(target, signal), target.port, options.allowed);
-    return await race(addresses, target.port, signal);
+    // A timer that ends with the dial: AbortSignal.timeout would live on for its whole time, thousands of them at a busy agent.
+    return await withDeadline(
+      timeoutMs,
+      async (within) => {
+        within.addEventListener("abort", () => (isLate = true), { once: true });
+        return race(permitted(await addressesOf(target, within), target.port, allowed), target.port, within);
+      },
+      { signal },
+    );
   } catch (error) {
-    options.signal.throwIfAborted();
+    signal.throwIfAborted();
     const where = `dial tcp ${formatHostPort(target)}`;
-    if (timeout.aborted) throw new DialError("timeout", `${where}: i/o timeout`, { cause: error });
+    if (isLate) throw new DialError("timeout", `${where}: i/o timeout`, { cause: error });
     throw new DialError("failed", `${where}: ${failureText(error)}`, { cause: error });
   }
 }

@@ -1,5 +1,6 @@
 import { type ControlPacket, frameControl, frameData, type PacketTypeName, type TunnelId } from "#wire/konnectivity";
 import type { BufferBudget } from "./budget.ts";
+import { ByteQueue } from "./byte-queue.ts";
 import { INITIAL_WINDOW_BYTES, MAX_DATA_BYTES, MAX_WINDOW_BYTES } from "./options.ts";
 
 /** What a channel tells its owner. */
@@ -37,11 +38,6 @@ export interface ChannelLink {
   remove(channel: Channel): void;
 }
 
-interface Piece {
-  readonly bytes: Uint8Array;
-  at: number;
-}
-
 /**
  * One connection on a link: its bytes to the peer in order and what ends them, its credit, and what the peer's bytes still
  * occupy. Programs nothing and decides nothing about the connection's life; that is the state machines' work.
@@ -52,9 +48,7 @@ export class Channel {
   whenGone: (() => void) | undefined;
   readonly #link: ChannelLink;
   readonly #handlers: ChannelHandlers;
-  readonly #pieces: Piece[] = [];
-  #head = 0;
-  #queued = 0;
+  readonly #queue = new ByteQueue();
   /** Goes out after the last byte. */
   readonly #trailing: ControlPacket[] = [];
   #credit = INITIAL_WINDOW_BYTES;
@@ -88,7 +82,7 @@ export class Channel {
 
   /** Bytes that wait to be sent. */
   get queuedBytes(): number {
-    return this.#queued;
+    return this.#queue.length;
   }
 
   /** Bytes of the peer that our side has not taken yet. */
@@ -99,7 +93,7 @@ export class Channel {
   /** True: the source must pause, and `onWritable` will be called. */
   mustPause(): boolean {
     const over = this.#link.budget.isOver;
-    if (!over && this.#queued < this.#link.softLimitBytes) return false;
+    if (!over && this.#queue.length < this.#link.softLimitBytes) return false;
     this.#wasFull = true;
     if (over) this.#link.budget.whenRoom(this.#onRoom);
     return true;
@@ -107,22 +101,20 @@ export class Channel {
 
   /** Something waits and may go. */
   get isReady(): boolean {
-    if (this.#queued > 0) return !this.#link.flowControl || this.#credit > 0;
+    if (this.#queue.length > 0) return !this.#link.flowControl || this.#credit > 0;
     return this.#trailing.length > 0;
   }
 
   /** All that was given to it has gone out. */
   get isDrained(): boolean {
-    return this.#queued === 0 && this.#trailing.length === 0;
+    return this.#queue.length === 0 && this.#trailing.length === 0;
   }
 
   /** Queues bytes. They are not copied, so they must not change. Ignored once the channel is gone. */
   send(pieces: readonly Uint8Array[]): void {
     if (this.#gone) return;
     for (const bytes of pieces) {
-      if (bytes.length === 0) continue;
-      this.#pieces.push({ bytes, at: 0 });
-      this.#queued += bytes.length;
+      this.#queue.push(bytes);
       this.#link.budget.add(bytes.length);
     }
     if (this.isReady) this.#link.ready(this);
@@ -218,18 +210,20 @@ export class Channel {
   /** For the link's scheduler: at most `quantum` bytes as framed packets; the trailing packets once no byte waits. */
   take(quantum: number, out: Uint8Array[]): number {
     let bytes = 0;
-    while (bytes < quantum && this.#queued > 0) {
+    while (bytes < quantum && this.#queue.length > 0) {
       const room = this.#link.flowControl ? this.#credit : Number.POSITIVE_INFINITY;
-      const size = Math.min(MAX_DATA_BYTES, quantum - bytes, this.#queued, room);
+      const size = Math.min(MAX_DATA_BYTES, quantum - bytes, this.#queue.length, room);
       if (size <= 0) break;
       const header = frameData(this.id, size);
       out.push(header);
       this.#link.sent("DATA");
-      this.#takeBytes(size, out);
+      this.#queue.take(size, out);
+      this.#progress += size;
+      this.#link.budget.remove(size);
       this.#credit -= size;
       bytes += header.length + size;
     }
-    if (this.#queued === 0) {
+    if (this.#queue.length === 0) {
       for (const packet of this.#trailing.splice(0)) {
         const framed = frameControl(packet);
         this.#link.sent(packet.type);
@@ -237,33 +231,13 @@ export class Channel {
         bytes += framed.length;
       }
     }
-    if (this.#endsWhenSent && this.#queued === 0) this.remove();
+    if (this.#endsWhenSent && this.#queue.length === 0) this.remove();
     else this.#checkWritable();
     return bytes;
   }
 
-  #takeBytes(size: number, out: Uint8Array[]): void {
-    let missing = size;
-    while (missing > 0) {
-      const piece = this.#pieces[this.#head];
-      if (piece === undefined) throw new Error("a channel's byte count and its pieces disagree");
-      const part = Math.min(missing, piece.bytes.length - piece.at);
-      out.push(part === piece.bytes.length ? piece.bytes : piece.bytes.subarray(piece.at, piece.at + part));
-      piece.at += part;
-      missing -= part;
-      if (piece.at === piece.bytes.length) this.#head += 1;
-    }
-    if (this.#head === this.#pieces.length || this.#head > 64) {
-      this.#pieces.splice(0, this.#head);
-      this.#head = 0;
-    }
-    this.#queued -= size;
-    this.#progress += size;
-    this.#link.budget.remove(size);
-  }
-
   #checkWritable(): void {
-    if (!this.#wasFull || this.#gone || this.#queued * 2 > this.#link.softLimitBytes) return;
+    if (!this.#wasFull || this.#gone || this.#queue.length * 2 > this.#link.softLimitBytes) return;
     if (this.mustPause()) return;
     this.#wasFull = false;
     this.#handlers.onWritable();
@@ -283,10 +257,8 @@ export class Channel {
   }
 
   #drop(): void {
-    this.#pieces.length = 0;
-    this.#head = 0;
     this.#trailing.length = 0;
-    this.#link.budget.remove(this.#queued);
-    this.#queued = 0;
+    this.#link.budget.remove(this.#queue.length);
+    this.#queue.clear();
   }
 }

@@ -11,6 +11,8 @@ export interface SlowConsumerOptions {
   readonly pause: () => void;
   readonly resume: () => void;
   readonly onBlocked: (channels: number) => void;
+  /** The grace is over for one, which is told to end. */
+  readonly onExpired: () => void;
 }
 
 /**
@@ -58,6 +60,7 @@ export class SlowConsumers {
   #expire(): void {
     this.#cancel = undefined;
     for (const channel of [...this.#blocked]) {
+      this.#options.onExpired();
       channel.handlers.onSlowConsumer();
       // Whatever the owner did, this channel holds nobody up any more.
       this.unblock(channel);

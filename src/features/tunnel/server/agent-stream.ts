@@ -158,6 +158,10 @@ function join(
           metrics.fullReceiveChannels(channels - blocked);
           blocked = channels;
         },
+        onSlowConsumerClosed: () => {
+          metrics.slowConsumerClosed();
+          log.info("a slow reader held the agent's stream up; its connection ends", { agentID, peer: peer.address });
+        },
         onEnd: () => mux.end(),
         onClosed: (fault) => {
           if (fault !== undefined) metrics.streamError("from_agent", fault.code, "Unknown");

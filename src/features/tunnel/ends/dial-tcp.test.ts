@@ -1,0 +1,58 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, createServer } from "node:net";
+import { test } from "node:test";
+import { freePort } from "#test/proxies";
+import { silentPort } from "#test/silent-port";
+import { DialError, dialTcp } from "./dial-tcp.ts";
+
+const never = new AbortController().signal;
+
+test("dialTcp: a name is resolved, and the socket is handed over unread, so that nothing of it is lost", async (t) => {
+  const server = createServer((socket) => {
+    socket.on("error", () => socket.destroy());
+    socket.write("hello");
+  });
+  t.after(() => server.close());
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  const { port } = server.address() as AddressInfo;
+  const socket = await dialTcp({ host: "localhost", port }, { timeoutMs: 5000, signal: never });
+  t.after(() => socket.destroy());
+  assert.equal(socket.isPaused(), true);
+  const [first] = await once(socket.resume(), "data");
+  assert.equal(String(first), "hello");
+});
+
+test("dialTcp: failures have Go's words, by which frontends are told what happened", async (t) => {
+  const port = await freePort();
+  const cases = [
+    [{ host: "127.0.0.1", port }, "failed", `dial tcp 127.0.0.1:${port}: connect: connection refused`],
+    [{ host: "::1", port }, "failed", `dial tcp [::1]:${port}: connect: connection refused`],
+    [{ host: "does-not.exist.invalid", port: 1 }, "failed", "dial tcp does-not.exist.invalid:1: lookup: no such host"],
+    [{ host: "127.0.0.1", port: await silentPort(t) }, "timeout", /: i\/o timeout$/],
+  ] as const;
+  for (const [target, code, message] of cases) {
+    await assert.rejects(dialTcp(target, { timeoutMs: 300, signal: never }), (error) => {
+      assert.ok(error instanceof DialError, String(error));
+      assert.equal(error.code, code);
+      if (typeof message === "string") assert.equal(error.message, message);
+      else assert.match(error.message, message);
+      return true;
+    });
+  }
+});
+
+test("dialTcp: an abort ends a dial with its reason and leaves neither socket nor timer", async (t) => {
+  const target = { host: "127.0.0.1", port: await silentPort(t) };
+  const active = (): number =>
+    process.getActiveResourcesInfo().filter((one) => one === "TCPSocketWrap" || one === "Timeout").length;
+  const before = active();
+  const stop = new AbortController();
+  const dialling = dialTcp(target, { timeoutMs: 60_000, signal: stop.signal });
+  stop.abort(new Error("given up"));
+  await assert.rejects(dialling, /given up/);
+  await new Promise((resolve) => setImmediate(resolve));
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.ok(active() <= before, `${active()} resources, ${before} before`);
+  await assert.rejects(dialTcp(target, { timeoutMs: 60_000, signal: stop.signal }), /given up/);
+});

@@ -1,0 +1,132 @@
+import type { Clock } from "#base/clock";
+import { assertNever } from "#base/errors";
+import type {
+  CloseResponse,
+  ControlPacket,
+  Data,
+  DialResponse,
+  Packet,
+  TunnelId,
+  WindowUpdate,
+} from "#wire/konnectivity";
+import type { Channel, ChannelHandlers } from "./channel.ts";
+import type { DialTable } from "./dial-table.ts";
+import { MAX_WINDOW_BYTES } from "./options.ts";
+import { type DialHandlers, dialledByUs, type MuxOwner, type Side } from "./owner.ts";
+import { UnknownIds } from "./unknown-ids.ts";
+
+/** The link that packets come from. */
+export interface InboxLink {
+  readonly side: Side;
+  readonly owner: MuxOwner;
+  readonly flowControl: boolean;
+  readonly halfClose: boolean;
+  readonly channels: ReadonlyMap<TunnelId, Channel>;
+  readonly dials: DialTable<DialHandlers>;
+  openChannel(id: TunnelId, handlers: ChannelHandlers): Channel;
+  sendControl(packet: ControlPacket): void;
+}
+
+/** What comes by a link: each packet goes to the channel or dial that it names, or is answered (spec tunnel 5.2, 5.3). */
+export class Inbox {
+  readonly #link: InboxLink;
+  readonly #unknown: UnknownIds;
+
+  constructor(link: InboxLink, clock: Clock) {
+    this.#link = link;
+    this.#unknown = new UnknownIds(clock);
+  }
+
+  /** Takes the next packet. Never waits for anybody. */
+  receive(packet: Packet): void {
+    this.#link.owner.onPacket("in", packet.type);
+    switch (packet.type) {
+      case "DATA":
+        this.#receiveData(packet);
+        break;
+      case "WINDOW":
+        this.#receiveWindow(packet);
+        break;
+      case "FIN":
+        if (this.#link.halfClose) this.#link.channels.get(packet.connectID)?.handlers.onFin();
+        break;
+      case "DIAL_REQ":
+        this.#link.owner.onDialRequest(packet);
+        break;
+      case "DIAL_RSP":
+        this.#receiveDialResponse(packet);
+        break;
+      case "DIAL_CLS":
+        this.#receiveDialClose(packet.random);
+        break;
+      case "CLOSE_REQ":
+        this.#receiveCloseRequest(packet.connectID);
+        break;
+      case "CLOSE_RSP":
+        this.#receiveCloseResponse(packet);
+        break;
+      case "DRAIN":
+        this.#link.owner.onDrain();
+        break;
+      case "UNKNOWN":
+        break;
+      default:
+        assertNever(packet);
+    }
+  }
+
+  #receiveData(packet: Data): void {
+    const channel = this.#link.channels.get(packet.connectID);
+    if (channel === undefined) this.#receiveUnknown(packet.connectID);
+    // A peer that sends without credit breaks its promise; it loses this connection, nobody else suffers.
+    else if (!channel.receive(packet.pieces, packet.length)) {
+      channel.handlers.onSlowConsumer();
+      channel.remove();
+    }
+  }
+
+  #receiveWindow({ connectID, credit }: WindowUpdate): void {
+    if (!this.#link.flowControl || typeof credit !== "number" || credit <= 0) return;
+    this.#link.channels.get(connectID)?.grant(Math.min(credit, 2 * MAX_WINDOW_BYTES));
+  }
+
+  #receiveUnknown(id: TunnelId): void {
+    if (id === 0 || !this.#unknown.mayAnswer(id)) return;
+    if (dialledByUs(this.#link.side, id)) this.#link.sendControl({ type: "CLOSE_REQ", connectID: id });
+    else this.#link.sendControl({ type: "CLOSE_RSP", error: "unrecognized connectID", connectID: id });
+  }
+
+  #receiveDialResponse(response: DialResponse): void {
+    const handlers = this.#link.dials.answer(response.random);
+    const { connectID, error } = response;
+    if (handlers === undefined) {
+      this.#link.owner.onUnmatchedDialResponse(response);
+      if (error === "" && connectID !== 0) this.#link.sendControl({ type: "CLOSE_REQ", connectID });
+    } else if (error !== "") {
+      handlers.onRefused(error);
+    } else if (connectID === 0 || !dialledByUs(this.#link.side, connectID) || this.#link.channels.has(connectID)) {
+      handlers.onRefused(`the peer answered with connection id ${connectID}, which cannot be used`);
+    } else {
+      handlers.onAccepted(this.#link.openChannel(connectID, handlers));
+    }
+  }
+
+  #receiveDialClose(random: TunnelId): void {
+    const handlers = this.#link.dials.answer(random);
+    if (handlers === undefined) this.#link.owner.onDialCancelled(random);
+    else handlers.onDialAborted();
+  }
+
+  #receiveCloseRequest(id: TunnelId): void {
+    const channel = this.#link.channels.get(id);
+    if (channel !== undefined) channel.handlers.onCloseRequest();
+    else this.#link.sendControl({ type: "CLOSE_RSP", error: "Unknown connectID", connectID: id });
+  }
+
+  #receiveCloseResponse({ connectID, error }: CloseResponse): void {
+    const channel = this.#link.channels.get(connectID);
+    if (channel === undefined) return;
+    channel.remove();
+    channel.handlers.onCloseResponse(error);
+  }
+}

@@ -1,0 +1,84 @@
+import { GrpcCode } from "#wire/grpc";
+import type { ControlPacket, PacketTypeName } from "#wire/konnectivity";
+import type { PacketStream } from "../link/packet-stream.ts";
+import type { Channel } from "./channel.ts";
+import { MAX_CONTROL_BYTES, MAX_CONTROL_PACKETS } from "./options.ts";
+import { SendQueue } from "./send-queue.ts";
+
+/** What leaves by a link: packets wait here for their turn, and go as fast as the stream takes them. */
+export class Outbox {
+  readonly #stream: () => PacketStream;
+  readonly #onPacket: (type: PacketTypeName) => void;
+  readonly #queue = new SendQueue();
+  #pumping = false;
+  #closed = false;
+
+  /** `stream` is asked for only once something is sent. `onPacket` is told of each control packet. */
+  constructor(stream: () => PacketStream, onPacket: (type: PacketTypeName) => void) {
+    this.#stream = stream;
+    this.#onPacket = onPacket;
+  }
+
+  /** A control packet. A peer for which too many wait loses the link. */
+  control(packet: ControlPacket): void {
+    if (this.#closed) return;
+    const { controlPackets, controlBytes } = this.#queue;
+    if (controlPackets >= MAX_CONTROL_PACKETS || controlBytes >= MAX_CONTROL_BYTES) {
+      this.#stream().destroy({ code: GrpcCode.resourceExhausted, message: "the peer asks for more than it reads" });
+      return;
+    }
+    this.#onPacket(packet.type);
+    this.#queue.control(packet);
+    this.#schedule();
+  }
+
+  /** A channel has something to send. */
+  ready(channel: Channel): void {
+    if (this.#closed) return;
+    this.#queue.add(channel);
+    this.#schedule();
+  }
+
+  /** Nothing more of this channel leaves. */
+  remove(channel: Channel): void {
+    this.#queue.remove(channel);
+  }
+
+  /** Sends for as long as the stream takes more. */
+  pump(): void {
+    while (!this.#closed && this.#stream().isWritable && !this.#queue.isEmpty) this.#sendBatch();
+  }
+
+  /** Sends all that may be sent, whether the stream takes more or not. */
+  flush(): void {
+    while (!this.#closed && !this.#queue.isEmpty) {
+      if (this.#sendBatch() === 0) break;
+    }
+  }
+
+  /** Drops what waits; nothing is taken from now on. */
+  close(): void {
+    this.#closed = true;
+    this.#queue.clear();
+  }
+
+  #schedule(): void {
+    if (this.#pumping) return;
+    this.#pumping = true;
+    const pump = (): void => {
+      this.#pumping = false;
+      this.pump();
+    };
+    // On an idle link a packet leaves at once; on a busy one it waits until the sockets that have something were read, so
+    // that their packets leave together.
+    if (this.#stream().queuedBytes === 0) queueMicrotask(pump);
+    else setImmediate(pump);
+  }
+
+  #sendBatch(): number {
+    const out: Uint8Array[] = [];
+    const bytes = this.#queue.take(out);
+    if (bytes > 0) this.#stream().send(out, bytes);
+    return bytes;
+  }
+}
