@@ -5,8 +5,8 @@ import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
 import {
-  collectLeases,
   isOldTls,
+  LeaseCollector,
   ProxyServer,
   parseTlsVersion,
   ReversePolicy,
@@ -27,6 +27,7 @@ import { type ServerFlags, serverFlags } from "./tunnel/server-flags.ts";
 import { listenForAgents, listenForFrontends } from "./tunnel/server-listeners.ts";
 import { observeServer, serverMetrics } from "./tunnel/server-metrics.ts";
 import { drainServer } from "./tunnel/server-shutdown.ts";
+import { logSuperseded, supersededByServer } from "./tunnel/superseded.ts";
 
 type Values = FlagValues<ServerFlags>;
 
@@ -50,6 +51,7 @@ export const proxyServer = defineProgram({
     const config = serverConfig(values);
     const log = klogLogger("proxy-server", values);
     warn(values, config, log);
+    logSuperseded(log, supersededByServer(values));
     const registry = createRegistry();
     const { lease: leaseMetrics, ...metrics } = serverMetrics(registry);
     const bug = new Deferred<never>();
@@ -200,7 +202,8 @@ function startLease(
   const options = { serverID: config.serverID, ...config.lease };
   const lease = new ServerLease({ api, clock: systemClock, log }, options);
   group.spawn((signal) => lease.run({ signal }));
-  group.spawn((signal) => collectLeases({ api, clock: systemClock, log, metrics }, options, { signal }));
+  const collector = new LeaseCollector({ api, clock: systemClock, log, metrics }, options);
+  group.spawn((signal) => collector.run({ signal }));
   return lease;
 }
 

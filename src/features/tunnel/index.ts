@@ -36,7 +36,7 @@ export { duplicateTargets, isPrivate, parseBindAddress, parseTarget, type Target
 export { TokenReviewAuthenticator, type TokenReviewOptions } from "./auth/token-review.ts";
 export type { AddressFilter } from "./ends/dial-tcp.ts";
 export { LeaseCounter, type LeaseCounterDeps, type LeaseCounterOptions } from "./lease/lease-counter.ts";
-export { collectLeases, type LeaseCollectorDeps, type LeaseCollectorOptions } from "./lease/lease-gc.ts";
+export { LeaseCollector, type LeaseCollectorDeps, type LeaseCollectorOptions } from "./lease/lease-gc.ts";
 export type { AgentLeaseMetrics, LeaseRequest, ServerLeaseMetrics } from "./lease/metrics.ts";
 export { leaseName, parseLabels } from "./lease/names.ts";
 export { ServerLease, type ServerLeaseOptions } from "./lease/server-lease.ts";

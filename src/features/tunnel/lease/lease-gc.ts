@@ -4,7 +4,7 @@ import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { isKubeError, type KubeApi, KubeConfigError, KubeError, type Lease, resources } from "#kube/client";
 import { outcomeOf, type ServerLeaseMetrics } from "./metrics.ts";
-import { LEASE_RENEW_MS, leaseName, selectorOf, validUntil } from "./names.ts";
+import { LEASE_DURATION_MS, LEASE_RENEW_MS, leaseName, selectorOf, validUntil } from "./names.ts";
 
 /** How long a request may take, milliseconds. */
 const REQUEST_TIMEOUT_MS = 10_000;
@@ -23,39 +23,66 @@ export interface LeaseCollectorOptions {
   readonly labels: Readonly<Record<string, string>>;
 }
 
-/** Deletes expired Leases of servers that are no more, every 15 s until the signal aborts. */
-export async function collectLeases(
-  deps: LeaseCollectorDeps,
-  options: LeaseCollectorOptions,
-  { signal }: { readonly signal: AbortSignal },
-): Promise<void> {
-  while (!signal.aborted) {
-    await sleep(LEASE_RENEW_MS, { signal, clock: deps.clock });
-    await collectOnce(deps, options, { signal });
+/** Leases by name, as they were when they were first seen so. */
+type Sightings = ReadonlyMap<string, { readonly resourceVersion: string; readonly sinceMs: number }>;
+
+/**
+ * Deletes expired Leases of servers that are no more.
+ *
+ * Expired is what its time says and what nobody has renewed while we looked on for as long as a Lease lasts: a server whose own
+ * clock is wrong, or jumps, takes no other server's Lease away.
+ */
+export class LeaseCollector {
+  readonly #deps: LeaseCollectorDeps;
+  readonly #options: LeaseCollectorOptions;
+  #sightings: Sightings = new Map();
+
+  constructor(deps: LeaseCollectorDeps, options: LeaseCollectorOptions) {
+    this.#deps = deps;
+    this.#options = options;
+  }
+
+  /** A pass at once and every 15 s until the signal aborts. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    while (!signal.aborted) {
+      await this.collectOnce({ signal });
+      await sleep(LEASE_RENEW_MS, { signal, clock: this.#deps.clock });
+    }
+  }
+
+  /** One pass. Failures of the API are counted and logged; the next pass tries again. */
+  async collectOnce({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const { clock } = this.#deps;
+    const leases = await list(this.#deps, this.#options, signal);
+    if (leases === undefined) return;
+    this.#sightings = sight(this.#sightings, leases, clock.monotonic());
+    const own = leaseName(this.#options.serverID);
+    for (const lease of leases) {
+      const until = validUntil(lease);
+      if (lease.metadata.name === own || until === undefined || until > clock.now()) continue;
+      const { sinceMs = Number.POSITIVE_INFINITY } = this.#sightings.get(lease.metadata.name) ?? {};
+      if (clock.monotonic() - sinceMs >= LEASE_DURATION_MS) await remove(this.#deps, lease, signal);
+    }
   }
 }
 
-/** One pass. Failures of the API are counted and logged; the next pass tries again. */
-export async function collectOnce(
-  deps: LeaseCollectorDeps,
-  options: LeaseCollectorOptions,
-  { signal }: { readonly signal: AbortSignal },
-): Promise<void> {
-  const leases = await list(deps, options, signal);
-  const now = deps.clock.now();
-  const own = leaseName(options.serverID);
-  for (const lease of leases) {
-    const until = validUntil(lease);
-    if (lease.metadata.name === own || until === undefined || until > now) continue;
-    await remove(deps, lease, signal);
-  }
+/** Pure: what is there now, with the time since which it has not changed. What is gone is forgotten. */
+function sight(before: Sightings, leases: readonly Lease[], nowMs: number): Sightings {
+  return new Map(
+    leases.map(({ metadata: { name, resourceVersion } }) => {
+      const known = before.get(name);
+      const isSame = known?.resourceVersion === resourceVersion;
+      return [name, { resourceVersion, sinceMs: isSame ? known.sinceMs : nowMs }];
+    }),
+  );
 }
 
+/** `undefined` when the API did not answer, which is logged. */
 async function list(
   { api, clock, log, metrics }: LeaseCollectorDeps,
   { namespace, labels }: LeaseCollectorOptions,
   signal: AbortSignal,
-): Promise<readonly Lease[]> {
+): Promise<readonly Lease[] | undefined> {
   const started = clock.monotonic();
   const seconds = (): number => (clock.monotonic() - started) / 1000;
   const options = { namespace, labelSelector: selectorOf(labels), signal, timeoutMs: REQUEST_TIMEOUT_MS };
@@ -67,7 +94,7 @@ async function list(
     expected(error, signal);
     if (error instanceof KubeError) metrics.listed({ ...outcomeOf(error), seconds: seconds() });
     log.warn("cannot list Leases", { namespace, reason: describeError(error) });
-    return [];
+    return undefined;
   }
 }
 

@@ -8,9 +8,9 @@ import { isKubeError, KubeClient, type Lease, resources, staticConnection } from
 import { type FaultRule, startApiServer } from "#lab/api-server";
 import { until } from "#test/lab";
 import { LeaseCounter } from "./lease-counter.ts";
-import { collectOnce } from "./lease-gc.ts";
+import { LeaseCollector } from "./lease-gc.ts";
 import type { LeaseRequest } from "./metrics.ts";
-import { leaseName, parseLabels, selectorOf, validUntil } from "./names.ts";
+import { LEASE_DURATION_MS, leaseName, parseLabels, selectorOf, validUntil } from "./names.ts";
 import { ServerLease } from "./server-lease.ts";
 
 const NAMESPACE = "kube-system";
@@ -48,6 +48,13 @@ async function lease(api: KubeClient, clock: FakeClock, id: string, renewedAgoMs
     },
     options,
   );
+}
+
+/** As its server would. */
+async function renew(api: KubeClient, clock: FakeClock, id: string): Promise<void> {
+  const renewTime = new Date(clock.now()).toISOString().replace("Z", "000Z");
+  const renewal = { type: "merge", body: { spec: { renewTime } } } as const;
+  await api.patch(resources.leases, { namespace: NAMESPACE, name: leaseName(id) }, renewal, options);
 }
 
 test("validUntil: renewTime, else acquireTime, plus the duration; undefined for a Lease that does not say", () => {
@@ -145,7 +152,7 @@ test("ServerLease: failures of the API are tried again sooner than the next rene
   await assert.rejects(running, { name: "AbortError" });
 });
 
-test("collectOnce: deletes expired Leases of the label, never its own, and counts what it did", async (t) => {
+test("LeaseCollector: deletes expired Leases of the label, never its own, and counts what it did", async (t) => {
   const { api, get, fault } = await kube(t);
   const clock = new FakeClock();
   for (const [id, ago] of [
@@ -167,19 +174,92 @@ test("collectOnce: deletes expired Leases of the label, never its own, and count
     metrics: { listed: note("list"), deleted: note("delete"), culled: () => void calls.push("culled") },
   };
   const where = { serverID: "own", namespace: NAMESPACE, labels: LABELS };
-  await collectOnce(deps, { ...where, labels: { other: "label" } }, options);
+  await new LeaseCollector(deps, { ...where, labels: { other: "label" } }).collectOnce(options);
   assert.deepEqual(calls.splice(0), ["list 200"]);
+  const collector = new LeaseCollector(deps, where);
+  await collector.collectOnce(options);
+  assert.deepEqual(calls.splice(0), ["list 200"], "it has not looked on for as long as a Lease lasts");
+  await clock.advance(LEASE_DURATION_MS);
+  // Renewed in time.
+  await renew(api, clock, "alive");
   const heal = fault("delete", 409);
-  await collectOnce(deps, where, options);
+  await collector.collectOnce(options);
   assert.deepEqual(calls.splice(0), ["list 200", "delete 409 Conflict"]);
   heal();
-  await collectOnce(deps, where, options);
+  await collector.collectOnce(options);
   assert.deepEqual(calls.splice(0), ["list 200", "delete 200", "culled"]);
   await assert.rejects(get("dead"), { code: "not-found" });
   for (const id of ["own", "alive"]) assert.equal((await get(id)).spec?.holderIdentity, id);
   fault("list", 500);
-  await collectOnce(deps, where, options);
+  await collector.collectOnce(options);
   assert.deepEqual(calls, ["list 500 InternalError"]);
+});
+
+test("LeaseCollector, ServerLease: clocks that jump or differ by an hour take no living server's Lease away", async (t) => {
+  const { api, get } = await kube(t);
+  // What both read of passing time is the same; what they take for the time of day is not.
+  const [ahead, right] = [new FakeClock(), new FakeClock()];
+  const noMetrics = { listed: () => undefined, deleted: () => undefined, culled: () => undefined };
+  const collector = new LeaseCollector(
+    { api, clock: ahead, log: nullLogger, metrics: noMetrics },
+    { serverID: "collector", namespace: NAMESPACE, labels: LABELS },
+  );
+  const living = new ServerLease(
+    { api, clock: right, log: nullLogger },
+    { serverID: "living", namespace: NAMESPACE, labels: LABELS },
+  );
+  const stop = new AbortController();
+  const running = living.run(stop);
+  const version = async (): Promise<string | undefined> =>
+    get("living").then(
+      ({ metadata }) => metadata.resourceVersion,
+      () => undefined,
+    );
+  await until("its Lease is there", async () => (await version()) !== undefined && right.pending > 0);
+  const { uid } = (await get("living")).metadata;
+  for (const jumpMs of [0, 3_600_000, 0, -7_200_000, 3_600_000, 0, 0, 0]) {
+    ahead.jumpWall(jumpMs);
+    const before = await version();
+    await Promise.all([ahead.advance(15_000), right.advance(15_000)]);
+    await until("it is renewed", async () => (await version()) !== before && right.pending > 0);
+    await collector.collectOnce(options);
+  }
+  assert.equal((await get("living")).metadata.uid, uid, "it was never deleted and made again");
+
+  // It is dead now; with a right clock or a wrong one that is seen.
+  stop.abort();
+  await assert.rejects(running, { name: "AbortError" });
+  ahead.jumpWall(7_200_000);
+  for (let pass = 0; pass < 3; pass += 1) {
+    await ahead.advance(15_000);
+    await collector.collectOnce(options);
+  }
+  await assert.rejects(get("living"), { code: "not-found" });
+});
+
+test("LeaseCounter: a clock that jumps leaves the count as it was, or as high", async (t) => {
+  const { api } = await kube(t);
+  const clock = new FakeClock();
+  const counter = new LeaseCounter(
+    {
+      api,
+      clock,
+      log: nullLogger,
+      metrics: { listed: () => undefined, watched: () => undefined },
+      onChange: () => undefined,
+    },
+    { namespace: NAMESPACE, labelSelector: "k8s-app=konnectivity-server" },
+  );
+  const controller = new AbortController();
+  const running = counter.run(controller);
+  for (const id of ["a", "b", "c"]) await lease(api, clock, id, 0);
+  await until("all count", () => counter.count === 3);
+  for (const jumpMs of [3_600_000, -7_200_000, 86_400_000, -86_400_000]) {
+    clock.jumpWall(jumpMs);
+    assert.equal(counter.count, 3, `after a jump by ${jumpMs} ms`);
+  }
+  controller.abort();
+  await running;
 });
 
 test("LeaseCounter: counts valid Leases as they come, expire and go; none is no reason to forget the last count", async (t) => {
@@ -215,11 +295,7 @@ test("LeaseCounter: counts valid Leases as they come, expire and go; none is no 
   assert.equal(counter.count, 1, "b has expired");
   await clock.advance(20_000);
   assert.equal(counter.count, 1, "so has a, but one was the last good count");
-  const renewal = {
-    type: "merge",
-    body: { spec: { renewTime: new Date(clock.now()).toISOString().replace("Z", "000Z") } },
-  } as const;
-  await api.patch(resources.leases, { namespace: NAMESPACE, name: leaseName("a") }, renewal, options);
+  await renew(api, clock, "a");
   await lease(api, clock, "c", 0);
   await until("both count", () => counter.count === 2);
   assert.equal(changes, 3, "a renewal is no news");
