@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { rmSync } from "node:fs";
-import { connect, createServer, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { resetSocket } from "#base/socket-reset";
 import { SocketEnd } from "./socket-end.ts";
 
 test("SocketEnd: a reset of a UNIX socket, which knows none, closes it", async (t) => {
@@ -23,4 +24,48 @@ test("SocketEnd: a reset of a UNIX socket, which knows none, closes it", async (
   client.resume();
   await once(client, "close");
   assert.equal(accepted.destroyed, true);
+});
+
+for (const unread of [0, 1 << 20]) {
+  test(`SocketEnd: a reset is noticed while nobody reads, with ${unread} bytes unread`, async (t) => {
+    const accepted = Promise.withResolvers<Socket>();
+    const server = createServer({ allowHalfOpen: true }, accepted.resolve);
+    t.after(() => server.close());
+    await once(server.listen(0, "127.0.0.1"), "listening");
+    const peer = connect({ port: (server.address() as AddressInfo).port, host: "127.0.0.1" });
+    const socket = await accepted.promise;
+    t.after(() => socket.destroy());
+    const gone = Promise.withResolvers<string | undefined>();
+    const end = new SocketEnd(socket);
+    end.start({ onData: () => end.pause(), onEof: () => gone.reject(new Error("no end")), onGone: gone.resolve });
+    end.pause();
+    if (unread > 0) await new Promise((resolve) => peer.write(Buffer.alloc(unread), resolve));
+    resetSocket(peer);
+    assert.match((await gone.promise) ?? "", /connection reset by peer|broken pipe/);
+  });
+}
+
+test("SocketEnd: looking after a paused socket sends nothing", async (t) => {
+  const accepted = Promise.withResolvers<Socket>();
+  const server = createServer({ allowHalfOpen: true }, accepted.resolve);
+  t.after(() => server.close());
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  const peer = connect({ port: (server.address() as AddressInfo).port, host: "127.0.0.1" });
+  const socket = await accepted.promise;
+  t.after(() => {
+    socket.destroy();
+    peer.destroy();
+  });
+  const probed = Promise.withResolvers<void>();
+  const write = socket.write.bind(socket);
+  t.mock.method(socket, "write", (bytes: Uint8Array) => {
+    assert.equal(bytes.length, 0);
+    probed.resolve();
+    return write(bytes);
+  });
+  const end = new SocketEnd(socket);
+  end.start({ onData: () => undefined, onEof: () => undefined, onGone: () => probed.reject(new Error("it is gone")) });
+  end.pause();
+  await probed.promise;
+  assert.deepEqual([peer.bytesRead, socket.destroyed], [0, false]);
 });

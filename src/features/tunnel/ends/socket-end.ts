@@ -12,6 +12,10 @@ const TCP_KEEPALIVE_MS = 15_000;
  */
 const LINGER_MS = 500;
 
+/** How often a socket that is not read is asked whether it still is one, milliseconds. */
+const PROBE_MS = 1000;
+const NOTHING = new Uint8Array(0);
+
 /** Held of a socket whose connection is still being made. */
 const HELD_BYTES = 64 * 1024;
 
@@ -27,6 +31,7 @@ export class SocketEnd implements LocalEnd {
   #paused = false;
   #gone = false;
   #lostError: string | undefined;
+  #probe: NodeJS.Timeout | undefined;
 
   constructor(socket: Socket) {
     this.#socket = socket;
@@ -105,6 +110,13 @@ export class SocketEnd implements LocalEnd {
   pause(): void {
     this.#paused = true;
     this.#socket.pause();
+    this.#probe ??= setInterval(() => this.#lookWhilePaused(), PROBE_MS).unref();
+  }
+
+  /** Nobody is told of a reset of a socket that is not read; a write of nothing is, without a byte on the wire. */
+  #lookWhilePaused(): void {
+    const { writable, writableLength } = this.#socket;
+    if (this.#paused && writable && writableLength === 0) this.#socket.write(NOTHING);
   }
 
   resume(): void {
@@ -131,6 +143,7 @@ export class SocketEnd implements LocalEnd {
   }
 
   #lost(error: string | undefined): void {
+    clearInterval(this.#probe);
     if (this.#gone) return;
     this.#gone = true;
     this.#lostError = error;
