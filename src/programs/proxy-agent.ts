@@ -29,6 +29,7 @@ import { agentMetrics } from "./tunnel/agent-metrics.ts";
 import { serveRoutes } from "./tunnel/http.ts";
 import { klogLogger } from "./tunnel/klog.ts";
 import { muxOptions } from "./tunnel/mux-flags.ts";
+import { logSuperseded, supersededByAgent } from "./tunnel/superseded.ts";
 
 type Values = FlagValues<AgentFlags>;
 
@@ -50,6 +51,7 @@ export const proxyAgent = defineProgram({
     const config = agentConfig(values);
     const log = klogLogger("proxy-agent", values);
     for (const warning of config.warnings) log.warn(warning);
+    logSuperseded(log, supersededByAgent(values));
     const registry = createRegistry();
     const budget = new BufferBudget(values.maxBufferedBytes);
     const { lease: leaseMetrics, ...metrics } = agentMetrics(registry, budget);

@@ -3,9 +3,10 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { ConfigError, parseFlags } from "#base/config";
+import { parseFlags } from "#base/config";
 import { type AgentConfig, agentConfig } from "./agent-config.ts";
 import { agentFlags } from "./agent-flags.ts";
+import { assertTimeout, defaultsOf, faultsOf } from "./testing/command-lines.ts";
 
 const GATE = "--feature-gates=EnableClusterToMasterTraffic=true";
 const BIND = "--bind-address=10.255.255.1";
@@ -15,21 +16,8 @@ function parse(...argv: string[]): AgentConfig {
   return agentConfig(parseFlags(agentFlags, argv).values);
 }
 
-function faultsOf(argv: readonly string[]): readonly string[] {
-  try {
-    parse(...argv);
-  } catch (error) {
-    assert.ok(error instanceof ConfigError, String(error));
-    return error.faults;
-  }
-  return [];
-}
-
 test("agentFlags: every flag of upstream has its default", () => {
-  const { values } = parseFlags(agentFlags, []);
-  const byName = Object.fromEntries(
-    Object.entries(agentFlags).map(([key, { name }]) => [name, values[key as keyof typeof values]]),
-  );
+  const byName = defaultsOf(agentFlags);
   const expected = {
     "agent-cert": "",
     "agent-key": "",
@@ -79,7 +67,7 @@ test("agentConfig: servers are the list, else host and port", () => {
     { host: "a.example", port: 1 },
     { host: "2001:db8::1", port: 2 },
   ]);
-  assert.equal(parse("--lease-label=old=name").leaseSelector, "old=name");
+  assert.equal(parse("--lease-label=old=name", "--count-server-leases").leaseSelector, "old=name");
 });
 
 test("agentConfig: each fault names its flag", (t) => {
@@ -104,6 +92,17 @@ test("agentConfig: each fault names its flag", (t) => {
     [[`--agent-id=${"x".repeat(257)}`], /^--agent-id: /],
     [["--agent-identifiers=ipv5=1"], /^--agent-identifiers: "ipv5" is no agent identifier/],
     [["--agent-identifiers=default-route=yes"], /^--agent-identifiers: .*neither true nor false/],
+    [
+      ["--agent-identifiers=ipv4=node1"],
+      /^--agent-identifiers: ipv4=node1: "node1" is not an IPv4 address, such as 192/,
+    ],
+    [["--agent-identifiers=ipv4=::1"], /^--agent-identifiers: ipv4=::1: "::1" is not an IPv4 address/],
+    [["--agent-identifiers=host=a&ipv6=1.2.3.4"], /^--agent-identifiers: ipv6=1.2.3.4: .* is not an IPv6 address/],
+    [["--agent-identifiers=cidr=10.0.0.0"], /^--agent-identifiers: cidr=10.0.0.0: .* is not a network, such as/],
+    [["--agent-identifiers=host=a+b"], /^--agent-identifiers: host=a b: "a b" is not a name, such as node1$/],
+    [["--tls-server-name=a b"], /^--tls-server-name: "a b" is neither a name nor an address: expected such as/],
+    [["--lease-label-selector=a=b"], /^--lease-label-selector: is of no use without --count-server-leases: give/],
+    [["--lease-label=a=b"], /^--lease-label: is of no use without --count-server-leases/],
     [[TARGET], /^--target: needs --feature-gates=EnableClusterToMasterTraffic=true$/],
     [[BIND], /^--bind-address: needs --feature-gates=/],
     [[GATE, TARGET], /^--bind-address: is required with --target$/],
@@ -118,7 +117,7 @@ test("agentConfig: each fault names its flag", (t) => {
     ],
   ];
   for (const [argv, why] of cases) {
-    const faults = faultsOf(argv);
+    const faults = faultsOf(() => parse(...argv));
     assert.equal(faults.length, 1, `${argv.join(" ")}: ${faults.join("; ")}`);
     assert.match(faults[0] ?? "", why);
   }
@@ -153,26 +152,7 @@ test("agentConfig: the reverse direction, dual stack; an address that is not pri
 });
 
 test("agentFlags: a timeout that no timer can hold, or of nothing at all, is refused by name", () => {
-  for (const name of ["connect-timeout", "dial-timeout"]) {
-    for (const [text, why] of [
-      ["1300h", "too long: at most 596h"],
-      ["597h", "too long: at most 596h"],
-      ["0s", "too short: at least 1ms"],
-    ] as const) {
-      assert.throws(
-        () => parseFlags(agentFlags, [`--${name}=${text}`]),
-        (error) => {
-          assert.ok(error instanceof ConfigError);
-          assert.ok(
-            error.faults.some((fault) => fault.includes(name) && fault.includes(why)),
-            error.message,
-          );
-          return true;
-        },
-      );
-    }
-    parseFlags(agentFlags, [`--${name}=596h`]);
-  }
+  for (const name of ["connect-timeout", "dial-timeout"]) assertTimeout(agentFlags, name);
   assert.throws(() => parseFlags(agentFlags, ["--probe-interval=0s"]), { name: "ConfigError" });
   // These go into timers that are set again and again.
   assert.equal(parseFlags(agentFlags, ["--keepalive-time=1000h"]).values.keepaliveTime, 3_600_000_000);

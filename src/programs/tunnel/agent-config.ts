@@ -1,9 +1,10 @@
 import type { FlagValues, ListenAddress } from "#base/config";
-import { Cidr, type IpAddress } from "#base/ip";
+import { ExpectedError } from "#base/errors";
+import { Cidr, IpAddress } from "#base/ip";
 import { duplicateTargets, isPrivate, parseBindAddress, type Target } from "#features/tunnel";
 import { formatHostPort, type HostPort, parseHostPort } from "#wire/http-connect";
 import { parseIdentifiers } from "#wire/konnectivity";
-import type { AgentFlags } from "./agent-flags.ts";
+import { type AgentFlags, agentFlags } from "./agent-flags.ts";
 import { Faults, identity } from "./flags.ts";
 import { CLUSTER_TO_MASTER } from "./gates.ts";
 
@@ -44,11 +45,8 @@ export function agentConfig(values: Values): AgentConfig {
     "agent-id",
     `"${agentID}" is not visible ASCII of at most 256 bytes`,
   );
-  faults.parsed(
-    "agent-identifiers",
-    () => parseIdentifiers(values.agentIdentifiers, { unknownKeys: "refuse" }),
-    undefined,
-  );
+  checkIdentifiers(values.agentIdentifiers, faults);
+  checkNames(values, faults);
   const config: AgentConfig = {
     agentID,
     servers: serversOf(values, faults),
@@ -60,6 +58,54 @@ export function agentConfig(values: Values): AgentConfig {
   };
   faults.throwIfAny();
   return config;
+}
+
+/** What servers are to choose us by must be what they compare with. */
+function checkIdentifiers(text: string, faults: Faults): void {
+  const flag = "agent-identifiers";
+  const found = faults.parsed(flag, () => parseIdentifiers(text, { unknownKeys: "refuse" }), undefined);
+  if (found === undefined) return;
+  const kinds = [
+    ["ipv4", found.ipv4, (one: string) => IpAddress.tryParse(one)?.family === 4, "an IPv4 address, such as 192.0.2.1"],
+    [
+      "ipv6",
+      found.ipv6,
+      (one: string) => IpAddress.tryParse(one)?.family === 6,
+      "an IPv6 address, such as 2001:db8::1",
+    ],
+    ["cidr", found.cidr, isCidr, "a network, such as 10.0.0.0/8"],
+    ["host", found.host, (one: string) => one !== "" && !/[^\x21-\x7e]/.test(one), "a name, such as node1"],
+  ] as const;
+  for (const [key, values, isRight, right] of kinds) {
+    for (const value of values.filter((one) => !isRight(one))) {
+      faults.add(flag, `${key}=${value}: ${JSON.stringify(value)} is not ${right}`);
+    }
+  }
+}
+
+function isCidr(text: string): boolean {
+  try {
+    return Cidr.parse(text) !== undefined;
+  } catch (error) {
+    if (!(error instanceof ExpectedError)) throw error;
+    return false;
+  }
+}
+
+function checkNames(
+  { tlsServerName, countServerLeases, leaseLabelSelector, leaseLabel }: Values,
+  faults: Faults,
+): void {
+  const isName = tlsServerName === "" || parseHostPort(formatHostPort({ host: tlsServerName, port: 1 })) !== undefined;
+  faults.check(
+    isName,
+    "tls-server-name",
+    `${JSON.stringify(tlsServerName)} is neither a name nor an address: expected such as proxy.example.com`,
+  );
+  if (countServerLeases) return;
+  const why = "is of no use without --count-server-leases: give that flag too, or leave this one out";
+  faults.check(leaseLabelSelector === agentFlags.leaseLabelSelector.initial, "lease-label-selector", why);
+  faults.check(leaseLabel === "", "lease-label", why);
 }
 
 function checkFiles(values: Values, faults: Faults): void {
