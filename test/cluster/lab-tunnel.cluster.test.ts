@@ -90,6 +90,20 @@ async function untilBack(deadlineMs: number): Promise<{ readonly tunnel: TunnelR
   }
 }
 
+/** What `ip address` says in each pod, asked by kubectl. */
+async function execInPods(kubeconfig: string) {
+  const kubectl = (...args: string[]): string =>
+    execFileSync("kubectl", [`--kubeconfig=${kubeconfig}`, ...args], { encoding: "utf8" });
+  const all = kubectl("get", "pods", "--all-namespaces", "--output=json");
+  const { items }: { items: { metadata: { name: string; namespace: string }; status: { podIP: string } }[] } =
+    JSON.parse(all);
+  return items.map(({ metadata: { name, namespace }, status }) => ({
+    pod: name,
+    address: status.podIP,
+    said: kubectl("exec", "--namespace", namespace, name, "--", "ip", "-o", "address", "show", "eth0"),
+  }));
+}
+
 function childOf(name: string): { readonly pid: number; readonly restarts: number } {
   const child = stateOf(LAB).children.find((one) => one.name === name);
   assert.ok(child !== undefined, `${name} is a program of the lab`);
@@ -117,6 +131,11 @@ test(
       assert.notEqual(now.pid, before.pid);
       assert.equal(now.restarts, before.restarts + 1);
     }
+    // kubectl exec: to the API server, which is behind the firewall, and from it through the tunnel to the node's kubelet.
+    const answers = await execInPods(paths.kubeconfig);
+    assert.equal(answers.length, 4);
+    for (const { pod, said, address } of answers) assert.ok(said.includes(` ${address}/`), `${pod}: ${said}`);
+
     const sockets = ["node1", "node2"].map((node) => `--socket=${paths.socketOf(node)}`);
     const audit = await isthmus(["audit", `--kubeconfig=${paths.kubeconfig}`, ...sockets]);
     assert.equal(audit.code, 0, audit.stdout + audit.stderr);

@@ -42,11 +42,11 @@ test("proxy-server: tokens decide who is an agent", async (t) => {
   const { api, bed, kubeconfig } = await cluster(t, tokens);
   const server = await bed.server([
     ...["--cluster-ca-cert=", `--agent-namespace=${NAMESPACE}`, "--agent-service-account=agent", kubeconfig],
-    `--authentication-audience=${AUDIENCE}`,
+    ...[`--authentication-audience=${AUDIENCE}`, "--v=9"],
   ]);
   const agentWith = (token: string): Promise<ProxyProcess> => {
     const file = bed.write(`token-${token}`, `${token}\n`);
-    return bed.agent([server], ["--agent-cert=", "--agent-key=", `--service-account-token-path=${file}`]);
+    return bed.agent([server], ["--agent-cert=", "--agent-key=", `--service-account-token-path=${file}`, "--v=9"]);
   };
   for (const name of ["other-namespace", "other-account", "other-audience", "a-user", "unknown"]) {
     const agent = await agentWith(name);
@@ -74,6 +74,7 @@ test("proxy-server: tokens decide who is an agent", async (t) => {
   await agentWith("good");
   await until("it is let in", async () => (await server.metric(READY)) === 2, { seen: server.running.said });
 
+  // At the highest verbosity too.
   const logs = [server, agent, newcomer].map(({ running }) => running.said()).join("");
   for (const secret of ["good", "newcomer", "late"])
     assert.doesNotMatch(logs, new RegExp(`"[^"]*\\b${secret}\\b`), secret);

@@ -197,6 +197,29 @@ test("proxy-server: agents must have a certificate of --cluster-ca-cert, and tel
   await connected(server);
 });
 
+test("proxy-server: agents' TLS is at least 1.2, with suites that Go deems secure, and others only by name", async () => {
+  await using bed = await ProxyBed.open();
+  const server = await bed.server();
+  const named = await bed.server(["--cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA"]);
+  const offer = async (port: number, ciphers: string, version: "TLSv1.1" | "TLSv1.2"): Promise<string> => {
+    const versions = { minVersion: version === "TLSv1.1" ? "TLSv1" : version, maxVersion: version } as const;
+    const more = { ...versions, ciphers: `${ciphers}:@SECLEVEL=0`, ALPNProtocols: ["h2"] };
+    const socket = await tls(bed, port, "agent", more).catch((error: NodeJS.ErrnoException) => error.code ?? "");
+    if (typeof socket === "string") return socket;
+    const { name } = socket.getCipher();
+    socket.destroy();
+    return name;
+  };
+  const cbc = "ECDHE-ECDSA-AES128-SHA";
+  assert.match(await offer(server.agentPort, "ALL", "TLSv1.1"), /PROTOCOL_VERSION/);
+  assert.match(await offer(server.agentPort, "ALL", "TLSv1.2"), /^ECDHE-ECDSA-(AES|CHACHA20)/);
+  for (const weak of [cbc, "AES128-SHA", "ECDHE-ECDSA-NULL-SHA", "aNULL", "AECDH-AES128-SHA"]) {
+    assert.match(await offer(server.agentPort, weak, "TLSv1.2"), /HANDSHAKE_FAILURE/, weak);
+  }
+  assert.equal(await offer(named.agentPort, cbc, "TLSv1.2"), cbc);
+  assert.match(await offer(named.agentPort, "ECDHE-ECDSA-AES128-GCM-SHA256", "TLSv1.2"), /HANDSHAKE_FAILURE/);
+});
+
 test("proxy-server: a new certificate serves the next handshake, a broken one changes nothing", async () => {
   await using bed = await ProxyBed.open();
   const server = await bed.server();

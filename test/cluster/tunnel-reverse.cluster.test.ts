@@ -1,220 +1,15 @@
-/**
- * Spec tunnel 15.E: a control plane and two nodes whose networks overlap, with a firewall between them that lets in at the agent
- * port alone, and a pod behind one node. The built programs, real packets.
- */
+/** Spec tunnel 15.E: what nodes reach through the tunnel, and what they do not. */
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { once } from "node:events";
 import { readFileSync } from "node:fs";
-import { createServer, type Server, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
-import { IpAddress } from "#base/ip";
-import { createNetNs, deleteNetNs, openNetNs } from "#kernel/netns";
-import { listenTcp } from "#kernel/socket";
-import { connectInside as connectWithin, InsideError } from "#lab/inside";
+import { test } from "node:test";
 import { until } from "#test/lab";
-import { connectInside, connectThrough, ProxyBed, type ProxyProcess, type ProxyServerProcess } from "#test/proxies";
+import { connectThrough } from "#test/proxies";
+import { ALLOWED, BIND, BIND6, echoed, GATE, OVERLAP, REVERSE, read, Sides } from "#test/tunnel-sides";
+import { upstreamLikeServer } from "#test/tunnel-upstream";
 
-const GATE = "--feature-gates=EnableClusterToMasterTraffic=true";
-const BIND = "10.255.255.1";
-const BIND6 = "fd10:255:255::1";
 const TIMEOUT = { timeout: 90_000 };
-/** Backlog of dropped connections: nothing comes within this, milliseconds. */
-const DROPPED_MS = 700;
-/** The same prefix on both sides: what the tunnel joins has nothing to agree about. */
-const OVERLAP = { master: "10.9.0.1", node: "10.9.0.1" } as const;
-
-const FIREWALL = `table inet guard {
-  chain input {
-    type filter hook input priority filter; policy drop;
-    iifname "lo" accept
-    icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
-    tcp dport AGENTS accept
-  }
-  chain output {
-    type filter hook output priority filter; policy drop;
-    oifname "lo" accept
-    icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
-    tcp sport AGENTS accept
-  }
-}`;
-
-type Side = "master" | "node1" | "node2" | "pod1" | "fabric";
-
-/** The machines: master, node1 and node2 on one wire, pod1 behind node1. Endpoints say who they are and echo. */
-class Sides implements AsyncDisposable {
-  readonly bed: ProxyBed;
-  readonly #servers: Server[] = [];
-  readonly #sockets = new Set<Socket>();
-
-  private constructor(bed: ProxyBed) {
-    this.bed = bed;
-  }
-
-  static async open(t: TestContext): Promise<Sides> {
-    const sides = new Sides(await ProxyBed.open());
-    t.after(() => sides[Symbol.asyncDispose]());
-    for (const side of ["fabric", "master", "node1", "node2", "pod1"] as const) {
-      createNetNs(sides.name(side))[Symbol.dispose]();
-      sides.ip(side, "link", "set", "lo", "up");
-    }
-    sides.ip("fabric", "link", "add", "wire0", "type", "bridge");
-    sides.ip("fabric", "link", "set", "wire0", "up");
-    for (const [side, number] of [
-      ["master", 1],
-      ["node1", 11],
-      ["node2", 12],
-    ] as const) {
-      sides.wire("fabric", side, `to-${side}`);
-      sides.ip("fabric", "link", "set", `to-${side}`, "master", "wire0");
-      sides.addresses(side, "eth0", [`192.0.2.${number}/24`, `2001:db8::${number}/64`]);
-    }
-    sides.wire("node1", "pod1", "to-pod1");
-    sides.addresses("node1", "to-pod1", ["198.51.100.1/24"]);
-    sides.addresses("pod1", "eth0", ["198.51.100.2/24"]);
-    sides.ip("pod1", "route", "add", "default", "via", "198.51.100.1");
-    for (const side of ["master", "node1"] as const)
-      sides.addresses(side, "lo", [`${OVERLAP[side === "master" ? "master" : "node"]}/24`]);
-    return sides;
-  }
-
-  name(side: Side): string {
-    return `isthmus-rv${process.pid}-${side}`;
-  }
-
-  ip(side: Side, ...args: string[]): string {
-    return execFileSync("ip", ["-n", this.name(side), ...args], { encoding: "utf8" });
-  }
-
-  wire(from: Side, to: Side, link: string): void {
-    this.ip(from, "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", this.name(to));
-    this.ip(from, "link", "set", link, "up");
-    this.ip(to, "link", "set", "eth0", "up");
-  }
-
-  addresses(side: Side, link: string, addresses: readonly string[]): void {
-    for (const address of addresses) {
-      const more = address.includes(":") ? ["nodad"] : [];
-      this.ip(side, "address", "add", address, "dev", link, ...more);
-    }
-  }
-
-  shut(agentPort: number): void {
-    this.nft("master", [FIREWALL.replaceAll("AGENTS", String(agentPort))]);
-  }
-
-  nft(side: Side, lines: readonly string[]): void {
-    const input = `${lines.join("\n")}\n`;
-    execFileSync("ip", ["netns", "exec", this.name(side), "nft", "-f", "-"], { input });
-  }
-
-  /** Somebody who says who he is, and then echoes. */
-  async endpoint(side: Side, host: string, port: number, who: string): Promise<void> {
-    using netns = openNetNs({ name: this.name(side) });
-    const server = createServer({ allowHalfOpen: true }, (socket) => {
-      this.#sockets.add(socket);
-      socket.on("error", () => socket.destroy());
-      socket.write(who);
-      socket.pipe(socket);
-    });
-    this.#servers.push(server);
-    await once(server.listen({ fd: listenTcp(IpAddress.parse(host), port, { netns }) }), "listening");
-  }
-
-  server(...args: string[]): Promise<ProxyServerProcess> {
-    return this.bed.server(["--agent-bind-address=", GATE, ...args], { netns: this.name("master") });
-  }
-
-  async agent(side: "node1" | "node2", server: ProxyServerProcess, ...args: string[]): Promise<ProxyProcess> {
-    const agent = await this.bed.agent(
-      [],
-      [
-        ...[`--proxy-server=192.0.2.1:${server.agentPort}`, "--tls-server-name=localhost", `--agent-id=${side}`],
-        ...[`--agent-identifiers=host=${side}`, ...args],
-      ],
-      { netns: this.name(side) },
-    );
-    const isReady = async (): Promise<boolean> => (await agent.health("/readyz")).startsWith("200 ");
-    await until(`the agent of ${side} is ready`, isReady, { seen: agent.running.said });
-    return agent;
-  }
-
-  /** Connects, hears who it is, and gets an echo. */
-  async reach(from: Side, host: string, port: number, who: string): Promise<Socket> {
-    const socket = await connectInside(this.name(from), host, port);
-    this.#sockets.add(socket);
-    socket.on("error", () => socket.destroy());
-    assert.equal(await read(socket, who.length), who);
-    assert.equal(await echoed(socket, "hello"), "hello");
-    return socket;
-  }
-
-  /** `open`, or why not. */
-  async fate(from: Side, host: string, port: number): Promise<string> {
-    const place = { address: IpAddress.parse(host), port };
-    try {
-      (await connectWithin({ name: this.name(from) }, place, { timeoutMs: DROPPED_MS })).destroy();
-      return "open";
-    } catch (error) {
-      assert.ok(error instanceof InsideError, String(error));
-      return error.code;
-    }
-  }
-
-  /** How a connection ends that is accepted at once, and how long it takes, milliseconds. */
-  async reset(from: Side, host: string, port: number): Promise<{ readonly how: string; readonly ms: number }> {
-    const startedMs = performance.now();
-    const { promise, resolve } = Promise.withResolvers<string>();
-    const failed = (error: NodeJS.ErrnoException): void => resolve(error.code ?? error.message);
-    // The reset may come so soon that connecting itself is seen to fail.
-    connectInside(this.name(from), host, port).then((socket) => {
-      this.#sockets.add(socket);
-      socket.once("error", failed);
-      socket.once("end", () => resolve("end"));
-      socket.resume();
-    }, failed);
-    const how = await promise;
-    return { how, ms: performance.now() - startedMs };
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    for (const socket of this.#sockets) socket.destroy();
-    for (const server of this.#servers) server.close();
-    await this.bed[Symbol.asyncDispose]();
-    for (const side of ["pod1", "node2", "node1", "master", "fabric"] as const) deleteNetNs(this.name(side));
-  }
-}
-
-/** So many bytes, as text. Rejects where the socket ends first. */
-function read(socket: Socket, length: number): Promise<string> {
-  let got = "";
-  const { promise, resolve, reject } = Promise.withResolvers<string>();
-  const take = (): void => {
-    const chunk: Buffer | null = socket.read(Math.min(length - got.length, socket.readableLength));
-    got += chunk?.toString("latin1") ?? "";
-    if (got.length === length) resolve(got);
-    else if (chunk !== null && socket.readableLength > 0) take();
-  };
-  const ended = (): void => reject(new Error(`the socket ended after ${JSON.stringify(got)}`));
-  socket.on("readable", take).once("end", ended).once("close", ended);
-  if (socket.readableLength > 0) take();
-  return promise.finally(() => socket.off("readable", take).off("end", ended).off("close", ended));
-}
-
-/** Writes and reads as much. */
-function echoed(socket: Socket, text: string): Promise<string> {
-  socket.write(text);
-  return read(socket, text.length);
-}
-
-const REVERSE = [
-  GATE,
-  `--bind-address=${BIND},${BIND6}`,
-  "--target=6443:10.9.0.1:6443",
-  "--target=7443:[2001:db8::1]:7443",
-];
-const ALLOWED = ["--allowed-destination=10.9.0.1:6443", "--allowed-destination=[2001:db8::1]:7443"];
 
 test(
   "reverse: past a firewall that drops, nodes and a pod reach two API servers by addresses that every node has",
@@ -363,3 +158,52 @@ test("reverse: with the gate off on the agent's side it does not start, and says
     /--target: needs --feature-gates=EnableClusterToMasterTraffic=true/,
   );
 });
+
+test(
+  "reverse: with IPv6 alone, from link to bind address, and with the same prefix on both sides",
+  TIMEOUT,
+  async (t) => {
+    const sides = await Sides.open(t);
+    for (const side of ["master", "node1", "node2"] as const) sides.ip(side, "-4", "address", "flush", "dev", "eth0");
+    for (const side of ["master", "node1"] as const) sides.addresses(side, "lo", ["fd99::1/64"]);
+    await sides.endpoint("master", "fd99::1", 6443, "master");
+    await sides.endpoint("node1", "fd99::1", 6443, "node1!");
+    const server = await sides.server("--allowed-destination=[fd99::1]:6443", "--mode=http-connect");
+    sides.shut(server.agentPort);
+    const { agentPort } = server;
+    await sides.agent(
+      "node1",
+      { agentPort, host: "2001:db8::1" },
+      GATE,
+      `--bind-address=${BIND6}`,
+      "--target=6443:[fd99::1]:6443",
+    );
+    assert.equal(await sides.fate("node1", "2001:db8::1", 6443), "timeout");
+    assert.equal(await echoed(await sides.reach("node1", BIND6, 6443, "master"), "there"), "there");
+    (await sides.reach("node1", "fd99::1", 6443, "node1!")).destroy();
+    const socket = await sides.bed.dial(server.udsPath);
+    assert.match(await connectThrough(socket, "[fd99::1]:6443"), /^HTTP\/1\.1 200 /);
+    assert.equal(await read(socket, 6), "node1!");
+  },
+);
+
+test(
+  "reverse: a server as upstream's gets no packet that it does not know, and nodes' clients are reset at once",
+  TIMEOUT,
+  async (t) => {
+    const sides = await Sides.open(t);
+    const upstream = await upstreamLikeServer(sides);
+    t.after(() => upstream.close());
+    const agent = await sides.startAgent("node1", upstream, ...REVERSE);
+    await until("it is connected", async () => (await agent.metric("agent_open_server_connections")) === 1);
+    // It says so itself: listening is not enough where no server takes this direction.
+    assert.match(await agent.health("/readyz"), /^503 .*\[-\]reverse-listener failed: /s);
+    for (let at = 0; at < 3; at += 1) {
+      const { how, ms } = await sides.reset("node1", BIND, 6443);
+      assert.equal(how, "ECONNRESET");
+      assert.ok(ms < 1000, `a client waited ${ms} ms`);
+    }
+    assert.equal(await agent.metric('agent_reverse_failures_total{reason="no_server"}'), 3);
+    assert.deepEqual(upstream.packets, [], "what the agent sent");
+  },
+);

@@ -31,6 +31,8 @@ export interface RunOptions {
   readonly env?: Readonly<Record<string, string | undefined>>;
   /** It is killed after so long, milliseconds. Default 60,000. */
   readonly timeoutMs?: number;
+  /** Its whole standard input. Default: none. */
+  readonly input?: Uint8Array;
 }
 
 /** A command that runs. */
@@ -39,17 +41,21 @@ export interface Running {
   readonly ended: Promise<Outcome>;
   /** What it has printed on standard error so far. */
   readonly said: () => string;
+  /** What it has printed on standard output so far. */
+  readonly printed: () => string;
 }
 
 /** Starts a command. */
 export function start(argv: readonly string[], options: RunOptions = {}): Running {
   const [file = "", ...args] = argv;
   const child = spawn(file, args, {
-    stdio: ["ignore", "pipe", "pipe"],
+    stdio: "pipe",
     env: { ...process.env, ...options.env },
     timeout: options.timeoutMs ?? 60_000,
     killSignal: "SIGKILL",
   });
+  // It need not read what it is given.
+  child.stdin.on("error", () => undefined).end(options.input);
   let stdout = "";
   let stderr = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
@@ -62,7 +68,7 @@ export function start(argv: readonly string[], options: RunOptions = {}): Runnin
     child.once("error", reject);
     child.once("close", (code) => resolve({ code, stdout, stderr }));
   });
-  return { child, ended, said: () => stderr };
+  return { child, ended, said: () => stderr, printed: () => stdout };
 }
 
 /** Runs `isthmus` to its end. */

@@ -76,9 +76,16 @@ export class ProxyBed implements AsyncDisposable {
     this.folder = folder;
   }
 
-  static async open(): Promise<ProxyBed> {
+  /** `hosts`: what the servers of this cluster are called, beside localhost. */
+  static async open({ hosts = [] }: { readonly hosts?: readonly string[] } = {}): Promise<ProxyBed> {
     const bed = new ProxyBed(mkdtempSync(join(tmpdir(), "isthmus-proxies-")));
-    const names = { server: ["localhost", "127.0.0.1"], agent: [], frontend: [], expired: [], serverOnly: [] };
+    const names = {
+      server: ["localhost", "127.0.0.1", ...hosts],
+      agent: [],
+      frontend: [],
+      expired: [],
+      serverOnly: [],
+    };
     const { ca, pairs } = await makeCertificates("cluster", names, {
       expired: { expired: true },
       serverOnly: { usage: "serverAuth" },
@@ -255,7 +262,7 @@ export async function connectThrough(socket: Socket, target: string): Promise<st
     if (chunk === null) {
       if (socket.readableEnded || socket.destroyed)
         throw new Error(`the socket ended after ${JSON.stringify(String(head))}`);
-      await Promise.race([once(socket, "readable"), once(socket, "close")]);
+      await moved(socket);
       continue;
     }
     head = Buffer.concat([head, chunk]);
@@ -275,7 +282,18 @@ export async function roundTrip(socket: Socket, text: string): Promise<string> {
     const chunk: Buffer | null = socket.read();
     if (chunk !== null) got += chunk.toString("latin1");
     else if (socket.readableEnded || socket.destroyed) throw new Error(`the socket ended after ${JSON.stringify(got)}`);
-    else await Promise.race([once(socket, "readable"), once(socket, "end"), once(socket, "close")]);
+    else await moved(socket);
   }
   return got;
+}
+
+/** Resolves when there is something to read, or nothing more will be. */
+function moved(socket: Socket): Promise<void> {
+  const events = ["readable", "end", "close"];
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const told = (): void => resolve();
+  for (const event of events) socket.once(event, told);
+  return promise.finally(() => {
+    for (const event of events) socket.off(event, told);
+  });
 }

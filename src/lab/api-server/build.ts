@@ -1,6 +1,8 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import { systemClock } from "#base/clock";
-import { allowAll, openAuthenticator, tokenAuthenticator } from "./auth/auth.ts";
+import { openAuthenticator, tokenAuthenticator } from "./auth/auth.ts";
+import { bootstrapRoles } from "./auth/bootstrap.ts";
+import { RbacAuthorizer } from "./auth/rbac.ts";
 import { type FaultMatch, FaultPlan, matches } from "./faults/plan.ts";
 import { expired } from "./handlers/list.ts";
 import { Objects } from "./handlers/objects.ts";
@@ -20,7 +22,7 @@ import { Store } from "./store/store.ts";
 
 const DEFAULT_HISTORY = 10_000;
 
-/** Puts a server's parts together: store, registry, controllers, with the namespaces that every cluster has. */
+/** Puts a server's parts together: store, registry, controllers, with the namespaces and roles that every cluster has. */
 export function buildState(options: ApiServerOptions): { state: ServerState; queue: SoonQueue } {
   const { log, clock = systemClock } = options;
   const store = new Store({ historyLimit: options.watchHistory ?? DEFAULT_HISTORY });
@@ -59,8 +61,10 @@ export function buildState(options: ApiServerOptions): { state: ServerState; que
     clock,
     log,
     authenticator,
-    authorizer: options.authorizer ?? allowAll,
+    authorizer: options.authorizer ?? new RbacAuthorizer(store),
     reviewedTokens: options.reviewedTokens ?? new Map(),
+    kubelets: options.kubelets,
+    upgraded: new Set(),
     faults,
     faultsOverHttp: options.faultsOverHttp === true,
     openapi: new OpenApi(registry),
@@ -68,7 +72,7 @@ export function buildState(options: ApiServerOptions): { state: ServerState; que
     watchers,
     random: Math.random,
   };
-  seedObjects(state, systemNamespaces());
+  seedObjects(state, [...systemNamespaces(), ...bootstrapRoles()]);
   return { state, queue };
 }
 

@@ -1,9 +1,8 @@
 /**
- * A Kubernetes API server in one process, in memory, for labs and tests only: nothing is kept, nothing is replicated,
- * and who has a token may do everything.
+ * A Kubernetes API server in one process, in memory, for labs and tests only: nothing is kept and nothing is replicated.
  *
  * Owns: the HTTP API that kubectl and controllers speak (discovery, OpenAPI, CRUD, watch, patches, server-side apply,
- * Tables, CRDs, garbage collection, namespace life cycle) and faults injected into it. Refuses to know: nodes, pods'
+ * Tables, CRDs, RBAC on tokens, garbage collection, namespace life cycle) and faults injected into it. Refuses to know: nodes, pods'
  * processes, and controllers of workloads; those are clients like any other.
  *
  * ```ts
@@ -14,11 +13,14 @@
  * ```
  */
 
-export type { Authenticator, Authorizer, RequestAttributes, UserInfo } from "./auth/auth.ts";
+export type { Authenticator, Authorizer, Decision, RequestAttributes, Rules, UserInfo } from "./auth/auth.ts";
+export type { PolicyRule } from "./auth/rbac-rules.ts";
 export { ApiError, type Cause, type StatusDetails, type StatusReason } from "./errors.ts";
 export type { FaultAction, FaultMatch, FaultPlan, FaultRule } from "./faults/plan.ts";
 export type { AdmissionPlugin, AdmissionRequest } from "./handlers/admission.ts";
 export type { ReviewedToken, ReviewedTokens } from "./handlers/token-review.ts";
+export type { KubeletPlace } from "./http/kubelet-request.ts";
+export type { KubeletAccess } from "./http/upgrade.ts";
 export type { Json, JsonObject } from "./object/json.ts";
 export {
   type ApiServer,

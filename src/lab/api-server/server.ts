@@ -12,6 +12,7 @@ import type { ReviewedTokens } from "./handlers/token-review.ts";
 import { handle } from "./http/handle.ts";
 import type { ServerState } from "./http/state.ts";
 import { type ServerCertificate, selfSignedCertificate } from "./http/tls.ts";
+import { handleUpgrade, type KubeletAccess } from "./http/upgrade.ts";
 import { renderKubeconfig } from "./kubeconfig.ts";
 import type { SoonQueue } from "./lifecycle/queue.ts";
 import type { JsonObject } from "./object/json.ts";
@@ -37,14 +38,19 @@ export interface ApiServerOptions {
   readonly tls?: "self-signed" | ServerCertificate | undefined;
   /** Further names and addresses for a self-signed certificate, beside those of `listen`, localhost and loopback. */
   readonly tlsHosts?: readonly string[] | undefined;
-  /** Bearer token to user. With none, every request is the administrator's; with some, others get 401. */
+  /**
+   * Bearer token to user. With none, every request is the administrator's; with some, others get 401. What a user may do is told by
+   * Roles, ClusterRoles and their bindings; who is in `system:masters` may do everything.
+   */
   readonly tokens?: Readonly<Record<string, UserInfo>> | undefined;
   /** Tokens that TokenReviews know. Default: none. */
   readonly reviewedTokens?: ReviewedTokens | undefined;
   /** Replaces what `tokens` makes. */
   readonly authenticator?: Authenticator | undefined;
-  /** Default: whoever is known may do everything. */
+  /** Default: RBAC over the objects of this server. */
   readonly authorizer?: Authorizer | undefined;
+  /** How kubelets are reached, for `pods/exec`. Default: not at all, and exec is refused. */
+  readonly kubelets?: KubeletAccess | undefined;
   /** Run on each write, in order. */
   readonly admission?: readonly AdmissionPlugin[] | undefined;
   readonly log: Logger;
@@ -112,6 +118,7 @@ export async function startApiServer(options: ApiServerOptions): Promise<ApiServ
       const server = secure
         ? createTlsServer({ cert: certificate.cert, key: certificate.key }, listener)
         : createServer(listener);
+      server.on("upgrade", (request, socket, head) => void handleUpgrade(state, request, socket, head));
       server.keepAliveTimeout = 120_000;
       server.requestTimeout = 0;
       servers.push(server);
@@ -209,6 +216,7 @@ class RunningServer implements ApiServer {
   async stop(): Promise<void> {
     this.#queue.stop();
     for (const watcher of [...this.#state.watchers]) watcher.close();
+    for (const socket of this.#state.upgraded) socket.destroy();
     await Promise.all(this.#servers.map(closeServer));
   }
 

@@ -6,6 +6,7 @@ import { isKubeError, type KubeApi, objectKey, type Pod, resources } from "#kube
 import { createInformer, type Informer } from "#kube/informer";
 import { Controller } from "#kube/reconciler";
 import { CniCallError, type CniRunner } from "./cni-exec.ts";
+import type { ExecPlace, ExecRequest } from "./exec/index.ts";
 import { Sandbox } from "./sandbox.ts";
 import { failedStatus, runningStatus } from "./status.ts";
 
@@ -70,6 +71,18 @@ export class Kubelet {
   /** Runs until the signal aborts. Pods stay; the lab's end removes their namespaces. */
   async run(options: { readonly signal: AbortSignal }): Promise<void> {
     await Promise.all([this.#pods.run(options), this.#controller.run(options)]);
+  }
+
+  /** Where a command for a container runs; `undefined` unless its pod runs on this node. */
+  placeOf({
+    namespace,
+    pod: name,
+    container,
+  }: Pick<ExecRequest, "namespace" | "pod" | "container">): ExecPlace | undefined {
+    const pod = this.#pods.store.getByKey(`${namespace}/${name}`);
+    if (pod?.spec?.containers?.some((one) => one.name === container) !== true) return undefined;
+    const running = this.#running.get(pod.metadata.uid);
+    return running?.ips === undefined || running.exit !== undefined ? undefined : running.sandbox.place;
   }
 
   async #sync(key: string): Promise<void> {

@@ -4,6 +4,7 @@ import type { Logger } from "#base/log";
 import type { Kernel } from "#kernel/net";
 import { inNetNs, type NetNs } from "#kernel/netns";
 import type { CniRunner } from "./cni-exec.ts";
+import type { ExecPlace } from "./exec/index.ts";
 
 /** The pod that a sandbox is of. */
 export interface SandboxPod {
@@ -54,6 +55,11 @@ export class Sandbox {
     const result = await this.#cni({ command: "ADD", ...this.#call() });
     const ips = (result?.["ips"] ?? []) as readonly { readonly address: string }[];
     return ips.map(({ address }) => address.split("/")[0] ?? "");
+  }
+
+  /** Where a further command of the pod runs; `undefined` before it is attached. */
+  get place(): ExecPlace | undefined {
+    return this.#netns === undefined ? undefined : { netns: this.#netns, env: this.#pod.env };
   }
 
   /** Starts the pod's process in its namespace. */

@@ -9,7 +9,7 @@ import type { AgentMetrics } from "../agent/metrics.ts";
 import { openStream } from "../link/outgoing.ts";
 import { SESSION_MEMORY_MIB, SESSION_SETTINGS } from "../link/session.ts";
 import { BufferBudget } from "../mux/budget.ts";
-import { MUX_DEFAULTS } from "../mux/options.ts";
+import { MUX_DEFAULTS, type MuxOptions } from "../mux/options.ts";
 import { parseAllowedDestination } from "../server/allowed-destination.ts";
 import type { ServerMetrics } from "../server/metrics.ts";
 import { ProxyServer } from "../server/proxy-server.ts";
@@ -137,7 +137,7 @@ export class Bed implements AsyncDisposable {
         capabilities: options.serverCapabilities ?? ALL,
         backendDialTimeoutMs: options.backendDialTimeoutMs ?? 0,
         agentAcceptRate: options.agentAcceptRate,
-        mux: { ...MUX_DEFAULTS, slowConsumerGraceMs: options.slowConsumerGraceMs ?? MUX_DEFAULTS.slowConsumerGraceMs },
+        mux: muxOptions(options),
       },
     );
   }
@@ -193,7 +193,7 @@ export class Bed implements AsyncDisposable {
         onClosed: () => undefined,
         onBug: (error) => this.bugs.push(error),
       },
-      { mux: MUX_DEFAULTS, dialTimeoutMs: 5000, closeLingerMs: 10_000 },
+      { mux: muxOptions(this.#options), dialTimeoutMs: 5000, closeLingerMs: 10_000 },
     );
     this.agents.push(link);
     return link;
@@ -233,4 +233,8 @@ export class Bed implements AsyncDisposable {
     for (const socket of this.#sockets) socket.destroy();
     await Promise.all(this.#servers.map((server) => new Promise((resolve) => server.close(resolve))));
   }
+}
+
+function muxOptions({ slowConsumerGraceMs = MUX_DEFAULTS.slowConsumerGraceMs }: BedOptions): MuxOptions {
+  return { ...MUX_DEFAULTS, slowConsumerGraceMs };
 }

@@ -1,4 +1,5 @@
 import { ApiError } from "../errors.ts";
+import type { PolicyRule } from "./rbac-rules.ts";
 
 /** Who asks (authentication/v1 UserInfo). */
 export interface UserInfo {
@@ -24,9 +25,23 @@ export interface Authenticator {
   authenticate(headers: Readonly<Record<string, string | string[] | undefined>>): UserInfo | undefined;
 }
 
+/** What was decided. `reason` may be empty. */
+export interface Decision {
+  readonly allowed: boolean;
+  readonly reason: string;
+}
+
+/** What a user may do in a namespace and at the cluster scope. */
+export interface Rules {
+  readonly rules: readonly PolicyRule[];
+  /** Some could not be found out. */
+  readonly incomplete: boolean;
+}
+
 /** Decides whether a user may do something. */
 export interface Authorizer {
-  authorize(user: UserInfo, request: RequestAttributes): { readonly allowed: boolean; readonly reason: string };
+  authorize(user: UserInfo, request: RequestAttributes): Decision;
+  rulesFor(user: UserInfo, namespace: string): Rules;
 }
 
 /** Everybody is the administrator: the server was given no tokens. */
@@ -34,22 +49,20 @@ export const openAuthenticator: Authenticator = {
   authenticate: () => ({ name: "system:admin", groups: ["system:masters", "system:authenticated"] }),
 };
 
-/** Bearer tokens (RFC 6750) from a fixed table. */
+/** Bearer tokens (RFC 6750) from a fixed table. Whoever is known is also in `system:authenticated`. */
 export function tokenAuthenticator(tokens: ReadonlyMap<string, UserInfo>): Authenticator {
   return {
     authenticate(headers) {
       const header = headers["authorization"];
       if (typeof header !== "string") return undefined;
       const match = /^bearer\s+(\S+)\s*$/i.exec(header);
-      return match?.[1] === undefined ? undefined : tokens.get(match[1]);
+      const user = match?.[1] === undefined ? undefined : tokens.get(match[1]);
+      return user === undefined
+        ? undefined
+        : { ...user, groups: [...new Set([...user.groups, "system:authenticated"])] };
     },
   };
 }
-
-/** Whoever is known may do everything. */
-export const allowAll: Authorizer = {
-  authorize: () => ({ allowed: true, reason: "the lab's API server allows everything to a known user" }),
-};
 
 /** 401, as the real server words it. */
 export function unauthorized(): ApiError {

@@ -1,4 +1,5 @@
 import type { Authorizer, RequestAttributes, UserInfo } from "../auth/auth.ts";
+import type { PolicyRule } from "../auth/rbac-rules.ts";
 import { asArray, asObject, asString, type JsonObject } from "../object/json.ts";
 
 /** Answers the reviews of authorization.k8s.io/v1 that ask about a user's own or another's rights. */
@@ -6,19 +7,29 @@ export function answerReview(kind: string, body: JsonObject, user: UserInfo, aut
   const spec = asObject(body["spec"]);
   const head = { kind, apiVersion: "authorization.k8s.io/v1", metadata: asObject(body["metadata"]), spec };
   if (kind === "SelfSubjectRulesReview") {
-    const every = attributesOf({
-      resourceAttributes: { verb: "*", group: "*", resource: "*", namespace: spec["namespace"] ?? "" },
-    });
-    const { allowed } = authorizer.authorize(user, every);
-    const resourceRules = allowed ? [{ verbs: ["*"], apiGroups: ["*"], resources: ["*"] }] : [];
-    const nonResourceRules = allowed ? [{ verbs: ["*"], nonResourceURLs: ["*"] }] : [];
-    return { ...head, status: { resourceRules, nonResourceRules, incomplete: !allowed } };
+    const { rules, incomplete } = authorizer.rulesFor(user, asString(spec["namespace"]));
+    return { ...head, status: { ...rulesStatus(rules), incomplete } };
   }
   const asked = kind.startsWith("Self")
     ? user
     : { name: asString(spec["user"]), groups: asArray(spec["groups"]).map(asString) };
   const { allowed, reason } = authorizer.authorize(asked, attributesOf(spec));
-  return { ...head, status: { allowed, reason } };
+  return { ...head, status: { allowed, ...(reason === "" ? {} : { reason }) } };
+}
+
+function rulesStatus(rules: readonly PolicyRule[]): JsonObject {
+  const resourceRules = rules
+    .filter(({ resources }) => resources.length > 0)
+    .map(({ verbs, apiGroups, resources, resourceNames }) => ({
+      verbs: [...verbs],
+      apiGroups: [...apiGroups],
+      resources: [...resources],
+      ...(resourceNames.length === 0 ? {} : { resourceNames: [...resourceNames] }),
+    }));
+  const nonResourceRules = rules
+    .filter(({ nonResourceURLs }) => nonResourceURLs.length > 0)
+    .map(({ verbs, nonResourceURLs }) => ({ verbs: [...verbs], nonResourceURLs: [...nonResourceURLs] }));
+  return { resourceRules, nonResourceRules };
 }
 
 function attributesOf(spec: JsonObject): RequestAttributes {

@@ -1,12 +1,12 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { sleep } from "#base/async";
 import { describeError } from "#base/errors";
-import { type UserInfo, unauthorized } from "../auth/auth.ts";
-import { ApiError, forbidden, noSuchResource, STATUS_CODES, type StatusReason } from "../errors.ts";
+import { ApiError, STATUS_CODES, type StatusReason } from "../errors.ts";
 import type { FaultAction, FaultSubject } from "../faults/plan.ts";
+import { admit, parseUrl } from "./admit.ts";
 import { handleFaults } from "./faults-endpoint.ts";
 import { handleMeta } from "./meta-endpoints.ts";
-import { parseResourceRequest, type ResourceRequest } from "./request-info.ts";
+import type { ResourceRequest } from "./request-info.ts";
 import { handleResource } from "./resource.ts";
 import { addWarning, sendError } from "./respond.ts";
 import type { ServerState } from "./state.ts";
@@ -27,63 +27,20 @@ export async function handle(state: ServerState, request: IncomingMessage, respo
 }
 
 async function route(state: ServerState, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  const url = parseUrl(request.url ?? "/");
   response.setHeader("audit-id", String(state.random()).slice(2, 14));
+  const probed = parseUrl(request.url ?? "/");
   // Probes must work without a token, as the real server's do.
-  if (/^\/(healthz|livez|readyz)(\/|$)/.test(url.pathname)) return handleMeta(state, url, request, response);
-  const user = state.authenticator.authenticate(request.headers);
-  if (user === undefined) throw unauthorized();
-  if (url.pathname === "/lab/faults" && state.faultsOverHttp) return handleFaults(state, url, request, response);
-  const parsed = parseResourceRequest(request.method ?? "GET", url, state.registry);
+  if (/^\/(healthz|livez|readyz)(\/|$)/.test(probed.pathname)) return handleMeta(state, probed, request, response);
+  const { user, url, parsed } = admit(state, request);
   if (parsed === undefined) {
-    allow(state, user, url, undefined, request);
+    if (url.pathname === "/lab/faults" && state.faultsOverHttp) return handleFaults(state, url, request, response);
     return handleMeta(state, url, request, response);
   }
-  allow(state, user, url, parsed, request);
   if (parsed.resource.deprecationWarning !== undefined) addWarning(response, parsed.resource.deprecationWarning);
   const fault = state.faults.take(faultSubject(parsed, request));
   const cut = await inject(state, fault, response);
   if (cut === "done") return;
   await handleResource(state, parsed, { url, request, response, user, loseResponse: cut === "lose" });
-}
-
-function parseUrl(text: string): URL {
-  const url = URL.parse(text, "http://server");
-  if (url === null) throw noSuchResource();
-  return url;
-}
-
-function allow(
-  state: ServerState,
-  user: UserInfo,
-  url: URL,
-  parsed: ResourceRequest | undefined,
-  request: IncomingMessage,
-): void {
-  const base = {
-    version: parsed?.resource.version ?? "",
-    subresource: parsed?.subresource ?? "",
-    namespace: parsed?.namespace ?? "",
-    name: parsed?.name ?? "",
-  };
-  const { allowed, reason } = state.authorizer.authorize(user, {
-    ...base,
-    verb: parsed?.verb ?? (request.method ?? "get").toLowerCase(),
-    group: parsed?.resource.group ?? "",
-    resource: parsed?.resource.plural ?? "",
-    ...(parsed === undefined ? { nonResourcePath: url.pathname } : {}),
-  });
-  if (allowed) return;
-  if (parsed === undefined)
-    throw new ApiError(
-      "Forbidden",
-      `User ${JSON.stringify(user.name)} cannot ${request.method} path ${JSON.stringify(url.pathname)}: ${reason}`,
-    );
-  throw forbidden(
-    parsed.resource,
-    parsed.name,
-    `User ${JSON.stringify(user.name)} cannot ${parsed.verb} resource ${JSON.stringify(parsed.resource.plural)}: ${reason}`,
-  );
 }
 
 function faultSubject(parsed: ResourceRequest, request: IncomingMessage): FaultSubject {

@@ -1,3 +1,4 @@
+import type { Duplex } from "node:stream";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import type { Authenticator, Authorizer } from "../auth/auth.ts";
@@ -7,6 +8,7 @@ import type { ReviewedTokens } from "../handlers/token-review.ts";
 import type { OpenApi } from "../openapi/index.ts";
 import type { Registry } from "../resources/registry.ts";
 import type { Store } from "../store/store.ts";
+import type { KubeletAccess } from "./upgrade.ts";
 import type { EventEncoder, Watcher } from "./watch.ts";
 
 /** What every request handler works with. */
@@ -19,6 +21,10 @@ export interface ServerState {
   readonly authenticator: Authenticator;
   readonly authorizer: Authorizer;
   readonly reviewedTokens: ReviewedTokens;
+  /** `undefined`: nodes are not reached. */
+  readonly kubelets: KubeletAccess | undefined;
+  /** Connections that have changed their protocol, which the HTTP server knows no more. */
+  readonly upgraded: Set<Duplex>;
   readonly faults: FaultPlan;
   readonly faultsOverHttp: boolean;
   readonly openapi: OpenApi;

@@ -21,6 +21,7 @@ import {
 } from "./resource.ts";
 import { readBody, sendJson, sendObject } from "./respond.ts";
 import type { ServerState } from "./state.ts";
+import { notReached } from "./upgrade.ts";
 
 /** Answers a request on a subresource. Throws ApiError. */
 export async function handleSubresource(state: ServerState, parsed: ResourceRequest, call: Call): Promise<void> {
@@ -33,9 +34,11 @@ export async function handleSubresource(state: ServerState, parsed: ResourceRequ
   if (core === "Namespace" && subresource === "finalize") return finalize(state, parsed, call);
   if (core === "Pod" && ["log", "exec", "attach", "portforward"].includes(subresource)) {
     state.objects.get(resource, parsed.namespace, parsed.name);
+    if (subresource === "exec")
+      throw state.kubelets === undefined ? notReached() : badRequest("Upgrade request required");
     throw new ApiError(
       "NotImplemented",
-      `pods/${subresource} is not served: the lab's API server does not reach nodes; use "isthmus lab exec" instead`,
+      `pods/${subresource} is not served: of what needs a kubelet, the lab's API server has pods/exec alone`,
     );
   }
   throw noSuchResource();

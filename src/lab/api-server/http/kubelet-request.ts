@@ -1,0 +1,52 @@
+import { ApiError, badRequest } from "../errors.ts";
+import { asArray, asObject, asString, at } from "../object/json.ts";
+import type { KubeObject } from "../object/meta.ts";
+
+/** Where a node's kubelet serves, unless the Node says otherwise. */
+const KUBELET_PORT = 10_250;
+const DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container";
+/** What kube-apiserver calls them, and what kubelets do (kubernetes pkg/registry/core/pod/strategy.go). */
+const STREAMS = { stdin: "input", stdout: "output", stderr: "error", tty: "tty" } as const;
+
+/** Where a node's kubelet is. */
+export interface KubeletPlace {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** Pure: the kubelet of a node. Throws ApiError for one that has no address. */
+export function kubeletOf(node: KubeObject): KubeletPlace {
+  const addresses = asArray(at(node, "status", "addresses")).map(asObject);
+  const host = asString(addresses.find(({ type }) => type === "InternalIP")?.["address"]);
+  if (host === "") {
+    throw new ApiError("InternalError", `no preferred addresses found; known addresses: ${JSON.stringify(addresses)}`);
+  }
+  const port = at(node, "status", "daemonEndpoints", "kubeletEndpoint", "Port");
+  return { host, port: typeof port === "number" && port > 0 ? port : KUBELET_PORT };
+}
+
+/** Pure: what the kubelet is asked for a pod's exec. Throws ApiError `BadRequest`. */
+export function execTarget(pod: KubeObject, asked: URLSearchParams): string {
+  const { namespace = "", name = "" } = pod.metadata;
+  if (asString(at(pod, "spec", "nodeName")) === "") throw badRequest(`pod ${name} does not have a host assigned`);
+  const path = ["exec", namespace, name, containerOf(pod, asked.get("container") ?? "")]
+    .map(encodeURIComponent)
+    .join("/");
+  const query = new URLSearchParams(asked.getAll("command").map((word): [string, string] => ["command", word]));
+  for (const [ours, theirs] of Object.entries(STREAMS)) {
+    if (["1", "true"].includes(asked.get(ours) ?? "")) query.set(theirs, "1");
+  }
+  return `/${path}?${query}`;
+}
+
+function containerOf(pod: KubeObject, asked: string): string {
+  const { name = "", annotations = {} } = pod.metadata;
+  const names = asArray(at(pod, "spec", "containers")).map((one) => asString(asObject(one)["name"]));
+  const wanted =
+    asked === "" ? (annotations[DEFAULT_CONTAINER] ?? (names.length === 1 ? (names[0] ?? "") : "")) : asked;
+  if (wanted === "") {
+    throw badRequest(`a container name must be specified for pod ${name}, choose one of: [${names.join(" ")}]`);
+  }
+  if (names.includes(wanted)) return wanted;
+  throw badRequest(`container ${wanted} is not valid for pod ${name}`);
+}

@@ -1,0 +1,70 @@
+import { IpAddress } from "#base/ip";
+import type { Logger } from "#base/log";
+import { openNetNs } from "#kernel/netns";
+import { listenTcp } from "#kernel/socket";
+import type { KubeletAccess } from "#lab/api-server";
+import { makeCertificates } from "#lab/certificates";
+import { connectInside, connectThrough } from "#lab/inside";
+import { type Kubelet, serveExec } from "#lab/kubelet";
+import type { LabNode, Topology } from "#lab/topology";
+import type { LabTunnel } from "./tunnel.ts";
+
+/** Where kubelets serve, as everywhere. */
+const PORT = 10_250;
+const CONNECT_MS = 10_000;
+
+/** PEM: an authority, and what one side shows to the other. */
+interface Identity {
+  readonly ca: string;
+  readonly cert: string;
+  readonly key: string;
+}
+
+/** Who the embedded API server and the nodes' kubelets are to each other. */
+export interface KubeletTrust {
+  readonly apiServer: Identity;
+  readonly kubelet: Identity;
+}
+
+/** Rejects with `CertificateError`. */
+export async function makeKubeletTrust({ nodes }: Topology): Promise<KubeletTrust> {
+  const { ca, pairs } = await makeCertificates("isthmus-lab-kubelet-ca", {
+    apiServer: { usage: "clientAuth", commonName: "kube-apiserver", hosts: [] },
+    kubelet: { usage: "serverAuth", commonName: "kubelet", hosts: nodes.flatMap((node) => node.addresses.map(String)) },
+  });
+  return { apiServer: { ca, ...pairs.apiServer }, kubelet: { ca, ...pairs.kubelet } };
+}
+
+/** The API server's way to kubelets: through the tunnel, where there is one, else over the fabric. */
+export function kubeletAccess(
+  { apiServer }: KubeletTrust,
+  { fabric }: Topology,
+  tunnel: LabTunnel | undefined,
+): KubeletAccess {
+  return {
+    tls: apiServer,
+    connect: ({ host, port }) => {
+      const place = { address: IpAddress.parse(host), port };
+      const options = { timeoutMs: CONNECT_MS };
+      return tunnel === undefined
+        ? connectInside({ name: fabric }, place, options)
+        : connectThrough(tunnel.frontend, place, options);
+    },
+  };
+}
+
+/** Serves commands in the pods of a node, on all of its addresses. */
+export function serveKubelet(
+  kubelet: Kubelet,
+  node: LabNode,
+  trust: KubeletTrust,
+  deps: { readonly log: Logger },
+): Promise<AsyncDisposable> {
+  using netns = openNetNs({ name: node.netns });
+  return serveExec({
+    fds: node.addresses.map((address) => listenTcp(address, PORT, { netns })),
+    tls: trust.kubelet,
+    placeOf: (request) => kubelet.placeOf(request),
+    log: deps.log,
+  });
+}

@@ -1,0 +1,102 @@
+import { ExpectedError } from "#base/errors";
+
+/** Subprotocols in which a command's streams share one WebSocket, the better first (k8s.io/apimachinery pkg/util/remotecommand). */
+export const EXEC_PROTOCOLS = ["v5.channel.k8s.io", "v4.channel.k8s.io"] as const;
+export type ExecProtocol = (typeof EXEC_PROTOCOLS)[number];
+
+/** First byte of each message: whose it is. */
+const STDIN = 0;
+const STDOUT = 1;
+const STDERR = 2;
+const ERROR = 3;
+const RESIZE = 4;
+/** Of v5: the other byte names a channel that has ended. */
+const CLOSE = 255;
+/** Of a resize; a terminal that is larger is a mistake. */
+const MAX_TERMINAL = 10_000;
+
+export type ExecErrorCode = "bad-request" | "not-found" | "bad-message" | "failed";
+
+/** A command cannot be run, or its client says what cannot be understood. */
+export class ExecError extends ExpectedError<ExecErrorCode> {
+  override readonly name = "ExecError";
+}
+
+/** What a client says. */
+export type ClientMessage =
+  | { readonly kind: "stdin"; readonly bytes: Buffer }
+  | { readonly kind: "stdin-end" }
+  | { readonly kind: "resize"; readonly columns: number; readonly rows: number }
+  | { readonly kind: "nothing" };
+
+/** How a command ended. */
+export interface Exit {
+  /** `undefined` when a signal ended it. */
+  readonly code: number | undefined;
+  readonly signal?: string | undefined;
+}
+
+/** Reads one message. Throws {@link ExecError} `bad-message`. */
+export function decodeClientMessage(protocol: ExecProtocol, message: Buffer): ClientMessage {
+  const [channel] = message;
+  // An empty message opens the connection with some clients.
+  if (channel === undefined) return { kind: "nothing" };
+  const bytes = message.subarray(1);
+  if (channel === STDIN) return bytes.length === 0 ? { kind: "nothing" } : { kind: "stdin", bytes };
+  if (channel === RESIZE) return { kind: "resize", ...terminalSize(bytes) };
+  if (channel === CLOSE && protocol === "v5.channel.k8s.io") {
+    if (bytes.length === 1 && bytes[0] === STDIN) return { kind: "stdin-end" };
+    throw new ExecError("bad-message", `a client may end channel ${STDIN} alone, not ${[...bytes.subarray(0, 8)]}`);
+  }
+  throw new ExecError("bad-message", `channel ${channel} is not for clients of ${protocol}`);
+}
+
+/** `{"Width":80,"Height":24}`, as client-go writes it. */
+function terminalSize(bytes: Buffer): { readonly columns: number; readonly rows: number } {
+  const text = bytes.toString("utf8");
+  try {
+    const { Width: columns, Height: rows }: Record<string, unknown> = JSON.parse(text);
+    if (isSize(columns) && isSize(rows)) return { columns, rows };
+  } catch (error) {
+    // JSON that is none, or `null`, which has no members.
+    if (!(error instanceof SyntaxError || error instanceof TypeError)) throw error;
+  }
+  throw new ExecError("bad-message", `${JSON.stringify(text.slice(0, 100))} is no size of a terminal`);
+}
+
+function isSize(value: unknown): value is number {
+  return Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_TERMINAL;
+}
+
+/** What a command has written. */
+export function encodeOutput(stream: "stdout" | "stderr", bytes: Uint8Array): Buffer {
+  return Buffer.concat([Buffer.of(stream === "stdout" ? STDOUT : STDERR), bytes]);
+}
+
+/** The last message: how the command ended, as a meta/v1 Status (kubelet pkg/kubelet/cri/streaming/remotecommand). */
+export function encodeExit(exit: Exit): Buffer {
+  return encodeStatus(statusOf(exit));
+}
+
+/** The last message of a command that could not be started. */
+export function encodeFailure(message: string): Buffer {
+  return encodeStatus({ metadata: {}, status: "Failure", message, reason: "InternalError", code: 500 });
+}
+
+function encodeStatus(status: object): Buffer {
+  return Buffer.concat([Buffer.of(ERROR), Buffer.from(JSON.stringify(status))]);
+}
+
+function statusOf({ code, signal }: Exit): object {
+  if (code === 0) return { metadata: {}, status: "Success" };
+  // As a shell has it for a command that a signal ended.
+  const number = code ?? 137;
+  const why = signal === undefined ? `exit status ${number}` : `signal: ${signal}`;
+  return {
+    metadata: {},
+    status: "Failure",
+    message: `command terminated with non-zero exit code: ${why}`,
+    reason: "NonZeroExitCode",
+    details: { causes: [{ reason: "ExitCode", message: String(number) }] },
+  };
+}

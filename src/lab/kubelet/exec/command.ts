@@ -1,0 +1,86 @@
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { inNetNs, type NetNs } from "#kernel/netns";
+import type { Exit } from "./channels.ts";
+import type { ExecRequest } from "./request.ts";
+
+/** Where a command runs. */
+export interface ExecPlace {
+  readonly netns: NetNs;
+  readonly env: Readonly<Record<string, string>>;
+}
+
+/** A command of a pod that runs. */
+export interface RunningCommand {
+  readonly child: ChildProcess;
+  /** Resolves once the command has ended and all that it wrote was read; a command that cannot be started rejects. */
+  readonly ended: Promise<Exit>;
+  /** For a terminal; nothing happens without one. */
+  resize(columns: number, rows: number): void;
+}
+
+/** Runs a command in a pod's network namespace. With a terminal it runs under script(1), which has one. */
+export function startCommand(place: ExecPlace, { command, tty }: ExecRequest): RunningCommand {
+  const argv = tty ? ["script", "--quiet", "--return", "--command", shellWords(command), "/dev/null"] : command;
+  const [file = "", ...args] = argv;
+  const env = { PATH: process.env["PATH"] ?? "", ...(tty ? { TERM: "xterm" } : {}), ...place.env };
+  // A group of its own, so that all of it can be ended.
+  const child = inNetNs(place.netns, () => spawn(file, args, { env, stdio: "pipe", detached: true }));
+  const ended = new Promise<Exit>((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", (code, signal) => resolve({ code: code ?? undefined, signal: signal ?? undefined }));
+  });
+  return {
+    child,
+    ended,
+    resize: (columns, rows) => {
+      if (tty) resizeTerminal(child.pid ?? 0, columns, rows);
+    },
+  };
+}
+
+/** Ends a command and what it has started. */
+export function killCommand({ child }: RunningCommand): void {
+  if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+  try {
+    process.kill(-child.pid, "SIGKILL");
+  } catch (error) {
+    // It has ended meanwhile.
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+  }
+}
+
+function shellWords(command: readonly string[]): string {
+  return command.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(" ");
+}
+
+/** stty(1) at the terminal of script's child; before there is one, the size is what script gave it. */
+function resizeTerminal(script: number, columns: number, rows: number): void {
+  const terminal = terminalOf(script);
+  if (terminal === undefined) return;
+  // What becomes of it is not the command's matter: a terminal that is gone needs no size.
+  execFile("stty", ["-F", terminal, "cols", String(columns), "rows", String(rows)], () => undefined);
+}
+
+/** The standard input of the first child. */
+function terminalOf(parent: number): string | undefined {
+  try {
+    const child = childrenOf(parent)[0];
+    if (child === undefined) return undefined;
+    const terminal = readlinkSync(`/proc/${child}/fd/0`);
+    return terminal.startsWith("/dev/pts/") ? terminal : undefined;
+  } catch (error) {
+    // It has ended meanwhile.
+    if (["ENOENT", "ESRCH"].includes((error as NodeJS.ErrnoException).code ?? "")) return undefined;
+    throw error;
+  }
+}
+
+function childrenOf(parent: number): readonly string[] {
+  return readdirSync(`/proc/${parent}/task`).flatMap((task) =>
+    readFileSync(`/proc/${parent}/task/${task}/children`, "utf8")
+      .trim()
+      .split(" ")
+      .filter((pid) => pid !== ""),
+  );
+}

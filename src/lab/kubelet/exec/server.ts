@@ -1,0 +1,117 @@
+import { once } from "node:events";
+import { type IncomingMessage, STATUS_CODES } from "node:http";
+import { createServer as createTlsServer } from "node:https";
+import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { WebSocketServer } from "ws";
+import { describeError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { EXEC_PROTOCOLS, ExecError, type ExecErrorCode, type ExecProtocol } from "./channels.ts";
+import type { ExecPlace } from "./command.ts";
+import { type ExecRequest, parseExecRequest } from "./request.ts";
+import { runExec } from "./session.ts";
+
+/** A message of a client; more is not taken. */
+const MAX_MESSAGE_BYTES = 4 << 20;
+/** Commands at once. */
+const MAX_SESSIONS = 100;
+
+const HTTP_STATUS: Readonly<Record<ExecErrorCode, number>> = {
+  "bad-request": 400,
+  "bad-message": 400,
+  "not-found": 404,
+  failed: 503,
+};
+
+/** Where a kubelet serves, and whom. */
+export interface ExecServerOptions {
+  /** Sockets that listen already, made in the node's namespace. */
+  readonly fds: readonly number[];
+  /** The certificate that clients see, and the authority of theirs, PEM: who has none of it is refused. */
+  readonly tls: { readonly cert: string; readonly key: string; readonly ca: string };
+  /** The place of a container that runs; `undefined` when there is none. */
+  readonly placeOf: (request: Pick<ExecRequest, "namespace" | "pod" | "container">) => ExecPlace | undefined;
+  readonly log: Logger;
+}
+
+/** Serves `/exec` of a kubelet over WebSockets. Disposing ends it with all commands. */
+export async function serveExec(options: ExecServerOptions): Promise<AsyncDisposable> {
+  const { fds, tls, log } = options;
+  const sockets = new Set<Duplex>();
+  const webSockets = new WebSocketServer({
+    noServer: true,
+    maxPayload: MAX_MESSAGE_BYTES,
+    perMessageDeflate: false,
+    handleProtocols: (offered) => EXEC_PROTOCOLS.find((one) => offered.has(one)) ?? false,
+  });
+  const onUpgrade = (message: IncomingMessage, socket: Duplex, head: Buffer): void => {
+    sockets.add(socket);
+    socket.once("close", () => sockets.delete(socket));
+    socket.on("error", () => socket.destroy());
+    try {
+      const { request, place } = judge(message, options, webSockets.clients.size);
+      webSockets.handleUpgrade(message, socket, head, (webSocket) => {
+        webSocket.on("error", (error) => log.warn("a client of a command broke off", { reason: error.message }));
+        const { namespace, pod, command } = request;
+        log.info("command started", { pod: `${namespace}/${pod}`, command: command[0] });
+        void runExec(webSocket, webSocket.protocol as ExecProtocol, place, request);
+      });
+    } catch (error) {
+      if (!(error instanceof ExecError)) throw error;
+      refuse(socket, HTTP_STATUS[error.code], describeError(error));
+    }
+  };
+  const servers = fds.map(() => createTlsServer({ ...tls, requestCert: true, rejectUnauthorized: true }));
+  for (const [at, server] of servers.entries()) {
+    server.on("secureConnection", (socket: Socket) => {
+      sockets.add(socket);
+      socket.once("close", () => sockets.delete(socket));
+    });
+    server.on("upgrade", onUpgrade);
+    server.on("request", (_request, response) => {
+      response.writeHead(400, { "content-type": "text/plain", connection: "close" }).end("Upgrade request required");
+    });
+    await once(server.listen({ fd: fds[at] }), "listening");
+  }
+  return {
+    async [Symbol.asyncDispose]() {
+      for (const client of webSockets.clients) client.terminate();
+      for (const socket of sockets) socket.destroy();
+      await Promise.all(servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))));
+    },
+  };
+}
+
+/** Throws {@link ExecError} for what cannot be run. */
+function judge(
+  message: IncomingMessage,
+  { placeOf }: ExecServerOptions,
+  running: number,
+): { readonly request: ExecRequest; readonly place: ExecPlace } {
+  const request = parseExecRequest(message.url ?? "");
+  const offered = String(message.headers["sec-websocket-protocol"] ?? "")
+    .split(",")
+    .map((one) => one.trim());
+  if (!EXEC_PROTOCOLS.some((one) => offered.includes(one))) {
+    throw new ExecError(
+      "bad-request",
+      `cannot run a command for ${message.headers.upgrade} with ${JSON.stringify(offered)}: one of ${EXEC_PROTOCOLS.join(", ")} is needed`,
+    );
+  }
+  if (running >= MAX_SESSIONS) throw new ExecError("failed", `${MAX_SESSIONS} commands run already`);
+  const place = placeOf(request);
+  if (place !== undefined) return { request, place };
+  const { namespace, pod, container } = request;
+  throw new ExecError("not-found", `container not found ("${container}" of pod ${namespace}/${pod} on this node)`);
+}
+
+/** Answers an upgrade that does not come about. */
+function refuse(socket: Duplex, status: number, text: string): void {
+  const head = [
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+    "Content-Type: text/plain; charset=utf-8",
+    `Content-Length: ${Buffer.byteLength(text)}`,
+    "Connection: close",
+  ];
+  socket.end(`${head.join("\r\n")}\r\n\r\n${text}`);
+}

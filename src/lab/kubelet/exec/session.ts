@@ -1,0 +1,75 @@
+import type { Readable } from "node:stream";
+import type { RawData, WebSocket } from "ws";
+import { describeError, ExpectedError } from "#base/errors";
+import { decodeClientMessage, type ExecProtocol, encodeExit, encodeFailure, encodeOutput } from "./channels.ts";
+import { type ExecPlace, killCommand, type RunningCommand, startCommand } from "./command.ts";
+import type { ExecRequest } from "./request.ts";
+
+/** A client that has so much to read holds the command up, bytes. */
+const MAX_UNSENT_BYTES = 1 << 20;
+const NORMAL_CLOSURE = 1000;
+const PROTOCOL_ERROR = 1002;
+
+/** Joins a command with the client that asked for it; resolves when both are done. The command ends with its client. */
+export async function runExec(
+  socket: WebSocket,
+  protocol: ExecProtocol,
+  place: ExecPlace,
+  request: ExecRequest,
+): Promise<void> {
+  const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
+  const command = startCommand(place, request);
+  void closed.then(() => killCommand(command));
+  takeInput(socket, protocol, command, request);
+  passOutput(socket, "stdout", command.child.stdout, request.stdout);
+  passOutput(socket, "stderr", command.child.stderr, request.stderr || request.tty);
+  socket.send(await lastMessage(command));
+  socket.close(NORMAL_CLOSURE);
+  await closed;
+}
+
+async function lastMessage(command: RunningCommand): Promise<Buffer> {
+  try {
+    return encodeExit(await command.ended);
+  } catch (error) {
+    if (!(error instanceof Error && "code" in error)) throw error;
+    return encodeFailure(`the command cannot be started: ${error.message}`);
+  }
+}
+
+function takeInput(socket: WebSocket, protocol: ExecProtocol, command: RunningCommand, request: ExecRequest): void {
+  const { stdin } = command.child;
+  if (stdin === null) throw new Error("a command has a standard input");
+  // A command need not read what it is given.
+  stdin.on("error", () => socket.resume());
+  stdin.on("drain", () => socket.resume());
+  if (!request.stdin) stdin.end();
+  socket.on("message", (data: RawData) => {
+    try {
+      const message = decodeClientMessage(
+        protocol,
+        Buffer.isBuffer(data) ? data : Buffer.concat([data].flat().map(bytes)),
+      );
+      if (message.kind === "stdin" && request.stdin && stdin.writable && !stdin.write(message.bytes)) socket.pause();
+      if (message.kind === "stdin-end") stdin.end();
+      if (message.kind === "resize") command.resize(message.columns, message.rows);
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      socket.close(PROTOCOL_ERROR, describeError(error).slice(0, 100));
+    }
+  });
+}
+
+function bytes(part: ArrayBuffer | Buffer): Buffer {
+  return Buffer.isBuffer(part) ? part : Buffer.from(part);
+}
+
+function passOutput(socket: WebSocket, stream: "stdout" | "stderr", source: Readable | null, wanted: boolean): void {
+  source?.on("data", (chunk: Buffer) => {
+    if (!wanted || socket.readyState !== socket.OPEN) return;
+    socket.send(encodeOutput(stream, chunk), () => {
+      if (socket.bufferedAmount < MAX_UNSENT_BYTES) source.resume();
+    });
+    if (socket.bufferedAmount >= MAX_UNSENT_BYTES) source.pause();
+  });
+}

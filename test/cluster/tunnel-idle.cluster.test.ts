@@ -1,0 +1,146 @@
+/**
+ * Spec tunnel 8.8 and 15.D: thousands of connections that nobody uses cost little, and each still works. ISTHMUS_SOAK=full makes
+ * them ten thousand.
+ */
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import type { Socket } from "node:net";
+import { type TestContext, test } from "node:test";
+import { start, until } from "#test/lab";
+import { connectThrough, ProxyBed, type ProxyProcess, roundTrip } from "#test/proxies";
+
+const FULL = process.env["ISTHMUS_SOAK"] === "full";
+const CONNECTIONS = FULL ? 10_000 : 1500;
+/** What a program may hold, MiB: its base, and 64 KiB a connection (spec tunnel 8.8). */
+const MAX_MIB = Math.min(800, 150 + (CONNECTIONS * 64) / 1024);
+const AT_ONCE = 64;
+
+const residentMiB = ({ running }: ProxyProcess): number =>
+  Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${running.child.pid}/status`, "utf8"))?.[1]) / 1024;
+const descriptorsOf = ({ running }: ProxyProcess): number => readdirSync(`/proc/${running.child.pid}/fd`).length;
+
+/** An endpoint that echoes, in a process of its own: as many descriptors again would be too many for ours. */
+async function echoElsewhere(t: TestContext): Promise<number> {
+  const running = start([
+    process.execPath,
+    "-e",
+    `require("node:net").createServer((socket) => socket.on("error", () => socket.destroy()).pipe(socket))
+      .listen({ port: 0, host: "127.0.0.1", backlog: 1024 }, function () { console.error("port " + this.address().port); });`,
+  ]);
+  t.after(async () => {
+    running.child.kill("SIGKILL");
+    await running.ended;
+  });
+  const port = (): string | undefined => /^port (\d+)$/m.exec(running.said())?.[1];
+  await until("the endpoint listens", () => port() !== undefined, { seen: running.said });
+  return Number(port());
+}
+
+test(`tunnel: ${CONNECTIONS} idle connections hold ${Math.round(MAX_MIB)} MiB at most on either hop, all work, and leave nothing`, {
+  timeout: 200_000,
+}, async (t) => {
+  const bed = await ProxyBed.open();
+  t.after(() => bed[Symbol.asyncDispose]());
+  const server = await bed.server(["--mode=http-connect"]);
+  const agent = await bed.agent([server]);
+  await until("the agent is ready", async () => (await agent.health("/readyz")).startsWith("200 "));
+  const port = await echoElsewhere(t);
+  const sockets: Socket[] = [];
+  const open = async (): Promise<void> => {
+    const socket = await bed.dial(server.udsPath);
+    assert.match(await connectThrough(socket, `127.0.0.1:${port}`), /^HTTP\/1\.1 200 /);
+    sockets.push(socket);
+  };
+  const [before, descriptors] = [[server, agent].map(residentMiB), [server, agent].map(descriptorsOf)];
+  const startedMs = performance.now();
+  let left = CONNECTIONS;
+  await Promise.all(
+    Array.from({ length: AT_ONCE }, async () => {
+      while (left > 0) {
+        left -= 1;
+        await open();
+      }
+    }),
+  );
+  const seconds = (performance.now() - startedMs) / 1000;
+  assert.equal(await server.metric("server_established_connections"), CONNECTIONS);
+  assert.equal(await agent.metric("agent_open_endpoint_connections"), CONNECTIONS);
+  const held = [server, agent].map(residentMiB);
+  const text = (numbers: readonly number[]): string => numbers.map((one) => one.toFixed(0)).join(" and ");
+  t.diagnostic(
+    `${CONNECTIONS} in ${seconds.toFixed(1)} s; RSS of server and agent ${text(before)} MiB, then ${text(held)}`,
+  );
+  for (const mib of held) assert.ok(mib <= MAX_MIB, `${text(held)} MiB for ${CONNECTIONS} connections`);
+
+  for (const [at, socket] of sockets.entries()) assert.equal(await roundTrip(socket, `still ${at}`), `still ${at}`);
+  assert.equal(await server.metric("server_buffered_bytes"), 0);
+  for (const socket of sockets) socket.destroy();
+  const idle = async (): Promise<boolean> =>
+    (await server.metric("server_established_connections")) === 0 &&
+    (await server.metric("server_http_connections")) === 0 &&
+    (await agent.metric("agent_open_endpoint_connections")) === 0;
+  await until("all is closed", idle, { deadlineMs: 60_000 });
+  for (const [at, program] of [server, agent].entries()) {
+    await until("descriptors are given back", () => descriptorsOf(program) <= (descriptors[at] ?? 0) + 3);
+  }
+});
+
+const STALLED = 100;
+/** What a hop may hold of them, MiB: its base, and 4 MiB each (spec tunnel 8.8). */
+const MAX_STALLED_MIB = 150 + 4 * STALLED;
+
+test(`tunnel: ${STALLED} readers that stand still hold ${MAX_STALLED_MIB} MiB at most on either hop, and nobody else waits`, {
+  timeout: 100_000,
+}, async (t) => {
+  const bed = await ProxyBed.open();
+  t.after(() => bed[Symbol.asyncDispose]());
+  const server = await bed.server(["--mode=http-connect"]);
+  const agent = await bed.agent([server]);
+  await until("the agent is ready", async () => (await agent.health("/readyz")).startsWith("200 "));
+  const block = Buffer.alloc(1 << 20, 1);
+  let sent = 0;
+  const endless = await bed.endpoint((socket) => {
+    const more = (): void => {
+      do sent += block.length;
+      while (!socket.destroyed && socket.write(block));
+    };
+    socket.on("drain", more).resume();
+    more();
+  });
+  const echo = await bed.echo();
+  const open = async (port: number): Promise<Socket> => {
+    const socket = await bed.dial(server.udsPath);
+    assert.match(await connectThrough(socket, `127.0.0.1:${port}`), /^HTTP\/1\.1 200 /);
+    return socket;
+  };
+  const stalled = await Promise.all(Array.from({ length: STALLED }, () => open(endless)));
+  for (const socket of stalled) socket.pause();
+  let before = -1;
+  await until(
+    "nothing moves any more",
+    async () => {
+      const still = before === sent;
+      before = sent;
+      return still;
+    },
+    { everyMs: 500 },
+  );
+  const other = await open(echo);
+  let slowestMs = 0;
+  for (let round = 0; round < 200; round += 1) {
+    const startedMs = performance.now();
+    assert.equal(await roundTrip(other, `round ${round}`), `round ${round}`);
+    slowestMs = Math.max(slowestMs, performance.now() - startedMs);
+  }
+  const held = [server, agent].map(residentMiB);
+  const words = `${held.map(Math.round).join(" and ")} MiB, slowest echo ${slowestMs.toFixed(1)} ms`;
+  t.diagnostic(words);
+  for (const mib of held) assert.ok(mib <= MAX_STALLED_MIB, words);
+  assert.ok(slowestMs < 500, words);
+  const had = stalled.map(({ bytesRead }) => bytesRead);
+  for (const socket of stalled) socket.resume();
+  await until("all go on", () => stalled.every(({ bytesRead }, at) => bytesRead > (had[at] ?? 0) + (4 << 20)));
+  for (const socket of [...stalled, other]) socket.destroy();
+  await until("all is closed", async () => (await agent.metric("agent_open_endpoint_connections")) === 0);
+  await until("nothing is held", async () => (await server.metric("server_buffered_bytes")) === 0);
+});

@@ -1,0 +1,159 @@
+/** Spec tunnel 15.D: links and peers that stop without a word, and what becomes of those who use them. */
+import assert from "node:assert/strict";
+import type { Socket } from "node:net";
+import { test } from "node:test";
+import { until } from "#test/lab";
+import { connectThrough, type ProxyProcess, type ProxyServerProcess } from "#test/proxies";
+import { ALLOWED, BIND, echoed, OVERLAP, REVERSE, read, Sides } from "#test/tunnel-sides";
+
+const TIMEOUT = { timeout: 120_000 };
+/** A second of silence, twenty for the answer to a PING (spec tunnel 11), and what a busy machine adds. */
+const NOTICED = { deadlineMs: 30_000 };
+const KEEPALIVE = "--keepalive-time=1s";
+
+const streamsOf = (server: ProxyServerProcess): Promise<number> =>
+  server.metric('server_grpc_connections{service_method="Connect"}');
+
+/** A connection from the control plane to an endpoint of a node, who says who he is. */
+async function forward(sides: Sides, server: ProxyServerProcess, target: string, who: string): Promise<Socket> {
+  const socket = await sides.bed.dial(server.udsPath);
+  assert.match(await connectThrough(socket, target), /^HTTP\/1\.1 200 /);
+  assert.equal(await read(socket, who.length), who);
+  return socket;
+}
+
+/** Resolves when a socket is over: ended, reset or closed. */
+function over(socket: Socket): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  for (const event of ["end", "error", "close"]) socket.once(event, () => resolve());
+  if (socket.destroyed || socket.readableEnded) resolve();
+  socket.resume();
+  return promise;
+}
+
+const idle = async (server: ProxyServerProcess, agent: ProxyProcess): Promise<boolean> =>
+  (await server.metric("server_established_connections")) === 0 &&
+  (await server.metric("server_reverse_connections")) === 0 &&
+  (await agent.metric("agent_open_endpoint_connections")) === 0 &&
+  (await agent.metric("agent_reverse_connections")) === 0;
+
+test(
+  "links: packets that are dropped without a word are noticed by both ends' keepalive, and all is well again after it",
+  TIMEOUT,
+  async (t) => {
+    const sides = await Sides.open(t);
+    await sides.endpoint("master", OVERLAP.master, 6443, "master");
+    await sides.endpoint("node1", OVERLAP.node, 8080, "node1!");
+    const server = await sides.server(...ALLOWED, "--mode=http-connect", KEEPALIVE);
+    const agent = await sides.agent("node1", server, ...REVERSE, KEEPALIVE);
+    const inward = await sides.reach("node1", BIND, 6443, "master");
+    const outward = await forward(sides, server, "10.9.0.1:8080", "node1!");
+    sides.cut();
+    const startedMs = performance.now();
+    await Promise.all([
+      until("the server has given the agent up", async () => (await streamsOf(server)) === 0, NOTICED),
+      until(
+        "the agent has given the server up",
+        async () => (await agent.metric("agent_open_server_connections")) === 0,
+        NOTICED,
+      ),
+      over(inward),
+      over(outward),
+    ]);
+    t.diagnostic(`noticed by both after ${Math.round(performance.now() - startedMs)} ms`);
+    await until("nothing is open on either side", () => idle(server, agent));
+    assert.match(await server.health("/readyz"), /^500 /);
+    assert.match(await agent.health("/readyz"), /^503 /);
+    const { how, ms } = await sides.reset("node1", BIND, 6443);
+    assert.equal(how, "ECONNRESET");
+    assert.ok(ms < 1000, `a node's client without a server waited ${ms} ms`);
+
+    sides.mend();
+    await until("the agent is back", async () => (await agent.health("/readyz")).startsWith("200 "), NOTICED);
+    (await sides.reach("node1", BIND, 6443, "master")).destroy();
+    (await forward(sides, server, "10.9.0.1:8080", "node1!")).destroy();
+  },
+);
+
+test(
+  "links: a server that is stopped is given up by its agents, another serves meanwhile, and both when it goes on",
+  TIMEOUT,
+  async (t) => {
+    const sides = await Sides.open(t);
+    await sides.endpoint("master", OVERLAP.master, 6443, "master");
+    await sides.endpoint("node1", OVERLAP.node, 8080, "node1!");
+    const args = [...ALLOWED, "--mode=http-connect", "--server-count=2", KEEPALIVE];
+    const [stopped, other] = [await sides.server(...args), await sides.server(...args)];
+    const agent = await sides.agent(
+      "node1",
+      stopped,
+      ...REVERSE,
+      KEEPALIVE,
+      `--proxy-server=192.0.2.1:${other.agentPort}`,
+    );
+    await until("both are connected", async () => (await agent.metric("agent_open_server_connections")) === 2);
+    const inward = await Promise.all([1, 2, 3, 4].map(() => sides.reach("node1", BIND, 6443, "master")));
+    assert.equal(await stopped.metric("server_reverse_connections"), 2);
+    const lost = await forward(sides, stopped, "10.9.0.1:8080", "node1!");
+    const kept = await forward(sides, other, "10.9.0.1:8080", "node1!");
+
+    process.kill(stopped.running.child.pid ?? 0, "SIGSTOP");
+    await until(
+      "the agent has given it up",
+      async () => (await agent.metric("agent_open_server_connections")) === 1,
+      NOTICED,
+    );
+    await until("its nodes' clients are reset", () => inward.filter(({ destroyed }) => destroyed).length === 2);
+    await until("its endpoints are closed", async () => (await agent.metric("agent_open_endpoint_connections")) === 1);
+    assert.equal(await echoed(kept, "still"), "still");
+    for (const socket of inward.filter(({ destroyed }) => !destroyed))
+      assert.equal(await echoed(socket, "still"), "still");
+    for (let at = 0; at < 5; at += 1) (await sides.reach("node1", BIND, 6443, "master")).destroy();
+    (await forward(sides, other, "10.9.0.1:8080", "node1!")).destroy();
+    assert.equal(await agent.health("/readyz"), "200 ok");
+
+    process.kill(stopped.running.child.pid ?? 0, "SIGCONT");
+    await over(lost);
+    await until("both are connected", async () => (await agent.metric("agent_open_server_connections")) === 2, NOTICED);
+    await until(
+      "it has forgotten what it had",
+      async () => (await stopped.metric("server_established_connections")) === 0,
+    );
+    (await forward(sides, stopped, "10.9.0.1:8080", "node1!")).destroy();
+  },
+);
+
+test(
+  "links: an agent that is killed in the middle of a transfer is told to its clients within a second, and gauges return",
+  TIMEOUT,
+  async (t) => {
+    const sides = await Sides.open(t);
+    await sides.endpoint("master", OVERLAP.master, 6443, "master");
+    await sides.endpoint("node1", OVERLAP.node, 8080, "node1!");
+    const server = await sides.server(...ALLOWED, "--mode=http-connect");
+    const agent = await sides.agent("node1", server, ...REVERSE);
+    const sockets = await Promise.all(
+      Array.from({ length: 10 }, () => forward(sides, server, "10.9.0.1:8080", "node1!")),
+    );
+    const block = Buffer.alloc(1 << 16, 3);
+    for (const socket of sockets) {
+      const more = (): void => {
+        while (socket.writable && socket.write(block)) {
+          // until it takes no more
+        }
+      };
+      socket.on("drain", more).resume();
+      more();
+    }
+    await until("bytes come back", () => sockets.every(({ bytesRead }) => bytesRead > 1 << 20));
+    const startedMs = performance.now();
+    const ended = Promise.all(sockets.map(over));
+    await agent.stop("SIGKILL");
+    await ended;
+    const ms = performance.now() - startedMs;
+    assert.ok(ms < 1000, `the last client was told after ${ms} ms`);
+    for (const gauge of ["established_connections", "http_connections", "pending_backend_dials", "buffered_bytes"]) {
+      await until(`${gauge} is 0`, async () => (await server.metric(`server_${gauge}`)) === 0);
+    }
+  },
+);
