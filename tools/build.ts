@@ -34,6 +34,7 @@ const LINKS = [
   "proxy-server",
   "proxy-agent",
   "sni-router",
+  "service-proxy",
   "uplink-proxy",
   "mgmtproxy-env",
 ];

@@ -68,7 +68,7 @@ export class Monitors implements AsyncDisposable {
       [Symbol.asyncDispose]: async () => {
         if (!watch.removed) this.#order({ kind: "remove", id });
         watch.removed = true;
-        await watch.closed.promise;
+        await this.#awaited(watch.closed);
       },
     };
   }
@@ -78,10 +78,17 @@ export class Monitors implements AsyncDisposable {
       this.#stopped = true;
       this.#order({ kind: "stop" });
     }
-    await this.#exited.promise;
+    await this.#awaited(this.#exited);
     for (const id of [...this.#watches.keys()]) this.#close(id);
     if (!this.#released) close(this.#wakeFd);
     this.#released = true;
+  }
+
+  /** Waits for the Worker, which keeps nobody alive else: a process that has nothing more to do would end in the middle. */
+  async #awaited({ promise }: Deferred): Promise<void> {
+    this.#worker.ref();
+    await promise;
+    this.#worker.unref();
   }
 
   /** The Worker looks for orders each time its poll ends; the eventfd ends it at once. */

@@ -88,7 +88,7 @@ const PLAIN_SETS = [SETS.clusterIps, SETS.hairpin, SETS.nodePortIps] as const;
 export class DataPlane {
   readonly #deps: DataPlaneDeps;
   readonly #clock: Clock;
-  readonly #options: RuleOptions;
+  #options: RuleOptions;
   readonly table: ElementTable & { readonly family: "ip" | "ip6" };
   /** `undefined`: not known, to be listed. */
   #held: Held | undefined;
@@ -103,6 +103,12 @@ export class DataPlane {
   /** The front ends that the kernel holds, as far as is known. */
   get frontEnds(): ReadonlyMap<string, HeldFrontEnd> {
     return this.#held?.frontEnds ?? new Map();
+  }
+
+  /** Other rules from now on: the next sync writes them, in one transaction. */
+  setRules(options: RuleOptions): void {
+    this.#options = options;
+    this.distrust();
   }
 
   /** The next sync lists the kernel and repairs what differs. */
@@ -142,12 +148,12 @@ export class DataPlane {
       await this.#removeStrays(held, tally, options);
       const ids = isFull ? new Set([...held.frontEnds.keys(), ...idsOf(desired.services)]) : dirty.frontEnds;
       const sets = this.#changeSets(held, desired, isFull ? undefined : dirty);
-      this.#syncServiceCidrs(held, desired.serviceCIDRs, tally);
+      await this.#syncServiceCidrs(held, desired.serviceCIDRs, tally);
       await this.#commit(sets.add, tally, options);
       await this.#syncFrontEnds(held, desired.services, ids, tally, options);
       await this.#commit(sets.remove, tally, options);
       for (const [name, keys] of sets.next) held.sets.set(name, keys);
-      if (!held.chains.has(COMPLETE_CHAIN)) this.#complete(held, tally);
+      if (!held.chains.has(COMPLETE_CHAIN)) await this.#complete(held, tally);
       return tally.report(isFull ? "full" : "partial");
     } catch (error) {
       this.distrust();
@@ -156,9 +162,9 @@ export class DataPlane {
   }
 
   /** Deletes the table; false when there was none. */
-  remove(): boolean {
+  async remove(): Promise<boolean> {
     if (this.#deps.elements.names(this.table) === undefined) return false;
-    this.#run(removeTable(this.table), new Tally());
+    await this.#run(removeTable(this.table), new Tally());
     this.distrust();
     return true;
   }
@@ -167,13 +173,13 @@ export class DataPlane {
   async #adopt(tally: Tally, options: AbortOptions): Promise<Held> {
     const names = this.#deps.elements.names(this.table);
     if (names?.chains.includes(LAYOUT_CHAIN) !== true) {
-      this.#run(replaceTable(this.table, this.#options), tally);
+      await this.#run(replaceTable(this.table, this.#options), tally);
       await this.#commitFilled((batch) => fillSlotMaps(batch, this.#options), tally, options);
       return emptyHeld(new Set(this.#deps.elements.names(this.table)?.chains));
     }
     const affinityTimeouts = timeoutsOf(names.sets);
     await this.#commitFilled((batch) => fillSlotMaps(batch, this.#options), tally, options);
-    this.#run(renewPrinted(this.table, this.#options, { chains: names.chains, affinityTimeouts }), tally);
+    await this.#run(renewPrinted(this.table, this.#options, { chains: names.chains, affinityTimeouts }), tally);
     const compiled = [affinityChain(affinityTimeouts), ...shapesOf(names.chains, this.#options)];
     await this.#commitFilled((batch) => fillCompiled(batch, compiled, this.#options), tally, options);
     const listing = this.#listElements();
@@ -242,10 +248,10 @@ export class DataPlane {
     return { add, remove, next };
   }
 
-  #syncServiceCidrs(held: Held, serviceCIDRs: readonly Cidr[], tally: Tally): void {
+  async #syncServiceCidrs(held: Held, serviceCIDRs: readonly Cidr[], tally: Tally): Promise<void> {
     const cidrs = serviceCIDRs.map(String).sort();
     if (cidrs.join(",") === held.serviceCIDRs) return;
-    this.#run(setServiceCidrs(this.table, cidrs), tally);
+    await this.#run(setServiceCidrs(this.table, cidrs), tally);
     held.serviceCIDRs = cidrs.join(",");
   }
 
@@ -305,7 +311,7 @@ export class DataPlane {
     if (chains.size > 0) await this.#addShapes(held, chains, tally, options);
     if (timeouts.size === held.affinityTimeouts.length) return;
     const sorted = [...timeouts].sort((a, b) => a - b);
-    this.#run(affinitySets(this.table, sorted, this.#options), tally);
+    await this.#run(affinitySets(this.table, sorted, this.#options), tally);
     await this.#commitFilled((batch) => fillCompiled(batch, [affinityChain(sorted)], this.#options), tally, options);
     held.affinityTimeouts = sorted;
   }
@@ -313,14 +319,14 @@ export class DataPlane {
   /** In this order: a chain that exists is whole before anything leads to it. */
   async #addShapes(held: Held, names: ReadonlySet<string>, tally: Tally, options: AbortOptions): Promise<void> {
     const chains = shapesOf(names, this.#options, held.chains);
-    this.#run(emptyChains(this.table, chains), tally);
+    await this.#run(emptyChains(this.table, chains), tally);
     await this.#commitFilled((batch) => fillCompiled(batch, chains, this.#options), tally, options);
-    this.#run(addChains(this.table, chains, this.#options), tally);
+    await this.#run(addChains(this.table, chains, this.#options), tally);
     for (const { name } of chains) held.chains.add(name);
   }
 
-  #complete(held: Held, tally: Tally): void {
-    this.#run(markComplete(this.table), tally);
+  async #complete(held: Held, tally: Tally): Promise<void> {
+    await this.#run(markComplete(this.table), tally);
     held.chains.add(COMPLETE_CHAIN);
   }
 
@@ -341,15 +347,13 @@ export class DataPlane {
 
   async #commit(batch: ElementBatch, tally: Tally, options: AbortOptions, changes = batch.count): Promise<void> {
     if (batch.isEmpty) return;
-    await this.#deps.elements.commit(batch, options);
-    this.#deps.ledger.committed();
+    await this.#deps.ledger.transact(() => this.#deps.elements.commit(batch, options));
     tally.count(changes, batch.byteLength);
   }
 
-  #run(transaction: NftTransaction, tally: Tally): void {
+  async #run(transaction: NftTransaction, tally: Tally): Promise<void> {
     if (transaction.isEmpty) return;
-    this.#deps.nft.run(transaction);
-    this.#deps.ledger.committed();
+    await this.#deps.ledger.transact(() => this.#deps.nft.run(transaction));
     tally.count(0, 0);
   }
 }

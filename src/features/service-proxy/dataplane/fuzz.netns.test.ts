@@ -80,7 +80,7 @@ for (const family of [4, 6] as const) {
       fc.asyncProperty(fc.array(step, { minLength: 10, maxLength: 60, size: "max" }), async (steps) => {
         const bed = new Bed(family);
         const options = { allowExternalIPs: true };
-        bed.plane.remove();
+        await bed.plane.remove();
         for (const one of steps) {
           if (one.do === "service")
             bed.tracker.setService(`ns/${one.service.metadata.name}`, portsOf(one.service, family, options));

@@ -83,7 +83,7 @@ for (const family of [4, 6] as const) {
       assert.equal((await bed.connect(sender, clusterIP, 81)).kind, "rejected", sender);
       assert.equal((await bed.connect(sender, serviceCIDR.at(0x99), SERVICE_PORT)).kind, "dropped", sender);
     }
-    assert.equal(plane.remove(), true);
-    assert.equal(plane.remove(), false);
+    assert.equal(await plane.remove(), true);
+    assert.equal(await plane.remove(), false);
   });
 }

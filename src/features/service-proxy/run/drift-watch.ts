@@ -34,8 +34,8 @@ export class DriftWatch {
     this.#log = deps.log ?? nullLogger;
   }
 
-  /** A sync of a family found so many differences when it listed: what was drift is told, what was none is looked at more rarely. */
-  repaired(changes: number): void {
+  /** So many elements differed: what was drift is told, what was none is looked at more rarely. */
+  #repaired(changes: number): void {
     if (changes === 0) {
       this.#pauseMs = Math.min(MAX_PAUSE_MS, Math.max(1000, this.#pauseMs * 2));
     } else {
@@ -57,9 +57,11 @@ export class DriftWatch {
     const { ledger, families } = this.#deps;
     if (families.some(({ isBusy }) => isBusy) || !ledger.isTouched) return;
     const gone = families.filter(({ plane }) => plane.isDamaged());
+    if (gone.length > 0)
+      this.#log.warn("somebody removed nftables of ours", { families: gone.map(({ family }) => family) });
     const suspects = this.#clock.monotonic() >= this.#nextAt ? families : gone;
     if (suspects.length === 0) return;
     ledger.settle();
-    for (const family of suspects) family.repair();
+    for (const family of suspects) family.repair((changes) => this.#repaired(changes));
   }
 }

@@ -65,6 +65,7 @@ export class FamilyProxy {
   #isOpen = false;
   #isBusy = false;
   #isFullDue = true;
+  #onRepaired: ((changes: number) => void) | undefined;
   #lastFullAt = 0;
   /** Services whose UDP flows are to be looked at after the next success; `undefined`: all. */
   #flowsPending: Set<string> | undefined;
@@ -99,10 +100,11 @@ export class FamilyProxy {
     this.#runner.request();
   }
 
-  /** The kernel may not hold what we think: list and repair. */
-  repair(): void {
+  /** The kernel may not hold what we think: list and repair. `done` is told how many elements differed. */
+  repair(done?: (changes: number) => void): void {
     this.plane.distrust();
     this.#isFullDue = true;
+    this.#onRepaired = done;
     this.request();
   }
 
@@ -143,6 +145,8 @@ export class FamilyProxy {
       if (full) {
         this.#isFullDue = false;
         this.#lastFullAt = startedAt;
+        this.#onRepaired?.(report.changes);
+        this.#onRepaired = undefined;
       }
       this.#forgetFlows();
       observer?.synced?.(this.family, { ...report, durationMs: this.#clock.monotonic() - startedAt, triggeredAt });

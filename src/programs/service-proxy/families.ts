@@ -1,0 +1,112 @@
+import { existsSync } from "node:fs";
+import type { IpAddress, IpFamily } from "#base/ip";
+import type { Logger } from "#base/log";
+import {
+  DataPlane,
+  FamilyProxy,
+  type Ledger,
+  type PodDetector,
+  type SyncObserver,
+  Tracker,
+} from "#features/service-proxy";
+import type { ConntrackPort } from "#kernel/conntrack";
+import type { NetStack } from "#kernel/net";
+import type { Nft } from "#kernel/nft";
+import type { NftElements } from "#kernel/nft-elements";
+import type { ServiceProxyConfig } from "./config.ts";
+import { detectorOf } from "./detector.ts";
+import { nodePortPlaces } from "./node-ports.ts";
+import { addressOf, type NodeState } from "./node-state.ts";
+
+/** Address families that this kernel does. */
+export function supportedFamilies(stack: Pick<NetStack, "sysctl">): readonly IpFamily[] {
+  if (!existsSync("/proc/net/if_inet6")) return [4];
+  return stack.sysctl.get("net.ipv6.conf.all.disable_ipv6") === "1" ? [4] : [4, 6];
+}
+
+/** The kernel of the namespace that is meant. */
+export interface KernelParts {
+  readonly stack: NetStack;
+  readonly nft: Nft;
+  readonly elements: NftElements;
+  readonly conntrack: ConntrackPort | undefined;
+  readonly ledger: Ledger;
+}
+
+/** One family's proxy, and what of it follows the Node and the host's addresses. */
+export class Family {
+  readonly family: IpFamily;
+  readonly proxy: FamilyProxy;
+  readonly #config: ServiceProxyConfig;
+  readonly #stack: NetStack;
+  readonly #log: Logger;
+  #places = "";
+  #detector = "";
+
+  constructor(
+    family: IpFamily,
+    config: ServiceProxyConfig,
+    kernel: KernelParts,
+    deps: { readonly node: NodeState; readonly observer: SyncObserver; readonly log: Logger },
+  ) {
+    this.family = family;
+    this.#config = config;
+    this.#stack = kernel.stack;
+    this.#log = deps.log;
+    const detector = detectorOf(config, deps.node, family);
+    this.#detector = JSON.stringify(detector ?? null);
+    const plane = new DataPlane(
+      { nft: kernel.nft, elements: kernel.elements, ledger: kernel.ledger },
+      { ...this.#ruleOptions(detector, deps.node), tableName: config.tableName },
+    );
+    const nodeIP = addressOf(deps.node, family);
+    const tracker = new Tracker(family, {
+      node: { name: config.nodeName, zone: deps.node.zone },
+      nodeIPs: nodeIP === undefined ? [] : [nodeIP],
+    });
+    this.proxy = new FamilyProxy(
+      { tracker, plane, conntrack: kernel.conntrack, observer: deps.observer, log: deps.log },
+      { minSyncMs: config.minSyncMs, syncMs: config.syncMs },
+    );
+    this.setHostAddresses(deps.node);
+  }
+
+  /** The Node changed: zone, addresses, ranges of pods. */
+  setNode(node: NodeState): void {
+    const nodeIP = addressOf(node, this.family);
+    const context = {
+      node: { name: this.#config.nodeName, zone: node.zone },
+      nodeIPs: nodeIP === undefined ? [] : [nodeIP],
+    };
+    if (this.proxy.tracker.setContext(context)) this.proxy.request();
+    const detector = detectorOf(this.#config, node, this.family);
+    if (JSON.stringify(detector ?? null) !== this.#detector) {
+      this.#detector = JSON.stringify(detector ?? null);
+      this.#log.info("how pods are known has changed", { family: this.family, detector: this.#detector });
+      this.proxy.plane.setRules(this.#ruleOptions(detector, node));
+      this.proxy.repair();
+    }
+    this.setHostAddresses(node);
+  }
+
+  /** The host's addresses may have changed: where NodePorts are taken. */
+  setHostAddresses(node: NodeState): void {
+    const { addresses, loopback } = this.#nodePortPlaces(node);
+    for (const range of loopback)
+      this.#log.warn("NodePorts are not taken on loopback; the range is left out", { range: String(range) });
+    const text = addresses.join(" ");
+    if (text === this.#places && this.#places !== "") return;
+    this.#places = text;
+    this.proxy.setNodePortAddresses(addresses, (address) => addresses.some((own) => own.equals(address)));
+  }
+
+  #nodePortPlaces(node: NodeState): ReturnType<typeof nodePortPlaces> {
+    const local: readonly IpAddress[] = this.#stack.addresses.list().map(({ address }) => address);
+    return nodePortPlaces(this.#config, this.family, local, addressOf(node, this.family));
+  }
+
+  #ruleOptions(detector: PodDetector | undefined, node: NodeState) {
+    const { mark, masqueradeAll } = this.#config;
+    return { family: this.family, mark, masqueradeAll, detector, nodePortAddresses: this.#nodePortPlaces(node).mode };
+  }
+}

@@ -1,0 +1,187 @@
+import { hostname } from "node:os";
+import {
+  ConfigError,
+  choiceFlag,
+  durationFlag,
+  integerFlag,
+  optionalFlag,
+  parsedFlag,
+  stringFlag,
+  switchFlag,
+} from "#base/config";
+import { Cidr } from "#base/ip";
+import { kubeFlags } from "../daemon-flags.ts";
+
+/** The flags of `service-proxy`: kube-proxy's, by its names and with its defaults (spec service-proxy 2.10), then ours. */
+export const serviceProxyFlags = {
+  config: optionalFlag(
+    "config",
+    "KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1), instead of most flags",
+    "FILE",
+  ),
+  writeConfigTo: optionalFlag("write-config-to", "write the configuration in force to a file, and exit", "FILE"),
+  ...kubeFlags,
+  master: optionalFlag("master", "URL of the API server; overrides the kubeconfig's", "URL"),
+  hostnameOverride: stringFlag(
+    "hostname-override",
+    "",
+    "name of this Node; default: the host's name in lower case",
+    "NAME",
+  ),
+  bindAddress: stringFlag(
+    "bind-address",
+    "0.0.0.0",
+    "overrides the node's primary address; nothing is bound to it",
+    "ADDRESS",
+  ),
+  healthzBindAddress: stringFlag(
+    "healthz-bind-address",
+    "0.0.0.0:10256",
+    "of /healthz and /livez; empty: none",
+    "ADDRESS",
+  ),
+  metricsBindAddress: stringFlag("metrics-bind-address", "127.0.0.1:10249", "of /metrics; empty: none", "ADDRESS"),
+  bindAddressHardFail: switchFlag("bind-address-hard-fail", false, "end when one of those cannot be had"),
+  proxyMode: choiceFlag("proxy-mode", ["nftables"], "nftables", "how packets are treated"),
+  syncPeriod: durationFlag("sync-period", "30s", "pause after failures; twice this makes /healthz fail", {
+    min: "1ms",
+    max: "24h",
+  }),
+  minSyncPeriod: durationFlag("min-sync-period", "1s", "pause after a sync", { max: "24h" }),
+  configSyncPeriod: durationFlag("config-sync-period", "15m", "accepted; watches need no resync"),
+  masqueradeBit: integerFlag("masquerade-bit", 14, "bit of the packet mark that is ours", { min: 0, max: 31 }),
+  masqueradeAll: switchFlag("masquerade-all", false, "masquerade all that goes to Services' addresses"),
+  nodePortAddresses: stringFlag(
+    "nodeport-addresses",
+    "primary",
+    "where NodePorts are taken: CIDRs, or primary",
+    "CIDRS",
+  ),
+  detectLocalMode: choiceFlag(
+    "detect-local-mode",
+    ["ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"],
+    "ClusterCIDR",
+    "how pods' packets are known",
+  ),
+  clusterCIDR: stringFlag("cluster-cidr", "", "the pods' addresses, one range for each family", "CIDRS"),
+  podBridgeInterface: stringFlag("pod-bridge-interface", "", "with BridgeInterface", "NAME"),
+  podInterfaceNamePrefix: stringFlag("pod-interface-name-prefix", "", "with InterfaceNamePrefix", "PREFIX"),
+  featureGates: stringFlag(
+    "feature-gates",
+    "",
+    "KubeProxyDrainingTerminatingNodes, AllowServiceExternalIPs: NAME=true|false,...",
+    "GATES",
+  ),
+  conntrackMaxPerCore: integerFlag(
+    "conntrack-max-per-core",
+    32_768,
+    "tracked connections for each core; 0: leave alone",
+    { min: 0, max: 10_000_000 },
+  ),
+  conntrackMin: integerFlag("conntrack-min", 131_072, "at least so many", { min: 0, max: 100_000_000 }),
+  conntrackTcpEstablished: durationFlag("conntrack-tcp-timeout-established", "24h", "0: leave alone"),
+  conntrackTcpCloseWait: durationFlag("conntrack-tcp-timeout-close-wait", "1h", "0: leave alone"),
+  conntrackTcpBeLiberal: switchFlag(
+    "conntrack-tcp-be-liberal",
+    false,
+    "do not call packets outside the window invalid",
+  ),
+  conntrackUdp: durationFlag("conntrack-udp-timeout", "0s", "0: leave alone"),
+  conntrackUdpStream: durationFlag("conntrack-udp-timeout-stream", "0s", "0: leave alone"),
+  oomScoreAdj: integerFlag("oom-score-adj", -999, "of this process", { min: -1000, max: 1000 }),
+  profiling: switchFlag("profiling", false, "profiles under /debug/pprof of the metrics address"),
+  initOnly: switchFlag("init-only", false, "set kernel parameters, and exit"),
+  cleanup: switchFlag("cleanup", false, "remove our tables, and exit"),
+  showHiddenMetrics: stringFlag("show-hidden-metrics-for-version", "", "accepted; no metric is hidden", "VERSION"),
+  tableName: stringFlag(
+    "table-name",
+    "kube-proxy",
+    "name of the nftables tables; several proxies need different ones",
+    "NAME",
+  ),
+  startupHealth: choiceFlag(
+    "startup-health",
+    ["strict", "compatible"],
+    "strict",
+    "strict: not healthy before the first sync",
+  ),
+  drainingTaintKeys: stringFlag(
+    "draining-taint-keys",
+    "ToBeDeletedByClusterAutoscaler",
+    "taints that make load balancers drain this node",
+    "KEYS",
+  ),
+  netns: optionalFlag("netns", "network namespace whose nftables and connection tracking are meant", "PATH"),
+  verbosity: parsedFlag("v", parseVerbosity, "verbosity as klog has it: 2 and more is debug", "N"),
+  loggingFormat: choiceFlag("logging-format", ["text", "json"], "text", "format of the log"),
+};
+
+/** Gates that are known here. */
+export interface FeatureGates {
+  readonly drainingTerminatingNodes: boolean;
+  readonly allowServiceExternalIPs: boolean;
+}
+
+const GATES = {
+  KubeProxyDrainingTerminatingNodes: "drainingTerminatingNodes",
+  AllowServiceExternalIPs: "allowServiceExternalIPs",
+} as const;
+
+/** `NAME=true,NAME=false`. Gates of kube-proxy that are none here are told of, not refused. Throws `ConfigError`. */
+export function parseFeatureGates(
+  pairs: Iterable<readonly [string, boolean | string]>,
+): FeatureGates & { readonly unknown: readonly string[] } {
+  const gates = { drainingTerminatingNodes: true, allowServiceExternalIPs: true };
+  const unknown: string[] = [];
+  for (const [name, value] of pairs) {
+    const key = GATES[name as keyof typeof GATES];
+    const text = String(value);
+    if (text !== "true" && text !== "false") {
+      throw new ConfigError("invalid-flags", [`--feature-gates: ${name}=${text} is neither true nor false`]);
+    }
+    if (key === undefined) unknown.push(name);
+    else gates[key] = text === "true";
+  }
+  return { ...gates, unknown };
+}
+
+/** The pairs of `NAME=value,...`. Throws `ConfigError`. */
+export function gatePairs(text: string): (readonly [string, string])[] {
+  return splitList(text).map((pair) => {
+    const [name = "", value, ...rest] = pair.split("=");
+    if (value === undefined || rest.length > 0) {
+      throw new ConfigError("invalid-flags", [`--feature-gates: "${pair}" is not NAME=true or NAME=false`]);
+    }
+    return [name, value];
+  });
+}
+
+/** CIDRs of a list; throws `ConfigError` that names the flag and the first that is none. */
+export function parseCidrList(flag: string, texts: readonly string[]): Cidr[] {
+  return texts.map((text) => {
+    const cidr = Cidr.tryParse(text);
+    if (cidr === undefined)
+      throw new ConfigError("invalid-flags", [`--${flag}: "${text}" is no CIDR, such as 10.0.0.0/8`]);
+    return cidr;
+  });
+}
+
+/** Words between commas, without blanks around them. */
+export function splitList(text: string): string[] {
+  return text
+    .split(",")
+    .map((word) => word.trim())
+    .filter((word) => word !== "");
+}
+
+/** As kubelet names a Node. Throws `ConfigError` for an empty name. */
+export function nodeNameOf(override: string): string {
+  const name = (override === "" ? hostname() : override).trim().toLowerCase();
+  if (name === "") throw new ConfigError("invalid-flags", ["--hostname-override: the name of the Node is empty"]);
+  return name;
+}
+
+function parseVerbosity(text: string): number {
+  if (/^\d{1,3}$/.test(text)) return Number(text);
+  throw new ConfigError("invalid-value", [`"${text}" is not a number`]);
+}

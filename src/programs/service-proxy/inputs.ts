@@ -1,0 +1,132 @@
+import { TaskGroup } from "#base/async";
+import { Cidr } from "#base/ip";
+import type { Logger } from "#base/log";
+import { type FamilyProxy, PROXY_NAME_LABEL, portsOf, type SliceView, sliceView } from "#features/service-proxy";
+import { type KubeApi, type KubeObject, type Node, resources, resourceType, type Service } from "#kube/client";
+import { allSynced, createInformer, type Informer, type InformerHealth } from "#kube/informer";
+
+/** networking.k8s.io/v1 ServiceCIDR, as far as it is read. */
+interface ServiceCIDR extends KubeObject {
+  readonly spec?: { readonly cidrs?: readonly string[] };
+}
+
+const serviceCIDRs = resourceType<ServiceCIDR>({
+  group: "networking.k8s.io",
+  version: "v1",
+  kind: "ServiceCIDR",
+  plural: "servicecidrs",
+  namespaced: false,
+});
+
+/** Slices of headless Services carry this label. */
+const HEADLESS_LABEL = "service.kubernetes.io/headless";
+
+/** Who is told of what the API says. */
+export interface InputTargets {
+  readonly families: readonly FamilyProxy[];
+  readonly onNode: (node: Node | undefined) => void;
+  /** Services and slices are both known. */
+  readonly onListed: () => void;
+  readonly onWatch: (resource: string, health: InformerHealth) => void;
+  /** A change that waits to be synced. */
+  readonly onChange?: (kind: "service" | "endpoint") => void;
+  readonly allowExternalIPs: boolean;
+  readonly log: Logger;
+}
+
+/** Services, slices, the Node and the ranges of Services, watched until the signal aborts. */
+export async function watchInputs(
+  api: KubeApi,
+  targets: InputTargets,
+  { nodeName, signal }: { readonly nodeName: string; readonly signal: AbortSignal },
+): Promise<void> {
+  const { families } = targets;
+  const onHealth = (resource: string) => (health: InformerHealth) => targets.onWatch(resource, health);
+  const services = createInformer(api, resources.services, {
+    labelSelector: `!${PROXY_NAME_LABEL}`,
+    transform: pruned,
+    onHealth: onHealth("services"),
+  });
+  const slices = createInformer(api, resources.endpointSlices, {
+    labelSelector: `!${HEADLESS_LABEL}`,
+    transform: (slice) => sliceView(slice) ?? ({ metadata: slice.metadata } as Pick<SliceView, "metadata">),
+    onHealth: onHealth("endpointslices"),
+  });
+  const nodes = createInformer(api, resources.nodes, {
+    fieldSelector: `metadata.name=${nodeName}`,
+    onHealth: onHealth("nodes"),
+  });
+  const ranges = createInformer(api, serviceCIDRs, { onHealth: onHealth("servicecidrs") });
+
+  services.addHandler({
+    onAdd: (service) => setService(targets, service),
+    onUpdate: (_before, service) => setService(targets, service),
+    onDelete: (service) => setService(targets, service, true),
+  });
+  const setSlice = (key: string, slice: object | undefined): void => {
+    const view = slice !== undefined && "service" in slice ? (slice as SliceView) : undefined;
+    for (const family of families) {
+      if (!family.tracker.setSlice(key, view)) continue;
+      targets.onChange?.("endpoint");
+      family.request();
+    }
+  };
+  const keyOf = ({
+    metadata,
+  }: {
+    readonly metadata: { readonly name: string; readonly namespace?: string | undefined };
+  }): string => `${metadata.namespace ?? ""}/${metadata.name}`;
+  slices.addHandler({
+    onAdd: (slice) => setSlice(keyOf(slice), slice),
+    onUpdate: (_before, slice) => setSlice(keyOf(slice), slice),
+    onDelete: (slice) => setSlice(keyOf(slice), undefined),
+  });
+  nodes.addHandler({
+    onAdd: (node) => targets.onNode(node),
+    onUpdate: (_before, node) => targets.onNode(node),
+    onDelete: () => targets.onNode(undefined),
+  });
+  const setRanges = (): void => {
+    const cidrs = ranges.store
+      .list()
+      .flatMap(({ spec }) => (spec?.cidrs ?? []).flatMap((text) => Cidr.tryParse(text) ?? []));
+    for (const family of families) family.setServiceCIDRs(cidrs);
+  };
+  ranges.addHandler({ onAdd: setRanges, onUpdate: setRanges, onDelete: setRanges });
+
+  const group = new TaskGroup(signal);
+  const all: readonly Pick<Informer<KubeObject, KubeObject>, "run">[] = [services, slices, nodes, ranges];
+  for (const informer of all) group.spawn((at) => informer.run({ signal: at }));
+  group.spawn(async (at) => {
+    await allSynced([services, slices], { signal: at });
+    targets.onListed();
+  });
+  await group.wait();
+}
+
+/** What is read of a Service: the rest of it, managed fields above all, is not kept. */
+function pruned({ metadata, spec, status }: Service): Service {
+  const { name, namespace, uid, resourceVersion, creationTimestamp } = metadata;
+  return {
+    metadata: {
+      name,
+      uid,
+      resourceVersion,
+      ...(namespace === undefined ? {} : { namespace }),
+      ...(creationTimestamp === undefined ? {} : { creationTimestamp }),
+    },
+    ...(spec === undefined ? {} : { spec }),
+    ...(status === undefined ? {} : { status }),
+  };
+}
+
+function setService(targets: InputTargets, service: Service, isGone = false): void {
+  const { families, allowExternalIPs } = targets;
+  const name = `${service.metadata.namespace ?? ""}/${service.metadata.name}`;
+  for (const family of families) {
+    const ports = isGone ? [] : portsOf(service, family.family, { allowExternalIPs });
+    if (!family.tracker.setService(name, ports)) continue;
+    targets.onChange?.("service");
+    family.request();
+  }
+}

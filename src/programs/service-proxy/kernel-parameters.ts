@@ -1,0 +1,67 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { describeError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { isKernelError } from "#kernel/errors";
+import type { SysctlPort } from "#kernel/net";
+import type { ConntrackSettings } from "./config.ts";
+
+const MAX_CONNTRACK = 1_048_576;
+/** Where the size of the table's hash is, of the initial namespace alone. */
+const HASHSIZE = "/sys/module/nf_conntrack/parameters/hashsize";
+
+/** What is set, by key. Pure. `cores`: of this machine. */
+export function wantedParameters(settings: ConntrackSettings, cores: number): ReadonlyMap<string, number> {
+  const wanted = new Map<string, number>();
+  if (settings.maxPerCore > 0) wanted.set("net.netfilter.nf_conntrack_max", conntrackMax(settings, cores));
+  const seconds: readonly (readonly [string, number])[] = [
+    ["tcp_timeout_established", settings.tcpEstablishedSeconds],
+    ["tcp_timeout_close_wait", settings.tcpCloseWaitSeconds],
+    ["udp_timeout", settings.udpSeconds],
+    ["udp_timeout_stream", settings.udpStreamSeconds],
+  ];
+  for (const [name, value] of seconds) if (value > 0) wanted.set(`net.netfilter.nf_conntrack_${name}`, value);
+  if (settings.tcpBeLiberal) wanted.set("net.netfilter.nf_conntrack_tcp_be_liberal", 1);
+  return wanted;
+}
+
+function conntrackMax({ maxPerCore, min }: ConntrackSettings, cores: number): number {
+  return Math.min(MAX_CONNTRACK, Math.max(cores * maxPerCore, min));
+}
+
+/**
+ * Sets what differs. A parameter that cannot be set, as in a container or a namespace of its own, is told of and left: the proxy
+ * works without (spec service-proxy 2.10).
+ */
+export function setKernelParameters(
+  sysctl: SysctlPort,
+  settings: ConntrackSettings,
+  { log }: { readonly log: Logger },
+): void {
+  for (const [key, value] of wantedParameters(settings, availableParallelism())) {
+    try {
+      if (Number(sysctl.get(key)) !== value) sysctl.set(key, value);
+    } catch (error) {
+      if (!isKernelError(error)) throw error;
+      log.info("kernel parameter left as it is", { key, value, error: error.message });
+    }
+  }
+  if (settings.maxPerCore > 0) raiseHashSize(conntrackMax(settings, availableParallelism()), log);
+}
+
+function raiseHashSize(max: number, log: Logger): void {
+  try {
+    if (Number(readFileSync(HASHSIZE, "utf8")) < max / 4) writeFileSync(HASHSIZE, String(max / 4));
+  } catch (error) {
+    log.info("size of the connection table's hash left as it is", { error: describeError(error) });
+  }
+}
+
+/** How readily the kernel ends this process when memory is short. */
+export function setOomScore(score: number, log: Logger): void {
+  try {
+    writeFileSync("/proc/self/oom_score_adj", String(score));
+  } catch (error) {
+    log.info("oom score left as it is", { score, error: describeError(error) });
+  }
+}

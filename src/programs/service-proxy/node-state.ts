@@ -1,0 +1,39 @@
+import { Cidr, IpAddress, type IpFamily } from "#base/ip";
+import type { Node } from "#kube/client";
+
+/** Label of the zone that a node is in. */
+const ZONE_LABEL = "topology.kubernetes.io/zone";
+
+/** What the proxy reads of its Node. */
+export interface NodeState {
+  /** At most one of each family; the primary one first. Empty where the Node has none yet. */
+  readonly addresses: readonly IpAddress[];
+  readonly zone: string | undefined;
+  readonly podCIDRs: readonly Cidr[];
+}
+
+/** Pure (spec service-proxy 2.10): InternalIPs, then ExternalIPs; the first is primary, then the next one of the other family. */
+export function nodeState(
+  node: Pick<Node, "metadata" | "spec" | "status">,
+  bindAddress: IpAddress | undefined,
+): NodeState {
+  const ofType = (type: string): IpAddress[] =>
+    (node.status?.addresses ?? [])
+      .filter((one) => one.type === type)
+      .flatMap((one) => IpAddress.tryParse(one.address) ?? []);
+  const listed = [...ofType("InternalIP"), ...ofType("ExternalIP")];
+  const [primary] = bindAddress === undefined ? listed : [bindAddress];
+  const secondary = listed.find(({ family }) => family !== primary?.family);
+  const { podCIDRs = [], podCIDR } = node.spec ?? {};
+  const cidrs = podCIDRs.length > 0 ? podCIDRs : podCIDR === undefined ? [] : [podCIDR];
+  return {
+    addresses: [primary, secondary].filter((address) => address !== undefined),
+    zone: node.metadata.labels?.[ZONE_LABEL],
+    podCIDRs: cidrs.flatMap((text) => Cidr.tryParse(text) ?? []),
+  };
+}
+
+/** The address of a family. */
+export function addressOf(state: NodeState, family: IpFamily): IpAddress | undefined {
+  return state.addresses.find((address) => address.family === family);
+}
