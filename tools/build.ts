@@ -58,8 +58,9 @@ async function buildBundle(version: string): Promise<void> {
     absWorkingDir: root,
     entryPoints: {
       isthmus: "src/programs/isthmus.ts",
-      // Runs on a thread of its own, so it is a file of its own.
+      // Run on threads of their own, so they are files of their own.
       "monitor-worker": "src/kernel/monitor/worker.ts",
+      "uplink-worker": "src/features/uplink/workers/worker.ts",
     },
     outdir: "dist",
     outExtension: { ".js": ".mjs" },

@@ -125,6 +125,21 @@ test("Engine: a tunnel inside TLS passes bytes and ends both ways", TIMEOUT, asy
 });
 
 test(
+  "Engine: 400 clients that do not even begin are not more than are allowed to owe a request",
+  TIMEOUT,
+  async (t) => {
+    const { port } = await engineFor(t, { role: "pod", auth: "token", tls: "optional" });
+    const silent = await Promise.all(Array.from({ length: 400 }, () => TestClient.to(t, port)));
+    const isCut = ({ isEnded, isClosed }: TestClient): boolean => isEnded || isClosed;
+    while (silent.filter(isCut).length < 144) await turn();
+    assert.equal(silent.filter(isCut).length, 144);
+    const plain = await TestClient.to(t, port);
+    plain.write("GET /healthz HTTP/1.1\r\n\r\n");
+    assert.match(await plain.read("\r\n\r\n"), /^HTTP\/1\.1 404 /);
+  },
+);
+
+test(
   "Engine: when the source address of a tunnel is gone, the tunnel ends at once, and others go on",
   TIMEOUT,
   async (t) => {

@@ -109,7 +109,8 @@ export class Engine {
     if (listener.tls !== "off") {
       const { clock, secureContext, settings } = this.#deps;
       const timeoutMs = settings().limits.headerTimeoutMs;
-      const gate = { isRequired: listener.tls === "required", clock, timeoutMs, context: secureContext() };
+      const isRequired = listener.tls === "required";
+      const gate = { isRequired, clock, timeoutMs, context: secureContext(), pending: this.#pending };
       passTlsGate(client, gate, (inner, first) => this.#serve(inner, listener, first));
       return;
     }

@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
 import { type SecureContext, TLSSocket } from "node:tls";
 import type { Clock } from "#base/clock";
+import type { PendingHeads } from "../front/index.ts";
 
 /** RFC 8446 section 5.1: what a TLS connection begins with. */
 const RECORD_HANDSHAKE = 0x16;
@@ -14,6 +15,8 @@ export interface TlsGate {
   readonly clock: Clock;
   /** For the first byte. */
   readonly timeoutMs: number;
+  /** Who has not sent a byte yet counts among those that owe a request. */
+  readonly pending: PendingHeads;
 }
 
 /**
@@ -22,10 +25,15 @@ export interface TlsGate {
  */
 export function passTlsGate(
   client: Socket,
-  { isRequired, context, clock, timeoutMs }: TlsGate,
+  { isRequired, context, clock, timeoutMs, pending }: TlsGate,
   serve: (inner: Socket, first: Uint8Array) => void,
 ): void {
-  const stop = clock.after(timeoutMs, () => client.destroy());
+  const waiting = { evict: (): void => void client.destroy() };
+  const cancel = clock.after(timeoutMs, waiting.evict);
+  const stop = (): void => {
+    cancel();
+    pending.delete(waiting);
+  };
   const onClose = (): void => {
     stop();
     client.off("data", onFirst);
@@ -50,6 +58,7 @@ export function passTlsGate(
   client.once("end", onEnd);
   client.once("close", onClose);
   client.resume();
+  pending.add(waiting);
 }
 
 function startTls(client: Socket, secureContext: SecureContext): TLSSocket {

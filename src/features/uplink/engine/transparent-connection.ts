@@ -2,7 +2,7 @@ import type { Socket } from "node:net";
 import type { Clock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { resetSocket } from "#base/socket-reset";
-import { type Carrier, EarlyBytes } from "../front/index.ts";
+import { type Carrier, clientName, EarlyBytes } from "../front/index.ts";
 import type { ListenerSettings } from "../model/index.ts";
 import { addressDestination } from "../policy/index.ts";
 import { wantedName } from "./wanted-name.ts";
@@ -29,7 +29,7 @@ export class TransparentConnection {
 
   /** Resolves when the tunnel has begun, or came to nothing. */
   async run(): Promise<void> {
-    const { localAddress = "", localPort = 0, remoteAddress = "", remotePort = 0 } = this.#client;
+    const { localAddress = "", localPort = 0 } = this.#client;
     const address = IpAddress.tryParse(localAddress.replace(/%.*$/, ""));
     // Who came to the listener itself, and was not caught on the way elsewhere, would be sent to us again.
     if (address === undefined || (localPort === this.#listener.port && address.equals(this.#listener.address))) {
@@ -41,7 +41,7 @@ export class TransparentConnection {
     const destination = addressDestination(address, localPort);
     const result = await this.#carrier.carry({
       client: this.#client,
-      clientName: `${remoteAddress}:${remotePort}`,
+      clientName: clientName(this.#client),
       // The address is what is dialled; the name is what is remembered and logged.
       destination: name === undefined ? destination : { ...destination, text: `${name}:${localPort}` },
       listener: this.#listener,

@@ -5,6 +5,7 @@ import type { Destination } from "../policy/index.ts";
 import { failureReply, overloadReply } from "./dispatch.ts";
 import { EarlyBytes } from "./early-bytes.ts";
 import type { HttpConnectionDeps } from "./http-connection.ts";
+import { lastWords } from "./last-words.ts";
 import { encode } from "./replies.ts";
 
 /** Fields that concern one hop alone (RFC 9110 section 7.6.1); `Proxy-*` goes as well. */
@@ -49,9 +50,7 @@ export async function forward(
     return;
   }
   const reply = result.kind === "overload" ? overloadReply() : failureReply(result.error, listener.role);
-  client.end(encode({ ...reply, close: true }));
-  client.resume();
-  client.once("finish", () => client.destroy());
+  lastWords(client, encode({ ...reply, close: true }), clock);
 }
 
 /** The head in origin form, without what is between the client and us. */

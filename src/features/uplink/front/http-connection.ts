@@ -5,14 +5,13 @@ import type { ListenerSettings, Settings } from "../model/index.ts";
 import type { ClientLimits, Destination } from "../policy/index.ts";
 import type { Recorder } from "../stats/index.ts";
 import type { Carrier } from "./carrier.ts";
+import { clientName } from "./client-name.ts";
 import { dispatch, failureReply, overloadReply, refusalReply } from "./dispatch.ts";
 import { EarlyBytes } from "./early-bytes.ts";
 import { forward } from "./forward.ts";
+import { lastWords } from "./last-words.ts";
 import type { PendingHeads } from "./pending-heads.ts";
 import { encode, errorReply, type Reply, TUNNEL_OPEN } from "./replies.ts";
-
-/** A refused client may take so long to read why, milliseconds. */
-const LINGER_MS = 500;
 
 /** What connections need of their front end. */
 export interface HttpConnectionDeps {
@@ -44,7 +43,7 @@ export class HttpConnection {
   readonly #clientName: string;
   #reader: RequestHeadReader | undefined;
   #cancelTimer: (() => void) | undefined;
-  #isLingering = false;
+  #isBetweenRequests = false;
 
   /** The socket is paused or flowing, half-closable, and has a listener for errors. */
   constructor(socket: Socket, listener: ListenerSettings, deps: HttpConnectionDeps) {
@@ -52,7 +51,7 @@ export class HttpConnection {
     this.#listener = listener;
     this.#deps = deps;
     this.#clientAddress = socket.remoteAddress ?? "";
-    this.#clientName = nameOf(socket);
+    this.#clientName = clientName(socket);
   }
 
   /** Awaits the first request; `first` was read before. */
@@ -72,8 +71,6 @@ export class HttpConnection {
   closeIfIdle(): void {
     if (this.#reader !== undefined && this.#isBetweenRequests) this.evict();
   }
-
-  #isBetweenRequests = false;
 
   #await(timeoutMs: number, onTimeout: "reply" | "close"): void {
     const { limits } = this.#deps.settings();
@@ -202,7 +199,7 @@ export class HttpConnection {
   #reply(reply: Reply, rest: Uint8Array): void {
     if (this.#socket.destroyed) return;
     if (reply.close) {
-      this.#lastWords(encode(reply));
+      lastWords(this.#socket, encode(reply), this.#deps.clock);
       return;
     }
     const isFlushed = this.#socket.write(encode(reply));
@@ -225,20 +222,4 @@ export class HttpConnection {
     this.#await(this.#deps.settings().limits.keepAliveMs, "close");
     if (rest.length > 0) this.#onData(rest);
   }
-
-  /** Closes when the client has closed, or shortly after: closing with unread bytes would take the answer away from it. */
-  #lastWords(bytes: Uint8Array): void {
-    if (this.#isLingering) return;
-    this.#isLingering = true;
-    const cancel = this.#deps.clock.after(LINGER_MS, () => this.#socket.destroy());
-    this.#socket.once("close", cancel);
-    this.#socket.end(bytes);
-    this.#socket.on("data", () => undefined);
-    this.#socket.resume();
-  }
-}
-
-function nameOf({ remoteAddress = "", remotePort = 0 }: Socket): string {
-  const address = remoteAddress.replace(/^::ffff:(?=\d+\.)/, "");
-  return address.includes(":") ? `[${address}]:${remotePort}` : `${address}:${remotePort}`;
 }

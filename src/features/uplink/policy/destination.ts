@@ -9,7 +9,7 @@ export interface Destination {
   readonly port: number;
   /** Present when the host is an address; never an IPv4-mapped one. */
   readonly address?: IpAddress;
-  /** `host:port`, with brackets around IPv6. */
+  /** `host:port`, with brackets around IPv6: the key of penalties, and what is logged. */
   readonly text: string;
 }
 

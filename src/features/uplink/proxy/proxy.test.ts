@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { type TestContext, test } from "node:test";
+import fc from "fast-check";
 import { createLogger } from "#base/log";
 import type { Settings } from "../model/index.ts";
 import {
@@ -207,5 +208,56 @@ test(
     assert.equal(proxy.counters.requests, 901);
     assert.equal(proxy.counters.dialFailures, 0);
     while (descriptors() > before) await new Promise((resolve) => setImmediate(resolve));
+  },
+);
+
+test(
+  "UplinkProxy: clients and destinations that leave at any moment: no error without a listener, nothing is left (fuzz)",
+  TIMEOUT,
+  async (t) => {
+    const target = await serverFor(t, (socket) => {
+      // Each destination does something else, by turns.
+      turn += 1;
+      if (turn % 5 === 0) socket.resetAndDestroy();
+      else if (turn % 5 === 1) socket.end("bye");
+      else if (turn % 5 === 2) socket.pipe(socket);
+      else if (turn % 5 === 3) socket.once("data", () => socket.destroy());
+      else socket.write("x".repeat(200_000), () => socket.resetAndDestroy());
+    });
+    let turn = 0;
+    const { port, proxy } = await proxyFor(t);
+    const step = fc.constantFrom("write", "end", "reset", "destroy", "pause", "resume", "turn");
+    const head = fc.constantFrom(
+      `CONNECT 127.0.0.1:${target.port} HTTP/1.1\r\n\r\n`,
+      `CONNECT 127.0.0.1:${target.port} HTTP/1.1\r\n\r\nearly`,
+      "CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n",
+      "GET /healthz HTTP/1.1\r\n\r\n",
+      "CONNECT 127.0.0.1:",
+    );
+    await fc.assert(
+      fc.asyncProperty(head, fc.array(step, { maxLength: 8 }), async (request, steps) => {
+        const { socket } = await TestClient.to(t, port);
+        socket.write(request);
+        for (const each of steps) {
+          if (each === "write" && socket.writable) socket.write("y".repeat(5000));
+          else if (each === "end") socket.end();
+          else if (each === "reset" && socket.writable) socket.resetAndDestroy();
+          else if (each === "destroy") socket.destroy();
+          else if (each === "pause") socket.pause();
+          else if (each === "resume") socket.resume();
+          else await new Promise((resolve) => setImmediate(resolve));
+        }
+        socket.destroy();
+      }),
+      { numRuns: 300 },
+    );
+    // A client that was closed may have been half-closed for all that anybody knows: its destination must end too.
+    while (proxy.counters.activeTunnels > 0) {
+      for (const client of target.clients) client.destroy();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    const asking = await TestClient.to(t, port);
+    asking.write("GET /healthz HTTP/1.1\r\n\r\n");
+    await asking.read('"activeTunnels":0');
   },
 );

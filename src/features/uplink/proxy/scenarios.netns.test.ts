@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -26,12 +26,22 @@ before(async () => {
 
 /** The test bed with a proxy in the node; `lines` has what it logged. */
 async function setUp(t: TestContext, rest: Readonly<Record<string, unknown>> = {}) {
-  const bed = await Bed.create();
+  const bed = await Bed.create({ pod: true });
   const folder = mkdtempSync(join(tmpdir(), "isthmus-proxy-"));
   const path = join(folder, "uplinks.json");
-  writeFileSync(path, JSON.stringify({ version: 1, maxCost: 1, uplinks: bed.uplinkEntries, ...rest }));
+  const secrets = join(folder, "secrets");
+  writeFileSync(
+    path,
+    JSON.stringify({
+      version: 1,
+      maxCost: 1,
+      uplinks: bed.uplinkEntries,
+      limits: { drainMs: 100, podConnectsPerSecond: 1000 },
+      ...rest,
+    }),
+  );
   for (const wan of [bed.wan0, bed.wan1]) wan.serveWeb(tls);
-  const [file, args] = bed.inside(process.execPath, PROXY, path);
+  const [file, args] = bed.inside(process.execPath, PROXY, path, secrets);
   const proxy = spawn(file, args, { stdio: ["ignore", "pipe", "pipe"] });
   const lines: string[] = [];
   createInterface({ input: proxy.stderr }).on("line", (line) => lines.push(line));
@@ -58,15 +68,19 @@ async function setUp(t: TestContext, rest: Readonly<Record<string, unknown>> = {
   };
   const health = async (): Promise<Record<string, unknown>> =>
     JSON.parse(await inside("curl", "-sS", "http://127.0.0.1:5443/healthz")) as Record<string, unknown>;
-  /** A client in the node that is connected to the proxy. */
-  const client = async (): Promise<TestClient> => {
-    const socket = new Socket({ fd: openTcp(4, { netns: bed.netns }), allowHalfOpen: true });
+  const connectFrom = async (netns: { readonly fd: number } | undefined, host: string): Promise<TestClient> => {
+    const socket = new Socket({ fd: openTcp(4, { netns }), allowHalfOpen: true });
     t.after(() => socket.destroy());
-    socket.connect({ host: "127.0.0.1", port: 5443 });
+    socket.connect({ host, port: 5443 });
     await once(socket, "connect");
     return new TestClient(socket);
   };
-  return { bed, lines, fetch, health, inside, client };
+  /** A client in the node that is connected to the proxy. */
+  const client = (): Promise<TestClient> => connectFrom(bed.netns, "127.0.0.1");
+  /** A pod's client at the anchor. */
+  const podClient = (): Promise<TestClient> => connectFrom(bed.pod, "169.254.100.1");
+  const token = (): string => readFileSync(join(secrets, "token"), "utf8").trim();
+  return { bed, lines, fetch, health, inside, client, podClient, token };
 }
 
 test(
@@ -251,3 +265,118 @@ test(
     assert.ok(lines.some((line) => line.includes("via eth1")));
   },
 );
+
+test(
+  "uplink-proxy: a pod gets out with its token, to nowhere that it must not reach, however it is written",
+  TIMEOUT,
+  async (t) => {
+    const pods = { name: "pods", role: "pod", address: "169.254.100.1", port: 5443, interface: "cni0", auth: "token" };
+    const host = { name: "host", role: "host", address: "127.0.0.1", port: 5443 };
+    const { bed, podClient, token, health } = await setUp(t, {
+      listeners: [host, { ...pods, assignAddress: true, tls: "optional" }],
+    });
+    // Names that lead inside; one of them only with its second address.
+    const inward = { "rebind.example": ["203.0.113.80", "127.0.0.1"], "inside.example": ["10.43.0.1"] };
+    for (const wan of [bed.wan0, bed.wan1]) wan.dns.zone = { ...wan.dns.zone, ...inward };
+    const ask = async (target: string, fields = ""): Promise<string> => {
+      const asking = await podClient();
+      asking.write(`CONNECT ${target} HTTP/1.1\r\n${fields}\r\n`);
+      await asking.read("\r\n\r\n");
+      asking.socket.destroy();
+      return asking.text;
+    };
+    const auth = `Proxy-Authorization: Basic ${Buffer.from(`cdi:${token()}`).toString("base64")}\r\n`;
+    assert.match(await ask("203.0.113.80:443"), /^HTTP\/1\.1 407 /);
+    for (const target of ["203.0.113.80:443", "registry.example:443"])
+      assert.match(await ask(target, auth), /^HTTP\/1\.1 200 /);
+    const forbidden = [
+      ...[
+        "127.0.0.1",
+        "0.0.0.0",
+        "169.254.169.254",
+        "169.254.100.1",
+        "192.0.2.10",
+        "198.51.100.10",
+        "10.42.0.1",
+        "10.42.0.2",
+        "10.43.0.1",
+      ],
+      ...[
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:10.43.0.1]",
+        "[64:ff9b::7f00:1]",
+        "[2002:7f00:1::]",
+        "[fe80::1]",
+        "[2001:db8:1::10]",
+      ],
+    ];
+    for (const address of forbidden) assert.match(await ask(`${address}:443`, auth), /^HTTP\/1\.1 403 /, address);
+    assert.match(await ask("203.0.113.80:5443", auth), /^HTTP\/1\.1 403 /);
+    for (const number of ["2130706433:443", "0x7f.1:443", "0177.0.0.1:443", "127.1:443"]) {
+      assert.match(await ask(number, auth), /^HTTP\/1\.1 400 /, number);
+    }
+    for (const name of ["localhost", "rebind.example", "inside.example"]) {
+      const answer = await ask(`${name}:443`, auth);
+      assert.match(answer, /^HTTP\/1\.1 403 /, name);
+      assert.ok(!answer.includes("127.0.0.1") && !answer.includes("10.43"));
+    }
+    const asking = await podClient();
+    asking.write("GET /healthz HTTP/1.1\r\n\r\n");
+    assert.match(await asking.read("\r\n\r\n"), /^HTTP\/1\.1 404 /);
+    const { cni0Listening, successByPort, failureByPort } = await health();
+    // Beside the two that were allowed nothing was dialled.
+    assert.deepEqual([cni0Listening, successByPort, failureByPort], [true, { eth0: 2 }, {}]);
+  },
+);
+
+test(
+  "uplink-proxy: of two threads one learns that an uplink is dead, and neither waits for it again",
+  TIMEOUT,
+  async (t) => {
+    const { bed, fetch, health } = await setUp(t, { workers: 2 });
+    bed.wan0.break("drop-syn");
+    assert.equal((await fetch(WEB4))[0], "wan1 198.51.100.10");
+    for (let at = 0; at < 12; at += 1) {
+      const [answer, ms] = await fetch(WEB4);
+      assert.equal(answer, "wan1 198.51.100.10");
+      assert.ok(ms < 700, `${ms}`);
+    }
+    // The other thread tells what it has counted in batches.
+    let counted = await health();
+    while (counted["requests"] !== 13) counted = await health();
+    assert.deepEqual(counted["successByPort"], { eth1: 13 });
+  },
+);
+
+test("uplink-proxy: a half-close and a reset pass through, each as what it is", TIMEOUT, async (t) => {
+  const { bed, client, health } = await setUp(t, {});
+  const ends: string[] = [];
+  bed.wan0.listen(
+    createServer({ allowHalfOpen: true }, (socket) => {
+      socket.on("error", (error: NodeJS.ErrnoException) => ends.push(error.code ?? ""));
+      socket.on("data", (chunk) => ends.push(chunk.toString()));
+      socket.on("end", () => {
+        ends.push("end");
+        socket.end("after the end");
+      });
+    }),
+    7000,
+  );
+  const half = await client();
+  half.write("CONNECT 203.0.113.80:7000 HTTP/1.1\r\n\r\nhalf");
+  await half.read("200");
+  half.socket.end();
+  await half.until(({ isEnded }) => isEnded);
+  assert.match(half.text, /after the end$/);
+  const reset = await client();
+  reset.write("CONNECT 203.0.113.80:7000 HTTP/1.1\r\n\r\nreset");
+  await reset.read("200");
+  while (!ends.includes("reset")) await new Promise((resolve) => setImmediate(resolve));
+  const from = performance.now();
+  reset.socket.resetAndDestroy();
+  while (!ends.includes("ECONNRESET")) await new Promise((resolve) => setImmediate(resolve));
+  assert.ok(performance.now() - from < 300);
+  assert.deepEqual(ends, ["half", "end", "reset", "ECONNRESET"]);
+  assert.equal((await health())["activeTunnels"], 0);
+});

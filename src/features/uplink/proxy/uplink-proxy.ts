@@ -1,4 +1,3 @@
-import type { Socket } from "node:net";
 import type { SecureContext } from "node:tls";
 import { sleep, TaskGroup } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
@@ -7,7 +6,7 @@ import { createRegistry, type Registry } from "#base/metrics";
 import type { Query } from "../dns/index.ts";
 import { Engine } from "../engine/index.ts";
 import { Room } from "../front/index.ts";
-import { BindLoop } from "../listen/index.ts";
+import { ListenerSet } from "../listen/index.ts";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "../model/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
 import { Counters, healthReport, MetricsFile, registerMetrics, type StatsEvent } from "../stats/index.ts";
@@ -66,7 +65,7 @@ export class UplinkProxy {
   readonly #engine: Engine;
   readonly #room: Room;
   readonly #startedAt: number;
-  readonly #loops = new Map<string, { readonly loop: BindLoop; readonly stop: AbortController }>();
+  readonly #listeners: ListenerSet;
   readonly #registry: Registry = createRegistry();
   readonly #metricsFile: MetricsFile | undefined;
   /** When evidence was last told of bytes of an uplink: at most once a second. As many as there are uplinks. */
@@ -100,6 +99,19 @@ export class UplinkProxy {
       hostsPath: options.hostsPath,
       onBug: (error) => this.#onBug(error),
     });
+    this.#listeners = new ListenerSet(
+      {
+        log: deps.log,
+        clock: this.#clock,
+        onClient: (client, listener) => this.#engine.accept(client, this.#withTls(listener)),
+        openFd: deps.openListener,
+        spawn: (run) => this.#group?.spawn(run),
+      },
+      {
+        backlog: () => this.#settings.limits.backlog,
+        isShared: ({ role }) => role === "host" && this.#workers !== undefined,
+      },
+    );
     this.#engine.penalties.onEvent = (event) => this.#workers?.tellPenalty(event);
     registerMetrics(this.#registry, {
       counters: this.#counters,
@@ -135,10 +147,9 @@ export class UplinkProxy {
 
   /** Names of the listeners that are bound, by all threads that are to. */
   get bound(): ReadonlySet<string> {
-    const bound = [...this.#loops.values()].map(({ loop }) => loop).filter(({ isBound }) => isBound);
     const isEverywhere = ({ role, name }: ListenerSettings): boolean =>
       role !== "host" || (this.#workers?.isBound(name) ?? true);
-    return new Set(bound.flatMap(({ listener }) => (isEverywhere(listener) ? [listener.name] : [])));
+    return new Set(this.#listeners.bound.filter(isEverywhere).map(({ name }) => name));
   }
 
   /** New settings for what begins from now on; listeners are made and ended, tunnels stay. */
@@ -146,7 +157,7 @@ export class UplinkProxy {
     this.#settings = settings;
     this.#engine.settingsChanged();
     this.#workers?.setSettings(settings);
-    this.#syncListeners();
+    if (this.#group !== undefined) this.#listeners.sync(settings.listeners);
   }
 
   /**
@@ -158,7 +169,7 @@ export class UplinkProxy {
     this.#group = group;
     this.#workers = this.#startWorkers();
     using _changes = this.#deps.snapshots.onChange(() => this.#onSnapshot());
-    this.#syncListeners();
+    this.#listeners.sync(this.#settings.listeners);
     group.spawn((until) => this.#tick(until));
     group.spawn((until) => new DescriptorWatch(this.#room, this.#clock).run({ signal: until }));
     const file = this.#metricsFile;
@@ -168,8 +179,7 @@ export class UplinkProxy {
       await group.wait();
     } finally {
       this.#group = undefined;
-      for (const { stop } of this.#loops.values()) stop.abort();
-      this.#loops.clear();
+      this.#listeners.stop();
       this.#engine.close("drain");
       await this.#workers?.close();
       await this.#emptied();
@@ -199,7 +209,7 @@ export class UplinkProxy {
 
   async #untilStopped(signal: AbortSignal, failed: AbortSignal): Promise<void> {
     await aborted(AbortSignal.any([signal, failed]));
-    for (const { stop } of this.#loops.values()) stop.abort();
+    this.#listeners.stop();
     this.#engine.beginDrain();
     this.#workers?.drain();
     const until = this.#clock.monotonic() + this.#settings.limits.drainMs;
@@ -240,39 +250,7 @@ export class UplinkProxy {
   #onSnapshot(): void {
     this.#engine.snapshotChanged();
     this.#workers?.setSnapshot(this.#deps.snapshots.current);
-    for (const { loop } of this.#loops.values()) loop.retryNow();
-  }
-
-  /** Those of the settings, no others; one that has changed is ended and made anew. */
-  #syncListeners(): void {
-    const group = this.#group;
-    if (group === undefined) return;
-    const wanted = new Map(this.#settings.listeners.map((listener) => [listenerKey(listener), listener]));
-    for (const [key, { stop }] of this.#loops) {
-      if (wanted.has(key)) continue;
-      stop.abort();
-      this.#loops.delete(key);
-    }
-    for (const [key, listener] of wanted) {
-      if (!this.#loops.has(key)) this.#startListener(group, key, listener);
-    }
-  }
-
-  #startListener(group: TaskGroup, key: string, listener: ListenerSettings): void {
-    const { openListener, log } = this.#deps;
-    // What else is said of the listener may have changed since it was bound.
-    const current = (): ListenerSettings =>
-      this.#settings.listeners.find((each) => listenerKey(each) === key) ?? listener;
-    const onClient = (client: Socket): void => this.#engine.accept(client, this.#withTls(current()));
-    const openFd = listener.role === "transparent" ? openListener : undefined;
-    const loop = new BindLoop(
-      listener,
-      { log, clock: this.#clock, onClient, ...(openFd === undefined ? {} : { openFd }) },
-      { backlog: this.#settings.limits.backlog, reusePort: listener.role === "host" && this.#workers !== undefined },
-    );
-    const stop = new AbortController();
-    this.#loops.set(key, { loop, stop });
-    group.spawn((signal) => loop.run({ signal: AbortSignal.any([signal, stop.signal]) }));
+    this.#listeners.retryNow();
   }
 
   #withTls(listener: ListenerSettings): ListenerSettings {
@@ -283,11 +261,6 @@ export class UplinkProxy {
   #onBug(error: unknown): void {
     this.#group?.spawn(() => Promise.reject(error));
   }
-}
-
-/** What a socket is bound by. */
-function listenerKey({ name, role, address, port }: ListenerSettings): string {
-  return `${name} ${role} ${address} ${port}`;
 }
 
 function aborted(signal: AbortSignal): Promise<void> {

@@ -60,6 +60,7 @@ class Bed {
   async closed(): Promise<TunnelEnd> {
     while (this.end === undefined) await new Promise((resolve) => setImmediate(resolve));
     assert.equal(this.watch.size, 0);
+    assert.equal(this.pool.taken, 0);
     return this.end;
   }
 
@@ -145,7 +146,7 @@ test(
     assert.ok(bed.client.text === body);
     bed.client.socket.end();
     await bed.closed();
-    assert.equal(bed.pool.spare, 1);
+    assert.equal(bed.pool.taken, 0);
   },
 );
 

@@ -5,7 +5,7 @@ const TICK_MS = 500;
 
 /** What the watch looks at. */
 export interface Watched {
-  /** Called each half second with the time of {@link TunnelWatch.now}. */
+  /** Called each half second with the time of {@link TunnelWatch.now}, which is exact then. */
   check(now: number): void;
 }
 
@@ -27,6 +27,11 @@ export class TunnelWatch {
   /** Monotonic milliseconds of the last step. */
   get now(): number {
     return this.#now;
+  }
+
+  /** Not behind, but a call to the clock: for what is noted seldom. */
+  exactNow(): number {
+    return this.#clock.monotonic();
   }
 
   get size(): number {

@@ -63,7 +63,7 @@ export class Tunnel {
   #upstream: Upstream;
   #total: ByteCount;
   #lastByteAt: number;
-  /** Of the client's last byte, while the destination owes its first one. */
+  /** The exact time of the client's last byte, while the destination owes its first one. */
   #waitingSince: number | undefined;
   #clientSpokeLast = false;
   #gotFirstByte = false;
@@ -71,7 +71,8 @@ export class Tunnel {
   #clientEnded = false;
   #upstreamEnded = false;
   #isUpstreamPaused = false;
-  #open = 2;
+  /** Those whose end has not been seen yet. */
+  readonly #open: Set<Socket>;
   #reason: CloseReason | undefined;
   #isStalled = false;
 
@@ -91,6 +92,7 @@ export class Tunnel {
     this.#events = events;
     this.#retained = new Retained(options.replayBytes, options);
     this.#lastByteAt = deps.watch.now;
+    this.#open = new Set([client, upstream.socket]);
   }
 
   /** Both ways open. `early` was read from the client before and goes first. */
@@ -109,7 +111,7 @@ export class Tunnel {
 
   /** Whether another upstream may take this one's place: nothing came yet, and what was sent may be sent once more. */
   get canReplay(): boolean {
-    return !this.#gotFirstByte && this.#open === 2 && !this.#upstreamEnded && this.#retained.isReplayable;
+    return !this.#gotFirstByte && this.#open.size === 2 && !this.#upstreamEnded && this.#retained.isReplayable;
   }
 
   /** Sends all that the client has said so far to another upstream, connected and paused, which takes the place of the present one. */
@@ -119,10 +121,12 @@ export class Tunnel {
     this.#detach();
     // No word of farewell that would be sent again and again into a hole.
     cut(this.#upstream.socket);
+    this.#open.delete(this.#upstream.socket);
+    this.#open.add(next.socket);
     this.#upstream = next;
     this.#total = total;
     this.#wasSilent = false;
-    this.#waitingSince = this.#watch.now;
+    this.#waitingSince = this.#watch.exactNow();
     this.#lastByteAt = this.#watch.now;
     this.#attach();
     for (const chunk of said) {
@@ -165,7 +169,7 @@ export class Tunnel {
     this.#lastByteAt = this.#watch.now;
     this.#clientSpokeLast = true;
     if (!this.#gotFirstByte) {
-      this.#waitingSince = this.#watch.now;
+      this.#waitingSince = this.#watch.exactNow();
       this.#retained.push(chunk);
     }
     const { socket } = this.#upstream;
@@ -242,7 +246,8 @@ export class Tunnel {
    * A loss after that: what it said still arrives, and only then there is nobody left to listen.
    */
   #closed(lost: Socket, other: Socket): void {
-    this.#open -= 1;
+    // Node says that a socket is closed before it tells so.
+    if (!this.#open.delete(lost)) return;
     const isOrderly = lost.readableEnded && lost.writableFinished && lost.errored === null;
     if (!isOrderly && !other.destroyed) {
       this.#reason ??= "reset";
@@ -251,8 +256,9 @@ export class Tunnel {
       // What the client still sends goes nowhere; closing now could take the answer from it.
       else this.#client.resume();
     }
-    if (this.#open > 0) return;
+    if (this.#open.size > 0) return;
     this.#watch.delete(this);
+    this.#upstream.lend(false);
     this.#events.onClosed({ reason: this.#reason ?? "eof", stalled: this.#isStalled });
   }
 }

@@ -29,6 +29,7 @@ export class Upstream {
   #take: ((chunk: Uint8Array) => boolean) | undefined;
   /** Somebody may still read the buffer. */
   #isLent = false;
+  #isReleased = false;
 
   private constructor(pool: BufferPool, open: (onread: OnReadOpts) => Socket) {
     this.#pool = pool;
@@ -40,9 +41,7 @@ export class Upstream {
     this.socket.pause();
     // A close follows each error and is what is acted upon; who dials listens for itself.
     this.socket.on("error", () => this.socket.destroy());
-    this.socket.once("close", () => {
-      if (!this.#isLent) this.#pool.giveBack(this.#buffer);
-    });
+    this.socket.once("close", () => this.#release());
   }
 
   /** Begins to connect, from whatever address the routing table chooses; never resolves or races names. */
@@ -77,8 +76,15 @@ export class Upstream {
     this.socket.destroy();
   }
 
-  /** Tells whether bytes of the buffer lie in another socket's queue: then it is not used for anyone else. */
+  /** Tells whether bytes of the buffer lie in another socket's queue: so long it is not used for anyone else. */
   lend(isLent: boolean): void {
     this.#isLent = isLent;
+    this.#release();
+  }
+
+  #release(): void {
+    if (this.#isLent || this.#isReleased || !this.socket.closed) return;
+    this.#isReleased = true;
+    this.#pool.giveBack(this.#buffer);
   }
 }

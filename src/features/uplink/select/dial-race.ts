@@ -2,11 +2,12 @@ import { withDeadline } from "#base/async";
 import type { IpAddress } from "#base/ip";
 import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
 import type { Uplink } from "../model/index.ts";
+import type { Judgement } from "../policy/index.ts";
 import { classify } from "./classify.ts";
-import { type DiallerDeps, type DialRequest, dnsUplink, type Judgement } from "./dialler.ts";
+import type { DiallerDeps, DialRequest } from "./dialler.ts";
 import { type AttemptFailure, allFailed, SelectError } from "./errors.ts";
 import { type Closable, connectAny, PairError, pairUp } from "./happy-eyeballs.ts";
-import type { Candidate, Tier } from "./order.ts";
+import { type Candidate, dnsUplink, type Tier } from "./order.ts";
 
 /** A connection that was made. */
 export interface Won<C extends Closable> {
@@ -218,7 +219,8 @@ export class DialRace<C extends Closable> {
     const { destination, signal } = this.#request;
     this.#running.delete(attempt);
     if (attempt.stop.signal.aborted || signal.aborted) return;
-    if (error instanceof SelectError && !this.#isOver) {
+    // Policy, which is no fault of an uplink's: the end of the request, or of an attempt that nobody waits for.
+    if (error instanceof SelectError) {
       this.#end(() => this.#result.reject(error));
       return;
     }

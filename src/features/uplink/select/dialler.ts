@@ -1,31 +1,14 @@
 import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
-import type { DnsUplink, UplinkDns } from "../dns/index.ts";
+import type { UplinkDns } from "../dns/index.ts";
 import type { Evidence, SelectionSettings, Snapshot } from "../model/index.ts";
+import type { Destination, Judgement } from "../policy/index.ts";
 import { DialRace, type Won } from "./dial-race.ts";
 import { SelectError } from "./errors.ts";
 import type { Closable, Connect } from "./happy-eyeballs.ts";
-import { type Candidate, eligibleCandidates, noCandidates, orderCandidates, type Tier } from "./order.ts";
+import { dnsUplink, eligibleCandidates, noCandidates, orderCandidates, type Tier } from "./order.ts";
 import type { Penalties } from "./penalties.ts";
 import type { Rotation } from "./rotation.ts";
-
-/** What may be done with the addresses of a destination. */
-export type Judgement =
-  | "uplink"
-  /** Through the main table, unbound (spec uplink-proxy 10.3). */
-  | "direct"
-  | "denied";
-
-/** Where a client wants to go. */
-export interface Destination {
-  /** Lower case, without a trailing dot; canonical for an address. */
-  readonly host: string;
-  readonly port: number;
-  /** Present when `host` is an address. */
-  readonly address?: IpAddress;
-  /** `host:port` with brackets around IPv6: the key of penalties, and what is logged. */
-  readonly text: string;
-}
 
 /** One request for a connection. */
 export interface DialRequest {
@@ -133,14 +116,4 @@ export class Dialler<C extends Closable> {
     const all = eligibleCandidates(request.snapshot, BOTH).sort((a, b) => a.uplink.cost - b.uplink.cost);
     return new DialRace(this.#deps, request, { tiers, known, others: () => all.map(dnsUplink) });
   }
-}
-
-/** What resolving needs to know of a candidate. */
-export function dnsUplink({ uplink, sources }: Candidate): DnsUplink {
-  return {
-    name: uplink.name,
-    servers: uplink.dnsServers.map((server) => server.toString()),
-    searchDomains: uplink.searchDomains,
-    sources,
-  };
 }

@@ -11,7 +11,7 @@
  */
 export { connectUpstream } from "./connect.ts";
 export type { Won } from "./dial-race.ts";
-export { type Destination, Dialler, type DiallerDeps, type DialRequest, type Judgement } from "./dialler.ts";
+export { Dialler, type DiallerDeps, type DialRequest } from "./dialler.ts";
 export { type AttemptFailure, attemptText, SelectError, type SelectErrorCode } from "./errors.ts";
 export type { Closable, Connect, Pair } from "./happy-eyeballs.ts";
 export { eligibleCandidates } from "./order.ts";

@@ -1,4 +1,5 @@
 import type { IpAddress, IpFamily } from "#base/ip";
+import type { DnsUplink } from "../dns/index.ts";
 import { hasError, type Snapshot, type Uplink } from "../model/index.ts";
 import { SelectError } from "./errors.ts";
 import type { Standing } from "./penalties.ts";
@@ -80,4 +81,14 @@ function rankOf(uplink: Uplink, standing: Standing): number {
   const isInTail = standing === "penalised" || hasError(uplink.status);
   const isProbation = standing === "probation";
   return (isInTail ? 10_000 : 0) + uplink.cost * 2 + (isProbation ? 0 : 1);
+}
+
+/** What resolving needs to know of a candidate. */
+export function dnsUplink({ uplink, sources }: Candidate): DnsUplink {
+  return {
+    name: uplink.name,
+    servers: uplink.dnsServers.map((server) => server.toString()),
+    searchDomains: uplink.searchDomains,
+    sources,
+  };
 }

@@ -1,9 +1,11 @@
 /**
- * `Uplinkd` and `UplinkProxy` as a process of their own, for tests in namespaces: `node proxy-process.ts FILE` in the namespace of a
- * node. Log lines go to standard error, `ready` to standard output when every listener is bound.
+ * `Uplinkd` and `UplinkProxy` as a process of their own, for tests in namespaces: `node proxy-process.ts FILE SECRETS` in the namespace of a
+ * node; the listener for pods has its token and certificate in the folder SECRETS. Log lines go to standard error, `ready` to standard output when every listener is bound.
  */
 import { TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
 import { Health } from "#base/health";
+import { IpAddress } from "#base/ip";
 import { createLogger } from "#base/log";
 import { Monitors } from "#kernel/monitor";
 import { openKernel } from "#kernel/net";
@@ -11,6 +13,7 @@ import { openNft } from "#kernel/nft";
 import { listenTcp } from "#kernel/socket";
 import { SettingsFile } from "../config/index.ts";
 import { installTransparent, ownMark } from "../guard/index.ts";
+import { Secrets } from "../policy/index.ts";
 import { UplinkProxy } from "../proxy/index.ts";
 import { Uplinkd } from "../uplinkd/index.ts";
 
@@ -41,17 +44,24 @@ async function serve(): Promise<void> {
   });
   const { settings } = uplinkd;
   const { transparent } = settings;
+  const secrets = new Secrets(
+    { clock: systemClock, log, clusterSecret: async () => ({ kind: "standalone" }) },
+    { dir: process.argv[3] ?? "", address: IpAddress.parse("169.254.100.1") },
+  );
   const proxy = new UplinkProxy(
     {
       snapshots: uplinkd.snapshots,
       evidence: uplinkd.evidence,
       log,
+      secrets,
       openListener: ({ address, port }) => listenTcp(address, port, { transparent: true }),
     },
     settings,
     { version: "test", ...(transparent.enabled ? { mark: ownMark(transparent) } : {}) },
   );
   group.spawn((signal) => uplinkd.run({ signal }));
+  await secrets.sync();
+  group.spawn((signal) => secrets.run({ signal }));
   group.spawn((signal) => proxy.run({ signal }));
   while (settings.listeners.some(({ name }) => !proxy.bound.has(name))) {
     await new Promise((resolve) => setTimeout(resolve, 10));

@@ -8,7 +8,7 @@ import { assertNever, describeError } from "#base/errors";
 import { nullLogger } from "#base/log";
 import { Engine } from "../engine/index.ts";
 import { Room } from "../front/index.ts";
-import { BindLoop } from "../listen/index.ts";
+import { ListenerSet } from "../listen/index.ts";
 import type { Settings, Snapshot } from "../model/index.ts";
 import { decode } from "./codec.ts";
 import type { FromWorker, Page, ToWorker, WorkerInit } from "./messages.ts";
@@ -23,7 +23,7 @@ class WorkerProxy {
   readonly #outbox: Outbox;
   readonly #engine: Engine;
   readonly #pages = new Map<number, (body: string) => void>();
-  readonly #loops = new Map<string, { readonly loop: BindLoop; readonly stop: AbortController }>();
+  readonly #listeners: ListenerSet;
   readonly #timer: NodeJS.Timeout;
   #settings: Settings;
   #snapshot: Snapshot;
@@ -58,8 +58,18 @@ class WorkerProxy {
     });
     this.#engine.penalties.onEvent = (event) => this.#post({ kind: "penalty", event });
     this.#timer = setInterval(() => this.#engine.flush(), TICK_MS);
+    this.#listeners = new ListenerSet(
+      {
+        log: nullLogger, // The first thread says what there is to say of the same addresses.
+        clock: systemClock,
+        onClient: (client, listener) => this.#engine.accept(client, listener),
+        onBound: () => this.#post({ kind: "bound", names: this.#listeners.bound.map(({ name }) => name) }),
+        spawn: (run) => void run().catch((error: unknown) => this.#bug(error)),
+      },
+      { backlog: () => this.#settings.limits.backlog, isShared: () => true },
+    );
     port.on("message", (message: ToWorker) => this.#take(message));
-    this.#syncListeners();
+    this.#listeners.sync(sharedListeners(this.#settings));
   }
 
   #take(message: ToWorker): void {
@@ -67,7 +77,7 @@ class WorkerProxy {
       case "settings":
         this.#settings = decode<Settings>(message.settings);
         this.#engine.settingsChanged();
-        this.#syncListeners();
+        this.#listeners.sync(sharedListeners(this.#settings));
         break;
       case "snapshot":
         this.#snapshot = decode<Snapshot>(message.snapshot);
@@ -81,7 +91,7 @@ class WorkerProxy {
         this.#pages.delete(message.id);
         break;
       case "drain":
-        this.#stopListening();
+        this.#listeners.stop();
         this.#engine.beginDrain();
         break;
       case "close":
@@ -101,41 +111,9 @@ class WorkerProxy {
     });
   }
 
-  #syncListeners(): void {
-    const wanted = new Map(sharedListeners(this.#settings).map((each) => [`${each.address} ${each.port}`, each]));
-    for (const [key, { stop }] of this.#loops) {
-      if (wanted.has(key)) continue;
-      stop.abort();
-      this.#loops.delete(key);
-    }
-    const { backlog } = this.#settings.limits;
-    for (const [key, listener] of wanted) {
-      if (this.#loops.has(key)) continue;
-      const stop = new AbortController();
-      const onBound = (): void => {
-        const bound = [...this.#loops.values()].filter((each) => each.loop.isBound);
-        this.#post({ kind: "bound", names: bound.map((each) => each.loop.listener.name) });
-      };
-      const deps = {
-        log: nullLogger, // The first thread says what there is to say of the same addresses.
-        clock: systemClock,
-        onClient: this.#engine.accept.bind(this.#engine),
-        onBound,
-      };
-      const loop = new BindLoop(listener, deps, { backlog, reusePort: true });
-      this.#loops.set(key, { loop, stop });
-      loop.run({ signal: stop.signal }).catch((error: unknown) => this.#bug(error));
-    }
-  }
-
-  #stopListening(): void {
-    for (const { stop } of this.#loops.values()) stop.abort();
-    this.#loops.clear();
-  }
-
   /** Nothing is left that keeps the thread alive. */
   #close(): void {
-    this.#stopListening();
+    this.#listeners.stop();
     clearInterval(this.#timer);
     this.#engine.close("drain");
     setImmediate(() => {

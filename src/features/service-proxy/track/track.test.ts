@@ -1,0 +1,166 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import type { EndpointSlice, Service } from "#kube/client";
+import { WantedTable } from "../plan/index.ts";
+import { NODE } from "../testing/fixture.ts";
+import { randomService, randomSlice } from "../testing/random-objects.ts";
+import { endpointsOf, lenientAddress, lenientCidr, portsOf, type SliceView, sliceView, Tracker } from "./index.ts";
+
+const options = { allowExternalIPs: true };
+
+function service(spec: object, status: object = {}): Service {
+  return {
+    metadata: { name: "svc", namespace: "ns", uid: "1", resourceVersion: "1" },
+    spec: { clusterIP: "10.96.0.1", ports: [{ port: 80, protocol: "TCP" }], ...spec },
+    status,
+  } as unknown as Service;
+}
+
+function slice(endpoints: readonly object[], changes: object = {}): SliceView {
+  const view = sliceView({
+    metadata: {
+      name: "s",
+      namespace: "ns",
+      uid: "1",
+      resourceVersion: "1",
+      labels: { "kubernetes.io/service-name": "svc" },
+    },
+    addressType: "IPv4",
+    ports: [{ name: "", port: 8080, protocol: "TCP" }],
+    endpoints,
+    ...changes,
+  } as unknown as EndpointSlice);
+  assert.ok(view !== undefined);
+  return view;
+}
+
+test("lenientAddress: as older validation stored addresses; garbage and the other family are none", () => {
+  assert.equal(String(lenientAddress(" 010.000.001.007 ", 4)), "10.0.1.7");
+  assert.equal(String(lenientAddress("FD00::0001", 6)), "fd00::1");
+  for (const text of ["", "None", "1.2.3", "1.2.3.4.5", "300.1.1.1", "0x7f.0.0.1", "fd00::zz"])
+    assert.equal(lenientAddress(text, 4), undefined, text);
+  assert.equal(lenientAddress("10.0.0.1", 6), undefined);
+  assert.equal(String(lenientCidr(" 10.1.2.3/8 ", 4)), "10.0.0.0/8");
+  assert.equal(lenientCidr("10.0.0.0/33", 4), undefined);
+});
+
+test("portsOf: headless, ExternalName and other families' Services are nobody's", () => {
+  const ports = (spec: object): number => portsOf(service(spec), 4, options).length;
+  assert.equal(ports({}), 1);
+  for (const spec of [
+    { clusterIP: "None" },
+    { clusterIP: "" },
+    { type: "ExternalName" },
+    { clusterIP: "fd00::1" },
+    { ports: undefined },
+  ]) {
+    assert.equal(ports(spec), 0, JSON.stringify(spec));
+  }
+  const dual = service({ clusterIP: "fd00::1", clusterIPs: ["fd00::1", "10.96.0.2"] });
+  assert.equal(String(portsOf(dual, 4, options)[0]?.clusterIP), "10.96.0.2");
+  assert.equal(String(portsOf(dual, 6, options)[0]?.clusterIP), "fd00::1");
+});
+
+test("portsOf: load balancers' addresses by ipMode, source ranges by family, a range of all is none", () => {
+  const ingress = [
+    { ip: "1.1.1.1" },
+    { ip: "1.1.1.2", ipMode: "VIP" },
+    { ip: "1.1.1.3", ipMode: "Proxy" },
+    { hostname: "x" },
+    { ip: "fd00::9" },
+  ];
+  const [port] = portsOf(
+    service({ loadBalancerSourceRanges: [" 10.0.0.0/8 ", "fd00::/8"] }, { loadBalancer: { ingress } }),
+    4,
+    options,
+  );
+  assert.deepEqual(port?.loadBalancerIPs.map(String), ["1.1.1.1", "1.1.1.2"]);
+  assert.deepEqual(port?.sourceRanges.map(String), ["10.0.0.0/8"]);
+  assert.deepEqual(
+    portsOf(service({ loadBalancerSourceRanges: ["10.0.0.0/8", "0.0.0.0/0"] }), 4, options)[0]?.sourceRanges,
+    [],
+  );
+});
+
+test("portsOf: external IPs by the gate, affinity within its range", () => {
+  const externalIPs = ["1.1.1.1", "fd00::1", "garbage"];
+  assert.deepEqual(portsOf(service({ externalIPs }), 4, options)[0]?.externalIPs.map(String), ["1.1.1.1"]);
+  assert.deepEqual(portsOf(service({ externalIPs }), 4, { allowExternalIPs: false })[0]?.externalIPs, []);
+  const seconds = (timeoutSeconds: number | undefined): number | undefined =>
+    portsOf(
+      service({ sessionAffinity: "ClientIP", sessionAffinityConfig: { clientIP: { timeoutSeconds } } }),
+      4,
+      options,
+    )[0]?.affinitySeconds;
+  assert.deepEqual([seconds(undefined), seconds(30), seconds(0), seconds(1e9)], [10_800, 30, 1, 86_400]);
+});
+
+test("sliceView: absent conditions mean ready, serving, not ending; slices of no Service and of names are left out", () => {
+  const [endpoint] = slice([{ addresses: ["10.0.0.1", "10.0.0.2"] }]).endpoints;
+  assert.deepEqual(
+    [endpoint?.address, endpoint?.ready, endpoint?.serving, endpoint?.terminating],
+    ["10.0.0.1", true, true, false],
+  );
+  const raw = { metadata: { name: "s", namespace: "ns", labels: {} }, addressType: "IPv4", endpoints: [] };
+  assert.equal(sliceView(raw as unknown as EndpointSlice), undefined);
+});
+
+test("endpointsOf: one address twice counts once; one that ends never takes the place of one that does not", () => {
+  const port = { portName: "", protocol: "TCP" } as const;
+  const ending = { conditions: { ready: false, terminating: true } };
+  for (const order of [
+    [{}, ending],
+    [ending, {}],
+  ]) {
+    const slices = order.map((conditions) => slice([{ addresses: ["10.0.0.1"], nodeName: NODE.name, ...conditions }]));
+    const found = endpointsOf(slices, port, NODE.name);
+    assert.equal(found.length, 1);
+    assert.deepEqual([found[0]?.ready, found[0]?.terminating, found[0]?.isLocal], [true, false, true]);
+  }
+  assert.equal(endpointsOf([slice([{ addresses: ["10.0.0.1"] }])], { ...port, protocol: "UDP" }, NODE.name).length, 0);
+});
+
+test("Tracker: what is told again changes nothing; a slice that moves leaves its Service", () => {
+  const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
+  assert.equal(tracker.setService("ns/svc", portsOf(service({}), 4, options)), true);
+  assert.equal(tracker.setService("ns/svc", portsOf(service({}), 4, options)), false);
+  const one = slice([{ addresses: ["10.0.0.1"] }]);
+  assert.equal(tracker.setSlice("ns/s", one), true);
+  assert.equal(tracker.setSlice("ns/s", { ...one, metadata: { ...one.metadata, resourceVersion: "2" } }), false);
+  assert.deepEqual([...tracker.take().services], ["ns/svc"]);
+  assert.equal(tracker.isDirty, false);
+  assert.equal(tracker.setSlice("ns/s", { ...one, service: "ns/other" }), true);
+  assert.deepEqual([...tracker.take().services].sort(), ["ns/other", "ns/svc"]);
+  assert.equal(tracker.ports("ns/svc")[0]?.endpoints.length, 0);
+  assert.equal(tracker.setSlice("ns/s", undefined), true);
+  assert.equal(tracker.setSlice("ns/s", undefined), false);
+});
+
+test("Tracker: a zone that changes makes every Service pending, the same context none", () => {
+  const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
+  tracker.setService("ns/svc", portsOf(service({}), 4, options));
+  tracker.take();
+  assert.equal(tracker.setContext({ node: NODE, nodeIPs: [] }), false);
+  assert.equal(tracker.setContext({ node: { ...NODE, zone: "a" }, nodeIPs: [] }), true);
+  assert.deepEqual([...tracker.take().services], ["ns/svc"]);
+});
+
+test("Tracker: nothing is left of what was removed, and no object makes it throw", () => {
+  fc.assert(
+    fc.property(fc.array(randomService), fc.array(randomSlice), (services, slices) => {
+      const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
+      const wanted = new WantedTable();
+      const apply = (): void => {
+        for (const name of tracker.take().services) wanted.set(name, tracker.plan(name));
+      };
+      for (const one of services) tracker.setService(`ns/${one.metadata.name}`, portsOf(one, 4, options));
+      for (const one of slices) tracker.setSlice(one.metadata.name, sliceView(one));
+      apply();
+      for (const one of services) tracker.setService(`ns/${one.metadata.name}`, []);
+      for (const one of slices) tracker.setSlice(one.metadata.name, undefined);
+      apply();
+      assert.deepEqual([[...wanted.frontEnds()], wanted.clusterIPs.size, wanted.hairpins.size], [[], 0, 0]);
+    }),
+  );
+});
