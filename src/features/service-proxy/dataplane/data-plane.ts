@@ -20,6 +20,7 @@ import {
   type WantedTable,
 } from "../plan/index.ts";
 import { affinityChain, type RuleOptions, SETS, setSpecs } from "../rules/index.ts";
+import { type AffinityLoss, affinityLoss, forgetClients } from "./affinity.ts";
 import type { Ledger } from "./ledger.ts";
 import {
   addChains,
@@ -264,6 +265,7 @@ export class DataPlane {
     options: AbortOptions,
   ): Promise<void> {
     const clears: ElementBatch[] = [];
+    const losses: AffinityLoss[] = [];
     let group = this.#phases();
     let updates: [string, HeldFrontEnd | undefined][] = [];
     const finish = async (): Promise<void> => {
@@ -280,7 +282,11 @@ export class DataPlane {
     };
     let sliceEnd = this.#clock.monotonic() + SLICE_MS;
     for (const id of ids) {
-      updates.push([id, changeFrontEnd(held.frontEnds.get(id), services.frontEnd(id), group)]);
+      const before = held.frontEnds.get(id);
+      const after = changeFrontEnd(before, services.frontEnd(id), group);
+      updates.push([id, after]);
+      const loss = affinityLoss(before, after);
+      if (loss !== undefined) losses.push(loss);
       if (group.fill.byteLength + group.turn.byteLength > BATCH_BYTES) await finish();
       if (this.#clock.monotonic() < sliceEnd) continue;
       await setImmediate();
@@ -288,6 +294,7 @@ export class DataPlane {
       sliceEnd = this.#clock.monotonic() + SLICE_MS;
     }
     await finish();
+    await forgetClients({ elements: this.#deps.elements, ledger: this.#deps.ledger }, this.table, losses, options);
     if (clears.length === 0) return;
     await sleep(SETTLE_MS, { clock: this.#clock, signal: options.signal });
     for (const batch of clears) await this.#commit(batch, tally, options);

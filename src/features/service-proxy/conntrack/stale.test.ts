@@ -1,0 +1,90 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { IpAddress } from "#base/ip";
+import { type ConntrackEntry, FakeConntrack } from "#kernel/conntrack";
+import { addressesOf, endpoint, NODE_PORT, SERVICE_PORT, servicePort, TARGET_PORT } from "../testing/fixture.ts";
+import type { TrackedPort } from "../track/index.ts";
+import { forgetStale } from "./index.ts";
+
+const { clusterIP, loadBalancerIP, externalIP, node, external, localEndpoint, remoteEndpoint } = addressesOf(4);
+const outside = IpAddress.parse("192.0.2.200");
+
+/** A flow from outside to a destination, answered by somebody. */
+function flow(dst: IpAddress, dstPort: number, from: IpAddress, fromPort: number, protocol = 17): ConntrackEntry {
+  return {
+    family: 4,
+    protocol,
+    original: { src: external, dst, srcPort: 40_000, dstPort },
+    reply: { src: from, dst: external, srcPort: fromPort, dstPort: 40_000 },
+    mark: 0,
+  };
+}
+
+/** How many of the flows are forgotten. */
+function forgotten(port: TrackedPort, ...flows: readonly ConntrackEntry[]): number {
+  const conntrack = new FakeConntrack();
+  conntrack.entries.push(...flows);
+  return forgetStale(conntrack, 4, [port], (address) => address.equals(node));
+}
+
+const udp = (...endpoints: TrackedPort["endpoints"]): TrackedPort => ({
+  port: servicePort(4, { protocol: "UDP" }),
+  endpoints,
+});
+const local = endpoint(4, "local");
+const here = [localEndpoint, TARGET_PORT] as const;
+const there = [remoteEndpoint, TARGET_PORT] as const;
+
+test("forgetStale: flows to endpoints that serve stay, others go, by every front end", () => {
+  const doors = [
+    [clusterIP, SERVICE_PORT],
+    [loadBalancerIP, SERVICE_PORT],
+    [externalIP, SERVICE_PORT],
+    [node, NODE_PORT],
+  ] as const;
+  for (const [address, port] of doors) {
+    assert.equal(forgotten(udp(local), flow(address, port, ...here)), 0, String(address));
+    assert.equal(forgotten(udp(local), flow(address, port, ...there)), 1, String(address));
+    assert.equal(forgotten(udp(), flow(address, port, ...here)), 1, `${address}: nobody serves any more`);
+    assert.equal(
+      forgotten(udp(local), flow(address, port, address, port)),
+      1,
+      `${address}: sent before there were endpoints`,
+    );
+    assert.equal(
+      forgotten(udp({ ...local, port: 9 }), flow(address, port, ...here)),
+      1,
+      `${address}: its target port changed`,
+    );
+  }
+});
+
+test("forgetStale: endpoints that end but serve keep their flows, whatever the policies", () => {
+  const ending = { ...local, ready: false, terminating: true };
+  assert.equal(forgotten(udp(ending), flow(clusterIP, SERVICE_PORT, ...here)), 0);
+  assert.equal(forgotten(udp({ ...ending, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 1);
+  const policies = {
+    port: servicePort(4, { protocol: "UDP", externalTrafficPolicy: "Local" }),
+    endpoints: [endpoint(4, "remote")],
+  };
+  assert.equal(forgotten(policies, flow(node, NODE_PORT, ...there)), 0);
+});
+
+test("forgetStale: TCP, other ports, and outside hosts at a NodePort's number are left alone", () => {
+  assert.equal(forgotten(udp(), flow(clusterIP, SERVICE_PORT, ...here, 6)), 0);
+  assert.equal(forgotten(udp(), flow(clusterIP, 81, ...here)), 0);
+  assert.equal(forgotten(udp(), flow(outside, NODE_PORT, outside, NODE_PORT)), 0);
+  const tcp = { port: servicePort(4), endpoints: [] };
+  assert.equal(forgotten(tcp, flow(clusterIP, SERVICE_PORT, ...here)), 0);
+});
+
+test("forgetStale: tens of thousands of flows are read once", () => {
+  const conntrack = new FakeConntrack();
+  for (let at = 0; at < 20_000; at += 1)
+    conntrack.entries.push(flow(clusterIP, SERVICE_PORT, ...(at % 2 === 0 ? here : there)));
+  assert.equal(
+    forgetStale(conntrack, 4, [udp(local)], () => false),
+    10_000,
+  );
+  assert.equal(conntrack.entries.length, 10_000);
+});

@@ -1,0 +1,99 @@
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
+import { until } from "#test/lab";
+import type { ServicePort } from "../model/index.ts";
+import { addressBytes, planService, WantedTable } from "../plan/index.ts";
+import { Bed } from "../testing/bed.ts";
+import { addressesOf, endpoint, NODE, NODE_PORT, ruleOptions, SERVICE_PORT, servicePort } from "../testing/fixture.ts";
+import { DataPlane, type Desired, Ledger } from "./index.ts";
+
+let bed: Bed;
+let more: Record<IpFamily, readonly IpAddress[]>;
+before(async () => {
+  bed = await Bed.open(`isp-aff-${process.pid}`);
+  more = { 4: await bed.serveMore(4, 4), 6: await bed.serveMore(6, 4) };
+});
+after(() => bed[Symbol.asyncDispose]());
+
+function open(family: IpFamily): DataPlane {
+  const { nft, elements } = bed;
+  return new DataPlane(
+    { nft, elements, ledger: new Ledger(elements) },
+    { ...ruleOptions(family), tableName: "kube-proxy" },
+  );
+}
+
+function desired(family: IpFamily, port: Partial<ServicePort>, addresses: readonly IpAddress[]): Desired {
+  const services = new WantedTable();
+  const endpoints = addresses.map((address) => endpoint(family, "remote", { address }));
+  services.set(
+    "ns/svc",
+    planService([{ port: servicePort(family, port), endpoints }], NODE, [addressesOf(family).node]),
+  );
+  return { services, nodePortIPs: new Set([addressBytes(addressesOf(family).node)]), serviceCIDRs: [] };
+}
+
+/** Which endpoints a sender's connections reach, by what the affinity map has of them and by who answers. */
+async function reached(family: IpFamily, address: IpAddress, port: number, tries: number): Promise<number> {
+  for (let at = 0; at < tries; at += 1) {
+    const { kind } = await bed.connect("external", address, port, { droppedMs: 900 });
+    assert.equal(kind, "delivered");
+  }
+  const table = { family: family === 4 ? "ip" : "ip6", name: "kube-proxy" } as const;
+  return new Set(bed.elements.list(table, "affinity").map(({ value }) => value)).size;
+}
+
+for (const family of [4, 6] as const) {
+  test(`affinity: a client stays with its endpoint, by cluster IP and by NodePort, until it is gone or time is up, IPv${family}`, async () => {
+    const { clusterIP, node } = addressesOf(family);
+    const plane = open(family);
+    await plane.remove();
+    const port = { affinitySeconds: 2 } as const;
+    await plane.sync(desired(family, port, more[family]));
+    assert.equal(await reached(family, clusterIP, SERVICE_PORT, 12), 1);
+    assert.ok((await reached(family, node, NODE_PORT, 12)) <= 2, "the NodePort is a front end of its own");
+
+    // The endpoint that was remembered goes: the client gets another, at once.
+    const table = { family: family === 4 ? "ip" : "ip6", name: "kube-proxy" } as const;
+    const held = new Set(bed.elements.list(table, "affinity").map(({ value }) => value));
+    const others = more[family].filter(
+      (address) => ![...held].some((value) => String(value).startsWith(addressBytes(address))),
+    );
+    await plane.sync(desired(family, port, others));
+    assert.equal(bed.elements.list(table, "affinity").length, 0, "clients of lost endpoints are forgotten");
+    assert.equal(await reached(family, clusterIP, SERVICE_PORT, 8), 1);
+    const second = open(family);
+    assert.equal((await second.sync(desired(family, port, others), { full: true })).changes, 0, "a restart keeps it");
+    assert.equal(bed.elements.list(table, "affinity").length, 1);
+
+    await until("what is remembered expires", () => bed.elements.list(table, "affinity").length === 0, {
+      deadlineMs: 6000,
+    });
+  });
+
+  test(`source ranges: who is in none is dropped at the load balancer's address, and the ranges follow the Service, IPv${family}`, async () => {
+    const { external, pod, loadBalancerIP, clusterIP } = addressesOf(family);
+    const plane = open(family);
+    const at = async (
+      sourceRanges: readonly Cidr[],
+      sender: "external" | "pod",
+      address: IpAddress,
+    ): Promise<string> => {
+      await plane.sync(desired(family, { sourceRanges }, more[family]));
+      assert.equal((await plane.sync(desired(family, { sourceRanges }, more[family]), { full: true })).changes, 0);
+      return (await bed.connect(sender, address, SERVICE_PORT)).kind;
+    };
+    const [outside, pods] = [Cidr.host(external), Cidr.of(pod, family === 4 ? 24 : 64)];
+    assert.equal(await at([outside], "external", loadBalancerIP), "delivered");
+    assert.equal(await at([outside], "pod", loadBalancerIP), "dropped");
+    assert.equal(await at([pods], "external", loadBalancerIP), "dropped");
+    assert.equal(await at([pods], "external", clusterIP), "delivered");
+    assert.equal(await at([pods, outside], "external", loadBalancerIP), "delivered");
+    assert.equal(
+      await at([Cidr.of(external, family === 4 ? 24 : 64), outside], "external", loadBalancerIP),
+      "delivered",
+    );
+    assert.equal(await at([], "pod", loadBalancerIP), "delivered");
+  });
+}
