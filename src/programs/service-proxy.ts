@@ -1,29 +1,22 @@
 import { writeFileSync } from "node:fs";
-import { sleep, TaskGroup } from "#base/async";
 import { describeError } from "#base/errors";
 import { createLogger, type Logger } from "#base/log";
 import { createRegistry } from "#base/metrics";
-import { DataPlane, DriftWatch, Ledger, type SyncObserver } from "#features/service-proxy";
+import { DataPlane, Ledger } from "#features/service-proxy";
 import { openConntrack } from "#kernel/conntrack";
 import { isKernelError } from "#kernel/errors";
 import { Monitors } from "#kernel/monitor";
 import { type NetNs, openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
-import { findObject, type KubeApi, KubeError, type Node, resources } from "#kube/client";
 import { openClient } from "./daemon-flags.ts";
 import { requirePrivileges } from "./privileges.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 import { type ServiceProxyConfig, serviceProxyConfig, writeConfig } from "./service-proxy/config.ts";
-import { Family, type KernelParts, supportedFamilies } from "./service-proxy/families.ts";
+import type { KernelParts } from "./service-proxy/families.ts";
 import { serviceProxyFlags } from "./service-proxy/flags.ts";
-import { watchInputs } from "./service-proxy/inputs.ts";
 import { setKernelParameters, setOomScore } from "./service-proxy/kernel-parameters.ts";
-import { type NodeState, nodeState } from "./service-proxy/node-state.ts";
-
-/** How long the Node may take to have addresses, milliseconds (spec service-proxy 2.10). */
-const NODE_ADDRESSES_MS = 30_000;
-const NODE_POLL_MS = 1000;
+import { serve } from "./service-proxy/serve.ts";
 
 /** `service-proxy` (spec service-proxy). */
 export const serviceProxy = defineProgram({
@@ -64,99 +57,10 @@ export const serviceProxy = defineProgram({
     });
     const registry = createRegistry();
     await using api = await openClient("service-proxy", { kubeconfig: config.kubeconfig }, { registry });
-    await serve({ config, parts, api, monitors, netns, log }, signal);
+    await serve({ config, parts, api, monitors, netns, registry, log }, signal);
     return EXIT.ok;
   },
 });
-
-interface ServeParts {
-  readonly config: ServiceProxyConfig;
-  readonly parts: KernelParts;
-  readonly api: KubeApi;
-  readonly monitors: Monitors;
-  readonly netns: NetNs;
-  readonly log: Logger;
-}
-
-async function serve({ config, parts, api, monitors, netns, log }: ServeParts, signal: AbortSignal): Promise<void> {
-  let node = await awaitNode(api, config, log, signal);
-  const observer: SyncObserver = {
-    synced: (family, report) => log.debug("synced", { family, ...report }),
-  };
-  const families = supportedFamilies(parts.stack).map(
-    (family) => new Family(family, config, parts, { node, observer, log }),
-  );
-  const proxies = families.map(({ proxy }) => proxy);
-  const drift = new DriftWatch({ ledger: parts.ledger, families: proxies, log });
-  const onNode = (object: Node | undefined): void => {
-    // A Node that was deleted keeps what was known of it: it is still here, and serves until it is ended.
-    if (object === undefined) return;
-    node = nodeState(object, config.bindAddress);
-    for (const family of families) family.setNode(node);
-  };
-  await using _addresses = monitors.watch(netns, { addresses: true }, () => {
-    for (const family of families) family.setHostAddresses(node);
-  });
-  const group = new TaskGroup(signal);
-  for (const proxy of proxies) group.spawn((at) => proxy.run({ signal: at }));
-  group.spawn((at) => drift.run({ signal: at }));
-  group.spawn((at) =>
-    watchInputs(
-      api,
-      {
-        families: proxies,
-        onNode,
-        onListed: () => {
-          for (const proxy of proxies) proxy.open();
-        },
-        onWatch: (resource, health) => {
-          if (health.state === "degraded")
-            log.warn("watch failed; trying again", { resource, error: health.error.message });
-        },
-        allowExternalIPs: config.gates.allowServiceExternalIPs,
-        log,
-      },
-      { nodeName: config.nodeName, signal: at },
-    ),
-  );
-  log.info("started", { node: config.nodeName, families: families.map(({ family }) => family) });
-  await group.wait();
-}
-
-/** Waits for the Node's addresses, not for ever: without them NodePorts and the load balancers' own sources are all that lacks. */
-async function awaitNode(
-  api: KubeApi,
-  config: ServiceProxyConfig,
-  log: Logger,
-  signal: AbortSignal,
-): Promise<NodeState> {
-  const until = performance.now() + NODE_ADDRESSES_MS;
-  for (;;) {
-    const state = await readNode(api, config, signal);
-    if (state.addresses.length > 0) return state;
-    if (performance.now() > until) {
-      log.warn("the Node has no addresses; going on without", { node: config.nodeName });
-      return state;
-    }
-    await sleep(NODE_POLL_MS, { signal });
-  }
-}
-
-async function readNode(api: KubeApi, config: ServiceProxyConfig, signal: AbortSignal): Promise<NodeState> {
-  const none: NodeState = {
-    addresses: config.bindAddress === undefined ? [] : [config.bindAddress],
-    zone: undefined,
-    podCIDRs: [],
-  };
-  try {
-    const node = await findObject(api, resources.nodes, { name: config.nodeName }, { signal });
-    return node === undefined ? none : nodeState(node, config.bindAddress);
-  } catch (error) {
-    signal.throwIfAborted();
-    if (!(error instanceof KubeError)) throw error;
-    return none;
-  }
-}
 
 /** Both families' tables, and nothing else. */
 async function cleanUp(

@@ -76,7 +76,7 @@ async function setEndpoints(choose: (addresses: readonly IpAddress[]) => readonl
 
 function startProxy(...flags: string[]): Running {
   const argv = [ISTHMUS, "service-proxy", `--kubeconfig=${join(folder, "kubeconfig")}`, `--hostname-override=${NODE}`];
-  const places = [`--netns=/run/netns/${PREFIX}-node`, "--healthz-bind-address=", "--metrics-bind-address="];
+  const places = [`--netns=/run/netns/${PREFIX}-node`];
   return start([...argv, ...places, "--min-sync-period=0s", "--cluster-cidr=10.180.0.0/16,fd00:10:180::/48", ...flags]);
 }
 

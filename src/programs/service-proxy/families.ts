@@ -40,7 +40,7 @@ export class Family {
   readonly #config: ServiceProxyConfig;
   readonly #stack: NetStack;
   readonly #log: Logger;
-  #places = "";
+  #places: readonly IpAddress[] | undefined;
   #detector = "";
 
   constructor(
@@ -89,14 +89,18 @@ export class Family {
     this.setHostAddresses(node);
   }
 
+  /** Where NodePorts, and health checks of Services, are taken. */
+  get nodePortAddresses(): readonly IpAddress[] {
+    return this.#places ?? [];
+  }
+
   /** The host's addresses may have changed: where NodePorts are taken. */
   setHostAddresses(node: NodeState): void {
     const { addresses, loopback } = this.#nodePortPlaces(node);
     for (const range of loopback)
       this.#log.warn("NodePorts are not taken on loopback; the range is left out", { range: String(range) });
-    const text = addresses.join(" ");
-    if (text === this.#places && this.#places !== "") return;
-    this.#places = text;
+    if (this.#places?.join(" ") === addresses.join(" ")) return;
+    this.#places = addresses;
     this.proxy.setNodePortAddresses(addresses, (address) => addresses.some((own) => own.equals(address)));
   }
 

@@ -1,6 +1,5 @@
 import { TaskGroup } from "#base/async";
-import { Cidr } from "#base/ip";
-import type { Logger } from "#base/log";
+import { Cidr, type IpFamily } from "#base/ip";
 import { type FamilyProxy, PROXY_NAME_LABEL, portsOf, type SliceView, sliceView } from "#features/service-proxy";
 import { type KubeApi, type KubeObject, type Node, resources, resourceType, type Service } from "#kube/client";
 import { allSynced, createInformer, type Informer, type InformerHealth } from "#kube/informer";
@@ -29,9 +28,8 @@ export interface InputTargets {
   readonly onListed: () => void;
   readonly onWatch: (resource: string, health: InformerHealth) => void;
   /** A change that waits to be synced. */
-  readonly onChange?: (kind: "service" | "endpoint") => void;
+  readonly onChange?: (kind: "service" | "endpoint", family: IpFamily) => void;
   readonly allowExternalIPs: boolean;
-  readonly log: Logger;
 }
 
 /** Services, slices, the Node and the ranges of Services, watched until the signal aborts. */
@@ -67,7 +65,7 @@ export async function watchInputs(
     const view = slice !== undefined && "service" in slice ? (slice as SliceView) : undefined;
     for (const family of families) {
       if (!family.tracker.setSlice(key, view)) continue;
-      targets.onChange?.("endpoint");
+      targets.onChange?.("endpoint", family.family);
       family.request();
     }
   };
@@ -126,7 +124,7 @@ function setService(targets: InputTargets, service: Service, isGone = false): vo
   for (const family of families) {
     const ports = isGone ? [] : portsOf(service, family.family, { allowExternalIPs });
     if (!family.tracker.setService(name, ports)) continue;
-    targets.onChange?.("service");
+    targets.onChange?.("service", family.family);
     family.request();
   }
 }

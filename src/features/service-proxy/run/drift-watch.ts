@@ -12,6 +12,8 @@ const MAX_PAUSE_MS = 60_000;
 export interface DriftWatchDeps {
   readonly ledger: Ledger;
   readonly families: readonly FamilyProxy[];
+  /** Something of ours differed, and was put right. */
+  readonly onRepaired?: () => void;
   readonly log?: Logger;
   readonly clock?: Clock;
 }
@@ -41,6 +43,7 @@ export class DriftWatch {
     } else {
       this.#pauseMs = 0;
       this.#log.warn("somebody else changed our nftables; repaired", { changes });
+      this.#deps.onRepaired?.();
     }
     this.#nextAt = this.#clock.monotonic() + this.#pauseMs;
   }

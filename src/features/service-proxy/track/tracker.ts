@@ -26,6 +26,7 @@ export class Tracker {
   readonly #services = new Map<string, readonly ServicePort[]>();
   readonly #slices = new Map<string, Map<string, SliceView>>();
   readonly #sliceServices = new Map<string, string>();
+  readonly #healthChecked = new Set<string>();
   #pending = new Set<string>();
   #triggers: number[] = [];
   #context: NodeContext;
@@ -40,6 +41,11 @@ export class Tracker {
     return this.#pending.size > 0;
   }
 
+  /** Services with a health check of their own (`spec.healthCheckNodePort`). */
+  get healthChecked(): ReadonlySet<string> {
+    return this.#healthChecked;
+  }
+
   /** Of the Services with ports in this family. */
   get services(): ReadonlyMap<string, readonly ServicePort[]> {
     return this.#services;
@@ -51,6 +57,8 @@ export class Tracker {
     if (isSame(before, ports)) return false;
     if (ports.length === 0) this.#services.delete(service);
     else this.#services.set(service, ports);
+    if (ports.some(({ healthCheckNodePort }) => healthCheckNodePort > 0)) this.#healthChecked.add(service);
+    else this.#healthChecked.delete(service);
     this.#pending.add(service);
     return true;
   }

@@ -1,0 +1,100 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { sleep } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import type { ListenAddress } from "#base/config";
+import type { EventSink } from "../events.ts";
+import type { HealthCheck, NodeHealth } from "../state/index.ts";
+import { holdAddress } from "./hold.ts";
+import { type Listening, ProbeHttp, type ProbeHttpDeps } from "./probe-http.ts";
+
+/** After the end was asked for, probes are answered 503 for so long, milliseconds (spec service-proxy 2.12). */
+export const LINGER_MS = 1000;
+
+/** Collaborators of a {@link HealthServer}. */
+export interface HealthServerDeps extends ProbeHttpDeps {
+  readonly health: NodeHealth;
+  /** Told of each answer before its head is written. */
+  readonly onAnswer?: (check: HealthCheck, code: 200 | 503) => void;
+  readonly onEvent?: EventSink;
+  readonly clock?: Clock;
+}
+
+/** Settings of a {@link HealthServer}. */
+export interface HealthServerOptions {
+  readonly address: ListenAddress;
+  /** Reject when the address cannot be had at once. Default: try for ever. */
+  readonly hardFail?: boolean;
+  /** Default {@link LINGER_MS}. */
+  readonly lingerMs?: number;
+}
+
+/** `/healthz` and `/livez` for load balancers and kubelets (spec service-proxy 1.1, 1.4). */
+export class HealthServer {
+  readonly #deps: HealthServerDeps;
+  readonly #options: HealthServerOptions;
+  #held: readonly Listening[] = [];
+
+  constructor(deps: HealthServerDeps, options: HealthServerOptions) {
+    this.#deps = deps;
+    this.#options = options;
+  }
+
+  /** `undefined` while it does not listen. */
+  get port(): number | undefined {
+    return this.#held[0]?.port;
+  }
+
+  /**
+   * Serves until the signal aborts, then says 503 for a moment. Rejects with `ServiceHealthError` for an address that is none and,
+   * with `hardFail`, when it cannot be had.
+   */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const { health, clock = systemClock } = this.#deps;
+    const { address, hardFail = false, lingerMs = LINGER_MS } = this.#options;
+    await using http = new ProbeHttp((request, response) => this.#answer(request, response), this.#deps);
+    await holdAddress(
+      {
+        http,
+        clock,
+        onEvent: this.#deps.onEvent,
+        log: this.#deps.log,
+        onListening: (held) => {
+          this.#held = held;
+        },
+      },
+      { address, hardFail, failure: "FailedToStartProxierHealthcheck", what: "health checks", signal },
+    );
+    health.stopping();
+    if (this.#held.length > 0) await sleep(lingerMs, { clock });
+    this.#held = [];
+  }
+
+  #answer(request: IncomingMessage, response: ServerResponse): void {
+    const [path] = (request.url ?? "/").split("?", 1);
+    const check = path === "/healthz" ? "healthz" : path === "/livez" ? "livez" : undefined;
+    if (check === undefined) {
+      reply(response, 404, "text/plain; charset=utf-8", "404 page not found\n");
+      return;
+    }
+    const { code, body } = this.#deps.health[check]();
+    this.#deps.onAnswer?.(check, code);
+    reply(response, code, "application/json", body, { "cache-control": "no-store" });
+  }
+}
+
+/** Answers at once. HEAD gets the head alone: Node leaves the body out. */
+export function reply(
+  response: ServerResponse,
+  code: number,
+  type: string,
+  body: string,
+  headers: Readonly<Record<string, string>> = {},
+): void {
+  response.writeHead(code, {
+    "content-type": type,
+    "x-content-type-options": "nosniff",
+    "content-length": Buffer.byteLength(body),
+    ...headers,
+  });
+  response.end(body);
+}

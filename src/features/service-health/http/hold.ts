@@ -1,0 +1,77 @@
+import { sleep } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { formatListenAddress, type ListenAddress } from "#base/config";
+import { type Logger, nullLogger } from "#base/log";
+import { ServiceHealthError } from "../errors.ts";
+import { EventLimit, type EventSink, type HealthEvent } from "../events.ts";
+import { listenAll, placesOf } from "./bind.ts";
+import type { Listening, ProbeHttp } from "./probe-http.ts";
+
+/** Pause after an address could not be had, milliseconds (spec service-proxy 1.1). */
+export const BIND_RETRY_MS = 5000;
+
+/** Where to listen, and what is said when that cannot be. */
+export interface HoldOptions {
+  readonly address: ListenAddress;
+  /** Give up at the first failure: `--bind-address-hard-fail`. */
+  readonly hardFail?: boolean;
+  readonly failure: HealthEvent["reason"];
+  /** What is served, for the log: `health checks`. */
+  readonly what: string;
+  readonly signal: AbortSignal;
+}
+
+/** Collaborators of {@link holdAddress}. */
+export interface HoldDeps {
+  readonly http: ProbeHttp;
+  readonly onEvent?: EventSink | undefined;
+  readonly onListening: (held: readonly Listening[]) => void;
+  readonly log?: Logger | undefined;
+  readonly clock?: Clock | undefined;
+}
+
+/**
+ * Listens until the signal aborts, trying for ever. Rejects with {@link ServiceHealthError} for an address that is none and, with
+ * `hardFail`, when it cannot be had.
+ */
+export async function holdAddress(deps: HoldDeps, options: HoldOptions): Promise<void> {
+  const { log = nullLogger, clock = systemClock } = deps;
+  const { address, failure, what, signal } = options;
+  placesOf(address);
+  const limit = new EventLimit(clock);
+  while (!signal.aborted) {
+    try {
+      const held = listenAll(deps.http, address);
+      deps.onListening(held);
+      log.info("listening", { what, addresses: held.map((one) => formatListenAddress(placeOf(one))) });
+      await aborted(signal);
+    } catch (error) {
+      if (!(error instanceof ServiceHealthError) || options.hardFail === true) throw error;
+      if (limit.take(failure)) {
+        log.error("cannot listen; trying again", { what, error: error.message });
+        deps.onEvent?.({ about: "node", type: "Warning", reason: failure, note: error.message });
+      }
+      await pause(clock, signal);
+    }
+  }
+}
+
+function placeOf({ address, port }: Listening): ListenAddress {
+  return { host: address.toString(), port };
+}
+
+async function pause(clock: Clock, signal: AbortSignal): Promise<void> {
+  try {
+    await sleep(BIND_RETRY_MS, { signal, clock });
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+}
+
+/** Resolves when the signal aborts. */
+export function aborted(signal: AbortSignal): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  if (signal.aborted) resolve();
+  else signal.addEventListener("abort", () => resolve(), { once: true });
+  return promise;
+}

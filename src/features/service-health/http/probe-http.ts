@@ -1,0 +1,137 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { createServer as createNetServer, type Socket } from "node:net";
+import { describeError } from "#base/errors";
+import type { IpAddress } from "#base/ip";
+import { type Logger, nullLogger } from "#base/log";
+import { isKernelError } from "#kernel/errors";
+import type { NetNs } from "#kernel/netns";
+import { listenTcp, localEndpoint } from "#kernel/socket";
+import { ServiceHealthError } from "../errors.ts";
+import { ConnectionLimit } from "./connection-limit.ts";
+
+/** Connections at one time (spec service-proxy 1.1). */
+export const MAX_CONNECTIONS = 1024;
+/** How long a client may take to send the head of its request, milliseconds (spec service-proxy 1.1). */
+export const HEADERS_TIMEOUT_MS = 5000;
+/** How often it is looked whether one has taken longer, milliseconds. */
+const CHECKING_INTERVAL_MS = 1000;
+/** How long a connection may be idle between two requests, milliseconds: longer than load balancers pause between probes. */
+const KEEP_ALIVE_MS = 75_000;
+const BACKLOG = 1024;
+
+/** Collaborators of a {@link ProbeHttp}. */
+export interface ProbeHttpDeps {
+  /** The namespace to listen in; that of the process when absent. */
+  readonly netns?: Pick<NetNs, "fd"> | undefined;
+  readonly log?: Logger;
+}
+
+/** Limits of a {@link ProbeHttp}; the defaults are those of the spec. */
+export interface ProbeHttpOptions {
+  /** Default {@link MAX_CONNECTIONS}. */
+  readonly maxConnections?: number;
+  /** Default {@link HEADERS_TIMEOUT_MS}. */
+  readonly headersTimeoutMs?: number;
+}
+
+/** One address and port that is listened on. */
+export interface Listening {
+  readonly address: IpAddress;
+  readonly port: number;
+  /** No new connections from now on; the port is free when this returns. Idempotent. */
+  close(): void;
+}
+
+/** Answers a request; `at` is what the connection came in by. Must answer at once or handle its own failures. */
+export type ProbeHandler = (request: IncomingMessage, response: ServerResponse, at: Listening) => void;
+
+/**
+ * An HTTP server that listens on any number of addresses, each by a socket of its own that is bound to one family. One set of limits
+ * holds for all of them.
+ */
+export class ProbeHttp implements AsyncDisposable {
+  readonly #netns: Pick<NetNs, "fd"> | undefined;
+  readonly #log: Logger;
+  readonly #http: Server;
+  readonly #connections: ConnectionLimit;
+  readonly #arrivals = new WeakMap<Socket, Listening>();
+  readonly #listening = new Set<Listening>();
+
+  constructor(handler: ProbeHandler, deps: ProbeHttpDeps, options: ProbeHttpOptions = {}) {
+    const { headersTimeoutMs = HEADERS_TIMEOUT_MS, maxConnections = MAX_CONNECTIONS } = options;
+    this.#netns = deps.netns;
+    this.#log = deps.log ?? nullLogger;
+    this.#connections = new ConnectionLimit(maxConnections);
+    this.#http = createServer(
+      {
+        headersTimeout: headersTimeoutMs,
+        requestTimeout: headersTimeoutMs,
+        keepAliveTimeout: KEEP_ALIVE_MS,
+        connectionsCheckingInterval: Math.min(CHECKING_INTERVAL_MS, headersTimeoutMs),
+      },
+      (request, response) => {
+        this.#connections.busy(request, response);
+        const at = this.#arrivals.get(request.socket);
+        if (at === undefined) response.destroy();
+        else handler(request, response, at);
+      },
+    );
+    // Connections are handed in from sockets of our own, and this is what makes Node watch their timeouts.
+    this.#http.emit("listening");
+  }
+
+  /** Connections that are open. */
+  get connections(): number {
+    return this.#connections.size;
+  }
+
+  /**
+   * Listens on one address, which may be that of "any" in its family. `port` 0 lets the kernel choose. Throws
+   * {@link ServiceHealthError} `cannot-listen` with the kernel's error as its cause.
+   */
+  listen(address: IpAddress, port: number): Listening {
+    const server = createNetServer({ allowHalfOpen: true, noDelay: true });
+    const fd = this.#bind(address, port);
+    server.listen({ fd });
+    const listening: Listening = {
+      address,
+      port: localEndpoint(fd).port,
+      close: () => {
+        if (!this.#listening.delete(listening)) return;
+        server.close();
+      },
+    };
+    this.#listening.add(listening);
+    server.on("connection", (socket: Socket) => {
+      if (!this.#connections.admit(socket)) return;
+      this.#arrivals.set(socket, listening);
+      this.#http.emit("connection", socket);
+    });
+    // A full descriptor table and the like: who came is refused, the listener goes on.
+    server.on("error", (error) => this.#log.warn("cannot accept a probe", { reason: describeError(error) }));
+    return listening;
+  }
+
+  /** Stops listening and ends all connections. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const listening of this.#listening) listening.close();
+    this.#connections.destroyAll();
+    // Ends the watch over timeouts; a server that never listened by itself has nothing else to close.
+    this.#http.close();
+  }
+
+  #bind(address: IpAddress, port: number): number {
+    try {
+      return listenTcp(address, port, { netns: this.#netns, backlog: BACKLOG });
+    } catch (error) {
+      if (!isKernelError(error)) throw error;
+      throw new ServiceHealthError("cannot-listen", error.message, { cause: error });
+    }
+  }
+}
+
+/** True for the refusal of a host that does not have the address's family at all. */
+export function isFamilyMissing(error: unknown): boolean {
+  const cause = error instanceof ServiceHealthError ? error.cause : error;
+  return isKernelError(cause) && (cause.errno === "EAFNOSUPPORT" || cause.errno === "EADDRNOTAVAIL");
+}

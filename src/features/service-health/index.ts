@@ -1,0 +1,54 @@
+/**
+ * Node health for load balancers and kubelets (spec service-proxy Part 1): may this node be sent traffic, is its proxy alive, does it
+ * have endpoints of a Service.
+ *
+ * Owns: {@link NodeHealth}, {@link HealthServer}, {@link MetricsServer}, {@link ServicePorts}, the metrics of these and of syncs.
+ * Refuses to know: watches, flags, how Services reach the kernel, how Events are written.
+ *
+ * ```ts
+ * const health = new NodeHealth({ healthTimeoutMs: 60_000 });
+ * const onAnswer = healthMetrics(registry, health);
+ * const server = new HealthServer({ health, onAnswer, log }, { address: { host: "0.0.0.0", port: 10256 } });
+ * group.spawn((signal) => server.run({ signal }));
+ * health.started([4, 6]); // then listed(), queued(4), syncing(4), synced(4), node(nodeView(node)), ...
+ * ```
+ */
+export { ServiceHealthError, type ServiceHealthErrorCode } from "./errors.ts";
+export { type EventSink, type HealthEvent, startingEvent } from "./events.ts";
+export {
+  type DebugAnswer,
+  type DebugRequest,
+  type DebugRoutes,
+  HealthServer,
+  type HealthServerDeps,
+  type HealthServerOptions,
+  MetricsServer,
+  type MetricsServerDeps,
+  type MetricsServerOptions,
+} from "./http/index.ts";
+export {
+  type ChangeKind,
+  healthMetrics,
+  type ProgramFacts,
+  programMetrics,
+  type SyncedReport,
+  SyncMetrics,
+  WatchMetrics,
+} from "./metrics/index.ts";
+export {
+  type PortView,
+  type ServiceHealth,
+  ServicePorts,
+  type ServicePortsDeps,
+  serviceHealth,
+} from "./ports/index.ts";
+export {
+  AUTOSCALER_TAINT,
+  type HealthAnswer,
+  type HealthCheck,
+  NodeHealth,
+  type NodeHealthOptions,
+  type NodeView,
+  nodeView,
+  type StartupState,
+} from "./state/index.ts";

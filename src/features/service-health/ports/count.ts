@@ -1,0 +1,53 @@
+import type { IpAddress } from "#base/ip";
+
+/** What of a Service's port counts here; the data plane's ports with their endpoints are such. */
+export interface PortView {
+  readonly port: {
+    readonly namespace: string;
+    readonly name: string;
+    readonly externalTrafficPolicy: "Cluster" | "Local";
+    /** 0: none. */
+    readonly healthCheckNodePort: number;
+  };
+  readonly endpoints: readonly {
+    readonly address: IpAddress;
+    readonly ready: boolean;
+    readonly terminating: boolean;
+    readonly isLocal: boolean;
+  }[];
+}
+
+/** A Service that load balancers ask about, in one family. */
+export interface ServiceHealth {
+  readonly namespace: string;
+  readonly name: string;
+  /** `spec.healthCheckNodePort`, 1 to 65535. */
+  readonly port: number;
+  /** Addresses on this node that take new connections. */
+  readonly localEndpoints: number;
+}
+
+/** Pure: of the ports of one Service in one family. `undefined` for a Service that has no health check of its own (spec 1.5). */
+export function serviceHealth(ports: readonly PortView[]): ServiceHealth | undefined {
+  const [first] = ports;
+  if (first === undefined) return undefined;
+  const { namespace, name, externalTrafficPolicy, healthCheckNodePort: port } = first.port;
+  if (externalTrafficPolicy !== "Local" || port <= 0) return undefined;
+  return { namespace, name, port, localEndpoints: countLocal(ports) };
+}
+
+/** Distinct addresses: ports do not multiply, and endpoints that end do not count, even when traffic falls back to them. */
+function countLocal(ports: readonly PortView[]): number {
+  const addresses = new Set<string>();
+  for (const { endpoints } of ports) {
+    for (const { address, ready, terminating, isLocal } of endpoints) {
+      if (ready && !terminating && isLocal) addresses.add(address.toString());
+    }
+  }
+  return addresses.size;
+}
+
+/** `namespace/name`. */
+export function serviceKey({ namespace, name }: Pick<ServiceHealth, "namespace" | "name">): string {
+  return `${namespace}/${name}`;
+}

@@ -1,0 +1,140 @@
+import { Backoff } from "#base/async";
+import type { Clock } from "#base/clock";
+import type { IpAddress, IpFamily } from "#base/ip";
+import type { Logger } from "#base/log";
+import { ServiceHealthError } from "../errors.ts";
+import { EventLimit, type EventSink } from "../events.ts";
+import type { Listening, ProbeHttp } from "../http/index.ts";
+import { type ServiceHealth, serviceKey } from "./count.ts";
+import { type HeldService, type PortChange, planPorts } from "./plan.ts";
+
+/** First pause after a port could not be had, milliseconds; it doubles up to {@link MAX_RETRY_MS} (spec service-proxy 1.5). */
+export const MIN_RETRY_MS = 5000;
+/** Longest pause, milliseconds. */
+export const MAX_RETRY_MS = 60_000;
+
+interface Held extends HeldService {
+  readonly listening: readonly Listening[];
+}
+
+interface Failure {
+  readonly backoff: Backoff;
+  /** Monotonic milliseconds. */
+  retryAt: number;
+}
+
+/** Collaborators of a {@link FamilyPorts}. */
+export interface FamilyPortsDeps {
+  readonly http: ProbeHttp;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly onEvent?: EventSink | undefined;
+}
+
+/** The health ports of one family: which are held, which could not be had and when they are tried again. */
+export class FamilyPorts {
+  readonly #deps: FamilyPortsDeps;
+  readonly #events: EventLimit;
+  readonly #held = new Map<string, Held>();
+  readonly #failures = new Map<string, Failure>();
+  #wanted: ReadonlyMap<string, ServiceHealth> = new Map();
+  #addresses: readonly IpAddress[] = [];
+
+  constructor(deps: FamilyPortsDeps) {
+    this.#deps = deps;
+    this.#events = new EventLimit(deps.clock);
+  }
+
+  /** Those that could not be had are tried again at the next {@link FamilyPorts.apply}. */
+  setServices(services: Iterable<ServiceHealth>): void {
+    this.#wanted = new Map(Array.from(services, (service) => [serviceKey(service), service] as const));
+    for (const [key, failure] of this.#failures) {
+      if (this.#wanted.has(key)) failure.retryAt = 0;
+      else this.#failures.delete(key);
+    }
+  }
+
+  /** Link-local addresses are left out: they name no one place without a link. */
+  setAddresses(family: IpFamily, addresses: readonly IpAddress[]): void {
+    const usable = addresses.filter((one) => one.family === family && !(family === 6 && one.isLinkLocal));
+    this.#addresses = [...new Map(usable.map((one) => [one.toString(), one])).values()];
+  }
+
+  /** As it is now, for the answer to a probe; `undefined`: no such Service any more. */
+  find(key: string): ServiceHealth | undefined {
+    return this.#wanted.get(key);
+  }
+
+  /** What is to be done now; Services whose time to be tried again has not come are left out. */
+  plan(): PortChange[] {
+    const now = this.#deps.clock.monotonic();
+    return planPorts(this.#wanted.values(), this.#addresses, this.#held).filter(
+      (change) => change.op === "close" || (this.#failures.get(serviceKey(change.service))?.retryAt ?? 0) <= now,
+    );
+  }
+
+  /** One step of a plan. */
+  apply(change: PortChange): void {
+    if (change.op === "close") this.#close(change.service, change.addresses);
+    else this.#open(change.service, change.addresses);
+  }
+
+  /** Milliseconds until something is to be tried again; `undefined`: nothing is. */
+  get nextRetryMs(): number | undefined {
+    const times = Array.from(this.#failures.values(), ({ retryAt }) => retryAt);
+    return times.length === 0 ? undefined : Math.max(0, Math.min(...times) - this.#deps.clock.monotonic());
+  }
+
+  /** How many Services are listened for. */
+  get size(): number {
+    return this.#held.size;
+  }
+
+  /** What is listened on for a Service. */
+  listeningFor(key: string): readonly Listening[] {
+    return this.#held.get(key)?.listening ?? [];
+  }
+
+  #close(key: string, addresses: readonly IpAddress[]): void {
+    const held = this.#held.get(key);
+    if (held === undefined) return;
+    const goes = (one: Listening): boolean => addresses.some((address) => address.equals(one.address));
+    for (const listening of held.listening.filter(goes)) listening.close();
+    const left = held.listening.filter((one) => !goes(one));
+    if (left.length === 0) this.#held.delete(key);
+    else this.#held.set(key, holding(held.port, left));
+  }
+
+  /** All of a Service's addresses or none: one that answers on some of them only would look half there. */
+  #open(service: ServiceHealth, addresses: readonly IpAddress[]): void {
+    const key = serviceKey(service);
+    const listening = [...this.listeningFor(key)];
+    try {
+      for (const address of addresses) listening.push(this.#deps.http.listen(address, service.port));
+      this.#held.set(key, holding(service.port, listening));
+      if (this.#failures.delete(key)) this.#deps.log.info("health port can be had again", { service: key });
+    } catch (error) {
+      for (const one of listening) one.close();
+      this.#held.delete(key);
+      if (!(error instanceof ServiceHealthError)) throw error;
+      this.#failed(service, error);
+    }
+  }
+
+  #failed(service: ServiceHealth, error: ServiceHealthError): void {
+    const key = serviceKey(service);
+    const { clock, log, onEvent } = this.#deps;
+    const backoff =
+      this.#failures.get(key)?.backoff ?? new Backoff({ initialMs: MIN_RETRY_MS, maxMs: MAX_RETRY_MS, jitter: 0 });
+    this.#failures.set(key, { backoff, retryAt: clock.monotonic() + backoff.next() });
+    if (!this.#events.take(key)) return;
+    const { namespace, name, port } = service;
+    const note = `Cannot answer health checks of ${key} on healthCheckNodePort ${port}: ${error.message}`;
+    log.error("cannot listen on a health port; trying again", { service: key, port, error: error.message });
+    onEvent?.({ about: { namespace, name }, type: "Warning", reason: "FailedToStartServiceHealthcheck", note });
+  }
+}
+
+function holding(port: number, listening: readonly Listening[]): Held {
+  return { port, listening, addresses: listening.map(({ address }) => address) };
+}

@@ -1,0 +1,9 @@
+/**
+ * Health checks for each Service of policy Local.
+ *
+ * Owns: which ports are listened on, what they answer, trying again. Refuses to know: watches, how endpoints are found.
+ */
+export { type PortView, type ServiceHealth, serviceHealth } from "./count.ts";
+export { MAX_RETRY_MS, MIN_RETRY_MS } from "./family-ports.ts";
+export { type HeldService, type PortChange, planPorts } from "./plan.ts";
+export { ServicePorts, type ServicePortsDeps } from "./service-ports.ts";

@@ -1,0 +1,129 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { setImmediate } from "node:timers/promises";
+import { Dirty, sleep } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import type { IpAddress, IpFamily } from "#base/ip";
+import { nullLogger } from "#base/log";
+import type { EventSink } from "../events.ts";
+import { LINGER_MS, type Listening, ProbeHttp, type ProbeHttpDeps, reply } from "../http/index.ts";
+import { type ServiceHealth, serviceKey } from "./count.ts";
+import { FamilyPorts } from "./family-ports.ts";
+
+/** Listeners are opened for so long before the event loop has its turn, milliseconds. */
+const SLICE_MS = 8;
+/** With nothing to try again, all is compared so often, milliseconds. */
+const RESYNC_MS = 600_000;
+
+/** Collaborators of a {@link ServicePorts}. */
+export interface ServicePortsDeps extends ProbeHttpDeps {
+  /** The proxy is healthy in all families; whether the Node is on its way out is not asked (spec service-proxy 1.5). */
+  readonly health: { readonly isServing: boolean };
+  readonly onEvent?: EventSink;
+  readonly clock?: Clock;
+}
+
+/**
+ * A port for each Service of policy Local that has a healthCheckNodePort (spec service-proxy 1.5): does this node have endpoints of
+ * it. Told what is wanted, {@link ServicePorts.run} makes it so; what stays as it is is not touched.
+ */
+export class ServicePorts {
+  readonly #deps: ServicePortsDeps;
+  readonly #clock: Clock;
+  readonly #lingerMs: number;
+  readonly #http: ProbeHttp;
+  readonly #families: Readonly<Record<IpFamily, FamilyPorts>>;
+  readonly #dirty: Dirty;
+  /** Whose a listener is or was: connections outlive it. */
+  readonly #owners = new WeakMap<Listening, { readonly family: IpFamily; readonly service: ServiceHealth }>();
+
+  constructor(deps: ServicePortsDeps, options: { readonly lingerMs?: number } = {}) {
+    this.#deps = deps;
+    this.#clock = deps.clock ?? systemClock;
+    this.#lingerMs = options.lingerMs ?? LINGER_MS;
+    this.#http = new ProbeHttp((request, response, at) => this.#answer(request, response, at), deps);
+    this.#dirty = new Dirty(this.#clock);
+    const { log = nullLogger, onEvent } = deps;
+    const ports = (): FamilyPorts => new FamilyPorts({ http: this.#http, clock: this.#clock, log, onEvent });
+    this.#families = { 4: ports(), 6: ports() };
+  }
+
+  /** The Services that are to have a port, all of them; after each sync that succeeded. */
+  setServices(family: IpFamily, services: Iterable<ServiceHealth>): void {
+    this.#families[family].setServices(services);
+    this.#dirty.mark();
+  }
+
+  /**
+   * The addresses to listen on: those on which NodePorts are taken, or "any" of the family alone where that is all of the host's.
+   * Those of another family are left out.
+   */
+  setAddresses(family: IpFamily, addresses: readonly IpAddress[]): void {
+    this.#families[family].setAddresses(family, addresses);
+    this.#dirty.mark();
+  }
+
+  /** How many Services are listened for in a family. */
+  size(family: IpFamily): number {
+    return this.#families[family].size;
+  }
+
+  /** What is listened on for a Service (`namespace/name`). */
+  listeningFor(family: IpFamily, service: string): readonly Listening[] {
+    return this.#families[family].listeningFor(service);
+  }
+
+  /** Until the signal aborts; answers go on for a moment then, all of them 503 once the health says so. Rejects for bugs alone. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    await using _http = this.#http;
+    while (!signal.aborted) {
+      await this.#sync(signal);
+      const retries = [this.#families[4].nextRetryMs, this.#families[6].nextRetryMs];
+      const atMostMs = Math.min(RESYNC_MS, ...retries.filter((ms) => ms !== undefined));
+      await this.#dirty.wait({ atMostMs, signal });
+    }
+    if (this.size(4) + this.size(6) > 0) await sleep(this.#lingerMs, { clock: this.#clock });
+  }
+
+  async #sync(signal: AbortSignal): Promise<void> {
+    let sliceEnd = performance.now() + SLICE_MS;
+    for (const family of [4, 6] as const) {
+      const ports = this.#families[family];
+      for (const change of ports.plan()) {
+        ports.apply(change);
+        if (change.op === "open") this.#own(family, change.service);
+        if (performance.now() < sliceEnd) continue;
+        await setImmediate();
+        if (signal.aborted) return;
+        sliceEnd = performance.now() + SLICE_MS;
+      }
+    }
+  }
+
+  #own(family: IpFamily, service: ServiceHealth): void {
+    for (const listening of this.listeningFor(family, serviceKey(service)))
+      this.#owners.set(listening, { family, service });
+  }
+
+  /** Whatever the path and the method. A connection that outlives its Service's port learns that there is nothing any more. */
+  #answer(_request: IncomingMessage, response: ServerResponse, at: Listening): void {
+    const owner = this.#owners.get(at);
+    if (owner === undefined) {
+      response.destroy();
+      return;
+    }
+    const { family, service: before } = owner;
+    const key = serviceKey(before);
+    const isOpen = this.listeningFor(family, key).includes(at);
+    const localEndpoints = isOpen ? (this.#families[family].find(key)?.localEndpoints ?? 0) : 0;
+    const isHealthy = this.#deps.health.isServing;
+    const body = JSON.stringify({
+      service: { namespace: before.namespace, name: before.name },
+      localEndpoints,
+      serviceProxyHealthy: isHealthy,
+    });
+    reply(response, localEndpoints > 0 && isHealthy ? 200 : 503, "application/json", body, {
+      "x-load-balancing-endpoint-weight": String(localEndpoints),
+      ...(isOpen ? {} : { connection: "close" }),
+    });
+  }
+}

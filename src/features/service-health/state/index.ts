@@ -1,0 +1,8 @@
+/**
+ * What this node's health is and how it is said.
+ *
+ * Owns: {@link NodeHealth}. Refuses to know: HTTP, watches, what a sync is.
+ */
+export { familyName, type HealthAnswer, type StartupState } from "./body.ts";
+export { AUTOSCALER_TAINT, type NodeView, nodeView } from "./eligibility.ts";
+export { type HealthCheck, NodeHealth, type NodeHealthOptions } from "./node-health.ts";

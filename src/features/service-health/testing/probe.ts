@@ -1,0 +1,71 @@
+import { Agent, type IncomingHttpHeaders, request } from "node:http";
+import { connect, type Socket } from "node:net";
+import { setImmediate } from "node:timers/promises";
+
+/** What a probe got. */
+export interface Probed {
+  readonly code: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+/** How a probe asks. Default: GET of `/healthz` at 127.0.0.1, on a connection of its own. */
+export interface ProbeOptions {
+  readonly host?: string;
+  readonly path?: string;
+  readonly method?: string;
+  readonly agent?: Agent;
+}
+
+/** One probe, as a load balancer sends it. Rejects when there is no answer. */
+export function probe(port: number, options: ProbeOptions = {}): Promise<Probed> {
+  const { host = "127.0.0.1", path = "/healthz", method = "GET", agent } = options;
+  const { promise, resolve, reject } = Promise.withResolvers<Probed>();
+  const sent = request({ host, port, path, method, agent: agent ?? new Agent() }, (response) => {
+    let body = "";
+    response.setEncoding("utf8").on("data", (text: string) => {
+      body += text;
+    });
+    response.once("end", () => resolve({ code: response.statusCode ?? 0, headers: response.headers, body }));
+    response.once("error", reject);
+  });
+  sent.once("error", reject);
+  sent.end();
+  return promise;
+}
+
+/** A connection that has been made; errors on it are of no interest. */
+export async function connected(port: number, host = "127.0.0.1"): Promise<Socket> {
+  const { promise, resolve, reject } = Promise.withResolvers<Socket>();
+  const socket = connect({ port, host }, () => resolve(socket));
+  socket.on("error", reject);
+  return promise;
+}
+
+/** What `read` gives once it gives something; the event loop goes on meanwhile. Fails after five seconds. */
+export async function eventually<T>(read: () => T | undefined): Promise<T> {
+  const until = performance.now() + 5000;
+  for (;;) {
+    const value = read();
+    if (value !== undefined) return value;
+    if (performance.now() > until) throw new Error(`not within 5 s: ${read}`);
+    await setImmediate();
+  }
+}
+
+/** Something that runs until a signal aborts, as a test holds it: disposing it ends it and waits, and throws what it threw. */
+export function running(part: { run(options: { readonly signal: AbortSignal }): Promise<void> }): AsyncDisposable & {
+  readonly ended: Promise<void>;
+} {
+  const controller = new AbortController();
+  const ended = part.run({ signal: controller.signal });
+  // Whoever waits for the end is told; until then a failure is not an unhandled one.
+  ended.catch(() => undefined);
+  return {
+    ended,
+    async [Symbol.asyncDispose]() {
+      controller.abort();
+      await ended;
+    },
+  };
+}

@@ -1,0 +1,250 @@
+import { sleep, TaskGroup } from "#base/async";
+import type { IpFamily } from "#base/ip";
+import type { Logger } from "#base/log";
+import type { Registry } from "#base/metrics";
+import {
+  HealthServer,
+  healthMetrics,
+  MetricsServer,
+  NodeHealth,
+  nodeView,
+  programMetrics,
+  ServicePorts,
+  SyncMetrics,
+  serviceHealth,
+  startingEvent,
+  WatchMetrics,
+} from "#features/service-health";
+import { DriftWatch, type FamilyProxy, type SyncObserver } from "#features/service-proxy";
+import type { Monitors } from "#kernel/monitor";
+import type { NetNs } from "#kernel/net";
+import { findObject, type KubeApi, KubeError, type Node, resources } from "#kube/client";
+import { EventRecorder } from "#kube/events";
+import type { InformerHealth } from "#kube/informer";
+import { VERSION } from "../run-program.ts";
+import { profilingRoutes } from "../tunnel/profiling.ts";
+import type { ServiceProxyConfig } from "./config.ts";
+import { eventSink } from "./events.ts";
+import { Family, type KernelParts, supportedFamilies } from "./families.ts";
+import { watchInputs } from "./inputs.ts";
+import { type NodeState, nodeState } from "./node-state.ts";
+import { countTable } from "./table-counts.ts";
+
+/** How long the Node may take to have addresses, milliseconds (spec service-proxy 2.10). */
+const NODE_ADDRESSES_MS = 30_000;
+const NODE_POLL_MS = 1000;
+/** Objects of the tables are counted at most so often, milliseconds. */
+const COUNT_MS = 5000;
+const RESOURCES = ["services", "endpointslices", "nodes", "servicecidrs"] as const;
+
+/** What the proxy is made of. */
+export interface ServeParts {
+  readonly config: ServiceProxyConfig;
+  readonly parts: KernelParts;
+  readonly api: KubeApi;
+  readonly monitors: Monitors;
+  readonly netns: NetNs;
+  readonly registry: Registry;
+  readonly log: Logger;
+}
+
+/** Serves until the signal aborts: health answers from the first moment, tables once the API's objects are known. */
+export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void> {
+  const { config, parts, registry, log } = deps;
+  const families = supportedFamilies(parts.stack);
+  const health = new NodeHealth({
+    healthTimeoutMs: 2 * config.syncMs,
+    startup: config.startupHealth,
+    drainsTerminatingNodes: config.gates.drainingTerminatingNodes,
+    drainingTaintKeys: config.drainingTaintKeys,
+  });
+  const events = new EventRecorder(deps.api, { controller: "service-proxy", instance: config.nodeName });
+  const onEvent = eventSink(events, config.nodeName);
+  const group = new TaskGroup(signal);
+  const onBug = (error: unknown): void => group.spawn(() => Promise.reject(error));
+  // Load balancers are told first, then the listeners close.
+  signal.addEventListener("abort", () => health.stopping(), { once: true });
+  const listen = { netns: deps.netns, log, onEvent };
+  programMetrics(registry, {
+    version: VERSION,
+    features: [
+      { name: "KubeProxyDrainingTerminatingNodes", stage: "", isEnabled: config.gates.drainingTerminatingNodes },
+      { name: "AllowServiceExternalIPs", stage: "", isEnabled: config.gates.allowServiceExternalIPs },
+    ],
+  });
+  const onAnswer = healthMetrics(registry, health);
+  const { bindAddressHardFail: hardFail } = config;
+  if (config.healthz !== undefined) {
+    const server = new HealthServer({ ...listen, health, onAnswer }, { address: config.healthz, hardFail });
+    group.spawn((at) => server.run({ signal: at }));
+  }
+  if (config.metrics !== undefined) {
+    const debug = config.profiling ? profilingRoutes() : undefined;
+    const server = new MetricsServer(
+      { ...listen, registry, configz: () => config, onBug, debug },
+      { address: config.metrics, hardFail },
+    );
+    group.spawn((at) => server.run({ signal: at }));
+  }
+  const ports = new ServicePorts({ ...listen, health });
+  group.spawn((at) => events.run({ signal: at }));
+  group.spawn((at) => ports.run({ signal: at }));
+  onEvent(startingEvent());
+  health.started(families);
+  group.spawn((at) => proxyServices({ ...deps, families, health, ports }, at));
+  await group.wait();
+}
+
+interface ProxyParts extends ServeParts {
+  readonly families: readonly IpFamily[];
+  readonly health: NodeHealth;
+  readonly ports: ServicePorts;
+}
+
+async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<void> {
+  const { config, parts, api, monitors, netns, registry, log, health, ports } = deps;
+  const watches = new WatchMetrics(registry, { resources: RESOURCES });
+  const syncs = new SyncMetrics(registry, { families: deps.families });
+  let node = await awaitNode(api, config, log, signal);
+  const observer = syncObserver({
+    syncs,
+    health,
+    ports,
+    log,
+    proxyOf: (family) => proxies.find((one) => one.family === family),
+  });
+  const families = deps.families.map((family) => new Family(family, config, parts, { node, observer, log }));
+  const proxies = families.map(({ proxy }) => proxy);
+  const setAddresses = (): void => {
+    for (const family of families) {
+      family.setHostAddresses(node);
+      ports.setAddresses(family.family, family.nodePortAddresses);
+    }
+  };
+  setAddresses();
+  const onNode = (object: Node | undefined): void => {
+    // A Node that was deleted keeps what was known of it: it is still here, and serves until it is ended.
+    if (object === undefined) return;
+    health.node(nodeView(object));
+    node = nodeState(object, config.bindAddress);
+    for (const family of families) family.setNode(node);
+    setAddresses();
+  };
+  const onWatch = (resource: string, state: InformerHealth): void => {
+    if (state.state === "ready") {
+      watches.connected(resource);
+      return;
+    }
+    watches.failed(resource, state.error.code);
+    if (state.failures === 1) log.warn("watch failed; trying again", { resource, error: state.error.message });
+    // The node goes on as an earlier run left it, and may be sent traffic: its tables are whole.
+    if (state.error.code === "unreachable" && proxies.every(({ plane }) => plane.hasCompleteTable())) health.adopted();
+  };
+  const onListed = (): void => {
+    health.listed();
+    for (const proxy of proxies) proxy.open();
+  };
+  const onChange = (kind: "service" | "endpoint", family: IpFamily): void => syncs.changed(kind, family);
+  await using _addresses = monitors.watch(netns, { addresses: true }, setAddresses);
+  const drift = new DriftWatch({ ledger: parts.ledger, families: proxies, log, onRepaired: () => syncs.repaired() });
+  const group = new TaskGroup(signal);
+  for (const proxy of proxies) group.spawn((at) => proxy.run({ signal: at }));
+  group.spawn((at) => drift.run({ signal: at }));
+  const targets = {
+    families: proxies,
+    onNode,
+    onListed,
+    onWatch,
+    onChange,
+    allowExternalIPs: config.gates.allowServiceExternalIPs,
+  };
+  group.spawn((at) => watchInputs(api, targets, { nodeName: config.nodeName, signal: at }));
+  log.info("started", { node: config.nodeName, families: families.map(({ family }) => family) });
+  await group.wait();
+}
+
+/** Health, health ports and metrics hear of syncs. */
+function syncObserver(at: {
+  readonly syncs: SyncMetrics;
+  readonly health: NodeHealth;
+  readonly ports: ServicePorts;
+  readonly log: Logger;
+  readonly proxyOf: (family: IpFamily) => FamilyProxy | undefined;
+}): SyncObserver {
+  const { syncs, health, ports, log, proxyOf } = at;
+  const countedAt = new Map<IpFamily, number>();
+  return {
+    queued: (family) => {
+      health.queued(family);
+      syncs.queued(family);
+    },
+    started: (family) => {
+      health.syncing(family);
+      syncs.syncing(family);
+    },
+    synced: (family, report) => {
+      health.synced(family);
+      syncs.synced(family, report);
+      log.debug("synced", { family, ...report });
+      const proxy = proxyOf(family);
+      if (proxy === undefined) return;
+      const { tracker, plane } = proxy;
+      ports.setServices(
+        family,
+        [...tracker.healthChecked].flatMap((service) => serviceHealth(tracker.ports(service)) ?? []),
+      );
+      const now = performance.now();
+      if (now - (countedAt.get(family) ?? Number.NEGATIVE_INFINITY) < COUNT_MS) return;
+      countedAt.set(family, now);
+      const counts = countTable(plane.frontEnds.values());
+      syncs.noLocalEndpoints(family, "internal", counts.noLocalInternal);
+      syncs.noLocalEndpoints(family, "external", counts.noLocalExternal);
+      syncs.objects(family, "frontend", counts.frontEnds);
+      syncs.objects(family, "endpoint", counts.endpoints);
+    },
+    failed: (family, error) => {
+      health.failed(family, error);
+      syncs.failed(family);
+    },
+    forgotten: (family, flows, durationMs) => syncs.forgotten(family, flows, durationMs),
+  };
+}
+
+/** Waits for the Node's addresses, not for ever: without them NodePorts and the load balancers' own sources are all that lacks. */
+async function awaitNode(
+  api: KubeApi,
+  config: ServiceProxyConfig,
+  log: Logger,
+  signal: AbortSignal,
+): Promise<NodeState> {
+  const until = performance.now() + NODE_ADDRESSES_MS;
+  for (;;) {
+    const state = await readNode(api, config, signal);
+    if (state === "unreachable" || state.addresses.length > 0) return state === "unreachable" ? noNode(config) : state;
+    if (performance.now() > until) {
+      log.warn("the Node has no addresses; going on without", { node: config.nodeName });
+      return state;
+    }
+    await sleep(NODE_POLL_MS, { signal });
+  }
+}
+
+/** An API server that is away is not waited for: the watches go on trying, and what an earlier run left is to be said at once. */
+async function readNode(
+  api: KubeApi,
+  config: ServiceProxyConfig,
+  signal: AbortSignal,
+): Promise<NodeState | "unreachable"> {
+  try {
+    const node = await findObject(api, resources.nodes, { name: config.nodeName }, { signal });
+    return node === undefined ? noNode(config) : nodeState(node, config.bindAddress);
+  } catch (error) {
+    signal.throwIfAborted();
+    if (!(error instanceof KubeError)) throw error;
+    return "unreachable";
+  }
+}
+
+function noNode({ bindAddress }: ServiceProxyConfig): NodeState {
+  return { addresses: bindAddress === undefined ? [] : [bindAddress], zone: undefined, podCIDRs: [] };
+}

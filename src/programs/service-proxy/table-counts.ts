@@ -1,0 +1,25 @@
+import type { HeldFrontEnd } from "#features/service-proxy";
+
+/** How much a table holds. */
+export interface TableCounts {
+  readonly frontEnds: number;
+  /** Slots, over all front ends. */
+  readonly endpoints: number;
+  /** Service ports of policy Local that have endpoints somewhere, and none here. */
+  readonly noLocalInternal: number;
+  readonly noLocalExternal: number;
+}
+
+/** Pure. */
+export function countTable(frontEnds: Iterable<HeldFrontEnd>): TableCounts {
+  const counts = { frontEnds: 0, endpoints: 0, noLocalInternal: 0 };
+  // A Service has several front ends for outside, and counts once.
+  const external = new Set<string>();
+  for (const { verdict, slots, localSlots, service } of frontEnds) {
+    counts.frontEnds += 1;
+    counts.endpoints += slots.length + localSlots.length;
+    if (verdict?.kind === "drop") counts.noLocalInternal += 1;
+    if (verdict !== undefined && "chain" in verdict && verdict.chain.endsWith("extl-0")) external.add(service);
+  }
+  return { ...counts, noLocalExternal: external.size };
+}
