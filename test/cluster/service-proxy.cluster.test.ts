@@ -22,7 +22,9 @@ let bed: Bed;
 let more: Record<IpFamily, readonly IpAddress[]>;
 
 before(async () => {
-  server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger });
+  const cidrs = ([4, 6] as const).map((family) => addressesOf(family).serviceCIDR);
+  const serviceRanges = { cidrs, nodePorts: { first: 30_000, last: 32_767 } };
+  server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, serviceRanges, log: nullLogger });
   writeFileSync(join(folder, "kubeconfig"), server.kubeconfig());
   client = new KubeClient(await loadKubeConfig({ path: join(folder, "kubeconfig") }));
   bed = await Bed.open(PREFIX);

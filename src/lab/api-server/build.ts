@@ -18,6 +18,7 @@ import { Registry } from "./resources/registry.ts";
 import { loadBuiltinDefinitions } from "./schema/index.ts";
 import { seedObjects, systemNamespaces } from "./seed.ts";
 import type { ApiServerOptions } from "./server.ts";
+import { DEFAULT_SERVICE_RANGES, serviceAllocator } from "./services/allocator.ts";
 import { Store } from "./store/store.ts";
 
 const DEFAULT_HISTORY = 10_000;
@@ -35,7 +36,10 @@ export function buildState(options: ApiServerOptions): { state: ServerState; que
     clock,
     newUid: randomUUID,
     newSuffix,
-    admission: options.admission ?? [],
+    admission: [
+      ...(options.admission ?? []),
+      serviceAllocator(store, options.serviceRanges ?? DEFAULT_SERVICE_RANGES, Math.random),
+    ],
   });
   const watchers = new Set<Watcher>();
   const queue = new SoonQueue((error) => log.error("a controller of the API server failed", { error }));
@@ -72,7 +76,14 @@ export function buildState(options: ApiServerOptions): { state: ServerState; que
     watchers,
     random: Math.random,
   };
-  seedObjects(state, [...systemNamespaces(), ...bootstrapRoles()]);
+  const cidrs = (options.serviceRanges ?? DEFAULT_SERVICE_RANGES).cidrs.map(String);
+  const serviceCIDR = {
+    apiVersion: "networking.k8s.io/v1",
+    kind: "ServiceCIDR",
+    metadata: { name: "kubernetes" },
+    spec: { cidrs },
+  };
+  seedObjects(state, [...systemNamespaces(), ...bootstrapRoles(), serviceCIDR]);
   return { state, queue };
 }
 

@@ -30,3 +30,4 @@ export {
   type SeedObject,
   startApiServer,
 } from "./server.ts";
+export { DEFAULT_SERVICE_RANGES, type ServiceRanges } from "./services/allocator.ts";

@@ -17,6 +17,7 @@ import { renderKubeconfig } from "./kubeconfig.ts";
 import type { SoonQueue } from "./lifecycle/queue.ts";
 import type { JsonObject } from "./object/json.ts";
 import { seedObjects } from "./seed.ts";
+import type { ServiceRanges } from "./services/allocator.ts";
 
 /** Where to listen. `fd`: a socket that listens already (made in another network namespace); `host` is then the name for its URL. */
 export type ListenAddress =
@@ -51,6 +52,8 @@ export interface ApiServerOptions {
   readonly authorizer?: Authorizer | undefined;
   /** How kubelets are reached, for `pods/exec`. Default: not at all, and exec is refused. */
   readonly kubelets?: KubeletAccess | undefined;
+  /** Where Services' addresses and NodePorts come from. Default: 10.96.0.0/16, fd10:96::/112, 30000-32767. */
+  readonly serviceRanges?: ServiceRanges | undefined;
   /** Run on each write, in order. */
   readonly admission?: readonly AdmissionPlugin[] | undefined;
   readonly log: Logger;

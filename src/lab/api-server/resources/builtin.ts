@@ -44,6 +44,7 @@ events.k8s.io/v1 Event events ev - ns
 networking.k8s.io/v1 IngressClass ingressclasses - - cluster gen
 networking.k8s.io/v1 Ingress ingresses ing - ns status gen
 networking.k8s.io/v1 NetworkPolicy networkpolicies netpol - ns gen
+networking.k8s.io/v1 ServiceCIDR servicecidrs - - cluster status gen
 policy/v1 PodDisruptionBudget poddisruptionbudgets pdb - ns status gen
 rbac.authorization.k8s.io/v1 ClusterRoleBinding clusterrolebindings - - cluster
 rbac.authorization.k8s.io/v1 ClusterRole clusterroles - - cluster

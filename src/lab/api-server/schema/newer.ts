@@ -1,0 +1,44 @@
+import type { Schema } from "./schema.ts";
+
+const META = "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/** Kinds that are younger than the package that the other definitions are made from. By definition name. */
+export const NEWER_SCHEMAS: Readonly<Record<string, Schema>> = {
+  "io.k8s.api.networking.v1.ServiceCIDRSpec": {
+    type: "object",
+    description: "ServiceCIDRSpec define the CIDRs the user wants to use for allocating ClusterIPs for Services.",
+    properties: {
+      cidrs: {
+        type: "array",
+        description:
+          "CIDRs defines the IP blocks in CIDR notation from which to assign service cluster IPs. Max of two, one of each IP family.",
+        items: { type: "string" },
+        "x-kubernetes-list-type": "atomic",
+        maxItems: 2,
+      },
+    },
+  },
+  "io.k8s.api.networking.v1.ServiceCIDRStatus": {
+    type: "object",
+    description: "ServiceCIDRStatus describes the current state of the ServiceCIDR.",
+    properties: {
+      conditions: {
+        type: "array",
+        items: { type: "object", "x-kubernetes-preserve-unknown-fields": true },
+        "x-kubernetes-list-type": "atomic",
+      },
+    },
+  },
+  "io.k8s.api.networking.v1.ServiceCIDR": {
+    type: "object",
+    description:
+      "ServiceCIDR defines a range of IP addresses using CIDR format, from which Services' addresses are allocated.",
+    properties: {
+      apiVersion: { type: "string" },
+      kind: { type: "string" },
+      metadata: { $ref: META },
+      spec: { $ref: "#/definitions/io.k8s.api.networking.v1.ServiceCIDRSpec" },
+      status: { $ref: "#/definitions/io.k8s.api.networking.v1.ServiceCIDRStatus" },
+    },
+  },
+};
