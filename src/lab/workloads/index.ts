@@ -1,7 +1,8 @@
 /**
- * What makes workloads run in a lab: a plain scheduler, and Deployments and DaemonSets that become pods.
+ * What makes workloads run in a lab: a plain scheduler, Deployments and DaemonSets that become pods, and Services that
+ * become EndpointSlices.
  *
- * Owns: bindings, the pods of Deployments and DaemonSets and their status. Refuses to know: nodes' insides, resources,
+ * Owns: bindings, the pods of Deployments and DaemonSets and their status, EndpointSlices. Refuses to know: nodes' insides, resources,
  * affinity, taints. A real control plane brings its own of each.
  */
 
@@ -10,6 +11,7 @@ import type { Logger } from "#base/log";
 import type { KubeApi } from "#kube/client";
 import { DaemonSetController } from "./daemon-set.ts";
 import { DeploymentController } from "./deployment.ts";
+import { EndpointSliceController } from "./endpoint-slices.ts";
 import { Scheduler } from "./scheduler.ts";
 
 export { chooseNode } from "./choose-node.ts";
@@ -21,7 +23,13 @@ export async function runWorkloads(
   options: { readonly signal: AbortSignal },
 ): Promise<void> {
   const group = new TaskGroup(options.signal);
-  for (const part of [new Scheduler(deps), new DeploymentController(deps), new DaemonSetController(deps)]) {
+  const parts = [
+    new Scheduler(deps),
+    new DeploymentController(deps),
+    new DaemonSetController(deps),
+    new EndpointSliceController(deps),
+  ];
+  for (const part of parts) {
     group.spawn((signal) => part.run({ signal }));
   }
   await group.wait();
