@@ -35,6 +35,7 @@ export async function startHost(
     readonly families: string;
     readonly kubeconfig: string | undefined;
     readonly tunnel: boolean;
+    readonly uplinks: boolean;
   },
   { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
 ): Promise<LabHost> {
@@ -53,6 +54,7 @@ export async function startHost(
       `--nodes=${values.nodes}`,
       `--families=${values.families}`,
       `--tunnel=${values.tunnel}`,
+      `--uplinks=${values.uplinks}`,
       ...(values.kubeconfig === undefined ? [] : [`--lab-kubeconfig=${values.kubeconfig}`]),
     ],
     // A session of its own: Ctrl-C reaches the front end alone, which then ends the lab in order.

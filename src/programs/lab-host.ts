@@ -11,6 +11,7 @@ const flags = {
   nodes: integerFlag("nodes", 3, "how many nodes", { min: 1, max: 200 }),
   families: choiceFlag("families", ["dual", "ipv4", "ipv6"], "dual", "address families"),
   tunnel: switchFlag("tunnel", false, "control plane behind a firewall, reached through the tunnel alone"),
+  uplinks: switchFlag("uplinks", false, "the first node has two uplinks to a small internet, and uplink-proxy"),
   labKubeconfig: optionalFlag("lab-kubeconfig", "another API server than the embedded one", "FILE"),
 };
 
@@ -46,6 +47,7 @@ export const labHost = defineProgram({
           families: values.families,
           kubeconfig: values.labKubeconfig,
           tunnel: values.tunnel,
+          uplinks: values.uplinks,
           isthmus: ownCommand(),
           cniExecutable: cniExecutable(),
           coildFlags: [],

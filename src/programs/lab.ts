@@ -16,8 +16,10 @@ import {
   renderReport,
   type TunnelReport,
   tunnelWorks,
+  uplinksWork,
   verifyCluster,
   verifyTunnel,
+  verifyUplinks,
   waitForPods,
 } from "#lab/scenario";
 import { LAB_NAME_PATTERN, removeTopology } from "#lab/topology";
@@ -38,6 +40,11 @@ const flags = {
     "tunnel",
     false,
     "control plane behind a firewall: nodes and it reach each other through proxy-server and proxy-agents alone",
+  ),
+  uplinks: switchFlag(
+    "uplinks",
+    false,
+    "node1 has a cheap and a dear uplink to a small internet, and uplink-proxy; the cheap one is broken in three ways",
   ),
   kubeconfig: optionalFlag("kubeconfig", "use this API server instead of the embedded one", "FILE"),
 };
@@ -148,11 +155,14 @@ async function runScenario(
   say("pinging");
   const verified = await verifyCluster(api, cluster, { signal, pingDeadlineMs: 10_000, onProgress: () => undefined });
   const tunnel = await checkTunnel(requireState(values.name), cluster, { say, signal });
+  if (state.uplinks !== undefined) say("downloading over the uplinks, and breaking the cheap one");
+  const uplinks = state.uplinks === undefined ? undefined : await verifyUplinks(state.uplinks, { signal });
   const { findings, checked, wantedRoutes } = await settledAudit(api, state, signal);
   const report = {
     lab: values.name,
     ...verified,
     ...(tunnel === undefined ? {} : { tunnel }),
+    ...(uplinks === undefined ? {} : { uplinks }),
     routes: { exported: checked.exportedRoutes, wanted: wantedRoutes },
     audit: { findings },
     seconds: Number(((performance.now() - at.startedMs) / 1000).toFixed(2)),
@@ -163,7 +173,8 @@ async function runScenario(
     report.addresses.outsideBlocks.length === 0 &&
     report.routes.exported === report.routes.wanted &&
     findings.length === 0 &&
-    (tunnel === undefined || tunnelWorks(tunnel));
+    (tunnel === undefined || tunnelWorks(tunnel)) &&
+    (uplinks === undefined || uplinksWork(uplinks));
   return { ok, ...report };
 }
 

@@ -6,6 +6,7 @@ import { listenTcp } from "#kernel/socket";
 import { startApiServer } from "#lab/api-server";
 import type { Topology } from "#lab/topology";
 import { formatHostPort } from "#wire/http-connect";
+import { type KubeletTrust, kubeletAccess, makeKubeletTrust } from "./kubelets.ts";
 import { openRelay } from "./relay.ts";
 import type { LabPaths } from "./state.ts";
 import type { LabTunnel } from "./tunnel.ts";
@@ -17,6 +18,8 @@ const PORT = 6443;
 export interface ControlPlane extends AsyncDisposable {
   readonly embedded: boolean;
   readonly description: string;
+  /** What kubelets need for its commands; `undefined` for an API server of somebody else, which does not know them. */
+  readonly kubelets: KubeletTrust | undefined;
 }
 
 interface Options {
@@ -38,6 +41,7 @@ async function openEmbedded(
   { topology, paths, tunnel }: Options,
 ): Promise<ControlPlane> {
   const way = wayOfNodes(topology, tunnel);
+  const kubelets = await makeKubeletTrust(topology);
   const token = Buffer.from(crypto.getRandomValues(new Uint8Array(24))).toString("base64url");
   const server = await startApiServer({
     // Loopback of the machine for people, the others for nodes, who may come by other addresses than they are at.
@@ -48,6 +52,7 @@ async function openEmbedded(
     tls: "self-signed",
     tlsHosts: tunnel?.bindAddresses,
     tokens: { [token]: { name: "isthmus-lab", groups: ["system:masters"] } },
+    kubelets: kubeletAccess(kubelets, topology, tunnel),
     faultsOverHttp: true,
     log: deps.log.child("api-server"),
   });
@@ -59,6 +64,7 @@ async function openEmbedded(
   return {
     embedded: true,
     description: "the embedded API server is up",
+    kubelets,
     [Symbol.asyncDispose]: () => server.stop(),
   };
 }
@@ -77,6 +83,7 @@ async function openExternal({
   return {
     embedded: false,
     description: `using the API server ${relay.server}`,
+    kubelets: undefined,
     [Symbol.asyncDispose]: () => relay[Symbol.asyncDispose](),
   };
 }

@@ -21,11 +21,13 @@ import { runWorkloads } from "#lab/workloads";
 import { markNodeReady, prepareCluster } from "./cluster.ts";
 import { type ControlPlane, openControlPlane } from "./control-plane.ts";
 import { LabError, type LabErrorCode } from "./errors.ts";
-import { type LabProgram, programsOf, tunnelProgramsOf } from "./programs.ts";
+import { serveKubelet } from "./kubelets.ts";
+import { type LabProgram, programsOf, tunnelProgramsOf, uplinkProgramsOf } from "./programs.ts";
 import { type LabPaths, type LabState, labPaths, removeState, startTimeOf, writeState } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
 import { type LabTunnel, planTunnel, writeTunnelFiles } from "./tunnel.ts";
 import { openNodeDoor, untilDoorOpen } from "./tunnel-door.ts";
+import { type LabUplinks, openInternet, planLabUplinks } from "./uplinks.ts";
 
 export { LabError, type LabErrorCode };
 
@@ -37,6 +39,8 @@ export interface HostOptions {
   readonly kubeconfig: string | undefined;
   /** Puts the control plane behind a firewall, with the tunnel as the only way, either way. */
   readonly tunnel: boolean;
+  /** Gives the first node two uplinks to a small internet, and `uplink-proxy`. */
+  readonly uplinks: boolean;
   /** Command line of `isthmus`, to which the name of a program is added. */
   readonly isthmus: readonly string[];
   readonly cniExecutable: string;
@@ -64,9 +68,10 @@ export async function runHost(
   const paths = labPaths(options.lab);
   const topology = planTopology(options);
   const tunnel = planTunnel(topology, paths);
+  const uplinks = planLabUplinks(topology, paths);
   mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
   for (const node of topology.nodes) mkdirSync(dirname(paths.socketOf(node.name)), { recursive: true, mode: 0o700 });
-  const recorder = stateRecorder(options, topology, tunnel);
+  const recorder = stateRecorder(options, topology, { tunnel, uplinks });
   recorder.write();
   try {
     tell({
@@ -78,12 +83,13 @@ export async function runHost(
       closeControlPlane(topology.controlPlane, tunnel);
       await writeTunnelFiles(tunnel, paths);
     }
+    await using _internet = await openInternet(topology, paths);
     const { kubeconfig } = options;
     await using controlPlane = await openControlPlane({ log }, { topology, paths, kubeconfig, tunnel });
     tell({ event: "step", text: controlPlane.description });
     await using api = new KubeClient(await loadKubeConfig({ path: paths.kubeconfig }), { userAgent: "isthmus-lab" });
     await prepareCluster(api, topology, { signal });
-    await hold({ log, tell, api, controlPlane, recorder, kernel, paths, tunnel }, options, topology, signal);
+    await hold({ log, tell, api, controlPlane, recorder, kernel, paths, tunnel, uplinks }, options, topology, signal);
   } finally {
     await removeTopology(kernel, options.lab);
     removeState(options.lab);
@@ -99,10 +105,11 @@ interface Parts {
   readonly kernel: ReturnType<typeof openKernel>;
   readonly paths: LabPaths;
   readonly tunnel: LabTunnel | undefined;
+  readonly uplinks: LabUplinks | undefined;
 }
 
 async function hold(parts: Parts, options: HostOptions, topology: Topology, signal: AbortSignal): Promise<void> {
-  const { log, tell, api, recorder, paths, tunnel } = parts;
+  const { log, tell, api, recorder, paths, tunnel, uplinks } = parts;
   const supervisor: Supervisor = new Supervisor({
     log: log.child("programs"),
     onChange: () => recorder.children(supervisor.children),
@@ -116,7 +123,10 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
       });
     }
   };
-  const programs = programsOf({ topology, paths, isthmus: options.isthmus, coildFlags: options.coildFlags });
+  const programs = [
+    ...programsOf({ topology, paths, isthmus: options.isthmus, coildFlags: options.coildFlags }),
+    ...uplinkProgramsOf({ paths, isthmus: options.isthmus, uplinks }),
+  ];
   group.spawn(async (at) => {
     if (tunnel !== undefined) {
       // Nothing on a node reaches the API server before that node's agent.
@@ -167,6 +177,8 @@ async function runNode(
       netnsPrefix: `isthmus-${options.lab}-pod-`,
     },
   );
+  const { kubelets } = parts.controlPlane;
+  await using _commands = kubelets === undefined ? undefined : await serveKubelet(kubelet, node, kubelets, { log });
   await kubelet.run({ signal });
 }
 
@@ -194,7 +206,11 @@ interface StateRecorder {
   ready(): void;
 }
 
-function stateRecorder(options: HostOptions, topology: Topology, tunnel: LabTunnel | undefined): StateRecorder {
+function stateRecorder(
+  options: HostOptions,
+  topology: Topology,
+  parts: Pick<LabState, "tunnel" | "uplinks">,
+): StateRecorder {
   let state: LabState = {
     lab: options.lab,
     pid: process.pid,
@@ -204,7 +220,7 @@ function stateRecorder(options: HostOptions, topology: Topology, tunnel: LabTunn
     families: topology.families,
     children: [],
     ready: false,
-    tunnel,
+    ...parts,
   };
   const write = (): void => writeState(state);
   return {

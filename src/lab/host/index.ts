@@ -8,3 +8,4 @@ export { type HostEvent, type HostOptions, LabError, type LabErrorCode, runHost 
 export { isRunning, type LabPaths, type LabState, labPaths, lockLab, readState, removeState } from "./state.ts";
 export { type ChildState, Supervisor } from "./supervisor.ts";
 export type { LabTunnel } from "./tunnel.ts";
+export type { LabUplinks } from "./uplinks.ts";

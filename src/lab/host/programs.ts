@@ -2,6 +2,7 @@ import type { Topology } from "#lab/topology";
 import type { LabPaths } from "./state.ts";
 import type { ChildSpec } from "./supervisor.ts";
 import { type LabTunnel, tunnelPrograms } from "./tunnel.ts";
+import { type LabUplinks, uplinkProxyFlags } from "./uplinks.ts";
 
 /** A program and the name of the namespace that it runs in. */
 export type LabProgram = Omit<ChildSpec, "netns"> & { readonly netns: string };
@@ -22,6 +23,19 @@ export function tunnelProgramsOf(at: {
     netns,
     log: at.paths.logOf(name),
   }));
+}
+
+/** The proxy of the node that has uplinks; none where no node has. */
+export function uplinkProgramsOf(at: {
+  readonly paths: LabPaths;
+  readonly isthmus: readonly string[];
+  readonly uplinks: LabUplinks | undefined;
+}): readonly LabProgram[] {
+  const { paths, isthmus, uplinks } = at;
+  if (uplinks === undefined) return [];
+  const name = `uplink-proxy-${uplinks.node}`;
+  const argv = [...isthmus, "uplink-proxy", ...uplinkProxyFlags(uplinks, paths)];
+  return [{ name, argv, env: ENV, netns: uplinks.netns, log: paths.logOf(name) }];
 }
 
 /** The programs of a lab: as shipped, each in the namespace of its node, with the flags that a node would give. */

@@ -4,6 +4,7 @@ import { describeError } from "#base/errors";
 import { tryFileLock } from "#kernel/lock";
 import { LabError } from "./errors.ts";
 import type { LabTunnel } from "./tunnel.ts";
+import type { LabUplinks } from "./uplinks.ts";
 
 /** Where a lab keeps its files. */
 export interface LabPaths {
@@ -32,6 +33,8 @@ export interface LabState {
   readonly ready: boolean;
   /** Where the control plane is apart from the nodes. */
   readonly tunnel?: LabTunnel | undefined;
+  /** Where a node has uplinks. */
+  readonly uplinks?: LabUplinks | undefined;
 }
 
 /** The files of a lab; nothing is made. */

@@ -1,6 +1,6 @@
-import { request as httpRequest } from "node:http";
+import { request as httpRequest, type IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
-import { text } from "node:stream/consumers";
+import { buffer, text } from "node:stream/consumers";
 import type { AbortOptions } from "#base/async";
 import { describeError } from "#base/errors";
 import { waitFor } from "./wait.ts";
@@ -11,16 +11,31 @@ export interface Answer {
   readonly body: string;
 }
 
+/** What a server said, byte by byte. */
+export interface WholeAnswer {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: Buffer;
+}
+
 type Options = AbortOptions & { readonly timeoutMs: number };
 
+interface Wanted {
+  readonly path: string;
+  readonly host: string;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
 /** GETs a path over a connection, which it takes over. Rejects with `InsideError` and with the signal's reason. */
-export function request(
-  socket: Socket,
-  what: { readonly path: string; readonly host: string; readonly headers?: Readonly<Record<string, string>> },
-  options: Options,
-): Promise<Answer> {
+export async function request(socket: Socket, what: Wanted, options: Options): Promise<Answer> {
+  const { status, body } = await requestWhole(socket, what, options);
+  return { status, body: body.toString() };
+}
+
+/** As {@link request}, with headers and the body's bytes, which are held in memory. */
+export function requestWhole(socket: Socket, what: Wanted, options: Options): Promise<WholeAnswer> {
   const { path, host, headers } = what;
-  return waitFor<Answer>(socket, `GET ${path} of ${host}`, options, (done, fail) => {
+  return waitFor<WholeAnswer>(socket, `GET ${path} of ${host}`, options, (done, fail) => {
     const sent = httpRequest({
       createConnection: () => socket,
       path,
@@ -28,7 +43,8 @@ export function request(
     });
     sent.once("error", (error) => fail(describeError(error)));
     sent.once("response", (response) => {
-      const whole = text(response).then((body) => done({ status: response.statusCode ?? 0, body }));
+      const { statusCode: status = 0, headers: said } = response;
+      const whole = buffer(response).then((body) => done({ status, headers: said, body }));
       whole.catch((error: unknown) => fail(describeError(error)));
     });
     sent.end();

@@ -12,6 +12,6 @@
 export { connectInside, type Place } from "./connect.ts";
 export { InsideError, type InsideErrorCode } from "./errors.ts";
 export { type EstablishedSocket, establishedIn, socketsOf } from "./established.ts";
-export { type Answer, readAll, request } from "./exchange.ts";
-export { connectThrough } from "./through.ts";
+export { type Answer, readAll, request, requestWhole, type WholeAnswer } from "./exchange.ts";
+export { askConnect, connectThrough } from "./through.ts";
 export { secure } from "./tls.ts";

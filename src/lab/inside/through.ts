@@ -16,13 +16,24 @@ export function connectThrough(
   options: AbortOptions & { readonly timeoutMs: number },
 ): Promise<Socket> {
   const target = formatHostPort({ host: address.toString(), port });
-  const socket = connect({ path: proxy, allowHalfOpen: true });
+  return askConnect(connect({ path: proxy, allowHalfOpen: true }), target, options);
+}
+
+/**
+ * Asks the proxy at the other end of a connection, which it takes over, for a tunnel to `HOST:PORT`; gives the connection back
+ * as that tunnel. Rejects with `InsideError`, whose message has what the proxy said, and with the signal's reason.
+ */
+export function askConnect(
+  socket: Socket,
+  target: string,
+  options: AbortOptions & { readonly timeoutMs: number },
+): Promise<Socket> {
   return waitFor<Socket>(socket, `CONNECT ${target}`, options, (done, fail) => {
     const sent = httpRequest({
       createConnection: () => socket,
       method: "CONNECT",
       path: target,
-      headers: { host: "127.0.0.1" },
+      headers: { host: target },
     });
     sent.once("error", (error) => fail(describeError(error)));
     sent.once("connect", (response, _socket, rest: Buffer) => {

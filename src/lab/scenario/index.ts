@@ -9,4 +9,6 @@ export { type ObservedCluster, observeCluster, waitForPods } from "./observe.ts"
 export { type LabReport, reachesAll, renderReport } from "./report.ts";
 export { type TunnelReport, type TunnelTries, tunnelWorks } from "./tunnel-report.ts";
 export { verifyTunnel } from "./tunnel-verify.ts";
+export { type UplinkDownload, type UplinkRecovery, type UplinksReport, uplinksWork } from "./uplinks-report.ts";
+export { verifyUplinks } from "./uplinks-verify.ts";
 export { verifyCluster } from "./verify.ts";

@@ -1,5 +1,6 @@
 import type { PingResult } from "#lab/ping";
 import { type TunnelReport, tunnelLines } from "./tunnel-report.ts";
+import { type UplinksReport, uplinksLines } from "./uplinks-report.ts";
 
 /** What `isthmus lab --json` prints. Later parts add members of their own; these stay. */
 export interface LabReport {
@@ -19,6 +20,8 @@ export interface LabReport {
   };
   /** With `--tunnel`. */
   readonly tunnel?: TunnelReport;
+  /** With `--uplinks`. */
+  readonly uplinks?: UplinksReport;
   /** Everyone by name. */
   readonly cluster: {
     readonly nodes: readonly {
@@ -81,6 +84,7 @@ export function renderReport(report: LabReport): string {
       MAX_ROWS,
     ),
     ...(report.tunnel === undefined ? [] : tunnelLines(report.tunnel, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
+    ...(report.uplinks === undefined ? [] : uplinksLines(report.uplinks, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
     "",
     `${report.ok ? "all is well" : "NOT ALL IS WELL"}: ${report.nodes} nodes, ${report.pods} pods, ${report.seconds.toFixed(1)} s`,
   ];

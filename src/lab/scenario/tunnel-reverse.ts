@@ -103,12 +103,14 @@ async function connects(
 }
 
 /**
- * Which programs of the nodes hold a connection to a bind address now. The tunnel's own do not need one. Each node's
+ * Which programs of the nodes hold a connection to a bind address now. The tunnel's own do not need one, nor does the uplink
+ * proxy, which knows no API server. Each node's
  * kubelet is in the holding process, with its connections in the node's namespace.
  */
 export function talkingPrograms(state: LabState, tunnel: LabTunnel): TunnelReport["programs"] {
   const binds = tunnel.bindAddresses.map((text) => IpAddress.parse(text));
-  const isOfNode = ({ name }: LabState["children"][number]): boolean => !/^proxy-(server|agent)/.test(name);
+  const isOfNode = ({ name }: LabState["children"][number]): boolean =>
+    !/^(proxy-server|proxy-agent|uplink-proxy)/.test(name);
   const missing: string[] = [];
   let wanted = 0;
   const expect = (what: string, holder: number, inside: number): void => {

@@ -1,5 +1,6 @@
 import { Cidr, type IpAddress } from "#base/ip";
 import type { Kernel, NetStack } from "#kernel/net";
+import { buildUplinks } from "./build-uplinks.ts";
 import type { LabNode, Topology } from "./plan.ts";
 
 const ANY = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
@@ -15,6 +16,7 @@ export function buildTopology(kernel: Kernel, topology: Topology): void {
   addAddresses(fabric, bridge.index, topology.gateways, topology);
   const machines = topology.controlPlane === undefined ? topology.nodes : [topology.controlPlane, ...topology.nodes];
   for (const node of machines) buildNode(kernel, fabric, bridge.index, node, topology);
+  if (topology.uplinks !== undefined) buildUplinks(kernel, topology.uplinks);
 }
 
 function buildNode(kernel: Kernel, fabric: NetStack, bridgeIndex: number, node: LabNode, topology: Topology): void {

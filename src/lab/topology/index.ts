@@ -15,3 +15,5 @@ export {
 } from "./plan.ts";
 export { type Removed, removeTopology } from "./remove.ts";
 export { closeControlPlane } from "./tunnel-firewall.ts";
+export { breakUplink, healUplink, UPLINK_FAULTS, type UplinkFault } from "./uplink-faults.ts";
+export type { OnLink, UplinkLink, Uplinks } from "./uplinks.ts";

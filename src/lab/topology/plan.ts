@@ -1,4 +1,5 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
+import { planUplinks, type Uplinks } from "./uplinks.ts";
 
 /** The families that nodes and pods have. */
 export type NodeFamilies = "ipv4" | "ipv6" | "dual";
@@ -30,6 +31,8 @@ export interface Topology {
   readonly nodes: readonly LabNode[];
   /** The control plane's machine, where it is apart from the nodes, behind a firewall; else it is in the fabric. */
   readonly controlPlane: LabNode | undefined;
+  /** Where the first node has two uplinks to a small internet. */
+  readonly uplinks: Uplinks | undefined;
 }
 
 const NETWORKS = { 4: Cidr.parse("172.31.0.0/20"), 6: Cidr.parse("fd31:0:0:1::/64") } as const;
@@ -44,9 +47,18 @@ export function planTopology(options: {
   readonly families: NodeFamilies;
   /** Puts the control plane into a namespace of its own. */
   readonly tunnel: boolean;
+  /** Gives the first node two uplinks. Default false. */
+  readonly uplinks?: boolean;
 }): Topology {
   const families: readonly IpFamily[] = options.families === "dual" ? [4, 6] : options.families === "ipv4" ? [4] : [6];
   const prefix = `isthmus-${options.lab}-`;
+  const nodes = Array.from({ length: options.nodes }, (_, at) => ({
+    name: `node${at + 1}`,
+    netns: `${prefix}node${at + 1}`,
+    addresses: families.map((family) => NETWORKS[family].at(FIRST_NODE_OFFSET + at)),
+    port: `node${at + 1}`,
+  }));
+  const [first] = nodes;
   return {
     lab: options.lab,
     families,
@@ -54,12 +66,7 @@ export function planTopology(options: {
     bridge: "fabric",
     gateways: families.map((family) => NETWORKS[family].at(1)),
     networks: families.map((family) => NETWORKS[family]),
-    nodes: Array.from({ length: options.nodes }, (_, at) => ({
-      name: `node${at + 1}`,
-      netns: `${prefix}node${at + 1}`,
-      addresses: families.map((family) => NETWORKS[family].at(FIRST_NODE_OFFSET + at)),
-      port: `node${at + 1}`,
-    })),
+    nodes,
     controlPlane: options.tunnel
       ? {
           name: "control-plane",
@@ -68,6 +75,7 @@ export function planTopology(options: {
           port: "cp",
         }
       : undefined,
+    uplinks: options.uplinks === true && first !== undefined ? planUplinks(options.lab, families, first) : undefined,
   };
 }
 

@@ -1,0 +1,95 @@
+import { createSocket, type Socket } from "node:dgram";
+import type { IpAddress, IpFamily } from "#base/ip";
+import { DnsQueryError } from "./errors.ts";
+
+/** Types of RFC 1035 section 3.2.2 and RFC 3596 section 2.1. */
+const TYPE = { 4: 1, 6: 28 } as const;
+const CLASS_IN = 1;
+const HEADER_BYTES = 12;
+const NXDOMAIN = 3;
+/** Answers are for a lab that changes its mind often, seconds. */
+const TTL = 5;
+/** The name of the question, where every answer's name points (RFC 1035 section 4.1.4). */
+const POINTER_TO_QUESTION = 0xc000 | HEADER_BYTES;
+
+/** What names resolve to; a name that is not there does not exist. */
+export type Zone = Readonly<Record<string, readonly IpAddress[]>>;
+
+/** A question as a query has it. */
+export interface Question {
+  /** Lower case, without the last dot. */
+  readonly name: string;
+  readonly type: number;
+  /** Where the question ends in the query. */
+  readonly end: number;
+}
+
+/**
+ * Pure: the one question of a query (RFC 1035 section 4.1). Throws {@link DnsQueryError} for what is no query with one
+ * question of uncompressed labels.
+ */
+export function readQuestion(query: Uint8Array): Question {
+  const bytes = Buffer.from(query.buffer, query.byteOffset, query.byteLength);
+  if (bytes.length < HEADER_BYTES + 5 || bytes.readUInt16BE(4) !== 1 || (bytes.readUInt8(2) & 0x80) !== 0)
+    throw new DnsQueryError("not-a-query", `${bytes.length} bytes are no DNS query with one question`);
+  const labels: string[] = [];
+  let at = HEADER_BYTES;
+  for (;;) {
+    const length = bytes[at];
+    if (length === undefined || length > 63 || at + 1 + length + 4 > bytes.length)
+      throw new DnsQueryError("not-a-query", `the name of a DNS question ends at ${bytes.length}, inside a label`);
+    at += 1;
+    if (length === 0) break;
+    labels.push(bytes.toString("latin1", at, at + length));
+    at += length;
+  }
+  if (at + 4 > bytes.length)
+    throw new DnsQueryError("not-a-query", `a DNS question of ${bytes.length} bytes has no type and class`);
+  return { name: labels.join(".").toLowerCase(), type: bytes.readUInt16BE(at), end: at + 4 };
+}
+
+/** Pure: the answer of a zone, NXDOMAIN included. Throws what {@link readQuestion} throws. */
+export function answerQuery(query: Uint8Array, zone: Zone): Buffer {
+  const { name, type, end } = readQuestion(query);
+  const found = Object.hasOwn(zone, name) ? zone[name] : undefined;
+  const records = (found ?? []).filter(({ family }) => TYPE[family] === type).map(record);
+  const header = Buffer.alloc(HEADER_BYTES);
+  header.set(query.subarray(0, 2));
+  // A response, authoritative, recursion desired and available.
+  header.writeUInt16BE(0x8580 | (found === undefined ? NXDOMAIN : 0), 2);
+  header.writeUInt16BE(1, 4);
+  header.writeUInt16BE(records.length, 6);
+  return Buffer.concat([header, query.subarray(HEADER_BYTES, end), ...records]);
+}
+
+function record(address: IpAddress): Buffer {
+  const bytes = address.toBytes();
+  const fixed = Buffer.alloc(12);
+  fixed.writeUInt16BE(POINTER_TO_QUESTION, 0);
+  fixed.writeUInt16BE(TYPE[address.family], 2);
+  fixed.writeUInt16BE(CLASS_IN, 4);
+  fixed.writeUInt32BE(TTL, 6);
+  fixed.writeUInt16BE(bytes.length, 10);
+  return Buffer.concat([fixed, bytes]);
+}
+
+/** Answers over UDP on a socket that is bound already, until it is disposed. What is no query gets no answer. */
+export function serveDns(socket: { readonly fd: number; readonly family: IpFamily }, zone: Zone): AsyncDisposable {
+  const server: Socket = createSocket({ type: socket.family === 4 ? "udp4" : "udp6" });
+  server.bind({ fd: socket.fd });
+  server.on("message", (query, from) => {
+    const answer = answerOf(query, zone);
+    // Whoever asked may have gone, or the way to it: it asks again.
+    if (answer !== undefined) server.send(answer, from.port, from.address, () => undefined);
+  });
+  return { [Symbol.asyncDispose]: () => new Promise((resolve) => server.close(() => resolve())) };
+}
+
+function answerOf(query: Uint8Array, zone: Zone): Buffer | undefined {
+  try {
+    return answerQuery(query, zone);
+  } catch (error) {
+    if (!(error instanceof DnsQueryError)) throw error;
+    return undefined;
+  }
+}

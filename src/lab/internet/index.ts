@@ -1,0 +1,13 @@
+/**
+ * The servers of a lab's small internet: a file over HTTPS, and names over DNS.
+ *
+ * Owns: what they answer, on sockets that others bound. Refuses to know: namespaces, and who asks.
+ *
+ * ```ts
+ * await using files = serveFiles(pairs.server, { https: [listenTcp(address, 443, { netns })], http: [] });
+ * await using names = serveDns({ fd: bindUdp(gateway, 53, { netns }), family: 4 }, { "files.example": [address] });
+ * ```
+ */
+export { answerQuery, type Question, readQuestion, serveDns, type Zone } from "./dns.ts";
+export { DnsQueryError } from "./errors.ts";
+export { CLIENT_HEADER, FILE_BYTES, serveFiles } from "./files.ts";

@@ -1,0 +1,93 @@
+import type { UplinkFault } from "#lab/topology";
+
+/** One download through the proxy. */
+export interface UplinkDownload {
+  /** `healthy`, a fault, or `healed` after one. */
+  readonly when: "healthy" | UplinkFault | "healed";
+  /** What was asked for: an address, or a name. */
+  readonly to: string;
+  /** The uplink whose address the server saw; empty when it saw none. */
+  readonly uplink: string;
+  /** The uplink that is right then. */
+  readonly wanted: string;
+  readonly bytes: number;
+  readonly seconds: number;
+  /** The client got the whole file, and no error. */
+  readonly ok: boolean;
+  readonly error?: string;
+}
+
+/** What one fault cost. */
+export interface UplinkRecovery {
+  readonly fault: UplinkFault;
+  /** From the fault until the first download after it was complete; `null` when none was. */
+  readonly seconds: number | null;
+  /** From the end of the fault until the cheap uplink carried again. */
+  readonly backSeconds: number;
+}
+
+/** What `isthmus lab --uplinks` adds to the report, under `uplinks`. */
+export interface UplinksReport {
+  readonly node: string;
+  readonly links: readonly { readonly name: string; readonly cost: number; readonly addresses: readonly string[] }[];
+  readonly downloads: readonly UplinkDownload[];
+  readonly recoveries: readonly UplinkRecovery[];
+  /** By uplink, as the proxy counts it: what it carried for these downloads and for whoever else used it. */
+  readonly carried: Readonly<Record<string, { readonly tunnels: number; readonly bytes: number }>>;
+  readonly seconds: number;
+}
+
+/** Whether no client saw an error, the right uplink carried each download, and the proxy's counters agree. */
+export function uplinksWork(report: UplinksReport): boolean {
+  return report.downloads.length > 0 && report.downloads.every(isRight) && uncounted(report).length === 0;
+}
+
+/** Pure: uplinks for which the proxy counted fewer bytes than clients got. */
+function uncounted({ downloads, carried }: UplinksReport): readonly string[] {
+  const got = new Map<string, number>();
+  for (const { uplink, bytes } of downloads) got.set(uplink, (got.get(uplink) ?? 0) + bytes);
+  return [...got].filter(([uplink, bytes]) => (carried[uplink]?.bytes ?? 0) < bytes).map(([uplink]) => uplink);
+}
+
+/** The part of the report for a person. `cut` shortens long lists. */
+export function uplinksLines(
+  report: UplinksReport,
+  {
+    mark,
+    cut,
+  }: { readonly mark: (good: boolean) => string; readonly cut: (lines: readonly string[]) => readonly string[] },
+): string[] {
+  const { node, links, downloads, recoveries, carried } = report;
+  const wrong = downloads.filter((one) => !isRight(one));
+  const missing = uncounted(report);
+  return [
+    `${mark(wrong.length === 0 && downloads.length > 0)} uplinks of ${node}: ${downloads.length - wrong.length} of ${downloads.length} downloads whole, without an error, over the right one of ${links.map(({ name, cost }) => `${name} (cost ${cost})`).join(" and ")}`,
+    ...cut(wrong.map((one) => `       ${wrongLine(one)}`)),
+    ...recoveries.map(
+      ({ fault, seconds, backSeconds }) =>
+        `       ${faultText(fault)}: ${seconds === null ? "no whole download" : `first whole download after ${seconds.toFixed(2)} s`}; healed: the cheap one carries again after ${backSeconds.toFixed(2)} s`,
+    ),
+    `${mark(missing.length === 0)} carried: ${Object.entries(carried)
+      .map(([name, { tunnels, bytes }]) => `${name} ${tunnels} tunnels, ${(bytes / 2 ** 20).toFixed(1)} MiB`)
+      .join("; ")}${missing.length === 0 ? "" : `; fewer than clients got over ${missing.join(", ")}`}`,
+  ];
+}
+
+function isRight({ ok, uplink, wanted }: UplinkDownload): boolean {
+  return ok && uplink === wanted;
+}
+
+function wrongLine({ when, to, uplink, wanted, error }: UplinkDownload): string {
+  return `${when}, ${to}: ${error ?? `carried by ${uplink === "" ? "none" : uplink} instead of ${wanted}`}`;
+}
+
+function faultText(fault: UplinkFault): string {
+  switch (fault) {
+    case "link-down":
+      return "link down";
+    case "gateway-dead":
+      return "gateway dead";
+    case "swallow":
+      return "accepts and then swallows";
+  }
+}

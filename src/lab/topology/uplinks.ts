@@ -1,0 +1,72 @@
+import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
+import type { LabNode } from "./plan.ts";
+
+/** An address on a link, with the length of its network's prefix. */
+export interface OnLink {
+  readonly address: IpAddress;
+  readonly prefixLength: number;
+}
+
+/** One way out of the node, with the provider at its other end. */
+export interface UplinkLink {
+  /** The node's interface, and the internet's that leads to the provider. */
+  readonly name: string;
+  readonly cost: number;
+  /** The provider's namespace: a router with a DNS server. */
+  readonly netns: string;
+  /** Of the node on this link, one for each family. */
+  readonly addresses: readonly OnLink[];
+  /** Of the provider on this link, which are its DNS server's too. */
+  readonly gateways: readonly OnLink[];
+  /** Between the provider and the internet: the provider's ends, then the internet's, in the order of families. */
+  readonly transit: { readonly provider: readonly OnLink[]; readonly internet: readonly OnLink[] };
+}
+
+/** The small internet that one node has two ways to. */
+export interface Uplinks {
+  readonly node: LabNode;
+  readonly links: readonly UplinkLink[];
+  readonly internet: { readonly netns: string; readonly addresses: readonly IpAddress[] };
+}
+
+/** Prefixes for documentation (RFC 5737, RFC 3849): nothing of a lab's cluster is in them. */
+const PLACES = [
+  {
+    name: "wan0",
+    cost: 0,
+    access: { 4: Cidr.parse("192.0.2.0/24"), 6: Cidr.parse("2001:db8:1::/64") },
+    transit: { 4: Cidr.parse("100.64.0.0/24"), 6: Cidr.parse("2001:db8:f0::/64") },
+  },
+  {
+    name: "wan1",
+    cost: 10,
+    access: { 4: Cidr.parse("198.51.100.0/24"), 6: Cidr.parse("2001:db8:2::/64") },
+    transit: { 4: Cidr.parse("100.64.1.0/24"), 6: Cidr.parse("2001:db8:f1::/64") },
+  },
+] as const;
+const SERVER = { 4: Cidr.parse("203.0.113.0/24").at(80), 6: Cidr.parse("2001:db8:80::/64").at(0x80) } as const;
+const GATEWAY_OFFSET = 1;
+const FAR_OFFSET = 2;
+const NODE_OFFSET = 10;
+
+/** Pure: a cheap and a dear uplink of a node. */
+export function planUplinks(lab: string, families: readonly IpFamily[], node: LabNode): Uplinks {
+  const prefix = `isthmus-${lab}-`;
+  const onLinks = (networks: Readonly<Record<IpFamily, Cidr>>, offset: number): readonly OnLink[] =>
+    families.map((family) => ({
+      address: networks[family].at(offset),
+      prefixLength: networks[family].prefixLength,
+    }));
+  return {
+    node,
+    links: PLACES.map(({ name, cost, access, transit }) => ({
+      name,
+      cost,
+      netns: `${prefix}${name}`,
+      addresses: onLinks(access, NODE_OFFSET),
+      gateways: onLinks(access, GATEWAY_OFFSET),
+      transit: { provider: onLinks(transit, GATEWAY_OFFSET), internet: onLinks(transit, FAR_OFFSET) },
+    })),
+    internet: { netns: `${prefix}internet`, addresses: families.map((family) => SERVER[family]) },
+  };
+}
