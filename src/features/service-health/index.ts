@@ -40,6 +40,7 @@ export {
   type ServiceHealth,
   ServicePorts,
   type ServicePortsDeps,
+  type ServicePortsOptions,
   serviceHealth,
 } from "./ports/index.ts";
 export {

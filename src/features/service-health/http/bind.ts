@@ -26,7 +26,7 @@ export function placesOf({ host, port }: ListenAddress): readonly IpAddress[] {
  * Listens where {@link placesOf} says, with one port for all. A host without one of two families has the other. Throws
  * {@link ServiceHealthError}; nothing is listened on then.
  */
-export function listenAll(http: ProbeHttp, address: ListenAddress): readonly Listening[] {
+export function listenAll(http: Pick<ProbeHttp, "listen">, address: ListenAddress): readonly Listening[] {
   const places = placesOf(address);
   const held: Listening[] = [];
   let missing: unknown;

@@ -3,8 +3,8 @@ import type { Socket } from "node:net";
 
 /**
  * Keeps the connections of one HTTP server, whatever sockets it listens on, at `max`: at the limit the one that has been without a
- * request for longest makes room for the next. Where all have one, the next is closed. So nobody who opens connections and says
- * nothing keeps a probe out.
+ * request for longest makes room for the next. Where all have one, the oldest does: answers are given at once, so all it can be
+ * doing is not to read its own. So nobody keeps a probe out, by saying nothing or by not listening.
  */
 export class ConnectionLimit {
   readonly #max: number;
@@ -21,18 +21,16 @@ export class ConnectionLimit {
     return this.#open.size;
   }
 
-  /** False: there is no room, and the connection was closed. */
-  admit(socket: Socket): boolean {
+  /** A connection has come; at the limit another one is ended for it. */
+  admit(socket: Socket): void {
     if (this.#open.size >= this.#max) {
-      const [oldest = socket] = this.#idle;
-      this.#forget(oldest);
-      oldest.destroy();
-      if (oldest === socket) return false;
+      const [oldest] = this.#idle.size > 0 ? this.#idle : this.#open;
+      if (oldest !== undefined) this.#forget(oldest);
+      oldest?.destroy();
     }
     this.#open.add(socket);
     this.#idle.add(socket);
     socket.once("close", () => this.#forget(socket));
-    return true;
   }
 
   /** A request has come; the connection has one until it is answered. */

@@ -23,6 +23,7 @@ async function flood(port: number, count: number, head: string): Promise<Socket[
     for (const socket of await Promise.all(batch)) {
       // One that had to make room for others is reset.
       socket.removeAllListeners("error").on("error", () => socket.destroy());
+      socket.resume();
       if (head !== "") socket.write(head);
       sockets.push(socket);
     }
@@ -69,14 +70,34 @@ test("ProbeHttp: a connection of a prober that is kept alive outlives a flood sh
   agent.destroy();
 });
 
-test("ProbeHttp: a client that does not finish the head of its request is told so and ended", async () => {
+test("ProbeHttp: where all connections have an answer that they do not take, the oldest makes room", async () => {
+  await using http = new ProbeHttp(
+    (request, response) => {
+      if (request.url === "/stuck") response.writeHead(200);
+      else handler(request, response);
+    },
+    {},
+    { maxConnections: 10 },
+  );
+  const { port } = http.listen(LOOPBACK, 0);
+  const sockets = await flood(port, 10, "GET /stuck HTTP/1.1\r\nHost: x\r\n\r\n");
+  await eventually(() => (http.connections === 10 ? true : undefined));
+  assert.equal((await probe(port)).code, 200);
+  await eventually(() => (sockets.some(({ closed }) => closed) ? true : undefined));
+  assert.equal(sockets.filter(({ closed }) => closed).length, 1);
+  for (const socket of sockets) socket.destroy();
+});
+
+test("ProbeHttp: a client that does not finish the head of its request, or sends nothing, is told so and ended", async () => {
   await using http = new ProbeHttp(handler, {}, { headersTimeoutMs: 100 });
   const { port } = http.listen(LOOPBACK, 0);
-  const socket = await connected(port);
-  socket.write("GET /healthz HTTP/1.1\r\nHost:");
-  const [first] = (await once(socket, "data")) as [Buffer];
-  assert.match(first.toString(), /^HTTP\/1\.1 408 /);
-  if (!socket.closed) await once(socket, "close");
+  for (const head of ["GET /healthz HTTP/1.1\r\nHost:", ""]) {
+    const socket = await connected(port);
+    if (head !== "") socket.write(head);
+    const [first] = (await once(socket, "data")) as [Buffer];
+    assert.match(first.toString(), /^HTTP\/1\.1 408 /);
+    if (!socket.closed) await once(socket, "close");
+  }
   await eventually(() => (http.connections === 0 ? true : undefined));
 });
 

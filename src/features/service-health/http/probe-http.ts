@@ -103,7 +103,7 @@ export class ProbeHttp implements AsyncDisposable {
     };
     this.#listening.add(listening);
     server.on("connection", (socket: Socket) => {
-      if (!this.#connections.admit(socket)) return;
+      this.#connections.admit(socket);
       this.#arrivals.set(socket, listening);
       this.#http.emit("connection", socket);
     });

@@ -137,6 +137,24 @@ test("SyncMetrics: one measure for each trigger, none for those from before the 
   assert.equal(of('_bucket{le="8",ip_family="IPv6"}'), 3);
 });
 
+test("SyncMetrics: what else happens to tables is counted by family and kind", async () => {
+  const { registry, metrics } = bed();
+  metrics.cleanupFailed(6);
+  metrics.repaired();
+  metrics.objects(4, "frontend", 12);
+  metrics.objects(4, "frontend", 11);
+  metrics.noLocalEndpoints(4, "external", 3);
+  const found = await lines(registry);
+  for (const line of [
+    'kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total{ip_family="IPv6"} 1',
+    "kubeproxy_drift_repairs_total 1",
+    'kubeproxy_nftables_objects{kind="frontend",ip_family="IPv4"} 11',
+    'kubeproxy_sync_proxy_rules_no_local_endpoints_total{traffic_policy="external",ip_family="IPv4"} 3',
+  ]) {
+    assert.ok(found.includes(line), line);
+  }
+});
+
 test("programMetrics: the build and the gates are labels", async () => {
   const registry = new Registry();
   const features = [

@@ -1,4 +1,5 @@
 import type { IpAddress } from "#base/ip";
+import type { Service } from "#kube/client";
 
 /** What of a Service's port counts here; the data plane's ports with their endpoints are such. */
 export interface PortView {
@@ -34,6 +35,15 @@ export function serviceHealth(ports: readonly PortView[]): ServiceHealth | undef
   const { namespace, name, externalTrafficPolicy, healthCheckNodePort: port } = first.port;
   if (externalTrafficPolicy !== "Local" || port <= 0) return undefined;
   return { namespace, name, port, localEndpoints: countLocal(ports) };
+}
+
+/**
+ * Pure: the Service needs a health port and has none, as when it was written past the API server's allocation. Nothing can be
+ * listened on for it, so its load balancer will send nothing here.
+ */
+export function lacksHealthPort({ spec }: Pick<Service, "spec">): boolean {
+  if (spec?.type !== "LoadBalancer" || spec.externalTrafficPolicy !== "Local") return false;
+  return (spec.healthCheckNodePort ?? 0) <= 0;
 }
 
 /** Distinct addresses: ports do not multiply, and endpoints that end do not count, even when traffic falls back to them. */

@@ -3,7 +3,7 @@ import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import { ServiceHealthError } from "../errors.ts";
-import { EventLimit, type EventSink } from "../events.ts";
+import type { EventLimit, EventSink } from "../events.ts";
 import type { Listening, ProbeHttp } from "../http/index.ts";
 import { type ServiceHealth, serviceKey } from "./count.ts";
 import { type HeldService, type PortChange, planPorts } from "./plan.ts";
@@ -29,12 +29,13 @@ export interface FamilyPortsDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly onEvent?: EventSink | undefined;
+  /** Shared by the families: a Service is told of once, whichever of its addresses cannot be had. */
+  readonly eventLimit: EventLimit;
 }
 
 /** The health ports of one family: which are held, which could not be had and when they are tried again. */
 export class FamilyPorts {
   readonly #deps: FamilyPortsDeps;
-  readonly #events: EventLimit;
   readonly #held = new Map<string, Held>();
   readonly #failures = new Map<string, Failure>();
   #wanted: ReadonlyMap<string, ServiceHealth> = new Map();
@@ -42,7 +43,6 @@ export class FamilyPorts {
 
   constructor(deps: FamilyPortsDeps) {
     this.#deps = deps;
-    this.#events = new EventLimit(deps.clock);
   }
 
   /** Those that could not be had are tried again at the next {@link FamilyPorts.apply}. */
@@ -54,10 +54,11 @@ export class FamilyPorts {
     }
   }
 
-  /** Link-local addresses are left out: they name no one place without a link. */
+  /** Link-local addresses are left out: they name no one place without a link. "Any" leaves no room for others beside it. */
   setAddresses(family: IpFamily, addresses: readonly IpAddress[]): void {
     const usable = addresses.filter((one) => one.family === family && !(family === 6 && one.isLinkLocal));
-    this.#addresses = [...new Map(usable.map((one) => [one.toString(), one])).values()];
+    const any = usable.find(({ isUnspecified }) => isUnspecified);
+    this.#addresses = any === undefined ? [...new Map(usable.map((one) => [one.toString(), one])).values()] : [any];
   }
 
   /** As it is now, for the answer to a probe; `undefined`: no such Service any more. */
@@ -68,7 +69,11 @@ export class FamilyPorts {
   /** What is to be done now; Services whose time to be tried again has not come are left out. */
   plan(): PortChange[] {
     const now = this.#deps.clock.monotonic();
-    return planPorts(this.#wanted.values(), this.#addresses, this.#held).filter(
+    const changes = planPorts(this.#wanted.values(), this.#addresses, this.#held);
+    const opening = new Set(changes.flatMap((change) => (change.op === "open" ? serviceKey(change.service) : [])));
+    // Without an address to listen on there is nothing to try again.
+    for (const key of this.#failures.keys()) if (!opening.has(key)) this.#failures.delete(key);
+    return changes.filter(
       (change) => change.op === "close" || (this.#failures.get(serviceKey(change.service))?.retryAt ?? 0) <= now,
     );
   }
@@ -123,11 +128,11 @@ export class FamilyPorts {
 
   #failed(service: ServiceHealth, error: ServiceHealthError): void {
     const key = serviceKey(service);
-    const { clock, log, onEvent } = this.#deps;
+    const { clock, log, onEvent, eventLimit } = this.#deps;
     const backoff =
       this.#failures.get(key)?.backoff ?? new Backoff({ initialMs: MIN_RETRY_MS, maxMs: MAX_RETRY_MS, jitter: 0 });
     this.#failures.set(key, { backoff, retryAt: clock.monotonic() + backoff.next() });
-    if (!this.#events.take(key)) return;
+    if (!eventLimit.take(key)) return;
     const { namespace, name, port } = service;
     const note = `Cannot answer health checks of ${key} on healthCheckNodePort ${port}: ${error.message}`;
     log.error("cannot listen on a health port; trying again", { service: key, port, error: error.message });

@@ -10,6 +10,7 @@ import type { HealthEvent } from "../events.ts";
 import { connected, eventually, probe, running } from "../testing/probe.ts";
 import {
   type HeldService,
+  lacksHealthPort,
   type PortView,
   planPorts,
   type ServiceHealth,
@@ -20,14 +21,19 @@ import {
 const V4 = [IpAddress.parse("127.0.0.1"), IpAddress.parse("127.0.0.2")];
 const V6 = [IpAddress.parse("::1")];
 
-/** A port that nobody has just now. */
+/** A port that nobody has just now, and that the kernel gives to nobody by itself: of the NodePort range. */
 async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as { readonly port: number };
-  server.close();
-  await once(server, "close");
-  return port;
+  for (;;) {
+    const server = createServer().listen(30_000 + Math.floor(Math.random() * 2768), "127.0.0.1");
+    const port = await Promise.race([
+      once(server, "listening").then(() => (server.address() as { readonly port: number }).port),
+      once(server, "error").then(() => undefined),
+    ]);
+    if (port === undefined) continue;
+    server.close();
+    await once(server, "close");
+    return port;
+  }
 }
 
 function service(name: string, port: number, localEndpoints: number): ServiceHealth {
@@ -165,12 +171,12 @@ test("ServicePorts: listens where NodePorts are taken, follows the addresses, an
   await eventually(() => (ports.size(4) === 0 ? true : undefined));
 });
 
-test("ServicePorts: any of a family leaves the same port to the other family", async () => {
+test("ServicePorts: any of a family takes the place of its other addresses, and leaves the port to the other family", async () => {
   const { ports } = bed();
   await using _run = running(ports);
   const port = await freePort();
   ports.setAddresses(6, [IpAddress.parse("::")]);
-  ports.setAddresses(4, [IpAddress.parse("0.0.0.0"), IpAddress.parse("::")]);
+  ports.setAddresses(4, [...V4, IpAddress.parse("0.0.0.0"), IpAddress.parse("::")]);
   ports.setServices(6, [service("web", port, 1)]);
   ports.setServices(4, [service("web", port, 0)]);
   await held(ports, "web");
@@ -192,9 +198,11 @@ test("ServicePorts: one address that cannot be had closes the Service's others, 
   const run = running(ports);
   const port = await freePort();
   const other = await squatter(port, "127.0.0.2");
+  const alsoOther = await squatter(port, "::1");
   ports.setServices(4, [service("web", port, 1)]);
+  ports.setServices(6, [service("web", port, 1)]);
   await clock.advance(0);
-  assert.equal(ports.size(4), 0);
+  assert.deepEqual([ports.size(4), ports.size(6)], [0, 0]);
   await assert.rejects(probe(port), /ECONNREFUSED/);
   assert.deepEqual(
     events.map(({ about, type, reason }) => ({ about, type, reason })),
@@ -206,10 +214,12 @@ test("ServicePorts: one address that cannot be had closes the Service's others, 
   assert.equal(events.length, 1);
   await clock.advance(420_000);
   assert.equal(events.length, 2);
-  other.close();
-  await once(other, "close");
+  for (const server of [other, alsoOther]) {
+    server.close();
+    await once(server, "close");
+  }
   await clock.advance(60_000);
-  assert.equal(ports.size(4), 1);
+  assert.deepEqual([ports.size(4), ports.size(6)], [1, 1]);
   assert.equal((await probe(port)).code, 200);
   const ended = run[Symbol.asyncDispose]();
   await clock.advance(0);
@@ -239,6 +249,35 @@ test("ServicePorts: the pause after failures is 5 s and doubles to 60 s; a sync 
   again.close();
   await once(again, "close");
   ports.setServices(4, [service("web", port, 1)]);
+  await clock.advance(0);
+  assert.equal(ports.size(4), 1);
+  const ended = run[Symbol.asyncDispose]();
+  await clock.advance(0);
+  await ended;
+});
+
+test("ServicePorts: without addresses nothing is tried again, and with one again it is", async () => {
+  const clock = new FakeClock();
+  const { ports, events } = bed(clock);
+  const run = running(ports);
+  const port = await freePort();
+  const other = await squatter(port, "127.0.0.1");
+  ports.setServices(4, [service("web", port, 1)]);
+  await clock.advance(0);
+  assert.equal(events.length, 1);
+  ports.setAddresses(4, []);
+  // A timer that was always due would keep the clock from getting anywhere.
+  let wakeUps = 0;
+  const after = clock.after.bind(clock);
+  clock.after = (delayMs, callback) => {
+    wakeUps += 1;
+    return after(delayMs, callback);
+  };
+  await clock.advance(120_000);
+  assert.ok(wakeUps <= 3, `${wakeUps} wake-ups with nothing to do`);
+  other.close();
+  await once(other, "close");
+  ports.setAddresses(4, V4);
   await clock.advance(0);
   assert.equal(ports.size(4), 1);
   const ended = run[Symbol.asyncDispose]();
@@ -293,6 +332,37 @@ test("serviceHealth: distinct addresses of local ready endpoints count; ports do
     [[], undefined],
   ];
   for (const [ports, count] of rows) assert.equal(serviceHealth(ports)?.localEndpoints, count, JSON.stringify(ports));
+});
+
+test("lacksHealthPort: of a load balancer's Service of policy Local alone", () => {
+  const spec = { type: "LoadBalancer", externalTrafficPolicy: "Local" };
+  const rows: [Parameters<typeof lacksHealthPort>[0], boolean][] = [
+    [{ spec }, true],
+    [{ spec: { ...spec, healthCheckNodePort: 0 } }, true],
+    [{ spec: { ...spec, healthCheckNodePort: 32_000 } }, false],
+    [{ spec: { ...spec, externalTrafficPolicy: "Cluster" } }, false],
+    [{ spec: { ...spec, type: "NodePort" } }, false],
+    [{}, false],
+  ];
+  for (const [one, lacks] of rows) assert.equal(lacksHealthPort(one), lacks, JSON.stringify(one));
+});
+
+test("ServicePorts: many listeners are opened in pieces, between which probes can be answered", async () => {
+  const ports = new ServicePorts({ health: { isServing: true } }, { lingerMs: 0, sliceMs: 0 });
+  ports.setAddresses(4, V4);
+  const numbers = new Set<number>();
+  while (numbers.size < 20) numbers.add(await freePort());
+  ports.setServices(
+    4,
+    Array.from(numbers, (port) => service(`s${port}`, port, 1)),
+  );
+  const sizes = new Set<number>();
+  await using _run = running(ports);
+  await eventually(() => {
+    sizes.add(ports.size(4));
+    return ports.size(4) === numbers.size ? true : undefined;
+  });
+  assert.ok(sizes.size > 10, `sizes seen: ${[...sizes]}`);
 });
 
 test("planPorts: applied, gives what is wanted on every address; then a second plan is empty; closes come first", () => {

@@ -4,12 +4,11 @@ import { Dirty, sleep } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { nullLogger } from "#base/log";
-import type { EventSink } from "../events.ts";
+import { EventLimit, type EventSink } from "../events.ts";
 import { LINGER_MS, type Listening, ProbeHttp, type ProbeHttpDeps, reply } from "../http/index.ts";
 import { type ServiceHealth, serviceKey } from "./count.ts";
 import { FamilyPorts } from "./family-ports.ts";
 
-/** Listeners are opened for so long before the event loop has its turn, milliseconds. */
 const SLICE_MS = 8;
 /** With nothing to try again, all is compared so often, milliseconds. */
 const RESYNC_MS = 600_000;
@@ -22,6 +21,14 @@ export interface ServicePortsDeps extends ProbeHttpDeps {
   readonly clock?: Clock;
 }
 
+/** Settings of a {@link ServicePorts}. */
+export interface ServicePortsOptions {
+  /** After the end was asked for, probes are answered for so long, milliseconds. Default {@link LINGER_MS}. */
+  readonly lingerMs?: number;
+  /** Listeners are opened for so long before the event loop has its turn, milliseconds. Default 8. */
+  readonly sliceMs?: number;
+}
+
 /**
  * A port for each Service of policy Local that has a healthCheckNodePort (spec service-proxy 1.5): does this node have endpoints of
  * it. Told what is wanted, {@link ServicePorts.run} makes it so; what stays as it is is not touched.
@@ -30,20 +37,24 @@ export class ServicePorts {
   readonly #deps: ServicePortsDeps;
   readonly #clock: Clock;
   readonly #lingerMs: number;
+  readonly #sliceMs: number;
   readonly #http: ProbeHttp;
   readonly #families: Readonly<Record<IpFamily, FamilyPorts>>;
   readonly #dirty: Dirty;
   /** Whose a listener is or was: connections outlive it. */
   readonly #owners = new WeakMap<Listening, { readonly family: IpFamily; readonly service: ServiceHealth }>();
 
-  constructor(deps: ServicePortsDeps, options: { readonly lingerMs?: number } = {}) {
+  constructor(deps: ServicePortsDeps, options: ServicePortsOptions = {}) {
     this.#deps = deps;
     this.#clock = deps.clock ?? systemClock;
     this.#lingerMs = options.lingerMs ?? LINGER_MS;
+    this.#sliceMs = options.sliceMs ?? SLICE_MS;
     this.#http = new ProbeHttp((request, response, at) => this.#answer(request, response, at), deps);
     this.#dirty = new Dirty(this.#clock);
     const { log = nullLogger, onEvent } = deps;
-    const ports = (): FamilyPorts => new FamilyPorts({ http: this.#http, clock: this.#clock, log, onEvent });
+    const eventLimit = new EventLimit(this.#clock);
+    const ports = (): FamilyPorts =>
+      new FamilyPorts({ http: this.#http, clock: this.#clock, log, onEvent, eventLimit });
     this.#families = { 4: ports(), 6: ports() };
   }
 
@@ -85,7 +96,7 @@ export class ServicePorts {
   }
 
   async #sync(signal: AbortSignal): Promise<void> {
-    let sliceEnd = performance.now() + SLICE_MS;
+    let sliceEnd = performance.now() + this.#sliceMs;
     for (const family of [4, 6] as const) {
       const ports = this.#families[family];
       for (const change of ports.plan()) {
@@ -94,7 +105,7 @@ export class ServicePorts {
         if (performance.now() < sliceEnd) continue;
         await setImmediate();
         if (signal.aborted) return;
-        sliceEnd = performance.now() + SLICE_MS;
+        sliceEnd = performance.now() + this.#sliceMs;
       }
     }
   }

@@ -1,0 +1,74 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import type { ListenAddress } from "#base/config";
+import type { IpAddress } from "#base/ip";
+import { KernelError } from "#kernel/errors";
+import { ServiceHealthError } from "../errors.ts";
+import { listenAll, placesOf } from "./bind.ts";
+import type { Listening } from "./index.ts";
+
+/** Errno numbers of Linux. */
+const ERRNO = { EADDRINUSE: 98, EADDRNOTAVAIL: 99, EAFNOSUPPORT: 97 } as const;
+
+/** A host on which listening on some addresses fails; `held` is what is listened on. */
+function host(refused: Readonly<Record<string, keyof typeof ERRNO>>) {
+  const held: string[] = [];
+  const listen = (address: IpAddress, port: number): Listening => {
+    const errno = refused[address.toString()];
+    if (errno !== undefined) {
+      const cause = KernelError.fromErrno(ERRNO[errno], `listen on ${address}`);
+      throw new ServiceHealthError("cannot-listen", cause.message, { cause });
+    }
+    const text = `${address} ${port === 0 ? 4321 : port}`;
+    held.push(text);
+    const close = (): void => void held.splice(held.indexOf(text), 1);
+    return { address, port: port === 0 ? 4321 : port, close };
+  };
+  return { listen, held };
+}
+
+const listened = (at: ListenAddress, refused: Parameters<typeof host>[0]): readonly string[] => {
+  const { listen, held } = host(refused);
+  listenAll({ listen }, at);
+  return held;
+};
+
+test("placesOf: any of one family is any of both, an address is itself, a name is refused", () => {
+  const texts = (at: ListenAddress): string[] => placesOf(at).map(String);
+  assert.deepEqual(texts({ host: "0.0.0.0", port: 1 }), ["0.0.0.0", "::"]);
+  assert.deepEqual(texts({ host: "::", port: 1 }), ["0.0.0.0", "::"]);
+  assert.deepEqual(texts({ port: 1 }), ["0.0.0.0", "::"]);
+  assert.deepEqual(texts({ host: "fd00::1", port: 1 }), ["fd00::1"]);
+  assert.throws(() => placesOf({ host: "node1", port: 10256 }), /Cannot listen on node1:10256: "node1" is not an IP/);
+});
+
+test("placesOf: whatever the text, it gives addresses or throws our error", () => {
+  fc.assert(
+    fc.property(fc.oneof(fc.string(), fc.ipV4(), fc.ipV6()), fc.nat(65_535), (text, port) => {
+      try {
+        assert.ok(placesOf({ host: text, port }).length > 0);
+      } catch (error) {
+        assert.ok(error instanceof ServiceHealthError && error.code === "invalid-address");
+      }
+    }),
+  );
+});
+
+test("listenAll: a family that the host does not have is no error, two are; the port is one for both", () => {
+  const any = { host: "0.0.0.0", port: 0 };
+  assert.deepEqual(listened(any, {}), ["0.0.0.0 4321", ":: 4321"]);
+  assert.deepEqual(listened(any, { "::": "EAFNOSUPPORT" }), ["0.0.0.0 4321"]);
+  assert.deepEqual(listened(any, { "0.0.0.0": "EAFNOSUPPORT" }), [":: 4321"]);
+  assert.deepEqual(listened(any, { "::": "EADDRNOTAVAIL" }), ["0.0.0.0 4321"]);
+  assert.throws(() => listened(any, { "0.0.0.0": "EAFNOSUPPORT", "::": "EAFNOSUPPORT" }), ServiceHealthError);
+});
+
+test("listenAll: a taken port in one family leaves nothing listening; a specific address has no other family to fall back to", () => {
+  for (const taken of ["0.0.0.0", "::"]) {
+    const { listen, held } = host({ [taken]: "EADDRINUSE" });
+    assert.throws(() => listenAll({ listen }, { port: 10_256 }), /in use/);
+    assert.deepEqual(held, []);
+  }
+  assert.throws(() => listened({ host: "10.9.9.9", port: 1 }, { "10.9.9.9": "EADDRNOTAVAIL" }), ServiceHealthError);
+});
