@@ -7,6 +7,7 @@ import { createInformer, type Informer } from "#kube/informer";
 import { Controller } from "#kube/reconciler";
 import { CniCallError, type CniRunner } from "./cni-exec.ts";
 import type { ExecPlace, ExecRequest } from "./exec/index.ts";
+import { probedPorts, watchReadiness } from "./readiness.ts";
 import { Sandbox } from "./sandbox.ts";
 import { failedStatus, runningStatus } from "./status.ts";
 
@@ -30,6 +31,9 @@ export interface KubeletOptions {
 
 interface Running {
   readonly sandbox: Sandbox;
+  /** Ends with the pod. */
+  readonly probing: AbortController;
+  isReady: boolean;
   ips: readonly string[] | undefined;
   exit: { readonly code: number | null } | undefined;
 }
@@ -90,6 +94,8 @@ export class Kubelet {
     for (const uid of this.#uids.get(key) ?? []) if (uid !== pod?.metadata.uid) await this.#remove(key, uid);
     if (pod === undefined) return;
     if (pod.metadata.deletionTimestamp !== undefined) {
+      // Its process is asked to end, and has its time for that; it serves meanwhile.
+      await this.#running.get(pod.metadata.uid)?.sandbox.end((pod.metadata.deletionGracePeriodSeconds ?? 0) * 1000);
       await this.#remove(key, pod.metadata.uid);
       await this.#confirmDeletion(pod);
       return;
@@ -122,7 +128,9 @@ export class Kubelet {
         pod: { namespace, name, uid, command: command.length === 0 ? undefined : command, env },
       },
     );
-    const running: Running = { sandbox, ips: undefined, exit: undefined };
+    const ports = probedPorts(pod);
+    const probing = new AbortController();
+    const running: Running = { sandbox, probing, isReady: ports.length === 0, ips: undefined, exit: undefined };
     this.#running.set(uid, running);
     try {
       running.ips = await sandbox.attach();
@@ -135,10 +143,24 @@ export class Kubelet {
       running.exit = { code };
       this.#controller.enqueue(key);
     });
+    this.#watchReadiness(key, pod, running, ports);
     return running;
   }
 
+  #watchReadiness(key: string, pod: Pod, running: Running, ports: readonly number[]): void {
+    const { place } = running.sandbox;
+    const [ip] = running.ips ?? [];
+    if (ports.length === 0 || place === undefined || ip === undefined) return;
+    const periodMs = (pod.spec?.containers?.[0]?.readinessProbe?.periodSeconds ?? 10) * 1000;
+    const tell = (isReady: boolean): void => {
+      running.isReady = isReady;
+      this.#controller.enqueue(key);
+    };
+    void watchReadiness({ netns: place.netns, ip, ports, periodMs }, tell, { signal: running.probing.signal });
+  }
+
   async #remove(key: string, uid: string): Promise<void> {
+    this.#running.get(uid)?.probing.abort();
     await this.#running.get(uid)?.sandbox.remove();
     this.#running.delete(uid);
     const uids = this.#uids.get(key);
@@ -166,6 +188,7 @@ export class Kubelet {
       hostIps: this.#options.nodeAddresses,
       sandboxId: running.sandbox.id,
       exit: running.exit,
+      isReady: running.isReady,
       nowMs: this.#clock.now(),
     });
     const netns = running.sandbox.netnsPath;

@@ -78,6 +78,18 @@ export class Sandbox {
     this.#process = child;
   }
 
+  /** Asks the process to end, and waits for that, at most so long. */
+  async end(graceMs: number): Promise<void> {
+    const child = this.#process;
+    if (child === undefined || child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    const ended = once(child, "exit");
+    child.kill("SIGTERM");
+    const late = Promise.withResolvers<void>();
+    const timer = setTimeout(late.resolve, graceMs);
+    await Promise.race([ended, late.promise]);
+    clearTimeout(timer);
+  }
+
   /** Ends the process, detaches and deletes the namespace. Rejects with `CniCallError`; call again then. */
   async remove(): Promise<void> {
     await this.#endProcess();

@@ -9,6 +9,8 @@ export interface Observed {
   readonly sandboxId: string;
   /** Set once the pod's process has ended. */
   readonly exit: { readonly code: number | null } | undefined;
+  /** Its readiness probes pass; true where it has none. */
+  readonly isReady: boolean;
   readonly nowMs: number;
 }
 
@@ -18,22 +20,25 @@ export function runningStatus(pod: Pod, observed: Observed): Record<string, unkn
   const phase = exit === undefined ? "Running" : exit.code === 0 ? "Succeeded" : "Failed";
   const now = timestamp(observed.nowMs);
   const known = pod.status;
+  const ready = phase === "Running" && observed.isReady;
+  const wasReady = known?.conditions?.some(({ type, status }) => type === "Ready" && status === "True") === true;
   const same =
+    wasReady === ready &&
     known?.message === undefined &&
     known?.phase === phase &&
     known.podIP === ips[0] &&
     known.podIPs?.length === ips.length;
   if (same) return undefined;
-  const ready = phase === "Running";
-  const state = ready
-    ? { running: { startedAt: now } }
-    : {
-        terminated: {
-          exitCode: exit?.code ?? 128,
-          reason: phase === "Succeeded" ? "Completed" : "Error",
-          finishedAt: now,
-        },
-      };
+  const state =
+    phase === "Running"
+      ? { running: { startedAt: now } }
+      : {
+          terminated: {
+            exitCode: exit?.code ?? 128,
+            reason: phase === "Succeeded" ? "Completed" : "Error",
+            finishedAt: now,
+          },
+        };
   return {
     phase,
     // In a merge patch null removes: an earlier failure's words must not stay.
@@ -52,7 +57,7 @@ export function runningStatus(pod: Pod, observed: Observed): Record<string, unkn
       imageID: "",
       containerID: `isthmus-lab://${observed.sandboxId}`,
       ready,
-      started: ready,
+      started: phase === "Running",
       restartCount: 0,
       state,
     })),

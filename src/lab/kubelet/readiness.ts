@@ -1,0 +1,53 @@
+import { Socket } from "node:net";
+import { sleep } from "#base/async";
+import { IpAddress } from "#base/ip";
+import type { NetNs } from "#kernel/netns";
+import { openTcp } from "#kernel/socket";
+import type { Pod } from "#kube/client";
+
+/** A pod that is not ready yet is looked at so often, milliseconds; one that is, as its probe says. */
+const STARTING_MS = 100;
+const PROBE_MS = 1000;
+
+/** The TCP ports that the readiness probes of a pod ask for: `tcpSocket`, and `httpGet` as far as it connects. Pure. */
+export function probedPorts({ spec }: Pick<Pod, "spec">): number[] {
+  return (spec?.containers ?? []).flatMap(({ readinessProbe }) => {
+    const port = readinessProbe?.tcpSocket?.port ?? readinessProbe?.httpGet?.port;
+    return typeof port === "number" ? [port] : [];
+  });
+}
+
+/** Tells, each time that it changes, whether all ports accept connections, until the signal aborts. */
+export async function watchReadiness(
+  at: {
+    readonly netns: Pick<NetNs, "fd">;
+    readonly ip: string;
+    readonly ports: readonly number[];
+    readonly periodMs: number;
+  },
+  tell: (isReady: boolean) => void,
+  { signal }: { readonly signal: AbortSignal },
+): Promise<void> {
+  const address = IpAddress.parse(at.ip);
+  let isReady = false;
+  while (!signal.aborted) {
+    const answers = await Promise.all(at.ports.map((port) => accepts(at.netns, address, port)));
+    const isNow = answers.every(Boolean);
+    if (isNow !== isReady && !signal.aborted) tell(isNow);
+    isReady = isNow;
+    await sleep(isReady ? at.periodMs : STARTING_MS, { signal }).catch(() => undefined);
+  }
+}
+
+function accepts(netns: Pick<NetNs, "fd">, address: IpAddress, port: number): Promise<boolean> {
+  const socket = new Socket({ fd: openTcp(address.family, { netns }) });
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const late = setTimeout(() => resolve(false), PROBE_MS);
+  socket.once("connect", () => resolve(true));
+  socket.once("error", () => resolve(false));
+  socket.connect({ host: address.toString(), port });
+  return promise.finally(() => {
+    clearTimeout(late);
+    socket.destroy();
+  });
+}
