@@ -26,6 +26,7 @@ export {
   mount,
   open,
   pollReadable,
+  read,
   recv,
   recvFrom,
   type SendOptions,

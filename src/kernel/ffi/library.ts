@@ -27,6 +27,7 @@ const PROTOTYPES = {
   umount2: "int umount2(const char *target, int flags)",
   flock: "int flock(int fd, int operation)",
   eventfd: "int eventfd(uint32_t initial, int flags)",
+  read: "int64_t read(int fd, void *data, size_t length)",
   write: "int64_t write(int fd, const void *data, size_t length)",
 } as const;
 

@@ -86,3 +86,21 @@ test("Monitors: says resync when the kernel had to drop events", async () => {
   }
   await here.seen((event) => event.kind === "resync");
 });
+
+test("Monitors: a watch of a namespace in which nothing happens costs no CPU", async () => {
+  await using monitors = new Monitors({ onFailure: (error) => assert.fail(error.message) });
+  using ns = createAnonymousNetNs();
+  using stack = openKernel().openStack(ns);
+  const all = collector();
+  await using _watch = monitors.watch(ns, { links: true }, all.listener);
+  // The Worker has taken its order, and waits.
+  const loopback = stack.links.get({ name: "lo" });
+  assert.ok(loopback !== undefined);
+  stack.links.set(loopback.index, { up: true });
+  await all.seen((event) => event.kind === "link");
+  const before = process.cpuUsage();
+  const windowMs = 500;
+  await new Promise((resolve) => setTimeout(resolve, windowMs));
+  const { user, system } = process.cpuUsage(before);
+  assert.ok((user + system) / 1000 < windowMs / 4, `${(user + system) / 1000} ms of CPU in ${windowMs} ms`);
+});

@@ -5,7 +5,7 @@
 import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { describeError } from "#base/errors";
 import { isKernelError } from "#kernel/errors";
-import { C, pollReadable, recv } from "#kernel/ffi";
+import { C, pollReadable, read, recv } from "#kernel/ffi";
 import { type FromWorker, MAX_IN_FLIGHT, type ToWorker, type WorkerInit } from "./types.ts";
 
 /** Ends a blocking poll now and then, so that a process that exits without saying so need not wait longer. */
@@ -17,6 +17,7 @@ function serve(port: MessagePort, init: WorkerInit): void {
   const inFlight = new Int32Array(init.inFlight);
   const sockets = new Map<number, number>();
   const buffer = Buffer.alloc(BUFFER_BYTES);
+  const wakeUps = new Uint8Array(8);
   const post = (message: FromWorker): void => {
     Atomics.add(inFlight, 0, 1);
     port.postMessage(message);
@@ -28,6 +29,8 @@ function serve(port: MessagePort, init: WorkerInit): void {
       continue;
     }
     const ready = new Set(pollReadable([init.wakeFd, ...sockets.values()], POLL_MS));
+    // Before orders are taken, so that none is missed; unread, it would end every poll at once.
+    if (ready.has(init.wakeFd)) read(init.wakeFd, wakeUps, "read the monitor's wake-ups");
     for (const [id, fd] of sockets) if (ready.has(fd)) readOne(id, fd, buffer, post, sockets);
   }
 }
