@@ -1,0 +1,165 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { test } from "node:test";
+import { start, until } from "#test/lab";
+import { connectThroughProxy, openUplinkBed, WEB4 } from "#test/uplink-bed";
+
+const TIMEOUT = { timeout: 60_000 };
+const HTTP = "203.0.113.80:80";
+/** Kills in a row. */
+const KILLS = 8;
+
+test(
+  "uplink-proxy: an address that goes takes its rule and its tunnels with it; a new one has both at once",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, {}, { start: false });
+    // The kernel is the truth here: what is assigned counts.
+    one.configure({ uplinks: one.bed.uplinkEntries.map((entry) => ({ ...entry, mode: "observe" })) });
+    await one.start();
+    const rules = async (): Promise<string> => (await one.run("ip", "rule")).stdout;
+    await until("the address has its rule", async () => (await rules()).includes("from 192.0.2.10 lookup"));
+    const held = await one.client(t);
+    await connectThroughProxy(held, HTTP);
+    held.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    await held.read("wan0 192.0.2.10");
+    await one.run("ip", "address", "del", "192.0.2.10/24", "dev", "eth0");
+    await one.run("ip", "address", "add", "192.0.2.11/24", "dev", "eth0");
+    // The default route went with its source; a DHCP client would set it again.
+    await one.run("ip", "route", "replace", "default", "via", "192.0.2.1", "metric", "5000");
+    const from = performance.now();
+    await held.until(({ isClosed }) => isClosed);
+    await until("rules follow", async () => {
+      const text = await rules();
+      return !text.includes("from 192.0.2.10 ") && text.includes("from 192.0.2.11 lookup");
+    });
+    assert.ok(performance.now() - from < 2500, `${performance.now() - from} ms`);
+    await until("downloads come from the new address", async () => (await one.fetch(WEB4))[0] === "wan0 192.0.2.11");
+  },
+);
+
+test(
+  "uplink-proxy: a link that goes down and up, and one that is made anew, have their tables back within a second or so",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t);
+    const routes = async (table: number): Promise<string> =>
+      (await one.run("ip", "route", "show", "table", `${table}`, "proto", "186")).stdout;
+    const tableOf = async (name: string): Promise<number> =>
+      (await one.health()).uplinks.find((uplink) => uplink.name === name)?.table ?? 0;
+    const table = await tableOf("eth1");
+    const before = await routes(table);
+    assert.match(before, /default via 198\.51\.100\.1 /);
+    await one.run("ip", "link", "set", "eth1", "down");
+    await until("the kernel has emptied the table", async () => !(await routes(table)).includes("default via"));
+    await one.run("ip", "link", "set", "eth1", "up");
+    const from = performance.now();
+    await until("the table is as before", async () => (await routes(table)) === before, { everyMs: 20 });
+    assert.ok(performance.now() - from < 2500, `${performance.now() - from} ms`);
+    // Another modem at the same port: a new index, and so another table.
+    const { address4 } = one.bed.uplinks[1];
+    await one.run("ip", "link", "del", "eth1");
+    await one.run("ip", "link", "add", "eth1", "type", "veth", "peer", "name", "up2");
+    await one.run("ip", "address", "add", `${address4}/24`, "dev", "eth1");
+    for (const name of ["up2", "eth1"]) await one.run("ip", "link", "set", name, "up");
+    await until("it has a table of its own", async () => {
+      const now = await tableOf("eth1");
+      return now !== 0 && now !== table && (await routes(now)) === before;
+    });
+    assert.equal(await routes(table), "");
+  },
+);
+
+test(
+  "uplink-proxy: a port that is taken when it starts is bound when it is free, without a restart, and the log says both",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, {}, { start: false });
+    const [file, args] = one.bed.inside(
+      process.execPath,
+      "-e",
+      'require("net").createServer().listen(5443, "127.0.0.1", () => console.log("taken"))',
+    );
+    const other = spawn(file, args, { stdio: ["ignore", "pipe", "inherit"] });
+    t.after(() => other.kill("SIGKILL"));
+    await once(other.stdout, "data");
+    one.launch();
+    const says = (text: string): boolean => one.log.some((line) => line.includes(text));
+    await until("it says so", () => says("mgmtproxy: listen 127.0.0.1:5443 failed (will retry): "));
+    other.kill("SIGKILL");
+    await until("it listens", () => says("mgmtproxy: listening on 127.0.0.1:5443"), { deadlineMs: 10_000 });
+    assert.equal((await one.fetch(WEB4))[0], "wan0 192.0.2.10");
+  },
+);
+
+test(
+  "uplink-proxy: a file that is wrong changes nothing and is told of; one that is right is taken without a restart",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t);
+    const { pid } = one;
+    one.writeSettings('{"version":1,"maxCost":"free","nonsense":true}');
+    await until("healthz tells of it", async () => (await one.health()).configError !== undefined);
+    const { configError } = await one.health();
+    assert.match(configError ?? "", /maxCost/);
+    assert.match(configError ?? "", /nonsense/);
+    assert.equal((await one.fetch(WEB4))[0], "wan0 192.0.2.10");
+    // Costs the other way round: what is cheap now carries the next download.
+    const [first, second] = one.bed.uplinkEntries;
+    one.configure({
+      uplinks: [
+        { ...first, cost: 1 },
+        { ...second, cost: 0 },
+      ],
+    });
+    one.signal("SIGHUP");
+    await until("the fault is forgotten", async () => (await one.health()).configError === undefined);
+    assert.equal((await one.fetch(WEB4))[0], "wan1 198.51.100.10");
+    assert.equal(one.pid, pid);
+  },
+);
+
+test(
+  "uplink-proxy: killed again and again at any moment, it leaves rules, tables and firewall as they were, and what is not its own alone",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, {}, { pod: true });
+    const foreign = [
+      ["ip", "rule", "add", "from", "10.9.9.9", "lookup", "900", "priority", "15000"],
+      ["ip", "route", "add", "192.0.2.77/32", "dev", "eth0", "table", "900"],
+      ["ip", "-6", "rule", "add", "from", "2001:db8:9::9", "lookup", "900", "priority", "15000"],
+      ["nft", "add", "table", "inet", "somebody"],
+    ] as const;
+    for (const [command, ...words] of foreign)
+      assert.equal((await one.run(command, ...words)).code, 0, words.join(" "));
+    await until("it has settled", async () => {
+      const first = await one.kernelState();
+      return first.includes("lookup 50") && first === (await one.kernelState());
+    });
+    const before = await one.kernelState();
+    assert.match(before, /10\.9\.9\.9 lookup 900/);
+    for (let at = 0; at < KILLS; at += 1) {
+      // Some while it works, some while it starts.
+      if (at % 2 === 0) await one.fetch(WEB4);
+      else await until("it has begun", () => one.log.some((line) => line !== ""));
+      await one.stop("SIGKILL");
+      one.launch();
+    }
+    await one.stop("SIGKILL");
+    assert.equal(await one.kernelState(), before, "what a kill leaves");
+    await one.start();
+    assert.equal(await one.kernelState(), before, "what the next start finds and keeps");
+    assert.equal((await one.fetch(WEB4))[0], "wan0 192.0.2.10");
+    await one.stop();
+    // A flush takes what is ours and nothing else.
+    const [file, args] = one.bed.inside(one.program, "uplink-proxy", "--flush", `--config=${one.settings}`);
+    const flushed = await start([file, ...args]).ended;
+    assert.equal(flushed.code, 0, flushed.stderr);
+    const after = await one.kernelState();
+    assert.doesNotMatch(after, /lookup 50\d|proto 186|5443/);
+    for (const kept of ["10.9.9.9 lookup 900", "2001:db8:9::9 lookup 900", "table inet somebody"])
+      assert.ok(after.includes(kept), `${kept} is still there:\n${after}`);
+    assert.match((await one.run("ip", "route", "show", "table", "900")).stdout, /192\.0\.2\.77/);
+  },
+);

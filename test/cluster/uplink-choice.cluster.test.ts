@@ -1,0 +1,121 @@
+import assert from "node:assert/strict";
+import { request } from "node:http";
+import { join } from "node:path";
+import { test } from "node:test";
+import { until } from "#test/lab";
+import { openUplinkBed, WEB, WEB4, WEB6 } from "#test/uplink-bed";
+
+const TIMEOUT = { timeout: 60_000 };
+/** What a busy machine adds to a delay, milliseconds. */
+const SLACK_MS = 1500;
+
+test(
+  "uplink-proxy: while all is well the cheap uplink has every download and the other one no packet; log and counters agree",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t);
+    const before = one.bed.wan1.packets;
+    assert.equal((await one.fetch(WEB4))[0], "wan0 192.0.2.10");
+    assert.equal((await one.fetch(WEB6))[0], "wan0 2001:db8:1::10");
+    assert.match((await one.fetch(WEB))[0], /^wan0 /);
+    assert.equal(one.bed.wan1.packets, before);
+    const { successByPort, failureByPort, requests } = await one.health();
+    assert.deepEqual([successByPort, failureByPort, requests], [{ eth0: 3 }, {}, 3]);
+    const connects = one.log.filter((line) => line.includes("mgmtproxy: CONNECT "));
+    assert.equal(connects.length, 3);
+    assert.match(
+      connects[0] ?? "",
+      /mgmtproxy: CONNECT 203\.0\.113\.80:443 from 127\.0\.0\.1:\d+ via eth0 src 192\.0\.2\.10 cost 0 \(dial \d+ms, 0 fallback\(s\)\)/,
+    );
+  },
+);
+
+test(
+  "uplink-proxy: a gateway that drops SYNs costs one download the tier's delay, the next ones nothing, and no route changes",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t);
+    const routes = (await one.run("ip", "route")).stdout;
+    const [, direct] = await one.fetch(WEB4);
+    one.bed.wan0.break("drop-syn");
+    const [first, firstMs] = await one.fetch(WEB4);
+    assert.equal(first, "wan1 198.51.100.10");
+    assert.ok(firstMs > 1900 && firstMs < 2500 + SLACK_MS, `${firstMs}`);
+    const times: number[] = [];
+    for (let at = 0; at < 5; at += 1) {
+      const [again, againMs] = await one.fetch(WEB4);
+      assert.equal(again, "wan1 198.51.100.10");
+      times.push(againMs);
+    }
+    // The best of five: what other processes of the machine cost is not the proxy's.
+    assert.ok(Math.min(...times) < direct + 50, `${times} after ${direct}`);
+    assert.equal((await one.run("ip", "route")).stdout, routes);
+  },
+);
+
+test(
+  "uplink-proxy: with maximum cost 0 and the cheap uplink dead the dear one has no packet, and the answer says why",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, { maxCost: 0, dialTimeoutMs: 1500 });
+    one.bed.wan0.break("silent");
+    const before = one.bed.wan1.packets;
+    const { code, stderr, stdout } = await one.curl(WEB4, "-D", "-");
+    assert.equal(code, 56, stderr);
+    assert.match(stdout, /^HTTP\/1\.1 502 .*\r\nX-Uplink-Reason: timeout\r\n/s);
+    assert.equal(one.bed.wan1.packets, before);
+    const failed = one.log.find((line) => line.includes(" FAILED after "));
+    assert.match(failed ?? "", /failed; eth0\/192\.0\.2\.10\(cost=0\): /);
+    assert.doesNotMatch(failed ?? "", /eth1/);
+  },
+);
+
+test(
+  "uplink-proxy: an uplink that an agent calls failed is tried all the same when the other one is above the maximum cost",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, { maxCost: 0 });
+    const status = { lastFailed: "2026-01-01T00:00:00Z", lastSucceeded: null, lastError: "an agent's test failed" };
+    const answered = await new Promise<number>((resolve, reject) => {
+      const sent = request({
+        socketPath: join(one.dir, "control.sock"),
+        method: "PUT",
+        path: "/v1/uplinks/eth0/status",
+        headers: { "content-type": "application/json" },
+      });
+      sent.once("response", (response) => {
+        response.resume();
+        resolve(response.statusCode ?? 0);
+      });
+      sent.once("error", reject);
+      sent.end(JSON.stringify(status));
+    });
+    assert.ok(answered >= 200 && answered < 300, `${answered}`);
+    await until("the flag is shown", async () => (await one.health()).ports[0]?.hasError === true);
+    assert.equal((await one.fetch(WEB4))[0], "wan0 192.0.2.10");
+    assert.deepEqual((await one.health()).successByPort, { eth0: 1 });
+  },
+);
+
+for (const [how, urls] of [
+  ["one destination", [WEB4]],
+  ["two destinations in turns", [WEB4, "https://[2001:db8:80::80]/"]],
+] as const) {
+  test(`uplink-proxy: equal costs share 100 downloads of ${how}, each between 40 and 60`, TIMEOUT, async (t) => {
+    const one = await openUplinkBed(t, {}, { start: false });
+    one.configure({ uplinks: one.bed.uplinkEntries.map((entry) => ({ ...entry, cost: 0 })) });
+    await one.start();
+    // One curl asks for all; the server ends each connection, so that each is a tunnel of its own.
+    const all = Array.from({ length: 100 }, (_, at) => urls[at % urls.length] ?? WEB4);
+    const { code, stderr } = await one.curl(WEB4, "-H", "Connection: close", ...all.slice(1));
+    assert.equal(code, 0, stderr);
+    const [first, second] = [one.bed.wan0.requests, one.bed.wan1.requests];
+    assert.equal(first.length + second.length, 100);
+    assert.ok(first.length >= 40 && first.length <= 60, `${first.length} and ${second.length}`);
+    // Either kind of request uses both.
+    for (const source of ["192.0.2.10", "198.51.100.10"])
+      assert.ok(
+        [...first, ...second].filter((line) => line.startsWith(source)).length >= (urls.length === 1 ? 40 : 15),
+      );
+  });
+}
