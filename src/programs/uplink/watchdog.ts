@@ -1,4 +1,5 @@
 import { spawn } from "node:child_process";
+import type { Readable, Writable } from "node:stream";
 import { systemClock } from "#base/clock";
 import { integerFlag } from "#base/config";
 import {
@@ -14,6 +15,8 @@ import { openNft } from "#kernel/nft";
 import { logFlags, loggerOf } from "../daemon-flags.ts";
 import { defineProgram, EXIT } from "../run-program.ts";
 
+/** What it says once the proxy's end is noticed. */
+const READY = "ready\n";
 const whole = { min: 0, max: 0xffff_ffff };
 
 const flags = {
@@ -38,7 +41,11 @@ export const uplinkWatchdog = defineProgram({
     const remove = (): void => void removeTransparent(stack, nft, values);
     // Signals go to the whole group; the proxy is asked to end, and tells us when it has.
     for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(name, () => undefined);
-    await runTransparentWatchdog({ input: process.stdin, remove, clock: systemClock, log });
+    const watched = runTransparentWatchdog({ input: process.stdin, remove, clock: systemClock, log });
+    // Whoever has gone already need not hear it; that it has gone is what standard input tells.
+    process.stdout.on("error", () => undefined);
+    process.stdout.write(READY);
+    await watched;
     return EXIT.ok;
   },
 });
@@ -53,24 +60,34 @@ export function startWatchdog(marks: TransparentMarks, command: readonly string[
     `--route-protocol=${marks.routeProtocol}`,
   ];
   const child = spawn(file, [...args, "uplink-watchdog", ...words], {
-    stdio: ["pipe", "inherit", "inherit"],
+    stdio: ["pipe", "pipe", "inherit"],
     detached: true,
+    // Under whatever name we were called: the first word says what is meant.
+    env: { ...process.env, ISTHMUS_CALLED_AS: "isthmus" },
   });
-  let isAlive = true;
-  child.once("exit", () => {
-    isAlive = false;
-  });
-  child.once("error", () => {
-    isAlive = false;
+  let [isAlive, isReady] = [true, false];
+  for (const event of ["exit", "error"]) {
+    child.once(event, () => {
+      isAlive = false;
+    });
+  }
+  // Without descriptors to spare there are no pipes either: the error follows.
+  const { stdin, stdout }: { readonly stdin: Writable | null; readonly stdout: Readable | null } = child;
+  stdout?.once("data", () => {
+    isReady = true;
   });
   // A watchdog that has gone cannot read; its end is noticed.
-  child.stdin.on("error", () => undefined);
+  stdin?.on("error", () => undefined);
   child.unref();
   return {
     get isAlive() {
       return isAlive;
     },
-    beat: () => void child.stdin.write(BEAT),
-    goodbye: () => void child.stdin.end(GOODBYE),
+    get isReady() {
+      return isReady;
+    },
+    // One that hangs does not need to hear later how often we lived meanwhile.
+    beat: () => void (stdin?.writableNeedDrain === false && stdin.write(BEAT)),
+    goodbye: () => void stdin?.end(GOODBYE),
   };
 }

@@ -15,6 +15,7 @@ import { hasTransparent, planTransparent, runTransparentWatchdog, TransparentKee
 
 class FakeWatchdog {
   isAlive = true;
+  isReady = true;
   beats = 0;
   saidGoodbye = false;
   beat(): void {
@@ -35,7 +36,7 @@ function setUp(t: TestContext) {
   const nft = new FakeNft();
   const clock = new FakeClock();
   const watchdogs: FakeWatchdog[] = [];
-  const world = { settings: settingsOf({}), isHealthy: true };
+  const world = { settings: settingsOf({}), isHealthy: true, newWatchdog: {} as Partial<FakeWatchdog> };
   const lines: string[] = [];
   const folder = mkdtempSync(join(tmpdir(), "isthmus-keeper-"));
   t.after(() => rmSync(folder, { recursive: true }));
@@ -49,6 +50,7 @@ function setUp(t: TestContext) {
       healthy: () => world.isHealthy,
       startWatchdog: () => {
         const watchdog = new FakeWatchdog();
+        Object.assign(watchdog, world.newWatchdog);
         watchdogs.push(watchdog);
         return watchdog;
       },
@@ -179,4 +181,26 @@ test("runTransparentWatchdog: silence is taken for the end, again and again, unt
   await done;
   assert.equal(removed, 3);
   assert.equal(clock.pending, 0);
+});
+
+test("TransparentKeeper: takes nothing before its watchdog is ready, and does not start one that cannot at each beat", async (t) => {
+  const { clock, world, isThere, stop, watchdogs, health } = setUp(t);
+  world.newWatchdog = { isReady: false };
+  world.settings = settingsOf({ mark: 0x66 });
+  await clock.advance(2000);
+  assert.ok(!isThere());
+  const last = (): FakeWatchdog => watchdogs.at(-1) ?? assert.fail();
+  last().isReady = true;
+  await clock.advance(500);
+  assert.ok(isThere());
+  world.newWatchdog = { isReady: false, isAlive: false };
+  last().isAlive = false;
+  await clock.advance(500);
+  assert.ok(!isThere());
+  const before = watchdogs.length;
+  await clock.advance(11_000);
+  assert.ok(!isThere());
+  assert.equal(watchdogs.length, before + 2);
+  assert.match(health.parts[0]?.reason ?? "", /does not start/);
+  await stop();
 });

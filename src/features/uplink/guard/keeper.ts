@@ -13,12 +13,25 @@ import { BEAT_MS } from "./watchdog.ts";
 
 /** The process that outlives us. */
 export interface Watchdog {
+  /** False once it has ended, or could not be started. */
   readonly isAlive: boolean;
+  /** Since it is, our end is noticed as long as it lives. */
+  readonly isReady: boolean;
   /** Says that we live. */
   beat(): void;
   /** Says that we end and have left nothing behind. */
   goodbye(): void;
 }
+
+export type TransparentErrorCode = "no-watchdog";
+
+/** Connections are not taken though the settings want it. */
+export class TransparentError extends ExpectedError<TransparentErrorCode> {
+  override readonly name = "TransparentError";
+}
+
+/** A watchdog that ended before it was ready is started again after this, milliseconds. */
+const RESTART_MS = 5000;
 
 export interface TransparentKeeperDeps {
   readonly stack: Pick<NetStack, "addresses" | "routes" | "rules">;
@@ -46,13 +59,16 @@ export class TransparentKeeper {
   readonly #deps: TransparentKeeperDeps;
   readonly #options: TransparentKeeperOptions;
   readonly #log: Logger;
-  #watchdog: { readonly process: Watchdog; readonly marks: TransparentMarks } | undefined;
+  readonly #clock: Clock;
+  /** `startedAt`: monotonic milliseconds. */
+  #watchdog: { readonly process: Watchdog; readonly marks: TransparentMarks; readonly startedAt: number } | undefined;
   #installed: { readonly settings: Settings; readonly marks: TransparentMarks } | undefined;
 
   constructor(deps: TransparentKeeperDeps, options: TransparentKeeperOptions) {
     this.#deps = deps;
     this.#options = options;
     this.#log = deps.log ?? nullLogger;
+    this.#clock = deps.clock ?? systemClock;
   }
 
   /** Whether connections are taken right now. */
@@ -62,7 +78,8 @@ export class TransparentKeeper {
 
   /** Runs until the signal aborts, and removes everything then. Also what an earlier run left is removed. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    const { clock = systemClock, settings } = this.#deps;
+    const { settings } = this.#deps;
+    const clock = this.#clock;
     this.#guarded(() => void this.#remove(transparentMarks(settings())));
     while (!signal.aborted) {
       this.#guarded(() => this.#tick());
@@ -94,22 +111,29 @@ export class TransparentKeeper {
     const reason = this.#reasonAgainst(settings);
     if (reason === undefined) {
       const marks = transparentMarks(settings);
-      this.#watch(marks);
-      this.#put(settings, marks);
+      if (this.#isWatched(marks)) this.#put(settings, marks);
     } else {
       this.#withdraw(reason);
     }
     this.#watchdog?.process.beat();
   }
 
-  /** A watchdog for these marks, alive; nothing is taken without one. */
-  #watch(marks: TransparentMarks): void {
+  /** Whether a watchdog for these marks notices our end; nothing is taken without one. Throws {@link TransparentError}. */
+  #isWatched(marks: TransparentMarks): boolean {
     const is = this.#watchdog;
     const fits = is !== undefined && JSON.stringify(is.marks) === JSON.stringify(marks);
-    if (fits && is.process.isAlive) return;
+    if (fits && is.process.isAlive) return is.process.isReady;
     this.#withdraw(fits ? "its watchdog is gone" : "it changes");
+    const now = this.#clock.monotonic();
+    if (fits && !is.process.isReady && now - is.startedAt < RESTART_MS) {
+      throw new TransparentError(
+        "no-watchdog",
+        `connections are not taken: the process that would end it with the proxy does not start; trying again after ${RESTART_MS / 1000} s`,
+      );
+    }
     if (is?.process.isAlive === true) is.process.goodbye();
-    this.#watchdog = { process: this.#deps.startWatchdog(marks), marks };
+    this.#watchdog = { process: this.#deps.startWatchdog(marks), marks, startedAt: now };
+    return this.#watchdog.process.isReady;
   }
 
   #reasonAgainst(settings: Settings): string | undefined {
