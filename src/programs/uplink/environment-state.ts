@@ -30,10 +30,19 @@ export class EnvironmentWatch {
   /** Runs until the signal aborts. */
   async run({ signal, clock = systemClock }: { readonly signal: AbortSignal; readonly clock?: Clock }): Promise<void> {
     while (!signal.aborted) {
+      await this.#look();
+      await sleep(LOOK_MS, { signal, clock }).catch(() => undefined);
+    }
+  }
+
+  async #look(): Promise<void> {
+    try {
       const [sentinel, nodeIP] = [await readSentinel(this.#path), this.#nodeIP()];
       const stale = sentinel !== undefined && nodeIP !== undefined && isStale(sentinel, nodeIP);
       this.#state = { nodeIP: nodeIP?.toString() ?? null, stale };
-      await sleep(LOOK_MS, { signal, clock }).catch(() => undefined);
+    } catch (error) {
+      // Descriptors or the disk are in trouble, which is told elsewhere: what was seen last stands.
+      if ((error as NodeJS.ErrnoException).code === undefined) throw error;
     }
   }
 }

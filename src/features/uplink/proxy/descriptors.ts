@@ -14,10 +14,13 @@ const MIN_SHARE = 0.25;
 export class DescriptorWatch {
   readonly #room: Room;
   readonly #clock: Clock;
+  readonly #list: () => Promise<readonly string[]>;
 
-  constructor(room: Room, clock: Clock) {
+  /** `list` gives the names of the descriptors that are open; default: those of this process. */
+  constructor(room: Room, clock: Clock, list = (): Promise<readonly string[]> => readdir("/proc/self/fd")) {
     this.#room = room;
     this.#clock = clock;
+    this.#list = list;
   }
 
   /** Until the signal aborts. */
@@ -25,10 +28,25 @@ export class DescriptorWatch {
     const limit = parseOpenFiles(await readFile("/proc/self/limits", "utf8"));
     while (!signal.aborted) {
       const isNear = this.#room.tunnels >= limit * MIN_SHARE || this.#room.isStarved;
-      if (isNear) this.#room.isStarved = (await readdir("/proc/self/fd")).length >= limit * MAX_SHARE;
+      if (isNear) this.#room.isStarved = (await this.#count()) >= limit * MAX_SHARE;
       await sleep(PAUSE_MS, { signal, clock: this.#clock });
     }
   }
+
+  async #count(): Promise<number> {
+    try {
+      return (await this.#list()).length;
+    } catch (error) {
+      // To count them takes one: where there is none, all are in use.
+      if (!isExhausted(error)) throw error;
+      return Number.POSITIVE_INFINITY;
+    }
+  }
+}
+
+function isExhausted(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException;
+  return code === "EMFILE" || code === "ENFILE";
 }
 
 /** The soft limit of open files in the text of /proc/self/limits (proc(5)); infinity where there is none. */
