@@ -11,6 +11,7 @@ import { FakeClock, systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { DEFAULT_SETTINGS } from "../config/index.ts";
 import { DnsError, type DnsRecord, type DnsUplink, parseHosts, type Query, queryServers, UplinkDns } from "./index.ts";
+import { serversToAsk } from "./query.ts";
 
 const TIMEOUT = { timeout: 20_000 };
 const NEVER = new AbortController().signal;
@@ -105,6 +106,38 @@ test("UplinkDns: servers that are silent: the other uplinks' in their order, the
   bed.answers = { ...bed.answers, system: "failed" };
   assert.equal(await bed.resolve("z.example", a, [b]), "failed");
   assert.equal(await bed.resolve("w.example", way("d", { servers: [] }), [way("c")]), "failed");
+});
+
+test("UplinkDns: the system's servers too are asked from the uplink's address, never by the way of the main table", async () => {
+  const sources: string[] = [];
+  const dns = new UplinkDns({
+    clock: new FakeClock(),
+    settings: () => DEFAULT_SETTINGS.dns,
+    hostsPath: "/nonexistent/hosts",
+    query: async (_name, _families, { servers, source4, source6 }) => {
+      sources.push(`${servers[0] ?? "system"} ${source4} ${source6}`);
+      throw new DnsError("failed", "failed");
+    },
+  });
+  await assert.rejects(dns.resolve("x.example", way("a"), { others: [], signal: NEVER }), { code: "failed" });
+  assert.deepEqual(sources, ["server-of-a 192.0.2.10 undefined", "system 192.0.2.10 undefined"]);
+});
+
+test("serversToAsk: nobody is asked without a source of the family; servers on this host are asked as they are", () => {
+  const source4 = address("192.0.2.10");
+  const source6 = address("2001:db8::10");
+  const servers = ["192.0.2.53", "192.0.2.54:5353", "2001:db8::53", "[2001:db8::54]:53"];
+  const ask = (...args: Parameters<typeof serversToAsk>) => {
+    const { servers: all, isBound } = serversToAsk(...args);
+    return `${all.join(" ")}${isBound ? " bound" : ""}`;
+  };
+  assert.equal(ask({ servers, source4 }, []), "192.0.2.53 192.0.2.54:5353 bound");
+  assert.equal(ask({ servers, source6 }, []), "2001:db8::53 [2001:db8::54]:53 bound");
+  assert.equal(ask({ servers, source4, source6 }, []), `${servers.join(" ")} bound`);
+  assert.equal(ask({ servers: [], source4 }, ["10.0.0.53", "2001:db8::53"]), "10.0.0.53 bound");
+  assert.equal(ask({ servers: [], source4 }, ["10.0.0.53", "127.0.0.53"]), "127.0.0.53");
+  assert.equal(ask({ servers: [], source4 }, ["[::1]:53"]), "[::1]:53");
+  assert.equal(ask({ servers: ["2001:db8::53"], source4 }, ["10.0.0.53"]), " bound");
 });
 
 test("UplinkDns: silent servers are passed over for 5 s, so that one request waits for them and not each", async () => {

@@ -11,7 +11,7 @@ export interface DnsRecord {
 
 /** Whom to ask, and from where. */
 export interface QueryPath {
-  /** `address` or `address:port`; those of the system when empty. */
+  /** `address` or `address:port`; those of the system when empty. Those of a family without a source are left out, where there is one. */
   readonly servers: readonly string[];
   readonly source4?: IpAddress | undefined;
   readonly source6?: IpAddress | undefined;
@@ -39,6 +39,7 @@ export const queryServers: Query = (name, families, path, { timeoutMs, signal, c
   new Promise((resolve, reject) => {
     if (signal.aborted) return reject(signal.reason);
     const resolver = openResolver(path);
+    if (resolver === undefined) return reject(new DnsError("failed", "no DNS server of the uplink's address family"));
     const records: DnsRecord[] = [];
     const failures: Error[] = [];
     let open = families.length;
@@ -78,13 +79,42 @@ export const queryServers: Query = (name, families, path, { timeoutMs, signal, c
     }
   });
 
-function openResolver({ servers, source4, source6 }: QueryPath): Resolver {
+/** `undefined` when nobody can be asked from the sources. */
+function openResolver(path: QueryPath): Resolver | undefined {
   const resolver = new Resolver({ timeout: TRY_MS, tries: TRIES });
-  if (servers.length > 0) resolver.setServers([...servers]);
-  if (source4 !== undefined || source6 !== undefined) {
-    resolver.setLocalAddress(source4?.toString() ?? "0.0.0.0", source6?.toString() ?? "::0");
-  }
+  const { servers, isBound } = serversToAsk(path, resolver.getServers());
+  if (servers.length === 0) return undefined;
+  resolver.setServers([...servers]);
+  const { source4, source6 } = path;
+  if (isBound) resolver.setLocalAddress(source4?.toString() ?? "0.0.0.0", source6?.toString() ?? "::0");
   return resolver;
+}
+
+/**
+ * Pure: whom to ask, and whether from the sources. A question that is bound to no source takes whatever way the main table names, which
+ * may be an uplink that costs too much: so a server of a family without a source is not asked, and `system` servers are asked from
+ * the sources too. Only those on this host are asked as they are; they answer nobody else.
+ */
+export function serversToAsk(
+  { servers, source4, source6 }: QueryPath,
+  system: readonly string[],
+): { readonly servers: readonly string[]; readonly isBound: boolean } {
+  const isBound = source4 !== undefined || source6 !== undefined;
+  const own = servers.length > 0 ? [] : system.filter(isLoopback);
+  if (own.length > 0) return { servers: own, isBound: false };
+  const all = servers.length > 0 ? servers : system;
+  const canAsk = (server: string): boolean => (isIPv6Server(server) ? source6 : source4) !== undefined;
+  return { servers: isBound ? all.filter(canAsk) : all, isBound };
+}
+
+/** `2001:db8::1` or `[2001:db8::1]:53`. */
+function isIPv6Server(server: string): boolean {
+  return server.split(":").length > 2;
+}
+
+function isLoopback(server: string): boolean {
+  const host = isIPv6Server(server) ? server.replace(/^\[(.*)\](:\d+)?$/, "$1") : server.replace(/:\d+$/, "");
+  return IpAddress.tryParse(host)?.isLoopback === true;
 }
 
 /** A name that does not exist, or has no address, is an answer; all else is none. */

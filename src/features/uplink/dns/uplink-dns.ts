@@ -91,9 +91,11 @@ export class UplinkDns {
     options: { readonly others: readonly DnsUplink[]; readonly signal: AbortSignal },
   ): Promise<DnsAnswer> {
     const failures: DnsError[] = [];
-    const ways = [uplink, ...options.others.filter((other) => other.name !== uplink.name), SYSTEM];
+    // Whoever is asked, the question may leave by this uplink or one as allowed, and by no other.
+    const system: Way = { ...SYSTEM, sources: uplink.sources };
+    const ways: readonly Way[] = [uplink, ...options.others.filter((other) => other.name !== uplink.name), system];
     for (const way of ways) {
-      if (way.servers.length === 0 && way !== SYSTEM) continue;
+      if (way.servers.length === 0 && way.isSystem !== true) continue;
       const stale = (): DnsAnswer | undefined => this.#stale(name, way);
       if (this.#isSilent(way) && this.cached(name, way) === undefined) {
         const expired = stale();
@@ -120,7 +122,7 @@ export class UplinkDns {
     return (this.#silentUntil.get(name) ?? 0) > this.#clock.monotonic();
   }
 
-  async #ask(name: string, way: DnsUplink, signal: AbortSignal): Promise<readonly IpAddress[]> {
+  async #ask(name: string, way: Way, signal: AbortSignal): Promise<readonly IpAddress[]> {
     let last: DnsError | undefined;
     for (const each of namesToTry(name, way)) {
       try {
@@ -133,7 +135,7 @@ export class UplinkDns {
     throw last ?? new DnsError("not-found", "no such host");
   }
 
-  async #askExact(name: string, way: DnsUplink, signal: AbortSignal): Promise<readonly IpAddress[]> {
+  async #askExact(name: string, way: Way, signal: AbortSignal): Promise<readonly IpAddress[]> {
     const cached = this.#cacheOf(way.name).fresh(name);
     if (cached !== undefined) {
       if (cached.addresses.length === 0) throw new DnsError("not-found", "no such host");
@@ -145,7 +147,7 @@ export class UplinkDns {
     return await unlessAborted(running, signal);
   }
 
-  #start(id: string, name: string, way: DnsUplink): Promise<readonly IpAddress[]> {
+  #start(id: string, name: string, way: Way): Promise<readonly IpAddress[]> {
     const started = this.#fetch(name, way).finally(() => this.#running.delete(id));
     // Everybody who asked may have left by the time it fails.
     started.catch(() => undefined);
@@ -153,11 +155,11 @@ export class UplinkDns {
     return started;
   }
 
-  async #fetch(name: string, way: DnsUplink): Promise<readonly IpAddress[]> {
+  async #fetch(name: string, way: Way): Promise<readonly IpAddress[]> {
     const { timeoutMs } = this.#settings();
     const sourceOf = (family: IpFamily): IpAddress | undefined => way.sources.find((each) => each.family === family);
     const path = { servers: way.servers, source4: sourceOf(4), source6: sourceOf(6) };
-    const families = way === SYSTEM ? BOTH : BOTH.filter((family) => sourceOf(family) !== undefined);
+    const families = way.isSystem === true ? BOTH : BOTH.filter((family) => sourceOf(family) !== undefined);
     let records: readonly DnsRecord[] = [];
     try {
       const options = { timeoutMs, signal: new AbortController().signal, clock: this.#clock };
@@ -195,8 +197,13 @@ export class UplinkDns {
   }
 }
 
-/** The servers of /etc/resolv.conf, over whatever route leads to them. */
-const SYSTEM: DnsUplink = { name: "system", servers: [], searchDomains: [], sources: [] };
+/** Whom to ask. */
+interface Way extends DnsUplink {
+  readonly isSystem?: boolean;
+}
+
+/** The servers of /etc/resolv.conf. */
+const SYSTEM: Way = { name: "system", servers: [], searchDomains: [], sources: [], isSystem: true };
 
 /** A name with a dot is whole; another one is looked for in the search domains first. */
 function namesToTry(name: string, { searchDomains }: DnsUplink): string[] {

@@ -139,6 +139,19 @@ test(
   },
 );
 
+test("Engine: pods that owe requests push no client of the host out", TIMEOUT, async (t) => {
+  const { engine } = await engineFor(t, { role: "host" });
+  const at = async (role: ListenerSettings["role"]) =>
+    (await serverFor(t, (socket) => engine.accept(socket, hostListener(5443, { role })))).port;
+  const [host, pod] = [await at("host"), await at("pod")];
+  const slow = await TestClient.to(t, host);
+  slow.write("GET /healthz");
+  const silent = await Promise.all(Array.from({ length: 300 }, () => TestClient.to(t, pod)));
+  while (silent.filter(({ isEnded, isClosed }) => isEnded || isClosed).length < 44) await turn();
+  slow.write(" HTTP/1.1\r\n\r\n");
+  assert.match(await slow.read("\r\n\r\n"), /^HTTP\/1\.1 200 /);
+});
+
 test(
   "Engine: when the source address of a tunnel is gone, the tunnel ends at once, and others go on",
   TIMEOUT,
@@ -155,6 +168,34 @@ test(
     snapshots.set(snapshotOf([uplink("eth0", { sources: ["127.0.0.3"] })]));
     const kept = await open();
     engine.snapshotChanged();
+    await lost.until(({ isClosed }) => isClosed);
+    assert.equal(lost.error?.code, "ECONNRESET");
+    kept.write("still");
+    await kept.read("still");
+  },
+);
+
+test(
+  "Engine: a tunnel whose address has left its uplink ends, unless others program the kernel",
+  TIMEOUT,
+  async (t) => {
+    const echo = await serverFor(t, (socket) => socket.pipe(socket));
+    // Addresses of loopback: this host has them whatever the snapshot says.
+    const moved = snapshotOf([uplink("eth0", { sources: ["127.0.0.3"] })]);
+    const open = async (port: number): Promise<TestClient> => {
+      const client = await TestClient.to(t, port);
+      client.write(`CONNECT 127.0.0.1:${echo.port} HTTP/1.1\r\n\r\nx`);
+      await client.read("\r\n\r\nx");
+      return client;
+    };
+    const routing = { ...settingsOf().routing, manage: false };
+    const others = await engineFor(t, {}, { routing });
+    const [ours, theirs] = [await engineFor(t, {}), others];
+    const [lost, kept] = [await open(ours.port), await open(theirs.port)];
+    for (const { snapshots, engine } of [ours, theirs]) {
+      snapshots.set({ ...moved, localAddresses: [IpAddress.parse("127.0.0.2")] });
+      engine.snapshotChanged();
+    }
     await lost.until(({ isClosed }) => isClosed);
     assert.equal(lost.error?.code, "ECONNRESET");
     kept.write("still");

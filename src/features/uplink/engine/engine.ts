@@ -7,7 +7,7 @@ import type { Logger } from "#base/log";
 import { resetSocket } from "#base/socket-reset";
 import { type Query, UplinkDns } from "../dns/index.ts";
 import { Carrier, HttpConnection, PendingHeads, type Room } from "../front/index.ts";
-import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "../model/index.ts";
+import type { Evidence, ListenerSettings, Settings, SnapshotSource, Uplink } from "../model/index.ts";
 import { ClientLimits } from "../policy/index.ts";
 import { BufferPool, type CloseReason, TunnelWatch, type Upstream } from "../relay/index.ts";
 import { connectUpstream, Dialler, Penalties, Rotation } from "../select/index.ts";
@@ -50,6 +50,8 @@ export class Engine {
   readonly #deps: EngineDeps;
   readonly #carrier: Carrier;
   readonly #pending: PendingHeads;
+  /** Apart, so that no pod can push clients of the host out. */
+  readonly #podPending: PendingHeads;
   readonly #clients: ClientLimits;
   readonly #traffic = new Traffic();
   readonly #sockets = new Set<Socket>();
@@ -61,6 +63,7 @@ export class Engine {
     const limits = () => settings().limits;
     this.penalties = new Penalties(clock, settings().selection);
     this.#pending = new PendingHeads(() => limits().pendingHeaders);
+    this.#podPending = new PendingHeads(() => limits().pendingHeaders);
     this.#clients = new ClientLimits(clock, limits);
     this.dns = new UplinkDns({
       clock,
@@ -110,7 +113,7 @@ export class Engine {
       const { clock, secureContext, settings } = this.#deps;
       const timeoutMs = settings().limits.headerTimeoutMs;
       const isRequired = listener.tls === "required";
-      const gate = { isRequired, clock, timeoutMs, context: secureContext(), pending: this.#pending };
+      const gate = { isRequired, clock, timeoutMs, context: secureContext(), pending: this.#pendingOf(listener) };
       passTlsGate(client, gate, (inner, first) => this.#serve(inner, listener, first));
       return;
     }
@@ -124,7 +127,12 @@ export class Engine {
     // An address that is only configured is not there.
     const usable = uplinks.flatMap(({ addresses }) => addresses.filter(({ isUsable }) => isUsable));
     for (const { address } of usable) known.add(address.toString());
-    this.#carrier.closeLost((source) => known.has(source) || hasAddressText(source));
+    // Where others program the kernel, they answer for what an address leads over.
+    const { manage } = this.#deps.settings().routing;
+    this.#carrier.closeLost((source, uplink) => {
+      if (!known.has(source) && !hasAddressText(source)) return true;
+      return manage && uplinks.some((own) => own.name === uplink && !hasSource(own, source));
+    });
   }
 
   settingsChanged(): void {
@@ -139,13 +147,18 @@ export class Engine {
   /** From now on requests are refused; tunnels go on. */
   beginDrain(): void {
     this.#isDraining = true;
-    for (const connection of this.#pending) if (connection instanceof HttpConnection) connection.closeIfIdle();
+    for (const connection of [...this.#pending, ...this.#podPending])
+      if (connection instanceof HttpConnection) connection.closeIfIdle();
   }
 
   /** Ends everything. */
   close(reason: CloseReason): void {
     this.#carrier.closeAll(reason);
     for (const socket of this.#sockets) socket.destroy();
+  }
+
+  #pendingOf({ role }: ListenerSettings): PendingHeads {
+    return role === "pod" ? this.#podPending : this.#pending;
   }
 
   #serve(client: Socket, listener: ListenerSettings, first?: Uint8Array): void {
@@ -159,7 +172,7 @@ export class Engine {
       metrics,
       onBug,
       carrier: this.#carrier,
-      pending: this.#pending,
+      pending: this.#pendingOf(listener),
       clients: this.#clients,
       isDraining: () => this.#isDraining,
     });
@@ -171,6 +184,11 @@ export class Engine {
 const MAX_CLIENTS = 16_384;
 /** One read; a direction holds little more than that (spec uplink-proxy 7). */
 const MAX_READ_BYTES = 65_536;
+
+/** An address that has left its uplink sends over another, which nobody chose and which may cost too much. */
+function hasSource({ addresses }: Uplink, source: string): boolean {
+  return addresses.some(({ address }) => address.toString() === source);
+}
 
 /** Asks the kernel: the snapshot may be a moment old. */
 function hasAddress(address: IpAddress): boolean {

@@ -42,6 +42,11 @@ export class CarriedTunnel implements TunnelEvents {
     return this.#won.source?.toString();
   }
 
+  /** The name of the uplink that it takes; none where the main table leads. */
+  get uplink(): string | undefined {
+    return this.#won.uplink?.name;
+  }
+
   get #ifName(): string {
     return this.#won.uplink?.ifName ?? DIRECT;
   }

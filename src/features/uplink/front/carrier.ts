@@ -119,10 +119,10 @@ export class Carrier {
     for (const tunnel of [...this.#tunnels]) tunnel.close(reason);
   }
 
-  /** Ends tunnels whose source address this host no longer has: they cannot recover (spec uplink-proxy 7). */
-  closeLost(hasAddress: (source: string) => boolean): void {
+  /** Ends tunnels whose source address this host, or their uplink, no longer has: they cannot recover (spec uplink-proxy 7). */
+  closeLost(isLost: (source: string, uplink: string | undefined) => boolean): void {
     for (const tunnel of [...this.#tunnels]) {
-      if (tunnel.source !== undefined && !hasAddress(tunnel.source)) tunnel.close("error");
+      if (tunnel.source !== undefined && isLost(tunnel.source, tunnel.uplink)) tunnel.close("error");
     }
   }
 

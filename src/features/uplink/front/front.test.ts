@@ -48,7 +48,10 @@ class Bed {
   hasAlternative = true;
   isDraining = false;
   tokens: readonly string[] | undefined = [TOKEN];
+  healthz = "{}\n";
   port = 0;
+  /** Sockets of the front end. */
+  clients: ReadonlySet<Socket> = new Set();
 
   private constructor(settings: Settings, echoPort: number) {
     this.counters = new Counters(this.clock);
@@ -93,7 +96,7 @@ class Bed {
     const bed = new Bed(settings, echo.port);
     const listening = hostListener(5443, listener);
     const clients = new ClientLimits(bed.clock, () => settings.limits);
-    const { port } = await serverFor(t, (socket) => {
+    const { port, clients: accepted } = await serverFor(t, (socket) => {
       new HttpConnection(socket, listening, {
         clock: bed.clock,
         settings: () => settings,
@@ -103,12 +106,13 @@ class Bed {
         record: (event) => bed.counters.record(event),
         isDraining: () => bed.isDraining,
         tokens: () => bed.tokens,
-        healthz: async () => "{}\n",
+        healthz: async () => bed.healthz,
         metrics: async () => "metrics 1\n",
         onBug: (error) => bed.bugs.push(error),
       }).start();
     });
     bed.port = port;
+    bed.clients = accepted;
     t.after(() => {
       bed.carrier.closeAll("drain");
       assert.deepEqual(bed.bugs, []);
@@ -265,6 +269,24 @@ test(
   },
 );
 
+test(
+  "HttpConnection: what was said behind a CONNECT that is refused at once is never read as a request either",
+  TIMEOUT,
+  async (t) => {
+    const bed = await Bed.open(t, {}, { ...POD, allowedPorts: [443] });
+    for (const [head, status] of [
+      ["CONNECT a.example:443 HTTP/1.1\r\n\r\n", 407],
+      [`CONNECT a.example:22 HTTP/1.1\r\n${AUTH}\r\n`, 403],
+    ] as const) {
+      const client = await TestClient.to(t, bed.port);
+      client.write(`${head}CONNECT b.example:443 HTTP/1.1\r\n${AUTH}\r\n`);
+      await client.until(({ isEnded }) => isEnded);
+      assert.deepEqual(client.text.match(/HTTP\/1\.1 \d+/g), [`HTTP/1.1 ${status}`]);
+    }
+    assert.deepEqual(bed.dials, []);
+  },
+);
+
 test("HttpConnection: a head has 10 s, a pause between requests 30 s", TIMEOUT, async (t) => {
   const bed = await Bed.open(t);
   const slow = await TestClient.to(t, bed.port);
@@ -281,6 +303,40 @@ test("HttpConnection: a head has 10 s, a pause between requests 30 s", TIMEOUT, 
   await bed.clock.advance(30_000);
   await kept.until(({ isEnded }) => isEnded);
   assert.deepEqual(kept.text.match(/HTTP\/1\.1 \d+/g), ["HTTP/1.1 200"]);
+});
+
+test(
+  "HttpConnection: who asks and does not read the answers is counted, and cut off after 30 s",
+  TIMEOUT,
+  async (t) => {
+    const bed = await Bed.open(t);
+    // More than the kernel takes for somebody who does not read.
+    bed.healthz = "x".repeat(1 << 25);
+    const client = await TestClient.to(t, bed.port);
+    client.socket.pause();
+    client.write("GET /healthz HTTP/1.1\r\n\r\n".repeat(100));
+    const isStuck = (): boolean => [...bed.clients].some(({ writableNeedDrain }) => writableNeedDrain);
+    while (!isStuck()) await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(bed.pending.size, 1);
+    await bed.clock.advance(29_000);
+    assert.equal(bed.clients.size, 1);
+    await bed.clock.advance(1000);
+    while (bed.clients.size > 0) await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(bed.pending.size, 0);
+  },
+);
+
+test("HttpConnection: who reads the answers late gets all of them", TIMEOUT, async (t) => {
+  const bed = await Bed.open(t);
+  bed.healthz = `${"x".repeat(1 << 20)}\n`;
+  const client = await TestClient.to(t, bed.port);
+  client.socket.pause();
+  client.write(`${"GET /healthz HTTP/1.1\r\n\r\n".repeat(9)}GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n`);
+  const isStuck = (): boolean => [...bed.clients].some(({ writableNeedDrain }) => writableNeedDrain);
+  while (!isStuck()) await new Promise((resolve) => setImmediate(resolve));
+  client.socket.resume();
+  await client.until(({ isEnded }) => isEnded);
+  assert.equal(client.text.match(/HTTP\/1\.1 200 OK/g)?.length, 10);
 });
 
 test("HttpConnection: 500 half-open heads do not hold up a valid request; the oldest go", TIMEOUT, async (t) => {
@@ -574,7 +630,7 @@ test(
           assert.match(status[1] ?? "", /^(400|403|404|405|407|408|431|502|503|505)$/);
         }
         for (const dialled of bed.dials) {
-          assert.doesNotMatch(dialled, /^(127\.|169\.254\.|10\.4[23]\.|0\.|2[2-5]\d\.|\[::1\])/);
+          assert.doesNotMatch(dialled, /^(127\.|169\.254\.|10\.4[23]\.|0\.|22[4-9]\.|2[345]\d\.|\[::1\])/);
           assert.match(dialled, /:(443|5000|8443)$/);
         }
         assert.deepEqual(bed.bugs, []);

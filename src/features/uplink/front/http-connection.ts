@@ -148,7 +148,7 @@ export class HttpConnection {
     });
     switch (action.kind) {
       case "reply":
-        return this.#reply(action.reply, rest);
+        return head.method === "CONNECT" ? this.#refuse(action.reply, rest) : this.#reply(action.reply, rest);
       case "healthz": {
         const body = await healthz();
         return this.#reply({ status: 200, body, contentType: JSON_TYPE, close: action.close }, rest);
@@ -169,7 +169,7 @@ export class HttpConnection {
     const isPod = this.#listener.role === "pod";
     if (isPod && !clients.tryTake(this.#clientAddress)) {
       record({ kind: "overload" });
-      return this.#reply(overloadReply(), rest);
+      return this.#refuse(overloadReply(), rest);
     }
     const early = new EarlyBytes(this.#socket, rest);
     const leave = (): void => {
@@ -187,13 +187,17 @@ export class HttpConnection {
     });
     if (result.kind === "carried") return;
     leave();
-    // A client that did not wait for the answer spoke to its destination: no request of it is read as one.
     const said = early.release();
     if (result.kind === "gone") this.#socket.destroy();
     else {
       const reply = result.kind === "overload" ? overloadReply() : failureReply(result.error, this.#listener.role);
-      this.#reply(said.length === 0 ? reply : { ...reply, close: true }, NOTHING);
+      this.#refuse(reply, said[0] ?? NOTHING);
     }
+  }
+
+  /** Answers a CONNECT that opens no tunnel. A client that did not wait for the answer spoke to its destination: no request of it is read as one. */
+  #refuse(reply: Reply, said: Uint8Array): void {
+    this.#reply(said.length === 0 ? reply : { ...reply, close: true }, NOTHING);
   }
 
   #reply(reply: Reply, rest: Uint8Array): void {
@@ -204,9 +208,20 @@ export class HttpConnection {
     }
     const isFlushed = this.#socket.write(encode(reply));
     const next = (): void => this.#next(rest);
-    // A client that asks and does not read answers waits for itself. The turn ends here, so that one client cannot keep the rest out.
+    // The turn ends here, so that one client cannot keep the rest out.
     if (isFlushed) setImmediate(next);
-    else this.#socket.once("drain", next);
+    else this.#awaitReading(next);
+  }
+
+  /** A client that asks and does not read answers waits for itself; but no longer, and counted, as one that owes a request. */
+  #awaitReading(next: () => void): void {
+    this.#deps.pending.add(this);
+    this.#socket.once("close", this.#onClose);
+    this.#cancelTimer = this.#deps.clock.after(this.#deps.settings().limits.keepAliveMs, () => this.evict());
+    this.#socket.once("drain", () => {
+      this.#stopAwaiting();
+      next();
+    });
   }
 
   #next(rest: Uint8Array): void {

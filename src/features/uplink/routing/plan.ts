@@ -7,7 +7,7 @@ import type { RoutingChange } from "./changes.ts";
 import { planMetrics } from "./metrics.ts";
 import { isEndMarker, isOwnRule, ownTables, type RoutingMarks, TABLE_SERVICES } from "./ownership.ts";
 import { chooseTables, type UplinkTables } from "./tables.ts";
-import { routeKey, sameRoute, serviceRoute, uplinkRoutes } from "./wanted-routes.ts";
+import { endMarker, routeKey, sameRoute, serviceRoute, uplinkRoutes } from "./wanted-routes.ts";
 import { clusterRules, localRules, sourceRules } from "./wanted-rules.ts";
 
 /** What is wanted of the kernel. */
@@ -33,11 +33,19 @@ export function wantRouting(settings: Settings, listing: KernelListing): WantedR
   });
   const services = serviceRoutes(settings, listing);
   const viaServices = services.map(({ dst }) => dst);
+  const bySource = sourceRules(settings, listing, tables);
   return {
     tables,
-    routes: [...routes, ...services],
-    rules: [...localRules(settings), ...clusterRules(settings, viaServices), ...sourceRules(settings, listing, tables)],
+    routes: [...routes, ...orphanMarkers(bySource, tables, routing.routeProtocol), ...services],
+    rules: [...localRules(settings), ...clusterRules(settings, viaServices), ...bySource],
   };
+}
+
+/** A table that only rules still lead to ends like any other. */
+function orphanMarkers(rules: readonly RuleSpec[], tables: UplinkTables, protocol: number): RouteSpec[] {
+  const inUse = new Set(tables.values());
+  const orphans = new Set(rules.flatMap(({ table }) => (table === undefined || inUse.has(table) ? [] : [table])));
+  return [...orphans].flatMap((table) => ([4, 6] as const).map((family) => endMarker(family, { table, protocol })));
 }
 
 function serviceRoutes({ routing, cluster }: Settings, listing: KernelListing): RouteSpec[] {

@@ -234,6 +234,36 @@ test("routing: an address that left for an interface that is no uplink keeps its
   assert.ok(!rules(bed).some((line) => line.includes("192.0.2.10")));
 });
 
+test("routing: an interface that is renamed under its uplink: the address leads nowhere, and not over a dearer uplink", async (t) => {
+  const bed = await makeBed(t);
+  const settings = settingsOf(bed);
+  sync(bed.stack, settings);
+  const index = indexOf(bed, "eth0");
+  bed.stack.links.set(index, { up: false });
+  bed.stack.links.set(index, { name: "renamed" });
+  bed.stack.links.set(index, { up: true });
+  sync(bed.stack, settings);
+  assert.equal(sync(bed.stack, settings), 0);
+  assert.ok(rules(bed).includes(`15000: from 192.0.2.10 lookup ${500 + index} proto bgp`));
+  assert.deepEqual(routes(bed, 500 + index), ["unreachable default proto bgp metric 4294967295"]);
+  bed.stack.addresses.delete({ linkIndex: index, address: ip("192.0.2.10"), prefixLength: 24 });
+  sync(bed.stack, settings);
+  assert.doesNotMatch(rules(bed).join("\n"), /192\.0\.2\.10/);
+  assert.deepEqual(routes(bed, 500 + index), []);
+  assert.equal(sync(bed.stack, settings), 0);
+});
+
+test("routing: an uplink that is taken out of the settings takes its rules along, whatever else is absent", async (t) => {
+  const bed = await makeBed(t);
+  const absent = { name: "modem", interface: "wwan0", cost: 9, mode: "static", addresses: ["203.0.113.9/24"] };
+  const all = settingsOf(bed, { uplinks: [...bed.uplinkEntries, absent] });
+  sync(bed.stack, all);
+  const settings = settingsOf(bed, { uplinks: [...bed.uplinkEntries.slice(1), absent] });
+  sync(bed.stack, settings);
+  assert.doesNotMatch(rules(bed).join("\n"), /192\.0\.2\.10/);
+  assert.deepEqual(routes(bed, 500 + indexOf(bed, "eth0")), []);
+});
+
 test("routing: an interface that is plugged in anew gets a table of its new index, and nothing of the old one stays", async (t) => {
   const bed = await makeBed(t);
   const settings = settingsOf(bed);

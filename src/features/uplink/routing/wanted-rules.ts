@@ -9,7 +9,7 @@ import type { UplinkTables } from "./tables.ts";
 /**
  * Pure: one rule for each address of an uplink. An address that two uplinks have is the first one's. The rule of an address that
  * left its uplink for an interface that is none stays as long as the address does, so that its packets do not take another,
- * perhaps dearer, way (spec uplink-proxy 3.2).
+ * perhaps dearer, way (spec uplink-proxy 3.2); also where the uplink's interface was renamed under it.
  */
 export function sourceRules(settings: Settings, listing: KernelListing, tables: UplinkTables): RuleSpec[] {
   const found = new Map<string, { readonly address: IpAddress; readonly table: number }>();
@@ -24,9 +24,14 @@ export function sourceRules(settings: Settings, listing: KernelListing, tables: 
     for (const { address } of addresses) onUplinks.add(address.toString());
     if (table !== undefined) for (const { address } of ruled(uplink, addresses)) claim(address, table);
   }
+  const inUse = new Set(tables.values());
   const elsewhere = listing.addresses.filter(({ address }) => !onUplinks.has(address.toString()));
   for (const { address } of elsewhere) {
-    const table = configuredTable(address, settings, tables) ?? formerTable(address, settings, listing, tables);
+    const table =
+      configuredTable(address, settings, tables) ??
+      formerTable(address, settings, listing, (one) => inUse.has(one)) ??
+      // Its interface bears another name for now: the table without ways keeps its packets from the main one.
+      (isOfAbsent(address, settings, tables) ? formerTable(address, settings, listing, () => true) : undefined);
     if (table !== undefined) claim(address, table);
   }
   const { rulePriority: priority, routeProtocol: protocol } = settings.routing;
@@ -52,15 +57,22 @@ function configuredTable(address: IpAddress, { uplinks }: Settings, tables: Upli
   return uplink === undefined ? undefined : tables.get(uplink.name);
 }
 
+/** Whether an uplink whose interface is not there is configured to have the address. */
+function isOfAbsent(address: IpAddress, { uplinks }: Settings, tables: UplinkTables): boolean {
+  return uplinks.some(
+    ({ name, mode, addresses }) =>
+      mode === "static" && !tables.has(name) && addresses.some((one) => one.address.equals(address)),
+  );
+}
+
 function formerTable(
   address: IpAddress,
   { routing }: Settings,
   listing: KernelListing,
-  tables: UplinkTables,
+  isWanted: (table: number) => boolean,
 ): number | undefined {
-  const inUse = new Set(tables.values());
   const rule = listing.rules.find(
-    (one) => one.from?.base.equals(address) === true && inUse.has(one.table) && isOwnRule(one, routing),
+    (one) => one.from?.base.equals(address) === true && isWanted(one.table) && isOwnRule(one, routing),
   );
   return rule?.table;
 }
