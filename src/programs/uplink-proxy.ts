@@ -30,8 +30,9 @@ export const uplinkProxy = defineProgram({
     if (words[0] === "stats") return printStats(values.runDir);
     if (words[0] !== undefined)
       throw new ConfigError("invalid-flags", [`unexpected "${words[0]}": it can only be stats`]);
-    // From the first moment on: unhandled, the signal would end the process.
-    const hangups = on(process, "SIGHUP", { signal });
+    const group = new TaskGroup(signal);
+    // From the first moment on: unhandled, the signal would end the process. Until the group's end: it waits for who listens.
+    const hangups = on(process, "SIGHUP", { signal: group.signal });
     const log = loggerOf("uplink-proxy", values);
     const config = openConfig(values, { log, clock: systemClock });
     if (values.parts !== "proxy" || values.flush)
@@ -46,7 +47,6 @@ export const uplinkProxy = defineProgram({
       return EXIT.ok;
     }
     const health = new Health({ log: log.child("health") });
-    const group = new TaskGroup(signal);
     const onFailure = (error: Error): void => group.spawn(() => Promise.reject(error));
     await using monitors = new Monitors({ onFailure });
     const topics = { links: true, addresses: true, routes: true, rules: true };
@@ -70,12 +70,12 @@ export const uplinkProxy = defineProgram({
       for await (const _ of hangups) config.reload();
     });
     const needsApi = values.parts !== "routing" && (values.cdi || values.clusterSecret !== undefined);
-    await using api = needsApi ? await openClient("uplink-proxy", values) : undefined;
+    const openApi = needsApi ? () => openClient("uplink-proxy", values) : undefined;
     using _proxy =
       values.parts === "routing"
         ? undefined
         : serveProxy(
-            { group, uplinkd, config, stack, nft, health, log, api },
+            { group, uplinkd, config, stack, nft, health, log, openApi },
             { ...values, ownsKernel: values.parts === "all" },
           );
     await group.wait();

@@ -23,7 +23,7 @@ export {
   type Watchdog,
 } from "./guard/index.ts";
 export type { ListenerSettings, Settings, Snapshot, Uplink } from "./model/index.ts";
-export { type ClusterSecret, Secrets } from "./policy/index.ts";
+export { type ClusterSecret, Secrets, type SecretsDeps } from "./policy/index.ts";
 export { type PodSecrets, UplinkProxy } from "./proxy/index.ts";
 export { type MetricsDocument, statsText } from "./stats/index.ts";
 export { flushKernel, Uplinkd } from "./uplinkd/index.ts";

@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises";
-import type { Clock } from "#base/clock";
+import { Dirty } from "#base/async";
 import { describeError } from "#base/errors";
+import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import {
   CA_CONFIG_MAP,
@@ -10,6 +11,7 @@ import {
   type ListenerSettings,
   type PodSecrets,
   Secrets,
+  type SecretsDeps,
   type Settings,
   withCredentials,
 } from "#features/uplink";
@@ -23,24 +25,32 @@ export function podListener(settings: Settings): ListenerSettings | undefined {
   return settings.listeners.find(({ role }) => role === "pod");
 }
 
-/** Token and certificate of the listener for pods, and whether those who need the certificate were given it. */
+/** Asked for the cluster's secret and the files so often, milliseconds (spec uplink-proxy 9.1.1). */
+const RECHECK_MS = 60_000;
+
+/**
+ * Token and certificate of the listener for pods, and whether those who need the certificate were given it. There are none as long as
+ * the settings have no such listener; it may come and go with a reload.
+ */
 export class PodAccess implements PodSecrets {
-  readonly #secrets: Secrets;
+  readonly #deps: SecretsDeps;
+  readonly #options: PodAccessOptions;
+  readonly #dirty: Dirty;
+  #secrets: { readonly address: IpAddress; readonly kept: Secrets } | undefined;
   #isPublished = false;
 
-  constructor(
-    deps: { readonly clock: Clock; readonly log: Logger; readonly clusterSecret: () => Promise<ClusterSecret> },
-    options: { readonly dir: string; readonly listener: ListenerSettings },
-  ) {
-    this.#secrets = new Secrets(deps, { dir: options.dir, address: options.listener.address });
+  constructor(deps: SecretsDeps, options: PodAccessOptions) {
+    this.#deps = deps;
+    this.#options = options;
+    this.#dirty = new Dirty(deps.clock);
   }
 
   get tokens(): readonly string[] | undefined {
-    return this.#secrets.tokens;
+    return this.#secrets?.kept.tokens;
   }
 
   get secureContext(): PodSecrets["secureContext"] {
-    return this.#secrets.secureContext;
+    return this.#secrets?.kept.secureContext;
   }
 
   get isPublished(): boolean {
@@ -48,14 +58,15 @@ export class PodAccess implements PodSecrets {
   }
 
   /** What the CDI object shall say; nothing before there are secrets. */
-  wanted(settings: Settings): CdiWanted | undefined {
+  wanted(): CdiWanted | undefined {
+    const settings = this.#options.settings();
     const listener = podListener(settings);
     if (listener === undefined) return undefined;
     const ranges = { podCIDRs: settings.routing.podCIDRs, serviceCIDRs: settings.routing.serviceCIDRs };
     const url = `http://${listener.address}:${listener.port}`;
     if (listener.auth === "none" && listener.tls === "off") return { proxy: importProxy(url, ranges) };
-    const [token] = this.#secrets.tokens ?? [];
-    const { certificate } = this.#secrets;
+    const [token] = this.tokens ?? [];
+    const certificate = this.#secrets?.kept.certificate;
     if (token === undefined || certificate === undefined) return undefined;
     const proxy = importProxy(withCredentials(url, token), { ...ranges, trustedCAProxy: CA_CONFIG_MAP.name });
     return { proxy, caPem: certificate };
@@ -66,10 +77,36 @@ export class PodAccess implements PodSecrets {
     this.#isPublished = caPem !== undefined;
   }
 
-  /** Keeps them right until the signal aborts. */
-  async run(options: { readonly signal: AbortSignal }): Promise<void> {
-    await this.#secrets.run(options);
+  /** The listener may have come, or who can be asked for the cluster's secret. */
+  settingsChanged(): void {
+    this.#dirty.mark();
   }
+
+  /** Keeps them right until the signal aborts. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    while (!signal.aborted) {
+      await this.#sync();
+      await this.#dirty.wait({ atMostMs: RECHECK_MS, signal });
+    }
+  }
+
+  async #sync(): Promise<void> {
+    const address = podListener(this.#options.settings())?.address;
+    if (address === undefined) {
+      this.#secrets = undefined;
+      return;
+    }
+    if (this.#secrets?.address.equals(address) !== true) {
+      this.#secrets = { address, kept: new Secrets(this.#deps, { dir: this.#options.dir, address }) };
+    }
+    await this.#secrets.kept.sync();
+  }
+}
+
+/** Where the secrets lie, and the settings as they are now. */
+export interface PodAccessOptions {
+  readonly dir: string;
+  readonly settings: () => Settings;
 }
 
 /** A file that every node of the cluster has; a node without it stands alone. */

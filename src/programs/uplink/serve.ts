@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import type { TaskGroup } from "#base/async";
+import { sleep, type TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { Health } from "#base/health";
 import type { IpAddress } from "#base/ip";
@@ -21,7 +21,8 @@ import type { KubeApi } from "#kube/client";
 import { ownCommand } from "../lab-front.ts";
 import { VERSION } from "../run-program.ts";
 import { EnvironmentWatch } from "./environment-state.ts";
-import { PodAccess, podListener, secretFromApi, secretFromFile } from "./pods.ts";
+import { withLateClient } from "./late-client.ts";
+import { PodAccess, secretFromApi, secretFromFile } from "./pods.ts";
 import { startWatchdog } from "./watchdog.ts";
 
 /** What the proxy is made of. */
@@ -33,8 +34,8 @@ export interface ServeDeps {
   readonly nft: Nft;
   readonly health: Health;
   readonly log: Logger;
-  /** Needed with `cdi` and `clusterSecret`. */
-  readonly api: KubeApi | undefined;
+  /** Needed with `cdi` and `clusterSecret`. Rejects with `KubeConfigError` as long as there is no kubeconfig. */
+  readonly openApi: (() => Promise<KubeApi & AsyncDisposable>) | undefined;
 }
 
 /** Flags of the program, as far as the proxy needs them. */
@@ -63,7 +64,7 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
       evidence: uplinkd.evidence,
       log,
       openListener: ({ address, port }: ListenerSettings) => listenTcp(address, port, { transparent: true }),
-      ...(pods === undefined ? {} : { secrets: pods }),
+      secrets: pods,
       health: () => ({
         ...(uplinkd.configError === undefined ? {} : { configError: uplinkd.configError }),
         env: env.state,
@@ -79,7 +80,10 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
   if (options.ownsKernel) group.spawn((signal) => keepTransparent(deps, options, proxy, mark, signal));
   group.spawn((signal) => env.run({ signal }));
   group.spawn((signal) => proxy.run({ signal }));
-  return config.onChange(() => proxy.reload(uplinkd.settings));
+  return config.onChange(() => {
+    pods.settingsChanged();
+    proxy.reload(uplinkd.settings);
+  });
 }
 
 /** Takes connections as long as the proxy is well. */
@@ -118,21 +122,29 @@ async function keepTransparent(
   await keeper.run({ signal });
 }
 
-/** Token, certificate and CDI object, where the settings have a listener for pods. */
-function openPodAccess(deps: ServeDeps, options: ServeOptions): PodAccess | undefined {
-  const { group, uplinkd, log, api } = deps;
-  const listener = podListener(uplinkd.settings);
-  if (listener === undefined) return undefined;
+/** Token, certificate and CDI object, as long as the settings have a listener for pods. */
+function openPodAccess(deps: ServeDeps, options: ServeOptions): PodAccess {
+  const { group, uplinkd, log, openApi } = deps;
+  let api: KubeApi | undefined;
   const clusterSecret = (): Promise<ClusterSecret> => {
     if (options.clusterSecretFile !== undefined) return secretFromFile(options.clusterSecretFile, log);
-    if (options.clusterSecret === undefined || api === undefined) return Promise.resolve({ kind: "standalone" });
+    if (options.clusterSecret === undefined) return Promise.resolve({ kind: "standalone" });
+    // Nobody can be asked yet: what lies on the disk stays.
+    if (api === undefined) return Promise.resolve({ kind: "unknown" });
     return secretFromApi(api, options.clusterSecret, log, group.signal);
   };
-  const pods = new PodAccess({ clock: systemClock, log, clusterSecret }, { dir: options.secretsDir, listener });
+  const settings = () => uplinkd.settings;
+  const pods = new PodAccess({ clock: systemClock, log, clusterSecret }, { dir: options.secretsDir, settings });
   group.spawn((signal) => pods.run({ signal }));
-  if (options.cdi && api !== undefined) {
-    const wanted = () => pods.wanted(uplinkd.settings);
-    group.spawn((signal) => runCdiSync({ api, log, wanted, onSynced: (done) => pods.published(done) }, { signal }));
+  const useApi = async (opened: KubeApi, signal: AbortSignal): Promise<void> => {
+    api = opened;
+    pods.settingsChanged();
+    const wanted = () => pods.wanted();
+    if (options.cdi) await runCdiSync({ api, log, wanted, onSynced: (done) => pods.published(done) }, { signal });
+    else await sleep(Number.POSITIVE_INFINITY, { signal });
+  };
+  if (openApi !== undefined) {
+    group.spawn((signal) => withLateClient(openApi, (opened) => useApi(opened, signal), { log }, { signal }));
   }
   return pods;
 }

@@ -1,5 +1,5 @@
 import * as v from "valibot";
-import type { ListenerSettings } from "../model/index.ts";
+import type { ListenerSettings, Settings } from "../model/index.ts";
 import { settingsOf } from "./fill.ts";
 import { describeIssue, isSurplusKey } from "./issues.ts";
 import { type ConfigFile, configFile, type UplinkEntry } from "./schema.ts";
@@ -64,8 +64,39 @@ export function checkTogether(file: ConfigFile): string[] {
   if (selection.penaltyMs > selection.penaltyMaxMs) {
     faults.push(`selection.penaltyMs: must not be above selection.penaltyMaxMs, ${selection.penaltyMaxMs}`);
   }
-  faults.push(...clashes(settings.listeners));
+  const { nodeIP, prefixLength } = settings.cluster;
+  if (nodeIP !== undefined && (prefixLength ?? 0) > nodeIP.bits) {
+    faults.push(`cluster.prefixLength: must be at most ${nodeIP.bits} for ${nodeIP}, not ${prefixLength}`);
+  }
+  faults.push(...clashes(settings.listeners), ...openListeners(settings.listeners), ...tableFaults(settings));
   return faults;
+}
+
+/** The host's listener asks nobody who he is, and takes him nearly everywhere: it is for this host alone (spec uplink-proxy 4). */
+function openListeners(listeners: readonly ListenerSettings[]): string[] {
+  return listeners.flatMap(({ role, address }, at) =>
+    role !== "host" || address.isLoopback
+      ? []
+      : [`listeners[${at}].address: must be of loopback, such as 127.0.0.1, for role "host", not ${address}`],
+  );
+}
+
+/** Tables that are somebody's (rtnetlink.h, spec uplink-proxy 3.1): a route there that takes all to this host would cut him off. */
+const OWNED_TABLES = new Map([
+  [253, "default table"],
+  [254, "main table"],
+  [255, "local table"],
+  [400, "table of Services"],
+]);
+
+function tableFaults({ transparent, routing }: Settings): string[] {
+  const { enabled, table } = transparent;
+  if (!enabled) return [];
+  const owned = OWNED_TABLES.get(table);
+  const whose =
+    owned === undefined ? `an uplink's: they begin above routing.tableBase, ${routing.tableBase}` : `the ${owned}`;
+  if (owned === undefined && table <= routing.tableBase) return [];
+  return [`transparent.table: ${table} is ${whose}; choose one that nobody uses, such as 499`];
 }
 
 function clashes(listeners: readonly ListenerSettings[]): string[] {

@@ -196,6 +196,35 @@ test("parseSettings: what no single value shows is checked: names, families, lis
   );
 });
 
+test("parseSettings: the host's listener is on loopback alone, and a prefix is no longer than its address", () => {
+  assert.deepEqual(
+    faultsOf({
+      version: 1,
+      listeners: [{ role: "host", address: "192.0.2.10" }],
+      cluster: { nodeIP: "192.0.2.10", prefixLength: 64 },
+    }),
+    [
+      "cluster.prefixLength: must be at most 32 for 192.0.2.10, not 64",
+      'listeners[0].address: must be of loopback, such as 127.0.0.1, for role "host", not 192.0.2.10',
+    ],
+  );
+  const both = parse({ version: 1, listeners: [{ role: "host" }, { role: "host", name: "six", address: "::1" }] });
+  assert.equal(both.settings.listeners.length, 2);
+});
+
+test("parseSettings: transparent mode takes no table that is somebody's: its route would cut him off", () => {
+  for (const [table, whose] of [
+    [254, "the main table"],
+    [255, "the local table"],
+    [400, "the table of Services"],
+    [502, "an uplink's: they begin above routing.tableBase, 500"],
+  ] as const) {
+    const wanted = [`transparent.table: ${table} is ${whose}`, "choose one that nobody uses, such as 499"];
+    assert.deepEqual(faultsOf({ version: 1, transparent: { enabled: true, table } }), wanted);
+  }
+  assert.equal(parse({ version: 1, transparent: { enabled: true, table: 498 } }).settings.transparent.table, 498);
+});
+
 test("parseSettings: the second of two uplinks with one source address is left out with a reason, the rest is in force", () => {
   const { settings, refused } = parse({
     version: 1,

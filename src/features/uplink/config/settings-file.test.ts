@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -61,6 +62,14 @@ test("SettingsFile: a file that is wrong, gone, too large or no file changes not
       () => {
         rmSync(path);
         mkdirSync(path);
+      },
+      /it is no file/,
+    ],
+    [
+      () => {
+        rmSync(path, { recursive: true });
+        // Nobody writes to it: a read that waits would never end.
+        execFileSync("mkfifo", [path]);
       },
       /it is no file/,
     ],

@@ -1,4 +1,4 @@
-import { closeSync, fstatSync, openSync, readSync, statSync } from "node:fs";
+import { closeSync, constants, fstatSync, openSync, readSync, statSync } from "node:fs";
 import { sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { UplinkConfigError } from "./errors.ts";
@@ -11,7 +11,8 @@ export const LOOK_MS = 500;
 /** Throws {@link UplinkConfigError} `unreadable`. */
 export function readBounded(path: string): string {
   try {
-    const fd = openSync(path, "r");
+    // A pipe that nobody writes to would hold the program up.
+    const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stat = fstatSync(fd);
       if (!stat.isFile()) throw new UplinkConfigError("unreadable", `cannot read ${path}: it is no file`);

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { X509Certificate } from "node:crypto";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
-import { nullLogger } from "#base/log";
+import { createLogger, nullLogger } from "#base/log";
 import { type ClusterSecret, deriveIdentity, freshIdentity, Secrets } from "./index.ts";
 
 const ADDRESS = IpAddress.parse("169.254.100.1");
@@ -127,4 +127,25 @@ test("Secrets: a directory that cannot be written is no end of the program", asy
   const secrets = secretsIn(join(notDirectory, "secrets"), { current: { kind: "standalone" } });
   await secrets.sync();
   assert.equal(secrets.tokens, undefined);
+});
+
+test("Secrets: what lies there open to others is closed to them and told of, and goes on to be used", async (t) => {
+  const dir = dirFor(t);
+  const cluster = { current: { kind: "standalone" } satisfies ClusterSecret };
+  const first = secretsIn(dir, cluster);
+  await first.sync();
+  const modes = (): number[] => ["", "token", "key.pem"].map((name) => statSync(join(dir, name)).mode & 0o777);
+  chmodSync(dir, 0o755);
+  for (const name of ["token", "key.pem"]) chmodSync(join(dir, name), 0o644);
+  const lines: string[] = [];
+  const log = createLogger({ name: "s", write: (line) => void lines.push(line) });
+  const deps = { clock: new FakeClock(), log, clusterSecret: async () => cluster.current };
+  const second = new Secrets(deps, { dir, address: ADDRESS });
+  await second.sync();
+  assert.deepEqual(modes(), [0o700, 0o600, 0o600]);
+  assert.deepEqual(second.tokens, first.tokens);
+  assert.match(lines.join(), /closed to them/);
+  lines.length = 0;
+  await second.sync();
+  assert.deepEqual(lines, []);
 });

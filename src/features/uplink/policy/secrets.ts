@@ -1,5 +1,5 @@
 import { X509Certificate } from "node:crypto";
-import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createSecureContext, type SecureContext } from "node:tls";
 import { sleep } from "#base/async";
@@ -16,6 +16,9 @@ const OLD_TOKEN_MS = 600_000;
 const FILES = { token: "token", cert: "ca.pem", key: "key.pem" } as const;
 /** Says that the files are the cluster's: written before them, removed after them. */
 const MARKER = "cluster-wide";
+
+/** Permissions of the group and of everybody. */
+const OTHERS = 0o077;
 
 /** Whether this node shares a secret with others. `unknown`: nobody could be asked; what is there stays. */
 export type ClusterSecret =
@@ -114,6 +117,8 @@ export class Secrets {
     try {
       const cluster = await clusterSecret();
       const derived = cluster.kind === "shared" ? deriveIdentity(cluster.secret, address) : undefined;
+      const opened = await tighten(dir);
+      if (opened.length > 0) log.warn("secrets that others could read were closed to them", { dir, files: opened });
       const stored = await readStored(dir);
       const plan = planSecrets(stored, cluster.kind, derived);
       const wanted = plan === "keep" ? stored.identity : (derived ?? freshIdentity(address));
@@ -156,6 +161,28 @@ function usable(token: string | undefined, cert: string | undefined, key: string
     // OpenSSL's own words for what it cannot read.
     if ((error as NodeJS.ErrnoException).code === undefined) throw error;
     return undefined;
+  }
+}
+
+/** Takes from others what they may do with the folder and its secrets; what was open to them. */
+async function tighten(dir: string): Promise<string[]> {
+  const opened: string[] = [];
+  for (const name of ["", ...Object.values(FILES)]) {
+    const path = join(dir, name);
+    const { mode } = (await statIfThere(path)) ?? { mode: 0 };
+    if ((mode & OTHERS) === 0) continue;
+    await chmod(path, mode & ~OTHERS & 0o777);
+    opened.push(name === "" ? "." : name);
+  }
+  return opened;
+}
+
+async function statIfThere(path: string): Promise<{ readonly mode: number } | undefined> {
+  try {
+    return await stat(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
   }
 }
 

@@ -100,11 +100,13 @@ test(
   TIMEOUT,
   async (t) => {
     const echo = await serverFor(t, (socket) => socket.pipe(socket));
-    const { port, proxy, settings } = await proxyFor(t);
+    const { port, proxy, settings, lines } = await proxyFor(t);
     const client = await TestClient.to(t, port);
     client.write(`CONNECT 127.0.0.1:${echo.port} HTTP/1.1\r\n\r\nx`);
     await client.read("\r\n\r\nx");
     const second = await freePort();
+    proxy.reload({ ...settings, workers: 2 });
+    assert.match(lines.join("\n"), /another number of workers begins when uplink-proxy is started again/);
     proxy.reload({ ...settings, metrics: true, listeners: [hostListener(second, { name: "second" })] });
     while (!proxy.bound.has("second")) await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual([...proxy.bound], ["second"]);

@@ -154,6 +154,9 @@ export class UplinkProxy {
 
   /** New settings for what begins from now on; listeners are made and ended, tunnels stay. */
   reload(settings: Settings): void {
+    if (this.#group !== undefined && settings.workers !== this.#settings.workers) {
+      this.#deps.log.warn("another number of workers begins when uplink-proxy is started again");
+    }
     this.#settings = settings;
     this.#engine.settingsChanged();
     this.#workers?.setSettings(settings);

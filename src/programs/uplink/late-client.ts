@@ -1,0 +1,35 @@
+import { sleep } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { describeError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { type KubeApi, KubeConfigError } from "#kube/client";
+
+/** Between two looks for a kubeconfig, milliseconds. */
+const RETRY_MS = 15_000;
+
+/**
+ * Lends `work` the API server's client as soon as there is a kubeconfig: on a node that boots, the proxy is there before the cluster
+ * is, and must serve it (spec uplink-proxy 1). Lasts until the signal aborts or `work` ends. Rejects as `work` does.
+ */
+export async function withLateClient(
+  open: () => Promise<KubeApi & AsyncDisposable>,
+  work: (api: KubeApi) => Promise<void>,
+  deps: { readonly log: Logger; readonly clock?: Clock },
+  { signal }: { readonly signal: AbortSignal },
+): Promise<void> {
+  const { log, clock = systemClock } = deps;
+  let told = "";
+  while (!signal.aborted) {
+    try {
+      await using api = await open();
+      await work(api);
+      return;
+    } catch (error) {
+      if (!(error instanceof KubeConfigError)) throw error;
+      const text = describeError(error);
+      if (text !== told) log.warn("no API server yet; trying again", { error: text });
+      told = text;
+    }
+    await sleep(RETRY_MS, { signal, clock });
+  }
+}

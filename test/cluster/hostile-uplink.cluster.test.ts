@@ -1,0 +1,194 @@
+import assert from "node:assert/strict";
+import { cpSync, mkdirSync, statSync, symlinkSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { ISTHMUS, type Running, start, until } from "#test/lab";
+import { openUplinkBed, type TestClient, type UplinkBed, WEB4 } from "#test/uplink-bed";
+
+const TIMEOUT = { timeout: 60_000 };
+const DIST = dirname(ISTHMUS);
+const HOST = { name: "host", role: "host", address: "127.0.0.1", port: 5443 };
+const PODS = {
+  name: "pods",
+  role: "pod",
+  address: "169.254.100.1",
+  port: 5443,
+  interface: "cni0",
+  assignAddress: true,
+};
+
+/** Starts a command in the node with the flags of `uplink-proxy` behind it; killed with the test. */
+function launch(
+  t: TestContext,
+  { bed, dir, settings }: UplinkBed,
+  command: readonly string[],
+  more: readonly string[] = [],
+): Running {
+  const at = (name: string): string => join(dir, name);
+  const [file, args] = bed.inside(
+    command[0] ?? "",
+    ...command.slice(1),
+    `--config=${settings}`,
+    `--control-socket=${at("control.sock")}`,
+    `--run-dir=${at("run")}`,
+    `--secrets-dir=${at("secrets")}`,
+    `--off-switch=${at("off")}`,
+    `--sentinel=${at("sentinel")}`,
+    ...more,
+  );
+  const running = start([file, ...args]);
+  t.after(async () => {
+    running.child.kill("SIGKILL");
+    await running.ended;
+  });
+  return running;
+}
+
+const serves = (uplinks: UplinkBed, running: Running): Promise<unknown> =>
+  until("uplink-proxy serves", async () => (await uplinks.tryHealth())?.ready, {
+    deadlineMs: 20_000,
+    seen: running.said,
+  });
+
+/** Whether connections of the node are taken. */
+const isTaken = async ({ run }: UplinkBed): Promise<boolean> =>
+  (await run("nft", "list", "tables")).stdout.includes("uplink_proxy");
+
+test(
+  "uplink-proxy under its own name: its watchdog takes the redirection away when it hangs or is killed",
+  TIMEOUT,
+  async (t) => {
+    const uplinks = await openUplinkBed(t, { transparent: { enabled: true } }, { start: false });
+    const running = launch(t, uplinks, [join(DIST, "uplink-proxy")]);
+    const taken = (wanted: boolean): Promise<unknown> =>
+      until(`taken: ${wanted}`, async () => (await isTaken(uplinks)) === wanted || undefined, {
+        deadlineMs: 5000,
+        seen: running.said,
+      });
+    await taken(true);
+    running.child.kill("SIGSTOP");
+    await taken(false);
+    running.child.kill("SIGCONT");
+    await taken(true);
+    running.child.kill("SIGKILL");
+    await taken(false);
+    const { stdout } = await uplinks.run("curl", "-sS", "-m", "10", "--cacert", uplinks.ca, WEB4);
+    assert.equal(stdout, "wan0 192.0.2.10\n");
+  },
+);
+
+test("uplink-proxy: a part that fails ends the program with code 1 and its reason", TIMEOUT, async (t) => {
+  const uplinks = await openUplinkBed(t, { workers: 2 }, { start: false });
+  // Without the file of its further threads.
+  const dist = join(uplinks.dir, "dist");
+  mkdirSync(dist);
+  for (const name of ["isthmus.mjs", "monitor-worker.mjs"]) cpSync(join(DIST, name), join(dist, name));
+  symlinkSync(join(DIST, "../node_modules"), join(uplinks.dir, "node_modules"));
+  const { code, stderr } = await launch(t, uplinks, [process.execPath, join(dist, "isthmus.mjs"), "uplink-proxy"])
+    .ended;
+  assert.equal(code, 1, stderr);
+  assert.match(stderr, /uplink-worker\.mjs/);
+});
+
+test(
+  "uplink-proxy: with every descriptor in use it refuses, and serves again when there are some",
+  TIMEOUT,
+  async (t) => {
+    const uplinks = await openUplinkBed(t, {}, { start: false });
+    const running = launch(t, uplinks, ["sh", "-c", 'ulimit -n 100; exec "$@"', "sh", ISTHMUS, "uplink-proxy"]);
+    await serves(uplinks, running);
+    const open = async (text: string): Promise<TestClient> => {
+      const client = await uplinks.client(t);
+      client.write(text);
+      return client;
+    };
+    const connect = "CONNECT 203.0.113.80:443 HTTP/1.1\r\n\r\n";
+    const kept = await open("GET /healthz HTTP/1.1\r\n\r\n");
+    await kept.read('"ready":true');
+    const clients: TestClient[] = [];
+    for (let at = 0; at < 28; at += 1) {
+      const client = await open(connect);
+      await client.read("200 OK");
+      clients.push(client);
+    }
+    // All that is left.
+    for (let at = 0; at < 40; at += 1) clients.push(await open("GET /"));
+    await clients.at(-1)?.until(({ isEnded, isClosed }) => isEnded || isClosed);
+    // Without a descriptor a dial fails; once they have been counted none is begun.
+    const isRefused = (): boolean => {
+      kept.write(connect);
+      return kept.text.includes(" 503 ") || kept.isClosed;
+    };
+    await until("tunnels are refused", isRefused, { deadlineMs: 10_000, seen: running.said });
+    assert.match(kept.text, / 503 .*X-Uplink-Reason: overload/s);
+    for (const client of clients) client.socket.resetAndDestroy();
+    await until("tunnels are made again", async () => (await uplinks.curl(WEB4)).code === 0 || undefined, {
+      deadlineMs: 10_000,
+      seen: running.said,
+    });
+    assert.equal(running.child.exitCode, null);
+  },
+);
+
+test(
+  "uplink-proxy: a listener for pods that comes with a reload has its token, without an API server too",
+  TIMEOUT,
+  async (t) => {
+    const uplinks = await openUplinkBed(t, {}, { start: false, pod: true });
+    const running = launch(t, uplinks, [ISTHMUS, "uplink-proxy"], ["--cdi", "--kubeconfig=/nonexistent"]);
+    await serves(uplinks, running);
+    assert.match(running.said(), /no API server yet; trying again/);
+    uplinks.configure({ listeners: [HOST, { ...PODS, auth: "token", tls: "optional" }] });
+    const token = join(uplinks.dir, "secrets", "token");
+    await until("there is a token", async () => statSync(token, { throwIfNoEntry: false }), {
+      deadlineMs: 10_000,
+      seen: running.said,
+    });
+    await until(
+      "pods are asked who they are",
+      async () => {
+        const [file, args] = uplinks.bed.inside(
+          "curl",
+          "-sS",
+          "-m",
+          "2",
+          "-p",
+          "--proxy",
+          "http://169.254.100.1:5443",
+          "https://203.0.113.80/",
+        );
+        return (await start([file, ...args]).ended).stderr.includes("407") || undefined;
+      },
+      { deadlineMs: 10_000, seen: running.said },
+    );
+  },
+);
+
+test(
+  "uplink-proxy: the tunnel of an interface that is renamed sends nothing over an uplink that costs too much",
+  TIMEOUT,
+  async (t) => {
+    const uplinks = await openUplinkBed(t, { maxCost: 0 });
+    const { bed } = uplinks;
+    const client = await uplinks.client(t);
+    client.write("CONNECT 203.0.113.80:80 HTTP/1.1\r\n\r\n");
+    await client.read("200 OK");
+    const index = bed.stack.links.get({ name: "eth0" })?.index ?? 0;
+    const before = bed.wan1.packets;
+    bed.run("ip", "route", "del", "default", "via", "192.0.2.1");
+    bed.stack.links.set(index, { up: false });
+    bed.stack.links.set(index, { name: "renamed" });
+    bed.stack.links.set(index, { up: true });
+    await until(
+      "the uplink has no address",
+      async () =>
+        (await uplinks.health()).uplinks.every(({ name, table }) => name !== "eth0" || table === undefined) ||
+        undefined,
+      { deadlineMs: 5000, seen: () => uplinks.log.join("\n") },
+    );
+    for (let at = 0; at < 20; at += 1) client.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    client.socket.end();
+    await uplinks.curl(WEB4, "-m", "2");
+    assert.equal(bed.wan1.packets - before, 0);
+  },
+);
