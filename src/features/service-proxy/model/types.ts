@@ -28,7 +28,7 @@ export interface ServicePort {
   readonly internalTrafficPolicy: "Cluster" | "Local";
   /** Seconds that a client stays with its endpoint; 0: no affinity. */
   readonly affinitySeconds: number;
-  /** 0: none. */
+  /** Of Services of type LoadBalancer with externalTrafficPolicy Local; 0: none. */
   readonly healthCheckNodePort: number;
   /** Milliseconds since the epoch: of two claims on one address and port the older Service's holds. */
   readonly createdAt: number;

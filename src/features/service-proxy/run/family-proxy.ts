@@ -132,8 +132,8 @@ export class FamilyProxy {
     const startedAt = this.#clock.monotonic();
     this.#isBusy = true;
     observer?.started?.(this.family);
+    const { services, triggeredAt } = this.tracker.take();
     try {
-      const { services, triggeredAt } = this.tracker.take();
       await this.#plan(services, signal);
       const full = this.#isFullDue || startedAt - this.#lastFullAt >= (this.#options.fullSyncMs ?? HOUR_MS);
       const desired = {
@@ -152,6 +152,7 @@ export class FamilyProxy {
       observer?.synced?.(this.family, { ...report, durationMs: this.#clock.monotonic() - startedAt, triggeredAt });
     } catch (error) {
       this.#isFullDue = true;
+      this.tracker.giveBack(triggeredAt);
       if (!signal.aborted && error instanceof ExpectedError) {
         this.#log.error("sync failed; all is compared at the next", {
           family: this.family,

@@ -13,4 +13,4 @@ export {
   sliceView,
   TRIGGER_TIME_ANNOTATION,
 } from "./slice.ts";
-export { type NodeContext, type TrackedPort, Tracker } from "./tracker.ts";
+export { MAX_TRIGGERS, type NodeContext, type TrackedPort, Tracker } from "./tracker.ts";

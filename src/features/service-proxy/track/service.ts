@@ -37,7 +37,7 @@ export function portsOf(
     externalTrafficPolicy: spec.externalTrafficPolicy === "Local" ? ("Local" as const) : ("Cluster" as const),
     internalTrafficPolicy: spec.internalTrafficPolicy === "Local" ? ("Local" as const) : ("Cluster" as const),
     affinitySeconds: affinitySeconds(spec),
-    healthCheckNodePort: portNumber(spec.healthCheckNodePort) ?? 0,
+    healthCheckNodePort: healthCheckNodePort(spec),
     createdAt: Date.parse(metadata.creationTimestamp ?? "") || 0,
   };
   return (spec.ports ?? []).flatMap((port): ServicePort[] => {
@@ -68,6 +68,12 @@ function clusterIPOf(spec: NonNullable<Service["spec"]>, family: IpFamily): Serv
     if (address !== undefined) return address;
   }
   return undefined;
+}
+
+/** 0 where it does not count: what is left of another type or policy is nobody's health check (spec service-proxy 1.5). */
+function healthCheckNodePort(spec: NonNullable<Service["spec"]>): number {
+  const counts = spec.type === "LoadBalancer" && spec.externalTrafficPolicy === "Local";
+  return counts ? (portNumber(spec.healthCheckNodePort) ?? 0) : 0;
 }
 
 interface Ingress {

@@ -5,7 +5,16 @@ import type { EndpointSlice, Service } from "#kube/client";
 import { WantedTable } from "../plan/index.ts";
 import { NODE } from "../testing/fixture.ts";
 import { randomService, randomSlice } from "../testing/random-objects.ts";
-import { endpointsOf, lenientAddress, lenientCidr, portsOf, type SliceView, sliceView, Tracker } from "./index.ts";
+import {
+  endpointsOf,
+  lenientAddress,
+  lenientCidr,
+  MAX_TRIGGERS,
+  portsOf,
+  type SliceView,
+  sliceView,
+  Tracker,
+} from "./index.ts";
 
 const options = { allowExternalIPs: true };
 
@@ -96,6 +105,16 @@ test("portsOf: external IPs by the gate, affinity within its range", () => {
   assert.deepEqual([seconds(undefined), seconds(30), seconds(0), seconds(1e9)], [10_800, 30, 1, 86_400]);
 });
 
+test("portsOf: a health check port counts for load balancers of policy Local alone", () => {
+  const port = (spec: object): number | undefined =>
+    portsOf(service({ healthCheckNodePort: 32_000, ...spec }), 4, options)[0]?.healthCheckNodePort;
+  assert.equal(port({ type: "LoadBalancer", externalTrafficPolicy: "Local" }), 32_000);
+  assert.equal(port({ type: "LoadBalancer", externalTrafficPolicy: "Local", healthCheckNodePort: 70_000 }), 0);
+  assert.equal(port({ type: "LoadBalancer", externalTrafficPolicy: "Cluster" }), 0);
+  assert.equal(port({ type: "NodePort", externalTrafficPolicy: "Local" }), 0);
+  assert.equal(port({}), 0);
+});
+
 test("sliceView: absent conditions mean ready, serving, not ending; slices of no Service and of names are left out", () => {
   const [endpoint] = slice([{ addresses: ["10.0.0.1", "10.0.0.2"] }]).endpoints;
   assert.deepEqual(
@@ -135,6 +154,24 @@ test("Tracker: what is told again changes nothing; a slice that moves leaves its
   assert.equal(tracker.ports("ns/svc")[0]?.endpoints.length, 0);
   assert.equal(tracker.setSlice("ns/s", undefined), true);
   assert.equal(tracker.setSlice("ns/s", undefined), false);
+});
+
+test("Tracker: trigger times that are given back come again, the earliest first, and never more than the bound", () => {
+  const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
+  const change = (at: number): boolean =>
+    tracker.setSlice("ns/s", { ...slice([{ addresses: [`10.0.${at >> 8}.${at & 255}`] }]), triggeredAt: at });
+  change(1);
+  const { triggeredAt } = tracker.take();
+  change(2);
+  tracker.giveBack(triggeredAt);
+  assert.deepEqual(tracker.take().triggeredAt, [1, 2]);
+  assert.deepEqual(tracker.take().triggeredAt, []);
+  for (let at = 0; at < MAX_TRIGGERS + 5; at += 1) change(at);
+  const full = tracker.take().triggeredAt;
+  assert.equal(full.length, MAX_TRIGGERS);
+  change(7);
+  tracker.giveBack(full);
+  assert.deepEqual(tracker.take().triggeredAt, full);
 });
 
 test("Tracker: a zone that changes makes every Service pending, the same context none", () => {

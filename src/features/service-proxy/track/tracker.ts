@@ -17,6 +17,9 @@ export interface NodeContext {
   readonly nodeIPs: readonly IpAddress[];
 }
 
+/** So many trigger times are kept at most; later ones are not measured until a sync succeeds. */
+export const MAX_TRIGGERS = 10_000;
+
 /**
  * Services and slices of one family as they are told, and which Services' plans may have changed since they were last made. What is
  * told again unchanged changes nothing.
@@ -77,7 +80,7 @@ export class Tracker {
       this.#slices.set(held.service, slices);
       this.#sliceServices.set(key, held.service);
       this.#pending.add(held.service);
-      if (held.triggeredAt !== undefined) this.#triggers.push(held.triggeredAt);
+      if (held.triggeredAt !== undefined && this.#triggers.length < MAX_TRIGGERS) this.#triggers.push(held.triggeredAt);
     }
     return true;
   }
@@ -96,6 +99,11 @@ export class Tracker {
     this.#pending = new Set();
     this.#triggers = [];
     return taken;
+  }
+
+  /** The sync that took these trigger times failed: their changes are still under way. The earliest are kept. */
+  giveBack(triggeredAt: readonly number[]): void {
+    this.#triggers = [...triggeredAt, ...this.#triggers].slice(0, MAX_TRIGGERS);
   }
 
   /** All Services are pending. */

@@ -1,0 +1,72 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FakeClock } from "#base/clock";
+import { KernelError } from "#kernel/errors";
+import { FakeNft } from "#kernel/nft";
+import { FakeNftElements } from "#kernel/nft-elements";
+import { until } from "#test/lab";
+import { DataPlane, Ledger, type SyncReport } from "../dataplane/index.ts";
+import { NODE, ruleOptions } from "../testing/fixture.ts";
+import { Tracker } from "../track/index.ts";
+import { FamilyProxy } from "./index.ts";
+
+const REPORT: SyncReport = { kind: "full", changes: 0, transactions: 0, bytes: 0 };
+
+/** A plane whose first syncs the kernel refuses. */
+class RefusingPlane extends DataPlane {
+  refusals = 2;
+
+  override async sync(): Promise<SyncReport> {
+    this.refusals -= 1;
+    if (this.refusals >= 0) throw new KernelError("busy", "cannot write elements: the table is busy");
+    return REPORT;
+  }
+}
+
+test("FamilyProxy: what waited through failed syncs is measured from its own trigger time, once", async () => {
+  const clock = new FakeClock();
+  const elements = new FakeNftElements();
+  const plane = new RefusingPlane(
+    { nft: new FakeNft(), elements, ledger: new Ledger(elements) },
+    { ...ruleOptions(4), tableName: "kube-proxy" },
+  );
+  const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
+  const measured: (readonly number[])[] = [];
+  let failures = 0;
+  const observer = {
+    synced: (_family: number, report: { readonly triggeredAt: readonly number[] }) => measured.push(report.triggeredAt),
+    failed: () => {
+      failures += 1;
+    },
+  };
+  const proxy = new FamilyProxy({ tracker, plane, observer, clock }, { minSyncMs: 0, syncMs: 1000 });
+  const stop = new AbortController();
+  const running = proxy.run({ signal: stop.signal });
+  tracker.setSlice("ns/s", {
+    metadata: { name: "s", namespace: "ns", uid: "1", resourceVersion: "1" },
+    service: "ns/svc",
+    family: 4,
+    ports: [],
+    endpoints: [],
+    triggeredAt: 1234,
+  });
+  proxy.open();
+  for (const count of [1, 2]) {
+    await until(`sync ${count} failed`, () => {
+      clock.advance(100);
+      return failures >= count;
+    });
+  }
+  await until("a sync succeeded", () => {
+    clock.advance(100);
+    return measured.length > 0;
+  });
+  proxy.request();
+  await until("another did", () => {
+    clock.advance(100);
+    return measured.length > 1;
+  });
+  assert.deepEqual([failures, measured.slice(0, 2)], [2, [[1234], []]]);
+  stop.abort();
+  await running;
+});
