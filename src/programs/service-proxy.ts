@@ -12,10 +12,12 @@ import { openNftElements } from "#kernel/nft-elements";
 import { openClient } from "./daemon-flags.ts";
 import { requirePrivileges } from "./privileges.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
-import { type ServiceProxyConfig, serviceProxyConfig, writeConfig } from "./service-proxy/config.ts";
+import { type ServiceProxyConfig, serviceProxyConfig } from "./service-proxy/config.ts";
+import { writeConfig } from "./service-proxy/config-write.ts";
 import type { KernelParts } from "./service-proxy/families.ts";
 import { serviceProxyFlags } from "./service-proxy/flags.ts";
 import { setKernelParameters, setOomScore } from "./service-proxy/kernel-parameters.ts";
+import { leftovers } from "./service-proxy/leftovers.ts";
 import { serve } from "./service-proxy/serve.ts";
 
 /** `service-proxy` (spec service-proxy). */
@@ -47,6 +49,9 @@ export const serviceProxy = defineProgram({
     if (values.initOnly) return EXIT.ok;
     using nft = openNft(netns);
     using elements = openNftElements(netns);
+    for (const leftover of leftovers({ elements, links: stack.links }, config.tableName)) {
+      log.warn("another proxy translates Services here too, or did", { leftover });
+    }
     const ledger = new Ledger(elements);
     if (values.cleanup) return await cleanUp({ nft, elements, ledger }, config);
     setOomScore(config.oomScoreAdj, log);

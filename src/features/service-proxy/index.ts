@@ -13,10 +13,21 @@
  */
 export { DataPlane, type DataPlaneDeps, type Desired, Ledger, type SyncReport } from "./dataplane/index.ts";
 export { type Endpoint, type NodeInfo, type Protocol, type ServicePort, servicePortId } from "./model/index.ts";
-export { addressBytes, type HeldFrontEnd, WantedTable } from "./plan/index.ts";
+export { addressBytes, addressKey, frontEndId, type HeldFrontEnd, portBytes, WantedTable } from "./plan/index.ts";
 export type { PodDetector, RuleOptions } from "./rules/index.ts";
 export { DriftWatch, FamilyProxy, type FamilyProxyOptions, type SyncObserver } from "./run/index.ts";
-export { type Outcome, type Packet, type Step, type TracedTable, trace, worldOf } from "./trace/index.ts";
+export {
+  type Outcome,
+  type Packet,
+  type Step,
+  type Trace,
+  type TracedElement,
+  type TracedTable,
+  trace,
+  traceAll,
+  type World,
+  worldOf,
+} from "./trace/index.ts";
 export {
   type NodeContext,
   PROXY_NAME_LABEL,

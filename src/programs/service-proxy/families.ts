@@ -1,22 +1,15 @@
 import { existsSync } from "node:fs";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
-import {
-  DataPlane,
-  FamilyProxy,
-  type Ledger,
-  type PodDetector,
-  type SyncObserver,
-  Tracker,
-} from "#features/service-proxy";
+import { DataPlane, FamilyProxy, type Ledger, type SyncObserver, Tracker } from "#features/service-proxy";
 import type { ConntrackPort } from "#kernel/conntrack";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
 import type { NftElements } from "#kernel/nft-elements";
 import type { ServiceProxyConfig } from "./config.ts";
-import { detectorOf } from "./detector.ts";
 import { nodePortPlaces } from "./node-ports.ts";
 import { addressOf, type NodeState } from "./node-state.ts";
+import { contextOf, ruleOptionsOf } from "./rule-options.ts";
 
 /** Address families that this kernel does. */
 export function supportedFamilies(stack: Pick<NetStack, "sysctl">): readonly IpFamily[] {
@@ -53,17 +46,13 @@ export class Family {
     this.#config = config;
     this.#stack = kernel.stack;
     this.#log = deps.log;
-    const detector = detectorOf(config, deps.node, family);
-    this.#detector = JSON.stringify(detector ?? null);
+    const rules = ruleOptionsOf(config, deps.node, family, this.#local());
+    this.#detector = JSON.stringify(rules.detector ?? null);
     const plane = new DataPlane(
       { nft: kernel.nft, elements: kernel.elements, ledger: kernel.ledger },
-      { ...this.#ruleOptions(detector, deps.node), tableName: config.tableName },
+      { ...rules, tableName: config.tableName },
     );
-    const nodeIP = addressOf(deps.node, family);
-    const tracker = new Tracker(family, {
-      node: { name: config.nodeName, zone: deps.node.zone },
-      nodeIPs: nodeIP === undefined ? [] : [nodeIP],
-    });
+    const tracker = new Tracker(family, contextOf(config, deps.node, family));
     this.proxy = new FamilyProxy(
       { tracker, plane, conntrack: kernel.conntrack, observer: deps.observer, log: deps.log },
       { minSyncMs: config.minSyncMs, syncMs: config.syncMs },
@@ -73,17 +62,13 @@ export class Family {
 
   /** The Node changed: zone, addresses, ranges of pods. */
   setNode(node: NodeState): void {
-    const nodeIP = addressOf(node, this.family);
-    const context = {
-      node: { name: this.#config.nodeName, zone: node.zone },
-      nodeIPs: nodeIP === undefined ? [] : [nodeIP],
-    };
-    if (this.proxy.tracker.setContext(context)) this.proxy.request();
-    const detector = detectorOf(this.#config, node, this.family);
-    if (JSON.stringify(detector ?? null) !== this.#detector) {
-      this.#detector = JSON.stringify(detector ?? null);
-      this.#log.info("how pods are known has changed", { family: this.family, detector: this.#detector });
-      this.proxy.plane.setRules(this.#ruleOptions(detector, node));
+    if (this.proxy.tracker.setContext(contextOf(this.#config, node, this.family))) this.proxy.request();
+    const rules = ruleOptionsOf(this.#config, node, this.family, this.#local());
+    const detector = JSON.stringify(rules.detector ?? null);
+    if (detector !== this.#detector) {
+      this.#detector = detector;
+      this.#log.info("how pods are known has changed", { family: this.family, detector });
+      this.proxy.plane.setRules(rules);
       this.proxy.repair();
     }
     this.setHostAddresses(node);
@@ -96,7 +81,12 @@ export class Family {
 
   /** The host's addresses may have changed: where NodePorts are taken. */
   setHostAddresses(node: NodeState): void {
-    const { addresses, loopback } = this.#nodePortPlaces(node);
+    const { addresses, loopback } = nodePortPlaces(
+      this.#config,
+      this.family,
+      this.#local(),
+      addressOf(node, this.family),
+    );
     for (const range of loopback)
       this.#log.warn("NodePorts are not taken on loopback; the range is left out", { range: String(range) });
     if (this.#places?.join(" ") === addresses.join(" ")) return;
@@ -104,13 +94,7 @@ export class Family {
     this.proxy.setNodePortAddresses(addresses, (address) => addresses.some((own) => own.equals(address)));
   }
 
-  #nodePortPlaces(node: NodeState): ReturnType<typeof nodePortPlaces> {
-    const local: readonly IpAddress[] = this.#stack.addresses.list().map(({ address }) => address);
-    return nodePortPlaces(this.#config, this.family, local, addressOf(node, this.family));
-  }
-
-  #ruleOptions(detector: PodDetector | undefined, node: NodeState) {
-    const { mark, masqueradeAll } = this.#config;
-    return { family: this.family, mark, masqueradeAll, detector, nodePortAddresses: this.#nodePortPlaces(node).mode };
+  #local(): readonly IpAddress[] {
+    return this.#stack.addresses.list().map(({ address }) => address);
   }
 }

@@ -3,6 +3,7 @@ import {
   ConfigError,
   choiceFlag,
   durationFlag,
+  type FlagValues,
   integerFlag,
   optionalFlag,
   parsedFlag,
@@ -115,6 +116,9 @@ export const serviceProxyFlags = {
   verbosity: parsedFlag("v", parseVerbosity, "verbosity as klog has it: 2 and more is debug", "N"),
   loggingFormat: choiceFlag("logging-format", ["text", "json"], "text", "format of the log"),
 };
+
+/** Their parsed values. */
+export type ServiceProxyValues = FlagValues<typeof serviceProxyFlags>;
 
 /** Gates that are known here. */
 export interface FeatureGates {

@@ -5,11 +5,12 @@ import { type KubeApi, type KubeObject, type Node, resources, resourceType, type
 import { allSynced, createInformer, type Informer, type InformerHealth } from "#kube/informer";
 
 /** networking.k8s.io/v1 ServiceCIDR, as far as it is read. */
-interface ServiceCIDR extends KubeObject {
+export interface ServiceCIDR extends KubeObject {
   readonly spec?: { readonly cidrs?: readonly string[] };
 }
 
-const serviceCIDRs = resourceType<ServiceCIDR>({
+/** The ranges that Services have their addresses from. */
+export const serviceCIDRs = resourceType<ServiceCIDR>({
   group: "networking.k8s.io",
   version: "v1",
   kind: "ServiceCIDR",
@@ -19,6 +20,8 @@ const serviceCIDRs = resourceType<ServiceCIDR>({
 
 /** Slices of headless Services carry this label. */
 const HEADLESS_LABEL = "service.kubernetes.io/headless";
+/** Which Services and slices are the proxy's, as label selectors. */
+export const OURS = { services: `!${PROXY_NAME_LABEL}`, slices: `!${HEADLESS_LABEL}` } as const;
 
 /** Who is told of what the API says. */
 export interface InputTargets {
@@ -26,6 +29,8 @@ export interface InputTargets {
   readonly onNode: (node: Node | undefined) => void;
   /** Services and slices are both known. */
   readonly onListed: () => void;
+  /** A Service was added or changed; `undefined`: it is gone. */
+  readonly onService?: (name: string, service: Service | undefined) => void;
   readonly onWatch: (resource: string, health: InformerHealth) => void;
   /** A change that waits to be synced. */
   readonly onChange?: (kind: "service" | "endpoint", family: IpFamily) => void;
@@ -41,12 +46,12 @@ export async function watchInputs(
   const { families } = targets;
   const onHealth = (resource: string) => (health: InformerHealth) => targets.onWatch(resource, health);
   const services = createInformer(api, resources.services, {
-    labelSelector: `!${PROXY_NAME_LABEL}`,
+    labelSelector: OURS.services,
     transform: pruned,
     onHealth: onHealth("services"),
   });
   const slices = createInformer(api, resources.endpointSlices, {
-    labelSelector: `!${HEADLESS_LABEL}`,
+    labelSelector: OURS.slices,
     transform: (slice) => sliceView(slice) ?? ({ metadata: slice.metadata } as Pick<SliceView, "metadata">),
     onHealth: onHealth("endpointslices"),
   });
@@ -85,9 +90,7 @@ export async function watchInputs(
     onDelete: () => targets.onNode(undefined),
   });
   const setRanges = (): void => {
-    const cidrs = ranges.store
-      .list()
-      .flatMap(({ spec }) => (spec?.cidrs ?? []).flatMap((text) => Cidr.tryParse(text) ?? []));
+    const cidrs = ranges.store.list().flatMap(rangesOf);
     for (const family of families) family.setServiceCIDRs(cidrs);
   };
   ranges.addHandler({ onAdd: setRanges, onUpdate: setRanges, onDelete: setRanges });
@@ -100,6 +103,11 @@ export async function watchInputs(
     targets.onListed();
   });
   await group.wait();
+}
+
+/** The ranges of a ServiceCIDR that can be read. */
+export function rangesOf({ spec }: ServiceCIDR): Cidr[] {
+  return (spec?.cidrs ?? []).flatMap((text) => Cidr.tryParse(text) ?? []);
 }
 
 /** What is read of a Service: the rest of it, managed fields above all, is not kept. */
@@ -121,6 +129,7 @@ function pruned({ metadata, spec, status }: Service): Service {
 function setService(targets: InputTargets, service: Service, isGone = false): void {
   const { families, allowExternalIPs } = targets;
   const name = `${service.metadata.namespace ?? ""}/${service.metadata.name}`;
+  targets.onService?.(name, isGone ? undefined : service);
   for (const family of families) {
     const ports = isGone ? [] : portsOf(service, family.family, { allowExternalIPs });
     if (!family.tracker.setService(name, ports)) continue;

@@ -26,6 +26,7 @@ import { profilingRoutes } from "../tunnel/profiling.ts";
 import type { ServiceProxyConfig } from "./config.ts";
 import { eventSink } from "./events.ts";
 import { Family, type KernelParts, supportedFamilies } from "./families.ts";
+import { healthPortWatch } from "./health-port-watch.ts";
 import { watchInputs } from "./inputs.ts";
 import { type NodeState, nodeState } from "./node-state.ts";
 import { countTable } from "./table-counts.ts";
@@ -156,6 +157,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     onListed,
     onWatch,
     onChange,
+    onService: healthPortWatch(log),
     allowExternalIPs: config.gates.allowServiceExternalIPs,
   };
   group.spawn((at) => watchInputs(api, targets, { nodeName: config.nodeName, signal: at }));

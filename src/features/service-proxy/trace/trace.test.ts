@@ -14,7 +14,7 @@ import {
   worldFor,
 } from "../testing/fixture.ts";
 import { doorOf, matrix, type Row } from "../testing/matrix.ts";
-import { type Outcome, trace, type World } from "./index.ts";
+import { type Outcome, trace, traceAll, type World } from "./index.ts";
 
 const FAMILIES = [4, 6] as const;
 
@@ -162,4 +162,31 @@ test("trace: says which rules applied", () => {
     ],
   );
   assert.match(steps[4]?.text ?? "", /dnat ip to ip daddr \. meta l4proto \. th dport \. numgen random mod 1 map @eps/);
+});
+
+test("trace: says which elements decided, and of which Service they are", () => {
+  const world = worldFor(6, [{ port: servicePort(6), endpoints: [endpoint(6, "remote")] }]);
+  const { clusterIP, remoteEndpoint } = addressesOf(6);
+  const { steps } = trace(packetOf(6, "external", clusterIP, SERVICE_PORT), world);
+  const service = "ns/svc:http/TCP";
+  assert.deepEqual(
+    steps.flatMap(({ element }) => element ?? []),
+    [
+      { set: "cluster-ips", text: String(clusterIP) },
+      { set: "service-ips", text: `${clusterIP} . tcp . 80 : goto lb-1`, service },
+      { set: "eps", text: `${clusterIP} . tcp . 80 . 0 : ${remoteEndpoint} . 8080`, service },
+    ],
+  );
+});
+
+test("traceAll: one walk for each slot, so every endpoint once; one walk where nothing is drawn", () => {
+  for (const family of FAMILIES) {
+    const { clusterIP, localEndpoint, remoteEndpoint, node } = addressesOf(family);
+    const world = worldFor(family, [{ port: servicePort(family), endpoints: both(family) }]);
+    const ends = traceAll(packetOf(family, "external", clusterIP, SERVICE_PORT), world).map(({ outcome }) =>
+      outcome.kind === "delivered" ? String(outcome.destination) : outcome.kind,
+    );
+    assert.deepEqual(ends.sort(), [localEndpoint, remoteEndpoint].map(String).sort());
+    assert.equal(traceAll(packetOf(family, "external", node, 22), world).length, 1);
+  }
 });

@@ -1,7 +1,7 @@
 import type { Cidr, IpAddress } from "#base/ip";
 import type { ByteString, ElementValue } from "#kernel/nft-elements";
 import type { Protocol } from "../model/index.ts";
-import type { Chain } from "../rules/index.ts";
+import type { Action, Chain } from "../rules/index.ts";
 
 /** The first packet of a connection. */
 export interface Packet {
@@ -18,6 +18,10 @@ export interface World {
   readonly chains: ReadonlyMap<string, Chain>;
   /** The elements of a set or map. */
   readonly lookup: (set: string, key: ByteString) => ElementValue | true | undefined;
+  /** The service port that a front end belongs to, by the key of the element that was found. */
+  readonly serviceOf: (set: string, key: ByteString) => string | undefined;
+  /** The packet mark's one bit, as rules print it. */
+  readonly mark: number;
   /** Source ranges that `fw-allow` has for a front end. */
   readonly allowed: (frontEnd: ByteString) => readonly Cidr[];
   readonly localAddresses: readonly IpAddress[];
@@ -39,13 +43,28 @@ export type Outcome =
   | { readonly kind: "dropped" }
   | { readonly kind: "rejected" };
 
-/** One rule that applied, for people. */
+/** One action of a rule that applied, for people. */
 export interface Step {
   readonly chain: string;
+  readonly action: Action["kind"];
+  /** The rule as nft(8) prints it. */
   readonly text: string;
+  /** The element that the action found; else the one that the rule's last look into a set found. */
+  readonly element?: TracedElement;
+}
+
+/** An element of a set or map, for people. */
+export interface TracedElement {
+  readonly set: string;
+  /** As nft(8) prints it: `10.96.0.10 . tcp . 80 : goto lb-2`. */
+  readonly text: string;
+  /** `namespace/name:port/protocol`, where it is of a service port. */
+  readonly service?: string;
 }
 
 export interface Trace {
   readonly outcome: Outcome;
   readonly steps: readonly Step[];
+  /** Among how many slots one was drawn; 0: nothing was left to chance. */
+  readonly slots: number;
 }

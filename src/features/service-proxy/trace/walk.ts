@@ -1,13 +1,10 @@
 import { assertNever } from "#base/errors";
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
-import type { ByteString, Verdict } from "#kernel/nft-elements";
-import type { Protocol } from "../model/index.ts";
+import type { ByteString, ElementValue, Verdict } from "#kernel/nft-elements";
 import { addressBytes, addressKey, portBytes, slotBytes } from "../plan/index.ts";
 import { type Action, type KeyPart, type Match, printRule, type Rule, SETS } from "../rules/index.ts";
-import type { Outcome, Packet, Step, Trace, World } from "./types.ts";
+import type { Outcome, Packet, Step, Trace, TracedElement, World } from "./types.ts";
 
-/** The bit is printed by nobody; any will do. */
-const MARK = 0x4000;
 const LOOPBACK = { 4: Cidr.parse("127.0.0.0/8"), 6: Cidr.parse("::1/128") } as const;
 
 /** Base chains in the order of their priorities, by the way that a packet takes. */
@@ -23,7 +20,23 @@ const POSTROUTING = ["affinity-postrouting", "nat-postrouting"];
 export function trace(packet: Packet, world: World): Trace {
   const walk = new Walk(packet, world);
   const outcome = walk.run();
-  return { outcome, steps: walk.steps };
+  return { outcome, steps: walk.steps, slots: walk.slots };
+}
+
+/** Every way that chance may take the packet: one walk for each slot that may be drawn, at least one. Pure. */
+export function traceAll(packet: Packet, world: World): readonly [Trace, ...Trace[]] {
+  const first = trace(packet, { ...world, random: () => 0 });
+  const others = Array.from({ length: Math.max(0, first.slots - 1) }, (_, at) =>
+    // The middle of the slot's share, so that rounding cannot leave it.
+    trace(packet, { ...world, random: () => (at + 1.5) / first.slots }),
+  );
+  return [first, ...others];
+}
+
+/** A key as the kernel has it, and as nft(8) prints it. */
+interface KeyOf {
+  readonly bytes: ByteString;
+  readonly text: string;
 }
 
 type Verdictum = "accept" | "drop" | "reject";
@@ -33,6 +46,7 @@ class Walk {
   readonly #packet: Packet;
   readonly #family: IpFamily;
   readonly steps: Step[] = [];
+  slots = 0;
   #destination: IpAddress;
   #port: number;
   #isTranslated = false;
@@ -92,32 +106,47 @@ class Walk {
   }
 
   #actions(chain: string, rule: Rule): Verdictum | "return" | undefined {
+    const matched = this.#matchedElement(rule);
+    const text = (): string => printRule(rule, { family: this.#family, mark: this.#world.mark });
     for (const action of rule.actions) {
-      const done = this.#act(action, () =>
-        this.steps.push({ chain, text: printRule(rule, { family: this.#family, mark: MARK }) }),
-      );
+      const done = this.#act(action, (element = matched) => {
+        const found = element === undefined ? {} : { element };
+        this.steps.push({ chain, action: action.kind, text: text(), ...found });
+      });
       if (done !== undefined) return done;
     }
     return undefined;
   }
 
-  #act(action: Action, applied: () => void): Verdictum | "return" | undefined {
+  /** The element that the rule's last look into a set found. */
+  #matchedElement({ matches }: Rule): TracedElement | undefined {
+    const match = matches.findLast((one) => one.kind === "in" && one.not !== true);
+    if (match?.kind !== "in") return undefined;
+    const { set } = match;
+    if (set !== SETS.serviceCidrs) return this.#element(set, this.#key(match.key), true);
+    const cidr = this.#world.serviceCIDRs.find((one) => one.contains(this.#destination));
+    return cidr === undefined ? undefined : { set, text: cidr.toString() };
+  }
+
+  #act(action: Action, applied: (element?: TracedElement) => void): Verdictum | "return" | undefined {
     switch (action.kind) {
       case "goto":
       case "jump":
         applied();
         return this.#enter(action);
       case "map": {
-        const found = this.#world.lookup(action.map, this.#key(action.key));
+        const key = this.#key(action.key);
+        const found = this.#world.lookup(action.map, key.bytes);
         if (typeof found !== "object") return undefined;
-        applied();
+        applied(this.#element(action.map, key, found));
         if (found.kind === "goto" || found.kind === "jump") return this.#enter(found);
         return found.kind;
       }
       case "dnat": {
-        const found = this.#world.lookup(action.map, this.#key(action.key));
+        const key = this.#key(action.key);
+        const found = this.#world.lookup(action.map, key.bytes);
         if (typeof found !== "string") return undefined;
-        applied();
+        applied(this.#element(action.map, key, found));
         this.#translate(found);
         return "accept";
       }
@@ -142,6 +171,18 @@ class Walk {
     }
   }
 
+  #element(set: string, key: KeyOf, value: ElementValue | true): TracedElement {
+    const service = this.#world.serviceOf(set, key.bytes);
+    const text = value === true ? key.text : `${key.text} : ${this.#valueText(value)}`;
+    return service === undefined ? { set, text } : { set, text, service };
+  }
+
+  #valueText(value: ElementValue): string {
+    if (typeof value === "object") return "chain" in value ? `${value.kind} ${value.chain}` : value.kind;
+    const { address, port } = this.#readEndpoint(value);
+    return `${address} . ${port}`;
+  }
+
   /** What a goto does not decide, nobody decides: it does not come back. */
   #enter(verdict: Verdict | (Action & { readonly kind: "goto" | "jump" })): Verdictum | "return" | undefined {
     if (!("chain" in verdict)) return verdict.kind;
@@ -150,11 +191,16 @@ class Walk {
   }
 
   #translate(value: ByteString): void {
+    const { address, port } = this.#readEndpoint(value);
+    this.#destination = address;
+    this.#port = port;
+    this.#isTranslated = true;
+  }
+
+  #readEndpoint(value: ByteString): { readonly address: IpAddress; readonly port: number } {
     const bytes = Buffer.from(value, "latin1");
     const length = this.#family === 4 ? 4 : 16;
-    this.#destination = IpAddress.fromBytes(bytes.subarray(0, length));
-    this.#port = bytes.readUInt16BE(length);
-    this.#isTranslated = true;
+    return { address: IpAddress.fromBytes(bytes.subarray(0, length)), port: bytes.readUInt16BE(length) };
   }
 
   #matches(match: Match): boolean {
@@ -200,29 +246,35 @@ class Walk {
       const frontEnd = addressKey(this.#destination, this.#packet.protocol, this.#port);
       return this.#world.allowed(frontEnd).some((cidr) => cidr.contains(this.#packet.source));
     }
-    return this.#world.lookup(set, this.#key(key)) !== undefined;
+    return this.#world.lookup(set, this.#key(key).bytes) !== undefined;
   }
 
   #isLocal(address: IpAddress): boolean {
     return LOOPBACK[this.#family].contains(address) || this.#world.localAddresses.some((own) => own.equals(address));
   }
 
-  #key(parts: readonly KeyPart[]): ByteString {
-    return parts.map((part) => this.#part(part)).join("");
+  #key(parts: readonly KeyPart[]): KeyOf {
+    const read = parts.map((part) => this.#part(part));
+    return { bytes: read.map(({ bytes }) => bytes).join(""), text: read.map(({ text }) => text).join(" . ") };
   }
 
-  #part(part: KeyPart): ByteString {
-    const port = (protocol: Protocol): ByteString => portBytes(protocol, this.#port);
-    if (typeof part === "object") return slotBytes(Math.floor((this.#world.random ?? Math.random)() * part.slots));
+  #part(part: KeyPart): KeyOf {
+    const { protocol, source } = this.#packet;
+    if (typeof part === "object") {
+      this.slots = Math.max(this.slots, part.slots);
+      const slot = Math.floor((this.#world.random ?? Math.random)() * part.slots);
+      return { bytes: slotBytes(slot), text: String(slot) };
+    }
+    const port = portBytes(protocol, this.#port);
     switch (part) {
       case "saddr":
-        return addressBytes(this.#packet.source);
+        return { bytes: addressBytes(source), text: source.toString() };
       case "daddr":
-        return addressBytes(this.#destination);
+        return { bytes: addressBytes(this.#destination), text: this.#destination.toString() };
       case "protocol":
-        return port(this.#packet.protocol).slice(0, 4);
+        return { bytes: port.slice(0, 4), text: protocol.toLowerCase() };
       case "dport":
-        return port(this.#packet.protocol).slice(4);
+        return { bytes: port.slice(4), text: String(this.#port) };
       default:
         return assertNever(part);
     }

@@ -13,6 +13,28 @@ export interface TracedTable {
   readonly serviceCIDRs: readonly Cidr[];
 }
 
+interface FrontEndSet {
+  readonly isNodePort: boolean;
+  readonly hasSlot: boolean;
+}
+
+const BY_ADDRESS: FrontEndSet = { isNodePort: false, hasSlot: false };
+const BY_NODE_PORT: FrontEndSet = { isNodePort: true, hasSlot: false };
+/** Sets whose keys begin with a front end's. */
+const FRONT_END_SETS: Readonly<Record<string, FrontEndSet>> = {
+  [SETS.serviceIps]: BY_ADDRESS,
+  [SETS.serviceShort]: BY_ADDRESS,
+  [SETS.noEndpoints]: BY_ADDRESS,
+  [SETS.firewallVips]: BY_ADDRESS,
+  [SETS.endpoints]: { ...BY_ADDRESS, hasSlot: true },
+  [SETS.endpointsLocal]: { ...BY_ADDRESS, hasSlot: true },
+  [SETS.nodePorts]: BY_NODE_PORT,
+  [SETS.nodePortsShort]: BY_NODE_PORT,
+  [SETS.noEndpointsNodePorts]: BY_NODE_PORT,
+  [SETS.nodePortEndpoints]: { ...BY_NODE_PORT, hasSlot: true },
+  [SETS.nodePortEndpointsLocal]: { ...BY_NODE_PORT, hasSlot: true },
+};
+
 /** The world that a table makes: for `explain` from what a plane holds, for tests from what is wanted. Pure. */
 export function worldOf(table: TracedTable, options: RuleOptions, localAddresses: readonly IpAddress[]): World {
   const byKey = (key: ByteString, isNodePort: boolean): HeldFrontEnd | undefined =>
@@ -20,6 +42,8 @@ export function worldOf(table: TracedTable, options: RuleOptions, localAddresses
   return {
     chains: chainsOf(table, options),
     lookup: (set, key) => lookUp(table, byKey, set, key),
+    serviceOf: (set, key) => serviceOf(byKey, set, key),
+    mark: options.mark,
     allowed: (key) => (byKey(key, false)?.sourceRanges ?? []).map((text) => Cidr.parse(text)),
     localAddresses,
     serviceCIDRs: table.serviceCIDRs,
@@ -78,6 +102,17 @@ function lookUp(
       return byKey(key, match[1] !== undefined)?.affinitySeconds === Number(match[2]) ? true : undefined;
     }
   }
+}
+
+/** Elements of endpoints carry the slot behind their front end's key. */
+function serviceOf(
+  byKey: (key: ByteString, isNodePort: boolean) => HeldFrontEnd | undefined,
+  set: string,
+  key: ByteString,
+): string | undefined {
+  const frontEnd = FRONT_END_SETS[set];
+  if (frontEnd === undefined) return undefined;
+  return byKey(frontEnd.hasSlot ? key.slice(0, -4) : key, frontEnd.isNodePort)?.service;
 }
 
 function slotIn(slots: readonly (ByteString | undefined)[] | undefined, key: ByteString): ByteString | undefined {

@@ -1,0 +1,73 @@
+import { ConfigError, listFlag, parseFlags, stringFlag, switchFlag } from "#base/config";
+import { IpAddress } from "#base/ip";
+import { openClient } from "./daemon-flags.ts";
+import { explainPacket } from "./explain/answer.ts";
+import { parseQuestion, QUESTION_USAGE } from "./explain/question.ts";
+import { explanationText } from "./explain/text.ts";
+import { defineProgram, EXIT } from "./run-program.ts";
+import { serviceProxyConfig } from "./service-proxy/config.ts";
+import { serviceProxyFlags } from "./service-proxy/flags.ts";
+
+/** Those of the proxy's flags that count for where a packet goes. */
+const { kubeconfig, config, bindAddress, nodePortAddresses, detectLocalMode, clusterCIDR } = serviceProxyFlags;
+const { podBridgeInterface, podInterfaceNamePrefix, masqueradeAll, masqueradeBit, featureGates, tableName } =
+  serviceProxyFlags;
+
+const flags = {
+  node: stringFlag(
+    "node",
+    "",
+    "whose proxy is asked about; default: the pod's, where one sends, else this host",
+    "NAME",
+  ),
+  json: switchFlag("json", false, "print one JSON object"),
+  localAddresses: listFlag("local-address", "address of the node that its Node does not name", "ADDRESS"),
+  kubeconfig,
+  config,
+  bindAddress,
+  nodePortAddresses,
+  detectLocalMode,
+  clusterCIDR,
+  podBridgeInterface,
+  podInterfaceNamePrefix,
+  masqueradeAll,
+  masqueradeBit,
+  featureGates,
+  tableName,
+};
+
+/** `isthmus explain`: where a packet goes, and which rule and element decide that. */
+export const explain = defineProgram({
+  name: "explain",
+  summary: "Says where a node's service proxy sends a packet, and which rule and element decide that.",
+  words: { usage: QUESTION_USAGE, max: 3 },
+  flags,
+  notes: [
+    "SOURCE is an address, pod:NAMESPACE/NAME, node or outside; DESTINATION an address or service:NAMESPACE/NAME, which is its cluster IP.",
+    "It reads Services, EndpointSlices, Nodes and ServiceCIDRs and plans as the proxy does: give it the flags or the --config that the proxy of the node has. The node itself is not asked.",
+    "Exit code: 0 when it answered, 1 when the API server was not reached or lacks what is named, 2 when the question is none.",
+  ],
+  run: async ({ values, words, signal }) => {
+    const question = parseQuestion(words);
+    const localAddresses = values.localAddresses.map(parseLocalAddress);
+    const { node, json: _json, localAddresses: _texts, ...own } = values;
+    const defaults = parseFlags(serviceProxyFlags, []).values;
+    const config = serviceProxyConfig({ ...defaults, ...own, hostnameOverride: node });
+    // The kubeconfig that the proxy's file names is the proxy's: one that is given here comes first.
+    await using api = await openClient("explain", { kubeconfig: values.kubeconfig ?? config.kubeconfig });
+    const explanation = await explainPacket(api, question, {
+      config,
+      followsPod: node === "",
+      localAddresses,
+      signal,
+    });
+    process.stdout.write(values.json ? `${JSON.stringify(explanation)}\n` : explanationText(explanation));
+    return EXIT.ok;
+  },
+});
+
+function parseLocalAddress(text: string): IpAddress {
+  const address = IpAddress.tryParse(text);
+  if (address === undefined) throw new ConfigError("invalid-flags", [`--local-address: "${text}" is no address`]);
+  return address;
+}

@@ -1,0 +1,187 @@
+import type { IpAddress } from "#base/ip";
+import {
+  addressKey,
+  frontEndId,
+  portBytes,
+  type Step,
+  servicePortId,
+  type Trace,
+  traceAll,
+} from "#features/service-proxy";
+import type { KubeApi } from "#kube/client";
+import type { ServiceProxyConfig } from "../service-proxy/config.ts";
+import { type Cluster, type NodePlan, planNode, readCluster } from "./cluster.ts";
+import { type Asked, packetOf, readDestination, readPod } from "./packet.ts";
+import type { Question } from "./question.ts";
+
+/** Where a packet may arrive. */
+export interface Arrival {
+  readonly address: string;
+  readonly port: number;
+  /** The receiver sees an address of this node as the sender. */
+  readonly masqueraded: boolean;
+  /** Where the endpoint is, and which pod it is, as its slice says. */
+  readonly node?: string;
+  readonly pod?: string;
+}
+
+/** The answer; what `--json` prints. */
+export interface Explanation {
+  readonly node: string;
+  /** `ip kube-proxy`. */
+  readonly table: string;
+  readonly from: string;
+  readonly packet: {
+    readonly source: string;
+    readonly destination: string;
+    readonly port: number;
+    readonly protocol: string;
+  };
+  /** `untouched`: no rule of the proxy has it go elsewhere. */
+  readonly outcome: "translated" | "untouched" | "dropped" | "rejected";
+  /** `namespace/name:port/protocol`. */
+  readonly service?: string;
+  /** One is drawn for each connection; empty unless translated. */
+  readonly arrivals: readonly Arrival[];
+  /** The rule that ended it, and the element of the Service, or else the last that was found. */
+  readonly decidedBy?: {
+    readonly chain: string;
+    readonly rule: string;
+    readonly set?: string;
+    readonly element?: string;
+  };
+  /** With the first endpoint drawn. */
+  readonly steps: readonly Step[];
+  readonly notes: readonly string[];
+}
+
+/** What `explain` needs besides the question. */
+export interface ExplainOptions {
+  /** As the proxy's of the node; its `nodeName` is asked about, unless a pod's own is. */
+  readonly config: ServiceProxyConfig;
+  /** The sender's node is asked about, where that is a pod. */
+  readonly followsPod: boolean;
+  /** Addresses of the node that its Node does not name. */
+  readonly localAddresses: readonly IpAddress[];
+  readonly signal: AbortSignal;
+}
+
+/** Asks the API server, plans as the node's proxy would, and walks the packet through. Rejects with `ExplainError` and `KubeError`. */
+export async function explainPacket(api: KubeApi, question: Question, options: ExplainOptions): Promise<Explanation> {
+  const pod = await readPod(api, question.source, options);
+  const destination = await readDestination(api, question.destination, question.source, options);
+  const nodeName = (options.followsPod ? pod?.spec?.nodeName : undefined) ?? options.config.nodeName;
+  const config = { ...options.config, nodeName };
+  const cluster = await readCluster(api, nodeName, options);
+  const plan = planNode(cluster, config, destination.family, options.localAddresses);
+  const asked = packetOf(question, destination, plan, { nodeName, pod });
+  return answer(asked, plan, cluster, config);
+}
+
+/** Pure. */
+function answer(asked: Asked, plan: NodePlan, cluster: Cluster, config: ServiceProxyConfig): Explanation {
+  const { packet, from, notes } = asked;
+  const traces = traceAll(packet, plan.world);
+  const [first] = traces;
+  const { outcome } = first;
+  const service = serviceOf(first);
+  const decidedBy = decisionOf(first);
+  return {
+    node: config.nodeName,
+    table: `${plan.family === 4 ? "ip" : "ip6"} ${config.tableName}`,
+    from,
+    packet: {
+      source: packet.source.toString(),
+      destination: packet.destination.toString(),
+      port: packet.port,
+      protocol: packet.protocol,
+    },
+    outcome: outcome.kind === "delivered" ? (outcome.isTranslated ? "translated" : "untouched") : outcome.kind,
+    ...(service === undefined ? {} : { service }),
+    arrivals: arrivalsOf(traces, cluster),
+    ...(decidedBy === undefined ? {} : { decidedBy }),
+    steps: first.steps,
+    notes: [...notes, ...notesOn(asked, first, plan)],
+  };
+}
+
+function serviceOf({ steps }: Trace): string | undefined {
+  return steps.findLast(({ element }) => element?.service !== undefined)?.element?.service;
+}
+
+/** What is left untouched nobody decides. */
+function decisionOf({ outcome, steps }: Trace): Explanation["decidedBy"] {
+  const isDelivered = outcome.kind === "delivered";
+  const last = isDelivered ? steps.findLast(({ action }) => action === "dnat") : steps.at(-1);
+  if (last === undefined) return undefined;
+  const verdicts = steps.filter(({ action, element }) => action === "map" && element !== undefined);
+  const found = last.action === "dnat" ? undefined : last.element;
+  const element = found ?? verdicts.at(-1)?.element ?? steps.findLast((step) => step.element !== undefined)?.element;
+  const { chain, text: rule } = last;
+  return element === undefined ? { chain, rule } : { chain, rule, set: element.set, element: element.text };
+}
+
+function arrivalsOf(traces: readonly Trace[], { slices }: Cluster): readonly Arrival[] {
+  const places = new Map<string, Pick<Arrival, "node" | "pod">>();
+  for (const { metadata, endpoints } of slices) {
+    for (const { addresses, nodeName, targetRef } of endpoints ?? []) {
+      const pod =
+        targetRef?.kind === "Pod" ? `${targetRef.namespace ?? metadata.namespace}/${targetRef.name}` : undefined;
+      const place = { ...(nodeName === undefined ? {} : { node: nodeName }), ...(pod === undefined ? {} : { pod }) };
+      for (const address of addresses ?? []) places.set(address, place);
+    }
+  }
+  const found = new Map<string, Arrival>();
+  for (const { outcome } of traces) {
+    if (outcome.kind !== "delivered" || !outcome.isTranslated) continue;
+    const address = outcome.destination.toString();
+    const arrival = { address, port: outcome.port, masqueraded: outcome.isMasqueraded, ...places.get(address) };
+    found.set(`${address} ${outcome.port}`, arrival);
+  }
+  return [...found.values()];
+}
+
+/** What people would ask next. */
+function* notesOn({ packet }: Asked, { outcome, steps }: Trace, plan: NodePlan): Generator<string> {
+  const { options, tracker, wanted, nodePortAddresses } = plan;
+  if (options.detector === undefined && !options.masqueradeAll) {
+    yield "pods cannot be told from others: give the proxy's --cluster-cidr, or --config, for an answer that counts them";
+  }
+  if (steps.some(({ chain }) => /^(np-)?aff-/.test(chain))) {
+    yield "the Service keeps clients at their endpoint: this is what a client gets that is not remembered";
+  }
+  const isOwnAddress = plan.addresses.some((own) => own.equals(packet.destination));
+  const nodePortId = frontEndId({ key: portBytes(packet.protocol, packet.port), isNodePort: true });
+  const key = addressKey(packet.destination, packet.protocol, packet.port);
+  const ids = new Set([frontEndId({ key, isNodePort: false }), ...(isOwnAddress ? [nodePortId] : [])]);
+  for (const { frontEnd, service, holder } of wanted.losers()) {
+    if (!ids.has(frontEndId(frontEnd))) continue;
+    yield `Service ${service} claims this too, and does not have it: Service ${holder} is older`;
+  }
+  if (outcome.kind === "delivered" && outcome.isTranslated) return;
+  const nodePort = wanted.frontEnd(nodePortId);
+  if (outcome.kind === "delivered" && nodePort !== undefined && isOwnAddress) {
+    const places = nodePortAddresses.length === 0 ? "no address of this node" : nodePortAddresses.join(", ");
+    yield `${packet.port} is a NodePort of ${nodePort.service}, taken on ${places} (--nodeport-addresses)`;
+  }
+  for (const [service, ports] of tracker.services) {
+    const [one] = ports;
+    if (one === undefined || !one.clusterIP.equals(packet.destination)) continue;
+    const isPort = ports.some(({ port, protocol }) => port === packet.port && protocol === packet.protocol);
+    if (!isPort) yield `Service ${service} has this cluster IP, and these ports: ${ports.map(portText).join(", ")}`;
+    else yield* endpointNotes(service, tracker);
+  }
+}
+
+const portText = ({ port, protocol }: { readonly port: number; readonly protocol: string }): string =>
+  `${port}/${protocol}`;
+
+/** Why nobody answers. */
+function* endpointNotes(service: string, tracker: NodePlan["tracker"]): Generator<string> {
+  for (const { port, endpoints } of tracker.ports(service)) {
+    const count = (is: (endpoint: (typeof endpoints)[number]) => boolean): number => endpoints.filter(is).length;
+    const ready = count((one) => one.ready);
+    const local = count((one) => one.isLocal);
+    yield `${servicePortId(port)} has ${endpoints.length} endpoints: ${ready} ready, ${local} on this node`;
+  }
+}

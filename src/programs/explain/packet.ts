@@ -1,0 +1,125 @@
+import { IpAddress, type IpFamily } from "#base/ip";
+import type { Packet } from "#features/service-proxy";
+import { findObject, type KubeApi, type Pod, resources } from "#kube/client";
+import type { NodePlan } from "./cluster.ts";
+import { ExplainError } from "./errors.ts";
+import type { Destination, Question, Source } from "./question.ts";
+
+/** Neither a pod's nor the node's: documentation's own (RFC 5737, RFC 3849). */
+const OUTSIDE: Readonly<Record<IpFamily, readonly string[]>> = {
+  4: ["192.0.2.1", "198.51.100.1", "203.0.113.1"],
+  6: ["2001:db8::1", "2001:db8:1::1", "2001:db8:2::1"],
+};
+
+/** A link that is nobody's: no name or prefix of a name is empty. */
+const OTHER_LINK = "";
+
+/** The pod that the question names; `undefined`: it names none. Rejects with `ExplainError` and `KubeError`. */
+export async function readPod(
+  api: KubeApi,
+  source: Source,
+  options: { readonly signal: AbortSignal },
+): Promise<Pod | undefined> {
+  if (source.kind !== "pod") return undefined;
+  const pod = await findObject(api, resources.pods, source.ref, options);
+  if (pod !== undefined) return pod;
+  throw new ExplainError("no-such-object", `there is no pod ${source.ref.namespace}/${source.ref.name}`);
+}
+
+/** Where the packet goes to: an address as it is, a Service's cluster IP of the sender's family, else its first. */
+export async function readDestination(
+  api: KubeApi,
+  destination: Destination,
+  source: Source,
+  options: { readonly signal: AbortSignal },
+): Promise<IpAddress> {
+  if (destination.kind === "address") return destination.address;
+  const { ref } = destination;
+  const name = `${ref.namespace}/${ref.name}`;
+  const service = await findObject(api, resources.services, ref, options);
+  if (service === undefined) throw new ExplainError("no-such-object", `there is no Service ${name}`);
+  const { clusterIP = "", clusterIPs = [] } = service.spec ?? {};
+  const addresses = [...clusterIPs, clusterIP].flatMap((text) => IpAddress.tryParse(text) ?? []);
+  const family = source.kind === "address" ? source.address.family : addresses[0]?.family;
+  const address = addresses.find((one) => one.family === family);
+  if (address !== undefined) return address;
+  const of = source.kind === "address" ? ` of IPv${source.address.family}` : "";
+  const has = clusterIP === "None" ? "it is headless" : addresses.length === 0 ? "none is set" : `it has ${addresses}`;
+  throw new ExplainError("no-address", `Service ${name} has no cluster IP${of}: ${has}`);
+}
+
+/** The packet, and what of it is worth telling. */
+export interface Asked {
+  readonly packet: Packet;
+  /** `pod default/web-1`, for people. */
+  readonly from: string;
+  readonly notes: readonly string[];
+}
+
+/** Pure. `pod`: the one that the question names. Throws `ExplainError`. */
+export function packetOf(
+  { source, port, protocol }: Question,
+  destination: IpAddress,
+  plan: NodePlan,
+  { nodeName, pod }: { readonly nodeName: string; readonly pod: Pod | undefined },
+): Asked {
+  const target = { destination, port, protocol };
+  const [primary] = plan.addresses;
+  const own = (from: string, address: IpAddress): Asked => ({
+    packet: { source: address, ...target },
+    from,
+    notes: [],
+  });
+  const lacks = (what: string): ExplainError =>
+    new ExplainError("no-address", `${what} has no address of IPv${plan.family}, which ${destination} is of`);
+  switch (source.kind) {
+    case "node":
+      if (primary === undefined) throw lacks(`Node ${nodeName}`);
+      return own(`node ${nodeName}`, primary);
+    case "outside": {
+      const address = outsideAddress(plan);
+      const notes = [`outside stands for ${address}; where source ranges count give the client's address`];
+      return { packet: { source: address, inputInterface: OTHER_LINK, ...target }, from: "outside", notes };
+    }
+    case "address": {
+      const { address } = source;
+      if (plan.addresses.some((one) => one.equals(address))) return own(`node ${nodeName}`, address);
+      return { packet: { source: address, inputInterface: OTHER_LINK, ...target }, from: "an address", notes: [] };
+    }
+    case "pod": {
+      const name = `pod ${source.ref.namespace}/${source.ref.name}`;
+      const address = podAddress(pod, plan.family);
+      if (address === undefined) throw lacks(name);
+      const at = pod?.spec?.nodeName ?? "";
+      if (at === nodeName && pod?.spec?.hostNetwork === true) return own(`${name} in the node's network`, address);
+      const packet = { source: address, inputInterface: at === nodeName ? podLink(plan) : OTHER_LINK, ...target };
+      const elsewhere = `the pod is on node ${at}, which translates its packets first; this is what ${nodeName} does with one`;
+      return { packet, from: name, notes: at === nodeName ? [] : [elsewhere] };
+    }
+  }
+}
+
+function podAddress(pod: Pod | undefined, family: IpFamily): IpAddress | undefined {
+  const { podIPs = [], podIP = "" } = pod?.status ?? {};
+  const texts = [...podIPs.flatMap(({ ip }) => ip ?? []), podIP];
+  return texts.flatMap((text) => IpAddress.tryParse(text) ?? []).find((address) => address.family === family);
+}
+
+/** The link of a pod of this node, where pods are known by theirs. */
+function podLink({ options: { detector } }: NodePlan): string {
+  if (detector?.kind === "interface") return detector.name;
+  return detector?.kind === "interface-prefix" ? detector.prefix : OTHER_LINK;
+}
+
+function outsideAddress({ family, options: { detector }, addresses, world }: NodePlan): IpAddress {
+  const taken = (address: IpAddress): boolean =>
+    (detector?.kind === "source" && detector.cidr.contains(address)) ||
+    world.serviceCIDRs.some((cidr) => cidr.contains(address)) ||
+    addresses.some((one) => one.equals(address));
+  const address = OUTSIDE[family].map((text) => IpAddress.parse(text)).find((one) => !taken(one));
+  if (address !== undefined) return address;
+  throw new ExplainError(
+    "no-address",
+    "every address that could stand for outside is the cluster's: give the client's",
+  );
+}

@@ -1,0 +1,60 @@
+import type { Arrival, Explanation } from "./answer.ts";
+
+/** For people. Pure. */
+export function explanationText(explanation: Explanation): string {
+  const { node, table, from, packet, decidedBy, notes } = explanation;
+  const { source, destination, port, protocol } = packet;
+  const sender = from === "an address" ? source : `${from} (${source})`;
+  const lines = [
+    `${sender} to ${destination} port ${port}/${protocol}, on node ${node}`,
+    "",
+    ...outcomeLines(explanation),
+    ...(decidedBy === undefined ? [] : decisionLines(decidedBy, table)),
+    ...stepLines(explanation),
+    ...(notes.length === 0 ? [] : ["", ...notes.map((note) => `note: ${note}`)]),
+  ];
+  return `${lines.join("\n")}\n`;
+}
+
+function outcomeLines({ outcome, service, arrivals, packet, table }: Explanation): string[] {
+  const whose = service === undefined ? "" : `, by ${service}`;
+  switch (outcome) {
+    case "translated":
+      return [
+        arrivals.length === 1
+          ? `goes to one endpoint${whose}:`
+          : `goes to one of ${arrivals.length} endpoints${whose}:`,
+        ...arrivals.map((arrival) => `  ${arrivalText(arrival)}`),
+      ];
+    case "untouched":
+      return [`is left as it is: no rule of table ${table} has it go elsewhere than ${packet.destination}`];
+    case "dropped":
+      return [`is dropped${whose}`];
+    case "rejected":
+      return [`is refused${whose}: the sender is told`];
+  }
+}
+
+function arrivalText({ address, port, masqueraded, node, pod }: Arrival): string {
+  const place = [pod === undefined ? [] : `pod ${pod}`, node === undefined ? [] : `on ${node}`].flat().join(" ");
+  const sender = masqueraded ? "sees this node as the sender" : "sees the sender's own address";
+  return `${address.includes(":") ? `[${address}]` : address}:${port}${place === "" ? "" : `  ${place}`}; ${sender}`;
+}
+
+function decisionLines({ chain, rule, set, element }: NonNullable<Explanation["decidedBy"]>, table: string): string[] {
+  return [
+    "",
+    `decided by chain ${chain} of table ${table}:`,
+    `  ${rule}`,
+    ...(element === undefined ? [] : [`with the element of ${set}:`, `  ${element}`]),
+  ];
+}
+
+/** Several actions of one rule are one line. */
+function stepLines({ steps, arrivals }: Explanation): string[] {
+  if (steps.length === 0) return [];
+  const rows = steps.filter(({ chain, text }, at) => steps[at - 1]?.chain !== chain || steps[at - 1]?.text !== text);
+  const width = Math.max(...rows.map(({ chain }) => chain.length));
+  const drawn = arrivals.length > 1 ? ", with the first endpoint drawn" : "";
+  return ["", `on its way${drawn}:`, ...rows.map(({ chain, text }) => `  ${chain.padEnd(width)}  ${text}`)];
+}

@@ -1,0 +1,49 @@
+import { stringify } from "yaml";
+import { formatListenAddress } from "#base/config";
+import { type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
+import { NO_LISTENER } from "./config-file.ts";
+import type { ServiceProxyValues } from "./flags.ts";
+
+/** The configuration in force as a file that `--config` reads back; but a pause of 0 between syncs means the default there. */
+export function writeConfig(values: ServiceProxyValues): string {
+  const config = serviceProxyConfig(values);
+  // With a file that was read, its values are those in force, not the flags'.
+  const address = (listen: ServiceProxyConfig["healthz"]): string =>
+    listen === undefined ? NO_LISTENER : formatListenAddress(listen);
+  return stringify({
+    apiVersion: "kubeproxy.config.k8s.io/v1alpha1",
+    kind: "KubeProxyConfiguration",
+    clientConnection: { kubeconfig: config.kubeconfig ?? "" },
+    hostnameOverride: values.hostnameOverride,
+    bindAddress: config.bindAddress?.toString() ?? values.bindAddress,
+    healthzBindAddress: address(config.healthz),
+    metricsBindAddress: address(config.metrics),
+    bindAddressHardFail: config.bindAddressHardFail,
+    enableProfiling: config.profiling,
+    mode: "nftables",
+    nftables: {
+      masqueradeBit: Math.log2(config.mark),
+      masqueradeAll: config.masqueradeAll,
+      syncPeriod: `${config.syncMs}ms`,
+      minSyncPeriod: `${config.minSyncMs}ms`,
+    },
+    detectLocalMode: config.detectLocalMode,
+    detectLocal: { bridgeInterface: config.podBridgeInterface, interfaceNamePrefix: config.podInterfaceNamePrefix },
+    clusterCIDR: config.clusterCIDRs.join(","),
+    nodePortAddresses: config.nodePortAddresses === "primary" ? ["primary"] : config.nodePortAddresses.map(String),
+    oomScoreAdj: config.oomScoreAdj,
+    featureGates: {
+      KubeProxyDrainingTerminatingNodes: config.gates.drainingTerminatingNodes,
+      AllowServiceExternalIPs: config.gates.allowServiceExternalIPs,
+    },
+    conntrack: {
+      maxPerCore: config.conntrack.maxPerCore,
+      min: config.conntrack.min,
+      tcpEstablishedTimeout: `${config.conntrack.tcpEstablishedSeconds}s`,
+      tcpCloseWaitTimeout: `${config.conntrack.tcpCloseWaitSeconds}s`,
+      tcpBeLiberal: config.conntrack.tcpBeLiberal,
+      udpTimeout: `${config.conntrack.udpSeconds}s`,
+      udpStreamTimeout: `${config.conntrack.udpStreamSeconds}s`,
+    },
+  });
+}

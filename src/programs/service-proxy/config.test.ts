@@ -1,0 +1,365 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { hostname, tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import fc from "fast-check";
+import { stringify } from "yaml";
+import { ConfigError, parseFlags } from "#base/config";
+import { type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
+import { parseFile } from "./config-file.ts";
+import { writeConfig } from "./config-write.ts";
+import { serviceProxyFlags } from "./flags.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "isthmus-proxy-config-"));
+const path = join(folder, "config.yaml");
+after(() => rmSync(folder, { recursive: true }));
+
+const HEAD = { apiVersion: "kubeproxy.config.k8s.io/v1alpha1", kind: "KubeProxyConfiguration" };
+
+const byFlags = (...argv: string[]): ServiceProxyConfig =>
+  serviceProxyConfig(parseFlags(serviceProxyFlags, argv).values);
+
+function byFile(content: object, ...argv: string[]): ServiceProxyConfig {
+  writeFileSync(path, stringify({ ...HEAD, ...content }));
+  return byFlags(`--config=${path}`, ...argv);
+}
+
+/** What a configuration is refused for; nothing when it is taken. */
+function faultsOf(read: () => unknown): readonly string[] {
+  try {
+    read();
+    return [];
+  } catch (error) {
+    assert.ok(error instanceof ConfigError, String(error));
+    return error.faults;
+  }
+}
+
+/** Comparable: addresses as text. */
+const plain = (config: ServiceProxyConfig): unknown =>
+  JSON.parse(
+    JSON.stringify({
+      ...config,
+      nodePortAddresses: String(config.nodePortAddresses),
+      clusterCIDRs: String(config.clusterCIDRs),
+    }),
+  );
+
+test("serviceProxyConfig: defaults are kube-proxy's", () => {
+  const config = byFlags();
+  assert.equal(config.nodeName, hostname().trim().toLowerCase());
+  assert.deepEqual(
+    [config.healthz, config.metrics, config.bindAddress],
+    [{ host: "0.0.0.0", port: 10_256 }, { host: "127.0.0.1", port: 10_249 }, undefined],
+  );
+  assert.deepEqual([config.syncMs, config.minSyncMs, config.mark], [30_000, 1000, 0x4000]);
+  assert.deepEqual(
+    [config.nodePortAddresses, config.detectLocalMode, config.oomScoreAdj],
+    ["primary", "ClusterCIDR", -999],
+  );
+  const { maxPerCore, min, tcpEstablishedSeconds, tcpCloseWaitSeconds, udpSeconds } = config.conntrack;
+  assert.deepEqual(
+    [maxPerCore, min, tcpEstablishedSeconds, tcpCloseWaitSeconds, udpSeconds],
+    [32_768, 131_072, 86_400, 3600, 0],
+  );
+});
+
+test("serviceProxyConfig: a file as kubeadm writes it, full of empty and null fields, means the defaults", () => {
+  const kubeadm = {
+    bindAddress: "0.0.0.0",
+    clientConnection: { acceptContentTypes: "", burst: 0, contentType: "", kubeconfig: "", qps: 0 },
+    clusterCIDR: "",
+    configSyncPeriod: "0s",
+    conntrack: {
+      maxPerCore: null,
+      min: null,
+      tcpBeLiberal: false,
+      tcpCloseWaitTimeout: null,
+      tcpEstablishedTimeout: null,
+      udpStreamTimeout: "0s",
+      udpTimeout: "0s",
+    },
+    detectLocal: { bridgeInterface: "", interfaceNamePrefix: "" },
+    detectLocalMode: "",
+    enableProfiling: false,
+    featureGates: null,
+    healthzBindAddress: "",
+    hostnameOverride: "",
+    metricsBindAddress: "",
+    mode: "",
+    nftables: { masqueradeAll: false, masqueradeBit: null, minSyncPeriod: "0s", syncPeriod: "0s" },
+    nodePortAddresses: null,
+    oomScoreAdj: null,
+  };
+  assert.deepEqual(plain(byFile(kubeadm)), plain(byFlags()));
+  assert.deepEqual(
+    plain(byFile({ nftables: null, conntrack: null, detectLocal: null, nodePortAddresses: [] })),
+    plain(byFlags()),
+  );
+});
+
+test("serviceProxyConfig: with a file flags count no more, but for the node's name and those for logging", () => {
+  const config = byFile(
+    { hostnameOverride: "From-File" },
+    "--masquerade-bit=3",
+    "--cluster-cidr=10.0.0.0/8",
+    "--sync-period=5s",
+  );
+  assert.deepEqual([config.mark, config.clusterCIDRs, config.syncMs], [0x4000, [], 30_000]);
+  assert.equal(config.nodeName, "from-file");
+  assert.equal(byFile({ hostnameOverride: "from-file" }, "--hostname-override=mine").nodeName, "mine");
+});
+
+test("serviceProxyConfig: every field of a file is read", () => {
+  const config = byFile({
+    clientConnection: { kubeconfig: "/etc/k" },
+    bindAddress: "fd00::1",
+    bindAddressHardFail: true,
+    enableProfiling: true,
+    healthzBindAddress: "::1",
+    metricsBindAddress: "none",
+    nftables: { masqueradeBit: 31, masqueradeAll: true, syncPeriod: "1m", minSyncPeriod: 2_000_000_000 },
+    detectLocalMode: "InterfaceNamePrefix",
+    detectLocal: { interfaceNamePrefix: "veth" },
+    clusterCIDR: "10.0.0.0/8,fd00::/8",
+    nodePortAddresses: ["10.0.0.0/8", "fd00::/8"],
+    oomScoreAdj: -5,
+    featureGates: { AllowServiceExternalIPs: false },
+    conntrack: {
+      maxPerCore: 0,
+      tcpEstablishedTimeout: "1h",
+      tcpBeLiberal: true,
+      udpTimeout: "10s",
+      udpStreamTimeout: "20s",
+    },
+  });
+  assert.deepEqual(
+    [config.kubeconfig, String(config.bindAddress), config.bindAddressHardFail],
+    ["/etc/k", "fd00::1", true],
+  );
+  assert.deepEqual(
+    [config.healthz, config.metrics, config.profiling],
+    [{ host: "::1", port: 10_256 }, undefined, true],
+  );
+  assert.deepEqual([config.mark, config.masqueradeAll, config.syncMs, config.minSyncMs], [2 ** 31, true, 60_000, 2000]);
+  assert.deepEqual([config.detectLocalMode, config.podInterfaceNamePrefix], ["InterfaceNamePrefix", "veth"]);
+  assert.equal(String(config.clusterCIDRs), "10.0.0.0/8,fd00::/8");
+  assert.equal(String(config.nodePortAddresses), "10.0.0.0/8,fd00::/8");
+  assert.deepEqual(
+    [config.oomScoreAdj, config.gates.allowServiceExternalIPs, config.gates.drainingTerminatingNodes],
+    [-5, false, true],
+  );
+  const { maxPerCore, min, tcpEstablishedSeconds, tcpBeLiberal, udpSeconds, udpStreamSeconds } = config.conntrack;
+  assert.deepEqual(
+    [maxPerCore, min, tcpEstablishedSeconds, tcpBeLiberal, udpSeconds, udpStreamSeconds],
+    [0, 131_072, 3600, true, 10, 20],
+  );
+});
+
+test("serviceProxyConfig: keys of a file that mean nothing are told, in sections too, and unknown gates", () => {
+  const { notes } = byFile({ portRange: "", nftables: { masqueradeBits: 3 }, featureGates: { Foo: true } });
+  assert.deepEqual(notes, [
+    `${path}: portRange means nothing to this proxy`,
+    `${path}: nftables.masqueradeBits means nothing to this proxy`,
+    "feature gate Foo means nothing to this proxy",
+  ]);
+});
+
+/** A fault of a file, and what it must say: the field, and what would be right. */
+const BAD_FILES: readonly (readonly [content: object, fault: string])[] = [
+  [{ apiVersion: "v1" }, 'apiVersion: must be "kubeproxy.config.k8s.io/v1alpha1"'],
+  [{ kind: "Pod" }, 'kind: must be "KubeProxyConfiguration"'],
+  [{ mode: "iptables" }, 'mode: must be "nftables" or empty'],
+  [{ nftables: { masqueradeBit: 32 } }, "nftables.masqueradeBit: must be an integer, 0 to 31"],
+  [{ nftables: { masqueradeBit: 1.5 } }, "nftables.masqueradeBit: must be an integer, 0 to 31"],
+  [{ nftables: { masqueradeBit: "3" } }, "nftables.masqueradeBit: must be a number"],
+  [{ nftables: { syncPeriod: "soon" } }, 'nftables.syncPeriod: "soon" is no duration, such as 30s'],
+  [{ nftables: { syncPeriod: -5 } }, 'nftables.syncPeriod: "-5" is no duration, such as 30s'],
+  [{ nftables: { syncPeriod: "25h" } }, 'nftables.syncPeriod: "25h" is too long: at most 24h0m0s'],
+  [
+    { nftables: { syncPeriod: "1s", minSyncPeriod: "2s" } },
+    "nftables.minSyncPeriod is longer than nftables.syncPeriod",
+  ],
+  [{ nftables: [] }, "nftables: must be a mapping"],
+  [{ configSyncPeriod: "x" }, 'configSyncPeriod: "x" is no duration, such as 30s'],
+  [{ bindAddress: "here" }, 'bindAddress: "here" is no address'],
+  [{ healthzBindAddress: "here" }, 'healthzBindAddress: "here" is not a listen address, such as :9384 or [::1]:9384'],
+  [{ metricsBindAddress: "1.2.3.4:99999" }, 'metricsBindAddress: "1.2.3.4:99999" is not a listen address'],
+  [{ bindAddressHardFail: "yes" }, "bindAddressHardFail: must be true or false"],
+  [{ clusterCIDR: "10.0.0.0/33" }, 'clusterCIDR: "10.0.0.0/33" is no CIDR, such as 10.0.0.0/8'],
+  [{ nodePortAddresses: "primary" }, "nodePortAddresses: must be a list"],
+  [{ nodePortAddresses: ["x"] }, 'nodePortAddresses: "x" is no CIDR, such as 10.0.0.0/8'],
+  [{ nodePortAddresses: ["primary", "10.0.0.0/8"] }, "nodePortAddresses: primary stands alone, or CIDRs do"],
+  [
+    { detectLocalMode: "Guess" },
+    "detectLocalMode: must be one of ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix",
+  ],
+  [{ detectLocalMode: "BridgeInterface" }, "detectLocalMode=BridgeInterface needs detectLocal.bridgeInterface"],
+  [
+    { detectLocalMode: "InterfaceNamePrefix" },
+    "detectLocalMode=InterfaceNamePrefix needs detectLocal.interfaceNamePrefix",
+  ],
+  [{ detectLocal: { bridgeInterface: 'a"; drop' } }, "detectLocal.bridgeInterface:"],
+  [{ oomScoreAdj: 1001 }, "oomScoreAdj: must be an integer, -1000 to 1000"],
+  [
+    { featureGates: { AllowServiceExternalIPs: "maybe" } },
+    "featureGates.AllowServiceExternalIPs: must be true or false",
+  ],
+  [{ conntrack: { maxPerCore: -1 } }, "conntrack.maxPerCore: must be an integer, 0 to 10000000"],
+  [{ conntrack: { min: 0.5 } }, "conntrack.min: must be an integer, 0 to 100000000"],
+  [{ conntrack: { udpTimeout: "1 day" } }, 'conntrack.udpTimeout: "1 day" is no duration, such as 30s'],
+];
+
+test("serviceProxyConfig: every fault of a file names the file, the field and what would be right", () => {
+  for (const [content, expected] of BAD_FILES) {
+    const faults = faultsOf(() => byFile(content));
+    assert.equal(faults.length, 1, `${JSON.stringify(content)}: ${faults.join("\n")}`);
+    assert.ok(faults[0]?.startsWith(`--config: ${path}: ${expected}`), `${faults[0]} is not ${expected}`);
+  }
+});
+
+test("serviceProxyConfig: all faults of a file are told at once; one that cannot be read is said to be so", () => {
+  assert.equal(faultsOf(() => byFile({ mode: "ipvs", oomScoreAdj: "x", nftables: { syncPeriod: "x" } })).length, 3);
+  assert.equal(
+    faultsOf(() => byFile({ clusterCIDR: "x", bindAddress: "x", detectLocalMode: "BridgeInterface" })).length,
+    3,
+  );
+  assert.match(
+    faultsOf(() => byFlags("--config=/nowhere/at/all")).join(),
+    /--config: cannot read \/nowhere\/at\/all: ENOENT/,
+  );
+  assert.match(faultsOf(() => parseFile("f", "{a: [")).join(), /--config: f is neither YAML nor JSON/);
+  assert.deepEqual(
+    faultsOf(() => parseFile("f", "")),
+    ["--config: f: the document: must be a mapping"],
+  );
+});
+
+const BAD_FLAGS: readonly (readonly [argv: readonly string[], fault: string])[] = [
+  [["--bind-address=x"], '--bind-address: "x" is no address'],
+  [["--min-sync-period=2m"], "--min-sync-period is longer than --sync-period"],
+  [["--healthz-bind-address=x"], '--healthz-bind-address: "x" is not a listen address'],
+  [["--metrics-bind-address=[::1"], '--metrics-bind-address: "[::1" is not a listen address'],
+  [["--cluster-cidr=10.0.0.0"], '--cluster-cidr: "10.0.0.0" is no CIDR'],
+  [["--nodeport-addresses=primary,10.0.0.0/8"], "--nodeport-addresses: primary stands alone"],
+  [
+    ["--feature-gates=AllowServiceExternalIPs"],
+    '--feature-gates: "AllowServiceExternalIPs" is not NAME=true or NAME=false',
+  ],
+  [
+    ["--feature-gates=AllowServiceExternalIPs=1"],
+    "--feature-gates: AllowServiceExternalIPs=1 is neither true nor false",
+  ],
+  [["--detect-local-mode=BridgeInterface"], "--detect-local-mode=BridgeInterface needs --pod-bridge-interface"],
+  [["--pod-bridge-interface=far-too-long-a-name"], '--pod-bridge-interface: "far-too-long-a-name" cannot be the name'],
+  [["--table-name=a b"], '--table-name: "a b" cannot be the name of a table'],
+  [["--hostname-override= "], "--hostname-override: the name of the Node is empty"],
+];
+
+test("serviceProxyConfig: every fault of a flag names it", () => {
+  for (const [argv, expected] of BAD_FLAGS) {
+    const faults = faultsOf(() => byFlags(...argv));
+    assert.equal(faults.length, 1, `${argv}: ${faults.join("\n")}`);
+    assert.ok(faults[0]?.startsWith(expected), `${faults[0]} is not ${expected}`);
+  }
+});
+
+test("serviceProxyConfig: a bare address gets the default port, defaults follow the family, empty is none", () => {
+  assert.deepEqual(byFlags("--healthz-bind-address=10.0.0.1").healthz, { host: "10.0.0.1", port: 10_256 });
+  assert.deepEqual(byFlags("--metrics-bind-address=[fd00::1]").metrics, { host: "fd00::1", port: 10_249 });
+  const six = byFlags("--bind-address=::");
+  assert.deepEqual([six.bindAddress, six.healthz?.host, six.metrics?.host], [undefined, "::", "::1"]);
+  assert.equal(byFlags("--healthz-bind-address=").healthz, undefined);
+  assert.equal(byFlags("--nodeport-addresses=").nodePortAddresses, "primary");
+});
+
+test("writeConfig: what was written is read back as the same configuration", () => {
+  for (const argv of [
+    [],
+    ["--healthz-bind-address=", "--metrics-bind-address=:9", "--masquerade-bit=31", "--masquerade-all"],
+    ["--bind-address=fd00::1", "--cluster-cidr=10.0.0.0/8,fd00::/8", "--nodeport-addresses=10.0.0.0/8"],
+    [
+      "--detect-local-mode=BridgeInterface",
+      "--pod-bridge-interface=br0",
+      "--sync-period=90s",
+      "--min-sync-period=1500ms",
+    ],
+    ["--feature-gates=AllowServiceExternalIPs=false", "--conntrack-udp-timeout=7s", "--oom-score-adj=0"],
+  ]) {
+    const { values } = parseFlags(serviceProxyFlags, [...argv, "--hostname-override=n"]);
+    writeFileSync(path, writeConfig(values));
+    const [written, read] = [serviceProxyConfig(values), byFlags(`--config=${path}`)].map(plain);
+    assert.deepEqual(read, written, argv.join(" "));
+  }
+});
+
+test("parseFile: whatever a file holds, only ConfigError escapes", () => {
+  const scalar = fc.oneof(
+    fc.string(),
+    fc.integer(),
+    fc.double(),
+    fc.boolean(),
+    fc.constant(null),
+    fc.constantFrom("10s", "", "10.0.0.0/8"),
+  );
+  const value = fc.oneof(
+    scalar,
+    fc.array(scalar, { maxLength: 3 }),
+    fc.dictionary(fc.string(), scalar, { maxKeys: 3 }),
+  );
+  const key = fc.constantFrom(
+    "mode",
+    "nftables",
+    "conntrack",
+    "detectLocal",
+    "featureGates",
+    "clusterCIDR",
+    "nodePortAddresses",
+    "bindAddress",
+    "healthzBindAddress",
+    "oomScoreAdj",
+    "clientConnection",
+    "detectLocalMode",
+    "__proto__",
+    "constructor",
+  );
+  const section = fc.dictionary(
+    fc.constantFrom("masqueradeBit", "syncPeriod", "minSyncPeriod", "maxPerCore", "udpTimeout", "toString"),
+    value,
+  );
+  fc.assert(
+    fc.property(fc.dictionary(key, fc.oneof(value, section)), (content) => void faultsOf(() => byFile(content))),
+    { numRuns: 400 },
+  );
+  fc.assert(
+    fc.property(fc.string({ unit: "binary" }), (content) => void faultsOf(() => parseFile("f", content))),
+    { numRuns: 400 },
+  );
+  const yaml = fc.array(
+    fc.constantFrom(
+      "a",
+      ": ",
+      "- ",
+      "&x ",
+      "*x",
+      "!!int ",
+      "\n",
+      "  ",
+      "[",
+      "]",
+      "{",
+      "}",
+      "|",
+      ">",
+      "%",
+      "---\n",
+      "<<: ",
+    ),
+    { maxLength: 25 },
+  );
+  fc.assert(
+    fc.property(yaml, (parts) => void faultsOf(() => parseFile("f", parts.join("")))),
+    { numRuns: 800 },
+  );
+});

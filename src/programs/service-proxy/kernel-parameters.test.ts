@@ -1,0 +1,106 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { createLogger } from "#base/log";
+import { KernelError } from "#kernel/errors";
+import type { SysctlPort } from "#kernel/net";
+import type { ConntrackSettings } from "./config.ts";
+import { setKernelParameters, wantedParameters } from "./kernel-parameters.ts";
+
+const ALONE: ConntrackSettings = {
+  maxPerCore: 0,
+  min: 131_072,
+  tcpEstablishedSeconds: 0,
+  tcpCloseWaitSeconds: 0,
+  tcpBeLiberal: false,
+  udpSeconds: 0,
+  udpStreamSeconds: 0,
+};
+
+const wanted = (settings: Partial<ConntrackSettings>, cores = 4): Readonly<Record<string, number>> =>
+  Object.fromEntries(
+    Array.from(wantedParameters({ ...ALONE, ...settings }, cores), ([key, value]) => [
+      key.replace("net.netfilter.nf_conntrack_", ""),
+      value,
+    ]),
+  );
+
+test("wantedParameters: zero leaves alone", () => assert.deepEqual(wanted({}), {}));
+
+test("wantedParameters: connections by cores, between the least and 1,048,576", () => {
+  assert.deepEqual(wanted({ maxPerCore: 32_768 }, 1), { max: 131_072 });
+  assert.deepEqual(wanted({ maxPerCore: 32_768 }, 8), { max: 262_144 });
+  assert.deepEqual(wanted({ maxPerCore: 32_768 }, 1000), { max: 1_048_576 });
+});
+
+test("wantedParameters: every timeout by its own name", () => {
+  const settings = {
+    tcpEstablishedSeconds: 1,
+    tcpCloseWaitSeconds: 2,
+    udpSeconds: 3,
+    udpStreamSeconds: 4,
+    tcpBeLiberal: true,
+  };
+  assert.deepEqual(wanted(settings), {
+    tcp_timeout_established: 1,
+    tcp_timeout_close_wait: 2,
+    udp_timeout: 3,
+    udp_timeout_stream: 4,
+    tcp_be_liberal: 1,
+  });
+});
+
+/** Settings in memory; a key in `refused` cannot be written. */
+class Sysctls implements SysctlPort {
+  readonly values: Map<string, string>;
+  readonly writes: string[] = [];
+  readonly #refused: string | undefined;
+
+  constructor(values: Readonly<Record<string, string>>, refused?: string) {
+    this.values = new Map(Object.entries(values));
+    this.#refused = refused;
+  }
+
+  get(key: string): string {
+    return this.values.get(key) ?? "0";
+  }
+
+  set(key: string, value: string | number): void {
+    if (key === this.#refused) throw new KernelError("not-permitted", `cannot write sysctl ${key}`);
+    this.values.set(key, String(value));
+    this.writes.push(`${key}=${value}`);
+  }
+}
+
+const UDP = "net.netfilter.nf_conntrack_udp_timeout";
+const STREAM = "net.netfilter.nf_conntrack_udp_timeout_stream";
+
+test("setKernelParameters: writes what differs alone", () => {
+  const sysctl = new Sysctls({ [UDP]: "10" });
+  setKernelParameters(
+    sysctl,
+    { ...ALONE, udpSeconds: 10, udpStreamSeconds: 20 },
+    { log: createLogger({ name: "t", write: () => undefined }) },
+  );
+  assert.deepEqual(sysctl.writes, [`${STREAM}=20`]);
+});
+
+test("setKernelParameters: one that cannot be set is told of, and the others are set", () => {
+  const sysctl = new Sysctls({}, UDP);
+  const lines: string[] = [];
+  const log = createLogger({ name: "t", write: (line) => lines.push(line) });
+  setKernelParameters(sysctl, { ...ALONE, udpSeconds: 10, udpStreamSeconds: 20 }, { log });
+  assert.deepEqual(sysctl.writes, [`${STREAM}=20`]);
+  assert.equal(lines.length, 1);
+  assert.match(lines[0] ?? "", /nf_conntrack_udp_timeout".*cannot write sysctl .*kernel parameter left as it is/);
+});
+
+test("setKernelParameters: a bug is not taken for a kernel that refuses", () => {
+  const broken: SysctlPort = {
+    get: () => {
+      throw new TypeError("a bug");
+    },
+    set: () => undefined,
+  };
+  const log = createLogger({ name: "t", write: () => undefined });
+  assert.throws(() => setKernelParameters(broken, { ...ALONE, udpSeconds: 1 }, { log }), TypeError);
+});

@@ -1,0 +1,44 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FakeKernel } from "#kernel/fake";
+import type { ElementTable } from "#kernel/nft-elements";
+import { leftovers } from "./leftovers.ts";
+
+/** `tables`: chains by `family name`; `links`: names. */
+function found(
+  tables: Readonly<Record<string, readonly string[]>>,
+  options: { readonly links?: readonly string[]; readonly tableName?: string } = {},
+): string[] {
+  const kernel = new FakeKernel();
+  using netns = kernel.openNetNs("own");
+  using stack = kernel.openStack(netns);
+  for (const name of options.links ?? []) stack.links.create({ kind: "dummy", name });
+  const names = ({ family, name }: ElementTable) => {
+    const chains = tables[`${family} ${name}`];
+    return chains === undefined ? undefined : { chains, sets: [] };
+  };
+  return leftovers({ elements: { names }, links: stack.links }, options.tableName ?? "kube-proxy");
+}
+
+test("leftovers: chains of iptables mode are told by family; kubelet's own and strangers' are not", () => {
+  assert.deepEqual(found({ "ip nat": ["KUBE-SERVICES", "KUBE-SVC-ABC", "KUBE-MARK-MASQ", "DOCKER"] }), [
+    "table ip nat has 2 chains of kube-proxy's iptables mode; kube-proxy --cleanup removes them",
+  ]);
+  assert.deepEqual(found({ "ip nat": ["KUBE-KUBELET-CANARY", "KUBE-IPTABLES-HINT"], "ip6 nat": [] }), []);
+});
+
+test("leftovers: a table kube-proxy is another's where ours has another name", () => {
+  assert.deepEqual(found({ "ip kube-proxy": [] }), []);
+  assert.match(
+    found({ "ip6 kube-proxy": [] }, { tableName: "mine" }).join(),
+    /^table ip6 kube-proxy of another proxy is there/,
+  );
+});
+
+test("leftovers: the link of IPVS mode is told", () => {
+  assert.match(
+    found({}, { links: ["kube-ipvs0", "eth0"] }).join(),
+    /^link kube-ipvs0 of kube-proxy's IPVS mode is there/,
+  );
+  assert.deepEqual(found({}, { links: ["eth0"] }), []);
+});

@@ -1,0 +1,38 @@
+import type { LinkPort } from "#kernel/net";
+import type { NftElements } from "#kernel/nft-elements";
+
+/** kube-proxy's own table of nftables mode (spec service-proxy 2.12). */
+const KUBE_PROXY_TABLE = "kube-proxy";
+/** The link that kube-proxy's IPVS mode holds all cluster IPs on. */
+const IPVS_LINK = "kube-ipvs0";
+/** Chains that translate; kubelet makes others that begin with KUBE too, and keeps them. */
+const TRANSLATES = /^KUBE-(SERVICES|NODEPORTS|EXTERNAL-SERVICES|SVC-.+|SEP-.+)$/;
+
+/**
+ * What another proxy left in the kernel, which translates Services beside us; one line each, with what removes it. Nothing is
+ * removed here. Chains of legacy iptables are not nftables', and not seen. Throws `KernelError`.
+ */
+export function leftovers(
+  kernel: { readonly elements: Pick<NftElements, "names">; readonly links: Pick<LinkPort, "get"> },
+  tableName: string,
+): string[] {
+  const found: string[] = [];
+  for (const family of ["ip", "ip6"] as const) {
+    const chains = kernel.elements.names({ family, name: "nat" })?.chains ?? [];
+    const count = chains.filter((name) => TRANSLATES.test(name)).length;
+    if (count > 0) {
+      found.push(
+        `table ${family} nat has ${count} chains of kube-proxy's iptables mode; kube-proxy --cleanup removes them`,
+      );
+    }
+    if (tableName !== KUBE_PROXY_TABLE && kernel.elements.names({ family, name: KUBE_PROXY_TABLE }) !== undefined) {
+      found.push(
+        `table ${family} ${KUBE_PROXY_TABLE} of another proxy is there; nft delete table ${family} ${KUBE_PROXY_TABLE} removes it`,
+      );
+    }
+  }
+  if (kernel.links.get({ name: IPVS_LINK }) !== undefined) {
+    found.push(`link ${IPVS_LINK} of kube-proxy's IPVS mode is there; kube-proxy --cleanup removes it`);
+  }
+  return found;
+}

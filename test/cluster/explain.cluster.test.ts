@@ -1,0 +1,99 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { nullLogger } from "#base/log";
+import { type ApiServer, startApiServer } from "#lab/api-server";
+import { ISTHMUS, isthmus, start, until } from "#test/lab";
+import { Bed } from "../../src/features/service-proxy/testing/bed.ts";
+import { addressesOf, SERVICE_PORT, TARGET_PORT } from "../../src/features/service-proxy/testing/fixture.ts";
+
+const PREFIX = `isp-explain-${process.pid}`;
+const folder = mkdtempSync(join(tmpdir(), "isthmus-explain-"));
+const kubeconfig = join(folder, "kubeconfig");
+const FAMILIES = [4, 6] as const;
+const FLAGS = [`--kubeconfig=${kubeconfig}`, "--cluster-cidr=10.180.0.0/16,fd00:10:180::/48"];
+let server: ApiServer;
+let bed: Bed;
+
+before(async () => {
+  const cidrs = FAMILIES.map((family) => addressesOf(family).serviceCIDR);
+  const serviceRanges = { cidrs, nodePorts: { first: 30_000, last: 32_767 } };
+  server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, serviceRanges, log: nullLogger });
+  writeFileSync(kubeconfig, server.kubeconfig());
+  bed = await Bed.open(PREFIX);
+  const addresses = FAMILIES.map((family) => ({ type: "InternalIP", address: String(addressesOf(family).node) }));
+  const clusterIPs = FAMILIES.map((family) => String(addressesOf(family).clusterIP));
+  const namespace = "default";
+  server.seed([
+    { apiVersion: "v1", kind: "Node", metadata: { name: "node-a" }, status: { addresses } },
+    {
+      apiVersion: "v1",
+      kind: "Service",
+      metadata: { name: "web", namespace },
+      spec: {
+        type: "NodePort",
+        clusterIP: clusterIPs[0] ?? "",
+        clusterIPs,
+        ipFamilies: ["IPv4", "IPv6"],
+        ipFamilyPolicy: "RequireDualStack",
+        ports: [{ name: "http", port: SERVICE_PORT, protocol: "TCP", targetPort: TARGET_PORT, nodePort: 30_080 }],
+      },
+    },
+    ...FAMILIES.map((family) => ({
+      apiVersion: "discovery.k8s.io/v1",
+      kind: "EndpointSlice",
+      metadata: { name: `web-${family}`, namespace, labels: { "kubernetes.io/service-name": "web" } },
+      addressType: `IPv${family}`,
+      ports: [{ name: "http", port: TARGET_PORT, protocol: "TCP" }],
+      endpoints: [{ addresses: [String(addressesOf(family).remoteEndpoint)], conditions: { ready: true } }],
+    })),
+  ]);
+});
+
+after(async () => {
+  await bed[Symbol.asyncDispose]();
+  await server[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true });
+});
+
+const nft = (...words: string[]): string =>
+  execFileSync("ip", ["netns", "exec", `${PREFIX}-node`, "nft", ...words], { encoding: "utf8" });
+
+interface Answer {
+  readonly outcome: string;
+  readonly table: string;
+  readonly decidedBy: { readonly set: string; readonly element: string };
+  readonly arrivals: readonly { readonly address: string; readonly masqueraded: boolean }[];
+}
+
+test("explain: the element that it names is the one that the proxy wrote, and a connection goes where it says", async (t) => {
+  const places = [`--netns=/run/netns/${PREFIX}-node`, "--hostname-override=node-a"];
+  const proxy = start([ISTHMUS, "service-proxy", ...FLAGS, ...places]);
+  t.after(() => proxy.child.kill("SIGKILL"));
+  for (const family of FAMILIES) {
+    const { clusterIP, external, node, remoteEndpoint } = addressesOf(family);
+    for (const [address, port] of [
+      [clusterIP, SERVICE_PORT],
+      [node, 30_080],
+    ] as const) {
+      const reach = async () => bed.connect("external", address, port);
+      await until(`${address} answers`, async () => (await reach()).kind === "delivered");
+      const question = [String(external), String(address), String(port)];
+      const asked = await isthmus(["explain", ...FLAGS, "--node=node-a", "--json", ...question]);
+      assert.equal(asked.code, 0, asked.stderr);
+      const answer = JSON.parse(asked.stdout) as Answer;
+      assert.equal(answer.outcome, "translated");
+      assert.deepEqual(
+        answer.arrivals.map((one) => one.address),
+        [String(remoteEndpoint)],
+      );
+      const { set, element } = answer.decidedBy;
+      const [key = "", value = ""] = element.split(" : ");
+      const held = nft("get", "element", ...answer.table.split(" "), set, `{ ${key} }`);
+      assert.ok(held.includes(value), `${element} is not in ${held}`);
+    }
+  }
+});
