@@ -13,6 +13,7 @@ import { coilIpamController } from "../src/programs/coil-ipam-controller.ts";
 import { coilRouter } from "../src/programs/coil-router.ts";
 import { coild } from "../src/programs/coild.ts";
 import { doctor } from "../src/programs/doctor.ts";
+import { explain } from "../src/programs/explain.ts";
 import { lab } from "../src/programs/lab.ts";
 import { mgmtproxyEnv } from "../src/programs/mgmtproxy-env.ts";
 import { proxyAgent } from "../src/programs/proxy-agent.ts";
@@ -73,6 +74,7 @@ function page(program: Program): string {
 function pages(): ReadonlyMap<string, string> {
   const programs = [
     auditProgram,
+    explain,
     coild,
     coilInstaller,
     coilIpamController,

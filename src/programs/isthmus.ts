@@ -6,7 +6,9 @@ import { coilIpamController } from "./coil-ipam-controller.ts";
 import { coilRouter } from "./coil-router.ts";
 import { coild } from "./coild.ts";
 import { doctor } from "./doctor.ts";
+import { explain } from "./explain.ts";
 import { lab } from "./lab.ts";
+import { labBackend } from "./lab-backend.ts";
 import { labHost } from "./lab-host.ts";
 import { mgmtproxyEnv } from "./mgmtproxy-env.ts";
 import { proxyAgent } from "./proxy-agent.ts";
@@ -21,6 +23,7 @@ import { uplinkProxy } from "./uplink-proxy.ts";
 const PROGRAMS: readonly Program[] = [
   lab,
   auditProgram,
+  explain,
   doctor,
   coild,
   coilIpamController,
@@ -34,7 +37,7 @@ const PROGRAMS: readonly Program[] = [
   mgmtproxyEnv,
 ];
 /** Started by others, never by people. */
-const INTERNAL: readonly Program[] = [labHost, uplinkWatchdog];
+const INTERNAL: readonly Program[] = [labHost, labBackend, uplinkWatchdog];
 
 function usage(): string {
   const width = Math.max(...PROGRAMS.map((program) => program.name.length));

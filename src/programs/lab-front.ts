@@ -36,6 +36,7 @@ export async function startHost(
     readonly kubeconfig: string | undefined;
     readonly tunnel: boolean;
     readonly uplinks: boolean;
+    readonly services: boolean;
   },
   { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
 ): Promise<LabHost> {
@@ -55,6 +56,7 @@ export async function startHost(
       `--families=${values.families}`,
       `--tunnel=${values.tunnel}`,
       `--uplinks=${values.uplinks}`,
+      `--services=${values.services}`,
       ...(values.kubeconfig === undefined ? [] : [`--lab-kubeconfig=${values.kubeconfig}`]),
     ],
     // A session of its own: Ctrl-C reaches the front end alone, which then ends the lab in order.

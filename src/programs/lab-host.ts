@@ -12,6 +12,7 @@ const flags = {
   families: choiceFlag("families", ["dual", "ipv4", "ipv6"], "dual", "address families"),
   tunnel: switchFlag("tunnel", false, "control plane behind a firewall, reached through the tunnel alone"),
   uplinks: switchFlag("uplinks", false, "the first node has two uplinks to a small internet, and uplink-proxy"),
+  services: switchFlag("services", false, "service-proxy on every node"),
   labKubeconfig: optionalFlag("lab-kubeconfig", "another API server than the embedded one", "FILE"),
 };
 
@@ -48,6 +49,7 @@ export const labHost = defineProgram({
           kubeconfig: values.labKubeconfig,
           tunnel: values.tunnel,
           uplinks: values.uplinks,
+          services: values.services,
           isthmus: ownCommand(),
           cniExecutable: cniExecutable(),
           coildFlags: [],

@@ -14,10 +14,12 @@ import {
   observeCluster,
   reachesAll,
   renderReport,
+  servicesWork,
   type TunnelReport,
   tunnelWorks,
   uplinksWork,
   verifyCluster,
+  verifyServices,
   verifyTunnel,
   verifyUplinks,
   waitForPods,
@@ -45,6 +47,11 @@ const flags = {
     "uplinks",
     false,
     "node1 has a cheap and a dear uplink to a small internet, and uplink-proxy; the cheap one is broken in three ways",
+  ),
+  services: switchFlag(
+    "services",
+    false,
+    "service-proxy on every node; Services are tried, and a node is drained under load through balancers that probe",
   ),
   kubeconfig: optionalFlag("kubeconfig", "use this API server instead of the embedded one", "FILE"),
 };
@@ -75,6 +82,8 @@ export const lab = defineProgram({
         `--name: "${values.name}" is not a lab name: at most 16 lower-case letters, digits and hyphens`,
       ]);
     }
+    if (values.services && values.nodes < 2)
+      throw new ConfigError("invalid-flags", ["--services: one node is drained, so --nodes must be 2 or more"]);
     if (word === undefined) return runLab(values, signal);
     if (word === "kubeconfig" && rest.length === 0) return printKubeconfig(values.name);
     if (word === "down" && rest.length === 0) return down(values.name);
@@ -158,11 +167,17 @@ async function runScenario(
   if (state.uplinks !== undefined) say("downloading over the uplinks, and breaking the cheap one");
   const uplinks = state.uplinks === undefined ? undefined : await verifyUplinks(state.uplinks, { signal });
   const { findings, checked, wantedRoutes } = await settledAudit(api, state, signal);
+  // Last: a node goes away, and others have its pods then.
+  const services =
+    state.services === undefined
+      ? undefined
+      : await verifyServices({ api, state, at: state.services, say }, { signal });
   const report = {
     lab: values.name,
     ...verified,
     ...(tunnel === undefined ? {} : { tunnel }),
     ...(uplinks === undefined ? {} : { uplinks }),
+    ...(services === undefined ? {} : { services }),
     routes: { exported: checked.exportedRoutes, wanted: wantedRoutes },
     audit: { findings },
     seconds: Number(((performance.now() - at.startedMs) / 1000).toFixed(2)),
@@ -174,7 +189,8 @@ async function runScenario(
     report.routes.exported === report.routes.wanted &&
     findings.length === 0 &&
     (tunnel === undefined || tunnelWorks(tunnel)) &&
-    (uplinks === undefined || uplinksWork(uplinks));
+    (uplinks === undefined || uplinksWork(uplinks)) &&
+    (services === undefined || servicesWork(services));
   return { ok, ...report };
 }
 

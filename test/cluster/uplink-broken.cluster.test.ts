@@ -144,7 +144,7 @@ test(
   "uplink-proxy: each uplink's own DNS server answers for it; when that of the cheap one is dead, a name costs less than 2.5 s",
   TIMEOUT,
   async (t) => {
-    const one = await openUplinkBed(t, { dns: { minTtlMs: 100, maxTtlMs: 100, staleMs: 0 } });
+    const one = await openUplinkBed(t, { dns: { timeoutMs: 1000, minTtlMs: 100, maxTtlMs: 100, staleMs: 0 } });
     const { wan0, wan1 } = one.bed;
     // The same name is another server in each WAN: its gateway.
     assert.match((await one.fetch("https://v4.example/"))[0], /^wan0 192\.0\.2\.10$/);

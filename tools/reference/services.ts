@@ -9,6 +9,7 @@ export const services: Readonly<Record<string, readonly Section[]>> = {
       rows: [
         ["services, endpointslices, servicecidrs", "list, watch"],
         ["nodes", "get, list, watch: of its own"],
+        ["events", "create, patch: at the start, and where a health check port cannot be had"],
       ],
     },
     kernel(

@@ -12,6 +12,10 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
         "`/run/isthmus/lab-<name>/control-plane/`",
         "with `--tunnel`: `frontend.sock`, where the control plane asks for connections (HTTP CONNECT), and the tunnel's certificates",
       ],
+      [
+        "`/run/isthmus/lab-<name>/uplinks/`",
+        "with `--uplinks`: settings and sockets of `uplink-proxy`, authority of the internet's server",
+      ],
       ["`/run/isthmus/lab-<name>/state.json`", "which processes and nodes the lab has"],
     ),
     kernel(
@@ -21,7 +25,11 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
         "nftables table `inet isthmus-lab` in that",
         "the firewall: nodes reach port 8091, everything else is dropped, both ways",
       ],
-      ["namespaces `isthmus-<name>-node<N>`", "the nodes"],
+      [
+        "namespaces `isthmus-<name>-wan0`, `-wan1`, `-internet`",
+        "with `--uplinks`: providers and the internet; table `inet isthmus-lab` in a provider: the fault",
+      ],
+      ["namespaces `isthmus-<name>-node<N>`", "the nodes; with `--services` the tables of `service-proxy` in them"],
       ["namespaces `isthmus-<name>-pod-<node>-<id>`", "the pods"],
     ),
     {
@@ -39,6 +47,14 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
         [
           "`tunnel`",
           "with `--tunnel`: `agents` (`connected`, `wanted`); `direct`: connections past the tunnel (`tried`, `refused`, `open`); `reverse`: nodes and pods to the API server (`tried`, `answered`, `failures`, `connections`); `programs` of nodes that reach it so (`wanted`, `connected`, `missing`); `forward`: control plane to `pods` and `nodePorts` (`tried`, `answered`, `failures`), `connections`; `seconds`",
+        ],
+        [
+          "`uplinks`",
+          "with `--uplinks`: `node`, `links` (`name`, `cost`, `addresses`), `downloads` (`when`, `to`, `uplink`, `wanted`, `bytes`, `seconds`, `ok`, `error`), `recoveries` (`fault`, `seconds`, `backSeconds`), `carried` by uplink (`tunnels`, `bytes`), `seconds`",
+        ],
+        [
+          "`services`",
+          "with `--services`: `services`, `tries` (`from`, `to`, `wanted`, `got`, `ok`), `drain` (`node`, `through`, `underWay`, `outSeconds`, `localOutSeconds`, `backSeconds`, `connections`, `long`, `failed`), `rollouts` (`deployment`, `externalTrafficPolicy`, `pods`, `seconds`, `connections`, `long`, `failed`), `seconds`",
         ],
       ],
     },
@@ -62,5 +78,6 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ],
     },
   ],
+  explain: [],
   doctor: [],
 };

@@ -36,6 +36,7 @@ export {
   WatchMetrics,
 } from "./metrics/index.ts";
 export {
+  lacksHealthPort,
   type PortView,
   type ServiceHealth,
   ServicePorts,

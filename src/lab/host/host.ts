@@ -22,7 +22,8 @@ import { markNodeReady, prepareCluster } from "./cluster.ts";
 import { type ControlPlane, openControlPlane } from "./control-plane.ts";
 import { LabError, type LabErrorCode } from "./errors.ts";
 import { serveKubelet } from "./kubelets.ts";
-import { type LabProgram, programsOf, tunnelProgramsOf, uplinkProgramsOf } from "./programs.ts";
+import { type LabProgram, programsOf, serviceProgramsOf, tunnelProgramsOf, uplinkProgramsOf } from "./programs.ts";
+import { planLabServices } from "./services.ts";
 import { type LabPaths, type LabState, labPaths, removeState, startTimeOf, writeState } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
 import { type LabTunnel, planTunnel, writeTunnelFiles } from "./tunnel.ts";
@@ -41,6 +42,8 @@ export interface HostOptions {
   readonly tunnel: boolean;
   /** Gives the first node two uplinks to a small internet, and `uplink-proxy`. */
   readonly uplinks: boolean;
+  /** Runs `service-proxy` on every node. */
+  readonly services: boolean;
   /** Command line of `isthmus`, to which the name of a program is added. */
   readonly isthmus: readonly string[];
   readonly cniExecutable: string;
@@ -71,7 +74,7 @@ export async function runHost(
   const uplinks = planLabUplinks(topology, paths);
   mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
   for (const node of topology.nodes) mkdirSync(dirname(paths.socketOf(node.name)), { recursive: true, mode: 0o700 });
-  const recorder = stateRecorder(options, topology, { tunnel, uplinks });
+  const recorder = stateRecorder(options, topology, { tunnel, uplinks, services: planLabServices(topology, options) });
   recorder.write();
   try {
     tell({
@@ -126,6 +129,7 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
   const programs = [
     ...programsOf({ topology, paths, isthmus: options.isthmus, coildFlags: options.coildFlags }),
     ...uplinkProgramsOf({ paths, isthmus: options.isthmus, uplinks }),
+    ...(options.services ? serviceProgramsOf({ topology, paths, isthmus: options.isthmus }) : []),
   ];
   group.spawn(async (at) => {
     if (tunnel !== undefined) {
@@ -209,7 +213,7 @@ interface StateRecorder {
 function stateRecorder(
   options: HostOptions,
   topology: Topology,
-  parts: Pick<LabState, "tunnel" | "uplinks">,
+  parts: Pick<LabState, "tunnel" | "uplinks" | "services">,
 ): StateRecorder {
   let state: LabState = {
     lab: options.lab,

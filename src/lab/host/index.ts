@@ -5,6 +5,7 @@
  */
 export { attachedNode, joinNetns } from "./exec.ts";
 export { type HostEvent, type HostOptions, LabError, type LabErrorCode, runHost } from "./host.ts";
+export type { LabServices } from "./services.ts";
 export { isRunning, type LabPaths, type LabState, labPaths, lockLab, readState, removeState } from "./state.ts";
 export { type ChildState, Supervisor } from "./supervisor.ts";
 export type { LabTunnel } from "./tunnel.ts";

@@ -1,4 +1,5 @@
 import type { Topology } from "#lab/topology";
+import { serviceProxyFlags } from "./services.ts";
 import type { LabPaths } from "./state.ts";
 import type { ChildSpec } from "./supervisor.ts";
 import { type LabTunnel, tunnelPrograms } from "./tunnel.ts";
@@ -36,6 +37,25 @@ export function uplinkProgramsOf(at: {
   const name = `uplink-proxy-${uplinks.node}`;
   const argv = [...isthmus, "uplink-proxy", ...uplinkProxyFlags(uplinks, paths)];
   return [{ name, argv, env: ENV, netns: uplinks.netns, log: paths.logOf(name) }];
+}
+
+/** The service proxy of every node. */
+export function serviceProgramsOf(at: {
+  readonly topology: Topology;
+  readonly paths: LabPaths;
+  readonly isthmus: readonly string[];
+}): readonly LabProgram[] {
+  return at.topology.nodes.map((node) => {
+    const name = `service-proxy-${node.name}`;
+    const flags = [`--kubeconfig=${at.paths.nodeKubeconfig}`, ...serviceProxyFlags(node)];
+    return {
+      name,
+      argv: [...at.isthmus, "service-proxy", ...flags],
+      env: ENV,
+      netns: node.netns,
+      log: at.paths.logOf(name),
+    };
+  });
 }
 
 /** The programs of a lab: as shipped, each in the namespace of its node, with the flags that a node would give. */

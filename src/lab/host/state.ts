@@ -3,6 +3,7 @@ import { dirname, join } from "node:path";
 import { describeError } from "#base/errors";
 import { tryFileLock } from "#kernel/lock";
 import { LabError } from "./errors.ts";
+import type { LabServices } from "./services.ts";
 import type { LabTunnel } from "./tunnel.ts";
 import type { LabUplinks } from "./uplinks.ts";
 
@@ -35,6 +36,8 @@ export interface LabState {
   readonly tunnel?: LabTunnel | undefined;
   /** Where a node has uplinks. */
   readonly uplinks?: LabUplinks | undefined;
+  /** Where every node has `service-proxy`. */
+  readonly services?: LabServices | undefined;
 }
 
 /** The files of a lab; nothing is made. */

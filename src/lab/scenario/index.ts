@@ -7,6 +7,8 @@ export { applyScenario } from "./apply.ts";
 export { defaultScenario, type Scenario, type ScenarioPool, type ScenarioWorkload } from "./default.ts";
 export { type ObservedCluster, observeCluster, waitForPods } from "./observe.ts";
 export { type LabReport, reachesAll, renderReport } from "./report.ts";
+export { type ServicesReport, type ServiceTry, servicesWork } from "./services-report.ts";
+export { verifyServices } from "./services-verify.ts";
 export { type TunnelReport, type TunnelTries, tunnelWorks } from "./tunnel-report.ts";
 export { verifyTunnel } from "./tunnel-verify.ts";
 export { type UplinkDownload, type UplinkRecovery, type UplinksReport, uplinksWork } from "./uplinks-report.ts";

@@ -1,4 +1,5 @@
 import type { PingResult } from "#lab/ping";
+import { type ServicesReport, servicesLines } from "./services-report.ts";
 import { type TunnelReport, tunnelLines } from "./tunnel-report.ts";
 import { type UplinksReport, uplinksLines } from "./uplinks-report.ts";
 
@@ -22,6 +23,8 @@ export interface LabReport {
   readonly tunnel?: TunnelReport;
   /** With `--uplinks`. */
   readonly uplinks?: UplinksReport;
+  /** With `--services`. */
+  readonly services?: ServicesReport;
   /** Everyone by name. */
   readonly cluster: {
     readonly nodes: readonly {
@@ -85,6 +88,9 @@ export function renderReport(report: LabReport): string {
     ),
     ...(report.tunnel === undefined ? [] : tunnelLines(report.tunnel, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
     ...(report.uplinks === undefined ? [] : uplinksLines(report.uplinks, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
+    ...(report.services === undefined
+      ? []
+      : servicesLines(report.services, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
     "",
     `${report.ok ? "all is well" : "NOT ALL IS WELL"}: ${report.nodes} nodes, ${report.pods} pods, ${report.seconds.toFixed(1)} s`,
   ];

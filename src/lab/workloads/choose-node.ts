@@ -3,19 +3,39 @@ import type { Node, Pod } from "#kube/client";
 /** The part of a node that scheduling looks at. */
 export type Schedulable = Pick<Node, "metadata" | "spec" | "status">;
 
+/** A pod that has a node, and the UID of what it belongs to. */
+export interface PlacedPod {
+  readonly node: string;
+  readonly owner: string | undefined;
+}
+
 /**
- * Pure: the ready node with the fewest pods that the pod's nodeSelector allows; ties by name in natural order.
- * `undefined` when there is none.
+ * Pure: of the ready nodes that the pod's nodeSelector allows the one with the fewest pods of the same owner, then with the
+ * fewest pods; ties by name in natural order. `undefined` when there is none.
  */
 export function chooseNode(
-  pod: Pick<Pod, "spec">,
+  pod: Pick<Pod, "metadata" | "spec">,
   nodes: Iterable<Schedulable>,
-  podsPerNode: ReadonlyMap<string, number>,
+  placed: readonly PlacedPod[],
 ): string | undefined {
+  const owner = ownerOf(pod);
+  const count = (at: readonly PlacedPod[]): Map<string, number> => {
+    const counts = new Map<string, number>();
+    for (const { node } of at) counts.set(node, (counts.get(node) ?? 0) + 1);
+    return counts;
+  };
+  const all = count(placed);
+  const peers = count(owner === undefined ? [] : placed.filter((one) => one.owner === owner));
   return [...nodes]
     .filter((node) => isEligible(pod, node))
-    .map((node) => ({ name: node.metadata.name, pods: podsPerNode.get(node.metadata.name) ?? 0 }))
-    .sort((a, b) => a.pods - b.pods || a.name.localeCompare(b.name, "en", { numeric: true }))[0]?.name;
+    .map(({ metadata: { name } }) => ({ name, peers: peers.get(name) ?? 0, pods: all.get(name) ?? 0 }))
+    .sort((a, b) => a.peers - b.peers || a.pods - b.pods || a.name.localeCompare(b.name, "en", { numeric: true }))[0]
+    ?.name;
+}
+
+/** The UID of the controller that a pod belongs to. */
+export function ownerOf({ metadata }: Pick<Pod, "metadata">): string | undefined {
+  return metadata.ownerReferences?.find(({ controller }) => controller === true)?.uid;
 }
 
 /** Whether a pod may run on a node. */

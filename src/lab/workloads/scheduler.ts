@@ -2,7 +2,7 @@ import type { Logger } from "#base/log";
 import { isKubeError, type KubeApi, objectKey, type Pod, parseObjectKey, resources } from "#kube/client";
 import { createInformer, type Informer } from "#kube/informer";
 import { Controller } from "#kube/reconciler";
-import { chooseNode } from "./choose-node.ts";
+import { chooseNode, ownerOf, type PlacedPod } from "./choose-node.ts";
 
 /** Binds pods to nodes. */
 export class Scheduler {
@@ -10,8 +10,8 @@ export class Scheduler {
   readonly #pods: Informer<Pod, Pod>;
   readonly #nodes;
   readonly #controller: Controller;
-  /** Pods by the node that they were bound to here, until the informer shows it; by key. */
-  readonly #assumed = new Map<string, string>();
+  /** Pods that were bound here, until the informer shows it; by key. */
+  readonly #assumed = new Map<string, PlacedPod>();
 
   constructor(deps: { readonly api: KubeApi; readonly log: Logger }) {
     this.#api = deps.api;
@@ -47,7 +47,7 @@ export class Scheduler {
     const pod = this.#pods.store.getByKey(key);
     if (pod === undefined || pod.spec?.nodeName !== undefined || this.#assumed.has(key)) return;
     if (pod.metadata.deletionTimestamp !== undefined) return this.#removeUnscheduled(pod, signal);
-    const node = chooseNode(pod, this.#nodes.store.values(), this.#podsPerNode());
+    const node = chooseNode(pod, this.#nodes.store.values(), this.#placed());
     if (node === undefined) return; // tried again when a node appears or changes
     const { name, namespace = "default" } = parseObjectKey(key);
     const body = {
@@ -61,7 +61,8 @@ export class Scheduler {
       await this.#api.request({ method: "POST", path, body }, { signal });
       const now = this.#pods.store.getByKey(key);
       // Shown already, or gone: then no event will come that ends the assumption.
-      if (now?.metadata.uid === pod.metadata.uid && now.spec?.nodeName === undefined) this.#assumed.set(key, node);
+      if (now?.metadata.uid === pod.metadata.uid && now.spec?.nodeName === undefined)
+        this.#assumed.set(key, { node, owner: ownerOf(pod) });
     } catch (error) {
       // A conflict is tried again: bound already (an answer was lost) and refused for no reason look the same.
       if (!isKubeError(error, "not-found")) throw error;
@@ -82,11 +83,11 @@ export class Scheduler {
     }
   }
 
-  #podsPerNode(): Map<string, number> {
-    const counts = new Map<string, number>();
-    const count = (node: string): void => void counts.set(node, (counts.get(node) ?? 0) + 1);
-    for (const pod of this.#pods.store.values()) if (pod.spec?.nodeName !== undefined) count(pod.spec.nodeName);
-    for (const node of this.#assumed.values()) count(node);
-    return counts;
+  #placed(): PlacedPod[] {
+    const shown = [...this.#pods.store.values()].flatMap((pod) => {
+      const node = pod.spec?.nodeName;
+      return node === undefined ? [] : [{ node, owner: ownerOf(pod) }];
+    });
+    return [...shown, ...this.#assumed.values()];
   }
 }

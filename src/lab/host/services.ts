@@ -1,0 +1,45 @@
+import type { LabNode, Topology } from "#lab/topology";
+
+/** Where `/healthz` of a node's proxy is. */
+const HEALTH_PORT = 10_256;
+/** How the links begin that lead to a node's pods. */
+const POD_LINKS = "veth";
+const BACKEND = { program: "lab-backend", port: 8080, lingerMs: 3000 } as const;
+
+/** The Services of a lab as plain data: where clients are, what they ask nodes, and what runs in pods. */
+export interface LabServices {
+  /** The namespace of clients and balancers that are outside the cluster, beside the nodes. */
+  readonly outside: string;
+  /** Its addresses, one of each family. */
+  readonly addresses: readonly string[];
+  readonly healthPort: number;
+  readonly backend: { readonly command: readonly string[]; readonly port: number };
+}
+
+/** Pure; `undefined` where nodes have no proxy. */
+export function planLabServices(
+  { fabric, gateways }: Pick<Topology, "fabric" | "gateways">,
+  { services, isthmus }: { readonly services: boolean; readonly isthmus: readonly string[] },
+): LabServices | undefined {
+  if (!services) return undefined;
+  const { program, port, lingerMs } = BACKEND;
+  return {
+    outside: fabric,
+    addresses: gateways.map(String),
+    healthPort: HEALTH_PORT,
+    backend: { command: [...isthmus, program, `--port=${port}`, `--linger=${lingerMs}ms`], port },
+  };
+}
+
+/** Pure: the flags of a node's `service-proxy`. What belongs to the whole machine stays as it is: other labs are on it. */
+export function serviceProxyFlags({ name }: Pick<LabNode, "name">): readonly string[] {
+  return [
+    `--hostname-override=${name}`,
+    "--detect-local-mode=InterfaceNamePrefix",
+    `--pod-interface-name-prefix=${POD_LINKS}`,
+    "--min-sync-period=0s",
+    "--conntrack-max-per-core=0",
+    "--conntrack-min=0",
+    "--oom-score-adj=0",
+  ];
+}

@@ -1,0 +1,108 @@
+import { type AbortOptions, sleep } from "#base/async";
+import type { IpAddress } from "#base/ip";
+import type { NetNsRef } from "#kernel/netns";
+import { connectInside, InsideError, request } from "#lab/inside";
+
+/** As clouds probe, but in a hurry: every 250 ms, out after two failures, in after one success. */
+const PROBE = { everyMs: 250, timeoutMs: 2000, failAfter: 2 } as const;
+
+/** A node as a balancer sees it. */
+export interface Member {
+  readonly node: string;
+  readonly addresses: readonly IpAddress[];
+}
+
+interface Standing {
+  readonly member: Member;
+  failures: number;
+  isIn: boolean;
+  /** Connections that were sent to it. */
+  sent: number;
+  /** Of those, the ones that go on. */
+  open: number;
+}
+
+/** A network load balancer: probes a health endpoint of every node, and spreads connections over those that pass. */
+export class Balancer {
+  readonly #from: NetNsRef;
+  readonly #probe: { readonly port: number; readonly path: string };
+  readonly #standings: readonly Standing[];
+  #turn = 0;
+
+  constructor(options: {
+    /** Where it is. */
+    readonly from: NetNsRef;
+    readonly members: readonly Member[];
+    readonly probe: { readonly port: number; readonly path: string };
+  }) {
+    this.#from = options.from;
+    this.#probe = options.probe;
+    this.#standings = options.members.map((member) => ({ member, failures: 0, isIn: false, sent: 0, open: 0 }));
+  }
+
+  /** Probes until the signal aborts. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    await Promise.all(this.#standings.map((standing) => this.#watch(standing, signal)));
+  }
+
+  /** Whether a node gets connections. */
+  isIn(node: string): boolean {
+    return this.#of(node)?.isIn === true;
+  }
+
+  /** How many nodes get connections. */
+  get inCount(): number {
+    return this.#standings.filter(({ isIn }) => isIn).length;
+  }
+
+  sentTo(node: string): number {
+    return this.#of(node)?.sent ?? 0;
+  }
+
+  openOn(node: string): number {
+    return this.#of(node)?.open ?? 0;
+  }
+
+  /** The next node in turn, until the returned function is called; `undefined` while none passes. */
+  take(): { readonly member: Member; readonly done: () => void } | undefined {
+    const passing = this.#standings.filter(({ isIn }) => isIn);
+    const standing = passing[this.#turn % Math.max(1, passing.length)];
+    this.#turn += 1;
+    if (standing === undefined) return undefined;
+    standing.sent += 1;
+    standing.open += 1;
+    return {
+      member: standing.member,
+      done: () => {
+        standing.open -= 1;
+      },
+    };
+  }
+
+  #of(node: string): Standing | undefined {
+    return this.#standings.find(({ member }) => member.node === node);
+  }
+
+  async #watch(standing: Standing, signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const passes = await this.#passes(standing.member, signal);
+      standing.failures = passes ? 0 : standing.failures + 1;
+      if (passes) standing.isIn = true;
+      else if (standing.failures >= PROBE.failAfter) standing.isIn = false;
+      await sleep(PROBE.everyMs, { signal }).catch(() => undefined);
+    }
+  }
+
+  async #passes({ addresses, node }: Member, signal: AbortSignal): Promise<boolean> {
+    const [address] = addresses;
+    if (address === undefined) return false;
+    const options: AbortOptions & { readonly timeoutMs: number } = { signal, timeoutMs: PROBE.timeoutMs };
+    try {
+      const socket = await connectInside(this.#from, { address, port: this.#probe.port }, options);
+      return (await request(socket, { path: this.#probe.path, host: node }, options)).status === 200;
+    } catch (error) {
+      if (error instanceof InsideError || signal.aborted) return false;
+      throw error;
+    }
+  }
+}

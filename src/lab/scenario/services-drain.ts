@@ -1,0 +1,97 @@
+import type { AbortOptions } from "#base/async";
+import { isKubeError, type KubeApi, type Node, resources } from "#kube/client";
+import { poll } from "#lab/poll";
+import type { Balancer } from "./services-balancer.ts";
+import type { Load } from "./services-load.ts";
+import type { DrainReport, LoadResult } from "./services-report.ts";
+
+/** What the cluster autoscaler puts on a node that it is about to delete. */
+const TAINT = { key: "ToBeDeletedByClusterAutoscaler", effect: "NoSchedule" } as const;
+const LOOK_MS = 20;
+/** Each step may take so long, milliseconds. */
+const STEP_MS = 60_000;
+/** Connections that are made before and after, so that what is seen is not the start. */
+const SETTLED = 100;
+
+/** Balancers of both external traffic policies. */
+export interface Balancers {
+  readonly cluster: Balancer;
+  readonly local: Balancer;
+}
+
+/**
+ * Takes a node away as the cluster autoscaler does, under load: taint and cordon, wait for the balancer, evict, wait for the
+ * connections that go on, delete. Then a new node has its name. Rejects with `KubeError` and with the signal's reason.
+ */
+export async function drainNode(
+  { api, load, balancers }: { readonly api: KubeApi; readonly load: Load; readonly balancers: Balancers },
+  name: string,
+  options: AbortOptions,
+): Promise<Omit<DrainReport, keyof LoadResult>> {
+  const { cluster, local } = balancers;
+  const until = (done: () => boolean): Promise<number | null> => waitUntil(done, options);
+  const more = (): Promise<number | null> => {
+    const from = load.connections;
+    return until(() => load.connections >= from + SETTLED);
+  };
+  await until(() => cluster.isIn(name) && local.isIn(name));
+  await more();
+  await until(() => cluster.openOn(name) > 0);
+  const through = cluster.sentTo(name);
+  const underWay = cluster.openOn(name);
+  const before = await api.get(resources.nodes, { name }, options);
+  const merge = { type: "merge", body: { spec: { unschedulable: true, taints: [TAINT] } } } as const;
+  await api.patch(resources.nodes, { name }, merge, options);
+  const outSeconds = await until(() => !cluster.isIn(name));
+  await evict(api, name, options);
+  const localOutSeconds = await until(() => !local.isIn(name));
+  await poll(() => podsOn(api, name, options), {
+    until: (left) => left.length === 0,
+    everyMs: LOOK_MS,
+    deadlineMs: STEP_MS,
+    signal: options.signal,
+  });
+  await until(() => cluster.openOn(name) + local.openOn(name) === 0);
+  await api.delete(resources.nodes, { name }, options);
+  await more();
+  await replaceNode(api, before, options);
+  const sent = cluster.sentTo(name);
+  const backSeconds = await until(() => cluster.sentTo(name) > sent);
+  await more();
+  return { node: name, through, underWay, outSeconds, localOutSeconds, backSeconds };
+}
+
+/** As `kubectl drain` without its patience: every pod of the node is deleted, with its own grace period. */
+async function evict(api: KubeApi, node: string, options: AbortOptions): Promise<void> {
+  for (const { namespace, name } of await podsOn(api, node, options)) {
+    try {
+      await api.delete(resources.pods, { namespace, name }, options);
+    } catch (error) {
+      if (!isKubeError(error, "not-found")) throw error;
+    }
+  }
+}
+
+async function podsOn(
+  api: KubeApi,
+  node: string,
+  options: AbortOptions,
+): Promise<readonly { readonly namespace: string | undefined; readonly name: string }[]> {
+  const { items } = await api.listAll(resources.pods, { ...options, fieldSelector: `spec.nodeName=${node}` });
+  return items.map(({ metadata: { namespace, name } }) => ({ namespace, name }));
+}
+
+/** Another Node of the same name, ready as the one before it was. */
+async function replaceNode(api: KubeApi, { metadata, status }: Node, options: AbortOptions): Promise<void> {
+  const { name, labels = {} } = metadata;
+  await api.create(resources.nodes, { apiVersion: "v1", kind: "Node", metadata: { name, labels } } as never, options);
+  const merge = { type: "merge", body: { status } } as const;
+  await api.patch(resources.nodes, { name }, merge, { ...options, subresource: "status" });
+}
+
+/** Seconds until it is so; `null` when it does not become so. */
+async function waitUntil(done: () => boolean, { signal }: AbortOptions): Promise<number | null> {
+  const startedMs = performance.now();
+  const isSo = await poll(done, { until: (so) => so, everyMs: LOOK_MS, deadlineMs: STEP_MS, signal });
+  return isSo ? Number(((performance.now() - startedMs) / 1000).toFixed(3)) : null;
+}

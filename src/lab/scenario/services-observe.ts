@@ -1,0 +1,108 @@
+import type { AbortOptions } from "#base/async";
+import { IpAddress, type IpFamily } from "#base/ip";
+import { type KubeApi, type Pod, resources } from "#kube/client";
+import { LabError } from "#lab/host";
+import { NETNS_ANNOTATION } from "#lab/kubelet";
+import { poll } from "#lab/poll";
+import { type BackendName, replicasOf, SERVICES_NAMESPACE } from "./services-objects.ts";
+
+/** How often the cluster is looked at while waiting, milliseconds. */
+const LOOK_MS = 100;
+
+/** A pod behind a Service. */
+export interface BackendPod {
+  readonly name: string;
+  readonly app: string;
+  readonly node: string;
+  readonly netns: string;
+  readonly addresses: readonly IpAddress[];
+}
+
+/** A Service as the API has it. */
+export interface ObservedService {
+  readonly clusterIps: readonly IpAddress[];
+  readonly ingress: readonly IpAddress[];
+  readonly nodePort: number;
+  readonly healthCheckNodePort: number;
+}
+
+/** The Services of the lab and what is behind them. */
+export interface ObservedServices {
+  readonly services: ReadonlyMap<string, ObservedService>;
+  readonly pods: readonly BackendPod[];
+}
+
+/** Reads Services and their running pods. Rejects with `KubeError`. */
+export async function observeServices(api: KubeApi, options: AbortOptions): Promise<ObservedServices> {
+  const namespace = SERVICES_NAMESPACE;
+  const services = await api.listAll(resources.services, { namespace, ...options });
+  const pods = await api.listAll(resources.pods, { namespace, ...options });
+  return {
+    services: new Map(
+      services.items.map(({ metadata, spec, status }) => [
+        metadata.name,
+        {
+          clusterIps: (spec?.clusterIPs ?? []).map((text) => IpAddress.parse(text)),
+          ingress: (status?.loadBalancer?.ingress ?? []).flatMap(({ ip }) =>
+            ip === undefined ? [] : [IpAddress.parse(ip)],
+          ),
+          nodePort: spec?.ports?.[0]?.nodePort ?? 0,
+          healthCheckNodePort: spec?.healthCheckNodePort ?? 0,
+        },
+      ]),
+    ),
+    pods: pods.items.filter(isServing).map((pod) => ({
+      name: pod.metadata.name,
+      app: pod.metadata.labels?.["app"] ?? "",
+      node: pod.spec?.nodeName ?? "",
+      netns: pod.metadata.annotations?.[NETNS_ANNOTATION] ?? "",
+      addresses: (pod.status?.podIPs ?? []).flatMap(({ ip }) => (ip === undefined ? [] : [IpAddress.parse(ip)])),
+    })),
+  };
+}
+
+/** Pure: the address of a family. */
+export function ofFamily(addresses: readonly IpAddress[], family: IpFamily): IpAddress | undefined {
+  return addresses.find((address) => address.family === family);
+}
+
+/**
+ * Waits until each Deployment has the pods that it wants, all made from its present template, and none ends any more. Rejects with
+ * {@link LabError} `not-reached`.
+ */
+export async function waitForBackends(
+  api: KubeApi,
+  nodes: number,
+  options: AbortOptions & { readonly deadlineMs: number },
+): Promise<void> {
+  const look = async (): Promise<string> => {
+    const { signal } = options;
+    const namespace = SERVICES_NAMESPACE;
+    const deployments = await api.listAll(resources.deployments, { namespace, signal });
+    const pods = await api.listAll(resources.pods, { namespace, signal });
+    const waiting = deployments.items.flatMap(({ metadata, spec, status }) => {
+      const wanted = replicasOf(metadata.name as BackendName, nodes);
+      const own = pods.items.filter((pod) => pod.metadata.labels?.["app"] === metadata.name);
+      const isDone =
+        spec?.replicas === wanted &&
+        status?.observedGeneration === metadata.generation &&
+        status?.updatedReplicas === wanted &&
+        own.length === wanted &&
+        own.every(isServing);
+      return isDone ? [] : [`${metadata.name}: ${own.filter(isServing).length} of ${wanted} pods, ${own.length} there`];
+    });
+    return waiting.join("; ");
+  };
+  const left = await poll(look, {
+    until: (waiting) => waiting === "",
+    everyMs: LOOK_MS,
+    deadlineMs: options.deadlineMs,
+    signal: options.signal,
+  });
+  if (left !== "") throw new LabError("not-reached", `Services' pods after ${options.deadlineMs / 1000} s: ${left}`);
+}
+
+function isServing({ metadata, status }: Pod): boolean {
+  const isReady = status?.conditions?.some(({ type, status: value }) => type === "Ready" && value === "True") === true;
+  return isReady && metadata.deletionTimestamp === undefined && metadata.annotations?.[NETNS_ANNOTATION] !== undefined;
+}

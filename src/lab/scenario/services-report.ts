@@ -1,0 +1,101 @@
+import type { BackendName } from "./services-objects.ts";
+
+/** One connection to a Service, and what came of it. */
+export interface ServiceTry {
+  readonly from: string;
+  readonly to: string;
+  readonly wanted: string;
+  readonly got: string;
+  readonly ok: boolean;
+}
+
+/** Connections through the balancers while something was done to the cluster. */
+export interface LoadResult {
+  /** Made and answered to their end, or failed. */
+  readonly connections: number;
+  /** Of those, the ones that took two seconds. */
+  readonly long: number;
+  readonly failed: readonly string[];
+}
+
+/** The cluster autoscaler takes a node away. */
+export interface DrainReport extends LoadResult {
+  readonly node: string;
+  /** Connections that the balancers had sent through the node before it was tainted. */
+  readonly through: number;
+  /** Of those, under way as the taint was put on. */
+  readonly underWay: number;
+  /** From the taint until the balancer of eTP Cluster sent nothing more to the node; `null`: never. */
+  readonly outSeconds: number | null;
+  /** From the eviction of its pods until the balancer of eTP Local sent nothing more to the node; `null`: never. */
+  readonly localOutSeconds: number | null;
+  /** From the new Node of that name until it got connections again; `null`: never. */
+  readonly backSeconds: number | null;
+}
+
+/** All pods of a Deployment are replaced. */
+export interface RolloutReport extends LoadResult {
+  readonly deployment: BackendName;
+  readonly externalTrafficPolicy: "Cluster" | "Local";
+  readonly pods: number;
+  readonly seconds: number;
+}
+
+/** What `isthmus lab --services` adds to the report, under `services`. */
+export interface ServicesReport {
+  readonly services: readonly string[];
+  readonly tries: readonly ServiceTry[];
+  readonly drain: DrainReport;
+  readonly rollouts: readonly RolloutReport[];
+  readonly seconds: number;
+}
+
+/** Whether every try came out as it should, and nobody saw an error meanwhile. */
+export function servicesWork(report: ServicesReport): boolean {
+  return triesWork(report) && drainWorks(report.drain) && report.rollouts.every(loadWorks);
+}
+
+function triesWork({ tries }: ServicesReport): boolean {
+  return tries.length > 0 && tries.every(({ ok }) => ok);
+}
+
+function drainWorks(drain: DrainReport): boolean {
+  const { outSeconds, localOutSeconds, backSeconds, underWay } = drain;
+  const times = [outSeconds, localOutSeconds, backSeconds];
+  return loadWorks(drain) && underWay > 0 && times.every((seconds) => seconds !== null);
+}
+
+function loadWorks({ connections, failed }: LoadResult): boolean {
+  return connections > 0 && failed.length === 0;
+}
+
+/** The part of the report for a person. `cut` shortens long lists. */
+export function servicesLines(
+  report: ServicesReport,
+  {
+    mark,
+    cut,
+  }: { readonly mark: (good: boolean) => string; readonly cut: (lines: readonly string[]) => readonly string[] },
+): string[] {
+  const { services, tries, drain, rollouts } = report;
+  const wrong = tries.filter(({ ok }) => !ok);
+  return [
+    `${mark(triesWork(report))} services ${services.join(", ")}: ${tries.length - wrong.length} of ${tries.length} tries from pods, nodes and outside went where they should`,
+    ...cut(wrong.map(({ from, to, wanted, got }) => `       ${from} -> ${to}: wanted ${wanted}, got ${got}`)),
+    `${mark(drainWorks(drain))} drain of ${drain.node}: ${loadText(drain)}; ${drain.through} went through it, ${drain.underWay} of them under way as it was tainted`,
+    `       balancers: out ${secondsText(drain.outSeconds)} after the taint, eTP Local ${secondsText(drain.localOutSeconds)} after the eviction; a new node is in after ${secondsText(drain.backSeconds)}`,
+    ...cut(drain.failed.map((text) => `       ${text}`)),
+    ...rollouts.flatMap((rollout) => [
+      `${mark(loadWorks(rollout))} rolling update of ${rollout.deployment} (eTP ${rollout.externalTrafficPolicy}, ${rollout.pods} pods, ${rollout.seconds.toFixed(1)} s): ${loadText(rollout)}`,
+      ...cut(rollout.failed.map((text) => `       ${text}`)),
+    ]),
+  ];
+}
+
+function loadText({ connections, long, failed }: LoadResult): string {
+  return `${connections - failed.length} of ${connections} connections (${long} long ones) answered whole`;
+}
+
+function secondsText(seconds: number | null): string {
+  return seconds === null ? "never" : `${seconds.toFixed(2)} s`;
+}

@@ -1,0 +1,171 @@
+import type { AbortOptions } from "#base/async";
+import type { IpAddress } from "#base/ip";
+import { IpAddress as Ip } from "#base/ip";
+import type { KubeApi } from "#kube/client";
+import { LabError, type LabServices, type LabState } from "#lab/host";
+import { poll } from "#lab/poll";
+import { Balancer, type Member } from "./services-balancer.ts";
+import { type Balancers, drainNode } from "./services-drain.ts";
+import { Load, type LoadTarget } from "./services-load.ts";
+import { tryServices } from "./services-matrix.ts";
+import { applyServices, type BackendName, serviceSpecs, startRollout } from "./services-objects.ts";
+import { type ObservedServices, observeServices, waitForBackends } from "./services-observe.ts";
+import type { LoadResult, RolloutReport, ServicesReport, ServiceTry } from "./services-report.ts";
+
+/** How long the proxies may take until what was made works everywhere, milliseconds. */
+const SETTLE_MS = 20_000;
+const AGAIN_MS = 200;
+/** How long pods may take to be replaced, milliseconds. */
+const PODS_MS = 120_000;
+const HEALTH_PATH = "/healthz";
+
+interface Test {
+  readonly api: KubeApi;
+  readonly state: Pick<LabState, "nodes" | "families">;
+  readonly at: LabServices;
+  readonly members: readonly Member[];
+  readonly say: (text: string) => void;
+}
+
+/**
+ * Puts Services of every kind on the cluster, with pods behind them; tries them from pods, nodes and outside; then, under load
+ * through two balancers outside, drains a node and replaces all pods. What goes wrong is in the report. Rejects with
+ * `LabError` `not-reached` when pods do not come, with `KubeError`, `KernelError` and the signal's reason.
+ */
+export async function verifyServices(
+  { api, state, at, say }: Omit<Test, "members">,
+  options: { readonly signal: AbortSignal },
+): Promise<ServicesReport> {
+  const startedMs = performance.now();
+  const members = state.nodes.map(({ name, addresses }) => ({
+    node: name,
+    addresses: addresses.map((text) => Ip.parse(text)),
+  }));
+  const test: Test = { api, state, at, members, say };
+  const nodes = state.nodes.length;
+  say("starting Services and the pods behind them");
+  await applyServices(api, at, nodes, options);
+  await waitForBackends(api, nodes, { ...options, deadlineMs: PODS_MS });
+  const observed = await observeServices(api, options);
+  const tries = await settledTries(test, observed, options);
+  const stopping = new AbortController();
+  const balancers = balancersOf(test, observed);
+  const probing = Promise.all([balancers.cluster.run(stopping), balancers.local.run(stopping)]);
+  try {
+    await poll(() => balancers.cluster.inCount === nodes && balancers.local.inCount > 0, {
+      until: (ready) => ready,
+      everyMs: AGAIN_MS,
+      deadlineMs: SETTLE_MS,
+      signal: options.signal,
+    });
+    const targets = targetsOf(balancers, observed);
+    const node = drainable(observed);
+    say(`draining ${node} under load`);
+    const drained = await underLoad(
+      test,
+      targets,
+      (load) => drainNode({ api, load, balancers }, node, options),
+      options,
+    );
+    const rollouts = [await rollOut(test, targets, "web", options), await rollOut(test, targets, "edge", options)];
+    return {
+      services: Object.keys(serviceSpecs()),
+      tries,
+      drain: { ...drained.result, ...drained.load },
+      rollouts,
+      seconds: secondsSince(startedMs),
+    };
+  } finally {
+    stopping.abort();
+    await probing;
+  }
+}
+
+/** Until all of it is right, or for a while: proxies need not be done as the last pod is ready. */
+function settledTries(test: Test, observed: ObservedServices, options: AbortOptions): Promise<readonly ServiceTry[]> {
+  const addressesOf = (node: string): readonly IpAddress[] =>
+    test.members.find((member) => member.node === node)?.addresses ?? [];
+  const outside = test.at.addresses.map((text) => Ip.parse(text));
+  return poll(() => tryServices({ ...test, observed, addressesOf, outside }, options), {
+    until: (tries) => tries.every(({ ok }) => ok),
+    everyMs: AGAIN_MS,
+    deadlineMs: SETTLE_MS,
+    signal: options.signal,
+  });
+}
+
+function balancersOf({ at, members }: Test, { services }: ObservedServices): Balancers {
+  const from = { name: at.outside };
+  const port = services.get("edge")?.healthCheckNodePort ?? 0;
+  return {
+    cluster: new Balancer({ from, members, probe: { port: at.healthPort, path: HEALTH_PATH } }),
+    local: new Balancer({ from, members, probe: { port, path: "/" } }),
+  };
+}
+
+function targetsOf(balancers: Balancers, { services }: ObservedServices): readonly LoadTarget[] {
+  return [
+    { service: "web", balancer: balancers.cluster, nodePort: services.get("web")?.nodePort ?? 0 },
+    { service: "edge", balancer: balancers.local, nodePort: services.get("edge")?.nodePort ?? 0 },
+  ];
+}
+
+/** Pure: a node with pods of both Deployments. */
+function drainable({ pods }: ObservedServices): string {
+  const having = (app: BackendName, node: string): boolean => pods.some((pod) => pod.app === app && pod.node === node);
+  const [node] = pods
+    .map((pod) => pod.node)
+    .filter((name) => having("web", name) && having("edge", name))
+    .sort();
+  if (node === undefined)
+    throw new LabError("not-reached", "no node has pods of both web and edge: none can be drained");
+  return node;
+}
+
+async function underLoad<T>(
+  { at }: Test,
+  targets: readonly LoadTarget[],
+  work: (load: Load) => Promise<T>,
+  { signal }: { readonly signal: AbortSignal },
+): Promise<{ readonly result: T; readonly load: LoadResult }> {
+  const load = new Load({ name: at.outside }, targets);
+  const running = load.run({ signal });
+  running.catch(() => undefined);
+  try {
+    const result = await work(load);
+    load.stop();
+    return { result, load: await running };
+  } finally {
+    load.stop();
+    await running;
+  }
+}
+
+async function rollOut(
+  test: Test,
+  targets: readonly LoadTarget[],
+  deployment: BackendName,
+  options: { readonly signal: AbortSignal },
+): Promise<RolloutReport> {
+  const { api, at, state, say } = test;
+  const startedMs = performance.now();
+  const nodes = state.nodes.length;
+  say(`replacing the pods of ${deployment} under load`);
+  const work = async (): Promise<void> => {
+    await startRollout(api, at, { name: deployment, nodes, revision: 2 }, options);
+    await waitForBackends(api, nodes, { ...options, deadlineMs: PODS_MS });
+  };
+  const { load } = await underLoad(test, targets, work, options);
+  const { pods } = await observeServices(api, options);
+  return {
+    deployment,
+    externalTrafficPolicy: deployment === "web" ? "Cluster" : "Local",
+    pods: pods.filter(({ app }) => app === deployment).length,
+    seconds: secondsSince(startedMs),
+    ...load,
+  };
+}
+
+function secondsSince(startedMs: number): number {
+  return Number(((performance.now() - startedMs) / 1000).toFixed(2));
+}

@@ -1,0 +1,31 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { chooseNode, type PlacedPod } from "./choose-node.ts";
+
+const node = (name: string, spec: object = {}) => ({ metadata: { name, labels: { host: name } }, spec }) as never;
+const NODES = [node("node10"), node("node2"), node("node1")];
+const pod = (owner?: string, spec: object = {}) =>
+  ({
+    metadata: { ...(owner !== undefined && { ownerReferences: [{ uid: owner, controller: true }] }) },
+    spec,
+  }) as never;
+const placed = (...entries: readonly (readonly [string, string])[]): PlacedPod[] =>
+  entries.map(([at, owner]) => ({ node: at, owner }));
+
+test("chooseNode: away from the owner's other pods first, then where the fewest pods are, then by name", () => {
+  const on = placed(["node1", "web"], ["node2", "api"], ["node2", "api"], ["node10", "web"]);
+  assert.equal(chooseNode(pod("web"), NODES, on), "node2");
+  assert.equal(chooseNode(pod("other"), NODES, on), "node1");
+  assert.equal(chooseNode(pod(), NODES, [...on, ...placed(["node1", "db"])]), "node10");
+  assert.equal(chooseNode(pod(), NODES, []), "node1");
+});
+
+test("chooseNode: neither cordoned nor unready nodes, nor those that the selector leaves out", () => {
+  const unready = {
+    ...(node("node1") as object),
+    status: { conditions: [{ type: "Ready", status: "False" }] },
+  } as never;
+  const nodes = [unready, node("node2", { unschedulable: true }), node("node3")];
+  assert.equal(chooseNode(pod(), nodes, placed(["node3", "web"])), "node3");
+  assert.equal(chooseNode(pod(undefined, { nodeSelector: { host: "node2" } }), nodes, []), undefined);
+});
