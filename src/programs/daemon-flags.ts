@@ -57,10 +57,10 @@ export function loggerOf(name: string, values: LogValues): Logger {
 /** Opens the client of a program; requests are counted in its registry. Throws `KubeConfigError`. */
 export async function openClient(
   program: string,
-  values: { readonly kubeconfig: string | undefined },
+  values: { readonly kubeconfig: string | undefined; readonly master?: string | undefined },
   options: KubeClientOptions & { readonly registry?: Registry } = {},
 ): Promise<KubeClient> {
-  const connection = await loadKubeConfig({ path: values.kubeconfig });
+  const connection = await loadKubeConfig({ path: values.kubeconfig, server: values.master });
   const { registry, ...rest } = options;
   const counter =
     registry === undefined

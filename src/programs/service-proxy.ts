@@ -61,7 +61,8 @@ export const serviceProxy = defineProgram({
       onFailure: (error) => log.error("addresses are not followed any more", { error: error.message }),
     });
     const registry = createRegistry();
-    await using api = await openClient("service-proxy", { kubeconfig: config.kubeconfig }, { registry });
+    const { master } = values;
+    await using api = await openClient("service-proxy", { kubeconfig: config.kubeconfig, master }, { registry });
     await serve({ config, parts, api, monitors, netns, registry, log }, signal);
     return EXIT.ok;
   },

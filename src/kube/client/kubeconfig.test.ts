@@ -74,6 +74,20 @@ test("loadKubeConfig: server, namespace, token, CA and client certificate", asyn
   });
 });
 
+test("loadKubeConfig: another server takes the place of the file's, credentials stay; what is no URL is named", async () => {
+  await using folder = await Folder.create();
+  const path = await folder.write("config", config({ token: "abc" }));
+  const connection = await loadKubeConfig({ path, server: "https://[fd00::1]:6443" });
+  assert.equal(connection.server.href, "https://[fd00::1]:6443/");
+  assert.deepEqual((await connection.credentials()).headers, { authorization: "Bearer abc" });
+  for (const server of ["10.0.0.1:6443", "ftp://10.0.0.1", ""])
+    await fails(
+      loadKubeConfig({ path, server }),
+      "invalid",
+      /is no URL of an API server: https:\/\/HOST:PORT is expected/,
+    );
+});
+
 test("loadKubeConfig: a token file is read again after a minute or a refusal, and kept while it is away", async () => {
   await using folder = await Folder.create();
   const clock = new FakeClock();

@@ -22,6 +22,8 @@ export interface LoadKubeConfigOptions {
   readonly context?: string | undefined;
   /** Default: `process.env`. */
   readonly env?: Readonly<Record<string, string | undefined>> | undefined;
+  /** URL of the API server, instead of the one that is found; credentials stay. */
+  readonly server?: string | undefined;
   /** Default: where Kubernetes mounts it. */
   readonly serviceAccountDir?: string | undefined;
   readonly clock?: Clock | undefined;
@@ -40,11 +42,27 @@ export async function loadKubeConfig(options: LoadKubeConfigOptions = {}): Promi
     (await fromFiles(options, env)) ??
     (env["KUBERNETES_SERVICE_HOST"] === undefined ? undefined : await inCluster(options, env)) ??
     (await fromHome(options, env));
-  if (connection !== undefined) return connection;
+  if (connection !== undefined) return options.server === undefined ? connection : atServer(connection, options.server);
   throw new KubeConfigError(
     "not-found",
     "no kubeconfig: name one with --kubeconfig or $KUBECONFIG, put one at ~/.kube/config, or run in a pod",
   );
+}
+
+function atServer(connection: KubeConnection, text: string): KubeConnection {
+  const server = URL.parse(text);
+  if (server === null || !["https:", "http:"].includes(server.protocol))
+    throw new KubeConfigError("invalid", `"${text}" is no URL of an API server: https://HOST:PORT is expected`);
+  const { namespace, source, tlsServerName, insecureSkipTlsVerify } = connection;
+  return {
+    server,
+    namespace,
+    source,
+    tlsServerName,
+    insecureSkipTlsVerify,
+    credentials: (options) => connection.credentials(options),
+    expire: () => connection.expire(),
+  };
 }
 
 type Env = Readonly<Record<string, string | undefined>>;
