@@ -114,7 +114,9 @@ test(
       ],
     });
     one.signal("SIGHUP");
-    await until("the fault is forgotten", async () => (await one.health()).configError === undefined);
+    const costs = async (): Promise<unknown[]> => (await one.health()).ports.map(({ cost }) => cost);
+    await until("the new costs are in force", async () => (await costs()).join() === "1,0");
+    assert.equal((await one.health()).configError, undefined);
     assert.equal((await one.fetch(WEB4))[0], "wan1 198.51.100.10");
     assert.equal(one.pid, pid);
   },

@@ -38,7 +38,12 @@ export interface Health {
   readonly ready: boolean;
   readonly listening: string;
   readonly configError?: string;
-  readonly ports: readonly { readonly ifname: string; readonly hasError?: boolean; readonly usableAddr?: string }[];
+  readonly ports: readonly {
+    readonly ifname: string;
+    readonly cost: number;
+    readonly hasError?: boolean;
+    readonly usableAddr?: string;
+  }[];
   readonly requests: number;
   readonly dialFailures: number;
   readonly activeTunnels: number;
