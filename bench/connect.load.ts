@@ -8,7 +8,8 @@ import { connect, createServer, type Socket } from "node:net";
 /** Bytes of a request: how many bytes are wanted, big-endian. */
 const ASK_BYTES = 8;
 const CHUNK = Buffer.alloc(256 * 1024, "x");
-const READ_BYTES = 256 * 1024;
+/** Of one read: much where bytes are measured, little where only tunnels are opened. */
+const READ_BYTES = { bytes: 256 * 1024, setUps: 512 } as const;
 const NONE = Buffer.alloc(ASK_BYTES);
 
 /** How a client gets to the server: through the proxy at a port of loopback, or by itself. */
@@ -48,7 +49,7 @@ export async function transfer(
   options: { readonly bytes: number; readonly streams: number },
 ): Promise<number> {
   const each = Math.ceil(options.bytes / options.streams);
-  const open = await Promise.all(Array.from({ length: options.streams }, () => Stream.open(way)));
+  const open = await Promise.all(Array.from({ length: options.streams }, () => Stream.open(way, READ_BYTES.bytes)));
   const from = performance.now();
   await Promise.all(open.map((stream) => stream.take(each)));
   const seconds = (performance.now() - from) / 1000;
@@ -63,7 +64,7 @@ export async function setUps(way: Way, options: { readonly ms: number; readonly 
   const work = async (): Promise<void> => {
     while (performance.now() < until) {
       const from = performance.now();
-      const stream = await Stream.open(way);
+      const stream = await Stream.open(way, READ_BYTES.setUps);
       times.push(performance.now() - from);
       stream.end();
     }
@@ -81,10 +82,10 @@ class Stream {
   #isOpen = false;
   #done = Promise.withResolvers<void>();
 
-  private constructor(way: Way) {
+  private constructor(way: Way, readBytes: number) {
     const port = way.proxyPort ?? way.port;
     const host = way.proxyPort === undefined ? way.host : "127.0.0.1";
-    const buffer = Buffer.allocUnsafe(READ_BYTES);
+    const buffer = Buffer.allocUnsafe(readBytes);
     const onread = { buffer, callback: (bytes: number) => this.#read(buffer, bytes) };
     this.#socket = connect({ host, port, noDelay: true, onread });
     this.#socket.once("error", (error) => this.#done.reject(error));
@@ -92,8 +93,8 @@ class Stream {
   }
 
   /** Resolves when the way to the server is open. */
-  static async open(way: Way): Promise<Stream> {
-    const stream = new Stream(way);
+  static async open(way: Way, readBytes: number): Promise<Stream> {
+    const stream = new Stream(way, readBytes);
     stream.#isOpen = way.proxyPort === undefined;
     stream.#socket.once("connect", () => {
       const target = `${way.host}:${way.port}`;

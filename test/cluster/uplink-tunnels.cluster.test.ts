@@ -77,6 +77,29 @@ test("uplink-proxy: an upstream's FIN reaches the client at once, behind all byt
   await until("the tunnel is over", async () => (await one.health()).activeTunnels === 0);
 });
 
+test("uplink-proxy: a tunnel that lasts asks both its ends every 15 s whether they are there", TIMEOUT, async (t) => {
+  const one = await openUplinkBed(t);
+  one.bed.wan0.listen(
+    createServer((socket) => {
+      socket.on("error", () => socket.destroy());
+      socket.write("ready");
+    }),
+    PORT,
+  );
+  const client = await one.client(t);
+  await connectThroughProxy(client, TARGET);
+  await client.read("ready");
+  const timers = async (filter: string): Promise<string> => (await one.run("ss", "-Htno", filter)).stdout;
+  for (const filter of ["sport = :5443", `dport = :${PORT}`])
+    await until(
+      `keepalive of ${filter}`,
+      async () => /timer:\(keepalive,(1[0-5]|[0-9]\.?)/.test(await timers(filter)),
+      {
+        deadlineMs: 3000,
+      },
+    );
+});
+
 test("uplink-proxy: a client that half closes gets the reply that comes after its FIN", TIMEOUT, async (t) => {
   const one = await openUplinkBed(t);
   one.bed.wan0.listen(

@@ -3,6 +3,9 @@ import { SelectError, type Won } from "../select/index.ts";
 import { DIRECT } from "../stats/index.ts";
 import type { Carrier, CarryRequest } from "./carrier.ts";
 
+/** Made once: an error looks at the stack, for each tunnel. */
+const NO_REPLAY = new Error("no other uplink is looked for any more");
+
 /** One tunnel with the uplink that it takes, and the uplinks that it has tried (spec uplink-proxy 6.4). */
 export class CarriedTunnel implements TunnelEvents {
   readonly #carrier: Carrier;
@@ -10,10 +13,11 @@ export class CarriedTunnel implements TunnelEvents {
   readonly #tunnel: Tunnel;
   readonly #forget: () => void;
   readonly #tried = new Set<string>();
-  readonly #stopReplay = new AbortController();
   readonly #idleTimeoutMs: number;
   #won: Won<Upstream>;
   #replays = 0;
+  /** Of the search for another uplink. */
+  #stopReplay: AbortController | undefined;
   /** No replay after this, monotonic milliseconds. */
   #deadlineAt: number | undefined;
 
@@ -57,13 +61,13 @@ export class CarriedTunnel implements TunnelEvents {
   }
 
   close(reason: CloseReason): void {
-    this.#stopReplay.abort(new Error("the tunnel is being closed"));
+    this.#stopReplay?.abort(NO_REPLAY);
     this.#tunnel.close(reason);
   }
 
   onFirstByte(): void {
     const { penalties, evidence } = this.#carrier.deps;
-    this.#stopReplay.abort(new Error("the destination has answered"));
+    this.#stopReplay?.abort(NO_REPLAY);
     const { uplink } = this.#won;
     if (uplink === undefined) return;
     penalties.clear(this.#request.destination.text, uplink.name);
@@ -79,7 +83,9 @@ export class CarriedTunnel implements TunnelEvents {
     evidence.blackholed(uplink.name, text);
     penalties.add(text, uplink.name);
     this.#tried.add(uplink.name);
-    const request = { ...this.#carrier.dialRequest(this.#request, this.#stopReplay.signal), except: this.#tried };
+    this.#stopReplay = new AbortController();
+    const { signal } = this.#stopReplay;
+    const request = { ...this.#carrier.dialRequest(this.#request, signal), except: this.#tried };
     // Where nothing else is to be had, an answer may still come.
     if (!dialler.hasAlternative(request)) return;
     const { tunnel, selection } = settings();
@@ -98,7 +104,7 @@ export class CarriedTunnel implements TunnelEvents {
     const { uplink } = this.#won;
     const { up, down } = this.#tunnel.bytes;
     const end = { up, down, durationMs: clock.monotonic() - startedAt, reason };
-    this.#stopReplay.abort(new Error("the tunnel has ended"));
+    this.#stopReplay?.abort(NO_REPLAY);
     this.#forget();
     room.giveBack();
     rotation.ended(uplink?.name ?? DIRECT);
@@ -118,7 +124,7 @@ export class CarriedTunnel implements TunnelEvents {
     const target = this.#request.destination.text;
     try {
       const won = await dialler.dial(request);
-      if (!this.#tunnel.canReplay || won.uplink === undefined || this.#stopReplay.signal.aborted) {
+      if (!this.#tunnel.canReplay || won.uplink === undefined || request.signal.aborted) {
         won.connection.socket.destroy();
         return;
       }
@@ -131,7 +137,7 @@ export class CarriedTunnel implements TunnelEvents {
       lines.replayed(target, from, won.uplink.ifName);
       this.#tunnel.replaceUpstream(won.connection, traffic.of(won.uplink.ifName));
     } catch (error) {
-      if (this.#stopReplay.signal.aborted) return;
+      if (request.signal.aborted) return;
       if (!(error instanceof SelectError)) throw error;
       record({ kind: "attempts", target, failures: error.failures });
       this.close("blackhole");

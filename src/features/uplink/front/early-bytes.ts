@@ -4,6 +4,9 @@ import type { Clock } from "#base/clock";
 /** What a client may send before its destination is connected, bytes, and one read more (spec uplink-proxy 7). */
 const MAX_BYTES = 65_536;
 
+/** Made once: an error looks at the stack, for each client. */
+const LEFT = new Error("the client has left");
+
 /** Takes what a client sends while its destination is being dialled, and notices when it leaves. The socket must have a listener for errors. */
 export class EarlyBytes {
   readonly #client: Socket;
@@ -74,5 +77,5 @@ export class EarlyBytes {
     if (this.#bytes === 0) this.#onClose();
   };
 
-  readonly #onClose = (): void => this.#gone.abort(new Error("the client has left"));
+  readonly #onClose = (): void => this.#gone.abort(LEFT);
 }

@@ -6,7 +6,9 @@ import { FakeClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { createLogger } from "#base/log";
 import { KernelError } from "#kernel/errors";
+import { getsockopt } from "#kernel/ffi";
 import type { ListenerSettings } from "../model/index.ts";
+import { descriptorOf } from "../relay/index.ts";
 import { freePort, hostListener } from "../testing/proxy-fixtures.ts";
 import { BindLoop, type BindLoopDeps } from "./index.ts";
 
@@ -161,5 +163,22 @@ test(
     });
     while (three.lines.length === 0) await turn();
     assert.match(three.lines[0] ?? "", /will retry\): listen on 127\.0\.0\.1:1: address already in use/);
+  },
+);
+
+test(
+  "BindLoop: what it accepts sends at once what is written, without a wait for acknowledgements",
+  TIMEOUT,
+  async (t) => {
+    const port = await freePort();
+    const { clients, lines } = loopFor(t, hostListener(port));
+    while (lines.length === 0) await turn();
+    const client = connect({ host: "127.0.0.1", port });
+    t.after(() => client.destroy());
+    while (clients.length === 0) await turn();
+    const [accepted] = clients;
+    assert.ok(accepted);
+    const [IPPROTO_TCP, TCP_NODELAY] = [6, 1];
+    assert.equal(getsockopt(descriptorOf(accepted) ?? -1, IPPROTO_TCP, TCP_NODELAY), 1);
   },
 );

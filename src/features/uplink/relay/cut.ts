@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
 import { resetSocket } from "#base/socket-reset";
 import { C, setsockopt } from "#kernel/ffi";
+import { descriptorOf } from "./descriptor.ts";
 
 /** include/uapi/asm-generic/socket.h. */
 const SO_LINGER = 13;
@@ -19,11 +20,4 @@ export function cut(socket: Socket): void {
   }
   setsockopt(fd, C.SOL_SOCKET, SO_LINGER, NO_TIME, "cut a connection off");
   socket.destroy();
-}
-
-/** Node shows the descriptor of a TCP socket at its handle, and nowhere else. */
-function descriptorOf(socket: Socket): number | undefined {
-  const { _handle: handle } = socket as { readonly _handle?: { readonly fd?: unknown } | null };
-  const fd = handle?.fd;
-  return typeof fd === "number" && fd >= 0 ? fd : undefined;
 }

@@ -10,6 +10,7 @@
  * ```
  */
 export { BufferPool } from "./buffer-pool.ts";
+export { descriptorOf } from "./descriptor.ts";
 export {
   type ByteCount,
   type CloseReason,
@@ -19,4 +20,4 @@ export {
   type TunnelOptions,
 } from "./tunnel.ts";
 export { TunnelWatch } from "./tunnel-watch.ts";
-export { TCP_KEEPALIVE_MS, Upstream, type UpstreamPath } from "./upstream.ts";
+export { Upstream, type UpstreamPath } from "./upstream.ts";

@@ -5,6 +5,9 @@ import { TlsRecords } from "./tls-records.ts";
 import type { TunnelWatch } from "./tunnel-watch.ts";
 import type { Upstream } from "./upstream.ts";
 
+/** Go's default, milliseconds (spec uplink-proxy 7). */
+const TCP_KEEPALIVE_MS = 15_000;
+
 /** Why a tunnel ended (spec uplink-proxy 7). */
 export type CloseReason = "eof" | "reset" | "idle" | "blackhole" | "drain" | "error";
 
@@ -65,6 +68,7 @@ export class Tunnel {
   #lastByteAt: number;
   /** The exact time of the client's last byte, while the destination owes its first one. */
   #waitingSince: number | undefined;
+  #isKeptAlive = false;
   #clientSpokeLast = false;
   #gotFirstByte = false;
   #wasSilent = false;
@@ -126,6 +130,7 @@ export class Tunnel {
     this.#upstream = next;
     this.#total = total;
     this.#wasSilent = false;
+    this.#isKeptAlive = false;
     this.#waitingSince = this.#watch.exactNow();
     this.#lastByteAt = this.#watch.now;
     this.#attach();
@@ -149,6 +154,7 @@ export class Tunnel {
 
   /** For the watch: ends what has been silent for too long. */
   check(now: number): void {
+    if (!this.#isKeptAlive) this.#keepAlive();
     const { idleTimeoutMs, halfCloseTimeoutMs, firstByteTimeoutMs } = this.#options;
     const limitMs = this.#clientEnded || this.#upstreamEnded ? halfCloseTimeoutMs : idleTimeoutMs;
     if (this.#watch.hasPassed(this.#lastByteAt, limitMs)) {
@@ -161,6 +167,12 @@ export class Tunnel {
     if (now - this.#waitingSince < firstByteTimeoutMs) return;
     this.#wasSilent = true;
     this.#events.onSilent();
+  }
+
+  /** Eight system calls, which a tunnel of less than half a second need not pay for. */
+  #keepAlive(): void {
+    this.#isKeptAlive = true;
+    for (const socket of [this.#client, this.#upstream.socket]) socket.setKeepAlive(true, TCP_KEEPALIVE_MS);
   }
 
   readonly #onClientData = (chunk: Uint8Array): void => {

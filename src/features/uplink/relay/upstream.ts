@@ -2,21 +2,13 @@ import { connect, type OnReadOpts, Socket } from "node:net";
 import type { IpAddress } from "#base/ip";
 import type { BufferPool } from "./buffer-pool.ts";
 
-/** Go's default, milliseconds (spec uplink-proxy 7). */
-export const TCP_KEEPALIVE_MS = 15_000;
-
 /** Where an upstream socket goes. */
 export interface UpstreamPath {
   readonly address: IpAddress;
   readonly port: number;
 }
 
-const HALF_OPEN = {
-  allowHalfOpen: true,
-  noDelay: true,
-  keepAlive: true,
-  keepAliveInitialDelay: TCP_KEEPALIVE_MS,
-} as const;
+const HALF_OPEN = { allowHalfOpen: true, noDelay: true } as const;
 
 /**
  * A socket to a destination that reads into one buffer of its own again and again: what arrives must be written on, or copied,

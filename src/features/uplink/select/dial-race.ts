@@ -136,25 +136,27 @@ export class DialRace<C extends Closable> {
   async #attempt({ candidate, stop }: Attempt<C>): Promise<Won<C>> {
     const { snapshot, destination } = this.#request;
     const { clock, connect } = this.#deps;
-    return await withDeadline(
-      snapshot.dialTimeoutMs,
-      async (signal) => {
-        const { addresses, via, judgement } = await this.#resolve(candidate, signal);
-        const isDirect = judgement === "direct";
-        const pairs = pairUp(addresses, isDirect ? undefined : candidate.sources);
-        if (pairs.length === 0) throw new DnsError("not-found", "no address of a family that the uplink has");
-        const { connection, pair } = await connectAny(pairs, destination.port, { connect, clock, signal });
-        return {
-          connection,
-          address: pair.address,
-          failures: this.#failures,
-          ...(isDirect ? {} : { uplink: candidate.uplink }),
-          ...(pair.source === undefined ? {} : { source: pair.source }),
-          ...(via === undefined || via === candidate.uplink.name ? {} : { resolvedVia: via }),
-        };
-      },
-      { signal: stop.signal, clock },
+    const { signal } = stop;
+    const cancelDeadline = clock.after(snapshot.dialTimeoutMs, () =>
+      stop.abort(new DOMException(`not done within ${snapshot.dialTimeoutMs} ms`, "TimeoutError")),
     );
+    try {
+      const { addresses, via, judgement } = await this.#resolve(candidate, signal);
+      const isDirect = judgement === "direct";
+      const pairs = pairUp(addresses, isDirect ? undefined : candidate.sources);
+      if (pairs.length === 0) throw new DnsError("not-found", "no address of a family that the uplink has");
+      const { connection, pair } = await connectAny(pairs, destination.port, { connect, clock, signal });
+      return {
+        connection,
+        address: pair.address,
+        failures: this.#failures,
+        ...(isDirect ? {} : { uplink: candidate.uplink }),
+        ...(pair.source === undefined ? {} : { source: pair.source }),
+        ...(via === undefined || via === candidate.uplink.name ? {} : { resolvedVia: via }),
+      };
+    } finally {
+      cancelDeadline();
+    }
   }
 
   async #resolve(
@@ -218,7 +220,7 @@ export class DialRace<C extends Closable> {
   #failed(attempt: Attempt<C>, error: unknown): void {
     const { destination, signal } = this.#request;
     this.#running.delete(attempt);
-    if (attempt.stop.signal.aborted || signal.aborted) return;
+    if (attempt.stop.signal.reason === LOST || signal.aborted) return;
     // Policy, which is no fault of an uplink's: the end of the request, or of an attempt that nobody waits for.
     if (error instanceof SelectError) {
       this.#end(() => this.#result.reject(error));
