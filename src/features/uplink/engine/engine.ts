@@ -49,6 +49,7 @@ export class Engine {
   readonly dns: UplinkDns;
   readonly #deps: EngineDeps;
   readonly #carrier: Carrier;
+  readonly #dialler: Dialler<Upstream>;
   readonly #pending: PendingHeads;
   /** Apart, so that no pod can push clients of the host out. */
   readonly #podPending: PendingHeads;
@@ -73,7 +74,7 @@ export class Engine {
     });
     const rotation = new Rotation();
     const pool = new BufferPool(Math.min(settings().tunnel.bufferBytes, MAX_READ_BYTES));
-    const dialler = new Dialler<Upstream>({
+    this.#dialler = new Dialler<Upstream>({
       clock,
       dns: this.dns,
       penalties: this.penalties,
@@ -89,7 +90,15 @@ export class Engine {
     const lines = new LogLines(log, clock);
     const shared = { clock, settings, snapshots, evidence, room, record, onBug };
     const { penalties } = this;
-    this.#carrier = new Carrier({ ...shared, dialler, penalties, rotation, watch, traffic: this.#traffic, lines });
+    this.#carrier = new Carrier({
+      ...shared,
+      dialler: this.#dialler,
+      penalties,
+      rotation,
+      watch,
+      traffic: this.#traffic,
+      lines,
+    });
   }
 
   /** Tunnels of this thread. */
@@ -120,9 +129,11 @@ export class Engine {
     this.#serve(client, listener);
   }
 
-  /** The state of the uplinks has changed: tunnels whose source address is gone end. */
+  /** The state of the uplinks has changed: tunnels whose source address is gone end, and dials over uplinks without a link. */
   snapshotChanged(): void {
-    const { localAddresses, uplinks } = this.#deps.snapshots.current;
+    const { current } = this.#deps.snapshots;
+    const { localAddresses, uplinks } = current;
+    this.#dialler.snapshotChanged(current);
     const known = new Set(localAddresses.map((address) => address.toString()));
     // An address that is only configured is not there.
     const usable = uplinks.flatMap(({ addresses }) => addresses.filter(({ isUsable }) => isUsable));

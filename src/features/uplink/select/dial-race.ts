@@ -1,7 +1,7 @@
 import { withDeadline } from "#base/async";
 import type { IpAddress } from "#base/ip";
 import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
-import type { Uplink } from "../model/index.ts";
+import type { Snapshot, Uplink } from "../model/index.ts";
 import type { Judgement } from "../policy/index.ts";
 import { classify } from "./classify.ts";
 import type { DiallerDeps, DialRequest } from "./dialler.ts";
@@ -46,6 +46,8 @@ interface Attempt<C extends Closable> extends Entrant {
 }
 
 const LOST = new Error("another uplink was faster");
+/** As the kernel says it of a connection that it is asked for then; those that are under way it lets wait for an answer. */
+const LINK_LOST = Object.assign(new Error("network is down"), { code: "ENETDOWN" });
 
 /**
  * The attempts of one request: side by side within a tier, the next tier when the cheaper ones have failed or have had their time
@@ -90,6 +92,13 @@ export class DialRace<C extends Closable> {
     } finally {
       signal.removeEventListener("abort", onAbort);
     }
+  }
+
+  /** Attempts over uplinks that have lost their link since, or are gone, have failed: nobody waits for what cannot come. */
+  snapshotChanged({ uplinks }: Snapshot): void {
+    const isUp = (name: string): boolean => uplinks.some((uplink) => uplink.name === name && uplink.isUp);
+    for (const { candidate, stop, won } of this.#running)
+      if (won === undefined && candidate.uplink.isUp && !isUp(candidate.uplink.name)) stop.abort(LINK_LOST);
   }
 
   /** Unbound, to addresses that are of this host or its cluster. */

@@ -175,6 +175,28 @@ test("Dialler: a silent cheap uplink costs one request the tier's delay, and the
   assert.ok(bed.clock.monotonic() - before <= 50);
 });
 
+test("Dialler: an uplink that loses its link while it is dialled has failed at once; one that never had a link goes on", async () => {
+  const bed = new Bed({ [A]: "silent", [B]: "silent", [C]: 5 });
+  const first = uplink("a", { sources: [A] });
+  const rest = [uplink("b", { sources: [B], cost: 1, isUp: false }), uplink("c", { sources: [C], cost: 2 })];
+  const dialled = bed.dialler.dial(bed.request(snapshotOf([first, ...rest])));
+  await bed.clock.advance(100);
+  bed.dialler.snapshotChanged(snapshotOf([first, ...rest]));
+  await bed.clock.advance(100);
+  assert.deepEqual(bed.log, [`0 ${A}`]);
+  bed.dialler.snapshotChanged(snapshotOf([{ ...first, isUp: false }, ...rest]));
+  await bed.clock.advance(100);
+  bed.dialler.snapshotChanged(snapshotOf(rest));
+  await bed.clock.advance(2000);
+  const won = await dialled;
+  assert.deepEqual(bed.log, [`0 ${A}`, `200 ${B}`, `2200 ${C}`]);
+  assert.equal(won.uplink?.name, "c");
+  assert.deepEqual(
+    won.failures.map(({ uplink: name, text }) => `${name}: ${text}`),
+    ["a: network is down"],
+  );
+});
+
 test("Dialler: `timeout` between tiers is strictly one after the other", async () => {
   const bed = new Bed({ [A]: "silent", [B]: 5 }, { tierDelayMs: "timeout" });
   assert.equal(await bed.outcome(bed.request(snapshotOf(two, { dialTimeoutMs: 4000 }))), `eth1 from ${B}`);

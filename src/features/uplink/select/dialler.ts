@@ -45,6 +45,8 @@ const BOTH: readonly IpFamily[] = [6, 4];
 /** Finds a connection to a destination over the cheapest uplink that has one (spec uplink-proxy 6). */
 export class Dialler<C extends Closable> {
   readonly #deps: DiallerDeps<C>;
+  /** As many as there are requests that wait. */
+  readonly #races = new Set<DialRace<C>>();
 
   constructor(deps: DiallerDeps<C>) {
     this.#deps = deps;
@@ -73,6 +75,11 @@ export class Dialler<C extends Closable> {
     return candidates.some(({ uplink }) => request.except?.has(uplink.name) !== true);
   }
 
+  /** The state of the uplinks has changed, for requests that wait as well. */
+  snapshotChanged(snapshot: Snapshot): void {
+    for (const race of [...this.#races]) race.snapshotChanged(snapshot);
+  }
+
   async #overUplinks(request: DialRequest, tiers: readonly Tier[], known: readonly IpAddress[]): Promise<Won<C>> {
     const { rotation } = this.#deps;
     const { text } = request.destination;
@@ -81,8 +88,10 @@ export class Dialler<C extends Closable> {
     const expected = contenders[0]?.name ?? "";
     // Its turn is over before it is known to succeed, so that many requests at once are shared out as well.
     rotation.take(text, contenders, expected);
+    const race = this.#race(request, tiers, known);
+    this.#races.add(race);
     try {
-      const won = await this.#race(request, tiers, known).run();
+      const won = await race.run();
       const winner = won.uplink?.name;
       if (winner !== expected) {
         rotation.giveBack(text, contenders, expected);
@@ -92,6 +101,8 @@ export class Dialler<C extends Closable> {
     } catch (error) {
       rotation.giveBack(text, contenders, expected);
       throw error;
+    } finally {
+      this.#races.delete(race);
     }
   }
 
