@@ -1,11 +1,11 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { formatListenAddress, type ListenAddress } from "#base/config";
+import { ConnectionLimit } from "#base/connection-limit";
 import { describeError } from "#base/errors";
 import { HealthServerError } from "#base/health";
 import type { Logger } from "#base/log";
 import type { Registry } from "#base/metrics";
-import { limitSockets } from "./idle-sockets.ts";
 
 /** How long a client may take to send the head of its request, milliseconds. */
 const HEADERS_TIMEOUT_MS = 5000;
@@ -47,6 +47,8 @@ export async function serveRoutes(
   options: { readonly address: ListenAddress },
 ): Promise<Endpoint> {
   const { address } = options;
+  // A profile takes as long as it was asked for: it is not ended for somebody who comes later.
+  const connections = new ConnectionLimit(MAX_CLIENTS, { whenAllBusy: "refuse-next" });
   const server = createServer(
     {
       headersTimeout: HEADERS_TIMEOUT_MS,
@@ -54,13 +56,14 @@ export async function serveRoutes(
       connectionsCheckingInterval: CHECKING_INTERVAL_MS,
     },
     (request, response) => {
+      connections.busy(request, response);
       answer(deps.routes, request, response).catch((error: unknown) => {
         response.destroy();
         deps.onBug(error);
       });
     },
   );
-  limitSockets(server, MAX_CLIENTS);
+  server.on("connection", (socket) => connections.admit(socket));
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const onError = (error: Error): void => {
     const where = formatListenAddress(address);

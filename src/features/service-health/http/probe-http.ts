@@ -1,5 +1,6 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { createServer as createNetServer, type Socket } from "node:net";
+import { ConnectionLimit } from "#base/connection-limit";
 import { describeError } from "#base/errors";
 import type { IpAddress } from "#base/ip";
 import { type Logger, nullLogger } from "#base/log";
@@ -7,7 +8,6 @@ import { isKernelError } from "#kernel/errors";
 import type { NetNs } from "#kernel/netns";
 import { listenTcp, localEndpoint } from "#kernel/socket";
 import { ServiceHealthError } from "../errors.ts";
-import { ConnectionLimit } from "./connection-limit.ts";
 
 /** Connections at one time (spec service-proxy 1.1). */
 export const MAX_CONNECTIONS = 1024;
@@ -61,7 +61,7 @@ export class ProbeHttp implements AsyncDisposable {
     const { headersTimeoutMs = HEADERS_TIMEOUT_MS, maxConnections = MAX_CONNECTIONS } = options;
     this.#netns = deps.netns;
     this.#log = deps.log ?? nullLogger;
-    this.#connections = new ConnectionLimit(maxConnections);
+    this.#connections = new ConnectionLimit(maxConnections, { whenAllBusy: "end-oldest" });
     this.#http = createServer(
       {
         headersTimeout: headersTimeoutMs,

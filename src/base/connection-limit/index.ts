@@ -1,0 +1,86 @@
+/**
+ * A bound on the connections of an HTTP server by which nobody who says nothing keeps out somebody who asks.
+ *
+ * Owns: which connection ends when one too many comes. Refuses to know: listening, and what requests are about.
+ *
+ * ```ts
+ * const connections = new ConnectionLimit(64, { whenAllBusy: "refuse-next" });
+ * const server = createServer((request, response) => connections.busy(request, response));
+ * server.on("connection", (socket) => connections.admit(socket));
+ * ```
+ */
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
+
+/** Which connection ends at the limit when all of them have a request. */
+export interface ConnectionLimitOptions {
+  /**
+   * `refuse-next`: the one that comes, where an answer may take long. `end-oldest`: the one that came first, where answers are given
+   * at once, so that all it can be doing is not to read its own.
+   */
+  readonly whenAllBusy: "refuse-next" | "end-oldest";
+}
+
+/**
+ * Keeps the connections of one HTTP server, whatever sockets it listens on, at `max` (1 or more): at the limit the one that has been
+ * without a request for longest makes room for the next.
+ */
+export class ConnectionLimit {
+  readonly #max: number;
+  readonly #whenAllBusy: ConnectionLimitOptions["whenAllBusy"];
+  readonly #open = new Set<Socket>();
+  /** Those without a request, the longest first. */
+  readonly #idle = new Set<Socket>();
+  readonly #requests = new WeakMap<Socket, number>();
+
+  constructor(max: number, { whenAllBusy }: ConnectionLimitOptions) {
+    this.#max = max;
+    this.#whenAllBusy = whenAllBusy;
+  }
+
+  /** Connections that are open. */
+  get size(): number {
+    return this.#open.size;
+  }
+
+  /** A connection has come; at the limit one is ended, this one or another. */
+  admit(socket: Socket): void {
+    if (this.#open.size >= this.#max) {
+      const ending = this.#endingFor(socket);
+      this.#forget(ending);
+      ending.destroy();
+      if (ending === socket) return;
+    }
+    this.#open.add(socket);
+    this.#idle.add(socket);
+    socket.once("close", () => this.#forget(socket));
+  }
+
+  /** A request has come; its connection has one until it is answered. */
+  busy({ socket }: IncomingMessage, response: ServerResponse): void {
+    this.#requests.set(socket, (this.#requests.get(socket) ?? 0) + 1);
+    this.#idle.delete(socket);
+    response.once("close", () => {
+      const left = (this.#requests.get(socket) ?? 1) - 1;
+      this.#requests.set(socket, left);
+      if (left === 0 && this.#open.has(socket)) this.#idle.add(socket);
+    });
+  }
+
+  /** Ends all connections. */
+  destroyAll(): void {
+    for (const socket of this.#open) socket.destroy();
+  }
+
+  #endingFor(next: Socket): Socket {
+    const [longestIdle] = this.#idle;
+    if (longestIdle !== undefined || this.#whenAllBusy === "refuse-next") return longestIdle ?? next;
+    const [oldest = next] = this.#open;
+    return oldest;
+  }
+
+  #forget(socket: Socket): void {
+    this.#open.delete(socket);
+    this.#idle.delete(socket);
+  }
+}
