@@ -1,4 +1,4 @@
-import { type AbortOptions, withDeadline } from "#base/async";
+import { type AbortOptions, unlessAborted, withDeadline } from "#base/async";
 import type { Logger } from "#base/log";
 import { type CniDeps, CniFailure, type CniFailureKind } from "#features/cni";
 import { IpamError, type NodeIpam } from "#features/ipam";
@@ -32,7 +32,7 @@ export function cniDeps(parts: {
     },
     poolOf: (namespace, options) => poolOf(parts, namespace, options),
     ready: async (options) => {
-      await withDeadline(READY_BUDGET_MS, (signal) => orAborted(parts.ready, signal), options).catch(
+      await withDeadline(READY_BUDGET_MS, (signal) => unlessAborted(parts.ready, { signal }), options).catch(
         (error: unknown) => {
           throw new CniFailure("not-ready", "coild has just started and does not know this node's blocks yet", {
             cause: error,
@@ -113,14 +113,4 @@ async function asFailure<T>(work: () => Promise<T>): Promise<T> {
     if (!(error instanceof PodNetworkError)) throw error;
     throw new CniFailure(KINDS[error.code], error.message, { cause: error });
   }
-}
-
-function orAborted(work: Promise<void>, signal: AbortSignal): Promise<void> {
-  return Promise.race([
-    work,
-    new Promise<never>((_resolve, reject) => {
-      if (signal.aborted) reject(signal.reason);
-      signal.addEventListener("abort", () => reject(signal.reason), { once: true });
-    }),
-  ]);
 }

@@ -2,7 +2,7 @@
  * Waiting, ordering and bounding. Everything that waits takes an `AbortSignal`.
  *
  * Owns: {@link sleep}, {@link Backoff}, {@link Dirty}, {@link KeyedMutex}, {@link Semaphore}, {@link TaskGroup},
- * {@link Deferred}. Refuses to know: Kubernetes, the kernel, the network.
+ * {@link Deferred}, {@link unlessAborted}. Refuses to know: Kubernetes, the kernel, the network.
  */
 export { Backoff, type BackoffOptions } from "./backoff.ts";
 export { Deferred } from "./deferred.ts";
@@ -10,3 +10,4 @@ export { Dirty } from "./dirty.ts";
 export { KeyedMutex, Semaphore } from "./mutex.ts";
 export { type AbortOptions, sleep, withDeadline } from "./sleep.ts";
 export { TaskGroup } from "./task-group.ts";
+export { unlessAborted } from "./unless-aborted.ts";

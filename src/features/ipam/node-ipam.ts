@@ -1,11 +1,12 @@
-import { type AbortOptions, Backoff, Dirty } from "#base/async";
+import { type AbortOptions, Backoff, Dirty, unlessAborted } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import type { HealthPart } from "#base/health";
 import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import { reconcile } from "#base/reconcile";
+import { AddressTable } from "./address-table.ts";
 import type { BlockSource, OwnedBlock } from "./block-source.ts";
-import { BlockTable } from "./block-table.ts";
+import { BlockSupply } from "./block-supply.ts";
 import { IpamError } from "./errors.ts";
 import type { Assignment, Attachment, Restored, Stray } from "./holders.ts";
 
@@ -36,12 +37,11 @@ export interface NodeIpamDeps {
  * never touches a new one; a failing API call changes nothing.
  */
 export class NodeIpam {
-  readonly #source: BlockSource;
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #options: NodeIpamOptions;
-  readonly #onBlocksChanged: () => void;
-  readonly #table: BlockTable;
+  readonly #table: AddressTable;
+  readonly #supply: BlockSupply;
   /** One request in flight for each pool; every waiting ADD shares it. */
   readonly #requests = new Map<string, Promise<void>>();
   /** How many ADDs wait for an address of each pool; its empty blocks, a new one above all, are kept for them. */
@@ -53,13 +53,13 @@ export class NodeIpam {
   #nodeGone = false;
 
   constructor(deps: NodeIpamDeps, options: NodeIpamOptions) {
-    this.#source = deps.source;
     this.#log = deps.log;
     this.#clock = deps.clock ?? systemClock;
-    this.#onBlocksChanged = deps.onBlocksChanged;
     this.#options = options;
     this.#dirty = new Dirty(this.#clock);
-    this.#table = new BlockTable(this.#clock);
+    this.#table = new AddressTable(this.#clock);
+    const { source, log, onBlocksChanged } = deps;
+    this.#supply = new BlockSupply({ source, table: this.#table, log, onBlocksChanged });
   }
 
   /**
@@ -78,13 +78,13 @@ export class NodeIpam {
    * is being asked for one is expected.
    */
   noteBlock(block: Pick<OwnedBlock, "uid" | "pool" | "deleting">): void {
-    const expected = this.#requests.has(block.pool) && !this.#table.knows(block.uid);
-    if (!expected && this.#table.differs(block)) this.#compareSoon();
+    const expected = this.#requests.has(block.pool) && !this.#table.blocks.knows(block.uid);
+    if (!expected && this.#table.blocks.differs(block)) this.#compareSoon();
   }
 
   /** A watch saw that a block is gone: nothing more is handed out of it, and all blocks are compared at once. */
   noteBlockGone(uid: string): void {
-    if (this.#table.suspect(uid)) this.#compareSoon();
+    if (this.#table.blocks.suspect(uid)) this.#compareSoon();
   }
 
   /** Whether the Node object exists. While it does not, nothing is handed out: its blocks are being given to others. */
@@ -129,7 +129,7 @@ export class NodeIpam {
     if (assignment !== undefined) return assignment;
     this.#waiting.set(pool, (this.#waiting.get(pool) ?? 0) + 1);
     try {
-      for (; assignment === undefined; assignment = find()) await abortable(this.#moreBlocks(pool), options.signal);
+      for (; assignment === undefined; assignment = find()) await unlessAborted(this.#moreBlocks(pool), options);
       return assignment;
     } finally {
       const others = (this.#waiting.get(pool) ?? 1) - 1;
@@ -152,7 +152,7 @@ export class NodeIpam {
 
   /** Every block of this node that exists in the API, for route export. */
   get blocks(): readonly OwnedBlock[] {
-    return this.#table.blocks;
+    return this.#table.blocks.present;
   }
 
   /** The prefixes of {@link NodeIpam.blocks}. */
@@ -161,7 +161,7 @@ export class NodeIpam {
   }
 
   /** A consistent picture for audits and metrics. */
-  snapshot(): ReturnType<BlockTable["snapshot"]> {
+  snapshot(): ReturnType<AddressTable["snapshot"]> {
     return this.#table.snapshot();
   }
 
@@ -183,13 +183,13 @@ export class NodeIpam {
     // What is heard from here on needs another comparison.
     this.#compareDue = false;
     try {
-      await this.#list({ ...options });
+      await this.#supply.compare(options);
     } catch (error) {
       this.#compareDue = true;
       throw error;
     }
     this.#lastCollectMs = startedMs;
-    return this.#releaseEmpty(options);
+    return this.#giveBack(options);
   }
 
   /** A sync that went well says nothing of what it found. */
@@ -224,45 +224,17 @@ export class NodeIpam {
 
   async #sync(signal: AbortSignal): Promise<number> {
     const old = this.#clock.monotonic() - this.#lastCollectMs >= this.#options.collectIntervalMs;
-    return old || this.#compareDue ? this.collect({ signal }) : this.#releaseEmpty({ signal });
+    return old || this.#compareDue ? this.collect({ signal }) : this.#giveBack({ signal });
   }
 
-  async #list(options: AbortOptions & { readonly pool?: string }): Promise<void> {
-    const listing = this.#table.beginListing();
-    try {
-      const found = await this.#source.list(options);
-      if (this.#table.endListing(listing, found, options.pool)) this.#onBlocksChanged();
-    } finally {
-      this.#table.abandonListing(listing);
-    }
-  }
-
-  /** One block that cannot be given back does not keep the others; the first failure is thrown when all were tried. */
-  async #releaseEmpty(options: AbortOptions): Promise<number> {
-    const failures: unknown[] = [];
-    let released = 0;
-    for (const block of this.#table.beginRelease(this.#options.releaseDelayMs, this.#waiting)) {
-      let done = false;
-      try {
-        await this.#source.release(block, options);
-        done = true;
-        released += 1;
-        this.#log.info("block released", { pool: block.pool, block: block.name });
-      } catch (error) {
-        failures.push(error);
-      } finally {
-        this.#table.endRelease(block, done);
-        if (done) this.#onBlocksChanged();
-      }
-    }
-    if (failures.length > 0) throw failures[0];
-    return released;
+  #giveBack(options: AbortOptions): Promise<number> {
+    return this.#supply.giveBack(this.#options.releaseDelayMs, this.#waiting, options);
   }
 
   #moreBlocks(pool: string): Promise<void> {
     const running = this.#requests.get(pool);
     if (running !== undefined) return running;
-    const request = this.#acquire(pool).finally(() => {
+    const request = this.#supply.acquire(pool).finally(() => {
       this.#requests.delete(pool);
       // A block that nobody waits for any more goes back.
       if (!this.#waiting.has(pool)) this.#dirty.mark();
@@ -275,33 +247,5 @@ export class NodeIpam {
       this.#compareSoon();
     });
     return request;
-  }
-
-  async #acquire(pool: string): Promise<void> {
-    const known = new Set(this.#table.blocks.map((block) => block.name));
-    await this.#source.request(pool, known, {});
-    await this.#list({ pool });
-    const gained = this.#table.blocks.filter((block) => block.pool === pool && !known.has(block.name));
-    this.#log.info("block acquired", { pool, blocks: gained.map((block) => block.name) });
-    await this.#source.settle(pool, {});
-    // One whose addresses are all in use, by attachments that had them before: the next one is asked for.
-    const full = this.#table.isFull(new Set(gained.map((block) => block.name)));
-    if (!this.#table.hasRoom(pool) && !full) {
-      throw new IpamError("api-unavailable", `pool ${pool}: a block was allotted to this node but cannot be used yet`);
-    }
-  }
-}
-
-/** The promise, or the signal's reason if that comes first. */
-async function abortable(work: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
-  if (signal === undefined) return work;
-  signal.throwIfAborted();
-  const { promise, reject } = Promise.withResolvers<never>();
-  const onAbort = (): void => reject(signal.reason);
-  signal.addEventListener("abort", onAbort, { once: true });
-  try {
-    await Promise.race([work, promise]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
   }
 }

@@ -1,5 +1,5 @@
 import { type AbortOptions, KeyedMutex } from "#base/async";
-import { Cidr } from "#base/ip";
+import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import { findObject, isKubeError, type KubeApi } from "#kube/client";
 import {
@@ -8,17 +8,15 @@ import {
   type BlockCidrs,
   blockCidrs,
   blockName,
-  COIL_FINALIZER,
   coilResources,
   maxBlocks,
-  NODE_LABEL,
-  POOL_LABEL,
   type PoolLayout,
   parsePool,
-  REQUEST_LABEL,
   validatePoolCreate,
 } from "#kube/coil";
-import { BlockLedger, type LedgerBlock, prefixesOf } from "./block-ledger.ts";
+import { draftOf } from "./block-draft.ts";
+import { prefixesOf } from "./block-ledger.ts";
+import { LiveLedger } from "./live-ledger.ts";
 import { type BlockAllocation, PoolIndex } from "./pool-index.ts";
 
 const { addressBlocks, addressPools } = coilResources;
@@ -71,16 +69,14 @@ export class PoolManager {
   readonly #allocation: BlockAllocation;
   readonly #pools = new Map<string, PoolState>();
   readonly #locks = new KeyedMutex();
-  readonly #ledger = new BlockLedger();
-  /** The ledger may lack blocks: list all again before the next use. */
-  #ledgerStale = true;
-  #ledgerListing: Promise<void> | undefined;
+  readonly #ledger: LiveLedger;
 
   constructor(
     deps: { readonly api: KubeApi; readonly log: Logger },
     options: { readonly allocation: BlockAllocation },
   ) {
     this.#api = deps.api;
+    this.#ledger = new LiveLedger(deps.api);
     this.#log = deps.log;
     this.#allocation = options.allocation;
   }
@@ -103,7 +99,7 @@ export class PoolManager {
         const object = pool === "" ? undefined : await findObject(this.#api, addressPools, { name: pool }, options);
         if (object === undefined) {
           this.#pools.delete(pool);
-          this.#ledgerStale = true;
+          this.#ledger.distrust();
           return undefined;
         }
         const state = this.#stateOf(pool);
@@ -132,7 +128,7 @@ export class PoolManager {
     if (state.fault !== undefined) return { kind: "invalid", fault: state.fault };
     const layout = parsePool(object.spec ?? EMPTY_SPEC);
     for (let tries = 0; tries <= state.maxBlocks; tries += 1) {
-      await this.#freshLedger(options);
+      await this.#ledger.refresh(options);
       const place = this.#place(pool, layout, state);
       if (place.kind === "exhausted") return place;
       const block = await this.#create(object, state, place, { node, requestUid }, options);
@@ -151,7 +147,7 @@ export class PoolManager {
     let cidrs: BlockCidrs | undefined;
     const stepsOver = (index: number): number => {
       cidrs = blockCidrs(layout, index);
-      const other = cidrs && this.#ledger.overlapping(prefixesOf(cidrs), blockName(pool, index));
+      const other = cidrs && this.#ledger.lines.overlapping(prefixesOf(cidrs), blockName(pool, index));
       if (cidrs === undefined || other === undefined) return 0;
       overlap ??= `${other.name} (${other.cidr})`;
       return blocksUnder(layout, cidrs, other.cidr);
@@ -163,7 +159,7 @@ export class PoolManager {
     state.overlap = overlap;
     if (index === undefined || cidrs === undefined)
       return { kind: "exhausted", ...(overlap === undefined ? {} : { overlap }) };
-    this.#ledger.reserve({ name: blockName(pool, index), pool, cidrs: prefixesOf(cidrs) });
+    this.#ledger.lines.reserve({ name: blockName(pool, index), pool, cidrs: prefixesOf(cidrs) });
     return { kind: "place", index, cidrs };
   }
 
@@ -183,35 +179,13 @@ export class PoolManager {
     } catch (error) {
       // Whatever happened, neither index is to be trusted before the next list.
       state.stale = true;
-      this.#ledgerStale = true;
+      this.#ledger.distrust();
       if (!isKubeError(error, "already-exists")) throw error;
       this.#log.warn("a block existed that was thought free", { pool: pool.metadata.name, block: draft.metadata.name });
       state.index.mark(index);
       return undefined;
     } finally {
-      this.#ledger.settle(draft.metadata.name);
-    }
-  }
-
-  /** Lists all blocks when some may not be known. Callers at the same time share one list. */
-  async #freshLedger(options: AbortOptions): Promise<void> {
-    while (this.#ledgerStale) {
-      this.#ledgerListing ??= this.#listLedger(options).finally(() => {
-        this.#ledgerListing = undefined;
-      });
-      await this.#ledgerListing;
-    }
-  }
-
-  async #listLedger({ signal }: AbortOptions): Promise<void> {
-    const since = this.#ledger.epoch;
-    this.#ledgerStale = false;
-    try {
-      const { items } = await this.#api.listAll(addressBlocks, { signal });
-      this.#ledger.replace(items.map(ledgerBlock), { since });
-    } catch (error) {
-      this.#ledgerStale = true;
-      throw error;
+      this.#ledger.lines.settle(draft.metadata.name);
     }
   }
 
@@ -223,11 +197,8 @@ export class PoolManager {
     state.fault = fault;
     state.maxBlocks = fault === undefined ? maxBlocks(parsePool(pool.spec ?? EMPTY_SPEC)) : 0;
     if (!state.stale) return;
-    const since = this.#ledger.epoch;
-    const labelSelector = `${POOL_LABEL}=${pool.metadata.name}`;
-    const { items } = await this.#api.listAll(addressBlocks, { labelSelector, signal: options.signal });
-    state.index.reset(items.map((block) => block.index));
-    this.#ledger.replace(items.map(ledgerBlock), { since, pool: pool.metadata.name });
+    const blocks = await this.#ledger.listPool(pool.metadata.name, options);
+    state.index.reset(blocks.map((block) => block.index));
     state.stale = false;
   }
 
@@ -246,33 +217,6 @@ export class PoolManager {
   }
 }
 
-function draftOf(
-  { metadata: { name, uid } }: AddressPool,
-  index: number,
-  { ipv4, ipv6 }: BlockCidrs,
-  labels: { readonly node: string; readonly requestUid: string },
-) {
-  const owner = {
-    apiVersion: "coil.cybozu.com/v2",
-    kind: "AddressPool",
-    name,
-    uid,
-    controller: true,
-    blockOwnerDeletion: true,
-  };
-  return {
-    metadata: {
-      name: blockName(name, index),
-      labels: { [POOL_LABEL]: name, [NODE_LABEL]: labels.node, [REQUEST_LABEL]: labels.requestUid },
-      finalizers: [COIL_FINALIZER],
-      ownerReferences: [owner],
-    },
-    index,
-    ...(ipv4 === undefined ? {} : { ipv4: ipv4.toString() }),
-    ...(ipv6 === undefined ? {} : { ipv6: ipv6.toString() }),
-  };
-}
-
 /** How many blocks from this one on, of the same subnet, `other` covers; a pool may have millions of small ones. */
 function blocksUnder({ subnets }: PoolLayout, cidrs: BlockCidrs, other: Cidr): number {
   const own = other.family === 4 ? cidrs.ipv4 : cidrs.ipv6;
@@ -283,12 +227,6 @@ function blocksUnder({ subnets }: PoolLayout, cidrs: BlockCidrs, other: Cidr): n
     .map((subnet) => subnet.last);
   const [last = other.last] = [other.last, ...ends].sort((a, b) => a.compare(b));
   return Number((last.value + 1n - own.base.value) / own.size);
-}
-
-/** A prefix that somebody wrote by hand, wrongly, overlaps nothing. */
-function ledgerBlock({ metadata, ipv4, ipv6 }: AddressBlock): LedgerBlock {
-  const cidrs = [ipv4, ipv6].flatMap((text) => (text === undefined ? [] : (Cidr.tryParse(text) ?? [])));
-  return { name: metadata.name, pool: metadata.labels?.[POOL_LABEL] ?? "", cidrs };
 }
 
 /** The first thing that is wrong with a stored pool, as `spec.subnets[0].ipv4: Invalid value: …`. */

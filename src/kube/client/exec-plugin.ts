@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { dirname, resolve } from "node:path";
-import { type AbortOptions, Deferred } from "#base/async";
+import { type AbortOptions, unlessAborted } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { KubeConfigError } from "./errors.ts";
@@ -83,7 +83,7 @@ export class ExecPlugin {
     this.#running ??= this.#run().finally(() => {
       this.#running = undefined;
     });
-    return abandonable(this.#running, options.signal);
+    return unlessAborted(this.#running, options);
   }
 
   /** The next `get` runs the plugin. */
@@ -128,19 +128,6 @@ export class ExecPlugin {
       );
       child.stdin?.end();
     });
-  }
-}
-
-/** The promise's result, unless the signal aborts first; what the promise waits for goes on for others. */
-async function abandonable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return promise;
-  const aborted = new Deferred<never>();
-  const onAbort = (): void => aborted.reject(signal.reason);
-  signal.addEventListener("abort", onAbort, { once: true });
-  try {
-    return await Promise.race([promise, aborted.promise]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
   }
 }
 

@@ -1,4 +1,4 @@
-import { type AbortOptions, Backoff, Deferred } from "#base/async";
+import { type AbortOptions, Backoff, Deferred, unlessAborted } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import {
@@ -279,14 +279,5 @@ export async function allSynced(
   informers: Iterable<{ readonly synced: Promise<void> }>,
   options: AbortOptions = {},
 ): Promise<void> {
-  const { signal } = options;
-  signal?.throwIfAborted();
-  const aborted = new Deferred();
-  const onAbort = (): void => aborted.reject(signal?.reason);
-  signal?.addEventListener("abort", onAbort, { once: true });
-  try {
-    await Promise.race([Promise.all(Array.from(informers, (informer) => informer.synced)), aborted.promise]);
-  } finally {
-    signal?.removeEventListener("abort", onAbort);
-  }
+  await unlessAborted(Promise.all(Array.from(informers, (informer) => informer.synced)), options);
 }

@@ -1,6 +1,6 @@
 import { lookup } from "node:dns/promises";
 import { connect, isIP, type Socket } from "node:net";
-import { withDeadline } from "#base/async";
+import { unlessAborted, withDeadline } from "#base/async";
 import { describeError, ExpectedError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 import type { HostPort } from "#wire/http-connect";
@@ -53,7 +53,7 @@ export async function dialTcp(
 
 async function addressesOf({ host }: HostPort, signal: AbortSignal): Promise<readonly string[]> {
   if (isIP(host) !== 0) return [host];
-  const found = await abortable(lookup(host, { all: true, order: "verbatim" }), signal);
+  const found = await unlessAborted(lookup(host, { all: true, order: "verbatim" }), { signal });
   const four = found.filter(({ family }) => family === 4);
   const six = found.filter(({ family }) => family === 6);
   const [first, second] = found[0]?.family === 6 ? [six, four] : [four, six];
@@ -128,17 +128,4 @@ function failureText(error: unknown): string {
   const text = goErrorText(error);
   if (text === undefined) return describeError(error);
   return text === "no such host" ? `lookup: ${text}` : `connect: ${text}`;
-}
-
-/** Waits for work that cannot be cancelled, but not beyond the signal. */
-async function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  signal.throwIfAborted();
-  const { promise, reject } = Promise.withResolvers<never>();
-  const onAbort = (): void => reject(signal.reason);
-  signal.addEventListener("abort", onAbort, { once: true });
-  try {
-    return await Promise.race([work, promise]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
-  }
 }

@@ -1,3 +1,4 @@
+import { unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { DnsSettings } from "../model/index.ts";
@@ -144,7 +145,7 @@ export class UplinkDns {
     const id = `${way.name}\0${name}`;
     // Many tunnels to one registry begin at once: one question is enough. Nobody's leaving takes the answer from the others.
     const running = this.#running.get(id) ?? this.#start(id, name, way);
-    return await unlessAborted(running, signal);
+    return await unlessAborted(running, { signal });
   }
 
   #start(id: string, name: string, way: Way): Promise<readonly IpAddress[]> {
@@ -208,16 +209,4 @@ const SYSTEM: Way = { name: "system", servers: [], searchDomains: [], sources: [
 /** A name with a dot is whole; another one is looked for in the search domains first. */
 function namesToTry(name: string, { searchDomains }: DnsUplink): string[] {
   return name.includes(".") ? [name] : [...searchDomains.map((domain) => `${name}.${domain}`), name];
-}
-
-async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  signal.throwIfAborted();
-  const { promise, reject } = Promise.withResolvers<never>();
-  const onAbort = (): void => reject(signal.reason);
-  signal.addEventListener("abort", onAbort, { once: true });
-  try {
-    return await Promise.race([work, promise]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
-  }
 }

@@ -1,0 +1,80 @@
+import type { AbortOptions } from "#base/async";
+import type { Logger } from "#base/log";
+import type { AddressTable } from "./address-table.ts";
+import type { BlockSource } from "./block-source.ts";
+import { IpamError } from "./errors.ts";
+
+/** Collaborators of a {@link BlockSupply}. */
+export interface BlockSupplyDeps {
+  readonly source: BlockSource;
+  readonly table: AddressTable;
+  readonly log: Logger;
+  /** Called after the set of this node's blocks has changed. */
+  readonly onBlocksChanged: () => void;
+}
+
+/**
+ * What passes between this node's memory and the API server: blocks are compared, asked for and given back. When, is `NodeIpam`'s.
+ * All of it rejects with {@link IpamError}, or with the signal's reason.
+ */
+export class BlockSupply {
+  readonly #deps: BlockSupplyDeps;
+
+  constructor(deps: BlockSupplyDeps) {
+    this.#deps = deps;
+  }
+
+  /** Takes over which blocks this node has, of one pool or of all, by a live list. */
+  async compare(options: AbortOptions & { readonly pool?: string }): Promise<void> {
+    const { source, table, onBlocksChanged } = this.#deps;
+    const listing = table.blocks.beginListing();
+    try {
+      const found = await source.list(options);
+      if (table.endListing(listing, found, options.pool)) onBlocksChanged();
+    } finally {
+      table.blocks.abandonListing(listing);
+    }
+  }
+
+  /** Asks for one more block of a pool. */
+  async acquire(pool: string): Promise<void> {
+    const { source, table, log } = this.#deps;
+    const known = new Set(table.blocks.present.map((block) => block.name));
+    await source.request(pool, known, {});
+    await this.compare({ pool });
+    const gained = table.blocks.present.filter((block) => block.pool === pool && !known.has(block.name));
+    log.info("block acquired", { pool, blocks: gained.map((block) => block.name) });
+    await source.settle(pool, {});
+    // One whose addresses are all in use, by attachments that had them before: the next one is asked for.
+    const full = table.blocks.isFull(new Set(gained.map((block) => block.name)));
+    if (!table.hasRoom(pool) && !full) {
+      throw new IpamError("api-unavailable", `pool ${pool}: a block was allotted to this node but cannot be used yet`);
+    }
+  }
+
+  /**
+   * Gives back the blocks that have been empty for `delayMs`, but for those of `wantedPools`; returns how many. One that cannot be
+   * given back does not keep the others; the first failure is thrown when all were tried.
+   */
+  async giveBack(delayMs: number, wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<number> {
+    const { source, table, log, onBlocksChanged } = this.#deps;
+    const failures: unknown[] = [];
+    let released = 0;
+    for (const block of table.beginRelease(delayMs, wantedPools)) {
+      let done = false;
+      try {
+        await source.release(block, options);
+        done = true;
+        released += 1;
+        log.info("block released", { pool: block.pool, block: block.name });
+      } catch (error) {
+        failures.push(error);
+      } finally {
+        table.blocks.endRelease(block, done);
+        if (done) onBlocksChanged();
+      }
+    }
+    if (failures.length > 0) throw failures[0];
+    return released;
+  }
+}

@@ -1,0 +1,163 @@
+import type { Clock } from "#base/clock";
+import type { OwnedBlock } from "./block-source.ts";
+import type { ClaimChange, Claims } from "./claims.ts";
+import { type Entry, isUsable, newEntry, noteClaim } from "./entry.ts";
+
+/** A live list in flight: what became known or was released after its start is not judged by it. */
+export interface Listing {
+  readonly startedAt: number;
+}
+
+/**
+ * Which blocks this node has, by what lists, watches and its own releases say; whose addresses they are is `AddressTable`'s. Pure
+ * memory. News that may be older than what is known is told apart by epochs: each change, and the start of each list, has one.
+ */
+export class NodeBlocks {
+  readonly #clock: Clock;
+  readonly #claims: Claims;
+  readonly #entries = new Map<string, Entry>();
+  readonly #listings = new Set<Listing>();
+  /** UID to epoch, for releases that end while a list is in flight; emptied when none is. */
+  readonly #released = new Map<string, number>();
+  #epoch = 0;
+
+  /** What is claimed of a block that becomes known is taken from the start. */
+  constructor(clock: Clock, claims: Claims) {
+    this.#clock = clock;
+    this.#claims = claims;
+  }
+
+  /** Every block, those that are missing too. */
+  get entries(): MapIterator<Entry> {
+    return this.#entries.values();
+  }
+
+  /** The blocks that exist in the API. */
+  get present(): readonly OwnedBlock[] {
+    return [...this.entries].filter((entry) => !entry.missing).map((entry) => entry.block);
+  }
+
+  /** Usable blocks of the pool in which a slot is free. */
+  withRoom(pool: string): Entry[] {
+    return [...this.entries].filter((one) => one.block.pool === pool && isUsable(one) && one.slots.free > 0);
+  }
+
+  /** Whether every usable block of these names is full already, with addresses that were in use before. */
+  isFull(names: ReadonlySet<string>): boolean {
+    return [...this.entries].some((entry) => names.has(entry.block.name) && isUsable(entry) && entry.slots.free === 0);
+  }
+
+  /** Takes over a change of who has an address. True when that emptied a block. */
+  noteClaim(change: ClaimChange): boolean {
+    const nowMs = this.#clock.monotonic();
+    let emptied = false;
+    for (const entry of this.entries) emptied = noteClaim(entry, change, this.#claims, nowMs) || emptied;
+    return emptied;
+  }
+
+  beginListing(): Listing {
+    const listing = { startedAt: this.#epoch };
+    this.#listings.add(listing);
+    return listing;
+  }
+
+  /** Takes over what a live list found (of one pool, or of all). True when the set of blocks changed. */
+  endListing(listing: Listing, found: readonly OwnedBlock[], pool: string | undefined): boolean {
+    const before = this.present.map((block) => block.uid).join();
+    const listed = new Set(found.map((block) => block.uid));
+    for (const entry of this.entries) {
+      const judged = (pool === undefined || entry.block.pool === pool) && entry.addedAt <= listing.startedAt;
+      if (judged && !listed.has(entry.block.uid)) this.#lose(entry);
+    }
+    for (const block of found) {
+      if ((this.#released.get(block.uid) ?? -1) < listing.startedAt) this.#learn(block, listing);
+    }
+    return before !== this.present.map((block) => block.uid).join();
+  }
+
+  /** Ends a listing, however it went. */
+  abandonListing(listing: Listing): void {
+    this.#listings.delete(listing);
+    if (this.#listings.size === 0) this.#released.clear();
+  }
+
+  /** Whether a block as it is said to be differs from what is known of it, other than by what this node does itself. */
+  differs({ uid, deleting }: Pick<OwnedBlock, "uid" | "deleting">): boolean {
+    const entry = this.#entries.get(uid);
+    if (entry === undefined) return !deleting;
+    if (entry.releasing) return false;
+    return entry.missing || entry.doubtfulSince !== undefined || entry.block.deleting !== deleting;
+  }
+
+  knows(uid: string): boolean {
+    return this.#entries.has(uid);
+  }
+
+  /** A block is said to be gone: nothing is allocated from it until a later list shows it. True when that is news. */
+  suspect(uid: string): boolean {
+    const entry = this.#entries.get(uid);
+    if (entry === undefined || entry.releasing || entry.missing) return false;
+    this.#epoch += 1;
+    entry.doubtfulSince = this.#epoch;
+    return true;
+  }
+
+  /**
+   * The blocks that have been empty for `delayMs`, but for those of pools that are kept; they are not allocated from until
+   * {@link NodeBlocks.endRelease}.
+   */
+  beginRelease(delayMs: number, isKept: (pool: string) => boolean): readonly OwnedBlock[] {
+    const due = [...this.entries].filter(
+      (entry) =>
+        !entry.block.reserved &&
+        !entry.releasing &&
+        !entry.missing &&
+        entry.emptySince !== undefined &&
+        this.#clock.monotonic() - entry.emptySince >= delayMs &&
+        !isKept(entry.block.pool),
+    );
+    for (const entry of due) entry.releasing = true;
+    return due.map((entry) => entry.block);
+  }
+
+  /**
+   * `released`: the block is gone. Otherwise nobody knows: the answer may have been lost after the deed, and the block may be
+   * another node's by now. It is usable again once a list that began later shows it whole.
+   */
+  endRelease(block: OwnedBlock, released: boolean): void {
+    const entry = this.#entries.get(block.uid);
+    this.#epoch += 1;
+    if (released) {
+      this.#entries.delete(block.uid);
+      this.#released.set(block.uid, this.#epoch);
+    } else if (entry !== undefined) {
+      entry.releasing = false;
+      entry.doubtfulSince = this.#epoch;
+    }
+  }
+
+  /** A slot is this owner's no more; it may be another's. A block that is missing is remembered for its owners alone. */
+  disown(entry: Entry, offset: number, owner: string): void {
+    if (entry.owners.get(offset) === owner) entry.owners.delete(offset);
+    if (entry.missing && entry.owners.size === 0) this.#entries.delete(entry.block.uid);
+  }
+
+  #learn(block: OwnedBlock, listing: Listing): void {
+    const known = this.#entries.get(block.uid);
+    if (known === undefined) {
+      this.#epoch += 1;
+      const at = { epoch: this.#epoch, nowMs: this.#clock.monotonic() };
+      this.#entries.set(block.uid, newEntry(block, this.#claims, at));
+      return;
+    }
+    // Its addresses stay those that were handed out of, whatever somebody wrote into it.
+    known.block = { ...block, ipv4: known.block.ipv4, ipv6: known.block.ipv6 };
+    known.missing = false;
+    if (known.doubtfulSince !== undefined && known.doubtfulSince <= listing.startedAt) known.doubtfulSince = undefined;
+  }
+
+  #lose(entry: Entry): void {
+    if (entry.owners.size === 0) this.#entries.delete(entry.block.uid);
+    else entry.missing = true;
+  }
+}
