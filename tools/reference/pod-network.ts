@@ -1,43 +1,31 @@
-import { endpoints, files, kernel, metrics, type Section } from "./section.ts";
+import { endpoints, files, kernel, metrics, objects, rights, type Section, section } from "./section.ts";
 
 /** By program. Numbers are defaults where a flag sets them. */
 export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
   coild: [
     endpoints(":9384", ":9385"),
-    {
-      title: "Services on the socket",
-      head: ["gRPC method", "what"],
-      rows: [
-        ["`/pkg.cnirpc.CNI/Add`, `Del`, `Check`", "what the CNI executable calls"],
-        ["`/isthmus.dev.Node/Inspect`", "memory and kernel of this node as JSON, for `isthmus audit`"],
-        ["`/grpc.reflection.v1.ServerReflection`, `v1alpha`", "describes `pkg.cnirpc.CNI`, for tools such as grpcurl"],
+    section("Services on the socket", "gRPC method", "what")(
+      ["`/pkg.cnirpc.CNI/Add`, `Del`, `Check`", "what the CNI executable calls"],
+      ["`/isthmus.dev.Node/Inspect`", "memory and kernel of this node as JSON, for `isthmus audit`"],
+      ["`/grpc.reflection.v1.ServerReflection`, `v1alpha`", "describes `pkg.cnirpc.CNI`, for tools such as grpcurl"],
+    ),
+    rights(
+      ["pods", "get"],
+      ["namespaces", "get, list, watch"],
+      ["nodes", "get; list and watch of its own, to know at once that it was deleted"],
+      ["`addressblocks`", "get, list, update, delete; watch of its own, to know at once what others do to them"],
+      ["`blockrequests`", "get, list, watch, create, delete"],
+    ),
+    section("Parts of `/readyz?verbose`", "part", "degraded when")(
+      ["`socket`", "it cannot be served"],
+      [
+        "`ipam`",
+        "blocks cannot be compared or given back; this Node is gone; addresses in use are in no block; addresses of a link cannot be read",
       ],
-    },
-    {
-      title: "Rights at the API server",
-      head: ["objects", "verbs"],
-      rows: [
-        ["pods", "get"],
-        ["namespaces", "get, list, watch"],
-        ["nodes", "get; list and watch of its own, to know at once that it was deleted"],
-        ["`addressblocks`", "get, list, update, delete; watch of its own, to know at once what others do to them"],
-        ["`blockrequests`", "get, list, watch, create, delete"],
-      ],
-    },
-    {
-      title: "Parts of `/readyz?verbose`",
-      head: ["part", "degraded when"],
-      rows: [
-        ["`socket`", "it cannot be served"],
-        [
-          "`ipam`",
-          "blocks cannot be compared or given back; this Node is gone; addresses in use are in no block; addresses of a link cannot be read",
-        ],
-        ["`kernel`", "something that the pods' network lacks cannot be put back"],
-        ["`routes`", "blocks cannot be exported"],
-        ["`watch`", "this node's objects cannot be watched; changes are then found at the next comparison"],
-      ],
-    },
+      ["`kernel`", "something that the pods' network lacks cannot be put back"],
+      ["`routes`", "blocks cannot be exported"],
+      ["`watch`", "this node's objects cannot be watched; changes are then found at the next comparison"],
+    ),
     files(
       ["`/run/coild.sock`", "the socket (`--socket`)"],
       ["`coild.lock` beside the socket", "locked while a coild runs; a second one waits for it"],
@@ -72,15 +60,11 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
   ],
   "coil-ipam-controller": [
     endpoints(":9386", ":9387"),
-    {
-      title: "Objects",
-      head: ["object", "what"],
-      rows: [
-        ["Lease `kube-system/coil-ipam-leader`", "which replica leads"],
-        ["`AddressPool`, `AddressBlock`, `BlockRequest` of `coil.cybozu.com/v2`", "watched and written"],
-        ["Node", "watched: blocks of a deleted one are collected"],
-      ],
-    },
+    objects(
+      ["Lease `kube-system/coil-ipam-leader`", "which replica leads"],
+      ["`AddressPool`, `AddressBlock`, `BlockRequest` of `coil.cybozu.com/v2`", "watched and written"],
+      ["Node", "watched: blocks of a deleted one are collected"],
+    ),
     metrics(
       ["`coil_controller_max_blocks`", "`pool`", "how many blocks a pool can have"],
       ["`coil_controller_allocated_blocks`", "`pool`", "how many it has given out"],

@@ -1,64 +1,51 @@
 /** The building blocks of the tables of `docs/reference`: what the flags of a program do not say. */
 
+type Row = readonly string[];
+
 /** A table of constants: what the flags do not say. */
 export interface Section {
   readonly title: string;
-  readonly head: readonly string[];
-  readonly rows: readonly (readonly string[])[];
+  readonly head: Row;
+  readonly rows: readonly Row[];
 }
 
-export const ownMetrics = (...rows: readonly (readonly string[])[]): Section => ({
-  title: "Metrics",
-  head: ["name", "labels", "meaning"],
-  rows: [
-    ...rows,
-    ["`process_*`, `nodejs_*`", "", "of the process: CPU, memory, descriptors, event loop, garbage collection"],
-  ],
-});
+/** A kind of section, to be given its rows; every row has a cell for each column. */
+export const section =
+  (title: string, ...head: readonly string[]) =>
+  (...rows: readonly Row[]): Section => ({ title, head, rows });
 
-/** Of a program that talks to the API server. */
-export const metrics = (...rows: readonly (readonly string[])[]): Section =>
-  ownMetrics(...rows, ["`rest_client_requests_total`", "`code`, `method`, `host`", "requests to the API server"]);
+/** What is served, where. */
+export const listeners = section("Endpoints", "where", "what");
+/** What a program exits with. */
+export const exitCodes = section("Exit codes", "code", "when");
+/** What a program writes or needs on disk. */
+export const files = section("Files", "path", "what");
+/** What a program makes in the kernel, and by which mark it is known. */
+export const kernel = section("In the kernel", "mark", "what");
+/** What a program has at the API server. */
+export const objects = section("Objects", "object", "what");
+/** What its account must be allowed to do. */
+export const rights = section("Rights at the API server", "objects", "verbs");
+/** What a signal makes it do. */
+export const signals = section("Signals", "signal", "what");
+const metricsTable = section("Metrics", "name", "labels", "meaning");
 
-export const endpoints = (metricsPort: string, healthPort: string): Section => ({
-  title: "Endpoints",
-  head: ["where", "what"],
-  rows: [
+/** The two ports of a program for metrics and probes. */
+export const endpoints = (metricsPort: string, healthPort: string): Section =>
+  listeners(
     [`\`${metricsPort}/metrics\``, "metrics in Prometheus' text format"],
     [`\`${healthPort}/healthz\``, "200 while the process answers"],
     [`\`${healthPort}/readyz\``, "200 when every part is ready, else 503 and the parts; `?verbose` lists all"],
-  ],
-});
-
-export const kernel = (...rows: readonly (readonly string[])[]): Section => ({
-  title: "In the kernel",
-  head: ["mark", "what"],
-  rows,
-});
-
-export const files = (...rows: readonly (readonly string[])[]): Section => ({
-  title: "Files",
-  head: ["path", "what"],
-  rows,
-});
-
-export const CODES: Section = {
-  title: "Exit codes",
-  head: ["code", "when"],
-  rows: [
-    ["0", "it was told to end, and did"],
-    ["1", "a flag is wrong, or an address cannot be had; the server: also at a second signal"],
-  ],
-};
-
-/** Metrics of the tunnel, all under upstream's prefix; several names share a row. */
-export const tunnelMetrics = (...rows: readonly (readonly string[])[]): Section =>
-  metrics(
-    ...rows.map(([names = "", ...rest]) => [
-      names
-        .split(", ")
-        .map((name) => `\`konnectivity_network_proxy_${name}\``)
-        .join(", "),
-      ...rest,
-    ]),
   );
+
+/** Metrics of a program that does not talk to the API server. */
+export const ownMetrics = (...rows: readonly Row[]): Section =>
+  metricsTable(...rows, [
+    "`process_*`, `nodejs_*`",
+    "",
+    "of the process: CPU, memory, descriptors, event loop, garbage collection",
+  ]);
+
+/** Metrics of a program that talks to the API server. */
+export const metrics = (...rows: readonly Row[]): Section =>
+  ownMetrics(...rows, ["`rest_client_requests_total`", "`code`, `method`, `host`", "requests to the API server"]);

@@ -1,17 +1,13 @@
-import { kernel, type Section } from "./section.ts";
+import { kernel, rights, type Section } from "./section.ts";
 
 /** By program. Numbers are defaults where a flag sets them. */
 export const services: Readonly<Record<string, readonly Section[]>> = {
   "service-proxy": [
-    {
-      title: "Rights at the API server",
-      head: ["objects", "verbs"],
-      rows: [
-        ["services, endpointslices, servicecidrs", "list, watch"],
-        ["nodes", "get, list, watch: of its own"],
-        ["events", "create, patch: at the start, and where a health check port cannot be had"],
-      ],
-    },
+    rights(
+      ["services, endpointslices, servicecidrs", "list, watch"],
+      ["nodes", "get, list, watch: of its own"],
+      ["events", "create, patch: at the start, and where a health check port cannot be had"],
+    ),
     kernel(
       [
         "nft tables `ip kube-proxy` and `ip6 kube-proxy` (`--table-name`)",

@@ -1,4 +1,4 @@
-import { files, kernel, type Section } from "./section.ts";
+import { files, kernel, type Section, section } from "./section.ts";
 
 /** By program. Numbers are defaults where a flag sets them. */
 export const suite: Readonly<Record<string, readonly Section[]>> = {
@@ -32,51 +32,43 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ["namespaces `isthmus-<name>-node<N>`", "the nodes; with `--services` the tables of `service-proxy` in them"],
       ["namespaces `isthmus-<name>-pod-<node>-<id>`", "the pods"],
     ),
-    {
-      title: "The report of `--json`",
-      head: ["member", "what"],
-      rows: [
-        ["`ok`", "whether everything below is as it should be"],
-        ["`lab`, `families`, `seconds`", "name, families that pods have, time from the start of the command"],
-        ["`nodes`", "`name`, `addresses`, `pods` (how many), `blocks` (`name`, `pool`, `prefixes`)"],
-        ["`pods`", "`name`, `node`, `addresses`"],
-        ["`pings`", "`sent`, `answered`, `unanswered` (`from`, `to`, `address`, `reason`)"],
-        ["`addresses`", "`total`, `unique`, `outsideBlocks`"],
-        ["`routes`", "`exported`, `wanted`: prefixes in the nodes' export tables"],
-        ["`audit`", "`findings` (`kind`, `node`, `text`)"],
-        [
-          "`tunnel`",
-          "with `--tunnel`: `agents` (`connected`, `wanted`); `direct`: connections past the tunnel (`tried`, `refused`, `open`); `reverse`: nodes and pods to the API server (`tried`, `answered`, `failures`, `connections`); `programs` of nodes that reach it so (`wanted`, `connected`, `missing`); `forward`: control plane to `pods` and `nodePorts` (`tried`, `answered`, `failures`), `connections`; `seconds`",
-        ],
-        [
-          "`uplinks`",
-          "with `--uplinks`: `node`, `links` (`name`, `cost`, `addresses`), `downloads` (`when`, `to`, `uplink`, `wanted`, `bytes`, `seconds`, `ok`, `error`), `recoveries` (`fault`, `seconds`, `backSeconds`), `carried` by uplink (`tunnels`, `bytes`), `seconds`",
-        ],
-        [
-          "`services`",
-          "with `--services`: `services`, `tries` (`from`, `to`, `wanted`, `got`, `ok`), `drain` (`node`, `through`, `underWay`, `outSeconds`, `localOutSeconds`, `backSeconds`, `connections`, `long`, `failed`), `rollouts` (`deployment`, `externalTrafficPolicy`, `pods`, `seconds`, `connections`, `long`, `failed`), `seconds`",
-        ],
+    section("The report of `--json`", "member", "what")(
+      ["`ok`", "whether everything below is as it should be"],
+      ["`lab`, `families`, `seconds`", "name, families that pods have, time from the start of the command"],
+      ["`nodes`", "`name`, `addresses`, `pods` (how many), `blocks` (`name`, `pool`, `prefixes`)"],
+      ["`pods`", "`name`, `node`, `addresses`"],
+      ["`pings`", "`sent`, `answered`, `unanswered` (`from`, `to`, `address`, `reason`)"],
+      ["`addresses`", "`total`, `unique`, `outsideBlocks`"],
+      ["`routes`", "`exported`, `wanted`: prefixes in the nodes' export tables"],
+      ["`audit`", "`findings` (`kind`, `node`, `text`)"],
+      [
+        "`tunnel`",
+        "with `--tunnel`: `agents` (`connected`, `wanted`); `direct`: connections past the tunnel (`tried`, `refused`, `open`); `reverse`: nodes and pods to the API server (`tried`, `answered`, `failures`, `connections`); `programs` of nodes that reach it so (`wanted`, `connected`, `missing`); `forward`: control plane to `pods` and `nodePorts` (`tried`, `answered`, `failures`), `connections`; `seconds`",
       ],
-    },
+      [
+        "`uplinks`",
+        "with `--uplinks`: `node`, `links` (`name`, `cost`, `addresses`), `downloads` (`when`, `to`, `uplink`, `wanted`, `bytes`, `seconds`, `ok`, `error`), `recoveries` (`fault`, `seconds`, `backSeconds`), `carried` by uplink (`tunnels`, `bytes`), `seconds`",
+      ],
+      [
+        "`services`",
+        "with `--services`: `services`, `tries` (`from`, `to`, `wanted`, `got`, `ok`), `drain` (`node`, `through`, `underWay`, `outSeconds`, `localOutSeconds`, `backSeconds`, `connections`, `long`, `failed`), `rollouts` (`deployment`, `externalTrafficPolicy`, `pods`, `seconds`, `connections`, `long`, `failed`), `seconds`",
+      ],
+    ),
   ],
   audit: [
-    {
-      title: "Findings",
-      head: ["kind", "what disagrees"],
-      rows: [
-        ["`duplicate-address`", "two pods, or two links, hold one address"],
-        ["`address-outside-block`", "a pod's address is in no block of its node"],
-        ["`orphan-block`", "a block is of a Node that does not exist"],
-        ["`overlapping-blocks`", "two blocks share addresses"],
-        ["`block-memory`", "coild and the API server differ on which blocks are the node's"],
-        ["`attachment-memory`", "coild and the kernel differ on an attachment's addresses"],
-        ["`leaked-attachment`", "a link belongs to no pod"],
-        ["`missing-attachment`", "no link leads to a pod's address"],
-        ["`half-made-link`", "a link of an ADD that never ended"],
-        ["`unknown-address`", "an attachment's address is in no block that coild knows"],
-        ["`route-export`", "the export table is not the node's blocks"],
-      ],
-    },
+    section("Findings", "kind", "what disagrees")(
+      ["`duplicate-address`", "two pods, or two links, hold one address"],
+      ["`address-outside-block`", "a pod's address is in no block of its node"],
+      ["`orphan-block`", "a block is of a Node that does not exist"],
+      ["`overlapping-blocks`", "two blocks share addresses"],
+      ["`block-memory`", "coild and the API server differ on which blocks are the node's"],
+      ["`attachment-memory`", "coild and the kernel differ on an attachment's addresses"],
+      ["`leaked-attachment`", "a link belongs to no pod"],
+      ["`missing-attachment`", "no link leads to a pod's address"],
+      ["`half-made-link`", "a link of an ADD that never ended"],
+      ["`unknown-address`", "an attachment's address is in no block that coild knows"],
+      ["`route-export`", "the export table is not the node's blocks"],
+    ),
   ],
   explain: [],
   doctor: [],

@@ -1,38 +1,58 @@
-import { CODES, endpoints, kernel, ownMetrics, type Section, tunnelMetrics } from "./section.ts";
+import {
+  endpoints,
+  exitCodes,
+  kernel,
+  listeners,
+  metrics,
+  objects,
+  ownMetrics,
+  type Section,
+  section,
+  signals,
+} from "./section.ts";
+
+const CODES = exitCodes(
+  ["0", "it was told to end, and did"],
+  ["1", "a flag is wrong, or an address cannot be had; the server: also at a second signal"],
+);
+
+/** Metrics of the tunnel, all under upstream's prefix; several names share a row. */
+const tunnelMetrics = (...rows: readonly (readonly string[])[]): Section =>
+  metrics(
+    ...rows.map(([names = "", ...rest]) => [
+      names
+        .split(", ")
+        .map((name) => `\`konnectivity_network_proxy_${name}\``)
+        .join(", "),
+      ...rest,
+    ]),
+  );
 
 /** By program. Numbers are defaults where a flag sets them. */
 export const tunnel: Readonly<Record<string, readonly Section[]>> = {
   "proxy-server": [
-    {
-      title: "Endpoints",
-      head: ["where", "what"],
-      rows: [
-        ["`--uds-name`, mode 0770, or `:8090` with mTLS", "frontends: `/ProxyService/Proxy` of gRPC, or HTTP CONNECT"],
-        ["`:8091` with TLS", "agents: `/AgentService/Connect` of gRPC"],
-        ["`:8092/healthz`", "200 `ok`"],
-        [
-          "`:8092/readyz`, `/ready`",
-          "200 `ok` when the first strategy has an agent, else 500 and why: `no connection to any proxy agent`, `shutting down`",
-        ],
-        ["`:8092/metrics`, `127.0.0.1:8095/metrics`", "metrics in Prometheus' text format"],
-        [
-          "`127.0.0.1:8095/debug/pprof/`",
-          "with `--enable-profiling`: `profile?seconds=30` and `heap`, for Chrome DevTools",
-        ],
+    listeners(
+      ["`--uds-name`, mode 0770, or `:8090` with mTLS", "frontends: `/ProxyService/Proxy` of gRPC, or HTTP CONNECT"],
+      ["`:8091` with TLS", "agents: `/AgentService/Connect` of gRPC"],
+      ["`:8092/healthz`", "200 `ok`"],
+      [
+        "`:8092/readyz`, `/ready`",
+        "200 `ok` when the first strategy has an agent, else 500 and why: `no connection to any proxy agent`, `shutting down`",
       ],
-    },
+      ["`:8092/metrics`, `127.0.0.1:8095/metrics`", "metrics in Prometheus' text format"],
+      [
+        "`127.0.0.1:8095/debug/pprof/`",
+        "with `--enable-profiling`: `profile?seconds=30` and `heap`, for Chrome DevTools",
+      ],
+    ),
     CODES,
-    {
-      title: "Objects",
-      head: ["object", "what"],
-      rows: [
-        [
-          "Lease `<namespace>/konnectivity-proxy-server-<server id>`",
-          "with `--enable-lease-controller`: 30 s, renewed every 15 s, deleted at the end; expired ones of the label are collected",
-        ],
-        ["TokenReview", "created for agents' tokens; an accepted one is believed for 60 s, a refused one for 10 s"],
+    objects(
+      [
+        "Lease `<namespace>/konnectivity-proxy-server-<server id>`",
+        "with `--enable-lease-controller`: 30 s, renewed every 15 s, deleted at the end; expired ones of the label are collected",
       ],
-    },
+      ["TokenReview", "created for agents' tokens; an accepted one is believed for 60 s, a refused one for 10 s"],
+    ),
     tunnelMetrics(
       ["server_dial_duration_seconds", "", "histogram: from a dial to the agent's answer"],
       ["server_frontend_write_duration_seconds", "", "histogram: writes to frontends"],
@@ -79,31 +99,23 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
     ),
   ],
   "proxy-agent": [
-    {
-      title: "Endpoints",
-      head: ["where", "what"],
-      rows: [
-        ["`:8093/healthz`", "200 `ok`, whatever servers do"],
-        ["`:8093/readyz`, `/ready`", "200 `ok`, or 503 and the checks; `?verbose` lists all of them"],
-        ["`:8093/metrics`", "metrics in Prometheus' text format; `127.0.0.1:8094/metrics` leads there"],
-        [
-          "`127.0.0.1:8094/debug/pprof/`",
-          "with `--enable-profiling`: `profile?seconds=30` and `heap`, for Chrome DevTools",
-        ],
+    listeners(
+      ["`:8093/healthz`", "200 `ok`, whatever servers do"],
+      ["`:8093/readyz`, `/ready`", "200 `ok`, or 503 and the checks; `?verbose` lists all of them"],
+      ["`:8093/metrics`", "metrics in Prometheus' text format; `127.0.0.1:8094/metrics` leads there"],
+      [
+        "`127.0.0.1:8094/debug/pprof/`",
+        "with `--enable-profiling`: `profile?seconds=30` and `heap`, for Chrome DevTools",
       ],
-    },
-    {
-      title: "Checks of readiness",
-      head: ["name", "what"],
-      rows: [
-        ["`ping`", "the process answers"],
-        ["`server-connected`", "there is a stream to a server"],
-        [
-          "`reverse-listener`",
-          "with `--target`: a connected server serves the direction from nodes to the control plane",
-        ],
+    ),
+    section("Checks of readiness", "name", "what")(
+      ["`ping`", "the process answers"],
+      ["`server-connected`", "there is a stream to a server"],
+      [
+        "`reverse-listener`",
+        "with `--target`: a connected server serves the direction from nodes to the control plane",
       ],
-    },
+    ),
     CODES,
     kernel(
       [
@@ -142,29 +154,21 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
   ],
   "sni-router": [
     endpoints(":9398", ":9399"),
-    {
-      title: "Signals",
-      head: ["signal", "what"],
-      rows: [
-        ["SIGHUP", "reads `--config` again; who is connected stays with its backend"],
-        [
-          "SIGTERM, SIGINT",
-          "listens no more, not ready, waits for connections up to `--drain-timeout`; a second one ends at once",
-        ],
+    signals(
+      ["SIGHUP", "reads `--config` again; who is connected stays with its backend"],
+      [
+        "SIGTERM, SIGINT",
+        "listens no more, not ready, waits for connections up to `--drain-timeout`; a second one ends at once",
       ],
-    },
-    {
-      title: "What becomes of a client: `result`",
-      head: ["result", "meaning"],
-      rows: [
-        ["`routed`", "a backend has it; a name's own route comes first, then the wildcard's, then the default"],
-        ["`unknown_name`, `no_name`", "no route, and no default: TLS alert `unrecognized_name`, closed"],
-        ["`no_backend`", "none could be reached within `--connect-timeout`: TLS alert `internal_error`, closed"],
-        ["`not_tls`, `too_large`", "no ClientHello, or one of more than 16 KiB with its records: closed"],
-        ["`timeout`, `gone`", "it was too slow with its hello, or left before it had a backend"],
-        ["`overload`", "`--max-connections`: the client that owes its hello longest goes, or else the new one"],
-      ],
-    },
+    ),
+    section("What becomes of a client: `result`", "result", "meaning")(
+      ["`routed`", "a backend has it; a name's own route comes first, then the wildcard's, then the default"],
+      ["`unknown_name`, `no_name`", "no route, and no default: TLS alert `unrecognized_name`, closed"],
+      ["`no_backend`", "none could be reached within `--connect-timeout`: TLS alert `internal_error`, closed"],
+      ["`not_tls`, `too_large`", "no ClientHello, or one of more than 16 KiB with its records: closed"],
+      ["`timeout`, `gone`", "it was too slow with its hello, or left before it had a backend"],
+      ["`overload`", "`--max-connections`: the client that owes its hello longest goes, or else the new one"],
+    ),
     ownMetrics(
       ["`sni_router_connections_total`", "`route`, `result`", "clients, by what became of them"],
       ["`sni_router_active_connections`", "", "clients that are connected"],

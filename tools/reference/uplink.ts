@@ -1,45 +1,33 @@
-import { files, kernel, type Section } from "./section.ts";
+import { exitCodes, files, kernel, listeners, type Section, section, signals } from "./section.ts";
 
 /** By program. Numbers are defaults where a flag sets them. */
 export const uplink: Readonly<Record<string, readonly Section[]>> = {
   "uplink-proxy": [
-    {
-      title: "Endpoints",
-      head: ["where", "what"],
-      rows: [
-        [
-          "`127.0.0.1:5443`",
-          "the proxy for processes of the host: `CONNECT host:port`; plain `http://` too with `plainHttp`",
-        ],
-        ["`127.0.0.1:5443/healthz`", "the state as one JSON object: uplinks, counters, penalties, `configError`"],
-        ["`127.0.0.1:5443/metrics`", "Prometheus' text format, with `metrics: true` in the settings; else 405"],
-        ["`169.254.100.1:5443`", "the proxy for pods, with token and TLS; no `/healthz`"],
-        [
-          "`/run/uplink-proxy/control.sock`",
-          "`GET /v1/uplinks`, `PUT /v1/uplinks/NAME/status` (`--control-socket`), mode 0600",
-        ],
+    listeners(
+      [
+        "`127.0.0.1:5443`",
+        "the proxy for processes of the host: `CONNECT host:port`; plain `http://` too with `plainHttp`",
       ],
-    },
-    {
-      title: "Signals",
-      head: ["signal", "what"],
-      rows: [
-        ["SIGHUP", "reads the settings again; tunnels stay"],
-        ["SIGTERM, SIGINT", "503 to new requests, tunnels go on for `limits.drainMs`; a second one ends at once"],
+      ["`127.0.0.1:5443/healthz`", "the state as one JSON object: uplinks, counters, penalties, `configError`"],
+      ["`127.0.0.1:5443/metrics`", "Prometheus' text format, with `metrics: true` in the settings; else 405"],
+      ["`169.254.100.1:5443`", "the proxy for pods, with token and TLS; no `/healthz`"],
+      [
+        "`/run/uplink-proxy/control.sock`",
+        "`GET /v1/uplinks`, `PUT /v1/uplinks/NAME/status` (`--control-socket`), mode 0600",
       ],
-    },
-    {
-      title: "Why a request failed: `X-Uplink-Reason`",
-      head: ["reason", "meaning"],
-      rows: [
-        ["`not-ready`", "502: the settings, or EVE's two documents, were not seen yet"],
-        ["`no-uplink`", "502: no management uplink"],
-        ["`cost-limit`", "502: every uplink is dearer than `maxCost`, which is 0 unless the settings say otherwise"],
-        ["`dial-failed`, `timeout`, `dns`", "502: every attempt failed; the body tells each"],
-        ["`bad-target`", "400: not `host:port`"],
-        ["`overload`", "503: too many tunnels, attempts or descriptors"],
-      ],
-    },
+    ),
+    signals(
+      ["SIGHUP", "reads the settings again; tunnels stay"],
+      ["SIGTERM, SIGINT", "503 to new requests, tunnels go on for `limits.drainMs`; a second one ends at once"],
+    ),
+    section("Why a request failed: `X-Uplink-Reason`", "reason", "meaning")(
+      ["`not-ready`", "502: the settings, or EVE's two documents, were not seen yet"],
+      ["`no-uplink`", "502: no management uplink"],
+      ["`cost-limit`", "502: every uplink is dearer than `maxCost`, which is 0 unless the settings say otherwise"],
+      ["`dial-failed`, `timeout`, `dns`", "502: every attempt failed; the body tells each"],
+      ["`bad-target`", "400: not `host:port`"],
+      ["`overload`", "503: too many tunnels, attempts or descriptors"],
+    ),
     kernel(
       [
         "tables 500 + interface index, or 1500 and more where taken; routes with protocol 186",
@@ -62,16 +50,12 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
     ),
   ],
   "mgmtproxy-env": [
-    {
-      title: "Exit codes",
-      head: ["code", "when"],
-      rows: [
-        ["0", "done; `enabled`: programs go through the proxy"],
-        ["1", "it could not be done; `enabled`: the off-switch is on"],
-        ["2", "a flag is wrong"],
-        ["the command's", "`run`: its exit status, 128 and the signal's number after a signal"],
-      ],
-    },
+    exitCodes(
+      ["0", "done; `enabled`: programs go through the proxy"],
+      ["1", "it could not be done; `enabled`: the off-switch is on"],
+      ["2", "a flag is wrong"],
+      ["the command's", "`run`: its exit status, 128 and the signal's number after a signal"],
+    ),
     files(
       [
         "`/run/kube/mgmtproxy-disable`",
