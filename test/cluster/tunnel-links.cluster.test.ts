@@ -1,7 +1,7 @@
 /** Spec tunnel 15.D: links and peers that stop without a word, and what becomes of those who use them. */
 import assert from "node:assert/strict";
 import type { Socket } from "node:net";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { until } from "#test/lab";
 import { connectThrough, type ProxyProcess, type ProxyServerProcess } from "#test/proxies";
 import { ALLOWED, BIND, echoed, OVERLAP, REVERSE, read, Sides } from "#test/tunnel-sides";
@@ -11,16 +11,29 @@ const TIMEOUT = { timeout: 120_000 };
 const NOTICED = { deadlineMs: 30_000 };
 const KEEPALIVE = "--keepalive-time=1s";
 
+/** The sides, with an endpoint on each that says who it is. */
+async function openSides(t: TestContext): Promise<Sides> {
+  const sides = await Sides.open(t);
+  await sides.endpoint("master", OVERLAP.master, 6443, "master");
+  await sides.endpoint("node1", OVERLAP.node, 8080, "node1!");
+  return sides;
+}
+
 const streamsOf = (server: ProxyServerProcess): Promise<number> =>
   server.metric('server_grpc_connections{service_method="Connect"}');
 
-/** A connection from the control plane to an endpoint of a node, who says who he is. */
-async function forward(sides: Sides, server: ProxyServerProcess, target: string, who: string): Promise<Socket> {
+const serversOf = (agent: ProxyProcess): Promise<number> => agent.metric("agent_open_server_connections");
+
+/** A connection from the control plane to node1's endpoint. */
+async function forward(sides: Sides, server: ProxyServerProcess): Promise<Socket> {
   const socket = await sides.bed.dial(server.udsPath);
-  assert.match(await connectThrough(socket, target), /^HTTP\/1\.1 200 /);
-  assert.equal(await read(socket, who.length), who);
+  assert.match(await connectThrough(socket, `${OVERLAP.node}:8080`), /^HTTP\/1\.1 200 /);
+  assert.equal(await read(socket, 6), "node1!");
   return socket;
 }
+
+/** A connection from node1 to the control plane's endpoint. */
+const reverse = (sides: Sides): Promise<Socket> => sides.reach("node1", BIND, 6443, "master");
 
 /** Resolves when a socket is over: ended, reset or closed. */
 function over(socket: Socket): Promise<void> {
@@ -41,22 +54,16 @@ test(
   "links: packets that are dropped without a word are noticed by both ends' keepalive, and all is well again after it",
   TIMEOUT,
   async (t) => {
-    const sides = await Sides.open(t);
-    await sides.endpoint("master", OVERLAP.master, 6443, "master");
-    await sides.endpoint("node1", OVERLAP.node, 8080, "node1!");
+    const sides = await openSides(t);
     const server = await sides.server(...ALLOWED, "--mode=http-connect", KEEPALIVE);
     const agent = await sides.agent("node1", server, ...REVERSE, KEEPALIVE);
-    const inward = await sides.reach("node1", BIND, 6443, "master");
-    const outward = await forward(sides, server, "10.9.0.1:8080", "node1!");
+    const inward = await reverse(sides);
+    const outward = await forward(sides, server);
     sides.cut();
     const startedMs = performance.now();
     await Promise.all([
       until("the server has given the agent up", async () => (await streamsOf(server)) === 0, NOTICED),
-      until(
-        "the agent has given the server up",
-        async () => (await agent.metric("agent_open_server_connections")) === 0,
-        NOTICED,
-      ),
+      until("the agent has given the server up", async () => (await serversOf(agent)) === 0, NOTICED),
       over(inward),
       over(outward),
     ]);
@@ -70,8 +77,8 @@ test(
 
     sides.mend();
     await until("the agent is back", async () => (await agent.health("/readyz")).startsWith("200 "), NOTICED);
-    (await sides.reach("node1", BIND, 6443, "master")).destroy();
-    (await forward(sides, server, "10.9.0.1:8080", "node1!")).destroy();
+    (await reverse(sides)).destroy();
+    (await forward(sides, server)).destroy();
   },
 );
 
@@ -79,9 +86,7 @@ test(
   "links: a server that is stopped is given up by its agents, another serves meanwhile, and both when it goes on",
   TIMEOUT,
   async (t) => {
-    const sides = await Sides.open(t);
-    await sides.endpoint("master", OVERLAP.master, 6443, "master");
-    await sides.endpoint("node1", OVERLAP.node, 8080, "node1!");
+    const sides = await openSides(t);
     const args = [...ALLOWED, "--mode=http-connect", "--server-count=2", KEEPALIVE];
     const [stopped, other] = [await sides.server(...args), await sides.server(...args)];
     const agent = await sides.agent(
@@ -91,35 +96,31 @@ test(
       KEEPALIVE,
       `--proxy-server=192.0.2.1:${other.agentPort}`,
     );
-    await until("both are connected", async () => (await agent.metric("agent_open_server_connections")) === 2);
-    const inward = await Promise.all([1, 2, 3, 4].map(() => sides.reach("node1", BIND, 6443, "master")));
+    await until("both are connected", async () => (await serversOf(agent)) === 2);
+    const inward = await Promise.all([1, 2, 3, 4].map(() => reverse(sides)));
     assert.equal(await stopped.metric("server_reverse_connections"), 2);
-    const lost = await forward(sides, stopped, "10.9.0.1:8080", "node1!");
-    const kept = await forward(sides, other, "10.9.0.1:8080", "node1!");
+    const lost = await forward(sides, stopped);
+    const kept = await forward(sides, other);
 
     process.kill(stopped.running.child.pid ?? 0, "SIGSTOP");
-    await until(
-      "the agent has given it up",
-      async () => (await agent.metric("agent_open_server_connections")) === 1,
-      NOTICED,
-    );
+    await until("the agent has given it up", async () => (await serversOf(agent)) === 1, NOTICED);
     await until("its nodes' clients are reset", () => inward.filter(({ destroyed }) => destroyed).length === 2);
     await until("its endpoints are closed", async () => (await agent.metric("agent_open_endpoint_connections")) === 1);
     assert.equal(await echoed(kept, "still"), "still");
     for (const socket of inward.filter(({ destroyed }) => !destroyed))
       assert.equal(await echoed(socket, "still"), "still");
-    for (let at = 0; at < 5; at += 1) (await sides.reach("node1", BIND, 6443, "master")).destroy();
-    (await forward(sides, other, "10.9.0.1:8080", "node1!")).destroy();
+    for (let at = 0; at < 5; at += 1) (await reverse(sides)).destroy();
+    (await forward(sides, other)).destroy();
     assert.equal(await agent.health("/readyz"), "200 ok");
 
     process.kill(stopped.running.child.pid ?? 0, "SIGCONT");
     await over(lost);
-    await until("both are connected", async () => (await agent.metric("agent_open_server_connections")) === 2, NOTICED);
+    await until("both are connected", async () => (await serversOf(agent)) === 2, NOTICED);
     await until(
       "it has forgotten what it had",
       async () => (await stopped.metric("server_established_connections")) === 0,
     );
-    (await forward(sides, stopped, "10.9.0.1:8080", "node1!")).destroy();
+    (await forward(sides, stopped)).destroy();
   },
 );
 
@@ -127,14 +128,10 @@ test(
   "links: an agent that is killed in the middle of a transfer is told to its clients within a second, and gauges return",
   TIMEOUT,
   async (t) => {
-    const sides = await Sides.open(t);
-    await sides.endpoint("master", OVERLAP.master, 6443, "master");
-    await sides.endpoint("node1", OVERLAP.node, 8080, "node1!");
+    const sides = await openSides(t);
     const server = await sides.server(...ALLOWED, "--mode=http-connect");
     const agent = await sides.agent("node1", server, ...REVERSE);
-    const sockets = await Promise.all(
-      Array.from({ length: 10 }, () => forward(sides, server, "10.9.0.1:8080", "node1!")),
-    );
+    const sockets = await Promise.all(Array.from({ length: 10 }, () => forward(sides, server)));
     const block = Buffer.alloc(1 << 16, 3);
     for (const socket of sockets) {
       const more = (): void => {

@@ -1,0 +1,104 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Deferred } from "#base/async";
+import { FrontBed, TIMEOUT, waitBytes } from "../testing/front-bed.ts";
+import { clientHello, serverFor, TestClient } from "../testing/proxy-fixtures.ts";
+
+test(
+  "Carrier: a tunnel that gets no answer goes on over another uplink, and the client does not notice",
+  TIMEOUT,
+  async (t) => {
+    const bed = await FrontBed.open(t);
+    const hole = await serverFor(t, (socket) => socket.resume());
+    const { dial } = bed;
+    const excepted: string[][] = [];
+    bed.dial = (request) => {
+      excepted.push([...(request.except ?? [])]);
+      return excepted.length === 1 ? bed.connected(hole.port, "eth0") : bed.connected(hole.port, "eth1");
+    };
+    const hello = clientHello("a.example");
+    const client = await TestClient.to(t, bed.port);
+    client.write("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
+    await client.read("200");
+    client.socket.write(hello);
+    while (bed.counters.activeTunnels === 0 || hole.clients.size === 0)
+      await new Promise((resolve) => setImmediate(resolve));
+    await waitBytes([...hole.clients][0], hello.length);
+    await bed.clock.advance(6000);
+    while (bed.counters.replays === 0) await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(excepted, [[], ["eth0"]]);
+    assert.deepEqual(
+      bed.penalties.list().map(({ destination, uplink: name }) => `${name} ${destination}`),
+      ["eth0 a.example:443"],
+    );
+    // The second swallows too; the third does not.
+    bed.dial = dial;
+    await bed.clock.advance(6000);
+    assert.equal((await client.read(hello.toString("latin1"))).length, 19 + hello.length);
+    assert.deepEqual([bed.counters.replays, bed.counters.blackholes], [2, 2]);
+    assert.deepEqual(bed.evidence.lines, [
+      "blackholed eth0 a.example:443",
+      "blackholed eth1 a.example:443",
+      "first-byte eth0 a.example:443",
+    ]);
+    // A byte over the uplink clears what was held against it.
+    assert.deepEqual(
+      bed.penalties.list().map(({ uplink: name }) => name),
+      ["eth1"],
+    );
+  },
+);
+
+test(
+  "Carrier: without another uplink a silent destination is waited for; with one, what cannot be replayed is reset",
+  TIMEOUT,
+  async (t) => {
+    const bed = await FrontBed.open(t);
+    const hole = await serverFor(t, (socket) => socket.resume());
+    bed.dial = () => bed.connected(hole.port, "eth0");
+    const open = async (): Promise<TestClient> => {
+      const client = await TestClient.to(t, bed.port);
+      client.write("CONNECT a.example:443 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n");
+      await client.read("200");
+      return client;
+    };
+    bed.hasAlternative = false;
+    const waiting = await open();
+    await waitBytes([...hole.clients][0], 18);
+    await bed.clock.advance(7000);
+    assert.equal(waiting.isEnded || waiting.isClosed, false);
+    bed.hasAlternative = true;
+    const reset = await open();
+    await bed.clock.advance(7000);
+    await reset.until(({ isClosed }) => isClosed);
+    assert.equal(reset.error?.code, "ECONNRESET");
+    assert.equal(bed.counters.replays, 0);
+  },
+);
+
+test("Carrier: an answer that comes while another uplink is dialled ends the dial", TIMEOUT, async (t) => {
+  const bed = await FrontBed.open(t);
+  const late = await serverFor(t, (socket) => socket.resume());
+  const aborted = new Deferred();
+  bed.dial = (request) =>
+    request.except === undefined
+      ? bed.connected(late.port, "eth0")
+      : new Promise((_resolve, reject) => {
+          request.signal.addEventListener("abort", () => {
+            aborted.resolve();
+            reject(request.signal.reason);
+          });
+        });
+  const client = await TestClient.to(t, bed.port);
+  client.write("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
+  await client.read("200");
+  const hello = clientHello("a.example");
+  client.socket.write(hello);
+  while (late.clients.size === 0) await new Promise((resolve) => setImmediate(resolve));
+  await waitBytes([...late.clients][0], hello.length);
+  await bed.clock.advance(6000);
+  [...late.clients][0]?.write("late answer");
+  await client.read("late answer");
+  await aborted.promise;
+  assert.equal(bed.counters.replays, 0);
+});

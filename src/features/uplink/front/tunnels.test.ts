@@ -1,0 +1,103 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Deferred } from "#base/async";
+import { AUTH, FrontBed, POD, TIMEOUT } from "../testing/front-bed.ts";
+import { settingsOf, TestClient } from "../testing/proxy-fixtures.ts";
+
+test(
+  "HttpConnection: bytes behind the head are the first of the tunnel; nothing is lost while dialling",
+  TIMEOUT,
+  async (t) => {
+    const bed = await FrontBed.open(t);
+    const gate = new Deferred();
+    const { dial } = bed;
+    bed.dial = async (request) => {
+      await gate.promise;
+      return await dial(request);
+    };
+    const client = await TestClient.to(t, bed.port);
+    client.write("CONNECT a.example:443 HTTP/1.1\r\n\r\none ");
+    while (bed.dials.length === 0) await new Promise((resolve) => setImmediate(resolve));
+    client.write("two ");
+    client.write(`${"x".repeat(300_000)} end`);
+    gate.resolve();
+    await client.read(" end");
+    assert.equal(client.text, `HTTP/1.1 200 OK\r\n\r\none two ${"x".repeat(300_000)} end`);
+  },
+);
+
+test(
+  "HttpConnection: a client that leaves while dialling ends the dial; no failure, no socket, no place is left",
+  TIMEOUT,
+  async (t) => {
+    for (const how of ["destroy", "reset", "end"] as const) {
+      const bed = await FrontBed.open(t);
+      const aborted = new Deferred();
+      bed.dial = ({ signal }) =>
+        new Promise((_resolve, reject) => {
+          signal.addEventListener("abort", () => {
+            aborted.resolve();
+            reject(signal.reason);
+          });
+        });
+      const client = await TestClient.to(t, bed.port);
+      client.write("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
+      while (bed.dials.length === 0) await new Promise((resolve) => setImmediate(resolve));
+      assert.deepEqual([bed.room.tunnels, bed.room.dialling], [1, 1]);
+      if (how === "end") client.socket.end();
+      else if (how === "reset") client.socket.resetAndDestroy();
+      else client.socket.destroy();
+      await aborted.promise;
+      while (bed.room.tunnels > 0) await new Promise((resolve) => setImmediate(resolve));
+      assert.deepEqual([bed.counters.dialFailures, bed.room.dialling], [0, 0], how);
+    }
+  },
+);
+
+test("HttpConnection: without room there is a 503 at once, and room comes back", TIMEOUT, async (t) => {
+  const { limits } = settingsOf();
+  const bed = await FrontBed.open(t, { limits: { ...limits, tunnels: 1 } });
+  const first = await TestClient.to(t, bed.port);
+  first.write("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
+  await first.read("200");
+  const refused = await bed.ask(t, "CONNECT a.example:443 HTTP/1.1\r\n\r\n");
+  assert.match(refused, /^HTTP\/1\.1 503 .*Retry-After: 1\r\nX|^HTTP\/1\.1 503 .*X-Uplink-Reason: overload\r\n/s);
+  assert.equal(bed.counters.overload, 1);
+  first.socket.resetAndDestroy();
+  while (bed.room.tunnels > 0) await new Promise((resolve) => setImmediate(resolve));
+  assert.match(await bed.ask(t, "CONNECT a.example:443 HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 200 /);
+  bed.room.isStarved = true;
+  assert.match(await bed.ask(t, "CONNECT a.example:443 HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 503 /);
+});
+
+test("HttpConnection: a pod has 32 tunnels, and what is refused takes no place", TIMEOUT, async (t) => {
+  const { limits } = settingsOf();
+  const bed = await FrontBed.open(t, { limits: { ...limits, podTunnelsPerClient: 2, podConnectsPerSecond: 100 } }, POD);
+  const open = async (): Promise<TestClient> => {
+    const client = await TestClient.to(t, bed.port);
+    client.write(`CONNECT a.example:443 HTTP/1.1\r\n${AUTH}\r\n`);
+    await client.read("\r\n\r\n");
+    return client;
+  };
+  const [one, two, three] = [await open(), await open(), await open()];
+  assert.deepEqual(
+    [one, two, three].map(({ text }) => text.slice(9, 12)),
+    ["200", "200", "503"],
+  );
+  one.socket.resetAndDestroy();
+  while (bed.carrier.size > 1) await new Promise((resolve) => setImmediate(resolve));
+  assert.match((await open()).text, /^HTTP\/1\.1 200/);
+});
+
+test("HttpConnection: while draining requests are refused, and tunnels go on", TIMEOUT, async (t) => {
+  const bed = await FrontBed.open(t);
+  const client = await TestClient.to(t, bed.port);
+  client.write("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
+  await client.read("200");
+  const waiting = await TestClient.to(t, bed.port);
+  bed.isDraining = true;
+  waiting.write("GET /healthz HTTP/1.1\r\n\r\n");
+  assert.match(await waiting.read("\r\n\r\n"), /^HTTP\/1\.1 503 .*Connection: close/s);
+  client.write("still here");
+  await client.read("still here");
+});
