@@ -45,13 +45,23 @@ export function parsedFlag<T>(
 
 /** May be given several times; `undefined`-free list, empty by default. */
 export function listFlag(name: string, help: string, placeholder = "TEXT"): Flag<readonly string[]> {
+  return repeatedFlag(name, (text) => text, help, placeholder);
+}
+
+/** May be given several times, each value with a parser of its own; the parser's errors become faults of this flag. */
+export function repeatedFlag<T>(
+  name: string,
+  parse: (text: string) => T,
+  help: string,
+  placeholder: string,
+): Flag<readonly T[]> {
   return {
     name,
     help: `${help} (may be given several times)`,
     placeholder,
     defaultText: undefined,
     initial: [],
-    parse: (text, before) => [...before, text],
+    parse: (text, before) => [...before, parse(text)],
   };
 }
 

@@ -28,6 +28,7 @@ export {
   listFlag,
   optionalFlag,
   parsedFlag,
+  repeatedFlag,
   stringFlag,
   switchFlag,
   TIMER_MAX,

@@ -25,5 +25,5 @@ export {
 export type { ListenerSettings, Settings, Snapshot, Uplink } from "./model/index.ts";
 export { type ClusterSecret, Secrets, type SecretsDeps } from "./policy/index.ts";
 export { type PodSecrets, UplinkProxy } from "./proxy/index.ts";
-export { type MetricsDocument, statsText } from "./stats/index.ts";
+export { METRICS_MAP_PATH, type MetricsDocument, statsText } from "./stats/index.ts";
 export { flushKernel, Uplinkd } from "./uplinkd/index.ts";

@@ -1,8 +1,8 @@
-import { ConfigError, choiceFlag, durationFlag, integerFlag, stringFlag, switchFlag } from "#base/config";
+import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
 import { Cidr } from "#base/ip";
 import { parseForwardDestination, parseTarget } from "#features/tunnel";
 import { type HostPort, parseHostPort } from "#wire/http-connect";
-import { commaListFlag, repeatedFlag, timeout } from "./flags.ts";
+import { commaListFlag, timeout } from "./flags.ts";
 import { gatesFlag } from "./gates.ts";
 import { klogFlags } from "./klog.ts";
 import { muxFlags } from "./mux-flags.ts";

@@ -17,23 +17,6 @@ export function commaListFlag(name: string, help: string, placeholder: string): 
   };
 }
 
-/** May be given several times, each value with a parser of its own. */
-export function repeatedFlag<T>(
-  name: string,
-  parse: (text: string) => T,
-  help: string,
-  placeholder: string,
-): Flag<readonly T[]> {
-  return {
-    name,
-    help: `${help} (may be given several times)`,
-    placeholder,
-    defaultText: undefined,
-    initial: [],
-    parse: (text, before) => [...before, parse(text)],
-  };
-}
-
 /** A number of zero or more that may have a fraction. */
 export function decimalFlag(name: string, initial: number, help: string): Flag<number> {
   return {

@@ -1,6 +1,6 @@
-import { choiceFlag, durationFlag, integerFlag, stringFlag, switchFlag } from "#base/config";
+import { choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
 import { parseAllowedDestination } from "#features/tunnel";
-import { commaListFlag, decimalFlag, repeatedFlag, timeout } from "./flags.ts";
+import { commaListFlag, decimalFlag, timeout } from "./flags.ts";
 import { gatesFlag } from "./gates.ts";
 import { klogFlags } from "./klog.ts";
 import { muxFlags } from "./mux-flags.ts";

@@ -8,6 +8,7 @@ import {
   type ClusterSecret,
   type ConfigSource,
   type ListenerSettings,
+  METRICS_MAP_PATH,
   ownMark,
   runCdiSync,
   TransparentKeeper,
@@ -73,7 +74,7 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
     settings,
     {
       version: VERSION,
-      metricsMapPath: join(options.runDir, "mgmtproxy/MetricsMap/global.json"),
+      metricsMapPath: join(options.runDir, METRICS_MAP_PATH),
       ...(mark === undefined ? {} : { mark }),
     },
   );

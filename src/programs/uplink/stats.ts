@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { ExpectedError } from "#base/errors";
-import { type MetricsDocument, statsText } from "#features/uplink";
+import { METRICS_MAP_PATH, type MetricsDocument, statsText } from "#features/uplink";
 import { EXIT } from "../run-program.ts";
 
 /** The counters cannot be shown. */
@@ -11,7 +11,7 @@ export class StatsError extends ExpectedError<"unreadable"> {
 
 /** Prints what a running proxy has published. */
 export function printStats(runDir: string): number {
-  const path = join(runDir, "mgmtproxy/MetricsMap/global.json");
+  const path = join(runDir, METRICS_MAP_PATH);
   process.stdout.write(statsText(readDocument(path)));
   return EXIT.ok;
 }
