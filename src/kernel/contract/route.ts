@@ -6,6 +6,12 @@ import { type ContractTarget, contractTest, type Fixture, refused, vethPair } fr
 const ip = IpAddress.parse;
 const cidr = Cidr.parse;
 
+/** A destination of each family, and two gateways on the link of {@link withAddresses}. */
+const WAYS = [
+  [cidr("10.1.0.0/24"), ip("10.0.0.8"), ip("10.0.0.9")],
+  [cidr("fd01::/64"), ip("fd00::8"), ip("fd00::9")],
+] as const;
+
 /** A link with 10.0.0.1/24 and fd00::1/64. */
 function withAddresses(fixture: Fixture): number {
   const { left } = vethPair(fixture);
@@ -62,10 +68,7 @@ export function routeContract(target: ContractTarget): void {
   contractTest(target, "routes: add refuses what is there, replace takes its place", (fixture) => {
     const linkIndex = withAddresses(fixture);
     const { routes } = fixture.a;
-    for (const [dst, one, two] of [
-      [cidr("10.1.0.0/24"), ip("10.0.0.8"), ip("10.0.0.9")],
-      [cidr("fd01::/64"), ip("fd00::8"), ip("fd00::9")],
-    ] as const) {
+    for (const [dst, one, two] of WAYS) {
       routes.add({ dst, gateway: one, linkIndex, table: 119 });
       refused(() => routes.add({ dst, gateway: two, linkIndex, table: 119 }), "already-exists");
       routes.replace({ dst, gateway: two, linkIndex, table: 119 });
@@ -111,10 +114,7 @@ export function routeContract(target: ContractTarget): void {
   contractTest(target, "routes: a multipath route keeps its hops and weights", (fixture) => {
     const linkIndex = withAddresses(fixture);
     const { routes } = fixture.a;
-    for (const [dst, one, two] of [
-      [cidr("10.1.0.0/24"), ip("10.0.0.8"), ip("10.0.0.9")],
-      [cidr("fd01::/64"), ip("fd00::8"), ip("fd00::9")],
-    ] as const) {
+    for (const [dst, one, two] of WAYS) {
       const hops = [
         { gateway: one, linkIndex, weight: 1 },
         { gateway: two, linkIndex, weight: 3 },

@@ -1,4 +1,11 @@
+import type { AbortOptions } from "#base/async";
 import type { NftChange } from "./types.ts";
+
+/** How {@link Nft.load} goes about it. */
+export interface LoadOptions extends AbortOptions {
+  /** Elements of one transaction. Default 500. */
+  readonly chunkSize?: number;
+}
 
 /** Splits changes, and element lists inside them, into transactions of at most `size` elements; order is kept. */
 export function* chunkChanges(changes: Iterable<NftChange>, size: number): Generator<NftChange[]> {
@@ -21,4 +28,18 @@ export function* chunkChanges(changes: Iterable<NftChange>, size: number): Gener
     }
   }
   if (chunk.length > 0) yield chunk;
+}
+
+/** {@link Nft.load} by way of `run`; `turn` is what is waited for after each transaction. */
+export async function loadInChunks(
+  run: (chunk: readonly NftChange[]) => void,
+  changes: Iterable<NftChange>,
+  turn: () => Promise<void>,
+  { chunkSize = 500, signal }: LoadOptions = {},
+): Promise<void> {
+  for (const chunk of chunkChanges(changes, chunkSize)) {
+    signal?.throwIfAborted();
+    run(chunk);
+    await turn();
+  }
 }

@@ -1,5 +1,4 @@
-import type { AbortOptions } from "#base/async";
-import { chunkChanges } from "./chunks.ts";
+import { type LoadOptions, loadInChunks } from "./chunks.ts";
 import { NftError, type NftErrorCode } from "./errors.ts";
 import {
   cloneTables,
@@ -39,15 +38,13 @@ export class FakeNft implements Nft {
     this.#applied(all, printChanges(all));
   }
 
-  async load(
-    changes: Iterable<NftChange>,
-    options: AbortOptions & { readonly chunkSize?: number } = {},
-  ): Promise<void> {
-    for (const chunk of chunkChanges(changes, options.chunkSize ?? 500)) {
-      options.signal?.throwIfAborted();
-      this.run(chunk);
-      await Promise.resolve();
-    }
+  load(changes: Iterable<NftChange>, options?: LoadOptions): Promise<void> {
+    return loadInChunks(
+      (chunk) => this.run(chunk),
+      changes,
+      () => Promise.resolve(),
+      options,
+    );
   }
 
   #applied(changes: readonly NftChange[], script: string): FakeTables {

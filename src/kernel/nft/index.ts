@@ -11,7 +11,7 @@
  * nft.run(tx);
  * ```
  */
-export { chunkChanges } from "./chunks.ts";
+export { chunkChanges, type LoadOptions } from "./chunks.ts";
 export { NftError, type NftErrorCode } from "./errors.ts";
 export { FakeNft } from "./fake.ts";
 export { parseScript } from "./parse.ts";

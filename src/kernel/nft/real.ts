@@ -1,8 +1,7 @@
 import { setImmediate } from "node:timers/promises";
-import type { AbortOptions } from "#base/async";
 import { close, duplicate, libnftables, type NftHandle } from "#kernel/ffi";
 import { inNetNs } from "#kernel/netns";
-import { chunkChanges } from "./chunks.ts";
+import { type LoadOptions, loadInChunks } from "./chunks.ts";
 import { fromNftText, NftError } from "./errors.ts";
 import { parseChains, parseElements, parseSets, parseTables } from "./listing.ts";
 import { printChanges, printTable } from "./print.ts";
@@ -54,15 +53,8 @@ class LibnftablesNft implements Nft {
     }
   }
 
-  async load(
-    changes: Iterable<NftChange>,
-    options: AbortOptions & { readonly chunkSize?: number } = {},
-  ): Promise<void> {
-    for (const chunk of chunkChanges(changes, options.chunkSize ?? 500)) {
-      options.signal?.throwIfAborted();
-      this.run(chunk);
-      await setImmediate();
-    }
+  load(changes: Iterable<NftChange>, options?: LoadOptions): Promise<void> {
+    return loadInChunks((chunk) => this.run(chunk), changes, setImmediate, options);
   }
 
   listTables(family?: NftFamily): NftTable[] {

@@ -1,4 +1,4 @@
-import type { AbortOptions } from "#base/async";
+import type { LoadOptions } from "./chunks.ts";
 
 /** Address families of tables (nft(8)). */
 export type NftFamily = "ip" | "ip6" | "inet" | "arp" | "bridge" | "netdev";
@@ -121,10 +121,10 @@ export interface Nft extends Disposable {
   /** Says what `run` would throw, without changing anything. */
   check(changes: Iterable<NftChange>): void;
   /**
-   * For loads of thousands of elements: applies the changes in transactions of at most `chunkSize` elements (default
-   * 500), and lets the event loop turn between them. Not atomic: what was applied before an error or abort stays.
+   * For loads of thousands of elements: applies the changes in transactions of at most `chunkSize` elements, and lets the
+   * event loop turn between them. Not atomic: what was applied before an error or abort stays.
    */
-  load(changes: Iterable<NftChange>, options?: AbortOptions & { readonly chunkSize?: number }): Promise<void>;
+  load(changes: Iterable<NftChange>, options?: LoadOptions): Promise<void>;
   listTables(family?: NftFamily): NftTable[];
   /** The chains; throws `not-found` when there is no such table. */
   listChains(table: NftTable): NftChain[];

@@ -1,9 +1,9 @@
 import type { AbortOptions } from "#base/async";
-import { type KubeApi, type KubeObject, type ResourceType, resources } from "#kube/client";
+import { type KubeApi, resources } from "#kube/client";
 import { POOL_ANNOTATION } from "#kube/coil";
 import type { LabServices } from "#lab/host";
+import { applyObject } from "./apply-object.ts";
 
-const FIELD_MANAGER = "isthmus-lab";
 export const SERVICES_NAMESPACE = "services";
 /** The pool of the default scenario with every family of the lab. */
 const POOL = "dual";
@@ -49,10 +49,10 @@ export async function applyServices(
 ): Promise<void> {
   const namespace = SERVICES_NAMESPACE;
   const metadata = { name: namespace, annotations: { [POOL_ANNOTATION]: POOL } };
-  await apply(api, resources.namespaces, { apiVersion: "v1", kind: "Namespace", metadata }, options);
+  await applyObject(api, resources.namespaces, { apiVersion: "v1", kind: "Namespace", metadata }, options);
   for (const [name, spec] of Object.entries(serviceSpecs())) {
     const body = { apiVersion: "v1", kind: "Service", metadata: { name, namespace }, spec };
-    await apply(api, resources.services, body, options);
+    await applyObject(api, resources.services, body, options);
   }
   // As the balancer's controller of a cloud would tell.
   for (const name of ["web", "edge"] as const) {
@@ -66,7 +66,7 @@ export async function applyServices(
   }
   for (const name of ["web", "edge"] as const) {
     const body = deploymentOf(name, replicasOf(name, nodes), backend, 1);
-    await apply(api, resources.deployments, body, options);
+    await applyObject(api, resources.deployments, body, options);
   }
 }
 
@@ -78,26 +78,7 @@ export async function startRollout(
   options: AbortOptions,
 ): Promise<void> {
   const body = deploymentOf(at.name, replicasOf(at.name, at.nodes), backend, at.revision);
-  await apply(api, resources.deployments, body, options);
-}
-
-async function apply<T extends KubeObject>(
-  api: KubeApi,
-  type: ResourceType<T>,
-  body: {
-    readonly apiVersion: string;
-    readonly kind: string;
-    readonly metadata: { readonly name: string; readonly namespace?: string };
-  },
-  options: AbortOptions,
-): Promise<void> {
-  const { name, namespace } = body.metadata;
-  await api.patch(
-    type,
-    { name, namespace },
-    { type: "apply", body, fieldManager: FIELD_MANAGER, force: true },
-    options,
-  );
+  await applyObject(api, resources.deployments, body, options);
 }
 
 function deploymentOf(name: BackendName, replicas: number, backend: LabServices["backend"], revision: number) {

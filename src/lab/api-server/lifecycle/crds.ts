@@ -1,24 +1,17 @@
 import type { Clock } from "#base/clock";
 import { ApiError } from "../errors.ts";
-import type { Objects } from "../handlers/objects.ts";
 import { asArray, asObject, asString, at, type Json, type JsonObject } from "../object/json.ts";
 import { type KubeObject, timestamp, withMeta } from "../object/meta.ts";
 import { type CustomVersion, customResources } from "../resources/custom.ts";
-import type { Registry } from "../resources/registry.ts";
 import { keyOf, type StoreEvent } from "../store/entry.ts";
-import type { Store } from "../store/store.ts";
-import type { SoonQueue } from "./queue.ts";
+import type { LifecycleDeps } from "./deps.ts";
 import { systemUser } from "./system-user.ts";
 
 const CRDS = "customresourcedefinitions.apiextensions.k8s.io";
 const CLEANUP = "customresourcecleanup.apiextensions.k8s.io";
 
 /** What {@link CrdController} works with. */
-export interface CrdDeps {
-  readonly store: Store;
-  readonly registry: Registry;
-  readonly objects: Objects;
-  readonly queue: SoonQueue;
+export interface CrdDeps extends LifecycleDeps {
   readonly clock: Clock;
   /** Ends the watches of a resource that is served no more. */
   readonly endWatches: (storage: string) => void;

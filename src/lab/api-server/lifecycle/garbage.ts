@@ -1,11 +1,9 @@
 import { ApiError } from "../errors.ts";
 import { FOREGROUND, ORPHAN } from "../handlers/object-rules.ts";
-import type { DeleteOptions, Objects } from "../handlers/objects.ts";
+import type { DeleteOptions } from "../handlers/objects.ts";
 import { type KubeObject, type OwnerReference, withMeta } from "../object/meta.ts";
-import type { Registry } from "../resources/registry.ts";
 import type { StoreEvent } from "../store/entry.ts";
-import type { Store } from "../store/store.ts";
-import type { SoonQueue } from "./queue.ts";
+import type { LifecycleDeps } from "./deps.ts";
 import { systemUser } from "./system-user.ts";
 
 interface Place {
@@ -16,22 +14,12 @@ interface Place {
 
 /** Deletes what no owner wants any more, and carries out foreground and orphan deletion (Kubernetes garbage collector). */
 export class GarbageCollector {
-  readonly #deps: {
-    readonly store: Store;
-    readonly registry: Registry;
-    readonly objects: Objects;
-    readonly queue: SoonQueue;
-  };
+  readonly #deps: LifecycleDeps;
   readonly #byUid = new Map<string, Place>();
   /** Owner's uid to the uids of its dependents. */
   readonly #dependents = new Map<string, Set<string>>();
 
-  constructor(deps: {
-    readonly store: Store;
-    readonly registry: Registry;
-    readonly objects: Objects;
-    readonly queue: SoonQueue;
-  }) {
+  constructor(deps: LifecycleDeps) {
     this.#deps = deps;
   }
 

@@ -1,29 +1,16 @@
 import { ApiError } from "../errors.ts";
-import type { Objects } from "../handlers/objects.ts";
 import { asArray, asObject, withPath } from "../object/json.ts";
 import type { KubeObject } from "../object/meta.ts";
-import type { Registry } from "../resources/registry.ts";
 import type { ResourceDef } from "../resources/types.ts";
 import { keyOf, type StoreEvent } from "../store/entry.ts";
-import type { Store } from "../store/store.ts";
-import type { SoonQueue } from "./queue.ts";
+import type { LifecycleDeps } from "./deps.ts";
 import { systemUser } from "./system-user.ts";
 
 /** Empties a namespace that is being deleted, then lets it go (Kubernetes namespace controller). */
 export class NamespaceController {
-  readonly #deps: {
-    readonly store: Store;
-    readonly registry: Registry;
-    readonly objects: Objects;
-    readonly queue: SoonQueue;
-  };
+  readonly #deps: LifecycleDeps;
 
-  constructor(deps: {
-    readonly store: Store;
-    readonly registry: Registry;
-    readonly objects: Objects;
-    readonly queue: SoonQueue;
-  }) {
+  constructor(deps: LifecycleDeps) {
     this.#deps = deps;
   }
 
