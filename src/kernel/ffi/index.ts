@@ -1,5 +1,5 @@
 /**
- * The only module that knows koffi: some twenty system calls and the functions of libnftables, synchronous, with errno
+ * The only module that knows koffi: system calls, the functions of libnftables and the watch of a descriptor by the event loop, with errno
  * translated into {@link KernelError}. It could be moved to another FFI by rewriting this folder.
  *
  * Owns: prototypes, errno, EINTR. Refuses to know: what the descriptors and bytes mean.
@@ -40,5 +40,19 @@ export {
   unshare,
   write,
 } from "./calls.ts";
+export { type LoopWatch, watchReadable } from "./event-loop.ts";
 export { type Libnftables, libnftables, type NftHandle } from "./nftables.ts";
 export { decodeSockaddr, type Endpoint, encodeSockaddr } from "./sockaddr.ts";
+export {
+  acceptFrom,
+  beginConnect,
+  EPOLL,
+  EPOLL_CTL,
+  EpollEvents,
+  epollControl,
+  epollCreate,
+  epollPoll,
+  receiveBytes,
+  sendBytes,
+  shutdownWrite,
+} from "./streams.ts";

@@ -27,6 +27,13 @@ const PROTOTYPES = {
   umount2: "int umount2(const char *target, int flags)",
   flock: "int flock(int fd, int operation)",
   eventfd: "int eventfd(uint32_t initial, int flags)",
+  accept4: "int accept4(int fd, void *address, void *addressLength, int flags)",
+  recv: "int64_t recv(int fd, void *data, size_t length, int flags)",
+  send: "int64_t send(int fd, const void *data, size_t length, int flags)",
+  shutdown: "int shutdown(int fd, int how)",
+  epoll_create1: "int epoll_create1(int flags)",
+  epoll_ctl: "int epoll_ctl(int epoll, int operation, int fd, void *event)",
+  epoll_wait: "int epoll_wait(int epoll, void *events, int count, int timeoutMs)",
   read: "int64_t read(int fd, void *data, size_t length)",
   write: "int64_t write(int fd, const void *data, size_t length)",
 } as const;
@@ -59,6 +66,24 @@ export function openLibrary(file: string): LibraryHandle {
     return library;
   } catch (cause) {
     throw new KernelError("unsupported", `Cannot load ${file}: is its package installed?`, { cause });
+  }
+}
+
+/** Functions that the running program itself exports. Throws {@link KernelError} `unsupported` for one that it does not. */
+export function openOwnSymbols<Name extends string>(
+  prototypes: Readonly<Record<Name, string>>,
+): Readonly<Record<Name, NativeFunction>> {
+  try {
+    const own = libraries.get("") ?? koffi.load(null);
+    libraries.set("", own);
+    const entries = Object.entries<string>(prototypes).map(([name, prototype]) => [name, own.func(prototype)]);
+    return Object.fromEntries(entries) as Record<Name, NativeFunction>;
+  } catch (cause) {
+    throw new KernelError(
+      "unsupported",
+      "This Node lacks what official builds export to addons: use Node 24 as released",
+      { cause },
+    );
   }
 }
 

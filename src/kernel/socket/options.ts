@@ -3,7 +3,9 @@ import { C, setsockopt } from "#kernel/ffi";
 
 /** Numbers of include/uapi/linux/in.h and in6.h. */
 const IPPROTO_IP = 0;
+const IPPROTO_TCP = 6;
 const IPPROTO_IPV6 = 41;
+const TCP_NODELAY = 1;
 const IP_FREEBIND = 15;
 const IP_TRANSPARENT = 19;
 const IP_BIND_ADDRESS_NO_PORT = 24;
@@ -25,6 +27,8 @@ export interface SocketOptions {
   /** Choose the source port at connect, so that more than 28,000 connections fit one source address. */
   readonly bindAddressNoPort?: boolean | undefined;
   readonly reusePort?: boolean | undefined;
+  /** TCP_NODELAY; what a listener accepts has it as well. */
+  readonly noDelay?: boolean | undefined;
   /** IPv6 only: take no IPv4 connections. Default true, so that the two families never fight for a port. */
   readonly v6Only?: boolean | undefined;
 }
@@ -47,6 +51,7 @@ export function applySocketOptions(fd: number, family: IpFamily, options: Socket
   // The IPv4 option serves IPv6 sockets as well.
   if (options.bindAddressNoPort === true) setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
   if (options.reusePort === true) setsockopt(fd, C.SOL_SOCKET, SO_REUSEPORT, 1);
+  if (options.noDelay === true) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
 /** IPV6_V6ONLY, for TCP and UDP sockets before they are bound; raw sockets have no such thing. */

@@ -44,7 +44,7 @@ export class RequestHeadReader {
   readonly #maxBytes: number;
   readonly #maxLineBytes: number;
   readonly #maxFields: number;
-  #held = Buffer.alloc(512);
+  #held = Buffer.allocUnsafe(512);
   #length = 0;
   #lineStart = 0;
   #requestLine: RequestLine | undefined;
@@ -70,7 +70,7 @@ export class RequestHeadReader {
   #hold(chunk: Uint8Array): void {
     const taken = chunk.subarray(0, this.#maxBytes - this.#length);
     if (this.#length + taken.length > this.#held.length) {
-      const grown = Buffer.alloc(Math.max(this.#held.length * 2, this.#length + taken.length));
+      const grown = Buffer.allocUnsafe(Math.max(this.#held.length * 2, this.#length + taken.length));
       grown.set(this.#held.subarray(0, this.#length));
       this.#held = grown;
     }

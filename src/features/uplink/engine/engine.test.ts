@@ -13,6 +13,7 @@ import {
   EvidenceLog,
   FakeSnapshots,
   hostListener,
+  listenerFor,
   serverFor,
   settingsOf,
   snapshotOf,
@@ -47,7 +48,7 @@ async function engineFor(t: TestContext, listener: Partial<ListenerSettings>, fi
     metrics: async () => "",
     onBug: (error) => bugs.push(error),
   });
-  const { port } = await serverFor(t, (socket) => engine.accept(socket, hostListener(5443, listener)));
+  const { port } = listenerFor(t, (fd, remote) => engine.accept(fd, remote, hostListener(5443, listener)));
   t.after(() => {
     engine.close("drain");
     assert.deepEqual(bugs, []);
@@ -141,9 +142,9 @@ test(
 
 test("Engine: pods that owe requests push no client of the host out", TIMEOUT, async (t) => {
   const { engine } = await engineFor(t, { role: "host" });
-  const at = async (role: ListenerSettings["role"]) =>
-    (await serverFor(t, (socket) => engine.accept(socket, hostListener(5443, { role })))).port;
-  const [host, pod] = [await at("host"), await at("pod")];
+  const at = (role: ListenerSettings["role"]): number =>
+    listenerFor(t, (fd, remote) => engine.accept(fd, remote, hostListener(5443, { role }))).port;
+  const [host, pod] = [at("host"), at("pod")];
   const slow = await TestClient.to(t, host);
   slow.write("GET /healthz");
   const silent = await Promise.all(Array.from({ length: 300 }, () => TestClient.to(t, pod)));
@@ -217,8 +218,8 @@ test(
     assert.ok((circle.counters.successByPort.get("eth0") ?? 0) <= 3);
     const direct = await engineFor(t, { role: "transparent", port: own.port, address: LOOPBACK });
     // The listener's own address and port, as the kernel shows them.
-    const { port } = await serverFor(t, (socket) => {
-      direct.engine.accept(socket, hostListener(port, { role: "transparent" }));
+    const { port } = listenerFor(t, (fd, remote) => {
+      direct.engine.accept(fd, remote, hostListener(port, { role: "transparent" }));
     });
     assert.equal(await errorOf(port), "ECONNRESET");
     assert.equal(direct.counters.successByPort.size, 0);

@@ -1,15 +1,17 @@
-import type { Socket } from "node:net";
+import { Socket } from "node:net";
 import { networkInterfaces } from "node:os";
 import type { SecureContext } from "node:tls";
+import { type ByteStream, NodeStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
-import { resetSocket } from "#base/socket-reset";
+import { TcpStream } from "#kernel/reactor";
+import type { Endpoint } from "#kernel/socket";
 import { type Query, UplinkDns } from "../dns/index.ts";
 import { Carrier, HttpConnection, PendingHeads, type Room } from "../front/index.ts";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource, Uplink } from "../model/index.ts";
 import { ClientLimits } from "../policy/index.ts";
-import { BufferPool, type CloseReason, TunnelWatch, type Upstream } from "../relay/index.ts";
+import { type CloseReason, TunnelWatch } from "../relay/index.ts";
 import { connectUpstream, Dialler, Penalties, Rotation } from "../select/index.ts";
 import { LogLines, type Recorder, Traffic } from "../stats/index.ts";
 import { passTlsGate } from "./tls-gate.ts";
@@ -49,13 +51,13 @@ export class Engine {
   readonly dns: UplinkDns;
   readonly #deps: EngineDeps;
   readonly #carrier: Carrier;
-  readonly #dialler: Dialler<Upstream>;
+  readonly #dialler: Dialler<ByteStream>;
   readonly #pending: PendingHeads;
   /** Apart, so that no pod can push clients of the host out. */
   readonly #podPending: PendingHeads;
   readonly #clients: ClientLimits;
   readonly #traffic = new Traffic();
-  readonly #sockets = new Set<Socket>();
+  readonly #connections = new Set<{ destroy(): void }>();
   #isDraining = false;
 
   constructor(deps: EngineDeps) {
@@ -73,15 +75,15 @@ export class Engine {
       ...(deps.hostsPath === undefined ? {} : { hostsPath: deps.hostsPath }),
     });
     const rotation = new Rotation();
-    const pool = new BufferPool(Math.min(settings().tunnel.bufferBytes, MAX_READ_BYTES));
-    this.#dialler = new Dialler<Upstream>({
+    this.#dialler = new Dialler<ByteStream>({
       clock,
       dns: this.dns,
       penalties: this.penalties,
       rotation,
       evidence,
       settings: () => settings().selection,
-      connect: (pair, port, { signal }) => connectUpstream(pair, port, pool, { signal, mark: deps.mark }),
+      connect: (pair, port, { signal }) =>
+        connectUpstream(pair, port, { signal, mark: deps.mark, readBytes: this.#readBytes }),
       hasAddress,
       refresh: () => snapshots.refresh(),
     });
@@ -106,27 +108,17 @@ export class Engine {
     return this.#carrier.size;
   }
 
-  /** A client that came in: paused, half-closable, with a listener for errors. */
-  accept(client: Socket, listener: ListenerSettings): void {
-    if (this.#sockets.size >= MAX_CLIENTS) {
-      resetSocket(client);
-      return;
+  /** A client that came in: a connected descriptor, which is the engine's from now on. */
+  accept(fd: number, remote: Endpoint, listener: ListenerSettings): void {
+    if (this.#connections.size >= MAX_CLIENTS) TcpStream.adopt(fd, remote).reset();
+    else if (listener.tls !== "off") this.#acceptTls(fd, listener);
+    else {
+      const client = TcpStream.adopt(fd, remote, { readBytes: this.#readBytes });
+      this.#connections.add(client);
+      client.once("close", () => this.#connections.delete(client));
+      if (listener.role !== "transparent") this.#serve(client, listener);
+      else new TransparentConnection(client, listener, this.#carrier, this.#deps).run().catch(this.#deps.onBug);
     }
-    this.#sockets.add(client);
-    client.once("close", () => this.#sockets.delete(client));
-    if (listener.role === "transparent") {
-      new TransparentConnection(client, listener, this.#carrier, this.#deps).run().catch(this.#deps.onBug);
-      return;
-    }
-    if (listener.tls !== "off") {
-      const { clock, secureContext, settings } = this.#deps;
-      const timeoutMs = settings().limits.headerTimeoutMs;
-      const isRequired = listener.tls === "required";
-      const gate = { isRequired, clock, timeoutMs, context: secureContext(), pending: this.#pendingOf(listener) };
-      passTlsGate(client, gate, (inner, first) => this.#serve(inner, listener, first));
-      return;
-    }
-    this.#serve(client, listener);
   }
 
   /** The state of the uplinks has changed: tunnels whose source address is gone end, and dials over uplinks without a link. */
@@ -165,14 +157,32 @@ export class Engine {
   /** Ends everything. */
   close(reason: CloseReason): void {
     this.#carrier.closeAll(reason);
-    for (const socket of this.#sockets) socket.destroy();
+    for (const connection of this.#connections) connection.destroy();
+  }
+
+  /** Node takes TLS off, which it does for sockets of its own alone. */
+  #acceptTls(fd: number, listener: ListenerSettings): void {
+    const client = new Socket({ fd, allowHalfOpen: true });
+    client.on("error", () => client.destroy());
+    this.#connections.add(client);
+    client.once("close", () => this.#connections.delete(client));
+    const { clock, secureContext, settings } = this.#deps;
+    const timeoutMs = settings().limits.headerTimeoutMs;
+    const isRequired = listener.tls === "required";
+    const gate = { isRequired, clock, timeoutMs, context: secureContext(), pending: this.#pendingOf(listener) };
+    passTlsGate(client, gate, (inner, first) => this.#serve(new NodeStream(inner), listener, first));
+  }
+
+  /** All that a direction of a tunnel holds is what one read brings. */
+  get #readBytes(): number {
+    return this.#deps.settings().tunnel.bufferBytes;
   }
 
   #pendingOf({ role }: ListenerSettings): PendingHeads {
     return role === "pod" ? this.#podPending : this.#pending;
   }
 
-  #serve(client: Socket, listener: ListenerSettings, first?: Uint8Array): void {
+  #serve(client: ByteStream, listener: ListenerSettings, first?: Uint8Array): void {
     const { clock, settings, record, tokens, healthz, metrics, onBug } = this.#deps;
     const connection = new HttpConnection(client, listener, {
       clock,
@@ -193,8 +203,6 @@ export class Engine {
 
 /** Clients of one thread at once, whatever they do; one more is reset. Well above all other limits together. */
 const MAX_CLIENTS = 16_384;
-/** One read; a direction holds little more than that (spec uplink-proxy 7). */
-const MAX_READ_BYTES = 65_536;
 
 /** An address that has left its uplink sends over another, which nobody chose and which may cost too much. */
 function hasSource({ addresses }: Uplink, source: string): boolean {

@@ -5,7 +5,7 @@
  *
  * ```ts
  * const engine = new Engine(deps);
- * engine.accept(socket, listener);
+ * engine.accept(fd, remote, listener);
  * ```
  */
 export { Engine, type EngineDeps } from "./engine.ts";

@@ -1,7 +1,6 @@
-import type { Socket } from "node:net";
+import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 import { IpAddress } from "#base/ip";
-import { resetSocket } from "#base/socket-reset";
 import { type Carrier, clientName, EarlyBytes } from "../front/index.ts";
 import type { ListenerSettings } from "../model/index.ts";
 import { addressDestination } from "../policy/index.ts";
@@ -15,12 +14,12 @@ const SPEAK_FIRST_MS = 100;
  * carried like a CONNECT to that address. There is nobody to tell of a failure: it becomes a reset.
  */
 export class TransparentConnection {
-  readonly #client: Socket;
+  readonly #client: ByteStream;
   readonly #listener: ListenerSettings;
   readonly #carrier: Carrier;
   readonly #clock: Clock;
 
-  constructor(client: Socket, listener: ListenerSettings, carrier: Carrier, deps: { readonly clock: Clock }) {
+  constructor(client: ByteStream, listener: ListenerSettings, carrier: Carrier, deps: { readonly clock: Clock }) {
     this.#client = client;
     this.#listener = listener;
     this.#carrier = carrier;
@@ -29,11 +28,11 @@ export class TransparentConnection {
 
   /** Resolves when the tunnel has begun, or came to nothing. */
   async run(): Promise<void> {
-    const { localAddress = "", localPort = 0 } = this.#client;
+    const { localAddress, localPort } = this.#client;
     const address = IpAddress.tryParse(localAddress.replace(/%.*$/, ""));
     // Who came to the listener itself, and was not caught on the way elsewhere, would be sent to us again.
     if (address === undefined || (localPort === this.#listener.port && address.equals(this.#listener.address))) {
-      resetSocket(this.#client);
+      this.#client.reset();
       return;
     }
     const early = new EarlyBytes(this.#client, new Uint8Array(0));
@@ -52,7 +51,7 @@ export class TransparentConnection {
     });
     if (result.kind === "carried") return;
     early.release();
-    resetSocket(this.#client);
+    this.#client.reset();
   }
 
   /** Clients of TLS and HTTP speak first. Who waits for the server to speak is not kept waiting long. */

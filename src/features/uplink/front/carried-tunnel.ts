@@ -1,4 +1,5 @@
-import { type CloseReason, Tunnel, type TunnelEnd, type TunnelEvents, type Upstream } from "../relay/index.ts";
+import type { ByteStream } from "#base/byte-stream";
+import { type CloseReason, Tunnel, type TunnelEnd, type TunnelEvents } from "../relay/index.ts";
 import { SelectError, type Won } from "../select/index.ts";
 import { DIRECT } from "../stats/index.ts";
 import type { Carrier, CarryRequest } from "./carrier.ts";
@@ -14,14 +15,14 @@ export class CarriedTunnel implements TunnelEvents {
   readonly #forget: () => void;
   readonly #tried = new Set<string>();
   readonly #idleTimeoutMs: number;
-  #won: Won<Upstream>;
+  #won: Won<ByteStream>;
   #replays = 0;
   /** Of the search for another uplink. */
   #stopReplay: AbortController | undefined;
   /** No replay after this, monotonic milliseconds. */
   #deadlineAt: number | undefined;
 
-  constructor(carrier: Carrier, request: CarryRequest, won: Won<Upstream>, forget: () => void) {
+  constructor(carrier: Carrier, request: CarryRequest, won: Won<ByteStream>, forget: () => void) {
     this.#carrier = carrier;
     this.#request = request;
     this.#won = won;
@@ -125,7 +126,7 @@ export class CarriedTunnel implements TunnelEvents {
     try {
       const won = await dialler.dial(request);
       if (!this.#tunnel.canReplay || won.uplink === undefined || request.signal.aborted) {
-        won.connection.socket.destroy();
+        won.connection.destroy();
         return;
       }
       const from = this.#ifName;

@@ -1,8 +1,8 @@
-import type { Socket } from "node:net";
+import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "../model/index.ts";
 import { type Destination, judge } from "../policy/index.ts";
-import type { CloseReason, TunnelWatch, Upstream } from "../relay/index.ts";
+import type { CloseReason, TunnelWatch } from "../relay/index.ts";
 import {
   type Dialler,
   type DialRequest,
@@ -21,7 +21,7 @@ export interface CarrierDeps {
   readonly clock: Clock;
   readonly settings: () => Settings;
   readonly snapshots: Pick<SnapshotSource, "current">;
-  readonly dialler: Pick<Dialler<Upstream>, "dial" | "hasAlternative">;
+  readonly dialler: Pick<Dialler<ByteStream>, "dial" | "hasAlternative">;
   readonly penalties: Penalties;
   readonly rotation: Rotation;
   readonly evidence: Evidence;
@@ -36,7 +36,7 @@ export interface CarrierDeps {
 
 /** A client that wants a tunnel. */
 export interface CarryRequest {
-  readonly client: Socket;
+  readonly client: ByteStream;
   /** `address:port`, for the log. */
   readonly clientName: string;
   readonly destination: Destination;
@@ -85,7 +85,7 @@ export class Carrier {
     try {
       const won = await dialler.dial(this.dialRequest(request, request.early.gone));
       if (request.early.gone.aborted) {
-        won.connection.socket.destroy();
+        won.connection.destroy();
         return { kind: "gone" };
       }
       this.#begin(request, won);
@@ -126,7 +126,7 @@ export class Carrier {
     }
   }
 
-  #begin(request: CarryRequest, won: Won<Upstream>): void {
+  #begin(request: CarryRequest, won: Won<ByteStream>): void {
     const { clock, record, lines } = this.deps;
     const { ifName, cost } = won.uplink ?? { ifName: DIRECT, cost: 0 };
     const target = request.destination.text;
@@ -135,7 +135,7 @@ export class Carrier {
       target,
       client: request.clientName,
       ifName,
-      source: won.source?.toString() ?? won.connection.socket.localAddress ?? "",
+      source: won.source?.toString() ?? won.connection.localAddress,
       cost,
       dialMs: clock.monotonic() - request.startedAt,
       fallbacks: won.failures.length,

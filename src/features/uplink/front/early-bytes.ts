@@ -1,4 +1,4 @@
-import type { Socket } from "node:net";
+import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 
 /** What a client may send before its destination is connected, bytes, and one read more (spec uplink-proxy 7). */
@@ -7,16 +7,16 @@ const MAX_BYTES = 65_536;
 /** Made once: an error looks at the stack, for each client. */
 const LEFT = new Error("the client has left");
 
-/** Takes what a client sends while its destination is being dialled, and notices when it leaves. The socket must have a listener for errors. */
+/** Takes what a client sends while its destination is being dialled, and notices when it leaves. */
 export class EarlyBytes {
-  readonly #client: Socket;
+  readonly #client: ByteStream;
   readonly #gone = new AbortController();
   readonly #chunks: Uint8Array[] = [];
   #bytes = 0;
   #onChunk: (() => void) | undefined;
 
   /** `first` came with the request. */
-  constructor(client: Socket, first: Uint8Array) {
+  constructor(client: ByteStream, first: Uint8Array) {
     this.#client = client;
     if (first.length > 0) this.#push(first);
     client.on("data", this.#onData);
@@ -52,7 +52,7 @@ export class EarlyBytes {
     });
   }
 
-  /** Leaves the client's socket paused and without listeners of ours; what it said so far is the caller's. */
+  /** Leaves the client's stream paused and without listeners of ours; what it said so far is the caller's. */
   release(): readonly Uint8Array[] {
     this.#client.pause();
     this.#client.off("data", this.#onData);
@@ -68,7 +68,7 @@ export class EarlyBytes {
   }
 
   readonly #onData = (chunk: Uint8Array): void => {
-    this.#push(chunk);
+    this.#push(Uint8Array.prototype.slice.call(chunk));
     if (this.#bytes >= MAX_BYTES) this.#client.pause();
   };
 

@@ -1,4 +1,4 @@
-import type { Socket } from "node:net";
+import type { ByteStream } from "#base/byte-stream";
 import type { RequestHead } from "#wire/http-connect";
 import type { ListenerSettings } from "../model/index.ts";
 import type { Destination } from "../policy/index.ts";
@@ -26,7 +26,7 @@ export interface ForwardRequest {
  */
 export async function forward(
   request: ForwardRequest,
-  client: Socket,
+  client: ByteStream,
   clientName: string,
   listener: ListenerSettings,
   { carrier, clock }: HttpConnectionDeps,

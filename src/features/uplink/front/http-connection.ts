@@ -1,4 +1,4 @@
-import type { Socket } from "node:net";
+import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 import { type RequestHead, RequestHeadReader } from "#wire/http-connect";
 import type { ListenerSettings, Settings } from "../model/index.ts";
@@ -31,12 +31,17 @@ export interface HttpConnectionDeps {
 }
 
 const NOTHING: Uint8Array = new Uint8Array(0);
+/** What was read is overwritten by the next read. */
+function copyOf(bytes: Uint8Array): Uint8Array {
+  return bytes.length === 0 ? NOTHING : Uint8Array.prototype.slice.call(bytes);
+}
+
 const JSON_TYPE = "application/json";
 const METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8";
 
 /** One client of a listener, request by request, until a tunnel takes its socket or it ends (spec uplink-proxy 5, 9.3). */
 export class HttpConnection {
-  readonly #socket: Socket;
+  readonly #socket: ByteStream;
   readonly #listener: ListenerSettings;
   readonly #deps: HttpConnectionDeps;
   readonly #clientAddress: string;
@@ -45,12 +50,11 @@ export class HttpConnection {
   #cancelTimer: (() => void) | undefined;
   #isBetweenRequests = false;
 
-  /** The socket is paused or flowing, half-closable, and has a listener for errors. */
-  constructor(socket: Socket, listener: ListenerSettings, deps: HttpConnectionDeps) {
+  constructor(socket: ByteStream, listener: ListenerSettings, deps: HttpConnectionDeps) {
     this.#socket = socket;
     this.#listener = listener;
     this.#deps = deps;
-    this.#clientAddress = socket.remoteAddress ?? "";
+    this.#clientAddress = socket.remoteAddress;
     this.#clientName = clientName(socket);
   }
 
@@ -119,7 +123,7 @@ export class HttpConnection {
     if (progress.kind === "need-more") return;
     this.#stopAwaiting();
     if (progress.kind === "refused") this.#reply(refusalReply(progress), NOTHING);
-    else this.#serve(progress.head, progress.rest).catch(this.#onBug);
+    else this.#serve(progress.head, copyOf(progress.rest)).catch(this.#onBug);
   };
 
   /** No request can follow. */

@@ -1,16 +1,13 @@
-import { createServer, type Server, type Socket } from "node:net";
 import { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
-import { setsockopt } from "#kernel/ffi";
+import { KernelError } from "#kernel/errors";
+import { TcpListener } from "#kernel/reactor";
+import { type Endpoint, listenTcp } from "#kernel/socket";
 import type { ListenerSettings } from "../model/index.ts";
-import { descriptorOf } from "../relay/index.ts";
 import { listenText } from "../stats/index.ts";
 
-const IPPROTO_TCP = 6;
-/** include/uapi/linux/tcp.h. */
-const TCP_NODELAY = 1;
 /** Pauses after the first failures, milliseconds; then the last one for ever (spec uplink-proxy 4). */
 const RETRY_MS = [1000, 2000, 4000, 8000, 16_000, 30_000] as const;
 /** A listener that was up and ended is made again after this, milliseconds. */
@@ -20,11 +17,11 @@ const AGAIN_MS = 5000;
 export interface BindLoopDeps {
   readonly log: Logger;
   readonly clock: Clock;
-  /** Each accepted client: paused, half-closable, with a listener for errors. */
-  readonly onClient: (client: Socket, listener: ListenerSettings) => void;
+  /** Each accepted client: a connected descriptor, which is the taker's. */
+  readonly onClient: (fd: number, remote: Endpoint, listener: ListenerSettings) => void;
   /** Told when it listens. */
   readonly onBound?: () => void;
-  /** A listening descriptor where Node's own options are not enough; throws an error of the system when it cannot be had. */
+  /** A listening descriptor where the usual one will not do; throws {@link KernelError} when it cannot be had. */
   readonly openFd?: (listener: ListenerSettings) => number;
 }
 
@@ -44,7 +41,7 @@ export class BindLoop {
   readonly #deps: BindLoopDeps;
   readonly #options: BindLoopOptions;
   readonly #retry: Dirty;
-  #server: Server | undefined;
+  #server: TcpListener | undefined;
 
   constructor(listener: ListenerSettings, deps: BindLoopDeps, options: BindLoopOptions) {
     this.listener = listener;
@@ -55,11 +52,6 @@ export class BindLoop {
 
   get isBound(): boolean {
     return this.#server !== undefined;
-  }
-
-  /** What listens now. */
-  get server(): Server | undefined {
-    return this.#server;
   }
 
   /** The address may have appeared: no need to wait. */
@@ -82,46 +74,34 @@ export class BindLoop {
 
   /** One listener from its making to its end; `undefined` when the signal ended it. */
   #listen(signal: AbortSignal): Promise<{ readonly wasBound: boolean; readonly error: unknown } | undefined> {
-    return new Promise((resolve) => {
-      const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (client) => this.#accept(client));
-      let wasBound = false;
+    return new Promise((resolve, reject) => {
+      const onAbort = (): void => end(undefined);
       const end = (result: { readonly wasBound: boolean; readonly error: unknown } | undefined): void => {
         signal.removeEventListener("abort", onAbort);
+        this.#server?.close();
         this.#server = undefined;
-        server.close();
         resolve(result);
       };
-      const onAbort = (): void => end(undefined);
-      signal.addEventListener("abort", onAbort, { once: true });
-      server.on("error", (error) => end({ wasBound, error }));
-      server.once("listening", () => {
-        wasBound = true;
-        setNoDelay(server);
-        this.#server = server;
-        this.#tellSuccess();
-        this.#deps.onBound?.();
-      });
       try {
-        this.#bind(server);
+        this.#server = new TcpListener(this.#bind(), {
+          onClient: (fd, remote) => this.#deps.onClient(fd, remote, this.listener),
+          onError: (error) => end({ wasBound: true, error }),
+        });
       } catch (error) {
-        if ((error as NodeJS.ErrnoException).code === undefined) throw error;
-        end({ wasBound, error });
+        if (error instanceof KernelError) end({ wasBound: false, error });
+        else reject(error);
+        return;
       }
+      signal.addEventListener("abort", onAbort, { once: true });
+      this.#tellSuccess();
+      this.#deps.onBound?.();
     });
   }
 
-  #bind(server: Server): void {
+  #bind(): number {
     const { address, port } = this.listener;
     const { backlog, reusePort } = this.#options;
-    const { openFd } = this.#deps;
-    if (openFd !== undefined) server.listen({ fd: openFd(this.listener) });
-    else server.listen({ host: address.toString(), port, backlog, reusePort, ipv6Only: address.family === 6 });
-  }
-
-  #accept(client: Socket): void {
-    // From the first moment on: an error without a listener would end the process. A close follows, and is what is acted upon.
-    client.on("error", () => client.destroy());
-    this.#deps.onClient(client, this.listener);
+    return this.#deps.openFd?.(this.listener) ?? listenTcp(address, port, { backlog, reusePort, noDelay: true });
   }
 
   #tellSuccess(): void {
@@ -135,15 +115,8 @@ export class BindLoop {
   #tellFailure(error: unknown): void {
     const reason = describeError(error);
     const text = `mgmtproxy: listen ${listenText(this.listener)} failed (will retry): ${reason}`;
-    const isAwaited = this.listener.role === "pod" && (error as NodeJS.ErrnoException).code === "EADDRNOTAVAIL";
+    const isAwaited = this.listener.role === "pod" && error instanceof KernelError && error.errno === "EADDRNOTAVAIL";
     if (isAwaited) this.#deps.log.debug(text);
     else this.#deps.log.error(text);
   }
-}
-
-/** Linux hands the option of a listener on to what it accepts: one system call less for each client. */
-function setNoDelay(server: Server): void {
-  const fd = descriptorOf(server);
-  if (fd === undefined) throw new Error("a server that listens has no descriptor");
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, 1, "set TCP_NODELAY of a listener");
 }

@@ -3,7 +3,7 @@ import { BindLoop, type BindLoopDeps } from "./bind-loop.ts";
 
 /** What a set of listeners needs. */
 export interface ListenerSetDeps extends Omit<BindLoopDeps, "openFd"> {
-  /** A descriptor for a listener that Node cannot make: the transparent one. */
+  /** A descriptor for a listener of another make: the transparent one. */
   readonly openFd?: ((listener: ListenerSettings) => number) | undefined;
   /** Runs a listener until its signal aborts; it rejects for bugs alone. */
   readonly spawn: (run: () => Promise<void>) => void;
@@ -73,7 +73,7 @@ export class ListenerSet {
       listener,
       {
         ...deps,
-        onClient: (client) => onClient(client, this.#entries.get(key)?.listener ?? listener),
+        onClient: (fd, remote) => onClient(fd, remote, this.#entries.get(key)?.listener ?? listener),
         ...(isTransparent ? { openFd } : {}),
       },
       { backlog: backlog(), reusePort: isShared(listener) },

@@ -39,7 +39,7 @@ export interface UplinkProxyDeps {
   readonly secrets?: PodSecrets;
   /** More keys for /healthz: `configError`, `env`. */
   readonly health?: () => Readonly<Record<string, unknown>>;
-  /** A listening descriptor for a listener that Node cannot make: the transparent one. */
+  /** A listening descriptor for a listener of another make: the transparent one. */
   readonly openListener?: (listener: ListenerSettings) => number;
   /** Default: c-ares. */
   readonly query?: Query;
@@ -103,7 +103,7 @@ export class UplinkProxy {
       {
         log: deps.log,
         clock: this.#clock,
-        onClient: (client, listener) => this.#engine.accept(client, this.#withTls(listener)),
+        onClient: (fd, remote, listener) => this.#engine.accept(fd, remote, this.#withTls(listener)),
         openFd: deps.openListener,
         spawn: (run) => this.#group?.spawn(run),
       },

@@ -4,13 +4,11 @@
  * Owns: passing bytes, half-close, back-pressure, silence, the end of both sockets. Refuses to know: uplinks, HTTP, who decided.
  *
  * ```ts
- * const upstream = Upstream.connect({ address, port }, pool); // wait for its socket's "connect"
+ * const upstream = await connectTcp({ address, port }, { source, signal });
  * const tunnel = new Tunnel(client, upstream, { watch, total }, limits, events);
  * tunnel.start(earlyBytes);
  * ```
  */
-export { BufferPool } from "./buffer-pool.ts";
-export { descriptorOf } from "./descriptor.ts";
 export {
   type ByteCount,
   type CloseReason,
@@ -20,4 +18,3 @@ export {
   type TunnelOptions,
 } from "./tunnel.ts";
 export { TunnelWatch } from "./tunnel-watch.ts";
-export { Upstream, type UpstreamPath } from "./upstream.ts";

@@ -21,12 +21,11 @@ export class Retained {
     return this.#chunks;
   }
 
-  /** The chunk must stay as it is. */
   push(chunk: Uint8Array): void {
     if (this.#chunks === undefined) return;
     this.#bytes += chunk.length;
     if (this.#bytes > this.#maxBytes) this.#chunks = undefined;
-    else this.#chunks.push(chunk);
+    else this.#chunks.push(Uint8Array.prototype.slice.call(chunk));
   }
 
   /** The destination has answered: nothing may be said twice any more. */

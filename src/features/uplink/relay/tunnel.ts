@@ -1,9 +1,7 @@
-import type { Socket } from "node:net";
-import { cut } from "./cut.ts";
+import type { ByteStream } from "#base/byte-stream";
 import { Retained } from "./retained.ts";
 import { TlsRecords } from "./tls-records.ts";
 import type { TunnelWatch } from "./tunnel-watch.ts";
-import type { Upstream } from "./upstream.ts";
 
 /** Go's default, milliseconds (spec uplink-proxy 7). */
 const TCP_KEEPALIVE_MS = 15_000;
@@ -51,19 +49,19 @@ export interface TunnelEnd {
 }
 
 /**
- * Two sockets joined (spec uplink-proxy 7): half-close both ways, no faster than either side takes, RST for RST, limits on silence. A
- * direction holds at most what one read brings and the sockets' own queue. Until the first byte of the destination the
- * upstream socket can be replaced. Both sockets must be half-closable, paused, and have a listener for errors.
+ * Two streams joined (spec uplink-proxy 7): half-close both ways, no faster than either side takes, RST for RST, limits on silence. A
+ * direction holds at most what one read brings. Until the first byte of the destination the upstream can be replaced. Both streams
+ * are paused.
  */
 export class Tunnel {
   readonly bytes: ByteCount = { up: 0, down: 0 };
-  readonly #client: Socket;
+  readonly #client: ByteStream;
   readonly #watch: TunnelWatch;
   readonly #options: TunnelOptions;
   readonly #events: TunnelEvents;
   readonly #retained: Retained;
   readonly #records = new TlsRecords();
-  #upstream: Upstream;
+  #upstream: ByteStream;
   #total: ByteCount;
   #lastByteAt: number;
   /** The exact time of the client's last byte, while the destination owes its first one. */
@@ -74,16 +72,15 @@ export class Tunnel {
   #wasSilent = false;
   #clientEnded = false;
   #upstreamEnded = false;
-  #isUpstreamPaused = false;
   /** Those whose end has not been seen yet. */
-  readonly #open: Set<Socket>;
+  readonly #open: Set<ByteStream>;
   #reason: CloseReason | undefined;
   #isStalled = false;
 
   /** `total` is counted up with the tunnel's own bytes. */
   constructor(
-    client: Socket,
-    upstream: Upstream,
+    client: ByteStream,
+    upstream: ByteStream,
     deps: { readonly watch: TunnelWatch; readonly total: ByteCount },
     options: TunnelOptions,
     events: TunnelEvents,
@@ -96,7 +93,7 @@ export class Tunnel {
     this.#events = events;
     this.#retained = new Retained(options.replayBytes, options);
     this.#lastByteAt = deps.watch.now;
-    this.#open = new Set([client, upstream.socket]);
+    this.#open = new Set([client, upstream]);
   }
 
   /** Both ways open. `early` was read from the client before and goes first. */
@@ -104,13 +101,14 @@ export class Tunnel {
     this.#watch.add(this);
     this.#lastByteAt = this.#watch.now;
     this.#client.on("data", this.#onClientData);
+    this.#client.on("drain", this.#onClientDrain);
     this.#client.once("end", this.#onClientEnd);
     this.#client.once("close", this.#onClientClose);
     this.#attach();
     for (const chunk of early) this.#onClientData(chunk);
     if (this.#client.closed) this.#onClientClose();
     else if (this.#client.readableEnded) this.#onClientEnd();
-    else if (!this.#upstream.socket.writableNeedDrain) this.#client.resume();
+    else if (!this.#upstream.writableNeedDrain) this.#client.resume();
   }
 
   /** Whether another upstream may take this one's place: nothing came yet, and what was sent may be sent once more. */
@@ -119,14 +117,14 @@ export class Tunnel {
   }
 
   /** Sends all that the client has said so far to another upstream, connected and paused, which takes the place of the present one. */
-  replaceUpstream(next: Upstream, total: ByteCount): void {
+  replaceUpstream(next: ByteStream, total: ByteCount): void {
     const said = this.#retained.chunks;
     if (!this.canReplay || said === undefined) throw new Error("Tunnel: the upstream can no longer be replaced");
     this.#detach();
     // No word of farewell that would be sent again and again into a hole.
-    cut(this.#upstream.socket);
-    this.#open.delete(this.#upstream.socket);
-    this.#open.add(next.socket);
+    this.#upstream.reset();
+    this.#open.delete(this.#upstream);
+    this.#open.add(next);
     this.#upstream = next;
     this.#total = total;
     this.#wasSilent = false;
@@ -135,19 +133,19 @@ export class Tunnel {
     this.#lastByteAt = this.#watch.now;
     this.#attach();
     for (const chunk of said) {
-      next.socket.write(chunk);
+      next.write(chunk);
       total.up += chunk.length;
     }
-    if (this.#clientEnded) next.socket.end();
-    else if (!next.socket.writableNeedDrain) this.#client.resume();
+    if (this.#clientEnded) next.end();
+    else if (!next.writableNeedDrain) this.#client.resume();
   }
 
   /** Ends both sides: at once with RST where the reason is a failure, else in order. */
   close(reason: CloseReason): void {
     this.#reason ??= reason;
     const isFailure = reason === "blackhole" || reason === "error" || reason === "reset";
-    for (const socket of [this.#client, this.#upstream.socket]) {
-      if (isFailure) cut(socket);
+    for (const socket of [this.#client, this.#upstream]) {
+      if (isFailure) socket.reset();
       else socket.destroy();
     }
   }
@@ -172,7 +170,7 @@ export class Tunnel {
   /** Eight system calls, which a tunnel of less than half a second need not pay for. */
   #keepAlive(): void {
     this.#isKeptAlive = true;
-    for (const socket of [this.#client, this.#upstream.socket]) socket.setKeepAlive(true, TCP_KEEPALIVE_MS);
+    for (const socket of [this.#client, this.#upstream]) socket.keepAlive(TCP_KEEPALIVE_MS);
   }
 
   readonly #onClientData = (chunk: Uint8Array): void => {
@@ -184,36 +182,27 @@ export class Tunnel {
       this.#waitingSince = this.#watch.exactNow();
       this.#retained.push(chunk);
     }
-    const { socket } = this.#upstream;
-    if (!socket.destroyed && !socket.write(chunk)) this.#client.pause();
+    if (!this.#upstream.destroyed && !this.#upstream.write(chunk)) this.#client.pause();
   };
 
   readonly #onClientEnd = (): void => {
     this.#clientEnded = true;
     this.#lastByteAt = this.#watch.now;
-    this.#upstream.socket.end();
+    this.#upstream.end();
   };
 
-  readonly #onUpstreamData = (chunk: Uint8Array): boolean => {
+  readonly #onUpstreamData = (chunk: Uint8Array): void => {
     if (!this.#gotFirstByte) this.#firstByte();
     this.bytes.down += chunk.length;
     this.#total.down += chunk.length;
     this.#lastByteAt = this.#watch.now;
     this.#clientSpokeLast = false;
     this.#records.push(chunk);
-    this.#client.write(chunk, this.#onClientWritten);
-    // The kernel has taken all of it, or the buffer must not be read into again yet.
-    if (this.#client.writableLength === 0) return true;
-    this.#isUpstreamPaused = true;
-    this.#upstream.lend(true);
-    return false;
+    if (!this.#client.write(chunk)) this.#upstream.pause();
   };
 
-  readonly #onClientWritten = (): void => {
-    if (!this.#isUpstreamPaused || this.#client.writableLength > 0) return;
-    this.#isUpstreamPaused = false;
-    this.#upstream.lend(false);
-    this.#upstream.socket.resume();
+  readonly #onClientDrain = (): void => {
+    this.#upstream.resume();
   };
 
   readonly #onUpstreamEnd = (): void => {
@@ -226,9 +215,9 @@ export class Tunnel {
     this.#client.resume();
   };
 
-  readonly #onClientClose = (): void => this.#closed(this.#client, this.#upstream.socket);
+  readonly #onClientClose = (): void => this.#closed(this.#client, this.#upstream);
 
-  readonly #onUpstreamClose = (): void => this.#closed(this.#upstream.socket, this.#client);
+  readonly #onUpstreamClose = (): void => this.#closed(this.#upstream, this.#client);
 
   #firstByte(): void {
     this.#gotFirstByte = true;
@@ -238,45 +227,46 @@ export class Tunnel {
   }
 
   #attach(): void {
-    const { socket } = this.#upstream;
-    socket.on("drain", this.#onUpstreamDrain);
-    socket.once("end", this.#onUpstreamEnd);
-    socket.once("close", this.#onUpstreamClose);
-    this.#upstream.start(this.#onUpstreamData);
-    if (socket.closed) this.#onUpstreamClose();
+    const upstream = this.#upstream;
+    upstream.on("data", this.#onUpstreamData);
+    upstream.on("drain", this.#onUpstreamDrain);
+    upstream.once("end", this.#onUpstreamEnd);
+    upstream.once("close", this.#onUpstreamClose);
+    if (upstream.closed) this.#onUpstreamClose();
+    else if (!this.#client.writableNeedDrain) upstream.resume();
   }
 
   #detach(): void {
-    const { socket } = this.#upstream;
-    socket.off("drain", this.#onUpstreamDrain);
-    socket.off("end", this.#onUpstreamEnd);
-    socket.off("close", this.#onUpstreamClose);
+    const upstream = this.#upstream;
+    upstream.off("data", this.#onUpstreamData);
+    upstream.off("drain", this.#onUpstreamDrain);
+    upstream.off("end", this.#onUpstreamEnd);
+    upstream.off("close", this.#onUpstreamClose);
   }
 
   /**
    * What one side's end means for the other. In order both ways: nothing. A loss before it had said all that it had to say: the same loss.
    * A loss after that: what it said still arrives, and only then there is nobody left to listen.
    */
-  #closed(lost: Socket, other: Socket): void {
-    // Node says that a socket is closed before it tells so.
+  #closed(lost: ByteStream, other: ByteStream): void {
+    // A stream is closed before it tells so.
     if (!this.#open.delete(lost)) return;
-    const isOrderly = lost.readableEnded && lost.writableFinished && lost.errored === null;
+    const isOrderly = lost.readableEnded && lost.writableFinished && lost.errored === undefined;
     if (!isOrderly && !other.destroyed) {
       this.#reason ??= "reset";
-      if (!lost.readableEnded) cut(other);
-      else if (lost === this.#client) whenFlushed(other, () => cut(other));
+      if (!lost.readableEnded) other.reset();
+      else if (lost === this.#client) whenFlushed(other, () => other.reset());
       // What the client still sends goes nowhere; closing now could take the answer from it.
       else this.#client.resume();
     }
     if (this.#open.size > 0) return;
     this.#watch.delete(this);
-    this.#upstream.lend(false);
     this.#events.onClosed({ reason: this.#reason ?? "eof", stalled: this.#isStalled });
   }
 }
 
 /** Once all that was written has been handed to the kernel, its end included. */
-function whenFlushed(socket: Socket, act: () => void): void {
-  if (socket.writableFinished) act();
-  else socket.once("finish", act);
+function whenFlushed(stream: ByteStream, act: () => void): void {
+  if (stream.writableFinished) act();
+  else stream.once("finish", act);
 }

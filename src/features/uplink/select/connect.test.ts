@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { test } from "node:test";
 import { IpAddress } from "#base/ip";
-import { BufferPool } from "../relay/index.ts";
 import { freePort, serverFor } from "../testing/proxy-fixtures.ts";
 import { classify } from "./classify.ts";
 import { connectUpstream } from "./connect.ts";
@@ -11,38 +10,33 @@ const TIMEOUT = { timeout: 20_000 };
 const LOOPBACK = IpAddress.parse("127.0.0.1");
 const descriptors = (): number => readdirSync("/proc/self/fd").length;
 
-test("connectUpstream: from the source that was asked for, paused, with room for what comes", TIMEOUT, async (t) => {
+test("connectUpstream: from the source that was asked for, paused until it is told to go on", TIMEOUT, async (t) => {
   const sources: (string | undefined)[] = [];
   const { port } = await serverFor(t, (socket) => {
     sources.push(socket.remoteAddress);
     socket.write("banner");
   });
-  const pool = new BufferPool(1024);
   for (const source of [undefined, IpAddress.parse("127.0.0.7")]) {
-    const upstream = await connectUpstream({ address: LOOPBACK, source }, port, pool, {});
+    const upstream = await connectUpstream({ address: LOOPBACK, source }, port, {});
     const first = new Promise<string>((resolve) => {
-      upstream.start((chunk) => {
-        resolve(Buffer.from(chunk).toString());
-        return true;
-      });
+      upstream.on("data", (chunk) => resolve(Buffer.from(chunk).toString()));
     });
+    upstream.resume();
     assert.equal(await first, "banner");
     upstream.destroy();
   }
   assert.deepEqual(sources, ["127.0.0.1", "127.0.0.7"]);
-  while (pool.taken > 0) await new Promise((resolve) => setImmediate(resolve));
 });
 
 test(
   "connectUpstream: a refusal, a lost source, an unreachable net and an abort are told apart; nothing is left",
   TIMEOUT,
   async () => {
-    const pool = new BufferPool(1024);
     const port = await freePort();
     const failureOf = async (address: string, source: string | undefined): Promise<string> => {
       const from = source === undefined ? undefined : IpAddress.parse(source);
       try {
-        await connectUpstream({ address: IpAddress.parse(address), source: from }, port, pool, {});
+        await connectUpstream({ address: IpAddress.parse(address), source: from }, port, {});
         return "connected";
       } catch (error) {
         return classify(error, from, () => false).failure;
@@ -56,9 +50,9 @@ test(
     assert.match(await failureOf("192.0.2.1", "127.0.0.7"), /^(unreachable|other)$/);
     const stop = new AbortController();
     const source = IpAddress.parse("127.0.0.7");
-    const dialled = connectUpstream({ address: LOOPBACK, source }, port, pool, { signal: stop.signal });
+    const dialled = connectUpstream({ address: LOOPBACK, source }, port, { signal: stop.signal });
     stop.abort(new Error("left"));
     await assert.rejects(dialled, /left/);
-    while (pool.taken > 0 || descriptors() > before) await new Promise((resolve) => setImmediate(resolve));
+    while (descriptors() > before) await new Promise((resolve) => setImmediate(resolve));
   },
 );

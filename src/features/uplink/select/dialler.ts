@@ -1,6 +1,6 @@
 import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
-import type { UplinkDns } from "../dns/index.ts";
+import type { DnsUplink, UplinkDns } from "../dns/index.ts";
 import type { Evidence, SelectionSettings, Snapshot } from "../model/index.ts";
 import type { Destination, Judgement } from "../policy/index.ts";
 import { DialRace, type Won } from "./dial-race.ts";
@@ -124,7 +124,10 @@ export class Dialler<C extends Closable> {
   }
 
   #race(request: DialRequest, tiers: readonly Tier[], known: readonly IpAddress[]): DialRace<C> {
-    const all = eligibleCandidates(request.snapshot, BOTH).sort((a, b) => a.uplink.cost - b.uplink.cost);
-    return new DialRace(this.#deps, request, { tiers, known, others: () => all.map(dnsUplink) });
+    const others = (): DnsUplink[] => {
+      const all = eligibleCandidates(request.snapshot, BOTH).sort((a, b) => a.uplink.cost - b.uplink.cost);
+      return all.map(dnsUplink);
+    };
+    return new DialRace(this.#deps, request, { tiers, known, others });
   }
 }

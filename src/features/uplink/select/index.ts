@@ -5,7 +5,7 @@
  * what is sent over the connection, where snapshots come from.
  *
  * ```ts
- * const dialler = new Dialler<Upstream>(deps);
+ * const dialler = new Dialler<ByteStream>(deps);
  * const { connection, uplink, failures } = await dialler.dial({ destination, snapshot, judge, signal });
  * ```
  */

@@ -1,14 +1,15 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
 import type { Socket } from "node:net";
 import type { TestContext } from "node:test";
+import { type ByteStream, NodeStream } from "#base/byte-stream";
 import { FakeClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
+import { connectTcp } from "#kernel/reactor";
 import { Carrier, HttpConnection, PendingHeads, Room } from "../front/index.ts";
 import type { ListenerSettings, Settings } from "../model/index.ts";
 import { ClientLimits } from "../policy/index.ts";
-import { BufferPool, TunnelWatch, Upstream } from "../relay/index.ts";
+import { TunnelWatch } from "../relay/index.ts";
 import { type DialRequest, Penalties, Rotation, SelectError, type Won } from "../select/index.ts";
 import { Counters, LogLines, Traffic } from "../stats/index.ts";
 import {
@@ -42,9 +43,8 @@ export class FrontBed {
   readonly carrier: Carrier;
   readonly room: Room;
   readonly bugs: unknown[] = [];
-  readonly pool = new BufferPool(65_536);
   /** What a dial does; by default it connects to a server that echoes. */
-  dial: (request: DialRequest) => Promise<Won<Upstream>>;
+  dial: (request: DialRequest) => Promise<Won<ByteStream>>;
   hasAlternative = true;
   isDraining = false;
   tokens: readonly string[] | undefined = [TOKEN];
@@ -97,7 +97,7 @@ export class FrontBed {
     const listening = hostListener(5443, listener);
     const clients = new ClientLimits(bed.clock, () => settings.limits);
     const { port, clients: accepted } = await serverFor(t, (socket) => {
-      new HttpConnection(socket, listening, {
+      new HttpConnection(new NodeStream(socket), listening, {
         clock: bed.clock,
         settings: () => settings,
         carrier: bed.carrier,
@@ -121,10 +121,9 @@ export class FrontBed {
   }
 
   /** A connection to a server of loopback, as if over an uplink. */
-  async connected(port: number, name: string): Promise<Won<Upstream>> {
+  async connected(port: number, name: string): Promise<Won<ByteStream>> {
     const address = IpAddress.parse("127.0.0.1");
-    const connection = Upstream.connect({ address, port }, this.pool);
-    await once(connection.socket, "connect");
+    const connection = await connectTcp({ address, port });
     const via = this.snapshots.current.uplinks.find((each) => each.name === name);
     return { connection, address, failures: [], ...(via === undefined ? {} : { uplink: via }) };
   }

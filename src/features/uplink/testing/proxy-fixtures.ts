@@ -2,6 +2,8 @@ import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import type { TestContext } from "node:test";
 import { IpAddress } from "#base/ip";
+import { TcpListener } from "#kernel/reactor";
+import { type Endpoint, listenTcp, localEndpoint } from "#kernel/socket";
 import { DEFAULT_SETTINGS } from "../config/index.ts";
 import {
   type DialFailure,
@@ -109,6 +111,21 @@ export function hostListener(port: number, fields: Partial<ListenerSettings> = {
     allowedPorts: [443, 5000, 8443],
     ...fields,
   };
+}
+
+/** A listener of loopback whose clients are descriptors; it ends with the test. */
+export function listenerFor(
+  t: TestContext,
+  onClient: (fd: number, remote: Endpoint) => void,
+): { readonly port: number } {
+  const fd = listenTcp(IpAddress.parse("127.0.0.1"), 0, { noDelay: true });
+  const { port } = localEndpoint(fd);
+  const fail = (error: Error): void => {
+    throw error;
+  };
+  const listener = new TcpListener(fd, { onClient, onError: fail });
+  t.after(() => listener.close());
+  return { port };
 }
 
 /** Default settings with loopback allowed, so that tests can have destinations. */

@@ -9,7 +9,7 @@ import { encode } from "./codec.ts";
 import type { FromWorker, Note, Page, ToWorker, WorkerInit } from "./messages.ts";
 import { repeatEvidence } from "./outbox.ts";
 
-/** A thread that was asked to end and does not is ended after this, milliseconds. */
+/** A thread that was asked to end and does not is no longer waited for after this, milliseconds. */
 const EXIT_MS = 2000;
 
 /** What the threads share with the first one. */
@@ -86,7 +86,7 @@ export class WorkerPool {
     this.#toAll({ kind: "drain" });
   }
 
-  /** Ends tunnels and threads. Resolves when all have ended, with force after two seconds. */
+  /** Ends tunnels and threads. Resolves when all have ended, or after two seconds: the process then ends with them. */
   async close(): Promise<void> {
     this.#isClosing = true;
     this.#toAll({ kind: "close" });
@@ -162,7 +162,11 @@ function post({ worker }: Thread, message: ToWorker): void {
 }
 
 async function ended({ worker, exited }: Thread): Promise<void> {
-  const timer = setTimeout(() => void worker.terminate(), EXIT_MS);
+  // Not by force: Node aborts when a thread is torn from descriptors that it watches.
+  const timer = setTimeout(() => {
+    worker.unref();
+    exited.resolve();
+  }, EXIT_MS);
   await exited.promise;
   clearTimeout(timer);
 }

@@ -6,6 +6,7 @@ import { type MessagePort, parentPort, workerData } from "node:worker_threads";
 import { systemClock } from "#base/clock";
 import { assertNever, describeError } from "#base/errors";
 import { nullLogger } from "#base/log";
+import { closeReactor } from "#kernel/reactor";
 import { Engine } from "../engine/index.ts";
 import { Room } from "../front/index.ts";
 import { ListenerSet } from "../listen/index.ts";
@@ -62,7 +63,7 @@ class WorkerProxy {
       {
         log: nullLogger, // The first thread says what there is to say of the same addresses.
         clock: systemClock,
-        onClient: (client, listener) => this.#engine.accept(client, listener),
+        onClient: (fd, remote, listener) => this.#engine.accept(fd, remote, listener),
         onBound: () => this.#post({ kind: "bound", names: this.#listeners.bound.map(({ name }) => name) }),
         spawn: (run) => void run().catch((error: unknown) => this.#bug(error)),
       },
@@ -119,6 +120,7 @@ class WorkerProxy {
     setImmediate(() => {
       this.#engine.flush();
       this.#outbox.flush();
+      closeReactor();
       this.#port.close();
     });
   }

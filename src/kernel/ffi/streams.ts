@@ -1,0 +1,122 @@
+import { KernelError } from "#kernel/errors";
+import { C } from "./calls.ts";
+import { type LibcFunction, lastErrno, libc } from "./library.ts";
+
+/** include/uapi/asm-generic/errno-base.h. */
+const EINTR = 4;
+/** include/linux/socket.h. */
+const SHUT_WR = 1;
+
+/** What was called ends with: hot calls give a negated errno, so that what is expected costs no error object. EINTR is to be tried again. */
+function outcome(result: number | bigint): number {
+  const number = Number(result);
+  return number >= 0 ? number : -lastErrno();
+}
+
+function raw(name: LibcFunction, ...args: readonly unknown[]): number {
+  for (;;) {
+    const result = outcome(libc(name)(...args));
+    if (result !== -EINTR) return result;
+  }
+}
+
+/** recv(2) of a stream: how many bytes came, 0 at its end, or a negated errno. */
+export function receiveBytes(fd: number, into: Uint8Array): number {
+  for (;;) {
+    const result = outcome(libc("recv")(fd, into, into.length, C.MSG_DONTWAIT));
+    if (result !== -EINTR) return result;
+  }
+}
+
+/** send(2) to a stream, without SIGPIPE: how many bytes the kernel has taken, or a negated errno. */
+export function sendBytes(fd: number, data: Uint8Array): number {
+  for (;;) {
+    const result = outcome(libc("send")(fd, data, data.length, C.MSG_DONTWAIT | C.MSG_NOSIGNAL));
+    if (result !== -EINTR) return result;
+  }
+}
+
+const addressLength = new Uint32Array(1);
+
+/** accept4(2), non-blocking and close-on-exec: the descriptor, or a negated errno. `address` takes the peer's sockaddr, 28 bytes. */
+export function acceptFrom(fd: number, address: Uint8Array): number {
+  addressLength[0] = address.length;
+  return raw("accept4", fd, address, addressLength, C.SOCK_NONBLOCK | C.SOCK_CLOEXEC);
+}
+
+/** connect(2) of a non-blocking socket: 0, or a negated errno (EINPROGRESS as a rule). */
+export function beginConnect(fd: number, address: Uint8Array): number {
+  return raw("connect", fd, address, address.length);
+}
+
+/** shutdown(2) of the writing half: 0, or a negated errno. */
+export function shutdownWrite(fd: number): number {
+  return raw("shutdown", fd, SHUT_WR);
+}
+
+/** An epoll instance, close-on-exec. Throws {@link KernelError}. */
+export function epollCreate(): number {
+  const fd = raw("epoll_create1", C.O_CLOEXEC);
+  if (fd < 0) throw KernelError.fromErrno(-fd, "make an epoll instance");
+  return fd;
+}
+
+/** Operations of epoll_ctl(2). */
+export const EPOLL_CTL = { add: 1, remove: 2, modify: 3 } as const;
+/** Bits of epoll events (include/uapi/linux/eventpoll.h). */
+export const EPOLL = {
+  in: 0x001,
+  out: 0x004,
+  error: 0x008,
+  hangUp: 0x010,
+  readHangUp: 0x2000,
+  edgeTriggered: 0x80000000,
+} as const;
+
+/** `struct epoll_event` is packed on x86-64 and nowhere else. */
+const EVENT_WORDS = process.arch === "x64" ? 3 : 4;
+const DATA_WORD = EVENT_WORDS - 2;
+const oneEvent = new Uint32Array(EVENT_WORDS);
+
+/** epoll_ctl(2); `data` are two 32-bit numbers that come back with events. Throws {@link KernelError}. */
+export function epollControl(
+  epoll: number,
+  operation: (typeof EPOLL_CTL)[keyof typeof EPOLL_CTL],
+  fd: number,
+  events: number,
+  data: readonly [number, number],
+): void {
+  oneEvent[0] = events;
+  oneEvent[DATA_WORD] = data[0];
+  oneEvent[DATA_WORD + 1] = data[1];
+  const result = raw("epoll_ctl", epoll, operation, fd, oneEvent);
+  if (result < 0) throw KernelError.fromErrno(-result, `watch descriptor ${fd}`);
+}
+
+/** What {@link epollWait} fills. */
+export class EpollEvents {
+  readonly words: Uint32Array;
+  readonly capacity: number;
+
+  constructor(capacity: number) {
+    this.capacity = capacity;
+    this.words = new Uint32Array(EVENT_WORDS * capacity);
+  }
+
+  /** The bits of the event at a place. */
+  bits(at: number): number {
+    return this.words[at * EVENT_WORDS] ?? 0;
+  }
+
+  /** A half of the event's data, as {@link epollControl} was given it. */
+  data(at: number, half: 0 | 1): number {
+    return this.words[at * EVENT_WORDS + DATA_WORD + half] ?? 0;
+  }
+}
+
+/** epoll_wait(2) that does not wait: how many events there are. Throws {@link KernelError}. */
+export function epollPoll(epoll: number, events: EpollEvents): number {
+  const count = raw("epoll_wait", epoll, events.words, events.capacity, 0);
+  if (count < 0) throw KernelError.fromErrno(-count, "read the events of an epoll instance");
+  return count;
+}

@@ -1,0 +1,96 @@
+import type { AbortOptions } from "#base/async";
+import type { IpAddress } from "#base/ip";
+import { KernelError } from "#kernel/errors";
+import { beginConnect, C, type Endpoint, EPOLL, encodeSockaddr, getsockopt } from "#kernel/ffi";
+import { openTcp, type SocketPlace } from "#kernel/socket";
+import { type Reactor, reactor, STREAM_BITS, type Watched } from "./reactor.ts";
+import { TcpStream, type TcpStreamOptions } from "./tcp-stream.ts";
+
+/** include/uapi/asm-generic/errno.h and socket.h. */
+const EINPROGRESS = 115;
+const SO_ERROR = 4;
+
+/** How a connection is made. */
+export interface ConnectTcpOptions extends SocketPlace, AbortOptions, TcpStreamOptions {
+  /** Bound to it, with a port that is chosen when the destination is known. */
+  readonly source?: IpAddress | undefined;
+}
+
+/**
+ * Connects. Rejects with {@link KernelError} (its `errno` is the kernel's) or with the signal's reason when it aborts first; the descriptor
+ * is closed then.
+ */
+export function connectTcp(to: Endpoint, options: ConnectTcpOptions = {}): Promise<TcpStream> {
+  return new Promise((resolve, reject) => {
+    const { signal, source, readBytes, ...place } = options;
+    signal?.throwIfAborted();
+    const bound = source === undefined ? {} : { source, bindAddressNoPort: true };
+    const fd = openTcp(to.address.family, { noDelay: true, ...place, ...bound });
+    const dial = new Dial(
+      fd,
+      to,
+      { readBytes },
+      {
+        onConnected: (stream) => {
+          signal?.removeEventListener("abort", onAbort);
+          resolve(stream);
+        },
+        onFailed: (error) => {
+          signal?.removeEventListener("abort", onAbort);
+          reject(error);
+        },
+      },
+    );
+    const onAbort = (): void => dial.stop(signal?.reason);
+    signal?.addEventListener("abort", onAbort, { once: true });
+    dial.start();
+  });
+}
+
+interface DialEvents {
+  onConnected(stream: TcpStream): void;
+  onFailed(error: unknown): void;
+}
+
+/** A descriptor on its way. */
+class Dial implements Watched {
+  readonly fd: number;
+  readonly #to: Endpoint;
+  readonly #options: TcpStreamOptions;
+  readonly #events: DialEvents;
+  readonly #reactor: Reactor = reactor();
+
+  constructor(fd: number, to: Endpoint, options: TcpStreamOptions, events: DialEvents) {
+    this.fd = fd;
+    this.#to = to;
+    this.#options = options;
+    this.#events = events;
+  }
+
+  start(): void {
+    const result = beginConnect(this.fd, encodeSockaddr(this.#to));
+    this.#reactor.add(this, STREAM_BITS);
+    if (result === 0) this.#connected(0);
+    else if (result !== -EINPROGRESS) this.#failed(-result);
+  }
+
+  stop(reason: unknown): void {
+    this.#reactor.remove(this);
+    this.#events.onFailed(reason);
+  }
+
+  onReady(bits: number): void {
+    const errno = (bits & (EPOLL.error | EPOLL.hangUp)) === 0 ? 0 : getsockopt(this.fd, C.SOL_SOCKET, SO_ERROR);
+    if (errno !== 0) this.#failed(errno);
+    else if ((bits & EPOLL.out) !== 0) this.#connected(bits);
+  }
+
+  #connected(bits: number): void {
+    this.#events.onConnected(TcpStream.adoptWatched(this.fd, this.#to, bits, this.#options));
+  }
+
+  #failed(errno: number): void {
+    const { address, port } = this.#to;
+    this.stop(KernelError.fromErrno(errno, `connect to ${address} port ${port}`));
+  }
+}

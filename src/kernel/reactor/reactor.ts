@@ -1,0 +1,131 @@
+import {
+  close,
+  EPOLL,
+  EPOLL_CTL,
+  EpollEvents,
+  epollControl,
+  epollCreate,
+  epollPoll,
+  type LoopWatch,
+  watchReadable,
+} from "#kernel/ffi";
+
+/** Events of one turn; more wait for the next. */
+const MAX_EVENTS = 256;
+/** One read; a stream holds no more of what it reads (spec uplink-proxy 7). */
+const READ_BYTES = 65_536;
+
+/** Something with a descriptor that the reactor watches. None of its methods may throw. */
+export interface Watched {
+  readonly fd: number;
+  /** Bits of epoll events. */
+  onReady(bits: number): void;
+}
+
+/** Something that has more to do than one turn allowed. */
+export interface Waiting {
+  onTurn(): void;
+}
+
+interface Entry {
+  readonly watched: Watched;
+  /** Tells an event of a descriptor that was closed meanwhile from one of the next with its number. */
+  readonly generation: number;
+}
+
+/** All that can happen to a connection, told once each time that it begins: no further system call for its whole life. */
+export const STREAM_BITS = (EPOLL.in | EPOLL.out | EPOLL.readHangUp | EPOLL.edgeTriggered) >>> 0;
+
+/** The descriptors of one thread, and their turns in its event loop. */
+export class Reactor {
+  /** What was read last: everybody's, for the time of one call. */
+  readonly buffer = Buffer.allocUnsafeSlow(READ_BYTES);
+  readonly #epoll = epollCreate();
+  readonly #events = new EpollEvents(MAX_EVENTS);
+  readonly #entries = new Map<number, Entry>();
+  readonly #loop: LoopWatch;
+  #waiting = new Set<Waiting>();
+  #generation = 0;
+  #isDue = false;
+  #isClosed = false;
+
+  constructor() {
+    this.#loop = watchReadable(this.#epoll, () => this.#due());
+  }
+
+  /** Watches until {@link remove}. The thread lives as long as anything is watched. */
+  add(watched: Watched, bits: number): void {
+    this.#generation = (this.#generation + 1) >>> 0;
+    epollControl(this.#epoll, EPOLL_CTL.add, watched.fd, bits, [watched.fd, this.#generation]);
+    this.#entries.set(watched.fd, { watched, generation: this.#generation });
+    if (this.#entries.size === 1) this.#loop.keepAlive(true);
+  }
+
+  /** Another one takes the descriptor over, with its bits. */
+  replace(watched: Watched): void {
+    const entry = this.#entries.get(watched.fd);
+    if (entry === undefined) throw new Error(`Reactor: descriptor ${watched.fd} is not watched`);
+    this.#entries.set(watched.fd, { watched, generation: entry.generation });
+  }
+
+  /** Other bits from now on. */
+  modify({ fd }: Watched, bits: number): void {
+    const entry = this.#entries.get(fd);
+    if (entry !== undefined) epollControl(this.#epoll, EPOLL_CTL.modify, fd, bits, [fd, entry.generation]);
+  }
+
+  /** Closes the descriptor. */
+  remove({ fd }: Watched): void {
+    if (!this.#entries.delete(fd)) return;
+    close(fd);
+    if (this.#entries.size === 0) this.#loop.keepAlive(false);
+  }
+
+  /** A turn of its own soon, after those whose events are there already. */
+  wait(waiting: Waiting): void {
+    this.#waiting.add(waiting);
+    this.#due();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    for (const { watched } of [...this.#entries.values()]) this.remove(watched);
+    this.#loop.close();
+    close(this.#epoll);
+  }
+
+  /** Work is done in a turn of its own, so that promises settle as they do for Node's own events. */
+  #due(): void {
+    if (this.#isDue) return;
+    this.#isDue = true;
+    setImmediate(this.#turn);
+  }
+
+  readonly #turn = (): void => {
+    this.#isDue = false;
+    if (this.#isClosed) return;
+    const count = epollPoll(this.#epoll, this.#events);
+    for (let at = 0; at < count; at += 1) {
+      const entry = this.#entries.get(this.#events.data(at, 0));
+      if (entry?.generation === this.#events.data(at, 1)) entry.watched.onReady(this.#events.bits(at));
+    }
+    if (this.#waiting.size === 0) return;
+    const waiting = this.#waiting;
+    this.#waiting = new Set();
+    for (const one of waiting) one.onTurn();
+  };
+}
+
+let own: Reactor | undefined;
+
+/** The reactor of this thread. */
+export function reactor(): Reactor {
+  own ??= new Reactor();
+  return own;
+}
+
+/** Closes all streams and listeners of this thread without a word. A worker thread must do it before it ends, or Node aborts. */
+export function closeReactor(): void {
+  own?.close();
+  own = undefined;
+}

@@ -1,0 +1,279 @@
+import { EventEmitter } from "node:events";
+import type { ByteStream, ByteStreamEvents } from "#base/byte-stream";
+import { KernelError } from "#kernel/errors";
+import {
+  C,
+  decodeSockaddr,
+  type Endpoint,
+  EPOLL,
+  getsockname,
+  receiveBytes,
+  sendBytes,
+  setsockopt,
+  shutdownWrite,
+} from "#kernel/ffi";
+import { type Reactor, reactor, STREAM_BITS, type Waiting, type Watched } from "./reactor.ts";
+
+const EAGAIN = 11;
+/** Reads in one turn, so that one fast peer does not keep the others waiting. */
+const READS_A_TURN = 4;
+const LOST_BITS = EPOLL.error | EPOLL.hangUp | EPOLL.readHangUp;
+
+/** include/uapi/asm-generic/socket.h and include/uapi/linux/tcp.h. */
+const SO_KEEPALIVE = 9;
+const SO_LINGER = 13;
+const IPPROTO_TCP = 6;
+const TCP_KEEPIDLE = 4;
+const TCP_KEEPINTVL = 5;
+const TCP_KEEPCNT = 6;
+/** As Go has it. */
+const KEEPALIVE_PROBES = 9;
+/** struct linger: on, for no time at all. */
+const NO_TIME = new Uint8Array(new Int32Array([1, 0]).buffer);
+
+/** How a stream reads. */
+export interface TcpStreamOptions {
+  /** Most that one read brings, bytes. Default, and at most: 65,536. */
+  readonly readBytes?: number | undefined;
+}
+
+/** A connected TCP socket. */
+export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStream, Watched, Waiting {
+  readonly fd: number;
+  readonly #reactor: Reactor = reactor();
+  readonly #remote: Endpoint;
+  /** Everybody's buffer, or the beginning of it. */
+  readonly #into: Buffer;
+  #local: Endpoint | undefined;
+  #isFlowing = false;
+  /** As far as the kernel has told. */
+  #isReadable = false;
+  /** An end or an error is to be found by reading on. */
+  #isLost = false;
+  #isReadableEnded = false;
+  /** What the kernel has not taken yet. */
+  #queue: Uint8Array[] = [];
+  #isEnding = false;
+  #isFinished = false;
+  #isDestroyed = false;
+  #isClosed = false;
+  #errored: Error | undefined;
+
+  private constructor(fd: number, remote: Endpoint, { readBytes }: TcpStreamOptions) {
+    super();
+    this.fd = fd;
+    this.#remote = remote;
+    this.#into = this.#reactor.buffer.subarray(0, readBytes);
+  }
+
+  /** Adopts a connected descriptor that does not block. */
+  static adopt(fd: number, remote: Endpoint, options: TcpStreamOptions = {}): TcpStream {
+    const stream = new TcpStream(fd, remote, options);
+    stream.#reactor.add(stream, STREAM_BITS);
+    return stream;
+  }
+
+  /** Adopts one that is watched already, with {@link STREAM_BITS}, and has just told these. */
+  static adoptWatched(fd: number, remote: Endpoint, bits: number, options: TcpStreamOptions): TcpStream {
+    const stream = new TcpStream(fd, remote, options);
+    stream.#reactor.replace(stream);
+    stream.onReady(bits);
+    return stream;
+  }
+
+  get destroyed(): boolean {
+    return this.#isDestroyed;
+  }
+
+  get closed(): boolean {
+    return this.#isClosed;
+  }
+
+  get errored(): Error | undefined {
+    return this.#errored;
+  }
+
+  get readableEnded(): boolean {
+    return this.#isReadableEnded;
+  }
+
+  get writableFinished(): boolean {
+    return this.#isFinished;
+  }
+
+  get writableLength(): number {
+    return this.#queue.reduce((sum, { length }) => sum + length, 0);
+  }
+
+  get writableNeedDrain(): boolean {
+    return this.#queue.length > 0;
+  }
+
+  get remoteAddress(): string {
+    return this.#remote.address.toString();
+  }
+
+  get remotePort(): number {
+    return this.#remote.port;
+  }
+
+  get localAddress(): string {
+    return this.#localEndpoint()?.address.toString() ?? "";
+  }
+
+  get localPort(): number {
+    return this.#localEndpoint()?.port ?? 0;
+  }
+
+  write(chunk: Uint8Array): boolean {
+    if (this.#isDestroyed || this.#isEnding || chunk.length === 0) return this.#queue.length === 0;
+    let sent = 0;
+    if (this.#queue.length === 0) {
+      sent = sendBytes(this.fd, chunk);
+      if (sent === chunk.length) return true;
+      if (sent < 0 && sent !== -EAGAIN) {
+        this.#lose(-sent, "send");
+        return false;
+      }
+    }
+    this.#queue.push(Uint8Array.prototype.slice.call(chunk, Math.max(0, sent)));
+    return false;
+  }
+
+  end(chunk?: Uint8Array): void {
+    if (this.#isEnding) return;
+    if (chunk !== undefined) this.write(chunk);
+    this.#isEnding = true;
+    if (this.#queue.length === 0) this.#finish();
+  }
+
+  pause(): void {
+    this.#isFlowing = false;
+  }
+
+  resume(): void {
+    if (this.#isFlowing) return;
+    this.#isFlowing = true;
+    if (this.#isReadable && !this.#isDestroyed) this.#reactor.wait(this);
+  }
+
+  destroy(): void {
+    if (this.#isDestroyed) return;
+    this.#isDestroyed = true;
+    this.#queue = [];
+    this.#reactor.remove(this);
+    process.nextTick(tellClosed, this);
+  }
+
+  reset(): void {
+    if (this.#isDestroyed) return;
+    setsockopt(this.fd, C.SOL_SOCKET, SO_LINGER, NO_TIME, "cut a connection off");
+    this.destroy();
+  }
+
+  keepAlive(idleMs: number): void {
+    if (this.#isDestroyed) return;
+    const seconds = Math.max(1, Math.round(idleMs / 1000));
+    setsockopt(this.fd, C.SOL_SOCKET, SO_KEEPALIVE, 1);
+    setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
+    setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
+    setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
+  }
+
+  onReady(bits: number): void {
+    if ((bits & LOST_BITS) !== 0) this.#isLost = true;
+    if ((bits & (EPOLL.in | LOST_BITS)) !== 0) this.#isReadable = true;
+    if (this.#queue.length > 0 && (bits & (EPOLL.out | EPOLL.error)) !== 0) this.#flush();
+    if (this.#isReadable && this.#isFlowing) this.onTurn();
+  }
+
+  /** Reads as much as one turn allows. */
+  onTurn(): void {
+    const into = this.#into;
+    for (let reads = 0; this.#isFlowing && this.#isReadable && !this.#isDestroyed; reads += 1) {
+      if (reads === READS_A_TURN) {
+        this.#reactor.wait(this);
+        return;
+      }
+      const length = receiveBytes(this.fd, into);
+      if (length <= 0) {
+        this.#isReadable = false;
+        if (length === 0) this.#endReading();
+        else if (length !== -EAGAIN) this.#lose(-length, "receive");
+        return;
+      }
+      // Less than was asked for is all there was (epoll(7)), but for an end that was told with it.
+      if (length < into.length && !this.#isLost) this.#isReadable = false;
+      this.emit("data", into.subarray(0, length));
+    }
+  }
+
+  /** Not for others: after {@link destroy}. */
+  tellClosed(): void {
+    this.#isClosed = true;
+    this.emit("close");
+  }
+
+  /** Not for others: after the end was handed to the kernel. */
+  tellFinished(): void {
+    if (!this.#isDestroyed) this.emit("finish");
+    this.#closeIfDone();
+  }
+
+  #flush(): void {
+    for (;;) {
+      const [first] = this.#queue;
+      if (first === undefined) break;
+      const sent = sendBytes(this.fd, first);
+      if (sent === -EAGAIN) return;
+      if (sent < 0) {
+        this.#lose(-sent, "send");
+        return;
+      }
+      if (sent < first.length) this.#queue[0] = first.subarray(sent);
+      else this.#queue.shift();
+    }
+    if (this.#isEnding) this.#finish();
+    else this.emit("drain");
+  }
+
+  #finish(): void {
+    if (this.#isDestroyed || this.#isFinished) return;
+    const result = shutdownWrite(this.fd);
+    if (result < 0) {
+      this.#lose(-result, "end");
+      return;
+    }
+    this.#isFinished = true;
+    process.nextTick(tellFinished, this);
+  }
+
+  #endReading(): void {
+    this.#isReadableEnded = true;
+    this.emit("end");
+    this.#closeIfDone();
+  }
+
+  #closeIfDone(): void {
+    if (this.#isReadableEnded && this.#isFinished) this.destroy();
+  }
+
+  #lose(errno: number, what: string): void {
+    this.#errored ??= KernelError.fromErrno(errno, `${what} over a connection`);
+    this.destroy();
+  }
+
+  /** Asked of the kernel when it is asked for, which is seldom. */
+  #localEndpoint(): Endpoint | undefined {
+    if (this.#local === undefined && !this.#isDestroyed) this.#local = decodeSockaddr(getsockname(this.fd));
+    return this.#local;
+  }
+}
+
+function tellClosed(stream: TcpStream): void {
+  stream.tellClosed();
+}
+
+function tellFinished(stream: TcpStream): void {
+  stream.tellFinished();
+}
