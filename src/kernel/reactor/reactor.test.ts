@@ -1,9 +1,12 @@
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { readdirSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
 import { IpAddress } from "#base/ip";
 import { KernelError } from "#kernel/errors";
@@ -30,6 +33,7 @@ async function accepted(t: TestContext): Promise<{ ours: TcpStream; peer: Socket
   const { port } = localEndpoint(fd);
   const listener = new TcpListener(fd, {
     onClient: (one, remote) => client.resolve(TcpStream.adopt(one, remote)),
+    onFault: client.reject,
     onError: client.reject,
   });
   t.after(() => listener.close());
@@ -168,7 +172,7 @@ test("connectTcp: a refusal has its errno, an abort its reason, and neither leav
   const before = readdirSync("/proc/self/fd").length;
   const fd = listenTcp(LOOPBACK[4], 0, { backlog: 1 });
   const taken = localEndpoint(fd);
-  const listener = new TcpListener(fd, { onClient: () => undefined, onError: () => undefined });
+  const listener = new TcpListener(fd, { onClient: () => undefined, onFault: assert.fail, onError: assert.fail });
   listener.close();
   await assert.rejects(
     connectTcp(taken),
@@ -193,7 +197,8 @@ test("TcpListener: takes a flood of clients, each once, and none after its end",
       client.end(Buffer.from("hello"));
       client.resume();
     },
-    onError: (error) => assert.fail(error),
+    onFault: assert.fail,
+    onError: assert.fail,
   });
   t.after(() => listener.close());
   const one = async (): Promise<string> => {
@@ -221,5 +226,16 @@ test(
     const [code] = (await once(worker, "exit")) as [number];
     assert.equal(code, 0);
     peer.destroy();
+  },
+);
+
+test(
+  "TcpListener: without a descriptor to spare clients wait, and are taken when there are some again",
+  TIMEOUT,
+  async () => {
+    // In a process of its own: its limit is reached by what it holds.
+    const script = new URL("./testing/short-of-descriptors.ts", import.meta.url);
+    const child = spawn("sh", ["-c", 'ulimit -n 64; exec "$0" "$1"', process.execPath, fileURLToPath(script)]);
+    assert.deepEqual(JSON.parse(await text(child.stdout)), { fault: "EMFILE", answered: 40 });
   },
 );

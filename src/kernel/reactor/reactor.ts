@@ -53,10 +53,18 @@ export class Reactor {
     this.#loop = watchReadable(this.#epoll, () => this.#due());
   }
 
-  /** Watches until {@link remove}. The thread lives as long as anything is watched. */
+  /**
+   * Watches until {@link remove}. The thread lives as long as anything is watched. Throws {@link KernelError}, and has closed the descriptor
+   * then.
+   */
   add(watched: Watched, bits: number): void {
     this.#generation = (this.#generation + 1) >>> 0;
-    epollControl(this.#epoll, EPOLL_CTL.add, watched.fd, bits, [watched.fd, this.#generation]);
+    try {
+      epollControl(this.#epoll, EPOLL_CTL.add, watched.fd, bits, [watched.fd, this.#generation]);
+    } catch (error) {
+      close(watched.fd);
+      throw error;
+    }
     this.#entries.set(watched.fd, { watched, generation: this.#generation });
     if (this.#entries.size === 1) this.#loop.keepAlive(true);
   }

@@ -11,11 +11,13 @@ const ACCEPTS_A_TURN = 16;
 /** struct sockaddr_in6. */
 const SOCKADDR_BYTES = 28;
 
-/** What a listener tells. Neither may throw. */
+/** What a listener tells. */
 export interface TcpListenerEvents {
-  /** A client: a connected, non-blocking descriptor, which is the taker's. */
+  /** A client: a connected, non-blocking descriptor, which is the taker's. May throw {@link KernelError}: that client is lost. */
   onClient(fd: number, remote: Endpoint): void;
-  /** It has ended by itself. */
+  /** A client was lost, or must wait until the kernel has descriptors or memory again; the listener goes on. */
+  onFault(error: KernelError): void;
+  /** It has ended by itself. Must not throw. */
   onError(error: KernelError): void;
 }
 
@@ -47,7 +49,7 @@ export class TcpListener implements Watched {
     for (let taken = 0; taken < ACCEPTS_A_TURN && !this.#isClosed; taken += 1) {
       const address = new Uint8Array(SOCKADDR_BYTES);
       const fd = acceptFrom(this.fd, address);
-      if (fd >= 0) this.#events.onClient(fd, decodeSockaddr(address));
+      if (fd >= 0) this.#took(fd, address);
       else if (fd === -EAGAIN) return;
       else if (fd !== -ECONNABORTED && fd !== -EPROTO) {
         this.#failed(-fd);
@@ -56,13 +58,24 @@ export class TcpListener implements Watched {
     }
   }
 
+  #took(fd: number, address: Uint8Array): void {
+    try {
+      this.#events.onClient(fd, decodeSockaddr(address));
+    } catch (error) {
+      if (!(error instanceof KernelError)) throw error;
+      this.#events.onFault(error);
+    }
+  }
+
   #failed(errno: number): void {
+    const error = KernelError.fromErrno(errno, "accept a client");
     if ([ENOMEM, ENFILE, EMFILE, ENOBUFS].includes(errno)) {
+      this.#events.onFault(error);
       this.#reactor.modify(this, 0);
       this.#retry = setTimeout(() => this.#reactor.modify(this, EPOLL.in), SHORTAGE_MS);
       return;
     }
     this.close();
-    this.#events.onError(KernelError.fromErrno(errno, "accept a client"));
+    this.#events.onError(error);
   }
 }

@@ -66,7 +66,7 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
     this.#into = this.#reactor.buffer.subarray(0, readBytes);
   }
 
-  /** Adopts a connected descriptor that does not block. */
+  /** Adopts a connected descriptor that does not block. Throws {@link KernelError} when it cannot be watched; it is closed then. */
   static adopt(fd: number, remote: Endpoint, options: TcpStreamOptions = {}): TcpStream {
     const stream = new TcpStream(fd, remote, options);
     stream.#reactor.add(stream, STREAM_BITS);

@@ -115,7 +115,7 @@ export class Engine {
     else {
       const client = TcpStream.adopt(fd, remote, { readBytes: this.#readBytes });
       this.#connections.add(client);
-      client.once("close", () => this.#connections.delete(client));
+      client.on("close", () => this.#connections.delete(client));
       if (listener.role !== "transparent") this.#serve(client, listener);
       else new TransparentConnection(client, listener, this.#carrier, this.#deps).run().catch(this.#deps.onBug);
     }
@@ -165,7 +165,7 @@ export class Engine {
     const client = new Socket({ fd, allowHalfOpen: true });
     client.on("error", () => client.destroy());
     this.#connections.add(client);
-    client.once("close", () => this.#connections.delete(client));
+    client.on("close", () => this.#connections.delete(client));
     const { clock, secureContext, settings } = this.#deps;
     const timeoutMs = settings().limits.headerTimeoutMs;
     const isRequired = listener.tls === "required";

@@ -20,8 +20,8 @@ export class EarlyBytes {
     this.#client = client;
     if (first.length > 0) this.#push(first);
     client.on("data", this.#onData);
-    client.once("end", this.#onEnd);
-    client.once("close", this.#onClose);
+    client.on("end", this.#onEnd);
+    client.on("close", this.#onClose);
     if (client.destroyed) this.#onClose();
     else if (this.#bytes < MAX_BYTES) client.resume();
   }

@@ -86,8 +86,8 @@ export class HttpConnection {
     this.#isBetweenRequests = onTimeout === "close";
     this.#deps.pending.add(this);
     this.#socket.on("data", this.#onData);
-    this.#socket.once("end", this.#onEnd);
-    this.#socket.once("close", this.#onClose);
+    this.#socket.on("end", this.#onEnd);
+    this.#socket.on("close", this.#onClose);
     this.#arm(timeoutMs, onTimeout);
     this.#socket.resume();
   }
@@ -220,7 +220,7 @@ export class HttpConnection {
   /** A client that asks and does not read answers waits for itself; but no longer, and counted, as one that owes a request. */
   #awaitReading(next: () => void): void {
     this.#deps.pending.add(this);
-    this.#socket.once("close", this.#onClose);
+    this.#socket.on("close", this.#onClose);
     this.#cancelTimer = this.#deps.clock.after(this.#deps.settings().limits.keepAliveMs, () => this.evict());
     this.#socket.once("drain", () => {
       this.#stopAwaiting();

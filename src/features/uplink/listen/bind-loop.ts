@@ -2,6 +2,7 @@ import { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { TokenBucket } from "#base/rate-limit";
 import { KernelError } from "#kernel/errors";
 import { TcpListener } from "#kernel/reactor";
 import { type Endpoint, listenTcp } from "#kernel/socket";
@@ -10,6 +11,8 @@ import { listenText } from "../stats/index.ts";
 
 /** Pauses after the first failures, milliseconds; then the last one for ever (spec uplink-proxy 4). */
 const RETRY_MS = [1000, 2000, 4000, 8000, 16_000, 30_000] as const;
+/** Lines about clients that could not be taken. */
+const FAULTS_PER_SECOND = 0.1;
 /** A listener that was up and ended is made again after this, milliseconds. */
 const AGAIN_MS = 5000;
 
@@ -41,6 +44,7 @@ export class BindLoop {
   readonly #deps: BindLoopDeps;
   readonly #options: BindLoopOptions;
   readonly #retry: Dirty;
+  readonly #faults: TokenBucket;
   #server: TcpListener | undefined;
 
   constructor(listener: ListenerSettings, deps: BindLoopDeps, options: BindLoopOptions) {
@@ -48,6 +52,7 @@ export class BindLoop {
     this.#deps = deps;
     this.#options = options;
     this.#retry = new Dirty(deps.clock);
+    this.#faults = new TokenBucket({ ratePerSecond: FAULTS_PER_SECOND, burst: 1, clock: deps.clock });
   }
 
   get isBound(): boolean {
@@ -85,6 +90,7 @@ export class BindLoop {
       try {
         this.#server = new TcpListener(this.#bind(), {
           onClient: (fd, remote) => this.#deps.onClient(fd, remote, this.listener),
+          onFault: (error) => this.#tellFault(error),
           onError: (error) => end({ wasBound: true, error }),
         });
       } catch (error) {
@@ -109,6 +115,10 @@ export class BindLoop {
     const where = listenText(this.listener);
     const text = role === "pod" ? `${device ?? "cni0"} listener on ${where}` : `listening on ${where}`;
     this.#deps.log.info(`mgmtproxy: ${text}`);
+  }
+
+  #tellFault(error: KernelError): void {
+    if (this.#faults.tryTake()) this.#deps.log.warn(`mgmtproxy: ${listenText(this.listener)}: ${error.message}`);
   }
 
   /** The address of a pod listener is normally missing for minutes: that is no news. */

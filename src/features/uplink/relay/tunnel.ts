@@ -102,8 +102,8 @@ export class Tunnel {
     this.#lastByteAt = this.#watch.now;
     this.#client.on("data", this.#onClientData);
     this.#client.on("drain", this.#onClientDrain);
-    this.#client.once("end", this.#onClientEnd);
-    this.#client.once("close", this.#onClientClose);
+    this.#client.on("end", this.#onClientEnd);
+    this.#client.on("close", this.#onClientClose);
     this.#attach();
     for (const chunk of early) this.#onClientData(chunk);
     if (this.#client.closed) this.#onClientClose();
@@ -230,8 +230,8 @@ export class Tunnel {
     const upstream = this.#upstream;
     upstream.on("data", this.#onUpstreamData);
     upstream.on("drain", this.#onUpstreamDrain);
-    upstream.once("end", this.#onUpstreamEnd);
-    upstream.once("close", this.#onUpstreamClose);
+    upstream.on("end", this.#onUpstreamEnd);
+    upstream.on("close", this.#onUpstreamClose);
     if (upstream.closed) this.#onUpstreamClose();
     else if (!this.#client.writableNeedDrain) upstream.resume();
   }

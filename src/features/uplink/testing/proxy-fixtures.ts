@@ -123,7 +123,7 @@ export function listenerFor(
   const fail = (error: Error): void => {
     throw error;
   };
-  const listener = new TcpListener(fd, { onClient, onError: fail });
+  const listener = new TcpListener(fd, { onClient, onFault: fail, onError: fail });
   t.after(() => listener.close());
   return { port };
 }

@@ -4,6 +4,10 @@ import { IpAddress } from "#base/ip";
 import { listenTcp, localEndpoint } from "#kernel/socket";
 import { closeReactor, TcpListener, TcpStream } from "../index.ts";
 
+function fail(error: Error): never {
+  throw error;
+}
+
 const fd = listenTcp(IpAddress.parse("127.0.0.1"), 0);
 const { port } = localEndpoint(fd);
 const listener = new TcpListener(fd, {
@@ -12,9 +16,8 @@ const listener = new TcpListener(fd, {
     stream.on("data", (chunk) => stream.write(chunk));
     stream.resume();
   },
-  onError: (error) => {
-    throw error;
-  },
+  onFault: fail,
+  onError: fail,
 });
 parentPort?.once("message", () => {
   listener.close();
