@@ -40,3 +40,37 @@ export function removeAnchor(stack: Pick<NetStack, "links" | "addresses">, liste
   stack.addresses.delete(own);
   return 1;
 }
+
+/** Remembers which addresses were put on bridges, so that they go when their listener does: what was there before is somebody else's. */
+export class Anchors {
+  readonly #stack: Pick<NetStack, "links" | "addresses">;
+  readonly #log: Logger;
+  #assigned: readonly Anchored[] = [];
+
+  constructor(stack: Pick<NetStack, "links" | "addresses">, options: { readonly log: Logger }) {
+    this.#stack = stack;
+    this.#log = options.log;
+  }
+
+  /** One piece of work for each listener that is there or has gone; each gives the number of its changes, or throws {@link KernelError}. */
+  plan(listeners: readonly Anchored[]): readonly (() => number)[] {
+    const gone = this.#assigned.filter((former) => !listeners.some((listener) => isSame(listener, former)));
+    return [...gone.map((former) => () => this.#remove(former)), ...listeners.map((one) => () => this.#ensure(one))];
+  }
+
+  #remove(former: Anchored): number {
+    const changes = removeAnchor(this.#stack, former);
+    this.#assigned = this.#assigned.filter((one) => one !== former);
+    return changes;
+  }
+
+  #ensure(listener: Anchored): number {
+    if (ensureAnchor(this.#stack, listener, { log: this.#log }) !== "assigned") return 0;
+    this.#assigned = [...this.#assigned.filter((one) => !isSame(one, listener)), listener];
+    return 1;
+  }
+}
+
+function isSame(a: Anchored, b: Anchored): boolean {
+  return a.interface === b.interface && a.assignAddress === b.assignAddress && a.address.equals(b.address);
+}

@@ -10,7 +10,7 @@
  * group.spawn((signal) => keeper.run({ signal }));
  * ```
  */
-export { type AnchorOutcome, ensureAnchor, removeAnchor } from "./anchor.ts";
+export { type AnchorOutcome, Anchors, ensureAnchor, removeAnchor } from "./anchor.ts";
 export {
   TransparentKeeper,
   type TransparentKeeperDeps,

@@ -3,8 +3,8 @@ import type { Logger } from "#base/log";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
 import {
+  type Anchors,
   clearPortGuard,
-  ensureAnchor,
   removeAnchor,
   removeTransparent,
   syncPortGuard,
@@ -36,9 +36,9 @@ export interface KernelSync {
 export function syncKernel(
   { stack, nft }: KernelDeps,
   settings: Settings,
-  options: { readonly former: readonly RoutingMarks[]; readonly log: Logger },
+  options: { readonly former: readonly RoutingMarks[]; readonly anchors: Anchors; readonly log: Logger },
 ): KernelSync {
-  const { log, former } = options;
+  const { log, former, anchors } = options;
   const plan = planRouting(settings, readKernel(stack), former);
   const parts = collect([
     () => {
@@ -47,9 +47,7 @@ export function syncKernel(
       return plan.changes.length;
     },
     () => syncPortGuard(nft, wantedGuard(settings)),
-    ...settings.listeners
-      .filter(({ role }) => role === "pod")
-      .map((listener) => () => (ensureAnchor(stack, listener, { log }) === "assigned" ? 1 : 0)),
+    ...anchors.plan(settings.listeners.filter(({ role }) => role === "pod")),
   ]);
   return { ...parts, tables: plan.tables };
 }

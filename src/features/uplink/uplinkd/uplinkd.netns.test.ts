@@ -182,8 +182,10 @@ test("Uplinkd: an interface that is unplugged and plugged in again gets a table 
   assert.equal(uplink("eth1").table, 500 + link.index);
 });
 
-test("Uplinkd: ports are closed on uplinks, and the pods' address comes with its bridge", async (t) => {
-  const { bed, soon } = await setUp(t, { listeners: [{ role: "host" }, { role: "pod", interface: "cni7" }] });
+test("Uplinkd: ports are closed on uplinks; the pods' address comes with its bridge and goes with its listener", async (t) => {
+  const { bed, uplinkd, soon, write } = await setUp(t, {
+    listeners: [{ role: "host" }, { role: "pod", interface: "cni7" }],
+  });
   assert.match(
     bed.run("nft", "list", "table", "inet", "uplink_guard"),
     /iifname "eth1" tcp dport 5443 drop comment "Block mgmtproxy port on eth1"/,
@@ -193,6 +195,15 @@ test("Uplinkd: ports are closed on uplinks, and the pods' address comes with its
   bed.stack.links.delete(eth(bed, "cni7"));
   bed.stack.links.create({ kind: "bridge", name: "cni7", up: true });
   await soon(() => bed.run("ip", "address", "show", "dev", "cni7").includes("169.254.100.1/32"));
+  write({ listeners: [{ role: "host" }] });
+  await soon(() => !bed.run("ip", "address", "show", "dev", "cni7").includes("169.254.100.1"));
+  // An address that somebody else has put there is theirs.
+  bed.run("ip", "address", "add", "169.254.100.1/32", "dev", "cni7");
+  write({ listeners: [{ role: "host" }, { role: "pod", interface: "cni7" }], maxCost: 3 });
+  await soon(() => uplinkd.snapshots.current.maxCost === 3);
+  write({ listeners: [{ role: "host" }], maxCost: 4 });
+  await soon(() => uplinkd.snapshots.current.maxCost === 4);
+  assert.match(bed.run("ip", "address", "show", "dev", "cni7"), /169\.254\.100\.1\/32/);
 });
 
 test("Uplinkd: a changed file is taken, a wrong one is told and changes nothing, and new numbers leave nothing of the old", async (t) => {

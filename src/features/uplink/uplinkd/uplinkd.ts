@@ -9,7 +9,7 @@ import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
 import type { ConfigSource } from "../config/index.ts";
 import { serveControl } from "../control/index.ts";
-import { ownMark } from "../guard/index.ts";
+import { Anchors, ownMark } from "../guard/index.ts";
 import type { Evidence, Settings, Snapshot, SnapshotSource, Uplink } from "../model/index.ts";
 import { localFault, openProber, type Prober, Reach, type ReachState } from "../reach/index.ts";
 import { type RoutingMarks, type UplinkTables, wantRouting } from "../routing/index.ts";
@@ -75,6 +75,7 @@ export class Uplinkd {
   #known: Known | undefined;
   /** Marks that what we made may bear, the newest last. */
   #marks: readonly RoutingMarks[] = [];
+  readonly #anchors: Anchors;
 
   constructor(deps: UplinkdDeps, options: UplinkdOptions = {}) {
     this.#deps = deps;
@@ -82,6 +83,7 @@ export class Uplinkd {
     this.#log = deps.log ?? nullLogger;
     this.#clock = deps.clock ?? systemClock;
     this.#dirty = new Dirty(this.#clock);
+    this.#anchors = new Anchors(deps.stack, { log: this.#log });
     this.#snapshots = new Snapshots(() => this.#dirty.mark());
     const prober = deps.prober ?? openProber({ mark: () => this.#mark() });
     this.#reach = new Reach({ ...deps, prober, changed: () => this.#publish() });
@@ -190,7 +192,11 @@ export class Uplinkd {
     }
     const former = this.#marks.filter((marks) => !sameMarks(marks, settings.routing));
     this.#marks = [...former, settings.routing];
-    const { changes, tables, errors } = syncKernel(this.#deps, settings, { former, log: this.#log });
+    const { changes, tables, errors } = syncKernel(this.#deps, settings, {
+      former,
+      anchors: this.#anchors,
+      log: this.#log,
+    });
     this.#look(settings, tables);
     if (errors.length > 0) {
       const told = errors.map(({ message }) => message).join("; ");
