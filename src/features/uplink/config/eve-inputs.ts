@@ -1,12 +1,13 @@
 import { type Clock, systemClock } from "#base/clock";
+import { fingerprint, lookAt, watchFiles } from "#base/file";
 import { type Logger, nullLogger } from "#base/log";
 import type { Settings, UplinkSettings } from "../model/index.ts";
 import { DEFAULT_SETTINGS } from "./defaults.ts";
 import { UplinkConfigError } from "./errors.ts";
 import { EVE_DEFAULTS, type EveGlobalConfig, parseGlobalConfig, parseNetworkStatus } from "./eve-documents.ts";
+import { readInput } from "./input-file.ts";
 import type { ConfigDeps } from "./settings-file.ts";
 import { type ConfigSource, type ConfigState, Listeners } from "./source.ts";
-import { fingerprint, lookAt, readBounded, watchFiles } from "./watched-file.ts";
 
 export interface EveInputOptions {
   /** `DeviceNetworkStatus` of nim. */
@@ -89,14 +90,14 @@ export class EveInputs implements ConfigSource {
       this.#uplinks = [];
       return;
     }
-    this.#uplinks = parseNetworkStatus(readBounded(statusFile), statusFile);
+    this.#uplinks = parseNetworkStatus(readInput(statusFile), statusFile);
     this.#sawStatus = true;
   }
 
   #readGlobal(): void {
     const { globalConfigFile } = this.#options;
     if (fingerprint(globalConfigFile) === "absent") return;
-    this.#global = parseGlobalConfig(readBounded(globalConfigFile), globalConfigFile, this.#global);
+    this.#global = parseGlobalConfig(readInput(globalConfigFile), globalConfigFile, this.#global);
     this.#sawGlobal = true;
     if (this.#global.zeroTimer && !this.#toldZeroTimer) {
       this.#toldZeroTimer = true;

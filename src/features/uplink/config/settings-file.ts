@@ -1,10 +1,11 @@
 import { type Clock, systemClock } from "#base/clock";
+import { lookAt, watchFiles } from "#base/file";
 import { type Logger, nullLogger } from "#base/log";
 import { DEFAULT_SETTINGS } from "./defaults.ts";
 import { UplinkConfigError } from "./errors.ts";
+import { readInput } from "./input-file.ts";
 import { parseSettings } from "./parse.ts";
 import { type ConfigSource, type ConfigState, Listeners } from "./source.ts";
-import { lookAt, readBounded, watchFiles } from "./watched-file.ts";
 
 export interface ConfigDeps {
   readonly log?: Logger;
@@ -52,7 +53,7 @@ export class SettingsFile implements ConfigSource {
 
   #read(): ConfigState {
     try {
-      const { settings, refused, notes } = parseSettings(readBounded(this.#path), this.#path);
+      const { settings, refused, notes } = parseSettings(readInput(this.#path), this.#path);
       for (const reason of refused) this.#log.error("uplink refused", { file: this.#path, reason });
       for (const note of notes) this.#log.info(note, { file: this.#path });
       this.#log.info("configuration read", { file: this.#path, uplinks: settings.uplinks.length });

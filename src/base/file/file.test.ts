@@ -1,0 +1,89 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { FakeClock } from "#base/clock";
+import { FileError, LOOK_MS, lookAt, MAX_FILE_BYTES, readBounded, watchFiles } from "./index.ts";
+
+function folderOf(t: TestContext): string {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-file-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  return folder;
+}
+
+test("readBounded: a file up to the bound is read whole, a longer one is refused", (t) => {
+  const path = join(folderOf(t), "file");
+  for (const length of [0, 1, MAX_FILE_BYTES]) {
+    writeFileSync(path, "x".repeat(length));
+    assert.equal(readBounded(path).length, length);
+  }
+  writeFileSync(path, "x".repeat(MAX_FILE_BYTES + 1));
+  assert.throws(
+    () => readBounded(path),
+    new FileError("unreadable", `cannot read ${path}: it has more than 1048576 bytes`),
+  );
+});
+
+test("readBounded: what is absent, a folder, or a pipe that nobody writes to is refused at once", (t) => {
+  const folder = folderOf(t);
+  const pipe = join(folder, "pipe");
+  execFileSync("mkfifo", [pipe]);
+  for (const [path, why] of [
+    [join(folder, "absent"), /cannot read .*absent: ENOENT/],
+    [folder, /it is no file/],
+    [pipe, /it is no file/],
+  ] as const) {
+    assert.throws(
+      () => readBounded(path),
+      (error) => error instanceof FileError && why.test(error.message),
+    );
+  }
+});
+
+test("watchFiles: tells once of each change: written, replaced, reached by another link, removed, back again", async (t) => {
+  const folder = folderOf(t);
+  const [path, link] = [join(folder, "file"), join(folder, "link")];
+  writeFileSync(path, "1");
+  symlinkSync("file", link);
+  const clock = new FakeClock();
+  const stop = new AbortController();
+  const told = t.mock.fn();
+  const watching = watchFiles([link], told, { signal: stop.signal, clock });
+  const changes: readonly (() => void)[] = [
+    () => writeFileSync(path, "22"),
+    () => {
+      writeFileSync(join(folder, "new"), "333");
+      renameSync(join(folder, "new"), path);
+    },
+    () => {
+      writeFileSync(join(folder, "other"), "4444");
+      symlinkSync("other", join(folder, "turned"));
+      renameSync(join(folder, "turned"), link);
+    },
+    () => rmSync(join(folder, "other")),
+    () => writeFileSync(join(folder, "other"), "55555"),
+  ];
+  for (const [at, change] of changes.entries()) {
+    await clock.advance(LOOK_MS);
+    change();
+    await clock.advance(4 * LOOK_MS);
+    assert.equal(told.mock.callCount(), at + 1);
+  }
+  stop.abort();
+  await watching;
+});
+
+test("watchFiles: what has changed since the files were read is told at once", async (t) => {
+  const path = join(folderOf(t), "file");
+  writeFileSync(path, "1");
+  const since = lookAt([path]);
+  writeFileSync(path, "22");
+  const stop = new AbortController();
+  const told = t.mock.fn();
+  const watching = watchFiles([path], told, { signal: stop.signal, clock: new FakeClock(), since });
+  assert.equal(told.mock.callCount(), 1);
+  stop.abort();
+  await watching;
+});

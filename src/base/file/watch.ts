@@ -1,0 +1,50 @@
+import { statSync } from "node:fs";
+import { sleep } from "#base/async";
+import type { Clock } from "#base/clock";
+
+/** How often a file is looked at, milliseconds: a stat is some 5 µs, and works through renames and missing folders. */
+export const LOOK_MS = 500;
+
+/** What changes when a file is replaced, written or removed; links are followed. Throws as `statSync` does, but for an absent file. */
+export function fingerprint(path: string): string {
+  const stat = statSync(path, { bigint: true, throwIfNoEntry: false });
+  return stat === undefined ? "absent" : `${stat.dev}:${stat.ino}:${stat.mtimeNs}:${stat.size}`;
+}
+
+/**
+ * Calls `changed` after each change of one of the files, until the signal aborts. A file that was only touched, or written again as
+ * it was, has changed too. `since`: what {@link lookAt} said when the files were last read; default now. Rejects as `changed` throws.
+ */
+export async function watchFiles(
+  paths: readonly string[],
+  changed: () => void,
+  options: { readonly signal: AbortSignal; readonly clock: Clock; readonly since?: string },
+): Promise<void> {
+  const { signal, clock } = options;
+  let seen = options.since ?? lookAt(paths);
+  while (!signal.aborted) {
+    const now = lookAt(paths);
+    if (now !== seen) {
+      seen = now;
+      changed();
+    }
+    try {
+      await sleep(LOOK_MS, { signal, clock });
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+  }
+}
+
+/** All fingerprints in one text; a folder that may not be read counts as an absent file. */
+export function lookAt(paths: readonly string[]): string {
+  return paths
+    .map((path) => {
+      try {
+        return fingerprint(path);
+      } catch (error) {
+        return error instanceof Error ? error.message : String(error);
+      }
+    })
+    .join(" ");
+}
