@@ -34,13 +34,29 @@ export function onReturn<T>(home: number, fn: () => T): T {
   try {
     return fn();
   } finally {
-    try {
-      setns(home, C.CLONE_NEWNET);
-      close(home);
-    } catch (error) {
+    goBack(home);
+  }
+}
+
+function goBack(home: number): void {
+  try {
+    setns(home, C.CLONE_NEWNET);
+  } catch (error) {
+    // Who may not leave may not come back either, and has not left.
+    if (!isAtHome(home)) {
       process.stderr.write(`fatal: cannot return to the own network namespace: ${describeError(error)}\n`);
       process.abort();
     }
+  }
+  close(home);
+}
+
+function isAtHome(home: number): boolean {
+  const here = currentNetNsFd();
+  try {
+    return isSame(here, home);
+  } finally {
+    close(here);
   }
 }
 
