@@ -8,6 +8,7 @@ export const NFT_MSG = {
   NEWCHAIN: (SUBSYSTEM << 8) | 3,
   GETCHAIN: (SUBSYSTEM << 8) | 4,
   NEWRULE: (SUBSYSTEM << 8) | 6,
+  GETRULE: (SUBSYSTEM << 8) | 7,
   DELRULE: (SUBSYSTEM << 8) | 8,
   NEWSET: (SUBSYSTEM << 8) | 9,
   GETSET: (SUBSYSTEM << 8) | 10,
@@ -31,7 +32,7 @@ export const NFTA_SET = {
   ID: 10,
 } as const;
 export const NFT_SET_MAP = 8;
-export const NFTA_RULE = { TABLE: 1, CHAIN: 2, EXPRESSIONS: 4 } as const;
+export const NFTA_RULE = { TABLE: 1, CHAIN: 2, HANDLE: 3, EXPRESSIONS: 4 } as const;
 /** Types by nftables' own numbers (its datatype.h, which the kernel only stores), and their bytes. */
 export const TYPES = {
   ipv4_addr: { id: 7, bytes: 4 },

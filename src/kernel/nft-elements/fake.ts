@@ -62,6 +62,11 @@ export class FakeNftElements implements NftElements {
     return sets.length === 0 ? undefined : { chains: [], sets };
   }
 
+  /** None: the fake knows no rules. */
+  ruleHandles(): string[] {
+    return [];
+  }
+
   find(table: ElementTable, set: string, key: ByteString): RawElement | undefined {
     const stored = this.#set(table, set).get(key);
     return stored === undefined ? undefined : rawElement(key, stored);

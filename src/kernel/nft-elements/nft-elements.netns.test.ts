@@ -106,6 +106,28 @@ test("commit: 60,000 elements in one batch, over many messages, and the same are
   assert.equal(listed("ips"), "10.43.0.1");
 });
 
+const nft = (...words: string[]): string =>
+  execFileSync("ip", ["netns", "exec", NAME, "nft", ...words], { encoding: "utf8" });
+
+test("ruleHandles: differ after anything is done to a rule, and are those of the table alone", () => {
+  using elements = open();
+  const of = (): string => elements.ruleHandles(table).join(", ");
+  const empty = of();
+  nft("add", "chain", "ip", table.name, "watched");
+  nft("add", "rule", "ip", table.name, "watched", "drop");
+  const first = of();
+  assert.match(first, /watched \d+/);
+  nft("add", "table", "ip", "other");
+  nft("add", "chain", "ip", "other", "watched");
+  nft("add", "rule", "ip", "other", "watched", "drop");
+  assert.equal(of(), first);
+  nft("flush", "chain", "ip", table.name, "watched");
+  assert.equal(of(), empty);
+  nft("add", "rule", "ip", table.name, "watched", "drop");
+  assert.notEqual(of(), first);
+  assert.deepEqual(elements.ruleHandles({ family: "ip6", name: "none" }), []);
+});
+
 test("generation: moves with every transaction, of ours and of others", async () => {
   using elements = open();
   const first = elements.generation();

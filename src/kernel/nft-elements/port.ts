@@ -24,6 +24,7 @@ import {
   NFTA_GEN_ID,
   NFTA_LIST,
   NFTA_LIST_ELEM,
+  NFTA_RULE,
   NFTA_SET,
   NFTA_TABLE_NAME,
 } from "./constants.ts";
@@ -149,6 +150,17 @@ class RealNftElements implements NftElements {
       if (type !== kind.is) return undefined;
       const attributes = Attributes.parse(payload.subarray(GENMSG_BYTES));
       return attributes.string(TABLE) === table.name ? attributes.string(NAME) : undefined;
+    });
+  }
+
+  ruleHandles(table: ElementTable): string[] {
+    const body = new MessageWriter().raw(genmsg(table.family)).string(NFTA_RULE.TABLE, table.name).bytes;
+    const what = (): string => `list the rules of table ${table.family} ${table.name}`;
+    return this.#connection.dump({ type: NFT_MSG.GETRULE, body, what }, ({ type, payload }) => {
+      if (type !== NFT_MSG.NEWRULE) return undefined;
+      const attributes = Attributes.parse(payload.subarray(GENMSG_BYTES));
+      if (attributes.string(NFTA_RULE.TABLE) !== table.name) return undefined;
+      return `${attributes.string(NFTA_RULE.CHAIN)} ${attributes.be64(NFTA_RULE.HANDLE)}`;
     });
   }
 

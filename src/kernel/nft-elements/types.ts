@@ -64,6 +64,11 @@ export interface NftElements extends Disposable {
   list(table: ElementTable, set: string): RawElement[];
   /** The names of a table's chains and sets, without reading what is in them; `undefined` when there is no such table. */
   names(table: ElementTable): { readonly chains: readonly string[]; readonly sets: readonly string[] } | undefined;
+  /**
+   * The rules of a table, each as its chain and the handle that the kernel gave it: whatever is done to a rule gives another list. Empty
+   * where there is no such table.
+   */
+  ruleHandles(table: ElementTable): string[];
   /** One element by its key, without reading the set. */
   find(table: ElementTable, set: string, key: ByteString): RawElement | undefined;
   /** Counts every transaction of this namespace, whoever makes it: it moved by more than ours, so somebody else changed something. */
