@@ -14,11 +14,12 @@ import { requirePrivileges } from "./privileges.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 import { type ServiceProxyConfig, serviceProxyConfig } from "./service-proxy/config.ts";
 import { writeConfig } from "./service-proxy/config-write.ts";
-import type { KernelParts } from "./service-proxy/families.ts";
+import { type KernelParts, supportedFamilies } from "./service-proxy/families.ts";
 import { serviceProxyFlags } from "./service-proxy/flags.ts";
 import { setKernelParameters, setOomScore } from "./service-proxy/kernel-parameters.ts";
 import { leftovers } from "./service-proxy/leftovers.ts";
 import { serve } from "./service-proxy/serve.ts";
+import { checkKernelVersion, kernelRelease, SKIP_VERSION_CHECK, tryConstructs } from "./service-proxy/start-checks.ts";
 
 /** `service-proxy` (spec service-proxy). */
 export const serviceProxy = defineProgram({
@@ -27,7 +28,8 @@ export const serviceProxy = defineProgram({
   flags: serviceProxyFlags,
   notes: [
     "Rules stay when it ends: connections go on, and the next start takes them over. --cleanup removes them.",
-    "With --config flags other than those for logging and the node's name are not heeded, as with kube-proxy.",
+    "With --config flags other than those for logging and the node's name are not heeded, as with kube-proxy; it ends when the file changes, for a supervisor to start it again.",
+    `Needs Linux 5.13; the environment variable ${SKIP_VERSION_CHECK}=1 lets an older one be tried.`,
   ],
   run: async ({ values, signal }) => {
     if (values.writeConfigTo !== undefined) {
@@ -54,6 +56,8 @@ export const serviceProxy = defineProgram({
     }
     const ledger = new Ledger(elements);
     if (values.cleanup) return await cleanUp({ nft, elements, ledger }, config);
+    checkKernelVersion(kernelRelease(), { env: process.env, log });
+    await tryConstructs(supportedFamilies(stack), log);
     setOomScore(config.oomScoreAdj, log);
     using conntrack = openFlows(netns, log);
     const parts: KernelParts = { stack, nft, elements, conntrack, ledger };

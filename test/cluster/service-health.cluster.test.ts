@@ -1,92 +1,38 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { IpAddress, type IpFamily } from "#base/ip";
-import { nullLogger } from "#base/log";
-import { KubeClient, loadKubeConfig, resources } from "#kube/client";
-import { type ApiServer, startApiServer } from "#lab/api-server";
+import { resources } from "#kube/client";
 import { connectInside, InsideError, request } from "#lab/inside";
-import { ISTHMUS, type Running, start, until } from "#test/lab";
-import { Bed } from "../../src/features/service-proxy/testing/bed.ts";
-import { addressesOf, SERVICE_PORT, TARGET_PORT } from "../../src/features/service-proxy/testing/fixture.ts";
+import { type Running, until } from "#test/lab";
+import { NODE, NODE_PORT, ServiceBed } from "#test/service-bed";
+import { addressesOf, SERVICE_PORT } from "../../src/features/service-proxy/testing/fixture.ts";
 
 const PREFIX = `isp-hlth-${process.pid}`;
-const NODE = "node-a";
 const CA_TAINT = { key: "ToBeDeletedByClusterAutoscaler", value: "1", effect: "NoSchedule" };
 const HEALTH_PORT = 10_256;
-const folder = mkdtempSync(join(tmpdir(), "isthmus-service-health-"));
-let server: ApiServer;
-let client: KubeClient;
-let bed: Bed;
+let cluster: ServiceBed;
 let proxy: Running;
 
 before(async () => {
-  const cidrs = ([4, 6] as const).map((family) => addressesOf(family).serviceCIDR);
-  const serviceRanges = { cidrs, nodePorts: { first: 30_000, last: 32_767 } };
-  server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, serviceRanges, log: nullLogger });
-  writeFileSync(join(folder, "kubeconfig"), server.kubeconfig());
-  client = new KubeClient(await loadKubeConfig({ path: join(folder, "kubeconfig") }));
-  bed = await Bed.open(PREFIX);
-  await client.create(resources.nodes, { metadata: { name: NODE, finalizers: ["test.isthmus.dev/held"] } });
-  const addresses = ([4, 6] as const).map((family) => ({
-    type: "InternalIP",
-    address: addressesOf(family).node.toString(),
-  }));
-  await client.patch(
-    resources.nodes,
-    { name: NODE },
-    { type: "merge", body: { status: { addresses } } },
-    { subresource: "status" },
-  );
-  await client.create(resources.services, {
-    metadata: { name: "web", namespace: "default" },
-    spec: {
-      clusterIP: addressesOf(4).clusterIP.toString(),
-      clusterIPs: [addressesOf(4).clusterIP.toString()],
-      ports: [{ name: "http", port: SERVICE_PORT, protocol: "TCP", targetPort: TARGET_PORT, nodePort: 30_080 }],
-      type: "LoadBalancer",
-      externalTrafficPolicy: "Local",
-      healthCheckNodePort: 32_000,
-    },
-  });
+  const clusterIP = addressesOf(4).clusterIP.toString();
+  const policy = { type: "LoadBalancer", externalTrafficPolicy: "Local", healthCheckNodePort: 32_000 };
+  const service = { clusterIP, clusterIPs: [clusterIP], ...policy };
+  cluster = await ServiceBed.open(PREFIX, { finalizers: ["test.isthmus.dev/held"], service });
   await setEndpoints(true);
-  proxy = startProxy();
+  proxy = cluster.startProxy();
   await until("it is healthy", async () => (await probe("/healthz")).startsWith("200"));
 });
 
 after(async () => {
   proxy.child.kill("SIGKILL");
   await proxy.ended;
-  await client.close();
-  await bed[Symbol.asyncDispose]();
-  await server[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true });
+  await cluster[Symbol.asyncDispose]();
 });
 
-function startProxy(...flags: string[]): Running {
-  const argv = [ISTHMUS, "service-proxy", `--kubeconfig=${join(folder, "kubeconfig")}`, `--hostname-override=${NODE}`];
-  return start([...argv, `--netns=/run/netns/${PREFIX}-node`, "--min-sync-period=0s", ...flags], {
-    timeoutMs: 120_000,
-  });
-}
-
-async function setEndpoints(ready: boolean): Promise<void> {
-  const body = {
-    metadata: { name: "web-4", namespace: "default", labels: { "kubernetes.io/service-name": "web" } },
-    addressType: "IPv4",
-    ports: [{ name: "http", port: TARGET_PORT, protocol: "TCP" }],
-    endpoints: [
-      {
-        addresses: [addressesOf(4).localEndpoint.toString()],
-        nodeName: NODE,
-        conditions: { ready, serving: true, terminating: !ready },
-      },
-    ],
-  };
-  const ref = { name: "web-4", namespace: "default" };
-  await client.patch(resources.endpointSlices, ref, { type: "apply", body, fieldManager: "test", force: true });
+function setEndpoints(ready: boolean): Promise<void> {
+  const conditions = { ready, serving: true, terminating: !ready };
+  const addresses = [addressesOf(4).localEndpoint.toString()];
+  return cluster.setEndpoints(4, [{ addresses, nodeName: NODE, conditions }]);
 }
 
 /** What a load balancer outside, or a kubelet on the node, sees: `CODE BODY`; `-` where nobody answers. */
@@ -98,7 +44,7 @@ async function probe(
 ): Promise<string> {
   const address = port === 10_249 ? IpAddress.parse("127.0.0.1") : addressesOf(family).node;
   try {
-    const socket = await connectInside({ name: `${PREFIX}-${from}` }, { address, port }, { timeoutMs: 1000 });
+    const socket = await connectInside({ name: cluster.netnsName(from) }, { address, port }, { timeoutMs: 1000 });
     const { status, body } = await request(socket, { path, host: "node" }, { timeoutMs: 1000 });
     return `${status} ${body}`;
   } catch (error) {
@@ -109,7 +55,7 @@ async function probe(
 
 const code = async (path: string): Promise<string> => (await probe(path)).slice(0, 3);
 const setTaints = (taints: readonly object[]): Promise<unknown> =>
-  client.patch(resources.nodes, { name: NODE }, { type: "merge", body: { spec: { taints } } });
+  cluster.client.patch(resources.nodes, { name: NODE }, { type: "merge", body: { spec: { taints } } });
 
 /** Milliseconds from a change until a check says so. */
 async function until503(change: () => Promise<unknown>, wanted: string): Promise<number> {
@@ -124,19 +70,23 @@ test("drain: the autoscaler's taint takes the node out at once and its removal b
   const body = JSON.parse((await probe("/healthz")).slice(4)) as { nodeEligible: boolean; healthy: boolean };
   assert.deepEqual([body.nodeEligible, body.healthy], [false, true]);
   assert.equal(await code("/livez"), "200");
-  assert.equal((await bed.connect("pod", addressesOf(4).clusterIP, SERVICE_PORT)).kind, "delivered");
+  assert.equal((await cluster.bed.connect("pod", addressesOf(4).clusterIP, SERVICE_PORT)).kind, "delivered");
   await until503(() => setTaints([]), "200");
   assert.equal(await code("/livez"), "200");
 });
 
 test("drain: cordoning, other taints and a Node that is not ready are no signals", async () => {
-  await client.patch(resources.nodes, { name: NODE }, { type: "merge", body: { spec: { unschedulable: true } } });
+  await cluster.client.patch(
+    resources.nodes,
+    { name: NODE },
+    { type: "merge", body: { spec: { unschedulable: true } } },
+  );
   await setTaints([{ key: "node.kubernetes.io/not-ready", effect: "NoExecute" }]);
   await until("the Node's change has come", async () =>
-    /"node.kubernetes.io\/not-ready"/.test(JSON.stringify(await client.get(resources.nodes, { name: NODE }))),
+    /"node.kubernetes.io\/not-ready"/.test(JSON.stringify(await cluster.client.get(resources.nodes, { name: NODE }))),
   );
   for (let at = 0; at < 20; at += 1) assert.equal(await code("/healthz"), "200");
-  await client.patch(
+  await cluster.client.patch(
     resources.nodes,
     { name: NODE },
     { type: "merge", body: { spec: { unschedulable: null, taints: [] } } },
@@ -158,7 +108,7 @@ test("health check of a Service: counts endpoints of this node, says 503 while t
   );
   await setEndpoints(false);
   await until("no endpoint is ready", async () => (await probe("/", 32_000)).startsWith("503"));
-  assert.equal((await bed.connect("external", addressesOf(4).node, 30_080)).kind, "delivered");
+  assert.equal((await cluster.bed.connect("external", addressesOf(4).node, NODE_PORT)).kind, "delivered");
   await setEndpoints(true);
   await until("it is back", async () => (await probe("/", 32_000)).startsWith("200"));
 });
@@ -181,13 +131,13 @@ test("drain: with the API server away nothing changes, and what was known of the
   for (const taints of [[], [CA_TAINT]]) {
     const wanted = taints.length === 0 ? "200" : "503";
     await until503(() => setTaints(taints), wanted);
-    const rule = server.faults.add({ action: { status: 503 } });
-    server.faults.dropWatches();
+    const rule = cluster.server.faults.add({ action: { status: 503 } });
+    cluster.server.faults.dropWatches();
     for (let at = 0; at < 20; at += 1) {
       assert.equal(await code("/healthz"), wanted);
       assert.equal(await code("/livez"), "200");
     }
-    server.faults.remove(rule);
+    cluster.server.faults.remove(rule);
   }
   await until503(() => setTaints([]), "200");
 });
@@ -195,24 +145,26 @@ test("drain: with the API server away nothing changes, and what was known of the
 test("drain: a restart is 503 until its first sync, without an interruption of /livez, and 200 where the API server is away", async () => {
   proxy.child.kill("SIGTERM");
   await proxy.ended;
-  const lost = join(folder, "lost");
-  writeFileSync(lost, server.kubeconfig().replace(/127\.0\.0\.1:\d+/, "127.0.0.1:9"));
-  const away = startProxy(`--kubeconfig=${lost}`);
+  const away = cluster.startProxy(`--kubeconfig=${cluster.lostKubeconfig()}`);
   await until("the table of before is adopted", async () => (await probe("/healthz")).startsWith("200"));
   const adopted = JSON.parse((await probe("/healthz")).slice(4)) as { startup?: string };
   assert.equal(await code("/livez"), "200");
   assert.ok(adopted.startup === undefined || adopted.startup === "adopted");
   away.child.kill("SIGTERM");
   assert.equal((await away.ended).code, 0, away.said());
-  proxy = startProxy();
+  proxy = cluster.startProxy();
   await until("it is healthy again", async () => (await probe("/healthz")).startsWith("200"));
 });
 
 test("drain: a Node that is being deleted is taken out, and stays out when it is gone", async () => {
-  await until503(() => client.delete(resources.nodes, { name: NODE }), "503");
+  await until503(() => cluster.client.delete(resources.nodes, { name: NODE }), "503");
   assert.equal(await code("/livez"), "200");
-  await client.patch(resources.nodes, { name: NODE }, { type: "merge", body: { metadata: { finalizers: null } } });
-  await until("the Node is gone", async () => server.get("v1", "Node", "", NODE) === undefined);
+  await cluster.client.patch(
+    resources.nodes,
+    { name: NODE },
+    { type: "merge", body: { metadata: { finalizers: null } } },
+  );
+  await until("the Node is gone", async () => cluster.server.get("v1", "Node", "", NODE) === undefined);
   for (let at = 0; at < 10; at += 1) assert.equal(await code("/healthz"), "503");
-  assert.equal((await bed.connect("pod", addressesOf(4).clusterIP, SERVICE_PORT)).kind, "delivered");
+  assert.equal((await cluster.bed.connect("pod", addressesOf(4).clusterIP, SERVICE_PORT)).kind, "delivered");
 });

@@ -1,181 +1,85 @@
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, renameSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import type { IpAddress, IpFamily } from "#base/ip";
-import { nullLogger } from "#base/log";
-import { KubeClient, loadKubeConfig, resources } from "#kube/client";
-import { type ApiServer, startApiServer } from "#lab/api-server";
-import { ISTHMUS, type Running, start, until } from "#test/lab";
-import { Bed } from "../../src/features/service-proxy/testing/bed.ts";
-import { addressesOf, SERVICE_PORT, TARGET_PORT } from "../../src/features/service-proxy/testing/fixture.ts";
+import { resources } from "#kube/client";
+import { until } from "#test/lab";
+import { NODE_PORT } from "#test/service-bed";
+import { ConnectLoad, DualStackBed, PODS, stopProxy } from "#test/service-dual-stack";
+import { addressesOf } from "../../src/features/service-proxy/testing/fixture.ts";
 
-const PREFIX = `isp-prog-${process.pid}`;
-const NODE = "node-a";
-const FAMILIES = [4, 6] as const;
-const folder = mkdtempSync(join(tmpdir(), "isthmus-service-proxy-"));
-let server: ApiServer;
-let client: KubeClient;
-let bed: Bed;
-let more: Record<IpFamily, readonly IpAddress[]>;
-
+let cluster: DualStackBed;
 before(async () => {
-  const cidrs = ([4, 6] as const).map((family) => addressesOf(family).serviceCIDR);
-  const serviceRanges = { cidrs, nodePorts: { first: 30_000, last: 32_767 } };
-  server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, serviceRanges, log: nullLogger });
-  writeFileSync(join(folder, "kubeconfig"), server.kubeconfig());
-  client = new KubeClient(await loadKubeConfig({ path: join(folder, "kubeconfig") }));
-  bed = await Bed.open(PREFIX);
-  more = { 4: await bed.serveMore(4, 6), 6: await bed.serveMore(6, 6) };
-  await client.create(resources.nodes, { metadata: { name: NODE } });
-  const addresses = FAMILIES.map((family) => ({ type: "InternalIP", address: addressesOf(family).node.toString() }));
-  await client.patch(
-    resources.nodes,
-    { name: NODE },
-    { type: "merge", body: { status: { addresses } } },
-    { subresource: "status" },
-  );
-  await client.create(resources.services, {
-    metadata: { name: "web", namespace: "default" },
-    spec: {
-      clusterIP: addressesOf(4).clusterIP.toString(),
-      clusterIPs: FAMILIES.map((family) => addressesOf(family).clusterIP.toString()),
-      ipFamilies: ["IPv4", "IPv6"],
-      ipFamilyPolicy: "RequireDualStack",
-      ports: [{ name: "http", port: SERVICE_PORT, protocol: "TCP", targetPort: TARGET_PORT, nodePort: 30_080 }],
-      type: "NodePort",
-    },
-  });
-  await setEndpoints((addresses_) => addresses_);
+  cluster = await DualStackBed.open(`isp-prog-${process.pid}`);
 });
-
-after(async () => {
-  await client.close();
-  await bed[Symbol.asyncDispose]();
-  await server[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true });
-});
-
-/** Chooses the endpoints of the Service, in both families. */
-async function setEndpoints(choose: (addresses: readonly IpAddress[]) => readonly IpAddress[]): Promise<void> {
-  for (const family of FAMILIES) {
-    const name = `web-${family}`;
-    const body = {
-      metadata: { name, namespace: "default", labels: { "kubernetes.io/service-name": "web" } },
-      addressType: `IPv${family}`,
-      ports: [{ name: "http", port: TARGET_PORT, protocol: "TCP" }],
-      endpoints: choose(more[family]).map((address) => ({
-        addresses: [address.toString()],
-        conditions: { ready: true },
-      })),
-    };
-    const ref = { name, namespace: "default" };
-    await client.patch(resources.endpointSlices, ref, { type: "apply", body, fieldManager: "test", force: true });
-  }
-}
-
-function startProxy(...flags: string[]): Running {
-  const argv = [ISTHMUS, "service-proxy", `--kubeconfig=${join(folder, "kubeconfig")}`, `--hostname-override=${NODE}`];
-  const places = [`--netns=/run/netns/${PREFIX}-node`];
-  return start([...argv, ...places, "--min-sync-period=0s", "--cluster-cidr=10.180.0.0/16,fd00:10:180::/48", ...flags]);
-}
-
-async function stop(proxy: Running, signal: NodeJS.Signals = "SIGTERM"): Promise<number | null> {
-  proxy.child.kill(signal);
-  return (await proxy.ended).code;
-}
-
-const nft = (...words: string[]): string =>
-  execFileSync("ip", ["netns", "exec", `${PREFIX}-node`, "nft", ...words], { encoding: "utf8" });
-const reach = async (family: IpFamily) =>
-  (await bed.connect("external", addressesOf(family).clusterIP, SERVICE_PORT)).kind;
-const untilReached = (): Promise<void> =>
-  until(
-    "the Service answers in both families",
-    async () => (await reach(4)) === "delivered" && (await reach(6)) === "delivered",
-  );
+after(() => cluster[Symbol.asyncDispose]());
 
 test("service-proxy: programs Services, keeps them when it ends, and removes nothing but its own at --cleanup", async (t) => {
-  nft("add", "table", "ip", "foreign");
-  const proxy = startProxy();
+  cluster.nft("add", "table", "ip", "foreign");
+  const proxy = cluster.startProxy();
   t.after(() => proxy.child.kill("SIGKILL"));
-  await untilReached();
-  assert.equal((await bed.connect("external", addressesOf(4).node, 30_080)).kind, "delivered");
-  assert.equal(await stop(proxy), 0, proxy.said());
-  assert.equal(await reach(4), "delivered");
-  const cleaned = await startProxy("--cleanup").ended;
+  await cluster.untilReached();
+  assert.equal((await cluster.inner.bed.connect("external", addressesOf(4).node, NODE_PORT)).kind, "delivered");
+  assert.equal(await stopProxy(proxy), 0, proxy.said());
+  assert.equal(await cluster.reach(4), "delivered");
+  const cleaned = await cluster.startProxy("--cleanup").ended;
   assert.deepEqual([cleaned.code, cleaned.stdout], [0, "removed table ip kube-proxy\nremoved table ip6 kube-proxy\n"]);
-  assert.equal(nft("list", "tables").trim(), "table ip foreign");
+  assert.equal(cluster.nft("list", "tables").trim(), "table ip foreign");
   assert.equal(
-    (await startProxy("--cleanup").ended).stdout,
+    (await cluster.startProxy("--cleanup").ended).stdout,
     "there is no table ip kube-proxy\nthere is no table ip6 kube-proxy\n",
   );
 });
 
 test("service-proxy: is killed and started again under load while endpoints change, and no connection fails", async (t) => {
-  let proxy = startProxy();
+  let proxy = cluster.startProxy();
   t.after(() => proxy.child.kill("SIGKILL"));
-  await untilReached();
-  const failures: string[] = [];
-  let connections = 0;
-  let isDone = false;
-  const load = async (family: IpFamily): Promise<void> => {
-    while (!isDone) {
-      const kind = await reach(family);
-      connections += 1;
-      if (kind !== "delivered") failures.push(`IPv${family} ${kind}`);
-    }
-  };
-  const loads = FAMILIES.map(load);
+  await cluster.untilReached();
+  const load = new ConnectLoad(cluster);
   for (let round = 0; round < 6; round += 1) {
-    await setEndpoints((all) => all.slice(round % 3, 2 + (round % 4)));
+    await cluster.setEndpoints((all) => all.slice(round % 3, 2 + (round % 4)));
     if (round % 2 === 1) {
-      await stop(proxy, "SIGKILL");
-      proxy = startProxy();
+      await stopProxy(proxy, "SIGKILL");
+      proxy = cluster.startProxy();
     }
-    await setEndpoints((all) => all.slice(0, 1 + round));
+    await cluster.setEndpoints((all) => all.slice(0, 1 + round));
     const wanted = 1 + round;
     await until("the change is in the kernel", () =>
-      nft("list", "map", "ip", "kube-proxy", "service-ips").includes(`goto lb-${wanted}`),
+      cluster.nft("list", "map", "ip", "kube-proxy", "service-ips").includes(`goto lb-${wanted}`),
     );
   }
-  isDone = true;
-  await Promise.all(loads);
-  assert.deepEqual(failures, []);
-  assert.ok(connections > 200, `only ${connections}`);
-  await stop(proxy);
+  await load.stop();
+  assert.deepEqual(load.failures, []);
+  assert.ok(load.connections > 200, `only ${load.connections}`);
+  await stopProxy(proxy);
 });
 
 test("service-proxy: what somebody flushes is back within two seconds, and other tables are never touched", async (t) => {
-  const proxy = startProxy();
+  const proxy = cluster.startProxy();
   t.after(() => proxy.child.kill("SIGKILL"));
-  await untilReached();
+  await cluster.untilReached();
   for (const breakIt of [
     ["flush", "ruleset"],
     ["delete", "table", "ip", "kube-proxy"],
     ["flush", "chain", "ip6", "kube-proxy", "services"],
   ]) {
     const startedAt = performance.now();
-    nft(...breakIt);
-    nft("add", "table", "ip", "foreign");
-    await untilReached();
+    cluster.nft(...breakIt);
+    cluster.nft("add", "table", "ip", "foreign");
+    await cluster.untilReached();
     assert.ok(performance.now() - startedAt < 2500, `${breakIt.join(" ")}: ${performance.now() - startedAt} ms`);
-    assert.match(nft("list", "tables"), /table ip foreign/);
+    assert.match(cluster.nft("list", "tables"), /table ip foreign/);
   }
-  await stop(proxy);
+  await stopProxy(proxy);
 });
 
 test("service-proxy: started while the API server is away it touches nothing, and goes on when that is back", async (t) => {
-  const first = startProxy();
+  const first = cluster.startProxy();
   t.after(() => first.child.kill("SIGKILL"));
-  await untilReached();
-  await stop(first);
-  const before_ = nft("list", "table", "ip", "kube-proxy");
-  const lost = join(folder, "lost");
-  writeFileSync(lost, server.kubeconfig().replace(/127\.0\.0\.1:\d+/, "127.0.0.1:9"));
-  const second = startProxy(`--kubeconfig=${lost}`);
+  await cluster.untilReached();
+  await stopProxy(first);
+  const before_ = cluster.nft("list", "table", "ip", "kube-proxy");
+  const second = cluster.startProxy(`--kubeconfig=${cluster.inner.lostKubeconfig()}`);
   t.after(() => second.child.kill("SIGKILL"));
   await until(
     "it says that the API server is away",
@@ -184,26 +88,85 @@ test("service-proxy: started while the API server is away it touches nothing, an
       deadlineMs: 40_000,
     },
   );
-  assert.equal(await reach(4), "delivered");
-  assert.equal(nft("list", "table", "ip", "kube-proxy"), before_);
-  await stop(second);
+  assert.equal(await cluster.reach(4), "delivered");
+  assert.equal(cluster.nft("list", "table", "ip", "kube-proxy"), before_);
+  await stopProxy(second);
 });
 
 test("service-proxy: what is wrong with its flags and file is said, all of it, and nothing is touched", async () => {
-  const file = join(folder, "bad.yaml");
+  const file = join(cluster.inner.folder, "bad.yaml");
   writeFileSync(
     file,
     "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\nnftables: {masqueradeBit: 40}\n",
   );
-  const byFile = await startProxy(`--config=${file}`).ended;
+  const byFile = await cluster.startProxy(`--config=${file}`).ended;
   assert.equal(byFile.code, 2);
   assert.match(byFile.stderr, /bad\.yaml: mode: must be "nftables" or empty/);
   assert.match(byFile.stderr, /nftables\.masqueradeBit/);
-  const byFlags = await startProxy(
+  const byFlags = await cluster.startProxy(
     "--min-sync-period=1m",
     "--cluster-cidr=10.0.0.0/33",
     "--detect-local-mode=BridgeInterface",
   ).ended;
   assert.equal(byFlags.code, 2);
   assert.equal(byFlags.stderr.trim().split("\n").length, 4, byFlags.stderr);
+});
+
+test("service-proxy: ends with code 1 when what its file says changes, and not when a ConfigMap is published again as it was", async (t) => {
+  const folder = join(cluster.inner.folder, "config");
+  const publish = (version: string, content: string): void => {
+    mkdirSync(join(folder, version), { recursive: true });
+    writeFileSync(join(folder, version, "config.conf"), content);
+    symlinkSync(version, join(folder, "..data_tmp"));
+    renameSync(join(folder, "..data_tmp"), join(folder, "..data"));
+  };
+  const content = [
+    "apiVersion: kubeproxy.config.k8s.io/v1alpha1",
+    "kind: KubeProxyConfiguration",
+    `clientConnection: {kubeconfig: ${join(cluster.inner.folder, "kubeconfig")}}`,
+    `clusterCIDR: "${PODS}"`,
+    "",
+  ].join("\n");
+  publish("..1", content);
+  symlinkSync(join("..data", "config.conf"), join(folder, "config.conf"));
+  const proxy = cluster.inner.startProxyWith([`--config=${join(folder, "config.conf")}`]);
+  t.after(() => proxy.child.kill("SIGKILL"));
+  await cluster.untilReached();
+  publish("..2", content);
+  utimesSync(join(folder, "config.conf"), 1, 1);
+  const unharmed = performance.now() + 1500;
+  await until("looks have passed", () => proxy.child.exitCode !== null || performance.now() > unharmed);
+  assert.equal(proxy.child.exitCode, null, proxy.said());
+  publish("..3", `${content}nftables: {minSyncPeriod: 2s}\n`);
+  const ended = await proxy.ended;
+  assert.equal(ended.code, 1);
+  assert.match(ended.stderr, /^isthmus service-proxy: the configuration file .*config\.conf has changed; ending/m);
+  assert.equal(await cluster.reach(4), "delivered");
+});
+
+test("service-proxy: a Service that asks for an address that an older one has is told of in the log and by an Event", async (t) => {
+  const proxy = cluster.startProxy();
+  t.after(() => proxy.child.kill("SIGKILL"));
+  const ports = [{ name: "http", port: 81, protocol: "TCP" }];
+  for (const name of ["older", "younger"]) {
+    const spec = { externalIPs: ["203.0.113.77"], ports };
+    const { metadata } = await cluster.inner.client.create(resources.services, {
+      metadata: { name, namespace: "default" },
+      spec,
+    });
+    const createdAt = metadata.creationTimestamp;
+    // Times of objects have whole seconds.
+    await until("the next is younger", () => Date.now() - Date.parse(createdAt ?? "") >= 1000);
+  }
+  await until("it is in the log", () => proxy.said().includes("an older Service has what this one asks for"));
+  const line = proxy
+    .said()
+    .split("\n")
+    .find((text) => text.includes("an older Service"));
+  assert.match(line ?? "", /default\/younger.*default\/older.*203\.0\.113\.77:81\/TCP/);
+  await until("there is an Event", async () => {
+    const { items } = await cluster.inner.client.list(resources.events, { namespace: "default" });
+    return items.some(({ reason, regarding }) => reason === "ExternalAddressInUse" && regarding?.name === "younger");
+  });
+  await stopProxy(proxy);
 });

@@ -9,7 +9,8 @@ export interface HealthEvent {
     | "Starting"
     | "FailedToStartProxierHealthcheck"
     | "FailedToStartMetricServer"
-    | "FailedToStartServiceHealthcheck";
+    | "FailedToStartServiceHealthcheck"
+    | "ExternalAddressInUse";
   readonly note: string;
 }
 

@@ -11,11 +11,20 @@
  * group.spawn((signal) => proxy.run({ signal }));
  * ```
  */
-export { DataPlane, type DataPlaneDeps, type Desired, Ledger, type SyncReport } from "./dataplane/index.ts";
+export {
+  checkConstructs,
+  DataPlane,
+  type DataPlaneDeps,
+  DataPlaneError,
+  type DataPlaneErrorCode,
+  type Desired,
+  Ledger,
+  type SyncReport,
+} from "./dataplane/index.ts";
 export { type Endpoint, type NodeInfo, type Protocol, type ServicePort, servicePortId } from "./model/index.ts";
 export { addressBytes, addressKey, frontEndId, type HeldFrontEnd, portBytes, WantedTable } from "./plan/index.ts";
 export type { PodDetector, RuleOptions } from "./rules/index.ts";
-export { DriftWatch, FamilyProxy, type FamilyProxyOptions, type SyncObserver } from "./run/index.ts";
+export { DriftWatch, FamilyProxy, type FamilyProxyOptions, type LostClaim, type SyncObserver } from "./run/index.ts";
 export {
   type Outcome,
   type Packet,

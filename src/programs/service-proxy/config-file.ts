@@ -1,7 +1,8 @@
-import { readFileSync } from "node:fs";
+import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { parse as parseYaml } from "yaml";
 import { ConfigError, formatDuration, parseDuration } from "#base/config";
+import { FileError, readBounded } from "#base/file";
 import { type ServiceProxyValues, serviceProxyFlags } from "./flags.ts";
 
 /** A file cannot say by an empty address that there is none: that means the default there, as kubeadm writes it. */
@@ -97,16 +98,27 @@ const file = v.looseObject(
 /** What a file says; durations in milliseconds. */
 export type FileContent = v.InferOutput<typeof file>;
 
-/** Throws `ConfigError` with every fault; `notes` name keys that mean nothing here. */
-export function readConfigFile(path: string): { readonly content: FileContent; readonly notes: readonly string[] } {
-  let bytes: string;
+/** Throws `ConfigError` with every fault; `notes` name keys that mean nothing here, `digest` is that of the text. */
+export function readConfigFile(path: string): {
+  readonly content: FileContent;
+  readonly notes: readonly string[];
+  readonly digest: string;
+} {
+  let text: string;
   try {
-    bytes = readFileSync(path, "utf8");
+    text = readBounded(path);
   } catch (error) {
-    throw new ConfigError("invalid-flags", [`--config: cannot read ${path}: ${(error as Error).message}`]);
+    if (!(error instanceof FileError)) throw error;
+    throw new ConfigError("invalid-flags", [`--config: ${error.message}`]);
   }
-  const content = parseFile(path, bytes);
-  return { content, notes: unknownKeys(content).map((key) => `${path}: ${key} means nothing to this proxy`) };
+  const content = parseFile(path, text);
+  const notes = unknownKeys(content).map((key) => `${path}: ${key} means nothing to this proxy`);
+  return { content, notes, digest: digestOf(text) };
+}
+
+/** SHA-256 of a file's text, hexadecimal: tells whether it has changed. */
+export function digestOf(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
 }
 
 /** Throws `ConfigError`. */

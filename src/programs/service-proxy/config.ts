@@ -1,6 +1,7 @@
 import { ConfigError, type ListenAddress, parseListenAddress } from "#base/config";
 import { type Cidr, IpAddress } from "#base/ip";
 import { faultInFile, overridden, readConfigFile } from "./config-file.ts";
+import type { ConfigSource } from "./config-watch.ts";
 import {
   type FeatureGates,
   gatePairs,
@@ -26,6 +27,8 @@ export interface ConntrackSettings {
 
 /** All of one run's configuration, from flags or a file. Frozen. */
 export interface ServiceProxyConfig {
+  /** Where it was read from, and the digest of what was read; `undefined`: flags alone. */
+  readonly source: ConfigSource | undefined;
   readonly nodeName: string;
   readonly kubeconfig: string | undefined;
   /** Overrides the node's primary address; `undefined`: unspecified. */
@@ -57,11 +60,11 @@ export interface ServiceProxyConfig {
 
 /** From flags, or from the file that they name. Throws `ConfigError` with every fault. */
 export function serviceProxyConfig(values: ServiceProxyValues): ServiceProxyConfig {
-  if (values.config === undefined) return resolve(values, []);
+  if (values.config === undefined) return resolve(values, [], undefined);
   const path = values.config;
-  const { content, notes } = readConfigFile(path);
+  const { content, notes, digest } = readConfigFile(path);
   try {
-    return resolve(overridden(values, content), notes);
+    return resolve(overridden(values, content), notes, { path, digest });
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     throw new ConfigError(
@@ -71,7 +74,11 @@ export function serviceProxyConfig(values: ServiceProxyValues): ServiceProxyConf
   }
 }
 
-function resolve(values: ServiceProxyValues, notes: readonly string[]): ServiceProxyConfig {
+function resolve(
+  values: ServiceProxyValues,
+  notes: readonly string[],
+  source: ConfigSource | undefined,
+): ServiceProxyConfig {
   const faults: string[] = [];
   const attempt = <T>(read: () => T, otherwise: T): T => {
     try {
@@ -104,6 +111,7 @@ function resolve(values: ServiceProxyValues, notes: readonly string[]): ServiceP
   if (!/^[a-zA-Z_][a-zA-Z0-9_-]{0,30}$/.test(values.tableName))
     faults.push(`--table-name: "${values.tableName}" cannot be the name of a table`);
   const config: ServiceProxyConfig = {
+    source,
     nodeName: attempt(() => nodeNameOf(values.hostnameOverride), ""),
     kubeconfig: values.kubeconfig,
     bindAddress: isUnspecified ? undefined : bindAddress,

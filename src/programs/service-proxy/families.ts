@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import type { IpAddress, IpFamily } from "#base/ip";
+import { IpAddress, type IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import { DataPlane, FamilyProxy, type Ledger, type SyncObserver, Tracker } from "#features/service-proxy";
 import type { ConntrackPort } from "#kernel/conntrack";
@@ -10,6 +10,8 @@ import type { ServiceProxyConfig } from "./config.ts";
 import { nodePortPlaces } from "./node-ports.ts";
 import { addressOf, type NodeState } from "./node-state.ts";
 import { contextOf, ruleOptionsOf } from "./rule-options.ts";
+
+const ANY = { 4: IpAddress.parse("0.0.0.0"), 6: IpAddress.parse("::") } as const;
 
 /** Address families that this kernel does. */
 export function supportedFamilies(stack: Pick<NetStack, "sysctl">): readonly IpFamily[] {
@@ -34,6 +36,7 @@ export class Family {
   readonly #stack: NetStack;
   readonly #log: Logger;
   #places: readonly IpAddress[] | undefined;
+  #healthAddresses: readonly IpAddress[] = [];
   #detector = "";
 
   constructor(
@@ -49,7 +52,7 @@ export class Family {
     const rules = ruleOptionsOf(config, deps.node, family, this.#local());
     this.#detector = JSON.stringify(rules.detector ?? null);
     const plane = new DataPlane(
-      { nft: kernel.nft, elements: kernel.elements, ledger: kernel.ledger },
+      { nft: kernel.nft, elements: kernel.elements, ledger: kernel.ledger, log: deps.log },
       { ...rules, tableName: config.tableName },
     );
     const tracker = new Tracker(family, contextOf(config, deps.node, family));
@@ -74,14 +77,14 @@ export class Family {
     this.setHostAddresses(node);
   }
 
-  /** Where NodePorts, and health checks of Services, are taken. */
-  get nodePortAddresses(): readonly IpAddress[] {
-    return this.#places ?? [];
+  /** Where health checks of Services are answered: where NodePorts are taken, by one listener where that is everywhere. */
+  get healthAddresses(): readonly IpAddress[] {
+    return this.#healthAddresses;
   }
 
   /** The host's addresses may have changed: where NodePorts are taken. */
   setHostAddresses(node: NodeState): void {
-    const { addresses, loopback } = nodePortPlaces(
+    const { mode, addresses, loopback } = nodePortPlaces(
       this.#config,
       this.family,
       this.#local(),
@@ -89,6 +92,7 @@ export class Family {
     );
     for (const range of loopback)
       this.#log.warn("NodePorts are not taken on loopback; the range is left out", { range: String(range) });
+    this.#healthAddresses = mode === "all-local" ? [ANY[this.family]] : addresses;
     if (this.#places?.join(" ") === addresses.join(" ")) return;
     this.#places = addresses;
     this.proxy.setNodePortAddresses(addresses, (address) => addresses.some((own) => own.equals(address)));

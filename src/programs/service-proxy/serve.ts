@@ -1,8 +1,9 @@
-import { sleep, TaskGroup } from "#base/async";
+import { TaskGroup } from "#base/async";
 import type { IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { Registry } from "#base/metrics";
 import {
+  type EventSink,
   HealthServer,
   healthMetrics,
   MetricsServer,
@@ -11,31 +12,27 @@ import {
   programMetrics,
   ServicePorts,
   SyncMetrics,
-  serviceHealth,
   startingEvent,
   WatchMetrics,
 } from "#features/service-health";
-import { DriftWatch, type FamilyProxy, type SyncObserver } from "#features/service-proxy";
+import { DriftWatch } from "#features/service-proxy";
 import type { Monitors } from "#kernel/monitor";
 import type { NetNs } from "#kernel/net";
-import { findObject, type KubeApi, KubeError, type Node, resources } from "#kube/client";
+import type { KubeApi, Node } from "#kube/client";
 import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
 import { VERSION } from "../run-program.ts";
 import { profilingRoutes } from "../tunnel/profiling.ts";
+import { awaitNode } from "./await-node.ts";
 import type { ServiceProxyConfig } from "./config.ts";
+import { watchConfig } from "./config-watch.ts";
 import { eventSink } from "./events.ts";
 import { Family, type KernelParts, supportedFamilies } from "./families.ts";
-import { healthPortWatch } from "./health-port-watch.ts";
 import { watchInputs } from "./inputs.ts";
-import { type NodeState, nodeState } from "./node-state.ts";
-import { countTable } from "./table-counts.ts";
+import { nodeState } from "./node-state.ts";
+import { serviceNotes } from "./service-notes.ts";
+import { syncObserver } from "./sync-observer.ts";
 
-/** How long the Node may take to have addresses, milliseconds (spec service-proxy 2.10). */
-const NODE_ADDRESSES_MS = 30_000;
-const NODE_POLL_MS = 1000;
-/** Objects of the tables are counted at most so often, milliseconds. */
-const COUNT_MS = 5000;
 const RESOURCES = ["services", "endpointslices", "nodes", "servicecidrs"] as const;
 
 /** What the proxy is made of. */
@@ -63,8 +60,8 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   const onEvent = eventSink(events, config.nodeName);
   const group = new TaskGroup(signal);
   const onBug = (error: unknown): void => group.spawn(() => Promise.reject(error));
-  // Load balancers are told first, then the listeners close.
-  signal.addEventListener("abort", () => health.stopping(), { once: true });
+  // Load balancers are told first, then the listeners close; also where a failure, or another configuration, ends the program.
+  group.signal.addEventListener("abort", () => health.stopping(), { once: true });
   const listen = { netns: deps.netns, log, onEvent };
   programMetrics(registry, {
     version: VERSION,
@@ -92,7 +89,9 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   group.spawn((at) => ports.run({ signal: at }));
   onEvent(startingEvent());
   health.started(families);
-  group.spawn((at) => proxyServices({ ...deps, families, health, ports }, at));
+  group.spawn((at) => proxyServices({ ...deps, families, health, ports, onEvent }, at));
+  const { source } = config;
+  if (source !== undefined) group.spawn((at) => watchConfig(source, { signal: at, log }));
   await group.wait();
 }
 
@@ -100,6 +99,7 @@ interface ProxyParts extends ServeParts {
   readonly families: readonly IpFamily[];
   readonly health: NodeHealth;
   readonly ports: ServicePorts;
+  readonly onEvent: EventSink;
 }
 
 async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<void> {
@@ -112,6 +112,8 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     health,
     ports,
     log,
+    onEvent: deps.onEvent,
+    onDisagreement: () => drift.refused(),
     proxyOf: (family) => proxies.find((one) => one.family === family),
   });
   const families = deps.families.map((family) => new Family(family, config, parts, { node, observer, log }));
@@ -119,7 +121,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   const setAddresses = (): void => {
     for (const family of families) {
       family.setHostAddresses(node);
-      ports.setAddresses(family.family, family.nodePortAddresses);
+      ports.setAddresses(family.family, family.healthAddresses);
     }
   };
   setAddresses();
@@ -147,106 +149,27 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   };
   const onChange = (kind: "service" | "endpoint", family: IpFamily): void => syncs.changed(kind, family);
   await using _addresses = monitors.watch(netns, { addresses: true }, setAddresses);
-  const drift = new DriftWatch({ ledger: parts.ledger, families: proxies, log, onRepaired: () => syncs.repaired() });
+  const drift = new DriftWatch({
+    ledger: parts.ledger,
+    families: proxies,
+    log,
+    onRepaired: () => syncs.repaired(),
+    onContested: (isOn) => syncs.contested(isOn),
+  });
   const group = new TaskGroup(signal);
   for (const proxy of proxies) group.spawn((at) => proxy.run({ signal: at }));
   group.spawn((at) => drift.run({ signal: at }));
+  const { allowServiceExternalIPs: allowExternalIPs } = config.gates;
   const targets = {
     families: proxies,
     onNode,
     onListed,
     onWatch,
     onChange,
-    onService: healthPortWatch(log),
-    allowExternalIPs: config.gates.allowServiceExternalIPs,
+    onService: serviceNotes(log, { allowExternalIPs }),
+    allowExternalIPs,
   };
   group.spawn((at) => watchInputs(api, targets, { nodeName: config.nodeName, signal: at }));
   log.info("started", { node: config.nodeName, families: families.map(({ family }) => family) });
   await group.wait();
-}
-
-/** Health, health ports and metrics hear of syncs. */
-function syncObserver(at: {
-  readonly syncs: SyncMetrics;
-  readonly health: NodeHealth;
-  readonly ports: ServicePorts;
-  readonly log: Logger;
-  readonly proxyOf: (family: IpFamily) => FamilyProxy | undefined;
-}): SyncObserver {
-  const { syncs, health, ports, log, proxyOf } = at;
-  const countedAt = new Map<IpFamily, number>();
-  return {
-    queued: (family) => {
-      health.queued(family);
-      syncs.queued(family);
-    },
-    started: (family) => {
-      health.syncing(family);
-      syncs.syncing(family);
-    },
-    synced: (family, report) => {
-      health.synced(family);
-      syncs.synced(family, report);
-      log.debug("synced", { family, ...report });
-      const proxy = proxyOf(family);
-      if (proxy === undefined) return;
-      const { tracker, plane } = proxy;
-      ports.setServices(
-        family,
-        [...tracker.healthChecked].flatMap((service) => serviceHealth(tracker.ports(service)) ?? []),
-      );
-      const now = performance.now();
-      if (now - (countedAt.get(family) ?? Number.NEGATIVE_INFINITY) < COUNT_MS) return;
-      countedAt.set(family, now);
-      const counts = countTable(plane.frontEnds.values());
-      syncs.noLocalEndpoints(family, "internal", counts.noLocalInternal);
-      syncs.noLocalEndpoints(family, "external", counts.noLocalExternal);
-      syncs.objects(family, "frontend", counts.frontEnds);
-      syncs.objects(family, "endpoint", counts.endpoints);
-    },
-    failed: (family, error) => {
-      health.failed(family, error);
-      syncs.failed(family);
-    },
-    forgotten: (family, flows, durationMs) => syncs.forgotten(family, flows, durationMs),
-  };
-}
-
-/** Waits for the Node's addresses, not for ever: without them NodePorts and the load balancers' own sources are all that lacks. */
-async function awaitNode(
-  api: KubeApi,
-  config: ServiceProxyConfig,
-  log: Logger,
-  signal: AbortSignal,
-): Promise<NodeState> {
-  const until = performance.now() + NODE_ADDRESSES_MS;
-  for (;;) {
-    const state = await readNode(api, config, signal);
-    if (state === "unreachable" || state.addresses.length > 0) return state === "unreachable" ? noNode(config) : state;
-    if (performance.now() > until) {
-      log.warn("the Node has no addresses; going on without", { node: config.nodeName });
-      return state;
-    }
-    await sleep(NODE_POLL_MS, { signal });
-  }
-}
-
-/** An API server that is away is not waited for: the watches go on trying, and what an earlier run left is to be said at once. */
-async function readNode(
-  api: KubeApi,
-  config: ServiceProxyConfig,
-  signal: AbortSignal,
-): Promise<NodeState | "unreachable"> {
-  try {
-    const node = await findObject(api, resources.nodes, { name: config.nodeName }, { signal });
-    return node === undefined ? noNode(config) : nodeState(node, config.bindAddress);
-  } catch (error) {
-    signal.throwIfAborted();
-    if (!(error instanceof KubeError)) throw error;
-    return "unreachable";
-  }
-}
-
-function noNode({ bindAddress }: ServiceProxyConfig): NodeState {
-  return { addresses: bindAddress === undefined ? [] : [bindAddress], zone: undefined, podCIDRs: [] };
 }

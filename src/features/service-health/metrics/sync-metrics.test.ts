@@ -141,6 +141,7 @@ test("SyncMetrics: what else happens to tables is counted by family and kind", a
   const { registry, metrics } = bed();
   metrics.cleanupFailed(6);
   metrics.repaired();
+  metrics.contested(true);
   metrics.objects(4, "frontend", 12);
   metrics.objects(4, "frontend", 11);
   metrics.noLocalEndpoints(4, "external", 3);
@@ -148,6 +149,7 @@ test("SyncMetrics: what else happens to tables is counted by family and kind", a
   for (const line of [
     'kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total{ip_family="IPv6"} 1',
     "kubeproxy_drift_repairs_total 1",
+    "kubeproxy_nftables_contested 1",
     'kubeproxy_nftables_objects{kind="frontend",ip_family="IPv4"} 11',
     'kubeproxy_sync_proxy_rules_no_local_endpoints_total{traffic_policy="external",ip_family="IPv4"} 3',
   ]) {

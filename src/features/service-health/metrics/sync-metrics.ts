@@ -38,6 +38,7 @@ export class SyncMetrics {
   readonly #bytes: Gauge<"ip_family">;
   readonly #objects: Gauge<"kind" | "ip_family">;
   readonly #repairs: Counter;
+  readonly #contested: Gauge;
 
   constructor(registry: Registry, options: { readonly families: readonly IpFamily[]; readonly clock?: Clock }) {
     const { families, clock = systemClock } = options;
@@ -88,6 +89,8 @@ export class SyncMetrics {
     this.#bytes = each.gauge("nftables_transaction_bytes", "Bytes given to the kernel by the last sync.");
     this.#objects = plain.gauge("nftables_objects", "What our tables hold.", ["kind", "ip_family"]);
     this.#repairs = plain.counter("drift_repairs_total", "Repairs of what others did to our tables.");
+    this.#contested = plain.gauge("nftables_contested", "1 while another program changes our tables all the time.");
+    this.#contested.set(0);
     for (const family of families) {
       for (const policy of ["internal", "external"] as const) this.noLocalEndpoints(family, policy, 0);
     }
@@ -151,6 +154,11 @@ export class SyncMetrics {
   /** What somebody else did to our tables was undone. */
   repaired(): void {
     this.#repairs.inc();
+  }
+
+  /** Another program changes our tables all the time, or has ceased to. */
+  contested(isOn: boolean): void {
+    this.#contested.set(isOn ? 1 : 0);
   }
 
   #observe(family: IpFamily, kind: "full" | "partial", durationMs: number): void {

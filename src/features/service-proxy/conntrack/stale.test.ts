@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { IpAddress } from "#base/ip";
 import { type ConntrackEntry, FakeConntrack } from "#kernel/conntrack";
 import { addressesOf, endpoint, NODE_PORT, SERVICE_PORT, servicePort, TARGET_PORT } from "../testing/fixture.ts";
+import { addressKey } from "../plan/index.ts";
 import type { TrackedPort } from "../track/index.ts";
 import { forgetStale } from "./index.ts";
 
@@ -20,11 +21,13 @@ function flow(dst: IpAddress, dstPort: number, from: IpAddress, fromPort: number
   };
 }
 
+const holds = (): boolean => true;
+
 /** How many of the flows are forgotten. */
 function forgotten(port: TrackedPort, ...flows: readonly ConntrackEntry[]): number {
   const conntrack = new FakeConntrack();
   conntrack.entries.push(...flows);
-  return forgetStale(conntrack, 4, [port], (address) => address.equals(node));
+  return forgetStale(conntrack, 4, [port], { isNodePortAddress: (address) => address.equals(node), holds });
 }
 
 const udp = (...endpoints: TrackedPort["endpoints"]): TrackedPort => ({
@@ -70,6 +73,11 @@ test("forgetStale: endpoints that end but serve keep their flows, whatever the p
   assert.equal(forgotten(policies, flow(node, NODE_PORT, ...there)), 0);
 });
 
+test("forgetStale: endpoints that are published before they are ready keep their flows", () => {
+  assert.equal(forgotten(udp({ ...local, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 0);
+  assert.equal(forgotten(udp({ ...local, ready: false, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 1);
+});
+
 test("forgetStale: TCP, other ports, and outside hosts at a NodePort's number are left alone", () => {
   assert.equal(forgotten(udp(), flow(clusterIP, SERVICE_PORT, ...here, 6)), 0);
   assert.equal(forgotten(udp(), flow(clusterIP, 81, ...here)), 0);
@@ -78,13 +86,25 @@ test("forgetStale: TCP, other ports, and outside hosts at a NodePort's number ar
   assert.equal(forgotten(tcp, flow(clusterIP, SERVICE_PORT, ...here)), 0);
 });
 
+test("forgetStale: flows to a front end that another Service has are left to that one", () => {
+  const conntrack = new FakeConntrack();
+  conntrack.entries.push(flow(clusterIP, SERVICE_PORT, ...there), flow(externalIP, SERVICE_PORT, ...there));
+  const key = addressKey(externalIP, "UDP", SERVICE_PORT);
+  const isOwn = {
+    isNodePortAddress: () => false,
+    holds: (_: unknown, one: { readonly key: string }) => one.key !== key,
+  };
+  assert.equal(forgetStale(conntrack, 4, [udp(local)], isOwn), 1);
+  assert.deepEqual(
+    conntrack.entries.map(({ original }) => original.dst),
+    [externalIP],
+  );
+});
+
 test("forgetStale: tens of thousands of flows are read once", () => {
   const conntrack = new FakeConntrack();
   for (let at = 0; at < 20_000; at += 1)
     conntrack.entries.push(flow(clusterIP, SERVICE_PORT, ...(at % 2 === 0 ? here : there)));
-  assert.equal(
-    forgetStale(conntrack, 4, [udp(local)], () => false),
-    10_000,
-  );
+  assert.equal(forgetStale(conntrack, 4, [udp(local)], { isNodePortAddress: () => false, holds }), 10_000);
   assert.equal(conntrack.entries.length, 10_000);
 });

@@ -1,7 +1,11 @@
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { ConntrackEntry, ConntrackPort } from "#kernel/conntrack";
-import { PROTOCOL_NUMBERS } from "../model/index.ts";
+import { PROTOCOL_NUMBERS, type ServicePort } from "../model/index.ts";
+import { addressKey, portBytes } from "../plan/index.ts";
 import type { TrackedPort } from "../track/index.ts";
+
+/** Whether a service port has a front end that it claims: of several Services that claim one address and port one has it. */
+export type Holds = (port: ServicePort, frontEnd: { readonly key: string; readonly isNodePort: boolean }) => boolean;
 
 /** Destinations of UDP Services, and who may answer for each. */
 export interface UdpFrontEnds {
@@ -12,18 +16,22 @@ export interface UdpFrontEnds {
 
 /**
  * Pure. Who serves counts, ending or not, whatever policies and topology say: graceful endpoints keep their flows, and a change of
- * policy cuts none (spec service-proxy 2.11). A Service without serving endpoints has an empty list: all its flows are stale.
+ * policy cuts none (spec service-proxy 2.11). A Service without serving endpoints has an empty list: all its flows are stale. What
+ * another Service has instead is that one's matter.
  */
-export function udpFrontEnds(ports: Iterable<TrackedPort>): UdpFrontEnds {
+export function udpFrontEnds(ports: Iterable<TrackedPort>, holds: Holds): UdpFrontEnds {
   const byAddress = new Map<string, Set<string>>();
   const byNodePort = new Map<number, Set<string>>();
   for (const { port, endpoints } of ports) {
     if (port.protocol !== "UDP") continue;
-    const serving = endpoints.filter((one) => one.serving).map((one) => place(one.address, one.port));
+    // Ready and not serving are those of `publishNotReadyAddresses`: new flows go to them, so theirs stay.
+    const serving = endpoints.filter((one) => one.serving || one.ready).map((one) => place(one.address, one.port));
     for (const address of [port.clusterIP, ...port.loadBalancerIPs, ...port.externalIPs]) {
-      add(byAddress, place(address, port.port), serving);
+      const key = addressKey(address, port.protocol, port.port);
+      if (holds(port, { key, isNodePort: false })) add(byAddress, place(address, port.port), serving);
     }
-    if (port.nodePort > 0) add(byNodePort, port.nodePort, serving);
+    const key = portBytes(port.protocol, port.nodePort);
+    if (port.nodePort > 0 && holds(port, { key, isNodePort: true })) add(byNodePort, port.nodePort, serving);
   }
   return { byAddress, byNodePort };
 }
@@ -48,9 +56,9 @@ export function forgetStale(
   conntrack: ConntrackPort,
   family: IpFamily,
   ports: Iterable<TrackedPort>,
-  isNodePortAddress: (address: IpAddress) => boolean,
+  { isNodePortAddress, holds }: { readonly isNodePortAddress: (address: IpAddress) => boolean; readonly holds: Holds },
 ): number {
-  const frontEnds = udpFrontEnds(ports);
+  const frontEnds = udpFrontEnds(ports, holds);
   if (frontEnds.byAddress.size + frontEnds.byNodePort.size === 0) return 0;
   return conntrack.delete({ family, protocol: PROTOCOL_NUMBERS.UDP }, (entry) =>
     isStale(entry, frontEnds, isNodePortAddress),

@@ -1,7 +1,10 @@
 /**
  * The kernel's side of the service proxy: one table for each family, kept as wanted.
  *
- * Owns: {@link DataPlane}, its table, transactions and adoption. Refuses to know: the API, when to sync.
+ * Owns: {@link DataPlane}, its table, transactions, adoption and takeover; {@link checkConstructs}. Refuses to know: the API, when to sync.
  */
-export { DataPlane, type DataPlaneDeps, type Desired, type SyncReport } from "./data-plane.ts";
+export { checkConstructs } from "./constructs.ts";
+export { DataPlane } from "./data-plane.ts";
+export { DataPlaneError, type DataPlaneErrorCode } from "./errors.ts";
 export { Ledger } from "./ledger.ts";
+export type { DataPlaneDeps, Desired, SyncReport } from "./types.ts";

@@ -1,6 +1,7 @@
 import { type NftTable, NftTransaction } from "#kernel/nft";
 import type { ElementBatch } from "#kernel/nft-elements";
 import {
+  AFFINITY_CHAIN,
   affinitySetSpecs,
   baseChains,
   type Chain,
@@ -14,21 +15,34 @@ import {
   shapeChains,
   slotMaps,
 } from "../rules/index.ts";
+import type { TableOptions } from "./types.ts";
 
 /** A chain of this name says how the table is laid out; a table of another layout is replaced as a whole (spec service-proxy 2.12). */
 export const LAYOUT_CHAIN = "isthmus-layout-1";
-/** A chain that is made once a table has been filled to the end (spec service-proxy 1.6). */
+/** A chain that is made once a table has been filled to the end, with those that packets enter by (spec service-proxy 1.6). */
 export const COMPLETE_CHAIN = "isthmus-complete";
 const TABLE_COMMENT = "Services, by isthmus service-proxy";
 
-/** The table anew, empty but for sets and base chains, in one transaction; its maps of endpoints come with {@link fillSlotMaps}. Pure. */
-export function replaceTable(table: NftTable, options: RuleOptions): NftTransaction {
+/**
+ * The table anew, empty but for sets and chains that packets do not meet before {@link hookTable}, in one transaction; its maps of
+ * endpoints come with {@link fillSlotMaps}. Pure.
+ */
+export function replaceTable(table: NftTable, options: TableOptions): NftTransaction {
   const tx = new NftTransaction(table).replaceTable({ comment: TABLE_COMMENT }).chain(LAYOUT_CHAIN);
   for (const [name, spec] of setSpecs(options.family)) tx.set(name, spec);
-  const chains = baseChains(options, []);
+  const chains = placed(baseChains(options, []), options).filter((chain) => !isEntry(chain));
   for (const { name, base } of chains) tx.chain(name, base);
   for (const chain of chains) addPrinted(tx, chain, options);
   return tx;
+}
+
+/** The chains that packets enter by, and the mark that the table is whole: from here on it is in force. Pure. */
+export function hookTable(table: NftTable, options: TableOptions): NftTransaction {
+  const tx = new NftTransaction(table);
+  const chains = placed(baseChains(options, []), options).filter(isEntry);
+  for (const { name, base } of chains) tx.chain(name, base).flushChain(name);
+  for (const chain of chains) addPrinted(tx, chain, options);
+  return tx.chain(COMPLETE_CHAIN);
 }
 
 /** The maps of endpoints, where they are missing. Pure but for the batch. */
@@ -38,19 +52,24 @@ export function fillSlotMaps(batch: ElementBatch, { family }: RuleOptions): void
 
 /**
  * Missing sets, and every printed chain written again: what a repair needs, whatever somebody did to them, and a start with other
- * options. Pure.
+ * options. What was never whole stays without the chains that packets enter by. Pure.
  */
-export function renewPrinted(
+export function renewTable(
   table: NftTable,
-  options: RuleOptions,
-  known: { readonly chains: Iterable<string>; readonly affinityTimeouts: readonly number[] },
+  options: TableOptions,
+  known: {
+    readonly chains: Iterable<string>;
+    readonly affinityTimeouts: readonly number[];
+    readonly isWhole: boolean;
+  },
 ): NftTransaction {
   const tx = new NftTransaction(table).chain(LAYOUT_CHAIN);
   for (const [name, spec] of setSpecs(options.family)) tx.set(name, spec);
   addAffinitySets(tx, known.affinityTimeouts, options);
   const shapes = shapesOf(known.chains, options);
-  const chains = [...baseChains(options, known.affinityTimeouts), ...shapes];
-  for (const { name, base } of chains) tx.chain(name, base);
+  const base = placed(baseChains(options, known.affinityTimeouts), options);
+  const chains = [...base.filter((chain) => known.isWhole || !isEntry(chain)), ...shapes];
+  for (const chain of chains) tx.chain(chain.name, chain.base);
   const printed = chains.filter((chain) => !isCompiled(chain));
   for (const { name } of printed) tx.flushChain(name);
   for (const chain of printed) addPrinted(tx, chain, options);
@@ -112,14 +131,23 @@ export function setServiceCidrs(table: NftTable, cidrs: readonly string[]): NftT
   );
 }
 
-/** Says that the table is whole. Pure. */
-export function markComplete(table: NftTable): NftTransaction {
-  return new NftTransaction(table).chain(COMPLETE_CHAIN);
-}
-
 /** Away with all of it. Pure. */
 export function removeTable(table: NftTable): NftTransaction {
   return new NftTransaction(table).removeTable();
+}
+
+/** A chain that leads packets into the table. That which remembers clients changes no packet's way, and may be hooked at once. */
+function isEntry({ name, base }: Chain): boolean {
+  return base !== undefined && name !== AFFINITY_CHAIN;
+}
+
+/** At the priorities of this table. Pure. */
+function placed(chains: readonly Chain[], { priorityOffset = 0 }: TableOptions): readonly Chain[] {
+  return chains.map((chain) => {
+    const { base } = chain;
+    if (base === undefined || typeof base.priority !== "number") return chain;
+    return { ...chain, base: { ...base, priority: base.priority + priorityOffset } };
+  });
 }
 
 function addAffinitySets(tx: NftTransaction, timeouts: readonly number[], { family }: RuleOptions): void {

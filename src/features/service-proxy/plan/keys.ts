@@ -1,6 +1,9 @@
-import type { Cidr, IpAddress } from "#base/ip";
+import { type Cidr, IpAddress } from "#base/ip";
 import type { ByteString } from "#kernel/nft-elements";
 import { PROTOCOL_NUMBERS, type Protocol } from "../model/index.ts";
+
+/** Of protocol and port. */
+const PORT_BYTES = 8;
 
 /** 4 or 16 bytes. */
 export function addressBytes(address: IpAddress): ByteString {
@@ -15,6 +18,17 @@ export function portBytes(protocol: Protocol, port: number): ByteString {
 /** Key of `service-ips` and its like: address . protocol . port. */
 export function addressKey(address: IpAddress, protocol: Protocol, port: number): ByteString {
   return addressBytes(address) + portBytes(protocol, port);
+}
+
+/** What a key of either kind says: `203.0.113.9:80/TCP`, or `NodePort 30080/TCP`. */
+export function frontEndText({ key, isNodePort }: { readonly key: ByteString; readonly isNodePort: boolean }): string {
+  const at = key.length - PORT_BYTES;
+  const number = key.charCodeAt(at);
+  const protocol = Object.entries(PROTOCOL_NUMBERS).find(([, one]) => one === number)?.[0] ?? `protocol ${number}`;
+  const port = (key.charCodeAt(at + 4) << 8) | key.charCodeAt(at + 5);
+  if (isNodePort) return `NodePort ${port}/${protocol}`;
+  const address = IpAddress.fromBytes(Buffer.from(key.slice(0, at), "latin1"));
+  return `${address.family === 6 ? `[${address}]` : address}:${port}/${protocol}`;
 }
 
 /** Value of the endpoint maps: address . port. */

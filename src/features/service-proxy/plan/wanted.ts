@@ -34,6 +34,8 @@ export class WantedTable {
   readonly #services = new Map<string, ServicePlan>();
   /** By front end, the one that holds first. */
   readonly #claims = new Map<string, Claim[]>();
+  /** Front ends that several claim: few, if any. */
+  readonly #contested = new Set<string>();
   readonly #clusterIPs = new Counts();
   readonly #hairpins = new Counts();
   #dirtyFrontEnds = new Set<string>();
@@ -53,9 +55,23 @@ export class WantedTable {
 
   /** Services that claim a front end and do not have it, for `explain` and the log. */
   *losers(): Generator<{ readonly frontEnd: FrontEnd; readonly service: string; readonly holder: string }> {
-    for (const [holder, ...others] of this.#claims.values()) {
+    for (const id of this.#contested) {
+      const [holder, ...others] = this.#claims.get(id) ?? [];
       for (const { frontEnd, service } of others) yield { frontEnd, service, holder: holder?.service ?? "" };
     }
+  }
+
+  /** Whether a Service has a front end that it claims. */
+  holds(service: string, id: string): boolean {
+    return this.#claims.get(id)?.[0]?.service === service;
+  }
+
+  /** Services that claim what this one claims, itself not among them. */
+  rivals(service: string): ReadonlySet<string> {
+    const claims = (this.#services.get(service)?.frontEnds ?? []).flatMap(
+      (one) => this.#claims.get(frontEndId(one)) ?? [],
+    );
+    return new Set(claims.flatMap((claim) => (claim.service === service ? [] : claim.service)));
   }
 
   *frontEnds(): Generator<readonly [id: string, frontEnd: FrontEnd]> {
@@ -83,6 +99,7 @@ export class WantedTable {
       const left = (this.#claims.get(id) ?? []).filter((claim) => claim.service !== service);
       if (left.length === 0) this.#claims.delete(id);
       else this.#claims.set(id, left);
+      if (left.length < 2) this.#contested.delete(id);
       this.#dirtyFrontEnds.add(id);
     }
     for (const key of plan.clusterIPs) this.#clusterIPs.remove(key);
@@ -95,6 +112,7 @@ export class WantedTable {
       const id = frontEndId(frontEnd);
       const claims = [...(this.#claims.get(id) ?? []), { service, createdAt: plan.createdAt, frontEnd }];
       this.#claims.set(id, claims.length === 1 ? claims : claims.sort(byAge));
+      if (claims.length > 1) this.#contested.add(id);
       this.#dirtyFrontEnds.add(id);
     }
     for (const key of plan.clusterIPs) this.#clusterIPs.add(key);

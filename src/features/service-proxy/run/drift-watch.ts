@@ -1,19 +1,41 @@
 import { sleep } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { type Logger, nullLogger } from "#base/log";
-import type { Ledger } from "../dataplane/index.ts";
+import type { DataPlane, Ledger } from "../dataplane/index.ts";
+import { Contest } from "./contest.ts";
 import type { FamilyProxy } from "./family-proxy.ts";
 
 /** So often somebody else's changes are looked for, milliseconds (spec service-proxy 2.9: repaired within a second). */
-const LOOK_MS = 500;
+export const LOOK_MS = 500;
 /** Where looking found nothing of ours changed, the next look at all of it is later, up to this, milliseconds. */
 const MAX_PAUSE_MS = 60_000;
 
+/** What came of one look at the families. */
+interface Look {
+  /** Families that were found changed. */
+  found: number;
+}
+
+interface Repair {
+  readonly family: FamilyProxy["family"];
+  /** Chains, rules or sets were touched. */
+  readonly isDamaged: boolean;
+  /** Elements that differed. */
+  readonly changes: number;
+}
+
+/** What is watched of a family. */
+export type WatchedFamily = Pick<FamilyProxy, "family" | "isBusy" | "repair"> & {
+  readonly plane: Pick<DataPlane, "isDamaged">;
+};
+
 export interface DriftWatchDeps {
-  readonly ledger: Ledger;
-  readonly families: readonly FamilyProxy[];
+  readonly ledger: Pick<Ledger, "isTouched" | "settle">;
+  readonly families: readonly WatchedFamily[];
   /** Something of ours differed, and was put right. */
   readonly onRepaired?: () => void;
+  /** Another program begins, or has ceased, to work on our tables all the time. */
+  readonly onContested?: (isOn: boolean) => void;
   readonly log?: Logger;
   readonly clock?: Clock;
 }
@@ -21,12 +43,15 @@ export interface DriftWatchDeps {
 /**
  * Repairs what others do to our tables. nftables counts transactions, so a look costs one short request; only when somebody else's
  * was among them is our table listed. Programs that change their own tables all the time make that rare by and by, except for a
- * table that is gone or was emptied, which shows without listing elements.
+ * table that is gone or was emptied, which shows without listing elements. One that changes ours all the time is told of once, and
+ * repaired after at more and more leisure.
  */
 export class DriftWatch {
   readonly #deps: DriftWatchDeps;
   readonly #clock: Clock;
   readonly #log: Logger;
+  readonly #contest: Contest;
+  #isTold = false;
   #pauseMs = 0;
   #nextAt = 0;
 
@@ -34,18 +59,13 @@ export class DriftWatch {
     this.#deps = deps;
     this.#clock = deps.clock ?? systemClock;
     this.#log = deps.log ?? nullLogger;
+    this.#contest = new Contest(this.#clock);
   }
 
-  /** So many elements differed: what was drift is told, what was none is looked at more rarely. */
-  #repaired(changes: number): void {
-    if (changes === 0) {
-      this.#pauseMs = Math.min(MAX_PAUSE_MS, Math.max(1000, this.#pauseMs * 2));
-    } else {
-      this.#pauseMs = 0;
-      this.#log.warn("somebody else changed our nftables; repaired", { changes });
-      this.#deps.onRepaired?.();
-    }
-    this.#nextAt = this.#clock.monotonic() + this.#pauseMs;
+  /** A transaction of ours was refused because the kernel does not hold what we left there. */
+  refused(): void {
+    this.#contest.disturbed();
+    this.#tell();
   }
 
   /** Until the signal aborts. */
@@ -58,13 +78,48 @@ export class DriftWatch {
 
   #look(): void {
     const { ledger, families } = this.#deps;
+    this.#contest.look();
+    this.#tell();
     if (families.some(({ isBusy }) => isBusy) || !ledger.isTouched) return;
-    const gone = families.filter(({ plane }) => plane.isDamaged());
-    if (gone.length > 0)
-      this.#log.warn("somebody removed nftables of ours", { families: gone.map(({ family }) => family) });
-    const suspects = this.#clock.monotonic() >= this.#nextAt ? families : gone;
+    const isDue = this.#clock.monotonic() >= this.#nextAt;
+    if (this.#contest.isOn && !isDue) return;
+    const damaged = families.filter(({ plane }) => plane.isDamaged());
+    const suspects = isDue ? families : damaged;
     if (suspects.length === 0) return;
     ledger.settle();
-    for (const family of suspects) family.repair((changes) => this.#repaired(changes));
+    const look: Look = { found: 0 };
+    for (const family of suspects) {
+      const isDamaged = damaged.includes(family);
+      family.repair((changes) => this.#repaired({ family: family.family, isDamaged, changes }, look));
+    }
+  }
+
+  /** What was drift is told, what was none is looked at more rarely. */
+  #repaired(repair: Repair, look: Look): void {
+    if (repair.changes > 0 || repair.isDamaged) {
+      this.#pauseMs = 0;
+      // What one of theirs did to both families is one disturbance.
+      if (look.found === 0) this.#contest.disturbed();
+      look.found += 1;
+      if (!this.#contest.isOn) this.#log.warn("somebody else changed our nftables; repaired", { ...repair });
+      this.#deps.onRepaired?.();
+    } else if (look.found === 0) {
+      this.#pauseMs = Math.min(MAX_PAUSE_MS, Math.max(1000, this.#pauseMs * 2));
+    }
+    this.#tell();
+    this.#nextAt = this.#clock.monotonic() + Math.max(this.#pauseMs, this.#contest.pauseMs);
+  }
+
+  /** Once when it begins, and once when it is over. */
+  #tell(): void {
+    const { isOn } = this.#contest;
+    if (isOn === this.#isTold) return;
+    this.#isTold = isOn;
+    this.#deps.onContested?.(isOn);
+    if (isOn) {
+      this.#log.error("another program keeps changing our nftables; Services may fail until one of the two ends", {
+        fix: "look for kube-proxy, or a second service-proxy of the same --table-name, on this node",
+      });
+    } else this.#log.info("nobody else changes our nftables any more");
   }
 }

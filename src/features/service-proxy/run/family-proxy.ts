@@ -4,11 +4,12 @@ import { describeError, ExpectedError } from "#base/errors";
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 import { type Logger, nullLogger } from "#base/log";
 import type { ConntrackPort } from "#kernel/conntrack";
-import { forgetStale } from "../conntrack/index.ts";
+import { forgetStale, type Holds } from "../conntrack/index.ts";
 import type { DataPlane, SyncReport } from "../dataplane/index.ts";
-import { addressBytes, WantedTable } from "../plan/index.ts";
+import { addressBytes, frontEndId, WantedTable } from "../plan/index.ts";
 import type { TrackedPort, Tracker } from "../track/index.ts";
 import { BoundedRunner } from "./bounded-runner.ts";
+import { type LostClaim, LostClaims } from "./lost-claims.ts";
 
 /** Planning goes on for so long before the event loop has its turn, milliseconds (spec service-proxy 1.1). */
 const SLICE_MS = 8;
@@ -24,6 +25,8 @@ export interface SyncObserver {
   ): void;
   failed?(family: IpFamily, error: ExpectedError): void;
   forgotten?(family: IpFamily, flows: number, durationMs: number): void;
+  /** A Service asks for what an older one has; told once, as long as it is so. */
+  lost?(family: IpFamily, claim: LostClaim): void;
 }
 
 export interface FamilyProxyDeps {
@@ -59,6 +62,7 @@ export class FamilyProxy {
   readonly #clock: Clock;
   readonly #options: FamilyProxyOptions;
   readonly #runner: BoundedRunner;
+  readonly #lostClaims = new LostClaims();
   #nodePortAddresses: readonly IpAddress[] = [];
   #isNodePortAddress: (address: IpAddress) => boolean = () => false;
   #serviceCIDRs: readonly Cidr[] = [];
@@ -135,6 +139,7 @@ export class FamilyProxy {
     const { services, triggeredAt } = this.tracker.take();
     try {
       await this.#plan(services, signal);
+      for (const claim of this.#lostClaims.take(this.wanted)) observer?.lost?.(this.family, claim);
       const full = this.#isFullDue || startedAt - this.#lastFullAt >= (this.#options.fullSyncMs ?? HOUR_MS);
       const desired = {
         services: this.wanted,
@@ -169,8 +174,9 @@ export class FamilyProxy {
   async #plan(services: ReadonlySet<string>, signal: AbortSignal): Promise<void> {
     let sliceEnd = this.#clock.monotonic() + SLICE_MS;
     for (const service of services) {
+      // What this one gives up a rival may get, and with it flows to endpoints that are not the rival's.
+      for (const one of [service, ...this.wanted.rivals(service)]) this.#flowsPending?.add(one);
       this.wanted.set(service, this.tracker.plan(service));
-      this.#flowsPending?.add(service);
       if (this.#clock.monotonic() < sliceEnd) continue;
       await setImmediate();
       signal.throwIfAborted();
@@ -182,12 +188,17 @@ export class FamilyProxy {
   #forgetFlows(): void {
     const { conntrack, observer } = this.#deps;
     const services = this.#flowsPending ?? this.tracker.services.keys();
+    const startedAt = this.#clock.monotonic();
+    const how = { isNodePortAddress: this.#isNodePortAddress, holds: this.#holds };
+    const flows = conntrack === undefined ? 0 : forgetStale(conntrack, this.family, this.#portsOf(services), how);
+    // Not before: where the kernel refuses, they are looked at again with the next sync.
     this.#flowsPending = new Set();
     if (conntrack === undefined) return;
-    const startedAt = this.#clock.monotonic();
-    const flows = forgetStale(conntrack, this.family, this.#portsOf(services), this.#isNodePortAddress);
     observer?.forgotten?.(this.family, flows, this.#clock.monotonic() - startedAt);
   }
+
+  readonly #holds: Holds = ({ namespace, name }, frontEnd) =>
+    this.wanted.holds(`${namespace}/${name}`, frontEndId(frontEnd));
 
   *#portsOf(services: Iterable<string>): Generator<TrackedPort> {
     for (const service of services) yield* this.tracker.ports(service);

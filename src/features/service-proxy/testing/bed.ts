@@ -2,17 +2,20 @@
  * The small cluster of `fixture.ts` as namespaces: a node under test that forwards, a pod and an endpoint on it, an endpoint
  * elsewhere, a client outside; servers that say who they are and whom they see.
  */
-import { createSocket, type Socket as UdpSocket } from "node:dgram";
-import { once } from "node:events";
-import { createServer, type Server, Socket } from "node:net";
+import { execFileSync } from "node:child_process";
+import type { Socket as UdpSocket } from "node:dgram";
+import type { Server, Socket } from "node:net";
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import { type Kernel, type NetNs, type NetStack, openKernel } from "#kernel/net";
 import { type Nft, openNft } from "#kernel/nft";
 import { type NftElements, openNftElements } from "#kernel/nft-elements";
-import { bindUdp, listenTcp, openTcp } from "#kernel/socket";
+import { connectTo, type Reached, tcpSocket, UdpFlow } from "./clients.ts";
 import { type Addresses, addressesOf, type Sender, TARGET_PORT } from "./fixture.ts";
+import { serveTcp, serveUdp } from "./servers.ts";
 
-type Machine = "node" | "pod" | "local" | "remote" | "external";
+export type { Reached } from "./clients.ts";
+/** The namespaces of the bed. */
+export type Machine = "node" | "pod" | "local" | "remote" | "external";
 const MACHINES = ["node", "pod", "local", "remote", "external"] as const;
 const FAMILIES = [4, 6] as const;
 const ANY = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
@@ -21,11 +24,9 @@ const GATEWAYS = { 4: IpAddress.parse("10.180.255.1"), 6: IpAddress.parse("fd00:
 /** A connection that is dropped shows by nothing coming in so long, milliseconds. */
 const DROPPED_MS = 250;
 
-/** What came of a connection. */
-export type Reached =
-  | { readonly kind: "delivered"; readonly server: "local" | "remote"; readonly seen: IpAddress }
-  | { readonly kind: "dropped" }
-  | { readonly kind: "rejected" };
+/** How long, milliseconds, and how often a link is tried until it carries traffic. */
+const SETTLE_MS = 50;
+const SETTLE_TRIES = 200;
 
 /** Namespaces, links and servers; disposing removes all. */
 export class Bed implements AsyncDisposable {
@@ -46,10 +47,17 @@ export class Bed implements AsyncDisposable {
   /** `prefix` names the namespaces. */
   static async open(prefix: string): Promise<Bed> {
     const bed = new Bed(prefix);
-    bed.#wire();
-    for (const family of FAMILIES)
-      for (const machine of ["local", "remote"] as const) await bed.#serve(machine, family);
-    return bed;
+    try {
+      bed.#wire();
+      for (const family of FAMILIES)
+        for (const machine of ["local", "remote"] as const)
+          await bed.listen(machine, bed.#addressOf(machine, family), TARGET_PORT);
+      await bed.#settle();
+      return bed;
+    } catch (error) {
+      await bed[Symbol.asyncDispose]();
+      throw error;
+    }
   }
 
   netns(machine: Machine): NetNs {
@@ -60,39 +68,62 @@ export class Bed implements AsyncDisposable {
 
   /** More endpoints elsewhere, alive as long as the bed: addresses that follow the remote one. */
   async serveMore(family: IpFamily, count: number): Promise<readonly IpAddress[]> {
-    using node = this.#kernel.openStack(this.netns("node"));
-    using remote = this.#kernel.openStack(this.netns("remote"));
     const first = addressesOf(family).remoteEndpoint;
     const addresses = Array.from({ length: count }, (_, at) =>
       IpAddress.fromValue(family, first.value + BigInt(at + 1)),
     );
     for (const address of addresses) {
-      node.routes.replace({ dst: Cidr.host(address), linkIndex: up(node, "veth-remote"), scope: "link" });
-      const host = { address, prefixLength: address.bits, noDad: family === 6 };
-      remote.addresses.replace({ linkIndex: up(remote, "eth0"), ...host });
-      await this.#listen("remote", address);
-      await this.#echoUdp("remote", address);
+      this.addAddress("remote", address);
+      await this.listen("remote", address, TARGET_PORT);
+      await this.answerUdp("remote", address, TARGET_PORT);
     }
     return addresses;
   }
 
+  /** Gives a machine one more address, which the node knows the way to. */
+  addAddress(machine: Exclude<Machine, "node">, address: IpAddress): void {
+    using node = this.#kernel.openStack(this.netns("node"));
+    using other = this.#kernel.openStack(this.netns(machine));
+    node.routes.replace({ dst: Cidr.host(address), linkIndex: up(node, `veth-${machine}`), scope: "link" });
+    const host = { address, prefixLength: address.bits, noDad: address.family === 6 };
+    other.addresses.replace({ linkIndex: up(other, "eth0"), ...host });
+  }
+
+  /** ip(8) in a machine; what it printed. */
+  ip(machine: Machine, ...words: readonly string[]): string {
+    return execFileSync("ip", ["-n", `${this.#prefix}-${machine}`, ...words], { encoding: "utf8" });
+  }
+
+  /** A TCP server, alive as long as the bed; without `onConnection` it says who it is and whom it sees. */
+  async listen(
+    machine: Machine,
+    address: IpAddress,
+    port: number,
+    onConnection?: (socket: Socket) => void,
+  ): Promise<void> {
+    const netns = this.netns(machine);
+    this.#servers.push(await serveTcp({ netns, machine, address, port }, onConnection));
+  }
+
+  /** A UDP server, alive as long as the bed, that says who it is and whom it sees. */
+  async answerUdp(machine: Machine, address: IpAddress, port: number): Promise<void> {
+    this.#servers.push(await serveUdp({ netns: this.netns(machine), machine, address, port }));
+  }
+
   /** One UDP question from a new port; false when nobody answers within a second. */
   async askUdp(sender: Sender, destination: IpAddress, port: number): Promise<boolean> {
-    const socket = createSocket({ type: destination.family === 4 ? "udp4" : "udp6" });
-    const any = IpAddress.parse(destination.family === 4 ? "0.0.0.0" : "::");
-    const { promise, resolve, reject } = Promise.withResolvers<boolean>();
-    socket.once("error", reject);
-    socket.once("message", () => resolve(true));
-    socket.bind({ fd: bindUdp(any, 0, { netns: this.netns(sender) }) }, () =>
-      socket.send("?", port, destination.toString()),
-    );
-    const late = setTimeout(() => resolve(false), 1000);
-    try {
-      return await promise;
-    } finally {
-      clearTimeout(late);
-      socket.close();
-    }
+    using flow = await this.udpFlow(sender, destination, port);
+    return (await flow.ask()).kind === "delivered";
+  }
+
+  /** A UDP client that keeps its port. */
+  udpFlow(sender: Sender | "local", destination: IpAddress, port: number): Promise<UdpFlow> {
+    return UdpFlow.open(this.netns(sender), destination, port, this.#sourceOf(sender, destination.family));
+  }
+
+  /** An unconnected TCP socket of a sender. */
+  tcpSocket(sender: Sender | "local", family: IpFamily): Socket {
+    return tcpSocket(this.netns(sender), family, this.#sourceOf(sender, family));
   }
 
   /** The addresses of the node, which masqueraded connections come from. */
@@ -107,53 +138,26 @@ export class Bed implements AsyncDisposable {
     port: number,
     { droppedMs = DROPPED_MS }: { readonly droppedMs?: number } = {},
   ): Promise<Reached> {
-    const { node } = addressesOf(destination.family);
-    const place = { netns: this.netns(sender === "external" ? "external" : sender) };
-    const socket = new Socket({
-      fd: openTcp(destination.family, sender === "node" ? { ...place, source: node } : place),
-    });
-    const { promise, resolve, reject } = Promise.withResolvers<Reached>();
-    // Where this process was held up, what has come meanwhile is read first.
-    const late = setTimeout(() => setImmediate(() => setImmediate(() => resolve({ kind: "dropped" }))), droppedMs);
-    socket.once("data", (bytes: Buffer) => {
-      const [server = "", seen = ""] = bytes.toString().split(" ");
-      resolve({ kind: "delivered", server: server as "local" | "remote", seen: IpAddress.parse(seen) });
-    });
-    socket.once("error", (error: NodeJS.ErrnoException) => {
-      if (error.code === "ECONNREFUSED" || error.code === "ECONNRESET") resolve({ kind: "rejected" });
-      else reject(error);
-    });
-    socket.connect({ host: destination.toString(), port });
-    try {
-      return await promise;
-    } finally {
-      clearTimeout(late);
-      socket.destroy();
+    return connectTo(this.tcpSocket(sender, destination.family), destination, port, droppedMs);
+  }
+
+  /** The node's own connections come from its address towards outside. */
+  #sourceOf(sender: Sender | "local", family: IpFamily): IpAddress | undefined {
+    return sender === "node" ? addressesOf(family).node : undefined;
+  }
+
+  /** Links carry traffic a moment after they are made; what is lost before is sent again a second later, which looks like a fault. */
+  async #settle(): Promise<void> {
+    for (const sender of ["pod", "node", "external"] as const) {
+      for (const destination of FAMILIES.flatMap((family) => [
+        this.#addressOf("local", family),
+        this.#addressOf("remote", family),
+      ])) {
+        const reach = () => this.connect(sender, destination, TARGET_PORT, { droppedMs: SETTLE_MS });
+        for (let tries = 1; (await reach()).kind !== "delivered"; tries += 1)
+          if (tries === SETTLE_TRIES) throw new Error(`${sender} cannot reach ${destination}`);
+      }
     }
-  }
-
-  async #serve(machine: "local" | "remote", family: IpFamily): Promise<void> {
-    await this.#listen(machine, this.#addressOf(machine, family));
-  }
-
-  async #echoUdp(machine: Machine, address: IpAddress): Promise<void> {
-    const socket = createSocket({ type: address.family === 4 ? "udp4" : "udp6" });
-    // With a descriptor it listens before `bind` returns.
-    const listening = once(socket, "listening");
-    socket.bind({ fd: bindUdp(address, TARGET_PORT, { netns: this.netns(machine) }) });
-    await listening;
-    socket.on("message", (bytes, { address: client, port }) => socket.send(bytes, port, client));
-    this.#servers.push(socket);
-  }
-
-  async #listen(machine: Machine, address: IpAddress): Promise<void> {
-    const server = createServer((socket) => {
-      socket.on("error", () => socket.destroy());
-      socket.end(`${machine} ${socket.remoteAddress ?? ""}`);
-    });
-    server.listen({ fd: listenTcp(address, TARGET_PORT, { netns: this.netns(machine) }) });
-    await once(server, "listening");
-    this.#servers.push(server);
   }
 
   #addressOf(machine: Exclude<Machine, "node">, family: IpFamily): IpAddress {
@@ -163,6 +167,11 @@ export class Bed implements AsyncDisposable {
   }
 
   #wire(): void {
+    for (const machine of MACHINES) {
+      using stack = this.#kernel.openStack(this.netns(machine));
+      // Neighbours answer from the first moment, instead of a second later.
+      stack.sysctl.set("net/ipv6/conf/default/accept_dad", "0");
+    }
     using node = this.#kernel.openStack(this.netns("node"));
     up(node, "lo");
     for (const machine of ["pod", "local", "remote", "external"] as const) this.#join(node, machine);
@@ -170,6 +179,9 @@ export class Bed implements AsyncDisposable {
       ["net/ipv4/ip_forward", "1"],
       ["net/ipv6/conf/all/forwarding", "1"],
       ["net/ipv4/conf/all/rp_filter", "0"],
+      // One client asks here more often to be refused than kernels tell one host.
+      ["net/ipv4/icmp_ratelimit", "0"],
+      ["net/ipv6/icmp/ratelimit", "0"],
     ] as const) {
       node.sysctl.set(name, value);
     }

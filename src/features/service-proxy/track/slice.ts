@@ -84,8 +84,8 @@ function endpointView(endpoint: EndpointSlice["endpoints"][number]): EndpointVie
 }
 
 /**
- * The endpoints of a service port over all slices of its Service; each address and port once. One that ends never takes the place
- * of one that does not (spec service-proxy 2.1). Pure.
+ * The endpoints of a service port over all slices of its Service; each address and port once, whatever the slices' order says. One
+ * that ends never takes the place of one that does not (spec service-proxy 2.1); of others one that is of more use does. Pure.
  */
 export function endpointsOf(
   slices: Iterable<SliceView>,
@@ -101,11 +101,16 @@ export function endpointsOf(
         if (endpoint === undefined) continue;
         const key = `${endpoint.address} ${target.port}`;
         const known = found.get(key);
-        if (known === undefined || (known.terminating && !endpoint.terminating)) found.set(key, endpoint);
+        if (known === undefined || usefulness(endpoint) > usefulness(known)) found.set(key, endpoint);
       }
     }
   }
   return [...found.values()];
+}
+
+/** Of the same address twice, such as when a pod has got that of another: more for whoever new connections are to be sent to. */
+function usefulness({ terminating, ready, serving, isLocal }: Endpoint): number {
+  return (terminating ? 0 : 8) + (ready ? 4 : 0) + (serving ? 2 : 0) + (isLocal ? 1 : 0);
 }
 
 function endpointOf(view: EndpointView, family: IpFamily, port: number, nodeName: string): Endpoint | undefined {

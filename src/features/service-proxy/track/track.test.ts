@@ -140,6 +140,23 @@ test("endpointsOf: one address twice counts once; one that ends never takes the 
   assert.equal(endpointsOf([slice([{ addresses: ["10.0.0.1"] }])], { ...port, protocol: "UDP" }, NODE.name).length, 0);
 });
 
+test("endpointsOf: of one address twice the one that is ready is used, in whatever order slices say it", () => {
+  const port = { portName: "", protocol: "TCP" } as const;
+  const [ready, unready] = [true, false].map((isReady) =>
+    slice([{ addresses: ["10.0.0.1"], conditions: { ready: isReady } }]),
+  );
+  assert.ok(ready !== undefined && unready !== undefined);
+  for (const slices of [
+    [ready, unready],
+    [unready, ready],
+  ]) {
+    assert.deepEqual(
+      endpointsOf(slices, port, NODE.name).map((one) => one.ready),
+      [true],
+    );
+  }
+});
+
 test("Tracker: what is told again changes nothing; a slice that moves leaves its Service", () => {
   const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
   assert.equal(tracker.setService("ns/svc", portsOf(service({}), 4, options)), true);

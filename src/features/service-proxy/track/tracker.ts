@@ -119,7 +119,10 @@ export class Tracker {
 
   /** The ports of a Service with their endpoints; empty where there is none. */
   ports(service: string): TrackedPort[] {
-    const slices = [...(this.#slices.get(service)?.values() ?? [])];
+    // By name: what two slices say differently is then decided alike on all nodes, and after a restart.
+    const slices = [...(this.#slices.get(service) ?? [])]
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([, slice]) => slice);
     return (this.#services.get(service) ?? []).map((port) => ({
       port,
       endpoints: endpointsOf(slices, port, this.#context.node.name),

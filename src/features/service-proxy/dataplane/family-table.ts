@@ -1,0 +1,131 @@
+import type { AbortOptions } from "#base/async";
+import type { Cidr } from "#base/ip";
+import type { ElementTable } from "#kernel/nft-elements";
+import type { HeldFrontEnd, WantedTable } from "../plan/index.ts";
+import { type RuleOptions, setSpecs } from "../rules/index.ts";
+import { syncFrontEnds } from "./front-ends.ts";
+import { adopt, type Held, stateOf, type TableState } from "./held.ts";
+import { changeSets } from "./plain-sets.ts";
+import { COMPLETE_CHAIN, hookTable, removeTable, setServiceCidrs } from "./table-rules.ts";
+import type { DataPlaneDeps, Desired, SyncReport, TableOptions } from "./types.ts";
+import { TableWriter } from "./writer.ts";
+
+/**
+ * One nftables table: makes it hold what is wanted, with as few changes as can be, and so that no new connection fails meanwhile. A new
+ * one is filled before packets meet it. Knows what the kernel holds from its own writes; after a failure it lists the kernel again.
+ */
+export class FamilyTable {
+  readonly table: ElementTable & { readonly family: "ip" | "ip6" };
+  readonly #deps: DataPlaneDeps;
+  #options: TableOptions;
+  /** `undefined`: not known, to be listed. */
+  #held: Held | undefined;
+
+  constructor(deps: DataPlaneDeps, options: TableOptions) {
+    this.#deps = deps;
+    this.#options = options;
+    this.table = { family: options.family === 4 ? "ip" : "ip6", name: options.tableName };
+  }
+
+  /** The front ends that the kernel holds, as far as is known. */
+  get frontEnds(): ReadonlyMap<string, HeldFrontEnd> {
+    return this.#held?.frontEnds ?? new Map();
+  }
+
+  /** Whether it is known what the kernel holds. */
+  get isKnown(): boolean {
+    return this.#held !== undefined;
+  }
+
+  /** Other rules from now on: the next sync writes them, in one transaction. */
+  setRules(options: RuleOptions): void {
+    this.#options = { ...this.#options, ...options };
+    this.distrust();
+  }
+
+  /** The next sync lists the kernel and repairs what differs. */
+  distrust(): void {
+    this.#held = undefined;
+  }
+
+  /** What the kernel has under the table's name. No element is read. */
+  state(): TableState {
+    return stateOf(this.#deps.elements.names(this.table));
+  }
+
+  /**
+   * Whether somebody removed the table, a chain or a set of it, or touched a rule: cheap, no element is read. False while nothing is known
+   * of it.
+   */
+  isDamaged(): boolean {
+    if (this.#held === undefined) return false;
+    const { elements } = this.#deps;
+    const names = elements.names(this.table);
+    const chains = new Set(names?.chains);
+    return (
+      [...this.#held.chains].some((name) => !chains.has(name)) ||
+      [...setSpecs(this.#options.family).keys()].some((name) => names?.sets.includes(name) !== true) ||
+      elements.ruleHandles(this.table).join() !== this.#held.rules.join()
+    );
+  }
+
+  /** As `DataPlane.sync`; what is there under the name and not ours is deleted first. */
+  async sync(desired: Desired, options: AbortOptions & { readonly full?: boolean }): Promise<SyncReport> {
+    const writer = new TableWriter(this.#deps, this.table, options);
+    const isFull = options.full === true || !this.isKnown;
+    const { services } = desired;
+    const dirty = services.takeDirty();
+    try {
+      const held = this.#held ?? (await adopt(writer, this.#deps.elements, this.#options));
+      this.#held = held;
+      await removeStrays(held, writer);
+      const ids = isFull ? new Set([...held.frontEnds.keys(), ...idsOf(services)]) : dirty.frontEnds;
+      const batches = { add: writer.batch(), remove: writer.batch() };
+      const sets = changeSets(held, desired, isFull ? undefined : dirty, batches);
+      await syncServiceCidrs(held, desired.serviceCIDRs, writer);
+      await writer.commit(sets.add);
+      await syncFrontEnds({ deps: this.#deps, writer, held, options: this.#options }, services, ids);
+      await writer.commit(sets.remove);
+      for (const [name, keys] of sets.next) held.sets.set(name, keys);
+      if (!held.chains.has(COMPLETE_CHAIN)) await this.#complete(held, writer);
+      if (writer.hasWrittenRules) held.rules = this.#deps.elements.ruleHandles(this.table);
+      return writer.report(isFull ? "full" : "partial");
+    } catch (error) {
+      this.distrust();
+      throw error;
+    }
+  }
+
+  /** Deletes the table, whosever it is; false when there was none. */
+  async remove(): Promise<boolean> {
+    if (this.#deps.elements.names(this.table) === undefined) return false;
+    await new TableWriter(this.#deps, this.table).run(removeTable(this.table));
+    this.distrust();
+    return true;
+  }
+
+  /** From here on packets meet it. */
+  async #complete(held: Held, writer: TableWriter): Promise<void> {
+    await writer.run(hookTable(this.table, this.#options));
+    held.chains = new Set(this.#deps.elements.names(this.table)?.chains);
+  }
+}
+
+async function removeStrays(held: Held, writer: TableWriter): Promise<void> {
+  if (held.strays.length === 0) return;
+  const batch = writer.batch();
+  for (const { set, element } of held.strays) batch.delete(set, element.key, element.keyEnd);
+  await writer.commit(batch);
+  held.strays = [];
+}
+
+async function syncServiceCidrs(held: Held, serviceCIDRs: readonly Cidr[], writer: TableWriter): Promise<void> {
+  const cidrs = serviceCIDRs.map(String).sort();
+  if (cidrs.join(",") === held.serviceCIDRs) return;
+  await writer.run(setServiceCidrs(writer.table, cidrs));
+  held.serviceCIDRs = cidrs.join(",");
+}
+
+function* idsOf(services: WantedTable): Generator<string> {
+  for (const [id] of services.frontEnds()) yield id;
+}

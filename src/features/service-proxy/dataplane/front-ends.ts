@@ -1,0 +1,113 @@
+import { setImmediate } from "node:timers/promises";
+import { sleep } from "#base/async";
+import { systemClock } from "#base/clock";
+import type { ElementBatch } from "#kernel/nft-elements";
+import { changeFrontEnd, type HeldFrontEnd, type WantedTable } from "../plan/index.ts";
+import { affinityChain, type RuleOptions } from "../rules/index.ts";
+import { type AffinityLoss, affinityLoss, forgetClients } from "./affinity.ts";
+import type { Held } from "./held.ts";
+import { addChains, affinitySets, emptyChains, fillCompiled, shapesOf } from "./table-rules.ts";
+import { type DataPlaneDeps, SETTLE_MS } from "./types.ts";
+import type { TableWriter } from "./writer.ts";
+
+/** Batches are committed at this size: far below what netlink takes, and a few milliseconds of encoding. */
+const BATCH_BYTES = 2 << 20;
+/** Work goes on for so long before the event loop has its turn, milliseconds (spec service-proxy 1.1). */
+const SLICE_MS = 8;
+
+/** What {@link syncFrontEnds} works on. */
+export interface FrontEndWork {
+  readonly deps: DataPlaneDeps;
+  readonly writer: TableWriter;
+  readonly held: Held;
+  readonly options: RuleOptions;
+}
+
+/**
+ * Makes these front ends as they are wanted: in groups, each of which is filled, turned and forgotten; what is no longer led to is
+ * cleared at the end.
+ */
+export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, ids: Iterable<string>): Promise<void> {
+  const { deps, writer, held } = work;
+  const { clock = systemClock, elements, ledger } = deps;
+  const { signal } = writer.options;
+  const clears: ElementBatch[] = [];
+  const losses: AffinityLoss[] = [];
+  let group = new Group(writer);
+  let sliceEnd = clock.monotonic() + SLICE_MS;
+  for (const id of ids) {
+    const before = held.frontEnds.get(id);
+    const after = changeFrontEnd(before, services.frontEnd(id), group.phases);
+    group.updates.push([id, after]);
+    const loss = affinityLoss(before, after);
+    if (loss !== undefined) losses.push(loss);
+    if (group.byteLength > BATCH_BYTES) {
+      clears.push(await finish(work, group));
+      group = new Group(writer);
+    }
+    if (clock.monotonic() < sliceEnd) continue;
+    await setImmediate();
+    signal?.throwIfAborted();
+    sliceEnd = clock.monotonic() + SLICE_MS;
+  }
+  clears.push(await finish(work, group));
+  await forgetClients({ elements, ledger }, writer.table, losses, writer.options);
+  if (clears.every(({ isEmpty }) => isEmpty)) return;
+  await sleep(SETTLE_MS, { clock, signal });
+  for (const batch of clears) await writer.commit(batch);
+}
+
+/** Front ends whose changes go to the kernel together. */
+class Group {
+  readonly phases: ReturnType<TableWriter["phases"]>;
+  readonly updates: [id: string, frontEnd: HeldFrontEnd | undefined][] = [];
+
+  constructor(writer: TableWriter) {
+    this.phases = writer.phases();
+  }
+
+  get byteLength(): number {
+    return this.phases.fill.byteLength + this.phases.turn.byteLength;
+  }
+}
+
+/** Returns what is to be cleared later. */
+async function finish(work: FrontEndWork, { phases, updates }: Group): Promise<ElementBatch> {
+  const { writer, held } = work;
+  await prepare(work, updates);
+  await writer.commit(phases.fill);
+  await writer.commit(phases.turn);
+  for (const [id, frontEnd] of updates) {
+    if (frontEnd === undefined) held.frontEnds.delete(id);
+    else held.frontEnds.set(id, frontEnd);
+  }
+  return phases.clear;
+}
+
+/** Chains and affinity sets that the front ends are about to lead to. */
+async function prepare(work: FrontEndWork, updates: Group["updates"]): Promise<void> {
+  const { writer, held, options } = work;
+  const chains = new Set<string>();
+  const timeouts = new Set(held.affinityTimeouts);
+  for (const [, frontEnd] of updates) {
+    for (const verdict of [frontEnd?.verdict, frontEnd?.short]) {
+      if (verdict !== undefined && "chain" in verdict && !held.chains.has(verdict.chain)) chains.add(verdict.chain);
+    }
+    if ((frontEnd?.affinitySeconds ?? 0) > 0) timeouts.add(frontEnd?.affinitySeconds ?? 0);
+  }
+  if (chains.size > 0) await addShapes(work, chains);
+  if (timeouts.size === held.affinityTimeouts.length) return;
+  const sorted = [...timeouts].sort((a, b) => a - b);
+  await writer.run(affinitySets(writer.table, sorted, options));
+  await writer.commitFilled((batch) => fillCompiled(batch, [affinityChain(sorted)], options));
+  held.affinityTimeouts = sorted;
+}
+
+/** In this order: a chain that exists is whole before anything leads to it. */
+async function addShapes({ writer, held, options }: FrontEndWork, names: ReadonlySet<string>): Promise<void> {
+  const chains = shapesOf(names, options, held.chains);
+  await writer.run(emptyChains(writer.table, chains));
+  await writer.commitFilled((batch) => fillCompiled(batch, chains, options));
+  await writer.run(addChains(writer.table, chains, options));
+  for (const { name } of chains) held.chains.add(name);
+}

@@ -1,0 +1,108 @@
+import type { ByteString, NftElements, RawElement } from "#kernel/nft-elements";
+import { type HeldFrontEnd, type HeldTable, readHeld } from "../plan/index.ts";
+import { affinityChain, type RuleOptions, SETS } from "../rules/index.ts";
+import {
+  COMPLETE_CHAIN,
+  fillCompiled,
+  fillSlotMaps,
+  LAYOUT_CHAIN,
+  renewTable,
+  replaceTable,
+  shapesOf,
+} from "./table-rules.ts";
+import type { TableOptions } from "./types.ts";
+import type { TableWriter } from "./writer.ts";
+
+/** What the kernel holds of a table, as far as is known. */
+export interface Held {
+  readonly frontEnds: Map<string, HeldFrontEnd>;
+  chains: Set<string>;
+  /** The rules, as `NftElements.ruleHandles` has them. */
+  rules: readonly string[];
+  readonly sets: Map<string, Set<ByteString>>;
+  affinityTimeouts: readonly number[];
+  serviceCIDRs: string;
+  /** Found in the kernel and wanted by nobody. */
+  strays: HeldTable["strays"];
+}
+
+/** Sets whose elements are keys alone, wanted as a whole. */
+export const PLAIN_SETS = [SETS.clusterIps, SETS.hairpin, SETS.nodePortIps] as const;
+
+/**
+ * - `absent`: nothing is there that packets could meet
+ * - `foreign`: somebody else's, or of another layout
+ * - `partial`: ours, and was never filled to the end; packets do not meet it
+ * - `whole`: ours, and was
+ */
+export type TableState = "absent" | "foreign" | "partial" | "whole";
+
+/** Pure: of the chains of a table; `undefined`: there is no table. */
+export function stateOf(names: { readonly chains: readonly string[] } | undefined): TableState {
+  if (names === undefined || names.chains.length === 0) return "absent";
+  if (!names.chains.includes(LAYOUT_CHAIN)) return "foreign";
+  return names.chains.includes(COMPLETE_CHAIN) ? "whole" : "partial";
+}
+
+/**
+ * Takes over what an earlier run, or somebody's hands, left of a table of ours: its rules are written again, its elements listed.
+ * Makes it anew where there is none of ours; what then was there under its name is gone.
+ */
+export async function adopt(
+  writer: TableWriter,
+  elements: Pick<NftElements, "names" | "list">,
+  options: TableOptions,
+): Promise<Held> {
+  const { table } = writer;
+  const names = elements.names(table);
+  const state = stateOf(names);
+  if (names === undefined || state === "absent" || state === "foreign") {
+    await writer.run(replaceTable(table, options));
+    await writer.commitFilled((batch) => fillSlotMaps(batch, options));
+    return emptyHeld(new Set(elements.names(table)?.chains));
+  }
+  const affinityTimeouts = timeoutsOf(names.sets);
+  await writer.commitFilled((batch) => fillSlotMaps(batch, options));
+  await writer.run(renewTable(table, options, { chains: names.chains, affinityTimeouts, isWhole: state === "whole" }));
+  await writer.commitFilled((batch) =>
+    fillCompiled(batch, compiledOf(names.chains, affinityTimeouts, options), options),
+  );
+  const listing = listElements(writer, elements);
+  const { frontEnds, strays } = readHeld(listing);
+  return {
+    frontEnds: new Map(frontEnds),
+    chains: new Set(elements.names(table)?.chains),
+    rules: [],
+    sets: new Map(PLAIN_SETS.map((name) => [name, new Set((listing.get(name) ?? []).map(({ key }) => key))])),
+    affinityTimeouts,
+    serviceCIDRs: "unknown",
+    strays,
+  };
+}
+
+function compiledOf(chains: Iterable<string>, affinityTimeouts: readonly number[], options: RuleOptions) {
+  return [affinityChain(affinityTimeouts), ...shapesOf(chains, options)];
+}
+
+function listElements(
+  { table }: TableWriter,
+  elements: Pick<NftElements, "names" | "list">,
+): ReadonlyMap<string, readonly RawElement[]> {
+  const listing = new Map<string, readonly RawElement[]>();
+  for (const name of elements.names(table)?.sets ?? []) {
+    // Clients that are remembered are packets' business; the ranges of Services are replaced as a whole. Others' anonymous sets count not.
+    const isOurs = name !== SETS.affinity && name !== SETS.serviceCidrs && !name.startsWith("__");
+    if (isOurs) listing.set(name, elements.list(table, name));
+  }
+  return listing;
+}
+
+function emptyHeld(chains: Set<string>): Held {
+  const sets = new Map(PLAIN_SETS.map((name) => [name, new Set<ByteString>()]));
+  return { frontEnds: new Map(), chains, rules: [], sets, affinityTimeouts: [], serviceCIDRs: "", strays: [] };
+}
+
+function timeoutsOf(sets: readonly string[]): number[] {
+  const found = sets.flatMap((name) => /^affinity-(\d{1,5})$/.exec(name)?.[1] ?? []);
+  return found.map(Number).sort((a, b) => a - b);
+}

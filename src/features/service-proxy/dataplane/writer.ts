@@ -1,0 +1,73 @@
+import type { AbortOptions } from "#base/async";
+import type { NftTransaction } from "#kernel/nft";
+import { ElementBatch, type ElementTable } from "#kernel/nft-elements";
+import type { Phases } from "../plan/index.ts";
+import type { DataPlaneDeps, SyncReport } from "./types.ts";
+
+/** The transactions of one sync of one table, counted. Rejects with `NftError` or `KernelError`; what was refused changed nothing. */
+export class TableWriter {
+  readonly table: ElementTable & { readonly family: "ip" | "ip6" };
+  readonly options: AbortOptions;
+  readonly #deps: Pick<DataPlaneDeps, "nft" | "elements" | "ledger">;
+  #changes = 0;
+  #transactions = 0;
+  #bytes = 0;
+  #hasWrittenRules = false;
+
+  constructor(
+    deps: Pick<DataPlaneDeps, "nft" | "elements" | "ledger">,
+    table: TableWriter["table"],
+    options: AbortOptions = {},
+  ) {
+    this.#deps = deps;
+    this.table = table;
+    this.options = options;
+  }
+
+  batch(): ElementBatch {
+    return new ElementBatch(this.table, { record: this.#deps.elements.wantsRecords });
+  }
+
+  phases(): Phases {
+    return { fill: this.batch(), turn: this.batch(), clear: this.batch() };
+  }
+
+  /** Elements; nothing for an empty batch. */
+  async commit(batch: ElementBatch, changes = batch.count): Promise<void> {
+    if (batch.isEmpty) return;
+    await this.#deps.ledger.transact(() => this.#deps.elements.commit(batch, this.options));
+    this.#count(changes, batch.byteLength);
+  }
+
+  /** Whether chains, sets or rules were written, besides elements. */
+  get hasWrittenRules(): boolean {
+    return this.#hasWrittenRules;
+  }
+
+  /** Maps and compiled rules, which are no elements. */
+  async commitFilled(fill: (batch: ElementBatch) => void): Promise<void> {
+    this.#hasWrittenRules = true;
+    const batch = this.batch();
+    fill(batch);
+    await this.commit(batch, 0);
+  }
+
+  /** Chains, sets and printed rules. */
+  async run(transaction: NftTransaction): Promise<void> {
+    if (transaction.isEmpty) return;
+    this.#hasWrittenRules = true;
+    await this.#deps.ledger.transact(() => this.#deps.nft.run(transaction));
+    this.#count(0, 0);
+  }
+
+  /** All that was written. */
+  report(kind: SyncReport["kind"]): SyncReport {
+    return { kind, changes: this.#changes, transactions: this.#transactions, bytes: this.#bytes };
+  }
+
+  #count(changes: number, bytes: number): void {
+    this.#changes += changes;
+    this.#bytes += bytes;
+    this.#transactions += 1;
+  }
+}

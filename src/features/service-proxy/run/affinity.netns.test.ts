@@ -1,0 +1,133 @@
+/** Session affinity as Services ask for it and change their minds, by packets (spec service-proxy 3.2: S10). */
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { sleep } from "#base/async";
+import type { IpAddress, IpFamily } from "#base/ip";
+import { until } from "#test/lab";
+import { Bed } from "../testing/bed.ts";
+import { addressesOf, NODE_PORT, SERVICE_PORT, TARGET_PORT } from "../testing/fixture.ts";
+import { NodeProxy } from "../testing/node-proxy.ts";
+import { endpointObject, serviceObject, sliceObject } from "../testing/objects.ts";
+
+const FAMILIES = [4, 6] as const;
+const ENDPOINTS = 5;
+/** All of five endpoints at random are not one and the same so often in a row, but for one time in ten millions. */
+const TRIES = 12;
+const TIMEOUT_SECONDS = 1;
+
+let bed: Bed;
+let proxy: NodeProxy;
+let endpoints: Record<IpFamily, readonly IpAddress[]>;
+before(async () => {
+  bed = await Bed.open(`isp-sticky-${process.pid}`);
+  for (const family of FAMILIES) {
+    for (const address of localEndpoints(family).slice(1)) {
+      bed.addAddress("local", address);
+      await bed.listen("local", address, TARGET_PORT);
+    }
+  }
+  endpoints = { 4: await bed.serveMore(4, ENDPOINTS), 6: await bed.serveMore(6, ENDPOINTS) };
+  proxy = await NodeProxy.open(bed);
+});
+after(async () => {
+  await proxy[Symbol.asyncDispose]();
+  await bed[Symbol.asyncDispose]();
+});
+
+const localEndpoints = (family: IpFamily): readonly IpAddress[] =>
+  Array.from({ length: ENDPOINTS }, (_, at) => addressesOf(family).localEndpoint.plus(at));
+
+const clientIP = (timeoutSeconds = 10_800): Record<string, unknown> => ({
+  sessionAffinity: "ClientIP",
+  sessionAffinityConfig: { clientIP: { timeoutSeconds } },
+});
+
+/** Who answers, of one connection or of several. */
+async function answering(address: IpAddress, port = SERVICE_PORT, tries = TRIES): Promise<readonly string[]> {
+  const seen = new Set<string>();
+  for (let at = 0; at < tries; at += 1) {
+    const reached = await bed.connect("external", address, port, { droppedMs: 900 });
+    assert.equal(reached.kind, "delivered");
+    if (reached.kind === "delivered") seen.add(reached.by);
+  }
+  return [...seen];
+}
+
+function remembered(family: IpFamily): number {
+  return bed.elements.list({ family: family === 4 ? "ip" : "ip6", name: "kube-proxy" }, "affinity").length;
+}
+
+function slice(family: IpFamily, where: "here" | "elsewhere") {
+  const addresses = where === "here" ? localEndpoints(family) : endpoints[family];
+  return sliceObject(
+    family,
+    addresses.map((address) => endpointObject(address, where)),
+  );
+}
+
+for (const family of FAMILIES) {
+  const { clusterIP, loadBalancerIP, node } = addressesOf(family);
+
+  test(`affinity: switched on, off and on again, a client has one endpoint, all of them, and one, IPv${family}`, async () => {
+    const counts: number[] = [];
+    await proxy.setSlices(slice(family, "elsewhere"));
+    for (const spec of [{}, clientIP(), {}, clientIP(), { sessionAffinity: "None" }]) {
+      await proxy.set(serviceObject(family, spec));
+      counts.push((await answering(clusterIP)).length);
+    }
+    assert.deepEqual(
+      counts.map((count) => (count === 1 ? "one" : "several")),
+      ["several", "one", "several", "one", "several"],
+    );
+  });
+
+  test(`affinity: by a load balancer's address and NodePort, with both external policies, IPv${family}`, async () => {
+    for (const [externalTrafficPolicy, where] of [
+      ["Cluster", "elsewhere"],
+      ["Local", "here"],
+    ] as const) {
+      const ports = [{ name: "http", port: SERVICE_PORT, nodePort: NODE_PORT }];
+      const service = {
+        ...serviceObject(family, { type: "LoadBalancer", ports, externalTrafficPolicy, ...clientIP() }),
+        status: { loadBalancer: { ingress: [{ ip: String(loadBalancerIP) }] } },
+      };
+      await proxy.setBoth(service, slice(family, where));
+      assert.equal((await answering(loadBalancerIP)).length, 1, externalTrafficPolicy);
+      assert.equal((await answering(node, NODE_PORT)).length, 1, externalTrafficPolicy);
+    }
+    await proxy.remove("web");
+  });
+}
+
+/** Connects all through twice the time that affinity lasts, then waits until another endpoint is drawn. */
+async function refreshThenExpire(family: IpFamily): Promise<void> {
+  const { clusterIP } = addressesOf(family);
+  const first = new Set<string>();
+  const end = performance.now() + 2000 * TIMEOUT_SECONDS;
+  let pauseMs = 0;
+  for (let last = performance.now(); performance.now() < end; await sleep(150)) {
+    pauseMs = Math.max(pauseMs, performance.now() - last);
+    last = performance.now();
+    for (const by of await answering(clusterIP, SERVICE_PORT, 1)) first.add(by);
+  }
+  // Where this machine was held up for as long as affinity lasts, a new draw is right.
+  if (pauseMs < 900 * TIMEOUT_SECONDS) assert.equal(first.size, 1, "it was used all the time");
+  await until(
+    "another endpoint is drawn",
+    async () => {
+      if (remembered(family) > 0) return false;
+      const [next = ""] = await answering(clusterIP, SERVICE_PORT, 1);
+      return !first.has(next);
+    },
+    { deadlineMs: 20_000 },
+  );
+}
+
+test("affinity: each connection makes it last longer, and after its time another endpoint is drawn", async () => {
+  for (const family of FAMILIES) {
+    const service = serviceObject(family, clientIP(TIMEOUT_SECONDS), `web${family}`);
+    const endpoints_ = endpoints[family].map((address) => endpointObject(address, "elsewhere"));
+    await proxy.setBoth(service, sliceObject(family, endpoints_, { service: `web${family}` }));
+  }
+  await Promise.all(FAMILIES.map(refreshThenExpire));
+});

@@ -1,0 +1,88 @@
+/** What waits heeds time that passes, not the time of day (spec service-proxy 3.2: R7). */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FakeClock } from "#base/clock";
+import { KernelError } from "#kernel/errors";
+import { FakeNft } from "#kernel/nft";
+import { ElementBatch, FakeNftElements } from "#kernel/nft-elements";
+import { DataPlane, Ledger, type SyncReport } from "../dataplane/index.ts";
+import { NODE, ruleOptions } from "../testing/fixture.ts";
+import { Tracker } from "../track/index.ts";
+import { BoundedRunner } from "./bounded-runner.ts";
+import { DriftWatch, FamilyProxy } from "./index.ts";
+
+const DAY_MS = 86_400_000;
+const JUMPS = [-365 * DAY_MS, 3_600_000, 365 * DAY_MS] as const;
+
+/** Moves on in steps, the time of day leaping about between them. */
+async function advance(clock: FakeClock, ms: number): Promise<void> {
+  const steps = 20;
+  for (let step = 0; step < steps; step += 1) {
+    clock.jumpWall(JUMPS[step % JUMPS.length] ?? 0);
+    await clock.advance(ms / steps);
+  }
+}
+
+test("BoundedRunner: its pauses, retries and longest pause are the same whatever the wall clock does", async () => {
+  const clock = new FakeClock();
+  const runner = new BoundedRunner({ minMs: 1000, maxMs: 60_000, retryMs: 30_000, clock });
+  const runs: number[] = [];
+  let failures = 0;
+  const stop = new AbortController();
+  const running = runner.run(
+    async () => {
+      runs.push(clock.monotonic());
+      failures -= 1;
+      if (failures >= 0) throw new KernelError("busy", "the kernel is busy");
+    },
+    { signal: stop.signal },
+  );
+  runner.request();
+  await advance(clock, 200);
+  runner.request();
+  await advance(clock, 10_000);
+  assert.deepEqual(runs, [0, 1000], "at once, then after the shortest pause");
+  failures = 2;
+  runner.request();
+  await advance(clock, 9800);
+  assert.deepEqual(runs.slice(2), [10_200, 11_200, 12_200], "two failures, each tried again after the shortest pause");
+  await advance(clock, 60_000);
+  assert.deepEqual(runs.slice(5), [72_200], "nothing was asked for: after the longest pause");
+  stop.abort();
+  await running;
+});
+
+/** A plane that is told to compare everything and finds nothing. */
+class IdlePlane extends DataPlane {
+  override async sync(): Promise<SyncReport> {
+    return { kind: "full", changes: 0, transactions: 0, bytes: 0 };
+  }
+}
+
+test("DriftWatch: looks as often, and pauses as long, whatever the wall clock does", async () => {
+  const clock = new FakeClock();
+  const elements = new FakeNftElements();
+  const nft = new FakeNft();
+  const ledger = new Ledger(elements);
+  const plane = new IdlePlane({ nft, elements, ledger }, { ...ruleOptions(4), tableName: "kube-proxy" });
+  const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
+  const syncs: number[] = [];
+  const observer = { synced: () => syncs.push(clock.monotonic()) };
+  const proxy = new FamilyProxy({ tracker, plane, observer, clock }, { minSyncMs: 0, syncMs: 1000 });
+  const watch = new DriftWatch({ ledger, families: [proxy], clock });
+  const stop = new AbortController();
+  const running = Promise.all([proxy.run({ signal: stop.signal }), watch.run({ signal: stop.signal })]);
+  proxy.open();
+  await advance(clock, 10_000);
+  assert.equal(syncs.length, 1, "nobody changed anything");
+  const others = { family: "ip", name: "somebody" } as const;
+  elements.addSet(others, "s");
+  for (const expected of [10_500, 11_500, 13_500, 17_500]) {
+    const before: number = syncs.length;
+    await elements.commit(new ElementBatch(others, { record: true }).add("s", String(expected)));
+    while (clock.monotonic() < expected) await advance(clock, 500);
+    assert.deepEqual(syncs.slice(before), [expected], "each look that finds nothing makes the pause twice as long");
+  }
+  stop.abort();
+  await running;
+});

@@ -1,0 +1,143 @@
+/** A proxy that is killed, or refused by the kernel, at any transaction (spec service-proxy 2.12, 3.2: R3, R4). */
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import fc from "fast-check";
+import type { IpFamily } from "#base/ip";
+import { KernelError } from "#kernel/errors";
+import type { Nft } from "#kernel/nft";
+import type { NftElements } from "#kernel/nft-elements";
+import { DataPlane, type Desired, Ledger } from "../dataplane/index.ts";
+import { Bed } from "../testing/bed.ts";
+import { addressesOf, ruleOptions, SERVICE_PORT } from "../testing/fixture.ts";
+import { endpointObject, serviceObject, sliceObject } from "../testing/objects.ts";
+import { randomService, randomSlice } from "../testing/random-objects.ts";
+import { Told } from "../testing/told.ts";
+
+const RUNS = process.env["ISTHMUS_SOAK"] === "full" ? 1000 : 50;
+const ENDPOINTS = 4;
+
+let bed: Bed;
+before(async () => {
+  bed = await Bed.open(`isp-crash-${process.pid}`);
+});
+after(() => bed[Symbol.asyncDispose]());
+
+/** The process ends here. */
+class Killed extends Error {}
+
+/** The kernel, until a transaction that does not happen. */
+class FailingKernel {
+  readonly #error: () => Error;
+  #left: number;
+  hasFailed = false;
+
+  constructor(transactions: number, error: () => Error) {
+    this.#left = transactions;
+    this.#error = error;
+  }
+
+  readonly nft: Nft = this.#over(bed.nft, "run");
+  readonly elements: NftElements = this.#over(bed.elements, "commit");
+
+  #over<T extends object>(real: T, method: keyof T): T {
+    return new Proxy(real, {
+      get: (target, key) => {
+        const value: unknown = Reflect.get(target, key, target);
+        if (typeof value !== "function") return value;
+        return (...args: readonly unknown[]): unknown => {
+          if (key === method) this.#count();
+          return Reflect.apply(value, target, args);
+        };
+      },
+    });
+  }
+
+  #count(): void {
+    this.#left -= 1;
+    if (this.#left !== -1) return;
+    this.hasFailed = true;
+    throw this.#error();
+  }
+}
+
+function open(
+  family: IpFamily,
+  { nft, elements }: { readonly nft: Nft; readonly elements: NftElements } = bed,
+): DataPlane {
+  const options = { ...ruleOptions(family), tableName: "kube-proxy" };
+  return new DataPlane({ nft, elements, ledger: new Ledger(elements) }, options);
+}
+
+/** Nobody has to change anything to have what is wanted: not one that knows what it wrote, nor one that lists the kernel. */
+async function holds(plane: DataPlane, family: IpFamily, told: Told): Promise<void> {
+  assert.equal((await plane.sync(told.desired, { full: true })).changes, 0);
+  const other = open(family);
+  assert.equal((await other.sync(told.desired, { full: true })).changes, 0);
+  assert.deepEqual(new Set(other.frontEnds.keys()), new Set(Array.from(told.wanted.frontEnds(), ([id]) => id)));
+}
+
+for (const family of [4, 6] as const) {
+  test(`DataPlane: killed or refused at any transaction, the next sync makes of it what a fresh one would, IPv${family}`, async () => {
+    const objects = fc.record({
+      services: fc.array(randomService, { minLength: 1, maxLength: 6 }),
+      slices: fc.array(randomSlice, { minLength: 2, maxLength: 8 }),
+    });
+    let failures = 0;
+    await fc.assert(
+      fc.asyncProperty(objects, objects, fc.nat({ max: 12 }), fc.boolean(), async (one, two, at, isKilled) => {
+        const told = new Told(family);
+        const tell = ({ services, slices }: typeof one): Desired => told.objects(services, slices).desired;
+        await open(family).remove();
+        await open(family).sync(tell(one));
+        const refused = (): Error => new KernelError("busy", "cannot write elements: the table is busy");
+        const kernel = new FailingKernel(at, isKilled ? () => new Killed("killed") : refused);
+        const plane = open(family, kernel);
+        await plane.sync(tell(two)).catch((error: unknown) => {
+          if (!kernel.hasFailed) throw error;
+        });
+        if (kernel.hasFailed) failures += 1;
+        const next = isKilled ? open(family) : plane;
+        await next.sync(told.desired, { full: true });
+        await holds(next, family, told);
+      }),
+      { numRuns: RUNS },
+    );
+    assert.ok(failures > RUNS / 4, `only ${failures} syncs failed`);
+  });
+
+  test(`DataPlane: killed between any two transactions of an update, no Service that stays fails a connection, IPv${family}`, async () => {
+    const { clusterIP, serviceCIDR, remoteEndpoint } = addressesOf(family);
+    const endpoints = [...(await bed.serveMore(family, ENDPOINTS)), remoteEndpoint];
+    const other = String(serviceCIDR.at(0x55));
+    const slice = (from: number, to: number, name = "web") =>
+      sliceObject(
+        family,
+        endpoints.slice(from, to).map((address) => endpointObject(address, "elsewhere")),
+        { name, service: name },
+      );
+    const before_ = (): Told => new Told(family).objects([serviceObject(family)], [slice(0, 2)]);
+    const more = { clusterIP: other, clusterIPs: [other], sessionAffinity: "ClientIP" };
+    let hasFailed = true;
+    let points = 0;
+    for (; hasFailed; points += 1) {
+      await open(family).remove();
+      await open(family).sync(before_().desired);
+      const told = before_().objects([serviceObject(family, more, "new")], [slice(1, 5), slice(0, 3, "new")]);
+      const kernel = new FailingKernel(points, () => new Killed("killed"));
+      await open(family, kernel)
+        .sync(told.desired)
+        .catch((error: unknown) => {
+          if (!(error instanceof Killed)) throw error;
+        });
+      hasFailed = kernel.hasFailed;
+      for (let tries = 0; tries < 8; tries += 1) {
+        const { kind } = await bed.connect("external", clusterIP, SERVICE_PORT, { droppedMs: 900 });
+        assert.equal(kind, "delivered", `after ${points} transactions`);
+      }
+      const next = open(family);
+      await next.sync(told.desired, { full: true });
+      await holds(next, family, told);
+    }
+    assert.ok(points > 4, `only ${points} moments to be killed at`);
+  });
+}

@@ -1,0 +1,109 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FakeClock } from "#base/clock";
+import type { IpFamily } from "#base/ip";
+import { createLogger } from "#base/log";
+import { CALM_MS, Contest, MAX_PAUSE_MS, MIN_DISTURBANCES, MIN_PAUSE_MS, WINDOW_MS } from "./contest.ts";
+import { DriftWatch, LOOK_MS } from "./drift-watch.ts";
+
+/** A watch over two families that somebody disturbs as `disturb` says, each time after they were repaired. */
+function setUp(t: { after: (fn: () => Promise<void>) => void }, changes: (family: IpFamily) => number) {
+  const clock = new FakeClock();
+  const said: Record<string, unknown>[] = [];
+  const log = createLogger({ name: "t", write: (line) => void said.push(JSON.parse(line)) });
+  const state = { isTouched: true, repairs: 0, contested: [] as boolean[] };
+  const ledger = {
+    get isTouched() {
+      return state.isTouched;
+    },
+    settle: () => undefined,
+  };
+  const families = ([4, 6] as const).map((family) => ({
+    family,
+    isBusy: false,
+    plane: { isDamaged: () => false },
+    repair: (done?: (count: number) => void) => {
+      if (family === 4) state.repairs += 1;
+      done?.(changes(family));
+    },
+  }));
+  const watch = new DriftWatch({ ledger, families, log, clock, onContested: (isOn) => state.contested.push(isOn) });
+  const stop = new AbortController();
+  const running = watch.run({ signal: stop.signal });
+  t.after(async () => {
+    stop.abort();
+    await running;
+  });
+  const lines = (text: string): number => said.filter(({ msg }) => String(msg).includes(text)).length;
+  return { clock, state, watch, lines };
+}
+
+test("DriftWatch: who changes our tables again and again is told of once, and repaired after at more and more leisure", async (t) => {
+  const { clock, state, lines } = setUp(t, () => 3);
+  await clock.advance((MIN_DISTURBANCES - 1) * LOOK_MS);
+  assert.deepEqual([state.repairs, state.contested], [MIN_DISTURBANCES - 1, []]);
+  assert.equal(lines("somebody else changed our nftables"), 2 * (MIN_DISTURBANCES - 1));
+  await clock.advance(10 * 60_000);
+  assert.deepEqual(state.contested, [true]);
+  assert.equal(lines("another program keeps changing"), 1);
+  assert.ok(state.repairs < MIN_DISTURBANCES + 30, `${state.repairs} repairs in ten minutes`);
+  assert.equal(lines("somebody else changed our nftables"), 2 * (MIN_DISTURBANCES - 1));
+});
+
+test("DriftWatch: a contest is over when nothing was changed for a while, and that is told", async (t) => {
+  const { clock, state, lines } = setUp(t, () => 1);
+  await clock.advance(60_000);
+  assert.deepEqual(state.contested, [true]);
+  state.isTouched = false;
+  const { repairs } = state;
+  await clock.advance(CALM_MS + MAX_PAUSE_MS);
+  assert.deepEqual([state.contested, state.repairs], [[true, false], repairs]);
+  assert.equal(lines("nobody else changes our nftables"), 1);
+  state.isTouched = true;
+  await clock.advance(LOOK_MS);
+  assert.equal(state.repairs, repairs + 1);
+});
+
+test("DriftWatch: another program that changes its own tables all the time is no contest, and our table is listed ever more rarely", async (t) => {
+  const { clock, state, lines } = setUp(t, () => 0);
+  await clock.advance(10 * 60_000);
+  assert.deepEqual([state.contested, lines("")], [[], 0]);
+  assert.ok(state.repairs < 20, `${state.repairs} looks`);
+});
+
+test("DriftWatch: what is done to one family alone is repaired at the next look", async (t) => {
+  for (const disturbed of [4, 6]) {
+    let left = 1;
+    const { clock, state } = setUp(t, (family) => (family === disturbed && left > 0 ? left-- : 0));
+    await clock.advance(LOOK_MS);
+    assert.equal(state.repairs, 1);
+    await clock.advance(LOOK_MS);
+    assert.equal(state.repairs, 2, `after a change of family ${disturbed}`);
+  }
+});
+
+test("Contest: as many disturbances, further apart, are none", async () => {
+  const clock = new FakeClock();
+  const contest = new Contest(clock);
+  for (let at = 0; at < 4 * MIN_DISTURBANCES; at += 1) {
+    contest.disturbed();
+    await clock.advance(WINDOW_MS / (MIN_DISTURBANCES - 1));
+  }
+  assert.equal(contest.isOn, false);
+});
+
+test("DriftWatch: transactions that are refused, because the kernel holds something else, are disturbances too", (t) => {
+  const { state, watch } = setUp(t, () => 0);
+  for (let at = 0; at < MIN_DISTURBANCES; at += 1) watch.refused();
+  assert.deepEqual(state.contested, [true]);
+});
+
+test("Contest: its pause doubles to the longest one", () => {
+  const contest = new Contest(new FakeClock());
+  const pauses = Array.from({ length: MIN_DISTURBANCES + 8 }, () => {
+    contest.disturbed();
+    return contest.pauseMs;
+  });
+  assert.deepEqual(pauses.slice(0, MIN_DISTURBANCES), [...new Array(MIN_DISTURBANCES - 1).fill(0), MIN_PAUSE_MS]);
+  assert.deepEqual(pauses.slice(-2), [MAX_PAUSE_MS, MAX_PAUSE_MS]);
+});

@@ -1,0 +1,165 @@
+/** UDP senders that keep their port, as resolvers do, follow the Service (spec service-proxy 2.11, 3.2: S18). */
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import type { IpAddress } from "#base/ip";
+import { Bed } from "../testing/bed.ts";
+import type { UdpFlow } from "../testing/clients.ts";
+import { addressesOf, NODE_PORT, SERVICE_PORT, TARGET_PORT } from "../testing/fixture.ts";
+import { NodeProxy } from "../testing/node-proxy.ts";
+import { CONDITIONS, endpointObject, serviceObject, sliceObject } from "../testing/objects.ts";
+
+const FAMILIES = [4, 6] as const;
+const OTHER_TARGET = 9090;
+
+let bed: Bed;
+let proxy: NodeProxy;
+before(async () => {
+  bed = await Bed.open(`isp-flows-${process.pid}`);
+  for (const family of FAMILIES) {
+    const { localEndpoint, remoteEndpoint } = addressesOf(family);
+    for (const port of [TARGET_PORT, OTHER_TARGET]) {
+      await bed.answerUdp("local", localEndpoint, port);
+      await bed.answerUdp("remote", remoteEndpoint, port);
+    }
+  }
+  proxy = await NodeProxy.open(bed);
+});
+after(async () => {
+  await proxy[Symbol.asyncDispose]();
+  await bed[Symbol.asyncDispose]();
+});
+
+/** Who answers the flow's next datagram: `address port`, or what becomes of it instead. */
+async function answer(flow: UdpFlow): Promise<string> {
+  const reached = await flow.ask();
+  return reached.kind === "delivered" ? reached.by : reached.kind;
+}
+
+function closeAll(flows: readonly UdpFlow[]): void {
+  for (const flow of flows) flow[Symbol.dispose]();
+}
+
+const answers = (flows: readonly UdpFlow[]): Promise<readonly string[]> => Promise.all(flows.map(answer));
+
+for (const family of FAMILIES) {
+  const { clusterIP, node, localEndpoint, remoteEndpoint } = addressesOf(family);
+  const dns = { name: "dns", port: SERVICE_PORT, protocol: "UDP", nodePort: NODE_PORT } as const;
+  const service = serviceObject(family, { type: "NodePort", ports: [dns] });
+  const local = serviceObject(family, { type: "NodePort", ports: [dns], internalTrafficPolicy: "Local" });
+  const slice = (address: IpAddress | undefined, { port = TARGET_PORT, isReady = true } = {}) => {
+    const where = address === localEndpoint ? "here" : "elsewhere";
+    const conditions = isReady ? CONDITIONS.ready : CONDITIONS.unready;
+    const endpoints = address === undefined ? [] : [endpointObject(address, where, { conditions })];
+    return sliceObject(family, endpoints, { ports: [{ name: "dns", protocol: "UDP", port }] });
+  };
+  const at = (address: IpAddress, port = TARGET_PORT): string => `${address} ${port}`;
+  /** By every way in: cluster IP and NodePort, from outside, a pod and the node itself. */
+  const openFlows = (): Promise<UdpFlow[]> =>
+    Promise.all([
+      bed.udpFlow("external", clusterIP, SERVICE_PORT),
+      bed.udpFlow("pod", clusterIP, SERVICE_PORT),
+      bed.udpFlow("node", clusterIP, SERVICE_PORT),
+      bed.udpFlow("external", node, NODE_PORT),
+      bed.udpFlow("pod", node, NODE_PORT),
+      bed.udpFlow("node", node, NODE_PORT),
+    ]);
+
+  test(`UDP flows: by every way in they follow endpoints that change, become ready, change port, go and come back, IPv${family}`, async (t) => {
+    await proxy.setBoth(service, slice(remoteEndpoint, { isReady: false }));
+    const flows = await openFlows();
+    t.after(() => closeAll(flows));
+    const all = (text: string): readonly string[] => flows.map(() => text);
+    assert.deepEqual(await answers(flows), all("rejected"));
+    for (const [what, endpoints, expected] of [
+      ["ready at last", slice(remoteEndpoint), at(remoteEndpoint)],
+      ["another endpoint", slice(localEndpoint), at(localEndpoint)],
+      ["another target port", slice(localEndpoint, { port: OTHER_TARGET }), at(localEndpoint, OTHER_TARGET)],
+      ["none", slice(undefined), "rejected"],
+      ["one again", slice(remoteEndpoint), at(remoteEndpoint)],
+    ] as const) {
+      await proxy.setSlices(endpoints);
+      assert.deepEqual(await answers(flows), all(expected), what);
+      const tracked = [...proxy.udpFlows(family, SERVICE_PORT), ...proxy.udpFlows(family, NODE_PORT)];
+      assert.deepEqual(tracked, expected === "rejected" ? [] : all(expected), what);
+    }
+  });
+
+  test(`UDP flows: what changes beside them leaves them where they are, also those published before they are ready, IPv${family}`, async () => {
+    const ports = [{ name: "dns", protocol: "UDP" as const, port: TARGET_PORT }];
+    const both = (conditions: object) =>
+      [localEndpoint, remoteEndpoint].map((address) => endpointObject(address, "elsewhere", { conditions }));
+    for (const conditions of [CONDITIONS.ready, { ready: true, serving: false, terminating: false }]) {
+      await proxy.setBoth(service, sliceObject(family, both(conditions), { ports }));
+      using flow = await bed.udpFlow("pod", clusterIP, SERVICE_PORT);
+      const first = await answer(flow);
+      for (let round = 0; round < 10; round += 1) {
+        const other = endpointObject(addressesOf(family).pod, "here", { conditions: { ready: round % 2 === 0 } });
+        await proxy.setSlices(sliceObject(family, [...both(conditions), other], { ports }));
+        assert.equal(await answer(flow), first, JSON.stringify(conditions));
+      }
+    }
+  });
+
+  test(`UDP flows: with internalTrafficPolicy Local those of pods follow the node's own endpoint, IPv${family}`, async () => {
+    await proxy.setBoth(local, slice(localEndpoint));
+    using flow = await bed.udpFlow("pod", clusterIP, SERVICE_PORT);
+    assert.equal(await answer(flow), at(localEndpoint));
+    await proxy.setSlices(slice(localEndpoint, { port: OTHER_TARGET }));
+    assert.equal(await answer(flow), at(localEndpoint, OTHER_TARGET));
+    await proxy.setSlices(slice(remoteEndpoint));
+    assert.equal(await answer(flow), "dropped");
+    await proxy.setSlices(slice(localEndpoint));
+    assert.equal(await answer(flow), at(localEndpoint));
+  });
+
+  test(`UDP flows: what was sent before the Service was there does not keep its sender from it, IPv${family}`, async (t) => {
+    await proxy.remove("web");
+    // Nothing drops or refuses, so connection tracking remembers datagrams on their way to nobody.
+    await proxy.setServiceCIDRs([]);
+    t.after(() => proxy.setServiceCIDRs(FAMILIES.map((one) => addressesOf(one).serviceCIDR)));
+    const flows = await openFlows();
+    t.after(() => closeAll(flows));
+    for (const flow of flows) assert.notEqual((await flow.ask("?", { droppedMs: 20 })).kind, "delivered");
+    assert.ok(
+      proxy.udpFlows(family, SERVICE_PORT).includes(at(clusterIP, SERVICE_PORT)),
+      "tracked, and not translated",
+    );
+    await proxy.setBoth(service, slice(remoteEndpoint));
+    assert.deepEqual(
+      await answers(flows),
+      flows.map(() => at(remoteEndpoint)),
+    );
+  });
+
+  test(`UDP flows: of two Services that claim one address the one that has it keeps its flows, and the other gets them when it goes, IPv${family}`, async () => {
+    const { externalIP, serviceCIDR } = addressesOf(family);
+    const ports = [{ name: "dns", port: SERVICE_PORT, protocol: "UDP" as const }];
+    const claim = (name: string, createdAt: number) => {
+      const clusterIPs = [String(serviceCIDR.at(0x60 + createdAt))];
+      const spec = { ports, externalIPs: [String(externalIP)], clusterIP: clusterIPs[0], clusterIPs };
+      const service = serviceObject(family, spec, name);
+      const creationTimestamp = new Date(createdAt * 1000).toISOString();
+      return { ...service, metadata: { ...service.metadata, creationTimestamp } };
+    };
+    const targets = [{ name: "dns", protocol: "UDP" as const, port: TARGET_PORT }];
+    const sliceFor = (service: string, ...addresses: readonly IpAddress[]) =>
+      sliceObject(
+        family,
+        addresses.map((address) => endpointObject(address, "elsewhere")),
+        { name: service, service, ports: targets },
+      );
+    await proxy.setSlices(sliceFor("older", localEndpoint), sliceFor("younger", remoteEndpoint));
+    await proxy.set(claim("older", 1), claim("younger", 2));
+    using flow = await bed.udpFlow("external", externalIP, SERVICE_PORT);
+    assert.equal(await answer(flow), at(localEndpoint));
+    const tracked = (): readonly string[] => proxy.udpFlows(family, SERVICE_PORT);
+    const before_ = tracked();
+    await proxy.setSlices(sliceFor("younger", remoteEndpoint, addressesOf(family).pod));
+    assert.deepEqual(tracked(), before_, "the younger Service's changes are no matter of theirs");
+    await proxy.setSlices(sliceFor("younger", remoteEndpoint));
+    await proxy.remove("older");
+    assert.equal(await answer(flow), at(remoteEndpoint));
+    await proxy.remove("younger");
+    await proxy.removeSlices("older", "younger");
+  });
+}

@@ -1,0 +1,178 @@
+/** A node's proxy without its watches: told of objects as the API server has them, in both families at once. */
+import type { Cidr, IpFamily } from "#base/ip";
+import { type ConntrackPort, openConntrack } from "#kernel/conntrack";
+import type { EndpointSlice, Service } from "#kube/client";
+import { DataPlane, Ledger, type SyncReport } from "../dataplane/index.ts";
+import { FamilyProxy } from "../run/index.ts";
+import { portsOf, sliceView, Tracker } from "../track/index.ts";
+import type { Bed } from "./bed.ts";
+import { addressesOf, NODE, ruleOptions } from "./fixture.ts";
+
+const FAMILIES = [4, 6] as const;
+/** A sync that has not ended after so long has failed, milliseconds. */
+const SYNC_MS = 30_000;
+
+/** From objects to the kernel as the program does it: tracker, plan, sync, connection tracking. Disposing ends it. */
+export class NodeProxy implements AsyncDisposable {
+  readonly #families: readonly OneFamily[];
+  readonly #conntrack: ConntrackPort;
+  readonly #stop = new AbortController();
+  readonly #running: Promise<unknown>;
+
+  private constructor(bed: Bed) {
+    this.#conntrack = openConntrack(bed.netns("node"));
+    this.#families = FAMILIES.map((family) => new OneFamily(family, bed, this.#conntrack));
+    this.#running = Promise.all(this.#families.map(({ proxy }) => proxy.run({ signal: this.#stop.signal })));
+  }
+
+  /** On the bed's node, whose tables are removed before. */
+  static async open(bed: Bed): Promise<NodeProxy> {
+    const proxy = new NodeProxy(bed);
+    for (const { plane } of proxy.#families) await plane.remove();
+    return proxy.#begin();
+  }
+
+  /** As a proxy that is started again: the tables are there, and these objects are what it was told first. */
+  static async startAgain(
+    bed: Bed,
+    services: readonly Service[],
+    slices: readonly EndpointSlice[],
+  ): Promise<NodeProxy> {
+    const proxy = new NodeProxy(bed);
+    for (const service of services) proxy.#setService(service);
+    for (const slice of slices) proxy.#setSlice(slice);
+    return proxy.#begin();
+  }
+
+  /** Elements written and deleted until now. */
+  get changes(): number {
+    return this.#families.reduce((sum, { changes }) => sum + changes, 0);
+  }
+
+  /** The `address port` that answers each tracked UDP flow towards a port. */
+  udpFlows(family: IpFamily, dstPort: number): readonly string[] {
+    const entries = this.#conntrack.list({ family, protocol: 17, original: { dstPort } });
+    return entries.map(({ reply }) => `${reply.src} ${reply.srcPort ?? 0}`);
+  }
+
+  /** Added or changed; settles when the kernel has it. */
+  async set(...services: readonly Service[]): Promise<void> {
+    for (const service of services) this.#setService(service);
+    await this.settled();
+  }
+
+  async setSlices(...slices: readonly EndpointSlice[]): Promise<void> {
+    for (const slice of slices) this.#setSlice(slice);
+    await this.settled();
+  }
+
+  /** Both in one sync, slices first. */
+  async setBoth(service: Service, ...slices: readonly EndpointSlice[]): Promise<void> {
+    for (const slice of slices) this.#setSlice(slice);
+    await this.set(service);
+  }
+
+  /** By name in `ns`, or by `namespace/name`. */
+  async remove(...names: readonly string[]): Promise<void> {
+    for (const name of names) for (const { tracker } of this.#families) tracker.setService(keyOf(name), []);
+    await this.settled();
+  }
+
+  async removeSlices(...names: readonly string[]): Promise<void> {
+    for (const name of names) for (const { tracker } of this.#families) tracker.setSlice(keyOf(name), undefined);
+    await this.settled();
+  }
+
+  /** The node's label `topology.kubernetes.io/zone`. */
+  async setZone(zone: string | undefined): Promise<void> {
+    for (const { tracker, family } of this.#families)
+      tracker.setContext({ node: { ...NODE, zone }, nodeIPs: [addressesOf(family).node] });
+    await this.settled();
+  }
+
+  async setServiceCIDRs(cidrs: readonly Cidr[]): Promise<void> {
+    for (const { proxy } of this.#families) proxy.setServiceCIDRs(cidrs);
+    await this.settled();
+  }
+
+  /** All that was told until now is in the kernel. Rejects when a sync failed. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#families.map((family) => family.settled()));
+  }
+
+  async #begin(): Promise<this> {
+    for (const { proxy } of this.#families) proxy.open();
+    await this.settled();
+    return this;
+  }
+
+  #setService(service: Service): void {
+    const name = `${service.metadata.namespace}/${service.metadata.name}`;
+    for (const { tracker, family } of this.#families)
+      tracker.setService(name, portsOf(service, family, { allowExternalIPs: true }));
+  }
+
+  #setSlice(slice: EndpointSlice): void {
+    const key = `${slice.metadata.namespace}/${slice.metadata.name}`;
+    for (const { tracker } of this.#families) tracker.setSlice(key, sliceView(slice));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await this.#running;
+    this.#conntrack[Symbol.dispose]();
+  }
+}
+
+const keyOf = (name: string): string => (name.includes("/") ? name : `ns/${name}`);
+
+class OneFamily {
+  readonly family: IpFamily;
+  readonly tracker: Tracker;
+  readonly plane: DataPlane;
+  readonly proxy: FamilyProxy;
+  readonly #waiting: { readonly sync: number; readonly done: PromiseWithResolvers<void> }[] = [];
+  #started = 0;
+  changes = 0;
+
+  constructor(family: IpFamily, bed: Bed, conntrack: ConntrackPort) {
+    const { node, serviceCIDR } = addressesOf(family);
+    const { nft, elements } = bed;
+    this.family = family;
+    this.tracker = new Tracker(family, { node: NODE, nodeIPs: [node] });
+    this.plane = new DataPlane(
+      { nft, elements, ledger: new Ledger(elements) },
+      { ...ruleOptions(family), tableName: "kube-proxy" },
+    );
+    const observer = {
+      started: () => {
+        this.#started += 1;
+      },
+      synced: (_family: IpFamily, report: SyncReport) => {
+        this.changes += report.changes;
+        this.#ended((done) => done.resolve());
+      },
+      failed: (_family: IpFamily, error: Error) => this.#ended((done) => done.reject(error)),
+    };
+    const deps = { tracker: this.tracker, plane: this.plane, conntrack, observer };
+    this.proxy = new FamilyProxy(deps, { minSyncMs: 0, syncMs: 1000 });
+    this.proxy.setServiceCIDRs([serviceCIDR]);
+    this.proxy.setNodePortAddresses([node], (address) => address.equals(node));
+  }
+
+  /** A sync that begins from now on has succeeded. */
+  async settled(): Promise<void> {
+    const done = Promise.withResolvers<void>();
+    this.#waiting.push({ sync: this.#started + 1, done });
+    const late = setTimeout(() => done.reject(new Error(`no sync of IPv${this.family} in ${SYNC_MS} ms`)), SYNC_MS);
+    this.proxy.request();
+    await done.promise.finally(() => clearTimeout(late));
+  }
+
+  #ended(settle: (done: PromiseWithResolvers<void>) => void): void {
+    while ((this.#waiting[0]?.sync ?? Number.POSITIVE_INFINITY) <= this.#started) {
+      const waiting = this.#waiting.shift();
+      if (waiting !== undefined) settle(waiting.done);
+    }
+  }
+}

@@ -1,0 +1,52 @@
+/** What one family's proxy was told of the API's objects, and what it therefore wants, without a kernel. */
+import type { IpFamily } from "#base/ip";
+import type { EndpointSlice, Service } from "#kube/client";
+import type { Desired } from "../dataplane/index.ts";
+import { addressBytes, WantedTable } from "../plan/index.ts";
+import { portsOf, sliceView, Tracker } from "../track/index.ts";
+import { addressesOf, NODE } from "./fixture.ts";
+
+/** Tracker and plan. Each method says whether what it tells made a difference. */
+export class Told {
+  readonly family: IpFamily;
+  readonly tracker: Tracker;
+  readonly wanted = new WantedTable();
+
+  constructor(family: IpFamily) {
+    this.family = family;
+    this.tracker = new Tracker(family, { node: NODE, nodeIPs: [addressesOf(family).node] });
+  }
+
+  /** A Service of `ns` is as the object says; `undefined`: it is gone. */
+  service(name: string, object: Service | undefined): boolean {
+    const ports = object === undefined ? [] : portsOf(object, this.family, { allowExternalIPs: true });
+    return this.tracker.setService(`ns/${name}`, ports);
+  }
+
+  slice(name: string, object: EndpointSlice | undefined): boolean {
+    return this.tracker.setSlice(`ns/${name}`, object === undefined ? undefined : sliceView(object));
+  }
+
+  zone(zone: string | undefined): boolean {
+    return this.tracker.setContext({ node: { ...NODE, zone }, nodeIPs: [addressesOf(this.family).node] });
+  }
+
+  /** All of them as they are now. */
+  objects(services: readonly Service[], slices: readonly EndpointSlice[]): this {
+    for (const object of services) this.service(object.metadata.name, object);
+    for (const object of slices) this.slice(object.metadata.name, object);
+    return this;
+  }
+
+  /** Plans what is pending. */
+  plan(): void {
+    for (const service of this.tracker.take().services) this.wanted.set(service, this.tracker.plan(service));
+  }
+
+  /** All that the table shall hold now. */
+  get desired(): Desired {
+    this.plan();
+    const { node, serviceCIDR } = addressesOf(this.family);
+    return { services: this.wanted, nodePortIPs: new Set([addressBytes(node)]), serviceCIDRs: [serviceCIDR] };
+  }
+}

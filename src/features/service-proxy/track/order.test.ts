@@ -1,0 +1,97 @@
+/** Watches of several kinds tell in any order, and again what they told (spec service-proxy 3.2: R8). */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import type { EndpointSlice, Service } from "#kube/client";
+import { randomService, randomSlice } from "../testing/random-objects.ts";
+import { Told } from "../testing/told.ts";
+
+type Event =
+  | { readonly kind: "service"; readonly name: string; readonly object: Service | undefined }
+  | { readonly kind: "slice"; readonly name: string; readonly object: EndpointSlice | undefined }
+  | { readonly kind: "plan" };
+
+const RUNS = process.env["ISTHMUS_SOAK"] === "full" ? 20_000 : 500;
+const NAMES = ["a", "b", "c"];
+const SLICES = ["s1", "s2", "s3"];
+
+const event: fc.Arbitrary<Event> = fc.oneof(
+  {
+    weight: 4,
+    arbitrary: randomService.map((object): Event => ({ kind: "service", name: object.metadata.name, object })),
+  },
+  { weight: 6, arbitrary: randomSlice.map((object): Event => ({ kind: "slice", name: object.metadata.name, object })) },
+  {
+    weight: 1,
+    arbitrary: fc.constantFrom(...NAMES).map((name): Event => ({ kind: "service", name, object: undefined })),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.constantFrom(...SLICES).map((name): Event => ({ kind: "slice", name, object: undefined })),
+  },
+  { weight: 2, arbitrary: fc.constant<Event>({ kind: "plan" }) },
+);
+
+/** Whether it made a difference. */
+function tell(told: Told, one: Event): boolean {
+  if (one.kind === "service") return told.service(one.name, one.object);
+  if (one.kind === "slice") return told.slice(one.name, one.object);
+  told.plan();
+  return false;
+}
+
+/** What the node's table shall hold, in an order of its own. */
+function content(told: Told): unknown {
+  told.plan();
+  const { clusterIPs, hairpins } = told.wanted;
+  return [[...told.wanted.frontEnds()].sort(byId), [...clusterIPs].sort(), [...hairpins].sort()];
+}
+
+function byId([a]: readonly [string, unknown], [b]: readonly [string, unknown]): number {
+  return a < b ? -1 : 1;
+}
+
+/** The last thing said of each object. */
+function last(events: readonly Event[]): Event[] {
+  const objects = new Map<string, Event>();
+  for (const one of events) if (one.kind !== "plan") objects.set(`${one.kind} ${one.name}`, one);
+  return [...objects.values()];
+}
+
+test("Tracker: whatever was told before, in whatever order, the plan is that of the last word on each object", () => {
+  fc.assert(
+    fc.property(fc.array(event, { maxLength: 40, size: "max" }), fc.nat(), (events, seed) => {
+      const told = new Told(4);
+      for (const one of events) tell(told, one);
+      const fresh = new Told(4);
+      const words = last(events);
+      // Services before slices, slices before Services, and anything between.
+      for (const one of words.sort((a, b) => hash(seed, a) - hash(seed, b))) tell(fresh, one);
+      assert.deepEqual(content(told), content(fresh));
+    }),
+    { numRuns: RUNS },
+  );
+});
+
+test("Tracker: what is told twice, or again after a list, makes no work", () => {
+  fc.assert(
+    fc.property(fc.array(event, { maxLength: 40, size: "max" }), (events) => {
+      const told = new Told(4);
+      for (const one of events) {
+        tell(told, one);
+        assert.equal(tell(told, one), false, "the same event once more");
+      }
+      told.plan();
+      for (const one of last(events)) assert.equal(tell(told, one), false, "as a list tells it");
+      assert.equal(told.tracker.isDirty, false);
+    }),
+    { numRuns: RUNS },
+  );
+});
+
+/** A number that is as good as drawn. */
+function hash(seed: number, one: Event): number {
+  let state = seed | 1;
+  for (const char of JSON.stringify(one)) state = (Math.imul(state, 31) + char.charCodeAt(0)) | 0;
+  return state >>> 0;
+}

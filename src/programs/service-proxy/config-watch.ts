@@ -1,0 +1,45 @@
+import { type Clock, systemClock } from "#base/clock";
+import { FileError, readBounded, watchFiles } from "#base/file";
+import type { Logger } from "#base/log";
+import { digestOf } from "./config-file.ts";
+import { ServiceProxyError } from "./errors.ts";
+
+/** The file that a configuration was read from. */
+export interface ConfigSource {
+  readonly path: string;
+  /** See {@link digestOf}. */
+  readonly digest: string;
+}
+
+/**
+ * Until the signal aborts. Rejects with {@link ServiceProxyError} `config-changed` when the file says something else than it did (spec
+ * service-proxy 2.10): written in place, replaced, or reached by another link, as ConfigMaps are. One that is touched, or replaced by
+ * its like, has not changed; one that cannot be read is told of once, and waited for.
+ */
+export async function watchConfig(
+  source: ConfigSource,
+  { signal, log, clock = systemClock }: { readonly signal: AbortSignal; readonly log: Logger; readonly clock?: Clock },
+): Promise<void> {
+  const { path, digest } = source;
+  let isGone = false;
+  const look = (): void => {
+    let text: string;
+    try {
+      text = readBounded(path);
+    } catch (error) {
+      if (!(error instanceof FileError)) throw error;
+      if (!isGone)
+        log.warn("the configuration file cannot be read; what it said stays in force", { error: error.message });
+      isGone = true;
+      return;
+    }
+    isGone = false;
+    if (digestOf(text) === digest) return;
+    throw new ServiceProxyError(
+      "config-changed",
+      `the configuration file ${path} has changed; ending, so that the next start reads it`,
+    );
+  };
+  // Nothing was seen yet: the first look compares with what was read at the start, however long ago that was.
+  await watchFiles([path], look, { signal, clock, since: "" });
+}
