@@ -5,88 +5,124 @@ import {
   Ledger,
   portsOf,
   type SliceView,
+  type SyncObserver,
   type SyncReport,
   Tracker,
 } from "#features/service-proxy";
+import type { NetNs } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
 import type { Service } from "#kube/client";
-import {
-  clusterIP,
-  endpointAddresses,
-  firstPackets,
-  openWorld,
-  peakMiB,
-  quantiles,
-  type Sample,
-  SERVICE_PORT,
-  TARGET_PORT,
-  whileAnswering,
-} from "./service-sync.world.ts";
+import { measure, peakMiB, type Sample } from "./service-sync.measure.ts";
+import { clusterIP, ENDPOINTS, endpointAddresses, openWorld, SERVICE_PORT, TARGET_PORT } from "./service-sync.world.ts";
 
 const CHANGES = 60;
 
 /** Measures one size. */
 export async function runOurs(size: number): Promise<Sample> {
   await using world = await openWorld(`isb-ours-${process.pid}`);
-  using nft = openNft(world.netns);
-  using elements = openNftElements(world.netns);
-  const tracker = new Tracker(4, { node: { name: "node-a", zone: undefined }, nodeIPs: [] });
-  const options = {
-    family: 4,
-    mark: 0x4000,
-    detector: undefined,
-    masqueradeAll: false,
-    nodePortAddresses: "set",
-  } as const;
-  const plane = new DataPlane({ nft, elements, ledger: new Ledger(elements) }, { ...options, tableName: "kube-proxy" });
-  let onSynced: (report: SyncReport) => void = () => undefined;
-  const observer = {
-    synced: (_family: number, report: SyncReport): void => onSynced(report),
-    failed: (_family: number, error: Error): never => {
-      throw error;
-    },
-  };
-  const proxy = new FamilyProxy({ tracker, plane, observer }, { minSyncMs: 0, syncMs: 30_000 });
-  const stop = new AbortController();
-  const running = proxy.run({ signal: stop.signal });
-  const synced = (): Promise<SyncReport> => new Promise((resolve) => (onSynced = resolve));
-  const objects = Array.from({ length: size }, (_, at) => ({ service: serviceOf(at), slice: sliceOf(at, 0) }));
-
-  const first = await whileAnswering(async () => {
-    const startedAt = performance.now();
-    for (const { service, slice } of objects) {
-      tracker.setService(`ns/${service.metadata.name}`, portsOf(service, 4, { allowExternalIPs: true }));
-      tracker.setSlice(`ns/${slice.metadata.name}`, slice);
-    }
-    const done = synced();
-    proxy.open();
-    const report = await done;
-    return { ms: performance.now() - startedAt, report };
+  await using ours = new OurProxy(world.netns, { size });
+  return await measure({
+    netns: world.netns,
+    fill: async () => ({ bytes: (await ours.fill()).bytes, isDone: true }),
+    change: (turn) => ours.change(Math.floor(size / 2), turn),
+    changes: CHANGES,
+    peakMiB,
   });
-  const changes: number[] = [];
-  for (let turn = 1; turn <= CHANGES; turn += 1) {
-    const service = Math.floor(size / 2);
-    const slice = sliceOf(service, turn);
-    const startedAt = performance.now();
-    const done = synced();
-    tracker.setSlice(`ns/${slice.metadata.name}`, slice);
-    proxy.request();
-    await done;
-    changes.push(performance.now() - startedAt);
+}
+
+/** How many Services of how many endpoints, and the pace. */
+export interface OurOptions {
+  readonly size: number;
+  readonly endpoints?: number;
+  readonly minSyncMs?: number;
+  readonly observer?: SyncObserver;
+}
+
+/** The proxy of one family on a table. A second one on the same namespace finds what the first has left. */
+export class OurProxy implements AsyncDisposable {
+  readonly #nft: ReturnType<typeof openNft>;
+  readonly #elements: ReturnType<typeof openNftElements>;
+  readonly #tracker = new Tracker(4, { node: { name: "node-a", zone: undefined }, nodeIPs: [] });
+  readonly #proxy: FamilyProxy;
+  readonly #stop = new AbortController();
+  readonly #running: Promise<void>;
+  readonly #objects: readonly { readonly service: Service; readonly slice: SliceView }[];
+  readonly #endpoints: number;
+  #onSynced: (report: SyncReport) => void = () => undefined;
+  /** Of every sync. */
+  readonly reports: SyncReport[] = [];
+
+  constructor(netns: NetNs, { size, endpoints = ENDPOINTS, minSyncMs = 0, observer }: OurOptions) {
+    this.#nft = openNft(netns);
+    this.#elements = openNftElements(netns);
+    this.#endpoints = endpoints;
+    const rules = { family: 4, mark: 0x4000, detector: undefined, masqueradeAll: false } as const;
+    const plane = new DataPlane(
+      { nft: this.#nft, elements: this.#elements, ledger: new Ledger(this.#elements) },
+      { ...rules, nodePortAddresses: "set", tableName: "kube-proxy" },
+    );
+    const own: SyncObserver = {
+      ...observer,
+      synced: (family, report) => {
+        observer?.synced?.(family, report);
+        this.reports.push(report);
+        this.#onSynced(report);
+      },
+      failed: (_family, error) => {
+        throw error;
+      },
+    };
+    this.#proxy = new FamilyProxy({ tracker: this.#tracker, plane, observer: own }, { minSyncMs, syncMs: 30_000 });
+    this.#running = this.#proxy.run({ signal: this.#stop.signal });
+    this.#objects = Array.from({ length: size }, (_, at) => ({
+      service: serviceOf(at),
+      slice: sliceOf(at, 0, endpoints),
+    }));
   }
-  const firstPacketUs = await firstPackets(world.netns);
-  stop.abort();
-  await running;
-  return {
-    firstSyncMs: first.result.ms,
-    bytes: first.result.report.bytes,
-    peakMiB: peakMiB(),
-    changeMs: quantiles(changes),
-    firstPacketUs,
-    blockMs: first.blockMs,
-    answerMs: first.answerMs,
-  };
+
+  /** From the list to the kernel. */
+  fill(): Promise<SyncReport> {
+    for (const { service, slice } of this.#objects) {
+      this.#tracker.setService(`ns/${service.metadata.name}`, portsOf(service, 4, { allowExternalIPs: true }));
+      this.#tracker.setSlice(`ns/${slice.metadata.name}`, slice);
+    }
+    const done = this.#nextSync();
+    this.#proxy.open();
+    return done;
+  }
+
+  /** One endpoint of a Service is replaced. */
+  async change(service: number, turn: number): Promise<void> {
+    const done = this.#nextSync();
+    this.tell(service, turn);
+    await done;
+  }
+
+  /** The same, without waiting for the kernel. */
+  tell(service: number, turn: number): void {
+    const slice = sliceOf(service, turn, this.#endpoints);
+    this.#tracker.setSlice(`ns/${slice.metadata.name}`, slice);
+    this.#proxy.request();
+  }
+
+  /** Everything that was told is in the kernel. */
+  async applied(): Promise<void> {
+    while (this.#tracker.isDirty || this.#proxy.isBusy) await this.#nextSync();
+  }
+
+  #nextSync(): Promise<SyncReport> {
+    return new Promise((resolve) => {
+      this.#onSynced = resolve;
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await this.#running;
+    this.#elements[Symbol.dispose]();
+    this.#nft[Symbol.dispose]();
+  }
 }
 
 function serviceOf(at: number): Service {
@@ -96,13 +132,13 @@ function serviceOf(at: number): Service {
   };
 }
 
-function sliceOf(at: number, turn: number): SliceView {
+function sliceOf(at: number, turn: number, count: number): SliceView {
   return {
     metadata: { name: `svc-${at}-1`, namespace: "ns", uid: String(at), resourceVersion: String(turn) },
     service: `ns/svc-${at}`,
     family: 4,
     ports: [{ name: "http", protocol: "TCP", port: TARGET_PORT }],
-    endpoints: endpointAddresses(at, turn).map((address) => ({
+    endpoints: endpointAddresses(at, turn, count).map((address) => ({
       address: address.toString(),
       ready: true,
       serving: true,

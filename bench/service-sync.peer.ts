@@ -1,22 +1,12 @@
 /** The peer of service-sync: kube-proxy's layout, a chain and an anonymous map for each Service, given to nft(8). */
 import { spawn } from "node:child_process";
-import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import {
-  clusterIP,
-  endpointAddresses,
-  firstPackets,
-  openWorld,
-  peakMiB,
-  quantiles,
-  type Sample,
-  SERVICE_PORT,
-  TARGET_PORT,
-  whileAnswering,
-} from "./service-sync.world.ts";
+import { type LayoutService, layoutChange, layoutR } from "#test/service-layout-r";
+import { measure, peakMiB, type Sample } from "./service-sync.measure.ts";
+import { clusterIP, endpointAddresses, openWorld, SERVICE_PORT, TARGET_PORT } from "./service-sync.world.ts";
 
 const CHANGES = 5;
 /** How often the peak of nft is looked at, milliseconds. */
@@ -28,38 +18,36 @@ export async function runPeer(size: number, limitMs: number): Promise<Sample> {
   const folder = mkdtempSync(join(tmpdir(), "service-sync-"));
   try {
     await using world = await openWorld(name);
-    const run = async (script: string): Promise<{ readonly ms: number; readonly peak: number }> => {
+    let peak = 0;
+    const run = async (script: string): Promise<boolean> => {
       const path = join(folder, "script.nft");
       writeFileSync(path, script);
-      return runNft(name, path, limitMs);
+      const ended = await runNft(name, path, limitMs);
+      peak = Math.max(peak, ended.peak);
+      return ended.isDone;
     };
-    const script = wholeTable(size);
-    const first = await whileAnswering(() => run(script));
-    const isThere = first.result.ms < limitMs;
-    const changes: number[] = [];
-    for (let turn = 1; turn <= (isThere ? CHANGES : 1); turn += 1) {
-      changes.push((await run(oneChange(Math.floor(size / 2), turn))).ms);
-    }
-    return {
-      firstSyncMs: Math.min(limitMs, first.result.ms),
-      bytes: Buffer.byteLength(script),
-      peakMiB: first.result.peak,
-      changeMs: quantiles(changes),
-      firstPacketUs: isThere ? await firstPackets(world.netns) : null,
-      blockMs: first.blockMs,
-      answerMs: first.answerMs,
-    };
+    const services = Array.from({ length: size }, (_, at) => serviceOf(at));
+    const script = layoutR({ family: 4, services });
+    return await measure({
+      netns: world.netns,
+      fill: async () => ({ isDone: await run(script), bytes: Buffer.byteLength(script) }),
+      change: async (turn) => {
+        await run(layoutChange(4, serviceOf(Math.floor(size / 2), turn)));
+      },
+      changes: CHANGES,
+      peakMiB: () => peak,
+    });
   } finally {
     rmSync(folder, { recursive: true });
   }
 }
 
+/** `isDone` is false where the limit ended it. */
 async function runNft(
   netns: string,
   path: string,
   limitMs: number,
-): Promise<{ readonly ms: number; readonly peak: number }> {
-  const startedAt = performance.now();
+): Promise<{ readonly isDone: boolean; readonly peak: number }> {
   const nft = spawn("ip", ["netns", "exec", netns, "nft", "-f", path], {
     stdio: ["ignore", "ignore", "ignore"],
     timeout: limitMs,
@@ -73,46 +61,13 @@ async function runNft(
       // It has ended between two looks.
     }
   }, LOOK_MS);
-  await once(nft, "exit");
+  const [code] = (await once(nft, "exit")) as [number | null];
   clearInterval(look);
-  return { ms: performance.now() - startedAt, peak };
+  return { isDone: code === 0, peak };
 }
 
-function chainOf(service: number): string {
-  const text = `ns/svc-${service}/tcp/http`;
-  const hash = createHash("sha256").update(text).digest("hex").slice(0, 8).toUpperCase();
-  return `service-${hash}-${text}`;
-}
-
-function rulesOf(service: number, turn = 0): string {
-  const targets = endpointAddresses(service, turn).map((address, at) => `${at} : ${address} . ${TARGET_PORT}`);
-  const map = `numgen random mod ${targets.length} map { ${targets.join(", ")} }`;
-  return `add rule ip kube-proxy ${chainOf(service)} meta l4proto tcp dnat ip to ${map}\n`;
-}
-
-function oneChange(service: number, turn: number): string {
-  return `flush chain ip kube-proxy ${chainOf(service)}\n${rulesOf(service, turn)}`;
-}
-
-function wholeTable(size: number): string {
-  const parts = [
-    "add table ip kube-proxy\n",
-    "add map ip kube-proxy service-ips { type ipv4_addr . inet_proto . inet_service : verdict ; }\n",
-    "add set ip kube-proxy cluster-ips { type ipv4_addr ; }\n",
-    "add chain ip kube-proxy services\n",
-    "add rule ip kube-proxy services ip daddr . meta l4proto . th dport vmap @service-ips\n",
-    ...["prerouting", "output"].flatMap((hook) => [
-      `add chain ip kube-proxy nat-${hook} { type nat hook ${hook} priority -100 ; }\n`,
-      `add rule ip kube-proxy nat-${hook} jump services\n`,
-    ]),
-  ];
-  for (let service = 0; service < size; service += 1) {
-    const address = clusterIP(service);
-    parts.push(`add chain ip kube-proxy ${chainOf(service)}\n`, rulesOf(service));
-    parts.push(`add element ip kube-proxy cluster-ips { ${address} }\n`);
-    parts.push(
-      `add element ip kube-proxy service-ips { ${address} . tcp . ${SERVICE_PORT} : goto ${chainOf(service)} }\n`,
-    );
-  }
-  return parts.join("");
+function serviceOf(at: number, turn = 0): LayoutService {
+  const name = `ns/svc-${at}`;
+  const endpoints = endpointAddresses(at, turn);
+  return { name, address: clusterIP(at), port: SERVICE_PORT, endpoints, targetPort: TARGET_PORT };
 }
