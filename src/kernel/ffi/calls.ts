@@ -44,12 +44,15 @@ export const C = {
   POLLIN: 1,
 } as const;
 
-function call(name: LibcFunction, what: string, ...args: readonly unknown[]): number {
+/** What was tried, for the error; where a call is frequent it is put into words only when it fails. */
+type What = string | (() => string);
+
+function call(name: LibcFunction, what: What, ...args: readonly unknown[]): number {
   for (;;) {
     const result = Number(libc(name)(...args));
     if (result >= 0) return result;
     const errno = lastErrno();
-    if (errno !== EINTR) throw KernelError.fromErrno(errno, what);
+    if (errno !== EINTR) throw KernelError.fromErrno(errno, typeof what === "string" ? what : what());
   }
 }
 
@@ -57,7 +60,7 @@ function call(name: LibcFunction, what: string, ...args: readonly unknown[]): nu
 export function socket(domain: number, type: number, protocol: number): number {
   return call(
     "socket",
-    `make a socket (domain ${domain}, type ${type}, protocol ${protocol})`,
+    () => `make a socket (domain ${domain}, type ${type}, protocol ${protocol})`,
     domain,
     type | C.SOCK_CLOEXEC,
     protocol,
@@ -65,7 +68,7 @@ export function socket(domain: number, type: number, protocol: number): number {
 }
 
 /** bind(2) to an encoded sockaddr. `what` names the address in the error. */
-export function bind(fd: number, address: Uint8Array, what = "bind a socket"): void {
+export function bind(fd: number, address: Uint8Array, what: What = "bind a socket"): void {
   call("bind", what, fd, address, address.length);
 }
 
@@ -163,7 +166,7 @@ export function pollReadable(fds: readonly number[], timeoutMs: number): number[
 /** setsockopt(2) with a 32-bit number, or bytes. */
 export function setsockopt(fd: number, level: number, option: number, value: number | Uint8Array, what?: string): void {
   const bytes = typeof value === "number" ? new Uint8Array(new Int32Array([value]).buffer) : value;
-  call("setsockopt", what ?? `set socket option ${level}/${option}`, fd, level, option, bytes, bytes.length);
+  call("setsockopt", what ?? (() => `set socket option ${level}/${option}`), fd, level, option, bytes, bytes.length);
 }
 
 /** getsockopt(2) of a 32-bit number. */

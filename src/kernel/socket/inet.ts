@@ -51,7 +51,8 @@ export function bindUdp(address: IpAddress, port: number, options: SocketPlace =
 export function openTcp(family: IpFamily, options: SocketPlace & { readonly source?: IpAddress } = {}): number {
   return prepare(C.SOCK_STREAM, family, options, (fd) => {
     const { source } = options;
-    if (source !== undefined) bind(fd, encodeSockaddr({ address: source, port: 0 }), `bind source address ${source}`);
+    if (source !== undefined)
+      bind(fd, encodeSockaddr({ address: source, port: 0 }), () => `bind source address ${source}`);
   });
 }
 

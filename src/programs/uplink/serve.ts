@@ -64,7 +64,8 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
       snapshots: uplinkd.snapshots,
       evidence: uplinkd.evidence,
       log,
-      openListener: ({ address, port }: ListenerSettings) => listenTcp(address, port, { transparent: true, noDelay: true }),
+      openListener: ({ address, port }: ListenerSettings) =>
+        listenTcp(address, port, { transparent: true, noDelay: true }),
       secrets: pods,
       health: () => ({
         ...(uplinkd.configError === undefined ? {} : { configError: uplinkd.configError }),

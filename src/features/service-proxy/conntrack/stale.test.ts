@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { IpAddress } from "#base/ip";
 import { type ConntrackEntry, FakeConntrack } from "#kernel/conntrack";
-import { addressesOf, endpoint, NODE_PORT, SERVICE_PORT, servicePort, TARGET_PORT } from "../testing/fixture.ts";
 import { addressKey } from "../plan/index.ts";
+import { addressesOf, endpoint, NODE_PORT, SERVICE_PORT, servicePort, TARGET_PORT } from "../testing/fixture.ts";
 import type { TrackedPort } from "../track/index.ts";
 import { forgetStale } from "./index.ts";
 
