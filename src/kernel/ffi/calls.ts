@@ -163,9 +163,13 @@ export function pollReadable(fds: readonly number[], timeoutMs: number): number[
   return fds.filter((_, at) => set.getInt16(at * 8 + 6, true) !== 0);
 }
 
+const oneNumber = new Int32Array(1);
+const itsBytes = new Uint8Array(oneNumber.buffer);
+
 /** setsockopt(2) with a 32-bit number, or bytes. */
 export function setsockopt(fd: number, level: number, option: number, value: number | Uint8Array, what?: string): void {
-  const bytes = typeof value === "number" ? new Uint8Array(new Int32Array([value]).buffer) : value;
+  if (typeof value === "number") oneNumber[0] = value;
+  const bytes = typeof value === "number" ? itsBytes : value;
   call("setsockopt", what ?? (() => `set socket option ${level}/${option}`), fd, level, option, bytes, bytes.length);
 }
 

@@ -15,11 +15,12 @@ export interface Endpoint {
 export function encodeSockaddr(endpoint: Endpoint): Uint8Array {
   const { address, port, scopeId = 0 } = endpoint;
   const bytes = new Uint8Array(address.family === 4 ? 16 : 28);
-  const view = new DataView(bytes.buffer);
-  view.setUint16(0, address.family === 4 ? C.AF_INET : C.AF_INET6, true);
-  view.setUint16(2, port);
+  // The family in the host's order, which is little-endian; the port in the network's.
+  bytes[0] = address.family === 4 ? C.AF_INET : C.AF_INET6;
+  bytes[2] = port >>> 8;
+  bytes[3] = port;
   bytes.set(address.toBytes(), address.family === 4 ? 4 : 8);
-  if (address.family === 6) view.setUint32(24, scopeId, true);
+  if (scopeId !== 0) new DataView(bytes.buffer).setUint32(24, scopeId, true);
   return bytes;
 }
 
