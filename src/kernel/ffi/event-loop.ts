@@ -5,12 +5,16 @@ import { type NativeFunction, openOwnSymbols } from "./library.ts";
 /** UV_POLL of uv_handle_type, and UV_READABLE (include/uv.h). */
 const UV_POLL = 8;
 const UV_READABLE = 1;
+/** Where a `uv_handle_t` has its flags (include/uv.h; the same in all of libuv 1 on 64-bit systems), and two of them (src/uv-common.h). */
+const FLAGS_OFFSET = 88;
+const UV_HANDLE_REF = 0x08;
+const UV_HANDLE_INTERNAL = 0x10;
 
 /** Watches one descriptor in the event loop of the calling thread. */
 export interface LoopWatch {
   /** Keeps the thread alive, or not. Not, at first. */
   keepAlive(isKept: boolean): void;
-  /** Before the thread ends: a loop that still has a watch cannot be closed, and Node aborts. */
+  /** The end. A thread that ends without it ends as well. */
   close(): void;
 }
 
@@ -18,6 +22,10 @@ export interface LoopWatch {
 const PROTOTYPES = {
   isolate: "void *_ZN2v87Isolate13TryGetCurrentEv()",
   loop: "void *_ZN4node19GetCurrentEventLoopEPN2v87IsolateE(void *isolate)",
+  atEnd: "void _ZN4node25AddEnvironmentCleanupHookEPN2v87IsolateEPFvPvES3_(void *isolate, void *hook, void *argument)",
+  notAtEnd:
+    "void _ZN4node28RemoveEnvironmentCleanupHookEPN2v87IsolateEPFvPvES3_(void *isolate, void *hook, void *argument)",
+  address: "void *dlsym(void *library, const char *name)",
   handleSize: "size_t uv_handle_size(int type)",
   init: "int uv_poll_init(void *loop, void *handle, int fd)",
   start: "int uv_poll_start(void *handle, int events, void *callback)",
@@ -46,17 +54,41 @@ function load(): NonNullable<typeof loaded> {
 export function watchReadable(fd: number, onReadable: () => void): LoopWatch {
   const { uv, callback } = load();
   const handle = koffi.alloc("uint8_t", Number(uv.handleSize(UV_POLL)));
+  const isolate = uv.isolate();
+  const fault = Number(uv.init(uv.loop(isolate), handle, fd));
+  if (fault !== 0) {
+    koffi.free(handle);
+    throw KernelError.fromErrno(-fault, `watch descriptor ${fd} in the event loop`);
+  }
   const registered = koffi.register(onReadable, callback);
-  const fault = Number(uv.init(uv.loop(uv.isolate()), handle, fd)) || Number(uv.start(handle, UV_READABLE, registered));
-  if (fault !== 0) throw KernelError.fromErrno(-fault, `watch descriptor ${fd} in the event loop`);
   uv.unref(handle);
+  markInternal(handle);
+  // A function of one argument, so that it is a hook as it is: no JavaScript runs any more when a thread is ended by force.
+  const stop = uv.address(null, "uv_poll_stop");
+  uv.atEnd(isolate, stop, handle);
+  uv.start(handle, UV_READABLE, registered);
   return {
     keepAlive: (isKept) => void (isKept ? uv.ref(handle) : uv.unref(handle)),
     close: () => {
+      uv.notAtEnd(isolate, stop, handle);
       uv.stop(handle);
       // The memory stays: libuv holds it until the loop's next turn. Once for each thread that ends.
       uv.close(handle, null);
       koffi.unregister(registered);
     },
   };
+}
+
+/**
+ * Node aborts the process when a thread's loop still has a handle at the thread's end, which cannot be helped where the thread is ended from
+ * outside: libuv leaves out handles that it takes for its own. Nothing is done where the flags are not where they are known to be.
+ */
+function markInternal(handle: unknown): void {
+  const { uv } = load();
+  const flags = (): unknown => koffi.decode(handle, FLAGS_OFFSET, "uint32_t");
+  const before = flags();
+  uv.ref(handle);
+  const isKnown = before === 0 && flags() === UV_HANDLE_REF;
+  uv.unref(handle);
+  if (isKnown) koffi.encode(handle, FLAGS_OFFSET, "uint32_t", UV_HANDLE_INTERNAL);
 }

@@ -2,8 +2,15 @@ import { KernelError } from "#kernel/errors";
 import { C } from "./calls.ts";
 import { type LibcFunction, lastErrno, libc } from "./library.ts";
 
-/** include/uapi/asm-generic/errno-base.h. */
-const EINTR = 4;
+/** include/uapi/asm-generic/errno-base.h and errno.h. */
+const [EINTR, EISCONN, EALREADY, EINPROGRESS] = [4, 106, 114, 115];
+/**
+ * ENOENT, ESRCH, ENOEXEC, ECHILD, EEXIST, ENOTDIR, ENOTTY: no call of a TCP socket fails so. The engine has done something of its own between
+ * the call and our asking for errno (collected garbage, loaded code), and another try tells the truth.
+ */
+const FOREIGN: ReadonlySet<number> = new Set([2, 3, 8, 10, 17, 20, 25]);
+/** Of those; then it is believed. */
+const MAX_TRIES = 3;
 /** include/linux/socket.h. */
 const SHUT_WR = 1;
 
@@ -20,19 +27,24 @@ function raw(name: LibcFunction, ...args: readonly unknown[]): number {
   }
 }
 
+/** What is to be called again: it was interrupted, or its errno is not its own. */
+function isMoot(result: number, tries: number): boolean {
+  return result < 0 && (result === -EINTR || (tries < MAX_TRIES && FOREIGN.has(-result)));
+}
+
 /** recv(2) of a stream: how many bytes came, 0 at its end, or a negated errno. */
 export function receiveBytes(fd: number, into: Uint8Array): number {
-  for (;;) {
+  for (let tries = 1; ; tries += 1) {
     const result = outcome(libc("recv")(fd, into, into.length, C.MSG_DONTWAIT));
-    if (result !== -EINTR) return result;
+    if (!isMoot(result, tries)) return result;
   }
 }
 
 /** send(2) to a stream, without SIGPIPE: how many bytes the kernel has taken, or a negated errno. */
 export function sendBytes(fd: number, data: Uint8Array): number {
-  for (;;) {
+  for (let tries = 1; ; tries += 1) {
     const result = outcome(libc("send")(fd, data, data.length, C.MSG_DONTWAIT | C.MSG_NOSIGNAL));
-    if (result !== -EINTR) return result;
+    if (!isMoot(result, tries)) return result;
   }
 }
 
@@ -40,13 +52,21 @@ const addressLength = new Uint32Array(1);
 
 /** accept4(2), non-blocking and close-on-exec: the descriptor, or a negated errno. `address` takes the peer's sockaddr, 28 bytes. */
 export function acceptFrom(fd: number, address: Uint8Array): number {
-  addressLength[0] = address.length;
-  return raw("accept4", fd, address, addressLength, C.SOCK_NONBLOCK | C.SOCK_CLOEXEC);
+  for (let tries = 1; ; tries += 1) {
+    addressLength[0] = address.length;
+    const result = raw("accept4", fd, address, addressLength, C.SOCK_NONBLOCK | C.SOCK_CLOEXEC);
+    if (!isMoot(result, tries)) return result;
+  }
 }
 
-/** connect(2) of a non-blocking socket: 0, or a negated errno (EINPROGRESS as a rule). */
+/** connect(2) of a non-blocking socket: 0, or a negated errno (EINPROGRESS as a rule). The same when it was asked already. */
 export function beginConnect(fd: number, address: Uint8Array): number {
-  return raw("connect", fd, address, address.length);
+  for (let tries = 1; ; tries += 1) {
+    const result = raw("connect", fd, address, address.length);
+    if (result === -EALREADY) return -EINPROGRESS;
+    if (result === -EISCONN) return 0;
+    if (!isMoot(result, tries)) return result;
+  }
 }
 
 /** shutdown(2) of the writing half: 0, or a negated errno. */
@@ -66,6 +86,7 @@ export const EPOLL_CTL = { add: 1, remove: 2, modify: 3 } as const;
 /** Bits of epoll events (include/uapi/linux/eventpoll.h). */
 export const EPOLL = {
   in: 0x001,
+  priority: 0x002,
   out: 0x004,
   error: 0x008,
   hangUp: 0x010,

@@ -3,7 +3,7 @@ import type { IpAddress } from "#base/ip";
 import { KernelError } from "#kernel/errors";
 import { beginConnect, C, type Endpoint, EPOLL, encodeSockaddr, getsockopt } from "#kernel/ffi";
 import { openTcp, type SocketPlace } from "#kernel/socket";
-import { type Reactor, reactor, STREAM_BITS, type Watched } from "./reactor.ts";
+import { type Reactor, reactorFor, STREAM_BITS, type Watched } from "./reactor.ts";
 import { TcpStream, type TcpStreamOptions } from "./tcp-stream.ts";
 
 /** include/uapi/asm-generic/errno.h and socket.h. */
@@ -43,7 +43,12 @@ export function connectTcp(to: Endpoint, options: ConnectTcpOptions = {}): Promi
     );
     const onAbort = (): void => dial.stop(signal?.reason);
     signal?.addEventListener("abort", onAbort, { once: true });
-    dial.start();
+    try {
+      dial.start();
+    } catch (error) {
+      signal?.removeEventListener("abort", onAbort);
+      throw error;
+    }
   });
 }
 
@@ -58,15 +63,17 @@ class Dial implements Watched {
   readonly #to: Endpoint;
   readonly #options: TcpStreamOptions;
   readonly #events: DialEvents;
-  readonly #reactor: Reactor = reactor();
+  readonly #reactor: Reactor;
 
   constructor(fd: number, to: Endpoint, options: TcpStreamOptions, events: DialEvents) {
     this.fd = fd;
+    this.#reactor = reactorFor(fd);
     this.#to = to;
     this.#options = options;
     this.#events = events;
   }
 
+  /** Throws {@link KernelError} when the descriptor cannot be watched; it is closed then. */
   start(): void {
     const result = beginConnect(this.fd, encodeSockaddr(this.#to));
     this.#reactor.add(this, STREAM_BITS);
@@ -77,6 +84,12 @@ class Dial implements Watched {
   stop(reason: unknown): void {
     this.#reactor.remove(this);
     this.#events.onFailed(reason);
+  }
+
+  abandon(): void {
+    const { address, port } = this.#to;
+    const text = `Cannot connect to ${address} port ${port}: all streams of this thread were closed meanwhile`;
+    this.stop(new KernelError("failed", text));
   }
 
   onReady(bits: number): void {

@@ -1,3 +1,4 @@
+import { isMainThread } from "node:worker_threads";
 import {
   close,
   EPOLL,
@@ -20,6 +21,8 @@ export interface Watched {
   readonly fd: number;
   /** Bits of epoll events. */
   onReady(bits: number): void;
+  /** The reactor ends: closes the descriptor with {@link Reactor.remove}, and never touches its number again. */
+  abandon(): void;
 }
 
 /** Something that has more to do than one turn allowed. */
@@ -34,7 +37,7 @@ interface Entry {
 }
 
 /** All that can happen to a connection, told once each time that it begins: no further system call for its whole life. */
-export const STREAM_BITS = (EPOLL.in | EPOLL.out | EPOLL.readHangUp | EPOLL.edgeTriggered) >>> 0;
+export const STREAM_BITS = (EPOLL.in | EPOLL.priority | EPOLL.out | EPOLL.readHangUp | EPOLL.edgeTriggered) >>> 0;
 
 /** The descriptors of one thread, and their turns in its event loop. */
 export class Reactor {
@@ -50,7 +53,12 @@ export class Reactor {
   #isClosed = false;
 
   constructor() {
-    this.#loop = watchReadable(this.#epoll, () => this.#due());
+    try {
+      this.#loop = watchReadable(this.#epoll, () => this.#due());
+    } catch (error) {
+      close(this.#epoll);
+      throw error;
+    }
   }
 
   /**
@@ -76,15 +84,18 @@ export class Reactor {
     this.#entries.set(watched.fd, { watched, generation: entry.generation });
   }
 
-  /** Other bits from now on. */
-  modify({ fd }: Watched, bits: number): void {
+  /** Other bits from now on. Nothing, once it is not watched any more: its number may be another's. */
+  modify(watched: Watched, bits: number): void {
+    const { fd } = watched;
     const entry = this.#entries.get(fd);
-    if (entry !== undefined) epollControl(this.#epoll, EPOLL_CTL.modify, fd, bits, [fd, entry.generation]);
+    if (entry?.watched === watched) epollControl(this.#epoll, EPOLL_CTL.modify, fd, bits, [fd, entry.generation]);
   }
 
-  /** Closes the descriptor. */
-  remove({ fd }: Watched): void {
-    if (!this.#entries.delete(fd)) return;
+  /** Closes the descriptor. Nothing, once it is not watched any more. */
+  remove(watched: Watched): void {
+    const { fd } = watched;
+    if (this.#entries.get(fd)?.watched !== watched) return;
+    this.#entries.delete(fd);
     close(fd);
     if (this.#entries.size === 0) this.#loop.keepAlive(false);
   }
@@ -97,7 +108,7 @@ export class Reactor {
 
   close(): void {
     this.#isClosed = true;
-    for (const { watched } of [...this.#entries.values()]) this.remove(watched);
+    for (const { watched } of [...this.#entries.values()]) watched.abandon();
     this.#loop.close();
     close(this.#epoll);
   }
@@ -126,13 +137,30 @@ export class Reactor {
 
 let own: Reactor | undefined;
 
-/** The reactor of this thread. */
+/** The reactor of this thread. Throws {@link KernelError} where there is none and none can be made. */
 export function reactor(): Reactor {
-  own ??= new Reactor();
+  if (own === undefined) {
+    own = new Reactor();
+    // The descriptors of a thread outlive it, and a listener would go on taking clients for nobody.
+    if (!isMainThread) process.once("exit", closeReactor);
+  }
   return own;
 }
 
-/** Closes all streams and listeners of this thread without a word. A worker thread must do it before it ends, or Node aborts. */
+/** The reactor for a descriptor that somebody hands over: closes it and throws {@link KernelError} where there can be none. */
+export function reactorFor(fd: number): Reactor {
+  try {
+    return reactor();
+  } catch (error) {
+    close(fd);
+    throw error;
+  }
+}
+
+/**
+ * Closes all streams and listeners of this thread, and what is being connected fails. What is made afterwards has a reactor of its own. A
+ * worker thread that ends by itself does it too; one that is terminated leaves its descriptors to the process.
+ */
 export function closeReactor(): void {
   own?.close();
   own = undefined;

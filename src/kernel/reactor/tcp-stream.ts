@@ -7,12 +7,13 @@ import {
   type Endpoint,
   EPOLL,
   getsockname,
+  getsockopt,
   receiveBytes,
   sendBytes,
   setsockopt,
   shutdownWrite,
 } from "#kernel/ffi";
-import { type Reactor, reactor, STREAM_BITS, type Waiting, type Watched } from "./reactor.ts";
+import { type Reactor, reactorFor, STREAM_BITS, type Waiting, type Watched } from "./reactor.ts";
 
 const EAGAIN = 11;
 /** Reads in one turn, so that one fast peer does not keep the others waiting. */
@@ -20,12 +21,15 @@ const READS_A_TURN = 4;
 const LOST_BITS = EPOLL.error | EPOLL.hangUp | EPOLL.readHangUp;
 
 /** include/uapi/asm-generic/socket.h and include/uapi/linux/tcp.h. */
+const SO_ERROR = 4;
 const SO_KEEPALIVE = 9;
 const SO_LINGER = 13;
 const IPPROTO_TCP = 6;
 const TCP_KEEPIDLE = 4;
 const TCP_KEEPINTVL = 5;
 const TCP_KEEPCNT = 6;
+/** MAX_TCP_KEEPIDLE and MAX_TCP_KEEPINTVL (include/net/tcp.h), seconds. */
+const MAX_KEEPALIVE_S = 32_767;
 /** As Go has it. */
 const KEEPALIVE_PROBES = 9;
 /** struct linger: on, for no time at all. */
@@ -40,7 +44,7 @@ export interface TcpStreamOptions {
 /** A connected TCP socket. */
 export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStream, Watched, Waiting {
   readonly fd: number;
-  readonly #reactor: Reactor = reactor();
+  readonly #reactor: Reactor;
   readonly #remote: Endpoint;
   /** Everybody's buffer, or the beginning of it. */
   readonly #into: Buffer;
@@ -48,13 +52,14 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
   #isFlowing = false;
   /** As far as the kernel has told. */
   #isReadable = false;
-  /** An end or an error is to be found by reading on. */
-  #isLost = false;
+  /** A short read is not all there is: an end, an error or what is behind urgent data is found by reading on. */
+  #mustReadOn = false;
   #isReadableEnded = false;
   /** What the kernel has not taken yet. */
   #queue: Uint8Array[] = [];
   #isEnding = false;
   #isFinished = false;
+  #isFinishTold = false;
   #isDestroyed = false;
   #isClosed = false;
   #errored: Error | undefined;
@@ -62,6 +67,7 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
   private constructor(fd: number, remote: Endpoint, { readBytes }: TcpStreamOptions) {
     super();
     this.fd = fd;
+    this.#reactor = reactorFor(fd);
     this.#remote = remote;
     this.#into = this.#reactor.buffer.subarray(0, readBytes);
   }
@@ -173,18 +179,24 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
 
   keepAlive(idleMs: number): void {
     if (this.#isDestroyed) return;
-    const seconds = Math.max(1, Math.round(idleMs / 1000));
+    const seconds = Math.min(Math.max(1, Math.round(idleMs / 1000)), MAX_KEEPALIVE_S);
     setsockopt(this.fd, C.SOL_SOCKET, SO_KEEPALIVE, 1);
     setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
     setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
     setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
   }
 
+  abandon(): void {
+    this.destroy();
+  }
+
   onReady(bits: number): void {
-    if ((bits & LOST_BITS) !== 0) this.#isLost = true;
-    if ((bits & (EPOLL.in | LOST_BITS)) !== 0) this.#isReadable = true;
+    if ((bits & (LOST_BITS | EPOLL.priority)) !== 0) this.#mustReadOn = true;
+    // Its bits stay set behind the end, and come again with each edge.
+    if ((bits & (EPOLL.in | LOST_BITS)) !== 0) this.#isReadable = !this.#isReadableEnded;
     if (this.#queue.length > 0 && (bits & (EPOLL.out | EPOLL.error)) !== 0) this.#flush();
     if (this.#isReadable && this.#isFlowing) this.onTurn();
+    if (this.#isReadableEnded && (bits & EPOLL.error) !== 0) this.#loseAfterEnd();
   }
 
   /** Reads as much as one turn allows. */
@@ -203,7 +215,7 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
         return;
       }
       // Less than was asked for is all there was (epoll(7)), but for an end that was told with it.
-      if (length < into.length && !this.#isLost) this.#isReadable = false;
+      if (length < into.length && !this.#mustReadOn) this.#isReadable = false;
       this.emit("data", into.subarray(0, length));
     }
   }
@@ -216,7 +228,9 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
 
   /** Not for others: after the end was handed to the kernel. */
   tellFinished(): void {
-    if (!this.#isDestroyed) this.emit("finish");
+    if (this.#isDestroyed) return;
+    this.#isFinishTold = true;
+    this.emit("finish");
     this.#closeIfDone();
   }
 
@@ -255,7 +269,14 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
   }
 
   #closeIfDone(): void {
-    if (this.#isReadableEnded && this.#isFinished) this.destroy();
+    if (this.#isReadableEnded && this.#isFinishTold) this.destroy();
+  }
+
+  /** Who reads behind an end is told of the end again, whatever has happened since. */
+  #loseAfterEnd(): void {
+    if (this.#isDestroyed) return;
+    const errno = getsockopt(this.fd, C.SOL_SOCKET, SO_ERROR);
+    if (errno !== 0) this.#lose(errno, "keep");
   }
 
   #lose(errno: number, what: string): void {

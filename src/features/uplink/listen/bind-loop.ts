@@ -70,7 +70,7 @@ export class BindLoop {
       const ended = await this.#listen(signal);
       if (ended === undefined) return;
       if (ended.wasBound) failures = 0;
-      else this.#tellFailure(ended.error);
+      this.#tellFailure(ended.error);
       const pauseMs = ended.wasBound ? AGAIN_MS : (RETRY_MS[Math.min(failures, RETRY_MS.length - 1)] ?? AGAIN_MS);
       failures += 1;
       await this.#retry.wait({ atMostMs: pauseMs, signal });

@@ -121,7 +121,7 @@ test("BindLoop: says where pods are listened to, and gives clients on with what 
   assert.equal(accepted?.remotePort, client.localPort);
 });
 
-test("BindLoop: a listener that ends is made again after 5 s", TIMEOUT, async (t) => {
+test("BindLoop: a listener that ends says why, and is made again after 5 s", TIMEOUT, async (t) => {
   const port = await freePort();
   let bound = 0;
   const { loop, clock, lines, done, stop } = loopFor(t, hostListener(port), {
@@ -138,6 +138,10 @@ test("BindLoop: a listener that ends is made again after 5 s", TIMEOUT, async (t
   await clock.advance(1);
   while (bound < 2) await turn();
   assert.equal(lines.filter((line) => line.includes("listening on")).length, 2);
+  const said = lines.filter((line) => line.startsWith("error "));
+  assert.deepEqual(said, [
+    `error mgmtproxy: listen 127.0.0.1:${port} failed (will retry): Cannot accept a client: Invalid argument (EINVAL)`,
+  ]);
   stop.abort();
   await done;
   assert.equal(loop.isBound, false);

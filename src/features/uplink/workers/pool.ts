@@ -162,7 +162,7 @@ function post({ worker }: Thread, message: ToWorker): void {
 }
 
 async function ended({ worker, exited }: Thread): Promise<void> {
-  // Not by force: Node aborts when a thread is torn from descriptors that it watches.
+  // Not by force: the process ends with it, and gives its descriptors back.
   const timer = setTimeout(() => {
     worker.unref();
     exited.resolve();

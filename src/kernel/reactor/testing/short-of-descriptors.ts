@@ -1,4 +1,4 @@
-/** Forty clients of a process that has descriptors for fewer, since it holds files open until it is told that it is short; prints what came. */
+/** Forty clients of a process that holds files open until it is told that it is short of descriptors; prints what came. */
 import { closeSync, openSync } from "node:fs";
 import { IpAddress } from "#base/ip";
 import { listenTcp, localEndpoint } from "#kernel/socket";
@@ -36,18 +36,19 @@ for (let isFree = true; isFree; ) {
 }
 // For one client's own end; the other end finds none.
 closeSync(held.pop() ?? -1);
-for (let at = 0; at < CLIENTS; at += 1) {
-  await connectOnce();
-  answered += 1;
-}
+for (let at = 0; at < CLIENTS; at += 1) answered += await connectOnce();
 listener.close();
 process.stdout.write(JSON.stringify({ fault, answered }));
 
-async function connectOnce(): Promise<void> {
+/** How many bytes came back before the end: one, or none where it was refused. */
+async function connectOnce(): Promise<number> {
   const stream = await connectTcp({ address, port });
-  const ended = new Promise<void>((resolve) => stream.on("close", resolve));
-  stream.on("data", () => undefined);
+  let bytes = 0;
+  const ended = new Promise<number>((resolve) => stream.on("close", () => resolve(bytes)));
+  stream.on("data", ({ length }) => {
+    bytes += length;
+  });
   stream.end(Buffer.from("x"));
   stream.resume();
-  await ended;
+  return await ended;
 }

@@ -1,0 +1,200 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { closeSync, openSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { IpAddress } from "#base/ip";
+import { KernelError } from "#kernel/errors";
+import { beginConnect, C, close, encodeSockaddr, send, setsockopt } from "#kernel/ffi";
+import { listenTcp, localEndpoint, openTcp } from "#kernel/socket";
+import { closeReactor, connectTcp, TcpListener, TcpStream } from "./index.ts";
+import { ownPair, turns } from "./testing/own-pair.ts";
+
+const TIMEOUT = { timeout: 20_000 };
+const LOOPBACK = IpAddress.parse("127.0.0.1");
+const MSG_OOB = 1;
+
+async function pair(t: TestContext): Promise<[TcpStream, TcpStream]> {
+  const made = await ownPair();
+  t.after(() => {
+    for (const stream of made) stream.destroy();
+  });
+  return made;
+}
+
+const told = (stream: TcpStream, event: "end" | "close" | "drain" | "finish"): Promise<void> =>
+  new Promise((resolve) => stream.once(event, () => resolve()));
+
+test("TcpStream: the peer's end is told once, though room to send is told after it", TIMEOUT, async (t) => {
+  const [ours, peer] = await pair(t);
+  setsockopt(ours.fd, C.SOL_SOCKET, C.SO_SNDBUF, 4608);
+  let ends = 0;
+  ours.on("end", () => {
+    ends += 1;
+  });
+  ours.resume();
+  const ended = told(ours, "end");
+  peer.end();
+  await ended;
+  let heard = 0;
+  peer.on("data", (chunk) => {
+    heard += chunk.length;
+  });
+  for (let round = 0; round < 4; round += 1) {
+    const drained = told(ours, "drain");
+    while (ours.write(Buffer.alloc(65_536)));
+    peer.resume();
+    await drained;
+  }
+  const closed = [told(ours, "close"), told(peer, "close")];
+  ours.end();
+  await Promise.all(closed);
+  assert.equal(ends, 1);
+  assert.ok(heard >= 4 * 65_536);
+});
+
+test("TcpStream: who ends when it hears the end is told of both, then of the close", TIMEOUT, async (t) => {
+  const [ours, peer] = await pair(t);
+  const events: string[] = [];
+  for (const event of ["end", "finish", "close"] as const) ours.on(event, () => events.push(event));
+  ours.once("end", () => ours.end());
+  ours.resume();
+  const closed = told(ours, "close");
+  peer.end();
+  await closed;
+  assert.deepEqual([events, ours.errored], [["end", "finish", "close"], undefined]);
+});
+
+test("TcpStream: bytes behind urgent data are read, though nothing more comes", TIMEOUT, async (t) => {
+  const [ours, peer] = await pair(t);
+  let text = "";
+  ours.on("data", (chunk) => {
+    text += Buffer.from(chunk).toString();
+  });
+  peer.write(Buffer.from("before"));
+  send(peer.fd, Buffer.from("!"), { flags: MSG_OOB });
+  peer.write(Buffer.from("behind"));
+  await turns(5);
+  ours.resume();
+  while (text.length < 12) await turns(1);
+  assert.equal(text, "beforebehind");
+});
+
+test(
+  "TcpStream: a peer that has ended and then resets is lost at once, though nothing is sent to it",
+  TIMEOUT,
+  async (t) => {
+    const [ours, peer] = await pair(t);
+    ours.resume();
+    const ended = told(ours, "end");
+    const closed = told(ours, "close");
+    peer.end();
+    await ended;
+    peer.reset();
+    await closed;
+    assert.ok(ours.errored instanceof KernelError);
+    assert.ok(["EPIPE", "ECONNRESET"].includes(ours.errored.errno ?? ""), ours.errored.errno);
+  },
+);
+
+test(
+  "closeReactor: streams are closed and tell it, dials fail, and whoever gets their descriptors' numbers is left alone",
+  TIMEOUT,
+  async () => {
+    const [ours, peer] = await ownPair();
+    peer.pause();
+    while (ours.write(Buffer.alloc(1 << 20)));
+    const listening = listenTcp(LOOPBACK, 0);
+    const { port } = localEndpoint(listening);
+    const listener = new TcpListener(listening, { onClient: assert.fail, onFault: assert.fail, onError: assert.fail });
+    const dial = connectTcp({ address: LOOPBACK, port });
+    const closed = [told(ours, "close"), told(peer, "close")];
+    closeReactor();
+    await assert.rejects(dial, (error: unknown) => error instanceof KernelError && error.code === "failed");
+    const path = join(tmpdir(), `isthmus-reactor-${process.pid}`);
+    const files = Array.from({ length: 8 }, () => openSync(path, "w"));
+    try {
+      assert.ok(files.includes(ours.fd), "the number is somebody else's now");
+      assert.deepEqual([ours.destroyed, peer.destroyed], [true, true]);
+      for (const stream of [ours, peer]) {
+        stream.resume();
+        stream.write(Buffer.from("to nobody"));
+        stream.keepAlive(1000);
+        stream.end();
+        stream.reset();
+      }
+      listener.close();
+      await Promise.all(closed);
+      await turns(3);
+      assert.equal(readFileSync(path, "utf8"), "");
+    } finally {
+      for (const file of files) closeSync(file);
+      rmSync(path);
+    }
+    const [next, other] = await ownPair();
+    const heard = once(other as never, "data");
+    other.resume();
+    next.write(Buffer.from("again"));
+    await heard;
+    for (const stream of [next, other]) stream.destroy();
+  },
+);
+
+test("TcpStream: a listener may close streams whose events are of the same turn", TIMEOUT, async (t) => {
+  const [ours, peer] = await pair(t);
+  const [third, fourth] = await pair(t);
+  ours.on("data", () => {
+    // Events of these are in the same turn.
+    third.destroy();
+    fourth.destroy();
+    ours.destroy();
+  });
+  third.on("data", () => assert.fail("destroyed streams are silent"));
+  for (const stream of [ours, third]) stream.resume();
+  const closed = [told(ours, "close"), told(third, "close"), told(fourth, "close")];
+  peer.write(Buffer.from("x"));
+  fourth.write(Buffer.from("y"));
+  await Promise.all(closed);
+});
+
+test("beginConnect: asked again, it says how it stands", TIMEOUT, async () => {
+  const listening = listenTcp(LOOPBACK, 0);
+  const to = encodeSockaddr(localEndpoint(listening));
+  const fd = openTcp(4);
+  const first = beginConnect(fd, to);
+  assert.ok(first === 0 || first === -115, String(first));
+  while (beginConnect(fd, to) !== 0) await turns(1);
+  assert.equal(beginConnect(fd, to), 0);
+  close(fd);
+  close(listening);
+});
+
+test(
+  "connectTcp: aborted at any moment it leaves nothing, and after it has connected nothing happens",
+  TIMEOUT,
+  async () => {
+    const [warm, other] = await ownPair();
+    for (const stream of [warm, other]) stream.destroy();
+    const before = readdirSync("/proc/self/fd").length;
+    const listening = listenTcp(LOOPBACK, 0);
+    const { port } = localEndpoint(listening);
+    for (let moment = 0; moment < 6; moment += 1) {
+      const stop = new AbortController();
+      const dial = connectTcp({ address: LOOPBACK, port }, { signal: stop.signal });
+      const settled = dial.then(
+        (stream) => stream,
+        (error: unknown) => error,
+      );
+      await turns(moment);
+      stop.abort(new Error("enough"));
+      const outcome = await settled;
+      if (outcome instanceof TcpStream) {
+        assert.equal(outcome.destroyed, false);
+        outcome.destroy();
+      } else assert.match(String(outcome), /enough/);
+    }
+    close(listening);
+    assert.equal(readdirSync("/proc/self/fd").length, before);
+  },
+);

@@ -1,0 +1,34 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { text } from "node:stream/consumers";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+const TIMEOUT = { timeout: 30_000 };
+
+/** What a program with a thread full of live connections says, and the code that it ends with. */
+async function end(
+  how: string,
+): Promise<{ out: string; aborted: boolean; code: number | null; signal: string | null }> {
+  const script = fileURLToPath(new URL("./testing/ending-program.ts", import.meta.url));
+  const child = spawn(process.execPath, [script, how]);
+  const exited = once(child, "exit") as Promise<[number | null, string | null]>;
+  const [out, errors, [code, signal]] = await Promise.all([text(child.stdout), text(child.stderr), exited]);
+  return { out, aborted: /Assertion|stack trace|open handles/.test(errors), code, signal };
+}
+
+const EXPECTED = {
+  bug: { out: "error: a bug of the thread\nthread: 1, sockets: 0\n", code: 0 },
+  exit: { out: "thread: 7, sockets: 0\n", code: 0 },
+  terminate: { out: "thread: 1, sockets: 20\n", code: 0 },
+  leave: { out: "", code: 0 },
+  "exit-of-main": { out: "", code: 5 },
+  "bug-of-main": { out: "", code: 1 },
+} as const;
+
+for (const [how, { out, code }] of Object.entries(EXPECTED)) {
+  test(`reactor: a thread with live connections may end by ${how}: nothing is aborted`, TIMEOUT, async () => {
+    assert.deepEqual(await end(how), { out, aborted: false, code, signal: null });
+  });
+}

@@ -1,0 +1,160 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { readdirSync } from "node:fs";
+import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
+import { test } from "node:test";
+import fc from "fast-check";
+import { sleep } from "#base/async";
+import { type ByteStream, NodeStream } from "#base/byte-stream";
+import { systemClock } from "#base/clock";
+import { IpAddress } from "#base/ip";
+import { C, setsockopt } from "#kernel/ffi";
+import { listenTcp, localEndpoint } from "#kernel/socket";
+import { connectTcp, TcpListener, TcpStream } from "./index.ts";
+import { type Act, Witness } from "./testing/witness.ts";
+
+const LOOPBACK = IpAddress.parse("127.0.0.1");
+/** Of one run, milliseconds. Small buffers make the kernel wait for late acknowledgements now and then. */
+const FOR_EVER_MS = 10_000;
+/** So many turns at once, then one each millisecond. */
+const QUICK_TURNS = 200;
+const LONG = { timeout: 120_000 };
+
+/** Who is at the two ends; the first is ours always. */
+type Kind = "ours-dialled" | "ours-accepted" | "node-dialled" | "node-accepted";
+
+const write = fc.record({
+  kind: fc.constant("write" as const),
+  bytes: fc.constantFrom(1, 2, 100, 4096, 65_536, 300_000),
+});
+const flow = fc.constantFrom<Act>({ kind: "pause" }, { kind: "resume" });
+const finish = fc.constant<Act>({ kind: "end" });
+const cut = fc.constantFrom<Act>({ kind: "destroy" }, { kind: "reset" });
+const anyAct = fc.oneof(
+  { weight: 8, arbitrary: write as fc.Arbitrary<Act> },
+  { weight: 8, arbitrary: flow },
+  { weight: 2, arbitrary: finish },
+  { weight: 1, arbitrary: cut },
+);
+const few = fc.array(anyAct, { maxLength: 3 });
+const inside = fc.record({ data: fc.array(anyAct, { maxLength: 8 }), end: few, drain: few, finish: few });
+const step = fc.record({ side: fc.constantFrom(0, 1), act: anyAct, turns: fc.constantFrom(0, 0, 1, 3) });
+const scenario = fc.record({
+  kind: fc.constantFrom<Kind>("ours-dialled", "ours-accepted", "node-dialled", "node-accepted"),
+  smallBuffers: fc.boolean(),
+  readBytes: fc.constantFrom(1024, 16_384, 65_536),
+  insides: fc.tuple(inside, inside),
+  steps: fc.array(step, { maxLength: 30 }),
+});
+type Scenario = typeof scenario extends fc.Arbitrary<infer Value> ? Value : never;
+
+/** Listeners of both makes, for all runs. */
+class Bench {
+  readonly #waiting: ((fd: number, port: number) => void)[] = [];
+  readonly #listener: TcpListener;
+  readonly #port: number;
+  readonly #server: Server;
+
+  constructor(server: Server) {
+    const fd = listenTcp(LOOPBACK, 0);
+    this.#port = localEndpoint(fd).port;
+    this.#listener = new TcpListener(fd, {
+      onClient: (client, remote) => this.#waiting.shift()?.(client, remote.port),
+      onFault: assert.fail,
+      onError: assert.fail,
+    });
+    this.#server = server;
+  }
+
+  async pair({ kind, readBytes }: Pick<Scenario, "kind" | "readBytes">): Promise<[TcpStream, ByteStream]> {
+    const options = { readBytes };
+    const accepted = new Promise<TcpStream>((resolve) =>
+      this.#waiting.push((fd, port) => resolve(TcpStream.adopt(fd, { address: LOOPBACK, port }, options))),
+    );
+    if (kind === "node-accepted") {
+      this.#waiting.pop();
+      const connection = once(this.#server, "connection");
+      const { port } = this.#server.address() as AddressInfo;
+      const ours = await connectTcp({ address: LOOPBACK, port }, options);
+      return [ours, new NodeStream(((await connection) as [Socket])[0])];
+    }
+    if (kind === "node-dialled") {
+      const socket = connect({ port: this.#port, host: "127.0.0.1", allowHalfOpen: true });
+      await once(socket, "connect");
+      return [await accepted, new NodeStream(socket)];
+    }
+    const dialled = await connectTcp({ address: LOOPBACK, port: this.#port }, options);
+    return kind === "ours-dialled" ? [dialled, await accepted] : [await accepted, dialled];
+  }
+
+  close(): void {
+    this.#listener.close();
+    this.#server.close();
+  }
+}
+
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+async function turnsUntil(isTrue: () => boolean, what: () => string): Promise<void> {
+  const until = systemClock.monotonic() + FOR_EVER_MS;
+  for (let turns = 0; !isTrue(); turns += 1) {
+    if (systemClock.monotonic() > until) assert.fail(`somebody waits for ever: ${what()}`);
+    await (turns < QUICK_TURNS ? turn() : sleep(1));
+  }
+}
+
+async function run(bench: Bench, { insides, steps, smallBuffers, ...how }: Scenario): Promise<void> {
+  const descriptors = readdirSync("/proc/self/fd").length;
+  const streams = await bench.pair(how);
+  if (smallBuffers)
+    for (const stream of streams)
+      if (stream instanceof TcpStream) setsockopt(stream.fd, C.SOL_SOCKET, C.SO_SNDBUF, 4608);
+  const ends = [new Witness(streams[0], [1, 2], insides[0]), new Witness(streams[1], [2, 1], insides[1])] as const;
+  for (const { side, act, turns } of steps) {
+    ends[side === 0 ? 0 : 1].do(act);
+    for (let at = 0; at < turns; at += 1) await turn();
+  }
+  // From here on both listen and have said all; whatever a listener does then, it is undone in the next turn.
+  await turnsUntil(
+    () => {
+      for (const end of ends) {
+        if (end.isClosed) continue;
+        end.do({ kind: "resume" });
+        if (!end.isSilent) end.do({ kind: "end" });
+      }
+      return ends.every(({ isClosed }) => isClosed);
+    },
+    () =>
+      JSON.stringify(
+        ends.map(({ said, heard, events, stream }) => ({ said, heard, events, left: stream.writableLength })),
+      ),
+  );
+  const isOrderly = ends.every(({ hasCut }) => !hasCut);
+  for (const [at, end] of ends.entries()) {
+    const other = ends[at === 0 ? 1 : 0];
+    if (isOrderly) assert.deepEqual([end.heard, end.stream.errored], [other.said, undefined]);
+    if (isOrderly) assert.deepEqual([...end.events].sort(), ["close", "end", "finish"]);
+    assert.ok(end.heard <= other.said);
+    assert.equal(end.events.at(-1), "close");
+  }
+  await turn();
+  assert.equal(readdirSync("/proc/self/fd").length, descriptors, "a descriptor is left");
+}
+
+test(
+  "TcpStream: whatever both ends do, every byte arrives in order or the loss is told, each event comes once, and nothing is left",
+  LONG,
+  async () => {
+    const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }).listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const bench = new Bench(server);
+    try {
+      await fc.assert(
+        fc.asyncProperty(scenario, (one) => run(bench, one)),
+        { numRuns: 300 },
+      );
+    } finally {
+      bench.close();
+    }
+  },
+);

@@ -1,0 +1,121 @@
+import assert from "node:assert/strict";
+import type { ByteStream } from "#base/byte-stream";
+
+/** What a test does with one end of a connection. */
+export type Act =
+  | { readonly kind: "write"; readonly bytes: number }
+  | { readonly kind: "end" | "pause" | "resume" | "destroy" | "reset" };
+
+/** What is done inside listeners: the next of its acts at each event of that name. */
+export type Inside = { readonly [Event in "data" | "end" | "drain" | "finish"]: readonly Act[] };
+
+/** One end of a connection, which knows what it said, checks each byte that it hears, and the order of what it is told. */
+export class Witness {
+  readonly stream: ByteStream;
+  readonly #salt: number;
+  readonly #heardSalt: number;
+  readonly #inside: { readonly [Event in keyof Inside]: Act[] };
+  /** Bytes. */
+  said = 0;
+  heard = 0;
+  /** All but data and drain, in order. */
+  readonly events: string[] = [];
+  /** The test has cut it off itself. */
+  hasCut = false;
+  #hasEnded = false;
+  #isPaused = true;
+  #isDrainOwed = false;
+
+  constructor(stream: ByteStream, salts: readonly [number, number], inside: Inside) {
+    this.stream = stream;
+    [this.#salt, this.#heardSalt] = salts;
+    this.#inside = {
+      data: [...inside.data],
+      end: [...inside.end],
+      drain: [...inside.drain],
+      finish: [...inside.finish],
+    };
+    stream.on("data", (chunk) => this.#hear(chunk));
+    for (const event of ["end", "drain", "finish"] as const) stream.on(event, () => this.#tell(event));
+    stream.on("close", () => this.#tell("close"));
+  }
+
+  get isClosed(): boolean {
+    return this.events.at(-1) === "close";
+  }
+
+  /** Told to end, or cut: nothing more can be said. */
+  get isSilent(): boolean {
+    return this.#hasEnded || this.hasCut;
+  }
+
+  do(act: Act): void {
+    switch (act.kind) {
+      case "write":
+        this.#write(act.bytes);
+        return;
+      case "end":
+        this.#hasEnded = true;
+        this.stream.end();
+        return;
+      case "pause":
+        this.#isPaused = true;
+        this.stream.pause();
+        return;
+      case "resume":
+        this.#isPaused = false;
+        this.stream.resume();
+        return;
+      case "destroy":
+      case "reset":
+        this.hasCut = true;
+        this.stream[act.kind]();
+    }
+  }
+
+  #write(length: number): void {
+    if (this.isSilent || this.stream.destroyed) return;
+    const chunk = Buffer.alloc(length);
+    for (let at = 0; at < length; at += 1) chunk[at] = byteAt(this.said + at, this.#salt);
+    this.said += length;
+    const goes = this.stream.write(chunk);
+    // It is ours again.
+    chunk.fill(0);
+    if (!goes) this.#isDrainOwed = true;
+  }
+
+  #hear(chunk: Uint8Array): void {
+    assert.equal(this.#isPaused, false, "data while paused");
+    assert.ok(chunk.length > 0, "an empty chunk");
+    assert.ok(!this.events.includes("end") && !this.isClosed, "data behind the end");
+    for (const [at, byte] of chunk.entries())
+      if (byte !== byteAt(this.heard + at, this.#heardSalt)) assert.fail(`a wrong byte at ${this.heard + at}`);
+    this.heard += chunk.length;
+    this.#next("data");
+  }
+
+  #tell(event: "end" | "drain" | "finish" | "close"): void {
+    assert.equal(this.isClosed, false, `${event} after close`);
+    if (event === "drain") {
+      assert.ok(this.#isDrainOwed, "a drain that nobody waits for");
+      this.#isDrainOwed = false;
+    } else {
+      assert.ok(!this.events.includes(event), `${event} twice`);
+      this.events.push(event);
+    }
+    if (event === "end") assert.equal(this.stream.readableEnded, true);
+    if (event === "finish") assert.equal(this.stream.writableFinished, true);
+    if (event === "close") assert.ok(this.stream.closed && this.stream.destroyed);
+    else this.#next(event);
+  }
+
+  #next(event: keyof Inside): void {
+    const act = this.#inside[event].shift();
+    if (act !== undefined) this.do(act);
+  }
+}
+
+/** Coprime to all chunk sizes that are powers of two, so that a lost or doubled chunk shows. */
+function byteAt(at: number, salt: number): number {
+  return (at * 7 + (at >>> 8) * 13 + salt) & 0xff;
+}
