@@ -19,6 +19,8 @@ export interface Logger {
   info(message: string, fields?: LogFields): void;
   warn(message: string, fields?: LogFields): void;
   error(message: string, fields?: LogFields): void;
+  /** Whether lines of a level are written: for those whose text costs something. */
+  isEnabled(level: LogLevel): boolean;
   /** A logger whose `logger` field is `<parent>.<name>` and whose lines all carry `fields`. */
   child(name: string, fields?: LogFields): Logger;
 }
@@ -61,6 +63,7 @@ export const nullLogger: Logger = {
   info: () => undefined,
   warn: () => undefined,
   error: () => undefined,
+  isEnabled: () => false,
   child: () => nullLogger,
 };
 
@@ -75,6 +78,7 @@ function wrap(base: pino.Logger, name: string): Logger {
     info: at("info"),
     warn: at("warn"),
     error: at("error"),
+    isEnabled: (level) => bound.isLevelEnabled(level),
     child: (child, fields = {}) => wrap(base.child(fields), `${name}.${child}`),
   };
 }

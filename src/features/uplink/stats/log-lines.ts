@@ -32,6 +32,7 @@ export class LogLines {
   }
 
   connected(line: ConnectedLine): void {
+    if (!this.#log.isEnabled("info")) return;
     const { target, client, ifName, source, cost, dialMs, fallbacks } = line;
     const dial = `dial ${Math.round(dialMs)}ms, ${fallbacks} fallback(s)`;
     this.#log.info(
@@ -69,6 +70,7 @@ export class LogLines {
     ifName: string,
     end: { readonly up: number; readonly down: number; readonly durationMs: number; readonly reason: CloseReason },
   ): void {
+    if (!this.#log.isEnabled("debug")) return;
     const { up, down, durationMs, reason } = end;
     const numbers = `up=${up} down=${down} duration=${Math.round(durationMs)}ms idle=${reason === "idle"}`;
     this.#log.debug(`mgmtproxy: tunnel ${printable(target)} via ${ifName} closed: ${numbers} reason=${reason}`);

@@ -13,6 +13,8 @@ export interface WorkerInit {
   readonly room: SharedArrayBuffer;
   readonly mark: number | undefined;
   readonly hostsPath: string | undefined;
+  /** Of the lines that are written. */
+  readonly logLevels: readonly LogLevel[];
 }
 
 /** A page that the first thread makes, for all threads know only a part. */
@@ -52,7 +54,8 @@ export type Note =
 
 /** From a thread. */
 export type FromWorker =
-  | { readonly kind: "notes"; readonly notes: readonly Note[] }
+  /** An array of {@link Note} as JSON. */
+  | { readonly kind: "notes"; readonly notes: string }
   | { readonly kind: "penalty"; readonly event: PenaltyEvent }
   | { readonly kind: "page"; readonly id: number; readonly page: Page }
   /** The state of the addresses is to be read again. */

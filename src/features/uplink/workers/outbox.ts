@@ -1,4 +1,5 @@
-import type { Logger, LogLevel } from "#base/log";
+import { describeError } from "#base/errors";
+import type { LogFields, Logger, LogLevel } from "#base/log";
 import type { Evidence } from "../model/index.ts";
 import type { Recorder } from "../stats/index.ts";
 import type { EvidenceCall, Note } from "./messages.ts";
@@ -10,12 +11,15 @@ const MAX_NOTES = 256;
 
 /** What a thread tells the first one: counted events, evidence and log lines, in order and in batches. */
 export class Outbox {
-  readonly #post: (notes: readonly Note[]) => void;
+  readonly #post: (notes: string) => void;
+  readonly #levels: ReadonlySet<LogLevel>;
   #notes: Note[] = [];
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(post: (notes: readonly Note[]) => void) {
+  /** `post` gets an array of {@link Note} as JSON, which costs a third of a structured clone; `levels` are those that anybody reads. */
+  constructor(post: (notes: string) => void, levels: readonly LogLevel[]) {
     this.#post = post;
+    this.#levels = new Set(levels);
   }
 
   readonly record: Recorder = (event) => this.#push({ kind: "stats", event });
@@ -39,7 +43,7 @@ export class Outbox {
     if (this.#notes.length === 0) return;
     const notes = this.#notes;
     this.#notes = [];
-    this.#post(notes);
+    this.#post(JSON.stringify(notes));
   }
 
   #tell(call: EvidenceCall): void {
@@ -55,17 +59,27 @@ export class Outbox {
   #logger(): Logger {
     const at =
       (level: LogLevel): Logger["info"] =>
-      (message, fields = {}) =>
-        this.#push({ kind: "log", level, message, fields });
+      (message, fields = {}) => {
+        if (this.#levels.has(level)) this.#push({ kind: "log", level, message, fields: plain(fields) });
+      };
     const logger: Logger = {
       debug: at("debug"),
       info: at("info"),
       warn: at("warn"),
       error: at("error"),
+      isEnabled: (level) => this.#levels.has(level),
       child: () => logger,
     };
     return logger;
   }
+}
+
+/** As JSON can have them. */
+function plain(fields: LogFields): LogFields {
+  const entries = Object.entries(fields);
+  return Object.fromEntries(
+    entries.map(([key, value]) => [key, value instanceof Error ? describeError(value) : value]),
+  );
 }
 
 /** Repeats a call of another thread. */

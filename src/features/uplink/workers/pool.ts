@@ -12,6 +12,8 @@ import { repeatEvidence } from "./outbox.ts";
 /** A thread that was asked to end and does not is no longer waited for after this, milliseconds. */
 const EXIT_MS = 2000;
 
+const LEVELS = ["debug", "info", "warn", "error"] as const;
+
 /** What the threads share with the first one. */
 export interface WorkerPoolDeps {
   readonly log: Logger;
@@ -55,6 +57,7 @@ export class WorkerPool {
       room: options.room,
       mark: options.mark,
       hostsPath: options.hostsPath,
+      logLevels: LEVELS.filter((level) => deps.log.isEnabled(level)),
     };
     for (let at = 0; at < options.threads; at += 1) this.#start(init);
   }
@@ -110,7 +113,7 @@ export class WorkerPool {
     const { page, onBug, onPenalty, snapshots } = this.#deps;
     switch (message.kind) {
       case "notes":
-        for (const note of message.notes) this.#note(note);
+        for (const note of JSON.parse(message.notes) as Note[]) this.#note(note);
         break;
       case "penalty":
         onPenalty(message.event);

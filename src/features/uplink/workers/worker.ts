@@ -34,7 +34,7 @@ class WorkerProxy {
     this.#port = port;
     this.#settings = decode<Settings>(init.settings);
     this.#snapshot = decode<Snapshot>(init.snapshot);
-    this.#outbox = new Outbox((notes) => this.#post({ kind: "notes", notes }));
+    this.#outbox = new Outbox((notes) => this.#post({ kind: "notes", notes }), init.logLevels);
     const snapshot = (): Snapshot => this.#snapshot;
     this.#engine = new Engine({
       clock: systemClock,
