@@ -1,5 +1,4 @@
-import { writeFileSync } from "node:fs";
-import { describeError } from "#base/errors";
+import { describeError, ExpectedError } from "#base/errors";
 import { createLogger, type Logger } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { DataPlane, Ledger } from "#features/service-proxy";
@@ -13,7 +12,7 @@ import { openClient } from "./daemon-flags.ts";
 import { requirePrivileges } from "./privileges.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 import { type ServiceProxyConfig, serviceProxyConfig } from "./service-proxy/config.ts";
-import { writeConfig } from "./service-proxy/config-write.ts";
+import { writeConfigTo } from "./service-proxy/config-write.ts";
 import { type KernelParts, supportedFamilies } from "./service-proxy/families.ts";
 import { serviceProxyFlags } from "./service-proxy/flags.ts";
 import { setKernelParameters, setOomScore } from "./service-proxy/kernel-parameters.ts";
@@ -33,7 +32,7 @@ export const serviceProxy = defineProgram({
   ],
   run: async ({ values, signal }) => {
     if (values.writeConfigTo !== undefined) {
-      writeFileSync(values.writeConfigTo, writeConfig(values));
+      writeConfigTo(values.writeConfigTo, values);
       return EXIT.ok;
     }
     const config = serviceProxyConfig(values);
@@ -47,7 +46,7 @@ export const serviceProxy = defineProgram({
     const kernel = openKernel();
     using netns = kernel.openNetNs(values.netns === undefined ? "own" : { path: values.netns });
     using stack = kernel.openStack(netns);
-    setKernelParameters(stack.sysctl, config.conntrack, { log });
+    if (!values.cleanup) setKernelParameters(stack.sysctl, config.conntrack, { log });
     if (values.initOnly) return EXIT.ok;
     using nft = openNft(netns);
     using elements = openNftElements(netns);
@@ -55,7 +54,7 @@ export const serviceProxy = defineProgram({
       log.warn("another proxy translates Services here too, or did", { leftover });
     }
     const ledger = new Ledger(elements);
-    if (values.cleanup) return await cleanUp({ nft, elements, ledger }, config);
+    if (values.cleanup) return await cleanUp({ nft, elements, ledger }, config, log);
     checkKernelVersion(kernelRelease(), { env: process.env, log });
     await tryConstructs(supportedFamilies(stack), log);
     setOomScore(config.oomScoreAdj, log);
@@ -72,19 +71,27 @@ export const serviceProxy = defineProgram({
   },
 });
 
-/** Both families' tables, and nothing else. */
+/** Both families' tables, and nothing else; one that cannot be removed leaves none of the others behind. */
 async function cleanUp(
   parts: Pick<KernelParts, "nft" | "elements" | "ledger">,
   config: ServiceProxyConfig,
+  log: Logger,
 ): Promise<number> {
   const options = { mark: config.mark, masqueradeAll: false, detector: undefined, nodePortAddresses: "set" } as const;
+  let code: number = EXIT.ok;
   for (const family of [4, 6] as const) {
     const plane = new DataPlane(parts, { ...options, family, tableName: config.tableName });
-    const removed = await plane.remove();
     const name = `${family === 4 ? "ip" : "ip6"} ${config.tableName}`;
-    process.stdout.write(removed ? `removed table ${name}\n` : `there is no table ${name}\n`);
+    try {
+      const removed = await plane.remove();
+      process.stdout.write(removed ? `removed table ${name}\n` : `there is no table ${name}\n`);
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      log.error("cannot remove a table", { table: name, error: describeError(error) });
+      code = EXIT.failed;
+    }
   }
-  return EXIT.ok;
+  return code;
 }
 
 /** `undefined` where this kernel has no connection tracking that can be read: UDP flows are then left alone. */

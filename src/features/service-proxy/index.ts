@@ -19,6 +19,7 @@ export {
   type DataPlaneErrorCode,
   type Desired,
   Ledger,
+  STAND_IN_SUFFIX,
   type SyncReport,
 } from "./dataplane/index.ts";
 export { type Endpoint, type NodeInfo, type Protocol, type ServicePort, servicePortId } from "./model/index.ts";

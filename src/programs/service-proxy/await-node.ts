@@ -21,10 +21,14 @@ export async function awaitNode(
   const until = performance.now() + NODE_ADDRESSES_MS;
   for (;;) {
     const state = await readNode(api, config, signal);
-    if (state === "unreachable" || state.addresses.length > 0) return state === "unreachable" ? noNode(config) : state;
+    if (state === "unreachable") return noNode(config);
+    const known = state === "absent" ? noNode(config) : state;
+    if (known.addresses.length > 0) return known;
     if (performance.now() > until) {
-      log.warn("the Node has no addresses; going on without", { node: config.nodeName });
-      return state;
+      const what = state === "absent" ? "there is no Node of this name" : "the Node has no addresses";
+      const fix = "NodePorts and Local policies need it; --hostname-override names another";
+      log.warn(`${what}; going on without`, { node: config.nodeName, ...(state === "absent" ? { fix } : {}) });
+      return known;
     }
     await sleep(NODE_POLL_MS, { signal });
   }
@@ -35,10 +39,10 @@ async function readNode(
   api: KubeApi,
   config: ServiceProxyConfig,
   signal: AbortSignal,
-): Promise<NodeState | "unreachable"> {
+): Promise<NodeState | "absent" | "unreachable"> {
   try {
     const node = await findObject(api, resources.nodes, { name: config.nodeName }, { signal });
-    return node === undefined ? noNode(config) : nodeState(node, config.bindAddress);
+    return node === undefined ? "absent" : nodeState(node, config.bindAddress);
   } catch (error) {
     signal.throwIfAborted();
     if (!(error instanceof KubeError)) throw error;

@@ -8,6 +8,8 @@ import { type ServiceProxyValues, serviceProxyFlags } from "./flags.ts";
 /** A file cannot say by an empty address that there is none: that means the default there, as kubeadm writes it. */
 export const NO_LISTENER = "none";
 
+/** So many keys that mean nothing here are told one by one. */
+const MAX_NOTES = 20;
 const DAY_MS = 86_400_000;
 /** The longest timeout that kernel parameters take for sure, milliseconds: 2^31 - 1 seconds. */
 const MAX_TIMEOUT_MS = 2_147_483_647_000;
@@ -112,7 +114,10 @@ export function readConfigFile(path: string): {
     throw new ConfigError("invalid-flags", [`--config: ${error.message}`]);
   }
   const content = parseFile(path, text);
-  const notes = unknownKeys(content).map((key) => `${path}: ${key} means nothing to this proxy`);
+  const unknown = unknownKeys(content);
+  const notes = unknown.slice(0, MAX_NOTES).map((key) => `${path}: ${key} means nothing to this proxy`);
+  if (unknown.length > MAX_NOTES)
+    notes.push(`${path}: ${unknown.length - MAX_NOTES} more keys mean nothing to this proxy`);
   return { content, notes, digest: digestOf(text) };
 }
 
@@ -128,7 +133,7 @@ export function parseFile(path: string, content: string): FileContent {
     value = parseYaml(content, { maxAliasCount: 10, logLevel: "error" });
   } catch (error) {
     throw new ConfigError("invalid-flags", [
-      `--config: ${path} is neither YAML nor JSON: ${(error as Error).message.split("\n")[0]}`,
+      `--config: ${path} is neither YAML nor JSON: ${(error as Error).message.split("\n")[0]?.replace(/:$/, "")}`,
     ]);
   }
   const parsed = v.safeParse(file, value);

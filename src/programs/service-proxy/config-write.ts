@@ -1,8 +1,20 @@
+import { writeFileSync } from "node:fs";
 import { stringify } from "yaml";
-import { formatListenAddress } from "#base/config";
+import { ConfigError, formatListenAddress } from "#base/config";
+import { describeError } from "#base/errors";
 import { type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
 import { NO_LISTENER } from "./config-file.ts";
 import type { ServiceProxyValues } from "./flags.ts";
+
+/** {@link writeConfig} into a file. Throws `ConfigError` where it cannot be written, and as `serviceProxyConfig` does. */
+export function writeConfigTo(path: string, values: ServiceProxyValues): void {
+  const text = writeConfig(values);
+  try {
+    writeFileSync(path, text);
+  } catch (error) {
+    throw new ConfigError("invalid-flags", [`--write-config-to: cannot write ${path}: ${describeError(error)}`]);
+  }
+}
 
 /** The configuration in force as a file that `--config` reads back; but a pause of 0 between syncs means the default there. */
 export function writeConfig(values: ServiceProxyValues): string {

@@ -8,7 +8,7 @@ import { stringify } from "yaml";
 import { ConfigError, parseFlags } from "#base/config";
 import { type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
 import { parseFile } from "./config-file.ts";
-import { writeConfig } from "./config-write.ts";
+import { writeConfig, writeConfigTo } from "./config-write.ts";
 import { serviceProxyFlags } from "./flags.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "isthmus-proxy-config-"));
@@ -365,4 +365,31 @@ test("parseFile: whatever a file holds, only ConfigError escapes", () => {
     fc.property(yaml, (parts) => void faultsOf(() => parseFile("f", parts.join("")))),
     { numRuns: 800 },
   );
+});
+
+test("serviceProxyConfig: a table's name that a proxy of another name would take for its own is refused", () => {
+  assert.match(
+    String(faultsOf(() => byFlags("--table-name=kube-proxy-takeover"))),
+    /end it otherwise than in -takeover/,
+  );
+  assert.deepEqual(byFlags("--table-name=takeover").tableName, "takeover");
+});
+
+test("serviceProxyConfig: --config without a name is none, and of keys without a meaning a few are told and the rest counted", () => {
+  assert.equal(byFlags("--config=").source, undefined);
+  const { notes } = byFile(Object.fromEntries(Array.from({ length: 5000 }, (_, at) => [`key${at}`, at])));
+  assert.equal(notes.length, 21);
+  assert.match(notes.at(-1) ?? "", /4980 more keys mean nothing to this proxy/);
+});
+
+test("writeConfigTo: a place that cannot be written to is told by its flag", () => {
+  const { values } = parseFlags(serviceProxyFlags, []);
+  for (const place of [folder, join(folder, "absent", "file"), ""])
+    assert.match(
+      String(faultsOf(() => writeConfigTo(place, values))),
+      /--write-config-to: cannot write .*(EISDIR|ENOENT)/,
+    );
+  const written = join(folder, "written.yaml");
+  writeConfigTo(written, values);
+  assert.deepEqual(plain(byFlags(`--config=${written}`)), plain(byFlags()));
 });

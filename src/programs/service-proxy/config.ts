@@ -1,5 +1,6 @@
 import { ConfigError, type ListenAddress, parseListenAddress } from "#base/config";
 import { type Cidr, IpAddress } from "#base/ip";
+import { STAND_IN_SUFFIX } from "#features/service-proxy";
 import { faultInFile, overridden, readConfigFile } from "./config-file.ts";
 import type { ConfigSource } from "./config-watch.ts";
 import {
@@ -60,7 +61,8 @@ export interface ServiceProxyConfig {
 
 /** From flags, or from the file that they name. Throws `ConfigError` with every fault. */
 export function serviceProxyConfig(values: ServiceProxyValues): ServiceProxyConfig {
-  if (values.config === undefined) return resolve(values, [], undefined);
+  // Go's flags cannot be absent: empty is none.
+  if (values.config === undefined || values.config === "") return resolve(values, [], undefined);
   const path = values.config;
   const { content, notes, digest } = readConfigFile(path);
   try {
@@ -110,6 +112,11 @@ function resolve(
   }
   if (!/^[a-zA-Z_][a-zA-Z0-9_-]{0,30}$/.test(values.tableName))
     faults.push(`--table-name: "${values.tableName}" cannot be the name of a table`);
+  if (values.tableName.endsWith(STAND_IN_SUFFIX)) {
+    faults.push(
+      `--table-name: "${values.tableName}" is what a proxy of another name makes and removes: end it otherwise than in ${STAND_IN_SUFFIX}`,
+    );
+  }
   const config: ServiceProxyConfig = {
     source,
     nodeName: attempt(() => nodeNameOf(values.hostnameOverride), ""),

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parseFlags } from "#base/config";
 import { IpAddress } from "#base/ip";
-import { nullLogger } from "#base/log";
+import { createLogger, nullLogger } from "#base/log";
 import { Ledger } from "#features/service-proxy";
 import { FakeKernel } from "#kernel/fake";
 import { FakeNft } from "#kernel/nft";
@@ -32,4 +32,19 @@ test("Family: health checks of Services are answered where NodePorts are taken, 
   assert.deepEqual(healthAddresses("198.51.100.0/24", host), ["198.51.100.1"]);
   assert.deepEqual(healthAddresses("0.0.0.0/0", host), ["0.0.0.0"]);
   assert.deepEqual(healthAddresses("198.51.100.0/24", host, 6), ["::"]);
+});
+
+test("Family: a range of loopback is told of once, however often addresses change", () => {
+  const { values } = parseFlags(serviceProxyFlags, ["--hostname-override=n", "--nodeport-addresses=127.0.0.0/8"]);
+  const kernel = new FakeKernel();
+  using netns = kernel.openNetNs("own");
+  using stack = kernel.openStack(netns);
+  const elements = new FakeNftElements();
+  const parts = { stack, nft: new FakeNft(), elements, conntrack: undefined, ledger: new Ledger(elements) };
+  const node = { addresses: [], zone: undefined, podCIDRs: [] };
+  const lines: string[] = [];
+  const log = createLogger({ name: "t", write: (line) => void lines.push(line) });
+  const family = new Family(4, serviceProxyConfig(values), parts, { node, observer: {}, log });
+  for (let round = 0; round < 100; round += 1) family.setNode({ ...node, zone: `${round}` });
+  assert.equal(lines.length, 1, lines.join(""));
 });

@@ -38,6 +38,7 @@ export class Family {
   #places: readonly IpAddress[] | undefined;
   #healthAddresses: readonly IpAddress[] = [];
   #detector = "";
+  #isLoopbackTold = false;
 
   constructor(
     family: IpFamily,
@@ -90,8 +91,10 @@ export class Family {
       this.#local(),
       addressOf(node, this.family),
     );
-    for (const range of loopback)
+    // Ranges are the configuration's: telling of them once is enough, however often addresses change.
+    for (const range of this.#isLoopbackTold ? [] : loopback)
       this.#log.warn("NodePorts are not taken on loopback; the range is left out", { range: String(range) });
+    this.#isLoopbackTold = true;
     this.#healthAddresses = mode === "all-local" ? [ANY[this.family]] : addresses;
     if (this.#places?.join(" ") === addresses.join(" ")) return;
     this.#places = addresses;

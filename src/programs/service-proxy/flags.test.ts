@@ -73,13 +73,18 @@ test("parseFeatureGates: gates are on, unless said otherwise; others are told, n
     allowServiceExternalIPs: true,
     unknown: ["Other"],
   });
-  for (const text of ["A", "A=b=c", "A=maybe"])
+  for (const name of ["constructor", "__proto__", "toString"])
+    assert.deepEqual(parseFeatureGates([[name, "true"]]).unknown, [name]);
+  for (const text of ["A", "A=b=c", "A=maybe", "=true"])
     assert.throws(() => parseFeatureGates(gatePairs(text)), ConfigError, text);
 });
 
 test("nodeNameOf: lower case without blanks, as kubelet names Nodes", () => {
   assert.equal(nodeNameOf(" Node-A "), "node-a");
   assert.throws(() => nodeNameOf("  "), ConfigError);
+  for (const name of ["a b", "a,metadata.namespace=b", "../x", "-a", "a.", "a_b", "a".repeat(254)])
+    assert.throws(() => nodeNameOf(name), /--hostname-override: ".*" cannot be a Node's name: letters, digits/, name);
+  assert.equal(nodeNameOf("a".repeat(253)), "a".repeat(253));
   assert.notEqual(nodeNameOf(""), "");
 });
 

@@ -13,6 +13,10 @@ import {
 import { Cidr } from "#base/ip";
 import { kubeFlags } from "../daemon-flags.ts";
 
+/** What Kubernetes lets a Node be called: an RFC 1123 subdomain. */
+const NODE_NAME = /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/;
+const MAX_NODE_NAME = 253;
+
 /** The flags of `service-proxy`: kube-proxy's, by its names and with its defaults (spec service-proxy 2.10), then ours. */
 export const serviceProxyFlags = {
   config: optionalFlag(
@@ -138,7 +142,7 @@ export function parseFeatureGates(
   const gates = { drainingTerminatingNodes: true, allowServiceExternalIPs: true };
   const unknown: string[] = [];
   for (const [name, value] of pairs) {
-    const key = GATES[name as keyof typeof GATES];
+    const key = Object.hasOwn(GATES, name) ? GATES[name as keyof typeof GATES] : undefined;
     const text = String(value);
     if (text !== "true" && text !== "false") {
       throw new ConfigError("invalid-flags", [`--feature-gates: ${name}=${text} is neither true nor false`]);
@@ -153,7 +157,7 @@ export function parseFeatureGates(
 export function gatePairs(text: string): (readonly [string, string])[] {
   return splitList(text).map((pair) => {
     const [name = "", value, ...rest] = pair.split("=");
-    if (value === undefined || rest.length > 0) {
+    if (name === "" || value === undefined || rest.length > 0) {
       throw new ConfigError("invalid-flags", [`--feature-gates: "${pair}" is not NAME=true or NAME=false`]);
     }
     return [name, value];
@@ -178,11 +182,19 @@ export function splitList(text: string): string[] {
     .filter((word) => word !== "");
 }
 
-/** As kubelet names a Node. Throws `ConfigError` for an empty name. */
+/** As kubelet names a Node. Throws `ConfigError` for an empty name, and for a given one that no Node can have. */
 export function nodeNameOf(override: string): string {
   const name = (override === "" ? hostname() : override).trim().toLowerCase();
   if (name === "") throw new ConfigError("invalid-flags", ["--hostname-override: the name of the Node is empty"]);
+  if (override !== "" && !(name.length <= MAX_NODE_NAME && NODE_NAME.test(name))) {
+    const why = `letters, digits, "-" and "." are, up to ${MAX_NODE_NAME} of them, with a letter or digit at both ends`;
+    throw new ConfigError("invalid-flags", [`--hostname-override: "${shown(name)}" cannot be a Node's name: ${why}`]);
+  }
   return name;
+}
+
+function shown(text: string): string {
+  return text.length > 80 ? `${text.slice(0, 80)}…` : text;
 }
 
 function parseVerbosity(text: string): number {

@@ -59,8 +59,9 @@ function scratchNamespace(log: Logger): NetNs | undefined {
   try {
     return createAnonymousNetNs();
   } catch (error) {
-    if (!isKernelError(error, "not-permitted")) throw error;
-    log.info("the kernel is not tried beforehand: that takes CAP_SYS_ADMIN");
+    if (!isKernelError(error)) throw error;
+    if (error.code === "not-permitted") log.info("the kernel is not tried beforehand: that takes CAP_SYS_ADMIN");
+    else log.warn("the kernel is not tried beforehand: no namespace can be made", { error: error.message });
     return undefined;
   }
 }

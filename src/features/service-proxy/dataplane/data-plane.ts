@@ -52,8 +52,8 @@ export class DataPlane {
   }
 
   /**
-   * Makes the table hold what is wanted. `full`: compares everything, else what `services` says is dirty. Rejects with `NftError` or
-   * `KernelError`; what the kernel holds is then listed by the next sync.
+   * Makes the table hold what is wanted. `full`: compares everything, else what `services` says is dirty. Rejects with `NftError`,
+   * `KernelError` or `DataPlaneError` `owned`; what the kernel holds is then listed by the next sync.
    */
   async sync(desired: Desired, options: AbortOptions & { readonly full?: boolean } = {}): Promise<SyncReport> {
     if (this.#table.isKnown) return this.#table.sync(desired, options);
@@ -65,17 +65,24 @@ export class DataPlane {
     }
   }
 
-  /** Deletes the table, and a stand-in that was left; false when there was neither. */
+  /**
+   * Deletes the table, and a stand-in that was left; false when there was neither. Both are tried before it rejects, as
+   * {@link DataPlane.sync} does.
+   */
   async remove(): Promise<boolean> {
-    const removed = [await this.#table.remove(), await this.#standIn.remove()];
-    return removed.includes(true);
+    const done = await Promise.allSettled([this.#table.remove(), this.#standIn.remove()]);
+    const refused = done.find(({ status }) => status === "rejected");
+    if (refused?.status === "rejected") throw refused.reason;
+    return done.some((one) => one.status === "fulfilled" && one.value);
   }
 
   /** With a kernel of which nothing is known yet: a start, or a repair. */
   async #start(desired: Desired, options: AbortOptions): Promise<SyncReport> {
     const { log = nullLogger, clock } = this.#deps;
     const [state, standIn] = [this.#table.state(), this.#standIn.state()];
-    const isTakenOver = state === "foreign" || (standIn !== "absent" && state !== "whole");
+    // A stand-in that cannot be made use of stands in for nothing.
+    const isStoodInFor = standIn === "whole" || standIn === "partial";
+    const isTakenOver = state === "foreign" || (isStoodInFor && state !== "whole");
     if (!isTakenOver) {
       const report = await this.#table.sync(desired, options);
       await this.#standIn.remove();

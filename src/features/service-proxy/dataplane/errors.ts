@@ -1,9 +1,12 @@
 import { ExpectedError } from "#base/errors";
 
-/** `unsupported`: the kernel, or libnftables, refuses something that the rules of Services are made of. */
-export type DataPlaneErrorCode = "unsupported";
+/**
+ * - `owned`: a table under our name is another program's, which alone may change it (nftables' flag `owner`)
+ * - `unsupported`: the kernel, or libnftables, refuses something that the rules of Services are made of
+ */
+export type DataPlaneErrorCode = "owned" | "unsupported";
 
-/** Thrown by `checkConstructs`. */
+/** Thrown by `checkConstructs` and {@link DataPlane}. */
 export class DataPlaneError extends ExpectedError<DataPlaneErrorCode> {
   override readonly name = "DataPlaneError";
 }

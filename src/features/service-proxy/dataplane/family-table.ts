@@ -1,14 +1,20 @@
 import type { AbortOptions } from "#base/async";
 import type { Cidr } from "#base/ip";
+import { isKernelError } from "#kernel/errors";
+import { NftError } from "#kernel/nft";
 import type { ElementTable } from "#kernel/nft-elements";
-import type { HeldFrontEnd, WantedTable } from "../plan/index.ts";
+import { type Dirty, type HeldFrontEnd, type WantedTable, withoutNested } from "../plan/index.ts";
 import { type RuleOptions, setSpecs } from "../rules/index.ts";
+import { DataPlaneError } from "./errors.ts";
 import { syncFrontEnds } from "./front-ends.ts";
 import { adopt, type Held, stateOf, type TableState } from "./held.ts";
-import { changeSets } from "./plain-sets.ts";
+import { type Asked, changeSets } from "./plain-sets.ts";
 import { COMPLETE_CHAIN, hookTable, removeTable, setServiceCidrs } from "./table-rules.ts";
 import type { DataPlaneDeps, Desired, SyncReport, TableOptions } from "./types.ts";
 import { TableWriter } from "./writer.ts";
+
+/** So many attempts to adopt a table may be refused in a row, as by somebody who is at work on it, before it is given up and made anew. */
+const MAX_REFUSALS = 2;
 
 /**
  * One nftables table: makes it hold what is wanted, with as few changes as can be, and so that no new connection fails meanwhile. A new
@@ -20,6 +26,9 @@ export class FamilyTable {
   #options: TableOptions;
   /** `undefined`: not known, to be listed. */
   #held: Held | undefined;
+  #asked: Asked = { frontEnds: new Set(), clusterIPs: new Set(), hairpins: new Set(), nodePortIPs: new Set() };
+  /** Attempts in a row to adopt what is there that the kernel refused. */
+  #refusals = 0;
 
   constructor(deps: DataPlaneDeps, options: TableOptions) {
     this.#deps = deps;
@@ -48,14 +57,19 @@ export class FamilyTable {
     this.#held = undefined;
   }
 
-  /** What the kernel has under the table's name. No element is read. */
+  /**
+   * What the kernel has under the table's name. No element is read. What bears our mark and was refused to be made ours, again and again,
+   * is somebody else's: chains at other hooks, sets of other types.
+   */
   state(): TableState {
-    return stateOf(this.#deps.elements.names(this.table));
+    const state = stateOf(this.#deps.elements.names(this.table));
+    if (state === "absent" || state === "foreign") return state;
+    return this.#refusals >= MAX_REFUSALS ? "foreign" : state;
   }
 
   /**
-   * Whether somebody removed the table, a chain or a set of it, or touched a rule: cheap, no element is read. False while nothing is known
-   * of it.
+   * Whether somebody removed the table, a chain or a set of it, added a chain, or touched a rule: cheap, no element is read. False while
+   * nothing is known of it.
    */
   isDamaged(): boolean {
     if (this.#held === undefined) return false;
@@ -63,6 +77,7 @@ export class FamilyTable {
     const names = elements.names(this.table);
     const chains = new Set(names?.chains);
     return (
+      chains.size !== this.#held.chains.size ||
       [...this.#held.chains].some((name) => !chains.has(name)) ||
       [...setSpecs(this.#options.family).keys()].some((name) => names?.sets.includes(name) !== true) ||
       elements.ruleHandles(this.table).join() !== this.#held.rules.join()
@@ -74,20 +89,32 @@ export class FamilyTable {
     const writer = new TableWriter(this.#deps, this.table, options);
     const isFull = options.full === true || !this.isKnown;
     const { services } = desired;
-    const dirty = services.takeDirty();
+    const asked = merged(this.#asked, services.takeDirty());
+    this.#asked = asked;
     try {
-      const held = this.#held ?? (await adopt(writer, this.#deps.elements, this.#options));
+      const held = this.#held ?? (await this.#adopt(writer));
       this.#held = held;
       await removeStrays(held, writer);
-      const ids = isFull ? new Set([...held.frontEnds.keys(), ...idsOf(services)]) : dirty.frontEnds;
+      const ids = isFull ? new Set([...held.frontEnds.keys(), ...idsOf(services)]) : asked.frontEnds;
       const batches = { add: writer.batch(), remove: writer.batch() };
-      const sets = changeSets(held, desired, isFull ? undefined : dirty, batches);
+      const sets = changeSets(held, desired, asked, { ...batches, full: isFull });
+      writer.drifted(sets.drift);
       await syncServiceCidrs(held, desired.serviceCIDRs, writer);
       await writer.commit(sets.add);
-      await syncFrontEnds({ deps: this.#deps, writer, held, options: this.#options }, services, ids);
+      await syncFrontEnds(
+        { deps: this.#deps, writer, held, options: this.#options, asked: asked.frontEnds },
+        services,
+        ids,
+      );
       await writer.commit(sets.remove);
       for (const [name, keys] of sets.next) held.sets.set(name, keys);
       if (!held.chains.has(COMPLETE_CHAIN)) await this.#complete(held, writer);
+      this.#asked = {
+        frontEnds: new Set(),
+        clusterIPs: new Set(),
+        hairpins: new Set(),
+        nodePortIPs: desired.nodePortIPs,
+      };
       if (writer.hasWrittenRules) held.rules = this.#deps.elements.ruleHandles(this.table);
       return writer.report(isFull ? "full" : "partial");
     } catch (error) {
@@ -96,12 +123,36 @@ export class FamilyTable {
     }
   }
 
-  /** Deletes the table, whosever it is; false when there was none. */
+  /** Deletes the table, whosever it is; false when there was none. Rejects with {@link DataPlaneError} `owned`. */
   async remove(): Promise<boolean> {
     if (this.#deps.elements.names(this.table) === undefined) return false;
-    await new TableWriter(this.#deps, this.table).run(removeTable(this.table));
+    try {
+      await new TableWriter(this.#deps, this.table).run(removeTable(this.table));
+    } catch (cause) {
+      throw this.#explained(cause);
+    }
     this.distrust();
+    this.#refusals = 0;
     return true;
+  }
+
+  async #adopt(writer: TableWriter): Promise<Held> {
+    try {
+      const held = await adopt(writer, this.#deps.elements, this.#options, this.state());
+      this.#refusals = 0;
+      return held;
+    } catch (error) {
+      if (error instanceof NftError || isKernelError(error)) this.#refusals += 1;
+      throw this.#explained(error);
+    }
+  }
+
+  /** The kernel says no more than that it is not permitted. */
+  #explained(error: unknown): unknown {
+    if (!(error instanceof NftError) || error.code !== "not-permitted") return error;
+    const table = `table ${this.table.family} ${this.table.name}`;
+    const fix = "end that program (nft list ruleset names it), or choose another --table-name";
+    return new DataPlaneError("owned", `Cannot change ${table}: another program owns it; ${fix}`, { cause: error });
   }
 
   /** From here on packets meet it. */
@@ -111,16 +162,27 @@ export class FamilyTable {
   }
 }
 
+/** What a sync that failed was asked for is not forgotten. */
+function merged(before: Asked, { frontEnds, clusterIPs, hairpins }: Dirty): Asked {
+  return {
+    frontEnds: before.frontEnds.size === 0 ? frontEnds : new Set([...before.frontEnds, ...frontEnds]),
+    clusterIPs: before.clusterIPs.size === 0 ? clusterIPs : new Set([...before.clusterIPs, ...clusterIPs]),
+    hairpins: before.hairpins.size === 0 ? hairpins : new Set([...before.hairpins, ...hairpins]),
+    nodePortIPs: before.nodePortIPs,
+  };
+}
+
 async function removeStrays(held: Held, writer: TableWriter): Promise<void> {
   if (held.strays.length === 0) return;
   const batch = writer.batch();
   for (const { set, element } of held.strays) batch.delete(set, element.key, element.keyEnd);
   await writer.commit(batch);
+  writer.drifted(batch.count);
   held.strays = [];
 }
 
 async function syncServiceCidrs(held: Held, serviceCIDRs: readonly Cidr[], writer: TableWriter): Promise<void> {
-  const cidrs = serviceCIDRs.map(String).sort();
+  const cidrs = withoutNested(serviceCIDRs).map(String).sort();
   if (cidrs.join(",") === held.serviceCIDRs) return;
   await writer.run(setServiceCidrs(writer.table, cidrs));
   held.serviceCIDRs = cidrs.join(",");

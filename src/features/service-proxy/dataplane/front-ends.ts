@@ -21,6 +21,8 @@ export interface FrontEndWork {
   readonly writer: TableWriter;
   readonly held: Held;
   readonly options: RuleOptions;
+  /** Front ends whose plans changed: what differs of others is drift. */
+  readonly asked: ReadonlySet<string>;
 }
 
 /**
@@ -37,7 +39,9 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
   let sliceEnd = clock.monotonic() + SLICE_MS;
   for (const id of ids) {
     const before = held.frontEnds.get(id);
+    const count = group.count;
     const after = changeFrontEnd(before, services.frontEnd(id), group.phases);
+    if (!work.asked.has(id)) writer.drifted(group.count - count);
     group.updates.push([id, after]);
     const loss = affinityLoss(before, after);
     if (loss !== undefined) losses.push(loss);
@@ -64,6 +68,11 @@ class Group {
 
   constructor(writer: TableWriter) {
     this.phases = writer.phases();
+  }
+
+  /** Of elements. */
+  get count(): number {
+    return this.phases.fill.count + this.phases.turn.count + this.phases.clear.count;
   }
 
   get byteLength(): number {

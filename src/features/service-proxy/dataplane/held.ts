@@ -46,18 +46,18 @@ export function stateOf(names: { readonly chains: readonly string[] } | undefine
 
 /**
  * Takes over what an earlier run, or somebody's hands, left of a table of ours: its rules are written again, its elements listed.
- * Makes it anew where there is none of ours; what then was there under its name is gone.
+ * Makes it anew where `state` says that there is none of ours; what then was there under its name is gone.
  */
 export async function adopt(
   writer: TableWriter,
   elements: Pick<NftElements, "names" | "list">,
   options: TableOptions,
+  state: TableState,
 ): Promise<Held> {
   const { table } = writer;
   const names = elements.names(table);
-  const state = stateOf(names);
   if (names === undefined || state === "absent" || state === "foreign") {
-    await writer.run(replaceTable(table, options));
+    await writer.run(replaceTable(table, options, { isThere: names !== undefined }));
     await writer.commitFilled((batch) => fillSlotMaps(batch, options));
     return emptyHeld(new Set(elements.names(table)?.chains));
   }

@@ -10,24 +10,35 @@ export interface SetChanges {
   readonly remove: ElementBatch;
   /** What they then hold. */
   readonly next: ReadonlyMap<string, Set<ByteString>>;
+  /** Changes that nothing asked for. */
+  readonly drift: number;
 }
 
-/** Pure but for the batches, which are new ones. `dirty`: look at these keys alone; `undefined`: at all. */
+/** What was asked for since the last sync that succeeded. */
+export interface Asked extends Dirty {
+  /** Keys of `nodeport-ips` then; empty before the first. */
+  readonly nodePortIPs: ReadonlySet<ByteString>;
+}
+
+/** Pure but for the batches, which are new ones. Looks at the keys that were asked for; `full`: at all. */
 export function changeSets(
   held: Pick<Held, "sets">,
   desired: Desired,
-  dirty: Dirty | undefined,
-  batches: { readonly add: ElementBatch; readonly remove: ElementBatch },
+  asked: Asked,
+  { full, add, remove }: { readonly full: boolean; readonly add: ElementBatch; readonly remove: ElementBatch },
 ): SetChanges {
   const wanted = {
-    [SETS.clusterIps]: [desired.services.clusterIPs, dirty?.clusterIPs],
-    [SETS.hairpin]: [desired.services.hairpins, dirty?.hairpins],
+    [SETS.clusterIps]: [desired.services.clusterIPs, asked.clusterIPs],
+    [SETS.hairpin]: [desired.services.hairpins, asked.hairpins],
     [SETS.nodePortIps]: [desired.nodePortIPs, undefined],
   } as const;
-  const { add, remove } = batches;
+  const isAsked = (key: ByteString, keys: ReadonlySet<ByteString> | undefined): boolean =>
+    keys === undefined ? asked.nodePortIPs.has(key) !== desired.nodePortIPs.has(key) : keys.has(key);
+  let drift = 0;
   const next = new Map<string, Set<ByteString>>();
   for (const name of PLAIN_SETS) {
-    const [want, touched] = wanted[name];
+    const [want, keys] = wanted[name];
+    const touched = full ? undefined : keys;
     // Copied only where all of it is looked at anyway: a partial sync stays as small as its change.
     const known = held.sets.get(name) ?? new Set<ByteString>();
     const result = touched === undefined ? new Set(known) : known;
@@ -37,11 +48,12 @@ export function changeSets(
         result.add(key);
       } else if (!want.has(key) && result.delete(key)) {
         remove.delete(name, key);
-      }
+      } else continue;
+      if (!isAsked(key, keys)) drift += 1;
     }
     next.set(name, result);
   }
-  return { add, remove, next };
+  return { add, remove, next, drift };
 }
 
 function* union<T>(a: ReadonlySet<T>, b: ReadonlySet<T>): Generator<T> {

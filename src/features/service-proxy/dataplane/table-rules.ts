@@ -27,11 +27,18 @@ const TABLE_COMMENT = "Services, by isthmus service-proxy";
  * The table anew, empty but for sets and chains that packets do not meet before {@link hookTable}, in one transaction; its maps of
  * endpoints come with {@link fillSlotMaps}. Pure.
  */
-export function replaceTable(table: NftTable, options: TableOptions): NftTransaction {
-  const tx = new NftTransaction(table).replaceTable({ comment: TABLE_COMMENT }).chain(LAYOUT_CHAIN);
+export function replaceTable(
+  table: NftTable,
+  options: TableOptions,
+  { isThere }: { readonly isThere: boolean },
+): NftTransaction {
+  const tx = new NftTransaction(table);
+  // One that was not there a moment ago and is now is another start's, at the same work: it may be all that is in force, and stays.
+  if (isThere) tx.removeTable();
+  tx.addTable({ comment: TABLE_COMMENT }).chain(LAYOUT_CHAIN);
   for (const [name, spec] of setSpecs(options.family)) tx.set(name, spec);
   const chains = placed(baseChains(options, []), options).filter((chain) => !isEntry(chain));
-  for (const { name, base } of chains) tx.chain(name, base);
+  for (const { name, base } of chains) tx.chain(name, base).flushChain(name);
   for (const chain of chains) addPrinted(tx, chain, options);
   return tx;
 }
@@ -52,7 +59,7 @@ export function fillSlotMaps(batch: ElementBatch, { family }: RuleOptions): void
 
 /**
  * Missing sets, and every printed chain written again: what a repair needs, whatever somebody did to them, and a start with other
- * options. What was never whole stays without the chains that packets enter by. Pure.
+ * options. Chains of somebody's are deleted. What was never whole stays without the chains that packets enter by. Pure.
  */
 export function renewTable(
   table: NftTable,
@@ -63,17 +70,27 @@ export function renewTable(
     readonly isWhole: boolean;
   },
 ): NftTransaction {
-  const tx = new NftTransaction(table).chain(LAYOUT_CHAIN);
+  // Adding a table that is there wakes it, where somebody made it dormant.
+  const tx = new NftTransaction(table).addTable().chain(LAYOUT_CHAIN);
   for (const [name, spec] of setSpecs(options.family)) tx.set(name, spec);
   addAffinitySets(tx, known.affinityTimeouts, options);
   const shapes = shapesOf(known.chains, options);
   const base = placed(baseChains(options, known.affinityTimeouts), options);
   const chains = [...base.filter((chain) => known.isWhole || !isEntry(chain)), ...shapes];
+  const strays = strayChains(known.chains, options);
+  for (const name of strays) tx.flushChain(name);
+  for (const name of strays) tx.deleteChain(name);
   for (const chain of chains) tx.chain(chain.name, chain.base);
   const printed = chains.filter((chain) => !isCompiled(chain));
   for (const { name } of printed) tx.flushChain(name);
   for (const chain of printed) addPrinted(tx, chain, options);
   return tx;
+}
+
+/** Chains that we never make: packets may enter by them. Pure. */
+function strayChains(names: Iterable<string>, options: TableOptions): readonly string[] {
+  const ours = new Set([LAYOUT_CHAIN, COMPLETE_CHAIN, ...baseChains(options, []).map(({ name }) => name)]);
+  return [...names].filter((name) => !ours.has(name) && parseShape(name) === undefined);
 }
 
 /** The chains of some shapes, without those known already. Pure. */

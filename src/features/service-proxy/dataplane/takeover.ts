@@ -27,9 +27,11 @@ export async function takeOver(
   const second = await table.sync(desired, { signal, full: true });
   await settle();
   await standIn.remove();
+  const changes = first.changes + second.changes;
   return {
     kind: "full",
-    changes: first.changes + second.changes,
+    changes,
+    drift: changes,
     transactions: first.transactions + second.transactions,
     bytes: first.bytes + second.bytes,
   };

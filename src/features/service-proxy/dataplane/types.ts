@@ -35,6 +35,8 @@ export interface SyncReport {
   readonly kind: "full" | "partial";
   /** Elements added and deleted. */
   readonly changes: number;
+  /** Those of them that nothing asked for since the last sync that succeeded: the kernel did not hold what was left there. */
+  readonly drift: number;
   readonly transactions: number;
   readonly bytes: number;
 }

@@ -10,6 +10,7 @@ export class TableWriter {
   readonly options: AbortOptions;
   readonly #deps: Pick<DataPlaneDeps, "nft" | "elements" | "ledger">;
   #changes = 0;
+  #drift = 0;
   #transactions = 0;
   #bytes = 0;
   #hasWrittenRules = false;
@@ -39,6 +40,11 @@ export class TableWriter {
     this.#count(changes, batch.byteLength);
   }
 
+  /** Elements that differ though nobody asked for a change. */
+  drifted(count: number): void {
+    this.#drift += count;
+  }
+
   /** Whether chains, sets or rules were written, besides elements. */
   get hasWrittenRules(): boolean {
     return this.#hasWrittenRules;
@@ -62,7 +68,7 @@ export class TableWriter {
 
   /** All that was written. */
   report(kind: SyncReport["kind"]): SyncReport {
-    return { kind, changes: this.#changes, transactions: this.#transactions, bytes: this.#bytes };
+    return { kind, changes: this.#changes, drift: this.#drift, transactions: this.#transactions, bytes: this.#bytes };
   }
 
   #count(changes: number, bytes: number): void {

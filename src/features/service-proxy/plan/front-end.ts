@@ -3,6 +3,7 @@ import type { ByteString, Verdict } from "#kernel/nft-elements";
 import { type Endpoint, type Selection, type ServicePort, servicePortId } from "../model/index.ts";
 import { REJECT_CHAIN, type Shape, shapeName } from "../rules/index.ts";
 import { addressKey, endpointValue, portBytes } from "./keys.ts";
+import { withoutNested } from "./ranges.ts";
 
 /**
  * All that the kernel holds for one front end: an address and port, or a NodePort. Endpoints are in slots; a front end of a plan has
@@ -121,14 +122,6 @@ function rangesOf(
   return withoutNested([...sourceRanges, ...own])
     .map(String)
     .sort();
-}
-
-/** Ranges inside others say nothing, and the kernel refuses intervals that overlap. */
-function withoutNested(ranges: readonly Cidr[]): Cidr[] {
-  const wide = [...ranges].sort((a, b) => a.prefixLength - b.prefixLength);
-  const kept: Cidr[] = [];
-  for (const range of wide) if (!kept.some((other) => other.contains(range))) kept.push(range);
-  return kept;
 }
 
 /** The verdict of a front end without endpoints. */

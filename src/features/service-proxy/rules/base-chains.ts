@@ -6,7 +6,13 @@ import type { Chain, Match, Rule, RuleOptions } from "./types.ts";
 /** Where connections to Services without endpoints end. */
 export const REJECT_CHAIN = "reject-chain";
 
-const base = (type: NftBase["type"], hook: NftBase["hook"], priority: number): NftBase => ({ type, hook, priority });
+/** With the policy that is the default: what is there with another gets it back. */
+const base = (type: NftBase["type"], hook: NftBase["hook"], priority: number): NftBase => ({
+  type,
+  hook,
+  priority,
+  policy: "accept",
+});
 
 /**
  * The chains that a table always has. Hooks and priorities are public API (spec service-proxy 2.5): source ranges and refusals

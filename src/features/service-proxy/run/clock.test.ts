@@ -55,7 +55,7 @@ test("BoundedRunner: its pauses, retries and longest pause are the same whatever
 /** A plane that is told to compare everything and finds nothing. */
 class IdlePlane extends DataPlane {
   override async sync(): Promise<SyncReport> {
-    return { kind: "full", changes: 0, transactions: 0, bytes: 0 };
+    return { kind: "full", changes: 0, drift: 0, transactions: 0, bytes: 0 };
   }
 }
 

@@ -104,7 +104,7 @@ export class FamilyProxy {
     this.#runner.request();
   }
 
-  /** The kernel may not hold what we think: list and repair. `done` is told how many elements differed. */
+  /** The kernel may not hold what we think: list and repair. `done` is told how many elements differed that nothing asked to differ. */
   repair(done?: (changes: number) => void): void {
     this.plane.distrust();
     this.#isFullDue = true;
@@ -150,7 +150,7 @@ export class FamilyProxy {
       if (full) {
         this.#isFullDue = false;
         this.#lastFullAt = startedAt;
-        this.#onRepaired?.(report.changes);
+        this.#onRepaired?.(report.drift);
         this.#onRepaired = undefined;
       }
       this.#forgetFlows();

@@ -1,0 +1,232 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { after, before, test } from "node:test";
+import { Cidr } from "#base/ip";
+import { isKernelError } from "#kernel/errors";
+import { type Nft, NftError } from "#kernel/nft";
+import type { ElementTable } from "#kernel/nft-elements";
+import { overridden } from "#test/overridden";
+import { addressBytes, planService, WantedTable } from "../plan/index.ts";
+import { Bed } from "../testing/bed.ts";
+import { addressesOf, endpoint, NODE, ruleOptions, servicePort } from "../testing/fixture.ts";
+import { DataPlane, type Desired, Ledger } from "./index.ts";
+
+const NAME = `isp-ab-${process.pid}`;
+/** Two that are refused, and one that gives up what is there. */
+const MAX_ATTEMPTS = 3;
+/** At the table and the stand-in, and once more before each is made. */
+const LOOKS = 4;
+const T = "ip kube-proxy";
+const S = "ip kube-proxy-takeover";
+
+const MARKS = [`add chain ${T} isthmus-layout-1`, `add chain ${T} isthmus-complete`];
+const NO_TABLE = [`add table ${T}`, `delete table ${T}`];
+const STAND_IN = [`add table ${S}`, `add chain ${S} isthmus-layout-1`];
+const WHOLE_STAND_IN = [...STAND_IN, `add chain ${S} isthmus-complete`];
+const FRONT_END = "ipv4_addr . inet_proto . inet_service";
+
+/** What somebody's hands make of a table of ours, as nft(8) has it; a repair makes of it what it would make of nothing. */
+const MENDED: Readonly<Record<string, readonly string[]>> = {
+  "a table that nobody touched": [],
+  "a flushed table": [`flush table ${T}`],
+  "a removed table": [`delete table ${T}`],
+  "a dormant table": [`add table ${T} { flags dormant; }`],
+  "a set of another type": [...NO_TABLE, `add table ${T}`, ...MARKS, `add set ${T} service-ips { type mark; }`],
+  "a map of endpoints of another type": [...NO_TABLE, `add table ${T}`, ...MARKS, `add set ${T} eps { type mark; }`],
+  "a chain at another hook": [
+    `flush chain ${T} nat-postrouting`,
+    `delete chain ${T} nat-postrouting`,
+    `add chain ${T} nat-postrouting { type filter hook input priority 5; }`,
+  ],
+  "a chain without its hook": [
+    `flush chain ${T} nat-prerouting`,
+    `delete chain ${T} nat-prerouting`,
+    `add chain ${T} nat-prerouting`,
+  ],
+  "a chain that drops by default": [
+    `add chain ${T} filter-forward { type filter hook forward priority 0; policy drop; }`,
+  ],
+  "somebody's chain in it that drops all": [
+    `add chain ${T} evil { type filter hook prerouting priority -300; policy drop; }`,
+  ],
+  "somebody's rule first in a chain of ours": [`insert rule ${T} nat-prerouting accept`],
+  "a foreign stand-in": [`add table ${S}`, `add chain ${S} x { type filter hook input priority 0; policy accept; }`],
+  "a stand-in that says that it is whole, and is empty": WHOLE_STAND_IN,
+  "a stand-in with a set of another type": [...STAND_IN, `add set ${S} service-ips { type mark; }`],
+  "no table, and a stand-in that says that it is whole, and has a set of another type": [
+    ...NO_TABLE,
+    ...WHOLE_STAND_IN,
+    `add set ${S} service-ips { type mark; }`,
+  ],
+  "a lost mark, and a stand-in with a map of another type": [
+    `delete chain ${T} isthmus-layout-1`,
+    ...STAND_IN,
+    `add set ${S} eps { type mark; }`,
+  ],
+  "no table, and a stand-in at other hooks": [
+    ...NO_TABLE,
+    ...WHOLE_STAND_IN,
+    `add chain ${S} nat-prerouting { type filter hook input priority 5; }`,
+  ],
+};
+
+/** What changes no packet's way is left. */
+const LEFT: Readonly<Record<string, readonly string[]>> = {
+  "a set of somebody's": [`add set ${T} mine { type ipv4_addr; }`, `add element ${T} mine { 192.0.2.1 }`],
+  "chains of shapes that nobody made": ["lb-99999999", "lb-0", "extl-3", "lb-4000000000", "lb-65537"].map(
+    (name) => `add chain ${T} ${name}`,
+  ),
+  "affinity of times that no Service has": ["affinity-99999", "affinity-0"].map(
+    (name) => `add set ${T} ${name} { type ${FRONT_END}; }`,
+  ),
+};
+
+let bed: Bed;
+before(async () => {
+  bed = await Bed.open(NAME);
+});
+after(() => bed[Symbol.asyncDispose]());
+
+function nft(args: readonly string[], input = ""): string {
+  return execFileSync("ip", ["netns", "exec", `${NAME}-node`, "nft", ...args], {
+    encoding: "utf8",
+    input,
+    stdio: ["pipe", "pipe", "pipe"],
+  });
+}
+
+function desiredOf(): Desired {
+  const services = new WantedTable();
+  const ports = [1, 2, 3].map((count) => ({
+    port: servicePort(4, { portName: `${count}`, port: 8000 + count, affinitySeconds: count === 3 ? 60 : 0 }),
+    endpoints: Array.from({ length: count }, () => endpoint(4, "remote")),
+  }));
+  services.set("ns/svc", planService(ports, NODE, []));
+  return {
+    services,
+    nodePortIPs: new Set([addressBytes(addressesOf(4).node)]),
+    serviceCIDRs: [addressesOf(4).serviceCIDR],
+  };
+}
+
+/** All of it, in an order of its own: that of chains and sets says nothing. */
+function linesOf(): string[] {
+  return nft(["list", "ruleset", "ip"]).split("\n").sort();
+}
+
+/** As the runner has it: tried again after a refusal. */
+async function persist(plane: DataPlane, desired: Desired): Promise<void> {
+  for (let attempt = 1; attempt < MAX_ATTEMPTS; attempt += 1) {
+    try {
+      await plane.sync(desired);
+      return;
+    } catch (error) {
+      if (!(error instanceof NftError) && !isKernelError(error)) throw error;
+    }
+  }
+  await plane.sync(desired);
+}
+
+const open = (): DataPlane =>
+  new DataPlane(
+    { nft: bed.nft, elements: bed.elements, ledger: new Ledger(bed.elements) },
+    { ...ruleOptions(4), tableName: "kube-proxy" },
+  );
+
+const HOW = {
+  restart: () => open(),
+  repair: (plane: DataPlane) => {
+    plane.distrust();
+    return plane;
+  },
+} as const;
+
+for (const [how, next] of Object.entries(HOW)) {
+  for (const [what, script] of Object.entries({ ...MENDED, ...LEFT })) {
+    const isLeft = what in LEFT;
+    const claim = isLeft ? "is no hindrance" : "makes of it what it would make of nothing";
+    test(`DataPlane: ${what}: a ${how} ${claim}`, async () => {
+      nft(["flush", "ruleset"]);
+      const desired = desiredOf();
+      const plane = open();
+      await plane.sync(desired);
+      const wanted = linesOf();
+      nft(["-f", "-"], script.join("\n"));
+      await persist(next(plane), desired);
+      const seen = linesOf();
+      if (isLeft)
+        assert.deepEqual(
+          wanted.filter((line) => !seen.includes(line)),
+          [],
+        );
+      else assert.deepEqual(seen, wanted);
+      assert.equal((await open().sync(desired)).changes, 0);
+    });
+  }
+}
+
+test("DataPlane: a chain of somebody's in its table is damage that shows without a listing of elements", async () => {
+  nft(["flush", "ruleset"]);
+  const plane = open();
+  await plane.sync(desiredOf());
+  assert.equal(plane.isDamaged(), false);
+  nft(["add", "chain", "ip", "kube-proxy", "evil", "{ type filter hook input priority 0; policy drop; }"]);
+  assert.equal(plane.isDamaged(), true);
+  plane.distrust();
+  await plane.sync(desiredOf());
+  assert.equal(plane.isDamaged(), false);
+});
+
+test("DataPlane: ranges of Services that overlap, are given twice or are adjacent are all in force", async () => {
+  nft(["flush", "ruleset"]);
+  const wide = ["172.30.0.0/16", "172.30.4.0/24", "172.30.0.0/16", "172.31.0.0/16", "10.0.0.0/8", "10.0.0.1/32"];
+  const plane = open();
+  for (const serviceCIDRs of [wide, wide.slice(1), [], wide.toReversed()].map((all) =>
+    all.map((one) => Cidr.parse(one)),
+  )) {
+    await plane.sync({ ...desiredOf(), serviceCIDRs });
+  }
+  const listed = nft([
+    "get",
+    "element",
+    "ip",
+    "kube-proxy",
+    "service-cidrs",
+    "{ 172.30.4.1, 172.31.255.255, 10.9.9.9 }",
+  ]);
+  assert.match(listed, /172\.30/);
+});
+
+test("DataPlane: a table that another start made since it was looked for is not deleted, and is in force at every moment", async () => {
+  nft(["flush", "ruleset"]);
+  const desired = desiredOf();
+  await open().sync(desired);
+  const wanted = linesOf();
+  let looks = 0;
+  let transactions = 0;
+  const late = new DataPlane(
+    {
+      nft: overridden(bed.nft, {
+        run: (changes: Parameters<Nft["run"]>[0]) => {
+          bed.nft.run(changes);
+          transactions += 1;
+          const listed = nft(["list", "table", "ip", "kube-proxy"]);
+          for (const part of ["172.30.0.41 . tcp . 8001 comment", "isthmus-complete"])
+            assert.ok(listed.includes(part), listed);
+        },
+      }),
+      elements: overridden(bed.elements, {
+        names: (table: ElementTable) => {
+          looks += 1;
+          return looks <= LOOKS ? undefined : bed.elements.names(table);
+        },
+      }),
+      ledger: new Ledger(bed.elements),
+    },
+    { ...ruleOptions(4), tableName: "kube-proxy" },
+  );
+  await persist(late, desiredOf());
+  assert.ok(looks > LOOKS && transactions > 1, JSON.stringify({ looks, transactions }));
+  await open().sync(desired);
+  assert.deepEqual(linesOf(), wanted);
+});
