@@ -58,7 +58,19 @@ test("HealthServer: /healthz and /livez answer any method with the headers of th
       else assert.equal((JSON.parse(body) as { readonly healthy: boolean }).healthy, true);
     }
   }
-  for (const path of ["/", "/metrics", "/healthz/", "/healthzz", "/livez/x", "*"]) {
+  for (const path of ["http://node-a:10256/healthz", "HTTP://[::1]/livez?verbose"])
+    assert.equal((await probe(port, { path })).code, 200, path);
+  for (const path of [
+    "http://healthz",
+    "http:///",
+    "/http://node-a/healthz",
+    "/",
+    "/metrics",
+    "/healthz/",
+    "/healthzz",
+    "/livez/x",
+    "*",
+  ]) {
     assert.equal((await probe(port, { path })).code, 404, path);
   }
 });

@@ -70,7 +70,8 @@ export class HealthServer {
   }
 
   #answer(request: IncomingMessage, response: ServerResponse): void {
-    const [path] = (request.url ?? "/").split("?", 1);
+    // Whoever asks through a proxy names us in the target too, and servers have to take that (RFC 9112 3.2.2).
+    const [path] = (request.url ?? "/").replace(/^https?:\/\/[^/?]*/i, "").split("?", 1);
     const check = path === "/healthz" ? "healthz" : path === "/livez" ? "livez" : undefined;
     if (check === undefined) {
       reply(response, 404, "text/plain; charset=utf-8", "404 page not found\n");
