@@ -39,6 +39,8 @@ export interface ByteStream extends Pick<EventEmitter<ByteStreamEvents>, "on" | 
   destroy(): void;
   /** Closes at once so that the peer cannot take it for an orderly end: with RST where that can be, also with bytes in the queue. */
   reset(): void;
+  /** From now on one `data` has no more bytes than that, where the stream can help it: TLS decides for itself. */
+  limitReads(bytes: number): void;
   /** Asks an idle peer whether it is there, first after so many milliseconds. */
   keepAlive(idleMs: number): void;
   /** {@link destroy} was called, or the connection lost. */

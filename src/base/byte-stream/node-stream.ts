@@ -90,6 +90,10 @@ export class NodeStream extends EventEmitter<ByteStreamEvents> implements ByteSt
     resetSocket(this.#socket);
   }
 
+  limitReads(): void {
+    // Node reads as it likes, 64 KiB at the most.
+  }
+
   keepAlive(idleMs: number): void {
     this.#socket.setKeepAlive(true, idleMs);
   }

@@ -14,7 +14,7 @@ import {
 /** Events of one turn; more wait for the next. */
 const MAX_EVENTS = 256;
 /** One read; a stream holds no more of what it reads (spec uplink-proxy 7). */
-const READ_BYTES = 65_536;
+const READ_BYTES = 262_144;
 
 /** Something with a descriptor that the reactor watches. None of its methods may throw. */
 export interface Watched {

@@ -37,7 +37,7 @@ const NO_TIME = new Uint8Array(new Int32Array([1, 0]).buffer);
 
 /** How a stream reads. */
 export interface TcpStreamOptions {
-  /** Most that one read brings, bytes. Default, and at most: 65,536. */
+  /** Most that one read brings, bytes. Default, and at most: 262,144. */
   readonly readBytes?: number | undefined;
 }
 
@@ -47,7 +47,7 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
   readonly #reactor: Reactor;
   readonly #remote: Endpoint;
   /** Everybody's buffer, or the beginning of it. */
-  readonly #into: Buffer;
+  #into: Buffer;
   #local: Endpoint | undefined;
   #isFlowing = false;
   /** As far as the kernel has told. */
@@ -175,6 +175,10 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
     if (this.#isDestroyed) return;
     setsockopt(this.fd, C.SOL_SOCKET, SO_LINGER, NO_TIME, "cut a connection off");
     this.destroy();
+  }
+
+  limitReads(bytes: number): void {
+    this.#into = this.#reactor.buffer.subarray(0, bytes);
   }
 
   keepAlive(idleMs: number): void {

@@ -113,7 +113,7 @@ export class Engine {
     if (this.#connections.size >= MAX_CLIENTS) TcpStream.adopt(fd, remote).reset();
     else if (listener.tls !== "off") this.#acceptTls(fd, listener);
     else {
-      const client = TcpStream.adopt(fd, remote, { readBytes: this.#readBytes });
+      const client = TcpStream.adopt(fd, remote, { readBytes: HEAD_READ_BYTES });
       this.#connections.add(client);
       client.on("close", () => this.#connections.delete(client));
       if (listener.role !== "transparent") this.#serve(client, listener);
@@ -201,6 +201,8 @@ export class Engine {
   }
 }
 
+/** One read of a client that has no tunnel yet: a head has no more, and what is behind it is kept. */
+const HEAD_READ_BYTES = 65_536;
 /** Clients of one thread at once, whatever they do; one more is reset. Well above all other limits together. */
 const MAX_CLIENTS = 16_384;
 

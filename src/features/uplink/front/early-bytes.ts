@@ -1,7 +1,7 @@
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 
-/** What a client may send before its destination is connected, bytes, and one read more (spec uplink-proxy 7). */
+/** What a client may send before its destination is connected, bytes (spec uplink-proxy 7). */
 const MAX_BYTES = 65_536;
 
 /** Made once: an error looks at the stack, for each client. */
@@ -23,7 +23,7 @@ export class EarlyBytes {
     client.on("end", this.#onEnd);
     client.on("close", this.#onClose);
     if (client.destroyed) this.#onClose();
-    else if (this.#bytes < MAX_BYTES) client.resume();
+    else this.#goOn();
   }
 
   /** Aborts when nobody waits any more: the connection is lost, or ended before a byte of payload came. */
@@ -61,6 +61,16 @@ export class EarlyBytes {
     return this.#chunks;
   }
 
+  #goOn(): void {
+    const room = MAX_BYTES - this.#bytes;
+    if (room <= 0) {
+      this.#client.pause();
+      return;
+    }
+    this.#client.limitReads(room);
+    this.#client.resume();
+  }
+
   #push(chunk: Uint8Array): void {
     this.#chunks.push(chunk);
     this.#bytes += chunk.length;
@@ -69,7 +79,7 @@ export class EarlyBytes {
 
   readonly #onData = (chunk: Uint8Array): void => {
     this.#push(Uint8Array.prototype.slice.call(chunk));
-    if (this.#bytes >= MAX_BYTES) this.#client.pause();
+    this.#goOn();
   };
 
   /** Who has said something may have said all of it; who has not can only have given up. */

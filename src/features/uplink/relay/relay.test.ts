@@ -14,7 +14,13 @@ import { TlsRecords } from "./tls-records.ts";
 
 const TIMEOUT = { timeout: 20_000 };
 const LOOPBACK = IpAddress.parse("127.0.0.1");
-const OPTIONS = { idleTimeoutMs: 30_000, halfCloseTimeoutMs: 20_000, firstByteTimeoutMs: 5000, replayBytes: 65_536 };
+const OPTIONS = {
+  idleTimeoutMs: 30_000,
+  halfCloseTimeoutMs: 20_000,
+  firstByteTimeoutMs: 5000,
+  replayBytes: 65_536,
+  bufferBytes: 65_536,
+};
 
 /** A tunnel between a test's client and a test's server, both real sockets of loopback; time is the test's. */
 class Bed {

@@ -25,6 +25,8 @@ export interface TunnelOptions {
   readonly halfCloseTimeoutMs: number;
   /** From the last byte of the client to the first of the destination. */
   readonly firstByteTimeoutMs: number;
+  /** Most that a direction holds. */
+  readonly bufferBytes: number;
   /** Kept for another uplink until the first byte comes. */
   readonly replayBytes: number;
   /** What the client sends may be sent twice, whatever it is. Default: a ClientHello alone. */
@@ -100,6 +102,7 @@ export class Tunnel {
   start(early: readonly Uint8Array[]): void {
     this.#watch.add(this);
     this.#lastByteAt = this.#watch.now;
+    this.#client.limitReads(this.#options.bufferBytes);
     this.#client.on("data", this.#onClientData);
     this.#client.on("drain", this.#onClientDrain);
     this.#client.on("end", this.#onClientEnd);
