@@ -57,9 +57,9 @@ export interface ByteStream extends Pick<EventEmitter<ByteStreamEvents>, "on" | 
   readonly writableLength: number;
   /** A `drain` will come. */
   readonly writableNeedDrain: boolean;
-  /** Addresses as text; empty when the connection is not there any more. */
   readonly remoteAddress: string;
   readonly remotePort: number;
+  /** Empty when the connection is not there any more. */
   readonly localAddress: string;
   readonly localPort: number;
 }

@@ -6,10 +6,15 @@ import type { ByteStream, ByteStreamEvents } from "./index.ts";
 /** A socket of Node's, TLS or not, as a {@link ByteStream}: paused, half-closable, and from now on this one's alone. */
 export class NodeStream extends EventEmitter<ByteStreamEvents> implements ByteStream {
   readonly #socket: Socket;
+  /** Node forgets them when the connection is gone. */
+  readonly remoteAddress: string;
+  readonly remotePort: number;
 
   constructor(socket: Socket) {
     super();
     this.#socket = socket;
+    this.remoteAddress = socket.remoteAddress ?? "";
+    this.remotePort = socket.remotePort ?? 0;
     socket.pause();
     socket.on("data", (chunk: Buffer) => this.emit("data", chunk));
     socket.once("end", () => this.emit("end"));
@@ -46,14 +51,6 @@ export class NodeStream extends EventEmitter<ByteStreamEvents> implements ByteSt
 
   get writableNeedDrain(): boolean {
     return this.#socket.writableNeedDrain;
-  }
-
-  get remoteAddress(): string {
-    return this.#socket.remoteAddress ?? "";
-  }
-
-  get remotePort(): number {
-    return this.#socket.remotePort ?? 0;
   }
 
   get localAddress(): string {

@@ -178,7 +178,7 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
   }
 
   limitReads(bytes: number): void {
-    this.#into = this.#reactor.buffer.subarray(0, bytes);
+    if (bytes !== this.#into.length) this.#into = this.#reactor.buffer.subarray(0, bytes);
   }
 
   keepAlive(idleMs: number): void {
@@ -257,7 +257,8 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
 
   #finish(): void {
     if (this.#isDestroyed || this.#isFinished) return;
-    const result = shutdownWrite(this.fd);
+    // Where the peer has ended too, it is closed in a moment, which says the same.
+    const result = this.#isReadableEnded ? 0 : shutdownWrite(this.fd);
     if (result < 0) {
       this.#lose(-result, "end");
       return;

@@ -1,7 +1,7 @@
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 import { IpAddress } from "#base/ip";
-import { type Carrier, clientName, EarlyBytes } from "../front/index.ts";
+import { type Carrier, EarlyBytes } from "../front/index.ts";
 import type { ListenerSettings } from "../model/index.ts";
 import { addressDestination } from "../policy/index.ts";
 import { wantedName } from "./wanted-name.ts";
@@ -40,7 +40,6 @@ export class TransparentConnection {
     const destination = addressDestination(address, localPort);
     const result = await this.#carrier.carry({
       client: this.#client,
-      clientName: clientName(this.#client),
       // The address is what is dialled; the name is what is remembered and logged.
       destination: name === undefined ? destination : { ...destination, text: `${name}:${localPort}` },
       listener: this.#listener,

@@ -13,6 +13,7 @@ import {
 } from "../select/index.ts";
 import { DIRECT, type LogLines, type Recorder, type Traffic } from "../stats/index.ts";
 import { CarriedTunnel } from "./carried-tunnel.ts";
+import { clientName } from "./client-name.ts";
 import type { EarlyBytes } from "./early-bytes.ts";
 import type { Room } from "./room.ts";
 
@@ -37,8 +38,6 @@ export interface CarrierDeps {
 /** A client that wants a tunnel. */
 export interface CarryRequest {
   readonly client: ByteStream;
-  /** `address:port`, for the log. */
-  readonly clientName: string;
   readonly destination: Destination;
   readonly listener: ListenerSettings;
   readonly early: EarlyBytes;
@@ -128,21 +127,23 @@ export class Carrier {
 
   #begin(request: CarryRequest, won: Won<ByteStream>): void {
     const { clock, record, lines } = this.deps;
+    // Who waits for it can go on while the books are kept.
+    request.onConnected();
+    const dialMs = clock.monotonic() - request.startedAt;
     const { ifName, cost } = won.uplink ?? { ifName: DIRECT, cost: 0 };
     const target = request.destination.text;
     record({ kind: "connected", target, ifName, cost, failures: won.failures });
-    lines.connected({
+    lines.connected(() => ({
       target,
-      client: request.clientName,
+      client: clientName(request.client),
       ifName,
       source: won.source?.toString() ?? won.connection.localAddress,
       cost,
-      dialMs: clock.monotonic() - request.startedAt,
+      dialMs,
       fallbacks: won.failures.length,
-    });
+    }));
     const tunnel = new CarriedTunnel(this, request, won, () => this.#tunnels.delete(tunnel));
     this.#tunnels.add(tunnel);
-    request.onConnected();
     tunnel.start(request.early.release());
   }
 
@@ -152,6 +153,6 @@ export class Carrier {
     const afterMs = clock.monotonic() - request.startedAt;
     const { message: summary, failures, code } = error;
     record({ kind: "failed", target, isNotReady: code === "not-ready", summary, failures });
-    lines.failed(target, request.clientName, afterMs, summary);
+    lines.failed(target, clientName(request.client), afterMs, summary);
   }
 }

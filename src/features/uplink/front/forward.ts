@@ -27,14 +27,12 @@ export interface ForwardRequest {
 export async function forward(
   request: ForwardRequest,
   client: ByteStream,
-  clientName: string,
   listener: ListenerSettings,
   { carrier, clock }: HttpConnectionDeps,
 ): Promise<void> {
   const early = new EarlyBytes(client, Buffer.concat([encodeHead(request), request.rest]));
   const result = await carrier.carry({
     client,
-    clientName,
     destination: request.destination,
     listener,
     early,

@@ -5,7 +5,6 @@ import type { ListenerSettings, Settings } from "../model/index.ts";
 import type { ClientLimits, Destination } from "../policy/index.ts";
 import type { Recorder } from "../stats/index.ts";
 import type { Carrier } from "./carrier.ts";
-import { clientName } from "./client-name.ts";
 import { dispatch, failureReply, overloadReply, refusalReply } from "./dispatch.ts";
 import { EarlyBytes } from "./early-bytes.ts";
 import { forward } from "./forward.ts";
@@ -44,8 +43,6 @@ export class HttpConnection {
   readonly #socket: ByteStream;
   readonly #listener: ListenerSettings;
   readonly #deps: HttpConnectionDeps;
-  readonly #clientAddress: string;
-  readonly #clientName: string;
   #reader: RequestHeadReader | undefined;
   #cancelTimer: (() => void) | undefined;
   #isBetweenRequests = false;
@@ -54,8 +51,6 @@ export class HttpConnection {
     this.#socket = socket;
     this.#listener = listener;
     this.#deps = deps;
-    this.#clientAddress = socket.remoteAddress;
-    this.#clientName = clientName(socket);
   }
 
   /** Awaits the first request; `first` was read before. */
@@ -164,24 +159,24 @@ export class HttpConnection {
       case "connect":
         return await this.#connect(action.destination, rest);
       case "forward":
-        return await forward({ head, rest, ...action }, this.#socket, this.#clientName, this.#listener, this.#deps);
+        return await forward({ head, rest, ...action }, this.#socket, this.#listener, this.#deps);
     }
   }
 
   async #connect(destination: Destination, rest: Uint8Array): Promise<void> {
     const { carrier, clients, clock, record } = this.#deps;
     const isPod = this.#listener.role === "pod";
-    if (isPod && !clients.tryTake(this.#clientAddress)) {
+    const { remoteAddress } = this.#socket;
+    if (isPod && !clients.tryTake(remoteAddress)) {
       record({ kind: "overload" });
       return this.#refuse(overloadReply(), rest);
     }
     const early = new EarlyBytes(this.#socket, rest);
     const leave = (): void => {
-      if (isPod) clients.giveBack(this.#clientAddress);
+      if (isPod) clients.giveBack(remoteAddress);
     };
     const result = await carrier.carry({
       client: this.#socket,
-      clientName: this.#clientName,
       destination,
       listener: this.#listener,
       early,

@@ -10,7 +10,6 @@
  * ```
  */
 export { Carrier, type CarrierDeps } from "./carrier.ts";
-export { clientName } from "./client-name.ts";
 export { EarlyBytes } from "./early-bytes.ts";
 export { HttpConnection, type HttpConnectionDeps } from "./http-connection.ts";
 export { PendingHeads } from "./pending-heads.ts";

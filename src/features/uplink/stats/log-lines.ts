@@ -31,9 +31,10 @@ export class LogLines {
     this.#clock = clock;
   }
 
-  connected(line: ConnectedLine): void {
+  /** `line` is made only when somebody reads it. */
+  connected(line: () => ConnectedLine): void {
     if (!this.#log.isEnabled("info")) return;
-    const { target, client, ifName, source, cost, dialMs, fallbacks } = line;
+    const { target, client, ifName, source, cost, dialMs, fallbacks } = line();
     const dial = `dial ${Math.round(dialMs)}ms, ${fallbacks} fallback(s)`;
     this.#log.info(
       `mgmtproxy: CONNECT ${printable(target)} from ${client} via ${ifName} src ${source} cost ${cost} (${dial})`,

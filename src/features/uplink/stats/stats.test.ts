@@ -294,7 +294,7 @@ test("LogLines: word for word, without control bytes, and not more than ten fail
     },
   });
   const lines = new LogLines(log, clock);
-  lines.connected({
+  lines.connected(() => ({
     target: T,
     client: "127.0.0.1:9",
     ifName: "eth0",
@@ -302,7 +302,7 @@ test("LogLines: word for word, without control bytes, and not more than ten fail
     cost: 0,
     dialMs: 11.6,
     fallbacks: 1,
-  });
+  }));
   lines.idle(30_000);
   lines.closed(T, "eth0", { up: 1, down: 2, durationMs: 3.2, reason: "idle" });
   lines.failed("a\u001b[2J\r\n:443", "127.0.0.1:9", 7.7, "x\ny");
