@@ -112,7 +112,7 @@ test("ServiceCIDR: addresses of a range that is added are dropped where no Servi
 /** From the node by no address of its own choice. */
 async function fromLoopback(family: IpFamily): Promise<string> {
   const socket = tcpSocket(cluster.bed.netns("node"), family);
-  return (await connectTo(socket, LOOPBACK[family], NODE_PORT, 900)).kind;
+  return (await connectTo(socket, LOOPBACK[family], NODE_PORT, { droppedMs: 900 })).kind;
 }
 
 test("NodePort: never on loopback, whatever is asked for", async (t) => {

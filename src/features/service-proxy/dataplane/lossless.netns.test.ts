@@ -70,8 +70,9 @@ for (const family of [4, 6] as const) {
       }
     };
     const tcp = (sender: "external" | "pod", address: IpAddress) => async (): Promise<string | undefined> => {
+      // More connections than there are ports: each is to be free again at once.
       // A lost first packet is sent again after a second: whoever is answered before lost none.
-      const { kind } = await bed.connect(sender, address, SERVICE_PORT, { droppedMs: 900 });
+      const { kind } = await bed.connect(sender, address, SERVICE_PORT, { droppedMs: 900, reset: true });
       return kind === "delivered" ? undefined : kind;
     };
     const udp = async (): Promise<string | undefined> => {

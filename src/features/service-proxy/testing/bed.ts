@@ -136,9 +136,12 @@ export class Bed implements AsyncDisposable {
     sender: Sender | "local",
     destination: IpAddress,
     port: number,
-    { droppedMs = DROPPED_MS }: { readonly droppedMs?: number } = {},
+    { droppedMs = DROPPED_MS, reset }: { readonly droppedMs?: number; readonly reset?: boolean } = {},
   ): Promise<Reached> {
-    return connectTo(this.tcpSocket(sender, destination.family), destination, port, droppedMs);
+    return connectTo(this.tcpSocket(sender, destination.family), destination, port, {
+      droppedMs,
+      ...(reset === undefined ? {} : { reset }),
+    });
   }
 
   /** The node's own connections come from its address towards outside. */

@@ -27,12 +27,13 @@ export function readLine(bytes: Buffer): Reached {
   return { kind: "delivered", server, seen: IpAddress.parse(seen), by: `${address} ${port}` };
 }
 
-/** Connects a socket and waits for the server's line; nothing within `droppedMs` means dropped. Destroys the socket. */
+/** Connects a socket and waits for the server's line; nothing within `droppedMs` means dropped. Closes the socket, with RST where told to: a port
+ * is free again then, for the server and for connection tracking too. */
 export async function connectTo(
   socket: Socket,
   destination: IpAddress,
   port: number,
-  droppedMs: number,
+  { droppedMs, reset = false }: { readonly droppedMs: number; readonly reset?: boolean },
 ): Promise<Reached> {
   const { promise, resolve, reject } = Promise.withResolvers<Reached>();
   // Where this process was held up, what has come meanwhile is read first.
@@ -47,7 +48,8 @@ export async function connectTo(
     return await promise;
   } finally {
     clearTimeout(late);
-    socket.destroy();
+    if (reset) socket.resetAndDestroy();
+    else socket.destroy();
   }
 }
 
