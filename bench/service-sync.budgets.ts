@@ -1,14 +1,16 @@
 /** What the specification allows for cases that the peer has no figures for (spec service-proxy Part 4). */
 import { HealthServer, NodeHealth } from "#features/service-health";
-import { timed, timedTurns, whileAsked } from "./service-sync.measure.ts";
+import { quantiles, timed, timedTurns, whileAsked } from "./service-sync.measure.ts";
 import { OurProxy } from "./service-sync.ours.ts";
-import { openWorld } from "./service-sync.world.ts";
+import { firstPackets, openWorld } from "./service-sync.world.ts";
 
 const CHANGES = 200;
 const BURST = 1000;
 const MIN_SYNC_MS = 1000;
 const ASKERS = 8;
 const IDLE_MS = 3000;
+/** Connects of one turn of a side, and how many turns each has. */
+const TURN = { connects: 100, turns: 30 } as const;
 
 /** A figure and what it may be at most. */
 export interface Budget {
@@ -19,7 +21,13 @@ export interface Budget {
 }
 
 /** Each runs in a process of its own. */
-export const BUDGETS: Readonly<Record<string, () => Promise<readonly Budget[]>>> = { many, burst, restart, answers };
+export const BUDGETS: Readonly<Record<string, () => Promise<readonly Budget[]>>> = {
+  many,
+  burst,
+  restart,
+  answers,
+  packets,
+};
 
 /** Many Services of one endpoint. */
 async function many(): Promise<Budget[]> {
@@ -96,4 +104,28 @@ async function answers(): Promise<Budget[]> {
     { case: "an answer of /healthz, idle", unit: "us", ours: 1e6 / idle.answersPerSecond, budget: 200 },
     { case: "an answer of /healthz in a first sync, p99", unit: "ms", ours: busy.answerMs.p99, budget: 50 },
   ];
+}
+
+/** First packets through few Services and through many, in turns, to the same servers. */
+async function packets(): Promise<Budget[]> {
+  const [few, many_] = [10, 30_000];
+  await using fewWorld = await openWorld(`isb-few-${process.pid}`);
+  await using manyWorld = await openWorld(`isb-lots-${process.pid}`);
+  await using fewProxy = new OurProxy(fewWorld.netns, { size: few });
+  await using manyProxy = new OurProxy(manyWorld.netns, { size: many_ });
+  await fewProxy.fill();
+  await manyProxy.fill();
+  const took: { readonly few: number[]; readonly many: number[] } = { few: [], many: [] };
+  // The first turn warms up.
+  for (let turn = 0; turn <= TURN.turns; turn += 1) {
+    const [a, b] = [
+      await firstPackets(fewWorld.netns, few, TURN.connects),
+      await firstPackets(manyWorld.netns, few, TURN.connects),
+    ];
+    if (turn === 0) continue;
+    took.few.push(...a);
+    took.many.push(...b);
+  }
+  const times = quantiles(took.many).p50 / quantiles(took.few).p50;
+  return [{ case: `first packet, p50, ${many_} Services over ${few}`, unit: "times", ours: times, budget: 1.1 }];
 }

@@ -30,6 +30,8 @@ export interface Sample {
 /** What is measured. */
 export interface Side {
   readonly netns: NetNs;
+  /** How many Services. */
+  readonly size: number;
   /** Makes the table; false where it gave up. */
   readonly fill: () => Promise<{ readonly bytes: number; readonly isDone: boolean }>;
   /** Gives one Service another endpoint; the turns count from 1. */
@@ -39,7 +41,7 @@ export interface Side {
 }
 
 /** Measures one side. Where its table was not done, one change is tried, and no packet sent. */
-export async function measure({ netns, fill, change, changes, peakMiB: peak }: Side): Promise<Sample> {
+export async function measure({ netns, size, fill, change, changes, peakMiB: peak }: Side): Promise<Sample> {
   const first = await whileAnswering(() => timed(fill));
   const { bytes, isDone } = first.result.result;
   const changeMs = await timedTurns(isDone ? changes : 1, change);
@@ -47,7 +49,7 @@ export async function measure({ netns, fill, change, changes, peakMiB: peak }: S
     firstSyncMs: first.result.ms,
     bytes,
     changeMs,
-    firstPacketUs: isDone ? await firstPackets(netns) : null,
+    firstPacketUs: isDone ? quantiles(await firstPackets(netns, size)) : null,
     peakMiB: peak(),
     blockMs: first.blockMs,
     answerMs: first.answerMs,

@@ -24,6 +24,7 @@ export async function runOurs(size: number): Promise<Sample> {
   await using ours = new OurProxy(world.netns, { size });
   return await measure({
     netns: world.netns,
+    size,
     fill: async () => ({ bytes: (await ours.fill()).bytes, isDone: true }),
     change: (turn) => ours.change(Math.floor(size / 2), turn),
     changes: CHANGES,

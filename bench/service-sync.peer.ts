@@ -30,6 +30,7 @@ export async function runPeer(size: number, limitMs: number): Promise<Sample> {
     const script = layoutR({ family: 4, services });
     return await measure({
       netns: world.netns,
+      size,
       fill: async () => ({ isDone: await run(script), bytes: Buffer.byteLength(script) }),
       change: async (turn) => {
         await run(layoutChange(4, serviceOf(Math.floor(size / 2), turn)));

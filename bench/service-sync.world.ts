@@ -4,16 +4,15 @@ import { createServer, Socket } from "node:net";
 import { Cidr, IpAddress } from "#base/ip";
 import { type NetNs, openKernel } from "#kernel/net";
 import { listenTcp, openTcp } from "#kernel/socket";
-import { type Quantiles, quantiles } from "./service-sync.measure.ts";
 
 /** Of each Service, unless said otherwise; at most {@link MAX_ENDPOINTS}. */
 export const ENDPOINTS = 10;
 const MAX_ENDPOINTS = 15;
 export const SERVICE_PORT = 80;
 export const TARGET_PORT = 8080;
-/** Services whose endpoints really answer. */
+/** Services whose endpoints really answer, unless there are fewer. */
 const REAL = 100;
-const CONNECTS = 400;
+const CONNECTS = 2000;
 
 /** The address of a Service: 172.30.0.1 and on. */
 export function clusterIP(service: number): IpAddress {
@@ -55,16 +54,16 @@ export async function openWorld(name: string): Promise<{ readonly netns: NetNs }
   };
 }
 
-/** From the first packet to the first byte, over Services that answer. */
-export async function firstPackets(netns: NetNs): Promise<Quantiles> {
+/** Microseconds from the first packet to the first byte, for connects over those of so many Services that answer, in turns. */
+export async function firstPackets(netns: NetNs, services: number, connects = CONNECTS): Promise<number[]> {
   const took: number[] = [];
-  for (let at = 0; at < CONNECTS; at += 1) {
+  for (let at = 0; at < connects; at += 1) {
     const socket = new Socket({ fd: openTcp(4, { netns }) });
     const startedAt = performance.now();
-    socket.connect({ host: clusterIP(at % REAL).toString(), port: SERVICE_PORT });
+    socket.connect({ host: clusterIP(at % Math.min(REAL, services)).toString(), port: SERVICE_PORT });
     await once(socket, "data", { signal: AbortSignal.timeout(5000) });
     took.push((performance.now() - startedAt) * 1000);
     socket.destroy();
   }
-  return quantiles(took);
+  return took;
 }
