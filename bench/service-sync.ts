@@ -106,7 +106,7 @@ async function main(): Promise<void> {
   }
   const line = (...[name, ours, peer, ratio]: readonly (string | number)[]): void =>
     console.log(
-      `${String(name).padEnd(52)}${String(ours).padStart(10)}${String(peer).padStart(10)}${String(ratio).padStart(10)}`,
+      `${String(name).padEnd(72)}${String(ours).padStart(10)}${String(peer).padStart(10)}${String(ratio).padStart(10)}`,
     );
   line("lower is better", "ours", "peer/max", "ratio");
   for (const { case: name, ours, peer, unit, ratio } of cases) line(`${name} (${unit})`, ours, peer, ratio);

@@ -30,12 +30,6 @@ export interface Waiting {
   onTurn(): void;
 }
 
-interface Entry {
-  readonly watched: Watched;
-  /** Tells an event of a descriptor that was closed meanwhile from one of the next with its number. */
-  readonly generation: number;
-}
-
 /** All that can happen to a connection, told once each time that it begins: no further system call for its whole life. */
 export const STREAM_BITS = (EPOLL.in | EPOLL.priority | EPOLL.out | EPOLL.readHangUp | EPOLL.edgeTriggered) >>> 0;
 
@@ -45,7 +39,11 @@ export class Reactor {
   readonly buffer = Buffer.allocUnsafeSlow(READ_BYTES);
   readonly #epoll = epollCreate();
   readonly #events = new EpollEvents(MAX_EVENTS);
-  readonly #entries = new Map<number, Entry>();
+  /** By descriptor: as long as the highest of them. */
+  readonly #watched: (Watched | undefined)[] = [];
+  /** By descriptor: tells an event of one that was closed meanwhile from one of the next with its number. */
+  readonly #generations: number[] = [];
+  #size = 0;
   readonly #loop: LoopWatch;
   #waiting = new Set<Waiting>();
   #generation = 0;
@@ -73,31 +71,33 @@ export class Reactor {
       close(watched.fd);
       throw error;
     }
-    this.#entries.set(watched.fd, { watched, generation: this.#generation });
-    if (this.#entries.size === 1) this.#loop.keepAlive(true);
+    this.#watched[watched.fd] = watched;
+    this.#generations[watched.fd] = this.#generation;
+    this.#size += 1;
+    if (this.#size === 1) this.#loop.keepAlive(true);
   }
 
   /** Another one takes the descriptor over, with its bits. */
   replace(watched: Watched): void {
-    const entry = this.#entries.get(watched.fd);
-    if (entry === undefined) throw new Error(`Reactor: descriptor ${watched.fd} is not watched`);
-    this.#entries.set(watched.fd, { watched, generation: entry.generation });
+    if (this.#watched[watched.fd] === undefined) throw new Error(`Reactor: descriptor ${watched.fd} is not watched`);
+    this.#watched[watched.fd] = watched;
   }
 
   /** Other bits from now on. Nothing, once it is not watched any more: its number may be another's. */
   modify(watched: Watched, bits: number): void {
     const { fd } = watched;
-    const entry = this.#entries.get(fd);
-    if (entry?.watched === watched) epollControl(this.#epoll, EPOLL_CTL.modify, fd, bits, [fd, entry.generation]);
+    if (this.#watched[fd] === watched)
+      epollControl(this.#epoll, EPOLL_CTL.modify, fd, bits, [fd, this.#generations[fd] ?? 0]);
   }
 
   /** Closes the descriptor. Nothing, once it is not watched any more. */
   remove(watched: Watched): void {
     const { fd } = watched;
-    if (this.#entries.get(fd)?.watched !== watched) return;
-    this.#entries.delete(fd);
+    if (this.#watched[fd] !== watched) return;
+    this.#watched[fd] = undefined;
+    this.#size -= 1;
     close(fd);
-    if (this.#entries.size === 0) this.#loop.keepAlive(false);
+    if (this.#size === 0) this.#loop.keepAlive(false);
   }
 
   /** A turn of its own soon, after those whose events are there already. */
@@ -108,7 +108,7 @@ export class Reactor {
 
   close(): void {
     this.#isClosed = true;
-    for (const { watched } of [...this.#entries.values()]) watched.abandon();
+    for (const watched of [...this.#watched]) watched?.abandon();
     this.#loop.close();
     close(this.#epoll);
   }
@@ -125,8 +125,8 @@ export class Reactor {
     if (this.#isClosed) return;
     const count = epollPoll(this.#epoll, this.#events);
     for (let at = 0; at < count; at += 1) {
-      const entry = this.#entries.get(this.#events.data(at, 0));
-      if (entry?.generation === this.#events.data(at, 1)) entry.watched.onReady(this.#events.bits(at));
+      const fd = this.#events.data(at, 0);
+      if (this.#generations[fd] === this.#events.data(at, 1)) this.#watched[fd]?.onReady(this.#events.bits(at));
     }
     if (this.#waiting.size === 0) return;
     const waiting = this.#waiting;

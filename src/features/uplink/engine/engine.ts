@@ -5,6 +5,7 @@ import { type ByteStream, NodeStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import { Roster } from "#base/roster";
 import { TcpStream } from "#kernel/reactor";
 import type { Endpoint } from "#kernel/socket";
 import { type Query, UplinkDns } from "../dns/index.ts";
@@ -57,7 +58,7 @@ export class Engine {
   readonly #podPending: PendingHeads;
   readonly #clients: ClientLimits;
   readonly #traffic = new Traffic();
-  readonly #connections = new Set<{ destroy(): void }>();
+  readonly #connections = new Roster<{ destroy(): void }>();
   #isDraining = false;
 
   constructor(deps: EngineDeps) {
@@ -114,8 +115,8 @@ export class Engine {
     else if (listener.tls !== "off") this.#acceptTls(fd, listener);
     else {
       const client = TcpStream.adopt(fd, remote, { readBytes: HEAD_READ_BYTES });
-      this.#connections.add(client);
-      client.on("close", () => this.#connections.delete(client));
+      const seat = this.#connections.add(client);
+      client.on("close", () => seat.leave());
       if (listener.role !== "transparent") this.#serve(client, listener);
       else new TransparentConnection(client, listener, this.#carrier, this.#deps).run().catch(this.#deps.onBug);
     }
@@ -164,8 +165,8 @@ export class Engine {
   #acceptTls(fd: number, listener: ListenerSettings): void {
     const client = new Socket({ fd, allowHalfOpen: true });
     client.on("error", () => client.destroy());
-    this.#connections.add(client);
-    client.on("close", () => this.#connections.delete(client));
+    const seat = this.#connections.add(client);
+    client.on("close", () => seat.leave());
     const { clock, secureContext, settings } = this.#deps;
     const timeoutMs = settings().limits.headerTimeoutMs;
     const isRequired = listener.tls === "required";

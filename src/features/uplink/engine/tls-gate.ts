@@ -32,7 +32,7 @@ export function passTlsGate(
   const cancel = clock.after(timeoutMs, waiting.evict);
   const stop = (): void => {
     cancel();
-    pending.delete(waiting);
+    seat.leave();
   };
   const onClose = (): void => {
     stop();
@@ -58,7 +58,7 @@ export function passTlsGate(
   client.once("end", onEnd);
   client.once("close", onClose);
   client.resume();
-  pending.add(waiting);
+  const seat = pending.add(waiting);
 }
 
 function startTls(client: Socket, secureContext: SecureContext): TLSSocket {

@@ -1,4 +1,5 @@
 import type { ByteStream } from "#base/byte-stream";
+import type { Roster, Seat } from "#base/roster";
 import { type CloseReason, Tunnel, type TunnelEnd, type TunnelEvents } from "../relay/index.ts";
 import { SelectError, type Won } from "../select/index.ts";
 import { DIRECT } from "../stats/index.ts";
@@ -12,8 +13,9 @@ export class CarriedTunnel implements TunnelEvents {
   readonly #carrier: Carrier;
   readonly #request: CarryRequest;
   readonly #tunnel: Tunnel;
-  readonly #forget: () => void;
-  readonly #tried = new Set<string>();
+  /** Among the carrier's tunnels. */
+  readonly #seat: Seat;
+  #tried: Set<string> | undefined;
   readonly #idleTimeoutMs: number;
   #won: Won<ByteStream>;
   #replays = 0;
@@ -22,11 +24,10 @@ export class CarriedTunnel implements TunnelEvents {
   /** No replay after this, monotonic milliseconds. */
   #deadlineAt: number | undefined;
 
-  constructor(carrier: Carrier, request: CarryRequest, won: Won<ByteStream>, forget: () => void) {
+  constructor(carrier: Carrier, request: CarryRequest, won: Won<ByteStream>, roster: Roster<CarriedTunnel>) {
     this.#carrier = carrier;
     this.#request = request;
     this.#won = won;
-    this.#forget = forget;
     const { watch, traffic, settings } = carrier.deps;
     const { tunnel } = settings();
     const { text, host } = request.destination;
@@ -40,6 +41,7 @@ export class CarriedTunnel implements TunnelEvents {
       { ...tunnel, idleTimeoutMs: this.#idleTimeoutMs, isIdempotent: request.isIdempotent },
       this,
     );
+    this.#seat = roster.add(this);
   }
 
   /** The address that the tunnel is bound to, as text. */
@@ -83,7 +85,7 @@ export class CarriedTunnel implements TunnelEvents {
     record({ kind: "blackhole", target: text, ifName: uplink.ifName });
     evidence.blackholed(uplink.name, text);
     penalties.add(text, uplink.name);
-    this.#tried.add(uplink.name);
+    this.#tried = new Set([...(this.#tried ?? []), uplink.name]);
     this.#stopReplay = new AbortController();
     const { signal } = this.#stopReplay;
     const request = { ...this.#carrier.dialRequest(this.#request, signal), except: this.#tried };
@@ -106,7 +108,7 @@ export class CarriedTunnel implements TunnelEvents {
     const { up, down } = this.#tunnel.bytes;
     const end = { up, down, durationMs: clock.monotonic() - startedAt, reason };
     this.#stopReplay?.abort(NO_REPLAY);
-    this.#forget();
+    this.#seat.leave();
     room.giveBack();
     rotation.ended(uplink?.name ?? DIRECT);
     if (reason === "idle") lines.idle(this.#idleTimeoutMs);

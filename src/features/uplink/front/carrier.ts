@@ -1,5 +1,6 @@
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
+import { Roster } from "#base/roster";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "../model/index.ts";
 import { type Destination, judge } from "../policy/index.ts";
 import type { CloseReason, TunnelWatch } from "../relay/index.ts";
@@ -62,7 +63,7 @@ export type CarryResult =
 /** Takes clients to their destinations: finds an uplink, joins the sockets, tries another uplink when the first one swallows what is sent. */
 export class Carrier {
   readonly deps: CarrierDeps;
-  readonly #tunnels = new Set<CarriedTunnel>();
+  readonly #tunnels = new Roster<CarriedTunnel>();
 
   constructor(deps: CarrierDeps) {
     this.deps = deps;
@@ -115,12 +116,12 @@ export class Carrier {
 
   /** Ends all tunnels. */
   closeAll(reason: CloseReason): void {
-    for (const tunnel of [...this.#tunnels]) tunnel.close(reason);
+    for (const tunnel of this.#tunnels) tunnel.close(reason);
   }
 
   /** Ends tunnels whose source address this host, or their uplink, no longer has: they cannot recover (spec uplink-proxy 7). */
   closeLost(isLost: (source: string, uplink: string | undefined) => boolean): void {
-    for (const tunnel of [...this.#tunnels]) {
+    for (const tunnel of this.#tunnels) {
       if (tunnel.source !== undefined && isLost(tunnel.source, tunnel.uplink)) tunnel.close("error");
     }
   }
@@ -142,9 +143,7 @@ export class Carrier {
       dialMs,
       fallbacks: won.failures.length,
     }));
-    const tunnel = new CarriedTunnel(this, request, won, () => this.#tunnels.delete(tunnel));
-    this.#tunnels.add(tunnel);
-    tunnel.start(request.early.release());
+    new CarriedTunnel(this, request, won, this.#tunnels).start(request.early.release());
   }
 
   #failed(request: CarryRequest, error: SelectError): void {

@@ -1,5 +1,6 @@
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
+import type { Seat } from "#base/roster";
 import { type RequestHead, RequestHeadReader } from "#wire/http-connect";
 import type { ListenerSettings, Settings } from "../model/index.ts";
 import type { ClientLimits, Destination } from "../policy/index.ts";
@@ -45,6 +46,8 @@ export class HttpConnection {
   readonly #deps: HttpConnectionDeps;
   #reader: RequestHeadReader | undefined;
   #cancelTimer: (() => void) | undefined;
+  /** Among those that owe a request. */
+  #seat: Seat | undefined;
   #isBetweenRequests = false;
 
   constructor(socket: ByteStream, listener: ListenerSettings, deps: HttpConnectionDeps) {
@@ -79,7 +82,7 @@ export class HttpConnection {
       maxRequestLineBytes: limits.requestLineBytes,
     });
     this.#isBetweenRequests = onTimeout === "close";
-    this.#deps.pending.add(this);
+    this.#seat = this.#deps.pending.add(this);
     this.#socket.on("data", this.#onData);
     this.#socket.on("end", this.#onEnd);
     this.#socket.on("close", this.#onClose);
@@ -100,7 +103,7 @@ export class HttpConnection {
     this.#reader = undefined;
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
-    this.#deps.pending.delete(this);
+    this.#seat?.leave();
     this.#socket.pause();
     this.#socket.off("data", this.#onData);
     this.#socket.off("end", this.#onEnd);
@@ -214,7 +217,7 @@ export class HttpConnection {
 
   /** A client that asks and does not read answers waits for itself; but no longer, and counted, as one that owes a request. */
   #awaitReading(next: () => void): void {
-    this.#deps.pending.add(this);
+    this.#seat = this.#deps.pending.add(this);
     this.#socket.on("close", this.#onClose);
     this.#cancelTimer = this.#deps.clock.after(this.#deps.settings().limits.keepAliveMs, () => this.evict());
     this.#socket.once("drain", () => {

@@ -1,3 +1,5 @@
+import { Roster, type Seat } from "#base/roster";
+
 /** A connection that owes a request. */
 export interface Pending {
   evict(): void;
@@ -6,7 +8,7 @@ export interface Pending {
 /** Connections without a complete head, oldest first: when there are too many, the oldest makes room (spec uplink-proxy 9.3). */
 export class PendingHeads {
   readonly #limit: () => number;
-  readonly #waiting = new Set<Pending>();
+  readonly #waiting = new Roster<Pending>();
 
   constructor(limit: () => number) {
     this.#limit = limit;
@@ -16,22 +18,15 @@ export class PendingHeads {
     return this.#waiting.size;
   }
 
-  add(connection: Pending): void {
-    this.#waiting.add(connection);
-    for (const oldest of this.#waiting) {
-      if (this.#waiting.size <= this.#limit()) return;
-      // It would take itself out too; but what does not must not keep its place.
-      this.#waiting.delete(oldest);
-      oldest.evict();
-    }
-  }
-
-  delete(connection: Pending): void {
-    this.#waiting.delete(connection);
+  /** The seat is left when the head is complete, or the connection ends. */
+  add(connection: Pending): Seat {
+    const seat = this.#waiting.add(connection);
+    while (this.#waiting.size > this.#limit()) this.#waiting.shift()?.evict();
+    return seat;
   }
 
   /** All of them. */
   [Symbol.iterator](): Iterator<Pending> {
-    return [...this.#waiting][Symbol.iterator]();
+    return this.#waiting[Symbol.iterator]();
   }
 }

@@ -1,4 +1,5 @@
 import type { Clock } from "#base/clock";
+import { Roster, type Seat } from "#base/roster";
 
 /** How exactly limits are kept: a limit of 30 s ends a tunnel after 30 to 31 s, milliseconds. */
 const TICK_MS = 500;
@@ -15,7 +16,7 @@ export interface Watched {
  */
 export class TunnelWatch {
   readonly #clock: Clock;
-  readonly #watched = new Set<Watched>();
+  readonly #watched = new Roster<Watched>();
   #now: number;
   #cancel: (() => void) | undefined;
 
@@ -43,16 +44,17 @@ export class TunnelWatch {
     return this.#now - sinceMs >= limitMs + TICK_MS;
   }
 
-  add(watched: Watched): void {
+  /** Looks at it until {@link TunnelWatch.remove}. */
+  add(watched: Watched): Seat {
     if (this.#watched.size === 0) {
       this.#now = this.#clock.monotonic();
       this.#arm();
     }
-    this.#watched.add(watched);
+    return this.#watched.add(watched);
   }
 
-  delete(watched: Watched): void {
-    this.#watched.delete(watched);
+  remove(seat: Seat): void {
+    seat.leave();
     if (this.#watched.size > 0) return;
     this.#cancel?.();
     this.#cancel = undefined;
@@ -64,7 +66,7 @@ export class TunnelWatch {
       () => {
         this.#arm();
         this.#now = this.#clock.monotonic();
-        for (const watched of [...this.#watched]) watched.check(this.#now);
+        for (const watched of this.#watched) watched.check(this.#now);
       },
       { unref: true },
     );

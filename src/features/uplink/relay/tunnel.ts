@@ -1,4 +1,5 @@
 import type { ByteStream } from "#base/byte-stream";
+import type { Seat } from "#base/roster";
 import { Retained } from "./retained.ts";
 import { TlsRecords } from "./tls-records.ts";
 import type { TunnelWatch } from "./tunnel-watch.ts";
@@ -74,8 +75,11 @@ export class Tunnel {
   #wasSilent = false;
   #clientEnded = false;
   #upstreamEnded = false;
-  /** Those whose end has not been seen yet. */
-  readonly #open: Set<ByteStream>;
+  /** Its loss has been seen. */
+  #clientClosed = false;
+  #upstreamClosed = false;
+  /** At the watch. */
+  #seat: Seat | undefined;
   #reason: CloseReason | undefined;
   #isStalled = false;
 
@@ -95,12 +99,11 @@ export class Tunnel {
     this.#events = events;
     this.#retained = new Retained(options.replayBytes, options);
     this.#lastByteAt = deps.watch.now;
-    this.#open = new Set([client, upstream]);
   }
 
   /** Both ways open. `early` was read from the client before and goes first. */
   start(early: readonly Uint8Array[]): void {
-    this.#watch.add(this);
+    this.#seat = this.#watch.add(this);
     this.#lastByteAt = this.#watch.now;
     this.#client.limitReads(this.#options.bufferBytes);
     this.#client.on("data", this.#onClientData);
@@ -116,7 +119,8 @@ export class Tunnel {
 
   /** Whether another upstream may take this one's place: nothing came yet, and what was sent may be sent once more. */
   get canReplay(): boolean {
-    return !this.#gotFirstByte && this.#open.size === 2 && !this.#upstreamEnded && this.#retained.isReplayable;
+    const areOpen = !this.#clientClosed && !this.#upstreamClosed;
+    return !this.#gotFirstByte && areOpen && !this.#upstreamEnded && this.#retained.isReplayable;
   }
 
   /** Sends all that the client has said so far to another upstream, connected and paused, which takes the place of the present one. */
@@ -126,8 +130,6 @@ export class Tunnel {
     this.#detach();
     // No word of farewell that would be sent again and again into a hole.
     this.#upstream.reset();
-    this.#open.delete(this.#upstream);
-    this.#open.add(next);
     this.#upstream = next;
     this.#total = total;
     this.#wasSilent = false;
@@ -218,9 +220,18 @@ export class Tunnel {
     this.#client.resume();
   };
 
-  readonly #onClientClose = (): void => this.#closed(this.#client, this.#upstream);
+  // A stream is closed before it tells so.
+  readonly #onClientClose = (): void => {
+    if (this.#clientClosed) return;
+    this.#clientClosed = true;
+    this.#closed(this.#client, this.#upstream);
+  };
 
-  readonly #onUpstreamClose = (): void => this.#closed(this.#upstream, this.#client);
+  readonly #onUpstreamClose = (): void => {
+    if (this.#upstreamClosed) return;
+    this.#upstreamClosed = true;
+    this.#closed(this.#upstream, this.#client);
+  };
 
   #firstByte(): void {
     this.#gotFirstByte = true;
@@ -252,8 +263,6 @@ export class Tunnel {
    * A loss after that: what it said still arrives, and only then there is nobody left to listen.
    */
   #closed(lost: ByteStream, other: ByteStream): void {
-    // A stream is closed before it tells so.
-    if (!this.#open.delete(lost)) return;
     const isOrderly = lost.readableEnded && lost.writableFinished && lost.errored === undefined;
     if (!isOrderly && !other.destroyed) {
       this.#reason ??= "reset";
@@ -262,8 +271,8 @@ export class Tunnel {
       // What the client still sends goes nowhere; closing now could take the answer from it.
       else this.#client.resume();
     }
-    if (this.#open.size > 0) return;
-    this.#watch.delete(this);
+    if (!this.#clientClosed || !this.#upstreamClosed) return;
+    if (this.#seat !== undefined) this.#watch.remove(this.#seat);
     this.#events.onClosed({ reason: this.#reason ?? "eof", stalled: this.#isStalled });
   }
 }

@@ -1,5 +1,6 @@
 import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
+import { Roster } from "#base/roster";
 import type { DnsUplink, UplinkDns } from "../dns/index.ts";
 import type { Evidence, SelectionSettings, Snapshot } from "../model/index.ts";
 import type { Destination, Judgement } from "../policy/index.ts";
@@ -46,7 +47,7 @@ const BOTH: readonly IpFamily[] = [6, 4];
 export class Dialler<C extends Closable> {
   readonly #deps: DiallerDeps<C>;
   /** As many as there are requests that wait. */
-  readonly #races = new Set<DialRace<C>>();
+  readonly #races = new Roster<DialRace<C>>();
 
   constructor(deps: DiallerDeps<C>) {
     this.#deps = deps;
@@ -77,7 +78,7 @@ export class Dialler<C extends Closable> {
 
   /** The state of the uplinks has changed, for requests that wait as well. */
   snapshotChanged(snapshot: Snapshot): void {
-    for (const race of [...this.#races]) race.snapshotChanged(snapshot);
+    for (const race of this.#races) race.snapshotChanged(snapshot);
   }
 
   async #overUplinks(request: DialRequest, tiers: readonly Tier[], known: readonly IpAddress[]): Promise<Won<C>> {
@@ -89,7 +90,7 @@ export class Dialler<C extends Closable> {
     // Its turn is over before it is known to succeed, so that many requests at once are shared out as well.
     rotation.take(text, contenders, expected);
     const race = this.#race(request, tiers, known);
-    this.#races.add(race);
+    const seat = this.#races.add(race);
     try {
       const won = await race.run();
       const winner = won.uplink?.name;
@@ -102,7 +103,7 @@ export class Dialler<C extends Closable> {
       rotation.giveBack(text, contenders, expected);
       throw error;
     } finally {
-      this.#races.delete(race);
+      seat.leave();
     }
   }
 
