@@ -1,5 +1,5 @@
 import { KernelError } from "#kernel/errors";
-import { type LibcFunction, lastErrno, libc } from "./library.ts";
+import { lastErrno, libc, type NativeFunction } from "./library.ts";
 
 const EINTR = 4;
 const EWOULDBLOCK = 11;
@@ -47,9 +47,9 @@ export const C = {
 /** What was tried, for the error; where a call is frequent it is put into words only when it fails. */
 type What = string | (() => string);
 
-function call(name: LibcFunction, what: What, ...args: readonly unknown[]): number {
+function call(native: NativeFunction, what: What, ...args: readonly unknown[]): number {
   for (;;) {
-    const result = Number(libc(name)(...args));
+    const result = Number(native(...args));
     if (result >= 0) return result;
     const errno = lastErrno();
     if (errno !== EINTR) throw KernelError.fromErrno(errno, typeof what === "string" ? what : what());
@@ -59,7 +59,7 @@ function call(name: LibcFunction, what: What, ...args: readonly unknown[]): numb
 /** socket(2), close-on-exec. Returns the descriptor, which the caller closes. Throws {@link KernelError}. */
 export function socket(domain: number, type: number, protocol: number): number {
   return call(
-    "socket",
+    libc().socket,
     () => `make a socket (domain ${domain}, type ${type}, protocol ${protocol})`,
     domain,
     type | C.SOCK_CLOEXEC,
@@ -69,24 +69,24 @@ export function socket(domain: number, type: number, protocol: number): number {
 
 /** bind(2) to an encoded sockaddr. `what` names the address in the error. */
 export function bind(fd: number, address: Uint8Array, what: What = "bind a socket"): void {
-  call("bind", what, fd, address, address.length);
+  call(libc().bind, what, fd, address, address.length);
 }
 
 /** connect(2) to an encoded sockaddr. */
 export function connect(fd: number, address: Uint8Array, what = "connect a socket"): void {
-  call("connect", what, fd, address, address.length);
+  call(libc().connect, what, fd, address, address.length);
 }
 
 /** listen(2). */
 export function listen(fd: number, backlog: number, what = "listen"): void {
-  call("listen", what, fd, backlog);
+  call(libc().listen, what, fd, backlog);
 }
 
 /** The local address of a socket as an encoded sockaddr. */
 export function getsockname(fd: number): Uint8Array {
   const address = new Uint8Array(128);
   const length = new Uint32Array([address.length]);
-  call("getsockname", "read a socket's own address", fd, address, length);
+  call(libc().getsockname, "read a socket's own address", fd, address, length);
   return address.subarray(0, length[0]);
 }
 
@@ -94,7 +94,7 @@ export function getsockname(fd: number): Uint8Array {
 export function send(fd: number, data: Uint8Array, options: SendOptions = {}): boolean {
   const { flags = 0, address = null, what = "send" } = options;
   for (;;) {
-    if (Number(libc("sendto")(fd, data, data.length, flags, address, address?.length ?? 0)) >= 0) return true;
+    if (Number(libc().sendto(fd, data, data.length, flags, address, address?.length ?? 0)) >= 0) return true;
     const errno = lastErrno();
     if (errno === EAGAIN) return false;
     if (errno !== EINTR) throw KernelError.fromErrno(errno, what);
@@ -117,7 +117,7 @@ export interface SendOptions {
  */
 export function sendAsync(fd: number, data: Uint8Array, what: string): Promise<void> {
   return new Promise((resolve, reject) => {
-    libc("sendto").async(fd, data, data.length, 0, null, 0, (error: unknown, sent: number | bigint) => {
+    libc().sendto.async(fd, data, data.length, 0, null, 0, (error: unknown, sent: number | bigint) => {
       if (error !== null && error !== undefined) reject(error);
       else if (Number(sent) < 0) reject(new KernelError("failed", `Cannot ${what}: sending the request failed`));
       else resolve();
@@ -131,7 +131,7 @@ export function sendAsync(fd: number, data: Uint8Array, what: string): Promise<v
  */
 export function recv(fd: number, into: Uint8Array, flags = 0, what = "receive"): number | undefined {
   for (;;) {
-    const length = Number(libc("recvfrom")(fd, into, into.length, flags | C.MSG_TRUNC, null, null));
+    const length = Number(libc().recvfrom(fd, into, into.length, flags | C.MSG_TRUNC, null, null));
     if (length >= 0) return length;
     const errno = lastErrno();
     if (errno === EAGAIN) return undefined;
@@ -144,7 +144,7 @@ export function recvFrom(fd: number, into: Uint8Array, flags = 0): { length: num
   const address = new Uint8Array(128);
   const addressLength = new Uint32Array([address.length]);
   for (;;) {
-    const length = Number(libc("recvfrom")(fd, into, into.length, flags | C.MSG_TRUNC, address, addressLength));
+    const length = Number(libc().recvfrom(fd, into, into.length, flags | C.MSG_TRUNC, address, addressLength));
     if (length >= 0) return { length, from: address.subarray(0, addressLength[0]) };
     const errno = lastErrno();
     if (errno === EAGAIN) return undefined;
@@ -159,7 +159,7 @@ export function pollReadable(fds: readonly number[], timeoutMs: number): number[
     set.setInt32(at * 8, fd, true);
     set.setInt16(at * 8 + 4, C.POLLIN, true);
   }
-  call("poll", "poll descriptors", new Uint8Array(set.buffer), fds.length, timeoutMs);
+  call(libc().poll, "poll descriptors", new Uint8Array(set.buffer), fds.length, timeoutMs);
   return fds.filter((_, at) => set.getInt16(at * 8 + 6, true) !== 0);
 }
 
@@ -170,31 +170,38 @@ const itsBytes = new Uint8Array(oneNumber.buffer);
 export function setsockopt(fd: number, level: number, option: number, value: number | Uint8Array, what?: string): void {
   if (typeof value === "number") oneNumber[0] = value;
   const bytes = typeof value === "number" ? itsBytes : value;
-  call("setsockopt", what ?? (() => `set socket option ${level}/${option}`), fd, level, option, bytes, bytes.length);
+  call(
+    libc().setsockopt,
+    what ?? (() => `set socket option ${level}/${option}`),
+    fd,
+    level,
+    option,
+    bytes,
+    bytes.length,
+  );
 }
 
 /** getsockopt(2) of a 32-bit number. */
 export function getsockopt(fd: number, level: number, option: number): number {
   const value = new Int32Array(1);
-  call("getsockopt", `get socket option ${level}/${option}`, fd, level, option, value, new Uint32Array([4]));
+  call(libc().getsockopt, `get socket option ${level}/${option}`, fd, level, option, value, new Uint32Array([4]));
   return value[0] ?? 0;
 }
 
 /** open(2), close-on-exec; `mode` counts with O_CREAT. */
 export function open(path: string, flags: number, mode = 0o600): number {
-  return call("open", `open ${path}`, path, flags | C.O_CLOEXEC, mode);
+  return call(libc().open, `open ${path}`, path, flags | C.O_CLOEXEC, mode);
 }
 
 /** close(2). A failure is thrown: it means that the descriptor was not ours. */
 export function close(fd: number): void {
   // Not through `call`: on Linux the descriptor is gone even after EINTR, and a second close would hit another's.
-  if (libc("close")(fd) < 0 && lastErrno() !== EINTR)
-    throw KernelError.fromErrno(lastErrno(), `close descriptor ${fd}`);
+  if (libc().close(fd) < 0 && lastErrno() !== EINTR) throw KernelError.fromErrno(lastErrno(), `close descriptor ${fd}`);
 }
 
 /** flock(2) with LOCK_EX | LOCK_NB. False when another open file holds the lock. */
 export function tryLock(fd: number): boolean {
-  if (libc("flock")(fd, 2 | 4) === 0) return true;
+  if (libc().flock(fd, 2 | 4) === 0) return true;
   const errno = lastErrno();
   if (errno === EWOULDBLOCK) return false;
   throw KernelError.fromErrno(errno, `lock descriptor ${fd}`);
@@ -202,50 +209,50 @@ export function tryLock(fd: number): boolean {
 
 /** A second descriptor for the same open file, close-on-exec. */
 export function duplicate(fd: number): number {
-  return call("fcntl", `duplicate descriptor ${fd}`, fd, C.F_DUPFD_CLOEXEC, 0);
+  return call(libc().fcntl, `duplicate descriptor ${fd}`, fd, C.F_DUPFD_CLOEXEC, 0);
 }
 
 /** ioctl(2) with a pointer argument, which the kernel may write to. */
 export function ioctl(fd: number, request: number, argument: Uint8Array | null, what: string): number {
-  return call("ioctl", what, fd, request, argument);
+  return call(libc().ioctl, what, fd, request, argument);
 }
 
 /** ioctl(2) whose third argument is a number, passed in the pointer's place. */
 export function ioctlValue(fd: number, request: number, argument: number, what: string): number {
-  return call("ioctl", what, fd, request, BigInt(argument));
+  return call(libc().ioctl, what, fd, request, BigInt(argument));
 }
 
 /** setns(2): moves the calling thread, and only it. */
 export function setns(fd: number, type: number): void {
-  call("setns", `enter the namespace of descriptor ${fd}`, fd, type);
+  call(libc().setns, `enter the namespace of descriptor ${fd}`, fd, type);
 }
 
 /** unshare(2) of the calling thread. */
 export function unshare(flags: number): void {
-  call("unshare", `unshare (flags 0x${flags.toString(16)})`, flags);
+  call(libc().unshare, `unshare (flags 0x${flags.toString(16)})`, flags);
 }
 
 /** mount(2). */
 export function mount(source: string, target: string, type: string, flags: number): void {
-  call("mount", `mount ${source} on ${target}`, source, target, type, flags, null);
+  call(libc().mount, `mount ${source} on ${target}`, source, target, type, flags, null);
 }
 
 /** umount2(2). */
 export function unmount(target: string, flags: number): void {
-  call("umount2", `unmount ${target}`, target, flags);
+  call(libc().umount2, `unmount ${target}`, target, flags);
 }
 
 /** An eventfd, close-on-exec: readable from a write of eight bytes until it is read. */
 export function eventfd(): number {
-  return call("eventfd", "make an eventfd", 0, 0o2000000);
+  return call(libc().eventfd, "make an eventfd", 0, 0o2000000);
 }
 
 /** read(2); returns how many bytes came. Waits where the descriptor is blocking and has nothing. */
 export function read(fd: number, into: Uint8Array, what = "read"): number {
-  return Number(call("read", what, fd, into, into.length));
+  return Number(call(libc().read, what, fd, into, into.length));
 }
 
 /** write(2), whole or thrown. */
 export function write(fd: number, data: Uint8Array, what = "write"): void {
-  call("write", what, fd, data, data.length);
+  call(libc().write, what, fd, data, data.length);
 }

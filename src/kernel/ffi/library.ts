@@ -38,24 +38,24 @@ const PROTOTYPES = {
   write: "int64_t write(int fd, const void *data, size_t length)",
 } as const;
 
-/** The functions of libc that {@link libc} gives. */
-export type LibcFunction = keyof typeof PROTOTYPES;
+type Libc = Readonly<Record<keyof typeof PROTOTYPES, NativeFunction>>;
 
 /** Held for ever: what is collected might be unloaded under the functions bound from it. */
 const libraries = new Map<string, LibraryHandle>();
-let loaded: Record<string, NativeFunction> | undefined;
+let loaded: Libc | undefined;
 
-/** A function of libc by name; the library is loaded at the first call. */
-export function libc(name: LibcFunction): NativeFunction {
-  loaded ??= load();
-  const found = loaded[name];
-  if (found === undefined) throw new Error(`libc function ${name} is not bound`);
-  return found;
+/** The functions of libc; it is loaded at the first call. */
+export function libc(): Libc {
+  loaded ??= bind(openLibrary("libc.so.6"), PROTOTYPES);
+  return loaded;
 }
 
-function load(): Record<string, NativeFunction> {
-  const library = openLibrary("libc.so.6");
-  return Object.fromEntries(Object.entries(PROTOTYPES).map(([name, prototype]) => [name, library.func(prototype)]));
+function bind<Name extends string>(
+  library: LibraryHandle,
+  prototypes: Readonly<Record<Name, string>>,
+): Readonly<Record<Name, NativeFunction>> {
+  const entries = Object.entries<string>(prototypes).map(([name, prototype]) => [name, library.func(prototype)]);
+  return Object.fromEntries(entries) as Record<Name, NativeFunction>;
 }
 
 /** Loads a shared library. Throws {@link KernelError} `unsupported` when it is not installed. */
@@ -76,8 +76,7 @@ export function openOwnSymbols<Name extends string>(
   try {
     const own = libraries.get("") ?? koffi.load(null);
     libraries.set("", own);
-    const entries = Object.entries<string>(prototypes).map(([name, prototype]) => [name, own.func(prototype)]);
-    return Object.fromEntries(entries) as Record<Name, NativeFunction>;
+    return bind(own, prototypes);
   } catch (cause) {
     throw new KernelError(
       "unsupported",

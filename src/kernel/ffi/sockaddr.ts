@@ -19,7 +19,7 @@ export function encodeSockaddr(endpoint: Endpoint): Uint8Array {
   bytes[0] = address.family === 4 ? C.AF_INET : C.AF_INET6;
   bytes[2] = port >>> 8;
   bytes[3] = port;
-  bytes.set(address.toBytes(), address.family === 4 ? 4 : 8);
+  address.writeTo(bytes, address.family === 4 ? 4 : 8);
   if (scopeId !== 0) new DataView(bytes.buffer).setUint32(24, scopeId, true);
   return bytes;
 }

@@ -1,6 +1,6 @@
 import { KernelError } from "#kernel/errors";
 import { C } from "./calls.ts";
-import { type LibcFunction, lastErrno, libc } from "./library.ts";
+import { lastErrno, libc, type NativeFunction } from "./library.ts";
 
 /** include/uapi/asm-generic/errno-base.h and errno.h. */
 const [EINTR, EISCONN, EALREADY, EINPROGRESS] = [4, 106, 114, 115];
@@ -20,9 +20,9 @@ function outcome(result: number | bigint): number {
   return number >= 0 ? number : -lastErrno();
 }
 
-function raw(name: LibcFunction, ...args: readonly unknown[]): number {
+function raw(native: NativeFunction, ...args: readonly unknown[]): number {
   for (;;) {
-    const result = outcome(libc(name)(...args));
+    const result = outcome(native(...args));
     if (result !== -EINTR) return result;
   }
 }
@@ -35,7 +35,7 @@ function isMoot(result: number, tries: number): boolean {
 /** recv(2) of a stream: how many bytes came, 0 at its end, or a negated errno. */
 export function receiveBytes(fd: number, into: Uint8Array): number {
   for (let tries = 1; ; tries += 1) {
-    const result = outcome(libc("recv")(fd, into, into.length, C.MSG_DONTWAIT));
+    const result = outcome(libc().recv(fd, into, into.length, C.MSG_DONTWAIT));
     if (!isMoot(result, tries)) return result;
   }
 }
@@ -43,7 +43,7 @@ export function receiveBytes(fd: number, into: Uint8Array): number {
 /** send(2) to a stream, without SIGPIPE: how many bytes the kernel has taken, or a negated errno. */
 export function sendBytes(fd: number, data: Uint8Array): number {
   for (let tries = 1; ; tries += 1) {
-    const result = outcome(libc("send")(fd, data, data.length, C.MSG_DONTWAIT | C.MSG_NOSIGNAL));
+    const result = outcome(libc().send(fd, data, data.length, C.MSG_DONTWAIT | C.MSG_NOSIGNAL));
     if (!isMoot(result, tries)) return result;
   }
 }
@@ -54,7 +54,7 @@ const addressLength = new Uint32Array(1);
 export function acceptFrom(fd: number, address: Uint8Array): number {
   for (let tries = 1; ; tries += 1) {
     addressLength[0] = address.length;
-    const result = raw("accept4", fd, address, addressLength, C.SOCK_NONBLOCK | C.SOCK_CLOEXEC);
+    const result = raw(libc().accept4, fd, address, addressLength, C.SOCK_NONBLOCK | C.SOCK_CLOEXEC);
     if (!isMoot(result, tries)) return result;
   }
 }
@@ -62,7 +62,7 @@ export function acceptFrom(fd: number, address: Uint8Array): number {
 /** connect(2) of a non-blocking socket: 0, or a negated errno (EINPROGRESS as a rule). The same when it was asked already. */
 export function beginConnect(fd: number, address: Uint8Array): number {
   for (let tries = 1; ; tries += 1) {
-    const result = raw("connect", fd, address, address.length);
+    const result = raw(libc().connect, fd, address, address.length);
     if (result === -EALREADY) return -EINPROGRESS;
     if (result === -EISCONN) return 0;
     if (!isMoot(result, tries)) return result;
@@ -71,12 +71,12 @@ export function beginConnect(fd: number, address: Uint8Array): number {
 
 /** shutdown(2) of the writing half: 0, or a negated errno. */
 export function shutdownWrite(fd: number): number {
-  return raw("shutdown", fd, SHUT_WR);
+  return raw(libc().shutdown, fd, SHUT_WR);
 }
 
 /** An epoll instance, close-on-exec. Throws {@link KernelError}. */
 export function epollCreate(): number {
-  const fd = raw("epoll_create1", C.O_CLOEXEC);
+  const fd = raw(libc().epoll_create1, C.O_CLOEXEC);
   if (fd < 0) throw KernelError.fromErrno(-fd, "make an epoll instance");
   return fd;
 }
@@ -110,7 +110,7 @@ export function epollControl(
   oneEvent[0] = events;
   oneEvent[DATA_WORD] = data[0];
   oneEvent[DATA_WORD + 1] = data[1];
-  const result = raw("epoll_ctl", epoll, operation, fd, oneEvent);
+  const result = raw(libc().epoll_ctl, epoll, operation, fd, oneEvent);
   if (result < 0) throw KernelError.fromErrno(-result, `watch descriptor ${fd}`);
 }
 
@@ -137,7 +137,7 @@ export class EpollEvents {
 
 /** epoll_wait(2) that does not wait: how many events there are. Throws {@link KernelError}. */
 export function epollPoll(epoll: number, events: EpollEvents): number {
-  const count = raw("epoll_wait", epoll, events.words, events.capacity, 0);
+  const count = raw(libc().epoll_wait, epoll, events.words, events.capacity, 0);
   if (count < 0) throw KernelError.fromErrno(-count, "read the events of an epoll instance");
   return count;
 }

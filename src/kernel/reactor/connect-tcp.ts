@@ -22,74 +22,53 @@ export interface ConnectTcpOptions extends SocketPlace, AbortOptions, TcpStreamO
  */
 export function connectTcp(to: Endpoint, options: ConnectTcpOptions = {}): Promise<TcpStream> {
   return new Promise((resolve, reject) => {
-    const { signal, source, readBytes, ...place } = options;
-    signal?.throwIfAborted();
-    const bound = source === undefined ? {} : { source, bindAddressNoPort: true };
-    const fd = openTcp(to.address.family, { noDelay: true, ...place, ...bound });
-    const dial = new Dial(
-      fd,
-      to,
-      { readBytes },
-      {
-        onConnected: (stream) => {
-          signal?.removeEventListener("abort", onAbort);
-          resolve(stream);
-        },
-        onFailed: (error) => {
-          signal?.removeEventListener("abort", onAbort);
-          reject(error);
-        },
-      },
-    );
-    const onAbort = (): void => dial.stop(signal?.reason);
-    signal?.addEventListener("abort", onAbort, { once: true });
-    try {
-      dial.start();
-    } catch (error) {
-      signal?.removeEventListener("abort", onAbort);
-      throw error;
-    }
+    options.signal?.throwIfAborted();
+    new Dial(openTcp(to.address.family, socketOptions(options)), to, options, { resolve, reject }).start();
   });
 }
 
-interface DialEvents {
-  onConnected(stream: TcpStream): void;
-  onFailed(error: unknown): void;
+/** One by one: to spread them on the way of each connection costs as much as a system call. */
+function socketOptions(options: ConnectTcpOptions): SocketPlace & { readonly source?: IpAddress | undefined } {
+  const { netns, mark, device, freebind, transparent, reusePort, v6Only, noDelay = true, source } = options;
+  const bindAddressNoPort = source !== undefined;
+  return { netns, mark, device, freebind, transparent, reusePort, v6Only, noDelay, source, bindAddressNoPort };
+}
+
+/** Who waits for it. */
+interface Outcome {
+  resolve(stream: TcpStream): void;
+  reject(error: unknown): void;
 }
 
 /** A descriptor on its way. */
 class Dial implements Watched {
   readonly fd: number;
   readonly #to: Endpoint;
-  readonly #options: TcpStreamOptions;
-  readonly #events: DialEvents;
+  readonly #options: ConnectTcpOptions;
+  readonly #outcome: Outcome;
   readonly #reactor: Reactor;
 
-  constructor(fd: number, to: Endpoint, options: TcpStreamOptions, events: DialEvents) {
+  constructor(fd: number, to: Endpoint, options: ConnectTcpOptions, outcome: Outcome) {
     this.fd = fd;
     this.#reactor = reactorFor(fd);
     this.#to = to;
     this.#options = options;
-    this.#events = events;
+    this.#outcome = outcome;
   }
 
   /** Throws {@link KernelError} when the descriptor cannot be watched; it is closed then. */
   start(): void {
     const result = beginConnect(this.fd, encodeSockaddr(this.#to));
     this.#reactor.add(this, STREAM_BITS);
+    this.#options.signal?.addEventListener("abort", this.#onAbort, { once: true });
     if (result === 0) this.#connected(0);
     else if (result !== -EINPROGRESS) this.#failed(-result);
-  }
-
-  stop(reason: unknown): void {
-    this.#reactor.remove(this);
-    this.#events.onFailed(reason);
   }
 
   abandon(): void {
     const { address, port } = this.#to;
     const text = `Cannot connect to ${address} port ${port}: all streams of this thread were closed meanwhile`;
-    this.stop(new KernelError("failed", text));
+    this.#stop(new KernelError("failed", text));
   }
 
   onReady(bits: number): void {
@@ -98,12 +77,21 @@ class Dial implements Watched {
     else if ((bits & EPOLL.out) !== 0) this.#connected(bits);
   }
 
+  readonly #onAbort = (): void => this.#stop(this.#options.signal?.reason);
+
   #connected(bits: number): void {
-    this.#events.onConnected(TcpStream.adoptWatched(this.fd, this.#to, bits, this.#options));
+    this.#options.signal?.removeEventListener("abort", this.#onAbort);
+    this.#outcome.resolve(TcpStream.adoptWatched(this.fd, this.#to, bits, this.#options));
   }
 
   #failed(errno: number): void {
     const { address, port } = this.#to;
-    this.stop(KernelError.fromErrno(errno, `connect to ${address} port ${port}`));
+    this.#stop(KernelError.fromErrno(errno, `connect to ${address} port ${port}`));
+  }
+
+  #stop(reason: unknown): void {
+    this.#options.signal?.removeEventListener("abort", this.#onAbort);
+    this.#reactor.remove(this);
+    this.#outcome.reject(reason);
   }
 }

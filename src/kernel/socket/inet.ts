@@ -48,12 +48,15 @@ export function bindUdp(address: IpAddress, port: number, options: SocketPlace =
  * An unconnected TCP socket with its options set, bound to `source` when given, for `new net.Socket({ fd }).connect()`
  * under Node. Whoever adopts the descriptor closes it. Throws {@link KernelError}.
  */
-export function openTcp(family: IpFamily, options: SocketPlace & { readonly source?: IpAddress } = {}): number {
-  return prepare(C.SOCK_STREAM, family, options, (fd) => {
-    const { source } = options;
-    if (source !== undefined)
-      bind(fd, encodeSockaddr({ address: source, port: 0 }), () => `bind source address ${source}`);
-  });
+export function openTcp(
+  family: IpFamily,
+  options: SocketPlace & { readonly source?: IpAddress | undefined } = {},
+): number {
+  const { source } = options;
+  if (source === undefined) return prepare(C.SOCK_STREAM, family, options, () => undefined);
+  return prepare(C.SOCK_STREAM, family, options, (fd) =>
+    bind(fd, encodeSockaddr({ address: source, port: 0 }), () => `bind source address ${source}`),
+  );
 }
 
 /** The address and port that a socket has. Throws {@link KernelError}. */

@@ -81,7 +81,7 @@ export class RequestHeadReader {
   #advance(before: number, chunk: Uint8Array): HeadProgress {
     const held = this.#held.subarray(0, this.#length);
     // Told before the line ends: what speaks another protocol may never send a line's end.
-    if (before === 0 && held.length > 0 && !isTokenByte(held[0] ?? 0)) return refusal(400, NOT_HTTP);
+    if (before === 0 && held.length > 0 && !TOKEN_BYTES.has(held[0] ?? 0)) return refusal(400, NOT_HTTP);
     let searchFrom = Math.max(before, this.#lineStart);
     for (;;) {
       const end = held.indexOf(LF, searchFrom);
@@ -143,6 +143,8 @@ const LINE_TOO_LONG = refusal(431, "the request line is too long");
 const NOT_HTTP = "malformed request: this is not HTTP/1.1";
 
 /** RFC 9110 section 5.6.2: what a method can begin with. */
-function isTokenByte(byte: number): boolean {
-  return /[!#$%&'*+.^_`|~0-9A-Za-z-]/.test(String.fromCharCode(byte));
-}
+const TOKEN_BYTES: ReadonlySet<number> = new Set(
+  Array.from({ length: 128 }, (_, byte) => byte).filter((byte) =>
+    /[!#$%&'*+.^_`|~0-9A-Za-z-]/.test(String.fromCharCode(byte)),
+  ),
+);

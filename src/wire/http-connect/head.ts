@@ -38,10 +38,13 @@ const malformed = (what: string): Refusal => refusal(400, `malformed request: ${
 
 /** The request line without its CRLF, as Latin-1. */
 export function parseRequestLine(line: string): RequestLine | Refusal {
-  const parts = line.split(" ");
-  const [method = "", target = "", protocol = ""] = parts;
-  if (parts.length !== 3)
+  const first = line.indexOf(" ");
+  const second = line.indexOf(" ", first + 1);
+  if (second <= first || line.includes(" ", second + 1))
     return malformed("the request line is not METHOD TARGET HTTP/1.1, with one space between each");
+  const method = line.slice(0, first);
+  const target = line.slice(first + 1, second);
+  const protocol = line.slice(second + 1);
   if (!TOKEN.test(method)) return malformed("the method is no token");
   if (!TARGET.test(target)) return malformed("the target is empty or has bytes that are not printable ASCII");
   if (!/^HTTP\/\d\.\d$/.test(protocol)) return malformed("the request line does not end with an HTTP version");
@@ -59,7 +62,17 @@ export function parseFieldLine(line: string): HeaderField | Refusal {
   const value = line.slice(colon + 1);
   if (!TOKEN.test(name)) return malformed("the name of a header field is no token");
   if (!FIELD_VALUE.test(value)) return malformed("a header field has a control character");
-  return { name, value: value.replace(/^[ \t]+/, "").replace(/[ \t]+$/, "") };
+  return { name, value: withoutBlanks(value) };
+}
+
+/** Without the white space around it. A pattern for its end would look at a run of blanks within as often as that is long. */
+function withoutBlanks(text: string): string {
+  const isBlank = (at: number): boolean => text[at] === " " || text[at] === "\t";
+  let start = 0;
+  let end = text.length;
+  while (start < end && isBlank(start)) start += 1;
+  while (end > start && isBlank(end - 1)) end -= 1;
+  return text.slice(start, end);
 }
 
 /** What the fields say of the body. What two readers could understand in two ways is refused (RFC 9112 section 6.3). */
@@ -74,7 +87,10 @@ export function parseBodyFraming(fields: readonly HeaderField[]): { readonly has
   return { hasBody: encodings.length > 0 || Number(length) > 0 };
 }
 
+/** Names of another length need not be put into lower case: most are. */
 function valuesOf(fields: readonly HeaderField[], name: string): string[] {
   const wanted = name.toLowerCase();
-  return fields.filter((field) => field.name.toLowerCase() === wanted).map((field) => field.value);
+  const isWanted = (field: HeaderField): boolean =>
+    field.name.length === wanted.length && field.name.toLowerCase() === wanted;
+  return fields.filter(isWanted).map(({ value }) => value);
 }

@@ -247,6 +247,21 @@ test("parseHostPort: reads back what formatHostPort writes, for names and addres
   );
 });
 
+test("RequestHeadReader: a field full of blanks is read at once", () => {
+  const head = (blanks: number): Buffer =>
+    bytes(`CONNECT a:1 HTTP/1.1\r\nX: \t${" ".repeat(blanks)}b${" ".repeat(blanks)}c \t\r\n\r\n`);
+  const timed = (input: Buffer): number => {
+    const from = performance.now();
+    const progress = new RequestHeadReader().push(input);
+    assert.ok(progress.kind === "head");
+    assert.match(progress.head.fields[0]?.value ?? "", /^b *c$/);
+    return performance.now() - from;
+  };
+  timed(head(10));
+  // A pattern for blanks before the end took a second and more.
+  assert.ok(timed(head(32_000)) < 200);
+});
+
 test("replies: golden bytes", () => {
   assert.equal(Buffer.from(CONNECTION_ESTABLISHED).toString(), "HTTP/1.1 200 Connection Established\r\n\r\n");
   assert.equal(

@@ -9,7 +9,7 @@ import { Roster } from "#base/roster";
 import { TcpStream } from "#kernel/reactor";
 import type { Endpoint } from "#kernel/socket";
 import { type Query, UplinkDns } from "../dns/index.ts";
-import { Carrier, HttpConnection, PendingHeads, type Room } from "../front/index.ts";
+import { Carrier, HttpConnection, type HttpConnectionDeps, PendingHeads, type Room } from "../front/index.ts";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource, Uplink } from "../model/index.ts";
 import { ClientLimits } from "../policy/index.ts";
 import { type CloseReason, TunnelWatch } from "../relay/index.ts";
@@ -53,10 +53,10 @@ export class Engine {
   readonly #deps: EngineDeps;
   readonly #carrier: Carrier;
   readonly #dialler: Dialler<ByteStream>;
-  readonly #pending: PendingHeads;
-  /** Apart, so that no pod can push clients of the host out. */
-  readonly #podPending: PendingHeads;
-  readonly #clients: ClientLimits;
+  /** What connections of the host's listeners need. */
+  readonly #front: HttpConnectionDeps;
+  /** Of the listener for pods, which counts its clients apart: no pod can push those of the host out. */
+  readonly #podFront: HttpConnectionDeps;
   readonly #traffic = new Traffic();
   readonly #connections = new Roster<{ destroy(): void }>();
   #isDraining = false;
@@ -66,9 +66,6 @@ export class Engine {
     const { clock, settings, snapshots, evidence, log } = deps;
     const limits = () => settings().limits;
     this.penalties = new Penalties(clock, settings().selection);
-    this.#pending = new PendingHeads(() => limits().pendingHeaders);
-    this.#podPending = new PendingHeads(() => limits().pendingHeaders);
-    this.#clients = new ClientLimits(clock, limits);
     this.dns = new UplinkDns({
       clock,
       settings: () => settings().dns,
@@ -102,6 +99,21 @@ export class Engine {
       traffic: this.#traffic,
       lines,
     });
+    const { tokens, healthz, metrics } = deps;
+    const front = {
+      clock,
+      settings,
+      record,
+      onBug,
+      tokens,
+      healthz,
+      metrics,
+      carrier: this.#carrier,
+      clients: new ClientLimits(clock, limits),
+      isDraining: () => this.#isDraining,
+    };
+    this.#front = { ...front, pending: new PendingHeads(() => limits().pendingHeaders) };
+    this.#podFront = { ...front, pending: new PendingHeads(() => limits().pendingHeaders) };
   }
 
   /** Tunnels of this thread. */
@@ -151,7 +163,7 @@ export class Engine {
   /** From now on requests are refused; tunnels go on. */
   beginDrain(): void {
     this.#isDraining = true;
-    for (const connection of [...this.#pending, ...this.#podPending])
+    for (const connection of [...this.#front.pending, ...this.#podFront.pending])
       if (connection instanceof HttpConnection) connection.closeIfIdle();
   }
 
@@ -170,7 +182,7 @@ export class Engine {
     const { clock, secureContext, settings } = this.#deps;
     const timeoutMs = settings().limits.headerTimeoutMs;
     const isRequired = listener.tls === "required";
-    const gate = { isRequired, clock, timeoutMs, context: secureContext(), pending: this.#pendingOf(listener) };
+    const gate = { isRequired, clock, timeoutMs, context: secureContext(), pending: this.#frontOf(listener).pending };
     passTlsGate(client, gate, (inner, first) => this.#serve(new NodeStream(inner), listener, first));
   }
 
@@ -179,26 +191,12 @@ export class Engine {
     return this.#deps.settings().tunnel.bufferBytes;
   }
 
-  #pendingOf({ role }: ListenerSettings): PendingHeads {
-    return role === "pod" ? this.#podPending : this.#pending;
+  #frontOf({ role }: ListenerSettings): HttpConnectionDeps {
+    return role === "pod" ? this.#podFront : this.#front;
   }
 
   #serve(client: ByteStream, listener: ListenerSettings, first?: Uint8Array): void {
-    const { clock, settings, record, tokens, healthz, metrics, onBug } = this.#deps;
-    const connection = new HttpConnection(client, listener, {
-      clock,
-      settings,
-      record,
-      tokens,
-      healthz,
-      metrics,
-      onBug,
-      carrier: this.#carrier,
-      pending: this.#pendingOf(listener),
-      clients: this.#clients,
-      isDraining: () => this.#isDraining,
-    });
-    connection.start(first);
+    new HttpConnection(client, listener, this.#frontOf(listener)).start(first);
   }
 }
 

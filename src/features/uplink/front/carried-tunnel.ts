@@ -1,5 +1,7 @@
 import type { ByteStream } from "#base/byte-stream";
 import type { Roster, Seat } from "#base/roster";
+import type { TunnelSettings } from "../model/index.ts";
+import type { Destination } from "../policy/index.ts";
 import { type CloseReason, Tunnel, type TunnelEnd, type TunnelEvents } from "../relay/index.ts";
 import { SelectError, type Won } from "../select/index.ts";
 import { DIRECT } from "../stats/index.ts";
@@ -30,9 +32,7 @@ export class CarriedTunnel implements TunnelEvents {
     this.#won = won;
     const { watch, traffic, settings } = carrier.deps;
     const { tunnel } = settings();
-    const { text, host } = request.destination;
-    this.#idleTimeoutMs =
-      tunnel.idleTimeoutOverrides[text] ?? tunnel.idleTimeoutOverrides[host] ?? tunnel.idleTimeoutMs;
+    this.#idleTimeoutMs = idleTimeoutOf(tunnel, request.destination);
     const deps = { watch, total: traffic.of(this.#ifName) };
     this.#tunnel = new Tunnel(
       request.client,
@@ -146,4 +146,13 @@ export class CarriedTunnel implements TunnelEvents {
       this.close("blackhole");
     }
   }
+}
+
+/** The override for the destination with its port goes before the one for its host. */
+function idleTimeoutOf(settings: TunnelSettings, { text, host }: Destination): number {
+  const { idleTimeoutOverrides: overrides, idleTimeoutMs } = settings;
+  // A host may be called as what every object has: constructor, __proto__.
+  if (Object.keys(overrides).length === 0) return idleTimeoutMs;
+  const of = (key: string): number | undefined => (Object.hasOwn(overrides, key) ? overrides[key] : undefined);
+  return of(text) ?? of(host) ?? idleTimeoutMs;
 }

@@ -26,11 +26,11 @@ const RETRY_SOON = { "Retry-After": "5" };
 
 /** The action for a well-formed head (spec uplink-proxy 5.1, 5.2, 9.1). Pure. */
 export function dispatch(head: RequestHead, input: DispatchInput): Action {
-  const close = head.hasBody || !staysOpen(head);
   if (input.isDraining) {
     return reply(errorReply(503, "draining", "shutting down", { close: true, fields: RETRY_SOON }));
   }
   if (head.method === "CONNECT") return connect(head, input);
+  const close = head.hasBody || !staysOpen(head);
   const path = pathOf(head.target);
   if (head.method === "GET" && path === "/healthz") {
     if (input.listener.role !== "pod") return { kind: "healthz", close };

@@ -101,3 +101,35 @@ test("HttpConnection: while draining requests are refused, and tunnels go on", T
   client.write("still here");
   await client.read("still here");
 });
+
+test(
+  "HttpConnection: a tunnel ends after the silence that its destination may have, whatever the host is called",
+  TIMEOUT,
+  async (t) => {
+    const { tunnel } = settingsOf();
+    const idleTimeoutOverrides = { "slow.example": 60_000, "slow.example:8443": 90_000 };
+    const bed = await FrontBed.open(t, { tunnel: { ...tunnel, idleTimeoutMs: 30_000, idleTimeoutOverrides } });
+    const idleOf: Record<string, number> = {};
+    for (const target of [
+      "a.example:443",
+      "constructor:443",
+      "__proto__:443",
+      "slow.example:443",
+      "slow.example:8443",
+    ]) {
+      const client = await TestClient.to(t, bed.port);
+      client.write(`CONNECT ${target} HTTP/1.1\r\n\r\n`);
+      await client.read("200");
+      const since = bed.clock.monotonic();
+      while (!client.isEnded && bed.clock.monotonic() - since < 120_000) await bed.clock.advance(500);
+      idleOf[target] = Math.floor((bed.clock.monotonic() - since) / 10_000) * 10;
+    }
+    assert.deepEqual(idleOf, {
+      "a.example:443": 30,
+      "constructor:443": 30,
+      "__proto__:443": 30,
+      "slow.example:443": 60,
+      "slow.example:8443": 90,
+    });
+  },
+);

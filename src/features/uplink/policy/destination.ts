@@ -23,7 +23,7 @@ export function destinationOf({ host, port }: HostPort): Destination {
 
 /** The destination that an address is. */
 export function addressDestination(address: IpAddress, port: number): Destination {
-  const plain = unmapped(address);
+  const plain = address.family === 4 ? address : unmapped(address);
   const host = plain.toString();
   return { host, port, address: plain, text: formatHostPort({ host, port }) };
 }

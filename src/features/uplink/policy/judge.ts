@@ -43,7 +43,8 @@ export function judge(
   addresses: readonly IpAddress[],
   input: PolicyInput,
 ): Judgement {
-  const plain = addresses.map(unmapped);
+  const [only] = addresses;
+  const plain = addresses.length === 1 && only?.family === 4 ? addresses : addresses.map(unmapped);
   const isDenied = listener.role === "pod" ? isDeniedForPods : isDeniedForHost;
   if (listener.role === "pod" && !listener.allowedPorts.includes(port)) return "denied";
   if (plain.some((address) => isDenied(address, port, input))) return "denied";
@@ -64,8 +65,9 @@ function isBypassed(address: IpAddress, { bypass, localAddresses }: Snapshot): b
 /** Processes of the host may go where they could go without us; what would come back to us may not. */
 function isDeniedForHost(address: IpAddress, port: number, { settings }: PolicyInput): boolean {
   if (isOwnListener(address, port, settings)) return true;
-  const forms = [address, ...embeddedV4(address)];
-  return !settings.allowLoopback && forms.some((each) => each.isLoopback || isThisHost(each));
+  return (
+    !settings.allowLoopback && [address, ...embeddedV4(address)].some((each) => each.isLoopback || isThisHost(each))
+  );
 }
 
 function isDeniedForPods(address: IpAddress, port: number, input: PolicyInput): boolean {
@@ -94,5 +96,5 @@ function isOwnListener(address: IpAddress, port: number, settings: PolicyInput["
 
 /** 0.0.0.0/8 and ::, which connect to this host. */
 function isThisHost(address: IpAddress): boolean {
-  return address.family === 4 ? address.value >> 24n === 0n : address.isUnspecified;
+  return address.family === 4 ? address.low32 >>> 24 === 0 : address.isUnspecified;
 }

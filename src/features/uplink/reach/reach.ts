@@ -43,7 +43,7 @@ interface Entry {
   fault: { readonly text: string; readonly since: number } | undefined;
   lastProbe?: string;
   shown: string;
-  cancelRelease?: () => void;
+  cancelRelease: (() => void) | undefined;
 }
 
 /** Tells working uplinks from failed ones (spec uplink-proxy 3.3): by what traffic shows, by this host's own state, by probes. */
@@ -138,6 +138,7 @@ export class Reach implements Evidence {
       uplink,
       fault: undefined,
       shown: flagOf(said),
+      cancelRelease: undefined,
     };
     this.#entries.set(uplink.name, entry);
     entry.uplink = uplink;
@@ -184,7 +185,7 @@ export class Reach implements Evidence {
   /** When a blame that rests on traffic ends. */
   #schedule(entry: Entry): void {
     entry.cancelRelease?.();
-    delete entry.cancelRelease;
+    entry.cancelRelease = undefined;
     const { holdUntil } = entry.record;
     if (holdUntil === undefined) return;
     const release = (): void => {
@@ -195,8 +196,7 @@ export class Reach implements Evidence {
 
   /** Logs a change of the flag, once, and tells of it. */
   #show(entry: Entry, evidence: string): void {
-    const status = effective(entry);
-    const flag = flagOf(status);
+    const flag = entry.fault === undefined ? flagOf(entry.record.status) : "failed";
     if (flag === entry.shown) return;
     const fields = { uplink: entry.uplink.name, from: entry.shown, to: flag, evidence };
     entry.shown = flag;

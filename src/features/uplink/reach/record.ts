@@ -142,9 +142,11 @@ export class UplinkRecord {
   }
 
   #succeed(at: Moment): void {
-    const { lastFailed } = this.#status;
+    const { lastFailed, lastSucceeded, lastError, lastWarning } = this.#status;
     this.#holdUntil = undefined;
-    this.#inRow = { ...this.#inRow, failures: 0 };
+    if (this.#inRow.failures > 0) this.#inRow = { ...this.#inRow, failures: 0 };
+    // With many connections a second, most tell nothing new.
+    if (lastSucceeded === at.wall && lastError === "" && lastWarning === "" && at.wall >= (lastFailed ?? 0)) return;
     this.#status = {
       ...(lastFailed === undefined ? {} : { lastFailed }),
       lastSucceeded: Math.max(at.wall, lastFailed ?? 0),

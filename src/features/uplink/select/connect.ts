@@ -15,10 +15,11 @@ export interface ConnectOptions {
  * Connects to an address and resolves with the paused stream. Rejects with the system's error, or with the signal's reason when it
  * aborts first; the connection is closed then.
  */
-export async function connectUpstream(
+export function connectUpstream(
   { address, source }: Pair,
   port: number,
   options: AbortOptions & ConnectOptions,
 ): Promise<ByteStream> {
-  return await connectTcp({ address, port }, { ...options, source });
+  const { signal, mark, readBytes } = options;
+  return connectTcp({ address, port }, { signal, mark, readBytes, source });
 }

@@ -13,13 +13,13 @@ import { type Candidate, dnsUplink, type Tier } from "./order.ts";
 export interface Won<C extends Closable> {
   readonly connection: C;
   /** Absent: direct, through the main table. */
-  readonly uplink?: Uplink;
+  readonly uplink?: Uplink | undefined;
   /** The source that it was bound to. */
-  readonly source?: IpAddress;
+  readonly source?: IpAddress | undefined;
   /** What was dialled. */
   readonly address: IpAddress;
   /** Whose DNS servers gave the address, where they were not those of the uplink itself. */
-  readonly resolvedVia?: string;
+  readonly resolvedVia?: string | undefined;
   /** Attempts that failed before, in the order of their failing. */
   readonly failures: readonly AttemptFailure[];
 }
@@ -42,7 +42,15 @@ interface Attempt<C extends Closable> extends Entrant {
   readonly startedAt: number;
   readonly stop: AbortController;
   /** Connected, but a cheaper one may still be first. */
-  won?: Won<C>;
+  won: Won<C> | undefined;
+}
+
+/** The addresses of the destination as an uplink sees them. */
+interface Resolved {
+  readonly addresses: readonly IpAddress[];
+  /** The uplink whose DNS servers gave them. */
+  readonly via: string | undefined;
+  readonly judgement: Judgement;
 }
 
 const LOST = new Error("another uplink was faster");
@@ -58,7 +66,8 @@ export class DialRace<C extends Closable> {
   readonly #request: DialRequest;
   readonly #input: RaceInput;
   readonly #queue: readonly Entrant[];
-  readonly #running = new Set<Attempt<C>>();
+  /** In the order of their start: the cheaper ones first. */
+  #running: Attempt<C>[] = [];
   readonly #failures: AttemptFailure[] = [];
   readonly #result = Promise.withResolvers<Won<C>>();
   #next = 0;
@@ -71,27 +80,21 @@ export class DialRace<C extends Closable> {
     this.#deps = deps;
     this.#request = request;
     this.#input = input;
-    this.#queue = input.tiers.flatMap((tier) => tier.candidates.map((candidate) => ({ candidate, tier })));
+    const queue: Entrant[] = [];
+    for (const tier of input.tiers) for (const candidate of tier.candidates) queue.push({ candidate, tier });
+    this.#queue = queue;
   }
 
   /** Over the uplinks. Rejects with {@link SelectError}, or with the signal's reason. */
-  async run(): Promise<Won<C>> {
-    const { signal, destination } = this.#request;
-    const { clock } = this.#deps;
-    const onAbort = (): void => this.#end(() => this.#result.reject(signal.reason));
-    signal.addEventListener("abort", onAbort, { once: true });
-    const deadlineAt = this.#request.deadlineAt ?? clock.monotonic() + this.#deps.settings().requestTimeoutMs;
-    this.#cancelDeadline = clock.after(Math.max(0, deadlineAt - clock.monotonic()), () => this.#timeOut());
-    if (signal.aborted) onAbort();
+  run(): Promise<Won<C>> {
+    const { signal, deadlineAt } = this.#request;
+    const { clock, settings } = this.#deps;
+    const leftMs = deadlineAt === undefined ? settings().requestTimeoutMs : deadlineAt - clock.monotonic();
+    this.#cancelDeadline = clock.after(Math.max(0, leftMs), () => this.#timeOut());
+    signal.addEventListener("abort", this.#onAbort, { once: true });
+    if (signal.aborted) this.#onAbort();
     else this.#startNext();
-    try {
-      return await this.#result.promise;
-    } catch (error) {
-      if (error instanceof SelectError || signal.aborted) throw error;
-      throw new Error(`dialling ${destination.text} met a bug`, { cause: error });
-    } finally {
-      signal.removeEventListener("abort", onAbort);
-    }
+    return this.#result.promise;
   }
 
   /** Attempts over uplinks that have lost their link since, or are gone, have failed: nobody waits for what cannot come. */
@@ -119,13 +122,17 @@ export class DialRace<C extends Closable> {
     }
   }
 
+  readonly #onAbort = (): void => this.#end(() => this.#result.reject(this.#request.signal.reason));
+
   #startNext(): void {
     this.#cancelNext?.();
     const entrant = this.#queue[this.#next];
     if (entrant === undefined) return;
     this.#next += 1;
-    const attempt: Attempt<C> = { ...entrant, startedAt: this.#deps.clock.monotonic(), stop: new AbortController() };
-    this.#running.add(attempt);
+    const { candidate, tier } = entrant;
+    const startedAt = this.#deps.clock.monotonic();
+    const attempt: Attempt<C> = { candidate, tier, startedAt, stop: new AbortController(), won: undefined };
+    this.#running.push(attempt);
     this.#armNext(entrant);
     this.#attempt(attempt).then(
       (won) => this.#connected(attempt, won),
@@ -150,30 +157,32 @@ export class DialRace<C extends Closable> {
       stop.abort(new DOMException(`not done within ${snapshot.dialTimeoutMs} ms`, "TimeoutError")),
     );
     try {
-      const { addresses, via, judgement } = await this.#resolve(candidate, signal);
+      const { addresses, via, judgement } = this.#known() ?? (await this.#resolve(candidate, signal));
       const isDirect = judgement === "direct";
       const pairs = pairUp(addresses, isDirect ? undefined : candidate.sources);
       if (pairs.length === 0) throw new DnsError("not-found", "no address of a family that the uplink has");
       const { connection, pair } = await connectAny(pairs, destination.port, { connect, clock, signal });
       return {
         connection,
+        uplink: isDirect ? undefined : candidate.uplink,
+        source: pair.source,
         address: pair.address,
+        resolvedVia: via === candidate.uplink.name ? undefined : via,
         failures: this.#failures,
-        ...(isDirect ? {} : { uplink: candidate.uplink }),
-        ...(pair.source === undefined ? {} : { source: pair.source }),
-        ...(via === undefined || via === candidate.uplink.name ? {} : { resolvedVia: via }),
       };
     } finally {
       cancelDeadline();
     }
   }
 
-  async #resolve(
-    candidate: Candidate,
-    signal: AbortSignal,
-  ): Promise<{ readonly addresses: readonly IpAddress[]; readonly via?: string; readonly judgement: Judgement }> {
+  /** Judged before the race. */
+  #known(): Resolved | undefined {
+    const { known } = this.#input;
+    return known.length === 0 ? undefined : { addresses: known, via: undefined, judgement: "uplink" };
+  }
+
+  async #resolve(candidate: Candidate, signal: AbortSignal): Promise<Resolved> {
     const { destination, judge } = this.#request;
-    if (this.#input.known.length > 0) return { addresses: this.#input.known, judgement: "uplink" };
     const uplink = dnsUplink(candidate);
     const answer: DnsAnswer =
       this.#deps.dns.cached(destination.host, uplink) ??
@@ -197,17 +206,17 @@ export class DialRace<C extends Closable> {
     }
     attempt.won = won;
     // A cheaper one that answers in the same turn of the event loop is better.
-    const isCheapest = [...this.#running][0] === attempt;
+    const isCheapest = this.#running[0] === attempt;
     if (isCheapest) this.#finish();
     else this.#cancelFinish ??= clock.after(0, () => this.#finish());
   }
 
   #finish(): void {
-    const winner = [...this.#running].find(({ won }) => won !== undefined);
-    const { won } = winner ?? {};
-    if (winner === undefined || won === undefined) return;
-    for (const other of this.#running) if (other !== winner) this.#lose(other);
-    this.#end(() => this.#result.resolve({ ...won, failures: [...this.#failures] }), winner);
+    const winner = this.#running.find(({ won }) => won !== undefined);
+    if (winner?.won === undefined) return;
+    const { won } = winner;
+    for (const other of [...this.#running]) if (other !== winner) this.#lose(other);
+    this.#end(() => this.#result.resolve(won), winner);
   }
 
   /** What lost is no failure; but one that had been given its time has shown that nobody should wait for it again soon. */
@@ -217,7 +226,7 @@ export class DialRace<C extends Closable> {
     const { name } = attempt.candidate.uplink;
     // It goes on by itself, and its outcome shows whether the penalty was over.
     if (attempt.tier.isProbation) {
-      this.#running.delete(attempt);
+      this.#forget(attempt);
       return;
     }
     const waitedMs = clock.monotonic() - attempt.startedAt;
@@ -228,7 +237,7 @@ export class DialRace<C extends Closable> {
 
   #failed(attempt: Attempt<C>, error: unknown): void {
     const { destination, signal } = this.#request;
-    this.#running.delete(attempt);
+    this.#forget(attempt);
     if (attempt.stop.signal.reason === LOST || signal.aborted) return;
     // Policy, which is no fault of an uplink's: the end of the request, or of an attempt that nobody waits for.
     if (error instanceof SelectError) {
@@ -242,9 +251,13 @@ export class DialRace<C extends Closable> {
     if (failure.failure === "address-gone") refresh();
     if (this.#isOver) return;
     this.#failures.push(failure);
-    if (this.#running.size > 0) return;
+    if (this.#running.length > 0) return;
     if (this.#next < this.#queue.length) this.#startNext();
     else this.#end(() => this.#result.reject(allFailed(destination.text, this.#failures)));
+  }
+
+  #forget(attempt: Attempt<C>): void {
+    this.#running = this.#running.filter((one) => one !== attempt);
   }
 
   #describe({ uplink, sources }: Candidate, error: unknown): AttemptFailure {
@@ -272,6 +285,7 @@ export class DialRace<C extends Closable> {
   #end(settle: () => void, winner?: Attempt<C>): void {
     if (this.#isOver) return;
     this.#isOver = true;
+    this.#request.signal.removeEventListener("abort", this.#onAbort);
     this.#cancelNext?.();
     this.#cancelDeadline?.();
     this.#cancelFinish?.();

@@ -66,7 +66,27 @@ export class Dialler<C extends Closable> {
     const families = known.length === 0 ? BOTH : known.map(({ family }) => family);
     const tiers = this.#order(request, families);
     if (tiers.length === 0) throw noCandidates(snapshot, destination.text);
-    return await this.#overUplinks(request, tiers, known);
+    const { rotation } = this.#deps;
+    const contenders = (tiers[0]?.candidates ?? []).map(({ uplink }) => uplink);
+    const expected = contenders[0]?.name ?? "";
+    // Its turn is over before it is known to succeed, so that many requests at once are shared out as well.
+    rotation.take(destination.text, contenders, expected);
+    const race = this.#race(request, tiers, known);
+    const seat = this.#races.add(race);
+    try {
+      const won = await race.run();
+      const winner = won.uplink?.name;
+      if (winner !== expected) {
+        rotation.giveBack(destination.text, contenders, expected);
+        if (contenders.some(({ name }) => name === winner)) rotation.take(destination.text, contenders, winner ?? "");
+      }
+      return won;
+    } catch (error) {
+      rotation.giveBack(destination.text, contenders, expected);
+      throw error;
+    } finally {
+      seat.leave();
+    }
   }
 
   /** Whether another uplink than those could still be tried. */
@@ -79,32 +99,6 @@ export class Dialler<C extends Closable> {
   /** The state of the uplinks has changed, for requests that wait as well. */
   snapshotChanged(snapshot: Snapshot): void {
     for (const race of this.#races) race.snapshotChanged(snapshot);
-  }
-
-  async #overUplinks(request: DialRequest, tiers: readonly Tier[], known: readonly IpAddress[]): Promise<Won<C>> {
-    const { rotation } = this.#deps;
-    const { text } = request.destination;
-    const first = tiers[0]?.candidates ?? [];
-    const contenders = first.map(({ uplink }) => uplink);
-    const expected = contenders[0]?.name ?? "";
-    // Its turn is over before it is known to succeed, so that many requests at once are shared out as well.
-    rotation.take(text, contenders, expected);
-    const race = this.#race(request, tiers, known);
-    const seat = this.#races.add(race);
-    try {
-      const won = await race.run();
-      const winner = won.uplink?.name;
-      if (winner !== expected) {
-        rotation.giveBack(text, contenders, expected);
-        if (contenders.some(({ name }) => name === winner)) rotation.take(text, contenders, winner ?? "");
-      }
-      return won;
-    } catch (error) {
-      rotation.giveBack(text, contenders, expected);
-      throw error;
-    } finally {
-      seat.leave();
-    }
   }
 
   #order({ destination, snapshot, except }: DialRequest, families: readonly IpFamily[]): Tier[] {
@@ -126,7 +120,7 @@ export class Dialler<C extends Closable> {
 
   #race(request: DialRequest, tiers: readonly Tier[], known: readonly IpAddress[]): DialRace<C> {
     const others = (): DnsUplink[] => {
-      const all = eligibleCandidates(request.snapshot, BOTH).sort((a, b) => a.uplink.cost - b.uplink.cost);
+      const all = eligibleCandidates(request.snapshot, BOTH).toSorted((a, b) => a.uplink.cost - b.uplink.cost);
       return all.map(dnsUplink);
     };
     return new DialRace(this.#deps, request, { tiers, known, others });

@@ -31,15 +31,15 @@ export type Connect<C extends Closable> = (
 export function pairUp(addresses: readonly IpAddress[], sources: readonly IpAddress[] | undefined): Pair[] {
   const ordered = interleave(addresses);
   if (sources === undefined) return ordered.slice(0, MAX_PAIRS).map((address) => ({ address, source: undefined }));
-  const rounds = Math.max(0, ...[4, 6].map((family) => sources.filter((each) => each.family === family).length));
+  const own = { 4: sources.filter(({ family }) => family === 4), 6: sources.filter(({ family }) => family === 6) };
   const pairs: Pair[] = [];
-  for (let round = 0; round < rounds; round += 1) {
+  for (let round = 0; round < sources.length && pairs.length < MAX_PAIRS; round += 1) {
     for (const address of ordered) {
-      const source = sources.filter(({ family }) => family === address.family)[round];
-      if (source !== undefined) pairs.push({ address, source });
+      const source = own[address.family][round];
+      if (source !== undefined && pairs.length < MAX_PAIRS) pairs.push({ address, source });
     }
   }
-  return pairs.slice(0, MAX_PAIRS);
+  return pairs;
 }
 
 function interleave(addresses: readonly IpAddress[]): readonly IpAddress[] {

@@ -34,26 +34,42 @@ export interface OrderInput {
  * and by cost before and within that tail. Dearer than `maxCost` is never there. Pure.
  */
 export function orderCandidates(snapshot: Snapshot, input: OrderInput): Tier[] {
-  const eligible = eligibleCandidates(snapshot, input.families).filter(
-    ({ uplink }) => input.except?.has(uplink.name) !== true,
-  );
-  const groups = new Map<number, Candidate[]>();
-  for (const candidate of eligible) {
-    const rank = rankOf(candidate.uplink, input.standing(candidate.uplink.name));
-    const group = groups.get(rank);
-    if (group === undefined) groups.set(rank, [candidate]);
-    else group.push(candidate);
+  const groups: { readonly rank: number; readonly candidates: Candidate[] }[] = [];
+  for (const candidate of eligibleCandidates(snapshot, input.families)) {
+    const { uplink } = candidate;
+    if (input.except?.has(uplink.name) === true) continue;
+    const rank = rankOf(uplink, input.standing(uplink.name));
+    let at = groups.length;
+    while (at > 0 && (groups[at - 1]?.rank ?? rank) > rank) at -= 1;
+    const group = groups[at - 1];
+    if (group?.rank === rank) group.candidates.push(candidate);
+    else groups.splice(at, 0, { rank, candidates: [candidate] });
   }
-  return [...groups]
-    .sort(([a], [b]) => a - b)
-    .map(([, group]) => ({
-      candidates: group.length === 1 ? group : input.rotate(group),
-      isProbation: group.every(({ uplink }) => input.standing(uplink.name) === "probation"),
-    }));
+  return groups.map(({ rank, candidates }) => ({
+    candidates: candidates.length === 1 ? candidates : input.rotate(candidates),
+    isProbation: isProbation(rank),
+  }));
 }
 
 /** Those that a request may use: management, IP, valid, within the cost, with a usable source of one of the families. */
-export function eligibleCandidates(snapshot: Snapshot, families: readonly IpFamily[]): Candidate[] {
+export function eligibleCandidates(snapshot: Snapshot, families: readonly IpFamily[]): readonly Candidate[] {
+  const key = families.includes(4) ? (families.includes(6) ? "both" : "v4") : "v6";
+  const known = eligible.get(snapshot);
+  const found = known?.[key];
+  if (found !== undefined) return found;
+  const candidates = findEligible(snapshot, families);
+  eligible.set(snapshot, { ...known, [key]: candidates });
+  return candidates;
+}
+
+/** Every request asks the same of a snapshot, which never changes. */
+const eligible = new WeakMap<
+  Snapshot,
+  { readonly both?: Candidates; readonly v4?: Candidates; readonly v6?: Candidates }
+>();
+type Candidates = readonly Candidate[];
+
+function findEligible(snapshot: Snapshot, families: readonly IpFamily[]): Candidate[] {
   return snapshot.uplinks.flatMap((uplink) => {
     const { isManagement, isL3, isValid, cost } = uplink;
     if (!isManagement || !isL3 || !isValid || cost > snapshot.maxCost) return [];
@@ -79,8 +95,11 @@ function usableSources(uplink: Uplink, families: readonly IpFamily[]): IpAddress
 /** Two tiers of the same cost where some are in doubt: cost has 0 to 255, the tail comes after all costs. */
 function rankOf(uplink: Uplink, standing: Standing): number {
   const isInTail = standing === "penalised" || hasError(uplink.status);
-  const isProbation = standing === "probation";
-  return (isInTail ? 10_000 : 0) + uplink.cost * 2 + (isProbation ? 0 : 1);
+  return (isInTail ? 10_000 : 0) + uplink.cost * 2 + (standing === "probation" ? 0 : 1);
+}
+
+function isProbation(rank: number): boolean {
+  return rank % 2 === 0;
 }
 
 /** What resolving needs to know of a candidate. */

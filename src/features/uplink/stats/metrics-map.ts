@@ -37,6 +37,8 @@ interface Entry {
   lastSuccess: number | undefined;
   /** Least recently used first. */
   readonly targets: Map<string, UrlCounters>;
+  /** The last of them, which need not be put there again. */
+  newest: string | undefined;
 }
 
 /** The counters that EVE's tools read from a file. */
@@ -95,6 +97,7 @@ export class MetricsMap {
       lastFailure: undefined,
       lastSuccess: undefined,
       targets: new Map(),
+      newest: undefined,
     };
     this.#entries.set(ifName, made);
     return made;
@@ -136,8 +139,11 @@ function later(a: string, b: string): string {
   return Date.parse(a) >= Date.parse(b) ? a : b;
 }
 
-function targetOf({ targets }: Entry, target: string): UrlCounters {
+function targetOf(entry: Entry, target: string): UrlCounters {
+  const { targets } = entry;
   const counters = targets.get(target) ?? emptyCounters();
+  if (entry.newest === target) return counters;
+  entry.newest = target;
   targets.delete(target);
   targets.set(target, counters);
   if (targets.size - (targets.has(OTHER) ? 1 : 0) > MAX_TARGETS) fold(targets);
