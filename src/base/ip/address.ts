@@ -37,9 +37,12 @@ export class IpAddress {
     if (bytes.length !== 4 && bytes.length !== 16) {
       throw new IpParseError("invalid-address", `an IP address has 4 or 16 bytes, not ${bytes.length}`);
     }
-    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
-    if (bytes.length === 4) return new IpAddress(4, BigInt(view.getUint32(0)));
-    return new IpAddress(6, (view.getBigUint64(0) << 64n) | view.getBigUint64(8));
+    if (bytes.length === 4) return new IpAddress(4, BigInt(word(bytes, 0)));
+    const words = [word(bytes, 0), word(bytes, 4), word(bytes, 8), word(bytes, 12)];
+    return new IpAddress(
+      6,
+      words.reduce((value, each) => (value << 32n) | BigInt(each), 0n),
+    );
   }
 
   /** From a number. Throws {@link IpParseError} when it does not fit the family. */
@@ -86,13 +89,12 @@ export class IpAddress {
 
   /** Writes the 4 or 16 bytes in network order. Throws `RangeError` where they do not fit. */
   writeTo(bytes: Uint8Array, offset: number): void {
-    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
-    if (this.family === 4) view.setUint32(offset, this.low32);
-    else {
-      // Takes the lower 64 bits of each.
-      view.setBigUint64(offset, this.value >> 64n);
-      view.setBigUint64(offset + 8, this.value);
-    }
+    if (offset + this.bits / 8 > bytes.length) throw new RangeError(`${this} does not fit at ${offset}`);
+    if (this.family === 4) setWord(bytes, offset, this.low32);
+    else
+      for (let at = 0; at < 4; at += 1) {
+        setWord(bytes, offset + at * 4, Number(BigInt.asUintN(32, this.value >> BigInt(96 - at * 32))));
+      }
   }
 
   /** fe80::/10 or 169.254.0.0/16. */
@@ -119,6 +121,19 @@ export class IpAddress {
   toJSON(): string {
     return this.toString();
   }
+}
+
+/** 32 bits in network order. A `DataView` for each address costs more than the address. */
+function word(bytes: Uint8Array, at: number): number {
+  const byte = (offset: number): number => bytes[at + offset] ?? 0;
+  return byte(0) * 2 ** 24 + ((byte(1) << 16) | (byte(2) << 8) | byte(3));
+}
+
+function setWord(bytes: Uint8Array, at: number, value: number): void {
+  bytes[at] = value >>> 24;
+  bytes[at + 1] = value >>> 16;
+  bytes[at + 2] = value >>> 8;
+  bytes[at + 3] = value;
 }
 
 const [DOT, ZERO, NINE] = [46, 48, 57];

@@ -49,6 +49,8 @@ export class TcpListener implements Watched {
   readonly fd: number;
   readonly #reactor: Reactor;
   readonly #events: TcpListenerEvents;
+  /** Of the client that was accepted last. Not a new array for each: one that the kernel shall write to costs more than a system call. */
+  readonly #address = Buffer.allocUnsafeSlow(SOCKADDR_BYTES);
   #retry: NodeJS.Timeout | undefined;
   /** Given up for a moment to refuse clients when there is no other. */
   #spare: number | undefined;
@@ -85,10 +87,9 @@ export class TcpListener implements Watched {
     if (this.#spare === undefined) return false;
     closeDescriptor(this.#spare);
     this.#spare = undefined;
-    const address = new Uint8Array(SOCKADDR_BYTES);
     let result = 0;
     for (let taken = 0; taken < REFUSALS_A_TURN && (result >= 0 || CLIENT_FAULTS.has(-result)); taken += 1) {
-      result = acceptFrom(this.fd, address);
+      result = acceptFrom(this.fd, this.#address);
       if (result >= 0) closeDescriptor(result);
     }
     this.#spare = spareDescriptor();
@@ -98,9 +99,8 @@ export class TcpListener implements Watched {
   onReady(): void {
     this.#spare ??= spareDescriptor();
     for (let taken = 0; taken < ACCEPTS_A_TURN && !this.#isClosed; taken += 1) {
-      const address = new Uint8Array(SOCKADDR_BYTES);
-      const fd = acceptFrom(this.fd, address);
-      if (fd >= 0) this.#took(fd, address);
+      const fd = acceptFrom(this.fd, this.#address);
+      if (fd >= 0) this.#took(fd);
       else if (fd === -EAGAIN) return;
       else if (!CLIENT_FAULTS.has(-fd)) {
         this.#failed(-fd);
@@ -109,9 +109,9 @@ export class TcpListener implements Watched {
     }
   }
 
-  #took(fd: number, address: Uint8Array): void {
+  #took(fd: number): void {
     try {
-      this.#events.onClient(fd, decodeSockaddr(address));
+      this.#events.onClient(fd, decodeSockaddr(this.#address));
     } catch (error) {
       if (!(error instanceof KernelError)) throw error;
       this.#events.onFault(error);

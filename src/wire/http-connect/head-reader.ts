@@ -31,6 +31,8 @@ export type HeadProgress =
 
 const DEFAULT_MAX_BYTES = 65_536;
 const DEFAULT_MAX_FIELDS = 256;
+const MIN_HELD_BYTES = 512;
+const NOTHING = Buffer.alloc(0);
 const LF = 10;
 const CR = 13;
 
@@ -44,7 +46,8 @@ export class RequestHeadReader {
   readonly #maxBytes: number;
   readonly #maxLineBytes: number;
   readonly #maxFields: number;
-  #held = Buffer.allocUnsafe(512);
+  /** A copy, once the head has not come in one chunk. */
+  #held: Buffer = NOTHING;
   #length = 0;
   #lineStart = 0;
   #requestLine: RequestLine | undefined;
@@ -61,25 +64,28 @@ export class RequestHeadReader {
   push(chunk: Uint8Array): HeadProgress {
     if (this.#isDone) throw new Error("RequestHeadReader: push after the verdict");
     const before = this.#length;
-    this.#hold(chunk);
-    const progress = this.#advance(before, chunk);
+    const taken = Math.min(chunk.length, this.#maxBytes - before);
+    // Most heads come whole.
+    const head = before === 0 ? Buffer.from(chunk.buffer, chunk.byteOffset, taken) : this.#hold(chunk, taken, before);
+    this.#length = before + taken;
+    const progress = this.#advance(head, before, chunk);
     this.#isDone = progress.kind !== "need-more";
+    if (before === 0 && !this.#isDone) this.#hold(chunk, taken, 0);
     return progress;
   }
 
-  #hold(chunk: Uint8Array): void {
-    const taken = chunk.subarray(0, this.#maxBytes - this.#length);
-    if (this.#length + taken.length > this.#held.length) {
-      const grown = Buffer.allocUnsafe(Math.max(this.#held.length * 2, this.#length + taken.length));
-      grown.set(this.#held.subarray(0, this.#length));
+  /** Copies the beginning of the chunk behind the bytes that are held; all of them. */
+  #hold(chunk: Uint8Array, taken: number, at: number): Buffer {
+    if (at + taken > this.#held.length) {
+      const grown = Buffer.allocUnsafe(Math.max(MIN_HELD_BYTES, this.#held.length * 2, at + taken));
+      grown.set(this.#held.subarray(0, at));
       this.#held = grown;
     }
-    this.#held.set(taken, this.#length);
-    this.#length += taken.length;
+    this.#held.set(chunk.subarray(0, taken), at);
+    return this.#held.subarray(0, at + taken);
   }
 
-  #advance(before: number, chunk: Uint8Array): HeadProgress {
-    const held = this.#held.subarray(0, this.#length);
+  #advance(held: Buffer, before: number, chunk: Uint8Array): HeadProgress {
     // Told before the line ends: what speaks another protocol may never send a line's end.
     if (before === 0 && held.length > 0 && !TOKEN_BYTES.has(held[0] ?? 0)) return refusal(400, NOT_HTTP);
     let searchFrom = Math.max(before, this.#lineStart);
