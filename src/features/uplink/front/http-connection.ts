@@ -30,6 +30,7 @@ export interface HttpConnectionDeps {
   readonly onBug: (error: unknown) => void;
 }
 
+const ONE_REQUEST = { kind: "request", count: 1 } as const;
 const NOTHING: Uint8Array = new Uint8Array(0);
 /** What was read is overwritten by the next read. */
 function copyOf(bytes: Uint8Array): Uint8Array {
@@ -140,7 +141,7 @@ export class HttpConnection {
   async #serve(head: RequestHead, rest: Uint8Array): Promise<void> {
     const { settings, tokens, isDraining, record, healthz, metrics } = this.#deps;
     const { metrics: hasMetrics, plainHttp } = settings();
-    if (head.method === "CONNECT") record({ kind: "request" });
+    if (head.method === "CONNECT") record(ONE_REQUEST);
     const action = dispatch(head, {
       listener: this.#listener,
       tokens: tokens(),

@@ -37,7 +37,7 @@ export class Counters {
   record(event: StatsEvent): void {
     switch (event.kind) {
       case "request":
-        this.requests += 1;
+        this.requests += event.count;
         break;
       case "overload":
         this.overload += 1;

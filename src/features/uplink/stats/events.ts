@@ -6,8 +6,8 @@ export const DIRECT = "direct";
 
 /** One thing that happened, as plain data: threads tell each other so. `ifName` is that of the uplink, or {@link DIRECT}. */
 export type StatsEvent =
-  /** A CONNECT came, malformed ones too. */
-  | { readonly kind: "request" }
+  /** So many CONNECTs came, malformed ones too. */
+  | { readonly kind: "request"; readonly count: number }
   /** Refused for lack of room. */
   | { readonly kind: "overload" }
   /** No connection could be made. */

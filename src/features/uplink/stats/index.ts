@@ -5,7 +5,7 @@
  *
  * ```ts
  * const counters = new Counters(clock);
- * counters.record({ kind: "request" }); // events are plain data: other threads send theirs
+ * counters.record({ kind: "request", count: 1 }); // events are plain data: other threads send theirs
  * ```
  */
 export { Counters } from "./counters.ts";

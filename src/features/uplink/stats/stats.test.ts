@@ -33,7 +33,7 @@ function failure(ifName: string): AttemptFailure {
 /** Counters after one fallback, one complete failure and one not ready. */
 function someCounters(clock: FakeClock): Counters {
   const counters = new Counters(clock);
-  for (let at = 0; at < 3; at += 1) counters.record({ kind: "request" });
+  for (let at = 0; at < 3; at += 1) counters.record({ kind: "request", count: 1 });
   counters.record({ kind: "connected", target: T, ifName: "eth1", cost: 0, failures: [failure("eth0")] });
   counters.record({ kind: "bytes", ifName: "eth1", up: 900, down: 123_456 });
   counters.record({
@@ -360,6 +360,6 @@ test("registerMetrics: counters as they are when they are scraped", async () => 
   ]) {
     assert.ok(text.split("\n").includes(line), line);
   }
-  counters.record({ kind: "request" });
+  counters.record({ kind: "request", count: 1 });
   assert.match(await registry.metrics(), /^uplink_proxy_requests_total 4$/m);
 });

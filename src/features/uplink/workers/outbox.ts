@@ -9,11 +9,17 @@ const FLUSH_MS = 50;
 /** As many go at once. */
 const MAX_NOTES = 256;
 
-/** What a thread tells the first one: counted events, evidence and log lines, in order and in batches. */
+/**
+ * What a thread tells the first one: counted events, evidence and log lines, in order and in batches. Within a batch requests are
+ * counted, and what was last said of an uplink is not said again.
+ */
 export class Outbox {
   readonly #post: (notes: string) => void;
   readonly #levels: ReadonlySet<LogLevel>;
   #notes: Note[] = [];
+  #requests = 0;
+  /** What the batch has said last of each uplink. */
+  readonly #said = new Map<string, EvidenceCall>();
   #timer: NodeJS.Timeout | undefined;
 
   /** `post` gets an array of {@link Note} as JSON, which costs a third of a structured clone; `levels` are those that anybody reads. */
@@ -22,7 +28,13 @@ export class Outbox {
     this.#levels = new Set(levels);
   }
 
-  readonly record: Recorder = (event) => this.#push({ kind: "stats", event });
+  readonly record: Recorder = (event) => {
+    if (event.kind !== "request") this.#push({ kind: "stats", event });
+    else {
+      this.#requests += event.count;
+      this.#arm();
+    }
+  };
 
   readonly evidence: Evidence = {
     dialSucceeded: (uplink, destination) => this.#tell({ call: "dialSucceeded", uplink, destination }),
@@ -40,20 +52,30 @@ export class Outbox {
   flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
+    if (this.#requests > 0) this.#notes.push({ kind: "stats", event: { kind: "request", count: this.#requests } });
     if (this.#notes.length === 0) return;
     const notes = this.#notes;
     this.#notes = [];
+    this.#requests = 0;
+    this.#said.clear();
     this.#post(JSON.stringify(notes));
   }
 
   #tell(call: EvidenceCall): void {
+    const last = this.#said.get(call.uplink);
+    if (last?.call === call.call && last.destination === call.destination && call.call !== "dialFailed") return;
+    this.#said.set(call.uplink, call);
     this.#push({ kind: "evidence", call });
   }
 
   #push(note: Note): void {
     this.#notes.push(note);
     if (this.#notes.length >= MAX_NOTES) this.flush();
-    else this.#timer ??= setTimeout(() => this.flush(), FLUSH_MS);
+    else this.#arm();
+  }
+
+  #arm(): void {
+    this.#timer ??= setTimeout(() => this.flush(), FLUSH_MS);
   }
 
   #logger(): Logger {
