@@ -1,29 +1,15 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import fc from "fast-check";
-import { type Kernel, openKernel } from "#kernel/net";
-import { type Nft, openNft } from "#kernel/nft";
-import { type NftElements, openNftElements } from "#kernel/nft-elements";
 import { addressBytes, WantedTable } from "../plan/index.ts";
 import { addressesOf, NODE, ruleOptions } from "../testing/fixture.ts";
+import { oneNetNs } from "../testing/one-netns.ts";
 import { randomService, randomSlice } from "../testing/random-objects.ts";
 import { portsOf, sliceView, Tracker } from "../track/index.ts";
 import { DataPlane, type Desired, Ledger } from "./index.ts";
 
 const NAME = `isp-fuzz-${process.pid}`;
-const kernel: Kernel = openKernel();
-let nft: Nft;
-let elements: NftElements;
-before(() => {
-  using netns = kernel.createNetNs(NAME);
-  nft = openNft(netns);
-  elements = openNftElements(netns);
-});
-after(() => {
-  nft[Symbol.dispose]();
-  elements[Symbol.dispose]();
-  kernel.deleteNetNs(NAME);
-});
+const own = oneNetNs(NAME);
 
 const step = fc.oneof(
   { weight: 4, arbitrary: randomService.map((service) => ({ do: "service" as const, service })) },
@@ -53,7 +39,7 @@ class Bed {
 
   open(): DataPlane {
     const options = { ...ruleOptions(this.family), tableName: "fuzz" };
-    return new DataPlane({ nft, elements, ledger: new Ledger(elements) }, options);
+    return new DataPlane({ ...own.tables, ledger: new Ledger(own.tables.elements) }, options);
   }
 
   get desired(): Desired {

@@ -1,16 +1,14 @@
 /** Random events, and what packets meet in the real table as against a model made from nothing (spec service-proxy 3.2: R5). */
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import fc from "fast-check";
 import { IpAddress, type IpFamily } from "#base/ip";
-import { type Kernel, openKernel } from "#kernel/net";
-import { type Nft, openNft } from "#kernel/nft";
-import { type NftElements, openNftElements } from "#kernel/nft-elements";
 import type { EndpointSlice, Service } from "#kube/client";
 import { DataPlane, Ledger } from "../dataplane/index.ts";
 import type { Protocol } from "../model/index.ts";
 import { SETS } from "../rules/index.ts";
 import { addressesOf, packetOf, ruleOptions, tableOf } from "../testing/fixture.ts";
+import { oneNetNs } from "../testing/one-netns.ts";
 import { randomService, randomSlice } from "../testing/random-objects.ts";
 import { Told } from "../testing/told.ts";
 import { type Packet, traceAll, type World, worldOf } from "../trace/index.ts";
@@ -23,19 +21,7 @@ const STRAY_PACKETS = 20;
 const SENDERS = ["pod", "node", "external"] as const;
 const NAME = `isp-churn-${process.pid}`;
 
-const kernel: Kernel = openKernel();
-let nft: Nft;
-let elements: NftElements;
-before(() => {
-  using netns = kernel.createNetNs(NAME);
-  nft = openNft(netns);
-  elements = openNftElements(netns);
-});
-after(() => {
-  nft[Symbol.dispose]();
-  elements[Symbol.dispose]();
-  kernel.deleteNetNs(NAME);
-});
+const own = oneNetNs(NAME);
 
 type Event = (objects: Objects) => void;
 
@@ -130,7 +116,7 @@ for (const family of [4, 6] as const) {
   test(`DataPlane: after random events packets meet in the kernel's table what they would in one made from nothing, IPv${family}`, async () => {
     const options = ruleOptions(family);
     const open = (): DataPlane =>
-      new DataPlane({ nft, elements, ledger: new Ledger(elements) }, { ...options, tableName: NAME });
+      new DataPlane({ ...own.tables, ledger: new Ledger(own.tables.elements) }, { ...options, tableName: NAME });
     const local = [addressesOf(family).node];
     const told = new Told(family);
     const objects: Objects = { services: new Map(), slices: new Map(), zone: undefined };
@@ -148,7 +134,8 @@ for (const family of [4, 6] as const) {
       // One that knows nothing reads the kernel, and finds nothing to do.
       const reader = open();
       assert.equal((await reader.sync(told.desired, { full: true })).changes, 0);
-      const keys = (set: string): Set<string> => new Set(elements.list(reader.table, set).map(({ key }) => key));
+      const keys = (set: string): Set<string> =>
+        new Set(own.tables.elements.list(reader.table, set).map(({ key }) => key));
       const { serviceCIDR } = addressesOf(family);
       const real = worldOf(
         {

@@ -1,3 +1,4 @@
+import { Backoff } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 
 /** So many disturbances within {@link WINDOW_MS} are somebody's work, and no accident. */
@@ -19,6 +20,7 @@ export class Contest {
   readonly #clock: Clock;
   /** Monotonic milliseconds; of the window alone, at most {@link MIN_DISTURBANCES}. */
   #disturbances: number[] = [];
+  readonly #backoff = new Backoff({ initialMs: MIN_PAUSE_MS, maxMs: MAX_PAUSE_MS, jitter: 0 });
   #pauseMs = 0;
 
   constructor(clock: Clock = systemClock) {
@@ -39,8 +41,7 @@ export class Contest {
   disturbed(): void {
     const now = this.#clock.monotonic();
     this.#disturbances = [...this.#disturbances.filter((at) => now - at < WINDOW_MS), now].slice(-MIN_DISTURBANCES);
-    if (this.isOn) this.#pauseMs = Math.min(MAX_PAUSE_MS, this.#pauseMs * 2);
-    else if (this.#disturbances.length >= MIN_DISTURBANCES) this.#pauseMs = MIN_PAUSE_MS;
+    if (this.isOn || this.#disturbances.length >= MIN_DISTURBANCES) this.#pauseMs = this.#backoff.next();
   }
 
   /** Time has passed: a contest may be over. */
@@ -48,6 +49,7 @@ export class Contest {
     const last = this.#disturbances.at(-1) ?? Number.NEGATIVE_INFINITY;
     if (this.#clock.monotonic() - last < CALM_MS) return;
     this.#pauseMs = 0;
+    this.#backoff.reset();
     this.#disturbances = [];
   }
 }

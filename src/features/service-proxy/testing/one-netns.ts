@@ -1,0 +1,30 @@
+import { after, before } from "node:test";
+import { openKernel } from "#kernel/net";
+import { type Nft, openNft } from "#kernel/nft";
+import { type NftElements, openNftElements } from "#kernel/nft-elements";
+
+interface Tables {
+  readonly nft: Nft;
+  readonly elements: NftElements;
+}
+
+/** A namespace that the tests of a file have to themselves, and its tables while they run. */
+export function oneNetNs(name: string): { readonly tables: Tables } {
+  const kernel = openKernel();
+  let tables: Tables | undefined;
+  before(() => {
+    using netns = kernel.createNetNs(name);
+    tables = { nft: openNft(netns), elements: openNftElements(netns) };
+  });
+  after(() => {
+    tables?.nft[Symbol.dispose]();
+    tables?.elements[Symbol.dispose]();
+    kernel.deleteNetNs(name);
+  });
+  return {
+    get tables() {
+      if (tables === undefined) throw new Error("oneNetNs: its tables are there in tests alone");
+      return tables;
+    },
+  };
+}
