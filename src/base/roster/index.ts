@@ -1,5 +1,5 @@
 /**
- * Who is here: an ordered collection for members that come and go by the thousand.
+ * Who is here: collections for members that come and go by the thousand.
  *
  * Owns: order and membership. Refuses to know: what the members are.
  *
@@ -8,4 +8,5 @@
  * seat.leave();
  * ```
  */
+export { Register } from "./register.ts";
 export { Roster, type Seat } from "./roster.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { Roster, type Seat } from "./index.ts";
+import { Register, Roster, type Seat } from "./index.ts";
 
 test("Roster: as a Set of fresh members under any adds and leaves (model)", () => {
   fc.assert(
@@ -49,4 +49,29 @@ test("Roster: the same member twice has two seats, each left once", () => {
   assert.equal(roster.size, 1);
   two.leave();
   assert.equal(roster.size, 0);
+});
+
+test("Register: as a Map under any changes (model)", () => {
+  const step = fc.tuple(fc.constantFrom("set", "delete", "clear"), fc.nat(5), fc.nat());
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
+      const register = new Register<number, number>();
+      const model = new Map<number, number>();
+      for (const [what, key, value] of steps) {
+        if (what === "clear" && value % 4 === 0) {
+          register.clear();
+          model.clear();
+        } else if (what === "delete") assert.equal(register.delete(key), model.delete(key));
+        else {
+          register.set(key, value);
+          model.set(key, value);
+        }
+        assert.deepEqual(register.values(), [...model.values()]);
+        assert.deepEqual(
+          [register.size, register.get(key), register.has(key)],
+          [model.size, model.get(key), model.has(key)],
+        );
+      }
+    }),
+  );
 });

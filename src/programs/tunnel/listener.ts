@@ -3,6 +3,7 @@ import { Server as NetServer, type Socket } from "node:net";
 import { formatListenAddress, type ListenAddress } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { Roster } from "#base/roster";
 import { claimSocketPath, listenOnPath } from "#base/unix-socket";
 
 /** Connections that wait to be accepted: one comes for each connection of an API server. */
@@ -25,7 +26,7 @@ export type Place =
 /** A server and the sockets that it accepted, so that all of them end with it. */
 export class Listener implements AsyncDisposable {
   readonly #server: NetServer;
-  readonly #sockets = new Set<Socket>();
+  readonly #sockets = new Roster<Socket>();
   /** Of sockets that are gone. */
   #received = 0;
   #sent = 0;
@@ -33,9 +34,9 @@ export class Listener implements AsyncDisposable {
   private constructor(server: NetServer) {
     this.#server = server;
     server.on("connection", (socket: Socket) => {
-      this.#sockets.add(socket);
+      const seat = this.#sockets.add(socket);
       socket.once("close", () => {
-        this.#sockets.delete(socket);
+        seat.leave();
         this.#received += socket.bytesRead;
         this.#sent += socket.bytesWritten;
       });

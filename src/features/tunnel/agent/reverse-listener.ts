@@ -5,6 +5,7 @@ import { ExpectedError } from "#base/errors";
 import { type Cidr, IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { TokenBucket } from "#base/rate-limit";
+import { Roster } from "#base/roster";
 import { resetSocket } from "#base/socket-reset";
 import { formatHostPort } from "#wire/http-connect";
 import { type TunnelId, tunnelId } from "#wire/konnectivity";
@@ -59,7 +60,7 @@ export class ReverseListener implements AsyncDisposable {
   readonly #deps: ReverseListenerDeps;
   readonly #options: ReverseListenerOptions;
   readonly #servers: Server[] = [];
-  readonly #sockets = new Set<Socket>();
+  readonly #sockets = new Roster<Socket>();
   readonly #warnings = new Map<string, TokenBucket>();
   #turn = 0;
 
@@ -108,8 +109,8 @@ export class ReverseListener implements AsyncDisposable {
   }
 
   #accept(socket: Socket, target: Target): void {
-    this.#sockets.add(socket);
-    socket.once("close", () => this.#sockets.delete(socket));
+    const seat = this.#sockets.add(socket);
+    socket.once("close", () => seat.leave());
     const { metrics } = this.#deps;
     metrics.reverseAccepted(target.address);
     if (!this.#isAllowed(socket)) {

@@ -56,8 +56,12 @@ export type AcceptorTable = Readonly<
   Record<Exclude<AcceptorState, "closed">, Readonly<Record<AcceptorEvent, AcceptorRow>>>
 >;
 
-/** The table for a link with or without `half-close/1`. Total: every event in every state has its row. */
+/** The table for a link with or without `half-close/1`: one for all connections. Total: every event in every state has its row. */
 export function acceptorTable({ halfClose }: { readonly halfClose: boolean }): AcceptorTable {
+  return halfClose ? WITH_HALF_CLOSE : WITHOUT_HALF_CLOSE;
+}
+
+function makeTable({ halfClose }: { readonly halfClose: boolean }): AcceptorTable {
   const eof: AcceptorRow = halfClose ? ["endpoint-done", "send-fin"] : ["lingering", "send-close", "end-endpoint"];
   const failed: AcceptorRow = ["closed", "send-failure", "drop-endpoint"];
   const slow: AcceptorRow = ["closed", "cut", "drop-endpoint"];
@@ -110,3 +114,6 @@ export function acceptorTable({ halfClose }: { readonly halfClose: boolean }): A
     },
   };
 }
+
+const WITH_HALF_CLOSE = makeTable({ halfClose: true });
+const WITHOUT_HALF_CLOSE = makeTable({ halfClose: false });

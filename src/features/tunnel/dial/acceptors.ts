@@ -1,4 +1,5 @@
 import type { Clock } from "#base/clock";
+import { Register } from "#base/roster";
 import type { DialRequest, TunnelId } from "#wire/konnectivity";
 import type { LocalEnd } from "../ends/local-end.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
@@ -32,7 +33,7 @@ export interface AcceptorsOptions {
 export class Acceptors {
   readonly #mux: LinkMux;
   readonly #options: AcceptorsOptions;
-  readonly #dialling = new Map<TunnelId, AcceptedConnection>();
+  readonly #dialling = new Register<TunnelId, AcceptedConnection>();
 
   constructor(mux: LinkMux, options: AcceptorsOptions) {
     this.#mux = mux;
@@ -88,7 +89,7 @@ export class Acceptors {
 
   /** The link is gone: nothing that is still being made is wanted. */
   linkLost(): void {
-    const connections = [...this.#dialling.values()];
+    const connections = this.#dialling.values();
     this.#dialling.clear();
     for (const connection of connections) connection.onLinkLost();
   }

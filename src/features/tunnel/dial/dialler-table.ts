@@ -73,8 +73,12 @@ export type DiallerTable = Readonly<
   Record<Exclude<DiallerState, "closed">, Readonly<Record<DiallerEvent, DiallerRow>>>
 >;
 
-/** The table for a connection with such traits. Total: every event in every state has its row. */
+/** The table for a connection with such traits: one for all of them. Total: every event in every state has its row. */
 export function diallerTable({ linkHalfClose, localHalfClose }: DiallerTraits): DiallerTable {
+  return TABLES[`${linkHalfClose}-${localHalfClose}`];
+}
+
+function makeTable({ linkHalfClose, localHalfClose }: DiallerTraits): DiallerTable {
   const eof: DiallerRow = linkHalfClose ? ["local-done", "send-fin"] : ["local-done-quietly"];
   const fin: DiallerRow = localHalfClose ? ["peer-done", "end-local"] : ["waiting", "send-close"];
   const ended: DiallerRow = ["finishing", "end-local"];
@@ -139,3 +143,10 @@ export function diallerTable({ linkHalfClose, localHalfClose }: DiallerTraits): 
     },
   };
 }
+
+const TABLES = {
+  "true-true": makeTable({ linkHalfClose: true, localHalfClose: true }),
+  "true-false": makeTable({ linkHalfClose: true, localHalfClose: false }),
+  "false-true": makeTable({ linkHalfClose: false, localHalfClose: true }),
+  "false-false": makeTable({ linkHalfClose: false, localHalfClose: false }),
+} as const;

@@ -1,3 +1,4 @@
+import type { Seat } from "#base/roster";
 import { type ControlPacket, frameControl, frameData, type PacketTypeName, type TunnelId } from "#wire/konnectivity";
 import type { BufferBudget } from "./budget.ts";
 import { ByteQueue } from "./byte-queue.ts";
@@ -46,6 +47,8 @@ export class Channel {
   readonly id: TunnelId;
   /** Called once the channel is off its link, with nothing of it left. */
   whenGone: (() => void) | undefined;
+  /** Its place among those that wait to send; the send queue's own. */
+  turn: Seat | undefined;
   readonly #link: ChannelLink;
   readonly #handlers: ChannelHandlers;
   readonly #queue = new ByteQueue();

@@ -1,4 +1,5 @@
 import type { Clock } from "#base/clock";
+import { Register } from "#base/roster";
 import type { TunnelId } from "#wire/konnectivity";
 import { MAX_TOMBSTONES, TOMBSTONE_MS } from "./options.ts";
 
@@ -8,7 +9,7 @@ import { MAX_TOMBSTONES, TOMBSTONE_MS } from "./options.ts";
  */
 export class DialTable<Waiter> {
   readonly #clock: Clock;
-  readonly #waiting = new Map<TunnelId, Waiter>();
+  readonly #waiting = new Register<TunnelId, Waiter>();
   /** By when they may be forgotten, in that order. */
   readonly #tombstones = new Map<TunnelId, number>();
 
@@ -48,7 +49,7 @@ export class DialTable<Waiter> {
 
   /** Empties the table; returns who waited. */
   clear(): readonly Waiter[] {
-    const waiters = [...this.#waiting.values()];
+    const waiters = this.#waiting.values();
     this.#waiting.clear();
     this.#tombstones.clear();
     return waiters;

@@ -1,5 +1,6 @@
 import type { Clock } from "#base/clock";
 import { assertNever } from "#base/errors";
+import type { Register } from "#base/roster";
 import type {
   CloseResponse,
   ControlPacket,
@@ -21,7 +22,7 @@ export interface InboxLink {
   readonly owner: MuxOwner;
   readonly flowControl: boolean;
   readonly halfClose: boolean;
-  readonly channels: ReadonlyMap<TunnelId, Channel>;
+  readonly channels: Pick<Register<TunnelId, Channel>, "get" | "has">;
   readonly dials: DialTable<DialHandlers>;
   openChannel(id: TunnelId, handlers: ChannelHandlers): Channel;
   sendControl(packet: ControlPacket): void;

@@ -1,3 +1,4 @@
+import { Register } from "#base/roster";
 import type { ControlPacket, DialRequest, PacketTypeName, TunnelId } from "#wire/konnectivity";
 import type { PacketStream, PacketStreamHandlers, StreamFault } from "../link/packet-stream.ts";
 import type { BufferBudget } from "./budget.ts";
@@ -19,7 +20,7 @@ export class LinkMux implements ChannelLink {
   readonly #stream: PacketStream;
   readonly #owner: MuxOwner;
   readonly #options: MuxOptions;
-  readonly #channels = new Map<TunnelId, Channel>();
+  readonly #channels = new Register<TunnelId, Channel>();
   readonly #dials: DialTable<DialHandlers>;
   readonly #outbox: Outbox;
   readonly #slow: SlowConsumers;
@@ -189,7 +190,7 @@ export class LinkMux implements ChannelLink {
     this.#outbox.close();
     this.#slow.clear();
     for (const handlers of this.#dials.clear()) handlers.onLinkLost();
-    for (const channel of [...this.#channels.values()]) {
+    for (const channel of this.#channels.values()) {
       channel.remove();
       channel.handlers.onLinkLost();
     }

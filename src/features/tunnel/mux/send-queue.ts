@@ -1,3 +1,4 @@
+import { Roster } from "#base/roster";
 import { type ControlPacket, frameControl } from "#wire/konnectivity";
 import type { Channel } from "./channel.ts";
 import { QUANTUM_BYTES } from "./options.ts";
@@ -15,8 +16,8 @@ const FRESH_TURNS = 8;
 export class SendQueue {
   #control: Uint8Array[] = [];
   #controlBytes = 0;
-  readonly #fresh = new Set<Channel>();
-  readonly #ring = new Set<Channel>();
+  readonly #fresh = new Roster<Channel>();
+  readonly #ring = new Roster<Channel>();
   #freshTurns = 0;
 
   /** Control packets that wait. */
@@ -41,19 +42,18 @@ export class SendQueue {
 
   /** The channel has something to send. */
   add(channel: Channel): void {
-    if (!this.#ring.has(channel)) this.#fresh.add(channel);
+    channel.turn ??= this.#fresh.add(channel);
   }
 
   remove(channel: Channel): void {
-    this.#fresh.delete(channel);
-    this.#ring.delete(channel);
+    channel.turn?.leave();
+    channel.turn = undefined;
   }
 
   clear(): void {
     this.#control = [];
     this.#controlBytes = 0;
-    this.#fresh.clear();
-    this.#ring.clear();
+    for (const channel of [...this.#fresh, ...this.#ring]) this.remove(channel);
   }
 
   /** The next packets, up to about 128 KiB; returns how many bytes were put into `out`. */
@@ -69,7 +69,8 @@ export class SendQueue {
       const channel = this.#next();
       if (channel === undefined) break;
       bytes += channel.take(QUANTUM_BYTES, out);
-      if (channel.isReady) this.#ring.add(channel);
+      this.remove(channel);
+      if (channel.isReady) channel.turn = this.#ring.add(channel);
     }
     return bytes;
   }
@@ -77,9 +78,8 @@ export class SendQueue {
   #next(): Channel | undefined {
     const useFresh = this.#fresh.size > 0 && (this.#freshTurns < FRESH_TURNS || this.#ring.size === 0);
     this.#freshTurns = useFresh ? this.#freshTurns + 1 : 0;
-    const from = useFresh ? this.#fresh : this.#ring;
-    const [channel] = from;
-    if (channel !== undefined) from.delete(channel);
+    const channel = (useFresh ? this.#fresh : this.#ring).shift();
+    if (channel !== undefined) channel.turn = undefined;
     return channel;
   }
 }
