@@ -101,6 +101,7 @@ export class Cidr {
     const address = other instanceof Cidr ? other.base : other;
     const length = other instanceof Cidr ? other.prefixLength : other.bits;
     if (address.family !== this.family || length < this.prefixLength) return false;
+    // A shift by 32 bits is none.
     if (this.family === 4) return this.prefixLength === 0 || (address.low32 ^ this.base.low32) >>> this.hostBits === 0;
     const hostBits = BigInt(this.hostBits);
     return address.value >> hostBits === this.base.value >> hostBits;

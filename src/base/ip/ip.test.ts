@@ -31,6 +31,22 @@ test("IpAddress: text is what ipaddr.js reads, and RFC 5952 as it writes", () =>
       const mapped = one.family === 6 && one.value >> 32n === 0xffffn;
       if (peer.kind() === "ipv6" && !mapped) assert.equal(one.toString(), (peer as ipaddr.IPv6).toRFC5952String());
       assert.ok(IpAddress.fromBytes(one.toBytes()).equals(one));
+      assert.equal(BigInt(one.low32), one.value % 2n ** 32n);
+    }),
+  );
+});
+
+test("IpAddress: bytes are written where they are wanted, whole or not at all", () => {
+  fc.assert(
+    fc.property(address, fc.nat(24), (one, offset) => {
+      const into = new Uint8Array(24).fill(0xee);
+      const size = one.bits / 8;
+      if (offset + size > into.length) assert.throws(() => one.writeTo(into, offset), RangeError);
+      else one.writeTo(into, offset);
+      const written = offset + size > into.length ? [] : [...one.toBytes()];
+      const expected = new Array<number>(24).fill(0xee);
+      expected.splice(offset, written.length, ...written);
+      assert.deepEqual([...into], expected);
     }),
   );
 });

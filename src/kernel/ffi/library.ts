@@ -46,11 +46,11 @@ let loaded: Libc | undefined;
 
 /** The functions of libc; it is loaded at the first call. */
 export function libc(): Libc {
-  loaded ??= bind(openLibrary("libc.so.6"), PROTOTYPES);
+  loaded ??= bindFunctions(openLibrary("libc.so.6"), PROTOTYPES);
   return loaded;
 }
 
-function bind<Name extends string>(
+function bindFunctions<Name extends string>(
   library: LibraryHandle,
   prototypes: Readonly<Record<Name, string>>,
 ): Readonly<Record<Name, NativeFunction>> {
@@ -76,7 +76,7 @@ export function openOwnSymbols<Name extends string>(
   try {
     const own = libraries.get("") ?? koffi.load(null);
     libraries.set("", own);
-    return bind(own, prototypes);
+    return bindFunctions(own, prototypes);
   } catch (cause) {
     throw new KernelError(
       "unsupported",

@@ -114,7 +114,7 @@ export function epollControl(
   if (result < 0) throw KernelError.fromErrno(-result, `watch descriptor ${fd}`);
 }
 
-/** What {@link epollWait} fills. */
+/** What {@link epollPoll} fills. */
 export class EpollEvents {
   readonly words: Uint32Array;
   readonly capacity: number;

@@ -27,8 +27,11 @@ export function connectTcp(to: Endpoint, options: ConnectTcpOptions = {}): Promi
   });
 }
 
+/** Every option that there is, or the compiler complains. */
+type AllOptions = { readonly [Name in keyof Required<SocketPlace>]: SocketPlace[Name] };
+
 /** One by one: to spread them on the way of each connection costs as much as a system call. */
-function socketOptions(options: ConnectTcpOptions): SocketPlace & { readonly source?: IpAddress | undefined } {
+function socketOptions(options: ConnectTcpOptions): AllOptions & { readonly source: IpAddress | undefined } {
   const { netns, mark, device, freebind, transparent, reusePort, v6Only, noDelay = true, source } = options;
   const bindAddressNoPort = source !== undefined;
   return { netns, mark, device, freebind, transparent, reusePort, v6Only, noDelay, source, bindAddressNoPort };

@@ -7,12 +7,13 @@ import { fileURLToPath } from "node:url";
 
 const TIMEOUT = { timeout: 30_000 };
 
-/** What a program with a thread full of live connections says, and the code that it ends with. */
-async function end(
-  how: string,
+/** What a program says, and the code that it ends with; after 10 s it is ended. */
+async function run(
+  program: string,
+  ...words: readonly string[]
 ): Promise<{ out: string; aborted: boolean; code: number | null; signal: string | null }> {
-  const script = fileURLToPath(new URL("./testing/ending-program.ts", import.meta.url));
-  const child = spawn(process.execPath, [script, how]);
+  const script = fileURLToPath(new URL(`./testing/${program}`, import.meta.url));
+  const child = spawn(process.execPath, [script, ...words], { timeout: 10_000 });
   const exited = once(child, "exit") as Promise<[number | null, string | null]>;
   const [out, errors, [code, signal]] = await Promise.all([text(child.stdout), text(child.stderr), exited]);
   return { out, aborted: /Assertion|stack trace|open handles/.test(errors), code, signal };
@@ -29,6 +30,11 @@ const EXPECTED = {
 
 for (const [how, { out, code }] of Object.entries(EXPECTED)) {
   test(`reactor: a thread with live connections may end by ${how}: nothing is aborted`, TIMEOUT, async () => {
-    assert.deepEqual(await end(how), { out, aborted: false, code, signal: null });
+    assert.deepEqual(await run("ending-program.ts", how), { out, aborted: false, code, signal: null });
   });
 }
+
+test("reactor: a descriptor that somebody else closed does not keep the thread alive", TIMEOUT, async () => {
+  const expected = { out: "the same number", aborted: false, code: 0, signal: null };
+  assert.deepEqual(await run("number-again.ts"), expected);
+});

@@ -71,9 +71,10 @@ export class Reactor {
       close(watched.fd);
       throw error;
     }
+    // Somebody else may have closed the one before with this number.
+    if (this.#watched[watched.fd] === undefined) this.#size += 1;
     this.#watched[watched.fd] = watched;
     this.#generations[watched.fd] = this.#generation;
-    this.#size += 1;
     if (this.#size === 1) this.#loop.keepAlive(true);
   }
 

@@ -55,7 +55,7 @@ export class Engine {
   readonly #dialler: Dialler<ByteStream>;
   /** What connections of the host's listeners need. */
   readonly #front: HttpConnectionDeps;
-  /** Of the listener for pods, which counts its clients apart: no pod can push those of the host out. */
+  /** Of the listener for pods, whose clients without a request are counted apart: no pod can push those of the host out. */
   readonly #podFront: HttpConnectionDeps;
   readonly #traffic = new Traffic();
   readonly #connections = new Roster<{ destroy(): void }>();

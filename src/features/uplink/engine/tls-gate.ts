@@ -30,6 +30,7 @@ export function passTlsGate(
 ): void {
   const waiting = { evict: (): void => void client.destroy() };
   const cancel = clock.after(timeoutMs, waiting.evict);
+  const seat = pending.add(waiting);
   const stop = (): void => {
     cancel();
     seat.leave();
@@ -58,7 +59,6 @@ export function passTlsGate(
   client.once("end", onEnd);
   client.once("close", onClose);
   client.resume();
-  const seat = pending.add(waiting);
 }
 
 function startTls(client: Socket, secureContext: SecureContext): TLSSocket {

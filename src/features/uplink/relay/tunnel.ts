@@ -75,7 +75,7 @@ export class Tunnel {
   #wasSilent = false;
   #clientEnded = false;
   #upstreamEnded = false;
-  /** Its loss has been seen. */
+  /** Whether the close of each was seen. */
   #clientClosed = false;
   #upstreamClosed = false;
   /** At the watch. */
@@ -220,7 +220,7 @@ export class Tunnel {
     this.#client.resume();
   };
 
-  // A stream is closed before it tells so.
+  // A stream is closed before it tells so: whoever looks first acts, and what is told then is old.
   readonly #onClientClose = (): void => {
     if (this.#clientClosed) return;
     this.#clientClosed = true;

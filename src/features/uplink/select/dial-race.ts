@@ -39,6 +39,8 @@ interface Entrant {
 }
 
 interface Attempt<C extends Closable> extends Entrant {
+  /** It tries out an uplink on probation, for all requests: it goes on though its own is served. */
+  readonly isTrial: boolean;
   readonly startedAt: number;
   readonly stop: AbortController;
   /** Connected, but a cheaper one may still be first. */
@@ -130,8 +132,10 @@ export class DialRace<C extends Closable> {
     if (entrant === undefined) return;
     this.#next += 1;
     const { candidate, tier } = entrant;
-    const startedAt = this.#deps.clock.monotonic();
-    const attempt: Attempt<C> = { candidate, tier, startedAt, stop: new AbortController(), won: undefined };
+    const { clock, penalties } = this.#deps;
+    const isTrial = tier.isProbation && penalties.beginTrial(this.#request.destination.text, candidate.uplink.name);
+    const startedAt = clock.monotonic();
+    const attempt: Attempt<C> = { candidate, tier, isTrial, startedAt, stop: new AbortController(), won: undefined };
     this.#running.push(attempt);
     this.#armNext(entrant);
     this.#attempt(attempt).then(
@@ -196,6 +200,7 @@ export class DialRace<C extends Closable> {
     const { evidence, penalties, clock } = this.#deps;
     const { text } = this.#request.destination;
     const { name } = attempt.candidate.uplink;
+    if (attempt.isTrial) penalties.endTrial(text, name);
     if (won.uplink !== undefined) {
       penalties.confirm(text, name);
       evidence.dialSucceeded(name, text);
@@ -225,7 +230,7 @@ export class DialRace<C extends Closable> {
     const { tierDelayMs } = settings();
     const { name } = attempt.candidate.uplink;
     // It goes on by itself, and its outcome shows whether the penalty was over.
-    if (attempt.tier.isProbation) {
+    if (attempt.isTrial && attempt.won === undefined) {
       this.#forget(attempt);
       return;
     }
@@ -236,9 +241,10 @@ export class DialRace<C extends Closable> {
   }
 
   #failed(attempt: Attempt<C>, error: unknown): void {
-    const { destination, signal } = this.#request;
+    const { destination } = this.#request;
+    if (attempt.isTrial) this.#deps.penalties.endTrial(destination.text, attempt.candidate.uplink.name);
     this.#forget(attempt);
-    if (attempt.stop.signal.reason === LOST || signal.aborted) return;
+    if (attempt.stop.signal.reason === LOST) return;
     // Policy, which is no fault of an uplink's: the end of the request, or of an attempt that nobody waits for.
     if (error instanceof SelectError) {
       this.#end(() => this.#result.reject(error));
@@ -271,6 +277,9 @@ export class DialRace<C extends Closable> {
 
   /** The whole request took too long: what is still running has failed by timeout. */
   #timeOut(): void {
+    // One that has connected waits for a cheaper one for no time at all.
+    this.#finish();
+    if (this.#isOver) return;
     const { destination } = this.#request;
     for (const { candidate } of this.#running) {
       const failure = this.#describe(candidate, new DOMException("the request's time is over", "TimeoutError"));

@@ -2,120 +2,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { Deferred } from "#base/async";
-import { FakeClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
-import { DEFAULT_SETTINGS } from "../config/index.ts";
-import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
-import type { SelectionSettings, Snapshot } from "../model/index.ts";
+import { DnsError } from "../dns/index.ts";
+import type { Snapshot } from "../model/index.ts";
 import { destinationOf } from "../policy/index.ts";
-import { EvidenceLog, snapshotOf, uplink } from "../testing/proxy-fixtures.ts";
-import { type Closable, Dialler, type DialRequest, Penalties, Rotation, SelectError } from "./index.ts";
-
-/** What a source does with a connect: an errno, silence, success after so many milliseconds, or when a gate opens. */
-type Behaviour = string | "silent" | number | Deferred;
-
-class FakeConnection implements Closable {
-  readonly source: string;
-  isDestroyed = false;
-
-  constructor(source: string) {
-    this.source = source;
-  }
-
-  destroy(): void {
-    this.isDestroyed = true;
-  }
-}
-
-/** A dialler over sources that behave as told; `log` has each connect with its time. */
-class Bed {
-  readonly clock = new FakeClock();
-  readonly evidence = new EvidenceLog();
-  readonly log: string[] = [];
-  readonly connections: FakeConnection[] = [];
-  readonly penalties: Penalties;
-  readonly rotation = new Rotation();
-  readonly dialler: Dialler<FakeConnection>;
-  readonly hosts = new Map<string, IpAddress[]>();
-  readonly selection: SelectionSettings;
-  resolve: (name: string, uplink: DnsUplink, signal: AbortSignal) => Promise<DnsAnswer> = async () => {
-    throw new DnsError("failed", "no DNS in this test");
-  };
-  behaviours: Record<string, Behaviour>;
-  present: ReadonlySet<string> | "all" = "all";
-  refreshes = 0;
-  open = 0;
-
-  constructor(behaviours: Record<string, Behaviour>, selection: Partial<SelectionSettings> = {}) {
-    this.behaviours = behaviours;
-    this.selection = { ...DEFAULT_SETTINGS.selection, ...selection };
-    this.penalties = new Penalties(this.clock, this.selection);
-    this.dialler = new Dialler<FakeConnection>({
-      clock: this.clock,
-      penalties: this.penalties,
-      rotation: this.rotation,
-      evidence: this.evidence,
-      settings: () => this.selection,
-      hasAddress: (address) => this.present === "all" || this.present.has(address.toString()),
-      refresh: () => {
-        this.refreshes += 1;
-      },
-      dns: {
-        hosts: async (name) => this.hosts.get(name) ?? [],
-        cached: () => undefined,
-        resolve: (name, way, { signal }) => this.resolve(name, way, signal),
-      },
-      connect: (pair, _port, { signal }) => this.#connect(pair.source?.toString() ?? "unbound", pair.address, signal),
-    });
-  }
-
-  async #connect(source: string, address: IpAddress, signal: AbortSignal): Promise<FakeConnection> {
-    this.log.push(`${this.clock.monotonic()} ${source}${address.family === 6 ? " v6" : ""}`);
-    const behaviour = this.behaviours[source] ?? "silent";
-    if (typeof behaviour === "string" && behaviour !== "silent")
-      throw Object.assign(new Error(behaviour), { code: behaviour });
-    this.open += 1;
-    try {
-      const waiting = new Deferred();
-      const onAbort = (): void => waiting.reject(signal.reason);
-      signal.addEventListener("abort", onAbort, { once: true });
-      if (behaviour === 0) waiting.resolve();
-      else if (behaviour instanceof Deferred) behaviour.promise.then(() => waiting.resolve(), assert.fail);
-      else if (typeof behaviour === "number") this.clock.after(behaviour, () => waiting.resolve());
-      await waiting.promise;
-    } finally {
-      this.open -= 1;
-    }
-    const connection = new FakeConnection(source);
-    this.connections.push(connection);
-    return connection;
-  }
-
-  request(snapshot: Snapshot, fields: Partial<DialRequest> = {}, host = "203.0.113.80"): DialRequest {
-    return {
-      destination: destinationOf({ host, port: 443 }),
-      snapshot,
-      judge: () => "uplink",
-      signal: new AbortController().signal,
-      ...fields,
-    };
-  }
-
-  /** Dials, moving the clock until there is an outcome: `via`, or the error. */
-  async outcome(request: DialRequest): Promise<string> {
-    let text: string | undefined;
-    this.dialler.dial(request).then(
-      ({ uplink: via, connection }) => {
-        text = `${via?.name ?? "direct"} from ${connection.source}`;
-      },
-      (error: unknown) => {
-        text = error instanceof SelectError ? `${error.code}: ${error.message}` : String(error);
-      },
-    );
-    for (let step = 0; step < 4000 && text === undefined; step += 1) await this.clock.advance(step === 0 ? 0 : 10);
-    return text ?? "no outcome";
-  }
-}
+import { type Behaviour, DiallerBed } from "../testing/dialler-bed.ts";
+import { snapshotOf, uplink } from "../testing/proxy-fixtures.ts";
 
 const A = "192.0.2.10";
 const B = "198.51.100.10";
@@ -123,7 +15,7 @@ const C = "203.0.113.10";
 const two = [uplink("eth0", { sources: [A] }), uplink("eth1", { sources: [B], cost: 1 })];
 
 test("Dialler: the cheapest uplink that connects, and nothing is asked of the others", async () => {
-  const bed = new Bed({ [A]: 0, [B]: 0 });
+  const bed = new DiallerBed({ [A]: 0, [B]: 0 });
   assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth0 from ${A}`);
   assert.deepEqual(bed.log, [`0 ${A}`]);
   assert.deepEqual(bed.evidence.lines, ["dialled eth0 203.0.113.80:443"]);
@@ -131,7 +23,7 @@ test("Dialler: the cheapest uplink that connects, and nothing is asked of the ot
 });
 
 test("Dialler: attempts go in ascending cost, at once after a failure, and the error names each", async () => {
-  const bed = new Bed({ [A]: "EADDRNOTAVAIL", [B]: "ECONNREFUSED", [C]: "ENETUNREACH" });
+  const bed = new DiallerBed({ [A]: "EADDRNOTAVAIL", [B]: "ECONNREFUSED", [C]: "ENETUNREACH" });
   bed.present = new Set([B, C]);
   const uplinks = [
     uplink("eth2", { sources: [C], cost: 20 }),
@@ -155,7 +47,7 @@ test("Dialler: attempts go in ascending cost, at once after a failure, and the e
 });
 
 test("Dialler: used-up ports are not taken for a lost address", async () => {
-  const bed = new Bed({ [A]: "EADDRNOTAVAIL" });
+  const bed = new DiallerBed({ [A]: "EADDRNOTAVAIL" });
   await bed.outcome(bed.request(snapshotOf([uplink("eth0", { sources: [A] })])));
   assert.deepEqual(bed.evidence.lines, ["failed eth0 203.0.113.80:443 ports-exhausted"]);
   assert.equal(bed.refreshes, 0);
@@ -163,7 +55,7 @@ test("Dialler: used-up ports are not taken for a lost address", async () => {
 });
 
 test("Dialler: a silent cheap uplink costs one request the tier's delay, and the next ones nothing", async () => {
-  const bed = new Bed({ [A]: "silent", [B]: 5 });
+  const bed = new DiallerBed({ [A]: "silent", [B]: 5 });
   assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth1 from ${B}`);
   assert.deepEqual(bed.log, [`0 ${A}`, `2000 ${B}`]);
   assert.ok(bed.clock.monotonic() <= 2500, `${bed.clock.monotonic()}`);
@@ -176,7 +68,7 @@ test("Dialler: a silent cheap uplink costs one request the tier's delay, and the
 });
 
 test("Dialler: an uplink that loses its link while it is dialled has failed at once; one that never had a link goes on", async () => {
-  const bed = new Bed({ [A]: "silent", [B]: "silent", [C]: 5 });
+  const bed = new DiallerBed({ [A]: "silent", [B]: "silent", [C]: 5 });
   const first = uplink("a", { sources: [A] });
   const rest = [uplink("b", { sources: [B], cost: 1, isUp: false }), uplink("c", { sources: [C], cost: 2 })];
   const dialled = bed.dialler.dial(bed.request(snapshotOf([first, ...rest])));
@@ -198,14 +90,14 @@ test("Dialler: an uplink that loses its link while it is dialled has failed at o
 });
 
 test("Dialler: `timeout` between tiers is strictly one after the other", async () => {
-  const bed = new Bed({ [A]: "silent", [B]: 5 }, { tierDelayMs: "timeout" });
+  const bed = new DiallerBed({ [A]: "silent", [B]: 5 }, { tierDelayMs: "timeout" });
   assert.equal(await bed.outcome(bed.request(snapshotOf(two, { dialTimeoutMs: 4000 }))), `eth1 from ${B}`);
   assert.deepEqual(bed.log, [`0 ${A}`, `4000 ${B}`]);
   assert.deepEqual(bed.evidence.lines[0], "failed eth0 203.0.113.80:443 timeout");
 });
 
 test("Dialler: uplinks of one cost start 250 ms apart, and the first connection wins", async () => {
-  const bed = new Bed({ [A]: "silent", [B]: 600, [C]: 100 });
+  const bed = new DiallerBed({ [A]: "silent", [B]: 600, [C]: 100 });
   const uplinks = [A, B, C].map((source, at) => uplink(`eth${at}`, { sources: [source] }));
   assert.equal(await bed.outcome(bed.request(snapshotOf(uplinks))), `eth2 from ${C}`);
   assert.deepEqual(bed.log, [`0 ${A}`, `250 ${B}`, `500 ${C}`]);
@@ -214,7 +106,7 @@ test("Dialler: uplinks of one cost start 250 ms apart, and the first connection 
 
 test("Dialler: a cheaper uplink that connects in the same moment wins over a dearer one", async () => {
   const [cheap, dear] = [new Deferred(), new Deferred()];
-  const bed = new Bed({ [A]: cheap, [B]: dear });
+  const bed = new DiallerBed({ [A]: cheap, [B]: dear });
   bed.clock.after(2100, () => {
     dear.resolve();
     cheap.resolve();
@@ -232,7 +124,7 @@ test("Dialler: a cheaper uplink that connects in the same moment wins over a dea
 test("Dialler: a failed uplink is the last resort, but it is tried, and the cost limit holds all the same", async () => {
   const status = { lastFailed: 2, lastSucceeded: 1, lastError: "x", lastWarning: "" };
   const failed = uplink("eth0", { sources: [A], status });
-  const bed = new Bed({ [A]: 0, [B]: 0 });
+  const bed = new DiallerBed({ [A]: 0, [B]: 0 });
   assert.equal(await bed.outcome(bed.request(snapshotOf([failed, two[1] ?? failed]))), `eth1 from ${B}`);
   // eth1 is too dear: the reference then made no attempt at all.
   assert.equal(
@@ -242,7 +134,7 @@ test("Dialler: a failed uplink is the last resort, but it is tried, and the cost
 });
 
 test("Dialler: no attempt without a ready state, a management uplink, a cost in bounds, or a usable address", async () => {
-  const bed = new Bed({ [A]: 0, [B]: 0 });
+  const bed = new DiallerBed({ [A]: 0, [B]: 0 });
   const cases: readonly (readonly [Snapshot, string])[] = [
     [snapshotOf(two, { ready: false }), "not-ready: the uplinks are not known yet for 203.0.113.80:443"],
     [snapshotOf([]), "no-uplink: no management interfaces available for 203.0.113.80:443"],
@@ -277,7 +169,7 @@ test("Dialler: no attempt without a ready state, a management uplink, a cost in 
 });
 
 test("Dialler: the whole request ends with its deadline, as a timeout that penalises what was silent", async () => {
-  const bed = new Bed({}, { requestTimeoutMs: 3000 });
+  const bed = new DiallerBed({}, { requestTimeoutMs: 3000 });
   const outcome = await bed.outcome(bed.request(snapshotOf(two)));
   assert.match(outcome, /^timeout: all attempts .* eth0.*: i\/o timeout; eth1.*: i\/o timeout$/);
   assert.ok(bed.clock.monotonic() <= 3010);
@@ -289,7 +181,7 @@ test("Dialler: the whole request ends with its deadline, as a timeout that penal
 });
 
 test("Dialler: a client that leaves ends everything at once, and nothing of it is a failure", async () => {
-  const bed = new Bed({});
+  const bed = new DiallerBed({});
   const client = new AbortController();
   const dialled = bed.dialler.dial(bed.request(snapshotOf(two), { signal: client.signal }));
   dialled.catch(() => undefined);
@@ -305,34 +197,10 @@ test("Dialler: a client that leaves ends everything at once, and nothing of it i
   assert.equal(bed.clock.pending, 0);
 });
 
-test("Dialler: when a penalty has ended the uplink is tried first, and nobody waits long for it", async () => {
-  const bed = new Bed({ [A]: "silent", [B]: 5 });
-  await bed.outcome(bed.request(snapshotOf(two)));
-  await bed.clock.advance(30_000);
-  bed.log.length = 0;
-  let before = bed.clock.monotonic();
-  assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth1 from ${B}`);
-  assert.equal(bed.log[0], `${before} ${A}`);
-  assert.ok(bed.clock.monotonic() - before <= 300);
-  // The attempt goes on by itself; its failure doubles the penalty.
-  await bed.clock.advance(10_000);
-  assert.equal(bed.open, 0);
-  const [penalty] = bed.penalties.list();
-  assert.ok(penalty !== undefined && penalty.until - bed.clock.monotonic() > 55_000);
-  // It works again, but takes longer than the head start: it is waited for from then on.
-  await bed.clock.advance(60_000);
-  bed.behaviours = { [A]: 700, [B]: 5 };
-  assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth1 from ${B}`);
-  await bed.clock.advance(1000);
-  before = bed.clock.monotonic();
-  assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth0 from ${A}`);
-  assert.ok(bed.connections.filter(({ isDestroyed }) => !isDestroyed).length <= 4);
-});
-
 test("Dialler: IPv6 first, IPv4 after 250 ms, each from a source of its family; a family without a source is not tried", async () => {
   const six = "2001:db8::10";
   const answers = ["203.0.113.80", "2001:db8:1::80"].map((text) => IpAddress.parse(text));
-  const bed = new Bed({ [six]: "silent", [A]: 0, [B]: 0 });
+  const bed = new DiallerBed({ [six]: "silent", [A]: 0, [B]: 0 });
   bed.resolve = async () => ({ addresses: answers, via: "eth0", isStale: false });
   const dual = uplink("eth0", { sources: [A, six] });
   assert.equal(await bed.outcome(bed.request(snapshotOf([dual]), {}, "a.example")), `eth0 from ${A}`);
@@ -345,7 +213,7 @@ test("Dialler: IPv6 first, IPv4 after 250 ms, each from a source of its family; 
 });
 
 test("Dialler: a name is resolved for each uplink by its own DNS; a DNS failure is the next uplink's chance", async () => {
-  const bed = new Bed({ [A]: 0, [B]: 0 });
+  const bed = new DiallerBed({ [A]: 0, [B]: 0 });
   const asked: string[] = [];
   bed.resolve = async (_name, way) => {
     asked.push(way.name);
@@ -362,7 +230,7 @@ test("Dialler: a name is resolved for each uplink by its own DNS; a DNS failure 
 });
 
 test("Dialler: one denied answer denies the request, before anything is dialled", async () => {
-  const bed = new Bed({ [A]: 0, [B]: 0 });
+  const bed = new DiallerBed({ [A]: 0, [B]: 0 });
   bed.resolve = async () => ({
     addresses: ["203.0.113.81", "127.0.0.1"].map((text) => IpAddress.parse(text)),
     via: "eth0",
@@ -378,7 +246,7 @@ test("Dialler: one denied answer denies the request, before anything is dialled"
 });
 
 test("Dialler: what bypasses the uplinks is dialled unbound, also without any uplink", async () => {
-  const bed = new Bed({ unbound: 0 });
+  const bed = new DiallerBed({ unbound: 0 });
   const judge = () => "direct" as const;
   assert.equal(await bed.outcome(bed.request(snapshotOf([]), { judge }, "10.43.0.1")), "direct from unbound");
   bed.behaviours = { unbound: "ECONNREFUSED" };
@@ -391,7 +259,7 @@ test("Dialler: what bypasses the uplinks is dialled unbound, also without any up
 
 test("Dialler: equal uplinks share 100 requests evenly, for one destination, for two that alternate, and all at once", async () => {
   const uplinks = snapshotOf([A, B].map((source, at) => uplink(`eth${at}`, { sources: [source] })));
-  const bed = new Bed({ [A]: 0, [B]: 0 });
+  const bed = new DiallerBed({ [A]: 0, [B]: 0 });
   const count = async (hosts: readonly string[]): Promise<Map<string, number>> => {
     const counts = new Map<string, number>();
     for (let at = 0; at < 100; at += 1) {
@@ -431,7 +299,9 @@ test("Dialler: whatever happens, nothing dearer than the limit, unusable or of a
       fc.boolean(),
       fc.array(fc.nat(3), { maxLength: 3 }),
       async (drafts, behaviours, maxCost, isSix, penalised) => {
-        const bed = new Bed(Object.fromEntries(sources.map((source, at) => [source, behaviours[at] ?? "silent"])));
+        const bed = new DiallerBed(
+          Object.fromEntries(sources.map((source, at) => [source, behaviours[at] ?? "silent"])),
+        );
         const uplinks = drafts.map(({ isFailed, ...draft }, at) =>
           uplink(`eth${at}`, {
             ...draft,

@@ -7,7 +7,7 @@ import type { Destination, Judgement } from "../policy/index.ts";
 import { DialRace, type Won } from "./dial-race.ts";
 import { SelectError } from "./errors.ts";
 import type { Closable, Connect } from "./happy-eyeballs.ts";
-import { dnsUplink, eligibleCandidates, noCandidates, orderCandidates, type Tier } from "./order.ts";
+import { dnsUplink, EligibleCandidates, noCandidates, orderCandidates, type Tier } from "./order.ts";
 import type { Penalties } from "./penalties.ts";
 import type { Rotation } from "./rotation.ts";
 
@@ -48,6 +48,7 @@ export class Dialler<C extends Closable> {
   readonly #deps: DiallerDeps<C>;
   /** As many as there are requests that wait. */
   readonly #races = new Roster<DialRace<C>>();
+  readonly #eligible = new EligibleCandidates();
 
   constructor(deps: DiallerDeps<C>) {
     this.#deps = deps;
@@ -92,7 +93,7 @@ export class Dialler<C extends Closable> {
   /** Whether another uplink than those could still be tried. */
   hasAlternative(request: Pick<DialRequest, "destination" | "snapshot" | "except">): boolean {
     const { address } = request.destination;
-    const candidates = eligibleCandidates(request.snapshot, address === undefined ? BOTH : [address.family]);
+    const candidates = this.#eligible.of(request.snapshot, address === undefined ? BOTH : [address.family]);
     return candidates.some(({ uplink }) => request.except?.has(uplink.name) !== true);
   }
 
@@ -103,8 +104,7 @@ export class Dialler<C extends Closable> {
 
   #order({ destination, snapshot, except }: DialRequest, families: readonly IpFamily[]): Tier[] {
     const { penalties, rotation } = this.#deps;
-    return orderCandidates(snapshot, {
-      families,
+    return orderCandidates(this.#eligible.of(snapshot, families), {
       standing: (uplink) => penalties.standing(destination.text, uplink),
       rotate: (candidates) => {
         const byName = new Map(candidates.map((candidate) => [candidate.uplink.name, candidate]));
@@ -120,7 +120,7 @@ export class Dialler<C extends Closable> {
 
   #race(request: DialRequest, tiers: readonly Tier[], known: readonly IpAddress[]): DialRace<C> {
     const others = (): DnsUplink[] => {
-      const all = eligibleCandidates(request.snapshot, BOTH).toSorted((a, b) => a.uplink.cost - b.uplink.cost);
+      const all = this.#eligible.of(request.snapshot, BOTH).toSorted((a, b) => a.uplink.cost - b.uplink.cost);
       return all.map(dnsUplink);
     };
     return new DialRace(this.#deps, request, { tiers, known, others });

@@ -14,6 +14,5 @@ export type { Won } from "./dial-race.ts";
 export { Dialler, type DiallerDeps, type DialRequest } from "./dialler.ts";
 export { type AttemptFailure, attemptText, SelectError, type SelectErrorCode } from "./errors.ts";
 export type { Closable, Connect, Pair } from "./happy-eyeballs.ts";
-export { eligibleCandidates } from "./order.ts";
 export { Penalties, type Penalty, type PenaltyEvent } from "./penalties.ts";
 export { Rotation } from "./rotation.ts";

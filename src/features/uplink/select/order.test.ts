@@ -2,10 +2,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { IpAddress } from "#base/ip";
+import type { Snapshot } from "../model/index.ts";
 import { snapshotOf, uplink } from "../testing/proxy-fixtures.ts";
 import { classify } from "./classify.ts";
 import { pairUp } from "./happy-eyeballs.ts";
-import { orderCandidates } from "./order.ts";
+import { EligibleCandidates, eligibleCandidates, orderCandidates } from "./order.ts";
 import type { Standing } from "./penalties.ts";
 import { Rotation } from "./rotation.ts";
 
@@ -17,8 +18,7 @@ test("orderCandidates: by cost, the doubtful ones last and by cost among themsel
     uplink(name, { cost: Number(name[1]), ...(name === "b0" ? { status: FAILED } : {}) }),
   );
   const standings: Record<string, Standing> = { c1: "penalised", d1: "probation" };
-  const tiers = orderCandidates(snapshotOf(uplinks), {
-    families: [4],
+  const tiers = orderCandidates(eligibleCandidates(snapshotOf(uplinks), [4]), {
     standing: (name) => standings[name] ?? "good",
     rotate: (candidates) => [...candidates].reverse(),
     except: new Set(["e2"]),
@@ -33,6 +33,31 @@ test("orderCandidates: by cost, the doubtful ones last and by cost among themsel
     ["b0", false],
     ["c1", false],
   ]);
+});
+
+test("EligibleCandidates: each snapshot and each choice of families has its own", () => {
+  const eligible = new EligibleCandidates();
+  const shown = (snapshot: Snapshot): string[] =>
+    ([[4], [6], [6, 4], [4]] as const).map((families) =>
+      eligible
+        .of(snapshot, families)
+        .map(({ uplink: { name }, sources }) => `${name} ${sources.join("+")}`)
+        .join(),
+    );
+  const one = snapshotOf([
+    uplink("a", { sources: ["192.0.2.1", "2001:db8::1"] }),
+    uplink("b", { sources: ["192.0.2.2"] }),
+  ]);
+  const other = snapshotOf([uplink("a", { sources: ["2001:db8::3"] })]);
+  for (const _round of [1, 2]) {
+    assert.deepEqual(shown(one), [
+      "a 192.0.2.1,b 192.0.2.2",
+      "a 2001:db8::1",
+      "a 192.0.2.1+2001:db8::1,b 192.0.2.2",
+      "a 192.0.2.1,b 192.0.2.2",
+    ]);
+    assert.deepEqual(shown(other), ["", "a 2001:db8::3", "a 2001:db8::3", ""]);
+  }
 });
 
 test("Rotation: tunnels are shared by weight, and equal turns go to the uplink with fewer of them", () => {

@@ -18,10 +18,8 @@ export interface Tier {
   readonly isProbation: boolean;
 }
 
-/** What an order depends on besides the snapshot. */
+/** What an order depends on besides the uplinks. */
 export interface OrderInput {
-  /** Of the destination; both where it is a name that nobody has resolved yet. */
-  readonly families: readonly IpFamily[];
   readonly standing: (uplink: string) => Standing;
   /** Puts uplinks of equal cost in order. */
   readonly rotate: (uplinks: readonly Candidate[]) => Candidate[];
@@ -30,52 +28,55 @@ export interface OrderInput {
 }
 
 /**
- * The uplinks for a request, in tiers (spec uplink-proxy 6.1): those that may be used at all, the ones with an error or a penalty last,
- * and by cost before and within that tail. Dearer than `maxCost` is never there. Pure.
+ * The eligible uplinks for a request, in tiers (spec uplink-proxy 6.1): the ones with an error or a penalty last, and by cost before and
+ * within that tail. Pure.
  */
-export function orderCandidates(snapshot: Snapshot, input: OrderInput): Tier[] {
-  const groups: { readonly rank: number; readonly candidates: Candidate[] }[] = [];
-  for (const candidate of eligibleCandidates(snapshot, input.families)) {
+export function orderCandidates(eligible: readonly Candidate[], { standing, rotate, except }: OrderInput): Tier[] {
+  const groups: { readonly rank: number; readonly isProbation: boolean; readonly candidates: Candidate[] }[] = [];
+  for (const candidate of eligible) {
     const { uplink } = candidate;
-    if (input.except?.has(uplink.name) === true) continue;
-    const rank = rankOf(uplink, input.standing(uplink.name));
+    if (except?.has(uplink.name) === true) continue;
+    const stands = standing(uplink.name);
+    const rank = rankOf(uplink, stands);
+    // Few, and nearly always in order.
     let at = groups.length;
     while (at > 0 && (groups[at - 1]?.rank ?? rank) > rank) at -= 1;
     const group = groups[at - 1];
     if (group?.rank === rank) group.candidates.push(candidate);
-    else groups.splice(at, 0, { rank, candidates: [candidate] });
+    else groups.splice(at, 0, { rank, isProbation: stands === "probation", candidates: [candidate] });
   }
-  return groups.map(({ rank, candidates }) => ({
-    candidates: candidates.length === 1 ? candidates : input.rotate(candidates),
-    isProbation: isProbation(rank),
+  return groups.map(({ isProbation, candidates }) => ({
+    candidates: candidates.length === 1 ? candidates : rotate(candidates),
+    isProbation,
   }));
 }
 
-/** Those that a request may use: management, IP, valid, within the cost, with a usable source of one of the families. */
-export function eligibleCandidates(snapshot: Snapshot, families: readonly IpFamily[]): readonly Candidate[] {
-  const key = families.includes(4) ? (families.includes(6) ? "both" : "v4") : "v6";
-  const known = eligible.get(snapshot);
-  const found = known?.[key];
-  if (found !== undefined) return found;
-  const candidates = findEligible(snapshot, families);
-  eligible.set(snapshot, { ...known, [key]: candidates });
-  return candidates;
-}
-
-/** Every request asks the same of a snapshot, which never changes. */
-const eligible = new WeakMap<
-  Snapshot,
-  { readonly both?: Candidates; readonly v4?: Candidates; readonly v6?: Candidates }
->();
-type Candidates = readonly Candidate[];
-
-function findEligible(snapshot: Snapshot, families: readonly IpFamily[]): Candidate[] {
+/**
+ * Those that a request may use: management, IP, valid, within the cost, with a usable source of one of the families. Dearer than `maxCost`
+ * is never there. Pure.
+ */
+export function eligibleCandidates(snapshot: Snapshot, families: readonly IpFamily[]): Candidate[] {
   return snapshot.uplinks.flatMap((uplink) => {
     const { isManagement, isL3, isValid, cost } = uplink;
     if (!isManagement || !isL3 || !isValid || cost > snapshot.maxCost) return [];
     const sources = usableSources(uplink, families);
     return sources.length === 0 ? [] : [{ uplink, sources }];
   });
+}
+
+/** {@link eligibleCandidates} of the snapshot that was asked about last: one request after the other asks the same of it. */
+export class EligibleCandidates {
+  readonly #found = new Map<"4" | "6" | "both", readonly Candidate[]>();
+  #snapshot: Snapshot | undefined;
+
+  of(snapshot: Snapshot, families: readonly IpFamily[]): readonly Candidate[] {
+    if (snapshot !== this.#snapshot) this.#found.clear();
+    this.#snapshot = snapshot;
+    const key = !families.includes(6) ? "4" : families.includes(4) ? "both" : "6";
+    const found = this.#found.get(key) ?? eligibleCandidates(snapshot, families);
+    this.#found.set(key, found);
+    return found;
+  }
 }
 
 /** Why no uplink may be used: none is there, or all that are there are too dear. */
@@ -96,10 +97,6 @@ function usableSources(uplink: Uplink, families: readonly IpFamily[]): IpAddress
 function rankOf(uplink: Uplink, standing: Standing): number {
   const isInTail = standing === "penalised" || hasError(uplink.status);
   return (isInTail ? 10_000 : 0) + uplink.cost * 2 + (standing === "probation" ? 0 : 1);
-}
-
-function isProbation(rank: number): boolean {
-  return rank % 2 === 0;
 }
 
 /** What resolving needs to know of a candidate. */

@@ -42,6 +42,7 @@ interface Entry extends Penalty {
 export class Penalties {
   readonly #clock: Clock;
   readonly #entries = new Map<string, Entry>();
+  readonly #trials = new Set<string>();
   #options: PenaltyOptions;
   /** Told of each change that was made here, not of those that {@link Penalties.apply} took over. */
   onEvent: ((event: PenaltyEvent) => void) | undefined;
@@ -81,6 +82,18 @@ export class Penalties {
   clear(destination: string, uplink: string): void {
     if (this.#entries.size === 0) return;
     if (this.#entries.delete(key(destination, uplink))) this.onEvent?.({ kind: "clear", destination, uplink });
+  }
+
+  /** Somebody wants to try out whether an uplink on probation works: false while another does. Whoever may ends it. */
+  beginTrial(destination: string, uplink: string): boolean {
+    const id = key(destination, uplink);
+    if (this.#trials.has(id)) return false;
+    this.#trials.add(id);
+    return true;
+  }
+
+  endTrial(destination: string, uplink: string): void {
+    this.#trials.delete(key(destination, uplink));
   }
 
   /** Takes over what another thread saw. */

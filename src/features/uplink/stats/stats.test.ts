@@ -199,6 +199,14 @@ test("MetricsMap: EVE's keys and zero times; at most 1,000 targets, the rest in 
   const tries = Object.values(targets).reduce((sum, { TryMsgCount }) => sum + TryMsgCount, 0);
   assert.equal(tries, 2502);
   assert.ok("t2499:443" in targets && targets["_other"]?.TryMsgCount === 1501);
+  // Who was last is so though it is asked for again and again; the one before it is the next to go when all others are newer.
+  for (let at = 0; at < 3; at += 1) map.attemptFailed("eth0", "t2499:443", AT);
+  for (let at = 0; at < 999; at += 1) map.attemptFailed("eth0", `u${at}:443`, AT);
+  const later = map.document()["eth0"]?.URLCounters ?? {};
+  assert.deepEqual(
+    [later["t2499:443"]?.TryMsgCount, later["t2400:443"], later["t2498:443"]],
+    [4, undefined, undefined],
+  );
 });
 
 test("mergeMetrics: counters add up and the later time stays, in whatever order (property)", () => {

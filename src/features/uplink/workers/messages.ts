@@ -46,7 +46,7 @@ export type EvidenceCall =
       readonly text: string;
     };
 
-/** Something that a thread tells, in the order of its happening. */
+/** Something that a thread tells. */
 export type Note =
   | { readonly kind: "stats"; readonly event: StatsEvent }
   | { readonly kind: "evidence"; readonly call: EvidenceCall }

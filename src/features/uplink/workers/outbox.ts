@@ -10,8 +10,8 @@ const FLUSH_MS = 50;
 const MAX_NOTES = 256;
 
 /**
- * What a thread tells the first one: counted events, evidence and log lines, in order and in batches. Within a batch requests are
- * counted, and what was last said of an uplink is not said again.
+ * What a thread tells the first one: counted events, evidence and log lines, in batches. A batch has them in their order, and the count
+ * of its requests at the end; what was last said of an uplink is not said again in it.
  */
 export class Outbox {
   readonly #post: (notes: string) => void;

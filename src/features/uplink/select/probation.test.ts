@@ -1,0 +1,87 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Deferred } from "#base/async";
+import { DiallerBed } from "../testing/dialler-bed.ts";
+import { snapshotOf, uplink } from "../testing/proxy-fixtures.ts";
+
+const A = "192.0.2.10";
+const B = "198.51.100.10";
+const TARGET = "203.0.113.80:443";
+const two = [uplink("eth0", { sources: [A] }), uplink("eth1", { sources: [B], cost: 1 })];
+
+test("Dialler: when a penalty has ended the uplink is tried first, and nobody waits long for it", async () => {
+  const bed = new DiallerBed({ [A]: "silent", [B]: 5 });
+  await bed.outcome(bed.request(snapshotOf(two)));
+  await bed.clock.advance(30_000);
+  bed.log.length = 0;
+  let before = bed.clock.monotonic();
+  assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth1 from ${B}`);
+  assert.equal(bed.log[0], `${before} ${A}`);
+  assert.ok(bed.clock.monotonic() - before <= 300);
+  // The attempt goes on by itself; its failure doubles the penalty.
+  await bed.clock.advance(10_000);
+  assert.equal(bed.open, 0);
+  const [penalty] = bed.penalties.list();
+  assert.ok(penalty !== undefined && penalty.until - bed.clock.monotonic() > 55_000);
+  // It works again, but takes longer than the head start: it is waited for from then on.
+  await bed.clock.advance(60_000);
+  bed.behaviours = { [A]: 700, [B]: 5 };
+  assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth1 from ${B}`);
+  await bed.clock.advance(1000);
+  before = bed.clock.monotonic();
+  assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth0 from ${A}`);
+  assert.ok(bed.connections.filter(({ isDestroyed }) => !isDestroyed).length <= 4);
+});
+
+test("Dialler: of two on probation that connect in the same moment, the one that is not taken is closed", async () => {
+  for (const cost of [0, 1]) {
+    const gates = [new Deferred(), new Deferred()];
+    const bed = new DiallerBed({ [A]: gates[0] as Deferred, [B]: gates[1] as Deferred });
+    for (const name of ["eth0", "eth1"]) bed.penalties.add(TARGET, name);
+    await bed.clock.advance(bed.selection.penaltyMs + 1);
+    const equals = [uplink("eth0", { sources: [A] }), uplink("eth1", { sources: [B], cost })];
+    const dialled = bed.dialler.dial(bed.request(snapshotOf(equals)));
+    await bed.clock.advance(2500);
+    assert.equal(bed.open, 2);
+    // The one that began later is there first.
+    const [first, second] = bed.log.at(-1)?.includes(B) === true ? [gates[1], gates[0]] : [gates[0], gates[1]];
+    first?.resolve();
+    second?.resolve();
+    await bed.clock.advance(10);
+    const { connection } = await dialled;
+    assert.equal(bed.connections.length, 2);
+    for (const each of bed.connections) assert.equal(each.isDestroyed, each !== connection, each.source);
+  }
+});
+
+test("Dialler: one request at a time tries out an uplink whose penalty has ended, however many there are", async () => {
+  const bed = new DiallerBed({ [A]: "silent", [B]: 0 });
+  bed.penalties.add(TARGET, "eth0");
+  await bed.clock.advance(bed.selection.penaltyMs + 1);
+  for (let request = 0; request < 20; request += 1) {
+    assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth1 from ${B}`);
+    assert.ok(bed.open <= 1, `${bed.open} attempts go on`);
+  }
+  assert.equal(bed.open, 1);
+  // It goes on by itself until it has had its time, and the next penalty is the longer one.
+  await bed.clock.advance(snapshotOf(two).dialTimeoutMs);
+  assert.deepEqual([bed.open, bed.penalties.standing(TARGET, "eth0")], [0, "penalised"]);
+  await bed.clock.advance(2 * bed.selection.penaltyMs);
+  assert.equal(bed.penalties.standing(TARGET, "eth0"), "probation");
+  bed.behaviours[A] = 0;
+  assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth0 from ${A}`);
+});
+
+test("Dialler: a connection that is there when the request's time ends is taken", async () => {
+  const gates = [new Deferred(), new Deferred()];
+  const bed = new DiallerBed({ [A]: gates[0] as Deferred, [B]: gates[1] as Deferred }, { tierDelayMs: 100 });
+  const deadlineAt = bed.clock.monotonic() + 500;
+  // In the same moment, before the deadline.
+  bed.clock.after(500, () => gates[1]?.resolve());
+  const outcome = bed.outcome(bed.request(snapshotOf(two), { deadlineAt }));
+  assert.equal(await outcome, `eth1 from ${B}`);
+  assert.deepEqual(
+    bed.penalties.list().map(({ uplink: name }) => name),
+    ["eth0"],
+  );
+});
