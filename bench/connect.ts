@@ -23,6 +23,7 @@ const SERVER_PORTS = { ours: 9000, ours2: 9001, tinyproxy: 9002, squid: 9003, di
 /** Ticks of /proc/PID/stat in a second (USER_HZ). */
 const TICKS = 100;
 const SECOND_PORT = 5444;
+const WARM_UP_MS = 2000;
 /** As a busy node has them. */
 const AT_ONCE = 32;
 /** For the time of one: no queue of our own making. */
@@ -146,8 +147,8 @@ async function compare(options: Options) {
       squid: await keep(startSquid(place)),
     };
     const names: readonly Name[] = ["ours", "tinyproxy", "squid", "ours2", "direct"];
-    // What is found cold the first time is no figure.
-    for (const name of names) await measure(bed, name, sides, { ...options, mib: 32, ms: 500 });
+    // What is found cold is no figure: daemons run for months, and ours has its machine code after some ten thousand set-ups.
+    for (const name of names) await measure(bed, name, sides, { ...options, mib: 32, ms: WARM_UP_MS });
     const samples = new Map<Name, Figures[]>(names.map((name) => [name, []]));
     for (let round = 0; round < options.rounds; round += 1) {
       for (let at = 0; at < names.length; at += 1) {
