@@ -196,7 +196,7 @@ export class Reach implements Evidence {
 
   /** Logs a change of the flag, once, and tells of it. */
   #show(entry: Entry, evidence: string): void {
-    const flag = entry.fault === undefined ? flagOf(entry.record.status) : flagOf(effective(entry));
+    const flag = flagOf(effective(entry));
     if (flag === entry.shown) return;
     const fields = { uplink: entry.uplink.name, from: entry.shown, to: flag, evidence };
     entry.shown = flag;
