@@ -8,8 +8,9 @@
  * stream.once("end", () => other.end());
  * ```
  */
-import type { EventEmitter } from "node:events";
+import type { StreamListeners } from "./listeners.ts";
 
+export { StreamListeners } from "./listeners.ts";
 export { NodeStream } from "./node-stream.ts";
 
 /** What a stream tells. */
@@ -27,7 +28,7 @@ export interface ByteStreamEvents {
 }
 
 /** Two ways of bytes, each with an end of its own. Paused at first. It closes by itself when both ways have ended. */
-export interface ByteStream extends Pick<EventEmitter<ByteStreamEvents>, "on" | "once" | "off"> {
+export interface ByteStream extends Pick<StreamListeners, "on" | "once" | "off"> {
   /** False when the peer does not keep up: wait for `drain`. The chunk is the caller's again when it returns. */
   write(chunk: Uint8Array): boolean;
   /** Nothing more is written; the peer sees the end once it has all that was. */

@@ -1,10 +1,10 @@
-import { EventEmitter } from "node:events";
 import type { Socket } from "node:net";
 import { resetSocket } from "#base/socket-reset";
-import type { ByteStream, ByteStreamEvents } from "./index.ts";
+import type { ByteStream } from "./index.ts";
+import { StreamListeners } from "./listeners.ts";
 
 /** A socket of Node's, TLS or not, as a {@link ByteStream}: paused, half-closable, and from now on this one's alone. */
-export class NodeStream extends EventEmitter<ByteStreamEvents> implements ByteStream {
+export class NodeStream extends StreamListeners implements ByteStream {
   readonly #socket: Socket;
   /** Node forgets them when the connection is gone. */
   readonly remoteAddress: string;

@@ -15,7 +15,8 @@ export interface Endpoint {
 export function encodeSockaddr(endpoint: Endpoint): Uint8Array {
   const { address, port, scopeId = 0 } = endpoint;
   // Of Node's pool: to hand a small array of its own to the kernel costs more than the system call.
-  const bytes = Buffer.allocUnsafe(address.family === 4 ? 16 : 28).fill(0);
+  const bytes = Buffer.allocUnsafe(address.family === 4 ? 16 : 28);
+  for (let at = 0; at < bytes.length; at += 1) bytes[at] = 0;
   // The family in the host's order, which is little-endian; the port in the network's.
   bytes[0] = address.family === 4 ? C.AF_INET : C.AF_INET6;
   bytes[2] = port >>> 8;

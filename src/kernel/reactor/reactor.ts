@@ -15,6 +15,8 @@ import {
 const MAX_EVENTS = 256;
 /** One read; a stream holds no more of what it reads (spec uplink-proxy 7). */
 const READ_BYTES = 262_144;
+/** Views of the shared buffer that are kept: heads, and tunnels with settings old and new, want one each. */
+const MAX_ROOMS = 4;
 
 /** Something with a descriptor that the reactor watches. None of its methods may throw. */
 export interface Watched {
@@ -30,13 +32,21 @@ export interface Waiting {
   onTurn(): void;
 }
 
+/** Something that has news for its listeners. */
+export interface Telling {
+  /** Once for each {@link Reactor.tell}. */
+  onTell(): void;
+}
+
 /** All that can happen to a connection, told once each time that it begins: no further system call for its whole life. */
 export const STREAM_BITS = (EPOLL.in | EPOLL.priority | EPOLL.out | EPOLL.readHangUp | EPOLL.edgeTriggered) >>> 0;
 
 /** The descriptors of one thread, and their turns in its event loop. */
 export class Reactor {
   /** What was read last: everybody's, for the time of one call. */
-  readonly buffer = Buffer.allocUnsafeSlow(READ_BYTES);
+  readonly #buffer = Buffer.allocUnsafeSlow(READ_BYTES);
+  /** Beginnings of it. */
+  readonly #rooms: Buffer[] = [];
   readonly #epoll = epollCreate();
   readonly #events = new EpollEvents(MAX_EVENTS);
   /** By descriptor: as long as the highest of them. */
@@ -46,8 +56,10 @@ export class Reactor {
   #size = 0;
   readonly #loop: LoopWatch;
   #waiting = new Set<Waiting>();
+  readonly #telling: Telling[] = [];
   #generation = 0;
   #isDue = false;
+  #isInTurn = false;
   #isClosed = false;
 
   constructor() {
@@ -107,9 +119,29 @@ export class Reactor {
     this.#due();
   }
 
+  /** Soon, and not within the call that brought the news about: at the end of the turn. */
+  tell(telling: Telling): void {
+    this.#telling.push(telling);
+    if (!this.#isInTurn) this.#due();
+  }
+
+  /** Where at most so many bytes are read to: a part of the buffer that all share. */
+  room(bytes = READ_BYTES): Buffer {
+    const wanted = Math.min(bytes, READ_BYTES);
+    // A view is dear to make, and nearly all want one of the same few.
+    const known = this.#rooms.find(({ length }) => length === wanted);
+    if (known !== undefined) return known;
+    const made = this.#buffer.subarray(0, wanted);
+    this.#rooms.unshift(made);
+    if (this.#rooms.length > MAX_ROOMS) this.#rooms.pop();
+    return made;
+  }
+
   close(): void {
     this.#isClosed = true;
     for (const watched of [...this.#watched]) watched?.abandon();
+    // There is no other turn, and nobody is left who could have more news.
+    process.nextTick(this.#tellAll);
     this.#loop.close();
     close(this.#epoll);
   }
@@ -124,6 +156,22 @@ export class Reactor {
   readonly #turn = (): void => {
     this.#isDue = false;
     if (this.#isClosed) return;
+    this.#isInTurn = true;
+    try {
+      this.#work();
+      this.#tellAll();
+    } finally {
+      this.#isInTurn = false;
+    }
+  };
+
+  readonly #tellAll = (): void => {
+    // What is told may lead to more.
+    for (let at = 0; at < this.#telling.length; at += 1) this.#telling[at]?.onTell();
+    this.#telling.length = 0;
+  };
+
+  #work(): void {
     const count = epollPoll(this.#epoll, this.#events);
     for (let at = 0; at < count; at += 1) {
       const fd = this.#events.data(at, 0);
@@ -133,7 +181,7 @@ export class Reactor {
     const waiting = this.#waiting;
     this.#waiting = new Set();
     for (const one of waiting) one.onTurn();
-  };
+  }
 }
 
 let own: Reactor | undefined;

@@ -1,5 +1,4 @@
-import { EventEmitter } from "node:events";
-import type { ByteStream, ByteStreamEvents } from "#base/byte-stream";
+import { type ByteStream, StreamListeners } from "#base/byte-stream";
 import { KernelError } from "#kernel/errors";
 import {
   C,
@@ -13,7 +12,7 @@ import {
   setsockopt,
   shutdownWrite,
 } from "#kernel/ffi";
-import { type Reactor, reactorFor, STREAM_BITS, type Waiting, type Watched } from "./reactor.ts";
+import { type Reactor, reactorFor, STREAM_BITS, type Telling, type Waiting, type Watched } from "./reactor.ts";
 
 const EAGAIN = 11;
 /** Reads in one turn, so that one fast peer does not keep the others waiting. */
@@ -42,7 +41,7 @@ export interface TcpStreamOptions {
 }
 
 /** A connected TCP socket. */
-export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStream, Watched, Waiting {
+export class TcpStream extends StreamListeners implements ByteStream, Watched, Waiting, Telling {
   readonly fd: number;
   readonly #reactor: Reactor;
   readonly #remote: Endpoint;
@@ -69,7 +68,7 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
     this.fd = fd;
     this.#reactor = reactorFor(fd);
     this.#remote = remote;
-    this.#into = this.#reactor.buffer.subarray(0, readBytes);
+    this.#into = this.#reactor.room(readBytes);
   }
 
   /** Adopts a connected descriptor that does not block. Throws {@link KernelError} when it cannot be watched; it is closed then. */
@@ -168,7 +167,7 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
     this.#isDestroyed = true;
     this.#queue = [];
     this.#reactor.remove(this);
-    process.nextTick(tellClosed, this);
+    this.#reactor.tell(this);
   }
 
   reset(): void {
@@ -178,7 +177,7 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
   }
 
   limitReads(bytes: number): void {
-    if (bytes !== this.#into.length) this.#into = this.#reactor.buffer.subarray(0, bytes);
+    if (bytes !== this.#into.length) this.#into = this.#reactor.room(bytes);
   }
 
   keepAlive(idleMs: number): void {
@@ -224,18 +223,10 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
     }
   }
 
-  /** Not for others: after {@link destroy}. */
-  tellClosed(): void {
-    this.#isClosed = true;
-    this.emit("close");
-  }
-
-  /** Not for others: after the end was handed to the kernel. */
-  tellFinished(): void {
-    if (this.#isDestroyed) return;
-    this.#isFinishTold = true;
-    this.emit("finish");
-    this.#closeIfDone();
+  /** What is told is the last that has happened: who was destroyed says nothing of what was before. */
+  onTell(): void {
+    if (this.#isDestroyed) this.#tellClosed();
+    else this.#tellFinished();
   }
 
   #flush(): void {
@@ -264,12 +255,24 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
       return;
     }
     this.#isFinished = true;
-    process.nextTick(tellFinished, this);
+    this.#reactor.tell(this);
   }
 
   #endReading(): void {
     this.#isReadableEnded = true;
     this.emit("end");
+    this.#closeIfDone();
+  }
+
+  #tellClosed(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.emit("close");
+  }
+
+  #tellFinished(): void {
+    this.#isFinishTold = true;
+    this.emit("finish");
     this.#closeIfDone();
   }
 
@@ -294,12 +297,4 @@ export class TcpStream extends EventEmitter<ByteStreamEvents> implements ByteStr
     if (this.#local === undefined && !this.#isDestroyed) this.#local = decodeSockaddr(getsockname(this.fd));
     return this.#local;
   }
-}
-
-function tellClosed(stream: TcpStream): void {
-  stream.tellClosed();
-}
-
-function tellFinished(stream: TcpStream): void {
-  stream.tellFinished();
 }

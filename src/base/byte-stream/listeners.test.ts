@@ -1,0 +1,89 @@
+import assert from "node:assert/strict";
+import { EventEmitter } from "node:events";
+import { test } from "node:test";
+import fc from "fast-check";
+import { type ByteStreamEvents, StreamListeners } from "./index.ts";
+
+const NAMES = ["data", "end", "drain", "finish", "close"] as const;
+const CHUNK = new Uint8Array([1]);
+const LISTENERS = 3;
+/** Steps that one listener takes inside an event: enough to change who listens, and an end. */
+const INSIDE = 6;
+
+type Name = keyof ByteStreamEvents;
+
+interface Step {
+  readonly act: "on" | "once" | "off" | "emit";
+  readonly name: Name;
+  readonly listener: number;
+}
+
+/** What both can do. */
+interface Emitter {
+  on(name: Name, listener: () => void): unknown;
+  once(name: Name, listener: () => void): unknown;
+  off(name: Name, listener: () => void): unknown;
+  tell(name: Name): void;
+}
+
+class Ours extends StreamListeners implements Emitter {
+  tell(name: Name): void {
+    if (name === "data") this.emit(name, CHUNK);
+    else this.emit(name);
+  }
+}
+
+class Nodes extends EventEmitter implements Emitter {
+  tell(name: Name): void {
+    this.emit(name, CHUNK);
+  }
+}
+
+/** Takes the steps, and at each event the next of those that are to be taken inside; what was heard, in order. */
+function heard(emitter: Emitter, steps: readonly Step[], inside: readonly Step[]): string[] {
+  const calls: string[] = [];
+  const left = [...inside];
+  const listeners = Array.from({ length: LISTENERS }, (_, at) => (): void => {
+    calls.push(`${at} hears`);
+    const next = left.shift();
+    if (next !== undefined) take(next);
+  });
+  const take = ({ act, name, listener }: Step): void => {
+    calls.push(`${act} ${name}`);
+    if (act === "emit") emitter.tell(name);
+    else emitter[act](name, listeners[listener] ?? assert.fail());
+  };
+  for (const step of steps) take(step);
+  return calls;
+}
+
+test("StreamListeners: who hears what, and in which order, is as with Node's emitters", () => {
+  const step = fc.record({
+    act: fc.constantFrom("on", "once", "off", "emit"),
+    name: fc.constantFrom(...NAMES),
+    listener: fc.nat(LISTENERS - 1),
+  });
+  const fewNames = fc.array(step.map((one): Step => ({ ...one, name: one.name === "end" ? "end" : "data" })));
+  const steps = fc.oneof(fc.array(step), fewNames);
+  fc.assert(
+    fc.property(steps, fc.array(step, { maxLength: INSIDE }), (outside, inside) => {
+      assert.deepEqual(heard(new Ours(), outside, inside), heard(new Nodes(), outside, inside));
+    }),
+    { numRuns: 500 },
+  );
+});
+
+test("StreamListeners: an event that nobody hears is no fault, bytes are handed on as they are, and what a listener throws is thrown", () => {
+  const emitter = new Ours();
+  for (const name of NAMES) emitter.tell(name);
+  let got: Uint8Array | undefined;
+  emitter.on("data", (chunk) => {
+    got = chunk;
+  });
+  emitter.tell("data");
+  assert.equal(got, CHUNK);
+  emitter.on("end", () => {
+    throw new Error("listener");
+  });
+  assert.throws(() => emitter.tell("end"), /^Error: listener$/);
+});

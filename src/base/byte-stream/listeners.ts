@@ -1,0 +1,104 @@
+import type { ByteStreamEvents } from "./index.ts";
+
+type Name = keyof ByteStreamEvents;
+type Listener<N extends Name> = (...args: ByteStreamEvents[N]) => void;
+/** Of any event: which one is what it is filed under. */
+type AnyListener = (chunk: Uint8Array) => void;
+/** Nearly always there is none or one. */
+type Listeners = AnyListener | readonly AnyListener[] | undefined;
+
+/** As Node's emitters have it: `off` finds what `once` was given. */
+interface OnceListener extends AnyListener {
+  readonly listener?: AnyListener;
+}
+
+/**
+ * Who listens to a stream. What Node's `EventEmitter` does, for five events that are known: its dictionary of names is made anew for each
+ * emitter, which costs a short connection more than its system calls for opening.
+ */
+export abstract class StreamListeners {
+  #data: Listeners;
+  #end: Listeners;
+  #drain: Listeners;
+  #finish: Listeners;
+  #close: Listeners;
+
+  on<N extends Name>(name: N, listener: Listener<N>): this {
+    const before = this.#of(name);
+    const added = listener as AnyListener;
+    if (before === undefined) this.#set(name, added);
+    else this.#set(name, typeof before === "function" ? [before, added] : [...before, added]);
+    return this;
+  }
+
+  once<N extends Name>(name: N, listener: Listener<N>): this {
+    let isOver = false;
+    const once = (...args: ByteStreamEvents[N]): void => {
+      if (isOver) return;
+      isOver = true;
+      this.off(name, once);
+      listener(...args);
+    };
+    return this.on(name, Object.assign(once, { listener }));
+  }
+
+  /** Takes out the one that was added last, as often as it is called. Nothing where it does not listen. */
+  off<N extends Name>(name: N, listener: Listener<N>): this {
+    const before = this.#of(name);
+    const isIt = (one: OnceListener): boolean => one === listener || one.listener === listener;
+    if (typeof before === "function") {
+      if (isIt(before)) this.#set(name, undefined);
+    } else if (before !== undefined) {
+      const left = before.toSpliced(before.findLastIndex(isIt), before.some(isIt) ? 1 : 0);
+      this.#set(name, left.length === 1 ? left[0] : left);
+    }
+    return this;
+  }
+
+  /** Those that listen now, in the order of their coming. What one of them throws is thrown. */
+  protected emit(name: "data", chunk: Uint8Array): void;
+  protected emit(name: Exclude<Name, "data">): void;
+  protected emit(name: Name, chunk: Uint8Array = NOTHING): void {
+    const listeners = this.#of(name);
+    if (listeners === undefined) return;
+    if (typeof listeners === "function") listeners(chunk);
+    else for (const listener of listeners) listener(chunk);
+  }
+
+  #of(name: Name): Listeners {
+    switch (name) {
+      case "data":
+        return this.#data;
+      case "end":
+        return this.#end;
+      case "drain":
+        return this.#drain;
+      case "finish":
+        return this.#finish;
+      case "close":
+        return this.#close;
+    }
+  }
+
+  #set(name: Name, listeners: Listeners): void {
+    switch (name) {
+      case "data":
+        this.#data = listeners;
+        break;
+      case "end":
+        this.#end = listeners;
+        break;
+      case "drain":
+        this.#drain = listeners;
+        break;
+      case "finish":
+        this.#finish = listeners;
+        break;
+      case "close":
+        this.#close = listeners;
+        break;
+    }
+  }
+}
+
+const NOTHING = new Uint8Array(0);
