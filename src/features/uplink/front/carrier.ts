@@ -133,7 +133,7 @@ export class Carrier {
     const dialMs = clock.monotonic() - request.startedAt;
     const { ifName, cost } = won.uplink ?? { ifName: DIRECT, cost: 0 };
     const target = request.destination.text;
-    record({ kind: "connected", target, ifName, cost, failures: won.failures });
+    record({ kind: "connected", target, ifName, cost, failures: won.failures, count: 1 });
     lines.connected(() => ({
       target,
       client: clientName(request.client),

@@ -114,7 +114,7 @@ export class Dialler<C extends Closable> {
         );
         return names.map(({ name }) => byName.get(name)).filter((candidate) => candidate !== undefined);
       },
-      ...(except === undefined ? {} : { except }),
+      except,
     });
   }
 

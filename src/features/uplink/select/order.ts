@@ -24,7 +24,7 @@ export interface OrderInput {
   /** Puts uplinks of equal cost in order. */
   readonly rotate: (uplinks: readonly Candidate[]) => Candidate[];
   /** Names of uplinks that this request has tried already. */
-  readonly except?: ReadonlySet<string>;
+  readonly except?: ReadonlySet<string> | undefined;
 }
 
 /**
@@ -32,7 +32,7 @@ export interface OrderInput {
  * within that tail. Pure.
  */
 export function orderCandidates(eligible: readonly Candidate[], { standing, rotate, except }: OrderInput): Tier[] {
-  const groups: { readonly rank: number; readonly isProbation: boolean; readonly candidates: Candidate[] }[] = [];
+  const groups: { readonly rank: number; readonly isProbation: boolean; candidates: Candidate[] }[] = [];
   for (const candidate of eligible) {
     const { uplink } = candidate;
     if (except?.has(uplink.name) === true) continue;
@@ -43,12 +43,14 @@ export function orderCandidates(eligible: readonly Candidate[], { standing, rota
     while (at > 0 && (groups[at - 1]?.rank ?? rank) > rank) at -= 1;
     const group = groups[at - 1];
     if (group?.rank === rank) group.candidates.push(candidate);
-    else groups.splice(at, 0, { rank, isProbation: stands === "probation", candidates: [candidate] });
+    else {
+      const made = { rank, isProbation: stands === "probation", candidates: [candidate] };
+      if (at === groups.length) groups.push(made);
+      else groups.splice(at, 0, made);
+    }
   }
-  return groups.map(({ isProbation, candidates }) => ({
-    candidates: candidates.length === 1 ? candidates : rotate(candidates),
-    isProbation,
-  }));
+  for (const group of groups) if (group.candidates.length > 1) group.candidates = rotate(group.candidates);
+  return groups;
 }
 
 /**

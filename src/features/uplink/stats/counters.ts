@@ -78,11 +78,11 @@ export class Counters {
     for (const { ifName } of failures) this.#attemptFailed(ifName, target);
   }
 
-  #connected({ target, ifName, cost, failures }: StatsEvent & { readonly kind: "connected" }): void {
-    this.activeTunnels += 1;
-    add(this.tunnelsByPort, ifName, 1);
-    add(this.successByPort, ifName, 1);
-    if (failures.length > 0) add(this.fallbackByPort, ifName, 1);
+  #connected({ target, ifName, cost, failures, count }: StatsEvent & { readonly kind: "connected" }): void {
+    this.activeTunnels += count;
+    add(this.tunnelsByPort, ifName, count);
+    add(this.successByPort, ifName, count);
+    if (failures.length > 0) add(this.fallbackByPort, ifName, count);
     for (const failure of failures) this.#attemptFailed(failure.ifName, target);
     this.lastSuccess = { at: this.#clock.now(), target, ifName, cost };
   }
@@ -93,15 +93,16 @@ export class Counters {
   }
 
   #move(from: string, to: string): void {
-    remove(this.tunnelsByPort, from);
+    remove(this.tunnelsByPort, from, 1);
     add(this.tunnelsByPort, to, 1);
   }
 
-  #closed({ target, ifName, up, down, durationMs, reason }: StatsEvent & { readonly kind: "closed" }): void {
-    this.activeTunnels -= 1;
-    remove(this.tunnelsByPort, ifName);
-    if (reason === "idle") this.tunnelIdleClosed += 1;
-    this.map.tunnelClosed(ifName, target, { up, down, durationMs }, this.#clock.now());
+  #closed(event: StatsEvent & { readonly kind: "closed" }): void {
+    const { target, ifName, reason, count } = event;
+    this.activeTunnels -= count;
+    remove(this.tunnelsByPort, ifName, count);
+    if (reason === "idle") this.tunnelIdleClosed += count;
+    this.map.tunnelsClosed(ifName, target, event, this.#clock.now());
   }
 
   #bytes({ ifName, up, down }: StatsEvent & { readonly kind: "bytes" }): void {
@@ -116,8 +117,8 @@ function add(counts: Map<string, number>, key: string, by: number): void {
   counts.set(key, (counts.get(key) ?? 0) + by);
 }
 
-function remove(counts: Map<string, number>, key: string): void {
-  const left = (counts.get(key) ?? 0) - 1;
+function remove(counts: Map<string, number>, key: string, by: number): void {
+  const left = (counts.get(key) ?? 0) - by;
   if (left > 0) counts.set(key, left);
   else counts.delete(key);
 }

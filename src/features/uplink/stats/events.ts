@@ -24,6 +24,8 @@ export type StatsEvent =
       readonly ifName: string;
       readonly cost: number;
       readonly failures: readonly AttemptFailure[];
+      /** So many connections, one after the other, which found the same. */
+      readonly count: number;
     }
   /** A destination swallowed what was sent. */
   | { readonly kind: "blackhole"; readonly target: string; readonly ifName: string }
@@ -37,9 +39,11 @@ export type StatsEvent =
       readonly ifName: string;
       readonly up: number;
       readonly down: number;
-      /** Since the request. */
+      /** Since the request; of all of them together, as up and down. */
       readonly durationMs: number;
       readonly reason: CloseReason;
+      /** So many tunnels. */
+      readonly count: number;
     }
   /** Bytes that passed since the last time this was told. */
   | { readonly kind: "bytes"; readonly ifName: string; readonly up: number; readonly down: number };

@@ -27,6 +27,14 @@ export interface InterfaceMetrics {
   readonly URLCounters: Readonly<Record<string, UrlCounters>>;
 }
 
+/** So many tunnels, with all their bytes and all their time. */
+export interface ClosedTunnels {
+  readonly count: number;
+  readonly up: number;
+  readonly down: number;
+  readonly durationMs: number;
+}
+
 /** The published document: interface to counters. */
 export type MetricsDocument = Readonly<Record<string, InterfaceMetrics>>;
 
@@ -55,19 +63,14 @@ export class MetricsMap {
     targetOf(entry, target).TryMsgCount += 1;
   }
 
-  tunnelClosed(
-    ifName: string,
-    target: string,
-    { up, down, durationMs }: { readonly up: number; readonly down: number; readonly durationMs: number },
-    at: number,
-  ): void {
+  tunnelsClosed(ifName: string, target: string, { up, down, durationMs, count }: ClosedTunnels, at: number): void {
     const entry = this.#entryOf(ifName);
-    entry.successes += 1;
+    entry.successes += count;
     entry.lastSuccess = at;
     const counters = targetOf(entry, target);
-    counters.SentMsgCount += 1;
+    counters.SentMsgCount += count;
     counters.SentByteCount += up;
-    counters.RecvMsgCount += 1;
+    counters.RecvMsgCount += count;
     counters.RecvByteCount += down;
     counters.TotalTimeSpent += Math.round(durationMs);
   }

@@ -34,7 +34,7 @@ function failure(ifName: string): AttemptFailure {
 function someCounters(clock: FakeClock): Counters {
   const counters = new Counters(clock);
   for (let at = 0; at < 3; at += 1) counters.record({ kind: "request", count: 1 });
-  counters.record({ kind: "connected", target: T, ifName: "eth1", cost: 0, failures: [failure("eth0")] });
+  counters.record({ kind: "connected", target: T, ifName: "eth1", cost: 0, failures: [failure("eth0")], count: 1 });
   counters.record({ kind: "bytes", ifName: "eth1", up: 900, down: 123_456 });
   counters.record({
     kind: "closed",
@@ -44,6 +44,7 @@ function someCounters(clock: FakeClock): Counters {
     down: 123_456,
     durationMs: 830.4,
     reason: "idle",
+    count: 1,
   });
   counters.record({
     kind: "failed",
@@ -84,14 +85,47 @@ test("Counters: successes, failures of each attempt, fallbacks, and the last of 
 
 test("Counters: a tunnel that goes on over another uplink counts where it is", () => {
   const counters = new Counters(new FakeClock());
-  counters.record({ kind: "connected", target: T, ifName: "eth0", cost: 0, failures: [] });
+  counters.record({ kind: "connected", target: T, ifName: "eth0", cost: 0, failures: [], count: 1 });
   counters.record({ kind: "blackhole", target: T, ifName: "eth0" });
   counters.record({ kind: "replayed", target: T, from: "eth0", to: "eth1" });
   assert.deepEqual(Object.fromEntries(counters.tunnelsByPort), { eth1: 1 });
   assert.deepEqual(Object.fromEntries(counters.fallbackByPort), { eth1: 1 });
   assert.deepEqual(Object.fromEntries(counters.failureByPort), { eth0: 1 });
-  counters.record({ kind: "closed", target: T, ifName: "eth1", up: 1, down: 1, durationMs: 1, reason: "eof" });
+  counters.record({
+    kind: "closed",
+    target: T,
+    ifName: "eth1",
+    up: 1,
+    down: 1,
+    durationMs: 1,
+    reason: "eof",
+    count: 1,
+  });
   assert.equal(counters.tunnelsByPort.size, 0);
+});
+
+test("Counters: tunnels that are told together count as often as they are", () => {
+  const counters = new Counters(new FakeClock());
+  counters.record({ kind: "connected", target: T, ifName: "eth0", cost: 0, failures: [], count: 5 });
+  counters.record({
+    kind: "closed",
+    target: T,
+    ifName: "eth0",
+    up: 9,
+    down: 8,
+    durationMs: 7,
+    reason: "idle",
+    count: 3,
+  });
+  assert.deepEqual([counters.activeTunnels, counters.tunnelIdleClosed], [2, 3]);
+  assert.deepEqual(Object.fromEntries(counters.tunnelsByPort), { eth0: 2 });
+  assert.deepEqual(Object.fromEntries(counters.successByPort), { eth0: 5 });
+  const { SuccessCount, URLCounters } = counters.map.document().eth0 ?? assert.fail();
+  const { SentMsgCount, SentByteCount, RecvMsgCount, RecvByteCount, TotalTimeSpent } = URLCounters[T] ?? assert.fail();
+  assert.deepEqual(
+    [SuccessCount, SentMsgCount, SentByteCount, RecvMsgCount, RecvByteCount, TotalTimeSpent],
+    [3, 3, 9, 3, 8, 7],
+  );
 });
 
 test("healthReport: before anything has happened all of EVE's keys are there, and maps and lists are empty", () => {
@@ -150,7 +184,7 @@ test("healthReport: ports are those for management, with link-local addresses co
 test("MetricsMap: EVE's keys and zero times; at most 1,000 targets, the rest in one", () => {
   const map = new MetricsMap();
   map.attemptFailed("eth0", T, AT);
-  map.tunnelClosed("eth0", T, { up: 900, down: 123_456, durationMs: 829.6 }, AT);
+  map.tunnelsClosed("eth0", T, { up: 900, down: 123_456, durationMs: 829.6, count: 1 }, AT);
   map.attemptFailed("eth1", T, AT);
   assert.deepEqual(map.document(), {
     eth0: {
@@ -215,7 +249,8 @@ test("mergeMetrics: counters add up and the later time stays, in whatever order 
     const map = new MetricsMap();
     for (const [ifName, target, isFailure, value] of [...events].sort((x, y) => x[3] - y[3])) {
       if (isFailure) map.attemptFailed(ifName, target, AT + value * 1000);
-      else map.tunnelClosed(ifName, target, { up: value, down: value, durationMs: value }, AT + value * 1000);
+      else
+        map.tunnelsClosed(ifName, target, { up: value, down: value, durationMs: value, count: 1 }, AT + value * 1000);
     }
     return map;
   };

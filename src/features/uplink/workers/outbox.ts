@@ -1,8 +1,9 @@
 import { describeError } from "#base/errors";
 import type { LogFields, Logger, LogLevel } from "#base/log";
 import type { Evidence } from "../model/index.ts";
-import type { Recorder } from "../stats/index.ts";
+import type { Recorder, StatsEvent } from "../stats/index.ts";
 import type { EvidenceCall, Note } from "./messages.ts";
+import { areClosedAlike, areConnectedAlike, Tally } from "./tally.ts";
 
 /** Notes wait for each other at most so long, milliseconds: a message for each would cost more than what it tells. */
 const FLUSH_MS = 50;
@@ -10,14 +11,17 @@ const FLUSH_MS = 50;
 const MAX_NOTES = 256;
 
 /**
- * What a thread tells the first one: counted events, evidence and log lines, in batches. A batch has them in their order, and the count
- * of its requests at the end; what was last said of an uplink is not said again in it.
+ * What a thread tells the first one: counted events, evidence and log lines, in batches. A batch begins with the tunnels that were opened
+ * and ends with those that were closed, so that none is closed before it is there; the rest has its order. What was last said of an
+ * uplink is not said again in it.
  */
 export class Outbox {
   readonly #post: (notes: string) => void;
   readonly #levels: ReadonlySet<LogLevel>;
   #notes: Note[] = [];
   #requests = 0;
+  readonly #connected = new Tally(areConnectedAlike);
+  readonly #closed = new Tally(areClosedAlike);
   /** What the batch has said last of each uplink. */
   readonly #said = new Map<string, EvidenceCall>();
   #timer: NodeJS.Timeout | undefined;
@@ -29,11 +33,11 @@ export class Outbox {
   }
 
   readonly record: Recorder = (event) => {
-    if (event.kind !== "request") this.#push({ kind: "stats", event });
-    else {
-      this.#requests += event.count;
-      this.#arm();
-    }
+    if (event.kind === "request") this.#requests += event.count;
+    else if (event.kind === "connected") this.#connected.add(event);
+    else if (event.kind === "closed") this.#closed.add(event);
+    else this.#notes.push({ kind: "stats", event });
+    this.#flushSoon();
   };
 
   readonly evidence: Evidence = {
@@ -52,9 +56,9 @@ export class Outbox {
   flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    if (this.#requests > 0) this.#notes.push({ kind: "stats", event: { kind: "request", count: this.#requests } });
-    if (this.#notes.length === 0) return;
-    const notes = this.#notes;
+    const notes = [...this.#connected.take().map(statsNote), ...this.#notes, ...this.#closed.take().map(statsNote)];
+    if (this.#requests > 0) notes.push(statsNote({ kind: "request", count: this.#requests }));
+    if (notes.length === 0) return;
     this.#notes = [];
     this.#requests = 0;
     this.#said.clear();
@@ -70,12 +74,12 @@ export class Outbox {
 
   #push(note: Note): void {
     this.#notes.push(note);
-    if (this.#notes.length >= MAX_NOTES) this.flush();
-    else this.#arm();
+    this.#flushSoon();
   }
 
-  #arm(): void {
-    this.#timer ??= setTimeout(() => this.flush(), FLUSH_MS);
+  #flushSoon(): void {
+    if (this.#notes.length + this.#connected.size + this.#closed.size >= MAX_NOTES) this.flush();
+    else this.#timer ??= setTimeout(() => this.flush(), FLUSH_MS);
   }
 
   #logger(): Logger {
@@ -94,6 +98,10 @@ export class Outbox {
     };
     return logger;
   }
+}
+
+function statsNote(event: StatsEvent): Note {
+  return { kind: "stats", event };
 }
 
 /** As JSON can have them. */
