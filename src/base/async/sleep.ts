@@ -1,4 +1,5 @@
 import { type Clock, systemClock } from "#base/clock";
+import type { StopOptions } from "./stop.ts";
 
 /** The last parameter of everything that waits. */
 export interface AbortOptions {
@@ -32,7 +33,7 @@ export function sleep(delayMs: number, options: AbortOptions & { readonly clock?
 export async function withDeadline<T>(
   deadlineMs: number,
   work: (signal: AbortSignal) => Promise<T>,
-  options: AbortOptions & { readonly clock?: Clock } = {},
+  options: StopOptions & { readonly clock?: Clock } = {},
 ): Promise<T> {
   const { signal, clock = systemClock } = options;
   const controller = new AbortController();

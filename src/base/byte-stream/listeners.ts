@@ -45,13 +45,8 @@ export abstract class StreamListeners {
   /** Takes out the one that was added last, as often as it is called. Nothing where it does not listen. */
   off<N extends Name>(name: N, listener: Listener<N>): this {
     const before = this.#of(name);
-    const isIt = (one: OnceListener): boolean => one === listener || one.listener === listener;
-    if (typeof before === "function") {
-      if (isIt(before)) this.#set(name, undefined);
-    } else if (before !== undefined) {
-      const left = before.toSpliced(before.findLastIndex(isIt), before.some(isIt) ? 1 : 0);
-      this.#set(name, left.length === 1 ? left[0] : left);
-    }
+    if (before === listener) this.#set(name, undefined);
+    else if (before !== undefined) this.#remove(name, typeof before === "function" ? [before] : before, listener);
     return this;
   }
 
@@ -63,6 +58,13 @@ export abstract class StreamListeners {
     if (listeners === undefined) return;
     if (typeof listeners === "function") listeners(chunk);
     else for (const listener of listeners) listener(chunk);
+  }
+
+  #remove<N extends Name>(name: Name, before: readonly AnyListener[], listener: Listener<N>): void {
+    const at = before.findLastIndex((one: OnceListener) => one === listener || one.listener === listener);
+    if (at < 0) return;
+    const left = before.toSpliced(at, 1);
+    this.#set(name, left.length > 1 ? left : left[0]);
   }
 
   #of(name: Name): Listeners {

@@ -1,4 +1,4 @@
-import { unlessAborted } from "#base/async";
+import { type StopSignal, unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { DnsSettings } from "../model/index.ts";
@@ -89,7 +89,7 @@ export class UplinkDns {
   async resolve(
     name: string,
     uplink: DnsUplink,
-    options: { readonly others: readonly DnsUplink[]; readonly signal: AbortSignal },
+    options: { readonly others: readonly DnsUplink[]; readonly signal: StopSignal },
   ): Promise<DnsAnswer> {
     const failures: DnsError[] = [];
     // Whoever is asked, the question may leave by this uplink or one as allowed, and by no other.
@@ -123,7 +123,7 @@ export class UplinkDns {
     return (this.#silentUntil.get(name) ?? 0) > this.#clock.monotonic();
   }
 
-  async #ask(name: string, way: Way, signal: AbortSignal): Promise<readonly IpAddress[]> {
+  async #ask(name: string, way: Way, signal: StopSignal): Promise<readonly IpAddress[]> {
     let last: DnsError | undefined;
     for (const each of namesToTry(name, way)) {
       try {
@@ -136,7 +136,7 @@ export class UplinkDns {
     throw last ?? new DnsError("not-found", "no such host");
   }
 
-  async #askExact(name: string, way: Way, signal: AbortSignal): Promise<readonly IpAddress[]> {
+  async #askExact(name: string, way: Way, signal: StopSignal): Promise<readonly IpAddress[]> {
     const cached = this.#cacheOf(way.name).fresh(name);
     if (cached !== undefined) {
       if (cached.addresses.length === 0) throw new DnsError("not-found", "no such host");

@@ -1,3 +1,4 @@
+import { Stop } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
 import type { Roster, Seat } from "#base/roster";
 import type { TunnelSettings } from "../model/index.ts";
@@ -22,7 +23,7 @@ export class CarriedTunnel implements TunnelEvents {
   #won: Won<ByteStream>;
   #replays = 0;
   /** Of the search for another uplink. */
-  #stopReplay: AbortController | undefined;
+  #stopReplay: Stop | undefined;
   /** No replay after this, monotonic milliseconds. */
   #deadlineAt: number | undefined;
 
@@ -90,9 +91,8 @@ export class CarriedTunnel implements TunnelEvents {
     evidence.blackholed(uplink.name, text);
     penalties.add(text, uplink.name);
     this.#tried = new Set([...(this.#tried ?? []), uplink.name]);
-    this.#stopReplay = new AbortController();
-    const { signal } = this.#stopReplay;
-    const request = { ...this.#carrier.dialRequest(this.#request, signal), except: this.#tried };
+    this.#stopReplay = new Stop();
+    const request = { ...this.#carrier.dialRequest(this.#request, this.#stopReplay), except: this.#tried };
     // Where nothing else is to be had, an answer may still come.
     if (!dialler.hasAlternative(request)) return;
     const { tunnel, selection } = settings();

@@ -1,3 +1,4 @@
+import type { StopSignal } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 import { Roster } from "#base/roster";
@@ -103,7 +104,7 @@ export class Carrier {
   }
 
   /** The request for a connection, with the state of now. */
-  dialRequest({ destination, listener }: CarryRequest, signal: AbortSignal): DialRequest {
+  dialRequest({ destination, listener }: CarryRequest, signal: StopSignal): DialRequest {
     const { settings, snapshots } = this.deps;
     const input = { settings: settings(), snapshot: snapshots.current };
     return {

@@ -1,3 +1,4 @@
+import { Stop, type StopSignal } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 
@@ -10,7 +11,7 @@ const LEFT = new Error("the client has left");
 /** Takes what a client sends while its destination is being dialled, and notices when it leaves. */
 export class EarlyBytes {
   readonly #client: ByteStream;
-  readonly #gone = new AbortController();
+  readonly #gone = new Stop();
   readonly #chunks: Uint8Array[] = [];
   #bytes = 0;
   #onChunk: (() => void) | undefined;
@@ -27,8 +28,8 @@ export class EarlyBytes {
   }
 
   /** Aborts when nobody waits any more: the connection is lost, or ended before a byte of payload came. */
-  get gone(): AbortSignal {
-    return this.#gone.signal;
+  get gone(): StopSignal {
+    return this.#gone;
   }
 
   /** What has come so far. */
@@ -41,14 +42,14 @@ export class EarlyBytes {
     return new Promise((resolve) => {
       const done = (): void => {
         cancel();
-        this.#gone.signal.removeEventListener("abort", done);
+        this.#gone.removeEventListener("abort", done);
         this.#onChunk = undefined;
         resolve();
       };
       const cancel = clock.after(atMostMs, done);
-      this.#gone.signal.addEventListener("abort", done, { once: true });
+      this.#gone.addEventListener("abort", done, { once: true });
       this.#onChunk = done;
-      if (this.#gone.signal.aborted) done();
+      if (this.#gone.aborted) done();
     });
   }
 

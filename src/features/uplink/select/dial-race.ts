@@ -1,4 +1,4 @@
-import { withDeadline } from "#base/async";
+import { Stop, type StopSignal, withDeadline } from "#base/async";
 import type { IpAddress } from "#base/ip";
 import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
 import type { Snapshot, Uplink } from "../model/index.ts";
@@ -42,7 +42,7 @@ interface Attempt<C extends Closable> extends Entrant {
   /** It tries out an uplink on probation, for all requests: it goes on though its own is served. */
   readonly isTrial: boolean;
   readonly startedAt: number;
-  readonly stop: AbortController;
+  readonly stop: Stop;
   /** Connected, but a cheaper one may still be first. */
   won: Won<C> | undefined;
 }
@@ -135,7 +135,7 @@ export class DialRace<C extends Closable> {
     const { clock, penalties } = this.#deps;
     const isTrial = tier.isProbation && penalties.beginTrial(this.#request.destination.text, candidate.uplink.name);
     const startedAt = clock.monotonic();
-    const attempt: Attempt<C> = { candidate, tier, isTrial, startedAt, stop: new AbortController(), won: undefined };
+    const attempt: Attempt<C> = { candidate, tier, isTrial, startedAt, stop: new Stop(), won: undefined };
     this.#running.push(attempt);
     this.#armNext(entrant);
     this.#attempt(attempt).then(
@@ -156,16 +156,15 @@ export class DialRace<C extends Closable> {
   async #attempt({ candidate, stop }: Attempt<C>): Promise<Won<C>> {
     const { snapshot, destination } = this.#request;
     const { clock, connect } = this.#deps;
-    const { signal } = stop;
     const cancelDeadline = clock.after(snapshot.dialTimeoutMs, () =>
       stop.abort(new DOMException(`not done within ${snapshot.dialTimeoutMs} ms`, "TimeoutError")),
     );
     try {
-      const { addresses, via, judgement } = this.#known() ?? (await this.#resolve(candidate, signal));
+      const { addresses, via, judgement } = this.#known() ?? (await this.#resolve(candidate, stop));
       const isDirect = judgement === "direct";
       const pairs = pairUp(addresses, isDirect ? undefined : candidate.sources);
       if (pairs.length === 0) throw new DnsError("not-found", "no address of a family that the uplink has");
-      const { connection, pair } = await connectAny(pairs, destination.port, { connect, clock, signal });
+      const { connection, pair } = await connectAny(pairs, destination.port, { connect, clock, signal: stop });
       return {
         connection,
         uplink: isDirect ? undefined : candidate.uplink,
@@ -185,7 +184,7 @@ export class DialRace<C extends Closable> {
     return known.length === 0 ? undefined : { addresses: known, via: undefined, judgement: "uplink" };
   }
 
-  async #resolve(candidate: Candidate, signal: AbortSignal): Promise<Resolved> {
+  async #resolve(candidate: Candidate, signal: StopSignal): Promise<Resolved> {
     const { destination, judge } = this.#request;
     const uplink = dnsUplink(candidate);
     const answer: DnsAnswer =
@@ -244,7 +243,7 @@ export class DialRace<C extends Closable> {
     const { destination } = this.#request;
     if (attempt.isTrial) this.#deps.penalties.endTrial(destination.text, attempt.candidate.uplink.name);
     this.#forget(attempt);
-    if (attempt.stop.signal.reason === LOST) return;
+    if (attempt.stop.reason === LOST) return;
     // Policy, which is no fault of an uplink's: the end of the request, or of an attempt that nobody waits for.
     if (error instanceof SelectError) {
       this.#end(() => this.#result.reject(error));

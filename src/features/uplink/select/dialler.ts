@@ -1,3 +1,4 @@
+import type { StopSignal } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { Roster } from "#base/roster";
@@ -23,7 +24,7 @@ export interface DialRequest {
   /** The whole request must be done by then, monotonic milliseconds; by default `requestTimeoutMs` from now. */
   readonly deadlineAt?: number;
   /** The client has left: everything ends, and nothing of it counts as a failure. */
-  readonly signal: AbortSignal;
+  readonly signal: StopSignal;
 }
 
 /** What a dialler needs. */

@@ -1,3 +1,4 @@
+import { Stop, type StopSignal } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 
@@ -21,7 +22,7 @@ export interface Closable {
 export type Connect<C extends Closable> = (
   pair: Pair,
   port: number,
-  options: { readonly signal: AbortSignal },
+  options: { readonly signal: StopSignal },
 ) => Promise<C>;
 
 /**
@@ -68,7 +69,7 @@ export class PairError extends Error {
 export function connectAny<C extends Closable>(
   pairs: readonly Pair[],
   port: number,
-  { connect, clock, signal }: { readonly connect: Connect<C>; readonly clock: Clock; readonly signal: AbortSignal },
+  { connect, clock, signal }: { readonly connect: Connect<C>; readonly clock: Clock; readonly signal: StopSignal },
 ): Promise<{ readonly connection: C; readonly pair: Pair }> {
   const [only] = pairs;
   if (only === undefined) return Promise.reject(new RangeError("connectAny: no pair to connect"));
@@ -79,7 +80,7 @@ export function connectAny<C extends Closable>(
     );
   }
   return new Promise((resolve, reject) => {
-    const stop = new AbortController();
+    const stop = new Stop();
     let next = 0;
     let running = 0;
     let isDone = false;
@@ -101,7 +102,7 @@ export function connectAny<C extends Closable>(
       next += 1;
       running += 1;
       if (next < pairs.length) cancelTimer = clock.after(ATTEMPT_DELAY_MS, begin);
-      connect(pair, port, { signal: stop.signal }).then(
+      connect(pair, port, { signal: stop }).then(
         (connection) => {
           if (isDone) return connection.destroy();
           finish();

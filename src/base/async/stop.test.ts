@@ -1,0 +1,58 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { Stop, type StopSignal } from "./index.ts";
+
+const LISTENERS = 3;
+
+interface Step {
+  readonly act: "add" | "remove" | "abort";
+  readonly listener: number;
+}
+
+/** Takes the steps, and inside each call of a listener the next of those that are to be taken there; what was seen, in order. */
+function seen(signal: StopSignal, abort: (reason: unknown) => void, steps: readonly Step[], inside: readonly Step[]) {
+  const calls: string[] = [];
+  const left = [...inside];
+  const listeners = Array.from({ length: LISTENERS }, (_, at) => (): void => {
+    calls.push(`${at} hears ${String(signal.reason)}`);
+    const next = left.shift();
+    if (next !== undefined) take(next);
+  });
+  const take = ({ act, listener }: Step): void => {
+    const one = listeners[listener] ?? assert.fail();
+    if (act === "add") signal.addEventListener("abort", one, { once: true });
+    else if (act === "remove") signal.removeEventListener("abort", one);
+    else abort(`reason ${listener}`);
+    calls.push(`${act} ${listener}: ${signal.aborted} ${String(signal.reason)}`);
+  };
+  for (const step of steps) take(step);
+  return calls;
+}
+
+test("Stop: who is called, when and why is as with an AbortController", () => {
+  const steps = (...acts: readonly Step["act"][]): fc.Arbitrary<Step[]> =>
+    fc.array(fc.record({ act: fc.constantFrom(...acts), listener: fc.nat(LISTENERS - 1) }));
+  fc.assert(
+    fc.property(steps("add", "add", "remove", "abort"), steps("remove", "abort"), (outside, inside) => {
+      const stop = new Stop();
+      const controller = new AbortController();
+      assert.deepEqual(
+        seen(stop, (reason) => stop.abort(reason), outside, inside),
+        seen(controller.signal, (reason) => controller.abort(reason), outside, inside),
+      );
+    }),
+    { numRuns: 500 },
+  );
+});
+
+test("Stop: throwIfAborted throws the reason, once there is one", () => {
+  const stop = new Stop();
+  stop.throwIfAborted();
+  const reason = new Error("enough");
+  stop.abort(reason);
+  assert.throws(
+    () => stop.throwIfAborted(),
+    (error) => error === reason,
+  );
+});
