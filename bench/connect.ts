@@ -23,7 +23,7 @@ const SERVER_PORTS = { ours: 9000, ours2: 9001, tinyproxy: 9002, squid: 9003, di
 /** Ticks of /proc/PID/stat in a second (USER_HZ). */
 const TICKS = 100;
 const SECOND_PORT = 5444;
-const WARM_UP_MS = 2000;
+const WARM_UP_MS = 4000;
 /** As a busy node has them. */
 const AT_ONCE = 32;
 /** For the time of one: no queue of our own making. */
@@ -199,7 +199,7 @@ function print({ cases }: Awaited<ReturnType<typeof compare>>): void {
 const { values } = parseArgs({
   options: {
     json: { type: "boolean", default: false },
-    rounds: { type: "string", default: "3" },
+    rounds: { type: "string", default: "5" },
     mib: { type: "string", default: "1024" },
     ms: { type: "string", default: "3000" },
     role: { type: "string", default: "compare" },

@@ -66,7 +66,7 @@ export class RequestHeadReader {
     const before = this.#length;
     const taken = Math.min(chunk.length, this.#maxBytes - before);
     // Most heads come whole.
-    const head = before === 0 ? Buffer.from(chunk.buffer, chunk.byteOffset, taken) : this.#hold(chunk, taken, before);
+    const head = before === 0 ? bufferOf(chunk, taken) : this.#hold(chunk, taken, before);
     this.#length = before + taken;
     const progress = this.#advance(head, before, chunk);
     this.#isDone = progress.kind !== "need-more";
@@ -98,7 +98,8 @@ export class RequestHeadReader {
       this.#lineStart = end + 1;
       searchFrom = end + 1;
       if (line === "" && this.#requestLine !== undefined) {
-        return this.#finish(this.#requestLine, chunk.subarray(end + 1 - before));
+        const used = end + 1 - before;
+        return this.#finish(this.#requestLine, used === chunk.length ? NOTHING : chunk.subarray(used));
       }
       const refused = this.#takeLine(line);
       if (refused !== undefined) return refused;
@@ -143,6 +144,12 @@ export class RequestHeadReader {
     if (this.#length < this.#maxBytes) return undefined;
     return refusal(431, `the head of the request is longer than ${this.#maxBytes} bytes`);
   }
+}
+
+/** Its first bytes as a buffer; itself where it can be, for a view costs as much as reading a short head. */
+function bufferOf(chunk: Uint8Array, length: number): Buffer {
+  if (Buffer.isBuffer(chunk) && length === chunk.length) return chunk;
+  return Buffer.from(chunk.buffer, chunk.byteOffset, length);
 }
 
 const LINE_TOO_LONG = refusal(431, "the request line is too long");
