@@ -2,7 +2,7 @@ import { Attributes, familyNumber, MessageWriter, malformed } from "#kernel/netl
 import type { Address, AddressScope, AddressSpec } from "./types.ts";
 
 /** Numbers of include/uapi/linux/if_addr.h. */
-const IFA = { ADDRESS: 1, LOCAL: 2, LABEL: 3, BROADCAST: 4, FLAGS: 8 } as const;
+const IFA = { ADDRESS: 1, LOCAL: 2, LABEL: 3, BROADCAST: 4, FLAGS: 8, PROTO: 11 } as const;
 const FLAG = {
   SECONDARY: 0x1,
   NODAD: 0x2,
@@ -47,6 +47,7 @@ export function encodeAddress(spec: AddressSpec): Uint8Array {
     .address(IFA.LOCAL, address)
     .address(IFA.ADDRESS, spec.peer ?? address);
   if (flags !== 0) writer.u32(IFA.FLAGS, flags);
+  if (spec.protocol !== undefined) writer.u8(IFA.PROTO, spec.protocol);
   return writer.bytes;
 }
 
@@ -70,6 +71,7 @@ export function decodeAddress(payload: Buffer): Address | undefined {
   const flags = attributes.u32(IFA.FLAGS) ?? payload.readUInt8(2);
   const scope = payload.readUInt8(3);
   const label = attributes.string(IFA.LABEL);
+  const protocol = attributes.u8(IFA.PROTO) ?? 0;
   return {
     linkIndex: payload.readUInt32LE(4),
     address,
@@ -83,5 +85,6 @@ export function decodeAddress(payload: Buffer): Address | undefined {
     ...((flags & FLAG.DEPRECATED) === 0 ? {} : { deprecated: true }),
     permanent: (flags & FLAG.PERMANENT) !== 0,
     secondary: family === familyNumber(4) && (flags & FLAG.SECONDARY) !== 0,
+    ...(protocol === 0 ? {} : { protocol }),
   };
 }

@@ -3,6 +3,9 @@ import { type NetlinkConnection, NLM_F, RTM } from "#kernel/netlink";
 import { decodeAddress, encodeAddress, encodeAddressDump } from "./codec.ts";
 import type { Address, AddressFilter, AddressKey, AddressPort, AddressSpec } from "./types.ts";
 
+/** Lower ones are the kernel's own (IFAPROT_* of include/uapi/linux/if_addr.h). */
+const MIN_PROTOCOL = 4;
+
 /** The addresses of the namespace that `connection` is in. The connection stays the caller's. */
 export function openAddressPort(connection: NetlinkConnection): AddressPort {
   const write = (verb: string, type: number, flags: number, spec: AddressSpec): void => {
@@ -37,10 +40,16 @@ function listAddresses(connection: NetlinkConnection, filter: AddressFilter): Ad
 
 /** Throws {@link KernelError} `invalid` for what cannot be encoded. */
 export function checkAddress(verb: string, spec: AddressSpec): void {
-  const { prefixLength = spec.address.bits } = spec;
-  const inRange = Number.isInteger(prefixLength) && prefixLength >= 0 && prefixLength <= spec.address.bits;
-  if (inRange && (spec.peer === undefined || spec.peer.family === spec.address.family)) return;
-  const why = inRange ? "its peer is of another family" : `/${prefixLength} is no prefix length of its family`;
+  const { address, prefixLength = address.bits, peer, protocol = MIN_PROTOCOL } = spec;
+  const isPrefix = Number.isInteger(prefixLength) && prefixLength >= 0 && prefixLength <= address.bits;
+  const why = !isPrefix
+    ? `/${prefixLength} is no prefix length of its family`
+    : peer !== undefined && peer.family !== address.family
+      ? "its peer is of another family"
+      : !(Number.isInteger(protocol) && protocol >= MIN_PROTOCOL && protocol <= 255)
+        ? `${protocol} is no protocol that an address may have: ${MIN_PROTOCOL} to 255`
+        : undefined;
+  if (why === undefined) return;
   throw new KernelError("invalid", `Cannot ${describeAddress(verb, spec)}: ${why}`, { errno: "EINVAL" });
 }
 

@@ -36,6 +36,26 @@ export function addressContract(target: ContractTarget): void {
     assert.deepEqual(texts(fixture, left), ["10.1.0.1/32"]);
   });
 
+  contractTest(target, "addresses: who set one is kept with it, and nothing is said of the others", (fixture) => {
+    const { a } = fixture;
+    const { left } = vethPair(fixture);
+    for (const [text, protocol] of [
+      ["10.1.0.1", 0x49],
+      ["fd00::1", 255],
+      ["10.1.0.2", undefined],
+    ] as const) {
+      a.addresses.add({ linkIndex: left, address: ip(text), noDad: true, protocol });
+    }
+    const kept = a.addresses
+      .list({ linkIndex: left })
+      .map(({ address, protocol }) => `${address.isLinkLocal ? "link-local" : address} ${protocol}`)
+      .sort();
+    assert.deepEqual(kept, ["10.1.0.1 73", "10.1.0.2 undefined", "fd00::1 255", "link-local 3"]);
+    for (const protocol of [0, 3, 256, 4.5]) {
+      refused(() => a.addresses.add({ linkIndex: left, address: ip("10.1.0.3"), protocol }), "invalid");
+    }
+  });
+
   contractTest(target, "addresses: a second add is refused, a replace is not", (fixture) => {
     const { a } = fixture;
     const { left } = vethPair(fixture);

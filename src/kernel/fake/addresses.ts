@@ -87,7 +87,7 @@ export class FakeAddressPort implements AddressPort {
   }
 
   #put(spec: AddressSpec): void {
-    const { address, linkIndex, peer, noDad = false } = spec;
+    const { address, linkIndex, peer, noDad = false, protocol } = spec;
     const prefixLength = spec.prefixLength ?? address.bits;
     const link = this.#ns.links.get(linkIndex);
     const inet6Scope = address.isLoopback ? "host" : address.isLinkLocal ? "link" : "global";
@@ -109,6 +109,7 @@ export class FakeAddressPort implements AddressPort {
         dadFailed: false,
         permanent: true,
         secondary: address.family === 4 && first !== undefined,
+        ...(protocol === undefined ? {} : { protocol }),
       },
       { prefixRoute: spec.noPrefixRoute !== true },
     );

@@ -6,6 +6,8 @@ import { type FakeLink, type FakeNamespace, linkLocalOf } from "./namespace.ts";
 const TABLE_MAIN = 254;
 const TABLE_LOCAL = 255;
 const PROTOCOL_KERNEL = 2;
+/** include/uapi/linux/if_addr.h: of loopback, and link-local ones. */
+const [IFAPROT_KERNEL_LO, IFAPROT_KERNEL_LL] = [1, 3];
 
 /** The kernel's own reaction to `ip link set up`: connected routes, and an IPv6 link-local address. */
 export function bringUp(ns: FakeNamespace, link: FakeLink): void {
@@ -24,6 +26,7 @@ export function bringUp(ns: FakeNamespace, link: FakeLink): void {
     dadFailed: false,
     permanent: true,
     secondary: false,
+    protocol: loopback ? IFAPROT_KERNEL_LO : IFAPROT_KERNEL_LL,
   });
   if (loopback && !ns.addresses.some(({ linkIndex, address }) => linkIndex === link.index && address.family === 4)) {
     putAddress(ns, {

@@ -4,12 +4,21 @@ import { createServer } from "node:net";
 import { type TestContext, test } from "node:test";
 import { promisify } from "node:util";
 import { IpAddress } from "#base/ip";
-import { createLogger, nullLogger } from "#base/log";
+import { createLogger } from "#base/log";
 import { openNft } from "#kernel/nft";
 import { listenTcp } from "#kernel/socket";
 import { parseSettings } from "../config/index.ts";
+import { readKernel } from "../state/index.ts";
 import { Bed } from "../testing/bed.ts";
-import { clearPortGuard, ensureAnchor, GUARD_TABLE, removeAnchor, syncPortGuard, wantedGuard } from "./index.ts";
+import {
+  type Anchored,
+  Anchors,
+  clearPortGuard,
+  flushAnchors,
+  GUARD_TABLE,
+  syncPortGuard,
+  wantedGuard,
+} from "./index.ts";
 
 const run = promisify(execFile);
 
@@ -71,23 +80,38 @@ test("port guard: a table that somebody emptied or changed is put right; without
   assert.deepEqual(nft.listTables(), []);
 });
 
-test("anchor: skipped without a bridge, assigned once, then already assigned; only the second is told", async (t) => {
+test("anchors: a missing bridge is waited for, what is there is left, and what was put there goes, by whoever runs next", async (t) => {
   const { bed } = await setUp(t);
   const lines: string[] = [];
   const log = createLogger({ name: "test", write: (line) => void lines.push(JSON.parse(line).msg) });
   const { settings } = parseSettings(JSON.stringify({ version: 1, listeners: [{ role: "pod" }] }), "test");
   const [listener] = settings.listeners;
   assert.ok(listener !== undefined);
-  assert.equal(ensureAnchor(bed.stack, { ...listener, interface: "cni9" }, { log }), "skipped");
-  assert.equal(ensureAnchor(bed.stack, { ...listener, assignAddress: false }, { log }), "skipped");
+  const sync = (anchors: Anchors, ...listeners: readonly Anchored[]): number =>
+    anchors.plan(readKernel(bed.stack), listeners).reduce((sum, apply) => sum + apply(), 0);
+  const flush = (): number =>
+    flushAnchors(bed.stack, readKernel(bed.stack), [listener]).reduce((sum, apply) => sum + apply(), 0);
+  const shown = (): string => bed.run("ip", "-o", "address", "show", "dev", "cni0");
+  const first = new Anchors(bed.stack, { log });
+  assert.equal(sync(first, { ...listener, interface: "cni9" }), 0);
+  assert.equal(sync(first, { ...listener, assignAddress: false }), 0);
   assert.deepEqual(lines, []);
-  assert.equal(ensureAnchor(bed.stack, listener, { log }), "assigned");
-  assert.equal(ensureAnchor(bed.stack, listener, { log }), "already-assigned");
+  assert.equal(sync(first, listener), 1);
+  assert.equal(sync(first, listener), 0);
   assert.deepEqual(lines, ["mgmtproxy: assigned 169.254.100.1/32 to cni0"]);
-  assert.match(bed.run("ip", "address", "show", "dev", "cni0"), /inet 169\.254\.100\.1\/32 scope global cni0/);
-  assert.equal(removeAnchor(bed.stack, listener), 1);
-  assert.equal(removeAnchor(bed.stack, listener), 0);
+  assert.match(shown(), /inet 169\.254\.100\.1\/32 scope global cni0/);
+  // As after kill -9: nobody remembers, and the kernel tells.
+  const second = new Anchors(bed.stack, { log });
+  assert.equal(sync(second, listener), 0);
   const six = { ...listener, address: IpAddress.parse("fd00:100::1") };
-  assert.equal(ensureAnchor(bed.stack, six, { log: nullLogger }), "assigned");
-  assert.equal(ensureAnchor(bed.stack, six, { log: nullLogger }), "already-assigned");
+  assert.equal(sync(second, six), 2);
+  assert.doesNotMatch(shown(), /169\.254\.100\.1/);
+  assert.match(shown(), /fd00:100::1\/128/);
+  assert.equal(flush(), 1);
+  assert.equal(flush(), 0);
+  // Somebody else's stays, whatever comes and goes.
+  bed.run("ip", "address", "add", "169.254.100.1/32", "dev", "cni0");
+  const third = new Anchors(bed.stack, { log });
+  assert.deepEqual([sync(third, listener), sync(third), flush()], [0, 0, 0]);
+  assert.match(shown(), /169\.254\.100\.1/);
 });

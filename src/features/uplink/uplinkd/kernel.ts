@@ -5,7 +5,7 @@ import type { Nft } from "#kernel/nft";
 import {
   type Anchors,
   clearPortGuard,
-  removeAnchor,
+  flushAnchors,
   removeTransparent,
   syncPortGuard,
   transparentMarks,
@@ -39,7 +39,8 @@ export function syncKernel(
   options: { readonly former: readonly RoutingMarks[]; readonly anchors: Anchors; readonly log: Logger },
 ): KernelSync {
   const { log, former, anchors } = options;
-  const plan = planRouting(settings, readKernel(stack), former);
+  const listing = readKernel(stack);
+  const plan = planRouting(settings, listing, former);
   const parts = collect([
     () => {
       applyRouting(stack, plan.changes);
@@ -47,26 +48,31 @@ export function syncKernel(
       return plan.changes.length;
     },
     () => syncPortGuard(nft, wantedGuard(settings)),
-    ...anchors.plan(settings.listeners.filter(({ role }) => role === "pod")),
+    ...anchors.plan(listing, podListeners(settings)),
   ]);
   return { ...parts, tables: plan.tables };
 }
 
 /** Removes everything of ours, as far as can be; how many changes that took. Throws the first refusal, when all was tried. */
 export function flushKernel({ stack, nft }: KernelDeps, settings: Settings): number {
+  const listing = readKernel(stack);
   const { changes, errors } = collect([
     () => removeTransparent(stack, nft, transparentMarks(settings)),
     () => {
-      const plan = planFlush(readKernel(stack), settings.routing);
+      const plan = planFlush(listing, settings.routing);
       applyRouting(stack, plan);
       return plan.length;
     },
     () => clearPortGuard(nft),
-    ...settings.listeners.filter(({ role }) => role === "pod").map((listener) => () => removeAnchor(stack, listener)),
+    ...flushAnchors(stack, listing, podListeners(settings)),
   ]);
   const [first] = errors;
   if (first !== undefined) throw first;
   return changes;
+}
+
+function podListeners({ listeners }: Settings): Settings["listeners"] {
+  return listeners.filter(({ role }) => role === "pod");
 }
 
 function collect(parts: readonly (() => number)[]): {
