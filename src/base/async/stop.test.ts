@@ -46,6 +46,21 @@ test("Stop: who is called, when and why is as with an AbortController", () => {
   );
 });
 
+test("Stop: a listener that throws keeps no other from hearing, and its error goes to who aborts", () => {
+  const stop = new Stop();
+  const heard: number[] = [];
+  for (const at of [1, 2, 3]) {
+    stop.addEventListener("abort", () => {
+      heard.push(at);
+      if (at !== 1) throw new Error(`listener ${at}`);
+    });
+  }
+  assert.throws(() => stop.abort("over"), /^Error: listener 2$/);
+  assert.deepEqual(heard, [1, 2, 3]);
+  stop.abort("again");
+  assert.equal(stop.reason, "over");
+});
+
 test("Stop: throwIfAborted throws the reason, once there is one", () => {
   const stop = new Stop();
   stop.throwIfAborted();

@@ -14,7 +14,7 @@ export interface StopOptions {
 
 /**
  * An `AbortController` and its signal in one, for what is made some thousand times a second: without an event target, whose listeners cost
- * more than the connection that they stop. What a listener throws goes to who aborts.
+ * more than the connection that they stop. What the first of its listeners throws goes to who aborts, once all have been called.
  */
 export class Stop implements StopSignal {
   readonly #listeners: (() => void)[] = [];
@@ -39,7 +39,15 @@ export class Stop implements StopSignal {
     if (this.#isAborted) return;
     this.#isAborted = true;
     this.#reason = reason;
-    for (let next = this.#listeners.shift(); next !== undefined; next = this.#listeners.shift()) next();
+    const errors: unknown[] = [];
+    for (let next = this.#listeners.shift(); next !== undefined; next = this.#listeners.shift()) {
+      try {
+        next();
+      } catch (error) {
+        errors.push(error);
+      }
+    }
+    if (errors.length > 0) throw errors[0];
   }
 
   /** A listener that comes late hears nothing; one that listens already is not called twice. */

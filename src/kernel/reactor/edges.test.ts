@@ -198,3 +198,19 @@ test(
     assert.equal(readdirSync("/proc/self/fd").length, before);
   },
 );
+
+test(
+  "closeReactor: a stream whose number is another's meanwhile is told of its close, though it is destroyed after that",
+  TIMEOUT,
+  async () => {
+    const [ours, peer] = await ownPair();
+    const closed = told(ours, "close");
+    closeSync(ours.fd);
+    const others = await ownPair();
+    assert.ok(others.some(({ fd }) => fd === ours.fd));
+    closeReactor();
+    ours.destroy();
+    await closed;
+    assert.deepEqual([ours.closed, peer.destroyed], [true, true]);
+  },
+);

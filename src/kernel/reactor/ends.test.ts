@@ -38,3 +38,11 @@ test("reactor: a descriptor that somebody else closed does not keep the thread a
   const expected = { out: "the same number", aborted: false, code: 0, signal: null };
   assert.deepEqual(await run("number-again.ts"), expected);
 });
+
+test("reactor: what a listener throws takes no news from the others, and is thrown once", TIMEOUT, async () => {
+  const { out, code } = await run("throwing-listener.ts");
+  assert.equal(code, 0);
+  const closed = ["fourth close", "one close", "second close", "third close"];
+  const finished = ["one finish", "third finish"];
+  assert.deepEqual(out.split("\n").sort(), [...closed, ...finished, "thrown of a finish", "thrown of data"].sort());
+});

@@ -122,16 +122,19 @@ export class Reactor {
   /** Soon, and not within the call that brought the news about: at the end of the turn. */
   tell(telling: Telling): void {
     this.#telling.push(telling);
-    if (!this.#isInTurn) this.#due();
+    if (!this.#isInTurn) this.#tellSoon();
   }
 
-  /** Where at most so many bytes are read to: a part of the buffer that all share. */
-  room(bytes = READ_BYTES): Buffer {
+  /**
+   * Where at most so many bytes are read to: a part of the buffer that all share. A view is dear to make, and nearly all want one of the
+   * same few: those are kept, unless told otherwise.
+   */
+  room(bytes = READ_BYTES, options: { readonly isKept?: boolean } = {}): Buffer {
     const wanted = Math.min(bytes, READ_BYTES);
-    // A view is dear to make, and nearly all want one of the same few.
     const known = this.#rooms.find(({ length }) => length === wanted);
     if (known !== undefined) return known;
     const made = this.#buffer.subarray(0, wanted);
+    if (options.isKept === false) return made;
     this.#rooms.unshift(made);
     if (this.#rooms.length > MAX_ROOMS) this.#rooms.pop();
     return made;
@@ -139,9 +142,8 @@ export class Reactor {
 
   close(): void {
     this.#isClosed = true;
+    this.#tellSoon();
     for (const watched of [...this.#watched]) watched?.abandon();
-    // There is no other turn, and nobody is left who could have more news.
-    process.nextTick(this.#tellAll);
     this.#loop.close();
     close(this.#epoll);
   }
@@ -162,13 +164,29 @@ export class Reactor {
       this.#tellAll();
     } finally {
       this.#isInTurn = false;
+      if (this.#telling.length > 0) this.#tellSoon();
     }
   };
 
+  #tellSoon(): void {
+    // One that has ended has no more turns.
+    if (this.#isClosed) process.nextTick(this.#tellAll);
+    else this.#due();
+  }
+
   readonly #tellAll = (): void => {
-    // What is told may lead to more.
-    for (let at = 0; at < this.#telling.length; at += 1) this.#telling[at]?.onTell();
-    this.#telling.length = 0;
+    let told = 0;
+    try {
+      // What is told may lead to more.
+      while (told < this.#telling.length) {
+        told += 1;
+        this.#telling[told - 1]?.onTell();
+      }
+    } finally {
+      // Where a listener has thrown, the others still hear their news.
+      this.#telling.splice(0, told);
+      if (this.#telling.length > 0) this.#tellSoon();
+    }
   };
 
   #work(): void {

@@ -177,7 +177,7 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, W
   }
 
   limitReads(bytes: number): void {
-    if (bytes !== this.#into.length) this.#into = this.#reactor.room(bytes);
+    if (bytes !== this.#into.length) this.#into = this.#reactor.room(bytes, { isKept: false });
   }
 
   keepAlive(idleMs: number): void {

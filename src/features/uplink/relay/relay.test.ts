@@ -99,6 +99,27 @@ function resetAtOnce(socket: Socket): void {
   socket.destroy();
 }
 
+test(
+  "Tunnel: between its end and the news of it no silence is told of, and no other upstream is taken",
+  TIMEOUT,
+  async (t) => {
+    for (const how of ["close", "client", "upstream"] as const) {
+      const bed = await Bed.open(t);
+      const hello = clientHello("a.example");
+      bed.client.socket.write(hello);
+      await bed.far.until(({ text }) => text.length === hello.length);
+      assert.ok(bed.tunnel.canReplay);
+      if (how === "close") bed.tunnel.close("error");
+      else if (how === "client") bed.near.destroy();
+      else bed.upstream.destroy();
+      bed.tunnel.check(bed.clock.monotonic() + OPTIONS.firstByteTimeoutMs);
+      assert.deepEqual([bed.told, bed.tunnel.canReplay], [[], false]);
+      await bed.closed();
+      assert.deepEqual(bed.told, []);
+    }
+  },
+);
+
 test("Tunnel: early bytes first, then both ways, counted as they pass", TIMEOUT, async (t) => {
   const bed = await Bed.open(t, [Buffer.from("early ")]);
   bed.client.write("late");

@@ -119,7 +119,7 @@ export class Tunnel {
 
   /** Whether another upstream may take this one's place: nothing came yet, and what was sent may be sent once more. */
   get canReplay(): boolean {
-    const areOpen = !this.#clientClosed && !this.#upstreamClosed;
+    const areOpen = !this.#client.destroyed && !this.#upstream.destroyed;
     return !this.#gotFirstByte && areOpen && !this.#upstreamEnded && this.#retained.isReplayable;
   }
 
@@ -157,6 +157,9 @@ export class Tunnel {
 
   /** For the watch: ends what has been silent for too long. */
   check(now: number): void {
+    // Its end is about to be told; till then nobody is to blame for a silence.
+    const isEnding = this.#client.destroyed && !this.#clientClosed;
+    if (isEnding || (this.#upstream.destroyed && !this.#upstreamClosed)) return;
     if (!this.#isKeptAlive) this.#keepAlive();
     const { idleTimeoutMs, halfCloseTimeoutMs, firstByteTimeoutMs } = this.#options;
     const limitMs = this.#clientEnded || this.#upstreamEnded ? halfCloseTimeoutMs : idleTimeoutMs;

@@ -72,7 +72,7 @@ export class MetricsMap {
     counters.SentByteCount += up;
     counters.RecvMsgCount += count;
     counters.RecvByteCount += down;
-    counters.TotalTimeSpent += Math.round(durationMs);
+    counters.TotalTimeSpent += durationMs;
   }
 
   document(): MetricsDocument {
@@ -84,7 +84,7 @@ export class MetricsMap {
         LastFailure: goTime(entry.lastFailure),
         LastSuccess: goTime(entry.lastSuccess),
         AuthFailCount: 0,
-        URLCounters: Object.fromEntries(entry.targets),
+        URLCounters: Object.fromEntries(Array.from(entry.targets, ([target, counters]) => [target, whole(counters)])),
       };
     }
     return document;
@@ -174,6 +174,11 @@ function sum(a: UrlCounters, b: UrlCounters): UrlCounters {
     TotalTimeSpent: a.TotalTimeSpent + b.TotalTimeSpent,
     SessionResume: a.SessionResume + b.SessionResume,
   };
+}
+
+/** Whole milliseconds, of all tunnels together: many short ones are not nothing. */
+function whole(counters: UrlCounters): UrlCounters {
+  return { ...counters, TotalTimeSpent: Math.round(counters.TotalTimeSpent) };
 }
 
 function emptyCounters(): UrlCounters {

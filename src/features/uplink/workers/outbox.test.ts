@@ -62,6 +62,8 @@ test("Outbox: tunnels that are alike are one note, and whatever happens between,
     to: fc.constantFrom(...uplinks),
     reason: fc.constantFrom("eof" as const, "idle" as const),
     isRetried: fc.boolean(),
+    // Sums of them are exact in any order.
+    quarters: fc.nat(20),
     act: fc.constantFrom("open" as const, "close" as const, "move" as const, "flush" as const),
   });
   fc.assert(
@@ -81,7 +83,7 @@ test("Outbox: tunnels that are alike are one note, and whatever happens between,
         outbox.record(event);
       };
       const open: { target: string; ifName: string }[] = [];
-      for (const { act, target, from, to, reason, isRetried } of steps) {
+      for (const { act, target, from, to, reason, isRetried, quarters } of steps) {
         const tunnel = open[0];
         if (act === "flush") outbox.flush();
         else if (act === "open") {
@@ -93,7 +95,7 @@ test("Outbox: tunnels that are alike are one note, and whatever happens between,
           tunnel.ifName = to;
         } else if (tunnel !== undefined) {
           open.shift();
-          record({ kind: "closed", ...tunnel, up: 1, down: 2, durationMs: 3, reason, count: 1 });
+          record({ kind: "closed", ...tunnel, up: 1, down: 2, durationMs: quarters / 4, reason, count: 1 });
         }
       }
       outbox.flush();
@@ -117,6 +119,7 @@ test("Outbox: a thousand tunnels to one place are two notes, and to a thousand p
   const batches: Note[][] = [];
   const outbox = new Outbox((notes) => batches.push(JSON.parse(notes) as Note[]), []);
   const pass = (target: string): void => {
+    outbox.record({ kind: "request", count: 1 });
     outbox.record({ kind: "connected", target, ifName: "eth0", cost: 0, failures: [], count: 1 });
     outbox.record({ kind: "closed", target, ifName: "eth0", up: 1, down: 2, durationMs: 3, reason: "eof", count: 1 });
   };
@@ -127,12 +130,15 @@ test("Outbox: a thousand tunnels to one place are two notes, and to a thousand p
   assert.deepEqual(events, [
     { kind: "connected", ...alike, cost: 0, failures: [] },
     { kind: "closed", ...alike, up: 1000, down: 2000, durationMs: 3000, reason: "eof" },
+    { kind: "request", count: 1000 },
   ]);
   batches.length = 0;
   for (let at = 0; at < 1000; at += 1) pass(`host${at}:443`);
   outbox.flush();
   assert.ok(batches.length >= 8 && batches.every(({ length }) => length <= 256));
-  assert.equal(batches.flat().length, 2000);
+  const requests = batches.flat().filter((note) => note.kind === "stats" && note.event.kind === "request");
+  assert.equal(batches.flat().length, 2000 + requests.length);
+  assert.equal(requests.length, batches.length);
 });
 
 test("Outbox: requests alone are told in time", async () => {

@@ -78,7 +78,8 @@ export class Outbox {
   }
 
   #flushSoon(): void {
-    if (this.#notes.length + this.#connected.size + this.#closed.size >= MAX_NOTES) this.flush();
+    const waiting = this.#notes.length + this.#connected.size + this.#closed.size + Math.sign(this.#requests);
+    if (waiting >= MAX_NOTES) this.flush();
     else this.#timer ??= setTimeout(() => this.flush(), FLUSH_MS);
   }
 

@@ -1,0 +1,25 @@
+/** A program whose listeners throw, and that survives it: prints what the others were told, and what was thrown. */
+import { ownPair, turns } from "./own-pair.ts";
+
+const heard: string[] = [];
+process.on("uncaughtException", ({ message }) => heard.push(message));
+const [[one, second], [third, fourth]] = [await ownPair(), await ownPair()];
+const streams = { one, second, third, fourth };
+for (const [name, stream] of Object.entries(streams)) {
+  for (const event of ["finish", "close"] as const) stream.on(event, () => heard.push(`${name} ${event}`));
+}
+one.on("finish", () => {
+  throw new Error("thrown of a finish");
+});
+// At the end of a turn that a listener has cut short.
+fourth.on("data", () => {
+  second.destroy();
+  throw new Error("thrown of data");
+});
+fourth.resume();
+one.end();
+third.end(Buffer.from("x"));
+await turns(10);
+for (const stream of Object.values(streams)) stream.destroy();
+await turns(10);
+process.stdout.write(heard.join("\n"));
