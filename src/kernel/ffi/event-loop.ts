@@ -36,23 +36,20 @@ const PROTOTYPES = {
 } as const;
 
 type Uv = Readonly<Record<keyof typeof PROTOTYPES, NativeFunction>>;
-let loaded: { readonly uv: Uv; readonly callback: ReturnType<typeof koffi.pointer> } | undefined;
+let loaded: Uv | undefined;
 
-function load(): NonNullable<typeof loaded> {
-  loaded ??= {
-    uv: openOwnSymbols(PROTOTYPES),
-    callback: koffi.pointer(koffi.proto("void isthmus_poll_callback(void *handle, int status, int events)")),
-  };
+function load(): Uv {
+  loaded ??= openOwnSymbols(PROTOTYPES);
   return loaded;
 }
 
 /**
- * Calls `onReadable` in each turn of this thread's event loop in which the descriptor is readable. It must not throw, and is no place
- * for work: what it starts with `setImmediate` runs in the same turn. Throws {@link KernelError} `unsupported` where Node was built
- * without its exports.
+ * Lets this thread's event loop go round whenever the descriptor is readable, and calls nobody: an immediate that is pending runs in that
+ * round, also one with `unref`, for which the loop does not wait. A call from libuv into JavaScript would cost more than all else of the
+ * round. Throws {@link KernelError} `unsupported` where Node was built without its exports.
  */
-export function watchReadable(fd: number, onReadable: () => void): LoopWatch {
-  const { uv, callback } = load();
+export function watchReadable(fd: number): LoopWatch {
+  const uv = load();
   const handle = koffi.alloc("uint8_t", Number(uv.handleSize(UV_POLL)));
   const isolate = uv.isolate();
   const fault = Number(uv.init(uv.loop(isolate), handle, fd));
@@ -60,13 +57,13 @@ export function watchReadable(fd: number, onReadable: () => void): LoopWatch {
     koffi.free(handle);
     throw KernelError.fromErrno(-fault, `watch descriptor ${fd} in the event loop`);
   }
-  const registered = koffi.register(onReadable, callback);
   uv.unref(handle);
   markInternal(handle);
   // A function of one argument, so that it is a hook as it is: no JavaScript runs any more when a thread is ended by force.
   const stop = uv.address(null, "uv_poll_stop");
   uv.atEnd(isolate, stop, handle);
-  uv.start(handle, UV_READABLE, registered);
+  // As a callback: it looks at the handle and does nothing.
+  uv.start(handle, UV_READABLE, uv.address(null, "uv_handle_get_type"));
   return {
     keepAlive: (isKept) => void (isKept ? uv.ref(handle) : uv.unref(handle)),
     close: () => {
@@ -74,7 +71,6 @@ export function watchReadable(fd: number, onReadable: () => void): LoopWatch {
       uv.stop(handle);
       // The memory stays: libuv holds it until the loop's next turn. Once for each thread that ends.
       uv.close(handle, null);
-      koffi.unregister(registered);
     },
   };
 }
@@ -84,7 +80,7 @@ export function watchReadable(fd: number, onReadable: () => void): LoopWatch {
  * outside: libuv leaves out handles that it takes for its own. Nothing is done where the flags are not where they are known to be.
  */
 function markInternal(handle: unknown): void {
-  const { uv } = load();
+  const uv = load();
   const flags = (): unknown => koffi.decode(handle, FLAGS_OFFSET, "uint32_t");
   const before = flags();
   uv.ref(handle);

@@ -214,3 +214,44 @@ test(
     assert.deepEqual([ours.closed, peer.destroyed], [true, true]);
   },
 );
+
+test(
+  "reactor: what a client has said before it was accepted is read in the turn that accepts it",
+  TIMEOUT,
+  async (t) => {
+    const fd = listenTcp(LOOPBACK, 0);
+    const { port } = localEndpoint(fd);
+    const heard: string[] = [];
+    const done = Promise.withResolvers<void>();
+    // Nobody accepts yet.
+    const dialled = await connectTcp({ address: LOOPBACK, port });
+    t.after(() => dialled.destroy());
+    dialled.write(Buffer.from("first words"));
+    const listener = new TcpListener(fd, {
+      onClient: (accepted, remote) => {
+        const stream = TcpStream.adopt(accepted, remote);
+        t.after(() => stream.destroy());
+        stream.on("data", (chunk) => heard.push(Buffer.from(chunk).toString()));
+        stream.resume();
+        setImmediate(() => {
+          heard.push("the next turn");
+          done.resolve();
+        });
+      },
+      onFault: assert.fail,
+      onError: assert.fail,
+    });
+    t.after(() => listener.close());
+    await done.promise;
+    assert.deepEqual(heard, ["first words", "the next turn"]);
+  },
+);
+
+test("reactor: it keeps its thread's other work neither waiting nor busy", TIMEOUT, async (t) => {
+  await pair(t);
+  // Idle connections: the event loop goes round for the timer alone, and not for the turn that stands by.
+  const from = process.cpuUsage();
+  for (let at = 0; at < 10; at += 1) await new Promise((resolve) => setTimeout(resolve, 30));
+  const { user, system } = process.cpuUsage(from);
+  assert.ok((user + system) / 1000 < 150, `${(user + system) / 1000} ms of CPU in 300 ms of rest`);
+});

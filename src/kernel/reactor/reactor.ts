@@ -13,6 +13,8 @@ import {
 
 /** Events of one turn; more wait for the next. */
 const MAX_EVENTS = 256;
+/** In one turn; more while there are new descriptors alone. To come back by the event loop costs ten times as much. */
+const MAX_LOOKS = 3;
 /** One read; a stream holds no more of what it reads (spec uplink-proxy 7). */
 const READ_BYTES = 262_144;
 /** Views of the shared buffer that are kept: heads, and tunnels with settings old and new, want one each. */
@@ -58,13 +60,14 @@ export class Reactor {
   #waiting = new Set<Waiting>();
   readonly #telling: Telling[] = [];
   #generation = 0;
-  #isDue = false;
+  /** The next turn. */
+  #next: NodeJS.Immediate | undefined;
   #isInTurn = false;
   #isClosed = false;
 
   constructor() {
     try {
-      this.#loop = watchReadable(this.#epoll, () => this.#due());
+      this.#loop = watchReadable(this.#epoll);
     } catch (error) {
       close(this.#epoll);
       throw error;
@@ -87,7 +90,9 @@ export class Reactor {
     if (this.#watched[watched.fd] === undefined) this.#size += 1;
     this.#watched[watched.fd] = watched;
     this.#generations[watched.fd] = this.#generation;
-    if (this.#size === 1) this.#loop.keepAlive(true);
+    if (this.#size > 1) return;
+    this.#loop.keepAlive(true);
+    this.#standBy();
   }
 
   /** Another one takes the descriptor over, with its bits. */
@@ -144,19 +149,25 @@ export class Reactor {
     this.#isClosed = true;
     this.#tellSoon();
     for (const watched of [...this.#watched]) watched?.abandon();
+    clearImmediate(this.#next);
     this.#loop.close();
     close(this.#epoll);
   }
 
-  /** Work is done in a turn of its own, so that promises settle as they do for Node's own events. */
-  #due(): void {
-    if (this.#isDue) return;
-    this.#isDue = true;
-    setImmediate(this.#turn);
+  /** A turn in the next round of the event loop, whatever it goes round for: it does not go round for this. */
+  #standBy(): void {
+    this.#next ??= setImmediate(this.#turn).unref();
   }
 
+  /** A turn in the next round, which is at once. */
+  #due(): void {
+    this.#standBy();
+    this.#next?.ref();
+  }
+
+  /** Work is done in immediates, so that promises settle as they do for Node's own events. */
   readonly #turn = (): void => {
-    this.#isDue = false;
+    this.#next = undefined;
     if (this.#isClosed) return;
     this.#isInTurn = true;
     try {
@@ -164,6 +175,7 @@ export class Reactor {
       this.#tellAll();
     } finally {
       this.#isInTurn = false;
+      if (this.#size > 0 && !this.#isClosed) this.#standBy();
       if (this.#telling.length > 0) this.#tellSoon();
     }
   };
@@ -172,6 +184,14 @@ export class Reactor {
     // One that has ended has no more turns.
     if (this.#isClosed) process.nextTick(this.#tellAll);
     else this.#due();
+  }
+
+  #look(): void {
+    const count = epollPoll(this.#epoll, this.#events);
+    for (let at = 0; at < count; at += 1) {
+      const fd = this.#events.data(at, 0);
+      if (this.#generations[fd] === this.#events.data(at, 1)) this.#watched[fd]?.onReady(this.#events.bits(at));
+    }
   }
 
   readonly #tellAll = (): void => {
@@ -190,11 +210,14 @@ export class Reactor {
   };
 
   #work(): void {
-    const count = epollPoll(this.#epoll, this.#events);
-    for (let at = 0; at < count; at += 1) {
-      const fd = this.#events.data(at, 0);
-      if (this.#generations[fd] === this.#events.data(at, 1)) this.#watched[fd]?.onReady(this.#events.bits(at));
-    }
+    let known: number;
+    let looks = 0;
+    do {
+      known = this.#generation;
+      this.#look();
+      looks += 1;
+      // What is new may have something to say at once: a client its request, a near destination that it is connected.
+    } while (this.#generation !== known && looks < MAX_LOOKS && !this.#isClosed);
     if (this.#waiting.size === 0) return;
     const waiting = this.#waiting;
     this.#waiting = new Set();
