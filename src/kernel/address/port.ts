@@ -40,17 +40,25 @@ function listAddresses(connection: NetlinkConnection, filter: AddressFilter): Ad
 
 /** Throws {@link KernelError} `invalid` for what cannot be encoded. */
 export function checkAddress(verb: string, spec: AddressSpec): void {
-  const { address, prefixLength = address.bits, peer, protocol = MIN_PROTOCOL } = spec;
-  const isPrefix = Number.isInteger(prefixLength) && prefixLength >= 0 && prefixLength <= address.bits;
-  const why = !isPrefix
-    ? `/${prefixLength} is no prefix length of its family`
-    : peer !== undefined && peer.family !== address.family
-      ? "its peer is of another family"
-      : !(Number.isInteger(protocol) && protocol >= MIN_PROTOCOL && protocol <= 255)
-        ? `${protocol} is no protocol that an address may have: ${MIN_PROTOCOL} to 255`
-        : undefined;
+  const why = faultOf(spec);
   if (why === undefined) return;
   throw new KernelError("invalid", `Cannot ${describeAddress(verb, spec)}: ${why}`, { errno: "EINVAL" });
+}
+
+function faultOf({
+  address,
+  prefixLength = address.bits,
+  peer,
+  protocol = MIN_PROTOCOL,
+}: AddressSpec): string | undefined {
+  if (!isWhole(prefixLength, 0, address.bits)) return `/${prefixLength} is no prefix length of its family`;
+  if (peer !== undefined && peer.family !== address.family) return "its peer is of another family";
+  if (isWhole(protocol, MIN_PROTOCOL, 255)) return undefined;
+  return `${protocol} is no protocol that an address may have: ${MIN_PROTOCOL} to 255`;
+}
+
+function isWhole(number: number, from: number, to: number): boolean {
+  return Number.isInteger(number) && number >= from && number <= to;
 }
 
 /** `add address 10.0.0.1/32 to link 3`. */

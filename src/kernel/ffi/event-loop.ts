@@ -30,6 +30,8 @@ const PROTOTYPES = {
   init: "int uv_poll_init(void *loop, void *handle, int fd)",
   start: "int uv_poll_start(void *handle, int events, void *callback)",
   stop: "int uv_poll_stop(void *handle)",
+  /** Called by its address alone; here so that a Node without it is told of. */
+  handleType: "int uv_handle_get_type(void *handle)",
   close: "void uv_close(void *handle, void *callback)",
   ref: "void uv_ref(void *handle)",
   unref: "void uv_unref(void *handle)",

@@ -64,7 +64,7 @@ export class Engine {
   constructor(deps: EngineDeps) {
     this.#deps = deps;
     const { settings, snapshots, evidence, log } = deps;
-    // Each request waits for three things, and hardly ever for long.
+    // Each request sets four deadlines, and hardly ever meets one.
     const clock = new PooledClock(deps.clock);
     const limits = () => settings().limits;
     this.penalties = new Penalties(clock, settings().selection);

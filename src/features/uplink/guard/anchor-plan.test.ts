@@ -5,8 +5,8 @@ import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { FakeKernel } from "#kernel/fake";
 import type { NetStack } from "#kernel/net";
-import type { AnchorListing } from "./anchor-plan.ts";
-import { ANCHOR_PROTOCOL, type Anchored, Anchors, flushAnchors, planAnchors } from "./index.ts";
+import { ANCHOR_PROTOCOL, type Anchored, type AnchorListing, planAnchors } from "./anchor-plan.ts";
+import { Anchors, flushAnchors } from "./index.ts";
 
 const ANCHOR = IpAddress.parse("169.254.100.1");
 const LISTENER: Anchored = { address: ANCHOR, interface: "cni0", assignAddress: true };
@@ -75,6 +75,12 @@ test("Anchors: where the kernel forgets whose an address is, this run remembers,
   assert.equal(count(), 0);
   stack.addresses.add({ linkIndex: index, address: ANCHOR });
   assert.equal(run(anchors.plan(forgetful(stack), [])), 0, "somebody else has put it there since");
+  stack.addresses.delete({ linkIndex: index, address: ANCHOR });
+  assert.equal(run(anchors.plan(forgetful(stack), [LISTENER])), 1);
+  stack.addresses.delete({ linkIndex: index, address: ANCHOR });
+  assert.equal(run(anchors.plan(forgetful(stack), [])), 0, "it has gone without us");
+  stack.addresses.add({ linkIndex: index, address: ANCHOR });
+  assert.equal(run(anchors.plan(forgetful(stack), [])), 0, "and is somebody else's now");
   assert.equal(run(flushAnchors(stack, forgetful(stack), [LISTENER])), 1);
   assert.equal(count(), 0);
 });

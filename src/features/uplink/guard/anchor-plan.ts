@@ -33,23 +33,35 @@ export function planAnchors(
   wanted: readonly Anchored[],
   former: readonly Anchored[],
 ): AnchorChange[] {
-  const nameOf = (index: number): string => links.find((link) => link.index === index)?.name ?? "";
+  const nameOf = nameIn(links);
   const changes: AnchorChange[] = [];
   for (const { linkIndex, address, prefixLength, protocol } of addresses) {
     const ifName = nameOf(linkIndex);
     const isOneOf = (listeners: readonly Anchored[]): boolean =>
-      listeners.some((one) => one.assignAddress && one.interface === ifName && one.address.equals(address));
+      listeners.some((one) => one.assignAddress && isAt(one, ifName, address));
     const isOurs = prefixLength === address.bits && (protocol === ANCHOR_PROTOCOL || isOneOf(former));
     if (isOurs && !isOneOf(wanted)) changes.push({ kind: "remove", linkIndex, ifName, address });
   }
   for (const listener of wanted) {
-    const { address } = listener;
     const link = listener.assignAddress ? links.find(({ name }) => name === listener.interface) : undefined;
-    if (link === undefined) continue;
-    const isThere = addresses.some((own) => own.linkIndex === link.index && own.address.equals(address));
-    if (!isThere) changes.push({ kind: "assign", linkIndex: link.index, ifName: link.name, address });
+    if (link === undefined || isThere({ links, addresses }, listener)) continue;
+    changes.push({ kind: "assign", linkIndex: link.index, ifName: link.name, address: listener.address });
   }
   return changes;
+}
+
+/** Whether the address is on the bridge, whoever set it. Pure. */
+export function isThere({ links, addresses }: AnchorListing, anchored: Anchored): boolean {
+  const nameOf = nameIn(links);
+  return addresses.some(({ linkIndex, address }) => isAt(anchored, nameOf(linkIndex), address));
+}
+
+function isAt({ address, interface: bridge }: Anchored, ifName: string, other: IpAddress): boolean {
+  return bridge === ifName && address.equals(other);
+}
+
+function nameIn(links: AnchorListing["links"]): (index: number) => string {
+  return (index) => links.find((link) => link.index === index)?.name ?? "";
 }
 
 /** Whether the kernel keeps who set an address: Linux 5.18 and later say it of the addresses that they make themselves. Pure. */

@@ -6,6 +6,7 @@ import {
   type AnchorChange,
   type Anchored,
   type AnchorListing,
+  isThere,
   keepsProtocols,
   planAnchors,
 } from "./anchor-plan.ts";
@@ -26,6 +27,8 @@ export class Anchors {
 
   /** One piece of work for each change; each gives the number of its changes, or throws {@link KernelError}. */
   plan(listing: AnchorListing, listeners: readonly Anchored[]): readonly (() => number)[] {
+    // What has gone, by whoever's hand, is not ours when it comes again.
+    this.#assigned = this.#assigned.filter((one) => isThere(listing, one));
     const former = keepsProtocols(listing) ? [] : this.#assigned;
     return planAnchors(listing, listeners, former).map((change) => () => this.#apply(change));
   }

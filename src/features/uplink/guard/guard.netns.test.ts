@@ -10,15 +10,8 @@ import { listenTcp } from "#kernel/socket";
 import { parseSettings } from "../config/index.ts";
 import { readKernel } from "../state/index.ts";
 import { Bed } from "../testing/bed.ts";
-import {
-  type Anchored,
-  Anchors,
-  clearPortGuard,
-  flushAnchors,
-  GUARD_TABLE,
-  syncPortGuard,
-  wantedGuard,
-} from "./index.ts";
+import type { Anchored } from "./anchor-plan.ts";
+import { Anchors, clearPortGuard, flushAnchors, GUARD_TABLE, syncPortGuard, wantedGuard } from "./index.ts";
 
 const run = promisify(execFile);
 

@@ -2,7 +2,8 @@
  * What the proxy asks of the kernel besides routing: closed ports on uplinks, the pods' anchor address, and the redirection of
  * transparent mode (spec uplink-proxy 4, 12, 14).
  *
- * Owns: the nft tables `inet uplink_guard` and `inet uplink_proxy`, the mark's rule and table, addresses with our protocol. Refuses to know: who listens.
+ * Owns: the nft tables `inet uplink_guard` and `inet uplink_proxy`, the mark's rule and table, addresses with our protocol. Refuses
+ * to know: who listens.
  *
  * ```ts
  * syncPortGuard(nft, wantedGuard(settings));
@@ -11,7 +12,6 @@
  * ```
  */
 export { Anchors, flushAnchors } from "./anchor.ts";
-export { ANCHOR_PROTOCOL, type AnchorChange, type Anchored, type AnchorListing, planAnchors } from "./anchor-plan.ts";
 export {
   TransparentKeeper,
   type TransparentKeeperDeps,
