@@ -1,0 +1,151 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { clientHello } from "../testing/proxy-fixtures.ts";
+import { TUNNEL_OPTIONS, TunnelBed, upstreamPair } from "../testing/tunnel-bed.ts";
+
+const TIMEOUT = { timeout: 20_000 };
+
+test("Tunnel: silence ends it after 30 to 31 s, a byte either way puts that off", TIMEOUT, async (t) => {
+  const bed = await TunnelBed.open(t);
+  bed.far.write("banner");
+  await bed.client.read("banner");
+  await bed.clock.advance(20_300);
+  bed.client.write("x");
+  await bed.far.read("x");
+  const since = bed.clock.monotonic();
+  const endedMs = (await bed.endedBy(100_000)) - since;
+  assert.ok(endedMs >= 30_000 && endedMs <= 31_000, `${endedMs}`);
+  // The client had asked and was still waiting.
+  assert.deepEqual(await bed.closed(), { reason: "idle", stalled: true });
+  await bed.client.until(({ isEnded }) => isEnded);
+});
+
+test("Tunnel: after one side has ended, the other has its own limit", TIMEOUT, async (t) => {
+  const bed = await TunnelBed.open(t);
+  bed.client.socket.end();
+  await bed.far.until(({ isEnded }) => isEnded);
+  const endedMs = await bed.endedBy(100_000);
+  assert.ok(endedMs >= 20_000 && endedMs <= 21_000, `${endedMs}`);
+  assert.deepEqual(await bed.closed(), { reason: "idle", stalled: false });
+});
+
+test(
+  "Tunnel: a TLS connection that rests between two records has not stalled, one in the middle of a record has",
+  TIMEOUT,
+  async (t) => {
+    const record = Buffer.concat([Buffer.of(23, 3, 3, 0, 4), Buffer.from("body")]);
+    for (const [bytes, stalled] of [
+      [record, false],
+      [record.subarray(0, 7), true],
+    ] as const) {
+      const bed = await TunnelBed.open(t);
+      bed.client.write("x");
+      await bed.far.read("x");
+      bed.far.socket.write(bytes);
+      await bed.client.until(({ text }) => text.length === bytes.length);
+      await bed.endedBy(40_000);
+      assert.deepEqual(await bed.closed(), { reason: "idle", stalled });
+    }
+  },
+);
+
+test(
+  "Tunnel: a destination that swallows a ClientHello is told of once, and another takes its place unseen",
+  TIMEOUT,
+  async (t) => {
+    const bed = await TunnelBed.open(t);
+    const hello = clientHello("a.example");
+    bed.client.socket.write(hello.subarray(0, 20));
+    await bed.far.until(({ text }) => text.length === 20);
+    await bed.clock.advance(4000);
+    bed.client.socket.write(hello.subarray(20));
+    await bed.far.until(({ text }) => text.length === hello.length);
+    await bed.clock.advance(4400);
+    assert.deepEqual(bed.told, []);
+    await bed.clock.advance(1100);
+    assert.deepEqual(bed.told, ["silent"]);
+    await bed.clock.advance(10_000);
+    assert.deepEqual(bed.told, ["silent"]);
+    assert.ok(bed.tunnel.canReplay);
+    const next = await upstreamPair(t);
+    const total = { up: 0, down: 0 };
+    bed.tunnel.replaceUpstream(next.upstream, total);
+    await bed.far.until(({ isClosed }) => isClosed);
+    await next.far.until(({ text }) => text.length === hello.length);
+    assert.equal(next.far.text, hello.toString("latin1"));
+    next.far.write("answer");
+    await bed.client.read("answer");
+    assert.equal(bed.tunnel.canReplay, false);
+    assert.deepEqual(total, { up: hello.length, down: 6 });
+    bed.client.socket.end();
+    await next.far.until(({ isEnded }) => isEnded);
+    next.far.socket.end();
+    assert.deepEqual(await bed.closed(), { reason: "eof", stalled: false });
+  },
+);
+
+test(
+  "Tunnel: nothing is sent twice once a byte came, that is no whole ClientHello, has early data, or was too much",
+  TIMEOUT,
+  async (t) => {
+    const hello = clientHello("a.example");
+    const cases: Readonly<Record<string, readonly [Uint8Array, boolean]>> = {
+      "a ClientHello": [hello, true],
+      "a ClientHello with something behind it": [Buffer.concat([hello, Buffer.of(20, 3, 3, 0, 1, 1)]), true],
+      "half a ClientHello": [hello.subarray(0, 30), false],
+      "early data": [clientHello("a.example", { hasEarlyData: true }), false],
+      "plain text": [Buffer.from("GET / HTTP/1.1\r\n\r\n"), false],
+      nothing: [new Uint8Array(0), false],
+      "more than is kept": [Buffer.concat([hello, Buffer.alloc(TUNNEL_OPTIONS.replayBytes)]), false],
+    };
+    for (const [name, [bytes, expected]] of Object.entries(cases)) {
+      const bed = await TunnelBed.open(t, bytes.length === 0 ? [] : [bytes]);
+      await bed.far.until(({ text }) => text.length === bytes.length);
+      assert.equal(bed.tunnel.canReplay, expected, name);
+      const next = await upstreamPair(t);
+      if (!expected)
+        assert.throws(() => bed.tunnel.replaceUpstream(next.upstream, bed.total), /can no longer be replaced/);
+      next.upstream.destroy();
+      bed.far.write("z");
+      await bed.client.read("z");
+      assert.equal(bed.tunnel.canReplay, false, name);
+      bed.tunnel.close("drain");
+      assert.equal((await bed.closed()).reason, "drain");
+    }
+  },
+);
+
+test(
+  "Tunnel: a client that says nothing is not kept waiting by anybody, and a blackhole ends with a reset",
+  TIMEOUT,
+  async (t) => {
+    const bed = await TunnelBed.open(t);
+    await bed.clock.advance(20_000);
+    assert.deepEqual(bed.told, []);
+    bed.tunnel.close("blackhole");
+    await bed.client.until(({ isClosed }) => isClosed);
+    assert.equal(bed.client.error?.code, "ECONNRESET");
+    assert.equal((await bed.closed()).reason, "blackhole");
+  },
+);
+
+test(
+  "Tunnel: between its end and the news of it no silence is told of, and no other upstream is taken",
+  TIMEOUT,
+  async (t) => {
+    for (const how of ["close", "client", "upstream"] as const) {
+      const bed = await TunnelBed.open(t);
+      const hello = clientHello("a.example");
+      bed.client.socket.write(hello);
+      await bed.far.until(({ text }) => text.length === hello.length);
+      assert.ok(bed.tunnel.canReplay);
+      if (how === "close") bed.tunnel.close("error");
+      else if (how === "client") bed.near.destroy();
+      else bed.upstream.destroy();
+      bed.tunnel.check(bed.clock.monotonic() + TUNNEL_OPTIONS.firstByteTimeoutMs);
+      assert.deepEqual([bed.told, bed.tunnel.canReplay], [[], false]);
+      await bed.closed();
+      assert.deepEqual(bed.told, []);
+    }
+  },
+);

@@ -1,0 +1,89 @@
+import assert from "node:assert/strict";
+import type { Socket } from "node:net";
+import type { TestContext } from "node:test";
+import { FakeClock } from "#base/clock";
+import { IpAddress } from "#base/ip";
+import { connectTcp, TcpStream } from "#kernel/reactor";
+import { type ByteCount, Tunnel, type TunnelEnd, TunnelWatch } from "../relay/index.ts";
+import { listenerFor, serverFor, TestClient } from "./proxy-fixtures.ts";
+
+const LOOPBACK = IpAddress.parse("127.0.0.1");
+
+/** The limits of the bed's tunnels. */
+export const TUNNEL_OPTIONS = {
+  idleTimeoutMs: 30_000,
+  halfCloseTimeoutMs: 20_000,
+  firstByteTimeoutMs: 5000,
+  replayBytes: 65_536,
+  bufferBytes: 65_536,
+};
+
+/** A tunnel between a test's client and a test's server, both real sockets of loopback; time is the test's. */
+export class TunnelBed {
+  readonly clock = new FakeClock();
+  readonly total: ByteCount = { up: 0, down: 0 };
+  readonly told: string[] = [];
+  readonly client: TestClient;
+  readonly near: TcpStream;
+  readonly tunnel: Tunnel;
+  readonly upstream: TcpStream;
+  readonly far: TestClient;
+  readonly watch: TunnelWatch;
+  end: TunnelEnd | undefined;
+
+  private constructor(client: TestClient, near: TcpStream, upstream: TcpStream, far: TestClient) {
+    this.client = client;
+    this.near = near;
+    this.upstream = upstream;
+    this.far = far;
+    this.watch = new TunnelWatch(this.clock);
+    const deps = { watch: this.watch, total: this.total };
+    this.tunnel = new Tunnel(near, upstream, deps, TUNNEL_OPTIONS, {
+      onFirstByte: () => this.told.push("first byte"),
+      onSilent: () => this.told.push("silent"),
+      onClosed: (end) => {
+        assert.equal(this.end, undefined, "closed twice");
+        this.end = end;
+      },
+    });
+  }
+
+  static async open(t: TestContext, early: readonly Uint8Array[] = []): Promise<TunnelBed> {
+    const [near, client] = await pair(t);
+    const { upstream, far } = await upstreamPair(t);
+    const bed = new TunnelBed(client, near, upstream, far);
+    bed.tunnel.start(early);
+    return bed;
+  }
+
+  async closed(): Promise<TunnelEnd> {
+    while (this.end === undefined) await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(this.watch.size, 0);
+    return this.end;
+  }
+
+  /** The monotonic time at which the watch has ended the tunnel. */
+  async endedBy(untilMs: number): Promise<number> {
+    while (this.end === undefined && this.clock.monotonic() < untilMs) await this.clock.advance(100);
+    return this.clock.monotonic();
+  }
+}
+
+/** The proxy's side of a client, and the client. */
+async function pair(t: TestContext): Promise<[near: TcpStream, client: TestClient]> {
+  const accepted = Promise.withResolvers<TcpStream>();
+  const { port } = listenerFor(t, (fd, remote) => accepted.resolve(TcpStream.adopt(fd, remote)));
+  const client = await TestClient.to(t, port);
+  const near = await accepted.promise;
+  t.after(() => near.destroy());
+  return [near, client];
+}
+
+/** A connected upstream, and the destination's side of it. */
+export async function upstreamPair(t: TestContext): Promise<{ upstream: TcpStream; far: TestClient }> {
+  const accepted = Promise.withResolvers<Socket>();
+  const { port } = await serverFor(t, (socket) => accepted.resolve(socket));
+  const upstream = await connectTcp({ address: LOOPBACK, port });
+  t.after(() => upstream.destroy());
+  return { upstream, far: new TestClient(await accepted.promise) };
+}
