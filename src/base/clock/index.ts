@@ -4,5 +4,4 @@
  * Owns: reading time and waiting. Refuses to know: what is waited for.
  */
 export { FakeClock } from "./fake-clock.ts";
-export { PooledClock } from "./pooled-clock.ts";
 export { type Clock, systemClock } from "./system-clock.ts";

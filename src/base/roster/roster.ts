@@ -1,7 +1,7 @@
 /** A place in a {@link Roster}, held until it is left. */
 export interface Seat {
-  /** Takes the member out. False the second time. */
-  leave(): boolean;
+  /** Takes the member out; nothing the second time. */
+  leave(): void;
 }
 
 class Link<T> implements Seat {
@@ -16,11 +16,10 @@ class Link<T> implements Seat {
     this.previous = previous;
   }
 
-  leave(): boolean {
+  leave(): void {
     const roster = this.#roster;
     this.#roster = undefined;
     roster?.remove(this);
-    return roster !== undefined;
   }
 }
 
@@ -36,11 +35,6 @@ export class Roster<T> implements Iterable<T> {
 
   get size(): number {
     return this.#size;
-  }
-
-  /** The one that came first of those that are here. */
-  get first(): T | undefined {
-    return this.#first?.value;
   }
 
   /** Takes out the one that came first of those that are here. */

@@ -2,7 +2,7 @@ import { Socket } from "node:net";
 import { networkInterfaces } from "node:os";
 import type { SecureContext } from "node:tls";
 import { type ByteStream, NodeStream } from "#base/byte-stream";
-import { type Clock, PooledClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { Roster } from "#base/roster";
@@ -63,9 +63,7 @@ export class Engine {
 
   constructor(deps: EngineDeps) {
     this.#deps = deps;
-    const { settings, snapshots, evidence, log } = deps;
-    // Each request sets four deadlines, and hardly ever meets one.
-    const clock = new PooledClock(deps.clock);
+    const { clock, settings, snapshots, evidence, log } = deps;
     const limits = () => settings().limits;
     this.penalties = new Penalties(clock, settings().selection);
     this.dns = new UplinkDns({
