@@ -120,6 +120,12 @@ test(
       "it has forgotten what it had",
       async () => (await stopped.metric("server_established_connections")) === 0,
     );
+    // A client that comes before may still be given to the link that has been dead for as long as the server stood.
+    await until(
+      "the agent's old link is noticed too",
+      async () => (await stopped.metric("server_ready_backend_connections")) === 1,
+      NOTICED,
+    );
     (await forward(sides, stopped)).destroy();
   },
 );
