@@ -50,6 +50,7 @@ export {
   type StreamFault,
 } from "./link/packet-stream.ts";
 export { SESSION_MEMORY_MIB, SESSION_SETTINGS } from "./link/session.ts";
+export { serveSessions } from "./link/session-socket.ts";
 export { BufferBudget } from "./mux/budget.ts";
 export { MUX_DEFAULTS, type MuxOptions } from "./mux/options.ts";
 export { AgentAuthError, type AgentAuthErrorCode, type AgentAuthenticator } from "./server/agent-auth.ts";

@@ -1,4 +1,4 @@
-import { createSecureServer, createServer } from "node:http2";
+import { createServer, type Http2Server } from "node:http2";
 import { createServer as createNetServer, type Server } from "node:net";
 import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
 import { describeError } from "#base/errors";
@@ -10,6 +10,7 @@ import {
   SESSION_SETTINGS,
   type ServerTls,
   serverTls,
+  serveSessions,
   type TlsPaths,
 } from "#features/tunnel";
 import { Listener } from "./listener.ts";
@@ -40,10 +41,11 @@ export interface ListenersOptions {
 export async function listenForAgents(deps: ListenersDeps, options: ListenersOptions): Promise<Listener> {
   const { tls: paths, address } = options.config.agent;
   const tls = tlsOf("agents", paths, ["h2"], deps, options);
-  const server = createSecureServer({ ...tls.options, ...AGENT_HTTP2 });
-  deps.proxy.serveAgents(server);
-  guard(server as unknown as TlsServer, tls, "agents", deps.log);
-  return Listener.open(server as unknown as TlsServer, { kind: "tcp", address }, deps);
+  const sessions = createServer(AGENT_HTTP2);
+  deps.proxy.serveAgents(sessions);
+  const server = secureSessions(tls, sessions);
+  guard(server, tls, "agents", deps.log);
+  return Listener.open(server, { kind: "tcp", address }, deps);
 }
 
 /** Opens the socket or port for frontends. Rejects with `ListenerError`, `SocketPathError`, `TlsFilesError`. */
@@ -69,9 +71,15 @@ function plainServer({ proxy }: ListenersDeps, mode: ListenersOptions["mode"]): 
 }
 
 function secureGrpc({ proxy }: ListenersDeps, tls: ServerTls): TlsServer {
-  const server = createSecureServer({ ...tls.options, ...FRONTEND_HTTP2 });
-  proxy.serveGrpcFrontends(server);
-  return server as unknown as TlsServer;
+  const sessions = createServer(FRONTEND_HTTP2);
+  proxy.serveGrpcFrontends(sessions);
+  return secureSessions(tls, sessions);
+}
+
+function secureSessions(tls: ServerTls, sessions: Http2Server): TlsServer {
+  const server = createTlsServer({ ...tls.options, noDelay: true });
+  serveSessions(server, sessions);
+  return server;
 }
 
 function secureConnect({ proxy }: ListenersDeps, tls: ServerTls): TlsServer {

@@ -1,17 +1,11 @@
-import {
-  constants,
-  type Http2SecureServer,
-  type Http2Server,
-  type ServerHttp2Session,
-  type ServerHttp2Stream,
-} from "node:http2";
+import { constants, type Http2Server, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
-import { TLSSocket } from "node:tls";
 import { type Clock, systemClock } from "#base/clock";
 import { encodeGrpcMessage, GrpcCode } from "#wire/grpc";
 import type { BufferBudget } from "../mux/budget.ts";
 import { DuplexPacketStream, type PacketStream, type PacketStreamHandlers, type StreamFault } from "./packet-stream.ts";
 import { keepAlive, limitPings, widen } from "./session.ts";
+import { sessionSocketOf } from "./session-socket.ts";
 
 const CONTENT_TYPE = "application/grpc";
 
@@ -54,7 +48,7 @@ export interface IncomingOptions {
 
 /** Serves one bidirectional gRPC method on an HTTP/2 server. Returns how to end its sessions. */
 export function serveStreams(
-  server: Http2Server | Http2SecureServer,
+  server: Http2Server,
   options: IncomingOptions,
 ): { readonly sessions: ReadonlySet<ServerHttp2Session> } {
   const sessions = new Set<ServerHttp2Session>();
@@ -112,6 +106,7 @@ function incoming(stream: ServerHttp2Stream, rawHeaders: readonly string[], opti
       return new DuplexPacketStream(stream, handlers, {
         maxMessageBytes: options.maxMessageBytes,
         budget: options.budget,
+        backlog: sessionSocketOf(stream.session),
         ending: {
           end: (fault) => {
             if (fault !== undefined) status = fault;
@@ -137,12 +132,11 @@ function trailersOf({ code, message }: StreamFault): Record<string, string> {
 }
 
 function peerOf(stream: ServerHttp2Stream): StreamPeer {
-  const socket = (stream.session as unknown as { readonly socket?: Socket } | undefined)?.socket;
-  const isTls = socket instanceof TLSSocket || (socket !== undefined && "getPeerCertificate" in socket);
-  const tls = isTls ? (socket as TLSSocket) : undefined;
+  const tls = sessionSocketOf(stream.session)?.tls;
+  const socket = tls ?? (stream.session as unknown as { readonly socket?: Socket } | undefined)?.socket;
   const address = socket?.remoteAddress === undefined ? "unix" : `${socket.remoteAddress}:${socket.remotePort}`;
   const name: unknown = tls?.authorized === true ? tls.getPeerCertificate().subject?.CN : undefined;
-  const serverName = tls === undefined ? undefined : (tls as unknown as { servername?: unknown }).servername;
+  const serverName = (tls as { readonly servername?: unknown } | undefined)?.servername;
   return {
     address,
     serverName: typeof serverName === "string" ? serverName : undefined,

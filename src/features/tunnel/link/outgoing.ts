@@ -6,6 +6,7 @@ import {
   type IncomingHttpHeaders,
 } from "node:http2";
 import type { Socket } from "node:net";
+import { TLSSocket } from "node:tls";
 import { type Clock, systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { decodeGrpcMessage, GrpcCode } from "#wire/grpc";
@@ -16,6 +17,7 @@ import {
   type PacketStreamHandlers,
 } from "./packet-stream.ts";
 import { keepAlive, SESSION_MEMORY_MIB, SESSION_SETTINGS, widen } from "./session.ts";
+import { SessionSocket, sessionSocketOf } from "./session-socket.ts";
 
 export type LinkErrorCode = "unreachable" | "refused" | "timeout" | "protocol";
 
@@ -57,8 +59,9 @@ export async function openStream(
   abort: { readonly signal: AbortSignal },
 ): Promise<OpenedStream> {
   const { socket } = options;
+  const transport = socket instanceof TLSSocket ? new SessionSocket(socket) : socket;
   const session = connect(`http://${options.authority}`, {
-    createConnection: () => socket,
+    createConnection: () => transport,
     settings: SESSION_SETTINGS,
     maxSessionMemory: SESSION_MEMORY_MIB,
   });
@@ -147,6 +150,7 @@ function opened(
         },
         {
           maxMessageBytes: options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
+          backlog: sessionSocketOf(session),
           ending: {
             end: () => stream.end(),
             reset: () => stream.close(constants.NGHTTP2_CANCEL),

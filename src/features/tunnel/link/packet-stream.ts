@@ -2,6 +2,7 @@ import type { Duplex } from "node:stream";
 import { GrpcCode as Code, type GrpcCode, GrpcDeframer, GrpcWireError } from "#wire/grpc";
 import { decodePacket, type Packet, TunnelWireError } from "#wire/konnectivity";
 import type { BufferBudget } from "../mux/budget.ts";
+import type { SendBacklog } from "./session-socket.ts";
 
 /** HTTP/2 takes more while it holds less than this, bytes. Short, for what it holds can be overtaken no more. */
 const QUEUE_HIGH_BYTES = 256 * 1024;
@@ -62,6 +63,8 @@ export class DuplexPacketStream implements PacketStream {
   #sent = 0;
   #full = false;
   #closed = false;
+  /** The connection's, where it takes what it is given at once. */
+  readonly #backlog: SendBacklog | undefined;
 
   constructor(
     duplex: Duplex,
@@ -71,9 +74,11 @@ export class DuplexPacketStream implements PacketStream {
       readonly ending: StreamEnding;
       /** Counts what waits of messages that are not whole; above it the stream ends. */
       readonly budget?: Pick<BufferBudget, "add" | "remove" | "isOver"> | undefined;
+      readonly backlog?: SendBacklog | undefined;
     },
   ) {
     this.#duplex = duplex;
+    this.#backlog = options.backlog;
     this.#handlers = handlers;
     this.#ending = options.ending;
     this.#budget = options.budget;
@@ -98,18 +103,22 @@ export class DuplexPacketStream implements PacketStream {
   }
 
   get queuedBytes(): number {
-    return this.#queued;
+    return this.#queued + this.#waitingBytes;
   }
 
   get bytesSent(): number {
-    return this.#sent;
+    return this.#sent - this.#waitingBytes;
+  }
+
+  get #waitingBytes(): number {
+    return this.#backlog?.waitingBytes ?? 0;
   }
 
   send(pieces: readonly Uint8Array[], bytes: number, onSent?: () => void): void {
     const last = pieces.at(-1);
     if (this.#closed || last === undefined || !this.#duplex.writable) return;
     this.#queued += bytes;
-    if (this.#queued >= QUEUE_HIGH_BYTES) this.#full = true;
+    if (this.queuedBytes >= QUEUE_HIGH_BYTES) this.#full = true;
     this.#duplex.cork();
     for (let at = 0; at < pieces.length - 1; at += 1) this.#duplex.write(pieces[at]);
     this.#duplex.write(last, (error) => {
@@ -118,10 +127,7 @@ export class DuplexPacketStream implements PacketStream {
       // A stream that failed tells by its error event.
       if (error !== null && error !== undefined) return;
       onSent?.();
-      if (this.#full && this.#queued <= QUEUE_LOW_BYTES) {
-        this.#full = false;
-        if (!this.#closed) this.#handlers.onWritable();
-      }
+      if (this.#full && this.#queued <= QUEUE_LOW_BYTES) this.#whenDrained();
     });
     this.#duplex.uncork();
   }
@@ -143,6 +149,17 @@ export class DuplexPacketStream implements PacketStream {
     this.#ending.reset(fault);
     this.#close(fault);
   }
+
+  #whenDrained(): void {
+    if (this.#backlog === undefined) this.#hasRoom();
+    else this.#backlog.onDrained(this.#hasRoom);
+  }
+
+  readonly #hasRoom = (): void => {
+    if (!this.#full || this.#queued > QUEUE_LOW_BYTES) return;
+    this.#full = false;
+    if (!this.#closed) this.#handlers.onWritable();
+  };
 
   #take(deframer: GrpcDeframer, chunk: Uint8Array): void {
     if (this.#closed) return;

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createSecureServer, createServer, type Http2SecureServer, type Http2Server } from "node:http2";
+import { createServer, type Http2Server } from "node:http2";
 import { type AddressInfo, connect, createServer as createTcpServer, type Server, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
-import { connect as connectTls } from "node:tls";
+import { connect as connectTls, createServer as createTlsServer } from "node:tls";
 import { FakeClock } from "#base/clock";
 import { makeCertificates } from "#test/certificates";
 import { encodeHeaderBlock } from "#wire/http2";
@@ -14,6 +14,7 @@ import { serveStreams } from "./incoming.ts";
 import { openStream } from "./outgoing.ts";
 import type { PacketStream, StreamFault } from "./packet-stream.ts";
 import { SESSION_SETTINGS } from "./session.ts";
+import { serveSessions } from "./session-socket.ts";
 
 const ENHANCE_YOUR_CALM = 11;
 const MIN_PING_MS = 30_000;
@@ -22,7 +23,7 @@ const MIN_PING_MS = 30_000;
 async function serve(
   t: TestContext,
   clock: FakeClock,
-  server: Http2Server | Http2SecureServer = createServer({ settings: SESSION_SETTINGS }),
+  server: Http2Server = createServer({ settings: SESSION_SETTINGS }),
   listener: Server = server as unknown as Server,
 ): Promise<{ readonly port: number; readonly streams: PacketStream[]; readonly ended: (StreamFault | undefined)[] }> {
   const streams: PacketStream[] = [];
@@ -84,7 +85,10 @@ test("limitPings: a peer that pings for no reason is told too_many_pings after t
 
 test("limitPings: TLS, whose records are longer than a PING, hides none", async (t) => {
   const { ca, pairs } = await makeCertificates("cluster", { server: ["localhost"] });
-  const { port } = await serve(t, new FakeClock(), createSecureServer({ ...pairs.server, settings: SESSION_SETTINGS }));
+  const sessions = createServer({ settings: SESSION_SETTINGS });
+  const listener = createTlsServer({ ...pairs.server, ALPNProtocols: ["h2"] });
+  serveSessions(listener, sessions);
+  const { port } = await serve(t, new FakeClock(), sessions, listener);
   const socket = connectTls({ port, host: "127.0.0.1", servername: "localhost", ca, ALPNProtocols: ["h2"] });
   t.after(() => socket.destroy());
   await once(socket, "secureConnect");

@@ -1,4 +1,4 @@
-import type { Http2SecureServer, Http2Server } from "node:http2";
+import type { Http2Server } from "node:http2";
 import type { Server } from "node:net";
 import { type Clock, systemClock } from "#base/clock";
 import type { Logger } from "#base/log";
@@ -100,7 +100,7 @@ export class ProxyServer {
   }
 
   /** Serves `AgentService` on an HTTP/2 server. */
-  serveAgents(server: Http2Server | Http2SecureServer): void {
+  serveAgents(server: Http2Server): void {
     serveStreams(server, {
       path: TUNNEL_METHODS.connect,
       maxMessageBytes: this.#options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
@@ -114,7 +114,7 @@ export class ProxyServer {
   }
 
   /** Serves `ProxyService` on an HTTP/2 server. */
-  serveGrpcFrontends(server: Http2Server | Http2SecureServer): void {
+  serveGrpcFrontends(server: Http2Server): void {
     serveStreams(server, {
       path: TUNNEL_METHODS.proxy,
       maxMessageBytes: this.#options.maxMessageBytes ?? MAX_MESSAGE_BYTES,

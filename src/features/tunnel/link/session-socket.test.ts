@@ -1,0 +1,134 @@
+/** Node's HTTP/2 over TLS, which left alone waits for ever where these tests would not end. */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type ClientHttp2Session, connect, createServer, type Http2Server, type ServerHttp2Stream } from "node:http2";
+import type { AddressInfo, Socket } from "node:net";
+import { type TestContext, test } from "node:test";
+import { connect as connectTls, createServer as createTlsServer, type TLSSocket } from "node:tls";
+import { resetSocket } from "#base/socket-reset";
+import { C, setsockopt } from "#kernel/ffi";
+import { makeCertificates } from "#test/certificates";
+import { SESSION_SETTINGS, widen } from "./session.ts";
+import { SessionSocket, serveSessions, sessionSocketOf } from "./session-socket.ts";
+
+const TIMEOUT = { timeout: 30_000 };
+const BLOCK = Buffer.alloc(128 * 1024, 7);
+const { ca, pairs } = await makeCertificates("cluster", { server: ["localhost"] });
+
+/** So little waits in the kernel. */
+function narrow(socket: Socket): void {
+  const { fd } = (socket as unknown as { readonly _handle: { readonly fd: number } })._handle;
+  for (const option of [C.SO_SNDBUF, C.SO_RCVBUF]) setsockopt(fd, C.SOL_SOCKET, option, 16 * 1024);
+}
+
+/** A server that gives its streams, and its side of the connection. */
+async function serve(t: TestContext, onStream: (stream: ServerHttp2Stream) => void) {
+  const sessions: Http2Server = createServer({ settings: SESSION_SETTINGS });
+  sessions.on("session", (session) => {
+    session.on("error", () => session.destroy());
+    widen(session);
+  });
+  sessions.on("stream", (stream) => {
+    stream.on("error", () => undefined);
+    stream.respond({ ":status": 200 });
+    onStream(stream);
+  });
+  const server = createTlsServer({ ...pairs.server, ALPNProtocols: ["h2", "http/1.1"], noDelay: true });
+  const sockets = new Set<Socket>();
+  server.on("connection", (socket: Socket) => {
+    narrow(socket);
+    sockets.add(socket);
+  });
+  serveSessions(server, sessions);
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+async function dial(t: TestContext, port: number, alpn: readonly string[] = ["h2"]): Promise<TLSSocket> {
+  const socket = connectTls({ port, host: "127.0.0.1", servername: "localhost", ca, ALPNProtocols: [...alpn] });
+  socket.once("connect", () => narrow(socket));
+  socket.on("error", () => undefined);
+  t.after(() => socket.destroy());
+  await once(socket, "secureConnect");
+  return socket;
+}
+
+function sessionOver(t: TestContext, socket: TLSSocket): ClientHttp2Session {
+  const transport = new SessionSocket(socket);
+  const session = connect("http://localhost", { createConnection: () => transport, settings: SESSION_SETTINGS });
+  session.on("error", () => undefined);
+  t.after(() => session.destroy());
+  return session;
+}
+
+/** Keeps a stream full, and counts what comes. */
+function saturate(stream: {
+  write(block: Buffer, done: (error?: Error | null) => void): unknown;
+  on(event: "data", listener: (chunk: Buffer) => void): unknown;
+}): { received: number } {
+  const seen = { received: 0 };
+  stream.on("data", (chunk) => {
+    seen.received += chunk.length;
+  });
+  const more = (error?: Error | null): void => {
+    if (!error) stream.write(BLOCK, more);
+  };
+  for (let at = 0; at < 4; at += 1) more();
+  return seen;
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 10));
+}
+
+test(
+  "SessionSocket: two sessions that both have more to send than the kernel holds do not wait for each other",
+  TIMEOUT,
+  async (t) => {
+    const served = Promise.withResolvers<{ received: number }>();
+    const port = await serve(t, (stream) => served.resolve(saturate(stream)));
+    const session = sessionOver(t, await dial(t, port));
+    await once(session, "connect");
+    widen(session);
+    const ours = saturate(session.request({ ":method": "POST" }, { endStream: false }));
+    const theirs = await served.promise;
+    await until(() => ours.received > 48 << 20 && theirs.received > 48 << 20);
+  },
+);
+
+test(
+  "SessionSocket: a peer that resets while much waits for it is lost at once, whatever is written meanwhile",
+  TIMEOUT,
+  async (t) => {
+    const closed = Promise.withResolvers<number>();
+    const lost = Promise.withResolvers<SessionSocket | undefined>();
+    let resetAt = 0;
+    const port = await serve(t, (stream) => {
+      lost.resolve(sessionSocketOf(stream.session));
+      saturate(stream);
+      stream.once("close", () => closed.resolve(performance.now()));
+    });
+    const socket = await dial(t, port);
+    const session = sessionOver(t, socket);
+    session.request({ ":method": "POST" }, { endStream: false }).on("error", () => undefined);
+    const server = await lost.promise;
+    socket.pause();
+    await until(() => (server?.waitingBytes ?? 0) > 0);
+    resetAt = performance.now();
+    resetSocket(socket);
+    assert.ok((await closed.promise) - resetAt < 1000);
+  },
+);
+
+test("serveSessions: a client that did not agree on HTTP/2 is closed", TIMEOUT, async (t) => {
+  const port = await serve(t, () => assert.fail("it has a stream"));
+  for (const alpn of [[], ["http/1.1"]]) {
+    const socket = await dial(t, port, alpn);
+    socket.resume();
+    await once(socket, "close");
+  }
+});
