@@ -66,6 +66,29 @@ test("TcpStream: who ends when it hears the end is told of both, then of the clo
   assert.deepEqual([events, ours.errored], [["end", "finish", "close"], undefined]);
 });
 
+test("reactor: a stream's end is told before what its peer did when it saw it", TIMEOUT, async (t) => {
+  const [ours, peer] = await pair(t);
+  const [next, client] = await pair(t);
+  const events: string[] = [];
+  const heard = told(next, "end");
+  ours.on("close", () => events.push("close"));
+  next.on("data", () => events.push("data"));
+  next.resume();
+  await turns(2);
+  // Timers are between two turns: all of this is there when the next one begins.
+  await new Promise<void>((resolve) =>
+    setTimeout(() => {
+      ours.destroy();
+      send(client.fd, Buffer.from("I saw you go"), { flags: 0 });
+      resolve();
+    }, 5),
+  );
+  client.end();
+  await heard;
+  assert.deepEqual(events, ["close", "data"]);
+  peer.destroy();
+});
+
 test("TcpStream: bytes behind urgent data are read, though nothing more comes", TIMEOUT, async (t) => {
   const [ours, peer] = await pair(t);
   let text = "";

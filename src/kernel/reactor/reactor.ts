@@ -124,7 +124,7 @@ export class Reactor {
     this.#due();
   }
 
-  /** Soon, and not within the call that brought the news about: at the end of the turn. */
+  /** Soon, and not within the call that brought the news about: before the next look for events, or at the end of the turn. */
   tell(telling: Telling): void {
     this.#telling.push(telling);
     if (!this.#isInTurn) this.#tellSoon();
@@ -214,6 +214,8 @@ export class Reactor {
     let looks = 0;
     do {
       known = this.#generation;
+      // What has happened is told before anything that can have come of it: who was cut off may be here again already.
+      this.#tellAll();
       this.#look();
       looks += 1;
       // What is new may have something to say at once: a client its request, a near destination that it is connected.
