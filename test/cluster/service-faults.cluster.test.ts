@@ -34,15 +34,17 @@ after(() => cluster[Symbol.asyncDispose]());
 
 /** These endpoints, in both families; all of them are alive all the time. */
 async function choose(isChosen: (at: number) => boolean, annotations: object = {}): Promise<void> {
-  for (const family of FAMILIES) {
-    const chosen = more[family].filter((_, at) => isChosen(at));
-    await setSlice(
-      cluster,
-      family,
-      chosen.map((address) => endpointObject(address, "elsewhere")),
-      { annotations },
-    );
-  }
+  for (const family of FAMILIES) await chooseOf(family, isChosen, annotations);
+}
+
+async function chooseOf(family: IpFamily, isChosen: (at: number) => boolean, annotations: object = {}): Promise<void> {
+  const chosen = more[family].filter((_, at) => isChosen(at));
+  await setSlice(
+    cluster,
+    family,
+    chosen.map((address) => endpointObject(address, "elsewhere")),
+    { annotations },
+  );
 }
 
 /** The endpoints that answer, by their number; or what becomes of connections instead. */
@@ -127,8 +129,9 @@ test("events: objects told again, unchanged or changed where it does not count, 
     await answers("0 1 2 3 4 5");
     const before_ = elements.generation();
     await tellBefore();
-    await choose((at) => at === 3);
-    await answers("3");
+    // One object: whether two come in one sync or in two is a matter of time.
+    await chooseOf(4, (at) => at === 3);
+    await until("in IPv4 answers: 3", async () => (await answering(4)) === "3");
     return elements.generation() - before_;
   };
   // The first change makes the chains of one and of six endpoints, which stay.
