@@ -1,4 +1,4 @@
-import { Stop, type StopSignal, withDeadline } from "#base/async";
+import { Stop, withDeadline } from "#base/async";
 import type { IpAddress } from "#base/ip";
 import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
 import type { Snapshot, Uplink } from "../model/index.ts";
@@ -43,6 +43,8 @@ interface Attempt<C extends Closable> extends Entrant {
   readonly isTrial: boolean;
   readonly startedAt: number;
   readonly stop: Stop;
+  /** It has no address to dial yet. */
+  isResolving: boolean;
   /** Connected, but a cheaper one may still be first. */
   won: Won<C> | undefined;
 }
@@ -135,7 +137,15 @@ export class DialRace<C extends Closable> {
     const { clock, penalties } = this.#deps;
     const isTrial = tier.isProbation && penalties.beginTrial(this.#request.destination.text, candidate.uplink.name);
     const startedAt = clock.monotonic();
-    const attempt: Attempt<C> = { candidate, tier, isTrial, startedAt, stop: new Stop(), won: undefined };
+    const attempt: Attempt<C> = {
+      candidate,
+      tier,
+      isTrial,
+      startedAt,
+      stop: new Stop(),
+      isResolving: false,
+      won: undefined,
+    };
     this.#running.push(attempt);
     this.#armNext(entrant);
     this.#attempt(attempt).then(
@@ -149,18 +159,28 @@ export class DialRace<C extends Closable> {
     const next = this.#queue[this.#next];
     const { staggerMs, tierDelayMs } = this.#deps.settings();
     if (next === undefined || tierDelayMs === "timeout") return;
-    const waitMs = next.tier === current.tier || current.tier.isProbation ? staggerMs : tierDelayMs;
-    this.#cancelNext = this.#deps.clock.after(waitMs, () => this.#startNext());
+    const { clock } = this.#deps;
+    if (next.tier === current.tier || current.tier.isProbation) {
+      this.#cancelNext = clock.after(staggerMs, () => this.#startNext());
+      return;
+    }
+    this.#cancelNext = clock.after(tierDelayMs, () => {
+      // Another's DNS may just be asked in place of one that was silent: by default both wait as long.
+      if (this.#running.some(({ isResolving }) => isResolving))
+        this.#cancelNext = clock.after(staggerMs, () => this.#startNext());
+      else this.#startNext();
+    });
   }
 
-  async #attempt({ candidate, stop }: Attempt<C>): Promise<Won<C>> {
+  async #attempt(attempt: Attempt<C>): Promise<Won<C>> {
+    const { candidate, stop } = attempt;
     const { snapshot, destination } = this.#request;
     const { clock, connect } = this.#deps;
     const cancelDeadline = clock.after(snapshot.dialTimeoutMs, () =>
       stop.abort(new DOMException(`not done within ${snapshot.dialTimeoutMs} ms`, "TimeoutError")),
     );
     try {
-      const { addresses, via, judgement } = this.#known() ?? (await this.#resolve(candidate, stop));
+      const { addresses, via, judgement } = this.#known() ?? (await this.#resolve(attempt));
       const isDirect = judgement === "direct";
       const pairs = pairUp(addresses, isDirect ? undefined : candidate.sources);
       if (pairs.length === 0) throw new DnsError("not-found", "no address of a family that the uplink has");
@@ -184,12 +204,16 @@ export class DialRace<C extends Closable> {
     return known.length === 0 ? undefined : { addresses: known, via: undefined, judgement: "uplink" };
   }
 
-  async #resolve(candidate: Candidate, signal: StopSignal): Promise<Resolved> {
+  async #resolve(attempt: Attempt<C>): Promise<Resolved> {
     const { destination, judge } = this.#request;
-    const uplink = dnsUplink(candidate);
-    const answer: DnsAnswer =
-      this.#deps.dns.cached(destination.host, uplink) ??
-      (await this.#deps.dns.resolve(destination.host, uplink, { others: this.#input.others(), signal }));
+    const uplink = dnsUplink(attempt.candidate);
+    let answer: DnsAnswer | undefined = this.#deps.dns.cached(destination.host, uplink);
+    if (answer === undefined) {
+      attempt.isResolving = true;
+      const options = { others: this.#input.others(), signal: attempt.stop };
+      answer = await this.#deps.dns.resolve(destination.host, uplink, options);
+      attempt.isResolving = false;
+    }
     const judgement = judge(answer.addresses);
     if (judgement === "denied") throw new SelectError("denied", `${destination.text} resolves to a denied address`);
     return { addresses: answer.addresses, via: answer.via, judgement };

@@ -212,6 +212,24 @@ test("Dialler: IPv6 first, IPv4 after 250 ms, each from a source of its family; 
   assert.equal(bed.log.length, 1);
 });
 
+test("Dialler: an uplink that has its name only when its time is over is dialled before a dearer one; one without is not waited for", async () => {
+  const answers = { addresses: [IpAddress.parse("203.0.113.80")], via: "eth0", isStale: false };
+  const bed = new DiallerBed({ [A]: 5, [B]: 5 });
+  bed.resolve = async () => {
+    await new Promise<void>((resolve) => bed.clock.after(2100, resolve));
+    return answers;
+  };
+  assert.equal(await bed.outcome(bed.request(snapshotOf(two), {}, "a.example")), `eth0 from ${A}`);
+  assert.deepEqual(bed.log, [`2100 ${A}`]);
+  const silent = new DiallerBed({ [A]: 5, [B]: 5 });
+  silent.resolve = async (_name, way) => {
+    if (way.name === "eth0") await new Deferred().promise;
+    return answers;
+  };
+  assert.equal(await silent.outcome(silent.request(snapshotOf(two), {}, "a.example")), `eth1 from ${B}`);
+  assert.deepEqual(silent.log, [`2250 ${B}`]);
+});
+
 test("Dialler: a name is resolved for each uplink by its own DNS; a DNS failure is the next uplink's chance", async () => {
   const bed = new DiallerBed({ [A]: 0, [B]: 0 });
   const asked: string[] = [];
