@@ -8,6 +8,7 @@ import { connect as connectTls, createServer as createTlsServer, type TLSSocket 
 import { resetSocket } from "#base/socket-reset";
 import { C, setsockopt } from "#kernel/ffi";
 import { makeCertificates } from "#test/certificates";
+import { FrameType, frameBytes, PREFACE } from "./authority-rewriter.ts";
 import { SESSION_SETTINGS, widen } from "./session.ts";
 import { SessionSocket, serveSessions, sessionSocketOf } from "./session-socket.ts";
 
@@ -82,7 +83,7 @@ function saturate(stream: {
 }
 
 async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 10));
+  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 2));
 }
 
 test(
@@ -123,6 +124,25 @@ test(
     assert.ok((await closed.promise) - resetAt < 1000);
   },
 );
+
+test("SessionSocket: a peer that asks for answers and reads none of them is lost", TIMEOUT, async (t) => {
+  const port = await serve(t, () => assert.fail("it has a stream"));
+  const socket = await dial(t, port);
+  socket.pause();
+  let sent = 0;
+  const closed = new Promise((resolve) => socket.once("close", resolve));
+  socket.write(PREFACE);
+  const settings = frameBytes(FrameType.settings, 0, 0, Buffer.alloc(0));
+  while (!socket.destroyed && sent < 2_000_000) {
+    // Each in a record of its own, and so answered by itself.
+    for (let at = 0; at < 1000; at += 1) socket.write(settings);
+    sent += 1000;
+    await until(() => socket.destroyed || socket.writableLength === 0);
+  }
+  await closed;
+  t.diagnostic(`${sent} requests`);
+  assert.ok(sent < 1_000_000, `${sent}`);
+});
 
 test("serveSessions: a client that did not agree on HTTP/2 is closed", TIMEOUT, async (t) => {
   const port = await serve(t, () => assert.fail("it has a stream"));

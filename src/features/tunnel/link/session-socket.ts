@@ -3,8 +3,9 @@ import type { Socket } from "node:net";
 import { Duplex } from "node:stream";
 import type { TLSSocket, Server as TlsServer } from "node:tls";
 
-/** What the kernel has not taken may be so much, bytes: more is a peer that asks for answers and does not read them. */
+/** What the kernel has not taken may be so many bytes, in so many writes: more is a peer that asks for answers and does not read them. */
 const MAX_WAITING_BYTES = 32 * 1024 * 1024;
+const MAX_WAITING_WRITES = 100_000;
 
 /** What a connection has been given and the kernel has not taken. */
 export interface SendBacklog {
@@ -26,6 +27,8 @@ export interface SendBacklog {
 export class SessionSocket extends Duplex implements SendBacklog {
   readonly tls: TLSSocket;
   #onDrained: (() => void)[] = [];
+  /** Since nothing waited. */
+  #writes = 0;
 
   /** Takes the connection over, after its handshake. */
   constructor(tls: TLSSocket) {
@@ -36,6 +39,7 @@ export class SessionSocket extends Duplex implements SendBacklog {
       if (!this.push(chunk)) tls.pause();
     });
     tls.on("drain", () => {
+      this.#writes = 0;
       for (const callback of this.#onDrained.splice(0)) callback();
     });
     tls.once("end", () => this.push(null));
@@ -59,14 +63,14 @@ export class SessionSocket extends Duplex implements SendBacklog {
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: (error?: Error | null) => void): void {
     this.tls.write(chunk);
-    this.#accepted(done);
+    this.#accepted(1, done);
   }
 
   override _writev(chunks: { readonly chunk: Buffer }[], done: (error?: Error | null) => void): void {
     this.tls.cork();
     for (const { chunk } of chunks) this.tls.write(chunk);
     this.tls.uncork();
-    this.#accepted(done);
+    this.#accepted(chunks.length, done);
   }
 
   override _final(done: () => void): void {
@@ -79,9 +83,11 @@ export class SessionSocket extends Duplex implements SendBacklog {
     done(error);
   }
 
-  #accepted(done: (error?: Error | null) => void): void {
-    const isTooMuch = this.tls.writableLength > MAX_WAITING_BYTES;
-    done(isTooMuch ? new Error("the peer does not read what it asks for") : null);
+  #accepted(writes: number, done: (error?: Error | null) => void): void {
+    const { writableLength } = this.tls;
+    this.#writes = writableLength === 0 ? 0 : this.#writes + writes;
+    const isTooMuch = writableLength > MAX_WAITING_BYTES || this.#writes > MAX_WAITING_WRITES;
+    done(isTooMuch ? new Error("the peer does not read the answers that it asks for") : null);
   }
 }
 
