@@ -103,31 +103,31 @@ export class DuplexPacketStream implements PacketStream {
   }
 
   get queuedBytes(): number {
-    return this.#queued + this.#waitingBytes;
+    return this.#queued;
   }
 
   get bytesSent(): number {
-    return this.#sent - this.#waitingBytes;
-  }
-
-  get #waitingBytes(): number {
-    return this.#backlog?.waitingBytes ?? 0;
+    return this.#sent;
   }
 
   send(pieces: readonly Uint8Array[], bytes: number, onSent?: () => void): void {
     const last = pieces.at(-1);
     if (this.#closed || last === undefined || !this.#duplex.writable) return;
     this.#queued += bytes;
-    if (this.queuedBytes >= QUEUE_HIGH_BYTES) this.#full = true;
+    if (this.#queued >= QUEUE_HIGH_BYTES) this.#full = true;
     this.#duplex.cork();
     for (let at = 0; at < pieces.length - 1; at += 1) this.#duplex.write(pieces[at]);
-    this.#duplex.write(last, (error) => {
+    const taken = (): void => {
       this.#queued -= bytes;
       this.#sent += bytes;
+      onSent?.();
+      this.#checkRoom();
+    };
+    this.#duplex.write(last, (error) => {
       // A stream that failed tells by its error event.
       if (error !== null && error !== undefined) return;
-      onSent?.();
-      if (this.#full && this.#queued <= QUEUE_LOW_BYTES) this.#whenDrained();
+      if (this.#backlog === undefined) taken();
+      else this.#backlog.whenRoom(taken);
     });
     this.#duplex.uncork();
   }
@@ -150,16 +150,11 @@ export class DuplexPacketStream implements PacketStream {
     this.#close(fault);
   }
 
-  #whenDrained(): void {
-    if (this.#backlog === undefined) this.#hasRoom();
-    else this.#backlog.onDrained(this.#hasRoom);
-  }
-
-  readonly #hasRoom = (): void => {
+  #checkRoom(): void {
     if (!this.#full || this.#queued > QUEUE_LOW_BYTES) return;
     this.#full = false;
     if (!this.#closed) this.#handlers.onWritable();
-  };
+  }
 
   #take(deframer: GrpcDeframer, chunk: Uint8Array): void {
     if (this.#closed) return;

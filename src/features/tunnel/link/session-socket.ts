@@ -3,44 +3,47 @@ import type { Socket } from "node:net";
 import { Duplex } from "node:stream";
 import type { TLSSocket, Server as TlsServer } from "node:tls";
 
-/** What the kernel has not taken may be so many bytes, in so many writes: more is a peer that asks for answers and does not read them. */
-const MAX_WAITING_BYTES = 32 * 1024 * 1024;
-const MAX_WAITING_WRITES = 100_000;
+/** A connection has room again while so much waits for the kernel, bytes. */
+const ROOM_BYTES = 128 * 1024;
+const LIMITS = { waitingBytes: 32 * 1024 * 1024, waitingWrites: 100_000 };
 
-/** What a connection has been given and the kernel has not taken. */
-export interface SendBacklog {
-  /** Bytes. */
+/** A peer that asks for answers and does not read them is not read either, while more than this waits for the kernel. */
+export interface SessionLimits {
   readonly waitingBytes: number;
-  /** Calls once: now where little waits, else when nothing does; never where the connection is lost before. */
-  onDrained(callback: () => void): void;
+  readonly waitingWrites: number;
+}
+
+/** A connection that takes all that it is given. */
+export interface SendBacklog {
+  /** Calls once: now where little waits for the kernel, else as soon as it does; never where the connection is lost before. */
+  whenRoom(callback: () => void): void;
 }
 
 /**
- * A TLS connection as an HTTP/2 session of Node is to see it: one that takes all writes at once and is always read.
+ * A TLS connection as an HTTP/2 session of Node is to see it: one that takes all writes at once, and is read meanwhile.
  *
  * Left alone with the connection, a session does not read while a write of its waits for the kernel, so that two of them with much to
  * say to each other both wait for ever. And it never hears of a write that failed: of the connection's end it learns by reading, and
  * after a failed write the TLS layer keeps the next one back for ever, with which reading does not begin again.
  *
- * So whoever sends has to look at {@link SendBacklog} himself. A connection of which too much waits is destroyed.
+ * So whoever sends has to look at {@link SendBacklog} himself.
  */
 export class SessionSocket extends Duplex implements SendBacklog {
   readonly tls: TLSSocket;
-  #onDrained: (() => void)[] = [];
-  /** Since nothing waited. */
+  #waiting: (() => void)[] = [];
+  /** Those that the kernel has not taken yet. */
   #writes = 0;
+  #isHeld = false;
 
   /** Takes the connection over, after its handshake. */
-  constructor(tls: TLSSocket) {
+  constructor(tls: TLSSocket, limits: SessionLimits = LIMITS) {
     super({ allowHalfOpen: true });
     this.tls = tls;
     tls.disableRenegotiation();
     tls.on("data", (chunk: Buffer) => {
-      if (!this.push(chunk)) tls.pause();
-    });
-    tls.on("drain", () => {
-      this.#writes = 0;
-      for (const callback of this.#onDrained.splice(0)) callback();
+      const isTooMuch = this.#writes > limits.waitingWrites || tls.writableLength > limits.waitingBytes;
+      if (isTooMuch) this.#isHeld = true;
+      if (!this.push(chunk) || isTooMuch) tls.pause();
     });
     tls.once("end", () => this.push(null));
     tls.once("error", (error) => this.destroy(error));
@@ -48,29 +51,27 @@ export class SessionSocket extends Duplex implements SendBacklog {
     tls.pause();
   }
 
-  get waitingBytes(): number {
-    return this.tls.writableLength;
-  }
-
-  onDrained(callback: () => void): void {
-    if (this.tls.writableNeedDrain) this.#onDrained.push(callback);
+  whenRoom(callback: () => void): void {
+    if (this.tls.writableLength > ROOM_BYTES) this.#waiting.push(callback);
     else callback();
   }
 
   override _read(): void {
-    this.tls.resume();
+    if (!this.#isHeld) this.tls.resume();
   }
 
-  override _write(chunk: Buffer, _encoding: BufferEncoding, done: (error?: Error | null) => void): void {
-    this.tls.write(chunk);
-    this.#accepted(1, done);
+  override _write(chunk: Buffer, _encoding: BufferEncoding, done: () => void): void {
+    this.#writes += 1;
+    this.tls.write(chunk, this.#taken);
+    done();
   }
 
-  override _writev(chunks: { readonly chunk: Buffer }[], done: (error?: Error | null) => void): void {
+  override _writev(chunks: { readonly chunk: Buffer }[], done: () => void): void {
+    this.#writes += chunks.length;
     this.tls.cork();
-    for (const { chunk } of chunks) this.tls.write(chunk);
+    for (const { chunk } of chunks) this.tls.write(chunk, this.#taken);
     this.tls.uncork();
-    this.#accepted(chunks.length, done);
+    done();
   }
 
   override _final(done: () => void): void {
@@ -83,18 +84,22 @@ export class SessionSocket extends Duplex implements SendBacklog {
     done(error);
   }
 
-  #accepted(writes: number, done: (error?: Error | null) => void): void {
-    const { writableLength } = this.tls;
-    this.#writes = writableLength === 0 ? 0 : this.#writes + writes;
-    const isTooMuch = writableLength > MAX_WAITING_BYTES || this.#writes > MAX_WAITING_WRITES;
-    done(isTooMuch ? new Error("the peer does not read the answers that it asks for") : null);
-  }
+  readonly #taken = (error?: Error | null): void => {
+    // One that failed is told by the connection's end.
+    if (error !== null && error !== undefined) return;
+    this.#writes -= 1;
+    if (this.tls.writableLength > ROOM_BYTES) return;
+    if (this.#waiting.length > 0) for (const callback of this.#waiting.splice(0)) callback();
+    if (!this.#isHeld) return;
+    this.#isHeld = false;
+    this.tls.resume();
+  };
 }
 
 /** Gives a TLS server's connections to an HTTP/2 server. Those that did not agree on HTTP/2 end. */
-export function serveSessions(tls: TlsServer, server: Http2Server): void {
+export function serveSessions(tls: TlsServer, server: Http2Server, limits?: SessionLimits): void {
   tls.on("secureConnection", (socket) => {
-    if (socket.alpnProtocol === "h2") server.emit("connection", new SessionSocket(socket));
+    if (socket.alpnProtocol === "h2") server.emit("connection", new SessionSocket(socket, limits));
     else socket.destroy();
   });
 }
