@@ -216,6 +216,7 @@ export class Reactor {
       known = this.#generation;
       // What has happened is told before anything that can have come of it: who was cut off may be here again already.
       this.#tellAll();
+      if (this.#isClosed) return;
       this.#look();
       looks += 1;
       // What is new may have something to say at once: a client its request, a near destination that it is connected.
