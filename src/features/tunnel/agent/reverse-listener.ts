@@ -178,11 +178,12 @@ export class ReverseListener implements AsyncDisposable {
     resetSocket(socket);
   }
 
-  /** The link with the fewest connections; of equals each in its turn. */
+  /** The link with the fewest connections, those that are being dialled included; of equals each in its turn. */
   #choose(tried: ReadonlySet<AgentLink>): AgentLink | undefined {
+    const load = ({ mux }: AgentLink): number => mux.connections + mux.pendingDials;
     const usable = this.#deps.links().filter((link) => link.mux.reverse && !tried.has(link));
-    const least = Math.min(...usable.map(({ mux }) => mux.connections));
-    const equal = usable.filter(({ mux }) => mux.connections === least);
+    const least = Math.min(...usable.map(load));
+    const equal = usable.filter((link) => load(link) === least);
     this.#turn += 1;
     return equal[this.#turn % Math.max(1, equal.length)];
   }
