@@ -89,6 +89,26 @@ test("reactor: a stream's end is told before what its peer did when it saw it", 
   peer.destroy();
 });
 
+test("closeReactor: a listener that is told before the next look may close it", TIMEOUT, async () => {
+  const [ours, peer] = await ownPair();
+  const closed = told(peer, "close");
+  ours.on("close", () => closeReactor());
+  await new Promise<void>((resolve) =>
+    setTimeout(() => {
+      ours.destroy();
+      resolve();
+    }, 5),
+  );
+  await closed;
+  await turns(3);
+  const [next, other] = await ownPair();
+  const heard = once(other as never, "data");
+  other.resume();
+  next.write(Buffer.from("again"));
+  await heard;
+  for (const stream of [next, other]) stream.destroy();
+});
+
 test("TcpStream: bytes behind urgent data are read, though nothing more comes", TIMEOUT, async (t) => {
   const [ours, peer] = await pair(t);
   let text = "";
