@@ -4,7 +4,8 @@ import { Duplex } from "node:stream";
 import type { TLSSocket, Server as TlsServer } from "node:tls";
 
 /** A connection has room again while so much waits for the kernel, bytes. */
-const ROOM_BYTES = 128 * 1024;
+const ROOM_BYTES = 256 * 1024;
+const NOTHING = Buffer.alloc(0);
 const LIMITS = { waitingBytes: 32 * 1024 * 1024, waitingWrites: 100_000 };
 
 /** A peer that asks for answers and does not read them is not read either, while more than this waits for the kernel. */
@@ -62,14 +63,16 @@ export class SessionSocket extends Duplex implements SendBacklog {
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: () => void): void {
     this.#writes += 1;
-    this.tls.write(chunk, this.#taken);
+    this.tls.write(chunk, (error) => this.#taken(1, error));
     done();
   }
 
   override _writev(chunks: { readonly chunk: Buffer }[], done: () => void): void {
-    this.#writes += chunks.length;
+    const count = chunks.length;
+    this.#writes += count;
     this.tls.cork();
-    for (const { chunk } of chunks) this.tls.write(chunk, this.#taken);
+    for (let at = 0; at < count - 1; at += 1) this.tls.write(chunks[at]?.chunk ?? NOTHING);
+    this.tls.write(chunks[count - 1]?.chunk ?? NOTHING, (error) => this.#taken(count, error));
     this.tls.uncork();
     done();
   }
@@ -84,16 +87,16 @@ export class SessionSocket extends Duplex implements SendBacklog {
     done(error);
   }
 
-  readonly #taken = (error?: Error | null): void => {
+  #taken(writes: number, error: Error | null | undefined): void {
     // One that failed is told by the connection's end.
     if (error !== null && error !== undefined) return;
-    this.#writes -= 1;
+    this.#writes -= writes;
     if (this.tls.writableLength > ROOM_BYTES) return;
     if (this.#waiting.length > 0) for (const callback of this.#waiting.splice(0)) callback();
     if (!this.#isHeld) return;
     this.#isHeld = false;
     this.tls.resume();
-  };
+  }
 }
 
 /** Gives a TLS server's connections to an HTTP/2 server. Those that did not agree on HTTP/2 end. */
