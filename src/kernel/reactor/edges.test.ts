@@ -23,6 +23,16 @@ async function pair(t: TestContext): Promise<[TcpStream, TcpStream]> {
   return made;
 }
 
+/** A reactor made after one was closed does its work. */
+async function carriesAgain(): Promise<void> {
+  const [next, other] = await ownPair();
+  const heard = once(other as never, "data");
+  other.resume();
+  next.write(Buffer.from("again"));
+  await heard;
+  for (const stream of [next, other]) stream.destroy();
+}
+
 const told = (stream: TcpStream, event: "end" | "close" | "drain" | "finish"): Promise<void> =>
   new Promise((resolve) => stream.once(event, () => resolve()));
 
@@ -101,12 +111,7 @@ test("closeReactor: a listener that is told before the next look may close it", 
   );
   await closed;
   await turns(3);
-  const [next, other] = await ownPair();
-  const heard = once(other as never, "data");
-  other.resume();
-  next.write(Buffer.from("again"));
-  await heard;
-  for (const stream of [next, other]) stream.destroy();
+  await carriesAgain();
 });
 
 test("TcpStream: bytes behind urgent data are read, though nothing more comes", TIMEOUT, async (t) => {
@@ -175,12 +180,7 @@ test(
       for (const file of files) closeSync(file);
       rmSync(path);
     }
-    const [next, other] = await ownPair();
-    const heard = once(other as never, "data");
-    other.resume();
-    next.write(Buffer.from("again"));
-    await heard;
-    for (const stream of [next, other]) stream.destroy();
+    await carriesAgain();
   },
 );
 

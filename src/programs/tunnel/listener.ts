@@ -1,5 +1,5 @@
 import { rmSync } from "node:fs";
-import { Server as NetServer, type Socket } from "node:net";
+import type { Server as NetServer, Socket } from "node:net";
 import { formatListenAddress, type ListenAddress } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
@@ -23,7 +23,10 @@ export type Place =
   | { readonly kind: "tcp"; readonly address: ListenAddress }
   | { readonly kind: "uds"; readonly path: string; readonly deleteExisting: boolean };
 
-/** A server and the sockets that it accepted, so that all of them end with it. */
+/**
+ * A TCP or TLS server and the sockets that it accepted, so that all of them end with it. No HTTP/2 server: closing one sends GOAWAY on every
+ * session, at which a Go agent drops all of its connections.
+ */
 export class Listener implements AsyncDisposable {
   readonly #server: NetServer;
   readonly #sockets = new Roster<Socket>();
@@ -65,8 +68,7 @@ export class Listener implements AsyncDisposable {
 
   /** No new connections; those that are there go on. Idempotent. */
   stopAccepting(): void {
-    // An HTTP/2 server's own `close` sends GOAWAY on every session, at which a Go agent drops all of its connections.
-    if (this.#server.listening) NetServer.prototype.close.call(this.#server);
+    if (this.#server.listening) this.#server.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -6,6 +6,7 @@ import type { TLSSocket, Server as TlsServer } from "node:tls";
 /** A connection has room again while so much waits for the kernel, bytes. */
 const ROOM_BYTES = 256 * 1024;
 const NOTHING = Buffer.alloc(0);
+/** Far beyond what our senders let wait. An answer to SETTINGS has nine bytes, and costs some hundred: hence both. */
 const LIMITS = { waitingBytes: 32 * 1024 * 1024, waitingWrites: 100_000 };
 
 /** A peer that asks for answers and does not read them is not read either, while more than this waits for the kernel. */
