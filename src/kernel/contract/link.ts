@@ -92,6 +92,12 @@ export function linkContract(target: ContractTarget): void {
     assert.equal(a.links.get({ index })?.alias, "two");
     a.links.set(index, { alias: "" });
     assert.equal(a.links.get({ index })?.alias, undefined);
+    assert.equal(a.links.get({ index })?.group, 0);
+    a.links.set(index, { group: 0x4a00_0000 });
+    assert.equal(a.links.list().find((link) => link.index === index)?.group, 0x4a00_0000);
+    a.links.set(index, { group: 0 });
+    assert.equal(a.links.get({ index })?.group, 0);
+    for (const group of [-1, 0x8000_0000, 0x4900_0001]) refused(() => a.links.set(index, { group }), "invalid");
     a.links.set(index, { up: false });
     a.links.set(index, { name: "renamed" });
     assert.equal(a.links.get({ name: "renamed" })?.index, index);

@@ -112,6 +112,11 @@ export class FakeKernel implements Kernel {
     return this.#handle(ns, { name });
   }
 
+  createAnonymousNetNs(): NetNs {
+    this.#faults.check("createAnonymousNetNs", "create a network namespace");
+    return this.#handle(this.#newNamespace(), "own");
+  }
+
   deleteNetNs(name: string): void {
     const what = `delete network namespace ${name}`;
     this.#faults.check("deleteNetNs", what);

@@ -3,6 +3,7 @@ import { MacAddress } from "#base/ip";
 import { isKernelError, type KernelError } from "#kernel/errors";
 import {
   checkAlias,
+  checkGroup,
   checkLinkName,
   type DeletableLink,
   type Link,
@@ -93,6 +94,7 @@ export class FakeLinkPort implements LinkPort {
       up: false,
       arp: true,
       alias: "",
+      group: 0,
       masterIndex: undefined,
       details: init.details,
       home,
@@ -106,6 +108,7 @@ export class FakeLinkPort implements LinkPort {
     const what = `change link ${index} (${Object.keys(change).join(", ")})`;
     if (change.name !== undefined) checkLinkName(change.name);
     if (change.alias !== undefined) checkAlias(change.alias);
+    if (change.group !== undefined) checkGroup(change.group);
     this.#context.faults.check("links.set", what);
     const link = this.#ns.links.get(index);
     if (link === undefined) throw refuse("ENODEV", what);
@@ -171,6 +174,7 @@ function applyChange(link: FakeLink, change: LinkChange, what: string): void {
   if (change.mtu !== undefined) link.mtu = change.mtu;
   if (change.mac !== undefined) link.mac = change.mac;
   if (change.alias !== undefined) link.alias = change.alias;
+  if (change.group !== undefined) link.group = change.group;
   if (change.arp !== undefined) link.arp = change.arp;
   if (change.up === true) bringUp(ns, link);
   if (change.up === false) bringDown(ns, link);
@@ -283,6 +287,7 @@ export function addLoopback(ns: FakeNamespace): FakeLink {
     up: false,
     arp: true,
     alias: "",
+    group: 0,
     masterIndex: undefined,
     details: undefined,
     home: ns,

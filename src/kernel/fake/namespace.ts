@@ -16,6 +16,7 @@ export interface FakeLink {
   up: boolean;
   arp: boolean;
   alias: string;
+  group: number;
   masterIndex: number | undefined;
   readonly details: LinkDetails | undefined;
   /** The namespace it is in. */
@@ -95,6 +96,7 @@ export class FakeNamespace {
       ...(peer === undefined || peer.home === this ? {} : { peerNetNsId: this.idOf(peer.home) }),
       ...(link.masterIndex === undefined ? {} : { masterIndex: link.masterIndex }),
       flags: flagsOf(link, carrier),
+      group: link.group,
       ...(link.details === undefined ? {} : { details: link.details }),
     };
   }

@@ -1,4 +1,5 @@
 import { KernelError } from "#kernel/errors";
+import { DELETION_GROUPS } from "./constants.ts";
 import type { LinkChange, LinkSpec } from "./types.ts";
 
 /** IFNAMSIZ without the NUL. */
@@ -39,4 +40,19 @@ export function checkSpec(spec: LinkSpec): void {
 export function checkChange(change: LinkChange): void {
   if (change.name !== undefined) checkLinkName(change.name);
   if (change.alias !== undefined) checkAlias(change.alias);
+  if (change.group !== undefined) checkGroup(change.group);
+}
+
+/** Throws {@link KernelError} `invalid` for a number that is no group, or that links are deleted by. */
+export function checkGroup(group: number): void {
+  const { first, count } = DELETION_GROUPS;
+  const isFree = group < first || group >= first + count;
+  if (Number.isInteger(group) && group >= 0 && group <= 0x7fff_ffff && isFree) return;
+  throw new KernelError(
+    "invalid",
+    `${group} cannot be a link's group: use 0 to 2147483647, none of those for deletions`,
+    {
+      errno: "EINVAL",
+    },
+  );
 }

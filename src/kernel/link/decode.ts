@@ -45,6 +45,7 @@ export function decodeLink(payload: Buffer): Link {
     ...present("peerNetNsId", attributes.i32(IFLA.LINK_NETNSID)),
     ...present("masterIndex", attributes.u32(IFLA.MASTER)),
     flags,
+    group: attributes.u32(IFLA.GROUP) ?? 0,
     ...present("details", kind === undefined ? undefined : decodeDetails(kind, info.nested(INFO.DATA))),
   };
 }

@@ -52,6 +52,7 @@ export function encodeChange(index: number, change: LinkChange): Uint8Array {
   if (change.mac !== undefined) writer.attribute(IFLA.ADDRESS, change.mac.toBytes());
   // Without its NUL: an empty alias must have length 0 to remove the old one.
   if (change.alias !== undefined) writer.attribute(IFLA.IFALIAS, Buffer.from(change.alias));
+  if (change.group !== undefined) writer.u32(IFLA.GROUP, change.group);
   if (change.masterIndex !== undefined) writer.u32(IFLA.MASTER, change.masterIndex ?? 0);
   if (change.netns !== undefined) writer.u32(IFLA.NET_NS_FD, change.netns.fd);
   return writer.bytes;

@@ -9,7 +9,7 @@
  *   peer: { name: "eth0", netns: pod, up: true } });
  * ```
  */
-export { checkAlias, checkLinkName } from "./check.ts";
+export { checkAlias, checkGroup, checkLinkName } from "./check.ts";
 export { decodeLink } from "./decode.ts";
 export { MAX_DELETE_MANY } from "./delete-many.ts";
 export { openNetnsIdPort } from "./netns-id.ts";

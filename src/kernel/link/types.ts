@@ -27,6 +27,8 @@ export interface Link {
   readonly masterIndex?: number;
   /** IFF_* bits. */
   readonly flags: number;
+  /** IFLA_GROUP: 0 unless somebody chose another one. */
+  readonly group: number;
   /** Kind-specific settings, for the kinds that this module knows. */
   readonly details?: LinkDetails;
 }
@@ -171,6 +173,8 @@ export interface LinkChange {
   readonly masterIndex?: number | null | undefined;
   /** Answer ARP on the link; default true. */
   readonly arp?: boolean | undefined;
+  /** IFLA_GROUP, 0 to 2^31-1. Those that `deleteMany` uses are refused as `invalid`. */
+  readonly group?: number | undefined;
   /** Move the link there. Its index may change, addresses and routes are lost. */
   readonly netns?: NetNs | undefined;
 }

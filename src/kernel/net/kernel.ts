@@ -4,7 +4,7 @@ import { openFouPort } from "#kernel/fou";
 import { openLinkPort, openNetnsIdPort } from "#kernel/link";
 import { openNeighbourPort } from "#kernel/neighbour";
 import { NETLINK, NetlinkConnection } from "#kernel/netlink";
-import { createNetNs, deleteNetNs, listNetNs, type NetNs, openNetNs } from "#kernel/netns";
+import { createAnonymousNetNs, createNetNs, deleteNetNs, listNetNs, type NetNs, openNetNs } from "#kernel/netns";
 import { openRoutePort } from "#kernel/route";
 import { openRulePort } from "#kernel/rule";
 import { openSysctlPort } from "#kernel/sysctl";
@@ -12,7 +12,7 @@ import type { Kernel, NetStack } from "./types.ts";
 
 /** The kernel of this machine. Needs CAP_NET_ADMIN, and CAP_SYS_ADMIN for namespaces other than its own. */
 export function openKernel(): Kernel {
-  return { openStack, openNetNs, createNetNs, deleteNetNs, listNetNs };
+  return { openStack, openNetNs, createNetNs, createAnonymousNetNs, deleteNetNs, listNetNs };
 }
 
 function openStack(netns: NetNs): NetStack {

@@ -27,6 +27,8 @@ export interface Kernel {
   openNetNs(ref: NetNsRef): NetNs;
   /** Makes and pins a namespace as `ip netns add` does. Throws `already-exists`. The caller disposes the handle. */
   createNetNs(name: string): NetNs;
+  /** Makes a namespace without a name, which ends with its last handle, even after a crash. The caller disposes the handle. */
+  createAnonymousNetNs(): NetNs;
   /** Throws `not-found`. */
   deleteNetNs(name: string): void;
   /** Pinned namespaces, by name. */
