@@ -2,20 +2,23 @@ import { Dirty, TaskGroup } from "#base/async";
 import { addressFlag, durationFlag, integerFlag } from "#base/config";
 import { Health, serveHealth, serveMetrics } from "#base/health";
 import { Cidr } from "#base/ip";
-import type { Logger } from "#base/log";
+import { type Logger, Repeats } from "#base/log";
 import { Counter, createRegistry, Gauge } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
 import { type RouterNode, RouteSync, routesToNodes } from "#features/routes";
 import { openKernel } from "#kernel/net";
-import { resources } from "#kube/client";
-import { coilResources, NODE_LABEL } from "#kube/coil";
+import { type Node, resources } from "#kube/client";
+import { type AddressBlock, coilResources, NODE_LABEL } from "#kube/coil";
 import { allSynced, createInformer } from "#kube/informer";
 import { kubeFlags, logFlags, loggerOf, openClient } from "./daemon-flags.ts";
+import { informerHealth } from "./informer-health.ts";
 import { internalAddresses, requireNodeName } from "./node.ts";
 import { requirePrivileges } from "./privileges.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 
 const MAIN_TABLE = 254;
+/** A log line names so many blocks at most. */
+const MAX_NAMED = 10;
 
 const flags = {
   metricsAddr: addressFlag("metrics-addr", ":9388", "address of /metrics"),
@@ -52,11 +55,14 @@ export const coilRouter = defineProgram({
     const routed = new Gauge({ name: "coil_router_routes_synced", help: "The number of routes synced.", ...labels });
 
     const dirty = new Dirty();
-    const blocks = createInformer(api, coilResources.addressBlocks);
-    const nodes = createInformer(api, resources.nodes);
-    for (const informer of [blocks, nodes]) {
-      informer.addHandler({ onAdd: () => dirty.mark(), onUpdate: () => dirty.mark(), onDelete: () => dirty.mark() });
-    }
+    const blocks = createInformer(api, coilResources.addressBlocks, {
+      onHealth: informerHealth(health, "addressblocks"),
+    });
+    const nodes = createInformer(api, resources.nodes, { onHealth: informerHealth(health, "nodes") });
+    const routesPart = health.part("routes", { needed: "always" });
+    // A Node is written every few seconds, and what its blocks are routed by hardly ever changes.
+    blocks.addHandler(markWhenOther(dirty, blockTarget));
+    nodes.addHandler(markWhenOther(dirty, nodeTarget));
     const routes = new RouteSync(stack, { table: MAIN_TABLE, protocol: values.protocolId });
     const desired = (): ReturnType<typeof routesToNodes> => {
       const byNode = Map.groupBy(blocks.store.list(), (block) => block.metadata.labels?.[NODE_LABEL] ?? "");
@@ -69,6 +75,11 @@ export const coilRouter = defineProgram({
       return routesToNodes(wanted, { table: MAIN_TABLE, protocol: values.protocolId });
     };
     const reportSkips = skipReporter(log);
+    const skips = new Gauge({
+      name: "coil_router_blocks_skipped",
+      help: "Prefixes of blocks that cannot be routed, because their nodes have no address of the family.",
+      ...labels,
+    });
 
     const group = new TaskGroup(signal);
     group.spawn((at) => blocks.run({ signal: at }));
@@ -77,13 +88,14 @@ export const coilRouter = defineProgram({
       await allSynced([blocks, nodes], { signal: at });
       await reconcile({
         dirty,
-        health: health.part("routes"),
+        health: routesPart,
         signal: at,
         resyncMs: values.updateInterval,
         sync: async () => {
           const { routes: wanted, skipped } = desired();
           const changes = routes.sync(wanted);
           reportSkips(skipped);
+          skips.set({ node: nodeName }, skipped.length);
           syncs.inc({ node: nodeName });
           routed.set({ node: nodeName }, wanted.length);
           if (changes > 0) log.info("routes changed", { changes, routes: wanted.length });
@@ -102,13 +114,39 @@ function parsePrefixes(texts: readonly (string | undefined)[]): Cidr[] {
   return texts.flatMap((text) => (text === undefined ? [] : (Cidr.tryParse(text) ?? [])));
 }
 
-/** Says once which prefixes cannot be routed, and again when that changes. */
+/** What of a block decides about routes. */
+function blockTarget({ metadata, ipv4, ipv6 }: AddressBlock): string {
+  return [metadata.labels?.[NODE_LABEL], ipv4, ipv6].join(" ");
+}
+
+/** What of a Node decides about routes. */
+function nodeTarget(node: Node): string {
+  const { ipv4, ipv6 } = internalAddresses(node);
+  return [ipv4, ipv6].join(" ");
+}
+
+/** Marks for what comes and goes, and for changes of what decides. */
+function markWhenOther<T>(dirty: Dirty, target: (object: T) => string) {
+  return {
+    onAdd: (): void => dirty.mark(),
+    onUpdate: (before: T, after: T): void => {
+      if (target(before) !== target(after)) dirty.mark();
+    },
+    onDelete: (): void => dirty.mark(),
+  };
+}
+
+/** Says once which prefixes cannot be routed, and again when that changes. A line names a few of them; the metric counts all. */
 function skipReporter(log: Logger): (skipped: ReturnType<typeof routesToNodes>["skipped"]) => void {
-  let told = "";
+  const repeats = new Repeats();
   return (skipped) => {
-    const text = skipped.map(({ node, prefix }) => `${prefix} of ${node}`).join(", ");
-    if (text !== told && text !== "")
-      log.warn("blocks are not routed: their nodes have no address of the family", { blocks: text });
-    told = text;
+    // In no order that is kept: blocks come as the API server lists them.
+    const texts = skipped.map(({ node, prefix }) => `${prefix} of ${node}`).sort();
+    if (!repeats.isNews("skipped", texts.join(", "))) return;
+    if (texts.length === 0) return;
+    log.warn("blocks are not routed: their nodes have no address of the family", {
+      count: texts.length,
+      blocks: texts.slice(0, MAX_NAMED),
+    });
   };
 }

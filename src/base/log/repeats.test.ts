@@ -1,0 +1,27 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { MAX_REMEMBERED, Repeats } from "./repeats.ts";
+
+test("Repeats: what is said again is no news; what changes, or comes back after it was well, is", () => {
+  const repeats = new Repeats();
+  const said = [
+    ["a", "x"],
+    ["a", "x"],
+    ["b", "x"],
+    ["a", "y"],
+    ["a", "x"],
+  ].map(([key = "", text = ""]) => repeats.isNews(key, text));
+  assert.deepEqual(said, [true, false, true, true, true]);
+  assert.equal(repeats.forget("a"), true);
+  assert.equal(repeats.forget("a"), false);
+  assert.equal(repeats.isNews("a", "x"), true);
+  repeats.keepOnly(new Set(["a"]));
+  assert.deepEqual([repeats.isNews("a", "x"), repeats.isNews("b", "x")], [false, true]);
+});
+
+test("Repeats: its memory is bounded, and the oldest key goes first", () => {
+  const repeats = new Repeats();
+  for (let key = 0; key <= MAX_REMEMBERED; key += 1) repeats.isNews(String(key), "");
+  assert.equal(repeats.isNews(String(MAX_REMEMBERED), ""), false);
+  assert.equal(repeats.isNews("0", ""), true);
+});
