@@ -1,16 +1,17 @@
 import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { addressFlag, choiceFlag, durationFlag } from "#base/config";
-import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
-import type { Logger } from "#base/log";
+import { Health, serveHealth, serveMetrics } from "#base/health";
+import { type Logger, Repeats } from "#base/log";
 import { createRegistry, Gauge, type Registry } from "#base/metrics";
-import { BlockRequestReconciler, collectOrphans, PoolManager, reconcilePool } from "#features/ipam";
-import { type KubeApi, resources } from "#kube/client";
+import { BlockRequestReconciler, OrphanCollector, PoolManager, reconcilePool } from "#features/ipam";
+import { type KubeApi, type KubeObject, type ResourceType, resources } from "#kube/client";
 import { blockRequestResult, coilResources, POOL_LABEL } from "#kube/coil";
-import { createInformer, type InformerHealth } from "#kube/informer";
+import { createInformer, type Informer } from "#kube/informer";
 import { runAsLeader } from "#kube/lease";
 import { Controller } from "#kube/reconciler";
 import { controllerMetrics, electionIdentity, kubeFlags, logFlags, loggerOf, openClient } from "./daemon-flags.ts";
+import { informerHealth } from "./informer-health.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 
 const flags = {
@@ -19,6 +20,11 @@ const flags = {
   gcInterval: durationFlag("gc-interval", "1h", "how often blocks of nodes that are gone are collected", {
     min: "1s",
   }),
+  nodeGoneGrace: durationFlag(
+    "node-gone-grace",
+    "60s",
+    "how long neither a Node nor a pod bound to it must have been seen before its blocks are collected",
+  ),
   blockAllocation: choiceFlag(
     "block-allocation",
     ["first-fit", "next-fit"],
@@ -29,7 +35,7 @@ const flags = {
   ...logFlags,
 };
 
-/** After a Node is deleted its blocks are collected this soon, milliseconds; deletions meanwhile are one pass. */
+/** After a Node is deleted the grace of its blocks begins this soon, milliseconds; deletions meanwhile are one pass. */
 const NODE_GONE_DELAY_MS = 2000;
 /** The one key of the collector's queue. */
 const COLLECT = "orphans";
@@ -47,27 +53,35 @@ export const coilIpamController = defineProgram({
     await using api = await openClient("coil-ipam-controller", values, { registry });
     await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
     await using _health = await serveHealth({ health }, { address: values.healthAddr });
-    const informers = health.part("informers");
+    const election = health.part("leader-election");
+    const identity = electionIdentity();
     const isLeader = leaderGauge(registry);
+    const repeats = new Repeats();
     log.info("started");
     const end = await runAsLeader(
       api,
       {
         namespace: "kube-system",
         name: "coil-ipam-leader",
-        identity: electionIdentity(),
-        onNewLeader: (identity) => {
-          log.info("leader seen", { identity });
+        identity,
+        onNewLeader: (leader) => {
+          log.info("leader seen", { identity: leader });
           // A replica that waits is ready: it serves its probes and takes over when asked.
-          informers.ok("waiting for leadership");
+          election.ok(leader === identity ? "leading" : `waiting: ${leader} leads`);
         },
-        onError: (error) => log.warn("leader election failed, trying again", { error: error.message }),
+        onError: (error) => {
+          election.degraded(error);
+          if (repeats.isNews("election", error.message)) {
+            log.warn("leader election failed, trying again", { error: error.message });
+          }
+        },
       },
       {
         signal,
         lead: async (leading) => {
           isLeader.set({ name: "coil-ipam-leader" }, 1);
-          await lead({ api, log, registry, health: informers }, values, leading);
+          election.ok("leading");
+          await lead({ api, log, registry, health }, values, leading);
         },
         onStopped: () => isLeader.set({ name: "coil-ipam-leader" }, 0),
       },
@@ -82,22 +96,26 @@ interface Parts {
   readonly api: KubeApi;
   readonly log: Logger;
   readonly registry: Registry;
-  readonly health: HealthPart;
+  readonly health: Health;
 }
 
 async function lead(
   { api, log, registry, health }: Parts,
-  options: { readonly gcInterval: number; readonly blockAllocation: "first-fit" | "next-fit" },
+  options: {
+    readonly gcInterval: number;
+    readonly nodeGoneGrace: number;
+    readonly blockAllocation: "first-fit" | "next-fit";
+  },
   leading: AbortSignal,
 ): Promise<void> {
   const pools = new PoolManager({ api, log: log.child("pools") }, { allocation: options.blockAllocation });
   poolGauges(registry, pools);
-  const onHealth = (state: InformerHealth): void =>
-    state.state === "ready" ? health.ok() : health.degraded(state.error);
-  const poolInformer = createInformer(api, coilResources.addressPools, { onHealth });
-  const blockInformer = createInformer(api, coilResources.addressBlocks, { onHealth });
-  const requestInformer = createInformer(api, coilResources.blockRequests, { onHealth });
-  const nodeInformer = createInformer(api, resources.nodes, { onHealth });
+  const watch = <T extends KubeObject>(type: ResourceType<T>): Informer<T, T> =>
+    createInformer(api, type, { onHealth: informerHealth(health, type.plural) });
+  const poolInformer = watch(coilResources.addressPools);
+  const blockInformer = watch(coilResources.addressBlocks);
+  const requestInformer = watch(coilResources.blockRequests);
+  const nodeInformer = watch(resources.nodes);
   const metrics = controllerMetrics(registry);
 
   const poolController = new Controller({
@@ -116,11 +134,12 @@ async function lead(
     log: log.child("blockrequest"),
     ...metrics("blockrequest"),
   });
+  const orphans = new OrphanCollector({ api, log: log.child("orphans") }, { graceMs: options.nodeGoneGrace });
   const collector = new Controller({
     name: "orphans",
     reconcile: async (_key, { signal }) => {
-      await collectOrphans({ api, log: log.child("orphans") }, { signal });
-      return { requeueAfterMs: options.gcInterval };
+      const { againInMs } = await orphans.collect({ signal });
+      return { requeueAfterMs: Math.min(againInMs ?? options.gcInterval, options.gcInterval) };
     },
     log: log.child("orphans"),
     ...metrics("orphans"),
@@ -140,7 +159,13 @@ async function lead(
     if (blockRequestResult(request).state === "in-progress") requestController.enqueue(request.metadata.name);
   };
   requestInformer.addHandler({ onAdd: ifUnanswered, onUpdate: (_before, request) => ifUnanswered(request) });
-  nodeInformer.addHandler({ onDelete: () => collector.enqueueAfter(COLLECT, NODE_GONE_DELAY_MS) });
+  nodeInformer.addHandler({
+    onAdd: (node) => orphans.noteNode(node.metadata.name),
+    onDelete: (node) => {
+      orphans.noteNode(node.metadata.name);
+      collector.enqueueAfter(COLLECT, NODE_GONE_DELAY_MS);
+    },
+  });
   collector.enqueue(COLLECT);
 
   const group = new TaskGroup(leading);

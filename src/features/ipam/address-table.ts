@@ -1,11 +1,20 @@
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
-import type { OwnedBlock } from "./block-source.ts";
+import type { BlockListing, OwnedBlock } from "./block-source.ts";
 import { Claims } from "./claims.ts";
 import { addressesAt, type Entry, placeIn } from "./entry.ts";
-import type { Assignment, Attachment, Restored, Stray } from "./holders.ts";
+import type { Assignment, Attachment, LostAttachment, Restored, Stray } from "./holders.ts";
 import { type Listing, NodeBlocks } from "./node-blocks.ts";
 import { assignmentOf, type Holding, snapshotOf, type TableSnapshot } from "./snapshot.ts";
+
+/** An attachment with what it has. */
+export interface Assigned {
+  readonly attachment: Attachment;
+  readonly assignment: Assignment;
+}
+
+/** An attachment that has had no link for so long, at two looks at least, is gone, milliseconds. */
+const VANISHED_GRACE_MS = 5000;
 
 /**
  * Which attachment holds which address of this node's blocks. Pure memory: no waiting, no I/O, every method leaves the
@@ -19,11 +28,17 @@ export class AddressTable {
   readonly blocks: NodeBlocks;
   readonly #holdings = new Map<string, Holding>();
   readonly #unknown = new Map<string, Restored>();
+  /** Attachments whose ADD has not ended: they may have no link yet. */
+  readonly #settingUp = new Set<string>();
+  /** Attachments without a link: monotonic milliseconds at which that was seen first. */
+  readonly #absentSince = new Map<string, number>();
   /** Links that are no attachment of ours, by ifindex. */
   #strays: ReadonlyMap<number, Stray> = new Map();
   readonly #claims = new Claims();
+  readonly #clock: Clock;
 
   constructor(clock: Clock) {
+    this.#clock = clock;
     this.blocks = new NodeBlocks(clock, this.#claims);
   }
 
@@ -37,14 +52,32 @@ export class AddressTable {
     return this.#unknown.size + [...this.#holdings.values()].filter(({ entry }) => entry.missing).length;
   }
 
+  /**
+   * Attachments whose block is not this node's any more: it is gone, or bears another node's name. Their addresses may be on other
+   * pods. Empty until all blocks were listed; one whose addresses cannot be read, or whose block cannot, is not among them.
+   */
+  get lost(): readonly LostAttachment[] {
+    const ofHoldings = [...this.#holdings.values()].flatMap(({ attachment, entry, offset }) =>
+      entry.missing ? [{ ...attachment, block: entry.block.name, addresses: addressesAt(entry.block, offset) }] : [],
+    );
+    if (!this.blocks.complete) return ofHoldings;
+    const ofUnknown = this.unknown
+      .filter(({ addresses }) => addresses.length > 0 && !addresses.some((address) => this.blocks.covers(address)))
+      .map(({ containerId, ifname, addresses }) => ({ containerId, ifname, block: undefined, addresses }));
+    return [...ofHoldings, ...ofUnknown];
+  }
+
   /** The pools of this node's blocks, and of attachments without one. */
   get pools(): ReadonlySet<string> {
     const ofEntries = Array.from(this.blocks.entries, ({ block }) => block.pool);
     return new Set([...ofEntries, ...this.unknown.map(({ pool }) => pool)]);
   }
 
-  /** Takes over what the kernel has now. True when that emptied a block. */
-  remember(attached: readonly Restored[], strays: readonly Stray[]): boolean {
+  /** Takes over what the kernel has now. `vanished`: attachments that were freed because their links have gone. */
+  remember(
+    attached: readonly Restored[],
+    strays: readonly Stray[],
+  ): { readonly emptied: boolean; readonly vanished: readonly Assigned[] } {
     const seen = new Map<string, Restored>();
     const others = new Map(strays.map((stray) => [stray.ifindex, stray] as const));
     for (const one of attached) {
@@ -60,9 +93,11 @@ export class AddressTable {
     }
     // Its link is gone, so its addresses are free.
     for (const key of [...this.#unknown.keys()]) if (!seen.has(key)) emptied = this.#forget(key) || emptied;
+    const vanished = this.#vanished(seen);
+    for (const { attachment } of vanished) emptied = this.#forget(keyOf(attachment)) || emptied;
     emptied = this.#rememberStrays(others) || emptied;
-    this.#settle();
-    return emptied;
+    this.#placeAll();
+    return { emptied, vanished };
   }
 
   /** What an attachment has; also where its block is not known. */
@@ -84,6 +119,7 @@ export class AddressTable {
       .sort((a, b) => a.slots.free - b.slots.free || a.block.index - b.block.index)[0];
     const offset = entry?.slots.take();
     if (entry === undefined || offset === undefined) return undefined;
+    this.#settingUp.add(keyOf(attachment));
     this.#hold(entry, offset, attachment);
     return assignmentOf(entry.block, offset);
   }
@@ -103,15 +139,20 @@ export class AddressTable {
     return undefined;
   }
 
+  /** The ADD of an attachment has ended: from now on it has a link, or its addresses are free. */
+  settle(attachment: Attachment): void {
+    this.#settingUp.delete(keyOf(attachment));
+  }
+
   /** Frees what the attachment holds. True when that emptied a block. */
   free(attachment: Attachment): boolean {
     return this.#forget(keyOf(attachment));
   }
 
   /** As {@link NodeBlocks.endListing}; attachments find their blocks in what has become known. */
-  endListing(listing: Listing, found: readonly OwnedBlock[], pool: string | undefined): boolean {
+  endListing(listing: Listing, found: BlockListing, pool: string | undefined): boolean {
     const changed = this.blocks.endListing(listing, found, pool);
-    this.#settle();
+    this.#placeAll();
     return changed;
   }
 
@@ -129,6 +170,22 @@ export class AddressTable {
       strays: this.#strays.values(),
       stranded: this.stranded,
     });
+  }
+
+  /** Attachments whose link has been away for the grace: somebody deleted it, or its namespace, without a DEL. */
+  #vanished(seen: ReadonlyMap<string, Restored>): Assigned[] {
+    const nowMs = this.#clock.monotonic();
+    const due: Assigned[] = [];
+    for (const [key, { attachment, entry, offset }] of this.#holdings) {
+      if (seen.has(key) || this.#settingUp.has(key)) {
+        this.#absentSince.delete(key);
+        continue;
+      }
+      const since = this.#absentSince.get(key) ?? nowMs;
+      this.#absentSince.set(key, since);
+      if (nowMs - since >= VANISHED_GRACE_MS) due.push({ attachment, assignment: assignmentOf(entry.block, offset) });
+    }
+    return due;
   }
 
   /** What of a link of ours does not belong to its attachment, as when two links have one alias. */
@@ -162,6 +219,8 @@ export class AddressTable {
 
   /** True when a block is empty now. */
   #forget(key: string): boolean {
+    this.#settingUp.delete(key);
+    this.#absentSince.delete(key);
     this.#unknown.delete(key);
     const holding = this.#holdings.get(key);
     this.#holdings.delete(key);
@@ -180,7 +239,7 @@ export class AddressTable {
    * Gives attachments their place as soon as their block is known: those of the kernel, and those whose block vanished and
    * has come back under another UID. The most recent one is placed last, so that its address is continued after.
    */
-  #settle(): void {
+  #placeAll(): void {
     for (const [key, { attachment, entry, offset }] of this.#holdings) {
       if (!entry.missing || !this.#placeAt(attachment, this.#claims.of(key))) continue;
       this.blocks.disown(entry, offset, key);

@@ -308,3 +308,48 @@ function expected(error: unknown): undefined {
   if (!(error instanceof IpamError)) throw error;
   return undefined;
 }
+
+test("NodeIpam: attachments of a block that is another node's are lost, and not any more once it is back", async () => {
+  const { ipam, source } = open(1);
+  assert.deepEqual(ipam.lost, []);
+  const { ipv4, ipv6, block } = await ipam.allocate("default", pod(1), {});
+  const [taken] = [...source.owned.values()];
+  assert.ok(taken !== undefined);
+  source.failing = "list";
+  source.owned.clear();
+  await assert.rejects(ipam.collect({}));
+  assert.deepEqual(ipam.lost, [], "what cannot be asked is not concluded");
+  source.failing = undefined;
+  await ipam.collect({});
+  assert.deepEqual(ipam.lost, [{ ...pod(1), block, addresses: [ipv4, ipv6] }]);
+  source.owned.set(taken.uid, taken);
+  await ipam.collect({});
+  assert.deepEqual(ipam.lost, []);
+});
+
+test("NodeIpam: what a start finds in the kernel is lost when no block of this node has it, but not before all were listed", async () => {
+  const { ipam, source } = open(1);
+  source.add("default");
+  const addresses = [ip("10.9.9.9")];
+  ipam.remember([
+    { ...pod("x"), pool: "default", addresses, ifindex: 3 },
+    { ...pod("y"), pool: "default", addresses: [ip("10.0.0.1")], ifindex: 4 },
+    { ...pod("unreadable"), pool: "other", addresses: [], ifindex: 5 },
+  ]);
+  assert.deepEqual(ipam.lost, [], "blocks are not known yet");
+  await ipam.collect({});
+  assert.deepEqual(ipam.lost, [{ ...pod("x"), block: undefined, addresses }]);
+});
+
+test("NodeIpam: a block of this node that somebody wrote nonsense into is not lost, and nothing is handed out of it", async () => {
+  const { ipam, source } = open(1);
+  await ipam.allocate("default", pod(1), {});
+  source.unreadable.add("default-0");
+  await ipam.collect({});
+  ipam.remember([{ ...pod("x"), pool: "default", addresses: [ip("10.9.9.9")], ifindex: 3 }]);
+  assert.deepEqual(ipam.lost, []);
+  await assert.rejects(ipam.allocate("default", pod(2), {}), { code: "exhausted" });
+  source.unreadable.clear();
+  await ipam.collect({});
+  assert.equal((await ipam.allocate("default", pod(2), {})).block, "default-0");
+});

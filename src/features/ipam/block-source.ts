@@ -15,10 +15,17 @@ export interface OwnedBlock {
   readonly deleting: boolean;
 }
 
+/** A node's blocks by one live list. */
+export interface BlockListing {
+  readonly blocks: readonly OwnedBlock[];
+  /** Names of blocks that bear this node's label, but whose content cannot be read: somebody wrote it by hand, wrongly. */
+  readonly unreadable: ReadonlySet<string>;
+}
+
 /** Where a node's blocks come from: the API server, or a fake in tests. All methods throw `IpamError`. */
 export interface BlockSource {
   /** This node's blocks by a live list, of one pool or of all. */
-  list(options: AbortOptions & { readonly pool?: string }): Promise<readonly OwnedBlock[]>;
+  list(options: AbortOptions & { readonly pool?: string }): Promise<BlockListing>;
   /**
    * Asks for one more block than those of `known` names and waits until it is allotted; a later `list` shows it. A
    * request that was left behind by an earlier call is adopted. Call `settle` after the list.
@@ -26,6 +33,8 @@ export interface BlockSource {
   request(pool: string, known: ReadonlySet<string>, options: AbortOptions): Promise<void>;
   /** Removes the answered request of a pool. */
   settle(pool: string, options: AbortOptions): Promise<void>;
+  /** Removes answered requests of this node that nobody waits for, but for those of `wantedPools`; returns how many. */
+  removeAnswered(wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<number>;
   /** Gives a block back. A block that is gone, replaced or another node's by now is left alone, which is a success. */
   release(block: OwnedBlock, options: AbortOptions): Promise<void>;
 }

@@ -2,7 +2,10 @@ import type { AbortOptions } from "#base/async";
 import type { Logger } from "#base/log";
 import type { AddressTable } from "./address-table.ts";
 import type { BlockSource } from "./block-source.ts";
-import { IpamError } from "./errors.ts";
+import { IpamError, type IpamErrorCode } from "./errors.ts";
+
+/** Failures that are a controller's answer to a request. */
+const ANSWERS: ReadonlySet<IpamErrorCode> = new Set(["exhausted", "pool-not-found", "invalid-pool"]);
 
 /** Collaborators of a {@link BlockSupply}. */
 export interface BlockSupplyDeps {
@@ -36,11 +39,23 @@ export class BlockSupply {
     }
   }
 
-  /** Asks for one more block of a pool. */
+  /**
+   * Gets room in a pool: a block that is being given back, or whose return failed, is looked at again before another one is asked
+   * for.
+   */
   async acquire(pool: string): Promise<void> {
     const { source, table, log } = this.#deps;
+    await table.blocks.released(pool);
+    if (table.blocks.hasDoubtful(pool)) await this.compare({ pool });
+    if (table.hasRoom(pool)) return;
     const known = new Set(table.blocks.present.map((block) => block.name));
-    await source.request(pool, known, {});
+    try {
+      await source.request(pool, known, {});
+    } catch (error) {
+      // Its answer is known, so it has no use any more.
+      if (error instanceof IpamError && ANSWERS.has(error.code)) await source.settle(pool, {});
+      throw error;
+    }
     await this.compare({ pool });
     const gained = table.blocks.present.filter((block) => block.pool === pool && !known.has(block.name));
     log.info("block acquired", { pool, blocks: gained.map((block) => block.name) });
@@ -50,6 +65,12 @@ export class BlockSupply {
     if (!table.hasRoom(pool) && !full) {
       throw new IpamError("api-unavailable", `pool ${pool}: a block was allotted to this node but cannot be used yet`);
     }
+  }
+
+  /** Removes answered requests that an earlier life of this process, or an ADD that was given up, left behind. */
+  async removeAnswered(wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<void> {
+    const removed = await this.#deps.source.removeAnswered(wantedPools, options);
+    if (removed > 0) this.#deps.log.info("answered block requests that nobody waits for were removed", { removed });
   }
 
   /**

@@ -75,6 +75,11 @@ export function addressesAt(block: OwnedBlock, offset: number): IpAddress[] {
   return [block.ipv4?.at(offset), block.ipv6?.at(offset)].filter((address) => address !== undefined);
 }
 
+/** Whether an address is of the block. */
+export function isIn(block: OwnedBlock, address: IpAddress): boolean {
+  return offsetIn(block, address) !== undefined;
+}
+
 function offsetIn(block: OwnedBlock, address: IpAddress): number | undefined {
   const offset = (address.family === 4 ? block.ipv4 : block.ipv6)?.indexOf(address);
   return offset === undefined ? undefined : Number(offset);

@@ -26,6 +26,13 @@ export interface Restored extends Attachment {
   readonly hostName?: string | undefined;
 }
 
+/** An attachment whose block is not this node's any more. */
+export interface LostAttachment extends Attachment {
+  /** The block that it was of; `undefined`: not known, for this process began after the block had gone. */
+  readonly block: string | undefined;
+  readonly addresses: readonly IpAddress[];
+}
+
 /** A link that has addresses of the pod network, and is no attachment that we know. */
 export interface Stray {
   readonly ifindex: number;

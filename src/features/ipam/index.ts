@@ -13,12 +13,13 @@
  */
 export { type AuditedBlock, type AuditedNode, type AuditedPod, type AuditInput, audit, type Finding } from "./audit.ts";
 export { BlockRequestReconciler } from "./block-requests.ts";
-export type { BlockSource, OwnedBlock } from "./block-source.ts";
+export type { BlockListing, BlockSource, OwnedBlock } from "./block-source.ts";
 export { IpamError, type IpamErrorCode } from "./errors.ts";
-export type { Assignment, Attachment, Restored, Stray } from "./holders.ts";
+export type { Assignment, Attachment, LostAttachment, Restored, Stray } from "./holders.ts";
 export { isBeingDeleted, KubeBlockSource, type KubeBlockSourceOptions } from "./kube-block-source.ts";
 export { NodeIpam, type NodeIpamDeps, type NodeIpamOptions } from "./node-ipam.ts";
+export { OrphanCollector, type OrphanCollectorOptions, type OrphanPass } from "./orphan-collector.ts";
 export { type BlockAllocation, PoolIndex } from "./pool-index.ts";
-export { collectOrphans, reconcilePool } from "./pool-lifecycle.ts";
+export { reconcilePool } from "./pool-lifecycle.ts";
 export { type Carved, PoolManager, type PoolStats } from "./pool-manager.ts";
 export { MAX_BITMAP_SLOTS, Slots } from "./slots.ts";

@@ -13,8 +13,9 @@ import {
   POOL_LABEL,
   RESERVED_LABEL,
 } from "#kube/coil";
+import { deleteBlock } from "./block-deletion.ts";
 import { INVALID_POOL } from "./block-requests.ts";
-import type { BlockSource, OwnedBlock } from "./block-source.ts";
+import type { BlockListing, BlockSource, OwnedBlock } from "./block-source.ts";
 import { IpamError } from "./errors.ts";
 
 const { addressBlocks, blockRequests } = coilResources;
@@ -33,6 +34,8 @@ export class KubeBlockSource implements BlockSource {
   readonly #log: Logger;
   readonly #nodeName: string;
   readonly #requestTimeoutMs: number;
+  /** Names of this node's blocks that cannot be read, and why. */
+  readonly #invalid = new Map<string, string>();
 
   constructor(deps: { readonly api: KubeApi; readonly log: Logger }, options: KubeBlockSourceOptions) {
     this.#api = deps.api;
@@ -41,12 +44,14 @@ export class KubeBlockSource implements BlockSource {
     this.#requestTimeoutMs = options.requestTimeoutMs ?? 10_000;
   }
 
-  async list(options: AbortOptions & { readonly pool?: string }): Promise<readonly OwnedBlock[]> {
+  async list(options: AbortOptions & { readonly pool?: string }): Promise<BlockListing> {
     const pool = options.pool === undefined ? "" : `,${POOL_LABEL}=${options.pool}`;
     const labelSelector = `${NODE_LABEL}=${this.#nodeName}${pool}`;
     return translated("list this node's blocks", async () => {
       const { items } = await this.#api.listAll(addressBlocks, { labelSelector, signal: options.signal });
-      return items.flatMap((block) => this.#parse(block));
+      const parsed = items.map((block) => this.#parse(block));
+      const unreadable = items.filter((_block, at) => parsed[at] === undefined).map(({ metadata }) => metadata.name);
+      return { blocks: parsed.filter((block) => block !== undefined), unreadable: new Set(unreadable) };
     });
   }
 
@@ -80,32 +85,26 @@ export class KubeBlockSource implements BlockSource {
     );
   }
 
+  async removeAnswered(wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<number> {
+    return translated("remove answered requests of this node", async () => {
+      const { items } = await this.#api.listAll(blockRequests, options);
+      const left = items.filter((request) => {
+        const { nodeName, poolName } = request.spec ?? {};
+        const answered = blockRequestResult(request).state !== "in-progress";
+        return nodeName === this.#nodeName && answered && !wantedPools.has(poolName ?? "");
+      });
+      for (const { metadata } of left) await this.#deleteRequest(metadata.name, metadata.uid, options.signal);
+      return left.length;
+    });
+  }
+
   async release(block: OwnedBlock, options: AbortOptions): Promise<void> {
     await translated(`release block ${block.name}`, () => this.#release(block, options.signal));
   }
 
-  async #release(block: OwnedBlock, signal: AbortSignal | undefined): Promise<void> {
-    for (let conflicts = 0; ; conflicts += 1) {
-      const live = await findObject(this.#api, addressBlocks, { name: block.name }, { signal });
-      if (live === undefined || live.metadata.uid !== block.uid) return;
-      if (live.metadata.labels?.[NODE_LABEL] !== this.#nodeName) return;
-      try {
-        const finalizers = live.metadata.finalizers ?? [];
-        if (finalizers.includes(COIL_FINALIZER)) {
-          const kept = finalizers.filter((finalizer) => finalizer !== COIL_FINALIZER);
-          await this.#api.replace(
-            addressBlocks,
-            { ...live, metadata: { ...live.metadata, finalizers: kept } },
-            { signal },
-          );
-        }
-        await this.#api.delete(addressBlocks, { name: block.name }, { preconditions: { uid: block.uid }, signal });
-        return;
-      } catch (error) {
-        if (isKubeError(error, "not-found")) return;
-        if (!isKubeError(error, "conflict") || conflicts >= MAX_CONFLICTS) throw error;
-      }
-    }
+  #release(block: OwnedBlock, signal: AbortSignal | undefined): Promise<void> {
+    const isOurs = ({ metadata }: AddressBlock): boolean => metadata.labels?.[NODE_LABEL] === this.#nodeName;
+    return deleteBlock(this.#api, block, isOurs, { signal });
   }
 
   /** The one request of this pool and node that waits for an answer: an earlier one that still counts, or a new one. */
@@ -203,25 +202,29 @@ export class KubeBlockSource implements BlockSource {
   }
 
   /** A block that somebody wrote by hand, wrongly, is left alone. */
-  #parse(block: AddressBlock): readonly OwnedBlock[] {
+  #parse(block: AddressBlock): OwnedBlock | undefined {
     const { name, uid, labels = {} } = block.metadata;
     try {
-      return [
-        {
-          name,
-          uid,
-          pool: labels[POOL_LABEL] ?? "",
-          index: block.index,
-          ipv4: block.ipv4 === undefined ? undefined : Cidr.parse(block.ipv4),
-          ipv6: block.ipv6 === undefined ? undefined : Cidr.parse(block.ipv6),
-          reserved: labels[RESERVED_LABEL] === "true",
-          deleting: isBeingDeleted(block.metadata),
-        },
-      ];
+      const parsed = {
+        name,
+        uid,
+        pool: labels[POOL_LABEL] ?? "",
+        index: block.index,
+        ipv4: block.ipv4 === undefined ? undefined : Cidr.parse(block.ipv4),
+        ipv6: block.ipv6 === undefined ? undefined : Cidr.parse(block.ipv6),
+        reserved: labels[RESERVED_LABEL] === "true",
+        deleting: isBeingDeleted(block.metadata),
+      };
+      this.#invalid.delete(name);
+      return parsed;
     } catch (error) {
       if (!(error instanceof IpParseError)) throw error;
-      this.#log.warn("AddressBlock is not valid and is ignored", { block: name, error: error.message });
-      return [];
+      // Blocks are listed again and again; what is wrong with one is said once.
+      if (this.#invalid.get(name) !== error.message) {
+        this.#log.warn("AddressBlock is not valid and is ignored", { block: name, error: error.message });
+      }
+      this.#invalid.set(name, error.message);
+      return undefined;
     }
   }
 }

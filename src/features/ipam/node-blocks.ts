@@ -1,7 +1,9 @@
+import { Deferred } from "#base/async";
 import type { Clock } from "#base/clock";
-import type { OwnedBlock } from "./block-source.ts";
+import type { IpAddress } from "#base/ip";
+import type { BlockListing, OwnedBlock } from "./block-source.ts";
 import type { ClaimChange, Claims } from "./claims.ts";
-import { type Entry, isUsable, newEntry, noteClaim } from "./entry.ts";
+import { type Entry, isIn, isUsable, newEntry, noteClaim } from "./entry.ts";
 
 /** A live list in flight: what became known or was released after its start is not judged by it. */
 export interface Listing {
@@ -20,6 +22,9 @@ export class NodeBlocks {
   /** UID to epoch, for releases that end while a list is in flight; emptied when none is. */
   readonly #released = new Map<string, number>();
   #epoch = 0;
+  #complete = false;
+  /** Settles when the releases that are under way have ended; by pool. */
+  readonly #releases = new Map<string, Deferred>();
 
   /** What is claimed of a block that becomes known is taken from the start. */
   constructor(clock: Clock, claims: Claims) {
@@ -62,14 +67,18 @@ export class NodeBlocks {
   }
 
   /** Takes over what a live list found (of one pool, or of all). True when the set of blocks changed. */
-  endListing(listing: Listing, found: readonly OwnedBlock[], pool: string | undefined): boolean {
+  endListing(listing: Listing, found: BlockListing, pool: string | undefined): boolean {
     const before = this.present.map((block) => block.uid).join();
-    const listed = new Set(found.map((block) => block.uid));
+    const listed = new Set(found.blocks.map((block) => block.uid));
     for (const entry of this.entries) {
       const judged = (pool === undefined || entry.block.pool === pool) && entry.addedAt <= listing.startedAt;
-      if (judged && !listed.has(entry.block.uid)) this.#lose(entry);
+      if (!judged || listed.has(entry.block.uid)) continue;
+      // Still this node's, whatever somebody wrote into it: its pods live on, and nothing more is handed out of it.
+      if (found.unreadable.has(entry.block.name)) entry.doubtfulSince ??= this.#epoch;
+      else this.#lose(entry);
     }
-    for (const block of found) {
+    if (pool === undefined) this.#complete = found.unreadable.size === 0;
+    for (const block of found.blocks) {
       if ((this.#released.get(block.uid) ?? -1) < listing.startedAt) this.#learn(block, listing);
     }
     return before !== this.present.map((block) => block.uid).join();
@@ -87,6 +96,30 @@ export class NodeBlocks {
     if (entry === undefined) return !deleting;
     if (entry.releasing) return false;
     return entry.missing || entry.doubtfulSince !== undefined || entry.block.deleting !== deleting;
+  }
+
+  /** Whether the last list of all blocks showed each of this node's. */
+  get complete(): boolean {
+    return this.#complete;
+  }
+
+  /** Whether an address is of a block that this node has. */
+  covers(address: IpAddress): boolean {
+    for (const entry of this.entries) if (!entry.missing && isIn(entry.block, address)) return true;
+    return false;
+  }
+
+  /** Whether blocks of the pool could be used if a list showed them. */
+  hasDoubtful(pool: string): boolean {
+    for (const { block, doubtfulSince } of this.entries) {
+      if (block.pool === pool && doubtfulSince !== undefined) return true;
+    }
+    return false;
+  }
+
+  /** Resolves when no block of the pool is being given back. */
+  async released(pool: string): Promise<void> {
+    await this.#releases.get(pool)?.promise;
   }
 
   knows(uid: string): boolean {
@@ -116,7 +149,10 @@ export class NodeBlocks {
         this.#clock.monotonic() - entry.emptySince >= delayMs &&
         !isKept(entry.block.pool),
     );
-    for (const entry of due) entry.releasing = true;
+    for (const entry of due) {
+      entry.releasing = true;
+      if (!this.#releases.has(entry.block.pool)) this.#releases.set(entry.block.pool, new Deferred());
+    }
     return due.map((entry) => entry.block);
   }
 
@@ -127,13 +163,16 @@ export class NodeBlocks {
   endRelease(block: OwnedBlock, released: boolean): void {
     const entry = this.#entries.get(block.uid);
     this.#epoch += 1;
+    if (entry !== undefined) entry.releasing = false;
     if (released) {
       this.#entries.delete(block.uid);
       this.#released.set(block.uid, this.#epoch);
     } else if (entry !== undefined) {
-      entry.releasing = false;
       entry.doubtfulSince = this.#epoch;
     }
+    for (const { block: other, releasing } of this.entries) if (releasing && other.pool === block.pool) return;
+    this.#releases.get(block.pool)?.resolve();
+    this.#releases.delete(block.pool);
   }
 
   /** A slot is this owner's no more; it may be another's. A block that is missing is remembered for its owners alone. */

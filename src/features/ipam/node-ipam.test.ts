@@ -119,17 +119,20 @@ test("NodeIpam: one block that cannot be given back does not keep the others", a
   assert.equal(await ipam.collect({}), 1);
 });
 
-test("NodeIpam: empty blocks go back; one whose release failed is used again once a list shows it; reserved ones stay", async () => {
+test("NodeIpam: empty blocks go back; one whose release failed is used before another is asked for; reserved ones stay", async () => {
   const { ipam, source } = open(2);
   source.add("default", { reserved: true });
   await ipam.allocate("default", pod(1), {});
   ipam.free(pod(1));
   source.failing = "release";
-  await assert.rejects(ipam.collect({}), { code: "api-unavailable" });
-  assert.equal((await ipam.allocate("default", pod(2), {})).block, "default-1");
+  for (const id of [2, 3, 4]) {
+    await assert.rejects(ipam.collect({}), { code: "api-unavailable" });
+    assert.equal((await ipam.allocate("default", pod(id), {})).block, "default-1");
+    ipam.free(pod(id));
+  }
+  assert.equal(source.requests, 1, "writes that fail take no more blocks");
   source.failing = undefined;
-  ipam.free(pod(2));
-  assert.equal(await ipam.collect({}), 2);
+  assert.equal(await ipam.collect({}), 1);
   assert.deepEqual(
     [...source.owned.values()].map((block) => block.name),
     ["default-0"],
@@ -222,7 +225,7 @@ test("NodeIpam: random ADD, DEL, collect, API faults and restarts never share or
       const start = (): NodeIpam =>
         new NodeIpam(
           { source, log: nullLogger, clock: new FakeClock(), onBlocksChanged: () => undefined },
-          { collectIntervalMs: 300_000, releaseDelayMs: 0 },
+          { collectIntervalMs: 300_000, releaseDelayMs: 0, freedSoonMs: 0 },
         );
       let ipam = start();
       // What the kernel would have: the truth that survives a restart.
@@ -275,3 +278,61 @@ function expected(error: unknown): undefined {
   if (!(error instanceof IpamError)) throw error;
   return undefined;
 }
+
+test("NodeIpam: while a block is being given back, an ADD waits for that and asks for another only then", async () => {
+  const { ipam, source } = open(1);
+  await ipam.allocate("default", pod(1), {});
+  ipam.free(pod(1));
+  const release = source.release.bind(source);
+  const hold = Promise.withResolvers<void>();
+  source.release = async (block) => {
+    await hold.promise;
+    await release(block);
+  };
+  const collecting = ipam.collect({});
+  for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
+  const adding = ipam.allocate("default", pod(2), {});
+  for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
+  assert.equal(source.requests, 1, "the pool's only block is on its way back");
+  hold.resolve();
+  assert.equal((await adding).block, "default-1");
+  assert.equal(await collecting, 1);
+});
+
+test("NodeIpam: in a full pool an ADD has the address that a DEL frees within 100 ms", async () => {
+  const { ipam, clock } = open(1, 0, 100);
+  await ipam.allocate("default", pod(1), {});
+  const first = await ipam.allocate("default", pod(2), {});
+  const adding = ipam.allocate("default", pod(3), {});
+  await clock.advance(99);
+  ipam.free(pod(2));
+  assert.equal(String((await adding).ipv4), String(first.ipv4));
+  const another = ipam.allocate("default", pod(4), {});
+  another.catch(() => undefined);
+  await clock.advance(100);
+  await assert.rejects(another, { code: "exhausted" });
+});
+
+test("NodeIpam: an attachment whose link has gone without a DEL is freed after a grace; one whose ADD goes on is not", async () => {
+  const { ipam, clock } = open(2, 60_000);
+  await ipam.allocate("default", pod(1), {});
+  const { ipv4 } = await ipam.allocate("default", pod(2), {});
+  ipam.settle(pod(2));
+  const kept = { ...pod(1), pool: "default", addresses: [], ifindex: 3 };
+  ipam.remember([]);
+  await clock.advance(60_000);
+  ipam.remember([]);
+  assert.equal(ipam.assigned(pod(2)), undefined);
+  assert.notEqual(ipam.assigned(pod(1)), undefined, "its ADD has not ended");
+  assert.equal(String((await ipam.allocate("default", pod(3), {})).ipv4), String(ipv4), "the one that was freed");
+  ipam.settle(pod(1));
+  ipam.remember([]);
+  await clock.advance(4999);
+  ipam.remember([kept]);
+  await clock.advance(4999);
+  ipam.remember([]);
+  assert.notEqual(ipam.assigned(pod(1)), undefined, "its link was seen in between");
+  await clock.advance(5000);
+  ipam.remember([]);
+  assert.equal(ipam.assigned(pod(1)), undefined);
+});

@@ -1,4 +1,4 @@
-import { type AbortOptions, Backoff, Dirty, unlessAborted } from "#base/async";
+import { type AbortOptions, Backoff, Deferred, Dirty, unlessAborted } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import type { HealthPart } from "#base/health";
 import type { Cidr } from "#base/ip";
@@ -8,9 +8,16 @@ import { AddressTable } from "./address-table.ts";
 import type { BlockSource, OwnedBlock } from "./block-source.ts";
 import { BlockSupply } from "./block-supply.ts";
 import { IpamError } from "./errors.ts";
-import type { Assignment, Attachment, Restored, Stray } from "./holders.ts";
+import type { Assignment, Attachment, LostAttachment, Restored, Stray } from "./holders.ts";
 
 const NODE_GONE = "this Node is not in the cluster (any more): nothing is allocated, for its blocks go to others";
+/**
+ * So long after an ADD found its pool full the pool counts as full, milliseconds. Longer would keep a node out of service that
+ * nobody sends pods to any more, so that nobody would find out that there is room again.
+ */
+const EXHAUSTED_MS = 30_000;
+/** Default of {@link NodeIpamOptions.freedSoonMs}. */
+const FREED_SOON_MS = 100;
 /** Failures after which a block may be this node's that it does not know. */
 const UNDECIDED: ReadonlySet<string> = new Set(["api-unavailable", "block-timeout"]);
 
@@ -19,6 +26,8 @@ export interface NodeIpamOptions {
   readonly collectIntervalMs: number;
   /** How long an empty block is kept for reuse, milliseconds. 0: given back at once. */
   readonly releaseDelayMs: number;
+  /** An ADD in a pool without a free address waits so long for one that is just being freed, milliseconds. Default 100. */
+  readonly freedSoonMs?: number;
 }
 
 export interface NodeIpamDeps {
@@ -47,6 +56,10 @@ export class NodeIpam {
   /** How many ADDs wait for an address of each pool; its empty blocks, a new one above all, are kept for them. */
   readonly #waiting = new Map<string, number>();
   readonly #dirty: Dirty;
+  /** Pool → monotonic milliseconds at which no address was left. Bounded by the pools that exist: others are not found. */
+  readonly #exhaustedAtMs = new Map<string, number>();
+  /** Settles at the next free of an address. */
+  #freed = new Deferred();
   #lastCollectMs = Number.NEGATIVE_INFINITY;
   /** Something was heard that a comparison has not seen yet. */
   #compareDue = true;
@@ -69,7 +82,15 @@ export class NodeIpam {
    */
   remember(attached: readonly Restored[], strays: readonly Stray[] = []): void {
     const before = this.trouble;
-    const emptied = this.#table.remember(attached, strays);
+    const { emptied, vanished } = this.#table.remember(attached, strays);
+    for (const { attachment, assignment } of vanished) {
+      const { pool, ipv4, ipv6 } = assignment;
+      const addresses = [ipv4, ipv6].filter((address) => address !== undefined).map(String);
+      const fields = { containerID: attachment.containerId, ifname: attachment.ifname, pool, addresses };
+      this.#log.warn("an attachment's link has gone without a DEL; its addresses are free", fields);
+    }
+    // What waits for an address of theirs can have it.
+    if (vanished.length > 0) this.#wake();
     if (emptied || before !== this.trouble) this.#dirty.mark();
   }
 
@@ -92,6 +113,28 @@ export class NodeIpam {
     if (this.#nodeGone !== exists) return;
     this.#nodeGone = !exists;
     this.#compareSoon();
+  }
+
+  /**
+   * Attachments whose block is not this node's any more: gone, or another node's. Their addresses may be on other pods, so they
+   * must be cut off. Empty until all blocks were compared.
+   */
+  get lost(): readonly LostAttachment[] {
+    return this.#table.lost;
+  }
+
+  /** Whether an ADD in this pool was refused a moment ago because no address is left, and none has become free since. */
+  isExhausted(pool: string): boolean {
+    const atMs = this.#exhaustedAtMs.get(pool);
+    if (atMs === undefined) return false;
+    if (this.#clock.monotonic() - atMs < EXHAUSTED_MS && !this.#table.hasRoom(pool)) return true;
+    this.#exhaustedAtMs.delete(pool);
+    return false;
+  }
+
+  /** Whether this Node was seen to be deleted, and has not come back. */
+  get nodeGone(): boolean {
+    return this.#nodeGone;
   }
 
   /** What keeps addresses from being handed out or given back, for people; `undefined` when all is well. */
@@ -129,7 +172,7 @@ export class NodeIpam {
     if (assignment !== undefined) return assignment;
     this.#waiting.set(pool, (this.#waiting.get(pool) ?? 0) + 1);
     try {
-      for (; assignment === undefined; assignment = find()) await unlessAborted(this.#moreBlocks(pool), options);
+      for (; assignment === undefined; assignment = find()) await this.#moreRoom(pool, options);
       return assignment;
     } finally {
       const others = (this.#waiting.get(pool) ?? 1) - 1;
@@ -145,9 +188,15 @@ export class NodeIpam {
     return this.#table.assigned(attachment);
   }
 
+  /** The ADD that asked for an attachment's addresses has ended: from now on they go back when the attachment has no link. */
+  settle(attachment: Attachment): void {
+    this.#table.settle(attachment);
+  }
+
   /** Frees an attachment's addresses, if it has any. An emptied block is given back in the background. */
   free(attachment: Attachment): void {
     if (this.#table.free(attachment)) this.#dirty.mark();
+    this.#wake();
   }
 
   /** Every block of this node that exists in the API, for route export. */
@@ -189,6 +238,7 @@ export class NodeIpam {
       throw error;
     }
     this.#lastCollectMs = startedMs;
+    await this.#supply.removeAnswered(this.#requests, options);
     return this.#giveBack(options);
   }
 
@@ -227,8 +277,40 @@ export class NodeIpam {
     return old || this.#compareDue ? this.collect({ signal }) : this.#giveBack({ signal });
   }
 
-  #giveBack(options: AbortOptions): Promise<number> {
-    return this.#supply.giveBack(this.#options.releaseDelayMs, this.#waiting, options);
+  async #giveBack(options: AbortOptions): Promise<number> {
+    try {
+      return await this.#supply.giveBack(this.#options.releaseDelayMs, this.#waiting, options);
+    } catch (error) {
+      // Whether the blocks are still there, only a list can tell.
+      this.#compareDue = true;
+      throw error;
+    }
+  }
+
+  /** Gets a block; where none is left, waits a moment for an address that a DEL under way frees. */
+  async #moreRoom(pool: string, options: AbortOptions): Promise<void> {
+    const freed = this.#freed.promise;
+    try {
+      await unlessAborted(this.#moreBlocks(pool), options);
+    } catch (error) {
+      if (!(error instanceof IpamError) || error.code !== "exhausted") throw error;
+      this.#exhaustedAtMs.set(pool, this.#clock.monotonic());
+      const waitMs = this.#options.freedSoonMs ?? FREED_SOON_MS;
+      if (waitMs === 0) throw error;
+      // A rolling update of a full pool deletes one pod and adds the next at the same time.
+      const timeout = Promise.withResolvers<false>();
+      const cancel = this.#clock.after(waitMs, () => timeout.resolve(false));
+      const isFreed = await unlessAborted(Promise.race([freed.then(() => true), timeout.promise]), options).finally(
+        cancel,
+      );
+      if (!isFreed || !this.#table.hasRoom(pool)) throw error;
+    }
+  }
+
+  /** Something was freed. */
+  #wake(): void {
+    this.#freed.resolve();
+    this.#freed = new Deferred();
   }
 
   #moreBlocks(pool: string): Promise<void> {

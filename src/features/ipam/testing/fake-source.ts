@@ -1,7 +1,7 @@
 import { FakeClock } from "#base/clock";
 import { Cidr } from "#base/ip";
 import { nullLogger } from "#base/log";
-import type { BlockSource, OwnedBlock } from "../block-source.ts";
+import type { BlockListing, BlockSource, OwnedBlock } from "../block-source.ts";
 import { IpamError } from "../errors.ts";
 import { NodeIpam } from "../node-ipam.ts";
 
@@ -17,10 +17,17 @@ export class FakeSource implements BlockSource {
     this.free = blocks;
   }
 
-  async list({ pool }: { readonly pool?: string }): Promise<readonly OwnedBlock[]> {
+  /** Names of blocks whose content cannot be read. */
+  readonly unreadable = new Set<string>();
+
+  async list({ pool }: { readonly pool?: string }): Promise<BlockListing> {
     await Promise.resolve();
     this.#maybeFail("list");
-    return [...this.owned.values()].filter((block) => pool === undefined || block.pool === pool);
+    const wanted = [...this.owned.values()].filter((block) => pool === undefined || block.pool === pool);
+    return {
+      blocks: wanted.filter(({ name }) => !this.unreadable.has(name)),
+      unreadable: new Set(wanted.map(({ name }) => name).filter((name) => this.unreadable.has(name))),
+    };
   }
 
   async request(pool: string): Promise<void> {
@@ -34,6 +41,11 @@ export class FakeSource implements BlockSource {
 
   async settle(): Promise<void> {
     await Promise.resolve();
+  }
+
+  async removeAnswered(): Promise<number> {
+    await Promise.resolve();
+    return 0;
   }
 
   async release(block: OwnedBlock): Promise<void> {
@@ -66,12 +78,12 @@ export class FakeSource implements BlockSource {
 }
 
 /** A node and a cluster with so many free blocks. */
-export function open(blocks: number, releaseDelayMs = 0) {
+export function open(blocks: number, releaseDelayMs = 0, freedSoonMs = 0) {
   const source = new FakeSource(blocks);
   const clock = new FakeClock();
   const ipam = new NodeIpam(
     { source, log: nullLogger, clock, onBlocksChanged: () => undefined },
-    { collectIntervalMs: 300_000, releaseDelayMs },
+    { collectIntervalMs: 300_000, releaseDelayMs, freedSoonMs },
   );
   return { source, clock, ipam };
 }

@@ -1,0 +1,133 @@
+import type { AbortOptions } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import type { Logger } from "#base/log";
+import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
+import { type AddressBlock, coilResources, NODE_LABEL } from "#kube/coil";
+import { deleteBlock } from "./block-deletion.ts";
+import { IpamError } from "./errors.ts";
+
+const { addressBlocks } = coilResources;
+/** While the grace of a Node runs, its pods are looked for this often at the least, milliseconds. */
+const MAX_POLL_MS = 10_000;
+/** And not more often than this, milliseconds. */
+const MIN_POLL_MS = 250;
+
+export interface OrphanCollectorOptions {
+  /** How long neither the Node nor a pod that is bound to it must have been seen, milliseconds. */
+  readonly graceMs: number;
+}
+
+/** What one pass did. */
+export interface OrphanPass {
+  readonly deleted: number;
+  /** When to look again, milliseconds; `undefined`: no block waits for its grace to end. */
+  readonly againInMs: number | undefined;
+}
+
+/**
+ * Deletes the blocks of nodes that are gone (spec pod-network 3.4). A Node object can be deleted while its machine and pods go
+ * on, and come back with the next heartbeat of its kubelet. So a block goes only when its Node is away, no Pod object is bound
+ * to that Node's name, and nothing of both has been seen for a grace. All of it is asked again live before each deletion.
+ *
+ * In memory: for each Node that is away and has blocks, when it or a pod of it was last seen. Bounded by the blocks. A new
+ * leader knows none of it, so each grace begins anew.
+ */
+export class OrphanCollector {
+  readonly #api: KubeApi;
+  readonly #log: Logger;
+  readonly #clock: Clock;
+  readonly #graceMs: number;
+  /** Node name → monotonic milliseconds at which the Node, or a pod of it, was last seen, or at which it was missed first. */
+  readonly #lastSeen = new Map<string, number>();
+
+  constructor(
+    deps: { readonly api: KubeApi; readonly log: Logger; readonly clock?: Clock },
+    options: OrphanCollectorOptions,
+  ) {
+    this.#api = deps.api;
+    this.#log = deps.log;
+    this.#clock = deps.clock ?? systemClock;
+    this.#graceMs = options.graceMs;
+  }
+
+  /** A watch saw something of this Node, its deletion too: its grace begins anew. */
+  noteNode(node: string): void {
+    if (this.#lastSeen.has(node)) this.#lastSeen.set(node, this.#clock.monotonic());
+  }
+
+  /**
+   * One pass. A block that cannot be deleted does not stop the others; all failures are thrown together as
+   * {@link IpamError}. Rejects with `KubeError` when blocks or nodes cannot be listed; call again then.
+   */
+  async collect(options: AbortOptions): Promise<OrphanPass> {
+    const orphans = await this.#orphansByNode(options);
+    for (const node of this.#lastSeen.keys()) if (!orphans.has(node)) this.#lastSeen.delete(node);
+    const failures: unknown[] = [];
+    let deleted = 0;
+    for (const [node, blocks] of orphans) {
+      for (const block of blocks) {
+        try {
+          if (!(await this.#isForsaken(node, options))) break;
+          await deleteBlock(this.#api, block.metadata, (live) => nodeOf(live) === node, options);
+          deleted += 1;
+          this.#log.info("block of a node that is gone was deleted", { block: block.metadata.name, node });
+        } catch (error) {
+          if (!isKubeError(error)) throw error;
+          failures.push(error);
+        }
+      }
+    }
+    if (failures.length > 0) {
+      const cause = new AggregateError(failures);
+      throw new IpamError("api-unavailable", `${failures.length} orphan blocks could not be deleted`, { cause });
+    }
+    return { deleted, againInMs: this.#nextLookMs() };
+  }
+
+  /** Blocks by the name of a Node that does not exist. Blocks are listed first: a Node that is made meanwhile is seen. */
+  async #orphansByNode(options: AbortOptions): Promise<Map<string, AddressBlock[]>> {
+    const blocks = await this.#api.listAll(addressBlocks, options);
+    const nodes = await this.#api.listAll(resources.nodes, options);
+    const present = new Set(nodes.items.map((node) => node.metadata.name));
+    const orphans = Map.groupBy(blocks.items, nodeOf);
+    for (const node of present) orphans.delete(node);
+    return orphans;
+  }
+
+  /** True when neither the Node nor a pod bound to it exists now, nor has been seen for the grace. */
+  async #isForsaken(node: string, options: AbortOptions): Promise<boolean> {
+    const now = this.#clock.monotonic();
+    const lastSeen = this.#lastSeen.get(node);
+    if (lastSeen === undefined) {
+      const graceSeconds = this.#graceMs / 1000;
+      this.#log.info("a node with blocks is gone; its blocks are kept for a grace", { node, graceSeconds });
+      this.#lastSeen.set(node, now);
+    }
+    if (await this.#isSeen(node, options)) {
+      this.#lastSeen.set(node, this.#clock.monotonic());
+      return false;
+    }
+    // A watch may have seen it while the API server was asked.
+    return now - (this.#lastSeen.get(node) ?? now) >= this.#graceMs;
+  }
+
+  async #isSeen(node: string, options: AbortOptions): Promise<boolean> {
+    // No Node has an empty name, and the pods that are bound to none are those that wait for a scheduler.
+    if (node === "") return false;
+    if ((await findObject(this.#api, resources.nodes, { name: node }, options)) !== undefined) return true;
+    const pods = await this.#api.list(resources.pods, { ...options, fieldSelector: `spec.nodeName=${node}`, limit: 1 });
+    return pods.items.length > 0;
+  }
+
+  #nextLookMs(): number | undefined {
+    if (this.#lastSeen.size === 0) return undefined;
+    const oldest = Math.min(...this.#lastSeen.values());
+    const restMs = oldest + this.#graceMs - this.#clock.monotonic();
+    return Math.max(MIN_POLL_MS, Math.min(restMs, MAX_POLL_MS));
+  }
+}
+
+/** The name of the Node that a block belongs to; empty where its label is missing. */
+function nodeOf({ metadata }: AddressBlock): string {
+  return metadata.labels?.[NODE_LABEL] ?? "";
+}
