@@ -19,6 +19,11 @@ export function cniDeps(parts: {
   readonly network: PodNetwork;
   readonly namespaces: StoreReader<Namespace>;
   readonly ready: Promise<void>;
+  /** Whether `ready` has resolved. */
+  readonly isReady: () => boolean;
+  /** Why this process cannot make links; `undefined` when it can. */
+  readonly setUpFault: () => string | undefined;
+  readonly oneSandboxPerPod: boolean;
   readonly log: Logger;
 }): CniDeps {
   const { api, ipam, network } = parts;
@@ -52,16 +57,39 @@ export function cniDeps(parts: {
         });
       }
     },
+    settle: (attachment) => ipam.settle(attachment),
     free: (attachment) => ipam.free(attachment),
+    status: () => statusOf(ipam, { isReady: parts.isReady(), setUpFault: parts.setUpFault() }),
+    oneSandboxPerPod: parts.oneSandboxPerPod,
     network: {
-      setUp: ({ addresses, ...request }) =>
-        asFailure(() =>
-          network.setUp({ ...request, pool: addresses.pool, ipv4: addresses.ipv4, ipv6: addresses.ipv6 }),
-        ),
+      setUp: ({ addresses: { pool, ipv4, ipv6 }, networkName, ...request }) =>
+        asFailure(() => network.setUp({ ...request, network: networkName, pool, ipv4, ipv6 })),
+      ofNetwork: (name) => network.ofNetwork(name),
       tearDown: (attachment) => network.tearDown(attachment),
       check: (request) => asFailure(async () => network.check(request)),
     },
   };
+}
+
+/** Pure: what STATUS says (spec pod-network 12). */
+export function statusOf(
+  ipam: Pick<NodeIpam, "lost" | "nodeGone" | "isExhausted">,
+  { isReady, setUpFault }: { readonly isReady: boolean; readonly setUpFault: string | undefined },
+): CniFailure | undefined {
+  const lost = ipam.lost.length;
+  if (lost > 0) {
+    const message = `${lost} attachments are cut off: their address blocks are not this node's any more; delete their pods`;
+    return new CniFailure("limited-connectivity", message);
+  }
+  if (ipam.nodeGone) return new CniFailure("limited-connectivity", "this Node was deleted; no addresses are given out");
+  if (setUpFault !== undefined) return new CniFailure("not-available", setUpFault);
+  if (!isReady)
+    return new CniFailure("not-available", "coild has just started and does not know this node's blocks yet");
+  if (ipam.isExhausted(DEFAULT_POOL)) {
+    const message = `pool ${DEFAULT_POOL} has no free block, and this node's blocks of it are full`;
+    return new CniFailure("not-available", message);
+  }
+  return undefined;
 }
 
 /** The pool that the namespace's annotation names; from the cache, or live for a namespace that is newer than it. */

@@ -1,9 +1,10 @@
-import { Dirty } from "#base/async";
+import type { Dirty } from "#base/async";
 import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
 import { reconcile } from "#base/reconcile";
 import type { NodeIpam } from "#features/ipam";
-import type { PodNetwork } from "#features/pod-network";
+import type { PodNetwork, Survey } from "#features/pod-network";
+import type { LostAttachments } from "./coild-lost.ts";
 
 /** How often the kernel is looked at, milliseconds: others flush tables, set links down and change aliases. */
 const RESYNC_MS = 10_000;
@@ -23,16 +24,19 @@ export async function keepKernel(
   parts: {
     readonly network: PodNetwork;
     readonly ipam: NodeIpam;
+    readonly lost: LostAttachments;
+    /** Marked when the set of this node's blocks has changed. */
+    readonly dirty: Dirty;
     readonly health: HealthPart;
     readonly log: Logger;
   },
   options: { readonly registerFromMain: boolean; readonly signal: AbortSignal },
 ): Promise<void> {
-  const { network, ipam, log } = parts;
+  const { network, ipam, lost, log } = parts;
   // What cannot be put back keeps no pod waiting.
   parts.health.ok();
   await reconcile({
-    dirty: new Dirty(),
+    dirty: parts.dirty,
     health: parts.health,
     signal: options.signal,
     resyncMs: RESYNC_MS,
@@ -40,6 +44,7 @@ export async function keepKernel(
       // In one turn: an ADD or DEL in between would look like a change by somebody else.
       const survey = rememberKernel(parts, options);
       const ofHost = network.initHost();
+      cutOffLost(survey, { network, ipam, lost });
       const ofPods = network.repair(survey, (attachment) => {
         const own = ipam.assigned(attachment);
         return own && [own.ipv4, own.ipv6].filter((address) => address !== undefined);
@@ -49,4 +54,16 @@ export async function keepKernel(
       return changes;
     },
   });
+}
+
+/** Cuts off what is not this node's any more, joins what is again, and tells of both. */
+function cutOffLost(
+  survey: Survey,
+  { network, ipam, lost }: { readonly network: PodNetwork; readonly ipam: NodeIpam; readonly lost: LostAttachments },
+): void {
+  const found = ipam.lost;
+  const keys = new Set(found.map(({ containerId, ifname }) => `${containerId}/${ifname}`));
+  const done = network.cutOff(survey, ({ containerId, ifname }) => keys.has(`${containerId}/${ifname}`));
+  const addresses = new Map(survey.attached.map((one) => [`${one.containerId}/${one.ifname}`, one.addresses] as const));
+  lost.report(found, done, ({ containerId, ifname }) => (addresses.get(`${containerId}/${ifname}`) ?? []).map(String));
 }

@@ -5,7 +5,7 @@ import { codeName } from "./grpc-code-names.ts";
 /** Registers coild's metrics; returns what the gRPC server tells of each call's end. */
 export function coildMetrics(
   registry: Registry,
-  parts: { readonly ipam: Pick<NodeIpam, "snapshot">; readonly nodeName: string },
+  parts: { readonly ipam: Pick<NodeIpam, "snapshot" | "lost">; readonly nodeName: string },
 ): (path: string, code: number, seconds: number) => void {
   ipamGauges(registry, parts.ipam);
   const handled = new Counter({
@@ -23,7 +23,7 @@ export function coildMetrics(
   });
   return (path, code, seconds) => {
     // A caller can ask for any path; only ours become label values.
-    const match = /^\/(pkg\.cnirpc\.CNI)\/(Add|Del|Check)$/.exec(path);
+    const match = /^\/(pkg\.cnirpc\.CNI)\/(Add|Del|Check|Status|GC)$/.exec(path);
     if (match === null) return;
     const [, service = "", method = ""] = match;
     const name = codeName(code);
@@ -32,7 +32,7 @@ export function coildMetrics(
   };
 }
 
-function ipamGauges(registry: Registry, ipam: Pick<NodeIpam, "snapshot">): void {
+function ipamGauges(registry: Registry, ipam: Pick<NodeIpam, "snapshot" | "lost">): void {
   new Gauge({
     name: "coil_coild_addresses",
     help: "Addresses of this node's blocks.",
@@ -54,6 +54,14 @@ function ipamGauges(registry: Registry, ipam: Pick<NodeIpam, "snapshot">): void 
     collect() {
       this.reset();
       for (const block of ipam.snapshot().blocks) this.inc({ pool: block.pool });
+    },
+  });
+  new Gauge({
+    name: "coil_coild_cut_off_attachments",
+    help: "Attachments that are cut off, because their blocks are not this node's any more.",
+    registers: [registry],
+    collect() {
+      this.set(ipam.lost.length);
     },
   });
   new Gauge({

@@ -3,7 +3,7 @@ import { Backoff, Deferred, Dirty, sleep, TaskGroup } from "#base/async";
 import { addressFlag, ConfigError, durationFlag, integerFlag, stringFlag, switchFlag } from "#base/config";
 import { ExpectedError } from "#base/errors";
 import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
-import type { Logger } from "#base/log";
+import { type Logger, Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
 import { CniService, reflectionConversations, serveGrpc } from "#features/cni";
@@ -13,10 +13,13 @@ import { exportRoutes, RouteSync } from "#features/routes";
 import { acquireFileLock } from "#kernel/lock";
 import { openKernel } from "#kernel/net";
 import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
+import { type EventInput, EventRecorder } from "#kube/events";
 import { createInformer } from "#kube/informer";
 import { cniDeps } from "./coild-deps.ts";
 import { keepKernel, rememberKernel } from "./coild-kernel.ts";
+import { LostAttachments } from "./coild-lost.ts";
 import { coildMetrics } from "./coild-metrics.ts";
+import { SetUpProbe } from "./coild-set-up.ts";
 import { watchOwnObjects } from "./coild-watch.ts";
 import { kubeFlags, logFlags, loggerOf, openClient } from "./daemon-flags.ts";
 import { INSPECT_PATH, inspectHandler } from "./inspect.ts";
@@ -75,6 +78,7 @@ export const coild = defineProgram({
     const health = new Health({ log: log.child("health") });
     const socketPart = health.part("socket");
     const ipamPart = health.part("ipam");
+    const routesPart = health.part("routes", { needed: "always" });
     if (values.podTableId === values.exportTableId) {
       throw new ConfigError("invalid-flags", [
         `--export-table-id: ${values.exportTableId} is the table of --pod-table-id too; each must have its own`,
@@ -107,9 +111,14 @@ export const coild = defineProgram({
     network.initHost();
     const halfMade = network.removeHalfMade();
     const routesDirty = new Dirty();
+    const kernelDirty = new Dirty();
+    const onBlocksChanged = (): void => {
+      routesDirty.mark();
+      kernelDirty.mark();
+    };
     const source = new KubeBlockSource({ api, log: log.child("blocks") }, { nodeName });
     const ipam = new NodeIpam(
-      { source, log: log.child("ipam"), onBlocksChanged: () => routesDirty.mark() },
+      { source, log: log.child("ipam"), onBlocksChanged },
       { collectIntervalMs: values.gcInterval, releaseDelayMs: values.blockReleaseDelay },
     );
     const { attached, strays } = rememberKernel({ network, ipam }, values);
@@ -122,12 +131,24 @@ export const coild = defineProgram({
       return exportRoutes(ipam.prefixes, loopback?.index ?? 1, place);
     };
 
+    const setUp = new SetUpProbe({ kernel, health: health.part("set-up", { needed: "always" }) });
     const ready = new Deferred();
+    let isReady = false;
     // Rejections reach those who wait for it; with no waiter there is nobody to tell.
     ready.promise.catch(() => undefined);
     const namespaces = createInformer(api, resources.namespaces);
     const service = new CniService(
-      cniDeps({ api, ipam, network, namespaces: namespaces.store, ready: ready.promise, log: log.child("cni") }),
+      cniDeps({
+        api,
+        ipam,
+        network,
+        namespaces: namespaces.store,
+        ready: ready.promise,
+        isReady: () => isReady,
+        setUpFault: () => setUp.fault,
+        oneSandboxPerPod: values.compatCalico,
+        log: log.child("cni"),
+      }),
     );
     const group = new TaskGroup(signal);
     const observe = coildMetrics(registry, { ipam, nodeName });
@@ -154,18 +175,27 @@ export const coild = defineProgram({
 
     group.spawn((at) => namespaces.run({ signal: at }));
     const { registerFromMain } = values;
-    const kernelPart = health.part("kernel");
-    group.spawn((at) => keepKernel({ network, ipam, health: kernelPart, log }, { registerFromMain, signal: at }));
+    const kernelPart = health.part("kernel", { needed: "always" });
+    group.spawn((at) => setUp.run({ signal: at }));
+    const lost = new LostAttachments({ health: health.part("attachments", { needed: "always" }), log });
+    const keeper = { network, ipam, lost, dirty: kernelDirty, health: kernelPart, log };
+    group.spawn((at) => keepKernel(keeper, { registerFromMain, signal: at }));
+    const events = new EventRecorder(api, { controller: "coild", instance: nodeName, onLoss: reportLoss(log) });
+    group.spawn((at) => events.run({ signal: at }));
+    const eventsPart = health.part("events");
+    group.spawn((at) => lost.tellPods({ api, events, nodeName, health: eventsPart }, { signal: at }));
     const watchPart = health.part("watch");
     group.spawn((at) => watchOwnObjects({ api, ipam, network, nodeName, health: watchPart, log }, { signal: at }));
     group.spawn(async (at) => {
       await learnBlocks({ api, ipam, network, nodeName, log, health: ipamPart }, at);
       ready.resolve();
+      isReady = true;
+      kernelDirty.mark();
       await Promise.all([
         ipam.run({ signal: at, health: ipamPart }),
         reconcile({
           dirty: routesDirty,
-          health: health.part("routes"),
+          health: routesPart,
           signal: at,
           resyncMs: values.gcInterval,
           sync: async () => {
@@ -182,6 +212,14 @@ export const coild = defineProgram({
     return EXIT.ok;
   },
 });
+
+/** Says of events that cannot be written why, once for each reason. */
+function reportLoss(log: Logger): (event: EventInput, why: string) => void {
+  const repeats = new Repeats();
+  return ({ reason }, error) => {
+    if (repeats.isNews("events", error)) log.warn("an event could not be written", { reason, error });
+  };
+}
 
 /** Learns this node's addresses and blocks, however long the API server takes; DEL and CHECK are served meanwhile. */
 async function learnBlocks(

@@ -142,6 +142,13 @@ async function http(node: string, port: number, path: string): Promise<string> {
   return inNode(node, "bash", "-c", script);
 }
 
+/** As {@link http}; empty while nobody listens, as when a daemon starts. */
+async function httpOnceUp(node: string, port: number, path: string): Promise<string> {
+  const script = `exec 3<>/dev/tcp/127.0.0.1/${port} && printf 'GET ${path} HTTP/1.0\\r\\n\\r\\n' >&3 && cat <&3`;
+  const argv = ["nsenter", `--net=/run/netns/${netnsOf(node)}`, "bash", "-c", script];
+  return (await start(argv).ended).stdout;
+}
+
 /** Kills a node's coild and waits until another one was started. */
 async function killCoild(node: string): Promise<void> {
   const find = () => stateOf(LAB).children.find(({ name }) => name === `coild-${node}`) ?? assert.fail(node);
@@ -157,14 +164,21 @@ function logOf(child: string): string {
 /** Calls the CNI executable as a runtime on a node would. */
 async function cni(
   node: string,
-  command: "ADD" | "DEL",
+  command: "ADD" | "DEL" | "STATUS" | "GC",
   containerId: string,
   netns: string,
   podName: string,
+  more: object = {},
 ): Promise<
   Outcome & { readonly answer: { readonly code?: number; readonly ips?: readonly { readonly address: string }[] } }
 > {
-  const config = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket: labPaths(LAB).socketOf(node) };
+  const config = {
+    cniVersion: "1.1.0",
+    name: "k8s-pod-network",
+    type: "coil",
+    socket: labPaths(LAB).socketOf(node),
+    ...more,
+  };
   const env = {
     CNI_COMMAND: command,
     CNI_CONTAINERID: containerId,
@@ -181,32 +195,141 @@ async function cni(
 
 const linksOf = (node: string): Promise<string> => inNode(node, "ip", "link", "show");
 
-test("a Node that is deleted and made anew: its pods keep their addresses, and new ones get others", async () => {
+/** Deletes a Node; returns what makes it again. */
+async function deleteNode(name: string): Promise<() => Promise<void>> {
+  const node = await api.get(resources.nodes, { name });
+  await api.delete(resources.nodes, { name });
+  return async () => {
+    const again: Draft<Node> = { metadata: { name, labels: node.metadata.labels ?? {} }, spec: node.spec ?? {} };
+    const made = await api.create(resources.nodes, again);
+    if (node.status !== undefined) await api.replaceStatus(resources.nodes, { ...made, status: node.status });
+  };
+}
+
+/** STATUS of the CNI executable: its exit code, and the error where there is one. */
+async function cniStatus(node: string): Promise<{ readonly code?: number; readonly msg?: string }> {
+  const { stdout } = await cni(node, "STATUS", "", "", "");
+  return JSON.parse(stdout === "" ? "{}" : stdout);
+}
+
+test("a Node that is deleted and registers again: nobody has its blocks meanwhile, and its pods go on", async () => {
   await create(pod("a1", "node1"), pod("a2", "node1"), pod("d1", "node1", "dual"));
   const before = await addresses();
-  const node = await api.get(resources.nodes, { name: "node1" });
-  await api.delete(resources.nodes, { name: "node1" });
+  const blocksOf = async (node: string): Promise<string[]> => {
+    const { items } = await api.listAll(addressBlocks, { labelSelector: `${NODE_LABEL}=${node}` });
+    return items.map(({ metadata }) => `${metadata.name} ${metadata.uid}`).toSorted();
+  };
+  const blocks = await blocksOf("node1");
+  const makeAgain = await deleteNode("node1");
   await until("coild says that its Node is gone", async () =>
     (await http("node1", 9385, "/readyz?verbose")).includes("this Node is not in the cluster"),
   );
-  await create(pod("late", "node1"));
-  await until("its blocks are taken away", async () => {
-    const { items } = await api.listAll(addressBlocks, { labelSelector: `${NODE_LABEL}=node1` });
-    return items.length === 0;
+  assert.equal((await cniStatus("node1")).code, 51);
+  await until("the controller has noticed", () => logOf("coil-ipam-controller").includes("kept for a grace"));
+  // The first seconds are when others took them.
+  await create(pod("late", "node1"), pod("x1", "node2"), pod("x2", "node3"), pod("x3", "node2", "dual"));
+  await until("the other nodes' pods run", async () => {
+    const { items } = await api.listAll(resources.pods);
+    return items.every(({ metadata, status }) => metadata.name === "late" || status?.phase === "Running");
   });
-  await until("coild counts the addresses that are in no block", async () =>
-    /^coil_coild_unknown_addresses 3$/m.test(await http("node1", 9384, "/metrics")),
-  );
-  const { status } = await api.get(resources.pods, { namespace: "default", name: "late" });
-  assert.notEqual(status?.phase, "Running");
-  const again: Draft<Node> = { metadata: { name: "node1", labels: node.metadata.labels ?? {} }, spec: node.spec ?? {} };
-  const made = await api.create(resources.nodes, again);
-  if (node.status !== undefined) await api.replaceStatus(resources.nodes, { ...made, status: node.status });
+  assert.deepEqual(sharedInKernel(), []);
+  assert.deepEqual(await blocksOf("node1"), blocks);
+  for (const ip of [...before.values()].flat()) await inNode("node1", "ping", "-c1", "-W5", "-q", ip);
+  await makeAgain();
   await create(pod("a3", "node1"), pod("d2", "node1", "dual"));
   const now = await addresses();
   for (const [name, ips] of before) assert.deepEqual(now.get(name), ips, name);
   await goodAudit();
   await until("coild is well again", async () => (await http("node1", 9385, "/readyz?verbose")).includes("[+]ipam ok"));
+  assert.deepEqual(await cniStatus("node1"), {});
+  assert.match(await http("node1", 9384, "/metrics"), /^coil_coild_cut_off_attachments 0$/m);
+});
+
+test("a block that is another node's now: its pods are cut off and told so, and whole again when it is back", async () => {
+  await create(pod("k1", "node1"), pod("k2", "node1", "dual"));
+  const before = await addresses();
+  const [ip = ""] = before.get("k1") ?? [];
+  const [block] = (await api.listAll(addressBlocks, { labelSelector: `${NODE_LABEL}=node1,${POOL_LABEL}=default` }))
+    .items;
+  assert.ok(block !== undefined);
+  const give = async (node: string): Promise<void> => {
+    const body = { metadata: { labels: { [NODE_LABEL]: node } } };
+    await api.patch(addressBlocks, block.metadata, { type: "merge", body });
+  };
+  const answers = async (target: string): Promise<boolean> => {
+    const argv = ["nsenter", `--net=/run/netns/${netnsOf("node1")}`, "ping", "-c1", "-W1", "-q", target];
+    return (await start(argv).ended).code === 0;
+  };
+  assert.ok(await answers(ip));
+  await give("node9");
+  await until("the pod is cut off", async () => !(await answers(ip)), { everyMs: 50 });
+  assert.match(
+    await http("node1", 9385, "/readyz"),
+    / 503 .*\[-\]attachments degraded 1 attachments are cut off.*default-/s,
+  );
+  assert.match(await http("node1", 9384, "/metrics"), /^coil_coild_cut_off_attachments 1$/m);
+  const status = await cniStatus("node1");
+  assert.deepEqual([status.code, /1 attachments are cut off/.test(status.msg ?? "")], [51, true]);
+  await until("the pod has an event", async () => {
+    const { items } = await api.listAll(resources.events);
+    return items.some(({ reason, regarding }) => reason === "AddressLost" && regarding?.name === "k1");
+  });
+  for (const other of before.get("k2") ?? []) assert.ok(await answers(other), "pods of other blocks go on");
+  await killCoild("node1");
+  await until("a coild that starts anew says so too", async () =>
+    /\[-\]attachments degraded 1 attachments are cut off/.test(await httpOnceUp("node1", 9385, "/readyz")),
+  );
+  assert.equal(await answers(ip), false);
+  await give("node1");
+  await until("the pod answers again", () => answers(ip));
+  await until("coild is ready", async () => (await http("node1", 9385, "/readyz")).includes(" 200 "));
+  await until("the pod is told of that, too", async () => {
+    const { items } = await api.listAll(resources.events);
+    return items.some(({ reason, regarding }) => reason === "AddressRestored" && regarding?.name === "k1");
+  });
+  assert.deepEqual(await addresses(), before);
+  await goodAudit();
+});
+
+test("GC of a network removes what the runtime does not know of it, and leaves other networks and other pods", async () => {
+  await create(pod("g", "node3"), pod("stays", "node2"));
+  await addresses();
+  const [x1 = "", x2 = ""] = sandboxes.map((name) => `/run/netns/${name}`);
+  for (const [id, netns, network] of [
+    ["cidG", x1, "net-a"],
+    ["cidH", x2, "net-b"],
+  ] as const) {
+    const { code, stdout } = await cni("node2", "ADD", id, netns, "g", { name: network });
+    assert.equal(code, 0, stdout);
+  }
+  const valid = { "cni.dev/valid-attachments": [] };
+  assert.equal((await cni("node2", "GC", "", "", "", { name: "net-a", ...valid })).code, 0);
+  assert.doesNotMatch(await linksOf("node2"), /cidG/);
+  assert.match(await linksOf("node2"), /cidH/);
+  const known = { "cni.dev/valid-attachments": [{ containerID: "cidH", ifname: "eth0" }] };
+  assert.equal((await cni("node2", "GC", "", "", "", { name: "net-b", ...known })).code, 0);
+  assert.match(await linksOf("node2"), /cidH/);
+  assert.equal((await cni("node2", "GC", "", "", "", { name: "net-b", ...valid })).code, 0);
+  assert.doesNotMatch(await linksOf("node2"), /cidH/);
+  await addresses();
+  await goodAudit();
+});
+
+test("pods whose links somebody deleted lose their addresses without a restart", async () => {
+  await create(pod("v1", "node2"), pod("v2", "node2"));
+  await addresses();
+  const names = Array.from(
+    (await linksOf("node2")).matchAll(/(veth[0-9a-f]{8})@.*\n.*\n\s+alias COIL:/g),
+    ([, name]) => name,
+  );
+  for (const name of names) await inNode("node2", "ip", "link", "del", name ?? "");
+  await until(
+    "their addresses are free",
+    async () =>
+      !/^coil_coild_addresses\{pool="default",state="used"\} [1-9]/m.test(await http("node2", 9384, "/metrics")),
+    { deadlineMs: 60_000 },
+  );
+  assert.match(logOf("coild-node2"), /has gone without a DEL/);
 });
 
 test("table 116 flushed, then a restart: pods keep their addresses, routes are back, nothing is given out twice", async () => {

@@ -5,16 +5,25 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
   coild: [
     endpoints(":9384", ":9385"),
     section("Services on the socket", "gRPC method", "what")(
-      ["`/pkg.cnirpc.CNI/Add`, `Del`, `Check`", "what the CNI executable calls"],
+      ["`/pkg.cnirpc.CNI/Add`, `Del`, `Check`, `Status`, `GC`", "what the CNI executable calls"],
       ["`/isthmus.dev.Node/Inspect`", "memory and kernel of this node as JSON, for `isthmus audit`"],
       ["`/grpc.reflection.v1.ServerReflection`, `v1alpha`", "describes `pkg.cnirpc.CNI`, for tools such as grpcurl"],
     ),
     rights(
-      ["pods", "get"],
+      ["pods", "get; list, to find the pods that are cut off"],
+      ["events", "create, patch: what happened to a pod is written on it"],
       ["namespaces", "get, list, watch"],
       ["nodes", "get; list and watch of its own, to know at once that it was deleted"],
       ["`addressblocks`", "get, list, update, delete; watch of its own, to know at once what others do to them"],
       ["`blockrequests`", "get, list, watch, create, delete"],
+    ),
+    section("What STATUS answers", "code", "when")(
+      ["0", "ADD can be served"],
+      [
+        "50",
+        "coild is not there, or does not know its blocks yet; it may not make links; an ADD in the last 30 s found the pool `default` full, and nothing has become free since",
+      ],
+      ["51", "this Node was deleted, or attachments are cut off"],
     ),
     section("Parts of `/readyz?verbose`", "part", "degraded when")(
       ["`socket`", "it cannot be served"],
@@ -22,6 +31,12 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
         "`ipam`",
         "blocks cannot be compared or given back; this Node is gone; addresses in use are in no block; addresses of a link cannot be read",
       ],
+      ["`set-up`", "making a pod's link was refused when it was tried, in throwaway namespaces; 503"],
+      [
+        "`attachments`",
+        "attachments are cut off: their blocks are gone or another node's; 503 until their pods are deleted",
+      ],
+      ["`events`", "pods that are cut off cannot be found in the API"],
       ["`kernel`", "something that the pods' network lacks cannot be put back"],
       ["`routes`", "blocks cannot be exported"],
       ["`watch`", "this node's objects cannot be watched; changes are then found at the next comparison"],
@@ -37,6 +52,14 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
         "link groups 0x49000000 to 0x49ffffff",
         "links that go together, while they go: reserved, give no link one of them",
       ],
+      [
+        "link groups 0x4b000000 to 0x4bffffff",
+        "attachments by the name of their CNI network (24 bits of its SHA-1), so that GC of one network leaves the others",
+      ],
+      [
+        "link groups 0x4a000000 to 0x4affffff",
+        "the same while they are cut off: down until their block is this node's again",
+      ],
       ["table 116, protocol 30", "routes to this node's pods"],
       ["rule priority 2000, IPv4 and IPv6", "looks table 116 up"],
       ["table 119, protocol 30", "this node's blocks, `dev lo`, for a routing daemon to export"],
@@ -51,6 +74,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["`coil_coild_cni_duration_seconds`", "`command`, `code`", "histogram: time of a call inside coild"],
       ["`coil_coild_addresses`", "`pool`, `state` (`used`, `free`)", "addresses of this node's blocks"],
       ["`coil_coild_blocks`", "`pool`", "blocks of this node"],
+      ["`coil_coild_cut_off_attachments`", "", "attachments that are cut off; alert when it is not 0"],
       [
         "`coil_coild_unknown_addresses`",
         "",
@@ -63,7 +87,28 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
     objects(
       ["Lease `kube-system/coil-ipam-leader`", "which replica leads"],
       ["`AddressPool`, `AddressBlock`, `BlockRequest` of `coil.cybozu.com/v2`", "watched and written"],
-      ["Node", "watched: blocks of a deleted one are collected"],
+      ["Node", "watched: blocks of one that is gone are collected after `--node-gone-grace`"],
+      ["Pod", "looked for by the names of nodes that are gone, before their blocks are collected"],
+    ),
+    rights(
+      ["nodes", "get, list, watch"],
+      ["pods", "list"],
+      ["`addresspools`", "get, list, watch, update"],
+      ["`addressblocks`", "get, list, watch, create, update, delete"],
+      ["`blockrequests`", "get, list, watch"],
+      ["`blockrequests/status`", "update"],
+      ["leases in `kube-system`", "get, create, update"],
+    ),
+    section(
+      "Parts of `/readyz?verbose`",
+      "part",
+      "degraded when",
+    )(
+      ["`leader-election`", "the Lease cannot be read or written; a replica that waits is ready, and says who leads"],
+      [
+        "`watch-addresspools`, `watch-addressblocks`, `watch-blockrequests`, `watch-nodes`",
+        "they cannot be watched; of the leader alone, which is ready once each was read",
+      ],
     ),
     metrics(
       ["`coil_controller_max_blocks`", "`pool`", "how many blocks a pool can have"],
@@ -78,10 +123,24 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
   ],
   "coil-router": [
     endpoints(":9388", ":9389"),
+    rights(["nodes", "get, list, watch"], ["`addressblocks`", "get, list, watch"]),
+    section(
+      "Parts of `/readyz?verbose`",
+      "part",
+      "degraded when",
+    )(
+      ["`watch-addressblocks`, `watch-nodes`", "they cannot be watched; not ready until each was read"],
+      ["`routes`", "routes cannot be written; 503"],
+    ),
     kernel(["main table, protocol 31", "routes to the other nodes' blocks, via their InternalIP addresses"]),
     metrics(
       ["`coil_router_syncs_total`", "`node`", "syncs"],
       ["`coil_router_routes_synced`", "`node`", "routes that should be there"],
+      [
+        "`coil_router_blocks_skipped`",
+        "`node`",
+        "prefixes that cannot be routed: their nodes have no address of the family",
+      ],
     ),
   ],
   "coil-installer": [],

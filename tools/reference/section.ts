@@ -35,7 +35,10 @@ export const endpoints = (metricsPort: string, healthPort: string): Section =>
   listeners(
     [`\`${metricsPort}/metrics\``, "metrics in Prometheus' text format"],
     [`\`${healthPort}/healthz\``, "200 while the process answers"],
-    [`\`${healthPort}/readyz\``, "200 when every part is ready, else 503 and the parts; `?verbose` lists all"],
+    [
+      `\`${healthPort}/readyz\``,
+      "503 and the parts that are missing until every part was ready once; later when a part that is this node's own fails, but not when the API server goes away; else 200. `?verbose` lists all parts",
+    ],
   );
 
 /** Metrics of a program that does not talk to the API server. */

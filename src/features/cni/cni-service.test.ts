@@ -4,7 +4,7 @@ import { Deferred } from "#base/async";
 import { ExpectedError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 import { createLogger } from "#base/log";
-import { type CniArgs, decodeAddResponse, EMPTY_CNI_ARGS, encodeCniArgs } from "#wire/cnirpc";
+import { type CniArgs, decodeAddResponse, EMPTY_CNI_ARGS, encodeCniArgs, encodeGcArgs } from "#wire/cnirpc";
 import { type CniDeps, CniFailure, CniService } from "./index.ts";
 
 class NetworkError extends ExpectedError<"failed"> {
@@ -31,6 +31,9 @@ function open(changes: Partial<Omit<CniDeps, "network">> & { readonly network?: 
       seen.push(`allocate ${pool} ${containerId}`);
       return { pool, ipv4: IpAddress.parse("10.0.0.1"), ipv6: undefined, fresh: true };
     },
+    settle: () => undefined,
+    status: () => undefined,
+    oneSandboxPerPod: false,
     free: ({ containerId, ifname }) => void seen.push(`free ${containerId} ${ifname}`),
     log: createLogger({ name: "cni", write: (line) => lines.push(line) }),
     ...changes,
@@ -40,6 +43,7 @@ function open(changes: Partial<Omit<CniDeps, "network">> & { readonly network?: 
         return RESULT;
       },
       tearDown: async ({ containerId }) => void seen.push(`tearDown ${containerId}`),
+      ofNetwork: () => [],
       check: async ({ expected }) => void seen.push(`check ${expected?.ips[0]?.address}`),
       ...changes.network,
     },
@@ -53,7 +57,13 @@ function open(changes: Partial<Omit<CniDeps, "network">> & { readonly network?: 
     assert.ok(handler !== undefined);
     return handler(encodeCniArgs({ ...ARGS, ...args }), { signal });
   };
-  return { call, seen, logged: () => lines.map((line) => JSON.parse(line) as Record<string, unknown>) };
+  /** STATUS or GC. */
+  const ask = async (method: "Status" | "GC", request: Uint8Array): Promise<Uint8Array> => {
+    const handler = service.handlers[`/pkg.cnirpc.CNI/${method}`];
+    assert.ok(handler !== undefined);
+    return handler(request, { signal: new AbortController().signal });
+  };
+  return { call, ask, seen, logged: () => lines.map((line) => JSON.parse(line) as Record<string, unknown>) };
 }
 
 /** What a runtime is told: gRPC code, CNI code, and a text in the message. */
@@ -321,4 +331,93 @@ test("CniService: a request that is no CNIArgs is InvalidArgument/4", async () =
     async () => handler?.(Uint8Array.of(0xff), { signal: new AbortController().signal }),
     failure(3, 4, "cannot decode CNIArgs"),
   );
+});
+
+test("CniService: STATUS says nothing when all is well, and 50 or 51 when it is not", async () => {
+  const status = encodeCniArgs(EMPTY_CNI_ARGS);
+  assert.equal((await open().ask("Status", status)).length, 0);
+  for (const [kind, code] of [
+    ["not-available", 50],
+    ["limited-connectivity", 51],
+  ] as const) {
+    const { ask } = open({ status: () => new CniFailure(kind, "why") });
+    await assert.rejects(ask("Status", status), failure(9, code, "why"));
+  }
+});
+
+test("CniService: GC removes what the network has and the runtime does not know, and nothing else", async () => {
+  const attachments = ["a", "b", "c"].map((containerId) => ({ containerId, ifname: "eth0" }));
+  const asked: string[] = [];
+  const ofNetwork = (network: string) => {
+    asked.push(network);
+    return attachments;
+  };
+  const { ask, seen } = open({ network: { ofNetwork } });
+  const valid = [
+    { containerId: "b", ifname: "eth0" },
+    { containerId: "c", ifname: "eth1" },
+  ];
+  assert.equal((await ask("GC", encodeGcArgs({ network: "net", attachments: valid }))).length, 0);
+  assert.deepEqual(asked, ["net"]);
+  assert.deepEqual(seen, ["tearDown a", "free a eth0", "tearDown c", "free c eth0"]);
+  await assert.rejects(ask("GC", encodeGcArgs({ network: "", attachments: [] })), failure(3, 4, "name of a network"));
+  await assert.rejects(ask("GC", Uint8Array.of(0xff)), failure(3, 4, "cannot decode GCArgs"));
+});
+
+test("CniService: GC goes on after what cannot be removed, keeps its address, and tells all of it together", async () => {
+  const attachments = ["a", "b", "c"].map((containerId) => ({ containerId, ifname: "eth0" }));
+  const freed: string[] = [];
+  const { ask } = open({
+    free: ({ containerId }) => void freed.push(containerId),
+    network: {
+      ofNetwork: () => attachments,
+      tearDown: async ({ containerId }) => {
+        if (containerId !== "b") throw new NetworkError("failed", `${containerId} is busy`);
+      },
+    },
+  });
+  await assert.rejects(
+    ask("GC", encodeGcArgs({ network: "net", attachments: [] })),
+    failure(13, 999, /a is busy; c is busy/),
+  );
+  assert.deepEqual(freed, ["b"]);
+});
+
+test("CniService: where sandboxes of a pod replace each other, calls for one pod run one after the other", async () => {
+  for (const oneSandboxPerPod of [true, false]) {
+    let running = 0;
+    let most = 0;
+    const { call } = open({
+      oneSandboxPerPod,
+      network: {
+        setUp: async () => {
+          running += 1;
+          most = Math.max(most, running);
+          await new Promise((resolve) => setImmediate(resolve));
+          running -= 1;
+          return RESULT;
+        },
+      },
+    });
+    await Promise.all(["a", "b", "c"].map((containerId) => call("Add", { containerId })));
+    assert.equal(most, oneSandboxPerPod ? 1 : 3);
+  }
+});
+
+test("CniService: every ADD that got addresses is settled, however it ends", async () => {
+  const settled: string[] = [];
+  let fails = false;
+  const { call } = open({
+    settle: ({ containerId }) => void settled.push(containerId),
+    network: {
+      setUp: async () => {
+        if (fails) throw new NetworkError("failed", "no veth");
+        return RESULT;
+      },
+    },
+  });
+  await call("Add");
+  fails = true;
+  await assert.rejects(call("Add", { containerId: "c2" }));
+  assert.deepEqual(settled, ["c1", "c2"]);
 });

@@ -3,7 +3,7 @@ import { describeError, ExpectedError } from "#base/errors";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { CniError, type CniResult, convertResult, HIGHEST_VERSION, parseNetworkConfig } from "#wire/cni";
-import { CNI_SERVICE, type CniArgs, CniRpcError, decodeCniArgs, encodeAddResponse } from "#wire/cnirpc";
+import { CNI_SERVICE, type CniArgs, CniRpcError, decodeCniArgs, decodeGcArgs, encodeAddResponse } from "#wire/cnirpc";
 import { CniFailure } from "./failure.ts";
 import type { GrpcHandler } from "./grpc-server.ts";
 
@@ -42,8 +42,14 @@ export interface CniDeps {
   /** Resolves once addresses can be handed out. */
   readonly ready: (options: AbortOptions) => Promise<void>;
   readonly allocate: (pool: string, attachment: Attachment, options: AbortOptions) => Promise<Allocation>;
+  /** The ADD that an allocation was for has ended, however it went. Harmless when there was none. */
+  readonly settle: (attachment: Attachment) => void;
   /** Harmless when there is nothing to free. */
   readonly free: (attachment: Attachment) => void;
+  /** Why ADD cannot be served now, or pods suffer; `undefined` when all is well. */
+  readonly status: () => CniFailure | undefined;
+  /** Sandboxes of one pod take each other's place, so that calls for one pod run one after the other. */
+  readonly oneSandboxPerPod: boolean;
   readonly network: {
     /** When it fails nothing of what it made stays, or an AggregateError says that something does. */
     setUp(request: {
@@ -51,8 +57,11 @@ export interface CniDeps {
       readonly netns: string;
       readonly addresses: Addresses;
       readonly pod: PodIdentity;
+      readonly networkName: string | undefined;
       readonly mtuBytes: number | undefined;
     }): Promise<CniResult>;
+    /** The attachments that were made for a network. */
+    ofNetwork(network: string): readonly Attachment[];
     /** Succeeds when there is nothing to remove. */
     tearDown(attachment: Attachment): Promise<void>;
     /** Rejects naming the first thing that is missing. */
@@ -65,10 +74,13 @@ export interface CniDeps {
   readonly log: Logger;
 }
 
-/** ADD, DEL and CHECK. Calls of one container run one after the other, those of different containers side by side. */
+/**
+ * ADD, DEL, CHECK, STATUS and GC. Calls of one container run one after the other, those of different containers side by side.
+ */
 export class CniService {
   readonly #deps: CniDeps;
   readonly #containers = new KeyedMutex();
+  readonly #pods = new KeyedMutex();
 
   constructor(deps: CniDeps) {
     this.#deps = deps;
@@ -80,12 +92,14 @@ export class CniService {
       [`/${CNI_SERVICE}/Add`]: this.#method("Add", (args, signal) => this.#add(args, signal)),
       [`/${CNI_SERVICE}/Del`]: this.#method("Del", (args) => this.#del(args)),
       [`/${CNI_SERVICE}/Check`]: this.#method("Check", (args) => this.#check(args)),
+      [`/${CNI_SERVICE}/Status`]: async () => this.#status(),
+      [`/${CNI_SERVICE}/GC`]: (request, { signal }) => this.#gc(request, signal),
     };
   }
 
   #method(name: string, work: (args: CniArgs, signal: AbortSignal) => Promise<Uint8Array>): GrpcHandler {
     return async (request, { signal }) => {
-      const args = decodeArgs(request);
+      const args = decoded(() => decodeCniArgs(request));
       const startMs = performance.now();
       const fields = {
         method: name,
@@ -96,7 +110,7 @@ export class CniService {
         containerID: args.containerId,
       };
       try {
-        const reply = await this.#containers.run(args.containerId, () => work(args, signal), { signal });
+        const reply = await this.#inTurn(args, () => work(args, signal), signal);
         this.#deps.log.info("finished call", { ...fields, code: "OK", seconds: secondsSince(startMs) });
         return reply;
       } catch (error) {
@@ -111,6 +125,55 @@ export class CniService {
         throw failure;
       }
     };
+  }
+
+  #inTurn<T>(args: CniArgs, work: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    const { K8S_POD_NAMESPACE: namespace = "", K8S_POD_NAME: name = "" } = args.args;
+    const isOfPod = this.#deps.oneSandboxPerPod && namespace !== "" && name !== "";
+    const forPod = isOfPod ? () => this.#pods.run(`${namespace}/${name}`, work, { signal }) : work;
+    return this.#containers.run(args.containerId, forPod, { signal });
+  }
+
+  #status(): Uint8Array {
+    const failure = this.#deps.status();
+    if (failure !== undefined) throw failure;
+    return new Uint8Array(0);
+  }
+
+  /** Removes the network's attachments that the runtime does not know. One that cannot be removed does not stop the others. */
+  async #gc(request: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
+    const { network, attachments } = decoded(() => decodeGcArgs(request));
+    if (network === "") throw new CniFailure("invalid-arguments", "GC needs the name of a network");
+    const valid = new Set(attachments.map(({ containerId, ifname }) => `${containerId}/${ifname}`));
+    const isValid = ({ containerId, ifname }: Attachment): boolean => valid.has(`${containerId}/${ifname}`);
+    const failures: unknown[] = [];
+    let removed = 0;
+    for (const one of this.#deps.network.ofNetwork(network)) {
+      if (isValid(one)) continue;
+      try {
+        await this.#containers.run(one.containerId, () => this.#release(one), { signal });
+        removed += 1;
+        this.#deps.log.info("garbage was collected", { network, containerID: one.containerId, ifname: one.ifname });
+      } catch (error) {
+        if (!(error instanceof ExpectedError)) throw failureOf(error, signal);
+        failures.push(error);
+      }
+    }
+    this.#deps.log.info("finished call", {
+      method: "GC",
+      network,
+      valid: valid.size,
+      removed,
+      failed: failures.length,
+    });
+    if (failures.length === 0) return new Uint8Array(0);
+    const cause = new AggregateError(failures);
+    throw new CniFailure("internal", `GC: ${failures.map(describeError).slice(0, 5).join("; ")}`, { cause });
+  }
+
+  async #release(attachment: Attachment): Promise<void> {
+    await this.#deps.network.tearDown(attachment);
+    this.#deps.free(attachment);
   }
 
   async #add(args: CniArgs, signal: AbortSignal): Promise<Uint8Array> {
@@ -129,14 +192,16 @@ export class CniService {
     const { fresh, ...addresses } = await this.#deps.allocate(pool, attachment, { signal });
     try {
       signal.throwIfAborted();
-      const mtuBytes = mtuOf(args);
-      const result = await network.setUp({ attachment, netns: args.netns, addresses, pod, mtuBytes });
+      const settings = settingsOf(args);
+      const result = await network.setUp({ attachment, netns: args.netns, addresses, pod, ...settings });
       const json = JSON.stringify(convertResult(result, HIGHEST_VERSION));
       return encodeAddResponse(new TextEncoder().encode(json));
     } catch (error) {
       // What an earlier call made may be in use: a repeated ADD that fails leaves it to DEL.
       if (fresh) await this.#undo(attachment, error);
       throw error;
+    } finally {
+      this.#deps.settle(attachment);
     }
   }
 
@@ -151,9 +216,7 @@ export class CniService {
   }
 
   async #del(args: CniArgs): Promise<Uint8Array> {
-    const attachment = attachmentOf(args);
-    await this.#deps.network.tearDown(attachment);
-    this.#deps.free(attachment);
+    await this.#release(attachmentOf(args));
     return new Uint8Array(0);
   }
 
@@ -181,9 +244,9 @@ export class CniService {
   }
 }
 
-function decodeArgs(request: Uint8Array): CniArgs {
+function decoded<T>(decode: () => T): T {
   try {
-    return decodeCniArgs(request);
+    return decode();
   } catch (error) {
     if (!(error instanceof CniRpcError)) throw error;
     throw new CniFailure("invalid-arguments", error.message, { cause: error });
@@ -213,17 +276,24 @@ function configOf(args: CniArgs): ReturnType<typeof parseNetworkConfig> {
   }
 }
 
-/** The `mtu` key of the network configuration. */
-function mtuOf(args: CniArgs): number | undefined {
-  if (args.stdinData.length === 0) return undefined;
-  let mtu: unknown;
+/** The keys `name` and `mtu` of the network configuration. */
+function settingsOf(args: CniArgs): {
+  readonly networkName: string | undefined;
+  readonly mtuBytes: number | undefined;
+} {
+  if (args.stdinData.length === 0) return { networkName: undefined, mtuBytes: undefined };
+  let config: { readonly name?: unknown; readonly mtu?: unknown } | null;
   try {
-    mtu = (JSON.parse(new TextDecoder().decode(args.stdinData)) as { readonly mtu?: unknown } | null)?.mtu;
+    config = JSON.parse(new TextDecoder().decode(args.stdinData)) as typeof config;
   } catch (error) {
     throw new CniFailure("invalid-config", "the network configuration is not JSON", { cause: error });
   }
-  if (mtu === undefined) return undefined;
-  if (typeof mtu === "number" && Number.isInteger(mtu) && mtu >= 576 && mtu <= 65535) return mtu;
+  const { name, mtu } = config ?? {};
+  const networkName = typeof name === "string" ? name : undefined;
+  if (mtu === undefined) return { networkName, mtuBytes: undefined };
+  if (typeof mtu === "number" && Number.isInteger(mtu) && mtu >= 576 && mtu <= 65535) {
+    return { networkName, mtuBytes: mtu };
+  }
   throw new CniFailure(
     "invalid-config",
     `network configuration: mtu is ${JSON.stringify(mtu)}; it must be a whole number from 576 to 65535`,

@@ -65,6 +65,14 @@ const CNI_FILE: FileSource = {
       ["details", 3, "string"],
     ],
     AddResponse: [["result", 1, "bytes"]],
+    Attachment: [
+      ["container_id", 1, "string"],
+      ["ifname", 2, "string"],
+    ],
+    GCArgs: [
+      ["attachments", 1, "repeated Attachment"],
+      ["network", 2, "string"],
+    ],
   },
   enums: {
     ErrorCode: {
@@ -77,6 +85,8 @@ const CNI_FILE: FileSource = {
       DECODING_FAILURE: 6,
       INVALID_NETWORK_CONFIG: 7,
       TRY_AGAIN_LATER: 11,
+      PLUGIN_NOT_AVAILABLE: 50,
+      LIMITED_CONNECTIVITY: 51,
       INTERNAL: 999,
     },
   },
@@ -85,6 +95,8 @@ const CNI_FILE: FileSource = {
       Add: [".pkg.cnirpc.CNIArgs", ".pkg.cnirpc.AddResponse"],
       Del: [".pkg.cnirpc.CNIArgs", ".google.protobuf.Empty"],
       Check: [".pkg.cnirpc.CNIArgs", ".google.protobuf.Empty"],
+      Status: [".pkg.cnirpc.CNIArgs", ".google.protobuf.Empty"],
+      GC: [".pkg.cnirpc.GCArgs", ".google.protobuf.Empty"],
     },
   },
 };

@@ -10,6 +10,8 @@ export type CniFailureKind =
   | "invalid-config"
   | "try-again"
   | "not-ready"
+  | "not-available"
+  | "limited-connectivity"
   | "internal";
 
 const CODES: Readonly<Record<CniFailureKind, { readonly grpc: number; readonly cni: number }>> = {
@@ -18,6 +20,8 @@ const CODES: Readonly<Record<CniFailureKind, { readonly grpc: number; readonly c
   "invalid-config": { grpc: GrpcCode.failedPrecondition, cni: CniCode.invalidConfig },
   "try-again": { grpc: GrpcCode.failedPrecondition, cni: CniCode.tryAgainLater },
   "not-ready": { grpc: GrpcCode.unavailable, cni: CniCode.tryAgainLater },
+  "not-available": { grpc: GrpcCode.failedPrecondition, cni: CniCode.notAvailable },
+  "limited-connectivity": { grpc: GrpcCode.failedPrecondition, cni: CniCode.limitedConnectivity },
   internal: { grpc: GrpcCode.internal, cni: CniCode.internal },
 };
 

@@ -170,6 +170,8 @@ for (const version of ["v1", "v1alpha"]) {
         ["/pkg.cnirpc.CNI/Add", false, false, "CNIArgs", "AddResponse"],
         ["/pkg.cnirpc.CNI/Del", false, false, "CNIArgs", "Empty"],
         ["/pkg.cnirpc.CNI/Check", false, false, "CNIArgs", "Empty"],
+        ["/pkg.cnirpc.CNI/Status", false, false, "CNIArgs", "Empty"],
+        ["/pkg.cnirpc.CNI/GC", false, false, "GCArgs", "Empty"],
       ],
     );
     const args = {

@@ -5,6 +5,7 @@
  * Refuses to know: which address a pod gets, gRPC, Kubernetes.
  */
 export { type Alias, formatAlias, parseAlias } from "./alias.ts";
+export { applyCutOff, type CutOffStep, planCutOff } from "./cut-off.ts";
 export { PodNetworkError, type PodNetworkErrorCode } from "./errors.ts";
 export { type AttachedPod, halfMadeLinks, joinAttachments, type StrayLink, strayLinks } from "./listing.ts";
 export {
@@ -18,5 +19,6 @@ export {
   planPod,
 } from "./plan.ts";
 export { PodNetwork } from "./pod-network.ts";
+export { probePodSetUp } from "./probe.ts";
 export { planRepair, type RepairStep } from "./repair.ts";
 export type { Survey } from "./survey.ts";

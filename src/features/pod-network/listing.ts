@@ -2,6 +2,7 @@ import type { IpAddress } from "#base/ip";
 import type { Link } from "#kernel/link";
 import type { Route } from "#kernel/route";
 import { parseAlias } from "./alias.ts";
+import { isMarkedCutOff } from "./link-groups.ts";
 import { hostMacOf } from "./plan.ts";
 
 /** An attachment as the kernel has it. */
@@ -60,8 +61,8 @@ export function halfMadeLinks(links: readonly Link[]): Link[] {
   return links.filter((link) => {
     if (link.kind !== "veth") return false;
     if ((link.alias ?? "") !== "") return parseAlias(link.alias ?? "")?.kind === "pending";
-    // One that is up had its mark, and somebody took it away: a pod may live on it.
-    return isOurMake(link) && !link.up;
+    // One that is up, or cut off, had its mark, and somebody took it away: a pod may live on it.
+    return isOurMake(link) && !link.up && !isMarkedCutOff(link);
   });
 }
 

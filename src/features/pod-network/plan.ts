@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { Cidr, IpAddress, MacAddress } from "#base/ip";
 import { formatAlias } from "./alias.ts";
+import { groupOfNetwork } from "./link-groups.ts";
 
 /** Route and rule numbers; defaults are those of Coil (spec pod-network 17). */
 export interface PodNetworkOptions {
@@ -28,6 +29,8 @@ export interface PodRequest {
   readonly attachment: { readonly containerId: string; readonly ifname: string };
   readonly pool: string;
   readonly pod: { readonly namespace: string; readonly name: string };
+  /** The CNI network's name. */
+  readonly network?: string | undefined;
   readonly ipv4: IpAddress | undefined;
   readonly ipv6: IpAddress | undefined;
 }
@@ -52,6 +55,8 @@ export interface PodPlan {
   readonly hostMac: MacAddress;
   readonly alias: string;
   readonly pendingAlias: string;
+  /** IFLA_GROUP of the finished link. */
+  readonly group: number;
   readonly mtuBytes: number | undefined;
   readonly hasIpv6: boolean;
   readonly hostAddresses: readonly PlannedAddress[];
@@ -82,6 +87,7 @@ export function planPod(
     hostMac,
     alias: formatAlias({ kind: "attached", pool, ...attachment }),
     pendingAlias: formatAlias({ kind: "pending", ...attachment }),
+    group: groupOfNetwork(request.network),
     mtuBytes: options.mtuBytes,
     hasIpv6: ipv6 !== undefined,
     hostAddresses: [

@@ -5,7 +5,7 @@ import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { openKernel } from "#kernel/net";
 import { inNetNs } from "#kernel/netns";
-import { hostNameOf, PodNetwork, type PodNetworkOptions, type PodRequest } from "./index.ts";
+import { hostNameOf, PodNetwork, type PodNetworkOptions, type PodRequest, probePodSetUp } from "./index.ts";
 
 const OPTIONS: PodNetworkOptions = {
   tableId: 116,
@@ -350,4 +350,52 @@ test("PodNetwork: the node's own namespace is no pod's", async () => {
   using at = machine();
   await assert.rejects(at.network.setUp(request(at.nodeName, "hhhh", 1)), { code: "own-netns" });
   assert.doesNotMatch(at.ip(at.nodeName, "link", "show"), /eth0/);
+});
+
+test("PodNetwork: a pod that is cut off neither sends nor answers, also after a restart, and is whole again when joined", async () => {
+  using at = machine();
+  const [a, b] = at.podNames;
+  await at.network.setUp({ ...request(a, "aaaa", 1), network: "k8s-pod-network" });
+  await at.network.setUp(request(b, "bbbb", 2));
+  const sync = (lost: readonly string[]): unknown => {
+    const survey = at.network.survey();
+    const { cut, joined } = at.network.cutOff(survey, ({ containerId }) => lost.includes(containerId));
+    at.network.repair(survey);
+    return [cut.map(({ containerId }) => containerId), joined.map(({ containerId }) => containerId)];
+  };
+  assert.deepEqual(sync([]), [[], []]);
+  assert.deepEqual(sync(["aaaa"]), [["aaaa"], []]);
+  assert.deepEqual(sync(["aaaa"]), [[], []], "a second sync is empty");
+  for (const target of ["10.1.0.1", "fd01::1"]) assert.ok(!at.ping(at.nodeName, target), target);
+  for (const target of ["10.1.0.2", "fd01::2"]) assert.ok(!at.ping(a, target), target);
+  assert.ok(at.ping(at.nodeName, "10.1.0.2"), "others are untouched");
+  assert.equal(at.network.removeHalfMade(), 0, "a restart leaves it");
+  assert.deepEqual(
+    at.network.survey().attached.map(({ containerId, addresses }) => [containerId, addresses.join()]),
+    [
+      ["aaaa", "10.1.0.1,fd01::1"],
+      ["bbbb", "10.1.0.2,fd01::2"],
+    ],
+    "its addresses are known still",
+  );
+  at.ip(at.nodeName, "link", "set", hostNameOf({ containerId: "aaaa", ifname: "eth0" }), "up");
+  assert.deepEqual(sync(["aaaa"]), [["aaaa"], []], "one that somebody set up is cut off again");
+  assert.deepEqual(
+    at.network.ofNetwork("k8s-pod-network").map(({ containerId }) => containerId),
+    ["aaaa"],
+  );
+  assert.deepEqual(sync([]), [[], ["aaaa"]]);
+  // A neighbour that did not answer meanwhile is asked again after a while.
+  const answers = (from: string, target: string): boolean => [1, 2, 3, 4, 5].some(() => at.ping(from, target));
+  for (const target of ["10.1.0.1", "fd01::1"]) assert.ok(answers(at.nodeName, target), target);
+  for (const target of ["10.1.0.2", "fd01::2", "192.0.2.1", "2001:db8::1"]) assert.ok(answers(a, target), target);
+  assert.deepEqual(at.network.ofNetwork("k8s-pod-network").length, 1);
+});
+
+test("probePodSetUp: this kernel allows all that an ADD does, and nothing of it is left", () => {
+  const kernel = openKernel();
+  const links = (): string => execFileSync("ip", ["-o", "link"], { encoding: "utf8" });
+  const before = [links(), kernel.listNetNs()];
+  probePodSetUp(kernel);
+  assert.deepEqual([links(), kernel.listNetNs()], before);
 });

@@ -9,9 +9,11 @@ import type { CniResult } from "#wire/cni";
 import { applyHostSide, applyPodSide } from "./apply.ts";
 import { AttachmentLinks, refuseForeign } from "./attachment-links.ts";
 import { checkAttachment } from "./check.ts";
+import { applyCutOff, planCutOff } from "./cut-off.ts";
 import { LinkDeletions } from "./deletions.ts";
 import { PodNetworkError } from "./errors.ts";
 import { applyHost, planHost, uplinkMtu } from "./host.ts";
+import { isOfNetwork } from "./link-groups.ts";
 import { type AttachedPod, halfMadeLinks, joinAttachments } from "./listing.ts";
 import { type NodeAddresses, type PodNetworkOptions, type PodPlan, type PodRequest, planPod } from "./plan.ts";
 import { applyRepair, planRepair } from "./repair.ts";
@@ -133,6 +135,42 @@ export class PodNetwork implements Disposable {
   }
 
   /**
+   * Cuts attachments off, and joins those again that were and need not be any more. The routes of joined ones come back with the next
+   * {@link PodNetwork.repair}. Repeats harmlessly. Throws what the kernel said of the first link that could not be set, when all
+   * were tried.
+   */
+  cutOff(
+    { attached }: Pick<Survey, "attached">,
+    isLost: (attachment: Attachment) => boolean,
+  ): { readonly cut: readonly Attachment[]; readonly joined: readonly Attachment[] } {
+    const links = new Map(this.#host.links.list().map((link) => [link.index, link] as const));
+    const byIndex = new Map(attached.map((one) => [one.ifindex, one] as const));
+    const wanted = attached.flatMap((one) => {
+      const link = links.get(one.ifindex);
+      return link === undefined ? [] : [{ link, cutOff: isLost(one) }];
+    });
+    const failures: unknown[] = [];
+    const done = { cut: [] as Attachment[], joined: [] as Attachment[] };
+    for (const step of planCutOff(wanted)) {
+      const { containerId = "", ifname = "" } = byIndex.get(step.link.index) ?? {};
+      try {
+        applyCutOff(this.#host.links, step);
+        (step.op === "cut" ? done.cut : done.joined).push({ containerId, ifname });
+      } catch (error) {
+        failures.push(error);
+      }
+    }
+    if (failures.length > 0) throw failures[0];
+    return done;
+  }
+
+  /** Attachments of a CNI network: those that {@link PodNetwork.setUp} made for it. */
+  ofNetwork(network: string): AttachedPod[] {
+    const links = this.#host.links.list().filter((link) => isOfNetwork(link, network));
+    return joinAttachments(links, []);
+  }
+
+  /**
    * Makes an attachment, replacing an earlier one of the same container and interface. On failure nothing of it stays.
    * Throws {@link PodNetworkError} and `KernelError`.
    */
@@ -150,7 +188,7 @@ export class PodNetwork implements Disposable {
     try {
       applyHostSide(this.#host, link.index, plan, this.#options);
       const podLink = applyPodSide(pod, plan);
-      this.#host.links.set(link.index, { alias: plan.alias });
+      this.#host.links.set(link.index, { alias: plan.alias, group: plan.group });
       return resultOf(plan, request.netns, podLink, link);
     } catch (error) {
       await this.#undo(link, error);

@@ -9,7 +9,7 @@ import { text } from "node:stream/consumers";
 import { after, before, type TestContext, test } from "node:test";
 import fc from "fast-check";
 import { CniFailure, type GrpcHandler, serveGrpc } from "#features/cni";
-import { type CniArgs, decodeCniArgs, encodeAddResponse } from "#wire/cnirpc";
+import { type CniArgs, decodeCniArgs, decodeGcArgs, encodeAddResponse, type GcArgs } from "#wire/cnirpc";
 import { encodeHeaderBlock } from "#wire/http2";
 
 const root = join(import.meta.dirname, "../../..");
@@ -82,17 +82,23 @@ const config = (socket: string, more: object = {}) => ({
 async function coild(
   t: TestContext,
   answer: (args: CniArgs) => Uint8Array,
-): Promise<{ socket: string; asked: CniArgs[] }> {
+): Promise<{ socket: string; asked: CniArgs[]; collected: GcArgs[] }> {
   const socket = socketPath();
   const asked: CniArgs[] = [];
+  const collected: GcArgs[] = [];
   const handler: GrpcHandler = async (request) => {
     asked.push(decodeCniArgs(request));
     return answer(decodeCniArgs(request));
   };
-  const handlers = Object.fromEntries(["Add", "Del", "Check"].map((name) => [`/pkg.cnirpc.CNI/${name}`, handler]));
+  const gc: GrpcHandler = async (request) => {
+    collected.push(decodeGcArgs(request));
+    return new Uint8Array(0);
+  };
+  const calls = ["Add", "Del", "Check", "Status"].map((name) => [`/pkg.cnirpc.CNI/${name}`, handler]);
+  const handlers = { ...Object.fromEntries(calls), "/pkg.cnirpc.CNI/GC": gc };
   const server = await serveGrpc({ socketPath: socket, handlers, onBug: (error) => assert.fail(String(error)) });
   t.after(() => server[Symbol.asyncDispose]());
-  return { socket, asked };
+  return { socket, asked, collected };
 }
 
 /** A server that says `bytes` to whoever connects, and closes behind them or waits. */
@@ -173,17 +179,62 @@ bothTest("a chained call tells coild of the previous result, and DEL and CHECK s
   assert.deepEqual([old.code, old.json()["code"]], [1, 1]);
 });
 
-bothTest("GC and STATUS of a configuration below 1.1.0 are 1, of a later one unknown", async (run) => {
-  for (const CNI_COMMAND of ["GC", "STATUS"]) {
-    for (const cniVersion of ["0.3.1", "0.4.0", "1.0.0"]) {
-      const { code, json } = await run({ CNI_COMMAND }, config("/none", { cniVersion }));
-      const msg = `config version does not allow ${CNI_COMMAND}: it needs cniVersion 1.1.0 or later, not ${cniVersion}`;
+bothTest("every version that VERSION names answers every command that the version has", async (run, t) => {
+  const { socket } = await coild(t, () => result(RESULT));
+  const { supportedVersions } = (await run({ CNI_COMMAND: "VERSION" }, "")).json();
+  assert.ok(Array.isArray(supportedVersions) && supportedVersions.length > 0);
+  const since = { ADD: "0.1.0", DEL: "0.1.0", CHECK: "0.4.0", GC: "1.1.0", STATUS: "1.1.0" };
+  for (const cniVersion of supportedVersions as string[]) {
+    for (const [CNI_COMMAND, first] of Object.entries(since)) {
+      const env = CNI_COMMAND === "GC" || CNI_COMMAND === "STATUS" ? { CNI_COMMAND } : { ...ENV, CNI_COMMAND };
+      const given = config(socket, { cniVersion, "cni.dev/valid-attachments": [] });
+      const { code, stdout, json } = await run(env, given);
+      if (cniVersion >= first) {
+        assert.deepEqual([code, CNI_COMMAND === "ADD" || stdout === ""], [0, true], `${cniVersion} ${CNI_COMMAND}`);
+        continue;
+      }
+      const msg = `config version does not allow ${CNI_COMMAND}: it needs cniVersion ${first} or later, not ${cniVersion}`;
       assert.deepEqual([code, json()], [1, { cniVersion, code: 1, msg }]);
     }
-    const { code, json } = await run({ CNI_COMMAND }, config("/none", { cniVersion: "1.1.0" }));
-    assert.deepEqual([code, json()], [1, { cniVersion: "1.1.0", code: 4, msg: `unknown CNI_COMMAND: ${CNI_COMMAND}` }]);
   }
 });
+
+bothTest("STATUS is coild's word; where coild is away no ADD can be served, which is 50", async (run, t) => {
+  const limited = new CniFailure("limited-connectivity", "2 attachments are cut off");
+  const { socket } = await coild(t, () => {
+    throw limited;
+  });
+  for (const [at, expected] of [
+    [socket, 51],
+    [join(dir, "away.sock"), 50],
+  ] as const) {
+    const { code, json, stderr } = await run({ CNI_COMMAND: "STATUS" }, config(at, { cniVersion: "1.1.0" }));
+    assert.deepEqual([code, json()["code"], stderr], [1, expected, ""]);
+  }
+});
+
+bothTest(
+  "GC hands the network's name and the valid attachments to coild, and refuses to guess them",
+  async (run, t) => {
+    const { socket, collected } = await coild(t, () => new Uint8Array(0));
+    const env = { CNI_COMMAND: "GC", CNI_PATH: "/opt/cni/bin" };
+    const valid = [{ containerID: "c1", ifname: "eth0" }];
+    const given = config(socket, { cniVersion: "1.1.0", "cni.dev/valid-attachments": valid });
+    assert.deepEqual((await run(env, given)).code, 0);
+    assert.deepEqual(collected, [{ network: "net", attachments: [{ containerId: "c1", ifname: "eth0" }] }]);
+    for (const wrong of [undefined, {}, [1], [{ containerID: "c1" }], [null]]) {
+      const { code, json } = await run(
+        env,
+        config(socket, { cniVersion: "1.1.0", "cni.dev/valid-attachments": wrong }),
+      );
+      assert.deepEqual([code, json()["code"]], [1, 7], JSON.stringify(wrong));
+      assert.match(String(json()["msg"]), /cni\.dev\/valid-attachments/);
+    }
+    assert.equal(collected.length, 1);
+    const away = config(join(dir, "away.sock"), { cniVersion: "1.1.0", "cni.dev/valid-attachments": valid });
+    assert.equal((await run(env, away)).json()["code"], 11);
+  },
+);
 
 bothTest("a namespace that is the plugin's own is 8, ADD and CHECK before anything is done", async (run, t) => {
   const { socket, asked } = await coild(t, () => result(RESULT));

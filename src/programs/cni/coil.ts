@@ -2,12 +2,15 @@ import {
   type CniCall,
   CniCode,
   CniError,
+  type CniNetworkCommand,
   compareVersions,
   convertResult,
+  isNetworkCommand,
   type NetworkConfig,
   parseCniCall,
   parseNetworkConfig,
   parseResult,
+  VALID_ATTACHMENTS,
 } from "#wire/cni";
 import {
   CNI_ERROR_TYPE_URL,
@@ -16,7 +19,9 @@ import {
   CniRpcError,
   decodeAddResponse,
   decodeCniError,
+  EMPTY_CNI_ARGS,
   encodeCniArgs,
+  encodeGcArgs,
 } from "#wire/cnirpc";
 import { decodeGrpcMessage, decodeStatus, frameMessage, GrpcCode, GrpcWireError, unframeUnary } from "#wire/grpc";
 import { Http2Call, Http2Error, type Http2Response, MAX_RESPONSE_BYTES } from "#wire/http2";
@@ -27,7 +32,7 @@ import { type Connection, connect } from "./runtime.ts";
 /** Spec pod-network section 11. */
 const DEADLINE_SECONDS = 60;
 
-const METHOD = { ADD: "Add", DEL: "Del", CHECK: "Check" } as const;
+const METHOD = { ADD: "Add", DEL: "Del", CHECK: "Check", STATUS: "Status", GC: "GC" } as const;
 
 /** The `coil` plugin: hands the call to coild and its answer back. Throws {@link CniError}. */
 export async function runCoil(
@@ -37,8 +42,7 @@ export async function runCoil(
   // Looked at while standard input is read: the time for it is not seen then.
   const [inOwnNetns, stdin] = await Promise.all([isOwnNetns(env), input]);
   const command = env["CNI_COMMAND"] ?? "";
-  // With a configuration that is new enough they are refused as unknown, until coild answers them.
-  if (command === "GC" || command === "STATUS") requireVersionOf(command, parseNetworkConfig(stdin));
+  if (isNetworkCommand(command)) return runForNetwork(command, env, parseNetworkConfig(stdin), stdin);
   const call = parseCniCall(env);
   const config = parseNetworkConfig(stdin);
   requireVersionOf(call.command, config);
@@ -56,6 +60,33 @@ export async function runCoil(
   if (call.command !== "ADD") return "";
   if (config.prevResult !== undefined) return JSON.stringify(convertResult(config.prevResult, config.cniVersion));
   return JSON.stringify(convertResult(parseReply(reply), config.cniVersion));
+}
+
+/** GC and STATUS: about a network, not a container. Nothing is printed on success. */
+async function runForNetwork(
+  command: CniNetworkCommand,
+  env: Readonly<Record<string, string | undefined>>,
+  config: NetworkConfig,
+  stdin: string,
+): Promise<string> {
+  requireVersionOf(command, config);
+  if (command === "GC") {
+    const { validAttachments: attachments, name: network } = config;
+    if (attachments === undefined) {
+      throw new CniError(CniCode.invalidConfig, `network configuration: ${VALID_ATTACHMENTS} is missing; GC needs it`);
+    }
+    await callCoild(config.socket, METHOD.GC, encodeGcArgs({ network, attachments }));
+    return "";
+  }
+  const args = { ...EMPTY_CNI_ARGS, path: env["CNI_PATH"] ?? "", stdinData: new TextEncoder().encode(stdin) };
+  try {
+    await callCoild(config.socket, METHOD.STATUS, encodeCniArgs(args));
+  } catch (error) {
+    // Without coild no ADD can be served.
+    if (!(error instanceof CniError) || error.cniCode !== CniCode.tryAgainLater) throw error;
+    throw new CniError(CniCode.notAvailable, error.message, { details: error.details, cause: error });
+  }
+  return "";
 }
 
 /** The configuration that first knew a command (CNI specification, "Version considerations"). */

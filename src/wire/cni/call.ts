@@ -1,6 +1,6 @@
 import { CniCode, CniError } from "./errors.ts";
 
-/** The commands that this plugin answers, VERSION apart. */
+/** The commands for a container. */
 export type CniCommand = "ADD" | "DEL" | "CHECK";
 
 /** A validated invocation. Optional strings are empty when absent. */
@@ -21,6 +21,13 @@ const REQUIRED: Readonly<Record<CniCommand, readonly string[]>> = {
   DEL: ["CNI_CONTAINERID", "CNI_IFNAME"],
   CHECK: ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"],
 };
+
+/** The commands of CNI 1.1 that are for a network and for no container. */
+export type CniNetworkCommand = "GC" | "STATUS";
+
+export function isNetworkCommand(text: string): text is CniNetworkCommand {
+  return text === "GC" || text === "STATUS";
+}
 
 export function isCniCommand(text: string): text is CniCommand {
   return Object.hasOwn(REQUIRED, text);

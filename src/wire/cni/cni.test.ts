@@ -106,7 +106,8 @@ test("parseCniCall: any environment is a call or a CniError", () => {
 
 test("parseNetworkConfig: defaults, and a previous result", () => {
   const config = parse(CONFIG);
-  assert.deepEqual(config, { ...CONFIG, socket: "/run/coild.sock", prevResult: undefined, rawPrevResult: undefined });
+  const absent = { prevResult: undefined, rawPrevResult: undefined, validAttachments: undefined };
+  assert.deepEqual(config, { ...CONFIG, socket: "/run/coild.sock", ...absent });
   const prevResult = { cniVersion: "1.0.0", interfaces: [{ name: "eth0" }], ips: [{ address: "10.0.0.1/24" }] };
   assert.deepEqual(parse({ ...CONFIG, prevResult }).prevResult, {
     interfaces: [{ name: "eth0" }],

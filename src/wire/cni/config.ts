@@ -14,7 +14,18 @@ export interface NetworkConfig {
   readonly prevResult: CniResult | undefined;
   /** prevResult as it came, to be handed on unchanged. */
   readonly rawPrevResult: unknown;
+  /** `cni.dev/valid-attachments`: what a GC must leave; `undefined` where the key is absent. */
+  readonly validAttachments: readonly AttachmentId[] | undefined;
 }
+
+/** One interface of one container. */
+export interface AttachmentId {
+  readonly containerId: string;
+  readonly ifname: string;
+}
+
+/** The key of the attachments that a GC must leave (CNI specification, "GC"). */
+export const VALID_ATTACHMENTS = "cni.dev/valid-attachments";
 
 export const DEFAULT_SOCKET = "/run/coild.sock";
 
@@ -35,7 +46,21 @@ export function parseNetworkConfig(text: string): NetworkConfig {
     socket,
     prevResult: prevResult === undefined || prevResult === null ? undefined : parseResult(prevResult),
     rawPrevResult: prevResult,
+    validAttachments: parseAttachments(config[VALID_ATTACHMENTS]),
   };
+}
+
+function parseAttachments(value: unknown): readonly AttachmentId[] | undefined {
+  if (value === undefined) return undefined;
+  // A Go program writes an empty list as null.
+  if (value === null) return [];
+  const wanted = "a list of {containerID, ifname}";
+  if (!Array.isArray(value)) throw invalid(VALID_ATTACHMENTS, value, wanted);
+  return value.map((entry: unknown, at) => {
+    const { containerID, ifname } = (entry ?? {}) as Readonly<Record<string, unknown>>;
+    if (typeof containerID === "string" && typeof ifname === "string") return { containerId: containerID, ifname };
+    throw invalid(`${VALID_ATTACHMENTS}[${at}]`, entry, "{containerID, ifname}");
+  });
 }
 
 function parseObject(text: string): Readonly<Record<string, unknown>> {

@@ -6,10 +6,12 @@ import {
   decodeAddResponse,
   decodeCniArgs,
   decodeCniError,
+  decodeGcArgs,
   EMPTY_CNI_ARGS,
   encodeAddResponse,
   encodeCniArgs,
   encodeCniError,
+  encodeGcArgs,
 } from "./index.ts";
 
 const text = fc.string({ unit: "binary" });
@@ -72,6 +74,17 @@ test("decodeCniArgs: unknown fields are skipped, map entries may lack key or val
   });
 });
 
+test("GCArgs: the bytes of its message, and a round trip", () => {
+  const bytes = encodeGcArgs({ network: "n", attachments: [{ containerId: "c", ifname: "e" }] });
+  assert.equal(Buffer.from(bytes).toString("hex"), "0a060a0163120165" + "12016e");
+  const attachment = fc.record({ containerId: text, ifname: text }, { noNullPrototype: true });
+  fc.assert(
+    fc.property(text, fc.array(attachment), (network, attachments) => {
+      assert.deepEqual(decodeGcArgs(encodeGcArgs({ network, attachments })), { network, attachments });
+    }),
+  );
+});
+
 test("CNIError and AddResponse: round trip", () => {
   assert.equal(Buffer.from(encodeCniError({ code: 11, msg: "m", details: "d" })).toString("hex"), "080b12016d1a0164");
   fc.assert(
@@ -90,7 +103,7 @@ test("every decoder: arbitrary and mutated bytes are a message or a CniRpcError"
   });
   fc.assert(
     fc.property(fc.oneof(fc.uint8Array(), mutated), (bytes) => {
-      for (const decode of [decodeCniArgs, decodeAddResponse, decodeCniError]) {
+      for (const decode of [decodeCniArgs, decodeAddResponse, decodeCniError, decodeGcArgs]) {
         try {
           decode(bytes);
         } catch (error) {

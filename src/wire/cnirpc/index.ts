@@ -48,6 +48,13 @@ export const EMPTY_CNI_ARGS: CniArgs = {
   interfaces: {},
 };
 
+/** `pkg.cnirpc.GCArgs`, which Coil does not have: what a GC of a network must leave. */
+export interface GcArgs {
+  /** The network's name. */
+  readonly network: string;
+  readonly attachments: readonly { readonly containerId: string; readonly ifname: string }[];
+}
+
 /** `pkg.cnirpc.CNIError`. `code` is a CNI error code. */
 export interface CniErrorDetail {
   readonly code: number;
@@ -98,6 +105,31 @@ export function decodeCniArgs(bytes: Uint8Array): CniArgs {
     ips,
     interfaces: Object.fromEntries(interfaces),
   };
+}
+
+export function encodeGcArgs({ network, attachments }: GcArgs): Uint8Array {
+  const writer = new ProtoWriter();
+  for (const { containerId, ifname } of attachments) {
+    writer.message(1, new ProtoWriter().string(1, containerId).string(2, ifname).finish());
+  }
+  return writer.string(2, network).finish();
+}
+
+/** Throws {@link CniRpcError}. Unknown fields are skipped. */
+export function decodeGcArgs(bytes: Uint8Array): GcArgs {
+  const attachments: { containerId: string; ifname: string }[] = [];
+  let network = "";
+  read("GCArgs", bytes, (field) => {
+    if (field.number === 2) network = fieldText(field);
+    if (field.number !== 1) return;
+    const one = { containerId: "", ifname: "" };
+    for (const part of readFields(fieldBytes(field))) {
+      if (part.number === 1) one.containerId = fieldText(part);
+      if (part.number === 2) one.ifname = fieldText(part);
+    }
+    attachments.push(one);
+  });
+  return { network, attachments };
 }
 
 /** `pkg.cnirpc.AddResponse`: the CNI result as JSON text. */

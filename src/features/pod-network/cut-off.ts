@@ -1,0 +1,30 @@
+import type { Link, LinkPort } from "#kernel/link";
+import { cutOffGroup, isMarkedCutOff, joinedGroup } from "./link-groups.ts";
+
+/** A link to set down, or to set up again, as plain data. */
+export interface CutOffStep {
+  readonly op: "cut" | "join";
+  readonly link: Link;
+  readonly group: number;
+}
+
+/**
+ * Pure: which links to cut off, and which to join again. A link that is cut off is down, which takes its routes along: nothing
+ * leaves the pod with its address, and nothing that is sent to the address is answered by it. The group tells such a link from one
+ * that somebody else set down, also after a restart.
+ */
+export function planCutOff(wanted: Iterable<{ readonly link: Link; readonly cutOff: boolean }>): CutOffStep[] {
+  const steps: CutOffStep[] = [];
+  for (const { link, cutOff } of wanted) {
+    const marked = isMarkedCutOff(link);
+    if (cutOff && !(marked && !link.up)) {
+      steps.push({ op: "cut", link, group: marked ? link.group : cutOffGroup(link) });
+    } else if (!cutOff && marked) steps.push({ op: "join", link, group: joinedGroup(link) });
+  }
+  return steps;
+}
+
+/** Writes one step, in one request. What a joined link lacks is put back by the next repair. Throws `KernelError`. */
+export function applyCutOff(links: Pick<LinkPort, "set">, { op, link, group }: CutOffStep): void {
+  links.set(link.index, { up: op === "join", group });
+}

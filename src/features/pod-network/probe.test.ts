@@ -1,0 +1,20 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { isKernelError } from "#kernel/errors";
+import { FakeKernel } from "#kernel/fake";
+import { probePodSetUp } from "./probe.ts";
+
+test("probePodSetUp: what an ADD may not do is told beforehand, by name, and nothing is left", () => {
+  const kernel = new FakeKernel();
+  probePodSetUp(kernel);
+  kernel.fail("sysctl.set", "not-permitted", { about: "accept_dad" });
+  assert.throws(
+    () => probePodSetUp(kernel),
+    (error) => isKernelError(error, "not-permitted") && /accept_dad/.test(error.message),
+  );
+  kernel.fail("createAnonymousNetNs", "not-permitted");
+  assert.throws(() => probePodSetUp(kernel), { code: "not-permitted" });
+  kernel.heal();
+  probePodSetUp(kernel);
+  assert.doesNotMatch(kernel.dump("own"), /veth/);
+});

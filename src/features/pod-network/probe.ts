@@ -1,0 +1,32 @@
+import { IpAddress } from "#base/ip";
+import type { Kernel } from "#kernel/net";
+import { applyHostSide, applyPodSide } from "./apply.ts";
+import { planPod } from "./plan.ts";
+
+/** Of TEST-NET-1 and the documentation prefix (RFC 5737, RFC 3849): no pod has them, and nothing of this leaves its namespace. */
+const ADDRESSES = { ipv4: IpAddress.parse("192.0.2.1"), ipv6: IpAddress.parse("2001:db8::1") };
+const NODE = { ipv4: IpAddress.parse("192.0.2.2"), ipv6: IpAddress.parse("2001:db8::2") };
+const PLACE = { tableId: 116, protocolId: 30, hostLinkLocal: false, mtuBytes: undefined };
+
+/**
+ * Does once what an ADD does, sysctls included, between two throwaway namespaces of which nothing is left. So a `coild` that may not do
+ * it says so when it starts, not at each pod. Throws `KernelError` naming what was refused.
+ */
+export function probePodSetUp(kernel: Kernel): void {
+  using hostNs = kernel.createAnonymousNetNs();
+  using podNs = kernel.createAnonymousNetNs();
+  using host = kernel.openStack(hostNs);
+  using pod = kernel.openStack(podNs);
+  const attachment = { containerId: "probe", ifname: "eth0" };
+  const request = { attachment, pool: "probe", pod: { namespace: "probe", name: "probe" }, ...ADDRESSES };
+  const plan = planPod(request, NODE, PLACE, "veth00000000");
+  const link = host.links.create({
+    kind: "veth",
+    name: plan.hostName,
+    mac: plan.hostMac,
+    alias: plan.pendingAlias,
+    peer: { name: plan.podName, netns: podNs },
+  });
+  applyHostSide(host, link.index, plan, PLACE);
+  applyPodSide(pod, plan);
+}

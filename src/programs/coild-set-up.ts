@@ -1,0 +1,49 @@
+import { Dirty } from "#base/async";
+import { describeError } from "#base/errors";
+import type { HealthPart } from "#base/health";
+import { reconcile } from "#base/reconcile";
+import { probePodSetUp } from "#features/pod-network";
+import type { Kernel } from "#kernel/net";
+
+/** How often it is tried again, milliseconds: it costs a few, and privileges hardly ever change. */
+const RESYNC_MS = 600_000;
+
+/** Whether this process may do what an ADD does, found by doing it in throwaway namespaces. */
+export class SetUpProbe {
+  readonly #kernel: Kernel;
+  readonly #health: HealthPart;
+  #fault: string | undefined;
+
+  constructor(deps: { readonly kernel: Kernel; readonly health: HealthPart }) {
+    this.#kernel = deps.kernel;
+    this.#health = deps.health;
+  }
+
+  /** What was refused the last time; `undefined` when all was allowed. */
+  get fault(): string | undefined {
+    return this.#fault;
+  }
+
+  /** Tries at once, from time to time, and more often while it is refused, until the signal aborts. */
+  async run(options: { readonly signal: AbortSignal }): Promise<void> {
+    await reconcile({
+      dirty: new Dirty(),
+      health: {
+        ok: () => {
+          this.#fault = undefined;
+          this.#health.ok();
+        },
+        degraded: (error) => {
+          this.#fault = `pods cannot be set up: ${describeError(error)}`;
+          this.#health.degraded(this.#fault);
+        },
+      },
+      signal: options.signal,
+      resyncMs: RESYNC_MS,
+      sync: async () => {
+        probePodSetUp(this.#kernel);
+        return 0;
+      },
+    });
+  }
+}
