@@ -115,6 +115,8 @@ test("orphans: conflicts are overcome at once, and an answer that is lost by the
   world.inject({ verb: "delete", resource: "addressblocks", name: `${pool}-1` }, { cut: "lost-response" });
   await assert.rejects(collect(), { code: "api-unavailable" });
   assert.deepEqual(world.server?.faults.list(), []);
+  assert.deepEqual(await indexes(), [1, 2, 3], "its deletion has begun, and the finalizer holds it");
+  assert.equal(await collect(), 1);
   assert.deepEqual(await indexes(), [2, 3]);
   assert.equal(await collect(), 0);
 });
