@@ -86,8 +86,13 @@ export async function startSynced(
 ): Promise<Running> {
   const proxy = cluster.startProxy(`--cluster-cidr=${PODS}`, ...flags);
   t.after(() => proxy.child.kill("SIGKILL"));
-  await until("the proxy is healthy", () => isHealthy(cluster), { seen: proxy.said });
+  await untilHealthy(cluster, proxy);
   return proxy;
+}
+
+/** Waits for a proxy's first sync. */
+export async function untilHealthy(cluster: ServiceBed, proxy: Running): Promise<void> {
+  await until("the proxy is healthy", () => isHealthy(cluster), { seen: proxy.said });
 }
 
 /** Ends a proxy as its supervisor would. */

@@ -1,6 +1,7 @@
 import type { AbortOptions } from "#base/async";
 import type { KubeStatus } from "./errors.ts";
 import type { Draft, KubeObject, ObjectRef, ResourceType } from "./resource.ts";
+import type { PortState } from "./server-port.ts";
 
 /** The last parameter of every call. */
 export interface CallOptions extends AbortOptions {
@@ -149,6 +150,11 @@ export interface KubeApi {
    * or the connection fails (it throws `KubeError`; `gone` means: list again). Nothing is read ahead of the consumer beyond socket buffers.
    */
   watch<T extends KubeObject>(type: ResourceType<T>, options?: WatchOptions): AsyncIterable<WatchEvent<T>>;
+  /**
+   * Resolves when the server's port takes connections, for who failed to reach it: `open`, it did at once, and trying again should be
+   * backed off; `returned`, it did not, and does now. One probe for all that wait. Rejects with `unreachable` when the client is closed.
+   */
+  whenOpen(options?: AbortOptions): Promise<PortState>;
   /** The parsed JSON of the answer. */
   request(request: RawRequest, options?: CallOptions): Promise<unknown>;
 }

@@ -1,3 +1,4 @@
+import type { AbortOptions } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import type {
   CallOptions,
@@ -20,6 +21,7 @@ import { isKubeError, KubeError } from "./errors.ts";
 import { collectionPath, describeAction, objectPath, query, writePath } from "./paths.ts";
 import type { Draft, KubeObject, ObjectRef, ResourceType } from "./resource.ts";
 import { checkObject, parseObject } from "./response.ts";
+import type { PortState } from "./server-port.ts";
 import { Transport, type TransportOptions, type WireRequest } from "./transport.ts";
 import { watchEvents } from "./watch.ts";
 
@@ -180,6 +182,10 @@ export class KubeClient implements KubeApi, AsyncDisposable {
       });
     const action = describeAction("watch", type, { namespace: options.namespace });
     return watchEvents<T>(this.#transport, { method: "GET", path, action }, { ...options, clock: this.#clock });
+  }
+
+  whenOpen(options: AbortOptions = {}): Promise<PortState> {
+    return this.#transport.whenOpen(options);
   }
 
   async request(request: RawRequest, options: CallOptions = {}): Promise<unknown> {

@@ -58,6 +58,16 @@ export function isKubeError(error: unknown, ...codes: readonly KubeErrorCode[]):
   return error instanceof KubeError && (codes.length === 0 || codes.includes(error.code));
 }
 
+/**
+ * True where nobody was there to answer: no complete answer came, or a gateway said so in the server's place. Waiting longer each time
+ * spares nobody then, and keeps one's own work back when the server is there again.
+ */
+export function isAway(error: unknown): error is KubeError {
+  if (!(error instanceof KubeError)) return false;
+  if (error.code === "unreachable" || error.code === "timeout") return true;
+  return [502, 503, 504].includes(error.httpStatus ?? 0) && error.retryAfterMs === undefined;
+}
+
 /** The code of an answer that is not a success, from its HTTP status and the reason in its Status. */
 export function codeOf(httpStatus: number, reason: string | undefined): KubeErrorCode {
   switch (httpStatus) {

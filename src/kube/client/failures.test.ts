@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { FakeClock } from "#base/clock";
 import { KubeClient, type KubeConnection, type KubeErrorCode, resources, staticConnection } from "./index.ts";
 import { json, pod, rejectsWith, reset, type Script, ScriptedServer, status } from "./testing/scripted-server.ts";
 
@@ -73,6 +74,30 @@ test("retry: 429 is sent again after Retry-After, writes too", async () => {
   await using client = server.client();
   await client.create(resources.pods, { metadata: { name: "a", namespace: "default" } });
   assert.equal(server.seen.length, 3);
+});
+
+test("retry: a Retry-After beyond the call's own time is told instead of waited for", async () => {
+  const busy = json({ kind: "Status", reason: "TooManyRequests" }, 429, { "retry-after": "40" });
+  await using server = await ScriptedServer.start(busy);
+  await using client = server.client();
+  await assert.rejects(client.get(resources.nodes, { name: "n" }), { code: "too-many-requests", retryAfterMs: 40_000 });
+  assert.equal(server.seen.length, 1);
+});
+
+test("retry: those that are told to come back at the same time come back spread over it", async () => {
+  const busy = json({ kind: "Status", reason: "TooManyRequests" }, 429, { "retry-after": "1" });
+  const waits: number[] = [];
+  for (const random of [0, 0.5]) {
+    await using server = await ScriptedServer.start(busy, json(pod("a")));
+    const clock = new FakeClock();
+    await using client = server.client({ clock, random: () => random });
+    const answer = client.get(resources.pods, { name: "a", namespace: "default" });
+    while (server.seen.length < 1) await new Promise((resolve) => setImmediate(resolve));
+    while (server.seen.length < 2) await clock.advance(100);
+    await answer;
+    waits.push(clock.monotonic());
+  }
+  assert.ok((waits[0] ?? 0) >= 1000 && (waits[1] ?? 0) >= 1500, `${waits}`);
 });
 
 test("retry: 401 makes the connection get new credentials once", async () => {

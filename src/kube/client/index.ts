@@ -16,6 +16,7 @@ export type * from "./api.ts";
 export { DEFAULT_PAGE_SIZE, findObject, KubeClient, type KubeClientOptions } from "./client.ts";
 export { type KubeConnection, type KubeCredentials, staticConnection } from "./connection.ts";
 export {
+  isAway,
   isKubeError,
   KubeConfigError,
   type KubeConfigErrorCode,
@@ -38,5 +39,6 @@ export {
   type StoredMeta,
 } from "./resource.ts";
 export * from "./resources.ts";
+export type { PortState } from "./server-port.ts";
 export { MAX_CONCURRENT_REQUESTS, type RequestSample } from "./transport.ts";
 export { MAX_EVENT_BYTES } from "./watch-decoder.ts";

@@ -5,6 +5,8 @@ import { codeOf, KubeError, type KubeStatus } from "./errors.ts";
 /** No answer may be longer, bytes; V8 could not hold twice as much in one string. */
 export const MAX_ANSWER_BYTES = 256 * 1024 * 1024;
 const MAX_ERROR_BYTES = 256 * 1024;
+/** A server that asks for a longer pause is asked again after this, milliseconds. */
+const MAX_RETRY_AFTER_MS = 120_000;
 
 /** The whole body. Rejects with `bad-response` for one that is too long, `unreachable` for one that is cut. */
 export async function readText(
@@ -127,15 +129,15 @@ function asStatus(value: unknown): KubeStatus | undefined {
 
 function detailsRetry(status: KubeStatus | undefined): number | undefined {
   const seconds: unknown = status?.details?.retryAfterSeconds;
-  return typeof seconds === "number" && seconds > 0 ? seconds * 1000 : undefined;
+  return typeof seconds === "number" && seconds > 0 ? Math.min(seconds * 1000, MAX_RETRY_AFTER_MS) : undefined;
 }
 
 /** RFC 9110 section 10.2.3: seconds, or a date. */
 function retryAfter(header: string | string[] | undefined, nowMs: number): number | undefined {
   if (typeof header !== "string") return undefined;
-  if (/^\d{1,6}$/.test(header)) return Number(header) * 1000;
+  if (/^\d{1,6}$/.test(header)) return Math.min(Number(header) * 1000, MAX_RETRY_AFTER_MS);
   const at = Date.parse(header);
-  return Number.isNaN(at) ? undefined : Math.max(0, at - nowMs);
+  return Number.isNaN(at) ? undefined : Math.min(Math.max(0, at - nowMs), MAX_RETRY_AFTER_MS);
 }
 
 function firstLine(text: string): string | undefined {

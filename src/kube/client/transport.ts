@@ -8,6 +8,7 @@ import { TokenBucket } from "#base/rate-limit";
 import type { KubeConnection, KubeCredentials } from "./connection.ts";
 import { KubeError } from "./errors.ts";
 import { errorFromAnswer, readText } from "./response.ts";
+import { type PortState, ServerPort } from "./server-port.ts";
 
 /** At most so many requests at once, watches not counted; more wait in line. */
 export const MAX_CONCURRENT_REQUESTS = 32;
@@ -15,6 +16,8 @@ const DEFAULT_TIMEOUT_MS = 30_000;
 /** Tries of one call, the first included. */
 const MAX_ATTEMPTS = 5;
 const DEFAULT_RETRY_AFTER_MS = 1_000;
+/** Clients that were told to come back at the same time come over this much of time, at most, milliseconds. */
+const MAX_SPREAD_MS = 1_000;
 
 /** One request as it goes over the wire. */
 export interface WireRequest {
@@ -45,6 +48,8 @@ export interface TransportOptions {
   /** Called for each request on the wire, for `rest_client_requests_total`. */
   readonly onRequest?: ((sample: RequestSample) => void) | undefined;
   readonly clock?: Clock | undefined;
+  /** Uniform in [0, 1). */
+  readonly random?: (() => number) | undefined;
 }
 
 interface Pools {
@@ -59,6 +64,8 @@ export class Transport {
   readonly #options: TransportOptions;
   readonly #clock: Clock;
   readonly #bucket: TokenBucket | undefined;
+  readonly #port: ServerPort;
+  readonly #random: () => number;
   #pools: Pools | undefined;
   /** Pools whose credentials were replaced, closing as their last requests end. */
   readonly #retiring = new Set<Agent>();
@@ -67,6 +74,8 @@ export class Transport {
     this.#connection = connection;
     this.#options = options;
     this.#clock = options.clock ?? systemClock;
+    this.#random = options.random ?? Math.random;
+    this.#port = new ServerPort(connection.server, options);
     this.#bucket =
       options.rateLimit === undefined
         ? undefined
@@ -83,8 +92,8 @@ export class Transport {
     options: AbortOptions & { readonly timeoutMs?: number | undefined },
   ): Promise<string> {
     const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
-    return this.#within(request, timeoutMs, options.signal, (signal) =>
-      this.#retrying(request, signal, async () =>
+    return this.#within(request, timeoutMs, options.signal, (signal, until) =>
+      this.#retrying(request, { signal, until }, async () =>
         readText(request.action, await this.#exchange(request, "requests", signal)),
       ),
     );
@@ -99,8 +108,8 @@ export class Transport {
     options: { readonly signal: AbortSignal; readonly timeoutMs?: number | undefined },
   ): Promise<Dispatcher.ResponseData["body"]> {
     const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
-    return this.#within(request, timeoutMs, options.signal, (signal) =>
-      this.#retrying(request, signal, async () => {
+    return this.#within(request, timeoutMs, options.signal, (signal, until) =>
+      this.#retrying(request, { signal, until }, async () => {
         const lifetime = new AbortController();
         const abort = (): void => lifetime.abort(signal.reason);
         signal.addEventListener("abort", abort, { once: true });
@@ -115,10 +124,16 @@ export class Transport {
     );
   }
 
+  /** See `KubeApi.whenOpen`. */
+  whenOpen(options: AbortOptions): Promise<PortState> {
+    return this.#port.whenOpen(options);
+  }
+
   /** Ends idle connections at once and busy ones when their requests end or are destroyed. */
   async close(): Promise<void> {
     const agents = [...this.#retiring, ...(this.#pools ? [this.#pools.requests, this.#pools.watches] : [])];
     this.#pools = undefined;
+    this.#port.close();
     await Promise.all(agents.map((agent) => agent.destroy()));
   }
 
@@ -126,16 +141,17 @@ export class Transport {
     request: WireRequest,
     timeoutMs: number,
     signal: AbortSignal | undefined,
-    work: (signal: AbortSignal) => Promise<T>,
+    work: (signal: AbortSignal, until: number) => Promise<T>,
   ): Promise<T> {
     signal?.throwIfAborted();
+    const until = this.#clock.monotonic() + timeoutMs;
     let inner: AbortSignal | undefined;
     try {
       return await withDeadline(
         timeoutMs,
         (deadline) => {
           inner = deadline;
-          return work(deadline);
+          return work(deadline, until);
         },
         { signal, clock: this.#clock },
       );
@@ -155,7 +171,11 @@ export class Transport {
   }
 
   /** 429 was not processed and 401 not admitted, so any method may be sent again; reads may be after any failure. */
-  async #retrying<T>(request: WireRequest, signal: AbortSignal, attempt: () => Promise<T>): Promise<T> {
+  async #retrying<T>(
+    request: WireRequest,
+    { signal, until }: { readonly signal: AbortSignal; readonly until: number },
+    attempt: () => Promise<T>,
+  ): Promise<T> {
     let refused = false;
     for (let tries = 1; ; tries += 1) {
       await this.#bucket?.take({ signal });
@@ -168,11 +188,32 @@ export class Transport {
           this.#connection.expire();
           continue;
         }
-        const waitMs = retryDelay(request, error, tries);
-        if (waitMs === undefined) throw error;
+        const waitMs = this.#retryDelay(request, error, tries);
+        // Who asked has no time left for it, and is told when to ask again instead.
+        if (waitMs === undefined || this.#clock.monotonic() + waitMs >= until) throw error;
         await sleep(waitMs, { signal, clock: this.#clock });
       }
     }
+  }
+
+  /** How long to wait before another try; `undefined`: the failure is final. */
+  #retryDelay(request: WireRequest, error: KubeError, tries: number): number | undefined {
+    const { retryAfterMs } = error;
+    switch (error.code) {
+      case "too-many-requests":
+        return this.#spread(retryAfterMs ?? DEFAULT_RETRY_AFTER_MS);
+      case "server":
+        return request.method === "GET" && retryAfterMs !== undefined ? this.#spread(retryAfterMs) : undefined;
+      case "unreachable":
+        // A kept-alive connection that the server closed meanwhile fails at once and works at the second try.
+        return request.method === "GET" && tries <= 2 ? 50 * tries : undefined;
+      default:
+        return undefined;
+    }
+  }
+
+  #spread(waitMs: number): number {
+    return waitMs + Math.min(waitMs, MAX_SPREAD_MS) * this.#random();
   }
 
   async #exchange(
@@ -259,14 +300,13 @@ export class Transport {
       // The call's own deadline and the watch's idle limit decide instead.
       headersTimeout: 0,
       bodyTimeout: 0,
-      connect: {
-        timeout: 10_000,
+      connect: this.#port.connector({
         rejectUnauthorized: !insecureSkipTlsVerify,
         ...(tlsServerName === undefined ? {} : serverIdentity(tlsServerName)),
         ...(credentials.ca === undefined ? {} : { ca: credentials.ca }),
         ...(credentials.cert === undefined ? {} : { cert: credentials.cert }),
         ...(credentials.key === undefined ? {} : { key: credentials.key }),
-      },
+      }),
     });
   }
 
@@ -288,19 +328,4 @@ function serverIdentity(
 
 function sameTls(a: KubeCredentials, b: KubeCredentials): boolean {
   return a.ca === b.ca && a.cert === b.cert && a.key === b.key;
-}
-
-/** How long to wait before another try; `undefined`: the failure is final. */
-function retryDelay(request: WireRequest, error: KubeError, tries: number): number | undefined {
-  switch (error.code) {
-    case "too-many-requests":
-      return error.retryAfterMs ?? DEFAULT_RETRY_AFTER_MS;
-    case "server":
-      return request.method === "GET" ? error.retryAfterMs : undefined;
-    case "unreachable":
-      // A kept-alive connection that the server closed meanwhile fails at once and works at the second try.
-      return request.method === "GET" && tries <= 2 ? 50 * tries : undefined;
-    default:
-      return undefined;
-  }
 }

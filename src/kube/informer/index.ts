@@ -20,5 +20,12 @@
  * ```
  */
 export type { InformerHandler } from "./handlers.ts";
-export { allSynced, createInformer, Informer, type InformerHealth, type InformerOptions } from "./informer.ts";
+export {
+  allSynced,
+  createInformer,
+  Informer,
+  type InformerApi,
+  type InformerHealth,
+  type InformerOptions,
+} from "./informer.ts";
 export type { Cached, IndexFunction, StoreReader } from "./store.ts";

@@ -4,16 +4,16 @@ import fc from "fast-check";
 import { Deferred } from "#base/async";
 import { FakeClock } from "#base/clock";
 import {
-  type KubeApi,
   KubeError,
   type ListOptions,
   type ListPage,
   type Pod,
+  type PortState,
   resources,
   type WatchEvent,
   type WatchOptions,
 } from "#kube/client";
-import { allSynced, createInformer, type Informer, type InformerHealth } from "./index.ts";
+import { allSynced, createInformer, type Informer, type InformerApi, type InformerHealth } from "./index.ts";
 
 function pod(name: string, version: string, uid = `uid-${name}`, ip = ""): Pod {
   return {
@@ -36,10 +36,14 @@ class FakeApi {
   watches: Watch[] = [];
   readonly opened: Deferred<Watch>[] = [new Deferred()];
 
+  /** What the port is found to be; absent: it is open whenever it is asked. */
+  port: Deferred<PortState> | undefined;
+
   readonly api = {
     listPages: (_type: unknown, options: ListOptions = {}) => this.#list(options),
     watch: (_type: unknown, options: WatchOptions = {}) => this.#watch(options),
-  } as unknown as Pick<KubeApi, "listPages" | "watch">;
+    whenOpen: async () => this.port?.promise ?? "open",
+  } as unknown as InformerApi;
 
   async *#list(options: ListOptions): AsyncGenerator<ListPage<Pod>> {
     this.listOptions.push(options);
@@ -100,11 +104,11 @@ class Rig implements AsyncDisposable {
   readonly #stop = new AbortController();
   #running: Promise<void> = Promise.resolve();
 
-  constructor() {
+  constructor({ random = 0, backoff = { initialMs: 100, maxMs: 400 } } = {}) {
     this.informer = createInformer(this.fake.api, resources.pods, {
       clock: this.clock,
-      random: () => 0,
-      backoff: { initialMs: 100, maxMs: 400 },
+      random: () => random,
+      backoff,
       onHealth: (health) => this.health.push(health),
       indexers: { ip: (one) => (one.status?.podIP ? [one.status.podIP] : []) },
     });
@@ -266,6 +270,84 @@ test("informer: a watch that ends at once without an event backs off instead of 
   await rig.clock.advance(100);
   assert.equal((await rig.fake.watchAt(1)).options.resourceVersion, "1");
   assert.equal(rig.fake.listOptions.length, 1);
+});
+
+/** Advances the clock until the condition holds; how long it took. */
+async function taken(rig: Rig, condition: () => boolean, limitMs: number): Promise<number> {
+  const startedAt = rig.clock.monotonic();
+  while (!condition()) {
+    assert.ok(rig.clock.monotonic() - startedAt < limitMs, `not within ${limitMs} ms`);
+    await rig.clock.advance(10);
+  }
+  return rig.clock.monotonic() - startedAt;
+}
+
+const LONG = { initialMs: 250, maxMs: 30_000 };
+
+test("informer: however long the server was away, the watch goes on a quarter of a second after its port opens, without a list", async () => {
+  for (const random of [0, 0.99]) {
+    await using rig = new Rig({ random, backoff: LONG });
+    rig.fake.lists = [[page("9", pod("a", "1"))]];
+    rig.start();
+    rig.fake.port = new Deferred();
+    await rig.fake.play(0, down);
+    await rig.clock.advance(600_000);
+    assert.equal(rig.fake.watches.length, 1, "a closed port is not tried");
+    rig.fake.port.resolve("returned");
+    await taken(rig, () => rig.fake.watches.length === 2, 260);
+    assert.equal((await rig.fake.watchAt(1)).options.resourceVersion, "9");
+    assert.equal(rig.fake.listOptions.length, 1);
+  }
+});
+
+test("informer: with its port open, a server that does not answer is tried each 5 s, and is met so whatever was before", async () => {
+  await using rig = new Rig({ backoff: LONG });
+  rig.fake.lists = [[page("9")], ...Array.from({ length: 50 }, () => [down]), [page("9")]];
+  rig.start();
+  for (let at = 0; at < 40; at += 1) {
+    await rig.fake.play(at, at % 2 === 0 ? down : new KubeError("server", "bad gateway", { httpStatus: 502 }));
+    await taken(rig, () => rig.fake.watches.length === at + 2, 5010);
+  }
+  assert.equal(rig.fake.listOptions.length, 1, "who cannot be reached says nothing of versions");
+});
+
+test("informer: a server that has just returned and refuses yet is asked each second", async () => {
+  await using rig = new Rig({ backoff: LONG });
+  const starting = new KubeError("forbidden", "roles are not known yet", { httpStatus: 403 });
+  rig.fake.lists = [[down], ...Array.from({ length: 12 }, () => [starting]), [page("9", pod("a", "1"))]];
+  rig.fake.port = new Deferred();
+  rig.fake.port.resolve("returned");
+  rig.start();
+  for (let lists = 1; lists < 14; lists += 1) await taken(rig, () => rig.fake.listOptions.length === lists + 1, 1010);
+  await rig.informer.synced;
+});
+
+test("informer: Retry-After is obeyed, and those that were told the same come back spread", async () => {
+  const busy = new KubeError("too-many-requests", "busy", { httpStatus: 429, retryAfterMs: 7000 });
+  for (const [random, wanted] of [
+    [0, 7000],
+    [0.5, 7500],
+  ] as const) {
+    await using rig = new Rig({ random, backoff: LONG });
+    rig.fake.lists = [[busy], [page("9")]];
+    rig.start();
+    assert.equal(await taken(rig, () => rig.fake.listOptions.length === 2, 20_000), wanted);
+  }
+});
+
+test("informer: a watch that brings rubbish once, after whatever was before, costs a quarter of a second", async () => {
+  await using rig = new Rig({ backoff: LONG });
+  const rubbish = new KubeError("bad-response", "an event is not JSON");
+  rig.fake.lists = [...Array.from({ length: 8 }, () => [down]), [page("9")], [page("10")], [page("11")]];
+  rig.start();
+  await taken(rig, () => rig.fake.watches.length === 1, 60_000);
+  await rig.fake.play(0, rubbish);
+  await taken(rig, () => rig.fake.watches.length === 2, 260);
+  // A version that came with it and that no server takes is not asked for again.
+  await rig.fake.play(1, { type: "BOOKMARK", resourceVersion: "rubbish" }, "end");
+  await rig.fake.play(2, new KubeError("invalid", "resourceVersion: Invalid value", { httpStatus: 400 }));
+  await taken(rig, () => rig.fake.watches.length === 4, 260);
+  assert.equal((await rig.fake.watchAt(3)).options.resourceVersion, "11");
 });
 
 test("informer: what a handler throws is a bug and ends run", async () => {

@@ -2,12 +2,14 @@ import { type AbortOptions, Backoff, Deferred, unlessAborted } from "#base/async
 import { type Clock, systemClock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import {
+  isAway,
   isKubeError,
   type KubeApi,
   type KubeConfigError,
   KubeError,
   type KubeObject,
   objectKey,
+  type PortState,
   type ResourceType,
   resourceName,
   type Selection,
@@ -23,8 +25,22 @@ const WATCH_SECONDS = 300;
 /** A watch that ends sooner than this without an event counts as a failure; one that lasted longer resets the back-off. */
 const SHORT_WATCH_MS = 1_000;
 
-/** So many failures in a row make it list again, whatever they are. */
+/** So many answers in a row that are failures make it list again, whatever they are. */
 const RELIST_AFTER_FAILURES = 5;
+
+/** Between tries to reach a server whose port is open, milliseconds. */
+const AWAY_MAX_MS = 5_000;
+/** Informers, and nodes, that saw a server return at once come back over so long a time, milliseconds. */
+const RETURN_SPREAD_MS = 250;
+/** A server that has just returned may refuse for so long, milliseconds, until it has read what it knows and whom it lets in. */
+const STARTING_MS = 30_000;
+/** Between tries at such a server, milliseconds. */
+const STARTING_MAX_MS = 1_000;
+/** Spread of those that were told to come back at the same time, milliseconds at most. */
+const RETRY_SPREAD_MS = 1_000;
+
+/** What an informer needs of the API. Without `whenOpen` a server that is away is tried again after a back-off alone. */
+export type InformerApi = Pick<KubeApi, "listPages" | "watch"> & Partial<Pick<KubeApi, "whenOpen">>;
 
 /** What an informer says of its own state. */
 export type InformerHealth =
@@ -41,7 +57,10 @@ export interface InformerOptions<U extends Cached> extends Selection {
   readonly firstList?: "consistent" | "any";
   /** No byte on the watch for so long: open another, milliseconds. Servers send a bookmark a minute. Default 180,000. */
   readonly idleTimeoutMs?: number;
-  /** Between failures. Default 250 ms, doubling to 30 s, half of it random. */
+  /**
+   * Between failures that the server answers with. Default 250 ms, doubling to 30 s, half of it random. One that cannot be reached is waited
+   * for at its port, and tried after 5 s at most where that is open.
+   */
   readonly backoff?: { readonly initialMs: number; readonly maxMs: number };
   /** Called when the state changes, and for each further failure. */
   readonly onHealth?: (health: InformerHealth) => void;
@@ -54,7 +73,7 @@ export interface InformerOptions<U extends Cached> extends Selection {
 export class Informer<T extends KubeObject, U extends Cached> {
   readonly type: ResourceType<T>;
   readonly store: StoreReader<U>;
-  readonly #api: Pick<KubeApi, "listPages" | "watch">;
+  readonly #api: InformerApi;
   readonly #options: InformerOptions<U>;
   readonly #transform: (object: T) => U;
   readonly #store: Store<U>;
@@ -62,24 +81,27 @@ export class Informer<T extends KubeObject, U extends Cached> {
   readonly #synced = new Deferred();
   readonly #clock: Clock;
   readonly #random: () => number;
-  readonly #backoff: Backoff;
+  /** For failures that the server answers with. */
+  readonly #refused: Backoff;
+  /** For a server that cannot be reached. */
+  readonly #away: Backoff;
   #hasSynced = false;
   #failures = 0;
+  /** Failures in a row that the server answered with. */
+  #refusals = 0;
+  #returnedAt = Number.NEGATIVE_INFINITY;
   #resourceVersion: string | undefined;
 
-  constructor(
-    api: Pick<KubeApi, "listPages" | "watch">,
-    type: ResourceType<T>,
-    transform: (object: T) => U,
-    options: InformerOptions<U>,
-  ) {
+  constructor(api: InformerApi, type: ResourceType<T>, transform: (object: T) => U, options: InformerOptions<U>) {
     this.type = type;
     this.#api = api;
     this.#options = options;
     this.#transform = transform;
     this.#clock = options.clock ?? systemClock;
     this.#random = options.random ?? Math.random;
-    this.#backoff = new Backoff({ initialMs: 250, maxMs: 30_000, ...options.backoff, random: this.#random });
+    const pace = { initialMs: 250, maxMs: 30_000, ...options.backoff, random: this.#random };
+    this.#refused = new Backoff(pace);
+    this.#away = new Backoff({ ...pace, maxMs: Math.min(pace.maxMs, AWAY_MAX_MS) });
     this.#store = new Store(options.indexers);
     this.store = this.#store;
     this.#changes = new Changes(this.#store);
@@ -127,9 +149,10 @@ export class Informer<T extends KubeObject, U extends Cached> {
         continue;
       }
       await this.#recover(failure, signal);
-      // A list helps where the same watch would fail for ever: an event that cannot be read, a server that was set back to an
-      // older state and does not know our version.
-      if (isKubeError(failure, "gone", "bad-response") || this.#failures % RELIST_AFTER_FAILURES === 0) listed = false;
+      // A list helps where the same watch would fail for ever: an event that cannot be read, a version that the server does not take, a
+      // server that was set back to an older state and does not know our version. One that cannot be reached says nothing of it.
+      const isOften = !isAway(failure) && this.#refusals % RELIST_AFTER_FAILURES === 0;
+      if (isKubeError(failure, "gone", "bad-response", "invalid") || isOften) listed = false;
     }
   }
 
@@ -154,6 +177,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
       const page = await attempt(() => pages.next());
       if (page.failure !== undefined) return page.failure;
       if (page.value.done === true) break;
+      this.#away.reset();
       version = page.value.value.resourceVersion;
       for (const object of page.value.value.items) {
         const key = objectKey(object);
@@ -165,6 +189,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     if (signal.aborted) return undefined;
     this.#resourceVersion = version;
     this.#hasSynced = true;
+    this.#refusals = 0;
     this.#synced.resolve();
     this.#ready();
     return undefined;
@@ -212,11 +237,14 @@ export class Informer<T extends KubeObject, U extends Cached> {
       const next = await attempt(() => events.next());
       const useful = any || this.#clock.monotonic() - startedAt >= SHORT_WATCH_MS;
       // Not reset by a list: one that works is no reason to hammer the server while the watches after it fail.
-      if (useful) this.#backoff.reset();
+      if (useful) {
+        this.#refused.reset();
+        this.#refusals = 0;
+      }
       if (next.failure !== undefined) return next.failure;
       if (next.value.done === true) {
         if (useful) return undefined;
-        return new KubeError("unreachable", `the watch of ${resourceName(this.type)} ended at once without an event`);
+        return new KubeError("server", `the watch of ${resourceName(this.type)} ended at once without an event`);
       }
       try {
         this.#apply(next.value.value);
@@ -240,7 +268,9 @@ export class Informer<T extends KubeObject, U extends Cached> {
     this.#resourceVersion = event.object.metadata.resourceVersion;
   }
 
+  /** The server has answered as it should. */
   #ready(): void {
+    this.#away.reset();
     if (this.#failures === 0) return;
     this.#failures = 0;
     this.#options.onHealth?.({ state: "ready" });
@@ -249,8 +279,37 @@ export class Informer<T extends KubeObject, U extends Cached> {
   async #recover(error: ApiFailure, signal: AbortSignal): Promise<void> {
     this.#failures += 1;
     this.#options.onHealth?.({ state: "degraded", error, failures: this.#failures });
-    const waitMs = Math.max(this.#backoff.next(), error instanceof KubeError ? (error.retryAfterMs ?? 0) : 0);
+    const waitMs = isAway(error) ? await this.#reach(error, signal) : this.#refusal(error);
     await sleepUntilAborted(waitMs, signal, this.#clock);
+  }
+
+  /** Waits until the server's port is open; resolves to how long to wait then. */
+  async #reach(error: KubeError, signal: AbortSignal): Promise<number> {
+    // A gateway that answers in the server's place has its port open.
+    if (error.httpStatus === undefined && (await this.#whenOpen(signal)) === "returned") {
+      this.#away.reset();
+      this.#refused.reset();
+      this.#returnedAt = this.#clock.monotonic();
+      return RETURN_SPREAD_MS * this.#random();
+    }
+    return this.#away.next();
+  }
+
+  async #whenOpen(signal: AbortSignal): Promise<PortState> {
+    const { whenOpen } = this.#api;
+    if (whenOpen === undefined) return "open";
+    const { value, failure } = await attempt(() => whenOpen.call(this.#api, { signal }));
+    // The client was closed: it fails at once from here on, and must not be tried without a pause.
+    return failure === undefined ? value : "open";
+  }
+
+  #refusal(error: ApiFailure): number {
+    this.#refusals += 1;
+    this.#away.reset();
+    const isStarting = this.#clock.monotonic() - this.#returnedAt < STARTING_MS;
+    const waitMs = Math.min(this.#refused.next(), isStarting ? STARTING_MAX_MS : Number.POSITIVE_INFINITY);
+    const retryAfterMs = error instanceof KubeError ? (error.retryAfterMs ?? 0) : 0;
+    return Math.max(waitMs, retryAfterMs + Math.min(retryAfterMs, RETRY_SPREAD_MS) * this.#random());
   }
 }
 
@@ -259,7 +318,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
  * that of the result. It must keep name, namespace, uid and resourceVersion.
  */
 export function createInformer<T extends KubeObject, U extends Cached = T>(
-  api: Pick<KubeApi, "listPages" | "watch">,
+  api: InformerApi,
   type: ResourceType<T>,
   options: InformerOptions<U> & { readonly transform?: (object: T) => U } = {},
 ): Informer<T, U> {

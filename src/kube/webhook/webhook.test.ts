@@ -212,7 +212,7 @@ test("webhook: who trusts its certificate under its name is served, others refus
   const server = `https://127.0.0.1:${rig.server.port}`;
   const call = async (ca: string, tlsServerName: string): Promise<unknown> => {
     await using client = new KubeClient(staticConnection({ server, ca, tlsServerName }));
-    return client.request({ method: "POST", path: "/v", body: JSON.parse(review("v1")) });
+    return await client.request({ method: "POST", path: "/v", body: JSON.parse(review("v1")) });
   };
   assert.deepEqual(await call(pair.cert, "hooks"), {
     apiVersion: "admission.k8s.io/v1",

@@ -1,8 +1,8 @@
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
-import { type KubeApi, KubeError, type Lease, resources, type StoredMeta } from "#kube/client";
-import { createInformer, type Informer } from "#kube/informer";
+import { KubeError, type Lease, resources, type StoredMeta } from "#kube/client";
+import { createInformer, type Informer, type InformerApi } from "#kube/informer";
 import { type AgentLeaseMetrics, outcomeOf } from "./metrics.ts";
 import { validUntil } from "./names.ts";
 
@@ -13,7 +13,7 @@ export interface LeaseCounterOptions {
 }
 
 export interface LeaseCounterDeps {
-  readonly api: Pick<KubeApi, "listPages" | "watch">;
+  readonly api: InformerApi;
   readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: AgentLeaseMetrics;
@@ -75,8 +75,10 @@ export class LeaseCounter {
 }
 
 /** The API with its lists and watches counted. */
-function counted({ api, clock, metrics }: LeaseCounterDeps): Pick<KubeApi, "listPages" | "watch"> {
+function counted({ api, clock, metrics }: LeaseCounterDeps): InformerApi {
+  const { whenOpen } = api;
   return {
+    ...(whenOpen === undefined ? {} : { whenOpen: (options) => whenOpen.call(api, options) }),
     async *listPages(type, options) {
       const started = clock.monotonic();
       const seconds = (): number => (clock.monotonic() - started) / 1000;

@@ -1,0 +1,114 @@
+import { connect, type Socket } from "node:net";
+import { type Clock, systemClock } from "#base/clock";
+
+/** Another try is begun after at most so long while earlier ones have no answer or were refused, milliseconds. */
+export const DIAL_EVERY_MS = 1000;
+/** One try is given up after so long, milliseconds: on no path that a server is used over does an answer take longer. */
+const TRY_MS = 3000;
+
+/** A patient try has succeeded when its connection was not closed for so long, milliseconds. */
+const SETTLED_MS = 50;
+
+/** Where to, and what of it. */
+export interface DialOptions {
+  readonly host: string;
+  readonly port: number;
+  /**
+   * Go on after a refusal, until the signal aborts; a connection that is closed again at once, as a load balancer does that has nobody
+   * behind it, is one. Default: a failure ends it where no other try is under way.
+   */
+  readonly isPatient?: boolean;
+  readonly signal: AbortSignal;
+  readonly clock?: Clock | undefined;
+  readonly random?: (() => number) | undefined;
+  /** Opens one socket, which then connects. Default: TCP. */
+  readonly open?: ((at: { readonly host: string; readonly port: number }) => Socket) | undefined;
+}
+
+/** A connection, and how many tries had begun when it came about. */
+export interface Dialled {
+  readonly socket: Socket;
+  readonly tries: number;
+}
+
+/**
+ * Connects with a try a second, half of it random, so that a server that comes back is met within a second: the kernel alone would ask
+ * again after 1, 2, 4, 8 and more seconds. Tries overlap, so that a long path is no obstacle; the first that connects counts. Rejects with
+ * the last try's error, or the signal's reason.
+ */
+export function dial(options: DialOptions): Promise<Dialled> {
+  return new Dial(options).done;
+}
+
+/** The tries of one call; at most {@link TRY_MS} / half of {@link DIAL_EVERY_MS} of them at once. */
+class Dial {
+  readonly #options: DialOptions;
+  readonly #clock: Clock;
+  readonly #open = new Set<Socket>();
+  readonly #outcome = Promise.withResolvers<Dialled>();
+  readonly #onAbort = (): void => this.#fail(this.#options.signal.reason);
+  #cancelNext: () => void = () => undefined;
+  #tries = 0;
+
+  constructor(options: DialOptions) {
+    this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+    if (options.signal.aborted) {
+      this.#outcome.reject(options.signal.reason);
+      return;
+    }
+    options.signal.addEventListener("abort", this.#onAbort, { once: true });
+    this.#try();
+  }
+
+  get done(): Promise<Dialled> {
+    return this.#outcome.promise;
+  }
+
+  #try(): void {
+    const { host, port, random = Math.random, open = connect } = this.#options;
+    this.#tries += 1;
+    this.#cancelNext = this.#clock.after(DIAL_EVERY_MS * (1 - 0.5 * random()), () => this.#try());
+    const socket = open({ host, port });
+    this.#open.add(socket);
+    const cancelLimit = this.#clock.after(TRY_MS, () =>
+      socket.destroy(Object.assign(new Error(`connect ETIMEDOUT ${host}:${port}`), { code: "ETIMEDOUT" })),
+    );
+    socket.once("close", cancelLimit);
+    socket.once("error", (error) => {
+      this.#open.delete(socket);
+      // A refusal is an answer; a try without one leaves the others their time.
+      if (this.#options.isPatient !== true && this.#open.size === 0) this.#fail(error);
+    });
+    socket.once("connect", () => {
+      cancelLimit();
+      if (this.#options.isPatient !== true) {
+        this.#succeed(socket);
+        return;
+      }
+      const cancelSettling = this.#clock.after(SETTLED_MS, () => this.#succeed(socket));
+      socket.once("close", () => {
+        cancelSettling();
+        this.#open.delete(socket);
+      });
+    });
+  }
+
+  #succeed(socket: Socket): void {
+    this.#open.delete(socket);
+    this.#end();
+    this.#outcome.resolve({ socket, tries: this.#tries });
+  }
+
+  #fail(error: unknown): void {
+    this.#end();
+    this.#outcome.reject(error);
+  }
+
+  #end(): void {
+    this.#cancelNext();
+    this.#options.signal.removeEventListener("abort", this.#onAbort);
+    for (const socket of this.#open) socket.destroy();
+    this.#open.clear();
+  }
+}

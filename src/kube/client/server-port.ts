@@ -1,0 +1,146 @@
+import type { Socket } from "node:net";
+import { buildConnector } from "undici";
+import { type AbortOptions, unlessAborted, withDeadline } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { dial } from "./dial.ts";
+import { KubeError } from "./errors.ts";
+
+/** `open`: it took a connection at once. `returned`: it did not, and does now. */
+export type PortState = "open" | "returned";
+
+/** A connection for a request that waits is given up after so long, milliseconds; so is its TLS handshake. */
+const CONNECT_MS = 10_000;
+/** The connection that showed that the port is open is kept for the next request for so long, milliseconds. */
+const SPARE_MS = 2000;
+/**
+ * A connection on which nothing is heard for so long is asked for, milliseconds, and then every second, ten times (libuv's own
+ * numbers): a server that vanished without a word is noticed after 20 s, one that was started anew within a second.
+ */
+const KEEP_ALIVE_MS = 10_000;
+
+/** How connections to one server are made. */
+export interface ServerPortOptions {
+  readonly clock?: Clock | undefined;
+  readonly random?: (() => number) | undefined;
+}
+
+interface Probe {
+  readonly done: Promise<PortState>;
+  readonly stop: AbortController;
+  waiters: number;
+}
+
+/** The TCP port of one API server: connections to it, and one probe for all that wait for it. */
+export class ServerPort {
+  readonly #host: string;
+  readonly #port: number;
+  readonly #options: ServerPortOptions;
+  readonly #clock: Clock;
+  readonly #closing = new AbortController();
+  #probe: Probe | undefined;
+  #spare: Socket | undefined;
+
+  constructor(server: URL, options: ServerPortOptions = {}) {
+    this.#host = server.hostname.replace(/^\[|\]$/g, "");
+    this.#port = server.port === "" ? (server.protocol === "http:" ? 80 : 443) : Number(server.port);
+    this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+  }
+
+  /**
+   * Resolves when the port takes connections. It is asked once a second at most, whoever waits. Rejects with the signal's reason,
+   * and with `unreachable` when the client is closed.
+   */
+  async whenOpen({ signal }: AbortOptions = {}): Promise<PortState> {
+    signal?.throwIfAborted();
+    this.#closing.signal.throwIfAborted();
+    this.#probe ??= this.#startProbe();
+    const probe = this.#probe;
+    probe.waiters += 1;
+    try {
+      return await unlessAborted(probe.done, { signal });
+    } finally {
+      probe.waiters -= 1;
+      if (probe.waiters === 0) {
+        probe.stop.abort();
+        if (this.#probe === probe) this.#probe = undefined;
+      }
+    }
+  }
+
+  /** For a pool of connections with these TLS options. */
+  connector(tls: buildConnector.BuildOptions): buildConnector.connector {
+    const keepAlive = { keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS };
+    const overTls = buildConnector({ ...tls, ...keepAlive, timeout: CONNECT_MS });
+    return (options, callback) => {
+      this.#connect().then(
+        (socket) => {
+          if (options.protocol === "https:") {
+            overTls({ ...options, httpSocket: socket }, callback);
+            return;
+          }
+          socket.setKeepAlive(true, KEEP_ALIVE_MS).setNoDelay(true);
+          callback(null, socket);
+        },
+        (error: Error) => callback(error, null),
+      );
+    };
+  }
+
+  /** Ends what is under way. */
+  close(): void {
+    this.#closing.abort(new KubeError("unreachable", "the client was closed"));
+    this.#probe?.stop.abort(this.#closing.signal.reason);
+    this.#spare?.destroy();
+  }
+
+  async #connect(): Promise<Socket> {
+    const spare = this.#takeSpare();
+    if (spare !== undefined) return spare;
+    const connecting = withDeadline(CONNECT_MS, (signal) => this.#dial(signal, false), {
+      signal: this.#closing.signal,
+      clock: this.#clock,
+    });
+    const { socket } = await connecting;
+    return socket;
+  }
+
+  #dial(signal: AbortSignal, isPatient: boolean): ReturnType<typeof dial> {
+    const { clock, random } = this.#options;
+    return dial({ host: this.#host, port: this.#port, isPatient, signal, clock, random });
+  }
+
+  #startProbe(): Probe {
+    const stop = new AbortController();
+    const done = this.#dial(stop.signal, true).then(({ socket, tries }): PortState => {
+      this.#probe = undefined;
+      this.#keep(socket);
+      return tries === 1 ? "open" : "returned";
+    });
+    // Whoever waits hears of it; where nobody does any more it was stopped.
+    done.catch(() => undefined);
+    return { done, stop, waiters: 0 };
+  }
+
+  /** A server logs connections that are closed without a handshake, so the probe's is used. */
+  #keep(socket: Socket): void {
+    this.#spare?.destroy();
+    this.#spare = socket;
+    const cancel = this.#clock.after(SPARE_MS, () => {
+      if (this.#spare === socket) this.#takeSpare()?.destroy();
+    });
+    const forget = (): void => {
+      cancel();
+      if (this.#spare === socket) this.#spare = undefined;
+    };
+    socket.once("close", forget);
+    // Its close says all.
+    socket.on("error", () => undefined);
+  }
+
+  #takeSpare(): Socket | undefined {
+    const spare = this.#spare;
+    this.#spare = undefined;
+    return spare?.destroyed === false && spare.readable ? spare : undefined;
+  }
+}

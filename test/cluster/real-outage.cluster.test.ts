@@ -1,0 +1,68 @@
+/**
+ * Informers and Kubernetes' own API server, which is killed and started again, with kube-proxy's rights (from ISTHMUS_PEERS). What counts is
+ * the time from its first answer to us, with all roles known, to a change that was made then.
+ */
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { sleep, TaskGroup } from "#base/async";
+import { KubeClient, loadKubeConfig, resources } from "#kube/client";
+import { allSynced, createInformer } from "#kube/informer";
+import { peersMissing, RealApiServer } from "#test/real-api-server";
+
+const BUDGET_MS = 1500;
+const OUTAGES_MS = process.env["ISTHMUS_SOAK"] === "full" ? [1000, 5000, 15_000, 35_000] : [12_000];
+const skip = peersMissing("etcd", "kube-apiserver");
+
+let server: RealApiServer | undefined;
+before(async () => {
+  if (skip === false) server = await RealApiServer.start();
+});
+after(() => server?.[Symbol.asyncDispose]());
+
+test("informer: a change is seen within 1.5 s of the return of a real API server, without a list", {
+  skip,
+}, async (t) => {
+  assert.ok(server !== undefined);
+  const samples: string[] = [];
+  const connection = await loadKubeConfig({ path: server.kubeconfigOf("system:kube-proxy") });
+  await using client = new KubeClient(connection, { onRequest: ({ code }) => samples.push(code) });
+  const stop = new AbortController();
+  const group = new TaskGroup(stop.signal);
+  t.after(async () => {
+    stop.abort();
+    await group.wait();
+  });
+  const services = createInformer(client, resources.services);
+  const slices = createInformer(client, resources.endpointSlices);
+  const nodes = createInformer(client, resources.nodes);
+  const all = [services, slices, nodes] as const;
+  for (const informer of all) group.spawn((signal) => informer.run({ signal }));
+  await allSynced(all);
+  for (const [round, outageMs] of OUTAGES_MS.entries()) {
+    await server.down();
+    await sleep(outageMs);
+    await server.up();
+    const startedAt = performance.now();
+    const name = `late-${round}`;
+    await server.client.create(resources.services, {
+      metadata: { name, namespace: "default" },
+      spec: { clusterIP: "None", ports: [{ port: 80 }] },
+    });
+    const ref = { name, namespace: "default" };
+    await server.client.create(resources.endpointSlices, { metadata: ref, addressType: "IPv4", endpoints: [] });
+    await server.client.create(resources.nodes, { metadata: { name } });
+    const isSeen = (): boolean =>
+      services.store.get(name, "default") !== undefined &&
+      slices.store.get(name, "default") !== undefined &&
+      nodes.store.get(name) !== undefined;
+    while (!isSeen()) {
+      assert.ok(performance.now() - startedAt < 60_000, "not seen at all");
+      await sleep(5);
+    }
+    const tookMs = performance.now() - startedAt;
+    t.diagnostic(
+      `away for ${outageMs} ms: seen after ${tookMs.toFixed(0)} ms; answers: ${samples.splice(0).join(" ")}`,
+    );
+    assert.ok(tookMs < BUDGET_MS, `${tookMs.toFixed(0)} ms after an outage of ${outageMs} ms`);
+  }
+});

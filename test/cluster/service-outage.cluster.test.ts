@@ -1,0 +1,81 @@
+/** The shipped program and an API server that is away for longer than any back-off lasts (spec service-proxy 3.2: H7). */
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import type { IpAddress, IpFamily } from "#base/ip";
+import { type Running, until } from "#test/lab";
+import type { ServiceBed } from "#test/service-bed";
+import { openServiceBed, setSlice, stop, untilHealthy } from "#test/service-objects";
+import { TcpGate } from "#test/tcp-gate";
+import { addressesOf, SERVICE_PORT } from "../../src/features/service-proxy/testing/fixture.ts";
+import { endpointObject } from "../../src/features/service-proxy/testing/objects.ts";
+
+const FAMILIES = [4, 6] as const;
+const AWAY_MS = process.env["ISTHMUS_SOAK"] === "full" ? 40_000 : 12_000;
+const BUDGET_MS = 1500;
+
+let cluster: ServiceBed;
+let gate: TcpGate;
+let kubeconfig: string;
+let more: Record<IpFamily, readonly IpAddress[]>;
+before(async () => {
+  cluster = await openServiceBed(`isp-out-${process.pid}`);
+  more = { 4: await cluster.bed.serveMore(4, 2), 6: await cluster.bed.serveMore(6, 2) };
+  const behind = /127\.0\.0\.1:(\d+)/.exec(cluster.server.kubeconfig())?.[1];
+  gate = await TcpGate.open({ host: "127.0.0.1", port: Number(behind) });
+  kubeconfig = join(cluster.folder, "gate");
+  writeFileSync(kubeconfig, cluster.server.kubeconfig().replace(/127\.0\.0\.1:\d+/, `127.0.0.1:${gate.port}`));
+});
+after(async () => {
+  await gate[Symbol.asyncDispose]();
+  await cluster[Symbol.asyncDispose]();
+});
+
+/** The one endpoint, in both families. */
+async function choose(at: number): Promise<void> {
+  for (const family of FAMILIES) {
+    const address = more[family][at];
+    if (address !== undefined) await setSlice(cluster, family, [endpointObject(address, "elsewhere")]);
+  }
+}
+
+async function answers(at: number, deadlineMs: number): Promise<void> {
+  const isSo = async (family: IpFamily): Promise<boolean> => {
+    const reached = await cluster.bed.connect("external", addressesOf(family).clusterIP, SERVICE_PORT);
+    return reached.kind === "delivered" && reached.by.startsWith(`${more[family][at]} `);
+  };
+  const areAll = async (): Promise<boolean> => (await Promise.all(FAMILIES.map(isSo))).every(Boolean);
+  await until(`endpoint ${at} answers`, areAll, { deadlineMs, everyMs: 20 });
+}
+
+function startProxy(t: { after(cleanUp: () => unknown): void }, ...flags: string[]): Running {
+  const proxy = cluster.startProxyWith([`--kubeconfig=${kubeconfig}`, "--min-sync-period=0s", ...flags]);
+  t.after(() => proxy.child.kill("SIGKILL"));
+  return proxy;
+}
+
+test("API server: after a long outage what was changed meanwhile is in force within 1.5 s of its return, without a list", async (t) => {
+  await choose(0);
+  const proxy = startProxy(t);
+  await untilHealthy(cluster, proxy);
+  await answers(0, 5000);
+  await gate.shut();
+  await choose(1);
+  const awayUntil = performance.now() + AWAY_MS;
+  while (performance.now() < awayUntil) {
+    await answers(0, 1000);
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+  const lists = cluster.server.faults.add({
+    match: { verb: "list", userAgent: "service-proxy" },
+    action: { latencyMs: 1 },
+  });
+  t.after(() => cluster.server.faults.clear());
+  await gate.reopen();
+  const returnedAt = performance.now();
+  await answers(1, BUDGET_MS);
+  t.diagnostic(`away for ${AWAY_MS} ms: in force after ${(performance.now() - returnedAt).toFixed(0)} ms`);
+  assert.equal(cluster.server.faults.list().find(({ id }) => id === lists)?.hits, 0);
+  await stop(proxy);
+});

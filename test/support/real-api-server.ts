@@ -1,0 +1,178 @@
+/**
+ * Kubernetes' own API server with etcd, on loopback, from the folder that ISTHMUS_PEERS names (`etcd`, `kube-apiserver`).
+ *
+ * Owns: {@link RealApiServer}, {@link peersMissing}. Refuses to know: what is tested.
+ *
+ * ```ts
+ * test("…", { skip: peersMissing("etcd", "kube-apiserver") }, async () => {
+ *   await using server = await RealApiServer.start();
+ *   const client = new KubeClient(await loadKubeConfig({ path: server.kubeconfig }));
+ * ```
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { generateKeyPairSync } from "node:crypto";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { KubeClient, KubeError, loadKubeConfig } from "#kube/client";
+import { until } from "#test/lab";
+
+/** Users of the server: a master, and one with what kube-proxy may do and nothing else. */
+const USERS = [
+  { token: "admin-token", name: "admin", groups: "system:masters" },
+  { token: "proxy-token", name: "system:kube-proxy", groups: "" },
+] as const;
+
+/** Why a test that needs these programs is skipped, or false where they are there. */
+export function peersMissing(...programs: readonly string[]): string | false {
+  const folder = process.env["ISTHMUS_PEERS"];
+  if (folder === undefined) return `package: ISTHMUS_PEERS names no folder with ${programs.join(", ")}`;
+  const missing = programs.filter((name) => !existsSync(join(folder, name)));
+  return missing.length === 0 ? false : `package: ${folder} has no ${missing.join(", ")}`;
+}
+
+/** The path of a program; see {@link peersMissing}. */
+export function peer(name: string): string {
+  return join(process.env["ISTHMUS_PEERS"] ?? "", name);
+}
+
+/** Disposing ends both programs and removes what they wrote. */
+export class RealApiServer implements AsyncDisposable {
+  readonly folder: string;
+  readonly port: number;
+  readonly client: KubeClient;
+  readonly #etcd: ChildProcess;
+  readonly #flags: readonly string[];
+  #server: ChildProcess | undefined;
+
+  private constructor(parts: {
+    readonly folder: string;
+    readonly port: number;
+    readonly client: KubeClient;
+    readonly etcd: ChildProcess;
+    readonly flags: readonly string[];
+  }) {
+    this.folder = parts.folder;
+    this.port = parts.port;
+    this.client = parts.client;
+    this.#etcd = parts.etcd;
+    this.#flags = parts.flags;
+  }
+
+  static async start(options: { readonly serviceRange?: string } = {}): Promise<RealApiServer> {
+    const folder = mkdtempSync(join(tmpdir(), "isthmus-real-"));
+    const [client, peerPort, port] = [await freePort(), await freePort(), await freePort()];
+    const url = `http://127.0.0.1:${client}`;
+    const etcd = run(folder, "etcd", [
+      `--data-dir=${join(folder, "etcd")}`,
+      `--listen-client-urls=${url}`,
+      `--advertise-client-urls=${url}`,
+      `--listen-peer-urls=http://127.0.0.1:${peerPort}`,
+      `--initial-advertise-peer-urls=http://127.0.0.1:${peerPort}`,
+      `--initial-cluster=default=http://127.0.0.1:${peerPort}`,
+      "--unsafe-no-fsync",
+    ]);
+    const key = join(folder, "sa.key");
+    const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
+    writeFileSync(key, privateKey.export({ type: "pkcs1", format: "pem" }));
+    const tokens = join(folder, "tokens.csv");
+    writeFileSync(tokens, USERS.map(({ token, name, groups }) => `${token},${name},${name},"${groups}"\n`).join(""));
+    const flags = [
+      `--etcd-servers=${url}`,
+      "--bind-address=127.0.0.1",
+      "--advertise-address=192.0.2.1",
+      `--secure-port=${port}`,
+      `--cert-dir=${join(folder, "certs")}`,
+      `--token-auth-file=${tokens}`,
+      "--authorization-mode=RBAC",
+      `--service-cluster-ip-range=${options.serviceRange ?? "10.96.0.0/16"}`,
+      "--service-account-issuer=https://kubernetes.default.svc",
+      `--service-account-key-file=${key}`,
+      `--service-account-signing-key-file=${key}`,
+      "--endpoint-reconciler-type=none",
+    ];
+    for (const { token, name } of USERS) writeFileSync(join(folder, `${name}.kubeconfig`), kubeconfig(port, token));
+    const connection = await loadKubeConfig({ path: join(folder, "admin.kubeconfig") });
+    const server = new RealApiServer({ folder, port, client: new KubeClient(connection), etcd, flags });
+    await server.up();
+    return server;
+  }
+
+  /** A kubeconfig of a user, at another port of loopback where one is given. */
+  kubeconfigOf(user: (typeof USERS)[number]["name"], port = this.port): string {
+    const path = join(this.folder, `${user}-${port}.kubeconfig`);
+    writeFileSync(path, kubeconfig(port, USERS.find(({ name }) => name === user)?.token ?? ""));
+    return path;
+  }
+
+  /** Starts the API server again and waits until it says that it is ready. */
+  async up(): Promise<void> {
+    const server = run(this.folder, "kube-apiserver", this.#flags);
+    this.#server = server;
+    const said = (): string => readFileSync(join(this.folder, "kube-apiserver.log"), "utf8").slice(-2000);
+    await until("the API server is ready", () => this.#isReady(), { deadlineMs: 120_000, seen: said });
+  }
+
+  /** Kills it, as a crash would; etcd goes on. */
+  async down(): Promise<void> {
+    const server = this.#server;
+    this.#server = undefined;
+    if (server !== undefined) await kill(server);
+  }
+
+  async #isReady(): Promise<boolean> {
+    try {
+      // Ready says nothing of what is set up behind it: roles, priorities, ranges.
+      await this.client.request({ method: "GET", path: "/api/v1/namespaces/default" }, { timeoutMs: 1000 });
+      await this.client.request(
+        { method: "GET", path: "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node-proxier" },
+        { timeoutMs: 1000 },
+      );
+      return true;
+    } catch (error) {
+      if (error instanceof KubeError) return false;
+      throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.client.close();
+    await this.down();
+    await kill(this.#etcd);
+    rmSync(this.folder, { recursive: true });
+  }
+}
+
+function run(folder: string, name: string, flags: readonly string[]): ChildProcess {
+  const log = openSync(join(folder, `${name}.log`), "a");
+  return spawn(peer(name), flags, { stdio: ["ignore", log, log] });
+}
+
+async function kill(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, "exit");
+  child.kill("SIGKILL");
+  await ended;
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+function kubeconfig(port: number, token: string): string {
+  return JSON.stringify({
+    apiVersion: "v1",
+    kind: "Config",
+    clusters: [{ name: "real", cluster: { server: `https://127.0.0.1:${port}`, "insecure-skip-tls-verify": true } }],
+    users: [{ name: "user", user: { token } }],
+    contexts: [{ name: "real", context: { cluster: "real", user: "user" } }],
+    "current-context": "real",
+  });
+}

@@ -1,0 +1,78 @@
+/**
+ * A port in front of a server, which can be shut: connections are refused, and those that were open are reset, as where a server is
+ * killed; the server itself goes on.
+ *
+ * ```ts
+ * await using gate = await TcpGate.open({ host: "127.0.0.1", port: server.port });
+ * await gate.shut();
+ * await gate.reopen();
+ * ```
+ */
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
+
+/** Disposing shuts it. */
+export class TcpGate implements AsyncDisposable {
+  readonly #behind: { readonly host: string; readonly port: number };
+  readonly #sockets = new Set<Socket>();
+  #server: Server | undefined;
+  #port = 0;
+  /** Connections that were taken so far. */
+  connections = 0;
+
+  private constructor(behind: { readonly host: string; readonly port: number }) {
+    this.#behind = behind;
+  }
+
+  static async open(behind: { readonly host: string; readonly port: number }): Promise<TcpGate> {
+    const gate = new TcpGate(behind);
+    await gate.reopen();
+    return gate;
+  }
+
+  get port(): number {
+    return this.#port;
+  }
+
+  /** Takes connections at the same port again. */
+  async reopen(): Promise<void> {
+    const server = createServer((socket) => this.#pass(socket));
+    server.listen(this.#port, "127.0.0.1");
+    await once(server, "listening");
+    this.#port = (server.address() as AddressInfo).port;
+    this.#server = server;
+  }
+
+  /** Resets what is open and refuses what comes. */
+  async shut(): Promise<void> {
+    const server = this.#server;
+    if (server === undefined) return;
+    this.#server = undefined;
+    const closed = once(server, "close");
+    server.close();
+    for (const socket of this.#sockets) socket.resetAndDestroy();
+    await closed;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.shut();
+  }
+
+  #pass(socket: Socket): void {
+    this.connections += 1;
+    const behind = connect(this.#behind);
+    for (const [one, other] of [
+      [socket, behind],
+      [behind, socket],
+    ] as const) {
+      this.#sockets.add(one);
+      one.pipe(other);
+      // Its close follows.
+      one.on("error", () => undefined);
+      one.once("close", () => {
+        this.#sockets.delete(one);
+        other.destroy();
+      });
+    }
+  }
+}
