@@ -1,8 +1,12 @@
 import { type Clock, systemClock } from "#base/clock";
 import { describeError, ExpectedError, isAbortError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { isAway } from "#kube/client";
 import { allSynced } from "#kube/informer";
 import { type RetryOptions, runWorkers, WorkQueue } from "#kube/workqueue";
+
+/** A key that failed because the API server is away is looked at again after this at the latest, milliseconds. */
+const AWAY_RETRY_MS = 1000;
 
 /** What a reconciler wants next: nothing, or to look again after a while. */
 export type ReconcileResult = undefined | { readonly requeueAfterMs: number };
@@ -100,7 +104,8 @@ export class Controller {
     } catch (error) {
       if (signal.aborted) throw error;
       sample("error", !(error instanceof ExpectedError));
-      this.#report(key, error, this.#queue.retry(key));
+      // It is no fault of the key that nobody answers: what it waits for happens as soon as the server is back.
+      this.#report(key, error, this.#queue.retry(key, isAway(error) ? { atMostMs: AWAY_RETRY_MS } : {}));
     }
   }
 

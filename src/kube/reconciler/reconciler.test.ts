@@ -85,6 +85,23 @@ test("controller: expected errors are retried with back-off and a storm of one e
   );
 });
 
+test("controller: a key that fails because the API server is away is looked at each second, however long that is", async () => {
+  const at: number[] = [];
+  await using rig = start(
+    async () => {
+      at.push(rig.clock.monotonic());
+      throw new KubeError("unreachable", "refused");
+    },
+    { retry: { initialMs: 1000, maxMs: 1_000_000, jitter: 0 } },
+  );
+  rig.controller.enqueue("a");
+  await rig.clock.advance(60_000);
+  assert.deepEqual(
+    at,
+    Array.from({ length: 61 }, (_, second) => 1000 * second),
+  );
+});
+
 test("controller: a key that hits a bug is told with its stack, counted and retried, and keeps no other key", async () => {
   const bug = new TypeError("cannot read properties of undefined");
   const done: string[] = [];

@@ -38,11 +38,11 @@ export class RetryLimiter {
     });
   }
 
-  /** Counts one failure of the key and returns after how many milliseconds to try again. */
-  when(key: string): number {
+  /** Counts one failure of the key and returns after how many milliseconds to try again; of its own back-off no more than `atMostMs`. */
+  when(key: string, { atMostMs = Number.POSITIVE_INFINITY }: { readonly atMostMs?: number } = {}): number {
     const failures = this.#failures.get(key) ?? 0;
     this.#failures.set(key, failures + 1);
-    return Math.max(this.#backoff.delay(failures), this.#bucket.reserve());
+    return Math.max(Math.min(this.#backoff.delay(failures), atMostMs), this.#bucket.reserve());
   }
 
   /** How often the key has failed since it was last forgotten. */

@@ -81,9 +81,9 @@ export class WorkQueue {
     this.#later.set(key, { at, cancel });
   }
 
-  /** Counts a failure of the key and queues it after its back-off; returns the delay, milliseconds. */
-  retry(key: string): number {
-    const delayMs = this.#limiter.when(key);
+  /** Counts a failure of the key and queues it after its back-off, but for `atMostMs` of it; returns the delay, milliseconds. */
+  retry(key: string, options: { readonly atMostMs?: number } = {}): number {
+    const delayMs = this.#limiter.when(key, options);
     this.addAfter(key, delayMs);
     return delayMs;
   }
