@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { type Running, until } from "#test/lab";
-import type { ServiceBed } from "#test/service-bed";
+import { NODE_PORT, type ServiceBed } from "#test/service-bed";
 import { openServiceBed, setSlice, stop, untilHealthy } from "#test/service-objects";
 import { TcpGate } from "#test/tcp-gate";
 import { addressesOf, SERVICE_PORT } from "../../src/features/service-proxy/testing/fixture.ts";
@@ -78,4 +78,41 @@ test("API server: after a long outage what was changed meanwhile is in force wit
   t.diagnostic(`away for ${AWAY_MS} ms: in force after ${(performance.now() - returnedAt).toFixed(0)} ms`);
   assert.equal(cluster.server.faults.list().find(({ id }) => id === lists)?.hits, 0);
   await stop(proxy);
+});
+
+test("a start while the API server is away: NodePorts go on when Services are known before the Node, and changes wait for it", async (t) => {
+  await choose(0);
+  const first = startProxy(t);
+  await untilHealthy(cluster, first);
+  await answers(0, 5000);
+  await gate.shut();
+  first.child.kill("SIGKILL");
+  await first.ended;
+  const second = startProxy(t);
+  await untilHealthy(cluster, second);
+  await choose(1);
+  // The Node is known 3 s after all else.
+  const { faults } = cluster.server;
+  const match = { resource: "nodes", userAgent: "service-proxy" } as const;
+  faults.add({ match, action: { latencyMs: 3000 } });
+  t.after(() => faults.clear());
+  await gate.reopen();
+  const failed: string[] = [];
+  const answered = new Set<string>();
+  let connects = 0;
+  const connectAll = async (family: IpFamily): Promise<void> => {
+    const reached = await cluster.bed.connect("external", addressesOf(family).node, NODE_PORT, { droppedMs: 900 });
+    connects += 1;
+    if (reached.kind !== "delivered") failed.push(`IPv${family} ${reached.kind}`);
+    else answered.add(reached.by.split(" ")[0] ?? "");
+  };
+  const wanted = FAMILIES.map((family) => String(more[family][1]));
+  const areNew = (): boolean => wanted.every((address) => answered.has(address));
+  const startedAt = performance.now();
+  while (!areNew() && performance.now() - startedAt < 20_000) await Promise.all(FAMILIES.map(connectAll));
+  for (let round = 0; round < 200; round += 1) await Promise.all(FAMILIES.map(connectAll));
+  assert.deepEqual(failed, []);
+  assert.ok(areNew(), "the change is in force");
+  assert.ok(connects > 500, `${connects}`);
+  await stop(second);
 });

@@ -39,6 +39,7 @@ export class Family {
   #healthAddresses: readonly IpAddress[] = [];
   #detector = "";
   #isLoopbackTold = false;
+  #isNodeKnown = false;
 
   constructor(
     family: IpFamily,
@@ -71,10 +72,11 @@ export class Family {
     const detector = JSON.stringify(rules.detector ?? null);
     if (detector !== this.#detector) {
       this.#detector = detector;
-      this.#log.info("how pods are known has changed", { family: this.family, detector });
+      if (this.#isNodeKnown) this.#log.info("how pods are known has changed", { family: this.family, detector });
       this.proxy.plane.setRules(rules);
       this.proxy.repair();
     }
+    this.#isNodeKnown = true;
     this.setHostAddresses(node);
   }
 

@@ -1,8 +1,10 @@
-import { TaskGroup } from "#base/async";
+import { TaskGroup, unlessAborted } from "#base/async";
 import { Cidr, type IpFamily } from "#base/ip";
+import type { Logger } from "#base/log";
 import { type FamilyProxy, PROXY_NAME_LABEL, portsOf, type SliceView, sliceView } from "#features/service-proxy";
 import { type KubeApi, type KubeObject, type Node, resources, resourceType, type Service } from "#kube/client";
 import { allSynced, createInformer, type Informer, type InformerHealth } from "#kube/informer";
+import { type FirstRead, FirstReads } from "./first-reads.ts";
 
 /** networking.k8s.io/v1 ServiceCIDR, as far as it is read. */
 export interface ServiceCIDR extends KubeObject {
@@ -18,6 +20,20 @@ export const serviceCIDRs = resourceType<ServiceCIDR>({
   namespaced: false,
 });
 
+/** What decides about the tables beside Services and slices. */
+const FIRST_READS: readonly FirstRead[] = [
+  {
+    resource: "nodes",
+    without:
+      "NodePorts and Local policies need the Node's addresses: let the proxy list and watch nodes; --hostname-override names another Node",
+  },
+  {
+    resource: "servicecidrs",
+    without: "addresses that no Service has are not dropped: let the proxy list and watch servicecidrs",
+    isOptional: true,
+  },
+];
+
 /** Slices of headless Services carry this label. */
 const HEADLESS_LABEL = "service.kubernetes.io/headless";
 /** Which Services and slices are the proxy's, as label selectors. */
@@ -26,15 +42,19 @@ export const OURS = { services: `!${PROXY_NAME_LABEL}`, slices: `!${HEADLESS_LAB
 /** Who is told of what the API says. */
 export interface InputTargets {
   readonly families: readonly FamilyProxy[];
-  readonly onNode: (node: Node | undefined) => void;
+  /** True: what is needed of it is there. */
+  readonly onNode: (node: Node | undefined) => boolean;
   /** Services and slices are both known. */
   readonly onListed: () => void;
+  /** All that decides about the tables has been read once. */
+  readonly onKnown: () => void;
   /** A Service was added or changed; `undefined`: it is gone. */
   readonly onService?: (name: string, service: Service | undefined) => void;
   readonly onWatch: (resource: string, health: InformerHealth) => void;
   /** A change that waits to be synced. */
   readonly onChange?: (kind: "service" | "endpoint", family: IpFamily) => void;
   readonly allowExternalIPs: boolean;
+  readonly log: Logger;
 }
 
 /** Services, slices, the Node and the ranges of Services, watched until the signal aborts. */
@@ -44,7 +64,11 @@ export async function watchInputs(
   { nodeName, signal }: { readonly nodeName: string; readonly signal: AbortSignal },
 ): Promise<void> {
   const { families } = targets;
-  const onHealth = (resource: string) => (health: InformerHealth) => targets.onWatch(resource, health);
+  const reads = new FirstReads(FIRST_READS, { log: targets.log });
+  const onHealth = (resource: string) => (health: InformerHealth) => {
+    reads.onHealth(resource, health);
+    targets.onWatch(resource, health);
+  };
   const services = createInformer(api, resources.services, {
     labelSelector: OURS.services,
     transform: pruned,
@@ -84,10 +108,13 @@ export async function watchInputs(
     onUpdate: (_before, slice) => setSlice(keyOf(slice), slice),
     onDelete: (slice) => setSlice(keyOf(slice), undefined),
   });
+  const onNode = (node: Node | undefined): void => {
+    if (targets.onNode(node)) reads.read("nodes");
+  };
   nodes.addHandler({
-    onAdd: (node) => targets.onNode(node),
-    onUpdate: (_before, node) => targets.onNode(node),
-    onDelete: () => targets.onNode(undefined),
+    onAdd: onNode,
+    onUpdate: (_before, node) => onNode(node),
+    onDelete: () => onNode(undefined),
   });
   const setRanges = (): void => {
     const cidrs = ranges.store.list().flatMap(rangesOf);
@@ -101,7 +128,19 @@ export async function watchInputs(
   group.spawn(async (at) => {
     await allSynced([services, slices], { signal: at });
     targets.onListed();
+    await unlessAborted(reads.done, { signal: at });
+    targets.onKnown();
   });
+  group.spawn(async (at) => {
+    await allSynced([ranges], { signal: at });
+    reads.read("servicecidrs");
+  });
+  group.spawn(async (at) => {
+    await allSynced([nodes], { signal: at });
+    if (nodes.store.size === 0) onNode(undefined);
+    reads.lacks("nodes", nodes.store.size === 0 ? `there is no Node ${nodeName}` : `Node ${nodeName} has no addresses`);
+  });
+  signal.addEventListener("abort", () => reads.cancel(), { once: true });
   await group.wait();
 }
 

@@ -33,6 +33,20 @@ export function nodeState(
   };
 }
 
+/** What is known of a Node that was not read yet. */
+export function unknownNode(bindAddress: IpAddress | undefined): NodeState {
+  return { addresses: bindAddress === undefined ? [] : [bindAddress], zone: undefined, podCIDRs: [] };
+}
+
+/** One that was deleted and made again has no addresses and ranges yet; the machine has those that were known. Pure. */
+export function withKnown(state: NodeState, known: NodeState): NodeState {
+  return {
+    ...state,
+    addresses: state.addresses.length > 0 ? state.addresses : known.addresses,
+    podCIDRs: state.podCIDRs.length > 0 ? state.podCIDRs : known.podCIDRs,
+  };
+}
+
 /** The address of a family. */
 export function addressOf(state: NodeState, family: IpFamily): IpAddress | undefined {
   return state.addresses.find((address) => address.family === family);

@@ -18,18 +18,17 @@ import {
 import { DriftWatch } from "#features/service-proxy";
 import type { Monitors } from "#kernel/monitor";
 import type { NetNs } from "#kernel/net";
-import type { KubeApi, Node } from "#kube/client";
+import { isAway, type KubeApi, type Node } from "#kube/client";
 import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
 import { VERSION } from "../run-program.ts";
 import { profilingRoutes } from "../tunnel/profiling.ts";
-import { awaitNode } from "./await-node.ts";
 import type { ServiceProxyConfig } from "./config.ts";
 import { watchConfig } from "./config-watch.ts";
 import { eventSink } from "./events.ts";
 import { Family, type KernelParts, supportedFamilies } from "./families.ts";
 import { watchInputs } from "./inputs.ts";
-import { nodeState } from "./node-state.ts";
+import { nodeState, unknownNode, withKnown } from "./node-state.ts";
 import { serviceNotes } from "./service-notes.ts";
 import { syncObserver } from "./sync-observer.ts";
 
@@ -106,7 +105,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   const { config, parts, api, monitors, netns, registry, log, health, ports } = deps;
   const watches = new WatchMetrics(registry, { resources: RESOURCES });
   const syncs = new SyncMetrics(registry, { families: deps.families });
-  let node = await awaitNode(api, config, log, signal);
+  let node = unknownNode(config.bindAddress);
   const observer = syncObserver({
     syncs,
     health,
@@ -125,13 +124,14 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     }
   };
   setAddresses();
-  const onNode = (object: Node | undefined): void => {
+  const onNode = (object: Node | undefined): boolean => {
     // A Node that was deleted keeps what was known of it: it is still here, and serves until it is ended.
-    if (object === undefined) return;
+    if (object === undefined) return node.addresses.length > 0;
     health.node(nodeView(object));
-    node = nodeState(object, config.bindAddress);
+    node = withKnown(nodeState(object, config.bindAddress), node);
     for (const family of families) family.setNode(node);
     setAddresses();
+    return node.addresses.length > 0;
   };
   const onWatch = (resource: string, state: InformerHealth): void => {
     if (state.state === "ready") {
@@ -141,10 +141,9 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     watches.failed(resource, state.error.code);
     if (state.failures === 1) log.warn("watch failed; trying again", { resource, error: state.error.message });
     // The node goes on as an earlier run left it, and may be sent traffic: its tables are whole.
-    if (state.error.code === "unreachable" && proxies.every(({ plane }) => plane.hasCompleteTable())) health.adopted();
+    if (isAway(state.error) && proxies.every(({ plane }) => plane.hasCompleteTable())) health.adopted();
   };
-  const onListed = (): void => {
-    health.listed();
+  const onKnown = (): void => {
     for (const proxy of proxies) proxy.open();
   };
   const onChange = (kind: "service" | "endpoint", family: IpFamily): void => syncs.changed(kind, family);
@@ -163,11 +162,13 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   const targets = {
     families: proxies,
     onNode,
-    onListed,
+    onListed: () => health.listed(),
+    onKnown,
     onWatch,
     onChange,
     onService: serviceNotes(log, { allowExternalIPs }),
     allowExternalIPs,
+    log,
   };
   group.spawn((at) => watchInputs(api, targets, { nodeName: config.nodeName, signal: at }));
   log.info("started", { node: config.nodeName, families: families.map(({ family }) => family) });

@@ -49,8 +49,8 @@ export interface FamilyProxyOptions {
 const HOUR_MS = 3_600_000;
 
 /**
- * Keeps one family's table as the cluster's Services want it. Nothing is touched before {@link FamilyProxy.open}: not before Services
- * and slices were both listed (spec service-proxy 2.9).
+ * Keeps one family's table as the cluster's Services want it. Nothing is touched before {@link FamilyProxy.open}: not before all
+ * that decides about the table was read once (spec service-proxy 2.9).
  */
 export class FamilyProxy {
   readonly family: IpFamily;
@@ -91,7 +91,7 @@ export class FamilyProxy {
     return this.#isBusy;
   }
 
-  /** Services and slices are known: syncs may begin. */
+  /** All that decides about the table is known: syncs may begin. */
   open(): void {
     this.#isOpen = true;
     this.request();

@@ -1,0 +1,68 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FakeClock } from "#base/clock";
+import { nullLogger } from "#base/log";
+import { KubeError, type KubeErrorCode } from "#kube/client";
+import { FirstReads } from "./first-reads.ts";
+
+const READS = [
+  { resource: "nodes", without: "let it" },
+  { resource: "servicecidrs", without: "let it", isOptional: true },
+];
+
+function rig() {
+  const clock = new FakeClock();
+  const told: string[] = [];
+  const log = { ...nullLogger, warn: (message: string) => told.push(message) };
+  const reads = new FirstReads(READS, { log, clock });
+  let isDone = false;
+  void reads.done.then(() => {
+    isDone = true;
+  });
+  const fail = (resource: string, code: KubeErrorCode, failures = 1): void =>
+    reads.onHealth(resource, { state: "degraded", error: new KubeError(code, code), failures });
+  return { clock, told, reads, fail, isDone: () => isDone };
+}
+
+test("firstReads: done when all has been read, at once where the server does not know an optional kind", async () => {
+  const { clock, told, reads, fail, isDone } = rig();
+  fail("servicecidrs", "not-found");
+  await clock.advance(100_000);
+  assert.equal(isDone(), false);
+  reads.read("nodes");
+  reads.lacks("nodes", "addresses");
+  await clock.advance(100_000);
+  assert.equal(isDone(), true);
+  assert.deepEqual(told, []);
+});
+
+test("firstReads: a server that is away is waited for, one that refuses for half a minute is not, and that is said", async () => {
+  const { clock, told, reads, fail, isDone } = rig();
+  reads.read("servicecidrs");
+  fail("nodes", "forbidden");
+  await clock.advance(20_000);
+  fail("nodes", "unreachable", 2);
+  await clock.advance(3_600_000);
+  assert.equal(isDone(), false);
+  fail("nodes", "forbidden", 3);
+  await clock.advance(20_000);
+  fail("nodes", "forbidden", 4);
+  await clock.advance(9_000);
+  assert.equal(isDone(), false);
+  await clock.advance(1_000);
+  assert.equal(isDone(), true);
+  assert.deepEqual(told, ["going on without nodes"]);
+});
+
+test("firstReads: what was read but lacks something is waited for half a minute", async () => {
+  const { clock, told, reads, isDone } = rig();
+  reads.read("servicecidrs");
+  reads.lacks("nodes", "the Node has no addresses");
+  await clock.advance(29_000);
+  assert.equal(isDone(), false);
+  reads.read("nodes");
+  await clock.advance(5_000);
+  assert.equal(isDone(), true);
+  assert.deepEqual(told, []);
+  assert.equal(clock.pending, 0);
+});
