@@ -179,6 +179,25 @@ test("acceptPathAuthority: another protocol, too much before the first request, 
   await brokenEnds;
 });
 
+test("acceptPathAuthority: a client that asks for answers before it is set up, and confirms nothing, ends", async (t) => {
+  const path = await serve(t, { shim: true });
+  const asking = await dial(t, path);
+  const ends = gone(asking);
+  asking.write(Buffer.concat([PREFACE, SETTINGS]));
+  const pings = Buffer.concat(Array.from({ length: 1000 }, () => frameBytes(FrameType.ping, 0, 0, Buffer.alloc(8))));
+  // It reads nothing, and goes on for as long as it is let.
+  asking.pause();
+  let asked = 0;
+  const ask = (): void => {
+    asked += 1000;
+    if (asked < 1_000_000) asking.write(pings, (error) => error ?? ask());
+  };
+  ask();
+  asking.once("error", () => asking.resume());
+  await ends;
+  assert.ok(asked < 100_000, `${asked} questions were taken`);
+});
+
 /** A conversation of a client: frames of many kinds, some of them requests. */
 const conversation = fc
   .array(

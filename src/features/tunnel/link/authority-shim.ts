@@ -1,6 +1,5 @@
 import type { Http2Server } from "node:http2";
 import { createServer, type Server, type Socket } from "node:net";
-import { Duplex } from "node:stream";
 import { Http2Error } from "#wire/http2";
 import {
   AuthorityRewriter,
@@ -12,15 +11,20 @@ import {
   isRefused,
   PREFACE,
 } from "./authority-rewriter.ts";
+import { SessionSocket } from "./session-socket.ts";
 
-/** What a client may send before its first request and our settings' confirmation are here: its first windows, and more. */
+/**
+ * What a client may send before its first request and our settings' confirmation are here: its first windows, and more. What was
+ * answered counts too, for a client may ask without reading.
+ */
 const MAX_OPENING_BYTES = 256 * 1024;
 const NOTHING = Buffer.alloc(0);
 
 /**
  * A server for a UNIX socket that gives its connections to an HTTP/2 server, also those of Go clients before grpc-go 1.57: their
  * `:authority` is the socket's path, which Node's HTTP/2 refuses (spec tunnel 2). A client's first request decides: most
- * connections are handed over as they are, and cost one short message more; the others pass a rewriter as long as they live.
+ * connections are read as they are, and cost one short message more; the others pass a rewriter as long as they live. All are
+ * handed over as a {@link SessionSocket}.
  */
 export function acceptPathAuthority(server: Http2Server): Server {
   return createServer({ noDelay: true }, (socket) => open(socket, server));
@@ -40,12 +44,9 @@ function open(socket: Socket, server: Http2Server): void {
     if (decision.reply.length > 0) socket.write(decision.reply);
     if (decision.kind === "wait") return;
     socket.off("data", onData).off("end", drop).off("error", drop).pause();
-    if (decision.kind === "pass") {
-      socket.unshift(decision.bytes);
-      server.emit("connection", socket);
-    } else {
-      server.emit("connection", new RewrittenSocket(socket, decision.bytes));
-    }
+    const rewriter = decision.kind === "rewrite" ? new AuthorityRewriter() : undefined;
+    const translate = rewriter === undefined ? {} : { translate: (bytes: Buffer) => rewriter.push(bytes) };
+    server.emit("connection", new SessionSocket(socket, { first: decision.bytes, ...translate }));
   };
   socket.on("data", onData).on("end", drop).on("error", drop);
 }
@@ -129,6 +130,7 @@ export class Opening {
     }
     if (type === FrameType.ping && (flags & Flag.ack) === 0) {
       replies.push(frameBytes(FrameType.ping, Flag.ack, 0, payload));
+      this.#bytes += end;
       this.#pending = bytes.subarray(end);
       return true;
     }
@@ -139,46 +141,5 @@ export class Opening {
     }
     this.#keep(end);
     return true;
-  }
-}
-
-/** A client's socket as the HTTP/2 server sees it, with its requests rewritten. */
-class RewrittenSocket extends Duplex {
-  readonly #socket: Socket;
-
-  constructor(socket: Socket, first: Buffer) {
-    super({ allowHalfOpen: true });
-    this.#socket = socket;
-    const rewriter = new AuthorityRewriter();
-    const take = (chunk: Buffer): void => {
-      try {
-        for (const part of rewriter.push(chunk)) if (!this.push(part)) socket.pause();
-      } catch (error) {
-        if (!(error instanceof Http2Error)) throw error;
-        this.destroy(error);
-      }
-    };
-    socket.on("data", take);
-    socket.once("end", () => this.push(null));
-    socket.once("error", (error) => this.destroy(error));
-    socket.once("close", () => this.destroy());
-    take(first);
-  }
-
-  override _read(): void {
-    this.#socket.resume();
-  }
-
-  override _write(chunk: Buffer, _encoding: BufferEncoding, callback: (error?: Error | null) => void): void {
-    this.#socket.write(chunk, callback);
-  }
-
-  override _final(callback: () => void): void {
-    this.#socket.end(callback);
-  }
-
-  override _destroy(error: Error | null, callback: (error: Error | null) => void): void {
-    this.#socket.destroy();
-    callback(error);
   }
 }

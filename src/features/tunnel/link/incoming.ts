@@ -1,5 +1,6 @@
 import { constants, type Http2Server, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
+import { TLSSocket } from "node:tls";
 import { type Clock, systemClock } from "#base/clock";
 import { encodeGrpcMessage, GrpcCode } from "#wire/grpc";
 import type { BufferBudget } from "../mux/budget.ts";
@@ -132,8 +133,9 @@ function trailersOf({ code, message }: StreamFault): Record<string, string> {
 }
 
 function peerOf(stream: ServerHttp2Stream): StreamPeer {
-  const tls = sessionSocketOf(stream.session)?.tls;
-  const socket = tls ?? (stream.session as unknown as { readonly socket?: Socket } | undefined)?.socket;
+  const transport = sessionSocketOf(stream.session)?.transport;
+  const socket = transport ?? (stream.session as unknown as { readonly socket?: Socket } | undefined)?.socket;
+  const tls = transport instanceof TLSSocket ? transport : undefined;
   const address = socket?.remoteAddress === undefined ? "unix" : `${socket.remoteAddress}:${socket.remotePort}`;
   const name: unknown = tls?.authorized === true ? tls.getPeerCertificate().subject?.CN : undefined;
   const serverName = (tls as { readonly servername?: unknown } | undefined)?.servername;

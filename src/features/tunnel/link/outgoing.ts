@@ -6,7 +6,6 @@ import {
   type IncomingHttpHeaders,
 } from "node:http2";
 import type { Socket } from "node:net";
-import { TLSSocket } from "node:tls";
 import { type Clock, systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { decodeGrpcMessage, GrpcCode } from "#wire/grpc";
@@ -59,7 +58,7 @@ export async function openStream(
   abort: { readonly signal: AbortSignal },
 ): Promise<OpenedStream> {
   const { socket } = options;
-  const transport = socket instanceof TLSSocket ? new SessionSocket(socket) : socket;
+  const transport = new SessionSocket(socket);
   const session = connect(`http://${options.authority}`, {
     createConnection: () => transport,
     settings: SESSION_SETTINGS,

@@ -119,7 +119,7 @@ test(
     session.request({ ":method": "POST" }, { endStream: false }).on("error", () => undefined);
     const server = await opened.promise;
     socket.pause();
-    await until(() => (server?.tls.writableLength ?? 0) > 0);
+    await until(() => (server?.backlogBytes ?? 0) > 0);
     resetAt = performance.now();
     resetSocket(socket);
     assert.ok((await closed.promise) - resetAt < 1000);
@@ -131,8 +131,7 @@ test(
   TIMEOUT,
   async (t) => {
     const port = await serve(t, () => assert.fail("it has a stream"), {
-      waitingBytes: 1 << 20,
-      waitingWrites: 4000,
+      waitingBytes: 64 * 1024,
     });
     const socket = await dial(t, port);
     socket.pause();

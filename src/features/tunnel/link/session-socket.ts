@@ -1,18 +1,28 @@
 import type { Http2Server, Http2Session } from "node:http2";
-import type { Socket } from "node:net";
+import type { Server, Socket } from "node:net";
 import { Duplex } from "node:stream";
-import type { TLSSocket, Server as TlsServer } from "node:tls";
+import { TLSSocket, Server as TlsServer } from "node:tls";
+import { Http2Error } from "#wire/http2";
 
 /** A connection has room again while so much waits for the kernel, bytes. */
 const ROOM_BYTES = 256 * 1024;
-const NOTHING = Buffer.alloc(0);
-/** Far beyond what our senders let wait. An answer to SETTINGS has nine bytes, and costs some hundred: hence both. */
-const LIMITS = { waitingBytes: 32 * 1024 * 1024, waitingWrites: 100_000 };
+/** Far beyond what our senders let wait, and beyond any peer's window. */
+const LIMITS = { waitingBytes: 32 * 1024 * 1024 };
+/** While something is under way, shorter pieces than this are copied together: an answer to SETTINGS has nine bytes. */
+const SHORT_BYTES = 2048;
+const SLAB_BYTES = 16 * 1024;
 
 /** A peer that asks for answers and does not read them is not read either, while more than this waits for the kernel. */
 export interface SessionLimits {
   readonly waitingBytes: number;
-  readonly waitingWrites: number;
+}
+
+export interface SessionSocketOptions {
+  readonly limits?: SessionLimits | undefined;
+  /** What was read of the connection before. */
+  readonly first?: Buffer;
+  /** What the session is to read in place of what came. An `Http2Error` ends the connection. */
+  readonly translate?: (chunk: Buffer) => readonly Buffer[];
 }
 
 /** A connection that takes all that it is given. */
@@ -22,88 +32,152 @@ export interface SendBacklog {
 }
 
 /**
- * A TLS connection as an HTTP/2 session of Node is to see it: one that takes all writes at once, and is read meanwhile.
+ * A connection as an HTTP/2 session of Node is to see it: one that takes all writes at once, and is read meanwhile.
  *
  * Left alone with the connection, a session does not read while a write of its waits for the kernel, so that two of them with much to
- * say to each other both wait for ever. And it never hears of a write that failed: of the connection's end it learns by reading, and
- * after a failed write the TLS layer keeps the next one back for ever, with which reading does not begin again.
+ * say to each other both wait for ever. Over TLS, moreover, it never hears of a write that failed: of the connection's end it learns by
+ * reading, and after a failed write the TLS layer keeps the next one back for ever, with which reading does not begin again.
  *
  * So whoever sends has to look at {@link SendBacklog} himself.
  */
 export class SessionSocket extends Duplex implements SendBacklog {
-  readonly tls: TLSSocket;
+  /** The connection itself. */
+  readonly transport: Socket;
+  readonly #limits: SessionLimits;
+  readonly #translate: ((chunk: Buffer) => readonly Buffer[]) | undefined;
   #waiting: (() => void)[] = [];
-  /** Those that the kernel has not taken yet. */
-  #writes = 0;
+  /** What the session has written while the kernel had something. */
+  #queue: Buffer[] = [];
+  #queuedBytes = 0;
+  /** What the queue's last piece is a part of, when that is one of short ones. */
+  #slab: Buffer | undefined;
+  #underWayBytes = 0;
   #isHeld = false;
 
-  /** Takes the connection over, after its handshake. */
-  constructor(tls: TLSSocket, limits: SessionLimits = LIMITS) {
+  /** Takes the connection over; a TLS one after its handshake. */
+  constructor(transport: Socket, options: SessionSocketOptions = {}) {
     super({ allowHalfOpen: true });
-    this.tls = tls;
-    tls.disableRenegotiation();
-    tls.on("data", (chunk: Buffer) => {
-      const isTooMuch = this.#writes > limits.waitingWrites || tls.writableLength > limits.waitingBytes;
-      if (isTooMuch) this.#isHeld = true;
-      if (!this.push(chunk) || isTooMuch) tls.pause();
-    });
-    tls.once("end", () => this.push(null));
-    tls.once("error", (error) => this.destroy(error));
-    tls.once("close", () => this.destroy());
-    tls.pause();
+    this.transport = transport;
+    this.#limits = options.limits ?? LIMITS;
+    this.#translate = options.translate;
+    if (transport instanceof TLSSocket) transport.disableRenegotiation();
+    transport.on("data", (chunk: Buffer) => this.#take(chunk));
+    transport.once("end", () => this.push(null));
+    transport.once("error", (error) => this.destroy(error));
+    transport.once("close", () => this.destroy());
+    transport.pause();
+    if (options.first !== undefined && options.first.length > 0) this.#take(options.first);
   }
 
   whenRoom(callback: () => void): void {
-    if (this.tls.writableLength > ROOM_BYTES) this.#waiting.push(callback);
+    if (this.backlogBytes > ROOM_BYTES) this.#waiting.push(callback);
     else callback();
   }
 
+  /** Bytes that the kernel has not taken yet. */
+  get backlogBytes(): number {
+    return this.#underWayBytes + this.#queuedBytes;
+  }
+
   override _read(): void {
-    if (!this.#isHeld) this.tls.resume();
+    if (!this.#isHeld) this.transport.resume();
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: () => void): void {
-    this.#writes += 1;
-    this.tls.write(chunk, (error) => this.#taken(1, error));
+    this.#add(chunk);
+    this.#flush();
     done();
   }
 
   override _writev(chunks: { readonly chunk: Buffer }[], done: () => void): void {
-    const count = chunks.length;
-    this.#writes += count;
-    this.tls.cork();
-    for (let at = 0; at < count - 1; at += 1) this.tls.write(chunks[at]?.chunk ?? NOTHING);
-    this.tls.write(chunks[count - 1]?.chunk ?? NOTHING, (error) => this.#taken(count, error));
-    this.tls.uncork();
+    for (const { chunk } of chunks) this.#add(chunk);
+    this.#flush();
     done();
   }
 
   override _final(done: () => void): void {
-    this.tls.end();
+    this.#write();
+    this.transport.end();
     done();
   }
 
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
-    this.tls.destroy();
+    this.transport.destroy();
     done(error);
   }
 
-  #taken(writes: number, error: Error | null | undefined): void {
+  #take(chunk: Buffer): void {
+    if (this.backlogBytes > this.#limits.waitingBytes) this.#isHeld = true;
+    let isFull = this.#isHeld;
+    try {
+      for (const part of this.#translate?.(chunk) ?? [chunk]) if (!this.push(part)) isFull = true;
+    } catch (error) {
+      if (!(error instanceof Http2Error)) throw error;
+      this.destroy(error);
+      return;
+    }
+    if (isFull) this.transport.pause();
+  }
+
+  #add(chunk: Buffer): void {
+    this.#queuedBytes += chunk.length;
+    if (this.#underWayBytes === 0 || chunk.length >= SHORT_BYTES) {
+      this.#slab = undefined;
+      this.#queue.push(chunk);
+      return;
+    }
+    const last = this.#slab === undefined ? undefined : this.#queue.at(-1);
+    if (this.#slab !== undefined && last !== undefined && last.length + chunk.length <= SLAB_BYTES) {
+      this.#slab.set(chunk, last.length);
+      this.#queue[this.#queue.length - 1] = this.#slab.subarray(0, last.length + chunk.length);
+      return;
+    }
+    this.#slab = Buffer.allocUnsafeSlow(SLAB_BYTES);
+    this.#slab.set(chunk);
+    this.#queue.push(this.#slab.subarray(0, chunk.length));
+  }
+
+  #flush(): void {
+    if (this.#underWayBytes === 0) this.#write();
+  }
+
+  /** Everything that waits. */
+  #write(): void {
+    const last = this.#queue.pop();
+    if (last === undefined) return;
+    const pieces = this.#queue;
+    const bytes = this.#queuedBytes;
+    this.#queue = [];
+    this.#slab = undefined;
+    this.#queuedBytes = 0;
+    this.#underWayBytes += bytes;
+    this.transport.cork();
+    for (const piece of pieces) this.transport.write(piece);
+    this.transport.write(last, (error) => this.#taken(bytes, error));
+    this.transport.uncork();
+  }
+
+  #taken(bytes: number, error: Error | null | undefined): void {
     // One that failed is told by the connection's end.
     if (error !== null && error !== undefined) return;
-    this.#writes -= writes;
-    if (this.tls.writableLength > ROOM_BYTES) return;
+    this.#underWayBytes -= bytes;
+    this.#flush();
+    if (this.backlogBytes > ROOM_BYTES) return;
     if (this.#waiting.length > 0) for (const callback of this.#waiting.splice(0)) callback();
     if (!this.#isHeld) return;
     this.#isHeld = false;
-    this.tls.resume();
+    this.transport.resume();
   }
 }
 
-/** Gives a TLS server's connections to an HTTP/2 server. Those that did not agree on HTTP/2 end. */
-export function serveSessions(tls: TlsServer, server: Http2Server, limits?: SessionLimits): void {
-  tls.on("secureConnection", (socket) => {
-    if (socket.alpnProtocol === "h2") server.emit("connection", new SessionSocket(socket, limits));
+/** Gives a server's connections to an HTTP/2 server. Those of a TLS server that did not agree on HTTP/2 end. */
+export function serveSessions(server: Server, sessions: Http2Server, limits?: SessionLimits): void {
+  if (!(server instanceof TlsServer)) {
+    server.on("connection", (socket: Socket) => sessions.emit("connection", new SessionSocket(socket, { limits })));
+    return;
+  }
+  server.on("secureConnection", (socket: TLSSocket) => {
+    if (socket.alpnProtocol === "h2") sessions.emit("connection", new SessionSocket(socket, { limits }));
     else socket.destroy();
   });
 }

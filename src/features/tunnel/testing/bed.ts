@@ -8,6 +8,7 @@ import { AgentLink } from "../agent/agent-link.ts";
 import type { AgentMetrics } from "../agent/metrics.ts";
 import { openStream } from "../link/outgoing.ts";
 import { SESSION_MEMORY_MIB, SESSION_SETTINGS } from "../link/session.ts";
+import { serveSessions } from "../link/session-socket.ts";
 import { BufferBudget } from "../mux/budget.ts";
 import { MUX_DEFAULTS, type MuxOptions } from "../mux/options.ts";
 import { parseAllowedDestination } from "../server/allowed-destination.ts";
@@ -147,13 +148,13 @@ export class Bed implements AsyncDisposable {
     const http2 = { settings: SESSION_SETTINGS, maxSessionMemory: SESSION_MEMORY_MIB };
     const agents = createHttp2Server(http2);
     bed.proxy.serveAgents(agents);
-    bed.agentPort = await listen(bed.#keep(agents));
+    bed.agentPort = await listen(bed.serve(createServer({ noDelay: true }), agents));
     const frontends = createHttp2Server(http2);
     bed.proxy.serveGrpcFrontends(frontends);
-    bed.frontendPort = await listen(bed.#keep(frontends));
+    bed.frontendPort = await listen(bed.serve(createServer({ noDelay: true }), frontends));
     const connects = createServer({ allowHalfOpen: true, noDelay: true });
     bed.proxy.serveConnectFrontends(connects, "plain");
-    bed.connectPort = await listen(bed.#keep(connects));
+    bed.connectPort = await listen(bed.keep(connects));
     return bed;
   }
 
@@ -217,7 +218,14 @@ export class Bed implements AsyncDisposable {
     return socket;
   }
 
-  #keep<S extends Server | Http2Server>(server: S): S {
+  /** Serves sessions on a server of the test. */
+  serve<S extends Server>(server: S, sessions: Http2Server): S {
+    serveSessions(server, sessions);
+    return this.keep(server);
+  }
+
+  /** Ends with the bed. */
+  keep<S extends Server | Http2Server>(server: S): S {
     this.#servers.push(server);
     server.on("connection", (socket: Socket) => this.#sockets.add(socket));
     return server;
@@ -225,7 +233,7 @@ export class Bed implements AsyncDisposable {
 
   async endpoint(onSocket: (socket: Socket) => void): Promise<number> {
     const { server, port } = await endpoint(onSocket);
-    this.#keep(server);
+    this.keep(server);
     return port;
   }
 

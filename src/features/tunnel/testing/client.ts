@@ -1,3 +1,5 @@
+import { once } from "node:events";
+import { connect } from "node:http2";
 import type { Socket } from "node:net";
 import {
   type ControlPacket,
@@ -8,7 +10,8 @@ import {
   type TunnelId,
 } from "#wire/konnectivity";
 import { openStream } from "../link/outgoing.ts";
-import type { PacketStream } from "../link/packet-stream.ts";
+import { DuplexPacketStream, type PacketStream, type PacketStreamHandlers } from "../link/packet-stream.ts";
+import { SESSION_SETTINGS, widen } from "../link/session.ts";
 
 /** What came of a dial. */
 export type Dialled =
@@ -47,17 +50,19 @@ export class TunnelClient {
       { socket, path, authority: "localhost", metadata, timeoutMs: 5000, keepAliveMs: 0 },
       { signal: AbortSignal.timeout(5000) },
     );
-    return new TunnelClient((client) =>
-      stream.start({
-        onPacket: (packet) => client.#take(packet),
-        onEnd: () => undefined,
-        onWritable: () => client.#wake(),
-        onClosed: () => {
-          client.isEnded = true;
-          client.#wake();
-        },
-      }),
-    );
+    return new TunnelClient((client) => stream.start(client.#handlers()));
+  }
+
+  #handlers(): PacketStreamHandlers {
+    return {
+      onPacket: (packet) => this.#take(packet),
+      onEnd: () => undefined,
+      onWritable: () => this.#wake(),
+      onClosed: () => {
+        this.isEnded = true;
+        this.#wake();
+      },
+    };
   }
 
   #take(packet: Packet): void {
@@ -73,6 +78,25 @@ export class TunnelClient {
 
   #wake(): void {
     for (const wake of this.#waiting) wake();
+  }
+
+  /** A client on Node's own HTTP/2, which does not read while a write of its waits for the kernel. */
+  static async openBusy(socket: Socket, metadata: Readonly<Record<string, string>> = {}): Promise<TunnelClient> {
+    const session = connect("http://localhost", { createConnection: () => socket, settings: SESSION_SETTINGS });
+    session.on("error", () => undefined);
+    await once(session, "connect");
+    widen(session);
+    const head = {
+      ":method": "POST",
+      ":path": TUNNEL_METHODS.proxy,
+      "content-type": "application/grpc",
+      te: "trailers",
+    };
+    const stream = session.request({ ...head, ...metadata }, { endStream: false });
+    const ending = { end: () => void stream.end(), reset: () => session.destroy() };
+    const client = new TunnelClient((it) => new DuplexPacketStream(stream, it.#handlers(), { ending }));
+    await once(stream, "response");
+    return client;
   }
 
   /** Waits until something holds, looking after each packet. */
