@@ -13,12 +13,11 @@ import type {
 import type { Channel, ChannelHandlers } from "./channel.ts";
 import type { DialTable } from "./dial-table.ts";
 import { MAX_WINDOW_BYTES } from "./options.ts";
-import { type DialHandlers, dialledByUs, type MuxOwner, type Side } from "./owner.ts";
+import { type DialHandlers, dialledByUs, type IdSpace, type MuxOwner } from "./owner.ts";
 import { UnknownIds } from "./unknown-ids.ts";
 
 /** The link that packets come from. */
-export interface InboxLink {
-  readonly side: Side;
+export interface InboxLink extends IdSpace {
   readonly owner: MuxOwner;
   readonly flowControl: boolean;
   readonly halfClose: boolean;
@@ -93,7 +92,7 @@ export class Inbox {
 
   #receiveUnknown(id: TunnelId): void {
     if (id === 0 || !this.#unknown.mayAnswer(id)) return;
-    if (dialledByUs(this.#link.side, id)) this.#link.sendControl({ type: "CLOSE_REQ", connectID: id });
+    if (dialledByUs(this.#link, id)) this.#link.sendControl({ type: "CLOSE_REQ", connectID: id });
     else this.#link.sendControl({ type: "CLOSE_RSP", error: "unrecognized connectID", connectID: id });
   }
 
@@ -105,11 +104,22 @@ export class Inbox {
       if (error === "" && connectID !== 0) this.#link.sendControl({ type: "CLOSE_REQ", connectID });
     } else if (error !== "") {
       handlers.onRefused(error);
-    } else if (connectID === 0 || !dialledByUs(this.#link.side, connectID) || this.#link.channels.has(connectID)) {
+    } else if (connectID === 0 || !dialledByUs(this.#link, connectID) || this.#link.channels.has(connectID)) {
       handlers.onRefused(`the peer answered with connection id ${connectID}, which cannot be used`);
+      this.#closeUnusable(connectID);
     } else {
       handlers.onAccepted(this.#link.openChannel(connectID, handlers));
     }
+  }
+
+  /** What the peer has opened under this id must not stay open there. */
+  #closeUnusable(connectID: TunnelId): void {
+    if (connectID === 0) return;
+    this.#link.sendControl({ type: "CLOSE_REQ", connectID });
+    // Whose bytes come under an id that was given twice, nobody can tell: the connection that has it ends too.
+    const channel = dialledByUs(this.#link, connectID) ? this.#link.channels.get(connectID) : undefined;
+    channel?.remove();
+    channel?.handlers.onCloseResponse("the peer gave this connection's id to another one");
   }
 
   #receiveDialClose(random: TunnelId): void {

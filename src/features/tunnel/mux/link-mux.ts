@@ -158,10 +158,11 @@ export class LinkMux implements ChannelLink {
   }
 
   #inbox({ side, owner, clock }: MuxDeps): Inbox {
-    const { flowControl, halfClose } = this;
+    const { flowControl, halfClose, reverse } = this;
     return new Inbox(
       {
         side,
+        reverse,
         owner,
         flowControl,
         halfClose,

@@ -10,9 +10,16 @@ export const FIRST_REVERSE_ID = 2 ** 40;
 /** Which end of a link we are: decides whose ids are whose. */
 export type Side = "server" | "agent";
 
+/** Which connections are ours by their ids. */
+export interface IdSpace {
+  readonly side: Side;
+  /** Agents dial too (`reverse/1`): only then does the range of an id say anything. Else an agent may choose any int64. */
+  readonly reverse: boolean;
+}
+
 /** Whether a connection of that id was dialled by this side. */
-export function dialledByUs(side: Side, id: TunnelId): boolean {
-  const isReverse = id >= FIRST_REVERSE_ID;
+export function dialledByUs({ side, reverse }: IdSpace, id: TunnelId): boolean {
+  const isReverse = reverse && id >= FIRST_REVERSE_ID;
   return side === "agent" ? isReverse : !isReverse;
 }
 

@@ -199,6 +199,8 @@ function eventOf(
     case "DIAL_CLS":
       return packet.random === random ? "DIAL_CLS own" : "DIAL_CLS other";
     case "DATA":
+      // 0 is nobody's; it is also what is read of a payload that does not fit its type (spec tunnel 2, 3).
+      if (packet.connectID === 0) return undefined;
       return packet.connectID === connectID ? "DATA own" : "DATA other";
     case "CLOSE_REQ":
       return packet.connectID === connectID ? "CLOSE_REQ own" : "CLOSE_REQ other";

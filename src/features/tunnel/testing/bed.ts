@@ -201,10 +201,13 @@ export class Bed implements AsyncDisposable {
   }
 
   /** An agent whose packets the test writes itself. */
-  async rawAgent(agentID = "raw"): Promise<TunnelClient> {
+  async rawAgent(agentID = "raw", capabilities: readonly Capability[] = []): Promise<TunnelClient> {
     return TunnelClient.open(await this.socket(this.agentPort), {
       path: TUNNEL_METHODS.connect,
-      metadata: { [MetadataKey.agentID]: agentID },
+      metadata: {
+        [MetadataKey.agentID]: agentID,
+        ...(capabilities.length === 0 ? {} : { [MetadataKey.capabilities]: capabilities.join(",") }),
+      },
     });
   }
 
