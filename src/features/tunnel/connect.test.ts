@@ -1,8 +1,12 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
-import type { Socket } from "node:net";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { connect, createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
-import { Bed } from "./testing/bed.ts";
+import { Bed, listen } from "./testing/bed.ts";
 
 const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
 
@@ -92,6 +96,36 @@ test("CONNECT: the answer comes first, also when the endpoint speaks first; pipe
   await reader.until(({ ended }) => ended);
   assert.equal(reader.bytes.toString().slice(ESTABLISHED.length), "220 hello\r\nbye");
   assert.equal(Buffer.concat(got).toString(), "first second");
+  await idle(bed);
+});
+
+test("CONNECT: over a UNIX socket the answer is read alone, however late, when the endpoint speaks first", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-connect-"));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  await using bed = await Bed.open();
+  await bed.agent();
+  const port = await bed.endpoint((socket) => socket.end("220 hello\r\n"));
+  const server = bed.keep(createServer({ allowHalfOpen: true, noDelay: true }));
+  bed.proxy.serveConnectFrontends(server, "plain");
+  await listen(server, join(folder, "socket"));
+  const dialAndRead = async (at: number): Promise<string[]> => {
+    const socket = connect({ path: join(folder, "socket"), allowHalfOpen: true });
+    t.after(() => socket.destroy());
+    socket.write(`CONNECT 127.0.0.1:${port} HTTP/1.1\r\n\r\n`);
+    // Some read only once the endpoint's bytes have long been at the server.
+    const isLate = at % 3 === 0;
+    await once(socket, isLate ? "connect" : "readable");
+    if (isLate) await new Promise((resolve) => setTimeout(resolve, 100));
+    const reads: string[] = [];
+    socket.on("data", (chunk: Buffer) => reads.push(chunk.toString()));
+    await once(socket, "end");
+    socket.end();
+    return reads;
+  };
+  for (let round = 0; round < 10; round += 1) {
+    const all = await Promise.all(Array.from({ length: 20 }, (_, at) => dialAndRead(at)));
+    for (const reads of all) assert.deepEqual(reads, [ESTABLISHED, "220 hello\r\n"]);
+  }
   await idle(bed);
 });
 

@@ -61,8 +61,7 @@ function throughConnect(socket: Socket): Open {
   return async (port, onBytes) => {
     socket.write(`CONNECT 127.0.0.1:${port} HTTP/1.1\r\n\r\n`);
     const [first] = (await once(socket, "data")) as [Buffer];
-    assert.equal(first.toString("latin1", 0, ESTABLISHED.length), ESTABLISHED);
-    if (first.length > ESTABLISHED.length) onBytes(first.subarray(ESTABLISHED.length));
+    assert.equal(first.toString("latin1", 0, 100), ESTABLISHED);
     socket.on("data", onBytes);
     return {
       write: async (bytes) => {

@@ -15,3 +15,4 @@ export { checksum, decodeEchoReply, type Echo, encodeEchoRequest } from "./echo.
 export { type EchoReply, type IcmpSocket, type IcmpSocketOptions, openIcmpSocket, whenReadable } from "./icmp.ts";
 export { bindUdp, listenTcp, localEndpoint, openTcp, type SocketPlace } from "./inet.ts";
 export { applySocketOptions, type SocketOptions } from "./options.ts";
+export { sendQueueBytes } from "./send-queue.ts";

@@ -1,6 +1,9 @@
 import { randomBytes } from "node:crypto";
 import type { Server, Socket } from "node:net";
+import { TLSSocket } from "node:tls";
+import type { Clock } from "#base/clock";
 import { assertNever } from "#base/errors";
+import { sendQueueBytes } from "#kernel/socket";
 import {
   CONNECTION_ESTABLISHED,
   ConnectReader,
@@ -22,6 +25,7 @@ const HEAD_TIMEOUT_MS = 60_000;
 export interface ConnectFrontendDeps {
   readonly forwarder: Forwarder;
   readonly metrics: ServerMetrics;
+  readonly clock: Clock;
 }
 
 /**
@@ -66,9 +70,9 @@ function serveClient(socket: Socket, deps: ConnectFrontendDeps): void {
   socket.once("close", () => clearTimeout(timer));
 }
 
-function dial(socket: Socket, target: HostPort, rest: Uint8Array, { forwarder }: ConnectFrontendDeps): void {
+function dial(socket: Socket, target: HostPort, rest: Uint8Array, { forwarder, clock }: ConnectFrontendDeps): void {
   const end = new SocketEnd(socket);
-  const local = new GatedEnd(end);
+  const local = new GatedEnd(end, clock);
   const connection = forwarder.dial(
     {
       protocol: "tcp",
@@ -79,7 +83,7 @@ function dial(socket: Socket, target: HostPort, rest: Uint8Array, { forwarder }:
     },
     {
       onOpen: () => {
-        socket.write(CONNECTION_ESTABLISHED, () => local.open());
+        socket.write(CONNECTION_ESTABLISHED, () => local.answered(() => hasReadAll(socket)));
       },
       onFailed: (failure) => {
         const [status, body] = replyTo(failure);
@@ -94,6 +98,18 @@ function dial(socket: Socket, target: HostPort, rest: Uint8Array, { forwarder }:
     { onEof: () => connection.localEof(), onGone: () => connection.localGone() },
     rest.length > 0 ? [rest] : [],
   );
+}
+
+/** Whether the client has read what was written. Over TLS each write is a record of its own, and a reader gets one at a time. */
+function hasReadAll(socket: Socket): boolean {
+  const fd = socket instanceof TLSSocket ? undefined : descriptorOf(socket);
+  return fd === undefined || sendQueueBytes(fd) === 0;
+}
+
+/** `undefined` once the socket is closed. */
+function descriptorOf(socket: Socket): number | undefined {
+  const { _handle: handle } = socket as unknown as { readonly _handle?: { readonly fd: number } | null };
+  return handle === null || handle === undefined || handle.fd < 0 ? undefined : handle.fd;
 }
 
 function refuse(socket: Socket, status: ReplyStatus, body: string): void {

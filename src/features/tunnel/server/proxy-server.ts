@@ -131,7 +131,7 @@ export class ProxyServer {
   serveConnectFrontends(server: Server, transport: "plain" | "tls"): void {
     serveConnectFrontends(
       server,
-      { forwarder: this.forwarder, metrics: this.#deps.metrics },
+      { forwarder: this.forwarder, metrics: this.#deps.metrics, clock: this.#deps.clock },
       { event: transport === "tls" ? "secureConnection" : "connection" },
     );
   }
