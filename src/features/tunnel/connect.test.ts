@@ -1,12 +1,9 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
-import { connect, createServer, type Socket } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { connect, type Socket } from "node:net";
 import { test } from "node:test";
-import { Bed, listen } from "./testing/bed.ts";
+import { Bed } from "./testing/bed.ts";
 
 const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
 
@@ -100,16 +97,12 @@ test("CONNECT: the answer comes first, also when the endpoint speaks first; pipe
 });
 
 test("CONNECT: over a UNIX socket the answer is read alone, however late, when the endpoint speaks first", async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), "isthmus-connect-"));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
   await using bed = await Bed.open();
   await bed.agent();
   const port = await bed.endpoint((socket) => socket.end("220 hello\r\n"));
-  const server = bed.keep(createServer({ allowHalfOpen: true, noDelay: true }));
-  bed.proxy.serveConnectFrontends(server, "plain");
-  await listen(server, join(folder, "socket"));
+  const path = await bed.connectPath();
   const dialAndRead = async (at: number): Promise<string[]> => {
-    const socket = connect({ path: join(folder, "socket"), allowHalfOpen: true });
+    const socket = connect({ path, allowHalfOpen: true });
     t.after(() => socket.destroy());
     socket.write(`CONNECT 127.0.0.1:${port} HTTP/1.1\r\n\r\n`);
     // Some read only once the endpoint's bytes have long been at the server.

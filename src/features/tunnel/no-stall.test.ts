@@ -4,7 +4,7 @@ import { createHash, type Hash } from "node:crypto";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { createServer as createHttp2Server, type Http2Server } from "node:http2";
-import { connect, createServer, type Server, type Socket } from "node:net";
+import { connect, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -124,12 +124,7 @@ const FRONTENDS: readonly Frontend[] = [
   { name: "gRPC over TLS, a client that does not read while it writes", open: (bed) => grpcOverTls(bed, "busy") },
   {
     name: "CONNECT over a UNIX socket",
-    open: async (bed, path) => {
-      const server = bed.keep(createServer({ allowHalfOpen: true, noDelay: true }));
-      bed.proxy.serveConnectFrontends(server, "plain");
-      await listen(server, path);
-      return throughConnect(await overUnix(path));
-    },
+    open: async (bed) => throughConnect(await overUnix(await bed.connectPath())),
   },
   {
     name: "CONNECT over TLS",

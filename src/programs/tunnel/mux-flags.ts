@@ -38,7 +38,7 @@ export const muxFlags = {
   halfCloseTimeout: durationFlag(
     "half-close-timeout",
     "30s",
-    "how long a client that has ended its sending is served when the link's peer cannot be told so and the endpoint is silent",
+    "how long a client that has ended its sending is served while the endpoint is silent, when the agent or server cannot be told so, or the client may have left: over TCP the two look alike",
   ),
   closeLinger: durationFlag(
     "close-linger",

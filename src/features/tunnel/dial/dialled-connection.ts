@@ -43,7 +43,10 @@ export interface DiallerOptions {
   readonly clock: Clock;
   /** How long an answer is waited for, milliseconds. */
   readonly dialTimeoutMs: number;
-  /** How long a local side that has ended its sending is served without a byte of the peer, where the link knows no FIN. */
+  /**
+   * How long a local side that has ended its sending is served without a byte of the peer, where the link knows no FIN, or it cannot be
+   * told from one that has left.
+   */
   readonly halfCloseTimeoutMs: number;
 }
 
@@ -182,7 +185,8 @@ export class DialledConnection implements DialHandlers {
 
   #enter(state: DiallerState): void {
     const progress = (): number => (this.#channel?.progress ?? 0) + this.#options.local.bytesWritten;
-    if (state === "local-done-quietly") {
+    const mayHaveLeft = state === "local-done" && !this.#options.local.tellsLeaving;
+    if (state === "local-done-quietly" || mayHaveLeft) {
       this.#timer.start(this.#options.halfCloseTimeoutMs, progress, () => this.#apply("idle"));
     } else if (state === "waiting" || state === "finishing") {
       this.#timer.start(CLOSE_WAIT_MS, progress, () => this.#apply("stuck"));
@@ -219,6 +223,9 @@ export class DialledConnection implements DialHandlers {
       case "abandon":
         this.#abandon();
         break;
+      case "leave":
+        this.#leave();
+        break;
       case "end-local":
         this.#endLocal();
         break;
@@ -247,5 +254,25 @@ export class DialledConnection implements DialHandlers {
     }
     channel.discard();
     this.#options.clock.after(CLOSE_WAIT_MS, () => channel.remove(), { unref: true });
+  }
+
+  /** What the local side has sent is still delivered; the channel stays for the peer's answer. */
+  #leave(): void {
+    const channel = this.#channel;
+    if (channel === undefined || channel.isGone) return;
+    if (!this.#closeSent) channel.sendAfterData({ type: "CLOSE_REQ", connectID: channel.id });
+    this.#closeSent = true;
+    channel.discard();
+    channel.whenGone = () => this.#timer.stop();
+    this.#timer.start(
+      CLOSE_WAIT_MS,
+      () => channel.progress,
+      () => this.#cut(channel),
+    );
+  }
+
+  #cut(channel: Channel): void {
+    if (channel.isDrained) channel.remove();
+    else channel.cut({ type: "CLOSE_REQ", connectID: channel.id });
   }
 }

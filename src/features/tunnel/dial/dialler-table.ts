@@ -25,7 +25,7 @@ export type DiallerState =
  *   (CLOSE_RSP), `link-lost`, `slow` (the local side does not take its bytes).
  * - From the local side: `local-eof`, `local-close` (it wants the connection to end after what it has sent), `local-gone`,
  *   `flushed` (all that it shall get has left).
- * - From timers: `dial-timeout`, `idle` (no byte of the peer for the half-close time), `stuck` (no progress in `waiting` or
+ * - From timers: `dial-timeout`, `idle` (no byte for the half-close time after the local side has ended its sending), `stuck` (no progress in `waiting` or
  *   `finishing`).
  */
 export type DiallerEvent =
@@ -47,7 +47,7 @@ export type DiallerEvent =
 /**
  * - `announce`: tell the asker that it is open. `fail`: tell it why not.
  * - `cancel-dial`: DIAL_CLS. `send-fin`, `send-close`: behind the bytes that wait. `abandon`: CLOSE_REQ before them, they
- *   are dropped, and what the peer still sends is thrown away.
+ *   are dropped, and what the peer still sends is thrown away. `leave`: the same without dropping what the local side had sent.
  * - `end-local`: no more bytes for the local side after those it has. `drop-local`: it ends at once.
  */
 export type DiallerAction =
@@ -57,6 +57,7 @@ export type DiallerAction =
   | "send-fin"
   | "send-close"
   | "abandon"
+  | "leave"
   | "end-local"
   | "drop-local";
 
@@ -83,6 +84,9 @@ function makeTable({ linkHalfClose, localHalfClose }: DiallerTraits): DiallerTab
   const fin: DiallerRow = localHalfClose ? ["peer-done", "end-local"] : ["waiting", "send-close"];
   const ended: DiallerRow = ["finishing", "end-local"];
   const lostLocal: DiallerRow = ["closed", "abandon"];
+  /** It had said all that it had to say. */
+  const left: DiallerRow = ["closed", "leave"];
+  const idle: DiallerRow = ["waiting", "send-close"];
   const slow: DiallerRow = ["closed", "abandon", "drop-local"];
   /** Rows that the states of an established connection share: what cannot happen there stays where it is. */
   const stay = (state: DiallerState) =>
@@ -117,8 +121,8 @@ function makeTable({ linkHalfClose, localHalfClose }: DiallerTraits): DiallerTab
       "local-gone": ["closed", "cancel-dial"],
     },
     open: { ...stay("open"), "local-eof": eof, "peer-fin": fin },
-    "local-done": { ...stay("local-done"), "peer-fin": ["waiting", "end-local"] },
-    "local-done-quietly": { ...stay("local-done-quietly"), idle: ["waiting", "send-close"] },
+    "local-done": { ...stay("local-done"), "peer-fin": ["waiting", "end-local"], "local-gone": left, idle },
+    "local-done-quietly": { ...stay("local-done-quietly"), "local-gone": left, idle },
     "peer-done": {
       ...stay("peer-done"),
       "local-eof": ["waiting", "send-fin"],
@@ -128,6 +132,7 @@ function makeTable({ linkHalfClose, localHalfClose }: DiallerTraits): DiallerTab
     waiting: {
       ...stay("waiting"),
       "local-close": ["waiting"],
+      "local-gone": left,
       "peer-fin": ["waiting", "end-local"],
       stuck: slow,
     },

@@ -147,6 +147,20 @@ const DIALLER: readonly {
     actions: ["announce", "abandon"],
   },
   {
+    why: "a client that leaves after it has ended its sending loses nothing of it",
+    traits: SOCKET,
+    events: ["accepted", "local-eof", "local-gone"],
+    states: ["open", "local-done", "closed"],
+    actions: ["announce", "send-fin", "leave"],
+  },
+  {
+    why: "a client that may have left is given up after a while in which nothing came for it",
+    traits: SOCKET,
+    events: ["accepted", "local-eof", "idle", "peer-closed", "flushed"],
+    states: ["open", "local-done", "waiting", "finishing", "closed"],
+    actions: ["announce", "send-fin", "send-close", "end-local", "drop-local"],
+  },
+  {
     why: "a lost link while dialling fails the dial, later it ends the client after what has come",
     traits: SOCKET,
     events: ["accepted", "link-lost", "flushed"],

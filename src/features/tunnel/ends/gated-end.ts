@@ -31,6 +31,10 @@ export class GatedEnd implements LocalEnd {
     return this.#end.bytesWritten;
   }
 
+  get tellsLeaving(): boolean {
+    return this.#end.tellsLeaving;
+  }
+
   start(handlers: LocalHandlers): void {
     this.#end.start(handlers);
   }

@@ -20,6 +20,8 @@ export interface LocalEnd {
   resume(): void;
   /** Ends at once. `reset` lets the other side see that it was no orderly end, where the transport can say so. */
   destroy(how: "close" | "reset"): void;
+  /** It is noticed at once when one that has ended its sending goes altogether; else the two look alike. */
+  readonly tellsLeaving: boolean;
   /** Grows while bytes leave: how a timer tells slow from stuck. */
   readonly bytesWritten: number;
 }

@@ -13,6 +13,7 @@ export class PacketEnd implements LocalEnd {
   /** The text for the client of an end with this error. */
   readonly #closeText: (error: string) => string;
   #connectID: TunnelId = 0;
+  readonly tellsLeaving = true;
   #written = 0;
   #finished = false;
 

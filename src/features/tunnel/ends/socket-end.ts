@@ -1,4 +1,5 @@
 import type { Socket } from "node:net";
+import { TLSSocket } from "node:tls";
 import { describeError } from "#base/errors";
 import { resetSocket } from "#base/socket-reset";
 import { goErrorText } from "./error-text.ts";
@@ -12,7 +13,7 @@ const TCP_KEEPALIVE_MS = 15_000;
  */
 const LINGER_MS = 500;
 
-/** How often a socket that is not read is asked whether it still is one, milliseconds. */
+/** How often a socket that is not read, or has nothing more to be read, is asked whether it still is one, milliseconds. */
 const PROBE_MS = 1000;
 const NOTHING = new Uint8Array(0);
 
@@ -22,6 +23,8 @@ const HELD_BYTES = 64 * 1024;
 /** A TCP (or UNIX) socket as the local side of a connection. The socket must have been made with `allowHalfOpen`. */
 export class SocketEnd implements LocalEnd {
   readonly #socket: Socket;
+  /** The kernel tells the peer's close from the end of its sending on UNIX sockets alone, where nobody has an address. */
+  readonly tellsLeaving: boolean;
   #watcher: Pick<LocalHandlers, "onEof" | "onGone"> | undefined;
   #handlers: LocalHandlers | undefined;
   /** What came while nobody took it; at most {@link HELD_BYTES} and one read. */
@@ -35,6 +38,7 @@ export class SocketEnd implements LocalEnd {
 
   constructor(socket: Socket) {
     this.#socket = socket;
+    this.tellsLeaving = socket.remoteAddress === undefined && !(socket instanceof TLSSocket);
     socket.setNoDelay(true);
     socket.setKeepAlive(true, TCP_KEEPALIVE_MS);
     // Until somebody is told of errors they must not end the process; the close event comes after each.
@@ -81,7 +85,10 @@ export class SocketEnd implements LocalEnd {
     });
     this.#socket.once("end", () => {
       this.#ended = true;
-      if (!this.#gone) (this.#handlers ?? this.#watcher)?.onEof();
+      if (this.#gone) return;
+      (this.#handlers ?? this.#watcher)?.onEof();
+      this.#probeFromNowOn();
+      this.#look();
     });
     this.#socket.resume();
   }
@@ -110,13 +117,21 @@ export class SocketEnd implements LocalEnd {
   pause(): void {
     this.#paused = true;
     this.#socket.pause();
-    this.#probe ??= setInterval(() => this.#lookWhilePaused(), PROBE_MS).unref();
+    this.#probeFromNowOn();
   }
 
-  /** Nobody is told of a reset of a socket that is not read; a write of nothing is, without a byte on the wire. */
-  #lookWhilePaused(): void {
+  #probeFromNowOn(): void {
+    if (this.#gone) return;
+    this.#probe ??= setInterval(() => this.#look(), PROBE_MS).unref();
+  }
+
+  /**
+   * Nobody is told of a reset of a socket that is not read, nor of the close of a peer that had ended its sending; a write of nothing
+   * is, without a byte on the wire.
+   */
+  #look(): void {
     const { writable, writableLength } = this.#socket;
-    if (this.#paused && writable && writableLength === 0) this.#socket.write(NOTHING);
+    if ((this.#paused || this.#ended) && writable && writableLength === 0) this.#socket.write(NOTHING);
   }
 
   resume(): void {

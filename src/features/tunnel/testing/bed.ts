@@ -1,6 +1,9 @@
 /** A server, an agent and endpoints in one process, over loopback: what the tests of the tunnel stand on. */
+import { mkdtempSync, rmSync } from "node:fs";
 import { createServer as createHttp2Server, type Http2Server } from "node:http2";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { type Capability, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
@@ -91,6 +94,7 @@ export interface BedOptions {
   readonly agentCapabilities?: ReadonlySet<Capability>;
   readonly backendDialTimeoutMs?: number;
   readonly slowConsumerGraceMs?: number;
+  readonly halfCloseTimeoutMs?: number;
   /** What agents may reach on the server's side; without it the direction is off. */
   readonly allowedDestinations?: readonly string[];
   readonly reverseMaxConnections?: number;
@@ -108,6 +112,7 @@ export class Bed implements AsyncDisposable {
   readonly agents: AgentLink[] = [];
   readonly #servers: (Server | Http2Server)[] = [];
   readonly #sockets = new Set<Socket>();
+  readonly #folders: string[] = [];
   #options: BedOptions;
   agentPort = 0;
   frontendPort = 0;
@@ -138,6 +143,7 @@ export class Bed implements AsyncDisposable {
         capabilities: options.serverCapabilities ?? ALL,
         backendDialTimeoutMs: options.backendDialTimeoutMs ?? 0,
         agentAcceptRate: options.agentAcceptRate,
+        halfCloseTimeoutMs: options.halfCloseTimeoutMs ?? 30_000,
         mux: muxOptions(options),
       },
     );
@@ -200,6 +206,16 @@ export class Bed implements AsyncDisposable {
     return link;
   }
 
+  /** A UNIX socket for CONNECT clients; resolves with its path. */
+  async connectPath(): Promise<string> {
+    const folder = mkdtempSync(join(tmpdir(), "isthmus-bed-"));
+    this.#folders.push(folder);
+    const server = this.keep(createServer({ allowHalfOpen: true, noDelay: true }));
+    this.proxy.serveConnectFrontends(server, "plain");
+    await listen(server, join(folder, "socket"));
+    return join(folder, "socket");
+  }
+
   /** An agent whose packets the test writes itself. */
   async rawAgent(agentID = "raw", capabilities: readonly Capability[] = []): Promise<TunnelClient> {
     return TunnelClient.open(await this.socket(this.agentPort), {
@@ -243,6 +259,7 @@ export class Bed implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     for (const socket of this.#sockets) socket.destroy();
     await Promise.all(this.#servers.map((server) => new Promise((resolve) => server.close(resolve))));
+    for (const folder of this.#folders) rmSync(folder, { recursive: true, force: true });
   }
 }
 
