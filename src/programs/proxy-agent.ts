@@ -4,6 +4,7 @@ import { systemClock } from "#base/clock";
 import type { FlagValues } from "#base/config";
 import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
+import { type Names, SystemNames } from "#base/names";
 import {
   type AgentLeaseMetrics,
   type AgentMetrics,
@@ -108,12 +109,14 @@ function serverSet(
 ): ServerSet {
   const { leases, ...rest } = deps;
   const capabilities = capabilitiesOf(config);
-  const addresses = serverAddresses(values, config, capabilities);
+  const names = new SystemNames({ clock: systemClock });
+  const addresses = serverAddresses(values, config, { capabilities, names });
   const allowed = forwardFilter(values.forwardAllowedDestination);
   return new ServerSet(
     {
       ...rest,
       clock: systemClock,
+      names,
       connect: (options) => addresses.connect(options),
       ...(leases === undefined ? {} : { leases: () => leases.count }),
     },
@@ -139,10 +142,15 @@ function capabilitiesOf(config: AgentConfig): ReadonlySet<Capability> {
   return new Set(config.reverse === undefined ? always : [...always, "reverse/1" as const]);
 }
 
-function serverAddresses(values: Values, config: AgentConfig, capabilities: ReadonlySet<Capability>): ServerAddresses {
+function serverAddresses(
+  values: Values,
+  config: AgentConfig,
+  { capabilities, names }: { readonly capabilities: ReadonlySet<Capability>; readonly names: Names },
+): ServerAddresses {
   const orNone = (text: string): string | undefined => (text === "" ? undefined : text);
   return new ServerAddresses(
     {
+      resolve: async (host, options) => (await names.resolve(host, options)).map(String),
       connect: (server, options) =>
         connectServer(
           server,

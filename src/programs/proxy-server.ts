@@ -4,6 +4,7 @@ import type { FlagValues } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
+import { SystemNames } from "#base/names";
 import {
   isOldTls,
   LeaseCollector,
@@ -156,7 +157,7 @@ function reversePolicy(
 ): ReversePolicy | undefined {
   if (destinations === undefined) return undefined;
   const policy = new ReversePolicy(
-    { clock: systemClock, ...deps },
+    { clock: systemClock, names: new SystemNames({ clock: systemClock }), ...deps },
     {
       destinations,
       limits: {

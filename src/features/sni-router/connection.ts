@@ -3,6 +3,7 @@ import type { Clock } from "#base/clock";
 import { describeError, isAbortError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import type { Names } from "#base/names";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import { encodeProxyHeader, type ProxiedConnection } from "#wire/proxy-protocol";
 import { encodeFatalAlert, type PlainAlert } from "#wire/tls-hello";
@@ -22,6 +23,7 @@ const EARLY_BYTES = 65_536;
 export interface ConnectionDeps {
   readonly log: Logger;
   readonly clock: Clock;
+  readonly names: Names;
   readonly observer: RouterObserver;
   readonly order: BackendOrder;
   readonly lookup: (serverName: string | undefined) => Route | undefined;
@@ -97,7 +99,7 @@ export class Connection {
   }
 
   async #dial(route: Route): Promise<Socket | undefined> {
-    const { clock, log, observer, order } = this.#deps;
+    const { clock, names, log, observer, order } = this.#deps;
     const onFailure = (backend: HostPort, error: unknown): void => {
       const name = formatHostPort(backend);
       observer.backendFailed(name);
@@ -107,6 +109,7 @@ export class Connection {
       const { socket, backend } = await connectFirst(order.next(route), {
         timeoutMs: this.#options.connectTimeoutMs,
         clock,
+        names,
         signal: this.#early.gone,
         onFailure,
       });

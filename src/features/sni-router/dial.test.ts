@@ -2,10 +2,12 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import { FakeClock, systemClock } from "#base/clock";
+import { SystemNames } from "#base/names";
 import { silentPort } from "#test/silent-port";
 import { connectFirst, type DialOptions } from "./dial.ts";
 import { deadPort, startBackend } from "./testing/bed.ts";
 
+const names = new SystemNames({ clock: systemClock });
 const at = (port: number) => ({ host: "127.0.0.1", port });
 
 /** Options of 5 s, and the ports that failed. */
@@ -13,7 +15,7 @@ function options(more: Partial<DialOptions> = {}) {
   const failures: number[] = [];
   const signal = new AbortController().signal;
   const onFailure: DialOptions["onFailure"] = ({ port }) => failures.push(port);
-  return { failures, options: { timeoutMs: 5000, clock: systemClock, signal, onFailure, ...more } };
+  return { failures, options: { timeoutMs: 5000, clock: systemClock, names, signal, onFailure, ...more } };
 }
 
 test("connectFirst: a backend that refuses is passed over at once", async (t) => {

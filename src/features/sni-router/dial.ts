@@ -1,6 +1,7 @@
 import { connect, type Socket } from "node:net";
 import { withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
+import { type Names, nodeLookup } from "#base/names";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import { SniRouterError } from "./errors.ts";
 
@@ -14,6 +15,7 @@ export interface DialOptions {
   /** For all attempts together. */
   readonly timeoutMs: number;
   readonly clock: Clock;
+  readonly names: Names;
   readonly signal: AbortSignal;
   readonly onFailure: (backend: HostPort, error: unknown) => void;
 }
@@ -25,7 +27,7 @@ export interface DialOptions {
  */
 export async function connectFirst(
   backends: readonly HostPort[],
-  { timeoutMs, clock, signal, onFailure }: DialOptions,
+  { timeoutMs, clock, names, signal, onFailure }: DialOptions,
 ): Promise<{ readonly socket: Socket; readonly backend: HostPort }> {
   const end = clock.monotonic() + timeoutMs;
   for (const [at, backend] of backends.entries()) {
@@ -33,22 +35,26 @@ export async function connectFirst(
     if (leftMs <= 0) break;
     const shareMs = Math.min(leftMs, Math.max(MIN_ATTEMPT_MS, leftMs / (backends.length - at)));
     try {
-      const socket = await withDeadline(shareMs, (until) => connectOne(backend, shareMs, until), { signal, clock });
+      const socket = await withDeadline(shareMs, (until) => connectOne(backend, names, shareMs, until), {
+        signal,
+        clock,
+      });
       return { socket, backend };
     } catch (error) {
       signal.throwIfAborted();
       onFailure(backend, error);
     }
   }
-  const names = backends.map(formatHostPort).join(", ");
-  throw new SniRouterError("no-backend", `none of ${names} accepted a connection within ${timeoutMs} ms`);
+  const all = backends.map(formatHostPort).join(", ");
+  throw new SniRouterError("no-backend", `none of ${all} accepted a connection within ${timeoutMs} ms`);
 }
 
-function connectOne({ host, port }: HostPort, timeoutMs: number, signal: AbortSignal): Promise<Socket> {
+function connectOne({ host, port }: HostPort, names: Names, timeoutMs: number, signal: AbortSignal): Promise<Socket> {
   return new Promise((resolve, reject) => {
     const socket = connect({
       host,
       port,
+      lookup: nodeLookup(names, signal),
       allowHalfOpen: true,
       noDelay: true,
       keepAlive: true,

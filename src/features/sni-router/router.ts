@@ -4,6 +4,7 @@ import { type Clock, systemClock } from "#base/clock";
 import { formatListenAddress, type ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { type Names, SystemNames } from "#base/names";
 import { resetSocket } from "#base/socket-reset";
 import { BackendOrder } from "./backends.ts";
 import { Connection } from "./connection.ts";
@@ -22,6 +23,8 @@ export interface SniRouterDeps {
   /** Told of an error that no correct program meets; the program is to end. */
   readonly onBug: (error: unknown) => void;
   readonly clock?: Clock;
+  /** Default: as the system has them. */
+  readonly names?: Names;
 }
 
 /** Settings of the router. */
@@ -46,7 +49,8 @@ export class SniRouter implements AsyncDisposable {
   #idle: Deferred | undefined;
 
   constructor(deps: SniRouterDeps, options: SniRouterOptions) {
-    this.#deps = { clock: systemClock, ...deps };
+    const clock = deps.clock ?? systemClock;
+    this.#deps = { clock, names: new SystemNames({ clock }), ...deps };
     this.#options = options;
     this.#order = new BackendOrder(this.#deps.clock);
     this.#routes = options.routes;

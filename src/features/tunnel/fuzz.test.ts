@@ -7,6 +7,7 @@ import { createServer, type ServerHttp2Session } from "node:http2";
 import { test } from "node:test";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
+import { SystemNames } from "#base/names";
 import { frameControl, frameData, TUNNEL_METHODS, type TunnelId, tunnelId } from "#wire/konnectivity";
 import { AgentLink } from "./agent/agent-link.ts";
 import { serveStreams } from "./link/incoming.ts";
@@ -210,6 +211,7 @@ test("fuzz: a server that sends anything does not bring an agent down, and its s
         clock: systemClock,
         budget,
         metrics: counts.agent(),
+        names: new SystemNames({ clock: systemClock }),
         capabilities,
         onClosed: () => undefined,
         onBug: (error) => bugs.push(error),

@@ -1,5 +1,6 @@
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
+import type { Names } from "#base/names";
 import { parseHostPort } from "#wire/http-connect";
 import type { Capability } from "#wire/konnectivity";
 import { Acceptors } from "../dial/acceptors.ts";
@@ -27,6 +28,7 @@ export interface AgentLinkDeps {
   readonly clock: Clock;
   readonly budget: BufferBudget;
   readonly metrics: AgentMetrics;
+  readonly names: Names;
   readonly capabilities: ReadonlySet<Capability>;
   readonly onClosed: (fault: StreamFault | undefined) => void;
   /** What nobody expected; it ends the program. */
@@ -87,6 +89,7 @@ export class AgentLink {
           connect: async ({ signal }) => {
             const started = clock.monotonic();
             const socket = await dialTcp(target, {
+              names: deps.names,
               timeoutMs: options.dialTimeoutMs,
               signal,
               ...(options.allowed === undefined ? {} : { allowed: options.allowed }),

@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { IpAddress } from "#base/ip";
+import { SystemNames } from "#base/names";
 import { dialTcp } from "../ends/dial-tcp.ts";
 import { forwardFilter, parseForwardDestination } from "./forward-allow.ts";
 
@@ -56,9 +58,13 @@ test("parseForwardDestination: anything else is refused with its text", () => {
 
 test("dialTcp: a name is judged by what it resolves to", async () => {
   const signal = AbortSignal.timeout(5000);
+  const names = new SystemNames({ clock: systemClock });
   const allowed = forwardFilter([parseForwardDestination("10.0.0.0/8")]);
   assert.ok(allowed !== undefined);
   for (const host of ["localhost", "127.0.0.1", "::1"]) {
-    await assert.rejects(dialTcp({ host, port: 9 }, { timeoutMs: 1000, signal, allowed }), /destination not allowed/);
+    await assert.rejects(
+      dialTcp({ host, port: 9 }, { names, timeoutMs: 1000, signal, allowed }),
+      /destination not allowed/,
+    );
   }
 });

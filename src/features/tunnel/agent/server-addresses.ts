@@ -1,4 +1,3 @@
-import { lookup } from "node:dns/promises";
 import { isIP } from "node:net";
 import { describeError } from "#base/errors";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
@@ -16,8 +15,8 @@ export interface ServerAddress extends HostPort {
 export interface ServerAddressesDeps {
   /** Opens one stream. Rejects with {@link LinkError}. */
   readonly connect: (server: ServerAddress, options: { readonly signal: AbortSignal }) => Promise<OpenedStream>;
-  /** All addresses of a name. Default: the resolver's. */
-  readonly resolve?: (host: string) => Promise<readonly string[]>;
+  /** All addresses of a name. */
+  readonly resolve: (host: string, options: { readonly signal: AbortSignal }) => Promise<readonly string[]>;
 }
 
 /**
@@ -66,7 +65,7 @@ export class ServerAddresses {
     const errors: unknown[] = [];
     for (const { host, port } of this.#servers) {
       try {
-        const addresses = isIP(host) === 0 ? await (this.#deps.resolve ?? lookupAll)(host) : [host];
+        const addresses = isIP(host) === 0 ? await this.#deps.resolve(host, { signal }) : [host];
         found.push(...addresses.slice(0, MAX_ADDRESSES).map((address) => ({ host: address, port, name: host })));
       } catch (error) {
         // Other names may still lead somewhere.
@@ -109,9 +108,4 @@ export class ServerAddresses {
       },
     };
   }
-}
-
-async function lookupAll(host: string): Promise<readonly string[]> {
-  const found = await lookup(host, { all: true, order: "verbatim" });
-  return found.map(({ address }) => address);
 }

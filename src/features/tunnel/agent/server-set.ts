@@ -2,6 +2,7 @@ import { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
+import type { Names } from "#base/names";
 import { type Capability, MetadataKey, sharedCapabilities } from "#wire/konnectivity";
 import { LinkError, type OpenedStream } from "../link/outgoing.ts";
 import type { BufferBudget } from "../mux/budget.ts";
@@ -33,6 +34,7 @@ export interface ServerSetDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly budget: BufferBudget;
+  readonly names: Names;
   /** How many valid leases of servers there are, where they are counted. */
   readonly leases?: () => number | undefined;
   readonly random?: () => number;
@@ -138,7 +140,7 @@ export class ServerSet {
   }
 
   #join(stream: OpenedStream): Outcome {
-    const { metrics, log, clock, budget, onBug } = this.#deps;
+    const { metrics, log, clock, budget, names, onBug } = this.#deps;
     const serverID = header(stream, MetadataKey.serverID);
     const count = header(stream, MetadataKey.serverCount);
     if (serverID === undefined || count === undefined || !/^\d{1,6}$/.test(count)) {
@@ -156,6 +158,7 @@ export class ServerSet {
         log,
         clock,
         budget,
+        names,
         metrics,
         onBug,
         capabilities: sharedCapabilities(this.#options.capabilities, header(stream, MetadataKey.capabilities)),

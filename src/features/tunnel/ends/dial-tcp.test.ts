@@ -2,10 +2,13 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";
 import { test } from "node:test";
+import { systemClock } from "#base/clock";
+import { SystemNames } from "#base/names";
 import { freePort } from "#test/proxies";
 import { silentPort } from "#test/silent-port";
 import { DialError, dialTcp } from "./dial-tcp.ts";
 
+const names = new SystemNames({ clock: systemClock });
 const never = new AbortController().signal;
 
 test("dialTcp: a name is resolved, and the socket is handed over unread, so that nothing of it is lost", async (t) => {
@@ -16,7 +19,7 @@ test("dialTcp: a name is resolved, and the socket is handed over unread, so that
   t.after(() => server.close());
   await once(server.listen(0, "127.0.0.1"), "listening");
   const { port } = server.address() as AddressInfo;
-  const socket = await dialTcp({ host: "localhost", port }, { timeoutMs: 5000, signal: never });
+  const socket = await dialTcp({ host: "localhost", port }, { names, timeoutMs: 5000, signal: never });
   t.after(() => socket.destroy());
   assert.equal(socket.isPaused(), true);
   const [first] = await once(socket.resume(), "data");
@@ -32,7 +35,7 @@ test("dialTcp: failures have Go's words, by which frontends are told what happen
     [{ host: "127.0.0.1", port: await silentPort(t) }, "timeout", /: i\/o timeout$/],
   ] as const;
   for (const [target, code, message] of cases) {
-    await assert.rejects(dialTcp(target, { timeoutMs: 300, signal: never }), (error) => {
+    await assert.rejects(dialTcp(target, { names, timeoutMs: 300, signal: never }), (error) => {
       assert.ok(error instanceof DialError, String(error));
       assert.equal(error.code, code);
       if (typeof message === "string") assert.equal(error.message, message);
@@ -48,11 +51,11 @@ test("dialTcp: an abort ends a dial with its reason and leaves neither socket no
     process.getActiveResourcesInfo().filter((one) => one === "TCPSocketWrap" || one === "Timeout").length;
   const before = active();
   const stop = new AbortController();
-  const dialling = dialTcp(target, { timeoutMs: 60_000, signal: stop.signal });
+  const dialling = dialTcp(target, { names, timeoutMs: 60_000, signal: stop.signal });
   stop.abort(new Error("given up"));
   await assert.rejects(dialling, /given up/);
   await new Promise((resolve) => setImmediate(resolve));
   await new Promise((resolve) => setImmediate(resolve));
   assert.ok(active() <= before, `${active()} resources, ${before} before`);
-  await assert.rejects(dialTcp(target, { timeoutMs: 60_000, signal: stop.signal }), /given up/);
+  await assert.rejects(dialTcp(target, { names, timeoutMs: 60_000, signal: stop.signal }), /given up/);
 });

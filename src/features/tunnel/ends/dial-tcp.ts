@@ -1,8 +1,8 @@
-import { lookup } from "node:dns/promises";
 import { connect, isIP, type Socket } from "node:net";
-import { unlessAborted, withDeadline } from "#base/async";
+import { withDeadline } from "#base/async";
 import { describeError, ExpectedError } from "#base/errors";
 import { IpAddress } from "#base/ip";
+import { type Names, NamesError } from "#base/names";
 import type { HostPort } from "#wire/http-connect";
 import { formatHostPort } from "#wire/http-connect";
 import { goErrorText } from "./error-text.ts";
@@ -29,9 +29,14 @@ export class DialError extends ExpectedError<DialErrorCode> {
  */
 export async function dialTcp(
   target: HostPort,
-  options: { readonly timeoutMs: number; readonly signal: AbortSignal; readonly allowed?: AddressFilter },
+  options: {
+    readonly names: Names;
+    readonly timeoutMs: number;
+    readonly signal: AbortSignal;
+    readonly allowed?: AddressFilter;
+  },
 ): Promise<Socket> {
-  const { signal, timeoutMs, allowed } = options;
+  const { names, signal, timeoutMs, allowed } = options;
   let isLate = false;
   try {
     // A timer that ends with the dial: AbortSignal.timeout would live on for its whole time, thousands of them at a busy agent.
@@ -39,7 +44,7 @@ export async function dialTcp(
       timeoutMs,
       async (within) => {
         within.addEventListener("abort", () => (isLate = true), { once: true });
-        return race(permitted(await addressesOf(target, within), target.port, allowed), target.port, within);
+        return race(permitted(await addressesOf(target, names, within), target.port, allowed), target.port, within);
       },
       { signal },
     );
@@ -51,16 +56,16 @@ export async function dialTcp(
   }
 }
 
-async function addressesOf({ host }: HostPort, signal: AbortSignal): Promise<readonly string[]> {
+async function addressesOf({ host }: HostPort, names: Names, signal: AbortSignal): Promise<readonly string[]> {
   if (isIP(host) !== 0) return [host];
-  const found = await unlessAborted(lookup(host, { all: true, order: "verbatim" }), { signal });
+  const found = await names.resolve(host, { signal });
   const four = found.filter(({ family }) => family === 4);
   const six = found.filter(({ family }) => family === 6);
   const [first, second] = found[0]?.family === 6 ? [six, four] : [four, six];
   const order = Array.from({ length: Math.max(first.length, second.length) }, (_, at) => [first[at], second[at]]);
   return order
     .flat()
-    .flatMap((entry) => (entry === undefined ? [] : [entry.address]))
+    .flatMap((entry) => (entry === undefined ? [] : [entry.toString()]))
     .slice(0, MAX_ADDRESSES);
 }
 
@@ -125,7 +130,11 @@ function race(addresses: readonly string[], port: number, signal: AbortSignal): 
 }
 
 function failureText(error: unknown): string {
+  if (error instanceof NamesError) {
+    return error.code === "not-found"
+      ? "lookup: no such host"
+      : `lookup: temporary failure in name resolution: ${error.message}`;
+  }
   const text = goErrorText(error);
-  if (text === undefined) return describeError(error);
-  return text === "no such host" ? `lookup: ${text}` : `connect: ${text}`;
+  return text === undefined ? describeError(error) : `connect: ${text}`;
 }

@@ -11,9 +11,6 @@ const TEXTS: Readonly<Record<string, string>> = {
   ENFILE: "too many open files in system",
   EACCES: "permission denied",
   EPERM: "operation not permitted",
-  ENOTFOUND: "no such host",
-  ENODATA: "no such host",
-  EAI_AGAIN: "temporary failure in name resolution",
 };
 
 /** What Go would say of a system error; `undefined` for anything else. */

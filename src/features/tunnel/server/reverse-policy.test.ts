@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";
 import { test } from "node:test";
-import { FakeClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
+import { SystemNames } from "#base/names";
 import { Counts } from "../testing/bed.ts";
 import { parseAllowedDestination } from "./allowed-destination.ts";
 import { ReversePolicy } from "./reverse-policy.ts";
@@ -12,7 +13,12 @@ const ADDRESS = "127.0.0.1:1";
 const mux = undefined as never;
 
 function policy(maxConnections: number, address = ADDRESS) {
-  const deps = { clock: new FakeClock(), log: nullLogger, metrics: new Counts().server() };
+  const deps = {
+    names: new SystemNames({ clock: systemClock }),
+    clock: new FakeClock(),
+    log: nullLogger,
+    metrics: new Counts().server(),
+  };
   const limits = { maxConnections, dialRate: 1000, dialTimeoutMs: 5000 };
   const one = new ReversePolicy(deps, { destinations: [parseAllowedDestination(address)], limits });
   const session = (agentID: string, commonName?: string) => {

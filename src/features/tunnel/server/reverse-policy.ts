@@ -1,5 +1,6 @@
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
+import type { Names } from "#base/names";
 import { formatHostPort, type HostPort, parseHostPort } from "#wire/http-connect";
 import type { DialRequest } from "#wire/konnectivity";
 import type { DialDecision } from "../dial/acceptors.ts";
@@ -29,12 +30,19 @@ export interface ReverseSession {
   close(): void;
 }
 
+export interface ReversePolicyDeps {
+  readonly clock: Clock;
+  readonly names: Names;
+  readonly log: Logger;
+  readonly metrics: ServerMetrics;
+}
+
 /**
  * Which destinations agents may reach from the control plane's side (spec tunnel 9.5). Denied unless listed; what is dialled
  * is the entry of the list, never the agent's text, and nothing is resolved before the answer is yes.
  */
 export class ReversePolicy {
-  readonly #deps: { readonly clock: Clock; readonly log: Logger; readonly metrics: ServerMetrics };
+  readonly #deps: ReversePolicyDeps;
   readonly #limits: ReverseLimits;
   #destinations: readonly AllowedDestination[];
   #stopped = false;
@@ -42,7 +50,7 @@ export class ReversePolicy {
   readonly #allowances: AgentAllowances;
 
   constructor(
-    deps: { readonly clock: Clock; readonly log: Logger; readonly metrics: ServerMetrics },
+    deps: ReversePolicyDeps,
     options: { readonly destinations: readonly AllowedDestination[]; readonly limits: ReverseLimits },
   ) {
     this.#deps = deps;
@@ -96,7 +104,11 @@ export class ReversePolicy {
   /** Whatever becomes of the socket, whether it is used or not, at its end the place is given back. */
   async #dial(destination: HostPort, release: () => void, signal: AbortSignal): Promise<SocketEnd> {
     try {
-      const socket = await dialTcp(destination, { timeoutMs: this.#limits.dialTimeoutMs, signal });
+      const socket = await dialTcp(destination, {
+        names: this.#deps.names,
+        timeoutMs: this.#limits.dialTimeoutMs,
+        signal,
+      });
       socket.once("close", release);
       if (socket.closed) release();
       this.#deps.metrics.reverseDial("ok");

@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
+import { type Names, SystemNames } from "#base/names";
 import { type Capability, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
 import { AgentLink } from "../agent/agent-link.ts";
 import type { AgentMetrics } from "../agent/metrics.ts";
@@ -94,6 +95,7 @@ export interface BedOptions {
   readonly agentCapabilities?: ReadonlySet<Capability>;
   readonly backendDialTimeoutMs?: number;
   readonly slowConsumerGraceMs?: number;
+  readonly names?: Names;
   readonly halfCloseTimeoutMs?: number;
   /** What agents may reach on the server's side; without it the direction is off. */
   readonly allowedDestinations?: readonly string[];
@@ -113,6 +115,7 @@ export class Bed implements AsyncDisposable {
   readonly #servers: (Server | Http2Server)[] = [];
   readonly #sockets = new Set<Socket>();
   readonly #folders: string[] = [];
+  readonly #names: Names;
   #options: BedOptions;
   agentPort = 0;
   frontendPort = 0;
@@ -120,6 +123,7 @@ export class Bed implements AsyncDisposable {
 
   private constructor(options: BedOptions) {
     this.#options = options;
+    this.#names = options.names ?? new SystemNames({ clock: systemClock });
     this.proxy = new ProxyServer(
       {
         log: nullLogger,
@@ -129,7 +133,7 @@ export class Bed implements AsyncDisposable {
           options.allowedDestinations === undefined
             ? undefined
             : new ReversePolicy(
-                { clock: systemClock, log: nullLogger, metrics: this.serverCounts.server() },
+                { clock: systemClock, names: this.#names, log: nullLogger, metrics: this.serverCounts.server() },
                 {
                   destinations: options.allowedDestinations.map(parseAllowedDestination),
                   limits: { maxConnections: options.reverseMaxConnections ?? 100, dialRate: 1000, dialTimeoutMs: 5000 },
@@ -196,6 +200,7 @@ export class Bed implements AsyncDisposable {
         clock: systemClock,
         budget: new BufferBudget(512 * 1024 * 1024),
         metrics: this.agentCounts.agent(),
+        names: this.#names,
         capabilities: shared,
         onClosed: () => undefined,
         onBug: (error) => this.bugs.push(error),

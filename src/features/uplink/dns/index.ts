@@ -9,7 +9,7 @@
  * const { addresses, via } = await dns.resolve("registry.example", uplink, { others, signal });
  * ```
  */
+export { parseHosts } from "#base/names";
 export { DnsError, type DnsErrorCode } from "./errors.ts";
-export { parseHosts } from "./hosts.ts";
 export { type DnsRecord, type Query, type QueryPath, queryServers } from "./query.ts";
 export { type DnsAnswer, type DnsUplink, UplinkDns, type UplinkDnsDeps } from "./uplink-dns.ts";

@@ -1,10 +1,10 @@
 import { type StopSignal, unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
+import { HostsFile } from "#base/names";
 import type { DnsSettings } from "../model/index.ts";
 import { DnsCache } from "./cache.ts";
 import { DnsError } from "./errors.ts";
-import { HostsFile } from "./hosts.ts";
 import { type DnsRecord, type Query, queryServers } from "./query.ts";
 
 /** Uplinks with a cache; those that are gone make room. */

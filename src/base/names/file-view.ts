@@ -1,0 +1,56 @@
+import { readFile, stat } from "node:fs/promises";
+import type { Clock } from "#base/clock";
+
+/** The file is looked at again after this, milliseconds. */
+const RECHECK_MS = 5000;
+/** A longer file is not read, bytes. */
+const MAX_FILE_BYTES = 1 << 20;
+
+/** What a small file says, read again when it has changed; a file that cannot be read says `absent`. */
+export class FileView<T> {
+  readonly #path: string;
+  readonly #clock: Clock;
+  readonly #parse: (text: string) => T;
+  readonly #absent: T;
+  #value: T;
+  #version = "";
+  #checkedAt = Number.NEGATIVE_INFINITY;
+  #reading: Promise<void> | undefined;
+
+  constructor(
+    path: string,
+    options: { readonly clock: Clock; readonly parse: (text: string) => T; readonly absent: T },
+  ) {
+    this.#path = path;
+    this.#clock = options.clock;
+    this.#parse = options.parse;
+    this.#absent = options.absent;
+    this.#value = options.absent;
+  }
+
+  /** Who comes while it is read waits for that, and is not told what it said before. */
+  async get(): Promise<T> {
+    if (this.#reading === undefined && this.#clock.monotonic() - this.#checkedAt >= RECHECK_MS) {
+      this.#checkedAt = this.#clock.monotonic();
+      this.#reading = this.#refresh().finally(() => {
+        this.#reading = undefined;
+      });
+    }
+    await this.#reading;
+    return this.#value;
+  }
+
+  async #refresh(): Promise<void> {
+    try {
+      const { mtimeMs, size, ino } = await stat(this.#path);
+      const version = `${ino}:${mtimeMs}:${size}`;
+      if (version === this.#version || size > MAX_FILE_BYTES) return;
+      this.#value = this.#parse(await readFile(this.#path, "utf8"));
+      this.#version = version;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === undefined) throw error;
+      this.#value = this.#absent;
+      this.#version = "";
+    }
+  }
+}

@@ -1,0 +1,36 @@
+import type { Clock } from "#base/clock";
+import { IpAddress } from "#base/ip";
+import { FileView } from "./file-view.ts";
+
+/** Names of hosts(5), lower case, with their addresses in the file's order. Lines that are none are passed over, as resolvers do. */
+export function parseHosts(text: string): Map<string, IpAddress[]> {
+  const byName = new Map<string, IpAddress[]>();
+  for (const line of text.split("\n")) {
+    const [addressText = "", ...names] = line
+      .replace(/#.*$/s, "")
+      .split(/\s+/)
+      .filter((word) => word !== "");
+    const address = IpAddress.tryParse(addressText);
+    if (address === undefined) continue;
+    for (const name of new Set(names.map((each) => each.toLowerCase().replace(/\.$/, "")))) {
+      const known = byName.get(name);
+      if (known === undefined) byName.set(name, [address]);
+      else known.push(address);
+    }
+  }
+  return byName;
+}
+
+/** The system's own list of names, read again when it changes. */
+export class HostsFile {
+  readonly #view: FileView<ReadonlyMap<string, readonly IpAddress[]>>;
+
+  constructor(path: string, clock: Clock) {
+    this.#view = new FileView(path, { clock, parse: parseHosts, absent: new Map() });
+  }
+
+  /** The addresses of a name in lower case; empty when the file does not have it. A file that cannot be read has none. */
+  async lookup(name: string): Promise<readonly IpAddress[]> {
+    return (await this.#view.get()).get(name) ?? [];
+  }
+}

@@ -1,0 +1,19 @@
+import type { LookupFunction } from "node:net";
+import type { Names } from "./system-names.ts";
+
+/** For the `lookup` of Node's own connects, in the place of getaddrinfo(3). */
+export function nodeLookup(names: Names, signal: AbortSignal): LookupFunction {
+  return (host, { all, family }, callback) => {
+    names.resolve(host, { signal }).then(
+      (found) => {
+        const wanted = family === 4 || family === 6 ? found.filter((address) => address.family === family) : found;
+        const addresses = wanted.map((address) => ({ address: address.toString(), family: address.family }));
+        const [first] = addresses;
+        if (all === true) callback(null, addresses);
+        else if (first !== undefined) callback(null, first.address, first.family);
+        else callback(new Error("no address of the family"), "");
+      },
+      (error: unknown) => callback(error instanceof Error ? error : new Error(String(error)), ""),
+    );
+  };
+}

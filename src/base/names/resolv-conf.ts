@@ -1,0 +1,68 @@
+import { isIP } from "node:net";
+
+/** As glibc has it: further servers are not asked. */
+const MAX_SERVERS = 3;
+const MAX_SEARCH = 32;
+const MAX_NDOTS = 15;
+const MAX_ATTEMPTS = 5;
+
+/** What resolv.conf(5) says, as far as we heed it. */
+export interface ResolvConf {
+  /** Addresses, with a port where it is not 53. At least one. */
+  readonly servers: readonly string[];
+  /** Domains that are tried behind a name, without dots at their ends. */
+  readonly search: readonly string[];
+  /** A name with so many dots is asked for as it is first. */
+  readonly ndots: number;
+  /** How often each server is asked. */
+  readonly attempts: number;
+}
+
+/** `hostname` gives the domain where no line does. Lines that are none are passed over, as resolvers do. */
+export function parseResolvConf(text: string, hostname: string): ResolvConf {
+  const servers: string[] = [];
+  const dot = hostname.indexOf(".");
+  let search: readonly string[] = dot < 0 ? [] : [hostname.slice(dot + 1)];
+  let [ndots, attempts] = [1, 2];
+  for (const line of text.split("\n")) {
+    const [keyword = "", ...words] = line
+      .replace(/[#;].*$/s, "")
+      .split(/\s+/)
+      .filter((word) => word !== "");
+    if (keyword === "nameserver" && isServer(words[0] ?? "")) servers.push(words[0] ?? "");
+    else if (keyword === "search") search = words;
+    else if (keyword === "domain") search = words.slice(0, 1);
+    else if (keyword === "options") {
+      ndots = option(words, "ndots", ndots, MAX_NDOTS);
+      attempts = Math.max(1, option(words, "attempts", attempts, MAX_ATTEMPTS));
+    }
+  }
+  return {
+    servers: servers.length === 0 ? ["127.0.0.1"] : servers.slice(0, MAX_SERVERS),
+    search: search
+      .map((domain) => domain.replace(/^\.+|\.+$/g, ""))
+      .filter((domain) => domain !== "")
+      .slice(0, MAX_SEARCH),
+    ndots,
+    attempts,
+  };
+}
+
+/** The names to ask for, in order. One that ends with a dot is meant as it is. */
+export function candidatesOf(name: string, { search, ndots }: Pick<ResolvConf, "search" | "ndots">): readonly string[] {
+  if (name.endsWith(".")) return [name.slice(0, -1)];
+  const dots = name.split(".").length - 1;
+  const longer = search.map((domain) => `${name}.${domain}`);
+  return dots >= ndots ? [name, ...longer] : [...longer, name];
+}
+
+function isServer(text: string): boolean {
+  const address = /^\[(.+)\]:\d{1,5}$/.exec(text)?.[1] ?? /^([\d.]+):\d{1,5}$/.exec(text)?.[1] ?? text;
+  return isIP(address) !== 0;
+}
+
+function option(words: readonly string[], name: string, before: number, most: number): number {
+  const values = words.filter((word) => word.startsWith(`${name}:`)).map((word) => word.slice(name.length + 1));
+  const value = values.findLast((text) => /^\d{1,6}$/.test(text));
+  return value === undefined ? before : Math.min(Number(value), most);
+}

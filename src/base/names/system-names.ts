@@ -1,0 +1,114 @@
+import { hostname, networkInterfaces } from "node:os";
+import { unlessAborted } from "#base/async";
+import type { Clock } from "#base/clock";
+import { IpAddress } from "#base/ip";
+import { NamesError } from "./errors.ts";
+import { FileView } from "./file-view.ts";
+import { HostsFile } from "./hosts.ts";
+import { inOrder } from "./order.ts";
+import { askServers } from "./questions.ts";
+import { candidatesOf, parseResolvConf, type ResolvConf } from "./resolv-conf.ts";
+
+/** RFC 1035 section 2.3.4. */
+const MAX_NAME_LENGTH = 253;
+/** Names that are asked for at once; each holds a few descriptors while nobody answers. More are refused at once. */
+const MAX_ASKED_NAMES = 256;
+
+/** Resolves names. */
+export interface Names {
+  /** At least one address, in the order in which they are to be tried. Rejects with {@link NamesError}, or the signal's reason. */
+  resolve(name: string, options: { readonly signal: AbortSignal }): Promise<readonly IpAddress[]>;
+}
+
+/** Names as the system resolves them: its hosts file, then the servers and search list of its resolv.conf. Nothing is remembered. */
+export class SystemNames implements Names {
+  readonly #clock: Clock;
+  readonly #hosts: HostsFile;
+  readonly #conf: FileView<ResolvConf>;
+  readonly #asked = new Map<string, Question>();
+
+  constructor(
+    deps: { readonly clock: Clock },
+    {
+      hostsPath = "/etc/hosts",
+      resolvConfPath = "/etc/resolv.conf",
+    }: { readonly hostsPath?: string; readonly resolvConfPath?: string } = {},
+  ) {
+    this.#clock = deps.clock;
+    this.#hosts = new HostsFile(hostsPath, deps.clock);
+    const parse = (text: string): ResolvConf => parseResolvConf(text, hostname());
+    this.#conf = new FileView(resolvConfPath, { clock: deps.clock, parse, absent: parse("") });
+  }
+
+  async resolve(name: string, { signal }: { readonly signal: AbortSignal }): Promise<readonly IpAddress[]> {
+    signal.throwIfAborted();
+    const literal = IpAddress.tryParse(name);
+    if (literal !== undefined) return [literal];
+    const lower = name.toLowerCase();
+    const bare = lower.replace(/\.$/, "");
+    if (bare === "" || bare.length > MAX_NAME_LENGTH) throw new NamesError("not-found", "no such host");
+    const known = await this.#hosts.lookup(bare);
+    if (known.length > 0) return inOrder(known, ownAddresses());
+    // RFC 6761 sections 6.3 and 6.4: never asked of anybody.
+    if (bare === "invalid" || bare.endsWith(".invalid")) throw new NamesError("not-found", "no such host");
+    if (bare === "localhost" || bare.endsWith(".localhost")) return LOCALHOST;
+    const question = this.#ask(lower);
+    question.waiting += 1;
+    try {
+      return await unlessAborted(question.answer, { signal });
+    } finally {
+      question.waiting -= 1;
+      if (question.waiting === 0) this.#forget(lower, question);
+    }
+  }
+
+  /** One question for all who ask at the same time. */
+  #ask(name: string): Question {
+    const asked = this.#asked.get(name);
+    if (asked !== undefined) return asked;
+    if (this.#asked.size >= MAX_ASKED_NAMES) {
+      throw new NamesError("unavailable", `${MAX_ASKED_NAMES} names are being asked for already`);
+    }
+    const stop = new AbortController();
+    const question: Question = { answer: this.#askAll(name, stop.signal), stop, waiting: 0 };
+    this.#asked.set(name, question);
+    return question;
+  }
+
+  /** Nobody waits any more: it was answered, or all have left. */
+  #forget(name: string, question: Question): void {
+    if (this.#asked.get(name) === question) this.#asked.delete(name);
+    // Whoever would be told has left.
+    question.answer.catch(() => undefined);
+    question.stop.abort(new NamesError("unavailable", "nobody waits for the answer"));
+  }
+
+  async #askAll(name: string, signal: AbortSignal): Promise<readonly IpAddress[]> {
+    const conf = await this.#conf.get();
+    const servers = Array.from({ length: conf.attempts }, () => conf.servers).flat();
+    for (const candidate of candidatesOf(name, conf)) {
+      if (candidate.length > MAX_NAME_LENGTH) continue;
+      try {
+        return inOrder(await askServers(candidate, { servers, clock: this.#clock, signal }), ownAddresses());
+      } catch (error) {
+        if (!(error instanceof NamesError) || error.code !== "not-found") throw error;
+      }
+    }
+    throw new NamesError("not-found", "no such host");
+  }
+}
+
+/** A name that is being asked for. */
+interface Question {
+  readonly answer: Promise<readonly IpAddress[]>;
+  readonly stop: AbortController;
+  /** Those who wait for it. */
+  waiting: number;
+}
+
+const LOCALHOST: readonly IpAddress[] = [IpAddress.parse("127.0.0.1"), IpAddress.parse("::1")];
+
+function ownAddresses(): readonly IpAddress[] {
+  const all = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
+  return all.flatMap(({ address }) => IpAddress.tryParse(address) ?? []);
+}
