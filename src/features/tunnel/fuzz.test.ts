@@ -4,6 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { createServer, type ServerHttp2Session } from "node:http2";
+import { createServer as createTcpServer } from "node:net";
 import { test } from "node:test";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
@@ -186,7 +187,7 @@ test("fuzz: a server that sends anything does not bring an agent down, and its s
       streams.push(one);
     },
   });
-  const serverPort = await listen(server);
+  const serverPort = await listen(bed.serve(createTcpServer({ noDelay: true }), server));
   const counts = new Counts();
   const budget = new BufferBudget(512 * 1024 * 1024);
   const bugs: unknown[] = [];

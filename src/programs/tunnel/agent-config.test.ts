@@ -50,7 +50,7 @@ test("agentFlags: every flag of upstream has its default", () => {
     "connect-timeout": 20_000,
     "dial-timeout": 5000,
     "drain-timeout": 30_000,
-    "reconnect-jitter": 2000,
+    "reconnect-jitter": 200,
     "bind-interface": "knode0",
     "manage-bind-interface": true,
     "keep-bind-interface": false,

@@ -31,6 +31,8 @@ export interface IncomingStream {
   reject(fault: StreamFault): void;
   /** The caller has given up meanwhile. */
   readonly isGone: boolean;
+  /** Calls once, when the call ends, whoever ends it. */
+  whenGone(callback: () => void): void;
 }
 
 export interface IncomingOptions {
@@ -54,16 +56,16 @@ export function serveStreams(
 ): { readonly sessions: ReadonlySet<ServerHttp2Session> } {
   const sessions = new Set<ServerHttp2Session>();
   const clock = options.clock ?? systemClock;
-  const rawSockets = new WeakMap<ServerHttp2Session, Socket>();
   server.on("session", (session: ServerHttp2Session) => {
     sessions.add(session);
-    // The session's own `socket` is a proxy that refuses most of it.
-    const socket = (session as unknown as { readonly socket: Socket }).socket;
-    rawSockets.set(session, socket);
-    const bytesRead = (): number => (session.destroyed ? 0 : socket.bytesRead);
-    const bytesWritten = (): number => (session.destroyed ? 0 : socket.bytesWritten);
+    // Node's own around ours: bytes of the session, without those of TLS.
+    const { socket: wrapped } = session as unknown as { readonly socket: Socket };
+    const bytesRead = (): number => (session.destroyed ? 0 : wrapped.bytesRead);
+    const bytesWritten = (): number => (session.destroyed ? 0 : wrapped.bytesWritten);
     widen(session);
-    keepAlive(session, { idleMs: options.keepAliveMs, clock, bytesRead });
+    const socket = sessionSocketOf(session);
+    if (socket === undefined) throw new Error("a session that does not run over a SessionSocket");
+    keepAlive(session, socket, { idleMs: options.keepAliveMs, clock });
     limitPings(session, { minIntervalMs: options.minPingIntervalMs, clock, bytesRead, bytesWritten });
     session.once("close", () => sessions.delete(session));
     // A peer that breaks the protocol or its connection loses the session; its streams are told.
@@ -92,6 +94,7 @@ function incoming(stream: ServerHttp2Stream, rawHeaders: readonly string[], opti
     get isGone() {
       return stream.destroyed || stream.closed;
     },
+    whenGone: (callback) => void stream.once("close", callback),
     reject: (fault) => reject(stream, fault),
     accept(headers, handlers) {
       let status: StreamFault = { code: GrpcCode.ok, message: "" };

@@ -81,11 +81,7 @@ export async function openStream(
     );
     const headers = await responseOf(stream, signal);
     widen(session);
-    keepAlive(session, {
-      idleMs: options.keepAliveMs,
-      clock: options.clock ?? systemClock,
-      bytesRead: () => socket.bytesRead,
-    });
+    keepAlive(session, transport, { idleMs: options.keepAliveMs, clock: options.clock ?? systemClock });
     return opened(session, stream, headers, options);
   } catch (error) {
     session.destroy();

@@ -53,6 +53,7 @@ export class SessionSocket extends Duplex implements SendBacklog {
   #slab: Buffer | undefined;
   #underWayBytes = 0;
   #isHeld = false;
+  #onRead: () => void = () => undefined;
 
   /** Takes the connection over; a TLS one after its handshake. */
   constructor(transport: Socket, options: SessionSocketOptions = {}) {
@@ -72,6 +73,11 @@ export class SessionSocket extends Duplex implements SendBacklog {
   whenRoom(callback: () => void): void {
     if (this.backlogBytes > ROOM_BYTES) this.#waiting.push(callback);
     else callback();
+  }
+
+  /** Calls each time something has come. */
+  whenRead(callback: () => void): void {
+    this.#onRead = callback;
   }
 
   /** Bytes that the kernel has not taken yet. */
@@ -107,6 +113,7 @@ export class SessionSocket extends Duplex implements SendBacklog {
   }
 
   #take(chunk: Buffer): void {
+    this.#onRead();
     if (this.backlogBytes > this.#limits.waitingBytes) this.#isHeld = true;
     let isFull = this.#isHeld;
     try {
@@ -182,7 +189,7 @@ export function serveSessions(server: Server, sessions: Http2Server, limits?: Se
   });
 }
 
-/** What a session runs over, where it is a {@link SessionSocket}. */
+/** What a session of ours runs over; `undefined` once it has ended. */
 export function sessionSocketOf(session: Http2Session | undefined): SessionSocket | undefined {
   // Node wraps what is no socket of its own.
   const wrapped = session?.socket as (Socket & { readonly stream?: unknown }) | undefined;

@@ -1,5 +1,6 @@
 import { constants, type Http2Session } from "node:http2";
 import type { Clock } from "#base/clock";
+import type { SessionSocket } from "./session-socket.ts";
 
 /** What a stream may send before we take it: enough for a fast link with a millisecond of round trip. */
 export const STREAM_WINDOW_BYTES = 4 * 1024 * 1024;
@@ -20,34 +21,45 @@ export const SESSION_SETTINGS = {
 const PING_TIMEOUT_MS = 20_000;
 
 /**
- * Pings a peer that has been silent for `idleMs`; one that does not answer within 20 s loses its session. Ends with the
- * session.
+ * Pings a peer that has been silent for `idleMs`, to the moment; one of which nothing comes within 20 s of that loses its session. Ends
+ * with the session.
  */
 export function keepAlive(
   session: Http2Session,
-  options: { readonly idleMs: number; readonly clock: Clock; readonly bytesRead: () => number },
+  socket: Pick<SessionSocket, "whenRead">,
+  options: { readonly idleMs: number; readonly clock: Clock },
 ): void {
-  if (options.idleMs <= 0) return;
-  let cancel: (() => void) | undefined;
-  const wait = (delayMs: number, before: number): void => {
-    cancel = options.clock.after(delayMs, () => check(before), { unref: true });
-  };
-  const check = (before: number): void => {
+  const { idleMs, clock } = options;
+  if (idleMs <= 0) return;
+  let lastReadAt = clock.monotonic();
+  let isAsked = false;
+  let cancel = (): void => undefined;
+  socket.whenRead(() => {
+    lastReadAt = clock.monotonic();
+    if (!isAsked) return;
+    isAsked = false;
+    cancel();
+    cancel = clock.after(idleMs, look, { unref: true });
+  });
+  const look = (): void => {
     if (session.destroyed) return;
-    const now = options.bytesRead();
-    if (now !== before) {
-      wait(options.idleMs, now);
+    const leftMs = lastReadAt + idleMs + (isAsked ? PING_TIMEOUT_MS : 0) - clock.monotonic();
+    if (leftMs <= 0 && isAsked) {
+      session.destroy();
       return;
     }
-    cancel = options.clock.after(PING_TIMEOUT_MS, () => session.destroy(), { unref: true });
-    const sent = session.ping(() => {
-      cancel?.();
-      if (!session.destroyed) wait(options.idleMs, options.bytesRead());
-    });
-    if (!sent) session.destroy();
+    if (leftMs <= 0) {
+      isAsked = true;
+      // What comes of it is read, and that counts.
+      if (!session.ping(() => undefined)) {
+        session.destroy();
+        return;
+      }
+    }
+    cancel = clock.after(leftMs <= 0 ? PING_TIMEOUT_MS : leftMs, look, { unref: true });
   };
-  wait(options.idleMs, options.bytesRead());
-  session.once("close", () => cancel?.());
+  look();
+  session.once("close", () => cancel());
 }
 
 /** Strikes after which a peer that pings too often is told to stop, as in Go's enforcement policy. */

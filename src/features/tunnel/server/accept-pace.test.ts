@@ -3,80 +3,94 @@ import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { AcceptPace } from "./accept-pace.ts";
 
+/** A stream of a test: whether it has had its turn, and its end. */
+class Stream {
+  readonly peer: { readonly address: string };
+  isGone = false;
+  turn: boolean | undefined;
+  #onGone: () => void = () => undefined;
+
+  constructor(pace: AcceptPace, address: string) {
+    this.peer = { address };
+    void pace.turn(this).then((isTurn) => {
+      this.turn = isTurn;
+    });
+  }
+
+  whenGone(callback: () => void): void {
+    this.#onGone = callback;
+  }
+
+  leave(): void {
+    this.isGone = true;
+    this.#onGone();
+  }
+}
+
+const turnsOf = (streams: readonly Stream[], turn: boolean | undefined): number =>
+  streams.filter((stream) => stream.turn === turn).length;
+
 test("AcceptPace: twice the rate at once, then one after the other, and nobody waits longer than a minute", async () => {
   const clock = new FakeClock();
   const pace = new AcceptPace(clock, { perSecond: 10 });
-  const turns: boolean[] = [];
   let next = 0;
-  const come = (count: number): void => {
-    for (let at = 0; at < count; at += 1) {
+  const come = (count: number): Stream[] =>
+    Array.from({ length: count }, () => {
       next += 1;
-      const comer = { peer: { address: `[2001:db8::${next.toString(16)}]:4000` }, isGone: false };
-      void pace.turn(comer).then((isTurn) => turns.push(isTurn));
-    }
-  };
-  come(25);
+      return new Stream(pace, `[2001:db8::${next.toString(16)}]:4000`);
+    });
+  const first = come(25);
   await clock.advance(0);
-  assert.equal(turns.length, 20);
+  assert.equal(turnsOf(first, true), 20);
   await clock.advance(499);
-  assert.equal(turns.length, 24);
+  assert.equal(turnsOf(first, true), 24);
   await clock.advance(1);
-  assert.deepEqual(turns, Array(25).fill(true));
+  assert.equal(turnsOf(first, true), 25);
   for (let again = 0; again < 3; again += 1) {
-    come(700);
+    const many = come(700);
     await clock.advance(0);
-    assert.equal(turns.length, 25 + 100, "those that would wait too long are told at once");
-    assert.equal(turns.filter(Boolean).length, 25);
+    assert.equal(turnsOf(many, false), 100, "those that would wait too long are told at once");
+    assert.equal(turnsOf(many, true), 0);
     await clock.advance(60_000);
-    assert.equal(turns.filter(Boolean).length, 25 + 600, "and took no turn from those that wait");
-    turns.splice(25);
+    assert.equal(turnsOf(many, true), 600, "and took no turn from those that wait");
   }
+});
+
+test("AcceptPace: a thousand agents behind one address are all answered, and one elsewhere does not wait for them", async () => {
+  const clock = new FakeClock();
+  const pace = new AcceptPace(clock, { perSecond: 200 });
+  const many = Array.from({ length: 1000 }, (_, at) => new Stream(pace, `192.0.2.1:${at}`));
+  const other = new Stream(pace, "198.51.100.1:1");
+  await clock.advance(20);
+  assert.equal(other.turn, true);
+  await clock.advance(3000);
+  assert.equal(turnsOf(many, true), 1000);
+  assert.equal(pace.waiting, 0);
+});
+
+test("AcceptPace: when too many wait, those of the address with most come again, and others are let in", async () => {
+  const clock = new FakeClock();
+  const pace = new AcceptPace(clock, { perSecond: 10 });
+  const greedy = Array.from({ length: 1000 }, (_, at) => new Stream(pace, `192.0.2.1:${at}`));
+  await clock.advance(0);
+  assert.deepEqual([turnsOf(greedy, true), turnsOf(greedy, false), pace.waiting], [20, 380, 600]);
+  const others = Array.from({ length: 30 }, (_, at) => new Stream(pace, `198.51.100.${at}:1`));
+  await clock.advance(0);
+  assert.equal(turnsOf(others, false), 0);
+  assert.equal(pace.waiting, 600);
+  await clock.advance(3100);
+  assert.equal(turnsOf(others, true), 30);
 });
 
 test("AcceptPace: thousands of streams that were reset delay nobody and hold no place", async () => {
   const clock = new FakeClock();
   const pace = new AcceptPace(clock, { perSecond: 10 });
   for (let at = 0; at < 14 * 950; at += 1) {
-    const comer = { peer: { address: `192.0.2.${at % 14}:${at}` }, isGone: false };
-    void pace.turn(comer);
-    comer.isGone = true;
-    assert.ok(pace.waiting <= 14 * 4);
+    new Stream(pace, `192.0.2.${at % 14}:${at}`).leave();
+    assert.equal(pace.waiting, 0);
   }
-  let turn: boolean | undefined;
-  void pace.turn({ peer: { address: "198.51.100.1:1" }, isGone: false }).then((isTurn) => {
-    turn = isTurn;
-  });
+  const stream = new Stream(pace, "198.51.100.1:1");
   await clock.advance(100);
-  assert.equal(turn, true);
+  assert.equal(stream.turn, true);
   assert.equal(pace.waiting, 0);
-});
-
-test("AcceptPace: four streams of one address wait, further ones come again, and others are not held up by them", async () => {
-  const clock = new FakeClock();
-  const pace = new AcceptPace(clock, { perSecond: 10 });
-  const come = (address: string) => {
-    const comer = { peer: { address }, isGone: false, turn: undefined as boolean | undefined };
-    void pace.turn(comer).then((isTurn) => {
-      comer.turn = isTurn;
-    });
-    return comer;
-  };
-  for (let at = 0; at < 20; at += 1) come(`192.0.2.1:${at}`);
-  const greedy = Array.from({ length: 6 }, (_, at) => come(`192.0.2.1:${100 + at}`));
-  const other = come("192.0.2.2:1");
-  await clock.advance(0);
-  assert.deepEqual(
-    greedy.map(({ turn }) => turn),
-    [undefined, undefined, undefined, undefined, false, false],
-  );
-  const [first] = greedy;
-  assert.ok(first !== undefined);
-  first.isGone = true;
-  const late = come("192.0.2.1:200");
-  await clock.advance(399);
-  assert.deepEqual([first.turn, other.turn, late.turn], [false, undefined, undefined]);
-  await clock.advance(1);
-  assert.deepEqual([other.turn, late.turn], [true, undefined], "in the order of their coming");
-  await clock.advance(100);
-  assert.equal(late.turn, true, "a place that was given back is used");
 });

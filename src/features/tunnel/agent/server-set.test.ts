@@ -1,0 +1,149 @@
+/** Spec tunnel 11: agents behind one balancer, servers that come and go; with a clock that the tests move. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FakeClock } from "#base/clock";
+import { nullLogger } from "#base/log";
+import { SystemNames } from "#base/names";
+import { MetadataKey } from "#wire/konnectivity";
+import { LinkError, type OpenedStream } from "../link/outgoing.ts";
+import type { PacketStreamHandlers } from "../link/packet-stream.ts";
+import { BufferBudget } from "../mux/budget.ts";
+import { MUX_DEFAULTS } from "../mux/options.ts";
+import { Counts } from "../testing/bed.ts";
+import { ServerSet } from "./server-set.ts";
+
+const SERVERS = 3;
+const AGENTS = 100;
+
+/** Servers behind a balancer that takes any of those it knows. `undefined`: one that refuses. */
+class Cluster implements AsyncDisposable {
+  readonly clock = new FakeClock();
+  /** What stands behind the balancer. */
+  readonly backends: (string | undefined)[] = ["a", "b", "c"];
+  readonly sets: ServerSet[] = [];
+  connects = 0;
+  readonly #stop = new AbortController();
+  readonly #open = new Map<string, Set<PacketStreamHandlers>>();
+  readonly #running: Promise<void>[] = [];
+  #seed = 12345;
+
+  constructor(agents: number) {
+    const names = new SystemNames({ clock: this.clock });
+    for (let at = 0; at < agents; at += 1) {
+      const set = new ServerSet(
+        {
+          connect: async () => this.#connect(),
+          metrics: new Counts().agent(),
+          clock: this.clock,
+          log: nullLogger,
+          budget: new BufferBudget(1 << 20),
+          names,
+          random: () => this.#random(),
+          onBug: (error) => assert.fail(String(error)),
+        },
+        {
+          ...{ syncIntervalMs: 1000, syncIntervalCapMs: 10_000, reconnectJitterMs: 200, syncForever: false },
+          ...{ capabilities: new Set<never>(), countSource: "default" },
+          link: { mux: MUX_DEFAULTS, dialTimeoutMs: 5000, closeLingerMs: 1000 },
+        },
+      );
+      this.sets.push(set);
+      this.#running.push(set.run({ signal: this.#stop.signal }));
+    }
+  }
+
+  #random(): number {
+    this.#seed = (Math.imul(this.#seed, 1_664_525) + 1_013_904_223) >>> 0;
+    return this.#seed / 2 ** 32;
+  }
+
+  #connect(): OpenedStream {
+    this.connects += 1;
+    const server = this.backends[Math.floor(this.#random() * this.backends.length)];
+    if (server === undefined) throw new LinkError("unreachable", "refused");
+    const streams = this.#open.get(server) ?? new Set();
+    this.#open.set(server, streams);
+    return {
+      headers: { [MetadataKey.serverID]: server, [MetadataKey.serverCount]: String(SERVERS) },
+      onLeaving: () => undefined,
+      discard: () => undefined,
+      start: (handlers) => {
+        streams.add(handlers);
+        return {
+          ...{ isWritable: true, queuedBytes: 0, bytesSent: 0 },
+          send: () => undefined,
+          pause: () => undefined,
+          resume: () => undefined,
+          end: () => undefined,
+          destroy: () => undefined,
+        };
+      },
+    };
+  }
+
+  /** Every stream of a server ends. */
+  kill(server: string): void {
+    const streams = this.#open.get(server) ?? [];
+    this.#open.delete(server);
+    for (const { onClosed } of streams) onClosed(undefined);
+  }
+
+  /** Time until every agent has every server, milliseconds. */
+  async settled(): Promise<number> {
+    const started = this.clock.monotonic();
+    while (this.sets.some((set) => set.links.length < SERVERS)) {
+      assert.ok(this.clock.monotonic() - started < 120_000, "an agent does not find all servers");
+      await this.clock.advance(100);
+    }
+    return this.clock.monotonic() - started;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await this.clock.advance(0);
+    await Promise.all(this.#running);
+  }
+}
+
+test("ServerSet: a server that is replaced among three has all agents within 10 s", async (t) => {
+  await using cluster = new Cluster(AGENTS);
+  await cluster.settled();
+  cluster.backends[1] = "d";
+  cluster.kill("b");
+  const took = await cluster.settled();
+  t.diagnostic(`${took} ms`);
+  assert.ok(took <= 10_000, `${took} ms`);
+});
+
+test("ServerSet: after a rolling restart all agents have all servers within 6 s", async (t) => {
+  await using cluster = new Cluster(AGENTS);
+  await cluster.settled();
+  for (const [at, server] of ["a", "b", "c"].entries()) {
+    // It refuses for a second, and the balancer does not notice.
+    cluster.backends[at] = undefined;
+    cluster.kill(server);
+    await cluster.clock.advance(1000);
+    cluster.backends[at] = `new-${server}`;
+    await cluster.clock.advance(2000);
+  }
+  const took = await cluster.settled();
+  t.diagnostic(`${took} ms`);
+  assert.ok(took <= 6000, `${took} ms`);
+});
+
+test("ServerSet: a server that stays away is looked for ever more rarely, and one alone that refuses too", async () => {
+  await using cluster = new Cluster(1);
+  await cluster.settled();
+  cluster.backends[1] = "a";
+  cluster.kill("b");
+  await cluster.clock.advance(60_000);
+  const before = cluster.connects;
+  await cluster.clock.advance(600_000);
+  assert.ok(cluster.connects - before <= 61, `${cluster.connects - before} tries in ten minutes`);
+  cluster.backends.fill(undefined);
+  for (const server of ["a", "c"]) cluster.kill(server);
+  await cluster.clock.advance(60_000);
+  const then = cluster.connects;
+  await cluster.clock.advance(600_000);
+  assert.ok(cluster.connects - then <= 61, `${cluster.connects - then} tries in ten minutes`);
+});
