@@ -25,6 +25,11 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
       ["`no-uplink`", "502: no management uplink"],
       ["`cost-limit`", "502: every uplink is dearer than `maxCost`, which is 0 unless the settings say otherwise"],
       ["`dial-failed`, `timeout`, `dns`", "502: every attempt failed; the body tells each"],
+      [
+        "`bad-answer`",
+        "502, `plainHttp` alone: the origin's answer was malformed, or cut off before its head was whole",
+      ],
+      ["`method`", "405: neither CONNECT nor a page of ours; with `http://` in the request, `plainHttp` is off"],
       ["`bad-target`", "400: not `host:port`"],
       ["`overload`", "503: too many tunnels, attempts or descriptors"],
     ),

@@ -24,7 +24,7 @@ export interface RequestHead extends RequestLine {
 }
 
 /** The values of all fields of a name, in order. */
-export function fieldValues(head: RequestHead, name: string): string[] {
+export function fieldValues(head: { readonly fields: readonly HeaderField[] }, name: string): string[] {
   return valuesOf(head.fields, name);
 }
 

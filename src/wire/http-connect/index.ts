@@ -13,7 +13,7 @@
  * ```
  */
 export { type ConnectProgress, ConnectReader, type ConnectRequest, connectRequest } from "./connect.ts";
-export { fieldValues, type HeaderField, type RequestHead, type RequestLine } from "./head.ts";
+export { fieldValues, type HeaderField, parseFieldLine, type RequestHead, type RequestLine } from "./head.ts";
 export { type HeadLimits, type HeadProgress, RequestHeadReader } from "./head-reader.ts";
 export { formatHostPort, type HostPort, parseHostPort } from "./host-port.ts";
 export type { Refusal, RefusalStatus } from "./refusal.ts";

@@ -23,6 +23,8 @@ export type ReplyStatus = keyof typeof REASONS;
 
 /** How a reply is built. */
 export interface ReplyOptions {
+  /** The words behind the status, for programs that show nothing else of a reply. Default: those of RFC 9110. */
+  readonly reason?: string;
   /** `Connection: close`: the connection ends once the reply is flushed. Default true. */
   readonly close?: boolean;
   /** Further fields by name, such as `Retry-After`. A CR, LF or NUL in one is a bug and throws a `TypeError`. */
@@ -40,7 +42,7 @@ export function encodeReply(status: ReplyStatus, body: string, options: ReplyOpt
     ...options.fields,
   };
   const lines = Object.entries(fields).map(([name, value]) => fieldLine(name, value));
-  const head = `HTTP/1.1 ${status} ${REASONS[status]}\r\n${lines.join("")}\r\n`;
+  const head = `${statusLine(status, options.reason ?? REASONS[status])}${lines.join("")}\r\n`;
   return Buffer.concat([Buffer.from(head, "latin1"), bytes]);
 }
 
@@ -49,6 +51,11 @@ export function statusOfDialError(text: string): 502 | 503 | 504 {
   const lower = text.toLowerCase();
   if (lower.includes("timeout") || lower.includes("deadline exceeded")) return 504;
   return lower.includes("too many open files") ? 503 : 502;
+}
+
+function statusLine(status: ReplyStatus, reason: string): string {
+  if (/[\r\n\0]/.test(reason)) throw new TypeError(`the reason ${JSON.stringify(reason)} has a line's end in it`);
+  return `HTTP/1.1 ${status} ${reason}\r\n`;
 }
 
 function fieldLine(name: string, value: string): string {

@@ -16,6 +16,12 @@ const ANSWERS: readonly (readonly [name: string, request: string, pod: boolean, 
   ["healthz for a pod", "GET /healthz HTTP/1.1\r\n\r\n", true, /^HTTP\/1\.1 404 /],
   ["metrics for a pod", "GET /metrics HTTP/1.1\r\n\r\n", true, /^HTTP\/1\.1 404 /],
   ["HEAD", "HEAD /healthz HTTP/1.1\r\n\r\n", false, /^HTTP\/1\.1 405 .*Allow: CONNECT, GET\r\n/s],
+  [
+    "a plain request, for those who show the status line alone",
+    "GET http://a.example/x HTTP/1.1\r\n\r\n",
+    false,
+    /^HTTP\/1\.1 405 Method Not Allowed \(plainHttp is off\)\r\n.*mgmtproxy: only CONNECT and GET \/healthz are supported\n$/s,
+  ],
   ["metrics that are off", "GET /metrics HTTP/1.1\r\n\r\n", false, /^HTTP\/1\.1 405 /],
   [
     "plain HTTP that is off",

@@ -55,7 +55,7 @@ export interface CarryRequest {
 
 /** What became of a request. With `carried` the client's socket belongs to the tunnel; otherwise it still has its early bytes. */
 export type CarryResult =
-  | { readonly kind: "carried" }
+  | { readonly kind: "carried"; readonly tunnel: Pick<CarriedTunnel, "close"> }
   | { readonly kind: "overload" }
   /** The client has left. */
   | { readonly kind: "gone" }
@@ -89,9 +89,9 @@ export class Carrier {
         won.connection.destroy();
         return { kind: "gone" };
       }
-      this.#begin(request, won);
+      const tunnel = this.#begin(request, won);
       isCarried = true;
-      return { kind: "carried" };
+      return { kind: "carried", tunnel };
     } catch (error) {
       if (request.early.gone.aborted) return { kind: "gone" };
       if (!(error instanceof SelectError)) throw error;
@@ -127,7 +127,7 @@ export class Carrier {
     }
   }
 
-  #begin(request: CarryRequest, won: Won<ByteStream>): void {
+  #begin(request: CarryRequest, won: Won<ByteStream>): CarriedTunnel {
     const { clock, record, lines } = this.deps;
     // Who waits for it can go on while the books are kept.
     request.onConnected();
@@ -144,7 +144,9 @@ export class Carrier {
       dialMs,
       fallbacks: won.failures.length,
     }));
-    new CarriedTunnel(this, request, won, this.#tunnels).start(request.early.release());
+    const tunnel = new CarriedTunnel(this, request, won, this.#tunnels);
+    tunnel.start(request.early.release());
+    return tunnel;
   }
 
   #failed(request: CarryRequest, error: SelectError): void {

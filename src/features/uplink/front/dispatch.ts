@@ -2,6 +2,7 @@ import { fieldValues, parseHostPort, type Refusal, type RequestHead } from "#wir
 import type { ListenerSettings } from "../model/index.ts";
 import { checkToken, type Destination, destinationOf, isAllowedPort } from "../policy/index.ts";
 import type { SelectError } from "../select/index.ts";
+import { staysOpen } from "./hop.ts";
 import { errorReply, type Reply } from "./replies.ts";
 
 /** What is to be done with a request. */
@@ -43,12 +44,13 @@ export function dispatch(head: RequestHead, input: DispatchInput): Action {
   } else if (path === "/metrics") {
     return reply(errorReply(404, "not-found", "not found", { close }));
   }
-  return reply(
-    errorReply(405, "method", "only CONNECT and GET /healthz are supported", {
-      close,
-      fields: { Allow: "CONNECT, GET" },
-    }),
-  );
+  const refused = errorReply(405, "method", "only CONNECT and GET /healthz are supported", {
+    close,
+    fields: { Allow: "CONNECT, GET" },
+  });
+  // apt and others show the status line alone.
+  const isPlain = input.listener.role !== "pod" && !input.plainHttp && /^http:\/\//i.test(head.target);
+  return reply(isPlain ? { ...refused, words: "Method Not Allowed (plainHttp is off)" } : refused);
 }
 
 /** The answer to bytes that are no request of HTTP, or one that is too long: the connection ends with it. */
@@ -65,6 +67,11 @@ export function failureReply(error: SelectError, role: ListenerSettings["role"])
   }
   const fields = error.code === "not-ready" ? RETRY_SOON : {};
   return errorReply(502, error.code, isPod ? "upstream connection failed" : error.message, { close: false, fields });
+}
+
+/** The answer to a plain request whose origin gave none that can be passed on. */
+export function badGatewayReply(why: string, options: { readonly close: boolean }): Reply {
+  return errorReply(502, "bad-answer", `the answer of the origin cannot be passed on: ${why}`, options);
 }
 
 /** The answer when there is no room for one more tunnel. */
@@ -92,13 +99,6 @@ function connect(head: RequestHead, { listener, tokens }: DispatchInput): Action
     return reply(errorReply(403, "denied", "destination not allowed", { close: false }));
   }
   return { kind: "connect", destination };
-}
-
-/** HTTP/1.1 unless told otherwise; HTTP/1.0 never. */
-function staysOpen(head: RequestHead): boolean {
-  if (head.version === "1.0") return false;
-  const words = fieldValues(head, "connection").flatMap((value) => value.toLowerCase().split(","));
-  return !words.some((word) => word.trim() === "close");
 }
 
 /** The path of an origin-form or absolute-form target, without its query. */

@@ -1,15 +1,15 @@
 import type { ByteStream } from "#base/byte-stream";
 import type { RequestHead } from "#wire/http-connect";
+import { requestFraming } from "#wire/http1";
 import type { ListenerSettings } from "../model/index.ts";
 import type { Destination } from "../policy/index.ts";
-import { failureReply, overloadReply } from "./dispatch.ts";
+import { AnswerRelay } from "./answer-relay.ts";
+import { badGatewayReply, failureReply, overloadReply, refusalReply } from "./dispatch.ts";
 import { EarlyBytes } from "./early-bytes.ts";
+import { Exchange, type ExchangeEnd } from "./exchange.ts";
+import { encodeRequestHead, staysOpen, wantedUpgrade } from "./hop.ts";
 import type { HttpConnectionDeps } from "./http-connection.ts";
-import { lastWords } from "./last-words.ts";
-import { encode } from "./replies.ts";
-
-/** Fields that concern one hop alone (RFC 9110 section 7.6.1); `Proxy-*` goes as well. */
-const HOP_BY_HOP: ReadonlySet<string> = new Set(["connection", "keep-alive", "te", "upgrade"]);
+import type { Reply } from "./replies.ts";
 
 /** A request with an absolute target, and what came behind its head. */
 export interface ForwardRequest {
@@ -20,53 +20,86 @@ export interface ForwardRequest {
   readonly path: string;
 }
 
+/** What is to be done with the client's connection. */
+export type Forwarded =
+  /** The next request may be read; `rest` is what has come of it. */
+  | { readonly kind: "next"; readonly rest: Uint8Array }
+  /** The last answer is sent. */
+  | { readonly kind: "close" }
+  | { readonly kind: "reply"; readonly reply: Reply; readonly rest: Uint8Array }
+  /** It is closed, or about to be. */
+  | { readonly kind: "closed" };
+
 /**
- * Forwards one plain request over an uplink (spec uplink-proxy 13): its head with `Connection: close`, its body and the answer as they
- * come. The connection ends with the answer, so no byte of a next request can be taken for a part of this one.
+ * Forwards one plain request over an uplink (spec uplink-proxy 9.3, 13) and resolves when its answer is sent. Each request has a connection
+ * of its own to its origin, which sees this request and nothing else; the client's connection goes on with the next.
  */
 export async function forward(
-  request: ForwardRequest,
+  { head, rest, destination, path }: ForwardRequest,
   client: ByteStream,
   listener: ListenerSettings,
-  { carrier, clock }: HttpConnectionDeps,
-): Promise<void> {
-  const early = new EarlyBytes(client, Buffer.concat([encodeHead(request), request.rest]));
-  const result = await carrier.carry({
-    client,
-    destination: request.destination,
-    listener,
-    early,
-    isIdempotent: !request.head.hasBody && ["GET", "HEAD"].includes(request.head.method),
-    startedAt: clock.monotonic(),
-    onConnected: () => undefined,
-    onClosed: () => undefined,
+  { carrier, clock, isDraining }: HttpConnectionDeps,
+): Promise<Forwarded> {
+  const framing = requestFraming(head);
+  if (framing.kind === "malformed") return malformed(framing.what);
+  const stays = staysOpen(head);
+  const answer = new AnswerRelay({
+    method: head.method,
+    version: head.version,
+    wantsUpgrade: wantedUpgrade(head) !== undefined,
+    // What is left of the request would be read as the next one.
+    mayStayOpen: () => stays && exchange.isRequestWhole && !isDraining(),
   });
-  if (result.kind === "carried") return;
-  early.release();
-  if (result.kind === "gone") {
-    client.destroy();
-    return;
+  const exchange = new Exchange(client, framing, answer);
+  const first = exchange.takeFirst(rest);
+  if (!exchange.destroyed) {
+    const early = new EarlyBytes(
+      exchange,
+      Buffer.concat([encodeRequestHead(head, { destination, path }, framing), first]),
+    );
+    const result = await carrier.carry({
+      client: exchange,
+      destination,
+      listener,
+      early,
+      isIdempotent: framing.kind === "none" && ["GET", "HEAD"].includes(head.method),
+      startedAt: clock.monotonic(),
+      onConnected: () => undefined,
+      onClosed: () => undefined,
+    });
+    if (result.kind === "carried") exchange.carriedBy((reason) => result.tunnel.close(reason));
+    else {
+      early.release();
+      if (result.kind !== "gone") {
+        const reply = result.kind === "overload" ? overloadReply() : failureReply(result.error, listener.role);
+        return {
+          kind: "reply",
+          reply: { ...reply, close: !stays || !exchange.isRequestWhole },
+          rest: exchange.release(),
+        };
+      }
+    }
   }
-  const reply = result.kind === "overload" ? overloadReply() : failureReply(result.error, listener.role);
-  lastWords(client, encode({ ...reply, close: true }), clock);
+  return forwarded(await exchange.ended, { closes: answer.closes, stays: stays && exchange.isRequestWhole });
 }
 
-/** The head in origin form, without what is between the client and us. */
-export function encodeHead({ head, destination, path }: Omit<ForwardRequest, "rest">): Uint8Array {
-  const named = new Set(
-    head.fields
-      .filter(({ name }) => name.toLowerCase() === "connection")
-      .flatMap(({ value }) => value.split(",").map((word) => word.trim().toLowerCase())),
-  );
-  const isKept = (name: string): boolean =>
-    !HOP_BY_HOP.has(name) && !named.has(name) && !name.startsWith("proxy-") && name !== "host";
-  const host = destination.port === 80 ? destination.text.replace(/:80$/, "") : destination.text;
-  const fields = head.fields.filter(({ name }) => isKept(name.toLowerCase()));
-  const lines = [
-    `${head.method} ${path} HTTP/${head.version}`,
-    `Host: ${host}`,
-    ...fields.map(({ name, value }) => `${name}: ${value}`),
-    "Connection: close",
-  ];
-  return Buffer.from(`${lines.join("\r\n")}\r\n\r\n`, "latin1");
+function forwarded(
+  end: ExchangeEnd,
+  { closes, stays }: { readonly closes: boolean; readonly stays: boolean },
+): Forwarded {
+  switch (end.kind) {
+    case "over":
+      return closes ? { kind: "close" } : { kind: "next", rest: end.rest };
+    case "failed":
+      return { kind: "reply", reply: badGatewayReply(end.why, { close: !stays }), rest: end.rest };
+    case "bad-request":
+      return malformed(end.why);
+    case "closed":
+      return end;
+  }
+}
+
+function malformed(what: string): Forwarded {
+  const reply = refusalReply({ kind: "refused", status: 400, body: `malformed request: ${what}` });
+  return { kind: "reply", reply, rest: new Uint8Array(0) };
 }

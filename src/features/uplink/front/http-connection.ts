@@ -8,7 +8,7 @@ import type { Recorder } from "../stats/index.ts";
 import type { Carrier } from "./carrier.ts";
 import { dispatch, failureReply, overloadReply, refusalReply } from "./dispatch.ts";
 import { EarlyBytes } from "./early-bytes.ts";
-import { forward } from "./forward.ts";
+import { type Forwarded, forward } from "./forward.ts";
 import { lastWords } from "./last-words.ts";
 import type { PendingHeads } from "./pending-heads.ts";
 import { encode, errorReply, type Reply, TUNNEL_OPEN } from "./replies.ts";
@@ -50,6 +50,8 @@ export class HttpConnection {
   /** Among those that owe a request. */
   #seat: Seat | undefined;
   #isBetweenRequests = false;
+  /** Of the request that is served. */
+  #isHead = false;
 
   constructor(socket: ByteStream, listener: ListenerSettings, deps: HttpConnectionDeps) {
     this.#socket = socket;
@@ -83,6 +85,7 @@ export class HttpConnection {
       maxRequestLineBytes: limits.requestLineBytes,
     });
     this.#isBetweenRequests = onTimeout === "close";
+    this.#isHead = false;
     this.#seat = this.#deps.pending.add(this);
     this.#socket.on("data", this.#onData);
     this.#socket.on("end", this.#onEnd);
@@ -141,6 +144,7 @@ export class HttpConnection {
   async #serve(head: RequestHead, rest: Uint8Array): Promise<void> {
     const { settings, tokens, isDraining, record, healthz, metrics } = this.#deps;
     const { metrics: hasMetrics, plainHttp } = settings();
+    this.#isHead = head.method === "HEAD";
     if (head.method === "CONNECT") record(ONE_REQUEST);
     const action = dispatch(head, {
       listener: this.#listener,
@@ -163,8 +167,14 @@ export class HttpConnection {
       case "connect":
         return await this.#connect(action.destination, rest);
       case "forward":
-        return await forward({ head, rest, ...action }, this.#socket, this.#listener, this.#deps);
+        return this.#forwarded(await forward({ head, rest, ...action }, this.#socket, this.#listener, this.#deps));
     }
+  }
+
+  #forwarded(result: Forwarded): void {
+    if (result.kind === "next") this.#goOn(result.rest);
+    else if (result.kind === "close") this.#whenRead(() => lastWords(this.#socket, NOTHING, this.#deps.clock));
+    else if (result.kind === "reply") this.#reply(result.reply, result.rest);
   }
 
   async #connect(destination: Destination, rest: Uint8Array): Promise<void> {
@@ -206,14 +216,22 @@ export class HttpConnection {
   #reply(reply: Reply, rest: Uint8Array): void {
     if (this.#socket.destroyed) return;
     if (reply.close) {
-      lastWords(this.#socket, encode(reply), this.#deps.clock);
+      lastWords(this.#socket, encode(reply, { isHead: this.#isHead }), this.#deps.clock);
       return;
     }
-    const isFlushed = this.#socket.write(encode(reply));
-    const next = (): void => this.#next(rest);
+    this.#socket.write(encode(reply, { isHead: this.#isHead }));
+    this.#goOn(rest);
+  }
+
+  /** The next request, once the answer to this one is on its way. */
+  #goOn(rest: Uint8Array): void {
+    this.#whenRead(() => this.#next(rest));
+  }
+
+  #whenRead(next: () => void): void {
     // The turn ends here, so that one client cannot keep the rest out.
-    if (isFlushed) setImmediate(next);
-    else this.#awaitReading(next);
+    if (this.#socket.writableNeedDrain) this.#awaitReading(next);
+    else setImmediate(next);
   }
 
   /** A client that asks and does not read answers waits for itself; but no longer, and counted, as one that owes a request. */
@@ -233,11 +251,12 @@ export class HttpConnection {
       this.#socket.destroy();
       return;
     }
-    if (this.#socket.readableEnded) {
-      this.#socket.destroy();
-      return;
-    }
     this.#await(this.#deps.settings().limits.keepAliveMs, "close");
     if (rest.length > 0) this.#onData(rest);
+    // Who has ended its sending may have asked for more before.
+    if (this.#reader !== undefined && this.#socket.readableEnded) {
+      this.#stopAwaiting();
+      this.#socket.end();
+    }
   }
 }

@@ -16,6 +16,7 @@ export type ReplyReason =
   | "auth"
   | "not-loaded"
   | "overload"
+  | "bad-answer"
   | "draining";
 
 /** One answer that opens no tunnel. */
@@ -23,6 +24,8 @@ export interface Reply {
   readonly status: ReplyStatus;
   readonly reason?: ReplyReason;
   readonly body: string;
+  /** The words behind the status, where other than the usual ones. */
+  readonly words?: string;
   readonly contentType?: string;
   readonly fields?: Readonly<Record<string, string>>;
   /** The connection ends with it. */
@@ -40,8 +43,16 @@ export function errorReply(
   return { status, reason, body: `mgmtproxy: ${text}\n`, fields, close: options.close };
 }
 
-/** The bytes of a reply. */
-export function encode({ status, body, contentType, fields, close }: Reply): Uint8Array {
+/** The bytes of a reply; to HEAD its head alone, or the body would be read as the next answer (RFC 9110 section 9.3.2). */
+export function encode(
+  { status, body, words, contentType, fields, close }: Reply,
+  options: { readonly isHead?: boolean } = {},
+): Uint8Array {
   const type = contentType === undefined ? {} : { "Content-Type": contentType };
-  return encodeReply(status, body, { close, fields: { ...type, ...fields } });
+  const bytes = encodeReply(status, body, {
+    close,
+    fields: { ...type, ...fields },
+    ...(words === undefined ? {} : { reason: words }),
+  });
+  return options.isHead === true ? bytes.subarray(0, bytes.length - Buffer.byteLength(body)) : bytes;
 }

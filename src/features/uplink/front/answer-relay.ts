@@ -1,0 +1,154 @@
+import type { HeaderField } from "#wire/http-connect";
+import {
+  BodyReader,
+  encodeChunk,
+  encodeLastChunk,
+  type ResponseHead,
+  ResponseHeadReader,
+  responseFraming,
+} from "#wire/http1";
+import { encodeResponseHead, encodeSwitch, trailersToPass } from "./hop.ts";
+
+/** What an answer depends on besides the origin's bytes. */
+export interface AnswerTo {
+  readonly method: string;
+  readonly version: "1.0" | "1.1";
+  /** The request asked to go on with another protocol. */
+  readonly wantsUpgrade: boolean;
+  /** Asked when the final head has come: whether the client's connection may go on after this answer. */
+  readonly mayStayOpen: () => boolean;
+}
+
+/** How far the answer is. */
+export type AnswerState =
+  | "more"
+  /** All of it has come; whatever else the origin says is nobody's. */
+  | "done"
+  /** From now on bytes pass as they are. */
+  | "switched"
+  | "malformed";
+
+/**
+ * Makes the origin's answer to one request into the client's (RFC 9112 section 6): framed anew, so that what the client reads as the answer
+ * ends where the answer ends. Pure.
+ */
+export class AnswerRelay {
+  readonly #to: AnswerTo;
+  #head: ResponseHeadReader | undefined = new ResponseHeadReader();
+  #body: BodyReader | undefined;
+  #isChunked = false;
+  #state: AnswerState = "more";
+  #hasBegun = false;
+  #closes = true;
+  #fault = "";
+
+  constructor(to: AnswerTo) {
+    this.#to = to;
+  }
+
+  get state(): AnswerState {
+    return this.#state;
+  }
+
+  /** The client has been given a final head, so that no other answer can take its place. */
+  get hasBegun(): boolean {
+    return this.#hasBegun;
+  }
+
+  /** The client's connection ends with the answer. */
+  get closes(): boolean {
+    return this.#closes;
+  }
+
+  /** What is wrong, once it is `malformed`. */
+  get fault(): string {
+    return this.#fault;
+  }
+
+  /** Takes the origin's next bytes; what the client is to be sent for them, perhaps views of them. */
+  push(chunk: Uint8Array): readonly Uint8Array[] {
+    const out: Uint8Array[] = [];
+    let rest = chunk;
+    // Interim answers may come together with what they precede.
+    while (this.#head !== undefined && rest.length > 0 && this.#state === "more")
+      rest = this.#pushHead(this.#head, rest, out);
+    if (this.#state === "switched") {
+      if (rest.length > 0) out.push(rest);
+    } else if (this.#state === "more" && this.#body !== undefined) this.#pushBody(this.#body, rest, out);
+    return out;
+  }
+
+  /** The origin has ended its sending: what the client is to be sent for that. */
+  end(): readonly Uint8Array[] {
+    if (this.#state !== "more") return [];
+    if (this.#body?.end() !== true) {
+      this.#fail("it was cut off");
+      return [];
+    }
+    return this.#finish([]);
+  }
+
+  #pushHead(reader: ResponseHeadReader, chunk: Uint8Array, out: Uint8Array[]): Uint8Array {
+    const progress = reader.push(chunk);
+    if (progress.kind === "need-more") return chunk.subarray(chunk.length);
+    if (progress.kind === "malformed") {
+      this.#fail(progress.what);
+      return chunk;
+    }
+    const { head, rest } = progress;
+    if (head.status === 101) this.#switch(head, out);
+    else if (head.status < 200) {
+      this.#head = new ResponseHeadReader();
+      // RFC 9110 section 15.2: HTTP/1.0 has none.
+      if (this.#to.version !== "1.0") out.push(encodeResponseHead(head, { isChunked: false, close: false }));
+    } else this.#begin(head, out);
+    return rest;
+  }
+
+  #switch(head: ResponseHead, out: Uint8Array[]): void {
+    if (!this.#to.wantsUpgrade) {
+      this.#fail("it changes the protocol and was not asked to");
+      return;
+    }
+    this.#head = undefined;
+    this.#hasBegun = true;
+    this.#state = "switched";
+    out.push(encodeSwitch(head));
+  }
+
+  #begin(head: ResponseHead, out: Uint8Array[]): void {
+    const framing = responseFraming(head, this.#to.method);
+    if (framing.kind === "malformed") {
+      this.#fail(framing.what);
+      return;
+    }
+    this.#head = undefined;
+    this.#hasBegun = true;
+    // A client of HTTP/1.0 knows no chunks: its connection ends with the body.
+    this.#isChunked = framing.kind === "chunked" && this.#to.version !== "1.0";
+    this.#closes = framing.kind === "close" || !this.#to.mayStayOpen();
+    out.push(encodeResponseHead(head, { isChunked: this.#isChunked, close: this.#closes }));
+    this.#body = new BodyReader(framing);
+    if (this.#body.isDone) this.#state = "done";
+  }
+
+  #pushBody(body: BodyReader, chunk: Uint8Array, out: Uint8Array[]): void {
+    const progress = body.push(chunk);
+    if (progress.kind === "malformed") {
+      this.#fail(progress.what);
+      return;
+    }
+    for (const payload of progress.payload) out.push(...(this.#isChunked ? encodeChunk(payload) : [payload]));
+    if (progress.kind === "done") out.push(...this.#finish(progress.trailers));
+  }
+
+  #finish(trailers: readonly HeaderField[]): readonly Uint8Array[] {
+    this.#state = "done";
+    return this.#isChunked ? [encodeLastChunk(trailersToPass(trailers))] : [];
+  }
+
+  #fail(what: string): void {
+    this.#state = "malformed";
+    this.#fault = what;
+  }
+}

@@ -1,0 +1,325 @@
+import { type ByteStream, StreamListeners } from "#base/byte-stream";
+import { type BodyFraming, BodyReader, encodeChunk, encodeLastChunk } from "#wire/http1";
+import type { CloseReason } from "../relay/index.ts";
+import type { AnswerRelay } from "./answer-relay.ts";
+import { trailersToPass } from "./hop.ts";
+
+/** Of requests behind this one, read while it is served: to notice when the client leaves, and no more. */
+const HELD_BYTES = 65_536;
+const NO_BYTES = new Uint8Array(0);
+
+/** How the exchange ended for the client. */
+export type ExchangeEnd =
+  /** The answer is sent whole, or another may be in its place: the connection is the caller's again. */
+  | { readonly kind: "over"; readonly rest: Uint8Array }
+  /** The answer cannot be had, and nothing of it was sent: the client can be told why. */
+  | { readonly kind: "failed"; readonly why: string; readonly rest: Uint8Array }
+  /** The request's body makes no sense, and nothing of an answer was sent. */
+  | { readonly kind: "bad-request"; readonly why: string }
+  /** The client's connection is closed, or is about to be. */
+  | { readonly kind: "closed" };
+
+/**
+ * One request and its answer, as a stream for the tunnel that carries them: what is read from it is the request, in the origin's framing;
+ * what is written to it is the origin's answer. The client's connection outlives it: nothing behind the request's end is ever read from
+ * here, and nothing behind the answer's end is written to the client (spec uplink-proxy 9.3).
+ */
+export class Exchange extends StreamListeners implements ByteStream {
+  readonly #client: ByteStream;
+  readonly #answer: AnswerRelay;
+  readonly #body: BodyReader;
+  readonly #isChunked: boolean;
+  readonly #end = Promise.withResolvers<ExchangeEnd>();
+  /** What the client said behind the request. */
+  #held: Uint8Array[] = [];
+  #heldBytes = 0;
+  #isFlowing = false;
+  #isClientEnded = false;
+  #isSwitched = false;
+  #isEndTold = false;
+  #isWritingOver = false;
+  #isDestroyed = false;
+  #isClosed = false;
+  #isSettled = false;
+  #errored: Error | undefined;
+  /** Ends the tunnel in order; known once there is one. */
+  #finishTunnel: ((reason: CloseReason) => void) | undefined;
+  /** The tunnel is to end. */
+  #reason: CloseReason | undefined;
+
+  constructor(client: ByteStream, framing: BodyFraming, answer: AnswerRelay) {
+    super();
+    this.#client = client;
+    this.#answer = answer;
+    this.#body = new BodyReader(framing);
+    this.#isChunked = framing.kind === "chunked";
+    client.on("data", this.#onClientData);
+    client.on("end", this.#onClientEnd);
+    client.on("drain", this.#onClientDrain);
+    client.on("close", this.#onClientClose);
+    if (client.destroyed) this.#onClientClose();
+  }
+
+  /** The request's body has come whole. */
+  get isRequestWhole(): boolean {
+    return this.#body.isDone;
+  }
+
+  /** Resolves when the client's connection is free again, or closed. */
+  get ended(): Promise<ExchangeEnd> {
+    return this.#end.promise;
+  }
+
+  /** What came with the head: the part of it that belongs to the body, in the origin's framing. */
+  takeFirst(rest: Uint8Array): Uint8Array {
+    return Buffer.concat(this.#takeRequest(rest));
+  }
+
+  /** A tunnel carries it: `finish` ends that once the answer has come whole. */
+  carriedBy(finish: (reason: CloseReason) => void): void {
+    this.#finishTunnel = finish;
+    if (this.#reason !== undefined) finish(this.#reason);
+  }
+
+  /** No tunnel carries it: the client's connection is the caller's again, with what was read of it. */
+  release(): Uint8Array {
+    this.#settle(() => ({ kind: "over", rest: this.#rest() }));
+    return this.#rest();
+  }
+
+  get destroyed(): boolean {
+    return this.#isDestroyed;
+  }
+
+  get closed(): boolean {
+    return this.#isClosed;
+  }
+
+  get errored(): Error | undefined {
+    return this.#errored;
+  }
+
+  get readableEnded(): boolean {
+    return this.#isEndTold;
+  }
+
+  get writableFinished(): boolean {
+    return this.#isSwitched ? this.#client.writableFinished : this.#isWritingOver;
+  }
+
+  get writableLength(): number {
+    return this.#client.writableLength;
+  }
+
+  get writableNeedDrain(): boolean {
+    return this.#client.writableNeedDrain;
+  }
+
+  get remoteAddress(): string {
+    return this.#client.remoteAddress;
+  }
+
+  get remotePort(): number {
+    return this.#client.remotePort;
+  }
+
+  get localAddress(): string {
+    return this.#client.localAddress;
+  }
+
+  get localPort(): number {
+    return this.#client.localPort;
+  }
+
+  /** Bytes of the origin. */
+  write(chunk: Uint8Array): boolean {
+    if (this.#isDestroyed || this.#isSettled || this.#isWritingOver) return true;
+    const wasSwitched = this.#isSwitched;
+    this.#toClient(wasSwitched ? [chunk] : this.#answer.push(chunk));
+    if (!wasSwitched) this.#onAnswer();
+    return !this.#client.writableNeedDrain;
+  }
+
+  /** The origin has said all. */
+  end(chunk?: Uint8Array): void {
+    if (this.#isDestroyed || this.#isSettled || this.#isWritingOver) return;
+    if (chunk !== undefined) this.write(chunk);
+    if (this.#isSettled) return;
+    this.#isWritingOver = true;
+    if (this.#isSwitched) {
+      this.#client.once("finish", () => this.emit("finish"));
+      this.#client.end();
+      return;
+    }
+    this.#toClient(this.#answer.end());
+    this.#onAnswer();
+  }
+
+  pause(): void {
+    this.#isFlowing = false;
+    if (this.#isSwitched || !this.#body.isDone) this.#client.pause();
+  }
+
+  resume(): void {
+    this.#isFlowing = true;
+    this.#goOn();
+  }
+
+  limitReads(bytes: number): void {
+    this.#client.limitReads(bytes);
+  }
+
+  keepAlive(idleMs: number): void {
+    this.#client.keepAlive(idleMs);
+  }
+
+  destroy(): void {
+    if (this.#isDestroyed) return;
+    this.#isDestroyed = true;
+    // Not within the call, as sockets have it.
+    queueMicrotask(() => {
+      this.#isClosed = true;
+      this.emit("close");
+    });
+    if (!this.#isSettled) this.#giveUp("the connection to it was closed");
+  }
+
+  reset(): void {
+    this.destroy();
+  }
+
+  #toClient(pieces: readonly Uint8Array[]): void {
+    const [first] = pieces;
+    // One write: a packet for each piece would cost more than the copy.
+    if (first !== undefined) this.#client.write(pieces.length > 1 ? Buffer.concat(pieces) : first);
+  }
+
+  #onAnswer(): void {
+    const { state } = this.#answer;
+    if (state === "switched") this.#switch();
+    else if (state === "malformed") {
+      this.#giveUp(this.#answer.fault);
+      this.#finish("error");
+    } else if (state === "done") {
+      this.#settle(() => ({ kind: "over", rest: this.#rest() }));
+      this.#finish("eof");
+    }
+  }
+
+  #finish(reason: CloseReason): void {
+    this.#reason = reason;
+    this.#finishTunnel?.(reason);
+  }
+
+  /** The other protocol has the connection to itself from now on. */
+  #switch(): void {
+    if (this.#heldBytes > 0) {
+      // Said before the protocol had changed: it was meant as another request, perhaps for another origin.
+      this.#client.reset();
+      return;
+    }
+    this.#isSwitched = true;
+    this.#goOn();
+    if (this.#isClientEnded) this.#tellEnd();
+  }
+
+  /** The answer will not come any more, or not whole. */
+  #giveUp(why: string): void {
+    if (this.#client.destroyed) this.#settle(() => ({ kind: "closed" }));
+    else if (this.#isSwitched || this.#answer.hasBegun) {
+      // An end in order could be taken for the end of the answer.
+      this.#settle(() => ({ kind: "closed" }));
+      this.#client.reset();
+    } else this.#settle(() => ({ kind: "failed", why, rest: this.#rest() }));
+  }
+
+  #settle(end: () => ExchangeEnd): void {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    this.#client.pause();
+    this.#client.off("data", this.#onClientData);
+    this.#client.off("end", this.#onClientEnd);
+    this.#client.off("drain", this.#onClientDrain);
+    this.#client.off("close", this.#onClientClose);
+    this.#end.resolve(end());
+  }
+
+  #rest(): Uint8Array {
+    return this.#held.length === 1 ? (this.#held[0] ?? NO_BYTES) : Buffer.concat(this.#held);
+  }
+
+  /** The client is read while the tunnel takes it, and behind the request as far as may be held. */
+  #goOn(): void {
+    if (this.#isSettled || this.#client.destroyed) return;
+    const isWanted = this.#isSwitched || !this.#body.isDone ? this.#isFlowing : this.#heldBytes < HELD_BYTES;
+    if (isWanted) this.#client.resume();
+    else this.#client.pause();
+  }
+
+  readonly #onClientData = (chunk: Uint8Array): void => {
+    if (this.#isSwitched) {
+      this.emit("data", chunk);
+      return;
+    }
+    for (const piece of this.#takeRequest(chunk)) this.emit("data", piece);
+    if (this.#body.isDone) this.#goOn();
+  };
+
+  /** Pieces of the request; what is behind it is held. */
+  #takeRequest(chunk: Uint8Array): Uint8Array[] {
+    const out: Uint8Array[] = [];
+    if (!this.#body.isDone) {
+      const progress = this.#body.push(chunk);
+      if (progress.kind === "malformed") {
+        this.#badRequest(progress.what);
+        return [];
+      }
+      for (const payload of progress.payload) out.push(...(this.#isChunked ? encodeChunk(payload) : [payload]));
+      if (progress.kind === "more") return out;
+      if (this.#isChunked) out.push(encodeLastChunk(trailersToPass(progress.trailers)));
+      this.#hold(progress.rest);
+    } else this.#hold(chunk);
+    return out;
+  }
+
+  #hold(bytes: Uint8Array): void {
+    if (bytes.length === 0) return;
+    this.#held.push(Uint8Array.prototype.slice.call(bytes));
+    this.#heldBytes += bytes.length;
+  }
+
+  #badRequest(why: string): void {
+    if (this.#answer.hasBegun) {
+      this.#settle(() => ({ kind: "closed" }));
+      this.#client.reset();
+    } else this.#settle(() => ({ kind: "bad-request", why }));
+    this.#errored = new Error(`the request is malformed: ${why}`);
+    this.destroy();
+  }
+
+  readonly #onClientEnd = (): void => {
+    this.#isClientEnded = true;
+    if (this.#isSwitched) this.#tellEnd();
+    else if (!this.#body.isDone) {
+      // Half a request is none, and is not answered (RFC 9112 section 8).
+      this.#errored = new Error("the client ended in the middle of its request");
+      this.#settle(() => ({ kind: "closed" }));
+      this.#client.destroy();
+      this.destroy();
+    }
+  };
+
+  #tellEnd(): void {
+    if (this.#isEndTold) return;
+    this.#isEndTold = true;
+    this.emit("end");
+  }
+
+  readonly #onClientDrain = (): void => this.emit("drain");
+
+  readonly #onClientClose = (): void => {
+    this.#errored ??= this.#client.errored;
+    this.#settle(() => ({ kind: "closed" }));
+    this.destroy();
+  };
+}

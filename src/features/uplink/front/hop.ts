@@ -1,0 +1,95 @@
+import { fieldValues, type HeaderField, type RequestHead } from "#wire/http-connect";
+import { type BodyFraming, isBodiless, type ResponseHead } from "#wire/http1";
+import type { Destination } from "../policy/index.ts";
+
+/**
+ * Fields that concern one hop alone (RFC 9110 section 7.6.1), and those that frame a message, which each hop writes for itself. `Proxy-*`
+ * goes as well.
+ */
+const HOP_BY_HOP: ReadonlySet<string> = new Set(["connection", "keep-alive", "te", "upgrade", "transfer-encoding"]);
+/** What a trailer may not say (RFC 9110 section 6.5.1): what decides where messages end and where they go. */
+const NOT_IN_TRAILERS: ReadonlySet<string> = new Set(["content-length", "host", "trailer"]);
+
+/** The fields that are meant for the other end. `Connection` names further ones that are not. */
+export function endToEnd(fields: readonly HeaderField[]): HeaderField[] {
+  const named = connectionWords(fields);
+  return fields.filter(({ name }) => {
+    const lower = name.toLowerCase();
+    return !HOP_BY_HOP.has(lower) && !named.has(lower) && !lower.startsWith("proxy-");
+  });
+}
+
+/** The fields of a trailer that may pass. */
+export function trailersToPass(fields: readonly HeaderField[]): HeaderField[] {
+  return endToEnd(fields).filter(({ name }) => !NOT_IN_TRAILERS.has(name.toLowerCase()));
+}
+
+/** The protocol that a request wants to go on with; none where it does not say so in both places (RFC 9110 section 7.8). */
+export function wantedUpgrade(head: RequestHead): string | undefined {
+  const [protocols, ...more] = fieldValues(head, "upgrade");
+  if (protocols === undefined || more.length > 0 || head.version === "1.0" || head.hasBody) return undefined;
+  return connectionWords(head.fields).has("upgrade") ? protocols : undefined;
+}
+
+/** HTTP/1.1 unless told otherwise; HTTP/1.0 never. */
+export function staysOpen(head: Pick<RequestHead, "version" | "fields">): boolean {
+  return head.version !== "1.0" && !connectionWords(head.fields).has("close");
+}
+
+/** The head of a request in origin form, without what is between the client and us. Its connection is for this request alone. */
+export function encodeRequestHead(
+  head: RequestHead,
+  { destination, path }: { readonly destination: Destination; readonly path: string },
+  framing: BodyFraming,
+): Uint8Array {
+  const host = destination.port === 80 ? destination.text.replace(/:80$/, "") : destination.text;
+  const upgrade = wantedUpgrade(head);
+  const fields = endToEnd(head.fields).filter(({ name }) => name.toLowerCase() !== "host");
+  return encodeHead(`${head.method} ${path} HTTP/${head.version}`, [
+    { name: "Host", value: host },
+    ...fields,
+    ...(framing.kind === "chunked" ? [{ name: "Transfer-Encoding", value: "chunked" }] : []),
+    ...(upgrade === undefined ? [] : [{ name: "Upgrade", value: upgrade }]),
+    { name: "Connection", value: upgrade === undefined ? "close" : "Upgrade" },
+  ]);
+}
+
+/** How the body of an answer is sent to the client. */
+export interface ResponseShape {
+  readonly isChunked: boolean;
+  /** The connection ends with it. */
+  readonly close: boolean;
+}
+
+/** The head of an answer for the client. */
+export function encodeResponseHead(head: ResponseHead, { isChunked, close }: ResponseShape): Uint8Array {
+  const { status, reason } = head;
+  // A length where there is none to be sent would be read as one (RFC 9110 section 8.6); of HEAD and 304 it is what would have been.
+  const hasNoLength = isBodiless(status) && status !== 304;
+  const fields = endToEnd(head.fields).filter(({ name }) => !hasNoLength || name.toLowerCase() !== "content-length");
+  return encodeHead(`HTTP/1.1 ${status} ${reason}`, [
+    ...fields,
+    ...(isChunked ? [{ name: "Transfer-Encoding", value: "chunked" }] : []),
+    ...(close ? [{ name: "Connection", value: "close" }] : []),
+  ]);
+}
+
+/** The answer that the protocol changes, for a client that asked for it. */
+export function encodeSwitch({ reason, fields }: ResponseHead): Uint8Array {
+  const upgrade = fieldValues({ fields }, "upgrade").map((value) => ({ name: "Upgrade", value }));
+  return encodeHead(`HTTP/1.1 101 ${reason}`, [
+    ...endToEnd(fields),
+    ...upgrade,
+    { name: "Connection", value: "Upgrade" },
+  ]);
+}
+
+function connectionWords(fields: readonly HeaderField[]): ReadonlySet<string> {
+  const words = fieldValues({ fields }, "connection").flatMap((value) => value.toLowerCase().split(","));
+  return new Set(words.map((word) => word.trim()));
+}
+
+function encodeHead(firstLine: string, fields: readonly HeaderField[]): Uint8Array {
+  const lines = fields.map(({ name, value }) => `${name}: ${value}\r\n`);
+  return Buffer.from(`${firstLine}\r\n${lines.join("")}\r\n`, "latin1");
+}

@@ -1,0 +1,80 @@
+import { fieldValues, type HeaderField, type RequestHead } from "#wire/http-connect";
+
+/** Where the body of a message ends (RFC 9112 section 6.3). */
+export type BodyFraming =
+  | { readonly kind: "none" }
+  | { readonly kind: "length"; readonly bytes: number }
+  | { readonly kind: "chunked" }
+  /** With the connection: answers alone. */
+  | { readonly kind: "close" };
+
+/** A message that two readers could understand in two ways, or not at all. */
+export interface Malformed {
+  readonly kind: "malformed";
+  /** Part of a sentence, free of bytes of the message. */
+  readonly what: string;
+}
+
+/** The head of an HTTP/1.x answer (RFC 9112 section 4). */
+export interface ResponseHead {
+  readonly version: "1.0" | "1.1";
+  /** 100 to 599. */
+  readonly status: number;
+  /** Perhaps empty. */
+  readonly reason: string;
+  readonly fields: readonly HeaderField[];
+}
+
+/** Makes a {@link Malformed}. */
+export function malformed(what: string): Malformed {
+  return { kind: "malformed", what };
+}
+
+const NONE: BodyFraming = { kind: "none" };
+const CHUNKED: BodyFraming = { kind: "chunked" };
+const CLOSE: BodyFraming = { kind: "close" };
+
+/** The body that follows the head of a request. What can be read in two ways is refused (RFC 9112 sections 6.1 and 11.2). */
+export function requestFraming(head: RequestHead): BodyFraming | Malformed {
+  return lengthOf(head) ?? NONE;
+}
+
+/** The body that follows the head of a final answer to a request with that method. */
+export function responseFraming(head: ResponseHead, requestMethod: string): BodyFraming | Malformed {
+  if (requestMethod === "HEAD" || isBodiless(head.status)) {
+    // Of a length that is told but not sent two readers could think differently as well.
+    const told = fieldValues(head, "content-length");
+    return told.length > 1 || !told.every(isLength) ? BAD_LENGTH : NONE;
+  }
+  return lengthOf(head) ?? CLOSE;
+}
+
+/** Answers that never have a body (RFC 9110 sections 15.2, 15.3.5 and 15.4.5). */
+export function isBodiless(status: number): boolean {
+  return status < 200 || status === 204 || status === 304;
+}
+
+/** `undefined` when neither length nor coding is named. */
+function lengthOf(head: Pick<ResponseHead, "version" | "fields">): BodyFraming | Malformed | undefined {
+  const encodings = fieldValues(head, "transfer-encoding");
+  const lengths = fieldValues(head, "content-length");
+  if (encodings.length > 0) {
+    if (lengths.length > 0) return malformed("it has both Content-Length and Transfer-Encoding");
+    if (head.version === "1.0") return malformed("it is of HTTP/1.0 and has a Transfer-Encoding");
+    if (encodings.length > 1 || encodings[0]?.toLowerCase() !== "chunked") {
+      return malformed("its Transfer-Encoding is not chunked alone");
+    }
+    return CHUNKED;
+  }
+  const [length] = lengths;
+  if (length === undefined) return undefined;
+  if (lengths.length > 1 || !isLength(length)) return BAD_LENGTH;
+  return { kind: "length", bytes: Number(length) };
+}
+
+const BAD_LENGTH = malformed("its Content-Length is not one number");
+
+/** Fifteen digits: a number has them all. */
+function isLength(text: string): boolean {
+  return /^\d{1,15}$/.test(text);
+}

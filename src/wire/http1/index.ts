@@ -1,0 +1,23 @@
+/**
+ * Messages of HTTP/1.x as one who passes them on must know them (RFC 9112): where each begins and ends. Pure: bytes in, verdicts and bytes
+ * out. Heads of requests are read by `wire/http-connect`.
+ *
+ * Owns: the head of an answer, the framing of bodies. Refuses to know: sockets, and what fields mean beyond framing.
+ *
+ * ```ts
+ * const body = new BodyReader(requestFraming(head)); // after it was found not to be malformed
+ * const progress = body.push(chunk);
+ * if (progress.kind === "done") next(progress.rest);
+ * ```
+ */
+export { type BodyProgress, BodyReader } from "./body-reader.ts";
+export { encodeChunk, encodeLastChunk } from "./chunks.ts";
+export {
+  type BodyFraming,
+  isBodiless,
+  type Malformed,
+  type ResponseHead,
+  requestFraming,
+  responseFraming,
+} from "./framing.ts";
+export { type ResponseHeadProgress, ResponseHeadReader } from "./response-head-reader.ts";

@@ -1,0 +1,75 @@
+import { type HeaderField, parseFieldLine } from "#wire/http-connect";
+import { type Malformed, malformed, type ResponseHead } from "./framing.ts";
+
+/** The head of an answer, bytes. */
+const MAX_BYTES = 65_536;
+const MAX_FIELDS = 256;
+const LF = 10;
+const CR = 13;
+const NO_BYTES = Buffer.alloc(0);
+/** RFC 9112 section 4; the space behind the status is often left out with the reason. */
+const STATUS_LINE = /^HTTP\/1\.([01]) ([1-5]\d\d)(?: ([\t\x20-\x7e\x80-\xff]*))?$/;
+
+/** What is known after the bytes that have come so far. */
+export type ResponseHeadProgress =
+  | { readonly kind: "need-more" }
+  | {
+      readonly kind: "head";
+      readonly head: ResponseHead;
+      /** What came behind the head: a view of the last chunk, perhaps empty. */
+      readonly rest: Uint8Array;
+    }
+  | Malformed;
+
+/**
+ * Reads the head of one answer as it comes, and nothing behind it: as strict as a request's (bare CR or LF, folded fields and what is no
+ * field are refused). The verdict depends on the bytes alone, not on how they were cut. Holds at most 64 KiB.
+ */
+export class ResponseHeadReader {
+  #held: Buffer = NO_BYTES;
+  /** Of the line that has not ended. */
+  #lineStart = 0;
+  #lines: string[] = [];
+
+  /** Whether nothing has come yet. */
+  get isEmpty(): boolean {
+    return this.#held.length === 0;
+  }
+
+  /** Takes the next bytes. After a verdict it must not be called again. */
+  push(chunk: Uint8Array): ResponseHeadProgress {
+    const before = this.#held.length;
+    const taken = chunk.subarray(0, MAX_BYTES - before);
+    this.#held = Buffer.concat([this.#held, taken]);
+    let from = before;
+    for (;;) {
+      const end = this.#held.indexOf(LF, from);
+      if (end < 0) break;
+      from = end + 1;
+      if (end === this.#lineStart || this.#held[end - 1] !== CR)
+        return malformed("a line of its head ends with a bare LF");
+      const line = this.#held.toString("latin1", this.#lineStart, end - 1);
+      this.#lineStart = end + 1;
+      if (line === "" && this.#lines.length > 0) return parse(this.#lines, chunk.subarray(end + 1 - before));
+      if (line.includes("\r")) return malformed("a line of its head has a bare CR");
+      this.#lines.push(line);
+      if (this.#lines.length > MAX_FIELDS + 1) return malformed(`it has more than ${MAX_FIELDS} header fields`);
+    }
+    return this.#held.length < MAX_BYTES
+      ? { kind: "need-more" }
+      : malformed(`its head is longer than ${MAX_BYTES} bytes`);
+  }
+}
+
+function parse([statusLine = "", ...fieldLines]: readonly string[], rest: Uint8Array): ResponseHeadProgress {
+  const match = STATUS_LINE.exec(statusLine);
+  if (match === null) return malformed("it does not begin with a status line of HTTP/1.x");
+  const fields: HeaderField[] = [];
+  for (const line of fieldLines) {
+    const field = parseFieldLine(line);
+    if ("kind" in field) return malformed("a line of its head is no header field");
+    fields.push(field);
+  }
+  const version = match[1] === "1" ? "1.1" : "1.0";
+  return { kind: "head", head: { version, status: Number(match[2]), reason: match[3] ?? "", fields }, rest };
+}
