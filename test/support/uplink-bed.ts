@@ -53,6 +53,7 @@ export interface Health {
   readonly tunnelIdleClosed: number;
   readonly successByPort: Readonly<Record<string, number>>;
   readonly failureByPort: Readonly<Record<string, number>>;
+  readonly fallbackByPort: Readonly<Record<string, number>>;
   readonly penalties: readonly { readonly destination: string; readonly uplink: string }[];
   readonly uplinks: readonly { readonly name: string; readonly table?: number }[];
 }

@@ -27,6 +27,18 @@ export interface ByteStreamEvents {
   close: [];
 }
 
+/** What the kernel knows of the way to a peer, which no byte that was read tells. */
+export interface TransportState {
+  /** Segments on their way that the peer's host has not acknowledged. */
+  readonly unacked: number;
+  /** Probes that it has not answered. */
+  readonly probes: number;
+  /** Bytes that it has acknowledged since the connection was made: they have left the kernel's queue. */
+  readonly ackedBytes: number;
+  /** Since anything came from it, data or acknowledgement, milliseconds. */
+  readonly heardMs: number;
+}
+
 /** Two ways of bytes, each with an end of its own. Paused at first. It closes by itself when both ways have ended. */
 export interface ByteStream extends Pick<StreamListeners, "on" | "once" | "off"> {
   /** False when the peer does not keep up: wait for `drain`. The chunk is the caller's again when it returns. */
@@ -44,6 +56,8 @@ export interface ByteStream extends Pick<StreamListeners, "on" | "once" | "off">
   limitReads(bytes: number): void;
   /** Asks an idle peer whether it is there, first after so many milliseconds. */
   keepAlive(idleMs: number): void;
+  /** Absent, and `undefined`, where there is no kernel to ask: no TCP below, or none any more. */
+  transport?(): TransportState | undefined;
   /** {@link destroy} was called, or the connection lost. */
   readonly destroyed: boolean;
   /** `close` was told. */

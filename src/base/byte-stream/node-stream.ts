@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import { resetSocket } from "#base/socket-reset";
-import type { ByteStream } from "./index.ts";
+import type { ByteStream, TransportState } from "./index.ts";
 import { StreamListeners } from "./listeners.ts";
 
 /** A socket of Node's, TLS or not, as a {@link ByteStream}: paused, half-closable, and from now on this one's alone. */
@@ -10,9 +10,13 @@ export class NodeStream extends StreamListeners implements ByteStream {
   readonly remoteAddress: string;
   readonly remotePort: number;
 
-  constructor(socket: Socket) {
+  readonly #transport: (() => TransportState | undefined) | undefined;
+
+  /** `transport` asks the kernel of the TCP connection below, which Node does not. */
+  constructor(socket: Socket, options: { readonly transport?: () => TransportState | undefined } = {}) {
     super();
     this.#socket = socket;
+    this.#transport = options.transport;
     this.remoteAddress = socket.remoteAddress ?? "";
     this.remotePort = socket.remotePort ?? 0;
     socket.pause();
@@ -85,6 +89,10 @@ export class NodeStream extends StreamListeners implements ByteStream {
 
   reset(): void {
     resetSocket(this.#socket);
+  }
+
+  transport(): TransportState | undefined {
+    return this.#transport?.();
   }
 
   limitReads(): void {

@@ -188,6 +188,15 @@ export function getsockopt(fd: number, level: number, option: number): number {
   return value[0] ?? 0;
 }
 
+const optionLength = new Uint32Array(1);
+
+/** getsockopt(2) of a structure: how many bytes of it the kernel has written. */
+export function getsockoptBytes(fd: number, level: number, option: number, into: Uint8Array): number {
+  optionLength[0] = into.length;
+  call(libc().getsockopt, () => `get socket option ${level}/${option}`, fd, level, option, into, optionLength);
+  return optionLength[0] ?? 0;
+}
+
 /** open(2), close-on-exec; `mode` counts with O_CREAT. */
 export function open(path: string, flags: number, mode = 0o600): number {
   return call(libc().open, `open ${path}`, path, flags | C.O_CLOEXEC, mode);

@@ -20,6 +20,7 @@ export {
   eventfd,
   getsockname,
   getsockopt,
+  getsockoptBytes,
   ioctl,
   ioctlValue,
   listen,

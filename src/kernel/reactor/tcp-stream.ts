@@ -1,4 +1,4 @@
-import { type ByteStream, StreamListeners } from "#base/byte-stream";
+import { type ByteStream, StreamListeners, type TransportState } from "#base/byte-stream";
 import { KernelError } from "#kernel/errors";
 import {
   C,
@@ -12,6 +12,7 @@ import {
   setsockopt,
   shutdownWrite,
 } from "#kernel/ffi";
+import { transportState } from "#kernel/socket";
 import { type Reactor, reactorFor, STREAM_BITS, type Telling, type Waiting, type Watched } from "./reactor.ts";
 
 const EAGAIN = 11;
@@ -187,6 +188,10 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, W
     setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
     setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
     setsockopt(this.fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
+  }
+
+  transport(): TransportState | undefined {
+    return this.#isDestroyed ? undefined : transportState(this.fd);
   }
 
   abandon(): void {

@@ -16,3 +16,4 @@ export { type EchoReply, type IcmpSocket, type IcmpSocketOptions, openIcmpSocket
 export { bindUdp, listenTcp, localEndpoint, openTcp, type SocketPlace } from "./inet.ts";
 export { applySocketOptions, type SocketOptions } from "./options.ts";
 export { sendQueueBytes } from "./send-queue.ts";
+export { decodeTcpInfo, type TcpInfo, tcpInfo, transportState } from "./tcp-info.ts";

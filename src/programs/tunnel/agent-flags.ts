@@ -104,7 +104,11 @@ const ours = {
     "30s",
     "at the first SIGTERM, how long connections may go on; 0: until the second",
   ),
-  reconnectJitter: durationFlag("reconnect-jitter", "200ms", "after a lost connection, wait at random for up to so long"),
+  reconnectJitter: durationFlag(
+    "reconnect-jitter",
+    "200ms",
+    "after a lost connection, wait at random for up to so long",
+  ),
   forwardAllowedDestination: repeatedFlag(
     "forward-allowed-destination",
     parseForwardDestination,

@@ -1,13 +1,13 @@
 import { Socket } from "node:net";
 import { networkInterfaces } from "node:os";
 import type { SecureContext } from "node:tls";
-import { type ByteStream, NodeStream } from "#base/byte-stream";
+import { type ByteStream, NodeStream, type TransportState } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { Roster } from "#base/roster";
 import { TcpStream } from "#kernel/reactor";
-import type { Endpoint } from "#kernel/socket";
+import { type Endpoint, transportState } from "#kernel/socket";
 import { type Query, UplinkDns } from "../dns/index.ts";
 import { Carrier, HttpConnection, type HttpConnectionDeps, PendingHeads, type Room } from "../front/index.ts";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource, Uplink } from "../model/index.ts";
@@ -183,7 +183,8 @@ export class Engine {
     const timeoutMs = settings().limits.headerTimeoutMs;
     const isRequired = listener.tls === "required";
     const gate = { isRequired, clock, timeoutMs, context: secureContext(), pending: this.#frontOf(listener).pending };
-    passTlsGate(client, gate, (inner, first) => this.#serve(new NodeStream(inner), listener, first));
+    const transport = (): TransportState | undefined => (client.destroyed ? undefined : transportState(fd));
+    passTlsGate(client, gate, (inner, first) => this.#serve(new NodeStream(inner, { transport }), listener, first));
   }
 
   /** All that a direction of a tunnel holds is what one read brings. */

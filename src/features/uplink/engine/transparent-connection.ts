@@ -44,6 +44,8 @@ export class TransparentConnection {
       destination: name === undefined ? destination : { ...destination, text: `${name}:${localPort}` },
       listener: this.#listener,
       early,
+      // Nobody is told of a failure here, so that what can be tried again without harm is.
+      replay: "request",
       startedAt: this.#clock.monotonic(),
       onConnected: () => undefined,
       onClosed: () => undefined,

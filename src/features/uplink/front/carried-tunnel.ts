@@ -6,7 +6,7 @@ import type { Destination } from "../policy/index.ts";
 import { type CloseReason, Tunnel, type TunnelEnd, type TunnelEvents } from "../relay/index.ts";
 import { SelectError, type Won } from "../select/index.ts";
 import { DIRECT } from "../stats/index.ts";
-import type { Carrier, CarryRequest } from "./carrier.ts";
+import { type Carrier, type CarryRequest, witnessOf } from "./carrier.ts";
 
 /** Made once: an error looks at the stack, for each tunnel. */
 const NO_REPLAY = new Error("no other uplink is looked for any more");
@@ -39,7 +39,7 @@ export class CarriedTunnel implements TunnelEvents {
     // Not spread: that costs each tunnel as much as a system call.
     const options = {
       idleTimeoutMs: this.#idleTimeoutMs,
-      isIdempotent: request.isIdempotent,
+      replay: request.replay,
       halfCloseTimeoutMs,
       firstByteTimeoutMs,
       bufferBytes,
@@ -88,7 +88,11 @@ export class CarriedTunnel implements TunnelEvents {
     const { penalties, evidence, record, dialler, settings, clock } = this.#carrier.deps;
     const { text } = this.#request.destination;
     record({ kind: "blackhole", target: text, ifName: uplink.ifName });
-    evidence.blackholed(uplink.name, text);
+    const { firstByteTimeoutMs } = settings().tunnel;
+    evidence.blackholed(uplink.name, text, {
+      witness: witnessOf(this.#request.listener),
+      waitedMs: firstByteTimeoutMs,
+    });
     penalties.add(text, uplink.name);
     this.#tried = new Set([...(this.#tried ?? []), uplink.name]);
     this.#stopReplay = new Stop();
@@ -118,7 +122,8 @@ export class CarriedTunnel implements TunnelEvents {
     if (reason === "idle") lines.idle(this.#idleTimeoutMs);
     if (stalled && uplink !== undefined) {
       penalties.add(destination.text, uplink.name, 0.5);
-      evidence.stalled(uplink.name, destination.text);
+      const witness = witnessOf(this.#request.listener);
+      evidence.stalled(uplink.name, destination.text, { witness, waitedMs: this.#idleTimeoutMs });
     }
     record({ kind: "closed", target: destination.text, ifName: this.#ifName, up, down, durationMs, reason, count: 1 });
     lines.closed(destination.text, this.#ifName, { up, down, durationMs, reason });

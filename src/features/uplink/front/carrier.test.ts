@@ -14,7 +14,9 @@ test(
     const excepted: string[][] = [];
     bed.dial = (request) => {
       excepted.push([...(request.except ?? [])]);
-      return excepted.length === 1 ? bed.connected(hole.port, "eth0") : bed.connected(hole.port, "eth1");
+      return excepted.length === 1
+        ? bed.connected(hole.port, "eth0", { isHole: true })
+        : bed.connected(hole.port, "eth1", { isHole: true });
     };
     const hello = clientHello("a.example");
     const client = await TestClient.to(t, bed.port);
@@ -55,7 +57,7 @@ test(
   async (t) => {
     const bed = await FrontBed.open(t);
     const hole = await serverFor(t, (socket) => socket.resume());
-    bed.dial = () => bed.connected(hole.port, "eth0");
+    bed.dial = () => bed.connected(hole.port, "eth0", { isHole: true });
     const open = async (): Promise<TestClient> => {
       const client = await TestClient.to(t, bed.port);
       client.write("CONNECT a.example:443 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n");
@@ -82,7 +84,7 @@ test("Carrier: an answer that comes while another uplink is dialled ends the dia
   const aborted = new Deferred();
   bed.dial = (request) =>
     request.except === undefined
-      ? bed.connected(late.port, "eth0")
+      ? bed.connected(late.port, "eth0", { isHole: true })
       : new Promise((_resolve, reject) => {
           request.signal.addEventListener("abort", () => {
             aborted.resolve();
@@ -102,3 +104,24 @@ test("Carrier: an answer that comes while another uplink is dialled ends the dia
   await aborted.promise;
   assert.equal(bed.counters.replays, 0);
 });
+
+test(
+  "Carrier: a server that has what was said and thinks is waited for: nothing is reset, replayed or blamed",
+  TIMEOUT,
+  async (t) => {
+    for (const said of [clientHello("a.example").toString("latin1"), "POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\nx"]) {
+      const bed = await FrontBed.open(t);
+      const slow = await serverFor(t, (socket) => socket.resume());
+      bed.dial = () => bed.connected(slow.port, "eth0");
+      const client = await TestClient.to(t, bed.port);
+      client.write(`CONNECT a.example:443 HTTP/1.1\r\n\r\n${said}`);
+      await client.read("200");
+      await waitBytes([...slow.clients][0], said.length);
+      await bed.clock.advance(300_000);
+      [...slow.clients][0]?.write("at last");
+      await client.read("at last");
+      assert.deepEqual([bed.counters.replays, bed.counters.blackholes, bed.penalties.list()], [0, 0, []]);
+      assert.deepEqual(bed.evidence.lines, ["first-byte eth0 a.example:443"]);
+    }
+  },
+);

@@ -2,9 +2,9 @@ import type { StopSignal } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 import { Roster } from "#base/roster";
-import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "../model/index.ts";
+import type { Evidence, ListenerSettings, Settings, SnapshotSource, Witness } from "../model/index.ts";
 import { type Destination, judge } from "../policy/index.ts";
-import type { CloseReason, TunnelWatch } from "../relay/index.ts";
+import type { CloseReason, ReplayRule, TunnelWatch } from "../relay/index.ts";
 import {
   type Dialler,
   type DialRequest,
@@ -43,8 +43,8 @@ export interface CarryRequest {
   readonly destination: Destination;
   readonly listener: ListenerSettings;
   readonly early: EarlyBytes;
-  /** What the client sends may be sent once more over another uplink, whatever it is. */
-  readonly isIdempotent?: boolean;
+  /** What the client sends that may be sent once more over another uplink. Default: a ClientHello. */
+  readonly replay?: ReplayRule;
   /** Monotonic milliseconds. */
   readonly startedAt: number;
   /** The destination is connected: what the client is to read first is written here. */
@@ -111,6 +111,7 @@ export class Carrier {
       destination,
       snapshot: input.snapshot,
       judge: (addresses) => judge(listener, destination.port, addresses, input),
+      witness: witnessOf(listener),
       signal,
     };
   }
@@ -157,4 +158,9 @@ export class Carrier {
     record({ kind: "failed", target, isNotReady: code === "not-ready", summary, failures });
     lines.failed(target, clientName(request.client), afterMs, summary);
   }
+}
+
+/** Whose experience it is. */
+export function witnessOf({ role }: ListenerSettings): Witness {
+  return role === "pod" ? "pod" : "host";
 }

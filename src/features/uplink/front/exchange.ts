@@ -1,4 +1,4 @@
-import { type ByteStream, StreamListeners } from "#base/byte-stream";
+import { type ByteStream, StreamListeners, type TransportState } from "#base/byte-stream";
 import { type BodyFraming, BodyReader, encodeChunk, encodeLastChunk } from "#wire/http1";
 import type { CloseReason } from "../relay/index.ts";
 import type { AnswerRelay } from "./answer-relay.ts";
@@ -171,6 +171,10 @@ export class Exchange extends StreamListeners implements ByteStream {
 
   keepAlive(idleMs: number): void {
     this.#client.keepAlive(idleMs);
+  }
+
+  transport(): TransportState | undefined {
+    return this.#client.transport?.();
   }
 
   destroy(): void {

@@ -62,7 +62,7 @@ export async function forward(
       destination,
       listener,
       early,
-      isIdempotent: framing.kind === "none" && ["GET", "HEAD"].includes(head.method),
+      ...(framing.kind === "none" && ["GET", "HEAD"].includes(head.method) ? { replay: "always" as const } : {}),
       startedAt: clock.monotonic(),
       onConnected: () => undefined,
       onClosed: () => undefined,

@@ -4,7 +4,7 @@
  *
  * Owns: data and two small interfaces. Refuses to know: where they come from.
  */
-export type { DialFailure, Evidence, SnapshotSource } from "./ports.ts";
+export type { Circumstances, DialFailure, Evidence, SnapshotSource, Witness } from "./ports.ts";
 export type {
   ClusterSettings,
   DnsSettings,

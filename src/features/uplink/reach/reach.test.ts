@@ -7,6 +7,8 @@ import { parseSettings } from "../config/index.ts";
 import { hasError, type ProbeTarget, type Settings, UNTESTED, type Uplink } from "../model/index.ts";
 import { type ProbeOutcome, type Prober, Reach } from "./index.ts";
 
+const HOW = { witness: "host", waitedMs: 2000 } as const;
+
 const OK: ProbeOutcome = { kind: "ok" };
 const FAILED: ProbeOutcome = { kind: "failed", reason: "timeout" };
 
@@ -282,37 +284,37 @@ test("Reach: local faults count at once and hide what was known, which is there 
 
 test("Reach: what fails while the link is down blames nobody, so that all is well as soon as it is up", async () => {
   const { reach, faults, observe, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
-  for (const destination of ["a", "b"]) reach.dialFailed("lan", destination, "unreachable", "EHOSTUNREACH");
+  for (const destination of ["a", "b"]) reach.dialFailed("lan", destination, "unreachable", "EHOSTUNREACH", HOW);
   faults.set("lan", "link down");
   observe();
   for (const destination of ["c", "d", "e", "f"]) {
-    reach.dialFailed("lan", destination, "unreachable", "EHOSTUNREACH");
-    reach.blackholed("lan", destination);
-    reach.stalled("lan", destination);
+    reach.dialFailed("lan", destination, "unreachable", "EHOSTUNREACH", HOW);
+    reach.blackholed("lan", destination, HOW);
+    reach.stalled("lan", destination, HOW);
   }
   faults.clear();
   observe();
   assert.ok(!isFailed("lan"));
-  for (const destination of ["g", "h"]) reach.dialFailed("lan", destination, "timeout", "");
+  for (const destination of ["g", "h"]) reach.dialFailed("lan", destination, "timeout", "", HOW);
   assert.ok(!isFailed("lan"));
-  reach.dialFailed("lan", "i", "timeout", "");
+  reach.dialFailed("lan", "i", "timeout", "", HOW);
   assert.ok(isFailed("lan"));
   await stop();
 });
 
 test("Reach: three distinct destinations blackholed within 60 s set the flag; one again and again, or a success between, does not", async () => {
   const { clock, reach, isFailed, errorOf, stop } = setUp({ lan: {}, two: {} }, { probe: { targets: [] } });
-  for (let time = 0; time < 5; time += 1) reach.blackholed("lan", "a:443");
-  reach.blackholed("lan", "b:443");
+  for (let time = 0; time < 5; time += 1) reach.blackholed("lan", "a:443", HOW);
+  reach.blackholed("lan", "b:443", HOW);
   reach.firstByte("lan", "c:443");
-  reach.blackholed("lan", "d:443");
-  reach.blackholed("lan", "e:443");
+  reach.blackholed("lan", "d:443", HOW);
+  reach.blackholed("lan", "e:443", HOW);
   assert.ok(!isFailed("lan"));
   await clock.advance(61_000);
-  reach.blackholed("lan", "f:443");
+  reach.blackholed("lan", "f:443", HOW);
   assert.ok(!isFailed("lan"));
-  reach.blackholed("lan", "g:443");
-  reach.blackholed("lan", "h:443");
+  reach.blackholed("lan", "g:443", HOW);
+  reach.blackholed("lan", "h:443", HOW);
   assert.ok(isFailed("lan"));
   assert.match(errorOf("lan") ?? "", /^blackhole: h:443/);
   assert.ok(!isFailed("two"));
@@ -323,7 +325,7 @@ test("Reach: a blackhole is not over because handshakes complete, but when bytes
   const blackhole = (reach: Reach): void => {
     for (const destination of ["a:443", "b:443", "c:443"]) {
       reach.dialSucceeded("lan", destination);
-      reach.blackholed("lan", destination);
+      reach.blackholed("lan", destination, HOW);
     }
   };
   const tcp = setUp({ lan: {} });
@@ -354,17 +356,17 @@ test("Reach: a blackhole is not over because handshakes complete, but when bytes
 
 test("Reach: three destinations that time out, fall silent or cannot be reached blame the uplink; refusals and DNS do not", async () => {
   const { reach, isFailed, errorOf, clock, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
-  reach.dialFailed("lan", "a:443", "timeout", "timeout");
-  reach.dialFailed("lan", "b:443", "unreachable", "EHOSTUNREACH");
-  reach.dialFailed("lan", "c:443", "dns", "NXDOMAIN");
-  reach.dialFailed("lan", "d:443", "ports-exhausted", "");
-  reach.dialFailed("lan", "e:443", "address-gone", "");
+  reach.dialFailed("lan", "a:443", "timeout", "timeout", HOW);
+  reach.dialFailed("lan", "b:443", "unreachable", "EHOSTUNREACH", HOW);
+  reach.dialFailed("lan", "c:443", "dns", "NXDOMAIN", HOW);
+  reach.dialFailed("lan", "d:443", "ports-exhausted", "", HOW);
+  reach.dialFailed("lan", "e:443", "address-gone", "", HOW);
   assert.ok(!isFailed("lan"));
-  reach.dialFailed("lan", "f:443", "refused", "ECONNREFUSED");
-  reach.dialFailed("lan", "g:443", "timeout", "timeout");
-  reach.stalled("lan", "h:443");
+  reach.dialFailed("lan", "f:443", "refused", "ECONNREFUSED", HOW);
+  reach.dialFailed("lan", "g:443", "timeout", "timeout", HOW);
+  reach.stalled("lan", "h:443", HOW);
   assert.ok(!isFailed("lan"), "a refusal is an answer");
-  reach.dialFailed("lan", "i:443", "timeout", "no answer in 10 s");
+  reach.dialFailed("lan", "i:443", "timeout", "no answer in 10 s", HOW);
   assert.ok(isFailed("lan"));
   assert.equal(errorOf("lan"), "dial: i:443: no answer in 10 s");
   reach.dialSucceeded("lan", "j:443");
@@ -374,7 +376,7 @@ test("Reach: three destinations that time out, fall silent or cannot be reached 
 });
 
 test("Reach: what an agent says of its uplink holds against our evidence; elsewhere it is one voice among others", async () => {
-  const { reach, isFailed, stop } = setUp({ ext: { mode: "external" }, lan: {} }, { probe: { targets: [] } });
+  const { clock, reach, isFailed, stop } = setUp({ ext: { mode: "external" }, lan: {} }, { probe: { targets: [] } });
   const failure = { lastFailed: 5, lastError: "the agent says so", lastWarning: "" };
   assert.ok(reach.tell("ext", failure) && reach.tell("lan", failure) && !reach.tell("none", failure));
   assert.ok(isFailed("ext") && isFailed("lan"));
@@ -382,7 +384,8 @@ test("Reach: what an agent says of its uplink holds against our evidence; elsewh
   assert.ok(isFailed("ext") && !isFailed("lan"));
   reach.tell("ext", { lastFailed: 5, lastSucceeded: 5, lastError: "", lastWarning: "" });
   assert.ok(!isFailed("ext"));
-  for (const destination of ["a", "b", "c"]) reach.blackholed("ext", destination);
+  await clock.advance(3000);
+  for (const destination of ["a", "b", "c"]) reach.blackholed("ext", destination, HOW);
   assert.ok(isFailed("ext"), "what it swallows is seen here first");
   reach.firstByte("ext", "a");
   assert.ok(!isFailed("ext"));
@@ -393,15 +396,17 @@ test("Reach: a clock that jumps by an hour turns no flag round", async () => {
   for (const jump of [-3_600_000, 3_600_000]) {
     const { clock, reach, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
     const fail = (): void => {
-      for (const destination of ["a", "b", "c"]) reach.dialFailed("lan", destination, "timeout", "");
+      for (const destination of ["a", "b", "c"]) reach.dialFailed("lan", destination, "timeout", "", HOW);
     };
     reach.firstByte("lan", "a");
+    await clock.advance(3000);
     clock.jumpWall(jump);
     fail();
     assert.ok(isFailed("lan"));
     clock.jumpWall(jump);
     reach.firstByte("lan", "a");
     assert.ok(!isFailed("lan"));
+    await clock.advance(3000);
     clock.jumpWall(-2 * jump);
     fail();
     assert.ok(isFailed("lan"));
@@ -419,8 +424,8 @@ test("Reach: a success keeps when it failed last, a failure when it worked last"
   await clock.advance(1000);
   reach.firstByte("lan", "a");
   const worked = clock.now();
-  await clock.advance(1000);
-  for (const destination of ["a", "b", "c"]) reach.blackholed("lan", destination);
+  await clock.advance(3000);
+  for (const destination of ["a", "b", "c"]) reach.blackholed("lan", destination, HOW);
   assert.deepEqual(reach.stateOf("lan")?.status, {
     lastSucceeded: worked,
     lastFailed: clock.now(),
@@ -438,4 +443,34 @@ test("Reach: a success keeps when it failed last, a failure when it worked last"
   });
   await stop();
   assert.equal(clock.pending, 0);
+});
+
+test("Reach: what pods see counts as one destination, and never fails an uplink alone", async () => {
+  const { reach, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
+  for (let at = 0; at < 40; at += 1) {
+    reach.blackholed("lan", `own-${at}.example:443`, { ...HOW, witness: "pod" });
+    reach.dialFailed("lan", `own-${at}.example:443`, "timeout", "", { ...HOW, witness: "pod" });
+  }
+  assert.ok(!isFailed("lan"));
+  reach.blackholed("lan", "a:443", HOW);
+  assert.ok(!isFailed("lan"));
+  reach.blackholed("lan", "b:443", HOW);
+  assert.ok(isFailed("lan"), "the host has met the same twice");
+  await stop();
+});
+
+test("Reach: while bytes come in over an uplink, the silence of some destinations is their own", async () => {
+  const { clock, reach, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
+  const waited = { witness: "host", waitedMs: 5000 } as const;
+  for (let round = 0; round < 5; round += 1) {
+    reach.bytesReceived("lan");
+    await clock.advance(1000);
+    for (const destination of ["a", "b", "c", "d"]) reach.blackholed("lan", destination, waited);
+    for (const destination of ["a", "b", "c", "d"]) reach.dialFailed("lan", destination, "timeout", "", waited);
+    assert.ok(!isFailed("lan"));
+  }
+  await clock.advance(6000);
+  for (const destination of ["a", "b", "c"]) reach.blackholed("lan", destination, waited);
+  assert.ok(isFailed("lan"));
+  await stop();
 });

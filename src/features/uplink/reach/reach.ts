@@ -1,6 +1,7 @@
 import { type Clock, systemClock } from "#base/clock";
 import { type Logger, nullLogger } from "#base/log";
 import {
+  type Circumstances,
   type DialFailure,
   type Evidence,
   hasError,
@@ -102,12 +103,12 @@ export class Reach implements Evidence {
     this.#update(uplink, `connected to ${destination}`, (record, at) => record.reached(at));
   }
 
-  dialFailed(uplink: string, destination: string, failure: DialFailure, text: string): void {
+  dialFailed(uplink: string, destination: string, failure: DialFailure, text: string, how: Circumstances): void {
     if (failure === "refused") {
       this.#update(uplink, `${destination} refused`, (record, at) => record.reached(at));
     } else if (failure === "timeout" || failure === "unreachable") {
       const why = `dial: ${destination}: ${text === "" ? failure : text}`;
-      this.#suspect(uplink, why, (record, at) => record.troubled(at, destination, why));
+      this.#suspect(uplink, why, (record, at) => record.troubled(at, { destination, text: why, ...how }));
     }
   }
 
@@ -119,14 +120,14 @@ export class Reach implements Evidence {
     this.#update(uplink, "bytes in a tunnel", (record, at) => record.received(at));
   }
 
-  blackholed(uplink: string, destination: string): void {
+  blackholed(uplink: string, destination: string, how: Circumstances): void {
     const why = `blackhole: ${destination}: connected, then nothing came`;
-    this.#suspect(uplink, why, (record, at) => record.swallowed(at, destination, why));
+    this.#suspect(uplink, why, (record, at) => record.swallowed(at, { destination, text: why, ...how }));
   }
 
-  stalled(uplink: string, destination: string): void {
+  stalled(uplink: string, destination: string, how: Circumstances): void {
     const why = `dial: ${destination}: stalled`;
-    this.#suspect(uplink, why, (record, at) => record.troubled(at, destination, why));
+    this.#suspect(uplink, why, (record, at) => record.troubled(at, { destination, text: why, ...how }));
   }
 
   #take(uplink: Uplink, fault: string | undefined, settings: Settings): void {

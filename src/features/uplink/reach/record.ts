@@ -1,4 +1,4 @@
-import type { UplinkStatus } from "../model/index.ts";
+import type { Circumstances, UplinkStatus } from "../model/index.ts";
 import { hasError } from "../model/index.ts";
 
 /** Destinations in a row that must fail in the same way before the uplink is blamed (spec uplink-proxy 6.4). */
@@ -7,6 +7,8 @@ export const BLAME_AFTER = 3;
 export const BLAME_WINDOW_MS = 60_000;
 /** Destinations kept for that: more tell nothing new. */
 const MAX_DESTINATIONS = 16;
+/** Bytes are told of once a second: they came in so lately, milliseconds. */
+const BYTES_FRESH_MS = 2000;
 /** How long the blame lasts where nothing shows the contrary; doubles up to the maximum. */
 const HOLD_MS = 60_000;
 const HOLD_MAX_MS = 600_000;
@@ -20,6 +22,12 @@ export interface Moment {
   readonly monotonic: number;
 }
 
+/** A destination that did not answer. */
+export interface Suspicion extends Circumstances {
+  readonly destination: string;
+  readonly text: string;
+}
+
 /**
  * What is known of one uplink beyond its local conditions. A state machine without clocks or timers of its own.
  *
@@ -30,8 +38,8 @@ export class UplinkRecord {
   #status: UplinkStatus;
   #ground: Ground;
   #inRow = { failures: 0, successes: 0 };
-  #blackholes = new Map<string, number>();
-  #troubles = new Map<string, number>();
+  readonly #blackholes = new Suspicions();
+  readonly #troubles = new Suspicions();
   #holdMs = HOLD_MS;
   #holdUntil: number | undefined;
   #bytesAt = Number.NEGATIVE_INFINITY;
@@ -92,17 +100,18 @@ export class UplinkRecord {
   /** More bytes in a tunnel that may be old. */
   received(at: Moment): void {
     this.#bytesAt = at.monotonic;
+    this.forgetSuspicions();
     if (!hasError(this.#status) || this.#ground === "probe") this.#succeed(at);
   }
 
   /** A destination could not be reached, or fell silent. */
-  troubled(at: Moment, destination: string, text: string): void {
-    if (count(this.#troubles, destination, at.monotonic) >= BLAME_AFTER) this.#blame(at, "dial", text);
+  troubled(at: Moment, suspicion: Suspicion): void {
+    this.#suspect(at, this.#troubles, "dial", suspicion);
   }
 
-  /** A destination took the payload and gave nothing back. */
-  swallowed(at: Moment, destination: string, text: string): void {
-    if (count(this.#blackholes, destination, at.monotonic) >= BLAME_AFTER) this.#blame(at, "blackhole", text);
+  /** A destination's host completed the handshake and acknowledged nothing of the payload. */
+  swallowed(at: Moment, suspicion: Suspicion): void {
+    this.#suspect(at, this.#blackholes, "blackhole", suspicion);
   }
 
   /** The hold is over: real requests may try again. Where probes go on failing there is nothing to try. */
@@ -120,6 +129,12 @@ export class UplinkRecord {
       lastError: "",
       lastWarning: `on trial after ${lastError}`,
     };
+  }
+
+  /** While bytes come in over the uplink, the silence of some destinations is their own. */
+  #suspect(at: Moment, suspicions: Suspicions, ground: Ground, suspicion: Suspicion): void {
+    if (at.monotonic - this.#bytesAt <= Math.max(suspicion.waitedMs, BYTES_FRESH_MS)) return;
+    if (suspicions.add(suspicion, at.monotonic) >= BLAME_AFTER) this.#blame(at, ground, suspicion.text);
   }
 
   #blame(at: Moment, ground: Ground, text: string): void {
@@ -162,13 +177,27 @@ export class UplinkRecord {
   }
 }
 
-/** Notes a destination; how many distinct ones there were lately. */
-function count(destinations: Map<string, number>, destination: string, at: number): number {
-  destinations.delete(destination);
-  destinations.set(destination, at);
-  for (const [key, seen] of destinations) {
-    if (at - seen <= BLAME_WINDOW_MS && destinations.size <= MAX_DESTINATIONS) break;
-    destinations.delete(key);
+/** Destinations that failed lately, each once. However many pods have seen, they count as one: a pod can choose what fails. */
+class Suspicions {
+  readonly #byHost = new Map<string, number>();
+  #byPodAt = Number.NEGATIVE_INFINITY;
+
+  /** Notes a destination; how many there were lately. */
+  add({ destination, witness }: Suspicion, at: number): number {
+    if (witness === "pod") this.#byPodAt = at;
+    else {
+      this.#byHost.delete(destination);
+      this.#byHost.set(destination, at);
+    }
+    for (const [key, seen] of this.#byHost) {
+      if (at - seen <= BLAME_WINDOW_MS && this.#byHost.size <= MAX_DESTINATIONS) break;
+      this.#byHost.delete(key);
+    }
+    return this.#byHost.size + (at - this.#byPodAt <= BLAME_WINDOW_MS ? 1 : 0);
   }
-  return destinations.size;
+
+  clear(): void {
+    this.#byHost.clear();
+    this.#byPodAt = Number.NEGATIVE_INFINITY;
+  }
 }

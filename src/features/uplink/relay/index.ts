@@ -9,6 +9,7 @@
  * tunnel.start(earlyBytes);
  * ```
  */
+export type { ReplayRule } from "./retained.ts";
 export {
   type ByteCount,
   type CloseReason,

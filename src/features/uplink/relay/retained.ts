@@ -1,19 +1,27 @@
+import { RequestHeadReader } from "#wire/http-connect";
 import { ClientHelloReader } from "#wire/tls-hello";
 
 /**
+ * Which of a client's bytes may be sent twice: those that do nothing twice. `hello`: a whole ClientHello without early data. `request`: that,
+ * or whole requests of GET or HEAD. `always`: whatever they are, which somebody has made sure of.
+ */
+export type ReplayRule = "hello" | "request" | "always";
+
+const SAFE_METHODS: readonly string[] = ["GET", "HEAD"];
+
+/**
  * What a client has sent and the destination has not answered yet: the only bytes that may be sent once more, over another uplink,
- * and only when they are a ClientHello or are known to do nothing twice (spec uplink-proxy 6.4). Holds at most `maxBytes`; forgets everything when there is more.
+ * and only when they do nothing twice (spec uplink-proxy 6.4). Holds at most `maxBytes`; forgets everything when there is more.
  */
 export class Retained {
   readonly #maxBytes: number;
-  readonly #isIdempotent: boolean;
+  readonly #rule: ReplayRule;
   #chunks: Uint8Array[] | undefined = [];
   #bytes = 0;
 
-  /** `isIdempotent`: whatever the client sends may be sent twice, such as a plain GET. */
-  constructor(maxBytes: number, options: { readonly isIdempotent?: boolean | undefined } = {}) {
+  constructor(maxBytes: number, rule: ReplayRule) {
     this.#maxBytes = maxBytes;
-    this.#isIdempotent = options.isIdempotent === true;
+    this.#rule = rule;
   }
 
   /** Still complete. */
@@ -33,9 +41,16 @@ export class Retained {
     this.#chunks = undefined;
   }
 
-  /** A whole ClientHello without early data, or idempotent anyway: a server that got it twice would do nothing twice. */
+  /** A server that got it twice would do nothing twice, by the rule. */
   get isReplayable(): boolean {
-    if (this.#isIdempotent) return this.#chunks !== undefined;
+    if (this.#chunks === undefined) return false;
+    if (this.#rule === "always") return true;
+    return (
+      this.#isHello() || (this.#rule === "request" && areSafeRequests(Buffer.concat(this.#chunks), this.#maxBytes))
+    );
+  }
+
+  #isHello(): boolean {
     const reader = new ClientHelloReader({ maxBytes: this.#maxBytes });
     for (const chunk of this.#chunks ?? []) {
       const progress = reader.push(chunk);
@@ -44,4 +59,15 @@ export class Retained {
     }
     return false;
   }
+}
+
+/** One or more whole requests, and nothing behind them. */
+function areSafeRequests(bytes: Uint8Array, maxBytes: number): boolean {
+  let left = bytes;
+  while (left.length > 0) {
+    const progress = new RequestHeadReader({ maxBytes }).push(left);
+    if (progress.kind !== "head" || progress.head.hasBody || !SAFE_METHODS.includes(progress.head.method)) return false;
+    left = progress.rest;
+  }
+  return bytes.length > 0;
 }

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { SWALLOWED } from "../testing/front-bed.ts";
 import { clientHello } from "../testing/proxy-fixtures.ts";
 import { TUNNEL_OPTIONS, TunnelBed, upstreamPair } from "../testing/tunnel-bed.ts";
 
@@ -13,11 +14,52 @@ test("Tunnel: silence ends it after 30 to 31 s, a byte either way puts that off"
   bed.client.write("x");
   await bed.far.read("x");
   const since = bed.clock.monotonic();
+  // The client had asked and was still waiting, and nobody is there any more.
+  bed.upstream.transport = () => ({ unacked: 0, probes: 2, ackedBytes: 1, heardMs: bed.clock.monotonic() - since });
   const endedMs = (await bed.endedBy(100_000)) - since;
   assert.ok(endedMs >= 30_000 && endedMs <= 31_000, `${endedMs}`);
-  // The client had asked and was still waiting.
   assert.deepEqual(await bed.closed(), { reason: "idle", stalled: true });
   await bed.client.until(({ isEnded }) => isEnded);
+});
+
+test("Tunnel: silence when nobody waits for anything ends it after 30 to 31 s", TIMEOUT, async (t) => {
+  const bed = await TunnelBed.open(t);
+  bed.client.write("x");
+  await bed.far.read("x");
+  bed.far.write("answer");
+  await bed.client.read("answer");
+  const endedMs = await bed.endedBy(100_000);
+  assert.ok(endedMs >= 30_000 && endedMs <= 31_000, `${endedMs}`);
+  assert.equal((await bed.closed()).reason, "idle");
+});
+
+test(
+  "Tunnel: a destination that has what was said and is there is waited for, as the client would without us",
+  TIMEOUT,
+  async (t) => {
+    const bed = await TunnelBed.open(t);
+    bed.client.write("x");
+    await bed.far.read("x");
+    assert.equal(await bed.endedBy(600_000), 600_000);
+    assert.deepEqual(bed.told, []);
+    bed.far.write("at last");
+    await bed.client.read("at last");
+    assert.ok((await bed.endedBy(700_000)) <= 631_000);
+  },
+);
+
+test("Tunnel: bytes that drain from the kernel's queue, either way, are no silence", TIMEOUT, async (t) => {
+  for (const side of ["near", "upstream"] as const) {
+    const bed = await TunnelBed.open(t);
+    bed.far.write("body");
+    await bed.client.read("body");
+    // A slow reader, or a slow line: an acknowledgement every 5 s, for a while.
+    const ackedBytes = (): number => Math.min(24, Math.floor(bed.clock.monotonic() / 5000)) * 1000;
+    bed[side].transport = () => ({ unacked: 9, probes: 0, ackedBytes: ackedBytes(), heardMs: 0 });
+    const endedMs = await bed.endedBy(300_000);
+    assert.ok(endedMs >= 150_000 && endedMs <= 160_000, `${side} ${endedMs}`);
+    await bed.closed();
+  }
 });
 
 test("Tunnel: after one side has ended, the other has its own limit", TIMEOUT, async (t) => {
@@ -58,6 +100,10 @@ test(
     bed.client.socket.write(hello.subarray(0, 20));
     await bed.far.until(({ text }) => text.length === 20);
     await bed.clock.advance(4000);
+    // What was said first is acknowledged, the rest is not.
+    bed.tunnel.check(bed.clock.monotonic() + 2000);
+    const since = bed.clock.monotonic();
+    bed.upstream.transport = () => ({ ...SWALLOWED, heardMs: bed.clock.monotonic() - since });
     bed.client.socket.write(hello.subarray(20));
     await bed.far.until(({ text }) => text.length === hello.length);
     await bed.clock.advance(4400);

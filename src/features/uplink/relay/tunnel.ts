@@ -1,11 +1,17 @@
 import type { ByteStream } from "#base/byte-stream";
 import type { Seat } from "#base/roster";
-import { Retained } from "./retained.ts";
+import { type ReplayRule, Retained } from "./retained.ts";
 import { TlsRecords } from "./tls-records.ts";
 import type { TunnelWatch } from "./tunnel-watch.ts";
 
 /** Go's default, milliseconds (spec uplink-proxy 7). */
 const TCP_KEEPALIVE_MS = 15_000;
+
+/** A limit is divided into so many parts, in each of which the kernel is asked once whether its queues drain. */
+const LOOKS_A_LIMIT = 4;
+
+/** The end of a stream is acknowledged as a byte, in both directions. */
+const FINS = 2;
 
 /** Why a tunnel ended (spec uplink-proxy 7). */
 export type CloseReason = "eof" | "reset" | "idle" | "blackhole" | "drain" | "error";
@@ -24,21 +30,21 @@ export interface TunnelOptions {
   readonly idleTimeoutMs: number;
   /** The same once one side has ended its sending. */
   readonly halfCloseTimeoutMs: number;
-  /** From the last byte of the client to the first of the destination. */
+  /** What the destination's host has not acknowledged for so long, and its first byte has not come, is swallowed. */
   readonly firstByteTimeoutMs: number;
   /** Most that a direction holds. */
   readonly bufferBytes: number;
   /** Kept for another uplink until the first byte comes. */
   readonly replayBytes: number;
-  /** What the client sends may be sent twice, whatever it is. Default: a ClientHello alone. */
-  readonly isIdempotent?: boolean | undefined;
+  /** What of the client's bytes may be sent twice. Default: a ClientHello alone. */
+  readonly replay?: ReplayRule | undefined;
 }
 
 /** What a tunnel tells. None may throw. */
 export interface TunnelEvents {
   /** The first byte of the destination. */
   onFirstByte(): void;
-  /** The client waits, the destination has not said anything for `firstByteTimeoutMs`. Told once for each upstream. */
+  /** What the client has said was not acknowledged for `firstByteTimeoutMs`, and nothing has come back. Told once for each upstream. */
   onSilent(): void;
   /** Both sockets are closed. */
   onClosed(end: TunnelEnd): void;
@@ -67,8 +73,11 @@ export class Tunnel {
   #upstream: ByteStream;
   #total: ByteCount;
   #lastByteAt: number;
-  /** The exact time of the client's last byte, while the destination owes its first one. */
-  #waitingSince: number | undefined;
+  /** The exact time of a byte of the client, the first of those that may not be acknowledged; till the first byte comes back. */
+  #owedSince: number | undefined;
+  /** What both hosts had acknowledged when they were looked at last, and when that is to be done again. */
+  #acked: number | undefined;
+  #lookAt = 0;
   #isKeptAlive = false;
   #clientSpokeLast = false;
   #gotFirstByte = false;
@@ -97,14 +106,14 @@ export class Tunnel {
     this.#total = deps.total;
     this.#options = options;
     this.#events = events;
-    this.#retained = new Retained(options.replayBytes, options);
+    this.#retained = new Retained(options.replayBytes, options.replay ?? "hello");
     this.#lastByteAt = deps.watch.now;
   }
 
   /** Both ways open. `early` was read from the client before and goes first. */
   start(early: readonly Uint8Array[]): void {
     this.#seat = this.#watch.add(this);
-    this.#lastByteAt = this.#watch.now;
+    this.#moved();
     this.#client.limitReads(this.#options.bufferBytes);
     this.#client.on("data", this.#onClientData);
     this.#client.on("drain", this.#onClientDrain);
@@ -134,8 +143,8 @@ export class Tunnel {
     this.#total = total;
     this.#wasSilent = false;
     this.#isKeptAlive = false;
-    this.#waitingSince = this.#watch.exactNow();
-    this.#lastByteAt = this.#watch.now;
+    this.#owedSince = this.#watch.exactNow();
+    this.#moved();
     this.#attach();
     for (const chunk of said) {
       next.write(chunk);
@@ -161,33 +170,78 @@ export class Tunnel {
     const isEnding = this.#client.destroyed && !this.#clientClosed;
     if (isEnding || (this.#upstream.destroyed && !this.#upstreamClosed)) return;
     if (!this.#isKeptAlive) this.#keepAlive();
-    const { idleTimeoutMs, halfCloseTimeoutMs, firstByteTimeoutMs } = this.#options;
-    const limitMs = this.#clientEnded || this.#upstreamEnded ? halfCloseTimeoutMs : idleTimeoutMs;
-    if (this.#watch.hasPassed(this.#lastByteAt, limitMs)) {
+    const limitMs = this.#limitMs;
+    this.#lookForProgress(now, limitMs);
+    if (this.#watch.hasPassed(this.#lastByteAt, limitMs) && !this.#isThinking(limitMs)) {
       this.#isStalled =
         this.#gotFirstByte && !this.#clientEnded && (this.#clientSpokeLast || this.#records.isWithinRecord);
       this.close("idle");
       return;
     }
-    if (this.#waitingSince === undefined || this.#wasSilent || this.#upstreamEnded) return;
-    if (now - this.#waitingSince < firstByteTimeoutMs) return;
-    this.#wasSilent = true;
-    this.#events.onSilent();
+    if (this.#isSwallowed(now)) {
+      this.#wasSilent = true;
+      this.#events.onSilent();
+    }
   }
 
-  /** Eight system calls, which a tunnel of less than half a second need not pay for. */
+  get #limitMs(): number {
+    const { idleTimeoutMs, halfCloseTimeoutMs } = this.#options;
+    return this.#clientEnded || this.#upstreamEnded ? halfCloseTimeoutMs : idleTimeoutMs;
+  }
+
+  /**
+   * Bytes that drain from the kernel's queues are no silence: a reader may be slow, or the line. Looked at four times in a limit, and only
+   * while nothing passes here.
+   */
+  #lookForProgress(now: number, limitMs: number): void {
+    if (now < this.#lookAt) return;
+    const acked = (this.#client.transport?.()?.ackedBytes ?? 0) + (this.#upstream.transport?.()?.ackedBytes ?? 0);
+    if (this.#acked !== undefined && acked > this.#acked + FINS) this.#lastByteAt = this.#watch.now;
+    this.#acked = acked;
+    this.#lookAt = now + limitMs / LOOKS_A_LIMIT;
+  }
+
+  /** A byte has passed: from here the silence is counted. */
+  #moved(): void {
+    this.#lastByteAt = this.#watch.now;
+    this.#acked = undefined;
+    this.#lookAt = this.#lastByteAt + this.#limitMs / LOOKS_A_LIMIT;
+  }
+
+  /**
+   * The client waits for an answer, and the destination's host has all that it said and is there, as its acknowledgements and its answers to
+   * probes show: it is slow, and waited for as long as the client would wait for it without us.
+   */
+  #isThinking(limitMs: number): boolean {
+    if (!this.#clientSpokeLast || this.#clientEnded || this.#upstreamEnded) return false;
+    const path = this.#upstream.transport?.();
+    return path !== undefined && (path.heardMs < limitMs || (path.unacked === 0 && path.probes === 0));
+  }
+
+  /** The kernel says it: what was sent is not acknowledged. A host that has acknowledged it has it, however long it thinks. */
+  #isSwallowed(now: number): boolean {
+    const { firstByteTimeoutMs } = this.#options;
+    if (this.#owedSince === undefined || this.#wasSilent || this.#upstreamEnded) return false;
+    if (now - this.#owedSince < firstByteTimeoutMs) return false;
+    const path = this.#upstream.transport?.();
+    if (path?.unacked === 0) this.#owedSince = undefined;
+    return path !== undefined && path.unacked > 0 && path.heardMs >= firstByteTimeoutMs;
+  }
+
+  /** Eight system calls, which a tunnel of less than half a second need not pay for. Often enough to tell within the limit who is there. */
   #keepAlive(): void {
     this.#isKeptAlive = true;
-    for (const socket of [this.#client, this.#upstream]) socket.keepAlive(TCP_KEEPALIVE_MS);
+    const idleMs = Math.min(TCP_KEEPALIVE_MS, this.#options.idleTimeoutMs / 2);
+    for (const socket of [this.#client, this.#upstream]) socket.keepAlive(idleMs);
   }
 
   readonly #onClientData = (chunk: Uint8Array): void => {
     this.bytes.up += chunk.length;
     this.#total.up += chunk.length;
-    this.#lastByteAt = this.#watch.now;
+    this.#moved();
     this.#clientSpokeLast = true;
     if (!this.#gotFirstByte) {
-      this.#waitingSince = this.#watch.exactNow();
+      this.#owedSince ??= this.#watch.exactNow();
       this.#retained.push(chunk);
     }
     if (!this.#upstream.destroyed && !this.#upstream.write(chunk)) this.#client.pause();
@@ -195,7 +249,7 @@ export class Tunnel {
 
   readonly #onClientEnd = (): void => {
     this.#clientEnded = true;
-    this.#lastByteAt = this.#watch.now;
+    this.#moved();
     this.#upstream.end();
   };
 
@@ -203,7 +257,7 @@ export class Tunnel {
     if (!this.#gotFirstByte) this.#firstByte();
     this.bytes.down += chunk.length;
     this.#total.down += chunk.length;
-    this.#lastByteAt = this.#watch.now;
+    this.#moved();
     this.#clientSpokeLast = false;
     this.#records.push(chunk);
     if (!this.#client.write(chunk)) this.#upstream.pause();
@@ -215,7 +269,7 @@ export class Tunnel {
 
   readonly #onUpstreamEnd = (): void => {
     this.#upstreamEnded = true;
-    this.#lastByteAt = this.#watch.now;
+    this.#moved();
     this.#client.end();
   };
 
@@ -238,7 +292,7 @@ export class Tunnel {
 
   #firstByte(): void {
     this.#gotFirstByte = true;
-    this.#waitingSince = undefined;
+    this.#owedSince = undefined;
     this.#retained.forget();
     this.#events.onFirstByte();
   }

@@ -58,6 +58,7 @@ interface Resolved {
 }
 
 const LOST = new Error("another uplink was faster");
+const NO_ANSWER = new DOMException("no answer while another uplink had one", "TimeoutError");
 /** As the kernel says it of a connection that it is asked for then; those that are under way it lets wait for an answer. */
 const LINK_LOST = Object.assign(new Error("network is down"), { code: "ENETDOWN" });
 
@@ -247,7 +248,7 @@ export class DialRace<C extends Closable> {
     this.#end(() => this.#result.resolve(won), winner);
   }
 
-  /** What lost is no failure; but one that had been given its time has shown that nobody should wait for it again soon. */
+  /** What lost is no failure; but one that had been given its time, and another uplink answered meanwhile, has failed and is counted. */
   #lose(attempt: Attempt<C>): void {
     const { clock, penalties, settings } = this.#deps;
     const { tierDelayMs } = settings();
@@ -258,9 +259,16 @@ export class DialRace<C extends Closable> {
       return;
     }
     const waitedMs = clock.monotonic() - attempt.startedAt;
-    if (attempt.won === undefined && tierDelayMs !== "timeout" && waitedMs >= tierDelayMs) {
-      penalties.add(this.#request.destination.text, name);
-    }
+    if (attempt.won !== undefined || tierDelayMs === "timeout" || waitedMs < tierDelayMs) return;
+    penalties.add(this.#request.destination.text, name);
+    const failure = { ...this.#describe(attempt.candidate, NO_ANSWER), text: `no answer within ${tierDelayMs} ms` };
+    this.#tell(failure, waitedMs);
+    this.#failures.push(failure);
+  }
+
+  #tell({ uplink, failure, text }: AttemptFailure, waitedMs: number): void {
+    const { destination, witness = "host" } = this.#request;
+    this.#deps.evidence.dialFailed(uplink, destination.text, failure, text, { witness, waitedMs });
   }
 
   #failed(attempt: Attempt<C>, error: unknown): void {
@@ -274,8 +282,8 @@ export class DialRace<C extends Closable> {
       return;
     }
     const failure = this.#describe(attempt.candidate, error);
-    const { evidence, penalties, refresh } = this.#deps;
-    evidence.dialFailed(failure.uplink, destination.text, failure.failure, failure.text);
+    const { penalties, refresh, clock } = this.#deps;
+    this.#tell(failure, clock.monotonic() - attempt.startedAt);
     if (failure.failure === "timeout") penalties.add(destination.text, failure.uplink);
     if (failure.failure === "address-gone") refresh();
     if (this.#isOver) return;
@@ -304,10 +312,10 @@ export class DialRace<C extends Closable> {
     this.#finish();
     if (this.#isOver) return;
     const { destination } = this.#request;
-    for (const { candidate } of this.#running) {
+    for (const { candidate, startedAt } of this.#running) {
       const failure = this.#describe(candidate, new DOMException("the request's time is over", "TimeoutError"));
       this.#failures.push(failure);
-      this.#deps.evidence.dialFailed(failure.uplink, destination.text, "timeout", failure.text);
+      this.#tell(failure, this.#deps.clock.monotonic() - startedAt);
       this.#deps.penalties.add(destination.text, failure.uplink);
     }
     const { message, failures } = allFailed(destination.text, this.#failures);

@@ -3,7 +3,7 @@ import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { Roster } from "#base/roster";
 import type { DnsUplink, UplinkDns } from "../dns/index.ts";
-import type { Evidence, SelectionSettings, Snapshot } from "../model/index.ts";
+import type { Evidence, SelectionSettings, Snapshot, Witness } from "../model/index.ts";
 import type { Destination, Judgement } from "../policy/index.ts";
 import { DialRace, type Won } from "./dial-race.ts";
 import { SelectError } from "./errors.ts";
@@ -19,6 +19,8 @@ export interface DialRequest {
   readonly snapshot: Snapshot;
   /** Judges all addresses that a name resolved to, before any is dialled. */
   readonly judge: (addresses: readonly IpAddress[]) => Judgement;
+  /** Who asks. Default: the host. */
+  readonly witness?: Witness;
   /** Uplinks that are not to be tried: those that swallowed the first try. */
   readonly except?: ReadonlySet<string>;
   /** The whole request must be done by then, monotonic milliseconds; by default `requestTimeoutMs` from now. */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import type { Socket } from "node:net";
 import type { TestContext } from "node:test";
-import { type ByteStream, NodeStream } from "#base/byte-stream";
+import { type ByteStream, NodeStream, type TransportState } from "#base/byte-stream";
 import { FakeClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
@@ -30,6 +30,9 @@ const TOKEN = "ab".repeat(32);
 export const AUTH = `Proxy-Authorization: Basic ${Buffer.from(`cdi:${TOKEN}`).toString("base64")}\r\n`;
 /** The listener for pods. */
 export const POD: Partial<ListenerSettings> = { role: "pod", name: "pods", auth: "token" };
+
+/** What the kernel says of a connection whose bytes nobody acknowledges. Those of loopback always are. */
+export const SWALLOWED: TransportState = { unacked: 1, probes: 0, ackedBytes: 1, heardMs: 3_600_000 };
 
 /** A front end over real sockets of loopback; dialling is the test's, and so is time. */
 export class FrontBed {
@@ -121,9 +124,10 @@ export class FrontBed {
   }
 
   /** A connection to a server of loopback, as if over an uplink. */
-  async connected(port: number, name: string): Promise<Won<ByteStream>> {
+  async connected(port: number, name: string, options: { readonly isHole?: boolean } = {}): Promise<Won<ByteStream>> {
     const address = IpAddress.parse("127.0.0.1");
     const connection = await connectTcp({ address, port });
+    if (options.isHole === true) connection.transport = () => SWALLOWED;
     const via = this.snapshots.current.uplinks.find((each) => each.name === name);
     return { connection, address, failures: [], ...(via === undefined ? {} : { uplink: via }) };
   }

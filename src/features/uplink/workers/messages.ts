@@ -1,5 +1,5 @@
 import type { LogFields, LogLevel } from "#base/log";
-import type { DialFailure } from "../model/index.ts";
+import type { Circumstances, DialFailure } from "../model/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
 import type { StatsEvent } from "../stats/index.ts";
 
@@ -34,9 +34,15 @@ export type ToWorker =
 /** One call of `Evidence`. */
 export type EvidenceCall =
   | {
-      readonly call: "dialSucceeded" | "firstByte" | "blackholed" | "stalled";
+      readonly call: "dialSucceeded" | "firstByte";
       readonly uplink: string;
       readonly destination: string;
+    }
+  | {
+      readonly call: "blackholed" | "stalled";
+      readonly uplink: string;
+      readonly destination: string;
+      readonly how: Circumstances;
     }
   | {
       readonly call: "dialFailed";
@@ -44,6 +50,7 @@ export type EvidenceCall =
       readonly destination: string;
       readonly failure: DialFailure;
       readonly text: string;
+      readonly how: Circumstances;
     };
 
 /** Something that a thread tells. */

@@ -7,6 +7,8 @@ import { Counters, type StatsEvent } from "../stats/index.ts";
 import type { Note } from "./messages.ts";
 import { Outbox } from "./outbox.ts";
 
+const HOW = { witness: "host", waitedMs: 2000 } as const;
+
 function failureOf(ifName: string): AttemptFailure {
   return { uplink: ifName, ifName, cost: 0, source: "192.0.2.1", failure: "refused", text: "connection refused" };
 }
@@ -20,8 +22,8 @@ test("Outbox: a batch counts requests, and says nothing of an uplink that it has
     evidence.dialSucceeded("wan0", "a:443");
     evidence.dialSucceeded("wan1", "a:443");
   }
-  evidence.dialFailed("wan0", "a:443", "timeout", "too late");
-  evidence.dialFailed("wan0", "a:443", "unreachable", "no route");
+  evidence.dialFailed("wan0", "a:443", "timeout", "too late", HOW);
+  evidence.dialFailed("wan0", "a:443", "unreachable", "no route", HOW);
   evidence.dialSucceeded("wan0", "a:443");
   evidence.dialSucceeded("wan0", "b:443");
   evidence.firstByte("wan0", "b:443");

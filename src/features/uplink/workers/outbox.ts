@@ -42,13 +42,13 @@ export class Outbox {
 
   readonly evidence: Evidence = {
     dialSucceeded: (uplink, destination) => this.#tell({ call: "dialSucceeded", uplink, destination }),
-    dialFailed: (uplink, destination, failure, text) =>
-      this.#tell({ call: "dialFailed", uplink, destination, failure, text }),
+    dialFailed: (uplink, destination, failure, text, how) =>
+      this.#tell({ call: "dialFailed", uplink, destination, failure, text, how }),
     firstByte: (uplink, destination) => this.#tell({ call: "firstByte", uplink, destination }),
     // The first thread tells so from the counted bytes of all threads.
     bytesReceived: () => undefined,
-    blackholed: (uplink, destination) => this.#tell({ call: "blackholed", uplink, destination }),
-    stalled: (uplink, destination) => this.#tell({ call: "stalled", uplink, destination }),
+    blackholed: (uplink, destination, how) => this.#tell({ call: "blackholed", uplink, destination, how }),
+    stalled: (uplink, destination, how) => this.#tell({ call: "stalled", uplink, destination, how }),
   };
 
   readonly log: Logger = this.#logger();
@@ -115,6 +115,8 @@ function plain(fields: LogFields): LogFields {
 
 /** Repeats a call of another thread. */
 export function repeatEvidence(evidence: Evidence, call: EvidenceCall): void {
-  if (call.call === "dialFailed") evidence.dialFailed(call.uplink, call.destination, call.failure, call.text);
-  else evidence[call.call](call.uplink, call.destination);
+  const { uplink, destination } = call;
+  if (call.call === "dialFailed") evidence.dialFailed(uplink, destination, call.failure, call.text, call.how);
+  else if ("how" in call) evidence[call.call](uplink, destination, call.how);
+  else evidence[call.call](uplink, destination);
 }

@@ -1,0 +1,71 @@
+import type { TransportState } from "#base/byte-stream";
+import { getsockoptBytes } from "#kernel/ffi";
+
+/** include/uapi/linux/in.h and tcp.h. */
+const IPPROTO_TCP = 6;
+const TCP_INFO = 11;
+/** Offsets in struct tcp_info of include/uapi/linux/tcp.h, which only ever grows at its end. */
+const AT = {
+  retransmits: 2,
+  probes: 3,
+  unacked: 24,
+  lastDataRecv: 52,
+  lastAckRecv: 56,
+  totalRetrans: 100,
+  bytesAcked: 120,
+  bytesReceived: 128,
+  notsentBytes: 144,
+} as const;
+/** What is read of it: as far as `tcpi_notsent_bytes` (Linux 4.6). */
+const SIZE = 148;
+
+/** What the kernel knows of a TCP connection. */
+export interface TcpInfo {
+  /** Tries of the segment that is being sent again now. */
+  readonly retransmits: number;
+  /** Probes (keepalive, zero window) that have not been answered. */
+  readonly probes: number;
+  /** Segments on their way. */
+  readonly unacked: number;
+  /** Since data came last, milliseconds. */
+  readonly lastDataRecvMs: number;
+  /** Since an acknowledgement came last, milliseconds. */
+  readonly lastAckRecvMs: number;
+  readonly totalRetransmits: number;
+  /** Since the connection was made. */
+  readonly bytesAcked: number;
+  readonly bytesReceived: number;
+  /** In the queue and not sent once. */
+  readonly notSentBytes: number;
+}
+
+const buffer = Buffer.alloc(SIZE);
+
+/** TCP_INFO of a connected socket. Throws {@link KernelError}. */
+export function tcpInfo(fd: number): TcpInfo {
+  const length = getsockoptBytes(fd, IPPROTO_TCP, TCP_INFO, buffer);
+  return decodeTcpInfo(buffer.subarray(0, length));
+}
+
+/** Fields that an older kernel does not have are 0. */
+export function decodeTcpInfo(bytes: Buffer): TcpInfo {
+  const u32 = (at: number): number => (bytes.length >= at + 4 ? bytes.readUInt32LE(at) : 0);
+  const u64 = (at: number): number => (bytes.length >= at + 8 ? Number(bytes.readBigUInt64LE(at)) : 0);
+  return {
+    retransmits: bytes[AT.retransmits] ?? 0,
+    probes: bytes[AT.probes] ?? 0,
+    unacked: u32(AT.unacked),
+    lastDataRecvMs: u32(AT.lastDataRecv),
+    lastAckRecvMs: u32(AT.lastAckRecv),
+    totalRetransmits: u32(AT.totalRetrans),
+    bytesAcked: u64(AT.bytesAcked),
+    bytesReceived: u64(AT.bytesReceived),
+    notSentBytes: u32(AT.notsentBytes),
+  };
+}
+
+/** {@link tcpInfo} as streams tell it. Throws {@link KernelError}. */
+export function transportState(fd: number): TransportState {
+  const { unacked, probes, bytesAcked, lastAckRecvMs, lastDataRecvMs } = tcpInfo(fd);
+  return { unacked, probes, ackedBytes: bytesAcked, heardMs: Math.min(lastAckRecvMs, lastDataRecvMs) };
+}

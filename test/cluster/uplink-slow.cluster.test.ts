@@ -1,0 +1,108 @@
+import assert from "node:assert/strict";
+import { createServer, type Socket } from "node:net";
+import { test } from "node:test";
+import { connectThroughProxy, openUplinkBed, SERVER4, type UplinkBed } from "#test/uplink-bed";
+
+const TIMEOUT = { timeout: 60_000 };
+/** What a busy machine adds to a delay, milliseconds. */
+const SLACK_MS = 1500;
+/** Shorter than the servers think. */
+const SHORT = { tunnel: { firstByteTimeoutMs: 1000, idleTimeoutMs: 3000 } };
+
+function serve({ bed }: UplinkBed, ports: readonly number[], onData: (socket: Socket, wan: string) => void): void {
+  for (const wan of [bed.wan0, bed.wan1]) {
+    for (const port of ports) {
+      wan.listen(
+        createServer((socket) => {
+          socket.on("error", () => socket.destroy());
+          socket.once("data", () => onData(socket, wan.name));
+        }),
+        port,
+        SERVER4,
+      );
+    }
+  }
+}
+
+test(
+  "uplink-proxy: servers that take their time are waited for over the cheap uplink, which is not failed by them; beside them what is swallowed goes elsewhere",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, { ...SHORT, plainHttp: true });
+    const ports = [9001, 9002, 9003, 9004];
+    const answer = (wan: string): string => `HTTP/1.1 200 OK\r\nContent-Length: ${wan.length}\r\n\r\n${wan}`;
+    serve(one, ports, (socket, wan) => setTimeout(() => socket.end(answer(wan)), 6000).unref());
+    const answers = await Promise.all(
+      ports.map(async (port) => {
+        const client = await one.client(t);
+        if (port % 2 === 0) client.write(`GET http://203.0.113.80:${port}/ HTTP/1.1\r\nHost: x\r\n\r\n`);
+        else {
+          await connectThroughProxy(client, `203.0.113.80:${port}`);
+          client.write("POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody");
+        }
+        return await client.read("wan");
+      }),
+    );
+    for (const text of answers) assert.match(text, /\r\n\r\nwan0$/);
+    const slow = await one.health();
+    assert.deepEqual([slow.replays, slow.blackholes, slow.penalties], [0, 0, []]);
+    assert.equal(slow.ports.find(({ ifname }) => ifname === "eth0")?.hasError, undefined);
+    // The same request into a hole: asked again over the other uplink, where it is answered as slowly.
+    one.bed.wan0.break("swallow");
+    const client = await one.client(t);
+    client.write("GET http://203.0.113.80:9001/ HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert.match(await client.read("wan"), /\r\n\r\nwan1$/);
+    const { replays, blackholes } = await one.health();
+    assert.deepEqual([replays, blackholes], [1, 1]);
+  },
+);
+
+test("uplink-proxy: a client that reads slowly what the kernel holds for it keeps its download", TIMEOUT, async (t) => {
+  const one = await openUplinkBed(t, { tunnel: { idleTimeoutMs: 2000 } });
+  const size = 1_500_000;
+  serve(one, [9001], (socket) => socket.end(Buffer.alloc(size, "z")));
+  const client = await one.client(t);
+  await connectThroughProxy(client, "203.0.113.80:9001");
+  client.write("x");
+  await client.read("zzz");
+  // Less than what the kernel has in its queues, a little at a time: nothing passes through the proxy meanwhile.
+  client.socket.pause();
+  const from = performance.now();
+  let read = client.text.length;
+  while (performance.now() - from < 8000 && !client.isClosed) {
+    read += client.socket.read()?.length ?? 0;
+    await new Promise((resolve) => setTimeout(resolve, 400));
+  }
+  client.socket.resume();
+  await client.until(({ isEnded, isClosed }) => isEnded || isClosed);
+  assert.equal(client.error, undefined);
+  assert.ok(read > 0);
+  assert.ok(client.isEnded);
+  assert.equal((await one.health()).tunnelIdleClosed, 0);
+});
+
+test(
+  "uplink-proxy: a dead gateway costs three destinations the tier's delay and the next ones nothing; it is counted, logged and shown",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t);
+    const ports = Array.from({ length: 8 }, (_, at) => 9001 + at);
+    serve(one, ports, (socket, wan) => socket.end(wan));
+    one.bed.wan0.break("drop-syn");
+    const tookMs: number[] = [];
+    for (const port of ports) {
+      const client = await one.client(t);
+      const from = performance.now();
+      assert.match(await connectThroughProxy(client, `203.0.113.80:${port}`), / 200 /);
+      tookMs.push(performance.now() - from);
+      client.socket.destroy();
+    }
+    for (const ms of tookMs.slice(0, 3)) assert.ok(ms >= 1900 && ms < 2000 + SLACK_MS, `${tookMs}`);
+    for (const ms of tookMs.slice(3)) assert.ok(ms < 1000, `${tookMs}`);
+    const health = await one.health();
+    assert.deepEqual([health.failureByPort["eth0"], health.fallbackByPort["eth1"]], [3, 3]);
+    assert.equal(health.ports.find(({ ifname }) => ifname === "eth0")?.hasError, true);
+    assert.equal(one.log.filter((line) => /via eth1 .* 1 fallback/.test(line)).length, 3);
+    assert.equal(one.log.filter((line) => line.includes("uplink failed")).length, 1);
+  },
+);
