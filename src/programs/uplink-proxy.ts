@@ -1,9 +1,10 @@
 import { on } from "node:events";
+import { join } from "node:path";
 import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { Health } from "#base/health";
-import { flushKernel, Uplinkd } from "#features/uplink";
+import { flushKernel, REACH_REPORT_PATH, Uplinkd } from "#features/uplink";
 import { Monitors } from "#kernel/monitor";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
@@ -59,11 +60,11 @@ export const uplinkProxy = defineProgram({
         health: health.part("uplinks"),
         log,
       },
-      values.parts === "proxy"
-        ? { readOnly: true }
-        : values.controlSocket === ""
-          ? {}
-          : { controlSocket: values.controlSocket },
+      {
+        readOnly: values.parts === "proxy",
+        ...(values.parts === "all" ? {} : { reachReport: join(values.runDir, REACH_REPORT_PATH) }),
+        ...(values.parts === "proxy" || values.controlSocket === "" ? {} : { controlSocket: values.controlSocket }),
+      },
     );
     group.spawn((at) => uplinkd.run({ signal: at }));
     group.spawn(async () => {

@@ -26,4 +26,4 @@ export type { ListenerSettings, Settings, Snapshot, Uplink } from "./model/index
 export { type ClusterSecret, Secrets, type SecretsDeps } from "./policy/index.ts";
 export { type PodSecrets, UplinkProxy } from "./proxy/index.ts";
 export { METRICS_MAP_PATH, type MetricsDocument, statsText } from "./stats/index.ts";
-export { flushKernel, Uplinkd } from "./uplinkd/index.ts";
+export { flushKernel, REACH_REPORT_PATH, Uplinkd } from "./uplinkd/index.ts";

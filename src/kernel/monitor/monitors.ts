@@ -1,7 +1,7 @@
 import { Worker } from "node:worker_threads";
 import { Deferred } from "#base/async";
 import { decodeAddress } from "#kernel/address";
-import { KernelError } from "#kernel/errors";
+import { isKernelError, KernelError } from "#kernel/errors";
 import { bind, C, close, eventfd, setsockopt, socket, write } from "#kernel/ffi";
 import { decodeLink } from "#kernel/link";
 import { decodeMessages, NETLINK, RTM } from "#kernel/netlink";
@@ -142,7 +142,12 @@ function openMulticast(ns: Pick<NetNs, "fd">, topics: MonitorTopics): number {
   for (const topic of TOPICS) if (topics[topic] === true) groups |= GROUPS[topic];
   const fd = inNetNs(ns, () => socket(C.AF_NETLINK, C.SOCK_RAW | C.SOCK_NONBLOCK, NETLINK.ROUTE));
   try {
-    setsockopt(fd, C.SOL_SOCKET, C.SO_RCVBUFFORCE, RECEIVE_QUEUE_BYTES);
+    try {
+      setsockopt(fd, C.SOL_SOCKET, C.SO_RCVBUFFORCE, RECEIVE_QUEUE_BYTES);
+    } catch (error) {
+      if (!isKernelError(error, "not-permitted")) throw error;
+      setsockopt(fd, C.SOL_SOCKET, C.SO_RCVBUF, RECEIVE_QUEUE_BYTES); // capped by net.core.rmem_max
+    }
     const address = new DataView(new ArrayBuffer(12)); // struct sockaddr_nl
     address.setUint16(0, C.AF_NETLINK, true);
     address.setUint32(8, groups, true);

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { FakeClock } from "#base/clock";
+import { LOOK_MS } from "#base/file";
 import { createLogger } from "#base/log";
 import { SettingsFile } from "./index.ts";
 
@@ -105,4 +106,26 @@ test("SettingsFile: an uplink that is refused is told of as an error, though the
   );
   assert.match(file.current.error ?? "", /^uplink b is left out/);
   assert.ok(lines.some(({ level, msg }) => level === "error" && msg === "uplink refused"));
+});
+
+test("SettingsFile: a write that was cut off is not adopted though what is left of it is valid; a rename or SIGHUP is", async (t) => {
+  const whole =
+    "version: 1\nmaxCost: 7\nuplinks:\n  - { name: a, interface: eth0 }\n  - { name: b, interface: eth1 }\n";
+  const { path, clock, file } = setUp(t, whole);
+  const names = () => file.current.settings.uplinks.map(({ name }) => name);
+  for (const left of ["", "version: 1\n", whole.slice(0, whole.indexOf("  - { name: b"))]) {
+    writeFileSync(path, left);
+    await clock.advance(60_000);
+    assert.deepEqual([names(), file.current.settings.maxCost], [["a", "b"], 7]);
+    assert.match(file.current.error ?? "", left === "" ? /./ : /written in place and is shorter/);
+  }
+  // The rest comes, piece by piece.
+  writeFileSync(path, `${whole}  - { name: c, interface: eth2 }\n`);
+  await clock.advance(LOOK_MS);
+  writeFileSync(path, `${whole}  - { name: c, interface: eth2 }\n  - { name: d, interface: eth3 }\n`);
+  await clock.advance(1000);
+  assert.deepEqual([names(), file.current.error], [["a", "b", "c", "d"], undefined]);
+  writeFileSync(path, "version: 1\n");
+  file.reload();
+  assert.deepEqual([names(), file.current.error], [[], undefined]);
 });

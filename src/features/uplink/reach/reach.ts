@@ -94,6 +94,11 @@ export class Reach implements Evidence {
     return { status: effective(entry), ...(entry.lastProbe === undefined ? {} : { lastProbe: entry.lastProbe }) };
   }
 
+  /** What traffic, probes and agents have shown of each uplink; local faults, which each process sees for itself, left out. */
+  get statuses(): Readonly<Record<string, UplinkStatus>> {
+    return Object.fromEntries([...this.#entries].map(([name, { record }]) => [name, record.status]));
+  }
+
   /** An agent says how an uplink is (spec uplink-proxy 2.2). False when there is no such uplink. */
   tell(uplink: string, status: UplinkStatus): boolean {
     return this.#update(uplink, "told by an agent", (record) => record.tell(status, this.#binding(uplink)));

@@ -16,6 +16,7 @@ import { type RoutingMarks, type UplinkTables, wantRouting } from "../routing/in
 import { type KernelListing, makeSnapshot, type ResolverData, readKernel, readResolverData } from "../state/index.ts";
 import { UplinkdError } from "./errors.ts";
 import { flushKernel, syncKernel } from "./kernel.ts";
+import { followReach, publishReach } from "./reach-report.ts";
 import { Snapshots } from "./snapshots.ts";
 import { warningsOf } from "./warnings.ts";
 
@@ -57,6 +58,11 @@ export interface UplinkdOptions {
   readonly controlSocket?: string;
   /** Another process programs the kernel and sends the probes; this one reads what is there. Default false. */
   readonly readOnly?: boolean;
+  /**
+   * A file in which the process that sends the probes tells the one that only reads how uplinks are ({@link REACH_REPORT_PATH}). Default: they
+   * do not tell.
+   */
+  readonly reachReport?: string;
 }
 
 /**
@@ -69,6 +75,7 @@ export class Uplinkd {
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #dirty: Dirty;
+  readonly #reachChanged: Dirty;
   readonly #reach: Reach;
   readonly #snapshots: Snapshots;
   #warned: ReadonlySet<string> = new Set();
@@ -83,10 +90,11 @@ export class Uplinkd {
     this.#log = deps.log ?? nullLogger;
     this.#clock = deps.clock ?? systemClock;
     this.#dirty = new Dirty(this.#clock);
+    this.#reachChanged = new Dirty(this.#clock);
     this.#anchors = new Anchors(deps.stack, { log: this.#log });
     this.#snapshots = new Snapshots(() => this.#dirty.mark());
     const prober = deps.prober ?? openProber({ mark: () => this.#mark() });
-    this.#reach = new Reach({ ...deps, prober, changed: () => this.#publish() });
+    this.#reach = new Reach({ ...deps, prober, changed: () => this.#onReach() });
   }
 
   /** What the proxy chooses from. Before the first sync it is not ready. */
@@ -127,6 +135,7 @@ export class Uplinkd {
     tasks.spawn((inner) => config.run({ signal: inner }));
     tasks.spawn((inner) => this.#keep(inner));
     tasks.spawn((inner) => this.#serveControl(inner));
+    tasks.spawn((inner) => this.#shareReach(inner));
     if (this.#options.readOnly !== true) tasks.spawn((inner) => this.#reach.run({ signal: inner }));
     try {
       await tasks.wait();
@@ -170,6 +179,16 @@ export class Uplinkd {
         await sleep(CONTROL_RETRY_MS, { signal, clock: this.#clock });
       }
     }
+  }
+
+  async #shareReach(signal: AbortSignal): Promise<void> {
+    const { reachReport: path, readOnly } = this.#options;
+    if (path === undefined) return;
+    const deps = { clock: this.#clock, log: this.#log };
+    const reach = this.#reach;
+    if (readOnly === true)
+      await followReach({ ...deps, tell: (name, status) => reach.tell(name, status) }, { path, signal });
+    else await publishReach({ ...deps, changed: this.#reachChanged, report: () => reach.statuses }, { path, signal });
   }
 
   #keep(signal: AbortSignal): Promise<void> {
@@ -223,6 +242,11 @@ export class Uplinkd {
         listing,
       ),
     );
+    this.#publish();
+  }
+
+  #onReach(): void {
+    this.#reachChanged.mark();
     this.#publish();
   }
 
