@@ -39,6 +39,10 @@ export interface World extends AsyncDisposable {
   readonly coildLog: string;
   /** Client of the API server. */
   readonly api: KubeClient;
+  /** Starts a program of ours in {@link World.ourNode}, with the API server's credentials; it ends with the world. */
+  readonly start: (program: string, ...flags: readonly string[]) => ChildProcess;
+  /** The credentials, for command lines that name them otherwise. */
+  readonly kubeconfig: string;
   readonly pids: { readonly coild: number; readonly apiServer: number; readonly controller: number };
 }
 
@@ -69,9 +73,14 @@ export async function openWorld(pods: number, { signal }: { readonly signal: Abo
   undo.defer(() => api[Symbol.asyncDispose]());
   await prepare(api, pods, signal);
 
-  const start = (program: string, ...flags: string[]): ChildProcess => {
-    const child = startProgram(ourNode, dir, program, [`--kubeconfig=${kubeconfig.inNode}`, ...flags]);
-    undo.defer(() => end(child));
+  const started = new Set<ChildProcess>();
+  undo.defer(async () => {
+    for (const child of started) await end(child);
+  });
+  const start = (program: string, ...flags: readonly string[]): ChildProcess => {
+    const credentials = program === "node" ? [] : [`--kubeconfig=${kubeconfig.inNode}`];
+    const child = startProgram(ourNode, dir, program, [...credentials, ...flags]);
+    started.add(child);
     return child;
   };
   const controller = start("coil-ipam-controller");
@@ -92,6 +101,8 @@ export async function openWorld(pods: number, { signal }: { readonly signal: Abo
     socket,
     coildLog: join(dir, "coild.log"),
     api,
+    start,
+    kubeconfig: kubeconfig.inNode,
     pids: { coild: pidOf(coild), apiServer: pidOf(server), controller: pidOf(controller) },
     [Symbol.asyncDispose]: () => parts.disposeAsync(),
   };
@@ -183,7 +194,8 @@ export function cpuOf(pid: number): number {
   return (Number(fields[11]) + Number(fields[12])) * 10;
 }
 
-async function end(child: ChildProcess): Promise<void> {
+/** Ends a program that {@link World.start} began. */
+export async function end(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) return;
   const ended = once(child, "exit");
   child.kill("SIGTERM");

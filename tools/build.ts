@@ -42,7 +42,7 @@ const LINKS = [
 function stamp(): string {
   const hash = createHash("sha256");
   const files = globSync(
-    "{src/**/*.ts,src/**/*.proto,package-lock.json,tools/build.ts,tools/launcher.sh,deploy/crds/*.yaml}",
+    "{src/**/*.ts,src/**/*.proto,package-lock.json,tools/build.ts,tools/launcher.sh,tools/undici-core.cjs,deploy/crds/*.yaml}",
     {
       cwd: root,
     },
@@ -54,21 +54,25 @@ function stamp(): string {
 }
 
 async function buildBundle(version: string): Promise<void> {
+  rmSync(join(dist, "chunks"), { recursive: true, force: true });
   await build({
     absWorkingDir: root,
     entryPoints: {
       isthmus: "src/programs/isthmus.ts",
       // Run on threads of their own, so they are files of their own.
-      "monitor-worker": "src/kernel/monitor/worker.ts",
       "uplink-worker": "src/features/uplink/workers/worker.ts",
     },
     outdir: "dist",
     outExtension: { ".js": ".mjs" },
     bundle: true,
+    // A file for each program and for what several need: a daemon parses and keeps what it runs.
+    splitting: true,
+    chunkNames: "chunks/[name]-[hash]",
     platform: "node",
     format: "esm",
     target: "node24",
     external: ["koffi"],
+    alias: { undici: join(root, "tools/undici-core.cjs") },
     sourcemap: "linked",
     minify: false,
     legalComments: "none",

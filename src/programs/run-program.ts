@@ -10,7 +10,12 @@ export interface Program<Set extends FlagSet = FlagSet> {
   /** One sentence. */
   readonly summary: string;
   /** Words after the flags, as the usage line shows them, such as `POD -- CMD`. */
-  readonly words?: { readonly usage: string; readonly max: number };
+  readonly words?: {
+    readonly usage: string;
+    readonly max: number;
+    /** The first word ends the flags: what follows is a command line of its own. */
+    readonly stopAtFirst?: boolean;
+  };
   readonly flags: Set;
   /** Further paragraphs of the help. */
   readonly notes?: readonly string[];
@@ -63,14 +68,21 @@ export function helpText(program: Program, title: string): string {
 export async function runProgram(program: Program, title: string, argv: readonly string[]): Promise<number> {
   const { signal, hurry } = abortOnSignals(program.secondSignal);
   try {
-    const flags = { ...program.flags, ...COMMON };
-    const { values, words } = parseFlags(flags, argv, { maxWords: program.words?.max ?? 0 });
+    const { values, words } = parseProgram(program, argv);
     if (values.help) return print(helpText(program, title));
     if (values.version) return print(`${title} ${VERSION}\n`);
     return (await program.run({ values, words, signal, hurry })) ?? EXIT.ok;
   } catch (error) {
     return report(title, error, { signal, usageExit: program.usageExit ?? EXIT.usage });
   }
+}
+
+/** Reads a program's command line. Throws `ConfigError` naming every fault. */
+export function parseProgram(program: Program, argv: readonly string[]) {
+  return parseFlags({ ...program.flags, ...COMMON }, argv, {
+    maxWords: program.words?.max ?? 0,
+    stopAtWord: program.words?.stopAtFirst === true,
+  });
 }
 
 function report(

@@ -82,7 +82,7 @@ test("uplink-proxy: a part that fails ends the program with code 1 and its reaso
   // Without the file of its further threads.
   const dist = join(uplinks.dir, "dist");
   mkdirSync(dist);
-  for (const name of ["isthmus.mjs", "monitor-worker.mjs"]) cpSync(join(DIST, name), join(dist, name));
+  for (const name of ["isthmus.mjs", "chunks"]) cpSync(join(DIST, name), join(dist, name), { recursive: true });
   symlinkSync(join(DIST, "../node_modules"), join(uplinks.dir, "node_modules"));
   const { code, stderr } = await launch(t, uplinks, [process.execPath, join(dist, "isthmus.mjs"), "uplink-proxy"])
     .ended;

@@ -251,11 +251,6 @@ export function unmount(target: string, flags: number): void {
   call(libc().umount2, `unmount ${target}`, target, flags);
 }
 
-/** An eventfd, close-on-exec: readable from a write of eight bytes until it is read. */
-export function eventfd(): number {
-  return call(libc().eventfd, "make an eventfd", 0, 0o2000000);
-}
-
 /** read(2); returns how many bytes came. Waits where the descriptor is blocking and has nothing. */
 export function read(fd: number, into: Uint8Array, what = "read"): number {
   return Number(call(libc().read, what, fd, into, into.length));

@@ -17,7 +17,6 @@ export {
   close,
   connect,
   duplicate,
-  eventfd,
   getsockname,
   getsockopt,
   getsockoptBytes,

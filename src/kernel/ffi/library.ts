@@ -26,7 +26,6 @@ const PROTOTYPES = {
   mount: "int mount(const char *source, const char *target, const char *type, uint64_t flags, const char *data)",
   umount2: "int umount2(const char *target, int flags)",
   flock: "int flock(int fd, int operation)",
-  eventfd: "int eventfd(uint32_t initial, int flags)",
   accept4: "int accept4(int fd, void *address, void *addressLength, int flags)",
   recv: "int64_t recv(int fd, void *data, size_t length, int flags)",
   send: "int64_t send(int fd, const void *data, size_t length, int flags)",

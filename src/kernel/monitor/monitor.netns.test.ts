@@ -30,7 +30,7 @@ function collector(): Collector {
       };
       waiting.add(look);
       look();
-      // A Worker that is unref'd does not keep the test alive while it waits.
+      // A watch does not keep the test alive while it waits.
       const alive = setTimeout(() => found.reject(new Error(`not seen among ${events.length} events`)), 10_000);
       return found.promise.finally(() => clearTimeout(alive));
     },
@@ -78,7 +78,7 @@ test("Monitors: says resync when the kernel had to drop events", async () => {
   const here = collector();
   const link = stack.links.create({ kind: "bridge", name: "br0", up: true });
   await using _watch = monitors.watch(ns, { routes: true }, here.listener);
-  // The main thread takes nothing while it works, so the Worker stops reading and the kernel's queue runs over.
+  // This thread takes nothing while it works, so the kernel's queue runs over.
   const dst = Cidr.parse("10.1.0.0/24");
   for (let round = 0; round < 20_000; round += 1) {
     stack.routes.add({ dst, linkIndex: link.index });
@@ -93,7 +93,6 @@ test("Monitors: a watch of a namespace in which nothing happens costs no CPU", a
   using stack = openKernel().openStack(ns);
   const all = collector();
   await using _watch = monitors.watch(ns, { links: true }, all.listener);
-  // The Worker has taken its order, and waits.
   const loopback = stack.links.get({ name: "lo" });
   assert.ok(loopback !== undefined);
   stack.links.set(loopback.index, { up: true });

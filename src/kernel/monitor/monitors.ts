@@ -1,14 +1,13 @@
-import { Worker } from "node:worker_threads";
-import { Deferred } from "#base/async";
 import { decodeAddress } from "#kernel/address";
 import { isKernelError, KernelError } from "#kernel/errors";
-import { bind, C, close, eventfd, setsockopt, socket, write } from "#kernel/ffi";
+import { bind, C, close, recv, setsockopt, socket } from "#kernel/ffi";
 import { decodeLink } from "#kernel/link";
 import { decodeMessages, NETLINK, RTM } from "#kernel/netlink";
 import { inNetNs, type NetNs } from "#kernel/netns";
+import { DescriptorWatch } from "#kernel/reactor";
 import { decodeRoute } from "#kernel/route";
 import { decodeRule } from "#kernel/rule";
-import type { FromWorker, MonitorEvent, MonitorTopics, ToWorker, WorkerInit } from "./types.ts";
+import type { MonitorEvent, MonitorTopics } from "./types.ts";
 
 /** Bits of RTMGRP_* and RTNLGRP_IPV6_RULE of include/uapi/linux/rtnetlink.h. */
 const GROUPS = { links: 0x1, addresses: 0x10 | 0x100, routes: 0x40 | 0x400, rules: 0x80 | 0x4_0000 } as const;
@@ -16,39 +15,24 @@ const TOPICS = ["links", "addresses", "routes", "rules"] as const;
 /** Events that the kernel may queue for us before it drops: some 20,000 routes. */
 const RECEIVE_QUEUE_BYTES = 8 << 20;
 
-interface Watch {
-  readonly fd: number;
-  readonly listener: (event: MonitorEvent) => void;
-  removed: boolean;
-  readonly closed: Deferred;
-}
+/** One receive; the kernel's datagrams are at most a page or two. */
+const BUFFER_BYTES = 64 << 10;
+/** Datagrams of one watch in one turn of the event loop; more wait for the next. */
+const MAX_DATAGRAMS = 64;
 
 /**
- * Watches the links, addresses, routes and rules of any number of namespaces through one Worker, which polls while the main
- * thread works. Whoever makes it disposes it. It does not keep the process alive.
+ * Watches the links, addresses, routes and rules of any number of namespaces from the event loop. While the thread is at work the
+ * kernel queues, and says so when it had to drop. Whoever makes it disposes it. It does not keep the process alive.
  */
 export class Monitors implements AsyncDisposable {
-  readonly #wakeFd = eventfd();
-  readonly #inFlight = new Int32Array(new SharedArrayBuffer(4));
-  readonly #watches = new Map<number, Watch>();
-  readonly #worker: Worker;
-  readonly #exited = new Deferred();
+  readonly #buffer = Buffer.allocUnsafeSlow(BUFFER_BYTES);
+  readonly #watches = new Set<DescriptorWatch>();
   readonly #onFailure: (error: KernelError) => void;
-  #nextId = 1;
   #stopped = false;
-  #released = false;
 
-  /** `onFailure` is told when events can no longer be had; the watches are silent from then on. */
+  /** `onFailure` is told when events of a watch can no longer be had; it is silent from then on. */
   constructor(options: { readonly onFailure: (error: KernelError) => void }) {
     this.#onFailure = options.onFailure;
-    const init: WorkerInit = { wakeFd: this.#wakeFd, inFlight: this.#inFlight.buffer };
-    this.#worker = new Worker(workerUrl(), { workerData: init });
-    this.#worker.unref();
-    this.#worker.on("message", (message: FromWorker) => this.#take(message));
-    this.#worker.on("error", (cause) =>
-      options.onFailure(new KernelError("failed", "The monitor's Worker failed", { cause })),
-    );
-    this.#worker.on("exit", () => this.#exited.resolve());
   }
 
   /**
@@ -58,64 +42,47 @@ export class Monitors implements AsyncDisposable {
    */
   watch(ns: Pick<NetNs, "fd">, topics: MonitorTopics, listener: (event: MonitorEvent) => void): AsyncDisposable {
     if (this.#stopped) throw new KernelError("failed", "Cannot watch: the monitors are disposed");
-    const fd = openMulticast(ns, topics);
-    const id = this.#nextId;
-    this.#nextId += 1;
-    const watch: Watch = { fd, listener, removed: false, closed: new Deferred() };
-    this.#watches.set(id, watch);
-    this.#order({ kind: "add", id, fd });
-    return {
-      [Symbol.asyncDispose]: async () => {
-        if (!watch.removed) this.#order({ kind: "remove", id });
-        watch.removed = true;
-        await this.#awaited(watch.closed);
-      },
-    };
+    const watch: DescriptorWatch = new DescriptorWatch(openMulticast(ns, topics), () => this.#receive(watch, listener));
+    this.#watches.add(watch);
+    return { [Symbol.asyncDispose]: async () => this.#end(watch) };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (!this.#stopped) {
-      this.#stopped = true;
-      this.#order({ kind: "stop" });
+    this.#stopped = true;
+    for (const watch of [...this.#watches]) this.#end(watch);
+  }
+
+  #end(watch: DescriptorWatch): void {
+    this.#watches.delete(watch);
+    watch[Symbol.dispose]();
+  }
+
+  #receive(watch: DescriptorWatch, listener: (event: MonitorEvent) => void): void {
+    for (let count = 0; count < MAX_DATAGRAMS && this.#watches.has(watch); count += 1) {
+      const events = this.#next(watch);
+      if (events === undefined) return;
+      for (const event of events) {
+        if (this.#watches.has(watch)) listener(event);
+      }
     }
-    await this.#awaited(this.#exited);
-    for (const id of [...this.#watches.keys()]) this.#close(id);
-    if (!this.#released) close(this.#wakeFd);
-    this.#released = true;
   }
 
-  /** Waits for the Worker, which keeps nobody alive else: a process that has nothing more to do would end in the middle. */
-  async #awaited({ promise }: Deferred): Promise<void> {
-    this.#worker.ref();
-    await promise;
-    this.#worker.unref();
-  }
-
-  /** The Worker looks for orders each time its poll ends; the eventfd ends it at once. */
-  #order(order: ToWorker): void {
-    this.#worker.postMessage(order);
-    write(this.#wakeFd, new Uint8Array(new BigUint64Array([1n]).buffer), "wake the monitor");
-  }
-
-  #take(message: FromWorker): void {
-    Atomics.sub(this.#inFlight, 0, 1);
-    Atomics.notify(this.#inFlight, 0);
-    const watch = this.#watches.get(message.id);
-    if (watch === undefined) return;
-    if (message.kind === "removed" || message.kind === "failed") this.#close(message.id);
-    if (message.kind === "failed") this.#onFailure(new KernelError("failed", `Cannot watch: ${message.message}`));
-    if (watch.removed) return;
-    if (message.kind === "overrun") watch.listener({ kind: "resync" });
-    if (message.kind !== "datagram") return;
-    for (const event of decodeEvents(Buffer.from(message.bytes))) watch.listener(event);
-  }
-
-  #close(id: number): void {
-    const watch = this.#watches.get(id);
-    if (watch === undefined) return;
-    this.#watches.delete(id);
-    close(watch.fd);
-    watch.closed.resolve();
+  /** The events of one datagram; `undefined` when none waits. */
+  #next(watch: DescriptorWatch): readonly MonitorEvent[] | undefined {
+    try {
+      const length = recv(watch.fd, this.#buffer, C.MSG_DONTWAIT, "receive kernel events");
+      if (length === undefined) return undefined;
+      if (length > this.#buffer.length) return [{ kind: "resync" }];
+      // Listeners may keep what they are told.
+      return [...decodeEvents(Buffer.from(this.#buffer.subarray(0, length)))];
+    } catch (error) {
+      if (!isKernelError(error)) throw error;
+      // ENOBUFS: the kernel dropped events because we were too slow.
+      if (error.errno === "ENOBUFS") return [{ kind: "resync" }];
+      this.#end(watch);
+      this.#onFailure(new KernelError("failed", `Cannot watch: ${error.message}`, { cause: error }));
+      return undefined;
+    }
   }
 }
 
@@ -157,9 +124,4 @@ function openMulticast(ns: Pick<NetNs, "fd">, topics: MonitorTopics): number {
     close(fd);
     throw error;
   }
-}
-
-/** From sources the file beside this one; in the bundle an entry point of its own. */
-function workerUrl(): URL {
-  return new URL(import.meta.url.endsWith(".ts") ? "./worker.ts" : "./monitor-worker.mjs", import.meta.url);
 }

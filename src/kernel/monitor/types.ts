@@ -19,27 +19,3 @@ export interface MonitorTopics {
   readonly routes?: boolean;
   readonly rules?: boolean;
 }
-
-/** From main thread to Worker. */
-export type ToWorker =
-  | { readonly kind: "add"; readonly id: number; readonly fd: number }
-  | { readonly kind: "remove"; readonly id: number }
-  | { readonly kind: "stop" };
-
-/** From Worker to main thread. */
-export type FromWorker =
-  | { readonly kind: "datagram"; readonly id: number; readonly bytes: Uint8Array }
-  | { readonly kind: "overrun"; readonly id: number }
-  /** The descriptor is no longer polled; the main thread closes it. */
-  | { readonly kind: "removed"; readonly id: number }
-  | { readonly kind: "failed"; readonly id: number; readonly message: string };
-
-/** What the Worker is given at its start. */
-export interface WorkerInit {
-  readonly wakeFd: number;
-  /** One cell: messages posted and not yet taken. */
-  readonly inFlight: SharedArrayBuffer;
-}
-
-/** Above this many messages in flight the Worker lets the kernel queue, and in the end drop and say so. */
-export const MAX_IN_FLIGHT = 1024;

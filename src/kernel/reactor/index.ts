@@ -11,6 +11,7 @@
  */
 
 export { type ConnectTcpOptions, connectTcp } from "./connect-tcp.ts";
+export { DescriptorWatch } from "./descriptor-watch.ts";
 export { closeReactor } from "./reactor.ts";
 export { TcpListener } from "./tcp-listener.ts";
 export { TcpStream, type TcpStreamOptions } from "./tcp-stream.ts";

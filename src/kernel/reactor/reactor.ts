@@ -23,6 +23,8 @@ const MAX_ROOMS = 4;
 /** Something with a descriptor that the reactor watches. None of its methods may throw. */
 export interface Watched {
   readonly fd: number;
+  /** The thread need not live for it. */
+  readonly isBackground?: boolean;
   /** Bits of epoll events. */
   onReady(bits: number): void;
   /** The reactor ends: closes the descriptor with {@link Reactor.remove}, and never touches its number again. */
@@ -56,6 +58,8 @@ export class Reactor {
   /** By descriptor: tells an event of one that was closed meanwhile from one of the next with its number. */
   readonly #generations: number[] = [];
   #size = 0;
+  /** Those of them that the thread lives for. */
+  #kept = 0;
   readonly #loop: LoopWatch;
   #waiting = new Set<Waiting>();
   readonly #telling: Telling[] = [];
@@ -87,11 +91,11 @@ export class Reactor {
       throw error;
     }
     // Somebody else may have closed the one before with this number.
-    if (this.#watched[watched.fd] === undefined) this.#size += 1;
+    const before = this.#watched[watched.fd];
+    if (before !== undefined) this.#count(before, -1);
     this.#watched[watched.fd] = watched;
     this.#generations[watched.fd] = this.#generation;
-    if (this.#size > 1) return;
-    this.#loop.keepAlive(true);
+    this.#count(watched, 1);
     this.#standBy();
   }
 
@@ -113,9 +117,16 @@ export class Reactor {
     const { fd } = watched;
     if (this.#watched[fd] !== watched) return;
     this.#watched[fd] = undefined;
-    this.#size -= 1;
     close(fd);
-    if (this.#size === 0) this.#loop.keepAlive(false);
+    this.#count(watched, -1);
+  }
+
+  /** One more, or one less, is watched. */
+  #count(watched: Watched, by: 1 | -1): void {
+    this.#size += by;
+    if (watched.isBackground === true) return;
+    this.#kept += by;
+    if (this.#kept === (by === 1 ? 1 : 0)) this.#loop.keepAlive(by === 1);
   }
 
   /** A turn of its own soon, after those whose events are there already. */

@@ -8,7 +8,7 @@ import { FakeClock } from "#base/clock";
 import { connectionOf } from "./context.ts";
 import { parseExecCredential } from "./exec-plugin.ts";
 import { KubeConfigError, type KubeConfigErrorCode, KubeError, loadKubeConfig } from "./index.ts";
-import { parseKubeConfig } from "./kubeconfig.ts";
+import { parseKubeConfig } from "./kubeconfig-parse.ts";
 import { WatchDecoder } from "./watch-decoder.ts";
 
 class Folder implements AsyncDisposable {

@@ -7,7 +7,7 @@ import { CachedFile } from "./cached-file.ts";
 import type { KubeConnection } from "./connection.ts";
 import { connect, connectionOf } from "./context.ts";
 import { KubeConfigError } from "./errors.ts";
-import { type KubeConfigParts, MAX_KUBECONFIG_BYTES, mergeKubeConfigs, parseKubeConfig } from "./kubeconfig.ts";
+import { type KubeConfigParts, MAX_KUBECONFIG_BYTES, mergeKubeConfigs } from "./kubeconfig.ts";
 
 /** Where a pod finds its credentials. */
 const SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -122,6 +122,7 @@ async function readConfig(path: string): Promise<KubeConfigParts> {
         `kubeconfig ${path} has ${size} bytes; more than ${MAX_KUBECONFIG_BYTES} is not a kubeconfig`,
       );
     }
+    const { parseKubeConfig } = await import("./kubeconfig-parse.ts");
     return parseKubeConfig(path, await readFile(path, "utf8"));
   } catch (cause) {
     if (cause instanceof KubeConfigError) throw cause;

@@ -1,0 +1,90 @@
+import { TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
+import { addressFlag, ConfigError } from "#base/config";
+import { Health, serveHealth, serveMetrics } from "#base/health";
+import { Counter, createRegistry } from "#base/metrics";
+import { logFlags, loggerOf } from "./daemon-flags.ts";
+import { splitCommandLines } from "./node-parts/command-lines.ts";
+import { NODE_PARTS } from "./node-parts/loaders.ts";
+import { type SupervisedPart, supervise } from "./node-parts/supervise.ts";
+import { defineProgram, EXIT, parseProgram } from "./run-program.ts";
+
+const flags = {
+  metricsAddr: addressFlag(
+    "metrics-addr",
+    ":9390",
+    "address of /metrics of the process; each part has its own besides",
+  ),
+  healthAddr: addressFlag(
+    "health-addr",
+    ":9391",
+    "address of /healthz and /readyz of the process; each part has its own",
+  ),
+  ...logFlags,
+};
+
+/** `node`: the programs of a node as one process (docs/design/node.md). */
+export const nodeParts = defineProgram({
+  name: "node",
+  summary:
+    "Runs the programs of a node as one process: each with its own flags, health and metrics, at the memory of one.",
+  words: { usage: "PROGRAM [FLAGS] [-- PROGRAM [FLAGS]]...", max: Number.POSITIVE_INFINITY, stopAtFirst: true },
+  flags,
+  secondSignal: "hurry",
+  notes: [
+    `Programs: ${Object.keys(NODE_PARTS).join(", ")}.`,
+    "A program that ends or fails is started again after a pause; the others go on.",
+  ],
+  run: async ({ values, words, signal, hurry }) => {
+    const parts = await loadParts(words, hurry);
+    const log = loggerOf("node", values);
+    const registry = createRegistry();
+    const restarts = new Counter({
+      name: "isthmus_node_part_restarts_total",
+      help: "How often a part of the process was started again.",
+      labelNames: ["part"],
+      registers: [registry],
+    });
+    const health = new Health({ log: log.child("health") });
+    await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
+    await using _health = await serveHealth({ health }, { address: values.healthAddr });
+    const group = new TaskGroup(signal);
+    const codes: number[] = [];
+    for (const part of parts) {
+      const { name } = part;
+      restarts.inc({ part: name }, 0);
+      const deps = {
+        health: health.part(name, { needed: "always" }),
+        log,
+        clock: systemClock,
+        onRestart: () => restarts.inc({ part: name }),
+      };
+      group.spawn(async (at) => {
+        codes.push(await supervise(part, deps, { signal: at }));
+      });
+    }
+    log.info("started", { parts: parts.map(({ name }) => name) });
+    await group.wait();
+    log.info("ended");
+    return Math.max(EXIT.ok, ...codes);
+  },
+});
+
+/** Loads the programs and reads their command lines. Throws `ConfigError` naming the faults of all. */
+async function loadParts(words: readonly string[], hurry: AbortSignal): Promise<SupervisedPart[]> {
+  const faults: string[] = [];
+  const parts: SupervisedPart[] = [];
+  for (const { name, argv } of splitCommandLines(words, Object.keys(NODE_PARTS))) {
+    const program = await NODE_PARTS[name]?.();
+    if (program === undefined) continue;
+    try {
+      const parsed = parseProgram(program, argv);
+      parts.push({ name, run: async (signal) => (await program.run({ ...parsed, signal, hurry })) ?? EXIT.ok });
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      faults.push(...error.faults.map((fault) => `${name}: ${fault}`));
+    }
+  }
+  if (faults.length > 0) throw new ConfigError("invalid-flags", faults);
+  return parts;
+}

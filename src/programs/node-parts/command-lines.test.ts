@@ -1,0 +1,23 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { splitCommandLines } from "./command-lines.ts";
+
+const KNOWN = ["coild", "coil-router"];
+
+test("splitCommandLines: each part has its own flags", () => {
+  assert.deepEqual(splitCommandLines(["coild", "--v=1", "x", "--", "coil-router"], KNOWN), [
+    { name: "coild", argv: ["--v=1", "x"] },
+    { name: "coil-router", argv: [] },
+  ]);
+});
+
+for (const [words, fault] of [
+  [[], /no program is named.*coild, coil-router/],
+  [["nope"], /"nope" is no program of a node/],
+  [["coild", "--", "coild"], /coild is there twice/],
+  [["coild", "--", "--", "coil-router"], /command line 2 is empty/],
+] as const) {
+  test(`splitCommandLines: refuses "${words.join(" ")}"`, () => {
+    assert.throws(() => splitCommandLines(words, KNOWN), { code: "invalid-flags", message: fault });
+  });
+}

@@ -1,0 +1,29 @@
+import { ConfigError } from "#base/config";
+
+/** One program of the node, and its command line. */
+export interface PartCommand {
+  readonly name: string;
+  readonly argv: readonly string[];
+}
+
+/**
+ * Pure: splits `coild --socket=/run/x -- service-proxy --config=/y` into the command lines of the parts. Throws `ConfigError` naming every
+ * fault: no part, one that is not among `known`, one that is there twice.
+ */
+export function splitCommandLines(words: readonly string[], known: readonly string[]): PartCommand[] {
+  const commands: PartCommand[] = [];
+  for (let rest = words; rest.length > 0; ) {
+    const end = rest.indexOf("--");
+    const [name = "", ...argv] = end < 0 ? rest : rest.slice(0, end);
+    commands.push({ name, argv });
+    rest = end < 0 ? [] : rest.slice(end + 1);
+  }
+  const faults = commands.flatMap(({ name }, at) => {
+    if (name === "") return [`command line ${at + 1} is empty; after -- the name of a program must come`];
+    if (!known.includes(name)) return [`"${name}" is no program of a node; these are: ${known.join(", ")}`];
+    return commands.findIndex((one) => one.name === name) < at ? [`${name} is there twice`] : [];
+  });
+  if (commands.length === 0) faults.push(`no program is named; these can be: ${known.join(", ")}`);
+  if (faults.length > 0) throw new ConfigError("invalid-flags", faults);
+  return commands;
+}
