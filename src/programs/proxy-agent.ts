@@ -47,6 +47,7 @@ export const proxyAgent = defineProgram({
   notes: [
     "Wire-compatible with Konnectivity's servers; flags and metrics are upstream's.",
     "The first SIGTERM drains: servers send no new connections; the second one ends. Certificates, CA and token are read for each connection.",
+    "Of upstream's metrics, those of Go's runtime (go_*) have no equal here; the process's own (process_*) and Node's (nodejs_*) are there.",
   ],
   run: async ({ values, signal, hurry }) => {
     const config = agentConfig(values);

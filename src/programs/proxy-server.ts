@@ -45,6 +45,7 @@ export const proxyServer = defineProgram({
   notes: [
     "Wire-compatible with Konnectivity's agents and kube-apiserver's egress selector; flags and metrics are upstream's.",
     "At SIGHUP --allowed-destination-file is read again. Certificate files are read again when they change.",
+    "Of upstream's metrics, those of Go's runtime (go_*) have no equal here; the process's own (process_*) and Node's (nodejs_*) are there.",
   ],
   run: async ({ values, signal }) => {
     // First of all and until the last: by default the signal ends a process.

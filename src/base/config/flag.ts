@@ -6,6 +6,8 @@ import { ConfigError } from "./errors.ts";
 export interface Flag<T> {
   /** Without the dashes. */
   readonly name: string;
+  /** Other spellings that are taken; not shown. */
+  readonly aliases?: readonly string[];
   readonly help: string;
   /** How the value is called in the help; `undefined` for a switch. */
   readonly placeholder: string | undefined;

@@ -1,6 +1,6 @@
 import { ExpectedError } from "#base/errors";
 import { ConfigError } from "./errors.ts";
-import type { FlagSet, FlagValues } from "./flag.ts";
+import type { Flag, FlagSet, FlagValues } from "./flag.ts";
 
 export interface ParsedFlags<Set extends FlagSet> {
   readonly values: FlagValues<Set>;
@@ -21,7 +21,11 @@ export function parseFlags<Set extends FlagSet>(
     readonly stopAtWord?: boolean;
   } = {},
 ): ParsedFlags<Set> {
-  const byName = new Map(Object.entries(flags).map(([key, flag]) => [flag.name, { key, flag }]));
+  const byName = new Map(
+    Object.entries(flags).flatMap(([key, flag]) =>
+      [flag.name, ...(flag.aliases ?? [])].map((name) => [name, { key, flag }] as const),
+    ),
+  );
   const values: Record<string, unknown> = {};
   for (const [key, flag] of Object.entries(flags)) values[key] = flag.initial;
   const words: string[] = [];
@@ -39,12 +43,14 @@ export function parseFlags<Set extends FlagSet>(
       words.push(word);
       continue;
     }
-    const entry = byName.get(match[1] ?? "");
+    const short =
+      byName.get(match[1] ?? "") === undefined ? attached(word, (name) => byName.get(name)?.flag) : undefined;
+    const entry = byName.get(short?.name ?? match[1] ?? "");
     if (entry === undefined) {
       faults.push(`unknown flag --${match[1]}${suggestion(match[1] ?? "", [...byName.keys()])}`);
       continue;
     }
-    let text = match[2];
+    let text = short?.text ?? match[2];
     if (text === undefined && entry.flag.placeholder === undefined) text = "true";
     if (text === undefined) {
       at += 1;
@@ -68,6 +74,15 @@ export function parseFlags<Set extends FlagSet>(
   }
   if (faults.length > 0) throw new ConfigError("invalid-flags", faults);
   return { values: Object.freeze(values) as FlagValues<Set>, words, given };
+}
+
+/** `-v4`: a flag of one letter with its value behind it, as Go's pflag takes it. */
+function attached(
+  word: string,
+  flagOf: (name: string) => Flag<unknown> | undefined,
+): { readonly name: string; readonly text: string } | undefined {
+  const [, name = "", text = ""] = /^-([A-Za-z])([^-=].*)$/s.exec(word) ?? [];
+  return flagOf(name)?.placeholder === undefined ? undefined : { name, text };
 }
 
 /** " (did you mean --x?)" for a name within two edits of a known one. */

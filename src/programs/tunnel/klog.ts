@@ -8,6 +8,8 @@ const DEBUG_VERBOSITY = 4;
 function ignoredFlag(name: string, placeholder?: string): Flag<boolean> {
   return {
     name,
+    // As klog spells them; upstream's programs take dashes alone.
+    aliases: name.includes("-") ? [name.replaceAll("-", "_")] : [],
     help: "klog's; accepted and ignored: lines go to standard error as JSON",
     placeholder,
     defaultText: undefined,
@@ -34,14 +36,16 @@ const ignored = {
   alsologtostderr: ignoredFlag("alsologtostderr"),
   stderrthreshold: ignoredFlag("stderrthreshold", "SEVERITY"),
   vmodule: ignoredFlag("vmodule", "PATTERN=N,..."),
-  logDir: ignoredFlag("log_dir", "DIR"),
-  logFile: ignoredFlag("log_file", "FILE"),
-  logFileMaxSize: ignoredFlag("log_file_max_size", "MIB"),
-  logBacktraceAt: ignoredFlag("log_backtrace_at", "FILE:LINE"),
-  skipHeaders: ignoredFlag("skip_headers"),
-  skipLogHeaders: ignoredFlag("skip_log_headers"),
-  addDirHeader: ignoredFlag("add_dir_header"),
-  oneOutput: ignoredFlag("one_output"),
+  logDir: ignoredFlag("log-dir", "DIR"),
+  logFile: ignoredFlag("log-file", "FILE"),
+  logFileMaxSize: ignoredFlag("log-file-max-size", "MIB"),
+  logBacktraceAt: ignoredFlag("log-backtrace-at", "FILE:LINE"),
+  skipHeaders: ignoredFlag("skip-headers"),
+  skipLogHeaders: ignoredFlag("skip-log-headers"),
+  addDirHeader: ignoredFlag("add-dir-header"),
+  oneOutput: ignoredFlag("one-output"),
+  alsologtostderrthreshold: ignoredFlag("alsologtostderrthreshold", "SEVERITY"),
+  legacyStderrThresholdBehavior: ignoredFlag("legacy-stderr-threshold-behavior"),
 };
 
 /** `-v`, `--v` and the rest of klog's flags (spec tunnel 14). */

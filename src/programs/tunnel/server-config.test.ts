@@ -209,6 +209,25 @@ test("serverFlags: klog's flags are accepted in all of their forms", () => {
     );
   const { values } = parseFlags(serverFlags, argv);
   assert.deepEqual([values.verbosity, values.logtostderr, values.vmodule, values.oneOutput], [4, true, true, false]);
+  // As Konnectivity's programs list them.
+  const dashes = [
+    ...["-v4", "--add-dir-header", "--alsologtostderr", "--alsologtostderrthreshold=2", "--log-backtrace-at=a.go:1"],
+    ...[
+      "--legacy-stderr-threshold-behavior",
+      "--log-dir=/x",
+      "--log-file",
+      "/x",
+      "--log-file-max-size=1",
+      "--one-output",
+    ],
+    ...["--skip-headers", "--skip-log-headers", "--stderrthreshold=2", "--vmodule=a=1", "--logtostderr=false"],
+  ];
+  const upstream = parseFlags(serverFlags, dashes).values;
+  assert.deepEqual(
+    [upstream.verbosity, upstream.logDir, upstream.logFile, upstream.skipHeaders],
+    [4, true, true, true],
+  );
+  for (const word of ["-x4", "-vx", "--v4"]) assert.throws(() => parseFlags(serverFlags, [word]));
 });
 
 test("serverFlags: a timeout that no timer can hold, or of nothing at all, is refused by name", () => {

@@ -25,7 +25,11 @@ export function serverMetrics(registry: Registry): ServerMetrics & { readonly le
   const http = make.gauge("http_connections", "Current number of HTTP CONNECT connections.");
   const pending = make.gauge("pending_backend_dials", "Current number of dials that wait for an agent.");
   const established = make.gauge("established_connections", "Current number of end-to-end connections.");
-  const full = make.gauge("full_receive_channels", "Consumers that hold up a stream now.", ["service_method"]);
+  const full = make.gauge(
+    "full_receive_channels",
+    "Consumers that hold up a stream now, and frontends that are not read meanwhile.",
+    ["service_method"],
+  );
   const failures = make.counter("dial_failure_count", "Number of dial failures, by reason.", ["reason"]);
   const packets = make.counter("stream_packets_total", "Packets that were processed.", ["segment", "packet_type"]);
   const errors = make.counter("stream_errors_total", "gRPC errors of streams.", ["segment", "code", "packet_type"]);
@@ -48,7 +52,7 @@ export function serverMetrics(registry: Registry): ServerMetrics & { readonly le
     frontendWrite: (seconds) => writes.observe(seconds),
     grpcConnections: (method, change) => grpc.inc({ service_method: method }, change),
     httpConnections: (change) => http.inc(change),
-    fullReceiveChannels: (change) => full.inc({ service_method: "Connect" }, change),
+    fullReceiveChannels: (method, change) => full.inc({ service_method: method }, change),
     slowConsumerClosed: () => slow.inc(),
     reverseDial: (result) => reverseDials.inc({ result }),
     reverseConnections: (change) => reverse.inc(change),
@@ -64,7 +68,7 @@ export function observeServer(
 ): void {
   new Gauge({
     name: `${PREFIX}server_ready_backends`,
-    help: "Number of agents that each strategy could use.",
+    help: "Number of agents that each strategy could use; of their identifiers for destHost.",
     labelNames: ["proxy_strategy"],
     registers: [registry],
     collect() {

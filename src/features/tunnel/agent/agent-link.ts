@@ -67,6 +67,7 @@ export class AgentLink {
           onEnd: () => this.mux.end(),
           onClosed: (fault) => {
             if (fault !== undefined) metrics.streamError("to_agent", fault.code, "Unknown");
+            if (fault !== undefined && this.mux.queuedBytes > 0) metrics.streamError("from_agent", fault.code, "DATA");
             this.#acceptors.linkLost();
             deps.onClosed(fault);
           },

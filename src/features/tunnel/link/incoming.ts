@@ -109,6 +109,7 @@ function incoming(stream: ServerHttp2Stream, rawHeaders: readonly string[], opti
       }
       return new DuplexPacketStream(stream, handlers, {
         maxMessageBytes: options.maxMessageBytes,
+        lostCode: GrpcCode.cancelled,
         budget: options.budget,
         backlog: sessionSocketOf(stream.session),
         ending: {

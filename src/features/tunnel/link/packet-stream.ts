@@ -72,6 +72,8 @@ export class DuplexPacketStream implements PacketStream {
     options: {
       readonly maxMessageBytes?: number;
       readonly ending: StreamEnding;
+      /** What a lost connection is called: a server, as Go's, sees its caller's call cancelled. Default unavailable. */
+      readonly lostCode?: GrpcCode;
       /** Counts what waits of messages that are not whole; above it the stream ends. */
       readonly budget?: Pick<BufferBudget, "add" | "remove" | "isOver"> | undefined;
       readonly backlog?: SendBacklog | undefined;
@@ -89,12 +91,17 @@ export class DuplexPacketStream implements PacketStream {
       },
     });
     duplex.on("data", (chunk: Uint8Array) => this.#take(deframer, chunk));
+    const lostCode = options.lostCode ?? Code.unavailable;
+    const lost: StreamFault = { code: lostCode, message: "the connection was lost" };
     duplex.once("end", () => {
-      if (!this.#closed && !isReset(duplex)) handlers.onEnd();
+      if (this.#closed || isReset(duplex)) return;
+      if (isLost(duplex)) this.#close(lost);
+      else handlers.onEnd();
     });
-    duplex.once("error", (error: Error) => this.#close({ code: Code.unavailable, message: error.message }));
+    duplex.once("error", (error: Error) => this.#close({ code: lostCode, message: error.message }));
     duplex.once("close", () => {
-      this.#close(isReset(duplex) ? { code: Code.cancelled, message: "the peer reset the stream" } : undefined);
+      if (isReset(duplex)) this.#close({ code: Code.cancelled, message: "the peer reset the stream" });
+      else this.#close(isLost(duplex) ? lost : undefined);
     });
   }
 
@@ -189,6 +196,11 @@ export class DuplexPacketStream implements PacketStream {
 /** Node ends the reading side of a stream that was reset as if the peer had ended it. */
 function isReset(duplex: Duplex): boolean {
   return "rstCode" in duplex && typeof duplex.rstCode === "number" && duplex.rstCode !== 0;
+}
+
+/** Likewise of a stream whose connection has ended before our side of it. */
+function isLost(duplex: Duplex): boolean {
+  return duplex.destroyed && !duplex.writableEnded;
 }
 
 /** The status for bytes that break the protocol; `undefined` for anything else, which is a bug. */

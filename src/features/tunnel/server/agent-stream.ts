@@ -155,7 +155,7 @@ function join(
         },
         onPacket: (direction, type) => metrics.packet(direction === "in" ? "from_agent" : "to_agent", type),
         onBlocked: (channels) => {
-          metrics.fullReceiveChannels(channels - blocked);
+          metrics.fullReceiveChannels("Connect", channels - blocked);
           blocked = channels;
         },
         onSlowConsumerClosed: () => {
@@ -165,6 +165,7 @@ function join(
         onEnd: () => mux.end(),
         onClosed: (fault) => {
           if (fault !== undefined) metrics.streamError("from_agent", fault.code, "Unknown");
+          if (fault !== undefined && mux.queuedBytes > 0) metrics.streamError("to_agent", fault.code, "DATA");
           backends.remove(backend);
           metrics.grpcConnections("Connect", -1);
           acceptors.linkLost();

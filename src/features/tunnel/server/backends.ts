@@ -1,6 +1,6 @@
 import type { AgentIdentifiers } from "#wire/konnectivity";
 import type { LinkMux } from "../mux/link-mux.ts";
-import { type Candidate, candidates, choose, destinationHost, type Strategy } from "./strategies.ts";
+import { type Candidate, candidates, canonicalHost, choose, destinationHost, type Strategy } from "./strategies.ts";
 
 /** One agent stream, as the server sees it. */
 export class Backend implements Candidate {
@@ -53,11 +53,11 @@ export class Backends {
     return [...this.#streams.values()].flatMap((streams) => [...streams]);
   }
 
-  /** How many agents a strategy could use. */
+  /** How many agents a strategy could use; for `destHost`, as upstream counts, how many hosts they stand for. */
   count(strategy: Strategy): number {
     if (strategy === "destHost") {
-      return this.#live().filter(({ identifiers: { ipv4, ipv6, host } }) => ipv4.length + ipv6.length + host.length > 0)
-        .length;
+      const hosts = this.#live().flatMap(({ identifiers: { ipv4, ipv6, host } }) => [...ipv4, ...ipv6, ...host]);
+      return new Set(hosts.map(canonicalHost)).size;
     }
     return candidates(strategy, this.#live(), "").length;
   }

@@ -4,7 +4,7 @@ import { type ControlPacket, type DialRequest, frameControl, type Packet, type T
 import { type DialledConnection, LINK_LOST } from "../dial/dialled-connection.ts";
 import { PacketEnd } from "../ends/packet-end.ts";
 import type { IncomingStream } from "../link/incoming.ts";
-import type { PacketStream } from "../link/packet-stream.ts";
+import type { PacketStream, StreamFault } from "../link/packet-stream.ts";
 import type { Forwarder, ForwardFailure } from "./forward.ts";
 import { FRONTEND_TABLE, type FrontendAction, type FrontendEvent, type FrontendState } from "./grpc-frontend-table.ts";
 import type { ServerMetrics } from "./metrics.ts";
@@ -31,6 +31,7 @@ class GrpcFrontend {
   #connectID: TunnelId | undefined;
   #connection: DialledConnection | undefined;
   #finishing = false;
+  #isPaused = false;
 
   constructor(incoming: IncomingStream, deps: { readonly forwarder: Forwarder; readonly metrics: ServerMetrics }) {
     this.#forwarder = deps.forwarder;
@@ -42,7 +43,8 @@ class GrpcFrontend {
         onEnd: () => this.#act(FRONTEND_TABLE[this.#state].END),
         onWritable: () => undefined,
         onClosed: (fault) => {
-          if (fault !== undefined) this.#metrics.streamError("from_client", fault.code, "Unknown");
+          if (fault !== undefined) this.#lost(fault);
+          this.#paused(false);
           this.#metrics.grpcConnections("Proxy", -1);
           this.#act(FRONTEND_TABLE[this.#state].GONE);
         },
@@ -50,7 +52,8 @@ class GrpcFrontend {
     );
     this.#end = new PacketEnd(this.#stream, {
       onWrite: (seconds) => this.#metrics.frontendWrite(seconds),
-      onPacket: () => this.#metrics.packet("to_client", "DATA"),
+      onPacket: (type) => this.#metrics.packet("to_client", type),
+      onPaused: (isPaused) => this.#paused(isPaused),
       // What the agent says is for the client; that an agent was lost is not its business (spec 5.1).
       closeText: (error) => (error === LINK_LOST ? "" : error),
     });
@@ -59,6 +62,19 @@ class GrpcFrontend {
   /** Reading starts once everything stands. */
   opened(): void {
     this.#stream.resume();
+  }
+
+  #lost({ code }: StreamFault): void {
+    this.#metrics.streamError("from_client", code, "Unknown");
+    // What was on its way to it; the packets of a connection are nearly all of this type.
+    if (this.#stream.queuedBytes > 0) this.#metrics.streamError("to_client", code, "DATA");
+  }
+
+  /** The gauge counts the streams that are not read now. */
+  #paused(isPaused: boolean): void {
+    if (isPaused === this.#isPaused) return;
+    this.#isPaused = isPaused;
+    this.#metrics.fullReceiveChannels("Proxy", isPaused ? 1 : -1);
   }
 
   #take(packet: Packet): void {

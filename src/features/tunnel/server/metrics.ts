@@ -25,8 +25,8 @@ export interface ServerMetrics {
   frontendWrite(seconds: number): void;
   grpcConnections(method: "Proxy" | "Connect", change: 1 | -1): void;
   httpConnections(change: 1 | -1): void;
-  /** Slow consumers that hold an agent's stream up now, by their stream. */
-  fullReceiveChannels(change: number): void;
+  /** `Connect`: slow consumers that hold an agent's stream up now; `Proxy`: frontends that are not read, for an agent takes nothing. */
+  fullReceiveChannels(method: "Proxy" | "Connect", change: number): void;
   slowConsumerClosed(): void;
   reverseDial(result: string): void;
   reverseConnections(change: 1 | -1): void;

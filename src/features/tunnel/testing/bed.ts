@@ -45,7 +45,7 @@ export class Counts {
       frontendWrite: () => this.add("frontendWrites"),
       grpcConnections: (method, change) => this.add(method, change),
       httpConnections: (change) => this.add("http", change),
-      fullReceiveChannels: (change) => this.add("full", change),
+      fullReceiveChannels: (method, change) => this.add(method === "Connect" ? "full" : "unread", change),
       slowConsumerClosed: () => this.add("slow"),
       reverseDial: (result) => this.add(`reverse ${result}`),
       reverseConnections: (change) => this.add("reverseConnections", change),
