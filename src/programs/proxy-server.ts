@@ -6,17 +6,16 @@ import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
 import { SystemNames } from "#base/names";
 import {
+  type AgentAuthenticator,
   isOldTls,
-  LeaseCollector,
+  loadKubernetes,
   ProxyServer,
   parseTlsVersion,
   ReversePolicy,
-  ServerLease,
+  type ServerLease,
   type ServerLeaseMetrics,
-  TokenReviewAuthenticator,
 } from "#features/tunnel";
 import type { KubeClient } from "#kube/client";
-import { openClient } from "./daemon-flags.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 import { Hangups } from "./tunnel/hangups.ts";
 import { metricsRoute, type Routes, serveRoutes } from "./tunnel/http.ts";
@@ -68,10 +67,7 @@ export const proxyServer = defineProgram({
         metrics,
         onBug,
         reverse,
-        authenticator:
-          config.tokens === undefined || api === undefined
-            ? undefined
-            : new TokenReviewAuthenticator({ api, clock: systemClock }, config.tokens),
+        authenticator: await tokenReview(api, config),
       },
       proxyOptions(values, config),
     );
@@ -95,7 +91,7 @@ export const proxyServer = defineProgram({
 
     const group = new TaskGroup(signal);
     group.spawn((aborted) => Promise.race([bug.promise, untilAborted(aborted)]));
-    const lease = startLease(group, { api, config, log, metrics: leaseMetrics });
+    const lease = await startLease(group, { api, config, log, metrics: leaseMetrics });
     hangups.handle(() => reloadDestinations(values, reverse, log));
     log.info("started", { serverID: config.serverID, mode: values.mode, strategies: config.strategies });
     await group.wait();
@@ -144,6 +140,7 @@ function proxyOptions(values: Values, config: ServerConfig): ConstructorParamete
 async function kubeClient(values: Values, config: ServerConfig, registry: Registry): Promise<KubeClient | undefined> {
   if (config.tokens === undefined && config.lease === undefined) return undefined;
   const { kubeconfigQps: qps, kubeconfigBurst: burst } = values;
+  const { openClient } = await import("./daemon-flags.ts");
   return openClient(
     "proxy-server",
     { kubeconfig: values.kubeconfig === "" ? undefined : values.kubeconfig },
@@ -189,7 +186,16 @@ function reloadDestinations(values: Values, reverse: ReversePolicy | undefined, 
   }
 }
 
-function startLease(
+async function tokenReview(
+  api: KubeClient | undefined,
+  { tokens }: ServerConfig,
+): Promise<AgentAuthenticator | undefined> {
+  if (tokens === undefined || api === undefined) return undefined;
+  const { TokenReviewAuthenticator } = await loadKubernetes();
+  return new TokenReviewAuthenticator({ api, clock: systemClock }, tokens);
+}
+
+async function startLease(
   group: TaskGroup,
   parts: {
     readonly api: KubeClient | undefined;
@@ -197,9 +203,10 @@ function startLease(
     readonly log: Logger;
     readonly metrics: ServerLeaseMetrics;
   },
-): ServerLease | undefined {
+): Promise<ServerLease | undefined> {
   const { api, config, metrics } = parts;
   if (api === undefined || config.lease === undefined) return undefined;
+  const { LeaseCollector, ServerLease } = await loadKubernetes();
   const log = parts.log.child("lease");
   const options = { serverID: config.serverID, ...config.lease };
   const lease = new ServerLease({ api, clock: systemClock, log }, options);

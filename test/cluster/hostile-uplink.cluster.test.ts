@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { cpSync, mkdirSync, statSync, symlinkSync } from "node:fs";
+import { cpSync, mkdirSync, readdirSync, statSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
@@ -82,7 +82,8 @@ test("uplink-proxy: a part that fails ends the program with code 1 and its reaso
   // Without the file of its further threads.
   const dist = join(uplinks.dir, "dist");
   mkdirSync(dist);
-  for (const name of ["isthmus.mjs", "chunks"]) cpSync(join(DIST, name), join(dist, name), { recursive: true });
+  const isThere = (name: string): boolean => name.endsWith(".mjs") && name !== "uplink-worker.mjs";
+  for (const name of readdirSync(DIST).filter(isThere)) cpSync(join(DIST, name), join(dist, name));
   symlinkSync(join(DIST, "../node_modules"), join(uplinks.dir, "node_modules"));
   const { code, stderr } = await launch(t, uplinks, [process.execPath, join(dist, "isthmus.mjs"), "uplink-proxy"])
     .ended;

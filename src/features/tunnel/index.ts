@@ -33,13 +33,13 @@ export {
 export { type ServerAddress, ServerAddresses, type ServerAddressesDeps } from "./agent/server-addresses.ts";
 export { ServerSet, type ServerSetDeps, type ServerSetOptions } from "./agent/server-set.ts";
 export { duplicateTargets, isPrivate, parseBindAddress, parseTarget, type Target } from "./agent/target.ts";
-export { TokenReviewAuthenticator, type TokenReviewOptions } from "./auth/token-review.ts";
+export type { TokenReviewAuthenticator, TokenReviewOptions } from "./auth/token-review.ts";
 export type { AddressFilter } from "./ends/dial-tcp.ts";
-export { LeaseCounter, type LeaseCounterDeps, type LeaseCounterOptions } from "./lease/lease-counter.ts";
-export { LeaseCollector, type LeaseCollectorDeps, type LeaseCollectorOptions } from "./lease/lease-gc.ts";
+export type { LeaseCounter, LeaseCounterDeps, LeaseCounterOptions } from "./lease/lease-counter.ts";
+export type { LeaseCollector, LeaseCollectorDeps, LeaseCollectorOptions } from "./lease/lease-gc.ts";
 export type { AgentLeaseMetrics, LeaseRequest, ServerLeaseMetrics } from "./lease/metrics.ts";
 export { leaseName, parseLabels } from "./lease/names.ts";
-export { ServerLease, type ServerLeaseOptions } from "./lease/server-lease.ts";
+export type { ServerLease, ServerLeaseOptions } from "./lease/server-lease.ts";
 export { acceptPathAuthority } from "./link/authority-shim.ts";
 export { type IncomingStream, type StreamPeer, serveStreams } from "./link/incoming.ts";
 export { LinkError, type LinkErrorCode, type OpenedStream, openStream } from "./link/outgoing.ts";
@@ -62,3 +62,8 @@ export { parseStrategies, STRATEGIES, type Strategy } from "./server/strategies.
 export { isOldTls, opensslCiphers, parseTlsVersion } from "./tls/cipher-suites.ts";
 export { type ServerTls, type ServerTlsOptions, serverTls } from "./tls/server-tls.ts";
 export { TlsFilesError, type TlsFilesErrorCode, type TlsPaths } from "./tls/tls-files.ts";
+
+/** What asks Kubernetes. Loaded only by who needs it: its client is more code than all the rest. */
+export function loadKubernetes(): Promise<typeof import("./kubernetes.ts")> {
+  return import("./kubernetes.ts");
+}

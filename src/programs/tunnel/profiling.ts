@@ -1,4 +1,3 @@
-import { Session } from "node:inspector/promises";
 import { getHeapSnapshot } from "node:v8";
 import { sleep } from "#base/async";
 import type { Answer, Request, Routes } from "./http.ts";
@@ -43,6 +42,7 @@ async function cpuProfile({ query, signal }: Request): Promise<Answer> {
   if (!(seconds > 0 && seconds <= MAX_SECONDS)) {
     return { status: 400, body: `seconds must be above 0 and at most ${MAX_SECONDS}\n` };
   }
+  const { Session } = await import("node:inspector/promises");
   const session = new Session();
   session.connect();
   try {

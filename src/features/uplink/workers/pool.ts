@@ -176,5 +176,5 @@ async function ended({ worker, exited }: Thread): Promise<void> {
 
 /** From sources the file beside this one; in the bundle an entry point of its own. */
 function workerUrl(): URL {
-  return new URL(import.meta.url.endsWith(".ts") ? "./worker.ts" : "../uplink-worker.mjs", import.meta.url);
+  return new URL(import.meta.url.endsWith(".ts") ? "./worker.ts" : "./uplink-worker.mjs", import.meta.url);
 }
