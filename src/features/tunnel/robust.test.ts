@@ -124,6 +124,34 @@ test("tunnel: a pending dial is answered when its agent dies, and an open connec
   await idle(bed);
 });
 
+test("tunnel: a dial whose agent is lost before it has answered goes to another, until none is left", async () => {
+  await using bed = await Bed.open();
+  const agents = new Set([await bed.rawAgent("one"), await bed.rawAgent("two"), await bed.rawAgent("three")]);
+  const waiting = await client(bed);
+  const outcome = waiting.dial("10.0.0.1:80", 5);
+  const asked = (): TunnelClient | undefined => [...agents].find(({ packets }) => packets.length > 0);
+  for (let lost = 0; lost < 2; lost += 1) {
+    await until("an agent is asked", () => asked() !== undefined);
+    const agent = asked() ?? assert.fail();
+    agents.delete(agent);
+    agent.destroy();
+  }
+  await until("the last agent is asked", () => asked() !== undefined);
+  const [last] = agents;
+  last?.send({ type: "DIAL_RSP", error: "", connectID: 7, random: 5 });
+  assert.deepEqual(await outcome, { kind: "open", connectID: 7 });
+  assert.equal(bed.serverCounts.get("pending"), 0);
+  assert.equal(bed.serverCounts.get("dialFailed backend_close"), 0);
+  const none = await client(bed);
+  const refused = none.dial("10.0.0.2:80", 6);
+  await until("it is asked again", () => (last?.packets.length ?? 0) > 1);
+  last?.destroy();
+  assert.equal((await refused).kind, "refused");
+  await waiting.closed();
+  assert.equal(bed.serverCounts.get("dialFailed backend_close"), 1);
+  await idle(bed);
+});
+
 test("tunnel: a backend that does not answer in time is given up, told, and cancelled", async () => {
   await using bed = await Bed.open({ backendDialTimeoutMs: 100 });
   const agent = await bed.rawAgent();

@@ -47,6 +47,12 @@ export interface ForwardObserver {
   onClosed(): void;
 }
 
+/** A frontend's dial and then its connection: what the frontend says to it. */
+export type ForwardedDial = Pick<DialledConnection, "close" | "localGone" | "localEof" | "send" | "state">;
+
+/** Agents that a dial is tried with: the first, and others where the one before was lost. */
+const MAX_ATTEMPTS = 3;
+
 /** Connects frontends with agents: picks a backend, dials over it, counts what came of it (spec tunnel 5.1, 7). */
 export class Forwarder {
   readonly #backends: Backends;
@@ -71,82 +77,148 @@ export class Forwarder {
   }
 
   /** Starts a dial. `undefined`: the observer has been told why not. */
-  dial(request: ForwardRequest, observer: ForwardObserver): DialledConnection | undefined {
-    if (request.protocol !== "tcp") return this.#fail(observer, { kind: "protocol" });
-    if (request.address.length > MAX_ADDRESS_LENGTH) return this.#fail(observer, { kind: "address" });
-    // A stream that died this moment is not yet taken off: one more candidate gets a chance.
-    const tried = new Set<Backend>();
-    for (let attempt = 0; attempt < 2 && this.#accepting; attempt += 1) {
-      const backend = this.#backends.pick(request.address, tried);
+  dial(request: ForwardRequest, observer: ForwardObserver): ForwardedDial | undefined {
+    const refuse = (kind: "protocol" | "address"): undefined => {
+      observer.onFailed({ kind });
+      observer.onClosed();
+    };
+    if (request.protocol !== "tcp") return refuse("protocol");
+    if (request.address.length > MAX_ADDRESS_LENGTH) return refuse("address");
+    const attempts = new Attempts(request, observer, {
+      ...{ backends: this.#backends, clock: this.#clock, metrics: this.#metrics, options: this.#options },
+      isAccepting: () => this.#accepting,
+    });
+    return attempts.start() ? attempts : undefined;
+  }
+}
+
+interface AttemptsDeps {
+  readonly backends: Backends;
+  readonly clock: Clock;
+  readonly metrics: ServerMetrics;
+  readonly options: ForwardOptions;
+  readonly isAccepting: () => boolean;
+}
+
+/**
+ * One dial of a frontend, with one agent after the other: a link that is lost before it has answered has carried no byte, so another
+ * agent is asked in its place. Gauges and counters follow the connection's life, whatever way it ends.
+ */
+class Attempts implements ForwardedDial {
+  readonly #request: ForwardRequest;
+  readonly #observer: ForwardObserver;
+  readonly #deps: AttemptsDeps;
+  readonly #started: number;
+  readonly #tried = new Set<Backend>();
+  #current: DialledConnection | undefined;
+
+  constructor(request: ForwardRequest, observer: ForwardObserver, deps: AttemptsDeps) {
+    this.#request = request;
+    this.#observer = observer;
+    this.#deps = deps;
+    this.#started = deps.clock.monotonic();
+  }
+
+  get state(): DialledConnection["state"] {
+    return this.#current?.state ?? "closed";
+  }
+
+  close(): void {
+    this.#current?.close();
+  }
+
+  localGone(): void {
+    this.#current?.localGone();
+  }
+
+  localEof(): void {
+    this.#current?.localEof();
+  }
+
+  send(pieces: readonly Uint8Array[]): void {
+    this.#current?.send(pieces);
+  }
+
+  /** False: the observer has been told why not. */
+  start(): boolean {
+    const outcome = this.#next();
+    if (outcome === "dialing") return true;
+    if (outcome === "no-agent") this.#deps.metrics.dialFailed("no_agent");
+    this.#observer.onFailed({ kind: outcome });
+    this.#observer.onClosed();
+    return false;
+  }
+
+  /** Dials over one more agent. A stream that died this moment is not yet taken off: then the next one gets a chance. */
+  #next(): "dialing" | "no-agent" | "duplicate" | "limit" {
+    const { backends, isAccepting } = this.#deps;
+    while (this.#tried.size < MAX_ATTEMPTS && isAccepting()) {
+      const backend = backends.pick(this.#request.address, this.#tried);
       if (backend === undefined) break;
-      const outcome = this.#dialOver(backend, request, observer);
-      if (outcome instanceof DialledConnection) return outcome;
-      if (outcome !== "closed") return this.#fail(observer, { kind: outcome });
-      tried.add(backend);
+      this.#tried.add(backend);
+      const outcome = this.#dialOver(backend);
+      if (outcome !== "closed") return outcome;
     }
-    this.#metrics.dialFailed("no_agent");
-    return this.#fail(observer, { kind: "no-agent" });
+    return "no-agent";
   }
 
-  #fail(observer: ForwardObserver, failure: ForwardFailure): undefined {
-    observer.onFailed(failure);
-    observer.onClosed();
-    return undefined;
-  }
-
-  #dialOver(
-    backend: Backend,
-    request: ForwardRequest,
-    observer: ForwardObserver,
-  ): DialledConnection | "duplicate" | "limit" | "closed" {
-    const { protocol, address, random, local, localHalfClose } = request;
+  #dialOver(backend: Backend): "dialing" | "duplicate" | "limit" | "closed" {
+    const { protocol, address, random, local, localHalfClose } = this.#request;
+    const { clock, metrics, options } = this.#deps;
+    const leftMs = (options.backendDialTimeoutMs || DIAL_CEILING_MS) - (clock.monotonic() - this.#started);
     const dial = DialledConnection.dial(
       backend.mux,
       { protocol, address, random },
       {
         local,
         localHalfClose,
-        observer: this.#counted(observer, backend),
-        clock: this.#clock,
-        dialTimeoutMs: this.#options.backendDialTimeoutMs || DIAL_CEILING_MS,
-        halfCloseTimeoutMs: this.#options.halfCloseTimeoutMs,
+        observer: this.#counted(backend),
+        clock,
+        dialTimeoutMs: Math.max(1, leftMs),
+        halfCloseTimeoutMs: options.halfCloseTimeoutMs,
       },
     );
-    if (dial instanceof DialledConnection) this.#metrics.pendingDials(1);
-    return dial;
+    if (!(dial instanceof DialledConnection)) return dial;
+    this.#current = dial;
+    metrics.pendingDials(1);
+    return "dialing";
   }
 
-  /** Gauges and counters follow the connection's life, whatever way it ends. */
-  #counted(observer: ForwardObserver, backend: Backend): DialObserver {
-    const started = this.#clock.monotonic();
+  #counted(backend: Backend): DialObserver {
+    const { clock, metrics } = this.#deps;
     const sentBefore = backend.mux.bytesSent;
     let opened: number | undefined;
-    let failed = false;
-    const answered = (): void => this.#metrics.pendingDials(-1);
+    let outcome: "none" | "failed" | "moved" = "none";
+    const answered = (): void => metrics.pendingDials(-1);
     return {
       onOpen: (connectID) => {
         answered();
-        opened = this.#clock.monotonic();
-        this.#metrics.dialLatency((opened - started) / 1000);
-        this.#metrics.established(1);
-        observer.onOpen(connectID);
+        opened = clock.monotonic();
+        metrics.dialLatency((opened - this.#started) / 1000);
+        metrics.established(1);
+        this.#observer.onOpen(connectID);
       },
       onFailed: (failure) => {
-        failed = true;
         answered();
-        this.#metrics.dialFailed(REASONS[failure.kind]);
+        if (failure.kind === "link-lost" && this.#next() === "dialing") {
+          outcome = "moved";
+          return;
+        }
+        outcome = "failed";
+        metrics.dialFailed(REASONS[failure.kind]);
         if (failure.kind === "timeout") retireIfStuck(backend, sentBefore);
-        observer.onFailed(failure);
+        this.#observer.onFailed(failure);
       },
       onClosed: () => {
+        if (outcome === "moved") return;
         if (opened !== undefined) {
-          this.#metrics.established(-1);
-          this.#metrics.connectionDuration((this.#clock.monotonic() - opened) / 1000);
-        } else if (!failed) {
+          metrics.established(-1);
+          metrics.connectionDuration((clock.monotonic() - opened) / 1000);
+        } else if (outcome === "none") {
           answered();
-          this.#metrics.dialFailed("frontend_close");
+          metrics.dialFailed("frontend_close");
         }
-        observer.onClosed();
+        this.#observer.onClosed();
       },
     };
   }

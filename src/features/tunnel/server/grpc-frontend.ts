@@ -1,11 +1,11 @@
 import { assertNever } from "#base/errors";
 import { GrpcCode } from "#wire/grpc";
 import { type ControlPacket, type DialRequest, frameControl, type Packet, type TunnelId } from "#wire/konnectivity";
-import { type DialledConnection, LINK_LOST } from "../dial/dialled-connection.ts";
+import { LINK_LOST } from "../dial/dialled-connection.ts";
 import { PacketEnd } from "../ends/packet-end.ts";
 import type { IncomingStream } from "../link/incoming.ts";
 import type { PacketStream, StreamFault } from "../link/packet-stream.ts";
-import type { Forwarder, ForwardFailure } from "./forward.ts";
+import type { ForwardedDial, Forwarder, ForwardFailure } from "./forward.ts";
 import { FRONTEND_TABLE, type FrontendAction, type FrontendEvent, type FrontendState } from "./grpc-frontend-table.ts";
 import type { ServerMetrics } from "./metrics.ts";
 
@@ -29,7 +29,7 @@ class GrpcFrontend {
   #state: FrontendState = "idle";
   #random: TunnelId | undefined;
   #connectID: TunnelId | undefined;
-  #connection: DialledConnection | undefined;
+  #connection: ForwardedDial | undefined;
   #finishing = false;
   #isPaused = false;
 
