@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { connect } from "node:http2";
 import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import {
   type ControlPacket,
   frameControl,
@@ -80,8 +81,11 @@ export class TunnelClient {
     for (const wake of this.#waiting) wake();
   }
 
-  /** A client on Node's own HTTP/2, which does not read while a write of its waits for the kernel. */
-  static async openBusy(socket: Socket, metadata: Readonly<Record<string, string>> = {}): Promise<TunnelClient> {
+  /**
+   * A client on Node's own HTTP/2 that does not wait for the server's headers; over a bare socket it does not read while a write of its waits for
+   * the kernel.
+   */
+  static async openBusy(socket: Duplex, metadata: Readonly<Record<string, string>> = {}): Promise<TunnelClient> {
     const session = connect("http://localhost", { createConnection: () => socket, settings: SESSION_SETTINGS });
     session.on("error", () => undefined);
     await once(session, "connect");
@@ -94,9 +98,7 @@ export class TunnelClient {
     };
     const stream = session.request({ ...head, ...metadata }, { endStream: false });
     const ending = { end: () => void stream.end(), reset: () => session.destroy() };
-    const client = new TunnelClient((it) => new DuplexPacketStream(stream, it.#handlers(), { ending }));
-    await once(stream, "response");
-    return client;
+    return new TunnelClient((it) => new DuplexPacketStream(stream, it.#handlers(), { ending }));
   }
 
   /** Waits until something holds, looking after each packet. */
