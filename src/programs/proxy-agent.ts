@@ -2,6 +2,7 @@ import { isIP } from "node:net";
 import { Deferred, sleep, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { FlagValues } from "#base/config";
+import { Health } from "#base/health";
 import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
 import { type Names, SystemNames } from "#base/names";
@@ -25,11 +26,12 @@ import { openBindInterface } from "./tunnel/agent-bind.ts";
 import { type AgentConfig, agentConfig } from "./tunnel/agent-config.ts";
 import { drainAgent } from "./tunnel/agent-drain.ts";
 import { type AgentFlags, agentFlags } from "./tunnel/agent-flags.ts";
-import { adminRoutes, type Check, healthRoutes } from "./tunnel/agent-health.ts";
+import { adminRoutes } from "./tunnel/agent-health.ts";
 import { agentMetrics } from "./tunnel/agent-metrics.ts";
 import { serveRoutes } from "./tunnel/http.ts";
 import { klogLogger } from "./tunnel/klog.ts";
 import { muxOptions } from "./tunnel/mux-flags.ts";
+import { AGENT_UNREADY, type Check, healthRoutes, partChecks } from "./tunnel/readiness.ts";
 import { logSuperseded, supersededByAgent } from "./tunnel/superseded.ts";
 
 type Values = FlagValues<AgentFlags>;
@@ -55,6 +57,7 @@ export const proxyAgent = defineProgram({
     for (const warning of config.warnings) log.warn(warning);
     logSuperseded(log, supersededByAgent(values));
     const registry = createRegistry();
+    const health = new Health({ log });
     const budget = new BufferBudget(values.maxBufferedBytes);
     const { lease: leaseMetrics, ...metrics } = agentMetrics(registry, budget);
     const bug = new Deferred<never>();
@@ -64,15 +67,17 @@ export const proxyAgent = defineProgram({
     await using api = await kubeClient(values, registry);
     const leases = await leaseCounter(api, values, config, {
       log,
+      health,
       metrics: leaseMetrics,
       onChange: () => servers.sync(),
     });
     const servers: ServerSet = serverSet(values, config, { log, metrics, budget, onBug, leases });
-    await using bound = await openBindInterface(values, config.reverse, log);
+    await using bound = await openBindInterface(values, config.reverse, { log, health });
     await using reverse = await openReverse(values, config, servers, { log, metrics });
-    const checks = readinessChecks(servers, reverse);
+    const own = readinessChecks(servers, reverse);
+    const checks = (): readonly Check[] => [...own, ...partChecks(health)];
     await using _health = await serveRoutes(
-      { routes: healthRoutes(registry, checks), log, onBug },
+      { routes: healthRoutes(registry, checks, AGENT_UNREADY), log, onBug },
       { address: config.health },
     );
     await using _admin = await serveRoutes(
@@ -197,12 +202,17 @@ async function leaseCounter(
   api: KubeClient | undefined,
   values: Values,
   config: AgentConfig,
-  deps: { readonly log: Logger; readonly metrics: AgentLeaseMetrics; readonly onChange: () => void },
+  deps: {
+    readonly log: Logger;
+    readonly health: Health;
+    readonly metrics: AgentLeaseMetrics;
+    readonly onChange: () => void;
+  },
 ): Promise<LeaseCounter | undefined> {
   if (api === undefined) return undefined;
   const { LeaseCounter } = await loadKubernetes();
   return new LeaseCounter(
-    { api, clock: systemClock, ...deps },
+    { api, clock: systemClock, ...deps, health: deps.health.part("leases") },
     { namespace: values.leaseNamespace, labelSelector: config.leaseSelector },
   );
 }

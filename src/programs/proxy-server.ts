@@ -2,11 +2,11 @@ import { Deferred, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { FlagValues } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
+import { Health } from "#base/health";
 import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
 import { SystemNames } from "#base/names";
 import {
-  type AgentAuthenticator,
   isOldTls,
   loadKubernetes,
   ProxyServer,
@@ -14,6 +14,7 @@ import {
   ReversePolicy,
   type ServerLease,
   type ServerLeaseMetrics,
+  type TokenReviewAuthenticator,
 } from "#features/tunnel";
 import type { KubeClient } from "#kube/client";
 import { defineProgram, EXIT } from "./run-program.ts";
@@ -22,6 +23,7 @@ import { metricsRoute, type Routes, serveRoutes } from "./tunnel/http.ts";
 import { klogLogger } from "./tunnel/klog.ts";
 import { muxOptions } from "./tunnel/mux-flags.ts";
 import { profilingRoutes } from "./tunnel/profiling.ts";
+import { type Check, healthRoutes, partChecks, SERVER_UNREADY } from "./tunnel/readiness.ts";
 import { readDestinations, type ServerConfig, serverConfig } from "./tunnel/server-config.ts";
 import { type ServerFlags, serverFlags } from "./tunnel/server-flags.ts";
 import { listenForAgents, listenForFrontends } from "./tunnel/server-listeners.ts";
@@ -54,6 +56,7 @@ export const proxyServer = defineProgram({
     warn(values, config, log);
     logSuperseded(log, supersededByServer(values));
     const registry = createRegistry();
+    const health = new Health({ log });
     const { lease: leaseMetrics, ...metrics } = serverMetrics(registry);
     const bug = new Deferred<never>();
     // Whoever waits is told; after the last one there is nobody to tell.
@@ -61,24 +64,26 @@ export const proxyServer = defineProgram({
     const onBug = (error: unknown): void => bug.reject(error);
     await using api = await kubeClient(values, config, registry);
     const reverse = reversePolicy(values, config, { log, metrics });
+    const tokens = await tokenReview(api, config);
     const proxy = new ProxyServer(
       {
         log,
         metrics,
         onBug,
         reverse,
-        authenticator: await tokenReview(api, config),
+        authenticator: tokens,
       },
       proxyOptions(values, config),
     );
     let stopping = false;
-    const ready = (): string | undefined => {
+    const whyNoAgents = (): string | undefined => {
       if (stopping) return "shutting down";
       return proxy.backends.isReady ? undefined : "no connection to any proxy agent";
     };
+    const checks = (): readonly Check[] => [{ name: "agents", fault: whyNoAgents }, ...partChecks(health)];
     const listening = { mode: values.mode, cipherSuites: values.cipherSuites, tlsMinVersion: values.tlsMinVersion };
     await using _health = await serveRoutes(
-      { routes: healthRoutes(registry, ready), log, onBug },
+      { routes: healthRoutes(registry, checks, SERVER_UNREADY), log, onBug },
       { address: config.health },
     );
     await using _admin = await serveRoutes(
@@ -91,7 +96,11 @@ export const proxyServer = defineProgram({
 
     const group = new TaskGroup(signal);
     group.spawn((aborted) => Promise.race([bug.promise, untilAborted(aborted)]));
-    const lease = await startLease(group, { api, config, log, metrics: leaseMetrics });
+    const lease = await startLease(group, { api, config, log, health, metrics: leaseMetrics });
+    if (tokens !== undefined) {
+      const part = health.part("token-review");
+      group.spawn((aborted) => tokens.prove(part, { signal: aborted }));
+    }
     hangups.handle(() => reloadDestinations(values, reverse, log));
     log.info("started", { serverID: config.serverID, mode: values.mode, strategies: config.strategies });
     await group.wait();
@@ -189,7 +198,7 @@ function reloadDestinations(values: Values, reverse: ReversePolicy | undefined, 
 async function tokenReview(
   api: KubeClient | undefined,
   { tokens }: ServerConfig,
-): Promise<AgentAuthenticator | undefined> {
+): Promise<TokenReviewAuthenticator | undefined> {
   if (tokens === undefined || api === undefined) return undefined;
   const { TokenReviewAuthenticator } = await loadKubernetes();
   return new TokenReviewAuthenticator({ api, clock: systemClock }, tokens);
@@ -201,6 +210,7 @@ async function startLease(
     readonly api: KubeClient | undefined;
     readonly config: ServerConfig;
     readonly log: Logger;
+    readonly health: Health;
     readonly metrics: ServerLeaseMetrics;
   },
 ): Promise<ServerLease | undefined> {
@@ -209,24 +219,11 @@ async function startLease(
   const { LeaseCollector, ServerLease } = await loadKubernetes();
   const log = parts.log.child("lease");
   const options = { serverID: config.serverID, ...config.lease };
-  const lease = new ServerLease({ api, clock: systemClock, log }, options);
+  const lease = new ServerLease({ api, clock: systemClock, log, health: parts.health.part("lease") }, options);
   group.spawn((signal) => lease.run({ signal }));
   const collector = new LeaseCollector({ api, clock: systemClock, log, metrics }, options);
   group.spawn((signal) => collector.run({ signal }));
   return lease;
-}
-
-function healthRoutes(registry: Registry, unready: () => string | undefined): Routes {
-  const readiness: Routes[string] = () => {
-    const why = unready();
-    return why === undefined ? { body: "ok" } : { status: 500, body: why };
-  };
-  return {
-    "/healthz": () => ({ body: "ok" }),
-    "/readyz": readiness,
-    "/ready": readiness,
-    "/metrics": metricsRoute(registry),
-  };
 }
 
 function adminRoutes(registry: Registry, profiling: boolean): Routes {

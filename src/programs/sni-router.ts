@@ -82,8 +82,8 @@ export const sniRouter = defineProgram({
     };
     const routes = await load();
     const registry = createRegistry();
-    const health = new Health();
-    const routesPart = health.part("routes");
+    const health = new Health({ log });
+    const routesPart = health.part("routes", { needed: "always" });
     const listenPart = health.part("listen", { needed: "always" });
     await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
     await using _health = await serveHealth({ health }, { address: values.healthAddr });

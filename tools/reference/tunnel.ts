@@ -37,12 +37,23 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
       ["`:8092/healthz`", "200 `ok`"],
       [
         "`:8092/readyz`, `/ready`",
-        "200 `ok` when the first strategy has an agent, else 500 and why: `no connection to any proxy agent`, `shutting down`",
+        "200 `ok`, or 500 and why, such as `no connection to any proxy agent`; `?verbose` lists all checks",
       ],
       ["`:8092/metrics`, `127.0.0.1:8095/metrics`", "metrics in Prometheus' text format"],
       [
         "`127.0.0.1:8095/debug/pprof/`",
         "with `--enable-profiling`: `profile?seconds=30` and `heap`, for Chrome DevTools",
+      ],
+    ),
+    section("Checks of readiness", "name", "fails while")(
+      ["`agents`", "the first strategy has no agent, or the server is shutting down"],
+      [
+        "`lease`",
+        "with `--enable-lease-controller`: the Lease has not been written once; later failures are in the log",
+      ],
+      [
+        "`token-review`",
+        "with `--agent-service-account`: the API server has not judged a token once, which is tried from the start on",
       ],
     ),
     CODES,
@@ -108,13 +119,15 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
         "with `--enable-profiling`: `profile?seconds=30` and `heap`, for Chrome DevTools",
       ],
     ),
-    section("Checks of readiness", "name", "what")(
-      ["`ping`", "the process answers"],
-      ["`server-connected`", "there is a stream to a server"],
+    section("Checks of readiness", "name", "fails while")(
+      ["`ping`", "never: the process answers"],
+      ["`server-connected`", "there is no stream to a server"],
       [
         "`reverse-listener`",
-        "with `--target`: a connected server serves the direction from nodes to the control plane",
+        "with `--target`: no connected server serves the direction from nodes to the control plane",
       ],
+      ["`bind-interface`", "with `--target`: the bind addresses are not on this node, and cannot be put there"],
+      ["`leases`", "with `--count-server-leases`: the Leases have not been read once; later failures are in the log"],
     ),
     CODES,
     kernel(
@@ -160,6 +173,14 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
         "SIGTERM, SIGINT",
         "listens no more, not ready, waits for connections up to `--drain-timeout`; a second one ends at once",
       ],
+    ),
+    section(
+      "Parts of `/readyz?verbose`",
+      "part",
+      "degraded when",
+    )(
+      ["`listen`", "an address is not listened on, or the program is shutting down"],
+      ["`routes`", "the file of `--config` was wrong when it was read last; the routes before it stay in use"],
     ),
     section("What becomes of a client: `result`", "result", "meaning")(
       ["`routed`", "a backend has it; a name's own route comes first, then the wildcard's, then the default"],

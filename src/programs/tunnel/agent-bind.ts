@@ -1,4 +1,5 @@
 import type { FlagValues } from "#base/config";
+import type { Health } from "#base/health";
 import type { Logger } from "#base/log";
 import { DummyBindInterface, watchBindInterface } from "#features/tunnel";
 import { openKernel } from "#kernel/net";
@@ -19,7 +20,7 @@ export interface OpenBindInterface extends AsyncDisposable {
 export async function openBindInterface(
   values: FlagValues<AgentFlags>,
   reverse: ReverseConfig | undefined,
-  log: Logger,
+  { log, health }: { readonly log: Logger; readonly health: Health },
 ): Promise<OpenBindInterface | undefined> {
   if (reverse === undefined || !values.manageBindInterface) return undefined;
   requirePrivileges("manage the bind interface (--manage-bind-interface=false: leave it alone)", ["CAP_NET_ADMIN"]);
@@ -30,14 +31,16 @@ export async function openBindInterface(
     { stack, log: log.child("bind") },
     { name: values.bindInterface, addresses: reverse.bindAddresses },
   );
+  const part = health.part("bind-interface", { needed: "always" });
   try {
     await bind.ensure();
+    part.ok();
   } catch (error) {
     stack[Symbol.dispose]();
     throw error;
   }
   return {
-    watch: (options) => watchBindInterface(bind, { log: log.child("bind") }, options),
+    watch: (options) => watchBindInterface(bind, { log: log.child("bind"), health: part }, options),
     async [Symbol.asyncDispose]() {
       try {
         if (!values.keepBindInterface) await bind.release();

@@ -3,10 +3,12 @@ import { once } from "node:events";
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
+import { Health } from "#base/health";
 import { nullLogger } from "#base/log";
 import { Registry } from "#base/metrics";
-import { adminRoutes, type Check, healthRoutes } from "./agent-health.ts";
+import { adminRoutes } from "./agent-health.ts";
 import { type Routes, serveRoutes } from "./http.ts";
+import { AGENT_UNREADY, type Check, healthRoutes, partChecks, SERVER_UNREADY } from "./readiness.ts";
 
 async function serve(t: TestContext, routes: Routes) {
   const bugs: unknown[] = [];
@@ -34,7 +36,10 @@ test("healthRoutes: every check in its words; verbose tells all of them", async 
     { name: "ping", fault: () => undefined },
     { name: "server-connected", fault: () => fault },
   ];
-  const { get } = await serve(t, healthRoutes(new Registry(), checks));
+  const { get } = await serve(
+    t,
+    healthRoutes(new Registry(), () => checks, AGENT_UNREADY),
+  );
   const failed = "503 [+]ping ok\n[-]server-connected failed: no servers connected\n";
   for (const path of ["/readyz", "/ready", "/readyz?verbose"]) assert.equal(await get(path), failed);
   fault = undefined;
@@ -42,6 +47,32 @@ test("healthRoutes: every check in its words; verbose tells all of them", async 
   assert.equal(await get("/ready?verbose=1"), "200 [+]ping ok\n[+]server-connected ok\ncheck passed\n");
   assert.equal(await get("/healthz"), "200 ok");
   assert.equal(await get("/metrics"), "200 \n");
+});
+
+test("healthRoutes: of a server, upstream's words about agents, and a part's own about others", async (t) => {
+  const health = new Health();
+  let agents: string | undefined = "no connection to any proxy agent";
+  const checks = (): readonly Check[] => [{ name: "agents", fault: () => agents }, ...partChecks(health)];
+  const { get } = await serve(t, healthRoutes(new Registry(), checks, SERVER_UNREADY));
+  assert.equal(await get("/readyz"), "500 no connection to any proxy agent");
+  const lease = health.part("lease");
+  const bind = health.part("bind-interface", { needed: "always" });
+  bind.ok();
+  assert.equal(await get("/ready"), "500 no connection to any proxy agent\nlease: starting");
+  agents = undefined;
+  lease.degraded(new Error("forbidden"));
+  assert.equal(await get("/readyz"), "500 lease: degraded: forbidden");
+  assert.equal(
+    await get("/readyz?verbose"),
+    "500 [+]agents ok\n[-]lease failed: degraded: forbidden\n[+]bind-interface ok\n",
+  );
+  lease.ok();
+  assert.equal(await get("/readyz"), "200 ok");
+  // What has once been done may fail later, where it is the API server's; what is the node's own may not.
+  lease.degraded(new Error("the API server is away"));
+  assert.equal(await get("/readyz?verbose"), "200 [+]agents ok\n[+]lease ok\n[+]bind-interface ok\ncheck passed\n");
+  bind.degraded(new Error("busy"));
+  assert.equal(await get("/readyz"), "500 bind-interface: degraded: busy");
 });
 
 test("adminRoutes: metrics have moved to the health port of whatever host was asked", async (t) => {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
+import { Health } from "#base/health";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { FakeKernel } from "#kernel/fake";
@@ -115,7 +116,12 @@ test("watchBindInterface: puts back within 5 s what others take away, and tells 
   const controller = new AbortController();
   const one = bind();
   await one.ensure();
-  const watching = watchBindInterface(one, { log, clock }, controller);
+  const health = new Health();
+  const watching = watchBindInterface(
+    one,
+    { log, clock, health: health.part("bind-interface", { needed: "always" }) },
+    controller,
+  );
   stack.links.delete(stack.links.get({ name: "knode0" })?.index ?? 0);
   assert.deepEqual(held(), []);
   kernel.fail("links.create", "busy", { times: 2 });

@@ -1,6 +1,7 @@
 import { sleep } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
+import type { HealthPart } from "#base/health";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { AddressPort } from "#kernel/address";
@@ -130,7 +131,7 @@ export class DummyBindInterface implements BindInterface {
 /** Puts back what others take away, within 5 s, until the signal aborts. Failures are logged, once each. */
 export async function watchBindInterface(
   bind: Pick<BindInterface, "ensure">,
-  deps: { readonly log: Logger; readonly clock?: Clock },
+  deps: { readonly log: Logger; readonly health: HealthPart; readonly clock?: Clock },
   { signal }: { readonly signal: AbortSignal },
 ): Promise<void> {
   const clock = deps.clock ?? systemClock;
@@ -139,9 +140,11 @@ export async function watchBindInterface(
     await sleep(LOOK_INTERVAL_MS, { signal, clock });
     try {
       await bind.ensure();
+      deps.health.ok();
       told = "";
     } catch (error) {
       if (!(error instanceof BindInterfaceError)) throw error;
+      deps.health.degraded(error);
       if (error.message !== told) deps.log.error("the bind addresses are not there", { reason: error.message });
       told = error.message;
     }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { FakeClock } from "#base/clock";
+import { Health } from "#base/health";
 import { KubeError, type RawRequest } from "#kube/client";
 import { AgentAuthError } from "../server/agent-auth.ts";
 import { expiryOf } from "./token-cache.ts";
@@ -52,6 +53,20 @@ test("TokenReviewAuthenticator: asks for the token with the audience, and lets t
       },
     },
   ]);
+});
+
+test("TokenReviewAuthenticator: proves at the start that tokens are judged, and says why not", async () => {
+  const away = new KubeError("unreachable", "connection refused");
+  const { auth, clock, requests } = authenticator(away, away, { authenticated: false });
+  const health = new Health();
+  const proving = auth.prove(health.part("token-review"), options);
+  await clock.advance(0);
+  assert.match(health.parts[0]?.reason ?? "", /cannot have a token reviewed: .*connection refused/);
+  assert.equal(health.unready.length, 1);
+  await clock.advance(10_000);
+  await proving;
+  assert.equal(health.unready.length, 0);
+  assert.equal(requests.length, 3);
 });
 
 test("TokenReviewAuthenticator: metadata that is not one Bearer token is refused without asking", async () => {

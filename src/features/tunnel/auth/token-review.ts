@@ -1,10 +1,14 @@
+import { Backoff, sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
+import type { HealthPart } from "#base/health";
 import { type KubeApi, KubeConfigError, KubeError } from "#kube/client";
 import { AgentAuthError, type AgentAuthenticator } from "../server/agent-auth.ts";
 import { TokenCache, type Verdict } from "./token-cache.ts";
 
 const REVIEWS_PATH = "/apis/authentication.k8s.io/v1/tokenreviews";
+/** Nobody's token, to find out whether tokens are judged. */
+const NO_TOKEN = "isthmus-readiness";
 /** How long the API server may take, milliseconds. */
 const REVIEW_TIMEOUT_MS = 10_000;
 /** What is said about a refused token is cut there, characters. */
@@ -29,11 +33,13 @@ export interface TokenReviewOptions {
 export class TokenReviewAuthenticator implements AgentAuthenticator {
   readonly #api: Pick<KubeApi, "request">;
   readonly #cache: TokenCache;
+  readonly #clock: Clock;
   readonly #options: TokenReviewOptions;
 
   constructor(deps: { readonly api: Pick<KubeApi, "request">; readonly clock: Clock }, options: TokenReviewOptions) {
     this.#api = deps.api;
     this.#cache = new TokenCache(deps.clock);
+    this.#clock = deps.clock;
     this.#options = options;
   }
 
@@ -45,6 +51,23 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
     }
     const verdict = this.#cache.get(token) ?? (await this.#review(token, signal));
     if (verdict.kind === "refused") throw new AgentAuthError("unauthenticated", verdict.why);
+  }
+
+  /** Resolves once a token, which is none, was judged: the API server answers, and lets us ask. Failures are told, and tried again. */
+  async prove(health: HealthPart, { signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const backoff = new Backoff({ initialMs: 500, maxMs: 5000 });
+    while (!signal.aborted) {
+      try {
+        await this.#review(NO_TOKEN, signal);
+        health.ok();
+        return;
+      } catch (error) {
+        signal.throwIfAborted();
+        if (!(error instanceof AgentAuthError)) throw error;
+        health.degraded(error);
+      }
+      await sleep(backoff.next(), { signal, clock: this.#clock });
+    }
   }
 
   async #review(token: string, signal: AbortSignal): Promise<Verdict> {

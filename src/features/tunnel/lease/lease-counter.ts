@@ -1,5 +1,6 @@
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
+import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
 import { KubeError, type Lease, resources, type StoredMeta } from "#kube/client";
 import { createInformer, type Informer, type InformerApi } from "#kube/informer";
@@ -17,6 +18,8 @@ export interface LeaseCounterDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: AgentLeaseMetrics;
+  /** Well while the Leases are followed. */
+  readonly health: HealthPart;
   /** The number of valid Leases differs from what it was. */
   readonly onChange: () => void;
 }
@@ -42,6 +45,8 @@ export class LeaseCounter {
       clock: deps.clock,
       transform: ({ metadata, spec }) => ({ metadata, spec }),
       onHealth: (health) => {
+        if (health.state === "degraded") deps.health.degraded(health.error);
+        else deps.health.ok();
         if (health.state === "degraded" && health.failures === 1) {
           deps.log.warn("cannot follow the Leases of proxy servers", { reason: describeError(health.error) });
         }

@@ -3,6 +3,7 @@ import { type TestContext, test } from "node:test";
 import fc from "fast-check";
 import { FakeClock } from "#base/clock";
 import { ConfigError } from "#base/config";
+import { Health } from "#base/health";
 import { nullLogger } from "#base/log";
 import { isKubeError, KubeClient, type Lease, resources, staticConnection } from "#kube/client";
 import { type FaultRule, startApiServer } from "#lab/api-server";
@@ -99,7 +100,10 @@ test("leaseName: refuses ids that cannot be part of a name", () => {
 test("ServerLease: makes the Lease, renews it, makes it again when it was deleted, and removes it", async (t) => {
   const { api, get } = await kube(t);
   const clock = new FakeClock();
-  const own = new ServerLease({ api, clock, log: nullLogger }, { serverID: "a", namespace: NAMESPACE, labels: LABELS });
+  const own = new ServerLease(
+    { api, clock, log: nullLogger, health: new Health().part("lease") },
+    { serverID: "a", namespace: NAMESPACE, labels: LABELS },
+  );
   const controller = new AbortController();
   const running = own.run(controller);
   const renewed = async (): Promise<number> => Date.parse((await get("a")).spec?.renewTime ?? "");
@@ -136,10 +140,16 @@ test("ServerLease: failures of the API are tried again sooner than the next rene
   const heal = fault("create", 500);
   const warnings: string[] = [];
   const log = { ...nullLogger, warn: (message: string) => void warnings.push(message) };
-  const own = new ServerLease({ api, clock, log }, { serverID: "a", namespace: NAMESPACE, labels: LABELS });
+  const health = new Health();
+  const lease = health.part("lease");
+  const own = new ServerLease(
+    { api, clock, log, health: lease },
+    { serverID: "a", namespace: NAMESPACE, labels: LABELS },
+  );
   const controller = new AbortController();
   const running = own.run(controller);
   await until("it has failed", () => warnings.length === 1 && clock.pending > 0);
+  assert.equal(health.unready.length, 1);
   heal();
   await clock.advance(1500);
   await until("it is there", () =>
@@ -205,7 +215,7 @@ test("LeaseCollector, ServerLease: clocks that jump or differ by an hour take no
     { serverID: "collector", namespace: NAMESPACE, labels: LABELS },
   );
   const living = new ServerLease(
-    { api, clock: right, log: nullLogger },
+    { api, clock: right, log: nullLogger, health: new Health().part("lease") },
     { serverID: "living", namespace: NAMESPACE, labels: LABELS },
   );
   const stop = new AbortController();
@@ -245,6 +255,7 @@ test("LeaseCounter: a clock that jumps leaves the count as it was, or as high", 
       api,
       clock,
       log: nullLogger,
+      health: new Health().part("leases"),
       metrics: { listed: () => undefined, watched: () => undefined },
       onChange: () => undefined,
     },
@@ -272,6 +283,7 @@ test("LeaseCounter: counts valid Leases as they come, expire and go; none is no 
       api,
       clock,
       log: nullLogger,
+      health: new Health().part("leases"),
       metrics: {
         listed: ({ code }) => void calls.push(`list ${code}`),
         watched: ({ code }) => void calls.push(`watch ${code}`),

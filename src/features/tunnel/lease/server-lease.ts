@@ -1,6 +1,7 @@
 import { Backoff, sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
+import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
 import {
   type Draft,
@@ -28,6 +29,7 @@ export class ServerLease {
   readonly #api: Pick<KubeApi, "get" | "create" | "replace" | "delete">;
   readonly #clock: Clock;
   readonly #log: Logger;
+  readonly #health: HealthPart;
   readonly #options: ServerLeaseOptions;
   readonly #name: string;
 
@@ -37,12 +39,15 @@ export class ServerLease {
       readonly api: Pick<KubeApi, "get" | "create" | "replace" | "delete">;
       readonly clock: Clock;
       readonly log: Logger;
+      /** Well while the Lease is renewed. */
+      readonly health: HealthPart;
     },
     options: ServerLeaseOptions,
   ) {
     this.#api = deps.api;
     this.#clock = deps.clock;
     this.#log = deps.log;
+    this.#health = deps.health;
     this.#options = options;
     this.#name = leaseName(options.serverID);
   }
@@ -54,10 +59,12 @@ export class ServerLease {
       let waitMs = LEASE_RENEW_MS;
       try {
         await this.#renew(signal);
+        this.#health.ok();
         backoff.reset();
       } catch (error) {
         signal.throwIfAborted();
         if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
+        this.#health.degraded(error);
         this.#log.warn("cannot renew the Lease", { lease: this.#name, reason: describeError(error) });
         // Another wrote it between our read and our write: read again at once.
         waitMs = isKubeError(error, "conflict", "already-exists") ? 0 : backoff.next();

@@ -1,0 +1,72 @@
+import type { Health } from "#base/health";
+import type { Registry } from "#base/metrics";
+import { metricsRoute, type Routes } from "./http.ts";
+
+/** One part of readiness. */
+export interface Check {
+  readonly name: string;
+  /** Why it is not ready; `undefined` when it is. */
+  readonly fault: () => string | undefined;
+}
+
+/** The parts of a program's health as checks: those that were declared until then. */
+export function partChecks(health: Health): readonly Check[] {
+  return health.parts.map(({ name }) => ({
+    name,
+    fault: () => {
+      const part = health.unready.find((one) => one.name === name);
+      return part === undefined ? undefined : [part.status, part.reason].filter((text) => text !== "").join(": ");
+    },
+  }));
+}
+
+interface Result {
+  readonly name: string;
+  readonly why: string | undefined;
+}
+
+/**
+ * `/healthz`, `/readyz`, `/ready` and `/metrics`, in upstream's words (spec tunnel 13): `?verbose` lists every check, and what is told without it of
+ * those that fail is the program's own.
+ */
+export function healthRoutes(
+  registry: Registry,
+  checks: () => readonly Check[],
+  unready: { readonly status: number; readonly body: (results: readonly Result[]) => string },
+): Routes {
+  const readiness: Routes[string] = ({ query }) => {
+    const results = checks().map(({ name, fault }): Result => ({ name, why: fault() }));
+    const isReady = results.every(({ why }) => why === undefined);
+    if (query.has("verbose")) {
+      return isReady
+        ? { body: `${linesOf(results)}check passed\n` }
+        : { status: unready.status, body: linesOf(results) };
+    }
+    return isReady ? { body: "ok" } : { status: unready.status, body: unready.body(results) };
+  };
+  return {
+    "/healthz": () => ({ body: "ok" }),
+    "/readyz": readiness,
+    "/ready": readiness,
+    "/metrics": metricsRoute(registry),
+  };
+}
+
+/** A line for each check. */
+export function linesOf(results: readonly Result[]): string {
+  return results
+    .map(({ name, why }) => (why === undefined ? `[+]${name} ok\n` : `[-]${name} failed: ${why}\n`))
+    .join("");
+}
+
+/** Of the agent: every check. */
+export const AGENT_UNREADY = { status: 503, body: linesOf } as const;
+
+/** Of the server: why, for people; whether there are agents is said in upstream's words. */
+export const SERVER_UNREADY = {
+  status: 500,
+  body: (results: readonly Result[]): string =>
+    results
+      .flatMap(({ name, why }) => (why === undefined ? [] : [name === "agents" ? why : `${name}: ${why}`]))
+      .join("\n"),
+} as const;
