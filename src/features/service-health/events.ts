@@ -2,15 +2,22 @@ import { type Clock, systemClock } from "#base/clock";
 
 /** What people are told of with an Event in the API (spec service-proxy 1.9). */
 export interface HealthEvent {
-  /** The Node that this program is on, or a Service. */
-  readonly about: "node" | { readonly namespace: string; readonly name: string };
+  /** The Node that this program is on, or an object; of no kind: a Service. */
+  readonly about:
+    | "node"
+    | {
+        readonly kind?: "Service" | "EndpointSlice" | "Node" | "ServiceCIDR";
+        readonly namespace: string;
+        readonly name: string;
+      };
   readonly type: "Normal" | "Warning";
   readonly reason:
     | "Starting"
     | "FailedToStartProxierHealthcheck"
     | "FailedToStartMetricServer"
     | "FailedToStartServiceHealthcheck"
-    | "ExternalAddressInUse";
+    | "ExternalAddressInUse"
+    | "UnreadableObject";
   readonly note: string;
 }
 

@@ -42,6 +42,8 @@ export {
   type NodeContext,
   PROXY_NAME_LABEL,
   portsOf,
+  SERVICE_SHAPE,
+  SLICE_SHAPE,
   type SliceView,
   sliceView,
   type TrackedPort,

@@ -45,6 +45,8 @@ export interface ListPage<T> {
   /** Present when there is a further page. */
   readonly continueToken: string | undefined;
   readonly remainingItemCount: number | undefined;
+  /** Items that have no name, and are left out. */
+  readonly nameless?: number;
 }
 
 /** What writes take. */

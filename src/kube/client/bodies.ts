@@ -1,7 +1,7 @@
 import type { CallOptions, DeleteOptions, ListPage, Patch } from "./api.ts";
 import { KubeError } from "./errors.ts";
 import { apiVersionOf, type KubeObject, type ObjectRef, type ResourceType } from "./resource.ts";
-import { checkObject, isRecord, parseObject } from "./response.ts";
+import { isObject, isRecord, parseObject } from "./response.ts";
 
 /** The media type of each kind of patch. */
 export const PATCH_TYPES = {
@@ -54,13 +54,15 @@ export function parseList<T extends KubeObject>(action: string, text: string, ty
   }
   // Lists leave out what all items share; an object that is passed on alone should say what it is.
   const apiVersion = apiVersionOf(type);
-  for (const item of items) {
-    const object = checkObject<T>(action, item);
+  const objects = items.filter(isObject<T>);
+  for (const object of objects) {
     object.apiVersion ??= apiVersion;
     object.kind ??= type.kind;
   }
   return {
-    items,
+    items: objects,
+    // What has no name is no object: it must not keep the others away.
+    ...(objects.length === items.length ? {} : { nameless: items.length - objects.length }),
     resourceVersion,
     continueToken: typeof token === "string" && token !== "" ? token : undefined,
     remainingItemCount: typeof remainingItemCount === "number" ? remainingItemCount : undefined,

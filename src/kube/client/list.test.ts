@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { resources } from "./index.ts";
-import { json, rejectsWith, type Script, ScriptedServer, status } from "./testing/scripted-server.ts";
+import { json, pod, rejectsWith, type Script, ScriptedServer, status } from "./testing/scripted-server.ts";
 
 const page = (names: string[], version: string, token?: string): Script =>
   json({
@@ -46,4 +46,12 @@ test("listPages: a server that repeats its token does not hold us for ever", asy
   await using server = await ScriptedServer.start(page(["a"], "7", "t"));
   await using client = server.client();
   await rejectsWith(client.listAll(resources.pods), "bad-response", /repeats the same page/);
+});
+
+test("list: an item without a name is left out and counted, and keeps no other away", async () => {
+  const items = [null, pod("a"), {}, { metadata: { name: 5 } }, [], pod("b")];
+  await using server = await ScriptedServer.start(json({ metadata: { resourceVersion: "1" }, items }));
+  await using client = server.client();
+  const page = await client.list(resources.pods);
+  assert.deepEqual([page.items.map(({ metadata }) => metadata.name), page.nameless], [["a", "b"], 4]);
 });

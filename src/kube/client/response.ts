@@ -59,16 +59,21 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Checks that a value is an API object with the metadata that every stored object has. Throws `bad-response`. */
-export function checkObject<T>(action: string, value: unknown): T {
+/** True for an API object with the metadata that every stored object has. */
+export function isObject<T>(value: unknown): value is T {
   const metadata = isRecord(value) ? value["metadata"] : undefined;
-  if (!isRecord(metadata) || typeof metadata["name"] !== "string") {
+  return isRecord(metadata) && typeof metadata["name"] === "string";
+}
+
+/** Checks that a value {@link isObject}. Throws `bad-response`. */
+export function checkObject<T>(action: string, value: unknown): T {
+  if (!isObject<T>(value)) {
     throw new KubeError(
       "bad-response",
       `Cannot ${action}: the answer has no metadata.name, so it is not an API object`,
     );
   }
-  return value as T;
+  return value;
 }
 
 /** The error for an answer that is not a success; reads the body for the server's Status. */

@@ -32,7 +32,8 @@ export class Changes<U extends Cached> {
   upsert(key: string, object: U, initial: boolean): void {
     const known = this.#store.getByKey(key);
     if (
-      known?.metadata.resourceVersion === object.metadata.resourceVersion &&
+      known !== undefined &&
+      known.metadata.resourceVersion === object.metadata.resourceVersion &&
       known.metadata.uid === object.metadata.uid
     ) {
       return;

@@ -62,6 +62,8 @@ export interface InformerOptions<U extends Cached> extends Selection {
    * for at its port, and tried after 5 s at most where that is open.
    */
   readonly backoff?: { readonly initialMs: number; readonly maxMs: number };
+  /** Called for a list with items that have no name, which are left out. */
+  readonly onNameless?: (count: number) => void;
   /** Called when the state changes, and for each further failure. */
   readonly onHealth?: (health: InformerHealth) => void;
   readonly clock?: Clock;
@@ -179,6 +181,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
       if (page.value.done === true) break;
       this.#away.reset();
       version = page.value.value.resourceVersion;
+      if (page.value.value.nameless !== undefined) this.#options.onNameless?.(page.value.value.nameless);
       for (const object of page.value.value.items) {
         const key = objectKey(object);
         seen.set(key, this.#keep(key, object));
@@ -199,7 +202,8 @@ export class Informer<T extends KubeObject, U extends Cached> {
   #keep(key: string, object: T): U {
     const known = this.#store.getByKey(key);
     const { uid, resourceVersion } = object.metadata;
-    if (known?.metadata.uid === uid && known.metadata.resourceVersion === resourceVersion) return known;
+    if (known !== undefined && known.metadata.uid === uid && known.metadata.resourceVersion === resourceVersion)
+      return known;
     return this.#transform(object);
   }
 

@@ -10,10 +10,12 @@ import {
   worldOf,
 } from "#features/service-proxy";
 import { type EndpointSlice, isKubeError, type KubeApi, type Node, resources, type Service } from "#kube/client";
+import { fitShape } from "#kube/shape";
 import type { ServiceProxyConfig } from "../service-proxy/config.ts";
 import { OURS, rangesOf, serviceCIDRs } from "../service-proxy/inputs.ts";
 import { nodePortPlaces } from "../service-proxy/node-ports.ts";
 import { addressOf, nodeState } from "../service-proxy/node-state.ts";
+import { SHAPES } from "../service-proxy/readable.ts";
 import { contextOf, ruleOptionsOf } from "../service-proxy/rule-options.ts";
 import { ExplainError } from "./errors.ts";
 
@@ -37,16 +39,26 @@ export async function readCluster(
     api.listAll(resources.endpointSlices, { ...options, labelSelector: OURS.slices }),
     readRanges(api, options),
   ]);
-  const node = nodes.items.find(({ metadata }) => metadata.name === nodeName);
+  const node = nodes.items.filter(isReadable("nodes")).find(({ metadata }) => metadata.name === nodeName);
   if (node === undefined) throw noSuchNode(nodeName, nodes.items);
-  return { node, services: services.items, slices: slices.items, serviceCIDRs: ranges };
+  return {
+    node,
+    services: services.items.filter(isReadable("services")),
+    slices: slices.items.filter(isReadable("endpointslices")),
+    serviceCIDRs: ranges,
+  };
+}
+
+/** The proxy reads as if the others were not there. */
+function isReadable(resource: keyof typeof SHAPES): (object: object) => boolean {
+  return (object) => fitShape(object, SHAPES[resource].shape) === undefined;
 }
 
 /** API servers before 1.33 do not serve them; the proxy then drops nothing for them either. */
 async function readRanges(api: KubeApi, options: { readonly signal: AbortSignal }): Promise<readonly Cidr[]> {
   try {
     const { items } = await api.listAll(serviceCIDRs, options);
-    return items.flatMap(rangesOf);
+    return items.filter(isReadable("servicecidrs")).flatMap(rangesOf);
   } catch (error) {
     if (isKubeError(error, "not-found")) return [];
     throw error;
@@ -84,7 +96,7 @@ export function planNode(
   further: readonly IpAddress[],
 ): NodePlan {
   const state = nodeState(node, config.bindAddress);
-  const named = (node.status?.addresses ?? []).flatMap(({ address }) => IpAddress.tryParse(address) ?? []);
+  const named = (node.status?.addresses ?? []).flatMap(({ address }) => IpAddress.tryParse(address ?? "") ?? []);
   const addresses = distinct([...state.addresses, ...named, ...further]).filter((one) => one.family === family);
   const options = ruleOptionsOf(config, state, family, addresses);
   const tracker = new Tracker(family, contextOf(config, state, family));

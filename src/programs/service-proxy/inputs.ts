@@ -1,10 +1,20 @@
 import { TaskGroup, unlessAborted } from "#base/async";
 import { Cidr, type IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
+import type { EventSink } from "#features/service-health";
 import { type FamilyProxy, PROXY_NAME_LABEL, portsOf, type SliceView, sliceView } from "#features/service-proxy";
-import { type KubeApi, type KubeObject, type Node, resources, resourceType, type Service } from "#kube/client";
-import { allSynced, createInformer, type Informer, type InformerHealth } from "#kube/informer";
+import {
+  type EndpointSlice,
+  type KubeApi,
+  type KubeObject,
+  type Node,
+  resources,
+  resourceType,
+  type Service,
+} from "#kube/client";
+import { allSynced, type Cached, createInformer, type Informer, type InformerHealth } from "#kube/informer";
 import { type FirstRead, FirstReads } from "./first-reads.ts";
+import { ifReadable, readable, type SHAPES, type Unreadable, UnreadableNotes } from "./readable.ts";
 
 /** networking.k8s.io/v1 ServiceCIDR, as far as it is read. */
 export interface ServiceCIDR extends KubeObject {
@@ -54,6 +64,7 @@ export interface InputTargets {
   /** A change that waits to be synced. */
   readonly onChange?: (kind: "service" | "endpoint", family: IpFamily) => void;
   readonly allowExternalIPs: boolean;
+  readonly onEvent: EventSink;
   readonly log: Logger;
 }
 
@@ -65,66 +76,55 @@ export async function watchInputs(
 ): Promise<void> {
   const { families } = targets;
   const reads = new FirstReads(FIRST_READS, { log: targets.log });
-  const onHealth = (resource: string) => (health: InformerHealth) => {
-    reads.onHealth(resource, health);
-    targets.onWatch(resource, health);
-  };
+  const told = (resource: keyof typeof SHAPES) => ({
+    onHealth: (health: InformerHealth): void => {
+      reads.onHealth(resource, health);
+      targets.onWatch(resource, health);
+    },
+    onNameless: (count: number): void =>
+      targets.log.error("objects without a name count as if they were not there", { resource, count }),
+  });
   const services = createInformer(api, resources.services, {
     labelSelector: OURS.services,
-    transform: pruned,
-    onHealth: onHealth("services"),
+    transform: readable("services", pruned),
+    ...told("services"),
   });
   const slices = createInformer(api, resources.endpointSlices, {
     labelSelector: OURS.slices,
-    transform: (slice) => sliceView(slice) ?? ({ metadata: slice.metadata } as Pick<SliceView, "metadata">),
-    onHealth: onHealth("endpointslices"),
+    transform: readable("endpointslices", viewOf),
+    ...told("endpointslices"),
   });
   const nodes = createInformer(api, resources.nodes, {
     fieldSelector: `metadata.name=${nodeName}`,
-    onHealth: onHealth("nodes"),
+    transform: readable("nodes", (node) => node),
+    ...told("nodes"),
   });
-  const ranges = createInformer(api, serviceCIDRs, { onHealth: onHealth("servicecidrs") });
+  const ranges = createInformer(api, serviceCIDRs, {
+    transform: readable("servicecidrs", (range) => range),
+    ...told("servicecidrs"),
+  });
 
-  services.addHandler({
-    onAdd: (service) => setService(targets, service),
-    onUpdate: (_before, service) => setService(targets, service),
-    onDelete: (service) => setService(targets, service, true),
-  });
-  const setSlice = (key: string, slice: object | undefined): void => {
-    const view = slice !== undefined && "service" in slice ? (slice as SliceView) : undefined;
+  const notes = new UnreadableNotes(targets);
+  follow(services, "services", notes, (key, service) => setService(targets, key, service));
+  follow(slices, "endpointslices", notes, (key, slice) => {
+    const view = slice?.service === undefined ? undefined : slice;
     for (const family of families) {
       if (!family.tracker.setSlice(key, view)) continue;
       targets.onChange?.("endpoint", family.family);
       family.request();
     }
-  };
-  const keyOf = ({
-    metadata,
-  }: {
-    readonly metadata: { readonly name: string; readonly namespace?: string | undefined };
-  }): string => `${metadata.namespace ?? ""}/${metadata.name}`;
-  slices.addHandler({
-    onAdd: (slice) => setSlice(keyOf(slice), slice),
-    onUpdate: (_before, slice) => setSlice(keyOf(slice), slice),
-    onDelete: (slice) => setSlice(keyOf(slice), undefined),
   });
   const onNode = (node: Node | undefined): void => {
     if (targets.onNode(node)) reads.read("nodes");
   };
-  nodes.addHandler({
-    onAdd: onNode,
-    onUpdate: (_before, node) => onNode(node),
-    onDelete: () => onNode(undefined),
-  });
-  const setRanges = (): void => {
-    const cidrs = ranges.store.list().flatMap(rangesOf);
+  follow(nodes, "nodes", notes, (_key, node) => onNode(node));
+  follow(ranges, "servicecidrs", notes, () => {
+    const cidrs = ranges.store.list().flatMap((one) => rangesOf(ifReadable(one)));
     for (const family of families) family.setServiceCIDRs(cidrs);
-  };
-  ranges.addHandler({ onAdd: setRanges, onUpdate: setRanges, onDelete: setRanges });
+  });
 
   const group = new TaskGroup(signal);
-  const all: readonly Pick<Informer<KubeObject, KubeObject>, "run">[] = [services, slices, nodes, ranges];
-  for (const informer of all) group.spawn((at) => informer.run({ signal: at }));
+  for (const informer of [services, slices, nodes, ranges]) group.spawn((at) => informer.run({ signal: at }));
   group.spawn(async (at) => {
     await allSynced([services, slices], { signal: at });
     targets.onListed();
@@ -137,16 +137,46 @@ export async function watchInputs(
   });
   group.spawn(async (at) => {
     await allSynced([nodes], { signal: at });
-    if (nodes.store.size === 0) onNode(undefined);
-    reads.lacks("nodes", nodes.store.size === 0 ? `there is no Node ${nodeName}` : `Node ${nodeName} has no addresses`);
+    const isThere = nodes.store.list().some((node) => ifReadable(node) !== undefined);
+    if (!isThere) onNode(undefined);
+    reads.lacks("nodes", isThere ? `Node ${nodeName} has no addresses` : `there is no Node ${nodeName}`);
   });
   signal.addEventListener("abort", () => reads.cancel(), { once: true });
   await group.wait();
 }
 
+/** Tells `set` of each object that is there and can be read, and of its end. */
+function follow<U extends Cached>(
+  informer: Pick<Informer<KubeObject, U | Unreadable>, "addHandler">,
+  resource: keyof typeof SHAPES,
+  notes: UnreadableNotes,
+  set: (key: string, object: U | undefined) => void,
+): void {
+  const look = (object: U | Unreadable, isGone = false): void => {
+    const key = keyOf(object);
+    notes.look(resource, key, isGone ? undefined : object);
+    set(key, isGone ? undefined : ifReadable<U>(object));
+  };
+  informer.addHandler({
+    onAdd: (object) => look(object),
+    onUpdate: (_before, object) => look(object),
+    onDelete: (object) => look(object, true),
+  });
+}
+
+function keyOf({ metadata }: Cached): string {
+  return `${metadata.namespace ?? ""}/${metadata.name}`;
+}
+
+/** A slice that is nobody's is known by its name. */
+function viewOf(slice: EndpointSlice): SliceView | (Pick<SliceView, "metadata"> & { readonly service?: undefined }) {
+  const { name, namespace = "", uid, resourceVersion } = slice.metadata;
+  return sliceView(slice) ?? { metadata: { name, namespace, uid, resourceVersion } };
+}
+
 /** The ranges of a ServiceCIDR that can be read. */
-export function rangesOf({ spec }: ServiceCIDR): Cidr[] {
-  return (spec?.cidrs ?? []).flatMap((text) => Cidr.tryParse(text) ?? []);
+export function rangesOf(range: ServiceCIDR | undefined): Cidr[] {
+  return (range?.spec?.cidrs ?? []).flatMap((text) => Cidr.tryParse(text) ?? []);
 }
 
 /** What is read of a Service: the rest of it, managed fields above all, is not kept. */
@@ -165,13 +195,12 @@ function pruned({ metadata, spec, status }: Service): Service {
   };
 }
 
-function setService(targets: InputTargets, service: Service, isGone = false): void {
+function setService(targets: InputTargets, key: string, service: Service | undefined): void {
   const { families, allowExternalIPs } = targets;
-  const name = `${service.metadata.namespace ?? ""}/${service.metadata.name}`;
-  targets.onService?.(name, isGone ? undefined : service);
+  targets.onService?.(key, service);
   for (const family of families) {
-    const ports = isGone ? [] : portsOf(service, family.family, { allowExternalIPs });
-    if (!family.tracker.setService(name, ports)) continue;
+    const ports = service === undefined ? [] : portsOf(service, family.family, { allowExternalIPs });
+    if (!family.tracker.setService(key, ports)) continue;
     targets.onChange?.("service", family.family);
     family.request();
   }

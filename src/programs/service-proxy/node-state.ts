@@ -20,7 +20,7 @@ export function nodeState(
   const ofType = (type: string): IpAddress[] =>
     (node.status?.addresses ?? [])
       .filter((one) => one.type === type)
-      .flatMap((one) => IpAddress.tryParse(one.address) ?? []);
+      .flatMap((one) => IpAddress.tryParse(one.address ?? "") ?? []);
   const listed = [...ofType("InternalIP"), ...ofType("ExternalIP")];
   const [primary] = bindAddress === undefined ? listed : [bindAddress];
   const secondary = listed.find(({ family }) => family !== primary?.family);

@@ -168,6 +168,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     onChange,
     onService: serviceNotes(log, { allowExternalIPs }),
     allowExternalIPs,
+    onEvent: deps.onEvent,
     log,
   };
   group.spawn((at) => watchInputs(api, targets, { nodeName: config.nodeName, signal: at }));

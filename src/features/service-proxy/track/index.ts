@@ -5,6 +5,7 @@
  */
 export { lenientAddress, lenientCidr } from "./address.ts";
 export { PROXY_NAME_LABEL, portsOf, type ServiceOptions } from "./service.ts";
+export { SERVICE_SHAPE, SLICE_SHAPE } from "./shapes.ts";
 export {
   type EndpointView,
   endpointsOf,

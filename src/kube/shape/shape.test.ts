@@ -1,0 +1,50 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { fitShape, type Shape } from "./index.ts";
+
+const SHAPE: Shape = {
+  fields: {
+    name: "name",
+    labels: { map: "string" },
+    ports: { list: { fields: { port: "number", isOpen: "boolean" } } },
+  },
+  required: ["name"],
+};
+
+test("fitShape: names what does not fit, where, and what is there", () => {
+  const rows: [unknown, string | undefined][] = [
+    [{ name: "a", ports: [{ port: 1 }], other: null }, undefined],
+    [{ name: "a", ports: [], labels: {} }, undefined],
+    [null, "the object: null is no object"],
+    [[], "the object: [] is no object"],
+    [{}, "name is missing"],
+    [{ name: null }, "name is missing"],
+    [{ name: "a b" }, 'name: "a b" is no name'],
+    [{ name: "a", ports: {} }, "ports: {} is no list"],
+    [{ name: "a", ports: [{ port: 1 }, null] }, "ports[1]: null is no object"],
+    [{ name: "a", ports: [{ port: "1" }] }, 'ports[0].port: "1" is no number'],
+    [{ name: "a", ports: [{ isOpen: 0 }] }, "ports[0].isOpen: 0 is neither true nor false"],
+    [{ name: "a", labels: { "k/v": 5 } }, 'labels["k/v"]: 5 is no text'],
+  ];
+  for (const [value, fault] of rows) assert.equal(fitShape(value, SHAPE), fault, JSON.stringify(value));
+});
+
+test("fitShape: null is absent, and is taken away", () => {
+  const value = { name: "a", labels: { x: null, y: "z" }, ports: [{ port: null }] };
+  assert.equal(fitShape(value, SHAPE), undefined);
+  assert.deepEqual(value, { name: "a", labels: { y: "z" }, ports: [{}] });
+  const whole = { name: "a", ports: null };
+  assert.equal(fitShape(whole, SHAPE), undefined);
+  assert.deepEqual(whole, { name: "a" });
+});
+
+test("fitShape: whatever comes, it throws nothing and says no more than a line", () => {
+  fc.assert(
+    fc.property(fc.jsonValue({ maxDepth: 6 }), (value) => {
+      const fault = fitShape(value, SHAPE);
+      assert.ok(fault === undefined || fault.length < 200);
+    }),
+    { numRuns: 500 },
+  );
+});

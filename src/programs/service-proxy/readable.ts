@@ -1,0 +1,88 @@
+import type { Logger } from "#base/log";
+import type { EventSink } from "#features/service-health";
+import { SERVICE_SHAPE, SLICE_SHAPE } from "#features/service-proxy";
+import type { KubeObject } from "#kube/client";
+import { fitShape, type Shape } from "#kube/shape";
+
+/** No name that an API server takes is longer. */
+const MAX_NAME = 253;
+
+const TEXTS: Shape = { list: "string" };
+
+const NODE_SHAPE: Shape = {
+  fields: {
+    metadata: { fields: { labels: { map: "string" }, deletionTimestamp: "string" }, required: [] },
+    spec: { fields: { podCIDR: "string", podCIDRs: TEXTS, taints: { list: { fields: { key: "string" } } } } },
+    status: { fields: { addresses: { list: { fields: { type: "string", address: "string" } } } } },
+  },
+  required: ["metadata"],
+};
+
+const RANGES_SHAPE: Shape = { fields: { spec: { fields: { cidrs: TEXTS } } } };
+
+/** What objects of these kinds must look like to be read. */
+export const SHAPES = {
+  services: { kind: "Service", shape: SERVICE_SHAPE },
+  endpointslices: { kind: "EndpointSlice", shape: SLICE_SHAPE },
+  nodes: { kind: "Node", shape: NODE_SHAPE },
+  servicecidrs: { kind: "ServiceCIDR", shape: RANGES_SHAPE },
+} as const;
+
+/** An object that cannot be read, and why. It counts as if it were not there. */
+export interface Unreadable {
+  readonly metadata: KubeObject["metadata"];
+  readonly fault: string;
+}
+
+/** The object as `read` has it, or why it cannot be read; to be an informer's transform. */
+export function readable<T extends KubeObject, U extends { readonly metadata: unknown }>(
+  resource: keyof typeof SHAPES,
+  read: (object: T) => U,
+): (object: T) => U | Unreadable {
+  const { shape } = SHAPES[resource];
+  return (object) => {
+    const fault = fitShape(object, shape);
+    return fault === undefined ? read(object) : { metadata: bare(object), fault };
+  };
+}
+
+/** What tells it from others, and one version of it from another. */
+function bare({ metadata: { name, namespace, uid, resourceVersion } }: KubeObject): KubeObject["metadata"] {
+  return { name, uid, resourceVersion, ...(typeof namespace === "string" ? { namespace } : {}) };
+}
+
+/** The object, unless it cannot be read. */
+export function ifReadable<U extends object>(object: U | Unreadable): U | undefined {
+  return "fault" in object ? undefined : (object as U);
+}
+
+/** Says of each object that cannot be read what is wrong with it: once, and again when that changes. */
+export class UnreadableNotes {
+  readonly #log: Logger;
+  readonly #onEvent: EventSink;
+  /** Of objects that the API server has. */
+  readonly #told = new Map<string, string>();
+
+  constructor(deps: { readonly log: Logger; readonly onEvent: EventSink }) {
+    this.#log = deps.log;
+    this.#onEvent = deps.onEvent;
+  }
+
+  /** `object` is as the informer has it now; `undefined`: it is gone. */
+  look(resource: keyof typeof SHAPES, key: string, object: object | undefined): void {
+    const { kind } = SHAPES[resource];
+    const id = `${kind} ${key}`;
+    if (object === undefined || !("fault" in object) || typeof object.fault !== "string") {
+      this.#told.delete(id);
+      return;
+    }
+    const { fault } = object;
+    if (this.#told.get(id) === fault) return;
+    this.#told.set(id, fault);
+    const [namespace = "", name = ""] = key.split("/", 2).map((part) => part.slice(0, MAX_NAME));
+    const told = { kind, object: `${namespace}/${name}`, why: fault };
+    this.#log.error("an object cannot be read and counts as if it were not there", told);
+    const note = `it cannot be read and counts as if it were not there: ${fault}`;
+    this.#onEvent({ about: { kind, namespace, name }, type: "Warning", reason: "UnreadableObject", note });
+  }
+}

@@ -1,0 +1,28 @@
+/**
+ * A data plane that plans, and encodes all that is planned; the kernel is not asked.
+ *
+ * ```ts
+ * const plane = new EncodingPlane({ nft: new FakeNft(), elements, ledger: new Ledger(elements) }, { ...rules, tableName: "t" });
+ * plane.services; // comments of the front ends that the last sync would have written
+ * ```
+ */
+import { DataPlane, type Desired, type SyncReport } from "#features/service-proxy";
+import { ElementBatch } from "#kernel/nft-elements";
+import { changeFrontEnd } from "../../src/features/service-proxy/plan/index.ts";
+
+export class EncodingPlane extends DataPlane {
+  services = new Set<string>();
+  cidrs = "";
+
+  override async sync(desired: Desired): Promise<SyncReport> {
+    const batch = (): ElementBatch => new ElementBatch(this.table, { record: false });
+    const phases = { fill: batch(), turn: batch(), clear: batch() };
+    this.services = new Set();
+    for (const [, frontEnd] of desired.services.frontEnds()) {
+      changeFrontEnd(undefined, frontEnd, phases);
+      this.services.add(frontEnd.service);
+    }
+    this.cidrs = desired.serviceCIDRs.join(" ");
+    return { kind: "full", changes: 0, drift: 0, transactions: 0, bytes: 0 };
+  }
+}
