@@ -17,6 +17,7 @@ export interface HealthEvent {
     | "FailedToStartMetricServer"
     | "FailedToStartServiceHealthcheck"
     | "ExternalAddressInUse"
+    | "ExternalAddressRefused"
     | "UnreadableObject";
   readonly note: string;
 }

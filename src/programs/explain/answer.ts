@@ -154,9 +154,10 @@ function* notesOn({ packet }: Asked, { outcome, steps }: Trace, plan: NodePlan):
   const nodePortId = frontEndId({ key: portBytes(packet.protocol, packet.port), isNodePort: true });
   const key = addressKey(packet.destination, packet.protocol, packet.port);
   const ids = new Set([frontEndId({ key, isNodePort: false }), ...(isOwnAddress ? [nodePortId] : [])]);
-  for (const { frontEnd, service, holder } of wanted.losers()) {
+  for (const { frontEnd, service, holder, owner } of wanted.losers()) {
     if (!ids.has(frontEndId(frontEnd))) continue;
-    yield `Service ${service} claims this too, and does not have it: Service ${holder} is older`;
+    const why = owner === undefined ? `it belongs to Service ${holder}` : `the address belongs to ${owner}`;
+    yield `Service ${service} claims this too, and does not have it: ${why}`;
   }
   if (outcome.kind === "delivered" && outcome.isTranslated) return;
   const nodePort = wanted.frontEnd(nodePortId);

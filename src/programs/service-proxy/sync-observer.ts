@@ -2,6 +2,7 @@ import type { IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import {
   type EventSink,
+  type HealthEvent,
   type NodeHealth,
   type ServicePorts,
   type SyncMetrics,
@@ -66,16 +67,28 @@ export function syncObserver(at: SyncListeners): SyncObserver {
     },
     forgotten: (family, flows, durationMs) => syncs.forgotten(family, flows, durationMs),
     lost: (_family, claim) => tellLost(claim, at),
+    losing: (family, claims) => syncs.losing(family, claims),
   };
 }
 
 /** Its owner would look for the fault in the Service that does not get what it asks for. */
 function tellLost(
-  { service, holder, frontEnd }: LostClaim,
+  { service, holder, owner, frontEnd }: LostClaim,
   { log, onEvent }: Pick<SyncListeners, "log" | "onEvent">,
 ): void {
-  log.warn("an older Service has what this one asks for", { service, holder, frontEnd });
   const [namespace = "", name = ""] = service.split("/");
-  const note = `${frontEnd} is claimed by Service ${holder} too, which is older: what comes in there goes to that one`;
-  onEvent({ about: { namespace, name }, type: "Warning", reason: "ExternalAddressInUse", note });
+  const tell = (reason: HealthEvent["reason"], note: string): void =>
+    onEvent({ about: { namespace, name }, type: "Warning", reason, note });
+  if (owner !== undefined) {
+    const fix = "a Service may have addresses that are nobody else's; for those of nodes there are NodePorts";
+    log.warn("a Service asks for an address that no Service can have", { service, frontEnd, owner, fix });
+    tell("ExternalAddressRefused", `${frontEnd} is not for a Service: the address belongs to ${owner}`);
+    return;
+  }
+  log.warn("another Service has what this one asks for", { service, holder, frontEnd });
+  const why = "by age, or because it is its cluster IP";
+  tell(
+    "ExternalAddressInUse",
+    `${frontEnd} belongs to Service ${holder} (${why}): what comes in there goes to that one`,
+  );
 }

@@ -37,6 +37,7 @@ export class SyncMetrics {
   readonly #flows: Counter<"ip_family">;
   readonly #bytes: Gauge<"ip_family">;
   readonly #objects: Gauge<"kind" | "ip_family">;
+  readonly #losing: Gauge<"ip_family">;
   readonly #repairs: Counter;
   readonly #contested: Gauge;
 
@@ -88,6 +89,10 @@ export class SyncMetrics {
     this.#flows = each.counter("conntrack_reconciler_deleted_entries_total", "Stale flows that were forgotten.");
     this.#bytes = each.gauge("nftables_transaction_bytes", "Bytes given to the kernel by the last sync.");
     this.#objects = plain.gauge("nftables_objects", "What our tables hold.", ["kind", "ip_family"]);
+    this.#losing = each.gauge(
+      "lost_address_claims",
+      "Addresses and ports, and NodePorts, that Services ask for and do not have: they are another's.",
+    );
     this.#repairs = plain.counter("drift_repairs_total", "Repairs of what others did to our tables.");
     this.#contested = plain.gauge("nftables_contested", "1 while another program changes our tables all the time.");
     this.#contested.set(0);
@@ -149,6 +154,11 @@ export class SyncMetrics {
   /** So many elements (or chains, rules) of a kind are in a family's table. `kind` is one of ours, never a peer's text. */
   objects(family: IpFamily, kind: string, count: number): void {
     this.#objects.set({ kind, ...familyLabel(family) }, count);
+  }
+
+  /** So many front ends are asked for by Services that do not have them. */
+  losing(family: IpFamily, claims: number): void {
+    this.#losing.set(familyLabel(family), claims);
   }
 
   /** What somebody else did to our tables was undone. */

@@ -46,8 +46,37 @@ interface Door {
   readonly address: IpAddress | undefined;
 }
 
+/** What a Service asks for. */
+export interface AskedFrontEnd {
+  readonly frontEnd: FrontEnd;
+  /** At an address that the Service names itself, or its load balancer: it may be another's. */
+  readonly isExternal: boolean;
+  /** Whose the address is where no Service can have it. */
+  readonly owner: string | undefined;
+}
+
+/** Addresses that no Service can have, whatever it says. */
+const NOBODYS: readonly (readonly [range: Cidr, owner: string])[] = (
+  [
+    ["127.0.0.0/8", "loopback"],
+    ["::1/128", "loopback"],
+    ["169.254.0.0/16", "the link"],
+    ["fe80::/10", "the link"],
+    ["0.0.0.0/8", "nobody"],
+    ["::/128", "nobody"],
+    ["224.0.0.0/4", "multicast"],
+    ["ff00::/8", "multicast"],
+  ] as const
+).map(([range, owner]) => [Cidr.parse(range), owner]);
+
+/** Pure; `undefined`: a Service may have it. */
+function ownerOf(address: IpAddress, nodeIPs: readonly IpAddress[]): string | undefined {
+  if (nodeIPs.some((one) => one.equals(address))) return "this node";
+  return NOBODYS.find(([range]) => range.contains(address))?.[1];
+}
+
 /** The wanted front ends of a service port. Pure. The first of those with one key holds. `nodeIPs`: of this node. */
-export function frontEndsOf(port: ServicePort, selection: Selection, nodeIPs: readonly IpAddress[]): FrontEnd[] {
+export function frontEndsOf(port: ServicePort, selection: Selection, nodeIPs: readonly IpAddress[]): AskedFrontEnd[] {
   const ranges = rangesOf(port, nodeIPs);
   const lists = { cluster: valuesOf(selection.cluster), local: valuesOf(selection.local), ranges };
   const doors: Door[] = [
@@ -56,11 +85,14 @@ export function frontEndsOf(port: ServicePort, selection: Selection, nodeIPs: re
     ...port.externalIPs.map((address): Door => ({ kind: "external-ip", address })),
     ...(port.nodePort > 0 ? [{ kind: "node-port" as const, address: undefined }] : []),
   ];
-  const byKey = new Map<ByteString, FrontEnd>();
+  const byKey = new Map<ByteString, AskedFrontEnd>();
   for (const door of doors) {
     const frontEnd = frontEndOf(port, door, lists, selection.hasEndpoints);
     const id = frontEndId(frontEnd);
-    if (!byKey.has(id)) byKey.set(id, frontEnd);
+    if (byKey.has(id)) continue;
+    const isExternal = door.kind === "load-balancer" || door.kind === "external-ip";
+    const owner = isExternal && door.address !== undefined ? ownerOf(door.address, nodeIPs) : undefined;
+    byKey.set(id, { frontEnd, isExternal, owner });
   }
   return [...byKey.values()];
 }

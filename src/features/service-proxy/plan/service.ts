@@ -1,6 +1,6 @@
 import type { IpAddress } from "#base/ip";
 import { type Endpoint, type NodeInfo, type ServicePort, selectEndpoints } from "../model/index.ts";
-import { frontEndsOf } from "./front-end.ts";
+import { frontEndId, frontEndsOf } from "./front-end.ts";
 import { addressBytes, hairpinKey } from "./keys.ts";
 import type { ServicePlan } from "./wanted.ts";
 
@@ -16,14 +16,17 @@ export function planService(
   node: NodeInfo,
   nodeIPs: readonly IpAddress[],
 ): ServicePlan {
-  const frontEnds = ports.flatMap(({ port, endpoints }) =>
+  const asked = ports.flatMap(({ port, endpoints }) =>
     frontEndsOf(port, selectEndpoints(port, endpoints, node), nodeIPs),
   );
   const hairpins = ports.flatMap(({ port, endpoints }) =>
     endpoints.filter(({ isLocal }) => isLocal).map((one) => hairpinKey(one.address, port.protocol, one.port)),
   );
+  const external = asked.filter(({ isExternal, owner }) => isExternal && owner === undefined);
   return {
-    frontEnds,
+    frontEnds: asked.flatMap(({ frontEnd, owner }) => (owner === undefined ? frontEnd : [])),
+    external: new Set(external.map(({ frontEnd }) => frontEndId(frontEnd))),
+    refused: asked.flatMap(({ frontEnd, owner }) => (owner === undefined ? [] : { frontEnd, owner })),
     clusterIPs: [...new Set(ports.map(({ port }) => addressBytes(port.clusterIP)))],
     hairpins: [...new Set(hairpins)],
     createdAt: Math.min(...ports.map(({ port }) => port.createdAt)),

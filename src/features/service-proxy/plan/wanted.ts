@@ -1,9 +1,16 @@
 import type { ByteString } from "#kernel/nft-elements";
 import { type FrontEnd, frontEndId } from "./front-end.ts";
 
+/** Protocol and port, behind the address in a front end's key. */
+const PORT_KEY_BYTES = 8;
+
 /** What one Service asks of the data plane of one family. */
 export interface ServicePlan {
   readonly frontEnds: readonly FrontEnd[];
+  /** Those of them at addresses that may be another's; see {@link frontEndId}. */
+  readonly external: ReadonlySet<string>;
+  /** What it asks for at addresses that no Service can have, and whose they are. */
+  readonly refused: readonly { readonly frontEnd: FrontEnd; readonly owner: string }[];
   /** Keys of `cluster-ips`. */
   readonly clusterIPs: readonly ByteString[];
   /** Keys of `hairpin`: its endpoints on this node. */
@@ -16,6 +23,18 @@ interface Claim {
   readonly service: string;
   readonly createdAt: number;
   readonly frontEnd: FrontEnd;
+  /** The address, where it is not the Service's own by right. */
+  readonly external: ByteString | undefined;
+}
+
+/** A front end that a Service asks for and does not have. */
+export interface Loser {
+  readonly frontEnd: FrontEnd;
+  readonly service: string;
+  /** The Service that has it, or whose the address is; absent: an `owner` has the address. */
+  readonly holder?: string;
+  /** `this node`, `loopback`, …: no Service can have the address. */
+  readonly owner?: string;
 }
 
 /** What may have changed since it was last asked. */
@@ -27,8 +46,9 @@ export interface Dirty {
 }
 
 /**
- * All that is wanted of one family's table. Services may claim the same address and port, by external IPs above all: the older
- * Service holds it, by name where both are of an age, and the other gets it when that one goes.
+ * All that is wanted of one family's table. A cluster IP is its Service's, with all its ports, whatever else claims it. Beside that Services
+ * may claim the same address and port, by external IPs above all: the older Service holds it, by name where both are of an age, and the
+ * other gets it when that one goes.
  */
 export class WantedTable {
   readonly #services = new Map<string, ServicePlan>();
@@ -37,6 +57,14 @@ export class WantedTable {
   /** Front ends that several claim: few, if any. */
   readonly #contested = new Set<string>();
   readonly #clusterIPs = new Counts();
+  /** By cluster IP, the Services that have it: one, but for mistakes. */
+  readonly #owners = new Map<ByteString, Set<string>>();
+  /** By address, the external front ends that are claimed there. */
+  readonly #external = new Map<ByteString, Set<string>>();
+  /** Addresses that are in both: few, if any. */
+  readonly #overlaps = new Set<ByteString>();
+  /** Services that ask for what no Service can have. */
+  readonly #refused = new Set<string>();
   readonly #hairpins = new Counts();
   #dirtyFrontEnds = new Set<string>();
 
@@ -50,32 +78,47 @@ export class WantedTable {
 
   /** The wanted front end; `undefined`: none. */
   frontEnd(id: string): FrontEnd | undefined {
-    return this.#claims.get(id)?.[0]?.frontEnd;
+    return this.#holder(id)?.frontEnd;
   }
 
-  /** Services that claim a front end and do not have it, for `explain` and the log. */
-  *losers(): Generator<{ readonly frontEnd: FrontEnd; readonly service: string; readonly holder: string }> {
+  /** What is asked for in vain, for `explain` and the log. */
+  *losers(): Generator<Loser> {
     for (const id of this.#contested) {
-      const [holder, ...others] = this.#claims.get(id) ?? [];
-      for (const { frontEnd, service } of others) yield { frontEnd, service, holder: holder?.service ?? "" };
+      const holder = this.#holder(id);
+      for (const claim of this.#claims.get(id) ?? []) if (claim !== holder) yield this.#loser(claim, holder);
+    }
+    for (const address of this.#overlaps) {
+      for (const id of this.#external.get(address) ?? []) {
+        if (this.#contested.has(id)) continue;
+        for (const claim of this.#claims.get(id) ?? []) if (!this.#mayHold(claim)) yield this.#loser(claim, undefined);
+      }
+    }
+    for (const service of this.#refused) {
+      for (const { frontEnd, owner } of this.#services.get(service)?.refused ?? []) yield { frontEnd, service, owner };
     }
   }
 
   /** Whether a Service has a front end that it claims. */
   holds(service: string, id: string): boolean {
-    return this.#claims.get(id)?.[0]?.service === service;
+    return this.#holder(id)?.service === service;
   }
 
-  /** Services that claim what this one claims, itself not among them. */
+  /** Services that claim what this one claims, or have an address that it claims, itself not among them. */
   rivals(service: string): ReadonlySet<string> {
-    const claims = (this.#services.get(service)?.frontEnds ?? []).flatMap(
-      (one) => this.#claims.get(frontEndId(one)) ?? [],
-    );
-    return new Set(claims.flatMap((claim) => (claim.service === service ? [] : claim.service)));
+    const rivals = new Set<string>();
+    const plan = this.#services.get(service);
+    const ids = (plan?.frontEnds ?? []).map(frontEndId);
+    for (const key of plan?.clusterIPs ?? []) ids.push(...(this.#external.get(key) ?? []));
+    for (const id of ids) for (const claim of this.#claims.get(id) ?? []) rivals.add(claim.service);
+    rivals.delete(service);
+    return rivals;
   }
 
   *frontEnds(): Generator<readonly [id: string, frontEnd: FrontEnd]> {
-    for (const [id, [holder]] of this.#claims) if (holder !== undefined) yield [id, holder.frontEnd];
+    for (const id of this.#claims.keys()) {
+      const holder = this.#holder(id);
+      if (holder !== undefined) yield [id, holder.frontEnd];
+    }
   }
 
   get clusterIPs(): ReadonlySet<ByteString> {
@@ -93,6 +136,21 @@ export class WantedTable {
     return { frontEnds, clusterIPs: this.#clusterIPs.takeDirty(), hairpins: this.#hairpins.takeDirty() };
   }
 
+  #holder(id: string): Claim | undefined {
+    const claims = this.#claims.get(id);
+    const [first] = claims ?? [];
+    return first === undefined || this.#mayHold(first) ? first : claims?.find((claim) => this.#mayHold(claim));
+  }
+
+  #mayHold({ external }: Claim): boolean {
+    return external === undefined || !this.#owners.has(external);
+  }
+
+  #loser({ frontEnd, service, external }: Claim, holder: Claim | undefined): Loser {
+    const [owner = ""] = this.#owners.get(external ?? "") ?? [];
+    return { frontEnd, service, holder: holder?.service ?? owner };
+  }
+
   #release(service: string, plan: ServicePlan): void {
     for (const frontEnd of plan.frontEnds) {
       const id = frontEndId(frontEnd);
@@ -100,27 +158,76 @@ export class WantedTable {
       if (left.length === 0) this.#claims.delete(id);
       else this.#claims.set(id, left);
       if (left.length < 2) this.#contested.delete(id);
+      if (plan.external.has(id) && !left.some(({ external }) => external !== undefined)) {
+        removeFrom(this.#external, addressOf(frontEnd), id);
+        this.#lookForOverlap(addressOf(frontEnd));
+      }
       this.#dirtyFrontEnds.add(id);
     }
-    for (const key of plan.clusterIPs) this.#clusterIPs.remove(key);
+    for (const key of plan.clusterIPs) {
+      this.#clusterIPs.remove(key);
+      removeFrom(this.#owners, key, service);
+      this.#ownershipChanged(key);
+    }
     for (const key of plan.hairpins) this.#hairpins.remove(key);
+    this.#refused.delete(service);
   }
 
   #claim(service: string, plan: ServicePlan): void {
     this.#services.set(service, plan);
     for (const frontEnd of plan.frontEnds) {
       const id = frontEndId(frontEnd);
-      const claims = [...(this.#claims.get(id) ?? []), { service, createdAt: plan.createdAt, frontEnd }];
-      this.#claims.set(id, claims.length === 1 ? claims : claims.sort(byAge));
+      const external = plan.external.has(id) ? addressOf(frontEnd) : undefined;
+      const claims = [...(this.#claims.get(id) ?? []), { service, createdAt: plan.createdAt, frontEnd, external }];
+      this.#claims.set(id, claims.length === 1 ? claims : claims.sort(byRight));
       if (claims.length > 1) this.#contested.add(id);
+      if (external !== undefined) {
+        addTo(this.#external, external, id);
+        this.#lookForOverlap(external);
+      }
       this.#dirtyFrontEnds.add(id);
     }
-    for (const key of plan.clusterIPs) this.#clusterIPs.add(key);
+    for (const key of plan.clusterIPs) {
+      this.#clusterIPs.add(key);
+      addTo(this.#owners, key, service);
+      this.#ownershipChanged(key);
+    }
     for (const key of plan.hairpins) this.#hairpins.add(key);
+    if (plan.refused.length > 0) this.#refused.add(service);
+  }
+
+  /** What others claim at the address is theirs no more, or is theirs now. */
+  #ownershipChanged(clusterIP: ByteString): void {
+    this.#lookForOverlap(clusterIP);
+    for (const id of this.#external.get(clusterIP) ?? []) this.#dirtyFrontEnds.add(id);
+  }
+
+  #lookForOverlap(address: ByteString): void {
+    if (this.#external.has(address) && this.#owners.has(address)) this.#overlaps.add(address);
+    else this.#overlaps.delete(address);
   }
 }
 
-function byAge(a: Claim, b: Claim): number {
+/** Of a front end that has one. */
+function addressOf({ key }: FrontEnd): ByteString {
+  return key.slice(0, -PORT_KEY_BYTES);
+}
+
+function addTo<K, V>(sets: Map<K, Set<V>>, key: K, value: V): void {
+  const set = sets.get(key);
+  if (set === undefined) sets.set(key, new Set([value]));
+  else set.add(value);
+}
+
+function removeFrom<K, V>(sets: Map<K, Set<V>>, key: K, value: V): void {
+  const set = sets.get(key);
+  set?.delete(value);
+  if (set?.size === 0) sets.delete(key);
+}
+
+/** Cluster IPs before addresses that anybody may name, then the older one. */
+function byRight(a: Claim, b: Claim): number {
+  if ((a.external === undefined) !== (b.external === undefined)) return a.external === undefined ? -1 : 1;
   return a.createdAt - b.createdAt || (a.service < b.service ? -1 : a.service > b.service ? 1 : 0);
 }
 

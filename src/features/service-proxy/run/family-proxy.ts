@@ -25,8 +25,10 @@ export interface SyncObserver {
   ): void;
   failed?(family: IpFamily, error: ExpectedError): void;
   forgotten?(family: IpFamily, flows: number, durationMs: number): void;
-  /** A Service asks for what an older one has; told once, as long as it is so. */
+  /** A Service asks for what is another's; told once, as long as it is so. */
   lost?(family: IpFamily, claim: LostClaim): void;
+  /** So many claims are lost now. */
+  losing?(family: IpFamily, claims: number): void;
 }
 
 export interface FamilyProxyDeps {
@@ -140,6 +142,7 @@ export class FamilyProxy {
     try {
       await this.#plan(services, signal);
       for (const claim of this.#lostClaims.take(this.wanted)) observer?.lost?.(this.family, claim);
+      observer?.losing?.(this.family, this.#lostClaims.count);
       const full = this.#isFullDue || startedAt - this.#lastFullAt >= (this.#options.fullSyncMs ?? HOUR_MS);
       const desired = {
         services: this.wanted,
@@ -177,6 +180,7 @@ export class FamilyProxy {
       // What this one gives up a rival may get, and with it flows to endpoints that are not the rival's.
       for (const one of [service, ...this.wanted.rivals(service)]) this.#flowsPending?.add(one);
       this.wanted.set(service, this.tracker.plan(service));
+      for (const one of this.wanted.rivals(service)) this.#flowsPending?.add(one);
       if (this.#clock.monotonic() < sliceEnd) continue;
       await setImmediate();
       signal.throwIfAborted();

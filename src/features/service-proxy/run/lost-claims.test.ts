@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { IpAddress } from "#base/ip";
-import { planService, WantedTable } from "../plan/index.ts";
+import { addressBytes, planService, WantedTable } from "../plan/index.ts";
 import { NODE, servicePort } from "../testing/fixture.ts";
 import { LostClaims } from "./lost-claims.ts";
 
@@ -50,4 +50,87 @@ test("LostClaims: told again when it is lost anew, and of each of several Servic
   claim(wanted, "third", 3);
   const services = claims.take(wanted).map(({ service }) => service);
   assert.deepEqual(services.sort(), ["ns/second", "ns/second", "ns/third", "ns/third"]);
+});
+
+test("WantedTable: a cluster IP is its Service's with all its ports, however old who claims it is, and whichever comes first", () => {
+  for (const order of [
+    ["owner", "taker"],
+    ["taker", "owner"],
+  ]) {
+    const [wanted, claims] = [new WantedTable(), new LostClaims()];
+    const clusterIP = IpAddress.parse("10.96.0.7");
+    const make = (name: string): void => {
+      const common = { name, loadBalancerIPs: [], nodePort: 0 };
+      const own =
+        name === "owner"
+          ? { clusterIP, externalIPs: [], createdAt: 9 }
+          : { clusterIP: IpAddress.parse("10.96.0.8"), externalIPs: [clusterIP], createdAt: 1 };
+      const ports = [servicePort(4, { ...common, ...own })];
+      if (name === "taker") ports.push(servicePort(4, { ...common, ...own, portName: "other", port: 8080 }));
+      wanted.set(
+        `ns/${name}`,
+        planService(
+          ports.map((port) => ({ port, endpoints: [] })),
+          NODE,
+          [],
+        ),
+      );
+    };
+    for (const name of order) make(name);
+    const ofAddress = (): string[] =>
+      [...wanted.frontEnds()]
+        .filter(([id]) => id.startsWith(`i${addressBytes(clusterIP)}`))
+        .map(([, { service }]) => service)
+        .sort();
+    const all = ["ns/taker:http/TCP", "ns/taker:other/TCP"];
+    assert.deepEqual(ofAddress(), ["ns/owner:http/TCP"]);
+    const told = { service: "ns/taker", holder: "ns/owner" };
+    assert.deepEqual(
+      claims.take(wanted).sort((a, b) => (a.frontEnd < b.frontEnd ? -1 : 1)),
+      [
+        { ...told, frontEnd: "10.96.0.7:80/TCP" },
+        { ...told, frontEnd: "10.96.0.7:8080/TCP" },
+      ],
+    );
+    wanted.takeDirty();
+    wanted.set("ns/owner", undefined);
+    assert.deepEqual(ofAddress(), all, "nobody else's: who names it has it");
+    assert.equal(wanted.takeDirty().frontEnds.size, 2);
+    make("owner");
+    assert.deepEqual(ofAddress(), ["ns/owner:http/TCP"], "made again it has its own at once");
+    assert.equal(wanted.takeDirty().frontEnds.size, 2);
+    assert.deepEqual([...wanted.rivals("ns/owner")], ["ns/taker"]);
+  }
+});
+
+test("planService: addresses of this node, of loopback, of the link and of groups are for no Service that names them", () => {
+  const refused = ["198.51.100.1", "127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.251"].map((one) =>
+    IpAddress.parse(one),
+  );
+  const allowed = IpAddress.parse("203.0.113.9");
+  const own = { clusterIP: IpAddress.parse("10.96.0.8"), nodePort: 0 };
+  const port = servicePort(4, { ...own, externalIPs: [...refused, allowed], loadBalancerIPs: refused });
+  const [wanted, claims] = [new WantedTable(), new LostClaims()];
+  wanted.set("ns/web", planService([{ port, endpoints: [] }], NODE, [IpAddress.parse("198.51.100.1")]));
+  assert.equal([...wanted.frontEnds()].length, 2);
+  assert.deepEqual(
+    claims.take(wanted).map(({ frontEnd, owner }) => `${frontEnd} ${owner}`),
+    [
+      "198.51.100.1:80/TCP this node",
+      "127.0.0.1:80/TCP loopback",
+      "169.254.169.254:80/TCP the link",
+      "0.0.0.0:80/TCP nobody",
+      "224.0.0.251:80/TCP multicast",
+    ],
+  );
+  assert.equal(claims.count, 5);
+  wanted.set("ns/web", undefined);
+  assert.deepEqual(claims.take(wanted), []);
+  const six = servicePort(6, {
+    clusterIP: IpAddress.parse("fd00::8"),
+    nodePort: 0,
+    externalIPs: ["::1", "fe80::1", "ff02::1", "::"].map((one) => IpAddress.parse(one)),
+    loadBalancerIPs: [],
+  });
+  assert.equal(planService([{ port: six, endpoints: [] }], NODE, []).frontEnds.length, 1);
 });
