@@ -12,7 +12,7 @@ const UDP = 17;
 const LOOPBACK = { 4: IpAddress.parse("127.0.0.1"), 6: IpAddress.parse("::1") } as const;
 
 /** Four connections: UDP to ports 1000 and 1001 in each family, the first with mark 5. */
-function checkDeletion(port: ConntrackPort): void {
+async function checkDeletion(port: ConntrackPort): Promise<void> {
   for (const family of [4, 6] as const) {
     assert.equal(port.list({ family, protocol: UDP }).length, 2);
     const [marked, ...rest] = port.list({ family, mark: { value: 1, mask: 1 } });
@@ -21,20 +21,20 @@ function checkDeletion(port: ConntrackPort): void {
     assert.equal(marked?.reply.srcPort, 1000);
     assert.equal(marked?.mark, 5);
     assert.equal(String(marked?.original.dst), String(LOOPBACK[family]));
-    assert.equal(port.delete({ family, protocol: 6 }), 0);
-    assert.equal(port.delete({ family, original: { dst: LOOPBACK[family], dstPort: 1001, srcPort: 1 } }), 0);
-    assert.equal(port.delete({ family, protocol: UDP, original: { dst: LOOPBACK[family], dstPort: 1001 } }), 1);
+    assert.equal(await port.delete({ family, protocol: 6 }), 0);
+    assert.equal(await port.delete({ family, original: { dst: LOOPBACK[family], dstPort: 1001, srcPort: 1 } }), 0);
+    assert.equal(await port.delete({ family, protocol: UDP, original: { dst: LOOPBACK[family], dstPort: 1001 } }), 1);
     assert.deepEqual(
       port.list({ family }).map(({ original }) => original.dstPort),
       [1000],
     );
     const all = Cidr.parse(family === 4 ? "127.0.0.0/8" : "::/0");
-    assert.equal(port.delete({ family, reply: { src: all } }), 1);
+    assert.equal(await port.delete({ family, reply: { src: all } }), 1);
     assert.deepEqual(port.list({ family }), []);
   }
 }
 
-test("openConntrack: lists and forgets exactly what the filter says", () => {
+test("openConntrack: lists and forgets exactly what the filter says", async () => {
   using ns = createAnonymousNetNs();
   using stack = openKernel().openStack(ns);
   stack.links.set(1, { up: true });
@@ -54,10 +54,10 @@ test("openConntrack: lists and forgets exactly what the filter says", () => {
     }
   }
   using port = openConntrack(ns);
-  checkDeletion(port);
+  await checkDeletion(port);
 });
 
-test("FakeConntrack: lists and forgets exactly what the filter says", () => {
+test("FakeConntrack: lists and forgets exactly what the filter says", async () => {
   using port = new FakeConntrack();
   for (const family of [4, 6] as const) {
     const address = LOOPBACK[family];
@@ -74,5 +74,5 @@ test("FakeConntrack: lists and forgets exactly what the filter says", () => {
       });
     }
   }
-  checkDeletion(port);
+  await checkDeletion(port);
 });

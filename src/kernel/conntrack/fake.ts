@@ -9,7 +9,7 @@ export class FakeConntrack implements ConntrackPort {
     return this.entries.filter((entry) => matchesConntrack(entry, filter));
   }
 
-  delete(filter: ConntrackFilter, when: (entry: ConntrackEntry) => boolean = () => true): number {
+  async delete(filter: ConntrackFilter, when: (entry: ConntrackEntry) => boolean = () => true): Promise<number> {
     const found = new Set(this.list(filter).filter(when));
     const left = this.entries.filter((entry) => !found.has(entry));
     this.entries.splice(0, this.entries.length, ...left);

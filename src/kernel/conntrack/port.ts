@@ -1,31 +1,57 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
+import type { AbortOptions } from "#base/async";
 import { isKernelError } from "#kernel/errors";
-import { NETLINK, NetlinkConnection } from "#kernel/netlink";
+import { NETLINK, NetlinkConnection, type NetlinkMessage, type NetlinkRequest } from "#kernel/netlink";
 import { CT, conntrackHeader, decodeConntrack, type RawEntry } from "./codec.ts";
 import { matchesConntrack } from "./filter.ts";
-import type { ConntrackFilter, ConntrackPort } from "./types.ts";
+import type { ConntrackEntry, ConntrackFilter, ConntrackPort } from "./types.ts";
+
+/** Deletions between two turns of the event loop: some 10 µs each. */
+const DELETIONS_IN_A_SLICE = 200;
 
 /** Opens the connection tracking of a namespace, whose handle may be closed afterwards. Needs CAP_NET_ADMIN there. */
 export function openConntrack(ns: { readonly fd: number }): ConntrackPort {
   const connection = NetlinkConnection.open(ns, NETLINK.NETFILTER);
   return {
-    list: (filter) => matching(connection, filter).map(({ entry }) => entry),
-    delete: (filter, when = () => true) =>
-      matching(connection, filter).filter((found) => when(found.entry) && forget(connection, found)).length,
+    list: (filter) => connection.dump(listing(filter), matching(filter)).map(({ entry }) => entry),
+    delete: (filter, when = () => true, options = {}) => forgetAll(connection, filter, when, options),
     [Symbol.dispose]: () => connection[Symbol.dispose](),
   };
 }
 
-/** The whole table is read and filtered here: the kernel's own filters know marks and zones, but no addresses. */
-function matching(connection: NetlinkConnection, filter: ConntrackFilter): RawEntry[] {
-  const request = {
-    type: CT.GET,
-    body: conntrackHeader(filter.family),
-    what: () => `list IPv${filter.family} connections`,
+async function forgetAll(
+  connection: NetlinkConnection,
+  filter: ConntrackFilter,
+  when: (entry: ConntrackEntry) => boolean,
+  { signal }: AbortOptions,
+): Promise<number> {
+  const match = matching(filter);
+  const decode = (message: NetlinkMessage): RawEntry | undefined => {
+    const found = match(message);
+    return found !== undefined && when(found.entry) ? found : undefined;
   };
-  return connection.dump(request, ({ type, payload }) => {
+  const found = await connection.dumpInSlices(listing(filter), decode, { signal });
+  let count = 0;
+  for (const [at, one] of found.entries()) {
+    if (at % DELETIONS_IN_A_SLICE === DELETIONS_IN_A_SLICE - 1) {
+      await nextTurn();
+      signal?.throwIfAborted();
+    }
+    if (forget(connection, one)) count += 1;
+  }
+  return count;
+}
+
+/** The whole table is read and filtered here: the kernel's own filters know marks and zones, but no addresses. */
+function listing({ family }: ConntrackFilter): NetlinkRequest {
+  return { type: CT.GET, body: conntrackHeader(family), what: () => `list IPv${family} connections` };
+}
+
+function matching(filter: ConntrackFilter): (message: NetlinkMessage) => RawEntry | undefined {
+  return ({ type, payload }) => {
     const found = type === CT.NEW ? decodeConntrack(payload) : undefined;
     return found !== undefined && matchesConntrack(found.entry, filter) ? found : undefined;
-  });
+  };
 }
 
 /** False when the connection ended by itself meanwhile. */

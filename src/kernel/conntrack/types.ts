@@ -1,3 +1,4 @@
+import type { AbortOptions } from "#base/async";
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 
 /** One direction of a tracked connection. */
@@ -46,8 +47,8 @@ export interface ConntrackFilter {
 export interface ConntrackPort extends Disposable {
   list(filter: ConntrackFilter): ConntrackEntry[];
   /**
-   * Forgets every connection that matches, and of which `when` says so, so that its next packet is judged anew. The table is read
-   * once. Returns how many.
+   * Forgets every connection that matches, and of which `when` says so, so that its next packet is judged anew. The table is read once, and
+   * all is done in slices of a few milliseconds, between which the event loop turns. Resolves to how many.
    */
-  delete(filter: ConntrackFilter, when?: (entry: ConntrackEntry) => boolean): number;
+  delete(filter: ConntrackFilter, when?: (entry: ConntrackEntry) => boolean, options?: AbortOptions): Promise<number>;
 }

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { type AbortOptions, Semaphore } from "#base/async";
 import { KernelError } from "#kernel/errors";
 import { close, duplicate } from "#kernel/ffi";
@@ -13,6 +14,9 @@ const FIRST_PAUSE_US = 200;
 const MAX_ASYNC_REQUESTS = 2;
 /** Changes sent together: their acks must fit the socket's queue, also where rmem_max (some 200 KiB) caps it. */
 const MAX_CHANGES_TOGETHER = 256;
+
+/** Of a long list so much is read between two turns of the event loop, milliseconds. */
+const SLICE_MS = 5;
 
 /** A request: what to ask, and a phrase for errors that completes "Cannot …". */
 export interface NetlinkRequest {
@@ -87,6 +91,35 @@ export class NetlinkConnection implements Disposable {
         );
       }
       pauseSync(FIRST_PAUSE_US * 2 ** attempt);
+    }
+  }
+
+  /**
+   * As {@link NetlinkConnection.dump}, once, on a socket of its own, for lists that take long: the event loop turns each few milliseconds. What
+   * changes meanwhile may be there or not. The signal is heeded between slices.
+   */
+  async dumpInSlices<T>(
+    request: NetlinkRequest,
+    decode: (message: NetlinkMessage) => T | undefined,
+    { signal }: AbortOptions = {},
+  ): Promise<T[]> {
+    // Closed with whatever the kernel has not been asked for yet.
+    using socket = NetlinkSocket.open({ fd: this.#namespace }, this.#protocol);
+    const sequence = socket.send(request.type, flagsOf(request) | NLM_F.DUMP, request.body);
+    const found: T[] = [];
+    for (let sliceEnd = performance.now() + SLICE_MS; ; ) {
+      for (const message of socket.receive(sequence, request.what)) {
+        if (message.type === NLMSG.DONE || message.type === NLMSG.ERROR) {
+          check(message.type === NLMSG.DONE ? decodeDone(message) : decodeAck(message), request.what);
+          return found;
+        }
+        const object = decode(message);
+        if (object !== undefined) found.push(object);
+      }
+      if (performance.now() < sliceEnd) continue;
+      await nextTurn();
+      signal?.throwIfAborted();
+      sliceEnd = performance.now() + SLICE_MS;
     }
   }
 

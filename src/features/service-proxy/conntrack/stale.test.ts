@@ -24,7 +24,7 @@ function flow(dst: IpAddress, dstPort: number, from: IpAddress, fromPort: number
 const holds = (): boolean => true;
 
 /** How many of the flows are forgotten. */
-function forgotten(port: TrackedPort, ...flows: readonly ConntrackEntry[]): number {
+function forgotten(port: TrackedPort, ...flows: readonly ConntrackEntry[]): Promise<number> {
   const conntrack = new FakeConntrack();
   conntrack.entries.push(...flows);
   return forgetStale(conntrack, 4, [port], { isNodePortAddress: (address) => address.equals(node), holds });
@@ -38,7 +38,7 @@ const local = endpoint(4, "local");
 const here = [localEndpoint, TARGET_PORT] as const;
 const there = [remoteEndpoint, TARGET_PORT] as const;
 
-test("forgetStale: flows to endpoints that serve stay, others go, by every front end", () => {
+test("forgetStale: flows to endpoints that serve stay, others go, by every front end", async () => {
   const doors = [
     [clusterIP, SERVICE_PORT],
     [loadBalancerIP, SERVICE_PORT],
@@ -46,47 +46,50 @@ test("forgetStale: flows to endpoints that serve stay, others go, by every front
     [node, NODE_PORT],
   ] as const;
   for (const [address, port] of doors) {
-    assert.equal(forgotten(udp(local), flow(address, port, ...here)), 0, String(address));
-    assert.equal(forgotten(udp(local), flow(address, port, ...there)), 1, String(address));
-    assert.equal(forgotten(udp(), flow(address, port, ...here)), 1, `${address}: nobody serves any more`);
+    assert.equal(await forgotten(udp(local), flow(address, port, ...here)), 0, String(address));
+    assert.equal(await forgotten(udp(local), flow(address, port, ...there)), 1, String(address));
+    assert.equal(await forgotten(udp(), flow(address, port, ...here)), 1, `${address}: nobody serves any more`);
     assert.equal(
-      forgotten(udp(local), flow(address, port, address, port)),
+      await forgotten(udp(local), flow(address, port, address, port)),
       1,
       `${address}: sent before there were endpoints`,
     );
     assert.equal(
-      forgotten(udp({ ...local, port: 9 }), flow(address, port, ...here)),
+      await forgotten(udp({ ...local, port: 9 }), flow(address, port, ...here)),
       1,
       `${address}: its target port changed`,
     );
   }
 });
 
-test("forgetStale: endpoints that end but serve keep their flows, whatever the policies", () => {
+test("forgetStale: endpoints that end but serve keep their flows, whatever the policies", async () => {
   const ending = { ...local, ready: false, terminating: true };
-  assert.equal(forgotten(udp(ending), flow(clusterIP, SERVICE_PORT, ...here)), 0);
-  assert.equal(forgotten(udp({ ...ending, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 1);
+  assert.equal(await forgotten(udp(ending), flow(clusterIP, SERVICE_PORT, ...here)), 0);
+  assert.equal(await forgotten(udp({ ...ending, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 1);
   const policies = {
     port: servicePort(4, { protocol: "UDP", externalTrafficPolicy: "Local" }),
     endpoints: [endpoint(4, "remote")],
   };
-  assert.equal(forgotten(policies, flow(node, NODE_PORT, ...there)), 0);
+  assert.equal(await forgotten(policies, flow(node, NODE_PORT, ...there)), 0);
 });
 
-test("forgetStale: endpoints that are published before they are ready keep their flows", () => {
-  assert.equal(forgotten(udp({ ...local, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 0);
-  assert.equal(forgotten(udp({ ...local, ready: false, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 1);
+test("forgetStale: endpoints that are published before they are ready keep their flows", async () => {
+  assert.equal(await forgotten(udp({ ...local, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 0);
+  assert.equal(
+    await forgotten(udp({ ...local, ready: false, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)),
+    1,
+  );
 });
 
-test("forgetStale: TCP, other ports, and outside hosts at a NodePort's number are left alone", () => {
-  assert.equal(forgotten(udp(), flow(clusterIP, SERVICE_PORT, ...here, 6)), 0);
-  assert.equal(forgotten(udp(), flow(clusterIP, 81, ...here)), 0);
-  assert.equal(forgotten(udp(), flow(outside, NODE_PORT, outside, NODE_PORT)), 0);
+test("forgetStale: TCP, other ports, and outside hosts at a NodePort's number are left alone", async () => {
+  assert.equal(await forgotten(udp(), flow(clusterIP, SERVICE_PORT, ...here, 6)), 0);
+  assert.equal(await forgotten(udp(), flow(clusterIP, 81, ...here)), 0);
+  assert.equal(await forgotten(udp(), flow(outside, NODE_PORT, outside, NODE_PORT)), 0);
   const tcp = { port: servicePort(4), endpoints: [] };
-  assert.equal(forgotten(tcp, flow(clusterIP, SERVICE_PORT, ...here)), 0);
+  assert.equal(await forgotten(tcp, flow(clusterIP, SERVICE_PORT, ...here)), 0);
 });
 
-test("forgetStale: flows to a front end that another Service has are left to that one", () => {
+test("forgetStale: flows to a front end that another Service has are left to that one", async () => {
   const conntrack = new FakeConntrack();
   conntrack.entries.push(flow(clusterIP, SERVICE_PORT, ...there), flow(externalIP, SERVICE_PORT, ...there));
   const key = addressKey(externalIP, "UDP", SERVICE_PORT);
@@ -94,17 +97,17 @@ test("forgetStale: flows to a front end that another Service has are left to tha
     isNodePortAddress: () => false,
     holds: (_: unknown, one: { readonly key: string }) => one.key !== key,
   };
-  assert.equal(forgetStale(conntrack, 4, [udp(local)], isOwn), 1);
+  assert.equal(await forgetStale(conntrack, 4, [udp(local)], isOwn), 1);
   assert.deepEqual(
     conntrack.entries.map(({ original }) => original.dst),
     [externalIP],
   );
 });
 
-test("forgetStale: tens of thousands of flows are read once", () => {
+test("forgetStale: tens of thousands of flows are read once", async () => {
   const conntrack = new FakeConntrack();
   for (let at = 0; at < 20_000; at += 1)
     conntrack.entries.push(flow(clusterIP, SERVICE_PORT, ...(at % 2 === 0 ? here : there)));
-  assert.equal(forgetStale(conntrack, 4, [udp(local)], { isNodePortAddress: () => false, holds }), 10_000);
+  assert.equal(await forgetStale(conntrack, 4, [udp(local)], { isNodePortAddress: () => false, holds }), 10_000);
   assert.equal(conntrack.entries.length, 10_000);
 });

@@ -1,3 +1,4 @@
+import type { AbortOptions } from "#base/async";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { ConntrackEntry, ConntrackPort } from "#kernel/conntrack";
 import { PROTOCOL_NUMBERS, type ServicePort } from "../model/index.ts";
@@ -51,18 +52,21 @@ export function isStale(
   return serving !== undefined && !serving.has(place(reply.src, reply.srcPort));
 }
 
-/** Forgets stale flows; how many. One reading of the table. Throws `KernelError`. */
-export function forgetStale(
+/** Forgets stale flows; how many. One reading of the table, in slices. Rejects with `KernelError`. */
+export async function forgetStale(
   conntrack: ConntrackPort,
   family: IpFamily,
   ports: Iterable<TrackedPort>,
-  { isNodePortAddress, holds }: { readonly isNodePortAddress: (address: IpAddress) => boolean; readonly holds: Holds },
-): number {
+  {
+    isNodePortAddress,
+    holds,
+    signal,
+  }: AbortOptions & { readonly isNodePortAddress: (address: IpAddress) => boolean; readonly holds: Holds },
+): Promise<number> {
   const frontEnds = udpFrontEnds(ports, holds);
   if (frontEnds.byAddress.size + frontEnds.byNodePort.size === 0) return 0;
-  return conntrack.delete({ family, protocol: PROTOCOL_NUMBERS.UDP }, (entry) =>
-    isStale(entry, frontEnds, isNodePortAddress),
-  );
+  const isOurs = (entry: ConntrackEntry): boolean => isStale(entry, frontEnds, isNodePortAddress);
+  return conntrack.delete({ family, protocol: PROTOCOL_NUMBERS.UDP }, isOurs, { signal });
 }
 
 function place(address: IpAddress, port: number): string {

@@ -1,12 +1,26 @@
 import assert from "node:assert/strict";
+import { monitorEventLoopDelay } from "node:perf_hooks";
 import { after, before, test } from "node:test";
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
+import { ElementBatch } from "#kernel/nft-elements";
 import { until } from "#test/lab";
-import type { ServicePort } from "../model/index.ts";
-import { addressBytes, planService, WantedTable } from "../plan/index.ts";
+import type { Endpoint, ServicePort } from "../model/index.ts";
+import { addressBytes, addressKey, endpointValue, planService, WantedTable } from "../plan/index.ts";
 import { Bed } from "../testing/bed.ts";
-import { addressesOf, endpoint, NODE, NODE_PORT, ruleOptions, SERVICE_PORT, servicePort } from "../testing/fixture.ts";
+import {
+  addressesOf,
+  endpoint,
+  NODE,
+  NODE_PORT,
+  ruleOptions,
+  SERVICE_PORT,
+  servicePort,
+  TARGET_PORT,
+} from "../testing/fixture.ts";
 import { DataPlane, type Desired, Ledger } from "./index.ts";
+
+/** A busy node's, within the timeout. */
+const CLIENTS = 60_000;
 
 let bed: Bed;
 let more: Record<IpFamily, readonly IpAddress[]>;
@@ -70,6 +84,60 @@ for (const family of [4, 6] as const) {
     await until("what is remembered expires", () => bed.elements.list(table, "affinity").length === 0, {
       deadlineMs: 6000,
     });
+  });
+
+  test(`affinity: when the policy becomes Local, clients from outside leave endpoints elsewhere, IPv${family}`, async () => {
+    const plane = open(family);
+    const { loadBalancerIP, node } = addressesOf(family);
+    const remote = endpoint(family, "remote", { address: more[family][0] ?? loadBalancerIP });
+    const local = endpoint(family, "local");
+    const sync = async (externalTrafficPolicy: "Cluster" | "Local", endpoints: readonly Endpoint[]): Promise<void> => {
+      const services = new WantedTable();
+      const port = servicePort(family, { affinitySeconds: 60, externalTrafficPolicy });
+      services.set("ns/svc", planService([{ port, endpoints }], NODE, [node]));
+      await plane.sync({ services, nodePortIPs: new Set([addressBytes(node)]), serviceCIDRs: [] });
+    };
+    const by = async (address: IpAddress, port: number): Promise<string> => {
+      const reached = await bed.connect("external", address, port, { droppedMs: 900 });
+      return reached.kind === "delivered" ? reached.by : reached.kind;
+    };
+    const doors = [[loadBalancerIP, SERVICE_PORT] as const, [node, NODE_PORT] as const];
+    await sync("Cluster", [remote]);
+    for (const [address, port] of doors) assert.ok((await by(address, port)).startsWith(`${remote.address} `));
+    await sync("Cluster", [remote, local]);
+    for (const [address, port] of doors)
+      assert.ok((await by(address, port)).startsWith(`${remote.address} `), "it stays");
+    await sync("Local", [remote, local]);
+    for (const [address, port] of doors) assert.ok((await by(address, port)).startsWith(`${local.address} `));
+    await plane.remove();
+  });
+
+  test(`affinity: tens of thousands of clients are forgotten without stopping all else, IPv${family}`, async () => {
+    const plane = open(family);
+    await plane.remove();
+    const port = { affinitySeconds: 600 } as const;
+    const [first, second] = more[family];
+    assert.ok(first !== undefined && second !== undefined);
+    await plane.sync(desired(family, port, [first, second]));
+    const { clusterIP } = addressesOf(family);
+    const front = addressKey(clusterIP, "TCP", SERVICE_PORT);
+    const table = { family: family === 4 ? "ip" : "ip6", name: "kube-proxy" } as const;
+    for (let at = 0; at < CLIENTS; at += 10_000) {
+      const batch = new ElementBatch(table, { record: bed.elements.wantsRecords });
+      for (let client = at; client < at + 10_000; client += 1) {
+        const bytes = Buffer.alloc(family === 4 ? 4 : 16, 10);
+        bytes.writeUInt32BE(client, bytes.length - 4);
+        batch.add("affinity", bytes.toString("latin1") + front, endpointValue(first, TARGET_PORT));
+      }
+      await bed.elements.commit(batch);
+    }
+    const delay = monitorEventLoopDelay({ resolution: 5 });
+    delay.enable();
+    await plane.sync(desired(family, port, [second]));
+    delay.disable();
+    assert.equal(bed.elements.list(table, "affinity").length, 0);
+    assert.ok(delay.max / 1e6 < 500, `the event loop stood for ${(delay.max / 1e6).toFixed(0)} ms`);
+    await plane.remove();
   });
 
   test(`source ranges: who is in none is dropped at the load balancer's address, and the ranges follow the Service, IPv${family}`, async () => {

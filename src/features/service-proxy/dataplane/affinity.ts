@@ -1,6 +1,13 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { AbortOptions } from "#base/async";
 import { isKernelError } from "#kernel/errors";
-import { type ByteString, ElementBatch, type ElementTable, type NftElements } from "#kernel/nft-elements";
+import {
+  type ByteString,
+  ElementBatch,
+  type ElementTable,
+  type NftElements,
+  type RawElement,
+} from "#kernel/nft-elements";
 import type { HeldFrontEnd } from "../plan/index.ts";
 import { SETS } from "../rules/index.ts";
 import type { Ledger } from "./ledger.ts";
@@ -12,6 +19,9 @@ export interface AffinityLoss {
   readonly endpoints: ReadonlySet<ByteString>;
 }
 
+/** Clients that are forgotten in one transaction: it takes the kernel about a millisecond. */
+const FORGOTTEN_AT_ONCE = 500;
+
 /** Protocol and port at the end of a key, bytes. */
 const PORT_BYTES = 8;
 
@@ -21,11 +31,23 @@ export function affinityLoss(
   after: HeldFrontEnd | undefined,
 ): AffinityLoss | undefined {
   if (before === undefined || before.affinitySeconds === 0) return undefined;
-  const kept =
-    after?.affinitySeconds === 0 ? new Set() : new Set([...(after?.slots ?? []), ...(after?.localSlots ?? [])]);
-  const lost = [...before.slots, ...before.localSlots].filter((one) => one !== undefined && !kept.has(one));
+  const none = { outside: new Set<ByteString>(), inside: new Set<ByteString>() };
+  const kept = after === undefined || after.affinitySeconds === 0 ? none : eligible(after);
+  const had = eligible(before);
+  const lost = [
+    ...[...had.outside].filter((one) => !kept.outside.has(one)),
+    ...[...had.inside].filter((one) => !kept.inside.has(one)),
+  ];
   if (lost.length === 0) return undefined;
-  return { key: before.key, isNodePort: before.isNodePort, endpoints: new Set(lost as readonly ByteString[]) };
+  return { key: before.key, isNodePort: before.isNodePort, endpoints: new Set(lost) };
+}
+
+/** Who new connections may be sent to: with externalTrafficPolicy Local, others from outside than from pods and the node. */
+function eligible({ short, slots, localSlots }: HeldFrontEnd): Record<"outside" | "inside", ReadonlySet<ByteString>> {
+  const known = (all: readonly (ByteString | undefined)[]): ByteString[] => all.filter((one) => one !== undefined);
+  if (short !== undefined) return { outside: new Set(known(localSlots)), inside: new Set(known(slots)) };
+  const all = new Set([...known(slots), ...known(localSlots)]);
+  return { outside: all, inside: all };
 }
 
 /**
@@ -45,13 +67,30 @@ export async function forgetClients(
     const loss = byFrontEnd.get(key.slice(addressBytes)) ?? byFrontEnd.get(key.slice(-PORT_BYTES));
     return typeof value === "string" && loss?.endpoints.has(value) === true;
   });
-  for (const { key } of stale) {
-    const batch = new ElementBatch(table, { record: elements.wantsRecords }).delete(SETS.affinity, key);
-    try {
-      await ledger.transact(() => elements.commit(batch, options));
-    } catch (error) {
-      if (!isKernelError(error, "not-found")) throw error;
-    }
+  for (let at = 0; at < stale.length; at += FORGOTTEN_AT_ONCE) {
+    await deleteClients({ elements, ledger }, table, stale.slice(at, at + FORGOTTEN_AT_ONCE), options);
+    await nextTurn();
+    options.signal?.throwIfAborted();
   }
   return stale.length;
+}
+
+/** All in one transaction; where one of them has expired meanwhile, in halves. */
+async function deleteClients(
+  deps: { readonly elements: NftElements; readonly ledger: Ledger },
+  table: ElementTable,
+  stale: readonly RawElement[],
+  options: AbortOptions,
+): Promise<void> {
+  const batch = new ElementBatch(table, { record: deps.elements.wantsRecords });
+  for (const { key } of stale) batch.delete(SETS.affinity, key);
+  try {
+    await deps.ledger.transact(() => deps.elements.commit(batch, options));
+  } catch (error) {
+    if (!isKernelError(error, "not-found")) throw error;
+    const half = stale.length >> 1;
+    if (half === 0) return;
+    await deleteClients(deps, table, stale.slice(0, half), options);
+    await deleteClients(deps, table, stale.slice(half), options);
+  }
 }

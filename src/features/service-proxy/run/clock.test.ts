@@ -23,6 +23,35 @@ async function advance(clock: FakeClock, ms: number): Promise<void> {
   }
 }
 
+test("BoundedRunner: a few runs follow each other at once after a rest, and on average they keep their distance", async () => {
+  const clock = new FakeClock();
+  const runner = new BoundedRunner({ minMs: 1000, burst: 4, maxMs: 60_000, retryMs: 30_000, clock });
+  const ranAt: number[] = [];
+  const stop = new AbortController();
+  const work = async (): Promise<void> => {
+    ranAt.push(clock.monotonic());
+  };
+  const running = runner.run(work, { signal: stop.signal });
+  for (let ms = 0; ms < 20_000; ms += 10) {
+    runner.request();
+    await clock.advance(10);
+  }
+  const first = ranAt[0] ?? 0;
+  assert.ok((ranAt[3] ?? Number.POSITIVE_INFINITY) - first <= 50, `${ranAt.slice(0, 5)}`);
+  assert.ok(ranAt.length <= 24, `${ranAt.length} runs in 20 s`);
+  assert.ok(ranAt.length >= 22, `${ranAt.length} runs in 20 s`);
+  await clock.advance(30_000);
+  const rested = ranAt.length;
+  for (let at = 0; at < 3; at += 1) {
+    runner.request();
+    await clock.advance(5);
+  }
+  assert.equal(ranAt.length, rested + 3);
+  stop.abort();
+  await clock.advance(1);
+  await running;
+});
+
 test("BoundedRunner: its pauses, retries and longest pause are the same whatever the wall clock does", async () => {
   const clock = new FakeClock();
   const runner = new BoundedRunner({ minMs: 1000, maxMs: 60_000, retryMs: 30_000, clock });

@@ -49,6 +49,8 @@ export interface FamilyProxyOptions {
 }
 
 const HOUR_MS = 3_600_000;
+/** A new Service is told of in several words: itself, its slices, their endpoints. They are not to wait for each other. */
+const SYNC_BURST = 4;
 
 /**
  * Keeps one family's table as the cluster's Services want it. Nothing is touched before {@link FamilyProxy.open}: not before all
@@ -85,7 +87,13 @@ export class FamilyProxy {
     this.#log = deps.log ?? nullLogger;
     this.#clock = deps.clock ?? systemClock;
     const maxMs = Math.min(options.fullSyncMs ?? HOUR_MS, HOUR_MS);
-    this.#runner = new BoundedRunner({ minMs: options.minSyncMs, maxMs, retryMs: options.syncMs, clock: this.#clock });
+    this.#runner = new BoundedRunner({
+      minMs: options.minSyncMs,
+      burst: SYNC_BURST,
+      maxMs,
+      retryMs: options.syncMs,
+      clock: this.#clock,
+    });
   }
 
   /** A sync is under way. */
@@ -156,7 +164,7 @@ export class FamilyProxy {
         this.#onRepaired?.(report.drift);
         this.#onRepaired = undefined;
       }
-      this.#forgetFlows();
+      await this.#forgetFlows(signal);
       observer?.synced?.(this.family, { ...report, durationMs: this.#clock.monotonic() - startedAt, triggeredAt });
     } catch (error) {
       this.#isFullDue = true;
@@ -189,12 +197,12 @@ export class FamilyProxy {
   }
 
   /** Once after the start for all, then for the Services that changed. */
-  #forgetFlows(): void {
+  async #forgetFlows(signal: AbortSignal): Promise<void> {
     const { conntrack, observer } = this.#deps;
     const services = this.#flowsPending ?? this.tracker.services.keys();
     const startedAt = this.#clock.monotonic();
-    const how = { isNodePortAddress: this.#isNodePortAddress, holds: this.#holds };
-    const flows = conntrack === undefined ? 0 : forgetStale(conntrack, this.family, this.#portsOf(services), how);
+    const how = { isNodePortAddress: this.#isNodePortAddress, holds: this.#holds, signal };
+    const flows = conntrack === undefined ? 0 : await forgetStale(conntrack, this.family, this.#portsOf(services), how);
     // Not before: where the kernel refuses, they are looked at again with the next sync.
     this.#flowsPending = new Set();
     if (conntrack === undefined) return;

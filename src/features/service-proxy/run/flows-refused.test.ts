@@ -21,7 +21,7 @@ class IdlePlane extends DataPlane {
 class RefusingConntrack extends FakeConntrack {
   refusals = 0;
 
-  override delete(...args: Parameters<FakeConntrack["delete"]>): number {
+  override async delete(...args: Parameters<FakeConntrack["delete"]>): Promise<number> {
     this.refusals -= 1;
     if (this.refusals === 0) throw new KernelError("busy", "cannot delete flows: the table is busy");
     return super.delete(...args);
