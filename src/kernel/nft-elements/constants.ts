@@ -48,7 +48,7 @@ export const NFTA_LIST = { TABLE: 1, SET: 2, ELEMENTS: 3 } as const;
 export const NFTA_ELEM = { KEY: 1, DATA: 2, FLAGS: 3, TIMEOUT: 4, EXPIRATION: 5, USERDATA: 6, KEY_END: 10 } as const;
 export const NFTA_DATA = { VALUE: 1, VERDICT: 2 } as const;
 export const NFTA_VERDICT = { CODE: 1, CHAIN: 2 } as const;
-export const NFTA_GEN_ID = 1;
+export const NFTA_GEN = { ID: 1, PROC_PID: 2, PROC_NAME: 3 } as const;
 /** Of an element's user data (nftables' libnftnl udata.h): the comment. */
 export const UDATA_COMMENT = 0;
 

@@ -24,8 +24,11 @@ export {
   type ElementTable,
   type ElementValue,
   type NftElements,
+  type NftWriter,
+  type NftWriters,
   type PartType,
   type RawElement,
   type Verdict,
   verdictText,
 } from "./types.ts";
+export { openNftWriters } from "./writers.ts";

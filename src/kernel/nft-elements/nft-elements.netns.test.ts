@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { createNetNs, deleteNetNs, openNetNs } from "#kernel/netns";
 import { NftTransaction, openNft } from "#kernel/nft";
 import { until } from "#test/lab";
-import { ElementBatch, FakeNftElements, type NftElements, openNftElements } from "./index.ts";
+import { ElementBatch, FakeNftElements, type NftElements, openNftElements, openNftWriters } from "./index.ts";
 
 const NAME = `isk-elem-${process.pid}`;
 const table = { family: "ip", name: "isk" } as const;
@@ -186,3 +186,17 @@ async function outcome(
     return (error as { code: string }).code;
   }
 }
+
+test("openNftWriters: names who changes nftables in the namespace, ourselves not", () => {
+  using ns = openNetNs({ name: NAME });
+  using nft = openNft(ns);
+  using writers = openNftWriters(ns);
+  nft.run(new NftTransaction({ family: "ip", name: "ours" }).addTable());
+  assert.deepEqual(writers.take(), []);
+  execFileSync("ip", ["netns", "exec", NAME, "nft", "add", "table", "ip", "theirs"]);
+  assert.deepEqual(
+    writers.take().map(({ name }) => name),
+    ["nft"],
+  );
+  assert.deepEqual(writers.take(), []);
+});

@@ -21,7 +21,7 @@ import {
   NFTA_CHAIN,
   NFTA_DATA,
   NFTA_ELEM,
-  NFTA_GEN_ID,
+  NFTA_GEN,
   NFTA_LIST,
   NFTA_LIST_ELEM,
   NFTA_RULE,
@@ -187,7 +187,7 @@ class RealNftElements implements NftElements {
     const body = new MessageWriter().raw(genmsg("inet")).bytes;
     const request = { type: NFT_MSG.GETGEN, body, what: () => "read the generation of nftables" };
     const id = this.#connection.get(request, ({ payload }) =>
-      Attributes.parse(payload.subarray(GENMSG_BYTES)).be32(NFTA_GEN_ID),
+      Attributes.parse(payload.subarray(GENMSG_BYTES)).be32(NFTA_GEN.ID),
     );
     if (id === undefined) throw malformed("a generation without its number");
     return id;

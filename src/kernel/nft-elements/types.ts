@@ -75,6 +75,20 @@ export interface NftElements extends Disposable {
   generation(): number;
 }
 
+/** A thread that changed nftables. */
+export interface NftWriter {
+  /** As the kernel counts them, whatever namespace of processes we are in. */
+  readonly pid: number;
+  /** Of the thread, 15 characters at most. */
+  readonly name: string;
+}
+
+/** Who changes nftables in a namespace. The kernel tells of every transaction only while this is open. Whoever opens it disposes it. */
+export interface NftWriters extends Disposable {
+  /** Those since the last call, ourselves not among them; of very many transactions some may be missing. Throws `KernelError`. */
+  take(): NftWriter[];
+}
+
 /** As nft(8) prints a verdict. */
 export function verdictText(verdict: Verdict): string {
   return "chain" in verdict ? `${verdict.kind} ${verdict.chain}` : verdict.kind;

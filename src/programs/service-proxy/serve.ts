@@ -18,6 +18,7 @@ import {
 import { DriftWatch } from "#features/service-proxy";
 import type { Monitors } from "#kernel/monitor";
 import type { NetNs } from "#kernel/net";
+import { openNftWriters } from "#kernel/nft-elements";
 import { isAway, type KubeApi, type Node } from "#kube/client";
 import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
@@ -152,6 +153,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     ledger: parts.ledger,
     families: proxies,
     log,
+    openWriters: () => openNftWriters(netns),
     onRepaired: () => syncs.repaired(),
     onContested: (isOn) => syncs.contested(isOn),
   });

@@ -102,7 +102,7 @@ test("HealthServer: the code follows the node, and the counters count each answe
   }
 });
 
-test("HealthServer: a port that is taken is tried again every 5 s, with one Event", async () => {
+test("HealthServer: a port that is taken is opened within 2 s of getting free, however long it was taken, with one Event", async () => {
   const clock = new FakeClock();
   const other = createServer().listen(0, "127.0.0.1");
   await once(other, "listening");
@@ -122,9 +122,8 @@ test("HealthServer: a port that is taken is tried again every 5 s, with one Even
   assert.match(events[0]?.note ?? "", new RegExp(`127.0.0.1:${port}.*in use`));
   other.close();
   await once(other, "close");
-  await clock.advance(2999);
   assert.equal(server.port, undefined);
-  await clock.advance(1);
+  await clock.advance(2000);
   assert.equal(server.port, port);
   assert.equal((await probe(port)).code, 200);
   await clock.advance(0);

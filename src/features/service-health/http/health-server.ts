@@ -79,7 +79,7 @@ export class HealthServer {
     }
     const { code, body } = this.#deps.health[check]();
     this.#deps.onAnswer?.(check, code);
-    reply(response, code, "application/json", body, { "cache-control": "no-store" });
+    reply(response, code, "application/json", body);
   }
 }
 
@@ -94,6 +94,7 @@ export function reply(
   response.writeHead(code, {
     "content-type": type,
     "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
     "content-length": Buffer.byteLength(body),
     ...headers,
   });

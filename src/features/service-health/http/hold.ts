@@ -7,8 +7,8 @@ import { EventLimit, type EventSink, type HealthEvent } from "../events.ts";
 import { listenAll, placesOf } from "./bind.ts";
 import type { Listening, ProbeHttp } from "./probe-http.ts";
 
-/** Pause after an address could not be had, milliseconds (spec service-proxy 1.1). */
-export const BIND_RETRY_MS = 5000;
+/** Pause after an address could not be had, milliseconds: one that is free again is to be had within 2 s. */
+export const BIND_RETRY_MS = 1500;
 
 /** Where to listen, and what is said when that cannot be. */
 export interface HoldOptions {

@@ -8,10 +8,13 @@ import type { Listening, ProbeHttp } from "../http/index.ts";
 import { type ServiceHealth, serviceKey } from "./count.ts";
 import { type HeldService, type PortChange, planPorts } from "./plan.ts";
 
-/** First pause after a port could not be had, milliseconds; it doubles up to {@link MAX_RETRY_MS} (spec service-proxy 1.5). */
-export const MIN_RETRY_MS = 5000;
+/**
+ * First pause after a port could not be had, milliseconds; it doubles up to {@link MAX_RETRY_MS}. Trying costs microseconds, and a port that is
+ * free again is to be had within 2 s; the Event is told of once in ten minutes.
+ */
+export const MIN_RETRY_MS = 500;
 /** Longest pause, milliseconds. */
-export const MAX_RETRY_MS = 60_000;
+export const MAX_RETRY_MS = 1500;
 
 interface Held extends HeldService {
   readonly listening: readonly Listening[];

@@ -226,25 +226,24 @@ test("ServicePorts: one address that cannot be had closes the Service's others, 
   await ended;
 });
 
-test("ServicePorts: the pause after failures is 5 s and doubles to 60 s; a sync tries at once", async () => {
+test("ServicePorts: a port that is taken is opened within 2 s of getting free, however long it was taken; a sync tries at once", async () => {
   const clock = new FakeClock();
   const { ports } = bed(clock);
   const run = running(ports);
   const port = await freePort();
   const other = await squatter(port, "127.0.0.1");
   ports.setServices(4, [service("web", port, 1)]);
-  await clock.advance(5000 + 10_000 + 20_000 + 40_000 + 60_000 + 1000);
+  await clock.advance(600_000);
   other.close();
   await once(other, "close");
-  await clock.advance(58_999);
   assert.equal(ports.size(4), 0);
-  await clock.advance(1);
+  await clock.advance(2000);
   assert.equal(ports.size(4), 1);
   ports.setServices(4, []);
   await clock.advance(0);
   const again = await squatter(port, "127.0.0.1");
   ports.setServices(4, [service("web", port, 1)]);
-  await clock.advance(1000);
+  await clock.advance(100);
   assert.equal(ports.size(4), 0);
   again.close();
   await once(again, "close");

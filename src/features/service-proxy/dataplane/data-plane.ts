@@ -51,6 +51,11 @@ export class DataPlane {
     return this.#table.isDamaged();
   }
 
+  /** Whether what is gone of it keeps packets from being served: the table, chains, sets or rules. Cheap. */
+  isGutted(): boolean {
+    return this.#table.isGutted();
+  }
+
   /**
    * Makes the table hold what is wanted. `full`: compares everything, else what `services` says is dirty. Rejects with `NftError`,
    * `KernelError` or `DataPlaneError` `owned`; what the kernel holds is then listed by the next sync.

@@ -84,6 +84,21 @@ export class FamilyTable {
     );
   }
 
+  /**
+   * Whether packets are not served any more: the table, a chain, a set or rules are gone. Cheap, as {@link FamilyTable.isDamaged}.
+   */
+  isGutted(): boolean {
+    if (this.#held === undefined) return false;
+    const { elements } = this.#deps;
+    const names = elements.names(this.table);
+    const chains = new Set(names?.chains);
+    return (
+      [...this.#held.chains].some((name) => !chains.has(name)) ||
+      [...setSpecs(this.#options.family).keys()].some((name) => names?.sets.includes(name) !== true) ||
+      elements.ruleHandles(this.table).length < this.#held.rules.length
+    );
+  }
+
   /** As `DataPlane.sync`; what is there under the name and not ours is deleted first. */
   async sync(desired: Desired, options: AbortOptions & { readonly full?: boolean }): Promise<SyncReport> {
     const writer = new TableWriter(this.#deps, this.table, options);

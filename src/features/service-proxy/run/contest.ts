@@ -32,6 +32,11 @@ export class Contest {
     return this.#pauseMs > 0;
   }
 
+  /** Something was found changed lately. */
+  get isDisturbed(): boolean {
+    return this.#disturbances.length > 0;
+  }
+
   /** Until the next repair, milliseconds; 0 without a contest. */
   get pauseMs(): number {
     return this.#pauseMs;

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import type { IpFamily } from "#base/ip";
 import { createLogger } from "#base/log";
+import type { NftWriters } from "#kernel/nft-elements";
 import { CALM_MS, Contest, MAX_PAUSE_MS, MIN_DISTURBANCES, MIN_PAUSE_MS, WINDOW_MS } from "./contest.ts";
 import { DriftWatch, LOOK_MS } from "./drift-watch.ts";
 
@@ -11,7 +12,7 @@ function setUp(t: { after: (fn: () => Promise<void>) => void }, changes: (family
   const clock = new FakeClock();
   const said: Record<string, unknown>[] = [];
   const log = createLogger({ name: "t", write: (line) => void said.push(JSON.parse(line)) });
-  const state = { isTouched: true, repairs: 0, contested: [] as boolean[] };
+  const state = { isTouched: true, repairs: 0, contested: [] as boolean[], isGutted: false };
   const ledger = {
     get isTouched() {
       return state.isTouched;
@@ -21,13 +22,24 @@ function setUp(t: { after: (fn: () => Promise<void>) => void }, changes: (family
   const families = ([4, 6] as const).map((family) => ({
     family,
     isBusy: false,
-    plane: { isDamaged: () => false },
+    plane: { isDamaged: () => state.isGutted, isGutted: () => state.isGutted },
     repair: (done?: (count: number) => void) => {
       if (family === 4) state.repairs += 1;
       done?.(changes(family));
     },
   }));
-  const watch = new DriftWatch({ ledger, families, log, clock, onContested: (isOn) => state.contested.push(isOn) });
+  let open = 0;
+  const openWriters = (): NftWriters => {
+    open += 1;
+    return {
+      take: () => [{ pid: 4242, name: "flusher" }],
+      [Symbol.dispose]: () => {
+        open -= 1;
+      },
+    };
+  };
+  const onContested = (isOn: boolean): unknown => state.contested.push(isOn);
+  const watch = new DriftWatch({ ledger, families, log, clock, onContested, openWriters });
   const stop = new AbortController();
   const running = watch.run({ signal: stop.signal });
   t.after(async () => {
@@ -35,8 +47,30 @@ function setUp(t: { after: (fn: () => Promise<void>) => void }, changes: (family
     await running;
   });
   const lines = (text: string): number => said.filter(({ msg }) => String(msg).includes(text)).length;
-  return { clock, state, watch, lines };
+  return { clock, state, watch, lines, said, open: () => open };
 }
+
+test("DriftWatch: tables that somebody flushes every 8 s are put back within a second each time, and it is named once", async (t) => {
+  const { clock, state, said, open } = setUp(t, () => 5);
+  state.isTouched = false;
+  await clock.advance(LOOK_MS);
+  assert.equal(open(), 0, "nobody is followed while nobody disturbs");
+  for (let flush = 0; flush < 60; flush += 1) {
+    const { repairs } = state;
+    Object.assign(state, { isTouched: true, isGutted: true });
+    await clock.advance(2 * LOOK_MS);
+    assert.ok(state.repairs > repairs, `flush ${flush} is repaired`);
+    Object.assign(state, { isTouched: false, isGutted: false });
+    await clock.advance(8000 - 2 * LOOK_MS);
+  }
+  const told = said.filter(({ msg }) => String(msg).includes("another program keeps changing"));
+  assert.deepEqual(
+    told.map(({ seen }) => seen),
+    ["flusher (4242)"],
+  );
+  await clock.advance(CALM_MS + LOOK_MS);
+  assert.equal(open(), 0);
+});
 
 test("DriftWatch: who changes our tables again and again is told of once, and repaired after at more and more leisure", async (t) => {
   const { clock, state, lines } = setUp(t, () => 3);

@@ -1,12 +1,16 @@
 import { sleep } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { type Logger, nullLogger } from "#base/log";
+import { isKernelError } from "#kernel/errors";
+import type { NftWriters } from "#kernel/nft-elements";
 import type { DataPlane, Ledger } from "../dataplane/index.ts";
 import { Contest } from "./contest.ts";
 import type { FamilyProxy } from "./family-proxy.ts";
 
 /** So often somebody else's changes are looked for, milliseconds (spec service-proxy 2.9: repaired within a second). */
 export const LOOK_MS = 500;
+/** So many programs are named. */
+const MAX_NAMES = 10;
 /** Where looking found nothing of ours changed, the next look at all of it is later, up to this, milliseconds. */
 const MAX_PAUSE_MS = 60_000;
 
@@ -26,7 +30,7 @@ interface Repair {
 
 /** What is watched of a family. */
 export type WatchedFamily = Pick<FamilyProxy, "family" | "isBusy" | "repair"> & {
-  readonly plane: Pick<DataPlane, "isDamaged">;
+  readonly plane: Pick<DataPlane, "isDamaged" | "isGutted">;
 };
 
 export interface DriftWatchDeps {
@@ -36,6 +40,8 @@ export interface DriftWatchDeps {
   readonly onRepaired?: () => void;
   /** Another program begins, or has ceased, to work on our tables all the time. */
   readonly onContested?: (isOn: boolean) => void;
+  /** Follows who changes nftables, for the log; asked for while somebody does. */
+  readonly openWriters?: () => NftWriters;
   readonly log?: Logger;
   readonly clock?: Clock;
 }
@@ -43,8 +49,8 @@ export interface DriftWatchDeps {
 /**
  * Repairs what others do to our tables. nftables counts transactions, so a look costs one short request; only when somebody else's
  * was among them is our table listed. Programs that change their own tables all the time make that rare by and by, except for a
- * table that is gone or was emptied, which shows without listing elements. One that changes ours all the time is told of once, and
- * repaired after at more and more leisure.
+ * table that is gone or was emptied, which shows without listing elements. One that changes ours all the time is told of once, by
+ * name, and repaired after at more and more leisure; but what packets need is put back at once, always.
  */
 export class DriftWatch {
   readonly #deps: DriftWatchDeps;
@@ -54,6 +60,9 @@ export class DriftWatch {
   #isTold = false;
   #pauseMs = 0;
   #nextAt = 0;
+  #writers: NftWriters | undefined;
+  /** `name (pid)`, of those that were at work since the first disturbance. */
+  readonly #seen = new Set<string>();
 
   constructor(deps: DriftWatchDeps) {
     this.#deps = deps;
@@ -70,21 +79,26 @@ export class DriftWatch {
 
   /** Until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    while (!signal.aborted) {
-      await sleep(LOOK_MS, { signal, clock: this.#clock }).catch(() => undefined);
-      if (!signal.aborted) this.#look();
+    try {
+      while (!signal.aborted) {
+        await sleep(LOOK_MS, { signal, clock: this.#clock }).catch(() => undefined);
+        if (!signal.aborted) this.#look();
+      }
+    } finally {
+      this.#writers?.[Symbol.dispose]();
     }
   }
 
   #look(): void {
     const { ledger, families } = this.#deps;
     this.#contest.look();
+    this.#followWriters();
     this.#tell();
     if (families.some(({ isBusy }) => isBusy) || !ledger.isTouched) return;
     const isDue = this.#clock.monotonic() >= this.#nextAt;
-    if (this.#contest.isOn && !isDue) return;
     const damaged = families.filter(({ plane }) => plane.isDamaged());
-    const suspects = isDue ? families : damaged;
+    const urgent = this.#contest.isOn ? damaged.filter(({ plane }) => plane.isGutted()) : damaged;
+    const suspects = isDue ? families : urgent;
     if (suspects.length === 0) return;
     ledger.settle();
     const look: Look = { found: 0 };
@@ -110,6 +124,25 @@ export class DriftWatch {
     this.#nextAt = this.#clock.monotonic() + Math.max(this.#pauseMs, this.#contest.pauseMs);
   }
 
+  /** From the first disturbance until there has been none for a while. */
+  #followWriters(): void {
+    if (!this.#contest.isDisturbed) {
+      this.#writers?.[Symbol.dispose]();
+      this.#writers = undefined;
+      this.#seen.clear();
+      return;
+    }
+    try {
+      this.#writers ??= this.#deps.openWriters?.();
+      for (const { name, pid } of this.#writers?.take() ?? []) {
+        if (this.#seen.size < MAX_NAMES) this.#seen.add(`${name} (${pid})`);
+      }
+    } catch (error) {
+      if (!isKernelError(error)) throw error;
+      this.#log.debug("who changes nftables cannot be followed", { error: error.message });
+    }
+  }
+
   /** Once when it begins, and once when it is over. */
   #tell(): void {
     const { isOn } = this.#contest;
@@ -118,6 +151,7 @@ export class DriftWatch {
     this.#deps.onContested?.(isOn);
     if (isOn) {
       this.#log.error("another program keeps changing our nftables; Services may fail until one of the two ends", {
+        seen: [...this.#seen].join(", ") || "nobody by name",
         fix: "look for kube-proxy, or a second service-proxy of the same --table-name, on this node",
       });
     } else this.#log.info("nobody else changes our nftables any more");
