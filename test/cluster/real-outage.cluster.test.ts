@@ -7,6 +7,7 @@ import { after, before, test } from "node:test";
 import { sleep, TaskGroup } from "#base/async";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
 import { allSynced, createInformer } from "#kube/informer";
+import { isthmus } from "#test/lab";
 import { peersMissing, RealApiServer } from "#test/real-api-server";
 
 const BUDGET_MS = 1500;
@@ -65,4 +66,38 @@ test("informer: a change is seen within 1.5 s of the return of a real API server
     );
     assert.ok(tookMs < BUDGET_MS, `${tookMs.toFixed(0)} ms after an outage of ${outageMs} ms`);
   }
+});
+
+test("explain: answers with kube-proxy's rights on a real API server, also about a pod", { skip }, async () => {
+  assert.ok(server !== undefined);
+  const { client } = server;
+  const status = { addresses: [{ type: "InternalIP", address: "192.0.2.7" }] };
+  await client.create(resources.nodes, { metadata: { name: "node-a" } });
+  await client.patch(
+    resources.nodes,
+    { name: "node-a" },
+    { type: "merge", body: { status } },
+    { subresource: "status" },
+  );
+  const namespace = "default";
+  await client.create(resources.services, {
+    metadata: { name: "web", namespace },
+    spec: { clusterIP: "10.96.0.77", ports: [{ port: 80 }] },
+  });
+  await client.create(resources.endpointSlices, {
+    metadata: { name: "web-1", namespace, labels: { "kubernetes.io/service-name": "web" } },
+    addressType: "IPv4",
+    ports: [{ name: "", port: 8080, protocol: "TCP" }],
+    endpoints: [{ addresses: ["10.1.0.5"], nodeName: "node-a", targetRef: { kind: "Pod", name: "web-a", namespace } }],
+  });
+  const flags = ["--cluster-cidr=10.1.0.0/16", `--kubeconfig=${server.kubeconfigOf("system:kube-proxy")}`];
+  const { code, stdout, stderr } = await isthmus([
+    "explain",
+    ...flags,
+    "pod:default/web-a",
+    "service:default/web",
+    "80",
+  ]);
+  assert.equal(code, 0, stderr);
+  assert.match(stdout, /10\.1\.0\.5:8080/);
 });

@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 import { parseFlags } from "#base/config";
 import { Cidr, IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
-import { KubeClient, loadKubeConfig } from "#kube/client";
+import { type KubeApi, KubeClient, KubeError, loadKubeConfig } from "#kube/client";
 import { type ApiServer, type SeedObject, startApiServer } from "#lab/api-server";
 import { serviceProxyConfig } from "../service-proxy/config.ts";
 import { serviceProxyFlags } from "../service-proxy/flags.ts";
@@ -116,14 +116,26 @@ const OBJECTS: readonly SeedObject[] = [
 ];
 
 /** `flags` as the proxy's; the words are the question. */
-async function ask(words: string, flags: readonly string[] = [], nodeName = "node-a"): Promise<Explanation> {
+async function ask(
+  words: string,
+  flags: readonly string[] = [],
+  nodeName = "node-a",
+  api: KubeApi = client,
+): Promise<Explanation> {
   const values = parseFlags(serviceProxyFlags, ["--cluster-cidr=10.1.0.0/16", ...flags]).values;
-  return explainPacket(client, parseQuestion(words.split(" ")), {
+  return explainPacket(api, parseQuestion(words.split(" ")), {
     config: serviceProxyConfig({ ...values, hostnameOverride: nodeName }),
     followsPod: true,
     localAddresses: [IpAddress.parse("198.51.100.99")],
     signal: AbortSignal.timeout(10_000),
   });
+}
+
+/** With what kube-proxy's role allows: no pods, and Services by lists alone. */
+class ProxysClient extends KubeClient {
+  override async get(...args: Parameters<KubeClient["get"]>): Promise<never> {
+    throw new KubeError("forbidden", `cannot get ${args[0].plural}`);
+  }
 }
 
 /** `10.1.0.5 M`: where it may arrive, with M where it is masqueraded. */
@@ -235,6 +247,17 @@ test("explain: what the cluster does not have is named, with what it has", async
   for (const [answer, message] of rows) {
     await assert.rejects(answer(), (error) => error instanceof ExplainError && message.test(error.message));
   }
+});
+
+test("explain: with what a proxy may read pods behind a Service are known by their slices, and others by their address", async () => {
+  await using proxys = new ProxysClient(client.connection);
+  const limited = (words: string): Promise<Explanation> => ask(words, [], "node-a", proxys);
+  const question = "pod:default/web-a service:default/web 80";
+  assert.deepEqual(await limited(question), await ask(question));
+  await assert.rejects(
+    limited("pod:default/none service:default/web 80"),
+    (error) => error instanceof ExplainError && /give its address instead, or --kubeconfig/.test(error.message),
+  );
 });
 
 test("explanationText: says where it goes, what decides, and the way there", async () => {

@@ -1,6 +1,8 @@
 import { IpAddress, type IpFamily } from "#base/ip";
 import type { Packet } from "#features/service-proxy";
-import { findObject, type KubeApi, type Pod, resources } from "#kube/client";
+import { findObject, isKubeError, type KubeApi, type ObjectRef, type Pod, resources } from "#kube/client";
+import { fitShape } from "#kube/shape";
+import { SHAPES } from "../service-proxy/readable.ts";
 import type { NodePlan } from "./cluster.ts";
 import { ExplainError } from "./errors.ts";
 import type { Destination, Question, Source } from "./question.ts";
@@ -14,16 +16,47 @@ const OUTSIDE: Readonly<Record<IpFamily, readonly string[]>> = {
 /** A link that is nobody's: no name or prefix of a name is empty. */
 const OTHER_LINK = "";
 
+/** What counts of a pod. */
+export type Sender = Pick<Pod, "spec" | "status">;
+
 /** The pod that the question names; `undefined`: it names none. Rejects with `ExplainError` and `KubeError`. */
 export async function readPod(
   api: KubeApi,
   source: Source,
   options: { readonly signal: AbortSignal },
-): Promise<Pod | undefined> {
+): Promise<Sender | undefined> {
   if (source.kind !== "pod") return undefined;
-  const pod = await findObject(api, resources.pods, source.ref, options);
-  if (pod !== undefined) return pod;
+  try {
+    const pod = await findObject(api, resources.pods, source.ref, options);
+    if (pod !== undefined) return pod;
+  } catch (error) {
+    if (!isKubeError(error, "forbidden")) throw error;
+    return await endpointOf(api, source.ref, options, error.message);
+  }
   throw new ExplainError("no-such-object", `there is no pod ${source.ref.namespace}/${source.ref.name}`);
+}
+
+/** A proxy may not read pods, but slices, which name those that are behind a Service. */
+async function endpointOf(
+  api: KubeApi,
+  { namespace = "", name }: ObjectRef,
+  options: { readonly signal: AbortSignal },
+  why: string,
+): Promise<Sender> {
+  const { items } = await api.listAll(resources.endpointSlices, { ...options, namespace });
+  const endpoints = items
+    .filter((slice) => fitShape(slice, SHAPES.endpointslices.shape) === undefined)
+    .flatMap(({ endpoints: all }) => all ?? [])
+    .filter(({ targetRef }) => targetRef?.kind === "Pod" && targetRef.name === name);
+  const [first] = endpoints;
+  if (first !== undefined) {
+    const podIPs = endpoints.flatMap(({ addresses }) => addresses.slice(0, 1)).map((ip) => ({ ip }));
+    return { spec: { nodeName: first.nodeName ?? "", containers: [] }, status: { podIPs } };
+  }
+  throw new ExplainError(
+    "not-permitted",
+    `pod ${namespace}/${name} may not be read with these credentials, and no EndpointSlice names it: give its address instead, or --kubeconfig with a user who may read pods (${why})`,
+  );
 }
 
 /** Where the packet goes to: an address as it is, a Service's cluster IP of the sender's family, else its first. */
@@ -36,7 +69,9 @@ export async function readDestination(
   if (destination.kind === "address") return destination.address;
   const { ref } = destination;
   const name = `${ref.namespace}/${ref.name}`;
-  const service = await findObject(api, resources.services, ref, options);
+  // By a list: a proxy's credentials allow no other reading.
+  const selection = { namespace: ref.namespace, fieldSelector: `metadata.name=${ref.name}` };
+  const [service] = (await api.listAll(resources.services, { ...selection, ...options })).items;
   if (service === undefined) throw new ExplainError("no-such-object", `there is no Service ${name}`);
   const { clusterIP = "", clusterIPs = [] } = service.spec ?? {};
   const addresses = [...clusterIPs, clusterIP].flatMap((text) => IpAddress.tryParse(text) ?? []);
@@ -61,7 +96,7 @@ export function packetOf(
   { source, port, protocol }: Question,
   destination: IpAddress,
   plan: NodePlan,
-  { nodeName, pod }: { readonly nodeName: string; readonly pod: Pod | undefined },
+  { nodeName, pod }: { readonly nodeName: string; readonly pod: Sender | undefined },
 ): Asked {
   const target = { destination, port, protocol };
   const [primary] = plan.addresses;
@@ -91,7 +126,8 @@ export function packetOf(
       const address = podAddress(pod, plan.family);
       if (address === undefined) throw lacks(name);
       const at = pod?.spec?.nodeName ?? "";
-      if (at === nodeName && pod?.spec?.hostNetwork === true) return own(`${name} in the node's network`, address);
+      const isNodes = pod?.spec?.hostNetwork === true || plan.addresses.some((one) => one.equals(address));
+      if (at === nodeName && isNodes) return own(`${name} in the node's network`, address);
       const packet = { source: address, inputInterface: at === nodeName ? podLink(plan) : OTHER_LINK, ...target };
       const elsewhere = `the pod is on node ${at}, which translates its packets first; this is what ${nodeName} does with one`;
       return { packet, from: name, notes: at === nodeName ? [] : [elsewhere] };
@@ -99,7 +135,7 @@ export function packetOf(
   }
 }
 
-function podAddress(pod: Pod | undefined, family: IpFamily): IpAddress | undefined {
+function podAddress(pod: Sender | undefined, family: IpFamily): IpAddress | undefined {
   const { podIPs = [], podIP = "" } = pod?.status ?? {};
   const texts = [...podIPs.flatMap(({ ip }) => ip ?? []), podIP];
   return texts.flatMap((text) => IpAddress.tryParse(text) ?? []).find((address) => address.family === family);
