@@ -50,6 +50,7 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
         "`/run/mgmtproxy/MetricsMap/global.json`",
         "counters by interface and target, as EVE's tools read them (`--run-dir`)",
       ],
+      ["`/run/uplink-proxy/reach.json`", "how uplinks are, from `--parts=routing` to `--parts=proxy` (`--run-dir`)"],
       ["`/var/lib/uplink-proxy/`", "token and certificate of the listener for pods (`--secrets-dir`), mode 0700"],
       ["`/run/kube/mgmtproxy-disable`", "ends the transparent mode while it is there (`--off-switch`)"],
     ),

@@ -233,6 +233,7 @@ test("hosts: any text is read without an error (fuzz)", () => {
 async function dnsServer(
   t: TestContext,
   answer: (name: string, type: number) => readonly string[] | "silent" | "nxdomain",
+  delayMs = 0,
 ) {
   const sources: string[] = [];
   const socket = createSocket("udp4");
@@ -252,7 +253,8 @@ async function dnsServer(
     header.writeUInt16BE(given === "nxdomain" ? 0x8183 : 0x8180, 2);
     header.writeUInt16BE(body.length, 6);
     header.fill(0, 8);
-    socket.send(Buffer.concat([header, question.subarray(12, at + 5), ...body]), from.port, from.address);
+    const reply = Buffer.concat([header, question.subarray(12, at + 5), ...body]);
+    setTimeout(() => socket.send(reply, from.port, from.address), delayMs);
   });
   socket.bind(0, "127.0.0.1");
   await once(socket, "listening");
@@ -324,4 +326,61 @@ test("queryServers: an abort ends the question with the signal's reason", TIMEOU
   );
   stop.abort(new Error("left"));
   await assert.rejects(asked, /left/);
+});
+
+test(
+  "queryServers: a slow server has all of the time; a question that got lost is asked again soon",
+  TIMEOUT,
+  async (t) => {
+    const answer = (_name: string, type: number) => (type === 1 ? ["203.0.113.1"] : "nxdomain");
+    const options = { signal: NEVER, clock: systemClock };
+    const ask = (server: string, timeoutMs: number) =>
+      queryServers("x.example", [4], { servers: [server] }, { ...options, timeoutMs });
+    const [slow, slower] = await Promise.all([dnsServer(t, answer, 1300), dnsServer(t, answer, 4500)]);
+    const [first, second] = await Promise.all([ask(slow.server, 2000), ask(slower.server, 8000)]);
+    assert.deepEqual([first.length, second.length], [1, 1]);
+    let questions = 0;
+    const lossy = await dnsServer(t, (name, type) => (questions++ === 0 ? "silent" : answer(name, type)));
+    const before = systemClock.monotonic();
+    assert.equal((await ask(lossy.server, 8000)).length, 1);
+    assert.ok(systemClock.monotonic() - before < 1500);
+  },
+);
+
+test("UplinkDns: an answer that policy forbids is none: the next uplink's servers are asked, and it is told when all are so", async () => {
+  const zone: Record<string, string> = { a: "127.0.0.1", b: "203.0.113.1", system: "192.168.0.1" };
+  const clock = new FakeClock();
+  const dns = new UplinkDns({
+    clock,
+    settings: () => DEFAULT_SETTINGS.dns,
+    hostsPath: "/nonexistent/hosts",
+    query: async (_name, _families, { servers }) => {
+      const at = (servers[0] ?? "system").replace("server-of-", "");
+      return [{ address: address(zone[at] ?? "0.0.0.0"), ttlSeconds: 60 }];
+    },
+  });
+  const accepts = ([first]: readonly IpAddress[]): boolean => first?.isLoopback !== true;
+  const options = { others: [way("a"), way("b")], signal: NEVER, accepts };
+  assert.equal((await dns.resolve("x.example", way("a"), options)).via, "b");
+  zone["b"] = zone["system"] = "127.0.0.2";
+  await clock.advance(400_000);
+  await assert.rejects(dns.resolve("x.example", way("a"), options), { code: "denied" });
+});
+
+test("UplinkDns: the time is for a name, the search domains' included", async () => {
+  const given: number[] = [];
+  const clock = new FakeClock();
+  const dns = new UplinkDns({
+    clock,
+    settings: () => ({ ...DEFAULT_SETTINGS.dns, timeoutMs: 1000 }),
+    hostsPath: "/nonexistent/hosts",
+    query: async (_name, _families, _path, { timeoutMs }) => {
+      given.push(timeoutMs);
+      await clock.advance(400);
+      throw new DnsError("not-found", "no such host");
+    },
+  });
+  const uplink = { ...way("a"), searchDomains: ["one.example", "two.example"] };
+  await assert.rejects(dns.resolve("x", uplink, { others: [], signal: NEVER }), { code: "not-found" });
+  assert.deepEqual(given, [1000, 600, 200]);
 });

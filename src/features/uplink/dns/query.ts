@@ -25,68 +25,134 @@ export type Query = (
   options: { readonly timeoutMs: number; readonly signal: AbortSignal; readonly clock: Clock },
 ) => Promise<readonly DnsRecord[]>;
 
-/** Of one try of one server; c-ares takes up to twice as long, milliseconds. */
-const TRY_MS = 400;
+/** A question that has no answer is asked again after so long, of the next server: it may have got lost. The first may still answer. */
+const AGAIN_MS = 400;
 /** Each server so often. */
 const TRIES = 2;
+/** Questions of one name; with more servers the last ones are not asked. */
+const MAX_QUESTIONS = 6;
 /** Once one family has answered the other may take so much longer, milliseconds. */
 const OTHER_FAMILY_MS = 250;
 /** More of one name are not looked at. */
 const MAX_RECORDS = 32;
 
-/** {@link Query} by c-ares: bound to the sources, UDP with TCP where an answer is cut short. One resolver for each query, so that cancelling it ends nobody else's. */
+/**
+ * {@link Query} by c-ares: bound to the sources, UDP with TCP where an answer is cut short. `timeoutMs` is for the name, and each question
+ * waits as long as is left of it: c-ares' own tries would each give up early. One resolver for each question, so that cancelling it ends
+ * nobody else's.
+ */
 export const queryServers: Query = (name, families, path, { timeoutMs, signal, clock }) =>
   new Promise((resolve, reject) => {
     if (signal.aborted) return reject(signal.reason);
-    const resolver = openResolver(path);
-    if (resolver === undefined) return reject(new DnsError("failed", "no DNS server of the uplink's address family"));
-    const records: DnsRecord[] = [];
-    const failures: Error[] = [];
-    let open = families.length;
-    const finish = (): void => {
+    const { servers, isBound } = serversToAsk(path, new Resolver().getServers());
+    if (servers.length === 0) return reject(new DnsError("failed", "no DNS server of the uplink's address family"));
+    const questions = Array.from({ length: Math.min(MAX_QUESTIONS, servers.length * TRIES) }, (_, at) => {
+      return servers[at % servers.length] ?? "";
+    });
+    const until = clock.monotonic() + timeoutMs;
+    const resolvers: Resolver[] = [];
+    const answers = new Answers(families);
+    let failures: Error[] = [];
+    let isOver = false;
+    let cancelAgain: (() => void) | undefined;
+    let cancelOther: (() => void) | undefined;
+    const end = (settle: () => void): void => {
+      if (isOver) return;
+      isOver = true;
       signal.removeEventListener("abort", onAbort);
       cancelDeadline();
+      cancelAgain?.();
       cancelOther?.();
-      if (open > 0) resolver.cancel();
-      open = -1;
-      if (records.length > 0) resolve(records.slice(0, MAX_RECORDS));
-      else reject(failureOf(failures, timeoutMs));
+      for (const resolver of resolvers) resolver.cancel();
+      settle();
     };
-    const onAbort = (): void => {
-      open = -1;
-      cancelDeadline();
-      cancelOther?.();
-      resolver.cancel();
-      reject(signal.reason);
-    };
+    const finish = (): void =>
+      end(() => {
+        const { records } = answers;
+        if (records.length > 0) resolve(records.slice(0, MAX_RECORDS));
+        else reject(failureOf(answers.isDenied ? answers.denials : failures, timeoutMs));
+      });
+    const onAbort = (): void => end(() => reject(signal.reason));
     const cancelDeadline = clock.after(timeoutMs, finish);
-    let cancelOther: (() => void) | undefined;
     signal.addEventListener("abort", onAbort, { once: true });
-    const take = (error: Error | null, found: readonly { address: string; ttl: number }[] | undefined): void => {
-      if (open < 0) return;
+    /** Questions that have no answer. */
+    let open = 0;
+    const take = (
+      family: IpFamily,
+      error: Error | null,
+      found: readonly { address: string; ttl: number }[] = [],
+    ): void => {
+      if (isOver) return;
       open -= 1;
-      if (error !== null) failures.push(error);
-      for (const { address, ttl } of found ?? []) {
-        const parsed = IpAddress.tryParse(address);
-        if (parsed !== undefined) records.push({ address: parsed, ttlSeconds: ttl });
-      }
-      if (open === 0) finish();
-      else if (records.length > 0) cancelOther ??= clock.after(OTHER_FAMILY_MS, finish);
+      if (error === null || isDenial(error)) answers.take(family, error, found);
+      else failures = [...failures, error];
+      if (answers.areComplete) finish();
+      else if (answers.records.length > 0) cancelOther ??= clock.after(OTHER_FAMILY_MS, finish);
+      else if (open === 0) ask();
     };
-    for (const family of families) {
-      if (family === 4) resolver.resolve4(name, { ttl: true }, take);
-      else resolver.resolve6(name, { ttl: true }, take);
-    }
+    const ask = (): void => {
+      cancelAgain?.();
+      const server = questions.shift();
+      if (server === undefined) {
+        if (open === 0) finish();
+        return;
+      }
+      const resolver = openResolver(server, isBound ? path : {}, Math.max(1, Math.ceil(until - clock.monotonic())));
+      resolvers.push(resolver);
+      const missing = answers.missing;
+      open += missing.length;
+      cancelAgain = clock.after(AGAIN_MS, ask);
+      for (const family of missing) {
+        const done = (error: Error | null, found: readonly { address: string; ttl: number }[] | undefined): void =>
+          take(family, error, found);
+        if (family === 4) resolver.resolve4(name, { ttl: true }, done);
+        else resolver.resolve6(name, { ttl: true }, done);
+      }
+    };
+    ask();
   });
 
-/** `undefined` when nobody can be asked from the sources. */
-function openResolver(path: QueryPath): Resolver | undefined {
-  const resolver = new Resolver({ timeout: TRY_MS, tries: TRIES });
-  const { servers, isBound } = serversToAsk(path, resolver.getServers());
-  if (servers.length === 0) return undefined;
-  resolver.setServers([...servers]);
-  const { source4, source6 } = path;
-  if (isBound) resolver.setLocalAddress(source4?.toString() ?? "0.0.0.0", source6?.toString() ?? "::0");
+/** What servers have said of a name, family by family; the first answer for a family is the one. */
+class Answers {
+  readonly #families: readonly IpFamily[];
+  readonly #answered = new Set<IpFamily>();
+  readonly records: DnsRecord[] = [];
+  readonly denials: Error[] = [];
+
+  constructor(families: readonly IpFamily[]) {
+    this.#families = families;
+  }
+
+  get missing(): readonly IpFamily[] {
+    return this.#families.filter((family) => !this.#answered.has(family));
+  }
+
+  get areComplete(): boolean {
+    return this.missing.length === 0;
+  }
+
+  /** All families were answered, with nothing. */
+  get isDenied(): boolean {
+    return this.areComplete && this.records.length === 0;
+  }
+
+  /** `denial`: there is no such name, or nothing of the family. */
+  take(family: IpFamily, denial: Error | null, found: readonly { address: string; ttl: number }[]): void {
+    if (this.#answered.has(family)) return;
+    this.#answered.add(family);
+    if (denial !== null) this.denials.push(denial);
+    for (const { address, ttl } of found) {
+      const parsed = IpAddress.tryParse(address);
+      if (parsed !== undefined) this.records.push({ address: parsed, ttlSeconds: ttl });
+    }
+  }
+}
+
+function openResolver(server: string, { source4, source6 }: Partial<QueryPath>, timeoutMs: number): Resolver {
+  const resolver = new Resolver({ timeout: timeoutMs, tries: 1 });
+  resolver.setServers([server]);
+  if (source4 !== undefined || source6 !== undefined)
+    resolver.setLocalAddress(source4?.toString() ?? "0.0.0.0", source6?.toString() ?? "::0");
   return resolver;
 }
 
@@ -117,14 +183,21 @@ function isLoopback(server: string): boolean {
   return IpAddress.tryParse(host)?.isLoopback === true;
 }
 
+function codeOf(error: Error): string {
+  return (error as NodeJS.ErrnoException).code ?? "";
+}
+
 /** A name that does not exist, or has no address, is an answer; all else is none. */
+function isDenial(error: Error): boolean {
+  return codeOf(error) === "ENOTFOUND" || codeOf(error) === "ENODATA";
+}
+
 function failureOf(failures: readonly Error[], timeoutMs: number): DnsError {
-  const codes = failures.map((error) => (error as NodeJS.ErrnoException).code ?? "");
-  const isAnswer = codes.length > 0 && codes.every((code) => code === "ENOTFOUND" || code === "ENODATA");
-  if (isAnswer) return new DnsError("not-found", "no such host");
-  const [code = ""] = codes;
+  if (failures.length > 0 && failures.every(isDenial)) return new DnsError("not-found", "no such host");
+  const [first] = failures;
+  const code = first === undefined ? "" : codeOf(first);
   if (code === "" || code === "ETIMEOUT" || code === "ECANCELLED") {
     return new DnsError("failed", `no answer from DNS within ${timeoutMs} ms`);
   }
-  return new DnsError("failed", `DNS failed: ${code}`, { cause: failures[0] });
+  return new DnsError("failed", `DNS failed: ${code}`, { cause: first });
 }

@@ -42,6 +42,18 @@ export interface UplinkDnsDeps {
   readonly hostsPath?: string;
 }
 
+/** Whether policy lets an answer be dialled. */
+export type Accepts = (addresses: readonly IpAddress[]) => boolean;
+
+/** How a name is resolved. */
+export interface ResolveOptions {
+  /** Uplinks whose servers may be asked where the uplink's own have no answer, cheapest first. */
+  readonly others: readonly DnsUplink[];
+  /** An answer that it does not take is none: the next servers are asked. Default: all are taken. */
+  readonly accepts?: Accepts;
+  readonly signal: StopSignal;
+}
+
 const BOTH: readonly IpFamily[] = [4, 6];
 
 /**
@@ -84,20 +96,17 @@ export class UplinkDns {
 
   /**
    * Resolves a name for an uplink: by its own servers, from an expired answer of theirs, then by the `others` (cheapest first), then by the
-   * system's. Rejects with {@link DnsError}, or with the signal's reason. A name that the uplink's own servers deny is not asked for elsewhere.
+   * system's. An answer that `accepts` does not take counts as none. Rejects with {@link DnsError}, or with the signal's reason. A name that the uplink's own servers deny is not asked for elsewhere.
    */
-  async resolve(
-    name: string,
-    uplink: DnsUplink,
-    options: { readonly others: readonly DnsUplink[]; readonly signal: StopSignal },
-  ): Promise<DnsAnswer> {
+  async resolve(name: string, uplink: DnsUplink, options: ResolveOptions): Promise<DnsAnswer> {
+    const { accepts = () => true } = options;
     const failures: DnsError[] = [];
     // Whoever is asked, the question may leave by this uplink or one as allowed, and by no other.
     const system: Way = { ...SYSTEM, sources: uplink.sources };
     const ways: readonly Way[] = [uplink, ...options.others.filter((other) => other.name !== uplink.name), system];
     for (const way of ways) {
       if (way.servers.length === 0 && way.isSystem !== true) continue;
-      const stale = (): DnsAnswer | undefined => this.#stale(name, way);
+      const stale = (): DnsAnswer | undefined => this.#stale(name, way, accepts);
       if (this.#isSilent(way) && this.cached(name, way) === undefined) {
         const expired = stale();
         if (expired !== undefined) return expired;
@@ -106,17 +115,21 @@ export class UplinkDns {
       }
       try {
         const addresses = await this.#ask(name, way, options.signal);
-        return { addresses, via: way.name, isStale: false };
+        if (accepts(addresses)) return { addresses, via: way.name, isStale: false };
+        failures.push(new DnsError("denied", "DNS answers with an address that is not allowed"));
+        continue;
       } catch (error) {
         options.signal.throwIfAborted();
-        if (!(error instanceof DnsError) || error.code === "not-found") throw error;
+        if (!(error instanceof DnsError)) throw error;
+        if (error.code === "not-found" && !failures.some(isDenied)) throw error;
         failures.push(error);
+        if (error.code === "not-found") continue;
         this.#silentUntil.set(way.name, this.#clock.monotonic() + SILENT_MS);
       }
       const expired = stale();
       if (expired !== undefined) return expired;
     }
-    throw failures[0] ?? new DnsError("failed", "no DNS servers");
+    throw failures.find(isDenied) ?? failures[0] ?? new DnsError("failed", "no DNS servers");
   }
 
   #isSilent({ name }: DnsUplink): boolean {
@@ -125,9 +138,10 @@ export class UplinkDns {
 
   async #ask(name: string, way: Way, signal: StopSignal): Promise<readonly IpAddress[]> {
     let last: DnsError | undefined;
+    const until = this.#clock.monotonic() + this.#settings().timeoutMs;
     for (const each of namesToTry(name, way)) {
       try {
-        return await this.#askExact(each, way, signal);
+        return await this.#askExact(each, way, { signal, until });
       } catch (error) {
         if (!(error instanceof DnsError) || error.code !== "not-found") throw error;
         last = error;
@@ -136,7 +150,11 @@ export class UplinkDns {
     throw last ?? new DnsError("not-found", "no such host");
   }
 
-  async #askExact(name: string, way: Way, signal: StopSignal): Promise<readonly IpAddress[]> {
+  async #askExact(
+    name: string,
+    way: Way,
+    { signal, until }: { readonly signal: StopSignal; readonly until: number },
+  ): Promise<readonly IpAddress[]> {
     const cached = this.#cacheOf(way.name).fresh(name);
     if (cached !== undefined) {
       if (cached.addresses.length === 0) throw new DnsError("not-found", "no such host");
@@ -144,20 +162,20 @@ export class UplinkDns {
     }
     const id = `${way.name}\0${name}`;
     // Many tunnels to one registry begin at once: one question is enough. Nobody's leaving takes the answer from the others.
-    const running = this.#running.get(id) ?? this.#start(id, name, way);
+    const running = this.#running.get(id) ?? this.#start(id, name, way, until);
     return await unlessAborted(running, { signal });
   }
 
-  #start(id: string, name: string, way: Way): Promise<readonly IpAddress[]> {
-    const started = this.#fetch(name, way).finally(() => this.#running.delete(id));
+  #start(id: string, name: string, way: Way, until: number): Promise<readonly IpAddress[]> {
+    const started = this.#fetch(name, way, until).finally(() => this.#running.delete(id));
     // Everybody who asked may have left by the time it fails.
     started.catch(() => undefined);
     this.#running.set(id, started);
     return started;
   }
 
-  async #fetch(name: string, way: Way): Promise<readonly IpAddress[]> {
-    const { timeoutMs } = this.#settings();
+  async #fetch(name: string, way: Way, until: number): Promise<readonly IpAddress[]> {
+    const timeoutMs = Math.max(1, until - this.#clock.monotonic());
     const sourceOf = (family: IpFamily): IpAddress | undefined => way.sources.find((each) => each.family === family);
     const path = { servers: way.servers, source4: sourceOf(4), source6: sourceOf(6) };
     const families = way.isSystem === true ? BOTH : BOTH.filter((family) => sourceOf(family) !== undefined);
@@ -174,10 +192,10 @@ export class UplinkDns {
     return records.map(({ address }) => address);
   }
 
-  #stale(name: string, way: DnsUplink): DnsAnswer | undefined {
+  #stale(name: string, way: DnsUplink, accepts: Accepts): DnsAnswer | undefined {
     for (const each of namesToTry(name, way)) {
       const found = this.#cacheOf(way.name).stale(each);
-      if (found === undefined) continue;
+      if (found === undefined || !accepts(found.addresses)) continue;
       this.staleAnswers += 1;
       return { addresses: found.addresses, via: way.name, isStale: true };
     }
@@ -196,6 +214,10 @@ export class UplinkDns {
     }
     return made;
   }
+}
+
+function isDenied({ code }: DnsError): boolean {
+  return code === "denied";
 }
 
 /** Whom to ask. */

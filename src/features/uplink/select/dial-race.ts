@@ -208,11 +208,17 @@ export class DialRace<C extends Closable> {
   async #resolve(attempt: Attempt<C>): Promise<Resolved> {
     const { destination, judge } = this.#request;
     const uplink = dnsUplink(attempt.candidate);
+    const accepts = (addresses: readonly IpAddress[]): boolean => judge(addresses) !== "denied";
     let answer: DnsAnswer | undefined = this.#deps.dns.cached(destination.host, uplink);
-    if (answer === undefined) {
+    if (answer === undefined || !accepts(answer.addresses)) {
       attempt.isResolving = true;
-      const options = { others: this.#input.others(), signal: attempt.stop };
-      answer = await this.#deps.dns.resolve(destination.host, uplink, options);
+      const options = { others: this.#input.others(), signal: attempt.stop, accepts };
+      try {
+        answer = await this.#deps.dns.resolve(destination.host, uplink, options);
+      } catch (error) {
+        if (!(error instanceof DnsError) || error.code !== "denied") throw error;
+        throw new SelectError("denied", `${destination.text} resolves to a denied address`);
+      }
       attempt.isResolving = false;
     }
     const judgement = judge(answer.addresses);
