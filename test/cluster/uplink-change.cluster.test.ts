@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { createServer } from "node:net";
 import { test } from "node:test";
 import { start, until } from "#test/lab";
-import { connectThroughProxy, openUplinkBed, WEB4 } from "#test/uplink-bed";
+import { connectThroughProxy, openUplinkBed, SERVER4, WEB4 } from "#test/uplink-bed";
 
 const TIMEOUT = { timeout: 60_000 };
 const HTTP = "203.0.113.80:80";
@@ -163,5 +164,52 @@ test(
     for (const kept of ["10.9.9.9 lookup 900", "2001:db8:9::9 lookup 900", "table inet somebody"])
       assert.ok(after.includes(kept), `${kept} is still there:\n${after}`);
     assert.match((await one.run("ip", "route", "show", "table", "900")).stdout, /192\.0\.2\.77/);
+  },
+);
+
+test(
+  "uplink-proxy: an uplink that a reload takes away takes its tunnels with it at once, and none of its packets leaves by another; so does a link that goes down",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, {}, { start: false });
+    // The main table leads over eth0, the cheap uplink is eth1: what loses its rule would leave by eth0.
+    const [first, second] = one.bed.uplinkEntries;
+    const dear = { ...first, cost: 1 };
+    one.configure({ uplinks: [dear, second && { ...second, cost: 0 }] });
+    await one.start();
+    const count = "add table inet seen; add chain inet seen out { type filter hook postrouting priority 0; }; ";
+    const rule = "add rule inet seen out oifname eth0 ip saddr 198.51.100.10 counter";
+    assert.equal((await one.run("nft", count + rule)).code, 0);
+    const busy = async () => {
+      const client = await one.client(t);
+      await connectThroughProxy(client, "203.0.113.80:9001");
+      client.write("x");
+      await client.read("more");
+      return client;
+    };
+    for (const wan of [one.bed.wan0, one.bed.wan1]) {
+      const server = createServer((socket) => {
+        const timer = setInterval(() => socket.write("more"), 5);
+        socket.on("error", () => socket.destroy());
+        socket.on("close", () => clearInterval(timer));
+        socket.resume();
+      });
+      wan.listen(server, 9001, SERVER4);
+    }
+    const held = await Promise.all([busy(), busy(), busy()]);
+    one.configure({ uplinks: [dear] });
+    one.signal("SIGHUP");
+    const from = performance.now();
+    await Promise.all(held.map((client) => client.until(({ isClosed }) => isClosed)));
+    assert.ok(performance.now() - from < 1500, `${performance.now() - from} ms`);
+    await until("its rule is gone", async () => !(await one.run("ip", "rule")).stdout.includes("198.51.100.10"));
+    assert.match((await one.fetch(WEB4))[0], /^wan0 /);
+    assert.match((await one.run("nft", "list", "table", "inet", "seen")).stdout, /counter packets 0 /);
+    // And a link that goes down, whose address stays where it is.
+    const last = await busy();
+    await one.run("ip", "link", "set", "eth0", "down");
+    const downAt = performance.now();
+    await last.until(({ isClosed }) => isClosed);
+    assert.ok(performance.now() - downAt < 1500, `${performance.now() - downAt} ms`);
   },
 );

@@ -60,6 +60,8 @@ export class Engine {
   readonly #traffic = new Traffic();
   readonly #connections = new Roster<{ destroy(): void }>();
   #isDraining = false;
+  /** Uplinks that had their link in the last snapshot. */
+  #wereUp: ReadonlySet<string> = new Set();
 
   constructor(deps: EngineDeps) {
     this.#deps = deps;
@@ -85,6 +87,7 @@ export class Engine {
       hasAddress,
       refresh: () => snapshots.refresh(),
     });
+    this.#wereUp = new Set(snapshots.current.uplinks.filter(({ isUp }) => isUp).map(({ name }) => name));
     const { room, record, onBug } = deps;
     const watch = new TunnelWatch(clock);
     const lines = new LogLines(log, clock);
@@ -134,7 +137,10 @@ export class Engine {
     }
   }
 
-  /** The state of the uplinks has changed: tunnels whose source address is gone end, and dials over uplinks without a link. */
+  /**
+   * The state of the uplinks has changed: tunnels end whose source address is gone, whose uplink is gone or has lost its link; and so do dials
+   * over such uplinks.
+   */
   snapshotChanged(): void {
     const { current } = this.#deps.snapshots;
     const { localAddresses, uplinks } = current;
@@ -145,9 +151,16 @@ export class Engine {
     for (const { address } of usable) known.add(address.toString());
     // Where others program the kernel, they answer for what an address leads over.
     const { manage } = this.#deps.settings().routing;
-    this.#carrier.closeLost((source, uplink) => {
+    const byName = new Map(uplinks.map((uplink) => [uplink.name, uplink]));
+    const lostLink = new Set(
+      uplinks.filter(({ name, isUp }) => !isUp && this.#wereUp.has(name)).map(({ name }) => name),
+    );
+    this.#wereUp = new Set(uplinks.filter(({ isUp }) => isUp).map(({ name }) => name));
+    this.#carrier.closeLost((source, name) => {
       if (!known.has(source) && !hasAddressText(source)) return true;
-      return manage && uplinks.some((own) => own.name === uplink && !hasSource(own, source));
+      if (name === undefined) return false;
+      const uplink = byName.get(name);
+      return uplink === undefined || lostLink.has(name) || (manage && !hasSource(uplink, source));
     });
   }
 

@@ -77,6 +77,8 @@ export class DialRace<C extends Closable> {
   readonly #result = Promise.withResolvers<Won<C>>();
   #next = 0;
   #isOver = false;
+  /** Uplinks that are still there, once that has changed. */
+  #present: ReadonlySet<string> | undefined;
   #cancelNext: (() => void) | undefined;
   #cancelDeadline: (() => void) | undefined;
   #cancelFinish: (() => void) | undefined;
@@ -105,6 +107,7 @@ export class DialRace<C extends Closable> {
   /** Attempts over uplinks that have lost their link since, or are gone, have failed: nobody waits for what cannot come. */
   snapshotChanged({ uplinks }: Snapshot): void {
     const isUp = (name: string): boolean => uplinks.some((uplink) => uplink.name === name && uplink.isUp);
+    this.#present = new Set(uplinks.map(({ name }) => name));
     for (const { candidate, stop, won } of this.#running)
       if (won === undefined && candidate.uplink.isUp && !isUp(candidate.uplink.name)) stop.abort(LINK_LOST);
   }
@@ -131,8 +134,14 @@ export class DialRace<C extends Closable> {
 
   #startNext(): void {
     this.#cancelNext?.();
+    const present = this.#present;
+    // Its address may be routed over another by now.
+    while (present !== undefined && this.#next < this.#queue.length && !present.has(this.#nextName)) this.#next += 1;
     const entrant = this.#queue[this.#next];
-    if (entrant === undefined) return;
+    if (entrant === undefined) {
+      if (this.#running.length === 0) this.#allFailed();
+      return;
+    }
     this.#next += 1;
     const { candidate, tier } = entrant;
     const { clock, penalties } = this.#deps;
@@ -296,7 +305,15 @@ export class DialRace<C extends Closable> {
     this.#failures.push(failure);
     if (this.#running.length > 0) return;
     if (this.#next < this.#queue.length) this.#startNext();
-    else this.#end(() => this.#result.reject(allFailed(destination.text, this.#failures)));
+    else this.#allFailed();
+  }
+
+  #allFailed(): void {
+    this.#end(() => this.#result.reject(allFailed(this.#request.destination.text, this.#failures)));
+  }
+
+  get #nextName(): string {
+    return this.#queue[this.#next]?.candidate.uplink.name ?? "";
   }
 
   #forget(attempt: Attempt<C>): void {

@@ -32,6 +32,8 @@ const RESYNC_MS = 60_000;
 const CONTROL_RETRY_MS = 30_000;
 /** Events come in bursts: one look for all of them. */
 const COALESCE_MS = 20;
+/** From the end of an uplink's tunnels to the end of its rules, milliseconds: another process may see the settings half a second later. */
+const RETIRE_MS = 1000;
 
 export interface UplinkdDeps {
   readonly config: ConfigSource;
@@ -80,6 +82,8 @@ export class Uplinkd {
   readonly #snapshots: Snapshots;
   #warned: ReadonlySet<string> = new Set();
   #known: Known | undefined;
+  /** The settings of the last pass. */
+  #synced: Settings | undefined;
   /** Marks that what we made may bear, the newest last. */
   #marks: readonly RoutingMarks[] = [];
   readonly #anchors: Anchors;
@@ -197,9 +201,25 @@ export class Uplinkd {
     const sync = async (): Promise<number> => {
       if (!isFirst) await sleep(COALESCE_MS, { signal, clock: this.#clock });
       isFirst = false;
+      await this.#retire(signal);
       return this.#sync();
     };
     return reconcile({ dirty: this.#dirty, sync, health, signal, resyncMs: RESYNC_MS });
+  }
+
+  /**
+   * Uplinks and addresses that new settings do not have any more: their tunnels end first, while their packets still go the way they went. A
+   * moment later nothing is left that would leave by another link once the rules are gone.
+   */
+  async #retire(signal: AbortSignal): Promise<void> {
+    const { settings, ready } = this.#deps.config.current;
+    const before = this.#synced;
+    this.#synced = settings;
+    if (!ready || before === undefined || before === settings) return;
+    const sources = sourcesOf(this.#snapshots.current);
+    this.#publish();
+    const left = sourcesOf(this.#snapshots.current);
+    if ([...sources].some((source) => !left.has(source))) await sleep(RETIRE_MS, { signal, clock: this.#clock });
   }
 
   #sync(): number {
@@ -275,6 +295,11 @@ export class Uplinkd {
 
 function isPublished(settings: Settings, { name }: Uplink): boolean {
   return settings.uplinks.some((uplink) => uplink.name === name && uplink.published !== undefined);
+}
+
+/** Addresses that connections may have, with the uplink that they are of. */
+function sourcesOf({ uplinks }: Snapshot): ReadonlySet<string> {
+  return new Set(uplinks.flatMap(({ name, addresses }) => addresses.map(({ address }) => `${name} ${address}`)));
 }
 
 function sameMarks(a: RoutingMarks, b: RoutingMarks): boolean {
