@@ -107,21 +107,29 @@ test(
     const kept = await open("GET /healthz HTTP/1.1\r\n\r\n");
     await kept.read('"ready":true');
     const clients: TestClient[] = [];
-    for (let at = 0; at < 28; at += 1) {
+    for (let answer = ""; !answer.includes(" 503 "); ) {
       const client = await open(connect);
-      await client.read("200 OK");
+      answer = await client.read("\r\n\r\n");
       clients.push(client);
     }
     // All that is left.
     for (let at = 0; at < 40; at += 1) clients.push(await open("GET /"));
-    await clients.at(-1)?.until(({ isEnded, isClosed }) => isEnded || isClosed);
-    // Without a descriptor a dial fails; once they have been counted none is begun.
-    const isRefused = (): boolean => {
-      kept.write(connect);
-      return kept.text.includes(" 503 ") || kept.isClosed;
+    // The first of those that ask for nothing made room for the last.
+    await clients.at(-40)?.until(({ isEnded, isClosed }) => isEnded || isClosed);
+    let refused = "";
+    const isRefused = async (): Promise<boolean> => {
+      const client = await open(connect);
+      clients.push(client);
+      refused = await client.read("\r\n\r\n");
+      return refused.includes(" 503 ");
     };
     await until("tunnels are refused", isRefused, { deadlineMs: 10_000, seen: running.said });
-    assert.match(kept.text, / 503 .*X-Uplink-Reason: overload/s);
+    assert.match(refused, / 503 .*X-Uplink-Reason: overload/s);
+    // A connection that was served before is not the one to make room.
+    const known = kept.text.length;
+    kept.write("GET /healthz HTTP/1.1\r\n\r\n");
+    await kept.until(({ text }) => text.length > known);
+    assert.match(kept.text.slice(known), / 200 OK/);
     for (const client of clients) client.socket.resetAndDestroy();
     await until("tunnels are made again", async () => (await uplinks.curl(WEB4)).code === 0 || undefined, {
       deadlineMs: 10_000,
@@ -130,6 +138,45 @@ test(
     assert.equal(running.child.exitCode, null);
   },
 );
+
+for (const limit of [80, 256, 1024]) {
+  test(
+    `uplink-proxy: with at most ${limit} descriptors the answer is 503 from nine tenths on, whatever holds them, and /healthz goes on`,
+    TIMEOUT,
+    async (t) => {
+      const uplinks = await openUplinkBed(t, {}, { start: false });
+      const shell = `ulimit -n ${limit}; exec "$@"`;
+      const running = launch(t, uplinks, ["sh", "-c", shell, "sh", ISTHMUS, "uplink-proxy"]);
+      await serves(uplinks, running);
+      const open = async (text: string): Promise<TestClient> => {
+        const client = await uplinks.client(t);
+        client.write(text);
+        return client;
+      };
+      let tunnels = 0;
+      let answer = "";
+      for (; tunnels < limit && answer !== "503"; tunnels += 1) {
+        // Two silent clients for each tunnel.
+        await open("");
+        await open("GET /");
+        const client = await open("CONNECT 203.0.113.80:443 HTTP/1.1\r\n\r\n");
+        answer = (await client.read("\r\n\r\n")).slice(9, 12);
+        assert.match(answer, /^(200|503)$/);
+      }
+      assert.equal(answer, "503");
+      for (let round = 0; round < 20; round += 1) {
+        for (let at = 0; at < 10; at += 1) await open("");
+        assert.equal((await uplinks.health()).ready, true);
+        const client = await open("CONNECT 203.0.113.80:443 HTTP/1.1\r\n\r\nearly");
+        // Where a silent client has just made room there may be one more.
+        assert.match(await client.read("\r\n\r\n"), / 503 .*X-Uplink-Reason: overload| 200 OK/s);
+      }
+      const { stdout } = await start(["sh", "-c", `ls /proc/${running.child.pid}/fd | wc -l`]).ended;
+      assert.ok(Number(stdout) >= limit * 0.8 && Number(stdout) <= limit, `${stdout} of ${limit}, ${tunnels} tunnels`);
+      assert.equal(running.child.exitCode, null);
+    },
+  );
+}
 
 test(
   "uplink-proxy: a listener for pods that comes with a reload has its token, without an API server too",

@@ -82,8 +82,10 @@ export class Engine {
       rotation,
       evidence,
       settings: () => settings().selection,
-      connect: (pair, port, { signal }) =>
-        connectUpstream(pair, port, { signal, mark: deps.mark, readBytes: this.#readBytes }),
+      connect: (pair, port, { signal }) => {
+        deps.room.descriptors.opened(1);
+        return connectUpstream(pair, port, { signal, mark: deps.mark, readBytes: this.#readBytes });
+      },
       hasAddress,
       refresh: () => snapshots.refresh(),
     });
@@ -119,6 +121,16 @@ export class Engine {
     this.#podFront = { ...front, pending: new PendingHeads(() => limits().pendingHeaders) };
   }
 
+  /**
+   * Near the limit of descriptors each client that comes takes the place of the one that has owed a request the longest: there is always one
+   * left to answer with. Clients of pods go before those of the host.
+   */
+  #makeRoom(): void {
+    const { descriptors } = this.#deps.room;
+    descriptors.opened(1);
+    if (descriptors.areShort && !this.#podFront.pending.evictOldest()) this.#front.pending.evictOldest();
+  }
+
   /** Tunnels of this thread. */
   get tunnels(): number {
     return this.#carrier.size;
@@ -126,6 +138,7 @@ export class Engine {
 
   /** A client that came in: a connected descriptor, which is the engine's from now on. */
   accept(fd: number, remote: Endpoint, listener: ListenerSettings): void {
+    this.#makeRoom();
     if (this.#connections.size >= MAX_CLIENTS) TcpStream.adopt(fd, remote).reset();
     else if (listener.tls !== "off") this.#acceptTls(fd, listener);
     else {

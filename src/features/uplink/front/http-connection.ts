@@ -66,6 +66,10 @@ export class HttpConnection {
     if (first.length > 0) this.#onData(first);
   }
 
+  get isKept(): boolean {
+    return this.#isBetweenRequests;
+  }
+
   /** Makes room for another client. */
   evict(): void {
     this.#stopAwaiting();
@@ -173,7 +177,7 @@ export class HttpConnection {
 
   #forwarded(result: Forwarded): void {
     if (result.kind === "next") this.#goOn(result.rest);
-    else if (result.kind === "close") this.#whenRead(() => lastWords(this.#socket, NOTHING, this.#deps.clock));
+    else if (result.kind === "close") this.#whenRead(() => this.#lastWords(NOTHING));
     else if (result.kind === "reply") this.#reply(result.reply, result.rest);
   }
 
@@ -216,11 +220,19 @@ export class HttpConnection {
   #reply(reply: Reply, rest: Uint8Array): void {
     if (this.#socket.destroyed) return;
     if (reply.close) {
-      lastWords(this.#socket, encode(reply, { isHead: this.#isHead }), this.#deps.clock);
+      this.#lastWords(encode(reply, { isHead: this.#isHead }));
       return;
     }
     this.#socket.write(encode(reply, { isHead: this.#isHead }));
     this.#goOn(rest);
+  }
+
+  /** Who is told why for the last time owes nothing, and makes room as who does. */
+  #lastWords(bytes: Uint8Array): void {
+    if (this.#socket.destroyed) return;
+    const seat = this.#deps.pending.add({ evict: () => this.#socket.destroy() });
+    this.#socket.once("close", () => seat.leave());
+    lastWords(this.#socket, bytes, this.#deps.clock);
   }
 
   /** The next request, once the answer to this one is on its way. */

@@ -10,7 +10,8 @@
  * ```
  */
 export { Carrier, type CarrierDeps } from "./carrier.ts";
+export { Descriptors } from "./descriptors.ts";
 export { EarlyBytes } from "./early-bytes.ts";
 export { HttpConnection, type HttpConnectionDeps } from "./http-connection.ts";
 export { PendingHeads } from "./pending-heads.ts";
-export { Room } from "./room.ts";
+export { Room, type RoomMemory } from "./room.ts";

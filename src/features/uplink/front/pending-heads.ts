@@ -3,12 +3,19 @@ import { Roster, type Seat } from "#base/roster";
 /** A connection that owes a request. */
 export interface Pending {
   evict(): void;
+  /** It has had an answer before, and waits for nobody: it goes after those that never said anything. */
+  readonly isKept?: boolean;
+}
+
+interface Waiting {
+  readonly connection: Pending;
+  seat: Seat | undefined;
 }
 
 /** Connections without a complete head, oldest first: when there are too many, the oldest makes room (spec uplink-proxy 9.3). */
 export class PendingHeads {
   readonly #limit: () => number;
-  readonly #waiting = new Roster<Pending>();
+  readonly #waiting = new Roster<Waiting>();
 
   constructor(limit: () => number) {
     this.#limit = limit;
@@ -20,13 +27,30 @@ export class PendingHeads {
 
   /** The seat is left when the head is complete, or the connection ends. */
   add(connection: Pending): Seat {
-    const seat = this.#waiting.add(connection);
-    while (this.#waiting.size > this.#limit()) this.#waiting.shift()?.evict();
+    const waiting: Waiting = { connection, seat: undefined };
+    const seat = this.#waiting.add(waiting);
+    waiting.seat = seat;
+    while (this.#waiting.size > this.#limit()) this.#waiting.shift()?.connection.evict();
     return seat;
   }
 
+  /** One of them makes room: the oldest that never had an answer, or the oldest of all. False when there is none. */
+  evictOldest(): boolean {
+    let found: Waiting | undefined;
+    for (const waiting of this.#waiting) {
+      if (waiting.connection.isKept !== true) {
+        found = waiting;
+        break;
+      }
+      found ??= waiting;
+    }
+    found?.seat?.leave();
+    found?.connection.evict();
+    return found !== undefined;
+  }
+
   /** All of them. */
-  [Symbol.iterator](): Iterator<Pending> {
-    return this.#waiting[Symbol.iterator]();
+  *[Symbol.iterator](): Iterator<Pending> {
+    for (const { connection } of this.#waiting) yield connection;
   }
 }

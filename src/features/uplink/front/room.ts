@@ -1,8 +1,15 @@
+import { Descriptors } from "./descriptors.ts";
+
 /** Places in the shared counts. */
 const TUNNELS = 0;
 const DIALLING = 1;
-const STARVED = 2;
-const COUNTS = 3;
+const COUNTS = 2;
+
+/** What threads share of it. */
+export interface RoomMemory {
+  readonly counts: SharedArrayBuffer;
+  readonly descriptors: SharedArrayBuffer;
+}
 
 /** Limits of {@link Room}. */
 export interface RoomLimits {
@@ -17,16 +24,23 @@ export interface RoomLimits {
 export class Room {
   readonly #counts: Int32Array;
   readonly #limits: () => RoomLimits;
+  readonly descriptors: Descriptors;
 
   /** `memory` comes from {@link Room.memory} of the first thread. */
-  constructor(limits: () => RoomLimits, memory: SharedArrayBuffer = new SharedArrayBuffer(COUNTS * 4)) {
-    this.#counts = new Int32Array(memory);
+  constructor(
+    limits: () => RoomLimits,
+    options: { readonly memory?: RoomMemory; readonly descriptors?: Descriptors } = {},
+  ) {
+    const { memory } = options;
+    this.#counts = new Int32Array(memory?.counts ?? new SharedArrayBuffer(COUNTS * 4));
     this.#limits = limits;
+    this.descriptors =
+      options.descriptors ?? new Descriptors(memory === undefined ? {} : { memory: memory.descriptors });
   }
 
   /** For the other threads. */
-  get memory(): SharedArrayBuffer {
-    return this.#counts.buffer as SharedArrayBuffer;
+  get memory(): RoomMemory {
+    return { counts: this.#counts.buffer as SharedArrayBuffer, descriptors: this.descriptors.memory };
   }
 
   /** Tunnels, those that are being dialled included. */
@@ -38,18 +52,9 @@ export class Room {
     return Atomics.load(this.#counts, DIALLING);
   }
 
-  /** Descriptors are running out: nothing new. */
-  get isStarved(): boolean {
-    return Atomics.load(this.#counts, STARVED) !== 0;
-  }
-
-  set isStarved(isStarved: boolean) {
-    Atomics.store(this.#counts, STARVED, isStarved ? 1 : 0);
-  }
-
   /** A place for a tunnel that is to be dialled, or false. */
   tryTake(): boolean {
-    if (this.isStarved) return false;
+    if (this.descriptors.areShort) return false;
     const { tunnels, dialling } = this.#limits();
     if (Atomics.add(this.#counts, TUNNELS, 1) >= tunnels) {
       Atomics.sub(this.#counts, TUNNELS, 1);
@@ -60,6 +65,8 @@ export class Room {
       Atomics.sub(this.#counts, TUNNELS, 1);
       return false;
     }
+    // For its destination.
+    this.descriptors.opened(1);
     return true;
   }
 

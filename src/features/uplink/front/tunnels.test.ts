@@ -66,7 +66,8 @@ test("HttpConnection: without room there is a 503 at once, and room comes back",
   first.socket.resetAndDestroy();
   while (bed.room.tunnels > 0) await new Promise((resolve) => setImmediate(resolve));
   assert.match(await bed.ask(t, "CONNECT a.example:443 HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 200 /);
-  bed.room.isStarved = true;
+  bed.openDescriptors = 95;
+  bed.room.descriptors.opened(100);
   assert.match(await bed.ask(t, "CONNECT a.example:443 HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 503 /);
 });
 

@@ -11,9 +11,8 @@ import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "../mo
 import type { PenaltyEvent } from "../select/index.ts";
 import { Counters, healthReport, MetricsFile, registerMetrics, type StatsEvent } from "../stats/index.ts";
 import { WorkerPool } from "../workers/index.ts";
-import { DescriptorWatch } from "./descriptors.ts";
 
-/** Bytes are told, descriptors counted and drains looked at so often, milliseconds. */
+/** Bytes are told so often, milliseconds. */
 const TICK_MS = 1000;
 /** While tunnels are waited for at the end. */
 const DRAIN_POLL_MS = 100;
@@ -174,7 +173,6 @@ export class UplinkProxy {
     using _changes = this.#deps.snapshots.onChange(() => this.#onSnapshot());
     this.#listeners.sync(this.#settings.listeners);
     group.spawn((until) => this.#tick(until));
-    group.spawn((until) => new DescriptorWatch(this.#room, this.#clock).run({ signal: until }));
     const file = this.#metricsFile;
     if (file !== undefined) group.spawn((until) => file.run({ signal: until }));
     group.spawn((failed) => this.#untilStopped(signal, failed));

@@ -6,7 +6,7 @@ import { FakeClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { connectTcp } from "#kernel/reactor";
-import { Carrier, HttpConnection, PendingHeads, Room } from "../front/index.ts";
+import { Carrier, Descriptors, HttpConnection, PendingHeads, Room } from "../front/index.ts";
 import type { ListenerSettings, Settings } from "../model/index.ts";
 import { ClientLimits } from "../policy/index.ts";
 import { TunnelWatch } from "../relay/index.ts";
@@ -49,6 +49,8 @@ export class FrontBed {
   /** What a dial does; by default it connects to a server that echoes. */
   dial: (request: DialRequest) => Promise<Won<ByteStream>>;
   hasAlternative = true;
+  /** Of a hundred. */
+  openDescriptors = 10;
   isDraining = false;
   tokens: readonly string[] | undefined = [TOKEN];
   healthz = "{}\n";
@@ -60,7 +62,8 @@ export class FrontBed {
     this.counters = new Counters(this.clock);
     this.penalties = new Penalties(this.clock, settings.selection);
     this.pending = new PendingHeads(() => settings.limits.pendingHeaders);
-    this.room = new Room(() => settings.limits);
+    const descriptors = new Descriptors({ limit: 100, count: () => this.openDescriptors });
+    this.room = new Room(() => settings.limits, { descriptors });
     this.dial = () => this.connected(echoPort, "eth0");
     this.carrier = new Carrier({
       clock: this.clock,

@@ -1,4 +1,5 @@
 import type { LogFields, LogLevel } from "#base/log";
+import type { RoomMemory } from "../front/index.ts";
 import type { Circumstances, DialFailure } from "../model/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
 import type { StatsEvent } from "../stats/index.ts";
@@ -10,7 +11,7 @@ export interface WorkerInit {
   /** Encoded `Snapshot`. */
   readonly snapshot: unknown;
   /** Of the first thread's `Room`. */
-  readonly room: SharedArrayBuffer;
+  readonly room: RoomMemory;
   readonly mark: number | undefined;
   readonly hostsPath: string | undefined;
   /** Of the lines that are written. */

@@ -2,6 +2,7 @@ import { Worker } from "node:worker_threads";
 import { Deferred } from "#base/async";
 import { assertNever } from "#base/errors";
 import type { Logger } from "#base/log";
+import type { RoomMemory } from "../front/index.ts";
 import type { Evidence, Settings, Snapshot, SnapshotSource } from "../model/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
 import type { Recorder } from "../stats/index.ts";
@@ -32,7 +33,7 @@ export interface WorkerPoolOptions {
   /** Besides the first one. */
   readonly threads: number;
   readonly settings: Settings;
-  readonly room: SharedArrayBuffer;
+  readonly room: RoomMemory;
   readonly mark: number | undefined;
   readonly hostsPath: string | undefined;
 }

@@ -48,7 +48,7 @@ class WorkerProxy {
       },
       evidence: this.#outbox.evidence,
       record: this.#outbox.record,
-      room: new Room(() => this.#settings.limits, init.room),
+      room: new Room(() => this.#settings.limits, { memory: init.room }),
       tokens: () => undefined,
       secureContext: () => undefined,
       healthz: () => this.#page("healthz"),

@@ -1,0 +1,82 @@
+import { readdirSync, readFileSync, statSync } from "node:fs";
+
+/** Above this share of the limit nothing new is begun (spec uplink-proxy 9.3). */
+const MAX_SHARE = 0.9;
+/** Places in the shared counts. */
+const COUNTED = 0;
+const SINCE = 1;
+const COUNTS = 2;
+/** More than any limit. */
+const ALL = 0x3fff_ffff;
+
+/** How {@link Descriptors} are counted. */
+export interface DescriptorsOptions {
+  /** Shared with other threads. Default: of its own. */
+  readonly memory?: SharedArrayBuffer;
+  /** Default: the soft limit of this process. */
+  readonly limit?: number;
+  /** Descriptors that are open. Default: what /proc says of this process. */
+  readonly count?: () => number;
+}
+
+/**
+ * How many descriptors the process has left, over all threads. Counted when there could be too many since the last count, by what was noted
+ * as opened: far from the limit that is never, near it each time.
+ */
+export class Descriptors {
+  readonly #counts: Int32Array;
+  readonly #most: number;
+  readonly #count: () => number;
+
+  constructor({ memory, limit, count }: DescriptorsOptions = {}) {
+    this.#counts = new Int32Array(memory ?? new SharedArrayBuffer(COUNTS * 4));
+    this.#most = (limit ?? parseOpenFiles(readFileSync("/proc/self/limits", "utf8"))) * MAX_SHARE;
+    this.#count = count ?? countDescriptors;
+    // Nothing is known yet.
+    if (memory === undefined) Atomics.store(this.#counts, COUNTED, ALL);
+  }
+
+  /** For the other threads. */
+  get memory(): SharedArrayBuffer {
+    return this.#counts.buffer as SharedArrayBuffer;
+  }
+
+  /** So many are opened now. */
+  opened(count: number): void {
+    Atomics.add(this.#counts, SINCE, count);
+  }
+
+  /** More than nine tenths are in use. */
+  get areShort(): boolean {
+    const atMost = Atomics.load(this.#counts, COUNTED) + Atomics.load(this.#counts, SINCE);
+    if (atMost < this.#most) return false;
+    Atomics.store(this.#counts, SINCE, 0);
+    const counted = Math.min(ALL, this.#count());
+    Atomics.store(this.#counts, COUNTED, counted);
+    return counted >= this.#most;
+  }
+}
+
+function countDescriptors(): number {
+  // Linux 6.2 has the number as the size of the folder.
+  const { size } = statSync("/proc/self/fd");
+  if (size > 0) return size;
+  try {
+    return readdirSync("/proc/self/fd").length;
+  } catch (error) {
+    // To list them takes one: where there is none, all are in use.
+    if (!isExhausted(error)) throw error;
+    return ALL;
+  }
+}
+
+function isExhausted(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException;
+  return code === "EMFILE" || code === "ENFILE";
+}
+
+/** The soft limit of open files in the text of /proc/self/limits (proc(5)); infinity where there is none. */
+export function parseOpenFiles(text: string): number {
+  const match = /^Max open files\s+(\d+)/m.exec(text);
+  return match === null ? Number.POSITIVE_INFINITY : Number(match[1]);
+}
