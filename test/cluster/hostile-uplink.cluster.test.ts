@@ -77,6 +77,38 @@ test(
   },
 );
 
+test(
+  "uplink-proxy: when proxy and watchdog are killed at once, hosts are reachable again within three seconds",
+  TIMEOUT,
+  async (t) => {
+    const uplinks = await openUplinkBed(t, { transparent: { enabled: true } }, { start: false });
+    const running = launch(t, uplinks, [join(DIST, "uplink-proxy")]);
+    await until("connections are taken", async () => (await isTaken(uplinks)) || undefined, {
+      deadlineMs: 10_000,
+      seen: running.said,
+    });
+    // Longer than the lease: it is renewed.
+    const taken = async (): Promise<string> =>
+      (await uplinks.run("curl", "-sS", "-m", "3", "--cacert", uplinks.ca, WEB4)).stdout;
+    const until4s = performance.now() + 4000;
+    while (performance.now() < until4s) assert.equal(await taken(), "wan0 192.0.2.10\n");
+    assert.ok((await uplinks.health()).requests >= 0);
+    const { stdout } = await start(["pgrep", "-P", String(running.child.pid), "-f", "uplink-watchdog"]).ended;
+    const watchdog = Number(stdout.trim());
+    assert.ok(watchdog > 0, stdout);
+    process.kill(watchdog, "SIGKILL");
+    running.child.kill("SIGKILL");
+    await running.ended;
+    const from = performance.now();
+    await until("hosts are reachable", async () => (await taken()).startsWith("wan0") || undefined, {
+      deadlineMs: 10_000,
+    });
+    assert.ok(performance.now() - from < 3500, `${performance.now() - from} ms`);
+    assert.ok(await isTaken(uplinks), "nobody has taken the rules away");
+    uplinks.bed.run("nft", "delete", "table", "inet", "uplink_proxy");
+  },
+);
+
 test("uplink-proxy: a part that fails ends the program with code 1 and its reason", TIMEOUT, async (t) => {
   const uplinks = await openUplinkBed(t, { workers: 2 }, { start: false });
   // Without the file of its further threads.

@@ -186,11 +186,9 @@ export class Engine {
     this.#traffic.flush(this.#deps.record);
   }
 
-  /** From now on requests are refused; tunnels go on. */
+  /** From now on requests are refused, those of connections that are kept too; tunnels go on. */
   beginDrain(): void {
     this.#isDraining = true;
-    for (const connection of [...this.#front.pending, ...this.#podFront.pending])
-      if (connection instanceof HttpConnection) connection.closeIfIdle();
   }
 
   /** Ends everything. */

@@ -155,7 +155,9 @@ export class Carrier {
     const target = request.destination.text;
     const afterMs = clock.monotonic() - request.startedAt;
     const { message: summary, failures, code } = error;
-    record({ kind: "failed", target, isNotReady: code === "not-ready", summary, failures });
+    // Policy is no failure of a dial.
+    if (code === "denied") record({ kind: "denied" });
+    else record({ kind: "failed", target, isNotReady: code === "not-ready", summary, failures });
     lines.failed(target, clientName(request.client), afterMs, summary);
   }
 }

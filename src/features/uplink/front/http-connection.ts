@@ -76,11 +76,6 @@ export class HttpConnection {
     this.#socket.destroy();
   }
 
-  /** The server is shutting down: a connection that waits for its next request need not wait any more. */
-  closeIfIdle(): void {
-    if (this.#reader !== undefined && this.#isBetweenRequests) this.evict();
-  }
-
   #await(timeoutMs: number, onTimeout: "reply" | "close"): void {
     const { limits } = this.#deps.settings();
     this.#reader = new RequestHeadReader({
@@ -259,10 +254,6 @@ export class HttpConnection {
 
   #next(rest: Uint8Array): void {
     if (this.#socket.destroyed) return;
-    if (this.#deps.isDraining()) {
-      this.#socket.destroy();
-      return;
-    }
     this.#await(this.#deps.settings().limits.keepAliveMs, "close");
     if (rest.length > 0) this.#onData(rest);
     // Who has ended its sending may have asked for more before.

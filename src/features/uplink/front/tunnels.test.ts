@@ -96,7 +96,12 @@ test("HttpConnection: while draining requests are refused, and tunnels go on", T
   client.write("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
   await client.read("200");
   const waiting = await TestClient.to(t, bed.port);
+  const kept = await TestClient.to(t, bed.port);
+  kept.write("GET /healthz HTTP/1.1\r\n\r\n");
+  await kept.read("{}");
   bed.isDraining = true;
+  kept.write("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
+  assert.match((await kept.read("draining")).slice(kept.text.indexOf("{}")), / 503 /);
   waiting.write("GET /healthz HTTP/1.1\r\n\r\n");
   assert.match(await waiting.read("\r\n\r\n"), /^HTTP\/1\.1 503 .*Connection: close/s);
   client.write("still here");
@@ -134,3 +139,9 @@ test(
     });
   },
 );
+
+test("HttpConnection: what policy refuses is no dial that failed", TIMEOUT, async (t) => {
+  const bed = await FrontBed.open(t);
+  assert.match(await bed.ask(t, "CONNECT 127.0.0.1:443 HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 403 /);
+  assert.deepEqual([bed.counters.dialFailures, bed.counters.denied, bed.counters.lastError], [0, 1, undefined]);
+});

@@ -139,6 +139,15 @@ test("TransparentKeeper: what somebody took away is put back; what cannot be put
   assert.ok(!isThere());
 });
 
+test("TransparentKeeper: what takes connections ends by itself when nobody says any more that the proxy lives", async (t) => {
+  const { clock, stop, nft } = setUp(t);
+  await clock.advance(500);
+  const text = nft.print({ family: "inet", name: "uplink_proxy" }) ?? "";
+  assert.match(text, /element inet uplink_proxy alive \{ tcp timeout 2s/);
+  assert.match(text, /meta l4proto @alive tcp flags .* tcp dport @ports ct mark set/);
+  await stop();
+});
+
 test("planTransparent: ports of the node's own machinery are never taken, prefixes inside others are left out, the rest is skipped", () => {
   const { settings } = parseSettings(
     JSON.stringify({

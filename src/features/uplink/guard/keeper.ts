@@ -7,7 +7,7 @@ import { type Logger, nullLogger } from "#base/log";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
 import type { Settings } from "../model/index.ts";
-import { hasTransparent, installTransparent, removeTransparent } from "./transparent.ts";
+import { hasTransparent, installTransparent, keepTransparent, removeTransparent } from "./transparent.ts";
 import { type TransparentMarks, transparentMarks } from "./transparent-plan.ts";
 import { BEAT_MS } from "./watchdog.ts";
 
@@ -32,6 +32,8 @@ export class TransparentError extends ExpectedError<TransparentErrorCode> {
 
 /** A watchdog that ended before it was ready is started again after this, milliseconds. */
 const RESTART_MS = 5000;
+/** Connections are taken so long after we said last that we live, though nobody is left to take the rules away, seconds. */
+const LEASE_S = 2;
 
 export interface TransparentKeeperDeps {
   readonly stack: Pick<NetStack, "addresses" | "routes" | "rules">;
@@ -145,10 +147,11 @@ export class TransparentKeeper {
   #put(settings: Settings, marks: TransparentMarks): void {
     const { stack, nft } = this.#deps;
     const isKnown = this.#installed?.settings === settings;
-    if (isKnown && hasTransparent(stack, nft, settings)) return;
+    if (isKnown && hasTransparent(stack, nft, settings) && keepTransparent(nft, LEASE_S)) return;
     if (!isKnown) this.#withdraw("it changes");
     const { ownUid } = this.#options;
-    installTransparent(stack, nft, settings, { log: this.#log, ...(ownUid ? { ownUid } : {}) });
+    const own = ownUid ? { ownUid } : {};
+    installTransparent(stack, nft, settings, { log: this.#log, leaseSeconds: LEASE_S, ...own });
     this.#installed = { settings, marks };
     this.#log.info("transparent mode takes connections", { ports: settings.transparent.ports });
   }

@@ -61,15 +61,40 @@ export function transparentRouting(
   };
 }
 
+/** How connections are taken. */
+export interface TransparentOptions {
+  readonly cgroups: readonly string[];
+  readonly ownUid?: number;
+  readonly families?: readonly IpFamily[];
+  /**
+   * No connection is taken any more so long after {@link renewLease} was run last, whoever else is gone: the kernel forgets the element that the
+   * rule asks for. Default: there is no such condition.
+   */
+  readonly leaseSeconds?: number;
+}
+
+/** Pure: the lease begins anew. In one transaction, for an element that is there keeps its time. */
+export function renewLease(leaseSeconds: number): NftTransaction {
+  const element = leaseElement(leaseSeconds);
+  return new NftTransaction(TRANSPARENT_TABLE)
+    .elements(LEASE, [element])
+    .deleteElements(LEASE, [{ key: element.key }])
+    .elements(LEASE, [element]);
+}
+
+function leaseElement(timeoutSeconds: number): { readonly key: readonly string[]; readonly timeoutSeconds: number } {
+  return { key: ["tcp"], timeoutSeconds };
+}
+
+/** The set of protocols that are taken. */
+const LEASE = "alive";
+
 /**
  * Pure: takes TCP connections that this host opens from now on to the chosen ports; those that are open already go on as they
  * are, because only a SYN makes a connection ours. Left alone: our own sockets (by mark, so that it holds for a proxy that runs
  * as root), the users and cgroups to skip, answers, this host's own addresses, and the bypass set.
  */
-export function planTransparent(
-  settings: Settings,
-  options: { readonly cgroups: readonly string[]; readonly ownUid?: number; readonly families?: readonly IpFamily[] },
-): TransparentPlan {
+export function planTransparent(settings: Settings, options: TransparentOptions): TransparentPlan {
   const { transparent } = settings;
   const { mark, port } = transparent;
   const tx = new NftTransaction(TRANSPARENT_TABLE).replaceTable();
@@ -94,7 +119,12 @@ export function planTransparent(
   skip("fib daddr type { local, broadcast, multicast }");
   skip("ip daddr @bypass4");
   skip("ip6 daddr @bypass6");
-  tx.rule("output", `tcp flags & (fin | syn | rst | ack) == syn tcp dport @ports ct mark set ${mark}`);
+  const { leaseSeconds } = options;
+  if (leaseSeconds !== undefined) {
+    tx.set(LEASE, { key: "inet_proto", flags: ["timeout"] }).elements(LEASE, [leaseElement(leaseSeconds)]);
+  }
+  const lease = leaseSeconds === undefined ? "" : `meta l4proto @${LEASE} `;
+  tx.rule("output", `${lease}tcp flags & (fin | syn | rst | ack) == syn tcp dport @ports ct mark set ${mark}`);
   tx.rule("output", `ct mark ${mark} meta mark set ${mark}`);
   tx.chain("prerouting", { type: "filter", hook: "prerouting", priority: "mangle", policy: "accept" });
   const taken = `iifname "lo" meta mark ${mark}`;

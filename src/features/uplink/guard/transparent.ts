@@ -7,6 +7,7 @@ import type { Settings } from "../model/index.ts";
 import {
   cgroupMatch,
   planTransparent,
+  renewLease,
   TRANSPARENT_TABLE,
   type TransparentMarks,
   transparentMarks,
@@ -25,12 +26,17 @@ export function installTransparent(
   stack: Stack,
   nft: Nft,
   settings: Settings,
-  options: { readonly ownUid?: number; readonly log?: Logger } = {},
+  options: { readonly ownUid?: number; readonly leaseSeconds?: number; readonly log?: Logger } = {},
 ): void {
   const cgroups = usableCgroups(nft, settings.transparent.skipCgroups, options.log ?? nullLogger);
-  const { ownUid } = options;
+  const { ownUid, leaseSeconds } = options;
   const families = familiesOf(stack);
-  const plan = planTransparent(settings, { cgroups, families, ...(ownUid === undefined ? {} : { ownUid }) });
+  const plan = planTransparent(settings, {
+    cgroups,
+    families,
+    ...(ownUid === undefined ? {} : { ownUid }),
+    ...(leaseSeconds === undefined ? {} : { leaseSeconds }),
+  });
   for (const route of plan.routes) unlessThere(() => stack.routes.add(route));
   for (const rule of plan.rules) unlessThere(() => stack.rules.add(rule));
   nft.run(plan.nft);
@@ -50,6 +56,17 @@ export function removeTransparent(stack: Pick<Stack, "routes" | "rules">, nft: N
   for (const rule of rules) changes += ifThere(() => stack.rules.delete(rule));
   for (const route of routes) changes += ifThere(() => stack.routes.delete(route));
   return changes;
+}
+
+/** Goes on taking connections for so long. False when somebody has taken the table, or what is in it, away. Throws {@link NftError}. */
+export function keepTransparent(nft: Nft, leaseSeconds: number): boolean {
+  try {
+    nft.run(renewLease(leaseSeconds));
+    return true;
+  } catch (error) {
+    if (!(error instanceof NftError) || error.code !== "not-found") throw error;
+    return false;
+  }
 }
 
 /** Whether all of it is there, as far as a listing shows. Throws {@link KernelError} and {@link NftError}. */

@@ -137,7 +137,10 @@ test(
     kept.write("GET /healthz HTTP/1.1\r\n\r\n");
     await kept.read('"ready":true');
     stop.abort();
+    const before = kept.text.length;
+    kept.write("GET /healthz HTTP/1.1\r\n\r\n");
     await kept.until(({ isEnded }) => isEnded);
+    assert.match(kept.text.slice(before), /^HTTP\/1\.1 503 /);
     waiting.write("\r\n");
     await waiting.read("503 Service Unavailable");
     client.write("still");

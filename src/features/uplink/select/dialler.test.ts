@@ -159,7 +159,7 @@ test("Dialler: no attempt without a ready state, a management uplink, a cost in 
     ],
     [
       snapshotOf([uplink("eth0", { sources: ["2001:db8::1"] })]),
-      "no-uplink: no management interfaces available for 203.0.113.80:443",
+      "no-uplink: no uplink has an IPv4 address for 203.0.113.80:443",
     ],
   ];
   for (const [snapshot, expected] of cases) assert.equal(await bed.outcome(bed.request(snapshot)), expected);
@@ -348,4 +348,10 @@ test("Dialler: whatever happens, nothing dearer than the limit, unusable or of a
     ),
     { numRuns: 60 },
   );
+});
+
+test("Dialler: where the uplinks have no address of the destination's family, that is what is told", async () => {
+  const bed = new DiallerBed({});
+  const text = await bed.outcome(bed.request(snapshotOf(two), {}, "2001:db8::1"));
+  assert.equal(text, "no-uplink: no uplink has an IPv6 address for [2001:db8::1]:443");
 });

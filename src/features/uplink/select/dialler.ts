@@ -69,7 +69,7 @@ export class Dialler<C extends Closable> {
     if (judgement === "direct") return await this.#race(request, [], known).direct(known);
     const families = known.length === 0 ? BOTH : known.map(({ family }) => family);
     const tiers = this.#order(request, families);
-    if (tiers.length === 0) throw noCandidates(snapshot, destination.text);
+    if (tiers.length === 0) throw noCandidates(snapshot, destination.text, [...new Set(families)]);
     const { rotation } = this.#deps;
     const contenders = (tiers[0]?.candidates ?? []).map(({ uplink }) => uplink);
     const expected = contenders[0]?.name ?? "";

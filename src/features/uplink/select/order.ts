@@ -82,10 +82,13 @@ export class EligibleCandidates {
 }
 
 /** Why no uplink may be used: none is there, or all that are there are too dear. */
-export function noCandidates(snapshot: Snapshot, target: string): SelectError {
+export function noCandidates(snapshot: Snapshot, target: string, families: readonly IpFamily[] = [4, 6]): SelectError {
   const present = snapshot.uplinks.filter(({ isManagement, isL3 }) => isManagement && isL3);
   if (present.length > 0 && present.every(({ cost }) => cost > snapshot.maxCost)) {
     return new SelectError("cost-limit", `no uplink within max cost ${snapshot.maxCost} for ${target}`);
+  }
+  if (families.length < 2 && eligibleCandidates(snapshot, [4, 6]).length > 0) {
+    return new SelectError("no-uplink", `no uplink has an IPv${families[0] ?? 4} address for ${target}`);
   }
   return new SelectError("no-uplink", `no management interfaces available for ${target}`);
 }

@@ -16,6 +16,7 @@ export class Counters {
   replays = 0;
   blackholes = 0;
   overload = 0;
+  denied = 0;
   readonly successByPort = new Map<string, number>();
   readonly failureByPort = new Map<string, number>();
   readonly fallbackByPort = new Map<string, number>();
@@ -41,6 +42,9 @@ export class Counters {
         break;
       case "overload":
         this.overload += 1;
+        break;
+      case "denied":
+        this.denied += 1;
         break;
       case "failed":
         this.#failed(event);

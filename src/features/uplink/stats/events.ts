@@ -10,6 +10,8 @@ export type StatsEvent =
   | { readonly kind: "request"; readonly count: number }
   /** Refused for lack of room. */
   | { readonly kind: "overload" }
+  /** Policy refused the destination. */
+  | { readonly kind: "denied" }
   /** No connection could be made. */
   | {
       readonly kind: "failed";

@@ -35,6 +35,7 @@ export function healthReport(input: HealthInput): Record<string, unknown> {
     ports: management.map(portSummary),
     requests: counters.requests,
     dialFailures: counters.dialFailures,
+    denied: counters.denied,
     notReady: counters.notReady,
     tunnelIdleClosed: counters.tunnelIdleClosed,
     bytesUp: counters.bytesUp,
@@ -65,7 +66,7 @@ export function healthReport(input: HealthInput): Record<string, unknown> {
 function portSummary(uplink: Uplink): Record<string, unknown> {
   const isFailed = hasError(uplink.status);
   const { lastError } = uplink.status;
-  const usable = uplink.addresses.find(({ address }) => !address.isLinkLocal);
+  const usable = uplink.addresses.find(({ address, isUsable }) => isUsable && !address.isLinkLocal);
   return {
     ifname: uplink.ifName,
     cost: uplink.cost,

@@ -57,6 +57,7 @@ export function registerMetrics(registry: Registry, { counters, snapshot, penalt
   total("requests", "CONNECT requests, malformed ones too.", () => counters.requests);
   total("dial_failures", "Requests for which no connection could be made.", () => counters.dialFailures);
   total("overload", "Requests refused for lack of room.", () => counters.overload);
+  total("denied", "Requests refused by policy.", () => counters.denied);
   total("idle_closed", "Tunnels ended for silence.", () => counters.tunnelIdleClosed);
   total("replays", "Tunnels that went on over another uplink.", () => counters.replays);
   total("blackholes", "Connections that swallowed what was sent.", () => counters.blackholes);
