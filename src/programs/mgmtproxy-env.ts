@@ -2,14 +2,14 @@ import { systemClock } from "#base/clock";
 import { ConfigError, durationFlag, integerFlag, optionalFlag, parsedFlag, stringFlag } from "#base/config";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
-import { proxyEnvironment, readOffSwitch, systemdDropIn, writeSentinel } from "#features/uplink";
+import { kubectlApply, proxyEnvironment, readOffSwitch, systemdDropIn, writeSentinel } from "#features/uplink";
 import { logFlags, loggerOf } from "./daemon-flags.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 import { environmentFlags, environmentOptions, nodeAddress } from "./uplink/env-flags.ts";
 import { runCommand, runningPid, startDetached, writePid } from "./uplink/env-launch.ts";
 import { watchStaleness } from "./uplink/env-watch.ts";
 
-const VERBS = ["print", "run", "launch", "sentinel", "enabled", "systemd-dropin", "watch"] as const;
+const VERBS = ["print", "run", "launch", "sentinel", "enabled", "systemd-dropin", "watch", "apply"] as const;
 type Verb = (typeof VERBS)[number];
 
 const flags = {
@@ -57,6 +57,7 @@ export const mgmtproxyEnv = defineProgram({
       "sentinel         writes the record alone, for a runtime that something else started (--pid)",
       "enabled          exit code 0, or 1 where the off-switch is on",
       "systemd-dropin   prints a drop-in for a service",
+      "apply PATH       kubectl apply -f PATH; what lies at an https:// address is fetched through the proxy, unless the off-switch is on",
       "watch            says when the record's NO_PROXY no longer covers the node's address",
     ].join("\n"),
   ],
@@ -109,6 +110,10 @@ export const mgmtproxyEnv = defineProgram({
           env: isEnabled ? env : undefined,
         });
         return EXIT.ok;
+      case "apply":
+        return print(
+          await kubectlApply(command[0] ?? "", { log, flag: values.flag, proxyURL: env.HTTPS_PROXY, signal }),
+        );
       case "watch":
         await watchStaleness(
           {
@@ -134,6 +139,10 @@ function checkCommand(verb: Verb, command: readonly string[]): void {
   const takesCommand = verb === "run" || verb === "launch";
   if (takesCommand && command.length === 0)
     throw new ConfigError("invalid-flags", [`${verb} needs a command: ${verb} -- COMMAND...`]);
+  if (verb === "apply") {
+    if (command.length !== 1) throw new ConfigError("invalid-flags", ["apply needs one file or address: apply PATH"]);
+    return;
+  }
   if (!takesCommand && command.length > 0)
     throw new ConfigError("invalid-flags", [`unexpected "${command.join(" ")}" after ${verb}`]);
 }

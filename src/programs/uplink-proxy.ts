@@ -4,7 +4,8 @@ import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { Health } from "#base/health";
-import { flushKernel, REACH_REPORT_PATH, Uplinkd } from "#features/uplink";
+import { flushKernel, REACH_REPORT_PATH, type Settings, Uplinkd } from "#features/uplink";
+import { CAP, keepCapabilities } from "#kernel/capabilities";
 import { Monitors } from "#kernel/monitor";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
@@ -38,6 +39,7 @@ export const uplinkProxy = defineProgram({
     const config = openConfig(values, { log, clock: systemClock });
     if (values.parts !== "proxy" || values.flush)
       requirePrivileges("program routes, rules and nftables", ["CAP_NET_ADMIN"]);
+    dropPrivileges(values.flush ? "all" : values.parts, config.current.settings);
     const kernel = openKernel();
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);
@@ -83,3 +85,12 @@ export const uplinkProxy = defineProgram({
     return EXIT.ok;
   },
 });
+
+/** Started as root without a unit that bounds it, it keeps what the unit would leave. Before threads are made, which have what we have then. */
+function dropPrivileges(parts: "all" | "proxy" | "routing", { listeners }: Settings): void {
+  const isLow = listeners.some(({ port }) => port < FIRST_FREE_PORT);
+  keepCapabilities([...(parts === "proxy" ? [] : [CAP.NET_ADMIN]), ...(isLow ? [CAP.NET_BIND_SERVICE] : [])]);
+}
+
+/** net.ipv4.ip_unprivileged_port_start, by default. */
+const FIRST_FREE_PORT = 1024;

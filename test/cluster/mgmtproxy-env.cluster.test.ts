@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -121,4 +121,39 @@ test("mgmtproxy-env: what is wrong is said in one line", async (t) => {
     assert.equal(code, 2, stderr);
     assert.match(stderr, expected);
   }
+});
+
+test("mgmtproxy-env apply: kubectl fetches a manifest through the proxy, says what it says, and fails with its reason", async (t) => {
+  const { dir, flag } = place(t);
+  const script = (body: string): void => {
+    writeFileSync(join(dir, "kubectl"), `#!/bin/sh\n${body}\n`, { mode: 0o755 });
+  };
+  const apply = (path: string) =>
+    start([
+      "env",
+      `PATH=${dir}:${process.env["PATH"]}`,
+      ISTHMUS,
+      "mgmtproxy-env",
+      `--off-switch=${flag}`,
+      "apply",
+      path,
+    ]).ended;
+  script(`echo "$* by \${HTTPS_PROXY-none}"`);
+  assert.equal(
+    (await apply("https://example.org/a b.yaml")).stdout,
+    "apply -f https://example.org/a b.yaml by http://127.0.0.1:5443\n",
+  );
+  assert.equal((await apply("/x.yaml")).stdout, "apply -f /x.yaml by none\n");
+  script("echo no such thing >&2; exit 3");
+  const failed = await apply("https://example.org/x");
+  assert.equal(failed.code, 1);
+  assert.match(failed.stderr, /cannot apply https:\/\/example\.org\/x: kubectl ended with code 3; .*no such thing/);
+});
+
+test("isthmus: its executable alone, copied elsewhere, says what is missing", async (t) => {
+  const { dir } = place(t);
+  copyFileSync(ISTHMUS, join(dir, "isthmus"));
+  const { code, stderr } = await start([join(dir, "isthmus"), "version"]).ended;
+  assert.equal(code, 1);
+  assert.match(stderr, /isthmus\.mjs is not there.*copy the whole folder dist/);
 });

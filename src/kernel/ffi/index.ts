@@ -11,6 +11,7 @@
  * close(fd);
  * ```
  */
+
 export {
   bind,
   C,
@@ -40,6 +41,7 @@ export {
   unshare,
   write,
 } from "./calls.ts";
+export { dropFromBoundingSet, effectiveCapabilities, setCapabilities } from "./capabilities.ts";
 export { type LoopWatch, watchReadable } from "./event-loop.ts";
 export { type Libnftables, libnftables, type NftHandle } from "./nftables.ts";
 export { decodeSockaddr, type Endpoint, encodeSockaddr } from "./sockaddr.ts";

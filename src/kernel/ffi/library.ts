@@ -34,6 +34,9 @@ const PROTOTYPES = {
   epoll_ctl: "int epoll_ctl(int epoll, int operation, int fd, void *event)",
   epoll_wait: "int epoll_wait(int epoll, void *events, int count, int timeoutMs)",
   read: "int64_t read(int fd, void *data, size_t length)",
+  capget: "int capget(void *header, void *data)",
+  capset: "int capset(void *header, const void *data)",
+  prctl: "int prctl(int option, uint64_t second, uint64_t third, uint64_t fourth, uint64_t fifth)",
   write: "int64_t write(int fd, const void *data, size_t length)",
 } as const;
 

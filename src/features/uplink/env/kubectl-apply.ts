@@ -34,20 +34,21 @@ export interface KubectlApplyOptions extends AbortOptions {
 
 /**
  * `kubectl apply -f PATH`: manifests at `https://` addresses are fetched through the proxy unless the off-switch is on; files
- * and `http://` are not (spec uplink-proxy 11.4). Arguments are a vector: no shell sees the path. Rejects with
+ * and `http://` are not (spec uplink-proxy 11.4). Resolves with what kubectl says. Arguments are a vector: no shell sees the path. Rejects with
  * {@link KubectlApplyError}, which tells path, exit code and what kubectl said.
  */
-export async function kubectlApply(path: string, options: KubectlApplyOptions): Promise<void> {
+export async function kubectlApply(path: string, options: KubectlApplyOptions): Promise<string> {
   const env = { ...(options.env ?? process.env), ...(await addedEnvironment(path, options)) };
   const { kubectl = "kubectl", timeoutMs = DEFAULT_TIMEOUT_MS, signal } = options;
   try {
-    await run(kubectl, ["apply", "-f", path], {
+    const { stdout } = await run(kubectl, ["apply", "-f", path], {
       env,
       timeout: timeoutMs,
       killSignal: "SIGKILL",
       maxBuffer: MAX_OUTPUT_BYTES,
       ...(signal === undefined ? {} : { signal }),
     });
+    return stdout;
   } catch (error) {
     signal?.throwIfAborted();
     throw applyError(path, error as ExecError, timeoutMs);
