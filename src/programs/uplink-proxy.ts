@@ -59,7 +59,7 @@ export const uplinkProxy = defineProgram({
         stack,
         nft,
         follow: (changed) => monitors.watch(own, topics, changed),
-        health: health.part("uplinks"),
+        health: health.part("uplinks", { needed: "always" }),
         log,
       },
       {

@@ -213,3 +213,42 @@ test(
     assert.ok(performance.now() - downAt < 1500, `${performance.now() - downAt} ms`);
   },
 );
+
+test("uplink-proxy: /readyz tells each part as it is, and 503 while one is not well", TIMEOUT, async (t) => {
+  const one = await openUplinkBed(t, {}, { start: false });
+  const entries = one.bed.uplinkEntries;
+  one.configure({ maxCost: 0, uplinks: entries });
+  await one.start();
+  const ready = async (): Promise<string> =>
+    (await one.run("curl", "-s", "-o", "-", "-w", "%{http_code}", "http://127.0.0.1:5443/readyz?verbose")).stdout;
+  const says = (what: string, wanted: RegExp): Promise<unknown> =>
+    until(what, async () => wanted.test(await ready()), { deadlineMs: 10_000, seen: () => one.log.join("\n") });
+  await says(
+    "all is well",
+    /\[\+\]uplinks ok[\s\S]*\[\+\]configuration ok[\s\S]*\[\+\]listeners ok[\s\S]*\[\+\]ways ok eth0[\s\S]*200$/,
+  );
+  one.writeSettings('{"version":1,"nonsense":true}');
+  await says("the settings are wrong", /\[-\]configuration degraded .*nonsense[\s\S]*503$/);
+  one.configure({ maxCost: 0, uplinks: entries });
+  await says("they are right again", /200$/);
+  await one.run("ip", "link", "set", "eth0", "down");
+  await says("there is no way out", /\[-\]ways degraded .*link down[\s\S]*503$/);
+  await one.run("ip", "link", "set", "eth0", "up");
+  await says("there is again", /200$/);
+  // A port that another program has.
+  const [file, args] = one.bed.inside(
+    process.execPath,
+    "-e",
+    'require("net").createServer().listen(5444, "127.0.0.1", () => console.log("taken"))',
+  );
+  const other = spawn(file, args, { stdio: ["ignore", "pipe", "inherit"] });
+  t.after(() => other.kill("SIGKILL"));
+  await once(other.stdout, "data");
+  const listener = { role: "host", address: "127.0.0.1" };
+  const listeners = [
+    { ...listener, name: "host", port: 5443 },
+    { ...listener, name: "more", port: 5444 },
+  ];
+  one.configure({ maxCost: 0, uplinks: entries, listeners });
+  await says("a port is taken", /\[-\]listeners degraded not bound: more[\s\S]*503$/);
+});

@@ -9,6 +9,10 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
         "the proxy for processes of the host: `CONNECT host:port`; plain `http://` too with `plainHttp`",
       ],
       ["`127.0.0.1:5443/healthz`", "the state as one JSON object: uplinks, counters, penalties, `configError`"],
+      [
+        "`127.0.0.1:5443/readyz`",
+        "200 when every part is well, else 503 and the parts; `?verbose` lists all. Not with `--parts=routing`, which has no listener",
+      ],
       ["`127.0.0.1:5443/metrics`", "Prometheus' text format, with `metrics: true` in the settings; else 405"],
       ["`169.254.100.1:5443`", "the proxy for pods, with token and TLS; no `/healthz`"],
       [
@@ -19,6 +23,13 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
     signals(
       ["SIGHUP", "reads the settings again; tunnels stay"],
       ["SIGTERM, SIGINT", "503 to new requests, tunnels go on for `limits.drainMs`; a second one ends at once"],
+    ),
+    section("Parts of `/readyz?verbose`", "part", "degraded when")(
+      ["`uplinks`", "the kernel cannot be read or programmed, or was not read yet"],
+      ["`configuration`", "the newest settings, or a part of them, are not in force"],
+      ["`listeners`", "a listener for the host is not bound; that for pods waits for its bridge"],
+      ["`ways`", "no uplink within `maxCost` has an address and works, and why"],
+      ["`transparent`", "connections cannot be taken"],
     ),
     section("Why a request failed: `X-Uplink-Reason`", "reason", "meaning")(
       ["`not-ready`", "502: the settings, or EVE's two documents, were not seen yet"],

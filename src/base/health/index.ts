@@ -10,4 +10,11 @@
  * ```
  */
 export { Health, type HealthPart, type PartState } from "./health.ts";
-export { HealthServerError, type HealthServerErrorCode, serveHealth, serveMetrics } from "./server.ts";
+export {
+  HealthServerError,
+  type HealthServerErrorCode,
+  type Readiness,
+  readiness,
+  serveHealth,
+  serveMetrics,
+} from "./server.ts";

@@ -18,6 +18,22 @@ interface Endpoint extends AsyncDisposable {
 
 type Handler = (request: IncomingMessage, response: ServerResponse) => Promise<void> | void;
 
+/** What `/readyz` says. */
+export interface Readiness {
+  readonly isReady: boolean;
+  /** A line for each part that is not ready (for each part, when verbose), and the sum of them. */
+  readonly text: string;
+}
+
+/** Whether all parts are ready, for whoever serves `/readyz` itself. */
+export function readiness(health: Health, { isVerbose }: { readonly isVerbose: boolean }): Readiness {
+  const { unready } = health;
+  const shown = isVerbose ? health.parts : unready;
+  const lines = shown.map(({ name, status, reason }) => `[${status === "ok" ? "+" : "-"}]${name} ${status} ${reason}`);
+  const isReady = unready.length === 0;
+  return { isReady, text: `${[...lines, isReady ? "ok" : "not ready"].join("\n")}\n` };
+}
+
 /** Serves `/healthz` (the process answers) and `/readyz` (its parts are ready). Throws {@link HealthServerError}. */
 export function serveHealth(
   deps: { readonly health: Health },
@@ -27,16 +43,8 @@ export function serveHealth(
     const [path, query] = targetOf(request);
     if (path === "/healthz") return reply(response, 200, "ok\n");
     if (path !== "/readyz") return reply(response, 404, "not found: try /healthz or /readyz\n");
-    const unready = deps.health.unready;
-    const shown = query.has("verbose") ? deps.health.parts : unready;
-    const lines = shown.map(
-      ({ name, status, reason }) => `[${status === "ok" ? "+" : "-"}]${name} ${status} ${reason}`,
-    );
-    reply(
-      response,
-      unready.length === 0 ? 200 : 503,
-      `${[...lines, unready.length === 0 ? "ok" : "not ready"].join("\n")}\n`,
-    );
+    const { isReady, text } = readiness(deps.health, { isVerbose: query.has("verbose") });
+    reply(response, isReady ? 200 : 503, text);
   });
 }
 

@@ -22,7 +22,7 @@ export {
   type TransparentMarks,
   type Watchdog,
 } from "./guard/index.ts";
-export type { ListenerSettings, Settings, Snapshot, Uplink } from "./model/index.ts";
+export { hasError, type ListenerSettings, type Settings, type Snapshot, type Uplink } from "./model/index.ts";
 export { type ClusterSecret, Secrets, type SecretsDeps } from "./policy/index.ts";
 export { type PodSecrets, UplinkProxy } from "./proxy/index.ts";
 export { METRICS_MAP_PATH, type MetricsDocument, statsText } from "./stats/index.ts";

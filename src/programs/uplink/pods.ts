@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { Dirty } from "#base/async";
 import { describeError } from "#base/errors";
 import type { IpAddress } from "#base/ip";
-import type { Logger } from "#base/log";
+import type { Logger, Repeats } from "#base/log";
 import {
   CA_CONFIG_MAP,
   type CdiWanted,
@@ -109,13 +109,21 @@ export interface PodAccessOptions {
   readonly settings: () => Settings;
 }
 
+/** It is asked for each minute: what fails is said once. */
+export interface SecretDeps {
+  readonly log: Logger;
+  readonly repeats: Repeats;
+}
+
 /** A file that every node of the cluster has; a node without it stands alone. */
-export async function secretFromFile(path: string, log: Logger): Promise<ClusterSecret> {
+export async function secretFromFile(path: string, { log, repeats }: SecretDeps): Promise<ClusterSecret> {
   try {
     return { kind: "shared", secret: await readFile(path) };
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return { kind: "standalone" };
-    log.warn("cannot read the cluster's secret; what is there stays", { path, error: describeError(error) });
+    const text = describeError(error);
+    if (repeats.isNews(path, text))
+      log.warn("cannot read the cluster's secret; what is there stays", { path, error: text });
     return { kind: "unknown" };
   }
 }
@@ -124,7 +132,7 @@ export async function secretFromFile(path: string, log: Logger): Promise<Cluster
 export async function secretFromApi(
   api: Pick<KubeApi, "get">,
   [namespace, name]: readonly [string, string],
-  log: Logger,
+  { log, repeats }: SecretDeps,
   signal: AbortSignal,
 ): Promise<ClusterSecret> {
   try {
@@ -134,7 +142,10 @@ export async function secretFromApi(
   } catch (error) {
     signal.throwIfAborted();
     if (!isKubeError(error)) throw error;
-    log.warn("cannot read the cluster's secret; what is there stays", { namespace, name, error: describeError(error) });
+    const text = describeError(error);
+    if (repeats.isNews(`${namespace}/${name}`, text)) {
+      log.warn("cannot read the cluster's secret; what is there stays", { namespace, name, error: text });
+    }
     return { kind: "unknown" };
   }
 }

@@ -1,12 +1,14 @@
 import { join } from "node:path";
 import { sleep, type TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
-import type { Health } from "#base/health";
+import { ExpectedError } from "#base/errors";
+import { type Health, type HealthPart, readiness } from "#base/health";
 import type { IpAddress } from "#base/ip";
-import type { Logger } from "#base/log";
+import { type Logger, Repeats } from "#base/log";
 import {
   type ClusterSecret,
   type ConfigSource,
+  hasError,
   type ListenerSettings,
   METRICS_MAP_PATH,
   ownMark,
@@ -25,6 +27,11 @@ import { EnvironmentWatch } from "./environment-state.ts";
 import { withLateClient } from "./late-client.ts";
 import { PodAccess, secretFromApi, secretFromFile } from "./pods.ts";
 import { startWatchdog } from "./watchdog.ts";
+
+/** Why a part is not as it should be. */
+class DegradedError extends ExpectedError<"configuration" | "listeners" | "ways"> {
+  override readonly name = "DegradedError";
+}
 
 /** What the proxy is made of. */
 export interface ServeDeps {
@@ -59,7 +66,8 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
   const mark = settings.transparent.enabled && options.ownsKernel ? ownMark(settings.transparent) : undefined;
   const env = new EnvironmentWatch(options.sentinel, () => uplinkd.settings.cluster.nodeIP);
   const pods = openPodAccess(deps, options);
-  const proxy = new UplinkProxy(
+  const parts = healthParts(deps);
+  const proxy: UplinkProxy = new UplinkProxy(
     {
       snapshots: uplinkd.snapshots,
       evidence: uplinkd.evidence,
@@ -67,6 +75,10 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
       openListener: ({ address, port }: ListenerSettings) =>
         listenTcp(address, port, { transparent: true, noDelay: true }),
       secrets: pods,
+      readiness: (how) => {
+        parts.look(proxy.bound);
+        return readiness(deps.health, how);
+      },
       health: () => ({
         ...(uplinkd.configError === undefined ? {} : { configError: uplinkd.configError }),
         env: env.state,
@@ -80,12 +92,54 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
     },
   );
   if (options.ownsKernel) group.spawn((signal) => keepTransparent(deps, options, proxy, mark, signal));
+  group.spawn(async (signal) => {
+    while (!signal.aborted) {
+      parts.look(proxy.bound);
+      await sleep(HEALTH_MS, { signal });
+    }
+  });
   group.spawn((signal) => env.run({ signal }));
   group.spawn((signal) => proxy.run({ signal }));
   return config.onChange(() => {
     pods.settingsChanged();
     proxy.reload(uplinkd.settings);
   });
+}
+
+/** Looked at so often for the log; who asks for /readyz looks himself, milliseconds. */
+const HEALTH_MS = 2000;
+
+/** What the proxy depends on besides the kernel, a part each: always needed, for /readyz tells what is. */
+function healthParts({ health, uplinkd }: ServeDeps): { look(bound: ReadonlySet<string>): void } {
+  const [configuration, listeners, ways] = ["configuration", "listeners", "ways"].map((name) =>
+    health.part(name, { needed: "always" }),
+  ) as [HealthPart, HealthPart, HealthPart];
+  return {
+    look: (bound) => {
+      const { settings, configError } = uplinkd;
+      if (configError === undefined) configuration.ok("in force");
+      else configuration.degraded(new DegradedError("configuration", `the one before is in force: ${configError}`));
+      // The bridge of pods may come later, or never: that listener waits for it.
+      const missing = settings.listeners.filter(({ role, name }) => role === "host" && !bound.has(name));
+      if (missing.length === 0) listeners.ok("bound");
+      else
+        listeners.degraded(new DegradedError("listeners", `not bound: ${missing.map(({ name }) => name).join(", ")}`));
+      const { ready, uplinks, maxCost } = uplinkd.snapshots.current;
+      const open = uplinks.filter(
+        ({ isManagement, cost, addresses }) =>
+          isManagement && cost <= maxCost && addresses.some(({ isUsable }) => isUsable),
+      );
+      const well = open.filter(({ status }) => !hasError(status));
+      if (!ready) ways.degraded(new DegradedError("ways", "the uplinks are not known yet"));
+      else if (well.length > 0) ways.ok(well.map(({ name }) => name).join(", "));
+      else if (open.length === 0)
+        ways.degraded(new DegradedError("ways", `no uplink of cost ${maxCost} or less has an address`));
+      else
+        ways.degraded(
+          new DegradedError("ways", open.map(({ name, status }) => `${name}: ${status.lastError}`).join("; ")),
+        );
+    },
+  };
 }
 
 /** Takes connections as long as the proxy is well. */
@@ -116,7 +170,7 @@ async function keepTransparent(
       settings: () => uplinkd.settings,
       healthy,
       startWatchdog: (marks) => startWatchdog(marks, ownCommand()),
-      health: health.part("transparent"),
+      health: health.part("transparent", { needed: "always" }),
       log,
     },
     { offSwitch },
@@ -128,12 +182,13 @@ async function keepTransparent(
 function openPodAccess(deps: ServeDeps, options: ServeOptions): PodAccess {
   const { group, uplinkd, log, openApi } = deps;
   let api: KubeApi | undefined;
+  const said = { log, repeats: new Repeats() };
   const clusterSecret = (): Promise<ClusterSecret> => {
-    if (options.clusterSecretFile !== undefined) return secretFromFile(options.clusterSecretFile, log);
+    if (options.clusterSecretFile !== undefined) return secretFromFile(options.clusterSecretFile, said);
     if (options.clusterSecret === undefined) return Promise.resolve({ kind: "standalone" });
     // Nobody can be asked yet: what lies on the disk stays.
     if (api === undefined) return Promise.resolve({ kind: "unknown" });
-    return secretFromApi(api, options.clusterSecret, log, group.signal);
+    return secretFromApi(api, options.clusterSecret, said, group.signal);
   };
   const settings = () => uplinkd.settings;
   const pods = new PodAccess({ clock: systemClock, log, clusterSecret }, { dir: options.secretsDir, settings });

@@ -45,6 +45,7 @@ async function engineFor(t: TestContext, listener: Partial<ListenerSettings>, fi
     tokens: () => [identity.token],
     secureContext: () => createSecureContext({ cert: identity.cert, key: identity.key }),
     healthz: async () => "{}",
+    readyz: async () => ({ isReady: true, text: "ok\n" }),
     metrics: async () => "",
     onBug: (error) => bugs.push(error),
   });

@@ -34,6 +34,8 @@ export interface EngineDeps {
   readonly secureContext: () => SecureContext | undefined;
   /** The body of GET /healthz. */
   readonly healthz: () => Promise<string>;
+  /** Of GET /readyz. */
+  readonly readyz: HttpConnectionDeps["readyz"];
   /** The body of GET /metrics. */
   readonly metrics: () => Promise<string>;
   /** SO_MARK of sockets to destinations. */
@@ -104,7 +106,7 @@ export class Engine {
       traffic: this.#traffic,
       lines,
     });
-    const { tokens, healthz, metrics } = deps;
+    const { tokens, healthz, readyz, metrics } = deps;
     const front = {
       clock,
       settings,
@@ -112,6 +114,7 @@ export class Engine {
       onBug,
       tokens,
       healthz,
+      readyz,
       metrics,
       carrier: this.#carrier,
       clients: new ClientLimits(clock, limits),

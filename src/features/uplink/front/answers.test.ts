@@ -157,3 +157,22 @@ test(
     assert.deepEqual(bed.dials, []);
   },
 );
+
+test(
+  "HttpConnection: /readyz tells the parts: 200 when all are well, 503 when not, and pods nothing",
+  TIMEOUT,
+  async (t) => {
+    const bed = await FrontBed.open(t);
+    assert.match(
+      await bed.ask(t, "GET /readyz HTTP/1.1\r\n\r\n", "ok\n"),
+      /^HTTP\/1\.1 200 .*Cache-Control: no-store/s,
+    );
+    bed.isReady = false;
+    assert.match(
+      await bed.ask(t, "GET /readyz HTTP/1.1\r\n\r\n", "not ready\n"),
+      /^HTTP\/1\.1 503 .*\[-\]uplinks degraded/s,
+    );
+    const pods = await FrontBed.open(t, {}, POD);
+    assert.match(await pods.ask(t, "GET /readyz HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 404 /);
+  },
+);

@@ -11,6 +11,7 @@ export type Action =
   /** An absolute-form `http://` request that is to be forwarded (spec uplink-proxy 13). */
   | { readonly kind: "forward"; readonly destination: Destination; readonly path: string }
   | { readonly kind: "healthz" | "metrics"; readonly close: boolean }
+  | { readonly kind: "readyz"; readonly close: boolean; readonly isVerbose: boolean }
   | { readonly kind: "reply"; readonly reply: Reply };
 
 /** What a dispatch depends on. */
@@ -39,9 +40,12 @@ export function dispatch(head: RequestHead, input: DispatchInput): Action {
   }
   if (input.listener.role !== "pod") {
     if (head.method === "GET" && input.metrics && path === "/metrics") return { kind: "metrics", close };
+    if (head.method === "GET" && /^\/readyz(\?|$)/.test(head.target)) {
+      return { kind: "readyz", close, isVerbose: /[?&]verbose\b/.test(head.target) };
+    }
     const target = input.plainHttp ? absoluteTarget(head.target) : undefined;
     if (target !== undefined) return { kind: "forward", ...target };
-  } else if (path === "/metrics") {
+  } else if (path === "/metrics" || path === "/readyz") {
     return reply(errorReply(404, "not-found", "not found", { close }));
   }
   const refused = errorReply(405, "method", "only CONNECT and GET /healthz are supported", {

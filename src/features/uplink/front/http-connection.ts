@@ -1,5 +1,6 @@
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
+import type { Readiness } from "#base/health";
 import type { Seat } from "#base/roster";
 import { type RequestHead, RequestHeadReader } from "#wire/http-connect";
 import type { ListenerSettings, Settings } from "../model/index.ts";
@@ -27,6 +28,8 @@ export interface HttpConnectionDeps {
   readonly healthz: () => Promise<string>;
   /** The body of GET /metrics. */
   readonly metrics: () => Promise<string>;
+  /** Of GET /readyz. */
+  readonly readyz: (options: { readonly isVerbose: boolean }) => Promise<Readiness>;
   readonly onBug: (error: unknown) => void;
 }
 
@@ -158,6 +161,11 @@ export class HttpConnection {
       case "healthz": {
         const body = await healthz();
         return this.#reply({ status: 200, body, contentType: JSON_TYPE, close: action.close }, rest);
+      }
+      case "readyz": {
+        const { isReady, text } = await this.#deps.readyz(action);
+        const fields = { "Cache-Control": "no-store" };
+        return this.#reply({ status: isReady ? 200 : 503, body: text, close: action.close, fields }, rest);
       }
       case "metrics": {
         const body = await metrics();

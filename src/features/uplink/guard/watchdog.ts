@@ -1,7 +1,7 @@
 import type { Readable } from "node:stream";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
-import { type Logger, nullLogger } from "#base/log";
+import { type Logger, nullLogger, Repeats } from "#base/log";
 
 /** The proxy says so often that it lives, milliseconds. */
 export const BEAT_MS = 400;
@@ -26,17 +26,19 @@ export interface WatchdogDeps {
  */
 export async function runTransparentWatchdog({ input, remove, clock, log = nullLogger }: WatchdogDeps): Promise<void> {
   const ended = Promise.withResolvers<"goodbye" | "end">();
+  const repeats = new Repeats();
   let cancel = (): void => undefined;
   const listen = (): void => {
     cancel();
     cancel = clock.after(SILENCE_MS, () => {
-      log.warn("the proxy is silent: its redirection is taken away");
-      attempt(remove, log);
+      if (repeats.isNews("proxy", "silent")) log.warn("the proxy is silent: its redirection is taken away");
+      attempt(remove, log, repeats);
       listen();
     });
   };
   listen();
   input.on("data", (bytes: Buffer) => {
+    repeats.forget("proxy");
     listen();
     if (bytes.toString("latin1").includes(GOODBYE)) ended.resolve("goodbye");
   });
@@ -45,16 +47,16 @@ export async function runTransparentWatchdog({ input, remove, clock, log = nullL
   cancel();
   if (how === "goodbye") return;
   log.warn("the proxy ended: its redirection is taken away");
-  while (!attempt(remove, log)) await new Promise<void>((resolve) => void clock.after(BEAT_MS, resolve));
+  while (!attempt(remove, log, repeats)) await new Promise<void>((resolve) => void clock.after(BEAT_MS, resolve));
 }
 
-function attempt(remove: () => void, log: Logger): boolean {
+function attempt(remove: () => void, log: Logger, repeats: Repeats): boolean {
   try {
     remove();
     return true;
   } catch (error) {
     if (!(error instanceof ExpectedError)) throw error;
-    log.error("cannot take the redirection away", { error });
+    if (repeats.isNews("remove", error.message)) log.error("cannot take the redirection away", { error });
     return false;
   }
 }

@@ -6,7 +6,7 @@ import { sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { IpAddress } from "#base/ip";
-import type { Logger } from "#base/log";
+import { type Logger, Repeats } from "#base/log";
 import { deriveIdentity, freshIdentity, type Identity } from "./identity.ts";
 
 /** Spec uplink-proxy 9.1.1. */
@@ -73,6 +73,7 @@ export function planSecrets(
 export class Secrets {
   readonly #deps: SecretsDeps;
   readonly #options: SecretsOptions;
+  readonly #repeats = new Repeats();
   #identity: Identity | undefined;
   #context: SecureContext | undefined;
   /** With the monotonic time until which they are accepted. */
@@ -125,9 +126,13 @@ export class Secrets {
       if (plan !== "keep" && wanted !== undefined) await store(dir, wanted, plan);
       if (plan !== "keep") log.info("the secrets of the listener for pods were made", { plan });
       if (wanted !== undefined) this.#adopt(wanted);
+      this.#repeats.forget("kept");
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === undefined) throw error;
-      log.warn("the secrets of the listener for pods cannot be kept", { dir, error: describeError(error) });
+      const text = describeError(error);
+      if (this.#repeats.isNews("kept", text)) {
+        log.warn("the secrets of the listener for pods cannot be kept", { dir, error: text });
+      }
     }
   }
 

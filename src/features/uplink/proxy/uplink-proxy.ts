@@ -1,6 +1,7 @@
 import type { SecureContext } from "node:tls";
 import { sleep, TaskGroup } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
+import type { Readiness } from "#base/health";
 import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
 import type { Query } from "../dns/index.ts";
@@ -10,7 +11,7 @@ import { ListenerSet } from "../listen/index.ts";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "../model/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
 import { Counters, healthReport, MetricsFile, registerMetrics, type StatsEvent } from "../stats/index.ts";
-import { WorkerPool } from "../workers/index.ts";
+import { type Page, WorkerPool } from "../workers/index.ts";
 
 /** Bytes are told so often, milliseconds. */
 const TICK_MS = 1000;
@@ -38,6 +39,8 @@ export interface UplinkProxyDeps {
   readonly secrets?: PodSecrets;
   /** More keys for /healthz: `configError`, `env`. */
   readonly health?: () => Readonly<Record<string, unknown>>;
+  /** What GET /readyz says. Default: whether there is a snapshot to choose from. */
+  readonly readiness?: (options: { readonly isVerbose: boolean }) => Readiness;
   /** A listening descriptor for a listener of another make: the transparent one. */
   readonly openListener?: (listener: ListenerSettings) => number;
   /** Default: c-ares. */
@@ -92,6 +95,7 @@ export class UplinkProxy {
       tokens: () => deps.secrets?.tokens,
       secureContext: () => deps.secrets?.secureContext,
       healthz: () => this.#page("healthz"),
+      readyz: async (options) => this.#readiness(options),
       metrics: () => this.#page("metrics"),
       mark: options.mark,
       query: deps.query,
@@ -203,7 +207,17 @@ export class UplinkProxy {
     );
   }
 
-  async #page(page: "healthz" | "metrics"): Promise<string> {
+  #readiness(options: { readonly isVerbose: boolean }): Readiness {
+    const { readiness, snapshots } = this.#deps;
+    if (readiness !== undefined) return readiness(options);
+    const isReady = snapshots.current.ready;
+    return { isReady, text: isReady ? "ok\n" : "not ready\n" };
+  }
+
+  async #page(page: Page): Promise<string> {
+    if (page === "readyz" || page === "readyz?verbose") {
+      return JSON.stringify(this.#readiness({ isVerbose: page === "readyz?verbose" }));
+    }
     this.#engine.flush();
     return page === "metrics" ? await this.#registry.metrics() : `${JSON.stringify(this.health())}\n`;
   }

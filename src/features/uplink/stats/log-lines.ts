@@ -3,10 +3,12 @@ import type { Logger } from "#base/log";
 import { TokenBucket } from "#base/rate-limit";
 import type { CloseReason } from "../relay/index.ts";
 
-/** Failure lines of one target a second (spec uplink-proxy 8). */
+/** Lines of one kind a second, such as failures of one target (spec uplink-proxy 8). */
 const LINES_PER_SECOND = 10;
 /** Targets whose failures are counted; the one that failed longest ago goes first. */
 const MAX_TARGETS = 1000;
+/** A line has no more characters: a destination with many attempts is told of in one line too. */
+const MAX_LINE = 2048;
 
 /** A CONNECT that succeeded, and over what. */
 export interface ConnectedLine {
@@ -42,12 +44,19 @@ export class LogLines {
   }
 
   failed(target: string, client: string, afterMs: number, summary: string): void {
-    const state = this.#failing.get(target) ?? {
+    const after = `FAILED after ${Math.round(afterMs)}ms`;
+    const line = `mgmtproxy: CONNECT ${printable(target)} from ${client} ${after}: ${printable(summary)}`;
+    this.#paced(`failed ${target}`, line.length > MAX_LINE ? `${line.slice(0, MAX_LINE)}…` : line);
+  }
+
+  /** So many lines of a kind a second; how many were left out is said with the next one. */
+  #paced(kind: string, line: string): void {
+    const state = this.#failing.get(kind) ?? {
       bucket: new TokenBucket({ ratePerSecond: LINES_PER_SECOND, burst: LINES_PER_SECOND, clock: this.#clock }),
       suppressed: 0,
     };
-    this.#failing.delete(target);
-    this.#failing.set(target, state);
+    this.#failing.delete(kind);
+    this.#failing.set(kind, state);
     for (const oldest of this.#failing.keys()) {
       if (this.#failing.size <= MAX_TARGETS) break;
       this.#failing.delete(oldest);
@@ -58,12 +67,11 @@ export class LogLines {
     }
     const more = state.suppressed === 0 ? "" : ` (${state.suppressed} more like this)`;
     state.suppressed = 0;
-    const after = `FAILED after ${Math.round(afterMs)}ms`;
-    this.#log.warn(`mgmtproxy: CONNECT ${printable(target)} from ${client} ${after}: ${printable(summary)}${more}`);
+    this.#log.warn(`${line}${more}`);
   }
 
   idle(limitMs: number): void {
-    this.#log.warn(`mgmtproxy: tunnel idle for ${limitMs / 1000}s, closing`);
+    this.#paced("idle", `mgmtproxy: tunnel idle for ${limitMs / 1000}s, closing`);
   }
 
   closed(
@@ -78,7 +86,7 @@ export class LogLines {
   }
 
   replayed(target: string, from: string, to: string): void {
-    this.#log.warn(`mgmtproxy: tunnel ${printable(target)} got no answer via ${from}, goes on via ${to}`);
+    this.#paced("replayed", `mgmtproxy: tunnel ${printable(target)} got no answer via ${from}, goes on via ${to}`);
   }
 }
 

@@ -52,6 +52,7 @@ export class FrontBed {
   /** Of a hundred. */
   openDescriptors = 10;
   isDraining = false;
+  isReady = true;
   tokens: readonly string[] | undefined = [TOKEN];
   healthz = "{}\n";
   port = 0;
@@ -113,6 +114,7 @@ export class FrontBed {
         isDraining: () => bed.isDraining,
         tokens: () => bed.tokens,
         healthz: async () => bed.healthz,
+        readyz: async () => ({ isReady: bed.isReady, text: bed.isReady ? "ok\n" : "[-]uplinks degraded\nnot ready\n" }),
         metrics: async () => "metrics 1\n",
         onBug: (error) => bed.bugs.push(error),
       }).start();

@@ -2,7 +2,7 @@ import { Dirty, sleep, TaskGroup } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
-import { type Logger, nullLogger } from "#base/log";
+import { type Logger, nullLogger, Repeats } from "#base/log";
 import { reconcile } from "#base/reconcile";
 import { SocketPathError } from "#base/unix-socket";
 import type { NetStack } from "#kernel/net";
@@ -81,6 +81,7 @@ export class Uplinkd {
   readonly #reach: Reach;
   readonly #snapshots: Snapshots;
   #warned: ReadonlySet<string> = new Set();
+  readonly #repeats = new Repeats();
   #known: Known | undefined;
   /** The settings of the last pass. */
   #synced: Settings | undefined;
@@ -179,7 +180,7 @@ export class Uplinkd {
         await sleep(Number.POSITIVE_INFINITY, { signal, clock: this.#clock });
       } catch (error) {
         if (!(error instanceof SocketPathError)) throw error;
-        this.#log.error("no control socket for now", { error });
+        if (this.#repeats.isNews("control", error.message)) this.#log.error("no control socket for now", { error });
         await sleep(CONTROL_RETRY_MS, { signal, clock: this.#clock });
       }
     }

@@ -10,4 +10,5 @@
  * ```
  */
 export { decode, encode } from "./codec.ts";
+export type { Page } from "./messages.ts";
 export { WorkerPool, type WorkerPoolDeps, type WorkerPoolOptions } from "./pool.ts";

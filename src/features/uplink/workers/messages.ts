@@ -19,7 +19,7 @@ export interface WorkerInit {
 }
 
 /** A page that the first thread makes, for all threads know only a part. */
-export type Page = "healthz" | "metrics";
+export type Page = "healthz" | "metrics" | "readyz" | "readyz?verbose";
 
 /** To a thread. */
 export type ToWorker =

@@ -5,6 +5,7 @@
 import { type MessagePort, parentPort, workerData } from "node:worker_threads";
 import { systemClock } from "#base/clock";
 import { assertNever, describeError } from "#base/errors";
+import type { Readiness } from "#base/health";
 import { nullLogger } from "#base/log";
 import { closeReactor } from "#kernel/reactor";
 import { Engine } from "../engine/index.ts";
@@ -52,6 +53,8 @@ class WorkerProxy {
       tokens: () => undefined,
       secureContext: () => undefined,
       healthz: () => this.#page("healthz"),
+      readyz: async ({ isVerbose }) =>
+        JSON.parse(await this.#page(isVerbose ? "readyz?verbose" : "readyz")) as Readiness,
       metrics: () => this.#page("metrics"),
       mark: init.mark,
       hostsPath: init.hostsPath,
