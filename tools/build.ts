@@ -9,6 +9,7 @@ import { createHash } from "node:crypto";
 import {
   chmodSync,
   copyFileSync,
+  cpSync,
   existsSync,
   globSync,
   mkdirSync,
@@ -71,7 +72,7 @@ async function buildBundle(version: string): Promise<void> {
   const { metafile } = await build({
     absWorkingDir: root,
     entryPoints: {
-      isthmus: "src/programs/isthmus.ts",
+      isthmus: "src/programs/start.ts",
       // Run on threads of their own, so they are files of their own.
       "uplink-worker": "src/features/uplink/workers/worker.ts",
     },
@@ -114,6 +115,16 @@ function writeLauncher(): void {
   }
 }
 
+/** The one package that is not in the bundle, for it brings a native library. Without its sources and documentation. */
+function copyKoffi(): void {
+  const modules = join(dist, "node_modules");
+  rmSync(modules, { recursive: true, force: true });
+  const from = join(root, "node_modules");
+  const isUsed = (file: string): boolean => !/\/koffi\/(doc|vendor)(\/|$)|\.(cc|hh|md|S|asm)$/.test(file);
+  cpSync(join(from, "koffi"), join(modules, "koffi"), { recursive: true, filter: isUsed });
+  cpSync(join(from, "@koromix/koffi-linux-x64"), join(modules, "@koromix/koffi-linux-x64"), { recursive: true });
+}
+
 /** V8's compiled code of what each program loads at its start: a quarter of the time until it runs. */
 function compileAhead(): void {
   rmSync(join(dist, ".compile-cache"), { recursive: true, force: true });
@@ -150,6 +161,7 @@ mkdirSync(dist, { recursive: true });
 rmSync(stampFile, { force: true });
 await buildBundle(version);
 writeLauncher();
+copyKoffi();
 compileAhead();
 buildCni();
 writeFileSync(stampFile, wanted);

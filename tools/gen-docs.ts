@@ -16,6 +16,7 @@ import { doctor } from "../src/programs/doctor.ts";
 import { explain } from "../src/programs/explain.ts";
 import { lab } from "../src/programs/lab.ts";
 import { mgmtproxyEnv } from "../src/programs/mgmtproxy-env.ts";
+import { nodeParts } from "../src/programs/node-parts.ts";
 import { proxyAgent } from "../src/programs/proxy-agent.ts";
 import { proxyServer } from "../src/programs/proxy-server.ts";
 import type { Program } from "../src/programs/run-program.ts";
@@ -82,6 +83,7 @@ function pages(): ReadonlyMap<string, string> {
     doctor,
     lab,
     mgmtproxyEnv,
+    nodeParts,
     proxyAgent,
     proxyServer,
     serviceProxy,

@@ -78,8 +78,10 @@ async function loadParts(words: readonly string[], hurry: AbortSignal): Promise<
     const program = await NODE_PARTS[name]?.();
     if (program === undefined) continue;
     try {
-      const parsed = parseProgram(program, argv);
-      parts.push({ name, run: async (signal) => (await program.run({ ...parsed, signal, hurry })) ?? EXIT.ok });
+      const { values, words: rest } = parseProgram(program, argv);
+      const run = async (signal: AbortSignal): Promise<number> =>
+        (await program.run({ values, words: rest, signal, hurry, ownsProcess: false })) ?? EXIT.ok;
+      parts.push({ name, run });
     } catch (error) {
       if (!(error instanceof ConfigError)) throw error;
       faults.push(...error.faults.map((fault) => `${name}: ${fault}`));

@@ -34,6 +34,8 @@ export interface ProgramContext<Set extends FlagSet> {
   readonly signal: AbortSignal;
   /** Aborts at the second one, in programs with `secondSignal: "hurry"`. */
   readonly hurry: AbortSignal;
+  /** The process is this program's alone: it may give up capabilities, or set what is the process's. */
+  readonly ownsProcess: boolean;
 }
 
 /** Keeps the type of a program's flags. */
@@ -71,7 +73,7 @@ export async function runProgram(program: Program, title: string, argv: readonly
     const { values, words } = parseProgram(program, argv);
     if (values.help) return print(helpText(program, title));
     if (values.version) return print(`${title} ${VERSION}\n`);
-    return (await program.run({ values, words, signal, hurry })) ?? EXIT.ok;
+    return (await program.run({ values, words, signal, hurry, ownsProcess: true })) ?? EXIT.ok;
   } catch (error) {
     return report(title, error, { signal, usageExit: program.usageExit ?? EXIT.usage });
   }

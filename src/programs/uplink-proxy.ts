@@ -28,7 +28,7 @@ export const uplinkProxy = defineProgram({
     "stats: prints what went over which uplink, from the counters that a running proxy publishes.",
     "At SIGHUP, and when the file is replaced, the settings are read again; a file that is wrong changes nothing and is told of in /healthz.",
   ],
-  run: async ({ values, words, signal }) => {
+  run: async ({ values, words, signal, ownsProcess }) => {
     if (words[0] === "stats") return printStats(values.runDir);
     if (words[0] !== undefined)
       throw new ConfigError("invalid-flags", [`unexpected "${words[0]}": it can only be stats`]);
@@ -39,7 +39,7 @@ export const uplinkProxy = defineProgram({
     const config = openConfig(values, { log, clock: systemClock });
     if (values.parts !== "proxy" || values.flush)
       requirePrivileges("program routes, rules and nftables", ["CAP_NET_ADMIN"]);
-    dropPrivileges(values.flush ? "all" : values.parts, config.current.settings);
+    if (ownsProcess) dropPrivileges(values.flush ? "all" : values.parts, config.current.settings);
     const kernel = openKernel();
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);

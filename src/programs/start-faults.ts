@@ -1,0 +1,28 @@
+/** Why the program cannot be loaded, in words that name the fix. Imports nothing: it runs where nothing else may. */
+
+/** The Node that the bundle is built for. */
+export const NODE_MAJOR = 24;
+export const EXIT_FAILED = 1;
+
+/** What is wrong with a version of Node such as `20.19.0`; `undefined` when nothing is. */
+export function nodeFault(version: string, wantedMajor: number): string | undefined {
+  if (Number(version.split(".")[0]) >= wantedMajor) return undefined;
+  return `this is Node ${version}; Isthmus needs Node ${wantedMajor} or later: install it, or name one in ISTHMUS_NODE`;
+}
+
+/** What a failure to load means, where it is one that users can mend; `undefined` for others. */
+export function explainLoadFailure(error: unknown): string | undefined {
+  if (!(error instanceof Error)) return undefined;
+  const { message } = error;
+  const code = (error as { readonly code?: unknown }).code;
+  const glibc = /version `(GLIBC_[\d.]+)' not found \(required by ([^)]+)\)/.exec(message);
+  if (glibc !== null) {
+    return `this system's C library is older than the one that Isthmus is built for: ${glibc[2]} needs ${glibc[1]}; use Debian 12 or later`;
+  }
+  if (code === "ERR_MODULE_NOT_FOUND" || code === "MODULE_NOT_FOUND") {
+    const first = message.split("\n", 1)[0] ?? message;
+    return `a part of Isthmus is missing: ${first}; copy the whole folder dist, node_modules in it included`;
+  }
+  if (code === "ERR_DLOPEN_FAILED") return `a native library cannot be loaded: ${message.split("\n", 1)[0]}`;
+  return undefined;
+}

@@ -1,0 +1,19 @@
+/**
+ * The first file that runs: it loads the rest, and says in one line why it cannot. Written so that an old Node can read it.
+ */
+import { EXIT_FAILED, explainLoadFailure, NODE_MAJOR, nodeFault } from "./start-faults.ts";
+
+const fault = nodeFault(process.versions.node, NODE_MAJOR);
+if (fault === undefined) {
+  try {
+    await import("./isthmus.ts");
+  } catch (error) {
+    const explained = explainLoadFailure(error);
+    if (explained === undefined) throw error;
+    process.stderr.write(`isthmus: ${explained}\n`);
+    process.exitCode = EXIT_FAILED;
+  }
+} else {
+  process.stderr.write(`isthmus: ${fault}\n`);
+  process.exitCode = EXIT_FAILED;
+}

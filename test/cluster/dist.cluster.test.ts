@@ -1,0 +1,35 @@
+/** `dist` as it is copied to a node: complete, and clear about what it lacks. */
+import assert from "node:assert/strict";
+import { cpSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, dirname, join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { ISTHMUS, start } from "#test/lab";
+
+/** A copy far from the checkout, without the CNI executable, whose size would only take time. */
+function copied(t: TestContext): string {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-dist-"));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  cpSync(dirname(ISTHMUS), folder, { recursive: true, filter: (file) => basename(file) !== "cni" });
+  return folder;
+}
+
+const run = (executable: string, ...args: string[]) =>
+  start([executable, ...args], { env: { ISTHMUS_NODE: process.execPath, NODE_PATH: "" } }).ended;
+
+test("dist: a copy of it works without the checkout", async (t) => {
+  const folder = copied(t);
+  const { code, stdout, stderr } = await run(join(folder, "isthmus"), "doctor");
+  assert.deepEqual([code, stderr], [0, ""]);
+  assert.match(stdout, /^has +veth/m);
+  assert.match((await run(join(folder, "coild"), "--version")).stdout, /^coild \d/);
+});
+
+test("dist: a part that was not copied is named, and what to do", async (t) => {
+  const folder = copied(t);
+  rmSync(join(folder, "node_modules"), { recursive: true });
+  const { code, stderr } = await run(join(folder, "coild"), "--version");
+  assert.equal(code, 1);
+  assert.match(stderr, /^isthmus: a part of Isthmus is missing: .*koffi.*; copy the whole folder dist/);
+  assert.equal(stderr.trim().split("\n").length, 1);
+});
