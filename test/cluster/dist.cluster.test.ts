@@ -10,7 +10,11 @@ import { ISTHMUS, start } from "#test/lab";
 function copied(t: TestContext): string {
   const folder = mkdtempSync(join(tmpdir(), "isthmus-dist-"));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
-  cpSync(dirname(ISTHMUS), folder, { recursive: true, filter: (file) => basename(file) !== "cni" });
+  cpSync(dirname(ISTHMUS), folder, {
+    recursive: true,
+    verbatimSymlinks: true,
+    filter: (file) => basename(file) !== "cni",
+  });
   return folder;
 }
 
