@@ -91,7 +91,10 @@ test("proxy-agent: a node reaches the API server by the bind addresses, and noth
     );
   const agent = await agentWith();
   await connected(agent);
-  assert.match(await agent.health("/readyz?verbose"), /^200 .*\[\+\]reverse-listener ok\ncheck passed\n$/s);
+  assert.match(
+    await agent.health("/readyz?verbose"),
+    /^200 .*\[\+\]reverse-listener ok\n\[\+\]bind-interface ok\ncheck passed\n$/s,
+  );
   for (const host of [BIND, BIND6]) {
     const socket = await connectInside(node, host, 6443);
     assert.equal(await roundTrip(socket, "hello"), "hello", host);

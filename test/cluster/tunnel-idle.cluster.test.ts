@@ -8,6 +8,7 @@ import type { Socket } from "node:net";
 import { type TestContext, test } from "node:test";
 import { start, until } from "#test/lab";
 import { connectThrough, ProxyBed, type ProxyProcess, roundTrip } from "#test/proxies";
+import { TunnelClient } from "../../src/features/tunnel/testing/client.ts";
 
 const FULL = process.env["ISTHMUS_SOAK"] === "full";
 const CONNECTIONS = FULL ? 10_000 : 1500;
@@ -17,6 +18,8 @@ const AT_ONCE = 64;
 
 const residentMiB = ({ running }: ProxyProcess): number =>
   Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${running.child.pid}/status`, "utf8"))?.[1]) / 1024;
+const peakMiB = ({ running }: ProxyProcess): number =>
+  Number(/^VmHWM:\s+(\d+) kB/m.exec(readFileSync(`/proc/${running.child.pid}/status`, "utf8"))?.[1]) / 1024;
 const descriptorsOf = ({ running }: ProxyProcess): number => readdirSync(`/proc/${running.child.pid}/fd`).length;
 
 /** An endpoint that echoes, in a process of its own: as many descriptors again would be too many for ours. */
@@ -83,6 +86,34 @@ test(`tunnel: ${CONNECTIONS} idle connections hold ${Math.round(MAX_MIB)} MiB at
   for (const [at, program] of [server, agent].entries()) {
     await until("descriptors are given back", () => descriptorsOf(program) <= (descriptors[at] ?? 0) + 3);
   }
+});
+
+const BUSY = 16;
+const ECHOED_BYTES = 12 * 1024 * 1024;
+/** Of either hop at its peak, MiB (spec tunnel 8.8). */
+const MAX_PEAK_MIB = 150;
+
+test(`tunnel: ${BUSY} gRPC frontends that send and receive as fast as they can hold ${MAX_PEAK_MIB} MiB at most on either hop`, {
+  timeout: 100_000,
+}, async (t) => {
+  const bed = await ProxyBed.open();
+  t.after(() => bed[Symbol.asyncDispose]());
+  const server = await bed.server(["--mode=grpc"]);
+  const agent = await bed.agent([server]);
+  await until("the agent is ready", async () => (await agent.health("/readyz")).startsWith("200 "));
+  const port = await echoElsewhere(t);
+  const block = Buffer.alloc(64 * 1024, 7);
+  const echo = async (): Promise<void> => {
+    const client = await TunnelClient.open(await bed.dial(server.udsPath));
+    assert.equal((await client.dial(`127.0.0.1:${port}`)).kind, "open");
+    for (let sent = 0; sent < ECHOED_BYTES; sent += block.length) await client.writeAll(block);
+    await client.until(() => client.received === ECHOED_BYTES, 60_000);
+    client.destroy();
+  };
+  await Promise.all(Array.from({ length: BUSY }, echo));
+  const peaks = [server, agent].map(peakMiB);
+  t.diagnostic(`peaks ${peaks.map(Math.round).join(" and ")} MiB`);
+  for (const peak of peaks) assert.ok(peak <= MAX_PEAK_MIB, `${peaks.map(Math.round).join(" and ")} MiB`);
 });
 
 const STALLED = 100;

@@ -17,11 +17,18 @@ import { Listener } from "./listener.ts";
 import type { ServerConfig } from "./server-config.ts";
 
 const HTTP2 = { settings: SESSION_SETTINGS, maxSessionMemory: SESSION_MEMORY_MIB };
+/** What a frontend may send of one stream before we take it: held for each that is not read, and frontends are near. */
+const FRONTEND_WINDOW_BYTES = 256 * 1024;
 /**
  * A frontend of a reusable tunnel resets a stream for each connection that it gives up. Node's own limit, 33 a second, would end the
  * session with all of its connections.
  */
-const FRONTEND_HTTP2 = { ...HTTP2, streamResetBurst: 100_000, streamResetRate: 10_000 };
+const FRONTEND_HTTP2 = {
+  ...HTTP2,
+  settings: { ...SESSION_SETTINGS, initialWindowSize: FRONTEND_WINDOW_BYTES },
+  streamResetBurst: 100_000,
+  streamResetRate: 10_000,
+};
 /** An agent has one stream, and for a moment two. */
 const AGENT_HTTP2 = { ...HTTP2, settings: { ...SESSION_SETTINGS, maxConcurrentStreams: 16 } };
 

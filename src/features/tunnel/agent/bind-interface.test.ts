@@ -128,6 +128,10 @@ test("watchBindInterface: puts back within 5 s what others take away, and tells 
   await clock.advance(2000);
   await clock.advance(2000);
   assert.equal(warnings.length, 1);
+  assert.deepEqual(
+    health.unready.map(({ name, status }) => `${name} ${status}`),
+    ["bind-interface degraded"],
+  );
   await clock.advance(2000);
   assert.equal(held().length, 2);
   controller.abort();
