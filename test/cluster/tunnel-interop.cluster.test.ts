@@ -6,6 +6,7 @@ import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { after, before, describe, test } from "node:test";
 import { freePort } from "#test/proxies";
+import { peer, peersMissing } from "#test/real-api-server";
 import { CLAIMS, LOSS_CLAIMS } from "#test/tunnel-claims";
 import { TunnelPair } from "#test/tunnel-pair";
 import type { Peer, RunningPeer, RunningServer } from "#test/tunnel-peer";
@@ -21,11 +22,16 @@ function commandOf(variable: string): readonly string[] | undefined {
   return words.length === 0 || words[0] === "" ? undefined : words;
 }
 
+const noPeers = peersMissing("proxy-server", "proxy-agent");
+const konnectivity = (name: string): readonly string[] | undefined => (noPeers === false ? [peer(name)] : undefined);
 const external = {
-  server: commandOf("ISTHMUS_TUNNEL_SERVER"),
-  agent: commandOf("ISTHMUS_TUNNEL_AGENT"),
+  server: commandOf("ISTHMUS_TUNNEL_SERVER") ?? konnectivity("proxy-server"),
+  agent: commandOf("ISTHMUS_TUNNEL_AGENT") ?? konnectivity("proxy-agent"),
   client: commandOf("ISTHMUS_TUNNEL_CLIENT"),
 };
+if (external.server === undefined || external.agent === undefined) {
+  test("tunnel interop: Konnectivity's server and agent in the matrix", { skip: noPeers }, () => undefined);
+}
 const SERVERS = [
   serverProgram(),
   grpcServer,
