@@ -6,7 +6,7 @@ import { after, before, test } from "node:test";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { type Running, until } from "#test/lab";
 import { NODE_PORT, type ServiceBed } from "#test/service-bed";
-import { openServiceBed, setSlice, stop, untilHealthy } from "#test/service-objects";
+import { askHealthPort, openServiceBed, setSlice, stop, untilHealthy } from "#test/service-objects";
 import { TcpGate } from "#test/tcp-gate";
 import { addressesOf, SERVICE_PORT } from "../../src/features/service-proxy/testing/fixture.ts";
 import { endpointObject } from "../../src/features/service-proxy/testing/objects.ts";
@@ -115,4 +115,21 @@ test("a start while the API server is away: NodePorts go on when Services are kn
   assert.ok(areNew(), "the change is in force");
   assert.ok(connects > 500, `${connects}`);
   await stop(second);
+});
+
+test("/readyz: 503 with the lines of what cannot be read while the API server is away, 200 when it is back", async (t) => {
+  const proxy = startProxy(t);
+  await untilHealthy(cluster, proxy);
+  const ask = (): Promise<{ readonly status: number; readonly body: string }> => askHealthPort(cluster, "/readyz");
+  await until("it is ready", async () => (await ask()).status === 200, { seen: proxy.said });
+  await gate.shut();
+  await until("it is not", async () => {
+    const { status, body } = await ask();
+    return (
+      status === 503 && /^-?\[-\]watch services degraded .*ECONN/m.test(body) && body.includes("[+]nftables IPv4 ok")
+    );
+  });
+  await gate.reopen();
+  await until("it is again", async () => (await ask()).status === 200, { deadlineMs: 5000 });
+  await stop(proxy);
 });

@@ -102,13 +102,22 @@ export async function stop(proxy: Running): Promise<void> {
 }
 
 async function isHealthy(cluster: ServiceBed): Promise<boolean> {
-  const address = IpAddress.parse(String(addressesOf(4).node));
   try {
-    const place = { name: cluster.netnsName("node") };
-    const socket = await connectInside(place, { address, port: HEALTH_PORT }, { timeoutMs: 1000 });
-    return (await request(socket, { path: "/healthz", host: "node" }, { timeoutMs: 1000 })).status === 200;
+    return (await askHealthPort(cluster, "/healthz")).status === 200;
   } catch (error) {
     if (!(error instanceof InsideError)) throw error;
     return false;
   }
+}
+
+/** What the proxy's health port says. Rejects with `InsideError`. */
+export async function askHealthPort(
+  cluster: ServiceBed,
+  path: string,
+): Promise<{ readonly status: number; readonly body: string }> {
+  const address = IpAddress.parse(String(addressesOf(4).node));
+  const place = { name: cluster.netnsName("node") };
+  const socket = await connectInside(place, { address, port: HEALTH_PORT }, { timeoutMs: 1000 });
+  const { status, body } = await request(socket, { path, host: "node" }, { timeoutMs: 1000 });
+  return { status, body: String(body) };
 }

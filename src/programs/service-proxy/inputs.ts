@@ -5,6 +5,7 @@ import type { EventSink } from "#features/service-health";
 import { type FamilyProxy, PROXY_NAME_LABEL, portsOf, type SliceView, sliceView } from "#features/service-proxy";
 import {
   type EndpointSlice,
+  isKubeError,
   type KubeApi,
   type KubeObject,
   type Node,
@@ -61,6 +62,10 @@ export interface InputTargets {
   /** A Service was added or changed; `undefined`: it is gone. */
   readonly onService?: (name: string, service: Service | undefined) => void;
   readonly onWatch: (resource: string, health: InformerHealth) => void;
+  /** The first list of a kind is there. */
+  readonly onRead?: (resource: string) => void;
+  /** The API server does not serve the kind, and need not. */
+  readonly onAbsent?: (resource: string) => void;
   /** A change that waits to be synced. */
   readonly onChange?: (kind: "service" | "endpoint", family: IpFamily) => void;
   readonly allowExternalIPs: boolean;
@@ -80,6 +85,10 @@ export async function watchInputs(
     onHealth: (health: InformerHealth): void => {
       reads.onHealth(resource, health);
       targets.onWatch(resource, health);
+      const isAbsent = health.state === "degraded" && isKubeError(health.error, "not-found");
+      if (isAbsent && FIRST_READS.some((one) => one.resource === resource && one.isOptional === true)) {
+        targets.onAbsent?.(resource);
+      }
     },
     onNameless: (count: number): void =>
       targets.log.error("objects without a name count as if they were not there", { resource, count }),
@@ -124,7 +133,14 @@ export async function watchInputs(
   });
 
   const group = new TaskGroup(signal);
-  for (const informer of [services, slices, nodes, ranges]) group.spawn((at) => informer.run({ signal: at }));
+  const informers = { services, endpointslices: slices, nodes, servicecidrs: ranges };
+  for (const [resource, informer] of Object.entries(informers)) {
+    group.spawn((at) => informer.run({ signal: at }));
+    group.spawn(async (at) => {
+      await allSynced([informer], { signal: at });
+      targets.onRead?.(resource);
+    });
+  }
   group.spawn(async (at) => {
     await allSynced([services, slices], { signal: at });
     targets.onListed();

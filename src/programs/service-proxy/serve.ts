@@ -16,6 +16,7 @@ import {
   WatchMetrics,
 } from "#features/service-health";
 import { DriftWatch } from "#features/service-proxy";
+import { isKernelError } from "#kernel/errors";
 import type { Monitors } from "#kernel/monitor";
 import type { NetNs } from "#kernel/net";
 import { openNftWriters } from "#kernel/nft-elements";
@@ -30,8 +31,12 @@ import { eventSink } from "./events.ts";
 import { Family, type KernelParts, supportedFamilies } from "./families.ts";
 import { watchInputs } from "./inputs.ts";
 import { nodeState, unknownNode, withKnown } from "./node-state.ts";
+import { Readiness } from "./readiness.ts";
 import { serviceNotes } from "./service-notes.ts";
 import { syncObserver } from "./sync-observer.ts";
+
+/** IANA's reserved number: no flow is of it. */
+const NO_PROTOCOL = 255;
 
 const RESOURCES = ["services", "endpointslices", "nodes", "servicecidrs"] as const;
 
@@ -71,9 +76,14 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
     ],
   });
   const onAnswer = healthMetrics(registry, health);
+  const readiness = new Readiness({ resources: RESOURCES, families });
+  group.spawn((at) => tryFlows(parts.conntrack, readiness, at));
   const { bindAddressHardFail: hardFail } = config;
   if (config.healthz !== undefined) {
-    const server = new HealthServer({ ...listen, health, onAnswer }, { address: config.healthz, hardFail });
+    const server = new HealthServer(
+      { ...listen, health, onAnswer, readiness: readiness.health },
+      { address: config.healthz, hardFail },
+    );
     group.spawn((at) => server.run({ signal: at }));
   }
   if (config.metrics !== undefined) {
@@ -89,15 +99,32 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   group.spawn((at) => ports.run({ signal: at }));
   onEvent(startingEvent());
   health.started(families);
-  group.spawn((at) => proxyServices({ ...deps, families, health, ports, onEvent }, at));
+  group.spawn((at) => proxyServices({ ...deps, families, health, readiness, ports, onEvent }, at));
   const { source } = config;
   if (source !== undefined) group.spawn((at) => watchConfig(source, { signal: at, log }));
   await group.wait();
 }
 
+/** Whether stale flows can be looked for shows by looking. */
+async function tryFlows(conntrack: KernelParts["conntrack"], readiness: Readiness, signal: AbortSignal): Promise<void> {
+  if (conntrack === undefined) {
+    readiness.flows(new Error("connection tracking cannot be read: stale UDP flows are left alone"));
+    return;
+  }
+  try {
+    // In slices, unlike a list.
+    await conntrack.delete({ family: 4, protocol: NO_PROTOCOL }, () => false, { signal });
+    readiness.flows();
+  } catch (error) {
+    if (!isKernelError(error)) throw error;
+    readiness.flows(error);
+  }
+}
+
 interface ProxyParts extends ServeParts {
   readonly families: readonly IpFamily[];
   readonly health: NodeHealth;
+  readonly readiness: Readiness;
   readonly ports: ServicePorts;
   readonly onEvent: EventSink;
 }
@@ -110,6 +137,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   const observer = syncObserver({
     syncs,
     health,
+    readiness: deps.readiness,
     ports,
     log,
     onEvent: deps.onEvent,
@@ -135,6 +163,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     return node.addresses.length > 0;
   };
   const onWatch = (resource: string, state: InformerHealth): void => {
+    deps.readiness.watch(resource, state);
     if (state.state === "ready") {
       watches.connected(resource);
       return;
@@ -166,6 +195,8 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     onNode,
     onListed: () => health.listed(),
     onKnown,
+    onRead: (resource: string) => deps.readiness.read(resource),
+    onAbsent: (resource: string) => deps.readiness.absent(resource),
     onWatch,
     onChange,
     onService: serviceNotes(log, { allowExternalIPs }),

@@ -10,6 +10,7 @@ import {
 } from "#features/service-health";
 import type { FamilyProxy, LostClaim, SyncObserver } from "#features/service-proxy";
 import { isKernelError } from "#kernel/errors";
+import type { Readiness } from "./readiness.ts";
 import { countTable } from "./table-counts.ts";
 
 /** Objects of the tables are counted at most so often, milliseconds. */
@@ -19,6 +20,7 @@ const COUNT_MS = 5000;
 export interface SyncListeners {
   readonly syncs: SyncMetrics;
   readonly health: NodeHealth;
+  readonly readiness: Pick<Readiness, "synced" | "failed">;
   readonly ports: ServicePorts;
   readonly onEvent: EventSink;
   /** A transaction was refused because the kernel does not hold what we left there. */
@@ -42,6 +44,7 @@ export function syncObserver(at: SyncListeners): SyncObserver {
     },
     synced: (family, report) => {
       health.synced(family);
+      at.readiness.synced(family);
       syncs.synced(family, report);
       log.debug("synced", { family, ...report });
       const proxy = proxyOf(family);
@@ -62,6 +65,7 @@ export function syncObserver(at: SyncListeners): SyncObserver {
     },
     failed: (family, error) => {
       health.failed(family, error);
+      at.readiness.failed(family, error);
       syncs.failed(family);
       if (isKernelError(error, "already-exists", "not-found")) at.onDisagreement();
     },

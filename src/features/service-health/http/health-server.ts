@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { sleep } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
+import type { Health } from "#base/health";
 import type { EventSink } from "../events.ts";
 import type { HealthCheck, NodeHealth } from "../state/index.ts";
 import { holdAddress } from "./hold.ts";
@@ -16,6 +17,8 @@ export interface HealthServerDeps extends ProbeHttpDeps {
   /** Told of each answer before its head is written. */
   readonly onAnswer?: (check: HealthCheck, code: 200 | 503) => void;
   readonly onEvent?: EventSink;
+  /** What `/readyz` tells of; absent: there is no such path. */
+  readonly readiness?: Pick<Health, "parts" | "unready">;
   readonly clock?: Clock;
 }
 
@@ -28,7 +31,7 @@ export interface HealthServerOptions {
   readonly lingerMs?: number;
 }
 
-/** `/healthz` and `/livez` for load balancers and kubelets (spec service-proxy 1.1, 1.4). */
+/** `/healthz` and `/livez` for load balancers and kubelets (spec service-proxy 1.1, 1.4), `/readyz` for people and rollouts. */
 export class HealthServer {
   readonly #deps: HealthServerDeps;
   readonly #options: HealthServerOptions;
@@ -72,6 +75,11 @@ export class HealthServer {
   #answer(request: IncomingMessage, response: ServerResponse): void {
     // Whoever asks through a proxy names us in the target too, and servers have to take that (RFC 9112 3.2.2).
     const [path] = (request.url ?? "/").replace(/^https?:\/\/[^/?]*/i, "").split("?", 1);
+    const { readiness } = this.#deps;
+    if (path === "/readyz" && readiness !== undefined) {
+      reply(response, readiness.unready.length === 0 ? 200 : 503, "text/plain; charset=utf-8", readyText(readiness));
+      return;
+    }
     const check = path === "/healthz" ? "healthz" : path === "/livez" ? "livez" : undefined;
     if (check === undefined) {
       reply(response, 404, "text/plain; charset=utf-8", "404 page not found\n");
@@ -81,6 +89,14 @@ export class HealthServer {
     this.#deps.onAnswer?.(check, code);
     reply(response, code, "application/json", body);
   }
+}
+
+/** All parts, whatever was asked for: there are few. */
+function readyText({ parts, unready }: Pick<Health, "parts" | "unready">): string {
+  const lines = parts.map(({ name, status, reason }) =>
+    `[${status === "ok" ? "+" : "-"}]${name} ${status} ${reason}`.trimEnd(),
+  );
+  return `${[...lines, unready.length === 0 ? "ok" : "not ready"].join("\n")}\n`;
 }
 
 /** Answers at once. HEAD gets the head alone: Node leaves the body out. */

@@ -1,0 +1,62 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { KernelError } from "#kernel/errors";
+import { KubeError } from "#kube/client";
+import { Readiness } from "./readiness.ts";
+
+const RESOURCES = ["services", "endpointslices", "nodes", "servicecidrs"];
+
+function ready(): Readiness {
+  const readiness = new Readiness({ resources: RESOURCES, families: [4, 6] });
+  for (const resource of RESOURCES) readiness.read(resource);
+  for (const family of [4, 6] as const) readiness.synced(family);
+  readiness.flows();
+  return readiness;
+}
+
+const unready = ({ health }: Readiness): string[] => health.unready.map(({ name, reason }) => `${name}: ${reason}`);
+
+test("Readiness: at the start every dependency is a line that says what it waits for", () => {
+  assert.deepEqual(unready(new Readiness({ resources: RESOURCES, families: [4, 6] })), [
+    ...RESOURCES.map((resource) => `watch ${resource}: not read yet`),
+    "nftables IPv4: not synced yet",
+    "nftables IPv6: not synced yet",
+    "conntrack: ",
+  ]);
+  assert.deepEqual(unready(ready()), []);
+});
+
+test("Readiness: each part that degrades, at whatever time, makes it not ready, and well again when it is", () => {
+  const refused = new KubeError("forbidden", "may not list it");
+  const rows: readonly [string, (readiness: Readiness) => void, (readiness: Readiness) => void][] = [
+    ...RESOURCES.map((resource): (typeof rows)[number] => [
+      `watch ${resource}: may not list it`,
+      (readiness) => readiness.watch(resource, { state: "degraded", error: refused, failures: 1 }),
+      (readiness) => readiness.watch(resource, { state: "ready" }),
+    ]),
+    [
+      "nftables IPv6: busy",
+      (readiness) => readiness.failed(6, new KernelError("busy", "busy")),
+      (readiness) => readiness.synced(6),
+    ],
+    [
+      "conntrack: not permitted",
+      (readiness) => readiness.flows(new KernelError("not-permitted", "not permitted")),
+      (readiness) => readiness.flows(),
+    ],
+  ];
+  for (const [line, break_, mend] of rows) {
+    const readiness = ready();
+    break_(readiness);
+    assert.deepEqual(unready(readiness), [line]);
+    mend(readiness);
+    assert.deepEqual(unready(readiness), []);
+  }
+});
+
+test("Readiness: ServiceCIDRs that an older API server does not have are nothing to wait for", () => {
+  const readiness = ready();
+  readiness.watch("servicecidrs", { state: "degraded", error: new KubeError("not-found", "404"), failures: 1 });
+  readiness.absent("servicecidrs");
+  assert.deepEqual(unready(readiness), []);
+});

@@ -1,0 +1,61 @@
+import { Health, type HealthPart } from "#base/health";
+import type { IpFamily } from "#base/ip";
+import type { InformerHealth } from "#kube/informer";
+
+/** Nothing has been heard of it yet. */
+const NOT_YET = "not read yet";
+
+/**
+ * What the proxy depends on, a line each, for `/readyz`. A part that is degraded makes it 503: whether load balancers shall come is `/healthz`'s
+ * matter, which knows of adopted tables.
+ */
+export class Readiness {
+  readonly health = new Health();
+  readonly #watches = new Map<string, HealthPart>();
+  readonly #tables = new Map<IpFamily, HealthPart>();
+  readonly #flows: HealthPart;
+
+  constructor(of: { readonly resources: readonly string[]; readonly families: readonly IpFamily[] }) {
+    for (const resource of of.resources) {
+      const part = this.health.part(`watch ${resource}`, { needed: "always" });
+      part.degraded(new Error(NOT_YET));
+      this.#watches.set(resource, part);
+    }
+    for (const family of of.families) {
+      const part = this.health.part(`nftables IPv${family}`, { needed: "always" });
+      part.degraded(new Error("not synced yet"));
+      this.#tables.set(family, part);
+    }
+    this.#flows = this.health.part("conntrack", { needed: "always" });
+  }
+
+  /** The first list of a kind is there. */
+  read(resource: string): void {
+    this.#watches.get(resource)?.ok();
+  }
+
+  /** What became of a list or watch. */
+  watch(resource: string, state: InformerHealth): void {
+    if (state.state === "ready") this.read(resource);
+    else this.#watches.get(resource)?.degraded(state.error);
+  }
+
+  /** A server that does not know the kind has none of it. */
+  absent(resource: string): void {
+    this.#watches.get(resource)?.ok("not served by this API server");
+  }
+
+  synced(family: IpFamily): void {
+    this.#tables.get(family)?.ok();
+  }
+
+  failed(family: IpFamily, error: unknown): void {
+    this.#tables.get(family)?.degraded(error);
+  }
+
+  /** Connection tracking was read, or why it was not. */
+  flows(error?: unknown): void {
+    if (error === undefined) this.#flows.ok();
+    else this.#flows.degraded(error);
+  }
+}
