@@ -185,6 +185,8 @@ export class Bed implements AsyncDisposable {
       // One client asks here more often to be refused than kernels tell one host.
       ["net/ipv4/icmp_ratelimit", "0"],
       ["net/ipv6/icmp/ratelimit", "0"],
+      ["net/ipv4/icmp_msgs_per_sec", "1000000"],
+      ["net/ipv4/icmp_msgs_burst", "1000000"],
     ] as const) {
       node.sysctl.set(name, value);
     }

@@ -64,6 +64,13 @@ export class UdpFlow implements Disposable {
   #onAnswer: ((reached: Reached) => void) | undefined;
   /** The datagram that came last. */
   lastBytes: Buffer = Buffer.alloc(0);
+  /** The client's port. */
+  get localPort(): number {
+    return this.#socket.address().port;
+  }
+
+  /** Codes of all errors since the last question: ECONNREFUSED from ICMP, EPERM where a rule dropped what this machine itself sends. */
+  errors: string[] = [];
 
   private constructor(socket: UdpSocket) {
     this.#socket = socket;
@@ -72,7 +79,7 @@ export class UdpFlow implements Disposable {
       this.#told(readLine(bytes));
     });
     // A port that nobody has is told by ICMP, to a connected socket.
-    socket.on("error", () => this.#told({ kind: "rejected" }));
+    socket.on("error", (error) => this.#failed(error));
   }
 
   /** Towards an address and port; `source` binds the client's address. */
@@ -92,9 +99,10 @@ export class UdpFlow implements Disposable {
   async ask(bytes: Uint8Array | string = "?", { droppedMs = 1000 } = {}): Promise<Reached> {
     const { promise, resolve } = Promise.withResolvers<Reached>();
     this.#onAnswer = resolve;
+    this.errors = [];
     const late = setTimeout(() => setImmediate(() => setImmediate(() => resolve({ kind: "dropped" }))), droppedMs);
     this.#socket.send(bytes, (error) => {
-      if (error !== null) this.#told({ kind: "rejected" });
+      if (error !== null) this.#failed(error);
     });
     try {
       return await promise;
@@ -102,6 +110,11 @@ export class UdpFlow implements Disposable {
       clearTimeout(late);
       this.#onAnswer = undefined;
     }
+  }
+
+  #failed(error: NodeJS.ErrnoException): void {
+    this.errors.push(error.code ?? error.message);
+    this.#told({ kind: "rejected" });
   }
 
   #told(reached: Reached): void {

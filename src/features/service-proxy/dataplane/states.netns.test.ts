@@ -1,0 +1,137 @@
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import fc from "fast-check";
+import { Cidr, type IpFamily } from "#base/ip";
+import type { Endpoint, ServicePort } from "../model/index.ts";
+import { addressBytes } from "../plan/index.ts";
+import { Bed } from "../testing/bed.ts";
+import {
+  addressesOf,
+  endpoint,
+  ruleOptions,
+  type Sender,
+  servicePort,
+  TARGET_PORT,
+  wantedOf,
+} from "../testing/fixture.ts";
+import { type Door, doorOf } from "../testing/matrix.ts";
+import { DataPlane, Ledger } from "./index.ts";
+
+/** States in a run; each is synced and asked by every sender at every address. */
+const STATES = process.env["ISTHMUS_SOAK"] === "full" ? 10_000 : 40;
+const SENDERS = ["pod", "node", "external"] as const;
+const DOORS = ["clusterIP", "loadBalancerIP", "externalIP", "nodePort"] as const;
+/** Loopback answers in well under a millisecond; nothing within this means dropped. */
+const DROPPED_MS = 150;
+
+let bed: Bed;
+before(async () => {
+  bed = await Bed.open(`isp-st-${process.pid}`);
+  for (const family of [4, 6] as const) {
+    const { localEndpoint, remoteEndpoint } = addressesOf(family);
+    await bed.answerUdp("local", localEndpoint, TARGET_PORT);
+    await bed.answerUdp("remote", remoteEndpoint, TARGET_PORT);
+  }
+});
+after(() => bed[Symbol.asyncDispose]());
+
+type Condition = "ready" | "fading" | "down";
+const CONDITIONS: Readonly<Record<Condition, Partial<Endpoint>>> = {
+  ready: {},
+  fading: { ready: false, serving: true, terminating: true },
+  down: { ready: false, serving: false, terminating: false },
+};
+const condition = fc.constantFrom<Condition | undefined>("ready", "fading", "down", undefined);
+const state = fc.record({
+  protocol: fc.constantFrom("TCP" as const, "UDP" as const),
+  local: condition,
+  remote: condition,
+  inner: fc.constantFrom("Cluster" as const, "Local" as const),
+  outer: fc.constantFrom("Cluster" as const, "Local" as const),
+  allowed: fc.subarray([...SENDERS]),
+  hasRanges: fc.boolean(),
+  affinitySeconds: fc.constantFrom(0, 60),
+});
+type State = typeof state extends fc.Arbitrary<infer T> ? T : never;
+
+function sourceOf(family: IpFamily, sender: Sender): Cidr {
+  return Cidr.host(addressesOf(family)[sender]);
+}
+
+/** What the specification says (2.2, 2.4), by a model of its own: the machines that may answer, or none. */
+function expected(state: State, door: Door, sender: Sender): readonly string[] | "dropped" | "rejected" {
+  const { local, remote, inner, outer } = state;
+  if (door === "loadBalancerIP" && state.hasRanges && state.allowed.length > 0 && !state.allowed.includes(sender)) {
+    return "dropped";
+  }
+  const all = Object.entries({ local, remote }).filter(([, one]) => one !== undefined);
+  const use = (from: typeof all): string[] => {
+    const ready = from.filter(([, one]) => one === "ready");
+    return (ready.length > 0 ? ready : from.filter(([, one]) => one === "fading")).map(([name]) => name);
+  };
+  const isOuter = door !== "clusterIP";
+  if (!all.some(([, one]) => one !== "down")) return "rejected";
+  const isLocal = (isOuter ? outer : inner) === "Local" && !(isOuter && sender !== "external");
+  const servers = use(isLocal ? all.filter(([name]) => name === "local") : all);
+  return servers.length > 0 ? servers : "dropped";
+}
+
+async function found(state: State, family: IpFamily, door: Door, sender: Sender): Promise<string> {
+  const { address, port } = doorOf(family, door);
+  if (state.protocol === "TCP") {
+    const reached = await bed.connect(sender, address, port, { droppedMs: DROPPED_MS });
+    return reached.kind === "delivered" ? reached.server : reached.kind;
+  }
+  using flow = await bed.udpFlow(sender, address, port);
+  const reached = await flow.ask("?", { droppedMs: DROPPED_MS });
+  if (reached.kind === "delivered") return reached.server;
+  const [error] = flow.errors;
+  if (error === undefined) return reached.kind;
+  // What this machine itself sends is not sent where a rule drops or refuses it: the kernel says so at once, and by no other word.
+  if (error === "EPERM" && sender === "node") return "not permitted";
+  return error === "ECONNREFUSED" ? "rejected" : error;
+}
+
+for (const family of [4, 6] as const) {
+  test(`DataPlane: in any state packets of every sender at every address meet what the specification says, IPv${family}`, async () => {
+    const { nft, elements } = bed;
+    const options = { ...ruleOptions(family), tableName: "kube-proxy" };
+    const plane = new DataPlane({ nft, elements, ledger: new Ledger(elements) }, options);
+    const { node, serviceCIDR } = addressesOf(family);
+    await fc.assert(
+      fc.asyncProperty(state, async (one) => {
+        const changes: Partial<ServicePort> = {
+          protocol: one.protocol,
+          internalTrafficPolicy: one.inner,
+          externalTrafficPolicy: one.outer,
+          affinitySeconds: one.affinitySeconds,
+          sourceRanges: one.hasRanges ? one.allowed.map((sender) => sourceOf(family, sender)) : [],
+        };
+        const endpoints = (["local", "remote"] as const).flatMap((where) => {
+          const is = one[where];
+          return is === undefined ? [] : endpoint(family, where, CONDITIONS[is]);
+        });
+        await plane.sync(
+          {
+            services: wantedOf(family, [{ port: servicePort(family, changes), endpoints }]),
+            nodePortIPs: new Set([addressBytes(node)]),
+            serviceCIDRs: [serviceCIDR],
+          },
+          { full: true },
+        );
+        for (const door of DOORS) {
+          for (const sender of SENDERS) {
+            const [is, wanted] = [await found(one, family, door, sender), expected(one, door, sender)];
+            const isRight =
+              typeof wanted !== "string"
+                ? wanted.includes(is)
+                : is === wanted || (is === "not permitted" && one.protocol === "UDP");
+            assert.ok(isRight, `${sender} to ${door}: ${is} instead of ${wanted}`);
+          }
+        }
+      }),
+      { numRuns: STATES },
+    );
+    await plane.remove();
+  });
+}
