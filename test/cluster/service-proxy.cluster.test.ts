@@ -162,7 +162,7 @@ test("service-proxy: a Service that asks for an address that an older one has is
   const line = proxy
     .said()
     .split("\n")
-    .find((text) => text.includes("an older Service"));
+    .find((text) => text.includes("another Service has"));
   assert.match(line ?? "", /default\/younger.*default\/older.*203\.0\.113\.77:81\/TCP/);
   await until("there is an Event", async () => {
     const { items } = await cluster.inner.client.list(resources.events, { namespace: "default" });
