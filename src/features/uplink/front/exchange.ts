@@ -241,6 +241,7 @@ export class Exchange extends StreamListeners implements ByteStream {
     if (this.#isSettled) return;
     this.#isSettled = true;
     this.#client.pause();
+    this.#client.limitReads(HELD_BYTES);
     this.#client.off("data", this.#onClientData);
     this.#client.off("end", this.#onClientEnd);
     this.#client.off("drain", this.#onClientDrain);

@@ -83,77 +83,79 @@ function readAnswers(text: string, asked: readonly Asked[]): { readonly status: 
   return answers;
 }
 
-test("HttpConnection: any mix of plain requests over any cuts: an origin sees its own requests alone, one on each connection; a client reads the answers to its own, in order (property)", {
-  timeout: 60_000,
-}, async (t) => {
-  const origins = await Promise.all(["a", "b", "c"].map((name) => TestOrigin.open(t, name)));
-  const bed = await FrontBed.open(t, { plainHttp: true });
-  bed.dial = ({ destination }) => {
-    const origin = origins.find(({ name }) => destination.text === `${name}.example:80`);
-    return origin === undefined
-      ? Promise.reject(new SelectError("dns", "no such host"))
-      : bed.connected(origin.port, "eth0");
-  };
-  const request = fc.record({
-    origin: fc.constantFrom("a", "b", "c", "a", "b", "unknown"),
-    method: fc.constantFrom("GET", "POST", "HEAD"),
-    body: fc.constantFrom("none", "length", "chunked"),
-    mode: fc.oneof(
-      { weight: 5, arbitrary: fc.constantFrom(...MODES) },
-      { weight: 1, arbitrary: fc.constantFrom(...BROKEN) },
-    ),
-  });
-  const script = fc.record({
-    requests: fc.array(request, { minLength: 1, maxLength: 6 }),
-    cuts: fc.array(fc.nat(2000), { maxLength: 12 }),
-    endsSending: fc.boolean(),
-  });
-  let nextId = 1;
-  await fc.assert(
-    fc.asyncProperty(script, async ({ requests, cuts, endsSending }) => {
-      for (const origin of origins) origin.received.length = 0;
-      const asked: Asked[] = requests.map((one) => ({ ...one, id: nextId++ }) as Asked);
-      const text = asked.map(encodeAsked).join("");
-      const client = await TestClient.to(t, bed.port);
-      let from = 0;
-      for (const at of [...cuts.filter((cut) => cut < text.length).sort((a, b) => a - b), text.length]) {
-        client.write(text.slice(from, at));
-        from = at;
-        for (let turns = at % 4; turns > 0; turns -= 1) await new Promise((resolve) => setImmediate(resolve));
-      }
-      if (endsSending) client.socket.end();
-      await client.until(
-        ({ isEnded, isClosed, text: read }) => isEnded || isClosed || readAnswers(read, asked).length >= asked.length,
-      );
-      const answers = readAnswers(client.text, asked);
-      client.socket.destroy();
-      for (const [at, answer] of answers.entries()) {
-        const { id, origin } = asked[at] ?? assert.fail(`an answer too many: ${answer.text}`);
-        const named = [...answer.text.matchAll(/\b[abc]-\d+;/g)].map(([name]) => name);
-        if (answer.status < 400) assert.ok(named.length > 0, answer.text);
-        assert.deepEqual([...new Set(named)], named.length > 0 ? [`${origin}-${id};`] : []);
-        assert.doesNotMatch(answer.text, /stolen/);
-      }
-      // An answer that ends the connection is the last one.
-      const unanswered = answers.length < asked.length;
-      if (unanswered)
-        assert.ok(client.error !== undefined || /connection: close/i.test(answers.at(-1)?.text ?? ""), client.text);
-      for (const { name, received } of origins) {
-        for (const bytes of received) {
-          const id = Number(/^\w+ \/(\d+)\//.exec(bytes)?.[1] ?? assert.fail(`no request: ${bytes}`));
-          const own = asked.find((one) => one.id === id);
-          assert.equal(own?.origin, name, bytes);
-          assert.equal(bytes.match(/^\w+ \/\d+\//gm)?.length, 1, bytes);
-          const ids = [...bytes.matchAll(/(?:secret|body)-(\d+);/g)].map(([, found]) => Number(found));
-          assert.deepEqual([...new Set(ids)], [id], bytes);
+for (const isNative of [true, false]) {
+  test(`HttpConnection, ${isNative ? "streams of our own" : "Node's sockets"}: any mix of plain requests over any cuts: an origin sees its own requests alone, one on each connection; a client reads the answers to its own, in order (property)`, {
+    timeout: 60_000,
+  }, async (t) => {
+    const origins = await Promise.all(["a", "b", "c"].map((name) => TestOrigin.open(t, name)));
+    const bed = await FrontBed.open(t, { plainHttp: true }, {}, { isNative });
+    bed.dial = ({ destination }) => {
+      const origin = origins.find(({ name }) => destination.text === `${name}.example:80`);
+      return origin === undefined
+        ? Promise.reject(new SelectError("dns", "no such host"))
+        : bed.connected(origin.port, "eth0");
+    };
+    const request = fc.record({
+      origin: fc.constantFrom("a", "b", "c", "a", "b", "unknown"),
+      method: fc.constantFrom("GET", "POST", "HEAD"),
+      body: fc.constantFrom("none", "length", "chunked"),
+      mode: fc.oneof(
+        { weight: 5, arbitrary: fc.constantFrom(...MODES) },
+        { weight: 1, arbitrary: fc.constantFrom(...BROKEN) },
+      ),
+    });
+    const script = fc.record({
+      requests: fc.array(request, { minLength: 1, maxLength: 6 }),
+      cuts: fc.array(fc.nat(2000), { maxLength: 12 }),
+      endsSending: fc.boolean(),
+    });
+    let nextId = 1;
+    await fc.assert(
+      fc.asyncProperty(script, async ({ requests, cuts, endsSending }) => {
+        for (const origin of origins) origin.received.length = 0;
+        const asked: Asked[] = requests.map((one) => ({ ...one, id: nextId++ }) as Asked);
+        const text = asked.map(encodeAsked).join("");
+        const client = await TestClient.to(t, bed.port);
+        let from = 0;
+        for (const at of [...cuts.filter((cut) => cut < text.length).sort((a, b) => a - b), text.length]) {
+          client.write(text.slice(from, at));
+          from = at;
+          for (let turns = at % 4; turns > 0; turns -= 1) await new Promise((resolve) => setImmediate(resolve));
         }
-      }
-      assert.deepEqual(bed.bugs, []);
-    }),
-    { numRuns: 300 },
-  );
-  while (bed.room.tunnels > 0) await new Promise((resolve) => setImmediate(resolve));
-});
+        if (endsSending) client.socket.end();
+        await client.until(
+          ({ isEnded, isClosed, text: read }) => isEnded || isClosed || readAnswers(read, asked).length >= asked.length,
+        );
+        const answers = readAnswers(client.text, asked);
+        client.socket.destroy();
+        for (const [at, answer] of answers.entries()) {
+          const { id, origin } = asked[at] ?? assert.fail(`an answer too many: ${answer.text}`);
+          const named = [...answer.text.matchAll(/\b[abc]-\d+;/g)].map(([name]) => name);
+          if (answer.status < 400) assert.ok(named.length > 0, answer.text);
+          assert.deepEqual([...new Set(named)], named.length > 0 ? [`${origin}-${id};`] : []);
+          assert.doesNotMatch(answer.text, /stolen/);
+        }
+        // An answer that ends the connection is the last one.
+        const unanswered = answers.length < asked.length;
+        if (unanswered)
+          assert.ok(client.error !== undefined || /connection: close/i.test(answers.at(-1)?.text ?? ""), client.text);
+        for (const { name, received } of origins) {
+          for (const bytes of received) {
+            const id = Number(/^\w+ \/(\d+)\//.exec(bytes)?.[1] ?? assert.fail(`no request: ${bytes}`));
+            const own = asked.find((one) => one.id === id);
+            assert.equal(own?.origin, name, bytes);
+            assert.equal(bytes.match(/^\w+ \/\d+\//gm)?.length, 1, bytes);
+            const ids = [...bytes.matchAll(/(?:secret|body)-(\d+);/g)].map(([, found]) => Number(found));
+            assert.deepEqual([...new Set(ids)], [id], bytes);
+          }
+        }
+        assert.deepEqual(bed.bugs, []);
+      }),
+      { numRuns: 300 },
+    );
+    while (bed.room.tunnels > 0) await new Promise((resolve) => setImmediate(resolve));
+  });
+}
 
 test(
   "HttpConnection: a protocol that was asked for has the connection from then on, one that was not is a fault",

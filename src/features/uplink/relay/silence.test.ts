@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import fc from "fast-check";
 import { SWALLOWED } from "../testing/front-bed.ts";
 import { clientHello } from "../testing/proxy-fixtures.ts";
 import { TUNNEL_OPTIONS, TunnelBed, upstreamPair } from "../testing/tunnel-bed.ts";
@@ -195,3 +196,48 @@ test(
     }
   },
 );
+
+test("Tunnel: swallowed is what nobody acknowledged for the limit, and nothing else; silence ends it when nobody waits or is there (property)", {
+  timeout: 60_000,
+}, async (t) => {
+  // What happens in each second: the client speaks, the path acknowledges all or nothing, and the destination answers probes or not.
+  const second = fc.record({ says: fc.boolean(), acks: fc.boolean(), isThere: fc.boolean() });
+  await fc.assert(
+    fc.asyncProperty(fc.array(second, { minLength: 5, maxLength: 60 }), async (seconds) => {
+      const bed = await TunnelBed.open(t);
+      let [said, acked, heardAt] = [0, 0, 0];
+      const now = (): number => bed.clock.monotonic();
+      const isOwed = (): boolean => said > acked;
+      bed.upstream.transport = () => ({
+        unacked: isOwed() ? 1 : 0,
+        probes: now() - heardAt > 15_000 ? 1 : 0,
+        ackedBytes: acked,
+        heardMs: now() - heardAt,
+      });
+      bed.near.transport = () => undefined;
+      let owedSince: number | undefined;
+      let longestMs = 0;
+      for (const { says, acks, isThere } of seconds) {
+        if (bed.end !== undefined) break;
+        if (says) {
+          said += 1;
+          bed.client.write("x");
+          await bed.far.until(({ text, isClosed }) => text.length >= said || isClosed);
+        }
+        if (acks) acked = said;
+        if (acks || (isThere && !isOwed())) heardAt = now();
+        owedSince = isOwed() ? (owedSince ?? now()) : undefined;
+        await bed.clock.advance(1000);
+        if (owedSince !== undefined) longestMs = Math.max(longestMs, Math.min(now() - owedSince, now() - heardAt));
+      }
+      if (bed.told.includes("silent")) assert.ok(longestMs >= 5000, `told after ${longestMs}`);
+      // Half a second for the watch, and one for the steps here.
+      else if (bed.end === undefined) assert.ok(longestMs < 5000 + 1500, `not told after ${longestMs}`);
+      if (bed.end !== undefined && said > 0)
+        assert.ok(now() - heardAt >= 29_000, "it ended though its destination was there");
+      bed.tunnel.close("drain");
+      await bed.closed();
+    }),
+    { numRuns: 60 },
+  );
+});

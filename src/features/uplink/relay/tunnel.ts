@@ -222,10 +222,12 @@ export class Tunnel {
   #isSwallowed(now: number): boolean {
     const { firstByteTimeoutMs } = this.#options;
     if (this.#owedSince === undefined || this.#wasSilent || this.#upstreamEnded) return false;
-    if (now - this.#owedSince < firstByteTimeoutMs) return false;
     const path = this.#upstream.transport?.();
-    if (path?.unacked === 0) this.#owedSince = undefined;
-    return path !== undefined && path.unacked > 0 && path.heardMs >= firstByteTimeoutMs;
+    if (path === undefined) return false;
+    const sinceMs = now - this.#owedSince;
+    // Looked at each time, so that what is said next has all of its time again.
+    if (path.unacked === 0) this.#owedSince = undefined;
+    return path.unacked > 0 && sinceMs >= firstByteTimeoutMs && path.heardMs >= firstByteTimeoutMs;
   }
 
   /** Eight system calls, which a tunnel of less than half a second need not pay for. Often enough to tell within the limit who is there. */

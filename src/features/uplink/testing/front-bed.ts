@@ -5,7 +5,7 @@ import { type ByteStream, NodeStream, type TransportState } from "#base/byte-str
 import { FakeClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
-import { connectTcp } from "#kernel/reactor";
+import { connectTcp, TcpStream } from "#kernel/reactor";
 import { Carrier, Descriptors, HttpConnection, PendingHeads, Room } from "../front/index.ts";
 import type { ListenerSettings, Settings } from "../model/index.ts";
 import { ClientLimits } from "../policy/index.ts";
@@ -16,6 +16,7 @@ import {
   EvidenceLog,
   FakeSnapshots,
   hostListener,
+  listenerFor,
   serverFor,
   settingsOf,
   snapshotOf,
@@ -93,18 +94,20 @@ export class FrontBed {
     });
   }
 
+  /** `isNative`: clients are streams of our own, as those of the program are; else sockets of Node's. */
   static async open(
     t: TestContext,
     fields: Partial<Settings> = {},
     listener: Partial<ListenerSettings> = {},
+    options: { readonly isNative?: boolean } = {},
   ): Promise<FrontBed> {
     const echo = await serverFor(t, (socket) => socket.pipe(socket));
     const settings = settingsOf({ allowLoopback: false, ...fields });
     const bed = new FrontBed(settings, echo.port);
     const listening = hostListener(5443, listener);
     const clients = new ClientLimits(bed.clock, () => settings.limits);
-    const { port, clients: accepted } = await serverFor(t, (socket) => {
-      new HttpConnection(new NodeStream(socket), listening, {
+    const serve = (client: ByteStream): void => {
+      new HttpConnection(client, listening, {
         clock: bed.clock,
         settings: () => settings,
         carrier: bed.carrier,
@@ -118,9 +121,14 @@ export class FrontBed {
         metrics: async () => "metrics 1\n",
         onBug: (error) => bed.bugs.push(error),
       }).start();
-    });
-    bed.port = port;
-    bed.clients = accepted;
+    };
+    if (options.isNative === true) {
+      bed.port = listenerFor(t, (fd, remote) => serve(TcpStream.adopt(fd, remote))).port;
+    } else {
+      const { port, clients: accepted } = await serverFor(t, (socket) => serve(new NodeStream(socket)));
+      bed.port = port;
+      bed.clients = accepted;
+    }
     t.after(() => {
       bed.carrier.closeAll("drain");
       assert.deepEqual(bed.bugs, []);
