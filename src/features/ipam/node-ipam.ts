@@ -137,6 +137,11 @@ export class NodeIpam {
     return this.#nodeGone;
   }
 
+  /** The API server answers again after it did not: what was missed meanwhile is compared, and what waits goes on. */
+  noteReturn(): void {
+    this.#compareSoon();
+  }
+
   /** What keeps addresses from being handed out or given back, for people; `undefined` when all is well. */
   get trouble(): string | undefined {
     const { stranded } = this.#table;
