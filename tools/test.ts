@@ -87,6 +87,12 @@ async function runGuest(counts: Counts, files: readonly string[]): Promise<void>
   }
 }
 
+const USAGE = `usage: node tools/test.ts [TIER...] [--only=PART[,PART]]; tiers: ${Object.keys(TIERS).join(" ")} (default: all)`;
+const flags = process.argv.slice(2).filter((word) => word.startsWith("-") && !word.startsWith("--only="));
+if (flags.length > 0) {
+  console.error(flags.includes("--help") || flags.includes("-h") ? USAGE : `unknown flag ${flags.join(" ")}; ${USAGE}`);
+  process.exit(flags.includes("--help") || flags.includes("-h") ? 0 : 2);
+}
 const only = process.argv.find((word) => word.startsWith("--only="))?.slice("--only=".length) ?? "";
 const asked = process.argv.slice(2).filter((word) => !word.startsWith("--"));
 const unknown = asked.filter((name) => !Object.hasOwn(TIERS, name));
