@@ -1,12 +1,17 @@
 import assert from "node:assert/strict";
 import { chmodSync, mkdirSync } from "node:fs";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { test } from "node:test";
 import { ISTHMUS, start, until } from "#test/lab";
 import { openUplinkBed, WEB4 } from "#test/uplink-bed";
 
 const TIMEOUT = { timeout: 60_000 };
-const NOBODY = [
+const ROOT = join(import.meta.dirname, "../..");
+/** As nobody; the checkout may be in a folder of root's alone, so it is mounted where everybody may read. */
+const asNobody = (checkout: string): [string, ...string[]] => [
+  "unshare",
+  ...["--mount", "--propagation=private"],
+  ...["sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh", ROOT, checkout],
   "setpriv",
   "--reuid=65534",
   "--regid=65534",
@@ -27,8 +32,9 @@ test(
     mkdirSync(runDir);
     chmodSync(one.dir, 0o755);
     chmodSync(runDir, 0o777);
-    const launch = (parts: "routing" | "proxy", ...before: readonly string[]) => {
-      const [command = ISTHMUS, ...words] = [...before, ISTHMUS];
+    const checkout = join(one.dir, "checkout");
+    mkdirSync(checkout);
+    const launch = (parts: "routing" | "proxy", [command, ...words]: readonly [string, ...string[]]) => {
       const flags = [`--parts=${parts}`, `--config=${one.settings}`, `--run-dir=${runDir}`];
       const more = [`--secrets-dir=${join(runDir, "secrets")}`, `--control-socket=${join(one.dir, "control.sock")}`];
       const [file, args] = one.bed.inside(command, ...words, "uplink-proxy", ...flags, ...more);
@@ -39,8 +45,8 @@ test(
       });
       return running;
     };
-    launch("routing");
-    const proxy = launch("proxy", ...NOBODY);
+    launch("routing", [ISTHMUS]);
+    const proxy = launch("proxy", [...asNobody(checkout), join(checkout, relative(ROOT, ISTHMUS))]);
     await until("the proxy serves", async () => (await one.tryHealth())?.ready, { seen: () => proxy.said() });
     assert.match((await one.fetch(WEB4))[0], /^wan0 /);
     one.bed.wan0.break("drop-syn");
