@@ -62,8 +62,7 @@ function cutOffLost(
   { network, ipam, lost }: { readonly network: PodNetwork; readonly ipam: NodeIpam; readonly lost: LostAttachments },
 ): void {
   const found = ipam.lost;
-  const keys = new Set(found.map(({ containerId, ifname }) => `${containerId}/${ifname}`));
-  const done = network.cutOff(survey, ({ containerId, ifname }) => keys.has(`${containerId}/${ifname}`));
+  const done = network.cutOff(survey, (attachment) => ipam.isLost(attachment));
   const addresses = new Map(survey.attached.map((one) => [`${one.containerId}/${one.ifname}`, one.addresses] as const));
   lost.report(found, done, ({ containerId, ifname }) => (addresses.get(`${containerId}/${ifname}`) ?? []).map(String));
 }

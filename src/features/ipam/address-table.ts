@@ -60,11 +60,19 @@ export class AddressTable {
     const ofHoldings = [...this.#holdings.values()].flatMap(({ attachment, entry, offset }) =>
       entry.missing ? [{ ...attachment, block: entry.block.name, addresses: addressesAt(entry.block, offset) }] : [],
     );
-    if (!this.blocks.complete) return ofHoldings;
     const ofUnknown = this.unknown
-      .filter(({ addresses }) => addresses.length > 0 && !addresses.some((address) => this.blocks.covers(address)))
+      .filter((one) => this.isLost(one) === true)
       .map(({ containerId, ifname, addresses }) => ({ containerId, ifname, block: undefined, addresses }));
     return [...ofHoldings, ...ofUnknown];
+  }
+
+  /** Whether an attachment is one of {@link AddressTable.lost}; `undefined` where its blocks or addresses are not known. */
+  isLost(attachment: Attachment): boolean | undefined {
+    const holding = this.#holdings.get(keyOf(attachment));
+    if (holding !== undefined) return holding.entry.missing;
+    const addresses = this.#unknown.get(keyOf(attachment))?.addresses ?? [];
+    if (addresses.some((address) => this.blocks.covers(address))) return false;
+    return this.blocks.complete && addresses.length > 0 ? true : undefined;
   }
 
   /** The pools of this node's blocks, and of attachments without one. */

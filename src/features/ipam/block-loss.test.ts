@@ -337,8 +337,15 @@ test("NodeIpam: what a start finds in the kernel is lost when no block of this n
     { ...pod("unreadable"), pool: "other", addresses: [], ifindex: 5 },
   ]);
   assert.deepEqual(ipam.lost, [], "blocks are not known yet");
+  const isLost = (): (boolean | undefined)[] => ["x", "y", "unreadable"].map((id) => ipam.isLost(pod(id)));
+  assert.deepEqual(isLost(), [undefined, undefined, undefined], "so what is cut off stays so");
+  source.unreadable.add("default-0");
+  await ipam.collect({});
+  assert.deepEqual(isLost(), [undefined, undefined, undefined], "a block that cannot be read may be theirs");
+  source.unreadable.clear();
   await ipam.collect({});
   assert.deepEqual(ipam.lost, [{ ...pod("x"), block: undefined, addresses }]);
+  assert.deepEqual(isLost(), [true, false, undefined]);
 });
 
 test("NodeIpam: a block of this node that somebody wrote nonsense into is not lost, and nothing is handed out of it", async () => {

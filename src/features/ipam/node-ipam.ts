@@ -123,6 +123,11 @@ export class NodeIpam {
     return this.#table.lost;
   }
 
+  /** Whether an attachment is among {@link NodeIpam.lost}; `undefined` while that cannot be told, as before all blocks were listed. */
+  isLost(attachment: Attachment): boolean | undefined {
+    return this.#table.isLost(attachment);
+  }
+
   /** Whether an ADD in this pool was refused a moment ago because no address is left, and none has become free since. */
   isExhausted(pool: string): boolean {
     const atMs = this.#exhaustedAtMs.get(pool);

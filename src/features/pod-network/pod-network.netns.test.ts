@@ -384,6 +384,10 @@ test("PodNetwork: a pod that is cut off neither sends nor answers, also after a 
     at.network.ofNetwork("k8s-pod-network").map(({ containerId }) => containerId),
     ["aaaa"],
   );
+  const undecided = at.network.cutOff(at.network.survey(), () => undefined);
+  const kept = [{ containerId: "aaaa", ifname: "eth0" }];
+  assert.deepEqual(undecided, { cut: [], joined: [], kept }, "a start that knows no blocks yet joins nothing");
+  for (const target of ["10.1.0.1", "fd01::1"]) assert.ok(!at.ping(at.nodeName, target), target);
   assert.deepEqual(sync([]), [[], ["aaaa"]]);
   // A neighbour that did not answer meanwhile is asked again after a while.
   const answers = (from: string, target: string): boolean => [1, 2, 3, 4, 5].some(() => at.ping(from, target));

@@ -13,7 +13,7 @@ import { applyCutOff, planCutOff } from "./cut-off.ts";
 import { LinkDeletions } from "./deletions.ts";
 import { PodNetworkError } from "./errors.ts";
 import { applyHost, planHost, uplinkMtu } from "./host.ts";
-import { isOfNetwork } from "./link-groups.ts";
+import { isMarkedCutOff, isOfNetwork } from "./link-groups.ts";
 import { type AttachedPod, halfMadeLinks, joinAttachments } from "./listing.ts";
 import { type NodeAddresses, type PodNetworkOptions, type PodPlan, type PodRequest, planPod } from "./plan.ts";
 import { applyRepair, planRepair } from "./repair.ts";
@@ -135,14 +135,19 @@ export class PodNetwork implements Disposable {
   }
 
   /**
-   * Cuts attachments off, and joins those again that were and need not be any more. The routes of joined ones come back with the next
+   * Cuts attachments off, and joins those again that were and need not be any more. Where `isLost` says `undefined` nobody knows
+   * yet, and all stays as it is; `kept` are those of them that are cut off. The routes of joined ones come back with the next
    * {@link PodNetwork.repair}. Repeats harmlessly. Throws what the kernel said of the first link that could not be set, when all
    * were tried.
    */
   cutOff(
     { attached }: Pick<Survey, "attached">,
-    isLost: (attachment: Attachment) => boolean,
-  ): { readonly cut: readonly Attachment[]; readonly joined: readonly Attachment[] } {
+    isLost: (attachment: Attachment) => boolean | undefined,
+  ): {
+    readonly cut: readonly Attachment[];
+    readonly joined: readonly Attachment[];
+    readonly kept: readonly Attachment[];
+  } {
     const links = new Map(this.#host.links.list().map((link) => [link.index, link] as const));
     const byIndex = new Map(attached.map((one) => [one.ifindex, one] as const));
     const wanted = attached.flatMap((one) => {
@@ -150,7 +155,11 @@ export class PodNetwork implements Disposable {
       return link === undefined ? [] : [{ link, cutOff: isLost(one) }];
     });
     const failures: unknown[] = [];
-    const done = { cut: [] as Attachment[], joined: [] as Attachment[] };
+    const kept = wanted
+      .filter(({ link, cutOff }) => cutOff === undefined && isMarkedCutOff(link))
+      .flatMap(({ link }) => byIndex.get(link.index) ?? [])
+      .map(({ containerId, ifname }) => ({ containerId, ifname }));
+    const done = { cut: [] as Attachment[], joined: [] as Attachment[], kept };
     for (const step of planCutOff(wanted)) {
       const { containerId = "", ifname = "" } = byIndex.get(step.link.index) ?? {};
       try {
