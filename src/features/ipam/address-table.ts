@@ -147,6 +147,11 @@ export class AddressTable {
     return undefined;
   }
 
+  /** An ADD of an attachment that has its addresses already replaces its link. */
+  beginSetUp(attachment: Attachment): void {
+    this.#settingUp.add(keyOf(attachment));
+  }
+
   /** The ADD of an attachment has ended: from now on it has a link, or its addresses are free. */
   settle(attachment: Attachment): void {
     this.#settingUp.delete(keyOf(attachment));
@@ -158,8 +163,8 @@ export class AddressTable {
   }
 
   /** As {@link NodeBlocks.endListing}; attachments find their blocks in what has become known. */
-  endListing(listing: Listing, found: BlockListing, pool: string | undefined): boolean {
-    const changed = this.blocks.endListing(listing, found, pool);
+  endListing(listing: Listing, found: BlockListing): boolean {
+    const changed = this.blocks.endListing(listing, found);
     this.#placeAll();
     return changed;
   }

@@ -174,7 +174,11 @@ export class NodeIpam {
   async allocate(pool: string, attachment: Attachment, options: AbortOptions): Promise<Assignment> {
     const find = (): Assignment | undefined => {
       const own = this.#table.assigned(attachment);
-      if (own !== undefined) return own;
+      if (own !== undefined) {
+        this.#refuseLost(attachment, own);
+        this.#table.beginSetUp(attachment);
+        return own;
+      }
       this.#refuseInDoubt(pool);
       return this.#table.assign(pool, attachment);
     };
@@ -267,6 +271,14 @@ export class NodeIpam {
   #compareSoon(): void {
     this.#compareDue = true;
     this.#dirty.mark();
+  }
+
+  /** A link that is made anew would not be cut off. */
+  #refuseLost(attachment: Attachment, { ipv4, ipv6 }: Assignment): void {
+    if (this.#table.isLost(attachment) !== true) return;
+    const addresses = [ipv4, ipv6].filter((address) => address !== undefined).join(", ");
+    const message = `container ${attachment.containerId}: its addresses ${addresses} are in no block of this node any more, and may be another pod's; delete the pod`;
+    throw new IpamError("lost", message);
   }
 
   #refuseInDoubt(pool: string): void {
