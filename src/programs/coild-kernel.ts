@@ -15,7 +15,7 @@ export function rememberKernel(
   options: { readonly registerFromMain: boolean },
 ): ReturnType<PodNetwork["survey"]> {
   const survey = network.survey(options);
-  ipam.remember(survey.attached, survey.strays);
+  ipam.remember(survey.attached, survey.strays, [...survey.bare, ...survey.pending]);
   return survey;
 }
 
@@ -63,6 +63,7 @@ function cutOffLost(
 ): void {
   const found = ipam.lost;
   const done = network.cutOff(survey, (attachment) => ipam.isLost(attachment));
-  const addresses = new Map(survey.attached.map((one) => [`${one.containerId}/${one.ifname}`, one.addresses] as const));
+  const all = [...survey.bare, ...found, ...survey.attached];
+  const addresses = new Map(all.map((one) => [`${one.containerId}/${one.ifname}`, one.addresses] as const));
   lost.report(found, done, ({ containerId, ifname }) => (addresses.get(`${containerId}/${ifname}`) ?? []).map(String));
 }

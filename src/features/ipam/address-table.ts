@@ -81,10 +81,14 @@ export class AddressTable {
     return new Set([...ofEntries, ...this.unknown.map(({ pool }) => pool)]);
   }
 
-  /** Takes over what the kernel has now. `vanished`: attachments that were freed because their links have gone. */
+  /**
+   * Takes over what the kernel has now; `linked` are attachments with a link that has no addresses now, or not all. `vanished`:
+   * attachments that were freed because their links have gone.
+   */
   remember(
     attached: readonly Restored[],
     strays: readonly Stray[],
+    linked: readonly Attachment[],
   ): { readonly emptied: boolean; readonly vanished: readonly Assigned[] } {
     const seen = new Map<string, Restored>();
     const others = new Map(strays.map((stray) => [stray.ifindex, stray] as const));
@@ -100,8 +104,9 @@ export class AddressTable {
       emptied = this.#claim(key, one.addresses) || emptied;
     }
     // Its link is gone, so its addresses are free.
-    for (const key of [...this.#unknown.keys()]) if (!seen.has(key)) emptied = this.#forget(key) || emptied;
-    const vanished = this.#vanished(seen);
+    const present = new Set([...seen.keys(), ...linked.map(keyOf)]);
+    for (const key of [...this.#unknown.keys()]) if (!present.has(key)) emptied = this.#forget(key) || emptied;
+    const vanished = this.#vanished(present);
     for (const { attachment } of vanished) emptied = this.#forget(keyOf(attachment)) || emptied;
     emptied = this.#rememberStrays(others) || emptied;
     this.#placeAll();
@@ -186,11 +191,11 @@ export class AddressTable {
   }
 
   /** Attachments whose link has been away for the grace: somebody deleted it, or its namespace, without a DEL. */
-  #vanished(seen: ReadonlyMap<string, Restored>): Assigned[] {
+  #vanished(present: ReadonlySet<string>): Assigned[] {
     const nowMs = this.#clock.monotonic();
     const due: Assigned[] = [];
     for (const [key, { attachment, entry, offset }] of this.#holdings) {
-      if (seen.has(key) || this.#settingUp.has(key)) {
+      if (present.has(key) || this.#settingUp.has(key)) {
         this.#absentSince.delete(key);
         continue;
       }

@@ -78,11 +78,12 @@ export class NodeIpam {
   /**
    * Tells what the kernel has. Call before anything is served, then {@link NodeIpam.collect} before anything is allocated; and
    * again from time to time, because others change links. None of the addresses is handed out while its link is there; where
-   * they cannot be read, nothing of the pool is handed out or given back.
+   * they cannot be read, nothing of the pool is handed out or given back. `linked` are attachments that have a link, but no
+   * addresses now, or not all: they keep those that they are known to have.
    */
-  remember(attached: readonly Restored[], strays: readonly Stray[] = []): void {
+  remember(attached: readonly Restored[], strays: readonly Stray[] = [], linked: readonly Attachment[] = []): void {
     const before = this.trouble;
-    const { emptied, vanished } = this.#table.remember(attached, strays);
+    const { emptied, vanished } = this.#table.remember(attached, strays, linked);
     for (const { attachment, assignment } of vanished) {
       const { pool, ipv4, ipv6 } = assignment;
       const addresses = [ipv4, ipv6].filter((address) => address !== undefined).map(String);

@@ -97,11 +97,11 @@ export class PodNetwork implements Disposable {
 
   /**
    * As {@link PodNetwork.list}, and more: where no route tells a link's addresses they are read inside its pod; attachments that
-   * have none are left out. Also the links that are no attachment, but have addresses of ours.
+   * have none are told apart. Also the links that are no attachment, but have addresses of ours.
    */
   survey({ registerFromMain = false }: { readonly registerFromMain?: boolean } = {}): Survey {
     const survey = takeSurvey(this.#kernel, this.#host, { ...this.#options, registerFromMain });
-    this.#links.noteNames(survey.attached);
+    this.#links.noteNames([...survey.attached, ...survey.bare]);
     return survey;
   }
 
@@ -111,11 +111,11 @@ export class PodNetwork implements Disposable {
    * kernel said of the first one that could not be, when all were tried.
    */
   repair(
-    { attached }: Pick<Survey, "attached">,
+    { attached, bare }: Pick<Survey, "attached" | "bare">,
     addressesOf: (attachment: Attachment) => readonly IpAddress[] | undefined = () => undefined,
   ): number {
     const links = new Map(this.#host.links.list().map((link) => [link.index, link] as const));
-    const wanted = attached.flatMap((one) => {
+    const wanted = [...attached, ...bare].flatMap((one) => {
       const link = links.get(one.ifindex);
       return link === undefined ? [] : [{ link, addresses: addressesOf(one) ?? one.addresses }];
     });
@@ -141,7 +141,7 @@ export class PodNetwork implements Disposable {
    * were tried.
    */
   cutOff(
-    { attached }: Pick<Survey, "attached">,
+    { attached, bare }: Pick<Survey, "attached" | "bare">,
     isLost: (attachment: Attachment) => boolean | undefined,
   ): {
     readonly cut: readonly Attachment[];
@@ -149,8 +149,9 @@ export class PodNetwork implements Disposable {
     readonly kept: readonly Attachment[];
   } {
     const links = new Map(this.#host.links.list().map((link) => [link.index, link] as const));
-    const byIndex = new Map(attached.map((one) => [one.ifindex, one] as const));
-    const wanted = attached.flatMap((one) => {
+    const all = [...attached, ...bare];
+    const byIndex = new Map(all.map((one) => [one.ifindex, one] as const));
+    const wanted = all.flatMap((one) => {
       const link = links.get(one.ifindex);
       return link === undefined ? [] : [{ link, cutOff: isLost(one) }];
     });
