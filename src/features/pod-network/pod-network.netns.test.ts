@@ -408,7 +408,11 @@ test("PodNetwork: a pod that is cut off neither sends nor answers, also after a 
   );
   const undecided = at.network.cutOff(at.network.survey(), () => undefined);
   const kept = [{ containerId: "aaaa", ifname: "eth0" }];
-  assert.deepEqual(undecided, { cut: [], joined: [], kept }, "a start that knows no blocks yet joins nothing");
+  assert.deepEqual(
+    undecided,
+    { cut: [], joined: [], kept, failures: [] },
+    "a start that knows no blocks yet joins nothing",
+  );
   for (const target of ["10.1.0.1", "fd01::1"]) assert.ok(!at.ping(at.nodeName, target), target);
   assert.deepEqual(sync([]), [[], ["aaaa"]]);
   // A neighbour that did not answer meanwhile is asked again after a while.

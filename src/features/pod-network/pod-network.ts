@@ -137,8 +137,8 @@ export class PodNetwork implements Disposable {
   /**
    * Cuts attachments off, and joins those again that were and need not be any more. Where `isLost` says `undefined` nobody knows
    * yet, and all stays as it is; `kept` are those of them that are cut off. The routes of joined ones come back with the next
-   * {@link PodNetwork.repair}. Repeats harmlessly. Throws what the kernel said of the first link that could not be set, when all
-   * were tried.
+   * {@link PodNetwork.repair}. Repeats harmlessly. `failures` is what the kernel said of links that could not be set; it keeps no
+   * other from being set.
    */
   cutOff(
     { attached, bare }: Pick<Survey, "attached" | "bare">,
@@ -147,6 +147,7 @@ export class PodNetwork implements Disposable {
     readonly cut: readonly Attachment[];
     readonly joined: readonly Attachment[];
     readonly kept: readonly Attachment[];
+    readonly failures: readonly unknown[];
   } {
     const links = new Map(this.#host.links.list().map((link) => [link.index, link] as const));
     const all = [...attached, ...bare];
@@ -160,7 +161,7 @@ export class PodNetwork implements Disposable {
       .filter(({ link, cutOff }) => cutOff === undefined && isMarkedCutOff(link))
       .flatMap(({ link }) => byIndex.get(link.index) ?? [])
       .map(({ containerId, ifname }) => ({ containerId, ifname }));
-    const done = { cut: [] as Attachment[], joined: [] as Attachment[], kept };
+    const done = { cut: [] as Attachment[], joined: [] as Attachment[], kept, failures };
     for (const step of planCutOff(wanted)) {
       const { containerId = "", ifname = "" } = byIndex.get(step.link.index) ?? {};
       try {
@@ -170,7 +171,6 @@ export class PodNetwork implements Disposable {
         failures.push(error);
       }
     }
-    if (failures.length > 0) throw failures[0];
     return done;
   }
 
