@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { nullLogger } from "#base/log";
 import type { KubeApi } from "#kube/client";
-import { type AddressBlock, NODE_LABEL } from "#kube/coil";
+import { type AddressBlock, COIL_FINALIZER, NODE_LABEL } from "#kube/coil";
 import { KubeBlockSource } from "./kube-block-source.ts";
 
 /** A source that is told of these blocks. */
@@ -31,3 +31,25 @@ for (const [what, content] of [
     assert.deepEqual([blocks.map(({ name }) => name), [...unreadable]], [["good"], ["bad"]]);
   });
 }
+
+test("KubeBlockSource: a block that is being deleted, and is another node's now, keeps its finalizer", async () => {
+  const live = {
+    metadata: {
+      name: "b",
+      uid: "b",
+      resourceVersion: "2",
+      deletionTimestamp: "2026-01-01T00:00:00Z",
+      finalizers: [COIL_FINALIZER],
+      labels: { [NODE_LABEL]: "other" },
+    },
+  };
+  const written: unknown[] = [];
+  const api = {
+    get: async () => live,
+    replace: async (_type: unknown, object: unknown) => written.push(object),
+  } as unknown as KubeApi;
+  const source = new KubeBlockSource({ api, log: nullLogger }, { nodeName: "n" });
+  const block = { name: "b", uid: "b", pool: "default", index: 0, ipv4: undefined, ipv6: undefined };
+  await source.release({ ...block, reserved: false, deleting: true }, {});
+  assert.deepEqual(written, []);
+});
