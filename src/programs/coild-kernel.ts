@@ -15,7 +15,7 @@ export function rememberKernel(
   options: { readonly registerFromMain: boolean },
 ): ReturnType<PodNetwork["survey"]> {
   const survey = network.survey(options);
-  ipam.remember(survey.attached, survey.strays);
+  ipam.remember(survey.attached, survey.strays, [...survey.bare, ...survey.pending]);
   return survey;
 }
 
@@ -44,26 +44,28 @@ export async function keepKernel(
       // In one turn: an ADD or DEL in between would look like a change by somebody else.
       const survey = rememberKernel(parts, options);
       const ofHost = network.initHost();
-      cutOffLost(survey, { network, ipam, lost });
+      const failures = cutOffLost(survey, { network, ipam, lost });
       const ofPods = network.repair(survey, (attachment) => {
         const own = ipam.assigned(attachment);
         return own && [own.ipv4, own.ipv6].filter((address) => address !== undefined);
       });
       const changes = ofHost + ofPods;
       if (changes > 0) log.warn("routes, rules or addresses had vanished and were put back", { changes });
+      if (failures.length > 0) throw failures[0];
       return changes;
     },
   });
 }
 
-/** Cuts off what is not this node's any more, joins what is again, and tells of both. */
+/** Cuts off what is not this node's any more, joins what is again, and tells of both. Returns what failed. */
 function cutOffLost(
   survey: Survey,
   { network, ipam, lost }: { readonly network: PodNetwork; readonly ipam: NodeIpam; readonly lost: LostAttachments },
-): void {
+): readonly unknown[] {
   const found = ipam.lost;
-  const keys = new Set(found.map(({ containerId, ifname }) => `${containerId}/${ifname}`));
-  const done = network.cutOff(survey, ({ containerId, ifname }) => keys.has(`${containerId}/${ifname}`));
-  const addresses = new Map(survey.attached.map((one) => [`${one.containerId}/${one.ifname}`, one.addresses] as const));
+  const done = network.cutOff(survey, (attachment) => ipam.isLost(attachment));
+  const all = [...survey.bare, ...found, ...survey.attached];
+  const addresses = new Map(all.map((one) => [`${one.containerId}/${one.ifname}`, one.addresses] as const));
   lost.report(found, done, ({ containerId, ifname }) => (addresses.get(`${containerId}/${ifname}`) ?? []).map(String));
+  return done.failures;
 }

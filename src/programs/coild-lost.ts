@@ -29,11 +29,20 @@ export class LostAttachments {
   /** Takes over what is lost now, and what has just been done about it. */
   report(
     lost: readonly LostAttachment[],
-    done: { readonly cut: readonly Attachment[]; readonly joined: readonly Attachment[] },
+    done: {
+      readonly cut: readonly Attachment[];
+      readonly joined: readonly Attachment[];
+      readonly kept: readonly Attachment[];
+    },
     addressesOf: (attachment: Attachment) => readonly string[],
   ): void {
-    if (lost.length === 0) this.#health.ok();
-    else {
+    if (lost.length === 0 && done.kept.length === 0) this.#health.ok();
+    else if (lost.length === 0) {
+      const count = done.kept.length;
+      this.#health.degraded(
+        `${count} attachments stay cut off, for it is not known whether their blocks are this node's again`,
+      );
+    } else {
       const blocks = [...new Set(lost.map(({ block }) => block ?? "none that is known"))].slice(0, MAX_NAMED);
       this.#health.degraded(
         `${lost.length} attachments are cut off, for their blocks are not this node's any more (blocks: ${blocks.join(", ")}); delete their pods`,

@@ -1,12 +1,15 @@
-import { TaskGroup } from "#base/async";
+import { sleep, TaskGroup } from "#base/async";
 import type { HealthPart } from "#base/health";
-import type { Logger } from "#base/log";
+import { type Logger, Repeats } from "#base/log";
 import { isBeingDeleted, type NodeIpam } from "#features/ipam";
 import type { PodNetwork } from "#features/pod-network";
-import { type KubeApi, type Node, resources } from "#kube/client";
+import { findObject, isKubeError, type KubeApi, type Node, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";
 import { createInformer, type InformerHealth } from "#kube/informer";
 import { internalAddresses } from "./node.ts";
+
+/** What cannot be watched is asked for this often, milliseconds, a quarter more or less by chance. */
+const POLL_MS = 15_000;
 
 /**
  * Watches this Node and its blocks, so that what others do to them is known at once: a block that is taken away, or given
@@ -16,7 +19,7 @@ import { internalAddresses } from "./node.ts";
 export async function watchOwnObjects(
   parts: {
     readonly api: KubeApi;
-    readonly ipam: Pick<NodeIpam, "noteBlock" | "noteBlockGone" | "noteNode">;
+    readonly ipam: Pick<NodeIpam, "noteBlock" | "noteBlockGone" | "noteNode" | "noteReturn">;
     readonly network: Pick<PodNetwork, "setNodeAddresses">;
     readonly nodeName: string;
     readonly health: HealthPart;
@@ -25,33 +28,50 @@ export async function watchOwnObjects(
   options: { readonly signal: AbortSignal },
 ): Promise<void> {
   const { api, ipam, network, nodeName, health, log } = parts;
-  const onHealth = (state: InformerHealth): void => {
-    if (state.state === "ready") {
-      health.ok();
-      return;
-    }
-    health.degraded(state.error);
-    if (state.failures === 1)
-      log.warn("watching this node's objects failed; trying again", { error: state.error.message });
-  };
-  const nodes = createInformer(api, resources.nodes, { fieldSelector: `metadata.name=${nodeName}`, onHealth });
+  const failing = new Set<string>();
+  const repeats = new Repeats();
+  /** Of one kind of objects; the part is well when all kinds are. */
+  const healthOf =
+    (plural: string) =>
+    (state: InformerHealth): void => {
+      if (state.state === "ready") {
+        if (failing.delete(plural)) ipam.noteReturn();
+        repeats.forget(plural);
+        if (failing.size === 0) health.ok();
+        return;
+      }
+      failing.add(plural);
+      health.degraded(state.error);
+      if (!repeats.isNews(plural, state.error.message)) return;
+      const right = isKubeError(state.error, "forbidden")
+        ? { missingRight: `${plural}: list, watch`, meanwhile: "they are polled" }
+        : {};
+      log.warn("watching this node's objects failed; trying again", { error: state.error.message, ...right });
+    };
+  const nodes = createInformer(api, resources.nodes, {
+    fieldSelector: `metadata.name=${nodeName}`,
+    onHealth: healthOf("nodes"),
+  });
   const onNode = (node: Node): void => {
     const addresses = internalAddresses(node);
     // One that has just been made has none yet: those of before stay.
     if (addresses.ipv4 !== undefined || addresses.ipv6 !== undefined) network.setNodeAddresses(addresses);
+    repeats.forget("node");
     ipam.noteNode(true);
+  };
+  const onNodeGone = (): void => {
+    if (repeats.isNews("node", "gone"))
+      log.warn("this Node was deleted: nothing is allocated until it is back", { node: nodeName });
+    ipam.noteNode(false);
   };
   nodes.addHandler({
     onAdd: onNode,
     onUpdate: (_before, node) => onNode(node),
-    onDelete: () => {
-      log.warn("this Node was deleted: nothing is allocated until it is back", { node: nodeName });
-      ipam.noteNode(false);
-    },
+    onDelete: onNodeGone,
   });
   const blocks = createInformer(api, coilResources.addressBlocks, {
     labelSelector: `${NODE_LABEL}=${nodeName}`,
-    onHealth,
+    onHealth: healthOf("addressblocks"),
   });
   const onBlock = ({ metadata }: AddressBlock): void =>
     ipam.noteBlock({
@@ -64,10 +84,27 @@ export async function watchOwnObjects(
     onUpdate: (_before, block) => onBlock(block),
     onDelete: ({ metadata }) => ipam.noteBlockGone(metadata.uid),
   });
+  const pollNode = async (signal: AbortSignal): Promise<void> => {
+    try {
+      const node = await findObject(api, resources.nodes, { name: nodeName }, { signal });
+      if (node === undefined) onNodeGone();
+      else onNode(node);
+    } catch (error) {
+      // The watch tells what is wrong with the API server.
+      if (!isKubeError(error)) throw error;
+    }
+  };
   // The comparisons do without it, so it keeps nobody waiting.
   health.ok();
   const group = new TaskGroup(options.signal);
   group.spawn((signal) => nodes.run({ signal }));
   group.spawn((signal) => blocks.run({ signal }));
+  group.spawn(async (signal) => {
+    for (;;) {
+      await sleep(POLL_MS * (0.75 + Math.random() / 2), { signal });
+      if (failing.has("addressblocks")) ipam.noteReturn();
+      if (failing.has("nodes")) await pollNode(signal);
+    }
+  });
   await group.wait();
 }

@@ -233,7 +233,7 @@ async function learnBlocks(
   },
   signal: AbortSignal,
 ): Promise<void> {
-  const backoff = new Backoff({ initialMs: 200, maxMs: 5000 });
+  const backoff = new Backoff({ initialMs: 200, maxMs: 1000 });
   for (;;) {
     try {
       const node = await at.api.get(resources.nodes, { name: at.nodeName }, { signal });

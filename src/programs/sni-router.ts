@@ -83,7 +83,8 @@ export const sniRouter = defineProgram({
     const routes = await load();
     const registry = createRegistry();
     const health = new Health({ log });
-    const routesPart = health.part("routes", { needed: "always" });
+    // The routes before a wrong file serve on: a typo in a file that all replicas read must not take all of them out of a balancer.
+    const routesPart = health.part("routes");
     const listenPart = health.part("listen", { needed: "always" });
     await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
     await using _health = await serveHealth({ health }, { address: values.healthAddr });

@@ -173,3 +173,25 @@ test("orphans: a pod that is bound while the blocks are listed keeps them", asyn
   assert.equal(await collect(), 1);
   assert.deepEqual(await indexes(), [1, 2, 3]);
 });
+
+test("orphans: a Node that comes back while a block of it is being deleted keeps it, and whoever has its address", async (t) => {
+  const { blocks, collect, outwait, nodeOf, pool } = await orphans(t);
+  await outwait();
+  const node = nodeOf("a");
+  const remove = world.client.delete.bind(world.client);
+  t.after(() => {
+    world.client.delete = remove;
+  });
+  world.client.delete = async (type, ref, how) => {
+    const result = await remove(type, ref, how);
+    if (ref.name === `${pool}-0`) await world.client.create(resources.nodes, { metadata: { name: node } }, options);
+    return result;
+  };
+  assert.equal(await collect(), 1, "the other node's");
+  const held = (await blocks()).map(({ index, metadata }) => [index, metadata.deletionTimestamp !== undefined]);
+  assert.deepEqual(held, [
+    [0, true],
+    [2, false],
+    [3, false],
+  ]);
+});

@@ -17,6 +17,8 @@ export class Cidr {
    * are refused. Throws {@link IpParseError} `invalid-cidr`.
    */
   static parse(text: string, options: { readonly strict?: boolean } = {}): Cidr {
+    // Callers pass on what objects of an API server hold, whatever their types say.
+    if (typeof text !== "string") throw new IpParseError("invalid-cidr", `${JSON.stringify(text)} is not a CIDR`);
     const slash = text.indexOf("/");
     const address = slash < 0 ? undefined : IpAddress.tryParse(text.slice(0, slash));
     const lengthText = text.slice(slash + 1);

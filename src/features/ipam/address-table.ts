@@ -60,11 +60,19 @@ export class AddressTable {
     const ofHoldings = [...this.#holdings.values()].flatMap(({ attachment, entry, offset }) =>
       entry.missing ? [{ ...attachment, block: entry.block.name, addresses: addressesAt(entry.block, offset) }] : [],
     );
-    if (!this.blocks.complete) return ofHoldings;
     const ofUnknown = this.unknown
-      .filter(({ addresses }) => addresses.length > 0 && !addresses.some((address) => this.blocks.covers(address)))
+      .filter((one) => this.isLost(one) === true)
       .map(({ containerId, ifname, addresses }) => ({ containerId, ifname, block: undefined, addresses }));
     return [...ofHoldings, ...ofUnknown];
+  }
+
+  /** Whether an attachment is one of {@link AddressTable.lost}; `undefined` where its blocks or addresses are not known. */
+  isLost(attachment: Attachment): boolean | undefined {
+    const holding = this.#holdings.get(keyOf(attachment));
+    if (holding !== undefined) return holding.entry.missing;
+    const addresses = this.#unknown.get(keyOf(attachment))?.addresses ?? [];
+    if (addresses.some((address) => this.blocks.covers(address))) return false;
+    return this.blocks.complete && addresses.length > 0 ? true : undefined;
   }
 
   /** The pools of this node's blocks, and of attachments without one. */
@@ -73,10 +81,14 @@ export class AddressTable {
     return new Set([...ofEntries, ...this.unknown.map(({ pool }) => pool)]);
   }
 
-  /** Takes over what the kernel has now. `vanished`: attachments that were freed because their links have gone. */
+  /**
+   * Takes over what the kernel has now; `linked` are attachments with a link that has no addresses now, or not all. `vanished`:
+   * attachments that were freed because their links have gone.
+   */
   remember(
     attached: readonly Restored[],
     strays: readonly Stray[],
+    linked: readonly Attachment[],
   ): { readonly emptied: boolean; readonly vanished: readonly Assigned[] } {
     const seen = new Map<string, Restored>();
     const others = new Map(strays.map((stray) => [stray.ifindex, stray] as const));
@@ -92,8 +104,9 @@ export class AddressTable {
       emptied = this.#claim(key, one.addresses) || emptied;
     }
     // Its link is gone, so its addresses are free.
-    for (const key of [...this.#unknown.keys()]) if (!seen.has(key)) emptied = this.#forget(key) || emptied;
-    const vanished = this.#vanished(seen);
+    const present = new Set([...seen.keys(), ...linked.map(keyOf)]);
+    for (const key of [...this.#unknown.keys()]) if (!present.has(key)) emptied = this.#forget(key) || emptied;
+    const vanished = this.#vanished(present);
     for (const { attachment } of vanished) emptied = this.#forget(keyOf(attachment)) || emptied;
     emptied = this.#rememberStrays(others) || emptied;
     this.#placeAll();
@@ -139,6 +152,11 @@ export class AddressTable {
     return undefined;
   }
 
+  /** An ADD of an attachment that has its addresses already replaces its link. */
+  beginSetUp(attachment: Attachment): void {
+    this.#settingUp.add(keyOf(attachment));
+  }
+
   /** The ADD of an attachment has ended: from now on it has a link, or its addresses are free. */
   settle(attachment: Attachment): void {
     this.#settingUp.delete(keyOf(attachment));
@@ -150,8 +168,8 @@ export class AddressTable {
   }
 
   /** As {@link NodeBlocks.endListing}; attachments find their blocks in what has become known. */
-  endListing(listing: Listing, found: BlockListing, pool: string | undefined): boolean {
-    const changed = this.blocks.endListing(listing, found, pool);
+  endListing(listing: Listing, found: BlockListing): boolean {
+    const changed = this.blocks.endListing(listing, found);
     this.#placeAll();
     return changed;
   }
@@ -173,11 +191,11 @@ export class AddressTable {
   }
 
   /** Attachments whose link has been away for the grace: somebody deleted it, or its namespace, without a DEL. */
-  #vanished(seen: ReadonlyMap<string, Restored>): Assigned[] {
+  #vanished(present: ReadonlySet<string>): Assigned[] {
     const nowMs = this.#clock.monotonic();
     const due: Assigned[] = [];
     for (const [key, { attachment, entry, offset }] of this.#holdings) {
-      if (seen.has(key) || this.#settingUp.has(key)) {
+      if (present.has(key) || this.#settingUp.has(key)) {
         this.#absentSince.delete(key);
         continue;
       }

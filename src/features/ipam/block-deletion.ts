@@ -8,28 +8,28 @@ const MAX_CONFLICTS = 8;
 
 /**
  * Deletes this very block, by UID, and only while `mayGo` is true of the version that is deleted. The deletion comes first and the
- * finalizer goes last: a deletion that is refused leaves the block as usable as it was. Resolves as well when the block is gone,
- * another one, or must not go. Rejects with `KubeError`.
+ * finalizer goes last: a deletion that is refused leaves the block as usable as it was. `mayGo` is asked before each of both, so a
+ * block whose node came back in between keeps its finalizer, and is there until its node gives it back. False when the block must not
+ * go; true when it is gone, or another one has its name. Rejects with `KubeError`.
  */
 export async function deleteBlock(
   api: KubeApi,
   { name, uid }: { readonly name: string; readonly uid: string },
-  mayGo: (block: AddressBlock) => boolean,
+  mayGo: (block: AddressBlock) => boolean | Promise<boolean>,
   options: AbortOptions,
-): Promise<void> {
+): Promise<boolean> {
   for (let conflicts = 0; ; conflicts += 1) {
     const live = await findObject(api, addressBlocks, { name }, options);
-    if (live === undefined || live.metadata.uid !== uid) return;
+    if (live === undefined || live.metadata.uid !== uid) return true;
+    if (!(await mayGo(live))) return false;
     try {
       if (live.metadata.deletionTimestamp === undefined) {
-        if (!mayGo(live)) return;
         const preconditions = { uid, resourceVersion: live.metadata.resourceVersion };
         await api.delete(addressBlocks, { name }, { ...options, preconditions });
       }
-      await removeFinalizer(api, { name, uid }, options);
-      return;
+      return await removeFinalizer(api, { name, uid }, mayGo, options);
     } catch (error) {
-      if (isKubeError(error, "not-found")) return;
+      if (isKubeError(error, "not-found")) return true;
       if (!isKubeError(error, "conflict") || conflicts >= MAX_CONFLICTS) throw error;
     }
   }
@@ -39,12 +39,15 @@ export async function deleteBlock(
 async function removeFinalizer(
   api: KubeApi,
   { name, uid }: { readonly name: string; readonly uid: string },
+  mayGo: (block: AddressBlock) => boolean | Promise<boolean>,
   options: AbortOptions,
-): Promise<void> {
+): Promise<boolean> {
   const live = await findObject(api, addressBlocks, { name }, options);
   const finalizers = live?.metadata.finalizers ?? [];
-  if (live?.metadata.uid !== uid || live.metadata.deletionTimestamp === undefined) return;
-  if (!finalizers.includes(COIL_FINALIZER)) return;
+  if (live?.metadata.uid !== uid || live.metadata.deletionTimestamp === undefined) return true;
+  if (!finalizers.includes(COIL_FINALIZER)) return true;
+  if (!(await mayGo(live))) return false;
   const kept = finalizers.filter((finalizer) => finalizer !== COIL_FINALIZER);
   await api.replace(addressBlocks, { ...live, metadata: { ...live.metadata, finalizers: kept } }, options);
+  return true;
 }

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { Deferred } from "#base/async";
 import { FakeClock } from "#base/clock";
 import { Health } from "#base/health";
 import { Cidr, IpAddress } from "#base/ip";
@@ -337,8 +338,15 @@ test("NodeIpam: what a start finds in the kernel is lost when no block of this n
     { ...pod("unreadable"), pool: "other", addresses: [], ifindex: 5 },
   ]);
   assert.deepEqual(ipam.lost, [], "blocks are not known yet");
+  const isLost = (): (boolean | undefined)[] => ["x", "y", "unreadable"].map((id) => ipam.isLost(pod(id)));
+  assert.deepEqual(isLost(), [undefined, undefined, undefined], "so what is cut off stays so");
+  source.unreadable.add("default-0");
+  await ipam.collect({});
+  assert.deepEqual(isLost(), [undefined, undefined, undefined], "a block that cannot be read may be theirs");
+  source.unreadable.clear();
   await ipam.collect({});
   assert.deepEqual(ipam.lost, [{ ...pod("x"), block: undefined, addresses }]);
+  assert.deepEqual(isLost(), [true, false, undefined]);
 });
 
 test("NodeIpam: a block of this node that somebody wrote nonsense into is not lost, and nothing is handed out of it", async () => {
@@ -352,4 +360,78 @@ test("NodeIpam: a block of this node that somebody wrote nonsense into is not lo
   source.unreadable.clear();
   await ipam.collect({});
   assert.equal((await ipam.allocate("default", pod(2), {})).block, "default-0");
+});
+
+test("NodeIpam: a block whose pool's label was edited is this node's still, and its pods are not lost", async () => {
+  const { ipam, source } = open(1);
+  const { block } = await ipam.allocate("default", pod(1), {});
+  await ipam.allocate("default", pod(2), {});
+  const [before] = [...source.owned.values()];
+  assert.ok(before !== undefined);
+  source.owned.set(before.uid, { ...before, pool: "edited" });
+  source.free = 1;
+  assert.notEqual((await ipam.allocate("default", pod(3), {})).block, block, "which lists blocks once more");
+  assert.deepEqual(ipam.lost, []);
+  assert.deepEqual([ipam.isLost(pod(1)), ipam.isLost(pod(2))], [false, false]);
+});
+
+for (const isGone of [true, false]) {
+  const what = isGone ? "gone" : "there again";
+  test(`NodeIpam: an older list that ends after a newer one changes nothing: the block is ${what}`, async () => {
+    const { ipam, source } = open(1);
+    await ipam.allocate("default", pod(1), {});
+    const [block] = [...source.owned.values()];
+    assert.ok(block !== undefined);
+    const slow = new Deferred();
+    const list = source.list.bind(source);
+    source.list = async (options) => {
+      source.list = list;
+      const found = await list(options);
+      await slow.promise;
+      return found;
+    };
+    if (!isGone) source.owned.clear();
+    const older = ipam.collect({});
+    for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
+    if (isGone) source.owned.clear();
+    else source.owned.set(block.uid, block);
+    await ipam.collect({});
+    slow.resolve();
+    await older;
+    assert.deepEqual([ipam.isLost(pod(1)), ipam.blocks.length], isGone ? [true, 0] : [false, 1]);
+  });
+}
+
+test("NodeIpam: an empty block that is gone by a newer list does not come back by an older one", async () => {
+  const { ipam, source } = open(0, 60_000);
+  source.add("default");
+  await ipam.collect({});
+  const slow = new Deferred();
+  const list = source.list.bind(source);
+  source.list = async (options) => {
+    source.list = list;
+    const found = await list(options);
+    await slow.promise;
+    return found;
+  };
+  const older = ipam.collect({});
+  for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
+  source.owned.clear();
+  await ipam.collect({});
+  slow.resolve();
+  await older;
+  assert.deepEqual(ipam.blocks, []);
+});
+
+test("NodeIpam: a repeated ADD of an attachment that is lost gets no address, and none of what it had is freed", async () => {
+  const { ipam, source } = open(1);
+  await ipam.allocate("default", pod(1), {});
+  const had = [...source.owned.values()];
+  source.owned.clear();
+  await ipam.collect({});
+  await assert.rejects(ipam.allocate("default", pod(1), {}), { code: "lost", message: /container c1.*10\.0\.0\.0/ });
+  assert.equal(ipam.lost.length, 1);
+  for (const block of had) source.owned.set(block.uid, block);
+  await ipam.collect({});
+  assert.equal(String((await ipam.allocate("default", pod(1), {})).ipv4), "10.0.0.0");
 });

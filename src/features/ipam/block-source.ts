@@ -24,8 +24,8 @@ export interface BlockListing {
 
 /** Where a node's blocks come from: the API server, or a fake in tests. All methods throw `IpamError`. */
 export interface BlockSource {
-  /** This node's blocks by a live list, of one pool or of all. */
-  list(options: AbortOptions & { readonly pool?: string }): Promise<BlockListing>;
+  /** This node's blocks by a live list. */
+  list(options: AbortOptions): Promise<BlockListing>;
   /**
    * Asks for one more block than those of `known` names and waits until it is allotted; a later `list` shows it. A
    * request that was left behind by an earlier call is adopted. Call `settle` after the list.

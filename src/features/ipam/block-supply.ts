@@ -27,13 +27,13 @@ export class BlockSupply {
     this.#deps = deps;
   }
 
-  /** Takes over which blocks this node has, of one pool or of all, by a live list. */
-  async compare(options: AbortOptions & { readonly pool?: string }): Promise<void> {
+  /** Takes over which blocks this node has, by a live list. */
+  async compare(options: AbortOptions): Promise<void> {
     const { source, table, onBlocksChanged } = this.#deps;
     const listing = table.blocks.beginListing();
     try {
       const found = await source.list(options);
-      if (table.endListing(listing, found, options.pool)) onBlocksChanged();
+      if (table.endListing(listing, found)) onBlocksChanged();
     } finally {
       table.blocks.abandonListing(listing);
     }
@@ -46,7 +46,7 @@ export class BlockSupply {
   async acquire(pool: string): Promise<void> {
     const { source, table, log } = this.#deps;
     await table.blocks.released(pool);
-    if (table.blocks.hasDoubtful(pool)) await this.compare({ pool });
+    if (table.blocks.hasDoubtful(pool)) await this.compare({});
     if (table.hasRoom(pool)) return;
     const known = new Set(table.blocks.present.map((block) => block.name));
     try {
@@ -56,7 +56,7 @@ export class BlockSupply {
       if (error instanceof IpamError && ANSWERS.has(error.code)) await source.settle(pool, {});
       throw error;
     }
-    await this.compare({ pool });
+    await this.compare({});
     const gained = table.blocks.present.filter((block) => block.pool === pool && !known.has(block.name));
     log.info("block acquired", { pool, blocks: gained.map((block) => block.name) });
     await source.settle(pool, {});

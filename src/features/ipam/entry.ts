@@ -21,8 +21,8 @@ export interface Entry {
   doubtfulSince: number | undefined;
   /** Monotonic milliseconds since when it is empty; `undefined` while it is not. */
   emptySince: number | undefined;
-  /** Epoch at which it became known. */
-  readonly addedAt: number;
+  /** Epoch of the latest list that said whether it is there: older ones say nothing any more. */
+  seenAt: number;
 }
 
 /** A block that has just become known. What others have of its addresses, by `claims`, is taken from the start. */
@@ -36,7 +36,7 @@ export function newEntry(block: OwnedBlock, claims: Claims, at: { readonly epoch
     missing: false,
     doubtfulSince: undefined,
     emptySince: at.nowMs,
-    addedAt: at.epoch,
+    seenAt: at.epoch,
   };
   for (const address of claims.addresses()) noteClaim(entry, { address, claimed: true }, claims, at.nowMs);
   return entry;

@@ -5,6 +5,7 @@ import { ExpectedError } from "#base/errors";
  * - `pool-not-found`, `node-not-found`: the object that a request names does not exist.
  * - `invalid-pool`: the pool's spec cannot be used.
  * - `unreadable`: a link of this node has addresses of the pool that cannot be read, so any free one may be taken.
+ * - `lost`: the attachment has addresses already, of a block that is not this node's any more.
  * - `block-timeout`: no controller answered the request for a block in time.
  * - `api-unavailable`: the API server refused or could not be reached.
  */
@@ -14,6 +15,7 @@ export type IpamErrorCode =
   | "invalid-pool"
   | "node-not-found"
   | "unreadable"
+  | "lost"
   | "block-timeout"
   | "api-unavailable";
 

@@ -44,9 +44,8 @@ export class KubeBlockSource implements BlockSource {
     this.#requestTimeoutMs = options.requestTimeoutMs ?? 10_000;
   }
 
-  async list(options: AbortOptions & { readonly pool?: string }): Promise<BlockListing> {
-    const pool = options.pool === undefined ? "" : `,${POOL_LABEL}=${options.pool}`;
-    const labelSelector = `${NODE_LABEL}=${this.#nodeName}${pool}`;
+  async list(options: AbortOptions): Promise<BlockListing> {
+    const labelSelector = `${NODE_LABEL}=${this.#nodeName}`;
     return translated("list this node's blocks", async () => {
       const { items } = await this.#api.listAll(addressBlocks, { labelSelector, signal: options.signal });
       const parsed = items.map((block) => this.#parse(block));
@@ -102,9 +101,9 @@ export class KubeBlockSource implements BlockSource {
     await translated(`release block ${block.name}`, () => this.#release(block, options.signal));
   }
 
-  #release(block: OwnedBlock, signal: AbortSignal | undefined): Promise<void> {
+  async #release(block: OwnedBlock, signal: AbortSignal | undefined): Promise<void> {
     const isOurs = ({ metadata }: AddressBlock): boolean => metadata.labels?.[NODE_LABEL] === this.#nodeName;
-    return deleteBlock(this.#api, block, isOurs, { signal });
+    await deleteBlock(this.#api, block, isOurs, { signal });
   }
 
   /** The one request of this pool and node that waits for an answer: an earlier one that still counts, or a new one. */
@@ -215,17 +214,21 @@ export class KubeBlockSource implements BlockSource {
         reserved: labels[RESERVED_LABEL] === "true",
         deleting: isBeingDeleted(block.metadata),
       };
+      if (parsed.ipv4 === undefined && parsed.ipv6 === undefined) return this.#refuse(name, "it has no prefix");
       this.#invalid.delete(name);
       return parsed;
     } catch (error) {
       if (!(error instanceof IpParseError)) throw error;
-      // Blocks are listed again and again; what is wrong with one is said once.
-      if (this.#invalid.get(name) !== error.message) {
-        this.#log.warn("AddressBlock is not valid and is ignored", { block: name, error: error.message });
-      }
-      this.#invalid.set(name, error.message);
-      return undefined;
+      return this.#refuse(name, error.message);
     }
+  }
+
+  /** Blocks are listed again and again; what is wrong with one is said once. */
+  #refuse(name: string, error: string): undefined {
+    if (this.#invalid.get(name) !== error) {
+      this.#log.warn("AddressBlock is not valid and is ignored", { block: name, error });
+    }
+    this.#invalid.set(name, error);
   }
 }
 

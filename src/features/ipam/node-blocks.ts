@@ -19,8 +19,8 @@ export class NodeBlocks {
   readonly #claims: Claims;
   readonly #entries = new Map<string, Entry>();
   readonly #listings = new Set<Listing>();
-  /** UID to epoch, for releases that end while a list is in flight; emptied when none is. */
-  readonly #released = new Map<string, number>();
+  /** UID to epoch, for blocks that go while another list is in flight; emptied when none is. */
+  readonly #gone = new Map<string, number>();
   #epoch = 0;
   #complete = false;
   /** Settles when the releases that are under way have ended; by pool. */
@@ -61,25 +61,28 @@ export class NodeBlocks {
   }
 
   beginListing(): Listing {
+    this.#epoch += 1;
     const listing = { startedAt: this.#epoch };
     this.#listings.add(listing);
     return listing;
   }
 
-  /** Takes over what a live list found (of one pool, or of all). True when the set of blocks changed. */
-  endListing(listing: Listing, found: BlockListing, pool: string | undefined): boolean {
+  /**
+   * Takes over what a live list of all blocks of this node found. True when the set of blocks changed. A list of one pool could not
+   * tell a block that is gone from one whose pool's label was edited. Where lists overlap, the one that began later counts.
+   */
+  endListing(listing: Listing, found: BlockListing): boolean {
     const before = this.present.map((block) => block.uid).join();
     const listed = new Set(found.blocks.map((block) => block.uid));
     for (const entry of this.entries) {
-      const judged = (pool === undefined || entry.block.pool === pool) && entry.addedAt <= listing.startedAt;
-      if (!judged || listed.has(entry.block.uid)) continue;
+      if (entry.seenAt > listing.startedAt || listed.has(entry.block.uid)) continue;
       // Still this node's, whatever somebody wrote into it: its pods live on, and nothing more is handed out of it.
       if (found.unreadable.has(entry.block.name)) entry.doubtfulSince ??= this.#epoch;
-      else this.#lose(entry);
+      else this.#lose(entry, listing);
     }
-    if (pool === undefined) this.#complete = found.unreadable.size === 0;
+    this.#complete = found.unreadable.size === 0;
     for (const block of found.blocks) {
-      if ((this.#released.get(block.uid) ?? -1) < listing.startedAt) this.#learn(block, listing);
+      if ((this.#gone.get(block.uid) ?? -1) < listing.startedAt) this.#learn(block, listing);
     }
     return before !== this.present.map((block) => block.uid).join();
   }
@@ -87,7 +90,7 @@ export class NodeBlocks {
   /** Ends a listing, however it went. */
   abandonListing(listing: Listing): void {
     this.#listings.delete(listing);
-    if (this.#listings.size === 0) this.#released.clear();
+    if (this.#listings.size === 0) this.#gone.clear();
   }
 
   /** Whether a block as it is said to be differs from what is known of it, other than by what this node does itself. */
@@ -166,7 +169,7 @@ export class NodeBlocks {
     if (entry !== undefined) entry.releasing = false;
     if (released) {
       this.#entries.delete(block.uid);
-      this.#released.set(block.uid, this.#epoch);
+      this.#gone.set(block.uid, this.#epoch);
     } else if (entry !== undefined) {
       entry.doubtfulSince = this.#epoch;
     }
@@ -185,18 +188,25 @@ export class NodeBlocks {
     const known = this.#entries.get(block.uid);
     if (known === undefined) {
       this.#epoch += 1;
-      const at = { epoch: this.#epoch, nowMs: this.#clock.monotonic() };
+      const at = { epoch: listing.startedAt, nowMs: this.#clock.monotonic() };
       this.#entries.set(block.uid, newEntry(block, this.#claims, at));
       return;
     }
+    if (known.seenAt > listing.startedAt) return;
     // Its addresses stay those that were handed out of, whatever somebody wrote into it.
     known.block = { ...block, ipv4: known.block.ipv4, ipv6: known.block.ipv6 };
     known.missing = false;
+    known.seenAt = listing.startedAt;
     if (known.doubtfulSince !== undefined && known.doubtfulSince <= listing.startedAt) known.doubtfulSince = undefined;
   }
 
-  #lose(entry: Entry): void {
-    if (entry.owners.size === 0) this.#entries.delete(entry.block.uid);
-    else entry.missing = true;
+  #lose(entry: Entry, listing: Listing): void {
+    if (entry.owners.size > 0) {
+      entry.missing = true;
+      entry.seenAt = listing.startedAt;
+      return;
+    }
+    this.#entries.delete(entry.block.uid);
+    this.#gone.set(entry.block.uid, listing.startedAt);
   }
 }

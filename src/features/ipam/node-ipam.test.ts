@@ -336,3 +336,34 @@ test("NodeIpam: an attachment whose link has gone without a DEL is freed after a
   ipam.remember([]);
   assert.equal(ipam.assigned(pod(1)), undefined);
 });
+
+test("NodeIpam: an attachment keeps its addresses while it has a link, though its pod took them off or its ADD was not undone", async () => {
+  const { ipam, clock } = open(1);
+  const had = await ipam.allocate("default", pod(1), {});
+  ipam.settle(pod(1));
+  ipam.remember([{ ...pod("x"), pool: "default", addresses: [IpAddress.parse("10.9.9.9")], ifindex: 3 }]);
+  for (let look = 0; look < 3; look += 1) {
+    ipam.remember([], [], [pod(1), pod("x")]);
+    await clock.advance(60_000);
+  }
+  assert.deepEqual(ipam.assigned(pod(1)), had);
+  assert.deepEqual(
+    ipam.snapshot().unknown.map(({ addresses }) => addresses),
+    [["10.9.9.9"]],
+  );
+  ipam.remember([]);
+  await clock.advance(60_000);
+  ipam.remember([]);
+  assert.equal(ipam.assigned(pod(1)), undefined);
+});
+
+test("NodeIpam: an attachment whose ADD is repeated is not freed while its link is being made anew", async () => {
+  const { ipam, clock } = open(1);
+  const had = await ipam.allocate("default", pod(1), {});
+  ipam.settle(pod(1));
+  ipam.remember([]);
+  assert.deepEqual(await ipam.allocate("default", pod(1), {}), had);
+  await clock.advance(60_000);
+  ipam.remember([]);
+  assert.deepEqual(ipam.assigned(pod(1)), had);
+});

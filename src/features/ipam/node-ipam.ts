@@ -78,11 +78,12 @@ export class NodeIpam {
   /**
    * Tells what the kernel has. Call before anything is served, then {@link NodeIpam.collect} before anything is allocated; and
    * again from time to time, because others change links. None of the addresses is handed out while its link is there; where
-   * they cannot be read, nothing of the pool is handed out or given back.
+   * they cannot be read, nothing of the pool is handed out or given back. `linked` are attachments that have a link, but no
+   * addresses now, or not all: they keep those that they are known to have.
    */
-  remember(attached: readonly Restored[], strays: readonly Stray[] = []): void {
+  remember(attached: readonly Restored[], strays: readonly Stray[] = [], linked: readonly Attachment[] = []): void {
     const before = this.trouble;
-    const { emptied, vanished } = this.#table.remember(attached, strays);
+    const { emptied, vanished } = this.#table.remember(attached, strays, linked);
     for (const { attachment, assignment } of vanished) {
       const { pool, ipv4, ipv6 } = assignment;
       const addresses = [ipv4, ipv6].filter((address) => address !== undefined).map(String);
@@ -123,6 +124,11 @@ export class NodeIpam {
     return this.#table.lost;
   }
 
+  /** Whether an attachment is among {@link NodeIpam.lost}; `undefined` while that cannot be told, as before all blocks were listed. */
+  isLost(attachment: Attachment): boolean | undefined {
+    return this.#table.isLost(attachment);
+  }
+
   /** Whether an ADD in this pool was refused a moment ago because no address is left, and none has become free since. */
   isExhausted(pool: string): boolean {
     const atMs = this.#exhaustedAtMs.get(pool);
@@ -135,6 +141,11 @@ export class NodeIpam {
   /** Whether this Node was seen to be deleted, and has not come back. */
   get nodeGone(): boolean {
     return this.#nodeGone;
+  }
+
+  /** The API server answers again after it did not: what was missed meanwhile is compared, and what waits goes on. */
+  noteReturn(): void {
+    this.#compareSoon();
   }
 
   /** What keeps addresses from being handed out or given back, for people; `undefined` when all is well. */
@@ -164,7 +175,11 @@ export class NodeIpam {
   async allocate(pool: string, attachment: Attachment, options: AbortOptions): Promise<Assignment> {
     const find = (): Assignment | undefined => {
       const own = this.#table.assigned(attachment);
-      if (own !== undefined) return own;
+      if (own !== undefined) {
+        this.#refuseLost(attachment, own);
+        this.#table.beginSetUp(attachment);
+        return own;
+      }
       this.#refuseInDoubt(pool);
       return this.#table.assign(pool, attachment);
     };
@@ -257,6 +272,14 @@ export class NodeIpam {
   #compareSoon(): void {
     this.#compareDue = true;
     this.#dirty.mark();
+  }
+
+  /** A link that is made anew would not be cut off. */
+  #refuseLost(attachment: Attachment, { ipv4, ipv6 }: Assignment): void {
+    if (this.#table.isLost(attachment) !== true) return;
+    const addresses = [ipv4, ipv6].filter((address) => address !== undefined).join(", ");
+    const message = `container ${attachment.containerId}: its addresses ${addresses} are in no block of this node any more, and may be another pod's; delete the pod`;
+    throw new IpamError("lost", message);
   }
 
   #refuseInDoubt(pool: string): void {

@@ -68,7 +68,9 @@ export class OrphanCollector {
       for (const block of blocks) {
         try {
           if (!(await this.#isForsaken(node, options))) break;
-          await deleteBlock(this.#api, block.metadata, (live) => nodeOf(live) === node, options);
+          const mayGo = async (live: AddressBlock): Promise<boolean> =>
+            nodeOf(live) === node && (await this.#isForsaken(node, options));
+          if (!(await deleteBlock(this.#api, block.metadata, mayGo, options))) continue;
           deleted += 1;
           this.#log.info("block of a node that is gone was deleted", { block: block.metadata.name, node });
         } catch (error) {

@@ -29,6 +29,19 @@ for (const { name, is, cutOff, want } of [
   { name: "one that somebody set up again", is: { group: cutOfA }, cutOff: true, want: ["cut", cutOfA] },
   { name: "one to join", is: { up: false, group: cutOfA }, cutOff: false, want: ["join", ofA] },
   { name: "one of no network to join", is: { up: false, group: 0x4a00_0000 }, cutOff: false, want: ["join", 0] },
+  { name: "one of which nobody knows yet", is: {}, cutOff: undefined, want: undefined },
+  {
+    name: "one that is cut off, of which nobody knows yet",
+    is: { up: false, group: cutOfA },
+    cutOff: undefined,
+    want: undefined,
+  },
+  {
+    name: "one that somebody set up, of which nobody knows yet",
+    is: { group: cutOfA },
+    cutOff: undefined,
+    want: ["cut", cutOfA],
+  },
 ] as const) {
   test(`planCutOff: ${name}`, () => {
     const steps = planCutOff([{ link: link(is), cutOff }]).map(({ op, group }) => [op, group]);

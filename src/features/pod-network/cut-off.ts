@@ -9,17 +9,21 @@ export interface CutOffStep {
 }
 
 /**
- * Pure: which links to cut off, and which to join again. A link that is cut off is down, which takes its routes along: nothing
+ * Pure: which links to cut off, and which to join again. `cutOff` is `undefined` where nobody knows yet: such a link stays as it
+ * is, and one that is cut off stays so. A link that is cut off is down, which takes its routes along: nothing
  * leaves the pod with its address, and nothing that is sent to the address is answered by it. The group tells such a link from one
  * that somebody else set down, also after a restart.
  */
-export function planCutOff(wanted: Iterable<{ readonly link: Link; readonly cutOff: boolean }>): CutOffStep[] {
+export function planCutOff(
+  wanted: Iterable<{ readonly link: Link; readonly cutOff: boolean | undefined }>,
+): CutOffStep[] {
   const steps: CutOffStep[] = [];
   for (const { link, cutOff } of wanted) {
     const marked = isMarkedCutOff(link);
-    if (cutOff && !(marked && !link.up)) {
+    const isWanted = cutOff ?? marked;
+    if (isWanted && !(marked && !link.up)) {
       steps.push({ op: "cut", link, group: marked ? link.group : cutOffGroup(link) });
-    } else if (!cutOff && marked) steps.push({ op: "join", link, group: joinedGroup(link) });
+    } else if (!isWanted && marked) steps.push({ op: "join", link, group: joinedGroup(link) });
   }
   return steps;
 }

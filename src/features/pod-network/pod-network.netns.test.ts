@@ -352,6 +352,28 @@ test("PodNetwork: the node's own namespace is no pod's", async () => {
   assert.doesNotMatch(at.ip(at.nodeName, "link", "show"), /eth0/);
 });
 
+test("PodNetwork: a pod that took its address off its interface has a link still: it is repaired, cut off and joined", async () => {
+  using at = machine();
+  const [a] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1, "v4"));
+  at.ip(a, "address", "del", "10.1.0.1/32", "dev", "eth0");
+  const known = (): readonly IpAddress[] => [IpAddress.parse("10.1.0.1")];
+  const bare = (): string[] => at.network.survey().bare.map(({ containerId }) => containerId);
+  assert.deepEqual(bare(), [], "its route tells");
+  at.ip(at.nodeName, "route", "flush", "table", "116");
+  assert.deepEqual([surveyed(at), bare()], [{ attached: [], strays: [] }, ["aaaa"]]);
+  assert.equal(at.network.repair(at.network.survey(), known), 1);
+  assert.deepEqual(surveyed(at).attached, ["aaaa 10.1.0.1"]);
+  const link = hostNameOf({ containerId: "aaaa", ifname: "eth0" });
+  assert.equal(at.network.cutOff(at.network.survey(), () => true).cut.length, 1);
+  assert.doesNotMatch(at.ip(at.nodeName, "link", "show", link), /[<,]UP[,>]/);
+  assert.deepEqual(bare(), ["aaaa"], "the route went with the link");
+  assert.equal(at.network.cutOff(at.network.survey(), () => false).joined.length, 1);
+  assert.match(at.ip(at.nodeName, "link", "show", link), /[<,]UP[,>]/);
+  at.ip(at.nodeName, "link", "set", link, "alias", "COIL-PENDING:aaaa:eth0");
+  assert.deepEqual(at.network.survey().pending, [{ containerId: "aaaa", ifname: "eth0" }]);
+});
+
 test("PodNetwork: a pod that is cut off neither sends nor answers, also after a restart, and is whole again when joined", async () => {
   using at = machine();
   const [a, b] = at.podNames;
@@ -384,6 +406,14 @@ test("PodNetwork: a pod that is cut off neither sends nor answers, also after a 
     at.network.ofNetwork("k8s-pod-network").map(({ containerId }) => containerId),
     ["aaaa"],
   );
+  const undecided = at.network.cutOff(at.network.survey(), () => undefined);
+  const kept = [{ containerId: "aaaa", ifname: "eth0" }];
+  assert.deepEqual(
+    undecided,
+    { cut: [], joined: [], kept, failures: [] },
+    "a start that knows no blocks yet joins nothing",
+  );
+  for (const target of ["10.1.0.1", "fd01::1"]) assert.ok(!at.ping(at.nodeName, target), target);
   assert.deepEqual(sync([]), [[], ["aaaa"]]);
   // A neighbour that did not answer meanwhile is asked again after a while.
   const answers = (from: string, target: string): boolean => [1, 2, 3, 4, 5].some(() => at.ping(from, target));

@@ -13,7 +13,7 @@ import { applyCutOff, planCutOff } from "./cut-off.ts";
 import { LinkDeletions } from "./deletions.ts";
 import { PodNetworkError } from "./errors.ts";
 import { applyHost, planHost, uplinkMtu } from "./host.ts";
-import { isOfNetwork } from "./link-groups.ts";
+import { isMarkedCutOff, isOfNetwork } from "./link-groups.ts";
 import { type AttachedPod, halfMadeLinks, joinAttachments } from "./listing.ts";
 import { type NodeAddresses, type PodNetworkOptions, type PodPlan, type PodRequest, planPod } from "./plan.ts";
 import { applyRepair, planRepair } from "./repair.ts";
@@ -97,11 +97,11 @@ export class PodNetwork implements Disposable {
 
   /**
    * As {@link PodNetwork.list}, and more: where no route tells a link's addresses they are read inside its pod; attachments that
-   * have none are left out. Also the links that are no attachment, but have addresses of ours.
+   * have none are told apart. Also the links that are no attachment, but have addresses of ours.
    */
   survey({ registerFromMain = false }: { readonly registerFromMain?: boolean } = {}): Survey {
     const survey = takeSurvey(this.#kernel, this.#host, { ...this.#options, registerFromMain });
-    this.#links.noteNames(survey.attached);
+    this.#links.noteNames([...survey.attached, ...survey.bare]);
     return survey;
   }
 
@@ -111,11 +111,11 @@ export class PodNetwork implements Disposable {
    * kernel said of the first one that could not be, when all were tried.
    */
   repair(
-    { attached }: Pick<Survey, "attached">,
+    { attached, bare }: Pick<Survey, "attached" | "bare">,
     addressesOf: (attachment: Attachment) => readonly IpAddress[] | undefined = () => undefined,
   ): number {
     const links = new Map(this.#host.links.list().map((link) => [link.index, link] as const));
-    const wanted = attached.flatMap((one) => {
+    const wanted = [...attached, ...bare].flatMap((one) => {
       const link = links.get(one.ifindex);
       return link === undefined ? [] : [{ link, addresses: addressesOf(one) ?? one.addresses }];
     });
@@ -135,22 +135,33 @@ export class PodNetwork implements Disposable {
   }
 
   /**
-   * Cuts attachments off, and joins those again that were and need not be any more. The routes of joined ones come back with the next
-   * {@link PodNetwork.repair}. Repeats harmlessly. Throws what the kernel said of the first link that could not be set, when all
-   * were tried.
+   * Cuts attachments off, and joins those again that were and need not be any more. Where `isLost` says `undefined` nobody knows
+   * yet, and all stays as it is; `kept` are those of them that are cut off. The routes of joined ones come back with the next
+   * {@link PodNetwork.repair}. Repeats harmlessly. `failures` is what the kernel said of links that could not be set; it keeps no
+   * other from being set.
    */
   cutOff(
-    { attached }: Pick<Survey, "attached">,
-    isLost: (attachment: Attachment) => boolean,
-  ): { readonly cut: readonly Attachment[]; readonly joined: readonly Attachment[] } {
+    { attached, bare }: Pick<Survey, "attached" | "bare">,
+    isLost: (attachment: Attachment) => boolean | undefined,
+  ): {
+    readonly cut: readonly Attachment[];
+    readonly joined: readonly Attachment[];
+    readonly kept: readonly Attachment[];
+    readonly failures: readonly unknown[];
+  } {
     const links = new Map(this.#host.links.list().map((link) => [link.index, link] as const));
-    const byIndex = new Map(attached.map((one) => [one.ifindex, one] as const));
-    const wanted = attached.flatMap((one) => {
+    const all = [...attached, ...bare];
+    const byIndex = new Map(all.map((one) => [one.ifindex, one] as const));
+    const wanted = all.flatMap((one) => {
       const link = links.get(one.ifindex);
       return link === undefined ? [] : [{ link, cutOff: isLost(one) }];
     });
     const failures: unknown[] = [];
-    const done = { cut: [] as Attachment[], joined: [] as Attachment[] };
+    const kept = wanted
+      .filter(({ link, cutOff }) => cutOff === undefined && isMarkedCutOff(link))
+      .flatMap(({ link }) => byIndex.get(link.index) ?? [])
+      .map(({ containerId, ifname }) => ({ containerId, ifname }));
+    const done = { cut: [] as Attachment[], joined: [] as Attachment[], kept, failures };
     for (const step of planCutOff(wanted)) {
       const { containerId = "", ifname = "" } = byIndex.get(step.link.index) ?? {};
       try {
@@ -160,7 +171,6 @@ export class PodNetwork implements Disposable {
         failures.push(error);
       }
     }
-    if (failures.length > 0) throw failures[0];
     return done;
   }
 

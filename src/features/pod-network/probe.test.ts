@@ -18,3 +18,9 @@ test("probePodSetUp: what an ADD may not do is told beforehand, by name, and not
   probePodSetUp(kernel);
   assert.doesNotMatch(kernel.dump("own"), /veth/);
 });
+
+test("probePodSetUp: a kernel without IPv6 sets up pods of IPv4, so it is no fault", () => {
+  const kernel = new FakeKernel();
+  for (const step of ["sysctl.get", "sysctl.set"] as const) kernel.fail(step, "not-found", { about: "ipv6" });
+  probePodSetUp(kernel);
+});

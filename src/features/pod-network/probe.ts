@@ -1,5 +1,6 @@
 import { IpAddress } from "#base/ip";
-import type { Kernel } from "#kernel/net";
+import { isKernelError } from "#kernel/errors";
+import type { Kernel, NetStack } from "#kernel/net";
 import { applyHostSide, applyPodSide } from "./apply.ts";
 import { planPod } from "./plan.ts";
 
@@ -10,7 +11,8 @@ const PLACE = { tableId: 116, protocolId: 30, hostLinkLocal: false, mtuBytes: un
 
 /**
  * Does once what an ADD does, sysctls included, between two throwaway namespaces of which nothing is left. So a `coild` that may not do
- * it says so when it starts, not at each pod. Throws `KernelError` naming what was refused.
+ * it says so when it starts, not at each pod. A kernel without IPv6 is tried with IPv4 alone: its node may have no other pods. Throws
+ * `KernelError` naming what was refused.
  */
 export function probePodSetUp(kernel: Kernel): void {
   using hostNs = kernel.createAnonymousNetNs();
@@ -18,7 +20,8 @@ export function probePodSetUp(kernel: Kernel): void {
   using host = kernel.openStack(hostNs);
   using pod = kernel.openStack(podNs);
   const attachment = { containerId: "probe", ifname: "eth0" };
-  const request = { attachment, pool: "probe", pod: { namespace: "probe", name: "probe" }, ...ADDRESSES };
+  const ipv6 = hasIpv6(host) ? ADDRESSES.ipv6 : undefined;
+  const request = { attachment, pool: "probe", pod: { namespace: "probe", name: "probe" }, ...ADDRESSES, ipv6 };
   const plan = planPod(request, NODE, PLACE, "veth00000000");
   const link = host.links.create({
     kind: "veth",
@@ -29,4 +32,14 @@ export function probePodSetUp(kernel: Kernel): void {
   });
   applyHostSide(host, link.index, plan, PLACE);
   applyPodSide(pod, plan);
+}
+
+function hasIpv6(stack: NetStack): boolean {
+  try {
+    stack.sysctl.get("net/ipv6/conf/all/disable_ipv6");
+    return true;
+  } catch (error) {
+    if (!isKernelError(error, "not-found")) throw error;
+    return false;
+  }
 }

@@ -1,5 +1,6 @@
 import type { Kernel, NetStack } from "#kernel/net";
 import type { Route } from "#kernel/route";
+import { parseAlias } from "./alias.ts";
 import { type AttachedPod, joinAttachments, type StrayLink, strayLinks } from "./listing.ts";
 import type { PodNetworkOptions } from "./plan.ts";
 import { PodNamespaces } from "./pod-namespaces.ts";
@@ -8,18 +9,25 @@ import { PodNamespaces } from "./pod-namespaces.ts";
 const MAIN_TABLE = 254;
 const PROTOCOL_BOOT = 3;
 
-/** Every link of the host that has addresses of the pod network. */
+/** What an alias says of a link. */
+export interface AttachmentName {
+  readonly containerId: string;
+  readonly ifname: string;
+}
+
+/** Every link of the host that is an attachment, or has addresses of the pod network. */
 export interface Survey {
   /** Without addresses: those cannot be read. */
   readonly attached: readonly AttachedPod[];
+  /** Attachments whose pod has no address now, and to which no route leads: a pod may take its addresses off its interface for a while. */
+  readonly bare: readonly AttachedPod[];
+  /** Of links whose ADD has not ended, or could not be undone. */
+  readonly pending: readonly AttachmentName[];
   /** Without addresses: those cannot be read. */
   readonly strays: readonly StrayLink[];
 }
 
-/**
- * Reads which link has which addresses: from the routes, and inside its pod where no route tells. Links that have none at all are
- * left out. Throws `KernelError`.
- */
+/** Reads which link has which addresses: from the routes, and inside its pod where no route tells. Throws `KernelError`. */
 export function takeSurvey(
   kernel: Kernel,
   host: NetStack,
@@ -29,17 +37,25 @@ export function takeSurvey(
   const routes = readRoutes(host, options);
   const namespaces = new PodNamespaces(kernel, host);
   const byIndex = new Map(links.map((link) => [link.index, link] as const));
-  const read = <T extends AttachedPod | StrayLink>(one: T): T[] => {
+  const bare = new Set<number>();
+  const read = <T extends AttachedPod | StrayLink>(one: T): T => {
     const link = byIndex.get(one.ifindex);
-    if (one.addresses.length > 0 || link === undefined) return [one];
+    if (one.addresses.length > 0 || link === undefined) return one;
     const addresses = namespaces.addressesOf(link);
-    if (addresses === undefined) return [one];
-    return addresses.length === 0 ? [] : [{ ...one, addresses }];
+    if (addresses?.length === 0) bare.add(one.ifindex);
+    return { ...one, addresses: addresses ?? [] };
   };
   const ours = routes.filter(({ table, protocol }) => table === options.tableId && protocol === options.protocolId);
+  const found = joinAttachments(links, routes).map(read);
+  const strays = strayLinks(links, ours).map(read);
   return {
-    attached: joinAttachments(links, routes).flatMap(read),
-    strays: strayLinks(links, ours).flatMap(read),
+    attached: found.filter(({ ifindex }) => !bare.has(ifindex)),
+    bare: found.filter(({ ifindex }) => bare.has(ifindex)),
+    pending: links.flatMap(({ alias }) => {
+      const name = parseAlias(alias ?? "");
+      return name?.kind === "pending" ? [{ containerId: name.containerId, ifname: name.ifname }] : [];
+    }),
+    strays: strays.filter(({ ifindex }) => !bare.has(ifindex)),
   };
 }
 

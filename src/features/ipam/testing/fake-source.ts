@@ -20,10 +20,10 @@ export class FakeSource implements BlockSource {
   /** Names of blocks whose content cannot be read. */
   readonly unreadable = new Set<string>();
 
-  async list({ pool }: { readonly pool?: string }): Promise<BlockListing> {
+  async list(_options: object): Promise<BlockListing> {
     await Promise.resolve();
     this.#maybeFail("list");
-    const wanted = [...this.owned.values()].filter((block) => pool === undefined || block.pool === pool);
+    const wanted = [...this.owned.values()];
     return {
       blocks: wanted.filter(({ name }) => !this.unreadable.has(name)),
       unreadable: new Set(wanted.map(({ name }) => name).filter((name) => this.unreadable.has(name))),

@@ -1,0 +1,171 @@
+/** The programs of the pod network with the rights of deploy/pods/rbac.yaml and no others: they work, and nothing is refused to them. */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { parseAllDocuments } from "yaml";
+import { IpAddress } from "#base/ip";
+import { nullLogger } from "#base/log";
+import { callGrpc } from "#features/cni";
+import { openKernel } from "#kernel/net";
+import { listenTcp } from "#kernel/socket";
+import {
+  type Draft,
+  isKubeError,
+  KubeClient,
+  type KubeObject,
+  loadKubeConfig,
+  type ResourceType,
+  resources,
+} from "#kube/client";
+import { coilCrds, coilResources, NODE_LABEL } from "#kube/coil";
+import { type SeedObject, startApiServer } from "#lab/api-server";
+import { ISTHMUS, start, until } from "#test/lab";
+import { CNI_SERVICE, EMPTY_CNI_ARGS, encodeCniArgs } from "#wire/cnirpc";
+
+const PROGRAMS = ["coil-ipam-controller", "coild", "coil-router"] as const;
+const NODE = "rights-node";
+const root = join(import.meta.dirname, "../..");
+
+/** A namespace with loopback, a name of its own, and an address; gone when the test ends. */
+function namespace(t: TestContext, name: string): string {
+  const kernel = openKernel();
+  const full = `isthmus-rights-${process.pid}-${name}`;
+  kernel.createNetNs(full)[Symbol.dispose]();
+  t.after(() => kernel.deleteNetNs(full));
+  for (const args of [
+    ["link", "set", "lo", "up"],
+    ["address", "add", "192.0.2.1/32", "dev", "lo"],
+  ]) {
+    execFileSync("ip", ["-n", full, ...args]);
+  }
+  return full;
+}
+
+/** A node with its programs, each with its account; `edit` changes what is granted. */
+async function open(t: TestContext, edit: (rights: SeedObject[]) => void = () => undefined) {
+  const dir = mkdtempSync(join(tmpdir(), "isthmus-rights-"));
+  t.after(() => rmSync(dir, { recursive: true, force: true }));
+  const [node, pod] = [namespace(t, "node"), namespace(t, "pod")];
+  const kernel = openKernel();
+  const netns = kernel.openNetNs({ name: node });
+  const fd = listenTcp(IpAddress.parse("127.0.0.1"), 6443, { netns });
+  netns[Symbol.dispose]();
+  const user = (program: string) => ({
+    name: `system:serviceaccount:kube-system:${program}`,
+    groups: ["system:serviceaccounts", "system:authenticated"],
+  });
+  const accounts = Object.fromEntries(PROGRAMS.map((program) => [`${program}-token`, user(program)]));
+  const server = await startApiServer({
+    listen: [
+      { host: "127.0.0.1", port: 0 },
+      { fd, host: "127.0.0.1" },
+    ],
+    tokens: { admin: { name: "admin", groups: ["system:masters"] }, ...accounts },
+    log: nullLogger,
+  });
+  t.after(() => server[Symbol.asyncDispose]());
+  const [here = "", inNode = ""] = server.urls;
+  writeFileSync(join(dir, "admin"), server.kubeconfig({ server: here, token: "admin" }));
+  const admin = new KubeClient(await loadKubeConfig({ path: join(dir, "admin") }));
+  t.after(() => admin.close());
+  server.seed(coilCrds as unknown as readonly SeedObject[]);
+  const rights = parseAllDocuments(readFileSync(join(root, "deploy/pods/rbac.yaml"), "utf8"));
+  const granted = rights.map((one) => one.toJS() as SeedObject);
+  edit(granted);
+  server.seed(granted);
+  const create = <T extends KubeObject>(type: ResourceType<T>, draft: object): Promise<T> =>
+    admin.create(type, draft as Draft<T>);
+  const made = await create(resources.nodes, { metadata: { name: NODE } });
+  const addresses = [{ type: "InternalIP" as const, address: "192.0.2.1" }];
+  await admin.replaceStatus(resources.nodes, { ...made, status: { addresses } });
+  await create(resources.pods, {
+    metadata: { namespace: "default", name: "p" },
+    spec: { nodeName: NODE, containers: [{ name: "c", image: "none" }] },
+  });
+  await until("the pool is there", async () => {
+    try {
+      const subnets = [{ ipv4: "10.200.0.0/24" }];
+      await create(coilResources.addressPools, { metadata: { name: "default" }, spec: { blockSizeBits: 0, subnets } });
+      return true;
+    } catch (error) {
+      if (isKubeError(error, "not-found")) return false;
+      throw error;
+    }
+  });
+
+  const socket = join(dir, "coild.sock");
+  const running = PROGRAMS.map((program) => {
+    const kubeconfig = join(dir, program);
+    writeFileSync(kubeconfig, server.kubeconfig({ server: inNode, token: `${program}-token` }));
+    const flags = program === "coild" ? [`--socket=${socket}`] : [];
+    const argv = ["nsenter", `--net=/run/netns/${node}`, ISTHMUS, program, `--kubeconfig=${kubeconfig}`, ...flags];
+    const one = start(argv, { env: { COIL_NODE_NAME: NODE } });
+    t.after(() => one.child.kill("SIGKILL"));
+    return one;
+  });
+  const said = (): string => running.map((one) => one.said()).join("");
+  await until("coild serves", () => said().includes('"serving"'), { seen: said });
+  const call = (method: "Add" | "Del"): Promise<Uint8Array> =>
+    callGrpc(
+      socket,
+      `/${CNI_SERVICE}/${method}`,
+      encodeCniArgs({
+        ...EMPTY_CNI_ARGS,
+        containerId: "c1",
+        netns: `/run/netns/${pod}`,
+        ifname: "eth0",
+        args: { K8S_POD_NAMESPACE: "default", K8S_POD_NAME: "p" },
+      }),
+      { timeoutMs: 30_000 },
+    );
+  /** All end well. */
+  const end = async (): Promise<void> => {
+    for (const one of running) one.child.kill("SIGTERM");
+    for (const one of running) assert.equal((await one.ended).code, 0, one.said());
+  };
+  return { admin, said, call, end };
+}
+
+test("deploy/pods/rbac.yaml: with these rights pods get addresses and blocks go back, and no request is forbidden", async (t) => {
+  const { admin, said, call, end } = await open(t);
+  await call("Add");
+  // Another's block is written over this node's, so that coild has somebody to tell.
+  const [block] = (await admin.listAll(coilResources.addressBlocks)).items;
+  assert.ok(block !== undefined);
+  const give = (to: string): Promise<unknown> =>
+    admin.patch(coilResources.addressBlocks, block.metadata, {
+      type: "merge",
+      body: { metadata: { labels: { [NODE_LABEL]: to } } },
+    });
+  await give("other");
+  await until("the pod is cut off", () => said().includes("attachments were cut off"), { seen: said });
+  await give(NODE);
+  await until("and joined again", () => said().includes("attachments were joined again"), { seen: said });
+  await admin.delete(resources.nodes, { name: NODE });
+  await until("coild knows that its Node is gone", () => said().includes("this Node was deleted"), { seen: said });
+  await until("the controller keeps its block", () => said().includes("kept for a grace"), { seen: said });
+  await call("Del");
+  await until("the block goes back", async () => (await admin.listAll(coilResources.addressBlocks)).items.length === 0);
+  await end();
+  assert.doesNotMatch(said(), /forbidden|cannot (get|list|watch|create|update|patch|delete) resource/);
+});
+
+test("coild without the right to watch Nodes, as Coil's role has it, says once what is missing, and polls", async (t) => {
+  const { admin, said, call, end } = await open(t, (rights) => {
+    const role = rights.find(({ kind, metadata }) => kind === "ClusterRole" && metadata.name === "coild");
+    const rules = role?.["rules"] as { readonly resources: string[]; verbs: string[] }[];
+    for (const rule of rules) if (rule.resources.includes("nodes")) rule.verbs = ["get"];
+  });
+  await call("Add");
+  await admin.delete(resources.nodes, { name: NODE });
+  await until("coild knows that its Node is gone", () => said().includes("this Node was deleted"), {
+    deadlineMs: 45_000,
+    seen: said,
+  });
+  await call("Del");
+  await end();
+  assert.equal(said().match(/"missingRight":"nodes: list, watch"/g)?.length, 1, said());
+});
