@@ -22,7 +22,7 @@ function pod(name: string, version: string, uid = `uid-${name}`, ip = ""): Pod {
   };
 }
 
-type Step = WatchEvent<Pod> | KubeError | "end" | "hang";
+type Step = WatchEvent<Pod> | KubeError | "open" | "end" | "hang";
 interface Watch {
   readonly options: WatchOptions;
   readonly steps: Step[];
@@ -69,7 +69,8 @@ class FakeApi {
       }
       if (step instanceof KubeError) throw step;
       if (step === "end") return;
-      if (step !== "hang") yield step;
+      if (step === "open") options.onOpen?.();
+      else if (step !== "hang") yield step;
     }
   }
 
@@ -348,6 +349,19 @@ test("informer: a watch that brings rubbish once, after whatever was before, cos
   await rig.fake.play(2, new KubeError("invalid", "resourceVersion: Invalid value", { httpStatus: 400 }));
   await taken(rig, () => rig.fake.watches.length === 4, 260);
   assert.equal((await rig.fake.watchAt(3)).options.resourceVersion, "11");
+});
+
+test("informer: a server that opens watches and ends them at once, however long, is asked again within 5 s", async () => {
+  await using rig = new Rig({ random: 0.99, backoff: LONG });
+  rig.fake.lists = Array.from({ length: 30 }, (_none, at) => [page(String(at))]);
+  rig.start();
+  for (let at = 0; at < 20; at += 1) {
+    await rig.fake.play(at, "open", gone);
+    await taken(rig, () => rig.fake.watches.length === at + 2, 5_010);
+  }
+  // One failure that it answers with is not the twentieth.
+  await rig.fake.play(20, new KubeError("server", "etcdserver: leader changed", { httpStatus: 500 }));
+  await taken(rig, () => rig.fake.watches.length === 22, 260);
 });
 
 test("informer: what a handler throws is a bug and ends run", async () => {

@@ -30,6 +30,8 @@ const RELIST_AFTER_FAILURES = 5;
 
 /** Between tries to reach a server whose port is open, milliseconds. */
 const AWAY_MAX_MS = 5_000;
+/** Between watches that a server opens and ends again and again, milliseconds. */
+const CUT_MAX_MS = 5_000;
 /** Informers, and nodes, that saw a server return at once come back over so long a time, milliseconds. */
 const RETURN_SPREAD_MS = 250;
 /** A server that has just returned may refuse for so long, milliseconds, until it has read what it knows and whom it lets in. */
@@ -59,7 +61,7 @@ export interface InformerOptions<U extends Cached> extends Selection {
   readonly idleTimeoutMs?: number;
   /**
    * Between failures that the server answers with. Default 250 ms, doubling to 30 s, half of it random. One that cannot be reached is waited
-   * for at its port, and tried after 5 s at most where that is open.
+   * for at its port, and tried after 5 s at most where that is open. Where watches are opened, but end at once, 5 s is the most too.
    */
   readonly backoff?: { readonly initialMs: number; readonly maxMs: number };
   /** Called for a list with items that have no name, which are left out. */
@@ -87,6 +89,10 @@ export class Informer<T extends KubeObject, U extends Cached> {
   readonly #refused: Backoff;
   /** For a server that cannot be reached. */
   readonly #away: Backoff;
+  /** For a server that opens watches and soon ends them. */
+  readonly #cut: Backoff;
+  /** Whether the server opened the watch that failed last. */
+  #opened = false;
   #hasSynced = false;
   #failures = 0;
   /** Failures in a row that the server answered with. */
@@ -104,6 +110,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     const pace = { initialMs: 250, maxMs: 30_000, ...options.backoff, random: this.#random };
     this.#refused = new Backoff(pace);
     this.#away = new Backoff({ ...pace, maxMs: Math.min(pace.maxMs, AWAY_MAX_MS) });
+    this.#cut = new Backoff({ ...pace, maxMs: Math.min(pace.maxMs, CUT_MAX_MS) });
     this.#store = new Store(options.indexers);
     this.store = this.#store;
     this.#changes = new Changes(this.#store);
@@ -161,6 +168,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
   /** Reads all pages, then makes the store equal to them. Resolves to the API's failure, if any. */
   async #list(signal: AbortSignal): Promise<ApiFailure | undefined> {
     const { namespace, labelSelector, fieldSelector, pageSize, firstList } = this.#options;
+    this.#opened = false;
     const any = firstList === "any" && !this.#hasSynced;
     const pages = this.#api
       .listPages(this.type, {
@@ -224,6 +232,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
   async #watch(signal: AbortSignal): Promise<ApiFailure | undefined> {
     const { namespace, labelSelector, fieldSelector, idleTimeoutMs = 180_000 } = this.#options;
     const startedAt = this.#clock.monotonic();
+    this.#opened = false;
     const events = this.#api
       .watch(this.type, {
         namespace,
@@ -232,7 +241,12 @@ export class Informer<T extends KubeObject, U extends Cached> {
         resourceVersion: this.#resourceVersion,
         timeoutSeconds: Math.floor(WATCH_SECONDS * (1 + this.#random())),
         idleTimeoutMs,
-        onOpen: () => this.#ready(),
+        onOpen: () => {
+          this.#opened = true;
+          // What it refused before, it does not refuse any more.
+          this.#refused.reset();
+          this.#ready();
+        },
         signal,
       })
       [Symbol.asyncIterator]();
@@ -243,6 +257,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
       // Not reset by a list: one that works is no reason to hammer the server while the watches after it fail.
       if (useful) {
         this.#refused.reset();
+        this.#cut.reset();
         this.#refusals = 0;
       }
       if (next.failure !== undefined) return next.failure;
@@ -311,7 +326,8 @@ export class Informer<T extends KubeObject, U extends Cached> {
     this.#refusals += 1;
     this.#away.reset();
     const isStarting = this.#clock.monotonic() - this.#returnedAt < STARTING_MS;
-    const waitMs = Math.min(this.#refused.next(), isStarting ? STARTING_MAX_MS : Number.POSITIVE_INFINITY);
+    const backoff = this.#opened ? this.#cut : this.#refused;
+    const waitMs = Math.min(backoff.next(), isStarting ? STARTING_MAX_MS : Number.POSITIVE_INFINITY);
     const retryAfterMs = error instanceof KubeError ? (error.retryAfterMs ?? 0) : 0;
     return Math.max(waitMs, retryAfterMs + Math.min(retryAfterMs, RETRY_SPREAD_MS) * this.#random());
   }
