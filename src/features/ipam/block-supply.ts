@@ -1,4 +1,5 @@
 import type { AbortOptions } from "#base/async";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import type { AddressTable } from "./address-table.ts";
 import type { BlockSource } from "./block-source.ts";
@@ -12,6 +13,7 @@ export interface BlockSupplyDeps {
   readonly source: BlockSource;
   readonly table: AddressTable;
   readonly log: Logger;
+  readonly clock: Clock;
   /** Called after the set of this node's blocks has changed. */
   readonly onBlocksChanged: () => void;
 }
@@ -22,17 +24,25 @@ export interface BlockSupplyDeps {
  */
 export class BlockSupply {
   readonly #deps: BlockSupplyDeps;
+  #comparedMs = Number.NEGATIVE_INFINITY;
 
   constructor(deps: BlockSupplyDeps) {
     this.#deps = deps;
   }
 
+  /** When the last comparison that succeeded began, monotonic milliseconds: all that happened before is known. */
+  get comparedMs(): number {
+    return this.#comparedMs;
+  }
+
   /** Takes over which blocks this node has, by a live list. */
   async compare(options: AbortOptions): Promise<void> {
-    const { source, table, onBlocksChanged } = this.#deps;
+    const { source, table, clock, onBlocksChanged } = this.#deps;
+    const startedMs = clock.monotonic();
     const listing = table.blocks.beginListing();
     try {
       const found = await source.list(options);
+      this.#comparedMs = Math.max(this.#comparedMs, startedMs);
       if (table.endListing(listing, found)) onBlocksChanged();
     } finally {
       table.blocks.abandonListing(listing);

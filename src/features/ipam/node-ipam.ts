@@ -16,6 +16,11 @@ const NODE_GONE = "this Node is not in the cluster (any more): nothing is alloca
  * nobody sends pods to any more, so that nobody would find out that there is room again.
  */
 const EXHAUSTED_MS = 30_000;
+/**
+ * Nothing is handed out by what was known longer ago than this, milliseconds. A node that nobody hears of, such as one behind a broken
+ * link, loses its blocks; when the link is well again an ADD may come before the watch tells. Less than the controller's grace for such nodes.
+ */
+const FRESH_MS = 30_000;
 /** Default of {@link NodeIpamOptions.freedSoonMs}. */
 const FREED_SOON_MS = 100;
 /** Failures after which a block may be this node's that it does not know. */
@@ -61,6 +66,8 @@ export class NodeIpam {
   /** Settles at the next free of an address. */
   #freed = new Deferred();
   #lastCollectMs = Number.NEGATIVE_INFINITY;
+  /** The comparison that ADDs wait for. */
+  #freshening: Promise<void> | undefined;
   /** Something was heard that a comparison has not seen yet. */
   #compareDue = true;
   #nodeGone = false;
@@ -72,7 +79,7 @@ export class NodeIpam {
     this.#dirty = new Dirty(this.#clock);
     this.#table = new AddressTable(this.#clock);
     const { source, log, onBlocksChanged } = deps;
-    this.#supply = new BlockSupply({ source, table: this.#table, log, onBlocksChanged });
+    this.#supply = new BlockSupply({ source, table: this.#table, log, clock: this.#clock, onBlocksChanged });
   }
 
   /**
@@ -169,7 +176,8 @@ export class NodeIpam {
   }
 
   /**
-   * The addresses of an attachment: those it has, or new ones of the pool. Waits for a block where none has room.
+   * The addresses of an attachment: those it has, or new ones of the pool. Waits for a block where none has room, and first for a
+   * comparison where the last one is half a minute old.
    * Throws {@link IpamError}; rejects with the signal's reason when it aborts.
    */
   async allocate(pool: string, attachment: Attachment, options: AbortOptions): Promise<Assignment> {
@@ -183,6 +191,7 @@ export class NodeIpam {
       this.#refuseInDoubt(pool);
       return this.#table.assign(pool, attachment);
     };
+    if (this.#table.assigned(attachment) === undefined) await this.#beFresh(options);
     let assignment = find();
     if (assignment !== undefined) return assignment;
     this.#waiting.set(pool, (this.#waiting.get(pool) ?? 0) + 1);
@@ -308,6 +317,15 @@ export class NodeIpam {
       this.#compareDue = true;
       throw error;
     }
+  }
+
+  /** Compares with the API server, unless that was done a short while ago. */
+  async #beFresh(options: AbortOptions): Promise<void> {
+    if (this.#clock.monotonic() - this.#supply.comparedMs < FRESH_MS) return;
+    this.#freshening ??= this.#supply.compare({}).finally(() => {
+      this.#freshening = undefined;
+    });
+    await unlessAborted(this.#freshening, options);
   }
 
   /** Gets a block; where none is left, waits a moment for an address that a DEL under way frees. */
