@@ -30,6 +30,8 @@ export interface KubeletOptions {
 }
 
 interface Running {
+  /** Its pod's. */
+  readonly key: string;
   readonly sandbox: Sandbox;
   /** Ends with the pod. */
   readonly probing: AbortController;
@@ -47,8 +49,6 @@ export class Kubelet {
   readonly #controller: Controller;
   /** By pod uid. A pod that is replaced under its name is another pod. */
   readonly #running = new Map<string, Running>();
-  /** Which uid was last seen under a name, so that a missed deletion is noticed. */
-  readonly #uids = new Map<string, Set<string>>();
 
   constructor(deps: KubeletDeps, options: KubeletOptions) {
     this.#deps = deps;
@@ -64,11 +64,7 @@ export class Kubelet {
       reconcile: (key) => this.#sync(key),
       log: deps.log,
     });
-    const enqueue = (pod: Pod): void => {
-      const key = objectKey(pod);
-      this.#uids.set(key, (this.#uids.get(key) ?? new Set()).add(pod.metadata.uid));
-      this.#controller.enqueue(key);
-    };
+    const enqueue = (pod: Pod): void => this.#controller.enqueue(objectKey(pod));
     this.#pods.addHandler({ onAdd: enqueue, onUpdate: (_before, pod) => enqueue(pod), onDelete: enqueue });
   }
 
@@ -91,22 +87,25 @@ export class Kubelet {
 
   async #sync(key: string): Promise<void> {
     const pod = this.#pods.store.getByKey(key);
-    for (const uid of this.#uids.get(key) ?? []) if (uid !== pod?.metadata.uid) await this.#remove(key, uid);
+    // What runs of earlier pods of that name, and of one whose deletion came while something was done for it.
+    for (const [uid, running] of [...this.#running]) {
+      if (running.key === key && uid !== pod?.metadata.uid) await this.#remove(uid);
+    }
     if (pod === undefined) return;
     if (pod.metadata.deletionTimestamp !== undefined) {
       // Its process is asked to end, and has its time for that; it serves meanwhile.
       await this.#running.get(pod.metadata.uid)?.sandbox.end((pod.metadata.deletionGracePeriodSeconds ?? 0) * 1000);
-      await this.#remove(key, pod.metadata.uid);
+      await this.#remove(pod.metadata.uid);
       await this.#confirmDeletion(pod);
       return;
     }
     if (pod.status?.phase === "Succeeded" || pod.status?.phase === "Failed") {
-      await this.#remove(key, pod.metadata.uid);
+      await this.#remove(pod.metadata.uid);
       return;
     }
     // A sandbox that was not attached and could not be removed then goes first.
     if (this.#running.has(pod.metadata.uid) && this.#running.get(pod.metadata.uid)?.ips === undefined) {
-      await this.#remove(key, pod.metadata.uid);
+      await this.#remove(pod.metadata.uid);
     }
     const running = this.#running.get(pod.metadata.uid) ?? (await this.#start(key, pod));
     await this.#report(pod, running);
@@ -130,13 +129,13 @@ export class Kubelet {
     );
     const ports = probedPorts(pod);
     const probing = new AbortController();
-    const running: Running = { sandbox, probing, isReady: ports.length === 0, ips: undefined, exit: undefined };
+    const running: Running = { key, sandbox, probing, isReady: ports.length === 0, ips: undefined, exit: undefined };
     this.#running.set(uid, running);
     try {
       running.ips = await sandbox.attach();
     } catch (error) {
       if (error instanceof CniCallError) await this.#reportFailure(pod, error);
-      await this.#remove(key, uid);
+      await this.#remove(uid);
       throw error;
     }
     sandbox.start((code) => {
@@ -159,13 +158,10 @@ export class Kubelet {
     void watchReadiness({ netns: place.netns, ip, ports, periodMs }, tell, { signal: running.probing.signal });
   }
 
-  async #remove(key: string, uid: string): Promise<void> {
+  async #remove(uid: string): Promise<void> {
     this.#running.get(uid)?.probing.abort();
     await this.#running.get(uid)?.sandbox.remove();
     this.#running.delete(uid);
-    const uids = this.#uids.get(key);
-    if (this.#pods.store.getByKey(key)?.metadata.uid !== uid) uids?.delete(uid);
-    if (uids?.size === 0) this.#uids.delete(key);
   }
 
   async #confirmDeletion(pod: Pod): Promise<void> {
