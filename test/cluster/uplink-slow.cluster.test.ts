@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
+import { join } from "node:path";
 import { test } from "node:test";
+import { createServer as createTlsServer } from "node:tls";
 import { connectThroughProxy, openUplinkBed, SERVER4, type UplinkBed } from "#test/uplink-bed";
 
 const TIMEOUT = { timeout: 60_000 };
@@ -52,6 +55,91 @@ test(
     const client = await one.client(t);
     client.write("GET http://203.0.113.80:9001/ HTTP/1.1\r\nHost: x\r\n\r\n");
     assert.match(await client.read("wan"), /\r\n\r\nwan1$/);
+    const { replays, blackholes } = await one.health();
+    assert.deepEqual([replays, blackholes], [1, 1]);
+  },
+);
+
+test(
+  "uplink-proxy: a ServerHello that comes after the limit is waited for, and costs no more than it takes",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, SHORT);
+    for (const wan of [one.bed.wan0, one.bed.wan1]) {
+      const tls = createTlsServer(one.tls, (socket) =>
+        socket.once("data", () => socket.end(`HTTP/1.0 200 OK\r\n\r\n${wan.name}`)),
+      );
+      // The ClientHello is acknowledged by the kernel, and nobody reads it yet.
+      const slow = createServer({ pauseOnConnect: true }, (socket) => {
+        socket.on("error", () => socket.destroy());
+        setTimeout(() => tls.emit("connection", socket), 4000).unref();
+      });
+      wan.listen(slow, 9443, SERVER4);
+    }
+    const [answer, tookMs] = await one.fetch("https://203.0.113.80:9443/");
+    assert.equal(answer, "wan0");
+    assert.ok(tookMs >= 4000 && tookMs < 4000 + SLACK_MS, `${tookMs}`);
+    const { replays, blackholes, penalties } = await one.health();
+    assert.deepEqual([replays, blackholes, penalties], [0, 0, []]);
+  },
+);
+
+test("uplink-proxy: an upload over 256 kbit/s arrives whole, and takes what the line takes", TIMEOUT, async (t) => {
+  const one = await openUplinkBed(t, SHORT);
+  const size = 200_000;
+  for (const wan of [one.bed.wan0, one.bed.wan1]) {
+    const server = createServer((socket) => {
+      let got = 0;
+      socket.on("error", () => socket.destroy());
+      socket.on("data", (chunk: Buffer) => {
+        got += chunk.length;
+        // Not a byte before all is there.
+        if (got >= size) socket.end(`HTTP/1.0 200 OK\r\n\r\n${wan.name}`);
+      });
+    });
+    wan.listen(server, 9001, SERVER4);
+  }
+  one.bed.run(
+    "tc",
+    "qdisc",
+    "add",
+    "dev",
+    "eth0",
+    "root",
+    "tbf",
+    "rate",
+    "256kbit",
+    "burst",
+    "16kb",
+    "latency",
+    "400ms",
+  );
+  const file = join(one.dir, "upload");
+  writeFileSync(file, Buffer.alloc(size, "u"));
+  const [answer, tookMs] = await one.fetch("http://203.0.113.80:9001/", "--data-binary", `@${file}`);
+  assert.equal(answer, "wan0");
+  assert.ok(tookMs > 5000, `${tookMs}`);
+  const { replays, blackholes, tunnelIdleClosed, penalties } = await one.health();
+  assert.deepEqual([replays, blackholes, tunnelIdleClosed, penalties], [0, 0, 0, []]);
+});
+
+test(
+  "uplink-proxy, transparent: a plain request that thinks is waited for, one that was swallowed is asked again over the other uplink",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, { ...SHORT, transparent: { enabled: true, ports: [443, 9001] } });
+    const answer = (wan: string): string =>
+      `HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: ${wan.length}\r\n\r\n${wan}`;
+    serve(one, [9001], (socket, wan) => setTimeout(() => socket.end(answer(wan)), 2500).unref());
+    const curl = async (...more: readonly string[]): Promise<string> => {
+      const { stdout, stderr } = await one.run("curl", "-sS", "-m", "20", ...more, "http://203.0.113.80:9001/");
+      return `${stdout}${stderr}`;
+    };
+    assert.deepEqual(await Promise.all([curl(), curl("-d", "body")]), ["wan0", "wan0"]);
+    const slow = await one.health();
+    assert.deepEqual([slow.replays, slow.blackholes], [0, 0]);
+    one.bed.wan0.break("swallow");
+    assert.equal(await curl(), "wan1");
     const { replays, blackholes } = await one.health();
     assert.deepEqual([replays, blackholes], [1, 1]);
   },
