@@ -3,17 +3,25 @@
  * one process and tests start clean.
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import { loopDelayMetrics } from "./loop-delay.ts";
 
 export { Counter, Gauge, Histogram, Registry };
 
 /** Observers of the process are for good: `prom-client` never ends them. So there is one set, however many registries are made. */
 let ofProcess: Registry | undefined;
 
+/** The library looks at the event loop so seldom that it never does, milliseconds: we look ourselves. */
+const NEVER_MS = 2 ** 31 - 1;
+
 /** A registry with the process metrics (`process_resident_memory_bytes`, `nodejs_eventloop_lag_seconds`, …). */
 export function createRegistry(): Registry {
   if (ofProcess === undefined) {
     ofProcess = new Registry();
-    collectDefaultMetrics({ register: ofProcess });
+    collectDefaultMetrics({ register: ofProcess, eventLoopMonitoringPrecision: NEVER_MS });
+    for (const { name } of ofProcess.getMetricsAsArray()) {
+      if (/^nodejs_eventloop_lag_.+_seconds$/.test(name)) ofProcess.removeSingleMetric(name);
+    }
+    loopDelayMetrics(ofProcess);
   }
   const registry = new Registry();
   for (const { name } of ofProcess.getMetricsAsArray()) {

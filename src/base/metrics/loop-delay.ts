@@ -1,0 +1,75 @@
+import { createHistogram } from "node:perf_hooks";
+import { Gauge, type Registry } from "prom-client";
+import { type Clock, systemClock } from "#base/clock";
+
+/** How often it is looked how late the event loop is, milliseconds: a process that has nothing to do wakes up for it. */
+const LOOK_MS = 1000;
+const NANOSECONDS = 1e6;
+
+/** By the end of a metric's name, what it says. */
+const METRICS = {
+  min: "The least delay of the event loop since the last answer.",
+  max: "The greatest delay of the event loop since the last answer.",
+  mean: "The mean delay of the event loop since the last answer.",
+  stddev: "The standard deviation of the event loop's delays since the last answer.",
+  p50: "The 50th percentile of the event loop's delays since the last answer.",
+  p90: "The 90th percentile of the event loop's delays since the last answer.",
+  p99: "The 99th percentile of the event loop's delays since the last answer.",
+} as const;
+type Part = keyof typeof METRICS;
+
+/**
+ * How late timers are, once a second. Node's own `monitorEventLoopDelay`, which `prom-client` uses, wakes an idle process a hundred times a
+ * second, which is most of what it does then.
+ */
+export class LoopDelay {
+  readonly #clock: Clock;
+  readonly #delays = createHistogram();
+
+  constructor(clock: Clock = systemClock) {
+    this.#clock = clock;
+    this.#wait();
+  }
+
+  /** Seconds, of the looks since the last call; zeros where there was none. */
+  take(): Readonly<Record<Part, number>> {
+    const delays = this.#delays;
+    const seconds = (nanoseconds: number): number => (delays.count === 0 ? 0 : nanoseconds / 1e9);
+    const taken = {
+      min: seconds(delays.min),
+      max: seconds(delays.max),
+      mean: seconds(delays.mean),
+      stddev: seconds(delays.stddev),
+      p50: seconds(delays.percentile(50)),
+      p90: seconds(delays.percentile(90)),
+      p99: seconds(delays.percentile(99)),
+    };
+    delays.reset();
+    return taken;
+  }
+
+  #wait(): void {
+    const dueAt = this.#clock.monotonic() + LOOK_MS;
+    const look = (): void => {
+      // A histogram holds nothing below 1.
+      this.#delays.record(Math.max(1, Math.round((this.#clock.monotonic() - dueAt) * NANOSECONDS)));
+      this.#wait();
+    };
+    this.#clock.after(LOOK_MS, look, { unref: true });
+  }
+}
+
+/** Registers `nodejs_eventloop_lag_{min,max,mean,…}_seconds`. */
+export function loopDelayMetrics(registry: Registry, delay: LoopDelay = new LoopDelay()): void {
+  const gauges = new Map<Part, Gauge>();
+  const collect = (): void => {
+    const taken = delay.take();
+    for (const [part, gauge] of gauges) gauge.set(taken[part]);
+  };
+  for (const [part, help] of Object.entries(METRICS) as [Part, string][]) {
+    const name = `nodejs_eventloop_lag_${part}_seconds`;
+    // One of them collects for all: it is the first that is asked.
+    const how = part === "min" ? { collect } : {};
+    gauges.set(part, new Gauge({ name, help, registers: [registry], ...how }));
+  }
+}
