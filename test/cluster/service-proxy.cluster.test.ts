@@ -6,6 +6,7 @@ import { resources } from "#kube/client";
 import { until } from "#test/lab";
 import { NODE_PORT } from "#test/service-bed";
 import { ConnectLoad, DualStackBed, PODS, stopProxy } from "#test/service-dual-stack";
+import { untilHealthy } from "#test/service-objects";
 import { addressesOf } from "../../src/features/service-proxy/testing/fixture.ts";
 
 let cluster: DualStackBed;
@@ -52,6 +53,25 @@ test("service-proxy: is killed and started again under load while endpoints chan
   assert.deepEqual(load.failures, []);
   assert.ok(load.connections > 200, `only ${load.connections}`);
   await stopProxy(proxy);
+});
+
+test("service-proxy: killed and started again where nothing has changed, it makes no transaction until it is healthy, nor after", async (t) => {
+  let proxy = cluster.startProxy("--min-sync-period=1s");
+  t.after(() => proxy.child.kill("SIGKILL"));
+  await untilHealthy(cluster.inner, proxy);
+  await cluster.untilReached();
+  await stopProxy(proxy, "SIGKILL");
+  const { elements } = cluster.inner.bed;
+  const before_ = elements.generation();
+  for (let start = 1; start <= 3; start += 1) {
+    proxy = cluster.startProxy();
+    await untilHealthy(cluster.inner, proxy);
+    // A look for what others change, or a sync that was asked for meanwhile, would come within this.
+    const looked = performance.now() + 1200;
+    await until("looks have passed", () => performance.now() > looked);
+    assert.equal(elements.generation(), before_, `start ${start}: ${proxy.said()}`);
+    await stopProxy(proxy, "SIGKILL");
+  }
 });
 
 test("service-proxy: what somebody flushes is back within two seconds, and other tables are never touched", async (t) => {

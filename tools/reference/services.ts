@@ -29,7 +29,7 @@ export const services: Readonly<Record<string, readonly Section[]>> = {
     kernel(
       [
         "nft tables `ip kube-proxy` and `ip6 kube-proxy` (`--table-name`)",
-        "all of it; a chain `isthmus-layout-1` says how they are laid out, `isthmus-complete` that they are whole",
+        "all of it; a chain `isthmus-layout-1` says how they are laid out, `isthmus-complete` that they are whole, `isthmus-rules-…` which rules they have",
       ],
       [
         "bit 14 of the packet mark (`--masquerade-bit`)",

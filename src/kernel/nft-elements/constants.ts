@@ -20,7 +20,8 @@ export const NFT_MSG = {
 } as const;
 
 export const NFTA_TABLE_NAME = 1;
-export const NFTA_CHAIN = { TABLE: 1, NAME: 3 } as const;
+export const NFTA_TABLE_FLAGS = 2;
+export const NFTA_CHAIN = { TABLE: 1, HANDLE: 2, NAME: 3, HOOK: 4, POLICY: 5 } as const;
 export const NFTA_SET = {
   TABLE: 1,
   NAME: 2,
@@ -30,6 +31,7 @@ export const NFTA_SET = {
   DATA_TYPE: 6,
   DATA_LEN: 7,
   ID: 10,
+  HANDLE: 16,
 } as const;
 export const NFT_SET_MAP = 8;
 export const NFTA_RULE = { TABLE: 1, CHAIN: 2, HANDLE: 3, EXPRESSIONS: 4 } as const;
@@ -46,6 +48,8 @@ export const TYPE_BITS = 6;
 export const NFTA_LIST_ELEM = 1;
 export const NFTA_LIST = { TABLE: 1, SET: 2, ELEMENTS: 3 } as const;
 export const NFTA_ELEM = { KEY: 1, DATA: 2, FLAGS: 3, TIMEOUT: 4, EXPIRATION: 5, USERDATA: 6, KEY_END: 10 } as const;
+/** Of an element's flags: it ends an interval, and is not in it. */
+export const NFT_SET_ELEM_INTERVAL_END = 1;
 export const NFTA_DATA = { VALUE: 1, VERDICT: 2 } as const;
 export const NFTA_VERDICT = { CODE: 1, CHAIN: 2 } as const;
 export const NFTA_GEN = { ID: 1, PROC_PID: 2, PROC_NAME: 3 } as const;

@@ -2,6 +2,7 @@ import { Attributes, eachAttribute, malformed } from "#kernel/netlink";
 import {
   CODES,
   GENMSG_BYTES,
+  NFT_SET_ELEM_INTERVAL_END,
   NFTA_DATA,
   NFTA_ELEM,
   NFTA_LIST,
@@ -34,6 +35,7 @@ function decodeElement(bytes: Buffer): RawElement {
   return {
     key,
     ...(keyEnd === undefined ? {} : { keyEnd }),
+    ...(((attributes.be32(NFTA_ELEM.FLAGS) ?? 0) & NFT_SET_ELEM_INTERVAL_END) === 0 ? {} : { isEnd: true as const }),
     ...(value === undefined ? {} : { value }),
     ...(comment === undefined ? {} : { comment }),
     ...(expiration === undefined ? {} : { expiresInMs: Number(expiration) }),

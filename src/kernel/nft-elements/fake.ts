@@ -67,6 +67,11 @@ export class FakeNftElements implements NftElements {
     return [];
   }
 
+  /** Of the sets alone. */
+  structure(table: ElementTable): string[] {
+    return (this.names(table)?.sets ?? []).map((name) => `set ${name}`);
+  }
+
   find(table: ElementTable, set: string, key: ByteString): RawElement | undefined {
     const stored = this.#set(table, set).get(key);
     return stored === undefined ? undefined : rawElement(key, stored);

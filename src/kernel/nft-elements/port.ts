@@ -26,6 +26,7 @@ import {
   NFTA_LIST_ELEM,
   NFTA_RULE,
   NFTA_SET,
+  NFTA_TABLE_FLAGS,
   NFTA_TABLE_NAME,
 } from "./constants.ts";
 import { decodeElements } from "./decode.ts";
@@ -40,6 +41,17 @@ const EEXIST = 17;
 /** Smaller batches are sent from the calling thread: the kernel is done with them in well under a millisecond. */
 const SYNC_BYTES = 32 << 10;
 const RECEIVE_BUFFER_BYTES = 64 << 10;
+
+/** A kind of what a table is made of, and how it is listed. */
+interface PartKind {
+  readonly get: number;
+  readonly is: number;
+  readonly attributes: { readonly TABLE: number; readonly NAME: number };
+  readonly what: string;
+}
+const CHAINS = { get: NFT_MSG.GETCHAIN, is: NFT_MSG.NEWCHAIN, attributes: NFTA_CHAIN, what: "chains" } as const;
+const SETS = { get: NFT_MSG.GETSET, is: NFT_MSG.NEWSET, attributes: NFTA_SET, what: "sets" } as const;
+const RULES = { get: NFT_MSG.GETRULE, is: NFT_MSG.NEWRULE, attributes: NFTA_RULE, what: "rules" } as const;
 
 /** Opens the elements of a namespace, whose handle may be closed afterwards. Needs CAP_NET_ADMIN there. */
 export function openNftElements(ns: { readonly fd: number }): NftElements {
@@ -112,56 +124,70 @@ class RealNftElements implements NftElements {
 
   names(table: ElementTable): { readonly chains: readonly string[]; readonly sets: readonly string[] } | undefined {
     if (!this.#hasTable(table)) return undefined;
-    return {
-      chains: this.#namesOf(table, {
-        get: NFT_MSG.GETCHAIN,
-        is: NFT_MSG.NEWCHAIN,
-        attributes: NFTA_CHAIN,
-        what: "chains",
-      }),
-      sets: this.#namesOf(table, { get: NFT_MSG.GETSET, is: NFT_MSG.NEWSET, attributes: NFTA_SET, what: "sets" }),
-    };
+    return { chains: this.#namesOf(table, CHAINS), sets: this.#namesOf(table, SETS) };
   }
 
   #hasTable(table: ElementTable): boolean {
+    return this.#tableFlags(table) !== undefined;
+  }
+
+  /** `undefined` where there is no such table. */
+  #tableFlags(table: ElementTable): number | undefined {
     const body = new MessageWriter().raw(genmsg(table.family)).string(NFTA_TABLE_NAME, table.name).bytes;
     const what = (): string => `find table ${table.family} ${table.name}`;
     try {
-      return this.#connection.get({ type: NFT_MSG.GETTABLE, body, what }, () => true);
+      return this.#connection.get(
+        { type: NFT_MSG.GETTABLE, body, what },
+        ({ payload }) => Attributes.parse(payload.subarray(GENMSG_BYTES)).be32(NFTA_TABLE_FLAGS) ?? 0,
+      );
     } catch (error) {
-      if (isKernelError(error, "not-found")) return false;
+      if (isKernelError(error, "not-found")) return undefined;
       throw error;
     }
   }
 
-  #namesOf(
+  #namesOf(table: ElementTable, kind: PartKind): string[] {
+    return this.#partsOf(table, kind, (attributes) => attributes.string(kind.attributes.NAME));
+  }
+
+  /** Something of each chain, set or rule of a table. */
+  #partsOf(
     table: ElementTable,
-    kind: {
-      readonly get: number;
-      readonly is: number;
-      readonly attributes: { readonly TABLE: number; readonly NAME: number };
-      readonly what: string;
-    },
+    kind: Pick<PartKind, "get" | "is" | "what"> & { readonly attributes: { readonly TABLE: number } },
+    read: (attributes: Attributes) => string | undefined,
   ): string[] {
-    const { TABLE, NAME } = kind.attributes;
+    const { TABLE } = kind.attributes;
     const body = new MessageWriter().raw(genmsg(table.family)).string(TABLE, table.name).bytes;
     const what = (): string => `list the ${kind.what} of table ${table.family} ${table.name}`;
     return this.#connection.dump({ type: kind.get, body, what }, ({ type, payload }) => {
       if (type !== kind.is) return undefined;
       const attributes = Attributes.parse(payload.subarray(GENMSG_BYTES));
-      return attributes.string(TABLE) === table.name ? attributes.string(NAME) : undefined;
+      return attributes.string(TABLE) === table.name ? read(attributes) : undefined;
     });
   }
 
   ruleHandles(table: ElementTable): string[] {
-    const body = new MessageWriter().raw(genmsg(table.family)).string(NFTA_RULE.TABLE, table.name).bytes;
-    const what = (): string => `list the rules of table ${table.family} ${table.name}`;
-    return this.#connection.dump({ type: NFT_MSG.GETRULE, body, what }, ({ type, payload }) => {
-      if (type !== NFT_MSG.NEWRULE) return undefined;
-      const attributes = Attributes.parse(payload.subarray(GENMSG_BYTES));
-      if (attributes.string(NFTA_RULE.TABLE) !== table.name) return undefined;
-      return `${attributes.string(NFTA_RULE.CHAIN)} ${attributes.be64(NFTA_RULE.HANDLE)}`;
+    return this.#partsOf(
+      table,
+      RULES,
+      (attributes) => `${attributes.string(NFTA_RULE.CHAIN)} ${attributes.be64(NFTA_RULE.HANDLE)}`,
+    );
+  }
+
+  structure(table: ElementTable): string[] {
+    const flags = this.#tableFlags(table);
+    if (flags === undefined) return [];
+    const chains = this.#partsOf(table, CHAINS, (attributes) => {
+      const hook = attributes.bytes(NFTA_CHAIN.HOOK)?.toString("hex") ?? "none";
+      const policy = attributes.be32(NFTA_CHAIN.POLICY) ?? "none";
+      return `chain ${attributes.string(NFTA_CHAIN.NAME)} ${attributes.be64(NFTA_CHAIN.HANDLE)} ${hook} ${policy}`;
     });
+    const sets = this.#partsOf(
+      table,
+      SETS,
+      (attributes) => `set ${attributes.string(NFTA_SET.NAME)} ${attributes.be64(NFTA_SET.HANDLE)}`,
+    );
+    return [`table ${flags}`, ...chains, ...sets, ...this.ruleHandles(table).map((rule) => `rule ${rule}`)];
   }
 
   find(table: ElementTable, set: string, key: ByteString): RawElement | undefined {

@@ -22,6 +22,8 @@ export interface RawElement {
   readonly key: ByteString;
   /** Of an interval of a concatenation: the last key. */
   readonly keyEnd?: ByteString;
+  /** Of a set of intervals of one part: the first key behind one. */
+  readonly isEnd?: true;
   readonly value?: ElementValue;
   readonly comment?: string;
   /** Of elements that packets make: milliseconds until the kernel forgets it. */
@@ -69,6 +71,11 @@ export interface NftElements extends Disposable {
    * where there is no such table.
    */
   ruleHandles(table: ElementTable): string[];
+  /**
+   * What a table is but for its elements, a line each: its flags, chains with their hooks and policies, sets, rules; all with the handles that
+   * the kernel gave them, so that whatever is done to one of them gives other lines. Empty where there is no such table.
+   */
+  structure(table: ElementTable): string[];
   /** One element by its key, without reading the set. */
   find(table: ElementTable, set: string, key: ByteString): RawElement | undefined;
   /** Counts every transaction of this namespace, whoever makes it: it moved by more than ours, so somebody else changed something. */

@@ -109,9 +109,10 @@ function desiredOf(): Desired {
   };
 }
 
-/** All of it, in an order of its own: that of chains and sets says nothing. */
+/** All of it, in an order of its own: that of chains and sets says nothing. A seal is of the kernel's handles, which each making draws anew. */
 function linesOf(): string[] {
-  return nft(["list", "ruleset", "ip"]).split("\n").sort();
+  const listed = nft(["list", "ruleset", "ip"]).replaceAll(/(?<=chain isthmus-rules-)[0-9a-f]{16}/g, "digest");
+  return listed.split("\n").sort();
 }
 
 /** As the runner has it: tried again after a refusal. */

@@ -9,7 +9,7 @@ import { DataPlaneError } from "./errors.ts";
 import { syncFrontEnds } from "./front-ends.ts";
 import { adopt, type Held, stateOf, type TableState } from "./held.ts";
 import { type Asked, changeSets } from "./plain-sets.ts";
-import { COMPLETE_CHAIN, hookTable, removeTable, setServiceCidrs } from "./table-rules.ts";
+import { COMPLETE_CHAIN, hookTable, isSeal, removeTable, sealOf, sealTable, setServiceCidrs } from "./table-rules.ts";
 import type { DataPlaneDeps, Desired, SyncReport, TableOptions } from "./types.ts";
 import { TableWriter } from "./writer.ts";
 
@@ -130,7 +130,7 @@ export class FamilyTable {
         hairpins: new Set(),
         nodePortIPs: desired.nodePortIPs,
       };
-      if (writer.hasWrittenRules) held.rules = this.#deps.elements.ruleHandles(this.table);
+      if (writer.hasWrittenRules) await this.#seal(held, writer);
       return writer.report(isFull ? "full" : "partial");
     } catch (error) {
       this.distrust();
@@ -168,6 +168,17 @@ export class FamilyTable {
     const table = `table ${this.table.family} ${this.table.name}`;
     const fix = "end that program (nft list ruleset names it), or choose another --table-name";
     return new DataPlaneError("owned", `Cannot change ${table}: another program owns it; ${fix}`, { cause: error });
+  }
+
+  /** The next start finds that the rules are right without writing them. */
+  async #seal(held: Held, writer: TableWriter): Promise<void> {
+    const { elements } = this.#deps;
+    held.rules = elements.ruleHandles(this.table);
+    const { chains, affinityTimeouts } = held;
+    const seal = sealOf(this.#options, { chains, affinityTimeouts, structure: elements.structure(this.table) });
+    if (chains.has(seal)) return;
+    await writer.run(sealTable(this.table, seal, chains));
+    held.chains = new Set([...chains].filter((name) => !isSeal(name))).add(seal);
   }
 
   /** From here on packets meet it. */

@@ -1,5 +1,5 @@
 import type { ByteString, NftElements, RawElement } from "#kernel/nft-elements";
-import { type HeldFrontEnd, type HeldTable, readHeld } from "../plan/index.ts";
+import { cidrsIn, type HeldFrontEnd, type HeldTable, readHeld } from "../plan/index.ts";
 import { affinityChain, type RuleOptions, SETS } from "../rules/index.ts";
 import {
   COMPLETE_CHAIN,
@@ -8,6 +8,7 @@ import {
   LAYOUT_CHAIN,
   renewTable,
   replaceTable,
+  sealOf,
   shapesOf,
 } from "./table-rules.ts";
 import type { TableOptions } from "./types.ts";
@@ -21,6 +22,7 @@ export interface Held {
   rules: readonly string[];
   readonly sets: Map<string, Set<ByteString>>;
   affinityTimeouts: readonly number[];
+  /** As text, sorted and joined. */
   serviceCIDRs: string;
   /** Found in the kernel and wanted by nobody. */
   strays: HeldTable["strays"];
@@ -45,12 +47,13 @@ export function stateOf(names: { readonly chains: readonly string[] } | undefine
 }
 
 /**
- * Takes over what an earlier run, or somebody's hands, left of a table of ours: its rules are written again, its elements listed.
+ * Takes over what an earlier run, or somebody's hands, left of a table of ours: its elements are listed, its rules written again unless
+ * its seal says that they are those that would be written.
  * Makes it anew where `state` says that there is none of ours; what then was there under its name is gone.
  */
 export async function adopt(
   writer: TableWriter,
-  elements: Pick<NftElements, "names" | "list">,
+  elements: Pick<NftElements, "names" | "list" | "structure" | "ruleHandles">,
   options: TableOptions,
   state: TableState,
 ): Promise<Held> {
@@ -62,20 +65,24 @@ export async function adopt(
     return emptyHeld(new Set(elements.names(table)?.chains));
   }
   const affinityTimeouts = timeoutsOf(names.sets);
-  await writer.commitFilled((batch) => fillSlotMaps(batch, options));
-  await writer.run(renewTable(table, options, { chains: names.chains, affinityTimeouts, isWhole: state === "whole" }));
-  await writer.commitFilled((batch) =>
-    fillCompiled(batch, compiledOf(names.chains, affinityTimeouts, options), options),
-  );
+  const known = { chains: names.chains, affinityTimeouts };
+  const seal = sealOf(options, { ...known, structure: elements.structure(table) });
+  if (state !== "whole" || !names.chains.includes(seal)) {
+    await writer.commitFilled((batch) => fillSlotMaps(batch, options));
+    await writer.run(renewTable(table, options, { ...known, isWhole: state === "whole" }));
+    await writer.commitFilled((batch) =>
+      fillCompiled(batch, compiledOf(names.chains, affinityTimeouts, options), options),
+    );
+  }
   const listing = listElements(writer, elements);
   const { frontEnds, strays } = readHeld(listing);
   return {
     frontEnds: new Map(frontEnds),
     chains: new Set(elements.names(table)?.chains),
-    rules: [],
+    rules: elements.ruleHandles(table),
     sets: new Map(PLAIN_SETS.map((name) => [name, new Set((listing.get(name) ?? []).map(({ key }) => key))])),
     affinityTimeouts,
-    serviceCIDRs: "unknown",
+    serviceCIDRs: cidrsIn(elements.list(table, SETS.serviceCidrs)),
     strays,
   };
 }

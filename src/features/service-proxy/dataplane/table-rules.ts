@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { type NftTable, NftTransaction } from "#kernel/nft";
 import type { ElementBatch } from "#kernel/nft-elements";
 import {
@@ -21,6 +22,9 @@ import type { TableOptions } from "./types.ts";
 export const LAYOUT_CHAIN = "isthmus-layout-1";
 /** A chain that is made once a table has been filled to the end, with those that packets enter by (spec service-proxy 1.6). */
 export const COMPLETE_CHAIN = "isthmus-complete";
+/** Begins the name of a chain that says which rules were written, and what the kernel made of them; see {@link sealOf}. */
+const SEAL_PREFIX = "isthmus-rules-";
+const SEAL_DIGITS = 16;
 const TABLE_COMMENT = "Services, by isthmus service-proxy";
 
 /**
@@ -85,6 +89,53 @@ export function renewTable(
   for (const { name } of printed) tx.flushChain(name);
   for (const chain of printed) addPrinted(tx, chain, options);
   return tx;
+}
+
+/**
+ * The name of a chain that seals what a table is but for its elements: a digest of all rules, sets and hooks that are wanted where it has
+ * these chains, and of the handles that the kernel has given them. A table that bears it needs nothing written: whatever anybody does to a rule, a
+ * chain or a set, or to what we would write, gives another name. `structure`: see `NftElements`. Pure.
+ */
+export function sealOf(
+  options: TableOptions,
+  known: {
+    readonly chains: Iterable<string>;
+    readonly affinityTimeouts: readonly number[];
+    readonly structure: readonly string[];
+  },
+): string {
+  const chains = [
+    ...placed(baseChains(options, known.affinityTimeouts), options),
+    ...shapesOf([...known.chains].sort(), options),
+  ];
+  const sets = known.affinityTimeouts.map((seconds) => [...affinitySetSpecs(options.family, seconds)]);
+  const wanted = {
+    sets: [...setSpecs(options.family), ...slotMaps(options.family), ...sets],
+    chains: chains.map((chain) => {
+      const { name, base, rules } = chain;
+      const isSteps = isCompiled(chain);
+      return [
+        name,
+        base,
+        rules.map((rule) => (isSteps ? compileRule(rule, options.family) : printRule(rule, options))),
+      ];
+    }),
+    structure: known.structure.filter((line) => !line.startsWith(`chain ${SEAL_PREFIX}`)),
+  };
+  const digest = createHash("sha256").update(JSON.stringify(wanted)).digest("hex");
+  return `${SEAL_PREFIX}${digest.slice(0, SEAL_DIGITS)}`;
+}
+
+/** This seal instead of those that are there. Pure. */
+export function sealTable(table: NftTable, seal: string, chains: Iterable<string>): NftTransaction {
+  const tx = new NftTransaction(table).chain(seal);
+  for (const name of chains) if (isSeal(name) && name !== seal) tx.flushChain(name).deleteChain(name);
+  return tx;
+}
+
+/** Whether a chain is one that {@link sealOf} names. */
+export function isSeal(name: string): boolean {
+  return name.startsWith(SEAL_PREFIX);
 }
 
 /** Chains that we never make: packets may enter by them. Pure. */

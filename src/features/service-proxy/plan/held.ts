@@ -160,6 +160,38 @@ function heldFrontEnd({ sourceRanges, ...parts }: Parts): HeldFrontEnd {
   return { ...parts, ...lists, sourceRanges: sourceRanges?.sort() };
 }
 
+/**
+ * The prefixes in a set of intervals of addresses, as text, sorted and joined; the ranges that are no prefix as nothing that one could be. As a
+ * listing has them: where each begins, and what is behind each, in any order. Pure.
+ */
+export function cidrsIn(elements: readonly RawElement[]): string {
+  const bounds = elements.map(({ key, isEnd = false }) => ({ key, isEnd }));
+  bounds.sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : Number(b.isEnd) - Number(a.isEnd)));
+  const found: string[] = [];
+  let first: ByteString | undefined;
+  const end = (last: ByteString): void => {
+    if (first !== undefined) found.push(String(cidrBetween(first, last) ?? "no prefix"));
+    first = undefined;
+  };
+  for (const { key, isEnd } of bounds) {
+    if (isEnd) end(before(key));
+    else first = key;
+  }
+  if (first !== undefined) end("\xff".repeat(first.length));
+  return found.sort().join(",");
+}
+
+/** The key before; that before the first is none that counts. */
+function before(key: ByteString): ByteString {
+  const bytes = Buffer.from(key, "latin1");
+  for (let at = bytes.length - 1; at >= 0; at -= 1) {
+    const byte = bytes[at] ?? 0;
+    bytes[at] = (byte - 1) & 255;
+    if (byte > 0) break;
+  }
+  return bytes.toString("latin1");
+}
+
 /** The prefix that an interval is; `undefined` when it is none. */
 function cidrBetween(first: ByteString, last: ByteString): Cidr | undefined {
   const [from, to] = [first, last].map((bytes) => IpAddress.fromBytes(Buffer.from(bytes, "latin1")));

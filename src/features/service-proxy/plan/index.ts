@@ -6,7 +6,7 @@
  */
 export { changeFrontEnd, type Phases } from "./change.ts";
 export { type FrontEnd, frontEndId, type HeldFrontEnd, NO_ENDPOINTS } from "./front-end.ts";
-export { type HeldTable, readHeld } from "./held.ts";
+export { cidrsIn, type HeldTable, readHeld } from "./held.ts";
 export { addressBytes, addressKey, endpointValue, frontEndText, hairpinKey, portBytes, slotBytes } from "./keys.ts";
 export { withoutNested } from "./ranges.ts";
 export { type PortWithEndpoints, planService } from "./service.ts";
