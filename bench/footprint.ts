@@ -1,9 +1,9 @@
 /**
  * What the daemons of a node take of its memory: each alone and several in one process (`isthmus node`), beside a bare Node with koffi, with
  * 250 pods, 1,000 Services and 100 nodes; what a churn of pods leaves behind; and a controller with 20,000 blocks. Sizes are PSS and
- * private memory of /proc/PID/smaps_rollup after some seconds of rest, MiB.
+ * private memory of /proc/PID/smaps_rollup after some seconds of rest, MiB. Last of all a service proxy with 10,000 Services.
  *
- *     ./run bench footprint [--json] [--churn=N] [--blocks=N]
+ *     ./run bench footprint [--json] [--churn=N] [--blocks=N] [--services=N]
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -28,6 +28,7 @@ const { values } = parseArgs({
     json: { type: "boolean", default: false },
     churn: { type: "string", default: "10000" },
     blocks: { type: "string", default: "20000" },
+    services: { type: "string", default: "10000" },
   },
 });
 const signal = AbortSignal.timeout(1_800_000);
@@ -82,24 +83,41 @@ async function makeAll<T extends KubeObject>(
   await Promise.all(making);
 }
 
-/** Services with a slice of two endpoints each, and the other nodes with a block each. */
-async function populate(world: World): Promise<void> {
-  const ip = (at: number): string => `10.96.${at >> 8}.${at & 255}`;
+/** Services with a slice of so many endpoints each. */
+async function makeServices(
+  world: World,
+  { from, count, endpoints }: { readonly from: number; readonly count: number; readonly endpoints: number },
+): Promise<void> {
+  const ip = (at: number): string => `10.${96 + (at >> 16)}.${(at >> 8) & 255}.${at & 255}`;
   const ports = [{ name: "http", port: 80, protocol: "TCP", targetPort: 8080 }];
-  await makeAll(world, resources.services, SERVICES, (at) => ({
-    metadata: { name: `svc-${at}`, namespace: "default" },
-    spec: { clusterIP: ip(at + 1), clusterIPs: [ip(at + 1)], ports, selector: { app: `app-${at}` } },
+  await makeAll(world, resources.services, count, (at) => ({
+    metadata: { name: `svc-${from + at}`, namespace: "default" },
+    spec: {
+      clusterIP: ip(from + at + 1),
+      clusterIPs: [ip(from + at + 1)],
+      ports,
+      selector: { app: `app-${from + at}` },
+    },
   }));
-  await makeAll(world, resources.endpointSlices, SERVICES, (at) => ({
-    metadata: { name: `svc-${at}-a`, namespace: "default", labels: { "kubernetes.io/service-name": `svc-${at}` } },
+  await makeAll(world, resources.endpointSlices, count, (at) => ({
+    metadata: {
+      name: `svc-${from + at}-a`,
+      namespace: "default",
+      labels: { "kubernetes.io/service-name": `svc-${from + at}` },
+    },
     addressType: "IPv4",
     ports: [{ name: "http", port: 8080, protocol: "TCP" }],
-    endpoints: [1, 2].map((one) => ({
-      addresses: [`10.200.${at >> 7}.${((at & 127) << 1) + one}`],
+    endpoints: Array.from({ length: endpoints }, (_, one) => ({
+      addresses: [`10.${200 + ((from + at) >> 12)}.${((from + at) >> 4) & 255}.${(((from + at) & 15) << 4) + one}`],
       conditions: { ready: true },
       nodeName: NODE,
     })),
   }));
+}
+
+/** Services with two endpoints each, and the other nodes with a block each. */
+async function populate(world: World): Promise<void> {
+  await makeServices(world, { from: 0, count: SERVICES, endpoints: 2 });
   await makeAll(world, resources.nodes, NODES, (at) => ({ metadata: { name: `other-${at}` } }));
   await makeBlocks(world, NODES, "other");
 }
@@ -146,6 +164,7 @@ async function churn(world: World, count: number): Promise<void> {
 }
 
 const say = (text: string): void => void (values.json || process.stderr.write(`${text}\n`));
+const NAMES = { rssMiB: "RSS", pssMiB: "PSS", privateMiB: "private" } as const;
 const ALONE = { size: "privateMiB", mib: 45 } as const;
 const rows: Row[] = [];
 rows.push({ what: "bare Node with koffi", ...(await bareNode()) });
@@ -208,6 +227,18 @@ rows.push({ what: "bare Node with koffi", ...(await bareNode()) });
     ...sizesOf(controller),
     budget: { size: "privateMiB", mib: 150 },
   });
+  const services = Number(values.services);
+  say(`making ${services} Services`);
+  await makeServices(world, { from: SERVICES, count: services - SERVICES, endpoints: 6 });
+  const proxy = world.start("service-proxy", ...serviceFlags);
+  // Its heap is given back by collections that come some seconds after it.
+  await sleep(2 * REST_MS, { signal });
+  rows.push({
+    what: `service-proxy, ${services} Services`,
+    ...(await rested(proxy)),
+    budget: { size: "rssMiB", mib: 165 },
+  });
+  await end(proxy);
 }
 
 if (values.json) console.log(JSON.stringify({ rows }));
@@ -215,7 +246,7 @@ else {
   const text = (mib: number): string => mib.toFixed(1).padStart(8);
   console.log(`${"MiB".padEnd(86)}     RSS     PSS  private`);
   for (const { what, rssMiB, pssMiB, privateMiB, budget } of rows) {
-    const limit = budget === undefined ? "" : `  ${budget.size === "pssMiB" ? "PSS" : "private"} at most ${budget.mib}`;
+    const limit = budget === undefined ? "" : `  ${NAMES[budget.size]} at most ${budget.mib}`;
     const kept = budget === undefined || { rssMiB, pssMiB, privateMiB }[budget.size] <= budget.mib ? "" : "  EXCEEDED";
     console.log(`${what.padEnd(84)}${text(rssMiB)}${text(pssMiB)}${text(privateMiB)}${limit}${kept}`);
   }

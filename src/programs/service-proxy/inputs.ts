@@ -2,7 +2,14 @@ import { TaskGroup, unlessAborted } from "#base/async";
 import { Cidr, type IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { EventSink } from "#features/service-health";
-import { type FamilyProxy, PROXY_NAME_LABEL, portsOf, type SliceView, sliceView } from "#features/service-proxy";
+import {
+  type FamilyProxy,
+  PROXY_NAME_LABEL,
+  portsOf,
+  type ServicePort,
+  type SliceView,
+  sliceView,
+} from "#features/service-proxy";
 import {
   type EndpointSlice,
   isKubeError,
@@ -95,7 +102,7 @@ export async function watchInputs(
   });
   const services = createInformer(api, resources.services, {
     labelSelector: OURS.services,
-    transform: readable("services", pruned),
+    transform: readable("services", (service) => viewOfService(service, targets)),
     ...told("services"),
   });
   const slices = createInformer(api, resources.endpointSlices, {
@@ -195,28 +202,30 @@ export function rangesOf(range: ServiceCIDR | undefined): Cidr[] {
   return (range?.spec?.cidrs ?? []).flatMap((text) => Cidr.tryParse(text) ?? []);
 }
 
-/** What is read of a Service: the rest of it, managed fields above all, is not kept. */
-function pruned({ metadata, spec, status }: Service): Service {
-  const { name, namespace, uid, resourceVersion, creationTimestamp } = metadata;
+/** What is kept of a Service, shared with the trackers. */
+interface ServiceView {
+  readonly metadata: Service["metadata"];
+  /** By family, in the order of the proxies. */
+  readonly ports: readonly (readonly ServicePort[])[];
+  /** Where there may be something to tell its owner. */
+  readonly spec?: NonNullable<Service["spec"]>;
+}
+
+function viewOfService(service: Service, { families, allowExternalIPs }: InputTargets): ServiceView {
+  const { name, namespace, uid, resourceVersion } = service.metadata;
+  const { spec } = service;
+  const isNotable = spec?.type === "LoadBalancer" || spec?.externalIPs !== undefined;
   return {
-    metadata: {
-      name,
-      uid,
-      resourceVersion,
-      ...(namespace === undefined ? {} : { namespace }),
-      ...(creationTimestamp === undefined ? {} : { creationTimestamp }),
-    },
-    ...(spec === undefined ? {} : { spec }),
-    ...(status === undefined ? {} : { status }),
+    metadata: { name, uid, resourceVersion, ...(namespace === undefined ? {} : { namespace }) },
+    ports: families.map(({ family }) => portsOf(service, family, { allowExternalIPs })),
+    ...(isNotable ? { spec } : {}),
   };
 }
 
-function setService(targets: InputTargets, key: string, service: Service | undefined): void {
-  const { families, allowExternalIPs } = targets;
+function setService(targets: InputTargets, key: string, service: ServiceView | undefined): void {
   targets.onService?.(key, service);
-  for (const family of families) {
-    const ports = service === undefined ? [] : portsOf(service, family.family, { allowExternalIPs });
-    if (!family.tracker.setService(key, ports)) continue;
+  for (const [at, family] of targets.families.entries()) {
+    if (!family.tracker.setService(key, service?.ports[at] ?? [])) continue;
     targets.onChange?.("service", family.family);
     family.request();
   }

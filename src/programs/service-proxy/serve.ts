@@ -33,6 +33,7 @@ import { watchInputs } from "./inputs.ts";
 import { nodeState, unknownNode, withKnown } from "./node-state.ts";
 import { Readiness } from "./readiness.ts";
 import { serviceNotes } from "./service-notes.ts";
+import { SmallHeap } from "./small-heap.ts";
 import { syncObserver } from "./sync-observer.ts";
 
 /** IANA's reserved number: no flow is of it. */
@@ -138,6 +139,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     syncs,
     health,
     readiness: deps.readiness,
+    heap: new SmallHeap(deps.families),
     ports,
     log,
     onEvent: deps.onEvent,

@@ -11,6 +11,7 @@ import {
 import type { FamilyProxy, LostClaim, SyncObserver } from "#features/service-proxy";
 import { isKernelError } from "#kernel/errors";
 import type { Readiness } from "./readiness.ts";
+import type { SmallHeap } from "./small-heap.ts";
 import { countTable } from "./table-counts.ts";
 
 /** Objects of the tables are counted at most so often, milliseconds. */
@@ -21,6 +22,7 @@ export interface SyncListeners {
   readonly syncs: SyncMetrics;
   readonly health: NodeHealth;
   readonly readiness: Pick<Readiness, "synced" | "failed">;
+  readonly heap: Pick<SmallHeap, "synced">;
   readonly ports: ServicePorts;
   readonly onEvent: EventSink;
   /** A transaction was refused because the kernel does not hold what we left there. */
@@ -45,6 +47,7 @@ export function syncObserver(at: SyncListeners): SyncObserver {
     synced: (family, report) => {
       health.synced(family);
       at.readiness.synced(family);
+      at.heap.synced(family);
       syncs.synced(family, report);
       log.debug("synced", { family, ...report });
       const proxy = proxyOf(family);

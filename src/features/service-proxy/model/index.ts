@@ -3,6 +3,7 @@
  *
  * Owns: {@link ServicePort}, {@link Endpoint}, the selection (spec service-proxy 2.2, 2.3). Refuses to know: the API's objects, kernels.
  */
+export { flatText, packed, packedSet, SharedTexts } from "./packed.ts";
 export { type Selection, selectEndpoints } from "./select.ts";
 export {
   type Endpoint,

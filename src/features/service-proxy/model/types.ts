@@ -1,4 +1,5 @@
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
+import { flatText } from "./packed.ts";
 
 /** Of a Service's port. */
 export type Protocol = "TCP" | "UDP" | "SCTP";
@@ -59,7 +60,7 @@ export interface NodeInfo {
 /** `namespace/name:port/protocol`, as comments and logs have it. */
 export function servicePortId(port: Pick<ServicePort, "namespace" | "name" | "portName" | "protocol">): string {
   const { namespace, name, portName, protocol } = port;
-  return `${namespace}/${name}${portName === "" ? "" : `:${portName}`}/${protocol}`;
+  return flatText(namespace, "/", name, portName === "" ? "" : ":", portName, "/", protocol);
 }
 
 /** Reached from outside the cluster at all (spec service-proxy 2.1). */

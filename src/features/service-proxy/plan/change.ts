@@ -65,7 +65,14 @@ export function changeFrontEnd(
   const refused = (frontEnd: HeldFrontEnd | undefined): Verdict | undefined =>
     frontEnd?.noEndpoints === true ? NO_ENDPOINTS : undefined;
   changeVerdict(names.noEndpoints, key, refused(held), refused(wanted), { comment, add: turn, remove: turn });
-  return wanted === undefined ? undefined : { ...wanted, slots, localSlots };
+  if (wanted === undefined) return undefined;
+  // Nearly always it is as planned, and one object stands for both.
+  if (isSameList(slots, wanted.slots) && isSameList(localSlots, wanted.localSlots)) return wanted;
+  return { ...wanted, slots, localSlots };
+}
+
+function isSameList(a: readonly ByteString[], b: readonly ByteString[]): boolean {
+  return a.length === b.length && a.every((one, at) => one === b[at]);
 }
 
 function changeSlots(

@@ -1,6 +1,6 @@
 import { Cidr, type IpAddress } from "#base/ip";
 import type { ByteString, Verdict } from "#kernel/nft-elements";
-import { type Endpoint, type Selection, type ServicePort, servicePortId } from "../model/index.ts";
+import { type Endpoint, flatText, type Selection, type ServicePort, servicePortId } from "../model/index.ts";
 import { REJECT_CHAIN, type Shape, shapeName } from "../rules/index.ts";
 import { addressKey, endpointValue, portBytes } from "./keys.ts";
 import { withoutNested } from "./ranges.ts";
@@ -37,7 +37,7 @@ export interface HeldFrontEnd extends FrontEnd<ByteString | undefined> {
 
 /** Tells front ends of both kinds apart. */
 export function frontEndId({ key, isNodePort }: Pick<FrontEnd, "key" | "isNodePort">): string {
-  return isNodePort ? `n${key}` : `i${key}`;
+  return flatText(isNodePort ? "n" : "i", key);
 }
 
 /** What a front end is, before it has endpoints. */

@@ -1,6 +1,6 @@
 import { type Cidr, IpAddress } from "#base/ip";
 import type { ByteString } from "#kernel/nft-elements";
-import { PROTOCOL_NUMBERS, type Protocol } from "../model/index.ts";
+import { flatText, PROTOCOL_NUMBERS, type Protocol } from "../model/index.ts";
 
 /** Of protocol and port. */
 const PORT_BYTES = 8;
@@ -17,7 +17,7 @@ export function portBytes(protocol: Protocol, port: number): ByteString {
 
 /** Key of `service-ips` and its like: address . protocol . port. */
 export function addressKey(address: IpAddress, protocol: Protocol, port: number): ByteString {
-  return addressBytes(address) + portBytes(protocol, port);
+  return flatText(addressBytes(address), portBytes(protocol, port));
 }
 
 /** What a key of either kind says: `203.0.113.9:80/TCP`, or `NodePort 30080/TCP`. */
@@ -33,13 +33,13 @@ export function frontEndText({ key, isNodePort }: { readonly key: ByteString; re
 
 /** Value of the endpoint maps: address . port. */
 export function endpointValue(address: IpAddress, port: number): ByteString {
-  return addressBytes(address) + String.fromCharCode(port >> 8, port & 255, 0, 0);
+  return flatText(addressBytes(address), String.fromCharCode(port >> 8, port & 255, 0, 0));
 }
 
 /** Key of `hairpin`: an endpoint that reaches itself: address . address . protocol . port. */
 export function hairpinKey(address: IpAddress, protocol: Protocol, port: number): ByteString {
   const bytes = addressBytes(address);
-  return bytes + bytes + portBytes(protocol, port);
+  return flatText(bytes, bytes, portBytes(protocol, port));
 }
 
 const SLOTS: string[] = [];

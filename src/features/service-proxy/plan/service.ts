@@ -1,5 +1,5 @@
 import type { IpAddress } from "#base/ip";
-import { type Endpoint, type NodeInfo, type ServicePort, selectEndpoints } from "../model/index.ts";
+import { type Endpoint, type NodeInfo, packed, packedSet, type ServicePort, selectEndpoints } from "../model/index.ts";
 import { frontEndId, frontEndsOf } from "./front-end.ts";
 import { addressBytes, hairpinKey } from "./keys.ts";
 import type { ServicePlan } from "./wanted.ts";
@@ -24,11 +24,11 @@ export function planService(
   );
   const external = asked.filter(({ isExternal, owner }) => isExternal && owner === undefined);
   return {
-    frontEnds: asked.flatMap(({ frontEnd, owner }) => (owner === undefined ? frontEnd : [])),
-    external: new Set(external.map(({ frontEnd }) => frontEndId(frontEnd))),
-    refused: asked.flatMap(({ frontEnd, owner }) => (owner === undefined ? [] : { frontEnd, owner })),
-    clusterIPs: [...new Set(ports.map(({ port }) => addressBytes(port.clusterIP)))],
-    hairpins: [...new Set(hairpins)],
+    frontEnds: packed(asked.flatMap(({ frontEnd, owner }) => (owner === undefined ? frontEnd : []))),
+    external: packedSet(external.map(({ frontEnd }) => frontEndId(frontEnd))),
+    refused: packed(asked.flatMap(({ frontEnd, owner }) => (owner === undefined ? [] : { frontEnd, owner }))),
+    clusterIPs: packed([...new Set(ports.map(({ port }) => addressBytes(port.clusterIP)))]),
+    hairpins: packed([...new Set(hairpins)]),
     createdAt: Math.min(...ports.map(({ port }) => port.createdAt)),
   };
 }

@@ -1,4 +1,5 @@
 import type { ByteString } from "#kernel/nft-elements";
+import { FewByKey } from "./few.ts";
 import { type FrontEnd, frontEndId } from "./front-end.ts";
 
 /** Protocol and port, behind the address in a front end's key. */
@@ -58,9 +59,9 @@ export class WantedTable {
   readonly #contested = new Set<string>();
   readonly #clusterIPs = new Counts();
   /** By cluster IP, the Services that have it: one, but for mistakes. */
-  readonly #owners = new Map<ByteString, Set<string>>();
+  readonly #owners = new FewByKey<ByteString>();
   /** By address, the external front ends that are claimed there. */
-  readonly #external = new Map<ByteString, Set<string>>();
+  readonly #external = new FewByKey<ByteString>();
   /** Addresses that are in both: few, if any. */
   readonly #overlaps = new Set<ByteString>();
   /** Services that ask for what no Service can have. */
@@ -88,7 +89,7 @@ export class WantedTable {
       for (const claim of this.#claims.get(id) ?? []) if (claim !== holder) yield this.#loser(claim, holder);
     }
     for (const address of this.#overlaps) {
-      for (const id of this.#external.get(address) ?? []) {
+      for (const id of this.#external.get(address)) {
         if (this.#contested.has(id)) continue;
         for (const claim of this.#claims.get(id) ?? []) if (!this.#mayHold(claim)) yield this.#loser(claim, undefined);
       }
@@ -108,7 +109,7 @@ export class WantedTable {
     const rivals = new Set<string>();
     const plan = this.#services.get(service);
     const ids = (plan?.frontEnds ?? []).map(frontEndId);
-    for (const key of plan?.clusterIPs ?? []) ids.push(...(this.#external.get(key) ?? []));
+    for (const key of plan?.clusterIPs ?? []) ids.push(...this.#external.get(key));
     for (const id of ids) for (const claim of this.#claims.get(id) ?? []) rivals.add(claim.service);
     rivals.delete(service);
     return rivals;
@@ -147,7 +148,7 @@ export class WantedTable {
   }
 
   #loser({ frontEnd, service, external }: Claim, holder: Claim | undefined): Loser {
-    const [owner = ""] = this.#owners.get(external ?? "") ?? [];
+    const [owner = ""] = this.#owners.get(external ?? "");
     return { frontEnd, service, holder: holder?.service ?? owner };
   }
 
@@ -159,14 +160,14 @@ export class WantedTable {
       else this.#claims.set(id, left);
       if (left.length < 2) this.#contested.delete(id);
       if (plan.external.has(id) && !left.some(({ external }) => external !== undefined)) {
-        removeFrom(this.#external, addressOf(frontEnd), id);
+        this.#external.remove(addressOf(frontEnd), id);
         this.#lookForOverlap(addressOf(frontEnd));
       }
       this.#dirtyFrontEnds.add(id);
     }
     for (const key of plan.clusterIPs) {
       this.#clusterIPs.remove(key);
-      removeFrom(this.#owners, key, service);
+      this.#owners.remove(key, service);
       this.#ownershipChanged(key);
     }
     for (const key of plan.hairpins) this.#hairpins.remove(key);
@@ -178,18 +179,19 @@ export class WantedTable {
     for (const frontEnd of plan.frontEnds) {
       const id = frontEndId(frontEnd);
       const external = plan.external.has(id) ? addressOf(frontEnd) : undefined;
-      const claims = [...(this.#claims.get(id) ?? []), { service, createdAt: plan.createdAt, frontEnd, external }];
-      this.#claims.set(id, claims.length === 1 ? claims : claims.sort(byRight));
-      if (claims.length > 1) this.#contested.add(id);
+      const claim = { service, createdAt: plan.createdAt, frontEnd, external };
+      const others = this.#claims.get(id);
+      this.#claims.set(id, others === undefined ? [claim] : [...others, claim].sort(byRight));
+      if (others !== undefined) this.#contested.add(id);
       if (external !== undefined) {
-        addTo(this.#external, external, id);
+        this.#external.add(external, id);
         this.#lookForOverlap(external);
       }
       this.#dirtyFrontEnds.add(id);
     }
     for (const key of plan.clusterIPs) {
       this.#clusterIPs.add(key);
-      addTo(this.#owners, key, service);
+      this.#owners.add(key, service);
       this.#ownershipChanged(key);
     }
     for (const key of plan.hairpins) this.#hairpins.add(key);
@@ -199,7 +201,7 @@ export class WantedTable {
   /** What others claim at the address is theirs no more, or is theirs now. */
   #ownershipChanged(clusterIP: ByteString): void {
     this.#lookForOverlap(clusterIP);
-    for (const id of this.#external.get(clusterIP) ?? []) this.#dirtyFrontEnds.add(id);
+    for (const id of this.#external.get(clusterIP)) this.#dirtyFrontEnds.add(id);
   }
 
   #lookForOverlap(address: ByteString): void {
@@ -213,18 +215,6 @@ function addressOf({ key }: FrontEnd): ByteString {
   return key.slice(0, -PORT_KEY_BYTES);
 }
 
-function addTo<K, V>(sets: Map<K, Set<V>>, key: K, value: V): void {
-  const set = sets.get(key);
-  if (set === undefined) sets.set(key, new Set([value]));
-  else set.add(value);
-}
-
-function removeFrom<K, V>(sets: Map<K, Set<V>>, key: K, value: V): void {
-  const set = sets.get(key);
-  set?.delete(value);
-  if (set?.size === 0) sets.delete(key);
-}
-
 /** Cluster IPs before addresses that anybody may name, then the older one. */
 function byRight(a: Claim, b: Claim): number {
   if ((a.external === undefined) !== (b.external === undefined)) return a.external === undefined ? -1 : 1;
@@ -233,32 +223,28 @@ function byRight(a: Claim, b: Claim): number {
 
 /** Keys that several want; there as long as one does. */
 class Counts {
+  /** Of those that more than one wants, by how many: few. */
   readonly #counts = new Map<ByteString, number>();
   readonly keys = new Set<ByteString>();
   #dirty = new Set<ByteString>();
 
   add(key: ByteString): void {
-    this.#counts.set(key, (this.#counts.get(key) ?? 0) + 1);
-    this.#update(key);
+    this.#dirty.add(key);
+    if (this.keys.has(key)) this.#counts.set(key, (this.#counts.get(key) ?? 1) + 1);
+    else this.keys.add(key);
   }
 
   remove(key: ByteString): void {
-    this.#counts.set(key, (this.#counts.get(key) ?? 0) - 1);
-    this.#update(key);
+    this.#dirty.add(key);
+    const left = (this.#counts.get(key) ?? 1) - 1;
+    if (left > 1) this.#counts.set(key, left);
+    else this.#counts.delete(key);
+    if (left === 0) this.keys.delete(key);
   }
 
   takeDirty(): ReadonlySet<ByteString> {
     const dirty = this.#dirty;
     this.#dirty = new Set();
     return dirty;
-  }
-
-  #update(key: ByteString): void {
-    this.#dirty.add(key);
-    if ((this.#counts.get(key) ?? 0) > 0) this.keys.add(key);
-    else {
-      this.keys.delete(key);
-      this.#counts.delete(key);
-    }
   }
 }

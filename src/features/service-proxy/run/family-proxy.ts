@@ -213,6 +213,10 @@ export class FamilyProxy {
     this.wanted.holds(`${namespace}/${name}`, frontEndId(frontEnd));
 
   *#portsOf(services: Iterable<string>): Generator<TrackedPort> {
-    for (const service of services) yield* this.tracker.ports(service);
+    // Of a Service without UDP, which most are, its endpoints need not be put together.
+    for (const service of services) {
+      const isUdp = this.tracker.services.get(service)?.some(({ protocol }) => protocol === "UDP") === true;
+      if (isUdp) yield* this.tracker.ports(service);
+    }
   }
 }

@@ -1,6 +1,6 @@
 import type { IpFamily } from "#base/ip";
 import type { Service } from "#kube/client";
-import type { Protocol, ServicePort } from "../model/index.ts";
+import { type Protocol, packed, type ServicePort } from "../model/index.ts";
 import { lenientAddress, lenientCidr } from "./address.ts";
 
 /** Services that another proxy serves, by this label; the watch leaves them out already. */
@@ -19,7 +19,7 @@ export function portsOf(
   service: Pick<Service, "metadata" | "spec" | "status">,
   family: IpFamily,
   options: ServiceOptions,
-): ServicePort[] {
+): readonly ServicePort[] {
   const { metadata, spec, status } = service;
   if (spec === undefined || spec.type === "ExternalName" || spec.clusterIP === "None") return [];
   const clusterIP = clusterIPOf(spec, family);
@@ -30,22 +30,23 @@ export function portsOf(
     family,
     clusterIP,
     externalIPs: options.allowExternalIPs
-      ? (spec.externalIPs ?? []).flatMap((text) => lenientAddress(text, family) ?? [])
+      ? packed((spec.externalIPs ?? []).flatMap((text) => lenientAddress(text, family) ?? []))
       : [],
-    loadBalancerIPs: loadBalancerIPs(status, family),
-    sourceRanges: sourceRanges(spec.loadBalancerSourceRanges ?? [], family),
+    loadBalancerIPs: packed(loadBalancerIPs(status, family)),
+    sourceRanges: packed(sourceRanges(spec.loadBalancerSourceRanges ?? [], family)),
     externalTrafficPolicy: spec.externalTrafficPolicy === "Local" ? ("Local" as const) : ("Cluster" as const),
     internalTrafficPolicy: spec.internalTrafficPolicy === "Local" ? ("Local" as const) : ("Cluster" as const),
     affinitySeconds: affinitySeconds(spec),
     healthCheckNodePort: healthCheckNodePort(spec),
     createdAt: Date.parse(metadata.creationTimestamp ?? "") || 0,
   };
-  return (spec.ports ?? []).flatMap((port): ServicePort[] => {
+  const ports = (spec.ports ?? []).flatMap((port): ServicePort[] => {
     const protocol = protocolOf(port.protocol);
     const number = portNumber(port.port);
     if (protocol === undefined || number === undefined) return [];
     return [{ ...common, portName: port.name ?? "", protocol, port: number, nodePort: portNumber(port.nodePort) ?? 0 }];
   });
+  return packed(ports);
 }
 
 /** `undefined` for protocols that Services cannot have. */

@@ -1,6 +1,6 @@
 import type { IpFamily } from "#base/ip";
 import type { EndpointSlice } from "#kube/client";
-import type { Endpoint, Protocol } from "../model/index.ts";
+import { type Endpoint, flatText, type Protocol, packed, SharedTexts } from "../model/index.ts";
 import { lenientAddress } from "./address.ts";
 import { portNumber, protocolOf } from "./service.ts";
 
@@ -38,6 +38,8 @@ export interface EndpointView {
 }
 
 const NONE: readonly string[] = [];
+/** Names of nodes and zones, and of ports. */
+const NAMES = new SharedTexts();
 
 interface Hints {
   readonly forZones?: readonly { readonly name: string }[];
@@ -53,15 +55,17 @@ export function sliceView(slice: EndpointSlice): SliceView | undefined {
   const triggeredAt = Date.parse(metadata.annotations?.[TRIGGER_TIME_ANNOTATION] ?? "");
   return {
     metadata: { name: metadata.name, namespace, uid: metadata.uid, resourceVersion: metadata.resourceVersion },
-    service: `${namespace}/${service}`,
+    service: flatText(namespace, "/", service),
     family: addressType === "IPv4" ? 4 : 6,
-    ports: (ports ?? []).flatMap(({ name, protocol, port }) => {
-      const [number, kind] = [portNumber(port), protocolOf(protocol)];
-      return name === undefined || name === null || number === undefined || kind === undefined
-        ? []
-        : [{ name, protocol: kind, port: number }];
-    }),
-    endpoints: (endpoints ?? []).flatMap(endpointView),
+    ports: packed(
+      (ports ?? []).flatMap(({ name, protocol, port }) => {
+        const [number, kind] = [portNumber(port), protocolOf(protocol)];
+        return name === undefined || name === null || number === undefined || kind === undefined
+          ? []
+          : [{ name: NAMES.get(name), protocol: kind, port: number }];
+      }),
+    ),
+    endpoints: packed((endpoints ?? []).flatMap(endpointView)),
     ...(Number.isNaN(triggeredAt) ? {} : { triggeredAt }),
   };
 }
@@ -76,9 +80,9 @@ function endpointView(endpoint: EndpointSlice["endpoints"][number]): EndpointVie
       ready: endpoint.conditions?.ready ?? true,
       serving: endpoint.conditions?.serving ?? true,
       terminating: endpoint.conditions?.terminating ?? false,
-      nodeName: endpoint.nodeName ?? "",
-      zoneHints: hints.forZones?.map(({ name }) => name) ?? NONE,
-      nodeHints: hints.forNodes?.map(({ name }) => name) ?? NONE,
+      nodeName: NAMES.get(endpoint.nodeName ?? ""),
+      zoneHints: hints.forZones?.map(({ name }) => NAMES.get(name)) ?? NONE,
+      nodeHints: hints.forNodes?.map(({ name }) => NAMES.get(name)) ?? NONE,
     },
   ];
 }

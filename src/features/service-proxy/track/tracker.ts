@@ -27,8 +27,9 @@ export const MAX_TRIGGERS = 10_000;
 export class Tracker {
   readonly family: IpFamily;
   readonly #services = new Map<string, readonly ServicePort[]>();
-  readonly #slices = new Map<string, Map<string, SliceView>>();
-  readonly #sliceServices = new Map<string, string>();
+  readonly #slices = new Map<string, SliceView>();
+  /** The keys of the slices of each Service that has any, in order. */
+  readonly #slicesOf = new Map<string, readonly string[]>();
   readonly #healthChecked = new Set<string>();
   #pending = new Set<string>();
   #triggers: number[] = [];
@@ -69,16 +70,16 @@ export class Tracker {
   /** A slice was added or changed, `undefined`: it is gone. `key`: `namespace/name`. True when that makes a difference. */
   setSlice(key: string, slice: SliceView | undefined): boolean {
     const held = slice?.family === this.family ? slice : undefined;
-    const formerService = this.#sliceServices.get(key);
-    const before = formerService === undefined ? undefined : this.#slices.get(formerService)?.get(key);
+    const before = this.#slices.get(key);
     if (before === undefined && held === undefined) return false;
     if (before !== undefined && held !== undefined && isSameSlice(before, held)) return false;
-    if (formerService !== undefined && formerService !== held?.service) this.#removeSlice(formerService, key);
+    if (before !== undefined && before.service !== held?.service) this.#removeSlice(before.service, key);
     if (held !== undefined) {
-      const slices = this.#slices.get(held.service) ?? new Map<string, SliceView>();
-      slices.set(key, held);
-      this.#slices.set(held.service, slices);
-      this.#sliceServices.set(key, held.service);
+      this.#slices.set(key, held);
+      if (before?.service !== held.service) {
+        const keys = this.#slicesOf.get(held.service);
+        this.#slicesOf.set(held.service, keys === undefined ? [key] : [...keys, key].sort());
+      }
       this.#pending.add(held.service);
       if (held.triggeredAt !== undefined && this.#triggers.length < MAX_TRIGGERS) this.#triggers.push(held.triggeredAt);
     }
@@ -120,9 +121,7 @@ export class Tracker {
   /** The ports of a Service with their endpoints; empty where there is none. */
   ports(service: string): TrackedPort[] {
     // By name: what two slices say differently is then decided alike on all nodes, and after a restart.
-    const slices = [...(this.#slices.get(service) ?? [])]
-      .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([, slice]) => slice);
+    const slices = (this.#slicesOf.get(service) ?? []).flatMap((key) => this.#slices.get(key) ?? []);
     return (this.#services.get(service) ?? []).map((port) => ({
       port,
       endpoints: endpointsOf(slices, port, this.#context.node.name),
@@ -130,10 +129,10 @@ export class Tracker {
   }
 
   #removeSlice(service: string, key: string): void {
-    const slices = this.#slices.get(service);
-    slices?.delete(key);
-    if (slices?.size === 0) this.#slices.delete(service);
-    this.#sliceServices.delete(key);
+    const left = (this.#slicesOf.get(service) ?? []).filter((one) => one !== key);
+    if (left.length === 0) this.#slicesOf.delete(service);
+    else this.#slicesOf.set(service, left);
+    this.#slices.delete(key);
     this.#pending.add(service);
   }
 }

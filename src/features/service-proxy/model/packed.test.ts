@@ -1,0 +1,24 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { flatText, packed, packedSet, SharedTexts } from "./index.ts";
+
+test("packed, packedSet, flatText: hold what they were given, and empty ones are one", () => {
+  fc.assert(
+    fc.property(fc.array(fc.string()), (texts) => {
+      assert.deepEqual(packed(texts), texts);
+      assert.deepEqual(packedSet(texts), new Set(texts));
+      assert.equal(
+        flatText(...texts),
+        texts.reduce((all, text) => all + text, ""),
+      );
+    }),
+  );
+  assert.equal(packed([]), packed([]));
+  assert.equal(packedSet([]), packedSet(new Set()));
+});
+
+test("SharedTexts: gives back equal texts, however many there were", () => {
+  const shared = new SharedTexts();
+  for (let at = 0; at < 20_000; at += 1) assert.equal(shared.get(`node-${at}`), `node-${at}`);
+});
