@@ -52,6 +52,7 @@ export const coilRouter = defineProgram({
     await using _health = await serveHealth({ health }, { address: values.healthAddr });
     const labels = { labelNames: ["node"], registers: [registry] };
     const syncs = new Counter({ name: "coil_router_syncs_total", help: "Total number of syncs.", ...labels });
+    syncs.inc({ node: nodeName }, 0);
     const routed = new Gauge({ name: "coil_router_routes_synced", help: "The number of routes synced.", ...labels });
 
     const dirty = new Dirty();

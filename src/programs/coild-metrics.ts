@@ -1,6 +1,9 @@
-import { Counter, Gauge, Histogram, type Registry } from "#base/metrics";
+import { Counter, Gauge, Histogram, type Registry, startAtZero } from "#base/metrics";
 import type { NodeIpam } from "#features/ipam";
-import { codeName } from "./grpc-code-names.ts";
+import { CODE_NAMES, codeName } from "./grpc-code-names.ts";
+
+const SERVICE = "pkg.cnirpc.CNI";
+const METHODS = ["Add", "Del", "Check", "Status", "GC"] as const;
 
 /** Registers coild's metrics; returns what the gRPC server tells of each call's end. */
 export function coildMetrics(
@@ -13,6 +16,12 @@ export function coildMetrics(
     help: "Total number of RPCs completed on the server, regardless of success or failure.",
     labelNames: ["grpc_type", "grpc_service", "grpc_method", "grpc_code"],
     registers: [registry],
+  });
+  startAtZero(handled, {
+    grpc_type: ["unary"],
+    grpc_service: [SERVICE],
+    grpc_method: METHODS,
+    grpc_code: CODE_NAMES,
   });
   const duration = new Histogram({
     name: "coil_coild_cni_duration_seconds",

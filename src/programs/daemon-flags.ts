@@ -1,7 +1,7 @@
 import { hostname } from "node:os";
 import { ConfigError, choiceFlag, optionalFlag, parsedFlag, stringFlag, switchFlag } from "#base/config";
 import { createLogger, type Logger, type LogLevel } from "#base/log";
-import { Counter, Gauge, Histogram, type Registry } from "#base/metrics";
+import { Counter, Gauge, Histogram, type Registry, startAtZero } from "#base/metrics";
 import { KubeClient, type KubeClientOptions, loadKubeConfig } from "#kube/client";
 import { VERSION } from "./run-program.ts";
 
@@ -78,9 +78,12 @@ export async function openClient(
   });
 }
 
+/** What comes of a reconciliation. */
+const RESULTS = ["success", "error", "requeue_after"] as const;
+
 /** The reconcile metrics of controller-runtime, as callbacks of a `Controller`. */
 export function controllerMetrics(registry: Registry) {
-  const labelNames = ["controller", "result"];
+  const labelNames = ["controller", "result"] as const;
   const total = new Counter({
     name: "controller_runtime_reconcile_total",
     help: "Total number of reconciliations per controller.",
@@ -90,19 +93,19 @@ export function controllerMetrics(registry: Registry) {
   const errors = new Counter({
     name: "controller_runtime_reconcile_errors_total",
     help: "Total number of reconciliation errors per controller.",
-    labelNames: ["controller"],
+    labelNames: ["controller"] as const,
     registers: [registry],
   });
   const panics = new Counter({
     name: "controller_runtime_reconcile_panics_total",
     help: "Total number of reconcile panics per controller.",
-    labelNames: ["controller"],
+    labelNames: ["controller"] as const,
     registers: [registry],
   });
   const seconds = new Histogram({
     name: "controller_runtime_reconcile_time_seconds",
     help: "Length of time per reconciliation per controller.",
-    labelNames: ["controller"],
+    labelNames: ["controller"] as const,
     registers: [registry],
   });
   const depth = new Gauge({
@@ -111,15 +114,27 @@ export function controllerMetrics(registry: Registry) {
     labelNames: ["name"],
     registers: [registry],
   });
-  return (name: string) => ({
-    onDepth: (size: number): void => depth.set({ name }, size),
-    onReconcile: (sample: { readonly result: string; readonly bug: boolean; readonly durationMs: number }): void => {
-      total.inc({ controller: name, result: sample.result });
-      if (sample.result === "error") errors.inc({ controller: name });
-      if (sample.bug) panics.inc({ controller: name });
-      seconds.observe({ controller: name }, sample.durationMs / 1000);
-    },
-  });
+  return (name: string) => {
+    const controller = [name];
+    startAtZero(total, { controller, result: RESULTS });
+    startAtZero(errors, { controller });
+    startAtZero(panics, { controller });
+    seconds.zero({ controller: name });
+    depth.set({ name }, 0);
+    return {
+      onDepth: (size: number): void => depth.set({ name }, size),
+      onReconcile: (sample: {
+        readonly result: (typeof RESULTS)[number];
+        readonly bug: boolean;
+        readonly durationMs: number;
+      }): void => {
+        total.inc({ controller: name, result: sample.result });
+        if (sample.result === "error") errors.inc({ controller: name });
+        if (sample.bug) panics.inc({ controller: name });
+        seconds.observe({ controller: name }, sample.durationMs / 1000);
+      },
+    };
+  };
 }
 
 /** An identity for leader election: the pod's name where there is one, and something that a restart changes. */

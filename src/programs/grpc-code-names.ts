@@ -1,5 +1,5 @@
 /** Names of gRPC codes as Go prints them, in the order of their numbers. */
-const CODE_NAMES = [
+export const CODE_NAMES = [
   "OK",
   "Canceled",
   "Unknown",

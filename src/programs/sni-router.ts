@@ -15,7 +15,7 @@ import {
 } from "#base/config";
 import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
 import type { Logger } from "#base/log";
-import { Counter, createRegistry } from "#base/metrics";
+import { Counter, createRegistry, startAtZero } from "#base/metrics";
 import {
   DEFAULT_ROUTE_NAME,
   parseBackends,
@@ -116,9 +116,10 @@ export const sniRouter = defineProgram({
     const reloads = new Counter({
       name: "sni_router_reloads_total",
       help: "Times that the routes were read again.",
-      labelNames: ["result"],
+      labelNames: ["result"] as const,
       registers: [registry],
     });
+    startAtZero(reloads, { result: ["ok", "refused"] });
     group.spawn(async () => {
       for await (const _ of hangups) {
         const loaded = await reload({ load, log, health: routesPart });

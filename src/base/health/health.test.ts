@@ -70,6 +70,10 @@ test("serveHealth: /healthz answers, /readyz tells what is missing, verbose tell
   assert.deepEqual(await get("/readyz"), [200, "ok\n"]);
   assert.deepEqual(await get("/readyz?verbose"), [200, "[+]ipam ok 3 blocks\nok\n"]);
   assert.equal((await get("/other"))[0], 404);
+  for (const path of ["/healthz", "/readyz", "/readyz?verbose", "/other"]) {
+    const { headers } = await fetch(`http://127.0.0.1:${server.port}${path}`);
+    assert.equal(headers.get("cache-control"), "no-store", path);
+  }
 });
 
 test("serveHealth: targets that are no URL get an answer and harm nobody", async () => {

@@ -95,6 +95,11 @@ function targetOf(request: IncomingMessage): readonly [path: string, query: URLS
 }
 
 function reply(response: ServerResponse, status: number, body: string, type = "text/plain; charset=utf-8"): void {
-  response.writeHead(status, { "content-type": type, "content-length": Buffer.byteLength(body) });
+  // What was so a moment ago is nobody's answer.
+  response.writeHead(status, {
+    "content-type": type,
+    "cache-control": "no-store",
+    "content-length": Buffer.byteLength(body),
+  });
   response.end(body);
 }

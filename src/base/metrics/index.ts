@@ -5,6 +5,7 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
 import { loopDelayMetrics } from "./loop-delay.ts";
 
+export { type LabelValues, startAtZero } from "./zeros.ts";
 export { Counter, Gauge, Histogram, Registry };
 
 /** Observers of the process are for good: `prom-client` never ends them. So there is one set, however many registries are made. */

@@ -55,7 +55,7 @@ export { BufferBudget } from "./mux/budget.ts";
 export { MUX_DEFAULTS, type MuxOptions } from "./mux/options.ts";
 export { AgentAuthError, type AgentAuthErrorCode, type AgentAuthenticator } from "./server/agent-auth.ts";
 export { type AllowedDestination, parseAllowedDestination } from "./server/allowed-destination.ts";
-export type { DialFailureReason, Segment, ServerMetrics } from "./server/metrics.ts";
+export type { DialFailureReason, ReverseDialResult, Segment, ServerMetrics } from "./server/metrics.ts";
 export { ProxyServer, type ProxyServerDeps, type ProxyServerOptions } from "./server/proxy-server.ts";
 export { type ReverseLimits, ReversePolicy } from "./server/reverse-policy.ts";
 export { parseStrategies, STRATEGIES, type Strategy } from "./server/strategies.ts";

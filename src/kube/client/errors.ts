@@ -12,19 +12,21 @@ export type KubeStatus = MetaV1.Status;
  * - `timeout`: no complete answer within the call's `timeoutMs`. A write may or may not have happened.
  * - `bad-response`: an answer that is not what the API promises. A write may have happened.
  */
-export type KubeErrorCode =
-  | "not-found"
-  | "already-exists"
-  | "conflict"
-  | "invalid"
-  | "forbidden"
-  | "unauthorized"
-  | "gone"
-  | "too-many-requests"
-  | "server"
-  | "unreachable"
-  | "timeout"
-  | "bad-response";
+export const KUBE_ERROR_CODES = [
+  "not-found",
+  "already-exists",
+  "conflict",
+  "invalid",
+  "forbidden",
+  "unauthorized",
+  "gone",
+  "too-many-requests",
+  "server",
+  "unreachable",
+  "timeout",
+  "bad-response",
+] as const;
+export type KubeErrorCode = (typeof KUBE_ERROR_CODES)[number];
 
 /** A failed call to an API server. The message names the call, the object and the server's own words. */
 export class KubeError extends ExpectedError<KubeErrorCode> {
@@ -91,7 +93,8 @@ export function codeOf(httpStatus: number, reason: string | undefined): KubeErro
 }
 
 /** What is wrong with a kubeconfig or the credentials it names. */
-export type KubeConfigErrorCode = "not-found" | "unreadable" | "invalid" | "unsupported" | "exec-failed";
+export const KUBE_CONFIG_ERROR_CODES = ["not-found", "unreadable", "invalid", "unsupported", "exec-failed"] as const;
+export type KubeConfigErrorCode = (typeof KUBE_CONFIG_ERROR_CODES)[number];
 
 /** A kubeconfig, or something that it names, cannot be used. The message is one line: the file, the field and the fix. */
 export class KubeConfigError extends ExpectedError<KubeConfigErrorCode> {

@@ -18,6 +18,8 @@ export { type KubeConnection, type KubeCredentials, staticConnection } from "./c
 export {
   isAway,
   isKubeError,
+  KUBE_CONFIG_ERROR_CODES,
+  KUBE_ERROR_CODES,
   KubeConfigError,
   type KubeConfigErrorCode,
   KubeError,

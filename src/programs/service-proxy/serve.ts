@@ -20,7 +20,7 @@ import { isKernelError } from "#kernel/errors";
 import type { Monitors } from "#kernel/monitor";
 import type { NetNs } from "#kernel/net";
 import { openNftWriters } from "#kernel/nft-elements";
-import { isAway, type KubeApi, type Node } from "#kube/client";
+import { isAway, KUBE_CONFIG_ERROR_CODES, KUBE_ERROR_CODES, type KubeApi, type Node } from "#kube/client";
 import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
 import { VERSION } from "../run-program.ts";
@@ -132,7 +132,10 @@ interface ProxyParts extends ServeParts {
 
 async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<void> {
   const { config, parts, api, monitors, netns, registry, log, health, ports } = deps;
-  const watches = new WatchMetrics(registry, { resources: RESOURCES });
+  const watches = new WatchMetrics(registry, {
+    resources: RESOURCES,
+    reasons: [...new Set([...KUBE_ERROR_CODES, ...KUBE_CONFIG_ERROR_CODES])],
+  });
   const syncs = new SyncMetrics(registry, { families: deps.families });
   let node = unknownNode(config.bindAddress);
   const observer = syncObserver({

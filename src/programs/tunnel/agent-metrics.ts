@@ -13,11 +13,14 @@ export function agentMetrics(
 ): AgentMetrics & { readonly lease: AgentLeaseMetrics } {
   const make = maker(registry, "agent");
   const dials = make.histogram("dial_duration_seconds", "Latency of dialing endpoints, seconds.", LATENCY_BUCKETS);
-  const failures = make.counter("endpoint_dial_failure_total", "Number of failed dials, by reason.", ["reason"]);
+  const failures = make.counter("endpoint_dial_failure_total", "Number of failed dials, by reason.", ["reason"], {
+    reason: ["timeout", "unknown"],
+  });
   const serverFailures = make.counter(
     "server_connection_failure_count",
     "Failures of the connection to a proxy server. Deprecated: see stream_errors_total.",
     ["direction"],
+    { direction: ["from_server", "to_server"] },
   );
   const servers = make.gauge("open_server_connections", "Current number of open streams to proxy servers.");
   const endpoints = make.gauge("open_endpoint_connections", "Current number of open connections to endpoints.");
@@ -26,7 +29,9 @@ export function agentMetrics(
   const errors = make.counter("stream_errors_total", "gRPC errors of streams.", ["segment", "code", "packet_type"]);
   const full = make.gauge("full_receive_channels", "Consumers that hold up a stream now.");
   const accepted = make.counter("reverse_accepted_total", "Connections to the bind addresses.", ["target"]);
-  const reverseFailures = make.counter("reverse_failures_total", "Those that came to nothing.", ["reason"]);
+  const reverseFailures = make.counter("reverse_failures_total", "Those that came to nothing.", ["reason"], {
+    reason: ["no_server", "denied", "dial", "source"],
+  });
   const reverse = make.gauge("reverse_connections", "Current number of connections to the control plane's side.");
   const reconnects = make.counter("reconnects_total", "Connection attempts that followed a lost stream.");
   new Gauge({

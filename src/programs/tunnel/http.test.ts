@@ -19,6 +19,7 @@ async function serve(t: TestContext, routes: Routes) {
   t.after(() => endpoint[Symbol.asyncDispose]());
   const get = async (path: string): Promise<string> => {
     const answer = await fetch(`http://127.0.0.1:${endpoint.port}${path}`, { redirect: "manual" });
+    assert.equal(answer.headers.get("cache-control"), "no-store", path);
     return `${answer.status} ${await answer.text()}`;
   };
   /** Sends bytes as they are and reads until the end. */

@@ -103,7 +103,7 @@ async function answer(routes: Routes, request: IncomingMessage, response: Server
           signal: gone.signal,
         });
   if (gone.signal.aborted) return;
-  const head = { "content-type": type ?? "text/plain; charset=utf-8", ...headers };
+  const head = { "content-type": type ?? "text/plain; charset=utf-8", "cache-control": "no-store", ...headers };
   if (typeof body === "string") {
     response.writeHead(status ?? 200, { ...head, "content-length": Buffer.byteLength(body) });
     response.end(body);

@@ -103,3 +103,22 @@ test("agentMetrics: names, types, labels and buckets are upstream's, and ours be
   budget.add(7);
   assert.ok((await registry.metrics()).includes(`${PREFIX}agent_buffered_bytes 7`));
 });
+
+test("serverMetrics, agentMetrics: failures are there from the start with every reason, at zero", async () => {
+  const [server, agent] = [new Registry(), new Registry()];
+  serverMetrics(server);
+  agentMetrics(agent, new BufferBudget(1));
+  const text = `${await server.metrics()}\n${await agent.metrics()}`;
+  for (const one of [
+    'server_dial_failure_count{reason="no_agent"}',
+    'server_dial_failure_count{reason="frontend_close"}',
+    'server_reverse_dials_total{result="dial_error"}',
+    "server_slow_consumer_closed_total",
+    'agent_endpoint_dial_failure_total{reason="timeout"}',
+    'agent_server_connection_failure_count{direction="to_server"}',
+    'agent_reverse_failures_total{reason="no_server"}',
+    "agent_reconnects_total",
+  ]) {
+    assert.ok(text.includes(`\n${PREFIX}${one} 0\n`), one);
+  }
+});

@@ -1,4 +1,4 @@
-import { Counter, Gauge, Histogram, type Registry } from "#base/metrics";
+import { Counter, Gauge, Histogram, type LabelValues, type Registry, startAtZero } from "#base/metrics";
 import { VERSION } from "../run-program.ts";
 
 /** Upstream's namespace, so that its dashboards work. */
@@ -16,7 +16,12 @@ export function maker(registry: Registry, subsystem: Subsystem) {
     registers: [registry],
   });
   return {
-    counter: (name: string, help: string, labels: readonly string[] = []) => new Counter(common(name, help, labels)),
+    /** There from the start with every value that its labels are said to have; without values, as counts come. */
+    counter: (name: string, help: string, labels: readonly string[] = [], values?: LabelValues<string>) => {
+      const counter = new Counter(common(name, help, labels));
+      if (values !== undefined) startAtZero(counter, values);
+      return counter;
+    },
     gauge: (name: string, help: string, labels: readonly string[] = []) => new Gauge(common(name, help, labels)),
     /** Without buckets: Prometheus' own. */
     histogram: (name: string, help: string, buckets?: readonly number[], labels: readonly string[] = []) =>

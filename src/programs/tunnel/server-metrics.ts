@@ -1,11 +1,35 @@
 import { Counter, Gauge, type Registry } from "#base/metrics";
-import type { ProxyServer, ServerLeaseMetrics, ServerMetrics } from "#features/tunnel";
+import type {
+  DialFailureReason,
+  ProxyServer,
+  ReverseDialResult,
+  ServerLeaseMetrics,
+  ServerMetrics,
+} from "#features/tunnel";
 import { codeName } from "../grpc-code-names.ts";
 import { buildInfo, maker, PREFIX } from "./metrics.ts";
 
 /** Upstream's buckets, seconds (spec tunnel 12). */
 const LATENCY_BUCKETS = [1e-6, 1e-5, 1e-4, 0.005, 0.025, 0.1, 0.5, 2.5, 12.5];
 const DURATION_BUCKETS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 14_400, 43_200, 86_400];
+
+const REASONS: Readonly<Record<DialFailureReason, true>> = {
+  no_agent: true,
+  error_response: true,
+  unrecognized_response: true,
+  send_rsp: true,
+  backend_close: true,
+  backend_dial_timeout: true,
+  frontend_close: true,
+};
+const RESULTS: Readonly<Record<ReverseDialResult, true>> = {
+  ok: true,
+  denied: true,
+  limited: true,
+  stopping: true,
+  dial_error: true,
+  disabled: true,
+};
 
 /** Registers the server's metrics under upstream's names. */
 export function serverMetrics(registry: Registry): ServerMetrics & { readonly lease: ServerLeaseMetrics } {
@@ -30,11 +54,15 @@ export function serverMetrics(registry: Registry): ServerMetrics & { readonly le
     "Consumers that hold up a stream now, and frontends that are not read meanwhile.",
     ["service_method"],
   );
-  const failures = make.counter("dial_failure_count", "Number of dial failures, by reason.", ["reason"]);
+  const failures = make.counter("dial_failure_count", "Number of dial failures, by reason.", ["reason"], {
+    reason: REASONS,
+  });
   const packets = make.counter("stream_packets_total", "Packets that were processed.", ["segment", "packet_type"]);
   const errors = make.counter("stream_errors_total", "gRPC errors of streams.", ["segment", "code", "packet_type"]);
   const slow = make.counter("slow_consumer_closed_total", "Connections closed because their consumer was too slow.");
-  const reverseDials = make.counter("reverse_dials_total", "Dials of agents to this side, by result.", ["result"]);
+  const reverseDials = make.counter("reverse_dials_total", "Dials of agents to this side, by result.", ["result"], {
+    result: RESULTS,
+  });
   const reverse = make.gauge("reverse_connections", "Current number of connections from agents to this side.");
   for (const method of ["Proxy", "Connect"]) {
     grpc.set({ service_method: method }, 0);

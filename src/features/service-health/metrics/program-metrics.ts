@@ -1,4 +1,4 @@
-import { Gauge, type Registry } from "#base/metrics";
+import { Gauge, type Registry, startAtZero } from "#base/metrics";
 import { plainMetrics } from "./maker.ts";
 
 /** What this program is. */
@@ -38,9 +38,14 @@ export class WatchMetrics {
   readonly #errors;
   readonly #connected;
 
-  constructor(registry: Registry, { resources }: { readonly resources: readonly string[] }) {
+  /** `reasons`: all that a failure may have. */
+  constructor(
+    registry: Registry,
+    { resources, reasons }: { readonly resources: readonly string[]; readonly reasons: readonly string[] },
+  ) {
     const plain = plainMetrics(registry);
     this.#errors = plain.counter("watch_errors_total", "Watches and lists that failed.", ["resource", "reason"]);
+    startAtZero(this.#errors, { resource: resources, reason: reasons });
     this.#connected = plain.gauge("watch_connected", "1 while a resource is listed and watched, else 0.", ["resource"]);
     for (const resource of resources) this.#connected.set({ resource }, 0);
   }

@@ -172,7 +172,7 @@ test("programMetrics: the build and the gates are labels", async () => {
 
 test("WatchMetrics: a resource is connected until it fails, and each failure is counted by its reason", async () => {
   const registry = new Registry();
-  const metrics = new WatchMetrics(registry, { resources: ["services", "nodes"] });
+  const metrics = new WatchMetrics(registry, { resources: ["services", "nodes"], reasons: ["unreachable", "gone"] });
   metrics.connected("services");
   metrics.connected("nodes");
   metrics.failed("services", "unreachable");
@@ -180,4 +180,5 @@ test("WatchMetrics: a resource is connected until it fails, and each failure is 
   assert.ok(found.includes('kubeproxy_watch_connected{resource="services"} 0'));
   assert.ok(found.includes('kubeproxy_watch_connected{resource="nodes"} 1'));
   assert.ok(found.includes('kubeproxy_watch_errors_total{resource="services",reason="unreachable"} 1'));
+  assert.ok(found.includes('kubeproxy_watch_errors_total{resource="nodes",reason="gone"} 0'), "from the start");
 });

@@ -10,6 +10,9 @@ export type DialFailureReason =
   | "backend_dial_timeout"
   | "frontend_close";
 
+/** `result` of `reverse_dials_total`. */
+export type ReverseDialResult = "ok" | "denied" | "limited" | "stopping" | "dial_error" | "disabled";
+
 /** `segment` of the packet counters. */
 export type Segment = "from_client" | "to_client" | "from_agent" | "to_agent";
 
@@ -28,6 +31,6 @@ export interface ServerMetrics {
   /** `Connect`: slow consumers that hold an agent's stream up now; `Proxy`: frontends that are not read, for an agent takes nothing. */
   fullReceiveChannels(method: "Proxy" | "Connect", change: number): void;
   slowConsumerClosed(): void;
-  reverseDial(result: string): void;
+  reverseDial(result: ReverseDialResult): void;
   reverseConnections(change: 1 | -1): void;
 }

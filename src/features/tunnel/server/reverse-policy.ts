@@ -10,7 +10,7 @@ import type { StreamPeer } from "../link/incoming.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
 import { AgentAllowances } from "./agent-allowance.ts";
 import { type AllowedDestination, findDestination } from "./allowed-destination.ts";
-import type { ServerMetrics } from "./metrics.ts";
+import type { ReverseDialResult, ServerMetrics } from "./metrics.ts";
 import { RefusalLog } from "./refusal-log.ts";
 
 export interface ReverseLimits {
@@ -76,7 +76,7 @@ export class ReversePolicy {
     // A name that a certificate proves cannot be changed for another allowance, as an agent's id can.
     const { commonName } = agent.peer;
     const allowance = this.#allowances.open(commonName === undefined ? `id ${agent.agentID}` : `name ${commonName}`);
-    const refuse = (result: string, error: string, address: string): DialDecision => {
+    const refuse = (result: ReverseDialResult, error: string, address: string): DialDecision => {
       metrics.reverseDial(result);
       this.#warnings.warn("reverse dial refused", { agentID: agent.agentID, address, reason: error });
       return { kind: "refuse", error };

@@ -1,0 +1,16 @@
+import type { Counter } from "prom-client";
+
+/** Labels and all the values that each may have; a record has its keys checked against a union of texts. */
+export type LabelValues<L extends string> = Readonly<Record<L, readonly string[] | Readonly<Record<string, unknown>>>>;
+
+/**
+ * Makes a counter be there from the start with every value that its labels may have, at 0: `rate()` misses the first count of what appears with it.
+ */
+export function startAtZero<L extends string>(counter: Counter<L>, values: LabelValues<L>): void {
+  let all: Partial<Record<L, string>>[] = [{}];
+  for (const [label, known] of Object.entries(values) as [L, LabelValues<L>[L]][]) {
+    const texts = Array.isArray(known) ? (known as readonly string[]) : Object.keys(known);
+    all = all.flatMap((labels) => texts.map((text) => ({ ...labels, [label]: text })));
+  }
+  for (const labels of all) counter.inc(labels, 0);
+}
