@@ -214,9 +214,10 @@ export function widget(suite: string, name: string, spec: object): object {
 export function configMap(
   name: string,
   data: Readonly<Record<string, string>>,
-  labels: Readonly<Record<string, string>> = {},
+  labels?: Readonly<Record<string, string>>,
 ): object {
-  return { apiVersion: "v1", kind: "ConfigMap", metadata: { name, labels }, data };
+  // No empty labels: a server that drops them tells the client of a difference on every apply.
+  return { apiVersion: "v1", kind: "ConfigMap", metadata: { name, ...(labels === undefined ? {} : { labels }) }, data };
 }
 
 /** A Deployment that no controller needs to act on. */

@@ -100,7 +100,14 @@ suite("kubectl reads", { skip, concurrency: false }, () => {
     assert.equal(await cluster.run(["get", "wdg", "--field-selector", "metadata.name!=one", "-o", "name"]), "");
     const refused = await cluster.try(["get", "cm", "--field-selector", "data.size=2"]);
     assert.notEqual(refused.code, 0);
-    assert.match(refused.stderr, /field label not supported/);
+    assert.match(
+      refused.stderr,
+      /"data\.size" is not a known field selector: only "metadata\.name", "metadata\.namespace"/,
+    );
+    const pods = await cluster.try(["get", "pods", "--field-selector", "spec.color=red"]);
+    assert.match(pods.stderr, /field label not supported: spec\.color/);
+    const custom = await cluster.try(["get", "wdg", "--field-selector", "spec.color=red"]);
+    assert.match(custom.stderr, /field label not supported: spec\.color/);
   });
 
   test("get -A lists every namespace, and --chunk-size lists in pieces", async () => {

@@ -22,7 +22,19 @@ export function toKubeObject(resource: ResourceDef, body: JsonObject): KubeObjec
   body["apiVersion"] = apiVersion;
   body["kind"] = resource.kind;
   body["metadata"] = metadata;
+  dropEmpty(metadata);
   return body as KubeObject;
+}
+
+/** Members of ObjectMeta that Go leaves out when they are empty: `labels: {}` is as good as none, and not stored. */
+const OMITTED_WHEN_EMPTY = ["labels", "annotations", "finalizers", "ownerReferences"];
+
+function dropEmpty(metadata: JsonObject): void {
+  for (const key of OMITTED_WHEN_EMPTY) {
+    const value = metadata[key];
+    if (Array.isArray(value) ? value.length === 0 : isObject(value) && Object.keys(value).length === 0)
+      delete metadata[key];
+  }
 }
 
 /** Prunes and defaults in place; what was unknown is refused, told in a warning, or dropped silently. */

@@ -23,7 +23,7 @@ export function parseSelection(
   query: URLSearchParams,
 ): Selection {
   const fields = [...parseFieldSelector(query.get("fieldSelector") ?? "")];
-  checkFieldSelector(fields, resource.selectableFields);
+  checkFieldSelector(fields, resource);
   if (name !== "") fields.push({ field: "metadata.name", equal: true, value: name });
   return { namespace, labels: parseLabelSelector(query.get("labelSelector") ?? ""), fields };
 }

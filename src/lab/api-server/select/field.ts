@@ -54,11 +54,23 @@ export function readField(object: JsonObject, field: string): string {
   return value === undefined || value === null ? "" : String(value);
 }
 
-/** Refuses terms on fields that the resource does not support, as the real server does. Throws ApiError `BadRequest`. */
-export function checkFieldSelector(selector: FieldSelector, supported: ReadonlySet<string>): void {
-  for (const term of selector) {
-    if (term.field === "metadata.name" || term.field === "metadata.namespace" || supported.has(term.field)) continue;
-    throw badRequest(`field label not supported: ${term.field}`);
+/** Fields that every kind can be selected by. */
+const COMMON_FIELDS = ["metadata.name", "metadata.namespace"];
+
+/**
+ * Refuses terms on fields that the resource does not support, in the words of the real server: kinds without fields of their own have others there than
+ * kinds with such, and custom resources. Throws ApiError `BadRequest`.
+ */
+export function checkFieldSelector(
+  selector: FieldSelector,
+  resource: { readonly selectableFields: ReadonlySet<string>; readonly custom: boolean },
+): void {
+  const { selectableFields: supported, custom } = resource;
+  for (const { field } of selector) {
+    if (COMMON_FIELDS.includes(field) || supported.has(field)) continue;
+    if (custom || supported.size > 0) throw badRequest(`field label not supported: ${field}`);
+    const known = COMMON_FIELDS.map((name) => JSON.stringify(name)).join(", ");
+    throw badRequest(`${JSON.stringify(field)} is not a known field selector: only ${known}`);
   }
 }
 

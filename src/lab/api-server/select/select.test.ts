@@ -81,11 +81,15 @@ test("field selectors: a backslash escapes a comma and an equals sign", () => {
 });
 
 test("field selectors: a field that is not selectable is refused", () => {
-  assert.throws(
-    () => checkFieldSelector(parseFieldSelector("spec.x=1"), new Set()),
-    /field label not supported: spec\.x/,
-  );
-  checkFieldSelector(parseFieldSelector("metadata.namespace=x,status.phase=y"), new Set(["status.phase"]));
+  const plain = { selectableFields: new Set<string>(), custom: false };
+  const own = { selectableFields: new Set(["status.phase"]), custom: false };
+  const selector = parseFieldSelector("spec.x=1");
+  assert.throws(() => checkFieldSelector(selector, own), /field label not supported: spec\.x/);
+  assert.throws(() => checkFieldSelector(selector, { ...plain, custom: true }), /field label not supported: spec\.x/);
+  assert.throws(() => checkFieldSelector(selector, plain), {
+    message: '"spec.x" is not a known field selector: only "metadata.name", "metadata.namespace"',
+  });
+  checkFieldSelector(parseFieldSelector("metadata.namespace=x,status.phase=y"), own);
 });
 
 test("field selectors: nothing but ApiError escapes the parser", () => {
