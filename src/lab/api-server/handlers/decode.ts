@@ -1,5 +1,6 @@
+import { checkRules } from "../cel/index.ts";
 import { ApiError, badRequest, type Cause, invalid } from "../errors.ts";
-import { isObject, type JsonObject } from "../object/json.ts";
+import { clone, isObject, type JsonObject } from "../object/json.ts";
 import { apiVersionOf, type KubeObject } from "../object/meta.ts";
 import type { ResourceDef } from "../resources/types.ts";
 import { applyDefaults, type Definitions, invalidValue, prune, requiredValue, validate } from "../schema/index.ts";
@@ -119,22 +120,53 @@ export function metadataCauses(resource: ResourceDef, object: KubeObject): Cause
   return causes;
 }
 
-/** Refuses an object with any fault. Throws ApiError `Invalid` with all of them. */
+/** Refuses an object with any fault. Throws ApiError `Invalid` with all of them. What the old object had wrong already is told through `warn`. */
 export function validateObject(
   resource: ResourceDef,
   object: KubeObject,
   old: KubeObject | undefined,
   definitions: Definitions,
+  warn: (text: string) => void,
 ): void {
-  const causes = validate(object, resource.schema, definitions, { uniqueLists: resource.custom });
+  const { custom, rules } = resource;
+  const before = custom && old !== undefined ? asRead(resource, old, definitions) : undefined;
+  const causes = validate(object, resource.schema, definitions, { custom, old: before });
   // The other checks read members whose types the schema has just made sure of.
   if (causes.length === 0) {
     causes.push(...metadataCauses(resource, object));
     causes.push(...(resource.strategy.validate?.(object, old) ?? []));
     if (old?.metadata.deletionTimestamp !== undefined) causes.push(...newFinalizers(object, old));
   }
+  if (rules !== undefined) {
+    if (causes.some(({ reason }) => BLOCKING.has(reason))) causes.push(RULES_NOT_CHECKED);
+    else causes.push(...checkRules(rules, object, before, warn));
+  }
   if (causes.length > 0) throw invalid(resource, object.metadata.name ?? "", causes);
 }
+
+/** A stored object as the schema of today shows it: pruned, with defaults. */
+function asRead(resource: ResourceDef, stored: KubeObject, definitions: Definitions): KubeObject {
+  const object = clone(stored) as KubeObject;
+  prune(object, resource.schema, { definitions, dropNulls: false });
+  applyDefaults(object, resource.schema, definitions);
+  return object;
+}
+
+/** Faults after which rules would look at data of another kind than they were written for. */
+const BLOCKING = new Set([
+  "FieldValueNotSupported",
+  "FieldValueRequired",
+  "FieldValueTooLong",
+  "FieldValueTooMany",
+  "FieldValueTypeInvalid",
+]);
+
+const RULES_NOT_CHECKED: Cause = {
+  reason: "FieldValueInvalid",
+  field: "<nil>",
+  message:
+    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
+};
 
 function newFinalizers(object: KubeObject, old: KubeObject): Cause[] {
   const before = old.metadata.finalizers ?? [];

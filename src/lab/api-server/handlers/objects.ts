@@ -93,7 +93,7 @@ export class Objects {
     if (object.metadata.resourceVersion) throw badRequest("resourceVersion should not be set on objects to be created");
     const stored = toStored(resource, object);
     this.#initialise(resource, stored);
-    validateObject(resource, fromStored(resource, stored), undefined, registry.definitions);
+    validateObject(resource, fromStored(resource, stored), undefined, registry.definitions, options.warn);
     const now = timestamp(this.#deps.clock.now());
     const manager = this.#managerOf(resource, options, "Update");
     const { managedFields: _client, ...metadata } = stored.metadata;
@@ -319,7 +319,7 @@ export class Objects {
     if (resource.generation && !equal(wish(next, resource), wish(old, resource))) {
       next.metadata.generation = (old.metadata.generation ?? 0) + 1;
     }
-    validateObject(resource, next, old, definitions);
+    validateObject(resource, next, old, definitions, options.warn);
     return toStored(resource, next);
   }
 

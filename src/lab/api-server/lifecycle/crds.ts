@@ -1,6 +1,6 @@
 import type { Clock } from "#base/clock";
 import { ApiError } from "../errors.ts";
-import { asArray, asObject, asString, at, type Json, type JsonObject } from "../object/json.ts";
+import { asArray, asObject, asString, at, type JsonObject } from "../object/json.ts";
 import { type KubeObject, timestamp, withMeta } from "../object/meta.ts";
 import { type CustomVersion, customResources } from "../resources/custom.ts";
 import { keyOf, type StoreEvent } from "../store/entry.ts";
@@ -110,21 +110,12 @@ export class CrdController {
       taken === undefined
         ? this.#condition(old, "Established", "True", "InitialNamesAccepted", "the initial names have been accepted")
         : this.#condition(old, "Established", "False", "NotAccepted", "not all names are accepted"),
-      ...this.#rulesCondition(spec, old),
     ];
     return {
       conditions,
       acceptedNames: taken === undefined ? asObject(spec["names"]) : {},
       storedVersions: [...storedVersions],
     };
-  }
-
-  /** CEL rules are not run here: the author must hear it. */
-  #rulesCondition(spec: JsonObject, old: JsonObject): Json[] {
-    if (!JSON.stringify(spec).includes('"x-kubernetes-validations"')) return [];
-    const message =
-      "x-kubernetes-validations: the lab's API server does not evaluate CEL rules; objects that break them are accepted";
-    return [this.#condition(old, "ValidationRulesIgnored", "True", "NotSupported", message)];
   }
 
   #condition(old: JsonObject, type: string, status: string, reason: string, message: string): JsonObject {

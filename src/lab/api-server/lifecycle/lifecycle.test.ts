@@ -162,14 +162,25 @@ test("CRDs: another version shows the same objects under its name", async () => 
   assert.deepEqual([other.body["apiVersion"], other.body["data"]], ["example.com/v2", 1]);
 });
 
-test("CRDs: CEL rules that are not run are said to be ignored", async () => {
+test("CRDs: a rule that does not compile refuses the definition, one that does is asked", async () => {
   await using api = await TestServer.start();
-  await api.ask("POST", CRDS, widgets({ type: "object", "x-kubernetes-validations": [{ rule: "true" }] }));
-  await api.server.settled();
-  const crd = await api.ask("GET", `${CRDS}/widgets.example.com`);
-  assert.ok(
-    asArray(at(crd.body, "status", "conditions")).some((item) => at(item, "type") === "ValidationRulesIgnored"),
+  const data = { type: "integer" };
+  const ruled = (rule: string): JsonObject =>
+    widgets({ type: "object", properties: { data }, "x-kubernetes-validations": [{ rule, message: "too few" }] });
+  const refused = await api.ask("POST", CRDS, ruled("self.date > 2"));
+  assert.equal(refused.status, 422);
+  assert.match(
+    String(refused.body["message"]),
+    /openAPIV3Schema\.x-kubernetes-validations\[0\]\.rule: Invalid value: .*: compilation failed: ERROR: <input>:1:5: undefined field 'date'/,
   );
+  assert.equal((await api.ask("POST", CRDS, ruled("self.data > 2"))).status, 201);
+  const widget = { apiVersion: "example.com/v1", kind: "Widget", metadata: { name: "w" } };
+  const few = await api.ask("POST", WIDGETS, { ...widget, data: 2 });
+  assert.deepEqual(
+    [few.status, few.body["message"]],
+    [422, 'Widget.example.com "w" is invalid: <nil>: Invalid value: too few'],
+  );
+  assert.equal((await api.ask("POST", WIDGETS, { ...widget, data: 3 })).status, 201);
 });
 
 test("CRDs: faulty definitions are refused with every fault named", async () => {

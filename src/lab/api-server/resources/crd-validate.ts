@@ -1,7 +1,8 @@
+import { compileRules } from "../cel/index.ts";
 import type { Cause } from "../errors.ts";
 import { asArray, asObject, asString, at, isObject, type Json, type JsonObject } from "../object/json.ts";
 import type { KubeObject } from "../object/meta.ts";
-import { invalidValue, requiredValue } from "../schema/index.ts";
+import { invalidValue, requiredValue, type Schema } from "../schema/index.ts";
 
 /** The bound on nesting of a CRD's schema. */
 const MAX_SCHEMA_DEPTH = 100;
@@ -59,7 +60,11 @@ function versionCauses(versions: readonly Json[]): Cause[] {
     }
     if (schema["type"] !== "object")
       causes.push(invalidValue(`${path}.schema.openAPIV3Schema.type`, schema["type"], "must be object at the root"));
-    structuralCauses(schema, `${path}.schema.openAPIV3Schema`, true, 0, causes);
+    const where = `${path}.schema.openAPIV3Schema`;
+    const before = causes.length;
+    structuralCauses(schema, where, true, 0, causes);
+    // Rules are about a schema that makes sense.
+    if (causes.length === before) causes.push(...compileRules(schema as Schema, where).causes);
   }
   return causes;
 }

@@ -1,3 +1,4 @@
+import { compileRules } from "../cel/index.ts";
 import { asArray, asObject, asString, at, isObject, type Json, type JsonObject } from "../object/json.ts";
 import { apiVersionOf, type KubeObject } from "../object/meta.ts";
 import { OBJECT_META, REF_PREFIX, type Schema } from "../schema/index.ts";
@@ -41,6 +42,8 @@ function customVersion(spec: JsonObject, version: JsonObject, stored: string): C
     storage: `${asString(names["plural"])}.${group}`,
     definition,
     schema: { $ref: REF_PREFIX + definition },
+    // Rules that do not compile were refused with the CRD.
+    rules: compileRules(asObject(at(version, "schema", "openAPIV3Schema")) as Schema, "schema").rules,
     verbs: [...ALL_VERBS],
     hasStatus: isObject(subresources["status"]),
     generation: true,

@@ -1,3 +1,4 @@
+import type { Rules } from "../cel/index.ts";
 import type { Cause } from "../errors.ts";
 import type { Json, JsonObject } from "../object/json.ts";
 import type { KubeObject } from "../object/meta.ts";
@@ -53,6 +54,8 @@ export interface ResourceDef {
   /** The definition's name in OpenAPI. */
   readonly definition: string;
   readonly schema: Schema;
+  /** What `x-kubernetes-validations` say of a custom resource. */
+  readonly rules?: Rules | undefined;
   readonly verbs: readonly string[];
   readonly hasStatus: boolean;
   /** Whether `metadata.generation` counts changes of the wish. */

@@ -1,41 +1,122 @@
 import { isIP } from "node:net";
 
-/** What is wrong with a string of an OpenAPI format; undefined when nothing is, or the format is not one we know. */
-export function formatFault(format: string, value: string): string | undefined {
-  switch (format) {
-    case "date-time":
-      return /^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$/.test(value)
-        ? undefined
-        : JSON.stringify(value);
-    case "date":
-      return /^\d{4}-\d\d-\d\d$/.test(value) ? undefined : JSON.stringify(value);
-    case "byte":
-      return /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/.test(value) ? undefined : "not base64";
-    case "quantity":
-      return /^[+-]?(\d+(\.\d*)?|\.\d+)(([KMGTPE]i)|[numkMGTPE]|[eE][+-]?\d+)?$/.test(value)
-        ? undefined
-        : JSON.stringify(value);
-    case "ipv4":
-      return isIP(value) === 4 ? undefined : JSON.stringify(value);
-    case "ipv6":
-      return isIP(value) === 6 ? undefined : JSON.stringify(value);
-    case "cidr":
-      return isCidr(value) ? undefined : JSON.stringify(value);
-    case "uuid":
-      return /^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$/i.test(value) ? undefined : JSON.stringify(value);
-    case "mac":
-      return /^([0-9a-f]{2}[:-]){5}[0-9a-f]{2}$/i.test(value) ? undefined : JSON.stringify(value);
-    case "uri":
-      return URL.canParse(value) ? undefined : JSON.stringify(value);
-    default:
-      return undefined;
+/** Formats of strings that CRDs may ask for (apiextensions-apiserver pkg/apiserver/validation: formats), by name without hyphens. */
+const CUSTOM: Readonly<Record<string, (value: string) => boolean>> = {
+  bsonobjectid: (value) => /^[0-9a-f]{24}$/i.test(value),
+  byte: (value) => /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/.test(value),
+  cidr: isCidr,
+  creditcard: isCreditCard,
+  date: isDate,
+  datetime: isDateTime,
+  duration: isDuration,
+  email: (value) => /^([^<>]*<)?[^@\s<>]+@[^@\s<>]+>?$/.test(value),
+  hexcolor: (value) => /^#?([0-9a-f]{3}|[0-9a-f]{6})$/i.test(value),
+  hostname: isHostname,
+  ipv4: (value) => value.includes(".") && isGoIp(value),
+  ipv6: (value) => value.includes(":") && isIP(value) === 6 && !value.includes("%"),
+  isbn: (value) => isIsbn10(value) || isIsbn13(value),
+  isbn10: isIsbn10,
+  isbn13: isIsbn13,
+  k8slongname: (value) =>
+    value.length <= 253 && /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/.test(value),
+  k8sshortname: (value) => value.length <= 63 && /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/.test(value),
+  mac: isMac,
+  rgbcolor: isRgbColor,
+  ssn: (value) => /^\d{3}[- ]?\d{2}[- ]?\d{4}$/.test(value) && value.length === 11,
+  uri: (value) => /^([a-z][a-z0-9+.-]*:(\/\/[^\s/?#]*([/?#].*)?|\/(?!\/).*)|\/.*)$/i.test(value),
+  uuid: (value) => isUuid(value, "[0-9a-f]", "[0-9a-f]"),
+  uuid3: (value) => isUuid(value, "3", "[0-9a-f]"),
+  uuid4: (value) => isUuid(value, "4", "[89ab]"),
+  uuid5: (value) => isUuid(value, "5", "[89ab]"),
+};
+
+/** Whether a string has an OpenAPI format. True for formats that nobody enforces; quantities are enforced in built-in kinds, not in custom ones. */
+export function hasFormat(format: string, value: string, custom: boolean): boolean {
+  if (format === "quantity" && !custom) {
+    return /^[+-]?(\d+(\.\d*)?|\.\d+)(([KMGTPE]i)|[numkMGTPE]|[eE][+-]?\d+)?$/.test(value);
   }
+  const name = format.replaceAll("-", "");
+  return !Object.hasOwn(CUSTOM, name) || CUSTOM[name]?.(value) === true;
+}
+
+/** As Go read addresses before 1.17, which API servers still do: leading zeros are let through in IPv4, zones are not in IPv6. */
+function isGoIp(value: string): boolean {
+  return isIP(value.replace(/(^|[.:])0+(?=\d+(\.|$))/g, "$1")) !== 0 && !value.includes("%");
 }
 
 function isCidr(value: string): boolean {
   const slash = value.indexOf("/");
-  if (slash < 0) return false;
-  const family = isIP(value.slice(0, slash));
+  const address = value.slice(0, slash);
   const bits = value.slice(slash + 1);
-  return family !== 0 && /^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128);
+  return slash > 0 && isGoIp(address) && /^\d+$/.test(bits) && Number(bits) <= (address.includes(":") ? 128 : 32);
+}
+
+function isMac(value: string): boolean {
+  const groups = /^[0-9a-f]{4}(\.[0-9a-f]{4})+$/i.test(value)
+    ? value.split(".").length * 2
+    : value.split(/[:-]/).length;
+  const isPaired = /^[0-9a-f]{2}(([:-])[0-9a-f]{2})(\2[0-9a-f]{2})*$/i.test(value);
+  return [6, 8, 20].includes(groups) && (isPaired || value.includes("."));
+}
+
+function isDate(value: string): boolean {
+  const ms = /^\d{4}-\d\d-\d\d$/.test(value) ? Date.parse(`${value}T00:00:00Z`) : Number.NaN;
+  return !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(value);
+}
+
+function isDateTime(value: string): boolean {
+  const match = /^(\d{4}-\d\d-\d\d)[Tt]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$/.exec(value);
+  return match !== null && isDate(match[1] ?? "");
+}
+
+const UNITS = "ns|nanos?|us|µs|micros?|ms|millis?|s|secs?|m|mins?|h|hrs?|hours?|d|days?|w|wks?|weeks?";
+
+function isDuration(value: string): boolean {
+  const isGo = /^[-+]?(0|(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))*$/.test(value);
+  return isGo || new RegExp(`\\d+\\s*(${UNITS})(?![A-Za-zµ])`).test(value);
+}
+
+/** A name of one label, or of several of which the last is of letters only. */
+function isHostname(value: string): boolean {
+  const labels = value.split(".");
+  const isLabel = (label: string): boolean =>
+    /^[a-z0-9\p{S}\p{L}]([-a-z0-9\p{S}\p{L}]{0,61}[a-z0-9\p{S}\p{L}])?$/iu.test(label);
+  return (
+    value.length <= 255 &&
+    labels.every(isLabel) &&
+    (labels.length === 1 || /^[a-z\p{L}]{2,63}$/iu.test(labels.at(-1) ?? ""))
+  );
+}
+
+function isUuid(value: string, version: string, variant: string): boolean {
+  return new RegExp(`^[0-9a-f]{8}-?[0-9a-f]{4}-?${version}[0-9a-f]{3}-?${variant}[0-9a-f]{3}-?[0-9a-f]{12}$`, "i").test(
+    value,
+  );
+}
+
+function isRgbColor(value: string): boolean {
+  const match = /^rgb\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)$/.exec(value);
+  return match?.slice(1).every((part) => Number(part) <= 255 && !/^0\d/.test(part)) === true;
+}
+
+function isIsbn10(value: string): boolean {
+  const digits = value.replace(/[\s-]+/g, "");
+  if (!/^\d{9}[\dX]$/.test(digits)) return false;
+  return [...digits].reduce((sum, digit, at) => sum + (10 - at) * (digit === "X" ? 10 : Number(digit)), 0) % 11 === 0;
+}
+
+function isIsbn13(value: string): boolean {
+  const digits = value.replace(/[\s-]+/g, "");
+  if (!/^\d{13}$/.test(digits)) return false;
+  return [...digits].reduce((sum, digit, at) => sum + (at % 2 === 0 ? 1 : 3) * Number(digit), 0) % 10 === 0;
+}
+
+function isCreditCard(value: string): boolean {
+  const digits = [...value.replace(/\D+/g, "")].map(Number).reverse();
+  if (digits.length < 13 || digits.length > 16) return false;
+  const sum = digits.reduce(
+    (total, digit, at) => total + (at % 2 === 0 ? digit : Math.floor(digit / 5) + ((digit * 2) % 10)),
+    0,
+  );
+  return sum % 10 === 0;
 }

@@ -7,7 +7,7 @@ export const OBJECT_META: Schema = { $ref: `${REF_PREFIX}io.k8s.apimachinery.pkg
 /** How {@link prune} treats what it meets. */
 export interface PruneOptions {
   readonly definitions: Definitions;
-  /** Members that are null go, as Go's decoder does for built-in types. */
+  /** Members that are null go, as Go's decoder does for built-in types; else only where the schema does not allow null. */
   readonly dropNulls: boolean;
 }
 
@@ -38,9 +38,14 @@ function pruneValue(value: Json, schema: Schema, path: string, options: PruneOpt
     if (inner === undefined) {
       delete value[key];
       unknown.push(here);
-    } else if (member === undefined || (member === null && options.dropNulls && inner !== ANYTHING)) delete value[key];
+    } else if (member === undefined || (member === null && dropsNull(inner, options))) delete value[key];
     else if (inner !== ANYTHING) pruneValue(member, inner, here, options, unknown);
   }
+}
+
+/** A null that is not allowed is as good as absent: it is dropped, before defaults are filled in. */
+function dropsNull(schema: Schema, { dropNulls }: PruneOptions): boolean {
+  return schema !== ANYTHING && (dropNulls || schema.nullable !== true);
 }
 
 /** A schema with no word on its members: `{}` or `type: object` alone prunes them, as structural schemas do; a scalar has none. */

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { clone, type JsonObject } from "../object/json.ts";
+import { hasFormat } from "./formats.ts";
 import { applyDefaults, loadBuiltinDefinitions, prune, REF_PREFIX, type Schema, validate } from "./index.ts";
 
 const SCHEMA: Schema = {
@@ -54,23 +55,24 @@ test("validate: a valid object has no fault", () => {
 });
 
 test("validate: each rule names its field", () => {
-  const cases: [JsonObject, string][] = [
+  // Reasons are those of kube-apiserver 1.36.
+  const cases: [JsonObject, ...string[]][] = [
     [{}, "spec.size: FieldValueRequired"],
     [{ size: 0 }, "spec.size: FieldValueInvalid"],
     [{ size: 10 }, "spec.size: FieldValueInvalid"],
-    [{ size: 1.5 }, "spec.size: FieldValueTypeInvalid"],
+    [{ size: 1.5 }, "spec.size: FieldValueTypeInvalid", "<nil>: FieldValueInvalid"],
     [{ size: 1, color: "green" }, "spec.color: FieldValueNotSupported"],
     [{ size: 1, name: "UP" }, "spec.name: FieldValueInvalid"],
-    [{ size: 1, name: "toolong" }, "spec.name: FieldValueInvalid"],
+    [{ size: 1, name: "toolong" }, "spec.name: FieldValueTooLong"],
     [{ size: 1, port: 1.5 }, "spec.port: FieldValueTypeInvalid"],
     [{ size: 1, open: { a: "x" } }, "spec.open.a: FieldValueTypeInvalid"],
     [{ size: 1, list: ["a", "a"] }, "spec.list[1]: FieldValueDuplicate"],
-    [{ size: 1, list: ["a", "b", "c"] }, "spec.list: FieldValueInvalid"],
+    [{ size: 1, list: ["a", "b", "c"] }, "spec.list: FieldValueTooMany"],
     [{ size: 1, name: null }, "spec.name: FieldValueTypeInvalid"],
-    [{ size: 1, ip: "::1" }, "spec.ip: FieldValueInvalid"],
+    [{ size: 1, ip: "::1" }, "spec.ip: FieldValueTypeInvalid"],
     [{ size: 1, either: { x: 1, y: 1 } }, "spec.either: FieldValueInvalid"],
   ];
-  for (const [spec, want] of cases) assert.deepEqual(faults(spec), [want], JSON.stringify(spec));
+  for (const [spec, ...want] of cases) assert.deepEqual(faults(spec), want, JSON.stringify(spec));
 });
 
 test("defaults: absent members are filled in, nested ones too, present ones stay", () => {
@@ -112,4 +114,80 @@ test("built-in schemas: every reference leads somewhere, and pods get their defa
   assert.equal(spec["restartPolicy"], "Always");
   assert.equal(spec["terminationGracePeriodSeconds"], 30);
   assert.deepEqual((spec["containers"] as JsonObject[])[0]?.["ports"], [{ containerPort: 1, protocol: "TCP" }]);
+});
+
+test("validate: what is as it was is not looked at, what has changed is", () => {
+  const schema: Schema = {
+    type: "object",
+    properties: {
+      a: { type: "string", format: "cidr" },
+      b: { type: "integer", maximum: 3 },
+      rows: {
+        type: "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["k"],
+        items: { type: "object", properties: { k: { type: "string" }, v: { type: "integer", maximum: 3 } } },
+      },
+      plain: { type: "array", items: { type: "integer", maximum: 3 } },
+    },
+  };
+  const old = { a: "x", b: 9, rows: [{ k: "r", v: 9 }], plain: [9] };
+  const fields = (object: JsonObject): string[] =>
+    validate(object, schema, NONE, { custom: true, old }).map(({ field }) => field);
+  assert.deepEqual(fields(old), []);
+  assert.deepEqual(fields({ ...old, b: 8 }), ["b"]);
+  assert.deepEqual(fields({ ...old, a: "y", b: 1 }), ["a"]);
+  assert.deepEqual(
+    fields({
+      ...old,
+      rows: [
+        { k: "new", v: 1 },
+        { k: "r", v: 9 },
+      ],
+    }),
+    [],
+  );
+  assert.deepEqual(fields({ ...old, rows: [{ k: "r", v: 8 }] }), ["rows[0].v"]);
+  assert.deepEqual(fields({ ...old, plain: [9, 1] }), ["plain[0]"], "nobody can say which item it was");
+});
+
+test("formats: what is one is what kube-apiserver says", () => {
+  // [format, texts that have it, texts that have not], as answered by kube-apiserver 1.36.
+  const cases: [string, string[], string[]][] = [
+    ["ipv4", ["1.2.3.4", "01.2.3.4", "::ffff:1.2.3.4"], ["1.2.3", "::1"]],
+    ["ipv6", ["::1", "::ffff:1.2.3.4"], ["1.2.3.4", "fe80::1%eth0", "1::2::3"]],
+    [
+      "cidr",
+      ["10.0.0.0/8", "10.0.0.1/8", "fd00::/64", "010.0.0.0/8", "10.0.0.0/08", "::ffff:10.0.0.0/104"],
+      ["10.0.0.0/99", "10.0.0.0", "fd00::/129", "10.0.0.0/-1", "/8", "10.0.0.0/8/8"],
+    ],
+    [
+      "mac",
+      ["00:11:22:33:44:55", "0011.2233.4455", "00-11-22-33-44-55", "00:11:22:33:44:55:66:77"],
+      ["00:11:22:33:44", "x"],
+    ],
+    ["uuid", ["123e4567-e89b-12d3-a456-426614174000", "123E4567e89b12d3a456426614174000"], ["x"]],
+    [
+      "date-time",
+      ["2024-01-01T00:00:00Z", "2024-01-01T00:00:00.123456789+01:00", "2024-01-01t00:00:00z"],
+      ["2024-13-01T00:00:00Z", "2024-01-01", "2024-01-01T00:00:00"],
+    ],
+    ["date", ["2024-01-01"], ["2024-1-1", "2024-02-30"]],
+    ["duration", ["1h", "1h30m", "22 ns", "1.5s", "3 days"], ["5", "x"]],
+    ["byte", ["YWJj"], ["YWJ", "a-_=", "x y"]],
+    ["uri", ["http://a/b", "/a"], ["a", "http://a b/"]],
+    ["hostname", ["a", "A", "a.example"], ["a_b", "-a", "a..b", "a.b"]],
+    ["email", ["a@b", "A <a@b>"], ["a"]],
+    ["hexcolor", ["#fff"], ["red"]],
+    ["isbn", ["0321751043", "978-0321751041"], ["0321751044"]],
+    ["k8s-short-name", ["a-b"], ["a.b", "A"]],
+    ["k8s-long-name", ["a.b"], ["A"]],
+    ["quantity", ["no format of custom resources"], []],
+    ["unheard-of", ["anything"], []],
+  ];
+  for (const [format, good, bad] of cases) {
+    for (const text of good) assert.ok(hasFormat(format, text, true), `${text} is a ${format}`);
+    for (const text of bad) assert.ok(!hasFormat(format, text, true), `${text} is no ${format}`);
+  }
+  assert.ok(!hasFormat("quantity", "5x", false));
 });

@@ -1,6 +1,6 @@
 import type { Cause } from "../errors.ts";
-import { equal, isObject, type Json, type JsonObject } from "../object/json.ts";
-import { formatFault } from "./formats.ts";
+import { equal, isObject, type Json, type JsonObject, own } from "../object/json.ts";
+import { hasFormat } from "./formats.ts";
 import { type Definitions, itemSchema, memberSchema, resolve, type Schema } from "./schema.ts";
 
 /** The bound on reported faults: one bad list must not make a Status of megabytes. */
@@ -8,24 +8,24 @@ export const MAX_CAUSES = 50;
 
 /**
  * Checks an object against a structural schema. Returns every fault, at most {@link MAX_CAUSES}; empty when it is valid.
- * `uniqueLists`: refuse items twice in sets and maps. Real servers do so for custom resources only: a Node has two addresses of
- * type InternalIP.
+ * `custom`: as for a custom resource. There alone items may not be twice in sets and maps (a Node has two addresses of type InternalIP), and there alone
+ * quantities are any text. `old`: what is as it was there is not looked at, however wrong it is (ratcheting).
  */
 export function validate(
   object: JsonObject,
   schema: Schema,
   definitions: Definitions,
-  { uniqueLists }: { readonly uniqueLists: boolean } = { uniqueLists: true },
+  { custom, old }: { readonly custom: boolean; readonly old?: JsonObject | undefined } = { custom: true },
 ): Cause[] {
   const causes: Cause[] = [];
-  check(object, resolve(schema, definitions), "", { definitions, causes, uniqueLists });
+  check(object, resolve(schema, definitions), "", { definitions, causes, custom }, old);
   return causes.slice(0, MAX_CAUSES);
 }
 
 interface Context {
   readonly definitions: Definitions;
   readonly causes: Cause[];
-  readonly uniqueLists: boolean;
+  readonly custom: boolean;
 }
 
 /** A fault of a value, worded as the real server does. */
@@ -44,11 +44,24 @@ function show(value: Json | undefined): string {
   return JSON.stringify(value ?? null).slice(0, 200);
 }
 
+function tooMany(field: string, count: number, most: number): Cause {
+  const message = `Too many: ${count}: must have at most ${most} item${most === 1 ? "" : "s"}`;
+  return { reason: "FieldValueTooMany", message, field };
+}
+
+/** What a number of type integer may be: an int64, as one of format int32 an int32. */
+const INT_BITS = { int32: 31, int64: 63 } as const;
+
 function typeOf(value: Json): string {
   if (value === null) return "null";
   if (Array.isArray(value)) return "array";
-  if (typeof value === "number") return Number.isInteger(value) ? "integer" : "number";
+  if (typeof value === "number")
+    return Number.isInteger(value) && fitsBits(value, INT_BITS.int64) ? "integer" : "number";
   return typeof value === "object" ? "object" : typeof value;
+}
+
+function fitsBits(value: number, bits: number): boolean {
+  return value >= -(2 ** bits) && value < 2 ** bits;
 }
 
 function typeMatches(value: Json, schema: Schema): boolean {
@@ -59,25 +72,38 @@ function typeMatches(value: Json, schema: Schema): boolean {
   return schema.type === undefined || schema.type === type || (schema.type === "number" && type === "integer");
 }
 
-function check(value: Json, schema: Schema, path: string, context: Context): void {
+function check(value: Json, schema: Schema, path: string, context: Context, old?: Json): void {
   const { causes } = context;
-  if (causes.length >= MAX_CAUSES) return;
+  if (causes.length >= MAX_CAUSES || (old !== undefined && equal(value, old))) return;
   if (value === null && schema.nullable === true) return;
   if (!typeMatches(value, schema)) {
-    const wanted = schema["x-kubernetes-int-or-string"] === true ? "integer or string" : schema.type;
-    const why = `${path} in body must be of type ${wanted}: "${typeOf(value)}"`;
-    causes.push({
-      ...invalidValue(path, isScalar(value) ? typeOf(value) : value, why),
-      reason: "FieldValueTypeInvalid",
-    });
+    causes.push(wrongType(value, schema, path), ...outOfRange(value, schema, path));
     return;
   }
   checkEnum(value, schema, path, causes);
-  if (typeof value === "string") checkString(value, schema, path, causes);
+  if (typeof value === "string") checkString(value, schema, path, context);
   else if (typeof value === "number") checkNumber(value, schema, path, causes);
-  else if (Array.isArray(value)) checkArray(value, schema, path, context);
-  else if (isObject(value)) checkObject(value, schema, path, context);
+  else if (Array.isArray(value)) checkArray(value, schema, path, context, old);
+  else if (isObject(value)) checkObject(value, schema, path, context, old);
   checkJunctors(value, schema, path, context);
+}
+
+function wrongType(value: Json, schema: Schema, path: string): Cause {
+  const isFormat = typeof value === "number" && (schema.format === "int32" || schema.format === "int64");
+  const found = isFormat ? "float64" : typeOf(value);
+  const wanted =
+    schema["x-kubernetes-int-or-string"] === true ? "integer,string" : isFormat ? schema.format : schema.type;
+  const why = `${path} in body must be of type ${wanted}: "${found}"`;
+  return { ...invalidValue(path, isScalar(value) ? found : value, why), reason: "FieldValueTypeInvalid" };
+}
+
+/** A number that is no integer of its format. The real server says so of the whole object. */
+function outOfRange(value: Json, schema: Schema, path: string): Cause[] {
+  if (typeof value !== "number" || schema.type !== "integer") return [];
+  const format = schema.format === "int32" || schema.format === "int64" ? schema.format : undefined;
+  if (Number.isInteger(value) && fitsBits(value, INT_BITS[format ?? "int64"])) return [];
+  const wanted = format === undefined ? "integer (default format)" : `integer with format ${format}`;
+  return [invalidValue("<nil>", "", `Checked value must be of type ${wanted} in ${path}`)];
 }
 
 function isScalar(value: Json): boolean {
@@ -94,20 +120,22 @@ function checkEnum(value: Json, schema: Schema, path: string, causes: Cause[]): 
   });
 }
 
-function checkString(value: string, schema: Schema, path: string, causes: Cause[]): void {
+function checkString(value: string, schema: Schema, path: string, { causes, custom }: Context): void {
   const length = schema.minLength !== undefined || schema.maxLength !== undefined ? [...value].length : 0;
   if (schema.minLength !== undefined && length < schema.minLength) {
     causes.push(invalidValue(path, value, `${path} in body should be at least ${schema.minLength} chars long`));
   }
   if (schema.maxLength !== undefined && length > schema.maxLength) {
-    causes.push(invalidValue(path, value, `${path} in body should be at most ${schema.maxLength} chars long`));
+    const message = `Too long: may not be more than ${schema.maxLength} bytes`;
+    causes.push({ reason: "FieldValueTooLong", message, field: path });
   }
   if (schema.pattern !== undefined && !patternOf(schema.pattern).test(value)) {
     causes.push(invalidValue(path, value, `${path} in body should match '${schema.pattern}'`));
   }
-  const fault = schema.format === undefined ? undefined : formatFault(schema.format, value);
-  if (fault !== undefined)
-    causes.push(invalidValue(path, value, `${path} in body must be of type ${schema.format}: ${fault}`));
+  if (schema.format !== undefined && !hasFormat(schema.format, value, custom)) {
+    const why = `${path} in body must be of type ${schema.format}: ${show(value)}`;
+    causes.push({ ...invalidValue(path, value, why), reason: "FieldValueTypeInvalid" });
+  }
 }
 
 /** Patterns come from CRDs, checked when the CRD is accepted. */
@@ -124,6 +152,7 @@ function patternOf(source: string): RegExp {
 }
 
 function checkNumber(value: number, schema: Schema, path: string, causes: Cause[]): void {
+  causes.push(...outOfRange(value, schema, path));
   const { minimum, maximum, multipleOf } = schema;
   if (minimum !== undefined && (schema.exclusiveMinimum === true ? value <= minimum : value < minimum)) {
     const than = schema.exclusiveMinimum === true ? "greater than" : "greater than or equal to";
@@ -138,17 +167,24 @@ function checkNumber(value: number, schema: Schema, path: string, causes: Cause[
   }
 }
 
-function checkArray(value: readonly Json[], schema: Schema, path: string, context: Context): void {
+function checkArray(
+  value: readonly Json[],
+  schema: Schema,
+  path: string,
+  context: Context,
+  old: Json | undefined,
+): void {
   const { causes, definitions } = context;
   if (schema.minItems !== undefined && value.length < schema.minItems) {
     causes.push(invalidValue(path, value.length, `${path} in body should have at least ${schema.minItems} items`));
   }
   if (schema.maxItems !== undefined && value.length > schema.maxItems) {
-    causes.push(invalidValue(path, value.length, `${path} in body should have at most ${schema.maxItems} items`));
+    causes.push(tooMany(path, value.length, schema.maxItems));
   }
-  if (context.uniqueLists) checkUnique(value, schema, path, causes);
+  if (context.custom) checkUnique(value, schema, path, causes);
   const items = itemSchema(schema, definitions);
-  for (const [index, item] of value.entries()) check(item, items, `${path}[${index}]`, context);
+  for (const [index, item] of value.entries())
+    check(item, items, `${path}[${index}]`, context, oldItem(schema, old, item));
 }
 
 function checkUnique(value: readonly Json[], schema: Schema, path: string, causes: Cause[]): void {
@@ -170,7 +206,14 @@ function checkUnique(value: readonly Json[], schema: Schema, path: string, cause
   }
 }
 
-function checkObject(value: JsonObject, schema: Schema, path: string, context: Context): void {
+/** Which of the old items an item was, where keys tell. */
+function oldItem(schema: Schema, old: Json | undefined, item: Json): Json | undefined {
+  const keys = schema["x-kubernetes-list-map-keys"] ?? [];
+  if (schema["x-kubernetes-list-type"] !== "map" || !Array.isArray(old) || !isObject(item)) return undefined;
+  return old.find((other) => isObject(other) && keys.every((key) => equal(other[key], item[key])));
+}
+
+function checkObject(value: JsonObject, schema: Schema, path: string, context: Context, old: Json | undefined): void {
   const { causes, definitions } = context;
   for (const name of schema.required ?? []) {
     if (!Object.hasOwn(value, name) || value[name] === undefined) causes.push(requiredValue(join(path, name)));
@@ -180,13 +223,13 @@ function checkObject(value: JsonObject, schema: Schema, path: string, context: C
     causes.push(invalidValue(path, value, `${path} in body should have at least ${schema.minProperties} properties`));
   }
   if (schema.maxProperties !== undefined && count > schema.maxProperties) {
-    causes.push(invalidValue(path, value, `${path} in body should have at most ${schema.maxProperties} properties`));
+    causes.push(tooMany(path, count, schema.maxProperties));
   }
   for (const key of Object.keys(value)) {
     const member = value[key];
     if (member === undefined) continue;
     const inner = memberSchema(schema, key, definitions);
-    if (inner !== undefined) check(member, inner, join(path, key), context);
+    if (inner !== undefined) check(member, inner, join(path, key), context, isObject(old) ? own(old, key) : undefined);
   }
 }
 

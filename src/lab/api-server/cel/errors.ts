@@ -1,0 +1,26 @@
+import { ExpectedError } from "#base/errors";
+
+/**
+ * `syntax` and `type`: the expression does not compile. `evaluation`: it has no value for this data, such as an absent key.
+ * `cost`: it did more work than it may.
+ */
+export type CelErrorCode = "syntax" | "type" | "evaluation" | "cost";
+
+/** Why an expression does not compile, or has no value. Messages are those of cel-go, as far as they are quoted to users. */
+export class CelError extends ExpectedError<CelErrorCode> {
+  override readonly name = "CelError";
+}
+
+/** An error with the place that it is about, laid out as cel-go does. */
+export function errorAt(code: "syntax" | "type", source: string, at: number, message: string): CelError {
+  const before = source.slice(0, at).split("\n");
+  const column = before.at(-1)?.length ?? 0;
+  const line = source.split("\n")[before.length - 1] ?? "";
+  const place = `<input>:${before.length}:${column + 1}`;
+  return new CelError(code, `ERROR: ${place}: ${message}\n | ${line}\n | ${".".repeat(column)}^`);
+}
+
+/** An expression that has no value. */
+export function noValue(message: string): CelError {
+  return new CelError("evaluation", message);
+}
