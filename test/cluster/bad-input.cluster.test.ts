@@ -3,10 +3,11 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { isKubeError, KubeClient, loadKubeConfig, resources } from "#kube/client";
-import { coilResources, POOL_ANNOTATION } from "#kube/coil";
+import { findObject, isKubeError, KubeClient, loadKubeConfig, resources } from "#kube/client";
+import { type CrdManifest, coilCrds, coilResources, POOL_ANNOTATION } from "#kube/coil";
 import { labPaths } from "#lab/host";
 import { ISTHMUS, isthmus, leftOf, type Outcome, removeLab, start, until } from "#test/lab";
+import { unruled } from "#test/unruled";
 
 /** Up all the while, for what needs an API server. */
 const LAB = "ct-bad";
@@ -137,10 +138,19 @@ test("pod: one whose namespace names a pool that does not exist says which, and 
   });
 });
 
-test("pool: one whose subnet is no CIDR is named by the pod that waits for it, with the field; corrected, the pod runs", async () => {
+/** Makes the API server have a CRD's versions as they are given, with rules or none. */
+async function serve({ metadata, spec: { versions } }: CrdManifest): Promise<void> {
+  const body = { type: "merge", body: { spec: { versions } } } as const;
+  await api.patch(resources.customResourceDefinitions, { name: metadata.name }, body);
+}
+
+test("pool: one whose subnet is no CIDR, from before the CRD forbade it, is named by the pod that waits for it, with the field; made anew, the pod runs", async () => {
   const ref = { name: "p", namespace: "crooked" };
   const pool = { name: "crooked" };
-  await api.create(coilResources.addressPools, { metadata: pool, spec: { subnets: [{ ipv4: "10.0.0.0/99" }] } });
+  const crooked = { metadata: pool, spec: { subnets: [{ ipv4: "10.0.0.0/99" }] } };
+  for (const crd of coilCrds) await serve(unruled(crd));
+  await api.create(coilResources.addressPools, crooked);
+  for (const crd of coilCrds) await serve(crd);
   await api.create(resources.namespaces, {
     metadata: { name: ref.namespace, annotations: { [POOL_ANNOTATION]: pool.name } },
   });
@@ -159,11 +169,17 @@ test("pool: one whose subnet is no CIDR is named by the pod that waits for it, w
   );
   assert.match(message, /correct the AddressPool/);
   assert.doesNotMatch(message, /\n/);
+  const spec = { blockSizeBits: 0, subnets: [{ ipv4: "10.78.0.0/30" }] };
   const stored = await api.get(coilResources.addressPools, pool);
-  await api.replace(coilResources.addressPools, {
-    ...stored,
-    spec: { blockSizeBits: 0, subnets: [{ ipv4: "10.78.0.0/30" }] },
+  await assert.rejects(
+    api.replace(coilResources.addressPools, { ...stored, spec }),
+    (error) => isKubeError(error, "invalid") && error.message.includes("unchangeable"),
+  );
+  await api.delete(coilResources.addressPools, pool);
+  await until("the pool is gone", async () => {
+    return (await findObject(api, coilResources.addressPools, pool)) === undefined;
   });
+  await api.create(coilResources.addressPools, { metadata: pool, spec });
   await until("the pod runs", async () => {
     const { status } = await api.get(resources.pods, ref);
     return status?.phase === "Running" && status.podIP?.startsWith("10.78.0.");
@@ -182,6 +198,18 @@ const POOLS = [
     name: "bad-b",
     spec: { blockSizeBits: "x", subnets: [{ ipv4: "10.9.0.0/24" }] },
     field: "blockSizeBits",
+  },
+  {
+    why: "has a subnet that is no CIDR",
+    name: "bad-c",
+    spec: { subnets: [{ ipv4: "10.9.0.0" }] },
+    field: "subnets[0].ipv4",
+  },
+  {
+    why: "has a subnet that is smaller than a block",
+    name: "bad-d",
+    spec: { subnets: [{ ipv4: "10.9.0.0/29" }] },
+    field: "subnets",
   },
   {
     why: "has a name that is no name",

@@ -104,12 +104,16 @@ test("pool: millions of blocks that another one covers are stepped over at once"
   );
 });
 
-test("pool: a block size that was changed under use makes no block that overlaps an older one", async (t) => {
+test("pool: a block size that was changed under use, before the CRD forbade it, makes no block that overlaps an older one", async (t) => {
   const subnets = [{ ipv4: "10.5.0.0/28" }];
-  const { pool, nodeOf, blocks, change } = await world.scene(t, { blockSizeBits: 2, subnets });
+  const { pool, nodeOf, blocks, change, changeUnruled } = await world.scene(t, { blockSizeBits: 2, subnets });
   const before = new PoolManager({ api: world.client, log }, { allocation: "first-fit" });
   for (const at of [0, 1]) await before.carve(pool, nodeOf("a"), `r${at}`, options);
-  await change({ blockSizeBits: 1, subnets });
+  await assert.rejects(change({ blockSizeBits: 1, subnets }), {
+    code: "invalid",
+    message: /spec\.blockSizeBits: Forbidden: unchangeable/,
+  });
+  await changeUnruled({ blockSizeBits: 1, subnets });
   const after = new PoolManager({ api: world.client, log }, { allocation: "first-fit" });
   for (const pools of [before, after]) await pools.carve(pool, nodeOf("b"), "more", options);
   assert.deepEqual(

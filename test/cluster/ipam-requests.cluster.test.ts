@@ -153,8 +153,10 @@ test("request: of a pool or node that does not exist fails and says so", async (
   assert.deepEqual(await blocks(), []);
 });
 
-test("request: of a pool that cannot be used fails with the field; corrected, the next is answered", async (t) => {
-  const { pool, pools, reconciler, ask, blocks, change } = await world.scene(t, { subnets: [{ ipv4: "10.0.0.0/99" }] });
+test("request: of a pool that cannot be used, from before the CRD had rules, fails with the field; corrected, the next is answered", async (t) => {
+  const lawful = { subnets: [{ ipv4: "10.0.0.0/24" }] };
+  const { pool, pools, reconciler, ask, blocks, changeUnruled } = await world.scene(t, lawful);
+  await changeUnruled({ subnets: [{ ipv4: "10.0.0.0/99" }] });
   assert.equal(await pools.sync(pool, options), 0);
   assert.deepEqual(pools.stats, [{ pool, maxBlocks: 0, allocatedBlocks: 0 }]);
   const name = await ask("a");
@@ -163,7 +165,7 @@ test("request: of a pool that cannot be used fails with the field; corrected, th
   assert.equal(complete, FAILED);
   assert.ok(failed.startsWith(`Failed invalid pool: pool ${pool}: spec.subnets[0].ipv4: Invalid value: "10.0.0.0/99"`));
   assert.deepEqual(await blocks(), []);
-  await change({ blockSizeBits: 0, subnets: [{ ipv4: "10.0.0.0/29" }] });
+  await changeUnruled({ blockSizeBits: 0, subnets: [{ ipv4: "10.0.0.0/29" }] });
   const next = await ask("b");
   await reconciler.reconcile(next, options);
   assert.equal((await world.request(next)).status?.addressBlockName, `${pool}-0`);

@@ -33,12 +33,14 @@ import {
   type AddressPoolSpec,
   type BlockRequest,
   COIL_FINALIZER,
+  type CrdManifest,
   coilCrds,
   coilResources,
   POOL_LABEL,
 } from "#kube/coil";
 import { type ApiServer, type FaultAction, type FaultMatch, startApiServer } from "#lab/api-server";
 import { until } from "#test/lab";
+import { unruled } from "#test/unruled";
 
 const { addressBlocks, addressPools, blockRequests } = coilResources;
 const log = nullLogger;
@@ -137,6 +139,15 @@ export class IpamWorld implements AsyncDisposable {
         const stored = await client.get(addressPools, { name: pool }, options);
         await client.replace(addressPools, { ...stored, spec: to }, options);
       },
+      /** What somebody else did to it while the CRD was one that lets anything happen, such as Coil's own. */
+      changeUnruled: async (to: AddressPoolSpec): Promise<void> => {
+        for (const crd of coilCrds) await serve(client, unruled(crd), options);
+        await until("the pool may be changed", async () => {
+          const stored = await client.get(addressPools, { name: pool }, options);
+          return (await refused(client.replace(addressPools, { ...stored, spec: to }, options))) === undefined;
+        });
+        for (const crd of coilCrds) await serve(client, crd, options);
+      },
     };
   }
 
@@ -168,11 +179,24 @@ export class IpamWorld implements AsyncDisposable {
   }
 }
 
-async function serveCoilTypes(client: KubeClient, options: { readonly signal: AbortSignal }): Promise<void> {
-  for (const crd of coilCrds) {
-    const body = { type: "apply", body: crd, fieldManager: "test", force: true } as const;
-    await client.patch(resources.customResourceDefinitions, { name: crd.metadata.name }, body, options);
+async function serve(client: KubeClient, crd: CrdManifest, options: { readonly signal: AbortSignal }): Promise<void> {
+  const body = { type: "apply", body: crd, fieldManager: "test", force: true } as const;
+  await client.patch(resources.customResourceDefinitions, { name: crd.metadata.name }, body, options);
+}
+
+/** Why the API server refused something as invalid; undefined when it did not. */
+async function refused(work: Promise<unknown>): Promise<string | undefined> {
+  try {
+    await work;
+    return undefined;
+  } catch (error) {
+    if (isKubeError(error, "invalid")) return error.message;
+    throw error;
   }
+}
+
+async function serveCoilTypes(client: KubeClient, options: { readonly signal: AbortSignal }): Promise<void> {
+  for (const crd of coilCrds) await serve(client, crd, options);
   await until("Coil's API types are served", async () => {
     try {
       for (const type of Object.values(coilResources)) await client.list(type as ResourceType<KubeObject>, options);

@@ -1,5 +1,5 @@
 import { type KubeObject, type ResourceType, resourceName } from "#kube/client";
-import type { SchemaNode } from "./schema.ts";
+import type { SchemaNode, SchemaRule } from "./schema.ts";
 import {
   addressBlockSchema,
   addressPoolSpecSchema,
@@ -54,6 +54,8 @@ interface CrdInit {
   readonly description: string;
   readonly properties: Readonly<Record<string, SchemaNode>>;
   readonly required: readonly string[];
+  /** Of the whole object. */
+  readonly rules?: readonly SchemaRule[] | undefined;
   readonly columns?: readonly PrinterColumn[];
   readonly subresources?: CrdManifest["spec"]["versions"][number]["subresources"];
 }
@@ -87,6 +89,7 @@ function crd(init: CrdInit): CrdManifest {
               description: init.description,
               ...(init.required.length === 0 ? {} : { required: init.required }),
               properties: { ...OBJECT_FIELDS, ...init.properties },
+              ...(init.rules === undefined ? {} : { "x-kubernetes-validations": init.rules }),
             },
           },
           ...(init.subresources === undefined ? {} : { subresources: init.subresources }),
@@ -115,6 +118,7 @@ export const coilCrds: readonly CrdManifest[] = [
     description: "AddressBlock is a block of addresses that belongs to a node.",
     properties: addressBlockSchema.properties ?? {},
     required: addressBlockSchema.required ?? [],
+    rules: addressBlockSchema["x-kubernetes-validations"],
     columns: [
       labelColumn("Node", "coil.cybozu.com/node"),
       labelColumn("Pool", "coil.cybozu.com/pool"),

@@ -3,6 +3,20 @@
  * the CRDs that ship and for the types that the code uses.
  */
 
+/**
+ * A rule in CEL. Kubernetes 1.29 must know all that it uses, for an API server refuses a CRD with a rule that it cannot compile: no `isCIDR` (1.31) and no
+ * `optionalOldSelf` (1.30). A rule with `oldSelf` is not looked at on create. One without it is looked at on every write, and what it finds in a
+ * part that has not changed is a warning only (since 1.30); so it must never fail to have a value, which is an error always.
+ */
+export interface SchemaRule {
+  readonly rule: string;
+  readonly message: string;
+  /** Default: `FieldValueInvalid`. */
+  readonly reason?: "FieldValueForbidden" | "FieldValueRequired";
+  /** What is at fault, below what the rule is about: `.ipv4`. */
+  readonly fieldPath?: string;
+}
+
 /** A part of a JSON schema as a CRD carries it. */
 export interface SchemaNode {
   readonly type?: "object" | "array" | "string" | "integer" | "boolean";
@@ -14,6 +28,8 @@ export interface SchemaNode {
   readonly maximum?: number;
   readonly minItems?: number;
   readonly maxItems?: number;
+  readonly maxLength?: number;
+  readonly pattern?: string;
   readonly items?: SchemaNode;
   readonly properties?: Readonly<Record<string, SchemaNode>>;
   readonly required?: readonly string[];
@@ -21,6 +37,7 @@ export interface SchemaNode {
   readonly anyOf?: readonly SchemaNode[];
   readonly "x-kubernetes-int-or-string"?: boolean;
   readonly "x-kubernetes-preserve-unknown-fields"?: boolean;
+  readonly "x-kubernetes-validations"?: readonly SchemaRule[];
 }
 
 /** A schema whose values have the static type `T`. */
@@ -32,7 +49,7 @@ type Shape = Readonly<Record<string, Schema<unknown>>>;
 type ObjectOf<P extends Shape, R extends keyof P> = { [K in R]: Static<P[K]> } & {
   [K in Exclude<keyof P, R>]?: Static<P[K]>;
 };
-type Notes = Pick<SchemaNode, "description" | "default">;
+type Notes = Pick<SchemaNode, "description" | "default" | "x-kubernetes-validations">;
 
 /** An object with the given fields, of which `required` must be there. */
 export function object<const P extends Shape, const R extends keyof P & string = never>(
@@ -58,7 +75,7 @@ export function array<T>(items: Schema<T>, init: Notes & Pick<SchemaNode, "minIt
 }
 
 /** A text. */
-export function string(init: Notes & Pick<SchemaNode, "format"> = {}): Schema<string> {
+export function string(init: Notes & Pick<SchemaNode, "format" | "maxLength" | "pattern"> = {}): Schema<string> {
   return { type: "string", ...init };
 }
 
@@ -78,6 +95,6 @@ export function boolean(init: Notes = {}): Schema<boolean> {
 }
 
 /** A whole number, or a text such as `25%`. */
-export function intOrString(init: Notes = {}): Schema<number | string> {
+export function intOrString(init: Notes & Pick<SchemaNode, "maxLength"> = {}): Schema<number | string> {
   return { ...init, anyOf: [{ type: "integer" }, { type: "string" }], "x-kubernetes-int-or-string": true };
 }

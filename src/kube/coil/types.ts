@@ -1,14 +1,32 @@
 import type * as CoreV1 from "kubernetes-types/core/v1.js";
 import { type ResourceType, resourceType, type StoredMeta } from "#kube/client";
-import { COIL_GROUP, COIL_VERSION } from "./keys.ts";
+import { COIL_GROUP, COIL_VERSION, MAX_LABEL_VALUE_LENGTH } from "./keys.ts";
+import {
+  APPEND_ONLY,
+  COUNT_OR_PERCENT,
+  FAMILY,
+  HOLDS_A_BLOCK,
+  MAX_CIDR_LENGTH,
+  MAX_PERCENT_LENGTH,
+  MAX_SUBNETS,
+  ONE_SIDE,
+  SUBNET,
+  UNCHANGEABLE,
+  unchangeableMember,
+} from "./rules.ts";
 import { array, boolean, int32, intOrString, map, object, oneOf, opaque, type Static, string } from "./schema.ts";
 
+function subnet(family: "ipv4" | "ipv6", description: string) {
+  const rules = [FAMILY[family]];
+  return string({ description, format: "cidr", maxLength: MAX_CIDR_LENGTH, "x-kubernetes-validations": rules });
+}
+
 const subnetSetSchema = object(
+  { ipv4: subnet("ipv4", "An IPv4 CIDR."), ipv6: subnet("ipv6", "An IPv6 CIDR.") },
   {
-    ipv4: string({ description: "An IPv4 CIDR." }),
-    ipv6: string({ description: "An IPv6 CIDR." }),
+    description: "A pair of subnets, or one of either family. At least one must be given.",
+    "x-kubernetes-validations": SUBNET,
   },
-  { description: "A pair of subnets, or one of either family. At least one must be given." },
 );
 
 /** `spec` of an AddressPool (spec pod-network 2.2). */
@@ -18,24 +36,35 @@ export const addressPoolSpecSchema = object(
       description: "A block holds 2^n addresses. Cannot be changed. Default: 5.",
       default: 5,
       minimum: 0,
+      "x-kubernetes-validations": [UNCHANGEABLE],
     }),
     subnets: array(subnetSetSchema, {
       description:
         "The subnets that blocks are carved from, in this order. Subnets can be appended, not changed or removed.",
       minItems: 1,
+      maxItems: MAX_SUBNETS,
+      "x-kubernetes-validations": APPEND_ONLY,
     }),
   },
-  { description: "The wanted state of the pool.", required: ["subnets"] },
+  {
+    description: "The wanted state of the pool.",
+    required: ["subnets"],
+    "x-kubernetes-validations": [HOLDS_A_BLOCK],
+  },
 );
 
 /** The fields of an AddressBlock beside its metadata (spec 2.3). */
 export const addressBlockSchema = object(
   {
-    index: int32({ description: "The number of the block within its pool, from 0.", minimum: 0 }),
-    ipv4: string({ description: "The block's IPv4 CIDR." }),
-    ipv6: string({ description: "The block's IPv6 CIDR." }),
+    index: int32({
+      description: "The number of the block within its pool, from 0.",
+      minimum: 0,
+      "x-kubernetes-validations": [UNCHANGEABLE],
+    }),
+    ipv4: string({ description: "The block's IPv4 CIDR.", format: "cidr" }),
+    ipv6: string({ description: "The block's IPv6 CIDR.", format: "cidr" }),
   },
-  { required: ["index"] },
+  { required: ["index"], "x-kubernetes-validations": [unchangeableMember("ipv4"), unchangeableMember("ipv6")] },
 );
 
 /** `spec` of a BlockRequest (spec 2.4). */
@@ -44,7 +73,11 @@ export const blockRequestSpecSchema = object(
     nodeName: string({ description: "The node that asks." }),
     poolName: string({ description: "The pool that the block should come from." }),
   },
-  { description: "What is asked for.", required: ["nodeName", "poolName"] },
+  {
+    description: "What is asked for. Cannot be changed.",
+    required: ["nodeName", "poolName"],
+    "x-kubernetes-validations": [UNCHANGEABLE],
+  },
 );
 
 const blockRequestConditionSchema = object(
@@ -68,12 +101,25 @@ export const blockRequestStatusSchema = object(
   { description: "What came of it." },
 );
 
+/** What apimachinery has for values of labels. */
+const LABEL_VALUE = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
+
+function budget(description: string) {
+  return intOrString({
+    description,
+    maxLength: MAX_PERCENT_LENGTH,
+    "x-kubernetes-validations": [COUNT_OR_PERCENT],
+  });
+}
+
 const egressTemplateSchema = object(
   {
     metadata: object(
       {
         annotations: map(string(), { description: "Added to the router pods." }),
-        labels: map(string(), { description: "Added to the router pods." }),
+        labels: map(string({ maxLength: MAX_LABEL_VALUE_LENGTH, pattern: LABEL_VALUE }), {
+          description: "Added to the router pods.",
+        }),
       },
       { description: "Metadata of the router pods." },
     ),
@@ -87,11 +133,14 @@ const egressTemplateSchema = object(
 /** `spec` of an Egress (spec 2.5). */
 export const egressSpecSchema = object(
   {
-    destinations: array(string(), { description: "CIDRs that are reached through this egress.", minItems: 1 }),
+    destinations: array(string({ format: "cidr" }), {
+      description: "CIDRs that are reached through this egress.",
+      minItems: 1,
+    }),
     replicas: int32({ description: "How many router pods. Default: 1.", default: 1, minimum: 1 }),
     strategy: object(
       {
-        type: string({ description: "Recreate or RollingUpdate." }),
+        type: oneOf(["", "Recreate", "RollingUpdate"], { description: "Recreate or RollingUpdate." }),
         rollingUpdate: object({
           maxSurge: intOrString({ description: "How many more pods than replicas, or a percentage." }),
           maxUnavailable: intOrString({ description: "How many fewer pods than replicas, or a percentage." }),
@@ -118,10 +167,13 @@ export const egressSpecSchema = object(
     }),
     podDisruptionBudget: object(
       {
-        minAvailable: intOrString({ description: "How many router pods must stay, or a percentage." }),
-        maxUnavailable: intOrString({ description: "How many router pods may go, or a percentage." }),
+        minAvailable: budget("How many router pods must stay, or a percentage."),
+        maxUnavailable: budget("How many router pods may go, or a percentage."),
       },
-      { description: "If given, a PodDisruptionBudget is made for the router pods." },
+      {
+        description: "If given, a PodDisruptionBudget is made for the router pods.",
+        "x-kubernetes-validations": [ONE_SIDE],
+      },
     ),
   },
   { description: "The wanted state of the egress.", required: ["destinations"] },

@@ -104,13 +104,16 @@ function call(expr: Expr & { readonly op: "call" }, inner: (part: Expr) => Value
   const name = namespaced(expr);
   const target = name === undefined ? expr.target : undefined;
   const args = [...(target === undefined ? [] : [target]), ...expr.args].map(inner);
-  for (const arg of args) spend(budget, sizeOf(arg) / 10);
+  if (!AT_ONCE.has(expr.name)) for (const arg of args) spend(budget, sizeOf(arg) / 10);
   const overload = overloadsOf(name ?? expr.name, target !== undefined).find(
     ({ params }) => params.length === args.length && params.every((param, at) => fits(args[at] ?? null, param)),
   );
   if (overload === undefined) throw noValue("no such overload");
   return overload.call(args);
 }
+
+/** Functions that do not look through what they are given. */
+const AT_ONCE = new Set(["size", "type", "dyn", "hasValue", "value", "orValue", "or", "of", "none"]);
 
 function sizeOf(value: Value): number {
   if (typeof value === "string" || value instanceof Uint8Array) return value.length;
