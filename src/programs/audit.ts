@@ -55,17 +55,23 @@ export interface Checked {
 export async function gatherAudit(
   api: KubeApi,
   sockets: readonly string[],
-  options: { readonly signal: AbortSignal },
+  options: {
+    readonly signal: AbortSignal;
+    /** Blocks and pods of other nodes are left out. Default: none are. */
+    readonly only?: ReadonlySet<string> | undefined;
+  },
 ): Promise<{ readonly findings: readonly Finding[]; readonly checked: Checked; readonly wantedRoutes: number }> {
-  const nodes = await Promise.all(sockets.map((socket) => inspect(socket, options.signal)));
+  const { signal, only } = options;
+  const nodes = await Promise.all(sockets.map((socket) => inspect(socket, signal)));
   const [blocks, pods, nodeObjects] = await Promise.all([
-    api.listAll(coilResources.addressBlocks, options),
-    api.listAll(resources.pods, options),
-    api.listAll(resources.nodes, options),
+    api.listAll(coilResources.addressBlocks, { signal }),
+    api.listAll(resources.pods, { signal }),
+    api.listAll(resources.nodes, { signal }),
   ]);
+  const isMeant = ({ node }: { readonly node: string }): boolean => only?.has(node) !== false;
   const asked = new Set(nodes.map((node) => node.node));
-  const auditedBlocks = blocks.items.map(auditedBlock);
-  const auditedPods = pods.items.flatMap(auditedPod);
+  const auditedBlocks = blocks.items.map(auditedBlock).filter(isMeant);
+  const auditedPods = pods.items.flatMap(auditedPod).filter(isMeant);
   const findings = audit({
     blocks: auditedBlocks,
     pods: auditedPods,

@@ -16,8 +16,9 @@ export interface LabHost {
   stop(): Promise<void>;
 }
 
-/** How long a holding process may take to remove its lab, milliseconds. */
+/** How long a holding process may take to remove its lab, milliseconds; longer where a cluster of somebody else has its say in it. */
 const STOP_MS = 30_000;
+const LEAVE_MS = 180_000;
 
 /** The command line of this very program. */
 export function ownCommand(): readonly string[] {
@@ -101,7 +102,7 @@ export async function startHost(
     },
     async stop() {
       stdin.end();
-      const late = setTimeout(() => child.kill("SIGKILL"), STOP_MS);
+      const late = setTimeout(() => child.kill("SIGKILL"), values.kubeconfig === undefined ? STOP_MS : LEAVE_MS);
       await ended;
       clearTimeout(late);
     },
@@ -114,7 +115,8 @@ export async function stopHost(state: LabState): Promise<void> {
     if (isRunning(state)) process.kill(state.pid, name);
   };
   signalHost("SIGTERM");
-  await poll(() => isRunning(state), { until: (running) => !running, everyMs: 20, deadlineMs: STOP_MS });
+  const deadlineMs = state.identity.isGuest ? LEAVE_MS : STOP_MS;
+  await poll(() => isRunning(state), { until: (running) => !running, everyMs: 20, deadlineMs });
   signalHost("SIGKILL");
 }
 

@@ -1,9 +1,21 @@
 import { readFileSync } from "node:fs";
 import type { FlagValues } from "#base/config";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, optionalFlag, stringFlag, switchFlag } from "#base/config";
+import { describeError, ExpectedError } from "#base/errors";
 import { openKernel } from "#kernel/net";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
-import { isRunning, joinNetns, LabError, type LabState, labPaths, lockLab, readState, removeState } from "#lab/host";
+import {
+  isRunning,
+  joinNetns,
+  LabError,
+  type LabState,
+  labPaths,
+  leaveCluster,
+  lockLab,
+  readState,
+  removeDeadRuns,
+  removeState,
+} from "#lab/host";
 import { NETNS_ANNOTATION } from "#lab/kubelet";
 import { poll } from "#lab/poll";
 import {
@@ -53,7 +65,11 @@ const flags = {
     false,
     "service-proxy on every node; Services are tried, and a node is drained under load through balancers that probe",
   ),
-  kubeconfig: optionalFlag("kubeconfig", "use this API server instead of the embedded one", "FILE"),
+  kubeconfig: optionalFlag(
+    "kubeconfig",
+    "use this API server instead of the embedded one; with `down`: remove from it what a lab left whose files are lost",
+    "FILE",
+  ),
 };
 type Values = FlagValues<typeof flags>;
 
@@ -74,6 +90,7 @@ export const lab = defineProgram({
       "  down                  remove a lab and everything that it left",
     ].join("\n"),
     "The embedded API server is in memory and for labs only. Exit code: 0 when everything reached everything.",
+    "On an API server of somebody else (--kubeconfig) a lab makes objects of its own names and labels alone, refuses to start where it would change others', and removes its own however it ends.",
   ],
   run: async ({ values, words, signal }) => {
     const [word, ...rest] = words;
@@ -86,7 +103,7 @@ export const lab = defineProgram({
       throw new ConfigError("invalid-flags", ["--services: one node is drained, so --nodes must be 2 or more"]);
     if (word === undefined) return runLab(values, signal);
     if (word === "kubeconfig" && rest.length === 0) return printKubeconfig(values.name);
-    if (word === "down" && rest.length === 0) return down(values.name);
+    if (word === "down" && rest.length === 0) return down(values, signal);
     if (word === "exec" && rest.length >= 2) return exec(values.name, rest[0] ?? "", rest.slice(1), signal);
     throw new ConfigError("invalid-flags", [
       word === "exec"
@@ -115,7 +132,11 @@ async function runLab(values: Values, signal: AbortSignal): Promise<number> {
     }
     return report.ok ? EXIT.ok : EXIT.failed;
   } finally {
-    if (!kept) await host.stop();
+    if (!kept) {
+      await host.stop();
+      // What the holding process could not remove, or had no time for.
+      if (readState(values.name) !== undefined) await removeLeftovers(values.name, { say });
+    }
   }
 }
 
@@ -132,7 +153,7 @@ async function startAlone(
       `lab ${values.name} is up already: isthmus lab down removes it, --name makes another`,
     );
   }
-  await removeLeftovers(values.name, say);
+  await removeLeftovers(values.name, { say, signal });
   const host = await startHost(values, { say, signal });
   try {
     await host.ready;
@@ -140,7 +161,13 @@ async function startAlone(
   } catch (error) {
     await host.stop();
     // A holding process that was killed has left what it made.
-    await removeLeftovers(values.name, () => undefined);
+    try {
+      await removeLeftovers(values.name, { say: () => undefined });
+    } catch (left) {
+      // Why there is no lab comes first.
+      if (!(left instanceof LabError)) throw left;
+      say(left.message);
+    }
     throw error;
   }
 }
@@ -152,7 +179,7 @@ async function runScenario(
   const { say, signal } = at;
   const state = requireState(values.name);
   await using api = await openLab(values.name);
-  const scenario = defaultScenario(values);
+  const scenario = defaultScenario(values, state.identity);
   say(`starting ${values.pods} pods in ${scenario.pools.length} pools`);
   await applyScenario(api, scenario, { signal });
   await waitForPods(api, scenario, {
@@ -162,7 +189,11 @@ async function runScenario(
   });
   const cluster = await observeCluster(api, scenario, { signal });
   say("pinging");
-  const verified = await verifyCluster(api, cluster, { signal, pingDeadlineMs: 10_000, onProgress: () => undefined });
+  const verified = await verifyCluster(
+    api,
+    { identity: state.identity, cluster },
+    { signal, pingDeadlineMs: 10_000, onProgress: () => undefined },
+  );
   const tunnel = await checkTunnel(requireState(values.name), cluster, { say, signal });
   if (state.uplinks !== undefined) say("downloading over the uplinks, and breaking the cheap one");
   const uplinks = state.uplinks === undefined ? undefined : await verifyUplinks(state.uplinks, { signal });
@@ -210,7 +241,9 @@ async function checkTunnel(
 /** The audit once the cluster has come to rest, or what it finds after a while. */
 async function settledAudit(api: KubeClient, state: LabState, signal: AbortSignal): ReturnType<typeof gatherAudit> {
   const sockets = state.nodes.map((node) => labPaths(state.lab).socketOf(node.name));
-  return poll(() => gatherAudit(api, sockets, { signal }), {
+  // On a cluster of somebody else its other nodes are not the lab's to judge.
+  const only = state.identity.isGuest ? new Set(state.nodes.map(({ name }) => name)) : undefined;
+  return poll(() => gatherAudit(api, sockets, { signal, only }), {
     until: ({ findings }) => findings.length === 0,
     everyMs: 100,
     deadlineMs: SETTLE_MS,
@@ -224,14 +257,16 @@ function printKubeconfig(name: string): number {
   return EXIT.ok;
 }
 
-async function down(name: string): Promise<number> {
+async function down({ name, kubeconfig }: Pick<Values, "name" | "kubeconfig">, signal: AbortSignal): Promise<number> {
   requirePrivileges("make network namespaces", LAB_CAPABILITIES);
   using _lock = lockLab(name);
+  const say = (text: string): void => void process.stderr.write(`${text}\n`);
   const state = readState(name);
   const wasUp = state !== undefined && isRunning(state);
   if (wasUp) await stopHost(state);
-  const removed = await removeLeftovers(name, () => undefined);
-  const nothing = !wasUp && removed === 0;
+  const removed = await removeLeftovers(name, { say: () => undefined, signal });
+  const runs = kubeconfig === undefined ? 0 : await removeFrom(kubeconfig, name, { say, signal });
+  const nothing = !wasUp && removed === 0 && runs === 0;
   process.stderr.write(nothing ? `there is no lab ${name}\n` : `lab ${name} removed\n`);
   return EXIT.ok;
 }
@@ -239,7 +274,8 @@ async function down(name: string): Promise<number> {
 async function exec(name: string, target: string, argv: readonly string[], signal: AbortSignal): Promise<number> {
   requirePrivileges("make network namespaces", LAB_CAPABILITIES);
   const state = requireState(name);
-  const node = state.nodes.find((one) => one.name === target);
+  // On a cluster of somebody else names of nodes are long; people may use the short ones.
+  const node = state.nodes.find((one) => [target, `${state.identity.prefix}${target}`].includes(one.name));
   if (node !== undefined) return joinNetns(`/run/netns/${node.netns}`, argv, signal);
   await using api = await openLab(name);
   const { items } = await api.listAll(resources.pods, { signal });
@@ -272,13 +308,51 @@ function requireState(name: string): LabState {
   return state;
 }
 
-/** Removes what a lab that was killed has left; returns how many things. */
-async function removeLeftovers(name: string, say: (text: string) => void): Promise<number> {
+/**
+ * Removes what a lab that was killed has left, here and on the cluster that it was a guest of; returns how many things there were. Its files stay
+ * while the cluster still has something.
+ */
+async function removeLeftovers(
+  name: string,
+  { say, signal }: { readonly say: (text: string) => void; readonly signal?: AbortSignal },
+): Promise<number> {
   const { processes, namespaces } = await removeTopology(openKernel(), name);
+  const state = readState(name);
+  const onCluster = state?.identity.isGuest === true && state.isOnCluster;
+  if (onCluster) await leaveWithFiles(name, state, { say, signal });
   removeState(name);
   if (processes + namespaces > 0)
     say(`removed what an earlier lab left: ${processes} processes, ${namespaces} namespaces`);
-  return processes + namespaces;
+  return processes + namespaces + (onCluster ? 1 : 0);
+}
+
+async function leaveWithFiles(
+  name: string,
+  { identity }: Pick<LabState, "identity">,
+  options: { readonly say: (text: string) => void; readonly signal: AbortSignal | undefined },
+): Promise<void> {
+  const { dir } = labPaths(name);
+  try {
+    await using api = await openLab(name);
+    await leaveCluster(api, identity, options);
+  } catch (error) {
+    if (!(error instanceof ExpectedError)) throw error;
+    throw new LabError(
+      "not-removed",
+      `run ${identity.run} of lab ${name} still has objects on its cluster: ${describeError(error)}; isthmus lab down --name=${name} tries again (where that cluster is gone for good, remove ${dir})`,
+      { cause: error },
+    );
+  }
+}
+
+/** Removes what runs of the lab have left on a cluster, however long ago. */
+async function removeFrom(
+  kubeconfig: string,
+  name: string,
+  options: { readonly say: (text: string) => void; readonly signal: AbortSignal },
+): Promise<number> {
+  await using api = new KubeClient(await loadKubeConfig({ path: kubeconfig }), { userAgent: "isthmus-lab" });
+  return removeDeadRuns(api, name, options);
 }
 
 /** Passes calls on at most twice a second, and the first and last ones. */

@@ -78,7 +78,7 @@ async function untilBack(deadlineMs: number): Promise<{ readonly tunnel: TunnelR
   const startedMs = performance.now();
   const paths = labPaths(LAB);
   await using api = new KubeClient(await loadKubeConfig({ path: paths.kubeconfig }));
-  const cluster = await observeCluster(api, defaultScenario({ pods: 4, families: "dual" }), {});
+  const cluster = await observeCluster(api, defaultScenario({ pods: 4, families: "dual" }, stateOf(LAB).identity), {});
   assert.equal(cluster.pods.length, 4);
   const connection = await loadKubeConfig({ path: paths.nodeKubeconfig });
   for (;;) {

@@ -84,7 +84,7 @@ test("lab: one that is kept on another API server writes a kubeconfig that works
   const args = ["lab", "--json", "--keep", `--name=${lab}`, "--nodes=1", "--pods=1", `--kubeconfig=${kubeconfig}`];
   const { code, stderr } = await isthmus(args);
   assert.equal(code, 0, stderr);
-  assert.equal(stateOf(lab).embedded, false);
+  assert.equal(stateOf(lab).identity.isGuest, true);
   const { logs } = labPaths(lab);
   const warnings = readdirSync(logs).flatMap((name) =>
     readFileSync(join(logs, name), "utf8")

@@ -1,5 +1,6 @@
 /**
- * Kubernetes' own API server with etcd, on loopback, from the folder that ISTHMUS_PEERS names (`etcd`, `kube-apiserver`).
+ * Kubernetes' own API server with etcd, on loopback, from the folder that ISTHMUS_PEERS names (`etcd`, `kube-apiserver`); with its controllers
+ * and scheduler where a test asks for them (`kube-controller-manager`, `kube-scheduler`).
  *
  * Owns: {@link RealApiServer}, {@link peersMissing}. Refuses to know: what is tested.
  *
@@ -16,7 +17,7 @@ import { existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync 
 import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { KubeClient, KubeError, loadKubeConfig } from "#kube/client";
+import { findObject, KubeClient, KubeError, loadKubeConfig, resources } from "#kube/client";
 import { until } from "#test/lab";
 
 /** Users of the server: a master, and one with what kube-proxy may do and nothing else. */
@@ -44,6 +45,7 @@ export class RealApiServer implements AsyncDisposable {
   readonly port: number;
   readonly client: KubeClient;
   readonly #etcd: ChildProcess;
+  readonly #controllers: readonly ChildProcess[];
   readonly #flags: readonly string[];
   #server: ChildProcess | undefined;
 
@@ -52,16 +54,24 @@ export class RealApiServer implements AsyncDisposable {
     readonly port: number;
     readonly client: KubeClient;
     readonly etcd: ChildProcess;
+    readonly controllers: readonly ChildProcess[];
     readonly flags: readonly string[];
   }) {
     this.folder = parts.folder;
     this.port = parts.port;
     this.client = parts.client;
     this.#etcd = parts.etcd;
+    this.#controllers = parts.controllers;
     this.#flags = parts.flags;
   }
 
-  static async start(options: { readonly serviceRange?: string } = {}): Promise<RealApiServer> {
+  static async start(
+    options: {
+      readonly serviceRange?: string;
+      /** Run the controller manager and the scheduler too. Default: neither. */
+      readonly controllers?: boolean;
+    } = {},
+  ): Promise<RealApiServer> {
     const folder = mkdtempSync(join(tmpdir(), "isthmus-real-"));
     const [client, peerPort, port] = [await freePort(), await freePort(), await freePort()];
     const url = `http://127.0.0.1:${client}`;
@@ -95,8 +105,17 @@ export class RealApiServer implements AsyncDisposable {
     ];
     for (const { token, name } of USERS) writeFileSync(join(folder, `${name}.kubeconfig`), kubeconfig(port, token));
     const connection = await loadKubeConfig({ path: join(folder, "admin.kubeconfig") });
-    const server = new RealApiServer({ folder, port, client: new KubeClient(connection), etcd, flags });
+    const controllers: ChildProcess[] = [];
+    const server = new RealApiServer({ folder, port, client: new KubeClient(connection), etcd, controllers, flags });
     await server.up();
+    if (options.controllers === true) {
+      const common = [`--kubeconfig=${join(folder, "admin.kubeconfig")}`, "--secure-port=0", "--leader-elect=false"];
+      controllers.push(
+        run(folder, "kube-controller-manager", [...common, `--service-account-private-key-file=${key}`]),
+        run(folder, "kube-scheduler", common),
+      );
+      await server.#untilServed();
+    }
     return server;
   }
 
@@ -122,6 +141,16 @@ export class RealApiServer implements AsyncDisposable {
     if (server !== undefined) await kill(server);
   }
 
+  /** Pods can be made: the controllers have given the first namespace its service account. */
+  async #untilServed(): Promise<void> {
+    const said = (): string => readFileSync(join(this.folder, "kube-controller-manager.log"), "utf8").slice(-2000);
+    const isServed = async (): Promise<boolean> => {
+      const ref = { name: "default", namespace: "default" };
+      return (await findObject(this.client, resources.serviceAccounts, ref)) !== undefined;
+    };
+    await until("the controllers work", isServed, { deadlineMs: 120_000, seen: said });
+  }
+
   async #isReady(): Promise<boolean> {
     try {
       // Ready says nothing of what is set up behind it: roles, priorities, ranges.
@@ -139,6 +168,7 @@ export class RealApiServer implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.client.close();
+    for (const controller of this.#controllers) await kill(controller);
     await this.down();
     await kill(this.#etcd);
     rmSync(this.folder, { recursive: true });

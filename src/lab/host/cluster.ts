@@ -1,71 +1,112 @@
 import type { AbortOptions } from "#base/async";
-import { type KubeApi, resources } from "#kube/client";
-import { coilCrds } from "#kube/coil";
-import type { Topology } from "#lab/topology";
+import { systemClock } from "#base/clock";
+import {
+  type CustomResourceDefinition,
+  type Draft,
+  findObject,
+  isKubeError,
+  type KubeApi,
+  type KubeObject,
+  type ResourceType,
+  resourceName,
+  resources,
+} from "#kube/client";
+import { type CrdManifest, coilCrds, coilResources } from "#kube/coil";
+import { machineCapacity, type NodeSettings, nodeDraft, nodeStatus } from "#lab/kubelet";
+import {
+  type BlockController,
+  CONTROLLER_LEASE,
+  createOwn,
+  type LabIdentity,
+  nodeTaints,
+  ownLabels,
+} from "#lab/ownership";
+import { poll } from "#lab/poll";
+import type { LabNode, Topology } from "#lab/topology";
+import { LabError } from "./errors.ts";
 
-const FIELD_MANAGER = "isthmus-lab";
+/** How long an API server may take until it serves a type that was made, milliseconds. */
+const SERVED_MS = 30_000;
+const LOOK_MS = 100;
 
-/** The API types of the suite and the lab's Nodes, by server-side apply: repeating it changes nothing. */
-export async function prepareCluster(api: KubeApi, topology: Topology, { signal }: AbortOptions): Promise<void> {
-  for (const crd of coilCrds) {
-    await api.patch(
-      resources.customResourceDefinitions,
-      { name: crd.metadata.name },
-      { type: "apply", body: crd, fieldManager: FIELD_MANAGER, force: true },
-      { signal },
-    );
-  }
-  await Promise.all(topology.nodes.map((node) => applyNode(api, node.name, node.addresses.map(String), signal)));
+/** The API types that a lab needs; what is on another's cluster beside them is not a lab's business. */
+export function labCrds({ isGuest }: LabIdentity): readonly CrdManifest[] {
+  const unused = resourceName(coilResources.egresses);
+  return isGuest ? coilCrds.filter(({ metadata }) => metadata.name !== unused) : coilCrds;
 }
 
-async function applyNode(
+/** The API types of the suite as far as they are missing, and the lab's Nodes. Rejects with `KubeError`, `OwnershipError`. */
+export async function prepareCluster(
   api: KubeApi,
-  name: string,
-  addresses: readonly string[],
-  signal: AbortSignal | undefined,
+  at: { readonly topology: Topology; readonly identity: LabIdentity; readonly blocks: BlockController },
+  options: AbortOptions,
 ): Promise<void> {
-  const identity = { apiVersion: "v1", kind: "Node" };
-  const labels = { "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64" };
+  const { topology, identity } = at;
+  if (identity.isGuest && at.blocks === "own") await claimBlocks(api, identity, options);
+  for (const crd of labCrds(identity)) {
+    const { name } = crd.metadata;
+    const found = await findObject(api, resources.customResourceDefinitions, { name }, options);
+    // Surveyed already, where it is another's.
+    if (found !== undefined) continue;
+    const draft = crd as unknown as Draft<CustomResourceDefinition>;
+    await createOwn(api, identity, resources.customResourceDefinitions, draft, options);
+  }
+  await Promise.all(labCrds(identity).map((crd) => untilServed(api, crd, options)));
+  await Promise.all(topology.nodes.map((node) => makeNode(api, nodeSettings(node, identity), identity, options)));
+}
+
+/**
+ * Keeps others from carving blocks while the lab does: two would be given the same. Rejects with `OwnershipError` where another was faster.
+ */
+async function claimBlocks(api: KubeApi, identity: LabIdentity, options: AbortOptions): Promise<void> {
+  const renewTime = new Date(systemClock.now()).toISOString().replace("Z", "000Z");
+  // Held by nobody, for the controller to take.
+  const spec = { holderIdentity: "", leaseDurationSeconds: 1, renewTime };
+  await createOwn(api, identity, resources.leases, { metadata: { ...CONTROLLER_LEASE }, spec }, options);
+}
+
+/** What the kubelet of a node tells of it. */
+export function nodeSettings({ name, addresses }: LabNode, identity: LabIdentity): NodeSettings {
+  return { name, addresses: addresses.map(String), labels: ownLabels(identity), taints: nodeTaints(identity) };
+}
+
+async function makeNode(
+  api: KubeApi,
+  settings: NodeSettings,
+  identity: LabIdentity,
+  options: AbortOptions,
+): Promise<void> {
+  const { name } = settings;
+  await createOwn(api, identity, resources.nodes, nodeDraft(settings), options);
+  const status = nodeStatus(settings, machineCapacity(), systemClock.now());
+  // A merge of the whole list: addresses of both families have the same type, which is its key elsewhere.
   await api.patch(
     resources.nodes,
     { name },
-    { type: "apply", body: { ...identity, metadata: { name, labels } }, fieldManager: FIELD_MANAGER, force: true },
-    { signal },
+    { type: "merge", body: { status } },
+    { ...options, subresource: "status" },
   );
-  const status = {
-    addresses: [...addresses.map((address) => ({ type: "InternalIP", address })), { type: "Hostname", address: name }],
-    conditions: [readyCondition(false)],
-    nodeInfo: {
-      architecture: "amd64",
-      bootID: "",
-      containerRuntimeVersion: "isthmus-lab://1",
-      kernelVersion: "",
-      kubeProxyVersion: "",
-      kubeletVersion: "v1.30.0-isthmus-lab",
-      machineID: "",
-      operatingSystem: "linux",
-      osImage: "network namespace",
-      systemUUID: "",
-    },
-  };
-  // Not by apply: addresses of both families have the same type, which is the key of the list.
-  await api.patch(resources.nodes, { name }, { type: "merge", body: { status } }, { subresource: "status", signal });
 }
 
-/** Makes a node schedulable: its network plugin answers. Rejects with `KubeError`. */
-export async function markNodeReady(api: KubeApi, name: string, { signal }: AbortOptions): Promise<void> {
-  const body = { status: { conditions: [readyCondition(true)] } };
-  await api.patch(resources.nodes, { name }, { type: "merge", body }, { subresource: "status", signal });
-}
-
-function readyCondition(ready: boolean): object {
-  const now = `${new Date().toISOString().slice(0, 19)}Z`;
-  return {
-    type: "Ready",
-    status: ready ? "True" : "False",
-    reason: ready ? "KubeletReady" : "KubeletNotReady",
-    message: ready ? "the lab's kubelet is running" : "the network plugin does not answer yet",
-    lastHeartbeatTime: now,
-    lastTransitionTime: now,
+/** A definition is taken before its type is served. */
+async function untilServed(api: KubeApi, crd: CrdManifest, { signal }: AbortOptions): Promise<void> {
+  const type: ResourceType<KubeObject> | undefined = Object.values<ResourceType<KubeObject>>(coilResources).find(
+    (one) => resourceName(one) === crd.metadata.name,
+  );
+  if (type === undefined) return;
+  const isServed = async (): Promise<boolean> => {
+    try {
+      await api.list(type, { limit: 1, signal });
+      return true;
+    } catch (error) {
+      if (isKubeError(error, "not-found", "too-many-requests")) return false;
+      throw error;
+    }
   };
+  const served = await poll(isServed, { until: (is) => is, everyMs: LOOK_MS, deadlineMs: SERVED_MS, signal });
+  if (!served)
+    throw new LabError(
+      "start-failed",
+      `the API server does not serve ${crd.metadata.name} after ${SERVED_MS / 1000} s`,
+    );
 }

@@ -5,8 +5,9 @@ import { ExpectedError } from "#base/errors";
  * - `start-failed`: a part did not come up; the message names its log.
  * - `no-such-pod`: no pod of that name runs in the lab.
  * - `not-reached`: the cluster did not come to the wanted state in time.
+ * - `not-removed`: the cluster that a lab was a guest of still has objects of it.
  */
-export type LabErrorCode = "already-up" | "not-up" | "start-failed" | "no-such-pod" | "not-reached";
+export type LabErrorCode = "already-up" | "not-up" | "start-failed" | "no-such-pod" | "not-reached" | "not-removed";
 
 /** A lab cannot be had, or is not what was asked for. */
 export class LabError extends ExpectedError<LabErrorCode> {

@@ -2,11 +2,21 @@ import { mkdirSync } from "node:fs";
 import { connect } from "node:net";
 import { dirname } from "node:path";
 import { Deferred, TaskGroup } from "#base/async";
+import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { openKernel } from "#kernel/net";
 import { openNetNs } from "#kernel/netns";
-import { KubeClient, loadKubeConfig } from "#kube/client";
-import { execCni, Kubelet } from "#lab/kubelet";
+import { KubeClient, loadKubeConfig, resources } from "#kube/client";
+import { execCni, Heartbeat, Kubelet } from "#lab/kubelet";
+import {
+  type BlockController,
+  createOwn,
+  guestIdentity,
+  hostIdentity,
+  isForLab,
+  type LabIdentity,
+  newRun,
+} from "#lab/ownership";
 import { poll } from "#lab/poll";
 import {
   buildTopology,
@@ -18,9 +28,10 @@ import {
   type Topology,
 } from "#lab/topology";
 import { runWorkloads } from "#lab/workloads";
-import { markNodeReady, prepareCluster } from "./cluster.ts";
+import { prepareCluster } from "./cluster.ts";
 import { type ControlPlane, openControlPlane } from "./control-plane.ts";
 import { LabError, type LabErrorCode } from "./errors.ts";
+import { enterCluster, leaveCluster } from "./guest.ts";
 import { serveKubelet } from "./kubelets.ts";
 import { type LabProgram, programsOf, serviceProgramsOf, tunnelProgramsOf, uplinkProgramsOf } from "./programs.ts";
 import { planLabServices } from "./services.ts";
@@ -69,13 +80,21 @@ export async function runHost(
   const { log, tell } = deps;
   const kernel = openKernel();
   const paths = labPaths(options.lab);
-  const topology = planTopology(options);
+  const identity = identityOf(options);
+  const topology = planTopology({ ...options, nodePrefix: identity.prefix });
   const tunnel = planTunnel(topology, paths);
   const uplinks = planLabUplinks(topology, paths);
   mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
   for (const node of topology.nodes) mkdirSync(dirname(paths.socketOf(node.name)), { recursive: true, mode: 0o700 });
-  const recorder = stateRecorder(options, topology, { tunnel, uplinks, services: planLabServices(topology, options) });
+  const recorder = stateRecorder(options.lab, topology, {
+    identity,
+    tunnel,
+    uplinks,
+    services: planLabServices(topology, options),
+  });
   recorder.write();
+  // What a guest has made and cannot remove now is for the next start, or `lab down`: they need the folder.
+  let isClean = true;
   try {
     tell({
       event: "step",
@@ -89,14 +108,55 @@ export async function runHost(
     await using _internet = await openInternet(topology, paths);
     const { kubeconfig } = options;
     await using controlPlane = await openControlPlane({ log }, { topology, paths, kubeconfig, tunnel });
-    tell({ event: "step", text: controlPlane.description });
+    const say = (text: string): void => tell({ event: "step", text });
+    say(controlPlane.description);
     await using api = new KubeClient(await loadKubeConfig({ path: paths.kubeconfig }), { userAgent: "isthmus-lab" });
-    await prepareCluster(api, topology, { signal });
-    await hold({ log, tell, api, controlPlane, recorder, kernel, paths, tunnel, uplinks }, options, topology, signal);
+    const run = async (): Promise<void> => {
+      const blocks = identity.isGuest ? await enterCluster(api, identity, { say, signal }) : "own";
+      isClean = !identity.isGuest;
+      recorder.entered();
+      await prepareCluster(api, { topology, identity, blocks }, { signal });
+      const parts = { log, tell, api, controlPlane, recorder, kernel, paths, identity, blocks, tunnel, uplinks };
+      await hold(parts, options, topology, signal);
+    };
+    await finallyDo(run, async () => {
+      if (isClean) return;
+      await removeTopology(kernel, options.lab);
+      // Without the signal: it has aborted, and this is what is left to do.
+      await leaveCluster(api, identity, { say });
+      isClean = true;
+    });
   } finally {
     await removeTopology(kernel, options.lab);
-    removeState(options.lab);
+    if (isClean) removeState(options.lab);
   }
+}
+
+/** Does the second whatever becomes of the first; both failures are told. */
+async function finallyDo(first: () => Promise<void>, second: () => Promise<void>): Promise<void> {
+  const ends = [await settled(first), await settled(second)].filter((end) => end !== undefined);
+  if (ends.length > 1) {
+    const [one, two] = ends.map(({ error }) => error);
+    if (one instanceof ExpectedError && two instanceof ExpectedError)
+      throw new LabError("start-failed", `${describeError(one)}; and then: ${describeError(two)}`, { cause: one });
+    throw new AggregateError([one, two]);
+  }
+  if (ends[0] !== undefined) throw ends[0].error;
+}
+
+async function settled(work: () => Promise<void>): Promise<{ readonly error: unknown } | undefined> {
+  try {
+    await work();
+    return undefined;
+  } catch (error) {
+    return { error };
+  }
+}
+
+/** A guest's names are its alone; on the lab's own API server they are short. */
+function identityOf({ lab, kubeconfig }: Pick<HostOptions, "lab" | "kubeconfig">): LabIdentity {
+  const run = newRun();
+  return kubeconfig === undefined ? hostIdentity(lab, run) : guestIdentity(lab, run);
 }
 
 interface Parts {
@@ -107,6 +167,9 @@ interface Parts {
   readonly recorder: StateRecorder;
   readonly kernel: ReturnType<typeof openKernel>;
   readonly paths: LabPaths;
+  readonly identity: LabIdentity;
+  /** Whose controller carves blocks. */
+  readonly blocks: BlockController;
   readonly tunnel: LabTunnel | undefined;
   readonly uplinks: LabUplinks | undefined;
 }
@@ -127,7 +190,13 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
     }
   };
   const programs = [
-    ...programsOf({ topology, paths, isthmus: options.isthmus, coildFlags: options.coildFlags }),
+    ...programsOf({
+      topology,
+      paths,
+      isthmus: options.isthmus,
+      coildFlags: options.coildFlags,
+      controller: parts.blocks === "own",
+    }),
     ...uplinkProgramsOf({ paths, isthmus: options.isthmus, uplinks }),
     ...(options.services ? serviceProgramsOf({ topology, paths, isthmus: options.isthmus }) : []),
   ];
@@ -162,7 +231,7 @@ async function runNode(
   node: LabNode,
   { signal, onReady }: { readonly signal: AbortSignal; readonly onReady: () => void },
 ): Promise<void> {
-  const { kernel, paths, tunnel } = parts;
+  const { kernel, paths, tunnel, identity } = parts;
   const log = parts.log.child(node.name);
   using netns = openNetNs({ name: node.netns });
   await untilServed(paths.socketOf(node.name), signal);
@@ -170,7 +239,11 @@ async function runNode(
   await using own =
     door === undefined ? undefined : new KubeClient(door.connection, { userAgent: "isthmus-lab-kubelet" });
   const api = own ?? parts.api;
-  await markNodeReady(api, node.name, { signal });
+  const heartbeat = new Heartbeat(
+    { api, createLease: (draft, at) => createOwn(api, identity, resources.leases, draft, at), log },
+    { node: node.name },
+  );
+  await heartbeat.ready({ signal });
   onReady();
   const config = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket: paths.socketOf(node.name) };
   const kubelet = new Kubelet(
@@ -179,11 +252,12 @@ async function runNode(
       nodeName: node.name,
       nodeAddresses: node.addresses.map(String),
       netnsPrefix: `isthmus-${options.lab}-pod-`,
+      accepts: (pod) => isForLab(identity, pod),
     },
   );
   const { kubelets } = parts.controlPlane;
   await using _commands = kubelets === undefined ? undefined : await serveKubelet(kubelet, node, kubelets, { log });
-  await kubelet.run({ signal });
+  await Promise.all([kubelet.run({ signal }), heartbeat.run({ signal })]);
 }
 
 async function nodeDoor({ paths }: Parts, node: LabNode, tunnel: LabTunnel): ReturnType<typeof openNodeDoor> {
@@ -206,22 +280,24 @@ async function untilServed(path: string, signal: AbortSignal): Promise<void> {
 
 interface StateRecorder {
   write(): void;
+  /** From now on there may be objects of the lab on its cluster. */
+  entered(): void;
   children(children: LabState["children"]): void;
   ready(): void;
 }
 
 function stateRecorder(
-  options: HostOptions,
+  lab: string,
   topology: Topology,
-  parts: Pick<LabState, "tunnel" | "uplinks" | "services">,
+  parts: Pick<LabState, "identity" | "tunnel" | "uplinks" | "services">,
 ): StateRecorder {
   let state: LabState = {
-    lab: options.lab,
+    lab,
     pid: process.pid,
     startTime: startTimeOf(process.pid) ?? "",
     nodes: topology.nodes.map(({ name, netns, addresses }) => ({ name, netns, addresses: addresses.map(String) })),
-    embedded: options.kubeconfig === undefined,
     families: topology.families,
+    isOnCluster: false,
     children: [],
     ready: false,
     ...parts,
@@ -229,6 +305,10 @@ function stateRecorder(
   const write = (): void => writeState(state);
   return {
     write,
+    entered: () => {
+      state = { ...state, isOnCluster: true };
+      write();
+    },
     children: (children) => {
       state = { ...state, children };
       write();

@@ -4,6 +4,7 @@
  * Owns: the state directory, the children, their restart. Refuses to know: what is tested on the cluster.
  */
 export { attachedNode, joinNetns } from "./exec.ts";
+export { leaveCluster, removeDeadRuns } from "./guest.ts";
 export { type HostEvent, type HostOptions, LabError, type LabErrorCode, runHost } from "./host.ts";
 export type { LabServices } from "./services.ts";
 export { isRunning, type LabPaths, type LabState, labPaths, lockLab, readState, removeState } from "./state.ts";

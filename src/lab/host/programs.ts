@@ -64,6 +64,8 @@ export function programsOf(at: {
   readonly paths: LabPaths;
   readonly isthmus: readonly string[];
   readonly coildFlags: readonly string[];
+  /** Whether the lab carves its blocks itself; else the cluster does. */
+  readonly controller: boolean;
 }): readonly LabProgram[] {
   const { topology, paths } = at;
   const env = { ...ENV, COIL_POD_NAMESPACE: "kube-system" };
@@ -80,7 +82,7 @@ export function programsOf(at: {
   // With the control plane out of reach, the controller is on a node, as it would be in a cluster.
   const home = topology.controlPlane === undefined ? topology.fabric : (topology.nodes[0]?.netns ?? topology.fabric);
   return [
-    program("coil-ipam-controller", home, undefined, []),
+    ...(at.controller ? [program("coil-ipam-controller", home, undefined, [])] : []),
     ...topology.nodes.map((node) =>
       program("coild", node.netns, node.name, [`--socket=${paths.socketOf(node.name)}`, ...at.coildFlags]),
     ),

@@ -2,6 +2,7 @@ import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node
 import { dirname, join } from "node:path";
 import { describeError } from "#base/errors";
 import { tryFileLock } from "#kernel/lock";
+import type { LabIdentity } from "#lab/ownership";
 import { LabError } from "./errors.ts";
 import type { LabServices } from "./services.ts";
 import type { LabTunnel } from "./tunnel.ts";
@@ -28,7 +29,10 @@ export interface LabState {
   /** Field 22 of /proc/PID/stat, which tells a process from a later one with its number. */
   readonly startTime: string;
   readonly nodes: readonly { readonly name: string; readonly netns: string; readonly addresses: readonly string[] }[];
-  readonly embedded: boolean;
+  /** Who makes the lab's objects; where it is a guest, the kubeconfig of the state's folder leads to what it must remove. */
+  readonly identity: LabIdentity;
+  /** Its cluster may have objects of it. */
+  readonly isOnCluster: boolean;
   readonly families: readonly number[];
   readonly children: readonly { readonly name: string; readonly pid: number; readonly restarts: number }[];
   readonly ready: boolean;
@@ -61,7 +65,9 @@ export function readState(lab: string): LabState | undefined {
   const { state: path } = labPaths(lab);
   try {
     const state = JSON.parse(readFileSync(path, "utf8")) as LabState | null;
-    return typeof state?.pid === "number" && Array.isArray(state.nodes) ? state : undefined;
+    return typeof state?.pid === "number" && Array.isArray(state.nodes) && typeof state.identity === "object"
+      ? state
+      : undefined;
   } catch (error) {
     if (error instanceof SyntaxError || (error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
     throw inaccessible(path, error);

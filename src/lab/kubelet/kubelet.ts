@@ -9,10 +9,16 @@ import { CniCallError, type CniRunner } from "./cni-exec.ts";
 import type { ExecPlace, ExecRequest } from "./exec/index.ts";
 import { probedPorts, watchReadiness } from "./readiness.ts";
 import { Sandbox } from "./sandbox.ts";
-import { failedStatus, runningStatus } from "./status.ts";
+import { runningStatus, waitingStatus } from "./status.ts";
 
 /** Annotation of a pod: the path of its network namespace, for `lab exec` and the ping mesh. */
 export const NETNS_ANNOTATION = "lab.isthmus.dev/netns";
+
+/** What a pod is told that is not for the lab to run. */
+const NOT_FOR_LABS = {
+  reason: "NotForLab",
+  message: "this Node is of an Isthmus lab, which runs the pods that tolerate its taint by name",
+} as const;
 
 export interface KubeletDeps {
   readonly api: KubeApi;
@@ -27,6 +33,8 @@ export interface KubeletOptions {
   readonly nodeAddresses: readonly string[];
   /** What names of pods' namespaces begin with. */
   readonly netnsPrefix: string;
+  /** Whether a pod of the node is for it to run. Default: all are. Another waits, and is let go when its deletion is asked for. */
+  readonly accepts?: (pod: Pod) => boolean;
 }
 
 interface Running {
@@ -70,7 +78,12 @@ export class Kubelet {
 
   /** Runs until the signal aborts. Pods stay; the lab's end removes their namespaces. */
   async run(options: { readonly signal: AbortSignal }): Promise<void> {
-    await Promise.all([this.#pods.run(options), this.#controller.run(options)]);
+    try {
+      await Promise.all([this.#pods.run(options), this.#controller.run(options)]);
+    } finally {
+      // Who goes on asking keeps the process from its end.
+      for (const { probing } of this.#running.values()) probing.abort();
+    }
   }
 
   /** Where a command for a container runs; `undefined` unless its pod runs on this node. */
@@ -101,6 +114,10 @@ export class Kubelet {
     }
     if (pod.status?.phase === "Succeeded" || pod.status?.phase === "Failed") {
       await this.#remove(pod.metadata.uid);
+      return;
+    }
+    if (this.#options.accepts?.(pod) === false) {
+      await this.#writeStatus(pod, waitingStatus(pod, NOT_FOR_LABS, this.#clock.now()));
       return;
     }
     // A sandbox that was not attached and could not be removed then goes first.
@@ -206,8 +223,14 @@ export class Kubelet {
 
   /** A pod that waits for its network says why, where `kubectl describe` shows it. */
   async #reportFailure(pod: Pod, error: CniCallError): Promise<void> {
+    await this.#writeStatus(
+      pod,
+      waitingStatus(pod, { reason: "FailedCreatePodSandBox", message: error.message }, this.#clock.now()),
+    );
+  }
+
+  async #writeStatus(pod: Pod, status: Pod["status"]): Promise<void> {
     const { name, namespace, uid } = pod.metadata;
-    const status = failedStatus(pod, error.message, this.#clock.now());
     if (status === undefined) return;
     try {
       await this.#deps.api.patch(

@@ -64,12 +64,16 @@ export function runningStatus(pod: Pod, observed: Observed): Record<string, unkn
   };
 }
 
-/** Pure: the status of a pod whose network cannot be made yet; `undefined` when it says that already. */
-export function failedStatus(pod: Pod, message: string, nowMs: number): PodStatus | undefined {
+/** Pure: the status of a pod that waits, such as for its network; `undefined` when it says that already. */
+export function waitingStatus(
+  pod: Pod,
+  { reason, message }: { readonly reason: string; readonly message: string },
+  nowMs: number,
+): PodStatus | undefined {
   if (pod.status?.message === message) return undefined;
   return {
     phase: "Pending",
-    reason: "FailedCreatePodSandBox",
+    reason,
     message,
     startTime: pod.status?.startTime ?? timestamp(nowMs),
   };

@@ -1,44 +1,75 @@
 import type { AbortOptions } from "#base/async";
-import { type KubeApi, type KubeObject, type ResourceType, resources } from "#kube/client";
-import { COIL_FINALIZER, coilResources, DEFAULT_POOL, POOL_ANNOTATION } from "#kube/coil";
-import { applyObject, type Manifest } from "./apply-object.ts";
-import type { Scenario, ScenarioWorkload } from "./default.ts";
+import { type Deployment, type Draft, type KubeApi, resources } from "#kube/client";
+import { COIL_FINALIZER, coilResources, DEFAULT_POOL, POOL_ANNOTATION, parsePool, subnetsOverlap } from "#kube/coil";
+import { createOwn, isOwn, type LabIdentity, OwnershipError, podPlacement } from "#lab/ownership";
+import type { Scenario, ScenarioPool, ScenarioWorkload } from "./default.ts";
 
-/** Puts the scenario on the cluster by server-side apply; repeating it changes nothing. Rejects with `KubeError`. */
+/**
+ * Puts the scenario on the cluster; what this run has made already stays. Rejects with `OwnershipError` where something of others is in the way,
+ * and with `KubeError`.
+ */
 export async function applyScenario(api: KubeApi, scenario: Scenario, options: AbortOptions): Promise<void> {
-  const apply = <T extends KubeObject>(type: ResourceType<T>, body: Manifest): Promise<void> =>
-    applyObject(api, type, body, options);
+  const { identity } = scenario;
+  if (identity.isGuest) await refuseOverlap(api, scenario, options);
   for (const pool of scenario.pools) {
-    await apply(coilResources.addressPools, {
-      apiVersion: "coil.cybozu.com/v2",
-      kind: "AddressPool",
+    const draft = {
       metadata: { name: pool.name, finalizers: [COIL_FINALIZER] },
-      spec: { blockSizeBits: pool.blockSizeBits, subnets: pool.subnets },
-    });
+      spec: { blockSizeBits: pool.blockSizeBits, subnets: [...pool.subnets] },
+    };
+    await createOwn(api, identity, coilResources.addressPools, draft, options);
   }
   for (const workload of scenario.workloads) {
-    const annotations = workload.pool === DEFAULT_POOL ? {} : { [POOL_ANNOTATION]: workload.pool };
-    await apply(resources.namespaces, {
-      apiVersion: "v1",
-      kind: "Namespace",
-      metadata: { name: workload.namespace, annotations },
-    });
-    await apply(resources.deployments, deploymentOf(workload));
+    await makeNamespace(api, identity, { name: workload.namespace, pool: workload.pool }, options);
+    await createOwn(api, identity, resources.deployments, deploymentOf(workload, identity), options);
   }
 }
 
-function deploymentOf({ namespace, name, replicas }: ScenarioWorkload): Manifest {
+/**
+ * A namespace whose pods have addresses of a pool. An API server refuses pods in it until the cluster's controllers have given it a service
+ * account; those who make pods of Deployments try until then. Rejects with `OwnershipError` and `KubeError`.
+ */
+export async function makeNamespace(
+  api: KubeApi,
+  identity: LabIdentity,
+  { name, pool }: { readonly name: string; readonly pool: string },
+  options: AbortOptions,
+): Promise<void> {
+  const annotations = pool === DEFAULT_POOL ? {} : { [POOL_ANNOTATION]: pool };
+  await createOwn(api, identity, resources.namespaces, { metadata: { name, annotations } }, options);
+}
+
+/** Two pools with one address would give it to two pods. */
+async function refuseOverlap(api: KubeApi, { identity, pools }: Scenario, options: AbortOptions): Promise<void> {
+  const wanted = pools.flatMap((pool) => parsePool({ subnets: [...pool.subnets] }).subnets);
+  for (const found of (await api.listAll(coilResources.addressPools, options)).items) {
+    if (isOwn(identity, found) || found.spec === undefined) continue;
+    const taken = parsePool(found.spec).subnets;
+    if (!wanted.some((one) => taken.some((other) => subnetsOverlap(one, other)))) continue;
+    throw new OwnershipError(
+      "not-ours",
+      `AddressPool ${found.metadata.name} is on the cluster and has addresses of the lab's subnets (${subnetsOf(pools)}): it is not touched; use a cluster without it`,
+    );
+  }
+}
+
+function subnetsOf(pools: readonly ScenarioPool[]): string {
+  return pools.flatMap(({ subnets }) => subnets.flatMap(({ ipv4, ipv6 }) => [ipv4, ipv6].filter(Boolean))).join(", ");
+}
+
+function deploymentOf({ namespace, name, replicas }: ScenarioWorkload, identity: LabIdentity): Draft<Deployment> {
   const labels = { app: name };
   return {
-    apiVersion: "apps/v1",
-    kind: "Deployment",
     metadata: { name, namespace },
     spec: {
       replicas,
       selector: { matchLabels: labels },
       template: {
         metadata: { labels },
-        spec: { containers: [{ name: "main", image: "lab.isthmus.dev/pause" }], terminationGracePeriodSeconds: 0 },
+        spec: {
+          containers: [{ name: "main", image: "lab.isthmus.dev/pause" }],
+          terminationGracePeriodSeconds: 0,
+          ...podPlacement(identity, labels),
+        },
       },
     },
   };

@@ -1,4 +1,5 @@
 import type { SubnetSet } from "#kube/coil";
+import type { LabIdentity } from "#lab/ownership";
 import type { NodeFamilies } from "#lab/topology";
 
 /** An AddressPool. */
@@ -19,6 +20,8 @@ export interface ScenarioWorkload {
 
 /** What a lab runs, as plain data. */
 export interface Scenario {
+  /** In whose name. */
+  readonly identity: LabIdentity;
   readonly pools: readonly ScenarioPool[];
   readonly workloads: readonly ScenarioWorkload[];
 }
@@ -32,7 +35,11 @@ const SUBNETS = {
  * Pure: two pools, half of the pods in each. With both families one pool has IPv4 alone and the other both; with one
  * family both pools have that one. Blocks are small, so that nodes need several.
  */
-export function defaultScenario(options: { readonly pods: number; readonly families: NodeFamilies }): Scenario {
+export function defaultScenario(
+  options: { readonly pods: number; readonly families: NodeFamilies },
+  identity: LabIdentity,
+): Scenario {
+  const named = (name: string): string => `${identity.prefix}${name}`;
   const subnet = (pool: "default" | "dual"): SubnetSet => {
     const { ipv4, ipv6 } = SUBNETS[pool];
     if (options.families === "ipv6") return { ipv6 };
@@ -40,13 +47,14 @@ export function defaultScenario(options: { readonly pods: number; readonly famil
   };
   const inDual = Math.floor(options.pods / 2);
   return {
+    identity,
     pools: [
-      { name: "default", blockSizeBits: 1, subnets: [subnet("default")] },
-      { name: "dual", blockSizeBits: 3, subnets: [subnet("dual")] },
+      { name: named("default"), blockSizeBits: 1, subnets: [subnet("default")] },
+      { name: named("dual"), blockSizeBits: 3, subnets: [subnet("dual")] },
     ],
     workloads: [
-      { namespace: "default", name: "web", pool: "default", replicas: options.pods - inDual },
-      { namespace: "dual", name: "api", pool: "dual", replicas: inDual },
+      { namespace: named("default"), name: "web", pool: named("default"), replicas: options.pods - inDual },
+      { namespace: named("dual"), name: "api", pool: named("dual"), replicas: inDual },
     ],
   };
 }

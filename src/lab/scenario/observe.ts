@@ -1,8 +1,9 @@
 import { type AbortOptions, sleep } from "#base/async";
 import { IpAddress } from "#base/ip";
-import { type KubeApi, type Pod, resources } from "#kube/client";
+import { type KubeApi, type Node, type Pod, resources } from "#kube/client";
 import { LabError } from "#lab/host";
 import { NETNS_ANNOTATION } from "#lab/kubelet";
+import { type LabIdentity, ownSelector } from "#lab/ownership";
 import type { PingSource, PingTarget } from "#lab/ping";
 import type { Scenario } from "./default.ts";
 
@@ -36,7 +37,8 @@ export async function waitForPods(
     if (running !== told) options.onProgress(running, wanted);
     told = running;
     // With few pods some nodes have none, and may still be on their way.
-    const waitingNode = running === wanted && pods.length === wanted ? await findUnreadyNode(api, options) : undefined;
+    const waitingNode =
+      running === wanted && pods.length === wanted ? await findUnreadyNode(api, scenario.identity, options) : undefined;
     if (running === wanted && pods.length === wanted && waitingNode === undefined) return;
     if (performance.now() > deadline) {
       throw waitingNode === undefined
@@ -53,10 +55,10 @@ export async function observeCluster(
   scenario: Scenario,
   options: AbortOptions,
 ): Promise<ObservedCluster> {
-  const nodes = await api.listAll(resources.nodes, options);
+  const nodes = await ownNodes(api, scenario.identity, options);
   const pods = await scenarioPods(api, scenario, options);
   return {
-    nodes: nodes.items.map((node) => ({
+    nodes: nodes.map((node) => ({
       name: node.metadata.name,
       addresses: (node.status?.addresses ?? [])
         .filter((entry) => entry.type === "InternalIP")
@@ -71,6 +73,15 @@ export async function observeCluster(
   };
 }
 
+/** The lab's Nodes; on a cluster of somebody else there are others. Rejects with `KubeError`. */
+export async function ownNodes(
+  api: KubeApi,
+  identity: LabIdentity,
+  { signal }: AbortOptions,
+): Promise<readonly Node[]> {
+  return (await api.listAll(resources.nodes, { labelSelector: ownSelector(identity), signal })).items;
+}
+
 async function scenarioPods(api: KubeApi, scenario: Scenario, { signal }: AbortOptions): Promise<Pod[]> {
   const namespaces = new Set(scenario.workloads.map((workload) => workload.namespace));
   const lists = await Promise.all(
@@ -83,11 +94,15 @@ async function scenarioPods(api: KubeApi, scenario: Scenario, { signal }: AbortO
 }
 
 /** The name of a node that is not ready. */
-async function findUnreadyNode(api: KubeApi, { signal }: AbortOptions): Promise<string | undefined> {
-  const { items } = await api.listAll(resources.nodes, { signal });
-  const isReady = ({ status }: (typeof items)[number]): boolean =>
+async function findUnreadyNode(
+  api: KubeApi,
+  identity: LabIdentity,
+  options: AbortOptions,
+): Promise<string | undefined> {
+  const nodes = await ownNodes(api, identity, options);
+  const isReady = ({ status }: Node): boolean =>
     status?.conditions?.some(({ type, status: value }) => type === "Ready" && value === "True") === true;
-  return items.find((node) => !isReady(node))?.metadata.name;
+  return nodes.find((node) => !isReady(node))?.metadata.name;
 }
 
 function isRunning(pod: Pod): boolean {

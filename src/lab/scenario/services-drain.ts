@@ -1,5 +1,6 @@
 import type { AbortOptions } from "#base/async";
 import { isKubeError, type KubeApi, type Node, resources } from "#kube/client";
+import { isForLab, type LabIdentity } from "#lab/ownership";
 import { poll } from "#lab/poll";
 import type { Balancer } from "./services-balancer.ts";
 import type { Load } from "./services-load.ts";
@@ -24,11 +25,17 @@ export interface Balancers {
  * connections that go on, delete. Then a new node has its name. Rejects with `KubeError` and with the signal's reason.
  */
 export async function drainNode(
-  { api, load, balancers }: { readonly api: KubeApi; readonly load: Load; readonly balancers: Balancers },
+  at: {
+    readonly api: KubeApi;
+    readonly identity: LabIdentity;
+    readonly load: Load;
+    readonly balancers: Balancers;
+  },
   name: string,
   options: AbortOptions,
 ): Promise<Omit<DrainReport, keyof LoadResult>> {
-  const { cluster, local } = balancers;
+  const { api, identity, load } = at;
+  const { cluster, local } = at.balancers;
   const until = (done: () => boolean): Promise<number | null> => waitUntil(done, options);
   const more = (): Promise<number | null> => {
     const from = load.connections;
@@ -40,12 +47,13 @@ export async function drainNode(
   const through = cluster.sentTo(name);
   const underWay = cluster.openOn(name);
   const before = await api.get(resources.nodes, { name }, options);
-  const merge = { type: "merge", body: { spec: { unschedulable: true, taints: [TAINT] } } } as const;
+  const taints = [...(before.spec?.taints ?? []), TAINT];
+  const merge = { type: "merge", body: { spec: { unschedulable: true, taints } } } as const;
   await api.patch(resources.nodes, { name }, merge, options);
   const outSeconds = await until(() => !cluster.isIn(name));
-  await evict(api, name, options);
+  await evict(api, { identity, node: name }, options);
   const localOutSeconds = await until(() => !local.isIn(name));
-  await poll(() => podsOn(api, name, options), {
+  await poll(() => podsOn(api, { identity, node: name }, options), {
     until: (left) => left.length === 0,
     everyMs: LOOK_MS,
     deadlineMs: STEP_MS,
@@ -61,9 +69,14 @@ export async function drainNode(
   return { node: name, through, underWay, outSeconds, localOutSeconds, backSeconds };
 }
 
-/** As `kubectl drain` without its patience: every pod of the node is deleted, with its own grace period. */
-async function evict(api: KubeApi, node: string, options: AbortOptions): Promise<void> {
-  for (const { namespace, name } of await podsOn(api, node, options)) {
+interface OnNode {
+  readonly identity: LabIdentity;
+  readonly node: string;
+}
+
+/** As `kubectl drain --ignore-daemonsets` without its patience: every pod of the lab is deleted, with its own grace period. */
+async function evict(api: KubeApi, at: OnNode, options: AbortOptions): Promise<void> {
+  for (const { namespace, name } of await podsOn(api, at, options)) {
     try {
       await api.delete(resources.pods, { namespace, name }, options);
     } catch (error) {
@@ -74,17 +87,21 @@ async function evict(api: KubeApi, node: string, options: AbortOptions): Promise
 
 async function podsOn(
   api: KubeApi,
-  node: string,
+  { identity, node }: OnNode,
   options: AbortOptions,
 ): Promise<readonly { readonly namespace: string | undefined; readonly name: string }[]> {
   const { items } = await api.listAll(resources.pods, { ...options, fieldSelector: `spec.nodeName=${node}` });
-  return items.map(({ metadata: { namespace, name } }) => ({ namespace, name }));
+  return items
+    .filter((pod) => isForLab(identity, pod))
+    .map(({ metadata: { namespace, name } }) => ({ namespace, name }));
 }
 
 /** Another Node of the same name, ready as the one before it was. */
-async function replaceNode(api: KubeApi, { metadata, status }: Node, options: AbortOptions): Promise<void> {
+async function replaceNode(api: KubeApi, { metadata, spec, status }: Node, options: AbortOptions): Promise<void> {
   const { name, labels = {} } = metadata;
-  await api.create(resources.nodes, { apiVersion: "v1", kind: "Node", metadata: { name, labels } } as never, options);
+  // Which keeps the cluster's own pods off, where there are any.
+  const { taints = [] } = spec ?? {};
+  await api.create(resources.nodes, { metadata: { name, labels }, spec: { taints } }, options);
   const merge = { type: "merge", body: { status } } as const;
   await api.patch(resources.nodes, { name }, merge, { ...options, subresource: "status" });
 }

@@ -1,12 +1,14 @@
 import type { AbortOptions } from "#base/async";
-import { type KubeApi, resources } from "#kube/client";
-import { POOL_ANNOTATION } from "#kube/coil";
+import { type Deployment, type Draft, type KubeApi, resources } from "#kube/client";
 import type { LabServices } from "#lab/host";
-import { applyObject } from "./apply-object.ts";
+import { createOwn, type LabIdentity, podPlacement } from "#lab/ownership";
+import { makeNamespace } from "./apply.ts";
 
-export const SERVICES_NAMESPACE = "services";
 /** The pool of the default scenario with every family of the lab. */
 const POOL = "dual";
+/** Not a class that a cloud's controller knows: nobody is to buy a balancer for a lab. */
+const BALANCER_CLASS = "lab.isthmus.dev/none";
+const REVISION = "lab.isthmus.dev/revision";
 const GRACE_SECONDS = 30;
 export const SERVICE_PORT = 80;
 /** What balancers have as their own addresses. */
@@ -17,6 +19,11 @@ const INGRESS = {
 
 /** Deployments behind the Services: `web` has pods on every node, `edge` on all but one where there are three or more. */
 export type BackendName = "web" | "edge";
+
+/** Pure: where the Services are, with all that is behind them. */
+export function servicesNamespace({ prefix }: LabIdentity): string {
+  return `${prefix}services`;
+}
 
 /** Pure: how many pods a Deployment has on so many nodes. */
 export function replicasOf(name: BackendName, nodes: number): number {
@@ -32,28 +39,24 @@ export function serviceSpecs(): Readonly<Record<string, Record<string, unknown>>
     ...more,
   });
   return {
-    web: to("web", { type: "LoadBalancer", externalTrafficPolicy: "Cluster" }),
-    edge: to("edge", { type: "LoadBalancer", externalTrafficPolicy: "Local" }),
+    web: to("web", { type: "LoadBalancer", loadBalancerClass: BALANCER_CLASS, externalTrafficPolicy: "Cluster" }),
+    edge: to("edge", { type: "LoadBalancer", loadBalancerClass: BALANCER_CLASS, externalTrafficPolicy: "Local" }),
     near: to("edge", { internalTrafficPolicy: "Local" }),
     sticky: to("web", { sessionAffinity: "ClientIP" }),
     lonely: to("nobody"),
   };
 }
 
-/** Puts the Services and their Deployments on the cluster by server-side apply. Rejects with `KubeError`. */
+/** Puts the Services and their Deployments on the cluster. Rejects with `KubeError` and `OwnershipError`. */
 export async function applyServices(
   api: KubeApi,
-  { backend }: LabServices,
-  nodes: number,
+  { at, identity, nodes }: { readonly at: LabServices; readonly identity: LabIdentity; readonly nodes: number },
   options: AbortOptions,
 ): Promise<void> {
-  const namespace = SERVICES_NAMESPACE;
-  const metadata = { name: namespace, annotations: { [POOL_ANNOTATION]: POOL } };
-  await applyObject(api, resources.namespaces, { apiVersion: "v1", kind: "Namespace", metadata }, options);
-  for (const [name, spec] of Object.entries(serviceSpecs())) {
-    const body = { apiVersion: "v1", kind: "Service", metadata: { name, namespace }, spec };
-    await applyObject(api, resources.services, body, options);
-  }
+  const namespace = servicesNamespace(identity);
+  await makeNamespace(api, identity, { name: namespace, pool: `${identity.prefix}${POOL}` }, options);
+  for (const [name, spec] of Object.entries(serviceSpecs()))
+    await createOwn(api, identity, resources.services, { metadata: { name, namespace }, spec }, options);
   // As the balancer's controller of a cloud would tell.
   for (const name of ["web", "edge"] as const) {
     const status = { loadBalancer: { ingress: INGRESS[name] } };
@@ -65,41 +68,49 @@ export async function applyServices(
     );
   }
   for (const name of ["web", "edge"] as const) {
-    const body = deploymentOf(name, replicasOf(name, nodes), backend, 1);
-    await applyObject(api, resources.deployments, body, options);
+    const draft = deploymentOf(name, replicasOf(name, nodes), at.backend, identity);
+    await createOwn(api, identity, resources.deployments, draft, options);
   }
 }
 
 /** Gives a Deployment's pods another revision, so that all are replaced. Rejects with `KubeError`. */
 export async function startRollout(
   api: KubeApi,
-  { backend }: LabServices,
-  at: { readonly name: BackendName; readonly nodes: number; readonly revision: number },
+  at: { readonly name: BackendName; readonly identity: LabIdentity; readonly revision: number },
   options: AbortOptions,
 ): Promise<void> {
-  const body = deploymentOf(at.name, replicasOf(at.name, at.nodes), backend, at.revision);
-  await applyObject(api, resources.deployments, body, options);
+  const ref = { name: at.name, namespace: servicesNamespace(at.identity) };
+  const metadata = { annotations: { [REVISION]: String(at.revision) } };
+  const body = { spec: { template: { metadata } } };
+  await api.patch(resources.deployments, ref, { type: "merge", body }, options);
 }
 
-function deploymentOf(name: BackendName, replicas: number, backend: LabServices["backend"], revision: number) {
+function deploymentOf(
+  name: BackendName,
+  replicas: number,
+  backend: LabServices["backend"],
+  identity: LabIdentity,
+): Draft<Deployment> {
   const labels = { app: name };
   const container = {
     name: "main",
     image: "lab.isthmus.dev/backend",
-    command: backend.command,
+    command: [...backend.command],
     ports: [{ name: "http", containerPort: backend.port }],
     readinessProbe: { tcpSocket: { port: backend.port }, periodSeconds: 1 },
   };
   return {
-    apiVersion: "apps/v1",
-    kind: "Deployment",
-    metadata: { name, namespace: SERVICES_NAMESPACE },
+    metadata: { name, namespace: servicesNamespace(identity) },
     spec: {
       replicas,
       selector: { matchLabels: labels },
       template: {
-        metadata: { labels, annotations: { "lab.isthmus.dev/revision": String(revision) } },
-        spec: { containers: [container], terminationGracePeriodSeconds: GRACE_SECONDS },
+        metadata: { labels, annotations: { [REVISION]: "1" } },
+        spec: {
+          containers: [container],
+          terminationGracePeriodSeconds: GRACE_SECONDS,
+          ...podPlacement(identity, labels),
+        },
       },
     },
   };

@@ -3,8 +3,9 @@ import { IpAddress, type IpFamily } from "#base/ip";
 import { type KubeApi, type Pod, resources } from "#kube/client";
 import { LabError } from "#lab/host";
 import { NETNS_ANNOTATION } from "#lab/kubelet";
+import type { LabIdentity } from "#lab/ownership";
 import { poll } from "#lab/poll";
-import { type BackendName, replicasOf, SERVICES_NAMESPACE } from "./services-objects.ts";
+import { type BackendName, replicasOf, servicesNamespace } from "./services-objects.ts";
 
 /** How often the cluster is looked at while waiting, milliseconds. */
 const LOOK_MS = 100;
@@ -33,8 +34,12 @@ export interface ObservedServices {
 }
 
 /** Reads Services and their running pods. Rejects with `KubeError`. */
-export async function observeServices(api: KubeApi, options: AbortOptions): Promise<ObservedServices> {
-  const namespace = SERVICES_NAMESPACE;
+export async function observeServices(
+  api: KubeApi,
+  identity: LabIdentity,
+  options: AbortOptions,
+): Promise<ObservedServices> {
+  const namespace = servicesNamespace(identity);
   const services = await api.listAll(resources.services, { namespace, ...options });
   const pods = await api.listAll(resources.pods, { namespace, ...options });
   return {
@@ -72,12 +77,12 @@ export function ofFamily(addresses: readonly IpAddress[], family: IpFamily): IpA
  */
 export async function waitForBackends(
   api: KubeApi,
-  nodes: number,
+  { identity, nodes }: { readonly identity: LabIdentity; readonly nodes: number },
   options: AbortOptions & { readonly deadlineMs: number },
 ): Promise<void> {
   const look = async (): Promise<string> => {
     const { signal } = options;
-    const namespace = SERVICES_NAMESPACE;
+    const namespace = servicesNamespace(identity);
     const deployments = await api.listAll(resources.deployments, { namespace, signal });
     const pods = await api.listAll(resources.pods, { namespace, signal });
     const waiting = deployments.items.flatMap(({ metadata, spec, status }) => {

@@ -1,10 +1,11 @@
 import type { AbortOptions } from "#base/async";
 import { Cidr, type IpFamily } from "#base/ip";
-import { type KubeApi, resources } from "#kube/client";
+import type { KubeApi } from "#kube/client";
 import { coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";
+import type { LabIdentity } from "#lab/ownership";
 import { pingMesh } from "#lab/ping";
 import { naturally } from "./natural.ts";
-import type { ObservedCluster } from "./observe.ts";
+import { type ObservedCluster, ownNodes } from "./observe.ts";
 import type { LabReport } from "./report.ts";
 
 /** The part of a report that comes from looking at the cluster; the rest is the caller's. */
@@ -13,14 +14,14 @@ export type Verified = Pick<LabReport, "nodes" | "pods" | "pings" | "families" |
 /** Pings everyone from every pod, and checks that addresses are unique and inside a block of their node. */
 export async function verifyCluster(
   api: KubeApi,
-  cluster: ObservedCluster,
+  { identity, cluster }: { readonly identity: LabIdentity; readonly cluster: ObservedCluster },
   options: AbortOptions & {
     readonly pingDeadlineMs: number;
     readonly onProgress: (done: number, total: number) => void;
   },
 ): Promise<Verified> {
   const blocks = await api.listAll(coilResources.addressBlocks, options);
-  const nodes = await api.listAll(resources.nodes, options);
+  const nodes = await ownNodes(api, identity, options);
   const pings = await pingMesh(cluster.pods, cluster.nodes, {
     signal: options.signal,
     deadlineMs: options.pingDeadlineMs,
@@ -43,13 +44,13 @@ export async function verifyCluster(
     addresses.some(({ address }) => address.family === family),
   );
   return {
-    nodes: nodes.items.length,
+    nodes: nodes.length,
     pods: cluster.pods.length,
     families: families.map((family) => (family === 4 ? "ipv4" : "ipv6")),
     pings: { ...pings, acrossNodes: countAcross(cluster.pods) },
     addresses: { total: addresses.length, unique, outsideBlocks: outside.map(({ address }) => address.toString()) },
     cluster: {
-      nodes: nodes.items.toSorted(byName).map((node) => ({
+      nodes: nodes.toSorted(byName).map((node) => ({
         name: node.metadata.name,
         addresses: cluster.nodes.find(({ name }) => name === node.metadata.name)?.addresses.map(String) ?? [],
         pods: cluster.pods.filter((pod) => pod.node === node.metadata.name).length,

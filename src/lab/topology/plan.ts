@@ -9,6 +9,7 @@ export const LAB_NAME_PATTERN = /^[a-z0-9]([a-z0-9-]{0,14}[a-z0-9])?$/;
 
 /** One node. */
 export interface LabNode {
+  /** As the API has it. */
   readonly name: string;
   /** Its namespace, as `ip netns` knows it. */
   readonly netns: string;
@@ -49,11 +50,13 @@ export function planTopology(options: {
   readonly tunnel: boolean;
   /** Gives the first node two uplinks. Default false. */
   readonly uplinks?: boolean;
+  /** What names of nodes begin with, where names are shared with others. Default: nothing. */
+  readonly nodePrefix?: string;
 }): Topology {
   const families: readonly IpFamily[] = options.families === "dual" ? [4, 6] : options.families === "ipv4" ? [4] : [6];
   const prefix = `isthmus-${options.lab}-`;
   const nodes = Array.from({ length: options.nodes }, (_, at) => ({
-    name: `node${at + 1}`,
+    name: `${options.nodePrefix ?? ""}node${at + 1}`,
     netns: `${prefix}node${at + 1}`,
     addresses: families.map((family) => NETWORKS[family].at(FIRST_NODE_OFFSET + at)),
     port: `node${at + 1}`,

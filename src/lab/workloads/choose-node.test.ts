@@ -29,3 +29,16 @@ test("chooseNode: neither cordoned nor unready nodes, nor those that the selecto
   assert.equal(chooseNode(pod(), nodes, placed(["node3", "web"])), "node3");
   assert.equal(chooseNode(pod(undefined, { nodeSelector: { host: "node2" } }), nodes, []), undefined);
 });
+
+test("chooseNode: a taint keeps pods off that do not tolerate it, by key and value, or every taint", () => {
+  const nodes = [node("tainted", { taints: [{ key: "lab", value: "a", effect: "NoSchedule" }] })];
+  const tolerating = (...tolerations: object[]) => chooseNode(pod(undefined, { tolerations }), nodes, []);
+  assert.equal(chooseNode(pod(), nodes, []), undefined);
+  assert.equal(tolerating({ key: "lab", value: "b" }, { key: "other", operator: "Exists" }), undefined);
+  assert.equal(tolerating({ key: "lab", value: "a", effect: "NoExecute" }), undefined);
+  assert.equal(tolerating({ key: "lab", value: "a", effect: "NoSchedule" }), "tainted");
+  assert.equal(tolerating({ key: "lab", operator: "Exists" }), "tainted");
+  assert.equal(tolerating({ operator: "Exists" }), "tainted");
+  const soft = [node("soft", { taints: [{ key: "lab", effect: "PreferNoSchedule" }] })];
+  assert.equal(chooseNode(pod(), soft, []), "soft");
+});

@@ -10,7 +10,7 @@ export interface PlacedPod {
 }
 
 /**
- * Pure: of the ready nodes that the pod's nodeSelector allows the one with the fewest pods of the same owner, then with the
+ * Pure: of the ready nodes that the pod's nodeSelector and tolerations allow the one with the fewest pods of the same owner, then with the
  * fewest pods; ties by name in natural order. `undefined` when there is none.
  */
 export function chooseNode(
@@ -43,6 +43,20 @@ export function isEligible(pod: Pick<Pod, "spec">, node: Schedulable): boolean {
   if (node.spec?.unschedulable === true) return false;
   if (node.status?.conditions?.some((condition) => condition.type === "Ready" && condition.status !== "True") === true)
     return false;
+  const keepsOff = (taint: Taint): boolean => taint.effect !== "PreferNoSchedule" && !isTolerated(pod, taint);
+  if (node.spec?.taints?.some(keepsOff) === true) return false;
   const labels = node.metadata.labels ?? {};
   return Object.entries(pod.spec?.nodeSelector ?? {}).every(([key, value]) => labels[key] === value);
+}
+
+type Taint = NonNullable<NonNullable<Node["spec"]>["taints"]>[number];
+
+/** As Kubernetes has it: no key with `Exists` is every key, no effect is every effect. */
+function isTolerated({ spec }: Pick<Pod, "spec">, taint: Taint): boolean {
+  return (spec?.tolerations ?? []).some(
+    ({ key = "", operator = "Equal", value = "", effect = "" }) =>
+      (effect === "" || effect === taint.effect) &&
+      (key === "" ? operator === "Exists" : key === taint.key) &&
+      (operator === "Exists" || value === (taint.value ?? "")),
+  );
 }

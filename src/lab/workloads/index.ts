@@ -3,7 +3,7 @@
  * become EndpointSlices.
  *
  * Owns: bindings, the pods of Deployments and DaemonSets and their status, EndpointSlices. Refuses to know: nodes' insides, resources,
- * affinity, taints. A real control plane brings its own of each.
+ * affinity. A real control plane brings its own of each.
  */
 
 import { TaskGroup } from "#base/async";

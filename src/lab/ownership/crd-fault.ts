@@ -1,0 +1,47 @@
+import type { CustomResourceDefinition } from "#kube/client";
+import type { CrdManifest } from "#kube/coil";
+
+/** As much of a structural schema as is compared. */
+interface Schema {
+  readonly type?: string;
+  readonly properties?: Readonly<Record<string, Schema>>;
+  readonly items?: Schema;
+  readonly "x-kubernetes-preserve-unknown-fields"?: boolean;
+  readonly "x-kubernetes-int-or-string"?: boolean;
+}
+
+/**
+ * Pure: why a lab cannot work with a definition that is on the cluster already; `undefined` when it can. It can when our version is served, and
+ * has each field that we use, with the type that we use. Further fields and versions, texts and limits are the owner's.
+ */
+export function crdFault(
+  found: Pick<CustomResourceDefinition, "spec" | "status">,
+  wanted: CrdManifest,
+): string | undefined {
+  const [ours] = wanted.spec.versions;
+  if (ours === undefined) return undefined;
+  if (found.spec.scope !== wanted.spec.scope) return `its scope is ${found.spec.scope}, not ${wanted.spec.scope}`;
+  if (found.spec.names.kind !== wanted.spec.names.kind) return `its kind is ${found.spec.names.kind}`;
+  const version = found.spec.versions.find(({ name }) => name === ours.name);
+  if (version?.served !== true) return `it does not serve version ${ours.name}`;
+  const established = found.status?.conditions?.find(({ type }) => type === "Established");
+  if (established?.status !== "True") return "it is not established";
+  if (ours.subresources?.status !== undefined && version.subresources?.status === undefined)
+    return "it has no status subresource";
+  return schemaFault(version.schema?.openAPIV3Schema as Schema | undefined, ours.schema.openAPIV3Schema as Schema, "");
+}
+
+function schemaFault(found: Schema | undefined, wanted: Schema, path: string): string | undefined {
+  if (found === undefined) return `it has no field ${path === "" ? "at all" : path}`;
+  if (found["x-kubernetes-preserve-unknown-fields"] === true) return undefined;
+  if (found["x-kubernetes-int-or-string"] !== true && found.type !== wanted.type)
+    return `its field ${path === "" ? "." : path} is of type ${found.type ?? "any"}, not ${wanted.type ?? "any"}`;
+  if (wanted.items !== undefined) return schemaFault(found.items, wanted.items, `${path}[]`);
+  // Metadata is every object's; its schema says nothing.
+  for (const [name, schema] of Object.entries(wanted.properties ?? {})) {
+    if (path === "" && name === "metadata") continue;
+    const fault = schemaFault(found.properties?.[name], schema, `${path}.${name}`);
+    if (fault !== undefined) return fault;
+  }
+  return undefined;
+}

@@ -1,0 +1,216 @@
+import { type AbortOptions, sleep } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { isKubeError, type KubeApi, type KubeObject, objectKey, type ResourceType, resources } from "#kube/client";
+import { COIL_FINALIZER, coilCrds, coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";
+import { OwnershipError } from "./errors.ts";
+import { guestIdentity, LAB_LABEL, ownSelector, RUN_LABEL } from "./identity.ts";
+import { type Found, type FoundObject, type FoundType, nextRemoval, type Removal } from "./removal.ts";
+import { type FoundRun, noneWithoutType } from "./survey.ts";
+
+/** How often the cluster is looked at, milliseconds. */
+const LOOK_MS = 200;
+/** When nothing more goes away for so long, milliseconds, what is left is named. A cluster's namespace controller takes some 10 s. */
+const STUCK_MS = 90_000;
+/** How long what the cluster says of a Node's end is waited for, milliseconds: its node controller looks every 5 s. */
+const LAST_WORDS_MS = 8000;
+/** What the cluster's node controller says as it takes a Node in, and as it lets it go. */
+const FIRST_WORD = "RegisteredNode";
+const LAST_WORD = "RemovingNode";
+/** So many requests are under way at once. */
+const AT_ONCE = 16;
+/** How many names a message has. */
+const MAX_NAMES = 5;
+
+const TYPES: Readonly<Record<FoundType, ResourceType<KubeObject>>> = {
+  deployments: resources.deployments,
+  replicaSets: resources.replicaSets,
+  services: resources.services,
+  pods: resources.pods,
+  blockRequests: coilResources.blockRequests,
+  addressBlocks: coilResources.addressBlocks,
+  addressPools: coilResources.addressPools,
+  leases: resources.leases,
+  nodes: resources.nodes,
+  namespaces: resources.namespaces,
+  events: resources.events,
+  customResourceDefinitions: resources.customResourceDefinitions,
+};
+
+type Api = Pick<KubeApi, "list" | "listAll" | "patch" | "delete">;
+
+/** What stays, for others use it now. */
+export interface HandedOver {
+  readonly definition: string;
+  readonly inUseBy: string;
+}
+
+/**
+ * Removes all that a run of a lab has made on a cluster of somebody else, and what the cluster made on its account. Nothing of the lab may run
+ * any more. Needs no memory: objects are found by label, and by the run's names. Rejects with {@link OwnershipError} `not-removed`, with
+ * `KubeError`, and with the signal's reason; call again then.
+ */
+export async function removeOwn(
+  api: Api,
+  of: FoundRun,
+  options: AbortOptions & { readonly clock?: Clock },
+): Promise<readonly HandedOver[]> {
+  const { signal, clock = systemClock } = options;
+  const handedOver: HandedOver[] = [];
+  let left = "";
+  let since = clock.monotonic();
+  let alone: number | undefined;
+  for (;;) {
+    const seen = await look(api, of, { signal });
+    const next = nextRemoval(seen.found);
+    if (next?.phase === "events" || next === undefined) {
+      // The cluster has a last word to say of each Node, which would come after us.
+      alone ??= clock.monotonic();
+      const isWaiting = seen.expectsLastWord && clock.monotonic() - alone < LAST_WORDS_MS;
+      if (next === undefined) return handedOver;
+      if (isWaiting) {
+        await sleep(LOOK_MS, { signal, clock });
+        continue;
+      }
+    }
+    if (next === undefined) return handedOver;
+    const now = `${next.phase}: ${next.waitingFor.length}`;
+    if (now !== left) since = clock.monotonic();
+    left = now;
+    if (clock.monotonic() - since > STUCK_MS) throw stuck(of, next.phase, next.waitingFor);
+    for (const step of next.steps)
+      if (step.op === "hand-over") handedOver.push({ definition: step.object.name, inUseBy: step.inUseBy });
+    await inTurns(next.steps, (step) => apply(api, step, { signal }));
+    if (next.steps.length === 0) await sleep(LOOK_MS, { signal, clock });
+  }
+}
+
+async function inTurns<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
+  const rest = items.values();
+  const worker = async (): Promise<void> => {
+    for (const item of rest) await work(item);
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+}
+
+async function apply(api: Api, step: Removal, options: AbortOptions): Promise<void> {
+  const { name, namespace, uid, resourceVersion, finalizers } = step.object;
+  const ref = { name, namespace };
+  try {
+    if (step.op === "delete") {
+      await api.delete(TYPES[step.type], ref, {
+        ...options,
+        preconditions: { uid },
+        propagationPolicy: "Background",
+        ...(step.force ? { gracePeriodSeconds: 0 } : {}),
+      });
+    } else if (step.op === "release") {
+      const metadata = { uid, finalizers: finalizers.filter((finalizer) => finalizer !== COIL_FINALIZER) };
+      await api.patch(TYPES[step.type], ref, { type: "merge", body: { metadata } }, options);
+    } else {
+      const metadata = { uid, resourceVersion, labels: { [LAB_LABEL]: null, [RUN_LABEL]: null } };
+      await api.patch(resources.customResourceDefinitions, ref, { type: "merge", body: { metadata } }, options);
+    }
+  } catch (error) {
+    // Gone, or another now: the next look says.
+    if (!isKubeError(error, "not-found", "conflict")) throw error;
+  }
+}
+
+interface Seen {
+  readonly found: Found;
+  /** The cluster's node controller has taken a Node in and not said yet that it has let it go. */
+  readonly expectsLastWord: boolean;
+}
+
+async function look(api: Api, { lab, run }: FoundRun, { signal }: AbortOptions): Promise<Seen> {
+  const identity = guestIdentity(lab, run);
+  const isOurName = (name: string | undefined): boolean => name?.startsWith(identity.prefix) === true;
+  const labelled = { labelSelector: ownSelector(identity), signal };
+  const [namespaces, nodes, leases, crds, pools, blocks, requests, pods, events] = await Promise.all([
+    api.listAll(resources.namespaces, labelled),
+    api.listAll(resources.nodes, labelled),
+    api.listAll(resources.leases, { signal }),
+    api.listAll(resources.customResourceDefinitions, labelled),
+    api.listAll(coilResources.addressPools, { signal }).catch(noneWithoutType),
+    api.listAll(coilResources.addressBlocks, { signal }).catch(noneWithoutType),
+    api.listAll(coilResources.blockRequests, { signal }).catch(noneWithoutType),
+    api.listAll(resources.pods, { signal }),
+    api.listAll(resources.events, { fieldSelector: "regarding.kind=Node", signal }),
+  ]);
+  const own = new Set(namespaces.items.map(({ metadata }) => metadata.name));
+  const within = async <T extends KubeObject>(type: ResourceType<T>): Promise<FoundObject[]> => {
+    const lists = await Promise.all([...own].map((namespace) => api.listAll(type, { namespace, signal })));
+    return lists.flatMap(({ items }) => items.map(foundObject));
+  };
+  const isLabelled = ({ metadata: { labels } }: KubeObject): boolean =>
+    labels?.[LAB_LABEL] === lab && labels[RUN_LABEL] === run;
+  const bound = pods.items.filter(({ spec }) => isOurName(spec?.nodeName));
+  const ownPool = new Set(pools.items.filter(isLabelled).map(({ metadata }) => metadata.name));
+  const isOwnBlock = ({ metadata: { labels } }: KubeObject): boolean =>
+    ownPool.has(labels?.[POOL_LABEL] ?? "") || isOurName(labels?.[POOL_LABEL]) || isOurName(labels?.[NODE_LABEL]);
+  const ownEvents = events.items.filter(({ regarding }) => regarding?.kind === "Node" && isOurName(regarding.name));
+  const said = (reason: string): number =>
+    new Set(ownEvents.filter((event) => event.reason === reason).map(({ regarding }) => regarding?.name)).size;
+  return {
+    found: {
+      deployments: await within(resources.deployments),
+      replicaSets: await within(resources.replicaSets),
+      services: await within(resources.services),
+      pods: pods.items.filter(({ metadata }) => own.has(metadata.namespace ?? "")).map(foundObject),
+      strayPods: bound.filter(({ metadata }) => !own.has(metadata.namespace ?? "")).map(foundObject),
+      blockRequests: requests.items
+        .filter(({ spec }) => isOurName(spec?.nodeName) || isOurName(spec?.poolName))
+        .map(foundObject),
+      addressBlocks: blocks.items.filter(isOwnBlock).map(foundObject),
+      addressPools: pools.items.filter(isLabelled).map(foundObject),
+      leases: leases.items
+        .filter(
+          (lease) =>
+            isLabelled(lease) || (lease.metadata.namespace === "kube-node-lease" && isOurName(lease.metadata.name)),
+        )
+        .map(foundObject),
+      nodes: nodes.items.map(foundObject),
+      namespaces: namespaces.items.map(foundObject),
+      customResourceDefinitions: crds.items.map(foundObject),
+      events: ownEvents.map(foundObject),
+      foreignInstances: await foreignInstances(
+        api,
+        crds.items.map(({ metadata }) => metadata.name),
+        { signal },
+      ),
+    },
+    expectsLastWord: said(LAST_WORD) < said(FIRST_WORD),
+  };
+}
+
+/** For each definition the name of an object of its type; asked when all of the lab's are gone. */
+async function foreignInstances(
+  api: Api,
+  definitions: readonly string[],
+  { signal }: AbortOptions,
+): Promise<ReadonlyMap<string, string>> {
+  const found = new Map<string, string>();
+  for (const type of Object.values<ResourceType<KubeObject>>(coilResources)) {
+    const definition = `${type.plural}.${type.group}`;
+    if (!definitions.includes(definition) || !coilCrds.some(({ metadata }) => metadata.name === definition)) continue;
+    const { items } = await api.list(type, { limit: 1, signal }).catch(noneWithoutType);
+    if (items[0] !== undefined) found.set(definition, `${type.kind} ${objectKey(items[0])}`);
+  }
+  return found;
+}
+
+function foundObject({ metadata }: KubeObject): FoundObject {
+  const { name, namespace, uid, resourceVersion, deletionTimestamp, finalizers = [] } = metadata;
+  return { name, namespace, uid, resourceVersion, isDeleting: deletionTimestamp !== undefined, finalizers };
+}
+
+function stuck({ lab }: FoundRun, phase: string, left: readonly FoundObject[]): OwnershipError {
+  const names = left.slice(0, MAX_NAMES).map(({ name, finalizers }) => {
+    return finalizers.length === 0 ? name : `${name} (finalizers ${finalizers.join(", ")})`;
+  });
+  const more = left.length > MAX_NAMES ? `, and ${left.length - MAX_NAMES} more` : "";
+  return new OwnershipError(
+    "not-removed",
+    `lab ${lab}: ${phase} do not go away: ${names.join(", ")}${more}; isthmus lab down --name=${lab} tries again`,
+  );
+}
