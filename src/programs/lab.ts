@@ -352,7 +352,7 @@ async function removeFrom(
   options: { readonly say: (text: string) => void; readonly signal: AbortSignal },
 ): Promise<number> {
   await using api = new KubeClient(await loadKubeConfig({ path: kubeconfig }), { userAgent: "isthmus-lab" });
-  return removeDeadRuns(api, name, options);
+  return await removeDeadRuns(api, name, options);
 }
 
 /** Passes calls on at most twice a second, and the first and last ones. */

@@ -1,36 +1,22 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { nullLogger } from "#base/log";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
-import { type ApiServer, type ApiServerOptions, startApiServer } from "#lab/api-server";
+import type { ApiServerOptions } from "#lab/api-server";
 import { labPaths } from "#lab/host";
 import type { LabReport } from "#lab/scenario";
-import { runWorkloads } from "#lab/workloads";
+import { embeddedCluster } from "#test/foreign-cluster";
 import { isthmus, leftOf, removeLab, stateOf } from "#test/lab";
 
 const TIMEOUT = { timeout: 180_000 };
 const TOKENS = { "relay-token": { name: "relay", groups: ["system:masters"] } };
 
-/** A cluster on loopback without nodes, as somebody else runs it: an API server, a scheduler, controllers of workloads. */
+/** See `embeddedCluster`; gone when the test ends. */
 async function foreignCluster(t: TestContext, options: Pick<ApiServerOptions, "listen" | "tls" | "tokens">) {
-  const folder = mkdtempSync(join(tmpdir(), "isthmus-relay-"));
-  const kubeconfig = join(folder, "kubeconfig");
-  const server: ApiServer = await startApiServer({ ...options, log: nullLogger });
-  writeFileSync(kubeconfig, server.kubeconfig());
-  const api = new KubeClient(await loadKubeConfig({ path: kubeconfig }), { userAgent: "relay-test" });
-  const stop = new AbortController();
-  const controllers = runWorkloads({ api, log: nullLogger }, { signal: stop.signal });
-  t.after(async () => {
-    stop.abort();
-    await controllers;
-    await api.close();
-    await server[Symbol.asyncDispose]();
-    rmSync(folder, { recursive: true });
-  });
-  return { api, server, kubeconfig, folder };
+  const cluster = await embeddedCluster(options);
+  t.after(() => cluster[Symbol.asyncDispose]());
+  return cluster;
 }
 
 const KINDS = [
@@ -50,7 +36,7 @@ const KINDS = [
 for (const [at, { says, options, families }] of KINDS.entries()) {
   test(`lab: on another API server, ${says}, all is well, and the machine is left clean`, TIMEOUT, async (t) => {
     const lab = `ct-relay-${at}`;
-    const { api, kubeconfig, server } = await foreignCluster(t, options);
+    const { client, kubeconfig, server } = await foreignCluster(t, options);
     t.after(() => removeLab(lab));
     const args = ["lab", "--json", `--name=${lab}`, "--nodes=1", "--pods=2", `--families=${families}`];
     const { code, stdout, stderr } = await isthmus([...args, `--kubeconfig=${kubeconfig}`]);
@@ -59,8 +45,12 @@ for (const [at, { says, options, families }] of KINDS.entries()) {
     assert.deepEqual([report.ok, report.nodes, report.pods, report.audit.findings], [true, 1, 2, []]);
     assert.ok(report.pings.sent > 0 && report.pings.answered === report.pings.sent);
     assert.ok(stderr.includes(`using the API server ${server.urls[0]}`), stderr);
-    const pods = await api.listAll(resources.pods);
-    assert.equal(pods.items.length, 2, "the pods were on that server");
+    assert.match(
+      report.cluster.pods[0]?.name ?? "",
+      new RegExp(`^isthmus-${lab}-\\w+-d`),
+      "the pods were on that server",
+    );
+    assert.equal((await client.listAll(resources.pods)).items.length, 0);
     assert.deepEqual(leftOf(lab), []);
   });
 }
@@ -96,7 +86,7 @@ test("lab: one that is kept on another API server writes a kubeconfig that works
   t.after(() => client.close());
   assert.deepEqual(
     (await client.listAll(resources.nodes)).items.map(({ metadata }) => metadata.name),
-    ["node1"],
+    [`${stateOf(lab).identity.prefix}node1`],
   );
 });
 

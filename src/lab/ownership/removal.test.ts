@@ -15,14 +15,13 @@ const TYPES = [
   "leases",
   "nodes",
   "namespaces",
-  "events",
   "customResourceDefinitions",
-] as const satisfies readonly FoundType[];
+] as const satisfies readonly (keyof Found)[];
 
 type Cluster = Map<FoundType | "strayPods", Map<string, FoundObject>>;
 
 const NONE: Found = {
-  ...(Object.fromEntries(TYPES.map((type) => [type, []])) as unknown as Record<FoundType, []>),
+  ...(Object.fromEntries(TYPES.map((type) => [type, []])) as unknown as Record<(typeof TYPES)[number], []>),
   strayPods: [],
   foreignInstances: new Map(),
 };
@@ -38,7 +37,7 @@ const object = (name: string, more: Partial<FoundObject> = {}): FoundObject => (
 
 const foundIn = (cluster: Cluster, foreignInstances: ReadonlyMap<string, string>): Found => ({
   ...(Object.fromEntries(TYPES.map((type) => [type, [...(cluster.get(type)?.values() ?? [])]])) as unknown as Record<
-    FoundType,
+    (typeof TYPES)[number],
     FoundObject[]
   >),
   strayPods: [...(cluster.get("strayPods")?.values() ?? [])],

@@ -25,8 +25,8 @@ export type FoundType =
   | "events"
   | "customResourceDefinitions";
 
-/** What a run has left on a cluster. */
-export interface Found extends Readonly<Record<FoundType, readonly FoundObject[]>> {
+/** What a run has left on a cluster; Events come last, by themselves. */
+export interface Found extends Readonly<Record<Exclude<FoundType, "events">, readonly FoundObject[]>> {
   /** Pods of others that are bound to the lab's Nodes: of DaemonSets that tolerate every taint. */
   readonly strayPods: readonly FoundObject[];
   /** By the name of a definition, an object of its type that is not the lab's. */
@@ -49,7 +49,7 @@ export interface RemovalPhase {
 }
 
 /** In this order: nothing is removed while something that is left would make it again, or needs it to end. */
-const PHASES: readonly { readonly phase: string; readonly types: readonly FoundType[] }[] = [
+const PHASES: readonly { readonly phase: string; readonly types: readonly Exclude<FoundType, "events">[] }[] = [
   { phase: "workloads", types: ["deployments", "replicaSets", "services"] },
   { phase: "pods", types: ["pods"] },
   { phase: "block requests", types: ["blockRequests"] },
@@ -87,11 +87,6 @@ export function nextRemoval(found: Found): RemovalPhase | undefined {
       }),
     };
   }
-  if (found.events.length > 0)
-    return phaseOf(
-      "events",
-      found.events.map((object) => ({ type: "events", object })),
-    );
   return undefined;
 }
 

@@ -1,6 +1,14 @@
 import { type AbortOptions, sleep } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
-import { isKubeError, type KubeApi, type KubeObject, objectKey, type ResourceType, resources } from "#kube/client";
+import {
+  type Event,
+  isKubeError,
+  type KubeApi,
+  type KubeObject,
+  objectKey,
+  type ResourceType,
+  resources,
+} from "#kube/client";
 import { COIL_FINALIZER, coilCrds, coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";
 import { OwnershipError } from "./errors.ts";
 import { guestIdentity, LAB_LABEL, ownSelector, RUN_LABEL } from "./identity.ts";
@@ -9,6 +17,7 @@ import { type FoundRun, noneWithoutType } from "./survey.ts";
 
 /** How often the cluster is looked at, milliseconds. */
 const LOOK_MS = 200;
+const EVENTS_LOOK_MS = 500;
 /** When nothing more goes away for so long, milliseconds, what is left is named. A cluster's namespace controller takes some 10 s. */
 const STUCK_MS = 90_000;
 /** How long what the cluster says of a Node's end is waited for, milliseconds: its node controller looks every 5 s. */
@@ -56,31 +65,52 @@ export async function removeOwn(
 ): Promise<readonly HandedOver[]> {
   const { signal, clock = systemClock } = options;
   const handedOver: HandedOver[] = [];
+  const strays = new Set<string>();
   let left = "";
   let since = clock.monotonic();
-  let alone: number | undefined;
   for (;;) {
-    const seen = await look(api, of, { signal });
-    const next = nextRemoval(seen.found);
-    if (next?.phase === "events" || next === undefined) {
-      // The cluster has a last word to say of each Node, which would come after us.
-      alone ??= clock.monotonic();
-      const isWaiting = seen.expectsLastWord && clock.monotonic() - alone < LAST_WORDS_MS;
-      if (next === undefined) return handedOver;
-      if (isWaiting) {
-        await sleep(LOOK_MS, { signal, clock });
-        continue;
-      }
-    }
-    if (next === undefined) return handedOver;
+    const found = await look(api, of, { signal });
+    for (const { uid } of found.strayPods) strays.add(uid);
+    const next = nextRemoval(found);
+    if (next === undefined) break;
     const now = `${next.phase}: ${next.waitingFor.length}`;
-    if (now !== left) since = clock.monotonic();
+    const isNews = now !== left;
+    if (isNews) since = clock.monotonic();
     left = now;
     if (clock.monotonic() - since > STUCK_MS) throw stuck(of, next.phase, next.waitingFor);
     for (const step of next.steps)
       if (step.op === "hand-over") handedOver.push({ definition: step.object.name, inUseBy: step.inUseBy });
     await inTurns(next.steps, (step) => apply(api, step, { signal }));
-    if (next.steps.length === 0) await sleep(LOOK_MS, { signal, clock });
+    if (next.steps.length === 0 || !isNews) await sleep(LOOK_MS, { signal, clock });
+  }
+  await removeEvents(api, of, strays, { signal, clock });
+  return handedOver;
+}
+
+/** What the cluster has said of the lab's Nodes and of what was on them. Its node controller has a last word, which would come after us. */
+async function removeEvents(
+  api: Api,
+  { lab, run }: FoundRun,
+  strays: ReadonlySet<string>,
+  { signal, clock }: AbortOptions & { readonly clock: Clock },
+): Promise<void> {
+  const { prefix } = guestIdentity(lab, run);
+  const isOwn = ({ regarding, note }: Event): boolean =>
+    (regarding?.kind === "Node" && regarding.name?.startsWith(prefix) === true) ||
+    note?.includes(prefix) === true ||
+    strays.has(regarding?.uid ?? "");
+  const deadline = clock.monotonic() + LAST_WORDS_MS;
+  for (;;) {
+    const events = (await api.listAll(resources.events, { signal })).items.filter(isOwn);
+    const said = (reason: string): number =>
+      new Set(events.filter((event) => event.reason === reason).map(({ regarding }) => regarding?.name)).size;
+    if (said(LAST_WORD) >= said(FIRST_WORD) || clock.monotonic() >= deadline) {
+      const steps = events.map(
+        (event): Removal => ({ op: "delete", type: "events", object: foundObject(event), force: false }),
+      );
+      return inTurns(steps, (step) => apply(api, step, { signal }));
+    }
+    await sleep(EVENTS_LOOK_MS, { signal, clock });
   }
 }
 
@@ -116,17 +146,11 @@ async function apply(api: Api, step: Removal, options: AbortOptions): Promise<vo
   }
 }
 
-interface Seen {
-  readonly found: Found;
-  /** The cluster's node controller has taken a Node in and not said yet that it has let it go. */
-  readonly expectsLastWord: boolean;
-}
-
-async function look(api: Api, { lab, run }: FoundRun, { signal }: AbortOptions): Promise<Seen> {
+async function look(api: Api, { lab, run }: FoundRun, { signal }: AbortOptions): Promise<Found> {
   const identity = guestIdentity(lab, run);
   const isOurName = (name: string | undefined): boolean => name?.startsWith(identity.prefix) === true;
   const labelled = { labelSelector: ownSelector(identity), signal };
-  const [namespaces, nodes, leases, crds, pools, blocks, requests, pods, events] = await Promise.all([
+  const [namespaces, nodes, leases, crds, pools, blocks, requests, pods] = await Promise.all([
     api.listAll(resources.namespaces, labelled),
     api.listAll(resources.nodes, labelled),
     api.listAll(resources.leases, { signal }),
@@ -135,7 +159,6 @@ async function look(api: Api, { lab, run }: FoundRun, { signal }: AbortOptions):
     api.listAll(coilResources.addressBlocks, { signal }).catch(noneWithoutType),
     api.listAll(coilResources.blockRequests, { signal }).catch(noneWithoutType),
     api.listAll(resources.pods, { signal }),
-    api.listAll(resources.events, { fieldSelector: "regarding.kind=Node", signal }),
   ]);
   const own = new Set(namespaces.items.map(({ metadata }) => metadata.name));
   const within = async <T extends KubeObject>(type: ResourceType<T>): Promise<FoundObject[]> => {
@@ -148,38 +171,31 @@ async function look(api: Api, { lab, run }: FoundRun, { signal }: AbortOptions):
   const ownPool = new Set(pools.items.filter(isLabelled).map(({ metadata }) => metadata.name));
   const isOwnBlock = ({ metadata: { labels } }: KubeObject): boolean =>
     ownPool.has(labels?.[POOL_LABEL] ?? "") || isOurName(labels?.[POOL_LABEL]) || isOurName(labels?.[NODE_LABEL]);
-  const ownEvents = events.items.filter(({ regarding }) => regarding?.kind === "Node" && isOurName(regarding.name));
-  const said = (reason: string): number =>
-    new Set(ownEvents.filter((event) => event.reason === reason).map(({ regarding }) => regarding?.name)).size;
   return {
-    found: {
-      deployments: await within(resources.deployments),
-      replicaSets: await within(resources.replicaSets),
-      services: await within(resources.services),
-      pods: pods.items.filter(({ metadata }) => own.has(metadata.namespace ?? "")).map(foundObject),
-      strayPods: bound.filter(({ metadata }) => !own.has(metadata.namespace ?? "")).map(foundObject),
-      blockRequests: requests.items
-        .filter(({ spec }) => isOurName(spec?.nodeName) || isOurName(spec?.poolName))
-        .map(foundObject),
-      addressBlocks: blocks.items.filter(isOwnBlock).map(foundObject),
-      addressPools: pools.items.filter(isLabelled).map(foundObject),
-      leases: leases.items
-        .filter(
-          (lease) =>
-            isLabelled(lease) || (lease.metadata.namespace === "kube-node-lease" && isOurName(lease.metadata.name)),
-        )
-        .map(foundObject),
-      nodes: nodes.items.map(foundObject),
-      namespaces: namespaces.items.map(foundObject),
-      customResourceDefinitions: crds.items.map(foundObject),
-      events: ownEvents.map(foundObject),
-      foreignInstances: await foreignInstances(
-        api,
-        crds.items.map(({ metadata }) => metadata.name),
-        { signal },
-      ),
-    },
-    expectsLastWord: said(LAST_WORD) < said(FIRST_WORD),
+    deployments: await within(resources.deployments),
+    replicaSets: await within(resources.replicaSets),
+    services: await within(resources.services),
+    pods: pods.items.filter(({ metadata }) => own.has(metadata.namespace ?? "")).map(foundObject),
+    strayPods: bound.filter(({ metadata }) => !own.has(metadata.namespace ?? "")).map(foundObject),
+    blockRequests: requests.items
+      .filter(({ spec }) => isOurName(spec?.nodeName) || isOurName(spec?.poolName))
+      .map(foundObject),
+    addressBlocks: blocks.items.filter(isOwnBlock).map(foundObject),
+    addressPools: pools.items.filter(isLabelled).map(foundObject),
+    leases: leases.items
+      .filter(
+        (lease) =>
+          isLabelled(lease) || (lease.metadata.namespace === "kube-node-lease" && isOurName(lease.metadata.name)),
+      )
+      .map(foundObject),
+    nodes: nodes.items.map(foundObject),
+    namespaces: namespaces.items.map(foundObject),
+    customResourceDefinitions: crds.items.map(foundObject),
+    foreignInstances: await foreignInstances(
+      api,
+      crds.items.map(({ metadata }) => metadata.name),
+      { signal },
+    ),
   };
 }
 
