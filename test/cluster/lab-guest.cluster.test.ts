@@ -54,8 +54,11 @@ for (const { bed, open, skip } of BEDS) {
   });
   after(async () => {
     if (skip !== false) return;
-    await removeLab(LAB);
-    await opened.disposeAsync();
+    try {
+      await removeLab(LAB);
+    } finally {
+      await opened.disposeAsync();
+    }
   });
 
   const args = (...more: readonly string[]): string[] => [

@@ -12,10 +12,20 @@ import { isthmus, leftOf, removeLab, stateOf } from "#test/lab";
 const TIMEOUT = { timeout: 180_000 };
 const TOKENS = { "relay-token": { name: "relay", groups: ["system:masters"] } };
 
-/** See `embeddedCluster`; gone when the test ends. */
-async function foreignCluster(t: TestContext, options: Pick<ApiServerOptions, "listen" | "tls" | "tokens">) {
+/** See `embeddedCluster`; gone when the test ends, after the lab that is its guest. */
+async function foreignCluster(
+  t: TestContext,
+  lab: string,
+  options: Pick<ApiServerOptions, "listen" | "tls" | "tokens">,
+) {
   const cluster = await embeddedCluster(options);
-  t.after(() => cluster[Symbol.asyncDispose]());
+  t.after(async () => {
+    try {
+      await removeLab(lab);
+    } finally {
+      await cluster[Symbol.asyncDispose]();
+    }
+  });
   return cluster;
 }
 
@@ -36,8 +46,7 @@ const KINDS = [
 for (const [at, { says, options, families }] of KINDS.entries()) {
   test(`lab: on another API server, ${says}, all is well, and the machine is left clean`, TIMEOUT, async (t) => {
     const lab = `ct-relay-${at}`;
-    const { client, kubeconfig, server } = await foreignCluster(t, options);
-    t.after(() => removeLab(lab));
+    const { client, kubeconfig, server } = await foreignCluster(t, lab, options);
     const args = ["lab", "--json", `--name=${lab}`, "--nodes=1", "--pods=2", `--families=${families}`];
     const { code, stdout, stderr } = await isthmus([...args, `--kubeconfig=${kubeconfig}`]);
     assert.equal(code, 0, stderr);
@@ -57,7 +66,7 @@ for (const [at, { says, options, families }] of KINDS.entries()) {
 
 test("lab: one that is kept on another API server writes a kubeconfig that works from anywhere", TIMEOUT, async (t) => {
   const lab = "ct-relay-kept";
-  const { kubeconfig, server, folder } = await foreignCluster(t, {
+  const { kubeconfig, server, folder } = await foreignCluster(t, lab, {
     listen: { host: "127.0.0.1", port: 0 },
     tls: "self-signed",
     tokens: TOKENS,
@@ -70,7 +79,6 @@ test("lab: one that is kept on another API server writes a kubeconfig that works
     kubeconfig,
     server.kubeconfig().replace(/certificate-authority-data: \S+/, "certificate-authority: ca.crt"),
   );
-  t.after(() => removeLab(lab));
   const args = ["lab", "--json", "--keep", `--name=${lab}`, "--nodes=1", "--pods=1", `--kubeconfig=${kubeconfig}`];
   const { code, stderr } = await isthmus(args);
   assert.equal(code, 0, stderr);
@@ -92,9 +100,8 @@ test("lab: one that is kept on another API server writes a kubeconfig that works
 
 test("lab: another API server that does not answer is named", TIMEOUT, async (t) => {
   const lab = "ct-relay-away";
-  const { kubeconfig, server } = await foreignCluster(t, { listen: { host: "127.0.0.1", port: 0 } });
+  const { kubeconfig, server } = await foreignCluster(t, lab, { listen: { host: "127.0.0.1", port: 0 } });
   writeFileSync(kubeconfig, server.kubeconfig({ server: "http://127.0.0.1:1" }));
-  t.after(() => removeLab(lab));
   const { code, stdout, stderr } = await isthmus(["lab", `--name=${lab}`, "--nodes=1", `--kubeconfig=${kubeconfig}`]);
   assert.deepEqual([code, stdout], [1, ""], stderr);
   const said = stderr.split("\n").filter((line) => line.startsWith("isthmus lab: "));

@@ -10,21 +10,34 @@
  * const before = await snapshotOf(cluster, "isthmus-mine-");
  * ```
  */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { parse } from "yaml";
 import { nullLogger } from "#base/log";
-import { type DaemonSet, type Draft, KubeClient, KubeError, loadKubeConfig, resources } from "#kube/client";
+import {
+  type ClusterRole,
+  type DaemonSet,
+  type Draft,
+  KubeClient,
+  KubeError,
+  loadKubeConfig,
+  resources,
+} from "#kube/client";
 import { type ApiServerOptions, type SeedObject, startApiServer } from "#lab/api-server";
 import { Heartbeat, machineCapacity, nodeDraft, nodeStatus } from "#lab/kubelet";
 import { runWorkloads } from "#lab/workloads";
 import { until } from "#test/lab";
 import { RealApiServer } from "#test/real-api-server";
 
+const GUEST = "guest";
+
 /** A cluster on loopback, without nodes of its own at first. */
 export interface ForeignCluster extends AsyncDisposable {
   /** Of its administrator. */
   readonly kubeconfig: string;
+  /** Of a user who has the rights of `deploy/lab/rbac.yaml` once {@link grantRights} was called, and none before. */
+  readonly guestKubeconfig: string;
   readonly client: KubeClient;
   /** The embedded server refuses a DaemonSet that has no status yet; Kubernetes wants none. */
   readonly addDaemonSet: (draft: Draft<DaemonSet>) => Promise<unknown>;
@@ -37,17 +50,24 @@ export interface EmbeddedCluster extends ForeignCluster {
 }
 
 export async function embeddedCluster(
-  options: Pick<ApiServerOptions, "listen" | "tls" | "tokens"> = { listen: { host: "127.0.0.1", port: 0 } },
+  options: Pick<ApiServerOptions, "listen" | "tls" | "tokens"> = {
+    listen: { host: "127.0.0.1", port: 0 },
+    tls: "self-signed",
+    tokens: { admin: { name: "admin", groups: ["system:masters"] }, guest: { name: GUEST, groups: [] } },
+  },
 ): Promise<EmbeddedCluster> {
   const folder = mkdtempSync(join(tmpdir(), "isthmus-foreign-"));
   const kubeconfig = join(folder, "kubeconfig");
   const server = await startApiServer({ ...options, log: nullLogger });
+  const guestKubeconfig = join(folder, "guest");
   writeFileSync(kubeconfig, server.kubeconfig());
+  writeFileSync(guestKubeconfig, server.kubeconfig({ token: "guest" }));
   const client = new KubeClient(await loadKubeConfig({ path: kubeconfig }), { userAgent: "foreign-cluster" });
   const stop = new AbortController();
   const controllers = runWorkloads({ api: client, log: nullLogger }, { signal: stop.signal });
   return {
     kubeconfig,
+    guestKubeconfig,
     client,
     folder,
     server,
@@ -70,10 +90,25 @@ export async function realCluster(): Promise<ForeignCluster> {
   const server = await RealApiServer.start({ controllers: true, serviceRange: "10.96.0.0/16,fd00:96::/112" });
   return {
     kubeconfig: server.kubeconfigOf("admin"),
+    guestKubeconfig: server.kubeconfigOf(GUEST),
     client: server.client,
     addDaemonSet: (draft) => server.client.create(resources.daemonSets, draft),
     [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
   };
+}
+
+/** Binds the guest to the ClusterRole that the project has for labs. */
+export async function grantRights({ client }: ForeignCluster): Promise<void> {
+  const role = parse(
+    readFileSync(join(import.meta.dirname, "../../deploy/lab/rbac.yaml"), "utf8"),
+  ) as Draft<ClusterRole>;
+  await client.create(resources.clusterRoles, role);
+  const apiGroup = "rbac.authorization.k8s.io";
+  await client.create(resources.clusterRoleBindings, {
+    metadata: { name: GUEST },
+    roleRef: { apiGroup, kind: "ClusterRole", name: role.metadata.name ?? "" },
+    subjects: [{ apiGroup, kind: "User", name: GUEST }],
+  });
 }
 
 /** The name of the owner's Node: one that a lab would like to have. */

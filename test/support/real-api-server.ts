@@ -20,10 +20,11 @@ import { join } from "node:path";
 import { findObject, KubeClient, KubeError, loadKubeConfig, resources } from "#kube/client";
 import { until } from "#test/lab";
 
-/** Users of the server: a master, and one with what kube-proxy may do and nothing else. */
+/** Users of the server: a master, one with what kube-proxy may do and nothing else, and one who may do nothing yet. */
 const USERS = [
   { token: "admin-token", name: "admin", groups: "system:masters" },
   { token: "proxy-token", name: "system:kube-proxy", groups: "" },
+  { token: "guest-token", name: "guest", groups: "" },
 ] as const;
 
 /** Why a test that needs these programs is skipped, or false where they are there. */

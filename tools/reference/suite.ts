@@ -20,7 +20,10 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
         "`/run/isthmus/lab-<name>/uplinks/`",
         "with `--uplinks`: settings and sockets of `uplink-proxy`, authority of the internet's server",
       ],
-      ["`/run/isthmus/lab-<name>/state.json`", "which processes and nodes the lab has"],
+      [
+        "`/run/isthmus/lab-<name>/state.json`",
+        "which processes and nodes the lab has; with `--kubeconfig`, which run's objects the cluster has until they are removed",
+      ],
     ),
     kernel(
       ["namespace `isthmus-<name>-fabric`", "the bridge between the nodes, and the API server's address for them"],
@@ -35,6 +38,16 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ],
       ["namespaces `isthmus-<name>-node<N>`", "the nodes; with `--services` the tables of `service-proxy` in them"],
       ["namespaces `isthmus-<name>-pod-<node>-<id>`", "the pods"],
+    ),
+    section("On a cluster of somebody else", "object", "what")(
+      [
+        "labels `lab.isthmus.dev/lab` and `lab.isthmus.dev/run`",
+        "on everything that a lab makes: its name, and which run made it; see [the guide](../guides/lab-on-a-cluster.md)",
+      ],
+      ["Node `isthmus-<name>-<run>-node<N>`, Lease `kube-node-lease/` of that name", "a node, which lives"],
+      ["taint `lab.isthmus.dev/lab=<name>:NoSchedule`", "keeps the cluster's own pods off the Nodes"],
+      ["Namespace, AddressPool `isthmus-<name>-<run>-…`", "workloads and their addresses"],
+      ["Lease `kube-system/coil-ipam-leader`", "of the lab's controller; the cluster's own is used where one leads"],
     ),
     section("The report of `--json`", "member", "what")(
       ["`ok`", "whether everything below is as it should be"],
