@@ -112,13 +112,17 @@ for (const { bed, open, skip } of BEDS) {
     await assertAsItWas();
   });
 
-  test(`lab on ${bed}: Services and a drain under load work, and the cluster is as it was`, options, async () => {
-    const { code, stdout, stderr } = await isthmus(args("--services"), { timeoutMs: 240_000 });
-    const { services } = assertWorks(code, stdout, stderr);
-    assert.ok(services !== undefined && services.tries.length > 0);
-    assert.deepEqual(services.drain.failed, []);
-    await assertAsItWas();
-  });
+  test(
+    `lab on ${bed}: the tunnel, Services and a drain under load work, and the cluster is as it was`,
+    options,
+    async () => {
+      const { code, stdout, stderr } = await isthmus(args("--services", "--tunnel"), { timeoutMs: 240_000 });
+      const { services } = assertWorks(code, stdout, stderr);
+      assert.ok(services !== undefined && services.tries.length > 0);
+      assert.deepEqual(services.drain.failed, []);
+      await assertAsItWas();
+    },
+  );
 
   test(
     `lab on ${bed}: one that is kept has its own names and labels alone, the owner's pods keep off, down removes it`,

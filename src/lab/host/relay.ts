@@ -54,7 +54,7 @@ export async function openRelay(options: {
   const localKubeconfig = stringify(config);
   const host = options.host.family === 6 ? `[${options.host}]` : options.host.toString();
   cluster["tls-server-name"] ??= target.hostname.replaceAll(/[[\]]/g, "");
-  cluster["server"] = `${target.protocol}//${host}:${options.port}`;
+  cluster["server"] = `${target.protocol}//${host}:${options.port}${target.pathname.replace(/\/$/, "")}`;
   return {
     server: target.href,
     localKubeconfig,

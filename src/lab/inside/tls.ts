@@ -6,7 +6,7 @@ import { waitFor } from "./wait.ts";
 
 /**
  * TLS over a connection, which it takes over; the certificate must be signed by `ca` and name `host`, a name or an
- * address. Rejects with `InsideError` and with the signal's reason.
+ * address, unless `isUnverified`. Rejects with `InsideError` and with the signal's reason.
  */
 export function secure(
   socket: Socket,
@@ -15,11 +15,14 @@ export function secure(
     readonly ca: string | undefined;
     readonly cert?: string | undefined;
     readonly key?: string | undefined;
+    /** As a kubeconfig may have it. Default false. */
+    readonly isUnverified?: boolean;
   },
   options: AbortOptions & { readonly timeoutMs: number },
 ): Promise<TLSSocket> {
   return waitFor<TLSSocket>(socket, `TLS with ${trust.host}`, options, (done, fail) => {
-    const tls = connect({ ...trust, socket });
+    const { isUnverified = false, ...identity } = trust;
+    const tls = connect({ ...identity, socket, rejectUnauthorized: !isUnverified });
     tls.once("secureConnect", () => done(tls));
     // Also after the handshake: whoever reads sees the end.
     tls.on("error", (error) => fail(describeError(error)));

@@ -50,8 +50,10 @@ async function askVersion(
   const host = connection.tlsServerName ?? place.address.toString();
   const plain = await connectInside(netns, place, options);
   const isPlain = connection.server.protocol === "http:";
-  const socket = isPlain ? plain : await secure(plain, { host, ca, cert, key }, options);
-  const answer = await request(socket, { path: "/version", host, headers }, options);
+  const trust = { host, ca, cert, key, isUnverified: connection.insecureSkipTlsVerify };
+  const socket = isPlain ? plain : await secure(plain, trust, options);
+  const path = `${connection.server.pathname.replace(/\/$/, "")}/version`;
+  const answer = await request(socket, { path, host, headers }, options);
   if (answer.status !== 200 || !answer.body.includes("gitVersion")) {
     throw new InsideError("failed", `GET /version: it said ${answer.status} ${answer.body.slice(0, 100)}`);
   }
