@@ -5,6 +5,7 @@ import { createInterface } from "node:readline";
 import { Deferred } from "#base/async";
 import { type HostEvent, isRunning, LabError, type LabState, labPaths } from "#lab/host";
 import { poll } from "#lab/poll";
+import { ownCommand } from "./own-command.ts";
 
 /** A holding process that was started here. */
 export interface LabHost {
@@ -19,11 +20,6 @@ export interface LabHost {
 /** How long a holding process may take to remove its lab, milliseconds; longer where a cluster of somebody else has its say in it. */
 const STOP_MS = 30_000;
 const LEAVE_MS = 180_000;
-
-/** The command line of this very program. */
-export function ownCommand(): readonly string[] {
-  return [process.execPath, ...process.execArgv, process.argv[1] ?? ""];
-}
 
 /**
  * Starts the process that holds the lab. It ends, and removes everything, when its standard input closes: a front end

@@ -3,7 +3,8 @@ import { choiceFlag, integerFlag, optionalFlag, stringFlag, switchFlag } from "#
 import { describeError, ExpectedError } from "#base/errors";
 import { createLogger } from "#base/log";
 import { type HostEvent, runHost } from "#lab/host";
-import { cniExecutable, ownCommand } from "./lab-front.ts";
+import { cniExecutable } from "./lab-front.ts";
+import { ownCommand } from "./own-command.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 
 const flags = {

@@ -1,6 +1,6 @@
 /** `dist` as it is copied to a node: complete, and clear about what it lacks. */
 import assert from "node:assert/strict";
-import { cpSync, mkdtempSync, rmSync } from "node:fs";
+import { cpSync, globSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -36,4 +36,24 @@ test("dist: a part that was not copied is named, and what to do", async (t) => {
   assert.equal(code, 1);
   assert.match(stderr, /^isthmus: a part of Isthmus is missing: .*koffi.*; copy the whole folder dist/);
   assert.equal(stderr.trim().split("\n").length, 1);
+});
+
+/** The text of all that a file of the bundle loads at its start. */
+function loadedBy(file: string, seen = new Map<string, string>()): Map<string, string> {
+  if (seen.has(file)) return seen;
+  const text = readFileSync(file, "utf8");
+  seen.set(file, text);
+  for (const [, name = ""] of text.matchAll(/^(?:import|\} from) "\.\/([^"]+\.mjs)";$/gm))
+    loadedBy(join(dirname(file), name), seen);
+  return seen;
+}
+
+test("dist: no program but the lab's loads code of the lab, such as its API server", () => {
+  const folder = dirname(ISTHMUS);
+  const programs = globSync(join(folder, "*-????????.mjs")).filter((file) => !/\/(chunk-|lab-)/.test(file));
+  assert.ok(programs.length >= 10, programs.join(" "));
+  for (const program of programs) {
+    const ofLab = [...loadedBy(program).values()].join("").match(/^\/\/ src\/lab\/.*$/gm) ?? [];
+    assert.deepEqual(ofLab, [], basename(program));
+  }
 });

@@ -21,7 +21,7 @@ import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
 import { listenTcp } from "#kernel/socket";
 import type { KubeApi } from "#kube/client";
-import { ownCommand } from "../lab-front.ts";
+import { ownCommand } from "../own-command.ts";
 import { VERSION } from "../run-program.ts";
 import { EnvironmentWatch } from "./environment-state.ts";
 import { withLateClient } from "./late-client.ts";
