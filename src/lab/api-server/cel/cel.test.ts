@@ -165,6 +165,7 @@ const NOT_COMPILED: readonly [string, string][] = [
   ["has(self)", "invalid argument to has() macro"],
   ["1 +", "ERROR: <input>:1:4: Syntax error: mismatched input '<EOF>'"],
   ["1 == 1)", "ERROR: <input>:1:7: Syntax error:"],
+  ["self.s.contains('a',)", "Syntax error:"],
   ["self..s == 1", "ERROR: <input>:1:6: Syntax error:"],
   ["self.s = 'a'", "ERROR: <input>:1:8: Syntax error: token recognition error"],
   ["'\\q' == 'q'", "Syntax error: token recognition error"],

@@ -171,7 +171,7 @@ class Parser {
     }
     const open = dot.text === "." ? this.#accept("(") : undefined;
     if (open === undefined) return { op: "select", at: dot.at, operand, field: name.text, optional: dot.text === ".?" };
-    const args = this.#list(")");
+    const args = this.#items(")");
     return (
       this.#macro(operand, name.text, args, open.at) ?? {
         op: "call",
@@ -183,11 +183,13 @@ class Parser {
     );
   }
 
-  #list(end: string): Expr[] {
+  /** Up to the end. Only a list may have a comma before it. */
+  #items(end: ")" | "]"): Expr[] {
     const items: Expr[] = [];
     while (!this.#isSign(end)) {
       items.push(this.#expression());
       if (this.#accept(",") === undefined) break;
+      if (end === ")" && this.#isSign(end)) throw this.#unexpected();
     }
     this.#need(end);
     return items;
@@ -230,8 +232,10 @@ class Parser {
       case "ident":
         return this.#named(token);
       case "sign":
+        // A dot before a name says that it is of no container, and here there is none.
+        if (text === "." && this.#token.kind === "ident") return this.#named(this.#take());
         if (text === "(") return this.#parenthesized();
-        if (text === "[") return { op: "list", at, items: this.#list("]") };
+        if (text === "[") return { op: "list", at, items: this.#items("]") };
         if (text === "{") return this.#map(at);
         break;
       case "uint":
@@ -262,7 +266,7 @@ class Parser {
     if (RESERVED.has(text)) throw errorAt("syntax", this.#source, at, `reserved identifier: ${text}`);
     const open = this.#accept("(");
     if (open === undefined) return { op: "ident", at, name: text };
-    const args = this.#list(")");
+    const args = this.#items(")");
     const [only] = args;
     if (text !== "has" || args.length !== 1) return { op: "call", at: open.at, name: text, target: undefined, args };
     if (only?.op !== "select" || only.optional) {
