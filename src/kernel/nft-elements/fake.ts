@@ -53,6 +53,10 @@ export class FakeNftElements implements NftElements {
     return Array.from(this.#set(table, set), ([key, stored]) => rawElement(key, stored));
   }
 
+  async listInSlices(table: ElementTable, set: string): Promise<RawElement[]> {
+    return this.list(table, set);
+  }
+
   /** Of the sets alone: the fake knows no chains. */
   names(table: ElementTable): { readonly chains: readonly string[]; readonly sets: readonly string[] } | undefined {
     const prefix = id(table, "");

@@ -9,6 +9,7 @@ import {
   malformed,
   NETLINK,
   NetlinkConnection,
+  type NetlinkMessage,
   type NetlinkRequest,
   NLMSG,
 } from "#kernel/netlink";
@@ -115,11 +116,11 @@ class RealNftElements implements NftElements {
   }
 
   list(table: ElementTable, set: string): RawElement[] {
-    const body = setBody(table, set).bytes;
-    const request = { type: NFT_MSG.GETSETELEM, body, what: () => `list the elements of ${describe(table, set)}` };
-    return this.#connection
-      .dump(request, ({ type, payload }) => (type === NFT_MSG.NEWSETELEM ? decodeElements(payload) : undefined))
-      .flat();
+    return this.#connection.dump(listRequest(table, set), elementsOf).flat();
+  }
+
+  async listInSlices(table: ElementTable, set: string, options: AbortOptions = {}): Promise<RawElement[]> {
+    return (await this.#connection.dumpInSlices(listRequest(table, set), elementsOf, options)).flat();
   }
 
   names(table: ElementTable): { readonly chains: readonly string[]; readonly sets: readonly string[] } | undefined {
@@ -242,6 +243,15 @@ function openBatchSocket(ns: { readonly fd: number }): number {
     close(fd);
     throw error;
   }
+}
+
+function listRequest(table: ElementTable, set: string): NetlinkRequest {
+  const what = (): string => `list the elements of ${describe(table, set)}`;
+  return { type: NFT_MSG.GETSETELEM, body: setBody(table, set).bytes, what };
+}
+
+function elementsOf({ type, payload }: NetlinkMessage): RawElement[] | undefined {
+  return type === NFT_MSG.NEWSETELEM ? decodeElements(payload) : undefined;
 }
 
 function setBody(table: ElementTable, set: string): MessageWriter {

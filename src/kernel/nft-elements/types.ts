@@ -64,6 +64,11 @@ export interface NftElements extends Disposable {
    * enlarges a set that has just grown by thousands, some may be missing.
    */
   list(table: ElementTable, set: string): RawElement[];
+  /**
+   * As {@link NftElements.list}, in slices between which the event loop turns. What changes meanwhile may be there or not: where that counts, compare
+   * {@link NftElements.generation} before and after. The signal is heeded between slices.
+   */
+  listInSlices(table: ElementTable, set: string, options?: AbortOptions): Promise<RawElement[]>;
   /** The names of a table's chains and sets, without reading what is in them; `undefined` when there is no such table. */
   names(table: ElementTable): { readonly chains: readonly string[]; readonly sets: readonly string[] } | undefined;
   /**

@@ -19,6 +19,8 @@ export interface AffinityLoss {
   readonly endpoints: ReadonlySet<ByteString>;
 }
 
+/** The map is listed so often at most, until nothing of what is lost is found. */
+const MAX_PASSES = 4;
 /** Clients that are forgotten in one transaction: it takes the kernel about a millisecond. */
 const FORGOTTEN_AT_ONCE = 500;
 
@@ -51,7 +53,7 @@ function eligible({ short, slots, localSlots }: HeldFrontEnd): Record<"outside" 
 }
 
 /**
- * Deletes what packets have remembered of lost endpoints. The map is listed once, only where there is a loss. An entry that expires
+ * Deletes what packets have remembered of lost endpoints. The map is listed, in slices, only where there is a loss. An entry that expires
  * meanwhile is no fault. Rejects with `KernelError`.
  */
 export async function forgetClients(
@@ -63,16 +65,23 @@ export async function forgetClients(
   if (losses.length === 0) return 0;
   const byFrontEnd = new Map(losses.map((loss) => [loss.key, loss]));
   const addressBytes = table.family === "ip" ? 4 : 16;
-  const stale = elements.list(table, SETS.affinity).filter(({ key, value }) => {
+  const isStale = ({ key, value }: RawElement): boolean => {
     const loss = byFrontEnd.get(key.slice(addressBytes)) ?? byFrontEnd.get(key.slice(-PORT_BYTES));
     return typeof value === "string" && loss?.endpoints.has(value) === true;
-  });
-  for (let at = 0; at < stale.length; at += FORGOTTEN_AT_ONCE) {
-    await deleteClients({ elements, ledger }, table, stale.slice(at, at + FORGOTTEN_AT_ONCE), options);
-    await nextTurn();
-    options.signal?.throwIfAborted();
+  };
+  let forgotten = 0;
+  // A map that packets add to while it is listed may be listed with gaps, and a packet under way is remembered after its entry went.
+  for (let pass = 0; pass < MAX_PASSES; pass += 1) {
+    const stale = (await elements.listInSlices(table, SETS.affinity, options)).filter(isStale);
+    if (stale.length === 0) break;
+    for (let at = 0; at < stale.length; at += FORGOTTEN_AT_ONCE) {
+      await deleteClients({ elements, ledger }, table, stale.slice(at, at + FORGOTTEN_AT_ONCE), options);
+      await nextTurn();
+      options.signal?.throwIfAborted();
+    }
+    forgotten += stale.length;
   }
-  return stale.length;
+  return forgotten;
 }
 
 /** All in one transaction; where one of them has expired meanwhile, in halves. */

@@ -53,7 +53,7 @@ export function stateOf(names: { readonly chains: readonly string[] } | undefine
  */
 export async function adopt(
   writer: TableWriter,
-  elements: Pick<NftElements, "names" | "list" | "structure" | "ruleHandles">,
+  elements: Pick<NftElements, "names" | "list" | "listInSlices" | "generation" | "structure" | "ruleHandles">,
   options: TableOptions,
   state: TableState,
 ): Promise<Held> {
@@ -74,7 +74,7 @@ export async function adopt(
       fillCompiled(batch, compiledOf(names.chains, affinityTimeouts, options), options),
     );
   }
-  const listing = listElements(writer, elements);
+  const listing = await listElements(writer, elements);
   const { frontEnds, strays } = readHeld(listing);
   return {
     frontEnds: new Map(frontEnds),
@@ -91,17 +91,20 @@ function compiledOf(chains: Iterable<string>, affinityTimeouts: readonly number[
   return [affinityChain(affinityTimeouts), ...shapesOf(chains, options)];
 }
 
-function listElements(
-  { table }: TableWriter,
-  elements: Pick<NftElements, "names" | "list">,
-): ReadonlyMap<string, readonly RawElement[]> {
+/** In slices; where anything changed meanwhile, at once. */
+async function listElements(
+  { table, options }: TableWriter,
+  elements: Pick<NftElements, "names" | "list" | "listInSlices" | "generation">,
+): Promise<ReadonlyMap<string, readonly RawElement[]>> {
+  // Clients that are remembered are packets' business; the ranges of Services are read as such. Others' anonymous sets count not.
+  const isOurs = (name: string): boolean =>
+    name !== SETS.affinity && name !== SETS.serviceCidrs && !name.startsWith("__");
+  const names = (elements.names(table)?.sets ?? []).filter(isOurs);
+  const generation = elements.generation();
   const listing = new Map<string, readonly RawElement[]>();
-  for (const name of elements.names(table)?.sets ?? []) {
-    // Clients that are remembered are packets' business; the ranges of Services are replaced as a whole. Others' anonymous sets count not.
-    const isOurs = name !== SETS.affinity && name !== SETS.serviceCidrs && !name.startsWith("__");
-    if (isOurs) listing.set(name, elements.list(table, name));
-  }
-  return listing;
+  for (const name of names) listing.set(name, await elements.listInSlices(table, name, options));
+  if (elements.generation() === generation) return listing;
+  return new Map(names.map((name) => [name, elements.list(table, name)]));
 }
 
 function emptyHeld(chains: Set<string>): Held {
