@@ -87,7 +87,9 @@ async function found(
 ): Promise<string> {
   const { address, port } = doorOf(family, door);
   if (state.protocol === "TCP") {
-    const reached = await bed.connect(sender, address, port, { droppedMs });
+    // Reset, for connection tracking is emptied after each state: a server that still had half of a connection of the state before would not take
+    // a new one that is masqueraded to the same port.
+    const reached = await bed.connect(sender, address, port, { droppedMs, reset: true });
     return reached.kind === "delivered" ? reached.server : reached.kind;
   }
   using flow = await bed.udpFlow(sender, address, port);
