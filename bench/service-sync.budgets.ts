@@ -1,4 +1,4 @@
-/** What the specification allows for cases that the peer has no figures for (spec service-proxy Part 4). */
+/** What the specification allows for cases that the peer has no figures for (docs/spec/service-proxy.md#4). */
 import { HealthServer, NodeHealth } from "#features/service-health";
 import { quantiles, timed, timedTurns, whileAsked } from "./service-sync.measure.ts";
 import { OurProxy } from "./service-sync.ours.ts";

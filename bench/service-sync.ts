@@ -5,7 +5,7 @@
  *     node bench/service-sync.ts [--json] [--sizes 1000,10000,30000] [--limit SECONDS] [--budgets many,burst,restart,answers,packets]
  *
  * Needs root. Each side runs in a process and a network namespace of its own. The peer is a generator of the rules that kube-proxy
- * has (spec service-proxy 2.6), without its listing of the table, given to `nft -f` at once, which takes some minutes for 30,000;
+ * has (docs/spec/service-proxy.md#2.6), without its listing of the table, given to `nft -f` at once, which takes some minutes for 30,000;
  * where it takes longer than the limit it is ended, and the figure is the limit. First packets go through the real tables to
  * servers on loopback addresses.
  * `--sizes=` or `--budgets=` leaves one half out.

@@ -29,7 +29,7 @@ interface Settings {
   readonly removeOthers: boolean;
 }
 
-/** `coil-installer` (spec pod-network section 13). */
+/** `coil-installer` (docs/spec/pod-network.md#13). */
 export const coilInstaller = defineProgram({
   name: "coil-installer",
   summary: "Puts the CNI executable and the network configuration in place on a node.",

@@ -40,7 +40,7 @@ const NODE_GONE_DELAY_MS = 2000;
 /** The one key of the collector's queue. */
 const COLLECT = "orphans";
 
-/** `coil-ipam-controller` (spec pod-network section 3). */
+/** `coil-ipam-controller` (docs/spec/pod-network.md#3). */
 export const coilIpamController = defineProgram({
   name: "coil-ipam-controller",
   summary: "Carves address blocks out of AddressPools and allots them to the nodes that ask.",

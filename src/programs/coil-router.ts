@@ -32,7 +32,7 @@ const flags = {
   ...logFlags,
 };
 
-/** `coil-router` (spec pod-network section 6). */
+/** `coil-router` (docs/spec/pod-network.md#6). */
 export const coilRouter = defineProgram({
   name: "coil-router",
   summary: "Writes routes to the other nodes' address blocks; for nodes that share one layer 2 network.",

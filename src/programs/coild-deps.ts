@@ -7,7 +7,7 @@ import { findObject, type KubeApi, KubeError, type Namespace, resources } from "
 import { DEFAULT_POOL, MAX_LABEL_VALUE_LENGTH, POOL_ANNOTATION } from "#kube/coil";
 import type { StoreReader } from "#kube/informer";
 
-/** An ADD without an API server fails this soon, so that the runtime can try again (spec pod-network 20). */
+/** An ADD without an API server fails this soon, so that the runtime can try again (docs/spec/pod-network.md#20). */
 const API_BUDGET_MS = 5000;
 /** An ADD waits this long for the caches of a coild that has just started. */
 const READY_BUDGET_MS = 20_000;
@@ -71,7 +71,7 @@ export function cniDeps(parts: {
   };
 }
 
-/** Pure: what STATUS says (spec pod-network 12). */
+/** Pure: what STATUS says (docs/spec/pod-network.md#12). */
 export function statusOf(
   ipam: Pick<NodeIpam, "lost" | "nodeGone" | "isExhausted">,
   { isReady, setUpFault }: { readonly isReady: boolean; readonly setUpFault: string | undefined },

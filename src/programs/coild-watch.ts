@@ -13,7 +13,7 @@ const POLL_MS = 15_000;
 
 /**
  * Watches this Node and its blocks, so that what others do to them is known at once: a block that is taken away, or given
- * late, a Node that is deleted or comes back (spec pod-network 20). Without it all is found by the next comparison. The API's
+ * late, a Node that is deleted or comes back (docs/spec/pod-network.md#20). Without it all is found by the next comparison. The API's
  * failures go to `health`; lasts until the signal aborts.
  */
 export async function watchOwnObjects(

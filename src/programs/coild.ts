@@ -62,10 +62,10 @@ const flags = {
   ...logFlags,
 };
 
-/** Spec pod-network 4.8: how long withdrawing may take at shutdown. */
+/** docs/spec/pod-network.md#4.8: how long withdrawing may take at shutdown. */
 const CLEAR_BUDGET_MS = 10_000;
 
-/** `coild` (spec pod-network sections 4 and 5). */
+/** `coild` (docs/spec/pod-network.md#4 and #5). */
 export const coild = defineProgram({
   name: "coild",
   summary: "Gives the pods of this node addresses and links; serves the CNI executable coil.",

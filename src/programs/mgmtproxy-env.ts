@@ -42,7 +42,7 @@ const flags = {
   ...logFlags,
 };
 
-/** `mgmtproxy-env` (spec uplink-proxy 10 and 11). */
+/** `mgmtproxy-env` (docs/spec/uplink-proxy.md#10 and #11). */
 export const mgmtproxyEnv = defineProgram({
   name: "mgmtproxy-env",
   summary:

@@ -39,7 +39,7 @@ type Values = FlagValues<AgentFlags>;
 /** Bytes of a link that have been queued when it ends may take so long to leave, milliseconds. */
 const CLOSE_MS = 1000;
 
-/** `proxy-agent` (spec tunnel). */
+/** `proxy-agent` (docs/spec/tunnel.md). */
 export const proxyAgent = defineProgram({
   name: "proxy-agent",
   summary: "A node's end of the tunnel: connects out to proxy servers, and for them to what is near.",

@@ -36,7 +36,7 @@ type Values = FlagValues<ServerFlags>;
 /** Deleting our Lease at the end may take so long, milliseconds. */
 const LEASE_REMOVAL_MS = 5000;
 
-/** `proxy-server` (spec tunnel). */
+/** `proxy-server` (docs/spec/tunnel.md). */
 export const proxyServer = defineProgram({
   name: "proxy-server",
   summary: "The control plane's end of the tunnel: frontends such as the API server reach nodes through agents.",

@@ -20,7 +20,7 @@ import { leftovers } from "./service-proxy/leftovers.ts";
 import { serve } from "./service-proxy/serve.ts";
 import { checkKernelVersion, kernelRelease, SKIP_VERSION_CHECK, tryConstructs } from "./service-proxy/start-checks.ts";
 
-/** `service-proxy` (spec service-proxy). */
+/** `service-proxy` (docs/spec/service-proxy.md). */
 export const serviceProxy = defineProgram({
   name: "service-proxy",
   summary: "Services on nftables, in kube-proxy's place: its flags, configuration file, ports and metrics.",

@@ -55,7 +55,7 @@ const flags = {
   ...logFlags,
 };
 
-/** `sni-router` (spec tunnel 9.7). */
+/** `sni-router` (docs/spec/tunnel.md#9.7). */
 export const sniRouter = defineProgram({
   name: "sni-router",
   summary: "Passes TLS connections on by the server name that clients ask for: several clusters behind one address.",

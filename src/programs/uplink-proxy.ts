@@ -16,7 +16,7 @@ import { openConfig, uplinkFlags } from "./uplink/flags.ts";
 import { serveProxy } from "./uplink/serve.ts";
 import { printStats } from "./uplink/stats.ts";
 
-/** `uplink-proxy` (spec uplink-proxy). */
+/** `uplink-proxy` (docs/spec/uplink-proxy.md). */
 export const uplinkProxy = defineProgram({
   name: "uplink-proxy",
   summary: "Downloads leave through the cheapest uplink that works: a CONNECT proxy, and routing for each uplink.",

@@ -1,5 +1,5 @@
 /**
- * A model of a cluster's addresses (spec pod-network 3.4, 4.5 to 4.7): three nodes with pods, the controller, and all that becomes of
+ * A model of a cluster's addresses (docs/spec/pod-network.md#3.4, #4.5 to #4.7): three nodes with pods, the controller, and all that becomes of
  * Node objects. They are deleted and come back, machines are cut off from the API server and go on, pods are collected by the
  * cluster while they run, programs restart. The API server is real, time and the kernel are the model's. ISTHMUS_SOAK=full makes it longer.
  */

@@ -1,4 +1,4 @@
-/** A slow and faulty API server, and events out of order, in front of the shipped program (spec service-proxy 3.2: R8, S6, H7). */
+/** A slow and faulty API server, and events out of order, in front of the shipped program (docs/spec/service-proxy.md#3.2: R8, S6, H7). */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { sleep } from "#base/async";

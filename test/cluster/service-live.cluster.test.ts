@@ -1,4 +1,4 @@
-/** What the API and the host change under a running proxy, by packets (spec service-proxy 3.2: S11, S20, S22, S23, S26). */
+/** What the API and the host change under a running proxy, by packets (docs/spec/service-proxy.md#3.2: S11, S20, S22, S23, S26). */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { IpAddress, type IpFamily } from "#base/ip";

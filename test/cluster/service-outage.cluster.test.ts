@@ -1,4 +1,4 @@
-/** The shipped program and an API server that is away for longer than any back-off lasts (spec service-proxy 3.2: H7). */
+/** The shipped program and an API server that is away for longer than any back-off lasts (docs/spec/service-proxy.md#3.2: H7). */
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

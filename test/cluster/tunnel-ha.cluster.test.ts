@@ -1,4 +1,4 @@
-/** Spec tunnel 11 and 15.A: agents and servers behind one balancer, servers that come and go. */
+/** docs/spec/tunnel.md#11 and #15.A: agents and servers behind one balancer, servers that come and go. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";

@@ -1,5 +1,5 @@
 /**
- * Spec tunnel 8.8 and 15.D: thousands of connections that nobody uses cost little, and each still works. ISTHMUS_SOAK=full makes
+ * docs/spec/tunnel.md#8.8 and #15.D: thousands of connections that nobody uses cost little, and each still works. ISTHMUS_SOAK=full makes
  * them ten thousand.
  */
 import assert from "node:assert/strict";
@@ -12,7 +12,7 @@ import { TunnelClient } from "../../src/features/tunnel/testing/client.ts";
 
 const FULL = process.env["ISTHMUS_SOAK"] === "full";
 const CONNECTIONS = FULL ? 10_000 : 1500;
-/** What a program may hold, MiB: its base, and 64 KiB a connection (spec tunnel 8.8). */
+/** What a program may hold, MiB: its base, and 64 KiB a connection (docs/spec/tunnel.md#8.8). */
 const MAX_MIB = Math.min(800, 150 + (CONNECTIONS * 64) / 1024);
 const AT_ONCE = 64;
 
@@ -90,7 +90,7 @@ test(`tunnel: ${CONNECTIONS} idle connections hold ${Math.round(MAX_MIB)} MiB at
 
 const BUSY = 16;
 const ECHOED_BYTES = 12 * 1024 * 1024;
-/** Of either hop at its peak, MiB (spec tunnel 8.8). */
+/** Of either hop at its peak, MiB (docs/spec/tunnel.md#8.8). */
 const MAX_PEAK_MIB = 150;
 
 test(`tunnel: ${BUSY} gRPC frontends that send and receive as fast as they can hold ${MAX_PEAK_MIB} MiB at most on either hop`, {
@@ -117,7 +117,7 @@ test(`tunnel: ${BUSY} gRPC frontends that send and receive as fast as they can h
 });
 
 const STALLED = 100;
-/** What a hop may hold of them, MiB: its base, and 4 MiB each (spec tunnel 8.8). */
+/** What a hop may hold of them, MiB: its base, and 4 MiB each (docs/spec/tunnel.md#8.8). */
 const MAX_STALLED_MIB = 150 + 4 * STALLED;
 
 test(`tunnel: ${STALLED} readers that stand still hold ${MAX_STALLED_MIB} MiB at most on either hop, and nobody else waits`, {

@@ -1,4 +1,4 @@
-/** Spec tunnel 15.E: what a kubelet needs of its API server and the API server of it, with the direct ways shut both ways. */
+/** docs/spec/tunnel.md#15.E: what a kubelet needs of its API server and the API server of it, with the direct ways shut both ways. */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-/** Spec tunnel 15.D: links and peers that stop without a word, and what becomes of those who use them. */
+/** docs/spec/tunnel.md#15.D: links and peers that stop without a word, and what becomes of those who use them. */
 import assert from "node:assert/strict";
 import type { Socket } from "node:net";
 import { type TestContext, test } from "node:test";
@@ -8,7 +8,7 @@ import { connectThrough, type ProxyProcess, type ProxyServerProcess } from "#tes
 import { ALLOWED, BIND, echoed, OVERLAP, REVERSE, read, Sides } from "#test/tunnel-sides";
 
 const TIMEOUT = { timeout: 120_000 };
-/** A second of silence, twenty for the answer to a PING (spec tunnel 11), and what a busy machine adds. */
+/** A second of silence, twenty for the answer to a PING (docs/spec/tunnel.md#11), and what a busy machine adds. */
 const NOTICED = { deadlineMs: 30_000 };
 const KEEPALIVE = "--keepalive-time=1s";
 

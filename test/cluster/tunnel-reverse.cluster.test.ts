@@ -1,4 +1,4 @@
-/** Spec tunnel 15.E: what nodes reach through the tunnel, and what they do not. */
+/** docs/spec/tunnel.md#15.E: what nodes reach through the tunnel, and what they do not. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import type { Socket } from "node:net";

@@ -1,4 +1,4 @@
-/** Spec tunnel 9.7 and 15.E: two clusters behind one address, told apart by the names that their agents ask for. */
+/** docs/spec/tunnel.md#9.7 and #15.E: two clusters behind one address, told apart by the names that their agents ask for. */
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { ISTHMUS, start, until } from "#test/lab";

@@ -15,7 +15,7 @@ const FULL = process.env["ISTHMUS_SOAK"] === "full";
 const TRANSFER_BYTES = (FULL ? 1024 : 256) * 2 ** 20;
 const STALL_MS = FULL ? 60_000 : 12_000;
 const WORKERS = 200;
-/** What one process may hold: 150 MiB, and what Node keeps of buffers that it has freed (spec tunnel 8.8). */
+/** What one process may hold: 150 MiB, and what Node keeps of buffers that it has freed (docs/spec/tunnel.md#8.8). */
 const MAX_RSS_MIB = 250;
 
 interface Bed {

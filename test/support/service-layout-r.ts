@@ -1,5 +1,5 @@
 /**
- * kube-proxy's own nftables layout ("R", spec service-proxy 2.6) as a script for `nft -f`: a chain and an anonymous map for each Service.
+ * kube-proxy's own nftables layout ("R", docs/spec/service-proxy.md#2.6) as a script for `nft -f`: a chain and an anonymous map for each Service.
  *
  * Owns: the text. Refuses to know: who loads it, and where.
  *

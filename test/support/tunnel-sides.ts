@@ -1,6 +1,6 @@
 /**
  * A control plane and two nodes whose networks overlap, with a firewall between them that lets in at chosen ports alone, and a pod
- * behind one node (spec tunnel 15.E). Namespaces of the kernel, the built programs, real packets.
+ * behind one node (docs/spec/tunnel.md#15.E). Namespaces of the kernel, the built programs, real packets.
  *
  * Owns: namespaces, links, addresses, endpoints, programs in them, and taking all away. Refuses to know: what is tested.
  *

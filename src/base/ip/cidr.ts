@@ -13,7 +13,7 @@ export class Cidr {
   }
 
   /**
-   * Parses `address/length`. Host bits are masked away, as AddressPools allow (spec pod-network 2.2); with `strict` they
+   * Parses `address/length`. Host bits are masked away, as AddressPools allow (docs/spec/pod-network.md#2.2); with `strict` they
    * are refused. Throws {@link IpParseError} `invalid-cidr`.
    */
   static parse(text: string, options: { readonly strict?: boolean } = {}): Cidr {

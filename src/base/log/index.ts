@@ -1,6 +1,6 @@
 /**
  * Structured logs: one event a line, JSON, with the field names that Coil's users already parse
- * (`level`, `ts`, `logger`, `msg`; spec pod-network section 16). Loggers are passed in, never global.
+ * (`level`, `ts`, `logger`, `msg`; docs/spec/pod-network.md#16). Loggers are passed in, never global.
  *
  * ```ts
  * const log = createLogger({ name: "coild" });

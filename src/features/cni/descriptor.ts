@@ -42,7 +42,7 @@ const EMPTY_FILE: FileSource = {
   services: {},
 };
 
-/** Coil's `cni.proto` (spec pod-network 4.2). */
+/** Coil's `cni.proto` (docs/spec/pod-network.md#4.2). */
 const CNI_FILE: FileSource = {
   name: "pkg/cnirpc/cni.proto",
   package: "pkg.cnirpc",

@@ -6,7 +6,7 @@ import type { GrpcHandler } from "./grpc-server.ts";
 /** Both versions of the service have the same messages (grpc/grpc-proto, grpc/reflection). */
 const VERSIONS = ["v1", "v1alpha"] as const;
 
-/** Server reflection of `pkg.cnirpc.CNI` (spec pod-network 4.2): conversations by path, for `serveGrpc`. */
+/** Server reflection of `pkg.cnirpc.CNI` (docs/spec/pod-network.md#4.2): conversations by path, for `serveGrpc`. */
 export const reflectionConversations: Readonly<Record<string, GrpcHandler>> = Object.fromEntries(
   VERSIONS.map((version) => [
     `/grpc.reflection.${version}.ServerReflection/ServerReflectionInfo`,

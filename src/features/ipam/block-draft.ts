@@ -8,7 +8,7 @@ import {
   REQUEST_LABEL,
 } from "#kube/coil";
 
-/** A block of a pool as it is created (spec pod-network 3.1): for a node, in answer to a request. */
+/** A block of a pool as it is created (docs/spec/pod-network.md#3.1): for a node, in answer to a request. */
 export function draftOf(
   { metadata: { name, uid } }: AddressPool,
   index: number,

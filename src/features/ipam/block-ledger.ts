@@ -17,7 +17,7 @@ interface Line extends LedgerBlock {
 
 /**
  * The prefixes of all blocks of all pools, and of those that are being made: no block may overlap another, whatever pools say
- * (spec pod-network 2.2). Pure memory; nothing is awaited between the check and the reservation, so that two pools cannot be given
+ * (docs/spec/pod-network.md#2.2). Pure memory; nothing is awaited between the check and the reservation, so that two pools cannot be given
  * one address at the same time. Bounded by the blocks of the cluster.
  */
 export class BlockLedger {

@@ -16,7 +16,7 @@ const { addressBlocks, blockRequests } = coilResources;
 /** The reason of a request that fails because its pool's spec cannot be used. */
 export const INVALID_POOL = "invalid pool";
 
-/** Answers BlockRequests (spec pod-network 3.2). Idempotent: a step that failed is repeated without a second block. */
+/** Answers BlockRequests (docs/spec/pod-network.md#3.2). Idempotent: a step that failed is repeated without a second block. */
 export class BlockRequestReconciler {
   readonly #api: KubeApi;
   readonly #pools: PoolManager;

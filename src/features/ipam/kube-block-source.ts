@@ -24,11 +24,11 @@ const MAX_CONFLICTS = 8;
 
 export interface KubeBlockSourceOptions {
   readonly nodeName: string;
-  /** How long a request may take, milliseconds. Default 10,000 (spec pod-network 4.6). */
+  /** How long a request may take, milliseconds. Default 10,000 (docs/spec/pod-network.md#4.6). */
   readonly requestTimeoutMs?: number;
 }
 
-/** This node's blocks through the API server: BlockRequests up, AddressBlocks down (spec pod-network 4.6, 4.7). */
+/** This node's blocks through the API server: BlockRequests up, AddressBlocks down (docs/spec/pod-network.md#4.6, #4.7). */
 export class KubeBlockSource implements BlockSource {
   readonly #api: KubeApi;
   readonly #log: Logger;

@@ -44,7 +44,7 @@ export interface NodeIpamDeps {
 }
 
 /**
- * The addresses of one node (spec pod-network 4.5 to 4.7). Memory only: {@link NodeIpam.remember} tells it what the kernel
+ * The addresses of one node (docs/spec/pod-network.md#4.5 to #4.7). Memory only: {@link NodeIpam.remember} tells it what the kernel
  * has, at the start and from time to time.
  *
  * Invariants: one assignment an attachment; one owner an address, whatever becomes of blocks; a late free of an old owner

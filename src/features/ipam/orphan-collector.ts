@@ -25,7 +25,7 @@ export interface OrphanPass {
 }
 
 /**
- * Deletes the blocks of nodes that are gone (spec pod-network 3.4). A Node object can be deleted while its machine and pods go
+ * Deletes the blocks of nodes that are gone (docs/spec/pod-network.md#3.4). A Node object can be deleted while its machine and pods go
  * on, and come back with the next heartbeat of its kubelet. So a block goes only when its Node is away, no Pod object is bound
  * to that Node's name, and nothing of both has been seen for a grace. All of it is asked again live before each deletion.
  *

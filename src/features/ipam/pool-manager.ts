@@ -60,7 +60,7 @@ interface PoolState {
 }
 
 /**
- * Carves blocks out of pools (spec pod-network 3.1). Allocations of one pool run one after the other, those of several side
+ * Carves blocks out of pools (docs/spec/pod-network.md#3.1). Allocations of one pool run one after the other, those of several side
  * by side; no block is made that overlaps another of any pool. All methods reject with `KubeError` and can then be called again.
  */
 export class PoolManager {

@@ -5,7 +5,7 @@ export const MAX_SLOTS = Number.MAX_SAFE_INTEGER;
 
 /**
  * The slots of one block: which offsets are taken, and which was handed out last. The next one is the first free slot
- * after it, wrapping, so that a freed address is used again last (spec pod-network 4.5).
+ * after it, wrapping, so that a freed address is used again last (docs/spec/pod-network.md#4.5).
  */
 export class Slots {
   readonly capacity: number;

@@ -1,5 +1,5 @@
 /**
- * Link aliases are the only record of who holds which address (spec pod-network 5.2): it survives coild, and dies with
+ * Link aliases are the only record of who holds which address (docs/spec/pod-network.md#5.2): it survives coild, and dies with
  * the link. `COIL:<pool>:<containerID>:<ifname>` marks a finished attachment, `COIL-PENDING:<containerID>:<ifname>` one
  * whose ADD has not ended; the latter are removed at start-up.
  */

@@ -7,7 +7,7 @@ import { PodNetworkError } from "./errors.ts";
 const MAIN_TABLE = 254;
 
 /**
- * Compares one attachment with what it should be (spec pod-network 4.4): the host's link is up, the pod has the
+ * Compares one attachment with what it should be (docs/spec/pod-network.md#4.4): the host's link is up, the pod has the
  * addresses of the result and a default route for each family, the pods' table leads to this link. Later plugins may have
  * added things. Throws {@link PodNetworkError} `check-failed` naming the first thing that is missing.
  */

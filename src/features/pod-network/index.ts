@@ -1,5 +1,5 @@
 /**
- * The pods' links: a veth for each attachment, host routes in a table of their own, no bridge (spec pod-network section 5).
+ * The pods' links: a veth for each attachment, host routes in a table of their own, no bridge (docs/spec/pod-network.md#5).
  *
  * Owns: links with a `COIL:` or `COIL-PENDING:` alias, the routes of its protocol in its table, one rule a family.
  * Refuses to know: which address a pod gets, gRPC, Kubernetes.

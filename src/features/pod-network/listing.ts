@@ -25,7 +25,7 @@ export interface StrayLink {
   readonly addresses: readonly IpAddress[];
 }
 
-/** Pure: joins links and routes into attachments (spec pod-network 5.4). */
+/** Pure: joins links and routes into attachments (docs/spec/pod-network.md#5.4). */
 export function joinAttachments(links: readonly Link[], routes: readonly Route[]): AttachedPod[] {
   const addresses = addressesByLink(routes);
   return links.flatMap((link) => {

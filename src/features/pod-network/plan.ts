@@ -3,7 +3,7 @@ import { Cidr, IpAddress, MacAddress } from "#base/ip";
 import { formatAlias } from "./alias.ts";
 import { groupOfNetwork } from "./link-groups.ts";
 
-/** Route and rule numbers; defaults are those of Coil (spec pod-network 17). */
+/** Route and rule numbers; defaults are those of Coil (docs/spec/pod-network.md#17). */
 export interface PodNetworkOptions {
   /** Table of the routes to pods. */
   readonly tableId: number;

@@ -22,7 +22,7 @@ import { readRoutes, type Survey, takeSurvey } from "./survey.ts";
 type Attachment = PodRequest["attachment"];
 
 /**
- * The links, addresses and routes of one node's pods (spec pod-network section 5). Aliases and routes are the record; what it
+ * The links, addresses and routes of one node's pods (docs/spec/pod-network.md#5). Aliases and routes are the record; what it
  * keeps in memory are hints of where to look. Calls for one container must not overlap; those for different ones may.
  *
  * Kernel work is synchronous (some 20 µs a step) except the deletion of links, which the kernel makes wait.
@@ -283,7 +283,7 @@ export class PodNetwork implements Disposable {
   }
 }
 
-/** Spec pod-network 5.2: no routes, no gateway, no dns; `mtu` is shown from 1.1.0 on. */
+/** docs/spec/pod-network.md#5.2: no routes, no gateway, no dns; `mtu` is shown from 1.1.0 on. */
 function resultOf(plan: PodPlan, sandbox: string, pod: Link, host: Link): CniResult {
   return {
     interfaces: [

@@ -7,7 +7,7 @@ interface Place {
   readonly protocol: number;
 }
 
-/** Pure: one route `dev lo` for each prefix of this node, for a routing daemon to learn (spec pod-network 4.8). */
+/** Pure: one route `dev lo` for each prefix of this node, for a routing daemon to learn (docs/spec/pod-network.md#4.8). */
 export function exportRoutes(prefixes: Iterable<Cidr>, loopbackIndex: number, place: Place): RouteSpec[] {
   return Array.from(prefixes, (dst) => ({
     dst,
@@ -32,7 +32,7 @@ export interface RouterSkip {
   readonly prefix: Cidr;
 }
 
-/** Pure: a route through its node for each prefix of the other nodes (spec pod-network 6). */
+/** Pure: a route through its node for each prefix of the other nodes (docs/spec/pod-network.md#6). */
 export function routesToNodes(
   nodes: Iterable<RouterNode>,
   place: Place,

@@ -1,6 +1,6 @@
 import { type Clock, systemClock } from "#base/clock";
 
-/** What people are told of with an Event in the API (spec service-proxy 1.9). */
+/** What people are told of with an Event in the API (docs/spec/service-proxy.md#1.9). */
 export interface HealthEvent {
   /** The Node that this program is on, or an object; of no kind: a Service. */
   readonly about:
@@ -25,7 +25,7 @@ export interface HealthEvent {
 /** Takes Events. Must not throw: a failure to write one affects nothing else. */
 export type EventSink = (event: HealthEvent) => void;
 
-/** At most one Event of a kind in so long, milliseconds (spec service-proxy 1.5). */
+/** At most one Event of a kind in so long, milliseconds (docs/spec/service-proxy.md#1.5). */
 export const EVENT_PAUSE_MS = 600_000;
 /** So many keys are remembered; when more come, the oldest may be told of again early. */
 export const MAX_REMEMBERED_KEYS = 4096;

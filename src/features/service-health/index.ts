@@ -1,5 +1,5 @@
 /**
- * Node health for load balancers and kubelets (spec service-proxy Part 1): may this node be sent traffic, is its proxy alive, does it
+ * Node health for load balancers and kubelets (docs/spec/service-proxy.md#1): may this node be sent traffic, is its proxy alive, does it
  * have endpoints of a Service.
  *
  * Owns: {@link NodeHealth}, {@link HealthServer}, {@link MetricsServer}, {@link ServicePorts}, the metrics of these and of syncs.

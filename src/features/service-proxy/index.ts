@@ -1,5 +1,5 @@
 /**
- * Services on nftables (spec service-proxy Part 2): a table for each family whose content is a function of Services, slices and the Node.
+ * Services on nftables (docs/spec/service-proxy.md#2): a table for each family whose content is a function of Services, slices and the Node.
  *
  * Owns: what the table holds, how it is updated without a lost connection, what a packet meets in it. Refuses to know: the API's
  * watches, flags, health checks.

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { claimsOf } from "#test/what-shows-it";
 
-/** The rows of the specification's list of tests: so many of each kind (spec service-proxy 3.2). */
+/** The rows of the specification's list of tests: so many of each kind (docs/spec/service-proxy.md#3.2). */
 const ROWS = { H: 13, S: 26, R: 10 } as const;
 
 test("docs/design/service-proxy.md: every row of the spec is there, and each names a test that is in its file", () => {

@@ -32,13 +32,13 @@ export interface SniRouterOptions {
   readonly routes: RouteTable;
   /** Clients at once; each has two sockets. One more takes the place of the one that has owed its hello longest. */
   readonly maxConnections: number;
-  /** How long a client may take to say hello. Default 5,000 (spec tunnel 9.7). */
+  /** How long a client may take to say hello. Default 5,000 (docs/spec/tunnel.md#9.7). */
   readonly helloTimeoutMs?: number;
   /** How long reaching a backend may take, all attempts together. Default 5,000. */
   readonly connectTimeoutMs?: number;
 }
 
-/** Passes TLS connections on by the name that their clients ask for, without taking part in them (spec tunnel 9.7). */
+/** Passes TLS connections on by the name that their clients ask for, without taking part in them (docs/spec/tunnel.md#9.7). */
 export class SniRouter implements AsyncDisposable {
   readonly #deps: Required<SniRouterDeps>;
   readonly #options: SniRouterOptions;

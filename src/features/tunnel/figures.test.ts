@@ -1,4 +1,4 @@
-/** Spec tunnel 12: what the counters and gauges say, where upstream's say it too. */
+/** docs/spec/tunnel.md#12: what the counters and gauges say, where upstream's say it too. */
 import assert from "node:assert/strict";
 import type { Socket } from "node:net";
 import { test } from "node:test";

@@ -1,4 +1,4 @@
-/** Spec tunnel 2, 3: which connection ids are lawful, whose they are, and what becomes of the others. */
+/** docs/spec/tunnel.md#2, #3: which connection ids are lawful, whose they are, and what becomes of the others. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";

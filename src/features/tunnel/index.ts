@@ -1,5 +1,5 @@
 /**
- * The tunnel between a control plane and its nodes, in both directions, wire-compatible with Konnectivity (spec tunnel).
+ * The tunnel between a control plane and its nodes, in both directions, wire-compatible with Konnectivity (docs/spec/tunnel.md).
  *
  * Owns: the links, the connections on them, how a server chooses agents and an agent finds servers. Refuses to know: flags and
  * Prometheus; the programs `proxy-server` and `proxy-agent` put those around it. What asks Kubernetes (tokens, Leases) is given a

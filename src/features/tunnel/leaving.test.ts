@@ -1,4 +1,4 @@
-/** Clients of CONNECT that close, with an endpoint that does not mind: what becomes of the connection (spec tunnel 5.6, 6). */
+/** Clients of CONNECT that close, with an endpoint that does not mind: what becomes of the connection (docs/spec/tunnel.md#5.6, #6). */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";

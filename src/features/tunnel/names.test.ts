@@ -1,4 +1,4 @@
-/** Names that nobody answers for, and what they cost the others (spec tunnel 5.3). */
+/** Names that nobody answers for, and what they cost the others (docs/spec/tunnel.md#5.3). */
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

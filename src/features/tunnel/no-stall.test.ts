@@ -1,4 +1,4 @@
-/** Spec tunnel 8.5: whatever is sent and however it is read, no transport and no frontend comes to stand still for ever. */
+/** docs/spec/tunnel.md#8.5: whatever is sent and however it is read, no transport and no frontend comes to stand still for ever. */
 import assert from "node:assert/strict";
 import { createHash, type Hash } from "node:crypto";
 import { once } from "node:events";

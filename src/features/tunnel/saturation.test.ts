@@ -1,4 +1,4 @@
-/** Spec tunnel 8.5 and 15.D: everything full in both directions, and nobody waits for anybody for ever. */
+/** docs/spec/tunnel.md#8.5 and #15.D: everything full in both directions, and nobody waits for anybody for ever. */
 import assert from "node:assert/strict";
 import type { Socket } from "node:net";
 import { test } from "node:test";

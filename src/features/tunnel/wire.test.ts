@@ -1,4 +1,4 @@
-/** What goes over the tunnel's sockets, byte by byte: HTTP/2 frames that no library would send, against our listeners (spec tunnel 2, 15.B). */
+/** What goes over the tunnel's sockets, byte by byte: HTTP/2 frames that no library would send, against our listeners (docs/spec/tunnel.md#2, #15.B). */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";

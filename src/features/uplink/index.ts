@@ -1,5 +1,5 @@
 /**
- * The uplink proxy: downloads leave through the cheapest uplink that works (spec uplink-proxy).
+ * The uplink proxy: downloads leave through the cheapest uplink that works (docs/spec/uplink-proxy.md).
  *
  * Owns: per-uplink routing, the choice of an uplink for each connection, the tunnels, the environment that puts programs behind
  * them. Refuses to know: flags and files of a program's own.

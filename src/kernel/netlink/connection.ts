@@ -6,7 +6,7 @@ import { NLM_F, NLMSG } from "./constants.ts";
 import { type Ack, decodeAck, decodeDone, type NetlinkMessage } from "./message.ts";
 import { NetlinkSocket } from "./socket.ts";
 
-/** A dump that the kernel marks as inconsistent is asked for again so often (spec pod-network 5.4) … */
+/** A dump that the kernel marks as inconsistent is asked for again so often (docs/spec/pod-network.md#5.4) … */
 const DUMP_RETRIES = 5;
 /** … after this pause, doubling, microseconds. */
 const FIRST_PAUSE_US = 200;

@@ -15,7 +15,7 @@ import {
 const MAX_EVENTS = 256;
 /** In one turn; more while there are new descriptors alone. To come back by the event loop costs ten times as much. */
 const MAX_LOOKS = 3;
-/** One read; a stream holds no more of what it reads (spec uplink-proxy 7). */
+/** One read; a stream holds no more of what it reads (docs/spec/uplink-proxy.md#7). */
 const READ_BYTES = 262_144;
 /** Views of the shared buffer that are kept: heads, and tunnels with settings old and new, want one each. */
 const MAX_ROOMS = 4;

@@ -6,7 +6,7 @@ export type BlockRequestResult =
   | { readonly state: "complete"; readonly addressBlockName: string }
   | { readonly state: "failed"; readonly reason: string; readonly message: string };
 
-/** The result rule of spec 2.4: any `Failed=True` fails it, else `Complete=True` completes it. */
+/** The result rule of docs/spec/pod-network.md#2.4: any `Failed=True` fails it, else `Complete=True` completes it. */
 export function blockRequestResult(request: Pick<BlockRequest, "status">): BlockRequestResult {
   const conditions = request.status?.conditions ?? [];
   const failed = conditions.find((condition) => condition.type === "Failed" && condition.status === "True");

@@ -1,7 +1,7 @@
 import { Cidr, type IpFamily } from "#base/ip";
 import type { AddressPoolSpec, SubnetSet } from "./types.ts";
 
-/** `index` of an AddressBlock is an int32, so this is the last one that can be used (spec 2.2). */
+/** `index` of an AddressBlock is an int32, so this is the last one that can be used (docs/spec/pod-network.md#2.2). */
 export const MAX_BLOCK_INDEX = 2 ** 31 - 1;
 /** The default of `spec.blockSizeBits`. */
 export const DEFAULT_BLOCK_SIZE_BITS = 5;
@@ -52,7 +52,7 @@ export function maxBlocks(pool: PoolLayout): number {
 }
 
 /**
- * The prefixes of block `index`; indexes run on through the subnets (spec 2.3). `undefined`: the pool has no such block.
+ * The prefixes of block `index`; indexes run on through the subnets (docs/spec/pod-network.md#2.3). `undefined`: the pool has no such block.
  * Throws `RangeError` for an index that is not a whole number from 0 to {@link MAX_BLOCK_INDEX}.
  */
 export function blockCidrs(pool: PoolLayout, index: number): BlockCidrs | undefined {

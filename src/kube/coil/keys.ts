@@ -3,7 +3,7 @@ export const COIL_GROUP = "coil.cybozu.com";
 /** The version within {@link COIL_GROUP}. */
 export const COIL_VERSION = "v2";
 
-/** Annotation of a Namespace: the pool of its pods (spec pod-network 2.1). */
+/** Annotation of a Namespace: the pool of its pods (docs/spec/pod-network.md#2.1). */
 export const POOL_ANNOTATION = "coil.cybozu.com/pool";
 /** The pool of pods whose Namespace names none. */
 export const DEFAULT_POOL = "default";

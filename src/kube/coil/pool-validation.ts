@@ -18,7 +18,7 @@ export interface PoolContext {
   readonly others?: Iterable<PoolInput>;
 }
 
-/** All that is wrong with a new pool (spec 2.2); empty when it may be created. */
+/** All that is wrong with a new pool (docs/spec/pod-network.md#2.2); empty when it may be created. */
 export function validatePoolCreate(pool: PoolInput, context: PoolContext = {}): FieldFault[] {
   const { spec } = pool;
   if (spec === undefined) return [required("spec", "the pool's subnets")];

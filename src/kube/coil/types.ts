@@ -29,7 +29,7 @@ const subnetSetSchema = object(
   },
 );
 
-/** `spec` of an AddressPool (spec pod-network 2.2). */
+/** `spec` of an AddressPool (docs/spec/pod-network.md#2.2). */
 export const addressPoolSpecSchema = object(
   {
     blockSizeBits: int32({
@@ -53,7 +53,7 @@ export const addressPoolSpecSchema = object(
   },
 );
 
-/** The fields of an AddressBlock beside its metadata (spec 2.3). */
+/** The fields of an AddressBlock beside its metadata (docs/spec/pod-network.md#2.3). */
 export const addressBlockSchema = object(
   {
     index: int32({
@@ -67,7 +67,7 @@ export const addressBlockSchema = object(
   { required: ["index"], "x-kubernetes-validations": [unchangeableMember("ipv4"), unchangeableMember("ipv6")] },
 );
 
-/** `spec` of a BlockRequest (spec 2.4). */
+/** `spec` of a BlockRequest (docs/spec/pod-network.md#2.4). */
 export const blockRequestSpecSchema = object(
   {
     nodeName: string({ description: "The node that asks." }),
@@ -92,7 +92,7 @@ const blockRequestConditionSchema = object(
   { required: ["type", "status"] },
 );
 
-/** `status` of a BlockRequest (spec 2.4). */
+/** `status` of a BlockRequest (docs/spec/pod-network.md#2.4). */
 export const blockRequestStatusSchema = object(
   {
     addressBlockName: string({ description: "The AddressBlock that was made." }),
@@ -130,7 +130,7 @@ const egressTemplateSchema = object(
   { description: "Changes to the router pods." },
 );
 
-/** `spec` of an Egress (spec 2.5). */
+/** `spec` of an Egress (docs/spec/pod-network.md#2.5). */
 export const egressSpecSchema = object(
   {
     destinations: array(string({ format: "cidr" }), {
@@ -179,7 +179,7 @@ export const egressSpecSchema = object(
   { description: "The wanted state of the egress.", required: ["destinations"] },
 );
 
-/** `status` of an Egress (spec 2.5). */
+/** `status` of an Egress (docs/spec/pod-network.md#2.5). */
 export const egressStatusSchema = object(
   {
     replicas: int32({ description: "How many router pods are available." }),

@@ -10,7 +10,7 @@ export interface KeyPair {
 }
 
 /**
- * `tls.crt` and `tls.key` of a folder that others rewrite (secret volumes swap symlinks, spec pod-network 2.6). Read lazily, read
+ * `tls.crt` and `tls.key` of a folder that others rewrite (secret volumes swap symlinks, docs/spec/pod-network.md#2.6). Read lazily, read
  * again when a modification time changes; a new pair that is broken leaves the old one in use.
  */
 export class CertificateFiles {

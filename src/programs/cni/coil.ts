@@ -29,7 +29,7 @@ import { hasAttachment } from "./leftover.ts";
 import { isOwnNetns, ownNetnsError } from "./own-netns.ts";
 import { type Connection, connect } from "./runtime.ts";
 
-/** Spec pod-network section 11. */
+/** docs/spec/pod-network.md#11. */
 const DEADLINE_SECONDS = 60;
 
 const METHOD = { ADD: "Add", DEL: "Del", CHECK: "Check", STATUS: "Status", GC: "GC" } as const;

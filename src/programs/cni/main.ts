@@ -1,6 +1,6 @@
 /**
  * The CNI executable: one file for every plugin type of the suite, which acts after its own name. Compiled by Bun, and
- * kept runnable by Node. It holds no state and decides nothing: coild does (spec pod-network section 11).
+ * kept runnable by Node. It holds no state and decides nothing: coild does (docs/spec/pod-network.md#11).
  */
 import { CniCode, CniError, cniErrorJson, HIGHEST_VERSION, versionJson } from "#wire/cni";
 import { runCoil } from "./coil.ts";

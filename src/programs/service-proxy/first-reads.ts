@@ -4,7 +4,7 @@ import type { Logger } from "#base/log";
 import { isAway, isKubeError } from "#kube/client";
 import type { InformerHealth } from "#kube/informer";
 
-/** What is refused, or lacks what is needed of it, is waited for so long, milliseconds (spec service-proxy 2.10: the Node's addresses). */
+/** What is refused, or lacks what is needed of it, is waited for so long, milliseconds (docs/spec/service-proxy.md#2.10: the Node's addresses). */
 const PATIENCE_MS = 30_000;
 
 /** One kind of object that decides about the tables. */

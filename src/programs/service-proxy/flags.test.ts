@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { ConfigError, parseFlags } from "#base/config";
 import { gatePairs, nodeNameOf, parseCidrList, parseFeatureGates, serviceProxyFlags, splitList } from "./flags.ts";
 
-test("serviceProxyFlags: kube-proxy's flags by name, with its defaults (spec service-proxy 2.10)", () => {
+test("serviceProxyFlags: kube-proxy's flags by name, with its defaults (docs/spec/service-proxy.md#2.10)", () => {
   const { values } = parseFlags(serviceProxyFlags, []);
   const byName = Object.fromEntries(
     Object.entries(serviceProxyFlags).map(([key, { name }]) => [name, values[key as keyof typeof values]]),

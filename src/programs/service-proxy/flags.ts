@@ -17,7 +17,7 @@ import { kubeFlags } from "../daemon-flags.ts";
 const NODE_NAME = /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/;
 const MAX_NODE_NAME = 253;
 
-/** The flags of `service-proxy`: kube-proxy's, by its names and with its defaults (spec service-proxy 2.10), then ours. */
+/** The flags of `service-proxy`: kube-proxy's, by its names and with its defaults (docs/spec/service-proxy.md#2.10), then ours. */
 export const serviceProxyFlags = {
   config: optionalFlag(
     "config",

@@ -31,7 +31,7 @@ function conntrackMax({ maxPerCore, min }: ConntrackSettings, cores: number): nu
 
 /**
  * Sets what differs. A parameter that cannot be set, as in a container or a namespace of its own, is told of and left: the proxy
- * works without (spec service-proxy 2.10).
+ * works without (docs/spec/service-proxy.md#2.10).
  */
 export function setKernelParameters(
   sysctl: SysctlPort,

@@ -1,7 +1,7 @@
 import type { LinkPort } from "#kernel/net";
 import type { NftElements } from "#kernel/nft-elements";
 
-/** kube-proxy's own table of nftables mode (spec service-proxy 2.12). */
+/** kube-proxy's own table of nftables mode (docs/spec/service-proxy.md#2.12). */
 const KUBE_PROXY_TABLE = "kube-proxy";
 /** The link that kube-proxy's IPVS mode holds all cluster IPs on. */
 const IPVS_LINK = "kube-ipvs0";

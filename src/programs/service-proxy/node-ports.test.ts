@@ -16,7 +16,7 @@ function places(text: string, family: IpFamily, primary: IpAddress | undefined =
   return `${[mode, ...addresses.map(String)].join(" ")}${skipped}`;
 }
 
-test("nodePortPlaces: the primary address, those in the ranges, or all: never loopback (spec service-proxy 2.10)", () => {
+test("nodePortPlaces: the primary address, those in the ranges, or all: never loopback (docs/spec/service-proxy.md#2.10)", () => {
   const rows: readonly (readonly [flag: string, family: IpFamily, expected: string])[] = [
     ["primary", 4, "set 192.0.2.1"],
     ["primary", 6, "set 2001:db8::1"],

@@ -1,7 +1,7 @@
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 import type { ServiceProxyConfig } from "./config.ts";
 
-/** Where NodePorts of a family are taken (spec service-proxy 2.4, 2.10). */
+/** Where NodePorts of a family are taken (docs/spec/service-proxy.md#2.4, #2.10). */
 export interface NodePortPlaces {
   /** `all-local`: on every address of the host but loopback, which the rules know without a list. */
   readonly mode: "set" | "all-local";

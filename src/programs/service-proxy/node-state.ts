@@ -12,7 +12,7 @@ export interface NodeState {
   readonly podCIDRs: readonly Cidr[];
 }
 
-/** Pure (spec service-proxy 2.10): InternalIPs, then ExternalIPs; the first is primary, then the next one of the other family. */
+/** Pure (docs/spec/service-proxy.md#2.10): InternalIPs, then ExternalIPs; the first is primary, then the next one of the other family. */
 export function nodeState(
   node: Pick<Node, "metadata" | "spec" | "status">,
   bindAddress: IpAddress | undefined,

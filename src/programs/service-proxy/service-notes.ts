@@ -17,14 +17,14 @@ interface Note {
 
 const NOTES: readonly Note[] = [
   {
-    // Spec service-proxy 1.5.
+    // docs/spec/service-proxy.md#1.5.
     level: "error",
     applies: lacksHealthPort,
     message: "Service needs a health check port and has none: its load balancer will send nothing here",
     fix: "give spec.healthCheckNodePort, or write it again so that the API server allocates one",
   },
   {
-    // Spec service-proxy 2.1.
+    // docs/spec/service-proxy.md#2.1.
     level: "warn",
     applies: ({ spec }, { allowExternalIPs }) => allowExternalIPs && (spec?.externalIPs ?? []).length > 0,
     message:

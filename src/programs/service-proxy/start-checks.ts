@@ -8,7 +8,7 @@ import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
 import { ServiceProxyError } from "./errors.ts";
 
-/** The oldest kernel that is known to do all that kube-proxy's nftables mode needs (spec service-proxy 2.10). */
+/** The oldest kernel that is known to do all that kube-proxy's nftables mode needs (docs/spec/service-proxy.md#2.10). */
 const MIN_KERNEL = { major: 5, minor: 13 } as const;
 /** kube-proxy's name for it: any text lets an older kernel be tried. */
 export const SKIP_VERSION_CHECK = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK";
@@ -37,7 +37,7 @@ export function checkKernelVersion(
 }
 
 /**
- * Tries every kind of object that the tables are made of, in a namespace that nothing can be left of (spec service-proxy 2.10). Rejects
+ * Tries every kind of object that the tables are made of, in a namespace that nothing can be left of (docs/spec/service-proxy.md#2.10). Rejects
  * with `DataPlaneError` that names what is refused. Where no namespace may be made, nothing is tried, and that is told.
  */
 export async function tryConstructs(families: readonly IpFamily[], log: Logger): Promise<void> {

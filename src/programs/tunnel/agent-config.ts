@@ -33,7 +33,7 @@ export interface AgentConfig {
   readonly warnings: readonly string[];
 }
 
-/** Throws `ConfigError` with one sentence for each fault, which names its flag (spec tunnel 9.3, 14). */
+/** Throws `ConfigError` with one sentence for each fault, which names its flag (docs/spec/tunnel.md#9.3, #14). */
 export function agentConfig(values: Values): AgentConfig {
   const faults = new Faults();
   const warnings: string[] = [];

@@ -10,7 +10,7 @@ const QUIET_MS = 1000;
 
 /**
  * Tells every server not to send more, and waits until there has been no connection for a second, `timeoutMs` is over (0: never),
- * or `hurry` aborts (spec tunnel 11).
+ * or `hurry` aborts (docs/spec/tunnel.md#11).
  */
 export async function drainAgent(
   servers: Pick<ServerSet, "drain" | "connections" | "isReady">,

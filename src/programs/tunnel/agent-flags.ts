@@ -11,7 +11,7 @@ const file = (name: string, help: string) => stringFlag(name, "", help, "FILE");
 const port = (name: string, initial: number, help: string) => integerFlag(name, initial, help, { min: 0, max: 65_535 });
 const address = (name: string, initial: string, help: string) => stringFlag(name, initial, help, "ADDRESS");
 
-/** Upstream's flags, with its defaults (spec tunnel 14). */
+/** Upstream's flags, with its defaults (docs/spec/tunnel.md#14). */
 const upstream = {
   agentCert: file("agent-cert", "certificate that proves us to servers"),
   agentKey: file("agent-key", "its key"),

@@ -3,7 +3,7 @@ import type { AgentLeaseMetrics, AgentMetrics, BufferBudget } from "#features/tu
 import { codeName } from "../grpc-code-names.ts";
 import { buildInfo, maker, PREFIX } from "./metrics.ts";
 
-/** Upstream's buckets, seconds (spec tunnel 12). */
+/** Upstream's buckets, seconds (docs/spec/tunnel.md#12). */
 const LATENCY_BUCKETS = [0.005, 0.025, 0.1, 0.5, 2.5, 10, 30];
 
 /** Registers the agent's metrics under upstream's names. */

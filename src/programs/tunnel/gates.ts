@@ -9,7 +9,7 @@ const ALIASES: Readonly<Record<string, string>> = { NodeToMasterTraffic: CLUSTER
 
 export type Gates = Readonly<Record<string, boolean>>;
 
-/** `--feature-gates=Name=true[,Name=false]` (spec tunnel 9.2). */
+/** `--feature-gates=Name=true[,Name=false]` (docs/spec/tunnel.md#9.2). */
 export const gatesFlag: Flag<Gates> = {
   name: "feature-gates",
   help: `features on and off: ${CLUSTER_TO_MASTER} (alpha, default false; alias NodeToMasterTraffic)`,

@@ -9,7 +9,7 @@ import type { Registry } from "#base/metrics";
 
 /** How long a client may take to send the head of its request, milliseconds. */
 const HEADERS_TIMEOUT_MS = 5000;
-/** How long a client may take to send its request, milliseconds (spec tunnel 5.4). */
+/** How long a client may take to send its request, milliseconds (docs/spec/tunnel.md#5.4). */
 const REQUEST_TIMEOUT_MS = 60_000;
 /** How often it is looked whether a client has taken longer, milliseconds. */
 const CHECKING_INTERVAL_MS = 1000;

@@ -48,7 +48,7 @@ const ignored = {
   legacyStderrThresholdBehavior: ignoredFlag("legacy-stderr-threshold-behavior"),
 };
 
-/** `-v`, `--v` and the rest of klog's flags (spec tunnel 14). */
+/** `-v`, `--v` and the rest of klog's flags (docs/spec/tunnel.md#14). */
 export const klogFlags = { verbosity, ...ignored };
 
 /** The program's logger; says once which of klog's flags were given in vain. */

@@ -8,7 +8,7 @@ import { claimSocketPath, listenOnPath } from "#base/unix-socket";
 
 /** Connections that wait to be accepted: one comes for each connection of an API server. */
 const BACKLOG = 4096;
-/** Owner and group of the socket may connect (spec tunnel 6). */
+/** Owner and group of the socket may connect (docs/spec/tunnel.md#6). */
 const UDS_UMASK = 0o007;
 
 export type ListenerErrorCode = "cannot-listen";

@@ -4,7 +4,7 @@ import { MUX_DEFAULTS, type MuxOptions } from "#features/tunnel";
 const MIB = 1024 * 1024;
 const many = { min: 1, max: 10_000_000 };
 
-/** Limits that both programs have (spec tunnel 8). */
+/** Limits that both programs have (docs/spec/tunnel.md#8). */
 export const muxFlags = {
   connBufferBytes: integerFlag(
     "conn-buffer-bytes",

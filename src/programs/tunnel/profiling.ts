@@ -13,7 +13,7 @@ const INDEX = `<!DOCTYPE html><html><head><title>/debug/pprof/</title></head><bo
 </ul></body></html>
 `;
 
-/** `/debug/pprof/`: what Node has of Go's profiles (spec tunnel 13). One is taken at a time. */
+/** `/debug/pprof/`: what Node has of Go's profiles (docs/spec/tunnel.md#13). One is taken at a time. */
 export function profilingRoutes(): Routes {
   let busy = false;
   const alone =

@@ -26,7 +26,8 @@ interface Result {
 }
 
 /**
- * `/healthz`, `/readyz`, `/ready` and `/metrics`, in upstream's words (spec tunnel 13): `?verbose` lists every check, and what is told without it of
+ * `/healthz`, `/readyz`, `/ready` and `/metrics`, in upstream's words (docs/spec/tunnel.md#13): `?verbose` lists every check, and what is
+ * told without it of
  * those that fail is the program's own.
  */
 export function healthRoutes(

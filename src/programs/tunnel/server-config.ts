@@ -49,7 +49,7 @@ export interface ServerConfig {
   readonly destinations: readonly AllowedDestination[] | undefined;
 }
 
-/** Throws `ConfigError` with one sentence for each fault, which names its flag (spec tunnel 14). */
+/** Throws `ConfigError` with one sentence for each fault, which names its flag (docs/spec/tunnel.md#14). */
 export function serverConfig(values: Values): ServerConfig {
   const faults = new Faults();
   checkPorts(values, faults);

@@ -10,7 +10,7 @@ const port = (name: string, initial: number, help: string) => integerFlag(name, 
 const address = (name: string, initial: string, help: string) => stringFlag(name, initial, help, "ADDRESS");
 const count = { min: 0, max: 1_000_000 };
 
-/** Upstream's flags, with its defaults (spec tunnel 14). */
+/** Upstream's flags, with its defaults (docs/spec/tunnel.md#14). */
 const upstream = {
   serverCert: file("server-cert", "certificate for frontends"),
   serverKey: file("server-key", "its key"),

@@ -15,7 +15,7 @@ export interface ShutdownParts {
 
 /**
  * Takes nothing new, and lets what is open go on for as long as `timeoutMs`. An agent's stream is ended when the last connection
- * on it has gone, not before: a Go agent drops them all when it is told that the server leaves (spec tunnel 11).
+ * on it has gone, not before: a Go agent drops them all when it is told that the server leaves (docs/spec/tunnel.md#11).
  */
 export async function drainServer(parts: ShutdownParts, options: { readonly timeoutMs: number }): Promise<void> {
   const { proxy, reverse, listeners, log } = parts;

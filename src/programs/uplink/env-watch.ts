@@ -26,7 +26,7 @@ export interface WatchOptions {
 
 /**
  * Compares the list that the runtime was started with with the node's address, until the signal aborts. Says once that it has become
- * stale, and runs the operator's command once for each start of the runtime (spec uplink-proxy 10.3).
+ * stale, and runs the operator's command once for each start of the runtime (docs/spec/uplink-proxy.md#10.3).
  */
 export async function watchStaleness(deps: WatchDeps, options: WatchOptions): Promise<void> {
   const { log, clock } = deps;

@@ -5,7 +5,7 @@ import { isStale, readSentinel } from "#features/uplink";
 
 const LOOK_MS = 15_000;
 
-/** What `/healthz` says of the variables that programs were given (spec uplink-proxy 10.3). */
+/** What `/healthz` says of the variables that programs were given (docs/spec/uplink-proxy.md#10.3). */
 export interface EnvironmentState {
   readonly nodeIP: string | null;
   /** The runtime's list does not cover the node's address. */

@@ -107,7 +107,7 @@ export function openConfig(values: InputValues, deps: { readonly log: Logger; re
   return new EveInputs(deps, { statusFile, globalConfigFile, ...base });
 }
 
-/** EVE's listener for importer pods (spec uplink-proxy 4). */
+/** EVE's listener for importer pods (docs/spec/uplink-proxy.md#4). */
 function withPodListener(settings: Settings): Settings {
   const pods: ListenerSettings = {
     name: "pods",

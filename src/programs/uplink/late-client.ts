@@ -9,7 +9,7 @@ const RETRY_MS = 15_000;
 
 /**
  * Lends `work` the API server's client as soon as there is a kubeconfig: on a node that boots, the proxy is there before the cluster
- * is, and must serve it (spec uplink-proxy 1). Lasts until the signal aborts or `work` ends. Rejects as `work` does.
+ * is, and must serve it (docs/spec/uplink-proxy.md#1). Lasts until the signal aborts or `work` ends. Rejects as `work` does.
  */
 export async function withLateClient(
   open: () => Promise<KubeApi & AsyncDisposable>,

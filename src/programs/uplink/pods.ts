@@ -25,7 +25,7 @@ export function podListener(settings: Settings): ListenerSettings | undefined {
   return settings.listeners.find(({ role }) => role === "pod");
 }
 
-/** Asked for the cluster's secret and the files so often, milliseconds (spec uplink-proxy 9.1.1). */
+/** Asked for the cluster's secret and the files so often, milliseconds (docs/spec/uplink-proxy.md#9.1.1). */
 const RECHECK_MS = 60_000;
 
 /**

@@ -27,7 +27,7 @@ const flags = {
   ...logFlags,
 };
 
-/** Outlives `uplink-proxy`, and takes its redirection away when it ends or hangs (spec uplink-proxy 14). */
+/** Outlives `uplink-proxy`, and takes its redirection away when it ends or hangs (docs/spec/uplink-proxy.md#14). */
 export const uplinkWatchdog = defineProgram({
   name: "uplink-watchdog",
   summary: "Takes the transparent mode's redirection away when uplink-proxy ends or hangs; uplink-proxy starts it.",

@@ -1,7 +1,7 @@
 /**
  * The Container Network Interface as both sides of a plugin need it: environment, network configuration, results in
  * every version, errors. Pure and dependency-free.
- * Source: CNI specification 1.1.0 (and 0.3.1, 0.4.0, 1.0.0); spec pod-network section 12.
+ * Source: CNI specification 1.1.0 (and 0.3.1, 0.4.0, 1.0.0); docs/spec/pod-network.md#12.
  *
  * ```ts
  * const call = parseCniCall(process.env);

@@ -1,5 +1,5 @@
 /**
- * The messages of `pkg.cnirpc.CNI`, the service between the CNI executable and coild (spec pod-network 4.2, Coil's
+ * The messages of `pkg.cnirpc.CNI`, the service between the CNI executable and coild (docs/spec/pod-network.md#4.2, Coil's
  * `cni.proto`). Hand-written, because the executable is spawned for each pod and its start-up counts.
  *
  * ```ts

@@ -10,7 +10,7 @@ import { type Refusal, refusal } from "./refusal.ts";
 
 /** How much a client may send. */
 export interface HeadLimits {
-  /** The whole head with the empty line that ends it, bytes. Default 65,536 (spec tunnel 6). */
+  /** The whole head with the empty line that ends it, bytes. Default 65,536 (docs/spec/tunnel.md#6). */
   readonly maxBytes?: number;
   /** The request line without its end, bytes. Default: as much as the head. */
   readonly maxRequestLineBytes?: number;

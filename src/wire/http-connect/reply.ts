@@ -1,4 +1,4 @@
-/** The only reply to a CONNECT that succeeded: no fields, to be flushed before any byte of the tunnel (spec tunnel 6). */
+/** The only reply to a CONNECT that succeeded: no fields, to be flushed before any byte of the tunnel (docs/spec/tunnel.md#6). */
 export const CONNECTION_ESTABLISHED: Uint8Array = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "latin1");
 
 /** RFC 9110 section 15. */
@@ -46,7 +46,7 @@ export function encodeReply(status: ReplyStatus, body: string, options: ReplyOpt
   return Buffer.concat([Buffer.from(head, "latin1"), bytes]);
 }
 
-/** The status for the text of a failed dial, first match (spec tunnel 6). */
+/** The status for the text of a failed dial, first match (docs/spec/tunnel.md#6). */
 export function statusOfDialError(text: string): 502 | 503 | 504 {
   const lower = text.toLowerCase();
   if (lower.includes("timeout") || lower.includes("deadline exceeded")) return 504;

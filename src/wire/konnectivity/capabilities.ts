@@ -1,8 +1,8 @@
-/** Extensions that two peers of ours agree on (spec tunnel 9.1). */
+/** Extensions that two peers of ours agree on (docs/spec/tunnel.md#9.1). */
 export const CAPABILITIES = ["reverse/1", "half-close/1", "flow-control/1"] as const;
 export type Capability = (typeof CAPABILITIES)[number];
 
-/** Metadata keys of the tunnel, lower-case as they travel (spec tunnel 2). */
+/** Metadata keys of the tunnel, lower-case as they travel (docs/spec/tunnel.md#2). */
 export const MetadataKey = {
   agentID: "agentid",
   agentIdentifiers: "agentidentifiers",

@@ -1,6 +1,6 @@
 import { ExpectedError } from "#base/errors";
 
-/** Keys of agent identifiers, as `--agent-identifiers` spells them (spec tunnel 7.2). */
+/** Keys of agent identifiers, as `--agent-identifiers` spells them (docs/spec/tunnel.md#7.2). */
 export const IDENTIFIER_KEYS = ["ipv4", "ipv6", "host", "cidr", "default-route"] as const;
 export type IdentifierKey = (typeof IDENTIFIER_KEYS)[number];
 

@@ -1,4 +1,4 @@
-/** `PacketType` of konnectivity-client's proto, and our extensions far from its next numbers (spec tunnel 2, 9.1). */
+/** `PacketType` of konnectivity-client's proto, and our extensions far from its next numbers (docs/spec/tunnel.md#2, #9.1). */
 export const PacketType = {
   DIAL_REQ: 0,
   DIAL_RSP: 1,

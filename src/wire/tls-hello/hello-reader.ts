@@ -8,7 +8,7 @@ export type HelloProgress =
   | { readonly kind: "not-tls"; readonly reason: string }
   | { readonly kind: "too-large" };
 
-/** Bytes from the first to the last of the ClientHello, record headers included (spec tunnel 9.7). */
+/** Bytes from the first to the last of the ClientHello, record headers included (docs/spec/tunnel.md#9.7). */
 export const MAX_HELLO_BYTES = 16_384;
 
 /** RFC 8446 section 5.1. */

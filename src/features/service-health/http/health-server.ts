@@ -8,7 +8,7 @@ import type { HealthCheck, NodeHealth } from "../state/index.ts";
 import { holdAddress } from "./hold.ts";
 import { type Listening, ProbeHttp, type ProbeHttpDeps } from "./probe-http.ts";
 
-/** After the end was asked for, probes are answered 503 for so long, milliseconds (spec service-proxy 2.12). */
+/** After the end was asked for, probes are answered 503 for so long, milliseconds (docs/spec/service-proxy.md#2.12). */
 export const LINGER_MS = 1000;
 
 /** Collaborators of a {@link HealthServer}. */
@@ -31,7 +31,7 @@ export interface HealthServerOptions {
   readonly lingerMs?: number;
 }
 
-/** `/healthz` and `/livez` for load balancers and kubelets (spec service-proxy 1.1, 1.4), `/readyz` for people and rollouts. */
+/** `/healthz` and `/livez` for load balancers and kubelets (docs/spec/service-proxy.md#1.1, #1.4), `/readyz` for people and rollouts. */
 export class HealthServer {
   readonly #deps: HealthServerDeps;
   readonly #options: HealthServerOptions;

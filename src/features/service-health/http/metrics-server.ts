@@ -52,7 +52,7 @@ export interface MetricsServerOptions {
 
 const TEXT = "text/plain; charset=utf-8";
 
-/** `/metrics`, `/proxyMode`, `/healthz`, `/configz` (spec service-proxy 1.1), and what else it is given. */
+/** `/metrics`, `/proxyMode`, `/healthz`, `/configz` (docs/spec/service-proxy.md#1.1), and what else it is given. */
 export class MetricsServer {
   readonly #deps: MetricsServerDeps;
   readonly #options: MetricsServerOptions;

@@ -9,9 +9,9 @@ import type { NetNs } from "#kernel/netns";
 import { listenTcp, localEndpoint } from "#kernel/socket";
 import { ServiceHealthError } from "../errors.ts";
 
-/** Connections at one time (spec service-proxy 1.1). */
+/** Connections at one time (docs/spec/service-proxy.md#1.1). */
 export const MAX_CONNECTIONS = 1024;
-/** How long a client may take to send the head of its request, milliseconds (spec service-proxy 1.1). */
+/** How long a client may take to send the head of its request, milliseconds (docs/spec/service-proxy.md#1.1). */
 export const HEADERS_TIMEOUT_MS = 5000;
 /** How often it is looked whether one has taken longer, milliseconds. */
 const CHECKING_INTERVAL_MS = 1000;

@@ -5,7 +5,7 @@ const CHECKS = ["healthz", "livez"] as const;
 const CODES = ["200", "503"] as const;
 
 /**
- * The metrics of node health (spec service-proxy 1.7); all known label values are there from the start. Returns what the health
+ * The metrics of node health (docs/spec/service-proxy.md#1.7); all known label values are there from the start. Returns what the health
  * server tells of each answer.
  */
 export function healthMetrics(

@@ -8,7 +8,7 @@ export interface ProgramFacts {
   readonly features: readonly { readonly name: string; readonly stage: string; readonly isEnabled: boolean }[];
 }
 
-/** `kubernetes_build_info` and `kubernetes_feature_enabled`, which dashboards join with (spec service-proxy 1.7). */
+/** `kubernetes_build_info` and `kubernetes_feature_enabled`, which dashboards join with (docs/spec/service-proxy.md#1.7). */
 export function programMetrics(registry: Registry, { version, features }: ProgramFacts): void {
   const registers = [registry];
   new Gauge({
@@ -33,7 +33,7 @@ export function programMetrics(registry: Registry, { version, features }: Progra
   for (const { name, stage, isEnabled } of features) enabled.set({ name, stage }, Number(isEnabled));
 }
 
-/** How the watches of the API do (spec service-proxy 1.6). */
+/** How the watches of the API do (docs/spec/service-proxy.md#1.6). */
 export class WatchMetrics {
   readonly #errors;
   readonly #connected;

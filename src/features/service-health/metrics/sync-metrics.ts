@@ -17,7 +17,7 @@ export interface SyncedReport {
 /** Whose change. */
 export type ChangeKind = "service" | "endpoint";
 
-/** The metrics of syncs, by kube-proxy's names (spec service-proxy 1.7). */
+/** The metrics of syncs, by kube-proxy's names (docs/spec/service-proxy.md#1.7). */
 export class SyncMetrics {
   readonly #clock: Clock;
   /** Changes from before are of no use as measures of ours, milliseconds since the epoch. */

@@ -28,7 +28,7 @@ export interface ServiceHealth {
   readonly localEndpoints: number;
 }
 
-/** Pure: of the ports of one Service in one family. `undefined` for a Service that has no health check of its own (spec 1.5). */
+/** Pure: of the ports of one Service in one family. `undefined` for a Service that has no health check of its own (docs/spec/service-proxy.md#1.5). */
 export function serviceHealth(ports: readonly PortView[]): ServiceHealth | undefined {
   const [first] = ports;
   if (first === undefined) return undefined;

@@ -15,7 +15,7 @@ const RESYNC_MS = 600_000;
 
 /** Collaborators of a {@link ServicePorts}. */
 export interface ServicePortsDeps extends ProbeHttpDeps {
-  /** The proxy is healthy in all families; whether the Node is on its way out is not asked (spec service-proxy 1.5). */
+  /** The proxy is healthy in all families; whether the Node is on its way out is not asked (docs/spec/service-proxy.md#1.5). */
   readonly health: { readonly isServing: boolean };
   readonly onEvent?: EventSink;
   readonly clock?: Clock;
@@ -30,7 +30,7 @@ export interface ServicePortsOptions {
 }
 
 /**
- * A port for each Service of policy Local that has a healthCheckNodePort (spec service-proxy 1.5): does this node have endpoints of
+ * A port for each Service of policy Local that has a healthCheckNodePort (docs/spec/service-proxy.md#1.5): does this node have endpoints of
  * it. Told what is wanted, {@link ServicePorts.run} makes it so; what stays as it is is not touched.
  */
 export class ServicePorts {

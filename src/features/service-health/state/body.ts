@@ -39,7 +39,7 @@ export function familyName(family: IpFamily): "IPv4" | "IPv6" {
 }
 
 /**
- * Pure (spec service-proxy 1.4). Keys are in the order of kube-proxy's; ours come after, and only where the answer is 503. With 200
+ * Pure (docs/spec/service-proxy.md#1.4). Keys are in the order of kube-proxy's; ours come after, and only where the answer is 503. With 200
  * the top `lastUpdated` is the current time: old probes alert on its age, although an idle proxy is a healthy one.
  */
 export function healthBody(facts: HealthFacts): string {

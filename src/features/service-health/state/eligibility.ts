@@ -11,7 +11,7 @@ export interface NodeView {
   readonly taintKeys: readonly string[];
 }
 
-/** Pure. All else that a Node says is no signal to drain it: cordoned, not ready, other taints, labels (spec service-proxy 1.3). */
+/** Pure. All else that a Node says is no signal to drain it: cordoned, not ready, other taints, labels (docs/spec/service-proxy.md#1.3). */
 export function nodeView({ metadata, spec }: Pick<Node, "metadata" | "spec">): NodeView {
   const deletedAt = metadata.deletionTimestamp;
   return {

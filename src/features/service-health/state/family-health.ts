@@ -1,10 +1,10 @@
 import { describeError } from "#base/errors";
 
-/** So much of an error's text is shown, characters (spec service-proxy 1.4). */
+/** So much of an error's text is shown, characters (docs/spec/service-proxy.md#1.4). */
 const MAX_ERROR_LENGTH = 256;
 
 /**
- * How stale one family's data plane is: the age of the oldest change that it does not have yet (spec service-proxy 1.2). Times are
+ * How stale one family's data plane is: the age of the oldest change that it does not have yet (docs/spec/service-proxy.md#1.2). Times are
  * given, never read: `now` is monotonic milliseconds, `wallMs` milliseconds since the epoch.
  */
 export class FamilyHealth {

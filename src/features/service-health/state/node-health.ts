@@ -21,7 +21,7 @@ export interface NodeHealthOptions {
 export type HealthCheck = "healthz" | "livez";
 
 /**
- * The health of this node's service proxy (spec service-proxy 1.2 to 1.4, 1.6): told what happens, answers from memory. When the API
+ * The health of this node's service proxy (docs/spec/service-proxy.md#1.2 to #1.4, #1.6): told what happens, answers from memory. When the API
  * server goes away nothing is told any more and nothing changes: what was known goes on to hold.
  */
 export class NodeHealth {
@@ -107,7 +107,7 @@ export class NodeHealth {
     return !this.#isStopping && this.#isProxyHealthy("healthz");
   }
 
-  /** The Node is not on its way out (spec service-proxy 1.3). */
+  /** The Node is not on its way out (docs/spec/service-proxy.md#1.3). */
   get isNodeEligible(): boolean {
     if (this.#node === undefined) return this.startup === "adopted";
     return isEligible(this.#node, this.#drainingTaintKeys);

@@ -1,5 +1,5 @@
 /**
- * UDP flows that go to endpoints that are gone (spec service-proxy 2.11).
+ * UDP flows that go to endpoints that are gone (docs/spec/service-proxy.md#2.11).
  *
  * Owns: which flows are stale. Refuses to know: when to look.
  */

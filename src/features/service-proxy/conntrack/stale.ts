@@ -17,7 +17,7 @@ export interface UdpFrontEnds {
 
 /**
  * Pure. Who serves counts, ending or not, whatever policies and topology say: graceful endpoints keep their flows, and a change of
- * policy cuts none (spec service-proxy 2.11). A Service without serving endpoints has an empty list: all its flows are stale. What
+ * policy cuts none (docs/spec/service-proxy.md#2.11). A Service without serving endpoints has an empty list: all its flows are stale. What
  * another Service has instead is that one's matter.
  */
 export function udpFrontEnds(ports: Iterable<TrackedPort>, holds: Holds): UdpFrontEnds {

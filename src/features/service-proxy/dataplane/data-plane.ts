@@ -41,7 +41,7 @@ export class DataPlane {
     this.#standIn.distrust();
   }
 
-  /** Whether a table of this layout, filled to the end by an earlier run, is in force, if as a stand-in (spec service-proxy 1.6). */
+  /** Whether a table of this layout, filled to the end by an earlier run, is in force, if as a stand-in (docs/spec/service-proxy.md#1.6). */
   hasCompleteTable(): boolean {
     return this.#table.state() === "whole" || this.#standIn.state() === "whole";
   }

@@ -12,7 +12,7 @@ import type { TableWriter } from "./writer.ts";
 
 /** Batches are committed at this size: far below what netlink takes, and a few milliseconds of encoding. */
 const BATCH_BYTES = 2 << 20;
-/** Work goes on for so long before the event loop has its turn, milliseconds (spec service-proxy 1.1). */
+/** Work goes on for so long before the event loop has its turn, milliseconds (docs/spec/service-proxy.md#1.1). */
 const SLICE_MS = 8;
 
 /** What {@link syncFrontEnds} works on. */

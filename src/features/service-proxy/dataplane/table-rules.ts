@@ -18,9 +18,9 @@ import {
 } from "../rules/index.ts";
 import type { TableOptions } from "./types.ts";
 
-/** A chain of this name says how the table is laid out; a table of another layout is replaced as a whole (spec service-proxy 2.12). */
+/** A chain of this name says how the table is laid out; a table of another layout is replaced as a whole (docs/spec/service-proxy.md#2.12). */
 export const LAYOUT_CHAIN = "isthmus-layout-1";
-/** A chain that is made once a table has been filled to the end, with those that packets enter by (spec service-proxy 1.6). */
+/** A chain that is made once a table has been filled to the end, with those that packets enter by (docs/spec/service-proxy.md#1.6). */
 export const COMPLETE_CHAIN = "isthmus-complete";
 /** Begins the name of a chain that says which rules were written, and what the kernel made of them; see {@link sealOf}. */
 const SEAL_PREFIX = "isthmus-rules-";

@@ -9,8 +9,9 @@ export const STAND_IN_SUFFIX = "-takeover";
 export const STAND_IN_OFFSET = 1;
 
 /**
- * Replaces a table that another program, or another layout of ours, made, without a connection that meets neither (spec service-proxy
- * 2.12). Tables cannot be renamed, and those of others have sets and chains of the names that ours has; so a stand-in is filled and
+ * Replaces a table that another program, or another layout of ours, made, without a connection that meets neither
+ * (docs/spec/service-proxy.md#2.12). Tables cannot be renamed, and those of others have sets and chains of the names that ours has; so a
+ * stand-in is filled and
  * hooked beside the old table, then the old one goes, the new one is filled and hooked, and the stand-in goes. At every moment one that is
  * whole is in force, and it may end at any step: what is left is whole, and the next takeover goes on from it.
  */

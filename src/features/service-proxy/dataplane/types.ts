@@ -41,5 +41,5 @@ export interface SyncReport {
   readonly bytes: number;
 }
 
-/** Packets that saw what was before are through after this, milliseconds (spec service-proxy 2.8). */
+/** Packets that saw what was before are through after this, milliseconds (docs/spec/service-proxy.md#2.8). */
 export const SETTLE_MS = 10;

@@ -1,6 +1,6 @@
 import { type Endpoint, isExternallyAccessible, type NodeInfo, type ServicePort } from "./types.ts";
 
-/** The endpoints that a service port may use now (spec service-proxy 2.2). */
+/** The endpoints that a service port may use now (docs/spec/service-proxy.md#2.2). */
 export interface Selection {
   /** For everybody; empty also where no policy needs it. */
   readonly cluster: readonly Endpoint[];
@@ -29,7 +29,7 @@ function readyOrFading(ready: readonly Endpoint[], all: readonly Endpoint[]): re
   return ready.length > 0 ? ready : all.filter(isFading);
 }
 
-/** Only ready endpoints count, here and in what they hint at (spec service-proxy 2.3). */
+/** Only ready endpoints count, here and in what they hint at (docs/spec/service-proxy.md#2.3). */
 function filterByTopology(endpoints: readonly Endpoint[], node: NodeInfo): readonly Endpoint[] {
   const ready = endpoints.filter(isReady);
   const mode = topologyMode(ready, node);

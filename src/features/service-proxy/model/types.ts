@@ -7,7 +7,7 @@ export type Protocol = "TCP" | "UDP" | "SCTP";
 /** IP protocol numbers (IANA). */
 export const PROTOCOL_NUMBERS: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SCTP: 132 };
 
-/** One port of a Service in one family (spec service-proxy 2.1). Immutable. */
+/** One port of a Service in one family (docs/spec/service-proxy.md#2.1). Immutable. */
 export interface ServicePort {
   readonly namespace: string;
   readonly name: string;
@@ -35,7 +35,7 @@ export interface ServicePort {
   readonly createdAt: number;
 }
 
-/** One address and port behind a service port (spec service-proxy 2.1). Immutable. */
+/** One address and port behind a service port (docs/spec/service-proxy.md#2.1). Immutable. */
 export interface Endpoint {
   readonly address: IpAddress;
   readonly port: number;
@@ -63,7 +63,7 @@ export function servicePortId(port: Pick<ServicePort, "namespace" | "name" | "po
   return flatText(namespace, "/", name, portName === "" ? "" : ":", portName, "/", protocol);
 }
 
-/** Reached from outside the cluster at all (spec service-proxy 2.1). */
+/** Reached from outside the cluster at all (docs/spec/service-proxy.md#2.1). */
 export function isExternallyAccessible(port: ServicePort): boolean {
   return port.nodePort > 0 || port.loadBalancerIPs.length > 0 || port.externalIPs.length > 0;
 }

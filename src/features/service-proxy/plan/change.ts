@@ -6,7 +6,7 @@ import { allowKeys, slotBytes } from "./keys.ts";
 import { assignSlots } from "./slots.ts";
 
 /**
- * The batches of one update, committed in this order (spec service-proxy 2.8). Packets look into several maps one after the
+ * The batches of one update, committed in this order (docs/spec/service-proxy.md#2.8). Packets look into several maps one after the
  * other, and may see one of them before and another after a commit; so whatever a verdict leads to is there before the verdict,
  * and goes after it.
  */

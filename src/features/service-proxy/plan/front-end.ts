@@ -7,7 +7,7 @@ import { withoutNested } from "./ranges.ts";
 
 /**
  * All that the kernel holds for one front end: an address and port, or a NodePort. Endpoints are in slots; a front end of a plan has
- * them in the order of their text, one of a kernel in whatever order updates left (spec service-proxy 2.7).
+ * them in the order of their text, one of a kernel in whatever order updates left (docs/spec/service-proxy.md#2.7).
  */
 export interface FrontEnd<Slot = ByteString> {
   /** Key of `service-ips` or `service-nodeports`. */
@@ -142,7 +142,7 @@ function valuesOf(endpoints: readonly Endpoint[]): ByteString[] {
 
 /**
  * Who may come in by the load balancer's addresses. A node that a range allows may use an address of the load balancer that it
- * holds itself, as source too (spec service-proxy 2.4).
+ * holds itself, as source too (docs/spec/service-proxy.md#2.4).
  */
 function rangesOf(
   { sourceRanges, loadBalancerIPs }: ServicePort,

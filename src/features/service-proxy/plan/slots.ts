@@ -2,7 +2,7 @@ import type { ByteString } from "#kernel/nft-elements";
 
 /**
  * Puts the wanted endpoints into slots so that as few slots as can be change: who stays keeps a slot below the new count, the others
- * fill what is free (spec service-proxy 2.8). Pure. `held` may have holes and repeat an endpoint, as a kernel might.
+ * fill what is free (docs/spec/service-proxy.md#2.8). Pure. `held` may have holes and repeat an endpoint, as a kernel might.
  */
 export function assignSlots(held: readonly (ByteString | undefined)[], wanted: readonly ByteString[]): ByteString[] {
   const left = new Set(wanted);

@@ -15,7 +15,7 @@ const base = (type: NftBase["type"], hook: NftBase["hook"], priority: number): N
 });
 
 /**
- * The chains that a table always has. Hooks and priorities are public API (spec service-proxy 2.5): source ranges and refusals
+ * The chains that a table always has. Hooks and priorities are public API (docs/spec/service-proxy.md#2.5): source ranges and refusals
  * before translation (-110), translation at dstnat (-100), masquerade at srcnat (100).
  */
 export function baseChains(options: RuleOptions, affinityTimeouts: readonly number[]): Chain[] {

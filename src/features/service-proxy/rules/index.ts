@@ -1,5 +1,5 @@
 /**
- * The rules of the data plane as data: printed for the kernel, walked by `explain` and by the tests (spec service-proxy 2.7).
+ * The rules of the data plane as data: printed for the kernel, walked by `explain` and by the tests (docs/spec/service-proxy.md#2.7).
  *
  * Owns: chains, sets, shapes, their nft(8) text. Refuses to know: which Services there are; that is in the elements.
  */

@@ -24,7 +24,7 @@ export const SETS = {
   affinity: "affinity",
 } as const;
 
-/** Clients that are remembered at once in each family; a packet beyond it is balanced anew (spec service-proxy K7). */
+/** Clients that are remembered at once in each family; a packet beyond it is balanced anew (docs/spec/service-proxy.md#K7). */
 export const AFFINITY_ENTRIES = 262_144;
 
 /** Front ends with affinity of this many seconds, by address. */

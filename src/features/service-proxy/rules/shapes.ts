@@ -2,7 +2,7 @@ import { SETS } from "./sets.ts";
 import type { Chain, KeyPart, Match, Rule, RuleOptions } from "./types.ts";
 
 /**
- * A chain that many front ends share (spec service-proxy 2.7): `lb` spreads over the cluster's endpoints, `lbl` over this node's,
+ * A chain that many front ends share (docs/spec/service-proxy.md#2.7): `lb` spreads over the cluster's endpoints, `lbl` over this node's,
  * `ext` marks for masquerade first, `extl` keeps the client's address and lets pods and the node go to the whole cluster.
  */
 export interface Shape {
@@ -65,7 +65,7 @@ export function frontEndKey(isNodePort: boolean): readonly KeyPart[] {
 
 /**
  * A random slot; else slot 0; else drop. The first misses where a packet saw the verdict of one moment and the endpoints of
- * another (spec service-proxy 2.8): never let it go on untranslated.
+ * another (docs/spec/service-proxy.md#2.8): never let it go on untranslated.
  */
 function spread({ kind, isNodePort, count }: Shape): Rule[] {
   const cluster = isNodePort ? SETS.nodePortEndpoints : SETS.endpoints;

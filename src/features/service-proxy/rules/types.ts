@@ -22,7 +22,7 @@ export type Match =
   | { readonly kind: "pod"; readonly detector: PodDetector; readonly not?: boolean }
   | { readonly kind: "in"; readonly set: string; readonly key: readonly KeyPart[]; readonly not?: boolean };
 
-/** How a pod's packet is known (spec service-proxy 2.10). */
+/** How a pod's packet is known (docs/spec/service-proxy.md#2.10). */
 export type PodDetector =
   | { readonly kind: "source"; readonly cidr: Cidr }
   | { readonly kind: "interface"; readonly name: string }
@@ -34,7 +34,7 @@ export type Action =
   | { readonly kind: "map"; readonly map: string; readonly key: readonly KeyPart[] }
   | { readonly kind: "dnat"; readonly map: string; readonly key: readonly KeyPart[] }
   | { readonly kind: "mark" | "unmark" | "masquerade" | "drop" }
-  /** TCP: a reset, which clients of IPv6 notice at once too (spec service-proxy K6a); else port unreachable. */
+  /** TCP: a reset, which clients of IPv6 notice at once too (docs/spec/service-proxy.md#K6a); else port unreachable. */
   | { readonly kind: "reject"; readonly with: "tcp-reset" | "port-unreachable" }
   /** Where the connection came in at a front end with affinity of so many seconds: remembers which endpoint the client got. */
   | { readonly kind: "remember"; readonly seconds: number; readonly isNodePort: boolean };

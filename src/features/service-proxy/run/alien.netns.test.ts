@@ -1,4 +1,4 @@
-/** Tables of others stay as they are, to the byte (spec service-proxy 3.2: R2). */
+/** Tables of others stay as they are, to the byte (docs/spec/service-proxy.md#3.2: R2). */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, test } from "node:test";

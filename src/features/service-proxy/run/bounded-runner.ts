@@ -2,7 +2,7 @@ import { Dirty, sleep } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 
-/** Pauses after failures in a row, milliseconds; then `retryMs` (spec service-proxy 2.9). */
+/** Pauses after failures in a row, milliseconds; then `retryMs` (docs/spec/service-proxy.md#2.9). */
 const RETRIES_MS = [100, 1000, 5000];
 
 export interface BoundedRunnerOptions {

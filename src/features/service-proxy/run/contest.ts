@@ -14,7 +14,7 @@ export const CALM_MS = 120_000;
 
 /**
  * Tells a program that works on our tables all the time, such as kube-proxy beside us or a second one of ours, from somebody who changed
- * something once (spec service-proxy 2.12). Both would go on repairing what the other does; so one of them slows down.
+ * something once (docs/spec/service-proxy.md#2.12). Both would go on repairing what the other does; so one of them slows down.
  */
 export class Contest {
   readonly #clock: Clock;

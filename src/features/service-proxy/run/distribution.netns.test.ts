@@ -1,4 +1,4 @@
-/** Connections are spread evenly (spec service-proxy 3.2: S24). */
+/** Connections are spread evenly (docs/spec/service-proxy.md#3.2: S24). */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { IpAddress, IpFamily } from "#base/ip";

@@ -7,7 +7,7 @@ import type { DataPlane, Ledger } from "../dataplane/index.ts";
 import { Contest } from "./contest.ts";
 import type { FamilyProxy } from "./family-proxy.ts";
 
-/** So often somebody else's changes are looked for, milliseconds (spec service-proxy 2.9: repaired within a second). */
+/** So often somebody else's changes are looked for, milliseconds (docs/spec/service-proxy.md#2.9: repaired within a second). */
 export const LOOK_MS = 500;
 /** So many programs are named. */
 const MAX_NAMES = 10;

@@ -11,7 +11,7 @@ import type { TrackedPort, Tracker } from "../track/index.ts";
 import { BoundedRunner } from "./bounded-runner.ts";
 import { type LostClaim, LostClaims } from "./lost-claims.ts";
 
-/** Planning goes on for so long before the event loop has its turn, milliseconds (spec service-proxy 1.1). */
+/** Planning goes on for so long before the event loop has its turn, milliseconds (docs/spec/service-proxy.md#1.1). */
 const SLICE_MS = 8;
 
 /** What others want to know of syncs; none of it may throw. */
@@ -54,7 +54,7 @@ const SYNC_BURST = 4;
 
 /**
  * Keeps one family's table as the cluster's Services want it. Nothing is touched before {@link FamilyProxy.open}: not before all
- * that decides about the table was read once (spec service-proxy 2.9).
+ * that decides about the table was read once (docs/spec/service-proxy.md#2.9).
  */
 export class FamilyProxy {
   readonly family: IpFamily;

@@ -1,4 +1,4 @@
-/** An endpoint that is a client of its own Service, by packets (spec service-proxy 2.4, 3.2: S3). */
+/** An endpoint that is a client of its own Service, by packets (docs/spec/service-proxy.md#2.4, #3.2: S3). */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { IpAddress } from "#base/ip";

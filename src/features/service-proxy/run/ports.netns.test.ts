@@ -1,4 +1,4 @@
-/** Ports, addresses and types of Services as they change, by packets (spec service-proxy 3.2: S1, S4, S7). */
+/** Ports, addresses and types of Services as they change, by packets (docs/spec/service-proxy.md#3.2: S1, S4, S7). */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { after, before, test } from "node:test";

@@ -1,4 +1,4 @@
-/** A start where nothing has changed writes nothing (spec service-proxy 2.9); one where something has, that alone. */
+/** A start where nothing has changed writes nothing (docs/spec/service-proxy.md#2.9); one where something has, that alone. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, test } from "node:test";

@@ -1,4 +1,4 @@
-/** Many Services with long names, and many changes for long (spec service-proxy 3.2: R9, R10). */
+/** Many Services with long names, and many changes for long (docs/spec/service-proxy.md#3.2: R9, R10). */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, test } from "node:test";

@@ -1,4 +1,4 @@
-/** Which endpoints of several a node uses, by slices, hints and families, by packets (spec service-proxy 3.2: S19, S20, S21). */
+/** Which endpoints of several a node uses, by slices, hints and families, by packets (docs/spec/service-proxy.md#3.2: S19, S20, S21). */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { IpAddress, IpFamily } from "#base/ip";

@@ -1,4 +1,4 @@
-/** Much data, small links and datagrams in fragments through Services (spec service-proxy 3.2: S25). */
+/** Much data, small links and datagrams in fragments through Services (docs/spec/service-proxy.md#3.2: S25). */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";

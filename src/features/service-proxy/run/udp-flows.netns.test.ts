@@ -1,4 +1,4 @@
-/** UDP senders that keep their port, as resolvers do, follow the Service (spec service-proxy 2.11, 3.2: S18). */
+/** UDP senders that keep their port, as resolvers do, follow the Service (docs/spec/service-proxy.md#2.11, #3.2: S18). */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { IpAddress } from "#base/ip";

@@ -42,7 +42,7 @@ function rows(
   );
 }
 
-/** The traffic matrix (spec service-proxy 2.4), row by row. */
+/** The traffic matrix (docs/spec/service-proxy.md#2.4), row by row. */
 export function matrix(family: IpFamily): readonly Row[] {
   const local = { externalTrafficPolicy: "Local" } as const;
   const inner = { internalTrafficPolicy: "Local" } as const;

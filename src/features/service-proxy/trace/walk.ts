@@ -14,7 +14,7 @@ const FORWARD = ["filter-forward"];
 const POSTROUTING = ["affinity-postrouting", "nat-postrouting"];
 
 /**
- * Walks the first packet of a connection through the rules as a kernel does, and says where it ends (spec service-proxy 3.1). Pure.
+ * Walks the first packet of a connection through the rules as a kernel does, and says where it ends (docs/spec/service-proxy.md#3.1). Pure.
  * What is not translated is delivered as it is: where other tables and routes take it is not ours to say.
  */
 export function trace(packet: Packet, world: World): Trace {

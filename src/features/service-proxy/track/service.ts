@@ -14,7 +14,7 @@ export interface ServiceOptions {
   readonly allowExternalIPs: boolean;
 }
 
-/** The ports of a Service in one family; none where it is not for the data plane (spec service-proxy 2.1). Pure. */
+/** The ports of a Service in one family; none where it is not for the data plane (docs/spec/service-proxy.md#2.1). Pure. */
 export function portsOf(
   service: Pick<Service, "metadata" | "spec" | "status">,
   family: IpFamily,
@@ -71,7 +71,7 @@ function clusterIPOf(spec: NonNullable<Service["spec"]>, family: IpFamily): Serv
   return undefined;
 }
 
-/** 0 where it does not count: what is left of another type or policy is nobody's health check (spec service-proxy 1.5). */
+/** 0 where it does not count: what is left of another type or policy is nobody's health check (docs/spec/service-proxy.md#1.5). */
 function healthCheckNodePort(spec: NonNullable<Service["spec"]>): number {
   const counts = spec.type === "LoadBalancer" && spec.externalTrafficPolicy === "Local";
   return counts ? (portNumber(spec.healthCheckNodePort) ?? 0) : 0;

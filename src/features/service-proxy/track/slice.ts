@@ -6,7 +6,7 @@ import { portNumber, protocolOf } from "./service.ts";
 
 /** Label that names the Service of a slice. */
 export const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
-/** When the change that led to the slice happened (spec service-proxy 1.7). */
+/** When the change that led to the slice happened (docs/spec/service-proxy.md#1.7). */
 export const TRIGGER_TIME_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /** What is kept of an EndpointSlice: text as it came, shared where it repeats. */
@@ -89,7 +89,7 @@ function endpointView(endpoint: EndpointSlice["endpoints"][number]): EndpointVie
 
 /**
  * The endpoints of a service port over all slices of its Service; each address and port once, whatever the slices' order says. One
- * that ends never takes the place of one that does not (spec service-proxy 2.1); of others one that is of more use does. Pure.
+ * that ends never takes the place of one that does not (docs/spec/service-proxy.md#2.1); of others one that is of more use does. Pure.
  */
 export function endpointsOf(
   slices: Iterable<SliceView>,

@@ -9,7 +9,7 @@ import { isKernelError, KernelError } from "#kernel/errors";
 import type { LinkPort } from "#kernel/link";
 import { BIND_ALIAS, type BindState, type BindStep, type BindWish, bindLink, planBind } from "./bind-plan.ts";
 
-/** How often it is looked whether the addresses are still there, milliseconds: spec tunnel 9.3 wants at most 5 s. */
+/** How often it is looked whether the addresses are still there, milliseconds: docs/spec/tunnel.md#9.3 wants at most 5 s. */
 const LOOK_INTERVAL_MS = 2000;
 
 export type BindInterfaceErrorCode = "conflict" | "not-permitted" | "failed";
@@ -19,7 +19,7 @@ export class BindInterfaceError extends ExpectedError<BindInterfaceErrorCode> {
   override readonly name = "BindInterfaceError";
 }
 
-/** Where the bind addresses of the reverse direction live on this node (spec tunnel 9.3). */
+/** Where the bind addresses of the reverse direction live on this node (docs/spec/tunnel.md#9.3). */
 export interface BindInterface {
   /** Puts the addresses where one can listen on them, or adopts what is there. Idempotent. Rejects with {@link BindInterfaceError}. */
   ensure(): Promise<void>;

@@ -5,7 +5,7 @@ import type { Link } from "#kernel/link";
 /** The alias that says that an interface is ours to remove. */
 export const BIND_ALIAS = "ISTHMUS:bind";
 
-/** What there should be (spec tunnel 9.3). */
+/** What there should be (docs/spec/tunnel.md#9.3). */
 export interface BindWish {
   /** Name of the dummy interface. */
   readonly name: string;

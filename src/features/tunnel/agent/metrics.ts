@@ -3,7 +3,7 @@ import type { PacketTypeName } from "#wire/konnectivity";
 /** `segment` of the agent's packet counters. */
 export type AgentSegment = "from_agent" | "to_agent";
 
-/** What the agent counts; the program puts the metrics of spec tunnel 12 behind it. Seconds throughout. */
+/** What the agent counts; the program puts the metrics of docs/spec/tunnel.md#12 behind it. Seconds throughout. */
 export interface AgentMetrics {
   dialLatency(seconds: number): void;
   dialFailed(reason: "timeout" | "unknown"): void;

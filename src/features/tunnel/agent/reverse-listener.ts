@@ -55,7 +55,7 @@ interface Client {
   connection: DialledConnection | undefined;
 }
 
-/** Listens on the bind addresses for clients of the control plane (spec tunnel 9.3, 9.4). */
+/** Listens on the bind addresses for clients of the control plane (docs/spec/tunnel.md#9.3, #9.4). */
 export class ReverseListener implements AsyncDisposable {
   readonly #deps: ReverseListenerDeps;
   readonly #options: ReverseListenerOptions;

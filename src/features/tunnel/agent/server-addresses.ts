@@ -20,7 +20,7 @@ export interface ServerAddressesDeps {
 }
 
 /**
- * The addresses at which servers may be met (spec tunnel 11): several that were given, all those that a name resolves to, or one
+ * The addresses at which servers may be met (docs/spec/tunnel.md#11): several that were given, all those that a name resolves to, or one
  * of a balancer. Ones without a live stream are tried first, and of these the one that was tried longest ago.
  */
 export class ServerAddresses {

@@ -3,7 +3,7 @@ import type { Clock } from "#base/clock";
 /** A count that a server told is believed for so long after its stream ended, milliseconds. */
 const REMEMBERED_MS = 60_000;
 
-/** How many servers there are, as far as one can know (spec tunnel 11). */
+/** How many servers there are, as far as one can know (docs/spec/tunnel.md#11). */
 export class ServerCount {
   readonly #clock: Clock;
   readonly #leases: (() => number | undefined) | undefined;

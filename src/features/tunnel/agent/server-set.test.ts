@@ -1,4 +1,4 @@
-/** Spec tunnel 11: agents behind one balancer, servers that come and go; with a clock that the tests move. */
+/** docs/spec/tunnel.md#11: agents behind one balancer, servers that come and go; with a clock that the tests move. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";

@@ -53,7 +53,7 @@ export interface ServerSetDeps {
 /** What a try to connect came to. */
 type Outcome = "connected" | "duplicate" | "enough" | "failed";
 
-/** The agent's connections: at most one to each server, and to all that there are (spec tunnel 11). */
+/** The agent's connections: at most one to each server, and to all that there are (docs/spec/tunnel.md#11). */
 export class ServerSet {
   readonly #deps: ServerSetDeps;
   readonly #options: ServerSetOptions;

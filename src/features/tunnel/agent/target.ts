@@ -2,7 +2,7 @@ import { ConfigError } from "#base/config";
 import { type Cidr, IpAddress } from "#base/ip";
 import { formatHostPort, type HostPort, parseHostPort } from "#wire/http-connect";
 
-/** A local port and what it stands for on the control plane's side (spec tunnel 9.3). */
+/** A local port and what it stands for on the control plane's side (docs/spec/tunnel.md#9.3). */
 export interface Target {
   readonly localPort: number;
   readonly destination: HostPort;

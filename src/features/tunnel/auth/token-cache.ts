@@ -4,7 +4,7 @@ import type { Clock } from "#base/clock";
 /** What an API server said of a token. */
 export type Verdict = { readonly kind: "accepted" } | { readonly kind: "refused"; readonly why: string };
 
-/** Verdicts are believed for so long, milliseconds (spec tunnel 10). */
+/** Verdicts are believed for so long, milliseconds (docs/spec/tunnel.md#10). */
 const ACCEPTED_MS = 60_000;
 const REFUSED_MS = 10_000;
 /** Tokens that are remembered; strangers can send any number. */

@@ -27,7 +27,7 @@ export interface TokenReviewOptions {
 }
 
 /**
- * Lets agents in by the token of their service account, which the API server judges (spec tunnel 10). Verdicts are kept for a
+ * Lets agents in by the token of their service account, which the API server judges (docs/spec/tunnel.md#10). Verdicts are kept for a
  * short time: all agents come at once when a server restarts.
  */
 export class TokenReviewAuthenticator implements AgentAuthenticator {

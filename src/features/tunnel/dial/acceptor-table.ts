@@ -1,5 +1,5 @@
 /**
- * The life of a connection on the side that connects to the endpoint (spec tunnel 5.3, 5.6, 9.4), as data.
+ * The life of a connection on the side that connects to the endpoint (docs/spec/tunnel.md#5.3, #5.6, #9.4), as data.
  *
  * - `dialing`: the endpoint is being connected to.
  * - `open`: both directions flow.

@@ -1,5 +1,5 @@
 /**
- * The life of a connection on the side that asked for it (spec tunnel 5.1, 5.6, 6, 9.4), as data.
+ * The life of a connection on the side that asked for it (docs/spec/tunnel.md#5.1, #5.6, #6, #9.4), as data.
  *
  * - `dialing`: DIAL_REQ is sent.
  * - `open`: both directions flow.

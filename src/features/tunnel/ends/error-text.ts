@@ -1,4 +1,4 @@
-/** The words of Go's errors, by which a server of any make maps a failed dial to a status (spec tunnel 5.3, 6). */
+/** The words of Go's errors, by which a server of any make maps a failed dial to a status (docs/spec/tunnel.md#5.3, #6). */
 const TEXTS: Readonly<Record<string, string>> = {
   ECONNREFUSED: "connection refused",
   ECONNRESET: "connection reset by peer",

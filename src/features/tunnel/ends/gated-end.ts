@@ -6,7 +6,7 @@ const ASK_AGAIN_MS = { first: 1, most: 50 };
 
 /**
  * Holds what is written back until the answer before it was read. The API server drops a connection when a byte of the tunnel follows
- * a CONNECT's answer in the same read (spec tunnel 1, 6), and that the kernel has taken the answer says nothing about the reader.
+ * a CONNECT's answer in the same read (docs/spec/tunnel.md#1, #6), and that the kernel has taken the answer says nothing about the reader.
  */
 export class GatedEnd implements LocalEnd {
   readonly #end: LocalEnd;

@@ -30,7 +30,7 @@ interface Known {
   readonly spec: Lease["spec"];
 }
 
-/** Counts the valid Leases of proxy servers (spec tunnel 11). */
+/** Counts the valid Leases of proxy servers (docs/spec/tunnel.md#11). */
 export class LeaseCounter {
   readonly #clock: Clock;
   readonly #onChange: () => void;

@@ -24,7 +24,7 @@ export interface ServerLeaseOptions {
   readonly labels: Readonly<Record<string, string>>;
 }
 
-/** The Lease by which agents count this server (spec tunnel 11). */
+/** The Lease by which agents count this server (docs/spec/tunnel.md#11). */
 export class ServerLease {
   readonly #api: Pick<KubeApi, "get" | "create" | "replace" | "delete">;
   readonly #clock: Clock;

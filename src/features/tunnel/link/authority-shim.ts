@@ -22,7 +22,7 @@ const NOTHING = Buffer.alloc(0);
 
 /**
  * A server for a UNIX socket that gives its connections to an HTTP/2 server, also those of Go clients before grpc-go 1.57: their
- * `:authority` is the socket's path, which Node's HTTP/2 refuses (spec tunnel 2). A client's first request decides: most
+ * `:authority` is the socket's path, which Node's HTTP/2 refuses (docs/spec/tunnel.md#2). A client's first request decides: most
  * connections are read as they are, and cost one short message more; the others pass a rewriter as long as they live. All are
  * handed over as a {@link SessionSocket}.
  */

@@ -1,4 +1,4 @@
-/** The bytes that all connections of this process may hold in queues (spec tunnel 8.8). */
+/** The bytes that all connections of this process may hold in queues (docs/spec/tunnel.md#8.8). */
 export class BufferBudget {
   readonly #maxBytes: number;
   readonly #waiting = new Set<() => void>();

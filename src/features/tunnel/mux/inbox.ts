@@ -27,7 +27,7 @@ export interface InboxLink extends IdSpace {
   sendControl(packet: ControlPacket): void;
 }
 
-/** What comes by a link: each packet goes to the channel or dial that it names, or is answered (spec tunnel 5.2, 5.3). */
+/** What comes by a link: each packet goes to the channel or dial that it names, or is answered (docs/spec/tunnel.md#5.2, #5.3). */
 export class Inbox {
   readonly #link: InboxLink;
   readonly #unknown: UnknownIds;

@@ -1,4 +1,4 @@
-/** Limits of one link; all sizes in bytes, all times in milliseconds (spec tunnel 8). */
+/** Limits of one link; all sizes in bytes, all times in milliseconds (docs/spec/tunnel.md#8). */
 export interface MuxOptions {
   /** Of one connection, so much may wait on either side; the hard limit is twice this. */
   readonly connBufferBytes: number;

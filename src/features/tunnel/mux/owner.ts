@@ -4,7 +4,7 @@ import type { StreamFault } from "../link/packet-stream.ts";
 import type { BufferBudget } from "./budget.ts";
 import type { Channel, ChannelHandlers } from "./channel.ts";
 
-/** Connections that a server accepts from an agent have ids from here on, so an id tells its direction (spec tunnel 3). */
+/** Connections that a server accepts from an agent have ids from here on, so an id tells its direction (docs/spec/tunnel.md#3). */
 export const FIRST_REVERSE_ID = 2 ** 40;
 
 /** Which end of a link we are: decides whose ids are whose. */

@@ -17,7 +17,7 @@ export interface SlowConsumerOptions {
 
 /**
  * What to do about a connection whose consumer is slow, when the peer knows no credit: the shared stream stands still, for
- * at most the grace of the incident, and then the connections that held it up end (spec tunnel 8.4).
+ * at most the grace of the incident, and then the connections that held it up end (docs/spec/tunnel.md#8.4).
  */
 export class SlowConsumers {
   readonly #blocked = new Set<Channel>();

@@ -4,7 +4,7 @@ import { MAX_UNKNOWN_REPLIES } from "./options.ts";
 
 const WINDOW_MS = 1000;
 
-/** Says which packets of unknown connections are answered: one an id a second, and not too many in all (spec 5.2). */
+/** Says which packets of unknown connections are answered: one an id a second, and not too many in all (docs/spec/tunnel.md#5.2). */
 export class UnknownIds {
   readonly #clock: Clock;
   readonly #answered = new Set<TunnelId>();

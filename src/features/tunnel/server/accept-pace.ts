@@ -19,7 +19,7 @@ interface Waiter {
 }
 
 /**
- * Spreads the agents that all come at once after a server has started (spec tunnel 11): they wait in a queue instead of being
+ * Spreads the agents that all come at once after a server has started (docs/spec/tunnel.md#11): they wait in a queue instead of being
  * refused, each address in a queue of its own, and the addresses take turns. So a thousand agents behind one address wait, and one
  * elsewhere does not wait for them. Those that give up meanwhile cost the others nothing.
  */

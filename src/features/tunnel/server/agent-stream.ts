@@ -61,7 +61,7 @@ interface Introduction {
   readonly identifiers: AgentIdentifiers;
 }
 
-/** Serves one stream of `AgentService/Connect` (spec tunnel 2, 5.2). Rejects only for a bug. */
+/** Serves one stream of `AgentService/Connect` (docs/spec/tunnel.md#2, #5.2). Rejects only for a bug. */
 export async function serveAgentStream(
   incoming: IncomingStream,
   deps: AgentStreamDeps,
@@ -184,7 +184,7 @@ function join(
   log.info("agent connected", { agentID, peer: peer.address, capabilities: formatCapabilities(shared) });
 }
 
-/** The server's side of the reverse direction (spec tunnel 9.4). */
+/** The server's side of the reverse direction (docs/spec/tunnel.md#9.4). */
 function reverseAcceptors(
   mux: LinkMux,
   session: ReverseSession | undefined,

@@ -3,7 +3,7 @@ import { IpAddress } from "#base/ip";
 import { type HostPort, parseHostPort } from "#wire/http-connect";
 import { canonicalHost } from "./strategies.ts";
 
-/** One entry of the allow-list of the reverse direction (spec tunnel 9.5). */
+/** One entry of the allow-list of the reverse direction (docs/spec/tunnel.md#9.5). */
 export interface AllowedDestination extends HostPort {
   /** Only for agents whose TLS hello asked for this name. */
   readonly sni: string | undefined;

@@ -62,7 +62,7 @@ export class Backends {
     return candidates(strategy, this.#live(), "").length;
   }
 
-  /** Ready means: the first strategy has an agent (spec tunnel 7.4). */
+  /** Ready means: the first strategy has an agent (docs/spec/tunnel.md#7.4). */
   get isReady(): boolean {
     const [first] = this.#strategies;
     return first !== undefined && this.count(first) > 0;

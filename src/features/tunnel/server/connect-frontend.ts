@@ -19,7 +19,7 @@ import { SocketEnd } from "../ends/socket-end.ts";
 import type { Forwarder, ForwardFailure } from "./forward.ts";
 import type { ServerMetrics } from "./metrics.ts";
 
-/** A client that has not sent its request by then is cut off, milliseconds (spec tunnel 5.4). */
+/** A client that has not sent its request by then is cut off, milliseconds (docs/spec/tunnel.md#5.4). */
 const HEAD_TIMEOUT_MS = 60_000;
 
 export interface ConnectFrontendDeps {
@@ -29,7 +29,7 @@ export interface ConnectFrontendDeps {
 }
 
 /**
- * Serves HTTP CONNECT on a TCP, TLS or UNIX server made with `allowHalfOpen` (spec tunnel 6). `event` is `secureConnection`
+ * Serves HTTP CONNECT on a TCP, TLS or UNIX server made with `allowHalfOpen` (docs/spec/tunnel.md#6). `event` is `secureConnection`
  * for TLS.
  */
 export function serveConnectFrontends(

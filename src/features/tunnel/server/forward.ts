@@ -53,7 +53,7 @@ export type ForwardedDial = Pick<DialledConnection, "close" | "localGone" | "loc
 /** Agents that a dial is tried with: the first, and others where the one before was lost. */
 const MAX_ATTEMPTS = 3;
 
-/** Connects frontends with agents: picks a backend, dials over it, counts what came of it (spec tunnel 5.1, 7). */
+/** Connects frontends with agents: picks a backend, dials over it, counts what came of it (docs/spec/tunnel.md#5.1, #7). */
 export class Forwarder {
   readonly #backends: Backends;
   readonly #clock: Clock;
@@ -226,7 +226,7 @@ class Attempts implements ForwardedDial {
 
 /**
  * A stream that has taken no byte since a dial was given to it, though some wait, is of no use to anybody: it ends, and the
- * agent comes back on a new one (spec tunnel 5.4).
+ * agent comes back on a new one (docs/spec/tunnel.md#5.4).
  */
 function retireIfStuck(backend: Backend, sentBefore: number): void {
   const { mux } = backend;

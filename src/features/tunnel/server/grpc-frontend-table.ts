@@ -1,5 +1,5 @@
 /**
- * What a gRPC frontend's stream is to its client (spec tunnel 5.1), as data. One stream carries one connection.
+ * What a gRPC frontend's stream is to its client (docs/spec/tunnel.md#5.1), as data. One stream carries one connection.
  *
  * - `idle`: nothing was asked for. `dialing`, `open`: its connection. `ended`: its connection is over, or never came.
  */

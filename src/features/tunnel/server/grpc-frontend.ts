@@ -9,7 +9,7 @@ import type { ForwardedDial, Forwarder, ForwardFailure } from "./forward.ts";
 import { FRONTEND_TABLE, type FrontendAction, type FrontendEvent, type FrontendState } from "./grpc-frontend-table.ts";
 import type { ServerMetrics } from "./metrics.ts";
 
-/** Serves one stream of `ProxyService/Proxy`: the connection of one client (spec tunnel 5.1). */
+/** Serves one stream of `ProxyService/Proxy`: the connection of one client (docs/spec/tunnel.md#5.1). */
 export function serveGrpcFrontend(
   incoming: IncomingStream,
   deps: { readonly forwarder: Forwarder; readonly metrics: ServerMetrics },
@@ -54,7 +54,7 @@ class GrpcFrontend {
       onWrite: (seconds) => this.#metrics.frontendWrite(seconds),
       onPacket: (type) => this.#metrics.packet("to_client", type),
       onPaused: (isPaused) => this.#paused(isPaused),
-      // What the agent says is for the client; that an agent was lost is not its business (spec 5.1).
+      // What the agent says is for the client; that an agent was lost is not its business (docs/spec/tunnel.md#5.1).
       closeText: (error) => (error === LINK_LOST ? "" : error),
     });
   }
@@ -180,7 +180,7 @@ class GrpcFrontend {
   }
 }
 
-/** The text of DIAL_RSP for a dial that came to nothing (spec tunnel 5.1, 5.5). */
+/** The text of DIAL_RSP for a dial that came to nothing (docs/spec/tunnel.md#5.1, #5.5). */
 function failureText(failure: Exclude<ForwardFailure, { readonly kind: "aborted" }>): string {
   switch (failure.kind) {
     case "refused":
@@ -215,7 +215,7 @@ function eventOf(
     case "DIAL_CLS":
       return packet.random === random ? "DIAL_CLS own" : "DIAL_CLS other";
     case "DATA":
-      // 0 is nobody's; it is also what is read of a payload that does not fit its type (spec tunnel 2, 3).
+      // 0 is nobody's; it is also what is read of a payload that does not fit its type (docs/spec/tunnel.md#2, #3).
       if (packet.connectID === 0) return undefined;
       return packet.connectID === connectID ? "DATA own" : "DATA other";
     case "CLOSE_REQ":

@@ -1,6 +1,6 @@
 import type { PacketTypeName } from "#wire/konnectivity";
 
-/** `reason` of `dial_failure_count` (spec tunnel 12). */
+/** `reason` of `dial_failure_count` (docs/spec/tunnel.md#12). */
 export type DialFailureReason =
   | "no_agent"
   | "error_response"
@@ -16,7 +16,7 @@ export type ReverseDialResult = "ok" | "denied" | "limited" | "stopping" | "dial
 /** `segment` of the packet counters. */
 export type Segment = "from_client" | "to_client" | "from_agent" | "to_agent";
 
-/** What the server counts; the program puts the metrics of spec tunnel 12 behind it. Seconds throughout. */
+/** What the server counts; the program puts the metrics of docs/spec/tunnel.md#12 behind it. Seconds throughout. */
 export interface ServerMetrics {
   dialFailed(reason: DialFailureReason): void;
   dialLatency(seconds: number): void;

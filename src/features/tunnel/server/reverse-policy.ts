@@ -38,7 +38,7 @@ export interface ReversePolicyDeps {
 }
 
 /**
- * Which destinations agents may reach from the control plane's side (spec tunnel 9.5). Denied unless listed; what is dialled
+ * Which destinations agents may reach from the control plane's side (docs/spec/tunnel.md#9.5). Denied unless listed; what is dialled
  * is the entry of the list, never the agent's text, and nothing is resolved before the answer is yes.
  */
 export class ReversePolicy {

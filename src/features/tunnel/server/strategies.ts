@@ -3,7 +3,7 @@ import { IpAddress } from "#base/ip";
 import { parseHostPort } from "#wire/http-connect";
 import type { AgentIdentifiers } from "#wire/konnectivity";
 
-/** How a backend is chosen (spec tunnel 7.1): each names a set of candidates. */
+/** How a backend is chosen (docs/spec/tunnel.md#7.1): each names a set of candidates. */
 export const STRATEGIES = ["default", "destHost", "defaultRoute"] as const;
 export type Strategy = (typeof STRATEGIES)[number];
 

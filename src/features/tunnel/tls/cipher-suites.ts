@@ -39,7 +39,7 @@ const VERSIONS: Readonly<Record<string, SecureVersion>> = {
 
 /**
  * OpenSSL's cipher list for IANA names; the secure ones where none is named. Names of TLS 1.3 suites are accepted and change
- * nothing. Throws `ConfigError` with one sentence for each name that is unknown or not secure (spec tunnel 10).
+ * nothing. Throws `ConfigError` with one sentence for each name that is unknown or not secure (docs/spec/tunnel.md#10).
  */
 export function opensslCiphers(names: readonly string[]): string {
   const known = new Map(Object.entries({ ...SECURE, ...ON_REQUEST }));

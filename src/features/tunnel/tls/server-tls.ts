@@ -16,7 +16,7 @@ export interface ServerTlsOptions {
   readonly alpn: readonly string[];
 }
 
-/** A TLS server's options, and how they stay true while certificates are replaced (spec tunnel 10). */
+/** A TLS server's options, and how they stay true while certificates are replaced (docs/spec/tunnel.md#10). */
 export interface ServerTls {
   readonly options: TlsOptions;
   /** From now on the next handshake of this server, made with {@link options}, uses the files as they are then. */

@@ -1,6 +1,6 @@
 import type { Cidr } from "#base/ip";
 
-/** The listener for pods, at the anchor address of the pod bridge (spec uplink-proxy 4). */
+/** The listener for pods, at the anchor address of the pod bridge (docs/spec/uplink-proxy.md#4). */
 export const POD_PROXY_URL = "http://169.254.100.1:5443";
 /** Where importer pods find the certificate of the listener: in namespace `cdi`, under key `ca.pem`. */
 export const CA_CONFIG_MAP = { namespace: "cdi", name: "mgmtproxy-ca", key: "ca.pem" } as const;

@@ -1,5 +1,5 @@
 /**
- * Virtual machine images come through the proxy too: KubeVirt's Containerized Data Importer is told of it (spec uplink-proxy 12).
+ * Virtual machine images come through the proxy too: KubeVirt's Containerized Data Importer is told of it (docs/spec/uplink-proxy.md#12).
  *
  * Owns: what the CDI object shall say, and its reconciliation. Refuses to know: where credentials come from, and the listener.
  *

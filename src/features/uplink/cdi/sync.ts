@@ -86,7 +86,7 @@ async function publishCa(api: Api, caPem: string, options: AbortOptions): Promis
 
 /**
  * Syncs every `tickMs` until the signal aborts; a failure is a warning, once for each text, and is tried again at the next tick
- * (spec uplink-proxy 12). `wanted` is asked each time: tokens rotate. `undefined` from it: nothing is wanted yet.
+ * (docs/spec/uplink-proxy.md#12). `wanted` is asked each time: tokens rotate. `undefined` from it: nothing is wanted yet.
  */
 export async function runCdiSync(
   deps: {

@@ -72,7 +72,7 @@ export function checkTogether(file: ConfigFile): string[] {
   return faults;
 }
 
-/** The host's listener asks nobody who he is, and takes him nearly everywhere: it is for this host alone (spec uplink-proxy 4). */
+/** The host's listener asks nobody who he is, and takes him nearly everywhere: it is for this host alone (docs/spec/uplink-proxy.md#4). */
 function openListeners(listeners: readonly ListenerSettings[]): string[] {
   return listeners.flatMap(({ role, address }, at) =>
     role !== "host" || address.isLoopback
@@ -81,7 +81,7 @@ function openListeners(listeners: readonly ListenerSettings[]): string[] {
   );
 }
 
-/** Tables that are somebody's (rtnetlink.h, spec uplink-proxy 3.1): a route there that takes all to this host would cut him off. */
+/** Tables that are somebody's (rtnetlink.h, docs/spec/uplink-proxy.md#3.1): a route there that takes all to this host would cut him off. */
 const OWNED_TABLES = new Map([
   [253, "default table"],
   [254, "main table"],

@@ -11,15 +11,15 @@ import type {
   TunnelSettings,
 } from "../model/index.ts";
 
-/** Where host processes find the proxy, and pods (spec uplink-proxy 4). */
+/** Where host processes find the proxy, and pods (docs/spec/uplink-proxy.md#4). */
 export const HOST_ADDRESS = IpAddress.parse("127.0.0.1");
 export const HOST_ADDRESS_6 = IpAddress.parse("::1");
 export const POD_ADDRESS = IpAddress.parse("169.254.100.1");
 export const PROXY_PORT = 5443;
 export const POD_BRIDGE = "cni0";
-/** Spec uplink-proxy 9.1. */
+/** docs/spec/uplink-proxy.md#9.1. */
 export const POD_PORTS: readonly number[] = [443, 5000, 8443];
-/** Of one attempt, before anything else is said (spec uplink-proxy 2.1). */
+/** Of one attempt, before anything else is said (docs/spec/uplink-proxy.md#2.1). */
 export const DIAL_TIMEOUT_MS = 10_000;
 
 const routing: RoutingSettings = {

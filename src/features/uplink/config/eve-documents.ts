@@ -50,11 +50,11 @@ export interface EveGlobalConfig {
   readonly zeroTimer: boolean;
 }
 
-/** Before any document was seen (spec uplink-proxy 2.1). */
+/** Before any document was seen (docs/spec/uplink-proxy.md#2.1). */
 export const EVE_DEFAULTS: EveGlobalConfig = { maxCost: 0, dialTimeoutMs: DIAL_TIMEOUT_MS, zeroTimer: false };
 
 /**
- * Pure: `DeviceNetworkStatus` (spec uplink-proxy 2.1), ports in its order. Keys that are not used are passed over, as other
+ * Pure: `DeviceNetworkStatus` (docs/spec/uplink-proxy.md#2.1), ports in its order. Keys that are not used are passed over, as other
  * versions have others. Throws {@link UplinkConfigError} `invalid`.
  */
 export function parseNetworkStatus(source: string, file: string): readonly UplinkSettings[] {

@@ -19,7 +19,7 @@ export interface EveInputOptions {
 }
 
 /**
- * The two documents that EVE's agents publish (spec uplink-proxy 2.1). Ready once both were seen. A deleted status empties the
+ * The two documents that EVE's agents publish (docs/spec/uplink-proxy.md#2.1). Ready once both were seen. A deleted status empties the
  * list of uplinks, a deleted configuration changes nothing; one that cannot be read as what it should be keeps the last.
  * EVE programs the routing of its uplinks itself, so ours is off.
  */

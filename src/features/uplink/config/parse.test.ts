@@ -3,7 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { DEFAULT_SETTINGS, parseSettings, UplinkConfigError } from "./index.ts";
 
-/** The example of spec uplink-proxy 2.2, whole. */
+/** The example of docs/spec/uplink-proxy.md#2.2, whole. */
 const EXAMPLE = {
   version: 1,
   maxCost: 0,

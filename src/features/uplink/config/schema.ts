@@ -175,7 +175,7 @@ const transparent = mapping({
   ),
 });
 
-/** The file of spec uplink-proxy 2.2. Every key but `version` may be left out; none may be added. */
+/** The file of docs/spec/uplink-proxy.md#2.2. Every key but `version` may be left out; none may be added. */
 export const configFile = mapping({
   version: v.literal(1, "must be 1"),
   maxCost: optional(cost),

@@ -15,7 +15,7 @@ export interface ConfigDeps {
 }
 
 /**
- * The declarative file (spec uplink-proxy 2.2). A file that is wrong, or gone, changes nothing but `current.error`: what was
+ * The declarative file (docs/spec/uplink-proxy.md#2.2). A file that is wrong, or gone, changes nothing but `current.error`: what was
  * read before stays in force. Before the first good one there are no uplinks, and nothing is ready.
  *
  * A file that takes the place of another, by a rename, is read at once. One that is written in place is read when nobody has written to

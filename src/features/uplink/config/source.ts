@@ -3,7 +3,7 @@ import type { Settings } from "../model/index.ts";
 /** What is known of the configuration right now. Immutable. */
 export interface ConfigState {
   readonly settings: Settings;
-  /** Everything that has to be known was seen at least once (spec uplink-proxy 2.1). */
+  /** Everything that has to be known was seen at least once (docs/spec/uplink-proxy.md#2.1). */
   readonly ready: boolean;
   /** Why the newest input, or a part of it, is not in force. */
   readonly error?: string;

@@ -22,7 +22,7 @@ export interface ControlDeps {
 }
 
 /**
- * Serves the control socket (spec uplink-proxy 2.2) until disposed: `GET /v1/uplinks`, `PUT /v1/uplinks/<name>/status`. A socket
+ * Serves the control socket (docs/spec/uplink-proxy.md#2.2) until disposed: `GET /v1/uplinks`, `PUT /v1/uplinks/<name>/status`. A socket
  * that an earlier process left is replaced. Throws {@link SocketPathError} when the path cannot be had.
  */
 export async function serveControl(deps: ControlDeps, options: { readonly path: string }): Promise<AsyncDisposable> {

@@ -38,7 +38,7 @@ const document = v.pipe(
 
 /**
  * Pure: `{lastFailed, lastSucceeded, lastError, lastWarning}`; times are RFC 3339, milliseconds since 1970, empty or null. A
- * failure needs a text (spec uplink-proxy 2.3). Throws {@link StatusError}.
+ * failure needs a text (docs/spec/uplink-proxy.md#2.3). Throws {@link StatusError}.
  */
 export function parseStatus(source: string): UplinkStatus {
   const result = v.safeParse(document, parseJson(source));

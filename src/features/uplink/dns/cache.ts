@@ -11,7 +11,7 @@ export interface CachedAnswer {
   readonly freshUntil: number;
 }
 
-/** Answers of one uplink's servers, each as long as it may be kept, and longer for bad times (spec uplink-proxy 6.3). */
+/** Answers of one uplink's servers, each as long as it may be kept, and longer for bad times (docs/spec/uplink-proxy.md#6.3). */
 export class DnsCache {
   readonly #clock: Clock;
   readonly #settings: () => DnsSettings;

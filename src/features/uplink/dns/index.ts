@@ -1,5 +1,5 @@
 /**
- * Names to addresses, by each uplink's own servers (spec uplink-proxy 6.3).
+ * Names to addresses, by each uplink's own servers (docs/spec/uplink-proxy.md#6.3).
  *
  * Owns: asking, /etc/hosts, search domains, what is remembered and for how long, whom to ask when nobody answers. Refuses to know: which
  * addresses may be used, and what for.

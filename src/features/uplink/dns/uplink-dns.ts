@@ -57,7 +57,7 @@ export interface ResolveOptions {
 const BOTH: readonly IpFamily[] = [4, 6];
 
 /**
- * Names to addresses, for each uplink by its own servers and from its own addresses (spec uplink-proxy 6.3). An answer of one uplink is
+ * Names to addresses, for each uplink by its own servers and from its own addresses (docs/spec/uplink-proxy.md#6.3). An answer of one uplink is
  * used for another only where that one's servers do not answer at all.
  */
 export class UplinkDns {

@@ -20,7 +20,7 @@ export interface TlsGate {
 }
 
 /**
- * Takes TLS off a connection where there is any (spec uplink-proxy 9.1.2). `serve` gets the socket to speak on, with what was read of it
+ * Takes TLS off a connection where there is any (docs/spec/uplink-proxy.md#9.1.2). `serve` gets the socket to speak on, with what was read of it
  * already; it is not called for a client that leaves or is cut off. The socket has a listener for errors.
  */
 export function passTlsGate(

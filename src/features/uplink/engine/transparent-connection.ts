@@ -10,7 +10,7 @@ import { wantedName } from "./wanted-name.ts";
 const SPEAK_FIRST_MS = 100;
 
 /**
- * A connection that was meant for somebody else: its own local address is where the client wanted to go (spec uplink-proxy 14). It is
+ * A connection that was meant for somebody else: its own local address is where the client wanted to go (docs/spec/uplink-proxy.md#14). It is
  * carried like a CONNECT to that address. There is nobody to tell of a failure: it becomes a reset.
  */
 export class TransparentConnection {

@@ -1,6 +1,6 @@
 /**
  * What puts programs behind the proxy, and takes them out again: the two variables, the off-switch, the record of what a runtime
- * was started with, and the proxied `kubectl apply` (spec uplink-proxy 10 and 11).
+ * was started with, and the proxied `kubectl apply` (docs/spec/uplink-proxy.md#10 and #11).
  *
  * Owns: their texts, byte for byte. Refuses to know: the proxy itself.
  *

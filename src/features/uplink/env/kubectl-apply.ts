@@ -34,7 +34,8 @@ export interface KubectlApplyOptions extends AbortOptions {
 
 /**
  * `kubectl apply -f PATH`: manifests at `https://` addresses are fetched through the proxy unless the off-switch is on; files
- * and `http://` are not (spec uplink-proxy 11.4). Resolves with what kubectl says. Arguments are a vector: no shell sees the path. Rejects with
+ * and `http://` are not (docs/spec/uplink-proxy.md#11.4). Resolves with what kubectl says. Arguments are a vector: no shell sees the path.
+ * Rejects with
  * {@link KubectlApplyError}, which tells path, exit code and what kubectl said.
  */
 export async function kubectlApply(path: string, options: KubectlApplyOptions): Promise<string> {

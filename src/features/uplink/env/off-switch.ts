@@ -2,7 +2,7 @@ import { lstat } from "node:fs/promises";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 
-/** Where an operator puts a file, of any kind and content, to take new programs out of the proxy (spec uplink-proxy 10.4). */
+/** Where an operator puts a file, of any kind and content, to take new programs out of the proxy (docs/spec/uplink-proxy.md#10.4). */
 export const OFF_SWITCH = "/run/kube/mgmtproxy-disable";
 
 /** Whether new programs are put behind the proxy. A file that cannot be looked at is no file, and a warning. */

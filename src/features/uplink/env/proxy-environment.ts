@@ -1,6 +1,6 @@
 import { Cidr, type IpAddress } from "#base/ip";
 
-/** The host listener of the proxy (spec uplink-proxy 4). */
+/** The host listener of the proxy (docs/spec/uplink-proxy.md#4). */
 export const PROXY_URL = "http://127.0.0.1:5443";
 /** What k3s gives pods and Services when nobody says otherwise. */
 export const DEFAULT_POD_CIDRS: readonly Cidr[] = [Cidr.parse("10.42.0.0/16")];
@@ -23,7 +23,7 @@ export interface EnvironmentOptions {
   readonly literals?: readonly IpAddress[];
 }
 
-/** The variables of one command. Upper case only, and never `HTTP_PROXY` (spec uplink-proxy 10.1). */
+/** The variables of one command. Upper case only, and never `HTTP_PROXY` (docs/spec/uplink-proxy.md#10.1). */
 export interface ProxyEnvironment {
   readonly HTTPS_PROXY: string;
   readonly NO_PROXY: string;

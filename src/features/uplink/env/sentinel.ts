@@ -2,7 +2,7 @@ import { readFile, rename, rm, writeFile } from "node:fs/promises";
 import { Cidr, IpAddress } from "#base/ip";
 import type { ProxyEnvironment } from "./proxy-environment.ts";
 
-/** Where the environment of the container runtime is recorded (spec uplink-proxy 10.5). */
+/** Where the environment of the container runtime is recorded (docs/spec/uplink-proxy.md#10.5). */
 export const SENTINEL_PATH = "/run/mgmtproxy-containerd-env";
 /** More than any that was written: the file is ours, but anybody may have put another one there. */
 const MAX_SENTINEL_BYTES = 64 << 10;
@@ -58,7 +58,7 @@ export async function readSentinel(path: string): Promise<Sentinel | undefined> 
 
 /**
  * Whether the runtime would send what is meant for the node's address through the proxy: its list was made before the node got
- * that address (spec uplink-proxy 10.3). A runtime without the proxy is never stale.
+ * that address (docs/spec/uplink-proxy.md#10.3). A runtime without the proxy is never stale.
  */
 export function isStale({ env }: Pick<Sentinel, "env">, nodeIP: IpAddress): boolean {
   if (env === undefined) return false;

@@ -11,7 +11,7 @@ import { type Carrier, type CarryRequest, witnessOf } from "./carrier.ts";
 /** Made once: an error looks at the stack, for each tunnel. */
 const NO_REPLAY = new Error("no other uplink is looked for any more");
 
-/** One tunnel with the uplink that it takes, and the uplinks that it has tried (spec uplink-proxy 6.4). */
+/** One tunnel with the uplink that it takes, and the uplinks that it has tried (docs/spec/uplink-proxy.md#6.4). */
 export class CarriedTunnel implements TunnelEvents {
   readonly #carrier: Carrier;
   readonly #request: CarryRequest;

@@ -121,7 +121,7 @@ export class Carrier {
     for (const tunnel of this.#tunnels) tunnel.close(reason);
   }
 
-  /** Ends tunnels whose source address this host, or their uplink, no longer has: they cannot recover (spec uplink-proxy 7). */
+  /** Ends tunnels whose source address this host, or their uplink, no longer has: they cannot recover (docs/spec/uplink-proxy.md#7). */
   closeLost(isLost: (source: string, uplink: string | undefined) => boolean): void {
     for (const tunnel of this.#tunnels) {
       if (tunnel.source !== undefined && isLost(tunnel.source, tunnel.uplink)) tunnel.close("error");

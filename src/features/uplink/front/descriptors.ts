@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, statSync } from "node:fs";
 
-/** Above this share of the limit nothing new is begun (spec uplink-proxy 9.3). */
+/** Above this share of the limit nothing new is begun (docs/spec/uplink-proxy.md#9.3). */
 const MAX_SHARE = 0.9;
 /** Places in the shared counts. */
 const COUNTED = 0;

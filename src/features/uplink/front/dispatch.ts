@@ -8,7 +8,7 @@ import { errorReply, type Reply } from "./replies.ts";
 /** What is to be done with a request. */
 export type Action =
   | { readonly kind: "connect"; readonly destination: Destination }
-  /** An absolute-form `http://` request that is to be forwarded (spec uplink-proxy 13). */
+  /** An absolute-form `http://` request that is to be forwarded (docs/spec/uplink-proxy.md#13). */
   | { readonly kind: "forward"; readonly destination: Destination; readonly path: string }
   | { readonly kind: "healthz" | "metrics"; readonly close: boolean }
   | { readonly kind: "readyz"; readonly close: boolean; readonly isVerbose: boolean }
@@ -26,7 +26,7 @@ export interface DispatchInput {
 
 const RETRY_SOON = { "Retry-After": "5" };
 
-/** The action for a well-formed head (spec uplink-proxy 5.1, 5.2, 9.1). Pure. */
+/** The action for a well-formed head (docs/spec/uplink-proxy.md#5.1, #5.2, #9.1). Pure. */
 export function dispatch(head: RequestHead, input: DispatchInput): Action {
   if (input.isDraining) {
     return reply(errorReply(503, "draining", "shutting down", { close: true, fields: RETRY_SOON }));
@@ -63,7 +63,7 @@ export function refusalReply({ status, body }: Refusal): Reply {
   return errorReply(status, "bad-request", body, { close: true });
 }
 
-/** The answer to a dial that failed; a pod learns nothing of this host (spec uplink-proxy 5.4). */
+/** The answer to a dial that failed; a pod learns nothing of this host (docs/spec/uplink-proxy.md#5.4). */
 export function failureReply(error: SelectError, role: ListenerSettings["role"]): Reply {
   const isPod = role === "pod";
   if (error.code === "denied") {

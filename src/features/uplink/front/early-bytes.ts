@@ -2,7 +2,7 @@ import { Stop, type StopSignal } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 
-/** What a client may send before its destination is connected, bytes (spec uplink-proxy 7). */
+/** What a client may send before its destination is connected, bytes (docs/spec/uplink-proxy.md#7). */
 const MAX_BYTES = 65_536;
 
 /** Made once: an error looks at the stack, for each client. */

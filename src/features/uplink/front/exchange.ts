@@ -22,7 +22,7 @@ export type ExchangeEnd =
 /**
  * One request and its answer, as a stream for the tunnel that carries them: what is read from it is the request, in the origin's framing;
  * what is written to it is the origin's answer. The client's connection outlives it: nothing behind the request's end is ever read from
- * here, and nothing behind the answer's end is written to the client (spec uplink-proxy 9.3).
+ * here, and nothing behind the answer's end is written to the client (docs/spec/uplink-proxy.md#9.3).
  */
 export class Exchange extends StreamListeners implements ByteStream {
   readonly #client: ByteStream;

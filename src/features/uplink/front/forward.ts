@@ -31,7 +31,7 @@ export type Forwarded =
   | { readonly kind: "closed" };
 
 /**
- * Forwards one plain request over an uplink (spec uplink-proxy 9.3, 13) and resolves when its answer is sent. Each request has a connection
+ * Forwards one plain request over an uplink (docs/spec/uplink-proxy.md#9.3, #13) and resolves when its answer is sent. Each request has a connection
  * of its own to its origin, which sees this request and nothing else; the client's connection goes on with the next.
  */
 export async function forward(

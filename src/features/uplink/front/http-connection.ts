@@ -43,7 +43,7 @@ function copyOf(bytes: Uint8Array): Uint8Array {
 const JSON_TYPE = "application/json";
 const METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8";
 
-/** One client of a listener, request by request, until a tunnel takes its socket or it ends (spec uplink-proxy 5, 9.3). */
+/** One client of a listener, request by request, until a tunnel takes its socket or it ends (docs/spec/uplink-proxy.md#5, #9.3). */
 export class HttpConnection {
   readonly #socket: ByteStream;
   readonly #listener: ListenerSettings;

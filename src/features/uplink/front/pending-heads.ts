@@ -12,7 +12,7 @@ interface Waiting {
   seat: Seat | undefined;
 }
 
-/** Connections without a complete head, oldest first: when there are too many, the oldest makes room (spec uplink-proxy 9.3). */
+/** Connections without a complete head, oldest first: when there are too many, the oldest makes room (docs/spec/uplink-proxy.md#9.3). */
 export class PendingHeads {
   readonly #limit: () => number;
   readonly #waiting = new Roster<Waiting>();

@@ -1,7 +1,7 @@
 import { encodeReply, type ReplyStatus } from "#wire/http-connect";
 import type { SelectErrorCode } from "../select/index.ts";
 
-/** The only answer to a CONNECT that succeeded (spec uplink-proxy 5.3). */
+/** The only answer to a CONNECT that succeeded (docs/spec/uplink-proxy.md#5.3). */
 export const TUNNEL_OPEN: Uint8Array = Buffer.from("HTTP/1.1 200 OK\r\n\r\n", "latin1");
 
 /** The `X-Uplink-Reason` of an error: what a client or an operator can act upon. */

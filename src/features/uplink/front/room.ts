@@ -18,8 +18,8 @@ export interface RoomLimits {
 }
 
 /**
- * How many tunnels there are and are being dialled, over all threads: the counts lie in memory that threads share (spec uplink-proxy
- * 9.3). A request takes a place before it is dialled and gives it back when its tunnel has ended.
+ * How many tunnels there are and are being dialled, over all threads: the counts lie in memory that threads share
+ * (docs/spec/uplink-proxy.md#9.3). A request takes a place before it is dialled and gives it back when its tunnel has ended.
  */
 export class Room {
   readonly #counts: Int32Array;

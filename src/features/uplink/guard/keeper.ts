@@ -50,7 +50,7 @@ export interface TransparentKeeperDeps {
 }
 
 export interface TransparentKeeperOptions {
-  /** While this file is there nothing is taken (spec uplink-proxy 14). */
+  /** While this file is there nothing is taken (docs/spec/uplink-proxy.md#14). */
   readonly offSwitch: string;
   /** Connections of this user are ours; not for root, who is others too. */
   readonly ownUid?: number;

@@ -13,7 +13,7 @@ interface GuardRule {
 }
 
 /**
- * Pure: the listeners' ports are closed on each uplink that speaks IP, both families (spec uplink-proxy 4). By name, so that the
+ * Pure: the listeners' ports are closed on each uplink that speaks IP, both families (docs/spec/uplink-proxy.md#4). By name, so that the
  * rule is there before the interface is; `lo` and the pods' bridge never match.
  */
 export function wantedGuard({ uplinks, listeners }: Settings): readonly GuardRule[] {

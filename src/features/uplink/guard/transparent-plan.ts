@@ -5,10 +5,10 @@ import type { RuleSpec } from "#kernel/rule";
 import type { Settings, TransparentSettings } from "../model/index.ts";
 import { bypassOf } from "../state/index.ts";
 
-/** Spec uplink-proxy 14. Ours alone: made, replaced and removed as a whole. */
+/** docs/spec/uplink-proxy.md#14. Ours alone: made, replaced and removed as a whole. */
 export const TRANSPARENT_TABLE: NftTable = { family: "inet", name: "uplink_proxy" };
 
-/** Ports that a node's own machinery talks to: never taken, whatever is configured (spec uplink-proxy 14). */
+/** Ports that a node's own machinery talks to: never taken, whatever is configured (docs/spec/uplink-proxy.md#14). */
 const NEVER: ReadonlySet<number> = new Set([53, 2379, 2380, 6443, 9345, 10_250]);
 const MULTICAST = [Cidr.parse("224.0.0.0/4"), Cidr.parse("ff00::/8")];
 const DEFAULT = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;

@@ -5,7 +5,7 @@ import { type Logger, nullLogger, Repeats } from "#base/log";
 
 /** The proxy says so often that it lives, milliseconds. */
 export const BEAT_MS = 400;
-/** Silence that is taken for its end; with a beat and the removal well within the 2 s of spec uplink-proxy 14. */
+/** Silence that is taken for its end; with a beat and the removal well within the 2 s of docs/spec/uplink-proxy.md#14. */
 const SILENCE_MS = 1500;
 /** What it says: that it lives, and that it ended by itself and left nothing behind. */
 export const BEAT = "b";

@@ -9,7 +9,7 @@ import { type Endpoint, listenTcp } from "#kernel/socket";
 import type { ListenerSettings } from "../model/index.ts";
 import { listenText } from "../stats/index.ts";
 
-/** Pauses after the first failures, milliseconds; then the last one for ever (spec uplink-proxy 4). */
+/** Pauses after the first failures, milliseconds; then the last one for ever (docs/spec/uplink-proxy.md#4). */
 const RETRY_MS = [1000, 2000, 4000, 8000, 16_000, 30_000] as const;
 /** Lines about clients that could not be taken. */
 const FAULTS_PER_SECOND = 0.1;
@@ -37,7 +37,7 @@ export interface BindLoopOptions {
 
 /**
  * Listens on exactly one address, and tries again for ever where that cannot be: a busy port or an address that is not there yet is never
- * the end of the program (spec uplink-proxy 4).
+ * the end of the program (docs/spec/uplink-proxy.md#4).
  */
 export class BindLoop {
   readonly listener: ListenerSettings;

@@ -1,5 +1,5 @@
 /**
- * Listening sockets that come up sooner or later (spec uplink-proxy 4).
+ * Listening sockets that come up sooner or later (docs/spec/uplink-proxy.md#4).
  *
  * Owns: binding, trying again, saying so. Refuses to know: what is said to clients.
  *

@@ -5,7 +5,7 @@ export interface SnapshotSource {
   readonly current: Snapshot;
   /** Called after each change of `current`, not for the first one. */
   onChange(listener: (snapshot: Snapshot) => void): Disposable;
-  /** A bind failed because the address is gone: read the kernel again now (spec uplink-proxy 6.1). */
+  /** A bind failed because the address is gone: read the kernel again now (docs/spec/uplink-proxy.md#6.1). */
   refresh(): void;
 }
 
@@ -23,7 +23,7 @@ export interface Circumstances {
 }
 
 /**
- * What real traffic says of uplinks (spec uplink-proxy 3.3: passive evidence first). The proxy tells, reachability and
+ * What real traffic says of uplinks (docs/spec/uplink-proxy.md#3.3: passive evidence first). The proxy tells, reachability and
  * penalties listen. `destination` is `host:port`. None of the calls throws or waits.
  */
 export interface Evidence {
@@ -33,7 +33,7 @@ export interface Evidence {
   firstByte(uplink: string, destination: string): void;
   /** Bytes came in tunnels of the uplink; told at most once a second per uplink. */
   bytesReceived(uplink: string): void;
-  /** Connected, payload sent, nothing of it acknowledged (spec uplink-proxy 6.4). */
+  /** Connected, payload sent, nothing of it acknowledged (docs/spec/uplink-proxy.md#6.4). */
   blackholed(uplink: string, destination: string, how: Circumstances): void;
   /** Bytes had come, then none for the idle limit while the client still waited. */
   stalled(uplink: string, destination: string, how: Circumstances): void;

@@ -1,7 +1,7 @@
 import type { Cidr, IpAddress } from "#base/ip";
 import type { UplinkStatus } from "./uplink.ts";
 
-/** `static`: the file is the truth. `observe`: the kernel is. `external`: somebody pushes the state (spec uplink-proxy 2.2). */
+/** `static`: the file is the truth. `observe`: the kernel is. `external`: somebody pushes the state (docs/spec/uplink-proxy.md#2.2). */
 export type UplinkMode = "static" | "observe" | "external";
 
 /** What the operator says of an uplink. */
@@ -22,7 +22,7 @@ export interface UplinkSettings {
   readonly published?: { readonly isL3: boolean; readonly isValid: boolean; readonly isUp: boolean };
 }
 
-/** Per-uplink routing (spec uplink-proxy 3). */
+/** Per-uplink routing (docs/spec/uplink-proxy.md#3). */
 export interface RoutingSettings {
   readonly manage: boolean;
   /** Table of an uplink: this plus its interface index. Default 500. */
@@ -35,7 +35,7 @@ export interface RoutingSettings {
   readonly kubeRulePriority: number;
   readonly podCIDRs: readonly Cidr[];
   readonly serviceCIDRs: readonly Cidr[];
-  /** Interface of the cluster, when Services go through table 400 (spec uplink-proxy 3.1). */
+  /** Interface of the cluster, when Services go through table 400 (docs/spec/uplink-proxy.md#3.1). */
   readonly clusterInterface?: string;
   /** Marks what is ours. Default 186. */
   readonly routeProtocol: number;
@@ -49,7 +49,7 @@ export type ProbeTarget =
   | { readonly type: "http"; readonly url: string; readonly status?: number }
   | { readonly type: "dns"; readonly name: string };
 
-/** Active probes (spec uplink-proxy 3.3). */
+/** Active probes (docs/spec/uplink-proxy.md#3.3). */
 export interface ProbeSettings {
   readonly intervalMs: number;
   readonly timeoutMs: number;
@@ -62,7 +62,7 @@ export interface ProbeSettings {
 
 export type ListenerRole = "host" | "pod" | "transparent";
 
-/** Where clients come in (spec uplink-proxy 4). */
+/** Where clients come in (docs/spec/uplink-proxy.md#4). */
 export interface ListenerSettings {
   readonly name: string;
   readonly role: ListenerRole;
@@ -79,7 +79,7 @@ export interface ListenerSettings {
   readonly allowedPorts: readonly number[];
 }
 
-/** Bounds of the front end (spec uplink-proxy 9.3). */
+/** Bounds of the front end (docs/spec/uplink-proxy.md#9.3). */
 export interface LimitSettings {
   readonly headerBytes: number;
   readonly headerFields: number;
@@ -96,7 +96,7 @@ export interface LimitSettings {
   readonly backlog: number;
 }
 
-/** Spec uplink-proxy 6.4 and 7. */
+/** docs/spec/uplink-proxy.md#6.4 and #7. */
 export interface TunnelSettings {
   readonly idleTimeoutMs: number;
   /** Longer or shorter for destinations (`host:port` or `host`) that think longer. */
@@ -108,7 +108,7 @@ export interface TunnelSettings {
   readonly bufferBytes: number;
 }
 
-/** Spec uplink-proxy 6.3. */
+/** docs/spec/uplink-proxy.md#6.3. */
 export interface DnsSettings {
   readonly timeoutMs: number;
   readonly minTtlMs: number;
@@ -118,7 +118,7 @@ export interface DnsSettings {
   readonly cacheEntries: number;
 }
 
-/** Spec uplink-proxy 6.1. */
+/** docs/spec/uplink-proxy.md#6.1. */
 export interface SelectionSettings {
   readonly staggerMs: number;
   /** `"timeout"`: the next tier starts only when the cheaper one has failed. */
@@ -130,7 +130,7 @@ export interface SelectionSettings {
   readonly penaltyEntries: number;
 }
 
-/** Spec uplink-proxy 14. */
+/** docs/spec/uplink-proxy.md#14. */
 export interface TransparentSettings {
   readonly enabled: boolean;
   readonly ports: readonly number[];

@@ -1,6 +1,6 @@
 import type { Cidr, IpAddress } from "#base/ip";
 
-/** What is known of an uplink's reachability (spec uplink-proxy 2.3). Times are milliseconds since the epoch. */
+/** What is known of an uplink's reachability (docs/spec/uplink-proxy.md#2.3). Times are milliseconds since the epoch. */
 export interface UplinkStatus {
   readonly lastFailed?: number;
   readonly lastSucceeded?: number;
@@ -12,7 +12,7 @@ export interface UplinkStatus {
 /** An uplink that nobody has tested yet: not an error. */
 export const UNTESTED: UplinkStatus = { lastError: "", lastWarning: "" };
 
-/** Failed later than it succeeded, strictly. Never tested is no error (spec uplink-proxy 2.3). */
+/** Failed later than it succeeded, strictly. Never tested is no error (docs/spec/uplink-proxy.md#2.3). */
 export function hasError({ lastFailed, lastSucceeded }: UplinkStatus): boolean {
   return lastFailed !== undefined && (lastSucceeded === undefined || lastFailed > lastSucceeded);
 }
@@ -22,7 +22,7 @@ export interface UplinkAddress {
   readonly address: IpAddress;
   readonly prefixLength: number;
   /**
-   * May be the source of a connection (spec uplink-proxy 6.1): not link-local, loopback, unspecified, multicast, tentative
+   * May be the source of a connection (docs/spec/uplink-proxy.md#6.1): not link-local, loopback, unspecified, multicast, tentative
    * or deprecated, and assigned right now.
    */
   readonly isUsable: boolean;
@@ -61,7 +61,7 @@ export interface Uplink {
 
 /** All that a choice of uplink depends on, taken once per request. Immutable. */
 export interface Snapshot {
-  /** Both inputs were seen at least once (spec uplink-proxy 2.1). A configuration file makes it true at once. */
+  /** Both inputs were seen at least once (docs/spec/uplink-proxy.md#2.1). A configuration file makes it true at once. */
   readonly ready: boolean;
   /** 0 to 255: dearer uplinks carry nothing. */
   readonly maxCost: number;
@@ -71,6 +71,6 @@ export interface Snapshot {
   readonly uplinks: readonly Uplink[];
   /** Every address of this host, on any interface. */
   readonly localAddresses: readonly IpAddress[];
-  /** Destinations that are dialled unbound, through the main table (spec uplink-proxy 10.3): pods, Services, node subnet, local. */
+  /** Destinations that are dialled unbound, through the main table (docs/spec/uplink-proxy.md#10.3): pods, Services, node subnet, local. */
   readonly bypass: readonly Cidr[];
 }

@@ -15,7 +15,7 @@ const SERVER_AUTH = "1.3.6.1.5.5.7.3.1";
 const GENERAL_NAME_IP = 7;
 /** PKCS #8 up to the 32 bytes of an Ed25519 key (RFC 8410 section 7). */
 const PKCS8_PREFIX = Buffer.from("302e020100300506032b657004220420", "hex");
-/** Fixed, so that all nodes of a cluster make the same certificate; effectively without end (spec uplink-proxy 9.1.2). */
+/** Fixed, so that all nodes of a cluster make the same certificate; effectively without end (docs/spec/uplink-proxy.md#9.1.2). */
 const NOT_BEFORE = "20200101000000Z";
 const NOT_AFTER = "99991231235959Z";
 

@@ -2,7 +2,7 @@ import { IpAddress } from "#base/ip";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import { unmapped } from "./embedded.ts";
 
-/** A destination as all parts after the parser see it: one spelling for each (spec uplink-proxy 5.2). */
+/** A destination as all parts after the parser see it: one spelling for each (docs/spec/uplink-proxy.md#5.2). */
 export interface Destination {
   /** Lower case, without a trailing dot; the canonical text of an address. */
   readonly host: string;

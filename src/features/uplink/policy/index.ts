@@ -1,5 +1,5 @@
 /**
- * Who may go where (spec uplink-proxy 9, 10.3), and the secrets of the listener for pods.
+ * Who may go where (docs/spec/uplink-proxy.md#9, #10.3), and the secrets of the listener for pods.
  *
  * Owns: one spelling of destinations, judging addresses, tokens, limits of clients, token and certificate on disk. Refuses to know: sockets
  * and uplinks.

@@ -2,7 +2,7 @@ import { Cidr, type IpAddress } from "#base/ip";
 import type { ListenerSettings, Settings, Snapshot } from "../model/index.ts";
 import { embeddedV4, unmapped } from "./embedded.ts";
 
-/** What may be done with a destination (spec uplink-proxy 9.1.3, 9.2, 10.3). */
+/** What may be done with a destination (docs/spec/uplink-proxy.md#9.1.3, #9.2, #10.3). */
 export type Judgement = "uplink" | "direct" | "denied";
 
 /** Where no pod may go through us, whatever the cluster looks like. */
@@ -27,7 +27,7 @@ const NEVER_FOR_PODS = [
   "192.0.0.192/32",
 ].map((text) => Cidr.parse(text));
 
-/** Ports of the control plane: API servers, supervisor, kubelet, etcd (spec uplink-proxy 9.1.3). */
+/** Ports of the control plane: API servers, supervisor, kubelet, etcd (docs/spec/uplink-proxy.md#9.1.3). */
 const CONTROL_PORTS: ReadonlySet<number> = new Set([6443, 9345, 10250, 2379, 2380]);
 
 /** What policy depends on. */

@@ -9,9 +9,9 @@ import type { IpAddress } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
 import { deriveIdentity, freshIdentity, type Identity } from "./identity.ts";
 
-/** Spec uplink-proxy 9.1.1. */
+/** docs/spec/uplink-proxy.md#9.1.1. */
 const RECHECK_MS = 60_000;
-/** A token that was replaced is accepted for so long (spec uplink-proxy 12). */
+/** A token that was replaced is accepted for so long (docs/spec/uplink-proxy.md#12). */
 const OLD_TOKEN_MS = 600_000;
 const FILES = { token: "token", cert: "ca.pem", key: "key.pem" } as const;
 /** Says that the files are the cluster's: written before them, removed after them. */
@@ -69,7 +69,7 @@ export function planSecrets(
   return "generate";
 }
 
-/** Token and certificate of the listener for pods: made, kept on disk, shared by a cluster, replaced (spec uplink-proxy 9.1). */
+/** Token and certificate of the listener for pods: made, kept on disk, shared by a cluster, replaced (docs/spec/uplink-proxy.md#9.1). */
 export class Secrets {
   readonly #deps: SecretsDeps;
   readonly #options: SecretsOptions;

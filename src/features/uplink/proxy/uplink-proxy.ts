@@ -25,7 +25,7 @@ export interface PodSecrets {
   /** Accepted now, the newest first; `undefined` until they are loaded. */
   readonly tokens: readonly string[] | undefined;
   readonly secureContext: SecureContext | undefined;
-  /** Clients have been told to trust the certificate: TLS is no longer optional (spec uplink-proxy 9.1.2). */
+  /** Clients have been told to trust the certificate: TLS is no longer optional (docs/spec/uplink-proxy.md#9.1.2). */
   readonly isPublished?: boolean;
 }
 
@@ -58,7 +58,7 @@ export interface UplinkProxyOptions {
   readonly metricsMapPath?: string;
 }
 
-/** The proxy: clients in, tunnels over the cheapest uplink that works (spec uplink-proxy 4 to 9, 13, 14). */
+/** The proxy: clients in, tunnels over the cheapest uplink that works (docs/spec/uplink-proxy.md#4 to #9, #13, #14). */
 export class UplinkProxy {
   readonly #deps: UplinkProxyDeps;
   readonly #options: UplinkProxyOptions;
@@ -131,7 +131,7 @@ export class UplinkProxy {
     return this.#counters;
   }
 
-  /** The object of GET /healthz (spec uplink-proxy 8). */
+  /** The object of GET /healthz (docs/spec/uplink-proxy.md#8). */
   health(): Record<string, unknown> {
     this.#engine.flush();
     return healthReport({

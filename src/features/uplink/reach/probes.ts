@@ -4,7 +4,7 @@ import type { ProbeSettings, ProbeTarget, Settings, Uplink } from "../model/inde
 import { type ProbeMode, probeMode } from "./eligibility.ts";
 import type { ProbeOutcome, Prober } from "./prober.ts";
 
-/** A metered uplink is asked at most so often, milliseconds (spec uplink-proxy 3.3). */
+/** A metered uplink is asked at most so often, milliseconds (docs/spec/uplink-proxy.md#3.3). */
 const SPARING_MS = 60_000;
 /** Share of the interval by which probes are early or late. */
 const JITTER = 0.2;

@@ -47,7 +47,7 @@ interface Entry {
   cancelRelease: (() => void) | undefined;
 }
 
-/** Tells working uplinks from failed ones (spec uplink-proxy 3.3): by what traffic shows, by this host's own state, by probes. */
+/** Tells working uplinks from failed ones (docs/spec/uplink-proxy.md#3.3): by what traffic shows, by this host's own state, by probes. */
 export class Reach implements Evidence {
   readonly #clock: Clock;
   readonly #log: Logger;
@@ -99,7 +99,7 @@ export class Reach implements Evidence {
     return Object.fromEntries([...this.#entries].map(([name, { record }]) => [name, record.status]));
   }
 
-  /** An agent says how an uplink is (spec uplink-proxy 2.2). False when there is no such uplink. */
+  /** An agent says how an uplink is (docs/spec/uplink-proxy.md#2.2). False when there is no such uplink. */
   tell(uplink: string, status: UplinkStatus): boolean {
     return this.#update(uplink, "told by an agent", (record) => record.tell(status, this.#binding(uplink)));
   }

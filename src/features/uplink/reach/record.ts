@@ -1,7 +1,7 @@
 import type { Circumstances, UplinkStatus } from "../model/index.ts";
 import { hasError } from "../model/index.ts";
 
-/** Destinations in a row that must fail in the same way before the uplink is blamed (spec uplink-proxy 6.4). */
+/** Destinations in a row that must fail in the same way before the uplink is blamed (docs/spec/uplink-proxy.md#6.4). */
 export const BLAME_AFTER = 3;
 /** Within so long, milliseconds. */
 export const BLAME_WINDOW_MS = 60_000;
@@ -31,7 +31,7 @@ export interface Suspicion extends Circumstances {
 /**
  * What is known of one uplink beyond its local conditions. A state machine without clocks or timers of its own.
  *
- * A failure keeps `lastSucceeded` and has a text; a success keeps `lastFailed` and clears the texts (spec uplink-proxy 2.3). Each
+ * A failure keeps `lastSucceeded` and has a text; a success keeps `lastFailed` and clears the texts (docs/spec/uplink-proxy.md#2.3). Each
  * new time is at least the one that it is compared with, so that a clock that jumps back turns nothing round.
  */
 export class UplinkRecord {

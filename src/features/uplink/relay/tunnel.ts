@@ -4,7 +4,7 @@ import { type ReplayRule, Retained } from "./retained.ts";
 import { TlsRecords } from "./tls-records.ts";
 import type { TunnelWatch } from "./tunnel-watch.ts";
 
-/** Go's default, milliseconds (spec uplink-proxy 7). */
+/** Go's default, milliseconds (docs/spec/uplink-proxy.md#7). */
 const TCP_KEEPALIVE_MS = 15_000;
 
 /** A limit is divided into so many parts, in each of which the kernel is asked once whether its queues drain. */
@@ -13,7 +13,7 @@ const LOOKS_A_LIMIT = 4;
 /** The end of a stream is acknowledged as a byte, in both directions. */
 const FINS = 2;
 
-/** Why a tunnel ended (spec uplink-proxy 7). */
+/** Why a tunnel ended (docs/spec/uplink-proxy.md#7). */
 export type CloseReason = "eof" | "reset" | "idle" | "blackhole" | "drain" | "error";
 
 /** Bytes since the start, counted as they pass. */
@@ -58,7 +58,7 @@ export interface TunnelEnd {
 }
 
 /**
- * Two streams joined (spec uplink-proxy 7): half-close both ways, no faster than either side takes, RST for RST, limits on silence. A
+ * Two streams joined (docs/spec/uplink-proxy.md#7): half-close both ways, no faster than either side takes, RST for RST, limits on silence. A
  * direction holds at most what one read brings. Until the first byte of the destination the upstream can be replaced. Both streams
  * are paused.
  */

@@ -4,7 +4,7 @@ import { type KernelListing, TABLE_MAIN } from "../state/index.ts";
 import type { RoutingChange } from "./changes.ts";
 import { isOnLink } from "./on-link.ts";
 
-/** First metric of default routes over management uplinks, and over others (spec uplink-proxy 3.1). */
+/** First metric of default routes over management uplinks, and over others (docs/spec/uplink-proxy.md#3.1). */
 const MANAGEMENT_METRIC = 5000;
 const OTHER_METRIC = 10_000;
 /** A second gateway on the same link comes so much later. */

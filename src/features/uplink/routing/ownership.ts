@@ -5,7 +5,7 @@ import { type KernelListing, TABLE_LOCAL, TABLE_MAIN } from "../state/index.ts";
 
 /** No route comes after one of this metric. */
 export const LAST_METRIC = 0xffff_ffff;
-/** Holds the Service prefixes where the cluster has an interface of its own (spec uplink-proxy 3.1). */
+/** Holds the Service prefixes where the cluster has an interface of its own (docs/spec/uplink-proxy.md#3.1). */
 export const TABLE_SERVICES = 400;
 
 /** The numbers that mark what is ours. */

@@ -3,7 +3,7 @@ import type { RoutingSettings, UplinkSettings } from "../model/index.ts";
 import type { KernelListing } from "../state/index.ts";
 import { isEndMarker, isOwnRule } from "./ownership.ts";
 
-/** Tables for interfaces whose own number is taken start so far above the base (spec uplink-proxy 3.2). */
+/** Tables for interfaces whose own number is taken start so far above the base (docs/spec/uplink-proxy.md#3.2). */
 const SPARE_OFFSET = 1000;
 
 /** The table of each uplink by its name; an uplink without its interface has none. */

@@ -16,7 +16,7 @@ export interface Place {
   readonly protocol: number;
 }
 
-/** Pure: everything that the table of one uplink holds, in an order in which it can be added (spec uplink-proxy 3.1). */
+/** Pure: everything that the table of one uplink holds, in an order in which it can be added (docs/spec/uplink-proxy.md#3.1). */
 export function uplinkRoutes(uplink: UplinkSettings, link: Link, listing: KernelListing, place: Place): RouteSpec[] {
   return ([4, 6] as const).flatMap((family) => [
     endMarker(family, place),

@@ -9,7 +9,7 @@ import type { UplinkTables } from "./tables.ts";
 /**
  * Pure: one rule for each address of an uplink. An address that two uplinks have is the first one's. The rule of an address that
  * left its uplink for an interface that is none stays as long as the address does, so that its packets do not take another,
- * perhaps dearer, way (spec uplink-proxy 3.2); also where the uplink's interface was renamed under it.
+ * perhaps dearer, way (docs/spec/uplink-proxy.md#3.2); also where the uplink's interface was renamed under it.
  */
 export function sourceRules(settings: Settings, listing: KernelListing, tables: UplinkTables): RuleSpec[] {
   const found = new Map<string, { readonly address: IpAddress; readonly table: number }>();
@@ -77,7 +77,7 @@ function formerTable(
   return rule?.table;
 }
 
-/** Pure: the cluster's prefixes are looked up before any source (spec uplink-proxy 3.1). `viaServices`: those with a route in 400. */
+/** Pure: the cluster's prefixes are looked up before any source (docs/spec/uplink-proxy.md#3.1). `viaServices`: those with a route in 400. */
 export function clusterRules({ routing }: Settings, viaServices: readonly Cidr[]): RuleSpec[] {
   const { kubeRulePriority: priority, routeProtocol: protocol, podCIDRs, serviceCIDRs } = routing;
   const tableOf = (prefix: Cidr): number =>

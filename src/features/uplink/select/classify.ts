@@ -3,7 +3,7 @@ import type { IpAddress } from "#base/ip";
 import { DnsError } from "../dns/index.ts";
 import type { DialFailure } from "../model/index.ts";
 
-/** What an attempt ended with, in the terms of a choice of uplink (spec uplink-proxy 6.1.8, 6.2). */
+/** What an attempt ended with, in the terms of a choice of uplink (docs/spec/uplink-proxy.md#6.1.8, #6.2). */
 export interface ClassifiedFailure {
   readonly failure: DialFailure;
   readonly text: string;

@@ -64,7 +64,7 @@ const LINK_LOST = Object.assign(new Error("network is down"), { code: "ENETDOWN"
 
 /**
  * The attempts of one request: side by side within a tier, the next tier when the cheaper ones have failed or have had their time
- * (spec uplink-proxy 6.1.4). The first connection wins; the others are closed and are no failures.
+ * (docs/spec/uplink-proxy.md#6.1.4). The first connection wins; the others are closed and are no failures.
  */
 export class DialRace<C extends Closable> {
   readonly #deps: DiallerDeps<C>;

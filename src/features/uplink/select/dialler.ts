@@ -46,7 +46,7 @@ export interface DiallerDeps<C extends Closable> {
 
 const BOTH: readonly IpFamily[] = [6, 4];
 
-/** Finds a connection to a destination over the cheapest uplink that has one (spec uplink-proxy 6). */
+/** Finds a connection to a destination over the cheapest uplink that has one (docs/spec/uplink-proxy.md#6). */
 export class Dialler<C extends Closable> {
   readonly #deps: DiallerDeps<C>;
   /** As many as there are requests that wait. */

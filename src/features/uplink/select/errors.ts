@@ -1,7 +1,7 @@
 import { ExpectedError } from "#base/errors";
 import type { DialFailure } from "../model/index.ts";
 
-/** `not-ready`: the state of the uplinks is not known yet. `denied`: policy. The rest: no way to the destination (spec uplink-proxy 5.4). */
+/** `not-ready`: the state of the uplinks is not known yet. `denied`: policy. The rest: no way to the destination (docs/spec/uplink-proxy.md#5.4). */
 export type SelectErrorCode = "not-ready" | "no-uplink" | "cost-limit" | "dial-failed" | "timeout" | "dns" | "denied";
 
 /** One uplink that was tried in vain. */
@@ -26,7 +26,7 @@ export class SelectError extends ExpectedError<SelectErrorCode> {
   }
 }
 
-/** `eth0/192.0.2.10(cost=0): connection timed out` (spec uplink-proxy 5.4). */
+/** `eth0/192.0.2.10(cost=0): connection timed out` (docs/spec/uplink-proxy.md#5.4). */
 export function attemptText({ ifName, source, cost, text }: AttemptFailure): string {
   return `${ifName}/${source}(cost=${cost}): ${text}`;
 }

@@ -1,5 +1,5 @@
 /**
- * Which uplink a connection takes, and making it (spec uplink-proxy 6).
+ * Which uplink a connection takes, and making it (docs/spec/uplink-proxy.md#6).
  *
  * Owns: eligibility, order, turns, penalties, staggered dialling, happy eyeballs, what an errno says of an uplink. Refuses to know: HTTP,
  * what is sent over the connection, where snapshots come from.

@@ -28,7 +28,7 @@ export interface OrderInput {
 }
 
 /**
- * The eligible uplinks for a request, in tiers (spec uplink-proxy 6.1): the ones with an error or a penalty last, and by cost before and
+ * The eligible uplinks for a request, in tiers (docs/spec/uplink-proxy.md#6.1): the ones with an error or a penalty last, and by cost before and
  * within that tail. Pure.
  */
 export function orderCandidates(eligible: readonly Candidate[], { standing, rotate, except }: OrderInput): Tier[] {

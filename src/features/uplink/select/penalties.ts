@@ -36,7 +36,7 @@ interface Entry extends Penalty {
 }
 
 /**
- * What is remembered against uplinks, for each destination (spec uplink-proxy 6.4): order only, never exclusion. Durations are
+ * What is remembered against uplinks, for each destination (docs/spec/uplink-proxy.md#6.4): order only, never exclusion. Durations are
  * monotonic, so that a clock that jumps changes none.
  */
 export class Penalties {

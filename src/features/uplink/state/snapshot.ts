@@ -130,7 +130,7 @@ function resolverOf(
   return { dnsServers: told.dnsServers, searchDomains: searchDomains.length > 0 ? searchDomains : told.searchDomains };
 }
 
-/** Pure: destinations that the main table leads to, whatever a client's NO_PROXY says (spec uplink-proxy 10.3). */
+/** Pure: destinations that the main table leads to, whatever a client's NO_PROXY says (docs/spec/uplink-proxy.md#10.3). */
 export function bypassOf({ routing, cluster }: Settings, localAddresses: readonly IpAddress[]): readonly Cidr[] {
   const { nodeIP, prefixLength } = cluster;
   const node = nodeIP === undefined ? [] : [Cidr.of(nodeIP, Math.min(prefixLength ?? nodeIP.bits, nodeIP.bits))];

@@ -3,7 +3,7 @@ import { assertNever } from "#base/errors";
 import type { StatsEvent } from "./events.ts";
 import { MetricsMap } from "./metrics-map.ts";
 
-/** Counters of the whole program since its start (spec uplink-proxy 8). */
+/** Counters of the whole program since its start (docs/spec/uplink-proxy.md#8). */
 export class Counters {
   readonly #clock: Clock;
   requests = 0;

@@ -1,5 +1,5 @@
 /**
- * What the proxy counts and says (spec uplink-proxy 8).
+ * What the proxy counts and says (docs/spec/uplink-proxy.md#8).
  *
  * Owns: counters, the /healthz object, EVE's metrics file, log lines, Prometheus metrics. Refuses to know: who does what is counted.
  *

@@ -3,7 +3,7 @@ import type { Logger } from "#base/log";
 import { TokenBucket } from "#base/rate-limit";
 import type { CloseReason } from "../relay/index.ts";
 
-/** Lines of one kind a second, such as failures of one target (spec uplink-proxy 8). */
+/** Lines of one kind a second, such as failures of one target (docs/spec/uplink-proxy.md#8). */
 const LINES_PER_SECOND = 10;
 /** Targets whose failures are counted; the one that failed longest ago goes first. */
 const MAX_TARGETS = 1000;
@@ -22,7 +22,7 @@ export interface ConnectedLine {
   readonly fallbacks: number;
 }
 
-/** The lines that the reference writes, word for word (spec uplink-proxy 8). */
+/** The lines that the reference writes, word for word (docs/spec/uplink-proxy.md#8). */
 export class LogLines {
   readonly #log: Logger;
   readonly #clock: Clock;

@@ -6,7 +6,7 @@ import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import type { MetricsDocument, MetricsMap } from "./metrics-map.ts";
 
-/** Between two writes, at random so that many writers do not fall into step, milliseconds (spec uplink-proxy 8). */
+/** Between two writes, at random so that many writers do not fall into step, milliseconds (docs/spec/uplink-proxy.md#8). */
 const MIN_PAUSE_MS = 3000;
 const MAX_PAUSE_MS = 10_000;
 

@@ -1,4 +1,4 @@
-/** Targets of one interface; the least recently used are folded into one (spec uplink-proxy 8). */
+/** Targets of one interface; the least recently used are folded into one (docs/spec/uplink-proxy.md#8). */
 const MAX_TARGETS = 1000;
 const OTHER = "_other";
 /** What Go writes for a time that was never set. */

@@ -29,7 +29,7 @@ const PLACES = [
 let serial = 0;
 
 /**
- * The test bed of spec uplink-proxy 15.2: a node with `eth0` and `eth1`, each to a WAN of its own that has gateway, DNS server and
+ * The test bed of docs/spec/uplink-proxy.md#15.2: a node with `eth0` and `eth1`, each to a WAN of its own that has gateway, DNS server and
  * the internet's server; with `pod` also a bridge and a pod. Both families, no duplicate address detection. Everything goes when
  * it is disposed; the servers run in the process that made it.
  *

@@ -8,7 +8,7 @@ import { type Nft, NftTransaction, openNft } from "#kernel/nft";
 import { bindUdp, listenTcp } from "#kernel/socket";
 import { TestDns, type Zone } from "./dns-server.ts";
 
-/** Spec uplink-proxy 15.2: the server that both WANs have. */
+/** docs/spec/uplink-proxy.md#15.2: the server that both WANs have. */
 export const SERVER4 = IpAddress.parse("203.0.113.80");
 export const SERVER6 = IpAddress.parse("2001:db8:80::80");
 

@@ -26,7 +26,7 @@ interface Known {
   readonly tables: UplinkTables;
 }
 
-/** How often everything is looked at though nothing told of a change, milliseconds (spec uplink-proxy 3.2). */
+/** How often everything is looked at though nothing told of a change, milliseconds (docs/spec/uplink-proxy.md#3.2). */
 const RESYNC_MS = 60_000;
 /** Until the control socket is tried again. */
 const CONTROL_RETRY_MS = 30_000;
@@ -56,7 +56,7 @@ export interface UplinkdDeps {
 }
 
 export interface UplinkdOptions {
-  /** Path of the control socket (spec uplink-proxy 2.2). Default: none is served. */
+  /** Path of the control socket (docs/spec/uplink-proxy.md#2.2). Default: none is served. */
   readonly controlSocket?: string;
   /** Another process programs the kernel and sends the probes; this one reads what is there. Default false. */
   readonly readOnly?: boolean;
@@ -68,7 +68,7 @@ export interface UplinkdOptions {
 }
 
 /**
- * The kernel's side of the uplink proxy (spec uplink-proxy 3): keeps per-uplink tables and rules, knows which uplinks work, and
+ * The kernel's side of the uplink proxy (docs/spec/uplink-proxy.md#3): keeps per-uplink tables and rules, knows which uplinks work, and
  * makes the snapshots that a choice of uplink is made from.
  */
 export class Uplinkd {

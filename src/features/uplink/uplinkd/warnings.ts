@@ -23,7 +23,7 @@ export function warningsOf(sysctl: Sysctl, uplinks: readonly Uplink[], listing: 
   ];
 }
 
-/** The reverse look-up finds the uplink by the rule of the address alone (spec uplink-proxy 3.2). */
+/** The reverse look-up finds the uplink by the rule of the address alone (docs/spec/uplink-proxy.md#3.2). */
 function lacksRule({ addresses }: Uplink, { rules }: KernelListing): boolean {
   return addresses
     .filter(({ address, isUsable }) => isUsable && address.family === 4)
@@ -41,7 +41,7 @@ function isStrict(sysctl: Sysctl, ifName: string): boolean {
   }
 }
 
-/** Two uplinks with one address cannot be told apart by it; the first keeps it (spec uplink-proxy 2.2). */
+/** Two uplinks with one address cannot be told apart by it; the first keeps it (docs/spec/uplink-proxy.md#2.2). */
 function sharedAddresses(uplinks: readonly Uplink[]): string[] {
   const owners = new Map<string, string>();
   return uplinks.flatMap(({ name, addresses }) =>
