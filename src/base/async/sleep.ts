@@ -1,5 +1,5 @@
 import { type Clock, systemClock } from "#base/clock";
-import type { StopOptions } from "./stop.ts";
+import type { AbortLikeOptions } from "./light-abort-signal.ts";
 
 /** The last parameter of everything that waits. */
 export interface AbortOptions {
@@ -33,7 +33,7 @@ export function sleep(delayMs: number, options: AbortOptions & { readonly clock?
 export async function withDeadline<T>(
   deadlineMs: number,
   work: (signal: AbortSignal) => Promise<T>,
-  options: StopOptions & { readonly clock?: Clock } = {},
+  options: AbortLikeOptions & { readonly clock?: Clock } = {},
 ): Promise<T> {
   const { signal, clock = systemClock } = options;
   const controller = new AbortController();

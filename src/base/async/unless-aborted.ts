@@ -1,10 +1,10 @@
-import type { StopOptions } from "./stop.ts";
+import type { AbortLikeOptions } from "./light-abort-signal.ts";
 
 /**
  * The work's outcome, or the signal's reason if that comes first. For work that cannot be cancelled, or that others wait for too: it
  * goes on, and nobody hears of its failure here.
  */
-export async function unlessAborted<T>(work: Promise<T>, { signal }: StopOptions): Promise<T> {
+export async function unlessAborted<T>(work: Promise<T>, { signal }: AbortLikeOptions): Promise<T> {
   if (signal === undefined) return work;
   const aborted = Promise.withResolvers<never>();
   const onAbort = (): void => aborted.reject(signal.reason);

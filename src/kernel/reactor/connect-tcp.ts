@@ -1,4 +1,4 @@
-import type { StopOptions } from "#base/async";
+import type { AbortLikeOptions } from "#base/async";
 import type { IpAddress } from "#base/ip";
 import { KernelError } from "#kernel/errors";
 import { beginConnect, C, type Endpoint, EPOLL, encodeSockaddr, getsockopt } from "#kernel/ffi";
@@ -11,7 +11,7 @@ const EINPROGRESS = 115;
 const SO_ERROR = 4;
 
 /** How a connection is made. */
-export interface ConnectTcpOptions extends SocketPlace, StopOptions, TcpStreamOptions {
+export interface ConnectTcpOptions extends SocketPlace, AbortLikeOptions, TcpStreamOptions {
   /** Bound to it, with a port that is chosen when the destination is known. */
   readonly source?: IpAddress | undefined;
 }

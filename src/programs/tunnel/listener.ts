@@ -1,9 +1,9 @@
 import { rmSync } from "node:fs";
 import type { Server as NetServer, Socket } from "node:net";
+import { LinkedSet } from "#base/collections";
 import { formatListenAddress, type ListenAddress } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
-import { Roster } from "#base/roster";
 import { claimSocketPath, listenOnPath } from "#base/unix-socket";
 
 /** Connections that wait to be accepted: one comes for each connection of an API server. */
@@ -29,7 +29,7 @@ export type Place =
  */
 export class Listener implements AsyncDisposable {
   readonly #server: NetServer;
-  readonly #sockets = new Roster<Socket>();
+  readonly #sockets = new LinkedSet<Socket>();
   /** Of sockets that are gone. */
   #received = 0;
   #sent = 0;
@@ -37,9 +37,9 @@ export class Listener implements AsyncDisposable {
   private constructor(server: NetServer) {
     this.#server = server;
     server.on("connection", (socket: Socket) => {
-      const seat = this.#sockets.add(socket);
+      const entry = this.#sockets.add(socket);
       socket.once("close", () => {
-        seat.leave();
+        entry.remove();
         this.#received += socket.bytesRead;
         this.#sent += socket.bytesWritten;
       });

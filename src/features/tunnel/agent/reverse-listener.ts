@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
 import { createServer, type Server, type Socket } from "node:net";
 import type { Clock } from "#base/clock";
+import { LinkedSet } from "#base/collections";
 import { ExpectedError } from "#base/errors";
 import { type Cidr, IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { TokenBucket } from "#base/rate-limit";
-import { Roster } from "#base/roster";
 import { resetSocket } from "#base/socket-reset";
 import { formatHostPort } from "#wire/http-connect";
 import { type TunnelId, tunnelId } from "#wire/konnectivity";
@@ -60,7 +60,7 @@ export class ReverseListener implements AsyncDisposable {
   readonly #deps: ReverseListenerDeps;
   readonly #options: ReverseListenerOptions;
   readonly #servers: Server[] = [];
-  readonly #sockets = new Roster<Socket>();
+  readonly #sockets = new LinkedSet<Socket>();
   readonly #warnings = new Map<string, TokenBucket>();
   #turn = 0;
 
@@ -109,8 +109,8 @@ export class ReverseListener implements AsyncDisposable {
   }
 
   #accept(socket: Socket, target: Target): void {
-    const seat = this.#sockets.add(socket);
-    socket.once("close", () => seat.leave());
+    const entry = this.#sockets.add(socket);
+    socket.once("close", () => entry.remove());
     const { metrics } = this.#deps;
     metrics.reverseAccepted(target.address);
     if (!this.#isAllowed(socket)) {

@@ -1,5 +1,5 @@
 import type { Clock } from "#base/clock";
-import { Register } from "#base/roster";
+import { DrainedMap } from "#base/collections";
 import type { DialRequest, TunnelId } from "#wire/konnectivity";
 import type { LocalEnd } from "../ends/local-end.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
@@ -33,7 +33,7 @@ export interface AcceptorsOptions {
 export class Acceptors {
   readonly #mux: LinkMux;
   readonly #options: AcceptorsOptions;
-  readonly #dialling = new Register<TunnelId, AcceptedConnection>();
+  readonly #dialling = new DrainedMap<TunnelId, AcceptedConnection>();
 
   constructor(mux: LinkMux, options: AcceptorsOptions) {
     this.#mux = mux;

@@ -1,4 +1,4 @@
-import type { Seat } from "#base/roster";
+import type { Entry } from "#base/collections";
 import { type ControlPacket, frameControl, frameData, type PacketTypeName, type TunnelId } from "#wire/konnectivity";
 import type { BufferBudget } from "./budget.ts";
 import { ByteQueue } from "./byte-queue.ts";
@@ -48,7 +48,7 @@ export class Channel {
   /** Called once the channel is off its link, with nothing of it left. */
   whenGone: (() => void) | undefined;
   /** Its place among those that wait to send; the send queue's own. */
-  turn: Seat | undefined;
+  turn: Entry | undefined;
   readonly #link: ChannelLink;
   readonly #handlers: ChannelHandlers;
   readonly #queue = new ByteQueue();

@@ -1,5 +1,5 @@
 import type { Clock } from "#base/clock";
-import { Register } from "#base/roster";
+import { DrainedMap } from "#base/collections";
 import type { TunnelId } from "#wire/konnectivity";
 import { MAX_TOMBSTONES, TOMBSTONE_MS } from "./options.ts";
 
@@ -9,7 +9,7 @@ import { MAX_TOMBSTONES, TOMBSTONE_MS } from "./options.ts";
  */
 export class DialTable<Waiter> {
   readonly #clock: Clock;
-  readonly #waiting = new Register<TunnelId, Waiter>();
+  readonly #waiting = new DrainedMap<TunnelId, Waiter>();
   /** By when they may be forgotten, in that order. */
   readonly #tombstones = new Map<TunnelId, number>();
 

@@ -1,6 +1,6 @@
 import type { Clock } from "#base/clock";
+import type { DrainedMap } from "#base/collections";
 import { assertNever } from "#base/errors";
-import type { Register } from "#base/roster";
 import type {
   CloseResponse,
   ControlPacket,
@@ -21,7 +21,7 @@ export interface InboxLink extends IdSpace {
   readonly owner: MuxOwner;
   readonly flowControl: boolean;
   readonly halfClose: boolean;
-  readonly channels: Pick<Register<TunnelId, Channel>, "get" | "has">;
+  readonly channels: Pick<DrainedMap<TunnelId, Channel>, "get" | "has">;
   readonly dials: DialTable<DialHandlers>;
   openChannel(id: TunnelId, handlers: ChannelHandlers): Channel;
   sendControl(packet: ControlPacket): void;

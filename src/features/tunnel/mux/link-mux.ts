@@ -1,4 +1,4 @@
-import { Register } from "#base/roster";
+import { DrainedMap } from "#base/collections";
 import type { ControlPacket, DialRequest, PacketTypeName, TunnelId } from "#wire/konnectivity";
 import type { PacketStream, PacketStreamHandlers, StreamFault } from "../link/packet-stream.ts";
 import type { BufferBudget } from "./budget.ts";
@@ -20,7 +20,7 @@ export class LinkMux implements ChannelLink {
   readonly #stream: PacketStream;
   readonly #owner: MuxOwner;
   readonly #options: MuxOptions;
-  readonly #channels = new Register<TunnelId, Channel>();
+  readonly #channels = new DrainedMap<TunnelId, Channel>();
   readonly #dials: DialTable<DialHandlers>;
   readonly #outbox: Outbox;
   readonly #slow: SlowConsumers;

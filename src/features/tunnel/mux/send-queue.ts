@@ -1,4 +1,4 @@
-import { Roster } from "#base/roster";
+import { LinkedSet } from "#base/collections";
 import { type ControlPacket, frameControl } from "#wire/konnectivity";
 import type { Channel } from "./channel.ts";
 import { QUANTUM_BYTES } from "./options.ts";
@@ -16,8 +16,8 @@ const FRESH_TURNS = 8;
 export class SendQueue {
   #control: Uint8Array[] = [];
   #controlBytes = 0;
-  readonly #fresh = new Roster<Channel>();
-  readonly #ring = new Roster<Channel>();
+  readonly #fresh = new LinkedSet<Channel>();
+  readonly #ring = new LinkedSet<Channel>();
   #freshTurns = 0;
 
   /** Control packets that wait. */
@@ -46,7 +46,7 @@ export class SendQueue {
   }
 
   remove(channel: Channel): void {
-    channel.turn?.leave();
+    channel.turn?.remove();
     channel.turn = undefined;
   }
 

@@ -1,4 +1,4 @@
-import { type StopSignal, unlessAborted } from "#base/async";
+import { type AbortSignalLike, unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { HostsFile } from "#base/names";
@@ -51,7 +51,7 @@ export interface ResolveOptions {
   readonly others: readonly DnsUplink[];
   /** An answer that it does not take is none: the next servers are asked. Default: all are taken. */
   readonly accepts?: Accepts;
-  readonly signal: StopSignal;
+  readonly signal: AbortSignalLike;
 }
 
 const BOTH: readonly IpFamily[] = [4, 6];
@@ -136,7 +136,7 @@ export class UplinkDns {
     return (this.#silentUntil.get(name) ?? 0) > this.#clock.monotonic();
   }
 
-  async #ask(name: string, way: Way, signal: StopSignal): Promise<readonly IpAddress[]> {
+  async #ask(name: string, way: Way, signal: AbortSignalLike): Promise<readonly IpAddress[]> {
     let last: DnsError | undefined;
     const until = this.#clock.monotonic() + this.#settings().timeoutMs;
     for (const each of namesToTry(name, way)) {
@@ -153,7 +153,7 @@ export class UplinkDns {
   async #askExact(
     name: string,
     way: Way,
-    { signal, until }: { readonly signal: StopSignal; readonly until: number },
+    { signal, until }: { readonly signal: AbortSignalLike; readonly until: number },
   ): Promise<readonly IpAddress[]> {
     const cached = this.#cacheOf(way.name).fresh(name);
     if (cached !== undefined) {

@@ -3,9 +3,9 @@ import { networkInterfaces } from "node:os";
 import type { SecureContext } from "node:tls";
 import { type ByteStream, NodeStream, type TransportState } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
+import { LinkedSet } from "#base/collections";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
-import { Roster } from "#base/roster";
 import { TcpStream } from "#kernel/reactor";
 import { type Endpoint, transportState } from "#kernel/socket";
 import { type Query, UplinkDns } from "../dns/index.ts";
@@ -60,7 +60,7 @@ export class Engine {
   /** Of the listener for pods, whose clients without a request are counted apart: no pod can push those of the host out. */
   readonly #podFront: HttpConnectionDeps;
   readonly #traffic = new Traffic();
-  readonly #connections = new Roster<{ destroy(): void }>();
+  readonly #connections = new LinkedSet<{ destroy(): void }>();
   #isDraining = false;
   /** Uplinks that had their link in the last snapshot. */
   #wereUp: ReadonlySet<string> = new Set();
@@ -146,8 +146,8 @@ export class Engine {
     else if (listener.tls !== "off") this.#acceptTls(fd, listener);
     else {
       const client = TcpStream.adopt(fd, remote, { readBytes: HEAD_READ_BYTES });
-      const seat = this.#connections.add(client);
-      client.on("close", () => seat.leave());
+      const entry = this.#connections.add(client);
+      client.on("close", () => entry.remove());
       if (listener.role !== "transparent") this.#serve(client, listener);
       else new TransparentConnection(client, listener, this.#carrier, this.#deps).run().catch(this.#deps.onBug);
     }
@@ -204,8 +204,8 @@ export class Engine {
   #acceptTls(fd: number, listener: ListenerSettings): void {
     const client = new Socket({ fd, allowHalfOpen: true });
     client.on("error", () => client.destroy());
-    const seat = this.#connections.add(client);
-    client.on("close", () => seat.leave());
+    const entry = this.#connections.add(client);
+    client.on("close", () => entry.remove());
     const { clock, secureContext, settings } = this.#deps;
     const timeoutMs = settings().limits.headerTimeoutMs;
     const isRequired = listener.tls === "required";

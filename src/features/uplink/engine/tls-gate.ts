@@ -30,10 +30,10 @@ export function passTlsGate(
 ): void {
   const waiting = { evict: (): void => void client.destroy() };
   const cancel = clock.after(timeoutMs, waiting.evict);
-  const seat = pending.add(waiting);
+  const entry = pending.add(waiting);
   const stop = (): void => {
     cancel();
-    seat.leave();
+    entry.remove();
   };
   const onClose = (): void => {
     stop();

@@ -1,6 +1,6 @@
-import { Stop } from "#base/async";
+import { LightAbortSignal } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
-import type { Roster, Seat } from "#base/roster";
+import type { Entry, LinkedSet } from "#base/collections";
 import type { TunnelSettings } from "../model/index.ts";
 import type { Destination } from "../policy/index.ts";
 import { type CloseReason, Tunnel, type TunnelEnd, type TunnelEvents } from "../relay/index.ts";
@@ -17,17 +17,17 @@ export class CarriedTunnel implements TunnelEvents {
   readonly #request: CarryRequest;
   readonly #tunnel: Tunnel;
   /** Among the carrier's tunnels. */
-  readonly #seat: Seat;
+  readonly #entry: Entry;
   #tried: Set<string> | undefined;
   readonly #idleTimeoutMs: number;
   #won: Won<ByteStream>;
   #replays = 0;
   /** Of the search for another uplink. */
-  #stopReplay: Stop | undefined;
+  #stopReplay: LightAbortSignal | undefined;
   /** No replay after this, monotonic milliseconds. */
   #deadlineAt: number | undefined;
 
-  constructor(carrier: Carrier, request: CarryRequest, won: Won<ByteStream>, roster: Roster<CarriedTunnel>) {
+  constructor(carrier: Carrier, request: CarryRequest, won: Won<ByteStream>, tunnels: LinkedSet<CarriedTunnel>) {
     this.#carrier = carrier;
     this.#request = request;
     this.#won = won;
@@ -46,7 +46,7 @@ export class CarriedTunnel implements TunnelEvents {
       replayBytes,
     };
     this.#tunnel = new Tunnel(request.client, won.connection, deps, options, this);
-    this.#seat = roster.add(this);
+    this.#entry = tunnels.add(this);
   }
 
   /** The address that the tunnel is bound to, as text. */
@@ -95,7 +95,7 @@ export class CarriedTunnel implements TunnelEvents {
     });
     penalties.add(text, uplink.name);
     this.#tried = new Set([...(this.#tried ?? []), uplink.name]);
-    this.#stopReplay = new Stop();
+    this.#stopReplay = new LightAbortSignal();
     const request = { ...this.#carrier.dialRequest(this.#request, this.#stopReplay), except: this.#tried };
     // Where nothing else is to be had, an answer may still come.
     if (!dialler.hasAlternative(request)) return;
@@ -116,7 +116,7 @@ export class CarriedTunnel implements TunnelEvents {
     const { up, down } = this.#tunnel.bytes;
     const durationMs = clock.monotonic() - startedAt;
     this.#stopReplay?.abort(NO_REPLAY);
-    this.#seat.leave();
+    this.#entry.remove();
     room.giveBack();
     rotation.ended(uplink?.name ?? DIRECT);
     if (reason === "idle") lines.idle(this.#idleTimeoutMs);

@@ -1,7 +1,7 @@
-import type { StopSignal } from "#base/async";
+import type { AbortSignalLike } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
-import { Roster } from "#base/roster";
+import { LinkedSet } from "#base/collections";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource, Witness } from "../model/index.ts";
 import { type Destination, judge } from "../policy/index.ts";
 import type { CloseReason, ReplayRule, TunnelWatch } from "../relay/index.ts";
@@ -64,7 +64,7 @@ export type CarryResult =
 /** Takes clients to their destinations: finds an uplink, joins the sockets, tries another uplink when the first one swallows what is sent. */
 export class Carrier {
   readonly deps: CarrierDeps;
-  readonly #tunnels = new Roster<CarriedTunnel>();
+  readonly #tunnels = new LinkedSet<CarriedTunnel>();
 
   constructor(deps: CarrierDeps) {
     this.deps = deps;
@@ -104,7 +104,7 @@ export class Carrier {
   }
 
   /** The request for a connection, with the state of now. */
-  dialRequest({ destination, listener }: CarryRequest, signal: StopSignal): DialRequest {
+  dialRequest({ destination, listener }: CarryRequest, signal: AbortSignalLike): DialRequest {
     const { settings, snapshots } = this.deps;
     const input = { settings: settings(), snapshot: snapshots.current };
     return {

@@ -1,4 +1,4 @@
-import { Stop, type StopSignal } from "#base/async";
+import { type AbortSignalLike, LightAbortSignal } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 
@@ -11,7 +11,7 @@ const LEFT = new Error("the client has left");
 /** Takes what a client sends while its destination is being dialled, and notices when it leaves. */
 export class EarlyBytes {
   readonly #client: ByteStream;
-  readonly #gone = new Stop();
+  readonly #gone = new LightAbortSignal();
   readonly #chunks: Uint8Array[] = [];
   #bytes = 0;
   #onChunk: (() => void) | undefined;
@@ -28,7 +28,7 @@ export class EarlyBytes {
   }
 
   /** Aborts when nobody waits any more: the connection is lost, or ended before a byte of payload came. */
-  get gone(): StopSignal {
+  get gone(): AbortSignalLike {
     return this.#gone;
   }
 

@@ -1,7 +1,7 @@
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
+import type { Entry } from "#base/collections";
 import type { Readiness } from "#base/health";
-import type { Seat } from "#base/roster";
 import { type RequestHead, RequestHeadReader } from "#wire/http-connect";
 import type { ListenerSettings, Settings } from "../model/index.ts";
 import type { ClientLimits, Destination } from "../policy/index.ts";
@@ -51,7 +51,7 @@ export class HttpConnection {
   #reader: RequestHeadReader | undefined;
   #cancelTimer: (() => void) | undefined;
   /** Among those that owe a request. */
-  #seat: Seat | undefined;
+  #entry: Entry | undefined;
   #isBetweenRequests = false;
   /** Of the request that is served. */
   #isHead = false;
@@ -88,7 +88,7 @@ export class HttpConnection {
     });
     this.#isBetweenRequests = onTimeout === "close";
     this.#isHead = false;
-    this.#seat = this.#deps.pending.add(this);
+    this.#entry = this.#deps.pending.add(this);
     this.#socket.on("data", this.#onData);
     this.#socket.on("end", this.#onEnd);
     this.#socket.on("close", this.#onClose);
@@ -109,7 +109,7 @@ export class HttpConnection {
     this.#reader = undefined;
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
-    this.#seat?.leave();
+    this.#entry?.remove();
     this.#socket.pause();
     this.#socket.off("data", this.#onData);
     this.#socket.off("end", this.#onEnd);
@@ -233,8 +233,8 @@ export class HttpConnection {
   /** Who is told why for the last time owes nothing, and makes room as who does. */
   #lastWords(bytes: Uint8Array): void {
     if (this.#socket.destroyed) return;
-    const seat = this.#deps.pending.add({ evict: () => this.#socket.destroy() });
-    this.#socket.once("close", () => seat.leave());
+    const entry = this.#deps.pending.add({ evict: () => this.#socket.destroy() });
+    this.#socket.once("close", () => entry.remove());
     lastWords(this.#socket, bytes, this.#deps.clock);
   }
 
@@ -251,7 +251,7 @@ export class HttpConnection {
 
   /** A client that asks and does not read answers waits for itself; but no longer, and counted, as one that owes a request. */
   #awaitReading(next: () => void): void {
-    this.#seat = this.#deps.pending.add(this);
+    this.#entry = this.#deps.pending.add(this);
     this.#socket.on("close", this.#onClose);
     this.#cancelTimer = this.#deps.clock.after(this.#deps.settings().limits.keepAliveMs, () => this.evict());
     this.#socket.once("drain", () => {

@@ -1,4 +1,4 @@
-import { Roster, type Seat } from "#base/roster";
+import { type Entry, LinkedSet } from "#base/collections";
 
 /** A connection that owes a request. */
 export interface Pending {
@@ -9,13 +9,13 @@ export interface Pending {
 
 interface Waiting {
   readonly connection: Pending;
-  seat: Seat | undefined;
+  entry: Entry | undefined;
 }
 
 /** Connections without a complete head, oldest first: when there are too many, the oldest makes room (docs/spec/uplink-proxy.md#9.3). */
 export class PendingHeads {
   readonly #limit: () => number;
-  readonly #waiting = new Roster<Waiting>();
+  readonly #waiting = new LinkedSet<Waiting>();
 
   constructor(limit: () => number) {
     this.#limit = limit;
@@ -25,13 +25,13 @@ export class PendingHeads {
     return this.#waiting.size;
   }
 
-  /** The seat is left when the head is complete, or the connection ends. */
-  add(connection: Pending): Seat {
-    const waiting: Waiting = { connection, seat: undefined };
-    const seat = this.#waiting.add(waiting);
-    waiting.seat = seat;
+  /** The entry is left when the head is complete, or the connection ends. */
+  add(connection: Pending): Entry {
+    const waiting: Waiting = { connection, entry: undefined };
+    const entry = this.#waiting.add(waiting);
+    waiting.entry = entry;
     while (this.#waiting.size > this.#limit()) this.#waiting.shift()?.connection.evict();
-    return seat;
+    return entry;
   }
 
   /** One of them makes room: the oldest that never had an answer, or the oldest of all. False when there is none. */
@@ -44,7 +44,7 @@ export class PendingHeads {
       }
       found ??= waiting;
     }
-    found?.seat?.leave();
+    found?.entry?.remove();
     found?.connection.evict();
     return found !== undefined;
   }

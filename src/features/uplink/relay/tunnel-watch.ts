@@ -1,5 +1,5 @@
 import type { Clock } from "#base/clock";
-import { Roster, type Seat } from "#base/roster";
+import { type Entry, LinkedSet } from "#base/collections";
 
 /** How exactly limits are kept: a limit of 30 s ends a tunnel after 30 to 31 s, milliseconds. */
 const TICK_MS = 500;
@@ -16,7 +16,7 @@ export interface Watched {
  */
 export class TunnelWatch {
   readonly #clock: Clock;
-  readonly #watched = new Roster<Watched>();
+  readonly #watched = new LinkedSet<Watched>();
   #now: number;
   #cancel: (() => void) | undefined;
 
@@ -45,7 +45,7 @@ export class TunnelWatch {
   }
 
   /** Looks at it until {@link TunnelWatch.remove}. */
-  add(watched: Watched): Seat {
+  add(watched: Watched): Entry {
     if (this.#watched.size === 0) {
       this.#now = this.#clock.monotonic();
       this.#arm();
@@ -53,8 +53,8 @@ export class TunnelWatch {
     return this.#watched.add(watched);
   }
 
-  remove(seat: Seat): void {
-    seat.leave();
+  remove(entry: Entry): void {
+    entry.remove();
     if (this.#watched.size > 0) return;
     this.#cancel?.();
     this.#cancel = undefined;

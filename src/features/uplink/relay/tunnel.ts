@@ -1,5 +1,5 @@
 import type { ByteStream } from "#base/byte-stream";
-import type { Seat } from "#base/roster";
+import type { Entry } from "#base/collections";
 import { type ReplayRule, Retained } from "./retained.ts";
 import { TlsRecords } from "./tls-records.ts";
 import type { TunnelWatch } from "./tunnel-watch.ts";
@@ -88,7 +88,7 @@ export class Tunnel {
   #clientClosed = false;
   #upstreamClosed = false;
   /** At the watch. */
-  #seat: Seat | undefined;
+  #entry: Entry | undefined;
   #reason: CloseReason | undefined;
   #isStalled = false;
 
@@ -112,7 +112,7 @@ export class Tunnel {
 
   /** Both ways open. `early` was read from the client before and goes first. */
   start(early: readonly Uint8Array[]): void {
-    this.#seat = this.#watch.add(this);
+    this.#entry = this.#watch.add(this);
     this.#moved();
     this.#client.limitReads(this.#options.bufferBytes);
     this.#client.on("data", this.#onClientData);
@@ -331,7 +331,7 @@ export class Tunnel {
       else this.#client.resume();
     }
     if (!this.#clientClosed || !this.#upstreamClosed) return;
-    if (this.#seat !== undefined) this.#watch.remove(this.#seat);
+    if (this.#entry !== undefined) this.#watch.remove(this.#entry);
     this.#events.onClosed({ reason: this.#reason ?? "eof", stalled: this.#isStalled });
   }
 }

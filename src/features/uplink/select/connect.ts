@@ -1,4 +1,4 @@
-import type { StopOptions } from "#base/async";
+import type { AbortLikeOptions } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
 import { connectTcp } from "#kernel/reactor";
 import type { Pair } from "./happy-eyeballs.ts";
@@ -18,7 +18,7 @@ export interface ConnectOptions {
 export function connectUpstream(
   { address, source }: Pair,
   port: number,
-  options: StopOptions & ConnectOptions,
+  options: AbortLikeOptions & ConnectOptions,
 ): Promise<ByteStream> {
   const { signal, mark, readBytes } = options;
   return connectTcp({ address, port }, { signal, mark, readBytes, source });

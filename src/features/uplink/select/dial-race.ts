@@ -1,4 +1,4 @@
-import { Stop, withDeadline } from "#base/async";
+import { LightAbortSignal, withDeadline } from "#base/async";
 import type { IpAddress } from "#base/ip";
 import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
 import type { Snapshot, Uplink } from "../model/index.ts";
@@ -42,7 +42,7 @@ interface Attempt<C extends Closable> extends Entrant {
   /** It tries out an uplink on probation, for all requests: it goes on though its own is served. */
   readonly isTrial: boolean;
   readonly startedAt: number;
-  readonly stop: Stop;
+  readonly stop: LightAbortSignal;
   /** It has no address to dial yet. */
   isResolving: boolean;
   /** Connected, but a cheaper one may still be first. */
@@ -152,7 +152,7 @@ export class DialRace<C extends Closable> {
       tier,
       isTrial,
       startedAt,
-      stop: new Stop(),
+      stop: new LightAbortSignal(),
       isResolving: false,
       won: undefined,
     };

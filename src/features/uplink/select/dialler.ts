@@ -1,7 +1,7 @@
-import type { StopSignal } from "#base/async";
+import type { AbortSignalLike } from "#base/async";
 import type { Clock } from "#base/clock";
+import { LinkedSet } from "#base/collections";
 import type { IpAddress, IpFamily } from "#base/ip";
-import { Roster } from "#base/roster";
 import type { DnsUplink, UplinkDns } from "../dns/index.ts";
 import type { Evidence, SelectionSettings, Snapshot, Witness } from "../model/index.ts";
 import type { Destination, Judgement } from "../policy/index.ts";
@@ -26,7 +26,7 @@ export interface DialRequest {
   /** The whole request must be done by then, monotonic milliseconds; by default `requestTimeoutMs` from now. */
   readonly deadlineAt?: number;
   /** The client has left: everything ends, and nothing of it counts as a failure. */
-  readonly signal: StopSignal;
+  readonly signal: AbortSignalLike;
 }
 
 /** What a dialler needs. */
@@ -50,7 +50,7 @@ const BOTH: readonly IpFamily[] = [6, 4];
 export class Dialler<C extends Closable> {
   readonly #deps: DiallerDeps<C>;
   /** As many as there are requests that wait. */
-  readonly #races = new Roster<DialRace<C>>();
+  readonly #races = new LinkedSet<DialRace<C>>();
   readonly #eligible = new EligibleCandidates();
 
   constructor(deps: DiallerDeps<C>) {
@@ -76,7 +76,7 @@ export class Dialler<C extends Closable> {
     // Its turn is over before it is known to succeed, so that many requests at once are shared out as well.
     rotation.take(destination.text, contenders, expected);
     const race = this.#race(request, tiers, known);
-    const seat = this.#races.add(race);
+    const entry = this.#races.add(race);
     try {
       const won = await race.run();
       const winner = won.uplink?.name;
@@ -89,7 +89,7 @@ export class Dialler<C extends Closable> {
       rotation.giveBack(destination.text, contenders, expected);
       throw error;
     } finally {
-      seat.leave();
+      entry.remove();
     }
   }
 

@@ -1,4 +1,4 @@
-import { Stop, type StopSignal } from "#base/async";
+import { type AbortSignalLike, LightAbortSignal } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 
@@ -22,7 +22,7 @@ export interface Closable {
 export type Connect<C extends Closable> = (
   pair: Pair,
   port: number,
-  options: { readonly signal: StopSignal },
+  options: { readonly signal: AbortSignalLike },
 ) => Promise<C>;
 
 /**
@@ -69,7 +69,7 @@ export class PairError extends Error {
 export function connectAny<C extends Closable>(
   pairs: readonly Pair[],
   port: number,
-  { connect, clock, signal }: { readonly connect: Connect<C>; readonly clock: Clock; readonly signal: StopSignal },
+  { connect, clock, signal }: { readonly connect: Connect<C>; readonly clock: Clock; readonly signal: AbortSignalLike },
 ): Promise<{ readonly connection: C; readonly pair: Pair }> {
   const [only] = pairs;
   if (only === undefined) return Promise.reject(new RangeError("connectAny: no pair to connect"));
@@ -80,7 +80,7 @@ export function connectAny<C extends Closable>(
     );
   }
   return new Promise((resolve, reject) => {
-    const stop = new Stop();
+    const stop = new LightAbortSignal();
     let next = 0;
     let running = 0;
     let isDone = false;

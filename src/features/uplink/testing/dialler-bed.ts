@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { Deferred, type StopSignal } from "#base/async";
+import { type AbortSignalLike, Deferred } from "#base/async";
 import { FakeClock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 import { DEFAULT_SETTINGS } from "../config/index.ts";
@@ -37,7 +37,7 @@ export class DiallerBed {
   readonly dialler: Dialler<FakeConnection>;
   readonly hosts = new Map<string, IpAddress[]>();
   readonly selection: SelectionSettings;
-  resolve: (name: string, uplink: DnsUplink, signal: StopSignal) => Promise<DnsAnswer> = async () => {
+  resolve: (name: string, uplink: DnsUplink, signal: AbortSignalLike) => Promise<DnsAnswer> = async () => {
     throw new DnsError("failed", "no DNS in this test");
   };
   behaviours: Record<string, Behaviour>;
@@ -68,7 +68,7 @@ export class DiallerBed {
     });
   }
 
-  async #connect(source: string, address: IpAddress, signal: StopSignal): Promise<FakeConnection> {
+  async #connect(source: string, address: IpAddress, signal: AbortSignalLike): Promise<FakeConnection> {
     this.log.push(`${this.clock.monotonic()} ${source}${address.family === 6 ? " v6" : ""}`);
     const behaviour = this.behaviours[source] ?? "silent";
     if (typeof behaviour === "string" && behaviour !== "silent")

@@ -1,5 +1,5 @@
-/** What is asked of an `AbortSignal`, which is one; {@link Stop} is another. */
-export interface StopSignal {
+/** The part of an `AbortSignal` that this project uses. An `AbortSignal` and a {@link LightAbortSignal} both have it. */
+export interface AbortSignalLike {
   readonly aborted: boolean;
   readonly reason: unknown;
   throwIfAborted(): void;
@@ -7,16 +7,17 @@ export interface StopSignal {
   removeEventListener(type: "abort", listener: () => void): void;
 }
 
-/** As `AbortOptions`, for what a {@link Stop} is enough. */
-export interface StopOptions {
-  readonly signal?: StopSignal | undefined;
+/** As `AbortOptions`, for functions that accept a {@link LightAbortSignal} too. */
+export interface AbortLikeOptions {
+  readonly signal?: AbortSignalLike | undefined;
 }
 
 /**
- * An `AbortController` and its signal in one, for what is made some thousand times a second: without an event target, whose listeners cost
- * more than the connection that they stop. What the first of its listeners throws goes to who aborts, once all have been called.
+ * An `AbortController` and its signal in one object without an `EventTarget`, for operations that start some thousand times a second:
+ * the listeners of an `EventTarget` cost more than the connections that they end. When listeners throw, all others are still called, and
+ * the first error is thrown to the caller of {@link abort}.
  */
-export class Stop implements StopSignal {
+export class LightAbortSignal implements AbortSignalLike {
   readonly #listeners: (() => void)[] = [];
   #isAborted = false;
   #reason: unknown;
@@ -34,7 +35,7 @@ export class Stop implements StopSignal {
     if (this.#isAborted) throw this.#reason;
   }
 
-  /** Calls those that listen, in the order of their coming, once. Nothing the second time. */
+  /** Calls the listeners once, in the order in which they were added. The second call does nothing. */
   abort(reason: unknown): void {
     if (this.#isAborted) return;
     this.#isAborted = true;
@@ -50,7 +51,7 @@ export class Stop implements StopSignal {
     if (errors.length > 0) throw errors[0];
   }
 
-  /** A listener that comes late hears nothing; one that listens already is not called twice. */
+  /** Does nothing after the abort, or for a listener that was added already. */
   addEventListener(_type: "abort", listener: () => void, _options?: { readonly once: true }): void {
     if (!this.#isAborted && !this.#listeners.includes(listener)) this.#listeners.push(listener);
   }

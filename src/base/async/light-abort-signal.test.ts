@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { Stop, type StopSignal } from "./index.ts";
+import { type AbortSignalLike, LightAbortSignal } from "./index.ts";
 
 const LISTENERS = 3;
 
@@ -11,11 +11,16 @@ interface Step {
 }
 
 /** Takes the steps, and inside each call of a listener the next of those that are to be taken there; what was seen, in order. */
-function seen(signal: StopSignal, abort: (reason: unknown) => void, steps: readonly Step[], inside: readonly Step[]) {
+function seen(
+  signal: AbortSignalLike,
+  abort: (reason: unknown) => void,
+  steps: readonly Step[],
+  inside: readonly Step[],
+) {
   const calls: string[] = [];
   const left = [...inside];
   const listeners = Array.from({ length: LISTENERS }, (_, at) => (): void => {
-    calls.push(`${at} hears ${String(signal.reason)}`);
+    calls.push(`${at} is called with ${String(signal.reason)}`);
     const next = left.shift();
     if (next !== undefined) take(next);
   });
@@ -30,12 +35,12 @@ function seen(signal: StopSignal, abort: (reason: unknown) => void, steps: reado
   return calls;
 }
 
-test("Stop: who is called, when and why is as with an AbortController", () => {
+test("LightAbortSignal: calls the same listeners with the same reason as an AbortController (model)", () => {
   const steps = (...acts: readonly Step["act"][]): fc.Arbitrary<Step[]> =>
     fc.array(fc.record({ act: fc.constantFrom(...acts), listener: fc.nat(LISTENERS - 1) }));
   fc.assert(
     fc.property(steps("add", "add", "remove", "abort"), steps("remove", "abort"), (outside, inside) => {
-      const stop = new Stop();
+      const stop = new LightAbortSignal();
       const controller = new AbortController();
       assert.deepEqual(
         seen(stop, (reason) => stop.abort(reason), outside, inside),
@@ -46,23 +51,23 @@ test("Stop: who is called, when and why is as with an AbortController", () => {
   );
 });
 
-test("Stop: a listener that throws keeps no other from hearing, and its error goes to who aborts", () => {
-  const stop = new Stop();
-  const heard: number[] = [];
+test("LightAbortSignal: a listener that throws does not stop the others, and abort() throws its error", () => {
+  const stop = new LightAbortSignal();
+  const called: number[] = [];
   for (const at of [1, 2, 3]) {
     stop.addEventListener("abort", () => {
-      heard.push(at);
+      called.push(at);
       if (at !== 1) throw new Error(`listener ${at}`);
     });
   }
   assert.throws(() => stop.abort("over"), /^Error: listener 2$/);
-  assert.deepEqual(heard, [1, 2, 3]);
+  assert.deepEqual(called, [1, 2, 3]);
   stop.abort("again");
   assert.equal(stop.reason, "over");
 });
 
-test("Stop: throwIfAborted throws the reason, once there is one", () => {
-  const stop = new Stop();
+test("LightAbortSignal: throwIfAborted throws the reason, once there is one", () => {
+  const stop = new LightAbortSignal();
   stop.throwIfAborted();
   const reason = new Error("enough");
   stop.abort(reason);

@@ -1,0 +1,12 @@
+/**
+ * Collections for members that come and go by the thousand, such as connections.
+ *
+ * Owns: order and membership. Refuses to know: what the members are. Why not `Set` and `Map`: decision 0007.
+ *
+ * ```ts
+ * const entry = connections.add(connection);
+ * entry.remove();
+ * ```
+ */
+export { DrainedMap } from "./drained-map.ts";
+export { type Entry, LinkedSet } from "./linked-set.ts";
