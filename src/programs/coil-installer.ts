@@ -1,9 +1,10 @@
-import { constants, type Stats } from "node:fs";
-import { copyFile, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
-import { basename, dirname, join } from "node:path";
+import type { Stats } from "node:fs";
+import { mkdir, readdir, readFile, rename, rm, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { sleep } from "#base/async";
 import { ConfigError, durationFlag } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
+import { FileError, replaceFile } from "#base/file";
 import { logFlags, loggerOf } from "./daemon-flags.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 
@@ -63,7 +64,7 @@ export const coilInstaller = defineProgram({
       }
       log.info("installed", { binaryChanged, configChanged, disabled: others });
     } catch (error) {
-      if (!(error instanceof Error && "syscall" in error)) throw error;
+      if (!(error instanceof FileError || (error instanceof Error && "syscall" in error))) throw error;
       throw new InstallError(
         "cannot-install",
         `cannot install into ${settings.etcDir} and ${settings.binDir}: ${error.message}`,
@@ -122,7 +123,7 @@ async function readConflist(env: NodeJS.ProcessEnv): Promise<string> {
 async function installBinary(settings: Settings): Promise<boolean> {
   const target = join(settings.binDir, "coil");
   if (await sameContent(settings.binary, target)) return false;
-  await putInPlace(target, 0o755, (temporary) => copyFile(settings.binary, temporary, constants.COPYFILE_EXCL));
+  replaceFile(target, { copyOf: settings.binary }, { mode: 0o755, sync: true });
   return true;
 }
 
@@ -131,25 +132,8 @@ async function installConfig(settings: Settings, text: string): Promise<boolean>
   const there = await statOptional(target);
   if (there !== undefined && modeOf(there) === 0o644 && (await readFile(target)).equals(Buffer.from(text)))
     return false;
-  await putInPlace(target, 0o644, (temporary) => writeFile(temporary, text, { flag: "wx" }));
+  replaceFile(target, text, { mode: 0o644, sync: true });
   return true;
-}
-
-/** Writes a file beside its target and renames it: whoever reads the target finds the old one or the new one, whole. */
-async function putInPlace(target: string, mode: number, write: (temporary: string) => Promise<void>): Promise<void> {
-  // A name that no runtime takes for a plugin or a configuration.
-  const temporary = join(dirname(target), `.${basename(target)}.${process.pid}.tmp`);
-  // In a container every run has the same number; one that was killed may have left its file.
-  await rm(temporary, { force: true });
-  try {
-    await write(temporary);
-    await using file = await open(temporary, "r");
-    await file.chmod(mode);
-    await file.sync();
-    await rename(temporary, target);
-  } finally {
-    await rm(temporary, { force: true });
-  }
 }
 
 /** With its parents. Node's own way of making those never ends where the file system has no folders to make, as /proc. */

@@ -1,6 +1,7 @@
 import { systemClock } from "#base/clock";
 import { ConfigError, durationFlag, integerFlag, optionalFlag, parsedFlag, stringFlag } from "#base/config";
 import { describeError } from "#base/errors";
+import { FileError } from "#base/file";
 import type { Logger } from "#base/log";
 import { kubectlApply, proxyEnvironment, readOffSwitch, systemdDropIn, writeSentinel } from "#features/uplink";
 import { logFlags, loggerOf } from "./daemon-flags.ts";
@@ -95,7 +96,7 @@ export const mgmtproxyEnv = defineProgram({
         }
         const pid = await startDetached(command, { ...process.env, ...(isEnabled ? env : {}) }, values);
         if (values.pidFile !== undefined) writePid(values.pidFile, pid);
-        await record(values, log, { pid, started: new Date(), env: isEnabled ? env : undefined });
+        record(values, log, { pid, started: new Date(), env: isEnabled ? env : undefined });
         const how = isEnabled
           ? `HTTPS_PROXY=${env.HTTPS_PROXY} NO_PROXY=${env.NO_PROXY}`
           : `(mgmtproxy disabled via ${values.flag})`;
@@ -104,7 +105,7 @@ export const mgmtproxyEnv = defineProgram({
       }
       case "sentinel":
         if (values.pid === 0) throw new ConfigError("invalid-flags", ["sentinel needs --pid, the runtime's process"]);
-        await record(values, log, {
+        record(values, log, {
           pid: values.pid,
           started: values.started ?? new Date(),
           env: isEnabled ? env : undefined,
@@ -147,15 +148,16 @@ function checkCommand(verb: Verb, command: readonly string[]): void {
     throw new ConfigError("invalid-flags", [`unexpected "${command.join(" ")}" after ${verb}`]);
 }
 
-/** A record that cannot be written costs nothing but the record. */
-async function record(
+/** A failure to write the record is logged, and the runtime starts without it. */
+function record(
   values: { readonly sentinel: string; readonly flag: string },
   log: Logger,
   sentinel: Parameters<typeof writeSentinel>[1],
-): Promise<void> {
+): void {
   try {
-    await writeSentinel(values.sentinel, sentinel, values.flag);
+    writeSentinel(values.sentinel, sentinel, values.flag);
   } catch (error) {
+    if (!(error instanceof FileError)) throw error;
     log.warn("cannot record the runtime's environment", { path: values.sentinel, error: describeError(error) });
   }
 }

@@ -1,5 +1,5 @@
 import { isIP } from "node:net";
-import { Deferred, sleep, TaskGroup } from "#base/async";
+import { sleep, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { FlagValues } from "#base/config";
 import { Health } from "#base/health";
@@ -60,10 +60,8 @@ export const proxyAgent = defineProgram({
     const health = new Health({ log });
     const budget = new BufferBudget(values.maxBufferedBytes);
     const { lease: leaseMetrics, ...metrics } = agentMetrics(registry, budget);
-    const bug = new Deferred<never>();
-    // Whoever waits is told; after the last one there is nobody to tell.
-    bug.promise.catch(() => undefined);
-    const onBug = (error: unknown): void => bug.reject(error);
+    let group = new TaskGroup(signal);
+    const onBug = (error: unknown): void => group.fail(error);
     await using api = await kubeClient(values, registry);
     const leases = await leaseCounter(api, values, config, {
       log,
@@ -85,13 +83,14 @@ export const proxyAgent = defineProgram({
       { address: config.admin },
     );
 
-    const group = new TaskGroup(signal);
-    group.spawn((aborted) => Promise.race([servers.run({ signal: aborted }), bug.promise]));
+    group.spawn((aborted) => servers.run({ signal: aborted }));
     if (leases !== undefined) group.spawn((aborted) => leases.run({ signal: aborted }));
     if (bound !== undefined) group.spawn((aborted) => bound.watch({ signal: aborted }));
     log.info("started", { agentID: config.agentID, servers: config.servers });
     await group.wait();
-    await Promise.race([drainAgent(servers, log, { timeoutMs: values.drainTimeout, hurry }), bug.promise]);
+    group = new TaskGroup();
+    group.spawn(() => drainAgent(servers, log, { timeoutMs: values.drainTimeout, hurry }));
+    await group.wait();
     await closeAll(servers);
     return EXIT.ok;
   },

@@ -1,4 +1,4 @@
-import { Deferred, TaskGroup } from "#base/async";
+import { TaskGroup, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { FlagValues } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
@@ -58,10 +58,8 @@ export const proxyServer = defineProgram({
     const registry = createRegistry();
     const health = new Health({ log });
     const { lease: leaseMetrics, ...metrics } = serverMetrics(registry);
-    const bug = new Deferred<never>();
-    // Whoever waits is told; after the last one there is nobody to tell.
-    bug.promise.catch(() => undefined);
-    const onBug = (error: unknown): void => bug.reject(error);
+    let group = new TaskGroup(signal);
+    const onBug = (error: unknown): void => group.fail(error);
     await using api = await kubeClient(values, config, registry);
     const reverse = reversePolicy(values, config, { log, metrics });
     const tokens = await tokenReview(api, config);
@@ -94,8 +92,7 @@ export const proxyServer = defineProgram({
     observeServer(registry, proxy, () => agents.bytes);
     await using frontends = await listenForFrontends({ proxy, log }, { config, ...listening });
 
-    const group = new TaskGroup(signal);
-    group.spawn((aborted) => Promise.race([bug.promise, untilAborted(aborted)]));
+    group.spawn((aborted) => untilAborted(aborted));
     const lease = await startLease(group, { api, config, log, health, metrics: leaseMetrics });
     if (tokens !== undefined) {
       const part = health.part("token-review");
@@ -110,7 +107,9 @@ export const proxyServer = defineProgram({
     await lease?.remove({ signal: AbortSignal.timeout(LEASE_REMOVAL_MS) });
     if (values.gracefulShutdownTimeout > 0) {
       const parts = { proxy, reverse, log, listeners: [frontends, agents] };
-      await Promise.race([drainServer(parts, { timeoutMs: values.gracefulShutdownTimeout }), bug.promise]);
+      group = new TaskGroup();
+      group.spawn(() => drainServer(parts, { timeoutMs: values.gracefulShutdownTimeout }));
+      await group.wait();
     }
     return EXIT.ok;
   },
@@ -228,11 +227,4 @@ async function startLease(
 
 function adminRoutes(registry: Registry, profiling: boolean): Routes {
   return { "/metrics": metricsRoute(registry), ...(profiling ? profilingRoutes() : {}) };
-}
-
-function untilAborted(signal: AbortSignal): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  if (signal.aborted) resolve();
-  else signal.addEventListener("abort", () => resolve(), { once: true });
-  return promise;
 }

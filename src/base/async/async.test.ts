@@ -2,7 +2,18 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { FakeClock } from "#base/clock";
-import { Backoff, Deferred, Dirty, KeyedMutex, Semaphore, sleep, TaskGroup, withDeadline } from "./index.ts";
+import {
+  Backoff,
+  Deferred,
+  Dirty,
+  KeyedMutex,
+  pause,
+  Semaphore,
+  sleep,
+  TaskGroup,
+  TimeSlice,
+  withDeadline,
+} from "./index.ts";
 
 /** Whether a promise has settled by now. */
 async function isSettled(promise: Promise<unknown>): Promise<boolean> {
@@ -30,6 +41,30 @@ test("sleep: an abort rejects with the signal's reason at once and leaves no tim
   await assert.rejects(done, reason);
   assert.equal(clock.pending, 0);
   await assert.rejects(sleep(1, { clock, signal: stop.signal }), reason);
+});
+
+test("pause: ends after its time or at the abort, without an error and without a timer left", async () => {
+  const clock = new FakeClock();
+  const timed = pause(100, { clock });
+  await clock.advance(100);
+  await timed;
+  const stop = new AbortController();
+  const aborted = pause(100, { clock, signal: stop.signal });
+  stop.abort();
+  await aborted;
+  await pause(100, { clock, signal: stop.signal });
+  assert.equal(clock.pending, 0);
+});
+
+test("TimeSlice: is over after its length, and the next one starts after the yield", async () => {
+  const clock = new FakeClock();
+  const slice = new TimeSlice({ clock, lengthMs: 5 });
+  await clock.advance(4);
+  assert.equal(slice.isOver, false);
+  await clock.advance(1);
+  assert.equal(slice.isOver, true);
+  await slice.yield();
+  assert.equal(slice.isOver, false);
 });
 
 test("withDeadline: the work's signal aborts when the time is up, and the timer goes with the work", async () => {
@@ -249,4 +284,12 @@ test("TaskGroup: tasks may spawn tasks, and wait ends after them", async () => {
   gate.resolve();
   await done;
   assert.ok(ended);
+});
+
+test("TaskGroup: fail ends the group as a failing task does, and the first failure counts", async () => {
+  const group = new TaskGroup();
+  group.spawn((signal) => sleep(1e6, { clock: new FakeClock(), signal }));
+  group.fail(new Error("in a callback"));
+  group.fail(new Error("later"));
+  await assert.rejects(group.wait(), { message: "in a callback" });
 });

@@ -26,6 +26,21 @@ export function sleep(delayMs: number, options: AbortOptions & { readonly clock?
   });
 }
 
+/** Resolves after `delayMs` or when the signal aborts. Never rejects. */
+export function pause(delayMs: number, options: AbortLikeOptions & { readonly clock?: Clock } = {}): Promise<void> {
+  const { signal, clock = systemClock } = options;
+  if (signal?.aborted === true) return Promise.resolve();
+  return new Promise((resolve) => {
+    const end = (): void => {
+      cancel();
+      signal?.removeEventListener("abort", end);
+      resolve();
+    };
+    const cancel = clock.after(delayMs, end);
+    signal?.addEventListener("abort", end, { once: true });
+  });
+}
+
 /**
  * Runs `work` with a signal that aborts after `deadlineMs` or with `signal`, whichever is first. The timer is cleared
  * when the work ends. Rejects as the work does; work that ignores its signal is not cut short.

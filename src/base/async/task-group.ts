@@ -38,6 +38,12 @@ export class TaskGroup {
     this.#controller.abort(reason);
   }
 
+  /** Fails the group as the failure of a task does; for errors that reach a callback instead of a task. The first failure counts. */
+  fail(error: unknown): void {
+    this.#failure ??= { error };
+    this.#controller.abort(error);
+  }
+
   /** Resolves when every task has ended; rejects with the first failure. */
   async wait(): Promise<void> {
     while (this.#running.size > 0) await Promise.all(this.#running);
@@ -49,8 +55,7 @@ export class TaskGroup {
       await task(this.signal);
     } catch (error) {
       if (this.signal.aborted && (isAbortError(error) || error === this.signal.reason)) return;
-      this.#failure ??= { error };
-      this.#controller.abort(error);
+      this.fail(error);
     }
   }
 }

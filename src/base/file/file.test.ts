@@ -1,11 +1,20 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { FakeClock } from "#base/clock";
-import { FileError, LOOK_MS, lookAt, MAX_FILE_BYTES, readBounded, watchFiles } from "./index.ts";
+import { FileError, LOOK_MS, lookAt, MAX_FILE_BYTES, readBounded, replaceFile, watchFiles } from "./index.ts";
 
 function folderOf(t: TestContext): string {
   const folder = mkdtempSync(join(tmpdir(), "isthmus-file-"));
@@ -86,4 +95,39 @@ test("watchFiles: what has changed since the files were read is told at once", a
   assert.equal(told.mock.callCount(), 1);
   stop.abort();
   await watching;
+});
+
+test("replaceFile: content, copies and modes; the folder is made where asked for; nothing else is left", (t) => {
+  const folder = folderOf(t);
+  const path = join(folder, "deep/er/file");
+  replaceFile(path, "one", { mode: 0o600, folderMode: 0o700 });
+  replaceFile(path, "two", { mode: 0o644, sync: true });
+  const copy = join(folder, "copy");
+  replaceFile(copy, { copyOf: path }, { mode: 0o755 });
+  assert.deepEqual([readFileSync(path, "utf8"), readFileSync(copy, "utf8")], ["two", "two"]);
+  assert.deepEqual([statSync(path).mode & 0o777, statSync(copy).mode & 0o777], [0o644, 0o755]);
+  assert.equal(statSync(join(folder, "deep")).mode & 0o777, 0o700);
+  assert.deepEqual(readdirSync(folder).sort(), ["copy", "deep"]);
+  assert.deepEqual(readdirSync(join(folder, "deep/er")), ["file"]);
+});
+
+test("replaceFile: a failure leaves the target as it was, names it, and leaves no file behind", (t) => {
+  const folder = folderOf(t);
+  const path = join(folder, "file");
+  writeFileSync(path, "old");
+  assert.throws(
+    () => replaceFile(path, { copyOf: join(folder, "absent") }, { mode: 0o644 }),
+    (error) =>
+      error instanceof FileError && error.code === "unwritable" && error.message.startsWith(`cannot write ${path}: `),
+  );
+  assert.equal(readFileSync(path, "utf8"), "old");
+  assert.throws(() => replaceFile(join(folder, "absent/file"), "", { mode: 0o644 }), FileError);
+  assert.deepEqual(readdirSync(folder), ["file"]);
+});
+
+test("replaceFile: the file that a killed writer with this process id left is no obstacle", (t) => {
+  const folder = folderOf(t);
+  writeFileSync(join(folder, `.file.${process.pid}.tmp`), "half");
+  replaceFile(join(folder, "file"), "whole", { mode: 0o644 });
+  assert.deepEqual(readdirSync(folder), ["file"]);
 });

@@ -1,7 +1,8 @@
 /**
- * Files that people and other programs write: read whole within a bound, and followed through renames and swapped links.
+ * Files that people and other programs write, or read: read whole within a bound, replaced in one step, and watched through renames and
+ * swapped links.
  *
- * Owns: {@link readBounded}, {@link watchFiles}. Refuses to know: what is in a file.
+ * Owns: {@link readBounded}, {@link replaceFile}, {@link watchFiles}. Refuses to know: what is in a file.
  *
  * ```ts
  * const text = readBounded("/etc/isthmus/uplinks.yaml");
@@ -10,4 +11,5 @@
  */
 export { FileError, type FileErrorCode } from "./errors.ts";
 export { MAX_FILE_BYTES, readBounded } from "./read.ts";
+export { type FileContent, type ReplaceFileOptions, replaceFile } from "./replace.ts";
 export { fingerprint, LOOK_MS, lookAt, watchFiles } from "./watch.ts";

@@ -1,5 +1,5 @@
 import { statSync } from "node:fs";
-import { sleep } from "#base/async";
+import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
 
 /** How often a file is looked at, milliseconds: a stat is some 5 µs, and works through renames and missing folders. */
@@ -28,11 +28,7 @@ export async function watchFiles(
       seen = now;
       changed();
     }
-    try {
-      await sleep(LOOK_MS, { signal, clock });
-    } catch (error) {
-      if (!signal.aborted) throw error;
-    }
+    await pause(LOOK_MS, { signal, clock });
   }
 }
 

@@ -1,13 +1,10 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
 import type { AbortOptions } from "#base/async";
+import { TimeSlice } from "#base/async";
 import { isKernelError } from "#kernel/errors";
 import { NETLINK, NetlinkConnection, type NetlinkMessage, type NetlinkRequest } from "#kernel/netlink";
 import { CT, conntrackHeader, decodeConntrack, type RawEntry } from "./codec.ts";
 import { matchesConntrack } from "./filter.ts";
 import type { ConntrackEntry, ConntrackFilter, ConntrackPort } from "./types.ts";
-
-/** Deletions between two turns of the event loop: some 10 µs each. */
-const DELETIONS_IN_A_SLICE = 200;
 
 /** Opens the connection tracking of a namespace, whose handle may be closed afterwards. Needs CAP_NET_ADMIN there. */
 export function openConntrack(ns: { readonly fd: number }): ConntrackPort {
@@ -32,11 +29,10 @@ async function forgetAll(
   };
   const found = await connection.dumpInSlices(listing(filter), decode, { signal });
   let count = 0;
-  for (const [at, one] of found.entries()) {
-    if (at % DELETIONS_IN_A_SLICE === DELETIONS_IN_A_SLICE - 1) {
-      await nextTurn();
-      signal?.throwIfAborted();
-    }
+  const slice = new TimeSlice();
+  for (const one of found) {
+    if (slice.isOver) await slice.yield();
+    signal?.throwIfAborted();
     if (forget(connection, one)) count += 1;
   }
   return count;

@@ -1,5 +1,4 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
-import { type AbortOptions, Semaphore } from "#base/async";
+import { type AbortOptions, Semaphore, TimeSlice } from "#base/async";
 import { KernelError } from "#kernel/errors";
 import { close, duplicate } from "#kernel/ffi";
 import { NLM_F, NLMSG } from "./constants.ts";
@@ -107,7 +106,7 @@ export class NetlinkConnection implements Disposable {
     using socket = NetlinkSocket.open({ fd: this.#namespace }, this.#protocol);
     const sequence = socket.send(request.type, flagsOf(request) | NLM_F.DUMP, request.body);
     const found: T[] = [];
-    for (let sliceEnd = performance.now() + SLICE_MS; ; ) {
+    for (const slice = new TimeSlice({ lengthMs: SLICE_MS }); ; ) {
       for (const message of socket.receive(sequence, request.what)) {
         if (message.type === NLMSG.DONE || message.type === NLMSG.ERROR) {
           check(message.type === NLMSG.DONE ? decodeDone(message) : decodeAck(message), request.what);
@@ -116,10 +115,8 @@ export class NetlinkConnection implements Disposable {
         const object = decode(message);
         if (object !== undefined) found.push(object);
       }
-      if (performance.now() < sliceEnd) continue;
-      await nextTurn();
+      if (slice.isOver) await slice.yield();
       signal?.throwIfAborted();
-      sliceEnd = performance.now() + SLICE_MS;
     }
   }
 

@@ -1,4 +1,4 @@
-import { type AbortOptions, Backoff, Deferred, unlessAborted } from "#base/async";
+import { type AbortOptions, Backoff, Deferred, TimeSlice, unlessAborted } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import {
@@ -17,7 +17,6 @@ import {
 } from "#kube/client";
 import { type ApiFailure, attempt, sleepUntilAborted } from "./attempt.ts";
 import { Changes, type InformerHandler } from "./handlers.ts";
-import { Slice } from "./slice.ts";
 import { type Cached, type IndexFunction, Store, type StoreReader } from "./store.ts";
 
 /** The server is asked to end each watch after a random time in [1, 2) of this, so that watches spread over servers. */
@@ -181,7 +180,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
       })
       [Symbol.asyncIterator]();
     const seen = new Map<string, U>();
-    const slice = new Slice(this.#clock);
+    const slice = new TimeSlice({ clock: this.#clock });
     let version = "";
     for (;;) {
       const page = await attempt(() => pages.next());
@@ -193,7 +192,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
       for (const object of page.value.value.items) {
         const key = objectKey(object);
         seen.set(key, this.#keep(key, object));
-        if (slice.over()) await slice.yield();
+        if (slice.isOver) await slice.yield();
       }
     }
     await this.#replace(seen, slice, signal);
@@ -215,15 +214,15 @@ export class Informer<T extends KubeObject, U extends Cached> {
     return this.#transform(object);
   }
 
-  async #replace(seen: Map<string, U>, slice: Slice, signal: AbortSignal): Promise<void> {
+  async #replace(seen: Map<string, U>, slice: TimeSlice, signal: AbortSignal): Promise<void> {
     for (const key of [...this.#store.keys()]) {
       if (!seen.has(key)) this.#changes.remove(key, undefined);
-      if (slice.over()) await slice.yield();
+      if (slice.isOver) await slice.yield();
       if (signal.aborted) return;
     }
     for (const [key, object] of seen) {
       this.#changes.upsert(key, object, !this.#hasSynced);
-      if (slice.over()) await slice.yield();
+      if (slice.isOver) await slice.yield();
       if (signal.aborted) return;
     }
   }
@@ -250,7 +249,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
         signal,
       })
       [Symbol.asyncIterator]();
-    const slice = new Slice(this.#clock);
+    const slice = new TimeSlice({ clock: this.#clock });
     for (let any = false; ; any = true) {
       const next = await attempt(() => events.next());
       const useful = any || this.#clock.monotonic() - startedAt >= SHORT_WATCH_MS;
@@ -271,7 +270,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
         await events.return?.();
         throw bug;
       }
-      if (slice.over()) await slice.yield();
+      if (slice.isOver) await slice.yield();
     }
   }
 

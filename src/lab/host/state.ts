@@ -1,6 +1,7 @@
-import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describeError } from "#base/errors";
+import { replaceFile } from "#base/file";
 import { tryFileLock } from "#kernel/lock";
 import type { LabIdentity } from "#lab/ownership";
 import { LabError } from "./errors.ts";
@@ -99,10 +100,8 @@ function inaccessible(path: string, error: unknown): LabError {
 
 /** Replaces the file as a whole. */
 export function writeState(state: LabState): void {
-  const { dir, state: path } = labPaths(state.lab);
-  mkdirSync(dir, { recursive: true, mode: 0o700 });
-  writeFileSync(`${path}.new`, JSON.stringify(state, undefined, 2), { mode: 0o600 });
-  renameSync(`${path}.new`, path);
+  const { state: path } = labPaths(state.lab);
+  replaceFile(path, JSON.stringify(state, undefined, 2), { mode: 0o600, folderMode: 0o700 });
 }
 
 /** Removes the lab's files. Harmless when there are none. */

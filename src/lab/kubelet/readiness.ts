@@ -1,5 +1,5 @@
 import { Socket } from "node:net";
-import { sleep } from "#base/async";
+import { pause } from "#base/async";
 import { IpAddress } from "#base/ip";
 import type { NetNs } from "#kernel/netns";
 import { openTcp } from "#kernel/socket";
@@ -35,7 +35,7 @@ export async function watchReadiness(
     const isNow = answers.every(Boolean);
     if (isNow !== isReady && !signal.aborted) tell(isNow);
     isReady = isNow;
-    await sleep(isReady ? at.periodMs : STARTING_MS, { signal }).catch(() => undefined);
+    await pause(isReady ? at.periodMs : STARTING_MS, { signal });
   }
 }
 

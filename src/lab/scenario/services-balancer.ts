@@ -1,4 +1,4 @@
-import { type AbortOptions, sleep } from "#base/async";
+import { type AbortOptions, pause } from "#base/async";
 import type { IpAddress } from "#base/ip";
 import type { NetNsRef } from "#kernel/netns";
 import { connectInside, InsideError, request } from "#lab/inside";
@@ -89,7 +89,7 @@ export class Balancer {
       standing.failures = passes ? 0 : standing.failures + 1;
       if (passes) standing.isIn = true;
       else if (standing.failures >= PROBE.failAfter) standing.isIn = false;
-      await sleep(PROBE.everyMs, { signal }).catch(() => undefined);
+      await pause(PROBE.everyMs, { signal });
     }
   }
 

@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { sleep } from "#base/async";
+import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
@@ -52,7 +52,7 @@ export async function watchStaleness(deps: WatchDeps, options: WatchOptions): Pr
       ranFor = sentinel.pid;
       await runHook(options.command, log, signal);
     }
-    await sleep(options.intervalMs, { signal, clock }).catch(() => undefined);
+    await pause(options.intervalMs, { signal, clock });
   }
 }
 

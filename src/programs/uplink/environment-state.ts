@@ -1,4 +1,4 @@
-import { sleep } from "#base/async";
+import { pause } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 import { isStale, readSentinel } from "#features/uplink";
@@ -31,7 +31,7 @@ export class EnvironmentWatch {
   async run({ signal, clock = systemClock }: { readonly signal: AbortSignal; readonly clock?: Clock }): Promise<void> {
     while (!signal.aborted) {
       await this.#look();
-      await sleep(LOOK_MS, { signal, clock }).catch(() => undefined);
+      await pause(LOOK_MS, { signal, clock });
     }
   }
 

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { sleep, type TaskGroup } from "#base/async";
+import { sleep, type TaskGroup, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import { type Health, type HealthPart, readiness } from "#base/health";
@@ -198,7 +198,7 @@ function openPodAccess(deps: ServeDeps, options: ServeOptions): PodAccess {
     pods.settingsChanged();
     const wanted = () => pods.wanted();
     if (options.cdi) await runCdiSync({ api, log, wanted, onSynced: (done) => pods.published(done) }, { signal });
-    else await sleep(Number.POSITIVE_INFINITY, { signal });
+    else await untilAborted(signal);
   };
   if (openApi !== undefined) {
     group.spawn((signal) => withLateClient(openApi, (opened) => useApi(opened, signal), { log }, { signal }));

@@ -1,4 +1,4 @@
-import { sleep } from "#base/async";
+import { pause, untilAborted } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { formatListenAddress, type ListenAddress } from "#base/config";
 import { type Logger, nullLogger } from "#base/log";
@@ -44,34 +44,18 @@ export async function holdAddress(deps: HoldDeps, options: HoldOptions): Promise
       const held = listenAll(deps.http, address);
       deps.onListening(held);
       log.info("listening", { what, addresses: held.map((one) => formatListenAddress(placeOf(one))) });
-      await aborted(signal);
+      await untilAborted(signal);
     } catch (error) {
       if (!(error instanceof ServiceHealthError) || options.hardFail === true) throw error;
       if (limit.take(failure)) {
         log.error("cannot listen; trying again", { what, error: error.message });
         deps.onEvent?.({ about: "node", type: "Warning", reason: failure, note: error.message });
       }
-      await pause(clock, signal);
+      await pause(BIND_RETRY_MS, { signal, clock });
     }
   }
 }
 
 function placeOf({ address, port }: Listening): ListenAddress {
   return { host: address.toString(), port };
-}
-
-async function pause(clock: Clock, signal: AbortSignal): Promise<void> {
-  try {
-    await sleep(BIND_RETRY_MS, { signal, clock });
-  } catch (error) {
-    if (!signal.aborted) throw error;
-  }
-}
-
-/** Resolves when the signal aborts. */
-export function aborted(signal: AbortSignal): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  if (signal.aborted) resolve();
-  else signal.addEventListener("abort", () => resolve(), { once: true });
-  return promise;
 }

@@ -4,7 +4,7 @@
  * Owns: sockets, limits, retries, {@link HealthServer}, {@link MetricsServer}. Refuses to know: what makes a node healthy.
  */
 export { HealthServer, type HealthServerDeps, type HealthServerOptions, LINGER_MS, reply } from "./health-server.ts";
-export { aborted, BIND_RETRY_MS } from "./hold.ts";
+export { BIND_RETRY_MS } from "./hold.ts";
 export {
   type DebugAnswer,
   type DebugRequest,

@@ -1,6 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { setImmediate } from "node:timers/promises";
-import { Dirty, sleep } from "#base/async";
+import { Dirty, sleep, TimeSlice } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { nullLogger } from "#base/log";
@@ -96,16 +95,14 @@ export class ServicePorts {
   }
 
   async #sync(signal: AbortSignal): Promise<void> {
-    let sliceEnd = performance.now() + this.#sliceMs;
+    const slice = new TimeSlice({ lengthMs: this.#sliceMs });
     for (const family of [4, 6] as const) {
       const ports = this.#families[family];
       for (const change of ports.plan()) {
         ports.apply(change);
         if (change.op === "open") this.#own(family, change.service);
-        if (performance.now() < sliceEnd) continue;
-        await setImmediate();
+        if (slice.isOver) await slice.yield();
         if (signal.aborted) return;
-        sliceEnd = performance.now() + this.#sliceMs;
       }
     }
   }

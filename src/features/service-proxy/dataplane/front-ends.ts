@@ -1,5 +1,4 @@
-import { setImmediate } from "node:timers/promises";
-import { sleep } from "#base/async";
+import { sleep, TimeSlice } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { ElementBatch } from "#kernel/nft-elements";
 import { changeFrontEnd, type HeldFrontEnd, type WantedTable } from "../plan/index.ts";
@@ -36,7 +35,7 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
   const clears: ElementBatch[] = [];
   const losses: AffinityLoss[] = [];
   let group = new Group(writer);
-  let sliceEnd = clock.monotonic() + SLICE_MS;
+  const slice = new TimeSlice({ clock, lengthMs: SLICE_MS });
   for (const id of ids) {
     const before = held.frontEnds.get(id);
     const count = group.count;
@@ -49,10 +48,8 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
       clears.push(await finish(work, group));
       group = new Group(writer);
     }
-    if (clock.monotonic() < sliceEnd) continue;
-    await setImmediate();
+    if (slice.isOver) await slice.yield();
     signal?.throwIfAborted();
-    sliceEnd = clock.monotonic() + SLICE_MS;
   }
   clears.push(await finish(work, group));
   await forgetClients({ elements, ledger }, writer.table, losses, writer.options);

@@ -1,4 +1,4 @@
-import { sleep } from "#base/async";
+import { pause } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { type Logger, nullLogger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
@@ -81,7 +81,7 @@ export class DriftWatch {
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     try {
       while (!signal.aborted) {
-        await sleep(LOOK_MS, { signal, clock: this.#clock }).catch(() => undefined);
+        await pause(LOOK_MS, { signal, clock: this.#clock });
         if (!signal.aborted) this.#look();
       }
     } finally {

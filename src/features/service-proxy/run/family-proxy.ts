@@ -1,14 +1,14 @@
-import { setImmediate } from "node:timers/promises";
+import { TimeSlice } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 import { type Logger, nullLogger } from "#base/log";
+import { BoundedRunner } from "#base/reconcile";
 import type { ConntrackPort } from "#kernel/conntrack";
 import { forgetStale, type Holds } from "../conntrack/index.ts";
 import type { DataPlane, SyncReport } from "../dataplane/index.ts";
 import { addressBytes, frontEndId, WantedTable } from "../plan/index.ts";
 import type { TrackedPort, Tracker } from "../track/index.ts";
-import { BoundedRunner } from "./bounded-runner.ts";
 import { type LostClaim, LostClaims } from "./lost-claims.ts";
 
 /** Planning goes on for so long before the event loop has its turn, milliseconds (docs/spec/service-proxy.md#1.1). */
@@ -183,16 +183,14 @@ export class FamilyProxy {
   }
 
   async #plan(services: ReadonlySet<string>, signal: AbortSignal): Promise<void> {
-    let sliceEnd = this.#clock.monotonic() + SLICE_MS;
+    const slice = new TimeSlice({ clock: this.#clock, lengthMs: SLICE_MS });
     for (const service of services) {
       // What this one gives up a rival may get, and with it flows to endpoints that are not the rival's.
       for (const one of [service, ...this.wanted.rivals(service)]) this.#flowsPending?.add(one);
       this.wanted.set(service, this.tracker.plan(service));
       for (const one of this.wanted.rivals(service)) this.#flowsPending?.add(one);
-      if (this.#clock.monotonic() < sliceEnd) continue;
-      await setImmediate();
+      if (slice.isOver) await slice.yield();
       signal.throwIfAborted();
-      sliceEnd = this.#clock.monotonic() + SLICE_MS;
     }
   }
 

@@ -3,7 +3,6 @@
  *
  * Owns: {@link FamilyProxy}, {@link DriftWatch}. Refuses to know: the API, flags.
  */
-export { BoundedRunner, type BoundedRunnerOptions } from "./bounded-runner.ts";
 export { DriftWatch, type DriftWatchDeps, type WatchedFamily } from "./drift-watch.ts";
 export { FamilyProxy, type FamilyProxyDeps, type FamilyProxyOptions, type SyncObserver } from "./family-proxy.ts";
 export type { LostClaim } from "./lost-claims.ts";

@@ -135,5 +135,5 @@ test("watchBindInterface: puts back within 5 s what others take away, and tells 
   await clock.advance(2000);
   assert.equal(held().length, 2);
   controller.abort();
-  await assert.rejects(watching, { name: "AbortError" });
+  await watching;
 });

@@ -1,4 +1,4 @@
-import { sleep } from "#base/async";
+import { pause, repeat } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
@@ -10,7 +10,7 @@ import type { LinkPort } from "#kernel/link";
 import { BIND_ALIAS, type BindState, type BindStep, type BindWish, bindLink, planBind } from "./bind-plan.ts";
 
 /** How often it is looked whether the addresses are still there, milliseconds: docs/spec/tunnel.md#9.3 wants at most 5 s. */
-const LOOK_INTERVAL_MS = 2000;
+const CHECK_INTERVAL_MS = 2000;
 
 export type BindInterfaceErrorCode = "conflict" | "not-permitted" | "failed";
 
@@ -128,27 +128,26 @@ export class DummyBindInterface implements BindInterface {
   }
 }
 
-/** Puts back what others take away, within 5 s, until the signal aborts. Failures are logged, once each. */
+/** Repairs the interface within 5 s of a change by others, until the signal aborts. Each different failure is logged once. */
 export async function watchBindInterface(
   bind: Pick<BindInterface, "ensure">,
   deps: { readonly log: Logger; readonly health: HealthPart; readonly clock?: Clock },
   { signal }: { readonly signal: AbortSignal },
 ): Promise<void> {
   const clock = deps.clock ?? systemClock;
-  let told = "";
-  while (!signal.aborted) {
-    await sleep(LOOK_INTERVAL_MS, { signal, clock });
-    try {
-      await bind.ensure();
-      deps.health.ok();
-      told = "";
-    } catch (error) {
-      if (!(error instanceof BindInterfaceError)) throw error;
-      deps.health.degraded(error);
-      if (error.message !== told) deps.log.error("the bind addresses are not there", { reason: error.message });
-      told = error.message;
-    }
-  }
+  let lastFailure = "";
+  const repair = async (): Promise<void> => {
+    await bind.ensure();
+    deps.health.ok();
+    lastFailure = "";
+  };
+  const onFailure = (error: Error): void => {
+    deps.health.degraded(error);
+    if (error.message !== lastFailure) deps.log.error("the bind addresses are absent", { reason: error.message });
+    lastFailure = error.message;
+  };
+  await pause(CHECK_INTERVAL_MS, { signal, clock });
+  await repeat(repair, { signal, clock, everyMs: CHECK_INTERVAL_MS, onFailure });
 }
 
 /** Gone already is what was wanted. */

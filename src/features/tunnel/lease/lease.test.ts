@@ -128,7 +128,7 @@ test("ServerLease: makes the Lease, renews it, makes it again when it was delete
   await clock.advance(15_000);
   await until("it is there again", exists);
   controller.abort();
-  await assert.rejects(running, { name: "AbortError" });
+  await running;
   await own.remove(options);
   await assert.rejects(get("a"), { code: "not-found" });
   await own.remove(options);
@@ -159,7 +159,7 @@ test("ServerLease: failures of the API are tried again sooner than the next rene
     ),
   );
   controller.abort();
-  await assert.rejects(running, { name: "AbortError" });
+  await running;
 });
 
 test("LeaseCollector: deletes expired Leases of the label, never its own, and counts what it did", async (t) => {
@@ -238,7 +238,7 @@ test("LeaseCollector, ServerLease: clocks that jump or differ by an hour take no
 
   // It is dead now; with a right clock or a wrong one that is seen.
   stop.abort();
-  await assert.rejects(running, { name: "AbortError" });
+  await running;
   ahead.jumpWall(7_200_000);
   for (let pass = 0; pass < 3; pass += 1) {
     await ahead.advance(15_000);

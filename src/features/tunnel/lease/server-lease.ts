@@ -1,4 +1,4 @@
-import { Backoff, sleep } from "#base/async";
+import { Backoff, repeat } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { HealthPart } from "#base/health";
@@ -54,23 +54,19 @@ export class ServerLease {
 
   /** Keeps the Lease until the signal aborts; failures are logged and tried again soon. The Lease stays: see {@link remove}. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const renew = async (): Promise<void> => {
+      await this.#renew(signal);
+      this.#health.ok();
+    };
+    const onFailure = (error: Error): void => {
+      this.#health.degraded(error);
+      this.#log.warn("cannot renew the Lease", { lease: this.#name, reason: describeError(error) });
+    };
+    // Another client wrote it between our read and our write: read again at once.
+    const retryAfterMs = (error: Error): number | undefined =>
+      isKubeError(error, "conflict", "already-exists") ? 0 : undefined;
     const backoff = new Backoff({ initialMs: 1000, maxMs: LEASE_RENEW_MS });
-    while (!signal.aborted) {
-      let waitMs = LEASE_RENEW_MS;
-      try {
-        await this.#renew(signal);
-        this.#health.ok();
-        backoff.reset();
-      } catch (error) {
-        signal.throwIfAborted();
-        if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
-        this.#health.degraded(error);
-        this.#log.warn("cannot renew the Lease", { lease: this.#name, reason: describeError(error) });
-        // Another wrote it between our read and our write: read again at once.
-        waitMs = isKubeError(error, "conflict", "already-exists") ? 0 : backoff.next();
-      }
-      await sleep(waitMs, { signal, clock: this.#clock });
-    }
+    await repeat(renew, { signal, clock: this.#clock, everyMs: LEASE_RENEW_MS, backoff, onFailure, retryAfterMs });
   }
 
   /** Deletes the Lease; one that is gone already is fine. A failure is logged: it expires by itself. */

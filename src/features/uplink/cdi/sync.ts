@@ -1,4 +1,4 @@
-import { type AbortOptions, sleep } from "#base/async";
+import { type AbortOptions, repeat } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
@@ -100,22 +100,19 @@ export async function runCdiSync(
   { signal, tickMs = 15_000 }: { readonly signal: AbortSignal; readonly tickMs?: number },
 ): Promise<void> {
   const { api, log, clock = systemClock } = deps;
-  let told = "";
-  while (!signal.aborted) {
+  let lastFailure = "";
+  const sync = async (): Promise<void> => {
     const wanted = deps.wanted();
-    try {
-      if (wanted !== undefined) {
-        await syncCdi(api, wanted, { log, signal });
-        deps.onSynced?.(wanted);
-      }
-      told = "";
-    } catch (error) {
-      if (signal.aborted) return;
-      if (!(error instanceof KubeError)) throw error;
-      const text = describeError(error);
-      if (text !== told) log.warn("mgmtproxy: cannot set CDI importProxy; trying again", { error: text });
-      told = text;
+    if (wanted !== undefined) {
+      await syncCdi(api, wanted, { log, signal });
+      deps.onSynced?.(wanted);
     }
-    await sleep(tickMs, { signal, clock }).catch(() => undefined);
-  }
+    lastFailure = "";
+  };
+  const onFailure = (error: Error): void => {
+    const text = describeError(error);
+    if (text !== lastFailure) log.warn("mgmtproxy: cannot set CDI importProxy; trying again", { error: text });
+    lastFailure = text;
+  };
+  await repeat(sync, { signal, clock, everyMs: tickMs, onFailure });
 }

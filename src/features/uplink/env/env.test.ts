@@ -78,7 +78,7 @@ test("the sentinel is byte for byte what existing tools read, mode 0644, and com
   const path = join(folder(t), "env");
   const started = new Date("2026-05-04T23:28:24.917Z");
   const env = proxyEnvironment({ nodeIP: node4, prefixLength: 24 });
-  await writeSentinel(path, { pid: 14398, started, env }, OFF_SWITCH);
+  writeSentinel(path, { pid: 14398, started, env }, OFF_SWITCH);
   const text = readFileSync(path, "utf8");
   assert.equal(
     text,
@@ -87,7 +87,7 @@ test("the sentinel is byte for byte what existing tools read, mode 0644, and com
   assert.equal(statSync(path).mode & 0o777, 0o644);
   assert.deepEqual(await readSentinel(path), { pid: 14398, started: new Date("2026-05-04T23:28:24Z"), env });
 
-  await writeSentinel(path, { pid: 7, started }, OFF_SWITCH);
+  writeSentinel(path, { pid: 7, started }, OFF_SWITCH);
   assert.equal(
     readFileSync(path, "utf8"),
     "pid=7\nstarted=2026-05-04T23:28:24+00:00\nHTTPS_PROXY=(disabled — flag /run/kube/mgmtproxy-disable present)\nNO_PROXY=(none)\n",

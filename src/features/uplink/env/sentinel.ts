@@ -1,4 +1,5 @@
-import { readFile, rename, rm, writeFile } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
+import { replaceFile } from "#base/file";
 import { Cidr, IpAddress } from "#base/ip";
 import type { ProxyEnvironment } from "./proxy-environment.ts";
 
@@ -32,16 +33,9 @@ export function parseSentinel(text: string): Sentinel | undefined {
   return { pid: Number(pid), started, env };
 }
 
-/** Replaces the file in one step, mode 0644. Rejects with the file system's error. */
-export async function writeSentinel(path: string, sentinel: Sentinel, flag: string): Promise<void> {
-  const next = `${path}.${process.pid}`;
-  try {
-    await writeFile(next, formatSentinel(sentinel, flag), { mode: 0o644 });
-    await rename(next, path);
-  } catch (error) {
-    await rm(next, { force: true });
-    throw error;
-  }
+/** Replaces the file in one step, mode 0644. Throws `FileError`. */
+export function writeSentinel(path: string, sentinel: Sentinel, flag: string): void {
+  replaceFile(path, formatSentinel(sentinel, flag), { mode: 0o644 });
 }
 
 /** The record, or `undefined` when there is none that can be read as one. */

@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { sleep } from "#base/async";
+import { pause } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
@@ -85,11 +85,7 @@ export class TransparentKeeper {
     this.#guarded(() => void this.#remove(transparentMarks(settings())));
     while (!signal.aborted) {
       this.#guarded(() => this.#tick());
-      try {
-        await sleep(BEAT_MS, { clock, signal });
-      } catch (error) {
-        if (!signal.aborted) throw error;
-      }
+      await pause(BEAT_MS, { clock, signal });
     }
     this.#guarded(() => {
       this.#withdraw("the proxy ends");

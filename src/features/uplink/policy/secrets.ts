@@ -1,10 +1,11 @@
 import { X509Certificate } from "node:crypto";
-import { chmod, mkdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { chmod, mkdir, readFile, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { createSecureContext, type SecureContext } from "node:tls";
-import { sleep } from "#base/async";
+import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
+import { replaceFile } from "#base/file";
 import type { IpAddress } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
 import { deriveIdentity, freshIdentity, type Identity } from "./identity.ts";
@@ -107,7 +108,7 @@ export class Secrets {
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     while (!signal.aborted) {
       await this.sync();
-      await sleep(RECHECK_MS, { signal, clock: this.#deps.clock });
+      await pause(RECHECK_MS, { signal, clock: this.#deps.clock });
     }
   }
 
@@ -194,19 +195,14 @@ async function statIfThere(path: string): Promise<{ readonly mode: number } | un
 /** In such an order that secrets of a cluster never lie there without the marker. */
 async function store(dir: string, { token, cert, key }: Identity, plan: SecretsPlan): Promise<void> {
   await mkdir(dir, { recursive: true, mode: 0o700 });
-  if (plan === "derive") await writeAtomically(join(dir, MARKER), "1\n");
+  if (plan === "derive") replaceFile(join(dir, MARKER), "1\n", { mode: 0o600 });
   if (plan === "wipe-and-generate") {
     for (const name of Object.values(FILES)) await rm(join(dir, name), { force: true });
     await rm(join(dir, MARKER), { force: true });
   }
-  await writeAtomically(join(dir, FILES.key), key);
-  await writeAtomically(join(dir, FILES.cert), cert);
-  await writeAtomically(join(dir, FILES.token), `${token}\n`);
-}
-
-async function writeAtomically(path: string, text: string): Promise<void> {
-  await writeFile(`${path}.new`, text, { mode: 0o600 });
-  await rename(`${path}.new`, path);
+  replaceFile(join(dir, FILES.key), key, { mode: 0o600 });
+  replaceFile(join(dir, FILES.cert), cert, { mode: 0o600 });
+  replaceFile(join(dir, FILES.token), `${token}\n`, { mode: 0o600 });
 }
 
 async function readIfThere(path: string): Promise<string | undefined> {

@@ -1,5 +1,5 @@
 import type { SecureContext } from "node:tls";
-import { sleep, TaskGroup } from "#base/async";
+import { sleep, TaskGroup, untilAborted } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import type { Readiness } from "#base/health";
 import type { Logger } from "#base/log";
@@ -223,7 +223,7 @@ export class UplinkProxy {
   }
 
   async #untilStopped(signal: AbortSignal, failed: AbortSignal): Promise<void> {
-    await aborted(AbortSignal.any([signal, failed]));
+    await untilAborted(AbortSignal.any([signal, failed]));
     this.#listeners.stop();
     this.#engine.beginDrain();
     this.#workers?.drain();
@@ -274,11 +274,6 @@ export class UplinkProxy {
   }
 
   #onBug(error: unknown): void {
-    this.#group?.spawn(() => Promise.reject(error));
+    this.#group?.fail(error);
   }
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
 }

@@ -1,8 +1,8 @@
-import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
-import { dirname } from "node:path";
+import { readFile } from "node:fs/promises";
 import { sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
+import { FileError, replaceFile } from "#base/file";
 import type { Logger } from "#base/log";
 import type { MetricsDocument, MetricsMap } from "./metrics-map.ts";
 
@@ -49,13 +49,11 @@ export class MetricsFile {
     const { version } = map;
     if (version === this.#written) return;
     try {
-      await mkdir(dirname(this.#path), { recursive: true });
-      await writeFile(`${this.#path}.new`, JSON.stringify(map.document()));
-      await rename(`${this.#path}.new`, this.#path);
+      replaceFile(this.#path, JSON.stringify(map.document()), { mode: 0o644, folderMode: 0o755 });
       this.#written = version;
       this.#isFailing = false;
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === undefined) throw error;
+      if (!(error instanceof FileError)) throw error;
       if (!this.#isFailing)
         log.warn("the metrics map cannot be written", { path: this.#path, error: describeError(error) });
       this.#isFailing = true;

@@ -1,10 +1,9 @@
-import { mkdirSync, renameSync, statSync, writeFileSync } from "node:fs";
-import { dirname } from "node:path";
+import { statSync } from "node:fs";
 import * as v from "valibot";
-import { type Dirty, sleep } from "#base/async";
+import { type Dirty, repeat, sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
-import { FileError, fingerprint, LOOK_MS, readBounded } from "#base/file";
+import { FileError, fingerprint, LOOK_MS, readBounded, replaceFile } from "#base/file";
 import type { Logger } from "#base/log";
 import { hasError, type UplinkStatus } from "../model/index.ts";
 
@@ -37,19 +36,15 @@ export async function publishReach(
   { path, signal }: { readonly path: string; readonly signal: AbortSignal },
 ): Promise<void> {
   let isFailing = false;
-  while (!signal.aborted) {
-    try {
-      mkdirSync(dirname(path), { recursive: true });
-      writeFileSync(`${path}.new`, JSON.stringify(current()), { mode: 0o644 });
-      renameSync(`${path}.new`, path);
-      isFailing = false;
-    } catch (error) {
-      if (!(error instanceof Error && "syscall" in error)) throw error;
-      if (!isFailing) log.warn("the proxy cannot be told how uplinks are", { path, error: describeError(error) });
-      isFailing = true;
-    }
-    await changed.wait({ atMostMs: HEARTBEAT_MS, signal });
-  }
+  const write = async (): Promise<void> => {
+    replaceFile(path, JSON.stringify(current()), { mode: 0o644, folderMode: 0o755 });
+    isFailing = false;
+  };
+  const onFailure = (error: Error): void => {
+    if (!isFailing) log.warn("cannot write the uplinks' health for the proxy", { path, error: describeError(error) });
+    isFailing = true;
+  };
+  await repeat(write, { signal, dirty: changed, everyMs: HEARTBEAT_MS, onFailure });
 }
 
 /**

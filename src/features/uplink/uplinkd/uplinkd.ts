@@ -1,4 +1,4 @@
-import { Dirty, sleep, TaskGroup } from "#base/async";
+import { Dirty, sleep, TaskGroup, untilAborted } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
@@ -177,7 +177,7 @@ export class Uplinkd {
     while (path !== undefined && !signal.aborted) {
       try {
         await using _control = await serveControl({ uplinks: () => this.uplinks, tell, log: this.#log }, { path });
-        await sleep(Number.POSITIVE_INFINITY, { signal, clock: this.#clock });
+        await untilAborted(signal);
       } catch (error) {
         if (!(error instanceof SocketPathError)) throw error;
         if (this.#repeats.isNews("control", error.message)) this.#log.error("no control socket for now", { error });

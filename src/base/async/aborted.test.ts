@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Deferred, unlessAborted } from "./index.ts";
+import { Deferred, unlessAborted, untilAborted } from "./index.ts";
 
 test("unlessAborted: is as the work where no signal aborts, and listens to the signal no longer", async () => {
   const stop = new AbortController();
@@ -36,4 +36,17 @@ test("unlessAborted: an abort, also one from before, gives its reason; the work 
   // A rejection that nobody handles would end the test here.
   await new Promise((resolve) => setImmediate(resolve));
   await assert.rejects(work.promise, /late/);
+});
+
+test("untilAborted: resolves at the abort, and at once for a signal that is aborted already", async () => {
+  const stop = new AbortController();
+  let isOver = false;
+  const over = untilAborted(stop.signal).then(() => {
+    isOver = true;
+  });
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(isOver, false);
+  stop.abort();
+  await over;
+  await untilAborted(stop.signal);
 });

@@ -1,0 +1,26 @@
+import type { AbortLikeOptions, AbortSignalLike } from "./light-abort-signal.ts";
+
+/** Resolves when the signal aborts. */
+export function untilAborted(signal: AbortSignalLike): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  if (signal.aborted) resolve();
+  else signal.addEventListener("abort", () => resolve(), { once: true });
+  return promise;
+}
+
+/**
+ * The result of `work`, or a rejection with the signal's reason when it aborts first. For work that cannot be cancelled or that has other
+ * waiters: it goes on after the abort, and its failure is then ignored here.
+ */
+export async function unlessAborted<T>(work: Promise<T>, { signal }: AbortLikeOptions): Promise<T> {
+  if (signal === undefined) return work;
+  const aborted = Promise.withResolvers<never>();
+  const onAbort = (): void => aborted.reject(signal.reason);
+  if (signal.aborted) onAbort();
+  signal.addEventListener("abort", onAbort, { once: true });
+  try {
+    return await Promise.race([aborted.promise, work]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}

@@ -1,0 +1,29 @@
+import { Backoff, type Dirty, repeat } from "#base/async";
+import type { HealthPart } from "#base/health";
+
+export interface ReconcileOptions {
+  /** Marked by every event that may have changed the wanted or the actual state. */
+  readonly dirty: Dirty;
+  /** Level-triggered: it does not learn which event came. It repairs any difference and returns the number of its changes. */
+  readonly sync: (options: { readonly signal: AbortSignal }) => Promise<number>;
+  readonly health: HealthPart;
+  /** The loop ends, without an error, when this aborts. */
+  readonly signal: AbortSignal;
+  /** Sync at least this often, milliseconds. */
+  readonly resyncMs: number;
+  /** Pause after failures. Default 200 ms doubling to 30 s. */
+  readonly backoff?: Backoff;
+}
+
+/** Runs until the signal aborts. An {@link ExpectedError} degrades the health and is retried; any other error is a bug and rejects. */
+export async function reconcile(options: ReconcileOptions): Promise<void> {
+  const { dirty, sync, health, signal, resyncMs } = options;
+  const work = async (): Promise<void> => health.ok(`${await sync({ signal })} changes`);
+  await repeat(work, {
+    signal,
+    dirty,
+    everyMs: resyncMs,
+    backoff: options.backoff ?? new Backoff({ initialMs: 200, maxMs: 30_000 }),
+    onFailure: (error) => health.degraded(error),
+  });
+}
