@@ -1,5 +1,5 @@
 /**
- * Runs the tests, tier by tier, and prints `N passed, N failed, N skipped` last.
+ * Runs the tests, tier by tier, and prints the slowest files and `N passed, N failed, N skipped` last.
  *
  *     node tools/test.ts [TIER...] [--only=PART[,PART]]
  *
@@ -23,6 +23,8 @@ interface Counts {
   passed: number;
   failed: number;
   skipped: number;
+  /** Time of each file, milliseconds. */
+  readonly files: Map<string, number>;
 }
 
 const root = join(import.meta.dirname, "..");
@@ -35,6 +37,8 @@ const TIERS: Readonly<Record<string, Tier>> = {
 };
 /** The endings of the tiers that need more than a machine with Node. */
 const PRIVILEGED = /\.(netns|cluster|conformance|vm)\.test\.ts$/;
+/** So many files are named at the end. */
+const SLOWEST = 10;
 const ALLOWED_SKIP = /^(kernel|package): /;
 
 function filesOf(name: string, tier: Tier, only: string): string[] {
@@ -57,6 +61,9 @@ async function runFiles(files: readonly string[], tier: Tier, counts: Counts): P
     } else {
       counts.skipped += 1;
     }
+  });
+  stream.on("test:summary", ({ file, duration_ms }) => {
+    if (file !== undefined) counts.files.set(relative(root, file), duration_ms);
   });
   stream.on("test:fail", (event) => {
     if (event.details.type !== "suite") counts.failed += 1;
@@ -100,7 +107,7 @@ if (unknown.length > 0) {
   console.error(`there is no tier ${unknown.join(", ")}; tiers: ${Object.keys(TIERS).join(" ")}`);
   process.exit(2);
 }
-const counts: Counts = { passed: 0, failed: 0, skipped: 0 };
+const counts: Counts = { passed: 0, failed: 0, skipped: 0, files: new Map() };
 const start = performance.now();
 for (const [name, tier] of Object.entries(TIERS)) {
   if (asked.length > 0 && !asked.includes(name)) continue;
@@ -116,6 +123,9 @@ if (counts.passed + counts.failed === 0) {
   console.log("no test ran");
   counts.failed += 1;
 }
+console.log("the slowest files:");
+for (const [file, ms] of [...counts.files].sort(([, one], [, other]) => other - one).slice(0, SLOWEST))
+  console.log(`  ${(ms / 1000).toFixed(1).padStart(6)} s  ${file}`);
 console.log(`all tiers: ${((performance.now() - start) / 1000).toFixed(1)} s`);
 console.log(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
 process.exitCode = counts.failed === 0 ? 0 : 1;
