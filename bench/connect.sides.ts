@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { IpAddress } from "#base/ip";
 import { connectInside, InsideError } from "#lab/inside";
 import { poll } from "#lab/poll";
-import type { Bed } from "../src/features/uplink/testing/bed.ts";
+import type { Bed } from "../test/support/uplink-wan-bed.ts";
 
 /** A proxy that runs. */
 export interface Side {

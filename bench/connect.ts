@@ -13,7 +13,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { parseArgs } from "node:util";
-import { Bed } from "../src/features/uplink/testing/bed.ts";
+import { Bed } from "../test/support/uplink-wan-bed.ts";
 import { serve, setUps, transfer, type Way } from "./connect.load.ts";
 import { missingPeers, type Side, startOurs, startSquid, startTinyproxy, stop } from "./connect.sides.ts";
 

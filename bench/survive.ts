@@ -19,7 +19,7 @@ import { describeError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 import { askConnect, connectInside } from "#lab/inside";
 import { makeCertificates } from "#test/certificates";
-import { Bed } from "../src/features/uplink/testing/bed.ts";
+import { Bed } from "../test/support/uplink-wan-bed.ts";
 import { missingPeers, type Side, startOurs, startSquid, startTinyproxy, stop } from "./connect.sides.ts";
 
 /** A client that waits longer than this has gone, seconds. */

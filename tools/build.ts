@@ -74,7 +74,7 @@ async function buildBundle(version: string): Promise<void> {
     entryPoints: {
       isthmus: "src/programs/start.ts",
       // Run on threads of their own, so they are files of their own.
-      "uplink-worker": "src/features/uplink/workers/worker.ts",
+      "uplink-worker": "src/features/uplink-proxy/workers/worker.ts",
     },
     outdir: "dist",
     outExtension: { ".js": ".mjs" },

@@ -3,7 +3,7 @@ import { ConfigError, durationFlag, integerFlag, optionalFlag, parsedFlag, strin
 import { describeError } from "#base/errors";
 import { FileError } from "#base/file";
 import type { Logger } from "#base/log";
-import { kubectlApply, proxyEnvironment, readOffSwitch, systemdDropIn, writeSentinel } from "#features/uplink";
+import { kubectlApply, proxyEnvironment, readOffSwitch, systemdDropIn, writeSentinel } from "#features/uplink-proxy";
 import { logFlags, loggerOf } from "./daemon-flags.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 import { environmentFlags, environmentOptions, nodeAddress } from "./uplink/env-flags.ts";

@@ -12,7 +12,7 @@ import {
   WEB4,
   WEB6,
 } from "#test/uplink-bed";
-import { clientHello } from "../../src/features/uplink/testing/proxy-fixtures.ts";
+import { clientHello } from "../../src/features/uplink-proxy/testing/proxy-fixtures.ts";
 
 const TIMEOUT = { timeout: 60_000 };
 /** What a busy machine adds to a delay, milliseconds. */

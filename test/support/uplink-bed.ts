@@ -17,11 +17,11 @@ import { IpAddress } from "#base/ip";
 import { connectInside, request } from "#lab/inside";
 import { makeCertificates } from "#test/certificates";
 import { ISTHMUS, type Outcome, type Running, start, until } from "#test/lab";
-import { Bed, type BedOptions } from "../../src/features/uplink/testing/bed.ts";
-import { TestClient } from "../../src/features/uplink/testing/proxy-fixtures.ts";
+import { TestClient } from "../../src/features/uplink-proxy/testing/proxy-fixtures.ts";
+import { Bed, type BedOptions } from "./uplink-wan-bed.ts";
 
-export { SERVER4, SERVER6 } from "../../src/features/uplink/testing/bed.ts";
-export type { TestClient } from "../../src/features/uplink/testing/proxy-fixtures.ts";
+export type { TestClient } from "../../src/features/uplink-proxy/testing/proxy-fixtures.ts";
+export { SERVER4, SERVER6 } from "./uplink-wan-bed.ts";
 
 /** Where the proxy listens in the node. */
 export const PROXY = { address: IpAddress.parse("127.0.0.1"), port: 5443 } as const;

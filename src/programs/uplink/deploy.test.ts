@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { parseFlags } from "#base/config";
-import { SettingsFile } from "#features/uplink";
+import { SettingsFile } from "#features/uplink-config";
 import { uplinkFlags } from "./flags.ts";
 
 const folder = join(import.meta.dirname, "../../../deploy/uplink");

@@ -8,7 +8,7 @@ import {
   OFF_SWITCH,
   PROXY_URL,
   SENTINEL_PATH,
-} from "#features/uplink";
+} from "#features/uplink-proxy";
 
 /** What the variables are made of. */
 export const environmentFlags = {

@@ -2,16 +2,9 @@ import type { Clock } from "#base/clock";
 import { ConfigError, choiceFlag, optionalFlag, parsedFlag, stringFlag, switchFlag } from "#base/config";
 import { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
-import {
-  type ConfigSource,
-  DEFAULT_SETTINGS,
-  EveInputs,
-  type ListenerSettings,
-  OFF_SWITCH,
-  SENTINEL_PATH,
-  type Settings,
-  SettingsFile,
-} from "#features/uplink";
+import { type ConfigSource, DEFAULT_SETTINGS, type ListenerSettings, type Settings } from "#base/uplink-model";
+import { EveInputs, SettingsFile } from "#features/uplink-config";
+import { OFF_SWITCH, SENTINEL_PATH } from "#features/uplink-proxy";
 import { kubeFlags, logFlags } from "../daemon-flags.ts";
 
 /** The flags of `uplink-proxy`. */

@@ -3,18 +3,17 @@ import { Dirty } from "#base/async";
 import { describeError } from "#base/errors";
 import type { IpAddress } from "#base/ip";
 import type { Logger, Repeats } from "#base/log";
+import type { ListenerSettings, Settings } from "#base/uplink-model";
 import {
   CA_CONFIG_MAP,
   type CdiWanted,
   type ClusterSecret,
   importProxy,
-  type ListenerSettings,
   type PodSecrets,
   Secrets,
   type SecretsDeps,
-  type Settings,
   withCredentials,
-} from "#features/uplink";
+} from "#features/uplink-proxy";
 import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
 
 /** Key of the Secret that all nodes of a cluster share. */

@@ -5,18 +5,9 @@ import { ExpectedError } from "#base/errors";
 import { type Health, type HealthPart, readiness } from "#base/health";
 import type { IpAddress } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
-import {
-  type ClusterSecret,
-  type ConfigSource,
-  hasError,
-  type ListenerSettings,
-  METRICS_MAP_PATH,
-  ownMark,
-  runCdiSync,
-  TransparentKeeper,
-  type Uplinkd,
-  UplinkProxy,
-} from "#features/uplink";
+import { type ConfigSource, hasError, type ListenerSettings } from "#base/uplink-model";
+import { type ClusterSecret, METRICS_MAP_PATH, runCdiSync, UplinkProxy } from "#features/uplink-proxy";
+import { ownMark, TransparentKeeper, type Uplinkd } from "#features/uplink-routing";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
 import { listenTcp } from "#kernel/socket";

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { ExpectedError } from "#base/errors";
-import { METRICS_MAP_PATH, type MetricsDocument, statsText } from "#features/uplink";
+import { METRICS_MAP_PATH, type MetricsDocument, statsText } from "#features/uplink-proxy";
 import { EXIT } from "../run-program.ts";
 
 /** The counters cannot be shown. */

@@ -9,7 +9,7 @@ import {
   runTransparentWatchdog,
   type TransparentMarks,
   type Watchdog,
-} from "#features/uplink";
+} from "#features/uplink-routing";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { logFlags, loggerOf } from "../daemon-flags.ts";

@@ -1,0 +1,21 @@
+import type { Settings } from "./settings.ts";
+
+/** What is known of the configuration right now. Immutable. */
+export interface ConfigState {
+  readonly settings: Settings;
+  /** Everything that has to be known was seen at least once (docs/spec/uplink-proxy.md#2.1). */
+  readonly ready: boolean;
+  /** Why the newest input, or a part of it, is not in force. */
+  readonly error?: string;
+}
+
+/** Where settings come from: a file of ours, or documents that other agents publish. */
+export interface ConfigSource {
+  readonly current: ConfigState;
+  /** Called after each change of `current`. */
+  onChange(listener: () => void): Disposable;
+  /** Reads everything again now (SIGHUP). Never throws: what is wrong is in `current.error`. */
+  reload(): void;
+  /** Follows the files until the signal aborts. */
+  run(options: { readonly signal: AbortSignal }): Promise<void>;
+}

@@ -1,0 +1,36 @@
+/**
+ * The words that the parts of the uplink proxy share: an uplink, the snapshot that a choice is made from, the settings, and
+ * what real traffic tells.
+ *
+ * Owns: data and two small interfaces. Refuses to know: where they come from.
+ */
+export type { ConfigSource, ConfigState } from "./config-source.ts";
+export {
+  DEFAULT_SETTINGS,
+  DIAL_TIMEOUT_MS,
+  HOST_ADDRESS,
+  HOST_ADDRESS_6,
+  POD_ADDRESS,
+  POD_BRIDGE,
+  POD_PORTS,
+  PROXY_PORT,
+} from "./defaults.ts";
+export { parseInstant } from "./instant.ts";
+export type { Circumstances, DialFailure, Evidence, SnapshotSource, Witness } from "./ports.ts";
+export type {
+  ClusterSettings,
+  DnsSettings,
+  LimitSettings,
+  ListenerRole,
+  ListenerSettings,
+  ProbeSettings,
+  ProbeTarget,
+  RoutingSettings,
+  SelectionSettings,
+  Settings,
+  TransparentSettings,
+  TunnelSettings,
+  UplinkMode,
+  UplinkSettings,
+} from "./settings.ts";
+export { hasError, type Snapshot, UNTESTED, type Uplink, type UplinkAddress, type UplinkStatus } from "./uplink.ts";

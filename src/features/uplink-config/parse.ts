@@ -1,0 +1,55 @@
+import { LineCounter, parseDocument } from "yaml";
+import { DIAL_TIMEOUT_MS, type Settings } from "#base/uplink-model";
+import { checkTogether, checkValues, distinctUplinks, MAX_FAULTS } from "./check.ts";
+import { UplinkConfigError } from "./errors.ts";
+import { settingsOf } from "./fill.ts";
+
+/** A file that is in force, perhaps without some of its uplinks. */
+export interface ParsedSettings {
+  readonly settings: Settings;
+  /** Uplinks that cannot be told from an earlier one, each with the reason and what to do. */
+  readonly refused: readonly string[];
+  /** What an operator should know and need not change. */
+  readonly notes: readonly string[];
+}
+
+/**
+ * Pure: reads a configuration in JSON or YAML; `file` is its name in messages. Throws {@link UplinkConfigError} `invalid`
+ * with every fault, by its path.
+ */
+export function parseSettings(source: string, file: string): ParsedSettings {
+  const checked = checkValues(parseText(source, file));
+  const faults = [...checked.faults, ...(checked.entry === undefined ? [] : checkTogether(checked.entry))];
+  if (checked.entry === undefined || faults.length > 0) throw invalid(file, faults);
+  const { entry } = checked;
+  const { uplinks, refused } = distinctUplinks(entry.uplinks ?? []);
+  const notes = entry.dialTimeoutMs === 0 ? [`dialTimeoutMs 0 is taken as the default, ${DIAL_TIMEOUT_MS} ms`] : [];
+  return { settings: settingsOf({ ...entry, uplinks }), refused, notes };
+}
+
+function parseText(source: string, file: string): unknown {
+  const lines = new LineCounter();
+  // JSON is YAML, as far as this goes. Aliases could grow without bound: none are needed.
+  const document = parseDocument(source, {
+    lineCounter: lines,
+    prettyErrors: false,
+    uniqueKeys: true,
+    stringKeys: true,
+  });
+  const faults = document.errors.map(
+    (error) => `line ${lines.linePos(error.pos[0]).line}: ${error.message.replaceAll("\n", " ")}`,
+  );
+  if (faults.length > 0) throw invalid(file, faults);
+  try {
+    return document.toJS({ maxAliasCount: 0 });
+  } catch (error) {
+    if (!(error instanceof ReferenceError)) throw error;
+    throw invalid(file, ["anchors and aliases are not taken: write the value out"]);
+  }
+}
+
+function invalid(file: string, faults: readonly string[]): UplinkConfigError {
+  const more = faults.length - MAX_FAULTS;
+  const told = faults.slice(0, MAX_FAULTS).join("; ");
+  return new UplinkConfigError("invalid", `${file}: ${told}${more > 0 ? `; and ${more} more` : ""}`);
+}

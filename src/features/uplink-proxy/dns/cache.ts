@@ -1,0 +1,57 @@
+import type { Clock } from "#base/clock";
+import type { IpAddress } from "#base/ip";
+import type { DnsSettings } from "#base/uplink-model";
+import type { DnsRecord } from "./query.ts";
+
+/** What is remembered of a name. */
+export interface CachedAnswer {
+  /** Empty: the name has none. */
+  readonly addresses: readonly IpAddress[];
+  /** Monotonic milliseconds. */
+  readonly freshUntil: number;
+}
+
+/** Answers of one uplink's servers, each as long as it may be kept, and longer for bad times (docs/spec/uplink-proxy.md#6.3). */
+export class DnsCache {
+  readonly #clock: Clock;
+  readonly #settings: () => DnsSettings;
+  readonly #entries = new Map<string, CachedAnswer>();
+
+  constructor(clock: Clock, settings: () => DnsSettings) {
+    this.#clock = clock;
+    this.#settings = settings;
+  }
+
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  /** An answer that is still good. */
+  fresh(name: string): CachedAnswer | undefined {
+    const entry = this.#entries.get(name);
+    return entry !== undefined && entry.freshUntil > this.#clock.monotonic() ? entry : undefined;
+  }
+
+  /** An answer with addresses that has expired, not longer ago than `staleMs`. */
+  stale(name: string): CachedAnswer | undefined {
+    const entry = this.#entries.get(name);
+    if (entry === undefined || entry.addresses.length === 0) return undefined;
+    return this.#clock.monotonic() - entry.freshUntil <= this.#settings().staleMs ? entry : undefined;
+  }
+
+  /** Keeps what servers said; no records: that there are none. The least recently stored goes when there are too many. */
+  store(name: string, records: readonly DnsRecord[]): void {
+    const { minTtlMs, maxTtlMs, negativeTtlMs, cacheEntries } = this.#settings();
+    const ttlMs = Math.min(...records.map(({ ttlSeconds }) => ttlSeconds * 1000));
+    const keptMs = records.length === 0 ? negativeTtlMs : Math.min(maxTtlMs, Math.max(minTtlMs, ttlMs));
+    this.#entries.delete(name);
+    this.#entries.set(name, {
+      addresses: records.map(({ address }) => address),
+      freshUntil: this.#clock.monotonic() + keptMs,
+    });
+    for (const oldest of this.#entries.keys()) {
+      if (this.#entries.size <= cacheEntries) return;
+      this.#entries.delete(oldest);
+    }
+  }
+}

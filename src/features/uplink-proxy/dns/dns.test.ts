@@ -1,0 +1,386 @@
+import assert from "node:assert/strict";
+import { createSocket } from "node:dgram";
+import { once } from "node:events";
+import { mkdtempSync, rmSync, utimesSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import fc from "fast-check";
+import { Deferred } from "#base/async";
+import { FakeClock, systemClock } from "#base/clock";
+import { IpAddress } from "#base/ip";
+import { DEFAULT_SETTINGS } from "#base/uplink-model";
+import { DnsError, type DnsRecord, type DnsUplink, parseHosts, type Query, queryServers, UplinkDns } from "./index.ts";
+import { serversToAsk } from "./query.ts";
+
+const TIMEOUT = { timeout: 20_000 };
+const NEVER = new AbortController().signal;
+
+const address = (text: string): IpAddress => IpAddress.parse(text);
+const records = (ttlSeconds: number, ...texts: string[]): DnsRecord[] =>
+  texts.map((text) => ({ address: address(text), ttlSeconds }));
+
+function way(name: string, fields: Partial<DnsUplink> = {}): DnsUplink {
+  return { name, servers: [`server-of-${name}`], searchDomains: [], sources: [address("192.0.2.10")], ...fields };
+}
+
+/** A resolver over servers that answer as told; `asked` has each question. */
+class Bed {
+  readonly clock = new FakeClock();
+  readonly asked: string[] = [];
+  answers: Record<string, readonly DnsRecord[] | "not-found" | "failed" | Deferred<readonly DnsRecord[]>> = {};
+  readonly dns: UplinkDns;
+
+  constructor(hostsPath = "/nonexistent/hosts") {
+    const query: Query = async (name, _families, { servers }) => {
+      const [server = "system"] = servers;
+      this.asked.push(`${server} ${name}`);
+      const answer = this.answers[`${server} ${name}`] ?? this.answers[server] ?? "not-found";
+      if (answer === "not-found" || answer === "failed") throw new DnsError(answer, answer);
+      return answer instanceof Deferred ? await answer.promise : answer;
+    };
+    this.dns = new UplinkDns({ clock: this.clock, settings: () => DEFAULT_SETTINGS.dns, query, hostsPath });
+  }
+
+  async resolve(name: string, uplink: DnsUplink, others: readonly DnsUplink[] = []): Promise<string> {
+    try {
+      const { addresses, via, isStale } = await this.dns.resolve(name, uplink, { others, signal: NEVER });
+      return `${addresses.join(" ")} via ${via}${isStale ? " stale" : ""}`;
+    } catch (error) {
+      assert.ok(error instanceof DnsError);
+      return error.code;
+    }
+  }
+}
+
+test("UplinkDns: each uplink gets the answer of its own servers", async () => {
+  const bed = new Bed();
+  bed.answers = { "server-of-a": records(60, "203.0.113.1"), "server-of-b": records(60, "203.0.113.2") };
+  assert.equal(await bed.resolve("x.example", way("a"), [way("b")]), "203.0.113.1 via a");
+  assert.equal(await bed.resolve("x.example", way("b"), [way("a")]), "203.0.113.2 via b");
+});
+
+test("UplinkDns: kept as long as the TTL says, within 5 s and 5 min, and a denial for 5 s", async () => {
+  const bed = new Bed();
+  for (const [ttl, keptSeconds] of [
+    [0, 5],
+    [60, 60],
+    [86_400, 300],
+  ] as const) {
+    const name = `${ttl}.example`;
+    bed.answers = { "server-of-a": records(ttl, "203.0.113.1") };
+    bed.asked.length = 0;
+    await bed.resolve(name, way("a"));
+    assert.equal(bed.dns.cached(name, way("a"))?.via, "a");
+    await bed.clock.advance(keptSeconds * 1000 - 1);
+    await bed.resolve(name, way("a"));
+    assert.equal(bed.asked.length, 1);
+    await bed.clock.advance(1);
+    assert.equal(bed.dns.cached(name, way("a")), undefined);
+    await bed.resolve(name, way("a"));
+    assert.equal(bed.asked.length, 2);
+  }
+  bed.answers = {};
+  bed.asked.length = 0;
+  assert.equal(await bed.resolve("no.example", way("a"), [way("b")]), "not-found");
+  assert.equal(await bed.resolve("no.example", way("a"), [way("b")]), "not-found");
+  // What the uplink's own servers deny is asked nowhere else.
+  assert.deepEqual(bed.asked, ["server-of-a no.example"]);
+  await bed.clock.advance(5000);
+  await bed.resolve("no.example", way("a"));
+  assert.equal(bed.asked.length, 2);
+});
+
+test("UplinkDns: servers that are silent: the other uplinks' in their order, then the system's, told by whom", async () => {
+  const bed = new Bed();
+  const [a, b, c] = [way("a"), way("b"), way("c")];
+  bed.answers = { "server-of-a": "failed", "server-of-b": "failed", "server-of-c": records(60, "203.0.113.3") };
+  assert.equal(await bed.resolve("x.example", a, [a, b, c]), "203.0.113.3 via c");
+  bed.answers = {
+    "server-of-a": "failed",
+    "server-of-b": "failed",
+    "server-of-c": "failed",
+    system: records(60, "203.0.113.9"),
+  };
+  assert.equal(await bed.resolve("y.example", a, [b]), "203.0.113.9 via system");
+  bed.answers = { ...bed.answers, system: "failed" };
+  assert.equal(await bed.resolve("z.example", a, [b]), "failed");
+  assert.equal(await bed.resolve("w.example", way("d", { servers: [] }), [way("c")]), "failed");
+});
+
+test("UplinkDns: the system's servers too are asked from the uplink's address, never by the way of the main table", async () => {
+  const sources: string[] = [];
+  const dns = new UplinkDns({
+    clock: new FakeClock(),
+    settings: () => DEFAULT_SETTINGS.dns,
+    hostsPath: "/nonexistent/hosts",
+    query: async (_name, _families, { servers, source4, source6 }) => {
+      sources.push(`${servers[0] ?? "system"} ${source4} ${source6}`);
+      throw new DnsError("failed", "failed");
+    },
+  });
+  await assert.rejects(dns.resolve("x.example", way("a"), { others: [], signal: NEVER }), { code: "failed" });
+  assert.deepEqual(sources, ["server-of-a 192.0.2.10 undefined", "system 192.0.2.10 undefined"]);
+});
+
+test("serversToAsk: nobody is asked without a source of the family; servers on this host are asked as they are", () => {
+  const source4 = address("192.0.2.10");
+  const source6 = address("2001:db8::10");
+  const servers = ["192.0.2.53", "192.0.2.54:5353", "2001:db8::53", "[2001:db8::54]:53"];
+  const ask = (...args: Parameters<typeof serversToAsk>) => {
+    const { servers: all, isBound } = serversToAsk(...args);
+    return `${all.join(" ")}${isBound ? " bound" : ""}`;
+  };
+  assert.equal(ask({ servers, source4 }, []), "192.0.2.53 192.0.2.54:5353 bound");
+  assert.equal(ask({ servers, source6 }, []), "2001:db8::53 [2001:db8::54]:53 bound");
+  assert.equal(ask({ servers, source4, source6 }, []), `${servers.join(" ")} bound`);
+  assert.equal(ask({ servers: [], source4 }, ["10.0.0.53", "2001:db8::53"]), "10.0.0.53 bound");
+  assert.equal(ask({ servers: [], source4 }, ["10.0.0.53", "127.0.0.53"]), "127.0.0.53");
+  assert.equal(ask({ servers: [], source4 }, ["[::1]:53"]), "[::1]:53");
+  assert.equal(ask({ servers: ["2001:db8::53"], source4 }, ["10.0.0.53"]), " bound");
+});
+
+test("UplinkDns: silent servers are passed over for 5 s, so that one request waits for them and not each", async () => {
+  const bed = new Bed();
+  bed.answers = { "server-of-a": "failed", "server-of-b": records(60, "203.0.113.2") };
+  await bed.resolve("x.example", way("a"), [way("b")]);
+  await bed.resolve("y.example", way("a"), [way("b")]);
+  assert.deepEqual(bed.asked, ["server-of-a x.example", "server-of-b x.example", "server-of-b y.example"]);
+  await bed.clock.advance(5000);
+  bed.answers = { "server-of-a": records(60, "203.0.113.1") };
+  assert.equal(await bed.resolve("y.example", way("a"), [way("b")]), "203.0.113.1 via a");
+});
+
+test("UplinkDns: when nobody answers, what was known up to an hour ago is served, and counted", async () => {
+  const bed = new Bed();
+  bed.answers = { "server-of-a": records(60, "203.0.113.1") };
+  await bed.resolve("x.example", way("a"));
+  bed.answers = { "server-of-a": "failed", system: "failed" };
+  await bed.clock.advance(60_000 + 3_600_000);
+  assert.equal(await bed.resolve("x.example", way("a")), "203.0.113.1 via a stale");
+  assert.equal(bed.dns.staleAnswers, 1);
+  await bed.clock.advance(6000);
+  assert.equal(await bed.resolve("x.example", way("a")), "failed");
+});
+
+test("UplinkDns: search domains are for names without a dot", async () => {
+  const bed = new Bed();
+  const uplink = way("a", { searchDomains: ["one.example", "two.example"] });
+  bed.answers = { "server-of-a registry.two.example": records(60, "203.0.113.1") };
+  assert.equal(await bed.resolve("registry", uplink), "203.0.113.1 via a");
+  assert.equal(bed.dns.cached("registry", uplink)?.addresses.length, 1);
+  assert.equal(await bed.resolve("registry.x", uplink), "not-found");
+  assert.deepEqual(bed.asked, [
+    "server-of-a registry.one.example",
+    "server-of-a registry.two.example",
+    "server-of-a registry.x",
+  ]);
+});
+
+test("UplinkDns: one question for all who ask at the same time, and one who leaves takes nothing from the others", async () => {
+  const bed = new Bed();
+  const answer = new Deferred<readonly DnsRecord[]>();
+  bed.answers = { "server-of-a": answer };
+  const leaving = new AbortController();
+  const options = { others: [], signal: leaving.signal };
+  const first = bed.dns.resolve("x.example", way("a"), options);
+  const second = bed.resolve("x.example", way("a"));
+  await bed.clock.advance(0);
+  leaving.abort(new Error("left"));
+  await assert.rejects(first, /left/);
+  answer.resolve(records(60, "203.0.113.1"));
+  assert.equal(await second, "203.0.113.1 via a");
+  assert.equal(bed.asked.length, 1);
+});
+
+test("UplinkDns: at most 2,000 names are remembered of an uplink", async () => {
+  const bed = new Bed();
+  bed.answers = { "server-of-a": records(300, "203.0.113.1") };
+  for (let at = 0; at < 2001; at += 1) await bed.dns.resolve(`${at}.example`, way("a"), { others: [], signal: NEVER });
+  assert.equal(bed.dns.cached("0.example", way("a")), undefined);
+  assert.ok(bed.dns.cached("1.example", way("a")) !== undefined);
+});
+
+test("hosts: names of the system's own list, read again when it changes; a missing file has none", async (t) => {
+  const dir = mkdtempSync(join(tmpdir(), "uplink-hosts-"));
+  t.after(() => rmSync(dir, { recursive: true }));
+  const path = join(dir, "hosts");
+  const bed = new Bed(path);
+  assert.deepEqual(await bed.dns.hosts("a"), []);
+  writeFileSync(path, "# c\n192.0.2.1 A a.example. # x\n2001:db8::1\ta\nnonsense a\n192.0.2.2\n");
+  utimesSync(path, 1, 1);
+  assert.deepEqual(await bed.dns.hosts("a"), []);
+  await bed.clock.advance(5000);
+  assert.deepEqual((await bed.dns.hosts("a")).map(String), ["192.0.2.1", "2001:db8::1"]);
+  assert.deepEqual((await bed.dns.hosts("a.example")).map(String), ["192.0.2.1"]);
+  rmSync(path);
+  await bed.clock.advance(5000);
+  assert.deepEqual(await bed.dns.hosts("a"), []);
+});
+
+test("hosts: any text is read without an error (fuzz)", () => {
+  fc.assert(
+    fc.property(fc.string({ unit: "binary" }), (text) => {
+      for (const [name, addresses] of parseHosts(text)) {
+        assert.equal(name, name.toLowerCase());
+        assert.ok(addresses.length > 0);
+      }
+    }),
+  );
+});
+
+/** A DNS server of loopback: answers A and AAAA from a function, or nothing; `sources` has who asked. */
+async function dnsServer(
+  t: TestContext,
+  answer: (name: string, type: number) => readonly string[] | "silent" | "nxdomain",
+  delayMs = 0,
+) {
+  const sources: string[] = [];
+  const socket = createSocket("udp4");
+  socket.on("message", (question, from) => {
+    sources.push(from.address);
+    const labels: string[] = [];
+    let at = 12;
+    for (let length = question[at] ?? 0; length > 0; length = question[at] ?? 0) {
+      labels.push(question.toString("latin1", at + 1, at + 1 + length));
+      at += length + 1;
+    }
+    const type = question.readUInt16BE(at + 1);
+    const given = answer(labels.join("."), type);
+    if (given === "silent") return;
+    const body = given === "nxdomain" ? [] : given.map((text) => rdata(type, text));
+    const header = Buffer.from(question.subarray(0, 12));
+    header.writeUInt16BE(given === "nxdomain" ? 0x8183 : 0x8180, 2);
+    header.writeUInt16BE(body.length, 6);
+    header.fill(0, 8);
+    const reply = Buffer.concat([header, question.subarray(12, at + 5), ...body]);
+    setTimeout(() => socket.send(reply, from.port, from.address), delayMs);
+  });
+  socket.bind(0, "127.0.0.1");
+  await once(socket, "listening");
+  t.after(() => socket.close());
+  return { server: `127.0.0.1:${socket.address().port}`, sources };
+}
+
+function rdata(type: number, text: string): Buffer {
+  const bytes = address(text).toBytes();
+  const head = Buffer.of(0xc0, 12, 0, type, 0, 1, 0, 0, 0, 77, 0, bytes.length);
+  return Buffer.concat([head, bytes]);
+}
+
+test("queryServers: asks from the uplink's source, both families at once, with TTLs", TIMEOUT, async (t) => {
+  const { server, sources } = await dnsServer(t, (_name, type) =>
+    type === 1 ? ["203.0.113.1", "203.0.113.2"] : ["2001:db8::1"],
+  );
+  const path = { servers: [server], source4: address("127.0.0.9") };
+  const options = { timeoutMs: 5000, signal: NEVER, clock: systemClock };
+  const found = await queryServers("x.example", [4, 6], path, options);
+  assert.deepEqual(found.map(({ address: each, ttlSeconds }) => `${each} ${ttlSeconds}`).sort(), [
+    "2001:db8::1 77",
+    "203.0.113.1 77",
+    "203.0.113.2 77",
+  ]);
+  assert.deepEqual(new Set(sources), new Set(["127.0.0.9"]));
+});
+
+test(
+  "queryServers: a denial and silence are told apart; the deadline is ours, and a dead first server is survived",
+  TIMEOUT,
+  async (t) => {
+    const dead = await dnsServer(t, () => "silent");
+    const denying = await dnsServer(t, () => "nxdomain");
+    const alive = await dnsServer(t, (_name, type) => (type === 1 ? ["203.0.113.1"] : []));
+    const ask = (servers: readonly string[], timeoutMs: number, families: readonly (4 | 6)[] = [4]) =>
+      queryServers("x.example", families, { servers }, { timeoutMs, signal: NEVER, clock: systemClock });
+    await assert.rejects(ask([denying.server], 5000), { name: "DnsError", code: "not-found" });
+    await assert.rejects(ask([alive.server], 5000, [6]), { name: "DnsError", code: "not-found" });
+    const before = systemClock.monotonic();
+    await assert.rejects(ask([dead.server], 300), { name: "DnsError", code: "failed" });
+    const tookMs = systemClock.monotonic() - before;
+    assert.ok(tookMs >= 290 && tookMs < 700, `${tookMs}`);
+    assert.equal((await ask([dead.server, alive.server], 2000)).length, 1);
+  },
+);
+
+test("queryServers: one family that does not answer costs 250 ms, not the deadline", TIMEOUT, async (t) => {
+  const { server } = await dnsServer(t, (_name, type) => (type === 1 ? ["203.0.113.1"] : "silent"));
+  const before = systemClock.monotonic();
+  const found = await queryServers(
+    "x.example",
+    [4, 6],
+    { servers: [server] },
+    { timeoutMs: 5000, signal: NEVER, clock: systemClock },
+  );
+  assert.equal(found.length, 1);
+  assert.ok(systemClock.monotonic() - before < 1000);
+});
+
+test("queryServers: an abort ends the question with the signal's reason", TIMEOUT, async (t) => {
+  const { server } = await dnsServer(t, () => "silent");
+  const stop = new AbortController();
+  const asked = queryServers(
+    "x.example",
+    [4],
+    { servers: [server] },
+    { timeoutMs: 5000, signal: stop.signal, clock: systemClock },
+  );
+  stop.abort(new Error("left"));
+  await assert.rejects(asked, /left/);
+});
+
+test(
+  "queryServers: a slow server has all of the time; a question that got lost is asked again soon",
+  TIMEOUT,
+  async (t) => {
+    const answer = (_name: string, type: number) => (type === 1 ? ["203.0.113.1"] : "nxdomain");
+    const options = { signal: NEVER, clock: systemClock };
+    const ask = (server: string, timeoutMs: number) =>
+      queryServers("x.example", [4], { servers: [server] }, { ...options, timeoutMs });
+    const [slow, slower] = await Promise.all([dnsServer(t, answer, 1300), dnsServer(t, answer, 4500)]);
+    const [first, second] = await Promise.all([ask(slow.server, 2000), ask(slower.server, 8000)]);
+    assert.deepEqual([first.length, second.length], [1, 1]);
+    let questions = 0;
+    const lossy = await dnsServer(t, (name, type) => (questions++ === 0 ? "silent" : answer(name, type)));
+    const before = systemClock.monotonic();
+    assert.equal((await ask(lossy.server, 8000)).length, 1);
+    assert.ok(systemClock.monotonic() - before < 1500);
+  },
+);
+
+test("UplinkDns: an answer that policy forbids is none: the next uplink's servers are asked, and it is told when all are so", async () => {
+  const zone: Record<string, string> = { a: "127.0.0.1", b: "203.0.113.1", system: "192.168.0.1" };
+  const clock = new FakeClock();
+  const dns = new UplinkDns({
+    clock,
+    settings: () => DEFAULT_SETTINGS.dns,
+    hostsPath: "/nonexistent/hosts",
+    query: async (_name, _families, { servers }) => {
+      const at = (servers[0] ?? "system").replace("server-of-", "");
+      return [{ address: address(zone[at] ?? "0.0.0.0"), ttlSeconds: 60 }];
+    },
+  });
+  const accepts = ([first]: readonly IpAddress[]): boolean => first?.isLoopback !== true;
+  const options = { others: [way("a"), way("b")], signal: NEVER, accepts };
+  assert.equal((await dns.resolve("x.example", way("a"), options)).via, "b");
+  zone["b"] = zone["system"] = "127.0.0.2";
+  await clock.advance(400_000);
+  await assert.rejects(dns.resolve("x.example", way("a"), options), { code: "denied" });
+});
+
+test("UplinkDns: the time is for a name, the search domains' included", async () => {
+  const given: number[] = [];
+  const clock = new FakeClock();
+  const dns = new UplinkDns({
+    clock,
+    settings: () => ({ ...DEFAULT_SETTINGS.dns, timeoutMs: 1000 }),
+    hostsPath: "/nonexistent/hosts",
+    query: async (_name, _families, _path, { timeoutMs }) => {
+      given.push(timeoutMs);
+      await clock.advance(400);
+      throw new DnsError("not-found", "no such host");
+    },
+  });
+  const uplink = { ...way("a"), searchDomains: ["one.example", "two.example"] };
+  await assert.rejects(dns.resolve("x", uplink, { others: [], signal: NEVER }), { code: "not-found" });
+  assert.deepEqual(given, [1000, 600, 200]);
+});

@@ -1,0 +1,234 @@
+import { type AbortSignalLike, unlessAborted } from "#base/async";
+import type { Clock } from "#base/clock";
+import type { IpAddress, IpFamily } from "#base/ip";
+import { HostsFile } from "#base/names";
+import type { DnsSettings } from "#base/uplink-model";
+import { DnsCache } from "./cache.ts";
+import { DnsError } from "./errors.ts";
+import { type DnsRecord, type Query, queryServers } from "./query.ts";
+
+/** Uplinks with a cache; those that are gone make room. */
+const MAX_CACHES = 256;
+
+/** Servers that did not answer are passed over so long, so that a dead resolver delays one request and not each, milliseconds. */
+const SILENT_MS = 5000;
+
+/** An uplink as far as resolving is concerned. */
+export interface DnsUplink {
+  readonly name: string;
+  readonly servers: readonly string[];
+  readonly searchDomains: readonly string[];
+  /** Usable sources; both families may be there. */
+  readonly sources: readonly IpAddress[];
+}
+
+/** What a name resolved to. */
+export interface DnsAnswer {
+  /** At least one. */
+  readonly addresses: readonly IpAddress[];
+  /** Whose servers said so: an uplink's name, `hosts`, or `system`. */
+  readonly via: string;
+  /** It had expired, and nobody could be asked. */
+  readonly isStale: boolean;
+}
+
+/** What resolving needs. */
+export interface UplinkDnsDeps {
+  readonly clock: Clock;
+  readonly settings: () => DnsSettings;
+  /** Default: c-ares. */
+  readonly query?: Query;
+  /** Default: `/etc/hosts`. */
+  readonly hostsPath?: string;
+}
+
+/** Whether policy lets an answer be dialled. */
+export type Accepts = (addresses: readonly IpAddress[]) => boolean;
+
+/** How a name is resolved. */
+export interface ResolveOptions {
+  /** Uplinks whose servers may be asked where the uplink's own have no answer, cheapest first. */
+  readonly others: readonly DnsUplink[];
+  /** An answer that it does not take is none: the next servers are asked. Default: all are taken. */
+  readonly accepts?: Accepts;
+  readonly signal: AbortSignalLike;
+}
+
+const BOTH: readonly IpFamily[] = [4, 6];
+
+/**
+ * Names to addresses, for each uplink by its own servers and from its own addresses (docs/spec/uplink-proxy.md#6.3). An answer of one uplink is
+ * used for another only where that one's servers do not answer at all.
+ */
+export class UplinkDns {
+  readonly #clock: Clock;
+  readonly #settings: () => DnsSettings;
+  readonly #query: Query;
+  readonly #hosts: HostsFile;
+  readonly #caches = new Map<string, DnsCache>();
+  /** Monotonic milliseconds until which an uplink's servers are not waited for; bounded like the caches. */
+  readonly #silentUntil = new Map<string, number>();
+  readonly #running = new Map<string, Promise<readonly IpAddress[]>>();
+  /** Expired answers that were served. */
+  staleAnswers = 0;
+
+  constructor(deps: UplinkDnsDeps) {
+    this.#clock = deps.clock;
+    this.#settings = deps.settings;
+    this.#query = deps.query ?? queryServers;
+    this.#hosts = new HostsFile(deps.hostsPath ?? "/etc/hosts", deps.clock);
+  }
+
+  /** What the system's own list says; empty when it does not have the name. */
+  hosts(name: string): Promise<readonly IpAddress[]> {
+    return this.#hosts.lookup(name);
+  }
+
+  /** An answer that needs nobody to be asked, if there is one: resolving then costs no turn of the event loop. */
+  cached(name: string, uplink: DnsUplink): DnsAnswer | undefined {
+    for (const each of namesToTry(name, uplink)) {
+      const found = this.#caches.get(uplink.name)?.fresh(each);
+      if (found === undefined) return undefined;
+      if (found.addresses.length > 0) return { addresses: found.addresses, via: uplink.name, isStale: false };
+    }
+    return undefined;
+  }
+
+  /**
+   * Resolves a name for an uplink: by its own servers, from an expired answer of theirs, then by the `others` (cheapest first), then by the
+   * system's. An answer that `accepts` does not take counts as none. Rejects with {@link DnsError}, or with the signal's reason. A name that the uplink's own servers deny is not asked for elsewhere.
+   */
+  async resolve(name: string, uplink: DnsUplink, options: ResolveOptions): Promise<DnsAnswer> {
+    const { accepts = () => true } = options;
+    const failures: DnsError[] = [];
+    // Whoever is asked, the question may leave by this uplink or one as allowed, and by no other.
+    const system: Way = { ...SYSTEM, sources: uplink.sources };
+    const ways: readonly Way[] = [uplink, ...options.others.filter((other) => other.name !== uplink.name), system];
+    for (const way of ways) {
+      if (way.servers.length === 0 && way.isSystem !== true) continue;
+      const stale = (): DnsAnswer | undefined => this.#stale(name, way, accepts);
+      if (this.#isSilent(way) && this.cached(name, way) === undefined) {
+        const expired = stale();
+        if (expired !== undefined) return expired;
+        failures.push(new DnsError("failed", "no answer from DNS a moment ago"));
+        continue;
+      }
+      try {
+        const addresses = await this.#ask(name, way, options.signal);
+        if (accepts(addresses)) return { addresses, via: way.name, isStale: false };
+        failures.push(new DnsError("denied", "DNS answers with an address that is not allowed"));
+        continue;
+      } catch (error) {
+        options.signal.throwIfAborted();
+        if (!(error instanceof DnsError)) throw error;
+        if (error.code === "not-found" && !failures.some(isDenied)) throw error;
+        failures.push(error);
+        if (error.code === "not-found") continue;
+        this.#silentUntil.set(way.name, this.#clock.monotonic() + SILENT_MS);
+      }
+      const expired = stale();
+      if (expired !== undefined) return expired;
+    }
+    throw failures.find(isDenied) ?? failures[0] ?? new DnsError("failed", "no DNS servers");
+  }
+
+  #isSilent({ name }: DnsUplink): boolean {
+    return (this.#silentUntil.get(name) ?? 0) > this.#clock.monotonic();
+  }
+
+  async #ask(name: string, way: Way, signal: AbortSignalLike): Promise<readonly IpAddress[]> {
+    let last: DnsError | undefined;
+    const until = this.#clock.monotonic() + this.#settings().timeoutMs;
+    for (const each of namesToTry(name, way)) {
+      try {
+        return await this.#askExact(each, way, { signal, until });
+      } catch (error) {
+        if (!(error instanceof DnsError) || error.code !== "not-found") throw error;
+        last = error;
+      }
+    }
+    throw last ?? new DnsError("not-found", "no such host");
+  }
+
+  async #askExact(
+    name: string,
+    way: Way,
+    { signal, until }: { readonly signal: AbortSignalLike; readonly until: number },
+  ): Promise<readonly IpAddress[]> {
+    const cached = this.#cacheOf(way.name).fresh(name);
+    if (cached !== undefined) {
+      if (cached.addresses.length === 0) throw new DnsError("not-found", "no such host");
+      return cached.addresses;
+    }
+    const id = `${way.name}\0${name}`;
+    // Many tunnels to one registry begin at once: one question is enough. Nobody's leaving takes the answer from the others.
+    const running = this.#running.get(id) ?? this.#start(id, name, way, until);
+    return await unlessAborted(running, { signal });
+  }
+
+  #start(id: string, name: string, way: Way, until: number): Promise<readonly IpAddress[]> {
+    const started = this.#fetch(name, way, until).finally(() => this.#running.delete(id));
+    // Everybody who asked may have left by the time it fails.
+    started.catch(() => undefined);
+    this.#running.set(id, started);
+    return started;
+  }
+
+  async #fetch(name: string, way: Way, until: number): Promise<readonly IpAddress[]> {
+    const timeoutMs = Math.max(1, until - this.#clock.monotonic());
+    const sourceOf = (family: IpFamily): IpAddress | undefined => way.sources.find((each) => each.family === family);
+    const path = { servers: way.servers, source4: sourceOf(4), source6: sourceOf(6) };
+    const families = way.isSystem === true ? BOTH : BOTH.filter((family) => sourceOf(family) !== undefined);
+    let records: readonly DnsRecord[] = [];
+    try {
+      const options = { timeoutMs, signal: new AbortController().signal, clock: this.#clock };
+      records = await this.#query(name, families, path, options);
+    } catch (error) {
+      if (error instanceof DnsError && error.code === "not-found") this.#cacheOf(way.name).store(name, []);
+      throw error;
+    }
+    this.#silentUntil.delete(way.name);
+    this.#cacheOf(way.name).store(name, records);
+    return records.map(({ address }) => address);
+  }
+
+  #stale(name: string, way: DnsUplink, accepts: Accepts): DnsAnswer | undefined {
+    for (const each of namesToTry(name, way)) {
+      const found = this.#cacheOf(way.name).stale(each);
+      if (found === undefined || !accepts(found.addresses)) continue;
+      this.staleAnswers += 1;
+      return { addresses: found.addresses, via: way.name, isStale: true };
+    }
+    return undefined;
+  }
+
+  #cacheOf(uplink: string): DnsCache {
+    const known = this.#caches.get(uplink);
+    if (known !== undefined) return known;
+    const made = new DnsCache(this.#clock, this.#settings);
+    this.#caches.set(uplink, made);
+    for (const oldest of this.#caches.keys()) {
+      if (this.#caches.size <= MAX_CACHES) break;
+      this.#caches.delete(oldest);
+      this.#silentUntil.delete(oldest);
+    }
+    return made;
+  }
+}
+
+function isDenied({ code }: DnsError): boolean {
+  return code === "denied";
+}
+
+/** Whom to ask. */
+interface Way extends DnsUplink {
+  readonly isSystem?: boolean;
+}
+
+/** The servers of /etc/resolv.conf. */
+const SYSTEM: Way = { name: "system", servers: [], searchDomains: [], sources: [], isSystem: true };
+
+/** A name with a dot is whole; another one is looked for in the search domains first. */
+function namesToTry(name: string, { searchDomains }: DnsUplink): string[] {
+  return name.includes(".") ? [name] : [...searchDomains.map((domain) => `${name}.${domain}`), name];
+}

@@ -1,0 +1,250 @@
+import { Socket } from "node:net";
+import { networkInterfaces } from "node:os";
+import type { SecureContext } from "node:tls";
+import { type ByteStream, NodeStream, type TransportState } from "#base/byte-stream";
+import type { Clock } from "#base/clock";
+import { LinkedSet } from "#base/collections";
+import type { IpAddress } from "#base/ip";
+import type { Logger } from "#base/log";
+import type { Evidence, ListenerSettings, Settings, SnapshotSource, Uplink } from "#base/uplink-model";
+import { TcpStream } from "#kernel/reactor";
+import { type Endpoint, transportState } from "#kernel/socket";
+import { type Query, UplinkDns } from "../dns/index.ts";
+import { Carrier, HttpConnection, type HttpConnectionDeps, PendingHeads, type Room } from "../front/index.ts";
+import { ClientLimits } from "../policy/index.ts";
+import { type CloseReason, TunnelWatch } from "../relay/index.ts";
+import { connectUpstream, Dialler, Penalties, Rotation } from "../select/index.ts";
+import { LogLines, type Recorder, Traffic } from "../stats/index.ts";
+import { passTlsGate } from "./tls-gate.ts";
+import { TransparentConnection } from "./transparent-connection.ts";
+
+/** What one thread of the proxy needs. */
+export interface EngineDeps {
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Read anew for each request. */
+  readonly settings: () => Settings;
+  readonly snapshots: Pick<SnapshotSource, "current" | "refresh">;
+  readonly evidence: Evidence;
+  readonly record: Recorder;
+  readonly room: Room;
+  /** Of the listener for pods: accepted now; `undefined` until they are loaded. */
+  readonly tokens: () => readonly string[] | undefined;
+  /** Of the listener for pods; `undefined` until there is a certificate. */
+  readonly secureContext: () => SecureContext | undefined;
+  /** The body of GET /healthz. */
+  readonly healthz: () => Promise<string>;
+  /** Of GET /readyz. */
+  readonly readyz: HttpConnectionDeps["readyz"];
+  /** The body of GET /metrics. */
+  readonly metrics: () => Promise<string>;
+  /** SO_MARK of sockets to destinations. */
+  readonly mark?: number | undefined;
+  /** Told of an error that no correct program meets; the program is to end. */
+  readonly onBug: (error: unknown) => void;
+  /** Default: c-ares. */
+  readonly query?: Query | undefined;
+  /** Default: /etc/hosts. */
+  readonly hostsPath?: string | undefined;
+}
+
+/** All that one thread does for its clients. Several threads have one each. */
+export class Engine {
+  readonly penalties: Penalties;
+  readonly dns: UplinkDns;
+  readonly #deps: EngineDeps;
+  readonly #carrier: Carrier;
+  readonly #dialler: Dialler<ByteStream>;
+  /** What connections of the host's listeners need. */
+  readonly #front: HttpConnectionDeps;
+  /** Of the listener for pods, whose clients without a request are counted apart: no pod can push those of the host out. */
+  readonly #podFront: HttpConnectionDeps;
+  readonly #traffic = new Traffic();
+  readonly #connections = new LinkedSet<{ destroy(): void }>();
+  #isDraining = false;
+  /** Uplinks that had their link in the last snapshot. */
+  #wereUp: ReadonlySet<string> = new Set();
+
+  constructor(deps: EngineDeps) {
+    this.#deps = deps;
+    const { clock, settings, snapshots, evidence, log } = deps;
+    const limits = () => settings().limits;
+    this.penalties = new Penalties(clock, settings().selection);
+    this.dns = new UplinkDns({
+      clock,
+      settings: () => settings().dns,
+      ...(deps.query === undefined ? {} : { query: deps.query }),
+      ...(deps.hostsPath === undefined ? {} : { hostsPath: deps.hostsPath }),
+    });
+    const rotation = new Rotation();
+    this.#dialler = new Dialler<ByteStream>({
+      clock,
+      dns: this.dns,
+      penalties: this.penalties,
+      rotation,
+      evidence,
+      settings: () => settings().selection,
+      connect: (pair, port, { signal }) => {
+        deps.room.descriptors.opened(1);
+        return connectUpstream(pair, port, { signal, mark: deps.mark, readBytes: this.#readBytes });
+      },
+      hasAddress,
+      refresh: () => snapshots.refresh(),
+    });
+    this.#wereUp = new Set(snapshots.current.uplinks.filter(({ isUp }) => isUp).map(({ name }) => name));
+    const { room, record, onBug } = deps;
+    const watch = new TunnelWatch(clock);
+    const lines = new LogLines(log, clock);
+    const shared = { clock, settings, snapshots, evidence, room, record, onBug };
+    const { penalties } = this;
+    this.#carrier = new Carrier({
+      ...shared,
+      dialler: this.#dialler,
+      penalties,
+      rotation,
+      watch,
+      traffic: this.#traffic,
+      lines,
+    });
+    const { tokens, healthz, readyz, metrics } = deps;
+    const front = {
+      clock,
+      settings,
+      record,
+      onBug,
+      tokens,
+      healthz,
+      readyz,
+      metrics,
+      carrier: this.#carrier,
+      clients: new ClientLimits(clock, limits),
+      isDraining: () => this.#isDraining,
+    };
+    this.#front = { ...front, pending: new PendingHeads(() => limits().pendingHeaders) };
+    this.#podFront = { ...front, pending: new PendingHeads(() => limits().pendingHeaders) };
+  }
+
+  /**
+   * Near the limit of descriptors each client that comes takes the place of the one that has owed a request the longest: there is always one
+   * left to answer with. Clients of pods go before those of the host.
+   */
+  #makeRoom(): void {
+    const { descriptors } = this.#deps.room;
+    descriptors.opened(1);
+    if (descriptors.areShort && !this.#podFront.pending.evictOldest()) this.#front.pending.evictOldest();
+  }
+
+  /** Tunnels of this thread. */
+  get tunnels(): number {
+    return this.#carrier.size;
+  }
+
+  /** A client that came in: a connected descriptor, which is the engine's from now on. */
+  accept(fd: number, remote: Endpoint, listener: ListenerSettings): void {
+    this.#makeRoom();
+    if (this.#connections.size >= MAX_CLIENTS) TcpStream.adopt(fd, remote).reset();
+    else if (listener.tls !== "off") this.#acceptTls(fd, listener);
+    else {
+      const client = TcpStream.adopt(fd, remote, { readBytes: HEAD_READ_BYTES });
+      const entry = this.#connections.add(client);
+      client.on("close", () => entry.remove());
+      if (listener.role !== "transparent") this.#serve(client, listener);
+      else new TransparentConnection(client, listener, this.#carrier, this.#deps).run().catch(this.#deps.onBug);
+    }
+  }
+
+  /**
+   * The state of the uplinks has changed: tunnels end whose source address is gone, whose uplink is gone or has lost its link; and so do dials
+   * over such uplinks.
+   */
+  snapshotChanged(): void {
+    const { current } = this.#deps.snapshots;
+    const { localAddresses, uplinks } = current;
+    this.#dialler.snapshotChanged(current);
+    const known = new Set(localAddresses.map((address) => address.toString()));
+    // An address that is only configured is not there.
+    const usable = uplinks.flatMap(({ addresses }) => addresses.filter(({ isUsable }) => isUsable));
+    for (const { address } of usable) known.add(address.toString());
+    // Where others program the kernel, they answer for what an address leads over.
+    const { manage } = this.#deps.settings().routing;
+    const byName = new Map(uplinks.map((uplink) => [uplink.name, uplink]));
+    const lostLink = new Set(
+      uplinks.filter(({ name, isUp }) => !isUp && this.#wereUp.has(name)).map(({ name }) => name),
+    );
+    this.#wereUp = new Set(uplinks.filter(({ isUp }) => isUp).map(({ name }) => name));
+    this.#carrier.closeLost((source, name) => {
+      if (!known.has(source) && !hasAddressText(source)) return true;
+      if (name === undefined) return false;
+      const uplink = byName.get(name);
+      return uplink === undefined || lostLink.has(name) || (manage && !hasSource(uplink, source));
+    });
+  }
+
+  settingsChanged(): void {
+    this.penalties.configure(this.#deps.settings().selection);
+  }
+
+  /** Tells bytes that have passed since the last time. */
+  flush(): void {
+    this.#traffic.flush(this.#deps.record);
+  }
+
+  /** From now on requests are refused, those of connections that are kept too; tunnels go on. */
+  beginDrain(): void {
+    this.#isDraining = true;
+  }
+
+  /** Ends everything. */
+  close(reason: CloseReason): void {
+    this.#carrier.closeAll(reason);
+    for (const connection of this.#connections) connection.destroy();
+  }
+
+  /** Node takes TLS off, which it does for sockets of its own alone. */
+  #acceptTls(fd: number, listener: ListenerSettings): void {
+    const client = new Socket({ fd, allowHalfOpen: true });
+    client.on("error", () => client.destroy());
+    const entry = this.#connections.add(client);
+    client.on("close", () => entry.remove());
+    const { clock, secureContext, settings } = this.#deps;
+    const timeoutMs = settings().limits.headerTimeoutMs;
+    const isRequired = listener.tls === "required";
+    const gate = { isRequired, clock, timeoutMs, context: secureContext(), pending: this.#frontOf(listener).pending };
+    const transport = (): TransportState | undefined => (client.destroyed ? undefined : transportState(fd));
+    passTlsGate(client, gate, (inner, first) => this.#serve(new NodeStream(inner, { transport }), listener, first));
+  }
+
+  /** All that a direction of a tunnel holds is what one read brings. */
+  get #readBytes(): number {
+    return this.#deps.settings().tunnel.bufferBytes;
+  }
+
+  #frontOf({ role }: ListenerSettings): HttpConnectionDeps {
+    return role === "pod" ? this.#podFront : this.#front;
+  }
+
+  #serve(client: ByteStream, listener: ListenerSettings, first?: Uint8Array): void {
+    new HttpConnection(client, listener, this.#frontOf(listener)).start(first);
+  }
+}
+
+/** One read of a client that has no tunnel yet: a head has no more, and what is behind it is kept. */
+const HEAD_READ_BYTES = 65_536;
+/** Clients of one thread at once, whatever they do; one more is reset. Well above all other limits together. */
+const MAX_CLIENTS = 16_384;
+
+/** An address that has left its uplink sends over another, which nobody chose and which may cost too much. */
+function hasSource({ addresses }: Uplink, source: string): boolean {
+  return addresses.some(({ address }) => address.toString() === source);
+}
+
+/** Asks the kernel: the snapshot may be a moment old. */
+function hasAddress(address: IpAddress): boolean {
+  return hasAddressText(address.toString());
+}
+
+function hasAddressText(text: string): boolean {
+  return Object.values(networkInterfaces()).some(
+    (entries) => entries?.some(({ address }) => address === text) === true,
+  );
+}

@@ -1,0 +1,167 @@
+import { LightAbortSignal } from "#base/async";
+import type { ByteStream } from "#base/byte-stream";
+import type { Entry, LinkedSet } from "#base/collections";
+import type { TunnelSettings } from "#base/uplink-model";
+import type { Destination } from "../policy/index.ts";
+import { type CloseReason, Tunnel, type TunnelEnd, type TunnelEvents } from "../relay/index.ts";
+import { SelectError, type Won } from "../select/index.ts";
+import { DIRECT } from "../stats/index.ts";
+import { type Carrier, type CarryRequest, witnessOf } from "./carrier.ts";
+
+/** Made once: an error looks at the stack, for each tunnel. */
+const NO_REPLAY = new Error("no other uplink is looked for any more");
+
+/** One tunnel with the uplink that it takes, and the uplinks that it has tried (docs/spec/uplink-proxy.md#6.4). */
+export class CarriedTunnel implements TunnelEvents {
+  readonly #carrier: Carrier;
+  readonly #request: CarryRequest;
+  readonly #tunnel: Tunnel;
+  /** Among the carrier's tunnels. */
+  readonly #entry: Entry;
+  #tried: Set<string> | undefined;
+  readonly #idleTimeoutMs: number;
+  #won: Won<ByteStream>;
+  #replays = 0;
+  /** Of the search for another uplink. */
+  #stopReplay: LightAbortSignal | undefined;
+  /** No replay after this, monotonic milliseconds. */
+  #deadlineAt: number | undefined;
+
+  constructor(carrier: Carrier, request: CarryRequest, won: Won<ByteStream>, tunnels: LinkedSet<CarriedTunnel>) {
+    this.#carrier = carrier;
+    this.#request = request;
+    this.#won = won;
+    const { watch, traffic, settings } = carrier.deps;
+    const { tunnel } = settings();
+    this.#idleTimeoutMs = idleTimeoutOf(tunnel, request.destination);
+    const deps = { watch, total: traffic.of(this.#ifName) };
+    const { halfCloseTimeoutMs, firstByteTimeoutMs, bufferBytes, replayBytes } = tunnel;
+    // Not spread: that costs each tunnel as much as a system call.
+    const options = {
+      idleTimeoutMs: this.#idleTimeoutMs,
+      replay: request.replay,
+      halfCloseTimeoutMs,
+      firstByteTimeoutMs,
+      bufferBytes,
+      replayBytes,
+    };
+    this.#tunnel = new Tunnel(request.client, won.connection, deps, options, this);
+    this.#entry = tunnels.add(this);
+  }
+
+  /** The address that the tunnel is bound to, as text. */
+  get source(): string | undefined {
+    return this.#won.source?.toString();
+  }
+
+  /** The name of the uplink that it takes; none where the main table leads. */
+  get uplink(): string | undefined {
+    return this.#won.uplink?.name;
+  }
+
+  get #ifName(): string {
+    return this.#won.uplink?.ifName ?? DIRECT;
+  }
+
+  start(early: readonly Uint8Array[]): void {
+    this.#carrier.deps.rotation.started(this.#won.uplink?.name ?? DIRECT);
+    this.#tunnel.start(early);
+  }
+
+  close(reason: CloseReason): void {
+    this.#stopReplay?.abort(NO_REPLAY);
+    this.#tunnel.close(reason);
+  }
+
+  onFirstByte(): void {
+    const { penalties, evidence } = this.#carrier.deps;
+    this.#stopReplay?.abort(NO_REPLAY);
+    const { uplink } = this.#won;
+    if (uplink === undefined) return;
+    penalties.clear(this.#request.destination.text, uplink.name);
+    evidence.firstByte(uplink.name, this.#request.destination.text);
+  }
+
+  onSilent(): void {
+    const { uplink } = this.#won;
+    if (uplink === undefined) return;
+    const { penalties, evidence, record, dialler, settings, clock } = this.#carrier.deps;
+    const { text } = this.#request.destination;
+    record({ kind: "blackhole", target: text, ifName: uplink.ifName });
+    const { firstByteTimeoutMs } = settings().tunnel;
+    evidence.blackholed(uplink.name, text, {
+      witness: witnessOf(this.#request.listener),
+      waitedMs: firstByteTimeoutMs,
+    });
+    penalties.add(text, uplink.name);
+    this.#tried = new Set([...(this.#tried ?? []), uplink.name]);
+    this.#stopReplay = new LightAbortSignal();
+    const request = { ...this.#carrier.dialRequest(this.#request, this.#stopReplay), except: this.#tried };
+    // Where nothing else is to be had, an answer may still come.
+    if (!dialler.hasAlternative(request)) return;
+    const { tunnel, selection } = settings();
+    this.#deadlineAt ??= clock.monotonic() - tunnel.firstByteTimeoutMs + selection.requestTimeoutMs;
+    if (!this.#tunnel.canReplay || this.#replays >= tunnel.maxReplays || clock.monotonic() >= this.#deadlineAt) {
+      this.close("blackhole");
+      return;
+    }
+    this.#replays += 1;
+    this.#replay({ ...request, deadlineAt: this.#deadlineAt }).catch(this.#carrier.deps.onBug);
+  }
+
+  onClosed({ reason, stalled }: TunnelEnd): void {
+    const { penalties, evidence, record, lines, rotation, room, clock } = this.#carrier.deps;
+    const { destination, startedAt } = this.#request;
+    const { uplink } = this.#won;
+    const { up, down } = this.#tunnel.bytes;
+    const durationMs = clock.monotonic() - startedAt;
+    this.#stopReplay?.abort(NO_REPLAY);
+    this.#entry.remove();
+    room.giveBack();
+    rotation.ended(uplink?.name ?? DIRECT);
+    if (reason === "idle") lines.idle(this.#idleTimeoutMs);
+    if (stalled && uplink !== undefined) {
+      penalties.add(destination.text, uplink.name, 0.5);
+      const witness = witnessOf(this.#request.listener);
+      evidence.stalled(uplink.name, destination.text, { witness, waitedMs: this.#idleTimeoutMs });
+    }
+    record({ kind: "closed", target: destination.text, ifName: this.#ifName, up, down, durationMs, reason, count: 1 });
+    lines.closed(destination.text, this.#ifName, { up, down, durationMs, reason });
+    this.#request.onClosed();
+  }
+
+  /** Dials another uplink while the first may still answer, and lets it take over when it has not. */
+  async #replay(request: Parameters<Carrier["deps"]["dialler"]["dial"]>[0]): Promise<void> {
+    const { dialler, rotation, traffic, record, lines } = this.#carrier.deps;
+    const target = this.#request.destination.text;
+    try {
+      const won = await dialler.dial(request);
+      if (!this.#tunnel.canReplay || won.uplink === undefined || request.signal.aborted) {
+        won.connection.destroy();
+        return;
+      }
+      const from = this.#ifName;
+      record({ kind: "attempts", target, failures: won.failures });
+      rotation.ended(this.#won.uplink?.name ?? DIRECT);
+      rotation.started(won.uplink.name);
+      this.#won = won;
+      record({ kind: "replayed", target, from, to: won.uplink.ifName });
+      lines.replayed(target, from, won.uplink.ifName);
+      this.#tunnel.replaceUpstream(won.connection, traffic.of(won.uplink.ifName));
+    } catch (error) {
+      if (request.signal.aborted) return;
+      if (!(error instanceof SelectError)) throw error;
+      record({ kind: "attempts", target, failures: error.failures });
+      this.close("blackhole");
+    }
+  }
+}
+
+/** The override for the destination with its port goes before the one for its host. */
+function idleTimeoutOf(settings: TunnelSettings, { text, host }: Destination): number {
+  const { idleTimeoutOverrides: overrides, idleTimeoutMs } = settings;
+  // A host may be called as what every object has: constructor, __proto__.
+  if (Object.keys(overrides).length === 0) return idleTimeoutMs;
+  const of = (key: string): number | undefined => (Object.hasOwn(overrides, key) ? overrides[key] : undefined);
+  return of(text) ?? of(host) ?? idleTimeoutMs;
+}

@@ -1,0 +1,168 @@
+import type { AbortSignalLike } from "#base/async";
+import type { ByteStream } from "#base/byte-stream";
+import type { Clock } from "#base/clock";
+import { LinkedSet } from "#base/collections";
+import type { Evidence, ListenerSettings, Settings, SnapshotSource, Witness } from "#base/uplink-model";
+import { type Destination, judge } from "../policy/index.ts";
+import type { CloseReason, ReplayRule, TunnelWatch } from "../relay/index.ts";
+import {
+  type Dialler,
+  type DialRequest,
+  type Penalties,
+  type Rotation,
+  SelectError,
+  type Won,
+} from "../select/index.ts";
+import { DIRECT, type LogLines, type Recorder, type Traffic } from "../stats/index.ts";
+import { CarriedTunnel } from "./carried-tunnel.ts";
+import { clientName } from "./client-name.ts";
+import type { EarlyBytes } from "./early-bytes.ts";
+import type { Room } from "./room.ts";
+
+/** What carrying needs. */
+export interface CarrierDeps {
+  readonly clock: Clock;
+  readonly settings: () => Settings;
+  readonly snapshots: Pick<SnapshotSource, "current">;
+  readonly dialler: Pick<Dialler<ByteStream>, "dial" | "hasAlternative">;
+  readonly penalties: Penalties;
+  readonly rotation: Rotation;
+  readonly evidence: Evidence;
+  readonly room: Room;
+  readonly watch: TunnelWatch;
+  readonly traffic: Traffic;
+  readonly record: Recorder;
+  readonly lines: LogLines;
+  /** Told of an error that no correct program meets. */
+  readonly onBug: (error: unknown) => void;
+}
+
+/** A client that wants a tunnel. */
+export interface CarryRequest {
+  readonly client: ByteStream;
+  readonly destination: Destination;
+  readonly listener: ListenerSettings;
+  readonly early: EarlyBytes;
+  /** What the client sends that may be sent once more over another uplink. Default: a ClientHello. */
+  readonly replay?: ReplayRule;
+  /** Monotonic milliseconds. */
+  readonly startedAt: number;
+  /** The destination is connected: what the client is to read first is written here. */
+  readonly onConnected: () => void;
+  /** The tunnel has ended. */
+  readonly onClosed: () => void;
+}
+
+/** What became of a request. With `carried` the client's socket belongs to the tunnel; otherwise it still has its early bytes. */
+export type CarryResult =
+  | { readonly kind: "carried"; readonly tunnel: Pick<CarriedTunnel, "close"> }
+  | { readonly kind: "overload" }
+  /** The client has left. */
+  | { readonly kind: "gone" }
+  | { readonly kind: "failed"; readonly error: SelectError };
+
+/** Takes clients to their destinations: finds an uplink, joins the sockets, tries another uplink when the first one swallows what is sent. */
+export class Carrier {
+  readonly deps: CarrierDeps;
+  readonly #tunnels = new LinkedSet<CarriedTunnel>();
+
+  constructor(deps: CarrierDeps) {
+    this.deps = deps;
+  }
+
+  /** Tunnels of this thread. */
+  get size(): number {
+    return this.#tunnels.size;
+  }
+
+  /** Rejects for bugs alone. */
+  async carry(request: CarryRequest): Promise<CarryResult> {
+    const { room, dialler, record } = this.deps;
+    if (!room.tryTake()) {
+      record({ kind: "overload" });
+      return { kind: "overload" };
+    }
+    let isCarried = false;
+    try {
+      const won = await dialler.dial(this.dialRequest(request, request.early.gone));
+      if (request.early.gone.aborted) {
+        won.connection.destroy();
+        return { kind: "gone" };
+      }
+      const tunnel = this.#begin(request, won);
+      isCarried = true;
+      return { kind: "carried", tunnel };
+    } catch (error) {
+      if (request.early.gone.aborted) return { kind: "gone" };
+      if (!(error instanceof SelectError)) throw error;
+      this.#failed(request, error);
+      return { kind: "failed", error };
+    } finally {
+      room.dialled();
+      if (!isCarried) room.giveBack();
+    }
+  }
+
+  /** The request for a connection, with the state of now. */
+  dialRequest({ destination, listener }: CarryRequest, signal: AbortSignalLike): DialRequest {
+    const { settings, snapshots } = this.deps;
+    const input = { settings: settings(), snapshot: snapshots.current };
+    return {
+      destination,
+      snapshot: input.snapshot,
+      judge: (addresses) => judge(listener, destination.port, addresses, input),
+      witness: witnessOf(listener),
+      signal,
+    };
+  }
+
+  /** Ends all tunnels. */
+  closeAll(reason: CloseReason): void {
+    for (const tunnel of this.#tunnels) tunnel.close(reason);
+  }
+
+  /** Ends tunnels whose source address this host, or their uplink, no longer has: they cannot recover (docs/spec/uplink-proxy.md#7). */
+  closeLost(isLost: (source: string, uplink: string | undefined) => boolean): void {
+    for (const tunnel of this.#tunnels) {
+      if (tunnel.source !== undefined && isLost(tunnel.source, tunnel.uplink)) tunnel.close("error");
+    }
+  }
+
+  #begin(request: CarryRequest, won: Won<ByteStream>): CarriedTunnel {
+    const { clock, record, lines } = this.deps;
+    // Who waits for it can go on while the books are kept.
+    request.onConnected();
+    const dialMs = clock.monotonic() - request.startedAt;
+    const { ifName, cost } = won.uplink ?? { ifName: DIRECT, cost: 0 };
+    const target = request.destination.text;
+    record({ kind: "connected", target, ifName, cost, failures: won.failures, count: 1 });
+    lines.connected(() => ({
+      target,
+      client: clientName(request.client),
+      ifName,
+      source: won.source?.toString() ?? won.connection.localAddress,
+      cost,
+      dialMs,
+      fallbacks: won.failures.length,
+    }));
+    const tunnel = new CarriedTunnel(this, request, won, this.#tunnels);
+    tunnel.start(request.early.release());
+    return tunnel;
+  }
+
+  #failed(request: CarryRequest, error: SelectError): void {
+    const { clock, record, lines } = this.deps;
+    const target = request.destination.text;
+    const afterMs = clock.monotonic() - request.startedAt;
+    const { message: summary, failures, code } = error;
+    // Policy is no failure of a dial.
+    if (code === "denied") record({ kind: "denied" });
+    else record({ kind: "failed", target, isNotReady: code === "not-ready", summary, failures });
+    lines.failed(target, clientName(request.client), afterMs, summary);
+  }
+}
+
+/** Whose experience it is. */
+export function witnessOf({ role }: ListenerSettings): Witness {
+  return role === "pod" ? "pod" : "host";
+}

@@ -1,0 +1,125 @@
+import type { ListenerSettings } from "#base/uplink-model";
+import { fieldValues, parseHostPort, type Refusal, type RequestHead } from "#wire/http-connect";
+import { checkToken, type Destination, destinationOf, isAllowedPort } from "../policy/index.ts";
+import type { SelectError } from "../select/index.ts";
+import { staysOpen } from "./hop.ts";
+import { errorReply, type Reply } from "./replies.ts";
+
+/** What is to be done with a request. */
+export type Action =
+  | { readonly kind: "connect"; readonly destination: Destination }
+  /** An absolute-form `http://` request that is to be forwarded (docs/spec/uplink-proxy.md#13). */
+  | { readonly kind: "forward"; readonly destination: Destination; readonly path: string }
+  | { readonly kind: "healthz" | "metrics"; readonly close: boolean }
+  | { readonly kind: "readyz"; readonly close: boolean; readonly isVerbose: boolean }
+  | { readonly kind: "reply"; readonly reply: Reply };
+
+/** What a dispatch depends on. */
+export interface DispatchInput {
+  readonly listener: ListenerSettings;
+  /** Accepted now; `undefined` until they are loaded. */
+  readonly tokens: readonly string[] | undefined;
+  readonly isDraining: boolean;
+  readonly metrics: boolean;
+  readonly plainHttp: boolean;
+}
+
+const RETRY_SOON = { "Retry-After": "5" };
+
+/** The action for a well-formed head (docs/spec/uplink-proxy.md#5.1, #5.2, #9.1). Pure. */
+export function dispatch(head: RequestHead, input: DispatchInput): Action {
+  if (input.isDraining) {
+    return reply(errorReply(503, "draining", "shutting down", { close: true, fields: RETRY_SOON }));
+  }
+  if (head.method === "CONNECT") return connect(head, input);
+  const close = head.hasBody || !staysOpen(head);
+  const path = pathOf(head.target);
+  if (head.method === "GET" && path === "/healthz") {
+    if (input.listener.role !== "pod") return { kind: "healthz", close };
+    return reply(errorReply(404, "not-found", "not found", { close }));
+  }
+  if (input.listener.role !== "pod") {
+    if (head.method === "GET" && input.metrics && path === "/metrics") return { kind: "metrics", close };
+    if (head.method === "GET" && /^\/readyz(\?|$)/.test(head.target)) {
+      return { kind: "readyz", close, isVerbose: /[?&]verbose\b/.test(head.target) };
+    }
+    const target = input.plainHttp ? absoluteTarget(head.target) : undefined;
+    if (target !== undefined) return { kind: "forward", ...target };
+  } else if (path === "/metrics" || path === "/readyz") {
+    return reply(errorReply(404, "not-found", "not found", { close }));
+  }
+  const refused = errorReply(405, "method", "only CONNECT and GET /healthz are supported", {
+    close,
+    fields: { Allow: "CONNECT, GET" },
+  });
+  // apt and others show the status line alone.
+  const isPlain = input.listener.role !== "pod" && !input.plainHttp && /^http:\/\//i.test(head.target);
+  return reply(isPlain ? { ...refused, words: "Method Not Allowed (plainHttp is off)" } : refused);
+}
+
+/** The answer to bytes that are no request of HTTP, or one that is too long: the connection ends with it. */
+export function refusalReply({ status, body }: Refusal): Reply {
+  if (status === 431) return errorReply(431, "header-too-large", body, { close: true });
+  return errorReply(status, "bad-request", body, { close: true });
+}
+
+/** The answer to a dial that failed; a pod learns nothing of this host (docs/spec/uplink-proxy.md#5.4). */
+export function failureReply(error: SelectError, role: ListenerSettings["role"]): Reply {
+  const isPod = role === "pod";
+  if (error.code === "denied") {
+    return errorReply(403, "denied", isPod ? "destination not allowed" : error.message, { close: false });
+  }
+  const fields = error.code === "not-ready" ? RETRY_SOON : {};
+  return errorReply(502, error.code, isPod ? "upstream connection failed" : error.message, { close: false, fields });
+}
+
+/** The answer to a plain request whose origin gave none that can be passed on. */
+export function badGatewayReply(why: string, options: { readonly close: boolean }): Reply {
+  return errorReply(502, "bad-answer", `the answer of the origin cannot be passed on: ${why}`, options);
+}
+
+/** The answer when there is no room for one more tunnel. */
+export function overloadReply(): Reply {
+  return errorReply(503, "overload", "too many connections", { close: false, fields: { "Retry-After": "1" } });
+}
+
+function connect(head: RequestHead, { listener, tokens }: DispatchInput): Action {
+  if (listener.role === "pod" && listener.auth === "token") {
+    const verdict = checkToken(fieldValues(head, "proxy-authorization"), tokens);
+    if (verdict === "not-loaded") {
+      return reply(errorReply(503, "not-loaded", "not ready", { close: head.hasBody, fields: RETRY_SOON }));
+    }
+    if (verdict === "denied") {
+      const fields = { "Proxy-Authenticate": 'Basic realm="mgmtproxy"' };
+      return reply(errorReply(407, "auth", "proxy authentication required", { close: head.hasBody, fields }));
+    }
+  }
+  const target = parseHostPort(head.target);
+  if (target === undefined || head.hasBody) {
+    return reply(errorReply(400, "bad-target", "bad CONNECT target", { close: true }));
+  }
+  const destination = destinationOf(target);
+  if (!isAllowedPort(listener, destination.port)) {
+    return reply(errorReply(403, "denied", "destination not allowed", { close: false }));
+  }
+  return { kind: "connect", destination };
+}
+
+/** The path of an origin-form or absolute-form target, without its query. */
+function pathOf(target: string): string {
+  const absolute = /^https?:\/\/[^/?#]*([^?#]*)/i.exec(target);
+  return (absolute?.[1] ?? target).replace(/[?#].*$/s, "");
+}
+
+function absoluteTarget(target: string): { readonly destination: Destination; readonly path: string } | undefined {
+  const match = /^http:\/\/([^/?#@]+)(\/[^#]*|\?[^#]*)?$/i.exec(target);
+  if (match === null) return undefined;
+  const [, authority = "", rest = "/"] = match;
+  const parsed = parseHostPort(/:\d+$/.test(authority.replace(/^\[.*\]/, "")) ? authority : `${authority}:80`);
+  if (parsed === undefined) return undefined;
+  return { destination: destinationOf(parsed), path: rest.startsWith("?") ? `/${rest}` : rest };
+}
+
+function reply(made: Reply): Action {
+  return { kind: "reply", reply: made };
+}

@@ -1,0 +1,273 @@
+import type { ByteStream } from "#base/byte-stream";
+import type { Clock } from "#base/clock";
+import type { Entry } from "#base/collections";
+import type { Readiness } from "#base/health";
+import type { ListenerSettings, Settings } from "#base/uplink-model";
+import { type RequestHead, RequestHeadReader } from "#wire/http-connect";
+import type { ClientLimits, Destination } from "../policy/index.ts";
+import type { Recorder } from "../stats/index.ts";
+import type { Carrier } from "./carrier.ts";
+import { dispatch, failureReply, overloadReply, refusalReply } from "./dispatch.ts";
+import { EarlyBytes } from "./early-bytes.ts";
+import { type Forwarded, forward } from "./forward.ts";
+import { lastWords } from "./last-words.ts";
+import type { PendingHeads } from "./pending-heads.ts";
+import { encode, errorReply, type Reply, TUNNEL_OPEN } from "./replies.ts";
+
+/** What connections need of their front end. */
+export interface HttpConnectionDeps {
+  readonly clock: Clock;
+  readonly settings: () => Settings;
+  readonly carrier: Carrier;
+  readonly pending: PendingHeads;
+  readonly clients: ClientLimits;
+  readonly record: Recorder;
+  readonly isDraining: () => boolean;
+  readonly tokens: () => readonly string[] | undefined;
+  /** The body of GET /healthz. */
+  readonly healthz: () => Promise<string>;
+  /** The body of GET /metrics. */
+  readonly metrics: () => Promise<string>;
+  /** Of GET /readyz. */
+  readonly readyz: (options: { readonly isVerbose: boolean }) => Promise<Readiness>;
+  readonly onBug: (error: unknown) => void;
+}
+
+const ONE_REQUEST = { kind: "request", count: 1 } as const;
+const NOTHING: Uint8Array = new Uint8Array(0);
+/** What was read is overwritten by the next read. */
+function copyOf(bytes: Uint8Array): Uint8Array {
+  return bytes.length === 0 ? NOTHING : Uint8Array.prototype.slice.call(bytes);
+}
+
+const JSON_TYPE = "application/json";
+const METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8";
+
+/** One client of a listener, request by request, until a tunnel takes its socket or it ends (docs/spec/uplink-proxy.md#5, #9.3). */
+export class HttpConnection {
+  readonly #socket: ByteStream;
+  readonly #listener: ListenerSettings;
+  readonly #deps: HttpConnectionDeps;
+  #reader: RequestHeadReader | undefined;
+  #cancelTimer: (() => void) | undefined;
+  /** Among those that owe a request. */
+  #entry: Entry | undefined;
+  #isBetweenRequests = false;
+  /** Of the request that is served. */
+  #isHead = false;
+
+  constructor(socket: ByteStream, listener: ListenerSettings, deps: HttpConnectionDeps) {
+    this.#socket = socket;
+    this.#listener = listener;
+    this.#deps = deps;
+  }
+
+  /** Awaits the first request; `first` was read before. */
+  start(first: Uint8Array = NOTHING): void {
+    const { limits } = this.#deps.settings();
+    this.#await(limits.headerTimeoutMs, "reply");
+    if (first.length > 0) this.#onData(first);
+  }
+
+  get isKept(): boolean {
+    return this.#isBetweenRequests;
+  }
+
+  /** Makes room for another client. */
+  evict(): void {
+    this.#stopAwaiting();
+    this.#socket.destroy();
+  }
+
+  #await(timeoutMs: number, onTimeout: "reply" | "close"): void {
+    const { limits } = this.#deps.settings();
+    this.#reader = new RequestHeadReader({
+      maxBytes: limits.headerBytes,
+      maxFields: limits.headerFields,
+      maxRequestLineBytes: limits.requestLineBytes,
+    });
+    this.#isBetweenRequests = onTimeout === "close";
+    this.#isHead = false;
+    this.#entry = this.#deps.pending.add(this);
+    this.#socket.on("data", this.#onData);
+    this.#socket.on("end", this.#onEnd);
+    this.#socket.on("close", this.#onClose);
+    this.#arm(timeoutMs, onTimeout);
+    this.#socket.resume();
+  }
+
+  #arm(timeoutMs: number, onTimeout: "reply" | "close"): void {
+    this.#cancelTimer?.();
+    this.#cancelTimer = this.#deps.clock.after(timeoutMs, () => {
+      this.#stopAwaiting();
+      if (onTimeout === "close") this.#socket.destroy();
+      else this.#reply(errorReply(408, "header-timeout", "the request took too long", { close: true }), NOTHING);
+    });
+  }
+
+  #stopAwaiting(): void {
+    this.#reader = undefined;
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    this.#entry?.remove();
+    this.#socket.pause();
+    this.#socket.off("data", this.#onData);
+    this.#socket.off("end", this.#onEnd);
+    this.#socket.off("close", this.#onClose);
+  }
+
+  readonly #onData = (chunk: Uint8Array): void => {
+    const reader = this.#reader;
+    if (reader === undefined) return;
+    if (this.#isBetweenRequests) {
+      this.#isBetweenRequests = false;
+      this.#arm(this.#deps.settings().limits.headerTimeoutMs, "reply");
+    }
+    const progress = reader.push(chunk);
+    if (progress.kind === "need-more") return;
+    this.#stopAwaiting();
+    if (progress.kind === "refused") this.#reply(refusalReply(progress), NOTHING);
+    else this.#serve(progress.head, copyOf(progress.rest)).catch(this.#onBug);
+  };
+
+  /** No request can follow. */
+  readonly #onEnd = (): void => {
+    this.#stopAwaiting();
+    this.#socket.destroy();
+  };
+
+  readonly #onClose = (): void => this.#stopAwaiting();
+
+  readonly #onBug = (error: unknown): void => {
+    this.#socket.destroy();
+    this.#deps.onBug(error);
+  };
+
+  async #serve(head: RequestHead, rest: Uint8Array): Promise<void> {
+    const { settings, tokens, isDraining, record, healthz, metrics } = this.#deps;
+    const { metrics: hasMetrics, plainHttp } = settings();
+    this.#isHead = head.method === "HEAD";
+    if (head.method === "CONNECT") record(ONE_REQUEST);
+    const action = dispatch(head, {
+      listener: this.#listener,
+      tokens: tokens(),
+      isDraining: isDraining(),
+      metrics: hasMetrics,
+      plainHttp,
+    });
+    switch (action.kind) {
+      case "reply":
+        return head.method === "CONNECT" ? this.#refuse(action.reply, rest) : this.#reply(action.reply, rest);
+      case "healthz": {
+        const body = await healthz();
+        return this.#reply({ status: 200, body, contentType: JSON_TYPE, close: action.close }, rest);
+      }
+      case "readyz": {
+        const { isReady, text } = await this.#deps.readyz(action);
+        const fields = { "Cache-Control": "no-store" };
+        return this.#reply({ status: isReady ? 200 : 503, body: text, close: action.close, fields }, rest);
+      }
+      case "metrics": {
+        const body = await metrics();
+        return this.#reply({ status: 200, body, contentType: METRICS_TYPE, close: action.close }, rest);
+      }
+      case "connect":
+        return await this.#connect(action.destination, rest);
+      case "forward":
+        return this.#forwarded(await forward({ head, rest, ...action }, this.#socket, this.#listener, this.#deps));
+    }
+  }
+
+  #forwarded(result: Forwarded): void {
+    if (result.kind === "next") this.#goOn(result.rest);
+    else if (result.kind === "close") this.#whenRead(() => this.#lastWords(NOTHING));
+    else if (result.kind === "reply") this.#reply(result.reply, result.rest);
+  }
+
+  async #connect(destination: Destination, rest: Uint8Array): Promise<void> {
+    const { carrier, clients, clock, record } = this.#deps;
+    const isPod = this.#listener.role === "pod";
+    const { remoteAddress } = this.#socket;
+    if (isPod && !clients.tryTake(remoteAddress)) {
+      record({ kind: "overload" });
+      return this.#refuse(overloadReply(), rest);
+    }
+    const early = new EarlyBytes(this.#socket, rest);
+    const leave = (): void => {
+      if (isPod) clients.giveBack(remoteAddress);
+    };
+    const result = await carrier.carry({
+      client: this.#socket,
+      destination,
+      listener: this.#listener,
+      early,
+      startedAt: clock.monotonic(),
+      onConnected: () => this.#socket.write(TUNNEL_OPEN),
+      onClosed: leave,
+    });
+    if (result.kind === "carried") return;
+    leave();
+    const said = early.release();
+    if (result.kind === "gone") this.#socket.destroy();
+    else {
+      const reply = result.kind === "overload" ? overloadReply() : failureReply(result.error, this.#listener.role);
+      this.#refuse(reply, said[0] ?? NOTHING);
+    }
+  }
+
+  /** Answers a CONNECT that opens no tunnel. A client that did not wait for the answer spoke to its destination: no request of it is read as one. */
+  #refuse(reply: Reply, said: Uint8Array): void {
+    this.#reply(said.length === 0 ? reply : { ...reply, close: true }, NOTHING);
+  }
+
+  #reply(reply: Reply, rest: Uint8Array): void {
+    if (this.#socket.destroyed) return;
+    if (reply.close) {
+      this.#lastWords(encode(reply, { isHead: this.#isHead }));
+      return;
+    }
+    this.#socket.write(encode(reply, { isHead: this.#isHead }));
+    this.#goOn(rest);
+  }
+
+  /** Who is told why for the last time owes nothing, and makes room as who does. */
+  #lastWords(bytes: Uint8Array): void {
+    if (this.#socket.destroyed) return;
+    const entry = this.#deps.pending.add({ evict: () => this.#socket.destroy() });
+    this.#socket.once("close", () => entry.remove());
+    lastWords(this.#socket, bytes, this.#deps.clock);
+  }
+
+  /** The next request, once the answer to this one is on its way. */
+  #goOn(rest: Uint8Array): void {
+    this.#whenRead(() => this.#next(rest));
+  }
+
+  #whenRead(next: () => void): void {
+    // The turn ends here, so that one client cannot keep the rest out.
+    if (this.#socket.writableNeedDrain) this.#awaitReading(next);
+    else setImmediate(next);
+  }
+
+  /** A client that asks and does not read answers waits for itself; but no longer, and counted, as one that owes a request. */
+  #awaitReading(next: () => void): void {
+    this.#entry = this.#deps.pending.add(this);
+    this.#socket.on("close", this.#onClose);
+    this.#cancelTimer = this.#deps.clock.after(this.#deps.settings().limits.keepAliveMs, () => this.evict());
+    this.#socket.once("drain", () => {
+      this.#stopAwaiting();
+      next();
+    });
+  }
+
+  #next(rest: Uint8Array): void {
+    if (this.#socket.destroyed) return;
+    this.#await(this.#deps.settings().limits.keepAliveMs, "close");
+    if (rest.length > 0) this.#onData(rest);
+    // Who has ended its sending may have asked for more before.
+    if (this.#reader !== undefined && this.#socket.readableEnded) {
+      this.#stopAwaiting();
+      this.#socket.end();
+    }
+  }
+}

@@ -1,0 +1,16 @@
+/**
+ * The uplink proxy: each connection leaves through the cheapest uplink that works (docs/spec/uplink-proxy.md).
+ *
+ * Owns: listeners, the choice of an uplink for each connection, the tunnels, and the environment that puts programs behind the proxy.
+ * Refuses to know: where snapshots and settings come from, and routing.
+ *
+ * ```ts
+ * const proxy = new UplinkProxy({ snapshots, evidence, log }, settings, { version });
+ * await proxy.run({ signal });
+ * ```
+ */
+export * from "./cdi/index.ts";
+export * from "./env/index.ts";
+export { type ClusterSecret, Secrets, type SecretsDeps } from "./policy/index.ts";
+export { type PodSecrets, UplinkProxy } from "./proxy/index.ts";
+export { METRICS_MAP_PATH, type MetricsDocument, statsText } from "./stats/index.ts";

@@ -1,0 +1,132 @@
+import { Dirty } from "#base/async";
+import type { Clock } from "#base/clock";
+import { describeError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { TokenBucket } from "#base/rate-limit";
+import type { ListenerSettings } from "#base/uplink-model";
+import { KernelError } from "#kernel/errors";
+import { TcpListener } from "#kernel/reactor";
+import { type Endpoint, listenTcp } from "#kernel/socket";
+import { listenText } from "../stats/index.ts";
+
+/** Pauses after the first failures, milliseconds; then the last one for ever (docs/spec/uplink-proxy.md#4). */
+const RETRY_MS = [1000, 2000, 4000, 8000, 16_000, 30_000] as const;
+/** Lines about clients that could not be taken. */
+const FAULTS_PER_SECOND = 0.1;
+/** A listener that was up and ended is made again after this, milliseconds. */
+const AGAIN_MS = 5000;
+
+/** What a listener needs. */
+export interface BindLoopDeps {
+  readonly log: Logger;
+  readonly clock: Clock;
+  /** Each accepted client: a connected descriptor, which is the taker's. */
+  readonly onClient: (fd: number, remote: Endpoint, listener: ListenerSettings) => void;
+  /** Told when it listens. */
+  readonly onBound?: () => void;
+  /** A listening descriptor where the usual one will not do; throws {@link KernelError} when it cannot be had. */
+  readonly openFd?: (listener: ListenerSettings) => number;
+}
+
+/** How a listener is made. */
+export interface BindLoopOptions {
+  readonly backlog: number;
+  /** Several threads accept at the same address. */
+  readonly reusePort: boolean;
+}
+
+/**
+ * Listens on exactly one address, and tries again for ever where that cannot be: a busy port or an address that is not there yet is never
+ * the end of the program (docs/spec/uplink-proxy.md#4).
+ */
+export class BindLoop {
+  readonly listener: ListenerSettings;
+  readonly #deps: BindLoopDeps;
+  readonly #options: BindLoopOptions;
+  readonly #retry: Dirty;
+  readonly #faults: TokenBucket;
+  #server: TcpListener | undefined;
+
+  constructor(listener: ListenerSettings, deps: BindLoopDeps, options: BindLoopOptions) {
+    this.listener = listener;
+    this.#deps = deps;
+    this.#options = options;
+    this.#retry = new Dirty(deps.clock);
+    this.#faults = new TokenBucket({ ratePerSecond: FAULTS_PER_SECOND, burst: 1, clock: deps.clock });
+  }
+
+  get isBound(): boolean {
+    return this.#server !== undefined;
+  }
+
+  /** The address may have appeared: no need to wait. */
+  retryNow(): void {
+    if (!this.isBound) this.#retry.mark();
+  }
+
+  /** Lasts until the signal aborts; then nothing listens any more. Clients that were accepted stay. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    for (let failures = 0; !signal.aborted; ) {
+      const ended = await this.#listen(signal);
+      if (ended === undefined) return;
+      if (ended.wasBound) failures = 0;
+      this.#tellFailure(ended.error);
+      const pauseMs = ended.wasBound ? AGAIN_MS : (RETRY_MS[Math.min(failures, RETRY_MS.length - 1)] ?? AGAIN_MS);
+      failures += 1;
+      await this.#retry.wait({ atMostMs: pauseMs, signal });
+    }
+  }
+
+  /** One listener from its making to its end; `undefined` when the signal ended it. */
+  #listen(signal: AbortSignal): Promise<{ readonly wasBound: boolean; readonly error: unknown } | undefined> {
+    return new Promise((resolve, reject) => {
+      const onAbort = (): void => end(undefined);
+      const end = (result: { readonly wasBound: boolean; readonly error: unknown } | undefined): void => {
+        signal.removeEventListener("abort", onAbort);
+        this.#server?.close();
+        this.#server = undefined;
+        resolve(result);
+      };
+      try {
+        this.#server = new TcpListener(this.#bind(), {
+          onClient: (fd, remote) => this.#deps.onClient(fd, remote, this.listener),
+          onFault: (error) => this.#tellFault(error),
+          onError: (error) => end({ wasBound: true, error }),
+        });
+      } catch (error) {
+        if (error instanceof KernelError) end({ wasBound: false, error });
+        else reject(error);
+        return;
+      }
+      signal.addEventListener("abort", onAbort, { once: true });
+      this.#tellSuccess();
+      this.#deps.onBound?.();
+    });
+  }
+
+  #bind(): number {
+    const { address, port } = this.listener;
+    const { backlog, reusePort } = this.#options;
+    return this.#deps.openFd?.(this.listener) ?? listenTcp(address, port, { backlog, reusePort, noDelay: true });
+  }
+
+  #tellSuccess(): void {
+    const { role, interface: device } = this.listener;
+    const where = listenText(this.listener);
+    const text = role === "pod" ? `${device ?? "cni0"} listener on ${where}` : `listening on ${where}`;
+    this.#deps.log.info(`mgmtproxy: ${text}`);
+  }
+
+  #tellFault(error: KernelError): void {
+    if (this.#faults.tryTake()) this.#deps.log.warn(`mgmtproxy: ${listenText(this.listener)}: ${error.message}`);
+  }
+
+  /** The address of a pod listener is normally missing for minutes: that is no news. */
+  #tellFailure(error: unknown): void {
+    const reason = describeError(error);
+    const text = `mgmtproxy: listen ${listenText(this.listener)} failed (will retry): ${reason}`;
+    const isAwaited = this.listener.role === "pod" && error instanceof KernelError && error.errno === "EADDRNOTAVAIL";
+    if (isAwaited) this.#deps.log.debug(text);
+    else this.#deps.log.error(text);
+  }
+}

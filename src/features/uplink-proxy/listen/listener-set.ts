@@ -1,0 +1,89 @@
+import type { ListenerSettings } from "#base/uplink-model";
+import { BindLoop, type BindLoopDeps } from "./bind-loop.ts";
+
+/** What a set of listeners needs. */
+export interface ListenerSetDeps extends Omit<BindLoopDeps, "openFd"> {
+  /** A descriptor for a listener of another make: the transparent one. */
+  readonly openFd?: ((listener: ListenerSettings) => number) | undefined;
+  /** Runs a listener until its signal aborts; it rejects for bugs alone. */
+  readonly spawn: (run: () => Promise<void>) => void;
+}
+
+/** How listeners are made. */
+export interface ListenerSetOptions {
+  readonly backlog: () => number;
+  /** Several threads accept at the same address. */
+  readonly isShared: (listener: ListenerSettings) => boolean;
+}
+
+interface Entry {
+  /** As it is now: what is said of it beside name and address may change while it is bound. */
+  listener: ListenerSettings;
+  readonly loop: BindLoop;
+  readonly stop: AbortController;
+}
+
+/** The listeners of one thread, as the settings want them. */
+export class ListenerSet {
+  readonly #deps: ListenerSetDeps;
+  readonly #options: ListenerSetOptions;
+  readonly #entries = new Map<string, Entry>();
+
+  constructor(deps: ListenerSetDeps, options: ListenerSetOptions) {
+    this.#deps = deps;
+    this.#options = options;
+  }
+
+  /** Those that are bound now. */
+  get bound(): readonly ListenerSettings[] {
+    return [...this.#entries.values()].filter(({ loop }) => loop.isBound).map(({ listener }) => listener);
+  }
+
+  /** Makes and ends listeners until there are these and no others. Those that stay stay bound. */
+  sync(wanted: readonly ListenerSettings[]): void {
+    const byKey = new Map(wanted.map((listener) => [keyOf(listener), listener]));
+    for (const [key, { stop }] of this.#entries) {
+      if (byKey.has(key)) continue;
+      stop.abort();
+      this.#entries.delete(key);
+    }
+    for (const [key, listener] of byKey) {
+      const known = this.#entries.get(key);
+      if (known === undefined) this.#start(key, listener);
+      else known.listener = listener;
+    }
+  }
+
+  /** Addresses may have appeared: no need to wait. */
+  retryNow(): void {
+    for (const { loop } of this.#entries.values()) loop.retryNow();
+  }
+
+  /** Ends all. Clients that were accepted stay. */
+  stop(): void {
+    this.sync([]);
+  }
+
+  #start(key: string, listener: ListenerSettings): void {
+    const { openFd, spawn, onClient, ...deps } = this.#deps;
+    const { backlog, isShared } = this.#options;
+    const stop = new AbortController();
+    const isTransparent = listener.role === "transparent" && openFd !== undefined;
+    const loop = new BindLoop(
+      listener,
+      {
+        ...deps,
+        onClient: (fd, remote) => onClient(fd, remote, this.#entries.get(key)?.listener ?? listener),
+        ...(isTransparent ? { openFd } : {}),
+      },
+      { backlog: backlog(), reusePort: isShared(listener) },
+    );
+    this.#entries.set(key, { listener, loop, stop });
+    spawn(() => loop.run({ signal: stop.signal }));
+  }
+}
+
+/** What a socket is bound by. */
+function keyOf({ name, role, address, port }: ListenerSettings): string {
+  return `${name} ${role} ${address} ${port}`;
+}

@@ -1,0 +1,279 @@
+import type { SecureContext } from "node:tls";
+import { sleep, TaskGroup, untilAborted } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import type { Readiness } from "#base/health";
+import type { Logger } from "#base/log";
+import { createRegistry, type Registry } from "#base/metrics";
+import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "#base/uplink-model";
+import type { Query } from "../dns/index.ts";
+import { Engine } from "../engine/index.ts";
+import { Room } from "../front/index.ts";
+import { ListenerSet } from "../listen/index.ts";
+import type { PenaltyEvent } from "../select/index.ts";
+import { Counters, healthReport, MetricsFile, registerMetrics, type StatsEvent } from "../stats/index.ts";
+import { type Page, WorkerPool } from "../workers/index.ts";
+
+/** Bytes are told so often, milliseconds. */
+const TICK_MS = 1000;
+/** While tunnels are waited for at the end. */
+const DRAIN_POLL_MS = 100;
+/** Sockets that were destroyed close within this, in any event. */
+const CLOSE_MS = 1000;
+
+/** Token and certificate of the listener for pods. */
+export interface PodSecrets {
+  /** Accepted now, the newest first; `undefined` until they are loaded. */
+  readonly tokens: readonly string[] | undefined;
+  readonly secureContext: SecureContext | undefined;
+  /** Clients have been told to trust the certificate: TLS is no longer optional (docs/spec/uplink-proxy.md#9.1.2). */
+  readonly isPublished?: boolean;
+}
+
+/** What the proxy needs. */
+export interface UplinkProxyDeps {
+  readonly snapshots: SnapshotSource;
+  readonly evidence: Evidence;
+  readonly log: Logger;
+  readonly clock?: Clock;
+  /** Needed where a listener for pods asks for tokens or TLS. */
+  readonly secrets?: PodSecrets;
+  /** More keys for /healthz: `configError`, `env`. */
+  readonly health?: () => Readonly<Record<string, unknown>>;
+  /** What GET /readyz says. Default: whether there is a snapshot to choose from. */
+  readonly readiness?: (options: { readonly isVerbose: boolean }) => Readiness;
+  /** A listening descriptor for a listener of another make: the transparent one. */
+  readonly openListener?: (listener: ListenerSettings) => number;
+  /** Default: c-ares. */
+  readonly query?: Query;
+}
+
+/** Settings of the process, which no configuration file changes. */
+export interface UplinkProxyOptions {
+  readonly version: string;
+  /** SO_MARK of sockets to destinations, so that transparent mode lets them pass. */
+  readonly mark?: number;
+  /** Default: /etc/hosts. */
+  readonly hostsPath?: string;
+  /** EVE's counters are published here; nowhere when absent. */
+  readonly metricsMapPath?: string;
+}
+
+/** The proxy: clients in, tunnels over the cheapest uplink that works (docs/spec/uplink-proxy.md#4 to #9, #13, #14). */
+export class UplinkProxy {
+  readonly #deps: UplinkProxyDeps;
+  readonly #options: UplinkProxyOptions;
+  readonly #clock: Clock;
+  readonly #counters: Counters;
+  readonly #engine: Engine;
+  readonly #room: Room;
+  readonly #startedAt: number;
+  readonly #listeners: ListenerSet;
+  readonly #registry: Registry = createRegistry();
+  readonly #metricsFile: MetricsFile | undefined;
+  /** When evidence was last told of bytes of an uplink: at most once a second. As many as there are uplinks. */
+  readonly #toldAt = new Map<string, number>();
+  #workers: WorkerPool | undefined;
+  #settings: Settings;
+  #group: TaskGroup | undefined;
+
+  constructor(deps: UplinkProxyDeps, settings: Settings, options: UplinkProxyOptions) {
+    this.#deps = deps;
+    this.#options = options;
+    this.#settings = settings;
+    this.#clock = deps.clock ?? systemClock;
+    this.#startedAt = this.#clock.monotonic();
+    this.#counters = new Counters(this.#clock);
+    this.#room = new Room(() => this.#settings.limits);
+    this.#engine = new Engine({
+      clock: this.#clock,
+      log: deps.log,
+      settings: () => this.#settings,
+      snapshots: deps.snapshots,
+      evidence: deps.evidence,
+      record: (event) => this.#record(event),
+      room: this.#room,
+      tokens: () => deps.secrets?.tokens,
+      secureContext: () => deps.secrets?.secureContext,
+      healthz: () => this.#page("healthz"),
+      readyz: async (options) => this.#readiness(options),
+      metrics: () => this.#page("metrics"),
+      mark: options.mark,
+      query: deps.query,
+      hostsPath: options.hostsPath,
+      onBug: (error) => this.#onBug(error),
+    });
+    this.#listeners = new ListenerSet(
+      {
+        log: deps.log,
+        clock: this.#clock,
+        onClient: (fd, remote, listener) => this.#engine.accept(fd, remote, this.#withTls(listener)),
+        openFd: deps.openListener,
+        spawn: (run) => this.#group?.spawn(run),
+      },
+      {
+        backlog: () => this.#settings.limits.backlog,
+        isShared: ({ role }) => role === "host" && this.#workers !== undefined,
+      },
+    );
+    this.#engine.penalties.onEvent = (event) => this.#workers?.tellPenalty(event);
+    registerMetrics(this.#registry, {
+      counters: this.#counters,
+      snapshot: () => deps.snapshots.current,
+      penalties: () => this.#engine.penalties.list(),
+    });
+    const { metricsMapPath } = options;
+    const fileDeps = { clock: this.#clock, log: deps.log, map: this.#counters.map };
+    this.#metricsFile = metricsMapPath === undefined ? undefined : new MetricsFile(fileDeps, { path: metricsMapPath });
+  }
+
+  /** Counters since the start. */
+  get counters(): Counters {
+    return this.#counters;
+  }
+
+  /** The object of GET /healthz (docs/spec/uplink-proxy.md#8). */
+  health(): Record<string, unknown> {
+    this.#engine.flush();
+    return healthReport({
+      clock: this.#clock,
+      snapshot: this.#deps.snapshots.current,
+      counters: this.#counters,
+      penalties: this.#engine.penalties.list(),
+      listeners: this.#settings.listeners,
+      bound: this.bound,
+      version: this.#options.version,
+      startedAt: this.#startedAt,
+      staleDnsAnswers: this.#engine.dns.staleAnswers,
+      more: this.#deps.health?.() ?? {},
+    });
+  }
+
+  /** Names of the listeners that are bound, by all threads that are to. */
+  get bound(): ReadonlySet<string> {
+    const isEverywhere = ({ role, name }: ListenerSettings): boolean =>
+      role !== "host" || (this.#workers?.isBound(name) ?? true);
+    return new Set(this.#listeners.bound.filter(isEverywhere).map(({ name }) => name));
+  }
+
+  /** New settings for what begins from now on; listeners are made and ended, tunnels stay. */
+  reload(settings: Settings): void {
+    if (this.#group !== undefined && settings.workers !== this.#settings.workers) {
+      this.#deps.log.warn("another number of workers begins when uplink-proxy is started again");
+    }
+    this.#settings = settings;
+    this.#engine.settingsChanged();
+    this.#workers?.setSettings(settings);
+    if (this.#group !== undefined) this.#listeners.sync(settings.listeners);
+  }
+
+  /**
+   * Listens and serves until the signal aborts; then refuses requests, lets tunnels run for `drainMs`, and ends them. Resolves when all is
+   * closed. Rejects for bugs alone.
+   */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const group = new TaskGroup();
+    this.#group = group;
+    this.#workers = this.#startWorkers();
+    using _changes = this.#deps.snapshots.onChange(() => this.#onSnapshot());
+    this.#listeners.sync(this.#settings.listeners);
+    group.spawn((until) => this.#tick(until));
+    const file = this.#metricsFile;
+    if (file !== undefined) group.spawn((until) => file.run({ signal: until }));
+    group.spawn((failed) => this.#untilStopped(signal, failed));
+    try {
+      await group.wait();
+    } finally {
+      this.#group = undefined;
+      this.#listeners.stop();
+      this.#engine.close("drain");
+      await this.#workers?.close();
+      await this.#emptied();
+      this.#workers = undefined;
+      await file?.flush();
+    }
+  }
+
+  #startWorkers(): WorkerPool | undefined {
+    const { log, evidence, snapshots } = this.#deps;
+    const { workers } = this.#settings;
+    if (workers < 2) return undefined;
+    const onPenalty = (event: PenaltyEvent): void => this.#engine.penalties.apply(event);
+    const onBug = (error: unknown): void => this.#onBug(error);
+    const record = (event: StatsEvent): void => this.#record(event);
+    const { mark, hostsPath } = this.#options;
+    return new WorkerPool(
+      { log, evidence, snapshots, record, onPenalty, onBug, page: (page) => this.#page(page) },
+      { threads: workers - 1, settings: this.#settings, room: this.#room.memory, mark, hostsPath },
+    );
+  }
+
+  #readiness(options: { readonly isVerbose: boolean }): Readiness {
+    const { readiness, snapshots } = this.#deps;
+    if (readiness !== undefined) return readiness(options);
+    const isReady = snapshots.current.ready;
+    return { isReady, text: isReady ? "ok\n" : "not ready\n" };
+  }
+
+  async #page(page: Page): Promise<string> {
+    if (page === "readyz" || page === "readyz?verbose") {
+      return JSON.stringify(this.#readiness({ isVerbose: page === "readyz?verbose" }));
+    }
+    this.#engine.flush();
+    return page === "metrics" ? await this.#registry.metrics() : `${JSON.stringify(this.health())}\n`;
+  }
+
+  async #untilStopped(signal: AbortSignal, failed: AbortSignal): Promise<void> {
+    await untilAborted(AbortSignal.any([signal, failed]));
+    this.#listeners.stop();
+    this.#engine.beginDrain();
+    this.#workers?.drain();
+    const until = this.#clock.monotonic() + this.#settings.limits.drainMs;
+    while (this.#room.tunnels > 0 && this.#clock.monotonic() < until && !failed.aborted) {
+      await sleep(Math.min(DRAIN_POLL_MS, Math.max(1, until - this.#clock.monotonic())), { clock: this.#clock });
+    }
+    this.#engine.close("drain");
+    this.#engine.flush();
+    this.#group?.abort();
+  }
+
+  /** What was ended is counted when its sockets have closed, which takes a turn or two. */
+  async #emptied(): Promise<void> {
+    const until = systemClock.monotonic() + CLOSE_MS;
+    while (this.#room.tunnels > 0 && systemClock.monotonic() < until)
+      await new Promise<void>((resolve) => setImmediate(resolve));
+    this.#engine.flush();
+  }
+
+  async #tick(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await sleep(TICK_MS, { clock: this.#clock, signal });
+      this.#engine.flush();
+    }
+  }
+
+  #record(event: StatsEvent): void {
+    this.#counters.record(event);
+    if (event.kind !== "bytes" || event.down === 0) return;
+    const now = this.#clock.monotonic();
+    for (const { ifName, name } of this.#deps.snapshots.current.uplinks) {
+      if (ifName !== event.ifName || now - (this.#toldAt.get(name) ?? -TICK_MS) < TICK_MS) continue;
+      this.#toldAt.set(name, now);
+      this.#deps.evidence.bytesReceived(name);
+    }
+  }
+
+  #onSnapshot(): void {
+    this.#engine.snapshotChanged();
+    this.#workers?.setSnapshot(this.#deps.snapshots.current);
+    this.#listeners.retryNow();
+  }
+
+  #withTls(listener: ListenerSettings): ListenerSettings {
+    const isRequired = listener.tls === "optional" && this.#deps.secrets?.isPublished === true;
+    return isRequired ? { ...listener, tls: "required" } : listener;
+  }
+
+  #onBug(error: unknown): void {
+    this.#group?.fail(error);
+  }
+}

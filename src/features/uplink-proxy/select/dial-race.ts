@@ -1,0 +1,362 @@
+import { LightAbortSignal, withDeadline } from "#base/async";
+import type { IpAddress } from "#base/ip";
+import type { Snapshot, Uplink } from "#base/uplink-model";
+import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
+import type { Judgement } from "../policy/index.ts";
+import { classify } from "./classify.ts";
+import type { DiallerDeps, DialRequest } from "./dialler.ts";
+import { type AttemptFailure, allFailed, SelectError } from "./errors.ts";
+import { type Closable, connectAny, PairError, pairUp } from "./happy-eyeballs.ts";
+import { type Candidate, dnsUplink, type Tier } from "./order.ts";
+
+/** A connection that was made. */
+export interface Won<C extends Closable> {
+  readonly connection: C;
+  /** Absent: direct, through the main table. */
+  readonly uplink?: Uplink | undefined;
+  /** The source that it was bound to. */
+  readonly source?: IpAddress | undefined;
+  /** What was dialled. */
+  readonly address: IpAddress;
+  /** Whose DNS servers gave the address, where they were not those of the uplink itself. */
+  readonly resolvedVia?: string | undefined;
+  /** Attempts that failed before, in the order of their failing. */
+  readonly failures: readonly AttemptFailure[];
+}
+
+/** What a race is run over. */
+export interface RaceInput {
+  readonly tiers: readonly Tier[];
+  /** The addresses of the destination where they are known without DNS: an address, or a name of /etc/hosts. */
+  readonly known: readonly IpAddress[];
+  /** Uplinks whose DNS may be asked when an uplink's own fails, cheapest first. */
+  readonly others: () => readonly DnsUplink[];
+}
+
+interface Entrant {
+  readonly candidate: Candidate;
+  readonly tier: Tier;
+}
+
+interface Attempt<C extends Closable> extends Entrant {
+  /** It tries out an uplink on probation, for all requests: it goes on though its own is served. */
+  readonly isTrial: boolean;
+  readonly startedAt: number;
+  readonly stop: LightAbortSignal;
+  /** It has no address to dial yet. */
+  isResolving: boolean;
+  /** Connected, but a cheaper one may still be first. */
+  won: Won<C> | undefined;
+}
+
+/** The addresses of the destination as an uplink sees them. */
+interface Resolved {
+  readonly addresses: readonly IpAddress[];
+  /** The uplink whose DNS servers gave them. */
+  readonly via: string | undefined;
+  readonly judgement: Judgement;
+}
+
+const LOST = new Error("another uplink was faster");
+const NO_ANSWER = new DOMException("no answer while another uplink had one", "TimeoutError");
+/** As the kernel says it of a connection that it is asked for then; those that are under way it lets wait for an answer. */
+const LINK_LOST = Object.assign(new Error("network is down"), { code: "ENETDOWN" });
+
+/**
+ * The attempts of one request: side by side within a tier, the next tier when the cheaper ones have failed or have had their time
+ * (docs/spec/uplink-proxy.md#6.1.4). The first connection wins; the others are closed and are no failures.
+ */
+export class DialRace<C extends Closable> {
+  readonly #deps: DiallerDeps<C>;
+  readonly #request: DialRequest;
+  readonly #input: RaceInput;
+  readonly #queue: readonly Entrant[];
+  /** In the order of their start: the cheaper ones first. */
+  #running: Attempt<C>[] = [];
+  readonly #failures: AttemptFailure[] = [];
+  readonly #result = Promise.withResolvers<Won<C>>();
+  #next = 0;
+  #isOver = false;
+  /** Uplinks that are still there, once that has changed. */
+  #present: ReadonlySet<string> | undefined;
+  #cancelNext: (() => void) | undefined;
+  #cancelDeadline: (() => void) | undefined;
+  #cancelFinish: (() => void) | undefined;
+
+  constructor(deps: DiallerDeps<C>, request: DialRequest, input: RaceInput) {
+    this.#deps = deps;
+    this.#request = request;
+    this.#input = input;
+    const queue: Entrant[] = [];
+    for (const tier of input.tiers) for (const candidate of tier.candidates) queue.push({ candidate, tier });
+    this.#queue = queue;
+  }
+
+  /** Over the uplinks. Rejects with {@link SelectError}, or with the signal's reason. */
+  run(): Promise<Won<C>> {
+    const { signal, deadlineAt } = this.#request;
+    const { clock, settings } = this.#deps;
+    const leftMs = deadlineAt === undefined ? settings().requestTimeoutMs : deadlineAt - clock.monotonic();
+    this.#cancelDeadline = clock.after(Math.max(0, leftMs), () => this.#timeOut());
+    signal.addEventListener("abort", this.#onAbort, { once: true });
+    if (signal.aborted) this.#onAbort();
+    else this.#startNext();
+    return this.#result.promise;
+  }
+
+  /** Attempts over uplinks that have lost their link since, or are gone, have failed: nobody waits for what cannot come. */
+  snapshotChanged({ uplinks }: Snapshot): void {
+    const isUp = (name: string): boolean => uplinks.some((uplink) => uplink.name === name && uplink.isUp);
+    this.#present = new Set(uplinks.map(({ name }) => name));
+    for (const { candidate, stop, won } of this.#running)
+      if (won === undefined && candidate.uplink.isUp && !isUp(candidate.uplink.name)) stop.abort(LINK_LOST);
+  }
+
+  /** Unbound, to addresses that are of this host or its cluster. */
+  async direct(addresses: readonly IpAddress[]): Promise<Won<C>> {
+    const { destination, snapshot, signal } = this.#request;
+    const { clock, connect, hasAddress } = this.#deps;
+    try {
+      const { connection, pair } = await withDeadline(
+        snapshot.dialTimeoutMs,
+        (until) => connectAny(pairUp(addresses, undefined), destination.port, { connect, clock, signal: until }),
+        { signal, clock },
+      );
+      return { connection, address: pair.address, failures: [] };
+    } catch (error) {
+      signal.throwIfAborted();
+      const { failure, text } = classify(error instanceof PairError ? error.cause : error, undefined, hasAddress);
+      throw allFailed(destination.text, [{ uplink: "direct", ifName: "direct", source: "", cost: 0, failure, text }]);
+    }
+  }
+
+  readonly #onAbort = (): void => this.#end(() => this.#result.reject(this.#request.signal.reason));
+
+  #startNext(): void {
+    this.#cancelNext?.();
+    const present = this.#present;
+    // Its address may be routed over another by now.
+    while (present !== undefined && this.#next < this.#queue.length && !present.has(this.#nextName)) this.#next += 1;
+    const entrant = this.#queue[this.#next];
+    if (entrant === undefined) {
+      if (this.#running.length === 0) this.#allFailed();
+      return;
+    }
+    this.#next += 1;
+    const { candidate, tier } = entrant;
+    const { clock, penalties } = this.#deps;
+    const isTrial = tier.isProbation && penalties.beginTrial(this.#request.destination.text, candidate.uplink.name);
+    const startedAt = clock.monotonic();
+    const attempt: Attempt<C> = {
+      candidate,
+      tier,
+      isTrial,
+      startedAt,
+      stop: new LightAbortSignal(),
+      isResolving: false,
+      won: undefined,
+    };
+    this.#running.push(attempt);
+    this.#armNext(entrant);
+    this.#attempt(attempt).then(
+      (won) => this.#connected(attempt, won),
+      (error: unknown) => this.#failed(attempt, error),
+    );
+  }
+
+  /** The next one starts beside this one after a while; strictly one after the other when told so. */
+  #armNext(current: Entrant): void {
+    const next = this.#queue[this.#next];
+    const { staggerMs, tierDelayMs } = this.#deps.settings();
+    if (next === undefined || tierDelayMs === "timeout") return;
+    const { clock } = this.#deps;
+    if (next.tier === current.tier || current.tier.isProbation) {
+      this.#cancelNext = clock.after(staggerMs, () => this.#startNext());
+      return;
+    }
+    this.#cancelNext = clock.after(tierDelayMs, () => {
+      // Another's DNS may just be asked in place of one that was silent: by default both wait as long.
+      if (this.#running.some(({ isResolving }) => isResolving))
+        this.#cancelNext = clock.after(staggerMs, () => this.#startNext());
+      else this.#startNext();
+    });
+  }
+
+  async #attempt(attempt: Attempt<C>): Promise<Won<C>> {
+    const { candidate, stop } = attempt;
+    const { snapshot, destination } = this.#request;
+    const { clock, connect } = this.#deps;
+    const cancelDeadline = clock.after(snapshot.dialTimeoutMs, () =>
+      stop.abort(new DOMException(`not done within ${snapshot.dialTimeoutMs} ms`, "TimeoutError")),
+    );
+    try {
+      const { addresses, via, judgement } = this.#known() ?? (await this.#resolve(attempt));
+      const isDirect = judgement === "direct";
+      const pairs = pairUp(addresses, isDirect ? undefined : candidate.sources);
+      if (pairs.length === 0) throw new DnsError("not-found", "no address of a family that the uplink has");
+      const { connection, pair } = await connectAny(pairs, destination.port, { connect, clock, signal: stop });
+      return {
+        connection,
+        uplink: isDirect ? undefined : candidate.uplink,
+        source: pair.source,
+        address: pair.address,
+        resolvedVia: via === candidate.uplink.name ? undefined : via,
+        failures: this.#failures,
+      };
+    } finally {
+      cancelDeadline();
+    }
+  }
+
+  /** Judged before the race. */
+  #known(): Resolved | undefined {
+    const { known } = this.#input;
+    return known.length === 0 ? undefined : { addresses: known, via: undefined, judgement: "uplink" };
+  }
+
+  async #resolve(attempt: Attempt<C>): Promise<Resolved> {
+    const { destination, judge } = this.#request;
+    const uplink = dnsUplink(attempt.candidate);
+    const accepts = (addresses: readonly IpAddress[]): boolean => judge(addresses) !== "denied";
+    let answer: DnsAnswer | undefined = this.#deps.dns.cached(destination.host, uplink);
+    if (answer === undefined || !accepts(answer.addresses)) {
+      attempt.isResolving = true;
+      const options = { others: this.#input.others(), signal: attempt.stop, accepts };
+      try {
+        answer = await this.#deps.dns.resolve(destination.host, uplink, options);
+      } catch (error) {
+        if (!(error instanceof DnsError) || error.code !== "denied") throw error;
+        throw new SelectError("denied", `${destination.text} resolves to a denied address`);
+      }
+      attempt.isResolving = false;
+    }
+    const judgement = judge(answer.addresses);
+    if (judgement === "denied") throw new SelectError("denied", `${destination.text} resolves to a denied address`);
+    return { addresses: answer.addresses, via: answer.via, judgement };
+  }
+
+  #connected(attempt: Attempt<C>, won: Won<C>): void {
+    const { evidence, penalties, clock } = this.#deps;
+    const { text } = this.#request.destination;
+    const { name } = attempt.candidate.uplink;
+    if (attempt.isTrial) penalties.endTrial(text, name);
+    if (won.uplink !== undefined) {
+      penalties.confirm(text, name);
+      evidence.dialSucceeded(name, text);
+    }
+    if (this.#isOver) {
+      won.connection.destroy();
+      return;
+    }
+    attempt.won = won;
+    // A cheaper one that answers in the same turn of the event loop is better.
+    const isCheapest = this.#running[0] === attempt;
+    if (isCheapest) this.#finish();
+    else this.#cancelFinish ??= clock.after(0, () => this.#finish());
+  }
+
+  #finish(): void {
+    const winner = this.#running.find(({ won }) => won !== undefined);
+    if (winner?.won === undefined) return;
+    const { won } = winner;
+    for (const other of [...this.#running]) if (other !== winner) this.#lose(other);
+    this.#end(() => this.#result.resolve(won), winner);
+  }
+
+  /** What lost is no failure; but one that had been given its time, and another uplink answered meanwhile, has failed and is counted. */
+  #lose(attempt: Attempt<C>): void {
+    const { clock, penalties, settings } = this.#deps;
+    const { tierDelayMs } = settings();
+    const { name } = attempt.candidate.uplink;
+    // It goes on by itself, and its outcome shows whether the penalty was over.
+    if (attempt.isTrial && attempt.won === undefined) {
+      this.#forget(attempt);
+      return;
+    }
+    const waitedMs = clock.monotonic() - attempt.startedAt;
+    if (attempt.won !== undefined || tierDelayMs === "timeout" || waitedMs < tierDelayMs) return;
+    penalties.add(this.#request.destination.text, name);
+    const failure = { ...this.#describe(attempt.candidate, NO_ANSWER), text: `no answer within ${tierDelayMs} ms` };
+    this.#tell(failure, waitedMs);
+    this.#failures.push(failure);
+  }
+
+  #tell({ uplink, failure, text }: AttemptFailure, waitedMs: number): void {
+    const { destination, witness = "host" } = this.#request;
+    this.#deps.evidence.dialFailed(uplink, destination.text, failure, text, { witness, waitedMs });
+  }
+
+  #failed(attempt: Attempt<C>, error: unknown): void {
+    const { destination } = this.#request;
+    if (attempt.isTrial) this.#deps.penalties.endTrial(destination.text, attempt.candidate.uplink.name);
+    this.#forget(attempt);
+    if (attempt.stop.reason === LOST) return;
+    // Policy, which is no fault of an uplink's: the end of the request, or of an attempt that nobody waits for.
+    if (error instanceof SelectError) {
+      this.#end(() => this.#result.reject(error));
+      return;
+    }
+    const failure = this.#describe(attempt.candidate, error);
+    const { penalties, refresh, clock } = this.#deps;
+    this.#tell(failure, clock.monotonic() - attempt.startedAt);
+    if (failure.failure === "timeout") penalties.add(destination.text, failure.uplink);
+    if (failure.failure === "address-gone") refresh();
+    if (this.#isOver) return;
+    this.#failures.push(failure);
+    if (this.#running.length > 0) return;
+    if (this.#next < this.#queue.length) this.#startNext();
+    else this.#allFailed();
+  }
+
+  #allFailed(): void {
+    this.#end(() => this.#result.reject(allFailed(this.#request.destination.text, this.#failures)));
+  }
+
+  get #nextName(): string {
+    return this.#queue[this.#next]?.candidate.uplink.name ?? "";
+  }
+
+  #forget(attempt: Attempt<C>): void {
+    this.#running = this.#running.filter((one) => one !== attempt);
+  }
+
+  #describe({ uplink, sources }: Candidate, error: unknown): AttemptFailure {
+    const { hasAddress } = this.#deps;
+    const pair = error instanceof PairError ? error.pair : undefined;
+    const source = pair?.source ?? sources[0];
+    const { failure, text } = classify(pair === undefined ? error : (error as PairError).cause, source, hasAddress);
+    const { name, ifName, cost } = uplink;
+    return { uplink: name, ifName, cost, source: source?.toString() ?? "", failure, text };
+  }
+
+  /** The whole request took too long: what is still running has failed by timeout. */
+  #timeOut(): void {
+    // One that has connected waits for a cheaper one for no time at all.
+    this.#finish();
+    if (this.#isOver) return;
+    const { destination } = this.#request;
+    for (const { candidate, startedAt } of this.#running) {
+      const failure = this.#describe(candidate, new DOMException("the request's time is over", "TimeoutError"));
+      this.#failures.push(failure);
+      this.#tell(failure, this.#deps.clock.monotonic() - startedAt);
+      this.#deps.penalties.add(destination.text, failure.uplink);
+    }
+    const { message, failures } = allFailed(destination.text, this.#failures);
+    this.#end(() => this.#result.reject(new SelectError("timeout", message, failures)));
+  }
+
+  #end(settle: () => void, winner?: Attempt<C>): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#request.signal.removeEventListener("abort", this.#onAbort);
+    this.#cancelNext?.();
+    this.#cancelDeadline?.();
+    this.#cancelFinish?.();
+    for (const attempt of this.#running) {
+      if (attempt === winner) continue;
+      attempt.won?.connection.destroy();
+      attempt.stop.abort(LOST);
+    }
+    settle();
+  }
+}

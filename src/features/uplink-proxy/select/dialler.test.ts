@@ -1,0 +1,357 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { Deferred } from "#base/async";
+import { IpAddress } from "#base/ip";
+import type { Snapshot } from "#base/uplink-model";
+import { DnsError } from "../dns/index.ts";
+import { destinationOf } from "../policy/index.ts";
+import { type Behaviour, DiallerBed } from "../testing/dialler-bed.ts";
+import { snapshotOf, uplink } from "../testing/proxy-fixtures.ts";
+
+const A = "192.0.2.10";
+const B = "198.51.100.10";
+const C = "203.0.113.10";
+const two = [uplink("eth0", { sources: [A] }), uplink("eth1", { sources: [B], cost: 1 })];
+
+test("Dialler: the cheapest uplink that connects, and nothing is asked of the others", async () => {
+  const bed = new DiallerBed({ [A]: 0, [B]: 0 });
+  assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth0 from ${A}`);
+  assert.deepEqual(bed.log, [`0 ${A}`]);
+  assert.deepEqual(bed.evidence.lines, ["dialled eth0 203.0.113.80:443"]);
+  assert.equal(bed.clock.pending, 0);
+});
+
+test("Dialler: attempts go in ascending cost, at once after a failure, and the error names each", async () => {
+  const bed = new DiallerBed({ [A]: "EADDRNOTAVAIL", [B]: "ECONNREFUSED", [C]: "ENETUNREACH" });
+  bed.present = new Set([B, C]);
+  const uplinks = [
+    uplink("eth2", { sources: [C], cost: 20 }),
+    uplink("eth0", { sources: [A], cost: 0 }),
+    uplink("eth1", { sources: [B], cost: 10 }),
+  ];
+  assert.equal(
+    await bed.outcome(bed.request(snapshotOf(uplinks))),
+    "dial-failed: all attempts to 203.0.113.80:443 failed; " +
+      `eth0/${A}(cost=0): cannot assign requested address; eth1/${B}(cost=10): connection refused; ` +
+      `eth2/${C}(cost=20): network is unreachable`,
+  );
+  assert.deepEqual(bed.log, [`0 ${A}`, `0 ${B}`, `0 ${C}`]);
+  assert.equal(bed.refreshes, 1);
+  assert.deepEqual(bed.evidence.lines, [
+    "failed eth0 203.0.113.80:443 address-gone",
+    "failed eth1 203.0.113.80:443 refused",
+    "failed eth2 203.0.113.80:443 unreachable",
+  ]);
+  assert.deepEqual(bed.penalties.list(), []);
+});
+
+test("Dialler: used-up ports are not taken for a lost address", async () => {
+  const bed = new DiallerBed({ [A]: "EADDRNOTAVAIL" });
+  await bed.outcome(bed.request(snapshotOf([uplink("eth0", { sources: [A] })])));
+  assert.deepEqual(bed.evidence.lines, ["failed eth0 203.0.113.80:443 ports-exhausted"]);
+  assert.equal(bed.refreshes, 0);
+  assert.deepEqual(bed.penalties.list(), []);
+});
+
+test("Dialler: a silent cheap uplink costs one request the tier's delay, and the next ones nothing", async () => {
+  const bed = new DiallerBed({ [A]: "silent", [B]: 5 });
+  assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth1 from ${B}`);
+  assert.deepEqual(bed.log, [`0 ${A}`, `2000 ${B}`]);
+  assert.ok(bed.clock.monotonic() <= 2500, `${bed.clock.monotonic()}`);
+  assert.equal(bed.open, 0);
+  assert.deepEqual(bed.evidence.lines, ["dialled eth1 203.0.113.80:443", "failed eth0 203.0.113.80:443 timeout"]);
+  const before = bed.clock.monotonic();
+  assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth1 from ${B}`);
+  assert.ok(bed.clock.monotonic() - before <= 50);
+});
+
+test("Dialler: an uplink that loses its link while it is dialled has failed at once; one that never had a link goes on", async () => {
+  const bed = new DiallerBed({ [A]: "silent", [B]: "silent", [C]: 5 });
+  const first = uplink("a", { sources: [A] });
+  const rest = [uplink("b", { sources: [B], cost: 1, isUp: false }), uplink("c", { sources: [C], cost: 2 })];
+  const dialled = bed.dialler.dial(bed.request(snapshotOf([first, ...rest])));
+  await bed.clock.advance(100);
+  bed.dialler.snapshotChanged(snapshotOf([first, ...rest]));
+  await bed.clock.advance(100);
+  assert.deepEqual(bed.log, [`0 ${A}`]);
+  bed.dialler.snapshotChanged(snapshotOf([{ ...first, isUp: false }, ...rest]));
+  await bed.clock.advance(100);
+  bed.dialler.snapshotChanged(snapshotOf(rest));
+  await bed.clock.advance(2000);
+  const won = await dialled;
+  assert.deepEqual(bed.log, [`0 ${A}`, `200 ${B}`, `2200 ${C}`]);
+  assert.equal(won.uplink?.name, "c");
+  assert.deepEqual(
+    won.failures.map(({ uplink: name, text }) => `${name}: ${text}`),
+    ["a: network is down", "b: no answer within 2000 ms"],
+  );
+});
+
+test("Dialler: `timeout` between tiers is strictly one after the other", async () => {
+  const bed = new DiallerBed({ [A]: "silent", [B]: 5 }, { tierDelayMs: "timeout" });
+  assert.equal(await bed.outcome(bed.request(snapshotOf(two, { dialTimeoutMs: 4000 }))), `eth1 from ${B}`);
+  assert.deepEqual(bed.log, [`0 ${A}`, `4000 ${B}`]);
+  assert.deepEqual(bed.evidence.lines[0], "failed eth0 203.0.113.80:443 timeout");
+});
+
+test("Dialler: uplinks of one cost start 250 ms apart, and the first connection wins", async () => {
+  const bed = new DiallerBed({ [A]: "silent", [B]: 600, [C]: 100 });
+  const uplinks = [A, B, C].map((source, at) => uplink(`eth${at}`, { sources: [source] }));
+  assert.equal(await bed.outcome(bed.request(snapshotOf(uplinks))), `eth2 from ${C}`);
+  assert.deepEqual(bed.log, [`0 ${A}`, `250 ${B}`, `500 ${C}`]);
+  assert.equal(bed.open, 0);
+});
+
+test("Dialler: a cheaper uplink that connects in the same moment wins over a dearer one", async () => {
+  const [cheap, dear] = [new Deferred(), new Deferred()];
+  const bed = new DiallerBed({ [A]: cheap, [B]: dear });
+  bed.clock.after(2100, () => {
+    dear.resolve();
+    cheap.resolve();
+  });
+  assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth0 from ${A}`);
+  assert.deepEqual(
+    bed.connections.map(({ source, isDestroyed }) => [source, isDestroyed]),
+    [
+      [B, true],
+      [A, false],
+    ],
+  );
+});
+
+test("Dialler: a failed uplink is the last resort, but it is tried, and the cost limit holds all the same", async () => {
+  const status = { lastFailed: 2, lastSucceeded: 1, lastError: "x", lastWarning: "" };
+  const failed = uplink("eth0", { sources: [A], status });
+  const bed = new DiallerBed({ [A]: 0, [B]: 0 });
+  assert.equal(await bed.outcome(bed.request(snapshotOf([failed, two[1] ?? failed]))), `eth1 from ${B}`);
+  // eth1 is too dear: the reference then made no attempt at all.
+  assert.equal(
+    await bed.outcome(bed.request(snapshotOf([failed, two[1] ?? failed], { maxCost: 0 }))),
+    `eth0 from ${A}`,
+  );
+});
+
+test("Dialler: no attempt without a ready state, a management uplink, a cost in bounds, or a usable address", async () => {
+  const bed = new DiallerBed({ [A]: 0, [B]: 0 });
+  const cases: readonly (readonly [Snapshot, string])[] = [
+    [snapshotOf(two, { ready: false }), "not-ready: the uplinks are not known yet for 203.0.113.80:443"],
+    [snapshotOf([]), "no-uplink: no management interfaces available for 203.0.113.80:443"],
+    [
+      snapshotOf([uplink("eth0", { isManagement: false })]),
+      "no-uplink: no management interfaces available for 203.0.113.80:443",
+    ],
+    [
+      snapshotOf([uplink("eth0", { isL3: false })]),
+      "no-uplink: no management interfaces available for 203.0.113.80:443",
+    ],
+    [
+      snapshotOf([uplink("eth0", { isValid: false })]),
+      "no-uplink: no management interfaces available for 203.0.113.80:443",
+    ],
+    [
+      snapshotOf([uplink("eth0", { cost: 3 })], { maxCost: 2 }),
+      "cost-limit: no uplink within max cost 2 for 203.0.113.80:443",
+    ],
+    [
+      snapshotOf([uplink("eth0", { sources: ["169.254.1.1"] })]),
+      "no-uplink: no management interfaces available for 203.0.113.80:443",
+    ],
+    [
+      snapshotOf([uplink("eth0", { sources: ["2001:db8::1"] })]),
+      "no-uplink: no uplink has an IPv4 address for 203.0.113.80:443",
+    ],
+  ];
+  for (const [snapshot, expected] of cases) assert.equal(await bed.outcome(bed.request(snapshot)), expected);
+  assert.deepEqual(bed.log, []);
+  assert.deepEqual(bed.evidence.lines, []);
+});
+
+test("Dialler: the whole request ends with its deadline, as a timeout that penalises what was silent", async () => {
+  const bed = new DiallerBed({}, { requestTimeoutMs: 3000 });
+  const outcome = await bed.outcome(bed.request(snapshotOf(two)));
+  assert.match(outcome, /^timeout: all attempts .* eth0.*: i\/o timeout; eth1.*: i\/o timeout$/);
+  assert.ok(bed.clock.monotonic() <= 3010);
+  assert.deepEqual(
+    bed.penalties.list().map(({ uplink: name }) => name),
+    ["eth0", "eth1"],
+  );
+  assert.equal(bed.open, 0);
+});
+
+test("Dialler: a client that leaves ends everything at once, and nothing of it is a failure", async () => {
+  const bed = new DiallerBed({});
+  const client = new AbortController();
+  const dialled = bed.dialler.dial(bed.request(snapshotOf(two), { signal: client.signal }));
+  dialled.catch(() => undefined);
+  await bed.clock.advance(2500);
+  assert.equal(bed.open, 2);
+  client.abort(new Error("left"));
+  await assert.rejects(dialled, /left/);
+  await bed.clock.advance(0);
+  assert.equal(bed.open, 0);
+  assert.deepEqual(bed.evidence.lines, []);
+  assert.deepEqual(bed.penalties.list(), []);
+  await bed.clock.advance(60_000);
+  assert.equal(bed.clock.pending, 0);
+});
+
+test("Dialler: IPv6 first, IPv4 after 250 ms, each from a source of its family; a family without a source is not tried", async () => {
+  const six = "2001:db8::10";
+  const answers = ["203.0.113.80", "2001:db8:1::80"].map((text) => IpAddress.parse(text));
+  const bed = new DiallerBed({ [six]: "silent", [A]: 0, [B]: 0 });
+  bed.resolve = async () => ({ addresses: answers, via: "eth0", isStale: false });
+  const dual = uplink("eth0", { sources: [A, six] });
+  assert.equal(await bed.outcome(bed.request(snapshotOf([dual]), {}, "a.example")), `eth0 from ${A}`);
+  assert.deepEqual(bed.log, [`0 ${six} v6`, `250 ${A}`]);
+  bed.log.length = 0;
+  const only6 = snapshotOf([uplink("eth0", { sources: [A] }), uplink("eth1", { sources: [six], cost: 1 })]);
+  bed.behaviours = { [six]: 0, [A]: 0 };
+  assert.equal(await bed.outcome(bed.request(only6, {}, "2001:db8:1::80")), `eth1 from ${six}`);
+  assert.equal(bed.log.length, 1);
+});
+
+test("Dialler: an uplink that has its name only when its time is over is dialled before a dearer one; one without is not waited for", async () => {
+  const answers = { addresses: [IpAddress.parse("203.0.113.80")], via: "eth0", isStale: false };
+  const bed = new DiallerBed({ [A]: 5, [B]: 5 });
+  bed.resolve = async () => {
+    await new Promise<void>((resolve) => bed.clock.after(2100, resolve));
+    return answers;
+  };
+  assert.equal(await bed.outcome(bed.request(snapshotOf(two), {}, "a.example")), `eth0 from ${A}`);
+  assert.deepEqual(bed.log, [`2100 ${A}`]);
+  const silent = new DiallerBed({ [A]: 5, [B]: 5 });
+  silent.resolve = async (_name, way) => {
+    if (way.name === "eth0") await new Deferred().promise;
+    return answers;
+  };
+  assert.equal(await silent.outcome(silent.request(snapshotOf(two), {}, "a.example")), `eth1 from ${B}`);
+  assert.deepEqual(silent.log, [`2250 ${B}`]);
+});
+
+test("Dialler: a name is resolved for each uplink by its own DNS; a DNS failure is the next uplink's chance", async () => {
+  const bed = new DiallerBed({ [A]: 0, [B]: 0 });
+  const asked: string[] = [];
+  bed.resolve = async (_name, way) => {
+    asked.push(way.name);
+    if (way.name === "eth0") throw new DnsError("not-found", "no such host");
+    return { addresses: [IpAddress.parse("203.0.113.81")], via: way.name, isStale: false };
+  };
+  assert.equal(await bed.outcome(bed.request(snapshotOf(two), {}, "a.example")), `eth1 from ${B}`);
+  assert.deepEqual(asked, ["eth0", "eth1"]);
+  assert.deepEqual(bed.penalties.list(), []);
+  bed.resolve = async () => {
+    throw new DnsError("not-found", "no such host");
+  };
+  assert.match(await bed.outcome(bed.request(snapshotOf(two), {}, "b.example")), /^dns: .*\(cost=0\): no such host/);
+});
+
+test("Dialler: one denied answer denies the request, before anything is dialled", async () => {
+  const bed = new DiallerBed({ [A]: 0, [B]: 0 });
+  bed.resolve = async () => ({
+    addresses: ["203.0.113.81", "127.0.0.1"].map((text) => IpAddress.parse(text)),
+    via: "eth0",
+    isStale: false,
+  });
+  const judge = (addresses: readonly IpAddress[]) =>
+    addresses.some(({ isLoopback }) => isLoopback) ? ("denied" as const) : ("uplink" as const);
+  assert.match(await bed.outcome(bed.request(snapshotOf(two), { judge }, "a.example")), /^denied: /);
+  bed.hosts.set("localhost", [IpAddress.parse("127.0.0.1")]);
+  assert.match(await bed.outcome(bed.request(snapshotOf(two), { judge }, "localhost")), /^denied: /);
+  assert.match(await bed.outcome(bed.request(snapshotOf(two), { judge }, "127.0.0.1")), /^denied: /);
+  assert.deepEqual(bed.log, []);
+});
+
+test("Dialler: what bypasses the uplinks is dialled unbound, also without any uplink", async () => {
+  const bed = new DiallerBed({ unbound: 0 });
+  const judge = () => "direct" as const;
+  assert.equal(await bed.outcome(bed.request(snapshotOf([]), { judge }, "10.43.0.1")), "direct from unbound");
+  bed.behaviours = { unbound: "ECONNREFUSED" };
+  assert.match(
+    await bed.outcome(bed.request(snapshotOf([]), { judge }, "10.43.0.1")),
+    /^dial-failed: .*direct.*refused/,
+  );
+  assert.deepEqual(bed.evidence.lines, []);
+});
+
+test("Dialler: equal uplinks share 100 requests evenly, for one destination, for two that alternate, and all at once", async () => {
+  const uplinks = snapshotOf([A, B].map((source, at) => uplink(`eth${at}`, { sources: [source] })));
+  const bed = new DiallerBed({ [A]: 0, [B]: 0 });
+  const count = async (hosts: readonly string[]): Promise<Map<string, number>> => {
+    const counts = new Map<string, number>();
+    for (let at = 0; at < 100; at += 1) {
+      const host = hosts[at % hosts.length] ?? "";
+      const via = await bed.outcome(bed.request(uplinks, {}, host));
+      counts.set(`${host} ${via}`, (counts.get(`${host} ${via}`) ?? 0) + 1);
+    }
+    return counts;
+  };
+  for (const [key, share] of await count(["203.0.113.1"])) assert.ok(share >= 45 && share <= 55, `${key}: ${share}`);
+  const alternating = await count(["203.0.113.2", "203.0.113.3"]);
+  assert.equal(alternating.size, 4);
+  for (const [key, share] of alternating) assert.ok(share >= 22 && share <= 28, `${key}: ${share}`);
+  bed.behaviours = { [A]: 50, [B]: 50 };
+  const atOnce = await Promise.all(Array.from({ length: 100 }, () => bed.outcome(bed.request(uplinks))));
+  const first = atOnce.filter((via) => via.startsWith("eth0")).length;
+  assert.ok(first >= 40 && first <= 60, `${first}`);
+});
+
+test("Dialler: whatever happens, nothing dearer than the limit, unusable or of another family is dialled (property)", async () => {
+  const sources = [A, B, C, "2001:db8::10", "fe80::1", "169.254.7.7"];
+  const anUplink = fc.record({
+    cost: fc.integer({ min: 0, max: 3 }),
+    isManagement: fc.boolean(),
+    isL3: fc.boolean(),
+    isValid: fc.boolean(),
+    weight: fc.integer({ min: 1, max: 3 }),
+    sources: fc.uniqueArray(fc.constantFrom(...sources), { maxLength: 3 }),
+    isFailed: fc.boolean(),
+  });
+  const behaviour = fc.constantFrom<Behaviour>("silent", 0, 100, 3000, "ECONNREFUSED", "ENETUNREACH", "EADDRNOTAVAIL");
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(anUplink, { maxLength: 4 }),
+      fc.array(behaviour, { minLength: sources.length, maxLength: sources.length }),
+      fc.integer({ min: 0, max: 3 }),
+      fc.boolean(),
+      fc.array(fc.nat(3), { maxLength: 3 }),
+      async (drafts, behaviours, maxCost, isSix, penalised) => {
+        const bed = new DiallerBed(
+          Object.fromEntries(sources.map((source, at) => [source, behaviours[at] ?? "silent"])),
+        );
+        const uplinks = drafts.map(({ isFailed, ...draft }, at) =>
+          uplink(`eth${at}`, {
+            ...draft,
+            ...(isFailed ? { status: { lastFailed: 1, lastError: "x", lastWarning: "" } } : {}),
+          }),
+        );
+        const host = isSix ? "2001:db8:1::80" : "203.0.113.80";
+        for (const at of penalised) bed.penalties.add(destinationOf({ host, port: 443 }).text, `eth${at}`);
+        const outcome = await bed.outcome(bed.request(snapshotOf(uplinks, { maxCost, dialTimeoutMs: 1000 }), {}, host));
+        const allowed = uplinks.filter(
+          (each) => each.isManagement && each.isL3 && each.isValid && each.cost <= maxCost,
+        );
+        const usable = new Set(
+          allowed.flatMap(({ addresses }) =>
+            addresses
+              .filter(({ address, isUsable }) => isUsable && address.family === (isSix ? 6 : 4))
+              .map(({ address }) => address.toString()),
+          ),
+        );
+        for (const line of bed.log) assert.ok(usable.has(line.split(" ")[1] ?? ""), `${line} of ${outcome}`);
+        if (usable.size === 0) assert.match(outcome, /^(no-uplink|cost-limit): /);
+        await bed.clock.advance(40_000);
+        assert.equal(bed.open, 0);
+        assert.equal(bed.clock.pending, 0);
+        assert.ok(bed.connections.filter(({ isDestroyed }) => !isDestroyed).length <= 1);
+      },
+    ),
+    { numRuns: 60 },
+  );
+});
+
+test("Dialler: where the uplinks have no address of the destination's family, that is what is told", async () => {
+  const bed = new DiallerBed({});
+  const text = await bed.outcome(bed.request(snapshotOf(two), {}, "2001:db8::1"));
+  assert.equal(text, "no-uplink: no uplink has an IPv6 address for [2001:db8::1]:443");
+});

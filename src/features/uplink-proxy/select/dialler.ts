@@ -1,0 +1,131 @@
+import type { AbortSignalLike } from "#base/async";
+import type { Clock } from "#base/clock";
+import { LinkedSet } from "#base/collections";
+import type { IpAddress, IpFamily } from "#base/ip";
+import type { Evidence, SelectionSettings, Snapshot, Witness } from "#base/uplink-model";
+import type { DnsUplink, UplinkDns } from "../dns/index.ts";
+import type { Destination, Judgement } from "../policy/index.ts";
+import { DialRace, type Won } from "./dial-race.ts";
+import { SelectError } from "./errors.ts";
+import type { Closable, Connect } from "./happy-eyeballs.ts";
+import { dnsUplink, EligibleCandidates, noCandidates, orderCandidates, type Tier } from "./order.ts";
+import type { Penalties } from "./penalties.ts";
+import type { Rotation } from "./rotation.ts";
+
+/** One request for a connection. */
+export interface DialRequest {
+  readonly destination: Destination;
+  /** Taken once, for the whole request. */
+  readonly snapshot: Snapshot;
+  /** Judges all addresses that a name resolved to, before any is dialled. */
+  readonly judge: (addresses: readonly IpAddress[]) => Judgement;
+  /** Who asks. Default: the host. */
+  readonly witness?: Witness;
+  /** Uplinks that are not to be tried: those that swallowed the first try. */
+  readonly except?: ReadonlySet<string>;
+  /** The whole request must be done by then, monotonic milliseconds; by default `requestTimeoutMs` from now. */
+  readonly deadlineAt?: number;
+  /** The client has left: everything ends, and nothing of it counts as a failure. */
+  readonly signal: AbortSignalLike;
+}
+
+/** What a dialler needs. */
+export interface DiallerDeps<C extends Closable> {
+  readonly clock: Clock;
+  readonly connect: Connect<C>;
+  readonly dns: Pick<UplinkDns, "resolve" | "cached" | "hosts">;
+  readonly penalties: Penalties;
+  readonly rotation: Rotation;
+  readonly evidence: Evidence;
+  readonly settings: () => SelectionSettings;
+  /** Whether this host has the address right now. */
+  readonly hasAddress: (address: IpAddress) => boolean;
+  /** The state of the addresses is to be read again. */
+  readonly refresh: () => void;
+}
+
+const BOTH: readonly IpFamily[] = [6, 4];
+
+/** Finds a connection to a destination over the cheapest uplink that has one (docs/spec/uplink-proxy.md#6). */
+export class Dialler<C extends Closable> {
+  readonly #deps: DiallerDeps<C>;
+  /** As many as there are requests that wait. */
+  readonly #races = new LinkedSet<DialRace<C>>();
+  readonly #eligible = new EligibleCandidates();
+
+  constructor(deps: DiallerDeps<C>) {
+    this.#deps = deps;
+  }
+
+  /** Rejects with {@link SelectError}, or with the signal's reason. Nothing is left open besides what it resolves with. */
+  async dial(request: DialRequest): Promise<Won<C>> {
+    const { destination, snapshot } = request;
+    if (!snapshot.ready) throw new SelectError("not-ready", `the uplinks are not known yet for ${destination.text}`);
+    const { address } = destination;
+    const known = address === undefined ? await this.#deps.dns.hosts(destination.host) : [address];
+    request.signal.throwIfAborted();
+    const judgement = known.length === 0 ? "uplink" : request.judge(known);
+    if (judgement === "denied") throw new SelectError("denied", `${destination.text} is not an allowed destination`);
+    if (judgement === "direct") return await this.#race(request, [], known).direct(known);
+    const families = known.length === 0 ? BOTH : known.map(({ family }) => family);
+    const tiers = this.#order(request, families);
+    if (tiers.length === 0) throw noCandidates(snapshot, destination.text, [...new Set(families)]);
+    const { rotation } = this.#deps;
+    const contenders = (tiers[0]?.candidates ?? []).map(({ uplink }) => uplink);
+    const expected = contenders[0]?.name ?? "";
+    // Its turn is over before it is known to succeed, so that many requests at once are shared out as well.
+    rotation.take(destination.text, contenders, expected);
+    const race = this.#race(request, tiers, known);
+    const entry = this.#races.add(race);
+    try {
+      const won = await race.run();
+      const winner = won.uplink?.name;
+      if (winner !== expected) {
+        rotation.giveBack(destination.text, contenders, expected);
+        if (contenders.some(({ name }) => name === winner)) rotation.take(destination.text, contenders, winner ?? "");
+      }
+      return won;
+    } catch (error) {
+      rotation.giveBack(destination.text, contenders, expected);
+      throw error;
+    } finally {
+      entry.remove();
+    }
+  }
+
+  /** Whether another uplink than those could still be tried. */
+  hasAlternative(request: Pick<DialRequest, "destination" | "snapshot" | "except">): boolean {
+    const { address } = request.destination;
+    const candidates = this.#eligible.of(request.snapshot, address === undefined ? BOTH : [address.family]);
+    return candidates.some(({ uplink }) => request.except?.has(uplink.name) !== true);
+  }
+
+  /** The state of the uplinks has changed, for requests that wait as well. */
+  snapshotChanged(snapshot: Snapshot): void {
+    for (const race of this.#races) race.snapshotChanged(snapshot);
+  }
+
+  #order({ destination, snapshot, except }: DialRequest, families: readonly IpFamily[]): Tier[] {
+    const { penalties, rotation } = this.#deps;
+    return orderCandidates(this.#eligible.of(snapshot, families), {
+      standing: (uplink) => penalties.standing(destination.text, uplink),
+      rotate: (candidates) => {
+        const byName = new Map(candidates.map((candidate) => [candidate.uplink.name, candidate]));
+        const names = rotation.order(
+          destination.text,
+          candidates.map(({ uplink }) => uplink),
+        );
+        return names.map(({ name }) => byName.get(name)).filter((candidate) => candidate !== undefined);
+      },
+      except,
+    });
+  }
+
+  #race(request: DialRequest, tiers: readonly Tier[], known: readonly IpAddress[]): DialRace<C> {
+    const others = (): DnsUplink[] => {
+      const all = this.#eligible.of(request.snapshot, BOTH).toSorted((a, b) => a.uplink.cost - b.uplink.cost);
+      return all.map(dnsUplink);
+    };
+    return new DialRace(this.#deps, request, { tiers, known, others });
+  }
+}

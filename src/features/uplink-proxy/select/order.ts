@@ -1,0 +1,115 @@
+import type { IpAddress, IpFamily } from "#base/ip";
+import { hasError, type Snapshot, type Uplink } from "#base/uplink-model";
+import type { DnsUplink } from "../dns/index.ts";
+import { SelectError } from "./errors.ts";
+import type { Standing } from "./penalties.ts";
+
+/** An uplink that may carry a request, with its usable sources. */
+export interface Candidate {
+  readonly uplink: Uplink;
+  /** In the order of the uplink's addresses; at least one. */
+  readonly sources: readonly IpAddress[];
+}
+
+/** Uplinks that are tried side by side: of one cost and one standing. */
+export interface Tier {
+  readonly candidates: readonly Candidate[];
+  /** The penalty of all of them has just ended: the next tier does not wait long for this one. */
+  readonly isProbation: boolean;
+}
+
+/** What an order depends on besides the uplinks. */
+export interface OrderInput {
+  readonly standing: (uplink: string) => Standing;
+  /** Puts uplinks of equal cost in order. */
+  readonly rotate: (uplinks: readonly Candidate[]) => Candidate[];
+  /** Names of uplinks that this request has tried already. */
+  readonly except?: ReadonlySet<string> | undefined;
+}
+
+/**
+ * The eligible uplinks for a request, in tiers (docs/spec/uplink-proxy.md#6.1): the ones with an error or a penalty last, and by cost before and
+ * within that tail. Pure.
+ */
+export function orderCandidates(eligible: readonly Candidate[], { standing, rotate, except }: OrderInput): Tier[] {
+  const groups: { readonly rank: number; readonly isProbation: boolean; candidates: Candidate[] }[] = [];
+  for (const candidate of eligible) {
+    const { uplink } = candidate;
+    if (except?.has(uplink.name) === true) continue;
+    const stands = standing(uplink.name);
+    const rank = rankOf(uplink, stands);
+    // Few, and nearly always in order.
+    let at = groups.length;
+    while (at > 0 && (groups[at - 1]?.rank ?? rank) > rank) at -= 1;
+    const group = groups[at - 1];
+    if (group?.rank === rank) group.candidates.push(candidate);
+    else {
+      const made = { rank, isProbation: stands === "probation", candidates: [candidate] };
+      if (at === groups.length) groups.push(made);
+      else groups.splice(at, 0, made);
+    }
+  }
+  for (const group of groups) if (group.candidates.length > 1) group.candidates = rotate(group.candidates);
+  return groups;
+}
+
+/**
+ * Those that a request may use: management, IP, valid, within the cost, with a usable source of one of the families. Dearer than `maxCost`
+ * is never there. Pure.
+ */
+export function eligibleCandidates(snapshot: Snapshot, families: readonly IpFamily[]): Candidate[] {
+  return snapshot.uplinks.flatMap((uplink) => {
+    const { isManagement, isL3, isValid, cost } = uplink;
+    if (!isManagement || !isL3 || !isValid || cost > snapshot.maxCost) return [];
+    const sources = usableSources(uplink, families);
+    return sources.length === 0 ? [] : [{ uplink, sources }];
+  });
+}
+
+/** {@link eligibleCandidates} of the snapshot that was asked about last: one request after the other asks the same of it. */
+export class EligibleCandidates {
+  readonly #found = new Map<"4" | "6" | "both", readonly Candidate[]>();
+  #snapshot: Snapshot | undefined;
+
+  of(snapshot: Snapshot, families: readonly IpFamily[]): readonly Candidate[] {
+    if (snapshot !== this.#snapshot) this.#found.clear();
+    this.#snapshot = snapshot;
+    const key = !families.includes(6) ? "4" : families.includes(4) ? "both" : "6";
+    const found = this.#found.get(key) ?? eligibleCandidates(snapshot, families);
+    this.#found.set(key, found);
+    return found;
+  }
+}
+
+/** Why no uplink may be used: none is there, or all that are there are too dear. */
+export function noCandidates(snapshot: Snapshot, target: string, families: readonly IpFamily[] = [4, 6]): SelectError {
+  const present = snapshot.uplinks.filter(({ isManagement, isL3 }) => isManagement && isL3);
+  if (present.length > 0 && present.every(({ cost }) => cost > snapshot.maxCost)) {
+    return new SelectError("cost-limit", `no uplink within max cost ${snapshot.maxCost} for ${target}`);
+  }
+  if (families.length < 2 && eligibleCandidates(snapshot, [4, 6]).length > 0) {
+    return new SelectError("no-uplink", `no uplink has an IPv${families[0] ?? 4} address for ${target}`);
+  }
+  return new SelectError("no-uplink", `no management interfaces available for ${target}`);
+}
+
+function usableSources(uplink: Uplink, families: readonly IpFamily[]): IpAddress[] {
+  const usable = uplink.addresses.filter(({ address, isUsable }) => isUsable && families.includes(address.family));
+  return usable.map(({ address }) => address);
+}
+
+/** Two tiers of the same cost where some are in doubt: cost has 0 to 255, the tail comes after all costs. */
+function rankOf(uplink: Uplink, standing: Standing): number {
+  const isInTail = standing === "penalised" || hasError(uplink.status);
+  return (isInTail ? 10_000 : 0) + uplink.cost * 2 + (standing === "probation" ? 0 : 1);
+}
+
+/** What resolving needs to know of a candidate. */
+export function dnsUplink({ uplink, sources }: Candidate): DnsUplink {
+  return {
+    name: uplink.name,
+    servers: uplink.dnsServers.map((server) => server.toString()),
+    searchDomains: uplink.searchDomains,
+    sources,
+  };
+}

@@ -1,0 +1,116 @@
+import assert from "node:assert/strict";
+import { type AbortSignalLike, Deferred } from "#base/async";
+import { FakeClock } from "#base/clock";
+import type { IpAddress } from "#base/ip";
+import { DEFAULT_SETTINGS, type SelectionSettings, type Snapshot } from "#base/uplink-model";
+import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
+import { destinationOf } from "../policy/index.ts";
+import { type Closable, Dialler, type DialRequest, Penalties, Rotation, SelectError } from "../select/index.ts";
+import { EvidenceLog } from "./proxy-fixtures.ts";
+
+/** What a source does with a connect: an errno, silence, success after so many milliseconds, or when a gate opens. */
+export type Behaviour = string | "silent" | number | Deferred;
+
+/** A connection that was made, or so it says. */
+export class FakeConnection implements Closable {
+  readonly source: string;
+  isDestroyed = false;
+
+  constructor(source: string) {
+    this.source = source;
+  }
+
+  destroy(): void {
+    this.isDestroyed = true;
+  }
+}
+
+/** A dialler over sources that behave as told; `log` has each connect with its time. */
+export class DiallerBed {
+  readonly clock = new FakeClock();
+  readonly evidence = new EvidenceLog();
+  readonly log: string[] = [];
+  readonly connections: FakeConnection[] = [];
+  readonly penalties: Penalties;
+  readonly rotation = new Rotation();
+  readonly dialler: Dialler<FakeConnection>;
+  readonly hosts = new Map<string, IpAddress[]>();
+  readonly selection: SelectionSettings;
+  resolve: (name: string, uplink: DnsUplink, signal: AbortSignalLike) => Promise<DnsAnswer> = async () => {
+    throw new DnsError("failed", "no DNS in this test");
+  };
+  behaviours: Record<string, Behaviour>;
+  present: ReadonlySet<string> | "all" = "all";
+  refreshes = 0;
+  open = 0;
+
+  constructor(behaviours: Record<string, Behaviour>, selection: Partial<SelectionSettings> = {}) {
+    this.behaviours = behaviours;
+    this.selection = { ...DEFAULT_SETTINGS.selection, ...selection };
+    this.penalties = new Penalties(this.clock, this.selection);
+    this.dialler = new Dialler<FakeConnection>({
+      clock: this.clock,
+      penalties: this.penalties,
+      rotation: this.rotation,
+      evidence: this.evidence,
+      settings: () => this.selection,
+      hasAddress: (address) => this.present === "all" || this.present.has(address.toString()),
+      refresh: () => {
+        this.refreshes += 1;
+      },
+      dns: {
+        hosts: async (name) => this.hosts.get(name) ?? [],
+        cached: () => undefined,
+        resolve: (name, way, { signal }) => this.resolve(name, way, signal),
+      },
+      connect: (pair, _port, { signal }) => this.#connect(pair.source?.toString() ?? "unbound", pair.address, signal),
+    });
+  }
+
+  async #connect(source: string, address: IpAddress, signal: AbortSignalLike): Promise<FakeConnection> {
+    this.log.push(`${this.clock.monotonic()} ${source}${address.family === 6 ? " v6" : ""}`);
+    const behaviour = this.behaviours[source] ?? "silent";
+    if (typeof behaviour === "string" && behaviour !== "silent")
+      throw Object.assign(new Error(behaviour), { code: behaviour });
+    this.open += 1;
+    try {
+      const waiting = new Deferred();
+      const onAbort = (): void => waiting.reject(signal.reason);
+      signal.addEventListener("abort", onAbort, { once: true });
+      if (behaviour === 0) waiting.resolve();
+      else if (behaviour instanceof Deferred) behaviour.promise.then(() => waiting.resolve(), assert.fail);
+      else if (typeof behaviour === "number") this.clock.after(behaviour, () => waiting.resolve());
+      await waiting.promise;
+    } finally {
+      this.open -= 1;
+    }
+    const connection = new FakeConnection(source);
+    this.connections.push(connection);
+    return connection;
+  }
+
+  request(snapshot: Snapshot, fields: Partial<DialRequest> = {}, host = "203.0.113.80"): DialRequest {
+    return {
+      destination: destinationOf({ host, port: 443 }),
+      snapshot,
+      judge: () => "uplink",
+      signal: new AbortController().signal,
+      ...fields,
+    };
+  }
+
+  /** Dials, moving the clock until there is an outcome: `via`, or the error. */
+  async outcome(request: DialRequest): Promise<string> {
+    let text: string | undefined;
+    this.dialler.dial(request).then(
+      ({ uplink: via, connection }) => {
+        text = `${via?.name ?? "direct"} from ${connection.source}`;
+      },
+      (error: unknown) => {
+        text = error instanceof SelectError ? `${error.code}: ${error.message}` : String(error);
+      },
+    );
+    for (let step = 0; step < 4000 && text === undefined; step += 1) await this.clock.advance(step === 0 ? 0 : 10);
+    return text ?? "no outcome";
+  }
+}

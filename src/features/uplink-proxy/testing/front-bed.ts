@@ -1,0 +1,161 @@
+import assert from "node:assert/strict";
+import type { Socket } from "node:net";
+import type { TestContext } from "node:test";
+import { type ByteStream, NodeStream, type TransportState } from "#base/byte-stream";
+import { FakeClock } from "#base/clock";
+import { IpAddress } from "#base/ip";
+import { nullLogger } from "#base/log";
+import type { ListenerSettings, Settings } from "#base/uplink-model";
+import { connectTcp, TcpStream } from "#kernel/reactor";
+import { Carrier, Descriptors, HttpConnection, PendingHeads, Room } from "../front/index.ts";
+import { ClientLimits } from "../policy/index.ts";
+import { TunnelWatch } from "../relay/index.ts";
+import { type DialRequest, Penalties, Rotation, SelectError, type Won } from "../select/index.ts";
+import { Counters, LogLines, Traffic } from "../stats/index.ts";
+import {
+  EvidenceLog,
+  FakeSnapshots,
+  hostListener,
+  listenerFor,
+  serverFor,
+  settingsOf,
+  snapshotOf,
+  TestClient,
+  uplink,
+} from "./proxy-fixtures.ts";
+
+/** For each test: what it waits for has no deadline of its own. */
+export const TIMEOUT = { timeout: 20_000 };
+const TOKEN = "ab".repeat(32);
+/** The field by which a pod of {@link FrontBed} shows its token. */
+export const AUTH = `Proxy-Authorization: Basic ${Buffer.from(`cdi:${TOKEN}`).toString("base64")}\r\n`;
+/** The listener for pods. */
+export const POD: Partial<ListenerSettings> = { role: "pod", name: "pods", auth: "token" };
+
+/** What the kernel says of a connection whose bytes nobody acknowledges. Those of loopback always are. */
+export const SWALLOWED: TransportState = { unacked: 1, probes: 0, ackedBytes: 1, heardMs: 3_600_000 };
+
+/** A front end over real sockets of loopback; dialling is the test's, and so is time. */
+export class FrontBed {
+  readonly clock = new FakeClock();
+  readonly evidence = new EvidenceLog();
+  readonly counters: Counters;
+  readonly penalties: Penalties;
+  readonly snapshots = new FakeSnapshots(snapshotOf([uplink("eth0"), uplink("eth1", { cost: 1 })]));
+  readonly dials: string[] = [];
+  readonly pending: PendingHeads;
+  readonly carrier: Carrier;
+  readonly room: Room;
+  readonly bugs: unknown[] = [];
+  /** What a dial does; by default it connects to a server that echoes. */
+  dial: (request: DialRequest) => Promise<Won<ByteStream>>;
+  hasAlternative = true;
+  /** Of a hundred. */
+  openDescriptors = 10;
+  isDraining = false;
+  isReady = true;
+  tokens: readonly string[] | undefined = [TOKEN];
+  healthz = "{}\n";
+  port = 0;
+  /** Sockets of the front end. */
+  clients: ReadonlySet<Socket> = new Set();
+
+  private constructor(settings: Settings, echoPort: number) {
+    this.counters = new Counters(this.clock);
+    this.penalties = new Penalties(this.clock, settings.selection);
+    this.pending = new PendingHeads(() => settings.limits.pendingHeaders);
+    const descriptors = new Descriptors({ limit: 100, count: () => this.openDescriptors });
+    this.room = new Room(() => settings.limits, { descriptors });
+    this.dial = () => this.connected(echoPort, "eth0");
+    this.carrier = new Carrier({
+      clock: this.clock,
+      settings: () => settings,
+      snapshots: this.snapshots,
+      penalties: this.penalties,
+      rotation: new Rotation(),
+      evidence: this.evidence,
+      room: this.room,
+      watch: new TunnelWatch(this.clock),
+      traffic: new Traffic(),
+      record: (event) => this.counters.record(event),
+      lines: new LogLines(nullLogger, this.clock),
+      onBug: (error) => this.bugs.push(error),
+      dialler: {
+        dial: async (request) => {
+          const { address, text } = request.destination;
+          if (address !== undefined && request.judge([address]) === "denied") {
+            throw new SelectError("denied", `${text} is not an allowed destination`);
+          }
+          this.dials.push(text);
+          return await this.dial(request);
+        },
+        hasAlternative: () => this.hasAlternative,
+      },
+    });
+  }
+
+  /** `isNative`: clients are streams of our own, as those of the program are; else sockets of Node's. */
+  static async open(
+    t: TestContext,
+    fields: Partial<Settings> = {},
+    listener: Partial<ListenerSettings> = {},
+    options: { readonly isNative?: boolean } = {},
+  ): Promise<FrontBed> {
+    const echo = await serverFor(t, (socket) => socket.pipe(socket));
+    const settings = settingsOf({ allowLoopback: false, ...fields });
+    const bed = new FrontBed(settings, echo.port);
+    const listening = hostListener(5443, listener);
+    const clients = new ClientLimits(bed.clock, () => settings.limits);
+    const serve = (client: ByteStream): void => {
+      new HttpConnection(client, listening, {
+        clock: bed.clock,
+        settings: () => settings,
+        carrier: bed.carrier,
+        pending: bed.pending,
+        clients,
+        record: (event) => bed.counters.record(event),
+        isDraining: () => bed.isDraining,
+        tokens: () => bed.tokens,
+        healthz: async () => bed.healthz,
+        readyz: async () => ({ isReady: bed.isReady, text: bed.isReady ? "ok\n" : "[-]uplinks degraded\nnot ready\n" }),
+        metrics: async () => "metrics 1\n",
+        onBug: (error) => bed.bugs.push(error),
+      }).start();
+    };
+    if (options.isNative === true) {
+      bed.port = listenerFor(t, (fd, remote) => serve(TcpStream.adopt(fd, remote))).port;
+    } else {
+      const { port, clients: accepted } = await serverFor(t, (socket) => serve(new NodeStream(socket)));
+      bed.port = port;
+      bed.clients = accepted;
+    }
+    t.after(() => {
+      bed.carrier.closeAll("drain");
+      assert.deepEqual(bed.bugs, []);
+    });
+    return bed;
+  }
+
+  /** A connection to a server of loopback, as if over an uplink. */
+  async connected(port: number, name: string, options: { readonly isHole?: boolean } = {}): Promise<Won<ByteStream>> {
+    const address = IpAddress.parse("127.0.0.1");
+    const connection = await connectTcp({ address, port });
+    if (options.isHole === true) connection.transport = () => SWALLOWED;
+    const via = this.snapshots.current.uplinks.find((each) => each.name === name);
+    return { connection, address, failures: [], ...(via === undefined ? {} : { uplink: via }) };
+  }
+
+  /** Everything that a client reads in answer to a text, until the end or the next answer is awaited. */
+  async ask(t: TestContext, text: string, until = "\r\n\r\n"): Promise<string> {
+    const client = await TestClient.to(t, this.port);
+    client.write(text);
+    const answer = await client.read(until);
+    client.socket.destroy();
+    return answer;
+  }
+}
+
+/** Resolves once a socket of a server has read so much. */
+export async function waitBytes(socket: Socket | undefined, bytes: number): Promise<void> {
+  while ((socket?.bytesRead ?? 0) < bytes) await new Promise((resolve) => setImmediate(resolve));
+}

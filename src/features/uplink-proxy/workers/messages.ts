@@ -1,0 +1,74 @@
+import type { LogFields, LogLevel } from "#base/log";
+import type { Circumstances, DialFailure } from "#base/uplink-model";
+import type { RoomMemory } from "../front/index.ts";
+import type { PenaltyEvent } from "../select/index.ts";
+import type { StatsEvent } from "../stats/index.ts";
+
+/** What a thread is born with. */
+export interface WorkerInit {
+  /** Encoded `Settings`. */
+  readonly settings: unknown;
+  /** Encoded `Snapshot`. */
+  readonly snapshot: unknown;
+  /** Of the first thread's `Room`. */
+  readonly room: RoomMemory;
+  readonly mark: number | undefined;
+  readonly hostsPath: string | undefined;
+  /** Of the lines that are written. */
+  readonly logLevels: readonly LogLevel[];
+}
+
+/** A page that the first thread makes, for all threads know only a part. */
+export type Page = "healthz" | "metrics" | "readyz" | "readyz?verbose";
+
+/** To a thread. */
+export type ToWorker =
+  | { readonly kind: "settings"; readonly settings: unknown }
+  | { readonly kind: "snapshot"; readonly snapshot: unknown }
+  | { readonly kind: "penalty"; readonly event: PenaltyEvent }
+  | { readonly kind: "page"; readonly id: number; readonly body: string }
+  /** No new requests. */
+  | { readonly kind: "drain" }
+  /** The end: tunnels too. */
+  | { readonly kind: "close" };
+
+/** One call of `Evidence`. */
+export type EvidenceCall =
+  | {
+      readonly call: "dialSucceeded" | "firstByte";
+      readonly uplink: string;
+      readonly destination: string;
+    }
+  | {
+      readonly call: "blackholed" | "stalled";
+      readonly uplink: string;
+      readonly destination: string;
+      readonly how: Circumstances;
+    }
+  | {
+      readonly call: "dialFailed";
+      readonly uplink: string;
+      readonly destination: string;
+      readonly failure: DialFailure;
+      readonly text: string;
+      readonly how: Circumstances;
+    };
+
+/** Something that a thread tells. */
+export type Note =
+  | { readonly kind: "stats"; readonly event: StatsEvent }
+  | { readonly kind: "evidence"; readonly call: EvidenceCall }
+  | { readonly kind: "log"; readonly level: LogLevel; readonly message: string; readonly fields: LogFields };
+
+/** From a thread. */
+export type FromWorker =
+  /** An array of {@link Note} as JSON. */
+  | { readonly kind: "notes"; readonly notes: string }
+  | { readonly kind: "penalty"; readonly event: PenaltyEvent }
+  | { readonly kind: "page"; readonly id: number; readonly page: Page }
+  /** The state of the addresses is to be read again. */
+  | { readonly kind: "refresh" }
+  /** Names of the listeners that are bound here. */
+  | { readonly kind: "bound"; readonly names: readonly string[] }
+  /** Something that no correct program meets. */
+  | { readonly kind: "bug"; readonly text: string };

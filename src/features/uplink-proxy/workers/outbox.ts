@@ -1,0 +1,122 @@
+import { describeError } from "#base/errors";
+import type { LogFields, Logger, LogLevel } from "#base/log";
+import type { Evidence } from "#base/uplink-model";
+import type { Recorder, StatsEvent } from "../stats/index.ts";
+import type { EvidenceCall, Note } from "./messages.ts";
+import { areClosedAlike, areConnectedAlike, Tally } from "./tally.ts";
+
+/** Notes wait for each other at most so long, milliseconds: a message for each would cost more than what it tells. */
+const FLUSH_MS = 50;
+/** As many go at once. */
+const MAX_NOTES = 256;
+
+/**
+ * What a thread tells the first one: counted events, evidence and log lines, in batches. A batch begins with the tunnels that were opened
+ * and ends with those that were closed, so that none is closed before it is there; the rest has its order. What was last said of an
+ * uplink is not said again in it.
+ */
+export class Outbox {
+  readonly #post: (notes: string) => void;
+  readonly #levels: ReadonlySet<LogLevel>;
+  #notes: Note[] = [];
+  #requests = 0;
+  readonly #connected = new Tally(areConnectedAlike);
+  readonly #closed = new Tally(areClosedAlike);
+  /** What the batch has said last of each uplink. */
+  readonly #said = new Map<string, EvidenceCall>();
+  #timer: NodeJS.Timeout | undefined;
+
+  /** `post` gets an array of {@link Note} as JSON, which costs a third of a structured clone; `levels` are those that anybody reads. */
+  constructor(post: (notes: string) => void, levels: readonly LogLevel[]) {
+    this.#post = post;
+    this.#levels = new Set(levels);
+  }
+
+  readonly record: Recorder = (event) => {
+    if (event.kind === "request") this.#requests += event.count;
+    else if (event.kind === "connected") this.#connected.add(event);
+    else if (event.kind === "closed") this.#closed.add(event);
+    else this.#notes.push({ kind: "stats", event });
+    this.#flushSoon();
+  };
+
+  readonly evidence: Evidence = {
+    dialSucceeded: (uplink, destination) => this.#tell({ call: "dialSucceeded", uplink, destination }),
+    dialFailed: (uplink, destination, failure, text, how) =>
+      this.#tell({ call: "dialFailed", uplink, destination, failure, text, how }),
+    firstByte: (uplink, destination) => this.#tell({ call: "firstByte", uplink, destination }),
+    // The first thread tells so from the counted bytes of all threads.
+    bytesReceived: () => undefined,
+    blackholed: (uplink, destination, how) => this.#tell({ call: "blackholed", uplink, destination, how }),
+    stalled: (uplink, destination, how) => this.#tell({ call: "stalled", uplink, destination, how }),
+  };
+
+  readonly log: Logger = this.#logger();
+
+  flush(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    const notes = [...this.#connected.take().map(statsNote), ...this.#notes, ...this.#closed.take().map(statsNote)];
+    if (this.#requests > 0) notes.push(statsNote({ kind: "request", count: this.#requests }));
+    if (notes.length === 0) return;
+    this.#notes = [];
+    this.#requests = 0;
+    this.#said.clear();
+    this.#post(JSON.stringify(notes));
+  }
+
+  #tell(call: EvidenceCall): void {
+    const last = this.#said.get(call.uplink);
+    if (last?.call === call.call && last.destination === call.destination && call.call !== "dialFailed") return;
+    this.#said.set(call.uplink, call);
+    this.#push({ kind: "evidence", call });
+  }
+
+  #push(note: Note): void {
+    this.#notes.push(note);
+    this.#flushSoon();
+  }
+
+  #flushSoon(): void {
+    const waiting = this.#notes.length + this.#connected.size + this.#closed.size + Math.sign(this.#requests);
+    if (waiting >= MAX_NOTES) this.flush();
+    else this.#timer ??= setTimeout(() => this.flush(), FLUSH_MS);
+  }
+
+  #logger(): Logger {
+    const at =
+      (level: LogLevel): Logger["info"] =>
+      (message, fields = {}) => {
+        if (this.#levels.has(level)) this.#push({ kind: "log", level, message, fields: plain(fields) });
+      };
+    const logger: Logger = {
+      debug: at("debug"),
+      info: at("info"),
+      warn: at("warn"),
+      error: at("error"),
+      isEnabled: (level) => this.#levels.has(level),
+      child: () => logger,
+    };
+    return logger;
+  }
+}
+
+function statsNote(event: StatsEvent): Note {
+  return { kind: "stats", event };
+}
+
+/** As JSON can have them. */
+function plain(fields: LogFields): LogFields {
+  const entries = Object.entries(fields);
+  return Object.fromEntries(
+    entries.map(([key, value]) => [key, value instanceof Error ? describeError(value) : value]),
+  );
+}
+
+/** Repeats a call of another thread. */
+export function repeatEvidence(evidence: Evidence, call: EvidenceCall): void {
+  const { uplink, destination } = call;
+  if (call.call === "dialFailed") evidence.dialFailed(uplink, destination, call.failure, call.text, call.how);
+  else if ("how" in call) evidence[call.call](uplink, destination, call.how);
+  else evidence[call.call](uplink, destination);
+}

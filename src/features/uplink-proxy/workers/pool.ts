@@ -1,0 +1,181 @@
+import { Worker } from "node:worker_threads";
+import { Deferred } from "#base/async";
+import { assertNever } from "#base/errors";
+import type { Logger } from "#base/log";
+import type { Evidence, Settings, Snapshot, SnapshotSource } from "#base/uplink-model";
+import type { RoomMemory } from "../front/index.ts";
+import type { PenaltyEvent } from "../select/index.ts";
+import type { Recorder } from "../stats/index.ts";
+import { encode } from "./codec.ts";
+import type { FromWorker, Note, Page, ToWorker, WorkerInit } from "./messages.ts";
+import { repeatEvidence } from "./outbox.ts";
+
+/** A thread that was asked to end and does not is no longer waited for after this, milliseconds. */
+const EXIT_MS = 2000;
+
+const LEVELS = ["debug", "info", "warn", "error"] as const;
+
+/** What the threads share with the first one. */
+export interface WorkerPoolDeps {
+  readonly log: Logger;
+  readonly evidence: Evidence;
+  readonly snapshots: Pick<SnapshotSource, "current" | "refresh">;
+  readonly record: Recorder;
+  /** Another thread has learnt something of an uplink. */
+  readonly onPenalty: (event: PenaltyEvent) => void;
+  readonly page: (page: Page) => Promise<string>;
+  /** A thread met something that no correct program meets; the program is to end. */
+  readonly onBug: (error: unknown) => void;
+}
+
+/** What threads are made with. */
+export interface WorkerPoolOptions {
+  /** Besides the first one. */
+  readonly threads: number;
+  readonly settings: Settings;
+  readonly room: RoomMemory;
+  readonly mark: number | undefined;
+  readonly hostsPath: string | undefined;
+}
+
+interface Thread {
+  readonly worker: Worker;
+  readonly exited: Deferred;
+  bound: readonly string[];
+}
+
+/** The further threads of the proxy. Whoever makes it closes it. */
+export class WorkerPool {
+  readonly #deps: WorkerPoolDeps;
+  readonly #threads: Thread[] = [];
+  #isClosing = false;
+
+  constructor(deps: WorkerPoolDeps, options: WorkerPoolOptions) {
+    this.#deps = deps;
+    const init: WorkerInit = {
+      settings: encode(options.settings),
+      snapshot: encode(deps.snapshots.current),
+      room: options.room,
+      mark: options.mark,
+      hostsPath: options.hostsPath,
+      logLevels: LEVELS.filter((level) => deps.log.isEnabled(level)),
+    };
+    for (let at = 0; at < options.threads; at += 1) this.#start(init);
+  }
+
+  get size(): number {
+    return this.#threads.length;
+  }
+
+  /** True once every thread listens at the listener of that name. */
+  isBound(name: string): boolean {
+    return this.#threads.every(({ bound }) => bound.includes(name));
+  }
+
+  setSnapshot(snapshot: Snapshot): void {
+    this.#toAll({ kind: "snapshot", snapshot: encode(snapshot) });
+  }
+
+  setSettings(settings: Settings): void {
+    this.#toAll({ kind: "settings", settings: encode(settings) });
+  }
+
+  /** The first thread has learnt something of an uplink. */
+  tellPenalty(event: PenaltyEvent): void {
+    this.#toAll({ kind: "penalty", event });
+  }
+
+  /** No new requests from now on. */
+  drain(): void {
+    this.#toAll({ kind: "drain" });
+  }
+
+  /** Ends tunnels and threads. Resolves when all have ended, or after two seconds: the process then ends with them. */
+  async close(): Promise<void> {
+    this.#isClosing = true;
+    this.#toAll({ kind: "close" });
+    await Promise.all(this.#threads.map((thread) => ended(thread)));
+    this.#threads.length = 0;
+  }
+
+  #start(init: WorkerInit): void {
+    const thread: Thread = { worker: new Worker(workerUrl(), { workerData: init }), exited: new Deferred(), bound: [] };
+    this.#threads.push(thread);
+    const { worker } = thread;
+    worker.on("message", (message: FromWorker) => this.#take(thread, message));
+    worker.on("error", (error) => this.#deps.onBug(error));
+    worker.on("exit", (code) => {
+      thread.exited.resolve();
+      if (!this.#isClosing) this.#deps.onBug(new Error(`a thread of the proxy ended by itself with code ${code}`));
+    });
+  }
+
+  #take(thread: Thread, message: FromWorker): void {
+    const { page, onBug, onPenalty, snapshots } = this.#deps;
+    switch (message.kind) {
+      case "notes":
+        for (const note of JSON.parse(message.notes) as Note[]) this.#note(note);
+        break;
+      case "penalty":
+        onPenalty(message.event);
+        for (const other of this.#threads) {
+          if (other !== thread) post(other, { kind: "penalty", event: message.event });
+        }
+        break;
+      case "page":
+        page(message.page).then((body) => post(thread, { kind: "page", id: message.id, body }), onBug);
+        break;
+      case "refresh":
+        snapshots.refresh();
+        break;
+      case "bound":
+        thread.bound = message.names;
+        break;
+      case "bug":
+        onBug(new Error(`a thread of the proxy met a bug: ${message.text}`));
+        break;
+      default:
+        assertNever(message);
+    }
+  }
+
+  #note(note: Note): void {
+    const { record, evidence, log } = this.#deps;
+    switch (note.kind) {
+      case "stats":
+        record(note.event);
+        break;
+      case "evidence":
+        repeatEvidence(evidence, note.call);
+        break;
+      case "log":
+        log[note.level](note.message, note.fields);
+        break;
+      default:
+        assertNever(note);
+    }
+  }
+
+  #toAll(message: ToWorker): void {
+    for (const thread of this.#threads) post(thread, message);
+  }
+}
+
+function post({ worker }: Thread, message: ToWorker): void {
+  worker.postMessage(message);
+}
+
+async function ended({ worker, exited }: Thread): Promise<void> {
+  // Not by force: the process ends with it, and gives its descriptors back.
+  const timer = setTimeout(() => {
+    worker.unref();
+    exited.resolve();
+  }, EXIT_MS);
+  await exited.promise;
+  clearTimeout(timer);
+}
+
+/** From sources the file beside this one; in the bundle an entry point of its own. */
+function workerUrl(): URL {
+  return new URL(import.meta.url.endsWith(".ts") ? "./worker.ts" : "./uplink-worker.mjs", import.meta.url);
+}

@@ -1,0 +1,146 @@
+/**
+ * The body of a further thread of the proxy: listens at the same addresses as the first one and serves whom the kernel sends here. An
+ * entry point of its own in the bundle (`uplink-worker.mjs`).
+ */
+import { type MessagePort, parentPort, workerData } from "node:worker_threads";
+import { systemClock } from "#base/clock";
+import { assertNever, describeError } from "#base/errors";
+import type { Readiness } from "#base/health";
+import { nullLogger } from "#base/log";
+import type { Settings, Snapshot } from "#base/uplink-model";
+import { closeReactor } from "#kernel/reactor";
+import { Engine } from "../engine/index.ts";
+import { Room } from "../front/index.ts";
+import { ListenerSet } from "../listen/index.ts";
+import { decode } from "./codec.ts";
+import type { FromWorker, Page, ToWorker, WorkerInit } from "./messages.ts";
+import { Outbox } from "./outbox.ts";
+
+/** Bytes are told so often, milliseconds. */
+const TICK_MS = 1000;
+
+/** One further thread. */
+class WorkerProxy {
+  readonly #port: MessagePort;
+  readonly #outbox: Outbox;
+  readonly #engine: Engine;
+  readonly #pages = new Map<number, (body: string) => void>();
+  readonly #listeners: ListenerSet;
+  readonly #timer: NodeJS.Timeout;
+  #settings: Settings;
+  #snapshot: Snapshot;
+  #nextPage = 0;
+
+  constructor(port: MessagePort, init: WorkerInit) {
+    this.#port = port;
+    this.#settings = decode<Settings>(init.settings);
+    this.#snapshot = decode<Snapshot>(init.snapshot);
+    this.#outbox = new Outbox((notes) => this.#post({ kind: "notes", notes }), init.logLevels);
+    const snapshot = (): Snapshot => this.#snapshot;
+    this.#engine = new Engine({
+      clock: systemClock,
+      log: this.#outbox.log,
+      settings: () => this.#settings,
+      snapshots: {
+        get current() {
+          return snapshot();
+        },
+        refresh: () => this.#post({ kind: "refresh" }),
+      },
+      evidence: this.#outbox.evidence,
+      record: this.#outbox.record,
+      room: new Room(() => this.#settings.limits, { memory: init.room }),
+      tokens: () => undefined,
+      secureContext: () => undefined,
+      healthz: () => this.#page("healthz"),
+      readyz: async ({ isVerbose }) =>
+        JSON.parse(await this.#page(isVerbose ? "readyz?verbose" : "readyz")) as Readiness,
+      metrics: () => this.#page("metrics"),
+      mark: init.mark,
+      hostsPath: init.hostsPath,
+      onBug: (error) => this.#bug(error),
+    });
+    this.#engine.penalties.onEvent = (event) => this.#post({ kind: "penalty", event });
+    this.#timer = setInterval(() => this.#engine.flush(), TICK_MS);
+    this.#listeners = new ListenerSet(
+      {
+        log: nullLogger, // The first thread says what there is to say of the same addresses.
+        clock: systemClock,
+        onClient: (fd, remote, listener) => this.#engine.accept(fd, remote, listener),
+        onBound: () => this.#post({ kind: "bound", names: this.#listeners.bound.map(({ name }) => name) }),
+        spawn: (run) => void run().catch((error: unknown) => this.#bug(error)),
+      },
+      { backlog: () => this.#settings.limits.backlog, isShared: () => true },
+    );
+    port.on("message", (message: ToWorker) => this.#take(message));
+    this.#listeners.sync(sharedListeners(this.#settings));
+  }
+
+  #take(message: ToWorker): void {
+    switch (message.kind) {
+      case "settings":
+        this.#settings = decode<Settings>(message.settings);
+        this.#engine.settingsChanged();
+        this.#listeners.sync(sharedListeners(this.#settings));
+        break;
+      case "snapshot":
+        this.#snapshot = decode<Snapshot>(message.snapshot);
+        this.#engine.snapshotChanged();
+        break;
+      case "penalty":
+        this.#engine.penalties.apply(message.event);
+        break;
+      case "page":
+        this.#pages.get(message.id)?.(message.body);
+        this.#pages.delete(message.id);
+        break;
+      case "drain":
+        this.#listeners.stop();
+        this.#engine.beginDrain();
+        break;
+      case "close":
+        this.#close();
+        break;
+      default:
+        assertNever(message);
+    }
+  }
+
+  #page(page: Page): Promise<string> {
+    const id = this.#nextPage;
+    this.#nextPage += 1;
+    return new Promise((resolve) => {
+      this.#pages.set(id, resolve);
+      this.#post({ kind: "page", id, page });
+    });
+  }
+
+  /** Nothing is left that keeps the thread alive. */
+  #close(): void {
+    this.#listeners.stop();
+    clearInterval(this.#timer);
+    this.#engine.close("drain");
+    setImmediate(() => {
+      this.#engine.flush();
+      this.#outbox.flush();
+      closeReactor();
+      this.#port.close();
+    });
+  }
+
+  #bug(error: unknown): void {
+    const stack = error instanceof Error ? (error.stack ?? "") : "";
+    this.#post({ kind: "bug", text: `${describeError(error)}\n${stack}` });
+  }
+
+  #post(message: FromWorker): void {
+    this.#port.postMessage(message);
+  }
+}
+
+/** Listeners that several threads share: those for pods and of transparent mode have few clients, and secrets. */
+function sharedListeners({ listeners }: Settings): Settings["listeners"] {
+  return listeners.filter(({ role }) => role === "host");
+}
+
+if (parentPort !== null) new WorkerProxy(parentPort, workerData as WorkerInit);

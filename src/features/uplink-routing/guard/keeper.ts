@@ -1,0 +1,165 @@
+import { existsSync } from "node:fs";
+import { pause } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { ExpectedError } from "#base/errors";
+import type { HealthPart } from "#base/health";
+import { type Logger, nullLogger } from "#base/log";
+import type { Settings } from "#base/uplink-model";
+import type { NetStack } from "#kernel/net";
+import type { Nft } from "#kernel/nft";
+import { hasTransparent, installTransparent, keepTransparent, removeTransparent } from "./transparent.ts";
+import { type TransparentMarks, transparentMarks } from "./transparent-plan.ts";
+import { BEAT_MS } from "./watchdog.ts";
+
+/** The process that outlives us. */
+export interface Watchdog {
+  /** False once it has ended, or could not be started. */
+  readonly isAlive: boolean;
+  /** Since it is, our end is noticed as long as it lives. */
+  readonly isReady: boolean;
+  /** Says that we live. */
+  beat(): void;
+  /** Says that we end and have left nothing behind. */
+  goodbye(): void;
+}
+
+export type TransparentErrorCode = "no-watchdog";
+
+/** Connections are not taken though the settings want it. */
+export class TransparentError extends ExpectedError<TransparentErrorCode> {
+  override readonly name = "TransparentError";
+}
+
+/** A watchdog that ended before it was ready is started again after this, milliseconds. */
+const RESTART_MS = 5000;
+/** Connections are taken so long after we said last that we live, though nobody is left to take the rules away, seconds. */
+const LEASE_S = 2;
+
+export interface TransparentKeeperDeps {
+  readonly stack: Pick<NetStack, "addresses" | "routes" | "rules">;
+  readonly nft: Nft;
+  /** As they are now. */
+  readonly settings: () => Settings;
+  /** Whether the listeners of transparent mode accept connections, and whoever carries them is well. */
+  readonly healthy: () => boolean;
+  /** Starts a process that ends with `runTransparentWatchdog` for these marks. */
+  readonly startWatchdog: (marks: TransparentMarks) => Watchdog;
+  readonly health: HealthPart;
+  readonly log?: Logger;
+  readonly clock?: Clock;
+}
+
+export interface TransparentKeeperOptions {
+  /** While this file is there nothing is taken (docs/spec/uplink-proxy.md#14). */
+  readonly offSwitch: string;
+  /** Connections of this user are ours; not for root, who is others too. */
+  readonly ownUid?: number;
+}
+
+/** Keeps the redirection in place exactly as long as the proxy is well, wanted, and watched by somebody who outlives it. */
+export class TransparentKeeper {
+  readonly #deps: TransparentKeeperDeps;
+  readonly #options: TransparentKeeperOptions;
+  readonly #log: Logger;
+  readonly #clock: Clock;
+  /** `startedAt`: monotonic milliseconds. */
+  #watchdog: { readonly process: Watchdog; readonly marks: TransparentMarks; readonly startedAt: number } | undefined;
+  #installed: { readonly settings: Settings; readonly marks: TransparentMarks } | undefined;
+
+  constructor(deps: TransparentKeeperDeps, options: TransparentKeeperOptions) {
+    this.#deps = deps;
+    this.#options = options;
+    this.#log = deps.log ?? nullLogger;
+    this.#clock = deps.clock ?? systemClock;
+  }
+
+  /** Whether connections are taken right now. */
+  get isInstalled(): boolean {
+    return this.#installed !== undefined;
+  }
+
+  /** Runs until the signal aborts, and removes everything then. Also what an earlier run left is removed. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const { settings } = this.#deps;
+    const clock = this.#clock;
+    this.#guarded(() => void this.#remove(transparentMarks(settings())));
+    while (!signal.aborted) {
+      this.#guarded(() => this.#tick());
+      await pause(BEAT_MS, { clock, signal });
+    }
+    this.#guarded(() => {
+      this.#withdraw("the proxy ends");
+      this.#watchdog?.process.goodbye();
+    });
+  }
+
+  #guarded(work: () => void): void {
+    const { health } = this.#deps;
+    try {
+      work();
+      health.ok(this.isInstalled ? "connections are taken" : "nothing is taken");
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      health.degraded(error);
+    }
+  }
+
+  #tick(): void {
+    const settings = this.#deps.settings();
+    const reason = this.#reasonAgainst(settings);
+    if (reason === undefined) {
+      const marks = transparentMarks(settings);
+      if (this.#isWatched(marks)) this.#put(settings, marks);
+    } else {
+      this.#withdraw(reason);
+    }
+    this.#watchdog?.process.beat();
+  }
+
+  /** Whether a watchdog for these marks notices our end; nothing is taken without one. Throws {@link TransparentError}. */
+  #isWatched(marks: TransparentMarks): boolean {
+    const is = this.#watchdog;
+    const fits = is !== undefined && JSON.stringify(is.marks) === JSON.stringify(marks);
+    if (fits && is.process.isAlive) return is.process.isReady;
+    this.#withdraw(fits ? "its watchdog is gone" : "it changes");
+    const now = this.#clock.monotonic();
+    if (fits && !is.process.isReady && now - is.startedAt < RESTART_MS) {
+      throw new TransparentError(
+        "no-watchdog",
+        `connections are not taken: the process that would end it with the proxy does not start; trying again after ${RESTART_MS / 1000} s`,
+      );
+    }
+    if (is?.process.isAlive === true) is.process.goodbye();
+    this.#watchdog = { process: this.#deps.startWatchdog(marks), marks, startedAt: now };
+    return this.#watchdog.process.isReady;
+  }
+
+  #reasonAgainst(settings: Settings): string | undefined {
+    if (!settings.transparent.enabled) return "it is not configured";
+    if (existsSync(this.#options.offSwitch)) return `${this.#options.offSwitch} is there`;
+    return this.#deps.healthy() ? undefined : "the proxy is not well";
+  }
+
+  #put(settings: Settings, marks: TransparentMarks): void {
+    const { stack, nft } = this.#deps;
+    const isKnown = this.#installed?.settings === settings;
+    if (isKnown && hasTransparent(stack, nft, settings) && keepTransparent(nft, LEASE_S)) return;
+    if (!isKnown) this.#withdraw("it changes");
+    const { ownUid } = this.#options;
+    const own = ownUid ? { ownUid } : {};
+    installTransparent(stack, nft, settings, { log: this.#log, leaseSeconds: LEASE_S, ...own });
+    this.#installed = { settings, marks };
+    this.#log.info("transparent mode takes connections", { ports: settings.transparent.ports });
+  }
+
+  #withdraw(reason: string): void {
+    if (this.#installed === undefined) return;
+    this.#remove(this.#installed.marks);
+    this.#installed = undefined;
+    this.#log.info("transparent mode takes nothing", { reason });
+  }
+
+  #remove(marks: TransparentMarks): number {
+    return removeTransparent(this.#deps.stack, this.#deps.nft, marks);
+  }
+}

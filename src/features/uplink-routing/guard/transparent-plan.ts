@@ -1,0 +1,152 @@
+import { Cidr, type IpFamily } from "#base/ip";
+import type { Settings, TransparentSettings } from "#base/uplink-model";
+import { type NftTable, NftTransaction } from "#kernel/nft";
+import type { RouteSpec } from "#kernel/route";
+import type { RuleSpec } from "#kernel/rule";
+import { bypassOf } from "../state/index.ts";
+
+/** docs/spec/uplink-proxy.md#14. Ours alone: made, replaced and removed as a whole. */
+export const TRANSPARENT_TABLE: NftTable = { family: "inet", name: "uplink_proxy" };
+
+/** Ports that a node's own machinery talks to: never taken, whatever is configured (docs/spec/uplink-proxy.md#14). */
+const NEVER: ReadonlySet<number> = new Set([53, 2379, 2380, 6443, 9345, 10_250]);
+const MULTICAST = [Cidr.parse("224.0.0.0/4"), Cidr.parse("ff00::/8")];
+const DEFAULT = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
+const LOOPBACK_INDEX = 1;
+/** Tells our own sockets' mark from that of the connections that are taken. */
+const OWN_BIT = 0x100;
+
+/** The numbers by which the kernel's part is found again, without the rest of the settings. */
+export interface TransparentMarks {
+  readonly mark: number;
+  readonly table: number;
+  readonly rulePriority: number;
+  readonly routeProtocol: number;
+}
+
+/** The kernel's part of transparent mode. */
+export interface TransparentPlan {
+  readonly routes: readonly RouteSpec[];
+  readonly rules: readonly RuleSpec[];
+  readonly nft: NftTransaction;
+}
+
+/** Pure: SO_MARK for every socket of ours that goes out, so that it is not taken and sent back to us. */
+export function ownMark({ mark }: Pick<TransparentSettings, "mark">): number {
+  return mark ^ OWN_BIT;
+}
+
+/** Pure. */
+export function transparentMarks({ transparent, routing }: Settings): TransparentMarks {
+  const { mark, table, rulePriority } = transparent;
+  return { mark, table, rulePriority, routeProtocol: routing.routeProtocol };
+}
+
+/** Pure: what leads marked packets back to this host. */
+export function transparentRouting(
+  marks: TransparentMarks,
+  families: readonly IpFamily[] = [4, 6],
+): Pick<TransparentPlan, "routes" | "rules"> {
+  const { mark, table, rulePriority: priority, routeProtocol: protocol } = marks;
+  return {
+    routes: families.map((family) => ({
+      dst: DEFAULT[family],
+      type: "local",
+      linkIndex: LOOPBACK_INDEX,
+      scope: family === 4 ? "host" : "global",
+      table,
+      protocol,
+    })),
+    rules: families.map((family) => ({ family, priority, fwmark: mark, table, protocol })),
+  };
+}
+
+/** How connections are taken. */
+export interface TransparentOptions {
+  readonly cgroups: readonly string[];
+  readonly ownUid?: number;
+  readonly families?: readonly IpFamily[];
+  /**
+   * No connection is taken any more so long after {@link renewLease} was run last, whoever else is gone: the kernel forgets the element that the
+   * rule asks for. Default: there is no such condition.
+   */
+  readonly leaseSeconds?: number;
+}
+
+/** Pure: the lease begins anew. In one transaction, for an element that is there keeps its time. */
+export function renewLease(leaseSeconds: number): NftTransaction {
+  const element = leaseElement(leaseSeconds);
+  return new NftTransaction(TRANSPARENT_TABLE)
+    .elements(LEASE, [element])
+    .deleteElements(LEASE, [{ key: element.key }])
+    .elements(LEASE, [element]);
+}
+
+function leaseElement(timeoutSeconds: number): { readonly key: readonly string[]; readonly timeoutSeconds: number } {
+  return { key: ["tcp"], timeoutSeconds };
+}
+
+/** The set of protocols that are taken. */
+const LEASE = "alive";
+
+/**
+ * Pure: takes TCP connections that this host opens from now on to the chosen ports; those that are open already go on as they
+ * are, because only a SYN makes a connection ours. Left alone: our own sockets (by mark, so that it holds for a proxy that runs
+ * as root), the users and cgroups to skip, answers, this host's own addresses, and the bypass set.
+ */
+export function planTransparent(settings: Settings, options: TransparentOptions): TransparentPlan {
+  const { transparent } = settings;
+  const { mark, port } = transparent;
+  const tx = new NftTransaction(TRANSPARENT_TABLE).replaceTable();
+  const ports = [...new Set(transparent.ports)].filter((one) => !NEVER.has(one));
+  const bypass = widest([...bypassOf(settings, []), ...MULTICAST]);
+  const of = (family: IpFamily) => bypass.filter((prefix) => prefix.family === family);
+  tx.set("ports", { key: "inet_service" }).elements(
+    "ports",
+    ports.map((one) => ({ key: [String(one)] })),
+  );
+  tx.set("bypass4", { key: "ipv4_addr", flags: ["interval"] }).elements("bypass4", of(4).map(element));
+  tx.set("bypass6", { key: "ipv6_addr", flags: ["interval"] }).elements("bypass6", of(6).map(element));
+  tx.chain("output", { type: "route", hook: "output", priority: "mangle", policy: "accept" });
+  const skip = (match: string): void => void tx.rule("output", `${match} accept`);
+  skip("meta l4proto != tcp");
+  skip('oifname "lo"');
+  skip(`meta mark ${ownMark(transparent)}`);
+  const uids = [...transparent.skipUids, ...(options.ownUid ? [options.ownUid] : [])];
+  if (uids.length > 0) skip(`meta skuid { ${[...new Set(uids)].join(", ")} }`);
+  for (const path of options.cgroups) skip(cgroupMatch(path));
+  skip("ct direction reply");
+  skip("fib daddr type { local, broadcast, multicast }");
+  skip("ip daddr @bypass4");
+  skip("ip6 daddr @bypass6");
+  const { leaseSeconds } = options;
+  if (leaseSeconds !== undefined) {
+    tx.set(LEASE, { key: "inet_proto", flags: ["timeout"] }).elements(LEASE, [leaseElement(leaseSeconds)]);
+  }
+  const lease = leaseSeconds === undefined ? "" : `meta l4proto @${LEASE} `;
+  tx.rule("output", `${lease}tcp flags & (fin | syn | rst | ack) == syn tcp dport @ports ct mark set ${mark}`);
+  tx.rule("output", `ct mark ${mark} meta mark set ${mark}`);
+  tx.chain("prerouting", { type: "filter", hook: "prerouting", priority: "mangle", policy: "accept" });
+  const taken = `iifname "lo" meta mark ${mark}`;
+  tx.rule("prerouting", `${taken} meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:${port}`);
+  tx.rule("prerouting", `${taken} meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:${port}`);
+  return { ...transparentRouting(transparentMarks(settings), options.families), nft: tx };
+}
+
+/** Pure: matches sockets of a cgroup and those below it; nft looks the path up when the rule is made. */
+export function cgroupMatch(path: string): string {
+  const parts = path.split("/").filter((part) => part !== "");
+  return `socket cgroupv2 level ${parts.length} "${parts.join("/")}"`;
+}
+
+/** An interval set takes no prefix twice: those inside another are left out. */
+function widest(prefixes: readonly Cidr[]): Cidr[] {
+  const sorted = [...prefixes].sort((a, b) => a.prefixLength - b.prefixLength);
+  const kept: Cidr[] = [];
+  for (const prefix of sorted) if (!kept.some((one) => one.contains(prefix))) kept.push(prefix);
+  return kept;
+}
+
+function element(prefix: Cidr): { readonly key: readonly string[] } {
+  return { key: [prefix.toString()] };
+}

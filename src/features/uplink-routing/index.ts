@@ -1,0 +1,23 @@
+/**
+ * Per-uplink routing: tables, rules and firewall of the uplinks, and which uplinks work (docs/spec/uplink-proxy.md#3).
+ *
+ * Owns: `uplinkd` as a whole, the kernel's side of transparent mode, the control socket. Refuses to know: connections, and who chooses an
+ * uplink.
+ *
+ * ```ts
+ * const uplinkd = new Uplinkd({ config, stack, nft, follow, health: health.part("uplinkd"), log }, { controlSocket });
+ * group.spawn((signal) => uplinkd.run({ signal }));
+ * uplinkd.snapshots.current.uplinks;
+ * ```
+ */
+export {
+  BEAT,
+  GOODBYE,
+  ownMark,
+  removeTransparent,
+  runTransparentWatchdog,
+  TransparentKeeper,
+  type TransparentMarks,
+  type Watchdog,
+} from "./guard/index.ts";
+export { flushKernel, REACH_REPORT_PATH, Uplinkd } from "./uplinkd/index.ts";

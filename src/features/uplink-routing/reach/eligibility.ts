@@ -1,0 +1,24 @@
+import { hasError, type Settings, type Uplink } from "#base/uplink-model";
+
+/** `periodic`: at every interval. `sparing`: one at a time, far apart, as it costs money. `never`: no packet of ours. */
+export type ProbeMode = "periodic" | "sparing" | "never";
+
+/**
+ * Pure: how an uplink may be probed (docs/spec/uplink-proxy.md#3.3). `uplinks` with their effective status: a metered one is asked
+ * only when every cheaper one that could carry traffic has failed.
+ */
+export function probeMode(uplink: Uplink, uplinks: readonly Uplink[], settings: Settings): ProbeMode {
+  const isExternal = settings.uplinks.some(({ name, mode }) => name === uplink.name && mode === "external");
+  if (isExternal || !canCarry(uplink, settings.maxCost) || !canBind(uplink)) return "never";
+  if (uplink.cost <= settings.probe.maxCost) return "periodic";
+  const cheaper = uplinks.filter((other) => other.cost < uplink.cost && canCarry(other, settings.maxCost));
+  return cheaper.every(({ status }) => hasError(status)) ? "sparing" : "never";
+}
+
+function canCarry({ isManagement, isL3, isValid, cost }: Uplink, maxCost: number): boolean {
+  return isManagement && isL3 && isValid && cost <= maxCost;
+}
+
+function canBind({ isUp, addresses }: Uplink): boolean {
+  return isUp && addresses.some(({ isUsable }) => isUsable);
+}

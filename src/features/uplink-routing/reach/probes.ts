@@ -1,0 +1,152 @@
+import { Dirty } from "#base/async";
+import type { Clock } from "#base/clock";
+import type { ProbeSettings, ProbeTarget, Settings, Uplink } from "#base/uplink-model";
+import { type ProbeMode, probeMode } from "./eligibility.ts";
+import type { ProbeOutcome, Prober } from "./prober.ts";
+
+/** A metered uplink is asked at most so often, milliseconds (docs/spec/uplink-proxy.md#3.3). */
+const SPARING_MS = 60_000;
+/** Share of the interval by which probes are early or late. */
+const JITTER = 0.2;
+/** Nothing is due: look again when something changes, or so much later. */
+const IDLE_MS = 3_600_000;
+
+/** One probe that says something of its uplink. */
+export interface ProbeResult {
+  readonly uplink: string;
+  readonly target: ProbeTarget;
+  readonly outcome: Exclude<ProbeOutcome, { kind: "skipped" }>;
+  readonly tookMs: number;
+}
+
+/** The uplinks with their status, and the settings in force. */
+export interface ProbeView {
+  readonly settings: Settings;
+  readonly uplinks: readonly Uplink[];
+  /** Names of uplinks that cannot work, as this host alone shows: a probe would tell nothing new. */
+  readonly faulty: ReadonlySet<string>;
+}
+
+export interface ProbesDeps {
+  readonly prober: Prober;
+  readonly clock: Clock;
+  /** Uniform in [0, 1). */
+  readonly random: () => number;
+  /** What the pace depends on, as it is now; nothing before it is known. */
+  readonly view: () => ProbeView | undefined;
+  readonly report: (result: ProbeResult) => void;
+}
+
+/** What is kept of an uplink between its probes. */
+interface Course {
+  startedAt?: number;
+  /** Of the gap that follows, so that it stays the same however often it is looked at. */
+  jitter: number;
+  turn: number;
+  inFlight?: AbortController;
+}
+
+/** Sends the active probes: to each uplink at its own pace, to those that cost money as rarely as may be. */
+export class Probes {
+  readonly #deps: ProbesDeps;
+  readonly #dirty: Dirty;
+  readonly #courses = new Map<string, Course>();
+  readonly #rounds = new Set<Promise<void>>();
+
+  constructor(deps: ProbesDeps) {
+    this.#deps = deps;
+    this.#dirty = new Dirty(deps.clock);
+  }
+
+  /** Something that decides who may be probed has changed. */
+  mark(): void {
+    this.#dirty.mark();
+  }
+
+  /** Runs until the signal aborts and the probes that were under way have ended. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    while (!signal.aborted) {
+      const waitMs = this.#startDue(signal);
+      await this.#dirty.wait({ atMostMs: waitMs, signal });
+    }
+    await Promise.all(this.#rounds);
+  }
+
+  /** Starts what is due, stops what is no longer wanted; how long nothing more will be, milliseconds. */
+  #startDue(signal: AbortSignal): number {
+    const view = this.#deps.view();
+    if (view === undefined) return IDLE_MS;
+    const { uplinks, settings, faulty } = view;
+    const now = this.#deps.clock.monotonic();
+    let waitMs = IDLE_MS;
+    for (const uplink of uplinks) {
+      const isAsked = settings.probe.targets.length > 0 && !faulty.has(uplink.name);
+      const mode = isAsked ? probeMode(uplink, uplinks, settings) : "never";
+      const course = this.#course(uplink.name);
+      if (mode === "never") course.inFlight?.abort();
+      if (mode === "never" || course.inFlight !== undefined) continue;
+      const dueAt = this.#dueAt(course, mode, settings.probe);
+      if (dueAt <= now) this.#start(uplink, mode, settings.probe, signal);
+      else waitMs = Math.min(waitMs, dueAt - now);
+    }
+    this.#forgetOthers(uplinks);
+    return waitMs;
+  }
+
+  #course(uplink: string): Course {
+    const known = this.#courses.get(uplink);
+    if (known !== undefined) return known;
+    const course: Course = { jitter: 0, turn: 0 };
+    this.#courses.set(uplink, course);
+    return course;
+  }
+
+  #forgetOthers(uplinks: readonly Uplink[]): void {
+    for (const [name, course] of this.#courses) {
+      if (uplinks.some((uplink) => uplink.name === name)) continue;
+      course.inFlight?.abort();
+      this.#courses.delete(name);
+    }
+  }
+
+  #dueAt({ startedAt, jitter }: Course, mode: ProbeMode, probe: ProbeSettings): number {
+    if (startedAt === undefined) return Number.NEGATIVE_INFINITY;
+    const gapMs = probe.intervalMs * (1 + JITTER * jitter);
+    return startedAt + (mode === "sparing" ? Math.max(SPARING_MS, gapMs) : gapMs);
+  }
+
+  #start(uplink: Uplink, mode: ProbeMode, probe: ProbeSettings, signal: AbortSignal): void {
+    const round = this.#round(uplink, mode, probe, signal).finally(() => this.#rounds.delete(round));
+    this.#rounds.add(round);
+  }
+
+  /** The targets in turn until one answers; a metered uplink is asked one of them. */
+  async #round(uplink: Uplink, mode: ProbeMode, probe: ProbeSettings, signal: AbortSignal): Promise<void> {
+    const { clock, random, prober, report } = this.#deps;
+    const course = this.#course(uplink.name);
+    const inFlight = new AbortController();
+    course.inFlight = inFlight;
+    course.startedAt = clock.monotonic();
+    course.jitter = random() * 2 - 1;
+    const targets = mode === "sparing" ? oneOf(probe.targets, course.turn) : probe.targets;
+    course.turn += 1;
+    let last: ProbeResult | undefined;
+    for (const target of targets) {
+      const startedAt = clock.monotonic();
+      const both = AbortSignal.any([inFlight.signal, signal]);
+      const outcome = await prober.probe(uplink, target, { timeoutMs: probe.timeoutMs, signal: both });
+      if (both.aborted) break;
+      if (outcome.kind === "skipped") continue;
+      last = { uplink: uplink.name, target, outcome, tookMs: clock.monotonic() - startedAt };
+      if (outcome.kind === "ok") break;
+    }
+    delete course.inFlight;
+    if (last !== undefined && !inFlight.signal.aborted && !signal.aborted) report(last);
+    this.#dirty.mark();
+  }
+}
+
+function oneOf(targets: readonly ProbeTarget[], turn: number): readonly ProbeTarget[] {
+  const target = targets[turn % Math.max(1, targets.length)];
+  return target === undefined ? [] : [target];
+}

@@ -1,0 +1,248 @@
+import { type Clock, systemClock } from "#base/clock";
+import { type Logger, nullLogger } from "#base/log";
+import {
+  type Circumstances,
+  type DialFailure,
+  type Evidence,
+  hasError,
+  type Settings,
+  type Uplink,
+  type UplinkStatus,
+} from "#base/uplink-model";
+import { describeTarget, openProber, type Prober, provesPayload } from "./prober.ts";
+import { type ProbeResult, Probes, type ProbeView } from "./probes.ts";
+import { type Moment, UplinkRecord } from "./record.ts";
+
+/** What is known of an uplink's reachability, for a snapshot. */
+export interface ReachState {
+  readonly status: UplinkStatus;
+  readonly lastProbe?: string;
+}
+
+/** An uplink as the host shows it. */
+export interface ObservedUplink {
+  readonly uplink: Uplink;
+  /** Why it cannot work, as this host alone shows. */
+  readonly fault?: string | undefined;
+}
+
+export interface ReachDeps {
+  readonly prober?: Prober;
+  readonly log?: Logger;
+  readonly clock?: Clock;
+  /** Uniform in [0, 1). */
+  readonly random?: () => number;
+  /** Called after a change of what {@link Reach.stateOf} says. */
+  readonly changed: () => void;
+}
+
+interface Entry {
+  readonly record: UplinkRecord;
+  /** What the settings said last; told anew when they change. */
+  told: string;
+  uplink: Uplink;
+  fault: { readonly text: string; readonly since: number } | undefined;
+  lastProbe?: string;
+  shown: string;
+  cancelRelease: (() => void) | undefined;
+}
+
+/** Tells working uplinks from failed ones (docs/spec/uplink-proxy.md#3.3): by what traffic shows, by this host's own state, by probes. */
+export class Reach implements Evidence {
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #changed: () => void;
+  readonly #entries = new Map<string, Entry>();
+  readonly #probes: Probes;
+  #settings: Settings | undefined;
+
+  constructor(deps: ReachDeps) {
+    this.#clock = deps.clock ?? systemClock;
+    this.#log = deps.log ?? nullLogger;
+    this.#changed = deps.changed;
+    this.#probes = new Probes({
+      prober: deps.prober ?? openProber(),
+      clock: this.#clock,
+      random: deps.random ?? Math.random,
+      view: () => this.#view(),
+      report: (result) => this.#probed(result),
+    });
+  }
+
+  /** Sends probes until the signal aborts. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    await this.#probes.run({ signal });
+    for (const { cancelRelease } of this.#entries.values()) cancelRelease?.();
+  }
+
+  /** Takes the uplinks as they are now: new ones, those that are gone, and local faults, which count at once. */
+  observe(settings: Settings, observed: readonly ObservedUplink[]): void {
+    this.#settings = settings;
+    for (const { uplink, fault } of observed) this.#take(uplink, fault, settings);
+    for (const [name, entry] of this.#entries) {
+      if (observed.some(({ uplink }) => uplink.name === name)) continue;
+      entry.cancelRelease?.();
+      this.#entries.delete(name);
+    }
+    this.#probes.mark();
+  }
+
+  /** `undefined` for an uplink that was not observed. */
+  stateOf(uplink: string): ReachState | undefined {
+    const entry = this.#entries.get(uplink);
+    if (entry === undefined) return undefined;
+    return { status: effective(entry), ...(entry.lastProbe === undefined ? {} : { lastProbe: entry.lastProbe }) };
+  }
+
+  /** What traffic, probes and agents have shown of each uplink; local faults, which each process sees for itself, left out. */
+  get statuses(): Readonly<Record<string, UplinkStatus>> {
+    return Object.fromEntries([...this.#entries].map(([name, { record }]) => [name, record.status]));
+  }
+
+  /** An agent says how an uplink is (docs/spec/uplink-proxy.md#2.2). False when there is no such uplink. */
+  tell(uplink: string, status: UplinkStatus): boolean {
+    return this.#update(uplink, "told by an agent", (record) => record.tell(status, this.#binding(uplink)));
+  }
+
+  dialSucceeded(uplink: string, destination: string): void {
+    this.#update(uplink, `connected to ${destination}`, (record, at) => record.reached(at));
+  }
+
+  dialFailed(uplink: string, destination: string, failure: DialFailure, text: string, how: Circumstances): void {
+    if (failure === "refused") {
+      this.#update(uplink, `${destination} refused`, (record, at) => record.reached(at));
+    } else if (failure === "timeout" || failure === "unreachable") {
+      const why = `dial: ${destination}: ${text === "" ? failure : text}`;
+      this.#suspect(uplink, why, (record, at) => record.troubled(at, { destination, text: why, ...how }));
+    }
+  }
+
+  firstByte(uplink: string, destination: string): void {
+    this.#update(uplink, `${destination} answered`, (record, at) => record.worked(at));
+  }
+
+  bytesReceived(uplink: string): void {
+    this.#update(uplink, "bytes in a tunnel", (record, at) => record.received(at));
+  }
+
+  blackholed(uplink: string, destination: string, how: Circumstances): void {
+    const why = `blackhole: ${destination}: connected, then nothing came`;
+    this.#suspect(uplink, why, (record, at) => record.swallowed(at, { destination, text: why, ...how }));
+  }
+
+  stalled(uplink: string, destination: string, how: Circumstances): void {
+    const why = `dial: ${destination}: stalled`;
+    this.#suspect(uplink, why, (record, at) => record.troubled(at, { destination, text: why, ...how }));
+  }
+
+  #take(uplink: Uplink, fault: string | undefined, settings: Settings): void {
+    const said = settings.uplinks.find(({ name }) => name === uplink.name)?.status ?? uplink.status;
+    const told = JSON.stringify(said);
+    const entry = this.#entries.get(uplink.name) ?? {
+      record: new UplinkRecord(said, this.#binding(uplink.name)),
+      told,
+      uplink,
+      fault: undefined,
+      shown: flagOf(said),
+      cancelRelease: undefined,
+    };
+    this.#entries.set(uplink.name, entry);
+    entry.uplink = uplink;
+    if (entry.told !== told) entry.record.tell(said, this.#binding(uplink.name));
+    entry.told = told;
+    if (entry.fault === undefined && fault !== undefined) entry.record.forgetSuspicions();
+    if (fault === undefined) entry.fault = undefined;
+    else if (entry.fault?.text !== fault) entry.fault = { text: fault, since: this.#clock.now() };
+    this.#show(entry, fault ?? (said.lastError === "" ? "local conditions" : said.lastError));
+  }
+
+  #probed({ uplink, target, outcome, tookMs }: ProbeResult): void {
+    const probe = this.#settings?.probe;
+    const entry = this.#entries.get(uplink);
+    if (probe === undefined || entry === undefined) return;
+    const name = describeTarget(target);
+    const text = outcome.kind === "ok" ? `ok ${Math.round(tookMs)} ms` : `failed: ${outcome.reason}`;
+    entry.lastProbe = `${name} ${text}`;
+    this.#update(uplink, `probe: ${name} ${text}`, (record, at) => {
+      if (outcome.kind === "failed") record.probeFailed(at, `probe: ${name}: ${outcome.reason}`, probe);
+      else record.probeSucceeded(at, { recoverAfter: probe.recoverAfter, provesPayload: provesPayload(target) });
+    });
+    this.#changed();
+  }
+
+  /** While a local fault lasts, what fails is its consequence, and must not outlast it. */
+  #suspect(uplink: string, evidence: string, change: (record: UplinkRecord, at: Moment) => void): void {
+    if (this.#entries.get(uplink)?.fault === undefined) this.#update(uplink, evidence, change);
+  }
+
+  #update(uplink: string, evidence: string, change: (record: UplinkRecord, at: Moment) => void): boolean {
+    const entry = this.#entries.get(uplink);
+    if (entry === undefined) return false;
+    change(entry.record, this.#now());
+    this.#schedule(entry);
+    this.#show(entry, evidence);
+    return true;
+  }
+
+  #now(): Moment {
+    return { wall: this.#clock.now(), monotonic: this.#clock.monotonic() };
+  }
+
+  /** When a blame that rests on traffic ends. */
+  #schedule(entry: Entry): void {
+    entry.cancelRelease?.();
+    entry.cancelRelease = undefined;
+    const { holdUntil } = entry.record;
+    if (holdUntil === undefined) return;
+    const release = (): void => {
+      this.#update(entry.uplink.name, "nothing against it for a while: on trial", (record, at) => record.release(at));
+    };
+    entry.cancelRelease = this.#clock.after(holdUntil - this.#clock.monotonic(), release, { unref: true });
+  }
+
+  /** Logs a change of the flag, once, and tells of it. */
+  #show(entry: Entry, evidence: string): void {
+    const flag = flagOf(effective(entry));
+    if (flag === entry.shown) return;
+    const fields = { uplink: entry.uplink.name, from: entry.shown, to: flag, evidence };
+    entry.shown = flag;
+    if (flag === "failed") this.#log.warn("uplink failed", fields);
+    else this.#log.info("uplink works again", fields);
+    this.#probes.mark();
+    this.#changed();
+  }
+
+  #view(): ProbeView | undefined {
+    const settings = this.#settings;
+    const entries = [...this.#entries.values()];
+    return (
+      settings && {
+        settings,
+        uplinks: entries.map((entry) => ({ ...entry.uplink, status: effective(entry) })),
+        faulty: new Set(entries.filter(({ fault }) => fault !== undefined).map(({ uplink }) => uplink.name)),
+      }
+    );
+  }
+
+  /** What an agent says of the failures of its own uplinks holds; elsewhere it is one voice among others. */
+  #binding(uplink: string): { readonly binding: boolean } {
+    const mode = this.#settings?.uplinks.find(({ name }) => name === uplink)?.mode;
+    return { binding: mode === "external" };
+  }
+}
+
+/** Local faults go before everything else, and leave what was known before untouched. */
+function effective({ record, fault }: Entry): UplinkStatus {
+  if (fault === undefined) return record.status;
+  const { lastSucceeded, lastWarning } = record.status;
+  return {
+    ...(lastSucceeded === undefined ? {} : { lastSucceeded }),
+    lastFailed: Math.max(fault.since, (lastSucceeded ?? 0) + 1),
+    lastError: fault.text,
+    lastWarning,
+  };
+}
+
+function flagOf(status: UplinkStatus): string {
+  return hasError(status) ? "failed" : "ok";
+}

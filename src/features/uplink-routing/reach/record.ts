@@ -1,0 +1,202 @@
+import { type Circumstances, hasError, type UplinkStatus } from "#base/uplink-model";
+
+/** Destinations in a row that must fail in the same way before the uplink is blamed (docs/spec/uplink-proxy.md#6.4). */
+export const BLAME_AFTER = 3;
+/** Within so long, milliseconds. */
+export const BLAME_WINDOW_MS = 60_000;
+/** Destinations kept for that: more tell nothing new. */
+const MAX_DESTINATIONS = 16;
+/** Bytes are told of once a second: they came in so lately, milliseconds. */
+const BYTES_FRESH_MS = 2000;
+/** How long the blame lasts where nothing shows the contrary; doubles up to the maximum. */
+const HOLD_MS = 60_000;
+const HOLD_MAX_MS = 600_000;
+
+/** What a failure rests on, which decides what proves it over. */
+export type Ground = "told" | "probe" | "dial" | "blackhole";
+
+/** Two times: on the wall clock for flags, and one that never goes back for everything that lasts. */
+export interface Moment {
+  readonly wall: number;
+  readonly monotonic: number;
+}
+
+/** A destination that did not answer. */
+export interface Suspicion extends Circumstances {
+  readonly destination: string;
+  readonly text: string;
+}
+
+/**
+ * What is known of one uplink beyond its local conditions. A state machine without clocks or timers of its own.
+ *
+ * A failure keeps `lastSucceeded` and has a text; a success keeps `lastFailed` and clears the texts (docs/spec/uplink-proxy.md#2.3). Each
+ * new time is at least the one that it is compared with, so that a clock that jumps back turns nothing round.
+ */
+export class UplinkRecord {
+  #status: UplinkStatus;
+  #ground: Ground;
+  #inRow = { failures: 0, successes: 0 };
+  readonly #blackholes = new Suspicions();
+  readonly #troubles = new Suspicions();
+  #holdMs = HOLD_MS;
+  #holdUntil: number | undefined;
+  #bytesAt = Number.NEGATIVE_INFINITY;
+
+  /** `binding`: what somebody else says of failures holds until he says otherwise. */
+  constructor(status: UplinkStatus, options: { readonly binding: boolean }) {
+    this.#status = status;
+    this.#ground = options.binding ? "told" : "probe";
+  }
+
+  get status(): UplinkStatus {
+    return this.#status;
+  }
+
+  /** When a blame that rests on traffic alone ends; on the monotonic clock. */
+  get holdUntil(): number | undefined {
+    return this.#holdUntil;
+  }
+
+  /** Somebody else says how it is: the configuration, or an agent. */
+  tell(status: UplinkStatus, options: { readonly binding: boolean }): void {
+    this.#status = status;
+    this.#ground = options.binding ? "told" : "probe";
+    this.#holdUntil = undefined;
+    this.forgetSuspicions();
+    this.#inRow = { failures: 0, successes: 0 };
+  }
+
+  probeSucceeded(at: Moment, options: { readonly recoverAfter: number; readonly provesPayload: boolean }): void {
+    this.#inRow = { failures: 0, successes: this.#inRow.successes + 1 };
+    // A path that swallows what is sent completes handshakes all the same.
+    const proves = this.#ground === "probe" || this.#ground === "dial" || options.provesPayload;
+    const isOver = this.#ground !== "told" && proves && this.#inRow.successes >= options.recoverAfter;
+    if (!hasError(this.#status) || isOver) this.#succeed(at);
+  }
+
+  /** `intervalMs`: bytes that came within it outweigh the probe. */
+  probeFailed(at: Moment, text: string, options: { readonly failAfter: number; readonly intervalMs: number }): void {
+    if (at.monotonic - this.#bytesAt <= options.intervalMs) return;
+    this.#inRow = { failures: this.#inRow.failures + 1, successes: 0 };
+    if (this.#inRow.failures >= options.failAfter) this.#fail(at, "probe", text);
+  }
+
+  /** A handshake with a destination, or a refusal: the way there and back works. */
+  reached(at: Moment): void {
+    this.#troubles.clear();
+    if (!hasError(this.#status) || this.#ground === "probe" || this.#ground === "dial") this.#succeed(at);
+  }
+
+  /** The first bytes of a tunnel: all is well. */
+  worked(at: Moment): void {
+    this.#bytesAt = at.monotonic;
+    this.forgetSuspicions();
+    this.#holdMs = HOLD_MS;
+    if (!hasError(this.#status) || this.#ground !== "told") this.#succeed(at);
+  }
+
+  /** More bytes in a tunnel that may be old. */
+  received(at: Moment): void {
+    this.#bytesAt = at.monotonic;
+    this.forgetSuspicions();
+    if (!hasError(this.#status) || this.#ground === "probe") this.#succeed(at);
+  }
+
+  /** A destination could not be reached, or fell silent. */
+  troubled(at: Moment, suspicion: Suspicion): void {
+    this.#suspect(at, this.#troubles, "dial", suspicion);
+  }
+
+  /** A destination's host completed the handshake and acknowledged nothing of the payload. */
+  swallowed(at: Moment, suspicion: Suspicion): void {
+    this.#suspect(at, this.#blackholes, "blackhole", suspicion);
+  }
+
+  /** The hold is over: real requests may try again. Where probes go on failing there is nothing to try. */
+  release(at: Moment): void {
+    if (this.#holdUntil === undefined || at.monotonic < this.#holdUntil) return;
+    this.#holdUntil = undefined;
+    this.forgetSuspicions();
+    if (this.#inRow.failures > 0) {
+      this.#ground = "probe";
+      return;
+    }
+    const { lastSucceeded, lastError } = this.#status;
+    this.#status = {
+      ...(lastSucceeded === undefined ? {} : { lastSucceeded }),
+      lastError: "",
+      lastWarning: `on trial after ${lastError}`,
+    };
+  }
+
+  /** While bytes come in over the uplink, the silence of some destinations is their own. */
+  #suspect(at: Moment, suspicions: Suspicions, ground: Ground, suspicion: Suspicion): void {
+    if (at.monotonic - this.#bytesAt <= Math.max(suspicion.waitedMs, BYTES_FRESH_MS)) return;
+    if (suspicions.add(suspicion, at.monotonic) >= BLAME_AFTER) this.#blame(at, ground, suspicion.text);
+  }
+
+  #blame(at: Moment, ground: Ground, text: string): void {
+    if (!hasError(this.#status) || this.#holdUntil === undefined) {
+      this.#holdUntil = at.monotonic + this.#holdMs;
+      this.#holdMs = Math.min(HOLD_MAX_MS, this.#holdMs * 2);
+    }
+    this.#fail(at, ground, text);
+  }
+
+  #fail(at: Moment, ground: Ground, text: string): void {
+    const { lastSucceeded, lastWarning } = this.#status;
+    this.#ground = ground;
+    this.#status = {
+      ...(lastSucceeded === undefined ? {} : { lastSucceeded }),
+      lastFailed: Math.max(at.wall, (lastSucceeded ?? 0) + 1),
+      lastError: text,
+      lastWarning,
+    };
+  }
+
+  #succeed(at: Moment): void {
+    const { lastFailed, lastSucceeded, lastError, lastWarning } = this.#status;
+    this.#holdUntil = undefined;
+    if (this.#inRow.failures > 0) this.#inRow = { ...this.#inRow, failures: 0 };
+    // With many connections a second, most tell nothing new.
+    if (lastSucceeded === at.wall && lastError === "" && lastWarning === "" && at.wall >= (lastFailed ?? 0)) return;
+    this.#status = {
+      ...(lastFailed === undefined ? {} : { lastFailed }),
+      lastSucceeded: Math.max(at.wall, lastFailed ?? 0),
+      lastError: "",
+      lastWarning: "",
+    };
+  }
+
+  /** Destinations that failed so far blame nobody: there is another reason. */
+  forgetSuspicions(): void {
+    this.#troubles.clear();
+    this.#blackholes.clear();
+  }
+}
+
+/** Destinations that failed lately, each once. However many pods have seen, they count as one: a pod can choose what fails. */
+class Suspicions {
+  readonly #byHost = new Map<string, number>();
+  #byPodAt = Number.NEGATIVE_INFINITY;
+
+  /** Notes a destination; how many there were lately. */
+  add({ destination, witness }: Suspicion, at: number): number {
+    if (witness === "pod") this.#byPodAt = at;
+    else {
+      this.#byHost.delete(destination);
+      this.#byHost.set(destination, at);
+    }
+    for (const [key, seen] of this.#byHost) {
+      if (at - seen <= BLAME_WINDOW_MS && this.#byHost.size <= MAX_DESTINATIONS) break;
+      this.#byHost.delete(key);
+    }
+    return this.#byHost.size + (at - this.#byPodAt <= BLAME_WINDOW_MS ? 1 : 0);
+  }
+
+  clear(): void {
+    this.#byHost.clear();
+    this.#byPodAt = Number.NEGATIVE_INFINITY;
+  }
+}

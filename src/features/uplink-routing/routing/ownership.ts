@@ -1,0 +1,45 @@
+import type { RoutingSettings } from "#base/uplink-model";
+import type { Route } from "#kernel/route";
+import type { Rule } from "#kernel/rule";
+import { type KernelListing, TABLE_LOCAL, TABLE_MAIN } from "../state/index.ts";
+
+/** No route comes after one of this metric. */
+export const LAST_METRIC = 0xffff_ffff;
+/** Holds the Service prefixes where the cluster has an interface of its own (docs/spec/uplink-proxy.md#3.1). */
+export const TABLE_SERVICES = 400;
+
+/** The numbers that mark what is ours. */
+export type RoutingMarks = Pick<
+  RoutingSettings,
+  "tableBase" | "rulePriority" | "localRulePriority" | "kubeRulePriority" | "routeProtocol"
+>;
+
+/**
+ * Pure: the `unreachable default` that ends each table of ours, first to come and last to go. It tells our tables from those of
+ * others that use our protocol number, which routing daemons call BGP.
+ */
+export function isEndMarker(route: Route, { routeProtocol }: RoutingMarks): boolean {
+  const { type, dst, metric, protocol } = route;
+  return type === "unreachable" && dst.prefixLength === 0 && metric === LAST_METRIC && protocol === routeProtocol;
+}
+
+/** Pure: a rule of ours: by its source, by a prefix of the cluster, or the local table's, moved. */
+export function isOwnRule(rule: Rule, marks: RoutingMarks): boolean {
+  if (rule.protocol !== marks.routeProtocol || rule.action !== "lookup") return false;
+  if (rule.priority === marks.rulePriority && rule.from?.hostBits === 0 && rule.table > marks.tableBase) return true;
+  const ofCluster = rule.table === TABLE_MAIN || rule.table === TABLE_SERVICES;
+  if (rule.priority === marks.kubeRulePriority && rule.to !== undefined && ofCluster) return true;
+  return rule.table === TABLE_LOCAL;
+}
+
+/** Pure: the tables that are ours, given those in use for uplinks. */
+export function ownTables(listing: KernelListing, marks: RoutingMarks, inUse: Iterable<number>): ReadonlySet<number> {
+  const tables = new Set(inUse);
+  for (const route of listing.routes) {
+    if (route.table > marks.tableBase && isEndMarker(route, marks)) tables.add(route.table);
+  }
+  for (const rule of listing.rules) {
+    if (rule.table > marks.tableBase && isOwnRule(rule, marks)) tables.add(rule.table);
+  }
+  return tables.add(TABLE_SERVICES);
+}

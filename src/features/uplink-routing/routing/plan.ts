@@ -1,0 +1,190 @@
+import type { Cidr } from "#base/ip";
+import type { Settings } from "#base/uplink-model";
+import type { Route, RouteSpec } from "#kernel/route";
+import type { Rule, RuleSpec } from "#kernel/rule";
+import { canBeSource, type KernelListing, linkOf, TABLE_LOCAL } from "../state/index.ts";
+import type { RoutingChange } from "./changes.ts";
+import { planMetrics } from "./metrics.ts";
+import { isEndMarker, isOwnRule, ownTables, type RoutingMarks, TABLE_SERVICES } from "./ownership.ts";
+import { chooseTables, type UplinkTables } from "./tables.ts";
+import { endMarker, routeKey, sameRoute, serviceRoute, uplinkRoutes } from "./wanted-routes.ts";
+import { clusterRules, localRules, sourceRules } from "./wanted-rules.ts";
+
+/** What is wanted of the kernel. */
+export interface WantedRouting {
+  readonly tables: UplinkTables;
+  readonly routes: readonly RouteSpec[];
+  readonly rules: readonly RuleSpec[];
+}
+
+/** Nothing at all: what is ours goes. */
+export const NO_ROUTING: WantedRouting = { tables: new Map(), routes: [], rules: [] };
+
+/** Pure: the tables and rules for these settings on this host; nothing when routing is not ours to manage. */
+export function wantRouting(settings: Settings, listing: KernelListing): WantedRouting {
+  const { routing, uplinks } = settings;
+  if (!routing.manage) return NO_ROUTING;
+  const tables = chooseTables(uplinks, listing, routing);
+  const routes = uplinks.flatMap((uplink) => {
+    const table = tables.get(uplink.name);
+    const { link } = linkOf(listing, uplink.interface);
+    if (table === undefined || link === undefined) return [];
+    return uplinkRoutes(uplink, link, listing, { table, protocol: routing.routeProtocol });
+  });
+  const services = serviceRoutes(settings, listing);
+  const viaServices = services.map(({ dst }) => dst);
+  const bySource = sourceRules(settings, listing, tables);
+  return {
+    tables,
+    routes: [...routes, ...orphanMarkers(bySource, tables, routing.routeProtocol), ...services],
+    rules: [...localRules(settings), ...clusterRules(settings, viaServices), ...bySource],
+  };
+}
+
+/** A table that only rules still lead to ends like any other. */
+function orphanMarkers(rules: readonly RuleSpec[], tables: UplinkTables, protocol: number): RouteSpec[] {
+  const inUse = new Set(tables.values());
+  const orphans = new Set(rules.flatMap(({ table }) => (table === undefined || inUse.has(table) ? [] : [table])));
+  return [...orphans].flatMap((table) => ([4, 6] as const).map((family) => endMarker(family, { table, protocol })));
+}
+
+function serviceRoutes({ routing, cluster }: Settings, listing: KernelListing): RouteSpec[] {
+  if (routing.clusterInterface === undefined) return [];
+  const { link, addresses } = linkOf(listing, routing.clusterInterface);
+  if (link?.up !== true) return [];
+  const ownFor = (prefix: Cidr) => {
+    const fit = addresses.filter(({ address }) => address.family === prefix.family && canBeSource(address));
+    return (fit.find(({ address }) => cluster.nodeIP?.equals(address) === true) ?? fit[0])?.address;
+  };
+  return routing.serviceCIDRs.flatMap((prefix) => {
+    const own = ownFor(prefix);
+    const place = { table: TABLE_SERVICES, protocol: routing.routeProtocol };
+    return own === undefined ? [] : [serviceRoute(prefix, link, own, place)];
+  });
+}
+
+/**
+ * Pure: what leads from the listing to what is wanted, in an order in which no rule ever leads to an empty table: end markers,
+ * other routes, rules; then rules that are no longer wanted, their routes, and the markers last. Nothing without our marks is
+ * touched; a route of somebody else keeps its place from ours.
+ */
+export function diffRouting(listing: KernelListing, wanted: WantedRouting, marks: RoutingMarks): RoutingChange[] {
+  const tables = ownTables(listing, marks, wanted.tables.values());
+  const inTables = listing.routes.filter(({ table }) => tables.has(table));
+  const own = inTables.filter(({ protocol }) => protocol === marks.routeProtocol);
+  const foreign = new Set(inTables.filter(({ protocol }) => protocol !== marks.routeProtocol).map(routeKey));
+  const routes = diffRoutes(
+    own,
+    wanted.routes.filter((route) => !foreign.has(routeKey(route))),
+  );
+  const rules = diffRules(listing.rules, wanted.rules, marks);
+  const isMarker = (route: Route): boolean => isEndMarker(route, marks);
+  return [
+    ...routes.set,
+    ...rules.add,
+    ...rules.remove,
+    ...routes.stale.filter((route) => !isMarker(route)).map(deletion),
+    ...routes.stale.filter(isMarker).map(deletion),
+  ];
+}
+
+const deletion = (route: Route): RoutingChange => ({ op: "delete-route", route });
+
+function diffRoutes(
+  own: readonly Route[],
+  wanted: readonly RouteSpec[],
+): { readonly set: RoutingChange[]; readonly stale: Route[] } {
+  const left = new Map<string, Route[]>();
+  for (const route of own) left.set(routeKey(route), [...(left.get(routeKey(route)) ?? []), route]);
+  const set: RoutingChange[] = [];
+  for (const route of wanted) {
+    const [is, ...more] = left.get(routeKey(route)) ?? [];
+    left.set(routeKey(route), more);
+    if (is === undefined) set.push({ op: "add-route", route });
+    else if (!sameRoute(is, route)) set.push({ op: "replace-route", route });
+  }
+  const marker = ({ route }: Extract<RoutingChange, { route: unknown }>): number =>
+    route.type === "unreachable" ? 0 : 1;
+  const ordered = set.flatMap((change) => ("route" in change ? [change] : [])).sort((a, b) => marker(a) - marker(b));
+  return { set: ordered, stale: [...left.values()].flat() };
+}
+
+function diffRules(
+  actual: readonly Rule[],
+  wanted: readonly RuleSpec[],
+  marks: RoutingMarks,
+): { readonly add: RoutingChange[]; readonly remove: RoutingChange[] } {
+  const stale = new Map<string, Rule[]>();
+  for (const rule of actual.filter((one) => isOwnRule(one, marks))) {
+    stale.set(ruleKey(rule), [...(stale.get(ruleKey(rule)) ?? []), rule]);
+  }
+  const add: RoutingChange[] = [];
+  for (const rule of wanted) {
+    const [is, ...more] = stale.get(ruleKey(rule)) ?? [];
+    stale.set(ruleKey(rule), more);
+    if (is === undefined) add.push({ op: "add-rule", rule });
+  }
+  const moved = movedLocal(actual, wanted, marks);
+  const remove = [...stale.values()].flat().map((rule): RoutingChange => ({ op: "delete-rule", rule }));
+  return { add: [...add, ...moved.add], remove: [...moved.remove, ...remove] };
+}
+
+/** The kernel's own rule for the local table goes when ours is there, and comes back before ours goes. */
+function movedLocal(
+  actual: readonly Rule[],
+  wanted: readonly RuleSpec[],
+  marks: RoutingMarks,
+): { readonly add: RoutingChange[]; readonly remove: RoutingChange[] } {
+  const add: RoutingChange[] = [];
+  const remove: RoutingChange[] = [];
+  for (const family of [4, 6] as const) {
+    const isFirst = (rule: Rule): boolean =>
+      rule.family === family &&
+      rule.priority === 0 &&
+      rule.table === TABLE_LOCAL &&
+      rule.protocol !== marks.routeProtocol;
+    const first = actual.find(isFirst);
+    const moves = wanted.some((rule) => rule.family === family && rule.table === TABLE_LOCAL);
+    const ours = actual.some((rule) => rule.family === family && rule.table === TABLE_LOCAL && isOwnRule(rule, marks));
+    if (moves && first !== undefined) remove.push({ op: "delete-rule", rule: first });
+    if (!moves && ours && first === undefined) {
+      // RTPROT_KERNEL, as the kernel makes it.
+      add.push({ op: "add-rule", rule: { family, priority: 0, table: TABLE_LOCAL, protocol: 2 } });
+    }
+  }
+  return { add, remove };
+}
+
+function ruleKey({ family, priority, table, from, to }: RuleSpec): string {
+  return `${family} ${priority} ${from ?? ""} ${to ?? ""} ${table}`;
+}
+
+/** What one sync does. */
+export interface RoutingPlan {
+  readonly changes: readonly RoutingChange[];
+  /** In use afterwards. */
+  readonly tables: UplinkTables;
+}
+
+/** Pure. `former`: marks that were in force before; what still bears them goes once the new is there. */
+export function planRouting(
+  settings: Settings,
+  listing: KernelListing,
+  former: readonly RoutingMarks[] = [],
+): RoutingPlan {
+  const wanted = wantRouting(settings, listing);
+  const left = former.flatMap((marks) => diffRouting(listing, wanted, marks).filter(isDeletion));
+  return {
+    tables: wanted.tables,
+    changes: [...diffRouting(listing, wanted, settings.routing), ...planMetrics(settings, listing), ...left],
+  };
+}
+
+/** Pure: takes away everything that bears the marks. */
+export function planFlush(listing: KernelListing, marks: RoutingMarks): RoutingChange[] {
+  return diffRouting(listing, NO_ROUTING, marks);
+}
+
+function isDeletion({ op }: RoutingChange): boolean {
+  return op === "delete-route" || op === "delete-rule";
+}

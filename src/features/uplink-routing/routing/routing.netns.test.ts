@@ -1,0 +1,173 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Cidr, IpAddress } from "#base/ip";
+import { KernelError } from "#kernel/errors";
+import { everything, indexOf, makeBed, type Ports, routes, rules, settingsOf, sync } from "#test/uplink-routing-bed";
+import type { Bed } from "#test/uplink-wan-bed";
+import { readKernel } from "../state/index.ts";
+import { applyRouting, planFlush, planRouting } from "./index.ts";
+
+const ip = IpAddress.parse;
+const cidr = Cidr.parse;
+
+test("routing: a table and rules for each uplink, both families, and a second sync is empty", async (t) => {
+  const bed = await makeBed(t);
+  const settings = settingsOf(bed);
+  assert.ok(sync(bed.stack, settings) > 0);
+  assert.equal(sync(bed.stack, settings), 0);
+  const table = 500 + indexOf(bed, "eth0");
+  assert.deepEqual(routes(bed, table), [
+    "default via 192.0.2.1 dev eth0 proto bgp src 192.0.2.10",
+    "unreachable default proto bgp metric 4294967295",
+    "192.0.2.0/24 dev eth0 proto bgp scope link src 192.0.2.10",
+  ]);
+  assert.deepEqual(routes(bed, table, "-6"), [
+    "2001:db8:1::/64 dev eth0 proto bgp src 2001:db8:1::10 metric 1024 pref medium",
+    "default via 2001:db8:1::1 dev eth0 proto bgp src 2001:db8:1::10 metric 1024 pref medium",
+    "unreachable default dev lo proto bgp metric 4294967295 pref medium",
+  ]);
+  assert.deepEqual(rules(bed), [
+    "0: from all lookup local",
+    "13000: from all to 10.42.0.0/16 lookup main proto bgp",
+    "13000: from all to 10.43.0.0/16 lookup main proto bgp",
+    `15000: from 192.0.2.10 lookup ${table} proto bgp`,
+    `15000: from 198.51.100.10 lookup ${table + 1} proto bgp`,
+    "32766: from all lookup main",
+    "32767: from all lookup default",
+  ]);
+});
+
+test("routing: observe copies every route of the main table that leads over the uplink, and follows it", async (t) => {
+  const bed = await makeBed(t);
+  const eth1 = indexOf(bed, "eth1");
+  bed.stack.routes.add({ dst: cidr("10.9.0.0/16"), gateway: ip("198.51.100.7"), mtu: 1400 });
+  bed.stack.routes.add({
+    dst: cidr("10.8.0.0/16"),
+    multipath: [
+      { gateway: ip("192.0.2.7"), weight: 1 },
+      { gateway: ip("198.51.100.7"), weight: 3 },
+    ],
+  });
+  const settings = settingsOf(bed, {}, "observe");
+  sync(bed.stack, settings);
+  assert.equal(sync(bed.stack, settings), 0);
+  assert.deepEqual(routes(bed, 500 + eth1), [
+    "default via 198.51.100.1 dev eth1 proto bgp metric 5001",
+    "unreachable default proto bgp metric 4294967295",
+    "10.8.0.0/16 via 198.51.100.7 dev eth1 proto bgp",
+    "10.9.0.0/16 via 198.51.100.7 dev eth1 proto bgp mtu 1400",
+    "198.51.100.0/24 dev eth1 proto bgp scope link src 198.51.100.10",
+  ]);
+  const six = routes(bed, 500 + eth1, "-6");
+  assert.ok(six.includes(`fe80::/64 dev eth1 proto bgp metric ${eth1} pref medium`), six.join("\n"));
+  bed.stack.routes.delete({ dst: cidr("10.9.0.0/16") });
+  assert.equal(sync(bed.stack, settings), 1);
+  bed.stack.routes.replace({ dst: cidr("0.0.0.0/0"), gateway: ip("198.51.100.9"), metric: 5001 });
+  assert.equal(sync(bed.stack, settings), 1);
+  assert.match(routes(bed, 500 + eth1)[0] ?? "", /^default via 198\.51\.100\.9 /);
+});
+
+test("routing: killed between any two steps, the next pass comes to the same state", async (t) => {
+  const bed = await makeBed(t);
+  const settings = settingsOf(bed);
+  const steps = sync(bed.stack, settings);
+  const whole = everything(bed);
+  const flush = planFlush(readKernel(bed.stack), settings.routing);
+  for (let step = 0; step < steps; step += 1) {
+    applyRouting(bed.stack, planFlush(readKernel(bed.stack), settings.routing));
+    const { changes } = planRouting(settings, readKernel(bed.stack));
+    assert.equal(changes.length, steps);
+    applyRouting(bed.stack, changes.slice(0, step));
+    assertNoEmptyTable(bed);
+    assert.equal(sync(bed.stack, settings), steps - step);
+    assert.equal(everything(bed), whole);
+    assert.equal(sync(bed.stack, settings), 0);
+  }
+  for (let step = 0; step < flush.length; step += 1) {
+    applyRouting(bed.stack, planFlush(readKernel(bed.stack), settings.routing).slice(0, step));
+    assertNoEmptyTable(bed);
+    sync(bed.stack, settings);
+    assert.equal(everything(bed), whole);
+  }
+});
+
+/** No rule leads to a table in which a packet falls through to the next rule. */
+function assertNoEmptyTable(bed: Bed): void {
+  for (const family of [4, 6] as const) {
+    for (const rule of bed.stack.rules.list(family).filter(({ priority }) => priority === 15_000)) {
+      const there = bed.stack.routes.list({ family, table: rule.table });
+      assert.ok(
+        there.some(({ type }) => type === "unreachable"),
+        `IPv${family} rule to table ${rule.table} has no end`,
+      );
+    }
+  }
+}
+
+test("routing: a flush leaves the namespace as it was before, and foreign routes and rules untouched", async (t) => {
+  const bed = await makeBed(t);
+  const eth0 = indexOf(bed, "eth0");
+  // Others use our priorities, our tables, and our protocol number elsewhere.
+  bed.run("ip", "rule", "add", "from", "203.0.113.9", "lookup", String(500 + eth0), "priority", "15000");
+  bed.run("ip", "rule", "add", "to", "10.42.0.0/16", "lookup", "700", "priority", "13000", "proto", "static");
+  bed.run("ip", "-6", "rule", "add", "from", "2001:db8:9::9", "lookup", "900", "priority", "15000", "proto", "static");
+  bed.run("ip", "route", "add", "10.77.0.0/16", "via", "192.0.2.7", "proto", "186");
+  bed.run("ip", "route", "add", "10.78.0.0/16", "via", "192.0.2.7", "proto", "186", "table", "1001");
+  bed.run("ip", "-6", "route", "add", "2001:db8:77::/48", "via", "2001:db8:1::7", "proto", "186", "table", "1001");
+  const before = everything(bed);
+  const settings = settingsOf(bed);
+  sync(bed.stack, settings);
+  // And into a table of ours.
+  bed.run("ip", "route", "add", "10.79.0.0/16", "via", "192.0.2.7", "proto", "static", "table", String(500 + eth0));
+  const foreign = routes(bed, 500 + eth0).filter((line) => line.includes("10.79"));
+  assert.equal(sync(bed.stack, settings), 0);
+  applyRouting(bed.stack, planFlush(readKernel(bed.stack), settings.routing));
+  assert.deepEqual(routes(bed, 500 + eth0), foreign);
+  bed.run("ip", "route", "del", "10.79.0.0/16", "table", String(500 + eth0));
+  assert.equal(everything(bed), before);
+});
+
+test("routing: when manage is off, what an earlier run left is removed", async (t) => {
+  const bed = await makeBed(t);
+  const before = everything(bed);
+  sync(bed.stack, settingsOf(bed));
+  sync(bed.stack, settingsOf(bed, { routing: { manage: false } }));
+  assert.equal(everything(bed), before);
+});
+
+test("routing: new numbers replace old ones without a moment in which a source has no rule", async (t) => {
+  const bed = await makeBed(t);
+  const old = settingsOf(bed);
+  const fresh = settingsOf(bed, { routing: { tableBase: 3000, rulePriority: 14_000, kubeRulePriority: 12_500 } });
+  const before = everything(bed);
+  sync(bed.stack, old);
+  const { changes } = planRouting(fresh, readKernel(bed.stack), [old.routing]);
+  applyRouting(bed.stack, changes);
+  assert.ok(changes.findLastIndex(({ op }) => op === "add-rule") < changes.findIndex(({ op }) => op === "delete-rule"));
+  assert.ok(!everything(bed).includes("15000:"));
+  assert.ok(everything(bed).includes(`14000: from 192.0.2.10 lookup ${3000 + indexOf(bed, "eth0")} proto bgp`));
+  assert.equal(sync(bed.stack, fresh), 0);
+  applyRouting(bed.stack, planFlush(readKernel(bed.stack), fresh.routing));
+  assert.equal(everything(bed), before);
+});
+
+test("routing: what the kernel refuses costs one uplink its routes and no other", async (t) => {
+  const bed = await makeBed(t);
+  const settings = settingsOf(bed);
+  const table = 500 + indexOf(bed, "eth0");
+  const stack: Ports = {
+    ...bed.stack,
+    routes: {
+      ...bed.stack.routes,
+      add(spec) {
+        if (spec.table === table) throw new KernelError("failed", `Cannot add a route to ${table}: no memory`);
+        bed.stack.routes.add(spec);
+      },
+    },
+  };
+  assert.throws(() => sync(stack, settings), { name: "RoutingError", code: "partial" });
+  assert.ok(!rules(bed).some((line) => line.includes("192.0.2.10")), "no rule to a table without an end");
+  assert.ok(rules(bed).some((line) => line.includes("198.51.100.10")));
+  sync(bed.stack, settings);
+  assert.equal(sync(bed.stack, settings), 0);
+});

@@ -1,0 +1,108 @@
+import { statSync } from "node:fs";
+import * as v from "valibot";
+import { type Dirty, repeat, sleep } from "#base/async";
+import type { Clock } from "#base/clock";
+import { describeError } from "#base/errors";
+import { FileError, fingerprint, LOOK_MS, readBounded, replaceFile } from "#base/file";
+import type { Logger } from "#base/log";
+import { hasError, type UplinkStatus } from "#base/uplink-model";
+
+/** Where the process that sends the probes tells what it knows, below the folder of run-time files. */
+export const REACH_REPORT_PATH = "uplink-proxy/reach.json";
+
+/** It is written so often though nothing changes, milliseconds: an older one is of a process that is gone. */
+const HEARTBEAT_MS = 5000;
+/** A report that is older tells nothing, milliseconds. */
+const STALE_MS = 20_000;
+
+const time = v.optional(v.pipe(v.number(), v.integer(), v.minValue(0)));
+const report = v.record(
+  v.string(),
+  v.object({ lastFailed: time, lastSucceeded: time, lastError: v.string(), lastWarning: v.string() }),
+);
+
+/** What is known of uplinks by probes, by name. */
+export type ReachReport = Readonly<Record<string, UplinkStatus>>;
+
+/** What both ends need. */
+export interface ReachReportDeps {
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+/** Writes the report whenever `changed` is marked, and now and then, until the signal aborts. Trouble is logged once. */
+export async function publishReach(
+  { log, changed, report: current }: ReachReportDeps & { readonly changed: Dirty; readonly report: () => ReachReport },
+  { path, signal }: { readonly path: string; readonly signal: AbortSignal },
+): Promise<void> {
+  let isFailing = false;
+  const write = async (): Promise<void> => {
+    replaceFile(path, JSON.stringify(current()), { mode: 0o644, folderMode: 0o755 });
+    isFailing = false;
+  };
+  const onFailure = (error: Error): void => {
+    if (!isFailing) log.warn("cannot write the uplinks' health for the proxy", { path, error: describeError(error) });
+    isFailing = true;
+  };
+  await repeat(write, { signal, dirty: changed, everyMs: HEARTBEAT_MS, onFailure });
+}
+
+/**
+ * Tells each change of the report until the signal aborts. One that is absent or old tells nothing. `tell` is false for an uplink that is not
+ * known yet, and is asked again.
+ */
+export async function followReach(
+  { clock, log, tell }: ReachReportDeps & { readonly tell: (uplink: string, status: UplinkStatus) => boolean },
+  { path, signal }: { readonly path: string; readonly signal: AbortSignal },
+): Promise<void> {
+  let seen = "";
+  let trouble = "";
+  const told = new Map<string, string>();
+  while (!signal.aborted) {
+    try {
+      const now = fingerprint(path);
+      if (now !== seen && now !== "absent" && clock.now() - statSync(path).mtimeMs < STALE_MS) {
+        const statuses = parseReport(readBounded(path));
+        for (const [uplink, status] of statuses)
+          if (isNews(told, uplink, status) && !tell(uplink, status)) told.delete(uplink);
+        for (const uplink of told.keys()) if (!statuses.has(uplink)) told.delete(uplink);
+      }
+      seen = now;
+      trouble = "";
+    } catch (error) {
+      if (!(error instanceof FileError || error instanceof SyntaxError || isSystemError(error))) throw error;
+      if (trouble === "") log.warn("how uplinks are is not to be read", { path, error: describeError(error) });
+      trouble = describeError(error);
+    }
+    await sleep(LOOK_MS, { signal, clock });
+  }
+}
+
+/** Throws `SyntaxError` for what is no report. */
+export function parseReport(text: string): ReadonlyMap<string, UplinkStatus> {
+  const result = v.safeParse(report, JSON.parse(text));
+  if (!result.success) throw new SyntaxError("it is no report of uplinks");
+  return new Map(
+    Object.entries(result.output).map(([name, { lastFailed, lastSucceeded, lastError, lastWarning }]) => [
+      name,
+      {
+        ...(lastFailed === undefined ? {} : { lastFailed }),
+        ...(lastSucceeded === undefined ? {} : { lastSucceeded }),
+        lastError,
+        lastWarning,
+      },
+    ]),
+  );
+}
+
+/** A flag that has turned, or an error that has become another. What works from the start is none. */
+function isNews(told: Map<string, string>, uplink: string, status: UplinkStatus): boolean {
+  const now = hasError(status) ? status.lastError : "";
+  const before = told.get(uplink) ?? "";
+  told.set(uplink, now);
+  return now !== before;
+}
+
+function isSystemError(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error;
+}

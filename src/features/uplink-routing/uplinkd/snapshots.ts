@@ -1,0 +1,46 @@
+import type { Snapshot, SnapshotSource } from "#base/uplink-model";
+
+/** Before the kernel was read. */
+const NOTHING_YET: Snapshot = {
+  ready: false,
+  maxCost: 0,
+  dialTimeoutMs: 10_000,
+  uplinks: [],
+  localAddresses: [],
+  bypass: [],
+};
+
+/** The newest snapshot and those who follow it. */
+export class Snapshots implements SnapshotSource {
+  readonly #listeners = new Set<(snapshot: Snapshot) => void>();
+  readonly #refresh: () => void;
+  #current = NOTHING_YET;
+  #text = "";
+
+  constructor(refresh: () => void) {
+    this.#refresh = refresh;
+  }
+
+  get current(): Snapshot {
+    return this.#current;
+  }
+
+  onChange(listener: (snapshot: Snapshot) => void): Disposable {
+    const own = (snapshot: Snapshot): void => listener(snapshot);
+    this.#listeners.add(own);
+    return { [Symbol.dispose]: () => void this.#listeners.delete(own) };
+  }
+
+  refresh(): void {
+    this.#refresh();
+  }
+
+  /** Takes a snapshot; the listeners are told when it is not what they know already. */
+  set(snapshot: Snapshot): void {
+    const text = JSON.stringify(snapshot);
+    if (text === this.#text) return;
+    this.#text = text;
+    this.#current = snapshot;
+    for (const listener of this.#listeners) listener(snapshot);
+  }
+}

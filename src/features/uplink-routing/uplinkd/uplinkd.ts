@@ -1,0 +1,308 @@
+import { Dirty, sleep, TaskGroup, untilAborted } from "#base/async";
+import { type Clock, systemClock } from "#base/clock";
+import { ExpectedError } from "#base/errors";
+import type { HealthPart } from "#base/health";
+import { type Logger, nullLogger, Repeats } from "#base/log";
+import { reconcile } from "#base/reconcile";
+import { SocketPathError } from "#base/unix-socket";
+import type { ConfigSource, Evidence, Settings, Snapshot, SnapshotSource, Uplink } from "#base/uplink-model";
+import type { NetStack } from "#kernel/net";
+import type { Nft } from "#kernel/nft";
+import { serveControl } from "../control/index.ts";
+import { Anchors, ownMark } from "../guard/index.ts";
+import { localFault, openProber, type Prober, Reach, type ReachState } from "../reach/index.ts";
+import { type RoutingMarks, type UplinkTables, wantRouting } from "../routing/index.ts";
+import { type KernelListing, makeSnapshot, type ResolverData, readKernel, readResolverData } from "../state/index.ts";
+import { UplinkdError } from "./errors.ts";
+import { flushKernel, syncKernel } from "./kernel.ts";
+import { followReach, publishReach } from "./reach-report.ts";
+import { Snapshots } from "./snapshots.ts";
+import { warningsOf } from "./warnings.ts";
+
+/** The kernel as it was after the last pass. */
+interface Known {
+  readonly listing: KernelListing;
+  readonly tables: UplinkTables;
+}
+
+/** How often everything is looked at though nothing told of a change, milliseconds (docs/spec/uplink-proxy.md#3.2). */
+const RESYNC_MS = 60_000;
+/** Until the control socket is tried again. */
+const CONTROL_RETRY_MS = 30_000;
+/** Events come in bursts: one look for all of them. */
+const COALESCE_MS = 20;
+/** From the end of an uplink's tunnels to the end of its rules, milliseconds: another process may see the settings half a second later. */
+const RETIRE_MS = 1000;
+
+export interface UplinkdDeps {
+  readonly config: ConfigSource;
+  readonly stack: Pick<NetStack, "links" | "addresses" | "routes" | "rules" | "sysctl">;
+  readonly nft: Nft;
+  /**
+   * Follows links, addresses, routes and rules of the same namespace: calls back on each event. Usually
+   * `(changed) => monitors.watch(netns, { links: true, addresses: true, routes: true, rules: true }, changed)`.
+   */
+  readonly follow: (changed: () => void) => AsyncDisposable;
+  readonly health: HealthPart;
+  readonly log?: Logger;
+  readonly clock?: Clock;
+  /** Uniform in [0, 1). */
+  readonly random?: () => number;
+  /** Default: the real one. */
+  readonly prober?: Prober;
+  /** DNS servers of interfaces that the settings name none for. Default: what this host's software left in /run. */
+  readonly resolverOf?: (ifName: string, ifIndex: number) => ResolverData;
+}
+
+export interface UplinkdOptions {
+  /** Path of the control socket (docs/spec/uplink-proxy.md#2.2). Default: none is served. */
+  readonly controlSocket?: string;
+  /** Another process programs the kernel and sends the probes; this one reads what is there. Default false. */
+  readonly readOnly?: boolean;
+  /**
+   * A file in which the process that sends the probes tells the one that only reads how uplinks are ({@link REACH_REPORT_PATH}). Default: they
+   * do not tell.
+   */
+  readonly reachReport?: string;
+}
+
+/**
+ * The kernel's side of the uplink proxy (docs/spec/uplink-proxy.md#3): keeps per-uplink tables and rules, knows which uplinks work, and
+ * makes the snapshots that a choice of uplink is made from.
+ */
+export class Uplinkd {
+  readonly #deps: UplinkdDeps;
+  readonly #options: UplinkdOptions;
+  readonly #log: Logger;
+  readonly #clock: Clock;
+  readonly #dirty: Dirty;
+  readonly #reachChanged: Dirty;
+  readonly #reach: Reach;
+  readonly #snapshots: Snapshots;
+  #warned: ReadonlySet<string> = new Set();
+  readonly #repeats = new Repeats();
+  #known: Known | undefined;
+  /** The settings of the last pass. */
+  #synced: Settings | undefined;
+  /** Marks that what we made may bear, the newest last. */
+  #marks: readonly RoutingMarks[] = [];
+  readonly #anchors: Anchors;
+
+  constructor(deps: UplinkdDeps, options: UplinkdOptions = {}) {
+    this.#deps = deps;
+    this.#options = options;
+    this.#log = deps.log ?? nullLogger;
+    this.#clock = deps.clock ?? systemClock;
+    this.#dirty = new Dirty(this.#clock);
+    this.#reachChanged = new Dirty(this.#clock);
+    this.#anchors = new Anchors(deps.stack, { log: this.#log });
+    this.#snapshots = new Snapshots(() => this.#dirty.mark());
+    const prober = deps.prober ?? openProber({ mark: () => this.#mark() });
+    this.#reach = new Reach({ ...deps, prober, changed: () => this.#onReach() });
+  }
+
+  /** What the proxy chooses from. Before the first sync it is not ready. */
+  get snapshots(): SnapshotSource {
+    return this.#snapshots;
+  }
+
+  /** Where the proxy tells what its traffic shows. */
+  get evidence(): Evidence {
+    return this.#reach;
+  }
+
+  /** The settings in force. */
+  get settings(): Settings {
+    return this.#deps.config.current.settings;
+  }
+
+  /** Why the newest configuration, or a part of it, is not in force; for /healthz. */
+  get configError(): string | undefined {
+    return this.#deps.config.current.error;
+  }
+
+  /** The uplinks as they are, with tables and last probes; for /healthz. */
+  get uplinks(): readonly Uplink[] {
+    return this.#snapshots.current.uplinks;
+  }
+
+  /**
+   * Runs until the signal aborts; then, where the settings say so, removes what it made. Rejects only for a bug: what cannot be
+   * had now is tried again.
+   */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const { config, follow } = this.#deps;
+    const mark = (): void => this.#dirty.mark();
+    using _following = config.onChange(mark);
+    await using _events = follow(mark);
+    const tasks = new TaskGroup(signal);
+    tasks.spawn((inner) => config.run({ signal: inner }));
+    tasks.spawn((inner) => this.#keep(inner));
+    tasks.spawn((inner) => this.#serveControl(inner));
+    tasks.spawn((inner) => this.#shareReach(inner));
+    if (this.#options.readOnly !== true) tasks.spawn((inner) => this.#reach.run({ signal: inner }));
+    try {
+      await tasks.wait();
+    } finally {
+      if (this.settings.routing.cleanupOnExit && this.#options.readOnly !== true) this.#cleanUp();
+    }
+  }
+
+  /** Removes everything of ours from the kernel; how many changes that took. Throws what the kernel refuses. */
+  flush(): number {
+    return flushKernel(this.#deps, this.settings);
+  }
+
+  /** Transparent mode would take our own probes and send them back to us. */
+  #mark(): number | undefined {
+    const { transparent } = this.settings;
+    return transparent.enabled ? ownMark(transparent) : undefined;
+  }
+
+  #cleanUp(): void {
+    try {
+      this.#log.info("removed what was made", { changes: this.flush() });
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      this.#log.error("cannot remove all that was made", { error });
+    }
+  }
+
+  /** A path that cannot be had costs the agents their say, and nothing else. */
+  async #serveControl(signal: AbortSignal): Promise<void> {
+    const { controlSocket: path } = this.#options;
+    const reach = this.#reach;
+    const tell: typeof reach.tell = (uplink, status) => reach.tell(uplink, status);
+    while (path !== undefined && !signal.aborted) {
+      try {
+        await using _control = await serveControl({ uplinks: () => this.uplinks, tell, log: this.#log }, { path });
+        await untilAborted(signal);
+      } catch (error) {
+        if (!(error instanceof SocketPathError)) throw error;
+        if (this.#repeats.isNews("control", error.message)) this.#log.error("no control socket for now", { error });
+        await sleep(CONTROL_RETRY_MS, { signal, clock: this.#clock });
+      }
+    }
+  }
+
+  async #shareReach(signal: AbortSignal): Promise<void> {
+    const { reachReport: path, readOnly } = this.#options;
+    if (path === undefined) return;
+    const deps = { clock: this.#clock, log: this.#log };
+    const reach = this.#reach;
+    if (readOnly === true)
+      await followReach({ ...deps, tell: (name, status) => reach.tell(name, status) }, { path, signal });
+    else await publishReach({ ...deps, changed: this.#reachChanged, report: () => reach.statuses }, { path, signal });
+  }
+
+  #keep(signal: AbortSignal): Promise<void> {
+    const { health } = this.#deps;
+    let isFirst = true;
+    const sync = async (): Promise<number> => {
+      if (!isFirst) await sleep(COALESCE_MS, { signal, clock: this.#clock });
+      isFirst = false;
+      await this.#retire(signal);
+      return this.#sync();
+    };
+    return reconcile({ dirty: this.#dirty, sync, health, signal, resyncMs: RESYNC_MS });
+  }
+
+  /**
+   * Uplinks and addresses that new settings do not have any more: their tunnels end first, while their packets still go the way they went. A
+   * moment later nothing is left that would leave by another link once the rules are gone.
+   */
+  async #retire(signal: AbortSignal): Promise<void> {
+    const { settings, ready } = this.#deps.config.current;
+    const before = this.#synced;
+    this.#synced = settings;
+    if (!ready || before === undefined || before === settings) return;
+    const sources = sourcesOf(this.#snapshots.current);
+    this.#publish();
+    const left = sourcesOf(this.#snapshots.current);
+    if ([...sources].some((source) => !left.has(source))) await sleep(RETIRE_MS, { signal, clock: this.#clock });
+  }
+
+  #sync(): number {
+    const { settings } = this.#deps.config.current;
+    // Before a first good configuration nothing says that what an earlier run made is not wanted.
+    if (this.#options.readOnly === true || !this.#deps.config.current.ready) {
+      this.#look(settings, wantRouting(settings, readKernel(this.#deps.stack)).tables);
+      return 0;
+    }
+    const former = this.#marks.filter((marks) => !sameMarks(marks, settings.routing));
+    this.#marks = [...former, settings.routing];
+    const { changes, tables, errors } = syncKernel(this.#deps, settings, {
+      former,
+      anchors: this.#anchors,
+      log: this.#log,
+    });
+    this.#look(settings, tables);
+    if (errors.length > 0) {
+      const told = errors.map(({ message }) => message).join("; ");
+      throw new UplinkdError("partial", told, { cause: new AggregateError(errors) });
+    }
+    this.#marks = [settings.routing];
+    return changes;
+  }
+
+  /** Takes the kernel's state as it is after the changes. */
+  #look(settings: Settings, tables: UplinkTables): void {
+    const listing = readKernel(this.#deps.stack);
+    this.#known = { listing, tables };
+    const observed = this.#snapshotOf(settings, this.#known).uplinks.map((uplink) => ({
+      uplink,
+      // Whoever publishes the state of its uplinks answers for it.
+      fault: isPublished(settings, uplink) ? undefined : localFault(uplink, listing),
+    }));
+    this.#reach.observe(settings, observed);
+    this.#warn(
+      warningsOf(
+        this.#deps.stack.sysctl,
+        observed.map(({ uplink }) => uplink),
+        listing,
+      ),
+    );
+    this.#publish();
+  }
+
+  #onReach(): void {
+    this.#reachChanged.mark();
+    this.#publish();
+  }
+
+  #publish(): void {
+    if (this.#known === undefined) return;
+    const { settings } = this.#deps.config.current;
+    this.#snapshots.set(this.#snapshotOf(settings, this.#known));
+  }
+
+  #snapshotOf(settings: Settings, known: Known): Snapshot {
+    return makeSnapshot({
+      settings,
+      ready: this.#deps.config.current.ready,
+      ...known,
+      stateOf: (uplink): ReachState | undefined => this.#reach.stateOf(uplink),
+      resolverOf: this.#deps.resolverOf ?? readResolverData,
+    });
+  }
+
+  /** Each once, until it no longer holds. */
+  #warn(warnings: readonly string[]): void {
+    for (const warning of warnings) if (!this.#warned.has(warning)) this.#log.warn(warning);
+    this.#warned = new Set(warnings);
+  }
+}
+
+function isPublished(settings: Settings, { name }: Uplink): boolean {
+  return settings.uplinks.some((uplink) => uplink.name === name && uplink.published !== undefined);
+}
+
+/** Addresses that connections may have, with the uplink that they are of. */
+function sourcesOf({ uplinks }: Snapshot): ReadonlySet<string> {
+  return new Set(uplinks.flatMap(({ name, addresses }) => addresses.map(({ address }) => `${name} ${address}`)));
+}
+
+function sameMarks(a: RoutingMarks, b: RoutingMarks): boolean {
+  const keys = ["tableBase", "rulePriority", "localRulePriority", "kubeRulePriority", "routeProtocol"] as const;
+  return keys.every((key) => a[key] === b[key]);
+}

@@ -1,0 +1,57 @@
+import { Cidr } from "#base/ip";
+import type { Uplink } from "#base/uplink-model";
+import { isKernelError } from "#kernel/errors";
+import type { NetStack } from "#kernel/net";
+import { canBeSource, type KernelListing } from "../state/index.ts";
+
+type Sysctl = Pick<NetStack["sysctl"], "get">;
+
+/** What `rp_filter` is set to for strict checking (Documentation/networking/ip-sysctl.rst). */
+const STRICT = 1;
+
+/** What an operator should mend on this host; sentences, the same for the same trouble. Throws {@link KernelError}. */
+export function warningsOf(sysctl: Sysctl, uplinks: readonly Uplink[], listing: KernelListing): readonly string[] {
+  return [
+    ...uplinks
+      .filter((uplink) => lacksRule(uplink, listing) && isStrict(sysctl, uplink.ifName))
+      .map(
+        ({ name, ifName }) =>
+          `uplink ${name}: ${ifName} has strict rp_filter and its address no rule, so answers are dropped: ` +
+          `let routing be managed, or set net.ipv4.conf.${ifName}.rp_filter to 2`,
+      ),
+    ...sharedAddresses(uplinks),
+  ];
+}
+
+/** The reverse look-up finds the uplink by the rule of the address alone (docs/spec/uplink-proxy.md#3.2). */
+function lacksRule({ addresses }: Uplink, { rules }: KernelListing): boolean {
+  return addresses
+    .filter(({ address, isUsable }) => isUsable && address.family === 4)
+    .some(({ address }) => !rules.some(({ from }) => from?.equals(Cidr.host(address)) === true));
+}
+
+/** The higher of both counts: loose checking is 2. */
+function isStrict(sysctl: Sysctl, ifName: string): boolean {
+  try {
+    const of = (name: string): number => Number(sysctl.get(`net/ipv4/conf/${name}/rp_filter`));
+    return Math.max(of("all"), of(ifName)) === STRICT;
+  } catch (error) {
+    if (isKernelError(error, "not-found")) return false; // the interface is not there
+    throw error;
+  }
+}
+
+/** Two uplinks with one address cannot be told apart by it; the first keeps it (docs/spec/uplink-proxy.md#2.2). */
+function sharedAddresses(uplinks: readonly Uplink[]): string[] {
+  const owners = new Map<string, string>();
+  return uplinks.flatMap(({ name, addresses }) =>
+    addresses.flatMap(({ address }) => {
+      if (!canBeSource(address)) return [];
+      const owner = owners.get(address.toString());
+      if (owner === undefined) owners.set(address.toString(), name);
+      return owner === undefined || owner === name
+        ? []
+        : [`uplink ${name}: its address ${address} is that of uplink ${owner} too, which keeps it; give each its own`];
+    }),
+  );
+}

@@ -1,0 +1,32 @@
+/**
+ * `Uplinkd` as a process of its own, for tests that kill it: `node uplinkd-process.ts FILE` in the namespace that it is to
+ * program. Tells its uplinks as a line of JSON whenever they change: name, and why it fails or an empty text.
+ */
+import { Health } from "#base/health";
+import { SettingsFile } from "#features/uplink-config";
+import { Monitors } from "#kernel/monitor";
+import { openKernel } from "#kernel/net";
+import { openNft } from "#kernel/nft";
+import { Uplinkd } from "../../src/features/uplink-routing/uplinkd/index.ts";
+
+const kernel = openKernel();
+using netns = kernel.openNetNs("own");
+using stack = kernel.openStack(netns);
+using nft = openNft(netns);
+await using monitors = new Monitors({
+  onFailure: (error) => {
+    throw error;
+  },
+});
+const topics = { links: true, addresses: true, routes: true, rules: true };
+const uplinkd = new Uplinkd({
+  config: new SettingsFile({}, { path: process.argv[2] ?? "" }),
+  stack,
+  nft,
+  follow: (changed) => monitors.watch(netns, topics, changed),
+  health: new Health().part("uplinkd"),
+});
+uplinkd.snapshots.onChange(({ uplinks }) => {
+  process.stdout.write(`${JSON.stringify(uplinks.map(({ name, status }) => [name, status.lastError]))}\n`);
+});
+await uplinkd.run({ signal: new AbortController().signal });
