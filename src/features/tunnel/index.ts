@@ -2,7 +2,7 @@
  * The tunnel between a control plane and its nodes, in both directions, wire-compatible with Konnectivity (docs/spec/tunnel.md).
  *
  * Owns: the links, the connections on them, how a server chooses agents and an agent finds servers. Refuses to know: flags and
- * Prometheus; the programs `proxy-server` and `proxy-agent` put those around it. What asks Kubernetes (tokens, Leases) is given a
+ * Prometheus, which the programs `proxy-server` and `proxy-agent` add. The parts that use Kubernetes (tokens, Leases) are passed a
  * client.
  *
  * ```ts
@@ -63,7 +63,7 @@ export { isOldTls, opensslCiphers, parseTlsVersion } from "./tls/cipher-suites.t
 export { type ServerTls, type ServerTlsOptions, serverTls } from "./tls/server-tls.ts";
 export { TlsFilesError, type TlsFilesErrorCode, type TlsPaths } from "./tls/tls-files.ts";
 
-/** What asks Kubernetes. Loaded only by who needs it: its client is more code than all the rest. */
+/** The parts that use Kubernetes, loaded on demand: the client is more code than the rest of the tunnel. */
 export function loadKubernetes(): Promise<typeof import("./kubernetes.ts")> {
   return import("./kubernetes.ts");
 }

@@ -1,4 +1,4 @@
-/** What asks Kubernetes: tokens and Leases. */
+/** The parts that use Kubernetes: tokens and Leases. */
 export { TokenReviewAuthenticator } from "./auth/token-review.ts";
 export { LeaseCounter } from "./lease/lease-counter.ts";
 export { LeaseCollector } from "./lease/lease-gc.ts";

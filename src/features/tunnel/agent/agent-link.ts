@@ -17,9 +17,9 @@ export interface AgentLinkOptions {
   readonly mux: MuxOptions;
   /** How long connecting to an endpoint may take, milliseconds. */
   readonly dialTimeoutMs: number;
-  /** How long an endpoint may take nothing at the end of a connection before it is dropped, milliseconds. */
+  /** At the end of a connection its endpoint is dropped after so long without progress, milliseconds. */
   readonly closeLingerMs: number;
-  /** Which endpoints may be connected to, by what a name resolved to. Default: any. */
+  /** The addresses that may be connected to; names are resolved before. Default: any. */
   readonly allowed?: AddressFilter;
 }
 
@@ -31,11 +31,11 @@ export interface AgentLinkDeps {
   readonly names: Names;
   readonly capabilities: ReadonlySet<Capability>;
   readonly onClosed: (fault: StreamFault | undefined) => void;
-  /** What nobody expected; it ends the program. */
+  /** Receives unexpected errors; they should end the program. */
   readonly onBug: (error: unknown) => void;
 }
 
-/** One server's stream, as the agent sees it: connects to endpoints for the server, dials it for local clients. */
+/** The stream to one server, on the agent: connects to endpoints for the server, and dials the server for local clients. */
 export class AgentLink {
   readonly serverID: string;
   readonly mux: LinkMux;
@@ -56,14 +56,14 @@ export class AgentLink {
           onDialRequest: (request) => this.#acceptors.take(request),
           onDialCancelled: (random) => this.#acceptors.cancel(random),
           onUnmatchedDialResponse: () => undefined,
-          // A server that drains says so by ending; the packet has no meaning in this direction.
+          // DRAIN is not sent in this direction: a server ends its streams.
           onDrain: () => undefined,
           onPacket: (direction, type) => metrics.packet(direction === "in" ? "to_agent" : "from_agent", type),
           onBlocked: (channels) => {
             metrics.fullReceiveChannels(channels - blocked);
             blocked = channels;
           },
-          onSlowConsumerClosed: () => deps.log.info("a slow endpoint held the server's stream up; its connection ends"),
+          onSlowConsumerClosed: () => deps.log.info("a slow consumer has stopped the server's stream; its connection ends"),
           onEnd: () => this.mux.end(),
           onClosed: (fault) => {
             if (fault !== undefined) metrics.streamError("to_agent", fault.code, "Unknown");

@@ -14,20 +14,20 @@ const CHECK_INTERVAL_MS = 2000;
 
 export type BindInterfaceErrorCode = "conflict" | "not-permitted" | "failed";
 
-/** The bind addresses cannot be had. The message says what stands in the way. */
+/** The bind addresses cannot be configured. The message has the reason. */
 export class BindInterfaceError extends ExpectedError<BindInterfaceErrorCode> {
   override readonly name = "BindInterfaceError";
 }
 
-/** Where the bind addresses of the reverse direction live on this node (docs/spec/tunnel.md#9.3). */
+/** The interface that has the bind addresses of the reverse direction on this node (docs/spec/tunnel.md#9.3). */
 export interface BindInterface {
-  /** Puts the addresses where one can listen on them, or adopts what is there. Idempotent. Rejects with {@link BindInterfaceError}. */
+  /** Adds the interface and its addresses, or adopts existing ones. Idempotent. Rejects with {@link BindInterfaceError}. */
   ensure(): Promise<void>;
-  /** Takes back what {@link ensure}, or an earlier run, made; what others made stays. */
+  /** Removes what {@link ensure}, or an earlier run, made. Interfaces and addresses of others stay. */
   release(): Promise<void>;
 }
 
-/** A dummy interface with the addresses; where the kernel has none, the loopback interface. */
+/** A dummy interface with the addresses; the loopback interface if the kernel has no dummy interfaces. */
 export class DummyBindInterface implements BindInterface {
   readonly #stack: { readonly links: LinkPort; readonly addresses: AddressPort };
   readonly #log: Logger;
@@ -74,9 +74,9 @@ export class DummyBindInterface implements BindInterface {
     if (plan.kind === "conflict") throw new BindInterfaceError("conflict", plan.why);
     for (const step of plan.steps) {
       if (this.#do(step)) continue;
-      // From now on, and for the steps that are left.
+      // For the remaining steps and later calls.
       this.#wish = { ...this.#wish, onLoopback: true };
-      this.#log.warn("this kernel has no dummy interfaces: the bind addresses go to lo, with host scope", {
+      this.#log.warn("this kernel has no dummy interfaces: the bind addresses are added to lo, with host scope", {
         addresses: this.#wish.addresses.map(String),
       });
       this.#apply();
@@ -120,7 +120,7 @@ export class DummyBindInterface implements BindInterface {
     const link = bindLink(this.#state(), this.#wish);
     if (link !== undefined) return link.index;
     const name = this.#wish.onLoopback ? "lo" : this.#wish.name;
-    throw new BindInterfaceError("failed", `interface ${name} has just gone`);
+    throw new BindInterfaceError("failed", `interface ${name} was removed just now`);
   }
 
   #state(): BindState {
@@ -150,7 +150,7 @@ export async function watchBindInterface(
   await repeat(repair, { signal, clock, everyMs: CHECK_INTERVAL_MS, onFailure });
 }
 
-/** Gone already is what was wanted. */
+/** Runs a removal; an object that does not exist is no error. */
 function ifThere(remove: () => void): void {
   try {
     remove();

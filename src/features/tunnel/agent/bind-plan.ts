@@ -2,31 +2,31 @@ import type { IpAddress } from "#base/ip";
 import type { Address } from "#kernel/address";
 import type { Link } from "#kernel/link";
 
-/** The alias that says that an interface is ours to remove. */
+/** The alias of interfaces that this program has made and may remove. */
 export const BIND_ALIAS = "ISTHMUS:bind";
 
-/** What there should be (docs/spec/tunnel.md#9.3). */
+/** The desired state (docs/spec/tunnel.md#9.3). */
 export interface BindWish {
   /** Name of the dummy interface. */
   readonly name: string;
   readonly addresses: readonly IpAddress[];
-  /** The kernel has no dummy interfaces: the addresses go to the loopback interface. */
+  /** The kernel has no dummy interfaces: the addresses are on the loopback interface. */
   readonly onLoopback: boolean;
 }
 
-/** One change, in the order in which they are to be made. */
+/** One change. The order of a plan's changes matters. */
 export type BindStep =
   | { readonly op: "create" }
   /** Sets the interface up. */
   | { readonly op: "up" }
   | { readonly op: "add"; readonly address: IpAddress };
 
-/** What to do, or why it cannot be done. */
+/** The changes, or why they cannot be made. */
 export type BindPlan =
   | { readonly kind: "steps"; readonly steps: readonly BindStep[] }
   | { readonly kind: "conflict"; readonly why: string };
 
-/** What the kernel has. */
+/** The state of the kernel. */
 export interface BindState {
   readonly links: readonly Link[];
   readonly addresses: readonly Address[];
@@ -37,7 +37,7 @@ export function bindLink({ links }: BindState, { name, onLoopback }: BindWish): 
   return links.find((link) => link.name === (onLoopback ? "lo" : name));
 }
 
-/** Pure. An interface and addresses that are there as they should be are adopted: nothing is to be done about them. */
+/** Pure. An interface and addresses that are as desired are adopted: the plan has no steps for them. */
 export function planBind(state: BindState, wish: BindWish): BindPlan {
   const link = bindLink(state, wish);
   if (!wish.onLoopback && link !== undefined && link.kind !== "dummy") {
@@ -53,14 +53,14 @@ export function planBind(state: BindState, wish: BindWish): BindPlan {
     else if (holder.linkIndex !== link?.index && !isLeftOnLoopback(state, holder)) {
       const name = state.links.find(({ index }) => index === holder.linkIndex)?.name ?? `number ${holder.linkIndex}`;
       return conflict(
-        `${address} is already on interface ${name}: remove it there, choose another, or say --manage-bind-interface=false`,
+        `${address} is already on interface ${name}: remove it there, choose another, or give --manage-bind-interface=false`,
       );
     }
   }
   return { kind: "steps", steps };
 }
 
-/** A kernel without dummy interfaces has been met before: an earlier run put the address there. */
+/** An earlier run has added the address to the loopback interface, on a kernel without dummy interfaces. */
 function isLeftOnLoopback({ links }: BindState, { linkIndex, prefixLength, address }: Address): boolean {
   return prefixLength === address.bits && links.some(({ index, name }) => index === linkIndex && name === "lo");
 }

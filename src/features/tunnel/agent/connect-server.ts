@@ -7,31 +7,31 @@ import { formatHostPort } from "#wire/http-connect";
 import { type Capability, formatCapabilities, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
 import { LinkError, type OpenedStream, openStream } from "../link/outgoing.ts";
 
-/** How an agent proves itself and what it trusts. Files are read for each connection, so that new ones need no restart. */
+/** The agent's certificate and the authorities that it trusts. Files are read for each connection, so that new ones need no restart. */
 export interface AgentTls {
-  /** File of the certificates that sign servers; system roots where there is none. */
+  /** File of the authorities that sign servers. Absent: the system's authorities. */
   readonly caFile: string | undefined;
   readonly certFile: string | undefined;
   readonly keyFile: string | undefined;
-  /** Name that is asked for and verified in place of the host's. */
+  /** The name that is sent as SNI and verified, in place of the host's. */
   readonly serverName: string | undefined;
-  /** Offered before `h2`, so that a balancer can tell the tunnel's traffic. */
+  /** ALPN names that are offered before `h2`, so that a balancer can recognise the tunnel. */
   readonly alpn: readonly string[];
 }
 
 export interface ConnectOptions {
   readonly agentID: string;
-  /** URL-query text. */
+  /** Agent identifiers in the form of a URL query. */
   readonly identifiers: string;
   /** File of a bearer token. */
   readonly tokenFile: string | undefined;
   /** Absent: plain TCP, for tests on loopback. */
   readonly tls: AgentTls | undefined;
   readonly capabilities: ReadonlySet<Capability>;
-  /** From the first byte to the response headers, milliseconds. */
+  /** From the start of connecting to the response headers, milliseconds. */
   readonly timeoutMs: number;
   readonly keepAliveMs: number;
-  /** Bytes of the largest message that is taken. Default 4 MiB. */
+  /** Limit of a received message, bytes. Default 4 MiB. */
   readonly maxMessageBytes?: number;
 }
 
@@ -74,7 +74,7 @@ function metadataOf(options: ConnectOptions): Record<string, string> {
   if (options.identifiers !== "") metadata[MetadataKey.agentIdentifiers] = options.identifiers;
   if (options.capabilities.size > 0) metadata[MetadataKey.capabilities] = formatCapabilities(options.capabilities);
   if (options.tokenFile !== undefined) {
-    // A line's end is no part of a header's value.
+    // A header's value must not contain the line's end.
     metadata["authorization"] = `Bearer ${readText(options.tokenFile, "the token").trim()}`;
   }
   return metadata;

@@ -2,14 +2,14 @@ import { ConfigError } from "#base/config";
 import { Cidr, IpAddress } from "#base/ip";
 import type { AddressFilter } from "../ends/dial-tcp.ts";
 
-/** Endpoints that an agent may be asked to connect to. */
+/** Endpoints that servers may reach through an agent. */
 export interface ForwardDestination {
   readonly range: Cidr;
   /** Absent: any. */
   readonly port: number | undefined;
 }
 
-/** `::ffff:0:0/96`, where IPv4 addresses stand in IPv6 (RFC 4291 section 2.5.5.2). */
+/** IPv4-mapped IPv6 addresses (RFC 4291 section 2.5.5.2). */
 const MAPPED = Cidr.parse("::ffff:0:0/96");
 
 /** Reads `CIDR[:port]`, such as `10.0.0.0/8`, `10.1.2.3/32:10250` or `fd00::/8:443`. Throws `ConfigError` that quotes the text. */
@@ -23,7 +23,7 @@ export function parseForwardDestination(text: string): ForwardDestination {
   return { range, port };
 }
 
-/** Allows what is in the list; everything where the list is empty. */
+/** A filter that allows the endpoints of the list; `undefined`, which allows all, if the list is empty. */
 export function forwardFilter(list: readonly ForwardDestination[]): AddressFilter | undefined {
   if (list.length === 0) return undefined;
   return (address, port) => {
@@ -32,7 +32,7 @@ export function forwardFilter(list: readonly ForwardDestination[]): AddressFilte
   };
 }
 
-/** An IPv4 address in IPv6 clothes reaches the IPv4 endpoint, and is judged as it. */
+/** The IPv4 address of an IPv4-mapped one, because that is the endpoint it reaches. */
 function unmapped(address: IpAddress): IpAddress {
   if (!MAPPED.contains(address)) return address;
   return IpAddress.fromValue(4, address.value & 0xffff_ffffn);

@@ -3,7 +3,7 @@ import type { PacketTypeName } from "#wire/konnectivity";
 /** `segment` of the agent's packet counters. */
 export type AgentSegment = "from_agent" | "to_agent";
 
-/** What the agent counts; the program puts the metrics of docs/spec/tunnel.md#12 behind it. Seconds throughout. */
+/** The agent's counters, implemented by the program with the metrics of docs/spec/tunnel.md#12. Times are seconds. */
 export interface AgentMetrics {
   dialLatency(seconds: number): void;
   dialFailed(reason: "timeout" | "unknown"): void;
@@ -17,6 +17,6 @@ export interface AgentMetrics {
   reverseAccepted(target: string): void;
   reverseFailed(reason: "no_server" | "denied" | "dial" | "source"): void;
   reverseConnections(change: 1 | -1): void;
-  /** Slow consumers that hold a server's stream up now. */
+  /** Slow consumers that stop a server's stream now. */
   fullReceiveChannels(change: number): void;
 }

@@ -15,22 +15,22 @@ import type { AgentLink } from "./agent-link.ts";
 import type { AgentMetrics } from "./metrics.ts";
 import type { Target } from "./target.ts";
 
-/** Connections that wait to be accepted. */
+/** Backlog of the listening sockets. */
 const BACKLOG = 4096;
-/** How long the server may take to answer a dial, milliseconds. */
+/** How long to wait for the server's DIAL_RSP, milliseconds. */
 const DIAL_TIMEOUT_MS = 10_000;
-/** Servers that are tried for one connection. */
+/** The most servers that are tried for one connection. */
 const MAX_SERVERS = 2;
 
 export type ReverseListenerErrorCode = "cannot-listen";
 
-/** The bind address cannot be listened on. */
+/** Listening on a bind address has failed. */
 export class ReverseListenerError extends ExpectedError<ReverseListenerErrorCode> {
   override readonly name = "ReverseListenerError";
 }
 
 export interface ReverseListenerDeps {
-  /** Streams that new connections may use. */
+  /** The streams that new connections may use. */
   readonly links: () => readonly AgentLink[];
   readonly metrics: AgentMetrics;
   readonly clock: Clock;
@@ -40,13 +40,13 @@ export interface ReverseListenerDeps {
 export interface ReverseListenerOptions {
   readonly bindAddresses: readonly IpAddress[];
   readonly targets: readonly Target[];
-  /** Who may connect; empty: anybody. */
+  /** Sources that may connect; empty: any. */
   readonly allowedSources: readonly Cidr[];
-  /** How long a local client that has ended its sending is served, where the link knows no FIN, milliseconds. */
+  /** See `DiallerOptions.halfCloseTimeoutMs`. */
   readonly halfCloseTimeoutMs: number;
 }
 
-/** A local client whose connection is being made. */
+/** A local client whose connection is being dialled. */
 interface Client {
   readonly socket: Socket;
   readonly local: SocketEnd;
@@ -55,7 +55,7 @@ interface Client {
   connection: DialledConnection | undefined;
 }
 
-/** Listens on the bind addresses for clients of the control plane (docs/spec/tunnel.md#9.3, #9.4). */
+/** Listens on the bind addresses for local clients of the control plane (docs/spec/tunnel.md#9.3, #9.4). */
 export class ReverseListener implements AsyncDisposable {
   readonly #deps: ReverseListenerDeps;
   readonly #options: ReverseListenerOptions;
@@ -69,7 +69,7 @@ export class ReverseListener implements AsyncDisposable {
     this.#options = options;
   }
 
-  /** Rejects with {@link ReverseListenerError}; nothing listens then. */
+  /** Listens on every address and port. Rejects with {@link ReverseListenerError}; nothing listens then. */
   static async open(deps: ReverseListenerDeps, options: ReverseListenerOptions): Promise<ReverseListener> {
     const listener = new ReverseListener(deps, options);
     try {
@@ -83,7 +83,7 @@ export class ReverseListener implements AsyncDisposable {
     return listener;
   }
 
-  /** Whether a server could be reached through this listener now. */
+  /** A connected server serves the reverse direction. */
   get hasServer(): boolean {
     return this.#deps.links().some(({ mux }) => mux.reverse);
   }
@@ -103,7 +103,7 @@ export class ReverseListener implements AsyncDisposable {
     server.listen({ host, port: target.localPort, backlog: BACKLOG }, resolve);
     await promise;
     server.off("error", onError);
-    // A full descriptor table and the like: the listener goes on, the client sees a reset.
+    // Such as a full descriptor table: the client is refused, the listener goes on.
     server.on("error", (error) => this.#warn(target, `cannot accept: ${error.message}`));
     this.#servers.push(server);
   }
@@ -118,7 +118,7 @@ export class ReverseListener implements AsyncDisposable {
       return;
     }
     const client: Client = { socket, local: new SocketEnd(socket), target, tried: new Set(), connection: undefined };
-    // What it sends meanwhile waits; that it has ended its sending is told once the connection stands.
+    // Its bytes wait while dialling. The end of its sending is handled once the connection is open.
     client.local.watch({ onEof: () => undefined, onGone: () => client.connection?.localGone() });
     this.#dial(client);
   }
@@ -155,11 +155,11 @@ export class ReverseListener implements AsyncDisposable {
       },
     );
     if (connection instanceof DialledConnection) client.connection = connection;
-    // The link did not take the dial: it is full, or has just gone.
+    // The link has not taken the dial: it is full, or has just closed.
     else this.#dial(client);
   }
 
-  /** Nothing was sent yet, so a server that could not connect may be replaced by another. */
+  /** No byte was sent yet, so another server may be tried after a failed dial. */
   #failed(client: Client, failure: DialFailure): void {
     const { socket, target, tried } = client;
     const couldNotConnect = failure.kind === "refused" && failure.error.startsWith("dial ");
@@ -178,7 +178,7 @@ export class ReverseListener implements AsyncDisposable {
     resetSocket(socket);
   }
 
-  /** The link with the fewest connections, those that are being dialled included; of equals each in its turn. */
+  /** The link with the fewest connections and pending dials; equal ones in round robin. */
   #choose(tried: ReadonlySet<AgentLink>): AgentLink | undefined {
     const load = ({ mux }: AgentLink): number => mux.connections + mux.pendingDials;
     const usable = this.#deps.links().filter((link) => link.mux.reverse && !tried.has(link));
@@ -195,7 +195,7 @@ export class ReverseListener implements AsyncDisposable {
     return source !== undefined && allowedSources.some((range) => range.contains(source));
   }
 
-  /** One line a second and target. */
+  /** Logs at most one line a second for a target. */
   #warn(target: Target, why: string): void {
     const limit =
       this.#warnings.get(target.address) ?? new TokenBucket({ ratePerSecond: 1, burst: 1, clock: this.#deps.clock });
@@ -209,7 +209,7 @@ export class ReverseListener implements AsyncDisposable {
   }
 }
 
-/** Uniform over 63 bits, as Go's. */
+/** A random number of 63 bits, as Go's clients choose it. */
 function freshRandom(): TunnelId {
   return tunnelId(randomBytes(8).readBigUInt64BE() >> 1n);
 }

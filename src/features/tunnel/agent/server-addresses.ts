@@ -3,32 +3,32 @@ import { describeError } from "#base/errors";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import { LinkError, type OpenedStream } from "../link/outgoing.ts";
 
-/** More addresses of one name than this are not used. */
+/** The most addresses of a name that are used. */
 const MAX_ADDRESSES = 64;
 
-/** One address of a server that was named, or of its balancer. */
+/** One address of a configured server or balancer. */
 export interface ServerAddress extends HostPort {
-  /** What was named: what TLS asks for and verifies, unless told otherwise. */
+  /** The configured name: TLS sends it as SNI and verifies it, unless overridden. */
   readonly name: string;
 }
 
 export interface ServerAddressesDeps {
   /** Opens one stream. Rejects with {@link LinkError}. */
   readonly connect: (server: ServerAddress, options: { readonly signal: AbortSignal }) => Promise<OpenedStream>;
-  /** All addresses of a name. */
+  /** Resolves a name to all its addresses. */
   readonly resolve: (host: string, options: { readonly signal: AbortSignal }) => Promise<readonly string[]>;
 }
 
 /**
- * The addresses at which servers may be met (docs/spec/tunnel.md#11): several that were given, all those that a name resolves to, or one
- * of a balancer. Ones without a live stream are tried first, and of these the one that was tried longest ago.
+ * The addresses of servers (docs/spec/tunnel.md#11): several configured ones, all that a name resolves to, or that of a balancer.
+ * Addresses without a live stream are tried first, and of these the one that was tried longest ago.
  */
 export class ServerAddresses {
   readonly #deps: ServerAddressesDeps;
   readonly #servers: readonly HostPort[];
-  /** Streams that are open, by address. */
+  /** Number of open streams by address. */
   readonly #live = new Map<string, number>();
-  /** When each address was tried last: a number that grows. */
+  /** The number of the last attempt of each address; see {@link #tries}. */
   #triedAt = new Map<string, number>();
   #tries = 0;
 
@@ -38,8 +38,8 @@ export class ServerAddresses {
   }
 
   /**
-   * Opens a stream to whichever address answers first in that order. One that already has a stream is asked only where all have
-   * one: a balancer may give another server. Rejects with the last {@link LinkError}.
+   * Opens a stream to the first address in that order that answers. An address that has a stream is tried only if all have one: a
+   * balancer may lead to another server. Rejects with the last {@link LinkError}.
    */
   async connect(options: { readonly signal: AbortSignal }): Promise<OpenedStream> {
     const addresses = await this.#addresses(options.signal);
@@ -68,7 +68,7 @@ export class ServerAddresses {
         const addresses = isIP(host) === 0 ? await this.#deps.resolve(host, { signal }) : [host];
         found.push(...addresses.slice(0, MAX_ADDRESSES).map((address) => ({ host: address, port, name: host })));
       } catch (error) {
-        // Other names may still lead somewhere.
+        // Other names may still resolve.
         errors.push(error);
       }
       signal.throwIfAborted();
@@ -88,7 +88,7 @@ export class ServerAddresses {
     return addresses.toSorted((a, b) => at(a) - at(b));
   }
 
-  /** The stream, remembered from its start to its end. */
+  /** The stream, counted in {@link #live} from its start to its end. */
   #tracked(address: string, stream: OpenedStream): OpenedStream {
     return {
       headers: stream.headers,

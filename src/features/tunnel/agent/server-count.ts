@@ -1,9 +1,9 @@
 import type { Clock } from "#base/clock";
 
-/** A count that a server told is believed for so long after its stream ended, milliseconds. */
+/** How long the count of a server is used after its stream has ended, milliseconds. */
 const REMEMBERED_MS = 60_000;
 
-/** How many servers there are, as far as one can know (docs/spec/tunnel.md#11). */
+/** The number of servers, from their headers and Leases (docs/spec/tunnel.md#11). */
 export class ServerCount {
   readonly #clock: Clock;
   readonly #leases: (() => number | undefined) | undefined;
@@ -11,8 +11,8 @@ export class ServerCount {
   readonly #told = new Map<string, { count: number; endedAt: number | undefined }>();
 
   /**
-   * `leases`: how many valid leases there are; `undefined` while that is not known. `source`: `default` takes leases where
-   * they are counted, else what servers tell; `max` the larger of both.
+   * `leases`: the number of valid Leases; it returns `undefined` while that is unknown. `source`: `default` takes Leases if they are
+   * counted, else the servers' headers; `max` takes the larger number.
    */
   constructor(
     clock: Clock,
@@ -23,7 +23,7 @@ export class ServerCount {
     this.#source = options.source;
   }
 
-  /** A server's stream has opened and told its count. */
+  /** A server's stream has opened, with its `serverCount` header. */
   opened(serverID: string, count: number): void {
     this.#told.set(serverID, { count, endedAt: undefined });
   }
@@ -42,7 +42,7 @@ export class ServerCount {
     return this.#source === "max" ? Math.max(told, leases) : leases;
   }
 
-  /** The largest that any live server tells, so that one that is behind does not lower it. */
+  /** The largest count of any server, so that one with an old count does not lower it. */
   #fromHeaders(): number {
     let most = 1;
     const now = this.#clock.monotonic();

@@ -10,13 +10,13 @@ import { AgentLink, type AgentLinkOptions } from "./agent-link.ts";
 import type { AgentMetrics } from "./metrics.ts";
 import { ServerCount } from "./server-count.ts";
 
-/** Growth of the interval after a failure, as in upstream. */
+/** Growth of the interval after each failure, as in Konnectivity. */
 const BACKOFF_FACTOR = 1.5;
-/** The interval after a success with servers missing, after a first failure, and after a first duplicate: a part of the usual one. */
+/** The interval after a success, a first failure and a first duplicate, as a part of `syncIntervalMs`. */
 const QUICK = 1 / 4;
 /**
- * Duplicates in a row, by the number of servers, that a balancer may give before it is asked more rarely: at once, and half as quickly. With three
- * servers of which one is missing, one agent in ten thousand has not met it by then.
+ * Duplicates in a row, divided by the number of servers, up to which the interval is {@link QUICK}, and half the usual one. Behind a
+ * balancer with three servers one agent in ten thousand still misses a server then.
  */
 const DUPLICATES = { quick: 2, usual: 8 };
 /** Share that is added at random to each interval. */
@@ -25,9 +25,9 @@ const JITTER = 0.1;
 export interface ServerSetOptions {
   readonly syncIntervalMs: number;
   readonly syncIntervalCapMs: number;
-  /** The first try after a lost stream waits at random up to this, milliseconds. */
+  /** The first attempt after a lost stream waits for a random time of up to this, milliseconds. */
   readonly reconnectJitterMs: number;
-  /** Go on connecting even when as many servers are connected as there are said to be. */
+  /** Go on connecting when as many servers are connected as are known. */
   readonly syncForever: boolean;
   readonly capabilities: ReadonlySet<Capability>;
   readonly countSource: "default" | "max";
@@ -35,14 +35,14 @@ export interface ServerSetOptions {
 }
 
 export interface ServerSetDeps {
-  /** Opens one stream to whatever server answers. Rejects with {@link LinkError}. */
+  /** Opens a stream to the first server that answers. Rejects with {@link LinkError}. */
   readonly connect: (options: { readonly signal: AbortSignal }) => Promise<OpenedStream>;
   readonly metrics: AgentMetrics;
   readonly clock: Clock;
   readonly log: Logger;
   readonly budget: BufferBudget;
   readonly names: Names;
-  /** How many valid leases of servers there are, where they are counted. */
+  /** The number of valid Leases of servers, if they are counted. */
   readonly leases?: () => number | undefined;
   readonly random?: () => number;
   readonly onBug: (error: unknown) => void;
@@ -50,10 +50,10 @@ export interface ServerSetDeps {
   readonly onChange?: () => void;
 }
 
-/** What a try to connect came to. */
+/** The outcome of an attempt to connect. */
 type Outcome = "connected" | "duplicate" | "enough" | "failed";
 
-/** The agent's connections: at most one to each server, and to all that there are (docs/spec/tunnel.md#11). */
+/** The agent's streams: at most one to each server, and one to every server that is known (docs/spec/tunnel.md#11). */
 export class ServerSet {
   readonly #deps: ServerSetDeps;
   readonly #options: ServerSetOptions;
@@ -84,7 +84,7 @@ export class ServerSet {
     return [...this.#links.values()];
   }
 
-  /** Streams over which new connections may be asked for. */
+  /** Streams that new reverse connections may use. */
   get usable(): readonly AgentLink[] {
     return this.links.filter((link) => !this.#leaving.has(link) && !link.mux.isClosed);
   }
@@ -98,7 +98,7 @@ export class ServerSet {
     return this.links.reduce((sum, link) => sum + link.mux.connections, 0);
   }
 
-  /** Connects, and connects again, until the signal aborts. The streams stay open then; {@link close} ends them. */
+  /** Connects to servers until the signal aborts. The streams stay open then; {@link close} ends them. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     while (!signal.aborted) {
       const outcome = await this.#connectOnce(signal);
@@ -125,7 +125,7 @@ export class ServerSet {
         if (this.#duplicates <= DUPLICATES.quick * servers) return syncIntervalMs * QUICK;
         const beyond = this.#duplicates - DUPLICATES.usual * servers;
         if (beyond <= 0) return syncIntervalMs / 2;
-        // A balancer that gives the same servers again and again is not to be asked every second.
+        // Every attempt leads to a server that is connected already: try less and less often.
         return syncIntervalMs * 2 ** Math.min(beyond, 30);
       }
       default:
@@ -133,19 +133,19 @@ export class ServerSet {
     }
   }
 
-  /** No new streams; every server is told not to send new dials. Connections go on. */
+  /** Opens no new streams, and sends DRAIN to every server. Connections go on. */
   drain(): void {
     if (this.#draining) return;
     this.#draining = true;
     for (const link of this.links) link.mux.drain();
   }
 
-  /** Something has changed that may call for a connection at once, such as the leases. */
+  /** Checks at once whether a server is missing, for example after Leases have changed. */
   sync(): void {
     this.#dirty.mark();
   }
 
-  /** Ends all streams, after what waits to be sent. */
+  /** Ends all streams after the bytes that wait to be sent. */
   close(): void {
     for (const link of this.links) link.mux.end();
   }
@@ -174,7 +174,7 @@ export class ServerSet {
     const count = header(stream, MetadataKey.serverCount);
     if (serverID === undefined || count === undefined || !/^\d{1,6}$/.test(count)) {
       stream.discard();
-      throw new LinkError("protocol", "the server did not tell one serverID and one serverCount");
+      throw new LinkError("protocol", "the server did not send exactly one serverID and one serverCount");
     }
     if (this.#links.has(serverID) || this.#draining) {
       stream.discard();
@@ -223,7 +223,7 @@ export class ServerSet {
     this.#deps.onChange?.();
   }
 
-  /** Sleeps; a change cuts it short, and after a lost stream the agents of a cluster do not all come at once. */
+  /** Sleeps until a change. After a lost stream it waits for a random time instead, so that the agents of a cluster do not all connect at once. */
   async #pause(ms: number, signal: AbortSignal): Promise<void> {
     if (!this.#lost) await this.#dirty.wait({ atMostMs: ms, signal });
     if (!this.#lost || signal.aborted) return;

@@ -2,11 +2,11 @@ import { ConfigError } from "#base/config";
 import { type Cidr, IpAddress } from "#base/ip";
 import { formatHostPort, type HostPort, parseHostPort } from "#wire/http-connect";
 
-/** A local port and what it stands for on the control plane's side (docs/spec/tunnel.md#9.3). */
+/** A local port and its destination on the control plane's side (docs/spec/tunnel.md#9.3). */
 export interface Target {
   readonly localPort: number;
   readonly destination: HostPort;
-  /** `host:port` as the server's allow-list has it. */
+  /** The destination as `host:port`, as it is written in the server's allow-list. */
   readonly address: string;
 }
 
@@ -24,7 +24,7 @@ export function parseTarget(text: string): Target {
   return { localPort, destination, address: formatHostPort(destination) };
 }
 
-/** All that is wrong with a set of targets: a local port that stands for two destinations. */
+/** One fault for each local port that is given a second time. */
 export function duplicateTargets(targets: readonly Target[]): string[] {
   const seen = new Set<number>();
   return targets.flatMap(({ localPort, address }) => {
@@ -51,7 +51,7 @@ export function parseBindAddress(text: string): IpAddress {
   return address;
 }
 
-/** Whether an address lies where private addresses should (RFC 1918, RFC 4193): others earn a warning. */
+/** Whether an address is private (RFC 1918, RFC 4193). Others cause a warning. */
 export function isPrivate(address: IpAddress, ranges: readonly Cidr[]): boolean {
   return ranges.some((range) => range.contains(address));
 }

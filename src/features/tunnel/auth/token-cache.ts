@@ -1,16 +1,16 @@
 import { createHmac, randomBytes } from "node:crypto";
 import type { Clock } from "#base/clock";
 
-/** What an API server said of a token. */
+/** The API server's answer about a token. */
 export type Verdict = { readonly kind: "accepted" } | { readonly kind: "refused"; readonly why: string };
 
-/** Verdicts are believed for so long, milliseconds (docs/spec/tunnel.md#10). */
+/** How long verdicts are cached, milliseconds (docs/spec/tunnel.md#10). */
 const ACCEPTED_MS = 60_000;
 const REFUSED_MS = 10_000;
-/** Tokens that are remembered; strangers can send any number. */
+/** Bound of the cache: peers can send any number of tokens. */
 const MAX_TOKENS = 10_000;
 
-/** Verdicts by token. Tokens themselves are not kept, only what a key of this process makes of them. */
+/** A cache of verdicts. It keeps HMACs of tokens with a key of this process, not the tokens. */
 export class TokenCache {
   readonly #clock: Clock;
   readonly #key = randomBytes(32);
@@ -20,7 +20,7 @@ export class TokenCache {
     this.#clock = clock;
   }
 
-  /** What is known of a token and still holds. */
+  /** The verdict about a token, if it is cached and has not expired. */
   get(token: string): Verdict | undefined {
     const id = this.#id(token);
     const entry = this.#verdicts.get(id);
@@ -30,14 +30,14 @@ export class TokenCache {
     return undefined;
   }
 
-  /** Remembers; an accepted token never beyond its own expiry. */
+  /** Caches a verdict; an accepted one never beyond the token's own expiry. */
   set(token: string, verdict: Verdict): void {
     const now = this.#clock.now();
     const until = verdict.kind === "accepted" ? Math.min(now + ACCEPTED_MS, expiryOf(token)) : now + REFUSED_MS;
     const id = this.#id(token);
     this.#verdicts.delete(id);
     this.#verdicts.set(id, { verdict, until });
-    // The oldest goes first; a map remembers the order of its entries.
+    // The oldest is removed first: a map keeps the order of insertion.
     for (const oldest of this.#verdicts.keys()) {
       if (this.#verdicts.size <= MAX_TOKENS) break;
       this.#verdicts.delete(oldest);
@@ -50,8 +50,8 @@ export class TokenCache {
 }
 
 /**
- * When a JWT says that it expires, milliseconds since the epoch; infinity for a token that is none. Its signature was checked by
- * who accepted it.
+ * The expiry claim of a JWT, milliseconds since the epoch; infinity if the token is no JWT or has no such claim. The API server has
+ * checked the signature.
  */
 export function expiryOf(token: string): number {
   const [, payload = "", signature] = token.split(".");

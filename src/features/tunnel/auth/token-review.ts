@@ -7,13 +7,13 @@ import { AgentAuthError, type AgentAuthenticator } from "../server/agent-auth.ts
 import { TokenCache, type Verdict } from "./token-cache.ts";
 
 const REVIEWS_PATH = "/apis/authentication.k8s.io/v1/tokenreviews";
-/** Nobody's token, to find out whether tokens are judged. */
+/** An invalid token, to check that the API server answers reviews. */
 const NO_TOKEN = "isthmus-readiness";
 /** How long the API server may take, milliseconds. */
 const REVIEW_TIMEOUT_MS = 10_000;
-/** What is said about a refused token is cut there, characters. */
+/** Limit of the reason for a refused token, characters. */
 const MAX_WHY = 200;
-/** Shorter parts of a token are no secrets, characters. */
+/** Parts of a JWT that are shorter than this count as no secret, characters. */
 const MIN_JWT_PART = 16;
 /** RFC 6750; tokens of service accounts have about a kilobyte. */
 const BEARER = /^Bearer ([\x21-\x7e]{1,16384})$/;
@@ -27,8 +27,8 @@ export interface TokenReviewOptions {
 }
 
 /**
- * Lets agents in by the token of their service account, which the API server judges (docs/spec/tunnel.md#10). Verdicts are kept for a
- * short time: all agents come at once when a server restarts.
+ * Authenticates agents by the token of their service account, with a TokenReview (docs/spec/tunnel.md#10). Verdicts are cached for a
+ * short time, because all agents connect at once when a server restarts.
  */
 export class TokenReviewAuthenticator implements AgentAuthenticator {
   readonly #api: Pick<KubeApi, "request">;
@@ -53,7 +53,7 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
     if (verdict.kind === "refused") throw new AgentAuthError("unauthenticated", verdict.why);
   }
 
-  /** Resolves once a token, which is none, was judged: the API server answers, and lets us ask. Failures are told, and tried again. */
+  /** Reviews an invalid token until the API server has answered once. Failures degrade `health` and are tried again. */
   async prove(health: HealthPart, { signal }: { readonly signal: AbortSignal }): Promise<void> {
     const backoff = new Backoff({ initialMs: 500, maxMs: 5000 });
     while (!signal.aborted) {
@@ -99,7 +99,7 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
   }
 }
 
-/** What an answered TokenReview of a token means. Pure; whatever is not as it must be refuses, in words fit for a log. */
+/** The verdict of an answered TokenReview. Pure. Refuses whatever is not exactly as expected; the reason contains no token. */
 export function judge(review: unknown, options: TokenReviewOptions & { readonly token: string }): Verdict {
   const refused = (why: string): Verdict => ({
     kind: "refused",
@@ -126,7 +126,7 @@ export function judge(review: unknown, options: TokenReviewOptions & { readonly 
   return { kind: "accepted" };
 }
 
-/** The text without the token and without the parts of a JWT, which the API server may quote. */
+/** The text without the token and the parts of a JWT, which the API server may quote. */
 function withoutToken(text: string, token: string): string {
   const parts = token.split(".").filter((part) => part.length >= MIN_JWT_PART);
   return [token, ...parts].reduce((rest, secret) => rest.replaceAll(secret, "[token]"), text);

@@ -15,19 +15,19 @@ import { ProgressTimer } from "./progress-timer.ts";
 
 export interface AcceptorOptions {
   readonly random: TunnelId;
-  /** Connects to the endpoint. Rejects with an error whose message the dialler is told. */
+  /** Connects to the endpoint. Rejects with an error that `failureText` translates. */
   readonly connect: (options: { readonly signal: AbortSignal }) => Promise<LocalEnd>;
   readonly clock: Clock;
-  /** How long the endpoint may take nothing at the end before it is dropped, milliseconds. */
+  /** At the end of the connection the endpoint is dropped after so long without progress, milliseconds. */
   readonly closeLingerMs: number;
-  /** The text for the dialler of a rejection of `connect`; `undefined` for a bug, which is thrown. */
+  /** The error text of DIAL_RSP for a rejection of `connect`; `undefined` for a bug, which is thrown. */
   readonly failureText: (error: unknown) => string | undefined;
-  /** Told once: nothing is left of it. `opened` says whether it ever was open. */
+  /** Called once, when nothing is left of it. `opened`: it was open before. */
   readonly onClosed: (opened: boolean) => void;
   readonly onOpened: () => void;
 }
 
-/** A connection that the peer asked for: the executor of {@link acceptorTable}. */
+/** A connection that the peer dialled: executes {@link acceptorTable}. */
 export class AcceptedConnection implements ChannelHandlers {
   readonly #mux: LinkMux;
   readonly #options: AcceptorOptions;
@@ -54,7 +54,7 @@ export class AcceptedConnection implements ChannelHandlers {
     return this.#state;
   }
 
-  /** Connects and then serves. Resolves when the dial is decided; rejects only for a bug. */
+  /** Connects. Resolves when the dial has succeeded or failed; rejects only for a bug. */
   async run(): Promise<void> {
     try {
       const endpoint = await this.#options.connect({ signal: this.#dialling.signal });
@@ -91,7 +91,7 @@ export class AcceptedConnection implements ChannelHandlers {
     this.#apply("peer-close");
   }
 
-  /** CLOSE_RSP is ours to send: a peer that sends it has forgotten the connection. */
+  /** CLOSE_RSP is sent by this side. A peer that sends it does not know the connection any more. */
   onCloseResponse(): void {
     this.#apply("link-lost");
   }
@@ -121,7 +121,7 @@ export class AcceptedConnection implements ChannelHandlers {
     if (next === "closed") this.#finish();
   }
 
-  /** The connection counts until its last packet is out; a peer that takes nothing for a while gets no more of it. */
+  /** The connection counts as open until its last packet is sent, or the peer has taken nothing for {@link CLOSE_WAIT_MS}. */
   #finish(): void {
     const channel = this.#channel;
     if (channel === undefined || channel.isGone) {
@@ -184,7 +184,7 @@ export class AcceptedConnection implements ChannelHandlers {
   #accept(): void {
     const channel = this.#mux.accept(this.#options.random, this);
     if (channel === undefined) {
-      // Refused for want of room, or the link is gone; either way the peer has its answer.
+      // The link is full, and has refused the dial, or it is gone.
       this.#endpoint?.destroy("reset");
       this.#state = "closed";
       this.#options.onClosed(false);

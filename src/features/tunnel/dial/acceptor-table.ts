@@ -1,22 +1,22 @@
 /**
- * The life of a connection on the side that connects to the endpoint (docs/spec/tunnel.md#5.3, #5.6, #9.4), as data.
+ * The states of a connection on the side that connects to the endpoint (docs/spec/tunnel.md#5.3, #5.6, #9.4), as data.
  *
- * - `dialing`: the endpoint is being connected to.
+ * - `dialing`: connecting to the endpoint.
  * - `open`: both directions flow.
- * - `peer-done`: the peer has ended its sending (FIN); the endpoint has been told.
- * - `endpoint-done`: the endpoint has ended its sending; the peer has been told (FIN).
- * - `closing`: the peer wants the end (CLOSE_REQ), or both directions have ended; the endpoint still gets what has come,
- *   then CLOSE_RSP follows.
- * - `lingering`: CLOSE_RSP is sent; the endpoint still gets what has come.
+ * - `peer-done`: the peer has ended its sending (FIN), and so was the write side of the endpoint.
+ * - `endpoint-done`: the endpoint has ended its sending; FIN is sent to the peer.
+ * - `closing`: CLOSE_REQ has come, or both directions have ended. Received bytes are still written to the endpoint, then CLOSE_RSP
+ *   is sent.
+ * - `lingering`: CLOSE_RSP is sent. Received bytes are still written to the endpoint.
  * - `closed`: nothing is left.
  */
 export type AcceptorState = "dialing" | "open" | "peer-done" | "endpoint-done" | "closing" | "lingering" | "closed";
 
 /**
- * - From the endpoint: `connected`, `failed` (the dial), `eof`, `gone` (reset, write error), `flushed` (all that it shall get
- *   has left).
+ * - From the endpoint: `connected`, `failed` (the dial), `eof`, `gone` (reset, write error), `flushed` (all bytes for it were
+ *   written).
  * - From the link: `cancelled` (DIAL_CLS), `peer-close` (CLOSE_REQ), `peer-fin`, `link-lost`, `slow` (the endpoint does not take
- *   its bytes).
+ *   bytes).
  * - From a timer: `stuck` (no progress in `closing` or `lingering`).
  */
 export type AcceptorEvent =
@@ -33,11 +33,11 @@ export type AcceptorEvent =
   | "stuck";
 
 /**
- * - `accept`: DIAL_RSP and start. `refuse`: DIAL_RSP with the error. `abort-dial`: the socket, should it come, is destroyed.
- * - `send-fin`, `send-close`: behind the bytes that wait. `send-failure`: CLOSE_RSP with the error, behind them too.
- * - `cut`: CLOSE_RSP with the error before the bytes that wait, which are dropped.
- * - `stop-reading`: no more bytes of the endpoint. `end-endpoint`: no more bytes for it after those it has.
- *   `drop-endpoint`: it ends at once.
+ * - `accept`: DIAL_RSP, and both directions start. `refuse`: DIAL_RSP with the error. `abort-dial`: a socket that still connects is destroyed.
+ * - `send-fin`, `send-close`: FIN, CLOSE_RSP after the bytes that wait. `send-failure`: CLOSE_RSP with the error, also after them.
+ * - `cut`: CLOSE_RSP with the error at once; the bytes that wait are dropped.
+ * - `stop-reading`: the endpoint is read no more. `end-endpoint`: its write side is shut down after the bytes that wait.
+ *   `drop-endpoint`: it is closed at once.
  */
 export type AcceptorAction =
   | "accept"
@@ -56,7 +56,7 @@ export type AcceptorTable = Readonly<
   Record<Exclude<AcceptorState, "closed">, Readonly<Record<AcceptorEvent, AcceptorRow>>>
 >;
 
-/** The table for a link with or without `half-close/1`: one for all connections. Total: every event in every state has its row. */
+/** The table for a link with or without `half-close/1`. It is total: every event in every state has a row. */
 export function acceptorTable({ halfClose }: { readonly halfClose: boolean }): AcceptorTable {
   return halfClose ? WITH_HALF_CLOSE : WITHOUT_HALF_CLOSE;
 }
@@ -65,7 +65,7 @@ function makeTable({ halfClose }: { readonly halfClose: boolean }): AcceptorTabl
   const eof: AcceptorRow = halfClose ? ["endpoint-done", "send-fin"] : ["lingering", "send-close", "end-endpoint"];
   const failed: AcceptorRow = ["closed", "send-failure", "drop-endpoint"];
   const slow: AcceptorRow = ["closed", "cut", "drop-endpoint"];
-  /** Rows that the states of an established connection share: what cannot happen there stays where it is. */
+  /** Rows that the states of an established connection share. An event that cannot happen changes nothing. */
   const stay = (state: AcceptorState) =>
     ({
       connected: [state],

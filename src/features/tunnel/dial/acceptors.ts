@@ -5,31 +5,31 @@ import type { LocalEnd } from "../ends/local-end.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
 import { AcceptedConnection } from "./accepted-connection.ts";
 
-/** What becomes of a peer's wish to be connected. */
+/** The decision about a dial of the peer. */
 export type DialDecision =
   | {
       readonly kind: "connect";
-      /** Rejects with an error that `failureText` knows. */
+      /** Connects to the endpoint. Rejects with an error that `failureText` translates. */
       readonly connect: (options: { readonly signal: AbortSignal }) => Promise<LocalEnd>;
     }
   | { readonly kind: "refuse"; readonly error: string };
 
 export interface AcceptorsOptions {
-  /** Decides without waiting: nothing may be looked up before the answer is yes. */
+  /** Decides synchronously: no name is resolved before the dial is allowed. */
   readonly decide: (request: DialRequest) => DialDecision;
-  /** The text for the dialler; `undefined` for a bug. */
+  /** The error text of DIAL_RSP for a rejection of `connect`; `undefined` if the rejection is a bug. */
   readonly failureText: (error: unknown) => string | undefined;
   readonly clock: Clock;
   readonly closeLingerMs: number;
-  /** Dials that have no outcome yet, at once. */
+  /** Dials without an outcome; more are refused. */
   readonly maxPendingDials: number;
   readonly onOpened: () => void;
   readonly onClosed: () => void;
-  /** Something that `failureText` does not know. */
+  /** Receives an error for which `failureText` returned `undefined`. */
   readonly onBug: (error: unknown) => void;
 }
 
-/** The connections of one link that the peer asked for, while they are being made. */
+/** Handles the dials of the peer on one link until each is connected or has failed. */
 export class Acceptors {
   readonly #mux: LinkMux;
   readonly #options: AcceptorsOptions;
@@ -44,7 +44,7 @@ export class Acceptors {
     return this.#dialling.size;
   }
 
-  /** Handles DIAL_REQ; returns at once. */
+  /** Handles DIAL_REQ. Returns at once. */
   take(request: DialRequest): void {
     const { random } = request;
     if (this.#dialling.has(random)) {
@@ -87,7 +87,7 @@ export class Acceptors {
     this.#dialling.delete(random);
   }
 
-  /** The link is gone: nothing that is still being made is wanted. */
+  /** The link is gone: aborts all pending dials. */
   linkLost(): void {
     const connections = this.#dialling.values();
     this.#dialling.clear();

@@ -17,40 +17,40 @@ import { ProgressTimer } from "./progress-timer.ts";
 /** What the local side is told when the link goes away under an open connection. */
 export const LINK_LOST = "the link of the tunnel was lost";
 
-/** Why a dial came to nothing. */
+/** Why a dial failed. */
 export type DialFailure =
-  /** The peer could not connect; `error` is its text. */
+  /** The peer could not connect, or refused to; `error` is its text. */
   | { readonly kind: "refused"; readonly error: string }
-  /** The peer gave up. */
+  /** The peer gave the dial up (DIAL_CLS). */
   | { readonly kind: "aborted" }
   | { readonly kind: "timeout" }
   | { readonly kind: "link-lost" };
 
-/** Who asked for the connection. */
+/** The events of a dialled connection, for whoever dialled. */
 export interface DialObserver {
-  /** It is open. The local side is read from after this returns. */
+  /** The connection is open. The local side is read after this returns. */
   onOpen(connectID: TunnelId): void;
   onFailed(failure: DialFailure): void;
-  /** Nothing is left of it. Called once, also after a failure or a local side that left while dialling. */
+  /** Nothing is left of it. Called once, also after a failed dial and when the local side has gone while dialling. */
   onClosed(): void;
 }
 
 export interface DiallerOptions {
   readonly local: LocalEnd;
-  /** Whether the local side can be half-closed: a socket can, a gRPC frontend cannot. */
+  /** Whether the local side can end each direction by itself: a socket can, a gRPC frontend cannot. */
   readonly localHalfClose: boolean;
   readonly observer: DialObserver;
   readonly clock: Clock;
-  /** How long an answer is waited for, milliseconds. */
+  /** How long to wait for DIAL_RSP, milliseconds. */
   readonly dialTimeoutMs: number;
   /**
-   * How long a local side that has ended its sending is served without a byte of the peer, where the link knows no FIN, or it cannot be
-   * told from one that has left.
+   * How long a local side that has ended its sending is served without a byte of the peer, milliseconds. It applies where the link
+   * has no half-close, and where the local side may have closed altogether (see {@link LocalEnd.tellsLeaving}).
    */
   readonly halfCloseTimeoutMs: number;
 }
 
-/** A connection that this side asked for: the executor of {@link diallerTable}. */
+/** A connection that this side dialled: executes {@link diallerTable}. */
 export class DialledConnection implements DialHandlers {
   readonly #options: DiallerOptions;
   readonly #table: DiallerTable;
@@ -72,8 +72,8 @@ export class DialledConnection implements DialHandlers {
   }
 
   /**
-   * Asks for a connection over a link. Returns why the link did not take the dial; the local side is untouched then and
-   * the observer is told nothing.
+   * Dials over a link. If the link does not take the dial, returns why; then the local side is untouched and the observer is not
+   * called.
    */
   static dial(
     mux: LinkMux,
@@ -96,7 +96,7 @@ export class DialledConnection implements DialHandlers {
     return this.#state;
   }
 
-  /** The local side wants the end after what it has sent. */
+  /** The local side closes the connection after what it has sent. */
   close(): void {
     this.#apply("local-close");
   }
@@ -111,7 +111,7 @@ export class DialledConnection implements DialHandlers {
     this.#apply("local-eof");
   }
 
-  /** Bytes of the local side, for one that is not read through {@link LocalEnd.start}. */
+  /** Bytes of a local side that is not read through {@link LocalEnd.start}. */
   send(pieces: readonly Uint8Array[]): void {
     const channel = this.#channel;
     if (channel === undefined || (this.#state !== "open" && this.#state !== "peer-done")) return;
@@ -146,7 +146,7 @@ export class DialledConnection implements DialHandlers {
     this.#apply("peer-fin");
   }
 
-  /** CLOSE_REQ is the dialler's to send: a peer that sends it wants the end all the same. */
+  /** CLOSE_REQ is sent by the dialler. From the peer it is handled as a close of the local side. */
   onCloseRequest(): void {
     this.#apply("local-close");
   }
@@ -244,11 +244,11 @@ export class DialledConnection implements DialHandlers {
     });
   }
 
-  /** The channel stays for the peer's answer, so that its last packets are not those of a stranger. */
+  /** The channel stays until the peer's answer, so that the peer's last packets do not count as unknown. */
   #abandon(): void {
     const channel = this.#channel;
     if (channel === undefined || channel.isGone) return;
-    // One that the peer has already is not sent again.
+    // CLOSE_REQ is not sent twice.
     if (!this.#closeSent || !channel.isDrained) {
       channel.sendInsteadOfData({ type: "CLOSE_REQ", connectID: channel.id });
     }
@@ -256,7 +256,7 @@ export class DialledConnection implements DialHandlers {
     this.#options.clock.after(CLOSE_WAIT_MS, () => channel.remove(), { unref: true });
   }
 
-  /** What the local side has sent is still delivered; the channel stays for the peer's answer. */
+  /** Bytes of the local side are still delivered. The channel stays until the peer's answer. */
   #leave(): void {
     const channel = this.#channel;
     if (channel === undefined || channel.isGone) return;

@@ -1,13 +1,13 @@
 /**
- * The life of a connection on the side that asked for it (docs/spec/tunnel.md#5.1, #5.6, #6, #9.4), as data.
+ * The states of a connection on the side that dials (docs/spec/tunnel.md#5.1, #5.6, #6, #9.4), as data.
  *
  * - `dialing`: DIAL_REQ is sent.
  * - `open`: both directions flow.
- * - `local-done`: the local side has ended its sending; the peer knows (FIN).
- * - `local-done-quietly`: the same, but the peer cannot be told without ending the other direction too.
+ * - `local-done`: the local side has ended its sending; FIN is sent.
+ * - `local-done-quietly`: the same without FIN: the link has no half-close, and CLOSE_REQ would end the other direction too.
  * - `peer-done`: the peer has ended its sending (FIN).
- * - `waiting`: CLOSE_REQ is sent, or both directions have ended; the peer's CLOSE_RSP is awaited, its bytes delivered.
- * - `finishing`: the connection is over on the link; what has come is still delivered to the local side.
+ * - `waiting`: CLOSE_REQ is sent, or both directions have ended. The peer's bytes are delivered until its CLOSE_RSP comes.
+ * - `finishing`: the connection has ended on the link. Received bytes are still delivered to the local side.
  * - `closed`: nothing is left.
  */
 export type DiallerState =
@@ -22,11 +22,11 @@ export type DiallerState =
 
 /**
  * - From the link: `accepted` (DIAL_RSP), `refused` (DIAL_RSP with an error), `aborted` (DIAL_CLS), `peer-fin`, `peer-closed`
- *   (CLOSE_RSP), `link-lost`, `slow` (the local side does not take its bytes).
- * - From the local side: `local-eof`, `local-close` (it wants the connection to end after what it has sent), `local-gone`,
- *   `flushed` (all that it shall get has left).
- * - From timers: `dial-timeout`, `idle` (no byte for the half-close time after the local side has ended its sending), `stuck` (no progress in `waiting` or
- *   `finishing`).
+ *   (CLOSE_RSP), `link-lost`, `slow` (the local side does not take bytes).
+ * - From the local side: `local-eof`, `local-close` (it closes the connection after what it has sent), `local-gone`,
+ *   `flushed` (all bytes for it were written).
+ * - From timers: `dial-timeout`, `idle` (no byte for the half-close timeout after the local side has ended its sending), `stuck`
+ *   (no progress in `waiting` or `finishing`).
  */
 export type DiallerEvent =
   | "accepted"
@@ -45,10 +45,11 @@ export type DiallerEvent =
   | "stuck";
 
 /**
- * - `announce`: tell the asker that it is open. `fail`: tell it why not.
- * - `cancel-dial`: DIAL_CLS. `send-fin`, `send-close`: behind the bytes that wait. `abandon`: CLOSE_REQ before them, they
- *   are dropped, and what the peer still sends is thrown away. `leave`: the same without dropping what the local side had sent.
- * - `end-local`: no more bytes for the local side after those it has. `drop-local`: it ends at once.
+ * - `announce`: the observer is notified that the connection is open. `fail`: it is notified why the dial failed.
+ * - `cancel-dial`: DIAL_CLS. `send-fin`, `send-close`: FIN, CLOSE_REQ after the bytes that wait. `abandon`: CLOSE_REQ at once; the
+ *   bytes that wait are dropped, and later bytes of the peer discarded. `leave`: CLOSE_REQ after the bytes that wait; later bytes
+ *   of the peer are discarded.
+ * - `end-local`: the write side of the local side is shut down after the bytes that wait. `drop-local`: it is closed at once.
  */
 export type DiallerAction =
   | "announce"
@@ -61,11 +62,11 @@ export type DiallerAction =
   | "end-local"
   | "drop-local";
 
-/** What the local side and the link can express, which decides a few rows. */
+/** Abilities of the local side and the link, which decide a few rows. */
 export interface DiallerTraits {
   /** The link has `half-close/1`. */
   readonly linkHalfClose: boolean;
-  /** The local side can receive after it has ended its sending, and can be told that the peer has: a socket. */
+  /** The local side can end each direction by itself: a socket. */
   readonly localHalfClose: boolean;
 }
 
@@ -74,7 +75,7 @@ export type DiallerTable = Readonly<
   Record<Exclude<DiallerState, "closed">, Readonly<Record<DiallerEvent, DiallerRow>>>
 >;
 
-/** The table for a connection with such traits: one for all of them. Total: every event in every state has its row. */
+/** The table for connections with these traits. It is total: every event in every state has a row. */
 export function diallerTable({ linkHalfClose, localHalfClose }: DiallerTraits): DiallerTable {
   return TABLES[`${linkHalfClose}-${localHalfClose}`];
 }
@@ -84,11 +85,11 @@ function makeTable({ linkHalfClose, localHalfClose }: DiallerTraits): DiallerTab
   const fin: DiallerRow = localHalfClose ? ["peer-done", "end-local"] : ["waiting", "send-close"];
   const ended: DiallerRow = ["finishing", "end-local"];
   const lostLocal: DiallerRow = ["closed", "abandon"];
-  /** It had said all that it had to say. */
+  /** The local side had ended its sending before it closed. */
   const left: DiallerRow = ["closed", "leave"];
   const idle: DiallerRow = ["waiting", "send-close"];
   const slow: DiallerRow = ["closed", "abandon", "drop-local"];
-  /** Rows that the states of an established connection share: what cannot happen there stays where it is. */
+  /** Rows that the states of an established connection share. An event that cannot happen changes nothing. */
   const stay = (state: DiallerState) =>
     ({
       accepted: [state],

@@ -1,6 +1,6 @@
 import type { Clock } from "#base/clock";
 
-/** A timer that fires when something has not grown for its whole time; while it grows the timer starts again. */
+/** A timer that fires when a number has not grown for `ms`. While the number grows the timer starts again. */
 export class ProgressTimer {
   readonly #clock: Clock;
   #cancel: (() => void) | undefined;
@@ -9,7 +9,7 @@ export class ProgressTimer {
     this.#clock = clock;
   }
 
-  /** Starts, in place of what ran before. `progress` is read now and at each end of `ms`. */
+  /** Starts, and replaces a running timer. `progress` is read now and after each `ms`. */
   start(ms: number, progress: () => number, onStuck: () => void): void {
     this.stop();
     const before = progress();

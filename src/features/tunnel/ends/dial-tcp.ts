@@ -7,9 +7,9 @@ import type { HostPort } from "#wire/http-connect";
 import { formatHostPort } from "#wire/http-connect";
 import { goErrorText } from "./error-text.ts";
 
-/** A next address is tried beside the earlier ones after so long (RFC 8305 section 5), milliseconds. */
+/** After so long without an answer the next address is tried in parallel, milliseconds (RFC 8305 section 5). */
 const ATTEMPT_DELAY_MS = 250;
-/** More addresses of one name than this are not tried. */
+/** The most addresses of a name that are tried. */
 const MAX_ADDRESSES = 16;
 
 /** Whether an address may be connected to. */
@@ -17,14 +17,14 @@ export type AddressFilter = (address: IpAddress, port: number) => boolean;
 
 export type DialErrorCode = "timeout" | "failed";
 
-/** A dial that came to nothing. The message is what Go would say: `dial tcp 10.0.0.1:80: connect: connection refused`. */
+/** A failed dial. The message is in Go's words: `dial tcp 10.0.0.1:80: connect: connection refused`. */
 export class DialError extends ExpectedError<DialErrorCode> {
   override readonly name = "DialError";
 }
 
 /**
- * Connects to a host and port. A name is resolved here and all its addresses are tried, families in turn, each next one
- * beside the earlier when those take long, all within `timeoutMs`. Resolves with a paused socket that can be half-closed.
+ * Connects to a host and port. Resolves a name and tries its addresses, IPv4 and IPv6 alternately, each next one in parallel with
+ * the earlier ones when those take long, all within `timeoutMs`. Resolves with a paused socket that can be half-closed.
  * Rejects with {@link DialError}; an abort rejects with the signal's reason. No socket is left behind.
  */
 export async function dialTcp(
@@ -39,7 +39,7 @@ export async function dialTcp(
   const { names, signal, timeoutMs, allowed } = options;
   let isLate = false;
   try {
-    // A timer that ends with the dial: AbortSignal.timeout would live on for its whole time, thousands of them at a busy agent.
+    // The timer ends with the dial. Timers of AbortSignal.timeout live for their whole time: a busy agent would have thousands.
     return await withDeadline(
       timeoutMs,
       async (within) => {
@@ -69,7 +69,7 @@ async function addressesOf({ host }: HostPort, names: Names, signal: AbortSignal
     .slice(0, MAX_ADDRESSES);
 }
 
-/** A name is judged by what it resolves to, not by what it is called. */
+/** The filter applies to the addresses that a name resolves to. */
 function permitted(addresses: readonly string[], port: number, allowed: AddressFilter | undefined): readonly string[] {
   if (allowed === undefined) return addresses;
   const left = addresses.filter((text) => {

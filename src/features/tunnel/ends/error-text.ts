@@ -1,4 +1,4 @@
-/** The words of Go's errors, by which a server of any make maps a failed dial to a status (docs/spec/tunnel.md#5.3, #6). */
+/** Go's error texts, which Konnectivity's server and this one map to an HTTP status (docs/spec/tunnel.md#5.3, #6). */
 const TEXTS: Readonly<Record<string, string>> = {
   ECONNREFUSED: "connection refused",
   ECONNRESET: "connection reset by peer",
@@ -13,7 +13,7 @@ const TEXTS: Readonly<Record<string, string>> = {
   EPERM: "operation not permitted",
 };
 
-/** What Go would say of a system error; `undefined` for anything else. */
+/** Go's text for a system error; `undefined` for anything else. */
 export function goErrorText(error: unknown): string | undefined {
   if (!(error instanceof Error) || !("code" in error)) return undefined;
   return TEXTS[String(error.code)];

@@ -1,12 +1,12 @@
 import type { Clock } from "#base/clock";
 import type { LocalEnd, LocalHandlers } from "./local-end.ts";
 
-/** After so long it is asked again whether the answer was read, milliseconds: at first, and at most. */
+/** Interval of polling whether the reply was read, milliseconds: the first one, and the longest. */
 const ASK_AGAIN_MS = { first: 1, most: 50 };
 
 /**
- * Holds what is written back until the answer before it was read. The API server drops a connection when a byte of the tunnel follows
- * a CONNECT's answer in the same read (docs/spec/tunnel.md#1, #6), and that the kernel has taken the answer says nothing about the reader.
+ * Holds writes back until the client has read the reply to its CONNECT. The API server drops a connection when a byte of the tunnel
+ * follows the reply in the same read (docs/spec/tunnel.md#1, #6). That the kernel has taken the reply does not mean that it was read.
  */
 export class GatedEnd implements LocalEnd {
   readonly #end: LocalEnd;
@@ -21,7 +21,7 @@ export class GatedEnd implements LocalEnd {
     this.#clock = clock;
   }
 
-  /** The answer is written. From now on writes go through, those held first, as soon as `isRead` says that it was read. */
+  /** The reply is written. Once `isRead` returns true the held writes pass, and later ones directly. */
   answered(isRead: () => boolean): void {
     this.#isRead = isRead;
     this.#look();
@@ -70,7 +70,7 @@ export class GatedEnd implements LocalEnd {
     if (this.#held.length === 1) this.#look();
   }
 
-  /** Asks only while something waits: a client that speaks first has read its answer by then. */
+  /** Polls only while something waits: a client that sends first has read its reply by then. */
   #look(): void {
     if (this.#isRead === undefined || this.#held === undefined || this.#held.length === 0 || this.#cancel !== undefined)
       return;

@@ -4,15 +4,15 @@ import type { PacketStream } from "../link/packet-stream.ts";
 import { MAX_DATA_BYTES } from "../mux/options.ts";
 import type { LocalEnd } from "./local-end.ts";
 
-/** The stream of a gRPC frontend as the local side of its connection. What it sends is read by its owner. */
+/** The stream of a gRPC frontend as the local side of its connection. Its owner reads the packets of the frontend. */
 export class PacketEnd implements LocalEnd {
   readonly #stream: PacketStream;
   readonly #onWrite: (seconds: number) => void;
-  /** A packet is on its way, for metrics. */
+  /** A packet was sent, for metrics. */
   readonly #onPacket: (type: PacketTypeName) => void;
-  /** Whether the client is not read, because the agent does not take what it has sent. */
+  /** The frontend is paused, because the agent does not take its bytes, or resumed. */
   readonly #onPaused: (isPaused: boolean) => void;
-  /** The text for the client of an end with this error. */
+  /** The error text of CLOSE_RSP for the frontend. */
   readonly #closeText: (error: string) => string;
   #connectID: TunnelId = 0;
   readonly tellsLeaving = true;
@@ -39,7 +39,7 @@ export class PacketEnd implements LocalEnd {
     return this.#written;
   }
 
-  /** The id under which the client knows the connection. */
+  /** Sets the id of the connection in packets for the frontend. */
   open(connectID: TunnelId): void {
     this.#connectID = connectID;
   }
@@ -57,7 +57,7 @@ export class PacketEnd implements LocalEnd {
       this.#onPacket("DATA");
       bytes += header.length + packet.length;
     }
-    // An empty DATA would be the end of the file to a Go client.
+    // A Go client reads an empty DATA as the end of the file.
     if (bytes === 0) return;
     const started = performance.now();
     this.#stream.send(out, bytes, () => {
@@ -85,7 +85,7 @@ export class PacketEnd implements LocalEnd {
     this.#stream.resume();
   }
 
-  /** A client that was told of the end keeps its stream until it ends it itself. */
+  /** A frontend that was sent CLOSE_RSP keeps its stream until it ends the stream itself. */
   destroy(): void {
     if (this.#finished) return;
     this.#finished = true;
@@ -93,7 +93,7 @@ export class PacketEnd implements LocalEnd {
   }
 }
 
-/** As few packets as may carry the pieces: however what one packet held was cut by its way here, it leaves as one. */
+/** The fewest packets that carry the pieces. The payload of one received packet, however it was cut, leaves as one packet. */
 function* packetsOf(
   pieces: readonly Uint8Array[],
 ): Generator<{ readonly pieces: readonly Uint8Array[]; readonly length: number }> {

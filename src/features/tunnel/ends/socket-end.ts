@@ -8,26 +8,26 @@ import type { LocalEnd, LocalHandlers } from "./local-end.ts";
 /** Go's default, milliseconds. */
 const TCP_KEEPALIVE_MS = 15_000;
 /**
- * A socket closed with unread bytes resets the connection, and the peer may lose what was sent to it last. So a socket whose
- * writing has ended in order reads on so long, to nowhere, milliseconds.
+ * Closing a socket with unread bytes resets the connection, and the peer may lose the last bytes that were sent to it. So a socket
+ * whose writing has ended in order is read for so long, milliseconds; the bytes are discarded.
  */
 const LINGER_MS = 500;
 
-/** How often a socket that is not read, or has nothing more to be read, is asked whether it still is one, milliseconds. */
+/** How often a socket that is paused, or that has ended its sending, is probed, milliseconds. */
 const PROBE_MS = 1000;
 const NOTHING = new Uint8Array(0);
 
-/** Held of a socket whose connection is still being made. */
+/** Bytes that are read of a socket before {@link SocketEnd.start}. */
 const HELD_BYTES = 64 * 1024;
 
 /** A TCP (or UNIX) socket as the local side of a connection. The socket must have been made with `allowHalfOpen`. */
 export class SocketEnd implements LocalEnd {
   readonly #socket: Socket;
-  /** The kernel tells the peer's close from the end of its sending on UNIX sockets alone, where nobody has an address. */
+  /** The kernel distinguishes close from the end of sending only on UNIX sockets, which have no remote address. */
   readonly tellsLeaving: boolean;
   #watcher: Pick<LocalHandlers, "onEof" | "onGone"> | undefined;
   #handlers: LocalHandlers | undefined;
-  /** What came while nobody took it; at most {@link HELD_BYTES} and one read. */
+  /** Bytes read before {@link start}; at most {@link HELD_BYTES} and one read. */
   #held: Uint8Array[] = [];
   #heldBytes = 0;
   #ended = false;
@@ -41,7 +41,7 @@ export class SocketEnd implements LocalEnd {
     this.tellsLeaving = socket.remoteAddress === undefined && !(socket instanceof TLSSocket);
     socket.setNoDelay(true);
     socket.setKeepAlive(true, TCP_KEEPALIVE_MS);
-    // Until somebody is told of errors they must not end the process; the close event comes after each.
+    // An error without a listener would end the process. The close event follows each error.
     socket.on("error", (error) => this.#lost(goErrorText(error) ?? describeError(error)));
     socket.once("close", () => this.#lost(undefined));
   }
@@ -51,7 +51,7 @@ export class SocketEnd implements LocalEnd {
   }
 
   /**
-   * Reads a little before {@link start}, so that a peer that leaves meanwhile is noticed; what came is handed on by start.
+   * Reads at most {@link HELD_BYTES} before {@link start}, so that a close of the peer is detected. `start` passes these bytes on.
    * `early` was read from the socket before, and comes first.
    */
   watch(watcher: Pick<LocalHandlers, "onEof" | "onGone">, early: readonly Uint8Array[] = []): void {
@@ -98,12 +98,12 @@ export class SocketEnd implements LocalEnd {
     if (last === undefined || this.#gone) return;
     this.#socket.cork();
     for (let at = 0; at < pieces.length - 1; at += 1) this.#socket.write(pieces[at] ?? last);
-    // Also called for a write that failed: those bytes occupy nothing any more.
+    // Also called for a failed write: its bytes are not held any more.
     this.#socket.write(last, () => onWritten());
     this.#socket.uncork();
   }
 
-  /** A failed other side is shown by a reset where no byte is lost by it: when nothing waits to be written. */
+  /** With an error the socket is reset, if nothing waits to be written: a reset would drop it. */
   finish(error: string | undefined, onFlushed: () => void): void {
     if (error !== undefined && this.#socket.writableLength === 0) {
       this.destroy("reset");
@@ -126,8 +126,8 @@ export class SocketEnd implements LocalEnd {
   }
 
   /**
-   * Nobody is told of a reset of a socket that is not read, nor of the close of a peer that had ended its sending; a write of nothing
-   * is, without a byte on the wire.
+   * Node reports neither the reset of a paused socket nor the close of a peer that had ended its sending. An empty write fails on
+   * such a socket and sends nothing on others.
    */
   #look(): void {
     const { writable, writableLength } = this.#socket;

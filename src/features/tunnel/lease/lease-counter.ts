@@ -18,13 +18,13 @@ export interface LeaseCounterDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: AgentLeaseMetrics;
-  /** Well while the Leases are followed. */
+  /** Ok while the watch of the Leases works. */
   readonly health: HealthPart;
-  /** The number of valid Leases differs from what it was. */
+  /** The number of valid Leases has changed. */
   readonly onChange: () => void;
 }
 
-/** What of a Lease is kept. */
+/** The part of a Lease that is cached. */
 interface Known {
   readonly metadata: StoredMeta;
   readonly spec: Lease["spec"];
@@ -62,8 +62,8 @@ export class LeaseCounter {
   }
 
   /**
-   * How many are valid now; where none is, or they cannot be read, the last number that was not zero. `undefined` before there
-   * was one.
+   * The number of Leases that are valid now. If there is none, the last number that was not zero; `undefined` before there was
+   * one.
    */
   get count(): number | undefined {
     const now = this.#clock.now();
@@ -74,12 +74,12 @@ export class LeaseCounter {
 
   #look(): void {
     const before = this.#lastGood;
-    // A renewal every few seconds is no news.
+    // Most events are renewals, which change nothing.
     if (this.count !== before) this.#onChange();
   }
 }
 
-/** The API with its lists and watches counted. */
+/** The API client with metrics of its lists and watches. */
 function counted({ api, clock, metrics }: LeaseCounterDeps): InformerApi {
   const { whenOpen } = api;
   return {

@@ -6,7 +6,7 @@ import { isKubeError, type KubeApi, KubeConfigError, KubeError, type Lease, reso
 import { outcomeOf, type ServerLeaseMetrics } from "./metrics.ts";
 import { LEASE_DURATION_MS, LEASE_RENEW_MS, leaseName, selectorOf, validUntil } from "./names.ts";
 
-/** How long a request may take, milliseconds. */
+/** Timeout of a request, milliseconds. */
 const REQUEST_TIMEOUT_MS = 10_000;
 
 export interface LeaseCollectorDeps {
@@ -17,20 +17,20 @@ export interface LeaseCollectorDeps {
 }
 
 export interface LeaseCollectorOptions {
-  /** Our own Lease is never collected: we are there. */
+  /** The Lease of this server is never deleted. */
   readonly serverID: string;
   readonly namespace: string;
   readonly labels: Readonly<Record<string, string>>;
 }
 
-/** Leases by name, as they were when they were first seen so. */
+/** Leases by name: the version seen last, and since when it has not changed (`Clock.monotonic`). */
 type Sightings = ReadonlyMap<string, { readonly resourceVersion: string; readonly sinceMs: number }>;
 
 /**
- * Deletes expired Leases of servers that are no more.
+ * Deletes expired Leases of servers that have ended.
  *
- * Expired is what its time says and what nobody has renewed while we looked on for as long as a Lease lasts: a server whose own
- * clock is wrong, or jumps, takes no other server's Lease away.
+ * A Lease has expired if its time has passed and it was not renewed while this server observed it for as long as a Lease lasts. So a
+ * server with a wrong clock does not delete the Lease of a live server.
  */
 export class LeaseCollector {
   readonly #deps: LeaseCollectorDeps;
@@ -66,7 +66,7 @@ export class LeaseCollector {
   }
 }
 
-/** Pure: what is there now, with the time since which it has not changed. What is gone is forgotten. */
+/** Pure: the present Leases, with the time since which each has not changed. */
 function sight(before: Sightings, leases: readonly Lease[], nowMs: number): Sightings {
   return new Map(
     leases.map(({ metadata: { name, resourceVersion } }) => {
@@ -77,7 +77,7 @@ function sight(before: Sightings, leases: readonly Lease[], nowMs: number): Sigh
   );
 }
 
-/** `undefined` when the API did not answer, which is logged. */
+/** `undefined` if the request failed, which is logged. */
 async function list(
   { api, clock, log, metrics }: LeaseCollectorDeps,
   { namespace, labels }: LeaseCollectorOptions,
@@ -105,7 +105,7 @@ async function remove(
 ): Promise<void> {
   const started = clock.monotonic();
   const seconds = (): number => (clock.monotonic() - started) / 1000;
-  // Renewed since we listed: then it is not expired any more.
+  // A Lease that was renewed after the list is not deleted.
   const options = { preconditions: { resourceVersion }, signal, timeoutMs: REQUEST_TIMEOUT_MS };
   try {
     await api.delete(resources.leases, { namespace, name }, options);
@@ -120,7 +120,7 @@ async function remove(
   }
 }
 
-/** Throws again what is no failure of the API. */
+/** Throws the error again, unless the API has failed. */
 function expected(error: unknown, signal: AbortSignal): void {
   signal.throwIfAborted();
   if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;

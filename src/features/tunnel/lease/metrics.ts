@@ -1,28 +1,28 @@
 import { KubeError } from "#kube/client";
 
-/** What came of one request about Leases: an HTTP status and the server's reason. */
+/** The outcome of one request about Leases. */
 export interface LeaseRequest {
-  /** `200`; `0` where there was no answer. */
+  /** The HTTP status, such as `200`; `0` without an answer. */
   readonly code: string;
-  /** As the API server has it, such as `Conflict`; empty for a success. */
+  /** The reason of the API server, such as `Conflict`; empty for a success. */
   readonly reason: string;
   readonly seconds: number;
 }
 
-/** What the server's Lease controller counts. */
+/** The counters of the server's Lease controller. */
 export interface ServerLeaseMetrics {
   listed(request: LeaseRequest): void;
   deleted(request: LeaseRequest): void;
   culled(): void;
 }
 
-/** What the agent's counter of Leases counts. */
+/** The counters of the agent's requests about Leases. */
 export interface AgentLeaseMetrics {
   listed(request: LeaseRequest): void;
   watched(request: Omit<LeaseRequest, "seconds">): void;
 }
 
-/** Status and reason of a request that failed, or with `undefined` succeeded. Throws what is no failure of the API. */
+/** Status and reason of a failed request; of a success for `undefined`. Throws errors that are no `KubeError` again. */
 export function outcomeOf(error: unknown): { readonly code: string; readonly reason: string } {
   if (error === undefined) return { code: "200", reason: "" };
   if (!(error instanceof KubeError)) throw error;

@@ -1,13 +1,13 @@
 import { ConfigError } from "#base/config";
 import type { Lease } from "#kube/client";
 
-/** How long a Lease is valid after it was renewed, and how often it is, milliseconds (docs/spec/tunnel.md#5.4). */
+/** How long a Lease is valid after a renewal, and the interval of renewals, milliseconds (docs/spec/tunnel.md#5.4). */
 export const LEASE_DURATION_MS = 30_000;
 export const LEASE_RENEW_MS = 15_000;
 
 const LABEL_KEY = /^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
 const LABEL_VALUE = /^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$/;
-/** RFC 1123 subdomain, as names of Leases are. */
+/** An RFC 1123 subdomain, as names of Leases must be. */
 const OBJECT_NAME = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
 const MAX_NAME_LENGTH = 253;
 
@@ -32,14 +32,14 @@ export function parseLabels(text: string): Readonly<Record<string, string>> {
   return Object.fromEntries(pairs);
 }
 
-/** The selector that finds objects with all of the labels. */
+/** A selector for objects with all of the labels. */
 export function selectorOf(labels: Readonly<Record<string, string>>): string {
   return Object.entries(labels)
     .map(([key, value]) => `${key}=${value}`)
     .join(",");
 }
 
-/** Until when a Lease is valid, milliseconds since the epoch; `undefined` when it does not say so. */
+/** The end of a Lease's validity, milliseconds since the epoch; `undefined` if its fields are missing. */
 export function validUntil(lease: { readonly spec?: Lease["spec"] }): number | undefined {
   const { renewTime, acquireTime, leaseDurationSeconds } = lease.spec ?? {};
   const since = Date.parse(renewTime ?? acquireTime ?? "");

@@ -15,7 +15,7 @@ import {
 } from "#kube/client";
 import { LEASE_DURATION_MS, LEASE_RENEW_MS, leaseName } from "./names.ts";
 
-/** How long a request may take: long before the Lease expires. */
+/** Timeout of a request, milliseconds: much less than the Lease lasts. */
 const REQUEST_TIMEOUT_MS = 5000;
 
 export interface ServerLeaseOptions {
@@ -39,7 +39,7 @@ export class ServerLease {
       readonly api: Pick<KubeApi, "get" | "create" | "replace" | "delete">;
       readonly clock: Clock;
       readonly log: Logger;
-      /** Well while the Lease is renewed. */
+      /** Ok while the Lease is renewed. */
       readonly health: HealthPart;
     },
     options: ServerLeaseOptions,
@@ -52,7 +52,7 @@ export class ServerLease {
     this.#name = leaseName(options.serverID);
   }
 
-  /** Keeps the Lease until the signal aborts; failures are logged and tried again soon. The Lease stays: see {@link remove}. */
+  /** Renews the Lease until the signal aborts. Failures are logged and tried again. The Lease stays then: see {@link remove}. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const renew = async (): Promise<void> => {
       await this.#renew(signal);
@@ -69,7 +69,7 @@ export class ServerLease {
     await repeat(renew, { signal, clock: this.#clock, everyMs: LEASE_RENEW_MS, backoff, onFailure, retryAfterMs });
   }
 
-  /** Deletes the Lease; one that is gone already is fine. A failure is logged: it expires by itself. */
+  /** Deletes the Lease, if it exists. A failure is logged; the Lease expires by itself then. */
   async remove({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { namespace } = this.#options;
     try {

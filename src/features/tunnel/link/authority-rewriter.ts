@@ -5,13 +5,13 @@ export const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
 export const FRAME_HEAD_BYTES = 9;
 export const FrameType = { headers: 1, settings: 4, ping: 6, continuation: 9 } as const;
 export const Flag = { endStream: 1, ack: 1, endHeaders: 4, padded: 8, priority: 32 } as const;
-/** A request's headers may be as long, compressed and as they are. */
+/** Limit of a request's header block, compressed and decoded. */
 const MAX_BLOCK_BYTES = 64 * 1024;
-/** What our servers let clients keep: HTTP/2's default. */
+/** SETTINGS_HEADER_TABLE_SIZE of the servers: HTTP/2's default. */
 const HEADER_TABLE_BYTES = 4096;
-/** Every peer takes frames of this size. */
+/** The frame size that every peer must accept (RFC 9113 section 4.2). */
 const MAX_FRAME_BYTES = 16_384;
-/** RFC 3986's authority, as nghttp2 checks it. A UNIX socket's path, which older Go clients send, is none. */
+/** The characters that nghttp2 accepts in an authority. A socket's path, which older Go clients send, has others. */
 const AUTHORITY = /^[A-Za-z0-9\-._~%!$&'()*+,;=:@[\]]*$/;
 const REPLACEMENT = "localhost";
 
@@ -25,19 +25,19 @@ export function frameBytes(type: number, flags: number, stream: number, payload:
   return Buffer.concat([head, payload]);
 }
 
-/** The header block of a connection's requests in order: joined from its frames, decoded. */
+/** Joins and decodes the header blocks of a connection's requests, in order. */
 export class HeaderBlocks {
   readonly #decoder = new HpackDecoder({ maxTableBytes: HEADER_TABLE_BYTES, maxListBytes: MAX_BLOCK_BYTES });
   #parts: Buffer[] = [];
   #bytes = 0;
   #open: { readonly stream: number; readonly flags: number } | undefined;
 
-  /** A block has begun and not ended: nothing but its CONTINUATIONs may follow. */
+  /** A block has begun and not ended: only its CONTINUATION frames may follow. */
   get isOpen(): boolean {
     return this.#open !== undefined;
   }
 
-  /** Takes a HEADERS or CONTINUATION frame; at the last one of a block resolves it. Throws {@link Http2Error}. */
+  /** Takes a HEADERS or CONTINUATION frame. Returns the block at its last frame. Throws {@link Http2Error}. */
   take(
     type: number,
     flags: number,
@@ -48,7 +48,7 @@ export class HeaderBlocks {
       this.#open = { stream, flags };
       this.#add(fragmentOf(flags, payload));
     } else {
-      if (stream !== this.#open?.stream) throw new Http2Error("malformed", "a CONTINUATION continues nothing");
+      if (stream !== this.#open?.stream) throw new Http2Error("malformed", "a CONTINUATION frame follows no HEADERS frame of its stream");
       this.#add(payload);
     }
     if ((flags & Flag.endHeaders) === 0) return undefined;
@@ -62,7 +62,7 @@ export class HeaderBlocks {
 
   #add(part: Buffer): void {
     this.#bytes += part.length;
-    // Empty ones cost nothing to send, and something to keep.
+    // Empty frames count too: they would grow the list.
     if (this.#bytes > MAX_BLOCK_BYTES || this.#parts.length > 64) {
       throw new Http2Error("too-large", `a header block has more than ${MAX_BLOCK_BYTES} bytes or 64 frames`);
     }
@@ -70,7 +70,7 @@ export class HeaderBlocks {
   }
 }
 
-/** Without padding and priority. */
+/** The payload of a HEADERS frame without padding and priority. */
 function fragmentOf(flags: number, payload: Buffer): Buffer {
   const padded = (flags & Flag.padded) !== 0;
   const padding = padded ? (payload[0] ?? 0) : 0;
@@ -80,22 +80,22 @@ function fragmentOf(flags: number, payload: Buffer): Buffer {
   return payload.subarray(start, payload.length - padding);
 }
 
-/** Node's HTTP/2 would refuse a request with these. */
+/** Whether Node's HTTP/2 would refuse a request with these headers. */
 export function isRefused(headers: readonly Header[]): boolean {
   return headers.some(([name, value]) => name === ":authority" && !AUTHORITY.test(value));
 }
 
 /**
- * The bytes of a client, with authorities that Node's HTTP/2 would refuse replaced. Header blocks are decoded and written
- * without compression; everything else passes as it is. Holds at most one header block.
+ * Rewrites the bytes of a client: replaces authorities that Node's HTTP/2 would refuse. Header blocks are decoded and written
+ * without compression; everything else passes unchanged. Holds at most one header block.
  */
 export class AuthorityRewriter {
   readonly #blocks = new HeaderBlocks();
   #pending: Buffer = Buffer.alloc(0);
-  /** Bytes to pass before the next frame begins. */
+  /** Bytes that pass unchanged before the next frame begins. */
   #passing = PREFACE.length;
 
-  /** Throws {@link Http2Error}; the connection is of no use after that. */
+  /** Throws {@link Http2Error}; the connection must be closed then. */
   push(chunk: Buffer): Buffer[] {
     const out: Buffer[] = [];
     let rest = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk]);
@@ -115,7 +115,7 @@ export class AuthorityRewriter {
     return out;
   }
 
-  /** Takes a frame from the start of what was read. 0: more is needed. */
+  /** Takes a frame from the start of `bytes` and returns its length; 0 if more bytes are needed. */
   #frame(bytes: Buffer, out: Buffer[]): number {
     if (bytes.length < FRAME_HEAD_BYTES) return 0;
     const length = bytes.readUIntBE(0, 3);

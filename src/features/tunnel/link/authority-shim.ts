@@ -14,17 +14,17 @@ import {
 import { SessionSocket } from "./session-socket.ts";
 
 /**
- * What a client may send before its first request and our settings' confirmation are here: its first windows, and more. What was
- * answered counts too, for a client may ask without reading.
+ * Bytes that a client may send before its first request and its acknowledgement of the server's settings: more than its first windows.
+ * Answered PINGs count too, because a client may send them without reading.
  */
 const MAX_OPENING_BYTES = 256 * 1024;
 const NOTHING = Buffer.alloc(0);
 
 /**
- * A server for a UNIX socket that gives its connections to an HTTP/2 server, also those of Go clients before grpc-go 1.57: their
- * `:authority` is the socket's path, which Node's HTTP/2 refuses (docs/spec/tunnel.md#2). A client's first request decides: most
- * connections are read as they are, and cost one short message more; the others pass a rewriter as long as they live. All are
- * handed over as a {@link SessionSocket}.
+ * A server for a UNIX socket that passes its connections to an HTTP/2 server. Go clients before grpc-go 1.57 send the socket's path as
+ * `:authority`, which Node's HTTP/2 refuses (docs/spec/tunnel.md#2). The first request of a connection decides: with a lawful authority
+ * the session reads the connection as it is; otherwise a rewriter translates all of it. Connections are passed on as
+ * {@link SessionSocket}s.
  */
 export function acceptPathAuthority(server: Http2Server): Server {
   return createServer({ noDelay: true }, (socket) => open(socket, server));
@@ -32,7 +32,7 @@ export function acceptPathAuthority(server: Http2Server): Server {
 
 function open(socket: Socket, server: Http2Server): void {
   const opening = new Opening();
-  // Go's client waits for the server's settings before it asks for anything: these are empty, the session's own follow.
+  // Go's client waits for the server's settings before its first request. These are empty; the session sends its own later.
   socket.write(frameBytes(FrameType.settings, 0, 0, NOTHING));
   const drop = (): void => void socket.destroy();
   const onData = (chunk: Buffer): void => {
@@ -51,7 +51,7 @@ function open(socket: Socket, server: Http2Server): void {
   socket.on("data", onData).on("end", drop).on("error", drop);
 }
 
-/** `undefined` for bytes that break the protocol, or too many. */
+/** `undefined` if the bytes break the protocol or exceed the limit. */
 function decide(opening: Opening, chunk: Buffer): Decision | undefined {
   try {
     return opening.push(chunk);
@@ -63,10 +63,10 @@ function decide(opening: Opening, chunk: Buffer): Decision | undefined {
 
 type Decision =
   | { readonly kind: "wait"; readonly reply: Buffer }
-  /** The bytes, without what answered to our settings, are for the server as they are or rewritten. */
+  /** `bytes` are for the server, as they are or rewritten; the acknowledgement of the settings is left out. */
   | { readonly kind: "pass" | "rewrite"; readonly reply: Buffer; readonly bytes: Buffer };
 
-/** A connection until its first request is here: keeps its bytes, answers its PINGs, takes the confirmation of our settings off. */
+/** A connection until its first request: keeps its bytes, answers PINGs and removes the acknowledgement of the settings. */
 export class Opening {
   readonly #blocks = new HeaderBlocks();
   #kept: Buffer[] = [];
@@ -76,11 +76,11 @@ export class Opening {
   #isConfirmed = false;
   #verdict: "pass" | "rewrite" | undefined;
 
-  /** Throws `Http2Error`; the connection is of no use then. Not to be called after a decision. */
+  /** Throws `Http2Error`; the connection must be closed then. Not to be called after a decision. */
   push(chunk: Buffer): Decision {
     this.#pending = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk]);
     if (!this.#hasPreface && !this.#preface()) {
-      // Another protocol: the server knows what to say to it.
+      // Another protocol: the HTTP/2 server answers it.
       const seen = Math.min(this.#pending.length, PREFACE.length);
       if (this.#pending.compare(PREFACE, 0, seen, 0, seen) !== 0) return this.#done("pass", NOTHING);
       return { kind: "wait", reply: NOTHING };
@@ -115,7 +115,7 @@ export class Opening {
     this.#pending = this.#pending.subarray(length);
   }
 
-  /** Takes one frame. False: more is needed. */
+  /** Takes one frame. False: more bytes are needed. */
   #frame(replies: Buffer[]): boolean {
     const bytes = this.#pending;
     if (bytes.length < FRAME_HEAD_BYTES) return false;

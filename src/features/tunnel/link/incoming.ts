@@ -10,17 +10,17 @@ import { sessionSocketOf } from "./session-socket.ts";
 
 const CONTENT_TYPE = "application/grpc";
 
-/** Who is at the other end of a stream. */
+/** The peer of a stream. */
 export interface StreamPeer {
   /** `host:port` without brackets, or "unix". */
   readonly address: string;
-  /** What its TLS hello asked for. */
+  /** The server name (SNI) of its ClientHello. */
   readonly serverName: string | undefined;
-  /** The common name of its client certificate, where one was verified. */
+  /** The common name of its client certificate, if one was verified. */
   readonly commonName: string | undefined;
 }
 
-/** A call of the served method that waits for its answer: accept or reject it. */
+/** A call of the served method, to be accepted or rejected. */
 export interface IncomingStream {
   readonly peer: StreamPeer;
   /** All values of a metadata key, lower-case. */
@@ -29,27 +29,27 @@ export interface IncomingStream {
   accept(headers: Readonly<Record<string, string>>, handlers: PacketStreamHandlers): PacketStream;
   /** Ends the call with a status. */
   reject(fault: StreamFault): void;
-  /** The caller has given up meanwhile. */
+  /** The call has ended. */
   readonly isGone: boolean;
-  /** Calls once, when the call ends, whoever ends it. */
+  /** Calls `callback` once, when the call ends, whichever side ends it. */
   whenGone(callback: () => void): void;
 }
 
 export interface IncomingOptions {
-  /** The one method that is served; others are UNIMPLEMENTED. */
+  /** The path of the served method; others get UNIMPLEMENTED. */
   readonly path: string;
   readonly onStream: (stream: IncomingStream) => void;
   readonly maxMessageBytes: number;
-  /** Counts what waits of messages that are not whole. */
+  /** Counts the bytes of incomplete messages. */
   readonly budget?: BufferBudget;
-  /** PING after so long without a byte, milliseconds. 0: never. */
+  /** A PING is sent after so long without a byte of the peer, milliseconds. 0: never. */
   readonly keepAliveMs: number;
-  /** PINGs of a peer more often than this end its session, milliseconds. */
+  /** A peer that sends PINGs more often than this loses its session, milliseconds. */
   readonly minPingIntervalMs: number;
   readonly clock?: Clock;
 }
 
-/** Serves one bidirectional gRPC method on an HTTP/2 server. Returns how to end its sessions. */
+/** Serves one bidirectional gRPC method on an HTTP/2 server. Returns its open sessions. */
 export function serveStreams(
   server: Http2Server,
   options: IncomingOptions,
@@ -58,7 +58,7 @@ export function serveStreams(
   const clock = options.clock ?? systemClock;
   server.on("session", (session: ServerHttp2Session) => {
     sessions.add(session);
-    // Node's own around ours: bytes of the session, without those of TLS.
+    // Node's wrapper of the SessionSocket: it counts bytes of the session, without TLS.
     const { socket: wrapped } = session as unknown as { readonly socket: Socket };
     const bytesRead = (): number => (session.destroyed ? 0 : wrapped.bytesRead);
     const bytesWritten = (): number => (session.destroyed ? 0 : wrapped.bytesWritten);
@@ -68,11 +68,11 @@ export function serveStreams(
     keepAlive(session, socket, { idleMs: options.keepAliveMs, clock });
     limitPings(session, { minIntervalMs: options.minPingIntervalMs, clock, bytesRead, bytesWritten });
     session.once("close", () => sessions.delete(session));
-    // A peer that breaks the protocol or its connection loses the session; its streams are told.
+    // A peer that breaks the protocol or the connection loses the session. Its streams get their own events.
     session.on("error", () => session.destroy());
   });
   server.on("stream", (stream: ServerHttp2Stream, headers, _flags, rawHeaders: readonly string[] = []) => {
-    // Its close event tells the packet stream; without a listener the error would end the process.
+    // The close event follows, and ends the packet stream. An error without a listener would end the process.
     stream.on("error", () => undefined);
     const path = headers[constants.HTTP2_HEADER_PATH];
     const type = String(headers[constants.HTTP2_HEADER_CONTENT_TYPE] ?? "");
@@ -102,8 +102,8 @@ function incoming(stream: ServerHttp2Stream, rawHeaders: readonly string[], opti
         stream.respond({ ":status": 200, "content-type": CONTENT_TYPE, ...headers }, { waitForTrailers: true });
         stream.once("wantTrailers", () => {
           stream.sendTrailers(trailersOf(status));
-          // What the caller still sends is of no interest; without this the stream would wait for its end. Not in the same
-          // turn: a reset overtakes trailers that have not left.
+          // Do not wait for the end of the caller's side. Not in the same tick: the reset would overtake trailers that were not
+          // sent yet.
           setImmediate(() => stream.close(constants.NGHTTP2_NO_ERROR));
         });
       }
@@ -127,7 +127,7 @@ function incoming(stream: ServerHttp2Stream, rawHeaders: readonly string[], opti
 function reject(stream: ServerHttp2Stream, fault: StreamFault): void {
   if (stream.destroyed || stream.closed) return;
   stream.respond({ ":status": 200, "content-type": CONTENT_TYPE, ...trailersOf(fault) }, { endStream: true });
-  // The caller's side is of no interest any more.
+  // Do not wait for the end of the caller's side.
   stream.close(constants.NGHTTP2_NO_ERROR);
 }
 

@@ -20,19 +20,19 @@ import { SessionSocket, sessionSocketOf } from "./session-socket.ts";
 
 export type LinkErrorCode = "unreachable" | "refused" | "timeout" | "protocol";
 
-/** No stream could be opened. `unreachable`: no connection; `refused`: the server answered with a status. */
+/** No stream could be opened. `unreachable`: no connection; `refused`: the server answered with a gRPC status. */
 export class LinkError extends ExpectedError<LinkErrorCode> {
   override readonly name = "LinkError";
 }
 
-/** A stream whose response headers have come. */
+/** A stream after its response headers. */
 export interface OpenedStream {
   readonly headers: IncomingHttpHeaders;
   /** Starts the flow of packets. Called once. */
   start(handlers: PacketStreamHandlers): PacketStream;
-  /** Calls once when the server says that it is leaving (GOAWAY); what is open goes on. */
+  /** Calls `callback` once, when the server sends GOAWAY. The stream goes on. */
   onLeaving(callback: () => void): void;
-  /** Ends stream and session without having started. */
+  /** Ends a stream that was not started, and its session. */
   discard(): void;
 }
 
@@ -64,7 +64,7 @@ export async function openStream(
     settings: SESSION_SETTINGS,
     maxSessionMemory: SESSION_MEMORY_MIB,
   });
-  // Told by the stream; without a listener it would end the process.
+  // The stream has its own event. An error without a listener would end the process.
   session.on("error", () => undefined);
   const timeout = AbortSignal.timeout(Math.ceil(options.timeoutMs));
   const signal = AbortSignal.any([abort.signal, timeout]);
@@ -137,7 +137,7 @@ function opened(
         {
           ...handlers,
           onClosed: (fault) => {
-            // One session, one stream.
+            // The session has no other stream.
             session.destroy();
             const told = status === undefined ? fault : { code: GrpcCode.unavailable, message: status };
             handlers.onClosed(told);

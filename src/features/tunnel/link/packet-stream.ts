@@ -4,13 +4,13 @@ import { decodePacket, type Packet, TunnelWireError } from "#wire/konnectivity";
 import type { BufferBudget } from "../mux/budget.ts";
 import type { SendBacklog } from "./session-socket.ts";
 
-/** HTTP/2 takes more while it holds less than this, bytes. Short, for what it holds can be overtaken no more. */
+/** The stream is writable while HTTP/2 holds less than this, bytes. It is small, because the order of held bytes is fixed. */
 const QUEUE_HIGH_BYTES = 256 * 1024;
 const QUEUE_LOW_BYTES = 128 * 1024;
-/** A message may be at most this large unless told otherwise: the limit of Go's gRPC. */
+/** Default limit of a message, bytes: that of Go's gRPC. */
 export const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
 
-/** Why a stream is of no use any more. */
+/** Why a stream has ended. */
 export interface StreamFault {
   readonly code: GrpcCode;
   readonly message: string;
@@ -21,31 +21,31 @@ export interface PacketStreamHandlers {
   readonly onPacket: (packet: Packet) => void;
   /** The peer has ended its sending side; writing still works. */
   readonly onEnd: () => void;
-  /** More can be sent. */
+  /** The stream is writable again. */
   readonly onWritable: () => void;
   /** Called once, at the end of the stream. `undefined` when both sides ended it in order. */
   readonly onClosed: (fault: StreamFault | undefined) => void;
 }
 
-/** What packets travel over: one gRPC stream. */
+/** Packets over one gRPC stream. */
 export interface PacketStream {
-  /** False: wait for `onWritable` before sending more than is needed. */
+  /** False: wait for `onWritable` before sending more data. */
   readonly isWritable: boolean;
-  /** Bytes sent that have not left yet. */
+  /** Bytes passed to `send` that the transport has not taken. */
   readonly queuedBytes: number;
-  /** Bytes that have left: how one tells slow from stuck. */
+  /** Bytes that the transport has taken. Two values show whether a stream is stuck. */
   readonly bytesSent: number;
   /** Writes framed packets in one go; `onSent` is called when the transport has taken them. */
   send(pieces: readonly Uint8Array[], bytes: number, onSent?: () => void): void;
   pause(): void;
   resume(): void;
-  /** Ends in order, after what was sent. */
+  /** Ends in order, after all that was sent. */
   end(fault?: StreamFault): void;
-  /** Ends now; what was not sent is lost. */
+  /** Ends at once; bytes that were not sent are lost. */
   destroy(fault: StreamFault): void;
 }
 
-/** How the two ends of a stream end it: a server writes trailers, a client ends or resets. */
+/** How this side ends the stream: a server writes trailers, a client ends or resets. */
 export interface StreamEnding {
   readonly end: (fault: StreamFault | undefined) => void;
   readonly reset: (fault: StreamFault) => void;
@@ -57,13 +57,13 @@ export class DuplexPacketStream implements PacketStream {
   readonly #handlers: PacketStreamHandlers;
   readonly #ending: StreamEnding;
   readonly #budget: Pick<BufferBudget, "add" | "remove" | "isOver"> | undefined;
-  /** Of a message that is not whole, as the budget has it. */
+  /** Bytes of an incomplete message that are counted in the budget. */
   #held = 0;
   #queued = 0;
   #sent = 0;
   #full = false;
   #closed = false;
-  /** The connection's, where it takes what it is given at once. */
+  /** Bytes that wait on the connection, if it is a {@link SessionSocket}. */
   readonly #backlog: SendBacklog | undefined;
 
   constructor(
@@ -72,9 +72,9 @@ export class DuplexPacketStream implements PacketStream {
     options: {
       readonly maxMessageBytes?: number;
       readonly ending: StreamEnding;
-      /** What a lost connection is called: a server, as Go's, sees its caller's call cancelled. Default unavailable. */
+      /** The status of a lost connection. On a server, as in Go, the call is cancelled. Default: unavailable. */
       readonly lostCode?: GrpcCode;
-      /** Counts what waits of messages that are not whole; above it the stream ends. */
+      /** Counts the bytes of incomplete messages. Above the budget the stream ends. */
       readonly budget?: Pick<BufferBudget, "add" | "remove" | "isOver"> | undefined;
       readonly backlog?: SendBacklog | undefined;
     },
@@ -131,7 +131,7 @@ export class DuplexPacketStream implements PacketStream {
       this.#checkRoom();
     };
     this.#duplex.write(last, (error) => {
-      // A stream that failed tells by its error event.
+      // The error event of the stream follows.
       if (error !== null && error !== undefined) return;
       if (this.#backlog === undefined) taken();
       else this.#backlog.whenRoom(taken);
@@ -193,17 +193,17 @@ export class DuplexPacketStream implements PacketStream {
   }
 }
 
-/** Node ends the reading side of a stream that was reset as if the peer had ended it. */
+/** The stream was reset. Node ends its reading side as if the peer had ended it. */
 function isReset(duplex: Duplex): boolean {
   return "rstCode" in duplex && typeof duplex.rstCode === "number" && duplex.rstCode !== 0;
 }
 
-/** Likewise of a stream whose connection has ended before our side of it. */
+/** The connection was lost before this side ended the stream. Node ends the reading side likewise. */
 function isLost(duplex: Duplex): boolean {
   return duplex.destroyed && !duplex.writableEnded;
 }
 
-/** The status for bytes that break the protocol; `undefined` for anything else, which is a bug. */
+/** The status for bytes that break the protocol; `undefined` for any other error, which is a bug. */
 function faultOf(error: unknown): StreamFault | undefined {
   if (error instanceof TunnelWireError) return { code: Code.internal, message: error.message };
   if (!(error instanceof GrpcWireError)) return undefined;

@@ -4,58 +4,58 @@ import { Duplex } from "node:stream";
 import { TLSSocket, Server as TlsServer } from "node:tls";
 import { Http2Error } from "#wire/http2";
 
-/** A connection has room again while so much waits for the kernel, bytes. */
+/** `whenRoom` calls back once at most so many bytes wait for the kernel. */
 const ROOM_BYTES = 256 * 1024;
-/** Far beyond what our senders let wait, and beyond any peer's window. */
+/** Far above what the senders let wait, and above any peer's window. */
 const LIMITS = { waitingBytes: 32 * 1024 * 1024 };
-/** While something is under way, shorter pieces than this are copied together: an answer to SETTINGS has nine bytes. */
+/** While a write is under way, pieces shorter than this are copied together: an acknowledgement of SETTINGS has nine bytes. */
 const SHORT_BYTES = 2048;
 const SLAB_BYTES = 16 * 1024;
 
-/** A peer that asks for answers and does not read them is not read either, while more than this waits for the kernel. */
+/** While more than this waits for the kernel, the peer is not read: it causes answers and does not read them. */
 export interface SessionLimits {
   readonly waitingBytes: number;
 }
 
 export interface SessionSocketOptions {
   readonly limits?: SessionLimits | undefined;
-  /** What was read of the connection before. */
+  /** Bytes that were read of the connection before. */
   readonly first?: Buffer;
-  /** What the session is to read in place of what came. An `Http2Error` ends the connection. */
+  /** Replaces the bytes that the session reads. An `Http2Error` ends the connection. */
   readonly translate?: (chunk: Buffer) => readonly Buffer[];
 }
 
-/** A connection that takes all that it is given. */
+/** The bytes that a connection has taken and the kernel has not. */
 export interface SendBacklog {
-  /** Calls once: now where little waits for the kernel, else as soon as it does; never where the connection is lost before. */
+  /** Calls `callback` once: at once if little waits for the kernel, else as soon as it does. Never if the connection is lost before. */
   whenRoom(callback: () => void): void;
 }
 
 /**
- * A connection as an HTTP/2 session of Node is to see it: one that takes all writes at once, and is read meanwhile.
+ * A connection for an HTTP/2 session of Node that takes all writes at once and is read meanwhile.
  *
- * Left alone with the connection, a session does not read while a write of its waits for the kernel, so that two of them with much to
- * say to each other both wait for ever. Over TLS, moreover, it never hears of a write that failed: of the connection's end it learns by
- * reading, and after a failed write the TLS layer keeps the next one back for ever, with which reading does not begin again.
+ * Node's session does not read while one of its writes waits for the kernel. Two sessions that both send much would wait for each other
+ * for ever. Over TLS, moreover, the session gets no event for a failed write, and after it the TLS layer holds back the next write for
+ * ever. Then the session does not read again, and never detects that the connection has ended.
  *
- * So whoever sends has to look at {@link SendBacklog} himself.
+ * Because writes always succeed at once, senders must watch {@link SendBacklog}.
  */
 export class SessionSocket extends Duplex implements SendBacklog {
-  /** The connection itself. */
+  /** The TCP, TLS or UNIX socket. */
   readonly transport: Socket;
   readonly #limits: SessionLimits;
   readonly #translate: ((chunk: Buffer) => readonly Buffer[]) | undefined;
   #waiting: (() => void)[] = [];
-  /** What the session has written while the kernel had something. */
+  /** Bytes that the session has written while a write was under way. */
   #queue: Buffer[] = [];
   #queuedBytes = 0;
-  /** What the queue's last piece is a part of, when that is one of short ones. */
+  /** The buffer of the queue's last piece, if that joins short pieces. */
   #slab: Buffer | undefined;
   #underWayBytes = 0;
   #isHeld = false;
   #onRead: () => void = () => undefined;
 
-  /** Takes the connection over; a TLS one after its handshake. */
+  /** Takes over the connection; a TLS connection after its handshake. */
   constructor(transport: Socket, options: SessionSocketOptions = {}) {
     super({ allowHalfOpen: true });
     this.transport = transport;
@@ -75,12 +75,12 @@ export class SessionSocket extends Duplex implements SendBacklog {
     else callback();
   }
 
-  /** Calls each time something has come. */
+  /** Calls `callback` each time bytes were read. */
   whenRead(callback: () => void): void {
     this.#onRead = callback;
   }
 
-  /** Bytes that the kernel has not taken yet. */
+  /** Bytes that the kernel has not taken. */
   get backlogBytes(): number {
     return this.#underWayBytes + this.#queuedBytes;
   }
@@ -148,7 +148,7 @@ export class SessionSocket extends Duplex implements SendBacklog {
     if (this.#underWayBytes === 0) this.#write();
   }
 
-  /** Everything that waits. */
+  /** Passes everything that waits to the transport. */
   #write(): void {
     const last = this.#queue.pop();
     if (last === undefined) return;
@@ -165,7 +165,7 @@ export class SessionSocket extends Duplex implements SendBacklog {
   }
 
   #taken(bytes: number, error: Error | null | undefined): void {
-    // One that failed is told by the connection's end.
+    // After a failed write the close event of the connection follows.
     if (error !== null && error !== undefined) return;
     this.#underWayBytes -= bytes;
     this.#flush();
@@ -177,7 +177,7 @@ export class SessionSocket extends Duplex implements SendBacklog {
   }
 }
 
-/** Gives a server's connections to an HTTP/2 server. Those of a TLS server that did not agree on HTTP/2 end. */
+/** Passes a server's connections to an HTTP/2 server. Connections of a TLS server without ALPN `h2` are closed. */
 export function serveSessions(server: Server, sessions: Http2Server, limits?: SessionLimits): void {
   if (!(server instanceof TlsServer)) {
     server.on("connection", (socket: Socket) => sessions.emit("connection", new SessionSocket(socket, { limits })));
@@ -189,9 +189,9 @@ export function serveSessions(server: Server, sessions: Http2Server, limits?: Se
   });
 }
 
-/** What a session of ours runs over; `undefined` once it has ended. */
+/** The {@link SessionSocket} of a session; `undefined` once the session has ended. */
 export function sessionSocketOf(session: Http2Session | undefined): SessionSocket | undefined {
-  // Node wraps what is no socket of its own.
+  // Node wraps a stream that is no net.Socket.
   const wrapped = session?.socket as (Socket & { readonly stream?: unknown }) | undefined;
   return wrapped?.stream instanceof SessionSocket ? wrapped.stream : undefined;
 }

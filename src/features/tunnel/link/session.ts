@@ -2,27 +2,27 @@ import { constants, type Http2Session } from "node:http2";
 import type { Clock } from "#base/clock";
 import type { SessionSocket } from "./session-socket.ts";
 
-/** What a stream may send before we take it: enough for a fast link with a millisecond of round trip. */
+/** Receive window of a stream: enough for a fast link with a round trip of a millisecond. */
 export const STREAM_WINDOW_BYTES = 4 * 1024 * 1024;
-/** The same for a whole session; frontends have many streams. */
+/** Receive window of a session; a frontend's session has many streams. */
 export const SESSION_WINDOW_BYTES = 16 * 1024 * 1024;
-/** Memory of a session that Node may use, MiB; its default of 10 ends sessions with many streams. */
+/** Memory that Node may use for a session, MiB. Its default of 10 ends sessions with many streams. */
 export const SESSION_MEMORY_MIB = 1024;
 
 /** HTTP/2 settings of every session of the tunnel, both sides. */
 export const SESSION_SETTINGS = {
   initialWindowSize: STREAM_WINDOW_BYTES,
-  // Several packets of 64 KiB with their heads: a frame that a packet only just does not fit costs a tenth of the throughput.
+  // Several packets of 64 KiB with their heads. Frames slightly smaller than a packet cost a tenth of the throughput.
   maxFrameSize: 256 * 1024,
   enablePush: false,
 } as const;
 
-/** How long the answer to a PING may take, as in Go, milliseconds. */
+/** How long to wait for the answer to a PING, as in Go, milliseconds. */
 const PING_TIMEOUT_MS = 20_000;
 
 /**
- * Pings a peer that has been silent for `idleMs`, to the moment; one of which nothing comes within 20 s of that loses its session. Ends
- * with the session.
+ * Sends a PING to a peer that was silent for `idleMs`, measured from its last byte. If no byte comes within 20 s of the PING, destroys
+ * the session. Ends with the session.
  */
 export function keepAlive(
   session: Http2Session,
@@ -50,7 +50,7 @@ export function keepAlive(
     }
     if (leftMs <= 0) {
       isAsked = true;
-      // What comes of it is read, and that counts.
+      // The answer is read from the socket, which counts.
       if (!session.ping(() => undefined)) {
         session.destroy();
         return;
@@ -62,7 +62,7 @@ export function keepAlive(
   session.once("close", () => cancel());
 }
 
-/** Strikes after which a peer that pings too often is told to stop, as in Go's enforcement policy. */
+/** Strikes of a peer that pings too often, as in Go's enforcement policy; one more ends its session. */
 const MAX_PING_STRIKES = 2;
 
 /** A PING frame with its header. */
@@ -70,7 +70,7 @@ const PING_BYTES = 17;
 
 /**
  * Ends sessions whose peer pings more often than `minIntervalMs` while nothing else moves: GOAWAY ENHANCE_YOUR_CALM
- * `too_many_pings`. Pings that come with data, or while we send data, are a Go peer's measurement of the link and are free.
+ * `too_many_pings`. Pings beside data of either side are free: Go peers measure the link so.
  */
 export function limitPings(
   session: Http2Session,
@@ -85,7 +85,7 @@ export function limitPings(
   let last = Number.NEGATIVE_INFINITY;
   let pings = 0;
   let read = options.bytesRead();
-  /** The most that was ever written besides answers to PINGs; some of those may still wait, so what is seen is never too much. */
+  /** The most bytes written besides answers to PINGs. Answers that still wait make the estimate too low, never too high. */
   let sent = options.bytesWritten();
   session.on("ping", () => {
     const now = options.clock.monotonic();
@@ -106,7 +106,7 @@ export function limitPings(
   });
 }
 
-/** Enlarges the session's own window; Node offers this only once the session is connected. */
+/** Enlarges the receive window of the session. Node allows this only once the session is connected. */
 export function widen(session: Http2Session): void {
   session.setLocalWindowSize(SESSION_WINDOW_BYTES);
 }

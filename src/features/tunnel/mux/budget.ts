@@ -30,12 +30,12 @@ export class BufferBudget {
     for (const resume of waiting) resume();
   }
 
-  /** Calls once, when there is room again. A reader that waits is one that paused, so there are no more than readers. */
+  /** Calls `resume` once, when the process holds no more than `maxBytes`. Each paused reader waits here once. */
   whenRoom(resume: () => void): void {
     this.#waiting.add(resume);
   }
 
-  /** Takes a waiting reader back. */
+  /** Removes a waiting reader. */
   forget(resume: () => void): void {
     this.#waiting.delete(resume);
   }

@@ -1,16 +1,16 @@
-/** So many entries of pieces that have left may stand before the others. */
+/** The array is cut when more entries than this, of pieces that were taken, stand at its start. */
 const MAX_LEFT = 64;
 
 interface Piece {
   readonly bytes: Uint8Array;
-  /** So much of it has left. */
+  /** Bytes of it that were taken. */
   at: number;
 }
 
-/** In the place of a piece that has left: what was sent must not be held until the array is cut, up to 4 MiB a connection. */
+/** Replaces a piece that was taken, so that its bytes can be freed before the array is cut: they could be 4 MiB a connection. */
 const LEFT: Piece = { bytes: new Uint8Array(0), at: 0 };
 
-/** Bytes that wait, in order and without a copy. What was taken is let go at once. */
+/** A FIFO of bytes without copies. It holds no reference to bytes that were taken. */
 export class ByteQueue {
   readonly #pieces: Piece[] = [];
   #head = 0;
@@ -28,7 +28,7 @@ export class ByteQueue {
     this.#length += bytes.length;
   }
 
-  /** Moves the first `size` bytes, of at least as many, to the end of `out`. */
+  /** Moves the first `size` bytes to the end of `out`. Throws an `Error` (a bug) if the queue has fewer. */
   take(size: number, out: Uint8Array[]): void {
     let missing = size;
     while (missing > 0) {

@@ -4,7 +4,7 @@ import type { BufferBudget } from "./budget.ts";
 import { ByteQueue } from "./byte-queue.ts";
 import { INITIAL_WINDOW_BYTES, MAX_DATA_BYTES, MAX_WINDOW_BYTES } from "./options.ts";
 
-/** What a channel tells its owner. */
+/** The events of a channel, for its owner. */
 export interface ChannelHandlers {
   /** Bytes from the peer. Each call must be answered by {@link Channel.consumed} with as many bytes once they have left. */
   onData(pieces: readonly Uint8Array[], length: number): void;
@@ -16,7 +16,7 @@ export interface ChannelHandlers {
   onCloseResponse(error: string): void;
   /** More may be sent. */
   onWritable(): void;
-  /** The bytes from the peer were not taken in time. */
+  /** This side did not take the bytes of the peer in time. */
   onSlowConsumer(): void;
   /** The link is gone, and the channel with it. */
   onLinkLost(): void;
@@ -26,33 +26,33 @@ export interface ChannelHandlers {
 export interface ChannelLink {
   readonly flowControl: boolean;
   readonly budget: BufferBudget;
-  /** Bytes that may wait to be sent before the source is asked to pause. */
+  /** Bytes that may wait to be sent before the source must pause. */
   readonly softLimitBytes: number;
   /** The channel has something to send. */
   ready(channel: Channel): void;
   sendControl(packet: ControlPacket): void;
-  /** A packet of the channel's queue is on its way, for metrics. */
+  /** A packet of the channel's queue was handed to the transport, for metrics. */
   sent(type: PacketTypeName): void;
-  /** How much is held for our side has changed. */
+  /** The number of bytes that this side has not consumed has changed. */
   held(channel: Channel): void;
-  /** Removes the channel from the link's table, if it is this one that stands there. */
+  /** Removes the channel from the link's table, unless its id belongs to another channel now. */
   remove(channel: Channel): void;
 }
 
 /**
- * One connection on a link: its bytes to the peer in order and what ends them, its credit, and what the peer's bytes still
- * occupy. Programs nothing and decides nothing about the connection's life; that is the state machines' work.
+ * One connection on a link: the bytes to the peer and the packets that end them, the credit, and the number of the peer's bytes
+ * that were not consumed. The state machines of `dial/` decide when it opens and ends.
  */
 export class Channel {
   readonly id: TunnelId;
-  /** Called once the channel is off its link, with nothing of it left. */
+  /** Called once, when the channel was removed from its link. */
   whenGone: (() => void) | undefined;
-  /** Its place among those that wait to send; the send queue's own. */
+  /** Its entry in the send queue. Only the send queue sets it. */
   turn: Entry | undefined;
   readonly #link: ChannelLink;
   readonly #handlers: ChannelHandlers;
   readonly #queue = new ByteQueue();
-  /** Goes out after the last byte. */
+  /** Packets to send after the last byte. */
   readonly #trailing: ControlPacket[] = [];
   #credit = INITIAL_WINDOW_BYTES;
   #window = INITIAL_WINDOW_BYTES;
@@ -78,7 +78,7 @@ export class Channel {
     return this.#handlers;
   }
 
-  /** Grows while bytes move in either direction: how a timer tells slow from stuck. */
+  /** Grows while bytes move in either direction. A timer compares two values to detect a connection that is stuck. */
   get progress(): number {
     return this.#progress;
   }
@@ -88,12 +88,12 @@ export class Channel {
     return this.#queue.length;
   }
 
-  /** Bytes of the peer that our side has not taken yet. */
+  /** Bytes of the peer that this side has not consumed. */
   get heldBytes(): number {
     return this.#held;
   }
 
-  /** True: the source must pause, and `onWritable` will be called. */
+  /** True if the source must pause. `onWritable` is called when it may go on. */
   mustPause(): boolean {
     const over = this.#link.budget.isOver;
     if (!over && this.#queue.length < this.#link.softLimitBytes) return false;
@@ -102,18 +102,18 @@ export class Channel {
     return true;
   }
 
-  /** Something waits and may go. */
+  /** Something waits, and credit allows sending it. */
   get isReady(): boolean {
     if (this.#queue.length > 0) return !this.#link.flowControl || this.#credit > 0;
     return this.#trailing.length > 0;
   }
 
-  /** All that was given to it has gone out. */
+  /** Nothing waits to be sent. */
   get isDrained(): boolean {
     return this.#queue.length === 0 && this.#trailing.length === 0;
   }
 
-  /** Queues bytes. They are not copied, so they must not change. Ignored once the channel is gone. */
+  /** Queues bytes without a copy: they must not change. Ignored once the channel is gone. */
   send(pieces: readonly Uint8Array[]): void {
     if (this.#gone) return;
     for (const bytes of pieces) {
@@ -131,8 +131,8 @@ export class Channel {
   }
 
   /**
-   * Queues the packet that ends the channel for our side: what the peer still sends is thrown away, and once the packet
-   * is out the channel is gone.
+   * Queues the packet that ends the channel on this side. Later bytes of the peer are discarded. The channel is removed once the
+   * packet was sent.
    */
   sendLast(packet: ControlPacket): void {
     this.sendAfterData(packet);
@@ -140,26 +140,26 @@ export class Channel {
     this.discard();
   }
 
-  /** Sends a packet before everything else; what waits of this channel is dropped. */
+  /** Drops what waits on this channel and sends a packet at once. */
   sendInsteadOfData(packet: ControlPacket): void {
     if (this.#gone) return;
     this.#drop();
     this.#link.sendControl(packet);
   }
 
-  /** Sends a packet before everything else and is gone: nothing waits for a peer that takes nothing. */
+  /** As {@link sendInsteadOfData}, and removes the channel: for a peer that reads nothing. */
   cut(packet: ControlPacket): void {
     this.sendInsteadOfData(packet);
     this.remove();
   }
 
-  /** The owner has lost interest: what the peer still sends is taken and thrown away. */
+  /** From now on bytes of the peer are consumed and discarded. */
   discard(): void {
     this.#discarding = true;
     if (this.#held > 0) this.consumed(this.#held);
   }
 
-  /** So many bytes of the peer have left our side. */
+  /** This side has passed on so many bytes of the peer. */
   consumed(bytes: number): void {
     if (this.#gone) return;
     const counted = Math.min(bytes, this.#held);
@@ -172,7 +172,7 @@ export class Channel {
     if (this.#owed * 4 >= this.#window) this.#returnCredit();
   }
 
-  /** Takes the channel off its link; all that waits is dropped. Idempotent. */
+  /** Removes the channel from its link and drops what waits. Idempotent. */
   remove(): void {
     if (this.#gone) return;
     this.#link.remove(this);
@@ -188,7 +188,7 @@ export class Channel {
     return this.#gone;
   }
 
-  /** For the link: bytes have come. False when the peer sent more than it was allowed. */
+  /** For the link: bytes of the peer. False if they exceed the peer's credit. */
   receive(pieces: readonly Uint8Array[], length: number): boolean {
     if (length === 0) return true;
     if (this.#link.flowControl && this.#held + this.#owed + length > this.#window) return false;
@@ -204,13 +204,13 @@ export class Channel {
     return true;
   }
 
-  /** For the link: the peer takes so many bytes more. */
+  /** For the link: the peer grants so many bytes more. */
   grant(bytes: number): void {
     this.#credit += bytes;
     if (this.isReady) this.#link.ready(this);
   }
 
-  /** For the link's scheduler: at most `quantum` bytes as framed packets; the trailing packets once no byte waits. */
+  /** For the send queue: appends framed packets of about `quantum` bytes, and the trailing packets once no byte waits. Returns their size. */
   take(quantum: number, out: Uint8Array[]): number {
     let bytes = 0;
     while (bytes < quantum && this.#queue.length > 0) {
@@ -248,7 +248,7 @@ export class Channel {
 
   #returnCredit(): void {
     let credit = this.#owed;
-    // A larger window saves round trips where our side takes what comes at once; where it is slow, it would only hold more.
+    // A larger window saves round trips while this side keeps up. Where this side is slow it would only hold more bytes.
     const keepsUp = this.#held * 4 < this.#window && this.#sinceGrowth >= this.#window;
     if (keepsUp && this.#window < MAX_WINDOW_BYTES && !this.#link.budget.isOver) {
       credit += this.#window;

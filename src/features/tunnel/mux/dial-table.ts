@@ -4,13 +4,13 @@ import type { TunnelId } from "#wire/konnectivity";
 import { MAX_TOMBSTONES, TOMBSTONE_MS } from "./options.ts";
 
 /**
- * The dials of one link that wait for an answer, and those that were given up and may still get one. A dial id that stands
- * here cannot be used for another dial, so an answer always means one thing.
+ * The dials of one link that wait for an answer, and the tombstones of dials that were given up and may still get one. An id in
+ * here cannot be dialled again, so that an answer belongs to exactly one dial.
  */
 export class DialTable<Waiter> {
   readonly #clock: Clock;
   readonly #waiting = new DrainedMap<TunnelId, Waiter>();
-  /** By when they may be forgotten, in that order. */
+  /** When each tombstone expires, `Clock.monotonic` milliseconds, in that order. */
   readonly #tombstones = new Map<TunnelId, number>();
 
   constructor(clock: Clock) {
@@ -30,7 +30,7 @@ export class DialTable<Waiter> {
     return true;
   }
 
-  /** The dial's answer has come: who waits for it, if anyone does. */
+  /** Removes the dial or tombstone and returns the waiter; `undefined` if nobody waits. */
   answer(random: TunnelId): Waiter | undefined {
     const waiter = this.#waiting.get(random);
     this.#waiting.delete(random);
@@ -38,7 +38,7 @@ export class DialTable<Waiter> {
     return waiter;
   }
 
-  /** The waiter gives its dial up. False when it no longer waits. */
+  /** Replaces the waiter's dial by a tombstone. False if the waiter has no pending dial of this id. */
   giveUp(random: TunnelId, waiter: Waiter): boolean {
     if (this.#waiting.get(random) !== waiter) return false;
     this.#waiting.delete(random);
@@ -47,7 +47,7 @@ export class DialTable<Waiter> {
     return true;
   }
 
-  /** Empties the table; returns who waited. */
+  /** Empties the table and returns all waiters. */
   clear(): readonly Waiter[] {
     const waiters = this.#waiting.values();
     this.#waiting.clear();

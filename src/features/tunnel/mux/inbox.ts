@@ -16,7 +16,7 @@ import { MAX_WINDOW_BYTES } from "./options.ts";
 import { type DialHandlers, dialledByUs, type IdSpace, type MuxOwner } from "./owner.ts";
 import { UnknownIds } from "./unknown-ids.ts";
 
-/** The link that packets come from. */
+/** What the inbox needs of its link. */
 export interface InboxLink extends IdSpace {
   readonly owner: MuxOwner;
   readonly flowControl: boolean;
@@ -27,7 +27,7 @@ export interface InboxLink extends IdSpace {
   sendControl(packet: ControlPacket): void;
 }
 
-/** What comes by a link: each packet goes to the channel or dial that it names, or is answered (docs/spec/tunnel.md#5.2, #5.3). */
+/** Demultiplexes a link: passes each packet to the channel or dial that it names, or answers it (docs/spec/tunnel.md#5.2, #5.3). */
 export class Inbox {
   readonly #link: InboxLink;
   readonly #unknown: UnknownIds;
@@ -37,7 +37,7 @@ export class Inbox {
     this.#unknown = new UnknownIds(clock);
   }
 
-  /** Takes the next packet. Never waits for anybody. */
+  /** Handles the next packet. Synchronous: it never waits for a consumer. */
   receive(packet: Packet): void {
     this.#link.owner.onPacket("in", packet.type);
     switch (packet.type) {
@@ -78,7 +78,7 @@ export class Inbox {
   #receiveData(packet: Data): void {
     const channel = this.#link.channels.get(packet.connectID);
     if (channel === undefined) this.#receiveUnknown(packet.connectID);
-    // A peer that sends without credit breaks its promise; it loses this connection, nobody else suffers.
+    // A peer that sends beyond its credit loses this connection only.
     else if (!channel.receive(packet.pieces, packet.length)) {
       channel.handlers.onSlowConsumer();
       channel.remove();
@@ -112,11 +112,11 @@ export class Inbox {
     }
   }
 
-  /** What the peer has opened under this id must not stay open there. */
+  /** Closes what the peer has opened under an id that cannot be used. */
   #closeUnusable(connectID: TunnelId): void {
     if (connectID === 0) return;
     this.#link.sendControl({ type: "CLOSE_REQ", connectID });
-    // Whose bytes come under an id that was given twice, nobody can tell: the connection that has it ends too.
+    // DATA of an id that was given twice cannot be told apart, so the connection that has the id ends too.
     const channel = dialledByUs(this.#link, connectID) ? this.#link.channels.get(connectID) : undefined;
     channel?.remove();
     channel?.handlers.onCloseResponse("the peer gave this connection's id to another one");

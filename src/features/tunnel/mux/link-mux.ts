@@ -27,7 +27,7 @@ export class LinkMux implements ChannelLink {
   #nextId: number;
   #closed = false;
 
-  /** `open` makes the stream that the handlers then serve. */
+  /** `open` makes the stream with the given handlers. */
   constructor(open: (handlers: PacketStreamHandlers) => PacketStream, deps: MuxDeps, options: MuxOptions) {
     this.#owner = deps.owner;
     this.#dials = new DialTable(deps.clock);
@@ -73,19 +73,19 @@ export class LinkMux implements ChannelLink {
     return this.#dials.size;
   }
 
-  /** Bytes that have left. */
+  /** Bytes that the transport has taken. */
   get bytesSent(): number {
     return this.#stream.bytesSent;
   }
 
-  /** Bytes handed to the transport that have not left. */
+  /** Bytes that were handed to the transport and that it has not taken. */
   get queuedBytes(): number {
     return this.#stream.queuedBytes;
   }
 
   /**
-   * Asks the peer to connect. Returns why not: `duplicate` while a dial of that id waits or was just given up, `limit`
-   * when too many wait or are open, `closed`.
+   * Sends DIAL_REQ. If it cannot, returns why: `duplicate` (a dial of that id is pending or has a tombstone), `limit` (too many
+   * dials, connections or buffered bytes), `closed`.
    */
   dial(request: Omit<DialRequest, "type">, handlers: DialHandlers): PendingDial | "duplicate" | "limit" | "closed" {
     const { random } = request;
@@ -98,7 +98,7 @@ export class LinkMux implements ChannelLink {
     return { random, cancel: () => this.#cancelDial(random, handlers) };
   }
 
-  /** Answers a peer's dial with success; the channel is open from now on. `undefined` when the link is full or gone. */
+  /** Answers a peer's dial with success and opens the channel. `undefined` if the link is full (the dial is refused) or closed. */
   accept(random: TunnelId, handlers: ChannelHandlers): Channel | undefined {
     if (this.#closed) return undefined;
     if (this.#channels.size >= this.#options.maxConnections) {
@@ -117,12 +117,12 @@ export class LinkMux implements ChannelLink {
     this.sendControl({ type: "DIAL_RSP", error, connectID: 0, random });
   }
 
-  /** Tells the peer that we are about to end: no new dials. */
+  /** Sends DRAIN: this side is about to end and wants no new dials. */
   drain(): void {
     this.sendControl({ type: "DRAIN" });
   }
 
-  /** Ends the link in order, after what waits. */
+  /** Ends the link in order, after all that waits. */
   end(fault?: StreamFault): void {
     this.#outbox.flush();
     this.#stream.end(fault);

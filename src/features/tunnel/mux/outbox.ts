@@ -5,7 +5,7 @@ import type { Channel } from "./channel.ts";
 import { MAX_CONTROL_BYTES, MAX_CONTROL_PACKETS } from "./options.ts";
 import { SendQueue } from "./send-queue.ts";
 
-/** What leaves by a link: packets wait here for their turn, and go as fast as the stream takes them. */
+/** Sends the packets of a link in the order of its {@link SendQueue}, as fast as the stream takes them. */
 export class Outbox {
   readonly #stream: () => PacketStream;
   readonly #onPacket: (type: PacketTypeName) => void;
@@ -13,18 +13,18 @@ export class Outbox {
   #pumping = false;
   #closed = false;
 
-  /** `stream` is asked for only once something is sent. `onPacket` is told of each control packet. */
+  /** `stream` is called only once something is sent. `onPacket` is called for each control packet. */
   constructor(stream: () => PacketStream, onPacket: (type: PacketTypeName) => void) {
     this.#stream = stream;
     this.#onPacket = onPacket;
   }
 
-  /** A control packet. A peer for which too many wait loses the link. */
+  /** Queues a control packet. Destroys the link if too many wait. */
   control(packet: ControlPacket): void {
     if (this.#closed) return;
     const { controlPackets, controlBytes } = this.#queue;
     if (controlPackets >= MAX_CONTROL_PACKETS || controlBytes >= MAX_CONTROL_BYTES) {
-      this.#stream().destroy({ code: GrpcCode.resourceExhausted, message: "the peer asks for more than it reads" });
+      this.#stream().destroy({ code: GrpcCode.resourceExhausted, message: "the peer requests more than it reads" });
       return;
     }
     this.#onPacket(packet.type);
@@ -39,24 +39,24 @@ export class Outbox {
     this.#schedule();
   }
 
-  /** Nothing more of this channel leaves. */
+  /** Removes the channel from the queue: nothing more of it is sent. */
   remove(channel: Channel): void {
     this.#queue.remove(channel);
   }
 
-  /** Sends for as long as the stream takes more. */
+  /** Sends while the stream is writable. */
   pump(): void {
     while (!this.#closed && this.#stream().isWritable && !this.#queue.isEmpty) this.#sendBatch();
   }
 
-  /** Sends all that may be sent, whether the stream takes more or not. */
+  /** Sends everything that credit allows, whether the stream is writable or not. */
   flush(): void {
     while (!this.#closed && !this.#queue.isEmpty) {
       if (this.#sendBatch() === 0) break;
     }
   }
 
-  /** Drops what waits; nothing is taken from now on. */
+  /** Drops what waits and refuses everything from now on. */
   close(): void {
     this.#closed = true;
     this.#queue.clear();
@@ -69,8 +69,8 @@ export class Outbox {
       this.#pumping = false;
       this.pump();
     };
-    // On an idle link a packet leaves at once; on a busy one it waits until the sockets that have something were read, so
-    // that their packets leave together.
+    // On an idle link a packet is sent at once. On a busy one it waits until all readable sockets were read, so that their
+    // packets are sent together.
     if (this.#stream().queuedBytes === 0) queueMicrotask(pump);
     else setImmediate(pump);
   }

@@ -4,16 +4,16 @@ import type { StreamFault } from "../link/packet-stream.ts";
 import type { BufferBudget } from "./budget.ts";
 import type { Channel, ChannelHandlers } from "./channel.ts";
 
-/** Connections that a server accepts from an agent have ids from here on, so an id tells its direction (docs/spec/tunnel.md#3). */
+/** The first id of connections that a server accepts from an agent: the range of an id tells its direction (docs/spec/tunnel.md#3). */
 export const FIRST_REVERSE_ID = 2 ** 40;
 
-/** Which end of a link we are: decides whose ids are whose. */
+/** Which end of a link this is. It decides which ids this end assigns. */
 export type Side = "server" | "agent";
 
-/** Which connections are ours by their ids. */
+/** Which ids belong to connections that this side dialled. */
 export interface IdSpace {
   readonly side: Side;
-  /** Agents dial too (`reverse/1`): only then does the range of an id say anything. Else an agent may choose any int64. */
+  /** Agents dial too (`reverse/1`), so that the range of an id tells its direction. Without it an agent may choose any int64. */
   readonly reverse: boolean;
 }
 
@@ -23,7 +23,7 @@ export function dialledByUs({ side, reverse }: IdSpace, id: TunnelId): boolean {
   return side === "agent" ? isReverse : !isReverse;
 }
 
-/** Who dials and is told what came of it; then the owner of the channel. */
+/** The events of a dial and then of its channel, for the dialling side. */
 export interface DialHandlers extends ChannelHandlers {
   onAccepted(channel: Channel): void;
   onRefused(error: string): void;
@@ -31,31 +31,31 @@ export interface DialHandlers extends ChannelHandlers {
   onDialAborted(): void;
 }
 
-/** What the owner of a link is told. */
+/** The events of a link, for its owner. */
 export interface MuxOwner {
-  /** The peer wants us to connect. Answer with `LinkMux.accept` or `LinkMux.refuse`. */
+  /** The peer dials. To be answered by `LinkMux.accept` or `LinkMux.refuse`. */
   onDialRequest(request: DialRequest): void;
-  /** The peer no longer wants the dial that it asked for. */
+  /** The peer gave up its own dial (DIAL_CLS). */
   onDialCancelled(random: TunnelId): void;
-  /** A success or failure that nobody waits for; a success is closed again. */
+  /** A DIAL_RSP without a pending dial. The link closes a success by itself. */
   onUnmatchedDialResponse(response: DialResponse): void;
   onDrain(): void;
-  /** Told of each packet, for metrics. */
+  /** Each packet, for metrics. */
   onPacket(direction: "in" | "out", type: PacketTypeName | "UNKNOWN"): void;
-  /** So many slow consumers hold the stream up now. */
+  /** The number of slow consumers that stop the stream now. */
   onBlocked(channels: number): void;
-  /** One of them has held the stream up for all of its grace, and ends. */
+  /** The grace of a slow consumer has passed; its connection ends. */
   onSlowConsumerClosed(): void;
-  /** The peer ends its side in order: nothing more comes from it. */
+  /** The peer has ended its sending side in order. */
   onEnd(): void;
-  /** The link is gone; channels and dials have been told. */
+  /** The link is gone. Its channels and dials were notified before. */
   onClosed(fault: StreamFault | undefined): void;
 }
 
-/** A dial that waits for its answer. */
+/** A dial without an answer yet. */
 export interface PendingDial {
   readonly random: TunnelId;
-  /** Tells the peer and remembers the dial, so that a late success is closed. Idempotent. */
+  /** Sends DIAL_CLS and leaves a tombstone, so that a late success is closed. Idempotent. */
   cancel(): void;
 }
 

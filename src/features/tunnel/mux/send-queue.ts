@@ -3,15 +3,15 @@ import { type ControlPacket, frameControl } from "#wire/konnectivity";
 import type { Channel } from "./channel.ts";
 import { QUANTUM_BYTES } from "./options.ts";
 
-/** Bytes gathered before they are handed to the transport. */
+/** About so many bytes are handed to the transport at once. */
 const BATCH_BYTES = 128 * 1024;
-/** After so many turns of channels that have just become ready, one that has had turns goes. */
+/** After so many channels in a row that have just become ready, one of the others sends. */
 const FRESH_TURNS = 8;
 
 /**
- * The order in which a link's packets go out: control packets, then channels in turn, a quantum each. A channel that had
- * nothing to send has its first turn early, so that an echo does not wait behind a hundred bulk transfers; those keep a
- * share of the turns.
+ * The order in which the packets of a link are sent: control packets first, then channels in round robin, a quantum each. A
+ * channel that had nothing to send goes before those that have sent a quantum, so that an echo does not wait behind a hundred bulk
+ * transfers. The others still send after every {@link FRESH_TURNS} of such channels.
  */
 export class SendQueue {
   #control: Uint8Array[] = [];
@@ -56,7 +56,7 @@ export class SendQueue {
     for (const channel of [...this.#fresh, ...this.#ring]) this.remove(channel);
   }
 
-  /** The next packets, up to about 128 KiB; returns how many bytes were put into `out`. */
+  /** Appends the next packets, about 128 KiB, to `out` and returns their size in bytes. */
   take(out: Uint8Array[]): number {
     let bytes = 0;
     for (const packet of this.#control) {

@@ -3,21 +3,21 @@ import type { Channel } from "./channel.ts";
 
 export interface SlowConsumerOptions {
   readonly clock: Clock;
-  /** How long the stream may stand still, milliseconds. */
+  /** How long the stream may be paused, milliseconds. */
   readonly graceMs: number;
   /** `block`: for as long as it takes. */
   readonly policy: "close" | "block";
-  /** Stops and starts the shared stream. */
+  /** Pauses and resumes the shared stream. */
   readonly pause: () => void;
   readonly resume: () => void;
   readonly onBlocked: (channels: number) => void;
-  /** The grace is over for one, which is told to end. */
+  /** The grace of one consumer is over; its channel ends. */
   readonly onExpired: () => void;
 }
 
 /**
- * What to do about a connection whose consumer is slow, when the peer knows no credit: the shared stream stands still, for
- * at most the grace of the incident, and then the connections that held it up end (docs/spec/tunnel.md#8.4).
+ * Handles connections with slow consumers on a link without flow control: pauses the shared stream for at most the grace, and
+ * then ends the connections that caused the pause (docs/spec/tunnel.md#8.4).
  */
 export class SlowConsumers {
   readonly #blocked = new Set<Channel>();
@@ -49,7 +49,7 @@ export class SlowConsumers {
     this.#options.resume();
   }
 
-  /** Forgets all, when the link is gone. */
+  /** Forgets all of them: the link is gone. */
   clear(): void {
     this.#cancel?.();
     this.#cancel = undefined;
@@ -62,7 +62,7 @@ export class SlowConsumers {
     for (const channel of [...this.#blocked]) {
       this.#options.onExpired();
       channel.handlers.onSlowConsumer();
-      // Whatever the owner did, this channel holds nobody up any more.
+      // Whether the owner has ended the channel or not, it does not stop the stream any more.
       this.unblock(channel);
     }
   }

@@ -4,7 +4,7 @@ import { MAX_UNKNOWN_REPLIES } from "./options.ts";
 
 const WINDOW_MS = 1000;
 
-/** Says which packets of unknown connections are answered: one an id a second, and not too many in all (docs/spec/tunnel.md#5.2). */
+/** Limits the answers to packets of unknown connections: one for an id a second, and 1,024 in all (docs/spec/tunnel.md#5.2). */
 export class UnknownIds {
   readonly #clock: Clock;
   readonly #answered = new Set<TunnelId>();
@@ -14,7 +14,7 @@ export class UnknownIds {
     this.#clock = clock;
   }
 
-  /** True at most once an id and second. */
+  /** True at most once for an id in a second. */
   mayAnswer(id: TunnelId): boolean {
     const now = this.#clock.monotonic();
     if (now - this.#since >= WINDOW_MS) {

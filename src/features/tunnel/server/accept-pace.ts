@@ -1,15 +1,15 @@
 import type { Clock } from "#base/clock";
 
-/** So many wait at most as are answered in this time, seconds. */
+/** At most as many agents wait as are admitted in this time, seconds. */
 const MAX_WAIT_SECONDS = 60;
-/** Floating-point times that differ by less are equal, milliseconds. */
+/** Times that differ by less are equal, milliseconds. */
 const EPSILON_MS = 0.001;
 
-/** A stream that wants to be answered. */
+/** The stream of an agent that waits to be admitted. */
 export interface Comer {
   readonly peer: { readonly address: string };
   readonly isGone: boolean;
-  /** Calls once, when the stream ends. */
+  /** Calls `callback` once, when the stream ends. */
   whenGone(callback: () => void): void;
 }
 
@@ -19,23 +19,23 @@ interface Waiter {
 }
 
 /**
- * Spreads the agents that all come at once after a server has started (docs/spec/tunnel.md#11): they wait in a queue instead of being
- * refused, each address in a queue of its own, and the addresses take turns. So a thousand agents behind one address wait, and one
- * elsewhere does not wait for them. Those that give up meanwhile cost the others nothing.
+ * Limits the rate at which agents are admitted, for they all come at once after a server has started (docs/spec/tunnel.md#11). Agents
+ * wait instead of being refused. Each address has its own queue, and the queues are served in round robin, so that an agent does not
+ * wait for a thousand agents behind another address. An agent that gives up leaves its queue.
  */
 export class AcceptPace {
   readonly #clock: Clock;
   readonly #intervalMs: number;
   readonly #burstMs: number;
   readonly #maxWaiting: number;
-  /** By address, in the order of their turns; none is empty. */
+  /** By address, in the order in which they are served; none is empty. */
   readonly #queues = new Map<string, Set<Waiter>>();
   #waiting = 0;
   #isTimerSet = false;
-  /** When the next one would be due if there were no bursts. */
+  /** When the next agent would be admitted without bursts, `Clock.monotonic` milliseconds. */
   #dueAt: number;
 
-  /** `perSecond` agents a second, twice as many at once. */
+  /** `perSecond`: agents a second; the burst is twice as many. */
   constructor(clock: Clock, options: { readonly perSecond: number }) {
     this.#clock = clock;
     this.#intervalMs = 1000 / options.perSecond;
@@ -44,12 +44,12 @@ export class AcceptPace {
     this.#dueAt = clock.monotonic() - this.#burstMs;
   }
 
-  /** Streams that wait. */
+  /** Agents that wait. */
   get waiting(): number {
     return this.#waiting;
   }
 
-  /** Resolves when it is the caller's turn: true; false where too many wait, at once, or where the caller is gone. */
+  /** Resolves with true when the agent is admitted; with false if too many wait, or once its stream has ended. */
   turn(comer: Comer): Promise<boolean> {
     if (comer.isGone) return Promise.resolve(false);
     if (this.#waiting === 0 && this.#take()) return Promise.resolve(true);
@@ -65,7 +65,7 @@ export class AcceptPace {
     return promise;
   }
 
-  /** Answers those whose time has come, and comes back for the next. */
+  /** Admits agents that are due, and sets a timer for the next one. */
   #serve(): void {
     for (let waiter = this.#next(); waiter !== undefined; waiter = this.#next()) {
       if (!this.#take()) {
@@ -87,13 +87,13 @@ export class AcceptPace {
     }
   }
 
-  /** Whose turn it is: the first of the first queue. */
+  /** The agent that is next: the first of the first queue. */
   #next(): Waiter | undefined {
     for (const queue of this.#queues.values()) for (const waiter of queue) return waiter;
     return undefined;
   }
 
-  /** When too many wait, the last of the longest queue comes again later; false where that would be the newcomer. */
+  /** Too many wait: refuses the last agent of the longest queue. False if that would be the new one. */
   #makeRoomFor(host: string): boolean {
     let longest: ReadonlySet<Waiter> = new Set();
     for (const queue of this.#queues.values()) if (queue.size > longest.size) longest = queue;
@@ -119,7 +119,7 @@ export class AcceptPace {
   }
 }
 
-/** Without the port. */
+/** The address without the port. */
 function hostOf(address: string): string {
   return address.replace(/:\d+$/, "");
 }

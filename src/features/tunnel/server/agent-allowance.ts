@@ -2,11 +2,11 @@ import type { Clock } from "#base/clock";
 import { TokenBucket } from "#base/rate-limit";
 import type { ReverseLimits } from "./reverse-policy.ts";
 
-/** What all streams of one agent share. */
+/** The limits of the reverse direction that all streams of one agent share. */
 export interface Allowance {
-  /** A place for one connection, to be given back by the function, once or more often; `undefined`: there is none now. */
+  /** Reserves a place for one connection. Returns its release, which is idempotent; `undefined` if a limit is reached. */
   reserve(): (() => void) | undefined;
-  /** One stream of the agent is gone. */
+  /** One stream of the agent has ended. */
   close(): void;
 }
 
@@ -16,7 +16,7 @@ interface Entry {
   held: number;
 }
 
-/** The limits of the reverse direction, per agent: whoever opens more streams gets no more for it. */
+/** The limits of the reverse direction for each agent. More streams of an agent do not raise them. */
 export class AgentAllowances {
   readonly #clock: Clock;
   readonly #limits: Pick<ReverseLimits, "maxConnections" | "dialRate">;
@@ -27,12 +27,12 @@ export class AgentAllowances {
     this.#limits = limits;
   }
 
-  /** Agents that are known: those with a stream or a connection. */
+  /** Agents with a stream or a connection. */
   get size(): number {
     return this.#entries.size;
   }
 
-  /** The allowance of an agent for one more stream of it. */
+  /** The limits of an agent, for one more of its streams. */
   open(agent: string): Allowance {
     const { maxConnections, dialRate } = this.#limits;
     const entry = this.#entries.get(agent) ?? {

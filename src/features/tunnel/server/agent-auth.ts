@@ -1,9 +1,9 @@
 import { ExpectedError } from "#base/errors";
 
-/** `unauthenticated`: the agent is refused. `unavailable`: it could not be found out; the agent should come again. */
+/** `unauthenticated`: the agent is refused. `unavailable`: the check failed; the agent should try again. */
 export type AgentAuthErrorCode = "unauthenticated" | "unavailable";
 
-/** An agent that is not let in. The message is for logs; it never holds the token. */
+/** An agent is not admitted. The message is for logs and never contains the token. */
 export class AgentAuthError extends ExpectedError<AgentAuthErrorCode> {
   override readonly name = "AgentAuthError";
 }

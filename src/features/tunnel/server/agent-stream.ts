@@ -27,7 +27,7 @@ import type { ReversePolicy, ReverseSession } from "./reverse-policy.ts";
 /** Longer agent ids are refused, bytes. */
 const MAX_AGENT_ID_BYTES = 256;
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/;
-/** How long the API server may take to judge a token, milliseconds. */
+/** How long the authentication of an agent may take, milliseconds. */
 const AUTH_TIMEOUT_MS = 10_000;
 
 export interface AgentStreamDeps {
@@ -36,20 +36,20 @@ export interface AgentStreamDeps {
   readonly budget: BufferBudget;
   readonly clock: Clock;
   readonly log: Logger;
-  /** What is said about streams that are rejected. */
+  /** For warnings about rejected streams. */
   readonly refusals: RefusalLog;
-  /** Absent: whoever passed TLS is let in. */
+  /** Absent: every agent that passed TLS is admitted. */
   readonly authenticator: AgentAuthenticator | undefined;
-  /** Absent: agents are answered as fast as they come. */
+  /** Absent: agents are admitted at once. */
   readonly pace: AcceptPace | undefined;
-  /** What agents may reach on this side; absent while the gate is off. */
+  /** Destinations that agents may reach on this side; absent while the gate is off. */
   readonly reverse: ReversePolicy | undefined;
   readonly onBug: (error: unknown) => void;
 }
 
 export interface AgentStreamOptions {
   readonly serverID: string;
-  /** The `serverCount` header: read anew for each agent. */
+  /** The `serverCount` header; called for each agent. */
   readonly serverCount: () => number;
   readonly capabilities: ReadonlySet<Capability>;
   readonly mux: MuxOptions;
@@ -74,7 +74,7 @@ export async function serveAgentStream(
     return;
   }
   if (deps.pace !== undefined && !(await deps.pace.turn(incoming))) {
-    incoming.reject({ code: GrpcCode.unavailable, message: "too many agents connect at once; come again" });
+    incoming.reject({ code: GrpcCode.unavailable, message: "too many agents connect at once; try again" });
     return;
   }
   const fault = await authenticate(incoming, introduced.agentID, deps);
@@ -116,7 +116,7 @@ async function authenticate(
     if (!(error instanceof AgentAuthError)) throw error;
     refusals.warn("agent not authenticated", { agentID, peer: incoming.peer.address, reason: describeError(error) });
     const code = error.code === "unauthenticated" ? GrpcCode.unauthenticated : GrpcCode.unavailable;
-    // Why exactly is for our log, not for a stranger.
+    // The reason goes to the log, not to an unauthenticated peer.
     return { code, message: error.code === "unauthenticated" ? "authentication failed" : "cannot authenticate now" };
   }
 }
@@ -160,7 +160,7 @@ function join(
         },
         onSlowConsumerClosed: () => {
           metrics.slowConsumerClosed();
-          log.info("a slow reader held the agent's stream up; its connection ends", { agentID, peer: peer.address });
+          log.info("a slow consumer has stopped the agent's stream; its connection ends", { agentID, peer: peer.address });
         },
         onEnd: () => mux.end(),
         onClosed: (fault) => {
@@ -170,7 +170,7 @@ function join(
           metrics.grpcConnections("Connect", -1);
           acceptors.linkLost();
           session?.close();
-          log.info("agent gone", { agentID, peer: peer.address, reason: fault?.message });
+          log.info("agent disconnected", { agentID, peer: peer.address, reason: fault?.message });
         },
       },
     },

@@ -5,7 +5,7 @@ import { canonicalHost } from "./strategies.ts";
 
 /** One entry of the allow-list of the reverse direction (docs/spec/tunnel.md#9.5). */
 export interface AllowedDestination extends HostPort {
-  /** Only for agents whose TLS hello asked for this name. */
+  /** Only for agents whose ClientHello has this server name. */
   readonly sni: string | undefined;
   /** Only for agents whose client certificate has this common name. */
   readonly agents: string | undefined;
@@ -35,7 +35,7 @@ export function parseAllowedDestination(text: string): AllowedDestination {
   return { ...target, sni, agents };
 }
 
-/** The entry that allows a destination to an agent. */
+/** The first entry that allows the destination to the agent. */
 export function findDestination(
   list: readonly AllowedDestination[],
   wanted: HostPort,
@@ -51,7 +51,7 @@ export function findDestination(
   );
 }
 
-/** Canonical, with an IPv4 address in IPv6 clothes taken for what it is. */
+/** The canonical form; an IPv4-mapped IPv6 address becomes the IPv4 address. */
 function comparable(host: string): string {
   const canonical = canonicalHost(host);
   const mapped = /^::ffff:(.+)$/i.exec(canonical)?.[1];

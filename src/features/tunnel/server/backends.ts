@@ -20,7 +20,7 @@ export class Backend implements Candidate {
   }
 }
 
-/** The connected agents. A stream is a backend of its own; of several of one agent the oldest live one is used. */
+/** The connected agents. Each stream is a backend; of several streams of one agent the oldest live one is used. */
 export class Backends {
   readonly #strategies: readonly Strategy[];
   readonly #random: () => number;
@@ -41,7 +41,7 @@ export class Backends {
     this.#streams.set(backend.agentID, streams);
   }
 
-  /** Removes this very stream; another of the same agent stays. */
+  /** Removes this stream; other streams of the agent stay. */
   remove(backend: Backend): void {
     const streams = this.#streams.get(backend.agentID);
     streams?.delete(backend);
@@ -53,7 +53,7 @@ export class Backends {
     return [...this.#streams.values()].flatMap((streams) => [...streams]);
   }
 
-  /** How many agents a strategy could use; for `destHost`, as upstream counts, how many hosts they stand for. */
+  /** How many agents a strategy can use; for `destHost`, as in Konnectivity, how many hosts they identify. */
   count(strategy: Strategy): number {
     if (strategy === "destHost") {
       const hosts = this.#live().flatMap(({ identifiers: { ipv4, ipv6, host } }) => [...ipv4, ...ipv6, ...host]);
@@ -62,13 +62,13 @@ export class Backends {
     return candidates(strategy, this.#live(), "").length;
   }
 
-  /** Ready means: the first strategy has an agent (docs/spec/tunnel.md#7.4). */
+  /** The first strategy has an agent (docs/spec/tunnel.md#7.4). */
   get isReady(): boolean {
     const [first] = this.#strategies;
     return first !== undefined && this.count(first) > 0;
   }
 
-  /** A backend for a destination, none of `except`. */
+  /** Chooses a backend for a destination, except those of `except`; `undefined` if there is none. */
   pick(address: string, except: ReadonlySet<Backend> = new Set()): Backend | undefined {
     const host = destinationHost(address);
     const live = this.#live().filter((backend) => !except.has(backend));
@@ -79,7 +79,7 @@ export class Backends {
     return undefined;
   }
 
-  /** Of each agent its oldest stream that does not drain, else its oldest. */
+  /** For each agent its oldest stream that does not drain, else its oldest one. */
   #live(): Backend[] {
     return [...this.#streams.values()].flatMap((streams) => {
       const usable = [...streams].filter(({ mux }) => !mux.isClosed);

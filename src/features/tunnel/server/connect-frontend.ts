@@ -19,7 +19,7 @@ import { SocketEnd } from "../ends/socket-end.ts";
 import type { Forwarder, ForwardFailure } from "./forward.ts";
 import type { ServerMetrics } from "./metrics.ts";
 
-/** A client that has not sent its request by then is cut off, milliseconds (docs/spec/tunnel.md#5.4). */
+/** How long a client may take to send its request, milliseconds (docs/spec/tunnel.md#5.4). */
 const HEAD_TIMEOUT_MS = 60_000;
 
 export interface ConnectFrontendDeps {
@@ -43,7 +43,7 @@ export function serveConnectFrontends(
 function serveClient(socket: Socket, deps: ConnectFrontendDeps): void {
   deps.metrics.httpConnections(1);
   socket.once("close", () => deps.metrics.httpConnections(-1));
-  // The close event follows; a client that resets has nobody to be told.
+  // The close event follows.
   socket.on("error", () => undefined);
   const timer = setTimeout(() => socket.destroy(), HEAD_TIMEOUT_MS);
   timer.unref();
@@ -93,14 +93,14 @@ function dial(socket: Socket, target: HostPort, rest: Uint8Array, { forwarder, c
     },
   );
   if (connection === undefined) return;
-  // A client that leaves, or ends its sending, before there is a tunnel wants none.
+  // A client that closes, or ends its sending, before the tunnel is open cancels the dial.
   end.watch(
     { onEof: () => connection.localEof(), onGone: () => connection.localGone() },
     rest.length > 0 ? [rest] : [],
   );
 }
 
-/** Whether the client has read what was written. Over TLS each write is a record of its own, and a reader gets one at a time. */
+/** Whether the client has read everything that was written. True over TLS: each write is a record, and a reader gets one at a time. */
 function hasReadAll(socket: Socket): boolean {
   const fd = socket instanceof TLSSocket ? undefined : descriptorOf(socket);
   return fd === undefined || sendQueueBytes(fd) === 0;
@@ -114,7 +114,7 @@ function descriptorOf(socket: Socket): number | undefined {
 
 function refuse(socket: Socket, status: ReplyStatus, body: string): void {
   socket.end(encodeReply(status, body));
-  // What the client still sends is read to nowhere: closing over unread bytes would reset the answer away.
+  // Discard what the client still sends: closing with unread bytes would reset the connection and lose the reply.
   socket.removeAllListeners("data");
   socket.resume();
   const timer = setTimeout(() => socket.destroy(), 1000);

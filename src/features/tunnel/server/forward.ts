@@ -6,13 +6,13 @@ import type { LocalEnd } from "../ends/local-end.ts";
 import type { Backend, Backends } from "./backends.ts";
 import type { ServerMetrics } from "./metrics.ts";
 
-/** A dial whose answer never comes frees its entry after so long even where no timeout is set, milliseconds. */
+/** The dial timeout where none is set, milliseconds. */
 const DIAL_CEILING_MS = 60_000;
 
-/** A name of 253 bytes, brackets, a port, and some air. */
+/** More than a name of 253 bytes, brackets and a port. */
 const MAX_ADDRESS_LENGTH = 512;
 
-/** A frontend's wish for a connection. */
+/** A dial of a frontend. */
 export interface ForwardRequest {
   readonly protocol: string;
   readonly address: string;
@@ -21,12 +21,12 @@ export interface ForwardRequest {
   readonly localHalfClose: boolean;
 }
 
-/** Why a frontend gets no connection. */
+/** Why the dial of a frontend failed. */
 export type ForwardFailure =
   | DialFailure
-  /** No agent is connected that may be used. */
+  /** No strategy has an agent for the destination. */
   | { readonly kind: "no-agent" }
-  /** A dial of that id is pending already. */
+  /** A dial with the same `random` is pending on the agent's stream. */
   | { readonly kind: "duplicate" }
   /** Too many dials or connections, or too much is buffered. */
   | { readonly kind: "limit" }
@@ -36,7 +36,7 @@ export type ForwardFailure =
   | { readonly kind: "address" };
 
 export interface ForwardOptions {
-  /** 0: none but the ceiling of 60 s. */
+  /** From DIAL_REQ to DIAL_RSP, all attempts together. 0: 60 s. */
   readonly backendDialTimeoutMs: number;
   readonly halfCloseTimeoutMs: number;
 }
@@ -47,13 +47,13 @@ export interface ForwardObserver {
   onClosed(): void;
 }
 
-/** A frontend's dial and then its connection: what the frontend says to it. */
+/** The dial of a frontend and then its connection, as the frontend uses it. */
 export type ForwardedDial = Pick<DialledConnection, "close" | "localGone" | "localEof" | "send" | "state">;
 
-/** Agents that a dial is tried with: the first, and others where the one before was lost. */
+/** The most agents that a dial is sent to, each next one after the link of the one before was lost. */
 const MAX_ATTEMPTS = 3;
 
-/** Connects frontends with agents: picks a backend, dials over it, counts what came of it (docs/spec/tunnel.md#5.1, #7). */
+/** Connects frontends with agents: chooses a backend, dials over it, counts the outcome (docs/spec/tunnel.md#5.1, #7). */
 export class Forwarder {
   readonly #backends: Backends;
   readonly #clock: Clock;
@@ -71,12 +71,12 @@ export class Forwarder {
     this.#options = options;
   }
 
-  /** From now on every dial fails as if there were no agent. */
+  /** From now on every dial fails with `no-agent`. */
   stop(): void {
     this.#accepting = false;
   }
 
-  /** Starts a dial. `undefined`: the observer has been told why not. */
+  /** Starts a dial. `undefined`: it has failed, and the observer was notified. */
   dial(request: ForwardRequest, observer: ForwardObserver): ForwardedDial | undefined {
     const refuse = (kind: "protocol" | "address"): undefined => {
       observer.onFailed({ kind });
@@ -101,8 +101,8 @@ interface AttemptsDeps {
 }
 
 /**
- * One dial of a frontend, with one agent after the other: a link that is lost before it has answered has carried no byte, so another
- * agent is asked in its place. Gauges and counters follow the connection's life, whatever way it ends.
+ * One dial of a frontend, over one agent after the other: a link that is lost before its answer has carried no byte of the connection, so
+ * that the dial can be sent to another agent. Updates gauges and counters, whichever way the connection ends.
  */
 class Attempts implements ForwardedDial {
   readonly #request: ForwardRequest;
@@ -139,7 +139,7 @@ class Attempts implements ForwardedDial {
     this.#current?.send(pieces);
   }
 
-  /** False: the observer has been told why not. */
+  /** False: the dial has failed, and the observer was notified. */
   start(): boolean {
     const outcome = this.#next();
     if (outcome === "dialing") return true;
@@ -149,7 +149,7 @@ class Attempts implements ForwardedDial {
     return false;
   }
 
-  /** Dials over one more agent. A stream that died this moment is not yet taken off: then the next one gets a chance. */
+  /** Dials over one more agent. A stream that has just ended may still be among the backends: then the next one is tried. */
   #next(): "dialing" | "no-agent" | "duplicate" | "limit" {
     const { backends, isAccepting } = this.#deps;
     while (this.#tried.size < MAX_ATTEMPTS && isAccepting()) {
@@ -225,8 +225,8 @@ class Attempts implements ForwardedDial {
 }
 
 /**
- * A stream that has taken no byte since a dial was given to it, though some wait, is of no use to anybody: it ends, and the
- * agent comes back on a new one (docs/spec/tunnel.md#5.4).
+ * Ends a stream that has taken no byte since a dial was sent on it, though bytes wait. The agent connects again
+ * (docs/spec/tunnel.md#5.4).
  */
 function retireIfStuck(backend: Backend, sentBefore: number): void {
   const { mux } = backend;

@@ -1,11 +1,11 @@
 /**
- * What a gRPC frontend's stream is to its client (docs/spec/tunnel.md#5.1), as data. One stream carries one connection.
+ * The states of a gRPC frontend's stream (docs/spec/tunnel.md#5.1), as data. One stream carries one connection.
  *
- * - `idle`: nothing was asked for. `dialing`, `open`: its connection. `ended`: its connection is over, or never came.
+ * - `idle`: no dial yet. `dialing`, `open`: its connection. `ended`: its connection has ended, or its dial has failed.
  */
 export type FrontendState = "idle" | "dialing" | "open" | "ended";
 
-/** The packets of a client; `own` and `other` say whether the id is that of the stream's dial or connection. */
+/** The packets of a client. `own`: with the id of the stream's dial or connection; `other`: with another id. */
 export type FrontendEvent =
   | "DIAL_REQ"
   | "DIAL_CLS own"
@@ -18,10 +18,10 @@ export type FrontendEvent =
   | "GONE";
 
 /**
- * - `dial`. `refuse-dial`: DIAL_RSP with an error, for a stream that has or had its connection.
+ * - `dial`: start the dial. `refuse-dial`: DIAL_RSP with an error, for a stream that has or had its connection.
  * - `cancel`: the dial is given up. `forward`: bytes to the agent. `close`: the connection ends after the bytes.
  * - `mismatch`: CLOSE_RSP for both ids, and the connection ends. `answer-data`, `answer-close`: CLOSE_RSP with an error.
- * - `finish`: the stream ends once nothing is left of the connection. `abandon`: the client has vanished.
+ * - `finish`: the stream ends once nothing is left of the connection. `abandon`: the client's stream is gone.
  */
 export type FrontendAction =
   | "ignore"
@@ -36,7 +36,7 @@ export type FrontendAction =
   | "finish"
   | "abandon";
 
-/** A dial, an open and an end of the connection move the state; packets only ask for actions. */
+/** The state changes with the dial, its success and the end of the connection. Packets only cause actions. */
 export const FRONTEND_TABLE: Readonly<Record<FrontendState, Readonly<Record<FrontendEvent, FrontendAction>>>> = {
   idle: {
     DIAL_REQ: "dial",
@@ -62,7 +62,7 @@ export const FRONTEND_TABLE: Readonly<Record<FrontendState, Readonly<Record<Fron
   },
   open: {
     DIAL_REQ: "refuse-dial",
-    // It crossed the success of its dial.
+    // DIAL_CLS has crossed the success of its dial.
     "DIAL_CLS own": "close",
     "DIAL_CLS other": "ignore",
     "DATA own": "forward",

@@ -18,7 +18,7 @@ export function serveGrpcFrontend(
   new GrpcFrontend(incoming, deps).opened();
 }
 
-/** More than this waits for a client only when it asks without reading; its connection's own bytes are bounded elsewhere. */
+/** A client for which more answers wait loses its stream: it sends without reading. The connection's own bytes are bounded elsewhere. */
 const MAX_QUEUED_ANSWERS_BYTES = 8 * 1024 * 1024;
 
 class GrpcFrontend {
@@ -54,23 +54,23 @@ class GrpcFrontend {
       onWrite: (seconds) => this.#metrics.frontendWrite(seconds),
       onPacket: (type) => this.#metrics.packet("to_client", type),
       onPaused: (isPaused) => this.#paused(isPaused),
-      // What the agent says is for the client; that an agent was lost is not its business (docs/spec/tunnel.md#5.1).
+      // The client gets the agent's error text. A lost agent is a close without an error (docs/spec/tunnel.md#5.1).
       closeText: (error) => (error === LINK_LOST ? "" : error),
     });
   }
 
-  /** Reading starts once everything stands. */
+  /** Starts reading; called once the object is complete. */
   opened(): void {
     this.#stream.resume();
   }
 
   #lost({ code }: StreamFault): void {
     this.#metrics.streamError("from_client", code, "Unknown");
-    // What was on its way to it; the packets of a connection are nearly all of this type.
+    // Packets to the client are lost too; nearly all are of this type.
     if (this.#stream.queuedBytes > 0) this.#metrics.streamError("to_client", code, "DATA");
   }
 
-  /** The gauge counts the streams that are not read now. */
+  /** Keeps the gauge of paused streams. */
   #paused(isPaused: boolean): void {
     if (isPaused === this.#isPaused) return;
     this.#isPaused = isPaused;
@@ -99,7 +99,7 @@ class GrpcFrontend {
       case "cancel":
         this.#state = "ended";
         this.#connection?.localGone();
-        // By the end of its stream, not by DIAL_CLS: it waits for ours.
+        // The client has ended its sending instead of sending DIAL_CLS: end the stream too.
         if (packet === undefined) this.#stream.end();
         break;
       case "forward":
@@ -113,7 +113,7 @@ class GrpcFrontend {
         break;
       case "answer-data":
         this.#send({ type: "CLOSE_RSP", error: "backend not initialized", connectID: idOf(packet) });
-        // Whatever follows belongs to a connection that never was.
+        // Later packets belong to a connection that was never opened.
         this.#state = "ended";
         break;
       case "answer-close":
@@ -160,7 +160,7 @@ class GrpcFrontend {
     if (failure.kind === "no-agent") this.#stream.end();
   }
 
-  /** The agent is told of our connection only: the other id is somebody else's on that stream, or nobody's. */
+  /** Only the stream's own connection is closed at the agent: the other id may belong to another frontend. */
   #mismatch(other: TunnelId): void {
     const error = "mismatched connection IDs";
     for (const connectID of [this.#connectID ?? 0, other]) this.#send({ type: "CLOSE_RSP", error, connectID });
@@ -171,7 +171,7 @@ class GrpcFrontend {
 
   #send(packet: ControlPacket): void {
     if (this.#stream.queuedBytes > MAX_QUEUED_ANSWERS_BYTES) {
-      this.#stream.destroy({ code: GrpcCode.resourceExhausted, message: "the client asks for more than it reads" });
+      this.#stream.destroy({ code: GrpcCode.resourceExhausted, message: "the client requests more than it reads" });
       return;
     }
     this.#metrics.packet("to_client", packet.type);
@@ -180,7 +180,7 @@ class GrpcFrontend {
   }
 }
 
-/** The text of DIAL_RSP for a dial that came to nothing (docs/spec/tunnel.md#5.1, #5.5). */
+/** The error text of DIAL_RSP for a failed dial (docs/spec/tunnel.md#5.1, #5.5). */
 function failureText(failure: Exclude<ForwardFailure, { readonly kind: "aborted" }>): string {
   switch (failure.kind) {
     case "refused":
@@ -215,7 +215,7 @@ function eventOf(
     case "DIAL_CLS":
       return packet.random === random ? "DIAL_CLS own" : "DIAL_CLS other";
     case "DATA":
-      // 0 is nobody's; it is also what is read of a payload that does not fit its type (docs/spec/tunnel.md#2, #3).
+      // 0 is no connection's id. A payload that does not fit its type is read as 0 too (docs/spec/tunnel.md#2, #3).
       if (packet.connectID === 0) return undefined;
       return packet.connectID === connectID ? "DATA own" : "DATA other";
     case "CLOSE_REQ":

@@ -16,7 +16,7 @@ export type ReverseDialResult = "ok" | "denied" | "limited" | "stopping" | "dial
 /** `segment` of the packet counters. */
 export type Segment = "from_client" | "to_client" | "from_agent" | "to_agent";
 
-/** What the server counts; the program puts the metrics of docs/spec/tunnel.md#12 behind it. Seconds throughout. */
+/** The server's counters, implemented by the program with the metrics of docs/spec/tunnel.md#12. Times are seconds. */
 export interface ServerMetrics {
   dialFailed(reason: DialFailureReason): void;
   dialLatency(seconds: number): void;
@@ -28,7 +28,7 @@ export interface ServerMetrics {
   frontendWrite(seconds: number): void;
   grpcConnections(method: "Proxy" | "Connect", change: 1 | -1): void;
   httpConnections(change: 1 | -1): void;
-  /** `Connect`: slow consumers that hold an agent's stream up now; `Proxy`: frontends that are not read, for an agent takes nothing. */
+  /** `Connect`: slow consumers that stop an agent's stream now. `Proxy`: frontends that are paused, because their agent takes no bytes. */
   fullReceiveChannels(method: "Proxy" | "Connect", change: number): void;
   slowConsumerClosed(): void;
   reverseDial(result: ReverseDialResult): void;

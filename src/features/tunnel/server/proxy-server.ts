@@ -25,16 +25,16 @@ export interface ProxyServerOptions {
   readonly strategies: readonly Strategy[];
   readonly capabilities: ReadonlySet<Capability>;
   readonly mux?: MuxOptions;
-  /** Bytes that all connections together may have buffered. */
+  /** Bytes that all connections together may buffer. Default 512 MiB. */
   readonly maxBufferedBytes?: number;
   readonly maxMessageBytes?: number;
-  /** 0: none but a ceiling of 60 s. */
+  /** From DIAL_REQ to DIAL_RSP. 0, the default: 60 s. */
   readonly backendDialTimeoutMs?: number;
   readonly halfCloseTimeoutMs?: number;
   readonly closeLingerMs?: number;
-  /** Agents a second that are answered, twice as many at once; others wait. Default: no limit. */
+  /** Agents that are admitted in a second; the burst is twice as many; others wait. Default: no limit. */
   readonly agentAcceptRate?: number | undefined;
-  /** PINGs to agents and to frontends after so long without a byte, milliseconds. */
+  /** Agents and frontends are sent a PING after so long without a byte, milliseconds. Default 1 h. */
   readonly keepAliveMs?: number;
   readonly frontendKeepAliveMs?: number;
 }
@@ -45,16 +45,16 @@ export interface ProxyServerDeps {
   readonly authenticator?: AgentAuthenticator | undefined;
   readonly reverse?: ReversePolicy | undefined;
   readonly clock?: Clock;
-  /** What nobody expected; it should end the program. */
+  /** Receives unexpected errors; they should end the program. */
   readonly onBug: (error: unknown) => void;
 }
 
-/** Frontends' PINGs more often than this end their session, as in upstream, milliseconds. */
+/** A frontend that sends PINGs more often than this loses its session, as in Konnectivity, milliseconds. */
 const FRONTEND_MIN_PING_MS = 300_000;
-/** Agents' likewise. */
+/** The same for agents. */
 const AGENT_MIN_PING_MS = 30_000;
 
-/** The server's side of the tunnel without its listeners: agents on one side, frontends on the other. */
+/** The server without its listeners: connects frontends with agents. */
 export class ProxyServer {
   readonly backends: Backends;
   readonly forwarder: Forwarder;

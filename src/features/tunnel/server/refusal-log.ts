@@ -2,7 +2,7 @@ import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { TokenBucket } from "#base/rate-limit";
 
-/** Warnings about what strangers do: one a second, five at once, so that they cannot fill the log. */
+/** Warnings that peers can cause, limited to one a second with a burst of five, so that peers cannot fill the log. */
 export class RefusalLog {
   readonly #log: Logger;
   readonly #limit: TokenBucket;
@@ -13,7 +13,7 @@ export class RefusalLog {
     this.#limit = new TokenBucket({ ratePerSecond: 1, burst: 5, clock: deps.clock });
   }
 
-  /** Writes the line, with the number of those that were left out since the last one; or counts it. */
+  /** Writes the line with the number of lines suppressed since the last one, or suppresses it. */
   warn(message: string, fields: Readonly<Record<string, unknown>>): void {
     if (!this.#limit.tryTake()) {
       this.#suppressed += 1;

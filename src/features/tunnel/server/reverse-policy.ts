@@ -14,7 +14,7 @@ import type { ReverseDialResult, ServerMetrics } from "./metrics.ts";
 import { RefusalLog } from "./refusal-log.ts";
 
 export interface ReverseLimits {
-  /** Connections of one agent, those being made included, over all its streams. */
+  /** Open and pending connections of one agent, over all its streams. */
   readonly maxConnections: number;
   /** Dials a second of one agent, over all its streams. The burst is twice this. */
   readonly dialRate: number;
@@ -22,11 +22,11 @@ export interface ReverseLimits {
   readonly dialTimeoutMs: number;
 }
 
-/** What one stream of an agent may reach. */
+/** The policy for one stream of an agent. */
 export interface ReverseSession {
   decide(request: DialRequest, mux: LinkMux): DialDecision;
   failureText(error: unknown): string | undefined;
-  /** The stream is gone. */
+  /** The stream has ended. */
   close(): void;
 }
 
@@ -38,8 +38,8 @@ export interface ReversePolicyDeps {
 }
 
 /**
- * Which destinations agents may reach from the control plane's side (docs/spec/tunnel.md#9.5). Denied unless listed; what is dialled
- * is the entry of the list, never the agent's text, and nothing is resolved before the answer is yes.
+ * The destinations that agents may reach from the control plane's side (docs/spec/tunnel.md#9.5). A destination is denied unless it is
+ * listed. The entry of the list is dialled, never the agent's text. No name is resolved before the dial is allowed.
  */
 export class ReversePolicy {
   readonly #deps: ReversePolicyDeps;
@@ -60,12 +60,12 @@ export class ReversePolicy {
     this.#allowances = new AgentAllowances(deps.clock, options.limits);
   }
 
-  /** From now on every dial is refused, in words that make the agent try another server. */
+  /** From now on every dial is refused with an error text that makes the agent try another server. */
   stop(): void {
     this.#stopped = true;
   }
 
-  /** Takes a new list for dials to come; open connections stay. */
+  /** Replaces the list for later dials. Open connections stay. */
   replace(destinations: readonly AllowedDestination[]): void {
     this.#destinations = destinations;
   }
@@ -73,7 +73,7 @@ export class ReversePolicy {
   /** The policy as it applies to one agent stream. */
   session(agent: { readonly agentID: string; readonly peer: StreamPeer }): ReverseSession {
     const { metrics } = this.#deps;
-    // A name that a certificate proves cannot be changed for another allowance, as an agent's id can.
+    // The common name is preferred: an agent can change its id to get new limits, but not its certificate's name.
     const { commonName } = agent.peer;
     const allowance = this.#allowances.open(commonName === undefined ? `id ${agent.agentID}` : `name ${commonName}`);
     const refuse = (result: ReverseDialResult, error: string, address: string): DialDecision => {
@@ -83,7 +83,7 @@ export class ReversePolicy {
     };
     return {
       decide: ({ protocol, address }) => {
-        // Begins as a failed dial does: then the agent may try another server.
+        // Begins like the text of a failed dial, so that the agent tries another server.
         if (this.#stopped) return refuse("stopping", `dial tcp ${address}: the server is stopping`, address);
         const wanted = parseHostPort(address);
         const found = wanted === undefined ? undefined : findDestination(this.#destinations, wanted, agent.peer);
@@ -101,7 +101,7 @@ export class ReversePolicy {
     };
   }
 
-  /** Whatever becomes of the socket, whether it is used or not, at its end the place is given back. */
+  /** Releases the place when the dial fails or the socket closes. */
   async #dial(destination: HostPort, release: () => void, signal: AbortSignal): Promise<SocketEnd> {
     try {
       const socket = await dialTcp(destination, {

@@ -3,7 +3,7 @@ import { IpAddress } from "#base/ip";
 import { parseHostPort } from "#wire/http-connect";
 import type { AgentIdentifiers } from "#wire/konnectivity";
 
-/** How a backend is chosen (docs/spec/tunnel.md#7.1): each names a set of candidates. */
+/** How a backend is chosen (docs/spec/tunnel.md#7.1). Each strategy defines a set of candidates. */
 export const STRATEGIES = ["default", "destHost", "defaultRoute"] as const;
 export type Strategy = (typeof STRATEGIES)[number];
 
@@ -18,7 +18,7 @@ export function parseStrategies(text: string): readonly Strategy[] {
   return strategies;
 }
 
-/** What a strategy needs to know of an agent. */
+/** The properties of an agent that a strategy uses. */
 export interface Candidate {
   readonly identifiers: AgentIdentifiers;
   /** Established and pending connections. */
@@ -26,13 +26,13 @@ export interface Candidate {
   readonly isDraining: boolean;
 }
 
-/** The one form in which hosts are compared: canonical addresses, names in lower case without a trailing dot. */
+/** The form in which hosts are compared: canonical addresses, names in lower case without a trailing dot. */
 export function canonicalHost(host: string): string {
   const bare = host.startsWith("[") && host.endsWith("]") ? host.slice(1, -1) : host;
   return IpAddress.tryParse(bare)?.toString() ?? bare.toLowerCase().replace(/\.$/, "");
 }
 
-/** The host of a dialled address, canonical; the whole text where it is no host and port. */
+/** The host of a dialled address in canonical form; the whole text if it is not `host:port`. */
 export function destinationHost(address: string): string {
   return canonicalHost(parseHostPort(address)?.host ?? address);
 }
@@ -53,8 +53,8 @@ export function candidates<C extends Candidate>(strategy: Strategy, agents: Iter
 }
 
 /**
- * Of candidates the less loaded of two drawn at random, so that bursts spread without every server choosing the same;
- * draining ones only where there is nothing else. `random` returns [0, 1).
+ * Draws two candidates at random and returns the less loaded one, so that bursts are spread. Draining candidates are used only if
+ * there are no others. `random` returns [0, 1).
  */
 export function choose<C extends Candidate>(from: readonly C[], random: () => number): C | undefined {
   const fresh = from.filter((candidate) => !candidate.isDraining);

@@ -1,7 +1,7 @@
 import type { SecureVersion } from "node:tls";
 import { ConfigError } from "#base/config";
 
-/** The suites that Go deems secure, by their IANA names, as OpenSSL calls them. */
+/** The suites that Go deems secure: IANA name to OpenSSL name. */
 const SECURE: Readonly<Record<string, string>> = {
   TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256: "ECDHE-ECDSA-AES128-GCM-SHA256",
   TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256: "ECDHE-RSA-AES128-GCM-SHA256",
@@ -11,7 +11,7 @@ const SECURE: Readonly<Record<string, string>> = {
   TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256: "ECDHE-RSA-CHACHA20-POLY1305",
 };
 
-/** Secure too, as Go has it, but not offered unless named: CBC with SHA-1. */
+/** Suites that Go deems secure too, but that are offered only if named: CBC with SHA-1. */
 const ON_REQUEST: Readonly<Record<string, string>> = {
   TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA: "ECDHE-ECDSA-AES128-SHA",
   TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA: "ECDHE-RSA-AES128-SHA",
@@ -19,16 +19,16 @@ const ON_REQUEST: Readonly<Record<string, string>> = {
   TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA: "ECDHE-RSA-AES256-SHA",
 };
 
-/** Names that Go still knows beside the registered ones. */
+/** Older names that Go accepts besides the registered ones. */
 const ALIASES: Readonly<Record<string, string>> = {
   TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305: "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
   TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305: "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 };
 
-/** Suites of TLS 1.3: always on, whatever is named (RFC 8446 B.4). */
+/** Suites of TLS 1.3: always on (RFC 8446 B.4). */
 const TLS13 = ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"] as const;
 
-/** What `--tls-min-version` may say. */
+/** The values of `--tls-min-version`. */
 const VERSIONS: Readonly<Record<string, SecureVersion>> = {
   "": "TLSv1.2",
   VersionTLS10: "TLSv1",
@@ -38,7 +38,7 @@ const VERSIONS: Readonly<Record<string, SecureVersion>> = {
 };
 
 /**
- * OpenSSL's cipher list for IANA names; the secure ones where none is named. Names of TLS 1.3 suites are accepted and change
+ * OpenSSL's cipher list for IANA names; the secure suites if none is named. Names of TLS 1.3 suites are accepted and change
  * nothing. Throws `ConfigError` with one sentence for each name that is unknown or not secure (docs/spec/tunnel.md#10).
  */
 export function opensslCiphers(names: readonly string[]): string {
@@ -64,7 +64,7 @@ export function parseTlsVersion(text: string): SecureVersion {
   throw new ConfigError("invalid-value", [`"${text}" is no TLS version: use ${allowed.join(", ")}`]);
 }
 
-/** Whether a version is older than one should still allow. */
+/** Whether a version is insecure: before 1.2. */
 export function isOldTls(version: SecureVersion): boolean {
   return version === "TLSv1" || version === "TLSv1.1";
 }

@@ -3,7 +3,7 @@ import type { Clock } from "#base/clock";
 import { isOldTls, opensslCiphers, parseTlsVersion } from "./cipher-suites.ts";
 import { TlsFiles, type TlsPaths } from "./tls-files.ts";
 
-/** A handshake may take so long, milliseconds. */
+/** How long a handshake may take, milliseconds. */
 const HANDSHAKE_TIMEOUT_MS = 30_000;
 
 export interface ServerTlsOptions {
@@ -12,14 +12,14 @@ export interface ServerTlsOptions {
   readonly cipherSuites: readonly string[];
   /** `VersionTLS10` to `VersionTLS13`; empty: 1.2. */
   readonly minVersion: string;
-  /** What is spoken inside; a client that offers only others is refused. */
+  /** The accepted ALPN protocols; a client that offers only others is refused. */
   readonly alpn: readonly string[];
 }
 
-/** A TLS server's options, and how they stay true while certificates are replaced (docs/spec/tunnel.md#10). */
+/** The options of a TLS server, which follow its certificate files (docs/spec/tunnel.md#10). */
 export interface ServerTls {
   readonly options: TlsOptions;
-  /** From now on the next handshake of this server, made with {@link options}, uses the files as they are then. */
+  /** Makes each new handshake of the server, which was made with {@link options}, use the present files. */
   follow(server: Server): void;
 }
 
@@ -36,7 +36,7 @@ export function serverTls(
     // Versions before 1.2 sign with SHA-1, which OpenSSL allows at its lowest level only.
     ciphers: isOldTls(minVersion) ? `${ciphers}:@SECLEVEL=0` : ciphers,
     honorCipherOrder: true,
-    // As in Go: a certificate that is listed is trusted, be it a root or not.
+    // As in Go: a listed certificate is trusted, whether it is a root or not.
     allowPartialTrustChain: true,
   };
   const asksClients = options.paths.clientCa !== undefined;

@@ -3,12 +3,12 @@ import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { type Clock, systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 
-/** How often the files are looked at at most, milliseconds: handshakes may come by the thousand. */
+/** The files are checked at most this often, milliseconds: there may be thousands of handshakes a second. */
 const LOOK_INTERVAL_MS = 1000;
 
 export type TlsFilesErrorCode = "unreadable" | "invalid";
 
-/** Files that make no TLS server. The message names the file. */
+/** The files cannot be used for a TLS server. The message names the file. */
 export class TlsFilesError extends ExpectedError<TlsFilesErrorCode> {
   override readonly name = "TlsFilesError";
 }
@@ -17,16 +17,16 @@ export class TlsFilesError extends ExpectedError<TlsFilesErrorCode> {
 export interface TlsPaths {
   readonly cert: string;
   readonly key: string;
-  /** Who may sign clients. Absent: clients are not asked for a certificate. */
+  /** The authorities that sign clients. Absent: clients need no certificate. */
   readonly clientCa: string | undefined;
 }
 
-/** What of a context the files give. */
+/** The options of a secure context that come from the files. */
 export type TlsMaterial = Pick<SecureContextOptions, "cert" | "key" | "ca">;
 
 /**
- * Certificate files that others rewrite while we run: secret volumes swap links, cert-manager renames. New ones serve the next
- * handshake; ones that are broken or half written are told once and change nothing.
+ * Certificate files that others replace at run time: secret volumes swap links, cert-manager renames. The next handshake uses the new
+ * files. Files that are invalid or half written are reported once and change nothing.
  */
 export class TlsFiles {
   readonly #paths: TlsPaths;
@@ -36,7 +36,7 @@ export class TlsFiles {
   #lookedAt: number;
   #material: TlsMaterial;
 
-  /** Reads them. Throws {@link TlsFilesError}: a server is not to start with files that do not work. */
+  /** Reads the files. Throws {@link TlsFilesError}. */
   constructor(paths: TlsPaths, options: { readonly clock?: Clock; readonly onBroken?: (why: string) => void } = {}) {
     this.#paths = paths;
     this.#clock = options.clock ?? systemClock;
@@ -46,12 +46,12 @@ export class TlsFiles {
     this.#material = this.#read();
   }
 
-  /** What to serve now. */
+  /** The present certificate, key and authorities. */
   get material(): TlsMaterial {
     return this.#material;
   }
 
-  /** Whether {@link material} has just changed. Synchronous, and cheap when called often: it runs as connections come in. */
+  /** Reads changed files again; true if {@link material} has changed. Synchronous and cheap: it is called for each connection. */
   refresh(): boolean {
     const now = this.#clock.monotonic();
     if (now - this.#lookedAt < LOOK_INTERVAL_MS) return false;
@@ -77,7 +77,7 @@ export class TlsFiles {
       ...(clientCa === undefined ? {} : { ca: readPem(clientCa) }),
     };
     try {
-      // OpenSSL refuses what is no certificate, and a key that is another's.
+      // OpenSSL refuses an invalid certificate, and a key of another certificate.
       createSecureContext(material);
     } catch (error) {
       const files = [cert, key, ...(clientCa === undefined ? [] : [clientCa])].join(", ");
@@ -86,7 +86,7 @@ export class TlsFiles {
     return material;
   }
 
-  /** What identifies the state of the files. */
+  /** A text that differs when a file was replaced or rewritten. */
   #look(): string {
     const { cert, key, clientCa } = this.#paths;
     return [cert, key, clientCa]
@@ -103,7 +103,7 @@ function readPem(path: string): string {
   } catch (error) {
     throw new TlsFilesError("unreadable", `cannot read ${path}: ${describeError(error)}`, { cause: error });
   }
-  // Node takes a CA text without a certificate for "no CA" and lets nobody in, without a word.
-  if (!text.includes("-----BEGIN ")) throw new TlsFilesError("invalid", `cannot use ${path}: it holds no PEM block`);
+  // With a CA text that has no certificate Node refuses every client and reports nothing.
+  if (!text.includes("-----BEGIN ")) throw new TlsFilesError("invalid", `cannot use ${path}: it has no PEM block`);
   return text;
 }
