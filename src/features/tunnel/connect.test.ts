@@ -7,7 +7,7 @@ import { Bed } from "./testing/bed.ts";
 
 const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
 
-/** Collects what a socket gets, and waits for it. */
+/** Collects the bytes of a socket, and waits for them. */
 class Reader {
   bytes = Buffer.alloc(0);
   ended = false;
@@ -40,7 +40,7 @@ class Reader {
       if (condition(this)) resolve();
     };
     this.#waiting.add(check);
-    // For what happens elsewhere than on this socket.
+    // Also poll: some conditions change without an event of this socket.
     const poll = setInterval(check, 20);
     check();
     await promise.finally(() => {
@@ -105,7 +105,7 @@ test("CONNECT: over a UNIX socket the answer is read alone, however late, when t
     const socket = connect({ path, allowHalfOpen: true });
     t.after(() => socket.destroy());
     socket.write(`CONNECT 127.0.0.1:${port} HTTP/1.1\r\n\r\n`);
-    // Some read only once the endpoint's bytes have long been at the server.
+    // Some read long after the endpoint's bytes have reached the server.
     const isLate = at % 3 === 0;
     await once(socket, isLate ? "connect" : "readable");
     if (isLate) await new Promise((resolve) => setTimeout(resolve, 100));
@@ -123,7 +123,7 @@ test("CONNECT: over a UNIX socket the answer is read alone, however late, when t
 });
 
 for (const halfClose of [true, false]) {
-  test(`CONNECT: a client that ends its sending still gets the whole answer, ${halfClose ? "told by FIN" : "of a peer that knows no FIN"}`, async () => {
+  test(`CONNECT: a client that ends its sending still gets the whole answer, ${halfClose ? "with half-close" : "with a peer without half-close"}`, async () => {
     await using bed = await Bed.open(halfClose ? {} : { agentCapabilities: new Set() });
     await bed.agent();
     const answer = randomBytes(3_000_000);
@@ -172,7 +172,7 @@ const REFUSED: readonly { readonly request: string; readonly says: RegExp }[] = 
 ];
 
 for (const { request, says } of REFUSED) {
-  test(`CONNECT: ${request.split("\r\n", 1)} is refused as it should be`, async () => {
+  test(`CONNECT: ${request.split("\r\n", 1)} is refused with the right status`, async () => {
     await using bed = await Bed.open();
     await bed.agent();
     const { reader } = await open(bed, request);

@@ -1,4 +1,4 @@
-/** docs/spec/tunnel.md#12: what the counters and gauges say, where upstream's say it too. */
+/** docs/spec/tunnel.md#12: values of counters and gauges that Konnectivity has too. */
 import assert from "node:assert/strict";
 import type { Socket } from "node:net";
 import { test } from "node:test";
@@ -6,7 +6,7 @@ import { frameData, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
 import { Bed } from "./testing/bed.ts";
 import { TunnelClient } from "./testing/client.ts";
 
-/** Code CANCELLED of gRPC. */
+/** gRPC status CANCELLED. */
 const CANCELLED = 1;
 
 async function until(what: string, condition: () => boolean, ms = 10_000): Promise<void> {
@@ -17,7 +17,7 @@ async function until(what: string, condition: () => boolean, ms = 10_000): Promi
   }
 }
 
-test("figures: the packet that ends a connection is counted, whoever ends it", async () => {
+test("metrics: the packet that ends a connection is counted, whichever side ends it", async () => {
   await using bed = await Bed.open();
   await bed.agent();
   const port = await bed.endpoint((socket) => socket.end("bye"));
@@ -33,7 +33,7 @@ test("figures: the packet that ends a connection is counted, whoever ends it", a
   assert.equal(bed.serverCounts.get("to_client DIAL_RSP"), 2);
 });
 
-test("figures: a client and an agent that vanish are cancelled calls, as in Go", async () => {
+test("metrics: a client and an agent that vanish are cancelled calls, as in Go", async () => {
   await using bed = await Bed.open();
   await bed.agent();
   const port = await bed.endpoint((socket) => socket.resume());
@@ -50,7 +50,7 @@ test("figures: a client and an agent that vanish are cancelled calls, as in Go",
   assert.deepEqual(new Set(codes), new Set([`from_client ${CANCELLED} Unknown`, `from_agent ${CANCELLED} Unknown`]));
 });
 
-test("figures: what was on its way to a client that vanishes is an error of its own, with the packets' type", async () => {
+test("metrics: packets on the way to a client that vanishes are an error with the packets' type", async () => {
   await using bed = await Bed.open();
   await bed.agent();
   const block = Buffer.alloc(1 << 20, 7);
@@ -72,7 +72,7 @@ test("figures: what was on its way to a client that vanishes is an error of its 
   await until("it is counted", () => bed.serverCounts.get(`to_client ${CANCELLED} DATA`) === 1);
 });
 
-test("figures: a packet of an agent is one packet to the client, however it was cut", async () => {
+test("metrics: a packet of an agent is one packet to the client, however it was cut", async () => {
   await using bed = await Bed.open();
   const agent = await bed.rawAgent();
   const client = await TunnelClient.open(await bed.socket(bed.frontendPort));
@@ -84,10 +84,10 @@ test("figures: a packet of an agent is one packet to the client, however it was 
     random: dial?.type === "DIAL_REQ" ? dial.random : assert.fail(),
   });
   await dialled;
-  // Larger than a frame of HTTP/2, and not larger than what we put into one packet.
+  // Larger than an HTTP/2 frame, and not larger than one sent packet may be.
   const sizes = [1, 100, 16_000, 40_000, 65_536];
   for (const size of sizes) agent.sendRaw(Buffer.concat([frameData(1, size), Buffer.alloc(size, 7)]));
-  // One of another peer that is larger leaves in as few as may be.
+  // A larger packet of another peer leaves in as few packets as possible.
   agent.sendRaw(Buffer.concat([frameData(1, 150_000), Buffer.alloc(150_000, 8)]));
   const lengths: number[] = [];
   client.onPacket = (length) => void lengths.push(length);
@@ -97,7 +97,7 @@ test("figures: a packet of an agent is one packet to the client, however it was 
   assert.equal(bed.serverCounts.get("to_client DATA"), lengths.length);
 });
 
-test("figures: a frontend that is not read is seen in the gauge, until it is read or gone", async () => {
+test("metrics: the gauge counts a paused frontend until it is read again or gone", async () => {
   await using bed = await Bed.open();
   await bed.agent();
   const sockets: Socket[] = [];

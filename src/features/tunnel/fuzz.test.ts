@@ -1,6 +1,6 @@
 /**
- * Packets that no peer should send, in any order, from agents, from frontends and from a server: nothing but their own stream
- * may suffer. ISTHMUS_SOAK=full goes on for a minute each.
+ * Unlawful packets in any order, from agents, frontends and a server: only their own stream may suffer. ISTHMUS_SOAK=full runs for a
+ * minute each.
  */
 import assert from "node:assert/strict";
 import { createServer, type ServerHttp2Session } from "node:http2";
@@ -33,7 +33,7 @@ function randomFrom(seed: number): () => number {
   };
 }
 
-/** Something framed as a message; ids come from few, so that they meet. `address` is where a dial leads. */
+/** A random message. Its ids come from a small set, so that they collide. `address` is the destination of dials. */
 function nonsense(random: () => number, address: string): Uint8Array {
   const pick = <T>(from: readonly T[]): T => from[Math.floor(random() * from.length)] ?? (from[0] as T);
   const ids: readonly TunnelId[] = [
@@ -81,7 +81,7 @@ function nonsense(random: () => number, address: string): Uint8Array {
       const message = Buffer.alloc(5 + size, Math.floor(random() * 256));
       message.writeUInt32BE(size, 1);
       message[0] = 0;
-      // Mostly DATA with garbage behind, now and then no protobuf at all.
+      // Mostly DATA followed by garbage, sometimes no protobuf at all.
       if (random() < 0.98) message.set([8, pick([0, 4, 7, 64, 99]), 0x7a, size - 4], 5);
       return message;
     }
@@ -92,7 +92,7 @@ function nonsense(random: () => number, address: string): Uint8Array {
   }
 }
 
-/** Sends nonsense until the time is over, on a new stream whenever one has ended. */
+/** Sends random messages until the time is over, on a new stream whenever one has ended. */
 async function torment(
   open: () => Promise<{ readonly isEnded: boolean; sendRaw(bytes: Uint8Array): void; destroy(): void }>,
   address: string,
@@ -138,7 +138,7 @@ test("fuzz: agents and frontends that send anything harm nobody else, and leave 
     ["good"],
   );
   const one = await frontend();
-  // Not one of the ids that were given up above: those stay unusable for a minute.
+  // Not an id that was given up above: those have tombstones for a minute.
   assert.equal((await one.dial(address, 424_242)).kind, "open");
   one.write(Buffer.from("hello"));
   await one.until(() => one.received === 5);
@@ -234,7 +234,7 @@ test("fuzz: a server that sends anything does not bring an agent down, and its s
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
   assert.deepEqual([counts.get("endpoints"), budget.used, bugs], [0, 0, []]);
-  assert.ok(counts.get("dials") > 0, "no dial of the torment came about");
+  assert.ok(counts.get("dials") > 0, "no fuzzed dial has connected");
   for (const session of sessions) session.destroy();
   await new Promise((resolve) => server.close(resolve));
 });

@@ -1,4 +1,4 @@
-/** docs/spec/tunnel.md#2, #3: which connection ids are lawful, whose they are, and what becomes of the others. */
+/** docs/spec/tunnel.md#2, #3: lawful connection ids, who assigns them, and the handling of others. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
@@ -12,12 +12,12 @@ async function frontend(bed: Bed): Promise<TunnelClient> {
 
 type Of<T extends Packet["type"]> = Extract<Packet, { readonly type: T }>;
 
-/** The packets of one type that came. */
+/** The received packets of one type. */
 function packetsOf<T extends Packet["type"]>({ packets }: TunnelClient, type: T): Of<T>[] {
   return packets.filter((packet): packet is Of<T> => packet.type === type);
 }
 
-/** Answers the next dial of an agent that the test plays. */
+/** Answers the next dial to an agent that the test plays. */
 async function answer(agent: TunnelClient, seen: number, connectID: TunnelId): Promise<void> {
   await agent.until(() => packetsOf(agent, "DIAL_REQ").length > seen);
   const { random } = packetsOf(agent, "DIAL_REQ")[seen] ?? assert.fail("no dial");
@@ -58,7 +58,7 @@ test("ids: an agent that does not dial may choose any int64, and each connection
   assert.deepEqual(bed.bugs, []);
 });
 
-test("ids: one of the range of an agent's own dials is refused where agents dial, and closed there", async () => {
+test("ids: with reverse/1 an agent's answer with an id of the server's range is refused, and closed at the agent", async () => {
   await using bed = await Bed.open({ allowedDestinations: ["127.0.0.1:1"] });
   const agent = await bed.rawAgent("raw", ["reverse/1"]);
   const client = await frontend(bed);
@@ -69,7 +69,7 @@ test("ids: one of the range of an agent's own dials is refused where agents dial
   assert.equal(packetsOf(agent, "CLOSE_REQ")[0]?.connectID, 2 ** 40 + 7);
 });
 
-test("ids: one that is given twice ends both connections, and is closed at the agent", async () => {
+test("ids: an id that is given twice ends both connections, and is closed at the agent", async () => {
   await using bed = await Bed.open();
   const agent = await bed.rawAgent();
   const [first, second] = [await frontend(bed), await frontend(bed)];

@@ -1,4 +1,4 @@
-/** Clients of CONNECT that close, with an endpoint that does not mind: what becomes of the connection (docs/spec/tunnel.md#5.6, #6). */
+/** CONNECT clients that close while the endpoint goes on (docs/spec/tunnel.md#5.6, #6). */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -6,7 +6,7 @@ import { connect, type Socket } from "node:net";
 import { test } from "node:test";
 import { Bed, type BedOptions } from "./testing/bed.ts";
 
-/** Waits for a condition that no event tells of; resolves with how long it took, milliseconds. */
+/** Polls a condition; resolves with how long it took, milliseconds. */
 async function until(what: string, condition: () => boolean, ms = 10_000): Promise<number> {
   const started = performance.now();
   while (!condition()) {
@@ -38,14 +38,14 @@ const AGENTS: readonly { readonly whose: string; readonly options: BedOptions }[
 ];
 
 for (const { whose, options } of AGENTS) {
-  test(`CONNECT: clients on a UNIX socket that close end their connections at once, agent ${whose}, endpoint deaf`, async () => {
+  test(`CONNECT: clients on a UNIX socket that close end their connections at once, agent ${whose}, the endpoint goes on`, async () => {
     await using bed = await Bed.open(options);
     await bed.agent();
-    // It reads, and never ends.
+    // It reads, and never closes.
     const port = await bed.endpoint((socket) => socket.resume());
     const path = await bed.connectPath();
     const clients = await Promise.all(Array.from({ length: 100 }, () => tunnel({ path }, port)));
-    // Some only after they had ended their sending.
+    // Half of them end their sending first.
     for (const [at, client] of clients.entries()) if (at % 2 === 0) client.end();
     await until(
       "half of them have ended their sending",
@@ -57,7 +57,7 @@ for (const { whose, options } of AGENTS) {
     assert.deepEqual(bed.bugs, []);
   });
 
-  test(`CONNECT: what a client on a UNIX socket had sent arrives although it has closed, agent ${whose}`, async () => {
+  test(`CONNECT: bytes that a client on a UNIX socket has sent arrive although it has closed, agent ${whose}`, async () => {
     await using bed = await Bed.open(options);
     await bed.agent();
     const sent = randomBytes(16 * 1024 * 1024);
@@ -81,7 +81,7 @@ for (const { whose, options } of AGENTS) {
   });
 }
 
-test("CONNECT: a client over TCP that closes ends its connection after the half-close time, and not while bytes come", async () => {
+test("CONNECT: a client over TCP that closes ends its connection after the half-close timeout, and not while bytes come", async () => {
   await using bed = await Bed.open({ halfCloseTimeoutMs: 300 });
   await bed.agent();
   const port = await bed.endpoint((socket) => socket.resume());
@@ -108,7 +108,7 @@ test("CONNECT: a client over TCP that closes ends its connection after the half-
   assert.equal(received, 10);
 });
 
-test("CONNECT: a client on a UNIX socket that has ended its sending is waited for longer than the half-close time", async () => {
+test("CONNECT: a client on a UNIX socket that has ended its sending is served for longer than the half-close timeout", async () => {
   await using bed = await Bed.open({ halfCloseTimeoutMs: 50 });
   await bed.agent();
   const port = await bed.endpoint((socket) => {

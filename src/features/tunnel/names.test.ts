@@ -1,4 +1,4 @@
-/** Names that nobody answers for, and what they cost the others (docs/spec/tunnel.md#5.3). */
+/** Names without an answer, and their cost for other dials (docs/spec/tunnel.md#5.3). */
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,7 +10,7 @@ import { dnsServer } from "#test/dns-server";
 import { Bed } from "./testing/bed.ts";
 import { TunnelClient } from "./testing/client.ts";
 
-test("tunnel: dials of names at a dead resolver hold up neither addresses nor names of the hosts file", {
+test("tunnel: dials of names at a dead resolver delay neither addresses nor names of the hosts file", {
   timeout: 30_000,
 }, async (t) => {
   const { server } = await dnsServer(t, () => "silent");

@@ -1,4 +1,4 @@
-/** docs/spec/tunnel.md#8.5: whatever is sent and however it is read, no transport and no frontend comes to stand still for ever. */
+/** docs/spec/tunnel.md#8.5: no transport and no frontend stalls, whatever is sent and however it is read. */
 import assert from "node:assert/strict";
 import { createHash, type Hash } from "node:crypto";
 import { once } from "node:events";
@@ -20,13 +20,13 @@ import { TunnelClient } from "./testing/client.ts";
 
 const RUNS = process.env["ISTHMUS_SOAK"] === "full" ? 30 : 3;
 const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
-/** Nothing has moved for so long: it stands still. */
+/** The connection has stalled if nothing has moved for so long, milliseconds. */
 const STALL_MS = 8000;
 const { ca, pairs } = await makeCertificates("cluster", { server: ["localhost"] });
 
-/** A client's side of a connection, whatever it is made of. */
+/** The client's side of a connection over any frontend. */
 interface Way {
-  /** Resolves when more may be sent. */
+  /** Resolves when the connection is writable. */
   write(bytes: Buffer): Promise<void>;
   pause(): void;
   resume(): void;
@@ -141,7 +141,7 @@ interface Pause {
   readonly ms: number;
 }
 
-/** What is sent each way, in pieces of which sizes, and when a reader stands still. */
+/** The bytes each way, the sizes of their pieces, and the pauses of the readers. */
 interface Traffic {
   readonly isEcho: boolean;
   readonly totalBytes: number;
@@ -174,7 +174,7 @@ const traffic: fc.Arbitrary<Traffic> = fc.record({
   endpointPauses: pauses,
 });
 
-/** Bytes that came, and the pauses of their reader. */
+/** Received bytes, and the pauses of their reader. */
 class Reading {
   received = 0;
   readonly hash: Hash = createHash("sha256");
@@ -198,7 +198,7 @@ class Reading {
   }
 }
 
-/** Pieces of these sizes in turn; small ones many at a time are as one to a stream, so each is at least a part of the whole. */
+/** Pieces of these sizes in rotation. A stream joins many small pieces, so each is at least a fraction of the whole. */
 function* pieces(sizes: readonly number[], totalBytes: number): Generator<Buffer> {
   const smallest = Math.ceil(totalBytes / 20_000);
   for (let sent = 0, at = 0; sent < totalBytes; at += 1) {
@@ -257,7 +257,7 @@ async function run(open: Open, endpointPort: number, bed: EndpointBed, { ...plan
   }
 }
 
-/** Resolves when more can be written, or nothing can ever be. */
+/** Resolves when the stream is writable or has ended. */
 function writable(socket: Socket): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   const done = (): void => {
@@ -282,7 +282,7 @@ interface EndpointBed {
 
 for (const frontend of FRONTENDS) {
   for (const hasCredit of [true, false]) {
-    test(`tunnel: ${frontend.name}, agent ${hasCredit ? "of ours" : "of upstream"}: no traffic makes it stand still`, {
+    test(`tunnel: ${frontend.name}, agent ${hasCredit ? "with flow control" : "without flow control"}: no traffic stalls it`, {
       timeout: 110_000,
     }, async () => {
       await fc.assert(

@@ -38,7 +38,7 @@ async function dial(port: number): Promise<Socket> {
   return socket;
 }
 
-/** How a client that is not served fares; it may be reset as soon as it is connected. */
+/** How the connection of a refused client ends; it may be reset as soon as it is connected. */
 function fateAt(port: number): Promise<string> {
   return fate(connect({ port, host: "127.0.0.1", allowHalfOpen: true }));
 }
@@ -99,7 +99,7 @@ for (const halfClose of [true, false]) {
   });
 }
 
-test("reverse: what is not on the list is refused at once, without being looked up", async () => {
+test("reverse: a destination that is not listed is refused at once, without a DNS query", async () => {
   await using bed = await Bed.open({ allowedDestinations: ["127.0.0.1:1"] });
   await bed.agent();
   const { listener, localPort } = await listenFor(bed, "no-such-host.invalid:443");
@@ -129,7 +129,7 @@ test("reverse: off on the server, off on the agent, an upstream server: each fai
   }
 });
 
-test("reverse: a client from elsewhere than the allowed sources, and one without a server, are reset", async () => {
+test("reverse: a client outside the allowed sources, and one without a server, are reset", async () => {
   await using bed = await Bed.open({ allowedDestinations: ["127.0.0.1:1"] });
   const lonely = await listenFor(bed, "127.0.0.1:1");
   await using _lonely = lonely.listener;
@@ -169,7 +169,7 @@ test("reverse: the link's end resets the node's clients, and the endpoint's sock
   }
 });
 
-test("reverse and forward at once: equal low numbers of dials and connections do not meet", async () => {
+test("reverse and forward at once: equal low ids of dials and connections do not collide", async () => {
   await using endpointBed = await Bed.open();
   const port = await endpointBed.endpoint((socket) => socket.pipe(socket));
   await using bed = await Bed.open({ allowedDestinations: [`127.0.0.1:${port}`] });
@@ -197,7 +197,7 @@ test("reverse and forward at once: equal low numbers of dials and connections do
   await idle(bed);
 });
 
-test("reverse: 250 dials at once on two streams of an agent open no more than it may have, and what ends makes room", async () => {
+test("reverse: 250 dials at once on two streams of an agent open no more connections than its limit, and closed ones free places", async () => {
   await using endpointBed = await Bed.open();
   const port = await endpointBed.endpoint((socket) => socket.on("end", () => socket.end()).resume());
   const address = `127.0.0.1:${port}`;
@@ -224,7 +224,7 @@ test("reverse: 250 dials at once on two streams of an agent open no more than it
     for (const socket of sockets) socket.destroy();
     await idle(bed);
   }
-  // Dials that fail hold nothing either.
+  // Failed dials free their places too.
   const failing = await listenFor(bed, "127.0.0.1:1");
   await using _failing = failing.listener;
   for (let at = 0; at < 30; at += 1) assert.match(await fateAt(failing.localPort), /ECONNRESET|closed/);

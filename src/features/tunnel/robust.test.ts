@@ -8,7 +8,7 @@ async function client(bed: Bed): Promise<TunnelClient> {
   return TunnelClient.open(await bed.socket(bed.frontendPort));
 }
 
-/** Waits for a condition that no event tells of. */
+/** Polls a condition. */
 async function until(what: string, condition: () => boolean, ms = 10_000): Promise<void> {
   const deadline = performance.now() + ms;
   while (!condition()) {
@@ -30,7 +30,7 @@ async function idle(bed: Bed): Promise<void> {
 }
 
 for (const flowControl of [true, false]) {
-  test(`tunnel: a reader that stands still costs the others nothing, ${flowControl ? "with credit" : "of a peer without credit: it ends after the grace"}`, async () => {
+  test(`tunnel: a reader that stops costs the others nothing, ${flowControl ? "with credit" : "without credit: its connection ends after the grace"}`, async () => {
     await using bed = await Bed.open({
       ...(flowControl ? {} : { agentCapabilities: new Set<never>() }),
       slowConsumerGraceMs: 300,
@@ -51,7 +51,7 @@ for (const flowControl of [true, false]) {
     const stalled = await client(bed);
     assert.equal((await stalled.dial(`127.0.0.1:${fast}`)).kind, "open");
     stalled.pause();
-    // Without credit the whole stream stands still meanwhile, which the gauge shows.
+    // Without credit the whole stream is paused meanwhile, which the gauge shows.
     if (!flowControl) await until("the gauge of full channels is up", () => bed.serverCounts.get("full") === 1);
     const other = await client(bed);
     await other.dial(`127.0.0.1:${echo}`);
@@ -78,7 +78,7 @@ for (const flowControl of [true, false]) {
   });
 }
 
-/** Dials that are given up; ISTHMUS_SOAK=full makes them as many as the promise. */
+/** Number of dials that are given up; all of the promise with ISTHMUS_SOAK=full. */
 const RACES = process.env["ISTHMUS_SOAK"] === "full" ? 10_000 : 300;
 
 test("tunnel: DIAL_CLS at every moment of a dial leaves no open socket", async () => {
@@ -124,7 +124,7 @@ test("tunnel: a pending dial is answered when its agent dies, and an open connec
   await idle(bed);
 });
 
-test("tunnel: a dial whose agent is lost before it has answered goes to another, until none is left", async () => {
+test("tunnel: a dial whose agent is lost before its answer goes to another agent, until none is left", async () => {
   await using bed = await Bed.open();
   const agents = new Set([await bed.rawAgent("one"), await bed.rawAgent("two"), await bed.rawAgent("three")]);
   const waiting = await client(bed);
@@ -152,21 +152,21 @@ test("tunnel: a dial whose agent is lost before it has answered goes to another,
   await idle(bed);
 });
 
-test("tunnel: a backend that does not answer in time is given up, told, and cancelled", async () => {
+test("tunnel: a dial that a backend does not answer in time fails with a time-out and is cancelled", async () => {
   await using bed = await Bed.open({ backendDialTimeoutMs: 100 });
   const agent = await bed.rawAgent();
   const one = await client(bed);
   const outcome = await one.dial("10.0.0.1:80", 5);
   assert.deepEqual(outcome, { kind: "refused", error: "timed out waiting for backend dial" });
   await agent.until(() => agent.packets.some(({ type }) => type === "DIAL_CLS"));
-  // A success that comes too late is closed again, and the client hears nothing of it.
+  // A late success is closed; the client receives nothing for it.
   agent.send({ type: "DIAL_RSP", error: "", connectID: 9, random: 5 });
   await agent.until(() => agent.packets.some((packet) => packet.type === "CLOSE_REQ" && packet.connectID === 9));
   assert.equal(bed.serverCounts.get("dialFailed unrecognized_response"), 1);
   assert.equal(one.packets.length, 1);
 });
 
-test("tunnel: an agent cannot answer another agent's dial, nor name a connection of another", async () => {
+test("tunnel: an agent cannot answer another agent's dial, nor use a connection of another", async () => {
   await using bed = await Bed.open();
   const first = await bed.rawAgent("first");
   const one = await client(bed);
@@ -186,7 +186,7 @@ test("tunnel: an agent cannot answer another agent's dial, nor name a connection
   assert.equal(one.closeResponse, undefined);
 });
 
-test("tunnel: packets of unknown connections are answered once a second, and zero-length packets harm nobody", async () => {
+test("tunnel: packets of unknown connections are answered once a second, and zero-length packets do no harm", async () => {
   await using bed = await Bed.open();
   const agent = await bed.rawAgent();
   agent.connectID = 4;
@@ -252,7 +252,7 @@ test("tunnel: an agent's stream that takes no packets is retired once a dial ove
   await one.closed();
 });
 
-test("tunnel: an agent that sends beyond its credit loses the connection, holds nothing, and nobody else suffers", async () => {
+test("tunnel: an agent that sends beyond its credit loses the connection, holds no memory, and others go on", async () => {
   await using endpointBed = await Bed.open();
   const port = await endpointBed.endpoint((socket) => {
     // Takes nothing.
@@ -271,7 +271,7 @@ test("tunnel: an agent that sends beyond its credit loses the connection, holds 
   assert.deepEqual(bed.bugs, []);
 });
 
-test("tunnel: a connection whose peer takes nothing more of it ends, and holds nothing", async () => {
+test("tunnel: a connection whose peer reads nothing more ends, and holds no memory", async () => {
   await using endpointBed = await Bed.open();
   const port = await endpointBed.endpoint((socket) => {
     socket.on("error", () => undefined);
@@ -284,7 +284,7 @@ test("tunnel: a connection whose peer takes nothing more of it ends, and holds n
     metadata: { agentid: "evil", "x-tunnel-caps": "reverse/1,half-close/1,flow-control/1" },
   });
   await evil.dial(`127.0.0.1:${port}`, 1);
-  // A window's worth comes, and no credit goes back.
+  // One window of bytes comes, and no credit is returned.
   await evil.until(() => evil.received === 256 * 1024);
   evil.close();
   await until("it is gone", () => bed.serverCounts.get("reverseConnections") === 0, 25_000);
@@ -292,7 +292,7 @@ test("tunnel: a connection whose peer takes nothing more of it ends, and holds n
   assert.equal(bed.proxy.backends.all[0]?.mux.connections, 0);
 });
 
-test("tunnel: messages that are never finished count, and an address as long as a message is refused", async () => {
+test("tunnel: incomplete messages count in the budget, and an address as long as a message is refused", async () => {
   await using bed = await Bed.open();
   const agent = await bed.rawAgent();
   const part = Buffer.alloc(5 + 1000);

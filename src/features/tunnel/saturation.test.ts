@@ -1,4 +1,4 @@
-/** docs/spec/tunnel.md#8.5 and #15.D: everything full in both directions, and nobody waits for anybody for ever. */
+/** docs/spec/tunnel.md#8.5 and #15.D: no deadlock with both directions full. */
 import assert from "node:assert/strict";
 import type { Socket } from "node:net";
 import { test } from "node:test";
@@ -7,10 +7,10 @@ import { TunnelClient } from "./testing/client.ts";
 
 const BLOCK = Buffer.alloc(64 * 1024, 5);
 const PAIRS = 6;
-/** What a connection must still pass on, each way, while one endpoint takes nothing. */
+/** Bytes that each connection must still pass on each way while one endpoint reads nothing. */
 const PROGRESS_BYTES = 8 * 1024 * 1024;
 
-/** Sends as fast as the other takes, and reads as fast as it comes; counts what came. */
+/** Sends and reads as fast as possible; counts the received bytes. */
 function saturate(socket: Socket): void {
   const more = (): void => {
     while (socket.writable && socket.write(BLOCK)) {
@@ -21,7 +21,7 @@ function saturate(socket: Socket): void {
   more();
 }
 
-/** Likewise for a client, until it has ended. */
+/** The same for a client, until it has ended. */
 async function saturateFrom(client: TunnelClient): Promise<void> {
   while (!client.isEnded && client.closeResponse === undefined) {
     await client.writeAll(BLOCK);
@@ -43,7 +43,7 @@ for (const flowControl of [true, false]) {
       sockets.push(socket);
       saturate(socket);
     });
-    // One after the other, so that the first endpoint's socket is the first client's.
+    // One after the other, so that sockets of endpoints and clients have the same order.
     const clients: TunnelClient[] = [];
     while (clients.length < PAIRS) {
       const client = await TunnelClient.open(await bed.socket(bed.frontendPort));
@@ -54,7 +54,7 @@ for (const flowControl of [true, false]) {
     assert.ok(stuck !== undefined);
     const saturated = clients.map((client) => saturateFrom(client));
     await Promise.all(clients.map((client) => client.until(() => client.received > PROGRESS_BYTES / 8)));
-    // Both ends of one connection stand still, with full buffers on the way between them in both directions.
+    // Both ends of one connection stop reading, with full buffers between them in both directions.
     const stopped = sockets[0];
     assert.ok(stopped !== undefined);
     stopped.pause();
@@ -80,7 +80,7 @@ for (const flowControl of [true, false]) {
     for (const end = performance.now() + 15_000; busy() > 0 && performance.now() < end; ) {
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
-    assert.equal(busy(), 0, "something is still open or held");
+    assert.equal(busy(), 0, "connections or buffers are left");
     assert.deepEqual(bed.bugs, []);
   });
 }

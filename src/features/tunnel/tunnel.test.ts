@@ -28,10 +28,10 @@ test("tunnel: bytes go there and back, and CLOSE_REQ is confirmed", async () => 
   assert.deepEqual(bed.bugs, []);
 });
 
-/** ISTHMUS_SOAK=full makes it as much as the promise. */
+/** All of the promise with ISTHMUS_SOAK=full. */
 const TRANSFER_BYTES = (process.env["ISTHMUS_SOAK"] === "full" ? 1024 : 64) * 2 ** 20;
 
-test("tunnel: 64 MiB both ways with equal checksums, whatever both sides can", async () => {
+test("tunnel: 64 MiB both ways with equal checksums, with each set of capabilities", async () => {
   for (const caps of [undefined, new Set<never>()]) {
     await using bed = await Bed.open(caps === undefined ? {} : { agentCapabilities: caps });
     await bed.agent();

@@ -1,4 +1,4 @@
-/** What goes over the tunnel's sockets, byte by byte: HTTP/2 frames that no library would send, against our listeners (docs/spec/tunnel.md#2, #15.B). */
+/** Bytes on the tunnel's sockets: HTTP/2 frames that no library would send, against the listeners (docs/spec/tunnel.md#2, #15.B). */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -110,7 +110,7 @@ for (const [side, path, metadata] of [
       peer.request(1, grpcRequest(path, metadata));
       peer.data(1, bytes);
       assert.equal(await peer.status(1), status);
-      // The session lives on.
+      // The session goes on.
       peer.request(3, grpcRequest(path, metadata));
       await peer.until("the next stream is served", () => peer.header(3, ":status") === "200");
       assert.equal(peer.header(3, "grpc-status"), undefined);
@@ -167,7 +167,7 @@ const INTRODUCTIONS: readonly { readonly what: string; readonly metadata: readon
 ];
 
 for (const { what, metadata, ok } of INTRODUCTIONS) {
-  test(`wire: an agent ${what} is ${ok ? "welcome" : "refused with INVALID_ARGUMENT"}`, async () => {
+  test(`wire: an agent ${what} is ${ok ? "admitted" : "refused with INVALID_ARGUMENT"}`, async () => {
     await using bed = await Bed.open();
     const peer = await agentSide(bed);
     peer.request(1, grpcRequest(TUNNEL_METHODS.connect, metadata));
@@ -212,7 +212,7 @@ for (const authority of [encodeURIComponent("/run/a b/frontend.sock"), "/run/fro
     peer.data(1, Buffer.concat([frameData(1, 5), Buffer.from("hello")]));
     await peer.until("the echo is here", () => bytesOf(packetsOf(peer, 1)) === "hello");
     for (let round = 1; round <= 10; round += 1) {
-      // Go measures the link with PINGs while it moves data: never too many of them.
+      // Go peers measure the link with PINGs beside data: these are never too many.
       peer.data(1, Buffer.concat([frameData(1, 1), Buffer.from("x")]));
       await peer.until("another byte is here", () => bytesOf(packetsOf(peer, 1)).length === 5 + round);
       peer.ping();
@@ -224,7 +224,7 @@ for (const authority of [encodeURIComponent("/run/a b/frontend.sock"), "/run/fro
   });
 }
 
-test("wire: an agent without capabilities is sent no packet that upstream does not know", async () => {
+test("wire: an agent without capabilities is sent no packet of an extension", async () => {
   await using bed = await Bed.open();
   const agent = await bed.rawAgent();
   const port = 1;
@@ -270,7 +270,7 @@ test("wire: packets without payload, and empty messages, end neither the stream 
   assert.deepEqual(bed.bugs, []);
 });
 
-test("wire: a frontend that ends its side while it dials, or with nothing asked, gets status 0", async () => {
+test("wire: a frontend that ends its side while it dials, or without a dial, gets status 0", async () => {
   await using bed = await Bed.open();
   await bed.rawAgent();
   const peer = await frontend(bed);
@@ -281,7 +281,7 @@ test("wire: a frontend that ends its side while it dials, or with nothing asked,
   assert.equal(await peer.status(3), 0);
 });
 
-test("wire: a frontend that closes and hangs up at once costs its agent one CLOSE_REQ", async () => {
+test("wire: a frontend that sends CLOSE_REQ and ends its stream at once costs its agent one CLOSE_REQ", async () => {
   await using bed = await Bed.open();
   const agent = await bed.rawAgent();
   const peer = await frontend(bed);
@@ -293,7 +293,7 @@ test("wire: a frontend that closes and hangs up at once costs its agent one CLOS
   peer.data(1, frameControl({ type: "CLOSE_REQ", connectID: 1 }));
   await agent.until(() => agent.packets.some(({ type }) => type === "CLOSE_REQ"));
   peer.write(frameBytes(FrameType.rstStream, 0, 1, Buffer.from("00000008", "hex")));
-  // The answer to a second dial is behind whatever the first one still sends.
+  // The answer to a second dial follows all packets of the first one.
   const next = await TunnelClient.open(await bed.socket(bed.frontendPort));
   const dial = next.dial("127.0.0.1:1", 8);
   await agent.until(() => agent.packets.some((packet) => packet.type === "DIAL_REQ" && packet.random === 8));

@@ -32,7 +32,7 @@ function machine(...lacks: "dummy"[]) {
   return { kernel, stack, bind, held, log, warnings };
 }
 
-test("DummyBindInterface: makes the interface with its addresses, is idempotent, and takes it away again", async () => {
+test("DummyBindInterface: makes the interface with its addresses, is idempotent, and removes it", async () => {
   const { stack, bind, held } = machine();
   const one = bind();
   await one.ensure();
@@ -48,7 +48,7 @@ test("DummyBindInterface: makes the interface with its addresses, is idempotent,
   await one.release();
 });
 
-test("DummyBindInterface: what an earlier run left is adopted, and taken away as its own", async () => {
+test("DummyBindInterface: an interface of an earlier run is adopted and removed", async () => {
   const { stack, bind } = machine();
   await bind().ensure();
   const before = stack.links.get({ name: "knode0" })?.index;
@@ -84,14 +84,14 @@ test("DummyBindInterface: interfaces of other kinds and addresses of others are 
   assert.equal(address.stack.links.get({ name: "knode0" }), undefined);
 });
 
-test("DummyBindInterface: without a dummy driver the addresses go to lo, which is said once", async () => {
+test("DummyBindInterface: without a dummy driver the addresses are added to lo, which is logged once", async () => {
   const { bind, held, warnings } = machine("dummy");
   const one = bind();
   await one.ensure();
   await one.ensure();
   assert.deepEqual(held(), ["lo 10.255.255.1/32 host", "lo fd00:ffff::1/128"]);
   assert.equal(warnings.length, 1);
-  // A later run takes them over; they are not its own to remove.
+  // A later run adopts them and does not remove them.
   const next = bind();
   await next.ensure();
   await next.release();
@@ -100,7 +100,7 @@ test("DummyBindInterface: without a dummy driver the addresses go to lo, which i
   assert.deepEqual(held(), []);
 });
 
-test("DummyBindInterface: without the right to do it the message says which one", async () => {
+test("DummyBindInterface: without the privilege the message names it", async () => {
   const { kernel, bind } = machine();
   kernel.fail("links.create", "not-permitted");
   await assert.rejects(bind().ensure(), (error) => {
@@ -110,7 +110,7 @@ test("DummyBindInterface: without the right to do it the message says which one"
   });
 });
 
-test("watchBindInterface: puts back within 5 s what others take away, and tells once what it cannot", async () => {
+test("watchBindInterface: restores within 5 s what others remove, and logs a failure once", async () => {
   const { kernel, stack, bind, held, log, warnings } = machine();
   const clock = new FakeClock();
   const controller = new AbortController();

@@ -8,7 +8,7 @@ import { SystemNames } from "#base/names";
 import { dialTcp } from "../ends/dial-tcp.ts";
 import { forwardFilter, parseForwardDestination } from "./forward-allow.ts";
 
-test("forwardFilter: ranges and ports, IPv4 also in IPv6 clothes; an empty list allows all", () => {
+test("forwardFilter: ranges and ports, IPv4-mapped addresses too; an empty list allows all", () => {
   const texts = ["10.0.0.0/8", "192.0.2.1/32:10250", "fd00::/8:443", "2001:db8::/32"];
   const allowed = forwardFilter(texts.map(parseForwardDestination));
   assert.ok(allowed !== undefined);
@@ -56,7 +56,7 @@ test("parseForwardDestination: anything else is refused with its text", () => {
   );
 });
 
-test("dialTcp: a name is judged by what it resolves to", async () => {
+test("dialTcp: the filter applies to the addresses of a name", async () => {
   const signal = AbortSignal.timeout(5000);
   const names = new SystemNames({ clock: systemClock });
   const allowed = forwardFilter([parseForwardDestination("10.0.0.0/8")]);

@@ -6,7 +6,7 @@ import { type ServerAddress, ServerAddresses } from "./server-addresses.ts";
 
 const options = { signal: new AbortController().signal };
 
-/** Streams that a test ends; `down` addresses refuse. */
+/** Streams that the test ends. Addresses in `down` refuse. */
 function network(resolve: Readonly<Record<string, readonly string[]>> = {}) {
   const asked: string[] = [];
   const down = new Set<string>();
@@ -53,7 +53,7 @@ test("ServerAddresses: every address of a name gets a stream before any gets a s
   const addresses = new ServerAddresses(deps, [{ host: "proxy", port: 8091 }]);
   for (let at = 0; at < 3; at += 1) (await addresses.connect(options)).start(handlers);
   assert.deepEqual(asked, ["proxy=192.0.2.1:8091", "proxy=192.0.2.2:8091", "proxy=2001:db8::3:8091"]);
-  // All have one: the one that was asked longest ago may be a balancer.
+  // All have a stream: the address that was tried longest ago may be a balancer.
   (await addresses.connect(options)).discard();
   assert.equal(asked.at(-1), "proxy=192.0.2.1:8091");
   open[1]?.handlers.onClosed(undefined);
@@ -61,7 +61,7 @@ test("ServerAddresses: every address of a name gets a stream before any gets a s
   assert.equal(asked.at(-1), "proxy=192.0.2.2:8091");
 });
 
-test("ServerAddresses: one that does not answer does not keep the others waiting for the next round", async () => {
+test("ServerAddresses: an address that does not answer does not delay the others until the next round", async () => {
   const { deps, asked, down } = network();
   const servers = ["192.0.2.1", "192.0.2.2"].map((host) => ({ host, port: 1 }));
   const addresses = new ServerAddresses(deps, servers);
@@ -72,14 +72,14 @@ test("ServerAddresses: one that does not answer does not keep the others waiting
   assert.equal(asked.length, 3, "the live one is not asked while another is missing");
 });
 
-test("ServerAddresses: a balancer's one address is asked every time", async () => {
+test("ServerAddresses: the only address, that of a balancer, is tried every time", async () => {
   const { deps, asked } = network();
   const addresses = new ServerAddresses(deps, [{ host: "192.0.2.1", port: 1 }]);
   for (let at = 0; at < 3; at += 1) (await addresses.connect(options)).start(handlers);
   assert.equal(asked.length, 3);
 });
 
-test("ServerAddresses: names that do not resolve matter only where no other does", async () => {
+test("ServerAddresses: unresolvable names matter only if no other name resolves", async () => {
   const { deps, asked } = network({ good: ["192.0.2.1"] });
   await new ServerAddresses(deps, [
     { host: "bad", port: 1 },

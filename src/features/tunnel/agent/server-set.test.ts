@@ -1,4 +1,4 @@
-/** docs/spec/tunnel.md#11: agents behind one balancer, servers that come and go; with a clock that the tests move. */
+/** docs/spec/tunnel.md#11: agents behind one balancer, and servers that start and stop, with a fake clock. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
@@ -15,10 +15,10 @@ import { ServerSet } from "./server-set.ts";
 const SERVERS = 3;
 const AGENTS = 100;
 
-/** Servers behind a balancer that takes any of those it knows. `undefined`: one that refuses. */
+/** Servers behind a balancer that chooses at random. `undefined`: one that refuses. */
 class Cluster implements AsyncDisposable {
   readonly clock = new FakeClock();
-  /** What stands behind the balancer. */
+  /** The servers behind the balancer. */
   readonly backends: (string | undefined)[] = ["a", "b", "c"];
   readonly sets: ServerSet[] = [];
   connects = 0;
@@ -119,7 +119,7 @@ test("ServerSet: after a rolling restart all agents have all servers within 6 s"
   await using cluster = new Cluster(AGENTS);
   await cluster.settled();
   for (const [at, server] of ["a", "b", "c"].entries()) {
-    // It refuses for a second, and the balancer does not notice.
+    // It refuses for a second while the balancer still chooses it.
     cluster.backends[at] = undefined;
     cluster.kill(server);
     await cluster.clock.advance(1000);
@@ -131,7 +131,7 @@ test("ServerSet: after a rolling restart all agents have all servers within 6 s"
   assert.ok(took <= 6000, `${took} ms`);
 });
 
-test("ServerSet: a server that stays away is looked for ever more rarely, and one alone that refuses too", async () => {
+test("ServerSet: attempts to find a missing server become rarer, and so do attempts at a single server that refuses", async () => {
   await using cluster = new Cluster(1);
   await cluster.settled();
   cluster.backends[1] = "a";

@@ -14,7 +14,7 @@ const GOOD = {
   user: { username: "system:serviceaccount:kube-system:agent" },
   audiences: ["aud"],
 };
-/** As in the judged answers below. */
+/** As in the answers below. */
 const TOKEN = "0123456789abcdef.0123456789ABCDEFG.0123456789-signature";
 const options = { signal: AbortSignal.timeout(60_000) };
 
@@ -33,12 +33,12 @@ function authenticator(...answers: readonly (object | Error)[]) {
   return { clock, requests, auth: new TokenReviewAuthenticator({ api, clock }, RULES) };
 }
 
-/** A JWT with claims; nobody here looks at its signature. */
+/** A JWT with claims; its signature is not checked here. */
 function jwt(claims: object): string {
   return ["{}", JSON.stringify(claims), "signature"].map((part) => Buffer.from(part).toString("base64url")).join(".");
 }
 
-test("TokenReviewAuthenticator: asks for the token with the audience, and lets the service account in", async () => {
+test("TokenReviewAuthenticator: reviews the token with the audience, and admits the service account", async () => {
   const { auth, requests } = authenticator(GOOD);
   await auth.authenticate(["Bearer t0ken"], options);
   assert.deepEqual(requests, [
@@ -55,7 +55,7 @@ test("TokenReviewAuthenticator: asks for the token with the audience, and lets t
   ]);
 });
 
-test("TokenReviewAuthenticator: proves at the start that tokens are judged, and says why not", async () => {
+test("TokenReviewAuthenticator: checks at the start that the API server answers reviews, and reports why not", async () => {
   const away = new KubeError("unreachable", "connection refused");
   const { auth, clock, requests } = authenticator(away, away, { authenticated: false });
   const health = new Health();
@@ -69,7 +69,7 @@ test("TokenReviewAuthenticator: proves at the start that tokens are judged, and 
   assert.equal(requests.length, 3);
 });
 
-test("TokenReviewAuthenticator: metadata that is not one Bearer token is refused without asking", async () => {
+test("TokenReviewAuthenticator: metadata that is not one Bearer token is refused without a review", async () => {
   const { auth, requests } = authenticator(GOOD);
   const cases = [
     [],
@@ -91,7 +91,7 @@ test("TokenReviewAuthenticator: metadata that is not one Bearer token is refused
   assert.equal(requests.length, 0);
 });
 
-test("judge: whatever is not exactly as it must be refuses", () => {
+test("judge: an answer that is not exactly as expected refuses", () => {
   const cases: readonly (readonly [object | undefined, RegExp])[] = [
     [undefined, /does not know/],
     [{}, /does not know/],
@@ -116,7 +116,7 @@ test("judge: whatever is not exactly as it must be refuses", () => {
   assert.deepEqual(judge({ status: GOOD }, { ...RULES, token: TOKEN }), { kind: "accepted" });
 });
 
-test("judge: what is refused is told without the token or parts of it, and shortly", () => {
+test("judge: the reason of a refusal is short and has no part of the token", () => {
   const said = (error: string): string => {
     const verdict = judge({ status: { error } }, { ...RULES, token: TOKEN });
     assert.ok(verdict.kind === "refused");
@@ -142,7 +142,7 @@ test("judge: any answer of an API server is a verdict", () => {
   );
 });
 
-test("TokenReviewAuthenticator: an accepted token is not asked for again for 60 s, a refused one for 10 s", async () => {
+test("TokenReviewAuthenticator: an accepted token is not reviewed again for 60 s, a refused one for 10 s", async () => {
   const good = authenticator(GOOD);
   const ask = (one: typeof good): Promise<void> => one.auth.authenticate(["Bearer t"], options);
   await ask(good);
@@ -173,7 +173,7 @@ test("TokenReviewAuthenticator: a token is never accepted beyond its own expiry"
   assert.equal(requests.length, 2);
 });
 
-test("TokenReviewAuthenticator: an API server that cannot answer makes nobody unauthenticated, and is asked again", async () => {
+test("TokenReviewAuthenticator: an API server that fails makes no agent unauthenticated, and is tried again", async () => {
   const failures = [
     new KubeError("unreachable", "no route"),
     new KubeError("forbidden", "no"),
@@ -191,13 +191,13 @@ test("TokenReviewAuthenticator: an API server that cannot answer makes nobody un
   assert.equal(requests.length, 4);
 });
 
-test("TokenReviewAuthenticator: no message holds the token", async () => {
+test("TokenReviewAuthenticator: no message contains the token", async () => {
   const { auth } = authenticator({ error: "no" });
   await assert.rejects(auth.authenticate(["Bearer s3cret"], options), (error) => !String(error).includes("s3cret"));
   await assert.rejects(auth.authenticate(["Basic s3cret"], options), (error) => !String(error).includes("s3cret"));
 });
 
-test("TokenReviewAuthenticator: what is remembered is bounded, the oldest goes first", async () => {
+test("TokenReviewAuthenticator: the cache is bounded; the oldest entry is removed first", async () => {
   const { auth, requests } = authenticator(GOOD);
   for (let at = 0; at <= 10_000; at += 1) await auth.authenticate([`Bearer t${at}`], options);
   await auth.authenticate(["Bearer t10000"], options);
@@ -207,7 +207,7 @@ test("TokenReviewAuthenticator: what is remembered is bounded, the oldest goes f
   assert.equal(requests.length, 10_002);
 });
 
-test("expiryOf: reads the claim of a JWT; whatever else a token is, it has none", () => {
+test("expiryOf: reads the claim of a JWT; any other token has none", () => {
   assert.equal(expiryOf(jwt({ exp: 12 })), 12_000);
   for (const token of ["", "opaque", "a.b.c", "..", jwt({}), jwt({ exp: "12" }), jwt([])]) {
     assert.equal(expiryOf(token), Number.POSITIVE_INFINITY, token);

@@ -11,7 +11,7 @@ import { DialError, dialTcp } from "./dial-tcp.ts";
 const names = new SystemNames({ clock: systemClock });
 const never = new AbortController().signal;
 
-test("dialTcp: a name is resolved, and the socket is handed over unread, so that nothing of it is lost", async (t) => {
+test("dialTcp: a name is resolved, and the socket is returned unread, so that no byte is lost", async (t) => {
   const server = createServer((socket) => {
     socket.on("error", () => socket.destroy());
     socket.write("hello");
@@ -26,7 +26,7 @@ test("dialTcp: a name is resolved, and the socket is handed over unread, so that
   assert.equal(String(first), "hello");
 });
 
-test("dialTcp: failures have Go's words, by which frontends are told what happened", async (t) => {
+test("dialTcp: failures have Go's words", async (t) => {
   const port = await freePort();
   const cases = [
     [{ host: "127.0.0.1", port }, "failed", `dial tcp 127.0.0.1:${port}: connect: connection refused`],

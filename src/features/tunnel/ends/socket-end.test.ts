@@ -8,7 +8,7 @@ import { test } from "node:test";
 import { resetSocket } from "#base/socket-reset";
 import { SocketEnd } from "./socket-end.ts";
 
-test("SocketEnd: a reset of a UNIX socket, which knows none, closes it", async (t) => {
+test("SocketEnd: a reset of a UNIX socket, which has no reset, closes it", async (t) => {
   const path = join(tmpdir(), `isthmus-socket-end-${process.pid}.sock`);
   const server = createServer({ allowHalfOpen: true });
   await once(server.listen(path), "listening");
@@ -27,7 +27,7 @@ test("SocketEnd: a reset of a UNIX socket, which knows none, closes it", async (
 });
 
 for (const unread of [0, 1 << 20]) {
-  test(`SocketEnd: a reset is noticed while nobody reads, with ${unread} bytes unread`, async (t) => {
+  test(`SocketEnd: a reset of a paused socket is detected, with ${unread} bytes unread`, async (t) => {
     const accepted = Promise.withResolvers<Socket>();
     const server = createServer({ allowHalfOpen: true }, accepted.resolve);
     t.after(() => server.close());
@@ -45,7 +45,7 @@ for (const unread of [0, 1 << 20]) {
   });
 }
 
-test("SocketEnd: looking after a paused socket sends nothing", async (t) => {
+test("SocketEnd: probing a paused socket sends nothing", async (t) => {
   const accepted = Promise.withResolvers<Socket>();
   const server = createServer({ allowHalfOpen: true }, accepted.resolve);
   t.after(() => server.close());

@@ -51,14 +51,14 @@ async function lease(api: KubeClient, clock: FakeClock, id: string, renewedAgoMs
   );
 }
 
-/** As its server would. */
+/** Renews it as its server would. */
 async function renew(api: KubeClient, clock: FakeClock, id: string): Promise<void> {
   const renewTime = new Date(clock.now()).toISOString().replace("Z", "000Z");
   const renewal = { type: "merge", body: { spec: { renewTime } } } as const;
   await api.patch(resources.leases, { namespace: NAMESPACE, name: leaseName(id) }, renewal, options);
 }
 
-test("validUntil: renewTime, else acquireTime, plus the duration; undefined for a Lease that does not say", () => {
+test("validUntil: renewTime, else acquireTime, plus the duration; undefined for a Lease without them", () => {
   const at = (second: number): string => new Date(second * 1000).toISOString().replace("Z", "000Z");
   const cases = [
     [{ renewTime: at(10), acquireTime: at(1), leaseDurationSeconds: 30 }, 40_000],
@@ -71,7 +71,7 @@ test("validUntil: renewTime, else acquireTime, plus the duration; undefined for 
   assert.equal(validUntil({}), undefined);
 });
 
-test("parseLabels: key=value pairs, which selectorOf puts together again", () => {
+test("parseLabels: key=value pairs, which selectorOf joins again", () => {
   assert.deepEqual(parseLabels("k8s-app=konnectivity-server"), LABELS);
   const two = { "example.com/tier": "", b: "2" };
   assert.deepEqual(parseLabels("example.com/tier=,b=2"), two);
@@ -97,7 +97,7 @@ test("leaseName: refuses ids that cannot be part of a name", () => {
   }
 });
 
-test("ServerLease: makes the Lease, renews it, makes it again when it was deleted, and removes it", async (t) => {
+test("ServerLease: creates the Lease, renews it, creates it again after a deletion, and removes it", async (t) => {
   const { api, get } = await kube(t);
   const clock = new FakeClock();
   const own = new ServerLease(
@@ -205,9 +205,9 @@ test("LeaseCollector: deletes expired Leases of the label, never its own, and co
   assert.deepEqual(calls, ["list 500 InternalError"]);
 });
 
-test("LeaseCollector, ServerLease: clocks that jump or differ by an hour take no living server's Lease away", async (t) => {
+test("LeaseCollector, ServerLease: clocks that jump or differ by an hour delete no live server's Lease", async (t) => {
   const { api, get } = await kube(t);
-  // What both read of passing time is the same; what they take for the time of day is not.
+  // Their monotonic clocks agree, their wall clocks do not.
   const [ahead, right] = [new FakeClock(), new FakeClock()];
   const noMetrics = { listed: () => undefined, deleted: () => undefined, culled: () => undefined };
   const collector = new LeaseCollector(
@@ -236,7 +236,7 @@ test("LeaseCollector, ServerLease: clocks that jump or differ by an hour take no
   }
   assert.equal((await get("living")).metadata.uid, uid, "it was never deleted and made again");
 
-  // It is dead now; with a right clock or a wrong one that is seen.
+  // It has ended. The collector detects this with a right clock and with a wrong one.
   stop.abort();
   await running;
   ahead.jumpWall(7_200_000);
@@ -273,7 +273,7 @@ test("LeaseCounter: a clock that jumps leaves the count as it was, or as high", 
   await running;
 });
 
-test("LeaseCounter: counts valid Leases as they come, expire and go; none is no reason to forget the last count", async (t) => {
+test("LeaseCounter: counts valid Leases as they come, expire and go; with none it keeps the last count", async (t) => {
   const { api } = await kube(t);
   const clock = new FakeClock();
   let changes = 0;

@@ -85,7 +85,7 @@ for (const authority of [PATH, ...FINE]) {
       assert.equal(peer.header(stream, "x-path"), `/request-${stream}`);
       assert.equal(peer.header(stream, "x-authority"), authority === PATH ? "localhost" : authority);
     }
-    // Settings twice: ours and the session's; both were confirmed without the session taking offence.
+    // Settings twice: the shim's and the session's. The client has acknowledged both, and the session goes on.
     assert.equal(peer.of(FrameType.settings).filter(({ flags }) => flags === 0).length, 2);
     assert.equal(peer.of(FrameType.goAway).length, 0);
   });
@@ -111,7 +111,7 @@ for (const authority of [PATH, "localhost"]) {
     };
     const block = encodeHeaderBlock(grpcRequest("/a", [], authority));
     await byBytes(frameBytes(FrameType.headers, FrameFlag.endHeaders, 1, block));
-    // Their confirmation would otherwise come into the middle of the next frame.
+    // Otherwise the acknowledgement would be written into the middle of the next frame.
     await peer.until("the session's settings are here", () => peer.of(FrameType.settings).length >= 2);
     await byBytes(frameBytes(FrameType.data, FrameFlag.endStream, 1, Buffer.from("body")));
     await peer.until("the body is back", () => String(peer.dataOf(1)) === "body");
@@ -145,7 +145,7 @@ for (const authority of [PATH, "localhost"]) {
 
 for (const authority of [PATH, "localhost"]) {
   for (const how of ["end", "destroy"] as const) {
-    test(`acceptPathAuthority: a client that goes (${how}) takes its session with it (${authority})`, async (t) => {
+    test(`acceptPathAuthority: a client that leaves (${how}) ends its session (${authority})`, async (t) => {
       const sessions = new Set<ServerHttp2Session>();
       const path = await serve(t, { shim: true, sessions });
       const socket = await dial(t, path);
@@ -179,13 +179,13 @@ test("acceptPathAuthority: another protocol, too much before the first request, 
   await brokenEnds;
 });
 
-test("acceptPathAuthority: a client that asks for answers before it is set up, and confirms nothing, ends", async (t) => {
+test("acceptPathAuthority: a client that sends PINGs before its first request, and acknowledges nothing, is disconnected", async (t) => {
   const path = await serve(t, { shim: true });
   const asking = await dial(t, path);
   const ends = gone(asking);
   asking.write(Buffer.concat([PREFACE, SETTINGS]));
   const pings = Buffer.concat(Array.from({ length: 1000 }, () => frameBytes(FrameType.ping, 0, 0, Buffer.alloc(8))));
-  // It reads nothing, and goes on for as long as it is let.
+  // It reads nothing, and sends until it is disconnected.
   asking.pause();
   let asked = 0;
   const ask = (): void => {
@@ -232,7 +232,7 @@ test("AuthorityRewriter: cuts change nothing, nothing but authorities changes, a
       const rewriter = new AuthorityRewriter();
       assert.deepEqual(Buffer.concat(cutAt(bytes, cuts).flatMap((part) => rewriter.push(part))), whole);
       assert.equal(whole.includes(PATH), false);
-      // What is written out is understood, and stays as it is.
+      // The output is valid, and a second pass does not change it.
       assert.deepEqual(Buffer.concat(new AuthorityRewriter().push(whole)), whole);
     }),
     { numRuns: 500 },

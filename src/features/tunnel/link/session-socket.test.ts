@@ -1,4 +1,4 @@
-/** Node's HTTP/2 over TLS, which left alone waits for ever where these tests would not end. */
+/** Node's HTTP/2 over TLS. Without SessionSocket these tests would not end. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type ClientHttp2Session, connect, createServer, type Http2Server, type ServerHttp2Stream } from "node:http2";
@@ -17,13 +17,13 @@ const TIMEOUT = { timeout: 30_000 };
 const BLOCK = Buffer.alloc(128 * 1024, 7);
 const { ca, pairs } = await makeCertificates("cluster", { server: ["localhost"] });
 
-/** So little waits in the kernel. */
+/** Size of the kernel's buffers: small. */
 function narrow(socket: Socket): void {
   const { fd } = (socket as unknown as { readonly _handle: { readonly fd: number } })._handle;
   for (const option of [C.SO_SNDBUF, C.SO_RCVBUF]) setsockopt(fd, C.SOL_SOCKET, option, 16 * 1024);
 }
 
-/** A server that gives its streams, and its side of the connection. */
+/** A server that exposes its streams and its side of the connection. */
 async function serve(t: TestContext, onStream: (stream: ServerHttp2Stream) => void, limits?: SessionLimits) {
   const sessions: Http2Server = createServer({ settings: SESSION_SETTINGS });
   sessions.on("session", (session) => {
@@ -67,7 +67,7 @@ function sessionOver(t: TestContext, socket: TLSSocket): ClientHttp2Session {
   return session;
 }
 
-/** Keeps a stream full, and counts what comes. */
+/** Keeps a stream full, and counts the received bytes. */
 function saturate(stream: {
   write(block: Buffer, done: (error?: Error | null) => void): unknown;
   on(event: "data", listener: (chunk: Buffer) => void): unknown;
@@ -137,7 +137,7 @@ test(
     socket.pause();
     socket.write(PREFACE);
     const settings = frameBytes(FrameType.settings, 0, 0, Buffer.alloc(0));
-    // More at once is a flood to Node itself.
+    // Node ends a session for more at once.
     const burst = Buffer.concat(Array.from({ length: 500 }, () => settings));
     const isSent = (): Promise<boolean> =>
       Promise.race([
@@ -159,7 +159,7 @@ test(
   },
 );
 
-test("SessionSocket: a peer that reads may ask for as many answers as it likes", TIMEOUT, async (t) => {
+test("SessionSocket: a peer that reads may cause any number of answers", TIMEOUT, async (t) => {
   const port = await serve(t, (stream) => stream.on("data", (chunk: Buffer) => stream.write(chunk)));
   const session = sessionOver(t, await dial(t, port));
   const stream = session.request({ ":method": "POST" }, { endStream: false });
@@ -206,7 +206,7 @@ test(
       session.request({ ":method": "POST" }, { endStream: false }).resume();
       await until(() => streams.length === wanted);
     }
-    // The second one sends its next block with each that has gone.
+    // The second one sends a block for each one that has left.
     const busy = (): void => streams[1]?.send([BLOCK], BLOCK.length, busy);
     busy();
     busy();

@@ -80,7 +80,7 @@ function goAway(peer: RawHttp2): { readonly code: number; readonly text: string 
   return frame && { code: frame.payload.readUInt32BE(4), text: frame.payload.toString("latin1", 8) };
 }
 
-test("limitPings: a peer that pings for no reason is told too_many_pings after two strikes", async (t) => {
+test("limitPings: a peer that pings without data gets too_many_pings after two strikes", async (t) => {
   const { port } = await serve(t, new FakeClock());
   const peer = new RawHttp2(await dial(t, port));
   await peer.until("settings are confirmed", () => peer.of(FrameType.settings).length >= 2);
@@ -105,7 +105,7 @@ test("limitPings: TLS, whose records are longer than a PING, hides none", async 
   assert.deepEqual(goAway(peer), { code: ENHANCE_YOUR_CALM, text: "too_many_pings" });
 });
 
-test("limitPings: a PING each 30 s is welcome for ever", async (t) => {
+test("limitPings: a PING every 30 s is allowed", async (t) => {
   const clock = new FakeClock();
   const { port } = await serve(t, clock);
   const peer = new RawHttp2(await dial(t, port));
@@ -182,13 +182,13 @@ test("limitPings: PINGs are answered promptly while as much is sent as the peer 
   assert.ok(slowest < 2000, `an answer took ${slowest} ms`);
 });
 
-test("keepAlive: a server drops a peer that answers no PING, 20 s after it asked", async (t) => {
+test("keepAlive: a server drops a peer that answers no PING, 20 s after the PING", async (t) => {
   const clock = new FakeClock();
   const { port, ended } = await serve(t, clock);
   const peer = new RawHttp2(await dial(t, port), { pong: false });
   peer.request(1, grpcRequest(TUNNEL_METHODS.connect));
   await peer.until("the stream is accepted", () => peer.of(FrameType.headers, 1).length > 0);
-  // It pings in between, and its silence begins there.
+  // It sends a PING in between; its silence begins then.
   await clock.advance(50_000);
   await pings(peer, 1);
   await clock.advance(59_999);
@@ -202,7 +202,7 @@ test("keepAlive: a server drops a peer that answers no PING, 20 s after it asked
   assert.equal(ended.length, 1);
 });
 
-test("keepAlive: a peer that answers stays, and is asked again", async (t) => {
+test("keepAlive: a peer that answers stays, and gets the next PING", async (t) => {
   const clock = new FakeClock();
   const { port } = await serve(t, clock);
   const peer = new RawHttp2(await dial(t, port));
@@ -211,7 +211,7 @@ test("keepAlive: a peer that answers stays, and is asked again", async (t) => {
   for (let round = 1; round <= 3; round += 1) {
     await clock.advance(60_000);
     await peer.until(`PING ${round} is here`, () => peer.of(FrameType.ping).length >= 2 * round - 1);
-    // Our answer is behind theirs, so theirs has been taken.
+    // The answer of this side follows the peer's, so that was handled.
     await pings(peer, 1);
   }
   assert.equal(peer.isClosed, false);
@@ -223,7 +223,7 @@ test("keepAlive: a client drops a server that answers no PING", async (t) => {
     [":status", "200"],
     ["content-type", "application/grpc"],
   ]);
-  // A server that says what a call needs and then nothing any more.
+  // A server that answers the call and then sends nothing more.
   const server = createTcpServer((socket) => {
     socket.on("error", () => socket.destroy());
     socket.once("data", () => {

@@ -34,7 +34,7 @@ test("ByteQueue: whatever is pushed and taken, the bytes come out in order and a
   assert.throws(() => new ByteQueue().take(1, []), /1 bytes of 1 are not in the queue/);
 });
 
-test("ByteQueue: what was taken is not held, also while others wait behind it", () => {
+test("ByteQueue: taken bytes are not held, even while others wait behind them", () => {
   setFlagsFromString("--expose-gc");
   const collect: () => void = runInNewContext("gc");
   const queue = new ByteQueue();

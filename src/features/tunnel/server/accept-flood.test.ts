@@ -27,7 +27,7 @@ test("serveAgentStream: hundreds of streams that are reset at once do not delay 
   });
   await Promise.all(streams);
   const started = performance.now();
-  // By its turn in order it would come after 18 s; an answer that takes more than 5 s is an error.
+  // Behind all of them it would wait for 18 s. An answer after more than 5 s is an error.
   await bed.agent("good");
   assert.ok(performance.now() - started < 2000);
   session.destroy();

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { AcceptPace } from "./accept-pace.ts";
 
-/** A stream of a test: whether it has had its turn, and its end. */
+/** A stream of the test, whether it was admitted, and its end. */
 class Stream {
   readonly peer: { readonly address: string };
   isGone = false;
@@ -30,7 +30,7 @@ class Stream {
 const turnsOf = (streams: readonly Stream[], turn: boolean | undefined): number =>
   streams.filter((stream) => stream.turn === turn).length;
 
-test("AcceptPace: twice the rate at once, then one after the other, and nobody waits longer than a minute", async () => {
+test("AcceptPace: twice the rate at once, then one after the other, and no agent waits longer than a minute", async () => {
   const clock = new FakeClock();
   const pace = new AcceptPace(clock, { perSecond: 10 });
   let next = 0;
@@ -56,7 +56,7 @@ test("AcceptPace: twice the rate at once, then one after the other, and nobody w
   }
 });
 
-test("AcceptPace: a thousand agents behind one address are all answered, and one elsewhere does not wait for them", async () => {
+test("AcceptPace: a thousand agents behind one address are all admitted, and one of another address does not wait for them", async () => {
   const clock = new FakeClock();
   const pace = new AcceptPace(clock, { perSecond: 200 });
   const many = Array.from({ length: 1000 }, (_, at) => new Stream(pace, `192.0.2.1:${at}`));
@@ -68,7 +68,7 @@ test("AcceptPace: a thousand agents behind one address are all answered, and one
   assert.equal(pace.waiting, 0);
 });
 
-test("AcceptPace: when too many wait, those of the address with most come again, and others are let in", async () => {
+test("AcceptPace: when too many wait, agents of the address with most are refused, and others are admitted", async () => {
   const clock = new FakeClock();
   const pace = new AcceptPace(clock, { perSecond: 10 });
   const greedy = Array.from({ length: 1000 }, (_, at) => new Stream(pace, `192.0.2.1:${at}`));
@@ -82,7 +82,7 @@ test("AcceptPace: when too many wait, those of the address with most come again,
   assert.equal(turnsOf(others, true), 30);
 });
 
-test("AcceptPace: thousands of streams that were reset delay nobody and hold no place", async () => {
+test("AcceptPace: thousands of streams that were reset delay no agent and hold no place", async () => {
   const clock = new FakeClock();
   const pace = new AcceptPace(clock, { perSecond: 10 });
   for (let at = 0; at < 14 * 950; at += 1) {

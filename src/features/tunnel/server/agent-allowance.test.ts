@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { AgentAllowances } from "./agent-allowance.ts";
 
-test("AgentAllowances: all streams of one agent share its places, and each place is given back once", () => {
+test("AgentAllowances: all streams of one agent share its places, and each place is freed once", () => {
   const all = new AgentAllowances(new FakeClock(), { maxConnections: 2, dialRate: 100 });
   const [one, two, other] = [all.open("a"), all.open("a"), all.open("b")];
   const first = one.reserve();
@@ -31,7 +31,7 @@ test("AgentAllowances: more streams give no higher rate", async () => {
   assert.equal(count(), 5);
 });
 
-test("AgentAllowances: an agent is forgotten with its last stream and connection", () => {
+test("AgentAllowances: an agent's entry is removed with its last stream and connection", () => {
   const all = new AgentAllowances(new FakeClock(), { maxConnections: 2, dialRate: 100 });
   const [one, two] = [all.open("a"), all.open("a")];
   const release = one.reserve();

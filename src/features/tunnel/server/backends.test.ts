@@ -24,7 +24,7 @@ function backendsOf(strategies: readonly Strategy[], all: Iterable<Backend>, ran
   return backends;
 }
 
-test("Backends: each strategy has its agents, the next one what it has none for; hosts are compared in one form", async () => {
+test("Backends: each strategy has its agents, and the next one is used if it has none; hosts are compared in one form", async () => {
   await using bed = await Bed.open();
   const all = [...(await streams(bed, AGENTS)).values()];
   const picked = (strategies: readonly Strategy[], address: string): string | undefined =>
@@ -47,14 +47,14 @@ test("Backends: each strategy has its agents, the next one what it has none for;
   const some = new Set(Array.from({ length: 200 }, () => picked(["default"], "10.0.0.2:1")));
   assert.deepEqual([...some].toSorted(), ["four", "plain", "route", "six"]);
   const counts = (["default", "destHost", "defaultRoute"] as const).map((one) => backendsOf([one], all).count(one));
-  // An agent with an address and a name stands for two hosts.
+  // An agent with an address and a name counts as two hosts.
   assert.deepEqual(counts, [4, 3, 1]);
   const withoutIdentifiers = all.filter(({ agentID }) => agentID === "plain");
   assert.equal(backendsOf(["destHost", "default"], withoutIdentifiers).isReady, false);
   assert.equal(backendsOf(["default", "destHost"], withoutIdentifiers).isReady, true);
 });
 
-test("Backends: an agent that drains gets dials only where its strategy has no other", async () => {
+test("Backends: an agent that drains gets dials only if its strategy has no other", async () => {
   await using bed = await Bed.open();
   const found = await streams(bed, { a: "host=x", b: "host=x", c: "default-route=true" });
   const backends = backendsOf(["destHost", "defaultRoute"], found.values());
@@ -71,7 +71,7 @@ test("Backends: an agent that drains gets dials only where its strategy has no o
   assert.deepEqual(picks(), new Set(["a", "b"]), "not another strategy's agent, as upstream");
 });
 
-test("Backends: of several streams of an agent the oldest live one is used, and only the very one is removed", async () => {
+test("Backends: of several streams of an agent the oldest live one is used, and only the given one is removed", async () => {
   await using bed = await Bed.open();
   const links = [await bed.agent("a"), await bed.agent("a")];
   const [first, second] = bed.proxy.backends.all;
@@ -90,7 +90,7 @@ test("Backends: of several streams of an agent the oldest live one is used, and 
   assert.equal(links.length, 2);
 });
 
-test("choose: the less loaded of two that are drawn, and nobody who drains while others do not", () => {
+test("choose: the less loaded of two that are drawn, and none that drains while others do not", () => {
   const identifiers = { ipv4: [], ipv6: [], host: [], cidr: [], defaultRoute: false };
   const candidate = fc.record({ identifiers: fc.constant(identifiers), load: fc.nat(50), isDraining: fc.boolean() });
   fc.assert(

@@ -4,7 +4,7 @@ import { FakeClock } from "#base/clock";
 import { type Logger, nullLogger } from "#base/log";
 import { RefusalLog } from "./refusal-log.ts";
 
-test("RefusalLog: ten thousand refusals are five lines, and the next line says how many were left out", async () => {
+test("RefusalLog: ten thousand refusals are five lines, and the next line has the number of suppressed ones", async () => {
   const clock = new FakeClock();
   const lines: unknown[] = [];
   const log: Logger = { ...nullLogger, warn: (message, fields) => lines.push([message, fields]) };

@@ -29,7 +29,7 @@ function policy(maxConnections: number, address = ADDRESS) {
   return { session };
 }
 
-test("ReversePolicy: a place is taken by the decision, not by the connection that comes of it", () => {
+test("ReversePolicy: the decision takes a place, not the connection", () => {
   const session = policy(2).session("a");
   assert.deepEqual(
     Array.from({ length: 4 }, () => session.decide().kind),
@@ -37,7 +37,7 @@ test("ReversePolicy: a place is taken by the decision, not by the connection tha
   );
 });
 
-test("ReversePolicy: a dial that is cancelled or fails gives its place back", async () => {
+test("ReversePolicy: a dial that is cancelled or fails frees its place", async () => {
   const session = policy(1).session("a");
   for (const signal of [AbortSignal.abort(), new AbortController().signal]) {
     const decision = session.decide();
@@ -48,7 +48,7 @@ test("ReversePolicy: a dial that is cancelled or fails gives its place back", as
   assert.equal(session.decide().kind, "connect");
 });
 
-test("ReversePolicy: a connection that nobody takes gives its place back when it is destroyed", async (t) => {
+test("ReversePolicy: an unused connection frees its place when it is destroyed", async (t) => {
   const server = createServer((socket) => socket.on("error", () => undefined).resume());
   t.after(() => server.close());
   server.listen(0, "127.0.0.1");
@@ -65,7 +65,7 @@ test("ReversePolicy: a connection that nobody takes gives its place back when it
   }
 });
 
-test("ReversePolicy: who is known by a certificate has one allowance under whatever id; an id cannot pose as a name", () => {
+test("ReversePolicy: an agent with a certificate has the same limits under any id; an id cannot pose as a name", () => {
   const { session } = policy(1);
   assert.equal(session("a", "node1").decide().kind, "connect");
   assert.equal(session("b", "node1").decide().kind, "refuse");

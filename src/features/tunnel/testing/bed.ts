@@ -1,4 +1,4 @@
-/** A server, an agent and endpoints in one process, over loopback: what the tests of the tunnel stand on. */
+/** A server, agents and endpoints in one process over loopback, for the tests of the tunnel. */
 import { mkdtempSync, rmSync } from "node:fs";
 import { createServer as createHttp2Server, type Http2Server } from "node:http2";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
@@ -21,7 +21,7 @@ import { ProxyServer } from "../server/proxy-server.ts";
 import { ReversePolicy } from "../server/reverse-policy.ts";
 import { TunnelClient } from "./client.ts";
 
-/** Gauges that must come back to zero, and counters, by name. */
+/** Gauges, which must return to zero, and counters, by name. */
 export class Counts {
   readonly values = new Map<string, number>();
 
@@ -105,7 +105,7 @@ export interface BedOptions {
 
 const ALL: ReadonlySet<Capability> = new Set(["reverse/1", "half-close/1", "flow-control/1"]);
 
-/** Plain HTTP/2 throughout: TLS is another test's matter. */
+/** Plain HTTP/2 throughout; other tests cover TLS. */
 export class Bed implements AsyncDisposable {
   readonly serverCounts = new Counts();
   readonly agentCounts = new Counts();
@@ -248,7 +248,7 @@ export class Bed implements AsyncDisposable {
     return this.keep(server);
   }
 
-  /** Ends with the bed. */
+  /** Disposes the resource with the bed. */
   keep<S extends Server | Http2Server>(server: S): S {
     this.#servers.push(server);
     server.on("connection", (socket: Socket) => this.#sockets.add(socket));

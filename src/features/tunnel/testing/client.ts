@@ -14,20 +14,20 @@ import { openStream } from "../link/outgoing.ts";
 import { DuplexPacketStream, type PacketStream, type PacketStreamHandlers } from "../link/packet-stream.ts";
 import { SESSION_SETTINGS, widen } from "../link/session.ts";
 
-/** What came of a dial. */
+/** The outcome of a dial. */
 export type Dialled =
   | { readonly kind: "open"; readonly connectID: TunnelId }
   | { readonly kind: "refused"; readonly error: string }
   | { readonly kind: "closed" };
 
-/** A client as the API server's: one stream, one connection (konnectivity-client). */
+/** A client like the API server's konnectivity-client: one stream, one connection. */
 export class TunnelClient {
   readonly packets: Packet[] = [];
   readonly #stream: PacketStream;
   readonly #waiting = new Set<() => void>();
   /** Bytes received. */
   received = 0;
-  /** Called with each piece that comes. */
+  /** Called with each received piece. */
   onBytes: (piece: Uint8Array) => void = () => undefined;
   /** Called with the length of each DATA packet. */
   onPacket: (length: number) => void = () => undefined;
@@ -39,7 +39,7 @@ export class TunnelClient {
     this.#stream = open(this);
   }
 
-  /** Calls `ProxyService/Proxy` unless told otherwise. */
+  /** Calls `ProxyService/Proxy` by default. */
   static async open(
     socket: Socket,
     {
@@ -82,8 +82,8 @@ export class TunnelClient {
   }
 
   /**
-   * A client on Node's own HTTP/2 that does not wait for the server's headers; over a bare socket it does not read while a write of its waits for
-   * the kernel.
+   * A client on Node's own HTTP/2 that does not wait for the server's headers; over a plain socket it does not read while one of its writes waits
+   * for the kernel.
    */
   static async openBusy(socket: Duplex, metadata: Readonly<Record<string, string>> = {}): Promise<TunnelClient> {
     const session = connect("http://localhost", { createConnection: () => socket, settings: SESSION_SETTINGS });
@@ -101,7 +101,7 @@ export class TunnelClient {
     return new TunnelClient((it) => new DuplexPacketStream(stream, it.#handlers(), { ending }));
   }
 
-  /** Waits until something holds, looking after each packet. */
+  /** Waits for a condition, which is checked after each packet. */
   async until(condition: () => boolean, timeoutMs = 20_000): Promise<void> {
     if (condition()) return;
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -121,7 +121,7 @@ export class TunnelClient {
     this.#stream.send([framed], framed.length);
   }
 
-  /** Bytes as they are. */
+  /** Sends raw bytes. */
   sendRaw(bytes: Uint8Array): void {
     this.#stream.send([bytes], bytes.length);
   }
@@ -145,7 +145,7 @@ export class TunnelClient {
     this.#stream.send([header, bytes], header.length + bytes.length);
   }
 
-  /** Writes and waits until there is room for more. */
+  /** Writes, and waits until the stream is writable. */
   async writeAll(bytes: Uint8Array): Promise<void> {
     this.write(bytes);
     if (!this.#stream.isWritable) await this.until(() => this.#stream.isWritable || this.isEnded);

@@ -33,7 +33,7 @@ export function frameBytes(type: number, flags: number, stream: number, payload:
   return Buffer.concat([head, payload]);
 }
 
-/** What a gRPC client asks, pseudo headers first. */
+/** The headers of a gRPC request, pseudo headers first. */
 export function grpcRequest(path: string, more: readonly Header[] = [], authority = "localhost"): Header[] {
   return [
     [":method", "POST"],
@@ -46,7 +46,7 @@ export function grpcRequest(path: string, more: readonly Header[] = [], authorit
   ];
 }
 
-/** A client that writes HTTP/2 frame by frame, as no library lets one. It confirms SETTINGS, and PINGs if told so. */
+/** A client that writes single HTTP/2 frames, which libraries do not allow. It acknowledges SETTINGS, and optionally PINGs. */
 export class RawHttp2 {
   readonly frames: RawFrame[] = [];
   readonly socket: Socket;
@@ -66,7 +66,7 @@ export class RawHttp2 {
       this.#onFrame();
     });
     socket.on("end", () => socket.end());
-    // HEADER_TABLE_SIZE 0, INITIAL_WINDOW_SIZE 16 MiB; and as much for the connection.
+    // HEADER_TABLE_SIZE 0, INITIAL_WINDOW_SIZE 16 MiB; the connection's window is 16 MiB too.
     const settings = Buffer.from("000100000000000401000000", "hex");
     socket.write(Buffer.concat([PREFACE, frameBytes(FrameType.settings, 0, 0, settings)]));
     socket.write(frameBytes(FrameType.windowUpdate, 0, 0, Buffer.from("01000000", "hex")));
@@ -107,7 +107,7 @@ export class RawHttp2 {
     return Buffer.concat(this.of(FrameType.data, stream).map(({ payload }) => payload));
   }
 
-  /** Waits until something holds, looking after each read. */
+  /** Waits for a condition, which is checked after each read. */
   async until(what: string, condition: () => boolean, timeoutMs = 10_000): Promise<void> {
     const signal = AbortSignal.timeout(timeoutMs);
     while (!condition()) {

@@ -23,7 +23,7 @@ function folder(t: TestContext) {
   return { write, use, paths: { ...use(pairs.one), clientCa: write("ca.crt", ca) } };
 }
 
-test("TlsFiles: new files are taken within a second, and only then is anything said to have changed", async (t) => {
+test("TlsFiles: new files are read within a second, and only then reported as changed", async (t) => {
   const { paths, use } = folder(t);
   const clock = new FakeClock();
   const files = new TlsFiles(paths, { clock });
@@ -37,7 +37,7 @@ test("TlsFiles: new files are taken within a second, and only then is anything s
   assert.equal(files.refresh(), false);
 });
 
-test("TlsFiles: files that are broken, halfway or gone are told once, and the old ones serve on", async (t) => {
+test("TlsFiles: files that are invalid, incomplete or gone are reported once, and the old ones stay in use", async (t) => {
   const { paths, write, use } = folder(t);
   const clock = new FakeClock();
   const told: string[] = [];
@@ -65,7 +65,7 @@ test("TlsFiles: files that are broken, halfway or gone are told once, and the ol
   assert.equal(files.refresh(), true);
 });
 
-test("TlsFiles: a server does not start with files that do not work", (t) => {
+test("TlsFiles: a server does not start with unusable files", (t) => {
   const { paths, write } = folder(t);
   assert.throws(() => new TlsFiles({ ...paths, cert: "/nowhere" }), { name: "TlsFilesError", code: "unreadable" });
   assert.throws(() => new TlsFiles({ ...paths, key: write("other.key", pairs.two.key) }), { code: "invalid" });
