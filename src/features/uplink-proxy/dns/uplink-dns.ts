@@ -7,7 +7,7 @@ import { DnsCache } from "./cache.ts";
 import { DnsError } from "./errors.ts";
 import { type DnsRecord, type Query, queryServers } from "./query.ts";
 
-/** Uplinks with a cache; those that are gone make room. */
+/** Uplinks with a cache; the oldest is dropped first. */
 const MAX_CACHES = 256;
 
 /** Servers that did not answer are passed over so long, so that a dead resolver delays one request and not each, milliseconds. */

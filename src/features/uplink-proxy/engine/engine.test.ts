@@ -6,7 +6,7 @@ import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import type { ListenerSettings, Settings } from "#base/uplink-model";
-import { Room } from "../front/index.ts";
+import { TunnelLimiter } from "../front/index.ts";
 import { freshIdentity } from "../policy/index.ts";
 import { Counters } from "../stats/index.ts";
 import {
@@ -41,7 +41,7 @@ async function engineFor(t: TestContext, listener: Partial<ListenerSettings>, fi
     snapshots,
     evidence: new EvidenceLog(),
     record: (event) => counters.record(event),
-    room: new Room(() => settings.limits),
+    limiter: new TunnelLimiter(() => settings.limits),
     tokens: () => [identity.token],
     secureContext: () => createSecureContext({ cert: identity.cert, key: identity.key }),
     healthz: async () => "{}",

@@ -10,7 +10,7 @@ import type { Evidence, ListenerSettings, Settings, SnapshotSource, Uplink } fro
 import { TcpStream } from "#kernel/reactor";
 import { type Endpoint, transportState } from "#kernel/socket";
 import { type Query, UplinkDns } from "../dns/index.ts";
-import { Carrier, HttpConnection, type HttpConnectionDeps, PendingHeads, type Room } from "../front/index.ts";
+import { Carrier, HttpConnection, type HttpConnectionDeps, PendingHeads, type TunnelLimiter } from "../front/index.ts";
 import { ClientLimits } from "../policy/index.ts";
 import { type CloseReason, TunnelWatch } from "../relay/index.ts";
 import { connectUpstream, Dialler, Penalties, Rotation } from "../select/index.ts";
@@ -27,7 +27,7 @@ export interface EngineDeps {
   readonly snapshots: Pick<SnapshotSource, "current" | "refresh">;
   readonly evidence: Evidence;
   readonly record: Recorder;
-  readonly room: Room;
+  readonly limiter: TunnelLimiter;
   /** Of the listener for pods: accepted now; `undefined` until they are loaded. */
   readonly tokens: () => readonly string[] | undefined;
   /** Of the listener for pods; `undefined` until there is a certificate. */
@@ -85,17 +85,17 @@ export class Engine {
       evidence,
       settings: () => settings().selection,
       connect: (pair, port, { signal }) => {
-        deps.room.descriptors.opened(1);
+        deps.limiter.descriptors.opened(1);
         return connectUpstream(pair, port, { signal, mark: deps.mark, readBytes: this.#readBytes });
       },
       hasAddress,
       refresh: () => snapshots.refresh(),
     });
     this.#wereUp = new Set(snapshots.current.uplinks.filter(({ isUp }) => isUp).map(({ name }) => name));
-    const { room, record, onBug } = deps;
+    const { limiter, record, onBug } = deps;
     const watch = new TunnelWatch(clock);
     const lines = new LogLines(log, clock);
-    const shared = { clock, settings, snapshots, evidence, room, record, onBug };
+    const shared = { clock, settings, snapshots, evidence, limiter, record, onBug };
     const { penalties } = this;
     this.#carrier = new Carrier({
       ...shared,
@@ -128,8 +128,8 @@ export class Engine {
    * Near the limit of descriptors each client that comes takes the place of the one that has owed a request the longest: there is always one
    * left to answer with. Clients of pods go before those of the host.
    */
-  #makeRoom(): void {
-    const { descriptors } = this.#deps.room;
+  #evictWhenShort(): void {
+    const { descriptors } = this.#deps.limiter;
     descriptors.opened(1);
     if (descriptors.areShort && !this.#podFront.pending.evictOldest()) this.#front.pending.evictOldest();
   }
@@ -141,7 +141,7 @@ export class Engine {
 
   /** A client that came in: a connected descriptor, which is the engine's from now on. */
   accept(fd: number, remote: Endpoint, listener: ListenerSettings): void {
-    this.#makeRoom();
+    this.#evictWhenShort();
     if (this.#connections.size >= MAX_CLIENTS) TcpStream.adopt(fd, remote).reset();
     else if (listener.tls !== "off") this.#acceptTls(fd, listener);
     else {

@@ -110,14 +110,14 @@ export class CarriedTunnel implements TunnelEvents {
   }
 
   onClosed({ reason, stalled }: TunnelEnd): void {
-    const { penalties, evidence, record, lines, rotation, room, clock } = this.#carrier.deps;
+    const { penalties, evidence, record, lines, rotation, limiter, clock } = this.#carrier.deps;
     const { destination, startedAt } = this.#request;
     const { uplink } = this.#won;
     const { up, down } = this.#tunnel.bytes;
     const durationMs = clock.monotonic() - startedAt;
     this.#stopReplay?.abort(NO_REPLAY);
     this.#entry.remove();
-    room.giveBack();
+    limiter.giveBack();
     rotation.ended(uplink?.name ?? DIRECT);
     if (reason === "idle") lines.idle(this.#idleTimeoutMs);
     if (stalled && uplink !== undefined) {

@@ -17,7 +17,7 @@ import { DIRECT, type LogLines, type Recorder, type Traffic } from "../stats/ind
 import { CarriedTunnel } from "./carried-tunnel.ts";
 import { clientName } from "./client-name.ts";
 import type { EarlyBytes } from "./early-bytes.ts";
-import type { Room } from "./room.ts";
+import type { TunnelLimiter } from "./tunnel-limiter.ts";
 
 /** What carrying needs. */
 export interface CarrierDeps {
@@ -28,7 +28,7 @@ export interface CarrierDeps {
   readonly penalties: Penalties;
   readonly rotation: Rotation;
   readonly evidence: Evidence;
-  readonly room: Room;
+  readonly limiter: TunnelLimiter;
   readonly watch: TunnelWatch;
   readonly traffic: Traffic;
   readonly record: Recorder;
@@ -77,8 +77,8 @@ export class Carrier {
 
   /** Rejects for bugs alone. */
   async carry(request: CarryRequest): Promise<CarryResult> {
-    const { room, dialler, record } = this.deps;
-    if (!room.tryTake()) {
+    const { limiter, dialler, record } = this.deps;
+    if (!limiter.tryTake()) {
       record({ kind: "overload" });
       return { kind: "overload" };
     }
@@ -98,8 +98,8 @@ export class Carrier {
       this.#failed(request, error);
       return { kind: "failed", error };
     } finally {
-      room.dialled();
-      if (!isCarried) room.giveBack();
+      limiter.dialled();
+      if (!isCarried) limiter.giveBack();
     }
   }
 

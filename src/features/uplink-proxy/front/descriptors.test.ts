@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { closeSync, openSync } from "node:fs";
 import { test } from "node:test";
 import { Descriptors, parseOpenFiles } from "./descriptors.ts";
-import { Room } from "./room.ts";
+import { TunnelLimiter } from "./tunnel-limiter.ts";
 
 test("Descriptors: they are short from nine tenths of the limit on, at any limit, and counted when they could be", () => {
   for (const limit of [20, 64, 1000, 65_536]) {
@@ -48,15 +48,15 @@ test("Descriptors: those of this process are counted", () => {
   }
 });
 
-test("Room: without descriptors there is none", () => {
+test("TunnelLimiter: without descriptors there is none", () => {
   let open = 95;
-  const room = new Room(() => ({ tunnels: 10, dialling: 10 }), {
+  const limiter = new TunnelLimiter(() => ({ tunnels: 10, dialling: 10 }), {
     descriptors: new Descriptors({ limit: 100, count: () => open }),
   });
-  assert.equal(room.tryTake(), false);
-  assert.equal(room.tunnels, 0);
+  assert.equal(limiter.tryTake(), false);
+  assert.equal(limiter.tunnels, 0);
   open = 10;
-  assert.equal(room.tryTake(), true);
+  assert.equal(limiter.tryTake(), true);
 });
 
 test("parseOpenFiles: the soft limit; none where the text has none", () => {

@@ -78,7 +78,7 @@ export function badGatewayReply(why: string, options: { readonly close: boolean 
   return errorReply(502, "bad-answer", `the answer of the origin cannot be passed on: ${why}`, options);
 }
 
-/** The answer when there is no room for one more tunnel. */
+/** The answer at the limit of tunnels. */
 export function overloadReply(): Reply {
   return errorReply(503, "overload", "too many connections", { close: false, fields: { "Retry-After": "1" } });
 }

@@ -63,12 +63,12 @@ export class EarlyBytes {
   }
 
   #goOn(): void {
-    const room = MAX_BYTES - this.#bytes;
-    if (room <= 0) {
+    const left = MAX_BYTES - this.#bytes;
+    if (left <= 0) {
       this.#client.pause();
       return;
     }
-    this.#client.limitReads(room);
+    this.#client.limitReads(left);
     this.#client.resume();
   }
 

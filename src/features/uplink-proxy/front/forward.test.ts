@@ -153,7 +153,7 @@ for (const isNative of [true, false]) {
       }),
       { numRuns: 300 },
     );
-    while (bed.room.tunnels > 0) await new Promise((resolve) => setImmediate(resolve));
+    while (bed.limiter.tunnels > 0) await new Promise((resolve) => setImmediate(resolve));
   });
 }
 

@@ -60,6 +60,6 @@ test(
       }),
       { numRuns: 400 },
     );
-    assert.equal(bed.room.tunnels, 0);
+    assert.equal(bed.limiter.tunnels, 0);
   },
 );

@@ -73,7 +73,7 @@ export class HttpConnection {
     return this.#isBetweenRequests;
   }
 
-  /** Makes room for another client. */
+  /** Closes the connection, for another client. */
   evict(): void {
     this.#stopAwaiting();
     this.#socket.destroy();

@@ -14,4 +14,4 @@ export { Descriptors } from "./descriptors.ts";
 export { EarlyBytes } from "./early-bytes.ts";
 export { HttpConnection, type HttpConnectionDeps } from "./http-connection.ts";
 export { PendingHeads } from "./pending-heads.ts";
-export { Room, type RoomMemory } from "./room.ts";
+export { TunnelLimiter, type TunnelLimiterMemory } from "./tunnel-limiter.ts";

@@ -12,7 +12,7 @@ interface Waiting {
   entry: Entry | undefined;
 }
 
-/** Connections without a complete head, oldest first: when there are too many, the oldest makes room (docs/spec/uplink-proxy.md#9.3). */
+/** Connections without a complete head, oldest first: when there are too many, the oldest is closed (docs/spec/uplink-proxy.md#9.3). */
 export class PendingHeads {
   readonly #limit: () => number;
   readonly #waiting = new LinkedSet<Waiting>();
@@ -34,7 +34,7 @@ export class PendingHeads {
     return entry;
   }
 
-  /** One of them makes room: the oldest that never had an answer, or the oldest of all. False when there is none. */
+  /** Closes one of them: the oldest that never had an answer, or else the oldest. False when there is none. */
   evictOldest(): boolean {
     let found: Waiting | undefined;
     for (const waiting of this.#waiting) {

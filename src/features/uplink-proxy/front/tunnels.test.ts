@@ -43,33 +43,37 @@ test(
       const client = await TestClient.to(t, bed.port);
       client.write("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
       while (bed.dials.length === 0) await new Promise((resolve) => setImmediate(resolve));
-      assert.deepEqual([bed.room.tunnels, bed.room.dialling], [1, 1]);
+      assert.deepEqual([bed.limiter.tunnels, bed.limiter.dialling], [1, 1]);
       if (how === "end") client.socket.end();
       else if (how === "reset") client.socket.resetAndDestroy();
       else client.socket.destroy();
       await aborted.promise;
-      while (bed.room.tunnels > 0) await new Promise((resolve) => setImmediate(resolve));
-      assert.deepEqual([bed.counters.dialFailures, bed.room.dialling], [0, 0], how);
+      while (bed.limiter.tunnels > 0) await new Promise((resolve) => setImmediate(resolve));
+      assert.deepEqual([bed.counters.dialFailures, bed.limiter.dialling], [0, 0], how);
     }
   },
 );
 
-test("HttpConnection: without room there is a 503 at once, and room comes back", TIMEOUT, async (t) => {
-  const { limits } = settingsOf();
-  const bed = await FrontBed.open(t, { limits: { ...limits, tunnels: 1 } });
-  const first = await TestClient.to(t, bed.port);
-  first.write("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
-  await first.read("200");
-  const refused = await bed.ask(t, "CONNECT a.example:443 HTTP/1.1\r\n\r\n");
-  assert.match(refused, /^HTTP\/1\.1 503 .*Retry-After: 1\r\nX|^HTTP\/1\.1 503 .*X-Uplink-Reason: overload\r\n/s);
-  assert.equal(bed.counters.overload, 1);
-  first.socket.resetAndDestroy();
-  while (bed.room.tunnels > 0) await new Promise((resolve) => setImmediate(resolve));
-  assert.match(await bed.ask(t, "CONNECT a.example:443 HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 200 /);
-  bed.openDescriptors = 95;
-  bed.room.descriptors.opened(100);
-  assert.match(await bed.ask(t, "CONNECT a.example:443 HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 503 /);
-});
+test(
+  "HttpConnection: at the limit of tunnels there is a 503 at once, and a tunnel that ends is given back",
+  TIMEOUT,
+  async (t) => {
+    const { limits } = settingsOf();
+    const bed = await FrontBed.open(t, { limits: { ...limits, tunnels: 1 } });
+    const first = await TestClient.to(t, bed.port);
+    first.write("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
+    await first.read("200");
+    const refused = await bed.ask(t, "CONNECT a.example:443 HTTP/1.1\r\n\r\n");
+    assert.match(refused, /^HTTP\/1\.1 503 .*Retry-After: 1\r\nX|^HTTP\/1\.1 503 .*X-Uplink-Reason: overload\r\n/s);
+    assert.equal(bed.counters.overload, 1);
+    first.socket.resetAndDestroy();
+    while (bed.limiter.tunnels > 0) await new Promise((resolve) => setImmediate(resolve));
+    assert.match(await bed.ask(t, "CONNECT a.example:443 HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 200 /);
+    bed.openDescriptors = 95;
+    bed.limiter.descriptors.opened(100);
+    assert.match(await bed.ask(t, "CONNECT a.example:443 HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 503 /);
+  },
+);
 
 test("HttpConnection: a pod has 32 tunnels, and what is refused takes no place", TIMEOUT, async (t) => {
   const { limits } = settingsOf();

@@ -7,7 +7,7 @@ import { createRegistry, type Registry } from "#base/metrics";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "#base/uplink-model";
 import type { Query } from "../dns/index.ts";
 import { Engine } from "../engine/index.ts";
-import { Room } from "../front/index.ts";
+import { TunnelLimiter } from "../front/index.ts";
 import { ListenerSet } from "../listen/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
 import { Counters, healthReport, MetricsFile, registerMetrics, type StatsEvent } from "../stats/index.ts";
@@ -65,7 +65,7 @@ export class UplinkProxy {
   readonly #clock: Clock;
   readonly #counters: Counters;
   readonly #engine: Engine;
-  readonly #room: Room;
+  readonly #limiter: TunnelLimiter;
   readonly #startedAt: number;
   readonly #listeners: ListenerSet;
   readonly #registry: Registry = createRegistry();
@@ -83,7 +83,7 @@ export class UplinkProxy {
     this.#clock = deps.clock ?? systemClock;
     this.#startedAt = this.#clock.monotonic();
     this.#counters = new Counters(this.#clock);
-    this.#room = new Room(() => this.#settings.limits);
+    this.#limiter = new TunnelLimiter(() => this.#settings.limits);
     this.#engine = new Engine({
       clock: this.#clock,
       log: deps.log,
@@ -91,7 +91,7 @@ export class UplinkProxy {
       snapshots: deps.snapshots,
       evidence: deps.evidence,
       record: (event) => this.#record(event),
-      room: this.#room,
+      limiter: this.#limiter,
       tokens: () => deps.secrets?.tokens,
       secureContext: () => deps.secrets?.secureContext,
       healthz: () => this.#page("healthz"),
@@ -203,7 +203,7 @@ export class UplinkProxy {
     const { mark, hostsPath } = this.#options;
     return new WorkerPool(
       { log, evidence, snapshots, record, onPenalty, onBug, page: (page) => this.#page(page) },
-      { threads: workers - 1, settings: this.#settings, room: this.#room.memory, mark, hostsPath },
+      { threads: workers - 1, settings: this.#settings, limiter: this.#limiter.memory, mark, hostsPath },
     );
   }
 
@@ -228,7 +228,7 @@ export class UplinkProxy {
     this.#engine.beginDrain();
     this.#workers?.drain();
     const until = this.#clock.monotonic() + this.#settings.limits.drainMs;
-    while (this.#room.tunnels > 0 && this.#clock.monotonic() < until && !failed.aborted) {
+    while (this.#limiter.tunnels > 0 && this.#clock.monotonic() < until && !failed.aborted) {
       await sleep(Math.min(DRAIN_POLL_MS, Math.max(1, until - this.#clock.monotonic())), { clock: this.#clock });
     }
     this.#engine.close("drain");
@@ -239,7 +239,7 @@ export class UplinkProxy {
   /** What was ended is counted when its sockets have closed, which takes a turn or two. */
   async #emptied(): Promise<void> {
     const until = systemClock.monotonic() + CLOSE_MS;
-    while (this.#room.tunnels > 0 && systemClock.monotonic() < until)
+    while (this.#limiter.tunnels > 0 && systemClock.monotonic() < until)
       await new Promise<void>((resolve) => setImmediate(resolve));
     this.#engine.flush();
   }

@@ -46,7 +46,7 @@ test("Penalties: a connection made after the penalty ends the doubt, but the nex
   assert.equal((penalties.list()[0]?.until ?? 0) - clock.monotonic(), 60_000);
 });
 
-test("Penalties: a clock that jumps changes no length; the oldest pair makes room", async () => {
+test("Penalties: a clock that jumps changes no length; the oldest pair is dropped first", async () => {
   const clock = new FakeClock();
   const penalties = new Penalties(clock, OPTIONS);
   for (const at of [1, 2, 3, 4]) penalties.add(`d${at}:443`, "eth0");

@@ -8,7 +8,7 @@ export const DIRECT = "direct";
 export type StatsEvent =
   /** So many CONNECTs came, malformed ones too. */
   | { readonly kind: "request"; readonly count: number }
-  /** Refused for lack of room. */
+  /** Refused because a limit was reached. */
   | { readonly kind: "overload" }
   /** Policy refused the destination. */
   | { readonly kind: "denied" }

@@ -55,7 +55,7 @@ export function registerMetrics(registry: Registry, { counters, snapshot, penalt
   };
   total("requests", "CONNECT requests, malformed ones too.", () => counters.requests);
   total("dial_failures", "Requests for which no connection could be made.", () => counters.dialFailures);
-  total("overload", "Requests refused for lack of room.", () => counters.overload);
+  total("overload", "Requests refused because a limit was reached.", () => counters.overload);
   total("denied", "Requests refused by policy.", () => counters.denied);
   total("idle_closed", "Tunnels ended for silence.", () => counters.tunnelIdleClosed);
   total("replays", "Tunnels that went on over another uplink.", () => counters.replays);

@@ -7,7 +7,7 @@ import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import type { ListenerSettings, Settings } from "#base/uplink-model";
 import { connectTcp, TcpStream } from "#kernel/reactor";
-import { Carrier, Descriptors, HttpConnection, PendingHeads, Room } from "../front/index.ts";
+import { Carrier, Descriptors, HttpConnection, PendingHeads, TunnelLimiter } from "../front/index.ts";
 import { ClientLimits } from "../policy/index.ts";
 import { TunnelWatch } from "../relay/index.ts";
 import { type DialRequest, Penalties, Rotation, SelectError, type Won } from "../select/index.ts";
@@ -45,7 +45,7 @@ export class FrontBed {
   readonly dials: string[] = [];
   readonly pending: PendingHeads;
   readonly carrier: Carrier;
-  readonly room: Room;
+  readonly limiter: TunnelLimiter;
   readonly bugs: unknown[] = [];
   /** What a dial does; by default it connects to a server that echoes. */
   dial: (request: DialRequest) => Promise<Won<ByteStream>>;
@@ -65,7 +65,7 @@ export class FrontBed {
     this.penalties = new Penalties(this.clock, settings.selection);
     this.pending = new PendingHeads(() => settings.limits.pendingHeaders);
     const descriptors = new Descriptors({ limit: 100, count: () => this.openDescriptors });
-    this.room = new Room(() => settings.limits, { descriptors });
+    this.limiter = new TunnelLimiter(() => settings.limits, { descriptors });
     this.dial = () => this.connected(echoPort, "eth0");
     this.carrier = new Carrier({
       clock: this.clock,
@@ -74,7 +74,7 @@ export class FrontBed {
       penalties: this.penalties,
       rotation: new Rotation(),
       evidence: this.evidence,
-      room: this.room,
+      limiter: this.limiter,
       watch: new TunnelWatch(this.clock),
       traffic: new Traffic(),
       record: (event) => this.counters.record(event),

@@ -4,7 +4,7 @@
  * Owns: threads, what travels between them. Refuses to know: how a client is served.
  *
  * ```ts
- * const pool = new WorkerPool(deps, { threads: settings.workers - 1, settings, room: room.memory, mark, hostsPath });
+ * const pool = new WorkerPool(deps, { threads: settings.workers - 1, settings, limiter: limiter.memory, mark, hostsPath });
  * pool.setSnapshot(snapshot);
  * await pool.close();
  * ```

@@ -1,6 +1,6 @@
 import type { LogFields, LogLevel } from "#base/log";
 import type { Circumstances, DialFailure } from "#base/uplink-model";
-import type { RoomMemory } from "../front/index.ts";
+import type { TunnelLimiterMemory } from "../front/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
 import type { StatsEvent } from "../stats/index.ts";
 
@@ -10,8 +10,8 @@ export interface WorkerInit {
   readonly settings: unknown;
   /** Encoded `Snapshot`. */
   readonly snapshot: unknown;
-  /** Of the first thread's `Room`. */
-  readonly room: RoomMemory;
+  /** Of the first thread's `TunnelLimiter`. */
+  readonly limiter: TunnelLimiterMemory;
   readonly mark: number | undefined;
   readonly hostsPath: string | undefined;
   /** Of the lines that are written. */

@@ -3,7 +3,7 @@ import { Deferred } from "#base/async";
 import { assertNever } from "#base/errors";
 import type { Logger } from "#base/log";
 import type { Evidence, Settings, Snapshot, SnapshotSource } from "#base/uplink-model";
-import type { RoomMemory } from "../front/index.ts";
+import type { TunnelLimiterMemory } from "../front/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
 import type { Recorder } from "../stats/index.ts";
 import { encode } from "./codec.ts";
@@ -33,7 +33,7 @@ export interface WorkerPoolOptions {
   /** Besides the first one. */
   readonly threads: number;
   readonly settings: Settings;
-  readonly room: RoomMemory;
+  readonly limiter: TunnelLimiterMemory;
   readonly mark: number | undefined;
   readonly hostsPath: string | undefined;
 }
@@ -55,7 +55,7 @@ export class WorkerPool {
     const init: WorkerInit = {
       settings: encode(options.settings),
       snapshot: encode(deps.snapshots.current),
-      room: options.room,
+      limiter: options.limiter,
       mark: options.mark,
       hostsPath: options.hostsPath,
       logLevels: LEVELS.filter((level) => deps.log.isEnabled(level)),

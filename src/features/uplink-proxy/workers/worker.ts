@@ -10,7 +10,7 @@ import { nullLogger } from "#base/log";
 import type { Settings, Snapshot } from "#base/uplink-model";
 import { closeReactor } from "#kernel/reactor";
 import { Engine } from "../engine/index.ts";
-import { Room } from "../front/index.ts";
+import { TunnelLimiter } from "../front/index.ts";
 import { ListenerSet } from "../listen/index.ts";
 import { decode } from "./codec.ts";
 import type { FromWorker, Page, ToWorker, WorkerInit } from "./messages.ts";
@@ -49,7 +49,7 @@ class WorkerProxy {
       },
       evidence: this.#outbox.evidence,
       record: this.#outbox.record,
-      room: new Room(() => this.#settings.limits, { memory: init.room }),
+      limiter: new TunnelLimiter(() => this.#settings.limits, { memory: init.limiter }),
       tokens: () => undefined,
       secureContext: () => undefined,
       healthz: () => this.#page("healthz"),

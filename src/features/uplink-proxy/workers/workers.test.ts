@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { systemClock } from "#base/clock";
 import { Cidr, IpAddress } from "#base/ip";
 import { createLogger } from "#base/log";
-import { Room } from "../front/index.ts";
+import { TunnelLimiter } from "../front/index.ts";
 import { Penalties, type PenaltyEvent } from "../select/index.ts";
 import type { StatsEvent } from "../stats/index.ts";
 import {
@@ -68,7 +68,7 @@ test(
     const penalties: PenaltyEvent[] = [];
     const lines: string[] = [];
     const bugs: unknown[] = [];
-    const room = new Room(() => settings.limits);
+    const limiter = new TunnelLimiter(() => settings.limits);
     const pool = new WorkerPool(
       {
         evidence,
@@ -79,7 +79,7 @@ test(
         page: async (page) => `page ${page}`,
         onBug: (error) => bugs.push(error),
       },
-      { threads: 1, settings, room: room.memory, mark: undefined, hostsPath: undefined },
+      { threads: 1, settings, limiter: limiter.memory, mark: undefined, hostsPath: undefined },
     );
     let isClosed = false;
     t.after(async () => {
@@ -94,14 +94,14 @@ test(
     await client.read("page healthz");
     client.write(`CONNECT 127.0.0.1:${echo.port} HTTP/1.1\r\n\r\nhello`);
     await client.read("hello");
-    assert.equal(room.tunnels, 1);
+    assert.equal(limiter.tunnels, 1);
     await until(() => events.some(({ kind }) => kind === "connected") && lines.length > 0);
     assert.match(lines[0] ?? "", /via eth0 src 127\.0\.0\.3 cost 0/);
     await until(() => evidence.lines.length >= 2);
     assert.deepEqual(evidence.lines, [`dialled eth0 127.0.0.1:${echo.port}`, `first-byte eth0 127.0.0.1:${echo.port}`]);
     client.socket.end();
     await client.until(({ isEnded }) => isEnded);
-    await until(() => events.some(({ kind }) => kind === "closed") && room.tunnels === 0);
+    await until(() => events.some(({ kind }) => kind === "closed") && limiter.tunnels === 0);
     const bytes = events.filter((event) => event.kind === "bytes");
     await until(() => events.some(({ kind }) => kind === "bytes") || bytes.length > 0);
     // A penalty of the first thread reaches this one: of two uplinks the other is taken.
@@ -119,9 +119,9 @@ test(
     await until(() => lines.length === 2);
     assert.match(lines[1] ?? "", /via eth1 src 127\.0\.0\.4 cost 1/);
     // What all threads have taken together is what is refused.
-    for (let at = room.tunnels; at < settings.limits.tunnels; at += 1) {
-      assert.ok(room.tryTake());
-      room.dialled();
+    for (let at = limiter.tunnels; at < settings.limits.tunnels; at += 1) {
+      assert.ok(limiter.tryTake());
+      limiter.dialled();
     }
     const third = await TestClient.to(t, port);
     third.write(`CONNECT ${target} HTTP/1.1\r\n\r\n`);

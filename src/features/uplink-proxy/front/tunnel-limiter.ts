@@ -6,13 +6,13 @@ const DIALLING = 1;
 const COUNTS = 2;
 
 /** What threads share of it. */
-export interface RoomMemory {
+export interface TunnelLimiterMemory {
   readonly counts: SharedArrayBuffer;
   readonly descriptors: SharedArrayBuffer;
 }
 
-/** Limits of {@link Room}. */
-export interface RoomLimits {
+/** Limits of {@link TunnelLimiter}. */
+export interface TunnelLimits {
   readonly tunnels: number;
   readonly dialling: number;
 }
@@ -21,15 +21,15 @@ export interface RoomLimits {
  * How many tunnels there are and are being dialled, over all threads: the counts lie in memory that threads share
  * (docs/spec/uplink-proxy.md#9.3). A request takes a place before it is dialled and gives it back when its tunnel has ended.
  */
-export class Room {
+export class TunnelLimiter {
   readonly #counts: Int32Array;
-  readonly #limits: () => RoomLimits;
+  readonly #limits: () => TunnelLimits;
   readonly descriptors: Descriptors;
 
-  /** `memory` comes from {@link Room.memory} of the first thread. */
+  /** `memory` comes from {@link TunnelLimiter.memory} of the first thread. */
   constructor(
-    limits: () => RoomLimits,
-    options: { readonly memory?: RoomMemory; readonly descriptors?: Descriptors } = {},
+    limits: () => TunnelLimits,
+    options: { readonly memory?: TunnelLimiterMemory; readonly descriptors?: Descriptors } = {},
   ) {
     const { memory } = options;
     this.#counts = new Int32Array(memory?.counts ?? new SharedArrayBuffer(COUNTS * 4));
@@ -39,7 +39,7 @@ export class Room {
   }
 
   /** For the other threads. */
-  get memory(): RoomMemory {
+  get memory(): TunnelLimiterMemory {
     return { counts: this.#counts.buffer as SharedArrayBuffer, descriptors: this.descriptors.memory };
   }
 
