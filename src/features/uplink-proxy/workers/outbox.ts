@@ -2,8 +2,8 @@ import { describeError } from "#base/errors";
 import type { LogFields, Logger, LogLevel } from "#base/log";
 import type { Evidence } from "#base/uplink-model";
 import type { Recorder, StatsEvent } from "../stats/index.ts";
+import { areClosedAlike, areConnectedAlike, EventAggregator } from "./event-aggregator.ts";
 import type { EvidenceCall, Note } from "./messages.ts";
-import { areClosedAlike, areConnectedAlike, Tally } from "./tally.ts";
 
 /** Notes wait for each other at most so long, milliseconds: a message for each would cost more than what it tells. */
 const FLUSH_MS = 50;
@@ -20,8 +20,8 @@ export class Outbox {
   readonly #levels: ReadonlySet<LogLevel>;
   #notes: Note[] = [];
   #requests = 0;
-  readonly #connected = new Tally(areConnectedAlike);
-  readonly #closed = new Tally(areClosedAlike);
+  readonly #connected = new EventAggregator(areConnectedAlike);
+  readonly #closed = new EventAggregator(areClosedAlike);
   /** What the batch has said last of each uplink. */
   readonly #said = new Map<string, EvidenceCall>();
   #timer: NodeJS.Timeout | undefined;

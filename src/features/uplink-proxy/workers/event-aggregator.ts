@@ -5,7 +5,7 @@ type Closed = Extract<StatsEvent, { readonly kind: "closed" }>;
 type Writable<T> = { -readonly [Key in keyof T]: T[Key] };
 
 /** Tunnels that were opened, or that were closed: those that are alike are one event with their count. */
-export class Tally<Event extends Connected | Closed> {
+export class EventAggregator<Event extends Connected | Closed> {
   readonly #isAlike: (a: Event, b: Event) => boolean;
   #byTarget = new Map<string, Writable<Event>[]>();
   #newest: Writable<Event> | undefined;
