@@ -9,7 +9,7 @@
  * tunnel.start(earlyBytes);
  * ```
  */
-export type { ReplayRule } from "./retained.ts";
+export type { ReplayRule } from "./replay-buffer.ts";
 export {
   type ByteCount,
   type CloseReason,

@@ -1,6 +1,6 @@
 import type { ByteStream } from "#base/byte-stream";
 import type { Entry } from "#base/collections";
-import { type ReplayRule, Retained } from "./retained.ts";
+import { ReplayBuffer, type ReplayRule } from "./replay-buffer.ts";
 import { TlsRecords } from "./tls-records.ts";
 import type { TunnelWatch } from "./tunnel-watch.ts";
 
@@ -68,7 +68,7 @@ export class Tunnel {
   readonly #watch: TunnelWatch;
   readonly #options: TunnelOptions;
   readonly #events: TunnelEvents;
-  readonly #retained: Retained;
+  readonly #replayBuffer: ReplayBuffer;
   readonly #records = new TlsRecords();
   #upstream: ByteStream;
   #total: ByteCount;
@@ -106,7 +106,7 @@ export class Tunnel {
     this.#total = deps.total;
     this.#options = options;
     this.#events = events;
-    this.#retained = new Retained(options.replayBytes, options.replay ?? "hello");
+    this.#replayBuffer = new ReplayBuffer(options.replayBytes, options.replay ?? "hello");
     this.#lastByteAt = deps.watch.now;
   }
 
@@ -129,12 +129,12 @@ export class Tunnel {
   /** Whether another upstream may take this one's place: nothing came yet, and what was sent may be sent once more. */
   get canReplay(): boolean {
     const areOpen = !this.#client.destroyed && !this.#upstream.destroyed;
-    return !this.#gotFirstByte && areOpen && !this.#upstreamEnded && this.#retained.isReplayable;
+    return !this.#gotFirstByte && areOpen && !this.#upstreamEnded && this.#replayBuffer.isReplayable;
   }
 
   /** Sends all that the client has said so far to another upstream, connected and paused, which takes the place of the present one. */
   replaceUpstream(next: ByteStream, total: ByteCount): void {
-    const said = this.#retained.chunks;
+    const said = this.#replayBuffer.chunks;
     if (!this.canReplay || said === undefined) throw new Error("Tunnel: the upstream can no longer be replaced");
     this.#detach();
     // No word of farewell that would be sent again and again into a hole.
@@ -244,7 +244,7 @@ export class Tunnel {
     this.#clientSpokeLast = true;
     if (!this.#gotFirstByte) {
       this.#owedSince ??= this.#watch.exactNow();
-      this.#retained.push(chunk);
+      this.#replayBuffer.push(chunk);
     }
     if (!this.#upstream.destroyed && !this.#upstream.write(chunk)) this.#client.pause();
   };
@@ -295,7 +295,7 @@ export class Tunnel {
   #firstByte(): void {
     this.#gotFirstByte = true;
     this.#owedSince = undefined;
-    this.#retained.forget();
+    this.#replayBuffer.forget();
     this.#events.onFirstByte();
   }
 

@@ -13,7 +13,7 @@ const SAFE_METHODS: readonly string[] = ["GET", "HEAD"];
  * What a client has sent and the destination has not answered yet: the only bytes that may be sent once more, over another uplink,
  * and only when they do nothing twice (docs/spec/uplink-proxy.md#6.4). Holds at most `maxBytes`; forgets everything when there is more.
  */
-export class Retained {
+export class ReplayBuffer {
   readonly #maxBytes: number;
   readonly #rule: ReplayRule;
   #chunks: Uint8Array[] | undefined = [];
