@@ -10,7 +10,13 @@ import type { Evidence, ListenerSettings, Settings, SnapshotSource, Uplink } fro
 import { TcpStream } from "#kernel/reactor";
 import { type Endpoint, transportState } from "#kernel/socket";
 import { type Query, UplinkDns } from "../dns/index.ts";
-import { Carrier, HttpConnection, type HttpConnectionDeps, PendingHeads, type TunnelLimiter } from "../front/index.ts";
+import {
+  HttpConnection,
+  type HttpConnectionDeps,
+  PendingHeads,
+  type TunnelLimiter,
+  TunnelService,
+} from "../front/index.ts";
 import { ClientLimits } from "../policy/index.ts";
 import { type CloseReason, TunnelWatch } from "../relay/index.ts";
 import { connectUpstream, Dialler, Penalties, Rotation } from "../select/index.ts";
@@ -53,7 +59,7 @@ export class Engine {
   readonly penalties: Penalties;
   readonly dns: UplinkDns;
   readonly #deps: EngineDeps;
-  readonly #carrier: Carrier;
+  readonly #tunnelService: TunnelService;
   readonly #dialler: Dialler<ByteStream>;
   /** What connections of the host's listeners need. */
   readonly #front: HttpConnectionDeps;
@@ -97,7 +103,7 @@ export class Engine {
     const lines = new LogLines(log, clock);
     const shared = { clock, settings, snapshots, evidence, limiter, record, onBug };
     const { penalties } = this;
-    this.#carrier = new Carrier({
+    this.#tunnelService = new TunnelService({
       ...shared,
       dialler: this.#dialler,
       penalties,
@@ -116,7 +122,7 @@ export class Engine {
       healthz,
       readyz,
       metrics,
-      carrier: this.#carrier,
+      tunnelService: this.#tunnelService,
       clients: new ClientLimits(clock, limits),
       isDraining: () => this.#isDraining,
     };
@@ -136,7 +142,7 @@ export class Engine {
 
   /** Tunnels of this thread. */
   get tunnels(): number {
-    return this.#carrier.size;
+    return this.#tunnelService.size;
   }
 
   /** A client that came in: a connected descriptor, which is the engine's from now on. */
@@ -149,7 +155,7 @@ export class Engine {
       const entry = this.#connections.add(client);
       client.on("close", () => entry.remove());
       if (listener.role !== "transparent") this.#serve(client, listener);
-      else new TransparentConnection(client, listener, this.#carrier, this.#deps).run().catch(this.#deps.onBug);
+      else new TransparentConnection(client, listener, this.#tunnelService, this.#deps).run().catch(this.#deps.onBug);
     }
   }
 
@@ -172,7 +178,7 @@ export class Engine {
       uplinks.filter(({ name, isUp }) => !isUp && this.#wereUp.has(name)).map(({ name }) => name),
     );
     this.#wereUp = new Set(uplinks.filter(({ isUp }) => isUp).map(({ name }) => name));
-    this.#carrier.closeLost((source, name) => {
+    this.#tunnelService.closeLost((source, name) => {
       if (!known.has(source) && !hasAddressText(source)) return true;
       if (name === undefined) return false;
       const uplink = byName.get(name);
@@ -196,7 +202,7 @@ export class Engine {
 
   /** Ends everything. */
   close(reason: CloseReason): void {
-    this.#carrier.closeAll(reason);
+    this.#tunnelService.closeAll(reason);
     for (const connection of this.#connections) connection.destroy();
   }
 

@@ -2,7 +2,7 @@ import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import type { ListenerSettings } from "#base/uplink-model";
-import { type Carrier, EarlyBytes } from "../front/index.ts";
+import { EarlyBytes, type TunnelService } from "../front/index.ts";
 import { addressDestination } from "../policy/index.ts";
 import { wantedName } from "./wanted-name.ts";
 
@@ -16,13 +16,18 @@ const SPEAK_FIRST_MS = 100;
 export class TransparentConnection {
   readonly #client: ByteStream;
   readonly #listener: ListenerSettings;
-  readonly #carrier: Carrier;
+  readonly #tunnelService: TunnelService;
   readonly #clock: Clock;
 
-  constructor(client: ByteStream, listener: ListenerSettings, carrier: Carrier, deps: { readonly clock: Clock }) {
+  constructor(
+    client: ByteStream,
+    listener: ListenerSettings,
+    tunnelService: TunnelService,
+    deps: { readonly clock: Clock },
+  ) {
     this.#client = client;
     this.#listener = listener;
-    this.#carrier = carrier;
+    this.#tunnelService = tunnelService;
     this.#clock = deps.clock;
   }
 
@@ -38,7 +43,7 @@ export class TransparentConnection {
     const early = new EarlyBytes(this.#client, new Uint8Array(0));
     const name = await this.#wantedName(early);
     const destination = addressDestination(address, localPort);
-    const result = await this.#carrier.carry({
+    const result = await this.#tunnelService.open({
       client: this.#client,
       // The address is what is dialled; the name is what is remembered and logged.
       destination: name === undefined ? destination : { ...destination, text: `${name}:${localPort}` },
@@ -50,7 +55,7 @@ export class TransparentConnection {
       onConnected: () => undefined,
       onClosed: () => undefined,
     });
-    if (result.kind === "carried") return;
+    if (result.kind === "opened") return;
     early.release();
     this.#client.reset();
   }

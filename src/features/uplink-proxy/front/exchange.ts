@@ -76,7 +76,7 @@ export class Exchange extends StreamListeners implements ByteStream {
   }
 
   /** A tunnel carries it: `finish` ends that once the answer has come whole. */
-  carriedBy(finish: (reason: CloseReason) => void): void {
+  carriedByTunnel(finish: (reason: CloseReason) => void): void {
     this.#finishTunnel = finish;
     if (this.#reason !== undefined) finish(this.#reason);
   }

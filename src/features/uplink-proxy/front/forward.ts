@@ -38,7 +38,7 @@ export async function forward(
   { head, rest, destination, path }: ForwardRequest,
   client: ByteStream,
   listener: ListenerSettings,
-  { carrier, clock, isDraining }: HttpConnectionDeps,
+  { tunnelService, clock, isDraining }: HttpConnectionDeps,
 ): Promise<Forwarded> {
   const framing = requestFraming(head);
   if (framing.kind === "malformed") return malformed(framing.what);
@@ -57,7 +57,7 @@ export async function forward(
       exchange,
       Buffer.concat([encodeRequestHead(head, { destination, path }, framing), first]),
     );
-    const result = await carrier.carry({
+    const result = await tunnelService.open({
       client: exchange,
       destination,
       listener,
@@ -67,7 +67,7 @@ export async function forward(
       onConnected: () => undefined,
       onClosed: () => undefined,
     });
-    if (result.kind === "carried") exchange.carriedBy((reason) => result.tunnel.close(reason));
+    if (result.kind === "opened") exchange.carriedByTunnel((reason) => result.tunnel.close(reason));
     else {
       early.release();
       if (result.kind !== "gone") {

@@ -6,19 +6,19 @@ import type { ListenerSettings, Settings } from "#base/uplink-model";
 import { type RequestHead, RequestHeadReader } from "#wire/http-connect";
 import type { ClientLimits, Destination } from "../policy/index.ts";
 import type { Recorder } from "../stats/index.ts";
-import type { Carrier } from "./carrier.ts";
 import { dispatch, failureReply, overloadReply, refusalReply } from "./dispatch.ts";
 import { EarlyBytes } from "./early-bytes.ts";
 import { type Forwarded, forward } from "./forward.ts";
 import { lastWords } from "./last-words.ts";
 import type { PendingHeads } from "./pending-heads.ts";
 import { encode, errorReply, type Reply, TUNNEL_OPEN } from "./replies.ts";
+import type { TunnelService } from "./tunnel-service.ts";
 
 /** What connections need of their front end. */
 export interface HttpConnectionDeps {
   readonly clock: Clock;
   readonly settings: () => Settings;
-  readonly carrier: Carrier;
+  readonly tunnelService: TunnelService;
   readonly pending: PendingHeads;
   readonly clients: ClientLimits;
   readonly record: Recorder;
@@ -185,7 +185,7 @@ export class HttpConnection {
   }
 
   async #connect(destination: Destination, rest: Uint8Array): Promise<void> {
-    const { carrier, clients, clock, record } = this.#deps;
+    const { tunnelService, clients, clock, record } = this.#deps;
     const isPod = this.#listener.role === "pod";
     const { remoteAddress } = this.#socket;
     if (isPod && !clients.tryTake(remoteAddress)) {
@@ -196,7 +196,7 @@ export class HttpConnection {
     const leave = (): void => {
       if (isPod) clients.giveBack(remoteAddress);
     };
-    const result = await carrier.carry({
+    const result = await tunnelService.open({
       client: this.#socket,
       destination,
       listener: this.#listener,
@@ -205,7 +205,7 @@ export class HttpConnection {
       onConnected: () => this.#socket.write(TUNNEL_OPEN),
       onClosed: leave,
     });
-    if (result.kind === "carried") return;
+    if (result.kind === "opened") return;
     leave();
     const said = early.release();
     if (result.kind === "gone") this.#socket.destroy();

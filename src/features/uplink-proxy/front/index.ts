@@ -5,13 +5,14 @@
  * snapshots come from, threads.
  *
  * ```ts
- * const carrier = new Carrier(deps);
- * new HttpConnection(socket, listener, { ...deps, carrier }).start();
+ * const tunnelService = new TunnelService(deps);
+ * new HttpConnection(socket, listener, { ...deps, tunnelService }).start();
  * ```
  */
-export { Carrier, type CarrierDeps } from "./carrier.ts";
+
 export { Descriptors } from "./descriptors.ts";
 export { EarlyBytes } from "./early-bytes.ts";
 export { HttpConnection, type HttpConnectionDeps } from "./http-connection.ts";
 export { PendingHeads } from "./pending-heads.ts";
 export { TunnelLimiter, type TunnelLimiterMemory } from "./tunnel-limiter.ts";
+export { TunnelService, type TunnelServiceDeps } from "./tunnel-service.ts";

@@ -90,7 +90,7 @@ test("HttpConnection: a pod has 32 tunnels, and what is refused takes no place",
     ["200", "200", "503"],
   );
   one.socket.resetAndDestroy();
-  while (bed.carrier.size > 1) await new Promise((resolve) => setImmediate(resolve));
+  while (bed.tunnelService.size > 1) await new Promise((resolve) => setImmediate(resolve));
   assert.match((await open()).text, /^HTTP\/1\.1 200/);
 });
 

@@ -7,7 +7,7 @@ import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import type { ListenerSettings, Settings } from "#base/uplink-model";
 import { connectTcp, TcpStream } from "#kernel/reactor";
-import { Carrier, Descriptors, HttpConnection, PendingHeads, TunnelLimiter } from "../front/index.ts";
+import { Descriptors, HttpConnection, PendingHeads, TunnelLimiter, TunnelService } from "../front/index.ts";
 import { ClientLimits } from "../policy/index.ts";
 import { TunnelWatch } from "../relay/index.ts";
 import { type DialRequest, Penalties, Rotation, SelectError, type Won } from "../select/index.ts";
@@ -44,7 +44,7 @@ export class FrontBed {
   readonly snapshots = new FakeSnapshots(snapshotOf([uplink("eth0"), uplink("eth1", { cost: 1 })]));
   readonly dials: string[] = [];
   readonly pending: PendingHeads;
-  readonly carrier: Carrier;
+  readonly tunnelService: TunnelService;
   readonly limiter: TunnelLimiter;
   readonly bugs: unknown[] = [];
   /** What a dial does; by default it connects to a server that echoes. */
@@ -67,7 +67,7 @@ export class FrontBed {
     const descriptors = new Descriptors({ limit: 100, count: () => this.openDescriptors });
     this.limiter = new TunnelLimiter(() => settings.limits, { descriptors });
     this.dial = () => this.connected(echoPort, "eth0");
-    this.carrier = new Carrier({
+    this.tunnelService = new TunnelService({
       clock: this.clock,
       settings: () => settings,
       snapshots: this.snapshots,
@@ -110,7 +110,7 @@ export class FrontBed {
       new HttpConnection(client, listening, {
         clock: bed.clock,
         settings: () => settings,
-        carrier: bed.carrier,
+        tunnelService: bed.tunnelService,
         pending: bed.pending,
         clients,
         record: (event) => bed.counters.record(event),
@@ -130,7 +130,7 @@ export class FrontBed {
       bed.clients = accepted;
     }
     t.after(() => {
-      bed.carrier.closeAll("drain");
+      bed.tunnelService.closeAll("drain");
       assert.deepEqual(bed.bugs, []);
     });
     return bed;

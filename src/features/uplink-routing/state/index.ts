@@ -8,8 +8,9 @@
  * const snapshot = makeSnapshot({ settings, ready: true, listing: readKernel(stack) });
  * ```
  */
-export { isUp } from "./carrier.ts";
+
 export { type KernelListing, linkOf, readKernel, TABLE_LOCAL, TABLE_MAIN, type UplinkLink } from "./listing.ts";
 export { parseResolverData, readResolverData } from "./resolver-data.ts";
 export { bypassOf, makeSnapshot, type ResolverData, type SnapshotInputs } from "./snapshot.ts";
 export { canBeSource, isUsableSource } from "./source-address.ts";
+export { isUp } from "./tunnel-service.ts";

@@ -1,9 +1,9 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
 import type { Settings, Snapshot, Uplink, UplinkAddress, UplinkSettings, UplinkStatus } from "#base/uplink-model";
 import type { NextHop } from "#kernel/route";
-import { isUp } from "./carrier.ts";
 import { type KernelListing, linkOf, TABLE_MAIN, type UplinkLink } from "./listing.ts";
 import { canBeSource, isUsableSource } from "./source-address.ts";
+import { isUp } from "./tunnel-service.ts";
 
 /** Servers and domains that the interface's own software was told, by DHCP or a router. */
 export interface ResolverData {

@@ -6,17 +6,17 @@ import type { Destination } from "../policy/index.ts";
 import { type CloseReason, Tunnel, type TunnelEnd, type TunnelEvents } from "../relay/index.ts";
 import { SelectError, type Won } from "../select/index.ts";
 import { DIRECT } from "../stats/index.ts";
-import { type Carrier, type CarryRequest, witnessOf } from "./carrier.ts";
+import { type TunnelRequest, type TunnelService, witnessOf } from "./tunnel-service.ts";
 
 /** Made once: an error looks at the stack, for each tunnel. */
 const NO_REPLAY = new Error("no other uplink is looked for any more");
 
 /** One tunnel with the uplink that it takes, and the uplinks that it has tried (docs/spec/uplink-proxy.md#6.4). */
-export class CarriedTunnel implements TunnelEvents {
-  readonly #carrier: Carrier;
-  readonly #request: CarryRequest;
+export class UplinkTunnel implements TunnelEvents {
+  readonly #tunnelService: TunnelService;
+  readonly #request: TunnelRequest;
   readonly #tunnel: Tunnel;
-  /** Among the carrier's tunnels. */
+  /** Among the service's tunnels. */
   readonly #entry: Entry;
   #tried: Set<string> | undefined;
   readonly #idleTimeoutMs: number;
@@ -27,11 +27,16 @@ export class CarriedTunnel implements TunnelEvents {
   /** No replay after this, monotonic milliseconds. */
   #deadlineAt: number | undefined;
 
-  constructor(carrier: Carrier, request: CarryRequest, won: Won<ByteStream>, tunnels: LinkedSet<CarriedTunnel>) {
-    this.#carrier = carrier;
+  constructor(
+    tunnelService: TunnelService,
+    request: TunnelRequest,
+    won: Won<ByteStream>,
+    tunnels: LinkedSet<UplinkTunnel>,
+  ) {
+    this.#tunnelService = tunnelService;
     this.#request = request;
     this.#won = won;
-    const { watch, traffic, settings } = carrier.deps;
+    const { watch, traffic, settings } = tunnelService.deps;
     const { tunnel } = settings();
     this.#idleTimeoutMs = idleTimeoutOf(tunnel, request.destination);
     const deps = { watch, total: traffic.of(this.#ifName) };
@@ -64,7 +69,7 @@ export class CarriedTunnel implements TunnelEvents {
   }
 
   start(early: readonly Uint8Array[]): void {
-    this.#carrier.deps.rotation.started(this.#won.uplink?.name ?? DIRECT);
+    this.#tunnelService.deps.rotation.started(this.#won.uplink?.name ?? DIRECT);
     this.#tunnel.start(early);
   }
 
@@ -74,7 +79,7 @@ export class CarriedTunnel implements TunnelEvents {
   }
 
   onFirstByte(): void {
-    const { penalties, evidence } = this.#carrier.deps;
+    const { penalties, evidence } = this.#tunnelService.deps;
     this.#stopReplay?.abort(NO_REPLAY);
     const { uplink } = this.#won;
     if (uplink === undefined) return;
@@ -85,7 +90,7 @@ export class CarriedTunnel implements TunnelEvents {
   onSilent(): void {
     const { uplink } = this.#won;
     if (uplink === undefined) return;
-    const { penalties, evidence, record, dialler, settings, clock } = this.#carrier.deps;
+    const { penalties, evidence, record, dialler, settings, clock } = this.#tunnelService.deps;
     const { text } = this.#request.destination;
     record({ kind: "blackhole", target: text, ifName: uplink.ifName });
     const { firstByteTimeoutMs } = settings().tunnel;
@@ -96,7 +101,7 @@ export class CarriedTunnel implements TunnelEvents {
     penalties.add(text, uplink.name);
     this.#tried = new Set([...(this.#tried ?? []), uplink.name]);
     this.#stopReplay = new LightAbortSignal();
-    const request = { ...this.#carrier.dialRequest(this.#request, this.#stopReplay), except: this.#tried };
+    const request = { ...this.#tunnelService.dialRequest(this.#request, this.#stopReplay), except: this.#tried };
     // Where nothing else is to be had, an answer may still come.
     if (!dialler.hasAlternative(request)) return;
     const { tunnel, selection } = settings();
@@ -106,11 +111,11 @@ export class CarriedTunnel implements TunnelEvents {
       return;
     }
     this.#replays += 1;
-    this.#replay({ ...request, deadlineAt: this.#deadlineAt }).catch(this.#carrier.deps.onBug);
+    this.#replay({ ...request, deadlineAt: this.#deadlineAt }).catch(this.#tunnelService.deps.onBug);
   }
 
   onClosed({ reason, stalled }: TunnelEnd): void {
-    const { penalties, evidence, record, lines, rotation, limiter, clock } = this.#carrier.deps;
+    const { penalties, evidence, record, lines, rotation, limiter, clock } = this.#tunnelService.deps;
     const { destination, startedAt } = this.#request;
     const { uplink } = this.#won;
     const { up, down } = this.#tunnel.bytes;
@@ -131,8 +136,8 @@ export class CarriedTunnel implements TunnelEvents {
   }
 
   /** Dials another uplink while the first may still answer, and lets it take over when it has not. */
-  async #replay(request: Parameters<Carrier["deps"]["dialler"]["dial"]>[0]): Promise<void> {
-    const { dialler, rotation, traffic, record, lines } = this.#carrier.deps;
+  async #replay(request: Parameters<TunnelService["deps"]["dialler"]["dial"]>[0]): Promise<void> {
+    const { dialler, rotation, traffic, record, lines } = this.#tunnelService.deps;
     const target = this.#request.destination.text;
     try {
       const won = await dialler.dial(request);

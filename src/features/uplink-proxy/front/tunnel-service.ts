@@ -14,13 +14,13 @@ import {
   type Won,
 } from "../select/index.ts";
 import { DIRECT, type LogLines, type Recorder, type Traffic } from "../stats/index.ts";
-import { CarriedTunnel } from "./carried-tunnel.ts";
 import { clientName } from "./client-name.ts";
 import type { EarlyBytes } from "./early-bytes.ts";
 import type { TunnelLimiter } from "./tunnel-limiter.ts";
+import { UplinkTunnel } from "./uplink-tunnel.ts";
 
-/** What carrying needs. */
-export interface CarrierDeps {
+/** What opening tunnels needs. */
+export interface TunnelServiceDeps {
   readonly clock: Clock;
   readonly settings: () => Settings;
   readonly snapshots: Pick<SnapshotSource, "current">;
@@ -38,7 +38,7 @@ export interface CarrierDeps {
 }
 
 /** A client that wants a tunnel. */
-export interface CarryRequest {
+export interface TunnelRequest {
   readonly client: ByteStream;
   readonly destination: Destination;
   readonly listener: ListenerSettings;
@@ -53,20 +53,20 @@ export interface CarryRequest {
   readonly onClosed: () => void;
 }
 
-/** What became of a request. With `carried` the client's socket belongs to the tunnel; otherwise it still has its early bytes. */
-export type CarryResult =
-  | { readonly kind: "carried"; readonly tunnel: Pick<CarriedTunnel, "close"> }
+/** What became of a request. With `opened` the client's socket belongs to the tunnel; otherwise it still has its early bytes. */
+export type TunnelResult =
+  | { readonly kind: "opened"; readonly tunnel: Pick<UplinkTunnel, "close"> }
   | { readonly kind: "overload" }
   /** The client has left. */
   | { readonly kind: "gone" }
   | { readonly kind: "failed"; readonly error: SelectError };
 
 /** Takes clients to their destinations: finds an uplink, joins the sockets, tries another uplink when the first one swallows what is sent. */
-export class Carrier {
-  readonly deps: CarrierDeps;
-  readonly #tunnels = new LinkedSet<CarriedTunnel>();
+export class TunnelService {
+  readonly deps: TunnelServiceDeps;
+  readonly #tunnels = new LinkedSet<UplinkTunnel>();
 
-  constructor(deps: CarrierDeps) {
+  constructor(deps: TunnelServiceDeps) {
     this.deps = deps;
   }
 
@@ -76,13 +76,13 @@ export class Carrier {
   }
 
   /** Rejects for bugs alone. */
-  async carry(request: CarryRequest): Promise<CarryResult> {
+  async open(request: TunnelRequest): Promise<TunnelResult> {
     const { limiter, dialler, record } = this.deps;
     if (!limiter.tryTake()) {
       record({ kind: "overload" });
       return { kind: "overload" };
     }
-    let isCarried = false;
+    let isOpened = false;
     try {
       const won = await dialler.dial(this.dialRequest(request, request.early.gone));
       if (request.early.gone.aborted) {
@@ -90,8 +90,8 @@ export class Carrier {
         return { kind: "gone" };
       }
       const tunnel = this.#begin(request, won);
-      isCarried = true;
-      return { kind: "carried", tunnel };
+      isOpened = true;
+      return { kind: "opened", tunnel };
     } catch (error) {
       if (request.early.gone.aborted) return { kind: "gone" };
       if (!(error instanceof SelectError)) throw error;
@@ -99,12 +99,12 @@ export class Carrier {
       return { kind: "failed", error };
     } finally {
       limiter.dialled();
-      if (!isCarried) limiter.giveBack();
+      if (!isOpened) limiter.giveBack();
     }
   }
 
   /** The request for a connection, with the state of now. */
-  dialRequest({ destination, listener }: CarryRequest, signal: AbortSignalLike): DialRequest {
+  dialRequest({ destination, listener }: TunnelRequest, signal: AbortSignalLike): DialRequest {
     const { settings, snapshots } = this.deps;
     const input = { settings: settings(), snapshot: snapshots.current };
     return {
@@ -128,7 +128,7 @@ export class Carrier {
     }
   }
 
-  #begin(request: CarryRequest, won: Won<ByteStream>): CarriedTunnel {
+  #begin(request: TunnelRequest, won: Won<ByteStream>): UplinkTunnel {
     const { clock, record, lines } = this.deps;
     // Who waits for it can go on while the books are kept.
     request.onConnected();
@@ -145,12 +145,12 @@ export class Carrier {
       dialMs,
       fallbacks: won.failures.length,
     }));
-    const tunnel = new CarriedTunnel(this, request, won, this.#tunnels);
+    const tunnel = new UplinkTunnel(this, request, won, this.#tunnels);
     tunnel.start(request.early.release());
     return tunnel;
   }
 
-  #failed(request: CarryRequest, error: SelectError): void {
+  #failed(request: TunnelRequest, error: SelectError): void {
     const { clock, record, lines } = this.deps;
     const target = request.destination.text;
     const afterMs = clock.monotonic() - request.startedAt;

@@ -5,7 +5,7 @@ import { FrontBed, TIMEOUT, waitBytes } from "../testing/front-bed.ts";
 import { clientHello, serverFor, TestClient } from "../testing/proxy-fixtures.ts";
 
 test(
-  "Carrier: a tunnel that gets no answer goes on over another uplink, and the client does not notice",
+  "TunnelService: a tunnel that gets no answer goes on over another uplink, and the client does not notice",
   TIMEOUT,
   async (t) => {
     const bed = await FrontBed.open(t);
@@ -52,7 +52,7 @@ test(
 );
 
 test(
-  "Carrier: without another uplink a silent destination is waited for; with one, what cannot be replayed is reset",
+  "TunnelService: without another uplink a silent destination is waited for; with one, what cannot be replayed is reset",
   TIMEOUT,
   async (t) => {
     const bed = await FrontBed.open(t);
@@ -78,7 +78,7 @@ test(
   },
 );
 
-test("Carrier: an answer that comes while another uplink is dialled ends the dial", TIMEOUT, async (t) => {
+test("TunnelService: an answer that comes while another uplink is dialled ends the dial", TIMEOUT, async (t) => {
   const bed = await FrontBed.open(t);
   const late = await serverFor(t, (socket) => socket.resume());
   const aborted = new Deferred();
@@ -106,7 +106,7 @@ test("Carrier: an answer that comes while another uplink is dialled ends the dia
 });
 
 test(
-  "Carrier: a server that has what was said and thinks is waited for: nothing is reset, replayed or blamed",
+  "TunnelService: a server that has what was said and thinks is waited for: nothing is reset, replayed or blamed",
   TIMEOUT,
   async (t) => {
     for (const said of [clientHello("a.example").toString("latin1"), "POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\nx"]) {
