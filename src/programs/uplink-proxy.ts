@@ -5,7 +5,7 @@ import { systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { Health } from "#base/health";
 import type { Settings } from "#base/uplink-model";
-import { flushKernel, REACH_REPORT_PATH, Uplinkd } from "#features/uplink-routing";
+import { flushKernel, STATUS_REPORT_PATH, Uplinkd } from "#features/uplink-routing";
 import { CAP, keepCapabilities } from "#kernel/capabilities";
 import { Monitors } from "#kernel/monitor";
 import { openKernel } from "#kernel/net";
@@ -65,7 +65,7 @@ export const uplinkProxy = defineProgram({
       },
       {
         readOnly: values.parts === "proxy",
-        ...(values.parts === "all" ? {} : { reachReport: join(values.runDir, REACH_REPORT_PATH) }),
+        ...(values.parts === "all" ? {} : { statusReport: join(values.runDir, STATUS_REPORT_PATH) }),
         ...(values.parts === "proxy" || values.controlSocket === "" ? {} : { controlSocket: values.controlSocket }),
       },
     );

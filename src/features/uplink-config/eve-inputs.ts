@@ -38,7 +38,7 @@ export class EveInputs implements ConfigSource {
   #global: EveGlobalConfig = EVE_DEFAULTS;
   #sawStatus = false;
   #sawGlobal = false;
-  #toldZeroTimer = false;
+  #loggedZeroTimer = false;
   #state: ConfigState;
 
   constructor({ log = nullLogger, clock = systemClock }: ConfigDeps, options: EveInputOptions) {
@@ -60,7 +60,7 @@ export class EveInputs implements ConfigSource {
   reload(): void {
     this.#seen = lookAt(this.#paths);
     this.#state = this.#read();
-    this.#listeners.tell();
+    this.#listeners.notify();
   }
 
   run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
@@ -104,8 +104,8 @@ export class EveInputs implements ConfigSource {
     if (fingerprint(globalConfigFile) === "absent") return;
     this.#global = parseGlobalConfig(readInput(globalConfigFile), globalConfigFile, this.#global);
     this.#sawGlobal = true;
-    if (this.#global.zeroTimer && !this.#toldZeroTimer) {
-      this.#toldZeroTimer = true;
+    if (this.#global.zeroTimer && !this.#loggedZeroTimer) {
+      this.#loggedZeroTimer = true;
       this.#log.warn("timer.dial.timeout 0 is taken as the default", { dialTimeoutMs: this.#global.dialTimeoutMs });
     }
   }

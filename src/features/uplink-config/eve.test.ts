@@ -131,9 +131,9 @@ function setUp(t: TestContext) {
 
 test("EveInputs: ready once both documents were seen; a deleted status empties the list, a deleted configuration changes nothing", async (t) => {
   const { inputs, put, statusFile, globalConfigFile } = setUp(t);
-  let told = 0;
+  let reported = 0;
   using _listening = inputs.onChange(() => {
-    told += 1;
+    reported += 1;
   });
   const state = () => {
     const { ready, settings } = inputs.current;
@@ -151,10 +151,10 @@ test("EveInputs: ready once both documents were seen; a deleted status empties t
   assert.deepEqual(state(), [true, 0, 5, 4000]);
   await put(statusFile, status(port("eth0")));
   assert.deepEqual(state(), [true, 1, 5, 4000]);
-  assert.equal(told, 5);
+  assert.equal(reported, 5);
 });
 
-test("EveInputs: a document that is broken changes nothing and is told; a zero timer is told once", async (t) => {
+test("EveInputs: a document that is broken changes nothing and is reported; a zero timer is reported once", async (t) => {
   const { inputs, put, statusFile, globalConfigFile, lines } = setUp(t);
   await put(statusFile, status(port("eth0")));
   await put(globalConfigFile, globalConfig({ "timer.dial.timeout": item(0) }));

@@ -21,8 +21,8 @@ function sentence(issue: BaseIssue<unknown>): string {
     return isSurplusKey(issue) ? "is no key here; remove it or mend its spelling" : "is missing";
   }
   if (issue.received === "undefined") return "is missing";
-  const told = issue.message.startsWith("Invalid ") ? `must be ${issue.expected}` : issue.message;
-  return `${told}, not ${shown(issue.input)}`;
+  const text = issue.message.startsWith("Invalid ") ? `must be ${issue.expected}` : issue.message;
+  return `${text}, not ${shown(issue.input)}`;
 }
 
 /** So much of a wrong value is shown. */

@@ -9,7 +9,7 @@ export class Listeners {
     return { [Symbol.dispose]: () => void this.#listeners.delete(own) };
   }
 
-  tell(): void {
+  notify(): void {
     for (const listener of this.#listeners) listener();
   }
 }

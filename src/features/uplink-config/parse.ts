@@ -50,6 +50,6 @@ function parseText(source: string, file: string): unknown {
 
 function invalid(file: string, faults: readonly string[]): UplinkConfigError {
   const more = faults.length - MAX_FAULTS;
-  const told = faults.slice(0, MAX_FAULTS).join("; ");
-  return new UplinkConfigError("invalid", `${file}: ${told}${more > 0 ? `; and ${more} more` : ""}`);
+  const shown = faults.slice(0, MAX_FAULTS).join("; ");
+  return new UplinkConfigError("invalid", `${file}: ${shown}${more > 0 ? `; and ${more} more` : ""}`);
 }

@@ -25,15 +25,15 @@ function setUp(t: TestContext, first?: string) {
     controller.abort();
     await running;
   });
-  let told = 0;
+  let reported = 0;
   file.onChange(() => {
-    told += 1;
+    reported += 1;
   });
-  return { folder, path, clock, file, lines, told: () => told };
+  return { folder, path, clock, file, lines, reported: () => reported };
 }
 
 test("SettingsFile: a file that is written, replaced by a rename, or reached by a link that is turned round, is read", async (t) => {
-  const { folder, path, clock, file, told } = setUp(t, "version: 1\nmaxCost: 1\n");
+  const { folder, path, clock, file, reported } = setUp(t, "version: 1\nmaxCost: 1\n");
   assert.deepEqual([file.current.ready, file.current.settings.maxCost, file.current.error], [true, 1, undefined]);
   writeFileSync(path, "version: 1\nmaxCost: 22\n");
   await clock.advance(1000);
@@ -50,7 +50,7 @@ test("SettingsFile: a file that is written, replaced by a rename, or reached by 
     assert.equal(file.current.settings.maxCost, cost);
   }
   await clock.advance(60_000);
-  assert.equal(told(), 4, "nothing is told while nothing changes");
+  assert.equal(reported(), 4, "nothing is reported while nothing changes");
 });
 
 test("SettingsFile: a file that is wrong, gone, too large or no file changes nothing but the error, and mending it clears that", async (t) => {
@@ -95,11 +95,11 @@ test("SettingsFile: without a file nothing is ready, and it comes to be when the
   assert.deepEqual([file.current.ready, file.current.error], [true, undefined]);
 });
 
-test("SettingsFile: an uplink that is refused is told of as an error, though the rest is in force; reload reads at once", async (t) => {
-  const { path, file, lines, told } = setUp(t, "version: 1\n");
+test("SettingsFile: an uplink that is refused is reported of as an error, though the rest is in force; reload reads at once", async (t) => {
+  const { path, file, lines, reported } = setUp(t, "version: 1\n");
   writeFileSync(path, "version: 1\nuplinks:\n  - { name: a, interface: eth0 }\n  - { name: b, interface: eth0 }\n");
   file.reload();
-  assert.equal(told(), 1);
+  assert.equal(reported(), 1);
   assert.deepEqual(
     file.current.settings.uplinks.map(({ name }) => name),
     ["a"],

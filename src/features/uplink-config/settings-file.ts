@@ -52,7 +52,7 @@ export class SettingsFile implements ConfigSource {
   reload(): void {
     this.#seen = lookAt([this.#path]);
     this.#state = this.#read();
-    this.#listeners.tell();
+    this.#listeners.notify();
   }
 
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
@@ -84,7 +84,7 @@ export class SettingsFile implements ConfigSource {
     const error = this.#fault() ?? `${this.#path} was written in place and is shorter than before: ${WHAT_TO_DO}`;
     this.#log.error("configuration not adopted; the one before stays in force", { error });
     this.#state = { ...this.#state, error };
-    this.#listeners.tell();
+    this.#listeners.notify();
   }
 
   /** What is wrong with the file as it is. */

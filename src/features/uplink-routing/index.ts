@@ -20,4 +20,4 @@ export {
   type TransparentMarks,
   type Watchdog,
 } from "./guard/index.ts";
-export { flushKernel, REACH_REPORT_PATH, Uplinkd } from "./uplinkd/index.ts";
+export { flushKernel, STATUS_REPORT_PATH, Uplinkd } from "./uplinkd/index.ts";

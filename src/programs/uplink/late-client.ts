@@ -18,7 +18,7 @@ export async function withLateClient(
   { signal }: { readonly signal: AbortSignal },
 ): Promise<void> {
   const { log, clock = systemClock } = deps;
-  let told = "";
+  let logged = "";
   while (!signal.aborted) {
     try {
       await using api = await open();
@@ -27,8 +27,8 @@ export async function withLateClient(
     } catch (error) {
       if (!(error instanceof KubeConfigError)) throw error;
       const text = describeError(error);
-      if (text !== told) log.warn("no API server yet; trying again", { error: text });
-      told = text;
+      if (text !== logged) log.warn("no API server yet; trying again", { error: text });
+      logged = text;
     }
     await sleep(RETRY_MS, { signal, clock });
   }

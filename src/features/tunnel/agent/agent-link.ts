@@ -63,7 +63,8 @@ export class AgentLink {
             metrics.fullReceiveChannels(channels - blocked);
             blocked = channels;
           },
-          onSlowConsumerClosed: () => deps.log.info("a slow consumer has stopped the server's stream; its connection ends"),
+          onSlowConsumerClosed: () =>
+            deps.log.info("a slow consumer has stopped the server's stream; its connection ends"),
           onEnd: () => this.mux.end(),
           onClosed: (fault) => {
             if (fault !== undefined) metrics.streamError("to_agent", fault.code, "Unknown");

@@ -48,7 +48,8 @@ export class HeaderBlocks {
       this.#open = { stream, flags };
       this.#add(fragmentOf(flags, payload));
     } else {
-      if (stream !== this.#open?.stream) throw new Http2Error("malformed", "a CONTINUATION frame follows no HEADERS frame of its stream");
+      if (stream !== this.#open?.stream)
+        throw new Http2Error("malformed", "a CONTINUATION frame follows no HEADERS frame of its stream");
       this.#add(payload);
     }
     if ((flags & Flag.endHeaders) === 0) return undefined;

@@ -160,7 +160,10 @@ function join(
         },
         onSlowConsumerClosed: () => {
           metrics.slowConsumerClosed();
-          log.info("a slow consumer has stopped the agent's stream; its connection ends", { agentID, peer: peer.address });
+          log.info("a slow consumer has stopped the agent's stream; its connection ends", {
+            agentID,
+            peer: peer.address,
+          });
         },
         onEnd: () => mux.end(),
         onClosed: (fault) => {

@@ -36,7 +36,7 @@ export class Exchange extends StreamListeners implements ByteStream {
   #isFlowing = false;
   #isClientEnded = false;
   #isSwitched = false;
-  #isEndTold = false;
+  #isEndEmitted = false;
   #isWritingOver = false;
   #isDestroyed = false;
   #isClosed = false;
@@ -100,7 +100,7 @@ export class Exchange extends StreamListeners implements ByteStream {
   }
 
   get readableEnded(): boolean {
-    return this.#isEndTold;
+    return this.#isEndEmitted;
   }
 
   get writableFinished(): boolean {
@@ -224,7 +224,7 @@ export class Exchange extends StreamListeners implements ByteStream {
     }
     this.#isSwitched = true;
     this.#goOn();
-    if (this.#isClientEnded) this.#tellEnd();
+    if (this.#isClientEnded) this.#emitEnd();
   }
 
   /** The answer will not come any more, or not whole. */
@@ -304,7 +304,7 @@ export class Exchange extends StreamListeners implements ByteStream {
 
   readonly #onClientEnd = (): void => {
     this.#isClientEnded = true;
-    if (this.#isSwitched) this.#tellEnd();
+    if (this.#isSwitched) this.#emitEnd();
     else if (!this.#body.isDone) {
       // Half a request is none, and is not answered (RFC 9112 section 8).
       this.#errored = new Error("the client ended in the middle of its request");
@@ -314,9 +314,9 @@ export class Exchange extends StreamListeners implements ByteStream {
     }
   };
 
-  #tellEnd(): void {
-    if (this.#isEndTold) return;
-    this.#isEndTold = true;
+  #emitEnd(): void {
+    if (this.#isEndEmitted) return;
+    this.#isEndEmitted = true;
     this.emit("end");
   }
 

@@ -70,7 +70,7 @@ export class BindLoop {
       const ended = await this.#listen(signal);
       if (ended === undefined) return;
       if (ended.wasBound) failures = 0;
-      this.#tellFailure(ended.error);
+      this.#logFailure(ended.error);
       const pauseMs = ended.wasBound ? AGAIN_MS : (RETRY_MS[Math.min(failures, RETRY_MS.length - 1)] ?? AGAIN_MS);
       failures += 1;
       await this.#retry.wait({ atMostMs: pauseMs, signal });
@@ -90,7 +90,7 @@ export class BindLoop {
       try {
         this.#server = new TcpListener(this.#bind(), {
           onClient: (fd, remote) => this.#deps.onClient(fd, remote, this.listener),
-          onFault: (error) => this.#tellFault(error),
+          onFault: (error) => this.#logFault(error),
           onError: (error) => end({ wasBound: true, error }),
         });
       } catch (error) {
@@ -99,7 +99,7 @@ export class BindLoop {
         return;
       }
       signal.addEventListener("abort", onAbort, { once: true });
-      this.#tellSuccess();
+      this.#logSuccess();
       this.#deps.onBound?.();
     });
   }
@@ -110,19 +110,19 @@ export class BindLoop {
     return this.#deps.openFd?.(this.listener) ?? listenTcp(address, port, { backlog, reusePort, noDelay: true });
   }
 
-  #tellSuccess(): void {
+  #logSuccess(): void {
     const { role, interface: device } = this.listener;
     const where = listenText(this.listener);
     const text = role === "pod" ? `${device ?? "cni0"} listener on ${where}` : `listening on ${where}`;
     this.#deps.log.info(`mgmtproxy: ${text}`);
   }
 
-  #tellFault(error: KernelError): void {
+  #logFault(error: KernelError): void {
     if (this.#faults.tryTake()) this.#deps.log.warn(`mgmtproxy: ${listenText(this.listener)}: ${error.message}`);
   }
 
   /** The address of a pod listener is normally missing for minutes: that is no news. */
-  #tellFailure(error: unknown): void {
+  #logFailure(error: unknown): void {
     const reason = describeError(error);
     const text = `mgmtproxy: listen ${listenText(this.listener)} failed (will retry): ${reason}`;
     const isAwaited = this.listener.role === "pod" && error instanceof KernelError && error.errno === "EADDRNOTAVAIL";

@@ -115,7 +115,7 @@ export class UplinkProxy {
         isShared: ({ role }) => role === "host" && this.#workers !== undefined,
       },
     );
-    this.#engine.penalties.onEvent = (event) => this.#workers?.tellPenalty(event);
+    this.#engine.penalties.onEvent = (event) => this.#workers?.sendPenalty(event);
     registerMetrics(this.#registry, {
       counters: this.#counters,
       snapshot: () => deps.snapshots.current,

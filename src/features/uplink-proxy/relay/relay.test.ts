@@ -24,7 +24,7 @@ test("Tunnel: early bytes first, then both ways, counted as they pass", TIMEOUT,
   await bed.client.read("answer");
   assert.deepEqual(bed.tunnel.bytes, { up: 10, down: 6 });
   assert.deepEqual(bed.total, { up: 10, down: 6 });
-  assert.deepEqual(bed.told, ["first byte"]);
+  assert.deepEqual(bed.reported, ["first byte"]);
 });
 
 test(

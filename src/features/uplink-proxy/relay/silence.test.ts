@@ -42,7 +42,7 @@ test(
     bed.client.write("x");
     await bed.far.read("x");
     assert.equal(await bed.endedBy(600_000), 600_000);
-    assert.deepEqual(bed.told, []);
+    assert.deepEqual(bed.reported, []);
     bed.far.write("at last");
     await bed.client.read("at last");
     assert.ok((await bed.endedBy(700_000)) <= 631_000);
@@ -93,7 +93,7 @@ test(
 );
 
 test(
-  "Tunnel: a destination that swallows a ClientHello is told of once, and another takes its place unseen",
+  "Tunnel: a destination that swallows a ClientHello is reported of once, and another takes its place unseen",
   TIMEOUT,
   async (t) => {
     const bed = await TunnelBed.open(t);
@@ -108,11 +108,11 @@ test(
     bed.client.socket.write(hello.subarray(20));
     await bed.far.until(({ text }) => text.length === hello.length);
     await bed.clock.advance(4400);
-    assert.deepEqual(bed.told, []);
+    assert.deepEqual(bed.reported, []);
     await bed.clock.advance(1100);
-    assert.deepEqual(bed.told, ["silent"]);
+    assert.deepEqual(bed.reported, ["silent"]);
     await bed.clock.advance(10_000);
-    assert.deepEqual(bed.told, ["silent"]);
+    assert.deepEqual(bed.reported, ["silent"]);
     assert.ok(bed.tunnel.canReplay);
     const next = await upstreamPair(t);
     const total = { up: 0, down: 0 };
@@ -168,7 +168,7 @@ test(
   async (t) => {
     const bed = await TunnelBed.open(t);
     await bed.clock.advance(20_000);
-    assert.deepEqual(bed.told, []);
+    assert.deepEqual(bed.reported, []);
     bed.tunnel.close("blackhole");
     await bed.client.until(({ isClosed }) => isClosed);
     assert.equal(bed.client.error?.code, "ECONNRESET");
@@ -177,7 +177,7 @@ test(
 );
 
 test(
-  "Tunnel: between its end and the news of it no silence is told of, and no other upstream is taken",
+  "Tunnel: between its end and the news of it no silence is reported of, and no other upstream is taken",
   TIMEOUT,
   async (t) => {
     for (const how of ["close", "client", "upstream"] as const) {
@@ -190,9 +190,9 @@ test(
       else if (how === "client") bed.near.destroy();
       else bed.upstream.destroy();
       bed.tunnel.check(bed.clock.monotonic() + TUNNEL_OPTIONS.firstByteTimeoutMs);
-      assert.deepEqual([bed.told, bed.tunnel.canReplay], [[], false]);
+      assert.deepEqual([bed.reported, bed.tunnel.canReplay], [[], false]);
       await bed.closed();
-      assert.deepEqual(bed.told, []);
+      assert.deepEqual(bed.reported, []);
     }
   },
 );
@@ -230,9 +230,9 @@ test("Tunnel: swallowed is what nobody acknowledged for the limit, and nothing e
         await bed.clock.advance(1000);
         if (owedSince !== undefined) longestMs = Math.max(longestMs, Math.min(now() - owedSince, now() - heardAt));
       }
-      if (bed.told.includes("silent")) assert.ok(longestMs >= 5000, `told after ${longestMs}`);
+      if (bed.reported.includes("silent")) assert.ok(longestMs >= 5000, `reported after ${longestMs}`);
       // Half a second for the watch, and one for the steps here.
-      else if (bed.end === undefined) assert.ok(longestMs < 5000 + 1500, `not told after ${longestMs}`);
+      else if (bed.end === undefined) assert.ok(longestMs < 5000 + 1500, `not reported after ${longestMs}`);
       if (bed.end !== undefined && said > 0)
         assert.ok(now() - heardAt >= 29_000, "it ended though its destination was there");
       bed.tunnel.close("drain");

@@ -277,11 +277,11 @@ export class DialRace<C extends Closable> {
     if (attempt.won !== undefined || tierDelayMs === "timeout" || waitedMs < tierDelayMs) return;
     penalties.add(this.#request.destination.text, name);
     const failure = { ...this.#describe(attempt.candidate, NO_ANSWER), text: `no answer within ${tierDelayMs} ms` };
-    this.#tell(failure, waitedMs);
+    this.#reportFailure(failure, waitedMs);
     this.#failures.push(failure);
   }
 
-  #tell({ uplink, failure, text }: AttemptFailure, waitedMs: number): void {
+  #reportFailure({ uplink, failure, text }: AttemptFailure, waitedMs: number): void {
     const { destination, witness = "host" } = this.#request;
     this.#deps.evidence.dialFailed(uplink, destination.text, failure, text, { witness, waitedMs });
   }
@@ -298,7 +298,7 @@ export class DialRace<C extends Closable> {
     }
     const failure = this.#describe(attempt.candidate, error);
     const { penalties, refresh, clock } = this.#deps;
-    this.#tell(failure, clock.monotonic() - attempt.startedAt);
+    this.#reportFailure(failure, clock.monotonic() - attempt.startedAt);
     if (failure.failure === "timeout") penalties.add(destination.text, failure.uplink);
     if (failure.failure === "address-gone") refresh();
     if (this.#isOver) return;
@@ -338,7 +338,7 @@ export class DialRace<C extends Closable> {
     for (const { candidate, startedAt } of this.#running) {
       const failure = this.#describe(candidate, new DOMException("the request's time is over", "TimeoutError"));
       this.#failures.push(failure);
-      this.#tell(failure, this.#deps.clock.monotonic() - startedAt);
+      this.#reportFailure(failure, this.#deps.clock.monotonic() - startedAt);
       this.#deps.penalties.add(destination.text, failure.uplink);
     }
     const { message, failures } = allFailed(destination.text, this.#failures);

@@ -104,7 +104,7 @@ test("Counters: a tunnel that goes on over another uplink counts where it is", (
   assert.equal(counters.tunnelsByPort.size, 0);
 });
 
-test("Counters: tunnels that are told together count as often as they are", () => {
+test("Counters: tunnels that are reported together count as often as they are", () => {
   const counters = new Counters(new FakeClock());
   counters.record({ kind: "connected", target: T, ifName: "eth0", cost: 0, failures: [], count: 5 });
   counters.record({
@@ -374,14 +374,14 @@ test("printable: whatever is logged stays one line that does nothing to a termin
 
 test("Traffic: what has passed since the last time, once", () => {
   const traffic = new Traffic();
-  const told: unknown[] = [];
+  const reported: unknown[] = [];
   traffic.of("eth0").down += 5;
   traffic.of("eth1");
-  traffic.flush((event) => told.push(event));
+  traffic.flush((event) => reported.push(event));
   traffic.of("eth0").up += 1;
-  traffic.flush((event) => told.push(event));
-  traffic.flush((event) => told.push(event));
-  assert.deepEqual(told, [
+  traffic.flush((event) => reported.push(event));
+  traffic.flush((event) => reported.push(event));
+  assert.deepEqual(reported, [
     { kind: "bytes", ifName: "eth0", up: 0, down: 5 },
     { kind: "bytes", ifName: "eth0", up: 1, down: 0 },
   ]);

@@ -4,7 +4,7 @@ import type { Recorder } from "./events.ts";
 /** Bytes of all tunnels of a thread by interface, counted where they pass and told from time to time. */
 export class Traffic {
   readonly #totals = new Map<string, ByteCount>();
-  readonly #told = new Map<string, ByteCount>();
+  readonly #reported = new Map<string, ByteCount>();
 
   /** Counted up by tunnels. */
   of(ifName: string): ByteCount {
@@ -18,10 +18,10 @@ export class Traffic {
   /** Tells what has passed since the last time. */
   flush(record: Recorder): void {
     for (const [ifName, { up, down }] of this.#totals) {
-      const told = this.#told.get(ifName) ?? { up: 0, down: 0 };
-      if (told.up === up && told.down === down) continue;
-      this.#told.set(ifName, { up, down });
-      record({ kind: "bytes", ifName, up: up - told.up, down: down - told.down });
+      const reported = this.#reported.get(ifName) ?? { up: 0, down: 0 };
+      if (reported.up === up && reported.down === down) continue;
+      this.#reported.set(ifName, { up, down });
+      record({ kind: "bytes", ifName, up: up - reported.up, down: down - reported.down });
     }
   }
 }

@@ -22,7 +22,7 @@ export const TUNNEL_OPTIONS = {
 export class TunnelBed {
   readonly clock = new FakeClock();
   readonly total: ByteCount = { up: 0, down: 0 };
-  readonly told: string[] = [];
+  readonly reported: string[] = [];
   readonly client: TestClient;
   readonly near: TcpStream;
   readonly tunnel: Tunnel;
@@ -39,8 +39,8 @@ export class TunnelBed {
     this.watch = new TunnelWatch(this.clock);
     const deps = { watch: this.watch, total: this.total };
     this.tunnel = new Tunnel(near, upstream, deps, TUNNEL_OPTIONS, {
-      onFirstByte: () => this.told.push("first byte"),
-      onSilent: () => this.told.push("silent"),
+      onFirstByte: () => this.reported.push("first byte"),
+      onSilent: () => this.reported.push("silent"),
       onClosed: (end) => {
         assert.equal(this.end, undefined, "closed twice");
         this.end = end;

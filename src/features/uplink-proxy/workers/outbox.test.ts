@@ -143,8 +143,8 @@ test("Outbox: a thousand tunnels to one place are two notes, and to a thousand p
   assert.equal(requests.length, batches.length);
 });
 
-test("Outbox: requests alone are told in time", async () => {
-  const told = Promise.withResolvers<string>();
-  new Outbox(told.resolve, []).record({ kind: "request", count: 2 });
-  assert.deepEqual(JSON.parse(await told.promise), [{ kind: "stats", event: { kind: "request", count: 2 } }]);
+test("Outbox: requests alone are reported in time", async () => {
+  const reported = Promise.withResolvers<string>();
+  new Outbox(reported.resolve, []).record({ kind: "request", count: 2 });
+  assert.deepEqual(JSON.parse(await reported.promise), [{ kind: "stats", event: { kind: "request", count: 2 } }]);
 });

@@ -41,14 +41,14 @@ export class Outbox {
   };
 
   readonly evidence: Evidence = {
-    dialSucceeded: (uplink, destination) => this.#tell({ call: "dialSucceeded", uplink, destination }),
+    dialSucceeded: (uplink, destination) => this.#report({ call: "dialSucceeded", uplink, destination }),
     dialFailed: (uplink, destination, failure, text, how) =>
-      this.#tell({ call: "dialFailed", uplink, destination, failure, text, how }),
-    firstByte: (uplink, destination) => this.#tell({ call: "firstByte", uplink, destination }),
+      this.#report({ call: "dialFailed", uplink, destination, failure, text, how }),
+    firstByte: (uplink, destination) => this.#report({ call: "firstByte", uplink, destination }),
     // The first thread tells so from the counted bytes of all threads.
     bytesReceived: () => undefined,
-    blackholed: (uplink, destination, how) => this.#tell({ call: "blackholed", uplink, destination, how }),
-    stalled: (uplink, destination, how) => this.#tell({ call: "stalled", uplink, destination, how }),
+    blackholed: (uplink, destination, how) => this.#report({ call: "blackholed", uplink, destination, how }),
+    stalled: (uplink, destination, how) => this.#report({ call: "stalled", uplink, destination, how }),
   };
 
   readonly log: Logger = this.#logger();
@@ -65,7 +65,7 @@ export class Outbox {
     this.#post(JSON.stringify(notes));
   }
 
-  #tell(call: EvidenceCall): void {
+  #report(call: EvidenceCall): void {
     const last = this.#said.get(call.uplink);
     if (last?.call === call.call && last.destination === call.destination && call.call !== "dialFailed") return;
     this.#said.set(call.uplink, call);

@@ -81,7 +81,7 @@ export class WorkerPool {
   }
 
   /** The first thread has learnt something of an uplink. */
-  tellPenalty(event: PenaltyEvent): void {
+  sendPenalty(event: PenaltyEvent): void {
     this.#toAll({ kind: "penalty", event });
   }
 

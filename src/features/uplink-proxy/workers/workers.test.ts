@@ -111,7 +111,7 @@ test(
     );
     pool.setSnapshot(snapshots.current);
     const own = new Penalties(systemClock, settings.selection);
-    own.onEvent = (event) => pool.tellPenalty(event);
+    own.onEvent = (event) => pool.sendPenalty(event);
     own.add(target, "eth0");
     const second = await TestClient.to(t, port);
     second.write(`CONNECT ${target} HTTP/1.1\r\n\r\nhello`);

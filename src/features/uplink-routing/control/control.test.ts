@@ -33,11 +33,11 @@ async function setUp(t: TestContext) {
   const folder = mkdtempSync(join(tmpdir(), "isthmus-control-"));
   t.after(() => rmSync(folder, { recursive: true }));
   const path = join(folder, "run", "control.sock");
-  const told: [string, UplinkStatus][] = [];
+  const reported: [string, UplinkStatus][] = [];
   const deps = {
     uplinks: () => [UPLINK],
-    tell: (uplink: string, status: UplinkStatus): boolean => {
-      if (uplink === UPLINK.name) told.push([uplink, status]);
+    reportStatus: (uplink: string, status: UplinkStatus): boolean => {
+      if (uplink === UPLINK.name) reported.push([uplink, status]);
       return uplink === UPLINK.name;
     },
   };
@@ -53,11 +53,11 @@ async function setUp(t: TestContext) {
     const [response] = await once(sent, "response");
     return { status: response.statusCode, body: await text(response), headers: response.headers };
   };
-  return { path, told, ask, deps, control };
+  return { path, reported, ask, deps, control };
 }
 
-test("serveControl: lists uplinks as the configuration names them, and takes what is told of one", async (t) => {
-  const { ask, told, path } = await setUp(t);
+test("serveControl: lists uplinks as the configuration names them, and takes what is reported of one", async (t) => {
+  const { ask, reported, path } = await setUp(t);
   assert.equal(statSync(path).mode & 0o777, 0o600);
   const list = await ask("GET", "/v1/uplinks");
   assert.equal(list.status, 200);
@@ -92,13 +92,13 @@ test("serveControl: lists uplinks as the configuration names them, and takes wha
   };
   const answer = await ask("PUT", "/v1/uplinks/lan0/status", JSON.stringify(failure));
   assert.deepEqual([answer.status, answer.body], [204, ""]);
-  assert.deepEqual(told, [
+  assert.deepEqual(reported, [
     ["lan0", { lastFailed: Date.UTC(2026, 5, 1, 10), lastError: "no answer", lastWarning: "slow" }],
   ]);
 });
 
-test("serveControl: what is no request of its own is refused with the reason, and nothing is told", async (t) => {
-  const { ask, told } = await setUp(t);
+test("serveControl: what is no request of its own is refused with the reason, and nothing is reported", async (t) => {
+  const { ask, reported } = await setUp(t);
   const good = JSON.stringify({ lastError: "" });
   for (const [method, url, body, status] of [
     ["PUT", "/v1/uplinks/other/status", good, 404],
@@ -122,7 +122,7 @@ test("serveControl: what is no request of its own is refused with the reason, an
     assert.match(JSON.parse(answer.body).error, /\w/);
     if (status === 405) assert.ok(answer.headers["allow"]);
   }
-  assert.deepEqual(told, []);
+  assert.deepEqual(reported, []);
 });
 
 test("serveControl: bytes that are no HTTP, and half requests, do not keep others from being served", async (t) => {

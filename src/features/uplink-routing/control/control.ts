@@ -17,7 +17,7 @@ const UMASK = 0o177;
 export interface ControlDeps {
   readonly uplinks: () => readonly Uplink[];
   /** False when there is no such uplink. */
-  readonly tell: (uplink: string, status: UplinkStatus) => boolean;
+  readonly reportStatus: (uplink: string, status: UplinkStatus) => boolean;
   readonly log?: Logger;
 }
 
@@ -51,16 +51,16 @@ function makeFolder(path: string): void {
   }
 }
 
-function controlServer({ uplinks, tell, log = nullLogger }: ControlDeps): Server {
+function controlServer({ uplinks, reportStatus, log = nullLogger }: ControlDeps): Server {
   const limits = { requestTimeout: TIMEOUT_MS, headersTimeout: TIMEOUT_MS, keepAliveTimeout: TIMEOUT_MS };
   const server = createServer({ ...limits, maxHeaderSize: MAX_BODY_BYTES }, (request, response) => {
     const route = routeOf(request);
     if (route.kind === "list") return answer(response, 200, { uplinks: uplinks().map(describeUplink) });
     if (route.kind === "refuse") return answer(response, route.status, { error: route.error }, route.headers);
     takeStatus(request, response, (status) => {
-      const isKnown = tell(route.uplink, status);
+      const isKnown = reportStatus(route.uplink, status);
       if (!isKnown) return answer(response, 404, { error: `there is no uplink ${route.uplink}` });
-      log.debug("status told", { uplink: route.uplink });
+      log.debug("uplink status reported", { uplink: route.uplink });
       return answer(response, 204);
     });
   });

@@ -4,7 +4,7 @@
  * Owns: its requests, answers and bounds. Refuses to know: what a failure leads to.
  *
  * ```ts
- * await using control = await serveControl({ uplinks, tell, log }, { path: "/run/uplink-proxy/control.sock" });
+ * await using control = await serveControl({ uplinks, reportStatus, log }, { path: "/run/uplink-proxy/control.sock" });
  * ```
  */
 export { type ControlDeps, serveControl } from "./control.ts";

@@ -14,7 +14,7 @@ export class RoutingError extends ExpectedError<RoutingErrorCode> {
 }
 
 /** Refusals that a message tells one by one. */
-const TOLD = 3;
+const MAX_SHOWN = 3;
 
 /**
  * Makes every change that can be made; one uplink's trouble costs no other its routes. A rule whose table could not be ended is
@@ -36,9 +36,9 @@ export function applyRouting(stack: Pick<NetStack, "routes" | "rules">, plan: re
     }
   }
   if (refusals.length === 0) return;
-  const told = refusals.slice(0, TOLD).map(({ message }) => message);
-  const more = refusals.length > TOLD ? ` and ${refusals.length - TOLD} more` : "";
-  const summary = `${refusals.length} of ${plan.length} changes of uplink routing failed: ${told.join("; ")}${more}`;
+  const shown = refusals.slice(0, MAX_SHOWN).map(({ message }) => message);
+  const more = refusals.length > MAX_SHOWN ? ` and ${refusals.length - MAX_SHOWN} more` : "";
+  const summary = `${refusals.length} of ${plan.length} changes of uplink routing failed: ${shown.join("; ")}${more}`;
   throw new RoutingError("partial", summary, { cause: new AggregateError(refusals) });
 }
 

@@ -1,9 +1,9 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
 import type { Settings, Snapshot, Uplink, UplinkAddress, UplinkSettings, UplinkStatus } from "#base/uplink-model";
 import type { NextHop } from "#kernel/route";
+import { isUp } from "./link-state.ts";
 import { type KernelListing, linkOf, TABLE_MAIN, type UplinkLink } from "./listing.ts";
 import { canBeSource, isUsableSource } from "./source-address.ts";
-import { isUp } from "./tunnel-service.ts";
 
 /** Servers and domains that the interface's own software was told, by DHCP or a router. */
 export interface ResolverData {
@@ -126,8 +126,11 @@ function resolverOf(
   const { dnsServers, searchDomains } = settings;
   const knows = dnsServers.length > 0 || settings.mode === "static" || settings.published !== undefined;
   if (knows || linkIndex === undefined) return { dnsServers, searchDomains };
-  const told = inputs.resolverOf?.(settings.interface, linkIndex) ?? NO_RESOLVER;
-  return { dnsServers: told.dnsServers, searchDomains: searchDomains.length > 0 ? searchDomains : told.searchDomains };
+  const inherited = inputs.resolverOf?.(settings.interface, linkIndex) ?? NO_RESOLVER;
+  return {
+    dnsServers: inherited.dnsServers,
+    searchDomains: searchDomains.length > 0 ? searchDomains : inherited.searchDomains,
+  };
 }
 
 /** Pure: destinations that the main table leads to, whatever a client's NO_PROXY says (docs/spec/uplink-proxy.md#10.3). */

@@ -11,5 +11,5 @@
  */
 export { UplinkdError, type UplinkdErrorCode } from "./errors.ts";
 export { flushKernel, type KernelDeps } from "./kernel.ts";
-export { REACH_REPORT_PATH } from "./reach-report.ts";
+export { STATUS_REPORT_PATH } from "./status-report.ts";
 export { Uplinkd, type UplinkdDeps, type UplinkdOptions } from "./uplinkd.ts";

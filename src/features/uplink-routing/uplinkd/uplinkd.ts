@@ -10,13 +10,13 @@ import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
 import { serveControl } from "../control/index.ts";
 import { Anchors, ownMark } from "../guard/index.ts";
-import { localFault, openProber, type Prober, Reach, type ReachState } from "../reach/index.ts";
 import { type RoutingMarks, type UplinkTables, wantRouting } from "../routing/index.ts";
 import { type KernelListing, makeSnapshot, type ResolverData, readKernel, readResolverData } from "../state/index.ts";
+import { localFault, openProber, type Prober, UplinkHealth, type UplinkHealthState } from "../uplink-health/index.ts";
 import { UplinkdError } from "./errors.ts";
 import { flushKernel, syncKernel } from "./kernel.ts";
-import { followReach, publishReach } from "./reach-report.ts";
 import { Snapshots } from "./snapshots.ts";
+import { followStatus, publishStatus } from "./status-report.ts";
 import { warningsOf } from "./warnings.ts";
 
 /** The kernel as it was after the last pass. */
@@ -60,10 +60,10 @@ export interface UplinkdOptions {
   /** Another process programs the kernel and sends the probes; this one reads what is there. Default false. */
   readonly readOnly?: boolean;
   /**
-   * A file in which the process that sends the probes tells the one that only reads how uplinks are ({@link REACH_REPORT_PATH}). Default: they
+   * A file in which the process that sends the probes tells the one that only reads how uplinks are ({@link STATUS_REPORT_PATH}). Default: they
    * do not tell.
    */
-  readonly reachReport?: string;
+  readonly statusReport?: string;
 }
 
 /**
@@ -76,8 +76,8 @@ export class Uplinkd {
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #dirty: Dirty;
-  readonly #reachChanged: Dirty;
-  readonly #reach: Reach;
+  readonly #statusChanged: Dirty;
+  readonly #uplinkHealth: UplinkHealth;
   readonly #snapshots: Snapshots;
   #warned: ReadonlySet<string> = new Set();
   readonly #repeats = new Repeats();
@@ -94,11 +94,11 @@ export class Uplinkd {
     this.#log = deps.log ?? nullLogger;
     this.#clock = deps.clock ?? systemClock;
     this.#dirty = new Dirty(this.#clock);
-    this.#reachChanged = new Dirty(this.#clock);
+    this.#statusChanged = new Dirty(this.#clock);
     this.#anchors = new Anchors(deps.stack, { log: this.#log });
     this.#snapshots = new Snapshots(() => this.#dirty.mark());
     const prober = deps.prober ?? openProber({ mark: () => this.#mark() });
-    this.#reach = new Reach({ ...deps, prober, changed: () => this.#onReach() });
+    this.#uplinkHealth = new UplinkHealth({ ...deps, prober, changed: () => this.#onHealthChange() });
   }
 
   /** What the proxy chooses from. Before the first sync it is not ready. */
@@ -108,7 +108,7 @@ export class Uplinkd {
 
   /** Where the proxy tells what its traffic shows. */
   get evidence(): Evidence {
-    return this.#reach;
+    return this.#uplinkHealth;
   }
 
   /** The settings in force. */
@@ -139,8 +139,8 @@ export class Uplinkd {
     tasks.spawn((inner) => config.run({ signal: inner }));
     tasks.spawn((inner) => this.#keep(inner));
     tasks.spawn((inner) => this.#serveControl(inner));
-    tasks.spawn((inner) => this.#shareReach(inner));
-    if (this.#options.readOnly !== true) tasks.spawn((inner) => this.#reach.run({ signal: inner }));
+    tasks.spawn((inner) => this.#shareStatus(inner));
+    if (this.#options.readOnly !== true) tasks.spawn((inner) => this.#uplinkHealth.run({ signal: inner }));
     try {
       await tasks.wait();
     } finally {
@@ -171,11 +171,14 @@ export class Uplinkd {
   /** A path that cannot be had costs the agents their say, and nothing else. */
   async #serveControl(signal: AbortSignal): Promise<void> {
     const { controlSocket: path } = this.#options;
-    const reach = this.#reach;
-    const tell: typeof reach.tell = (uplink, status) => reach.tell(uplink, status);
+    const health = this.#uplinkHealth;
+    const reportStatus: typeof health.reportStatus = (uplink, status) => health.reportStatus(uplink, status);
     while (path !== undefined && !signal.aborted) {
       try {
-        await using _control = await serveControl({ uplinks: () => this.uplinks, tell, log: this.#log }, { path });
+        await using _control = await serveControl(
+          { uplinks: () => this.uplinks, reportStatus, log: this.#log },
+          { path },
+        );
         await untilAborted(signal);
       } catch (error) {
         if (!(error instanceof SocketPathError)) throw error;
@@ -185,14 +188,18 @@ export class Uplinkd {
     }
   }
 
-  async #shareReach(signal: AbortSignal): Promise<void> {
-    const { reachReport: path, readOnly } = this.#options;
+  async #shareStatus(signal: AbortSignal): Promise<void> {
+    const { statusReport: path, readOnly } = this.#options;
     if (path === undefined) return;
     const deps = { clock: this.#clock, log: this.#log };
-    const reach = this.#reach;
+    const health = this.#uplinkHealth;
     if (readOnly === true)
-      await followReach({ ...deps, tell: (name, status) => reach.tell(name, status) }, { path, signal });
-    else await publishReach({ ...deps, changed: this.#reachChanged, report: () => reach.statuses }, { path, signal });
+      await followStatus(
+        { ...deps, reportStatus: (name, status) => health.reportStatus(name, status) },
+        { path, signal },
+      );
+    else
+      await publishStatus({ ...deps, changed: this.#statusChanged, report: () => health.statuses }, { path, signal });
   }
 
   #keep(signal: AbortSignal): Promise<void> {
@@ -238,8 +245,8 @@ export class Uplinkd {
     });
     this.#look(settings, tables);
     if (errors.length > 0) {
-      const told = errors.map(({ message }) => message).join("; ");
-      throw new UplinkdError("partial", told, { cause: new AggregateError(errors) });
+      const shown = errors.map(({ message }) => message).join("; ");
+      throw new UplinkdError("partial", shown, { cause: new AggregateError(errors) });
     }
     this.#marks = [settings.routing];
     return changes;
@@ -254,7 +261,7 @@ export class Uplinkd {
       // Whoever publishes the state of its uplinks answers for it.
       fault: isPublished(settings, uplink) ? undefined : localFault(uplink, listing),
     }));
-    this.#reach.observe(settings, observed);
+    this.#uplinkHealth.observe(settings, observed);
     this.#warn(
       warningsOf(
         this.#deps.stack.sysctl,
@@ -265,8 +272,8 @@ export class Uplinkd {
     this.#publish();
   }
 
-  #onReach(): void {
-    this.#reachChanged.mark();
+  #onHealthChange(): void {
+    this.#statusChanged.mark();
     this.#publish();
   }
 
@@ -281,7 +288,7 @@ export class Uplinkd {
       settings,
       ready: this.#deps.config.current.ready,
       ...known,
-      stateOf: (uplink): ReachState | undefined => this.#reach.stateOf(uplink),
+      stateOf: (uplink): UplinkHealthState | undefined => this.#uplinkHealth.stateOf(uplink),
       resolverOf: this.#deps.resolverOf ?? readResolverData,
     });
   }

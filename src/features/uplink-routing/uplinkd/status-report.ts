@@ -8,7 +8,7 @@ import type { Logger } from "#base/log";
 import { hasError, type UplinkStatus } from "#base/uplink-model";
 
 /** Where the process that sends the probes tells what it knows, below the folder of run-time files. */
-export const REACH_REPORT_PATH = "uplink-proxy/reach.json";
+export const STATUS_REPORT_PATH = "uplink-proxy/reach.json";
 
 /** It is written so often though nothing changes, milliseconds: an older one is of a process that is gone. */
 const HEARTBEAT_MS = 5000;
@@ -22,17 +22,21 @@ const report = v.record(
 );
 
 /** What is known of uplinks by probes, by name. */
-export type ReachReport = Readonly<Record<string, UplinkStatus>>;
+export type StatusReport = Readonly<Record<string, UplinkStatus>>;
 
 /** What both ends need. */
-export interface ReachReportDeps {
+export interface StatusReportDeps {
   readonly clock: Clock;
   readonly log: Logger;
 }
 
 /** Writes the report whenever `changed` is marked, and now and then, until the signal aborts. Trouble is logged once. */
-export async function publishReach(
-  { log, changed, report: current }: ReachReportDeps & { readonly changed: Dirty; readonly report: () => ReachReport },
+export async function publishStatus(
+  {
+    log,
+    changed,
+    report: current,
+  }: StatusReportDeps & { readonly changed: Dirty; readonly report: () => StatusReport },
   { path, signal }: { readonly path: string; readonly signal: AbortSignal },
 ): Promise<void> {
   let isFailing = false;
@@ -51,27 +55,31 @@ export async function publishReach(
  * Tells each change of the report until the signal aborts. One that is absent or old tells nothing. `tell` is false for an uplink that is not
  * known yet, and is asked again.
  */
-export async function followReach(
-  { clock, log, tell }: ReachReportDeps & { readonly tell: (uplink: string, status: UplinkStatus) => boolean },
+export async function followStatus(
+  {
+    clock,
+    log,
+    reportStatus,
+  }: StatusReportDeps & { readonly reportStatus: (uplink: string, status: UplinkStatus) => boolean },
   { path, signal }: { readonly path: string; readonly signal: AbortSignal },
 ): Promise<void> {
   let seen = "";
   let trouble = "";
-  const told = new Map<string, string>();
+  const reported = new Map<string, string>();
   while (!signal.aborted) {
     try {
       const now = fingerprint(path);
       if (now !== seen && now !== "absent" && clock.now() - statSync(path).mtimeMs < STALE_MS) {
         const statuses = parseReport(readBounded(path));
         for (const [uplink, status] of statuses)
-          if (isNews(told, uplink, status) && !tell(uplink, status)) told.delete(uplink);
-        for (const uplink of told.keys()) if (!statuses.has(uplink)) told.delete(uplink);
+          if (isNews(reported, uplink, status) && !reportStatus(uplink, status)) reported.delete(uplink);
+        for (const uplink of reported.keys()) if (!statuses.has(uplink)) reported.delete(uplink);
       }
       seen = now;
       trouble = "";
     } catch (error) {
       if (!(error instanceof FileError || error instanceof SyntaxError || isSystemError(error))) throw error;
-      if (trouble === "") log.warn("how uplinks are is not to be read", { path, error: describeError(error) });
+      if (trouble === "") log.warn("cannot read the status of the uplinks", { path, error: describeError(error) });
       trouble = describeError(error);
     }
     await sleep(LOOK_MS, { signal, clock });
@@ -96,10 +104,10 @@ export function parseReport(text: string): ReadonlyMap<string, UplinkStatus> {
 }
 
 /** A flag that has turned, or an error that has become another. What works from the start is none. */
-function isNews(told: Map<string, string>, uplink: string, status: UplinkStatus): boolean {
+function isNews(reported: Map<string, string>, uplink: string, status: UplinkStatus): boolean {
   const now = hasError(status) ? status.lastError : "";
-  const before = told.get(uplink) ?? "";
-  told.set(uplink, now);
+  const before = reported.get(uplink) ?? "";
+  reported.set(uplink, now);
   return now !== before;
 }
 

@@ -6,13 +6,13 @@
  * destinations.
  *
  * ```ts
- * const reach = new Reach({ log, changed: () => dirty.mark() });
- * reach.observe(settings, uplinks.map((uplink) => ({ uplink, fault: localFault(uplink, listing) })));
- * reach.blackholed("lan0", "registry.example:443");
- * reach.stateOf("lan0")?.status.lastError;
+ * const health = new UplinkHealth({ log, changed: () => dirty.mark() });
+ * health.observe(settings, uplinks.map((uplink) => ({ uplink, fault: localFault(uplink, listing) })));
+ * health.blackholed("lan0", "registry.example:443");
+ * health.stateOf("lan0")?.status.lastError;
  * ```
  */
 export { type ProbeMode, probeMode } from "./eligibility.ts";
 export { localFault } from "./local.ts";
 export { openProber, type ProbeOutcome, type Prober } from "./prober.ts";
-export { type ObservedUplink, Reach, type ReachDeps, type ReachState } from "./reach.ts";
+export { type ObservedUplink, UplinkHealth, type UplinkHealthDeps, type UplinkHealthState } from "./uplink-health.ts";

@@ -13,7 +13,7 @@ const HOLD_MS = 60_000;
 const HOLD_MAX_MS = 600_000;
 
 /** What a failure rests on, which decides what proves it over. */
-export type Ground = "told" | "probe" | "dial" | "blackhole";
+export type Ground = "reported" | "probe" | "dial" | "blackhole";
 
 /** Two times: on the wall clock for flags, and one that never goes back for everything that lasts. */
 export interface Moment {
@@ -46,7 +46,7 @@ export class UplinkRecord {
   /** `binding`: what somebody else says of failures holds until he says otherwise. */
   constructor(status: UplinkStatus, options: { readonly binding: boolean }) {
     this.#status = status;
-    this.#ground = options.binding ? "told" : "probe";
+    this.#ground = options.binding ? "reported" : "probe";
   }
 
   get status(): UplinkStatus {
@@ -59,9 +59,9 @@ export class UplinkRecord {
   }
 
   /** Somebody else says how it is: the configuration, or an agent. */
-  tell(status: UplinkStatus, options: { readonly binding: boolean }): void {
+  report(status: UplinkStatus, options: { readonly binding: boolean }): void {
     this.#status = status;
-    this.#ground = options.binding ? "told" : "probe";
+    this.#ground = options.binding ? "reported" : "probe";
     this.#holdUntil = undefined;
     this.forgetSuspicions();
     this.#inRow = { failures: 0, successes: 0 };
@@ -71,7 +71,7 @@ export class UplinkRecord {
     this.#inRow = { failures: 0, successes: this.#inRow.successes + 1 };
     // A path that swallows what is sent completes handshakes all the same.
     const proves = this.#ground === "probe" || this.#ground === "dial" || options.provesPayload;
-    const isOver = this.#ground !== "told" && proves && this.#inRow.successes >= options.recoverAfter;
+    const isOver = this.#ground !== "reported" && proves && this.#inRow.successes >= options.recoverAfter;
     if (!hasError(this.#status) || isOver) this.#succeed(at);
   }
 
@@ -93,7 +93,7 @@ export class UplinkRecord {
     this.#bytesAt = at.monotonic;
     this.forgetSuspicions();
     this.#holdMs = HOLD_MS;
-    if (!hasError(this.#status) || this.#ground !== "told") this.#succeed(at);
+    if (!hasError(this.#status) || this.#ground !== "reported") this.#succeed(at);
   }
 
   /** More bytes in a tunnel that may be old. */

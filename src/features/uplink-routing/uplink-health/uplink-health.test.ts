@@ -5,7 +5,7 @@ import { IpAddress } from "#base/ip";
 import { createLogger } from "#base/log";
 import { hasError, type ProbeTarget, type Settings, UNTESTED, type Uplink } from "#base/uplink-model";
 import { parseSettings } from "#features/uplink-config";
-import { type ProbeOutcome, type Prober, Reach } from "./index.ts";
+import { type ProbeOutcome, type Prober, UplinkHealth } from "./index.ts";
 
 const HOW = { witness: "host", waitedMs: 2000 } as const;
 
@@ -68,19 +68,19 @@ function setUp(wishes: Readonly<Record<string, Wish>>, rest: Readonly<Record<str
   };
   const settings: Settings = parseSettings(JSON.stringify(source), "test").settings;
   let changes = 0;
-  const reach = new Reach({
+  const health = new UplinkHealth({
     prober,
     clock,
     // No jitter: (0.5 * 2 - 1) of it.
     random: () => 0.5,
-    log: createLogger({ name: "reach", write: (line) => void lines.push(JSON.parse(line)) }),
+    log: createLogger({ name: "uplink-health", write: (line) => void lines.push(JSON.parse(line)) }),
     changed: () => {
       changes += 1;
     },
   });
   const faults = new Map<string, string>();
   const observe = (): void =>
-    reach.observe(
+    health.observe(
       settings,
       settings.uplinks.map((one) => ({
         uplink: uplinkOf(one.name, one.cost, one.management),
@@ -89,14 +89,14 @@ function setUp(wishes: Readonly<Record<string, Wish>>, rest: Readonly<Record<str
     );
   observe();
   const controller = new AbortController();
-  const running = reach.run({ signal: controller.signal });
+  const running = health.run({ signal: controller.signal });
   const stop = async (): Promise<void> => {
     controller.abort();
     await running;
   };
-  const isFailed = (name: string): boolean => hasError(reach.stateOf(name)?.status ?? UNTESTED);
-  const errorOf = (name: string): string | undefined => reach.stateOf(name)?.status.lastError;
-  return { clock, prober, reach, faults, observe, stop, isFailed, errorOf, lines, settings, changes: () => changes };
+  const isFailed = (name: string): boolean => hasError(health.stateOf(name)?.status ?? UNTESTED);
+  const errorOf = (name: string): string | undefined => health.stateOf(name)?.status.lastError;
+  return { clock, prober, health, faults, observe, stop, isFailed, errorOf, lines, settings, changes: () => changes };
 }
 
 function uplinkOf(name: string, cost: number, isManagement: boolean): Uplink {
@@ -116,7 +116,7 @@ function uplinkOf(name: string, cost: number, isManagement: boolean): Uplink {
   };
 }
 
-test("Reach: a free uplink is probed at once and every interval; failed after three in a row, recovered after two", async () => {
+test("UplinkHealth: a free uplink is probed at once and every interval; failed after three in a row, recovered after two", async () => {
   const { clock, prober, isFailed, errorOf, stop, lines } = setUp({ lan: {} });
   await clock.advance(1);
   assert.deepEqual(prober.of("lan"), [0]);
@@ -145,7 +145,7 @@ test("Reach: a free uplink is probed at once and every interval; failed after th
   await stop();
 });
 
-test("Reach: probes are early or late by a fifth of the interval at most", async () => {
+test("UplinkHealth: probes are early or late by a fifth of the interval at most", async () => {
   for (const [random, gap] of [
     [0, 12_000],
     [0.999_999, 18_000],
@@ -153,10 +153,10 @@ test("Reach: probes are early or late by a fifth of the interval at most", async
     const clock = new FakeClock();
     const prober = new FakeProber(clock);
     const { settings } = setUp({ lan: {} });
-    const reach = new Reach({ prober, clock, random: () => random, changed: () => undefined });
-    reach.observe(settings, [{ uplink: uplinkOf("lan", 0, true) }]);
+    const health = new UplinkHealth({ prober, clock, random: () => random, changed: () => undefined });
+    health.observe(settings, [{ uplink: uplinkOf("lan", 0, true) }]);
     const controller = new AbortController();
-    const running = reach.run({ signal: controller.signal });
+    const running = health.run({ signal: controller.signal });
     await clock.advance(20_000);
     assert.ok(Math.abs((prober.of("lan")[1] ?? 0) - gap) < 1, `${prober.of("lan")}`);
     controller.abort();
@@ -164,7 +164,7 @@ test("Reach: probes are early or late by a fifth of the interval at most", async
   }
 });
 
-test("Reach: a metered uplink gets no probe while a cheaper one works, one a minute while none does, none after that", async () => {
+test("UplinkHealth: a metered uplink gets no probe while a cheaper one works, one a minute while none does, none after that", async () => {
   const { clock, prober, stop, isFailed, faults, observe } = setUp({ lan: {}, lte: { cost: 10 } }, { maxCost: 10 });
   await clock.advance(300_000);
   assert.deepEqual(prober.of("lte"), []);
@@ -183,9 +183,9 @@ test("Reach: a metered uplink gets no probe while a cheaper one works, one a min
   await stop();
 });
 
-test("Reach: a probe over a metered uplink is one packet exchange, of one target at a time, and stops when a cheaper one recovers", async () => {
+test("UplinkHealth: a probe over a metered uplink is one packet exchange, of one target at a time, and stops when a cheaper one recovers", async () => {
   const targets = [TCP, HTTP];
-  const { clock, prober, stop, faults, observe, reach } = setUp(
+  const { clock, prober, stop, faults, observe, health } = setUp(
     { lan: {}, lte: { cost: 10 } },
     { maxCost: 10, probe: { targets } },
   );
@@ -208,14 +208,14 @@ test("Reach: a probe over a metered uplink is one packet exchange, of one target
   await clock.advance(2000);
   assert.equal(prober.aborted, 1);
   assert.equal(
-    reach.stateOf("lte")?.lastProbe,
+    health.stateOf("lte")?.lastProbe,
     "tcp 203.0.113.80:443 failed: timeout",
     "the one that was cut short tells nothing",
   );
   await stop();
 });
 
-test("Reach: uplinks above the maximum cost, not for management, or of an agent get no packet, whatever fails", async () => {
+test("UplinkHealth: uplinks above the maximum cost, not for management, or of an agent get no packet, whatever fails", async () => {
   const { clock, prober, stop, faults, observe } = setUp(
     { lan: {}, lte: { cost: 10 }, sat: { cost: 200 }, oob: { management: false }, ext: { mode: "external" } },
     { maxCost: 10, probe: { targets: [TCP], maxCost: 255 } },
@@ -231,7 +231,7 @@ test("Reach: uplinks above the maximum cost, not for management, or of an agent 
   await stop();
 });
 
-test("Reach: among three tiers the middle one is asked only when the cheapest failed, the dearest only when both have", async () => {
+test("UplinkHealth: among three tiers the middle one is asked only when the cheapest failed, the dearest only when both have", async () => {
   const { clock, prober, stop, faults, observe } = setUp(
     { lan: {}, dsl: { cost: 5 }, lte: { cost: 10 } },
     { maxCost: 10 },
@@ -247,11 +247,11 @@ test("Reach: among three tiers the middle one is asked only when the cheapest fa
   await stop();
 });
 
-test("Reach: a failed probe weighs nothing while tunnels receive bytes", async () => {
-  const { clock, prober, reach, isFailed, stop } = setUp({ lan: {} });
+test("UplinkHealth: a failed probe weighs nothing while tunnels receive bytes", async () => {
+  const { clock, prober, health, isFailed, stop } = setUp({ lan: {} });
   prober.outcomes.set("lan", FAILED);
   for (let second = 0; second < 120; second += 1) {
-    reach.bytesReceived("lan");
+    health.bytesReceived("lan");
     await clock.advance(1000);
   }
   assert.ok(!isFailed("lan"));
@@ -260,13 +260,13 @@ test("Reach: a failed probe weighs nothing while tunnels receive bytes", async (
   await stop();
 });
 
-test("Reach: local faults count at once and hide what was known, which is there again when they are over", async () => {
-  const { clock, reach, faults, observe, isFailed, errorOf, stop, changes } = setUp(
+test("UplinkHealth: local faults count at once and hide what was known, which is there again when they are over", async () => {
+  const { clock, health, faults, observe, isFailed, errorOf, stop, changes } = setUp(
     { lan: {} },
     { probe: { targets: [] } },
   );
-  reach.firstByte("lan", "a:443");
-  const known = reach.stateOf("lan")?.status;
+  health.firstByte("lan", "a:443");
+  const known = health.stateOf("lan")?.status;
   for (const fault of ["link down", "no usable address", "no default route"]) {
     await clock.advance(1000);
     faults.set("lan", fault);
@@ -277,76 +277,76 @@ test("Reach: local faults count at once and hide what was known, which is there 
   faults.clear();
   const before = changes();
   observe();
-  assert.deepEqual(reach.stateOf("lan")?.status, known);
+  assert.deepEqual(health.stateOf("lan")?.status, known);
   assert.equal(changes(), before + 1);
   await stop();
 });
 
-test("Reach: what fails while the link is down blames nobody, so that all is well as soon as it is up", async () => {
-  const { reach, faults, observe, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
-  for (const destination of ["a", "b"]) reach.dialFailed("lan", destination, "unreachable", "EHOSTUNREACH", HOW);
+test("UplinkHealth: what fails while the link is down blames nobody, so that all is well as soon as it is up", async () => {
+  const { health, faults, observe, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
+  for (const destination of ["a", "b"]) health.dialFailed("lan", destination, "unreachable", "EHOSTUNREACH", HOW);
   faults.set("lan", "link down");
   observe();
   for (const destination of ["c", "d", "e", "f"]) {
-    reach.dialFailed("lan", destination, "unreachable", "EHOSTUNREACH", HOW);
-    reach.blackholed("lan", destination, HOW);
-    reach.stalled("lan", destination, HOW);
+    health.dialFailed("lan", destination, "unreachable", "EHOSTUNREACH", HOW);
+    health.blackholed("lan", destination, HOW);
+    health.stalled("lan", destination, HOW);
   }
   faults.clear();
   observe();
   assert.ok(!isFailed("lan"));
-  for (const destination of ["g", "h"]) reach.dialFailed("lan", destination, "timeout", "", HOW);
+  for (const destination of ["g", "h"]) health.dialFailed("lan", destination, "timeout", "", HOW);
   assert.ok(!isFailed("lan"));
-  reach.dialFailed("lan", "i", "timeout", "", HOW);
+  health.dialFailed("lan", "i", "timeout", "", HOW);
   assert.ok(isFailed("lan"));
   await stop();
 });
 
-test("Reach: three distinct destinations blackholed within 60 s set the flag; one again and again, or a success between, does not", async () => {
-  const { clock, reach, isFailed, errorOf, stop } = setUp({ lan: {}, two: {} }, { probe: { targets: [] } });
-  for (let time = 0; time < 5; time += 1) reach.blackholed("lan", "a:443", HOW);
-  reach.blackholed("lan", "b:443", HOW);
-  reach.firstByte("lan", "c:443");
-  reach.blackholed("lan", "d:443", HOW);
-  reach.blackholed("lan", "e:443", HOW);
+test("UplinkHealth: three distinct destinations blackholed within 60 s set the flag; one again and again, or a success between, does not", async () => {
+  const { clock, health, isFailed, errorOf, stop } = setUp({ lan: {}, two: {} }, { probe: { targets: [] } });
+  for (let time = 0; time < 5; time += 1) health.blackholed("lan", "a:443", HOW);
+  health.blackholed("lan", "b:443", HOW);
+  health.firstByte("lan", "c:443");
+  health.blackholed("lan", "d:443", HOW);
+  health.blackholed("lan", "e:443", HOW);
   assert.ok(!isFailed("lan"));
   await clock.advance(61_000);
-  reach.blackholed("lan", "f:443", HOW);
+  health.blackholed("lan", "f:443", HOW);
   assert.ok(!isFailed("lan"));
-  reach.blackholed("lan", "g:443", HOW);
-  reach.blackholed("lan", "h:443", HOW);
+  health.blackholed("lan", "g:443", HOW);
+  health.blackholed("lan", "h:443", HOW);
   assert.ok(isFailed("lan"));
   assert.match(errorOf("lan") ?? "", /^blackhole: h:443/);
   assert.ok(!isFailed("two"));
   await stop();
 });
 
-test("Reach: a blackhole is not over because handshakes complete, but when bytes come, http answers twice, or its time is up", async () => {
-  const blackhole = (reach: Reach): void => {
+test("UplinkHealth: a blackhole is not over because handshakes complete, but when bytes come, http answers twice, or its time is up", async () => {
+  const blackhole = (health: UplinkHealth): void => {
     for (const destination of ["a:443", "b:443", "c:443"]) {
-      reach.dialSucceeded("lan", destination);
-      reach.blackholed("lan", destination, HOW);
+      health.dialSucceeded("lan", destination);
+      health.blackholed("lan", destination, HOW);
     }
   };
   const tcp = setUp({ lan: {} });
-  blackhole(tcp.reach);
-  tcp.reach.dialSucceeded("lan", "d:443");
-  tcp.reach.bytesReceived("lan");
+  blackhole(tcp.health);
+  tcp.health.dialSucceeded("lan", "d:443");
+  tcp.health.bytesReceived("lan");
   await tcp.clock.advance(59_000);
   assert.ok(tcp.prober.of("lan").length >= 4 && tcp.isFailed("lan"));
   await tcp.clock.advance(2000);
   assert.ok(!tcp.isFailed("lan"));
-  blackhole(tcp.reach);
+  blackhole(tcp.health);
   await tcp.clock.advance(61_000);
   assert.ok(tcp.isFailed("lan"), "the second time it lasts twice as long");
   await tcp.clock.advance(60_000);
   assert.ok(!tcp.isFailed("lan"));
-  blackhole(tcp.reach);
-  tcp.reach.firstByte("lan", "z:443");
+  blackhole(tcp.health);
+  tcp.health.firstByte("lan", "z:443");
   assert.ok(!tcp.isFailed("lan"));
   await tcp.stop();
   const http = setUp({ lan: {} }, { probe: { targets: [HTTP] } });
-  blackhole(http.reach);
+  blackhole(http.health);
   await http.clock.advance(1);
   assert.ok(http.isFailed("lan"));
   await http.clock.advance(15_000);
@@ -354,57 +354,59 @@ test("Reach: a blackhole is not over because handshakes complete, but when bytes
   await http.stop();
 });
 
-test("Reach: three destinations that time out, fall silent or cannot be reached blame the uplink; refusals and DNS do not", async () => {
-  const { reach, isFailed, errorOf, clock, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
-  reach.dialFailed("lan", "a:443", "timeout", "timeout", HOW);
-  reach.dialFailed("lan", "b:443", "unreachable", "EHOSTUNREACH", HOW);
-  reach.dialFailed("lan", "c:443", "dns", "NXDOMAIN", HOW);
-  reach.dialFailed("lan", "d:443", "ports-exhausted", "", HOW);
-  reach.dialFailed("lan", "e:443", "address-gone", "", HOW);
+test("UplinkHealth: three destinations that time out, fall silent or cannot be reached blame the uplink; refusals and DNS do not", async () => {
+  const { health, isFailed, errorOf, clock, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
+  health.dialFailed("lan", "a:443", "timeout", "timeout", HOW);
+  health.dialFailed("lan", "b:443", "unreachable", "EHOSTUNREACH", HOW);
+  health.dialFailed("lan", "c:443", "dns", "NXDOMAIN", HOW);
+  health.dialFailed("lan", "d:443", "ports-exhausted", "", HOW);
+  health.dialFailed("lan", "e:443", "address-gone", "", HOW);
   assert.ok(!isFailed("lan"));
-  reach.dialFailed("lan", "f:443", "refused", "ECONNREFUSED", HOW);
-  reach.dialFailed("lan", "g:443", "timeout", "timeout", HOW);
-  reach.stalled("lan", "h:443", HOW);
+  health.dialFailed("lan", "f:443", "refused", "ECONNREFUSED", HOW);
+  health.dialFailed("lan", "g:443", "timeout", "timeout", HOW);
+  health.stalled("lan", "h:443", HOW);
   assert.ok(!isFailed("lan"), "a refusal is an answer");
-  reach.dialFailed("lan", "i:443", "timeout", "no answer in 10 s", HOW);
+  health.dialFailed("lan", "i:443", "timeout", "no answer in 10 s", HOW);
   assert.ok(isFailed("lan"));
   assert.equal(errorOf("lan"), "dial: i:443: no answer in 10 s");
-  reach.dialSucceeded("lan", "j:443");
+  health.dialSucceeded("lan", "j:443");
   assert.ok(!isFailed("lan"));
   await clock.advance(1);
   await stop();
 });
 
-test("Reach: what an agent says of its uplink holds against our evidence; elsewhere it is one voice among others", async () => {
-  const { clock, reach, isFailed, stop } = setUp({ ext: { mode: "external" }, lan: {} }, { probe: { targets: [] } });
+test("UplinkHealth: what an agent says of its uplink holds against our evidence; elsewhere it is one voice among others", async () => {
+  const { clock, health, isFailed, stop } = setUp({ ext: { mode: "external" }, lan: {} }, { probe: { targets: [] } });
   const failure = { lastFailed: 5, lastError: "the agent says so", lastWarning: "" };
-  assert.ok(reach.tell("ext", failure) && reach.tell("lan", failure) && !reach.tell("none", failure));
+  assert.ok(
+    health.reportStatus("ext", failure) && health.reportStatus("lan", failure) && !health.reportStatus("none", failure),
+  );
   assert.ok(isFailed("ext") && isFailed("lan"));
-  for (const name of ["ext", "lan"]) reach.firstByte(name, "a:443");
+  for (const name of ["ext", "lan"]) health.firstByte(name, "a:443");
   assert.ok(isFailed("ext") && !isFailed("lan"));
-  reach.tell("ext", { lastFailed: 5, lastSucceeded: 5, lastError: "", lastWarning: "" });
+  health.reportStatus("ext", { lastFailed: 5, lastSucceeded: 5, lastError: "", lastWarning: "" });
   assert.ok(!isFailed("ext"));
   await clock.advance(3000);
-  for (const destination of ["a", "b", "c"]) reach.blackholed("ext", destination, HOW);
+  for (const destination of ["a", "b", "c"]) health.blackholed("ext", destination, HOW);
   assert.ok(isFailed("ext"), "what it swallows is seen here first");
-  reach.firstByte("ext", "a");
+  health.firstByte("ext", "a");
   assert.ok(!isFailed("ext"));
   await stop();
 });
 
-test("Reach: a clock that jumps by an hour turns no flag round", async () => {
+test("UplinkHealth: a clock that jumps by an hour turns no flag round", async () => {
   for (const jump of [-3_600_000, 3_600_000]) {
-    const { clock, reach, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
+    const { clock, health, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
     const fail = (): void => {
-      for (const destination of ["a", "b", "c"]) reach.dialFailed("lan", destination, "timeout", "", HOW);
+      for (const destination of ["a", "b", "c"]) health.dialFailed("lan", destination, "timeout", "", HOW);
     };
-    reach.firstByte("lan", "a");
+    health.firstByte("lan", "a");
     await clock.advance(3000);
     clock.jumpWall(jump);
     fail();
     assert.ok(isFailed("lan"));
     clock.jumpWall(jump);
-    reach.firstByte("lan", "a");
+    health.firstByte("lan", "a");
     assert.ok(!isFailed("lan"));
     await clock.advance(3000);
     clock.jumpWall(-2 * jump);
@@ -414,19 +416,19 @@ test("Reach: a clock that jumps by an hour turns no flag round", async () => {
     assert.ok(isFailed("lan"));
     await clock.advance(2000);
     assert.ok(!isFailed("lan"), "blame lasts by the clock that never jumps");
-    assert.match(reach.stateOf("lan")?.status.lastWarning ?? "", /^on trial after dial: c: timeout/);
+    assert.match(health.stateOf("lan")?.status.lastWarning ?? "", /^on trial after dial: c: timeout/);
     await stop();
   }
 });
 
-test("Reach: a success keeps when it failed last, a failure when it worked last", async () => {
-  const { clock, reach, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
+test("UplinkHealth: a success keeps when it failed last, a failure when it worked last", async () => {
+  const { clock, health, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
   await clock.advance(1000);
-  reach.firstByte("lan", "a");
+  health.firstByte("lan", "a");
   const worked = clock.now();
   await clock.advance(3000);
-  for (const destination of ["a", "b", "c"]) reach.blackholed("lan", destination, HOW);
-  assert.deepEqual(reach.stateOf("lan")?.status, {
+  for (const destination of ["a", "b", "c"]) health.blackholed("lan", destination, HOW);
+  assert.deepEqual(health.stateOf("lan")?.status, {
     lastSucceeded: worked,
     lastFailed: clock.now(),
     lastError: "blackhole: c: connected, then nothing came",
@@ -434,8 +436,8 @@ test("Reach: a success keeps when it failed last, a failure when it worked last"
   });
   const failed = clock.now();
   await clock.advance(1000);
-  reach.firstByte("lan", "a");
-  assert.deepEqual(reach.stateOf("lan")?.status, {
+  health.firstByte("lan", "a");
+  assert.deepEqual(health.stateOf("lan")?.status, {
     lastSucceeded: clock.now(),
     lastFailed: failed,
     lastError: "",
@@ -445,32 +447,32 @@ test("Reach: a success keeps when it failed last, a failure when it worked last"
   assert.equal(clock.pending, 0);
 });
 
-test("Reach: what pods see counts as one destination, and never fails an uplink alone", async () => {
-  const { reach, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
+test("UplinkHealth: what pods see counts as one destination, and never fails an uplink alone", async () => {
+  const { health, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
   for (let at = 0; at < 40; at += 1) {
-    reach.blackholed("lan", `own-${at}.example:443`, { ...HOW, witness: "pod" });
-    reach.dialFailed("lan", `own-${at}.example:443`, "timeout", "", { ...HOW, witness: "pod" });
+    health.blackholed("lan", `own-${at}.example:443`, { ...HOW, witness: "pod" });
+    health.dialFailed("lan", `own-${at}.example:443`, "timeout", "", { ...HOW, witness: "pod" });
   }
   assert.ok(!isFailed("lan"));
-  reach.blackholed("lan", "a:443", HOW);
+  health.blackholed("lan", "a:443", HOW);
   assert.ok(!isFailed("lan"));
-  reach.blackholed("lan", "b:443", HOW);
+  health.blackholed("lan", "b:443", HOW);
   assert.ok(isFailed("lan"), "the host has met the same twice");
   await stop();
 });
 
-test("Reach: while bytes come in over an uplink, the silence of some destinations is their own", async () => {
-  const { clock, reach, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
+test("UplinkHealth: while bytes come in over an uplink, the silence of some destinations is their own", async () => {
+  const { clock, health, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
   const waited = { witness: "host", waitedMs: 5000 } as const;
   for (let round = 0; round < 5; round += 1) {
-    reach.bytesReceived("lan");
+    health.bytesReceived("lan");
     await clock.advance(1000);
-    for (const destination of ["a", "b", "c", "d"]) reach.blackholed("lan", destination, waited);
-    for (const destination of ["a", "b", "c", "d"]) reach.dialFailed("lan", destination, "timeout", "", waited);
+    for (const destination of ["a", "b", "c", "d"]) health.blackholed("lan", destination, waited);
+    for (const destination of ["a", "b", "c", "d"]) health.dialFailed("lan", destination, "timeout", "", waited);
     assert.ok(!isFailed("lan"));
   }
   await clock.advance(6000);
-  for (const destination of ["a", "b", "c"]) reach.blackholed("lan", destination, waited);
+  for (const destination of ["a", "b", "c"]) health.blackholed("lan", destination, waited);
   assert.ok(isFailed("lan"));
   await stop();
 });

@@ -14,7 +14,7 @@ import { type ProbeResult, Probes, type ProbeView } from "./probes.ts";
 import { type Moment, UplinkRecord } from "./record.ts";
 
 /** What is known of an uplink's reachability, for a snapshot. */
-export interface ReachState {
+export interface UplinkHealthState {
   readonly status: UplinkStatus;
   readonly lastProbe?: string;
 }
@@ -26,20 +26,20 @@ export interface ObservedUplink {
   readonly fault?: string | undefined;
 }
 
-export interface ReachDeps {
+export interface UplinkHealthDeps {
   readonly prober?: Prober;
   readonly log?: Logger;
   readonly clock?: Clock;
   /** Uniform in [0, 1). */
   readonly random?: () => number;
-  /** Called after a change of what {@link Reach.stateOf} says. */
+  /** Called after a change of what {@link UplinkHealth.stateOf} says. */
   readonly changed: () => void;
 }
 
 interface Entry {
   readonly record: UplinkRecord;
   /** What the settings said last; told anew when they change. */
-  told: string;
+  reported: string;
   uplink: Uplink;
   fault: { readonly text: string; readonly since: number } | undefined;
   lastProbe?: string;
@@ -48,7 +48,7 @@ interface Entry {
 }
 
 /** Tells working uplinks from failed ones (docs/spec/uplink-proxy.md#3.3): by what traffic shows, by this host's own state, by probes. */
-export class Reach implements Evidence {
+export class UplinkHealth implements Evidence {
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #changed: () => void;
@@ -56,7 +56,7 @@ export class Reach implements Evidence {
   readonly #probes: Probes;
   #settings: Settings | undefined;
 
-  constructor(deps: ReachDeps) {
+  constructor(deps: UplinkHealthDeps) {
     this.#clock = deps.clock ?? systemClock;
     this.#log = deps.log ?? nullLogger;
     this.#changed = deps.changed;
@@ -88,7 +88,7 @@ export class Reach implements Evidence {
   }
 
   /** `undefined` for an uplink that was not observed. */
-  stateOf(uplink: string): ReachState | undefined {
+  stateOf(uplink: string): UplinkHealthState | undefined {
     const entry = this.#entries.get(uplink);
     if (entry === undefined) return undefined;
     return { status: effective(entry), ...(entry.lastProbe === undefined ? {} : { lastProbe: entry.lastProbe }) };
@@ -100,8 +100,8 @@ export class Reach implements Evidence {
   }
 
   /** An agent says how an uplink is (docs/spec/uplink-proxy.md#2.2). False when there is no such uplink. */
-  tell(uplink: string, status: UplinkStatus): boolean {
-    return this.#update(uplink, "told by an agent", (record) => record.tell(status, this.#binding(uplink)));
+  reportStatus(uplink: string, status: UplinkStatus): boolean {
+    return this.#update(uplink, "reported by an agent", (record) => record.report(status, this.#binding(uplink)));
   }
 
   dialSucceeded(uplink: string, destination: string): void {
@@ -137,10 +137,10 @@ export class Reach implements Evidence {
 
   #take(uplink: Uplink, fault: string | undefined, settings: Settings): void {
     const said = settings.uplinks.find(({ name }) => name === uplink.name)?.status ?? uplink.status;
-    const told = JSON.stringify(said);
+    const reported = JSON.stringify(said);
     const entry = this.#entries.get(uplink.name) ?? {
       record: new UplinkRecord(said, this.#binding(uplink.name)),
-      told,
+      reported,
       uplink,
       fault: undefined,
       shown: flagOf(said),
@@ -148,8 +148,8 @@ export class Reach implements Evidence {
     };
     this.#entries.set(uplink.name, entry);
     entry.uplink = uplink;
-    if (entry.told !== told) entry.record.tell(said, this.#binding(uplink.name));
-    entry.told = told;
+    if (entry.reported !== reported) entry.record.report(said, this.#binding(uplink.name));
+    entry.reported = reported;
     if (entry.fault === undefined && fault !== undefined) entry.record.forgetSuspicions();
     if (fault === undefined) entry.fault = undefined;
     else if (entry.fault?.text !== fault) entry.fault = { text: fault, since: this.#clock.now() };

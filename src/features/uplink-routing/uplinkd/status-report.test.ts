@@ -7,52 +7,52 @@ import { Dirty } from "#base/async";
 import { FakeClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import type { UplinkStatus } from "#base/uplink-model";
-import { followReach, publishReach, type ReachReport } from "./reach-report.ts";
+import { followStatus, publishStatus, type StatusReport } from "./status-report.ts";
 
 const OK: UplinkStatus = { lastError: "", lastWarning: "" };
 const failed = (lastError: string): UplinkStatus => ({ lastFailed: 5, lastError, lastWarning: "" });
 
-test("reach report: what one process learns of uplinks the other is told, each change once; a dead one's tells nothing", async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), "isthmus-reach-"));
+test("status report: what one process learns of uplinks the other is reported, each change once; a dead one's tells nothing", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-status-"));
   t.after(() => rmSync(folder, { recursive: true }));
   const path = join(folder, "uplink-proxy", "reach.json");
   const clock = new FakeClock(Date.now());
   const changed = new Dirty(clock);
   const controller = new AbortController();
   const { signal } = controller;
-  let report: ReachReport = { lan: OK, lte: OK };
-  const told: string[] = [];
-  const tell = (text: string): boolean => told.push(text) > 0;
+  let report: StatusReport = { lan: OK, lte: OK };
+  const reported: string[] = [];
+  const tell = (text: string): boolean => reported.push(text) > 0;
   const deps = { clock, log: nullLogger };
   const running = [
-    publishReach({ ...deps, changed, report: () => report }, { path, signal }),
-    followReach({ ...deps, tell: (name, { lastError }) => tell(`${name} ${lastError}`) }, { path, signal }),
+    publishStatus({ ...deps, changed, report: () => report }, { path, signal }),
+    followStatus({ ...deps, reportStatus: (name, { lastError }) => tell(`${name} ${lastError}`) }, { path, signal }),
   ];
-  const set = async (next: ReachReport): Promise<void> => {
+  const set = async (next: StatusReport): Promise<void> => {
     report = next;
     changed.mark();
     await clock.advance(1000);
   };
   await clock.advance(6000);
-  assert.deepEqual(told, []);
+  assert.deepEqual(reported, []);
   await set({ lan: failed("probe: a: timeout"), lte: OK });
   await set({ lan: failed("probe: a: timeout"), lte: failed("dial: b") });
   await clock.advance(6000);
   await set({ lan: { ...OK, lastSucceeded: 9, lastFailed: 5 }, lte: failed("dial: b") });
-  assert.deepEqual(told, ["lan probe: a: timeout", "lte dial: b", "lan "]);
+  assert.deepEqual(reported, ["lan probe: a: timeout", "lte dial: b", "lan "]);
   controller.abort();
   await Promise.allSettled(running);
   // Left by a process that is gone.
   writeFileSync(path, JSON.stringify({ lan: failed("long ago") }));
   utimesSync(path, 1000, 1000);
   const late = new AbortController();
-  const following = followReach({ ...deps, tell }, { path, signal: late.signal });
+  const following = followStatus({ ...deps, reportStatus: tell }, { path, signal: late.signal });
   for (const text of ["", "{", '{"lan":7}']) {
     await clock.advance(1000);
     writeFileSync(path, text);
   }
   await clock.advance(1000);
-  assert.equal(told.length, 3);
+  assert.equal(reported.length, 3);
   late.abort();
   await Promise.allSettled([following]);
 });
