@@ -18,7 +18,7 @@ import {
   TunnelService,
 } from "../front/index.ts";
 import { ClientLimits } from "../policy/index.ts";
-import { type CloseReason, TunnelWatch } from "../relay/index.ts";
+import { type CloseReason, RelayTimer } from "../relay/index.ts";
 import { connectUpstream, Dialler, Penalties, Rotation } from "../select/index.ts";
 import { LogLines, type Recorder, Traffic } from "../stats/index.ts";
 import { passTlsGate } from "./tls-gate.ts";
@@ -99,7 +99,7 @@ export class Engine {
     });
     this.#wereUp = new Set(snapshots.current.uplinks.filter(({ isUp }) => isUp).map(({ name }) => name));
     const { limiter, record, onBug } = deps;
-    const watch = new TunnelWatch(clock);
+    const timer = new RelayTimer(clock);
     const lines = new LogLines(log, clock);
     const shared = { clock, settings, snapshots, evidence, limiter, record, onBug };
     const { penalties } = this;
@@ -108,7 +108,7 @@ export class Engine {
       dialler: this.#dialler,
       penalties,
       rotation,
-      watch,
+      timer,
       traffic: this.#traffic,
       lines,
     });

@@ -4,7 +4,7 @@ import type { Clock } from "#base/clock";
 import { LinkedSet } from "#base/collections";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource, Witness } from "#base/uplink-model";
 import { type Destination, judge } from "../policy/index.ts";
-import type { CloseReason, ReplayRule, TunnelWatch } from "../relay/index.ts";
+import type { CloseReason, RelayTimer, ReplayRule } from "../relay/index.ts";
 import {
   type Dialler,
   type DialRequest,
@@ -29,7 +29,7 @@ export interface TunnelServiceDeps {
   readonly rotation: Rotation;
   readonly evidence: Evidence;
   readonly limiter: TunnelLimiter;
-  readonly watch: TunnelWatch;
+  readonly timer: RelayTimer;
   readonly traffic: Traffic;
   readonly record: Recorder;
   readonly lines: LogLines;

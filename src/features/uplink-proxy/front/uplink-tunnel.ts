@@ -3,7 +3,7 @@ import type { ByteStream } from "#base/byte-stream";
 import type { Entry, LinkedSet } from "#base/collections";
 import type { TunnelSettings } from "#base/uplink-model";
 import type { Destination } from "../policy/index.ts";
-import { type CloseReason, Tunnel, type TunnelEnd, type TunnelEvents } from "../relay/index.ts";
+import { type CloseReason, Relay, type RelayEnd, type RelayEvents } from "../relay/index.ts";
 import { SelectError, type Won } from "../select/index.ts";
 import { DIRECT } from "../stats/index.ts";
 import { type TunnelRequest, type TunnelService, witnessOf } from "./tunnel-service.ts";
@@ -12,10 +12,10 @@ import { type TunnelRequest, type TunnelService, witnessOf } from "./tunnel-serv
 const NO_REPLAY = new Error("no other uplink is looked for any more");
 
 /** One tunnel with the uplink that it takes, and the uplinks that it has tried (docs/spec/uplink-proxy.md#6.4). */
-export class UplinkTunnel implements TunnelEvents {
+export class UplinkTunnel implements RelayEvents {
   readonly #tunnelService: TunnelService;
   readonly #request: TunnelRequest;
-  readonly #tunnel: Tunnel;
+  readonly #tunnel: Relay;
   /** Among the service's tunnels. */
   readonly #entry: Entry;
   #tried: Set<string> | undefined;
@@ -36,10 +36,10 @@ export class UplinkTunnel implements TunnelEvents {
     this.#tunnelService = tunnelService;
     this.#request = request;
     this.#won = won;
-    const { watch, traffic, settings } = tunnelService.deps;
+    const { timer, traffic, settings } = tunnelService.deps;
     const { tunnel } = settings();
     this.#idleTimeoutMs = idleTimeoutOf(tunnel, request.destination);
-    const deps = { watch, total: traffic.of(this.#ifName) };
+    const deps = { timer, total: traffic.of(this.#ifName) };
     const { halfCloseTimeoutMs, firstByteTimeoutMs, bufferBytes, replayBytes } = tunnel;
     // Not spread: that costs each tunnel as much as a system call.
     const options = {
@@ -50,7 +50,7 @@ export class UplinkTunnel implements TunnelEvents {
       bufferBytes,
       replayBytes,
     };
-    this.#tunnel = new Tunnel(request.client, won.connection, deps, options, this);
+    this.#tunnel = new Relay(request.client, won.connection, deps, options, this);
     this.#entry = tunnels.add(this);
   }
 
@@ -114,7 +114,7 @@ export class UplinkTunnel implements TunnelEvents {
     this.#replay({ ...request, deadlineAt: this.#deadlineAt }).catch(this.#tunnelService.deps.onBug);
   }
 
-  onClosed({ reason, stalled }: TunnelEnd): void {
+  onClosed({ reason, stalled }: RelayEnd): void {
     const { penalties, evidence, record, lines, rotation, limiter, clock } = this.#tunnelService.deps;
     const { destination, startedAt } = this.#request;
     const { uplink } = this.#won;

@@ -5,17 +5,18 @@
  *
  * ```ts
  * const upstream = await connectTcp({ address, port }, { source, signal });
- * const tunnel = new Tunnel(client, upstream, { watch, total }, limits, events);
- * tunnel.start(earlyBytes);
+ * const relay = new Relay(client, upstream, { timer, total }, limits, events);
+ * relay.start(earlyPayload);
  * ```
  */
-export type { ReplayRule } from "./replay-buffer.ts";
+
 export {
   type ByteCount,
   type CloseReason,
-  Tunnel,
-  type TunnelEnd,
-  type TunnelEvents,
-  type TunnelOptions,
-} from "./tunnel.ts";
-export { TunnelWatch } from "./tunnel-watch.ts";
+  Relay,
+  type RelayEnd,
+  type RelayEvents,
+  type RelayOptions,
+} from "./relay.ts";
+export { RelayTimer } from "./relay-timer.ts";
+export type { ReplayRule } from "./replay-buffer.ts";

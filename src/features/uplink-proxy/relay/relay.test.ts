@@ -5,7 +5,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { resetSocket } from "#base/socket-reset";
 import { C, setsockopt } from "#kernel/ffi";
-import { TunnelBed } from "../testing/tunnel-bed.ts";
+import { RelayBed } from "../testing/relay-bed.ts";
 
 const TIMEOUT = { timeout: 20_000 };
 
@@ -16,22 +16,22 @@ function resetAtOnce(socket: Socket): void {
   socket.destroy();
 }
 
-test("Tunnel: early bytes first, then both ways, counted as they pass", TIMEOUT, async (t) => {
-  const bed = await TunnelBed.open(t, [Buffer.from("early ")]);
+test("Relay: early bytes first, then both ways, counted as they pass", TIMEOUT, async (t) => {
+  const bed = await RelayBed.open(t, [Buffer.from("early ")]);
   bed.client.write("late");
   assert.equal(await bed.far.read("early late"), "early late");
   bed.far.write("answer");
   await bed.client.read("answer");
-  assert.deepEqual(bed.tunnel.bytes, { up: 10, down: 6 });
+  assert.deepEqual(bed.relay.bytes, { up: 10, down: 6 });
   assert.deepEqual(bed.total, { up: 10, down: 6 });
   assert.deepEqual(bed.reported, ["first byte"]);
 });
 
 test(
-  "Tunnel: the end of the client's sending reaches the destination, whose answer still arrives",
+  "Relay: the end of the client's sending reaches the destination, whose answer still arrives",
   TIMEOUT,
   async (t) => {
-    const bed = await TunnelBed.open(t);
+    const bed = await RelayBed.open(t);
     bed.client.write("request");
     bed.client.socket.end();
     await bed.far.until(({ isEnded }) => isEnded);
@@ -43,8 +43,8 @@ test(
   },
 );
 
-test("Tunnel: the end of the destination's sending reaches the client, which may go on", TIMEOUT, async (t) => {
-  const bed = await TunnelBed.open(t);
+test("Relay: the end of the destination's sending reaches the client, which may go on", TIMEOUT, async (t) => {
+  const bed = await RelayBed.open(t);
   bed.far.write("banner");
   bed.far.socket.end();
   await bed.client.until(({ isEnded }) => isEnded);
@@ -57,10 +57,10 @@ test("Tunnel: the end of the destination's sending reaches the client, which may
 });
 
 test(
-  "Tunnel: megabytes that are in flight when the destination ends all arrive, and the buffer goes back",
+  "Relay: megabytes that are in flight when the destination ends all arrive, and the buffer goes back",
   TIMEOUT,
   async (t) => {
-    const bed = await TunnelBed.open(t);
+    const bed = await RelayBed.open(t);
     const body = randomBytes(8 << 20).toString("latin1");
     bed.client.socket.pause();
     bed.far.write(body);
@@ -74,8 +74,8 @@ test(
   },
 );
 
-test("Tunnel: a reader that stands still stops the sender, not the heap; both ways", TIMEOUT, async (t) => {
-  const bed = await TunnelBed.open(t);
+test("Relay: a reader that stands still stops the sender, not the heap; both ways", TIMEOUT, async (t) => {
+  const bed = await RelayBed.open(t);
   const block = Buffer.alloc(1 << 20);
   bed.client.socket.pause();
   bed.far.socket.pause();
@@ -97,9 +97,9 @@ test("Tunnel: a reader that stands still stops the sender, not the heap; both wa
   while (bed.total.down < 64 << 20 || bed.total.up < 64 << 20) await new Promise((resolve) => setImmediate(resolve));
 });
 
-test("Tunnel: a reset of either side is a reset of the other", TIMEOUT, async (t) => {
+test("Relay: a reset of either side is a reset of the other", TIMEOUT, async (t) => {
   for (const side of ["client", "far"] as const) {
-    const bed = await TunnelBed.open(t);
+    const bed = await RelayBed.open(t);
     bed.client.write("x");
     await bed.far.read("x");
     bed.far.write("y");
@@ -113,18 +113,18 @@ test("Tunnel: a reset of either side is a reset of the other", TIMEOUT, async (t
 });
 
 test(
-  "Tunnel: a reset is one also while bytes wait for the other side, so that no part of something looks whole",
+  "Relay: a reset is one also while bytes wait for the other side, so that no part of something looks whole",
   TIMEOUT,
   async (t) => {
     for (const side of ["client", "far"] as const) {
-      const bed = await TunnelBed.open(t);
+      const bed = await RelayBed.open(t);
       const other = side === "client" ? bed.far : bed.client;
       other.socket.pause();
       const queued = side === "client" ? bed.upstream : bed.near;
       for (let at = 0; at < 64; at += 1) bed[side].socket.write(Buffer.alloc(1 << 20));
       while (queued.writableLength === 0) await new Promise((resolve) => setImmediate(resolve));
       resetAtOnce(bed[side].socket);
-      // A sender that is stopped does not read: its loss shows when the watch looks, or the reader goes on.
+      // A sender that is stopped does not read: its loss shows when the timer checks, or the reader goes on.
       other.socket.resume();
       await other.until(({ isClosed }) => isClosed);
       assert.equal(other.error?.code, "ECONNRESET", side);
@@ -135,10 +135,10 @@ test(
 );
 
 test(
-  "Tunnel: a destination that has said all and is gone takes nothing from a slow client that still sends",
+  "Relay: a destination that has said all and is gone takes nothing from a slow client that still sends",
   TIMEOUT,
   async (t) => {
-    const bed = await TunnelBed.open(t);
+    const bed = await RelayBed.open(t);
     const body = randomBytes(300_000).toString("latin1");
     bed.client.socket.pause();
     bed.far.socket.end(body, "latin1");
@@ -158,7 +158,7 @@ test(
 );
 
 test(
-  "Tunnel: whatever both sides do in whatever order, all is closed in the end, and orderly sent bytes arrive (fuzz)",
+  "Relay: whatever both sides do in whatever order, all is closed in the end, and orderly sent bytes arrive (fuzz)",
   TIMEOUT,
   async (t) => {
     const step = fc.tuple(
@@ -167,7 +167,7 @@ test(
     );
     await fc.assert(
       fc.asyncProperty(fc.array(step, { maxLength: 8 }), async (steps) => {
-        const bed = await TunnelBed.open(t);
+        const bed = await RelayBed.open(t);
         const sent = { client: "", far: "" };
         const ended = new Set<string>();
         let isReset = false;

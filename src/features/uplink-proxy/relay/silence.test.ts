@@ -3,12 +3,12 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { SWALLOWED } from "../testing/front-bed.ts";
 import { clientHello } from "../testing/proxy-fixtures.ts";
-import { TUNNEL_OPTIONS, TunnelBed, upstreamPair } from "../testing/tunnel-bed.ts";
+import { RELAY_OPTIONS, RelayBed, upstreamPair } from "../testing/relay-bed.ts";
 
 const TIMEOUT = { timeout: 20_000 };
 
-test("Tunnel: silence ends it after 30 to 31 s, a byte either way puts that off", TIMEOUT, async (t) => {
-  const bed = await TunnelBed.open(t);
+test("Relay: silence ends it after 30 to 31 s, a byte either way puts that off", TIMEOUT, async (t) => {
+  const bed = await RelayBed.open(t);
   bed.far.write("banner");
   await bed.client.read("banner");
   await bed.clock.advance(20_300);
@@ -23,8 +23,8 @@ test("Tunnel: silence ends it after 30 to 31 s, a byte either way puts that off"
   await bed.client.until(({ isEnded }) => isEnded);
 });
 
-test("Tunnel: silence when nobody waits for anything ends it after 30 to 31 s", TIMEOUT, async (t) => {
-  const bed = await TunnelBed.open(t);
+test("Relay: silence when nobody waits for anything ends it after 30 to 31 s", TIMEOUT, async (t) => {
+  const bed = await RelayBed.open(t);
   bed.client.write("x");
   await bed.far.read("x");
   bed.far.write("answer");
@@ -35,10 +35,10 @@ test("Tunnel: silence when nobody waits for anything ends it after 30 to 31 s", 
 });
 
 test(
-  "Tunnel: a destination that has what was said and is there is waited for, as the client would without us",
+  "Relay: a destination that has what was said and is there is waited for, as the client would without us",
   TIMEOUT,
   async (t) => {
-    const bed = await TunnelBed.open(t);
+    const bed = await RelayBed.open(t);
     bed.client.write("x");
     await bed.far.read("x");
     assert.equal(await bed.endedBy(600_000), 600_000);
@@ -49,9 +49,9 @@ test(
   },
 );
 
-test("Tunnel: bytes that drain from the kernel's queue, either way, are no silence", TIMEOUT, async (t) => {
+test("Relay: bytes that drain from the kernel's queue, either way, are no silence", TIMEOUT, async (t) => {
   for (const side of ["near", "upstream"] as const) {
-    const bed = await TunnelBed.open(t);
+    const bed = await RelayBed.open(t);
     bed.far.write("body");
     await bed.client.read("body");
     // A slow reader, or a slow line: an acknowledgement every 5 s, for a while.
@@ -63,8 +63,8 @@ test("Tunnel: bytes that drain from the kernel's queue, either way, are no silen
   }
 });
 
-test("Tunnel: after one side has ended, the other has its own limit", TIMEOUT, async (t) => {
-  const bed = await TunnelBed.open(t);
+test("Relay: after one side has ended, the other has its own limit", TIMEOUT, async (t) => {
+  const bed = await RelayBed.open(t);
   bed.client.socket.end();
   await bed.far.until(({ isEnded }) => isEnded);
   const endedMs = await bed.endedBy(100_000);
@@ -73,7 +73,7 @@ test("Tunnel: after one side has ended, the other has its own limit", TIMEOUT, a
 });
 
 test(
-  "Tunnel: a TLS connection that rests between two records has not stalled, one in the middle of a record has",
+  "Relay: a TLS connection that rests between two records has not stalled, one in the middle of a record has",
   TIMEOUT,
   async (t) => {
     const record = Buffer.concat([Buffer.of(23, 3, 3, 0, 4), Buffer.from("body")]);
@@ -81,7 +81,7 @@ test(
       [record, false],
       [record.subarray(0, 7), true],
     ] as const) {
-      const bed = await TunnelBed.open(t);
+      const bed = await RelayBed.open(t);
       bed.client.write("x");
       await bed.far.read("x");
       bed.far.socket.write(bytes);
@@ -93,16 +93,16 @@ test(
 );
 
 test(
-  "Tunnel: a destination that swallows a ClientHello is reported of once, and another takes its place unseen",
+  "Relay: a destination that swallows a ClientHello is reported of once, and another takes its place unseen",
   TIMEOUT,
   async (t) => {
-    const bed = await TunnelBed.open(t);
+    const bed = await RelayBed.open(t);
     const hello = clientHello("a.example");
     bed.client.socket.write(hello.subarray(0, 20));
     await bed.far.until(({ text }) => text.length === 20);
     await bed.clock.advance(4000);
     // What was said first is acknowledged, the rest is not.
-    bed.tunnel.check(bed.clock.monotonic() + 2000);
+    bed.relay.check(bed.clock.monotonic() + 2000);
     const since = bed.clock.monotonic();
     bed.upstream.transport = () => ({ ...SWALLOWED, heardMs: bed.clock.monotonic() - since });
     bed.client.socket.write(hello.subarray(20));
@@ -113,16 +113,16 @@ test(
     assert.deepEqual(bed.reported, ["silent"]);
     await bed.clock.advance(10_000);
     assert.deepEqual(bed.reported, ["silent"]);
-    assert.ok(bed.tunnel.canReplay);
+    assert.ok(bed.relay.canReplay);
     const next = await upstreamPair(t);
     const total = { up: 0, down: 0 };
-    bed.tunnel.replaceUpstream(next.upstream, total);
+    bed.relay.replaceUpstream(next.upstream, total);
     await bed.far.until(({ isClosed }) => isClosed);
     await next.far.until(({ text }) => text.length === hello.length);
     assert.equal(next.far.text, hello.toString("latin1"));
     next.far.write("answer");
     await bed.client.read("answer");
-    assert.equal(bed.tunnel.canReplay, false);
+    assert.equal(bed.relay.canReplay, false);
     assert.deepEqual(total, { up: hello.length, down: 6 });
     bed.client.socket.end();
     await next.far.until(({ isEnded }) => isEnded);
@@ -132,7 +132,7 @@ test(
 );
 
 test(
-  "Tunnel: nothing is sent twice once a byte came, that is no whole ClientHello, has early data, or was too much",
+  "Relay: nothing is sent twice once a byte came, that is no whole ClientHello, has early data, or was too much",
   TIMEOUT,
   async (t) => {
     const hello = clientHello("a.example");
@@ -143,33 +143,33 @@ test(
       "early data": [clientHello("a.example", { hasEarlyData: true }), false],
       "plain text": [Buffer.from("GET / HTTP/1.1\r\n\r\n"), false],
       nothing: [new Uint8Array(0), false],
-      "more than is kept": [Buffer.concat([hello, Buffer.alloc(TUNNEL_OPTIONS.replayBytes)]), false],
+      "more than is kept": [Buffer.concat([hello, Buffer.alloc(RELAY_OPTIONS.replayBytes)]), false],
     };
     for (const [name, [bytes, expected]] of Object.entries(cases)) {
-      const bed = await TunnelBed.open(t, bytes.length === 0 ? [] : [bytes]);
+      const bed = await RelayBed.open(t, bytes.length === 0 ? [] : [bytes]);
       await bed.far.until(({ text }) => text.length === bytes.length);
-      assert.equal(bed.tunnel.canReplay, expected, name);
+      assert.equal(bed.relay.canReplay, expected, name);
       const next = await upstreamPair(t);
       if (!expected)
-        assert.throws(() => bed.tunnel.replaceUpstream(next.upstream, bed.total), /can no longer be replaced/);
+        assert.throws(() => bed.relay.replaceUpstream(next.upstream, bed.total), /can no longer be replaced/);
       next.upstream.destroy();
       bed.far.write("z");
       await bed.client.read("z");
-      assert.equal(bed.tunnel.canReplay, false, name);
-      bed.tunnel.close("drain");
+      assert.equal(bed.relay.canReplay, false, name);
+      bed.relay.close("drain");
       assert.equal((await bed.closed()).reason, "drain");
     }
   },
 );
 
 test(
-  "Tunnel: a client that says nothing is not kept waiting by anybody, and a blackhole ends with a reset",
+  "Relay: a client that says nothing is not kept waiting by anybody, and a blackhole ends with a reset",
   TIMEOUT,
   async (t) => {
-    const bed = await TunnelBed.open(t);
+    const bed = await RelayBed.open(t);
     await bed.clock.advance(20_000);
     assert.deepEqual(bed.reported, []);
-    bed.tunnel.close("blackhole");
+    bed.relay.close("blackhole");
     await bed.client.until(({ isClosed }) => isClosed);
     assert.equal(bed.client.error?.code, "ECONNRESET");
     assert.equal((await bed.closed()).reason, "blackhole");
@@ -177,34 +177,34 @@ test(
 );
 
 test(
-  "Tunnel: between its end and the news of it no silence is reported of, and no other upstream is taken",
+  "Relay: between its end and the news of it no silence is reported of, and no other upstream is taken",
   TIMEOUT,
   async (t) => {
     for (const how of ["close", "client", "upstream"] as const) {
-      const bed = await TunnelBed.open(t);
+      const bed = await RelayBed.open(t);
       const hello = clientHello("a.example");
       bed.client.socket.write(hello);
       await bed.far.until(({ text }) => text.length === hello.length);
-      assert.ok(bed.tunnel.canReplay);
-      if (how === "close") bed.tunnel.close("error");
+      assert.ok(bed.relay.canReplay);
+      if (how === "close") bed.relay.close("error");
       else if (how === "client") bed.near.destroy();
       else bed.upstream.destroy();
-      bed.tunnel.check(bed.clock.monotonic() + TUNNEL_OPTIONS.firstByteTimeoutMs);
-      assert.deepEqual([bed.reported, bed.tunnel.canReplay], [[], false]);
+      bed.relay.check(bed.clock.monotonic() + RELAY_OPTIONS.firstByteTimeoutMs);
+      assert.deepEqual([bed.reported, bed.relay.canReplay], [[], false]);
       await bed.closed();
       assert.deepEqual(bed.reported, []);
     }
   },
 );
 
-test("Tunnel: swallowed is what nobody acknowledged for the limit, and nothing else; silence ends it when nobody waits or is there (property)", {
+test("Relay: swallowed is what nobody acknowledged for the limit, and nothing else; silence ends it when nobody waits or is there (property)", {
   timeout: 60_000,
 }, async (t) => {
   // What happens in each second: the client speaks, the path acknowledges all or nothing, and the destination answers probes or not.
   const second = fc.record({ says: fc.boolean(), acks: fc.boolean(), isThere: fc.boolean() });
   await fc.assert(
     fc.asyncProperty(fc.array(second, { minLength: 5, maxLength: 60 }), async (seconds) => {
-      const bed = await TunnelBed.open(t);
+      const bed = await RelayBed.open(t);
       let [said, acked, heardAt] = [0, 0, 0];
       const now = (): number => bed.clock.monotonic();
       const isOwed = (): boolean => said > acked;
@@ -231,11 +231,11 @@ test("Tunnel: swallowed is what nobody acknowledged for the limit, and nothing e
         if (owedSince !== undefined) longestMs = Math.max(longestMs, Math.min(now() - owedSince, now() - heardAt));
       }
       if (bed.reported.includes("silent")) assert.ok(longestMs >= 5000, `reported after ${longestMs}`);
-      // Half a second for the watch, and one for the steps here.
+      // Half a second for the timer, and one for the steps here.
       else if (bed.end === undefined) assert.ok(longestMs < 5000 + 1500, `not reported after ${longestMs}`);
       if (bed.end !== undefined && said > 0)
         assert.ok(now() - heardAt >= 29_000, "it ended though its destination was there");
-      bed.tunnel.close("drain");
+      bed.relay.close("drain");
       await bed.closed();
     }),
     { numRuns: 60 },

@@ -9,7 +9,7 @@ import type { ListenerSettings, Settings } from "#base/uplink-model";
 import { connectTcp, TcpStream } from "#kernel/reactor";
 import { Descriptors, HttpConnection, PendingHeads, TunnelLimiter, TunnelService } from "../front/index.ts";
 import { ClientLimits } from "../policy/index.ts";
-import { TunnelWatch } from "../relay/index.ts";
+import { RelayTimer } from "../relay/index.ts";
 import { type DialRequest, Penalties, Rotation, SelectError, type Won } from "../select/index.ts";
 import { Counters, LogLines, Traffic } from "../stats/index.ts";
 import {
@@ -75,7 +75,7 @@ export class FrontBed {
       rotation: new Rotation(),
       evidence: this.evidence,
       limiter: this.limiter,
-      watch: new TunnelWatch(this.clock),
+      timer: new RelayTimer(this.clock),
       traffic: new Traffic(),
       record: (event) => this.counters.record(event),
       lines: new LogLines(nullLogger, this.clock),

@@ -4,19 +4,19 @@ import { type Entry, LinkedSet } from "#base/collections";
 /** How exactly limits are kept: a limit of 30 s ends a tunnel after 30 to 31 s, milliseconds. */
 const TICK_MS = 500;
 
-/** What the watch looks at. */
-export interface Watched {
-  /** Called each half second with the time of {@link TunnelWatch.now}, which is exact then. */
+/** What the timer checks. */
+export interface TimedRelay {
+  /** Called each half second with the time of {@link RelayTimer.now}, which is exact then. */
   check(now: number): void;
 }
 
 /**
  * One coarse timer for all tunnels of a thread, instead of some for each. `now` moves in steps, so that noting that a byte came costs
- * nothing; it may be up to half a second behind, which {@link TunnelWatch.hasPassed} allows for.
+ * nothing; it may be up to half a second behind, which {@link RelayTimer.hasPassed} allows for.
  */
-export class TunnelWatch {
+export class RelayTimer {
   readonly #clock: Clock;
-  readonly #watched = new LinkedSet<Watched>();
+  readonly #relays = new LinkedSet<TimedRelay>();
   #now: number;
   #cancel: (() => void) | undefined;
 
@@ -36,7 +36,7 @@ export class TunnelWatch {
   }
 
   get size(): number {
-    return this.#watched.size;
+    return this.#relays.size;
   }
 
   /** True once `limitMs` have certainly passed since something that was noted with `now` as `sinceMs`. */
@@ -44,18 +44,18 @@ export class TunnelWatch {
     return this.#now - sinceMs >= limitMs + TICK_MS;
   }
 
-  /** Looks at it until {@link TunnelWatch.remove}. */
-  add(watched: Watched): Entry {
-    if (this.#watched.size === 0) {
+  /** Looks at it until {@link RelayTimer.remove}. */
+  add(relay: TimedRelay): Entry {
+    if (this.#relays.size === 0) {
       this.#now = this.#clock.monotonic();
       this.#arm();
     }
-    return this.#watched.add(watched);
+    return this.#relays.add(relay);
   }
 
   remove(entry: Entry): void {
     entry.remove();
-    if (this.#watched.size > 0) return;
+    if (this.#relays.size > 0) return;
     this.#cancel?.();
     this.#cancel = undefined;
   }
@@ -66,7 +66,7 @@ export class TunnelWatch {
       () => {
         this.#arm();
         this.#now = this.#clock.monotonic();
-        for (const watched of this.#watched) watched.check(this.#now);
+        for (const relay of this.#relays) relay.check(this.#now);
       },
       { unref: true },
     );

@@ -1,8 +1,8 @@
 import type { ByteStream } from "#base/byte-stream";
 import type { Entry } from "#base/collections";
+import type { RelayTimer } from "./relay-timer.ts";
 import { ReplayBuffer, type ReplayRule } from "./replay-buffer.ts";
 import { TlsRecords } from "./tls-records.ts";
-import type { TunnelWatch } from "./tunnel-watch.ts";
 
 /** Go's default, milliseconds (docs/spec/uplink-proxy.md#7). */
 const TCP_KEEPALIVE_MS = 15_000;
@@ -25,7 +25,7 @@ export interface ByteCount {
 }
 
 /** Limits of one tunnel. */
-export interface TunnelOptions {
+export interface RelayOptions {
   /** Without a byte either way. */
   readonly idleTimeoutMs: number;
   /** The same once one side has ended its sending. */
@@ -41,17 +41,17 @@ export interface TunnelOptions {
 }
 
 /** What a tunnel tells. None may throw. */
-export interface TunnelEvents {
+export interface RelayEvents {
   /** The first byte of the destination. */
   onFirstByte(): void;
   /** What the client has said was not acknowledged for `firstByteTimeoutMs`, and nothing has come back. Told once for each upstream. */
   onSilent(): void;
   /** Both sockets are closed. */
-  onClosed(end: TunnelEnd): void;
+  onClosed(end: RelayEnd): void;
 }
 
 /** How a tunnel ended. */
-export interface TunnelEnd {
+export interface RelayEnd {
   readonly reason: CloseReason;
   /** It ended for silence though the client was still waiting for bytes that had begun to come. */
   readonly stalled: boolean;
@@ -62,12 +62,12 @@ export interface TunnelEnd {
  * direction holds at most what one read brings. Until the first byte of the destination the upstream can be replaced. Both streams
  * are paused.
  */
-export class Tunnel {
+export class Relay {
   readonly bytes: ByteCount = { up: 0, down: 0 };
   readonly #client: ByteStream;
-  readonly #watch: TunnelWatch;
-  readonly #options: TunnelOptions;
-  readonly #events: TunnelEvents;
+  readonly #timer: RelayTimer;
+  readonly #options: RelayOptions;
+  readonly #events: RelayEvents;
   readonly #replayBuffer: ReplayBuffer;
   readonly #records = new TlsRecords();
   #upstream: ByteStream;
@@ -87,7 +87,7 @@ export class Tunnel {
   /** Whether the close of each was seen. */
   #clientClosed = false;
   #upstreamClosed = false;
-  /** At the watch. */
+  /** At the timer. */
   #entry: Entry | undefined;
   #reason: CloseReason | undefined;
   #isStalled = false;
@@ -96,23 +96,23 @@ export class Tunnel {
   constructor(
     client: ByteStream,
     upstream: ByteStream,
-    deps: { readonly watch: TunnelWatch; readonly total: ByteCount },
-    options: TunnelOptions,
-    events: TunnelEvents,
+    deps: { readonly timer: RelayTimer; readonly total: ByteCount },
+    options: RelayOptions,
+    events: RelayEvents,
   ) {
     this.#client = client;
     this.#upstream = upstream;
-    this.#watch = deps.watch;
+    this.#timer = deps.timer;
     this.#total = deps.total;
     this.#options = options;
     this.#events = events;
     this.#replayBuffer = new ReplayBuffer(options.replayBytes, options.replay ?? "hello");
-    this.#lastByteAt = deps.watch.now;
+    this.#lastByteAt = deps.timer.now;
   }
 
   /** Both ways open. `early` was read from the client before and goes first. */
   start(early: readonly Uint8Array[]): void {
-    this.#entry = this.#watch.add(this);
+    this.#entry = this.#timer.add(this);
     this.#moved();
     this.#client.limitReads(this.#options.bufferBytes);
     this.#client.on("data", this.#onClientData);
@@ -135,7 +135,7 @@ export class Tunnel {
   /** Sends all that the client has said so far to another upstream, connected and paused, which takes the place of the present one. */
   replaceUpstream(next: ByteStream, total: ByteCount): void {
     const said = this.#replayBuffer.chunks;
-    if (!this.canReplay || said === undefined) throw new Error("Tunnel: the upstream can no longer be replaced");
+    if (!this.canReplay || said === undefined) throw new Error("Relay: the upstream can no longer be replaced");
     this.#detach();
     // No word of farewell that would be sent again and again into a hole.
     this.#upstream.reset();
@@ -143,7 +143,7 @@ export class Tunnel {
     this.#total = total;
     this.#wasSilent = false;
     this.#isKeptAlive = false;
-    this.#owedSince = this.#watch.exactNow();
+    this.#owedSince = this.#timer.exactNow();
     this.#moved();
     this.#attach();
     for (const chunk of said) {
@@ -164,7 +164,7 @@ export class Tunnel {
     }
   }
 
-  /** For the watch: ends what has been silent for too long. */
+  /** Called by the timer: closes a relay that was silent for too long. */
   check(now: number): void {
     // Its end is about to be told; till then nobody is to blame for a silence.
     const isEnding = this.#client.destroyed && !this.#clientClosed;
@@ -172,7 +172,7 @@ export class Tunnel {
     if (!this.#isKeptAlive) this.#keepAlive();
     const limitMs = this.#limitMs;
     this.#lookForProgress(now, limitMs);
-    if (this.#watch.hasPassed(this.#lastByteAt, limitMs) && !this.#isThinking(limitMs)) {
+    if (this.#timer.hasPassed(this.#lastByteAt, limitMs) && !this.#isThinking(limitMs)) {
       this.#isStalled =
         this.#gotFirstByte && !this.#clientEnded && (this.#clientSpokeLast || this.#records.isWithinRecord);
       this.close("idle");
@@ -196,14 +196,14 @@ export class Tunnel {
   #lookForProgress(now: number, limitMs: number): void {
     if (now < this.#lookAt) return;
     const acked = (this.#client.transport?.()?.ackedBytes ?? 0) + (this.#upstream.transport?.()?.ackedBytes ?? 0);
-    if (this.#acked !== undefined && acked > this.#acked + FINS) this.#lastByteAt = this.#watch.now;
+    if (this.#acked !== undefined && acked > this.#acked + FINS) this.#lastByteAt = this.#timer.now;
     this.#acked = acked;
     this.#lookAt = now + limitMs / LOOKS_A_LIMIT;
   }
 
   /** A byte has passed: from here the silence is counted. */
   #moved(): void {
-    this.#lastByteAt = this.#watch.now;
+    this.#lastByteAt = this.#timer.now;
     this.#acked = undefined;
     this.#lookAt = this.#lastByteAt + this.#limitMs / LOOKS_A_LIMIT;
   }
@@ -243,7 +243,7 @@ export class Tunnel {
     this.#moved();
     this.#clientSpokeLast = true;
     if (!this.#gotFirstByte) {
-      this.#owedSince ??= this.#watch.exactNow();
+      this.#owedSince ??= this.#timer.exactNow();
       this.#replayBuffer.push(chunk);
     }
     if (!this.#upstream.destroyed && !this.#upstream.write(chunk)) this.#client.pause();
@@ -331,7 +331,7 @@ export class Tunnel {
       else this.#client.resume();
     }
     if (!this.#clientClosed || !this.#upstreamClosed) return;
-    if (this.#entry !== undefined) this.#watch.remove(this.#entry);
+    if (this.#entry !== undefined) this.#timer.remove(this.#entry);
     this.#events.onClosed({ reason: this.#reason ?? "eof", stalled: this.#isStalled });
   }
 }

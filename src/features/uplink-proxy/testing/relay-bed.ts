@@ -4,13 +4,13 @@ import type { TestContext } from "node:test";
 import { FakeClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { connectTcp, TcpStream } from "#kernel/reactor";
-import { type ByteCount, Tunnel, type TunnelEnd, TunnelWatch } from "../relay/index.ts";
+import { type ByteCount, Relay, type RelayEnd, RelayTimer } from "../relay/index.ts";
 import { listenerFor, serverFor, TestClient } from "./proxy-fixtures.ts";
 
 const LOOPBACK = IpAddress.parse("127.0.0.1");
 
 /** The limits of the bed's tunnels. */
-export const TUNNEL_OPTIONS = {
+export const RELAY_OPTIONS = {
   idleTimeoutMs: 30_000,
   halfCloseTimeoutMs: 20_000,
   firstByteTimeoutMs: 5000,
@@ -19,26 +19,26 @@ export const TUNNEL_OPTIONS = {
 };
 
 /** A tunnel between a test's client and a test's server, both real sockets of loopback; time is the test's. */
-export class TunnelBed {
+export class RelayBed {
   readonly clock = new FakeClock();
   readonly total: ByteCount = { up: 0, down: 0 };
   readonly reported: string[] = [];
   readonly client: TestClient;
   readonly near: TcpStream;
-  readonly tunnel: Tunnel;
+  readonly relay: Relay;
   readonly upstream: TcpStream;
   readonly far: TestClient;
-  readonly watch: TunnelWatch;
-  end: TunnelEnd | undefined;
+  readonly timer: RelayTimer;
+  end: RelayEnd | undefined;
 
   private constructor(client: TestClient, near: TcpStream, upstream: TcpStream, far: TestClient) {
     this.client = client;
     this.near = near;
     this.upstream = upstream;
     this.far = far;
-    this.watch = new TunnelWatch(this.clock);
-    const deps = { watch: this.watch, total: this.total };
-    this.tunnel = new Tunnel(near, upstream, deps, TUNNEL_OPTIONS, {
+    this.timer = new RelayTimer(this.clock);
+    const deps = { timer: this.timer, total: this.total };
+    this.relay = new Relay(near, upstream, deps, RELAY_OPTIONS, {
       onFirstByte: () => this.reported.push("first byte"),
       onSilent: () => this.reported.push("silent"),
       onClosed: (end) => {
@@ -48,21 +48,21 @@ export class TunnelBed {
     });
   }
 
-  static async open(t: TestContext, early: readonly Uint8Array[] = []): Promise<TunnelBed> {
+  static async open(t: TestContext, early: readonly Uint8Array[] = []): Promise<RelayBed> {
     const [near, client] = await pair(t);
     const { upstream, far } = await upstreamPair(t);
-    const bed = new TunnelBed(client, near, upstream, far);
-    bed.tunnel.start(early);
+    const bed = new RelayBed(client, near, upstream, far);
+    bed.relay.start(early);
     return bed;
   }
 
-  async closed(): Promise<TunnelEnd> {
+  async closed(): Promise<RelayEnd> {
     while (this.end === undefined) await new Promise((resolve) => setImmediate(resolve));
-    assert.equal(this.watch.size, 0);
+    assert.equal(this.timer.size, 0);
     return this.end;
   }
 
-  /** The monotonic time at which the watch has ended the tunnel. */
+  /** The monotonic time at which the timer has ended the tunnel. */
   async endedBy(untilMs: number): Promise<number> {
     while (this.end === undefined && this.clock.monotonic() < untilMs) await this.clock.advance(100);
     return this.clock.monotonic();
