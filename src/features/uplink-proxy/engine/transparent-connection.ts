@@ -2,7 +2,7 @@ import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import type { ListenerSettings } from "#base/uplink-model";
-import { EarlyBytes, type TunnelService } from "../front/index.ts";
+import { EarlyPayload, type TunnelService } from "../front/index.ts";
 import { addressDestination } from "../policy/index.ts";
 import { wantedName } from "./wanted-name.ts";
 
@@ -40,7 +40,7 @@ export class TransparentConnection {
       this.#client.reset();
       return;
     }
-    const early = new EarlyBytes(this.#client, new Uint8Array(0));
+    const early = new EarlyPayload(this.#client, new Uint8Array(0));
     const name = await this.#wantedName(early);
     const destination = addressDestination(address, localPort);
     const result = await this.#tunnelService.open({
@@ -61,7 +61,7 @@ export class TransparentConnection {
   }
 
   /** Clients of TLS and HTTP speak first. Who waits for the server to speak is not kept waiting long. */
-  async #wantedName(early: EarlyBytes): Promise<string | undefined> {
+  async #wantedName(early: EarlyPayload): Promise<string | undefined> {
     const until = this.#clock.monotonic() + SPEAK_FIRST_MS;
     for (;;) {
       const name = wantedName(early.chunks);

@@ -5,7 +5,7 @@ import { requestFraming } from "#wire/http1";
 import type { Destination } from "../policy/index.ts";
 import { AnswerRelay } from "./answer-relay.ts";
 import { badGatewayReply, failureReply, overloadReply, refusalReply } from "./dispatch.ts";
-import { EarlyBytes } from "./early-bytes.ts";
+import { EarlyPayload } from "./early-payload.ts";
 import { Exchange, type ExchangeEnd } from "./exchange.ts";
 import { encodeRequestHead, staysOpen, wantedUpgrade } from "./hop.ts";
 import type { HttpConnectionDeps } from "./http-connection.ts";
@@ -53,7 +53,7 @@ export async function forward(
   const exchange = new Exchange(client, framing, answer);
   const first = exchange.takeFirst(rest);
   if (!exchange.destroyed) {
-    const early = new EarlyBytes(
+    const early = new EarlyPayload(
       exchange,
       Buffer.concat([encodeRequestHead(head, { destination, path }, framing), first]),
     );

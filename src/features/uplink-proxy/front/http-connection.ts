@@ -7,7 +7,7 @@ import { type RequestHead, RequestHeadReader } from "#wire/http-connect";
 import type { ClientLimits, Destination } from "../policy/index.ts";
 import type { Recorder } from "../stats/index.ts";
 import { dispatch, failureReply, overloadReply, refusalReply } from "./dispatch.ts";
-import { EarlyBytes } from "./early-bytes.ts";
+import { EarlyPayload } from "./early-payload.ts";
 import { type Forwarded, forward } from "./forward.ts";
 import { lastWords } from "./last-words.ts";
 import type { PendingHeads } from "./pending-heads.ts";
@@ -192,7 +192,7 @@ export class HttpConnection {
       record({ kind: "overload" });
       return this.#refuse(overloadReply(), rest);
     }
-    const early = new EarlyBytes(this.#socket, rest);
+    const early = new EarlyPayload(this.#socket, rest);
     const leave = (): void => {
       if (isPod) clients.giveBack(remoteAddress);
     };

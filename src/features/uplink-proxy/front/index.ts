@@ -11,7 +11,7 @@
  */
 
 export { Descriptors } from "./descriptors.ts";
-export { EarlyBytes } from "./early-bytes.ts";
+export { EarlyPayload } from "./early-payload.ts";
 export { HttpConnection, type HttpConnectionDeps } from "./http-connection.ts";
 export { PendingHeads } from "./pending-heads.ts";
 export { TunnelLimiter, type TunnelLimiterMemory } from "./tunnel-limiter.ts";

@@ -15,7 +15,7 @@ import {
 } from "../select/index.ts";
 import { DIRECT, type LogLines, type Recorder, type Traffic } from "../stats/index.ts";
 import { clientName } from "./client-name.ts";
-import type { EarlyBytes } from "./early-bytes.ts";
+import type { EarlyPayload } from "./early-payload.ts";
 import type { TunnelLimiter } from "./tunnel-limiter.ts";
 import { UplinkTunnel } from "./uplink-tunnel.ts";
 
@@ -42,7 +42,7 @@ export interface TunnelRequest {
   readonly client: ByteStream;
   readonly destination: Destination;
   readonly listener: ListenerSettings;
-  readonly early: EarlyBytes;
+  readonly early: EarlyPayload;
   /** What the client sends that may be sent once more over another uplink. Default: a ClientHello. */
   readonly replay?: ReplayRule;
   /** Monotonic milliseconds. */

@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { TcpStream } from "#kernel/reactor";
 import { listenerFor, TestClient } from "../testing/proxy-fixtures.ts";
-import { EarlyBytes } from "./early-bytes.ts";
+import { EarlyPayload } from "./early-payload.ts";
 
 const TIMEOUT = { timeout: 20_000 };
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 test(
-  "EarlyBytes: keeps 64 KiB of an eager client to the byte; the rest waits in the kernel, and comes after it",
+  "EarlyPayload: keeps 64 KiB of an eager client to the byte; the rest waits in the kernel, and comes after it",
   TIMEOUT,
   async (t) => {
     const accepted = Promise.withResolvers<TcpStream>();
@@ -18,7 +18,7 @@ test(
     t.after(() => stream.destroy());
     const sent = Buffer.from(Array.from({ length: 200_000 }, (_, at) => at % 251));
     client.socket.write(sent);
-    const early = new EarlyBytes(stream, sent.subarray(0, 0));
+    const early = new EarlyPayload(stream, sent.subarray(0, 0));
     const held = (): number => early.chunks.reduce((sum, { length }) => sum + length, 0);
     while (held() < 65_536) await turn();
     for (let turns = 0; turns < 20; turns += 1) await turn();

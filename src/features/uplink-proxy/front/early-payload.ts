@@ -9,7 +9,7 @@ const MAX_BYTES = 65_536;
 const LEFT = new Error("the client has left");
 
 /** Takes what a client sends while its destination is being dialled, and notices when it leaves. */
-export class EarlyBytes {
+export class EarlyPayload {
   readonly #client: ByteStream;
   readonly #gone = new LightAbortSignal();
   readonly #chunks: Uint8Array[] = [];
