@@ -11,8 +11,8 @@
  * ```
  */
 export {
-  BEAT,
-  GOODBYE,
+  DISARM,
+  HEARTBEAT,
   ownMark,
   removeTransparent,
   runTransparentWatchdog,

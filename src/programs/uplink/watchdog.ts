@@ -3,8 +3,8 @@ import type { Readable, Writable } from "node:stream";
 import { systemClock } from "#base/clock";
 import { integerFlag } from "#base/config";
 import {
-  BEAT,
-  GOODBYE,
+  DISARM,
+  HEARTBEAT,
   removeTransparent,
   runTransparentWatchdog,
   type TransparentMarks,
@@ -86,8 +86,8 @@ export function startWatchdog(marks: TransparentMarks, command: readonly string[
     get isReady() {
       return isReady;
     },
-    // One that hangs does not need to hear later how often we lived meanwhile.
-    beat: () => void (stdin?.writableNeedDrain === false && stdin.write(BEAT)),
-    goodbye: () => void stdin?.end(GOODBYE),
+    // A watchdog that hangs need not receive old heartbeats later.
+    heartbeat: () => void (stdin?.writableNeedDrain === false && stdin.write(HEARTBEAT)),
+    disarm: () => void stdin?.end(DISARM),
   };
 }

@@ -28,4 +28,4 @@ export {
   type TransparentPlan,
   transparentMarks,
 } from "./transparent-plan.ts";
-export { BEAT, GOODBYE, runTransparentWatchdog, type WatchdogDeps } from "./watchdog.ts";
+export { DISARM, HEARTBEAT, runTransparentWatchdog, type WatchdogDeps } from "./watchdog.ts";

@@ -16,12 +16,12 @@ import { hasTransparent, planTransparent, runTransparentWatchdog, TransparentKee
 class FakeWatchdog {
   isAlive = true;
   isReady = true;
-  beats = 0;
+  heartbeats = 0;
   saidGoodbye = false;
-  beat(): void {
-    this.beats += 1;
+  heartbeat(): void {
+    this.heartbeats += 1;
   }
-  goodbye(): void {
+  disarm(): void {
     this.saidGoodbye = true;
   }
 }
@@ -104,7 +104,7 @@ test("TransparentKeeper: nothing is taken without a watchdog that lives; one for
   await clock.advance(500);
   assert.equal(watchdogs.length, 1);
   const [first] = watchdogs;
-  assert.ok(first !== undefined && first.beats >= 1);
+  assert.ok(first !== undefined && first.heartbeats >= 1);
   first.isAlive = false;
   await clock.advance(500);
   assert.equal(watchdogs.length, 2);
@@ -178,12 +178,12 @@ test("runTransparentWatchdog: silence is taken for the end, again and again, unt
     removed += 1;
   };
   const done = runTransparentWatchdog({ input, clock, remove });
-  for (let beat = 0; beat < 10; beat += 1) {
+  for (let at = 0; at < 10; at += 1) {
     input.write("b");
     await clock.advance(1000);
   }
   assert.equal(removed, 0);
-  // The last beat is a second old.
+  // The last heartbeat is a second old.
   await clock.advance(2500);
   assert.equal(removed, 2);
   input.end();
@@ -192,7 +192,7 @@ test("runTransparentWatchdog: silence is taken for the end, again and again, unt
   assert.equal(clock.pending, 0);
 });
 
-test("TransparentKeeper: takes nothing before its watchdog is ready, and does not start one that cannot at each beat", async (t) => {
+test("TransparentKeeper: takes nothing before its watchdog is ready, and does not start one that cannot at each heartbeat", async (t) => {
   const { clock, world, isThere, stop, watchdogs, health } = setUp(t);
   world.newWatchdog = { isReady: false };
   world.settings = settingsOf({ mark: 0x66 });

@@ -9,18 +9,18 @@ import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
 import { hasTransparent, installTransparent, keepTransparent, removeTransparent } from "./transparent.ts";
 import { type TransparentMarks, transparentMarks } from "./transparent-plan.ts";
-import { BEAT_MS } from "./watchdog.ts";
+import { HEARTBEAT_MS } from "./watchdog.ts";
 
-/** The process that outlives us. */
+/** The watchdog process, which outlives the proxy. */
 export interface Watchdog {
-  /** False once it has ended, or could not be started. */
+  /** False once it has ended or could not be started. */
   readonly isAlive: boolean;
-  /** Since it is, our end is noticed as long as it lives. */
+  /** True once the watchdog watches: from then on it notices the end of the proxy. */
   readonly isReady: boolean;
-  /** Says that we live. */
-  beat(): void;
-  /** Says that we end and have left nothing behind. */
-  goodbye(): void;
+  /** Sends a heartbeat. */
+  heartbeat(): void;
+  /** Tells the watchdog that the proxy ends and has removed the redirection itself. */
+  disarm(): void;
 }
 
 export type TransparentErrorCode = "no-watchdog";
@@ -85,11 +85,11 @@ export class TransparentKeeper {
     this.#guarded(() => void this.#remove(transparentMarks(settings())));
     while (!signal.aborted) {
       this.#guarded(() => this.#tick());
-      await pause(BEAT_MS, { clock, signal });
+      await pause(HEARTBEAT_MS, { clock, signal });
     }
     this.#guarded(() => {
       this.#withdraw("the proxy ends");
-      this.#watchdog?.process.goodbye();
+      this.#watchdog?.process.disarm();
     });
   }
 
@@ -113,7 +113,7 @@ export class TransparentKeeper {
     } else {
       this.#withdraw(reason);
     }
-    this.#watchdog?.process.beat();
+    this.#watchdog?.process.heartbeat();
   }
 
   /** Whether a watchdog for these marks notices our end; nothing is taken without one. Throws {@link TransparentError}. */
@@ -129,7 +129,7 @@ export class TransparentKeeper {
         `connections are not taken: the process that would end it with the proxy does not start; trying again after ${RESTART_MS / 1000} s`,
       );
     }
-    if (is?.process.isAlive === true) is.process.goodbye();
+    if (is?.process.isAlive === true) is.process.disarm();
     this.#watchdog = { process: this.#deps.startWatchdog(marks), marks, startedAt: now };
     return this.#watchdog.process.isReady;
   }

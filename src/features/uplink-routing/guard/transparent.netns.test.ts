@@ -224,7 +224,7 @@ import { openNft } from "#kernel/nft"; import { systemClock } from "#base/clock"
   install();
   second.stdin.write("b");
   assert.ok((await restored()) < 2000);
-  // It takes it away again after it was put back, and not when the proxy said goodbye.
+  // It takes it away again after it was put back, and not after the proxy has disarmed it.
   install();
   assert.ok((await restored()) < 2000);
   install();

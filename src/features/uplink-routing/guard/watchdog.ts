@@ -3,13 +3,13 @@ import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import { type Logger, nullLogger, Repeats } from "#base/log";
 
-/** The proxy says so often that it lives, milliseconds. */
-export const BEAT_MS = 400;
-/** Silence that is taken for its end; with a beat and the removal well within the 2 s of docs/spec/uplink-proxy.md#14. */
-const SILENCE_MS = 1500;
-/** What it says: that it lives, and that it ended by itself and left nothing behind. */
-export const BEAT = "b";
-export const GOODBYE = "q";
+/** Interval of heartbeats, milliseconds. */
+export const HEARTBEAT_MS = 400;
+/** Without a heartbeat for so long the proxy counts as dead; with one heartbeat and the removal this is well within the 2 s of docs/spec/uplink-proxy.md#14. */
+const TIMEOUT_MS = 1500;
+/** The two messages: a heartbeat, and that the proxy has removed the redirection itself and ends. */
+export const HEARTBEAT = "b";
+export const DISARM = "q";
 
 export interface WatchdogDeps {
   /** From the proxy: usually standard input, a pipe that ends when the proxy does, however that comes about. */
@@ -25,12 +25,12 @@ export interface WatchdogDeps {
  * cuts its host off. A proxy that was only slow puts it back itself. Resolves when the proxy has ended and nothing is left.
  */
 export async function runTransparentWatchdog({ input, remove, clock, log = nullLogger }: WatchdogDeps): Promise<void> {
-  const ended = Promise.withResolvers<"goodbye" | "end">();
+  const ended = Promise.withResolvers<"disarm" | "end">();
   const repeats = new Repeats();
   let cancel = (): void => undefined;
   const listen = (): void => {
     cancel();
-    cancel = clock.after(SILENCE_MS, () => {
+    cancel = clock.after(TIMEOUT_MS, () => {
       if (repeats.isNews("proxy", "silent")) log.warn("the proxy is silent: its redirection is taken away");
       attempt(remove, log, repeats);
       listen();
@@ -40,14 +40,14 @@ export async function runTransparentWatchdog({ input, remove, clock, log = nullL
   input.on("data", (bytes: Buffer) => {
     repeats.forget("proxy");
     listen();
-    if (bytes.toString("latin1").includes(GOODBYE)) ended.resolve("goodbye");
+    if (bytes.toString("latin1").includes(DISARM)) ended.resolve("disarm");
   });
   for (const event of ["end", "close", "error"]) input.on(event, () => ended.resolve("end"));
   const how = await ended.promise;
   cancel();
-  if (how === "goodbye") return;
+  if (how === "disarm") return;
   log.warn("the proxy ended: its redirection is taken away");
-  while (!attempt(remove, log, repeats)) await new Promise<void>((resolve) => void clock.after(BEAT_MS, resolve));
+  while (!attempt(remove, log, repeats)) await new Promise<void>((resolve) => void clock.after(HEARTBEAT_MS, resolve));
 }
 
 function attempt(remove: () => void, log: Logger, repeats: Repeats): boolean {
