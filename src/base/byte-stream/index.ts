@@ -1,7 +1,7 @@
 /**
- * A connection as those see it who pass bytes on: the common face of Node's sockets and of our own ones.
+ * A connection as a relay of bytes sees it: the common interface of Node's sockets and of those of kernel/reactor.
  *
- * Owns: what is promised of such a connection. Refuses to know: how it is made and what is said on it.
+ * Owns: the contract of such a connection. Refuses to know: how it is made and what its bytes mean.
  *
  * ```ts
  * stream.on("data", (chunk) => other.write(chunk) || stream.pause());
@@ -13,68 +13,68 @@ import type { StreamListeners } from "./listeners.ts";
 export { StreamListeners } from "./listeners.ts";
 export { NodeStream } from "./node-stream.ts";
 
-/** What a stream tells. */
+/** Events of a stream. */
 export interface ByteStreamEvents {
-  /** The bytes may be overwritten once the listener has returned: who keeps them copies them. */
+  /** The bytes may be overwritten after the listener has returned: a listener that keeps them must copy them. */
   data: [chunk: Uint8Array];
-  /** The peer has said all that it had to say. */
+  /** The peer has ended its sending (FIN). */
   end: [];
-  /** What was written has been handed to the kernel, after a `write` that returned false. */
+  /** All written bytes are handed to the kernel, after a `write` that returned false. */
   drain: [];
-  /** All that was written has been handed to the kernel, and the end of it. */
+  /** All written bytes and the FIN are handed to the kernel. */
   finish: [];
-  /** The descriptor is closed; `errored` says whether it was in order. The last event. */
+  /** The descriptor is closed. `errored` is set if the connection was lost. The last event. */
   close: [];
 }
 
-/** What the kernel knows of the way to a peer, which no byte that was read tells. */
+/** State of the TCP connection as the kernel reports it. */
 export interface TransportState {
-  /** Segments on their way that the peer's host has not acknowledged. */
+  /** Segments sent that the peer's host has not acknowledged. */
   readonly unacked: number;
-  /** Probes that it has not answered. */
+  /** Keep-alive and zero-window probes that it has not answered. */
   readonly probes: number;
-  /** Bytes that it has acknowledged since the connection was made: they have left the kernel's queue. */
+  /** Bytes that it has acknowledged since the connection was made; they have left the kernel's queue. */
   readonly ackedBytes: number;
-  /** Since anything came from it, data or acknowledgement, milliseconds. */
+  /** Time since the last data or acknowledgement from it, milliseconds. */
   readonly heardMs: number;
 }
 
-/** Two ways of bytes, each with an end of its own. Paused at first. It closes by itself when both ways have ended. */
+/** A byte stream in both directions, each with an end of its own. Paused at first. It closes by itself when both directions have ended. */
 export interface ByteStream extends Pick<StreamListeners, "on" | "once" | "off"> {
-  /** False when the peer does not keep up: wait for `drain`. The chunk is the caller's again when it returns. */
+  /** False when the kernel did not accept all bytes: wait for `drain`. The caller may reuse the chunk after the call. */
   write(chunk: Uint8Array): boolean;
-  /** Nothing more is written; the peer sees the end once it has all that was. */
+  /** Ends the sending: the peer gets FIN behind all written bytes. */
   end(chunk?: Uint8Array): void;
   /** No `data` and no `end` until {@link resume}. */
   pause(): void;
   resume(): void;
-  /** Closes at once; what is not handed to the kernel yet is lost. */
+  /** Closes at once. Bytes that are not handed to the kernel yet are lost. */
   destroy(): void;
-  /** Closes at once so that the peer cannot take it for an orderly end: with RST where that can be, also with bytes in the queue. */
+  /** Closes at once with RST where possible, also with bytes in the queue, so that the peer cannot take it for an orderly end. */
   reset(): void;
-  /** From now on one `data` has no more bytes than that, where the stream can help it: TLS decides for itself. */
+  /** Limits the size of later `data` events. TLS streams and Node's sockets ignore it. */
   limitReads(bytes: number): void;
-  /** Asks an idle peer whether it is there, first after so many milliseconds. */
+  /** Turns TCP keep-alive on; the first probe is sent after `idleMs` without traffic. */
   keepAlive(idleMs: number): void;
-  /** Absent, and `undefined`, where there is no kernel to ask: no TCP below, or none any more. */
+  /** Absent or `undefined` if there is no TCP connection below, or no longer one. */
   transport?(): TransportState | undefined;
-  /** {@link destroy} was called, or the connection lost. */
+  /** {@link destroy} was called, or the connection was lost. */
   readonly destroyed: boolean;
-  /** `close` was told. */
+  /** `close` was emitted. */
   readonly closed: boolean;
-  /** Why it was lost. */
+  /** The reason why the connection was lost. */
   readonly errored: Error | undefined;
-  /** `end` was told. */
+  /** `end` was emitted. */
   readonly readableEnded: boolean;
-  /** `finish` was told or is about to be. */
+  /** `finish` was emitted or is about to be. */
   readonly writableFinished: boolean;
-  /** Bytes that wait to be handed to the kernel. */
+  /** Bytes that are not handed to the kernel yet. */
   readonly writableLength: number;
-  /** A `drain` will come. */
+  /** A `drain` will be emitted. */
   readonly writableNeedDrain: boolean;
   readonly remoteAddress: string;
   readonly remotePort: number;
-  /** Empty when the connection is not there any more. */
+  /** Empty once the connection is closed. */
   readonly localAddress: string;
   readonly localPort: number;
 }

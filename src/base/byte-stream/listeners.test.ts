@@ -23,18 +23,18 @@ interface Emitter {
   on(name: Name, listener: () => void): unknown;
   once(name: Name, listener: () => void): unknown;
   off(name: Name, listener: () => void): unknown;
-  tell(name: Name): void;
+  trigger(name: Name): void;
 }
 
 class Ours extends StreamListeners implements Emitter {
-  tell(name: Name): void {
+  trigger(name: Name): void {
     if (name === "data") this.emit(name, CHUNK);
     else this.emit(name);
   }
 }
 
 class Nodes extends EventEmitter implements Emitter {
-  tell(name: Name): void {
+  trigger(name: Name): void {
     this.emit(name, CHUNK);
   }
 }
@@ -44,20 +44,20 @@ function heard(emitter: Emitter, steps: readonly Step[], inside: readonly Step[]
   const calls: string[] = [];
   const left = [...inside];
   const listeners = Array.from({ length: LISTENERS }, (_, at) => (): void => {
-    calls.push(`${at} hears`);
+    calls.push(`${at} called`);
     const next = left.shift();
     if (next !== undefined) take(next);
   });
   const take = ({ act, name, listener }: Step): void => {
     calls.push(`${act} ${name}`);
-    if (act === "emit") emitter.tell(name);
+    if (act === "emit") emitter.trigger(name);
     else emitter[act](name, listeners[listener] ?? assert.fail());
   };
   for (const step of steps) take(step);
   return calls;
 }
 
-test("StreamListeners: who hears what, and in which order, is as with Node's emitters", () => {
+test("StreamListeners: which listener is called, and in which order, is as with Node's emitters", () => {
   const step = fc.record({
     act: fc.constantFrom("on", "once", "off", "emit"),
     name: fc.constantFrom(...NAMES),
@@ -73,17 +73,17 @@ test("StreamListeners: who hears what, and in which order, is as with Node's emi
   );
 });
 
-test("StreamListeners: an event that nobody hears is no fault, bytes are handed on as they are, and what a listener throws is thrown", () => {
+test("StreamListeners: an event without a listener is no fault, bytes are passed on unchanged, and an error of a listener is thrown", () => {
   const emitter = new Ours();
-  for (const name of NAMES) emitter.tell(name);
+  for (const name of NAMES) emitter.trigger(name);
   let got: Uint8Array | undefined;
   emitter.on("data", (chunk) => {
     got = chunk;
   });
-  emitter.tell("data");
+  emitter.trigger("data");
   assert.equal(got, CHUNK);
   emitter.on("end", () => {
     throw new Error("listener");
   });
-  assert.throws(() => emitter.tell("end"), /^Error: listener$/);
+  assert.throws(() => emitter.trigger("end"), /^Error: listener$/);
 });

@@ -2,19 +2,19 @@ import type { ByteStreamEvents } from "./index.ts";
 
 type Name = keyof ByteStreamEvents;
 type Listener<N extends Name> = (...args: ByteStreamEvents[N]) => void;
-/** Of any event: which one is what it is filed under. */
+/** A listener of any event; the field that holds it says which. */
 type AnyListener = (chunk: Uint8Array) => void;
-/** Nearly always there is none or one. */
+/** Nearly always none or one. */
 type Listeners = AnyListener | readonly AnyListener[] | undefined;
 
-/** As Node's emitters have it: `off` finds what `once` was given. */
+/** As in Node's emitters: `off` finds the listener that `once` was given. */
 interface OnceListener extends AnyListener {
   readonly listener?: AnyListener;
 }
 
 /**
- * Who listens to a stream. What Node's `EventEmitter` does, for five events that are known: its dictionary of names is made anew for each
- * emitter, which costs a short connection more than its system calls for opening.
+ * The listeners of a stream, one field for each of its five events. Node's `EventEmitter` makes a dictionary for each emitter, which costs a
+ * short connection more than its system calls for opening.
  */
 export abstract class StreamListeners {
   #data: Listeners;
@@ -42,7 +42,7 @@ export abstract class StreamListeners {
     return this.on(name, Object.assign(once, { listener }));
   }
 
-  /** Takes out the one that was added last, as often as it is called. Nothing where it does not listen. */
+  /** Removes the listener that was added last. Does nothing if it is not there. */
   off<N extends Name>(name: N, listener: Listener<N>): this {
     const before = this.#of(name);
     if (before === listener) this.#set(name, undefined);
@@ -50,7 +50,7 @@ export abstract class StreamListeners {
     return this;
   }
 
-  /** Those that listen now, in the order of their coming. What one of them throws is thrown. */
+  /** Calls the present listeners in the order in which they were added. An error that one throws is passed on. */
   protected emit(name: "data", chunk: Uint8Array): void;
   protected emit(name: Exclude<Name, "data">): void;
   protected emit(name: Name, chunk: Uint8Array = NOTHING): void {

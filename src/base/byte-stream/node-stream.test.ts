@@ -20,7 +20,7 @@ async function pair(t: TestContext): Promise<{ stream: ByteStream; peer: Socket 
   return { stream: new NodeStream(socket), peer };
 }
 
-const told = (stream: ByteStream, event: "end" | "close" | "drain" | "finish"): Promise<void> =>
+const emitted = (stream: ByteStream, event: "end" | "close" | "drain" | "finish"): Promise<void> =>
   new Promise((resolve) => {
     if (event === "close" && stream.closed) resolve();
     else stream.once(event, () => resolve());
@@ -57,17 +57,17 @@ test("NodeStream: paused at first, each way ends for itself, then it is closed i
   });
   peer.end("question");
   await once(peer, "finish");
-  for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+  for (let tick = 0; tick < 10; tick += 1) await new Promise((resolve) => setImmediate(resolve));
   assert.equal(text, "");
   stream.resume();
-  await told(stream, "end");
+  await emitted(stream, "end");
   assert.deepEqual([text, stream.readableEnded, stream.destroyed], ["question", true, false]);
   assert.deepEqual([stream.remotePort, stream.remoteAddress], [peer.localPort, "127.0.0.1"]);
   assert.deepEqual([stream.localPort, stream.localAddress], [peer.remotePort, "127.0.0.1"]);
   const answered = once(peer, "data");
   stream.end(Buffer.from("answer"));
   assert.equal(String((await answered)[0]), "answer");
-  await told(stream, "close");
+  await emitted(stream, "close");
   assert.deepEqual([stream.closed, stream.writableFinished, stream.errored], [true, true, undefined]);
 });
 
@@ -78,7 +78,7 @@ test(
     const lost = await pair(t);
     lost.stream.resume();
     lost.peer.resetAndDestroy();
-    await told(lost.stream, "close");
+    await emitted(lost.stream, "close");
     assert.equal((lost.stream.errored as NodeJS.ErrnoException | undefined)?.code, "ECONNRESET");
     const cut = await pair(t);
     const failed = once(cut.peer, "error");

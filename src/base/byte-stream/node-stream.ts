@@ -3,16 +3,16 @@ import { resetSocket } from "#base/socket-reset";
 import type { ByteStream, TransportState } from "./index.ts";
 import { StreamListeners } from "./listeners.ts";
 
-/** A socket of Node's, TLS or not, as a {@link ByteStream}: paused, half-closable, and from now on this one's alone. */
+/** A Node socket, TLS or not, as a {@link ByteStream}. The stream is paused and owns the socket from now on. */
 export class NodeStream extends StreamListeners implements ByteStream {
   readonly #socket: Socket;
-  /** Node forgets them when the connection is gone. */
+  /** Copied, because Node drops them when the connection is closed. */
   readonly remoteAddress: string;
   readonly remotePort: number;
 
   readonly #transport: (() => TransportState | undefined) | undefined;
 
-  /** `transport` asks the kernel of the TCP connection below, which Node does not. */
+  /** `transport` reads the state of the TCP connection below, which Node does not offer. */
   constructor(socket: Socket, options: { readonly transport?: () => TransportState | undefined } = {}) {
     super();
     this.#socket = socket;
@@ -24,7 +24,7 @@ export class NodeStream extends StreamListeners implements ByteStream {
     socket.once("end", () => this.emit("end"));
     socket.on("drain", () => this.emit("drain"));
     socket.once("finish", () => this.emit("finish"));
-    // A close follows.
+    // A `close` event follows.
     socket.on("error", () => socket.destroy());
     socket.once("close", () => this.emit("close"));
   }
@@ -66,7 +66,7 @@ export class NodeStream extends StreamListeners implements ByteStream {
   }
 
   write(chunk: Uint8Array): boolean {
-    // Node keeps what the kernel does not take, and TLS reads it later.
+    // Copied: Node keeps bytes that the kernel does not accept, and TLS reads them later.
     return this.#socket.write(Buffer.from(chunk));
   }
 
@@ -96,7 +96,7 @@ export class NodeStream extends StreamListeners implements ByteStream {
   }
 
   limitReads(): void {
-    // Node reads as it likes, 64 KiB at the most.
+    // Node reads at most 64 KiB at once.
   }
 
   keepAlive(idleMs: number): void {

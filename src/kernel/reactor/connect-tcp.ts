@@ -12,7 +12,7 @@ const SO_ERROR = 4;
 
 /** How a connection is made. */
 export interface ConnectTcpOptions extends SocketPlace, AbortLikeOptions, TcpStreamOptions {
-  /** Bound to it, with a port that is chosen when the destination is known. */
+  /** Source address. The port is chosen at connect time. */
   readonly source?: IpAddress | undefined;
 }
 
@@ -27,23 +27,23 @@ export function connectTcp(to: Endpoint, options: ConnectTcpOptions = {}): Promi
   });
 }
 
-/** Every option that there is, or the compiler complains. */
+/** Lists every option; the compiler reports a missing one. */
 type AllOptions = { readonly [Name in keyof Required<SocketPlace>]: SocketPlace[Name] };
 
-/** One by one: to spread them on the way of each connection costs as much as a system call. */
+/** Copied one by one: a spread for each connection costs as much as a system call. */
 function socketOptions(options: ConnectTcpOptions): AllOptions & { readonly source: IpAddress | undefined } {
   const { netns, mark, device, freebind, transparent, reusePort, v6Only, noDelay = true, source } = options;
   const bindAddressNoPort = source !== undefined;
   return { netns, mark, device, freebind, transparent, reusePort, v6Only, noDelay, source, bindAddressNoPort };
 }
 
-/** Who waits for it. */
+/** The promise of the caller. */
 interface Outcome {
   resolve(stream: TcpStream): void;
   reject(error: unknown): void;
 }
 
-/** A descriptor on its way. */
+/** A descriptor that is being connected. */
 class Dial implements Watched {
   readonly fd: number;
   readonly #to: Endpoint;

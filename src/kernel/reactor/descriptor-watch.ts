@@ -2,8 +2,8 @@ import { EPOLL } from "#kernel/ffi";
 import { type Reactor, reactorFor, type Watched } from "./reactor.ts";
 
 /**
- * Watches a descriptor of any kind in the event loop, without a thread, and without keeping this one alive. Owns the descriptor from the
- * moment it is made, also when that throws.
+ * Watches a descriptor of any kind in the event loop, without a thread of its own and without keeping this one alive. Owns the descriptor as
+ * soon as the constructor is called, also when that throws.
  */
 export class DescriptorWatch implements Watched, Disposable {
   readonly fd: number;
@@ -11,7 +11,7 @@ export class DescriptorWatch implements Watched, Disposable {
   readonly #reactor: Reactor;
   readonly #onReadable: () => void;
 
-  /** `onReadable` is called in each turn while there is something to read; it must not throw. Throws {@link KernelError}. */
+  /** `onReadable` is called in each tick while there is something to read; it must not throw. Throws {@link KernelError}. */
   constructor(fd: number, onReadable: () => void) {
     this.fd = fd;
     this.#onReadable = onReadable;

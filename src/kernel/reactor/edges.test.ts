@@ -9,7 +9,7 @@ import { KernelError } from "#kernel/errors";
 import { beginConnect, C, close, encodeSockaddr, send, setsockopt } from "#kernel/ffi";
 import { listenTcp, localEndpoint, openTcp } from "#kernel/socket";
 import { closeReactor, connectTcp, TcpListener, TcpStream } from "./index.ts";
-import { ownPair, turns } from "./testing/own-pair.ts";
+import { ownPair, ticks } from "./testing/own-pair.ts";
 
 const TIMEOUT = { timeout: 20_000 };
 const LOOPBACK = IpAddress.parse("127.0.0.1");
@@ -33,10 +33,10 @@ async function carriesAgain(): Promise<void> {
   for (const stream of [next, other]) stream.destroy();
 }
 
-const told = (stream: TcpStream, event: "end" | "close" | "drain" | "finish"): Promise<void> =>
+const emitted = (stream: TcpStream, event: "end" | "close" | "drain" | "finish"): Promise<void> =>
   new Promise((resolve) => stream.once(event, () => resolve()));
 
-test("TcpStream: the peer's end is told once, though room to send is told after it", TIMEOUT, async (t) => {
+test("TcpStream: the peer's end is emitted once, though `drain` comes after it", TIMEOUT, async (t) => {
   const [ours, peer] = await pair(t);
   setsockopt(ours.fd, C.SOL_SOCKET, C.SO_SNDBUF, 4608);
   let ends = 0;
@@ -44,7 +44,7 @@ test("TcpStream: the peer's end is told once, though room to send is told after 
     ends += 1;
   });
   ours.resume();
-  const ended = told(ours, "end");
+  const ended = emitted(ours, "end");
   peer.end();
   await ended;
   let heard = 0;
@@ -52,40 +52,40 @@ test("TcpStream: the peer's end is told once, though room to send is told after 
     heard += chunk.length;
   });
   for (let round = 0; round < 4; round += 1) {
-    const drained = told(ours, "drain");
+    const drained = emitted(ours, "drain");
     while (ours.write(Buffer.alloc(65_536)));
     peer.resume();
     await drained;
   }
-  const closed = [told(ours, "close"), told(peer, "close")];
+  const closed = [emitted(ours, "close"), emitted(peer, "close")];
   ours.end();
   await Promise.all(closed);
   assert.equal(ends, 1);
   assert.ok(heard >= 4 * 65_536);
 });
 
-test("TcpStream: who ends when it hears the end is told of both, then of the close", TIMEOUT, async (t) => {
+test("TcpStream: a listener that ends the stream at `end` gets `finish`, then `close`", TIMEOUT, async (t) => {
   const [ours, peer] = await pair(t);
   const events: string[] = [];
   for (const event of ["end", "finish", "close"] as const) ours.on(event, () => events.push(event));
   ours.once("end", () => ours.end());
   ours.resume();
-  const closed = told(ours, "close");
+  const closed = emitted(ours, "close");
   peer.end();
   await closed;
   assert.deepEqual([events, ours.errored], [["end", "finish", "close"], undefined]);
 });
 
-test("reactor: a stream's end is told before what its peer did when it saw it", TIMEOUT, async (t) => {
+test("reactor: a stream's end is emitted before the reaction of its peer to it", TIMEOUT, async (t) => {
   const [ours, peer] = await pair(t);
   const [next, client] = await pair(t);
   const events: string[] = [];
-  const heard = told(next, "end");
+  const heard = emitted(next, "end");
   ours.on("close", () => events.push("close"));
   next.on("data", () => events.push("data"));
   next.resume();
-  await turns(2);
-  // Timers are between two turns: all of this is there when the next one begins.
+  await ticks(2);
+  // Timers run between two ticks: all of this is there when the next tick begins.
   await new Promise<void>((resolve) =>
     setTimeout(() => {
       ours.destroy();
@@ -99,9 +99,9 @@ test("reactor: a stream's end is told before what its peer did when it saw it", 
   peer.destroy();
 });
 
-test("closeReactor: a listener that is told before the next look may close it", TIMEOUT, async () => {
+test("closeReactor: a listener that is called before the next poll may close it", TIMEOUT, async () => {
   const [ours, peer] = await ownPair();
-  const closed = told(peer, "close");
+  const closed = emitted(peer, "close");
   ours.on("close", () => closeReactor());
   await new Promise<void>((resolve) =>
     setTimeout(() => {
@@ -110,7 +110,7 @@ test("closeReactor: a listener that is told before the next look may close it", 
     }, 5),
   );
   await closed;
-  await turns(3);
+  await ticks(3);
   await carriesAgain();
 });
 
@@ -123,9 +123,9 @@ test("TcpStream: bytes behind urgent data are read, though nothing more comes", 
   peer.write(Buffer.from("before"));
   send(peer.fd, Buffer.from("!"), { flags: MSG_OOB });
   peer.write(Buffer.from("behind"));
-  await turns(5);
+  await ticks(5);
   ours.resume();
-  while (text.length < 12) await turns(1);
+  while (text.length < 12) await ticks(1);
   assert.equal(text, "beforebehind");
 });
 
@@ -135,8 +135,8 @@ test(
   async (t) => {
     const [ours, peer] = await pair(t);
     ours.resume();
-    const ended = told(ours, "end");
-    const closed = told(ours, "close");
+    const ended = emitted(ours, "end");
+    const closed = emitted(ours, "close");
     peer.end();
     await ended;
     peer.reset();
@@ -147,7 +147,7 @@ test(
 );
 
 test(
-  "closeReactor: streams are closed and tell it, dials fail, and whoever gets their descriptors' numbers is left alone",
+  "closeReactor: streams emit `close`, dials fail, and later descriptors with their numbers are left alone",
   TIMEOUT,
   async () => {
     const [ours, peer] = await ownPair();
@@ -157,7 +157,7 @@ test(
     const { port } = localEndpoint(listening);
     const listener = new TcpListener(listening, { onClient: assert.fail, onFault: assert.fail, onError: assert.fail });
     const dial = connectTcp({ address: LOOPBACK, port });
-    const closed = [told(ours, "close"), told(peer, "close")];
+    const closed = [emitted(ours, "close"), emitted(peer, "close")];
     closeReactor();
     await assert.rejects(dial, (error: unknown) => error instanceof KernelError && error.code === "failed");
     const path = join(tmpdir(), `isthmus-reactor-${process.pid}`);
@@ -174,7 +174,7 @@ test(
       }
       listener.close();
       await Promise.all(closed);
-      await turns(3);
+      await ticks(3);
       assert.equal(readFileSync(path, "utf8"), "");
     } finally {
       for (const file of files) closeSync(file);
@@ -184,18 +184,18 @@ test(
   },
 );
 
-test("TcpStream: a listener may close streams whose events are of the same turn", TIMEOUT, async (t) => {
+test("TcpStream: a listener may close streams whose events are of the same tick", TIMEOUT, async (t) => {
   const [ours, peer] = await pair(t);
   const [third, fourth] = await pair(t);
   ours.on("data", () => {
-    // Events of these are in the same turn.
+    // Events of these are in the same tick.
     third.destroy();
     fourth.destroy();
     ours.destroy();
   });
   third.on("data", () => assert.fail("destroyed streams are silent"));
   for (const stream of [ours, third]) stream.resume();
-  const closed = [told(ours, "close"), told(third, "close"), told(fourth, "close")];
+  const closed = [emitted(ours, "close"), emitted(third, "close"), emitted(fourth, "close")];
   peer.write(Buffer.from("x"));
   fourth.write(Buffer.from("y"));
   await Promise.all(closed);
@@ -207,7 +207,7 @@ test("beginConnect: asked again, it says how it stands", TIMEOUT, async () => {
   const fd = openTcp(4);
   const first = beginConnect(fd, to);
   assert.ok(first === 0 || first === -115, String(first));
-  while (beginConnect(fd, to) !== 0) await turns(1);
+  while (beginConnect(fd, to) !== 0) await ticks(1);
   assert.equal(beginConnect(fd, to), 0);
   close(fd);
   close(listening);
@@ -229,7 +229,7 @@ test(
         (stream) => stream,
         (error: unknown) => error,
       );
-      await turns(moment);
+      await ticks(moment);
       stop.abort(new Error("enough"));
       const outcome = await settled;
       if (outcome instanceof TcpStream) {
@@ -243,11 +243,11 @@ test(
 );
 
 test(
-  "closeReactor: a stream whose number is another's meanwhile is told of its close, though it is destroyed after that",
+  "closeReactor: a stream whose descriptor number was reused emits its close, though it is destroyed after that",
   TIMEOUT,
   async () => {
     const [ours, peer] = await ownPair();
-    const closed = told(ours, "close");
+    const closed = emitted(ours, "close");
     closeSync(ours.fd);
     const others = await ownPair();
     assert.ok(others.some(({ fd }) => fd === ours.fd));
@@ -259,7 +259,7 @@ test(
 );
 
 test(
-  "reactor: what a client has said before it was accepted is read in the turn that accepts it",
+  "reactor: bytes that a client sent before it was accepted are read in the tick that accepts it",
   TIMEOUT,
   async (t) => {
     const fd = listenTcp(LOOPBACK, 0);
@@ -277,7 +277,7 @@ test(
         stream.on("data", (chunk) => heard.push(Buffer.from(chunk).toString()));
         stream.resume();
         setImmediate(() => {
-          heard.push("the next turn");
+          heard.push("the next tick");
           done.resolve();
         });
       },
@@ -286,13 +286,13 @@ test(
     });
     t.after(() => listener.close());
     await done.promise;
-    assert.deepEqual(heard, ["first words", "the next turn"]);
+    assert.deepEqual(heard, ["first words", "the next tick"]);
   },
 );
 
 test("reactor: it keeps its thread's other work neither waiting nor busy", TIMEOUT, async (t) => {
   await pair(t);
-  // Idle connections: the event loop goes round for the timer alone, and not for the turn that stands by.
+  // Idle connections: the event loop runs for the timer alone, and not for the scheduled tick.
   const from = process.cpuUsage();
   for (let at = 0; at < 10; at += 1) await new Promise((resolve) => setTimeout(resolve, 30));
   const { user, system } = process.cpuUsage(from);

@@ -39,10 +39,14 @@ test("reactor: a descriptor that somebody else closed does not keep the thread a
   assert.deepEqual(await run("number-again.ts"), expected);
 });
 
-test("reactor: what a listener throws takes no news from the others, and is thrown once", TIMEOUT, async () => {
-  const { out, code } = await run("throwing-listener.ts");
-  assert.equal(code, 0);
-  const closed = ["fourth close", "one close", "second close", "third close"];
-  const finished = ["one finish", "third finish"];
-  assert.deepEqual(out.split("\n").sort(), [...closed, ...finished, "thrown of a finish", "thrown of data"].sort());
-});
+test(
+  "reactor: an error that a listener throws keeps no event from the others, and is thrown once",
+  TIMEOUT,
+  async () => {
+    const { out, code } = await run("throwing-listener.ts");
+    assert.equal(code, 0);
+    const closed = ["fourth close", "one close", "second close", "third close"];
+    const finished = ["one finish", "third finish"];
+    assert.deepEqual(out.split("\n").sort(), [...closed, ...finished, "thrown of a finish", "thrown of data"].sort());
+  },
+);

@@ -1,8 +1,8 @@
 /**
- * TCP connections of our own, for programs that pass on many: an epoll instance of each thread that the thread's event loop watches. A
- * connection costs a third of the time of a socket of Node's, and no memory of its own while it is idle.
+ * TCP streams and listeners without Node's sockets, for programs that relay many connections: one epoll instance for each thread, which the
+ * thread's event loop watches. A connection costs a third of the time of a Node socket, and no buffer while it is idle (decision 0006).
  *
- * Owns: descriptors, readiness, what waits to be sent. Refuses to know: what is said.
+ * Owns: descriptors, readiness, bytes that wait to be sent. Refuses to know: what the bytes mean.
  *
  * ```ts
  * const listener = new TcpListener(listenTcp(address, port, { noDelay: true }), (client) => serve(client));

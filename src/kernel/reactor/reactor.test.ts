@@ -114,7 +114,7 @@ test("TcpStream: paused it reads nothing, resumed all that came and the end", TI
   while (text !== "one") await new Promise((resolve) => setImmediate(resolve));
   peer.end("two");
   await once(peer, "finish");
-  for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+  for (let tick = 0; tick < 20; tick += 1) await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual([text, hasEnded], ["one", false]);
   ours.resume();
   while (text.length < 6) await new Promise((resolve) => setImmediate(resolve));
@@ -123,18 +123,22 @@ test("TcpStream: paused it reads nothing, resumed all that came and the end", TI
   assert.equal(ours.closed, false, "the way out is open still");
 });
 
-test("TcpStream: half closed it still receives; the peer's reset is an error, told by close", TIMEOUT, async (t) => {
-  const { ours, peer } = await pair(t, "dialled");
-  const collected = collect(ours);
-  ours.end(Buffer.from("question"));
-  const [asked] = (await once(peer, "data")) as [Buffer];
-  assert.equal(asked.toString(), "question");
-  peer.write("half of an answer");
-  await new Promise((resolve) => ours.once("data", resolve));
-  peer.resetAndDestroy();
-  await assert.rejects(collected, (error: unknown) => error instanceof KernelError && error.errno === "ECONNRESET");
-  assert.deepEqual([ours.closed, ours.readableEnded], [true, false]);
-});
+test(
+  "TcpStream: half closed it still receives; the peer's reset is an error, emitted by `close`",
+  TIMEOUT,
+  async (t) => {
+    const { ours, peer } = await pair(t, "dialled");
+    const collected = collect(ours);
+    ours.end(Buffer.from("question"));
+    const [asked] = (await once(peer, "data")) as [Buffer];
+    assert.equal(asked.toString(), "question");
+    peer.write("half of an answer");
+    await new Promise((resolve) => ours.once("data", resolve));
+    peer.resetAndDestroy();
+    await assert.rejects(collected, (error: unknown) => error instanceof KernelError && error.errno === "ECONNRESET");
+    assert.deepEqual([ours.closed, ours.readableEnded], [true, false]);
+  },
+);
 
 test("TcpStream: reset is RST though bytes wait to be sent; destroy without any is FIN", TIMEOUT, async (t) => {
   const first = await pair(t, "accepted");

@@ -11,62 +11,62 @@ import {
   watchReadable,
 } from "#kernel/ffi";
 
-/** Events of one turn; more wait for the next. */
+/** Events taken by one poll; the rest wait for the next. */
 const MAX_EVENTS = 256;
-/** In one turn; more while there are new descriptors alone. To come back by the event loop costs ten times as much. */
-const MAX_LOOKS = 3;
-/** One read; a stream holds no more of what it reads (docs/spec/uplink-proxy.md#7). */
+/** Polls of one tick. The second and third follow only new descriptors; another round of the event loop would cost ten times as much. */
+const MAX_POLLS = 3;
+/** Largest read. A stream holds no more than one read of received bytes (docs/spec/uplink-proxy.md#7). */
 const READ_BYTES = 262_144;
-/** Views of the shared buffer that are kept: heads, and tunnels with settings old and new, want one each. */
-const MAX_ROOMS = 4;
+/** Views of the shared buffer that are cached. Request heads use one size; tunnels use one for the old and one for the new settings. */
+const MAX_VIEWS = 4;
 
-/** Something with a descriptor that the reactor watches. None of its methods may throw. */
+/** Owner of a descriptor that the reactor watches. None of its methods may throw. */
 export interface Watched {
   readonly fd: number;
-  /** The thread need not live for it. */
+  /** True if it does not keep the thread alive. */
   readonly isBackground?: boolean;
-  /** Bits of epoll events. */
+  /** Receives the bits of an epoll event. */
   onReady(bits: number): void;
-  /** The reactor ends: closes the descriptor with {@link Reactor.remove}, and never touches its number again. */
+  /** Called when the reactor closes. Closes the descriptor with {@link Reactor.remove} and never uses its number again. */
   abandon(): void;
 }
 
-/** Something that has more to do than one turn allowed. */
-export interface Waiting {
-  onTurn(): void;
+/** Something that did not finish its work in one tick. */
+export interface Ticked {
+  onTick(): void;
 }
 
-/** Something that has news for its listeners. */
-export interface Telling {
-  /** Once for each {@link Reactor.tell}. */
-  onTell(): void;
+/** Something that defers events to its listeners. */
+export interface Emitting {
+  /** Called once for each {@link Reactor.emitLater}. */
+  onEmit(): void;
 }
 
-/** All that can happen to a connection, told once each time that it begins: no further system call for its whole life. */
+/** Every event of a connection, edge-triggered: one epoll_ctl call registers it for its whole life. */
 export const STREAM_BITS = (EPOLL.in | EPOLL.priority | EPOLL.out | EPOLL.readHangUp | EPOLL.edgeTriggered) >>> 0;
 
-/** The descriptors of one thread, and their turns in its event loop. */
+/** The descriptors of one thread, and the ticks in which its event loop serves them. */
 export class Reactor {
-  /** What was read last: everybody's, for the time of one call. */
+  /** Receives every read of the thread; valid during one call only. */
   readonly #buffer = Buffer.allocUnsafeSlow(READ_BYTES);
-  /** Beginnings of it. */
-  readonly #rooms: Buffer[] = [];
+  /** Cached views of its beginning. */
+  readonly #views: Buffer[] = [];
   readonly #epoll = epollCreate();
   readonly #events = new EpollEvents(MAX_EVENTS);
-  /** By descriptor: as long as the highest of them. */
+  /** Indexed by descriptor number. */
   readonly #watched: (Watched | undefined)[] = [];
-  /** By descriptor: tells an event of one that was closed meanwhile from one of the next with its number. */
+  /** Indexed by descriptor number. Distinguishes an event of a closed descriptor from one of its successor with the same number. */
   readonly #generations: number[] = [];
   #size = 0;
-  /** Those of them that the thread lives for. */
+  /** Number of those that keep the thread alive. */
   #kept = 0;
   readonly #loop: LoopWatch;
-  #waiting = new Set<Waiting>();
-  readonly #telling: Telling[] = [];
+  #ticked = new Set<Ticked>();
+  readonly #emitting: Emitting[] = [];
   #generation = 0;
-  /** The next turn. */
+  /** The next tick. */
   #next: NodeJS.Immediate | undefined;
-  #isInTurn = false;
+  #isInTick = false;
   #isClosed = false;
 
   constructor() {
@@ -79,7 +79,7 @@ export class Reactor {
   }
 
   /**
-   * Watches until {@link remove}. The thread lives as long as anything is watched. Throws {@link KernelError}, and has closed the descriptor
+   * Watches until {@link remove}. The thread stays alive as long as anything is watched. Throws {@link KernelError}; the descriptor is closed
    * then.
    */
   add(watched: Watched, bits: number): void {
@@ -90,7 +90,7 @@ export class Reactor {
       close(watched.fd);
       throw error;
     }
-    // Somebody else may have closed the one before with this number.
+    // The previous descriptor of this number may have been closed by other code.
     const before = this.#watched[watched.fd];
     if (before !== undefined) this.#count(before, -1);
     this.#watched[watched.fd] = watched;
@@ -99,20 +99,20 @@ export class Reactor {
     this.#standBy();
   }
 
-  /** Another one takes the descriptor over, with its bits. */
+  /** Makes `watched` the owner of a descriptor that is watched already, with the same bits. */
   replace(watched: Watched): void {
     if (this.#watched[watched.fd] === undefined) throw new Error(`Reactor: descriptor ${watched.fd} is not watched`);
     this.#watched[watched.fd] = watched;
   }
 
-  /** Other bits from now on. Nothing, once it is not watched any more: its number may be another's. */
+  /** Sets other bits. Does nothing once the descriptor is no longer watched: its number may have been reused. */
   modify(watched: Watched, bits: number): void {
     const { fd } = watched;
     if (this.#watched[fd] === watched)
       epollControl(this.#epoll, EPOLL_CTL.modify, fd, bits, [fd, this.#generations[fd] ?? 0]);
   }
 
-  /** Closes the descriptor. Nothing, once it is not watched any more. */
+  /** Closes the descriptor. Does nothing once it is no longer watched. */
   remove(watched: Watched): void {
     const { fd } = watched;
     if (this.#watched[fd] !== watched) return;
@@ -121,7 +121,7 @@ export class Reactor {
     this.#count(watched, -1);
   }
 
-  /** One more, or one less, is watched. */
+  /** Adjusts the counts by one. */
   #count(watched: Watched, by: 1 | -1): void {
     this.#size += by;
     if (watched.isBackground === true) return;
@@ -129,75 +129,75 @@ export class Reactor {
     if (this.#kept === (by === 1 ? 1 : 0)) this.#loop.keepAlive(by === 1);
   }
 
-  /** A turn of its own soon, after those whose events are there already. */
-  wait(waiting: Waiting): void {
-    this.#waiting.add(waiting);
+  /** Requests a call of `onTick` in the next tick, after the events that are pending. */
+  tickLater(ticked: Ticked): void {
+    this.#ticked.add(ticked);
     this.#due();
   }
 
-  /** Soon, and not within the call that brought the news about: before the next look for events, or at the end of the turn. */
-  tell(telling: Telling): void {
-    this.#telling.push(telling);
-    if (!this.#isInTurn) this.#tellSoon();
+  /** Requests a call of `onEmit`, never within the current call: before the next poll, or at the end of the tick. */
+  emitLater(emitting: Emitting): void {
+    this.#emitting.push(emitting);
+    if (!this.#isInTick) this.#scheduleEmits();
   }
 
   /**
-   * Where at most so many bytes are read to: a part of the buffer that all share. A view is dear to make, and nearly all want one of the
-   * same few: those are kept, unless told otherwise.
+   * A view of the shared buffer for reads of at most `bytes`. Views are expensive to create and few sizes are used, so they are cached
+   * unless `isCached` is false.
    */
-  room(bytes = READ_BYTES, options: { readonly isKept?: boolean } = {}): Buffer {
+  readBuffer(bytes = READ_BYTES, options: { readonly isCached?: boolean } = {}): Buffer {
     const wanted = Math.min(bytes, READ_BYTES);
-    const known = this.#rooms.find(({ length }) => length === wanted);
+    const known = this.#views.find(({ length }) => length === wanted);
     if (known !== undefined) return known;
     const made = this.#buffer.subarray(0, wanted);
-    if (options.isKept === false) return made;
-    this.#rooms.unshift(made);
-    if (this.#rooms.length > MAX_ROOMS) this.#rooms.pop();
+    if (options.isCached === false) return made;
+    this.#views.unshift(made);
+    if (this.#views.length > MAX_VIEWS) this.#views.pop();
     return made;
   }
 
   close(): void {
     this.#isClosed = true;
-    this.#tellSoon();
+    this.#scheduleEmits();
     for (const watched of [...this.#watched]) watched?.abandon();
     clearImmediate(this.#next);
     this.#loop.close();
     close(this.#epoll);
   }
 
-  /** A turn in the next round of the event loop, whatever it goes round for: it does not go round for this. */
+  /** Schedules a tick in the next round of the event loop. It does not cause that round. */
   #standBy(): void {
-    this.#next ??= setImmediate(this.#turn).unref();
+    this.#next ??= setImmediate(this.#tick).unref();
   }
 
-  /** A turn in the next round, which is at once. */
+  /** Schedules a tick, and makes the event loop run a round at once. */
   #due(): void {
     this.#standBy();
     this.#next?.ref();
   }
 
-  /** Work is done in immediates, so that promises settle as they do for Node's own events. */
-  readonly #turn = (): void => {
+  /** Ticks run in immediates, so that promises settle as they do after Node's own events. */
+  readonly #tick = (): void => {
     this.#next = undefined;
     if (this.#isClosed) return;
-    this.#isInTurn = true;
+    this.#isInTick = true;
     try {
-      this.#work();
-      this.#tellAll();
+      this.#pollAndServe();
+      this.#emitAll();
     } finally {
-      this.#isInTurn = false;
+      this.#isInTick = false;
       if (this.#size > 0 && !this.#isClosed) this.#standBy();
-      if (this.#telling.length > 0) this.#tellSoon();
+      if (this.#emitting.length > 0) this.#scheduleEmits();
     }
   };
 
-  #tellSoon(): void {
-    // One that has ended has no more turns.
-    if (this.#isClosed) process.nextTick(this.#tellAll);
+  #scheduleEmits(): void {
+    // A closed reactor has no further tick.
+    if (this.#isClosed) process.nextTick(this.#emitAll);
     else this.#due();
   }
 
-  #look(): void {
+  #poll(): void {
     const count = epollPoll(this.#epoll, this.#events);
     for (let at = 0; at < count; at += 1) {
       const fd = this.#events.data(at, 0);
@@ -205,53 +205,53 @@ export class Reactor {
     }
   }
 
-  readonly #tellAll = (): void => {
-    let told = 0;
+  readonly #emitAll = (): void => {
+    let emitted = 0;
     try {
-      // What is told may lead to more.
-      while (told < this.#telling.length) {
-        told += 1;
-        this.#telling[told - 1]?.onTell();
+      // A listener may cause further events.
+      while (emitted < this.#emitting.length) {
+        emitted += 1;
+        this.#emitting[emitted - 1]?.onEmit();
       }
     } finally {
-      // Where a listener has thrown, the others still hear their news.
-      this.#telling.splice(0, told);
-      if (this.#telling.length > 0) this.#tellSoon();
+      // After a listener has thrown, the other streams still emit their events.
+      this.#emitting.splice(0, emitted);
+      if (this.#emitting.length > 0) this.#scheduleEmits();
     }
   };
 
-  #work(): void {
+  #pollAndServe(): void {
     let known: number;
-    let looks = 0;
+    let polls = 0;
     do {
       known = this.#generation;
-      // What has happened is told before anything that can have come of it: who was cut off may be here again already.
-      this.#tellAll();
+      // Deferred events are emitted before the next poll: a peer that was cut off may have connected again.
+      this.#emitAll();
       if (this.#isClosed) return;
-      this.#look();
-      looks += 1;
-      // What is new may have something to say at once: a client its request, a near destination that it is connected.
-    } while (this.#generation !== known && looks < MAX_LOOKS && !this.#isClosed);
-    if (this.#waiting.size === 0) return;
-    const waiting = this.#waiting;
-    this.#waiting = new Set();
-    for (const one of waiting) one.onTurn();
+      this.#poll();
+      polls += 1;
+      // A new descriptor is often ready at once: a client has sent its request, a near destination is connected.
+    } while (this.#generation !== known && polls < MAX_POLLS && !this.#isClosed);
+    if (this.#ticked.size === 0) return;
+    const ticked = this.#ticked;
+    this.#ticked = new Set();
+    for (const one of ticked) one.onTick();
   }
 }
 
 let own: Reactor | undefined;
 
-/** The reactor of this thread. Throws {@link KernelError} where there is none and none can be made. */
+/** The reactor of this thread, created on first use. Throws {@link KernelError} if it cannot be created. */
 export function reactor(): Reactor {
   if (own === undefined) {
     own = new Reactor();
-    // The descriptors of a thread outlive it, and a listener would go on taking clients for nobody.
+    // The descriptors of a thread outlive it: without this a listener would go on accepting clients that nobody serves.
     if (!isMainThread) process.once("exit", closeReactor);
   }
   return own;
 }
 
-/** The reactor for a descriptor that somebody hands over: closes it and throws {@link KernelError} where there can be none. */
+/** The reactor for a descriptor that the caller hands over. Closes it and throws {@link KernelError} if there can be no reactor. */
 export function reactorFor(fd: number): Reactor {
   try {
     return reactor();
@@ -262,8 +262,8 @@ export function reactorFor(fd: number): Reactor {
 }
 
 /**
- * Closes all streams and listeners of this thread, and what is being connected fails. What is made afterwards has a reactor of its own. A
- * worker thread that ends by itself does it too; one that is terminated leaves its descriptors to the process.
+ * Closes all streams and listeners of this thread; pending connects fail. Later ones get a new reactor. A worker thread that ends by itself
+ * calls this too; a thread that is terminated leaves its descriptors to the process.
  */
 export function closeReactor(): void {
   own?.close();

@@ -16,8 +16,8 @@ import { type Act, Witness } from "./testing/witness.ts";
 const LOOPBACK = IpAddress.parse("127.0.0.1");
 /** Of one run, milliseconds. Small buffers make the kernel wait for late acknowledgements now and then. */
 const FOR_EVER_MS = 10_000;
-/** So many turns at once, then one each millisecond. */
-const QUICK_TURNS = 200;
+/** So many ticks at once, then one each millisecond. */
+const QUICK_TICKS = 200;
 const LONG = { timeout: 120_000 };
 
 /** Who is at the two ends; the first is ours always. */
@@ -38,7 +38,7 @@ const anyAct = fc.oneof(
 );
 const few = fc.array(anyAct, { maxLength: 3 });
 const inside = fc.record({ data: fc.array(anyAct, { maxLength: 8 }), end: few, drain: few, finish: few });
-const step = fc.record({ side: fc.constantFrom(0, 1), act: anyAct, turns: fc.constantFrom(0, 0, 1, 3) });
+const step = fc.record({ side: fc.constantFrom(0, 1), act: anyAct, ticks: fc.constantFrom(0, 0, 1, 3) });
 const scenario = fc.record({
   kind: fc.constantFrom<Kind>("ours-dialled", "ours-accepted", "node-dialled", "node-accepted"),
   smallBuffers: fc.boolean(),
@@ -93,13 +93,13 @@ class Bench {
   }
 }
 
-const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+const tick = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-async function turnsUntil(isTrue: () => boolean, what: () => string): Promise<void> {
+async function ticksUntil(isTrue: () => boolean, what: () => string): Promise<void> {
   const until = systemClock.monotonic() + FOR_EVER_MS;
-  for (let turns = 0; !isTrue(); turns += 1) {
+  for (let ticks = 0; !isTrue(); ticks += 1) {
     if (systemClock.monotonic() > until) assert.fail(`somebody waits for ever: ${what()}`);
-    await (turns < QUICK_TURNS ? turn() : sleep(1));
+    await (ticks < QUICK_TICKS ? tick() : sleep(1));
   }
 }
 
@@ -110,12 +110,12 @@ async function run(bench: Bench, { insides, steps, smallBuffers, ...how }: Scena
     for (const stream of streams)
       if (stream instanceof TcpStream) setsockopt(stream.fd, C.SOL_SOCKET, C.SO_SNDBUF, 4608);
   const ends = [new Witness(streams[0], [1, 2], insides[0]), new Witness(streams[1], [2, 1], insides[1])] as const;
-  for (const { side, act, turns } of steps) {
+  for (const { side, act, ticks } of steps) {
     ends[side === 0 ? 0 : 1].do(act);
-    for (let at = 0; at < turns; at += 1) await turn();
+    for (let at = 0; at < ticks; at += 1) await tick();
   }
-  // From here on both listen and have said all; whatever a listener does then, it is undone in the next turn.
-  await turnsUntil(
+  // From here on both sides listen and have ended; whatever a listener does then is undone in the next tick.
+  await ticksUntil(
     () => {
       for (const end of ends) {
         if (end.isClosed) continue;
@@ -137,12 +137,12 @@ async function run(bench: Bench, { insides, steps, smallBuffers, ...how }: Scena
     assert.ok(end.heard <= other.said);
     assert.equal(end.events.at(-1), "close");
   }
-  await turn();
+  await tick();
   assert.equal(readdirSync("/proc/self/fd").length, descriptors, "a descriptor is left");
 }
 
 test(
-  "TcpStream: whatever both ends do, every byte arrives in order or the loss is told, each event comes once, and nothing is left",
+  "TcpStream: whatever both ends do, every byte arrives in order or the loss is reported, each event comes once, and nothing is left",
   LONG,
   async () => {
     const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }).listen(0, "127.0.0.1");

@@ -13,28 +13,28 @@ import { type Reactor, reactorFor, type Watched } from "./reactor.ts";
 /** include/uapi/asm-generic/errno.h. */
 const [EAGAIN, ENOMEM, ENFILE, EMFILE, ENOBUFS] = [11, 12, 23, 24, 105];
 const SHORTAGES: ReadonlySet<number> = new Set([ENOMEM, ENFILE, EMFILE, ENOBUFS]);
-/** ENONET, EPROTO, ENOPROTOOPT, EOPNOTSUPP, ENETDOWN, ENETUNREACH, ECONNABORTED, EHOSTDOWN, EHOSTUNREACH: of the client that is lost (accept(2)). */
+/** Errors of one client, which is lost (accept(2)): ENONET, EPROTO, ENOPROTOOPT, EOPNOTSUPP, ENETDOWN, ENETUNREACH, ECONNABORTED, EHOSTDOWN, EHOSTUNREACH. */
 const CLIENT_FAULTS: ReadonlySet<number> = new Set([64, 71, 92, 95, 100, 101, 103, 112, 113]);
-/** Out of memory, or of descriptors without one to spare: tried again after this, milliseconds. Clients wait in the backlog. */
+/** Delay of the next accept after a shortage of memory, or of descriptors without a spare one, milliseconds. Clients wait in the backlog. */
 const SHORTAGE_MS = 100;
-/** Clients that are refused in one turn. */
-const REFUSALS_A_TURN = 1024;
-/** Clients of one turn, so that a flood of them does not keep tunnels waiting. */
-const ACCEPTS_A_TURN = 16;
+/** Clients that are refused in one tick. */
+const REFUSALS_PER_TICK = 1024;
+/** Clients accepted in one tick, so that a flood of them does not keep tunnels waiting. */
+const ACCEPTS_PER_TICK = 16;
 /** struct sockaddr_in6. */
 const SOCKADDR_BYTES = 28;
 
-/** What a listener tells. */
+/** Events of a listener. */
 export interface TcpListenerEvents {
-  /** A client: a connected, non-blocking descriptor, which is the taker's. May throw {@link KernelError}: that client is lost. */
+  /** A client was accepted: a connected, non-blocking descriptor, which the callee owns. May throw {@link KernelError}: that client is lost. */
   onClient(fd: number, remote: Endpoint): void;
-  /** Clients were refused for want of descriptors, or must wait until the kernel has memory again; the listener goes on. */
+  /** Clients were refused because descriptors ran out, or must wait until the kernel has memory again. The listener goes on. */
   onFault(error: KernelError): void;
-  /** It has ended by itself. Must not throw. */
+  /** The listener failed and is closed. Must not throw. */
   onError(error: KernelError): void;
 }
 
-/** `undefined` where there is none to spare. */
+/** Reserves a descriptor; `undefined` if none is left. */
 function spareDescriptor(): number | undefined {
   try {
     return openDescriptor("/dev/null", C.O_RDONLY);
@@ -44,15 +44,15 @@ function spareDescriptor(): number | undefined {
   }
 }
 
-/** A listening socket that accepts as clients come. */
+/** A listening socket that accepts clients. */
 export class TcpListener implements Watched {
   readonly fd: number;
   readonly #reactor: Reactor;
   readonly #events: TcpListenerEvents;
-  /** Of the client that was accepted last. Not a new array for each: one that the kernel shall write to costs more than a system call. */
+  /** Address of the client that was accepted last. Reused, because allocating a buffer for the kernel costs more than a system call. */
   readonly #address = Buffer.allocUnsafeSlow(SOCKADDR_BYTES);
   #retry: NodeJS.Timeout | undefined;
-  /** Given up for a moment to refuse clients when there is no other. */
+  /** Closed for a moment to accept and refuse clients when no other descriptor is left. */
   #spare: number | undefined;
   #isClosed = false;
 
@@ -80,15 +80,15 @@ export class TcpListener implements Watched {
   }
 
   /**
-   * Who waits is better off with an end than with silence: each takes the place of the spare descriptor for a moment. False where there
-   * is none, or the shortage is of something else.
+   * Refuses the clients of the backlog, so that they get an end instead of silence: each is accepted on the spare descriptor and closed. False
+   * if there is no spare one or something else is short.
    */
   #refuse(): boolean {
     if (this.#spare === undefined) return false;
     closeDescriptor(this.#spare);
     this.#spare = undefined;
     let result = 0;
-    for (let taken = 0; taken < REFUSALS_A_TURN && (result >= 0 || CLIENT_FAULTS.has(-result)); taken += 1) {
+    for (let taken = 0; taken < REFUSALS_PER_TICK && (result >= 0 || CLIENT_FAULTS.has(-result)); taken += 1) {
       result = acceptFrom(this.fd, this.#address);
       if (result >= 0) closeDescriptor(result);
     }
@@ -98,7 +98,7 @@ export class TcpListener implements Watched {
 
   onReady(): void {
     this.#spare ??= spareDescriptor();
-    for (let taken = 0; taken < ACCEPTS_A_TURN && !this.#isClosed; taken += 1) {
+    for (let taken = 0; taken < ACCEPTS_PER_TICK && !this.#isClosed; taken += 1) {
       const fd = acceptFrom(this.fd, this.#address);
       if (fd >= 0) this.#took(fd);
       else if (fd === -EAGAIN) return;

@@ -13,11 +13,11 @@ import {
   shutdownWrite,
 } from "#kernel/ffi";
 import { transportState } from "#kernel/socket";
-import { type Reactor, reactorFor, STREAM_BITS, type Telling, type Waiting, type Watched } from "./reactor.ts";
+import { type Emitting, type Reactor, reactorFor, STREAM_BITS, type Ticked, type Watched } from "./reactor.ts";
 
 const EAGAIN = 11;
-/** Reads in one turn, so that one fast peer does not keep the others waiting. */
-const READS_A_TURN = 4;
+/** Reads in one tick, so that one fast peer does not keep the others waiting. */
+const READS_PER_TICK = 4;
 const LOST_BITS = EPOLL.error | EPOLL.hangUp | EPOLL.readHangUp;
 
 /** include/uapi/asm-generic/socket.h and include/uapi/linux/tcp.h. */
@@ -30,10 +30,10 @@ const TCP_KEEPINTVL = 5;
 const TCP_KEEPCNT = 6;
 /** MAX_TCP_KEEPIDLE and MAX_TCP_KEEPINTVL (include/net/tcp.h), seconds. */
 const MAX_KEEPALIVE_S = 32_767;
-/** As Go has it. */
+/** As in Go. */
 const KEEPALIVE_PROBES = 9;
-/** struct linger: on, for no time at all. */
-const NO_TIME = new Uint8Array(new Int32Array([1, 0]).buffer);
+/** struct linger: on, zero seconds; close(2) then sends RST. */
+const LINGER_ZERO = new Uint8Array(new Int32Array([1, 0]).buffer);
 
 /** How a stream reads. */
 export interface TcpStreamOptions {
@@ -42,24 +42,24 @@ export interface TcpStreamOptions {
 }
 
 /** A connected TCP socket. */
-export class TcpStream extends StreamListeners implements ByteStream, Watched, Waiting, Telling {
+export class TcpStream extends StreamListeners implements ByteStream, Watched, Ticked, Emitting {
   readonly fd: number;
   readonly #reactor: Reactor;
   readonly #remote: Endpoint;
-  /** Everybody's buffer, or the beginning of it. */
+  /** A view of the thread's shared buffer. */
   #into: Buffer;
   #local: Endpoint | undefined;
   #isFlowing = false;
-  /** As far as the kernel has told. */
+  /** The last epoll event said so, and nothing was read to the end since. */
   #isReadable = false;
-  /** A short read is not all there is: an end, an error or what is behind urgent data is found by reading on. */
+  /** A short read does not mean that nothing is left: an end, an error or bytes behind urgent data are found by reading on. */
   #mustReadOn = false;
   #isReadableEnded = false;
-  /** What the kernel has not taken yet. */
+  /** Bytes that the kernel has not accepted yet. */
   #queue: Uint8Array[] = [];
   #isEnding = false;
   #isFinished = false;
-  #isFinishTold = false;
+  #isFinishEmitted = false;
   #isDestroyed = false;
   #isClosed = false;
   #errored: Error | undefined;
@@ -69,7 +69,7 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, W
     this.fd = fd;
     this.#reactor = reactorFor(fd);
     this.#remote = remote;
-    this.#into = this.#reactor.room(readBytes);
+    this.#into = this.#reactor.readBuffer(readBytes);
   }
 
   /** Adopts a connected descriptor that does not block. Throws {@link KernelError} when it cannot be watched; it is closed then. */
@@ -79,7 +79,7 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, W
     return stream;
   }
 
-  /** Adopts one that is watched already, with {@link STREAM_BITS}, and has just told these. */
+  /** Adopts a descriptor that is watched already with {@link STREAM_BITS}; `bits` are those of its last event. */
   static adoptWatched(fd: number, remote: Endpoint, bits: number, options: TcpStreamOptions): TcpStream {
     const stream = new TcpStream(fd, remote, options);
     stream.#reactor.replace(stream);
@@ -160,7 +160,7 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, W
   resume(): void {
     if (this.#isFlowing) return;
     this.#isFlowing = true;
-    if (this.#isReadable && !this.#isDestroyed) this.#reactor.wait(this);
+    if (this.#isReadable && !this.#isDestroyed) this.#reactor.tickLater(this);
   }
 
   destroy(): void {
@@ -168,17 +168,17 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, W
     this.#isDestroyed = true;
     this.#queue = [];
     this.#reactor.remove(this);
-    this.#reactor.tell(this);
+    this.#reactor.emitLater(this);
   }
 
   reset(): void {
     if (this.#isDestroyed) return;
-    setsockopt(this.fd, C.SOL_SOCKET, SO_LINGER, NO_TIME, "cut a connection off");
+    setsockopt(this.fd, C.SOL_SOCKET, SO_LINGER, LINGER_ZERO, "reset a connection");
     this.destroy();
   }
 
   limitReads(bytes: number): void {
-    if (bytes !== this.#into.length) this.#into = this.#reactor.room(bytes, { isKept: false });
+    if (bytes !== this.#into.length) this.#into = this.#reactor.readBuffer(bytes, { isCached: false });
   }
 
   keepAlive(idleMs: number): void {
@@ -200,19 +200,19 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, W
 
   onReady(bits: number): void {
     if ((bits & (LOST_BITS | EPOLL.priority)) !== 0) this.#mustReadOn = true;
-    // Its bits stay set behind the end, and come again with each edge.
+    // The bits stay set after the end and come again with each edge.
     if ((bits & (EPOLL.in | LOST_BITS)) !== 0) this.#isReadable = !this.#isReadableEnded;
     if (this.#queue.length > 0 && (bits & (EPOLL.out | EPOLL.error)) !== 0) this.#flush();
-    if (this.#isReadable && this.#isFlowing) this.onTurn();
+    if (this.#isReadable && this.#isFlowing) this.onTick();
     if (this.#isReadableEnded && (bits & EPOLL.error) !== 0) this.#loseAfterEnd();
   }
 
-  /** Reads as much as one turn allows. */
-  onTurn(): void {
+  /** Reads as much as one tick allows. */
+  onTick(): void {
     const into = this.#into;
     for (let reads = 0; this.#isFlowing && this.#isReadable && !this.#isDestroyed; reads += 1) {
-      if (reads === READS_A_TURN) {
-        this.#reactor.wait(this);
+      if (reads === READS_PER_TICK) {
+        this.#reactor.tickLater(this);
         return;
       }
       const length = receiveBytes(this.fd, into);
@@ -222,16 +222,16 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, W
         else if (length !== -EAGAIN) this.#lose(-length, "receive");
         return;
       }
-      // Less than was asked for is all there was (epoll(7)), but for an end that was told with it.
+      // A short read took all that was there (epoll(7)), unless an end was reported with it.
       if (length < into.length && !this.#mustReadOn) this.#isReadable = false;
       this.emit("data", into.subarray(0, length));
     }
   }
 
-  /** What is told is the last that has happened: who was destroyed says nothing of what was before. */
-  onTell(): void {
-    if (this.#isDestroyed) this.#tellClosed();
-    else this.#tellFinished();
+  /** Emits the latest event only: a destroyed stream emits `close` and no earlier `finish`. */
+  onEmit(): void {
+    if (this.#isDestroyed) this.#emitClose();
+    else this.#emitFinish();
   }
 
   #flush(): void {
@@ -253,14 +253,14 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, W
 
   #finish(): void {
     if (this.#isDestroyed || this.#isFinished) return;
-    // Where the peer has ended too, it is closed in a moment, which says the same.
+    // If the peer has ended too, the socket is closed at once, which sends FIN as well.
     const result = this.#isReadableEnded ? 0 : shutdownWrite(this.fd);
     if (result < 0) {
       this.#lose(-result, "end");
       return;
     }
     this.#isFinished = true;
-    this.#reactor.tell(this);
+    this.#reactor.emitLater(this);
   }
 
   #endReading(): void {
@@ -269,23 +269,23 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, W
     this.#closeIfDone();
   }
 
-  #tellClosed(): void {
+  #emitClose(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.emit("close");
   }
 
-  #tellFinished(): void {
-    this.#isFinishTold = true;
+  #emitFinish(): void {
+    this.#isFinishEmitted = true;
     this.emit("finish");
     this.#closeIfDone();
   }
 
   #closeIfDone(): void {
-    if (this.#isReadableEnded && this.#isFinishTold) this.destroy();
+    if (this.#isReadableEnded && this.#isFinishEmitted) this.destroy();
   }
 
-  /** Who reads behind an end is told of the end again, whatever has happened since. */
+  /** After the end, a read reports the end again and hides a later error: SO_ERROR has it. */
   #loseAfterEnd(): void {
     if (this.#isDestroyed) return;
     const errno = getsockopt(this.fd, C.SOL_SOCKET, SO_ERROR);
@@ -297,7 +297,7 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, W
     this.destroy();
   }
 
-  /** Asked of the kernel when it is asked for, which is seldom. */
+  /** Read from the kernel on first use, which is rare. */
   #localEndpoint(): Endpoint | undefined {
     if (this.#local === undefined && !this.#isDestroyed) this.#local = decodeSockaddr(getsockname(this.fd));
     return this.#local;

@@ -1,4 +1,4 @@
-/** A thread that echoes until it is told to close. */
+/** A thread that echoes until it is asked to close. */
 import { parentPort } from "node:worker_threads";
 import { IpAddress } from "#base/ip";
 import { listenTcp, localEndpoint } from "#kernel/socket";

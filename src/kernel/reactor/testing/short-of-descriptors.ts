@@ -1,4 +1,4 @@
-/** Forty clients of a process that holds files open until it is told that it is short of descriptors; prints what came. */
+/** Forty clients of a process that holds files open until its listener reports a shortage of descriptors; prints what came. */
 import { closeSync, openSync } from "node:fs";
 import { IpAddress } from "#base/ip";
 import { listenTcp, localEndpoint } from "#kernel/socket";

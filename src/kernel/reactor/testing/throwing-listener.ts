@@ -1,5 +1,5 @@
-/** A program whose listeners throw, and that survives it: prints what the others were told, and what was thrown. */
-import { ownPair, turns } from "./own-pair.ts";
+/** A program whose listeners throw, and that survives it: prints what the others received, and what was thrown. */
+import { ownPair, ticks } from "./own-pair.ts";
 
 const heard: string[] = [];
 process.on("uncaughtException", ({ message }) => heard.push(message));
@@ -11,7 +11,7 @@ for (const [name, stream] of Object.entries(streams)) {
 one.on("finish", () => {
   throw new Error("thrown of a finish");
 });
-// At the end of a turn that a listener has cut short.
+// At the end of a tick that a listener has cut short.
 fourth.on("data", () => {
   second.destroy();
   throw new Error("thrown of data");
@@ -19,7 +19,7 @@ fourth.on("data", () => {
 fourth.resume();
 one.end();
 third.end(Buffer.from("x"));
-await turns(10);
+await ticks(10);
 for (const stream of Object.values(streams)) stream.destroy();
-await turns(10);
+await ticks(10);
 process.stdout.write(heard.join("\n"));

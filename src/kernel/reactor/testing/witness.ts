@@ -9,7 +9,7 @@ export type Act =
 /** What is done inside listeners: the next of its acts at each event of that name. */
 export type Inside = { readonly [Event in "data" | "end" | "drain" | "finish"]: readonly Act[] };
 
-/** One end of a connection, which knows what it said, checks each byte that it hears, and the order of what it is told. */
+/** One end of a connection: records what it sent, checks each byte that it receives, and the order of events. */
 export class Witness {
   readonly stream: ByteStream;
   readonly #salt: number;
@@ -35,16 +35,16 @@ export class Witness {
       drain: [...inside.drain],
       finish: [...inside.finish],
     };
-    stream.on("data", (chunk) => this.#hear(chunk));
-    for (const event of ["end", "drain", "finish"] as const) stream.on(event, () => this.#tell(event));
-    stream.on("close", () => this.#tell("close"));
+    stream.on("data", (chunk) => this.#received(chunk));
+    for (const event of ["end", "drain", "finish"] as const) stream.on(event, () => this.#onEvent(event));
+    stream.on("close", () => this.#onEvent("close"));
   }
 
   get isClosed(): boolean {
     return this.events.at(-1) === "close";
   }
 
-  /** Told to end, or cut: nothing more can be said. */
+  /** Ended or cut: nothing more can be sent. */
   get isSilent(): boolean {
     return this.#hasEnded || this.hasCut;
   }
@@ -84,7 +84,7 @@ export class Witness {
     if (!goes) this.#isDrainOwed = true;
   }
 
-  #hear(chunk: Uint8Array): void {
+  #received(chunk: Uint8Array): void {
     assert.equal(this.#isPaused, false, "data while paused");
     assert.ok(chunk.length > 0, "an empty chunk");
     assert.ok(!this.events.includes("end") && !this.isClosed, "data behind the end");
@@ -94,7 +94,7 @@ export class Witness {
     this.#next("data");
   }
 
-  #tell(event: "end" | "drain" | "finish" | "close"): void {
+  #onEvent(event: "end" | "drain" | "finish" | "close"): void {
     assert.equal(this.isClosed, false, `${event} after close`);
     if (event === "drain") {
       assert.ok(this.#isDrainOwed, "a drain that nobody waits for");
