@@ -87,7 +87,7 @@ export class UplinkTunnel implements RelayEvents {
     evidence.firstByte(uplink.name, this.#request.destination.text);
   }
 
-  onSilent(): void {
+  onBlackhole(): void {
     const { uplink } = this.#won;
     if (uplink === undefined) return;
     const { penalties, evidence, record, dialler, settings, clock } = this.#tunnelService.deps;

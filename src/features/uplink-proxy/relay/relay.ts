@@ -1,5 +1,15 @@
 import type { ByteStream } from "#base/byte-stream";
 import type { Entry } from "#base/collections";
+import { assertNever } from "#base/errors";
+import {
+  type CloseKind,
+  isOpenBothWays,
+  isReplaceable,
+  RELAY_TABLE,
+  type RelayAction,
+  type RelayEvent,
+  type RelayState,
+} from "./relay-table.ts";
 import type { RelayTimer } from "./relay-timer.ts";
 import { ReplayBuffer, type ReplayRule } from "./replay-buffer.ts";
 import { TlsRecords } from "./tls-records.ts";
@@ -7,10 +17,10 @@ import { TlsRecords } from "./tls-records.ts";
 /** Go's default, milliseconds (docs/spec/uplink-proxy.md#7). */
 const TCP_KEEPALIVE_MS = 15_000;
 
-/** A limit is divided into so many parts, in each of which the kernel is asked once whether its queues drain. */
-const LOOKS_A_LIMIT = 4;
+/** Queue checks in one limit: so often the kernel is asked whether its queues drain. */
+const CHECKS_PER_LIMIT = 4;
 
-/** The end of a stream is acknowledged as a byte, in both directions. */
+/** The FIN of each direction is acknowledged like a byte. */
 const FINS = 2;
 
 /** Why a tunnel ended (docs/spec/uplink-proxy.md#7). */
@@ -24,43 +34,43 @@ export interface ByteCount {
   down: number;
 }
 
-/** Limits of one tunnel. */
+/** Limits of one relay. */
 export interface RelayOptions {
-  /** Without a byte either way. */
+  /** Longest time without a byte in either direction. */
   readonly idleTimeoutMs: number;
   /** The same once one side has ended its sending. */
   readonly halfCloseTimeoutMs: number;
-  /** What the destination's host has not acknowledged for so long, and its first byte has not come, is swallowed. */
+  /** Before the first byte of the destination: bytes of the client that stay unacknowledged for so long are blackholed. */
   readonly firstByteTimeoutMs: number;
-  /** Most that a direction holds. */
+  /** Most bytes that one direction holds. */
   readonly bufferBytes: number;
-  /** Kept for another uplink until the first byte comes. */
+  /** Most bytes of the client that are kept for another uplink until the first byte of the destination comes. */
   readonly replayBytes: number;
-  /** What of the client's bytes may be sent twice. Default: a ClientHello alone. */
+  /** Which bytes of the client may be sent twice. Default: a ClientHello alone. */
   readonly replay?: ReplayRule | undefined;
 }
 
-/** What a tunnel tells. None may throw. */
+/** Events of a relay. None of the listeners may throw. */
 export interface RelayEvents {
-  /** The first byte of the destination. */
+  /** The first byte of the destination has come. */
   onFirstByte(): void;
-  /** What the client has said was not acknowledged for `firstByteTimeoutMs`, and nothing has come back. Told once for each upstream. */
-  onSilent(): void;
+  /** Bytes of the client were not acknowledged for `firstByteTimeoutMs`, and nothing has come back. Once for each upstream. */
+  onBlackhole(): void;
   /** Both sockets are closed. */
   onClosed(end: RelayEnd): void;
 }
 
-/** How a tunnel ended. */
+/** How a relay ended. */
 export interface RelayEnd {
   readonly reason: CloseReason;
-  /** It ended for silence though the client was still waiting for bytes that had begun to come. */
+  /** It was closed for silence while the client still waited for bytes that had begun to come. */
   readonly stalled: boolean;
 }
 
 /**
- * Two streams joined (docs/spec/uplink-proxy.md#7): half-close both ways, no faster than either side takes, RST for RST, limits on silence. A
- * direction holds at most what one read brings. Until the first byte of the destination the upstream can be replaced. Both streams
- * are paused.
+ * Relays bytes between two streams (docs/spec/uplink-proxy.md#7): half-close both ways, back-pressure, RST for RST, limits on silence. A direction
+ * holds at most what one read brings. Until the first byte of the destination the upstream can be replaced. Both streams are paused
+ * at first. What an event leads to is in {@link RELAY_TABLE}.
  */
 export class Relay {
   readonly bytes: ByteCount = { up: 0, down: 0 };
@@ -70,29 +80,23 @@ export class Relay {
   readonly #events: RelayEvents;
   readonly #replayBuffer: ReplayBuffer;
   readonly #records = new TlsRecords();
+  #state: RelayState = "unanswered";
   #upstream: ByteStream;
   #total: ByteCount;
   #lastByteAt: number;
-  /** The exact time of a byte of the client, the first of those that may not be acknowledged; till the first byte comes back. */
-  #owedSince: number | undefined;
-  /** What both hosts had acknowledged when they were looked at last, and when that is to be done again. */
+  /** Exact time of the oldest byte of the client that may not be acknowledged yet; unset after the first byte of the destination. */
+  #unackedSince: number | undefined;
+  /** Bytes that both hosts had acknowledged at the last queue check, and the time of the next one. */
   #acked: number | undefined;
-  #lookAt = 0;
+  #checkQueuesAt = 0;
   #isKeptAlive = false;
-  #clientSpokeLast = false;
-  #gotFirstByte = false;
-  #wasSilent = false;
-  #clientEnded = false;
-  #upstreamEnded = false;
-  /** Whether the close of each was seen. */
-  #clientClosed = false;
-  #upstreamClosed = false;
-  /** At the timer. */
+  #clientSentLast = false;
+  #isBlackholeReported = false;
   #entry: Entry | undefined;
   #reason: CloseReason | undefined;
   #isStalled = false;
 
-  /** `total` is counted up with the tunnel's own bytes. */
+  /** `total` is counted up with the relay's own bytes. */
   constructor(
     client: ByteStream,
     upstream: ByteStream,
@@ -110,10 +114,10 @@ export class Relay {
     this.#lastByteAt = deps.timer.now;
   }
 
-  /** Both ways open. `early` was read from the client before and goes first. */
+  /** Opens both directions. `early` was read from the client before and is sent first. */
   start(early: readonly Uint8Array[]): void {
     this.#entry = this.#timer.add(this);
-    this.#moved();
+    this.#noteProgress();
     this.#client.limitReads(this.#options.bufferBytes);
     this.#client.on("data", this.#onClientData);
     this.#client.on("drain", this.#onClientDrain);
@@ -126,35 +130,35 @@ export class Relay {
     else if (!this.#upstream.writableNeedDrain) this.#client.resume();
   }
 
-  /** Whether another upstream may take this one's place: nothing came yet, and what was sent may be sent once more. */
+  /** Whether another upstream may take this one's place: no byte of it has come, and the client's bytes may be sent twice. */
   get canReplay(): boolean {
     const areOpen = !this.#client.destroyed && !this.#upstream.destroyed;
-    return !this.#gotFirstByte && areOpen && !this.#upstreamEnded && this.#replayBuffer.isReplayable;
+    return isReplaceable(this.#state) && areOpen && this.#replayBuffer.isReplayable;
   }
 
-  /** Sends all that the client has said so far to another upstream, connected and paused, which takes the place of the present one. */
+  /** Sends all bytes of the client to another upstream, connected and paused, which takes the place of the present one. */
   replaceUpstream(next: ByteStream, total: ByteCount): void {
-    const said = this.#replayBuffer.chunks;
-    if (!this.canReplay || said === undefined) throw new Error("Relay: the upstream can no longer be replaced");
+    const chunks = this.#replayBuffer.chunks;
+    if (!this.canReplay || chunks === undefined) throw new Error("Relay: the upstream can no longer be replaced");
     this.#detach();
-    // No word of farewell that would be sent again and again into a hole.
+    // No FIN, which the kernel would send again and again into the blackhole.
     this.#upstream.reset();
     this.#upstream = next;
     this.#total = total;
-    this.#wasSilent = false;
+    this.#isBlackholeReported = false;
     this.#isKeptAlive = false;
-    this.#owedSince = this.#timer.exactNow();
-    this.#moved();
+    this.#unackedSince = this.#timer.exactNow();
+    this.#noteProgress();
     this.#attach();
-    for (const chunk of said) {
+    for (const chunk of chunks) {
       next.write(chunk);
       total.up += chunk.length;
     }
-    if (this.#clientEnded) next.end();
+    if (this.#state === "unanswered-client-ended") next.end();
     else if (!next.writableNeedDrain) this.#client.resume();
   }
 
-  /** Ends both sides: at once with RST where the reason is a failure, else in order. */
+  /** Closes both sides: with RST where the reason is a failure, else in order. */
   close(reason: CloseReason): void {
     this.#reason ??= reason;
     const isFailure = reason === "blackhole" || reason === "error" || reason === "reset";
@@ -166,71 +170,71 @@ export class Relay {
 
   /** Called by the timer: closes a relay that was silent for too long. */
   check(now: number): void {
-    // Its end is about to be told; till then nobody is to blame for a silence.
-    const isEnding = this.#client.destroyed && !this.#clientClosed;
-    if (isEnding || (this.#upstream.destroyed && !this.#upstreamClosed)) return;
+    // A socket was closed, and its event is about to come.
+    if (this.#client.destroyed && this.#state !== "client-closed") return;
+    if (this.#upstream.destroyed && this.#state !== "upstream-closed") return;
     if (!this.#isKeptAlive) this.#keepAlive();
     const limitMs = this.#limitMs;
-    this.#lookForProgress(now, limitMs);
-    if (this.#timer.hasPassed(this.#lastByteAt, limitMs) && !this.#isThinking(limitMs)) {
-      this.#isStalled =
-        this.#gotFirstByte && !this.#clientEnded && (this.#clientSpokeLast || this.#records.isWithinRecord);
+    this.#checkQueues(now, limitMs);
+    if (this.#timer.hasPassed(this.#lastByteAt, limitMs) && !this.#isServerSlow(limitMs)) {
+      const isAnswerOpen = this.bytes.down > 0 && !this.#client.readableEnded;
+      this.#isStalled = isAnswerOpen && (this.#clientSentLast || this.#records.isWithinRecord);
       this.close("idle");
       return;
     }
-    if (this.#isSwallowed(now)) {
-      this.#wasSilent = true;
-      this.#events.onSilent();
+    if (this.#isBlackhole(now)) {
+      this.#isBlackholeReported = true;
+      this.#events.onBlackhole();
     }
   }
 
   get #limitMs(): number {
     const { idleTimeoutMs, halfCloseTimeoutMs } = this.#options;
-    return this.#clientEnded || this.#upstreamEnded ? halfCloseTimeoutMs : idleTimeoutMs;
+    return isOpenBothWays(this.#state) ? idleTimeoutMs : halfCloseTimeoutMs;
   }
 
   /**
-   * Bytes that drain from the kernel's queues are no silence: a reader may be slow, or the line. Looked at four times in a limit, and only
-   * while nothing passes here.
+   * Queued bytes that the other host acknowledges count as progress: a reader or a line may be slow. Checked four times in a limit, and only
+   * while no byte passes here.
    */
-  #lookForProgress(now: number, limitMs: number): void {
-    if (now < this.#lookAt) return;
+  #checkQueues(now: number, limitMs: number): void {
+    if (now < this.#checkQueuesAt) return;
     const acked = (this.#client.transport?.()?.ackedBytes ?? 0) + (this.#upstream.transport?.()?.ackedBytes ?? 0);
     if (this.#acked !== undefined && acked > this.#acked + FINS) this.#lastByteAt = this.#timer.now;
     this.#acked = acked;
-    this.#lookAt = now + limitMs / LOOKS_A_LIMIT;
+    this.#checkQueuesAt = now + limitMs / CHECKS_PER_LIMIT;
   }
 
-  /** A byte has passed: from here the silence is counted. */
-  #moved(): void {
+  /** A byte has passed: the silence is counted from here. */
+  #noteProgress(): void {
     this.#lastByteAt = this.#timer.now;
     this.#acked = undefined;
-    this.#lookAt = this.#lastByteAt + this.#limitMs / LOOKS_A_LIMIT;
+    this.#checkQueuesAt = this.#lastByteAt + this.#limitMs / CHECKS_PER_LIMIT;
   }
 
   /**
-   * The client waits for an answer, and the destination's host has all that it said and is there, as its acknowledgements and its answers to
-   * probes show: it is slow, and waited for as long as the client would wait for it without us.
+   * The client waits for an answer, and the destination's host has acknowledged all bytes and answers keep-alive probes: the server is slow.
+   * It is waited for as long as the client would wait without the proxy.
    */
-  #isThinking(limitMs: number): boolean {
-    if (!this.#clientSpokeLast || this.#clientEnded || this.#upstreamEnded) return false;
+  #isServerSlow(limitMs: number): boolean {
+    if (!this.#clientSentLast || !isOpenBothWays(this.#state)) return false;
     const path = this.#upstream.transport?.();
     return path !== undefined && (path.heardMs < limitMs || (path.unacked === 0 && path.probes === 0));
   }
 
-  /** The kernel says it: what was sent is not acknowledged. A host that has acknowledged it has it, however long it thinks. */
-  #isSwallowed(now: number): boolean {
+  /** Bytes of the client stay unacknowledged (TCP_INFO). Acknowledged bytes have arrived, however long the server takes. */
+  #isBlackhole(now: number): boolean {
     const { firstByteTimeoutMs } = this.#options;
-    if (this.#owedSince === undefined || this.#wasSilent || this.#upstreamEnded) return false;
+    if (this.#unackedSince === undefined || this.#isBlackholeReported) return false;
     const path = this.#upstream.transport?.();
     if (path === undefined) return false;
-    const sinceMs = now - this.#owedSince;
-    // Looked at each time, so that what is said next has all of its time again.
-    if (path.unacked === 0) this.#owedSince = undefined;
+    const sinceMs = now - this.#unackedSince;
+    // Reset at each check, so that later bytes have all of their time again.
+    if (path.unacked === 0) this.#unackedSince = undefined;
     return path.unacked > 0 && sinceMs >= firstByteTimeoutMs && path.heardMs >= firstByteTimeoutMs;
   }
 
-  /** Eight system calls, which a tunnel of less than half a second need not pay for. Often enough to tell within the limit who is there. */
+  /** Eight system calls, which a tunnel of less than half a second need not pay for. Often enough to know within the limit who is there. */
   #keepAlive(): void {
     this.#isKeptAlive = true;
     const idleMs = Math.min(TCP_KEEPALIVE_MS, this.#options.idleTimeoutMs / 2);
@@ -240,64 +244,54 @@ export class Relay {
   readonly #onClientData = (chunk: Uint8Array): void => {
     this.bytes.up += chunk.length;
     this.#total.up += chunk.length;
-    this.#moved();
-    this.#clientSpokeLast = true;
-    if (!this.#gotFirstByte) {
-      this.#owedSince ??= this.#timer.exactNow();
+    this.#noteProgress();
+    this.#clientSentLast = true;
+    if (isReplaceable(this.#state)) {
+      this.#unackedSince ??= this.#timer.exactNow();
       this.#replayBuffer.push(chunk);
     }
     if (!this.#upstream.destroyed && !this.#upstream.write(chunk)) this.#client.pause();
   };
 
-  readonly #onClientEnd = (): void => {
-    this.#clientEnded = true;
-    this.#moved();
-    this.#upstream.end();
-  };
-
   readonly #onUpstreamData = (chunk: Uint8Array): void => {
-    if (!this.#gotFirstByte) this.#firstByte();
+    if (this.bytes.down === 0) this.#onFirstByte();
     this.bytes.down += chunk.length;
     this.#total.down += chunk.length;
-    this.#moved();
-    this.#clientSpokeLast = false;
+    this.#noteProgress();
+    this.#clientSentLast = false;
     this.#records.push(chunk);
     if (!this.#client.write(chunk)) this.#upstream.pause();
   };
 
+  #onFirstByte(): void {
+    this.#unackedSince = undefined;
+    this.#replayBuffer.forget();
+    this.#handle("first-byte");
+  }
+
   readonly #onClientDrain = (): void => {
     this.#upstream.resume();
-  };
-
-  readonly #onUpstreamEnd = (): void => {
-    this.#upstreamEnded = true;
-    this.#moved();
-    this.#client.end();
   };
 
   readonly #onUpstreamDrain = (): void => {
     this.#client.resume();
   };
 
-  // A stream is closed before it tells so: whoever looks first acts, and what is told then is old.
-  readonly #onClientClose = (): void => {
-    if (this.#clientClosed) return;
-    this.#clientClosed = true;
-    this.#closed(this.#client, this.#upstream);
+  readonly #onClientEnd = (): void => {
+    this.#handle("client-ended");
+    this.#noteProgress();
   };
 
-  readonly #onUpstreamClose = (): void => {
-    if (this.#upstreamClosed) return;
-    this.#upstreamClosed = true;
-    this.#closed(this.#upstream, this.#client);
+  readonly #onUpstreamEnd = (): void => {
+    this.#unackedSince = undefined;
+    this.#handle("upstream-ended");
+    this.#noteProgress();
   };
 
-  #firstByte(): void {
-    this.#gotFirstByte = true;
-    this.#owedSince = undefined;
-    this.#replayBuffer.forget();
-    this.#events.onFirstByte();
-  }
+  // `start` and `#attach` call these for a stream that is closed already; its event may follow, and changes nothing.
+  readonly #onClientClose = (): void => this.#handle(`client-${closeKindOf(this.#client)}`);
+
+  readonly #onUpstreamClose = (): void => this.#handle(`upstream-${closeKindOf(this.#upstream)}`);
 
   #attach(): void {
     const upstream = this.#upstream;
@@ -317,26 +311,47 @@ export class Relay {
     upstream.off("close", this.#onUpstreamClose);
   }
 
-  /**
-   * What one side's end means for the other. In order both ways: nothing. A loss before it had said all that it had to say: the same loss.
-   * A loss after that: what it said still arrives, and only then there is nobody left to listen.
-   */
-  #closed(lost: ByteStream, other: ByteStream): void {
-    const isOrderly = lost.readableEnded && lost.writableFinished && lost.errored === undefined;
-    if (!isOrderly && !other.destroyed) {
-      this.#reason ??= "reset";
-      if (!lost.readableEnded) other.reset();
-      else if (lost === this.#client) whenFlushed(other, () => other.reset());
-      // What the client still sends goes nowhere; closing now could take the answer from it.
-      else this.#client.resume();
-    }
-    if (!this.#clientClosed || !this.#upstreamClosed) return;
+  #handle(event: RelayEvent): void {
+    if (this.#state === "closed") return;
+    const [next, ...actions] = RELAY_TABLE[this.#state][event];
+    this.#state = next;
+    for (const action of actions) this.#act(action);
+  }
+
+  #act(action: RelayAction): void {
+    const client = this.#client;
+    const upstream = this.#upstream;
+    if (action === "report-first-byte") this.#events.onFirstByte();
+    else if (action === "report-closed") this.#onClosed();
+    else if (action === "end-client") client.end();
+    else if (action === "end-upstream") upstream.end();
+    else if (action === "reset-client") this.#afterLoss(client, () => client.reset());
+    else if (action === "reset-upstream") this.#afterLoss(upstream, () => upstream.reset());
+    else if (action === "discard-client") this.#afterLoss(client, () => client.resume());
+    else if (action === "flush-then-reset-upstream")
+      this.#afterLoss(upstream, () => whenFlushed(upstream, () => upstream.reset()));
+    else assertNever(action);
+  }
+
+  #onClosed(): void {
     if (this.#entry !== undefined) this.#timer.remove(this.#entry);
     this.#events.onClosed({ reason: this.#reason ?? "eof", stalled: this.#isStalled });
   }
+
+  /** The other side was lost. A stream that is closed as well had its own reason. */
+  #afterLoss(stream: ByteStream, act: () => void): void {
+    if (stream.destroyed) return;
+    this.#reason ??= "reset";
+    act();
+  }
 }
 
-/** Once all that was written has been handed to the kernel, its end included. */
+function closeKindOf({ readableEnded, writableFinished, errored }: ByteStream): CloseKind {
+  if (!readableEnded) return "reset";
+  return writableFinished && errored === undefined ? "closed" : "gone";
+}
+
+/** Acts once all written bytes and the end are handed to the kernel. */
 function whenFlushed(stream: ByteStream, act: () => void): void {
   if (stream.writableFinished) act();
   else stream.once("finish", act);

@@ -110,9 +110,9 @@ test(
     await bed.clock.advance(4400);
     assert.deepEqual(bed.reported, []);
     await bed.clock.advance(1100);
-    assert.deepEqual(bed.reported, ["silent"]);
+    assert.deepEqual(bed.reported, ["blackhole"]);
     await bed.clock.advance(10_000);
-    assert.deepEqual(bed.reported, ["silent"]);
+    assert.deepEqual(bed.reported, ["blackhole"]);
     assert.ok(bed.relay.canReplay);
     const next = await upstreamPair(t);
     const total = { up: 0, down: 0 };
@@ -230,7 +230,7 @@ test("Relay: swallowed is what nobody acknowledged for the limit, and nothing el
         await bed.clock.advance(1000);
         if (owedSince !== undefined) longestMs = Math.max(longestMs, Math.min(now() - owedSince, now() - heardAt));
       }
-      if (bed.reported.includes("silent")) assert.ok(longestMs >= 5000, `reported after ${longestMs}`);
+      if (bed.reported.includes("blackhole")) assert.ok(longestMs >= 5000, `reported after ${longestMs}`);
       // Half a second for the timer, and one for the steps here.
       else if (bed.end === undefined) assert.ok(longestMs < 5000 + 1500, `not reported after ${longestMs}`);
       if (bed.end !== undefined && said > 0)

@@ -40,7 +40,7 @@ export class RelayBed {
     const deps = { timer: this.timer, total: this.total };
     this.relay = new Relay(near, upstream, deps, RELAY_OPTIONS, {
       onFirstByte: () => this.reported.push("first byte"),
-      onSilent: () => this.reported.push("silent"),
+      onBlackhole: () => this.reported.push("blackhole"),
       onClosed: (end) => {
         assert.equal(this.end, undefined, "closed twice");
         this.end = end;
