@@ -8,7 +8,7 @@ import { badGatewayReply, failureReply, overloadReply, refusalReply } from "./di
 import { EarlyPayload } from "./early-payload.ts";
 import { Exchange, type ExchangeEnd } from "./exchange.ts";
 import { encodeRequestHead, staysOpen, wantedUpgrade } from "./hop.ts";
-import type { HttpConnectionDeps } from "./http-connection.ts";
+import type { HttpConnectionDeps } from "./http-connection-deps.ts";
 import type { Reply } from "./replies.ts";
 
 /** A request with an absolute target, and what came behind its head. */

@@ -1,37 +1,14 @@
 import type { ByteStream } from "#base/byte-stream";
-import type { Clock } from "#base/clock";
 import type { Entry } from "#base/collections";
-import type { Readiness } from "#base/health";
-import type { ListenerSettings, Settings } from "#base/uplink-model";
+import type { ListenerSettings } from "#base/uplink-model";
 import { type RequestHead, RequestHeadReader } from "#wire/http-connect";
-import type { ClientLimits, Destination } from "../policy/index.ts";
-import type { Recorder } from "../stats/index.ts";
+import type { Destination } from "../policy/index.ts";
 import { dispatch, failureReply, overloadReply, refusalReply } from "./dispatch.ts";
 import { EarlyPayload } from "./early-payload.ts";
 import { type Forwarded, forward } from "./forward.ts";
+import type { HttpConnectionDeps } from "./http-connection-deps.ts";
 import { lastWords } from "./last-words.ts";
-import type { PendingHeads } from "./pending-heads.ts";
 import { encode, errorReply, type Reply, TUNNEL_OPEN } from "./replies.ts";
-import type { TunnelService } from "./tunnel-service.ts";
-
-/** What connections need of their front end. */
-export interface HttpConnectionDeps {
-  readonly clock: Clock;
-  readonly settings: () => Settings;
-  readonly tunnelService: TunnelService;
-  readonly pending: PendingHeads;
-  readonly clients: ClientLimits;
-  readonly record: Recorder;
-  readonly isDraining: () => boolean;
-  readonly tokens: () => readonly string[] | undefined;
-  /** The body of GET /healthz. */
-  readonly healthz: () => Promise<string>;
-  /** The body of GET /metrics. */
-  readonly metrics: () => Promise<string>;
-  /** Of GET /readyz. */
-  readonly readyz: (options: { readonly isVerbose: boolean }) => Promise<Readiness>;
-  readonly onBug: (error: unknown) => void;
-}
 
 const ONE_REQUEST = { kind: "request", count: 1 } as const;
 const NOTHING: Uint8Array = new Uint8Array(0);

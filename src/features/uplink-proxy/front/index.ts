@@ -12,7 +12,8 @@
 
 export { Descriptors } from "./descriptors.ts";
 export { EarlyPayload } from "./early-payload.ts";
-export { HttpConnection, type HttpConnectionDeps } from "./http-connection.ts";
+export { HttpConnection } from "./http-connection.ts";
+export type { HttpConnectionDeps } from "./http-connection-deps.ts";
 export { PendingHeads } from "./pending-heads.ts";
 export { TunnelLimiter, type TunnelLimiterMemory } from "./tunnel-limiter.ts";
-export { TunnelService, type TunnelServiceDeps } from "./tunnel-service.ts";
+export { TunnelService } from "./tunnel-service.ts";

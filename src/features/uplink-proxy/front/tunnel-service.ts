@@ -1,57 +1,11 @@
-import type { AbortSignalLike } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
-import type { Clock } from "#base/clock";
 import { LinkedSet } from "#base/collections";
-import type { Evidence, ListenerSettings, Settings, SnapshotSource, Witness } from "#base/uplink-model";
-import { type Destination, judge } from "../policy/index.ts";
-import type { CloseReason, RelayTimer, ReplayRule } from "../relay/index.ts";
-import {
-  type Dialler,
-  type DialRequest,
-  type Penalties,
-  type Rotation,
-  SelectError,
-  type Won,
-} from "../select/index.ts";
-import { DIRECT, type LogLines, type Recorder, type Traffic } from "../stats/index.ts";
+import type { CloseReason } from "../relay/index.ts";
+import { type DialResult, SelectError } from "../select/index.ts";
+import { DIRECT } from "../stats/index.ts";
 import { clientName } from "./client-name.ts";
-import type { EarlyPayload } from "./early-payload.ts";
-import type { TunnelLimiter } from "./tunnel-limiter.ts";
+import { dialRequestFor, type TunnelDeps, type TunnelRequest } from "./tunnel-request.ts";
 import { UplinkTunnel } from "./uplink-tunnel.ts";
-
-/** What opening tunnels needs. */
-export interface TunnelServiceDeps {
-  readonly clock: Clock;
-  readonly settings: () => Settings;
-  readonly snapshots: Pick<SnapshotSource, "current">;
-  readonly dialler: Pick<Dialler<ByteStream>, "dial" | "hasAlternative">;
-  readonly penalties: Penalties;
-  readonly rotation: Rotation;
-  readonly evidence: Evidence;
-  readonly limiter: TunnelLimiter;
-  readonly timer: RelayTimer;
-  readonly traffic: Traffic;
-  readonly record: Recorder;
-  readonly lines: LogLines;
-  /** Told of an error that no correct program meets. */
-  readonly onBug: (error: unknown) => void;
-}
-
-/** A client that wants a tunnel. */
-export interface TunnelRequest {
-  readonly client: ByteStream;
-  readonly destination: Destination;
-  readonly listener: ListenerSettings;
-  readonly early: EarlyPayload;
-  /** What the client sends that may be sent once more over another uplink. Default: a ClientHello. */
-  readonly replay?: ReplayRule;
-  /** Monotonic milliseconds. */
-  readonly startedAt: number;
-  /** The destination is connected: what the client is to read first is written here. */
-  readonly onConnected: () => void;
-  /** The tunnel has ended. */
-  readonly onClosed: () => void;
-}
 
 /** What became of a request. With `opened` the client's socket belongs to the tunnel; otherwise it still has its early bytes. */
 export type TunnelResult =
@@ -63,11 +17,11 @@ export type TunnelResult =
 
 /** Takes clients to their destinations: finds an uplink, joins the sockets, tries another uplink when the first one swallows what is sent. */
 export class TunnelService {
-  readonly deps: TunnelServiceDeps;
+  readonly #deps: TunnelDeps;
   readonly #tunnels = new LinkedSet<UplinkTunnel>();
 
-  constructor(deps: TunnelServiceDeps) {
-    this.deps = deps;
+  constructor(deps: TunnelDeps) {
+    this.#deps = deps;
   }
 
   /** Tunnels of this thread. */
@@ -77,14 +31,14 @@ export class TunnelService {
 
   /** Rejects for bugs alone. */
   async open(request: TunnelRequest): Promise<TunnelResult> {
-    const { limiter, dialler, record } = this.deps;
+    const { limiter, dialler, record } = this.#deps;
     if (!limiter.tryTake()) {
       record({ kind: "overload" });
       return { kind: "overload" };
     }
     let isOpened = false;
     try {
-      const won = await dialler.dial(this.dialRequest(request, request.early.gone));
+      const won = await dialler.dial(dialRequestFor(request, request.early.gone, this.#deps));
       if (request.early.gone.aborted) {
         won.connection.destroy();
         return { kind: "gone" };
@@ -103,19 +57,6 @@ export class TunnelService {
     }
   }
 
-  /** The request for a connection, with the state of now. */
-  dialRequest({ destination, listener }: TunnelRequest, signal: AbortSignalLike): DialRequest {
-    const { settings, snapshots } = this.deps;
-    const input = { settings: settings(), snapshot: snapshots.current };
-    return {
-      destination,
-      snapshot: input.snapshot,
-      judge: (addresses) => judge(listener, destination.port, addresses, input),
-      witness: witnessOf(listener),
-      signal,
-    };
-  }
-
   /** Ends all tunnels. */
   closeAll(reason: CloseReason): void {
     for (const tunnel of this.#tunnels) tunnel.close(reason);
@@ -128,8 +69,8 @@ export class TunnelService {
     }
   }
 
-  #begin(request: TunnelRequest, won: Won<ByteStream>): UplinkTunnel {
-    const { clock, record, lines } = this.deps;
+  #begin(request: TunnelRequest, won: DialResult<ByteStream>): UplinkTunnel {
+    const { clock, record, lines } = this.#deps;
     // Who waits for it can go on while the books are kept.
     request.onConnected();
     const dialMs = clock.monotonic() - request.startedAt;
@@ -145,13 +86,13 @@ export class TunnelService {
       dialMs,
       fallbacks: won.failures.length,
     }));
-    const tunnel = new UplinkTunnel(this, request, won, this.#tunnels);
+    const tunnel = new UplinkTunnel(this.#deps, request, won, this.#tunnels);
     tunnel.start(request.early.release());
     return tunnel;
   }
 
   #failed(request: TunnelRequest, error: SelectError): void {
-    const { clock, record, lines } = this.deps;
+    const { clock, record, lines } = this.#deps;
     const target = request.destination.text;
     const afterMs = clock.monotonic() - request.startedAt;
     const { message: summary, failures, code } = error;
@@ -160,9 +101,4 @@ export class TunnelService {
     else record({ kind: "failed", target, isNotReady: code === "not-ready", summary, failures });
     lines.failed(target, clientName(request.client), afterMs, summary);
   }
-}
-
-/** Whose experience it is. */
-export function witnessOf({ role }: ListenerSettings): Witness {
-  return role === "pod" ? "pod" : "host";
 }

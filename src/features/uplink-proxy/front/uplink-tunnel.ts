@@ -4,42 +4,37 @@ import type { Entry, LinkedSet } from "#base/collections";
 import type { TunnelSettings } from "#base/uplink-model";
 import type { Destination } from "../policy/index.ts";
 import { type CloseReason, Relay, type RelayEnd, type RelayEvents } from "../relay/index.ts";
-import { SelectError, type Won } from "../select/index.ts";
+import { type DialRequest, type DialResult, SelectError } from "../select/index.ts";
 import { DIRECT } from "../stats/index.ts";
-import { type TunnelRequest, type TunnelService, witnessOf } from "./tunnel-service.ts";
+import { dialRequestFor, type TunnelDeps, type TunnelRequest, witnessOf } from "./tunnel-request.ts";
 
 /** Made once: an error looks at the stack, for each tunnel. */
 const NO_REPLAY = new Error("no other uplink is looked for any more");
 
 /** One tunnel with the uplink that it takes, and the uplinks that it has tried (docs/spec/uplink-proxy.md#6.4). */
 export class UplinkTunnel implements RelayEvents {
-  readonly #tunnelService: TunnelService;
+  readonly #deps: TunnelDeps;
   readonly #request: TunnelRequest;
-  readonly #tunnel: Relay;
+  readonly #relay: Relay;
   /** Among the service's tunnels. */
   readonly #entry: Entry;
   #tried: Set<string> | undefined;
   readonly #idleTimeoutMs: number;
-  #won: Won<ByteStream>;
+  #won: DialResult<ByteStream>;
   #replays = 0;
   /** Of the search for another uplink. */
   #stopReplay: LightAbortSignal | undefined;
   /** No replay after this, monotonic milliseconds. */
   #deadlineAt: number | undefined;
 
-  constructor(
-    tunnelService: TunnelService,
-    request: TunnelRequest,
-    won: Won<ByteStream>,
-    tunnels: LinkedSet<UplinkTunnel>,
-  ) {
-    this.#tunnelService = tunnelService;
+  constructor(deps: TunnelDeps, request: TunnelRequest, won: DialResult<ByteStream>, tunnels: LinkedSet<UplinkTunnel>) {
+    this.#deps = deps;
     this.#request = request;
     this.#won = won;
-    const { timer, traffic, settings } = tunnelService.deps;
+    const { timer, traffic, settings } = deps;
     const { tunnel } = settings();
     this.#idleTimeoutMs = idleTimeoutOf(tunnel, request.destination);
-    const deps = { timer, total: traffic.of(this.#ifName) };
+    const relayDeps = { timer, total: traffic.of(this.#ifName) };
     const { halfCloseTimeoutMs, firstByteTimeoutMs, bufferBytes, replayBytes } = tunnel;
     // Not spread: that costs each tunnel as much as a system call.
     const options = {
@@ -50,7 +45,7 @@ export class UplinkTunnel implements RelayEvents {
       bufferBytes,
       replayBytes,
     };
-    this.#tunnel = new Relay(request.client, won.connection, deps, options, this);
+    this.#relay = new Relay(request.client, won.connection, relayDeps, options, this);
     this.#entry = tunnels.add(this);
   }
 
@@ -69,17 +64,17 @@ export class UplinkTunnel implements RelayEvents {
   }
 
   start(early: readonly Uint8Array[]): void {
-    this.#tunnelService.deps.rotation.started(this.#won.uplink?.name ?? DIRECT);
-    this.#tunnel.start(early);
+    this.#deps.rotation.started(this.#won.uplink?.name ?? DIRECT);
+    this.#relay.start(early);
   }
 
   close(reason: CloseReason): void {
     this.#stopReplay?.abort(NO_REPLAY);
-    this.#tunnel.close(reason);
+    this.#relay.close(reason);
   }
 
   onFirstByte(): void {
-    const { penalties, evidence } = this.#tunnelService.deps;
+    const { penalties, evidence } = this.#deps;
     this.#stopReplay?.abort(NO_REPLAY);
     const { uplink } = this.#won;
     if (uplink === undefined) return;
@@ -90,7 +85,7 @@ export class UplinkTunnel implements RelayEvents {
   onBlackhole(): void {
     const { uplink } = this.#won;
     if (uplink === undefined) return;
-    const { penalties, evidence, record, dialler, settings, clock } = this.#tunnelService.deps;
+    const { penalties, evidence, record, dialler, settings, clock } = this.#deps;
     const { text } = this.#request.destination;
     record({ kind: "blackhole", target: text, ifName: uplink.ifName });
     const { firstByteTimeoutMs } = settings().tunnel;
@@ -101,24 +96,24 @@ export class UplinkTunnel implements RelayEvents {
     penalties.add(text, uplink.name);
     this.#tried = new Set([...(this.#tried ?? []), uplink.name]);
     this.#stopReplay = new LightAbortSignal();
-    const request = { ...this.#tunnelService.dialRequest(this.#request, this.#stopReplay), except: this.#tried };
+    const request = { ...dialRequestFor(this.#request, this.#stopReplay, this.#deps), except: this.#tried };
     // Where nothing else is to be had, an answer may still come.
     if (!dialler.hasAlternative(request)) return;
     const { tunnel, selection } = settings();
     this.#deadlineAt ??= clock.monotonic() - tunnel.firstByteTimeoutMs + selection.requestTimeoutMs;
-    if (!this.#tunnel.canReplay || this.#replays >= tunnel.maxReplays || clock.monotonic() >= this.#deadlineAt) {
+    if (!this.#relay.canReplay || this.#replays >= tunnel.maxReplays || clock.monotonic() >= this.#deadlineAt) {
       this.close("blackhole");
       return;
     }
     this.#replays += 1;
-    this.#replay({ ...request, deadlineAt: this.#deadlineAt }).catch(this.#tunnelService.deps.onBug);
+    this.#replay({ ...request, deadlineAt: this.#deadlineAt }).catch(this.#deps.onBug);
   }
 
   onClosed({ reason, stalled }: RelayEnd): void {
-    const { penalties, evidence, record, lines, rotation, limiter, clock } = this.#tunnelService.deps;
+    const { penalties, evidence, record, lines, rotation, limiter, clock } = this.#deps;
     const { destination, startedAt } = this.#request;
     const { uplink } = this.#won;
-    const { up, down } = this.#tunnel.bytes;
+    const { up, down } = this.#relay.bytes;
     const durationMs = clock.monotonic() - startedAt;
     this.#stopReplay?.abort(NO_REPLAY);
     this.#entry.remove();
@@ -136,12 +131,12 @@ export class UplinkTunnel implements RelayEvents {
   }
 
   /** Dials another uplink while the first may still answer, and lets it take over when it has not. */
-  async #replay(request: Parameters<TunnelService["deps"]["dialler"]["dial"]>[0]): Promise<void> {
-    const { dialler, rotation, traffic, record, lines } = this.#tunnelService.deps;
+  async #replay(request: DialRequest): Promise<void> {
+    const { dialler, rotation, traffic, record, lines } = this.#deps;
     const target = this.#request.destination.text;
     try {
       const won = await dialler.dial(request);
-      if (!this.#tunnel.canReplay || won.uplink === undefined || request.signal.aborted) {
+      if (!this.#relay.canReplay || won.uplink === undefined || request.signal.aborted) {
         won.connection.destroy();
         return;
       }
@@ -152,7 +147,7 @@ export class UplinkTunnel implements RelayEvents {
       this.#won = won;
       record({ kind: "replayed", target, from, to: won.uplink.ifName });
       lines.replayed(target, from, won.uplink.ifName);
-      this.#tunnel.replaceUpstream(won.connection, traffic.of(won.uplink.ifName));
+      this.#relay.replaceUpstream(won.connection, traffic.of(won.uplink.ifName));
     } catch (error) {
       if (request.signal.aborted) return;
       if (!(error instanceof SelectError)) throw error;

@@ -1,28 +1,13 @@
 import { LightAbortSignal, withDeadline } from "#base/async";
 import type { IpAddress } from "#base/ip";
-import type { Snapshot, Uplink } from "#base/uplink-model";
+import type { Snapshot } from "#base/uplink-model";
 import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
 import type { Judgement } from "../policy/index.ts";
 import { classify } from "./classify.ts";
-import type { DiallerDeps, DialRequest } from "./dialler.ts";
+import type { DiallerDeps, DialRequest, DialResult } from "./dial-request.ts";
 import { type AttemptFailure, allFailed, SelectError } from "./errors.ts";
 import { type Closable, connectAny, PairError, pairUp } from "./happy-eyeballs.ts";
 import { type Candidate, dnsUplink, type Tier } from "./order.ts";
-
-/** A connection that was made. */
-export interface Won<C extends Closable> {
-  readonly connection: C;
-  /** Absent: direct, through the main table. */
-  readonly uplink?: Uplink | undefined;
-  /** The source that it was bound to. */
-  readonly source?: IpAddress | undefined;
-  /** What was dialled. */
-  readonly address: IpAddress;
-  /** Whose DNS servers gave the address, where they were not those of the uplink itself. */
-  readonly resolvedVia?: string | undefined;
-  /** Attempts that failed before, in the order of their failing. */
-  readonly failures: readonly AttemptFailure[];
-}
 
 /** What a race is run over. */
 export interface RaceInput {
@@ -46,7 +31,7 @@ interface Attempt<C extends Closable> extends Entrant {
   /** It has no address to dial yet. */
   isResolving: boolean;
   /** Connected, but a cheaper one may still be first. */
-  won: Won<C> | undefined;
+  won: DialResult<C> | undefined;
 }
 
 /** The addresses of the destination as an uplink sees them. */
@@ -74,7 +59,7 @@ export class DialRace<C extends Closable> {
   /** In the order of their start: the cheaper ones first. */
   #running: Attempt<C>[] = [];
   readonly #failures: AttemptFailure[] = [];
-  readonly #result = Promise.withResolvers<Won<C>>();
+  readonly #result = Promise.withResolvers<DialResult<C>>();
   #next = 0;
   #isOver = false;
   /** Uplinks that are still there, once that has changed. */
@@ -93,7 +78,7 @@ export class DialRace<C extends Closable> {
   }
 
   /** Over the uplinks. Rejects with {@link SelectError}, or with the signal's reason. */
-  run(): Promise<Won<C>> {
+  run(): Promise<DialResult<C>> {
     const { signal, deadlineAt } = this.#request;
     const { clock, settings } = this.#deps;
     const leftMs = deadlineAt === undefined ? settings().requestTimeoutMs : deadlineAt - clock.monotonic();
@@ -113,7 +98,7 @@ export class DialRace<C extends Closable> {
   }
 
   /** Unbound, to addresses that are of this host or its cluster. */
-  async direct(addresses: readonly IpAddress[]): Promise<Won<C>> {
+  async direct(addresses: readonly IpAddress[]): Promise<DialResult<C>> {
     const { destination, snapshot, signal } = this.#request;
     const { clock, connect, hasAddress } = this.#deps;
     try {
@@ -182,7 +167,7 @@ export class DialRace<C extends Closable> {
     });
   }
 
-  async #attempt(attempt: Attempt<C>): Promise<Won<C>> {
+  async #attempt(attempt: Attempt<C>): Promise<DialResult<C>> {
     const { candidate, stop } = attempt;
     const { snapshot, destination } = this.#request;
     const { clock, connect } = this.#deps;
@@ -235,7 +220,7 @@ export class DialRace<C extends Closable> {
     return { addresses: answer.addresses, via: answer.via, judgement };
   }
 
-  #connected(attempt: Attempt<C>, won: Won<C>): void {
+  #connected(attempt: Attempt<C>, won: DialResult<C>): void {
     const { evidence, penalties, clock } = this.#deps;
     const { text } = this.#request.destination;
     const { name } = attempt.candidate.uplink;

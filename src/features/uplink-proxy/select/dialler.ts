@@ -1,48 +1,12 @@
-import type { AbortSignalLike } from "#base/async";
-import type { Clock } from "#base/clock";
 import { LinkedSet } from "#base/collections";
 import type { IpAddress, IpFamily } from "#base/ip";
-import type { Evidence, SelectionSettings, Snapshot, Witness } from "#base/uplink-model";
-import type { DnsUplink, UplinkDns } from "../dns/index.ts";
-import type { Destination, Judgement } from "../policy/index.ts";
-import { DialRace, type Won } from "./dial-race.ts";
+import type { Snapshot } from "#base/uplink-model";
+import type { DnsUplink } from "../dns/index.ts";
+import { DialRace } from "./dial-race.ts";
+import type { DiallerDeps, DialRequest, DialResult } from "./dial-request.ts";
 import { SelectError } from "./errors.ts";
-import type { Closable, Connect } from "./happy-eyeballs.ts";
+import type { Closable } from "./happy-eyeballs.ts";
 import { dnsUplink, EligibleCandidates, noCandidates, orderCandidates, type Tier } from "./order.ts";
-import type { Penalties } from "./penalties.ts";
-import type { Rotation } from "./rotation.ts";
-
-/** One request for a connection. */
-export interface DialRequest {
-  readonly destination: Destination;
-  /** Taken once, for the whole request. */
-  readonly snapshot: Snapshot;
-  /** Judges all addresses that a name resolved to, before any is dialled. */
-  readonly judge: (addresses: readonly IpAddress[]) => Judgement;
-  /** Who asks. Default: the host. */
-  readonly witness?: Witness;
-  /** Uplinks that are not to be tried: those that swallowed the first try. */
-  readonly except?: ReadonlySet<string>;
-  /** The whole request must be done by then, monotonic milliseconds; by default `requestTimeoutMs` from now. */
-  readonly deadlineAt?: number;
-  /** The client has left: everything ends, and nothing of it counts as a failure. */
-  readonly signal: AbortSignalLike;
-}
-
-/** What a dialler needs. */
-export interface DiallerDeps<C extends Closable> {
-  readonly clock: Clock;
-  readonly connect: Connect<C>;
-  readonly dns: Pick<UplinkDns, "resolve" | "cached" | "hosts">;
-  readonly penalties: Penalties;
-  readonly rotation: Rotation;
-  readonly evidence: Evidence;
-  readonly settings: () => SelectionSettings;
-  /** Whether this host has the address right now. */
-  readonly hasAddress: (address: IpAddress) => boolean;
-  /** The state of the addresses is to be read again. */
-  readonly refresh: () => void;
-}
 
 const BOTH: readonly IpFamily[] = [6, 4];
 
@@ -58,7 +22,7 @@ export class Dialler<C extends Closable> {
   }
 
   /** Rejects with {@link SelectError}, or with the signal's reason. Nothing is left open besides what it resolves with. */
-  async dial(request: DialRequest): Promise<Won<C>> {
+  async dial(request: DialRequest): Promise<DialResult<C>> {
     const { destination, snapshot } = request;
     if (!snapshot.ready) throw new SelectError("not-ready", `the uplinks are not known yet for ${destination.text}`);
     const { address } = destination;

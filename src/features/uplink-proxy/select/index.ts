@@ -10,8 +10,8 @@
  * ```
  */
 export { connectUpstream } from "./connect.ts";
-export type { Won } from "./dial-race.ts";
-export { Dialler, type DiallerDeps, type DialRequest } from "./dialler.ts";
+export type { DiallerDeps, DialRequest, DialResult } from "./dial-request.ts";
+export { Dialler } from "./dialler.ts";
 export { type AttemptFailure, attemptText, SelectError, type SelectErrorCode } from "./errors.ts";
 export type { Closable, Connect, Pair } from "./happy-eyeballs.ts";
 export { Penalties, type Penalty, type PenaltyEvent } from "./penalties.ts";

@@ -10,7 +10,7 @@ import { connectTcp, TcpStream } from "#kernel/reactor";
 import { Descriptors, HttpConnection, PendingHeads, TunnelLimiter, TunnelService } from "../front/index.ts";
 import { ClientLimits } from "../policy/index.ts";
 import { RelayTimer } from "../relay/index.ts";
-import { type DialRequest, Penalties, Rotation, SelectError, type Won } from "../select/index.ts";
+import { type DialRequest, type DialResult, Penalties, Rotation, SelectError } from "../select/index.ts";
 import { Counters, LogLines, Traffic } from "../stats/index.ts";
 import {
   EvidenceLog,
@@ -48,7 +48,7 @@ export class FrontBed {
   readonly limiter: TunnelLimiter;
   readonly bugs: unknown[] = [];
   /** What a dial does; by default it connects to a server that echoes. */
-  dial: (request: DialRequest) => Promise<Won<ByteStream>>;
+  dial: (request: DialRequest) => Promise<DialResult<ByteStream>>;
   hasAlternative = true;
   /** Of a hundred. */
   openDescriptors = 10;
@@ -137,7 +137,11 @@ export class FrontBed {
   }
 
   /** A connection to a server of loopback, as if over an uplink. */
-  async connected(port: number, name: string, options: { readonly isHole?: boolean } = {}): Promise<Won<ByteStream>> {
+  async connected(
+    port: number,
+    name: string,
+    options: { readonly isHole?: boolean } = {},
+  ): Promise<DialResult<ByteStream>> {
     const address = IpAddress.parse("127.0.0.1");
     const connection = await connectTcp({ address, port });
     if (options.isHole === true) connection.transport = () => SWALLOWED;

@@ -1,0 +1,26 @@
+import type { Clock } from "#base/clock";
+import type { Readiness } from "#base/health";
+import type { Settings } from "#base/uplink-model";
+import type { ClientLimits } from "../policy/index.ts";
+import type { Recorder } from "../stats/index.ts";
+import type { PendingHeads } from "./pending-heads.ts";
+import type { TunnelService } from "./tunnel-service.ts";
+
+/** What connections need of their front end. */
+export interface HttpConnectionDeps {
+  readonly clock: Clock;
+  readonly settings: () => Settings;
+  readonly tunnelService: TunnelService;
+  readonly pending: PendingHeads;
+  readonly clients: ClientLimits;
+  readonly record: Recorder;
+  readonly isDraining: () => boolean;
+  readonly tokens: () => readonly string[] | undefined;
+  /** The body of GET /healthz. */
+  readonly healthz: () => Promise<string>;
+  /** The body of GET /metrics. */
+  readonly metrics: () => Promise<string>;
+  /** Of GET /readyz. */
+  readonly readyz: (options: { readonly isVerbose: boolean }) => Promise<Readiness>;
+  readonly onBug: (error: unknown) => void;
+}

@@ -1,0 +1,57 @@
+import type { AbortSignalLike } from "#base/async";
+import type { Clock } from "#base/clock";
+import type { IpAddress } from "#base/ip";
+import type { Evidence, SelectionSettings, Snapshot, Uplink, Witness } from "#base/uplink-model";
+import type { UplinkDns } from "../dns/index.ts";
+import type { Destination, Judgement } from "../policy/index.ts";
+import type { AttemptFailure } from "./errors.ts";
+import type { Closable, Connect } from "./happy-eyeballs.ts";
+import type { Penalties } from "./penalties.ts";
+import type { Rotation } from "./rotation.ts";
+
+/** One request for a connection. */
+export interface DialRequest {
+  readonly destination: Destination;
+  /** Taken once, for the whole request. */
+  readonly snapshot: Snapshot;
+  /** Judges all addresses that a name resolved to, before any is dialled. */
+  readonly judge: (addresses: readonly IpAddress[]) => Judgement;
+  /** Who asks. Default: the host. */
+  readonly witness?: Witness;
+  /** Uplinks that are not to be tried: those that swallowed the first try. */
+  readonly except?: ReadonlySet<string>;
+  /** The whole request must be done by then, monotonic milliseconds; by default `requestTimeoutMs` from now. */
+  readonly deadlineAt?: number;
+  /** The client has left: everything ends, and nothing of it counts as a failure. */
+  readonly signal: AbortSignalLike;
+}
+
+/** What a dialler needs. */
+export interface DiallerDeps<C extends Closable> {
+  readonly clock: Clock;
+  readonly connect: Connect<C>;
+  readonly dns: Pick<UplinkDns, "resolve" | "cached" | "hosts">;
+  readonly penalties: Penalties;
+  readonly rotation: Rotation;
+  readonly evidence: Evidence;
+  readonly settings: () => SelectionSettings;
+  /** Whether this host has the address right now. */
+  readonly hasAddress: (address: IpAddress) => boolean;
+  /** The state of the addresses is to be read again. */
+  readonly refresh: () => void;
+}
+
+/** A connection that was made. */
+export interface DialResult<C extends Closable> {
+  readonly connection: C;
+  /** Absent: direct, through the main table. */
+  readonly uplink?: Uplink | undefined;
+  /** The source that it was bound to. */
+  readonly source?: IpAddress | undefined;
+  /** What was dialled. */
+  readonly address: IpAddress;
+  /** Whose DNS servers gave the address, where they were not those of the uplink itself. */
+  readonly resolvedVia?: string | undefined;
+  /** Attempts that failed before, in the order of their failing. */
+  readonly failures: readonly AttemptFailure[];
+}
