@@ -16,7 +16,7 @@ export {
   PROXY_PORT,
 } from "./defaults.ts";
 export { parseInstant } from "./instant.ts";
-export type { Circumstances, DialFailure, Evidence, SnapshotSource, Witness } from "./ports.ts";
+export type { ClientKind, DialFailure, Evidence, FailureContext, SnapshotSource } from "./ports.ts";
 export type {
   ClusterSettings,
   DnsSettings,

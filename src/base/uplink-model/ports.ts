@@ -13,11 +13,11 @@ export interface SnapshotSource {
 export type DialFailure = "timeout" | "refused" | "unreachable" | "address-gone" | "ports-exhausted" | "dns" | "other";
 
 /** Whose connection has met it. What pods can bring about counts less than what the host sees, and never alone fails an uplink. */
-export type Witness = "host" | "pod";
+export type ClientKind = "host" | "pod";
 
 /** What a failure rests on. */
-export interface Circumstances {
-  readonly witness: Witness;
+export interface FailureContext {
+  readonly clientKind: ClientKind;
   /** Nothing came for so long before it was taken for one, milliseconds. */
   readonly waitedMs: number;
 }
@@ -28,13 +28,13 @@ export interface Circumstances {
  */
 export interface Evidence {
   dialSucceeded(uplink: string, destination: string): void;
-  dialFailed(uplink: string, destination: string, failure: DialFailure, text: string, how: Circumstances): void;
+  dialFailed(uplink: string, destination: string, failure: DialFailure, text: string, context: FailureContext): void;
   /** The first byte from the destination in a tunnel: the uplink works for it. */
   firstByte(uplink: string, destination: string): void;
   /** Bytes came in tunnels of the uplink; told at most once a second per uplink. */
   bytesReceived(uplink: string): void;
   /** Connected, payload sent, nothing of it acknowledged (docs/spec/uplink-proxy.md#6.4). */
-  blackholed(uplink: string, destination: string, how: Circumstances): void;
+  blackholed(uplink: string, destination: string, context: FailureContext): void;
   /** Bytes had come, then none for the idle limit while the client still waited. */
-  stalled(uplink: string, destination: string, how: Circumstances): void;
+  stalled(uplink: string, destination: string, context: FailureContext): void;
 }

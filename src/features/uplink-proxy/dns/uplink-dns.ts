@@ -102,20 +102,24 @@ export class UplinkDns {
     const { accepts = () => true } = options;
     const failures: DnsError[] = [];
     // Whoever is asked, the question may leave by this uplink or one as allowed, and by no other.
-    const system: Way = { ...SYSTEM, sources: uplink.sources };
-    const ways: readonly Way[] = [uplink, ...options.others.filter((other) => other.name !== uplink.name), system];
-    for (const way of ways) {
-      if (way.servers.length === 0 && way.isSystem !== true) continue;
-      const stale = (): DnsAnswer | undefined => this.#stale(name, way, accepts);
-      if (this.#isSilent(way) && this.cached(name, way) === undefined) {
+    const system: ServerGroup = { ...SYSTEM, sources: uplink.sources };
+    const groups: readonly ServerGroup[] = [
+      uplink,
+      ...options.others.filter((other) => other.name !== uplink.name),
+      system,
+    ];
+    for (const group of groups) {
+      if (group.servers.length === 0 && group.isSystem !== true) continue;
+      const stale = (): DnsAnswer | undefined => this.#stale(name, group, accepts);
+      if (this.#isSilent(group) && this.cached(name, group) === undefined) {
         const expired = stale();
         if (expired !== undefined) return expired;
         failures.push(new DnsError("failed", "no answer from DNS a moment ago"));
         continue;
       }
       try {
-        const addresses = await this.#ask(name, way, options.signal);
-        if (accepts(addresses)) return { addresses, via: way.name, isStale: false };
+        const addresses = await this.#ask(name, group, options.signal);
+        if (accepts(addresses)) return { addresses, via: group.name, isStale: false };
         failures.push(new DnsError("denied", "DNS answers with an address that is not allowed"));
         continue;
       } catch (error) {
@@ -124,7 +128,7 @@ export class UplinkDns {
         if (error.code === "not-found" && !failures.some(isDenied)) throw error;
         failures.push(error);
         if (error.code === "not-found") continue;
-        this.#silentUntil.set(way.name, this.#clock.monotonic() + SILENT_MS);
+        this.#silentUntil.set(group.name, this.#clock.monotonic() + SILENT_MS);
       }
       const expired = stale();
       if (expired !== undefined) return expired;
@@ -136,12 +140,12 @@ export class UplinkDns {
     return (this.#silentUntil.get(name) ?? 0) > this.#clock.monotonic();
   }
 
-  async #ask(name: string, way: Way, signal: AbortSignalLike): Promise<readonly IpAddress[]> {
+  async #ask(name: string, group: ServerGroup, signal: AbortSignalLike): Promise<readonly IpAddress[]> {
     let last: DnsError | undefined;
     const until = this.#clock.monotonic() + this.#settings().timeoutMs;
-    for (const each of namesToTry(name, way)) {
+    for (const each of namesToTry(name, group)) {
       try {
-        return await this.#askExact(each, way, { signal, until });
+        return await this.#askExact(each, group, { signal, until });
       } catch (error) {
         if (!(error instanceof DnsError) || error.code !== "not-found") throw error;
         last = error;
@@ -152,52 +156,52 @@ export class UplinkDns {
 
   async #askExact(
     name: string,
-    way: Way,
+    group: ServerGroup,
     { signal, until }: { readonly signal: AbortSignalLike; readonly until: number },
   ): Promise<readonly IpAddress[]> {
-    const cached = this.#cacheOf(way.name).fresh(name);
+    const cached = this.#cacheOf(group.name).fresh(name);
     if (cached !== undefined) {
       if (cached.addresses.length === 0) throw new DnsError("not-found", "no such host");
       return cached.addresses;
     }
-    const id = `${way.name}\0${name}`;
+    const id = `${group.name}\0${name}`;
     // Many tunnels to one registry begin at once: one question is enough. Nobody's leaving takes the answer from the others.
-    const running = this.#running.get(id) ?? this.#start(id, name, way, until);
+    const running = this.#running.get(id) ?? this.#start(id, name, group, until);
     return await unlessAborted(running, { signal });
   }
 
-  #start(id: string, name: string, way: Way, until: number): Promise<readonly IpAddress[]> {
-    const started = this.#fetch(name, way, until).finally(() => this.#running.delete(id));
+  #start(id: string, name: string, group: ServerGroup, until: number): Promise<readonly IpAddress[]> {
+    const started = this.#fetch(name, group, until).finally(() => this.#running.delete(id));
     // Everybody who asked may have left by the time it fails.
     started.catch(() => undefined);
     this.#running.set(id, started);
     return started;
   }
 
-  async #fetch(name: string, way: Way, until: number): Promise<readonly IpAddress[]> {
+  async #fetch(name: string, group: ServerGroup, until: number): Promise<readonly IpAddress[]> {
     const timeoutMs = Math.max(1, until - this.#clock.monotonic());
-    const sourceOf = (family: IpFamily): IpAddress | undefined => way.sources.find((each) => each.family === family);
-    const path = { servers: way.servers, source4: sourceOf(4), source6: sourceOf(6) };
-    const families = way.isSystem === true ? BOTH : BOTH.filter((family) => sourceOf(family) !== undefined);
+    const sourceOf = (family: IpFamily): IpAddress | undefined => group.sources.find((each) => each.family === family);
+    const path = { servers: group.servers, source4: sourceOf(4), source6: sourceOf(6) };
+    const families = group.isSystem === true ? BOTH : BOTH.filter((family) => sourceOf(family) !== undefined);
     let records: readonly DnsRecord[] = [];
     try {
       const options = { timeoutMs, signal: new AbortController().signal, clock: this.#clock };
       records = await this.#query(name, families, path, options);
     } catch (error) {
-      if (error instanceof DnsError && error.code === "not-found") this.#cacheOf(way.name).store(name, []);
+      if (error instanceof DnsError && error.code === "not-found") this.#cacheOf(group.name).store(name, []);
       throw error;
     }
-    this.#silentUntil.delete(way.name);
-    this.#cacheOf(way.name).store(name, records);
+    this.#silentUntil.delete(group.name);
+    this.#cacheOf(group.name).store(name, records);
     return records.map(({ address }) => address);
   }
 
-  #stale(name: string, way: DnsUplink, accepts: Accepts): DnsAnswer | undefined {
-    for (const each of namesToTry(name, way)) {
-      const found = this.#cacheOf(way.name).stale(each);
+  #stale(name: string, group: DnsUplink, accepts: Accepts): DnsAnswer | undefined {
+    for (const each of namesToTry(name, group)) {
+      const found = this.#cacheOf(group.name).stale(each);
       if (found === undefined || !accepts(found.addresses)) continue;
       this.staleAnswers += 1;
-      return { addresses: found.addresses, via: way.name, isStale: true };
+      return { addresses: found.addresses, via: group.name, isStale: true };
     }
     return undefined;
   }
@@ -221,12 +225,12 @@ function isDenied({ code }: DnsError): boolean {
 }
 
 /** Whom to ask. */
-interface Way extends DnsUplink {
+interface ServerGroup extends DnsUplink {
   readonly isSystem?: boolean;
 }
 
 /** The servers of /etc/resolv.conf. */
-const SYSTEM: Way = { name: "system", servers: [], searchDomains: [], sources: [], isSystem: true };
+const SYSTEM: ServerGroup = { name: "system", servers: [], searchDomains: [], sources: [], isSystem: true };
 
 /** A name with a dot is whole; another one is looked for in the search domains first. */
 function namesToTry(name: string, { searchDomains }: DnsUplink): string[] {

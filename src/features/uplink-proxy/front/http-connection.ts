@@ -3,11 +3,11 @@ import type { Entry } from "#base/collections";
 import type { ListenerSettings } from "#base/uplink-model";
 import { type RequestHead, RequestHeadReader } from "#wire/http-connect";
 import type { Destination } from "../policy/index.ts";
+import { closeAfterReply } from "./close-after-reply.ts";
 import { dispatch, failureReply, overloadReply, refusalReply } from "./dispatch.ts";
 import { EarlyPayload } from "./early-payload.ts";
 import { type Forwarded, forward } from "./forward.ts";
 import type { HttpConnectionDeps } from "./http-connection-deps.ts";
-import { lastWords } from "./last-words.ts";
 import { encode, errorReply, type Reply, TUNNEL_OPEN } from "./replies.ts";
 
 const ONE_REQUEST = { kind: "request", count: 1 } as const;
@@ -157,7 +157,7 @@ export class HttpConnection {
 
   #forwarded(result: Forwarded): void {
     if (result.kind === "next") this.#goOn(result.rest);
-    else if (result.kind === "close") this.#whenRead(() => this.#lastWords(NOTHING));
+    else if (result.kind === "close") this.#whenRead(() => this.#replyAndClose(NOTHING));
     else if (result.kind === "reply") this.#reply(result.reply, result.rest);
   }
 
@@ -200,7 +200,7 @@ export class HttpConnection {
   #reply(reply: Reply, rest: Uint8Array): void {
     if (this.#socket.destroyed) return;
     if (reply.close) {
-      this.#lastWords(encode(reply, { isHead: this.#isHead }));
+      this.#replyAndClose(encode(reply, { isHead: this.#isHead }));
       return;
     }
     this.#socket.write(encode(reply, { isHead: this.#isHead }));
@@ -208,11 +208,11 @@ export class HttpConnection {
   }
 
   /** Who is told why for the last time owes nothing, and makes room as who does. */
-  #lastWords(bytes: Uint8Array): void {
+  #replyAndClose(bytes: Uint8Array): void {
     if (this.#socket.destroyed) return;
     const entry = this.#deps.pending.add({ evict: () => this.#socket.destroy() });
     this.#socket.once("close", () => entry.remove());
-    lastWords(this.#socket, bytes, this.#deps.clock);
+    closeAfterReply(this.#socket, bytes, this.#deps.clock);
   }
 
   /** The next request, once the answer to this one is on its way. */

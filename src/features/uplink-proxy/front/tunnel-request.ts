@@ -1,7 +1,7 @@
 import type { AbortSignalLike } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
-import type { Evidence, ListenerSettings, Settings, SnapshotSource, Witness } from "#base/uplink-model";
+import type { ClientKind, Evidence, ListenerSettings, Settings, SnapshotSource } from "#base/uplink-model";
 import { type Destination, judge } from "../policy/index.ts";
 import type { RelayTimer, ReplayRule } from "../relay/index.ts";
 import type { Dialler, DialRequest, Penalties, Rotation } from "../select/index.ts";
@@ -54,12 +54,12 @@ export function dialRequestFor(
     destination,
     snapshot: input.snapshot,
     judge: (addresses) => judge(listener, destination.port, addresses, input),
-    witness: witnessOf(listener),
+    clientKind: clientKindOf(listener),
     signal,
   };
 }
 
 /** Whose connection a failure belongs to. */
-export function witnessOf({ role }: ListenerSettings): Witness {
+export function clientKindOf({ role }: ListenerSettings): ClientKind {
   return role === "pod" ? "pod" : "host";
 }

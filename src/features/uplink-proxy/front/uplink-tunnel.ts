@@ -6,7 +6,7 @@ import type { Destination } from "../policy/index.ts";
 import { type CloseReason, Relay, type RelayEnd, type RelayEvents } from "../relay/index.ts";
 import { type DialRequest, type DialResult, SelectError } from "../select/index.ts";
 import { DIRECT } from "../stats/index.ts";
-import { dialRequestFor, type TunnelDeps, type TunnelRequest, witnessOf } from "./tunnel-request.ts";
+import { clientKindOf, dialRequestFor, type TunnelDeps, type TunnelRequest } from "./tunnel-request.ts";
 
 /** Made once: an error looks at the stack, for each tunnel. */
 const NO_REPLAY = new Error("no other uplink is looked for any more");
@@ -90,7 +90,7 @@ export class UplinkTunnel implements RelayEvents {
     record({ kind: "blackhole", target: text, ifName: uplink.ifName });
     const { firstByteTimeoutMs } = settings().tunnel;
     evidence.blackholed(uplink.name, text, {
-      witness: witnessOf(this.#request.listener),
+      clientKind: clientKindOf(this.#request.listener),
       waitedMs: firstByteTimeoutMs,
     });
     penalties.add(text, uplink.name);
@@ -122,8 +122,8 @@ export class UplinkTunnel implements RelayEvents {
     if (reason === "idle") lines.idle(this.#idleTimeoutMs);
     if (stalled && uplink !== undefined) {
       penalties.add(destination.text, uplink.name, 0.5);
-      const witness = witnessOf(this.#request.listener);
-      evidence.stalled(uplink.name, destination.text, { witness, waitedMs: this.#idleTimeoutMs });
+      const clientKind = clientKindOf(this.#request.listener);
+      evidence.stalled(uplink.name, destination.text, { clientKind, waitedMs: this.#idleTimeoutMs });
     }
     record({ kind: "closed", target: destination.text, ifName: this.#ifName, up, down, durationMs, reason, count: 1 });
     lines.closed(destination.text, this.#ifName, { up, down, durationMs, reason });

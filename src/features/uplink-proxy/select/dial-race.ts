@@ -18,12 +18,12 @@ export interface RaceInput {
   readonly others: () => readonly DnsUplink[];
 }
 
-interface Entrant {
+interface QueuedAttempt {
   readonly candidate: Candidate;
   readonly tier: Tier;
 }
 
-interface Attempt<C extends Closable> extends Entrant {
+interface Attempt<C extends Closable> extends QueuedAttempt {
   /** It tries out an uplink on probation, for all requests: it goes on though its own is served. */
   readonly isTrial: boolean;
   readonly startedAt: number;
@@ -55,7 +55,7 @@ export class DialRace<C extends Closable> {
   readonly #deps: DiallerDeps<C>;
   readonly #request: DialRequest;
   readonly #input: RaceInput;
-  readonly #queue: readonly Entrant[];
+  readonly #queue: readonly QueuedAttempt[];
   /** In the order of their start: the cheaper ones first. */
   #running: Attempt<C>[] = [];
   readonly #failures: AttemptFailure[] = [];
@@ -72,7 +72,7 @@ export class DialRace<C extends Closable> {
     this.#deps = deps;
     this.#request = request;
     this.#input = input;
-    const queue: Entrant[] = [];
+    const queue: QueuedAttempt[] = [];
     for (const tier of input.tiers) for (const candidate of tier.candidates) queue.push({ candidate, tier });
     this.#queue = queue;
   }
@@ -122,13 +122,13 @@ export class DialRace<C extends Closable> {
     const present = this.#present;
     // Its address may be routed over another by now.
     while (present !== undefined && this.#next < this.#queue.length && !present.has(this.#nextName)) this.#next += 1;
-    const entrant = this.#queue[this.#next];
-    if (entrant === undefined) {
+    const queued = this.#queue[this.#next];
+    if (queued === undefined) {
       if (this.#running.length === 0) this.#allFailed();
       return;
     }
     this.#next += 1;
-    const { candidate, tier } = entrant;
+    const { candidate, tier } = queued;
     const { clock, penalties } = this.#deps;
     const isTrial = tier.isProbation && penalties.beginTrial(this.#request.destination.text, candidate.uplink.name);
     const startedAt = clock.monotonic();
@@ -142,7 +142,7 @@ export class DialRace<C extends Closable> {
       won: undefined,
     };
     this.#running.push(attempt);
-    this.#armNext(entrant);
+    this.#armNext(queued);
     this.#attempt(attempt).then(
       (won) => this.#connected(attempt, won),
       (error: unknown) => this.#failed(attempt, error),
@@ -150,7 +150,7 @@ export class DialRace<C extends Closable> {
   }
 
   /** The next one starts beside this one after a while; strictly one after the other when told so. */
-  #armNext(current: Entrant): void {
+  #armNext(current: QueuedAttempt): void {
     const next = this.#queue[this.#next];
     const { staggerMs, tierDelayMs } = this.#deps.settings();
     if (next === undefined || tierDelayMs === "timeout") return;
@@ -267,8 +267,8 @@ export class DialRace<C extends Closable> {
   }
 
   #reportFailure({ uplink, failure, text }: AttemptFailure, waitedMs: number): void {
-    const { destination, witness = "host" } = this.#request;
-    this.#deps.evidence.dialFailed(uplink, destination.text, failure, text, { witness, waitedMs });
+    const { destination, clientKind = "host" } = this.#request;
+    this.#deps.evidence.dialFailed(uplink, destination.text, failure, text, { clientKind, waitedMs });
   }
 
   #failed(attempt: Attempt<C>, error: unknown): void {

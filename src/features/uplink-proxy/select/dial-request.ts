@@ -1,7 +1,7 @@
 import type { AbortSignalLike } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
-import type { Evidence, SelectionSettings, Snapshot, Uplink, Witness } from "#base/uplink-model";
+import type { ClientKind, Evidence, SelectionSettings, Snapshot, Uplink } from "#base/uplink-model";
 import type { UplinkDns } from "../dns/index.ts";
 import type { Destination, Judgement } from "../policy/index.ts";
 import type { AttemptFailure } from "./errors.ts";
@@ -17,7 +17,7 @@ export interface DialRequest {
   /** Judges all addresses that a name resolved to, before any is dialled. */
   readonly judge: (addresses: readonly IpAddress[]) => Judgement;
   /** Who asks. Default: the host. */
-  readonly witness?: Witness;
+  readonly clientKind?: ClientKind;
   /** Uplinks that are not to be tried: those that swallowed the first try. */
   readonly except?: ReadonlySet<string>;
   /** The whole request must be done by then, monotonic milliseconds; by default `requestTimeoutMs` from now. */

@@ -35,22 +35,22 @@ export class Dialler<C extends Closable> {
     const tiers = this.#order(request, families);
     if (tiers.length === 0) throw noCandidates(snapshot, destination.text, [...new Set(families)]);
     const { rotation } = this.#deps;
-    const contenders = (tiers[0]?.candidates ?? []).map(({ uplink }) => uplink);
-    const expected = contenders[0]?.name ?? "";
+    const uplinks = (tiers[0]?.candidates ?? []).map(({ uplink }) => uplink);
+    const expected = uplinks[0]?.name ?? "";
     // Its turn is over before it is known to succeed, so that many requests at once are shared out as well.
-    rotation.take(destination.text, contenders, expected);
+    rotation.take(destination.text, uplinks, expected);
     const race = this.#race(request, tiers, known);
     const entry = this.#races.add(race);
     try {
       const won = await race.run();
       const winner = won.uplink?.name;
       if (winner !== expected) {
-        rotation.giveBack(destination.text, contenders, expected);
-        if (contenders.some(({ name }) => name === winner)) rotation.take(destination.text, contenders, winner ?? "");
+        rotation.giveBack(destination.text, uplinks, expected);
+        if (uplinks.some(({ name }) => name === winner)) rotation.take(destination.text, uplinks, winner ?? "");
       }
       return won;
     } catch (error) {
-      rotation.giveBack(destination.text, contenders, expected);
+      rotation.giveBack(destination.text, uplinks, expected);
       throw error;
     } finally {
       entry.remove();
@@ -72,7 +72,7 @@ export class Dialler<C extends Closable> {
   #order({ destination, snapshot, except }: DialRequest, families: readonly IpFamily[]): Tier[] {
     const { penalties, rotation } = this.#deps;
     return orderCandidates(this.#eligible.of(snapshot, families), {
-      standing: (uplink) => penalties.standing(destination.text, uplink),
+      penaltyState: (uplink) => penalties.stateOf(destination.text, uplink),
       rotate: (candidates) => {
         const byName = new Map(candidates.map((candidate) => [candidate.uplink.name, candidate]));
         const names = rotation.order(

@@ -7,7 +7,7 @@ import { snapshotOf, uplink } from "../testing/proxy-fixtures.ts";
 import { classify } from "./classify.ts";
 import { pairUp } from "./happy-eyeballs.ts";
 import { EligibleCandidates, eligibleCandidates, orderCandidates } from "./order.ts";
-import type { Standing } from "./penalties.ts";
+import type { PenaltyState } from "./penalties.ts";
 import { Rotation } from "./rotation.ts";
 
 const FAILED = { lastFailed: 2, lastSucceeded: 1, lastError: "x", lastWarning: "" };
@@ -17,9 +17,9 @@ test("orderCandidates: by cost, the doubtful ones last and by cost among themsel
   const uplinks = names.map((name) =>
     uplink(name, { cost: Number(name[1]), ...(name === "b0" ? { status: FAILED } : {}) }),
   );
-  const standings: Record<string, Standing> = { c1: "penalised", d1: "probation" };
+  const standings: Record<string, PenaltyState> = { c1: "penalised", d1: "probation" };
   const tiers = orderCandidates(eligibleCandidates(snapshotOf(uplinks), [4]), {
-    standing: (name) => standings[name] ?? "good",
+    penaltyState: (name) => standings[name] ?? "good",
     rotate: (candidates) => [...candidates].reverse(),
     except: new Set(["e2"]),
   });
@@ -62,14 +62,14 @@ test("EligibleCandidates: each snapshot and each choice of families has its own"
 
 test("Rotation: tunnels are shared by weight, and equal turns go to the uplink with fewer of them", () => {
   const rotation = new Rotation();
-  const contenders = [
+  const uplinks = [
     { name: "a", weight: 3 },
     { name: "b", weight: 1 },
   ];
   const counts = { a: 0, b: 0 };
   for (let at = 0; at < 100; at += 1) {
-    const chosen = rotation.order("d", contenders)[0]?.name as "a" | "b";
-    rotation.take("d", contenders, chosen);
+    const chosen = rotation.order("d", uplinks)[0]?.name as "a" | "b";
+    rotation.take("d", uplinks, chosen);
     counts[chosen] += 1;
   }
   assert.deepEqual(counts, { a: 75, b: 25 });
@@ -84,18 +84,18 @@ test("Rotation: tunnels are shared by weight, and equal turns go to the uplink w
 });
 
 test("Rotation: a turn that is given back was never taken (property)", () => {
-  const contenders = ["a", "b", "c"].map((name) => ({ name, weight: 1 }));
+  const uplinks = ["a", "b", "c"].map((name) => ({ name, weight: 1 }));
   fc.assert(
     fc.property(
       fc.array(fc.constantFrom("a", "b", "c"), { maxLength: 20 }),
       fc.constantFrom("a", "b", "c"),
       (taken, one) => {
         const rotation = new Rotation();
-        for (const name of taken) rotation.take("d", contenders, name);
-        const before = rotation.order("d", contenders);
-        rotation.take("d", contenders, one);
-        rotation.giveBack("d", contenders, one);
-        assert.deepEqual(rotation.order("d", contenders), before);
+        for (const name of taken) rotation.take("d", uplinks, name);
+        const before = rotation.order("d", uplinks);
+        rotation.take("d", uplinks, one);
+        rotation.giveBack("d", uplinks, one);
+        assert.deepEqual(rotation.order("d", uplinks), before);
       },
     ),
   );

@@ -2,7 +2,7 @@ import type { IpAddress, IpFamily } from "#base/ip";
 import { hasError, type Snapshot, type Uplink } from "#base/uplink-model";
 import type { DnsUplink } from "../dns/index.ts";
 import { SelectError } from "./errors.ts";
-import type { Standing } from "./penalties.ts";
+import type { PenaltyState } from "./penalties.ts";
 
 /** An uplink that may carry a request, with its usable sources. */
 export interface Candidate {
@@ -11,7 +11,7 @@ export interface Candidate {
   readonly sources: readonly IpAddress[];
 }
 
-/** Uplinks that are tried side by side: of one cost and one standing. */
+/** Uplinks that are tried side by side: of one cost and one penalty state. */
 export interface Tier {
   readonly candidates: readonly Candidate[];
   /** The penalty of all of them has just ended: the next tier does not wait long for this one. */
@@ -20,7 +20,7 @@ export interface Tier {
 
 /** What an order depends on besides the uplinks. */
 export interface OrderInput {
-  readonly standing: (uplink: string) => Standing;
+  readonly penaltyState: (uplink: string) => PenaltyState;
   /** Puts uplinks of equal cost in order. */
   readonly rotate: (uplinks: readonly Candidate[]) => Candidate[];
   /** Names of uplinks that this request has tried already. */
@@ -31,20 +31,20 @@ export interface OrderInput {
  * The eligible uplinks for a request, in tiers (docs/spec/uplink-proxy.md#6.1): the ones with an error or a penalty last, and by cost before and
  * within that tail. Pure.
  */
-export function orderCandidates(eligible: readonly Candidate[], { standing, rotate, except }: OrderInput): Tier[] {
+export function orderCandidates(eligible: readonly Candidate[], { penaltyState, rotate, except }: OrderInput): Tier[] {
   const groups: { readonly rank: number; readonly isProbation: boolean; candidates: Candidate[] }[] = [];
   for (const candidate of eligible) {
     const { uplink } = candidate;
     if (except?.has(uplink.name) === true) continue;
-    const stands = standing(uplink.name);
-    const rank = rankOf(uplink, stands);
+    const state = penaltyState(uplink.name);
+    const rank = rankOf(uplink, state);
     // Few, and nearly always in order.
     let at = groups.length;
     while (at > 0 && (groups[at - 1]?.rank ?? rank) > rank) at -= 1;
     const group = groups[at - 1];
     if (group?.rank === rank) group.candidates.push(candidate);
     else {
-      const made = { rank, isProbation: stands === "probation", candidates: [candidate] };
+      const made = { rank, isProbation: state === "probation", candidates: [candidate] };
       if (at === groups.length) groups.push(made);
       else groups.splice(at, 0, made);
     }
@@ -99,9 +99,9 @@ function usableSources(uplink: Uplink, families: readonly IpFamily[]): IpAddress
 }
 
 /** Two tiers of the same cost where some are in doubt: cost has 0 to 255, the tail comes after all costs. */
-function rankOf(uplink: Uplink, standing: Standing): number {
-  const isInTail = standing === "penalised" || hasError(uplink.status);
-  return (isInTail ? 10_000 : 0) + uplink.cost * 2 + (standing === "probation" ? 0 : 1);
+function rankOf(uplink: Uplink, penaltyState: PenaltyState): number {
+  const isInTail = penaltyState === "penalised" || hasError(uplink.status);
+  return (isInTail ? 10_000 : 0) + uplink.cost * 2 + (penaltyState === "probation" ? 0 : 1);
 }
 
 /** What resolving needs to know of a candidate. */

@@ -15,13 +15,13 @@ test("Penalties: 30 s, doubling to 10 min, cleared by a byte", async () => {
     const [penalty] = penalties.list();
     const lengthMs = (penalty?.until ?? 0) - clock.monotonic();
     lengths.push(lengthMs / 1000);
-    assert.equal(penalties.standing(D, "eth0"), "penalised");
+    assert.equal(penalties.stateOf(D, "eth0"), "penalised");
     await clock.advance(lengthMs);
-    assert.equal(penalties.standing(D, "eth0"), "probation");
+    assert.equal(penalties.stateOf(D, "eth0"), "probation");
   }
   assert.deepEqual(lengths, [30, 60, 120, 240, 480, 600, 600]);
   penalties.clear(D, "eth0");
-  assert.equal(penalties.standing(D, "eth0"), "good");
+  assert.equal(penalties.stateOf(D, "eth0"), "good");
   penalties.add(D, "eth0", 0.5);
   assert.equal((penalties.list()[0]?.until ?? 0) - clock.monotonic(), 15_000);
 });
@@ -31,8 +31,8 @@ test("Penalties: many failures at once are one; another destination or uplink ha
   penalties.add(D, "eth0");
   penalties.add(D, "eth0");
   assert.equal(penalties.list()[0]?.until, 30_000);
-  assert.equal(penalties.standing("b.example:443", "eth0"), "good");
-  assert.equal(penalties.standing(D, "eth1"), "good");
+  assert.equal(penalties.stateOf("b.example:443", "eth0"), "good");
+  assert.equal(penalties.stateOf(D, "eth1"), "good");
 });
 
 test("Penalties: a connection made after the penalty ends the doubt, but the next failure is twice as long", async () => {
@@ -41,7 +41,7 @@ test("Penalties: a connection made after the penalty ends the doubt, but the nex
   penalties.add(D, "eth0");
   await clock.advance(30_000);
   penalties.confirm(D, "eth0");
-  assert.equal(penalties.standing(D, "eth0"), "good");
+  assert.equal(penalties.stateOf(D, "eth0"), "good");
   penalties.add(D, "eth0");
   assert.equal((penalties.list()[0]?.until ?? 0) - clock.monotonic(), 60_000);
 });
@@ -55,9 +55,9 @@ test("Penalties: a clock that jumps changes no length; the oldest pair is droppe
     ["d2:443", "d3:443", "d4:443"],
   );
   clock.jumpWall(-3_600_000);
-  assert.equal(penalties.standing("d4:443", "eth0"), "penalised");
+  assert.equal(penalties.stateOf("d4:443", "eth0"), "penalised");
   await clock.advance(30_000);
-  assert.equal(penalties.standing("d4:443", "eth0"), "probation");
+  assert.equal(penalties.stateOf("d4:443", "eth0"), "probation");
 });
 
 test("Penalties: what one thread learns another takes over, and does not tell again", async () => {
@@ -70,10 +70,10 @@ test("Penalties: what one thread learns another takes over, and does not tell ag
   };
   two.onEvent = () => assert.fail("told again");
   one.add(D, "eth0", 0.5);
-  assert.equal(two.standing(D, "eth0"), "penalised");
+  assert.equal(two.stateOf(D, "eth0"), "penalised");
   await clock.advance(15_000);
   one.confirm(D, "eth0");
-  assert.equal(two.standing(D, "eth0"), "good");
+  assert.equal(two.stateOf(D, "eth0"), "good");
   one.clear(D, "eth0");
   one.clear(D, "eth0");
   assert.deepEqual(

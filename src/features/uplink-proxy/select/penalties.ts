@@ -1,7 +1,7 @@
 import type { Clock } from "#base/clock";
 
 /** What is held against an uplink for one destination. */
-export type Standing =
+export type PenaltyState =
   | "good"
   /** Last resort until the penalty ends. */
   | "penalised"
@@ -57,7 +57,7 @@ export class Penalties {
     this.#trim();
   }
 
-  standing(destination: string, uplink: string): Standing {
+  stateOf(destination: string, uplink: string): PenaltyState {
     // The common case has none at all.
     if (this.#entries.size === 0) return "good";
     const entry = this.#entries.get(key(destination, uplink));

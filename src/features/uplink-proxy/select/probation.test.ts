@@ -65,9 +65,9 @@ test("Dialler: one request at a time tries out an uplink whose penalty has ended
   assert.equal(bed.open, 1);
   // It goes on by itself until it has had its time, and the next penalty is the longer one.
   await bed.clock.advance(snapshotOf(two).dialTimeoutMs);
-  assert.deepEqual([bed.open, bed.penalties.standing(TARGET, "eth0")], [0, "penalised"]);
+  assert.deepEqual([bed.open, bed.penalties.stateOf(TARGET, "eth0")], [0, "penalised"]);
   await bed.clock.advance(2 * bed.selection.penaltyMs);
-  assert.equal(bed.penalties.standing(TARGET, "eth0"), "probation");
+  assert.equal(bed.penalties.stateOf(TARGET, "eth0"), "probation");
   bed.behaviours[A] = 0;
   assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth0 from ${A}`);
 });

@@ -2,7 +2,7 @@
 const MAX_DESTINATIONS = 4096;
 
 /** One of the uplinks of equal cost. */
-export interface Contender {
+export interface WeightedUplink {
   readonly name: string;
   readonly weight: number;
 }
@@ -20,24 +20,24 @@ export class Rotation {
   readonly #active = new Map<string, number>();
 
   /** The uplinks in the order to be tried. Pure: nobody's turn is over by it. */
-  order<T extends Contender>(destination: string, contenders: readonly T[]): T[] {
-    if (contenders.length < 2) return [...contenders];
+  order<T extends WeightedUplink>(destination: string, uplinks: readonly T[]): T[] {
+    if (uplinks.length < 2) return [...uplinks];
     const own = this.#byDestination.get(destination);
     const score = (scores: Scores | undefined, { name, weight }: T): number => (scores?.get(name) ?? 0) + weight;
     const load = ({ name, weight }: T): number => (this.#active.get(name) ?? 0) / weight;
-    return [...contenders].sort(
+    return [...uplinks].sort(
       (a, b) => score(own, b) - score(own, a) || load(a) - load(b) || score(this.#overall, b) - score(this.#overall, a),
     );
   }
 
   /** A tunnel begins (or is about to) over `chosen`: its turn is over. */
-  take(destination: string, contenders: readonly Contender[], chosen: string): void {
-    if (contenders.length < 2) return;
+  take(destination: string, uplinks: readonly WeightedUplink[], chosen: string): void {
+    if (uplinks.length < 2) return;
     const own = this.#byDestination.get(destination) ?? new Map<string, number>();
     this.#byDestination.delete(destination);
     this.#byDestination.set(destination, own);
-    shift(own, contenders, chosen, 1);
-    shift(this.#overall, contenders, chosen, 1);
+    shift(own, uplinks, chosen, 1);
+    shift(this.#overall, uplinks, chosen, 1);
     for (const oldest of this.#byDestination.keys()) {
       if (this.#byDestination.size <= MAX_DESTINATIONS) return;
       this.#byDestination.delete(oldest);
@@ -45,11 +45,11 @@ export class Rotation {
   }
 
   /** It did not come to that. */
-  giveBack(destination: string, contenders: readonly Contender[], chosen: string): void {
-    if (contenders.length < 2) return;
+  giveBack(destination: string, uplinks: readonly WeightedUplink[], chosen: string): void {
+    if (uplinks.length < 2) return;
     const own = this.#byDestination.get(destination);
-    if (own !== undefined) shift(own, contenders, chosen, -1);
-    shift(this.#overall, contenders, chosen, -1);
+    if (own !== undefined) shift(own, uplinks, chosen, -1);
+    shift(this.#overall, uplinks, chosen, -1);
   }
 
   /** Tunnels that run over an uplink. */
@@ -68,9 +68,9 @@ export class Rotation {
   }
 }
 
-function shift(scores: Scores, contenders: readonly Contender[], chosen: string, sign: 1 | -1): void {
+function shift(scores: Scores, uplinks: readonly WeightedUplink[], chosen: string, sign: 1 | -1): void {
   let total = 0;
-  for (const { name, weight } of contenders) {
+  for (const { name, weight } of uplinks) {
     total += weight;
     scores.set(name, (scores.get(name) ?? 0) + sign * weight);
   }

@@ -1,5 +1,5 @@
 import type { LogFields, LogLevel } from "#base/log";
-import type { Circumstances, DialFailure } from "#base/uplink-model";
+import type { DialFailure, FailureContext } from "#base/uplink-model";
 import type { TunnelLimiterMemory } from "../front/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
 import type { StatsEvent } from "../stats/index.ts";
@@ -43,7 +43,7 @@ export type EvidenceCall =
       readonly call: "blackholed" | "stalled";
       readonly uplink: string;
       readonly destination: string;
-      readonly how: Circumstances;
+      readonly context: FailureContext;
     }
   | {
       readonly call: "dialFailed";
@@ -51,7 +51,7 @@ export type EvidenceCall =
       readonly destination: string;
       readonly failure: DialFailure;
       readonly text: string;
-      readonly how: Circumstances;
+      readonly context: FailureContext;
     };
 
 /** Something that a thread tells. */

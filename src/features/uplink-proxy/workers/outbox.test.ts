@@ -7,7 +7,7 @@ import { Counters, type StatsEvent } from "../stats/index.ts";
 import type { Note } from "./messages.ts";
 import { Outbox } from "./outbox.ts";
 
-const HOW = { witness: "host", waitedMs: 2000 } as const;
+const HOW = { clientKind: "host", waitedMs: 2000 } as const;
 
 function failureOf(ifName: string): AttemptFailure {
   return { uplink: ifName, ifName, cost: 0, source: "192.0.2.1", failure: "refused", text: "connection refused" };

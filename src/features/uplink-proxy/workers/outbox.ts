@@ -42,13 +42,13 @@ export class Outbox {
 
   readonly evidence: Evidence = {
     dialSucceeded: (uplink, destination) => this.#report({ call: "dialSucceeded", uplink, destination }),
-    dialFailed: (uplink, destination, failure, text, how) =>
-      this.#report({ call: "dialFailed", uplink, destination, failure, text, how }),
+    dialFailed: (uplink, destination, failure, text, context) =>
+      this.#report({ call: "dialFailed", uplink, destination, failure, text, context }),
     firstByte: (uplink, destination) => this.#report({ call: "firstByte", uplink, destination }),
     // The first thread tells so from the counted bytes of all threads.
     bytesReceived: () => undefined,
-    blackholed: (uplink, destination, how) => this.#report({ call: "blackholed", uplink, destination, how }),
-    stalled: (uplink, destination, how) => this.#report({ call: "stalled", uplink, destination, how }),
+    blackholed: (uplink, destination, context) => this.#report({ call: "blackholed", uplink, destination, context }),
+    stalled: (uplink, destination, context) => this.#report({ call: "stalled", uplink, destination, context }),
   };
 
   readonly log: Logger = this.#logger();
@@ -116,7 +116,7 @@ function plain(fields: LogFields): LogFields {
 /** Repeats a call of another thread. */
 export function repeatEvidence(evidence: Evidence, call: EvidenceCall): void {
   const { uplink, destination } = call;
-  if (call.call === "dialFailed") evidence.dialFailed(uplink, destination, call.failure, call.text, call.how);
-  else if ("how" in call) evidence[call.call](uplink, destination, call.how);
+  if (call.call === "dialFailed") evidence.dialFailed(uplink, destination, call.failure, call.text, call.context);
+  else if ("context" in call) evidence[call.call](uplink, destination, call.context);
   else evidence[call.call](uplink, destination);
 }

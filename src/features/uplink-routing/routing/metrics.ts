@@ -48,14 +48,14 @@ export function planMetrics({ routing, uplinks }: Settings, listing: KernelListi
 }
 
 /** One way out, all routes that are it, and the metric that one of them is to have. */
-interface Way {
+interface Gateway {
   readonly routes: Route[];
   readonly metric: number;
 }
 
 function arrange(defaults: readonly Route[], metricOf: (route: Route) => number | undefined): RoutingChange[] {
-  const ways = waysOf(defaults, metricOf);
-  const leaving = new Set(ways.flatMap(({ routes, metric }) => routes.filter((route) => route.metric !== metric)));
+  const gateways = gatewaysOf(defaults, metricOf);
+  const leaving = new Set(gateways.flatMap(({ routes, metric }) => routes.filter((route) => route.metric !== metric)));
   const staying = new Set(defaults.filter((route) => !leaving.has(route)).map(({ metric }) => metric ?? 0));
   const vacated = new Set([...leaving].map(({ metric }) => metric ?? 0));
   const steps: Record<"first" | "wait" | "settle" | "done", RoutingChange[]> = {
@@ -64,7 +64,7 @@ function arrange(defaults: readonly Route[], metricOf: (route: Route) => number 
     settle: [],
     done: [],
   };
-  for (const { routes, metric } of ways) {
+  for (const { routes, metric } of gateways) {
     const [route] = routes;
     if (route === undefined || routes.some((one) => one.metric === metric)) continue;
     if (staying.has(metric)) {
@@ -84,20 +84,20 @@ function arrange(defaults: readonly Route[], metricOf: (route: Route) => number 
 }
 
 /** The ways by link and gateway, the preferred first; the second over one link comes after the first ones of all. */
-function waysOf(defaults: readonly Route[], metricOf: (route: Route) => number | undefined): Way[] {
-  const ways = new Map<string, Way>();
+function gatewaysOf(defaults: readonly Route[], metricOf: (route: Route) => number | undefined): Gateway[] {
+  const gateways = new Map<string, Gateway>();
   const perLink = new Map<number | undefined, number>();
   for (const route of [...defaults].sort((a, b) => (a.metric ?? 0) - (b.metric ?? 0))) {
     const metric = metricOf(route);
     if (metric === undefined) continue;
     const key = `${route.linkIndex} ${route.gateway ?? ""}`;
-    const known = ways.get(key);
+    const known = gateways.get(key);
     const before = perLink.get(route.linkIndex) ?? 0;
     if (known === undefined) perLink.set(route.linkIndex, before + 1);
-    ways.set(key, known ?? { routes: [], metric: metric + before * SECOND_STEP });
-    ways.get(key)?.routes.push(route);
+    gateways.set(key, known ?? { routes: [], metric: metric + before * SECOND_STEP });
+    gateways.get(key)?.routes.push(route);
   }
-  return [...ways.values()];
+  return [...gateways.values()];
 }
 
 function freeFrom(first: number, routes: readonly Route[]): number {

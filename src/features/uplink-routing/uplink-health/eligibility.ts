@@ -1,7 +1,7 @@
 import { hasError, type Settings, type Uplink } from "#base/uplink-model";
 
-/** `periodic`: at every interval. `sparing`: one at a time, far apart, as it costs money. `never`: no packet of ours. */
-export type ProbeMode = "periodic" | "sparing" | "never";
+/** `periodic`: at every interval. `metered`: one target at a time and seldom, because traffic costs money. `never`: no packet of ours. */
+export type ProbeMode = "periodic" | "metered" | "never";
 
 /**
  * Pure: how an uplink may be probed (docs/spec/uplink-proxy.md#3.3). `uplinks` with their effective status: a metered one is asked
@@ -12,7 +12,7 @@ export function probeMode(uplink: Uplink, uplinks: readonly Uplink[], settings: 
   if (isExternal || !canCarry(uplink, settings.maxCost) || !canBind(uplink)) return "never";
   if (uplink.cost <= settings.probe.maxCost) return "periodic";
   const cheaper = uplinks.filter((other) => other.cost < uplink.cost && canCarry(other, settings.maxCost));
-  return cheaper.every(({ status }) => hasError(status)) ? "sparing" : "never";
+  return cheaper.every(({ status }) => hasError(status)) ? "metered" : "never";
 }
 
 function canCarry({ isManagement, isL3, isValid, cost }: Uplink, maxCost: number): boolean {

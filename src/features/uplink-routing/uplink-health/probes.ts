@@ -5,7 +5,7 @@ import { type ProbeMode, probeMode } from "./eligibility.ts";
 import type { ProbeOutcome, Prober } from "./prober.ts";
 
 /** A metered uplink is asked at most so often, milliseconds (docs/spec/uplink-proxy.md#3.3). */
-const SPARING_MS = 60_000;
+const METERED_INTERVAL_MS = 60_000;
 /** Share of the interval by which probes are early or late. */
 const JITTER = 0.2;
 /** Nothing is due: look again when something changes, or so much later. */
@@ -38,11 +38,11 @@ export interface ProbesDeps {
 }
 
 /** What is kept of an uplink between its probes. */
-interface Course {
+interface ProbeSchedule {
   startedAt?: number;
   /** Of the gap that follows, so that it stays the same however often it is looked at. */
   jitter: number;
-  turn: number;
+  round: number;
   inFlight?: AbortController;
 }
 
@@ -50,7 +50,7 @@ interface Course {
 export class Probes {
   readonly #deps: ProbesDeps;
   readonly #dirty: Dirty;
-  readonly #courses = new Map<string, Course>();
+  readonly #schedules = new Map<string, ProbeSchedule>();
   readonly #rounds = new Set<Promise<void>>();
 
   constructor(deps: ProbesDeps) {
@@ -82,10 +82,10 @@ export class Probes {
     for (const uplink of uplinks) {
       const isAsked = settings.probe.targets.length > 0 && !faulty.has(uplink.name);
       const mode = isAsked ? probeMode(uplink, uplinks, settings) : "never";
-      const course = this.#course(uplink.name);
-      if (mode === "never") course.inFlight?.abort();
-      if (mode === "never" || course.inFlight !== undefined) continue;
-      const dueAt = this.#dueAt(course, mode, settings.probe);
+      const schedule = this.#scheduleOf(uplink.name);
+      if (mode === "never") schedule.inFlight?.abort();
+      if (mode === "never" || schedule.inFlight !== undefined) continue;
+      const dueAt = this.#dueAt(schedule, mode, settings.probe);
       if (dueAt <= now) this.#start(uplink, mode, settings.probe, signal);
       else waitMs = Math.min(waitMs, dueAt - now);
     }
@@ -93,26 +93,26 @@ export class Probes {
     return waitMs;
   }
 
-  #course(uplink: string): Course {
-    const known = this.#courses.get(uplink);
+  #scheduleOf(uplink: string): ProbeSchedule {
+    const known = this.#schedules.get(uplink);
     if (known !== undefined) return known;
-    const course: Course = { jitter: 0, turn: 0 };
-    this.#courses.set(uplink, course);
-    return course;
+    const schedule: ProbeSchedule = { jitter: 0, round: 0 };
+    this.#schedules.set(uplink, schedule);
+    return schedule;
   }
 
   #forgetOthers(uplinks: readonly Uplink[]): void {
-    for (const [name, course] of this.#courses) {
+    for (const [name, schedule] of this.#schedules) {
       if (uplinks.some((uplink) => uplink.name === name)) continue;
-      course.inFlight?.abort();
-      this.#courses.delete(name);
+      schedule.inFlight?.abort();
+      this.#schedules.delete(name);
     }
   }
 
-  #dueAt({ startedAt, jitter }: Course, mode: ProbeMode, probe: ProbeSettings): number {
+  #dueAt({ startedAt, jitter }: ProbeSchedule, mode: ProbeMode, probe: ProbeSettings): number {
     if (startedAt === undefined) return Number.NEGATIVE_INFINITY;
     const gapMs = probe.intervalMs * (1 + JITTER * jitter);
-    return startedAt + (mode === "sparing" ? Math.max(SPARING_MS, gapMs) : gapMs);
+    return startedAt + (mode === "metered" ? Math.max(METERED_INTERVAL_MS, gapMs) : gapMs);
   }
 
   #start(uplink: Uplink, mode: ProbeMode, probe: ProbeSettings, signal: AbortSignal): void {
@@ -123,13 +123,13 @@ export class Probes {
   /** The targets in turn until one answers; a metered uplink is asked one of them. */
   async #round(uplink: Uplink, mode: ProbeMode, probe: ProbeSettings, signal: AbortSignal): Promise<void> {
     const { clock, random, prober, report } = this.#deps;
-    const course = this.#course(uplink.name);
+    const schedule = this.#scheduleOf(uplink.name);
     const inFlight = new AbortController();
-    course.inFlight = inFlight;
-    course.startedAt = clock.monotonic();
-    course.jitter = random() * 2 - 1;
-    const targets = mode === "sparing" ? oneOf(probe.targets, course.turn) : probe.targets;
-    course.turn += 1;
+    schedule.inFlight = inFlight;
+    schedule.startedAt = clock.monotonic();
+    schedule.jitter = random() * 2 - 1;
+    const targets = mode === "metered" ? oneOf(probe.targets, schedule.round) : probe.targets;
+    schedule.round += 1;
     let last: ProbeResult | undefined;
     for (const target of targets) {
       const startedAt = clock.monotonic();
@@ -140,13 +140,13 @@ export class Probes {
       last = { uplink: uplink.name, target, outcome, tookMs: clock.monotonic() - startedAt };
       if (outcome.kind === "ok") break;
     }
-    delete course.inFlight;
+    delete schedule.inFlight;
     if (last !== undefined && !inFlight.signal.aborted && !signal.aborted) report(last);
     this.#dirty.mark();
   }
 }
 
-function oneOf(targets: readonly ProbeTarget[], turn: number): readonly ProbeTarget[] {
-  const target = targets[turn % Math.max(1, targets.length)];
+function oneOf(targets: readonly ProbeTarget[], round: number): readonly ProbeTarget[] {
+  const target = targets[round % Math.max(1, targets.length)];
   return target === undefined ? [] : [target];
 }

@@ -7,7 +7,7 @@ import { hasError, type ProbeTarget, type Settings, UNTESTED, type Uplink } from
 import { parseSettings } from "#features/uplink-config";
 import { type ProbeOutcome, type Prober, UplinkHealth } from "./index.ts";
 
-const HOW = { witness: "host", waitedMs: 2000 } as const;
+const HOW = { clientKind: "host", waitedMs: 2000 } as const;
 
 const OK: ProbeOutcome = { kind: "ok" };
 const FAILED: ProbeOutcome = { kind: "failed", reason: "timeout" };
@@ -450,8 +450,8 @@ test("UplinkHealth: a success keeps when it failed last, a failure when it worke
 test("UplinkHealth: what pods see counts as one destination, and never fails an uplink alone", async () => {
   const { health, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
   for (let at = 0; at < 40; at += 1) {
-    health.blackholed("lan", `own-${at}.example:443`, { ...HOW, witness: "pod" });
-    health.dialFailed("lan", `own-${at}.example:443`, "timeout", "", { ...HOW, witness: "pod" });
+    health.blackholed("lan", `own-${at}.example:443`, { ...HOW, clientKind: "pod" });
+    health.dialFailed("lan", `own-${at}.example:443`, "timeout", "", { ...HOW, clientKind: "pod" });
   }
   assert.ok(!isFailed("lan"));
   health.blackholed("lan", "a:443", HOW);
@@ -463,7 +463,7 @@ test("UplinkHealth: what pods see counts as one destination, and never fails an 
 
 test("UplinkHealth: while bytes come in over an uplink, the silence of some destinations is their own", async () => {
   const { clock, health, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
-  const waited = { witness: "host", waitedMs: 5000 } as const;
+  const waited = { clientKind: "host", waitedMs: 5000 } as const;
   for (let round = 0; round < 5; round += 1) {
     health.bytesReceived("lan");
     await clock.advance(1000);

@@ -1,9 +1,9 @@
 import { type Clock, systemClock } from "#base/clock";
 import { type Logger, nullLogger } from "#base/log";
 import {
-  type Circumstances,
   type DialFailure,
   type Evidence,
+  type FailureContext,
   hasError,
   type Settings,
   type Uplink,
@@ -11,7 +11,7 @@ import {
 } from "#base/uplink-model";
 import { describeTarget, openProber, type Prober, provesPayload } from "./prober.ts";
 import { type ProbeResult, Probes, type ProbeView } from "./probes.ts";
-import { type Moment, UplinkRecord } from "./record.ts";
+import { type Timestamps, UplinkRecord } from "./uplink-record.ts";
 
 /** What is known of an uplink's reachability, for a snapshot. */
 export interface UplinkHealthState {
@@ -105,34 +105,34 @@ export class UplinkHealth implements Evidence {
   }
 
   dialSucceeded(uplink: string, destination: string): void {
-    this.#update(uplink, `connected to ${destination}`, (record, at) => record.reached(at));
+    this.#update(uplink, `connected to ${destination}`, (record, at) => record.connected(at));
   }
 
-  dialFailed(uplink: string, destination: string, failure: DialFailure, text: string, how: Circumstances): void {
+  dialFailed(uplink: string, destination: string, failure: DialFailure, text: string, context: FailureContext): void {
     if (failure === "refused") {
-      this.#update(uplink, `${destination} refused`, (record, at) => record.reached(at));
+      this.#update(uplink, `${destination} refused`, (record, at) => record.connected(at));
     } else if (failure === "timeout" || failure === "unreachable") {
       const why = `dial: ${destination}: ${text === "" ? failure : text}`;
-      this.#suspect(uplink, why, (record, at) => record.troubled(at, { destination, text: why, ...how }));
+      this.#noteFailure(uplink, why, (record, at) => record.dialFailed(at, { destination, text: why, ...context }));
     }
   }
 
   firstByte(uplink: string, destination: string): void {
-    this.#update(uplink, `${destination} answered`, (record, at) => record.worked(at));
+    this.#update(uplink, `${destination} answered`, (record, at) => record.firstByte(at));
   }
 
   bytesReceived(uplink: string): void {
-    this.#update(uplink, "bytes in a tunnel", (record, at) => record.received(at));
+    this.#update(uplink, "bytes in a tunnel", (record, at) => record.bytesReceived(at));
   }
 
-  blackholed(uplink: string, destination: string, how: Circumstances): void {
+  blackholed(uplink: string, destination: string, context: FailureContext): void {
     const why = `blackhole: ${destination}: connected, then nothing came`;
-    this.#suspect(uplink, why, (record, at) => record.swallowed(at, { destination, text: why, ...how }));
+    this.#noteFailure(uplink, why, (record, at) => record.blackholed(at, { destination, text: why, ...context }));
   }
 
-  stalled(uplink: string, destination: string, how: Circumstances): void {
+  stalled(uplink: string, destination: string, context: FailureContext): void {
     const why = `dial: ${destination}: stalled`;
-    this.#suspect(uplink, why, (record, at) => record.troubled(at, { destination, text: why, ...how }));
+    this.#noteFailure(uplink, why, (record, at) => record.dialFailed(at, { destination, text: why, ...context }));
   }
 
   #take(uplink: Uplink, fault: string | undefined, settings: Settings): void {
@@ -150,7 +150,7 @@ export class UplinkHealth implements Evidence {
     entry.uplink = uplink;
     if (entry.reported !== reported) entry.record.report(said, this.#binding(uplink.name));
     entry.reported = reported;
-    if (entry.fault === undefined && fault !== undefined) entry.record.forgetSuspicions();
+    if (entry.fault === undefined && fault !== undefined) entry.record.forgetFailures();
     if (fault === undefined) entry.fault = undefined;
     else if (entry.fault?.text !== fault) entry.fault = { text: fault, since: this.#clock.now() };
     this.#show(entry, fault ?? (said.lastError === "" ? "local conditions" : said.lastError));
@@ -171,11 +171,11 @@ export class UplinkHealth implements Evidence {
   }
 
   /** While a local fault lasts, what fails is its consequence, and must not outlast it. */
-  #suspect(uplink: string, evidence: string, change: (record: UplinkRecord, at: Moment) => void): void {
+  #noteFailure(uplink: string, evidence: string, change: (record: UplinkRecord, at: Timestamps) => void): void {
     if (this.#entries.get(uplink)?.fault === undefined) this.#update(uplink, evidence, change);
   }
 
-  #update(uplink: string, evidence: string, change: (record: UplinkRecord, at: Moment) => void): boolean {
+  #update(uplink: string, evidence: string, change: (record: UplinkRecord, at: Timestamps) => void): boolean {
     const entry = this.#entries.get(uplink);
     if (entry === undefined) return false;
     change(entry.record, this.#now());
@@ -184,7 +184,7 @@ export class UplinkHealth implements Evidence {
     return true;
   }
 
-  #now(): Moment {
+  #now(): Timestamps {
     return { wall: this.#clock.now(), monotonic: this.#clock.monotonic() };
   }
 

@@ -5,7 +5,7 @@ import type { Clock } from "#base/clock";
 const LINGER_MS = 500;
 
 /** Sends the last that a client is told, and closes when it has closed or shortly after: closing with unread bytes would take the answer from it. */
-export function lastWords(client: ByteStream, bytes: Uint8Array, clock: Clock): void {
+export function closeAfterReply(client: ByteStream, bytes: Uint8Array, clock: Clock): void {
   if (client.destroyed) return;
   const cancel = clock.after(LINGER_MS, () => client.destroy());
   client.once("close", cancel);

@@ -1,9 +1,9 @@
-import { type Circumstances, hasError, type UplinkStatus } from "#base/uplink-model";
+import { type FailureContext, hasError, type UplinkStatus } from "#base/uplink-model";
 
 /** Destinations in a row that must fail in the same way before the uplink is blamed (docs/spec/uplink-proxy.md#6.4). */
-export const BLAME_AFTER = 3;
+export const FAIL_AFTER = 3;
 /** Within so long, milliseconds. */
-export const BLAME_WINDOW_MS = 60_000;
+export const FAILURE_WINDOW_MS = 60_000;
 /** Destinations kept for that: more tell nothing new. */
 const MAX_DESTINATIONS = 16;
 /** Bytes are told of once a second: they came in so lately, milliseconds. */
@@ -13,16 +13,16 @@ const HOLD_MS = 60_000;
 const HOLD_MAX_MS = 600_000;
 
 /** What a failure rests on, which decides what proves it over. */
-export type Ground = "reported" | "probe" | "dial" | "blackhole";
+export type FailureSource = "reported" | "probe" | "dial" | "blackhole";
 
 /** Two times: on the wall clock for flags, and one that never goes back for everything that lasts. */
-export interface Moment {
+export interface Timestamps {
   readonly wall: number;
   readonly monotonic: number;
 }
 
 /** A destination that did not answer. */
-export interface Suspicion extends Circumstances {
+export interface FailedDestination extends FailureContext {
   readonly destination: string;
   readonly text: string;
 }
@@ -35,10 +35,10 @@ export interface Suspicion extends Circumstances {
  */
 export class UplinkRecord {
   #status: UplinkStatus;
-  #ground: Ground;
+  #source: FailureSource;
   #inRow = { failures: 0, successes: 0 };
-  readonly #blackholes = new Suspicions();
-  readonly #troubles = new Suspicions();
+  readonly #blackholes = new FailedDestinations();
+  readonly #failedDials = new FailedDestinations();
   #holdMs = HOLD_MS;
   #holdUntil: number | undefined;
   #bytesAt = Number.NEGATIVE_INFINITY;
@@ -46,7 +46,7 @@ export class UplinkRecord {
   /** `binding`: what somebody else says of failures holds until he says otherwise. */
   constructor(status: UplinkStatus, options: { readonly binding: boolean }) {
     this.#status = status;
-    this.#ground = options.binding ? "reported" : "probe";
+    this.#source = options.binding ? "reported" : "probe";
   }
 
   get status(): UplinkStatus {
@@ -61,65 +61,69 @@ export class UplinkRecord {
   /** Somebody else says how it is: the configuration, or an agent. */
   report(status: UplinkStatus, options: { readonly binding: boolean }): void {
     this.#status = status;
-    this.#ground = options.binding ? "reported" : "probe";
+    this.#source = options.binding ? "reported" : "probe";
     this.#holdUntil = undefined;
-    this.forgetSuspicions();
+    this.forgetFailures();
     this.#inRow = { failures: 0, successes: 0 };
   }
 
-  probeSucceeded(at: Moment, options: { readonly recoverAfter: number; readonly provesPayload: boolean }): void {
+  probeSucceeded(at: Timestamps, options: { readonly recoverAfter: number; readonly provesPayload: boolean }): void {
     this.#inRow = { failures: 0, successes: this.#inRow.successes + 1 };
     // A path that swallows what is sent completes handshakes all the same.
-    const proves = this.#ground === "probe" || this.#ground === "dial" || options.provesPayload;
-    const isOver = this.#ground !== "reported" && proves && this.#inRow.successes >= options.recoverAfter;
+    const proves = this.#source === "probe" || this.#source === "dial" || options.provesPayload;
+    const isOver = this.#source !== "reported" && proves && this.#inRow.successes >= options.recoverAfter;
     if (!hasError(this.#status) || isOver) this.#succeed(at);
   }
 
   /** `intervalMs`: bytes that came within it outweigh the probe. */
-  probeFailed(at: Moment, text: string, options: { readonly failAfter: number; readonly intervalMs: number }): void {
+  probeFailed(
+    at: Timestamps,
+    text: string,
+    options: { readonly failAfter: number; readonly intervalMs: number },
+  ): void {
     if (at.monotonic - this.#bytesAt <= options.intervalMs) return;
     this.#inRow = { failures: this.#inRow.failures + 1, successes: 0 };
     if (this.#inRow.failures >= options.failAfter) this.#fail(at, "probe", text);
   }
 
   /** A handshake with a destination, or a refusal: the way there and back works. */
-  reached(at: Moment): void {
-    this.#troubles.clear();
-    if (!hasError(this.#status) || this.#ground === "probe" || this.#ground === "dial") this.#succeed(at);
+  connected(at: Timestamps): void {
+    this.#failedDials.clear();
+    if (!hasError(this.#status) || this.#source === "probe" || this.#source === "dial") this.#succeed(at);
   }
 
   /** The first bytes of a tunnel: all is well. */
-  worked(at: Moment): void {
+  firstByte(at: Timestamps): void {
     this.#bytesAt = at.monotonic;
-    this.forgetSuspicions();
+    this.forgetFailures();
     this.#holdMs = HOLD_MS;
-    if (!hasError(this.#status) || this.#ground !== "reported") this.#succeed(at);
+    if (!hasError(this.#status) || this.#source !== "reported") this.#succeed(at);
   }
 
   /** More bytes in a tunnel that may be old. */
-  received(at: Moment): void {
+  bytesReceived(at: Timestamps): void {
     this.#bytesAt = at.monotonic;
-    this.forgetSuspicions();
-    if (!hasError(this.#status) || this.#ground === "probe") this.#succeed(at);
+    this.forgetFailures();
+    if (!hasError(this.#status) || this.#source === "probe") this.#succeed(at);
   }
 
   /** A destination could not be reached, or fell silent. */
-  troubled(at: Moment, suspicion: Suspicion): void {
-    this.#suspect(at, this.#troubles, "dial", suspicion);
+  dialFailed(at: Timestamps, failure: FailedDestination): void {
+    this.#noteFailure(at, this.#failedDials, "dial", failure);
   }
 
   /** A destination's host completed the handshake and acknowledged nothing of the payload. */
-  swallowed(at: Moment, suspicion: Suspicion): void {
-    this.#suspect(at, this.#blackholes, "blackhole", suspicion);
+  blackholed(at: Timestamps, failure: FailedDestination): void {
+    this.#noteFailure(at, this.#blackholes, "blackhole", failure);
   }
 
   /** The hold is over: real requests may try again. Where probes go on failing there is nothing to try. */
-  release(at: Moment): void {
+  release(at: Timestamps): void {
     if (this.#holdUntil === undefined || at.monotonic < this.#holdUntil) return;
     this.#holdUntil = undefined;
-    this.forgetSuspicions();
+    this.forgetFailures();
     if (this.#inRow.failures > 0) {
-      this.#ground = "probe";
+      this.#source = "probe";
       return;
     }
     const { lastSucceeded, lastError } = this.#status;
@@ -131,22 +135,27 @@ export class UplinkRecord {
   }
 
   /** While bytes come in over the uplink, the silence of some destinations is their own. */
-  #suspect(at: Moment, suspicions: Suspicions, ground: Ground, suspicion: Suspicion): void {
-    if (at.monotonic - this.#bytesAt <= Math.max(suspicion.waitedMs, BYTES_FRESH_MS)) return;
-    if (suspicions.add(suspicion, at.monotonic) >= BLAME_AFTER) this.#blame(at, ground, suspicion.text);
+  #noteFailure(
+    at: Timestamps,
+    destinations: FailedDestinations,
+    source: FailureSource,
+    failure: FailedDestination,
+  ): void {
+    if (at.monotonic - this.#bytesAt <= Math.max(failure.waitedMs, BYTES_FRESH_MS)) return;
+    if (destinations.add(failure, at.monotonic) >= FAIL_AFTER) this.#failByTraffic(at, source, failure.text);
   }
 
-  #blame(at: Moment, ground: Ground, text: string): void {
+  #failByTraffic(at: Timestamps, source: FailureSource, text: string): void {
     if (!hasError(this.#status) || this.#holdUntil === undefined) {
       this.#holdUntil = at.monotonic + this.#holdMs;
       this.#holdMs = Math.min(HOLD_MAX_MS, this.#holdMs * 2);
     }
-    this.#fail(at, ground, text);
+    this.#fail(at, source, text);
   }
 
-  #fail(at: Moment, ground: Ground, text: string): void {
+  #fail(at: Timestamps, source: FailureSource, text: string): void {
     const { lastSucceeded, lastWarning } = this.#status;
-    this.#ground = ground;
+    this.#source = source;
     this.#status = {
       ...(lastSucceeded === undefined ? {} : { lastSucceeded }),
       lastFailed: Math.max(at.wall, (lastSucceeded ?? 0) + 1),
@@ -155,7 +164,7 @@ export class UplinkRecord {
     };
   }
 
-  #succeed(at: Moment): void {
+  #succeed(at: Timestamps): void {
     const { lastFailed, lastSucceeded, lastError, lastWarning } = this.#status;
     this.#holdUntil = undefined;
     if (this.#inRow.failures > 0) this.#inRow = { ...this.#inRow, failures: 0 };
@@ -170,29 +179,29 @@ export class UplinkRecord {
   }
 
   /** Destinations that failed so far blame nobody: there is another reason. */
-  forgetSuspicions(): void {
-    this.#troubles.clear();
+  forgetFailures(): void {
+    this.#failedDials.clear();
     this.#blackholes.clear();
   }
 }
 
 /** Destinations that failed lately, each once. However many pods have seen, they count as one: a pod can choose what fails. */
-class Suspicions {
+class FailedDestinations {
   readonly #byHost = new Map<string, number>();
   #byPodAt = Number.NEGATIVE_INFINITY;
 
   /** Notes a destination; how many there were lately. */
-  add({ destination, witness }: Suspicion, at: number): number {
-    if (witness === "pod") this.#byPodAt = at;
+  add({ destination, clientKind }: FailedDestination, at: number): number {
+    if (clientKind === "pod") this.#byPodAt = at;
     else {
       this.#byHost.delete(destination);
       this.#byHost.set(destination, at);
     }
     for (const [key, seen] of this.#byHost) {
-      if (at - seen <= BLAME_WINDOW_MS && this.#byHost.size <= MAX_DESTINATIONS) break;
+      if (at - seen <= FAILURE_WINDOW_MS && this.#byHost.size <= MAX_DESTINATIONS) break;
       this.#byHost.delete(key);
     }
-    return this.#byHost.size + (at - this.#byPodAt <= BLAME_WINDOW_MS ? 1 : 0);
+    return this.#byHost.size + (at - this.#byPodAt <= FAILURE_WINDOW_MS ? 1 : 0);
   }
 
   clear(): void {
