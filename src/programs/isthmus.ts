@@ -21,7 +21,7 @@ const PROGRAMS: Programs = {
 const INTERNAL: Programs = {
   "lab-host": async () => (await import("./lab-host.ts")).labHost,
   "lab-backend": async () => (await import("./lab-backend.ts")).labBackend,
-  "uplink-watchdog": async () => (await import("./uplink/watchdog.ts")).uplinkWatchdog,
+  "uplink-watchdog": async () => (await import("./uplink-watchdog.ts")).uplinkWatchdog,
 };
 
 async function usage(): Promise<string> {

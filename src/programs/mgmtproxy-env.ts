@@ -3,12 +3,21 @@ import { ConfigError, durationFlag, integerFlag, optionalFlag, parsedFlag, strin
 import { describeError } from "#base/errors";
 import { FileError } from "#base/file";
 import type { Logger } from "#base/log";
-import { kubectlApply, proxyEnvironment, readOffSwitch, systemdDropIn, writeSentinel } from "#features/uplink-proxy";
+import {
+  kubectlApply,
+  proxyEnvironment,
+  readOffSwitch,
+  runCommand,
+  runningPid,
+  startDetached,
+  systemdDropIn,
+  watchStaleness,
+  writePid,
+  writeSentinel,
+} from "#features/uplink-proxy";
 import { logFlags, loggerOf } from "./daemon-flags.ts";
+import { environmentFlags, environmentOptions, nodeAddress } from "./mgmtproxy-env/flags.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
-import { environmentFlags, environmentOptions, nodeAddress } from "./uplink/env-flags.ts";
-import { runCommand, runningPid, startDetached, writePid } from "./uplink/env-launch.ts";
-import { watchStaleness } from "./uplink/env-watch.ts";
 
 const VERBS = ["print", "run", "launch", "sentinel", "enabled", "systemd-dropin", "watch", "apply"] as const;
 type Verb = (typeof VERBS)[number];

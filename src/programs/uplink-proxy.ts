@@ -5,6 +5,7 @@ import { systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { Health } from "#base/health";
 import type { Settings } from "#base/uplink-model";
+import { METRICS_MAP_PATH, readMetricsFile, statsText } from "#features/uplink-proxy";
 import { flushKernel, STATUS_REPORT_PATH, Uplinkd } from "#features/uplink-routing";
 import { CAP, keepCapabilities } from "#kernel/capabilities";
 import { Monitors } from "#kernel/monitor";
@@ -13,9 +14,8 @@ import { openNft } from "#kernel/nft";
 import { loggerOf, openClient } from "./daemon-flags.ts";
 import { requirePrivileges } from "./privileges.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
-import { openConfig, uplinkFlags } from "./uplink/flags.ts";
-import { serveProxy } from "./uplink/serve.ts";
-import { printStats } from "./uplink/stats.ts";
+import { openConfig, uplinkFlags } from "./uplink-proxy/flags.ts";
+import { serveProxy } from "./uplink-proxy/serve.ts";
 
 /** `uplink-proxy` (docs/spec/uplink-proxy.md). */
 export const uplinkProxy = defineProgram({
@@ -30,7 +30,10 @@ export const uplinkProxy = defineProgram({
     "At SIGHUP, and when the file is replaced, the settings are read again; a file that is wrong changes nothing and is told of in /healthz.",
   ],
   run: async ({ values, words, signal, ownsProcess }) => {
-    if (words[0] === "stats") return printStats(values.runDir);
+    if (words[0] === "stats") {
+      process.stdout.write(statsText(readMetricsFile(join(values.runDir, METRICS_MAP_PATH))));
+      return EXIT.ok;
+    }
     if (words[0] !== undefined)
       throw new ConfigError("invalid-flags", [`unexpected "${words[0]}": it can only be stats`]);
     const group = new TaskGroup(signal);

@@ -11,6 +11,7 @@
  */
 export * from "./cdi/index.ts";
 export * from "./env/index.ts";
-export { type ClusterSecret, Secrets, type SecretsDeps } from "./policy/index.ts";
-export { type PodSecrets, UplinkProxy } from "./proxy/index.ts";
-export { METRICS_MAP_PATH, type MetricsDocument, statsText } from "./stats/index.ts";
+export * from "./pods/index.ts";
+export type { ClusterSecret } from "./policy/index.ts";
+export { HealthParts, UplinkProxy } from "./proxy/index.ts";
+export { METRICS_MAP_PATH, readMetricsFile, statsText } from "./stats/index.ts";

@@ -11,13 +11,11 @@
  * ```
  */
 export {
-  DISARM,
-  HEARTBEAT,
   ownMark,
   removeTransparent,
   runTransparentWatchdog,
+  startWatchdog,
   TransparentKeeper,
-  type TransparentMarks,
-  type Watchdog,
+  WATCHDOG_READY,
 } from "./guard/index.ts";
 export { flushKernel, STATUS_REPORT_PATH, Uplinkd } from "./uplinkd/index.ts";

@@ -9,12 +9,14 @@
  * const env = isEnabled ? proxyEnvironment({ nodeIP }) : {};
  * ```
  */
+export { EnvironmentWatch } from "./environment-watch.ts";
 export {
   KubectlApplyError,
   type KubectlApplyErrorCode,
   type KubectlApplyOptions,
   kubectlApply,
 } from "./kubectl-apply.ts";
+export { runCommand, runningPid, startDetached, writePid } from "./launch.ts";
 export { OFF_SWITCH, readOffSwitch } from "./off-switch.ts";
 export {
   DEFAULT_POD_CIDRS,
@@ -34,4 +36,5 @@ export {
   type Sentinel,
   writeSentinel,
 } from "./sentinel.ts";
+export { watchStaleness } from "./stale-watch.ts";
 export { systemdDropIn } from "./systemd.ts";

@@ -8,4 +8,5 @@
  * await proxy.run({ signal });
  * ```
  */
+export { HealthParts, type HealthPartsInput } from "./health-parts.ts";
 export { type PodSecrets, UplinkProxy, type UplinkProxyDeps, type UplinkProxyOptions } from "./uplink-proxy.ts";

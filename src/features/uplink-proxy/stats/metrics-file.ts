@@ -1,7 +1,7 @@
-import { readFile } from "node:fs/promises";
+import { readFileSync } from "node:fs";
 import { sleep } from "#base/async";
 import type { Clock } from "#base/clock";
-import { describeError } from "#base/errors";
+import { describeError, ExpectedError } from "#base/errors";
 import { FileError, replaceFile } from "#base/file";
 import type { Logger } from "#base/log";
 import type { MetricsDocument, MetricsMap } from "./metrics-map.ts";
@@ -61,12 +61,18 @@ export class MetricsFile {
   }
 }
 
-/** The published document; empty when nobody has published one. Throws the system's error for a file that cannot be read, `SyntaxError` for one that is no JSON. */
-export async function readMetricsFile(path: string): Promise<MetricsDocument> {
+/** The published counters cannot be read. */
+export class StatsError extends ExpectedError<"unreadable"> {
+  override readonly name = "StatsError";
+}
+
+/** The document that a running proxy has published. Throws {@link StatsError}. */
+export function readMetricsFile(path: string): MetricsDocument {
   try {
-    return JSON.parse(await readFile(path, "utf8")) as MetricsDocument;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return {};
-    throw error;
+    return JSON.parse(readFileSync(path, "utf8")) as MetricsDocument;
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    const text = `cannot read the counters ${path}: ${why}; does uplink-proxy run, and with this --run-dir?`;
+    throw new StatsError("unreadable", text, { cause });
   }
 }

@@ -28,4 +28,5 @@ export {
   type TransparentPlan,
   transparentMarks,
 } from "./transparent-plan.ts";
-export { DISARM, HEARTBEAT, runTransparentWatchdog, type WatchdogDeps } from "./watchdog.ts";
+export { runTransparentWatchdog, type WatchdogDeps } from "./watchdog.ts";
+export { startWatchdog, WATCHDOG_READY } from "./watchdog-process.ts";

@@ -1,23 +1,9 @@
-import { readFile } from "node:fs/promises";
 import { Dirty } from "#base/async";
-import { describeError } from "#base/errors";
 import type { IpAddress } from "#base/ip";
-import type { Logger, Repeats } from "#base/log";
 import type { ListenerSettings, Settings } from "#base/uplink-model";
-import {
-  CA_CONFIG_MAP,
-  type CdiWanted,
-  type ClusterSecret,
-  importProxy,
-  type PodSecrets,
-  Secrets,
-  type SecretsDeps,
-  withCredentials,
-} from "#features/uplink-proxy";
-import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
-
-/** Key of the Secret that all nodes of a cluster share. */
-const SECRET_KEY = "secret";
+import { CA_CONFIG_MAP, type CdiWanted, importProxy, withCredentials } from "../cdi/index.ts";
+import { Secrets, type SecretsDeps } from "../policy/index.ts";
+import type { PodSecrets } from "../proxy/index.ts";
 
 /** The listener for pods, if the settings have one. */
 export function podListener(settings: Settings): ListenerSettings | undefined {
@@ -106,45 +92,4 @@ export class PodAccess implements PodSecrets {
 export interface PodAccessOptions {
   readonly dir: string;
   readonly settings: () => Settings;
-}
-
-/** It is asked for each minute: what fails is said once. */
-export interface SecretDeps {
-  readonly log: Logger;
-  readonly repeats: Repeats;
-}
-
-/** A file that every node of the cluster has; a node without it stands alone. */
-export async function secretFromFile(path: string, { log, repeats }: SecretDeps): Promise<ClusterSecret> {
-  try {
-    return { kind: "shared", secret: await readFile(path) };
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return { kind: "standalone" };
-    const text = describeError(error);
-    if (repeats.isNews(path, text))
-      log.warn("cannot read the cluster's secret; what is there stays", { path, error: text });
-    return { kind: "unknown" };
-  }
-}
-
-/** A Secret `NAMESPACE/NAME` of the API server, under key `secret`; a cluster that has none stands for a node alone. */
-export async function secretFromApi(
-  api: Pick<KubeApi, "get">,
-  [namespace, name]: readonly [string, string],
-  { log, repeats }: SecretDeps,
-  signal: AbortSignal,
-): Promise<ClusterSecret> {
-  try {
-    const found = await findObject(api, resources.secrets, { namespace, name }, { signal });
-    const text = found?.data?.[SECRET_KEY];
-    return text === undefined ? { kind: "standalone" } : { kind: "shared", secret: Buffer.from(text, "base64") };
-  } catch (error) {
-    signal.throwIfAborted();
-    if (!isKubeError(error)) throw error;
-    const text = describeError(error);
-    if (repeats.isNews(`${namespace}/${name}`, text)) {
-      log.warn("cannot read the cluster's secret; what is there stays", { namespace, name, error: text });
-    }
-    return { kind: "unknown" };
-  }
 }

@@ -3,7 +3,7 @@ import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
-import { isStale, readSentinel } from "#features/uplink-proxy";
+import { isStale, readSentinel } from "./sentinel.ts";
 
 export interface WatchDeps {
   readonly log: Logger;

@@ -1,28 +1,29 @@
 import { join } from "node:path";
 import { sleep, type TaskGroup, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
-import { ExpectedError } from "#base/errors";
-import { type Health, type HealthPart, readiness } from "#base/health";
+import { type Health, readiness } from "#base/health";
 import type { IpAddress } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
-import { type ConfigSource, hasError, type ListenerSettings } from "#base/uplink-model";
-import { type ClusterSecret, METRICS_MAP_PATH, runCdiSync, UplinkProxy } from "#features/uplink-proxy";
-import { ownMark, TransparentKeeper, type Uplinkd } from "#features/uplink-routing";
+import type { ConfigSource, ListenerSettings } from "#base/uplink-model";
+import {
+  type ClusterSecret,
+  EnvironmentWatch,
+  HealthParts,
+  METRICS_MAP_PATH,
+  PodAccess,
+  runCdiSync,
+  secretFromApi,
+  secretFromFile,
+  UplinkProxy,
+  withLateClient,
+} from "#features/uplink-proxy";
+import { ownMark, startWatchdog, TransparentKeeper, type Uplinkd } from "#features/uplink-routing";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
 import { listenTcp } from "#kernel/socket";
 import type { KubeApi } from "#kube/client";
 import { ownCommand } from "../own-command.ts";
 import { VERSION } from "../run-program.ts";
-import { EnvironmentWatch } from "./environment-state.ts";
-import { withLateClient } from "./late-client.ts";
-import { PodAccess, secretFromApi, secretFromFile } from "./pods.ts";
-import { startWatchdog } from "./watchdog.ts";
-
-/** Why a part is not as it should be. */
-class DegradedError extends ExpectedError<"configuration" | "listeners" | "ways"> {
-  override readonly name = "DegradedError";
-}
 
 /** What the proxy is made of. */
 export interface ServeDeps {
@@ -57,7 +58,11 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
   const mark = settings.transparent.enabled && options.ownsKernel ? ownMark(settings.transparent) : undefined;
   const env = new EnvironmentWatch(options.sentinel, () => uplinkd.settings.cluster.nodeIP);
   const pods = openPodAccess(deps, options);
-  const parts = healthParts(deps);
+  const parts = new HealthParts(deps.health);
+  const updateHealth = (): void => {
+    const { settings: current, configError, snapshots } = uplinkd;
+    parts.update({ settings: current, configError, snapshot: snapshots.current, bound: proxy.bound });
+  };
   const proxy: UplinkProxy = new UplinkProxy(
     {
       snapshots: uplinkd.snapshots,
@@ -67,7 +72,7 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
         listenTcp(address, port, { transparent: true, noDelay: true }),
       secrets: pods,
       readiness: (how) => {
-        parts.look(proxy.bound);
+        updateHealth();
         return readiness(deps.health, how);
       },
       health: () => ({
@@ -85,7 +90,7 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
   if (options.ownsKernel) group.spawn((signal) => keepTransparent(deps, options, proxy, mark, signal));
   group.spawn(async (signal) => {
     while (!signal.aborted) {
-      parts.look(proxy.bound);
+      updateHealth();
       await sleep(HEALTH_MS, { signal });
     }
   });
@@ -97,41 +102,8 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
   });
 }
 
-/** Looked at so often for the log; who asks for /readyz looks himself, milliseconds. */
+/** Interval at which the health parts are updated for the log, milliseconds; GET /readyz updates them at once. */
 const HEALTH_MS = 2000;
-
-/** What the proxy depends on besides the kernel, a part each: always needed, for /readyz tells what is. */
-function healthParts({ health, uplinkd }: ServeDeps): { look(bound: ReadonlySet<string>): void } {
-  const [configuration, listeners, ways] = ["configuration", "listeners", "ways"].map((name) =>
-    health.part(name, { needed: "always" }),
-  ) as [HealthPart, HealthPart, HealthPart];
-  return {
-    look: (bound) => {
-      const { settings, configError } = uplinkd;
-      if (configError === undefined) configuration.ok("in force");
-      else configuration.degraded(new DegradedError("configuration", `the one before is in force: ${configError}`));
-      // The bridge of pods may come later, or never: that listener waits for it.
-      const missing = settings.listeners.filter(({ role, name }) => role === "host" && !bound.has(name));
-      if (missing.length === 0) listeners.ok("bound");
-      else
-        listeners.degraded(new DegradedError("listeners", `not bound: ${missing.map(({ name }) => name).join(", ")}`));
-      const { ready, uplinks, maxCost } = uplinkd.snapshots.current;
-      const open = uplinks.filter(
-        ({ isManagement, cost, addresses }) =>
-          isManagement && cost <= maxCost && addresses.some(({ isUsable }) => isUsable),
-      );
-      const well = open.filter(({ status }) => !hasError(status));
-      if (!ready) ways.degraded(new DegradedError("ways", "the uplinks are not known yet"));
-      else if (well.length > 0) ways.ok(well.map(({ name }) => name).join(", "));
-      else if (open.length === 0)
-        ways.degraded(new DegradedError("ways", `no uplink of cost ${maxCost} or less has an address`));
-      else
-        ways.degraded(
-          new DegradedError("ways", open.map(({ name, status }) => `${name}: ${status.lastError}`).join("; ")),
-        );
-    },
-  };
-}
 
 /** Takes connections as long as the proxy is well. */
 async function keepTransparent(

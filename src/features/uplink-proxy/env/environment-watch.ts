@@ -1,7 +1,7 @@
 import { pause } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
-import { isStale, readSentinel } from "#features/uplink-proxy";
+import { isStale, readSentinel } from "./sentinel.ts";
 
 const LOOK_MS = 15_000;
 

@@ -1,0 +1,50 @@
+import { spawn } from "node:child_process";
+import type { Readable, Writable } from "node:stream";
+import type { Watchdog } from "./keeper.ts";
+import type { TransparentMarks } from "./transparent-plan.ts";
+import { DISARM, HEARTBEAT } from "./watchdog.ts";
+
+/** What the process writes once it watches. */
+export const WATCHDOG_READY = "ready\n";
+
+/** Starts the watchdog as a process of its own; `command` is how this executable is called. */
+export function startWatchdog(marks: TransparentMarks, command: readonly string[]): Watchdog {
+  const [file = "", ...args] = command;
+  const words = [
+    `--mark=${marks.mark}`,
+    `--table=${marks.table}`,
+    `--rule-priority=${marks.rulePriority}`,
+    `--route-protocol=${marks.routeProtocol}`,
+  ];
+  const child = spawn(file, [...args, "uplink-watchdog", ...words], {
+    stdio: ["pipe", "pipe", "inherit"],
+    detached: true,
+    // Under whatever name we were called: the first word says what is meant.
+    env: { ...process.env, ISTHMUS_CALLED_AS: "isthmus" },
+  });
+  let [isAlive, isReady] = [true, false];
+  for (const event of ["exit", "error"]) {
+    child.once(event, () => {
+      isAlive = false;
+    });
+  }
+  // Without descriptors to spare there are no pipes either: the error follows.
+  const { stdin, stdout }: { readonly stdin: Writable | null; readonly stdout: Readable | null } = child;
+  stdout?.once("data", () => {
+    isReady = true;
+  });
+  // A watchdog that has gone cannot read; its end is noticed.
+  stdin?.on("error", () => undefined);
+  child.unref();
+  return {
+    get isAlive() {
+      return isAlive;
+    },
+    get isReady() {
+      return isReady;
+    },
+    // A watchdog that hangs need not receive old heartbeats later.
+    heartbeat: () => void (stdin?.writableNeedDrain === false && stdin.write(HEARTBEAT)),
+    disarm: () => void stdin?.end(DISARM),
+  };
+}

@@ -1,0 +1,40 @@
+import { systemClock } from "#base/clock";
+import { integerFlag } from "#base/config";
+import { removeTransparent, runTransparentWatchdog, WATCHDOG_READY } from "#features/uplink-routing";
+import { openKernel } from "#kernel/net";
+import { openNft } from "#kernel/nft";
+import { logFlags, loggerOf } from "./daemon-flags.ts";
+import { defineProgram, EXIT } from "./run-program.ts";
+
+const whole = { min: 0, max: 0xffff_ffff };
+
+const flags = {
+  mark: integerFlag("mark", 0, "packet mark of the redirection", whole),
+  table: integerFlag("table", 0, "its routing table", whole),
+  rulePriority: integerFlag("rule-priority", 0, "priority of its rules", whole),
+  routeProtocol: integerFlag("route-protocol", 0, "what marks its routes as ours", whole),
+  ...logFlags,
+};
+
+/** Outlives `uplink-proxy`, and takes its redirection away when it ends or hangs (docs/spec/uplink-proxy.md#14). */
+export const uplinkWatchdog = defineProgram({
+  name: "uplink-watchdog",
+  summary: "Takes the transparent mode's redirection away when uplink-proxy ends or hangs; uplink-proxy starts it.",
+  flags,
+  run: async ({ values }) => {
+    const log = loggerOf("uplink-watchdog", values);
+    const kernel = openKernel();
+    using own = kernel.openNetNs("own");
+    using stack = kernel.openStack(own);
+    using nft = openNft(own);
+    const remove = (): void => void removeTransparent(stack, nft, values);
+    // Signals go to the whole group; the proxy is asked to end, and tells us when it has.
+    for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(name, () => undefined);
+    const watched = runTransparentWatchdog({ input: process.stdin, remove, clock: systemClock, log });
+    // Whoever has gone already need not hear it; that it has gone is what standard input tells.
+    process.stdout.on("error", () => undefined);
+    process.stdout.write(WATCHDOG_READY);
+    await watched;
+    return EXIT.ok;
+  },
+});
