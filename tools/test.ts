@@ -1,16 +1,20 @@
 /**
  * Runs the tests, tier by tier, and prints the slowest files and `N passed, N failed, N skipped` last.
  *
- *     node tools/test.ts [TIER...] [--only=PART[,PART]]
+ *     node tools/test.ts [TIER...] [--only=PART[,PART]] [--changed]
+ *
+ * `--changed` runs the tests of modules that differ from `origin/main` (where there is none: from the last commit), and of all modules that
+ * import these.
  *
  * With CI=true a skipped test counts as failed, unless its reason names a kernel or a package that cannot be had
  * (`kernel: ...`, `package: ...`).
  */
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { globSync } from "node:fs";
 import { join, relative } from "node:path";
 import { run } from "node:test";
 import { spec } from "node:test/reporters";
+import { dependentsOf, importsOf, moduleOf } from "./modules.ts";
 
 interface Tier {
   readonly files: string;
@@ -94,8 +98,22 @@ async function runGuest(counts: Counts, files: readonly string[]): Promise<void>
   }
 }
 
-const USAGE = `usage: node tools/test.ts [TIER...] [--only=PART[,PART]]; tiers: ${Object.keys(TIERS).join(" ")} (default: all)`;
-const flags = process.argv.slice(2).filter((word) => word.startsWith("-") && !word.startsWith("--only="));
+/** The modules that `--changed` means; test files outside of `src` that changed are of their own folder. */
+function changedModules(): ReadonlySet<string> {
+  const git = (...words: readonly string[]): string =>
+    execFileSync("git", words, { cwd: root, encoding: "utf8" }).trim();
+  const branches = git("for-each-ref", "--format=%(refname:short)", "refs/remotes/origin/main");
+  const base = branches === "" ? "HEAD" : git("merge-base", "HEAD", branches);
+  const files = [git("diff", "--name-only", base), git("ls-files", "--others", "--exclude-standard")]
+    .join("\n")
+    .split("\n");
+  return dependentsOf(files.filter((file) => file !== "").map(moduleOf), importsOf(root));
+}
+
+const USAGE = `usage: node tools/test.ts [TIER...] [--only=PART[,PART]] [--changed]; tiers: ${Object.keys(TIERS).join(" ")} (default: all)`;
+const flags = process.argv
+  .slice(2)
+  .filter((word) => word.startsWith("-") && word !== "--changed" && !word.startsWith("--only="));
 if (flags.length > 0) {
   console.error(flags.includes("--help") || flags.includes("-h") ? USAGE : `unknown flag ${flags.join(" ")}; ${USAGE}`);
   process.exit(flags.includes("--help") || flags.includes("-h") ? 0 : 2);
@@ -107,11 +125,12 @@ if (unknown.length > 0) {
   console.error(`there is no tier ${unknown.join(", ")}; tiers: ${Object.keys(TIERS).join(" ")}`);
   process.exit(2);
 }
+const changed = process.argv.includes("--changed") ? changedModules() : undefined;
 const counts: Counts = { passed: 0, failed: 0, skipped: 0, files: new Map() };
 const start = performance.now();
 for (const [name, tier] of Object.entries(TIERS)) {
   if (asked.length > 0 && !asked.includes(name)) continue;
-  const files = filesOf(name, tier, only);
+  const files = filesOf(name, tier, only).filter((file) => changed?.has(moduleOf(relative(root, file))) !== false);
   if (files.length === 0) continue;
   const tierStart = performance.now();
   console.log(`== ${name}: ${files.length} files`);
@@ -119,7 +138,7 @@ for (const [name, tier] of Object.entries(TIERS)) {
   else await runFiles(files, tier, counts);
   console.log(`== ${name}: ${((performance.now() - tierStart) / 1000).toFixed(1)} s`);
 }
-if (counts.passed + counts.failed === 0) {
+if (counts.passed + counts.failed === 0 && changed === undefined) {
   console.log("no test ran");
   counts.failed += 1;
 }
