@@ -36,20 +36,20 @@ import { logSuperseded, supersededByAgent } from "./tunnel/superseded.ts";
 
 type Values = FlagValues<AgentFlags>;
 
-/** Bytes of a link that have been queued when it ends may take so long to leave, milliseconds. */
+/** How long the queued bytes of a link may take to leave at the end, milliseconds. */
 const CLOSE_MS = 1000;
 
 /** `proxy-agent` (docs/spec/tunnel.md). */
 export const proxyAgent = defineProgram({
   name: "proxy-agent",
-  summary: "A node's end of the tunnel: connects out to proxy servers, and for them to what is near.",
+  summary: "A node's end of the tunnel: connects to proxy servers, and for them to endpoints near the node.",
   flags: agentFlags,
   usageExit: EXIT.failed,
   secondSignal: "hurry",
   notes: [
-    "Wire-compatible with Konnectivity's servers; flags and metrics are upstream's.",
-    "The first SIGTERM drains: servers send no new connections; the second one ends. Certificates, CA and token are read for each connection.",
-    "Of upstream's metrics, those of Go's runtime (go_*) have no equal here; the process's own (process_*) and Node's (nodejs_*) are there.",
+    "Wire-compatible with Konnectivity's servers; flags and metrics are Konnectivity's.",
+    "The first SIGTERM drains: servers send no new connections; a second one ends the program. Certificates, CA and token are read for each connection.",
+    "Konnectivity's metrics of Go's runtime (go_*) do not exist here; those of the process (process_*) and of Node (nodejs_*) do.",
   ],
   run: async ({ values, signal, hurry }) => {
     const config = agentConfig(values);
@@ -96,7 +96,7 @@ export const proxyAgent = defineProgram({
   },
 });
 
-/** Ends the streams after what waits; what does not leave in time is cut. */
+/** Ends the streams after the bytes that wait; streams that take longer are destroyed. */
 async function closeAll(servers: ServerSet): Promise<void> {
   const links = servers.links;
   servers.close();
@@ -175,7 +175,7 @@ function serverAddresses(
               caFile: orNone(values.caCert),
               certFile: orNone(values.agentCert),
               keyFile: orNone(values.agentKey),
-              // The name that was given, not the address that it resolved to. No SNI for addresses.
+              // The configured name, not the address it resolved to. No SNI for addresses.
               serverName: orNone(values.tlsServerName) ?? (isIP(server.name) === 0 ? server.name : undefined),
               alpn: values.alpnProto,
             },

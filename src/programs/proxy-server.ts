@@ -33,7 +33,7 @@ import { logSuperseded, supersededByServer } from "./tunnel/superseded.ts";
 
 type Values = FlagValues<ServerFlags>;
 
-/** Deleting our Lease at the end may take so long, milliseconds. */
+/** How long the deletion of the Lease at the end may take, milliseconds. */
 const LEASE_REMOVAL_MS = 5000;
 
 /** `proxy-server` (docs/spec/tunnel.md). */
@@ -44,12 +44,12 @@ export const proxyServer = defineProgram({
   usageExit: EXIT.failed,
   secondSignal: EXIT.failed,
   notes: [
-    "Wire-compatible with Konnectivity's agents and kube-apiserver's egress selector; flags and metrics are upstream's.",
+    "Wire-compatible with Konnectivity's agents and kube-apiserver's egress selector; flags and metrics are Konnectivity's.",
     "At SIGHUP --allowed-destination-file is read again. Certificate files are read again when they change.",
-    "Of upstream's metrics, those of Go's runtime (go_*) have no equal here; the process's own (process_*) and Node's (nodejs_*) are there.",
+    "Konnectivity's metrics of Go's runtime (go_*) do not exist here; those of the process (process_*) and of Node (nodejs_*) do.",
   ],
   run: async ({ values, signal }) => {
-    // First of all and until the last: by default the signal ends a process.
+    // Before everything else: without a handler the signal ends the process.
     using hangups = new Hangups();
     const config = serverConfig(values);
     const log = klogLogger("proxy-server", values);
@@ -103,7 +103,7 @@ export const proxyServer = defineProgram({
     await group.wait();
     stopping = true;
     log.info("shutting down", { graceMs: values.gracefulShutdownTimeout });
-    // First of all: agents must not look for us any more.
+    // First of all: agents must not count this server any more.
     await lease?.remove({ signal: AbortSignal.timeout(LEASE_REMOVAL_MS) });
     if (values.gracefulShutdownTimeout > 0) {
       const parts = { proxy, reverse, log, listeners: [frontends, agents] };
@@ -121,7 +121,7 @@ function warn(values: Values, config: ServerConfig, log: Logger): void {
     log.warn("TLS before 1.2 is not secure", { "tls-min-version": values.tlsMinVersion });
   }
   if (config.agent.tls.clientCa === undefined && config.tokens === undefined) {
-    log.warn("whoever reaches the agent port is taken for an agent: nothing says who is one");
+    log.warn("agents are not authenticated: every client that reaches the agent port is accepted as one");
   }
 }
 
@@ -144,7 +144,7 @@ function proxyOptions(values: Values, config: ServerConfig): ConstructorParamete
   };
 }
 
-/** A client where something asks the API server; else there need be none. */
+/** A client of the API server, if tokens or Leases need one. */
 async function kubeClient(values: Values, config: ServerConfig, registry: Registry): Promise<KubeClient | undefined> {
   if (config.tokens === undefined && config.lease === undefined) return undefined;
   const { kubeconfigQps: qps, kubeconfigBurst: burst } = values;
@@ -177,7 +177,7 @@ function reversePolicy(
   return policy;
 }
 
-/** A file that is wrong is told in one line and changes nothing. */
+/** Reads the file again. One that cannot be used is logged and changes nothing. */
 function reloadDestinations(values: Values, reverse: ReversePolicy | undefined, log: Logger): void {
   const { allowedDestinationFile: path, allowedDestination } = values;
   if (reverse === undefined || path === "") {
@@ -186,11 +186,14 @@ function reloadDestinations(values: Values, reverse: ReversePolicy | undefined, 
   }
   try {
     reverse.replace([...allowedDestination, ...readDestinations(path)]);
-    log.info("destinations were read again", { file: path, destinations: reverse.describe() });
+    log.info("destinations reloaded", { file: path, destinations: reverse.describe() });
   } catch (error) {
-    // Of the file system, or ours about the contents: both mean the same to the operator.
+    // An error of the file system, or about the contents.
     if (!(error instanceof ExpectedError || (error instanceof Error && "syscall" in error))) throw error;
-    log.error("destinations stay as they were: the file cannot be used", { file: path, reason: describeError(error) });
+    log.error("the file of destinations cannot be used; the old ones stay", {
+      file: path,
+      reason: describeError(error),
+    });
   }
 }
 

@@ -32,7 +32,7 @@ import { logFlags, loggerOf } from "./daemon-flags.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
 
 const DEFAULT_LISTEN = ":8091";
-/** Descriptors beside two for each client: listeners, endpoints, logs. */
+/** Descriptors besides the two of each client: listeners, endpoints, logs. */
 const OTHER_FILES = 64;
 
 const flags = {
@@ -42,13 +42,17 @@ const flags = {
   defaultRoute: parsedFlag(
     "default",
     parseBackends,
-    "backends for clients without a server name or with one of no route; else those are refused",
+    "backends for clients without a server name, or whose name has no route; without it they are refused",
     "HOST:PORT,...",
   ),
   proxyProtocol: switchFlag("proxy-protocol", false, "routes given by flags send a PROXY v2 header first"),
   maxConnections: integerFlag("max-connections", 10_000, "clients at once", { min: 1, max: 500_000 }),
   helloTimeout: durationFlag("hello-timeout", "5s", "how long a client may take to send its ClientHello"),
-  connectTimeout: durationFlag("connect-timeout", "5s", "how long reaching a backend may take, all attempts together"),
+  connectTimeout: durationFlag(
+    "connect-timeout",
+    "5s",
+    "how long connecting to a backend may take, all attempts together",
+  ),
   drainTimeout: durationFlag("drain-timeout", "10s", "at SIGTERM, how long connections may go on"),
   metricsAddr: addressFlag("metrics-addr", ":9398", "address of /metrics"),
   healthAddr: addressFlag("health-addr", ":9399", "address of /healthz and /readyz"),
@@ -58,22 +62,22 @@ const flags = {
 /** `sni-router` (docs/spec/tunnel.md#9.7). */
 export const sniRouter = defineProgram({
   name: "sni-router",
-  summary: "Passes TLS connections on by the server name that clients ask for: several clusters behind one address.",
+  summary: "Passes TLS connections on by the server name (SNI) of their clients: several clusters behind one address.",
   flags,
   notes: [
     [
       "The file of --config:",
       "  routes:",
       '    - names: [a.example.com, "*.a.example.com"]   # a wildcard stands for one label',
-      '      backends: ["10.0.0.1:8091", "[2001:db8::1]:8091"]   # in turn; the next one where one does not answer',
+      '      backends: ["10.0.0.1:8091", "[2001:db8::1]:8091"]   # round robin; if one does not answer, the next one',
       "      proxyProtocol: true   # send a PROXY v2 header first; default false",
-      "  default:   # optional: for clients without a name or with another one",
+      "  default:   # optional: for clients without a name, or whose name has no route",
       '    backends: ["10.0.0.9:8091"]',
     ].join("\n"),
-    "At SIGHUP the file is read again; one that is wrong is told in one line and changes nothing. Nothing is decrypted.",
+    "At SIGHUP the file is read again; a wrong file is logged in one line and changes nothing. Nothing is decrypted.",
   ],
   run: async ({ values, signal }) => {
-    // From the first moment on: unhandled, the signal would end the process.
+    // Before everything else: without a listener the signal ends the process.
     const hangups = on(process, "SIGHUP", { signal });
     const log = loggerOf("sni-router", values);
     const load = async (): Promise<RouteTable> => {
@@ -83,7 +87,8 @@ export const sniRouter = defineProgram({
     const routes = await load();
     const registry = createRegistry();
     const health = new Health({ log });
-    // The routes before a wrong file serve on: a typo in a file that all replicas read must not take all of them out of a balancer.
+    // With a wrong file the old routes stay in use, and the program stays ready: a typo in a file that all replicas read must not
+    // remove all of them from a balancer.
     const routesPart = health.part("routes");
     const listenPart = health.part("listen", { needed: "always" });
     await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
@@ -136,7 +141,7 @@ export const sniRouter = defineProgram({
   },
 });
 
-/** The new routes, or `undefined` when they are wrong, which is said once. */
+/** The new routes; `undefined` if they are wrong, which is logged. */
 async function reload(at: {
   readonly load: () => Promise<RouteTable>;
   readonly log: Logger;
@@ -145,7 +150,7 @@ async function reload(at: {
   try {
     const routes = await at.load();
     at.health.ok();
-    at.log.info("routes were read again", { routes: routes.routes.length, backends: routes.backends.size });
+    at.log.info("routes reloaded", { routes: routes.routes.length, backends: routes.backends.size });
     return routes;
   } catch (error) {
     if (!(error instanceof SniRouterError)) throw error;
@@ -168,7 +173,7 @@ function routesOfFlags(
 function listenFlag(): Flag<readonly ListenAddress[]> {
   return {
     name: "listen",
-    help: "address to take TLS connections at (may be given several times)",
+    help: "address to listen on for TLS connections (may be given several times)",
     placeholder: "ADDRESS",
     defaultText: DEFAULT_LISTEN,
     initial: [],
@@ -179,7 +184,7 @@ function listenFlag(): Flag<readonly ListenAddress[]> {
 function routeFlag(): Flag<readonly Pick<Route, "name" | "backends">[]> {
   return {
     name: "route",
-    help: "a route beside those of --config; NAME may begin with *. for any one label (may be given several times)",
+    help: "a route in addition to those of --config; NAME may begin with *. for any one label (may be given several times)",
     placeholder: "NAME=HOST:PORT,...",
     defaultText: undefined,
     initial: [],
@@ -187,10 +192,13 @@ function routeFlag(): Flag<readonly Pick<Route, "name" | "backends">[]> {
   };
 }
 
-/** The soft limit is raised to the hard one by the runtime; beyond it new clients would be refused by the kernel. */
+/** Warns if the limit of open files is too low: beyond it the kernel refuses new clients. The runtime raises the soft limit to the hard one. */
 function warnOfFewFiles(log: Logger, maxConnections: number): void {
   const limit = /^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8"))?.[1];
   const needed = 2 * maxConnections + OTHER_FILES;
   if (limit === undefined || Number(limit) >= needed) return;
-  log.warn("the limit of open files is too low for --max-connections; raise it or lower that", { limit, needed });
+  log.warn("the limit of open files is too low for --max-connections: raise the limit, or lower --max-connections", {
+    limit,
+    needed,
+  });
 }

@@ -336,7 +336,7 @@ test("proxy-server: at SIGTERM connections go on for --graceful-shutdown-timeout
   const cut = await bed.dial(short.udsPath);
   assert.equal(await connectThrough(cut, `127.0.0.1:${port}`), OPENED);
   assert.equal((await short.stop()).code, 0);
-  assert.equal(short.said("connections are cut: the graceful shutdown took too long").length, 1);
+  assert.equal(short.said("connections are closed: the graceful shutdown took too long").length, 1);
 });
 
 test("proxy-server: profiles are there when asked for", async () => {

@@ -113,11 +113,11 @@ test("proxy-agent: a node reaches the API server by the bind addresses, and noth
 
   bed.write("allowed", "localhost\n");
   server.running.child.kill("SIGHUP");
-  const failed = "destinations stay as they were: the file cannot be used";
+  const failed = "the file of destinations cannot be used; the old ones stay";
   await until("the wrong file is told", () => server.said(failed).length === 1, { seen: server.running.said });
   bed.write("allowed", "localhost:6443\n127.0.0.1:9443\n");
   server.running.child.kill("SIGHUP");
-  await until("the file is read", () => server.said("destinations were read again").length === 1);
+  await until("the file is read", () => server.said("destinations reloaded").length === 1);
   const other = await connectInside(node, BIND, 9443);
   assert.equal(await roundTrip(other, "hello"), "hello");
   other.destroy();

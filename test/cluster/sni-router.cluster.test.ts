@@ -154,7 +154,7 @@ test("sni-router: SIGHUP reads the routes again; a wrong file changes nothing an
 
   writeFileSync(file, routes(after));
   program.running.child.kill("SIGHUP");
-  await until("it reads", () => program.said("routes were read again").length === 1, { seen: program.running.said });
+  await until("it reads", () => program.said("routes reloaded").length === 1, { seen: program.running.said });
   assert.equal((await greet(t, program.port, "a.example", a)).greeting, "after");
   assert.equal(await echo(socket, "still there"), "still there");
   assert.match(await program.metrics(), /^sni_router_reloads_total\{result="refused"\} 3$/m);

@@ -2,24 +2,24 @@ import type { Clock } from "#base/clock";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import type { Route, RouteTable } from "./routes.ts";
 
-/** A backend that could not be reached is tried after the others for so long, milliseconds. */
+/** How long a backend that could not be reached is tried after the others, milliseconds. */
 export const AVOID_MS = 10_000;
 
 /**
- * In which order the backends of a route are tried. They take turns: an agent connects again and again through one address
- * until it has met every proxy server, so always the same one would never do.
+ * The order in which the backends of a route are tried: round robin. An agent connects again and again through one address until it
+ * has met every proxy server, so the same backend must not always be first.
  */
 export class BackendOrder {
   readonly #clock: Clock;
   readonly #turns = new WeakMap<Route, number>();
-  /** When those that failed last did so, by `host:port`; never more than the routes have. */
+  /** The time of the last failure by `host:port`. It has only backends of the routes, so it is bounded. */
   readonly #failedAt = new Map<string, number>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** Each backend once, beginning with the next in turn; those that failed lately come last. */
+  /** Each backend once, beginning with the next one; those that failed lately are last. */
   next(route: Route): readonly HostPort[] {
     const turn = this.#turns.get(route) ?? 0;
     this.#turns.set(route, (turn + 1) % route.backends.length);
@@ -28,7 +28,7 @@ export class BackendOrder {
     return [...good, ...avoided];
   }
 
-  /** True when the backend had been well until now. */
+  /** Notes a failure. True if the backend had not failed before. */
   failed(backend: HostPort): boolean {
     const key = formatHostPort(backend);
     const isNew = !this.#failedAt.has(key);
@@ -36,12 +36,12 @@ export class BackendOrder {
     return isNew;
   }
 
-  /** True when the backend had failed the time before. */
+  /** Notes a success. True if the backend had failed before. */
   connected(backend: HostPort): boolean {
     return this.#failedAt.delete(formatHostPort(backend));
   }
 
-  /** Forgets backends that no route has any more. */
+  /** Forgets backends that no route has. */
   keepOnly(table: RouteTable): void {
     const known = table.backends;
     for (const key of this.#failedAt.keys()) if (!known.has(key)) this.#failedAt.delete(key);

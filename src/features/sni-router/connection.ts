@@ -16,10 +16,10 @@ import { peekHello } from "./peek.ts";
 import { refuse, relay } from "./relay.ts";
 import type { Route } from "./routes.ts";
 
-/** What a client may send before its backend is connected, bytes, and one read of at most 64 KiB more. */
+/** Bytes that a client may send before its backend is connected; one read of at most 64 KiB may exceed it. */
 const EARLY_BYTES = 65_536;
 
-/** What a connection needs of its router. */
+/** The dependencies of a connection. */
 export interface ConnectionDeps {
   readonly log: Logger;
   readonly clock: Clock;
@@ -29,13 +29,13 @@ export interface ConnectionDeps {
   readonly lookup: (serverName: string | undefined) => Route | undefined;
 }
 
-/** One client: its hello is awaited, its backend dialled, its bytes passed on. */
+/** One client: waits for its hello, dials its backend, passes its bytes on. */
 export class Connection {
   readonly #client: Socket;
   readonly #deps: ConnectionDeps;
   readonly #options: { readonly helloTimeoutMs: number; readonly connectTimeoutMs: number };
   readonly #early: EarlyBytes;
-  /** Undefined once the client has left: then there is no connection to pass on. */
+  /** The client's and the router's addresses, for the PROXY header. Undefined if the client has already left. */
   readonly #ends: ProxiedConnection | undefined;
   #state: "hello" | "evicted" | "decided" = "hello";
   #backend: Socket | undefined;
@@ -49,29 +49,29 @@ export class Connection {
     this.#deps = deps;
     this.#options = options;
     this.#ends = endsOf(client);
-    // A socket closes after its error, and that is what is acted upon.
+    // The close event follows, and is handled.
     client.on("error", (error) => deps.log.debug("a client's connection failed", { error }));
     this.#early = new EarlyBytes(client, EARLY_BYTES);
   }
 
-  /** It has not said whom it wants. */
+  /** The client has not sent its hello. */
   get owesHello(): boolean {
     return this.#state === "hello";
   }
 
-  /** Makes room for another client. */
+  /** Closes the client in favour of another one. */
   evict(): void {
     this.#state = "evicted";
     this.#client.destroy();
   }
 
-  /** Ends both sides at once. */
+  /** Closes both sides at once. */
   destroy(): void {
     this.#client.destroy();
     this.#backend?.destroy();
   }
 
-  /** Lasts until both sides are closed. To be called at once, before the client's socket can have closed. */
+  /** Lasts until both sides are closed. To be called in the tick of the accept, before the client's socket can close. */
   async run(): Promise<void> {
     const closed = new Promise<void>((resolve) => this.#client.once("close", () => resolve()));
     const { clock } = this.#deps;
@@ -90,7 +90,7 @@ export class Connection {
   async #route(serverName: string | undefined): Promise<void> {
     const route = this.#deps.lookup(serverName);
     if (route === undefined) {
-      this.#deps.log.debug("a client asks for a name that has no route", { serverName });
+      this.#deps.log.debug("a client's server name has no route", { serverName });
       this.#end("", serverName === undefined ? "no_name" : "unknown_name", "unrecognized_name");
       return;
     }
@@ -159,7 +159,7 @@ function endsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket):
   return source === undefined || destination === undefined ? undefined : { source, destination };
 }
 
-/** Link-local addresses come with their link, which means nothing to the backend. */
+/** The zone of a link-local address is left out: it has no meaning for the backend. */
 function endpoint(text: string | undefined, port: number | undefined): ProxiedConnection["source"] | undefined {
   const address = IpAddress.tryParse((text ?? "").replace(/%.*$/, ""));
   return address === undefined || port === undefined ? undefined : { address, port };

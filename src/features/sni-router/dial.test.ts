@@ -10,7 +10,7 @@ import { deadPort, startBackend } from "./testing/bed.ts";
 const names = new SystemNames({ clock: systemClock });
 const at = (port: number) => ({ host: "127.0.0.1", port });
 
-/** Options of 5 s, and the ports that failed. */
+/** Options with a timeout of 5 s, and the ports that failed. */
 function options(more: Partial<DialOptions> = {}) {
   const failures: number[] = [];
   const signal = new AbortController().signal;
@@ -18,7 +18,7 @@ function options(more: Partial<DialOptions> = {}) {
   return { failures, options: { timeoutMs: 5000, clock: systemClock, names, signal, onFailure, ...more } };
 }
 
-test("connectFirst: a backend that refuses is passed over at once", async (t) => {
+test("connectFirst: a backend that refuses is skipped at once", async (t) => {
   const [dead, good] = [await deadPort(t), await startBackend(t)];
   const { failures, options: of } = options();
   const { socket, backend } = await connectFirst([at(dead), at(good.port)], of);
@@ -39,7 +39,7 @@ test("connectFirst: a backend that does not answer gets its share of the time, t
   socket.destroy();
 });
 
-test("connectFirst: all attempts together end in time, and those without time are not made", async (t) => {
+test("connectFirst: all attempts together end in time, and attempts without time are not made", async (t) => {
   const clock = new FakeClock();
   const ports = [await silentPort(t), await silentPort(t), await silentPort(t)];
   const { failures, options: of } = options({ clock, timeoutMs: 2000 });
@@ -64,7 +64,7 @@ test("connectFirst: an abort ends the attempt, and no other is made", async (t) 
   assert.deepEqual([failures, good.taken()], [[], 0]);
 });
 
-test("connectFirst: an error after the connection ends nobody but the socket", async (t) => {
+test("connectFirst: an error after the connection ends only the socket", async (t) => {
   const good = await startBackend(t);
   const { socket } = await connectFirst([at(good.port)], options().options);
   const closed = once(socket, "close");

@@ -5,9 +5,9 @@ import { type Names, nodeLookup } from "#base/names";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import { SniRouterError } from "./errors.ts";
 
-/** A next backend is not tried earlier than this because of time, milliseconds. */
+/** The shortest time limit of one attempt, milliseconds. */
 const MIN_ATTEMPT_MS = 1000;
-/** As Go has it, so that a peer that is gone is noticed, milliseconds. */
+/** TCP keepalive, as in Go: it detects peers that have vanished, milliseconds. */
 export const TCP_KEEPALIVE_MS = 15_000;
 
 /** How {@link connectFirst} connects. */
@@ -21,7 +21,7 @@ export interface DialOptions {
 }
 
 /**
- * Connects to the first backend that answers, one after the other; the time that is left is shared by those that are left.
+ * Connects to the first backend that answers, one after the other. The remaining backends share the remaining time.
  * Resolves with a paused socket that can be half-closed. Rejects with {@link SniRouterError} `no-backend`, or with the
  * signal's reason; no socket is left behind.
  */
@@ -59,7 +59,7 @@ function connectOne({ host, port }: HostPort, names: Names, timeoutMs: number, s
       noDelay: true,
       keepAlive: true,
       keepAliveInitialDelay: TCP_KEEPALIVE_MS,
-      // A name with several addresses: the first one gets half of the time.
+      // For a name with several addresses: the first one has half of the time.
       autoSelectFamilyAttemptTimeout: Math.max(250, Math.floor(timeoutMs / 2)),
     });
     const onAbort = (): void => onError(signal.reason);
@@ -69,7 +69,7 @@ function connectOne({ host, port }: HostPort, names: Names, timeoutMs: number, s
       reject(error);
     };
     signal.addEventListener("abort", onAbort, { once: true });
-    // It stays, so that an error is never without a listener; once connected, the close that follows it tells the rest.
+    // It stays: an error must always have a listener. After the connection the close event is handled.
     socket.on("error", onError);
     socket.once("connect", () => {
       signal.removeEventListener("abort", onAbort);

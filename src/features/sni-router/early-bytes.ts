@@ -1,8 +1,8 @@
 import type { Socket } from "node:net";
 
 /**
- * What a client sends before there is somebody to send it to. Reads on while nobody waits for it, so that a client that
- * leaves is noticed, but holds at most `limitBytes` and one read more.
+ * The bytes that a client sends before its backend is connected. Reads on meanwhile, so that a client that leaves is detected, but holds
+ * at most `limitBytes` and one read more.
  */
 export class EarlyBytes {
   readonly #client: Socket;
@@ -11,7 +11,7 @@ export class EarlyBytes {
   #chunks: Buffer[] = [];
   #bytes = 0;
   #ended = false;
-  /** Told of each chunk as it comes, and of the client's end as `undefined`. */
+  /** Called with each chunk as it comes, and with `undefined` at the client's end. */
   onChunk: ((chunk: Buffer | undefined) => void) | undefined;
 
   constructor(client: Socket, limitBytes: number) {
@@ -27,7 +27,7 @@ export class EarlyBytes {
     return this.#gone.signal;
   }
 
-  /** Stops listening and hands over; the client is paused. `ended` when it has already said that it sends no more. */
+  /** Pauses the client, removes the listeners and returns the bytes. `ended`: the client has already ended its sending. */
   release(): { readonly chunks: readonly Buffer[]; readonly ended: boolean } {
     this.#client.pause();
     this.#client.off("data", this.#onData);

@@ -1,7 +1,7 @@
 import { Counter, Gauge, type Registry } from "#base/metrics";
 import type { RouterObserver } from "./observer.ts";
 
-/** Counts in a registry. The labels hold names of routes and backends only, never what clients send. */
+/** Declares all metrics of the router. Label values are names of routes and backends, never values that clients send. */
 export function routerMetrics(registry: Registry): RouterObserver {
   const registers = [registry];
   const total = new Counter({

@@ -1,9 +1,9 @@
 import type { Direction } from "./relay.ts";
 
 /**
- * What became of a client. `routed`: a backend has it. Refused: `unknown_name` and `no_name` have no route,
- * `not_tls`, `too_large` and `timeout` are of no proper hello, `no_backend` could be reached, `overload`: too many
- * clients. `gone`: it left before.
+ * The outcome of a client. `routed`: it is connected to a backend. Refused: `unknown_name` and `no_name` (no route), `not_tls`,
+ * `too_large` and `timeout` (no valid hello), `no_backend` (no backend could be reached), `overload` (too many clients). `gone`: it
+ * left before.
  */
 export type RouteResult =
   | "routed"
@@ -16,11 +16,11 @@ export type RouteResult =
   | "no_backend"
   | "overload";
 
-/** Who counts. */
+/** The counters of the router. */
 export interface RouterObserver {
-  /** Once for each client. `route` is the name of the route, empty when it came to none. */
+  /** Called once for each client. `route` is the name of the route; empty if there is none. */
   decided(route: string, result: RouteResult): void;
-  /** How many clients are connected now. */
+  /** The number of connected clients. */
   connected(clients: number): void;
   /** Bytes passed on, without the PROXY header. */
   passed(route: string, direction: Direction, bytes: number): void;

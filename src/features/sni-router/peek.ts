@@ -2,12 +2,12 @@ import type { Clock } from "#base/clock";
 import { type ClientHello, ClientHelloReader } from "#wire/tls-hello";
 import type { EarlyBytes } from "./early-bytes.ts";
 
-/** What a client began with. */
+/** The first message of a client, or why there is none. */
 export type PeekResult =
   | { readonly kind: "hello"; readonly hello: ClientHello }
   | { readonly kind: "not_tls" | "too_large" | "timeout" | "gone" };
 
-/** Waits for the ClientHello, at most `timeoutMs`. Never rejects: a client that leaves, or `signal`, makes it `gone`. */
+/** Waits for the ClientHello, at most `timeoutMs`. Never rejects: the result is `gone` if the client leaves or `signal` aborts. */
 export function peekHello(
   early: EarlyBytes,
   options: { readonly timeoutMs: number; readonly clock: Clock; readonly signal: AbortSignal },

@@ -23,7 +23,7 @@ async function bed(scope: Scope, clock = systemClock) {
   return { client, left, right, backend, bytes, ended: relay(left, right, { clock, onBytes }) };
 }
 
-test("relay: a side that does not read stops the other; the relay holds little, and nothing is lost", async (t) => {
+test("relay: a side that does not read stops the other; the relay holds little, and no byte is lost", async (t) => {
   const { client, left, right, backend, bytes, ended } = await bed(t);
   const sent = randomBytes(64 * 1_048_576);
   client.end(sent);
@@ -37,7 +37,7 @@ test("relay: a side that does not read stops the other; the relay holds little, 
   assert.deepEqual(bytes, { to_backend: sent.length, to_client: 0 });
 });
 
-test("relay: what was passed on of a side that is lost still reaches the other, which is then cut off", async (t) => {
+test("relay: bytes read from a side that is lost still reach the other, which is then reset", async (t) => {
   const { client, left, right, backend, bytes, ended } = await bed(t);
   const sent = randomBytes(32 * 1_048_576);
   client.write(sent);
@@ -49,7 +49,7 @@ test("relay: what was passed on of a side that is lost still reaches the other, 
   await ended;
 });
 
-test("relay: a side that does not take what is left for it is cut off after 30 s", async (t) => {
+test("relay: a side that does not take its remaining bytes is closed after 30 s", async (t) => {
   const clock = new FakeClock();
   const { client, left, right, ended } = await bed(t, clock);
   client.write(randomBytes(32 * 1_048_576));
@@ -61,7 +61,7 @@ test("relay: a side that does not take what is left for it is cut off after 30 s
   assert.ok(right.destroyed);
 });
 
-test("relay: a side that was lost before it began cuts the other", async (t) => {
+test("relay: a side that was lost before the relay started resets the other", async (t) => {
   const [front, back] = [await startBackend(t), await startBackend(t)];
   dial(t, front.port);
   const left = await front.accepted();
@@ -75,7 +75,7 @@ test("relay: a side that was lost before it began cuts the other", async (t) => 
   assert.equal((error as NodeJS.ErrnoException).code, "ECONNRESET");
 });
 
-/** All that comes, however it ends. */
+/** All bytes until the end or loss of a socket. */
 async function collect(socket: Socket): Promise<Buffer> {
   const chunks: Buffer[] = [];
   socket.on("data", (chunk) => chunks.push(chunk));

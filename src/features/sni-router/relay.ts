@@ -2,18 +2,18 @@ import type { Socket } from "node:net";
 import type { Clock } from "#base/clock";
 import { resetSocket } from "#base/socket-reset";
 
-/** What is still to be sent to one side after the other was lost may take so long, milliseconds. */
+/** After one side was lost, how long the other may take for its remaining bytes, milliseconds. */
 const FLUSH_MS = 30_000;
-/** A refused client may take so long to read why, milliseconds. */
+/** How long a refused client may take to read its alert, milliseconds. */
 const LINGER_MS = 500;
 
-/** Which way bytes went. */
+/** The direction of bytes. */
 export type Direction = "to_backend" | "to_client";
 
 /**
- * Passes bytes on both ways, untouched, no faster than either side takes them. The end of one side's sending is passed on
- * as such and the other way goes on; the loss of one side resets the other, once that has what was read for it.
- * Resolves when both sockets are closed. Both are to be paused and half-closable.
+ * Passes bytes on both ways, unchanged, with backpressure. When one side ends its sending, the write side of the other is shut down, and
+ * the other direction goes on. The loss of one side resets the other, once all bytes read for it were sent.
+ * Resolves when both sockets are closed. Both must be paused and made with `allowHalfOpen`.
  */
 export async function relay(
   client: Socket,
@@ -27,7 +27,7 @@ export async function relay(
   ]);
 }
 
-/** One way. Resolves when `from` is closed. */
+/** One direction. Resolves when `from` is closed. */
 function pump(from: Socket, to: Socket, clock: Clock, onBytes: (bytes: number) => void): Promise<void> {
   return new Promise((resolve) => {
     const onClosed = (): void => {
@@ -48,7 +48,7 @@ function pump(from: Socket, to: Socket, clock: Clock, onBytes: (bytes: number) =
   });
 }
 
-/** Resets a connection whose other side was lost; first what was read for it leaves. */
+/** Resets a connection whose other side was lost, after the bytes that wait for it were sent. */
 function cutAfterFlush(socket: Socket, clock: Clock): void {
   if (socket.destroyed) return;
   if (socket.writableLength === 0) {
@@ -60,15 +60,15 @@ function cutAfterFlush(socket: Socket, clock: Clock): void {
   socket.end(() => socket.destroy());
 }
 
-/** Sends last words, and closes when the client has closed or shortly after: closing with unread bytes would lose them. */
-export function refuse(client: Socket, lastWords: Uint8Array | undefined, clock: Clock): void {
+/** Sends an alert and closes when the client has closed, or shortly after: closing with unread bytes would lose the alert. */
+export function refuse(client: Socket, alert: Uint8Array | undefined, clock: Clock): void {
   if (client.destroyed) return;
-  if (lastWords === undefined) {
+  if (alert === undefined) {
     client.destroy();
     return;
   }
   const cancel = clock.after(LINGER_MS, () => client.destroy());
   client.once("close", cancel);
-  client.end(lastWords);
+  client.end(alert);
   client.resume();
 }

@@ -20,7 +20,7 @@ import {
   until,
 } from "./testing/bed.ts";
 
-/** All that a socket gives, until its end or its loss. */
+/** All bytes of a socket until its end or loss. */
 async function readAll(socket: Socket): Promise<Buffer> {
   return readBytes(socket, Number.POSITIVE_INFINITY);
 }
@@ -41,7 +41,7 @@ test("SniRouter: the peeked bytes come first and unchanged, then all others, bot
   assert.deepEqual(observer.bytes, { to_backend: hello.length + 4, to_client: 6 });
 });
 
-test("SniRouter: bytes behind the hello, also many, are passed on after it in order", async (t) => {
+test("SniRouter: bytes after the hello, even many, are passed on in order", async (t) => {
   const backend = await startBackend(t);
   const { port } = await startRouter(t, tableOf(routeTo("a", [backend.port])));
   const sent = Buffer.concat([helloFor("a"), randomBytes(1_000_000)]);
@@ -51,7 +51,7 @@ test("SniRouter: bytes behind the hello, also many, are passed on after it in or
   assert.ok(sent.equals(await readAll(socket)));
 });
 
-test("SniRouter: a hello that comes byte by byte is waited for", async (t) => {
+test("SniRouter: a hello may come byte by byte", async (t) => {
   const backend = await startBackend(t);
   const { port } = await startRouter(t, tableOf(routeTo("a", [backend.port])));
   const client = dial(t, port);
@@ -60,7 +60,7 @@ test("SniRouter: a hello that comes byte by byte is waited for", async (t) => {
   assert.deepEqual(await readBytes(await backend.accepted(), hello.length), hello);
 });
 
-test("SniRouter: a client that owes its hello for 5 s is closed", async (t) => {
+test("SniRouter: a client that sends no hello for 5 s is closed", async (t) => {
   const clock = new FakeClock();
   const backend = await startBackend(t);
   const { router, port, observer } = await startRouter(t, tableOf(routeTo("a", [backend.port])), { clock });
@@ -75,7 +75,7 @@ test("SniRouter: a client that owes its hello for 5 s is closed", async (t) => {
   await until(() => observer.clients === 0);
 });
 
-test("SniRouter: without a route the client is told so in TLS and closed; with a default it goes there", async (t) => {
+test("SniRouter: a client without a route gets a TLS alert and is closed; with a default it is routed there", async (t) => {
   const backend = await startBackend(t);
   const { router, port, observer } = await startRouter(t, tableOf(routeTo("a", [backend.port])));
   for (const name of ["b", undefined]) {
@@ -93,7 +93,7 @@ test("SniRouter: without a route the client is told so in TLS and closed; with a
   assert.deepEqual(observer.decisions.slice(2), ["default:routed", "default:routed"]);
 });
 
-test("SniRouter: what is no TLS, too large, or leaves early reaches no backend, not even the default", async (t) => {
+test("SniRouter: a client that sends no TLS, sends too much, or leaves early reaches no backend, not even the default", async (t) => {
   const backend = await startBackend(t);
   const { port, observer } = await startRouter(t, tableOf(routeTo("default", [backend.port])));
   const openings: readonly (readonly [Uint8Array, string])[] = [
@@ -113,19 +113,19 @@ test("SniRouter: what is no TLS, too large, or leaves early reaches no backend, 
   assert.deepEqual(observer.bytes, { to_backend: 0, to_client: 0 });
 });
 
-test("SniRouter: backends take turns; one that refuses is passed over, and tried last from then on", async (t) => {
+test("SniRouter: backends are used in round robin; one that refuses is skipped, and tried last from then on", async (t) => {
   const [dead, one, two] = [await deadPort(t), await startBackend(t), await startBackend(t)];
   const { port, observer } = await startRouter(t, tableOf(routeTo("a", [dead, one.port, two.port])));
   for (let round = 1; round <= 6; round += 1) {
     dial(t, port).write(helloFor("a"));
     await until(() => one.taken() + two.taken() === round);
   }
-  // Its turns go to the one behind it.
+  // The next backend replaces it.
   assert.deepEqual([one.taken(), two.taken()], [4, 2]);
   assert.deepEqual(observer.failures, [`127.0.0.1:${dead}`]);
 });
 
-test("SniRouter: when no backend can be reached the client is told so in TLS and closed", async (t) => {
+test("SniRouter: if no backend can be reached the client gets a TLS alert and is closed", async (t) => {
   const ports = [await deadPort(t), await deadPort(t)];
   const { port, observer } = await startRouter(t, tableOf(routeTo("a", ports)));
   const client = dial(t, port);
@@ -145,11 +145,11 @@ test("SniRouter: a client that leaves while its backend is dialled ends the dial
   assert.match(observer.decisions.join(), /^a?:gone$/);
 });
 
-test("SniRouter: a half-closed client gets its answer, and a half-closed backend the rest of the question", async (t) => {
+test("SniRouter: a half-closed client gets the answer, and a half-closed backend the rest of the request", async (t) => {
   const backend = await startBackend(t);
   const { port, observer } = await startRouter(t, tableOf(routeTo("a", [backend.port])));
   const asking = dial(t, port);
-  // Its end comes right behind the hello, perhaps before the backend is dialled.
+  // Its FIN follows the hello at once, perhaps before the backend is dialled.
   asking.end(helloFor("a"));
   const answering = await backend.accepted();
   assert.deepEqual(await readAll(answering), helloFor("a"));
@@ -166,7 +166,7 @@ test("SniRouter: a half-closed client gets its answer, and a half-closed backend
   await until(() => observer.clients === 0);
 });
 
-test("SniRouter: a reset of one side is a reset of the other", async (t) => {
+test("SniRouter: a reset of one side resets the other", async (t) => {
   const backend = await startBackend(t);
   const { port, observer } = await startRouter(t, tableOf(routeTo("a", [backend.port])));
   for (const who of ["client", "backend"] as const) {
@@ -196,7 +196,7 @@ test("SniRouter: the PROXY header comes before the hello, with the client's own 
   assert.deepEqual(await readBytes(socket, expected.length), expected);
 });
 
-test("SniRouter: new routes are for new clients; who is connected stays with its backend", async (t) => {
+test("SniRouter: new routes are for new clients; connected ones stay with their backends", async (t) => {
   const [before, after] = [await startBackend(t), await startBackend(t)];
   const { router, port } = await startRouter(t, tableOf(routeTo("a", [before.port])));
   const first = dial(t, port);
@@ -210,7 +210,7 @@ test("SniRouter: new routes are for new clients; who is connected stays with its
   assert.equal(String(await readBytes(socket, helloFor("a").length + 5)).slice(-5), "still");
 });
 
-test("SniRouter: when full, who has said nothing longest makes room; when all have spoken, the new one is refused", async (t) => {
+test("SniRouter: when full, the client longest without a hello is closed; if all have sent theirs, the new one is refused", async (t) => {
   const backend = await startBackend(t);
   const { router, port, observer } = await startRouter(t, tableOf(routeTo("a", [backend.port])), { maxConnections: 2 });
   const [mute, later] = [dial(t, port), dial(t, port)];
@@ -230,7 +230,7 @@ test("SniRouter: when full, who has said nothing longest makes room; when all ha
   assert.equal(observer.decisions.filter((text) => text === ":overload").length, 2);
 });
 
-test("SniRouter: draining refuses new clients, waits for the others, and cuts them off at the end", async (t) => {
+test("SniRouter: draining refuses new clients, waits for the others, and closes them at the end", async (t) => {
   const clock = new FakeClock();
   const backend = await startBackend(t);
   const { router, port } = await startRouter(t, tableOf(routeTo("a", [backend.port])), { clock });
@@ -254,7 +254,7 @@ test("SniRouter: draining refuses new clients, waits for the others, and cuts th
   assert.equal(router.connections, 0);
 });
 
-test("SniRouter: an address that is taken is named", async (t) => {
+test("SniRouter: the error names an address that is in use", async (t) => {
   const { router, port } = await startRouter(t, tableOf(routeTo("a", [1])));
   await assert.rejects(router.listen({ host: "127.0.0.1", port }), {
     code: "cannot-listen",

@@ -13,32 +13,32 @@ import { SniRouterError } from "./errors.ts";
 import type { RouterObserver } from "./observer.ts";
 import type { RouteTable } from "./routes.ts";
 
-/** Connections that the kernel holds until they are accepted. */
+/** Backlog of the listening sockets. */
 const BACKLOG = 1024;
 
-/** What the router needs. */
+/** The dependencies of the router. */
 export interface SniRouterDeps {
   readonly log: Logger;
   readonly observer: RouterObserver;
-  /** Told of an error that no correct program meets; the program is to end. */
+  /** Receives unexpected errors; the program should end. */
   readonly onBug: (error: unknown) => void;
   readonly clock?: Clock;
-  /** Default: as the system has them. */
+  /** Default: the system's resolver configuration. */
   readonly names?: Names;
 }
 
 /** Settings of the router. */
 export interface SniRouterOptions {
   readonly routes: RouteTable;
-  /** Clients at once; each has two sockets. One more takes the place of the one that has owed its hello longest. */
+  /** Clients at once; each has two sockets. One more replaces the client that has waited longest without a hello. */
   readonly maxConnections: number;
-  /** How long a client may take to say hello. Default 5,000 (docs/spec/tunnel.md#9.7). */
+  /** How long a client may take to send its hello, milliseconds. Default 5,000 (docs/spec/tunnel.md#9.7). */
   readonly helloTimeoutMs?: number;
-  /** How long reaching a backend may take, all attempts together. Default 5,000. */
+  /** How long connecting to a backend may take, all attempts together, milliseconds. Default 5,000. */
   readonly connectTimeoutMs?: number;
 }
 
-/** Passes TLS connections on by the name that their clients ask for, without taking part in them (docs/spec/tunnel.md#9.7). */
+/** Passes TLS connections on by the server name of their clients, without ending TLS (docs/spec/tunnel.md#9.7). */
 export class SniRouter implements AsyncDisposable {
   readonly #deps: Required<SniRouterDeps>;
   readonly #options: SniRouterOptions;
@@ -56,12 +56,12 @@ export class SniRouter implements AsyncDisposable {
     this.#routes = options.routes;
   }
 
-  /** Clients that are connected, in whatever state. */
+  /** Connected clients, in any state. */
   get connections(): number {
     return this.#connections.size;
   }
 
-  /** For clients that say hello from now on; who is connected stays so. */
+  /** Replaces the routes for clients whose hello comes from now on. Connected clients stay with their backends. */
   setRoutes(routes: RouteTable): void {
     this.#routes = routes;
     this.#order.keepOnly(routes);
@@ -86,7 +86,7 @@ export class SniRouter implements AsyncDisposable {
     return (server.address() as AddressInfo).port;
   }
 
-  /** Listens no more, waits until all clients have left, at most `timeoutMs`, and cuts off the rest; resolves with how many. */
+  /** Stops listening, waits at most `timeoutMs` until all clients have left, and closes the others. Resolves with their number. */
   async drain({ timeoutMs }: { readonly timeoutMs: number }): Promise<number> {
     const closed = this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve())));
     await this.#emptyWithin(timeoutMs);
@@ -136,7 +136,7 @@ export class SniRouter implements AsyncDisposable {
     if (this.#connections.size === 0) this.#idle?.resolve();
   }
 
-  /** Clients that say nothing must not keep others out: the first of them goes. */
+  /** Makes a place for one more client, if need be by closing the one that has waited longest without a hello. False: there is none. */
   #makeRoom(): boolean {
     if (this.#connections.size < this.#options.maxConnections) return true;
     for (const connection of this.#connections) {

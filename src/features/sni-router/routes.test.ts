@@ -56,7 +56,7 @@ test("normalizePattern: DNS names and one leading wildcard, nothing else", () =>
   assert.equal(normalizePattern(`${"a".repeat(64)}.b`), undefined);
 });
 
-test("parseRouteFlag: name and backends; what is wrong is quoted", () => {
+test("parseRouteFlag: name and backends; faults are quoted", () => {
   assert.deepEqual(parseRouteFlag("*.A.example=10.0.0.1:8091,[::1]:1"), {
     name: "*.a.example",
     backends: [
@@ -70,7 +70,7 @@ test("parseRouteFlag: name and backends; what is wrong is quoted", () => {
   assert.throws(() => parseRouteFlag("a=h:1,h"), { message: '"h" is not HOST:PORT or [IPv6]:PORT' });
 });
 
-test("BackendOrder: backends take turns, and one that failed comes last for a while", async () => {
+test("BackendOrder: round robin, and a backend that failed comes last for a while", async () => {
   const clock = new FakeClock();
   const order = new BackendOrder(clock);
   const three = route("a=x:1,y:1,z:1");
@@ -117,7 +117,7 @@ test("parseRouteFile: every name has a route of its own, anchors work, the defau
   assert.equal(parseRouteFile("routes: []", "f").defaultRoute, undefined);
 });
 
-test("parseRouteFile: each fault is told with file, line and field, in one line", () => {
+test("parseRouteFile: each fault is reported with file, line and field, in one line", () => {
   const cases: Readonly<Record<string, RegExp>> = {
     "": /^f:1: the file must be a mapping of routes, default$/,
     "[]": /^f:1: the file must be a mapping/,
@@ -158,7 +158,7 @@ test("parseRouteFile: each fault is told with file, line and field, in one line"
   }
 });
 
-test("parseRouteFile: many faults are counted, not all told", () => {
+test("parseRouteFile: of many faults some are reported and the rest counted", () => {
   const text = `routes:\n${"  - names: [a b]\n    backends: ['h']\n".repeat(10)}`;
   assert.throws(() => parseRouteFile(text, "f"), { message: /^(f:\d+: [^;]*; ){5}and 15 more$/ });
 });

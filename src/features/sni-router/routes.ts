@@ -1,28 +1,28 @@
 import { formatHostPort, type HostPort, parseHostPort } from "#wire/http-connect";
 import { SniRouterError } from "./errors.ts";
 
-/** Where the connections of some server names go. */
+/** A server name or pattern and its backends. */
 export interface Route {
-  /** How logs and metrics call it: the pattern of its names, or `default`. */
+  /** Its name in logs and metrics: the pattern, or `default`. */
   readonly name: string;
-  /** Tried in turn, the first one first served in rotation. At least one. */
+  /** Tried in round robin. At least one. */
   readonly backends: readonly HostPort[];
-  /** A PROXY v2 header with the client's addresses goes before its bytes. */
+  /** A PROXY v2 header with the client's addresses is sent first. */
   readonly proxyProtocol: boolean;
 }
 
-/** What a file or a set of flags asks for. `name` of a route is a server name, or `*.` and a domain. */
+/** The routes of a file or of flags. `name` of a route is a server name, or `*.` and a domain. */
 export interface RouteSet {
   readonly routes: readonly Route[];
-  /** For clients without a name, or with one of no route. Absent: those are refused. */
+  /** For clients without a name, or whose name has no route. Absent: they are refused. */
   readonly defaultRoute?: Route;
 }
 
-/** The name of the route for all that has no other. */
+/** The name of the default route. */
 export const DEFAULT_ROUTE_NAME = "default";
-/** More backends of one route than this are refused. */
+/** The most backends of a route. */
 export const MAX_BACKENDS = 64;
-/** More names than this are refused. */
+/** The most names of all routes together. */
 export const MAX_NAMES = 10_000;
 
 const LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?";
@@ -37,7 +37,7 @@ export function normalizePattern(text: string): string | undefined {
   return pattern.length <= 253 && PATTERN.test(pattern) ? pattern : undefined;
 }
 
-/** Which route a server name takes: its own, else that of the wildcard above it, else the default. */
+/** Finds the route of a server name: its own, else that of the wildcard for its first label, else the default. */
 export class RouteTable {
   readonly #byPattern: ReadonlyMap<string, Route>;
   readonly #defaultRoute: Route | undefined;
@@ -57,12 +57,12 @@ export class RouteTable {
     this.#defaultRoute = defaults[0];
   }
 
-  /** `undefined` when a client of this name is to be refused. */
+  /** `undefined`: a client with this name is refused. */
   lookup(serverName: string | undefined): Route | undefined {
     if (serverName === undefined) return this.#defaultRoute;
     const name = normalizeName(serverName);
     const parent = name.slice(name.indexOf(".") + 1);
-    // A client that names a pattern itself, "*.a", must not reach it as if it were a name.
+    // The pattern itself, such as "*.a", is no valid name of a client.
     const exact = name.startsWith("*") ? undefined : this.#byPattern.get(name);
     const isBelow = name.includes(".") && !name.startsWith(".") && !name.startsWith("*");
     return exact ?? (isBelow ? this.#byPattern.get(`*.${parent}`) : undefined) ?? this.#defaultRoute;

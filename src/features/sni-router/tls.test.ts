@@ -15,7 +15,7 @@ const makeCluster = (name: string): Promise<Cluster> =>
   makeCertificates(`cluster-${name}`, { server: [`${name}.example`], agent: [] });
 const [a, b] = await Promise.all([makeCluster("a"), makeCluster("b")]);
 
-/** A proxy server's port in the eyes of TLS: a certificate of its cluster's authority, and only agents of that. */
+/** A proxy server's TLS port: a certificate of its cluster's authority, and only agents of that authority. */
 async function startServer(scope: Scope, { ca, pairs }: Cluster, onClient: (socket: TLSSocket) => void) {
   const options: TlsOptions = { ...pairs.server, ca, requestCert: true, rejectUnauthorized: true };
   const refusals: string[] = [];
@@ -40,10 +40,10 @@ function dial(scope: Scope, port: number, options: ConnectionOptions): TLSSocket
   return socket;
 }
 
-/** Whose certificate a server showed. */
+/** The issuer of a server's certificate. */
 const issuerOf = (socket: TLSSocket): string | string[] | undefined => socket.getPeerCertificate().issuer["CN"];
 
-/** Both clusters' servers, which greet by name, behind one router. */
+/** The servers of both clusters, which send their names, behind one router. */
 async function startBoth(scope: Scope) {
   const reached: string[] = [];
   const greet = (name: string) => (socket: TLSSocket) => {
@@ -55,7 +55,7 @@ async function startBoth(scope: Scope) {
   return { ...(await startRouter(scope, routes)), servers, reached };
 }
 
-test("SniRouter: one address, two clusters: each agent meets its own server and that one's certificate", async (t) => {
+test("SniRouter: one address, two clusters: each agent meets its own server and its certificate", async (t) => {
   const { port, observer } = await startBoth(t);
   for (const [cluster, name] of [
     [a, "a"],
@@ -78,27 +78,27 @@ test("SniRouter: one address, two clusters: each agent meets its own server and 
   ]);
 });
 
-test("SniRouter: an agent of cluster a that asks for b refuses b's server, and is refused by it", async (t) => {
+test("SniRouter: an agent of cluster a that sends the name of b refuses b's server, and is refused by it", async (t) => {
   const { port, servers, reached, observer } = await startBoth(t);
   const asking = { ...agentOf(a), servername: "b.example" };
   // It checks the server against its own authority.
   const [distrust] = await once(dial(t, port, asking), "error");
   assert.match(String((distrust as NodeJS.ErrnoException).code), /UNABLE_TO_VERIFY_LEAF_SIGNATURE|SELF_SIGNED/);
-  // Should it not check, the server does: in TLS 1.2 within the handshake, in 1.3 with the first bytes after it.
+  // Without that check the server refuses it: in TLS 1.2 within the handshake, in 1.3 with the first bytes after it.
   for (const maxVersion of ["TLSv1.2", "TLSv1.3"] as const) {
     const careless = dial(t, port, { ...asking, rejectUnauthorized: false, maxVersion });
-    // What it is told depends on who writes first; that it is told nothing of b's does not.
+    // The error depends on which side writes first. In any case it receives no bytes of b.
     careless.on("error", () => careless.destroy());
     careless.on("data", (bytes) => assert.fail(`b said ${bytes}`));
     await new Promise<void>((resolve) => careless.once("close", () => resolve()));
   }
   await until(() => observer.clients === 0);
-  // The distrustful one's alert, and the two certificates of the wrong authority.
+  // The alert of the client that checks, and the two certificates of the wrong authority.
   assert.equal(servers.b.refusals.length, 3, servers.b.refusals.join());
   assert.deepEqual([reached, servers.a.refusals], [[], []]);
 });
 
-test("SniRouter: a name without a route ends in an alert that TLS libraries put into words", async (t) => {
+test("SniRouter: a name without a route gets an alert that TLS libraries report in words", async (t) => {
   const { port } = await startBoth(t);
   for (const servername of ["other.name", undefined]) {
     const socket = dial(t, port, { ...agentOf(a), ...(servername === undefined ? {} : { servername }) });
@@ -126,7 +126,7 @@ test("SniRouter: a real handshake byte by byte, and 1 MiB each way at once with 
   await until(() => observer.clients === 0);
 });
 
-/** A socket whose first bytes leave one by one. */
+/** A socket whose first bytes are sent one by one. */
 function bytewise(socket: Socket, first: number): Duplex {
   let left = first;
   const duplex = new Duplex({

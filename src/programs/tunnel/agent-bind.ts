@@ -7,14 +7,14 @@ import { requirePrivileges } from "../privileges.ts";
 import type { ReverseConfig } from "./agent-config.ts";
 import type { AgentFlags } from "./agent-flags.ts";
 
-/** The bind interface of a running agent; disposed, it is taken away unless it is to be kept. */
+/** The bind interface of a running agent. Disposing removes it, unless `--keep-bind-interface` is given. */
 export interface OpenBindInterface extends AsyncDisposable {
-  /** Puts back what others take away, until the signal aborts. */
+  /** Restores what others remove, until the signal aborts. */
   watch(options: { readonly signal: AbortSignal }): Promise<void>;
 }
 
 /**
- * Makes or adopts the bind interface; `undefined` where it is not ours to manage. Rejects with `BindInterfaceError`,
+ * Makes or adopts the bind interface; `undefined` if it is not managed. Rejects with `BindInterfaceError`,
  * `PrivilegeError`, `KernelError`.
  */
 export async function openBindInterface(
@@ -23,7 +23,7 @@ export async function openBindInterface(
   { log, health }: { readonly log: Logger; readonly health: Health },
 ): Promise<OpenBindInterface | undefined> {
   if (reverse === undefined || !values.manageBindInterface) return undefined;
-  requirePrivileges("manage the bind interface (--manage-bind-interface=false: leave it alone)", ["CAP_NET_ADMIN"]);
+  requirePrivileges("manage the bind interface (--manage-bind-interface=false: do not)", ["CAP_NET_ADMIN"]);
   const kernel = openKernel();
   using own = kernel.openNetNs("own");
   const stack = kernel.openStack(own);

@@ -21,7 +21,7 @@ export interface ReverseConfig {
   readonly bindAddresses: readonly IpAddress[];
 }
 
-/** The command line of `proxy-agent`, checked as a whole. What a single flag says stays in its values. */
+/** The parts of `proxy-agent`'s command line that depend on several flags, checked. */
 export interface AgentConfig {
   readonly agentID: string;
   readonly servers: readonly HostPort[];
@@ -29,11 +29,11 @@ export interface AgentConfig {
   readonly admin: ListenAddress;
   readonly leaseSelector: string;
   readonly reverse: ReverseConfig | undefined;
-  /** What works but should be mended, a sentence each. */
+  /** Settings that work but should be changed, a sentence each. */
   readonly warnings: readonly string[];
 }
 
-/** Throws `ConfigError` with one sentence for each fault, which names its flag (docs/spec/tunnel.md#9.3, #14). */
+/** Throws `ConfigError` with one sentence for each fault that names its flag (docs/spec/tunnel.md#9.3, #14). */
 export function agentConfig(values: Values): AgentConfig {
   const faults = new Faults();
   const warnings: string[] = [];
@@ -60,7 +60,7 @@ export function agentConfig(values: Values): AgentConfig {
   return config;
 }
 
-/** What servers are to choose us by must be what they compare with. */
+/** Values of identifiers must have the form that servers compare. */
 function checkIdentifiers(text: string, faults: Faults): void {
   const flag = "agent-identifiers";
   const found = faults.parsed(flag, () => parseIdentifiers(text, { unknownKeys: "refuse" }), undefined);
@@ -103,7 +103,7 @@ function checkNames(
     `${JSON.stringify(tlsServerName)} is neither a name nor an address: expected such as proxy.example.com`,
   );
   if (countServerLeases) return;
-  const why = "is of no use without --count-server-leases: give that flag too, or leave this one out";
+  const why = "has no effect without --count-server-leases: give that flag too, or leave this one out";
   faults.check(leaseLabelSelector === agentFlags.leaseLabelSelector.initial, "lease-label-selector", why);
   faults.check(leaseLabel === "", "lease-label", why);
 }
@@ -171,7 +171,9 @@ function reverseOf(values: Values, faults: Faults, warnings: string[]): ReverseC
   );
   for (const address of bindAddresses) {
     if (isPrivate(address, PRIVATE)) continue;
-    warnings.push(`--bind-address: ${address} is not private (RFC 1918, RFC 4193): it hides whoever has it elsewhere`);
+    warnings.push(
+      `--bind-address: ${address} is not private (RFC 1918, RFC 4193): this node cannot reach another host with this address`,
+    );
   }
   return targets.length === 0 ? undefined : { targets, bindAddresses };
 }

@@ -11,11 +11,11 @@ const file = (name: string, help: string) => stringFlag(name, "", help, "FILE");
 const port = (name: string, initial: number, help: string) => integerFlag(name, initial, help, { min: 0, max: 65_535 });
 const address = (name: string, initial: string, help: string) => stringFlag(name, initial, help, "ADDRESS");
 
-/** Upstream's flags, with its defaults (docs/spec/tunnel.md#14). */
+/** Konnectivity's flags, with its defaults (docs/spec/tunnel.md#14). */
 const upstream = {
-  agentCert: file("agent-cert", "certificate that proves us to servers"),
+  agentCert: file("agent-cert", "client certificate for servers"),
   agentKey: file("agent-key", "its key"),
-  caCert: file("ca-cert", "who signs servers' certificates; empty: the system's authorities"),
+  caCert: file("ca-cert", "authorities of servers' certificates; empty: the system's"),
   proxyServerHost: stringFlag(
     "proxy-server-host",
     "127.0.0.1",
@@ -38,20 +38,22 @@ const upstream = {
   agentIdentifiers: stringFlag(
     "agent-identifiers",
     "",
-    "what servers may choose us by: ipv4, ipv6, host, cidr, default-route, such as host=node1&default-route=true",
+    "identifiers by which servers choose this agent: ipv4, ipv6, host, cidr, default-route, such as host=node1&default-route=true",
     "KEY=VALUE&...",
   ),
-  syncInterval: durationFlag("sync-interval", "1s", "how often it is looked whether a server is missing"),
-  probeInterval: durationFlag("probe-interval", "1s", "accepted; a dead connection is seen at once", { min: "1ms" }),
-  syncIntervalCap: durationFlag("sync-interval-cap", "10s", "the most that --sync-interval grows to after failures"),
-  keepaliveTime: durationFlag("keepalive-time", "1h", "PING a server that was silent for so long"),
-  serviceAccountTokenPath: file("service-account-token-path", "token that proves us; read for each connection"),
+  syncInterval: durationFlag("sync-interval", "1s", "how often the agent checks whether a server is missing"),
+  probeInterval: durationFlag("probe-interval", "1s", "accepted; a dead connection is detected at once", {
+    min: "1ms",
+  }),
+  syncIntervalCap: durationFlag("sync-interval-cap", "10s", "the longest interval after failures"),
+  keepaliveTime: durationFlag("keepalive-time", "1h", "send a PING to a server after so long without a byte"),
+  serviceAccountTokenPath: file("service-account-token-path", "token for servers; read for each connection"),
   warnOnChannelLimit: switchFlag("warn-on-channel-limit", false, "accepted and ignored"),
   syncForever: switchFlag("sync-forever", false, "go on connecting when every known server is connected"),
   xfrChannelSize: integerFlag(
     "xfr-channel-size",
     150,
-    "accepted; what waits is bounded in bytes, see --conn-buffer-bytes",
+    "accepted; queues are bounded in bytes, see --conn-buffer-bytes",
     { min: 0, max: 1_000_000 },
   ),
   countServerLeases: switchFlag("count-server-leases", false, "count servers by their Leases"),
@@ -59,7 +61,7 @@ const upstream = {
   leaseLabelSelector: stringFlag(
     "lease-label-selector",
     "k8s-app=konnectivity-server",
-    "labels of the Leases, as kubectl's -l has them",
+    "label selector of the Leases, in the syntax of kubectl -l",
     "SELECTOR",
   ),
   leaseLabel: stringFlag("lease-label", "", "the old name of --lease-label-selector", "SELECTOR"),
@@ -67,7 +69,7 @@ const upstream = {
     "server-count-source",
     ["", "default", "max"],
     "default",
-    "default: Leases where they are counted, else what servers say; max: the larger of both",
+    "default: Leases if they are counted, else the servers' headers; max: the larger number",
   ),
   kubeconfig: file("kubeconfig", "credentials of the API server for Leases; else the pod's own"),
   kubeApiContentType: stringFlag(
@@ -78,7 +80,7 @@ const upstream = {
   ),
 };
 
-/** Flags that upstream does not have. */
+/** Flags that Konnectivity does not have. */
 const ours = {
   proxyServer: repeatedFlag(
     "proxy-server",
@@ -89,47 +91,47 @@ const ours = {
   tlsServerName: stringFlag(
     "tls-server-name",
     "",
-    "name that is asked for and verified in place of the host's",
+    "server name (SNI) that is sent and verified in place of the host's",
     "NAME",
   ),
   connectTimeout: durationFlag(
     "connect-timeout",
     "20s",
-    "how long connecting to a server may take, answer included",
+    "how long connecting to a server may take, its answer included",
     timeout,
   ),
   dialTimeout: durationFlag("dial-timeout", "5s", "how long connecting to an endpoint may take", timeout),
   drainTimeout: durationFlag(
     "drain-timeout",
     "30s",
-    "at the first SIGTERM, how long connections may go on; 0: until the second",
+    "at the first SIGTERM, how long connections may go on; 0: until the second one",
   ),
   reconnectJitter: durationFlag(
     "reconnect-jitter",
     "200ms",
-    "after a lost connection, wait at random for up to so long",
+    "after a lost connection, wait for a random time of up to this",
   ),
   forwardAllowedDestination: repeatedFlag(
     "forward-allowed-destination",
     parseForwardDestination,
-    "endpoints that servers may reach through us; none: any",
+    "endpoints that servers may reach through this agent; none: any",
     "CIDR[:PORT]",
   ),
   featureGates: gatesFlag,
   target: repeatedFlag(
     "target",
     parseTarget,
-    "a port of the bind addresses, and what it leads to on the control plane's side",
+    "a port of the bind addresses, and its destination on the control plane's side",
     "LOCAL_PORT:HOST:PORT",
   ),
   bindAddress: commaListFlag("bind-address", "addresses on which targets are served, IPv4, IPv6 or both", "IP,..."),
   bindInterface: stringFlag("bind-interface", "knode0", "dummy interface that holds the bind addresses", "NAME"),
-  manageBindInterface: switchFlag("manage-bind-interface", true, "make the interface and its addresses"),
-  keepBindInterface: switchFlag("keep-bind-interface", false, "leave them when ending"),
+  manageBindInterface: switchFlag("manage-bind-interface", true, "create the interface and its addresses"),
+  keepBindInterface: switchFlag("keep-bind-interface", false, "do not remove them at the end"),
   allowedSource: repeatedFlag(
     "allowed-source",
     (text: string) => Cidr.parse(text),
-    "who may connect to the bind addresses; none: anybody",
+    "sources that may connect to the bind addresses; none: any",
     "CIDR",
   ),
   ...muxFlags,

@@ -1,7 +1,7 @@
 import type { Routes } from "./http.ts";
 import { profilingRoutes } from "./profiling.ts";
 
-/** `/metrics` has moved to the health port; profiles are here. */
+/** Redirects `/metrics` to the health port; serves profiles. */
 export function adminRoutes(profiling: boolean, healthPort: number): Routes {
   return {
     "/metrics": ({ host }) => ({

@@ -3,10 +3,10 @@ import type { AgentLeaseMetrics, AgentMetrics, BufferBudget } from "#features/tu
 import { codeName } from "../grpc-code-names.ts";
 import { buildInfo, maker, PREFIX } from "./metrics.ts";
 
-/** Upstream's buckets, seconds (docs/spec/tunnel.md#12). */
+/** Konnectivity's buckets, seconds (docs/spec/tunnel.md#12). */
 const LATENCY_BUCKETS = [0.005, 0.025, 0.1, 0.5, 2.5, 10, 30];
 
-/** Registers the agent's metrics under upstream's names. */
+/** Declares all metrics of the agent, under Konnectivity's names. */
 export function agentMetrics(
   registry: Registry,
   budget: Pick<BufferBudget, "used">,

@@ -2,10 +2,10 @@ import { accessSync, constants } from "node:fs";
 import { ConfigError, type Flag, TIMER_MAX } from "#base/config";
 import { ExpectedError } from "#base/errors";
 
-/** Of a flag that limits one attempt: none at all would fail each, and more is no limit to a timer. */
+/** Bounds of a flag that limits one attempt: 0 would fail every attempt, and timers have a maximum. */
 export const timeout = { min: "1ms", max: TIMER_MAX } as const;
 
-/** A list with commas, as Go's StringSlice: may be given several times too. */
+/** A list with commas, which may also be given several times, as Go's StringSlice. */
 export function commaListFlag(name: string, help: string, placeholder: string): Flag<readonly string[]> {
   return {
     name,
@@ -32,12 +32,12 @@ export function decimalFlag(name: string, initial: number, help: string): Flag<n
   };
 }
 
-/** The default of `--server-id` and `--agent-id`: what the environment says, else something new. */
+/** The value of `--server-id` or `--agent-id`: the flag, else the environment variable, else a random UUID. */
 export function identity(given: string, variable: string): string {
   return given || process.env[variable] || crypto.randomUUID();
 }
 
-/** What is wrong with a command line as a whole; each fault names its flag. */
+/** Collects the faults of a command line; each names its flag. */
 export class Faults {
   readonly #faults: string[] = [];
 
@@ -50,7 +50,7 @@ export class Faults {
     if (!condition) this.add(flag, why);
   }
 
-  /** A file that is named must be readable. */
+  /** Adds a fault if the path is not empty and its file is not readable. */
   file(flag: string, path: string): void {
     if (path === "") return;
     try {
@@ -60,7 +60,7 @@ export class Faults {
     }
   }
 
-  /** A certificate is nothing without its key. */
+  /** A certificate and its key must be given together, and be readable. */
   pair(certFlag: string, cert: string, keyFlag: string, key: string): void {
     this.check(cert === "" || key !== "", keyFlag, `is needed with --${certFlag}`);
     this.check(key === "" || cert !== "", certFlag, `is needed with --${keyFlag}`);
@@ -68,7 +68,7 @@ export class Faults {
     this.file(keyFlag, key);
   }
 
-  /** Runs a parser; what it refuses is a fault of the flag, and the fallback is what comes back. */
+  /** Runs a parser. If it throws an expected error, adds a fault and returns the fallback. */
   parsed<T>(flag: string, parse: () => T, fallback: T): T {
     try {
       return parse();
@@ -79,7 +79,7 @@ export class Faults {
     }
   }
 
-  /** Throws `ConfigError` with all of them, if there are any. */
+  /** Throws `ConfigError` with all faults, if there are any. */
   throwIfAny(): void {
     if (this.#faults.length > 0) throw new ConfigError("invalid-flags", this.#faults);
   }

@@ -1,9 +1,9 @@
 import { ConfigError, type Flag } from "#base/config";
 
-/** Node to control plane (KEP-2025). */
+/** The gate of the direction from nodes to the control plane (KEP-2025). */
 export const CLUSTER_TO_MASTER = "EnableClusterToMasterTraffic";
 
-/** The gates and their defaults; an alias is the name that upstream's code has for one. */
+/** The gates and their defaults. An alias is Konnectivity's name of a gate. */
 const DEFAULTS: Readonly<Record<string, boolean>> = { [CLUSTER_TO_MASTER]: false };
 const ALIASES: Readonly<Record<string, string>> = { NodeToMasterTraffic: CLUSTER_TO_MASTER };
 

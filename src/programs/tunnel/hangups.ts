@@ -1,4 +1,4 @@
-/** Does something at each SIGHUP. Disposed, it leaves the signal to Node, which ends the process. */
+/** Calls a handler at each SIGHUP. After disposal Node's default applies again, which ends the process. */
 export class Hangups implements Disposable {
   #handler: (() => void) | undefined;
   #missed = false;
@@ -7,12 +7,12 @@ export class Hangups implements Disposable {
     else this.#handler();
   };
 
-  /** Begins to catch the signal. One that comes before there is a handler waits for it: start-up may take long. */
+  /** Catches the signal from now on. A signal before {@link handle} is kept until then, because start-up may take long. */
   constructor() {
     process.on("SIGHUP", this.#onSignal);
   }
 
-  /** From now on `handler` is called; at once where the signal has come before. */
+  /** Sets the handler; calls it at once if a signal has come before. */
   handle(handler: () => void): void {
     this.#handler = handler;
     if (!this.#missed) return;

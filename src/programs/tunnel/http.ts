@@ -11,21 +11,21 @@ import type { Registry } from "#base/metrics";
 const HEADERS_TIMEOUT_MS = 5000;
 /** How long a client may take to send its request, milliseconds (docs/spec/tunnel.md#5.4). */
 const REQUEST_TIMEOUT_MS = 60_000;
-/** How often it is looked whether a client has taken longer, milliseconds. */
+/** How often these timeouts are checked, milliseconds. */
 const CHECKING_INTERVAL_MS = 1000;
 const MAX_CLIENTS = 64;
 
-/** One request that was taken apart. */
+/** A parsed request. */
 export interface Request {
   readonly path: string;
   readonly query: URLSearchParams;
-  /** As the client named us, without the port; the address it came to where it did not. */
+  /** The name in the Host header without the port; the local address if there is none. */
   readonly host: string;
-  /** Aborts when the client goes. */
+  /** Aborts when the client disconnects. */
   readonly signal: AbortSignal;
 }
 
-/** What a path answers: text, or a response of its own. */
+/** The reply of a path: a text or a stream. */
 export interface Answer {
   readonly status?: number;
   readonly type?: string;
@@ -33,7 +33,7 @@ export interface Answer {
   readonly body: string | AsyncIterable<Uint8Array>;
 }
 
-/** Answers by path. One that ends in `/` stands for all below it. */
+/** Replies by path. A path that ends in `/` also serves the paths below it. */
 export type Routes = Readonly<Record<string, (request: Request) => Answer | Promise<Answer>>>;
 
 /** Listens until disposed. */
@@ -41,13 +41,13 @@ export interface Endpoint extends AsyncDisposable {
   readonly port: number;
 }
 
-/** Serves plain HTTP for probes and people. Rejects with `HealthServerError` when the address cannot be had. */
+/** Serves plain HTTP for probes and operators. Rejects with `HealthServerError` if listening fails. */
 export async function serveRoutes(
   deps: { readonly routes: Routes; readonly log: Logger; readonly onBug: (error: unknown) => void },
   options: { readonly address: ListenAddress },
 ): Promise<Endpoint> {
   const { address } = options;
-  // A profile takes as long as it was asked for: it is not ended for somebody who comes later.
+  // A profile takes as long as requested: it is not ended in favour of a later client.
   const connections = new ConnectionLimit(MAX_CLIENTS, { whenAllBusy: "refuse-next" });
   const server = createServer(
     {
@@ -123,7 +123,7 @@ function routeOf(routes: Routes, path: string): Routes[string] | undefined {
   return below === undefined ? undefined : routes[below];
 }
 
-/** The name in `Host`, if it is one: it goes into redirects. */
+/** The host name for redirects: that of the Host header if it is valid. */
 function hostOf(request: IncomingMessage): string {
   const named = /^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?$/.exec(request.headers.host ?? "")?.[1];
   if (named !== undefined) return named;

@@ -1,16 +1,16 @@
 import { ConfigError, type Flag, type FlagValues } from "#base/config";
 import { createLogger, type Logger } from "#base/log";
 
-/** Verbosity from which on klog users expect debug lines. */
+/** The klog verbosity from which debug lines are written. */
 const DEBUG_VERBOSITY = 4;
 
-/** Accepts any value and remembers that it was given. */
+/** A flag that accepts any value and has no effect. Its value is whether it was given. */
 function ignoredFlag(name: string, placeholder?: string): Flag<boolean> {
   return {
     name,
-    // As klog spells them; upstream's programs take dashes alone.
+    // klog's own spelling; Konnectivity's programs take only dashes.
     aliases: name.includes("-") ? [name.replaceAll("-", "_")] : [],
-    help: "klog's; accepted and ignored: lines go to standard error as JSON",
+    help: "klog's; accepted and ignored: lines are written to standard error as JSON",
     placeholder,
     defaultText: undefined,
     initial: false,
@@ -20,7 +20,7 @@ function ignoredFlag(name: string, placeholder?: string): Flag<boolean> {
 
 const verbosity: Flag<number> = {
   name: "v",
-  help: `verbosity as klog has it: ${DEBUG_VERBOSITY} and more is debug`,
+  help: `klog's verbosity; ${DEBUG_VERBOSITY} and more: debug lines`,
   placeholder: "N",
   defaultText: "0",
   initial: 0,
@@ -30,7 +30,7 @@ const verbosity: Flag<number> = {
   },
 };
 
-/** Flags of klog that do nothing here. */
+/** Flags of klog without an effect here. */
 const ignored = {
   logtostderr: ignoredFlag("logtostderr"),
   alsologtostderr: ignoredFlag("alsologtostderr"),
@@ -51,7 +51,7 @@ const ignored = {
 /** `-v`, `--v` and the rest of klog's flags (docs/spec/tunnel.md#14). */
 export const klogFlags = { verbosity, ...ignored };
 
-/** The program's logger; says once which of klog's flags were given in vain. */
+/** The program's logger. Logs once which ignored flags of klog were given. */
 export function klogLogger(name: string, values: FlagValues<typeof klogFlags>): Logger {
   const log = createLogger({ name, level: values.verbosity >= DEBUG_VERBOSITY ? "debug" : "info" });
   const given = Object.entries(ignored).filter(([key]) => values[key as keyof typeof ignored]);

@@ -6,14 +6,14 @@ import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { claimSocketPath, listenOnPath } from "#base/unix-socket";
 
-/** Connections that wait to be accepted: one comes for each connection of an API server. */
+/** Backlog of the listening socket: there is one connection for each proxied connection of an API server. */
 const BACKLOG = 4096;
 /** Owner and group of the socket may connect (docs/spec/tunnel.md#6). */
 const UDS_UMASK = 0o007;
 
 export type ListenerErrorCode = "cannot-listen";
 
-/** An address cannot be had. */
+/** Listening on an address has failed. */
 export class ListenerError extends ExpectedError<ListenerErrorCode> {
   override readonly name = "ListenerError";
 }
@@ -24,13 +24,13 @@ export type Place =
   | { readonly kind: "uds"; readonly path: string; readonly deleteExisting: boolean };
 
 /**
- * A TCP or TLS server and the sockets that it accepted, so that all of them end with it. No HTTP/2 server: closing one sends GOAWAY on every
- * session, at which a Go agent drops all of its connections.
+ * A TCP or TLS server and its accepted sockets, which end with it. Not an HTTP/2 server: closing that would send GOAWAY on every
+ * session, and a Go agent then drops all its connections.
  */
 export class Listener implements AsyncDisposable {
   readonly #server: NetServer;
   readonly #sockets = new LinkedSet<Socket>();
-  /** Of sockets that are gone. */
+  /** Bytes of sockets that are closed. */
   #received = 0;
   #sent = 0;
 
@@ -51,12 +51,12 @@ export class Listener implements AsyncDisposable {
     const listener = new Listener(server);
     if (place.kind === "tcp") await listenOnAddress(server, place.address);
     else await listenOnSocket(server, place);
-    // A full descriptor table and the like: who came is refused, the listener goes on.
+    // Such as a full descriptor table: the client is refused, the listener goes on.
     server.on("error", (error) => deps.log.warn("cannot accept a connection", { reason: describeError(error) }));
     return listener;
   }
 
-  /** Bytes of all connections since the start, as they were on the wire. */
+  /** Bytes of all connections since the start, as on the wire. */
   get bytes(): { readonly received: number; readonly sent: number } {
     let [received, sent] = [this.#received, this.#sent];
     for (const socket of this.#sockets) {
@@ -66,7 +66,7 @@ export class Listener implements AsyncDisposable {
     return { received, sent };
   }
 
-  /** No new connections; those that are there go on. Idempotent. */
+  /** Accepts no new connections; open ones go on. Idempotent. */
   stopAccepting(): void {
     if (this.#server.listening) this.#server.close();
   }
@@ -99,7 +99,7 @@ async function listenOnAddress(server: NetServer, address: ListenAddress): Promi
 async function listenOnSocket(server: NetServer, place: Place & { readonly kind: "uds" }): Promise<void> {
   await claimSocketPath(place.path, { deleteExisting: place.deleteExisting });
   await listenOnPath(server, place.path, { umask: UDS_UMASK });
-  // Closing removes the file; an exit at once would leave it.
+  // Closing the server removes the file. `process.exit` alone would leave it.
   const remove = (): void => rmSync(place.path, { force: true });
   process.once("exit", remove);
   server.once("close", () => process.off("exit", remove));

@@ -9,11 +9,11 @@ const INDEX = `<!DOCTYPE html><html><head><title>/debug/pprof/</title></head><bo
 <p>Profiles of this process, for Chrome DevTools and the like.</p>
 <ul>
 <li><a href="profile?seconds=${DEFAULT_SECONDS}">profile</a>: CPU, JSON (.cpuprofile); <code>?seconds=</code> 1 to ${MAX_SECONDS}</li>
-<li><a href="heap">heap</a>: what the heap holds (.heapsnapshot); the process stands still meanwhile</li>
+<li><a href="heap">heap</a>: a snapshot of the heap (.heapsnapshot); the process is stopped meanwhile</li>
 </ul></body></html>
 `;
 
-/** `/debug/pprof/`: what Node has of Go's profiles (docs/spec/tunnel.md#13). One is taken at a time. */
+/** `/debug/pprof/`: Node's CPU profile and heap snapshot (docs/spec/tunnel.md#13). One profile is taken at a time. */
 export function profilingRoutes(): Routes {
   let busy = false;
   const alone =
@@ -48,7 +48,7 @@ async function cpuProfile({ query, signal }: Request): Promise<Answer> {
   try {
     await session.post("Profiler.enable");
     await session.post("Profiler.start");
-    // A client that goes takes its profile with it.
+    // A client that disconnects ends its profile.
     await sleep(seconds * 1000, { signal }).catch((error: unknown) => {
       if (!signal.aborted) throw error;
     });

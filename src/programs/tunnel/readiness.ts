@@ -2,14 +2,14 @@ import type { Health } from "#base/health";
 import type { Registry } from "#base/metrics";
 import { metricsRoute, type Routes } from "./http.ts";
 
-/** One part of readiness. */
+/** One check of readiness. */
 export interface Check {
   readonly name: string;
-  /** Why it is not ready; `undefined` when it is. */
+  /** Why it fails; `undefined` if it is ok. */
   readonly fault: () => string | undefined;
 }
 
-/** The parts of a program's health as checks: those that were declared until then. */
+/** The parts of a program's health that were declared so far, as checks. */
 export function partChecks(health: Health): readonly Check[] {
   return health.parts.map(({ name }) => ({
     name,
@@ -53,17 +53,17 @@ export function healthRoutes(
   };
 }
 
-/** A line for each check. */
+/** The text with a line for each check. */
 export function linesOf(results: readonly Result[]): string {
   return results
     .map(({ name, why }) => (why === undefined ? `[+]${name} ok\n` : `[-]${name} failed: ${why}\n`))
     .join("");
 }
 
-/** Of the agent: every check. */
+/** The agent's reply while not ready: every check. */
 export const AGENT_UNREADY = { status: 503, body: linesOf } as const;
 
-/** Of the server: why, for people; whether there are agents is said in upstream's words. */
+/** The server's reply while not ready: the reasons; for missing agents in Konnectivity's words. */
 export const SERVER_UNREADY = {
   status: 500,
   body: (results: readonly Result[]): string =>

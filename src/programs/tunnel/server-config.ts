@@ -18,24 +18,24 @@ import type { ServerFlags } from "./server-flags.ts";
 
 type Values = FlagValues<ServerFlags>;
 
-/** Ports that upstream's server takes: neither reserved nor ephemeral. */
+/** The ports that Konnectivity's server accepts: neither reserved nor ephemeral. */
 const [MIN_PORT, MAX_PORT] = [1024, 49_151];
-/** Go's limit of a path in sockaddr_un, which is Linux's. */
+/** The longest path in sockaddr_un on Linux. */
 const MAX_UDS_BYTES = 107;
 
-/** Where frontends come in. */
+/** The listener for frontends. */
 export type FrontendListen =
   | { readonly kind: "uds"; readonly path: string; readonly deleteExisting: boolean }
   | { readonly kind: "tcp"; readonly address: ListenAddress; readonly tls: TlsPaths };
 
-/** Whose tokens are accepted. */
+/** The service account and audience of accepted tokens. */
 export interface TokenRules {
   readonly namespace: string;
   readonly serviceAccount: string;
   readonly audience: string;
 }
 
-/** The command line of `proxy-server`, checked as a whole. What a single flag says stays in its values. */
+/** The parts of `proxy-server`'s command line that depend on several flags, checked. */
 export interface ServerConfig {
   readonly serverID: string;
   readonly frontend: FrontendListen;
@@ -45,11 +45,11 @@ export interface ServerConfig {
   readonly strategies: readonly Strategy[];
   readonly tokens: TokenRules | undefined;
   readonly lease: { readonly namespace: string; readonly labels: Readonly<Record<string, string>> } | undefined;
-  /** Absent: the gate is off, or nothing is allowed. */
+  /** Absent: the gate is off, or no destination is allowed. */
   readonly destinations: readonly AllowedDestination[] | undefined;
 }
 
-/** Throws `ConfigError` with one sentence for each fault, which names its flag (docs/spec/tunnel.md#14). */
+/** Throws `ConfigError` with one sentence for each fault that names its flag (docs/spec/tunnel.md#14). */
 export function serverConfig(values: Values): ServerConfig {
   const faults = new Faults();
   checkPorts(values, faults);
@@ -79,7 +79,7 @@ export function serverConfig(values: Values): ServerConfig {
   return config;
 }
 
-/** The destinations of a file: one a line, `#` begins a comment. Throws `ConfigError` or what reading throws. */
+/** The destinations of a file: one a line; `#` begins a comment. Throws `ConfigError`, or an error of the file system. */
 export function readDestinations(path: string): AllowedDestination[] {
   return readFileSync(path, "utf8")
     .split("\n")
@@ -109,7 +109,7 @@ function checkFiles(values: Values, faults: Faults): void {
   faults.check(
     values.clusterCert !== "" || values.clusterKey !== "",
     "cluster-cert",
-    "is required: agents come by TLS",
+    "is required: agents connect with TLS",
   );
   faults.file("server-ca-cert", values.serverCaCert);
   faults.file("cluster-ca-cert", values.clusterCaCert);
@@ -135,7 +135,8 @@ function frontendOf(values: Values, faults: Faults): FrontendListen {
       ["server-key", serverKey],
       ["server-ca-cert", serverCaCert],
     ] as const;
-    for (const [flag, value] of useless) faults.check(value === "", flag, "has no use with --uds-name: leave it out");
+    for (const [flag, value] of useless)
+      faults.check(value === "", flag, "has no effect with --uds-name: leave it out");
     faults.check(serverPort === 0, "server-port", `must be 0 with --uds-name, not ${serverPort}`);
     const bytes = Buffer.byteLength(udsName);
     faults.check(
@@ -166,7 +167,7 @@ function tokensOf(values: Values, faults: Faults): TokenRules | undefined {
     faults.check(
       hasCa || values.insecureAllowUnauthenticatedAgents,
       "cluster-ca-cert",
-      "nothing says who is an agent: give it, or the three flags of token authentication, or --insecure-allow-unauthenticated-agents",
+      "agents would not be authenticated: give it, or the three flags of token authentication, or --insecure-allow-unauthenticated-agents",
     );
     return undefined;
   }

@@ -10,15 +10,15 @@ const port = (name: string, initial: number, help: string) => integerFlag(name, 
 const address = (name: string, initial: string, help: string) => stringFlag(name, initial, help, "ADDRESS");
 const count = { min: 0, max: 1_000_000 };
 
-/** Upstream's flags, with its defaults (docs/spec/tunnel.md#14). */
+/** Konnectivity's flags, with its defaults (docs/spec/tunnel.md#14). */
 const upstream = {
   serverCert: file("server-cert", "certificate for frontends"),
   serverKey: file("server-key", "its key"),
-  serverCaCert: file("server-ca-cert", "who signs frontends' certificates; required unless they come by --uds-name"),
+  serverCaCert: file("server-ca-cert", "authorities of frontends' certificates; required without --uds-name"),
   clusterCert: file("cluster-cert", "certificate for agents"),
   clusterKey: file("cluster-key", "its key"),
-  clusterCaCert: file("cluster-ca-cert", "who signs agents' certificates; agents must have one then"),
-  mode: choiceFlag("mode", ["grpc", "http-connect"], "grpc", "what frontends speak"),
+  clusterCaCert: file("cluster-ca-cert", "authorities of agents' certificates; with it agents must have one"),
+  mode: choiceFlag("mode", ["grpc", "http-connect"], "grpc", "protocol of frontends"),
   udsName: stringFlag("uds-name", "", "UNIX socket for frontends, in place of --server-port", "PATH"),
   deleteExistingUdsFile: switchFlag(
     "delete-existing-uds-file",
@@ -33,8 +33,12 @@ const upstream = {
   healthBindAddress: address("health-bind-address", "", "its address; empty: all"),
   adminPort: port("admin-port", 8095, "port of /metrics and profiling"),
   adminBindAddress: address("admin-bind-address", "127.0.0.1", "its address"),
-  keepaliveTime: durationFlag("keepalive-time", "1h", "PING an agent that was silent for so long"),
-  frontendKeepaliveTime: durationFlag("frontend-keepalive-time", "1h", "PING a frontend that was silent for so long"),
+  keepaliveTime: durationFlag("keepalive-time", "1h", "send a PING to an agent after so long without a byte"),
+  frontendKeepaliveTime: durationFlag(
+    "frontend-keepalive-time",
+    "1h",
+    "send a PING to a frontend after so long without a byte",
+  ),
   enableProfiling: switchFlag("enable-profiling", false, "serve /debug/pprof/ on the admin port"),
   enableContentionProfiling: switchFlag(
     "enable-contention-profiling",
@@ -42,7 +46,7 @@ const upstream = {
     "accepted with --enable-profiling; Node has no lock contention",
   ),
   serverId: stringFlag("server-id", "", "unique name of this server; else $PROXY_SERVER_ID, else a random UUID", "ID"),
-  serverCount: integerFlag("server-count", 1, "how many servers there are, as told to agents", {
+  serverCount: integerFlag("server-count", 1, "the number of servers, sent to agents", {
     min: 1,
     max: 999_999,
   }),
@@ -50,8 +54,8 @@ const upstream = {
   agentServiceAccount: stringFlag("agent-service-account", "", "name of that service account", "NAME"),
   authenticationAudience: stringFlag("authentication-audience", "", "audience that agents' tokens must have", "TEXT"),
   kubeconfig: file("kubeconfig", "credentials of the API server for TokenReviews and Leases; else the pod's own"),
-  kubeconfigQps: decimalFlag("kubeconfig-qps", 0, "requests a second to the API server; 0: no limit of ours"),
-  kubeconfigBurst: integerFlag("kubeconfig-burst", 0, "requests at once beyond that; 0: twice the rate", count),
+  kubeconfigQps: decimalFlag("kubeconfig-qps", 0, "requests a second to the API server; 0: no limit"),
+  kubeconfigBurst: integerFlag("kubeconfig-burst", 0, "burst of --kubeconfig-qps; 0: twice the rate", count),
   kubeApiContentType: stringFlag(
     "kube-api-content-type",
     "application/vnd.kubernetes.protobuf",
@@ -66,17 +70,17 @@ const upstream = {
   ),
   cipherSuites: commaListFlag(
     "cipher-suites",
-    "IANA names of TLS 1.2 suites; empty: all that are secure, without CBC",
+    "IANA names of TLS 1.2 suites; empty: all secure ones except CBC",
     "NAME,...",
   ),
   tlsMinVersion: stringFlag("tls-min-version", "", "VersionTLS10 to VersionTLS13; empty: VersionTLS12", "VERSION"),
   xfrChannelSize: integerFlag(
     "xfr-channel-size",
     10,
-    "accepted; what waits is bounded in bytes, see --conn-buffer-bytes",
+    "accepted; queues are bounded in bytes, see --conn-buffer-bytes",
     count,
   ),
-  enableLeaseController: switchFlag("enable-lease-controller", false, "keep a Lease, so that agents can count servers"),
+  enableLeaseController: switchFlag("enable-lease-controller", false, "keep a Lease, by which agents count servers"),
   leaseNamespace: stringFlag("lease-namespace", "kube-system", "namespace of the Leases", "NAME"),
   leaseLabel: stringFlag("lease-label", "k8s-app=konnectivity-server", "labels of the Leases", "KEY=VALUE,..."),
   gracefulShutdownTimeout: durationFlag(
@@ -84,30 +88,29 @@ const upstream = {
     "0s",
     "at SIGTERM, how long connections may go on; 0: not at all",
   ),
-  backendDialTimeout: durationFlag(
-    "backend-dial-timeout",
-    "0s",
-    "how long a dial by an agent may take; 0: what frontends wait for, at most 60s",
-  ),
+  backendDialTimeout: durationFlag("backend-dial-timeout", "0s", "how long a dial by an agent may take; 0: 60s"),
   frontendWriteChannelSize: integerFlag(
     "frontend-write-channel-size",
     10,
-    "accepted; what waits for a frontend is bounded in bytes, see --conn-buffer-bytes",
+    "accepted; queues are bounded in bytes, see --conn-buffer-bytes",
     count,
   ),
   warnOnChannelLimit: switchFlag("warn-on-channel-limit", false, "deprecated; accepted and ignored"),
 };
 
-/** Flags that upstream does not have. */
+/** Flags that Konnectivity does not have. */
 const ours = {
   featureGates: gatesFlag,
   allowedDestination: repeatedFlag(
     "allowed-destination",
     parseAllowedDestination,
-    "what agents may reach on this side; none: nothing",
+    "a destination that agents may reach on this side; none: no destination",
     "[sni=NAME,][agents=CN,]HOST:PORT",
   ),
-  allowedDestinationFile: file("allowed-destination-file", "the same, one a line; read again at SIGHUP"),
+  allowedDestinationFile: file(
+    "allowed-destination-file",
+    "file with such destinations, one a line; read again at SIGHUP",
+  ),
   reverseMaxConnections: integerFlag(
     "reverse-max-connections-per-agent",
     1000,
@@ -129,18 +132,18 @@ const ours = {
   agentAcceptRate: integerFlag(
     "agent-accept-rate",
     200,
-    "agents a second that are answered, with bursts of twice as many; others wait; 0: no limit",
+    "agents that are admitted in a second, with bursts of twice as many; others wait; 0: no limit",
     count,
   ),
   insecureAllowUnauthenticatedAgents: switchFlag(
     "insecure-allow-unauthenticated-agents",
     false,
-    "start although neither --cluster-ca-cert nor tokens say who is an agent",
+    "start although agents are authenticated neither by --cluster-ca-cert nor by tokens",
   ),
   allowTokenAndMtls: switchFlag(
     "allow-token-and-mtls",
     false,
-    "ask agents for a certificate and a token; upstream allows one of them",
+    "require a certificate and a token of agents; Konnectivity allows only one of them",
   ),
   ...muxFlags,
 };

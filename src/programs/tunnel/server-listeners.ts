@@ -17,11 +17,11 @@ import { Listener } from "./listener.ts";
 import type { ServerConfig } from "./server-config.ts";
 
 const HTTP2 = { settings: SESSION_SETTINGS, maxSessionMemory: SESSION_MEMORY_MIB };
-/** What a frontend may send of one stream before we take it: held for each that is not read, and frontends are near. */
+/** Receive window of a frontend's stream. HTTP/2 holds as much for each stream that is not read; frontends are near. */
 const FRONTEND_WINDOW_BYTES = 256 * 1024;
 /**
- * A frontend of a reusable tunnel resets a stream for each connection that it gives up. Node's own limit, 33 a second, would end the
- * session with all of its connections.
+ * A frontend with a reusable tunnel resets a stream for each connection that it gives up. Node's default limit, 33 a second, would end
+ * the session with all its connections.
  */
 const FRONTEND_HTTP2 = {
   ...HTTP2,
@@ -29,7 +29,7 @@ const FRONTEND_HTTP2 = {
   streamResetBurst: 100_000,
   streamResetRate: 10_000,
 };
-/** An agent has one stream, and for a moment two. */
+/** An agent has one stream, and two for a moment. */
 const AGENT_HTTP2 = { ...HTTP2, settings: { ...SESSION_SETTINGS, maxConcurrentStreams: 16 } };
 
 export interface ListenersDeps {
@@ -111,10 +111,10 @@ function tlsOf(
   );
 }
 
-/** Certificates follow their files, and who fails the handshake is told of in the log. */
+/** Makes the certificates follow their files, and logs failed handshakes. */
 function guard(server: TlsServer, tls: ServerTls, whom: string, log: Logger): void {
   tls.follow(server);
-  // Scanners and strangers come by: no more than debug.
+  // Debug only: scanners cause many.
   server.on("tlsClientError", (error, socket) => {
     log.debug("TLS handshake failed", { from: whom, peer: socket.remoteAddress, reason: describeError(error) });
   });

@@ -9,7 +9,7 @@ import type {
 import { codeName } from "../grpc-code-names.ts";
 import { buildInfo, maker, PREFIX } from "./metrics.ts";
 
-/** Upstream's buckets, seconds (docs/spec/tunnel.md#12). */
+/** Konnectivity's buckets, seconds (docs/spec/tunnel.md#12). */
 const LATENCY_BUCKETS = [1e-6, 1e-5, 1e-4, 0.005, 0.025, 0.1, 0.5, 2.5, 12.5];
 const DURATION_BUCKETS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 14_400, 43_200, 86_400];
 
@@ -31,7 +31,7 @@ const RESULTS: Readonly<Record<ReverseDialResult, true>> = {
   disabled: true,
 };
 
-/** Registers the server's metrics under upstream's names. */
+/** Declares all metrics of the server, under Konnectivity's names. */
 export function serverMetrics(registry: Registry): ServerMetrics & { readonly lease: ServerLeaseMetrics } {
   const make = maker(registry, "server");
   const dials = make.histogram("dial_duration_seconds", "Latency of dialing endpoints, seconds.", LATENCY_BUCKETS);

@@ -3,7 +3,7 @@ import type { Logger } from "#base/log";
 import type { ProxyServer, ReversePolicy } from "#features/tunnel";
 import type { Listener } from "./listener.ts";
 
-/** How often the connections that are left are counted, milliseconds. */
+/** How often the open connections are counted, milliseconds. */
 const LOOK_MS = 50;
 
 export interface ShutdownParts {
@@ -14,8 +14,8 @@ export interface ShutdownParts {
 }
 
 /**
- * Takes nothing new, and lets what is open go on for as long as `timeoutMs`. An agent's stream is ended when the last connection
- * on it has gone, not before: a Go agent drops them all when it is told that the server leaves (docs/spec/tunnel.md#11).
+ * Stops accepting sessions and dials, and lets connections go on for at most `timeoutMs`. An agent's stream is ended when its last
+ * connection has ended, not before: at GOAWAY a Go agent drops all its connections (docs/spec/tunnel.md#11).
  */
 export async function drainServer(parts: ShutdownParts, options: { readonly timeoutMs: number }): Promise<void> {
   const { proxy, reverse, listeners, log } = parts;
@@ -29,7 +29,7 @@ export async function drainServer(parts: ShutdownParts, options: { readonly time
     const left = backends.reduce((sum, { load }) => sum + load, 0);
     if (left === 0 && backends.length === 0) return;
     if (performance.now() >= deadline) {
-      log.warn("connections are cut: the graceful shutdown took too long", { connections: left });
+      log.warn("connections are closed: the graceful shutdown took too long", { connections: left });
       return;
     }
     await sleep(Math.max(1, Math.min(LOOK_MS, deadline - performance.now())));

@@ -1,17 +1,17 @@
 import type { Logger } from "#base/log";
 
-/** A flag of upstream that bounds something which is bounded otherwise here. */
+/** A flag of Konnectivity that has no effect here. */
 interface Superseded {
   readonly flag: string;
-  /** What was given, and what would have been by default. */
+  /** The given value, and the default. */
   readonly value: number;
   readonly initial: number;
   readonly instead: string;
 }
 
-const BYTES = "what waits is bounded in bytes: --conn-buffer-bytes for one connection, --max-buffered-bytes for all";
+const BYTES = "queues are bounded in bytes: --conn-buffer-bytes for one connection, --max-buffered-bytes for all";
 
-/** Flags of the agent that are accepted for upstream's sake. */
+/** The given flags of the agent that have no effect, a sentence each. */
 export function supersededByAgent(values: {
   readonly xfrChannelSize: number;
   readonly probeInterval: number;
@@ -22,12 +22,12 @@ export function supersededByAgent(values: {
       flag: "probe-interval",
       value: values.probeInterval,
       initial: 1000,
-      instead: "a link that has ended is noticed at once, and a silent one by --keepalive-time",
+      instead: "a link that has ended is detected at once, and a silent one by --keepalive-time",
     },
   ]);
 }
 
-/** Flags of the server that are accepted for upstream's sake. */
+/** The given flags of the server that have no effect, a sentence each. */
 export function supersededByServer(values: {
   readonly xfrChannelSize: number;
   readonly frontendWriteChannelSize: number;
@@ -38,13 +38,13 @@ export function supersededByServer(values: {
   ]);
 }
 
-/** Says once, at the start, what was given in vain. */
+/** Logs them once, at the start. */
 export function logSuperseded(log: Logger, flags: readonly string[]): void {
-  if (flags.length > 0) log.info("flags that change nothing here", { flags });
+  if (flags.length > 0) log.info("flags without an effect", { flags });
 }
 
 function lines(flags: readonly Superseded[]): string[] {
   return flags
     .filter(({ value, initial }) => value !== initial)
-    .map(({ flag, instead }) => `--${flag} changes nothing: ${instead}`);
+    .map(({ flag, instead }) => `--${flag} has no effect: ${instead}`);
 }

@@ -1,4 +1,4 @@
-/** A router, clients and backends in one process, over loopback: what the tests of the router stand on. */
+/** A router, clients and backends in one process over loopback, for the tests of the router. */
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
@@ -9,12 +9,12 @@ import type { RouterObserver } from "../observer.ts";
 import { SniRouter } from "../router.ts";
 import { type Route, RouteTable } from "../routes.ts";
 
-/** What a test cleans up with: `TestContext` of node:test. */
+/** For clean-up: the `TestContext` of node:test. */
 export interface Scope {
   after(cleanUp: () => unknown): void;
 }
 
-/** What the router told, for tests to look at. */
+/** Records the calls of the router's observer. */
 export class Recorder implements RouterObserver {
   /** `route:result`, one for each client. */
   readonly decisions: string[] = [];
@@ -125,7 +125,7 @@ export async function readBytes(stream: Readable, wanted: number): Promise<Buffe
   return Buffer.concat(chunks);
 }
 
-/** Waits until there is something to read, or there never will be. */
+/** Waits until there is something to read, or the socket has ended. */
 function changed(stream: Readable): Promise<void> {
   const events = ["readable", "end", "close"];
   return new Promise((resolve) => {
@@ -137,19 +137,19 @@ function changed(stream: Readable): Promise<void> {
   });
 }
 
-/** SHA-256 of all that a stream gives. */
+/** SHA-256 of all bytes of a stream. */
 export async function checksum(stream: AsyncIterable<Buffer>): Promise<string> {
   const hash = createHash("sha256");
   for await (const chunk of stream) hash.update(chunk);
   return hash.digest("hex");
 }
 
-/** Waits for a condition that nothing announces. */
+/** Polls a condition. */
 export async function until(condition: () => boolean): Promise<void> {
   while (!condition()) await new Promise((resolve) => setImmediate(resolve));
 }
 
-/** A ClientHello as openssl would be content with: only the name matters. */
+/** A valid ClientHello; only the server name matters. */
 export function helloFor(serverName: string | undefined): Buffer {
   const vector = (size: number, ...parts: readonly Uint8Array[]): Buffer => {
     const body = Buffer.concat(parts);

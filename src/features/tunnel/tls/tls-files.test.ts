@@ -69,5 +69,5 @@ test("TlsFiles: a server does not start with unusable files", (t) => {
   const { paths, write } = folder(t);
   assert.throws(() => new TlsFiles({ ...paths, cert: "/nowhere" }), { name: "TlsFilesError", code: "unreadable" });
   assert.throws(() => new TlsFiles({ ...paths, key: write("other.key", pairs.two.key) }), { code: "invalid" });
-  assert.throws(() => new TlsFiles({ ...paths, clientCa: write("empty.crt", "\n") }), /holds no PEM block/);
+  assert.throws(() => new TlsFiles({ ...paths, clientCa: write("empty.crt", "\n") }), /has no PEM block/);
 });
