@@ -96,7 +96,7 @@ export const proxyServer = defineProgram({
     const lease = await startLease(group, { api, config, log, health, metrics: leaseMetrics });
     if (tokens !== undefined) {
       const part = health.part("token-review");
-      group.spawn((aborted) => tokens.prove(part, { signal: aborted }));
+      group.spawn((aborted) => tokens.checkApi(part, { signal: aborted }));
     }
     hangups.handle(() => reloadDestinations(values, reverse, log));
     log.info("started", { serverID: config.serverID, mode: values.mode, strategies: config.strategies });

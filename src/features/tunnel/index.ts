@@ -34,9 +34,8 @@ export { type ServerAddress, ServerAddresses, type ServerAddressesDeps } from ".
 export { ServerSet, type ServerSetDeps, type ServerSetOptions } from "./agent/server-set.ts";
 export { duplicateTargets, isPrivate, parseBindAddress, parseTarget, type Target } from "./agent/target.ts";
 export type { TokenReviewAuthenticator, TokenReviewOptions } from "./auth/token-review.ts";
-export type { AddressFilter } from "./ends/dial-tcp.ts";
+export type { LeaseCollector, LeaseCollectorDeps, LeaseCollectorOptions } from "./lease/lease-collector.ts";
 export type { LeaseCounter, LeaseCounterDeps, LeaseCounterOptions } from "./lease/lease-counter.ts";
-export type { LeaseCollector, LeaseCollectorDeps, LeaseCollectorOptions } from "./lease/lease-gc.ts";
 export type { AgentLeaseMetrics, LeaseRequest, ServerLeaseMetrics } from "./lease/metrics.ts";
 export { leaseName, parseLabels } from "./lease/names.ts";
 export type { ServerLease, ServerLeaseOptions } from "./lease/server-lease.ts";
@@ -51,6 +50,7 @@ export {
 } from "./link/packet-stream.ts";
 export { SESSION_MEMORY_MIB, SESSION_SETTINGS } from "./link/session.ts";
 export { serveSessions } from "./link/session-socket.ts";
+export type { AddressFilter } from "./local/dial-tcp.ts";
 export { BufferBudget } from "./mux/budget.ts";
 export { MUX_DEFAULTS, type MuxOptions } from "./mux/options.ts";
 export { AgentAuthError, type AgentAuthErrorCode, type AgentAuthenticator } from "./server/agent-auth.ts";

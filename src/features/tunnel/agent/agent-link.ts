@@ -3,11 +3,11 @@ import type { Logger } from "#base/log";
 import type { Names } from "#base/names";
 import { parseHostPort } from "#wire/http-connect";
 import type { Capability } from "#wire/konnectivity";
-import { Acceptors } from "../dial/acceptors.ts";
-import { type AddressFilter, DialError, dialTcp } from "../ends/dial-tcp.ts";
-import { SocketEnd } from "../ends/socket-end.ts";
+import { DialAcceptor } from "../dial/dial-acceptor.ts";
 import type { OpenedStream } from "../link/outgoing.ts";
 import type { StreamFault } from "../link/packet-stream.ts";
+import { type AddressFilter, DialError, dialTcp } from "../local/dial-tcp.ts";
+import { SocketSide } from "../local/socket-side.ts";
 import type { BufferBudget } from "../mux/budget.ts";
 import { LinkMux } from "../mux/link-mux.ts";
 import type { MuxOptions } from "../mux/options.ts";
@@ -39,7 +39,7 @@ export interface AgentLinkDeps {
 export class AgentLink {
   readonly serverID: string;
   readonly mux: LinkMux;
-  readonly #acceptors: Acceptors;
+  readonly #acceptors: DialAcceptor;
 
   constructor(serverID: string, stream: OpenedStream, deps: AgentLinkDeps, options: AgentLinkOptions) {
     this.serverID = serverID;
@@ -52,8 +52,8 @@ export class AgentLink {
         clock,
         budget: deps.budget,
         capabilities: deps.capabilities,
-        owner: {
-          onDialRequest: (request) => this.#acceptors.take(request),
+        handlers: {
+          onDialRequest: (request) => this.#acceptors.accept(request),
           onDialCancelled: (random) => this.#acceptors.cancel(random),
           onUnmatchedDialResponse: () => undefined,
           // DRAIN is not sent in this direction: a server ends its streams.
@@ -76,7 +76,7 @@ export class AgentLink {
       },
       options.mux,
     );
-    this.#acceptors = new Acceptors(this.mux, {
+    this.#acceptors = new DialAcceptor(this.mux, {
       clock,
       closeLingerMs: options.closeLingerMs,
       maxPendingDials: options.mux.maxPendingDials,
@@ -97,7 +97,7 @@ export class AgentLink {
               ...(options.allowed === undefined ? {} : { allowed: options.allowed }),
             });
             metrics.dialLatency((clock.monotonic() - started) / 1000);
-            return new SocketEnd(socket);
+            return new SocketSide(socket);
           },
         };
       },

@@ -7,7 +7,7 @@ import type { Logger } from "#base/log";
 import type { AddressPort } from "#kernel/address";
 import { isKernelError, KernelError } from "#kernel/errors";
 import type { LinkPort } from "#kernel/link";
-import { BIND_ALIAS, type BindState, type BindStep, type BindWish, bindLink, planBind } from "./bind-plan.ts";
+import { BIND_ALIAS, type BindStep, bindLink, type DesiredBind, type ObservedBind, planBind } from "./bind-plan.ts";
 
 /** How often it is looked whether the addresses are still there, milliseconds: docs/spec/tunnel.md#9.3 wants at most 5 s. */
 const CHECK_INTERVAL_MS = 2000;
@@ -31,17 +31,17 @@ export interface BindInterface {
 export class DummyBindInterface implements BindInterface {
   readonly #stack: { readonly links: LinkPort; readonly addresses: AddressPort };
   readonly #log: Logger;
-  #wish: BindWish;
+  #desired: DesiredBind;
   /** Addresses that this run put on the loopback interface. */
   #ours: readonly IpAddress[] = [];
 
   constructor(
     deps: { readonly stack: { readonly links: LinkPort; readonly addresses: AddressPort }; readonly log: Logger },
-    wish: Omit<BindWish, "onLoopback">,
+    desired: Omit<DesiredBind, "onLoopback">,
   ) {
     this.#stack = deps.stack;
     this.#log = deps.log;
-    this.#wish = { ...wish, onLoopback: false };
+    this.#desired = { ...desired, onLoopback: false };
   }
 
   async ensure(): Promise<void> {
@@ -51,7 +51,7 @@ export class DummyBindInterface implements BindInterface {
       if (!(error instanceof KernelError)) throw error;
       const code = error.code === "not-permitted" ? "not-permitted" : "failed";
       const hint = code === "not-permitted" ? "; it takes CAP_NET_ADMIN, or --manage-bind-interface=false" : "";
-      throw new BindInterfaceError(code, `cannot make ${this.#wish.name}: ${describeError(error)}${hint}`, {
+      throw new BindInterfaceError(code, `cannot make ${this.#desired.name}: ${describeError(error)}${hint}`, {
         cause: error,
       });
     }
@@ -59,25 +59,25 @@ export class DummyBindInterface implements BindInterface {
 
   async release(): Promise<void> {
     const state = this.#state();
-    if (!this.#wish.onLoopback) {
-      const link = bindLink(state, this.#wish);
+    if (!this.#desired.onLoopback) {
+      const link = bindLink(state, this.#desired);
       if (link?.alias === BIND_ALIAS) ifThere(() => this.#stack.links.delete(link.index));
       return;
     }
-    const link = bindLink(state, this.#wish);
+    const link = bindLink(state, this.#desired);
     if (link === undefined) return;
     for (const address of this.#ours) ifThere(() => this.#stack.addresses.delete({ linkIndex: link.index, address }));
   }
 
   #apply(): void {
-    const plan = planBind(this.#state(), this.#wish);
+    const plan = planBind(this.#state(), this.#desired);
     if (plan.kind === "conflict") throw new BindInterfaceError("conflict", plan.why);
     for (const step of plan.steps) {
       if (this.#do(step)) continue;
       // For the remaining steps and later calls.
-      this.#wish = { ...this.#wish, onLoopback: true };
+      this.#desired = { ...this.#desired, onLoopback: true };
       this.#log.warn("this kernel has no dummy interfaces: the bind addresses are added to lo, with host scope", {
-        addresses: this.#wish.addresses.map(String),
+        addresses: this.#desired.addresses.map(String),
       });
       this.#apply();
       return;
@@ -86,7 +86,7 @@ export class DummyBindInterface implements BindInterface {
 
   /** False: the kernel has no dummy interfaces. */
   #do(step: BindStep): boolean {
-    const { name, onLoopback } = this.#wish;
+    const { name, onLoopback } = this.#desired;
     const { links, addresses } = this.#stack;
     switch (step.op) {
       case "create":
@@ -117,13 +117,13 @@ export class DummyBindInterface implements BindInterface {
   }
 
   #index(): number {
-    const link = bindLink(this.#state(), this.#wish);
+    const link = bindLink(this.#state(), this.#desired);
     if (link !== undefined) return link.index;
-    const name = this.#wish.onLoopback ? "lo" : this.#wish.name;
+    const name = this.#desired.onLoopback ? "lo" : this.#desired.name;
     throw new BindInterfaceError("failed", `interface ${name} was removed just now`);
   }
 
-  #state(): BindState {
+  #state(): ObservedBind {
     return { links: this.#stack.links.list(), addresses: this.#stack.addresses.list() };
   }
 }

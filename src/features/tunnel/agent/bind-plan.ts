@@ -6,7 +6,7 @@ import type { Link } from "#kernel/link";
 export const BIND_ALIAS = "ISTHMUS:bind";
 
 /** The desired state (docs/spec/tunnel.md#9.3). */
-export interface BindWish {
+export interface DesiredBind {
   /** Name of the dummy interface. */
   readonly name: string;
   readonly addresses: readonly IpAddress[];
@@ -27,27 +27,27 @@ export type BindPlan =
   | { readonly kind: "conflict"; readonly why: string };
 
 /** The state of the kernel. */
-export interface BindState {
+export interface ObservedBind {
   readonly links: readonly Link[];
   readonly addresses: readonly Address[];
 }
 
 /** The interface that holds the addresses. */
-export function bindLink({ links }: BindState, { name, onLoopback }: BindWish): Link | undefined {
+export function bindLink({ links }: ObservedBind, { name, onLoopback }: DesiredBind): Link | undefined {
   return links.find((link) => link.name === (onLoopback ? "lo" : name));
 }
 
 /** Pure. An interface and addresses that are as desired are adopted: the plan has no steps for them. */
-export function planBind(state: BindState, wish: BindWish): BindPlan {
-  const link = bindLink(state, wish);
-  if (!wish.onLoopback && link !== undefined && link.kind !== "dummy") {
+export function planBind(state: ObservedBind, desired: DesiredBind): BindPlan {
+  const link = bindLink(state, desired);
+  if (!desired.onLoopback && link !== undefined && link.kind !== "dummy") {
     const kind = link.kind ?? "a physical or loopback device";
-    return conflict(`interface ${wish.name} exists and is ${kind}, not dummy: remove it, or give --bind-interface`);
+    return conflict(`interface ${desired.name} exists and is ${kind}, not dummy: remove it, or give --bind-interface`);
   }
   const steps: BindStep[] = [];
   if (link === undefined) steps.push({ op: "create" });
   else if (!link.up) steps.push({ op: "up" });
-  for (const address of wish.addresses) {
+  for (const address of desired.addresses) {
     const holder = state.addresses.find((held) => held.address.equals(address));
     if (holder === undefined) steps.push({ op: "add", address });
     else if (holder.linkIndex !== link?.index && !isLeftOnLoopback(state, holder)) {
@@ -61,7 +61,7 @@ export function planBind(state: BindState, wish: BindWish): BindPlan {
 }
 
 /** An earlier run has added the address to the loopback interface, on a kernel without dummy interfaces. */
-function isLeftOnLoopback({ links }: BindState, { linkIndex, prefixLength, address }: Address): boolean {
+function isLeftOnLoopback({ links }: ObservedBind, { linkIndex, prefixLength, address }: Address): boolean {
   return prefixLength === address.bits && links.some(({ index, name }) => index === linkIndex && name === "lo");
 }
 

@@ -5,7 +5,7 @@ import { systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { IpAddress } from "#base/ip";
 import { SystemNames } from "#base/names";
-import { dialTcp } from "../ends/dial-tcp.ts";
+import { dialTcp } from "../local/dial-tcp.ts";
 import { forwardFilter, parseForwardDestination } from "./forward-allow.ts";
 
 test("forwardFilter: ranges and ports, IPv4-mapped addresses too; an empty list allows all", () => {

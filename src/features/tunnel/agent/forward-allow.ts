@@ -1,6 +1,6 @@
 import { ConfigError } from "#base/config";
 import { Cidr, IpAddress } from "#base/ip";
-import type { AddressFilter } from "../ends/dial-tcp.ts";
+import type { AddressFilter } from "../local/dial-tcp.ts";
 
 /** Endpoints that servers may reach through an agent. */
 export interface ForwardDestination {

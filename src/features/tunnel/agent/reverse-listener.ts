@@ -10,7 +10,7 @@ import { resetSocket } from "#base/socket-reset";
 import { formatHostPort } from "#wire/http-connect";
 import { type TunnelId, tunnelId } from "#wire/konnectivity";
 import { type DialFailure, DialledConnection } from "../dial/dialled-connection.ts";
-import { SocketEnd } from "../ends/socket-end.ts";
+import { SocketSide } from "../local/socket-side.ts";
 import type { AgentLink } from "./agent-link.ts";
 import type { AgentMetrics } from "./metrics.ts";
 import type { Target } from "./target.ts";
@@ -42,14 +42,14 @@ export interface ReverseListenerOptions {
   readonly targets: readonly Target[];
   /** Sources that may connect; empty: any. */
   readonly allowedSources: readonly Cidr[];
-  /** See `DiallerOptions.halfCloseTimeoutMs`. */
+  /** See `DialledConnectionOptions.halfCloseTimeoutMs`. */
   readonly halfCloseTimeoutMs: number;
 }
 
 /** A local client whose connection is being dialled. */
 interface Client {
   readonly socket: Socket;
-  readonly local: SocketEnd;
+  readonly local: SocketSide;
   readonly target: Target;
   readonly tried: Set<AgentLink>;
   connection: DialledConnection | undefined;
@@ -62,7 +62,7 @@ export class ReverseListener implements AsyncDisposable {
   readonly #servers: Server[] = [];
   readonly #sockets = new LinkedSet<Socket>();
   readonly #warnings = new Map<string, TokenBucket>();
-  #turn = 0;
+  #nextEqual = 0;
 
   private constructor(deps: ReverseListenerDeps, options: ReverseListenerOptions) {
     this.#deps = deps;
@@ -117,7 +117,7 @@ export class ReverseListener implements AsyncDisposable {
       this.#refuse(socket, target, "source", `${socket.remoteAddress} is not an allowed source`);
       return;
     }
-    const client: Client = { socket, local: new SocketEnd(socket), target, tried: new Set(), connection: undefined };
+    const client: Client = { socket, local: new SocketSide(socket), target, tried: new Set(), connection: undefined };
     // Its bytes wait while dialling. The end of its sending is handled once the connection is open.
     client.local.watch({ onEof: () => undefined, onGone: () => client.connection?.localGone() });
     this.#dial(client);
@@ -184,8 +184,8 @@ export class ReverseListener implements AsyncDisposable {
     const usable = this.#deps.links().filter((link) => link.mux.reverse && !tried.has(link));
     const least = Math.min(...usable.map(load));
     const equal = usable.filter((link) => load(link) === least);
-    this.#turn += 1;
-    return equal[this.#turn % Math.max(1, equal.length)];
+    this.#nextEqual += 1;
+    return equal[this.#nextEqual % Math.max(1, equal.length)];
   }
 
   #isAllowed(socket: Socket): boolean {

@@ -8,7 +8,7 @@ export class ServerCount {
   readonly #clock: Clock;
   readonly #leases: (() => number | undefined) | undefined;
   readonly #source: "default" | "max";
-  readonly #told = new Map<string, { count: number; endedAt: number | undefined }>();
+  readonly #reported = new Map<string, { count: number; endedAt: number | undefined }>();
 
   /**
    * `leases`: the number of valid Leases; it returns `undefined` while that is unknown. `source`: `default` takes Leases if they are
@@ -25,29 +25,29 @@ export class ServerCount {
 
   /** A server's stream has opened, with its `serverCount` header. */
   opened(serverID: string, count: number): void {
-    this.#told.set(serverID, { count, endedAt: undefined });
+    this.#reported.set(serverID, { count, endedAt: undefined });
   }
 
   /** A server's stream has ended. */
   closed(serverID: string): void {
-    const told = this.#told.get(serverID);
-    if (told !== undefined) told.endedAt = this.#clock.monotonic();
+    const reported = this.#reported.get(serverID);
+    if (reported !== undefined) reported.endedAt = this.#clock.monotonic();
   }
 
   /** At least 1. */
   get value(): number {
-    const told = this.#fromHeaders();
-    if (this.#leases === undefined) return told;
+    const reported = this.#fromHeaders();
+    if (this.#leases === undefined) return reported;
     const leases = Math.max(1, this.#leases() ?? 1);
-    return this.#source === "max" ? Math.max(told, leases) : leases;
+    return this.#source === "max" ? Math.max(reported, leases) : leases;
   }
 
   /** The largest count of any server, so that one with an old count does not lower it. */
   #fromHeaders(): number {
     let most = 1;
     const now = this.#clock.monotonic();
-    for (const [serverID, { count, endedAt }] of this.#told) {
-      if (endedAt !== undefined && now - endedAt > REMEMBERED_MS) this.#told.delete(serverID);
+    for (const [serverID, { count, endedAt }] of this.#reported) {
+      if (endedAt !== undefined && now - endedAt > REMEMBERED_MS) this.#reported.delete(serverID);
       else most = Math.max(most, count);
     }
     return most;

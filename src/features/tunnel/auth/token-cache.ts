@@ -2,7 +2,7 @@ import { createHmac, randomBytes } from "node:crypto";
 import type { Clock } from "#base/clock";
 
 /** The API server's answer about a token. */
-export type Verdict = { readonly kind: "accepted" } | { readonly kind: "refused"; readonly why: string };
+export type TokenVerdict = { readonly kind: "accepted" } | { readonly kind: "refused"; readonly why: string };
 
 /** How long verdicts are cached, milliseconds (docs/spec/tunnel.md#10). */
 const ACCEPTED_MS = 60_000;
@@ -14,14 +14,14 @@ const MAX_TOKENS = 10_000;
 export class TokenCache {
   readonly #clock: Clock;
   readonly #key = randomBytes(32);
-  readonly #verdicts = new Map<string, { readonly verdict: Verdict; readonly until: number }>();
+  readonly #verdicts = new Map<string, { readonly verdict: TokenVerdict; readonly until: number }>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
   /** The verdict about a token, if it is cached and has not expired. */
-  get(token: string): Verdict | undefined {
+  get(token: string): TokenVerdict | undefined {
     const id = this.#id(token);
     const entry = this.#verdicts.get(id);
     if (entry === undefined) return undefined;
@@ -31,7 +31,7 @@ export class TokenCache {
   }
 
   /** Caches a verdict; an accepted one never beyond the token's own expiry. */
-  set(token: string, verdict: Verdict): void {
+  set(token: string, verdict: TokenVerdict): void {
     const now = this.#clock.now();
     const until = verdict.kind === "accepted" ? Math.min(now + ACCEPTED_MS, expiryOf(token)) : now + REFUSED_MS;
     const id = this.#id(token);

@@ -6,7 +6,7 @@ import { Health } from "#base/health";
 import { KubeError, type RawRequest } from "#kube/client";
 import { AgentAuthError } from "../server/agent-auth.ts";
 import { expiryOf } from "./token-cache.ts";
-import { judge, TokenReviewAuthenticator } from "./token-review.ts";
+import { TokenReviewAuthenticator, verdictOf } from "./token-review.ts";
 
 const RULES = { namespace: "kube-system", serviceAccount: "agent", audience: "aud" };
 const GOOD = {
@@ -59,7 +59,7 @@ test("TokenReviewAuthenticator: checks at the start that the API server answers 
   const away = new KubeError("unreachable", "connection refused");
   const { auth, clock, requests } = authenticator(away, away, { authenticated: false });
   const health = new Health();
-  const proving = auth.prove(health.part("token-review"), options);
+  const proving = auth.checkApi(health.part("token-review"), options);
   await clock.advance(0);
   assert.match(health.parts[0]?.reason ?? "", /cannot have a token reviewed: .*connection refused/);
   assert.equal(health.unready.length, 1);
@@ -91,7 +91,7 @@ test("TokenReviewAuthenticator: metadata that is not one Bearer token is refused
   assert.equal(requests.length, 0);
 });
 
-test("judge: an answer that is not exactly as expected refuses", () => {
+test("verdictOf: an answer that is not exactly as expected refuses", () => {
   const cases: readonly (readonly [object | undefined, RegExp])[] = [
     [undefined, /does not know/],
     [{}, /does not know/],
@@ -109,16 +109,16 @@ test("judge: an answer that is not exactly as expected refuses", () => {
     [{ ...GOOD, audiences: "aud" }, /not for audience/],
   ];
   for (const [status, why] of cases) {
-    const verdict = judge({ status }, { ...RULES, token: TOKEN });
+    const verdict = verdictOf({ status }, { ...RULES, token: TOKEN });
     assert.ok(verdict.kind === "refused", JSON.stringify(status));
     assert.match(verdict.why, why);
   }
-  assert.deepEqual(judge({ status: GOOD }, { ...RULES, token: TOKEN }), { kind: "accepted" });
+  assert.deepEqual(verdictOf({ status: GOOD }, { ...RULES, token: TOKEN }), { kind: "accepted" });
 });
 
-test("judge: the reason of a refusal is short and has no part of the token", () => {
+test("verdictOf: the reason of a refusal is short and has no part of the token", () => {
   const said = (error: string): string => {
-    const verdict = judge({ status: { error } }, { ...RULES, token: TOKEN });
+    const verdict = verdictOf({ status: { error } }, { ...RULES, token: TOKEN });
     assert.ok(verdict.kind === "refused");
     return verdict.why;
   };
@@ -131,13 +131,15 @@ test("judge: the reason of a refusal is short and has no part of the token", () 
   assert.ok(!said(`${"x".repeat(170)}${TOKEN}`).includes(TOKEN.slice(0, 8)), "cut after it is replaced, not before");
 });
 
-test("judge: any answer of an API server is a verdict", () => {
+test("verdictOf: any answer of an API server is a verdict", () => {
   fc.assert(
-    fc.property(fc.jsonValue(), (answer) => assert.equal(judge(answer, { ...RULES, token: TOKEN }).kind, "refused")),
+    fc.property(fc.jsonValue(), (answer) =>
+      assert.equal(verdictOf(answer, { ...RULES, token: TOKEN }).kind, "refused"),
+    ),
   );
   fc.assert(
     fc.property(fc.jsonValue(), (status) =>
-      assert.equal(judge({ status }, { ...RULES, token: TOKEN }).kind, "refused"),
+      assert.equal(verdictOf({ status }, { ...RULES, token: TOKEN }).kind, "refused"),
     ),
   );
 });

@@ -4,7 +4,7 @@ import { describeError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import { type KubeApi, KubeConfigError, KubeError } from "#kube/client";
 import { AgentAuthError, type AgentAuthenticator } from "../server/agent-auth.ts";
-import { TokenCache, type Verdict } from "./token-cache.ts";
+import { TokenCache, type TokenVerdict } from "./token-cache.ts";
 
 const REVIEWS_PATH = "/apis/authentication.k8s.io/v1/tokenreviews";
 /** An invalid token, to check that the API server answers reviews. */
@@ -54,7 +54,7 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
   }
 
   /** Reviews an invalid token until the API server has answered once. Failures degrade `health` and are tried again. */
-  async prove(health: HealthPart, { signal }: { readonly signal: AbortSignal }): Promise<void> {
+  async checkApi(health: HealthPart, { signal }: { readonly signal: AbortSignal }): Promise<void> {
     const backoff = new Backoff({ initialMs: 500, maxMs: 5000 });
     while (!signal.aborted) {
       try {
@@ -70,7 +70,7 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
     }
   }
 
-  async #review(token: string, signal: AbortSignal): Promise<Verdict> {
+  async #review(token: string, signal: AbortSignal): Promise<TokenVerdict> {
     let answer: unknown;
     try {
       answer = await this.#api.request(
@@ -93,15 +93,15 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
         cause: error,
       });
     }
-    const verdict = judge(answer, { ...this.#options, token });
+    const verdict = verdictOf(answer, { ...this.#options, token });
     this.#cache.set(token, verdict);
     return verdict;
   }
 }
 
 /** The verdict of an answered TokenReview. Pure. Refuses whatever is not exactly as expected; the reason contains no token. */
-export function judge(review: unknown, options: TokenReviewOptions & { readonly token: string }): Verdict {
-  const refused = (why: string): Verdict => ({
+export function verdictOf(review: unknown, options: TokenReviewOptions & { readonly token: string }): TokenVerdict {
+  const refused = (why: string): TokenVerdict => ({
     kind: "refused",
     why: withoutToken(why, options.token).slice(0, MAX_WHY),
   });

@@ -1,6 +1,6 @@
 import type { Clock } from "#base/clock";
 import type { TunnelId } from "#wire/konnectivity";
-import type { LocalEnd } from "../ends/local-end.ts";
+import type { LocalSide } from "../local/local-side.ts";
 import type { Channel, ChannelHandlers } from "../mux/channel.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
 import { CLOSE_WAIT_MS } from "../mux/options.ts";
@@ -13,10 +13,10 @@ import {
 } from "./acceptor-table.ts";
 import { ProgressTimer } from "./progress-timer.ts";
 
-export interface AcceptorOptions {
+export interface AcceptedConnectionOptions {
   readonly random: TunnelId;
   /** Connects to the endpoint. Rejects with an error that `failureText` translates. */
-  readonly connect: (options: { readonly signal: AbortSignal }) => Promise<LocalEnd>;
+  readonly connect: (options: { readonly signal: AbortSignal }) => Promise<LocalSide>;
   readonly clock: Clock;
   /** At the end of the connection the endpoint is dropped after so long without progress, milliseconds. */
   readonly closeLingerMs: number;
@@ -30,12 +30,12 @@ export interface AcceptorOptions {
 /** A connection that the peer dialled: executes {@link acceptorTable}. */
 export class AcceptedConnection implements ChannelHandlers {
   readonly #mux: LinkMux;
-  readonly #options: AcceptorOptions;
+  readonly #options: AcceptedConnectionOptions;
   readonly #table: AcceptorTable;
   readonly #timer: ProgressTimer;
   readonly #dialling = new AbortController();
   #state: AcceptorState = "dialing";
-  #endpoint: LocalEnd | undefined;
+  #endpoint: LocalSide | undefined;
   #channel: Channel | undefined;
   #error = "";
   #reading = true;
@@ -43,7 +43,7 @@ export class AcceptedConnection implements ChannelHandlers {
   #flushed = false;
   #opened = false;
 
-  constructor(mux: LinkMux, options: AcceptorOptions) {
+  constructor(mux: LinkMux, options: AcceptedConnectionOptions) {
     this.#mux = mux;
     this.#options = options;
     this.#table = acceptorTable({ halfClose: mux.halfClose });

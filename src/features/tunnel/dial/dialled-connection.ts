@@ -1,10 +1,10 @@
 import type { Clock } from "#base/clock";
 import type { TunnelId } from "#wire/konnectivity";
-import type { LocalEnd } from "../ends/local-end.ts";
+import type { LocalSide } from "../local/local-side.ts";
 import type { Channel } from "../mux/channel.ts";
+import type { DialHandlers, PendingDial } from "../mux/link-handlers.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
 import { CLOSE_WAIT_MS } from "../mux/options.ts";
-import type { DialHandlers, PendingDial } from "../mux/owner.ts";
 import {
   type DiallerAction,
   type DiallerEvent,
@@ -35,8 +35,8 @@ export interface DialObserver {
   onClosed(): void;
 }
 
-export interface DiallerOptions {
-  readonly local: LocalEnd;
+export interface DialledConnectionOptions {
+  readonly local: LocalSide;
   /** Whether the local side can end each direction by itself: a socket can, a gRPC frontend cannot. */
   readonly localHalfClose: boolean;
   readonly observer: DialObserver;
@@ -45,14 +45,14 @@ export interface DiallerOptions {
   readonly dialTimeoutMs: number;
   /**
    * How long a local side that has ended its sending is served without a byte of the peer, milliseconds. It applies where the link
-   * has no half-close, and where the local side may have closed altogether (see {@link LocalEnd.tellsLeaving}).
+   * has no half-close, and where the local side may have closed altogether (see {@link LocalSide.detectsClose}).
    */
   readonly halfCloseTimeoutMs: number;
 }
 
 /** A connection that this side dialled: executes {@link diallerTable}. */
 export class DialledConnection implements DialHandlers {
-  readonly #options: DiallerOptions;
+  readonly #options: DialledConnectionOptions;
   readonly #table: DiallerTable;
   readonly #timer: ProgressTimer;
   #state: DiallerState = "dialing";
@@ -65,7 +65,7 @@ export class DialledConnection implements DialHandlers {
   #paused = false;
   #closeSent = false;
 
-  private constructor(mux: LinkMux, options: DiallerOptions) {
+  private constructor(mux: LinkMux, options: DialledConnectionOptions) {
     this.#options = options;
     this.#table = diallerTable({ linkHalfClose: mux.halfClose, localHalfClose: options.localHalfClose });
     this.#timer = new ProgressTimer(options.clock);
@@ -78,7 +78,7 @@ export class DialledConnection implements DialHandlers {
   static dial(
     mux: LinkMux,
     request: { readonly protocol: string; readonly address: string; readonly random: TunnelId },
-    options: DiallerOptions,
+    options: DialledConnectionOptions,
   ): DialledConnection | "duplicate" | "limit" | "closed" {
     const connection = new DialledConnection(mux, options);
     const dial = mux.dial(request, connection);
@@ -111,7 +111,7 @@ export class DialledConnection implements DialHandlers {
     this.#apply("local-eof");
   }
 
-  /** Bytes of a local side that is not read through {@link LocalEnd.start}. */
+  /** Bytes of a local side that is not read through {@link LocalSide.start}. */
   send(pieces: readonly Uint8Array[]): void {
     const channel = this.#channel;
     if (channel === undefined || (this.#state !== "open" && this.#state !== "peer-done")) return;
@@ -185,7 +185,7 @@ export class DialledConnection implements DialHandlers {
 
   #enter(state: DiallerState): void {
     const progress = (): number => (this.#channel?.progress ?? 0) + this.#options.local.bytesWritten;
-    const mayHaveLeft = state === "local-done" && !this.#options.local.tellsLeaving;
+    const mayHaveLeft = state === "local-done" && !this.#options.local.detectsClose;
     if (state === "local-done-quietly" || mayHaveLeft) {
       this.#timer.start(this.#options.halfCloseTimeoutMs, progress, () => this.#apply("idle"));
     } else if (state === "waiting" || state === "finishing") {

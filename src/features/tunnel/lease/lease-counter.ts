@@ -25,7 +25,7 @@ export interface LeaseCounterDeps {
 }
 
 /** The part of a Lease that is cached. */
-interface Known {
+interface CachedLease {
   readonly metadata: StoredMeta;
   readonly spec: Lease["spec"];
 }
@@ -34,13 +34,13 @@ interface Known {
 export class LeaseCounter {
   readonly #clock: Clock;
   readonly #onChange: () => void;
-  readonly #informer: Informer<Lease, Known>;
+  readonly #informer: Informer<Lease, CachedLease>;
   #lastGood: number | undefined;
 
   constructor(deps: LeaseCounterDeps, options: LeaseCounterOptions) {
     this.#clock = deps.clock;
     this.#onChange = deps.onChange;
-    this.#informer = createInformer<Lease, Known>(counted(deps), resources.leases, {
+    this.#informer = createInformer<Lease, CachedLease>(counted(deps), resources.leases, {
       ...options,
       clock: deps.clock,
       transform: ({ metadata, spec }) => ({ metadata, spec }),
@@ -52,8 +52,8 @@ export class LeaseCounter {
         }
       },
     });
-    const look = (): void => this.#look();
-    this.#informer.addHandler({ onAdd: look, onUpdate: look, onDelete: look });
+    const onEvent = (): void => this.#checkCount();
+    this.#informer.addHandler({ onAdd: onEvent, onUpdate: onEvent, onDelete: onEvent });
   }
 
   /** Follows the Leases until the signal aborts. */
@@ -72,7 +72,7 @@ export class LeaseCounter {
     return this.#lastGood;
   }
 
-  #look(): void {
+  #checkCount(): void {
     const before = this.#lastGood;
     // Most events are renewals, which change nothing.
     if (this.count !== before) this.#onChange();

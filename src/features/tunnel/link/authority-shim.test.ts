@@ -17,7 +17,7 @@ import fc from "fast-check";
 import { encodeHeaderBlock, Http2Error } from "#wire/http2";
 import { FrameFlag, FrameType, frameBytes, grpcRequest, PREFACE, RawHttp2 } from "../testing/raw-http2.ts";
 import { AuthorityRewriter } from "./authority-rewriter.ts";
-import { acceptPathAuthority, Opening } from "./authority-shim.ts";
+import { AuthorityDetector, acceptPathAuthority } from "./authority-shim.ts";
 
 const PATH = "/etc/kubernetes/konnectivity-server/konnectivity-server.socket";
 const FINE = ["localhost", encodeURIComponent(PATH)];
@@ -239,7 +239,7 @@ test("AuthorityRewriter: cuts change nothing, nothing but authorities changes, a
   );
 });
 
-test("AuthorityRewriter, Opening: any bytes, after the preface or without it, give bytes or an Http2Error", () => {
+test("AuthorityRewriter, AuthorityDetector: any bytes, after the preface or without it, give bytes or an Http2Error", () => {
   const frame = fc
     .record({
       type: fc.constantFrom(0, 1, 4, 6, 9, 1, 9),
@@ -259,7 +259,7 @@ test("AuthorityRewriter, Opening: any bytes, after the preface or without it, gi
       fc.nat(48),
       (parts, cuts, cut) => {
         const bytes = Buffer.concat([PREFACE.subarray(0, cut), ...parts]);
-        for (const make of [() => new AuthorityRewriter(), () => new Opening()]) {
+        for (const make of [() => new AuthorityRewriter(), () => new AuthorityDetector()]) {
           const taker = make();
           try {
             for (const part of cutAt(bytes, cuts)) {

@@ -31,7 +31,7 @@ export function acceptPathAuthority(server: Http2Server): Server {
 }
 
 function open(socket: Socket, server: Http2Server): void {
-  const opening = new Opening();
+  const opening = new AuthorityDetector();
   // Go's client waits for the server's settings before its first request. These are empty; the session sends its own later.
   socket.write(frameBytes(FrameType.settings, 0, 0, NOTHING));
   const drop = (): void => void socket.destroy();
@@ -52,7 +52,7 @@ function open(socket: Socket, server: Http2Server): void {
 }
 
 /** `undefined` if the bytes break the protocol or exceed the limit. */
-function decide(opening: Opening, chunk: Buffer): Decision | undefined {
+function decide(opening: AuthorityDetector, chunk: Buffer): Decision | undefined {
   try {
     return opening.push(chunk);
   } catch (error) {
@@ -67,7 +67,7 @@ type Decision =
   | { readonly kind: "pass" | "rewrite"; readonly reply: Buffer; readonly bytes: Buffer };
 
 /** A connection until its first request: keeps its bytes, answers PINGs and removes the acknowledgement of the settings. */
-export class Opening {
+export class AuthorityDetector {
   readonly #blocks = new HeaderBlocks();
   #kept: Buffer[] = [];
   #bytes = 0;

@@ -5,7 +5,7 @@ import { type Clock, systemClock } from "#base/clock";
 import { encodeGrpcMessage, GrpcCode } from "#wire/grpc";
 import type { BufferBudget } from "../mux/budget.ts";
 import { DuplexPacketStream, type PacketStream, type PacketStreamHandlers, type StreamFault } from "./packet-stream.ts";
-import { keepAlive, limitPings, widen } from "./session.ts";
+import { keepAlive, limitPings, widenWindow } from "./session.ts";
 import { sessionSocketOf } from "./session-socket.ts";
 
 const CONTENT_TYPE = "application/grpc";
@@ -62,7 +62,7 @@ export function serveStreams(
     const { socket: wrapped } = session as unknown as { readonly socket: Socket };
     const bytesRead = (): number => (session.destroyed ? 0 : wrapped.bytesRead);
     const bytesWritten = (): number => (session.destroyed ? 0 : wrapped.bytesWritten);
-    widen(session);
+    widenWindow(session);
     const socket = sessionSocketOf(session);
     if (socket === undefined) throw new Error("a session that does not run over a SessionSocket");
     keepAlive(session, socket, { idleMs: options.keepAliveMs, clock });

@@ -15,7 +15,7 @@ import {
   type PacketStream,
   type PacketStreamHandlers,
 } from "./packet-stream.ts";
-import { keepAlive, SESSION_MEMORY_MIB, SESSION_SETTINGS, widen } from "./session.ts";
+import { keepAlive, SESSION_MEMORY_MIB, SESSION_SETTINGS, widenWindow } from "./session.ts";
 import { SessionSocket, sessionSocketOf } from "./session-socket.ts";
 
 export type LinkErrorCode = "unreachable" | "refused" | "timeout" | "protocol";
@@ -80,7 +80,7 @@ export async function openStream(
       { endStream: false },
     );
     const headers = await responseOf(stream, signal);
-    widen(session);
+    widenWindow(session);
     keepAlive(session, transport, { idleMs: options.keepAliveMs, clock: options.clock ?? systemClock });
     return opened(session, stream, headers, options);
   } catch (error) {

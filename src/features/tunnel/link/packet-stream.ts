@@ -128,13 +128,13 @@ export class DuplexPacketStream implements PacketStream {
       this.#queued -= bytes;
       this.#sent += bytes;
       onSent?.();
-      this.#checkRoom();
+      this.#checkWritable();
     };
     this.#duplex.write(last, (error) => {
       // The error event of the stream follows.
       if (error !== null && error !== undefined) return;
       if (this.#backlog === undefined) taken();
-      else this.#backlog.whenRoom(taken);
+      else this.#backlog.whenLow(taken);
     });
     this.#duplex.uncork();
   }
@@ -157,7 +157,7 @@ export class DuplexPacketStream implements PacketStream {
     this.#close(fault);
   }
 
-  #checkRoom(): void {
+  #checkWritable(): void {
     if (!this.#full || this.#queued > QUEUE_LOW_BYTES) return;
     this.#full = false;
     if (!this.#closed) this.#handlers.onWritable();

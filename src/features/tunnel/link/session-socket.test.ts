@@ -10,7 +10,7 @@ import { C, setsockopt } from "#kernel/ffi";
 import { makeCertificates } from "#test/certificates";
 import { FrameType, frameBytes, PREFACE } from "./authority-rewriter.ts";
 import { DuplexPacketStream } from "./packet-stream.ts";
-import { SESSION_SETTINGS, widen } from "./session.ts";
+import { SESSION_SETTINGS, widenWindow } from "./session.ts";
 import { type SessionLimits, SessionSocket, serveSessions, sessionSocketOf } from "./session-socket.ts";
 
 const TIMEOUT = { timeout: 30_000 };
@@ -28,7 +28,7 @@ async function serve(t: TestContext, onStream: (stream: ServerHttp2Stream) => vo
   const sessions: Http2Server = createServer({ settings: SESSION_SETTINGS });
   sessions.on("session", (session) => {
     session.on("error", () => session.destroy());
-    widen(session);
+    widenWindow(session);
   });
   sessions.on("stream", (stream) => {
     stream.on("error", () => undefined);
@@ -95,7 +95,7 @@ test(
     const port = await serve(t, (stream) => served.resolve(saturate(stream)));
     const session = sessionOver(t, await dial(t, port));
     await once(session, "connect");
-    widen(session);
+    widenWindow(session);
     const ours = saturate(session.request({ ":method": "POST" }, { endStream: false }));
     const theirs = await served.promise;
     await until(() => ours.received > 48 << 20 && theirs.received > 48 << 20);
@@ -201,7 +201,7 @@ test(
     };
     const session = sessionOver(t, await dial(t, port));
     await once(session, "connect");
-    widen(session);
+    widenWindow(session);
     for (const wanted of [1, 2]) {
       session.request({ ":method": "POST" }, { endStream: false }).resume();
       await until(() => streams.length === wanted);

@@ -4,8 +4,8 @@ import { Duplex } from "node:stream";
 import { TLSSocket, Server as TlsServer } from "node:tls";
 import { Http2Error } from "#wire/http2";
 
-/** `whenRoom` calls back once at most so many bytes wait for the kernel. */
-const ROOM_BYTES = 256 * 1024;
+/** `whenLow` calls back once at most so many bytes wait for the kernel. */
+const LOW_BYTES = 256 * 1024;
 /** Far above what the senders let wait, and above any peer's window. */
 const LIMITS = { waitingBytes: 32 * 1024 * 1024 };
 /** While a write is under way, pieces shorter than this are copied together: an acknowledgement of SETTINGS has nine bytes. */
@@ -28,7 +28,7 @@ export interface SessionSocketOptions {
 /** The bytes that a connection has taken and the kernel has not. */
 export interface SendBacklog {
   /** Calls `callback` once: at once if little waits for the kernel, else as soon as it does. Never if the connection is lost before. */
-  whenRoom(callback: () => void): void;
+  whenLow(callback: () => void): void;
 }
 
 /**
@@ -70,8 +70,8 @@ export class SessionSocket extends Duplex implements SendBacklog {
     if (options.first !== undefined && options.first.length > 0) this.#take(options.first);
   }
 
-  whenRoom(callback: () => void): void {
-    if (this.backlogBytes > ROOM_BYTES) this.#waiting.push(callback);
+  whenLow(callback: () => void): void {
+    if (this.backlogBytes > LOW_BYTES) this.#waiting.push(callback);
     else callback();
   }
 
@@ -169,7 +169,7 @@ export class SessionSocket extends Duplex implements SendBacklog {
     if (error !== null && error !== undefined) return;
     this.#underWayBytes -= bytes;
     this.#flush();
-    if (this.backlogBytes > ROOM_BYTES) return;
+    if (this.backlogBytes > LOW_BYTES) return;
     if (this.#waiting.length > 0) for (const callback of this.#waiting.splice(0)) callback();
     if (!this.#isHeld) return;
     this.#isHeld = false;

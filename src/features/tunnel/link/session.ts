@@ -32,33 +32,33 @@ export function keepAlive(
   const { idleMs, clock } = options;
   if (idleMs <= 0) return;
   let lastReadAt = clock.monotonic();
-  let isAsked = false;
+  let isPingSent = false;
   let cancel = (): void => undefined;
   socket.whenRead(() => {
     lastReadAt = clock.monotonic();
-    if (!isAsked) return;
-    isAsked = false;
+    if (!isPingSent) return;
+    isPingSent = false;
     cancel();
-    cancel = clock.after(idleMs, look, { unref: true });
+    cancel = clock.after(idleMs, check, { unref: true });
   });
-  const look = (): void => {
+  const check = (): void => {
     if (session.destroyed) return;
-    const leftMs = lastReadAt + idleMs + (isAsked ? PING_TIMEOUT_MS : 0) - clock.monotonic();
-    if (leftMs <= 0 && isAsked) {
+    const leftMs = lastReadAt + idleMs + (isPingSent ? PING_TIMEOUT_MS : 0) - clock.monotonic();
+    if (leftMs <= 0 && isPingSent) {
       session.destroy();
       return;
     }
     if (leftMs <= 0) {
-      isAsked = true;
+      isPingSent = true;
       // The answer is read from the socket, which counts.
       if (!session.ping(() => undefined)) {
         session.destroy();
         return;
       }
     }
-    cancel = clock.after(leftMs <= 0 ? PING_TIMEOUT_MS : leftMs, look, { unref: true });
+    cancel = clock.after(leftMs <= 0 ? PING_TIMEOUT_MS : leftMs, check, { unref: true });
   };
-  look();
+  check();
   session.once("close", () => cancel());
 }
 
@@ -107,6 +107,6 @@ export function limitPings(
 }
 
 /** Enlarges the receive window of the session. Node allows this only once the session is connected. */
-export function widen(session: Http2Session): void {
+export function widenWindow(session: Http2Session): void {
   session.setLocalWindowSize(SESSION_WINDOW_BYTES);
 }

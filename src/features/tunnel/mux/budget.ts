@@ -31,7 +31,7 @@ export class BufferBudget {
   }
 
   /** Calls `resume` once, when the process holds no more than `maxBytes`. Each paused reader waits here once. */
-  whenRoom(resume: () => void): void {
+  whenBelowLimit(resume: () => void): void {
     this.#waiting.add(resume);
   }
 

@@ -1,5 +1,5 @@
 /** The array is cut when more entries than this, of pieces that were taken, stand at its start. */
-const MAX_LEFT = 64;
+const MAX_TAKEN_PIECES = 64;
 
 interface Piece {
   readonly bytes: Uint8Array;
@@ -8,7 +8,7 @@ interface Piece {
 }
 
 /** Replaces a piece that was taken, so that its bytes can be freed before the array is cut: they could be 4 MiB a connection. */
-const LEFT: Piece = { bytes: new Uint8Array(0), at: 0 };
+const TAKEN: Piece = { bytes: new Uint8Array(0), at: 0 };
 
 /** A FIFO of bytes without copies. It holds no reference to bytes that were taken. */
 export class ByteQueue {
@@ -39,11 +39,11 @@ export class ByteQueue {
       piece.at += part;
       missing -= part;
       if (piece.at < piece.bytes.length) continue;
-      this.#pieces[this.#head] = LEFT;
+      this.#pieces[this.#head] = TAKEN;
       this.#head += 1;
     }
     this.#length -= size;
-    if (this.#head < this.#pieces.length && this.#head <= MAX_LEFT) return;
+    if (this.#head < this.#pieces.length && this.#head <= MAX_TAKEN_PIECES) return;
     this.#pieces.splice(0, this.#head);
     this.#head = 0;
   }

@@ -48,7 +48,7 @@ export class Channel {
   /** Called once, when the channel was removed from its link. */
   whenGone: (() => void) | undefined;
   /** Its entry in the send queue. Only the send queue sets it. */
-  turn: Entry | undefined;
+  queueEntry: Entry | undefined;
   readonly #link: ChannelLink;
   readonly #handlers: ChannelHandlers;
   readonly #queue = new ByteQueue();
@@ -66,7 +66,7 @@ export class Channel {
   #wasFull = false;
   #endsWhenSent = false;
   #gone = false;
-  readonly #onRoom = (): void => this.#checkWritable();
+  readonly #onBelowLimit = (): void => this.#checkWritable();
 
   constructor(id: TunnelId, link: ChannelLink, handlers: ChannelHandlers) {
     this.id = id;
@@ -98,7 +98,7 @@ export class Channel {
     const over = this.#link.budget.isOver;
     if (!over && this.#queue.length < this.#link.softLimitBytes) return false;
     this.#wasFull = true;
-    if (over) this.#link.budget.whenRoom(this.#onRoom);
+    if (over) this.#link.budget.whenBelowLimit(this.#onBelowLimit);
     return true;
   }
 
@@ -178,7 +178,7 @@ export class Channel {
     this.#link.remove(this);
     this.#drop();
     this.#link.budget.remove(this.#held);
-    this.#link.budget.forget(this.#onRoom);
+    this.#link.budget.forget(this.#onBelowLimit);
     this.#held = 0;
     this.#gone = true;
     this.whenGone?.();

@@ -11,18 +11,19 @@ import type {
   WindowUpdate,
 } from "#wire/konnectivity";
 import type { Channel, ChannelHandlers } from "./channel.ts";
-import type { DialTable } from "./dial-table.ts";
+import { dialledByUs, type IdSpace } from "./id-space.ts";
+import type { DialHandlers, LinkHandlers } from "./link-handlers.ts";
 import { MAX_WINDOW_BYTES } from "./options.ts";
-import { type DialHandlers, dialledByUs, type IdSpace, type MuxOwner } from "./owner.ts";
-import { UnknownIds } from "./unknown-ids.ts";
+import type { PendingDials } from "./pending-dials.ts";
+import { UnknownIdLimiter } from "./unknown-id-limiter.ts";
 
 /** What the inbox needs of its link. */
 export interface InboxLink extends IdSpace {
-  readonly owner: MuxOwner;
+  readonly handlers: LinkHandlers;
   readonly flowControl: boolean;
   readonly halfClose: boolean;
   readonly channels: Pick<DrainedMap<TunnelId, Channel>, "get" | "has">;
-  readonly dials: DialTable<DialHandlers>;
+  readonly dials: PendingDials<DialHandlers>;
   openChannel(id: TunnelId, handlers: ChannelHandlers): Channel;
   sendControl(packet: ControlPacket): void;
 }
@@ -30,16 +31,16 @@ export interface InboxLink extends IdSpace {
 /** Demultiplexes a link: passes each packet to the channel or dial that it names, or answers it (docs/spec/tunnel.md#5.2, #5.3). */
 export class Inbox {
   readonly #link: InboxLink;
-  readonly #unknown: UnknownIds;
+  readonly #unknown: UnknownIdLimiter;
 
   constructor(link: InboxLink, clock: Clock) {
     this.#link = link;
-    this.#unknown = new UnknownIds(clock);
+    this.#unknown = new UnknownIdLimiter(clock);
   }
 
   /** Handles the next packet. Synchronous: it never waits for a consumer. */
   receive(packet: Packet): void {
-    this.#link.owner.onPacket("in", packet.type);
+    this.#link.handlers.onPacket("in", packet.type);
     switch (packet.type) {
       case "DATA":
         this.#receiveData(packet);
@@ -51,7 +52,7 @@ export class Inbox {
         if (this.#link.halfClose) this.#link.channels.get(packet.connectID)?.handlers.onFin();
         break;
       case "DIAL_REQ":
-        this.#link.owner.onDialRequest(packet);
+        this.#link.handlers.onDialRequest(packet);
         break;
       case "DIAL_RSP":
         this.#receiveDialResponse(packet);
@@ -66,7 +67,7 @@ export class Inbox {
         this.#receiveCloseResponse(packet);
         break;
       case "DRAIN":
-        this.#link.owner.onDrain();
+        this.#link.handlers.onDrain();
         break;
       case "UNKNOWN":
         break;
@@ -100,7 +101,7 @@ export class Inbox {
     const handlers = this.#link.dials.answer(response.random);
     const { connectID, error } = response;
     if (handlers === undefined) {
-      this.#link.owner.onUnmatchedDialResponse(response);
+      this.#link.handlers.onUnmatchedDialResponse(response);
       if (error === "" && connectID !== 0) this.#link.sendControl({ type: "CLOSE_REQ", connectID });
     } else if (error !== "") {
       handlers.onRefused(error);
@@ -124,7 +125,7 @@ export class Inbox {
 
   #receiveDialClose(random: TunnelId): void {
     const handlers = this.#link.dials.answer(random);
-    if (handlers === undefined) this.#link.owner.onDialCancelled(random);
+    if (handlers === undefined) this.#link.handlers.onDialCancelled(random);
     else handlers.onDialAborted();
   }
 

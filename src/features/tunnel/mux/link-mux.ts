@@ -3,11 +3,12 @@ import type { ControlPacket, DialRequest, PacketTypeName, TunnelId } from "#wire
 import type { PacketStream, PacketStreamHandlers, StreamFault } from "../link/packet-stream.ts";
 import type { BufferBudget } from "./budget.ts";
 import { Channel, type ChannelHandlers, type ChannelLink } from "./channel.ts";
-import { DialTable } from "./dial-table.ts";
+import { FIRST_REVERSE_ID } from "./id-space.ts";
 import { Inbox } from "./inbox.ts";
+import type { DialHandlers, LinkHandlers, MuxDeps, PendingDial } from "./link-handlers.ts";
 import { type MuxOptions, SEND_QUEUE_BYTES } from "./options.ts";
 import { Outbox } from "./outbox.ts";
-import { type DialHandlers, FIRST_REVERSE_ID, type MuxDeps, type MuxOwner, type PendingDial } from "./owner.ts";
+import { PendingDials } from "./pending-dials.ts";
 import { SlowConsumers } from "./slow-consumers.ts";
 
 /** All connections and dials of one agent stream, seen from one side. */
@@ -18,10 +19,10 @@ export class LinkMux implements ChannelLink {
   readonly reverse: boolean;
   readonly softLimitBytes: number;
   readonly #stream: PacketStream;
-  readonly #owner: MuxOwner;
+  readonly #handlers: LinkHandlers;
   readonly #options: MuxOptions;
   readonly #channels = new DrainedMap<TunnelId, Channel>();
-  readonly #dials: DialTable<DialHandlers>;
+  readonly #dials: PendingDials<DialHandlers>;
   readonly #outbox: Outbox;
   readonly #slow: SlowConsumers;
   #nextId: number;
@@ -29,8 +30,8 @@ export class LinkMux implements ChannelLink {
 
   /** `open` makes the stream with the given handlers. */
   constructor(open: (handlers: PacketStreamHandlers) => PacketStream, deps: MuxDeps, options: MuxOptions) {
-    this.#owner = deps.owner;
-    this.#dials = new DialTable(deps.clock);
+    this.#handlers = deps.handlers;
+    this.#dials = new PendingDials(deps.clock);
     this.#outbox = new Outbox(
       () => this.#stream,
       (type) => this.sent(type),
@@ -48,13 +49,13 @@ export class LinkMux implements ChannelLink {
       policy: options.slowConsumerPolicy,
       pause: () => this.#stream.pause(),
       resume: () => this.#stream.resume(),
-      onBlocked: (channels) => this.#owner.onBlocked(channels),
-      onExpired: () => this.#owner.onSlowConsumerClosed(),
+      onBlocked: (channels) => this.#handlers.onBlocked(channels),
+      onExpired: () => this.#handlers.onSlowConsumerClosed(),
     });
     const inbox = this.#inbox(deps);
     this.#stream = open({
       onPacket: (packet) => inbox.receive(packet),
-      onEnd: () => this.#owner.onEnd(),
+      onEnd: () => this.#handlers.onEnd(),
       onWritable: () => this.#outbox.pump(),
       onClosed: (fault) => this.#close(fault),
     });
@@ -138,7 +139,7 @@ export class LinkMux implements ChannelLink {
   }
 
   sent(type: PacketTypeName): void {
-    this.#owner.onPacket("out", type);
+    this.#handlers.onPacket("out", type);
   }
 
   ready(channel: Channel): void {
@@ -157,13 +158,13 @@ export class LinkMux implements ChannelLink {
     this.#slow.unblock(channel);
   }
 
-  #inbox({ side, owner, clock }: MuxDeps): Inbox {
+  #inbox({ side, handlers, clock }: MuxDeps): Inbox {
     const { flowControl, halfClose, reverse } = this;
     return new Inbox(
       {
         side,
         reverse,
-        owner,
+        handlers,
         flowControl,
         halfClose,
         channels: this.#channels,
@@ -195,6 +196,6 @@ export class LinkMux implements ChannelLink {
       channel.remove();
       channel.handlers.onLinkLost();
     }
-    this.#owner.onClosed(fault);
+    this.#handlers.onClosed(fault);
   }
 }

@@ -6,19 +6,19 @@ import { QUANTUM_BYTES } from "./options.ts";
 /** About so many bytes are handed to the transport at once. */
 const BATCH_BYTES = 128 * 1024;
 /** After so many channels in a row that have just become ready, one of the others sends. */
-const FRESH_TURNS = 8;
+const MAX_NEWLY_READY_TURNS = 8;
 
 /**
  * The order in which the packets of a link are sent: control packets first, then channels in round robin, a quantum each. A
  * channel that had nothing to send goes before those that have sent a quantum, so that an echo does not wait behind a hundred bulk
- * transfers. The others still send after every {@link FRESH_TURNS} of such channels.
+ * transfers. The others still send after every {@link MAX_NEWLY_READY_TURNS} of such channels.
  */
 export class SendQueue {
   #control: Uint8Array[] = [];
   #controlBytes = 0;
-  readonly #fresh = new LinkedSet<Channel>();
-  readonly #ring = new LinkedSet<Channel>();
-  #freshTurns = 0;
+  readonly #newlyReady = new LinkedSet<Channel>();
+  readonly #roundRobin = new LinkedSet<Channel>();
+  #newlyReadyTurns = 0;
 
   /** Control packets that wait. */
   get controlPackets(): number {
@@ -31,7 +31,7 @@ export class SendQueue {
   }
 
   get isEmpty(): boolean {
-    return this.#control.length === 0 && this.#fresh.size === 0 && this.#ring.size === 0;
+    return this.#control.length === 0 && this.#newlyReady.size === 0 && this.#roundRobin.size === 0;
   }
 
   control(packet: ControlPacket): void {
@@ -42,18 +42,18 @@ export class SendQueue {
 
   /** The channel has something to send. */
   add(channel: Channel): void {
-    channel.turn ??= this.#fresh.add(channel);
+    channel.queueEntry ??= this.#newlyReady.add(channel);
   }
 
   remove(channel: Channel): void {
-    channel.turn?.remove();
-    channel.turn = undefined;
+    channel.queueEntry?.remove();
+    channel.queueEntry = undefined;
   }
 
   clear(): void {
     this.#control = [];
     this.#controlBytes = 0;
-    for (const channel of [...this.#fresh, ...this.#ring]) this.remove(channel);
+    for (const channel of [...this.#newlyReady, ...this.#roundRobin]) this.remove(channel);
   }
 
   /** Appends the next packets, about 128 KiB, to `out` and returns their size in bytes. */
@@ -70,16 +70,17 @@ export class SendQueue {
       if (channel === undefined) break;
       bytes += channel.take(QUANTUM_BYTES, out);
       this.remove(channel);
-      if (channel.isReady) channel.turn = this.#ring.add(channel);
+      if (channel.isReady) channel.queueEntry = this.#roundRobin.add(channel);
     }
     return bytes;
   }
 
   #next(): Channel | undefined {
-    const useFresh = this.#fresh.size > 0 && (this.#freshTurns < FRESH_TURNS || this.#ring.size === 0);
-    this.#freshTurns = useFresh ? this.#freshTurns + 1 : 0;
-    const channel = (useFresh ? this.#fresh : this.#ring).shift();
-    if (channel !== undefined) channel.turn = undefined;
+    const useNewlyReady =
+      this.#newlyReady.size > 0 && (this.#newlyReadyTurns < MAX_NEWLY_READY_TURNS || this.#roundRobin.size === 0);
+    this.#newlyReadyTurns = useNewlyReady ? this.#newlyReadyTurns + 1 : 0;
+    const channel = (useNewlyReady ? this.#newlyReady : this.#roundRobin).shift();
+    if (channel !== undefined) channel.queueEntry = undefined;
     return channel;
   }
 }

@@ -11,17 +11,17 @@ import {
   parseIdentifiers,
   sharedCapabilities,
 } from "#wire/konnectivity";
-import { Acceptors } from "../dial/acceptors.ts";
+import { DialAcceptor } from "../dial/dial-acceptor.ts";
 import type { IncomingStream } from "../link/incoming.ts";
 import type { StreamFault } from "../link/packet-stream.ts";
 import type { BufferBudget } from "../mux/budget.ts";
 import { LinkMux } from "../mux/link-mux.ts";
 import type { MuxOptions } from "../mux/options.ts";
-import type { AcceptPace } from "./accept-pace.ts";
+import type { AgentAcceptLimiter } from "./agent-accept-limiter.ts";
 import { AgentAuthError, type AgentAuthenticator } from "./agent-auth.ts";
 import { Backend, type Backends } from "./backends.ts";
 import type { ServerMetrics } from "./metrics.ts";
-import type { RefusalLog } from "./refusal-log.ts";
+import type { RateLimitedLog } from "./rate-limited-log.ts";
 import type { ReversePolicy, ReverseSession } from "./reverse-policy.ts";
 
 /** Longer agent ids are refused, bytes. */
@@ -37,11 +37,11 @@ export interface AgentStreamDeps {
   readonly clock: Clock;
   readonly log: Logger;
   /** For warnings about rejected streams. */
-  readonly refusals: RefusalLog;
+  readonly refusals: RateLimitedLog;
   /** Absent: every agent that passed TLS is admitted. */
   readonly authenticator: AgentAuthenticator | undefined;
   /** Absent: agents are admitted at once. */
-  readonly pace: AcceptPace | undefined;
+  readonly acceptLimiter: AgentAcceptLimiter | undefined;
   /** Destinations that agents may reach on this side; absent while the gate is off. */
   readonly reverse: ReversePolicy | undefined;
   readonly onBug: (error: unknown) => void;
@@ -56,7 +56,7 @@ export interface AgentStreamOptions {
   readonly closeLingerMs: number;
 }
 
-interface Introduction {
+interface AgentIdentity {
   readonly agentID: string;
   readonly identifiers: AgentIdentifiers;
 }
@@ -67,13 +67,13 @@ export async function serveAgentStream(
   deps: AgentStreamDeps,
   options: AgentStreamOptions,
 ): Promise<void> {
-  const introduced = introductionOf(incoming);
+  const introduced = identityOf(incoming);
   if ("code" in introduced) {
     deps.refusals.warn("agent refused", { peer: incoming.peer.address, reason: introduced.message });
     incoming.reject(introduced);
     return;
   }
-  if (deps.pace !== undefined && !(await deps.pace.turn(incoming))) {
+  if (deps.acceptLimiter !== undefined && !(await deps.acceptLimiter.admit(incoming))) {
     incoming.reject({ code: GrpcCode.unavailable, message: "too many agents connect at once; try again" });
     return;
   }
@@ -82,10 +82,10 @@ export async function serveAgentStream(
     incoming.reject(fault);
     return;
   }
-  if (!incoming.isGone) join(incoming, introduced, deps, options);
+  if (!incoming.isGone) registerAgent(incoming, introduced, deps, options);
 }
 
-function introductionOf(incoming: IncomingStream): Introduction | StreamFault {
+function identityOf(incoming: IncomingStream): AgentIdentity | StreamFault {
   const refuse = (message: string): StreamFault => ({ code: GrpcCode.invalidArgument, message });
   const ids = incoming.metadata(MetadataKey.agentID);
   const [agentID = ""] = ids;
@@ -121,9 +121,9 @@ async function authenticate(
   }
 }
 
-function join(
+function registerAgent(
   incoming: IncomingStream,
-  { agentID, identifiers }: Introduction,
+  { agentID, identifiers }: AgentIdentity,
   deps: AgentStreamDeps,
   options: AgentStreamOptions,
 ): void {
@@ -145,8 +145,8 @@ function join(
       clock,
       budget: deps.budget,
       capabilities: shared,
-      owner: {
-        onDialRequest: (request) => acceptors.take(request),
+      handlers: {
+        onDialRequest: (request) => acceptors.accept(request),
         onDialCancelled: (random) => acceptors.cancel(random),
         onUnmatchedDialResponse: () => metrics.dialFailed("unrecognized_response"),
         onDrain: () => {
@@ -193,8 +193,8 @@ function reverseAcceptors(
   session: ReverseSession | undefined,
   { clock, metrics, onBug }: AgentStreamDeps,
   options: AgentStreamOptions,
-): Acceptors {
-  return new Acceptors(mux, {
+): DialAcceptor {
+  return new DialAcceptor(mux, {
     clock,
     closeLingerMs: options.closeLingerMs,
     maxPendingDials: options.mux.maxPendingDials,

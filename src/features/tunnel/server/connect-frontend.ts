@@ -14,8 +14,8 @@ import {
   statusOfDialError,
 } from "#wire/http-connect";
 import { tunnelId } from "#wire/konnectivity";
-import { GatedEnd } from "../ends/gated-end.ts";
-import { SocketEnd } from "../ends/socket-end.ts";
+import { ReplyGate } from "../local/reply-gate.ts";
+import { SocketSide } from "../local/socket-side.ts";
 import type { Forwarder, ForwardFailure } from "./forward.ts";
 import type { ServerMetrics } from "./metrics.ts";
 
@@ -62,17 +62,17 @@ function serveClient(socket: Socket, deps: ConnectFrontendDeps): void {
   const stop = (): void => {
     clearTimeout(timer);
     socket.off("data", onData);
-    socket.off("end", onEnd);
+    socket.off("side", onEnd);
     socket.pause();
   };
   socket.on("data", onData);
-  socket.once("end", onEnd);
+  socket.once("side", onEnd);
   socket.once("close", () => clearTimeout(timer));
 }
 
 function dial(socket: Socket, target: HostPort, rest: Uint8Array, { forwarder, clock }: ConnectFrontendDeps): void {
-  const end = new SocketEnd(socket);
-  const local = new GatedEnd(end, clock);
+  const side = new SocketSide(socket);
+  const local = new ReplyGate(side, clock);
   const connection = forwarder.dial(
     {
       protocol: "tcp",
@@ -83,7 +83,7 @@ function dial(socket: Socket, target: HostPort, rest: Uint8Array, { forwarder, c
     },
     {
       onOpen: () => {
-        socket.write(CONNECTION_ESTABLISHED, () => local.answered(() => hasReadAll(socket)));
+        socket.write(CONNECTION_ESTABLISHED, () => local.replied(() => hasReadAll(socket)));
       },
       onFailed: (failure) => {
         const [status, body] = replyTo(failure);
@@ -94,7 +94,7 @@ function dial(socket: Socket, target: HostPort, rest: Uint8Array, { forwarder, c
   );
   if (connection === undefined) return;
   // A client that closes, or ends its sending, before the tunnel is open cancels the dial.
-  end.watch(
+  side.watch(
     { onEof: () => connection.localEof(), onGone: () => connection.localGone() },
     rest.length > 0 ? [rest] : [],
   );
@@ -119,7 +119,7 @@ function refuse(socket: Socket, status: ReplyStatus, body: string): void {
   socket.resume();
   const timer = setTimeout(() => socket.destroy(), 1000);
   timer.unref();
-  socket.once("end", () => socket.destroySoon());
+  socket.once("side", () => socket.destroySoon());
   socket.once("close", () => clearTimeout(timer));
 }
 

@@ -2,7 +2,7 @@ import type { Clock } from "#base/clock";
 import { GrpcCode } from "#wire/grpc";
 import type { TunnelId } from "#wire/konnectivity";
 import { type DialFailure, DialledConnection, type DialObserver } from "../dial/dialled-connection.ts";
-import type { LocalEnd } from "../ends/local-end.ts";
+import type { LocalSide } from "../local/local-side.ts";
 import type { Backend, Backends } from "./backends.ts";
 import type { ServerMetrics } from "./metrics.ts";
 
@@ -17,7 +17,7 @@ export interface ForwardRequest {
   readonly protocol: string;
   readonly address: string;
   readonly random: TunnelId;
-  readonly local: LocalEnd;
+  readonly local: LocalSide;
   readonly localHalfClose: boolean;
 }
 
@@ -84,7 +84,7 @@ export class Forwarder {
     };
     if (request.protocol !== "tcp") return refuse("protocol");
     if (request.address.length > MAX_ADDRESS_LENGTH) return refuse("address");
-    const attempts = new Attempts(request, observer, {
+    const attempts = new DialAttempts(request, observer, {
       ...{ backends: this.#backends, clock: this.#clock, metrics: this.#metrics, options: this.#options },
       isAccepting: () => this.#accepting,
     });
@@ -92,7 +92,7 @@ export class Forwarder {
   }
 }
 
-interface AttemptsDeps {
+interface DialAttemptsDeps {
   readonly backends: Backends;
   readonly clock: Clock;
   readonly metrics: ServerMetrics;
@@ -104,15 +104,15 @@ interface AttemptsDeps {
  * One dial of a frontend, over one agent after the other: a link that is lost before its answer has carried no byte of the connection, so
  * that the dial can be sent to another agent. Updates gauges and counters, whichever way the connection ends.
  */
-class Attempts implements ForwardedDial {
+class DialAttempts implements ForwardedDial {
   readonly #request: ForwardRequest;
   readonly #observer: ForwardObserver;
-  readonly #deps: AttemptsDeps;
+  readonly #deps: DialAttemptsDeps;
   readonly #started: number;
   readonly #tried = new Set<Backend>();
   #current: DialledConnection | undefined;
 
-  constructor(request: ForwardRequest, observer: ForwardObserver, deps: AttemptsDeps) {
+  constructor(request: ForwardRequest, observer: ForwardObserver, deps: DialAttemptsDeps) {
     this.#request = request;
     this.#observer = observer;
     this.#deps = deps;

@@ -2,9 +2,9 @@ import { assertNever } from "#base/errors";
 import { GrpcCode } from "#wire/grpc";
 import { type ControlPacket, type DialRequest, frameControl, type Packet, type TunnelId } from "#wire/konnectivity";
 import { LINK_LOST } from "../dial/dialled-connection.ts";
-import { PacketEnd } from "../ends/packet-end.ts";
 import type { IncomingStream } from "../link/incoming.ts";
 import type { PacketStream, StreamFault } from "../link/packet-stream.ts";
+import { GrpcFrontendSide } from "../local/grpc-frontend-side.ts";
 import type { ForwardedDial, Forwarder, ForwardFailure } from "./forward.ts";
 import { FRONTEND_TABLE, type FrontendAction, type FrontendEvent, type FrontendState } from "./grpc-frontend-table.ts";
 import type { ServerMetrics } from "./metrics.ts";
@@ -25,7 +25,7 @@ class GrpcFrontend {
   readonly #forwarder: Forwarder;
   readonly #metrics: ServerMetrics;
   readonly #stream: PacketStream;
-  readonly #end: PacketEnd;
+  readonly #end: GrpcFrontendSide;
   #state: FrontendState = "idle";
   #random: TunnelId | undefined;
   #connectID: TunnelId | undefined;
@@ -50,7 +50,7 @@ class GrpcFrontend {
         },
       },
     );
-    this.#end = new PacketEnd(this.#stream, {
+    this.#end = new GrpcFrontendSide(this.#stream, {
       onWrite: (seconds) => this.#metrics.frontendWrite(seconds),
       onPacket: (type) => this.#metrics.packet("to_client", type),
       onPaused: (isPaused) => this.#paused(isPaused),

@@ -7,7 +7,7 @@ import { serveStreams } from "../link/incoming.ts";
 import { MAX_MESSAGE_BYTES } from "../link/packet-stream.ts";
 import { BufferBudget } from "../mux/budget.ts";
 import { MUX_DEFAULTS, type MuxOptions } from "../mux/options.ts";
-import { AcceptPace } from "./accept-pace.ts";
+import { AgentAcceptLimiter } from "./agent-accept-limiter.ts";
 import type { AgentAuthenticator } from "./agent-auth.ts";
 import { type AgentStreamDeps, type AgentStreamOptions, serveAgentStream } from "./agent-stream.ts";
 import { Backends } from "./backends.ts";
@@ -15,7 +15,7 @@ import { serveConnectFrontends } from "./connect-frontend.ts";
 import { Forwarder } from "./forward.ts";
 import { serveGrpcFrontend } from "./grpc-frontend.ts";
 import type { ServerMetrics } from "./metrics.ts";
-import { RefusalLog } from "./refusal-log.ts";
+import { RateLimitedLog } from "./rate-limited-log.ts";
 import type { ReversePolicy } from "./reverse-policy.ts";
 import type { Strategy } from "./strategies.ts";
 
@@ -81,12 +81,12 @@ export class ProxyServer {
       clock,
       metrics: deps.metrics,
       log: deps.log,
-      refusals: new RefusalLog({ clock, log: deps.log }),
+      refusals: new RateLimitedLog({ clock, log: deps.log }),
       authenticator: deps.authenticator,
-      pace:
+      acceptLimiter:
         options.agentAcceptRate === undefined
           ? undefined
-          : new AcceptPace(clock, { perSecond: options.agentAcceptRate }),
+          : new AgentAcceptLimiter(clock, { perSecond: options.agentAcceptRate }),
       reverse: deps.reverse,
       onBug: deps.onBug,
     };

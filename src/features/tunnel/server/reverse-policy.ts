@@ -3,21 +3,17 @@ import type { Logger } from "#base/log";
 import type { Names } from "#base/names";
 import { formatHostPort, type HostPort, parseHostPort } from "#wire/http-connect";
 import type { DialRequest } from "#wire/konnectivity";
-import type { DialDecision } from "../dial/acceptors.ts";
-import { DialError, dialTcp } from "../ends/dial-tcp.ts";
-import { SocketEnd } from "../ends/socket-end.ts";
+import type { DialDecision } from "../dial/dial-acceptor.ts";
 import type { StreamPeer } from "../link/incoming.ts";
+import { DialError, dialTcp } from "../local/dial-tcp.ts";
+import { SocketSide } from "../local/socket-side.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
-import { AgentAllowances } from "./agent-allowance.ts";
+import { AgentLimiters, type AgentLimits } from "./agent-limiters.ts";
 import { type AllowedDestination, findDestination } from "./allowed-destination.ts";
 import type { ReverseDialResult, ServerMetrics } from "./metrics.ts";
-import { RefusalLog } from "./refusal-log.ts";
+import { RateLimitedLog } from "./rate-limited-log.ts";
 
-export interface ReverseLimits {
-  /** Open and pending connections of one agent, over all its streams. */
-  readonly maxConnections: number;
-  /** Dials a second of one agent, over all its streams. The burst is twice this. */
-  readonly dialRate: number;
+export interface ReverseLimits extends AgentLimits {
   /** How long a dial may take, milliseconds. */
   readonly dialTimeoutMs: number;
 }
@@ -46,8 +42,8 @@ export class ReversePolicy {
   readonly #limits: ReverseLimits;
   #destinations: readonly AllowedDestination[];
   #stopped = false;
-  readonly #warnings: RefusalLog;
-  readonly #allowances: AgentAllowances;
+  readonly #warnings: RateLimitedLog;
+  readonly #limiters: AgentLimiters;
 
   constructor(
     deps: ReversePolicyDeps,
@@ -56,8 +52,8 @@ export class ReversePolicy {
     this.#deps = deps;
     this.#limits = options.limits;
     this.#destinations = options.destinations;
-    this.#warnings = new RefusalLog(deps);
-    this.#allowances = new AgentAllowances(deps.clock, options.limits);
+    this.#warnings = new RateLimitedLog(deps);
+    this.#limiters = new AgentLimiters(deps.clock, options.limits);
   }
 
   /** From now on every dial is refused with an error text that makes the agent try another server. */
@@ -75,7 +71,7 @@ export class ReversePolicy {
     const { metrics } = this.#deps;
     // The common name is preferred: an agent can change its id to get new limits, but not its certificate's name.
     const { commonName } = agent.peer;
-    const allowance = this.#allowances.open(commonName === undefined ? `id ${agent.agentID}` : `name ${commonName}`);
+    const limiter = this.#limiters.open(commonName === undefined ? `id ${agent.agentID}` : `name ${commonName}`);
     const refuse = (result: ReverseDialResult, error: string, address: string): DialDecision => {
       metrics.reverseDial(result);
       this.#warnings.warn("reverse dial refused", { agentID: agent.agentID, address, reason: error });
@@ -88,7 +84,7 @@ export class ReversePolicy {
         const wanted = parseHostPort(address);
         const found = wanted === undefined ? undefined : findDestination(this.#destinations, wanted, agent.peer);
         if (protocol !== "tcp" || found === undefined) return refuse("denied", "destination not allowed", address);
-        const release = allowance.reserve();
+        const release = limiter.reserve();
         if (release === undefined) return refuse("limited", "too many connections", address);
         return { kind: "connect", connect: ({ signal }) => this.#dial(found, release, signal) };
       },
@@ -97,12 +93,12 @@ export class ReversePolicy {
         metrics.reverseDial("dial_error");
         return error.message;
       },
-      close: () => allowance.close(),
+      close: () => limiter.close(),
     };
   }
 
   /** Releases the place when the dial fails or the socket closes. */
-  async #dial(destination: HostPort, release: () => void, signal: AbortSignal): Promise<SocketEnd> {
+  async #dial(destination: HostPort, release: () => void, signal: AbortSignal): Promise<SocketSide> {
     try {
       const socket = await dialTcp(destination, {
         names: this.#deps.names,
@@ -112,7 +108,7 @@ export class ReversePolicy {
       socket.once("close", release);
       if (socket.closed) release();
       this.#deps.metrics.reverseDial("ok");
-      return new SocketEnd(socket);
+      return new SocketSide(socket);
     } catch (error) {
       release();
       throw error;

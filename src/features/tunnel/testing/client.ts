@@ -12,7 +12,7 @@ import {
 } from "#wire/konnectivity";
 import { openStream } from "../link/outgoing.ts";
 import { DuplexPacketStream, type PacketStream, type PacketStreamHandlers } from "../link/packet-stream.ts";
-import { SESSION_SETTINGS, widen } from "../link/session.ts";
+import { SESSION_SETTINGS, widenWindow } from "../link/session.ts";
 
 /** The outcome of a dial. */
 export type Dialled =
@@ -89,7 +89,7 @@ export class TunnelClient {
     const session = connect("http://localhost", { createConnection: () => socket, settings: SESSION_SETTINGS });
     session.on("error", () => undefined);
     await once(session, "connect");
-    widen(session);
+    widenWindow(session);
     const head = {
       ":method": "POST",
       ":path": TUNNEL_METHODS.proxy,

@@ -4,7 +4,7 @@ import { type Clock, systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 
 /** The files are checked at most this often, milliseconds: there may be thousands of handshakes a second. */
-const LOOK_INTERVAL_MS = 1000;
+const CHECK_INTERVAL_MS = 1000;
 
 export type TlsFilesErrorCode = "unreadable" | "invalid";
 
@@ -33,7 +33,7 @@ export class TlsFiles {
   readonly #clock: Clock;
   readonly #onBroken: (why: string) => void;
   #stamp: string;
-  #lookedAt: number;
+  #checkedAt: number;
   #material: TlsMaterial;
 
   /** Reads the files. Throws {@link TlsFilesError}. */
@@ -41,8 +41,8 @@ export class TlsFiles {
     this.#paths = paths;
     this.#clock = options.clock ?? systemClock;
     this.#onBroken = options.onBroken ?? ((): void => undefined);
-    this.#stamp = this.#look();
-    this.#lookedAt = this.#clock.monotonic();
+    this.#stamp = this.#readStamp();
+    this.#checkedAt = this.#clock.monotonic();
     this.#material = this.#read();
   }
 
@@ -54,9 +54,9 @@ export class TlsFiles {
   /** Reads changed files again; true if {@link material} has changed. Synchronous and cheap: it is called for each connection. */
   refresh(): boolean {
     const now = this.#clock.monotonic();
-    if (now - this.#lookedAt < LOOK_INTERVAL_MS) return false;
-    this.#lookedAt = now;
-    const stamp = this.#look();
+    if (now - this.#checkedAt < CHECK_INTERVAL_MS) return false;
+    this.#checkedAt = now;
+    const stamp = this.#readStamp();
     if (stamp === this.#stamp) return false;
     this.#stamp = stamp;
     try {
@@ -87,7 +87,7 @@ export class TlsFiles {
   }
 
   /** A text that differs when a file was replaced or rewritten. */
-  #look(): string {
+  #readStamp(): string {
     const { cert, key, clientCa } = this.#paths;
     return [cert, key, clientCa]
       .flatMap((path) => (path === undefined ? [] : [statSync(path, { throwIfNoEntry: false })]))

@@ -1,7 +1,7 @@
 import type { Clock } from "#base/clock";
 import { DrainedMap } from "#base/collections";
 import type { DialRequest, TunnelId } from "#wire/konnectivity";
-import type { LocalEnd } from "../ends/local-end.ts";
+import type { LocalSide } from "../local/local-side.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
 import { AcceptedConnection } from "./accepted-connection.ts";
 
@@ -10,11 +10,11 @@ export type DialDecision =
   | {
       readonly kind: "connect";
       /** Connects to the endpoint. Rejects with an error that `failureText` translates. */
-      readonly connect: (options: { readonly signal: AbortSignal }) => Promise<LocalEnd>;
+      readonly connect: (options: { readonly signal: AbortSignal }) => Promise<LocalSide>;
     }
   | { readonly kind: "refuse"; readonly error: string };
 
-export interface AcceptorsOptions {
+export interface DialAcceptorOptions {
   /** Decides synchronously: no name is resolved before the dial is allowed. */
   readonly decide: (request: DialRequest) => DialDecision;
   /** The error text of DIAL_RSP for a rejection of `connect`; `undefined` if the rejection is a bug. */
@@ -30,12 +30,12 @@ export interface AcceptorsOptions {
 }
 
 /** Handles the dials of the peer on one link until each is connected or has failed. */
-export class Acceptors {
+export class DialAcceptor {
   readonly #mux: LinkMux;
-  readonly #options: AcceptorsOptions;
+  readonly #options: DialAcceptorOptions;
   readonly #dialling = new DrainedMap<TunnelId, AcceptedConnection>();
 
-  constructor(mux: LinkMux, options: AcceptorsOptions) {
+  constructor(mux: LinkMux, options: DialAcceptorOptions) {
     this.#mux = mux;
     this.#options = options;
   }
@@ -45,7 +45,7 @@ export class Acceptors {
   }
 
   /** Handles DIAL_REQ. Returns at once. */
-  take(request: DialRequest): void {
+  accept(request: DialRequest): void {
     const { random } = request;
     if (this.#dialling.has(random)) {
       this.#mux.refuse(random, "another dial with the same random is pending");

@@ -1,64 +1,64 @@
 import type { Clock } from "#base/clock";
-import type { LocalEnd, LocalHandlers } from "./local-end.ts";
+import type { LocalHandlers, LocalSide } from "./local-side.ts";
 
 /** Interval of polling whether the reply was read, milliseconds: the first one, and the longest. */
-const ASK_AGAIN_MS = { first: 1, most: 50 };
+const POLL_MS = { first: 1, most: 50 };
 
 /**
  * Holds writes back until the client has read the reply to its CONNECT. The API server drops a connection when a byte of the tunnel
  * follows the reply in the same read (docs/spec/tunnel.md#1, #6). That the kernel has taken the reply does not mean that it was read.
  */
-export class GatedEnd implements LocalEnd {
-  readonly #end: LocalEnd;
+export class ReplyGate implements LocalSide {
+  readonly #inner: LocalSide;
   readonly #clock: Clock;
   #held: (() => void)[] | undefined = [];
   #isRead: (() => boolean) | undefined;
   #cancel: (() => void) | undefined;
-  #delayMs = ASK_AGAIN_MS.first;
+  #delayMs = POLL_MS.first;
 
-  constructor(end: LocalEnd, clock: Clock) {
-    this.#end = end;
+  constructor(inner: LocalSide, clock: Clock) {
+    this.#inner = inner;
     this.#clock = clock;
   }
 
   /** The reply is written. Once `isRead` returns true the held writes pass, and later ones directly. */
-  answered(isRead: () => boolean): void {
+  replied(isRead: () => boolean): void {
     this.#isRead = isRead;
-    this.#look();
+    this.#poll();
   }
 
   get bytesWritten(): number {
-    return this.#end.bytesWritten;
+    return this.#inner.bytesWritten;
   }
 
-  get tellsLeaving(): boolean {
-    return this.#end.tellsLeaving;
+  get detectsClose(): boolean {
+    return this.#inner.detectsClose;
   }
 
   start(handlers: LocalHandlers): void {
-    this.#end.start(handlers);
+    this.#inner.start(handlers);
   }
 
   write(pieces: readonly Uint8Array[], onWritten: () => void): void {
-    this.#whenOpen(() => this.#end.write(pieces, onWritten));
+    this.#whenOpen(() => this.#inner.write(pieces, onWritten));
   }
 
   finish(error: string | undefined, onFlushed: () => void): void {
-    this.#whenOpen(() => this.#end.finish(error, onFlushed));
+    this.#whenOpen(() => this.#inner.finish(error, onFlushed));
   }
 
   pause(): void {
-    this.#end.pause();
+    this.#inner.pause();
   }
 
   resume(): void {
-    this.#end.resume();
+    this.#inner.resume();
   }
 
   destroy(how: "close" | "reset"): void {
     this.#cancel?.();
     this.#held = undefined;
-    this.#end.destroy(how);
+    this.#inner.destroy(how);
   }
 
   #whenOpen(write: () => void): void {
@@ -67,11 +67,11 @@ export class GatedEnd implements LocalEnd {
       return;
     }
     this.#held.push(write);
-    if (this.#held.length === 1) this.#look();
+    if (this.#held.length === 1) this.#poll();
   }
 
   /** Polls only while something waits: a client that sends first has read its reply by then. */
-  #look(): void {
+  #poll(): void {
     if (this.#isRead === undefined || this.#held === undefined || this.#held.length === 0 || this.#cancel !== undefined)
       return;
     if (this.#isRead()) {
@@ -82,8 +82,8 @@ export class GatedEnd implements LocalEnd {
     }
     this.#cancel = this.#clock.after(this.#delayMs, () => {
       this.#cancel = undefined;
-      this.#look();
+      this.#poll();
     });
-    this.#delayMs = Math.min(2 * this.#delayMs, ASK_AGAIN_MS.most);
+    this.#delayMs = Math.min(2 * this.#delayMs, POLL_MS.most);
   }
 }

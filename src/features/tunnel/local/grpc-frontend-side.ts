@@ -2,10 +2,10 @@ import { GrpcCode } from "#wire/grpc";
 import { frameControl, frameData, type PacketTypeName, type TunnelId } from "#wire/konnectivity";
 import type { PacketStream } from "../link/packet-stream.ts";
 import { MAX_DATA_BYTES } from "../mux/options.ts";
-import type { LocalEnd } from "./local-end.ts";
+import type { LocalSide } from "./local-side.ts";
 
 /** The stream of a gRPC frontend as the local side of its connection. Its owner reads the packets of the frontend. */
-export class PacketEnd implements LocalEnd {
+export class GrpcFrontendSide implements LocalSide {
   readonly #stream: PacketStream;
   readonly #onWrite: (seconds: number) => void;
   /** A packet was sent, for metrics. */
@@ -15,7 +15,7 @@ export class PacketEnd implements LocalEnd {
   /** The error text of CLOSE_RSP for the frontend. */
   readonly #closeText: (error: string) => string;
   #connectID: TunnelId = 0;
-  readonly tellsLeaving = true;
+  readonly detectsClose = true;
   #written = 0;
   #finished = false;
 

@@ -3,25 +3,7 @@ import type { Capability, DialRequest, DialResponse, PacketTypeName, TunnelId } 
 import type { StreamFault } from "../link/packet-stream.ts";
 import type { BufferBudget } from "./budget.ts";
 import type { Channel, ChannelHandlers } from "./channel.ts";
-
-/** The first id of connections that a server accepts from an agent: the range of an id tells its direction (docs/spec/tunnel.md#3). */
-export const FIRST_REVERSE_ID = 2 ** 40;
-
-/** Which end of a link this is. It decides which ids this end assigns. */
-export type Side = "server" | "agent";
-
-/** Which ids belong to connections that this side dialled. */
-export interface IdSpace {
-  readonly side: Side;
-  /** Agents dial too (`reverse/1`), so that the range of an id tells its direction. Without it an agent may choose any int64. */
-  readonly reverse: boolean;
-}
-
-/** Whether a connection of that id was dialled by this side. */
-export function dialledByUs({ side, reverse }: IdSpace, id: TunnelId): boolean {
-  const isReverse = reverse && id >= FIRST_REVERSE_ID;
-  return side === "agent" ? isReverse : !isReverse;
-}
+import type { LinkSide } from "./id-space.ts";
 
 /** The events of a dial and then of its channel, for the dialling side. */
 export interface DialHandlers extends ChannelHandlers {
@@ -32,7 +14,7 @@ export interface DialHandlers extends ChannelHandlers {
 }
 
 /** The events of a link, for its owner. */
-export interface MuxOwner {
+export interface LinkHandlers {
   /** The peer dials. To be answered by `LinkMux.accept` or `LinkMux.refuse`. */
   onDialRequest(request: DialRequest): void;
   /** The peer gave up its own dial (DIAL_CLS). */
@@ -60,9 +42,9 @@ export interface PendingDial {
 }
 
 export interface MuxDeps {
-  readonly owner: MuxOwner;
+  readonly handlers: LinkHandlers;
   readonly clock: Clock;
   readonly budget: BufferBudget;
-  readonly side: Side;
+  readonly side: LinkSide;
   readonly capabilities: ReadonlySet<Capability>;
 }

@@ -5,7 +5,7 @@ import { MAX_UNKNOWN_REPLIES } from "./options.ts";
 const WINDOW_MS = 1000;
 
 /** Limits the answers to packets of unknown connections: one for an id a second, and 1,024 in all (docs/spec/tunnel.md#5.2). */
-export class UnknownIds {
+export class UnknownIdLimiter {
   readonly #clock: Clock;
   readonly #answered = new Set<TunnelId>();
   #since = Number.NEGATIVE_INFINITY;

@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { type Logger, nullLogger } from "#base/log";
-import { RefusalLog } from "./refusal-log.ts";
+import { RateLimitedLog } from "./rate-limited-log.ts";
 
-test("RefusalLog: ten thousand refusals are five lines, and the next line has the number of suppressed ones", async () => {
+test("RateLimitedLog: ten thousand refusals are five lines, and the next line has the number of suppressed ones", async () => {
   const clock = new FakeClock();
   const lines: unknown[] = [];
   const log: Logger = { ...nullLogger, warn: (message, fields) => lines.push([message, fields]) };
-  const refusals = new RefusalLog({ clock, log });
+  const refusals = new RateLimitedLog({ clock, log });
   for (let at = 0; at < 10_000; at += 1) refusals.warn("no", { at });
   assert.deepEqual(
     lines,

@@ -5,7 +5,7 @@ import { IpAddress } from "#base/ip";
 import { type Names, NamesError } from "#base/names";
 import type { HostPort } from "#wire/http-connect";
 import { formatHostPort } from "#wire/http-connect";
-import { goErrorText } from "./error-text.ts";
+import { goErrorText } from "./go-errors.ts";
 
 /** After so long without an answer the next address is tried in parallel, milliseconds (RFC 8305 section 5). */
 const ATTEMPT_DELAY_MS = 250;

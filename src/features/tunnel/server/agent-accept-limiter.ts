@@ -6,7 +6,7 @@ const MAX_WAIT_SECONDS = 60;
 const EPSILON_MS = 0.001;
 
 /** The stream of an agent that waits to be admitted. */
-export interface Comer {
+export interface PendingAgent {
   readonly peer: { readonly address: string };
   readonly isGone: boolean;
   /** Calls `callback` once, when the stream ends. */
@@ -15,7 +15,7 @@ export interface Comer {
 
 interface Waiter {
   readonly host: string;
-  readonly answer: (isTurn: boolean) => void;
+  readonly answer: (isAdmitted: boolean) => void;
 }
 
 /**
@@ -23,7 +23,7 @@ interface Waiter {
  * wait instead of being refused. Each address has its own queue, and the queues are served in round robin, so that an agent does not
  * wait for a thousand agents behind another address. An agent that gives up leaves its queue.
  */
-export class AcceptPace {
+export class AgentAcceptLimiter {
   readonly #clock: Clock;
   readonly #intervalMs: number;
   readonly #burstMs: number;
@@ -50,17 +50,17 @@ export class AcceptPace {
   }
 
   /** Resolves with true when the agent is admitted; with false if too many wait, or once its stream has ended. */
-  turn(comer: Comer): Promise<boolean> {
-    if (comer.isGone) return Promise.resolve(false);
+  admit(agent: PendingAgent): Promise<boolean> {
+    if (agent.isGone) return Promise.resolve(false);
     if (this.#waiting === 0 && this.#take()) return Promise.resolve(true);
-    const host = hostOf(comer.peer.address);
-    if (this.#waiting >= this.#maxWaiting && !this.#makeRoomFor(host)) return Promise.resolve(false);
+    const host = hostOf(agent.peer.address);
+    if (this.#waiting >= this.#maxWaiting && !this.#evictFor(host)) return Promise.resolve(false);
     const { promise, resolve } = Promise.withResolvers<boolean>();
     const waiter: Waiter = { host, answer: resolve };
     const queue = this.#queues.get(host) ?? new Set();
     this.#queues.set(host, queue.add(waiter));
     this.#waiting += 1;
-    comer.whenGone(() => this.#remove(waiter, false));
+    agent.whenGone(() => this.#remove(waiter, false));
     if (!this.#isTimerSet) this.#serve();
     return promise;
   }
@@ -94,7 +94,7 @@ export class AcceptPace {
   }
 
   /** Too many wait: refuses the last agent of the longest queue. False if that would be the new one. */
-  #makeRoomFor(host: string): boolean {
+  #evictFor(host: string): boolean {
     let longest: ReadonlySet<Waiter> = new Set();
     for (const queue of this.#queues.values()) if (queue.size > longest.size) longest = queue;
     if ((this.#queues.get(host)?.size ?? 0) + 1 >= longest.size) return false;
@@ -110,12 +110,12 @@ export class AcceptPace {
     return true;
   }
 
-  #remove(waiter: Waiter, isTurn: boolean): void {
+  #remove(waiter: Waiter, isAdmitted: boolean): void {
     const queue = this.#queues.get(waiter.host);
     if (queue?.delete(waiter) !== true) return;
     this.#waiting -= 1;
     if (queue.size === 0) this.#queues.delete(waiter.host);
-    waiter.answer(isTurn);
+    waiter.answer(isAdmitted);
   }
 }
 

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
-import { AgentAllowances } from "./agent-allowance.ts";
+import { AgentLimiters } from "./agent-limiters.ts";
 
-test("AgentAllowances: all streams of one agent share its places, and each place is freed once", () => {
-  const all = new AgentAllowances(new FakeClock(), { maxConnections: 2, dialRate: 100 });
+test("AgentLimiters: all streams of one agent share its places, and each place is freed once", () => {
+  const all = new AgentLimiters(new FakeClock(), { maxConnections: 2, dialRate: 100 });
   const [one, two, other] = [all.open("a"), all.open("a"), all.open("b")];
   const first = one.reserve();
   assert.ok(first !== undefined);
@@ -17,9 +17,9 @@ test("AgentAllowances: all streams of one agent share its places, and each place
   assert.equal(two.reserve(), undefined, "given back twice counts once");
 });
 
-test("AgentAllowances: more streams give no higher rate", async () => {
+test("AgentLimiters: more streams give no higher rate", async () => {
   const clock = new FakeClock();
-  const all = new AgentAllowances(clock, { maxConnections: 1000, dialRate: 5 });
+  const all = new AgentLimiters(clock, { maxConnections: 1000, dialRate: 5 });
   const streams = [all.open("a"), all.open("a"), all.open("a")];
   const count = (): number => {
     let had = 0;
@@ -31,8 +31,8 @@ test("AgentAllowances: more streams give no higher rate", async () => {
   assert.equal(count(), 5);
 });
 
-test("AgentAllowances: an agent's entry is removed with its last stream and connection", () => {
-  const all = new AgentAllowances(new FakeClock(), { maxConnections: 2, dialRate: 100 });
+test("AgentLimiters: an agent's entry is removed with its last stream and connection", () => {
+  const all = new AgentLimiters(new FakeClock(), { maxConnections: 2, dialRate: 100 });
   const [one, two] = [all.open("a"), all.open("a")];
   const release = one.reserve();
   one.close();

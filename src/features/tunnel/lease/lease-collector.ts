@@ -24,7 +24,7 @@ export interface LeaseCollectorOptions {
 }
 
 /** Leases by name: the version seen last, and since when it has not changed (`Clock.monotonic`). */
-type Sightings = ReadonlyMap<string, { readonly resourceVersion: string; readonly sinceMs: number }>;
+type Observations = ReadonlyMap<string, { readonly resourceVersion: string; readonly sinceMs: number }>;
 
 /**
  * Deletes expired Leases of servers that have ended.
@@ -35,7 +35,7 @@ type Sightings = ReadonlyMap<string, { readonly resourceVersion: string; readonl
 export class LeaseCollector {
   readonly #deps: LeaseCollectorDeps;
   readonly #options: LeaseCollectorOptions;
-  #sightings: Sightings = new Map();
+  #sightings: Observations = new Map();
 
   constructor(deps: LeaseCollectorDeps, options: LeaseCollectorOptions) {
     this.#deps = deps;
@@ -55,7 +55,7 @@ export class LeaseCollector {
     const { clock } = this.#deps;
     const leases = await list(this.#deps, this.#options, signal);
     if (leases === undefined) return;
-    this.#sightings = sight(this.#sightings, leases, clock.monotonic());
+    this.#sightings = observe(this.#sightings, leases, clock.monotonic());
     const own = leaseName(this.#options.serverID);
     for (const lease of leases) {
       const until = validUntil(lease);
@@ -67,7 +67,7 @@ export class LeaseCollector {
 }
 
 /** Pure: the present Leases, with the time since which each has not changed. */
-function sight(before: Sightings, leases: readonly Lease[], nowMs: number): Sightings {
+function observe(before: Observations, leases: readonly Lease[], nowMs: number): Observations {
   return new Map(
     leases.map(({ metadata: { name, resourceVersion } }) => {
       const known = before.get(name);
@@ -91,7 +91,7 @@ async function list(
     metrics.listed({ ...outcomeOf(undefined), seconds: seconds() });
     return items;
   } catch (error) {
-    expected(error, signal);
+    rethrowUnexpected(error, signal);
     if (error instanceof KubeError) metrics.listed({ ...outcomeOf(error), seconds: seconds() });
     log.warn("cannot list Leases", { namespace, reason: describeError(error) });
     return undefined;
@@ -113,7 +113,7 @@ async function remove(
     metrics.culled();
     log.info("expired Lease deleted", { lease: `${namespace}/${name}` });
   } catch (error) {
-    expected(error, signal);
+    rethrowUnexpected(error, signal);
     if (error instanceof KubeError) metrics.deleted({ ...outcomeOf(error), seconds: seconds() });
     if (isKubeError(error, "not-found", "conflict")) return;
     log.warn("cannot delete an expired Lease", { lease: `${namespace}/${name}`, reason: describeError(error) });
@@ -121,7 +121,7 @@ async function remove(
 }
 
 /** Throws the error again, unless the API has failed. */
-function expected(error: unknown, signal: AbortSignal): void {
+function rethrowUnexpected(error: unknown, signal: AbortSignal): void {
   signal.throwIfAborted();
   if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
 }

@@ -1,9 +1,16 @@
 import type { Clock } from "#base/clock";
 import { TokenBucket } from "#base/rate-limit";
-import type { ReverseLimits } from "./reverse-policy.ts";
 
-/** The limits of the reverse direction that all streams of one agent share. */
-export interface Allowance {
+/** Limits of the reverse direction for one agent, over all its streams. */
+export interface AgentLimits {
+  /** Open and pending connections. */
+  readonly maxConnections: number;
+  /** Dials a second. The burst is twice this. */
+  readonly dialRate: number;
+}
+
+/** Applies the limits to one agent, on behalf of one of its streams. */
+export interface AgentLimiter {
   /** Reserves a place for one connection. Returns its release, which is idempotent; `undefined` if a limit is reached. */
   reserve(): (() => void) | undefined;
   /** One stream of the agent has ended. */
@@ -17,12 +24,12 @@ interface Entry {
 }
 
 /** The limits of the reverse direction for each agent. More streams of an agent do not raise them. */
-export class AgentAllowances {
+export class AgentLimiters {
   readonly #clock: Clock;
-  readonly #limits: Pick<ReverseLimits, "maxConnections" | "dialRate">;
+  readonly #limits: AgentLimits;
   readonly #entries = new Map<string, Entry>();
 
-  constructor(clock: Clock, limits: Pick<ReverseLimits, "maxConnections" | "dialRate">) {
+  constructor(clock: Clock, limits: AgentLimits) {
     this.#clock = clock;
     this.#limits = limits;
   }
@@ -33,7 +40,7 @@ export class AgentAllowances {
   }
 
   /** The limits of an agent, for one more of its streams. */
-  open(agent: string): Allowance {
+  open(agent: string): AgentLimiter {
     const { maxConnections, dialRate } = this.#limits;
     const entry = this.#entries.get(agent) ?? {
       rate: new TokenBucket({ ratePerSecond: dialRate, burst: 2 * dialRate, clock: this.#clock }),

@@ -3,7 +3,7 @@ import type { Logger } from "#base/log";
 import { TokenBucket } from "#base/rate-limit";
 
 /** Warnings that peers can cause, limited to one a second with a burst of five, so that peers cannot fill the log. */
-export class RefusalLog {
+export class RateLimitedLog {
   readonly #log: Logger;
   readonly #limit: TokenBucket;
   #suppressed = 0;

@@ -7,7 +7,7 @@ import { MAX_TOMBSTONES, TOMBSTONE_MS } from "./options.ts";
  * The dials of one link that wait for an answer, and the tombstones of dials that were given up and may still get one. An id in
  * here cannot be dialled again, so that an answer belongs to exactly one dial.
  */
-export class DialTable<Waiter> {
+export class PendingDials<Waiter> {
   readonly #clock: Clock;
   readonly #waiting = new DrainedMap<TunnelId, Waiter>();
   /** When each tombstone expires, `Clock.monotonic` milliseconds, in that order. */

@@ -6,9 +6,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { resetSocket } from "#base/socket-reset";
-import { SocketEnd } from "./socket-end.ts";
+import { SocketSide } from "./socket-side.ts";
 
-test("SocketEnd: a reset of a UNIX socket, which has no reset, closes it", async (t) => {
+test("SocketSide: a reset of a UNIX socket, which has no reset, closes it", async (t) => {
   const path = join(tmpdir(), `isthmus-socket-end-${process.pid}.sock`);
   const server = createServer({ allowHalfOpen: true });
   await once(server.listen(path), "listening");
@@ -18,7 +18,7 @@ test("SocketEnd: a reset of a UNIX socket, which has no reset, closes it", async
   });
   const client = connect(path);
   const [accepted] = (await once(server, "connection")) as [Socket];
-  const end = new SocketEnd(accepted);
+  const end = new SocketSide(accepted);
   end.watch({ onEof: () => undefined, onGone: () => undefined });
   end.destroy("reset");
   client.resume();
@@ -27,7 +27,7 @@ test("SocketEnd: a reset of a UNIX socket, which has no reset, closes it", async
 });
 
 for (const unread of [0, 1 << 20]) {
-  test(`SocketEnd: a reset of a paused socket is detected, with ${unread} bytes unread`, async (t) => {
+  test(`SocketSide: a reset of a paused socket is detected, with ${unread} bytes unread`, async (t) => {
     const accepted = Promise.withResolvers<Socket>();
     const server = createServer({ allowHalfOpen: true }, accepted.resolve);
     t.after(() => server.close());
@@ -36,7 +36,7 @@ for (const unread of [0, 1 << 20]) {
     const socket = await accepted.promise;
     t.after(() => socket.destroy());
     const gone = Promise.withResolvers<string | undefined>();
-    const end = new SocketEnd(socket);
+    const end = new SocketSide(socket);
     end.start({ onData: () => end.pause(), onEof: () => gone.reject(new Error("no end")), onGone: gone.resolve });
     end.pause();
     if (unread > 0) await new Promise((resolve) => peer.write(Buffer.alloc(unread), resolve));
@@ -45,7 +45,7 @@ for (const unread of [0, 1 << 20]) {
   });
 }
 
-test("SocketEnd: probing a paused socket sends nothing", async (t) => {
+test("SocketSide: probing a paused socket sends nothing", async (t) => {
   const accepted = Promise.withResolvers<Socket>();
   const server = createServer({ allowHalfOpen: true }, accepted.resolve);
   t.after(() => server.close());
@@ -63,7 +63,7 @@ test("SocketEnd: probing a paused socket sends nothing", async (t) => {
     probed.resolve();
     return write(bytes);
   });
-  const end = new SocketEnd(socket);
+  const end = new SocketSide(socket);
   end.start({ onData: () => undefined, onEof: () => undefined, onGone: () => probed.reject(new Error("it is gone")) });
   end.pause();
   await probed.promise;

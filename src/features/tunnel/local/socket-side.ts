@@ -2,8 +2,8 @@ import type { Socket } from "node:net";
 import { TLSSocket } from "node:tls";
 import { describeError } from "#base/errors";
 import { resetSocket } from "#base/socket-reset";
-import { goErrorText } from "./error-text.ts";
-import type { LocalEnd, LocalHandlers } from "./local-end.ts";
+import { goErrorText } from "./go-errors.ts";
+import type { LocalHandlers, LocalSide } from "./local-side.ts";
 
 /** Go's default, milliseconds. */
 const TCP_KEEPALIVE_MS = 15_000;
@@ -17,14 +17,14 @@ const LINGER_MS = 500;
 const PROBE_MS = 1000;
 const NOTHING = new Uint8Array(0);
 
-/** Bytes that are read of a socket before {@link SocketEnd.start}. */
+/** Bytes that are read of a socket before {@link SocketSide.start}. */
 const HELD_BYTES = 64 * 1024;
 
 /** A TCP (or UNIX) socket as the local side of a connection. The socket must have been made with `allowHalfOpen`. */
-export class SocketEnd implements LocalEnd {
+export class SocketSide implements LocalSide {
   readonly #socket: Socket;
   /** The kernel distinguishes close from the end of sending only on UNIX sockets, which have no remote address. */
-  readonly tellsLeaving: boolean;
+  readonly detectsClose: boolean;
   #watcher: Pick<LocalHandlers, "onEof" | "onGone"> | undefined;
   #handlers: LocalHandlers | undefined;
   /** Bytes read before {@link start}; at most {@link HELD_BYTES} and one read. */
@@ -38,7 +38,7 @@ export class SocketEnd implements LocalEnd {
 
   constructor(socket: Socket) {
     this.#socket = socket;
-    this.tellsLeaving = socket.remoteAddress === undefined && !(socket instanceof TLSSocket);
+    this.detectsClose = socket.remoteAddress === undefined && !(socket instanceof TLSSocket);
     socket.setNoDelay(true);
     socket.setKeepAlive(true, TCP_KEEPALIVE_MS);
     // An error without a listener would end the process. The close event follows each error.
@@ -87,8 +87,8 @@ export class SocketEnd implements LocalEnd {
       this.#ended = true;
       if (this.#gone) return;
       (this.#handlers ?? this.#watcher)?.onEof();
-      this.#probeFromNowOn();
-      this.#look();
+      this.#startProbing();
+      this.#probeNow();
     });
     this.#socket.resume();
   }
@@ -117,19 +117,19 @@ export class SocketEnd implements LocalEnd {
   pause(): void {
     this.#paused = true;
     this.#socket.pause();
-    this.#probeFromNowOn();
+    this.#startProbing();
   }
 
-  #probeFromNowOn(): void {
+  #startProbing(): void {
     if (this.#gone) return;
-    this.#probe ??= setInterval(() => this.#look(), PROBE_MS).unref();
+    this.#probe ??= setInterval(() => this.#probeNow(), PROBE_MS).unref();
   }
 
   /**
    * Node reports neither the reset of a paused socket nor the close of a peer that had ended its sending. An empty write fails on
    * such a socket and sends nothing on others.
    */
-  #look(): void {
+  #probeNow(): void {
     const { writable, writableLength } = this.#socket;
     if ((this.#paused || this.#ended) && writable && writableLength === 0) this.#socket.write(NOTHING);
   }
