@@ -1,5 +1,5 @@
 import { isIP } from "node:net";
-import { sleep, TaskGroup } from "#base/async";
+import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { FlagValues } from "#base/config";
 import { Health } from "#base/health";
@@ -10,7 +10,9 @@ import {
   type AgentLeaseMetrics,
   type AgentMetrics,
   BufferBudget,
+  closeAgent,
   connectServer,
+  drainAgent,
   forwardFilter,
   type LeaseCounter,
   loadKubernetes,
@@ -19,25 +21,26 @@ import {
   ServerSet,
 } from "#features/tunnel";
 import type { KubeClient } from "#kube/client";
-import { GrpcCode } from "#wire/grpc";
 import type { Capability } from "#wire/konnectivity";
+import { serveRoutes } from "./http-endpoints/index.ts";
+import { adminRoutes } from "./proxy-agent/admin-routes.ts";
+import { openBindInterface } from "./proxy-agent/bind-interface.ts";
+import { type AgentConfig, agentConfig } from "./proxy-agent/config.ts";
+import { type AgentFlags, agentFlags } from "./proxy-agent/flags.ts";
+import { ineffectiveAgentFlags } from "./proxy-agent/ineffective-flags.ts";
+import { agentMetrics } from "./proxy-agent/metrics.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
-import { openBindInterface } from "./tunnel/agent-bind.ts";
-import { type AgentConfig, agentConfig } from "./tunnel/agent-config.ts";
-import { drainAgent } from "./tunnel/agent-drain.ts";
-import { type AgentFlags, agentFlags } from "./tunnel/agent-flags.ts";
-import { adminRoutes } from "./tunnel/agent-health.ts";
-import { agentMetrics } from "./tunnel/agent-metrics.ts";
-import { serveRoutes } from "./tunnel/http.ts";
-import { klogLogger } from "./tunnel/klog.ts";
-import { muxOptions } from "./tunnel/mux-flags.ts";
-import { AGENT_UNREADY, type Check, healthRoutes, partChecks } from "./tunnel/readiness.ts";
-import { logSuperseded, supersededByAgent } from "./tunnel/superseded.ts";
+import {
+  AGENT_UNREADY,
+  healthRoutes,
+  klogLogger,
+  logIneffectiveFlags,
+  muxOptions,
+  partChecks,
+  type ReadinessCheck,
+} from "./tunnel/index.ts";
 
 type Values = FlagValues<AgentFlags>;
-
-/** How long the queued bytes of a link may take to leave at the end, milliseconds. */
-const CLOSE_MS = 1000;
 
 /** `proxy-agent` (docs/spec/tunnel.md). */
 export const proxyAgent = defineProgram({
@@ -55,11 +58,12 @@ export const proxyAgent = defineProgram({
     const config = agentConfig(values);
     const log = klogLogger("proxy-agent", values);
     for (const warning of config.warnings) log.warn(warning);
-    logSuperseded(log, supersededByAgent(values));
+    logIneffectiveFlags(log, ineffectiveAgentFlags(values));
     const registry = createRegistry();
     const health = new Health({ log });
     const budget = new BufferBudget(values.maxBufferedBytes);
-    const { lease: leaseMetrics, ...metrics } = agentMetrics(registry, budget);
+    const { lease: leaseMetrics, observe, ...metrics } = agentMetrics(registry);
+    observe({ budget });
     let group = new TaskGroup(signal);
     const onBug = (error: unknown): void => group.fail(error);
     await using api = await kubeClient(values, registry);
@@ -73,7 +77,7 @@ export const proxyAgent = defineProgram({
     await using bound = await openBindInterface(values, config.reverse, { log, health });
     await using reverse = await openReverse(values, config, servers, { log, metrics });
     const own = readinessChecks(servers, reverse);
-    const checks = (): readonly Check[] => [...own, ...partChecks(health)];
+    const checks = (): readonly ReadinessCheck[] => [...own, ...partChecks(health)];
     await using _health = await serveRoutes(
       { routes: healthRoutes(registry, checks, AGENT_UNREADY), log, onBug },
       { address: config.health },
@@ -91,19 +95,10 @@ export const proxyAgent = defineProgram({
     group = new TaskGroup();
     group.spawn(() => drainAgent(servers, log, { timeoutMs: values.drainTimeout, hurry }));
     await group.wait();
-    await closeAll(servers);
+    await closeAgent(servers);
     return EXIT.ok;
   },
 });
-
-/** Ends the streams after the bytes that wait; streams that take longer are destroyed. */
-async function closeAll(servers: ServerSet): Promise<void> {
-  const links = servers.links;
-  servers.close();
-  const deadline = performance.now() + CLOSE_MS;
-  while (servers.isReady && performance.now() < deadline) await sleep(20);
-  for (const { mux } of links) mux.destroy({ code: GrpcCode.unavailable, message: "the agent ends" });
-}
 
 function serverSet(
   values: Values,
@@ -235,8 +230,8 @@ async function openReverse(
   return listener;
 }
 
-function readinessChecks(servers: ServerSet, reverse: ReverseListener | undefined): readonly Check[] {
-  const checks: Check[] = [
+function readinessChecks(servers: ServerSet, reverse: ReverseListener | undefined): readonly ReadinessCheck[] {
+  const checks: ReadinessCheck[] = [
     { name: "ping", fault: () => undefined },
     { name: "server-connected", fault: () => (servers.isReady ? undefined : "no servers connected") },
   ];

@@ -7,29 +7,36 @@ import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
 import { SystemNames } from "#base/names";
 import {
+  drainServer,
   isOldTls,
+  listenForAgents,
+  listenForFrontends,
   loadKubernetes,
   ProxyServer,
   parseTlsVersion,
   ReversePolicy,
+  readDestinations,
   type ServerLease,
   type ServerLeaseMetrics,
   type TokenReviewAuthenticator,
 } from "#features/tunnel";
 import type { KubeClient } from "#kube/client";
+import { type HttpRoutes, metricsRoute, profilingRoutes, serveRoutes } from "./http-endpoints/index.ts";
+import { type ServerConfig, serverConfig } from "./proxy-server/config.ts";
+import { type ServerFlags, serverFlags } from "./proxy-server/flags.ts";
+import { ineffectiveServerFlags } from "./proxy-server/ineffective-flags.ts";
+import { serverMetrics } from "./proxy-server/metrics.ts";
+import { SighupHandler } from "./proxy-server/sighup-handler.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
-import { Hangups } from "./tunnel/hangups.ts";
-import { metricsRoute, type Routes, serveRoutes } from "./tunnel/http.ts";
-import { klogLogger } from "./tunnel/klog.ts";
-import { muxOptions } from "./tunnel/mux-flags.ts";
-import { profilingRoutes } from "./tunnel/profiling.ts";
-import { type Check, healthRoutes, partChecks, SERVER_UNREADY } from "./tunnel/readiness.ts";
-import { readDestinations, type ServerConfig, serverConfig } from "./tunnel/server-config.ts";
-import { type ServerFlags, serverFlags } from "./tunnel/server-flags.ts";
-import { listenForAgents, listenForFrontends } from "./tunnel/server-listeners.ts";
-import { observeServer, serverMetrics } from "./tunnel/server-metrics.ts";
-import { drainServer } from "./tunnel/server-shutdown.ts";
-import { logSuperseded, supersededByServer } from "./tunnel/superseded.ts";
+import {
+  healthRoutes,
+  klogLogger,
+  logIneffectiveFlags,
+  muxOptions,
+  partChecks,
+  type ReadinessCheck,
+  SERVER_UNREADY,
+} from "./tunnel/index.ts";
 
 type Values = FlagValues<ServerFlags>;
 
@@ -50,14 +57,14 @@ export const proxyServer = defineProgram({
   ],
   run: async ({ values, signal }) => {
     // Before everything else: without a handler the signal ends the process.
-    using hangups = new Hangups();
+    using sighup = new SighupHandler();
     const config = serverConfig(values);
     const log = klogLogger("proxy-server", values);
     warn(values, config, log);
-    logSuperseded(log, supersededByServer(values));
+    logIneffectiveFlags(log, ineffectiveServerFlags(values));
     const registry = createRegistry();
     const health = new Health({ log });
-    const { lease: leaseMetrics, ...metrics } = serverMetrics(registry);
+    const { lease: leaseMetrics, observe, ...metrics } = serverMetrics(registry);
     let group = new TaskGroup(signal);
     const onBug = (error: unknown): void => group.fail(error);
     await using api = await kubeClient(values, config, registry);
@@ -78,8 +85,8 @@ export const proxyServer = defineProgram({
       if (stopping) return "shutting down";
       return proxy.backends.isReady ? undefined : "no connection to any proxy agent";
     };
-    const checks = (): readonly Check[] => [{ name: "agents", fault: whyNoAgents }, ...partChecks(health)];
-    const listening = { mode: values.mode, cipherSuites: values.cipherSuites, tlsMinVersion: values.tlsMinVersion };
+    const checks = (): readonly ReadinessCheck[] => [{ name: "agents", fault: whyNoAgents }, ...partChecks(health)];
+    const tls = { cipherSuites: values.cipherSuites, tlsMinVersion: values.tlsMinVersion };
     await using _health = await serveRoutes(
       { routes: healthRoutes(registry, checks, SERVER_UNREADY), log, onBug },
       { address: config.health },
@@ -88,9 +95,9 @@ export const proxyServer = defineProgram({
       { routes: adminRoutes(registry, values.enableProfiling), log, onBug },
       { address: config.admin },
     );
-    await using agents = await listenForAgents({ proxy, log }, { config, ...listening });
-    observeServer(registry, proxy, () => agents.bytes);
-    await using frontends = await listenForFrontends({ proxy, log }, { config, ...listening });
+    await using agents = await listenForAgents({ proxy, log }, config.agent, tls);
+    observe({ backends: proxy.backends, budget: proxy.budget, agentBytes: () => agents.bytes });
+    await using frontends = await listenForFrontends({ proxy, log }, config.frontend, { mode: values.mode, ...tls });
 
     group.spawn((aborted) => untilAborted(aborted));
     const lease = await startLease(group, { api, config, log, health, metrics: leaseMetrics });
@@ -98,7 +105,7 @@ export const proxyServer = defineProgram({
       const part = health.part("token-review");
       group.spawn((aborted) => tokens.checkApi(part, { signal: aborted }));
     }
-    hangups.handle(() => reloadDestinations(values, reverse, log));
+    sighup.handle(() => reloadDestinations(values, reverse, log));
     log.info("started", { serverID: config.serverID, mode: values.mode, strategies: config.strategies });
     await group.wait();
     stopping = true;
@@ -228,6 +235,6 @@ async function startLease(
   return lease;
 }
 
-function adminRoutes(registry: Registry, profiling: boolean): Routes {
+function adminRoutes(registry: Registry, profiling: boolean): HttpRoutes {
   return { "/metrics": metricsRoute(registry), ...(profiling ? profilingRoutes() : {}) };
 }

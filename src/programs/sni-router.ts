@@ -15,7 +15,7 @@ import {
 } from "#base/config";
 import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
 import type { Logger } from "#base/log";
-import { Counter, createRegistry, startAtZero } from "#base/metrics";
+import { createRegistry } from "#base/metrics";
 import {
   DEFAULT_ROUTE_NAME,
   parseBackends,
@@ -78,7 +78,7 @@ export const sniRouter = defineProgram({
   ],
   run: async ({ values, signal }) => {
     // Before everything else: without a listener the signal ends the process.
-    const hangups = on(process, "SIGHUP", { signal });
+    const sighups = on(process, "SIGHUP", { signal });
     const log = loggerOf("sni-router", values);
     const load = async (): Promise<RouteTable> => {
       const byFlags = routesOfFlags(values.route, values.defaultRoute, values.proxyProtocol);
@@ -86,6 +86,7 @@ export const sniRouter = defineProgram({
     };
     const routes = await load();
     const registry = createRegistry();
+    const observer = routerMetrics(registry);
     const health = new Health({ log });
     // With a wrong file the old routes stay in use, and the program stays ready: a typo in a file that all replicas read must not
     // remove all of them from a balancer.
@@ -100,7 +101,7 @@ export const sniRouter = defineProgram({
         throw error;
       });
     await using router = new SniRouter(
-      { log, observer: routerMetrics(registry), onBug },
+      { log, observer, onBug },
       {
         routes,
         maxConnections: values.maxConnections,
@@ -118,17 +119,10 @@ export const sniRouter = defineProgram({
     routesPart.ok();
     log.info("routing", { routes: routes.routes.length, backends: routes.backends.size });
 
-    const reloads = new Counter({
-      name: "sni_router_reloads_total",
-      help: "Times that the routes were read again.",
-      labelNames: ["result"] as const,
-      registers: [registry],
-    });
-    startAtZero(reloads, { result: ["ok", "refused"] });
     group.spawn(async () => {
-      for await (const _ of hangups) {
+      for await (const _ of sighups) {
         const loaded = await reload({ load, log, health: routesPart });
-        reloads.inc({ result: loaded === undefined ? "refused" : "ok" });
+        observer.reloaded(loaded === undefined ? "refused" : "ok");
         if (loaded !== undefined) router.setRoutes(loaded);
       }
     });

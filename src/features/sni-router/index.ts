@@ -13,10 +13,8 @@
  * await router.drain({ timeoutMs: 10_000 });
  * ```
  */
-export { SniRouterError, type SniRouterErrorCode } from "./errors.ts";
+export { SniRouterError } from "./errors.ts";
 export { routerMetrics } from "./metrics.ts";
-export type { RouteResult, RouterObserver } from "./observer.ts";
-export type { Direction } from "./relay.ts";
 export { parseRouteFile, readRouteFile } from "./route-file.ts";
-export { SniRouter, type SniRouterDeps, type SniRouterOptions } from "./router.ts";
+export { SniRouter } from "./router.ts";
 export { DEFAULT_ROUTE_NAME, parseBackends, parseRouteFlag, type Route, type RouteSet, RouteTable } from "./routes.ts";

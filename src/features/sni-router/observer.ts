@@ -26,4 +26,6 @@ export interface RouterObserver {
   passed(route: string, direction: Direction, bytes: number): void;
   /** `host:port` could not be reached. */
   backendFailed(backend: string): void;
+  /** The routes were read again; `refused`: they are wrong. */
+  reloaded(result: "ok" | "refused"): void;
 }

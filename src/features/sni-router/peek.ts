@@ -1,6 +1,6 @@
 import type { Clock } from "#base/clock";
 import { type ClientHello, ClientHelloReader } from "#wire/tls-hello";
-import type { EarlyBytes } from "./early-bytes.ts";
+import type { UnroutedBytes } from "./unrouted-bytes.ts";
 
 /** The first message of a client, or why there is none. */
 export type PeekResult =
@@ -9,7 +9,7 @@ export type PeekResult =
 
 /** Waits for the ClientHello, at most `timeoutMs`. Never rejects: the result is `gone` if the client leaves or `signal` aborts. */
 export function peekHello(
-  early: EarlyBytes,
+  bytes: UnroutedBytes,
   options: { readonly timeoutMs: number; readonly clock: Clock; readonly signal: AbortSignal },
 ): Promise<PeekResult> {
   const { timeoutMs, clock, signal } = options;
@@ -18,13 +18,13 @@ export function peekHello(
     const settle = (result: PeekResult): void => {
       cancel();
       signal.removeEventListener("abort", onAbort);
-      early.onChunk = undefined;
+      bytes.onChunk = undefined;
       resolve(result);
     };
     const cancel = clock.after(timeoutMs, () => settle({ kind: "timeout" }));
     const onAbort = (): void => settle({ kind: "gone" });
     signal.addEventListener("abort", onAbort, { once: true });
-    early.onChunk = (chunk) => {
+    bytes.onChunk = (chunk) => {
       if (chunk === undefined) return settle({ kind: "gone" });
       const progress = reader.push(chunk);
       if (progress.kind === "hello") settle(progress);

@@ -7,7 +7,7 @@ import type { Logger } from "#base/log";
 import { type Names, SystemNames } from "#base/names";
 import { resetSocket } from "#base/socket-reset";
 import { BackendOrder } from "./backends.ts";
-import { Connection } from "./connection.ts";
+import { ClientConnection } from "./client-connection.ts";
 import { TCP_KEEPALIVE_MS } from "./dial.ts";
 import { SniRouterError } from "./errors.ts";
 import type { RouterObserver } from "./observer.ts";
@@ -44,7 +44,7 @@ export class SniRouter implements AsyncDisposable {
   readonly #options: SniRouterOptions;
   readonly #order: BackendOrder;
   readonly #servers: Server[] = [];
-  readonly #connections = new Set<Connection>();
+  readonly #connections = new Set<ClientConnection>();
   #routes: RouteTable;
   #idle: Deferred | undefined;
 
@@ -111,7 +111,7 @@ export class SniRouter implements AsyncDisposable {
   }
 
   #accept(client: Socket): void {
-    if (!this.#makeRoom()) {
+    if (!this.#makePlace()) {
       this.#deps.observer.decided("", "overload");
       client.on("error", () => client.destroy());
       resetSocket(client);
@@ -120,7 +120,7 @@ export class SniRouter implements AsyncDisposable {
     const { helloTimeoutMs = 5000, connectTimeoutMs = 5000 } = this.#options;
     const lookup = (name: string | undefined) => this.#routes.lookup(name);
     const deps = { ...this.#deps, order: this.#order, lookup };
-    const connection = new Connection(client, deps, { helloTimeoutMs, connectTimeoutMs });
+    const connection = new ClientConnection(client, deps, { helloTimeoutMs, connectTimeoutMs });
     this.#connections.add(connection);
     this.#deps.observer.connected(this.#connections.size);
     void connection
@@ -129,7 +129,7 @@ export class SniRouter implements AsyncDisposable {
       .finally(() => this.#forget(connection));
   }
 
-  #forget(connection: Connection): void {
+  #forget(connection: ClientConnection): void {
     connection.destroy();
     this.#connections.delete(connection);
     this.#deps.observer.connected(this.#connections.size);
@@ -137,10 +137,10 @@ export class SniRouter implements AsyncDisposable {
   }
 
   /** Makes a place for one more client, if need be by closing the one that has waited longest without a hello. False: there is none. */
-  #makeRoom(): boolean {
+  #makePlace(): boolean {
     if (this.#connections.size < this.#options.maxConnections) return true;
     for (const connection of this.#connections) {
-      if (!connection.owesHello) continue;
+      if (!connection.awaitsHello) continue;
       connection.evict();
       this.#connections.delete(connection);
       return true;

@@ -1,16 +1,16 @@
 import type { Health } from "#base/health";
 import type { Registry } from "#base/metrics";
-import { metricsRoute, type Routes } from "./http.ts";
+import { type HttpRoutes, metricsRoute } from "../http-endpoints/index.ts";
 
 /** One check of readiness. */
-export interface Check {
+export interface ReadinessCheck {
   readonly name: string;
   /** Why it fails; `undefined` if it is ok. */
   readonly fault: () => string | undefined;
 }
 
 /** The parts of a program's health that were declared so far, as checks. */
-export function partChecks(health: Health): readonly Check[] {
+export function partChecks(health: Health): readonly ReadinessCheck[] {
   return health.parts.map(({ name }) => ({
     name,
     fault: () => {
@@ -32,10 +32,10 @@ interface Result {
  */
 export function healthRoutes(
   registry: Registry,
-  checks: () => readonly Check[],
+  checks: () => readonly ReadinessCheck[],
   unready: { readonly status: number; readonly body: (results: readonly Result[]) => string },
-): Routes {
-  const readiness: Routes[string] = ({ query }) => {
+): HttpRoutes {
+  const readiness: HttpRoutes[string] = ({ query }) => {
     const results = checks().map(({ name, fault }): Result => ({ name, why: fault() }));
     const isReady = results.every(({ why }) => why === undefined);
     if (query.has("verbose")) {

@@ -8,16 +8,8 @@
  * const config = parseNetworkConfig(stdin);
  * ```
  */
-export {
-  type CniCall,
-  type CniCommand,
-  type CniNetworkCommand,
-  isCniCommand,
-  isNetworkCommand,
-  parseCniArgs,
-  parseCniCall,
-} from "./call.ts";
-export { type AttachmentId, type NetworkConfig, parseNetworkConfig, VALID_ATTACHMENTS } from "./config.ts";
+export { type CniCall, type CniNetworkCommand, isNetworkCommand, parseCniArgs, parseCniCall } from "./call.ts";
+export { type NetworkConfig, parseNetworkConfig, VALID_ATTACHMENTS } from "./config.ts";
 export { CniCode, CniError, cniErrorJson } from "./errors.ts";
-export { type CniInterface, type CniIp, type CniResult, convertResult, parseResult } from "./result.ts";
-export { ABSENT_VERSION, compareVersions, HIGHEST_VERSION, SUPPORTED_VERSIONS, versionJson } from "./versions.ts";
+export { type CniResult, convertResult, parseResult } from "./result.ts";
+export { compareVersions, HIGHEST_VERSION, SUPPORTED_VERSIONS, versionJson } from "./versions.ts";

@@ -5,7 +5,7 @@
 import { fieldBytes, fieldText, ProtoError, ProtoWriter, readFields } from "#wire/protobuf";
 import { GrpcWireError } from "./errors.ts";
 
-export { GrpcDeframer, type MessagePieces } from "./deframer.ts";
+export { GrpcDeframer } from "./deframer.ts";
 export { GrpcWireError, type GrpcWireErrorCode } from "./errors.ts";
 
 /** Status codes, google.golang.org/grpc/codes. */

@@ -12,15 +12,9 @@
  * if (progress.kind === "connect") dial(progress.target); // then send CONNECTION_ESTABLISHED, and progress.rest onwards
  * ```
  */
-export { type ConnectProgress, ConnectReader, type ConnectRequest, connectRequest } from "./connect.ts";
-export { fieldValues, type HeaderField, parseFieldLine, type RequestHead, type RequestLine } from "./head.ts";
-export { type HeadLimits, type HeadProgress, RequestHeadReader } from "./head-reader.ts";
+export { type ConnectProgress, ConnectReader, connectRequest } from "./connect.ts";
+export { fieldValues, type HeaderField, parseFieldLine, type RequestHead } from "./head.ts";
+export { type HeadLimits, RequestHeadReader } from "./head-reader.ts";
 export { formatHostPort, type HostPort, parseHostPort } from "./host-port.ts";
-export type { Refusal, RefusalStatus } from "./refusal.ts";
-export {
-  CONNECTION_ESTABLISHED,
-  encodeReply,
-  type ReplyOptions,
-  type ReplyStatus,
-  statusOfDialError,
-} from "./reply.ts";
+export type { Refusal } from "./refusal.ts";
+export { CONNECTION_ESTABLISHED, encodeReply, type ReplyStatus, statusOfDialError } from "./reply.ts";

@@ -10,14 +10,7 @@
  * if (progress.kind === "done") next(progress.rest);
  * ```
  */
-export { type BodyProgress, BodyReader } from "./body-reader.ts";
+export { BodyReader } from "./body-reader.ts";
 export { encodeChunk, encodeLastChunk } from "./chunks.ts";
-export {
-  type BodyFraming,
-  isBodiless,
-  type Malformed,
-  type ResponseHead,
-  requestFraming,
-  responseFraming,
-} from "./framing.ts";
-export { type ResponseHeadProgress, ResponseHeadReader } from "./response-head-reader.ts";
+export { type BodyFraming, isBodiless, type ResponseHead, requestFraming, responseFraming } from "./framing.ts";
+export { ResponseHeadReader } from "./response-head-reader.ts";

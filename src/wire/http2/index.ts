@@ -10,7 +10,7 @@
  * call.response; // set once the stream has ended
  * ```
  */
-export { Http2Call, type Http2Request, type Http2Response, MAX_RESPONSE_BYTES } from "./call.ts";
-export { Http2Error, type Http2ErrorCode } from "./errors.ts";
+export { Http2Call, type Http2Response, MAX_RESPONSE_BYTES } from "./call.ts";
+export { Http2Error } from "./errors.ts";
 export { decodeHeaderBlock, encodeHeaderBlock, type Header } from "./hpack.ts";
 export { HpackDecoder } from "./hpack-decoder.ts";

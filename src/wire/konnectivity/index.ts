@@ -8,39 +8,20 @@
  * const deframer = new GrpcDeframer({ maxBytes, onMessage: (pieces, length) => take(decodePacket(pieces, length)) });
  * ```
  */
-export {
-  CAPABILITIES,
-  type Capability,
-  formatCapabilities,
-  MetadataKey,
-  sharedCapabilities,
-} from "./capabilities.ts";
-export { decodePacket, TunnelWireError, type TunnelWireErrorCode } from "./decode.ts";
+export { type Capability, formatCapabilities, MetadataKey, sharedCapabilities } from "./capabilities.ts";
+export { decodePacket, TunnelWireError } from "./decode.ts";
 export { frameControl, frameData } from "./encode.ts";
+export { type AgentIdentifiers, IdentifiersError, parseIdentifiers } from "./identifiers.ts";
 export {
-  type AgentIdentifiers,
-  IDENTIFIER_KEYS,
-  type IdentifierKey,
-  IdentifiersError,
-  type IdentifiersErrorCode,
-  parseIdentifiers,
-} from "./identifiers.ts";
-export {
-  type CloseDial,
-  type CloseRequest,
   type CloseResponse,
   type ControlPacket,
   type Data,
   type DialRequest,
   type DialResponse,
-  type Drain,
-  type Fin,
   type Packet,
-  PacketType,
   type PacketTypeName,
   type TunnelId,
   tunnelId,
-  type UnknownPacket,
   type WindowUpdate,
 } from "./packet.ts";
 

@@ -19,6 +19,7 @@ export class Recorder implements RouterObserver {
   /** `route:result`, one for each client. */
   readonly decisions: string[] = [];
   readonly failures: string[] = [];
+  readonly reloads: string[] = [];
   readonly bytes = { to_backend: 0, to_client: 0 };
   clients = 0;
 
@@ -32,6 +33,10 @@ export class Recorder implements RouterObserver {
 
   passed(_route: string, direction: "to_backend" | "to_client", bytes: number): void {
     this.bytes[direction] += bytes;
+  }
+
+  reloaded(result: string): void {
+    this.reloads.push(result);
   }
 
   backendFailed(backend: string): void {

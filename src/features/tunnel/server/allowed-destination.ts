@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { ConfigError } from "#base/config";
 import { IpAddress } from "#base/ip";
 import { type HostPort, parseHostPort } from "#wire/http-connect";
@@ -33,6 +34,15 @@ export function parseAllowedDestination(text: string): AllowedDestination {
     else throw refuse(`has an unknown or repeated restriction ${JSON.stringify(part)}`);
   }
   return { ...target, sni, agents };
+}
+
+/** The destinations of a file: one a line; `#` begins a comment. Throws `ConfigError`, or an error of the file system. */
+export function readDestinations(path: string): AllowedDestination[] {
+  return readFileSync(path, "utf8")
+    .split("\n")
+    .map((line) => line.replace(/#.*/, "").trim())
+    .filter((line) => line !== "")
+    .map(parseAllowedDestination);
 }
 
 /** The first entry that allows the destination to the agent. */

@@ -1,0 +1,166 @@
+import type { Socket } from "node:net";
+import type { Clock } from "#base/clock";
+import { describeError, isAbortError } from "#base/errors";
+import { IpAddress } from "#base/ip";
+import type { Logger } from "#base/log";
+import type { Names } from "#base/names";
+import { formatHostPort, type HostPort } from "#wire/http-connect";
+import { encodeProxyHeader, type ProxiedConnection } from "#wire/proxy-protocol";
+import { encodeFatalAlert, type PlainAlert } from "#wire/tls-hello";
+import type { BackendOrder } from "./backends.ts";
+import { connectFirst } from "./dial.ts";
+import { SniRouterError } from "./errors.ts";
+import type { RouteResult, RouterObserver } from "./observer.ts";
+import { peekHello } from "./peek.ts";
+import { refuse, relay } from "./relay.ts";
+import type { Route } from "./routes.ts";
+import { UnroutedBytes } from "./unrouted-bytes.ts";
+
+/** Bytes that a client may send before its backend is connected; one read of at most 64 KiB may exceed it. */
+const MAX_UNROUTED_BYTES = 65_536;
+
+/** The dependencies of a connection. */
+export interface ClientConnectionDeps {
+  readonly log: Logger;
+  readonly clock: Clock;
+  readonly names: Names;
+  readonly observer: RouterObserver;
+  readonly order: BackendOrder;
+  readonly lookup: (serverName: string | undefined) => Route | undefined;
+}
+
+/** One client: waits for its hello, dials its backend, passes its bytes on. */
+export class ClientConnection {
+  readonly #client: Socket;
+  readonly #deps: ClientConnectionDeps;
+  readonly #options: { readonly helloTimeoutMs: number; readonly connectTimeoutMs: number };
+  readonly #unrouted: UnroutedBytes;
+  /** The client's and the router's addresses, for the PROXY header. Undefined if the client has already left. */
+  readonly #addresses: ProxiedConnection | undefined;
+  #state: "hello" | "evicted" | "decided" = "hello";
+  #backend: Socket | undefined;
+
+  constructor(
+    client: Socket,
+    deps: ClientConnectionDeps,
+    options: { readonly helloTimeoutMs: number; readonly connectTimeoutMs: number },
+  ) {
+    this.#client = client;
+    this.#deps = deps;
+    this.#options = options;
+    this.#addresses = addressesOf(client);
+    // The close event follows, and is handled.
+    client.on("error", (error) => deps.log.debug("a client's connection failed", { error }));
+    this.#unrouted = new UnroutedBytes(client, MAX_UNROUTED_BYTES);
+  }
+
+  /** The client has not sent its hello. */
+  get awaitsHello(): boolean {
+    return this.#state === "hello";
+  }
+
+  /** Closes the client in favour of another one. */
+  evict(): void {
+    this.#state = "evicted";
+    this.#client.destroy();
+  }
+
+  /** Closes both sides at once. */
+  destroy(): void {
+    this.#client.destroy();
+    this.#backend?.destroy();
+  }
+
+  /** Lasts until both sides are closed. To be called in the tick of the accept, before the client's socket can close. */
+  async run(): Promise<void> {
+    const closed = new Promise<void>((resolve) => this.#client.once("close", () => resolve()));
+    const { clock } = this.#deps;
+    const peeked = await peekHello(this.#unrouted, {
+      timeoutMs: this.#options.helloTimeoutMs,
+      clock,
+      signal: this.#unrouted.gone,
+    });
+    const wasEvicted = this.#state === "evicted";
+    this.#state = "decided";
+    if (peeked.kind !== "hello") this.#end("", wasEvicted ? "overload" : peeked.kind);
+    else await this.#route(peeked.hello.serverName);
+    await closed;
+  }
+
+  async #route(serverName: string | undefined): Promise<void> {
+    const route = this.#deps.lookup(serverName);
+    if (route === undefined) {
+      this.#deps.log.debug("a client's server name has no route", { serverName });
+      this.#end("", serverName === undefined ? "no_name" : "unknown_name", "unrecognized_name");
+      return;
+    }
+    const backend = await this.#dial(route);
+    if (backend !== undefined) await this.#pass(route, backend);
+  }
+
+  async #dial(route: Route): Promise<Socket | undefined> {
+    const { clock, names, log, observer, order } = this.#deps;
+    const onFailure = (backend: HostPort, error: unknown): void => {
+      const name = formatHostPort(backend);
+      observer.backendFailed(name);
+      if (order.failed(backend)) log.warn("a backend cannot be reached", { backend: name, error: failureText(error) });
+    };
+    try {
+      const { socket, backend } = await connectFirst(order.next(route), {
+        timeoutMs: this.#options.connectTimeoutMs,
+        clock,
+        names,
+        signal: this.#unrouted.gone,
+        onFailure,
+      });
+      if (order.connected(backend)) log.info("a backend is reached again", { backend: formatHostPort(backend) });
+      return socket;
+    } catch (error) {
+      if (this.#unrouted.gone.aborted) this.#end(route.name, "gone");
+      else if (error instanceof SniRouterError) this.#end(route.name, "no_backend", "internal_error");
+      else throw error;
+      return undefined;
+    }
+  }
+
+  async #pass(route: Route, backend: Socket): Promise<void> {
+    const { clock, observer } = this.#deps;
+    this.#backend = backend;
+    observer.decided(route.name, "routed");
+    const { chunks, ended } = this.#unrouted.release();
+    backend.cork();
+    if (route.proxyProtocol && this.#addresses !== undefined) backend.write(encodeProxyHeader(this.#addresses));
+    for (const chunk of chunks) {
+      backend.write(chunk);
+      observer.passed(route.name, "to_backend", chunk.length);
+    }
+    backend.uncork();
+    if (ended) backend.end();
+    await relay(this.#client, backend, {
+      clock,
+      onBytes: (direction, bytes) => observer.passed(route.name, direction, bytes),
+    });
+  }
+
+  #end(route: string, result: RouteResult, alert?: PlainAlert): void {
+    this.#deps.observer.decided(route, result);
+    this.#unrouted.release();
+    refuse(this.#client, alert === undefined ? undefined : encodeFatalAlert(alert), this.#deps.clock);
+  }
+}
+
+function failureText(error: unknown): string {
+  return isAbortError(error) ? "no answer" : describeError(error);
+}
+
+function addressesOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): ProxiedConnection | undefined {
+  const source = endpoint(remoteAddress, remotePort);
+  const destination = endpoint(localAddress, localPort);
+  return source === undefined || destination === undefined ? undefined : { source, destination };
+}
+
+/** The zone of a link-local address is left out: it has no meaning for the backend. */
+function endpoint(text: string | undefined, port: number | undefined): ProxiedConnection["source"] | undefined {
+  const address = IpAddress.tryParse((text ?? "").replace(/%.*$/, ""));
+  return address === undefined || port === undefined ? undefined : { address, port };
+}

@@ -1,0 +1,54 @@
+import { sleep } from "#base/async";
+import { isAbortError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { GrpcCode } from "#wire/grpc";
+import type { ServerSet } from "./server-set.ts";
+
+/** How often the open connections are counted, milliseconds. */
+const POLL_MS = 50;
+/** Dials that were on their way when DRAIN was sent still arrive: draining ends after so long without a connection, milliseconds. */
+const QUIET_MS = 1000;
+
+/**
+ * Sends DRAIN to every server, and waits until there was no connection for a second, `timeoutMs` is over (0: never), or `hurry`
+ * aborts (docs/spec/tunnel.md#11).
+ */
+export async function drainAgent(
+  servers: Pick<ServerSet, "drain" | "connections" | "isReady">,
+  log: Logger,
+  options: { readonly timeoutMs: number; readonly hurry: AbortSignal },
+): Promise<void> {
+  servers.drain();
+  log.info("draining: servers send no new dials; connections go on", { connections: servers.connections });
+  const started = performance.now();
+  let busyAt = started;
+  while (!options.hurry.aborted) {
+    const now = performance.now();
+    if (servers.connections > 0) busyAt = now;
+    // 0, as in Konnectivity: only a second signal ends it.
+    if (options.timeoutMs > 0) {
+      if (now - started >= options.timeoutMs) {
+        log.warn("connections are closed: draining took too long", { connections: servers.connections });
+        return;
+      }
+      if (!servers.isReady || now - busyAt >= QUIET_MS) return;
+    }
+    await sleep(POLL_MS, { signal: options.hurry }).catch((error: unknown) => {
+      if (!isAbortError(error)) throw error;
+    });
+  }
+}
+
+/** How long the queued bytes of a link may take to leave at the end, milliseconds. */
+const CLOSE_MS = 1000;
+/** How often the links that are left are counted, milliseconds. */
+const CLOSE_POLL_MS = 20;
+
+/** Ends the streams after the bytes that wait; streams that take longer than a second are destroyed. */
+export async function closeAgent(servers: Pick<ServerSet, "links" | "close" | "isReady">): Promise<void> {
+  const links = servers.links;
+  servers.close();
+  const deadline = performance.now() + CLOSE_MS;
+  while (servers.isReady && performance.now() < deadline) await sleep(CLOSE_POLL_MS);
+  for (const { mux } of links) mux.destroy({ code: GrpcCode.unavailable, message: "the agent ends" });
+}

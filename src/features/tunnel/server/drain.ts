@@ -1,0 +1,38 @@
+import { sleep } from "#base/async";
+import type { Logger } from "#base/log";
+import type { Listener } from "./listener.ts";
+import type { ProxyServer } from "./proxy-server.ts";
+import type { ReversePolicy } from "./reverse-policy.ts";
+
+/** How often the open connections are counted, milliseconds. */
+const POLL_MS = 50;
+
+export interface DrainParts {
+  readonly proxy: Pick<ProxyServer, "backends" | "forwarder">;
+  readonly reverse: Pick<ReversePolicy, "stop"> | undefined;
+  readonly listeners: readonly Pick<Listener, "stopAccepting">[];
+  readonly log: Logger;
+}
+
+/**
+ * Stops accepting sessions and dials, and lets connections go on for at most `timeoutMs`. An agent's stream is ended when its last
+ * connection has ended, not before: at GOAWAY a Go agent drops all its connections (docs/spec/tunnel.md#11).
+ */
+export async function drainServer(parts: DrainParts, options: { readonly timeoutMs: number }): Promise<void> {
+  const { proxy, reverse, listeners, log } = parts;
+  for (const listener of listeners) listener.stopAccepting();
+  proxy.forwarder.stop();
+  reverse?.stop();
+  const deadline = performance.now() + options.timeoutMs;
+  for (;;) {
+    const backends = proxy.backends.all;
+    for (const { mux, load } of backends) if (load === 0) mux.end();
+    const left = backends.reduce((sum, { load }) => sum + load, 0);
+    if (left === 0 && backends.length === 0) return;
+    if (performance.now() >= deadline) {
+      log.warn("connections are closed: the graceful shutdown took too long", { connections: left });
+      return;
+    }
+    await sleep(Math.max(1, Math.min(POLL_MS, deadline - performance.now())));
+  }
+}

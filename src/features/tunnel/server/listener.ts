@@ -1,0 +1,106 @@
+import { rmSync } from "node:fs";
+import type { Server as NetServer, Socket } from "node:net";
+import { LinkedSet } from "#base/collections";
+import { formatListenAddress, type ListenAddress } from "#base/config";
+import { describeError, ExpectedError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { claimSocketPath, listenOnPath } from "#base/unix-socket";
+
+/** Backlog of the listening socket: there is one connection for each proxied connection of an API server. */
+const BACKLOG = 4096;
+/** Owner and group of the socket may connect (docs/spec/tunnel.md#6). */
+const UDS_UMASK = 0o007;
+
+export type ListenerErrorCode = "cannot-listen";
+
+/** Listening on an address has failed. */
+export class ListenerError extends ExpectedError<ListenerErrorCode> {
+  override readonly name = "ListenerError";
+}
+
+/** Where to listen. */
+export type ListenTarget =
+  | { readonly kind: "tcp"; readonly address: ListenAddress }
+  | { readonly kind: "uds"; readonly path: string; readonly deleteExisting: boolean };
+
+/**
+ * A TCP or TLS server and its accepted sockets, which end with it. Not an HTTP/2 server: closing that would send GOAWAY on every
+ * session, and a Go agent then drops all its connections.
+ */
+export class Listener implements AsyncDisposable {
+  readonly #server: NetServer;
+  readonly #sockets = new LinkedSet<Socket>();
+  /** Bytes of sockets that are closed. */
+  #received = 0;
+  #sent = 0;
+
+  private constructor(server: NetServer) {
+    this.#server = server;
+    server.on("connection", (socket: Socket) => {
+      const entry = this.#sockets.add(socket);
+      socket.once("close", () => {
+        entry.remove();
+        this.#received += socket.bytesRead;
+        this.#sent += socket.bytesWritten;
+      });
+    });
+  }
+
+  /** Rejects with {@link ListenerError} or `SocketPathError`. */
+  static async open(server: NetServer, place: ListenTarget, deps: { readonly log: Logger }): Promise<Listener> {
+    const listener = new Listener(server);
+    if (place.kind === "tcp") await listenOnAddress(server, place.address);
+    else await listenOnSocket(server, place);
+    // Such as a full descriptor table: the client is refused, the listener goes on.
+    server.on("error", (error) => deps.log.warn("cannot accept a connection", { reason: describeError(error) }));
+    return listener;
+  }
+
+  /** Bytes of all connections since the start, as on the wire. */
+  get bytes(): { readonly received: number; readonly sent: number } {
+    let [received, sent] = [this.#received, this.#sent];
+    for (const socket of this.#sockets) {
+      received += socket.bytesRead;
+      sent += socket.bytesWritten;
+    }
+    return { received, sent };
+  }
+
+  /** Accepts no new connections; open ones go on. Idempotent. */
+  stopAccepting(): void {
+    if (this.#server.listening) this.#server.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.stopAccepting();
+    await Promise.all(
+      Array.from(this.#sockets, (socket) => {
+        const { promise, resolve } = Promise.withResolvers<void>();
+        socket.once("close", () => resolve());
+        socket.destroy();
+        return promise;
+      }),
+    );
+  }
+}
+
+async function listenOnAddress(server: NetServer, address: ListenAddress): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const onError = (error: Error): void => {
+    const where = formatListenAddress(address);
+    reject(new ListenerError("cannot-listen", `cannot listen on ${where}: ${error.message}`, { cause: error }));
+  };
+  server.once("error", onError);
+  server.listen({ ...address, backlog: BACKLOG }, resolve);
+  await promise;
+  server.off("error", onError);
+}
+
+async function listenOnSocket(server: NetServer, place: ListenTarget & { readonly kind: "uds" }): Promise<void> {
+  await claimSocketPath(place.path, { deleteExisting: place.deleteExisting });
+  await listenOnPath(server, place.path, { umask: UDS_UMASK });
+  // Closing the server removes the file. `process.exit` alone would leave it.
+  const remove = (): void => rmSync(place.path, { force: true });
+  process.once("exit", remove);
+  server.once("close", () => process.off("exit", remove));
+}

@@ -1,0 +1,236 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { formatDuration, parseFlags } from "#base/config";
+import { assertTimeout, defaultsOf, faultsOf } from "../tunnel/testing/command-lines.ts";
+import { type ServerConfig, serverConfig } from "./config.ts";
+import { serverFlags } from "./flags.ts";
+
+const GATE = "--feature-gates=EnableClusterToMasterTraffic=true";
+
+function files(t: TestContext): (name: string, content?: string) => string {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-server-config-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  return (name, content = "") => {
+    writeFileSync(join(folder, name), content);
+    return join(folder, name);
+  };
+}
+
+function parse(...argv: string[]): ServerConfig {
+  return serverConfig(parseFlags(serverFlags, argv).values);
+}
+
+/** A command line that is right. */
+function uds(file: ReturnType<typeof files>): string[] {
+  return [
+    ...[
+      "--uds-name=/run/x.sock",
+      "--server-port=0",
+      `--cluster-cert=${file("c.crt")}`,
+      `--cluster-key=${file("c.key")}`,
+    ],
+    `--cluster-ca-cert=${file("ca.crt")}`,
+  ];
+}
+
+test("serverFlags: every flag of upstream has its default", () => {
+  const { values } = parseFlags(serverFlags, []);
+  const byName = defaultsOf(serverFlags);
+  const texts =
+    "server-cert server-key server-ca-cert cluster-cert cluster-key cluster-ca-cert uds-name server-bind-address agent-bind-address health-bind-address server-id agent-namespace agent-service-account authentication-audience kubeconfig tls-min-version";
+  for (const name of texts.split(" ")) assert.equal(byName[name], "", name);
+  const expected = {
+    mode: "grpc",
+    "delete-existing-uds-file": true,
+    "server-port": 8090,
+    "agent-port": 8091,
+    "health-port": 8092,
+    "admin-port": 8095,
+    "admin-bind-address": "127.0.0.1",
+    "keepalive-time": 3_600_000,
+    "frontend-keepalive-time": 3_600_000,
+    "enable-profiling": false,
+    "enable-contention-profiling": false,
+    "server-count": 1,
+    "kubeconfig-qps": 0,
+    "kubeconfig-burst": 0,
+    "kube-api-content-type": "application/vnd.kubernetes.protobuf",
+    "proxy-strategies": "default",
+    "cipher-suites": [],
+    "xfr-channel-size": 10,
+    "enable-lease-controller": false,
+    "lease-namespace": "kube-system",
+    "lease-label": "k8s-app=konnectivity-server",
+    "graceful-shutdown-timeout": 0,
+    "backend-dial-timeout": 0,
+    "frontend-write-channel-size": 10,
+    "warn-on-channel-limit": false,
+  };
+  for (const [name, value] of Object.entries(expected)) assert.deepEqual(byName[name], value, name);
+  assert.equal(formatDuration(values.halfCloseTimeout), "30s");
+});
+
+test("serverConfig: a right command line, and what becomes of it", (t) => {
+  const file = files(t);
+  const config = parse(...uds(file), "--server-id=me", "--proxy-strategies=destHost,default");
+  assert.deepEqual(config.frontend, { kind: "uds", path: "/run/x.sock", deleteExisting: true });
+  assert.deepEqual(config.agent.address, { port: 8091 });
+  assert.deepEqual(config.admin, { host: "127.0.0.1", port: 8095 });
+  assert.deepEqual([config.serverID, config.strategies], ["me", ["destHost", "default"]]);
+  assert.deepEqual([config.tokens, config.lease, config.destinations], [undefined, undefined, undefined]);
+  const pair = [
+    `--server-cert=${file("s.crt")}`,
+    `--server-key=${file("s.key")}`,
+    `--server-ca-cert=${file("sca.crt")}`,
+  ];
+  const { frontend } = parse(...uds(file), "--uds-name=", "--server-port=8090", ...pair, "--server-bind-address=::1");
+  assert.ok(frontend.kind === "tcp");
+  assert.deepEqual(frontend.address, { host: "::1", port: 8090 });
+});
+
+test("serverConfig: the id comes from the flag, the environment, or is new each time", (t) => {
+  const argv = uds(files(t));
+  t.after(() => delete process.env["PROXY_SERVER_ID"]);
+  assert.notEqual(parse(...argv).serverID, parse(...argv).serverID);
+  process.env["PROXY_SERVER_ID"] = "by-environment";
+  assert.equal(parse(...argv).serverID, "by-environment");
+  assert.equal(parse(...argv, "--server-id=by-flag").serverID, "by-flag");
+});
+
+test("serverConfig: each fault names its flag", (t) => {
+  const file = files(t);
+  const right = uds(file);
+  const tokens = ["--agent-namespace=ns", "--agent-service-account=sa", "--authentication-audience=aud"];
+  const cases: readonly (readonly [readonly string[], RegExp])[] = [
+    [["--cluster-key="], /^--cluster-key: is needed with --cluster-cert$/],
+    [["--cluster-cert="], /^--cluster-cert: is needed with --cluster-key$/],
+    [["--cluster-cert=/nowhere"], /^--cluster-cert: cannot read "\/nowhere": .*ENOENT/],
+    [["--cluster-ca-cert=/nowhere"], /^--cluster-ca-cert: cannot read/],
+    [["--kubeconfig=/nowhere"], /^--kubeconfig: cannot read/],
+    [["--server-port=8090"], /^--server-port: must be 0 with --uds-name, not 8090$/],
+    [[`--server-ca-cert=${file("x")}`], /^--server-ca-cert: has no effect with --uds-name/],
+    [[`--uds-name=/${"x".repeat(110)}`], /^--uds-name: has 111 bytes/],
+    [["--agent-port=1023"], /^--agent-port: 1023 is not from 1024 to 49151/],
+    [["--health-port=49152"], /^--health-port: 49152 is not/],
+    [["--admin-port=0"], /^--admin-port: 0 is not/],
+    [["--enable-contention-profiling"], /^--enable-contention-profiling: needs --enable-profiling$/],
+    [["--xfr-channel-size=0"], /^--xfr-channel-size: 0 is not above 0$/],
+    [["--tls-min-version=1.2"], /^--tls-min-version: "1\.2" is no TLS version/],
+    [
+      ["--cipher-suites=TLS_RSA_WITH_RC4_128_SHA"],
+      /^--cipher-suites: "TLS_RSA_WITH_RC4_128_SHA" is unknown or not secure/,
+    ],
+    [["--proxy-strategies=fastest"], /^--proxy-strategies: "fastest" is no proxy strategy/],
+    [["--proxy-strategies="], /^--proxy-strategies: "" is no proxy strategy/],
+    [["--lease-label=x"], /^--lease-label: "x" is no label/],
+    [["--enable-lease-controller", "--server-id=A_B"], /^--server-id: "A_B" cannot be part of the name of a Lease/],
+    [["--server-id=a b"], /^--server-id: "a b" is not visible ASCII$/],
+    [tokens, /^--cluster-ca-cert: cannot be given with token authentication, unless with --allow-token-and-mtls$/],
+    [["--cluster-ca-cert="], /^--cluster-ca-cert: agents would not be authenticated/],
+    [["--cluster-ca-cert=", ...tokens.slice(0, 2)], /^--authentication-audience: is needed for token authentication$/],
+    [["--allowed-destination=a:1"], /^--allowed-destination: needs --feature-gates=EnableClusterToMasterTraffic=true$/],
+    [[`--allowed-destination-file=${file("d", "a:1")}`], /^--allowed-destination-file: needs --feature-gates/],
+    [[GATE, "--allowed-destination-file=/nowhere"], /^--allowed-destination-file: cannot read "\/nowhere"/],
+    [
+      [GATE, `--allowed-destination-file=${file("e", "a:1\nb\n")}`],
+      /^--allowed-destination-file: "b" has no host and port/,
+    ],
+  ];
+  for (const [more, why] of cases) {
+    const faults = faultsOf(() => parse(...[...right, ...more]));
+    assert.equal(faults.length, 1, `${more.join(" ")}: ${faults.join("; ")}`);
+    assert.match(faults[0] ?? "", why);
+  }
+  assert.deepEqual(
+    faultsOf(() => parse(...right)),
+    [],
+  );
+  for (const more of [
+    [...tokens, "--allow-token-and-mtls"],
+    ["--cluster-ca-cert=", ...tokens],
+  ]) {
+    assert.deepEqual(
+      faultsOf(() => parse(...[...right, ...more])),
+      [],
+    );
+  }
+  assert.deepEqual(
+    faultsOf(() => parse(...[...right, "--cluster-ca-cert=", "--insecure-allow-unauthenticated-agents"])),
+    [],
+  );
+  const tcp = faultsOf(() => parse(...[...right, "--uds-name="])).map((fault) => fault.split(":")[0]);
+  assert.deepEqual(tcp, ["--server-port", "--server-ca-cert", "--server-cert"]);
+});
+
+test("serverConfig: destinations of flags and file, and none at all without them", (t) => {
+  const file = files(t);
+  const right = uds(file);
+  assert.equal(parse(...right, GATE).destinations, undefined);
+  const path = file("allowed", "# comment\n\nsni=a.example,localhost:6443  # here too\n");
+  const { destinations } = parse(
+    ...right,
+    GATE,
+    "--allowed-destination=[::1]:6443",
+    `--allowed-destination-file=${path}`,
+  );
+  assert.deepEqual(
+    destinations?.map(({ host, port, sni }) => [host, port, sni]),
+    [
+      ["::1", 6443, undefined],
+      ["localhost", 6443, "a.example"],
+    ],
+  );
+  const alias = "--feature-gates=NodeToMasterTraffic=true";
+  assert.equal(parse(...right, alias, "--allowed-destination=a:1").destinations?.length, 1);
+});
+
+test("serverFlags: values are refused one by one, with their flag", () => {
+  const cases: readonly (readonly [string, RegExp])[] = [
+    ["--mode=tcp", /--mode: "tcp" is none of grpc, http-connect/],
+    ["--keepalive-time=-1s", /--keepalive-time: "-1s" is not a duration/],
+    ["--kubeconfig-qps=-1", /--kubeconfig-qps: "-1" is not a number/],
+    ["--server-count=0", /--server-count: "0" is not a whole number/],
+    ["--delete-existing-uds-file=maybe", /--delete-existing-uds-file: "maybe" is neither/],
+    ["--allowed-destination=*:6443", /--allowed-destination: "\*:6443" has no host and port/],
+    ["--feature-gates=Other=true", /--feature-gates: "Other=true" names no feature gate/],
+    ["--feature-gates=EnableClusterToMasterTraffic", /--feature-gates: .* (does not say true or false|names no)/],
+    ["--v=many", /--v: "many" is not a whole number/],
+  ];
+  for (const [flag, why] of cases) assert.throws(() => parseFlags(serverFlags, [flag]), why, flag);
+});
+
+test("serverFlags: klog's flags are accepted in all of their forms", () => {
+  const argv =
+    "-v=4 --logtostderr --alsologtostderr=false --stderrthreshold INFO --vmodule=a=1 --log_dir=/x --skip_headers".split(
+      " ",
+    );
+  const { values } = parseFlags(serverFlags, argv);
+  assert.deepEqual([values.verbosity, values.logtostderr, values.vmodule, values.oneOutput], [4, true, true, false]);
+  // As Konnectivity's programs list them.
+  const dashes = [
+    ...["-v4", "--add-dir-header", "--alsologtostderr", "--alsologtostderrthreshold=2", "--log-backtrace-at=a.go:1"],
+    ...[
+      "--legacy-stderr-threshold-behavior",
+      "--log-dir=/x",
+      "--log-file",
+      "/x",
+      "--log-file-max-size=1",
+      "--one-output",
+    ],
+    ...["--skip-headers", "--skip-log-headers", "--stderrthreshold=2", "--vmodule=a=1", "--logtostderr=false"],
+  ];
+  const upstream = parseFlags(serverFlags, dashes).values;
+  assert.deepEqual(
+    [upstream.verbosity, upstream.logDir, upstream.logFile, upstream.skipHeaders],
+    [4, true, true, true],
+  );
+  for (const word of ["-x4", "-vx", "--v4"]) assert.throws(() => parseFlags(serverFlags, [word]));
+});
+
+test("serverFlags: a timeout that no timer can hold, or of nothing at all, is refused by name", () => {
+  for (const name of ["reverse-dial-timeout"]) assertTimeout(serverFlags, name);
+  assert.equal(parseFlags(serverFlags, ["--keepalive-time=1000h"]).values.keepaliveTime, 3_600_000_000);
+});

@@ -1,0 +1,202 @@
+import type { FlagValues, ListenAddress } from "#base/config";
+import { describeError } from "#base/errors";
+import {
+  type AgentListen,
+  type AllowedDestination,
+  type FrontendListen,
+  leaseName,
+  opensslCiphers,
+  parseLabels,
+  parseStrategies,
+  parseTlsVersion,
+  readDestinations,
+  type Strategy,
+} from "#features/tunnel";
+import { CLUSTER_TO_MASTER, Faults, identity } from "../tunnel/index.ts";
+import type { ServerFlags } from "./flags.ts";
+
+type Values = FlagValues<ServerFlags>;
+
+/** The ports that Konnectivity's server accepts: neither reserved nor ephemeral. */
+const [MIN_PORT, MAX_PORT] = [1024, 49_151];
+/** The longest path in sockaddr_un on Linux. */
+const MAX_UDS_BYTES = 107;
+
+/** The service account and audience of accepted tokens. */
+export interface TokenRules {
+  readonly namespace: string;
+  readonly serviceAccount: string;
+  readonly audience: string;
+}
+
+/** The parts of `proxy-server`'s command line that depend on several flags, checked. */
+export interface ServerConfig {
+  readonly serverID: string;
+  readonly frontend: FrontendListen;
+  readonly agent: AgentListen;
+  readonly health: ListenAddress;
+  readonly admin: ListenAddress;
+  readonly strategies: readonly Strategy[];
+  readonly tokens: TokenRules | undefined;
+  readonly lease: { readonly namespace: string; readonly labels: Readonly<Record<string, string>> } | undefined;
+  /** Absent: the gate is off, or no destination is allowed. */
+  readonly destinations: readonly AllowedDestination[] | undefined;
+}
+
+/** Throws `ConfigError` with one sentence for each fault that names its flag (docs/spec/tunnel.md#14). */
+export function serverConfig(values: Values): ServerConfig {
+  const faults = new Faults();
+  checkPorts(values, faults);
+  checkFiles(values, faults);
+  checkOthers(values, faults);
+  const serverID = identity(values.serverId, "PROXY_SERVER_ID");
+  faults.check(/^[\x21-\x7e]{1,256}$/.test(serverID), "server-id", `"${serverID}" is not visible ASCII`);
+  const config: ServerConfig = {
+    serverID,
+    frontend: frontendOf(values, faults),
+    agent: {
+      address: listenAddress(values.agentBindAddress, values.agentPort),
+      tls: {
+        cert: values.clusterCert,
+        key: values.clusterKey,
+        clientCa: values.clusterCaCert === "" ? undefined : values.clusterCaCert,
+      },
+    },
+    health: listenAddress(values.healthBindAddress, values.healthPort),
+    admin: listenAddress(values.adminBindAddress, values.adminPort),
+    strategies: faults.parsed("proxy-strategies", () => parseStrategies(values.proxyStrategies), []),
+    tokens: tokensOf(values, faults),
+    lease: leaseOf(values, serverID, faults),
+    destinations: destinationsOf(values, faults),
+  };
+  faults.throwIfAny();
+  return config;
+}
+
+function checkPorts(values: Values, faults: Faults): void {
+  const ports = [
+    ["agent-port", values.agentPort],
+    ["health-port", values.healthPort],
+    ["admin-port", values.adminPort],
+  ] as const;
+  const usable = (port: number): boolean => port >= MIN_PORT && port <= MAX_PORT;
+  for (const [flag, port] of ports) faults.check(usable(port), flag, rangeText(port));
+  if (values.udsName === "") faults.check(usable(values.serverPort), "server-port", rangeText(values.serverPort));
+}
+
+function rangeText(port: number): string {
+  return `${port} is not from ${MIN_PORT} to ${MAX_PORT}: lower ones are reserved, higher ones ephemeral`;
+}
+
+function checkFiles(values: Values, faults: Faults): void {
+  faults.pair("server-cert", values.serverCert, "server-key", values.serverKey);
+  faults.pair("cluster-cert", values.clusterCert, "cluster-key", values.clusterKey);
+  faults.check(
+    values.clusterCert !== "" || values.clusterKey !== "",
+    "cluster-cert",
+    "is required: agents connect with TLS",
+  );
+  faults.file("server-ca-cert", values.serverCaCert);
+  faults.file("cluster-ca-cert", values.clusterCaCert);
+  faults.file("kubeconfig", values.kubeconfig);
+}
+
+function checkOthers(values: Values, faults: Faults): void {
+  faults.check(
+    values.enableProfiling || !values.enableContentionProfiling,
+    "enable-contention-profiling",
+    "needs --enable-profiling",
+  );
+  faults.check(values.xfrChannelSize > 0, "xfr-channel-size", `${values.xfrChannelSize} is not above 0`);
+  faults.parsed("tls-min-version", () => parseTlsVersion(values.tlsMinVersion), undefined);
+  faults.parsed("cipher-suites", () => opensslCiphers(values.cipherSuites), undefined);
+}
+
+function frontendOf(values: Values, faults: Faults): FrontendListen {
+  const { udsName, serverCert, serverKey, serverCaCert, serverPort } = values;
+  if (udsName !== "") {
+    const useless = [
+      ["server-cert", serverCert],
+      ["server-key", serverKey],
+      ["server-ca-cert", serverCaCert],
+    ] as const;
+    for (const [flag, value] of useless)
+      faults.check(value === "", flag, "has no effect with --uds-name: leave it out");
+    faults.check(serverPort === 0, "server-port", `must be 0 with --uds-name, not ${serverPort}`);
+    const bytes = Buffer.byteLength(udsName);
+    faults.check(
+      bytes <= MAX_UDS_BYTES,
+      "uds-name",
+      `has ${bytes} bytes; a socket's path has at most ${MAX_UDS_BYTES}`,
+    );
+    return { kind: "uds", path: udsName, deleteExisting: values.deleteExistingUdsFile };
+  }
+  faults.check(serverCaCert !== "", "server-ca-cert", "is required without --uds-name");
+  faults.check(serverCert !== "" || serverKey !== "", "server-cert", "is required without --uds-name");
+  return {
+    kind: "tcp",
+    address: listenAddress(values.serverBindAddress, serverPort),
+    tls: { cert: serverCert, key: serverKey, clientCa: serverCaCert },
+  };
+}
+
+function tokensOf(values: Values, faults: Faults): TokenRules | undefined {
+  const { agentNamespace: namespace, agentServiceAccount: serviceAccount, authenticationAudience: audience } = values;
+  const trio = [
+    ["agent-namespace", namespace],
+    ["agent-service-account", serviceAccount],
+    ["authentication-audience", audience],
+  ] as const;
+  const hasCa = values.clusterCaCert !== "";
+  if (trio.every(([, value]) => value === "")) {
+    faults.check(
+      hasCa || values.insecureAllowUnauthenticatedAgents,
+      "cluster-ca-cert",
+      "agents would not be authenticated: give it, or the three flags of token authentication, or --insecure-allow-unauthenticated-agents",
+    );
+    return undefined;
+  }
+  for (const [flag, value] of trio) faults.check(value !== "", flag, "is needed for token authentication");
+  faults.check(
+    !hasCa || values.allowTokenAndMtls,
+    "cluster-ca-cert",
+    "cannot be given with token authentication, unless with --allow-token-and-mtls",
+  );
+  return { namespace, serviceAccount, audience };
+}
+
+function leaseOf(values: Values, serverID: string, faults: Faults): ServerConfig["lease"] {
+  const labels = faults.parsed("lease-label", () => parseLabels(values.leaseLabel), {});
+  if (!values.enableLeaseController) return undefined;
+  faults.parsed("server-id", () => leaseName(serverID), "");
+  return { namespace: values.leaseNamespace, labels };
+}
+
+function destinationsOf(values: Values, faults: Faults): ServerConfig["destinations"] {
+  const { allowedDestination, allowedDestinationFile: path } = values;
+  const given = [
+    ["allowed-destination", allowedDestination.length > 0],
+    ["allowed-destination-file", path !== ""],
+  ] as const;
+  if (values.featureGates[CLUSTER_TO_MASTER] !== true) {
+    for (const [flag, isGiven] of given) {
+      faults.check(!isGiven, flag, `needs --feature-gates=${CLUSTER_TO_MASTER}=true`);
+    }
+    return undefined;
+  }
+  if (given.every(([, isGiven]) => !isGiven)) return undefined;
+  return [...allowedDestination, ...(path === "" ? [] : fromFile(path, faults))];
+}
+
+function fromFile(path: string, faults: Faults): AllowedDestination[] {
+  try {
+    return faults.parsed("allowed-destination-file", () => readDestinations(path), []);
+  } catch (error) {
+    faults.add("allowed-destination-file", `cannot read "${path}": ${describeError(error)}`);
+    return [];
+  }
+}
+
+function listenAddress(host: string, port: number): ListenAddress {
+  return host === "" ? { port } : { host, port };
+}

@@ -1,0 +1,151 @@
+import { choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
+import { parseAllowedDestination } from "#features/tunnel";
+import { commaListFlag, decimalFlag, gatesFlag, klogFlags, muxFlags, TIMEOUT_BOUNDS } from "../tunnel/index.ts";
+
+const file = (name: string, help: string) => stringFlag(name, "", help, "FILE");
+const port = (name: string, initial: number, help: string) => integerFlag(name, initial, help, { min: 0, max: 65_535 });
+const address = (name: string, initial: string, help: string) => stringFlag(name, initial, help, "ADDRESS");
+const count = { min: 0, max: 1_000_000 };
+
+/** Konnectivity's flags, with its defaults (docs/spec/tunnel.md#14). */
+const upstream = {
+  serverCert: file("server-cert", "certificate for frontends"),
+  serverKey: file("server-key", "its key"),
+  serverCaCert: file("server-ca-cert", "authorities of frontends' certificates; required without --uds-name"),
+  clusterCert: file("cluster-cert", "certificate for agents"),
+  clusterKey: file("cluster-key", "its key"),
+  clusterCaCert: file("cluster-ca-cert", "authorities of agents' certificates; with it agents must have one"),
+  mode: choiceFlag("mode", ["grpc", "http-connect"], "grpc", "protocol of frontends"),
+  udsName: stringFlag("uds-name", "", "UNIX socket for frontends, in place of --server-port", "PATH"),
+  deleteExistingUdsFile: switchFlag(
+    "delete-existing-uds-file",
+    true,
+    "remove a socket that an earlier process left behind",
+  ),
+  serverPort: port("server-port", 8090, "port for frontends; 0 with --uds-name"),
+  serverBindAddress: address("server-bind-address", "", "address for frontends; empty: all"),
+  agentPort: port("agent-port", 8091, "port for agents"),
+  agentBindAddress: address("agent-bind-address", "", "address for agents; empty: all"),
+  healthPort: port("health-port", 8092, "port of /healthz, /readyz and /metrics"),
+  healthBindAddress: address("health-bind-address", "", "its address; empty: all"),
+  adminPort: port("admin-port", 8095, "port of /metrics and profiling"),
+  adminBindAddress: address("admin-bind-address", "127.0.0.1", "its address"),
+  keepaliveTime: durationFlag("keepalive-time", "1h", "send a PING to an agent after so long without a byte"),
+  frontendKeepaliveTime: durationFlag(
+    "frontend-keepalive-time",
+    "1h",
+    "send a PING to a frontend after so long without a byte",
+  ),
+  enableProfiling: switchFlag("enable-profiling", false, "serve /debug/pprof/ on the admin port"),
+  enableContentionProfiling: switchFlag(
+    "enable-contention-profiling",
+    false,
+    "accepted with --enable-profiling; Node has no lock contention",
+  ),
+  serverId: stringFlag("server-id", "", "unique name of this server; else $PROXY_SERVER_ID, else a random UUID", "ID"),
+  serverCount: integerFlag("server-count", 1, "the number of servers, sent to agents", {
+    min: 1,
+    max: 999_999,
+  }),
+  agentNamespace: stringFlag("agent-namespace", "", "namespace of the service account that agents must have", "NAME"),
+  agentServiceAccount: stringFlag("agent-service-account", "", "name of that service account", "NAME"),
+  authenticationAudience: stringFlag("authentication-audience", "", "audience that agents' tokens must have", "TEXT"),
+  kubeconfig: file("kubeconfig", "credentials of the API server for TokenReviews and Leases; else the pod's own"),
+  kubeconfigQps: decimalFlag("kubeconfig-qps", 0, "requests a second to the API server; 0: no limit"),
+  kubeconfigBurst: integerFlag("kubeconfig-burst", 0, "burst of --kubeconfig-qps; 0: twice the rate", count),
+  kubeApiContentType: stringFlag(
+    "kube-api-content-type",
+    "application/vnd.kubernetes.protobuf",
+    "accepted; requests are JSON",
+    "TYPE",
+  ),
+  proxyStrategies: stringFlag(
+    "proxy-strategies",
+    "default",
+    "how an agent is chosen, tried in order: default, destHost, defaultRoute",
+    "NAME,...",
+  ),
+  cipherSuites: commaListFlag(
+    "cipher-suites",
+    "IANA names of TLS 1.2 suites; empty: all secure ones except CBC",
+    "NAME,...",
+  ),
+  tlsMinVersion: stringFlag("tls-min-version", "", "VersionTLS10 to VersionTLS13; empty: VersionTLS12", "VERSION"),
+  xfrChannelSize: integerFlag(
+    "xfr-channel-size",
+    10,
+    "accepted; queues are bounded in bytes, see --conn-buffer-bytes",
+    count,
+  ),
+  enableLeaseController: switchFlag("enable-lease-controller", false, "keep a Lease, by which agents count servers"),
+  leaseNamespace: stringFlag("lease-namespace", "kube-system", "namespace of the Leases", "NAME"),
+  leaseLabel: stringFlag("lease-label", "k8s-app=konnectivity-server", "labels of the Leases", "KEY=VALUE,..."),
+  gracefulShutdownTimeout: durationFlag(
+    "graceful-shutdown-timeout",
+    "0s",
+    "at SIGTERM, how long connections may go on; 0: not at all",
+  ),
+  backendDialTimeout: durationFlag("backend-dial-timeout", "0s", "how long a dial by an agent may take; 0: 60s"),
+  frontendWriteChannelSize: integerFlag(
+    "frontend-write-channel-size",
+    10,
+    "accepted; queues are bounded in bytes, see --conn-buffer-bytes",
+    count,
+  ),
+  warnOnChannelLimit: switchFlag("warn-on-channel-limit", false, "deprecated; accepted and ignored"),
+};
+
+/** Flags that Konnectivity does not have. */
+const ours = {
+  featureGates: gatesFlag,
+  allowedDestination: repeatedFlag(
+    "allowed-destination",
+    parseAllowedDestination,
+    "a destination that agents may reach on this side; none: no destination",
+    "[sni=NAME,][agents=CN,]HOST:PORT",
+  ),
+  allowedDestinationFile: file(
+    "allowed-destination-file",
+    "file with such destinations, one a line; read again at SIGHUP",
+  ),
+  reverseMaxConnections: integerFlag(
+    "reverse-max-connections-per-agent",
+    1000,
+    "open connections from one agent to this side",
+    { min: 1, max: 1_000_000 },
+  ),
+  reverseDialRate: integerFlag(
+    "reverse-dial-rate-per-agent",
+    100,
+    "connections a second from one agent to this side, with bursts of twice as many",
+    { min: 1, max: 1_000_000 },
+  ),
+  reverseDialTimeout: durationFlag(
+    "reverse-dial-timeout",
+    "5s",
+    "how long connecting to a destination may take",
+    TIMEOUT_BOUNDS,
+  ),
+  agentAcceptRate: integerFlag(
+    "agent-accept-rate",
+    200,
+    "agents that are admitted in a second, with bursts of twice as many; others wait; 0: no limit",
+    count,
+  ),
+  insecureAllowUnauthenticatedAgents: switchFlag(
+    "insecure-allow-unauthenticated-agents",
+    false,
+    "start although agents are authenticated neither by --cluster-ca-cert nor by tokens",
+  ),
+  allowTokenAndMtls: switchFlag(
+    "allow-token-and-mtls",
+    false,
+    "require a certificate and a token of agents; Konnectivity allows only one of them",
+  ),
+  ...muxFlags,
+};
+
+/** All flags of `proxy-server`. */
+export const serverFlags = { ...upstream, ...ours, ...klogFlags };
+
+export type ServerFlags = typeof serverFlags;

@@ -1,0 +1,86 @@
+import { accessSync, constants } from "node:fs";
+import { ConfigError, type Flag, TIMER_MAX } from "#base/config";
+import { ExpectedError } from "#base/errors";
+
+/** Bounds of a flag that limits one attempt: 0 would fail every attempt, and timers have a maximum. */
+export const TIMEOUT_BOUNDS = { min: "1ms", max: TIMER_MAX } as const;
+
+/** A list with commas, which may also be given several times, as Go's StringSlice. */
+export function commaListFlag(name: string, help: string, placeholder: string): Flag<readonly string[]> {
+  return {
+    name,
+    help,
+    placeholder,
+    defaultText: undefined,
+    initial: [],
+    parse: (text, before) => [...before, ...text.split(",").map((part) => part.trim())].filter((part) => part !== ""),
+  };
+}
+
+/** A number of zero or more that may have a fraction. */
+export function decimalFlag(name: string, initial: number, help: string): Flag<number> {
+  return {
+    name,
+    help,
+    placeholder: "N",
+    defaultText: String(initial),
+    initial,
+    parse(text) {
+      if (/^\d{1,9}(\.\d{1,9})?$/.test(text)) return Number(text);
+      throw new ConfigError("invalid-value", [`"${text}" is not a number of zero or more`]);
+    },
+  };
+}
+
+/** The value of `--server-id` or `--agent-id`: the flag, else the environment variable, else a random UUID. */
+export function identity(given: string, variable: string): string {
+  return given || process.env[variable] || crypto.randomUUID();
+}
+
+/** Collects the faults of a command line; each names its flag. */
+export class Faults {
+  readonly #faults: string[] = [];
+
+  add(flag: string, why: string): void {
+    this.#faults.push(`--${flag}: ${why}`);
+  }
+
+  /** Adds the fault unless the condition holds. */
+  check(condition: boolean, flag: string, why: string): void {
+    if (!condition) this.add(flag, why);
+  }
+
+  /** Adds a fault if the path is not empty and its file is not readable. */
+  file(flag: string, path: string): void {
+    if (path === "") return;
+    try {
+      accessSync(path, constants.R_OK);
+    } catch (error) {
+      this.add(flag, `cannot read "${path}": ${error instanceof Error ? error.message : String(error)}`);
+    }
+  }
+
+  /** A certificate and its key must be given together, and be readable. */
+  pair(certFlag: string, cert: string, keyFlag: string, key: string): void {
+    this.check(cert === "" || key !== "", keyFlag, `is needed with --${certFlag}`);
+    this.check(key === "" || cert !== "", certFlag, `is needed with --${keyFlag}`);
+    this.file(certFlag, cert);
+    this.file(keyFlag, key);
+  }
+
+  /** Runs a parser. If it throws an expected error, adds a fault and returns the fallback. */
+  parsed<T>(flag: string, parse: () => T, fallback: T): T {
+    try {
+      return parse();
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      for (const fault of error instanceof ConfigError ? error.faults : [error.message]) this.add(flag, fault);
+      return fallback;
+    }
+  }
+
+  /** Throws `ConfigError` with all faults, if there are any. */
+  throwIfAny(): void {
+    if (this.#faults.length > 0) throw new ConfigError("invalid-flags", this.#faults);
+  }
+}

@@ -1,0 +1,12 @@
+/**
+ * The parts that `proxy-server` and `proxy-agent` share: flags, gates, klog's flags, readiness, names of metrics.
+ *
+ * Owns: Konnectivity's conventions of both programs. Refuses to know: the flags and metrics of one of them.
+ */
+export { commaListFlag, decimalFlag, Faults, identity, TIMEOUT_BOUNDS } from "./flag-helpers.ts";
+export { CLUSTER_TO_MASTER, gatesFlag } from "./gates.ts";
+export { describeIneffective, logIneffectiveFlags, QUEUES_IN_BYTES } from "./ineffective-flags.ts";
+export { klogFlags, klogLogger } from "./klog.ts";
+export { buildInfo, metricFactory } from "./metric-factory.ts";
+export { muxFlags, muxOptions } from "./mux-flags.ts";
+export { AGENT_UNREADY, healthRoutes, partChecks, type ReadinessCheck, SERVER_UNREADY } from "./readiness.ts";

@@ -1,0 +1,53 @@
+import { Counter, Gauge, Histogram, type LabelValues, type Registry, startAtZero } from "#base/metrics";
+import { VERSION } from "../run-program.ts";
+
+/** Konnectivity's namespace, so that its dashboards work. */
+const PREFIX = "konnectivity_network_proxy_";
+
+/** Makes the metrics of one of the programs, with Konnectivity's prefix. */
+export function metricFactory(registry: Registry, subsystem: "server" | "agent") {
+  const common = (name: string, help: string, labelNames: readonly string[]) => ({
+    name: `${PREFIX}${subsystem}_${name}`,
+    help,
+    labelNames: [...labelNames],
+    registers: [registry],
+  });
+  return {
+    /** With `values` it has all these label values from the start, at 0; without, each appears with its first count. */
+    counter: (name: string, help: string, labels: readonly string[] = [], values?: LabelValues<string>) => {
+      const counter = new Counter(common(name, help, labels));
+      if (values !== undefined) startAtZero(counter, values);
+      return counter;
+    },
+    gauge: (name: string, help: string, labels: readonly string[] = []) => new Gauge(common(name, help, labels)),
+    /** A gauge whose values `read` sets at each scrape. */
+    observedGauge: (name: string, help: string, labels: readonly string[], read: (gauge: Gauge) => void) =>
+      new Gauge({
+        ...common(name, help, labels),
+        collect() {
+          read(this);
+        },
+      }),
+    /** A counter whose totals `read` returns at each scrape. */
+    observedCounter: (name: string, help: string, label: string, read: () => Readonly<Record<string, number>>) =>
+      new Counter({
+        ...common(name, help, [label]),
+        collect() {
+          this.reset();
+          for (const [value, total] of Object.entries(read())) this.inc({ [label]: value }, total);
+        },
+      }),
+    /** Default buckets: those of Prometheus. */
+    histogram: (name: string, help: string, buckets?: readonly number[], labels: readonly string[] = []) =>
+      new Histogram({ ...common(name, help, labels), ...(buckets === undefined ? {} : { buckets: [...buckets] }) }),
+  };
+}
+
+/** `…_build_info`: always 1, with the version in its labels. */
+export function buildInfo(registry: Registry, subsystem: "server" | "agent"): void {
+  const info = metricFactory(registry, subsystem).gauge("build_info", "Always 1; the labels have the build.", [
+    "version",
+    "runtime",
+  ]);
+  info.set({ version: VERSION, runtime: `node ${process.versions.node}` }, 1);
+}
