@@ -8,12 +8,12 @@
 import type { Socket } from "node:net";
 
 /**
- * Ends a socket at once: with RST where that can be, else by closing it. Node's own `resetAndDestroy` waits until what was
- * written is flushed, for ever where the peer does not read; leaves the descriptor open when the socket's end was already
- * asked for (libuv refuses to reset what is shutting down); and throws for UNIX and TLS sockets.
+ * Ends a socket at once: with RST where that is possible, else by closing it. Node's own `resetAndDestroy` has four faults. It waits for a
+ * connection under way, for minutes where nobody answers. It waits until written data is flushed, for ever where the peer does not read. It
+ * leaves the descriptor open after `end()`, because libuv does not reset a socket that is shutting down. It throws for UNIX and TLS sockets.
  */
 export function resetSocket(socket: Socket): void {
-  if (socket.writableLength > 0 || socket.writableEnded) {
+  if (socket.connecting || socket.writableLength > 0 || socket.writableEnded) {
     socket.destroy();
     return;
   }

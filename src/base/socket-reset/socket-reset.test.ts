@@ -65,3 +65,15 @@ test("resetSocket: a UNIX socket is closed", async (t) => {
   await closed;
   assert.equal(accepted.destroyed, true);
 });
+
+test("resetSocket: a connection under way is given up at once, not when somebody answers", async () => {
+  const before = open();
+  const late = connect({ port: 9, host: "127.0.0.1" });
+  assert.equal(late.connecting, true);
+  late.on("error", () => undefined);
+  const closed = once(late, "close");
+  resetSocket(late);
+  assert.equal(late.destroyed, true);
+  await closed;
+  assert.equal(open(), before);
+});

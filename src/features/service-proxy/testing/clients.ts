@@ -3,6 +3,7 @@ import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
 import { Socket } from "node:net";
 import { IpAddress, type IpFamily } from "#base/ip";
+import { resetSocket } from "#base/socket-reset";
 import type { NetNs } from "#kernel/net";
 import { bindUdp, openTcp } from "#kernel/socket";
 
@@ -48,7 +49,7 @@ export async function connectTo(
     return await promise;
   } finally {
     clearTimeout(late);
-    if (reset) socket.resetAndDestroy();
+    if (reset) resetSocket(socket);
     else socket.destroy();
   }
 }
