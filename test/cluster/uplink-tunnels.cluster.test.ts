@@ -100,55 +100,63 @@ test("uplink-proxy: a tunnel that lasts asks both its ends every 15 s whether th
     );
 });
 
-test("uplink-proxy: a client that half closes gets the reply that comes after its FIN", TIMEOUT, async (t) => {
-  const one = await openUplinkBed(t);
-  one.bed.wan0.listen(
-    createServer({ allowHalfOpen: true }, (socket) => {
-      let text = "";
-      socket.on("error", () => socket.destroy());
-      socket.on("data", (chunk: Buffer) => {
-        text += chunk.toString();
-      });
-      socket.once("end", () => socket.end(`heard ${text}`));
-    }),
-    PORT,
+for (const streams of ["epoll", "node"] as const) {
+  test(
+    `uplink-proxy --streams=${streams}: a client that half closes gets the reply that comes after its FIN`,
+    TIMEOUT,
+    async (t) => {
+      const one = await openUplinkBed(t, {}, { flags: [`--streams=${streams}`] });
+      one.bed.wan0.listen(
+        createServer({ allowHalfOpen: true }, (socket) => {
+          let text = "";
+          socket.on("error", () => socket.destroy());
+          socket.on("data", (chunk: Buffer) => {
+            text += chunk.toString();
+          });
+          socket.once("end", () => socket.end(`heard ${text}`));
+        }),
+        PORT,
+      );
+      const client = await one.client(t);
+      await connectThroughProxy(client, TARGET);
+      client.socket.end("the question");
+      assert.match(await readToEnd(client), /\r\n\r\nheard the question$/);
+      assert.equal(client.error, undefined);
+    },
   );
-  const client = await one.client(t);
-  await connectThroughProxy(client, TARGET);
-  client.socket.end("the question");
-  assert.match(await readToEnd(client), /\r\n\r\nheard the question$/);
-  assert.equal(client.error, undefined);
-});
+}
 
-test("uplink-proxy: RST goes through either way, at once", TIMEOUT, async (t) => {
-  const one = await openUplinkBed(t);
-  let gotReset = Number.NaN;
-  one.bed.wan0.listen(
-    createServer((socket) => {
-      socket.on("error", (error: NodeJS.ErrnoException) => {
-        if (error.code === "ECONNRESET") gotReset = performance.now();
-      });
-      socket.on("data", (chunk: Buffer) => {
-        if (chunk.toString() === "reset me") resetSocket(socket);
-        else socket.write("ready");
-      });
-    }),
-    PORT,
-  );
-  const leaving = await one.client(t);
-  await connectThroughProxy(leaving, TARGET);
-  leaving.write("hello");
-  await leaving.read("ready");
-  const from = performance.now();
-  resetSocket(leaving.socket);
-  await until("the upstream is reset", () => !Number.isNaN(gotReset), { everyMs: 5, deadlineMs: 5000 });
-  assert.ok(gotReset - from < SOON_MS, `${gotReset - from} ms`);
-  const staying = await one.client(t);
-  await connectThroughProxy(staying, TARGET);
-  staying.write("reset me");
-  await staying.until(({ isClosed }) => isClosed);
-  assert.equal(staying.error?.code, "ECONNRESET");
-});
+for (const streams of ["epoll", "node"] as const) {
+  test(`uplink-proxy --streams=${streams}: RST goes through either way, at once`, TIMEOUT, async (t) => {
+    const one = await openUplinkBed(t, {}, { flags: [`--streams=${streams}`] });
+    let gotReset = Number.NaN;
+    one.bed.wan0.listen(
+      createServer((socket) => {
+        socket.on("error", (error: NodeJS.ErrnoException) => {
+          if (error.code === "ECONNRESET") gotReset = performance.now();
+        });
+        socket.on("data", (chunk: Buffer) => {
+          if (chunk.toString() === "reset me") resetSocket(socket);
+          else socket.write("ready");
+        });
+      }),
+      PORT,
+    );
+    const leaving = await one.client(t);
+    await connectThroughProxy(leaving, TARGET);
+    leaving.write("hello");
+    await leaving.read("ready");
+    const from = performance.now();
+    resetSocket(leaving.socket);
+    await until("the upstream is reset", () => !Number.isNaN(gotReset), { everyMs: 5, deadlineMs: 5000 });
+    assert.ok(gotReset - from < SOON_MS, `${gotReset - from} ms`);
+    const staying = await one.client(t);
+    await connectThroughProxy(staying, TARGET);
+    staying.write("reset me");
+    await staying.until(({ isClosed }) => isClosed);
+    assert.equal(staying.error?.code, "ECONNRESET");
+  });
+}
 
 test(
   "uplink-proxy: a client that goes while a connection is dialled blames nobody, and leaves no socket",

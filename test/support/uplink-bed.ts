@@ -60,6 +60,8 @@ export interface Health {
 
 /** The bed with the proxy in its node. */
 export class UplinkBed {
+  /** Flags of the program besides those of the bed. */
+  flags: readonly string[] = [];
   readonly bed: Bed;
   readonly dir: string;
   /** PEM file of the authority that the WANs' servers are of. */
@@ -119,6 +121,7 @@ export class UplinkBed {
       `--secrets-dir=${at("secrets")}`,
       `--off-switch=${at("off")}`,
       `--sentinel=${at("sentinel")}`,
+      ...this.flags,
     ];
     const [file, args] = this.bed.inside(ISTHMUS, "uplink-proxy", ...flags);
     this.#running = start([file, ...args], { timeoutMs: 300_000 });
@@ -203,7 +206,7 @@ export class UplinkBed {
 export async function openUplinkBed(
   t: TestContext,
   rest: Readonly<Record<string, unknown>> = {},
-  options: BedOptions & { readonly start?: boolean } = {},
+  options: BedOptions & { readonly start?: boolean; readonly flags?: readonly string[] } = {},
 ): Promise<UplinkBed> {
   const hosts = [...NAMES, "203.0.113.80", "2001:db8:80::80"];
   const { ca, pairs } = await makeCertificates("isthmus-test-wan", { server: hosts });
@@ -219,6 +222,7 @@ export async function openUplinkBed(
     rmSync(dir, { recursive: true, force: true });
   });
   for (const wan of [bed.wan0, bed.wan1]) wan.serveWeb(pairs.server);
+  one.flags = options.flags ?? [];
   one.configure(rest);
   if (options.start !== false) await one.start();
   return one;

@@ -1,22 +1,32 @@
-import { EPOLL } from "#kernel/ffi";
-import { type Reactor, reactorFor, type Watched } from "./reactor.ts";
+import { KernelError } from "#kernel/errors";
+import { close, EPOLL } from "#kernel/ffi";
+import { type Reactor, reactor, type Watched } from "./reactor.ts";
+
+/** Interval at which a descriptor is checked where the event loop cannot watch it, milliseconds. */
+const POLL_MS = 200;
 
 /**
  * Watches a descriptor of any kind in the event loop, without a thread of its own and without keeping this one alive. Owns the descriptor as
- * soon as the constructor is called, also when that throws.
+ * soon as the constructor is called, also when that throws. On a runtime without streams over epoll the descriptor is checked by a timer.
  */
 export class DescriptorWatch implements Watched, Disposable {
   readonly fd: number;
   readonly isBackground = true;
-  readonly #reactor: Reactor;
+  readonly #reactor: Reactor | undefined;
   readonly #onReadable: () => void;
+  readonly #timer: NodeJS.Timeout | undefined;
+  #isClosed = false;
 
-  /** `onReadable` is called in each tick while there is something to read; it must not throw. Throws {@link KernelError}. */
-  constructor(fd: number, onReadable: () => void) {
+  /**
+   * `onReadable` is called in each tick while there is something to read; with `isPolled`, every 200 ms, whether there is or not. It must not
+   * throw. Default of `isPolled`: whether the event loop cannot watch descriptors. Throws {@link KernelError}.
+   */
+  constructor(fd: number, onReadable: () => void, options: { readonly isPolled?: boolean } = {}) {
     this.fd = fd;
     this.#onReadable = onReadable;
-    this.#reactor = reactorFor(fd);
-    this.#reactor.add(this, EPOLL.in);
+    this.#reactor = options.isPolled === true ? undefined : reactorIfSupported(fd);
+    if (this.#reactor === undefined) this.#timer = setInterval(onReadable, POLL_MS).unref();
+    else this.#reactor.add(this, EPOLL.in);
   }
 
   onReady(): void {
@@ -29,6 +39,21 @@ export class DescriptorWatch implements Watched, Disposable {
 
   /** Ends the watch and closes the descriptor. */
   [Symbol.dispose](): void {
-    this.#reactor.remove(this);
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    clearInterval(this.#timer);
+    if (this.#reactor === undefined) close(this.fd);
+    else this.#reactor.remove(this);
+  }
+}
+
+/** `undefined` where Node lacks the exports that the reactor needs. For any other error the descriptor is closed and it is thrown. */
+function reactorIfSupported(fd: number): Reactor | undefined {
+  try {
+    return reactor();
+  } catch (error) {
+    if (error instanceof KernelError && error.code === "unsupported") return undefined;
+    close(fd);
+    throw error;
   }
 }

@@ -15,3 +15,4 @@ export { DescriptorWatch } from "./descriptor-watch.ts";
 export { closeReactor } from "./reactor.ts";
 export { TcpListener } from "./tcp-listener.ts";
 export { TcpStream, type TcpStreamOptions } from "./tcp-stream.ts";
+export { epollStreamsFault, type TcpStreams, type TcpStreamsKind, tcpStreams } from "./tcp-streams.ts";

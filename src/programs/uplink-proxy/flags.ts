@@ -18,6 +18,12 @@ export const uplinkFlags = {
     "all",
     "what this process does; two processes can share the work",
   ),
+  streams: choiceFlag(
+    "streams",
+    ["auto", "epoll", "node"],
+    "auto",
+    "how TCP connections are made; auto: over epoll, or with Node's sockets on a runtime that cannot",
+  ),
   flush: switchFlag("flush", false, "remove all that was made in the kernel, and exit"),
   controlSocket: stringFlag(
     "control-socket",

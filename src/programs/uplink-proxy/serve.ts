@@ -20,6 +20,7 @@ import {
 import { ownMark, startWatchdog, TransparentKeeper, type Uplinkd } from "#features/uplink-routing";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
+import { epollStreamsFault, type TcpStreamsKind } from "#kernel/reactor";
 import { listenTcp } from "#kernel/socket";
 import type { KubeApi } from "#kube/client";
 import { ownCommand } from "../own-command.ts";
@@ -47,6 +48,7 @@ export interface ServeOptions {
   readonly clusterSecretFile: string | undefined;
   readonly clusterSecret: readonly [string, string] | undefined;
   readonly cdi: boolean;
+  readonly streams: "auto" | TcpStreamsKind;
   /** This process programs the kernel too, and so may take connections by transparent mode. */
   readonly ownsKernel: boolean;
 }
@@ -83,6 +85,7 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
     settings,
     {
       version: VERSION,
+      streams: chooseStreams(options.streams, log),
       metricsMapPath: join(options.runDir, METRICS_MAP_PATH),
       ...(mark === undefined ? {} : { mark }),
     },
@@ -100,6 +103,16 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
     pods.settingsChanged();
     proxy.reload(uplinkd.settings);
   });
+}
+
+/** The streams of the flag. `auto`: over epoll where this runtime can (decision 0006). Throws {@link KernelError} where it cannot and must. */
+function chooseStreams(wanted: ServeOptions["streams"], log: Logger): TcpStreamsKind {
+  if (wanted === "node") return wanted;
+  const error = epollStreamsFault();
+  if (error === undefined) return "epoll";
+  if (wanted === "epoll" || error.code !== "unsupported") throw error;
+  log.warn("this runtime cannot watch descriptors over epoll: connections are made with Node's sockets", { error });
+  return "node";
 }
 
 /** Interval at which the health parts are updated for the log, milliseconds; GET /readyz updates them at once. */

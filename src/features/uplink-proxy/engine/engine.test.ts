@@ -6,6 +6,7 @@ import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import type { ListenerSettings, Settings } from "#base/uplink-model";
+import { tcpStreams } from "#kernel/reactor";
 import { TunnelLimiter } from "../front/index.ts";
 import { freshIdentity } from "../policy/index.ts";
 import { Counters } from "../stats/index.ts";
@@ -40,6 +41,7 @@ async function engineFor(t: TestContext, listener: Partial<ListenerSettings>, fi
     settings: () => settings,
     snapshots,
     evidence: new EvidenceLog(),
+    streams: tcpStreams("epoll"),
     record: (event) => counters.record(event),
     limiter: new TunnelLimiter(() => settings.limits),
     tokens: () => [identity.token],

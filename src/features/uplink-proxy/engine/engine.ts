@@ -7,7 +7,7 @@ import { LinkedSet } from "#base/collections";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource, Uplink } from "#base/uplink-model";
-import { TcpStream } from "#kernel/reactor";
+import type { TcpStreams } from "#kernel/reactor";
 import { type Endpoint, transportState } from "#kernel/socket";
 import { type Query, UplinkDns } from "../dns/index.ts";
 import {
@@ -44,6 +44,8 @@ export interface EngineDeps {
   readonly readyz: HttpConnectionDeps["readyz"];
   /** The body of GET /metrics. */
   readonly metrics: () => Promise<string>;
+  /** How connections of clients and to destinations are made. */
+  readonly streams: TcpStreams;
   /** SO_MARK of sockets to destinations. */
   readonly mark?: number | undefined;
   /** Told of an error that no correct program meets; the program is to end. */
@@ -92,7 +94,12 @@ export class Engine {
       settings: () => settings().selection,
       connect: (pair, port, { signal }) => {
         deps.limiter.descriptors.opened(1);
-        return connectUpstream(pair, port, { signal, mark: deps.mark, readBytes: this.#readBytes });
+        return connectUpstream(pair, port, {
+          signal,
+          streams: deps.streams,
+          mark: deps.mark,
+          readBytes: this.#readBytes,
+        });
       },
       hasAddress,
       refresh: () => snapshots.refresh(),
@@ -148,10 +155,10 @@ export class Engine {
   /** A client that came in: a connected descriptor, which is the engine's from now on. */
   accept(fd: number, remote: Endpoint, listener: ListenerSettings): void {
     this.#evictWhenShort();
-    if (this.#connections.size >= MAX_CLIENTS) TcpStream.adopt(fd, remote).reset();
+    if (this.#connections.size >= MAX_CLIENTS) this.#deps.streams.adopt(fd, remote).reset();
     else if (listener.tls !== "off") this.#acceptTls(fd, listener);
     else {
-      const client = TcpStream.adopt(fd, remote, { readBytes: HEAD_READ_BYTES });
+      const client = this.#deps.streams.adopt(fd, remote, { readBytes: HEAD_READ_BYTES });
       const entry = this.#connections.add(client);
       client.on("close", () => entry.remove());
       if (listener.role !== "transparent") this.#serve(client, listener);

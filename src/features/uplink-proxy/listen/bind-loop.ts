@@ -5,7 +5,7 @@ import type { Logger } from "#base/log";
 import { TokenBucket } from "#base/rate-limit";
 import type { ListenerSettings } from "#base/uplink-model";
 import { KernelError } from "#kernel/errors";
-import { TcpListener } from "#kernel/reactor";
+import type { TcpStreams } from "#kernel/reactor";
 import { type Endpoint, listenTcp } from "#kernel/socket";
 import { listenText } from "../stats/index.ts";
 
@@ -18,6 +18,8 @@ const AGAIN_MS = 5000;
 
 /** What a listener needs. */
 export interface BindLoopDeps {
+  /** How clients are accepted. */
+  readonly streams: Pick<TcpStreams, "listen">;
   readonly log: Logger;
   readonly clock: Clock;
   /** Each accepted client: a connected descriptor, which is the taker's. */
@@ -45,7 +47,7 @@ export class BindLoop {
   readonly #options: BindLoopOptions;
   readonly #retry: Dirty;
   readonly #faults: TokenBucket;
-  #server: TcpListener | undefined;
+  #server: { close(): void } | undefined;
 
   constructor(listener: ListenerSettings, deps: BindLoopDeps, options: BindLoopOptions) {
     this.listener = listener;
@@ -88,7 +90,7 @@ export class BindLoop {
         resolve(result);
       };
       try {
-        this.#server = new TcpListener(this.#bind(), {
+        this.#server = this.#deps.streams.listen(this.#bind(), {
           onClient: (fd, remote) => this.#deps.onClient(fd, remote, this.listener),
           onFault: (error) => this.#logFault(error),
           onError: (error) => end({ wasBound: true, error }),

@@ -8,7 +8,7 @@ import { createLogger } from "#base/log";
 import type { ListenerSettings } from "#base/uplink-model";
 import { KernelError } from "#kernel/errors";
 import { getsockopt } from "#kernel/ffi";
-import { TcpStream } from "#kernel/reactor";
+import { TcpStream, tcpStreams } from "#kernel/reactor";
 import { listenTcp, openTcp } from "#kernel/socket";
 import { freePort, hostListener } from "../testing/proxy-fixtures.ts";
 import { BindLoop, type BindLoopDeps } from "./index.ts";
@@ -31,7 +31,13 @@ function loopFor(t: TestContext, listener: ListenerSettings, deps: Partial<BindL
   const clients: TcpStream[] = [];
   const loop = new BindLoop(
     listener,
-    { log, clock, onClient: (fd, remote) => clients.push(TcpStream.adopt(fd, remote)), ...deps },
+    {
+      streams: tcpStreams("epoll"),
+      log,
+      clock,
+      onClient: (fd, remote) => clients.push(TcpStream.adopt(fd, remote)),
+      ...deps,
+    },
     { backlog: 511, reusePort },
   );
   const stop = new AbortController();

@@ -5,6 +5,7 @@ import type { Readiness } from "#base/health";
 import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "#base/uplink-model";
+import { type TcpStreams, type TcpStreamsKind, tcpStreams } from "#kernel/reactor";
 import type { Query } from "../dns/index.ts";
 import { Engine } from "../engine/index.ts";
 import { TunnelLimiter } from "../front/index.ts";
@@ -52,6 +53,8 @@ export interface UplinkProxyOptions {
   readonly version: string;
   /** SO_MARK of sockets to destinations, so that transparent mode lets them pass. */
   readonly mark?: number;
+  /** Default: over epoll. */
+  readonly streams?: TcpStreamsKind;
   /** Default: /etc/hosts. */
   readonly hostsPath?: string;
   /** EVE's counters are published here; nowhere when absent. */
@@ -67,6 +70,7 @@ export class UplinkProxy {
   readonly #engine: Engine;
   readonly #limiter: TunnelLimiter;
   readonly #startedAt: number;
+  readonly #streams: TcpStreams;
   readonly #listeners: ListenerSet;
   readonly #registry: Registry = createRegistry();
   readonly #metricsFile: MetricsFile | undefined;
@@ -82,6 +86,7 @@ export class UplinkProxy {
     this.#settings = settings;
     this.#clock = deps.clock ?? systemClock;
     this.#startedAt = this.#clock.monotonic();
+    this.#streams = tcpStreams(options.streams ?? "epoll");
     this.#counters = new Counters(this.#clock);
     this.#limiter = new TunnelLimiter(() => this.#settings.limits);
     this.#engine = new Engine({
@@ -97,6 +102,7 @@ export class UplinkProxy {
       healthz: () => this.#page("healthz"),
       readyz: async (options) => this.#readiness(options),
       metrics: () => this.#page("metrics"),
+      streams: this.#streams,
       mark: options.mark,
       query: deps.query,
       hostsPath: options.hostsPath,
@@ -106,6 +112,7 @@ export class UplinkProxy {
       {
         log: deps.log,
         clock: this.#clock,
+        streams: this.#streams,
         onClient: (fd, remote, listener) => this.#engine.accept(fd, remote, this.#withTls(listener)),
         openFd: deps.openListener,
         spawn: (run) => this.#group?.spawn(run),
@@ -203,7 +210,14 @@ export class UplinkProxy {
     const { mark, hostsPath } = this.#options;
     return new WorkerPool(
       { log, evidence, snapshots, record, onPenalty, onBug, page: (page) => this.#page(page) },
-      { threads: workers - 1, settings: this.#settings, limiter: this.#limiter.memory, mark, hostsPath },
+      {
+        threads: workers - 1,
+        settings: this.#settings,
+        limiter: this.#limiter.memory,
+        mark,
+        hostsPath,
+        streams: this.#streams.kind,
+      },
     );
   }
 

@@ -2,12 +2,14 @@ import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { test } from "node:test";
 import { IpAddress } from "#base/ip";
+import { tcpStreams } from "#kernel/reactor";
 import { freePort, serverFor } from "../testing/proxy-fixtures.ts";
 import { classify } from "./classify.ts";
 import { connectUpstream } from "./connect.ts";
 
 const TIMEOUT = { timeout: 20_000 };
 const LOOPBACK = IpAddress.parse("127.0.0.1");
+const streams = tcpStreams("epoll");
 const descriptors = (): number => readdirSync("/proc/self/fd").length;
 
 test("connectUpstream: from the source that was asked for, paused until it is told to go on", TIMEOUT, async (t) => {
@@ -17,7 +19,7 @@ test("connectUpstream: from the source that was asked for, paused until it is to
     socket.write("banner");
   });
   for (const source of [undefined, IpAddress.parse("127.0.0.7")]) {
-    const upstream = await connectUpstream({ address: LOOPBACK, source }, port, {});
+    const upstream = await connectUpstream({ address: LOOPBACK, source }, port, { streams });
     const first = new Promise<string>((resolve) => {
       upstream.on("data", (chunk) => resolve(Buffer.from(chunk).toString()));
     });
@@ -36,7 +38,7 @@ test(
     const failureOf = async (address: string, source: string | undefined): Promise<string> => {
       const from = source === undefined ? undefined : IpAddress.parse(source);
       try {
-        await connectUpstream({ address: IpAddress.parse(address), source: from }, port, {});
+        await connectUpstream({ address: IpAddress.parse(address), source: from }, port, { streams });
         return "connected";
       } catch (error) {
         return classify(error, from, () => false).failure;
@@ -50,7 +52,7 @@ test(
     assert.match(await failureOf("192.0.2.1", "127.0.0.7"), /^(unreachable|other)$/);
     const stop = new AbortController();
     const source = IpAddress.parse("127.0.0.7");
-    const dialled = connectUpstream({ address: LOOPBACK, source }, port, { signal: stop.signal });
+    const dialled = connectUpstream({ address: LOOPBACK, source }, port, { streams, signal: stop.signal });
     stop.abort(new Error("left"));
     await assert.rejects(dialled, /left/);
     while (descriptors() > before) await new Promise((resolve) => setImmediate(resolve));

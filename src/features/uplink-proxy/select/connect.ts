@@ -1,13 +1,15 @@
 import type { AbortLikeOptions } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
-import { connectTcp } from "#kernel/reactor";
+import type { TcpStreams } from "#kernel/reactor";
 import type { Pair } from "./happy-eyeballs.ts";
 
 /** How connections to destinations are made. */
 export interface ConnectOptions {
   /** SO_MARK, so that rules of transparent mode let them pass. Needs CAP_NET_ADMIN. */
   readonly mark?: number | undefined;
-  /** Most that one read brings. */
+  /** How connections are made. */
+  readonly streams: Pick<TcpStreams, "connect">;
+  /** Most bytes of one read. */
   readonly readBytes?: number | undefined;
 }
 
@@ -20,6 +22,6 @@ export function connectUpstream(
   port: number,
   options: AbortLikeOptions & ConnectOptions,
 ): Promise<ByteStream> {
-  const { signal, mark, readBytes } = options;
-  return connectTcp({ address, port }, { signal, mark, readBytes, source });
+  const { signal, streams, mark, readBytes } = options;
+  return streams.connect({ address, port }, { signal, mark, readBytes, source });
 }

@@ -1,5 +1,6 @@
 import type { LogFields, LogLevel } from "#base/log";
 import type { DialFailure, FailureContext } from "#base/uplink-model";
+import type { TcpStreamsKind } from "#kernel/reactor";
 import type { TunnelLimiterMemory } from "../front/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
 import type { StatsEvent } from "../stats/index.ts";
@@ -14,6 +15,7 @@ export interface WorkerInit {
   readonly limiter: TunnelLimiterMemory;
   readonly mark: number | undefined;
   readonly hostsPath: string | undefined;
+  readonly streams: TcpStreamsKind;
   /** Of the lines that are written. */
   readonly logLevels: readonly LogLevel[];
 }

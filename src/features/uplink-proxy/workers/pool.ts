@@ -3,6 +3,7 @@ import { Deferred } from "#base/async";
 import { assertNever } from "#base/errors";
 import type { Logger } from "#base/log";
 import type { Evidence, Settings, Snapshot, SnapshotSource } from "#base/uplink-model";
+import type { TcpStreamsKind } from "#kernel/reactor";
 import type { TunnelLimiterMemory } from "../front/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
 import type { Recorder } from "../stats/index.ts";
@@ -36,6 +37,7 @@ export interface WorkerPoolOptions {
   readonly limiter: TunnelLimiterMemory;
   readonly mark: number | undefined;
   readonly hostsPath: string | undefined;
+  readonly streams: TcpStreamsKind;
 }
 
 interface Thread {
@@ -58,6 +60,7 @@ export class WorkerPool {
       limiter: options.limiter,
       mark: options.mark,
       hostsPath: options.hostsPath,
+      streams: options.streams,
       logLevels: LEVELS.filter((level) => deps.log.isEnabled(level)),
     };
     for (let at = 0; at < options.threads; at += 1) this.#start(init);

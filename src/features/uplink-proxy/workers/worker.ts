@@ -8,7 +8,7 @@ import { assertNever, describeError } from "#base/errors";
 import type { Readiness } from "#base/health";
 import { nullLogger } from "#base/log";
 import type { Settings, Snapshot } from "#base/uplink-model";
-import { closeReactor } from "#kernel/reactor";
+import { closeReactor, tcpStreams } from "#kernel/reactor";
 import { Engine } from "../engine/index.ts";
 import { TunnelLimiter } from "../front/index.ts";
 import { ListenerSet } from "../listen/index.ts";
@@ -56,6 +56,7 @@ class WorkerProxy {
       readyz: async ({ isVerbose }) =>
         JSON.parse(await this.#page(isVerbose ? "readyz?verbose" : "readyz")) as Readiness,
       metrics: () => this.#page("metrics"),
+      streams: tcpStreams(init.streams),
       mark: init.mark,
       hostsPath: init.hostsPath,
       onBug: (error) => this.#bug(error),
@@ -66,6 +67,7 @@ class WorkerProxy {
       {
         log: nullLogger, // The first thread says what there is to say of the same addresses.
         clock: systemClock,
+        streams: tcpStreams(init.streams),
         onClient: (fd, remote, listener) => this.#engine.accept(fd, remote, listener),
         onBound: () => this.#post({ kind: "bound", names: this.#listeners.bound.map(({ name }) => name) }),
         spawn: (run) => void run().catch((error: unknown) => this.#bug(error)),

@@ -79,7 +79,7 @@ test(
         page: async (page) => `page ${page}`,
         onBug: (error) => bugs.push(error),
       },
-      { threads: 1, settings, limiter: limiter.memory, mark: undefined, hostsPath: undefined },
+      { threads: 1, settings, limiter: limiter.memory, mark: undefined, hostsPath: undefined, streams: "epoll" },
     );
     let isClosed = false;
     t.after(async () => {
