@@ -1,17 +1,37 @@
 import { readFile, stat } from "node:fs/promises";
-import { type Document, isAlias, isMap, isScalar, isSeq, LineCounter, type Node, parseDocument } from "yaml";
-import { type HostPort, parseHostPort } from "#wire/http-connect";
+import * as v from "valibot";
+import {
+  type Document,
+  isAlias,
+  isMap,
+  isNode,
+  isScalar,
+  isSeq,
+  LineCounter,
+  type Node,
+  type Pair,
+  parseDocument,
+  visit,
+  type YAMLMap,
+} from "yaml";
 import { SniRouterError } from "./errors.ts";
-import { DEFAULT_ROUTE_NAME, MAX_BACKENDS, MAX_NAMES, normalizePattern, type Route, type RouteSet } from "./routes.ts";
+import { routeFile } from "./route-schema.ts";
+import { DEFAULT_ROUTE_NAME, MAX_NAMES, normalizePattern, type RouteSet } from "./routes.ts";
 
 /** A longer file is refused, bytes. */
 export const MAX_FILE_BYTES = 1_048_576;
-/** So many faults are told; the rest are counted. */
-const MAX_FAULTS_TOLD = 5;
+/** Faults that a message lists; further ones are counted. */
+const MAX_LISTED_FAULTS = 5;
+
+/** A fault and its offset in the text. */
+interface Fault {
+  readonly offset: number;
+  readonly what: string;
+}
 
 /**
- * Reads a file of routes. Throws {@link SniRouterError} `unreadable-routes` or `invalid-routes`; the message is one line and
- * says file, line and field of each fault.
+ * Reads a file of routes. Throws {@link SniRouterError} `unreadable-routes` or `invalid-routes`; the message is one line with
+ * file, line and field of each fault.
  */
 export async function readRouteFile(path: string): Promise<RouteSet> {
   let text: string;
@@ -42,150 +62,106 @@ export async function readRouteFile(path: string): Promise<RouteSet> {
  */
 export function parseRouteFile(text: string, file: string): RouteSet {
   const lines = new LineCounter();
-  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false });
-  const faults: string[] = [];
-  const told = (offset: number, what: string): void => {
-    faults.push(`${file}:${lines.linePos(offset).line}: ${what}`);
+  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, resolveKnownTags: false });
+  const syntax = syntaxFaults(document);
+  if (syntax.length > 0) throw refused(syntax, { file, lines });
+  // Aliases become references to one object: their number is no matter.
+  const value: unknown = document.toJS({ maxAliasCount: -1 });
+  const result = v.safeParse(routeFile, value);
+  const locate = locator(document);
+  const faults = nameFaults(value, locate);
+  for (const { path = [], message } of result.issues ?? []) {
+    const keys = path.map(({ key }) => key);
+    faults.push(faultAt(keys, message, locate));
+  }
+  if (!result.success || faults.length > 0) throw refused(faults, { file, lines });
+  const { routes, default: byDefault } = result.output;
+  const set = {
+    routes: routes.flatMap(({ names = [], backends = [], proxyProtocol }) =>
+      names.map((name) => ({ name, backends, proxyProtocol })),
+    ),
   };
-  for (const error of document.errors) told(error.pos[0], error.message.replaceAll("\n", " "));
-  const reader = faults.length === 0 ? new RouteReader(document, told) : undefined;
-  const set = reader?.read() ?? { routes: [] };
-  if (faults.length > 0) {
-    const more = faults.length - MAX_FAULTS_TOLD;
-    const shown = faults.slice(0, MAX_FAULTS_TOLD).join("; ");
-    throw new SniRouterError("invalid-routes", more > 0 ? `${shown}; and ${more} more` : shown);
-  }
-  return set;
+  if (byDefault === undefined) return set;
+  const { backends = [], proxyProtocol } = byDefault;
+  return { ...set, defaultRoute: { name: DEFAULT_ROUTE_NAME, backends, proxyProtocol } };
 }
 
-/** A value of the file and how messages call it. */
-interface Place {
-  readonly node: Node | null;
-  readonly path: string;
+/** Faults of YAML itself: without them the document has a value. */
+function syntaxFaults(document: Document.Parsed): Fault[] {
+  const faults = document.errors.map(({ pos, message }) => ({ offset: pos[0], what: message.replaceAll("\n", " ") }));
+  if (faults.length > 0) return faults;
+  visit(document, {
+    Alias(_, alias) {
+      if (alias.resolve(document) !== undefined) return;
+      const what = `there is no anchor for *${alias.source}; a name with a * needs quotes`;
+      faults.push({ offset: alias.range?.[0] ?? 0, what });
+    },
+  });
+  return faults;
 }
 
-type Fields = ReadonlyMap<string, Place>;
+function faultAt(keys: readonly unknown[], message: string, locate: Locate): Fault {
+  const path = keys.reduce<string>(
+    (at, key) => (typeof key === "number" ? `${at}[${key}]` : at === "" ? String(key) : `${at}.${String(key)}`),
+    "",
+  );
+  return { offset: locate(keys), what: `${path === "" ? "the file" : path} ${message}` };
+}
 
-class RouteReader {
-  readonly #document: Document;
-  readonly #told: (offset: number, what: string) => void;
-  readonly #names = new Set<string>();
+/** The offset of the value at a path, or of the nearest node above it. */
+type Locate = (keys: readonly unknown[]) => number;
 
-  constructor(document: Document, told: (offset: number, what: string) => void) {
-    this.#document = document;
-    this.#told = told;
-  }
-
-  read(): RouteSet {
-    const root = this.#map({ node: this.#document.contents, path: "" }, ["routes", "default"]);
-    const routes = this.#list(root.get("routes")).flatMap((place) => this.#namedRoutes(place));
-    const byDefault = root.get(DEFAULT_ROUTE_NAME);
-    if (byDefault === undefined) return { routes };
-    const fields = this.#map(byDefault, ["backends", "proxyProtocol"]);
-    return { routes, defaultRoute: this.#route(DEFAULT_ROUTE_NAME, byDefault, fields) };
-  }
-
-  #namedRoutes(place: Place): Route[] {
-    const fields = this.#map(place, ["names", "backends", "proxyProtocol"]);
-    const places = this.#required(place, fields, "names");
-    const names = places.slice(0, MAX_NAMES).flatMap((at) => this.#name(at));
-    const { backends, proxyProtocol } = this.#route("", place, fields);
-    return names.map((name) => ({ name, backends, proxyProtocol }));
-  }
-
-  #route(name: string, place: Place, fields: Fields): Route {
-    const places = this.#required(place, fields, "backends");
-    if (places.length > MAX_BACKENDS) this.#fault(place, `at most ${MAX_BACKENDS} backends can be`);
-    const backends = places.slice(0, MAX_BACKENDS).flatMap((at) => this.#backend(at));
-    return { name, backends, proxyProtocol: this.#switch(fields.get("proxyProtocol")) };
-  }
-
-  #name(place: Place): string[] {
-    const text = this.#text(place);
-    if (text === undefined) return [];
-    const name = normalizePattern(text);
-    if (name === undefined) this.#fault(place, `"${text}" is neither a server name nor *. and a domain`);
-    else if (this.#names.has(name)) this.#fault(place, `${name} has a route already`);
-    else if (this.#names.size === MAX_NAMES) this.#fault(place, `is one name too many: at most ${MAX_NAMES} can be`);
-    else return [this.#remember(name)];
-    return [];
-  }
-
-  #remember(name: string): string {
-    this.#names.add(name);
-    return name;
-  }
-
-  #backend(place: Place): HostPort[] {
-    const text = this.#text(place);
-    if (text === undefined) return [];
-    const backend = parseHostPort(text);
-    if (backend === undefined) this.#fault(place, `"${text}" is not HOST:PORT or [IPv6]:PORT`);
-    return backend === undefined ? [] : [backend];
-  }
-
-  #required(place: Place, fields: Fields, name: string): readonly Place[] {
-    const field = fields.get(name);
-    const items = this.#list(field);
-    // A value that is no list, or no mapping, has its own fault.
-    if (field === undefined && isMap(this.#resolved(place)))
-      this.#fault(place, `needs ${name}, a list of at least one`);
-    if (field !== undefined && items.length === 0 && isSeq(this.#resolved(field))) {
-      this.#fault(field, "must have at least one entry");
+function locator(document: Document.Parsed): Locate {
+  // A mapping may have many surplus keys: each map is indexed once.
+  const indexes = new Map<YAMLMap, Map<string, Pair>>();
+  const pairOf = (map: YAMLMap, key: string): Pair | undefined => {
+    const index =
+      indexes.get(map) ?? new Map(map.items.map((pair) => [isScalar(pair.key) ? String(pair.key.value) : "", pair]));
+    indexes.set(map, index);
+    return index.get(key);
+  };
+  return (keys) => {
+    let node: Node | null | undefined = document.contents;
+    let offset = node?.range?.[0] ?? 0;
+    for (const key of keys) {
+      const parent: Node | null | undefined = isAlias(node) ? node.resolve(document) : node;
+      if (isMap(parent)) {
+        const pair: Pair | undefined = pairOf(parent, String(key));
+        node = [pair?.value, pair?.key].find(isNode);
+      } else node = isSeq(parent) ? [parent.items[Number(key)]].find(isNode) : undefined;
+      if (node?.range === undefined || node.range === null) break;
+      offset = node.range[0];
     }
-    return items;
-  }
+    return offset;
+  };
+}
 
-  #switch(place: Place | undefined): boolean {
-    const node = place === undefined ? undefined : this.#resolved(place);
-    if (place === undefined || (isScalar(node) && typeof node.value === "boolean")) {
-      return isScalar(node) && node.value === true;
-    }
-    this.#fault(place, "must be true or false");
-    return false;
-  }
+/** Faults of names together: one that comes twice, and one too many. The value may be of any shape. */
+function nameFaults(value: unknown, locate: Locate): Fault[] {
+  const seen = new Set<string>();
+  return listOf(value, "routes").flatMap((route, at) =>
+    listOf(route, "names").flatMap((text, index): Fault[] => {
+      const name = typeof text === "string" ? normalizePattern(text) : undefined;
+      if (name === undefined) return [];
+      const fault = (what: string): Fault[] => [faultAt(["routes", at, "names", index], what, locate)];
+      if (seen.has(name)) return fault(`${name} has a route already`);
+      if (seen.size === MAX_NAMES) return fault(`is one name too many: at most ${MAX_NAMES} are possible`);
+      seen.add(name);
+      return [];
+    }),
+  );
+}
 
-  #text(place: Place): string | undefined {
-    const node = this.#resolved(place);
-    if (isScalar(node) && typeof node.value === "string") return node.value;
-    if (isAlias(place.node) && node === undefined) {
-      this.#fault(place, `there is no anchor for *${place.node.source}; a name with a * needs quotes`);
-    } else {
-      this.#fault(place, "must be a text");
-    }
-    return undefined;
-  }
+function listOf(value: unknown, key: string): readonly unknown[] {
+  const list = typeof value === "object" && value !== null && key in value ? Reflect.get(value, key) : undefined;
+  return Array.isArray(list) ? list : [];
+}
 
-  #list(place: Place | undefined): readonly Place[] {
-    if (place === undefined) return [];
-    const node = this.#resolved(place);
-    if (isSeq(node)) return node.items.map((item, at) => ({ node: item as Node | null, path: `${place.path}[${at}]` }));
-    this.#fault(place, "must be a list");
-    return [];
-  }
-
-  #map(place: Place, known: readonly string[]): Fields {
-    const node = this.#resolved(place);
-    const fields = new Map<string, Place>();
-    if (!isMap(node)) {
-      this.#fault(place, `must be a mapping of ${known.join(", ")}`);
-      return fields;
-    }
-    for (const { key, value } of node.items) {
-      const name = isScalar(key) ? String(key.value) : "";
-      const path = place.path === "" ? name : `${place.path}.${name}`;
-      const at: Place = { node: (value ?? key) as Node | null, path };
-      if (known.includes(name)) fields.set(name, at);
-      else this.#fault({ node: key as Node | null, path }, `is no field here; there are ${known.join(", ")}`);
-    }
-    return fields;
-  }
-
-  #resolved(place: Place): Node | null | undefined {
-    return isAlias(place.node) ? place.node.resolve(this.#document) : place.node;
-  }
-
-  #fault(place: Place, what: string): void {
-    this.#told(place.node?.range?.[0] ?? 0, place.path === "" ? `the file ${what}` : `${place.path} ${what}`);
-  }
+function refused(faults: readonly Fault[], at: { readonly file: string; readonly lines: LineCounter }): SniRouterError {
+  const texts = faults
+    .toSorted((a, b) => a.offset - b.offset)
+    .map(({ offset, what }) => `${at.file}:${at.lines.linePos(offset).line}: ${what}`);
+  const more = texts.length - MAX_LISTED_FAULTS;
+  const listed = texts.slice(0, MAX_LISTED_FAULTS).join("; ");
+  return new SniRouterError("invalid-routes", more > 0 ? `${listed}; and ${more} more` : listed);
 }

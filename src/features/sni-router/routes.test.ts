@@ -143,6 +143,17 @@ test("parseRouteFile: each fault is reported with file, line and field, in one l
     "default:\n  backends: ['h:1']\n  names: [a]":
       /^f:3: default.names is no field here; there are backends, proxyProtocol$/,
     "default: 5": /^f:1: default must be a mapping of backends, proxyProtocol$/,
+    "default: [5]": /^f:1: default must be a mapping of backends, proxyProtocol$/,
+    "default:\n": /^f:1: default must be a mapping of backends, proxyProtocol$/,
+    "default:\n  proxyProtocol: true": /^f:2: default needs backends, a list of at least one$/,
+    "default:\n  backends: ['h:1']\n  proxyProtocol:\n": /^f:3: default.proxyProtocol must be true or false$/,
+    "a: 1\nb: 2":
+      /^f:1: a is no field here; there are routes, default; f:2: b is no field here; there are routes, default$/,
+    "routes:\n  - &r\n    names: [a]\n    backends: [h]\n  - *r":
+      /^f:3: routes\[1\].names\[0\] a has a route already; f:4: routes\[0\].backends\[0\] "h" is not /,
+    "routes:\n  - names: [a]\n    backends: [h]\n  - names: [a]\n    backends: ['h:1']":
+      /^f:3: routes\[0\].backends\[0\] "h" is not HOST:PORT or \[IPv6\]:PORT; f:4: routes\[1\].names\[0\] a has a route already$/,
+    [`default:\n  backends: [${"'h:1', ".repeat(65)}]`]: /^f:2: default.backends must have at most 64 entries$/,
   };
   for (const [text, expected] of Object.entries(cases)) {
     assert.throws(
@@ -156,6 +167,17 @@ test("parseRouteFile: each fault is reported with file, line and field, in one l
       JSON.stringify(text),
     );
   }
+});
+
+test("parseRouteFile: names are bounded, aliases are not", () => {
+  const named = (count: number): string =>
+    `routes:\n  - names: [${Array.from({ length: count }, (_, at) => `n${at}`).join(", ")}]\n    backends: ['h:1']`;
+  assert.equal(parseRouteFile(named(10_000), "f").routes.length, 10_000);
+  assert.throws(() => parseRouteFile(named(10_001), "f"), {
+    message: "f:2: routes[0].names[10000] is one name too many: at most 10000 are possible",
+  });
+  const shared = `- names: [n]\n  backends: &b ['h:1']\n${Array.from({ length: 500 }, (_, at) => `- names: [n${at}]\n  backends: *b\n`).join("")}`;
+  assert.equal(parseRouteFile(`routes:\n${shared}`, "f").routes.length, 501);
 });
 
 test("parseRouteFile: of many faults some are reported and the rest counted", () => {
