@@ -2,7 +2,7 @@
 import {
   DataPlane,
   FamilyProxy,
-  Ledger,
+  GenerationTracker,
   portsOf,
   type SliceView,
   type SyncObserver,
@@ -60,7 +60,7 @@ export class OurProxy implements AsyncDisposable {
     this.#endpoints = endpoints;
     const rules = { family: 4, mark: 0x4000, detector: undefined, masqueradeAll: false } as const;
     const plane = new DataPlane(
-      { nft: this.#nft, elements: this.#elements, ledger: new Ledger(this.#elements) },
+      { nft: this.#nft, elements: this.#elements, generations: new GenerationTracker(this.#elements) },
       { ...rules, nodePortAddresses: "set", tableName: "kube-proxy" },
     );
     const own: SyncObserver = {

@@ -1,7 +1,7 @@
 import { describeError, ExpectedError } from "#base/errors";
 import { createLogger, type Logger } from "#base/log";
 import { createRegistry } from "#base/metrics";
-import { DataPlane, Ledger } from "#features/service-proxy";
+import { DataPlane, GenerationTracker } from "#features/service-proxy";
 import { openConntrack } from "#kernel/conntrack";
 import { isKernelError } from "#kernel/errors";
 import { Monitors } from "#kernel/monitor";
@@ -53,13 +53,13 @@ export const serviceProxy = defineProgram({
     for (const leftover of leftovers({ elements, links: stack.links }, config.tableName)) {
       log.warn("another proxy translates Services here too, or did", { leftover });
     }
-    const ledger = new Ledger(elements);
-    if (values.cleanup) return await cleanUp({ nft, elements, ledger }, config, log);
+    const generations = new GenerationTracker(elements);
+    if (values.cleanup) return await cleanUp({ nft, elements, generations }, config, log);
     checkKernelVersion(kernelRelease(), { env: process.env, log });
     await tryConstructs(supportedFamilies(stack), log);
     setOomScore(config.oomScoreAdj, log);
     using conntrack = openFlows(netns, log);
-    const parts: KernelParts = { stack, nft, elements, conntrack, ledger };
+    const parts: KernelParts = { stack, nft, elements, conntrack, generations };
     await using monitors = new Monitors({
       onFailure: (error) => log.error("addresses are not followed any more", { error: error.message }),
     });
@@ -73,7 +73,7 @@ export const serviceProxy = defineProgram({
 
 /** Both families' tables, and nothing else; one that cannot be removed leaves none of the others behind. */
 async function cleanUp(
-  parts: Pick<KernelParts, "nft" | "elements" | "ledger">,
+  parts: Pick<KernelParts, "nft" | "elements" | "generations">,
   config: ServiceProxyConfig,
   log: Logger,
 ): Promise<number> {

@@ -2,7 +2,7 @@
  * A data plane that plans, and encodes all that is planned; the kernel is not asked.
  *
  * ```ts
- * const plane = new EncodingPlane({ nft: new FakeNft(), elements, ledger: new Ledger(elements) }, { ...rules, tableName: "t" });
+ * const plane = new EncodingPlane({ nft: new FakeNft(), elements, generations: new GenerationTracker(elements) }, { ...rules, tableName: "t" });
  * plane.services; // comments of the front ends that the last sync would have written
  * ```
  */

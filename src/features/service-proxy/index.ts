@@ -6,7 +6,7 @@
  *
  * ```ts
  * const tracker = new Tracker(4, { node, nodeIPs });
- * const plane = new DataPlane({ nft, elements, ledger }, { ...rules, tableName: "kube-proxy" });
+ * const plane = new DataPlane({ nft, elements, generations }, { ...rules, tableName: "kube-proxy" });
  * const proxy = new FamilyProxy({ tracker, plane, conntrack }, { minSyncMs: 1000, syncMs: 30_000 });
  * group.spawn((signal) => proxy.run({ signal }));
  * ```
@@ -18,7 +18,7 @@ export {
   DataPlaneError,
   type DataPlaneErrorCode,
   type Desired,
-  Ledger,
+  GenerationTracker,
   STAND_IN_SUFFIX,
   type SyncReport,
 } from "./dataplane/index.ts";

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { parseFlags } from "#base/config";
 import { IpAddress } from "#base/ip";
 import { createLogger, nullLogger } from "#base/log";
-import { Ledger } from "#features/service-proxy";
+import { GenerationTracker } from "#features/service-proxy";
 import { FakeKernel } from "#kernel/fake";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
@@ -21,7 +21,7 @@ function healthAddresses(nodePortAddresses: string, host: readonly string[], fam
   const link = stack.links.create({ kind: "dummy", name: "eth0" });
   for (const text of host) stack.addresses.add({ linkIndex: link.index, address: IpAddress.parse(text) });
   const elements = new FakeNftElements();
-  const parts = { stack, nft: new FakeNft(), elements, conntrack: undefined, ledger: new Ledger(elements) };
+  const parts = { stack, nft: new FakeNft(), elements, conntrack: undefined, generations: new GenerationTracker(elements) };
   const node = { addresses: [IpAddress.parse("192.0.2.1")], zone: undefined, podCIDRs: [] };
   return new Family(family, config, parts, { node, observer: {}, log: nullLogger }).healthAddresses.map(String);
 }
@@ -40,7 +40,7 @@ test("Family: a range of loopback is told of once, however often addresses chang
   using netns = kernel.openNetNs("own");
   using stack = kernel.openStack(netns);
   const elements = new FakeNftElements();
-  const parts = { stack, nft: new FakeNft(), elements, conntrack: undefined, ledger: new Ledger(elements) };
+  const parts = { stack, nft: new FakeNft(), elements, conntrack: undefined, generations: new GenerationTracker(elements) };
   const node = { addresses: [], zone: undefined, podCIDRs: [] };
   const lines: string[] = [];
   const log = createLogger({ name: "t", write: (line) => void lines.push(line) });

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { IpAddress, type IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
-import { DataPlane, FamilyProxy, type Ledger, type SyncObserver, Tracker } from "#features/service-proxy";
+import { DataPlane, FamilyProxy, type GenerationTracker, type SyncObserver, Tracker } from "#features/service-proxy";
 import type { ConntrackPort } from "#kernel/conntrack";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
@@ -25,7 +25,7 @@ export interface KernelParts {
   readonly nft: Nft;
   readonly elements: NftElements;
   readonly conntrack: ConntrackPort | undefined;
-  readonly ledger: Ledger;
+  readonly generations: GenerationTracker;
 }
 
 /** One family's proxy, and what of it follows the Node and the host's addresses. */
@@ -54,7 +54,7 @@ export class Family {
     const rules = ruleOptionsOf(config, deps.node, family, this.#local());
     this.#detector = JSON.stringify(rules.detector ?? null);
     const plane = new DataPlane(
-      { nft: kernel.nft, elements: kernel.elements, ledger: kernel.ledger, log: deps.log },
+      { nft: kernel.nft, elements: kernel.elements, generations: kernel.generations, log: deps.log },
       { ...rules, tableName: config.tableName },
     );
     const tracker = new Tracker(family, contextOf(config, deps.node, family));

@@ -6,7 +6,7 @@ import { Deferred } from "#base/async";
 import { IpAddress, type IpFamily } from "#base/ip";
 import { type Logger, nullLogger } from "#base/log";
 import { nodeView } from "#features/service-health";
-import { FamilyProxy, Ledger, Tracker } from "#features/service-proxy";
+import { FamilyProxy, GenerationTracker, Tracker } from "#features/service-proxy";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
 import type { KubeApi, Node } from "#kube/client";
@@ -234,7 +234,7 @@ async function outcome(
       nodePortAddresses: "set",
     } as const;
     const plane = new EncodingPlane(
-      { nft: new FakeNft(), elements, ledger: new Ledger(elements) },
+      { nft: new FakeNft(), elements, generations: new GenerationTracker(elements) },
       { ...rules, tableName: "t" },
     );
     planes.set(family, plane);

@@ -184,7 +184,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   const onChange = (kind: "service" | "endpoint", family: IpFamily): void => syncs.changed(kind, family);
   await using _addresses = monitors.watch(netns, { addresses: true }, setAddresses);
   const drift = new DriftWatch({
-    ledger: parts.ledger,
+    generations: parts.generations,
     families: proxies,
     log,
     openWriters: () => openNftWriters(netns),

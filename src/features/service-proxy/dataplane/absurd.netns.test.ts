@@ -9,7 +9,7 @@ import { overridden } from "#test/overridden";
 import { addressBytes, planService, WantedTable } from "../plan/index.ts";
 import { Bed } from "../testing/bed.ts";
 import { addressesOf, endpoint, NODE, ruleOptions, servicePort } from "../testing/fixture.ts";
-import { DataPlane, type Desired, Ledger } from "./index.ts";
+import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
 
 const NAME = `isp-ab-${process.pid}`;
 /** Two that are refused, and one that gives up what is there. */
@@ -130,7 +130,7 @@ async function persist(plane: DataPlane, desired: Desired): Promise<void> {
 
 const open = (): DataPlane =>
   new DataPlane(
-    { nft: bed.nft, elements: bed.elements, ledger: new Ledger(bed.elements) },
+    { nft: bed.nft, elements: bed.elements, generations: new GenerationTracker(bed.elements) },
     { ...ruleOptions(4), tableName: "kube-proxy" },
   );
 
@@ -222,7 +222,7 @@ test("DataPlane: a table that another start made since it was looked for is not 
           return looks <= LOOKS ? undefined : bed.elements.names(table);
         },
       }),
-      ledger: new Ledger(bed.elements),
+      generations: new GenerationTracker(bed.elements),
     },
     { ...ruleOptions(4), tableName: "kube-proxy" },
   );

@@ -17,7 +17,7 @@ import {
   servicePort,
   TARGET_PORT,
 } from "../testing/fixture.ts";
-import { DataPlane, type Desired, Ledger } from "./index.ts";
+import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
 
 /** A busy node's, within the timeout. */
 const CLIENTS = 60_000;
@@ -33,7 +33,7 @@ after(() => bed[Symbol.asyncDispose]());
 function open(family: IpFamily): DataPlane {
   const { nft, elements } = bed;
   return new DataPlane(
-    { nft, elements, ledger: new Ledger(elements) },
+    { nft, elements, generations: new GenerationTracker(elements) },
     { ...ruleOptions(family), tableName: "kube-proxy" },
   );
 }

@@ -10,7 +10,7 @@ import {
 } from "#kernel/nft-elements";
 import type { HeldFrontEnd } from "../plan/index.ts";
 import { SETS } from "../rules/index.ts";
-import type { Ledger } from "./ledger.ts";
+import type { GenerationTracker } from "./generation-tracker.ts";
 
 /** Endpoints that a front end with affinity has no more: clients that are remembered for them must choose anew. */
 export interface AffinityLoss {
@@ -57,7 +57,7 @@ function eligible({ short, slots, localSlots }: HeldFrontEnd): Record<"outside" 
  * meanwhile is no fault. Rejects with `KernelError`.
  */
 export async function forgetClients(
-  { elements, ledger }: { readonly elements: NftElements; readonly ledger: Ledger },
+  { elements, generations }: { readonly elements: NftElements; readonly generations: GenerationTracker },
   table: ElementTable,
   losses: readonly AffinityLoss[],
   options: AbortOptions,
@@ -75,7 +75,7 @@ export async function forgetClients(
     const stale = (await elements.listInSlices(table, SETS.affinity, options)).filter(isStale);
     if (stale.length === 0) break;
     for (let at = 0; at < stale.length; at += FORGOTTEN_AT_ONCE) {
-      await deleteClients({ elements, ledger }, table, stale.slice(at, at + FORGOTTEN_AT_ONCE), options);
+      await deleteClients({ elements, generations }, table, stale.slice(at, at + FORGOTTEN_AT_ONCE), options);
       await nextTurn();
       options.signal?.throwIfAborted();
     }
@@ -86,7 +86,7 @@ export async function forgetClients(
 
 /** All in one transaction; where one of them has expired meanwhile, in halves. */
 async function deleteClients(
-  deps: { readonly elements: NftElements; readonly ledger: Ledger },
+  deps: { readonly elements: NftElements; readonly generations: GenerationTracker },
   table: ElementTable,
   stale: readonly RawElement[],
   options: AbortOptions,
@@ -94,7 +94,7 @@ async function deleteClients(
   const batch = new ElementBatch(table, { record: deps.elements.wantsRecords });
   for (const { key } of stale) batch.delete(SETS.affinity, key);
   try {
-    await deps.ledger.transact(() => deps.elements.commit(batch, options));
+    await deps.generations.transact(() => deps.elements.commit(batch, options));
   } catch (error) {
     if (!isKernelError(error, "not-found")) throw error;
     const half = stale.length >> 1;

@@ -6,7 +6,7 @@ import { overridden } from "#test/overridden";
 import { addressBytes, planService, WantedTable } from "../plan/index.ts";
 import { Bed } from "../testing/bed.ts";
 import { addressesOf, endpoint, NODE, ruleOptions, SERVICE_PORT, servicePort } from "../testing/fixture.ts";
-import { DataPlane, type Desired, Ledger } from "./index.ts";
+import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
 
 const NAME = `isp-dr-${process.pid}`;
 
@@ -38,7 +38,7 @@ const desired = (nodePortIPs = [addressesOf(4).node]): Desired => ({
 
 function open(nft: Nft = bed.nft): DataPlane {
   const { elements } = bed;
-  return new DataPlane({ nft, elements, ledger: new Ledger(elements) }, { ...ruleOptions(4), tableName: NAME });
+  return new DataPlane({ nft, elements, generations: new GenerationTracker(elements) }, { ...ruleOptions(4), tableName: NAME });
 }
 
 test("DataPlane: a repair tells what somebody changed from what was asked for meanwhile, also across a sync that failed", async () => {

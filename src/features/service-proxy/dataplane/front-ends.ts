@@ -30,7 +30,7 @@ export interface FrontEndWork {
  */
 export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, ids: Iterable<string>): Promise<void> {
   const { deps, writer, held } = work;
-  const { clock = systemClock, elements, ledger } = deps;
+  const { clock = systemClock, elements, generations } = deps;
   const { signal } = writer.options;
   const clears: ElementBatch[] = [];
   const losses: AffinityLoss[] = [];
@@ -52,7 +52,7 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
     signal?.throwIfAborted();
   }
   clears.push(await finish(work, group));
-  await forgetClients({ elements, ledger }, writer.table, losses, writer.options);
+  await forgetClients({ elements, generations }, writer.table, losses, writer.options);
   if (clears.every(({ isEmpty }) => isEmpty)) return;
   await sleep(SETTLE_MS, { clock, signal });
   for (const batch of clears) await writer.commit(batch);

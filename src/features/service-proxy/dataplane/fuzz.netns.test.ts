@@ -6,7 +6,7 @@ import { addressesOf, NODE, ruleOptions } from "../testing/fixture.ts";
 import { oneNetNs } from "../testing/one-netns.ts";
 import { randomService, randomSlice } from "../testing/random-objects.ts";
 import { portsOf, sliceView, Tracker } from "../track/index.ts";
-import { DataPlane, type Desired, Ledger } from "./index.ts";
+import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
 
 const NAME = `isp-fuzz-${process.pid}`;
 const own = oneNetNs(NAME);
@@ -39,7 +39,7 @@ class Bed {
 
   open(): DataPlane {
     const options = { ...ruleOptions(this.family), tableName: "fuzz" };
-    return new DataPlane({ ...own.tables, ledger: new Ledger(own.tables.elements) }, options);
+    return new DataPlane({ ...own.tables, generations: new GenerationTracker(own.tables.elements) }, options);
   }
 
   get desired(): Desired {

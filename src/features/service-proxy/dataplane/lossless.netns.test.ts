@@ -5,7 +5,7 @@ import type { IpAddress, IpFamily } from "#base/ip";
 import { addressBytes, planService, WantedTable } from "../plan/index.ts";
 import { Bed } from "../testing/bed.ts";
 import { addressesOf, endpoint, NODE, ruleOptions, SERVICE_PORT, servicePort } from "../testing/fixture.ts";
-import { DataPlane, Ledger } from "./index.ts";
+import { DataPlane, GenerationTracker } from "./index.ts";
 
 /** How long connections are made, milliseconds; and how many endpoints there are, all alive all the time. */
 const LOAD_MS = process.env["ISTHMUS_SOAK"] === "full" ? 60_000 : 2500;
@@ -22,7 +22,7 @@ after(() => bed[Symbol.asyncDispose]());
 async function churn(family: IpFamily, addresses: readonly IpAddress[], signal: AbortSignal): Promise<number> {
   const { nft, elements } = bed;
   const options = { ...ruleOptions(family), tableName: "kube-proxy" };
-  const open = (): DataPlane => new DataPlane({ nft, elements, ledger: new Ledger(elements) }, options);
+  const open = (): DataPlane => new DataPlane({ nft, elements, generations: new GenerationTracker(elements) }, options);
   const services = new WantedTable();
   const desired = {
     services,

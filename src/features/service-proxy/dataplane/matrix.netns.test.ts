@@ -5,7 +5,7 @@ import { addressBytes } from "../plan/index.ts";
 import { Bed, type Reached } from "../testing/bed.ts";
 import { addressesOf, endpoint, ruleOptions, SERVICE_PORT, servicePort, wantedOf } from "../testing/fixture.ts";
 import { doorOf, matrix, type Row } from "../testing/matrix.ts";
-import { DataPlane, type Desired, Ledger } from "./index.ts";
+import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
 
 let bed: Bed;
 before(async () => {
@@ -30,7 +30,7 @@ function planeFor(family: IpFamily, row: Pick<Row, "masqueradeAll" | "hasDetecto
     ...(row.hasDetector === false ? { detector: undefined } : {}),
   };
   const options = { ...ruleOptions(family, changes), tableName: "kube-proxy" };
-  return new DataPlane({ nft, elements, ledger: new Ledger(elements) }, options);
+  return new DataPlane({ nft, elements, generations: new GenerationTracker(elements) }, options);
 }
 
 /** The row's own words, from what real connections came to. */

@@ -16,7 +16,7 @@ import {
   wantedOf,
 } from "../testing/fixture.ts";
 import { type Door, doorOf } from "../testing/matrix.ts";
-import { DataPlane, Ledger } from "./index.ts";
+import { DataPlane, GenerationTracker } from "./index.ts";
 
 /** States in a run; each is synced and asked by every sender at every address. */
 const STATES = process.env["ISTHMUS_SOAK"] === "full" ? 10_000 : 40;
@@ -107,7 +107,7 @@ for (const family of [4, 6] as const) {
     const { nft, elements } = bed;
     const options = { ...ruleOptions(family), tableName: "kube-proxy" };
     using flows = openConntrack(bed.netns("node"));
-    const plane = new DataPlane({ nft, elements, ledger: new Ledger(elements) }, options);
+    const plane = new DataPlane({ nft, elements, generations: new GenerationTracker(elements) }, options);
     const { node, serviceCIDR } = addressesOf(family);
     await fc.assert(
       fc.asyncProperty(state, async (one) => {

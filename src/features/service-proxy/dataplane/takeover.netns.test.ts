@@ -17,7 +17,7 @@ import {
   servicePort,
   TARGET_PORT,
 } from "../testing/fixture.ts";
-import { DataPlane, type Desired, Ledger } from "./index.ts";
+import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
 
 const NAME = `isp-to-${process.pid}`;
 const ENDPOINTS = 4;
@@ -103,7 +103,7 @@ for (const family of [4, 6] as const) {
     let refused = 0;
     for (let at = 1; at < MAX_STEPS; at += 1) {
       const open = (port: Nft): DataPlane =>
-        new DataPlane({ nft: port, elements, ledger: new Ledger(elements) }, options);
+        new DataPlane({ nft: port, elements, generations: new GenerationTracker(elements) }, options);
       const plane = open(refusing(nft, at));
       const failed = await plane.sync(desired).then(
         () => false,

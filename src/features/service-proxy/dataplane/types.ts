@@ -5,12 +5,12 @@ import type { Nft } from "#kernel/nft";
 import type { ByteString, NftElements } from "#kernel/nft-elements";
 import type { WantedTable } from "../plan/index.ts";
 import type { RuleOptions } from "../rules/index.ts";
-import type { Ledger } from "./ledger.ts";
+import type { GenerationTracker } from "./generation-tracker.ts";
 
 export interface DataPlaneDeps {
   readonly nft: Nft;
   readonly elements: NftElements;
-  readonly ledger: Ledger;
+  readonly generations: GenerationTracker;
   readonly log?: Logger;
   readonly clock?: Clock;
 }

@@ -8,7 +8,7 @@ import type { DataPlaneDeps, SyncReport } from "./types.ts";
 export class TableWriter {
   readonly table: ElementTable & { readonly family: "ip" | "ip6" };
   readonly options: AbortOptions;
-  readonly #deps: Pick<DataPlaneDeps, "nft" | "elements" | "ledger">;
+  readonly #deps: Pick<DataPlaneDeps, "nft" | "elements" | "generations">;
   #changes = 0;
   #drift = 0;
   #transactions = 0;
@@ -16,7 +16,7 @@ export class TableWriter {
   #hasWrittenRules = false;
 
   constructor(
-    deps: Pick<DataPlaneDeps, "nft" | "elements" | "ledger">,
+    deps: Pick<DataPlaneDeps, "nft" | "elements" | "generations">,
     table: TableWriter["table"],
     options: AbortOptions = {},
   ) {
@@ -36,7 +36,7 @@ export class TableWriter {
   /** Elements; nothing for an empty batch. */
   async commit(batch: ElementBatch, changes = batch.count): Promise<void> {
     if (batch.isEmpty) return;
-    await this.#deps.ledger.transact(() => this.#deps.elements.commit(batch, this.options));
+    await this.#deps.generations.transact(() => this.#deps.elements.commit(batch, this.options));
     this.#count(changes, batch.byteLength);
   }
 
@@ -62,7 +62,7 @@ export class TableWriter {
   async run(transaction: NftTransaction): Promise<void> {
     if (transaction.isEmpty) return;
     this.#hasWrittenRules = true;
-    await this.#deps.ledger.transact(() => this.#deps.nft.run(transaction));
+    await this.#deps.generations.transact(() => this.#deps.nft.run(transaction));
     this.#count(0, 0);
   }
 

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { IpAddress, type IpFamily } from "#base/ip";
 import type { EndpointSlice, Service } from "#kube/client";
-import { DataPlane, Ledger } from "../dataplane/index.ts";
+import { DataPlane, GenerationTracker } from "../dataplane/index.ts";
 import type { Protocol } from "../model/index.ts";
 import { SETS } from "../rules/index.ts";
 import { addressesOf, packetOf, ruleOptions, tableOf } from "../testing/fixture.ts";
@@ -116,7 +116,7 @@ for (const family of [4, 6] as const) {
   test(`DataPlane: after random events packets meet in the kernel's table what they would in one made from nothing, IPv${family}`, async () => {
     const options = ruleOptions(family);
     const open = (): DataPlane =>
-      new DataPlane({ ...own.tables, ledger: new Ledger(own.tables.elements) }, { ...options, tableName: NAME });
+      new DataPlane({ ...own.tables, generations: new GenerationTracker(own.tables.elements) }, { ...options, tableName: NAME });
     const local = [addressesOf(family).node];
     const told = new Told(family);
     const objects: Objects = { services: new Map(), slices: new Map(), zone: undefined };

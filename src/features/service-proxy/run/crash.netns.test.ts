@@ -6,7 +6,7 @@ import type { IpFamily } from "#base/ip";
 import { KernelError } from "#kernel/errors";
 import type { Nft } from "#kernel/nft";
 import type { NftElements } from "#kernel/nft-elements";
-import { DataPlane, type Desired, Ledger } from "../dataplane/index.ts";
+import { DataPlane, type Desired, GenerationTracker } from "../dataplane/index.ts";
 import { Bed } from "../testing/bed.ts";
 import { addressesOf, ruleOptions, SERVICE_PORT } from "../testing/fixture.ts";
 import { endpointObject, serviceObject, sliceObject } from "../testing/objects.ts";
@@ -65,7 +65,7 @@ function open(
   { nft, elements }: { readonly nft: Nft; readonly elements: NftElements } = bed,
 ): DataPlane {
   const options = { ...ruleOptions(family), tableName: "kube-proxy" };
-  return new DataPlane({ nft, elements, ledger: new Ledger(elements) }, options);
+  return new DataPlane({ nft, elements, generations: new GenerationTracker(elements) }, options);
 }
 
 /** Nobody has to change anything to have what is wanted: not one that knows what it wrote, nor one that lists the kernel. */

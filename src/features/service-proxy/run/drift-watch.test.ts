@@ -12,10 +12,10 @@ function setUp(t: { after: (fn: () => Promise<void>) => void }, changes: (family
   const clock = new FakeClock();
   const said: Record<string, unknown>[] = [];
   const log = createLogger({ name: "t", write: (line) => void said.push(JSON.parse(line)) });
-  const state = { isTouched: true, repairs: 0, contested: [] as boolean[], isGutted: false };
-  const ledger = {
-    get isTouched() {
-      return state.isTouched;
+  const state = { hasForeignChanges: true, repairs: 0, contested: [] as boolean[], isGutted: false };
+  const generations = {
+    get hasForeignChanges() {
+      return state.hasForeignChanges;
     },
     settle: () => undefined,
   };
@@ -39,7 +39,7 @@ function setUp(t: { after: (fn: () => Promise<void>) => void }, changes: (family
     };
   };
   const onContested = (isOn: boolean): unknown => state.contested.push(isOn);
-  const watch = new DriftWatch({ ledger, families, log, clock, onContested, openWriters });
+  const watch = new DriftWatch({ generations, families, log, clock, onContested, openWriters });
   const stop = new AbortController();
   const running = watch.run({ signal: stop.signal });
   t.after(async () => {
@@ -52,15 +52,15 @@ function setUp(t: { after: (fn: () => Promise<void>) => void }, changes: (family
 
 test("DriftWatch: tables that somebody flushes every 8 s are put back within a second each time, and it is named once", async (t) => {
   const { clock, state, said, open } = setUp(t, () => 5);
-  state.isTouched = false;
+  state.hasForeignChanges = false;
   await clock.advance(LOOK_MS);
   assert.equal(open(), 0, "nobody is followed while nobody disturbs");
   for (let flush = 0; flush < 60; flush += 1) {
     const { repairs } = state;
-    Object.assign(state, { isTouched: true, isGutted: true });
+    Object.assign(state, { hasForeignChanges: true, isGutted: true });
     await clock.advance(2 * LOOK_MS);
     assert.ok(state.repairs > repairs, `flush ${flush} is repaired`);
-    Object.assign(state, { isTouched: false, isGutted: false });
+    Object.assign(state, { hasForeignChanges: false, isGutted: false });
     await clock.advance(8000 - 2 * LOOK_MS);
   }
   const told = said.filter(({ msg }) => String(msg).includes("another program keeps changing"));
@@ -88,12 +88,12 @@ test("DriftWatch: a contest is over when nothing was changed for a while, and th
   const { clock, state, lines } = setUp(t, () => 1);
   await clock.advance(60_000);
   assert.deepEqual(state.contested, [true]);
-  state.isTouched = false;
+  state.hasForeignChanges = false;
   const { repairs } = state;
   await clock.advance(CALM_MS + MAX_PAUSE_MS);
   assert.deepEqual([state.contested, state.repairs], [[true, false], repairs]);
   assert.equal(lines("nobody else changes our nftables"), 1);
-  state.isTouched = true;
+  state.hasForeignChanges = true;
   await clock.advance(LOOK_MS);
   assert.equal(state.repairs, repairs + 1);
 });

@@ -3,7 +3,7 @@ import { type Clock, systemClock } from "#base/clock";
 import { type Logger, nullLogger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { NftWriters } from "#kernel/nft-elements";
-import type { DataPlane, Ledger } from "../dataplane/index.ts";
+import type { DataPlane, GenerationTracker } from "../dataplane/index.ts";
 import { Contest } from "./contest.ts";
 import type { FamilyProxy } from "./family-proxy.ts";
 
@@ -34,7 +34,7 @@ export type WatchedFamily = Pick<FamilyProxy, "family" | "isBusy" | "repair"> & 
 };
 
 export interface DriftWatchDeps {
-  readonly ledger: Pick<Ledger, "isTouched" | "settle">;
+  readonly generations: Pick<GenerationTracker, "hasForeignChanges" | "settle">;
   readonly families: readonly WatchedFamily[];
   /** Something of ours differed, and was put right. */
   readonly onRepaired?: () => void;
@@ -90,17 +90,17 @@ export class DriftWatch {
   }
 
   #look(): void {
-    const { ledger, families } = this.#deps;
+    const { generations, families } = this.#deps;
     this.#contest.look();
     this.#followWriters();
     this.#tell();
-    if (families.some(({ isBusy }) => isBusy) || !ledger.isTouched) return;
+    if (families.some(({ isBusy }) => isBusy) || !generations.hasForeignChanges) return;
     const isDue = this.#clock.monotonic() >= this.#nextAt;
     const damaged = families.filter(({ plane }) => plane.isDamaged());
     const urgent = this.#contest.isOn ? damaged.filter(({ plane }) => plane.isGutted()) : damaged;
     const suspects = isDue ? families : urgent;
     if (suspects.length === 0) return;
-    ledger.settle();
+    generations.settle();
     const look: Look = { found: 0 };
     for (const family of suspects) {
       const isDamaged = damaged.includes(family);

@@ -5,7 +5,7 @@ import { KernelError } from "#kernel/errors";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
 import { until } from "#test/lab";
-import { DataPlane, Ledger, type SyncReport } from "../dataplane/index.ts";
+import { DataPlane, GenerationTracker, type SyncReport } from "../dataplane/index.ts";
 import { NODE, ruleOptions } from "../testing/fixture.ts";
 import { Tracker } from "../track/index.ts";
 import { FamilyProxy } from "./index.ts";
@@ -27,7 +27,7 @@ test("FamilyProxy: what waited through failed syncs is measured from its own tri
   const clock = new FakeClock();
   const elements = new FakeNftElements();
   const plane = new RefusingPlane(
-    { nft: new FakeNft(), elements, ledger: new Ledger(elements) },
+    { nft: new FakeNft(), elements, generations: new GenerationTracker(elements) },
     { ...ruleOptions(4), tableName: "kube-proxy" },
   );
   const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });

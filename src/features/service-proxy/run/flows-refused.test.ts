@@ -6,7 +6,7 @@ import { KernelError } from "#kernel/errors";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
 import { until } from "#test/lab";
-import { DataPlane, Ledger, type SyncReport } from "../dataplane/index.ts";
+import { DataPlane, GenerationTracker, type SyncReport } from "../dataplane/index.ts";
 import { addressesOf, NODE, ruleOptions, SERVICE_PORT, servicePort, TARGET_PORT } from "../testing/fixture.ts";
 import { Tracker } from "../track/index.ts";
 import { FamilyProxy } from "./index.ts";
@@ -32,7 +32,7 @@ test("FamilyProxy: flows that could not be forgotten with one sync are forgotten
   const clock = new FakeClock();
   const elements = new FakeNftElements();
   const plane = new IdlePlane(
-    { nft: new FakeNft(), elements, ledger: new Ledger(elements) },
+    { nft: new FakeNft(), elements, generations: new GenerationTracker(elements) },
     { ...ruleOptions(4), tableName: "kube-proxy" },
   );
   const { clusterIP, external, localEndpoint } = addressesOf(4);

@@ -4,7 +4,7 @@ import { type Clock, FakeClock } from "#base/clock";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
 import { until } from "#test/lab";
-import { DataPlane, Ledger, type SyncReport } from "../dataplane/index.ts";
+import { DataPlane, GenerationTracker, type SyncReport } from "../dataplane/index.ts";
 import { NODE, ruleOptions } from "../testing/fixture.ts";
 import { Tracker } from "../track/index.ts";
 import { LOOK_MS } from "./drift-watch.ts";
@@ -43,11 +43,11 @@ test("idle: in a minute without a change the kernel is asked for one number twic
   const asked = new Map<string, number>();
   const clock: Clock = counted(fake, timers);
   const elements = counted(new FakeNftElements(), asked);
-  const ledger = new Ledger(elements);
+  const generations = new GenerationTracker(elements);
   const planes: SoundPlane[] = [];
   const families = ([4, 6] as const).map((family) => {
     const plane = new SoundPlane(
-      { nft: counted(new FakeNft(), asked), elements, ledger, clock },
+      { nft: counted(new FakeNft(), asked), elements, generations, clock },
       { ...ruleOptions(family), tableName: "kube-proxy" },
     );
     planes.push(plane);
@@ -55,7 +55,7 @@ test("idle: in a minute without a change the kernel is asked for one number twic
     return new FamilyProxy({ tracker, plane, clock }, { minSyncMs: 1000, syncMs: 30_000 });
   });
   const stop = new AbortController();
-  const drift = new DriftWatch({ ledger, families, clock });
+  const drift = new DriftWatch({ generations, families, clock });
   const running = [drift, ...families].map((one) => one.run({ signal: stop.signal }));
   for (const family of families) family.open();
   await until("both are synced", async () => {

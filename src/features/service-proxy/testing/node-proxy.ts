@@ -2,7 +2,7 @@
 import type { Cidr, IpFamily } from "#base/ip";
 import { type ConntrackPort, openConntrack } from "#kernel/conntrack";
 import type { EndpointSlice, Service } from "#kube/client";
-import { DataPlane, Ledger, type SyncReport } from "../dataplane/index.ts";
+import { DataPlane, GenerationTracker, type SyncReport } from "../dataplane/index.ts";
 import { FamilyProxy } from "../run/index.ts";
 import { portsOf, sliceView, Tracker } from "../track/index.ts";
 import type { Bed } from "./bed.ts";
@@ -141,7 +141,7 @@ class OneFamily {
     this.family = family;
     this.tracker = new Tracker(family, { node: NODE, nodeIPs: [node] });
     this.plane = new DataPlane(
-      { nft, elements, ledger: new Ledger(elements) },
+      { nft, elements, generations: new GenerationTracker(elements) },
       { ...ruleOptions(family), tableName: "kube-proxy" },
     );
     const observer = {

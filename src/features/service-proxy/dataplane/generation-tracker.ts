@@ -4,13 +4,13 @@ import type { NftElements } from "#kernel/nft-elements";
  * Tells our transactions from others': nftables of a namespace counts them all, but for those that change nothing. Shared by the
  * planes of one namespace; ask it only while none of them is at work.
  */
-export class Ledger {
+export class GenerationTracker {
   readonly #elements: Pick<NftElements, "generation">;
   /** As of the last moment when none of ours was under way. */
   #expected: number;
   #underWay = 0;
   #since = 0;
-  #isTouched = false;
+  #hasForeignChanges = false;
 
   constructor(elements: Pick<NftElements, "generation">) {
     this.#elements = elements;
@@ -31,18 +31,18 @@ export class Ledger {
 
   /** What somebody else changed until now is known. */
   settle(): void {
-    this.#isTouched = false;
+    this.#hasForeignChanges = false;
     this.#expected = this.#elements.generation();
   }
 
   /** Somebody else has changed something, in whatever table. */
-  get isTouched(): boolean {
-    return this.#isTouched || this.#elements.generation() !== this.#expected;
+  get hasForeignChanges(): boolean {
+    return this.#hasForeignChanges || this.#elements.generation() !== this.#expected;
   }
 
   #count(): void {
     const now = this.#elements.generation();
-    if ((now - this.#expected) >>> 0 > this.#since) this.#isTouched = true;
+    if ((now - this.#expected) >>> 0 > this.#since) this.#hasForeignChanges = true;
     this.#expected = now;
     this.#since = 0;
   }
