@@ -52,8 +52,8 @@ export class DataPlane {
   }
 
   /** Whether what is gone of it keeps packets from being served: the table, chains, sets or rules. Cheap. */
-  isGutted(): boolean {
-    return this.#table.isGutted();
+  isBroken(): boolean {
+    return this.#table.isBroken();
   }
 
   /**

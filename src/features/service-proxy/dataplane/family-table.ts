@@ -87,7 +87,7 @@ export class FamilyTable {
   /**
    * Whether packets are not served any more: the table, a chain, a set or rules are gone. Cheap, as {@link FamilyTable.isDamaged}.
    */
-  isGutted(): boolean {
+  isBroken(): boolean {
     if (this.#held === undefined) return false;
     const { elements } = this.#deps;
     const names = elements.names(this.table);

@@ -4,15 +4,15 @@ import { FakeClock } from "#base/clock";
 import type { IpFamily } from "#base/ip";
 import { createLogger } from "#base/log";
 import type { NftWriters } from "#kernel/nft-elements";
-import { CALM_MS, Contest, MAX_PAUSE_MS, MIN_DISTURBANCES, MIN_PAUSE_MS, WINDOW_MS } from "./contest.ts";
-import { DriftWatch, LOOK_MS } from "./drift-watch.ts";
+import { CALM_MS, ConflictBackoff, MAX_PAUSE_MS, MIN_DISTURBANCES, MIN_PAUSE_MS, WINDOW_MS } from "./conflict-backoff.ts";
+import { DriftWatch, POLL_MS } from "./drift-watch.ts";
 
 /** A watch over two families that somebody disturbs as `disturb` says, each time after they were repaired. */
 function setUp(t: { after: (fn: () => Promise<void>) => void }, changes: (family: IpFamily) => number) {
   const clock = new FakeClock();
   const said: Record<string, unknown>[] = [];
   const log = createLogger({ name: "t", write: (line) => void said.push(JSON.parse(line)) });
-  const state = { hasForeignChanges: true, repairs: 0, contested: [] as boolean[], isGutted: false };
+  const state = { hasForeignChanges: true, repairs: 0, contested: [] as boolean[], isBroken: false };
   const generations = {
     get hasForeignChanges() {
       return state.hasForeignChanges;
@@ -22,7 +22,7 @@ function setUp(t: { after: (fn: () => Promise<void>) => void }, changes: (family
   const families = ([4, 6] as const).map((family) => ({
     family,
     isBusy: false,
-    plane: { isDamaged: () => state.isGutted, isGutted: () => state.isGutted },
+    plane: { isDamaged: () => state.isBroken, isBroken: () => state.isBroken },
     repair: (done?: (count: number) => void) => {
       if (family === 4) state.repairs += 1;
       done?.(changes(family));
@@ -53,28 +53,28 @@ function setUp(t: { after: (fn: () => Promise<void>) => void }, changes: (family
 test("DriftWatch: tables that somebody flushes every 8 s are put back within a second each time, and it is named once", async (t) => {
   const { clock, state, said, open } = setUp(t, () => 5);
   state.hasForeignChanges = false;
-  await clock.advance(LOOK_MS);
+  await clock.advance(POLL_MS);
   assert.equal(open(), 0, "nobody is followed while nobody disturbs");
   for (let flush = 0; flush < 60; flush += 1) {
     const { repairs } = state;
-    Object.assign(state, { hasForeignChanges: true, isGutted: true });
-    await clock.advance(2 * LOOK_MS);
+    Object.assign(state, { hasForeignChanges: true, isBroken: true });
+    await clock.advance(2 * POLL_MS);
     assert.ok(state.repairs > repairs, `flush ${flush} is repaired`);
-    Object.assign(state, { hasForeignChanges: false, isGutted: false });
-    await clock.advance(8000 - 2 * LOOK_MS);
+    Object.assign(state, { hasForeignChanges: false, isBroken: false });
+    await clock.advance(8000 - 2 * POLL_MS);
   }
   const told = said.filter(({ msg }) => String(msg).includes("another program keeps changing"));
   assert.deepEqual(
     told.map(({ seen }) => seen),
     ["flusher (4242)"],
   );
-  await clock.advance(CALM_MS + LOOK_MS);
+  await clock.advance(CALM_MS + POLL_MS);
   assert.equal(open(), 0);
 });
 
 test("DriftWatch: who changes our tables again and again is told of once, and repaired after at more and more leisure", async (t) => {
   const { clock, state, lines } = setUp(t, () => 3);
-  await clock.advance((MIN_DISTURBANCES - 1) * LOOK_MS);
+  await clock.advance((MIN_DISTURBANCES - 1) * POLL_MS);
   assert.deepEqual([state.repairs, state.contested], [MIN_DISTURBANCES - 1, []]);
   assert.equal(lines("somebody else changed our nftables"), 2 * (MIN_DISTURBANCES - 1));
   await clock.advance(10 * 60_000);
@@ -84,7 +84,7 @@ test("DriftWatch: who changes our tables again and again is told of once, and re
   assert.equal(lines("somebody else changed our nftables"), 2 * (MIN_DISTURBANCES - 1));
 });
 
-test("DriftWatch: a contest is over when nothing was changed for a while, and that is told", async (t) => {
+test("DriftWatch: a conflict ends when nothing has been changed for a while, and that is logged", async (t) => {
   const { clock, state, lines } = setUp(t, () => 1);
   await clock.advance(60_000);
   assert.deepEqual(state.contested, [true]);
@@ -94,11 +94,11 @@ test("DriftWatch: a contest is over when nothing was changed for a while, and th
   assert.deepEqual([state.contested, state.repairs], [[true, false], repairs]);
   assert.equal(lines("nobody else changes our nftables"), 1);
   state.hasForeignChanges = true;
-  await clock.advance(LOOK_MS);
+  await clock.advance(POLL_MS);
   assert.equal(state.repairs, repairs + 1);
 });
 
-test("DriftWatch: another program that changes its own tables all the time is no contest, and our table is listed ever more rarely", async (t) => {
+test("DriftWatch: another program that keeps changing its own tables is no conflict, and our table is listed less and less often", async (t) => {
   const { clock, state, lines } = setUp(t, () => 0);
   await clock.advance(10 * 60_000);
   assert.deepEqual([state.contested, lines("")], [[], 0]);
@@ -109,21 +109,21 @@ test("DriftWatch: what is done to one family alone is repaired at the next look"
   for (const disturbed of [4, 6]) {
     let left = 1;
     const { clock, state } = setUp(t, (family) => (family === disturbed && left > 0 ? left-- : 0));
-    await clock.advance(LOOK_MS);
+    await clock.advance(POLL_MS);
     assert.equal(state.repairs, 1);
-    await clock.advance(LOOK_MS);
+    await clock.advance(POLL_MS);
     assert.equal(state.repairs, 2, `after a change of family ${disturbed}`);
   }
 });
 
-test("Contest: as many disturbances, further apart, are none", async () => {
+test("ConflictBackoff: as many disturbances, further apart, are none", async () => {
   const clock = new FakeClock();
-  const contest = new Contest(clock);
+  const conflict = new ConflictBackoff(clock);
   for (let at = 0; at < 4 * MIN_DISTURBANCES; at += 1) {
-    contest.disturbed();
+    conflict.disturbed();
     await clock.advance(WINDOW_MS / (MIN_DISTURBANCES - 1));
   }
-  assert.equal(contest.isOn, false);
+  assert.equal(conflict.isOn, false);
 });
 
 test("DriftWatch: transactions that are refused, because the kernel holds something else, are disturbances too", (t) => {
@@ -132,11 +132,11 @@ test("DriftWatch: transactions that are refused, because the kernel holds someth
   assert.deepEqual(state.contested, [true]);
 });
 
-test("Contest: its pause doubles to the longest one", () => {
-  const contest = new Contest(new FakeClock());
+test("ConflictBackoff: its pause doubles to the longest one", () => {
+  const conflict = new ConflictBackoff(new FakeClock());
   const pauses = Array.from({ length: MIN_DISTURBANCES + 8 }, () => {
-    contest.disturbed();
-    return contest.pauseMs;
+    conflict.disturbed();
+    return conflict.pauseMs;
   });
   assert.deepEqual(pauses.slice(0, MIN_DISTURBANCES), [...new Array(MIN_DISTURBANCES - 1).fill(0), MIN_PAUSE_MS]);
   assert.deepEqual(pauses.slice(-2), [MAX_PAUSE_MS, MAX_PAUSE_MS]);

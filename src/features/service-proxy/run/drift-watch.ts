@@ -4,18 +4,18 @@ import { type Logger, nullLogger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { NftWriters } from "#kernel/nft-elements";
 import type { DataPlane, GenerationTracker } from "../dataplane/index.ts";
-import { Contest } from "./contest.ts";
+import { ConflictBackoff } from "./conflict-backoff.ts";
 import type { FamilyProxy } from "./family-proxy.ts";
 
 /** So often somebody else's changes are looked for, milliseconds (docs/spec/service-proxy.md#2.9: repaired within a second). */
-export const LOOK_MS = 500;
+export const POLL_MS = 500;
 /** So many programs are named. */
 const MAX_NAMES = 10;
 /** Where looking found nothing of ours changed, the next look at all of it is later, up to this, milliseconds. */
 const MAX_PAUSE_MS = 60_000;
 
 /** What came of one look at the families. */
-interface Look {
+interface Poll {
   /** Families that were found changed. */
   found: number;
 }
@@ -30,7 +30,7 @@ interface Repair {
 
 /** What is watched of a family. */
 export type WatchedFamily = Pick<FamilyProxy, "family" | "isBusy" | "repair"> & {
-  readonly plane: Pick<DataPlane, "isDamaged" | "isGutted">;
+  readonly plane: Pick<DataPlane, "isDamaged" | "isBroken">;
 };
 
 export interface DriftWatchDeps {
@@ -56,8 +56,8 @@ export class DriftWatch {
   readonly #deps: DriftWatchDeps;
   readonly #clock: Clock;
   readonly #log: Logger;
-  readonly #contest: Contest;
-  #isTold = false;
+  readonly #conflict: ConflictBackoff;
+  #isReported = false;
   #pauseMs = 0;
   #nextAt = 0;
   #writers: NftWriters | undefined;
@@ -68,65 +68,65 @@ export class DriftWatch {
     this.#deps = deps;
     this.#clock = deps.clock ?? systemClock;
     this.#log = deps.log ?? nullLogger;
-    this.#contest = new Contest(this.#clock);
+    this.#conflict = new ConflictBackoff(this.#clock);
   }
 
   /** A transaction of ours was refused because the kernel does not hold what we left there. */
   refused(): void {
-    this.#contest.disturbed();
-    this.#tell();
+    this.#conflict.disturbed();
+    this.#report();
   }
 
   /** Until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     try {
       while (!signal.aborted) {
-        await pause(LOOK_MS, { signal, clock: this.#clock });
-        if (!signal.aborted) this.#look();
+        await pause(POLL_MS, { signal, clock: this.#clock });
+        if (!signal.aborted) this.#poll();
       }
     } finally {
       this.#writers?.[Symbol.dispose]();
     }
   }
 
-  #look(): void {
+  #poll(): void {
     const { generations, families } = this.#deps;
-    this.#contest.look();
+    this.#conflict.update();
     this.#followWriters();
-    this.#tell();
+    this.#report();
     if (families.some(({ isBusy }) => isBusy) || !generations.hasForeignChanges) return;
     const isDue = this.#clock.monotonic() >= this.#nextAt;
     const damaged = families.filter(({ plane }) => plane.isDamaged());
-    const urgent = this.#contest.isOn ? damaged.filter(({ plane }) => plane.isGutted()) : damaged;
+    const urgent = this.#conflict.isOn ? damaged.filter(({ plane }) => plane.isBroken()) : damaged;
     const suspects = isDue ? families : urgent;
     if (suspects.length === 0) return;
     generations.settle();
-    const look: Look = { found: 0 };
+    const poll: Poll = { found: 0 };
     for (const family of suspects) {
       const isDamaged = damaged.includes(family);
-      family.repair((changes) => this.#repaired({ family: family.family, isDamaged, changes }, look));
+      family.repair((changes) => this.#repaired({ family: family.family, isDamaged, changes }, poll));
     }
   }
 
   /** What was drift is told, what was none is looked at more rarely. */
-  #repaired(repair: Repair, look: Look): void {
+  #repaired(repair: Repair, poll: Poll): void {
     if (repair.changes > 0 || repair.isDamaged) {
       this.#pauseMs = 0;
       // What one of theirs did to both families is one disturbance.
-      if (look.found === 0) this.#contest.disturbed();
-      look.found += 1;
-      if (!this.#contest.isOn) this.#log.warn("somebody else changed our nftables; repaired", { ...repair });
+      if (poll.found === 0) this.#conflict.disturbed();
+      poll.found += 1;
+      if (!this.#conflict.isOn) this.#log.warn("somebody else changed our nftables; repaired", { ...repair });
       this.#deps.onRepaired?.();
-    } else if (look.found === 0) {
+    } else if (poll.found === 0) {
       this.#pauseMs = Math.min(MAX_PAUSE_MS, Math.max(1000, this.#pauseMs * 2));
     }
-    this.#tell();
-    this.#nextAt = this.#clock.monotonic() + Math.max(this.#pauseMs, this.#contest.pauseMs);
+    this.#report();
+    this.#nextAt = this.#clock.monotonic() + Math.max(this.#pauseMs, this.#conflict.pauseMs);
   }
 
   /** From the first disturbance until there has been none for a while. */
   #followWriters(): void {
-    if (!this.#contest.isDisturbed) {
+    if (!this.#conflict.isDisturbed) {
       this.#writers?.[Symbol.dispose]();
       this.#writers = undefined;
       this.#seen.clear();
@@ -144,10 +144,10 @@ export class DriftWatch {
   }
 
   /** Once when it begins, and once when it is over. */
-  #tell(): void {
-    const { isOn } = this.#contest;
-    if (isOn === this.#isTold) return;
-    this.#isTold = isOn;
+  #report(): void {
+    const { isOn } = this.#conflict;
+    if (isOn === this.#isReported) return;
+    this.#isReported = isOn;
     this.#deps.onContested?.(isOn);
     if (isOn) {
       this.#log.error("another program keeps changing our nftables; Services may fail until one of the two ends", {

@@ -7,7 +7,7 @@ import { until } from "#test/lab";
 import { DataPlane, GenerationTracker, type SyncReport } from "../dataplane/index.ts";
 import { NODE, ruleOptions } from "../testing/fixture.ts";
 import { Tracker } from "../track/index.ts";
-import { LOOK_MS } from "./drift-watch.ts";
+import { POLL_MS } from "./drift-watch.ts";
 import { DriftWatch, FamilyProxy } from "./index.ts";
 
 const REPORT: SyncReport = { kind: "full", changes: 0, drift: 0, transactions: 0, bytes: 0 };
@@ -67,7 +67,7 @@ test("idle: in a minute without a change the kernel is asked for one number twic
   asked.clear();
   const syncs = planes.map((plane) => plane.syncs);
   await fake.advance(MINUTE_MS);
-  const looks = MINUTE_MS / LOOK_MS;
+  const looks = MINUTE_MS / POLL_MS;
   assert.deepEqual(
     planes.map((plane) => plane.syncs),
     syncs,
@@ -75,6 +75,6 @@ test("idle: in a minute without a change the kernel is asked for one number twic
   assert.deepEqual([...asked], [["generation", looks]]);
   assert.equal(timers.get("after"), looks);
   stop.abort();
-  await fake.advance(LOOK_MS);
+  await fake.advance(POLL_MS);
   await Promise.all(running);
 });

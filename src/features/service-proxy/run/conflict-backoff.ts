@@ -1,22 +1,22 @@
 import { Backoff } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 
-/** So many disturbances within {@link WINDOW_MS} are somebody's work, and no accident. */
+/** Disturbances within {@link WINDOW_MS} that make a conflict; fewer are single changes. */
 export const MIN_DISTURBANCES = 5;
 /** Milliseconds. */
 export const WINDOW_MS = 60_000;
-/** First pause of a contest, milliseconds; it doubles up to {@link MAX_PAUSE_MS}. */
+/** First pause in a conflict, milliseconds; it doubles up to {@link MAX_PAUSE_MS}. */
 export const MIN_PAUSE_MS = 1000;
 /** Longest pause, milliseconds. */
 export const MAX_PAUSE_MS = 30_000;
-/** Without a disturbance for so long a contest is over, milliseconds: several of the longest pauses. */
+/** A conflict ends after this time without a disturbance, milliseconds: several of the longest pauses. */
 export const CALM_MS = 120_000;
 
 /**
- * Tells a program that works on our tables all the time, such as kube-proxy beside us or a second one of ours, from somebody who changed
- * something once (docs/spec/service-proxy.md#2.12). Both would go on repairing what the other does; so one of them slows down.
+ * Detects a program that keeps changing our tables, such as kube-proxy or a second proxy of ours (docs/spec/service-proxy.md#2.12), and
+ * spaces out our repairs. Without that, both programs would undo each other's changes for ever.
  */
-export class Contest {
+export class ConflictBackoff {
   readonly #clock: Clock;
   /** Monotonic milliseconds; of the window alone, at most {@link MIN_DISTURBANCES}. */
   #disturbances: number[] = [];
@@ -27,30 +27,30 @@ export class Contest {
     this.#clock = clock;
   }
 
-  /** Whether there is one now. */
+  /** Another program keeps changing our tables. */
   get isOn(): boolean {
     return this.#pauseMs > 0;
   }
 
-  /** Something was found changed lately. */
+  /** There was a disturbance lately. */
   get isDisturbed(): boolean {
     return this.#disturbances.length > 0;
   }
 
-  /** Until the next repair, milliseconds; 0 without a contest. */
+  /** Pause until the next repair, milliseconds; 0 without a conflict. */
   get pauseMs(): number {
     return this.#pauseMs;
   }
 
-  /** Something of ours was found changed. */
+  /** Another program changed one of our tables. */
   disturbed(): void {
     const now = this.#clock.monotonic();
     this.#disturbances = [...this.#disturbances.filter((at) => now - at < WINDOW_MS), now].slice(-MIN_DISTURBANCES);
     if (this.isOn || this.#disturbances.length >= MIN_DISTURBANCES) this.#pauseMs = this.#backoff.next();
   }
 
-  /** Time has passed: a contest may be over. */
-  look(): void {
+  /** Ends the conflict where its time is over. To be called now and then. */
+  update(): void {
     const last = this.#disturbances.at(-1) ?? Number.NEGATIVE_INFINITY;
     if (this.#clock.monotonic() - last < CALM_MS) return;
     this.#pauseMs = 0;
