@@ -37,7 +37,7 @@ test("service-proxy: a table that another program owns is told as such, Services
   await until("it is told", () =>
     /Cannot change table ip kube-proxy: another program owns it; end that/.test(proxy.said()),
   );
-  // By the stand-in, which needs nothing of the owned one.
+  // Through the replacement table, which needs nothing of the owned one.
   await cluster.untilReached();
   await stopProxy(proxy);
   const cleanup = cluster.inner.startProxyWith(["--cleanup"]);

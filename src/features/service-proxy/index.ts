@@ -19,7 +19,7 @@ export {
   type DataPlaneErrorCode,
   type Desired,
   GenerationTracker,
-  STAND_IN_SUFFIX,
+  REPLACEMENT_SUFFIX,
   type SyncReport,
 } from "./dataplane/index.ts";
 export { type Endpoint, type NodeInfo, type Protocol, type ServicePort, servicePortId } from "./model/index.ts";

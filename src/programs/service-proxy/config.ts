@@ -1,6 +1,6 @@
 import { ConfigError, type ListenAddress, parseListenAddress } from "#base/config";
 import { type Cidr, IpAddress } from "#base/ip";
-import { STAND_IN_SUFFIX } from "#features/service-proxy";
+import { REPLACEMENT_SUFFIX } from "#features/service-proxy";
 import { faultInFile, overridden, readConfigFile } from "./config-file.ts";
 import type { ConfigSource } from "./config-watch.ts";
 import {
@@ -112,9 +112,9 @@ function resolve(
   }
   if (!/^[a-zA-Z_][a-zA-Z0-9_-]{0,30}$/.test(values.tableName))
     faults.push(`--table-name: "${values.tableName}" cannot be the name of a table`);
-  if (values.tableName.endsWith(STAND_IN_SUFFIX)) {
+  if (values.tableName.endsWith(REPLACEMENT_SUFFIX)) {
     faults.push(
-      `--table-name: "${values.tableName}" is what a proxy of another name makes and removes: end it otherwise than in ${STAND_IN_SUFFIX}`,
+      `--table-name: "${values.tableName}" is what a proxy of another name makes and removes: end it otherwise than in ${REPLACEMENT_SUFFIX}`,
     );
   }
   const config: ServiceProxyConfig = {

@@ -14,15 +14,15 @@ import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
 const NAME = `isp-ab-${process.pid}`;
 /** Two that are refused, and one that gives up what is there. */
 const MAX_ATTEMPTS = 3;
-/** At the table and the stand-in, and once more before each is made. */
+/** For the table and its replacement table, and once more before each is made. */
 const LOOKS = 4;
 const T = "ip kube-proxy";
 const S = "ip kube-proxy-takeover";
 
 const MARKS = [`add chain ${T} isthmus-layout-1`, `add chain ${T} isthmus-complete`];
 const NO_TABLE = [`add table ${T}`, `delete table ${T}`];
-const STAND_IN = [`add table ${S}`, `add chain ${S} isthmus-layout-1`];
-const WHOLE_STAND_IN = [...STAND_IN, `add chain ${S} isthmus-complete`];
+const REPLACEMENT = [`add table ${S}`, `add chain ${S} isthmus-layout-1`];
+const COMPLETE_REPLACEMENT = [...REPLACEMENT, `add chain ${S} isthmus-complete`];
 const FRONT_END = "ipv4_addr . inet_proto . inet_service";
 
 /** What somebody's hands make of a table of ours, as nft(8) has it; a repair makes of it what it would make of nothing. */
@@ -50,22 +50,22 @@ const MENDED: Readonly<Record<string, readonly string[]>> = {
     `add chain ${T} evil { type filter hook prerouting priority -300; policy drop; }`,
   ],
   "somebody's rule first in a chain of ours": [`insert rule ${T} nat-prerouting accept`],
-  "a foreign stand-in": [`add table ${S}`, `add chain ${S} x { type filter hook input priority 0; policy accept; }`],
-  "a stand-in that says that it is whole, and is empty": WHOLE_STAND_IN,
-  "a stand-in with a set of another type": [...STAND_IN, `add set ${S} service-ips { type mark; }`],
-  "no table, and a stand-in that says that it is whole, and has a set of another type": [
+  "a foreign replacement table": [`add table ${S}`, `add chain ${S} x { type filter hook input priority 0; policy accept; }`],
+  "a replacement table that is marked as complete, and is empty": COMPLETE_REPLACEMENT,
+  "a replacement table with a set of another type": [...REPLACEMENT, `add set ${S} service-ips { type mark; }`],
+  "no table, and a replacement table that is marked as complete, with a set of another type": [
     ...NO_TABLE,
-    ...WHOLE_STAND_IN,
+    ...COMPLETE_REPLACEMENT,
     `add set ${S} service-ips { type mark; }`,
   ],
-  "a lost mark, and a stand-in with a map of another type": [
+  "a lost mark, and a replacement table with a map of another type": [
     `delete chain ${T} isthmus-layout-1`,
-    ...STAND_IN,
+    ...REPLACEMENT,
     `add set ${S} eps { type mark; }`,
   ],
-  "no table, and a stand-in at other hooks": [
+  "no table, and a replacement table at other hooks": [
     ...NO_TABLE,
-    ...WHOLE_STAND_IN,
+    ...COMPLETE_REPLACEMENT,
     `add chain ${S} nat-prerouting { type filter hook input priority 5; }`,
   ],
 };

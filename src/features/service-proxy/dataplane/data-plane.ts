@@ -4,61 +4,61 @@ import type { ElementTable } from "#kernel/nft-elements";
 import type { HeldFrontEnd } from "../plan/index.ts";
 import type { RuleOptions } from "../rules/index.ts";
 import { FamilyTable } from "./family-table.ts";
-import { STAND_IN_OFFSET, STAND_IN_SUFFIX, takeOver } from "./takeover.ts";
+import { REPLACEMENT_PRIORITY_OFFSET, REPLACEMENT_SUFFIX, takeOver } from "./takeover.ts";
 import type { DataPlaneDeps, Desired, SyncReport } from "./types.ts";
 
-/** One family's table, and what stands in for it while somebody else's is being replaced. One sync at a time. */
+/** The table of one family, and its replacement table while another program's table is taken over. One sync at a time. */
 export class DataPlane {
   readonly #deps: DataPlaneDeps;
   readonly #table: FamilyTable;
-  readonly #standIn: FamilyTable;
+  readonly #replacement: FamilyTable;
 
   constructor(deps: DataPlaneDeps, options: RuleOptions & { readonly tableName: string }) {
     this.#deps = deps;
     this.#table = new FamilyTable(deps, options);
-    const tableName = `${options.tableName}${STAND_IN_SUFFIX}`;
-    this.#standIn = new FamilyTable(deps, { ...options, tableName, priorityOffset: STAND_IN_OFFSET });
+    const tableName = `${options.tableName}${REPLACEMENT_SUFFIX}`;
+    this.#replacement = new FamilyTable(deps, { ...options, tableName, priorityOffset: REPLACEMENT_PRIORITY_OFFSET });
   }
 
   get table(): ElementTable & { readonly family: "ip" | "ip6" } {
     return this.#table.table;
   }
 
-  /** The front ends that the kernel holds, as far as is known. */
+  /** The front ends that the kernel is known to hold. */
   get frontEnds(): ReadonlyMap<string, HeldFrontEnd> {
     return this.#table.frontEnds;
   }
 
-  /** Other rules from now on: the next sync writes them, in one transaction. */
+  /** Sets the rules that the next sync writes, in one transaction. */
   setRules(options: RuleOptions): void {
     this.#table.setRules(options);
-    this.#standIn.setRules(options);
+    this.#replacement.setRules(options);
   }
 
-  /** The next sync lists the kernel and repairs what differs. */
+  /** Makes the next sync list the kernel and repair every difference. */
   distrust(): void {
     this.#table.distrust();
-    this.#standIn.distrust();
+    this.#replacement.distrust();
   }
 
-  /** Whether a table of this layout, filled to the end by an earlier run, is in force, if as a stand-in (docs/spec/service-proxy.md#1.6). */
+  /** A complete table of this layout, from an earlier run, is in force; a replacement table counts too (docs/spec/service-proxy.md#1.6). */
   hasCompleteTable(): boolean {
-    return this.#table.state() === "whole" || this.#standIn.state() === "whole";
+    return this.#table.state() === "whole" || this.#replacement.state() === "whole";
   }
 
-  /** Whether somebody removed the table, a chain or a set of it, or touched a rule: cheap, no element is read. */
+  /** Another program removed the table, a chain or a set, or changed a rule. Cheap: reads no element. */
   isDamaged(): boolean {
     return this.#table.isDamaged();
   }
 
-  /** Whether what is gone of it keeps packets from being served: the table, chains, sets or rules. Cheap. */
+  /** The table, or a chain, set or rule of it, is missing, so that packets are not translated. Cheap. */
   isBroken(): boolean {
     return this.#table.isBroken();
   }
 
   /**
-   * Makes the table hold what is wanted. `full`: compares everything, else what `services` says is dirty. Rejects with `NftError`,
-   * `KernelError` or `DataPlaneError` `owned`; what the kernel holds is then listed by the next sync.
+   * Writes the difference between the desired state and the kernel. With `full` it compares everything, else only what changed in
+   * `services`. Rejects with `NftError`, `KernelError` or `DataPlaneError` `owned`; the next sync then lists the kernel.
    */
   async sync(desired: Desired, options: AbortOptions & { readonly full?: boolean } = {}): Promise<SyncReport> {
     if (this.#table.isKnown) return this.#table.sync(desired, options);
@@ -71,30 +71,30 @@ export class DataPlane {
   }
 
   /**
-   * Deletes the table, and a stand-in that was left; false when there was neither. Both are tried before it rejects, as
-   * {@link DataPlane.sync} does.
+   * Deletes the table, and a replacement table that was left. Returns false if there was neither. Tries both before it rejects. Rejects
+   * as {@link DataPlane.sync} does.
    */
   async remove(): Promise<boolean> {
-    const done = await Promise.allSettled([this.#table.remove(), this.#standIn.remove()]);
+    const done = await Promise.allSettled([this.#table.remove(), this.#replacement.remove()]);
     const refused = done.find(({ status }) => status === "rejected");
     if (refused?.status === "rejected") throw refused.reason;
     return done.some((one) => one.status === "fulfilled" && one.value);
   }
 
-  /** With a kernel of which nothing is known yet: a start, or a repair. */
+  /** Syncs while the kernel's state is not known: at a start, or for a repair. */
   async #start(desired: Desired, options: AbortOptions): Promise<SyncReport> {
     const { log = nullLogger, clock } = this.#deps;
-    const [state, standIn] = [this.#table.state(), this.#standIn.state()];
-    // A stand-in that cannot be made use of stands in for nothing.
-    const isStoodInFor = standIn === "whole" || standIn === "partial";
-    const isTakenOver = state === "foreign" || (isStoodInFor && state !== "whole");
+    const [state, replacement] = [this.#table.state(), this.#replacement.state()];
+    // A foreign replacement table is not in force.
+    const hasReplacement = replacement === "whole" || replacement === "partial";
+    const isTakenOver = state === "foreign" || (hasReplacement && state !== "whole");
     if (!isTakenOver) {
       const report = await this.#table.sync(desired, options);
-      await this.#standIn.remove();
+      await this.#replacement.remove();
       return report;
     }
     const table = `${this.table.family} ${this.table.name}`;
     log.info("a table of another program or layout is replaced; connections go on", { table });
-    return takeOver({ table: this.#table, standIn: this.#standIn }, desired, { signal: options.signal, clock });
+    return takeOver({ table: this.#table, replacement: this.#replacement }, desired, { signal: options.signal, clock });
   }
 }
