@@ -23,7 +23,7 @@ export {
   type SyncReport,
 } from "./dataplane/index.ts";
 export { type Endpoint, type NodeInfo, type Protocol, type ServicePort, servicePortId } from "./model/index.ts";
-export { addressBytes, addressKey, frontEndId, type HeldFrontEnd, portBytes, WantedTable } from "./plan/index.ts";
+export { addressBytes, addressKey, frontEndId, type ObservedFrontEnd, portBytes, WantedTable } from "./plan/index.ts";
 export type { PodDetector, RuleOptions } from "./rules/index.ts";
 export { DriftWatch, FamilyProxy, type FamilyProxyOptions, type LostClaim, type SyncObserver } from "./run/index.ts";
 export {

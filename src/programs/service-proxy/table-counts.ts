@@ -1,4 +1,4 @@
-import type { HeldFrontEnd } from "#features/service-proxy";
+import type { ObservedFrontEnd } from "#features/service-proxy";
 
 /** How much a table holds. */
 export interface TableCounts {
@@ -11,7 +11,7 @@ export interface TableCounts {
 }
 
 /** Pure. */
-export function countTable(frontEnds: Iterable<HeldFrontEnd>): TableCounts {
+export function countTable(frontEnds: Iterable<ObservedFrontEnd>): TableCounts {
   const counts = { frontEnds: 0, endpoints: 0, noLocalInternal: 0 };
   // A Service has several front ends for outside, and counts once.
   const external = new Set<string>();

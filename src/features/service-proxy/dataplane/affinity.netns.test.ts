@@ -70,9 +70,9 @@ for (const family of [4, 6] as const) {
 
     // The endpoint that was remembered goes: the client gets another, at once.
     const table = { family: family === 4 ? "ip" : "ip6", name: "kube-proxy" } as const;
-    const held = new Set(bed.elements.list(table, "affinity").map(({ value }) => value));
+    const remembered = new Set(bed.elements.list(table, "affinity").map(({ value }) => value));
     const others = more[family].filter(
-      (address) => ![...held].some((value) => String(value).startsWith(addressBytes(address))),
+      (address) => ![...remembered].some((value) => String(value).startsWith(addressBytes(address))),
     );
     await plane.sync(desired(family, port, others));
     assert.equal(bed.elements.list(table, "affinity").length, 0, "clients of lost endpoints are forgotten");

@@ -8,7 +8,7 @@ import {
   type NftElements,
   type RawElement,
 } from "#kernel/nft-elements";
-import type { HeldFrontEnd } from "../plan/index.ts";
+import type { ObservedFrontEnd } from "../plan/index.ts";
 import { SETS } from "../rules/index.ts";
 import type { GenerationTracker } from "./generation-tracker.ts";
 
@@ -29,8 +29,8 @@ const PORT_BYTES = 8;
 
 /** Pure; `undefined` where nobody has to be forgotten. */
 export function affinityLoss(
-  before: HeldFrontEnd | undefined,
-  after: HeldFrontEnd | undefined,
+  before: ObservedFrontEnd | undefined,
+  after: ObservedFrontEnd | undefined,
 ): AffinityLoss | undefined {
   if (before === undefined || before.affinitySeconds === 0) return undefined;
   const none = { outside: new Set<ByteString>(), inside: new Set<ByteString>() };
@@ -45,7 +45,7 @@ export function affinityLoss(
 }
 
 /** Who new connections may be sent to: with externalTrafficPolicy Local, others from outside than from pods and the node. */
-function eligible({ short, slots, localSlots }: HeldFrontEnd): Record<"outside" | "inside", ReadonlySet<ByteString>> {
+function eligible({ short, slots, localSlots }: ObservedFrontEnd): Record<"outside" | "inside", ReadonlySet<ByteString>> {
   const known = (all: readonly (ByteString | undefined)[]): ByteString[] => all.filter((one) => one !== undefined);
   if (short !== undefined) return { outside: new Set(known(localSlots)), inside: new Set(known(slots)) };
   const all = new Set([...known(slots), ...known(localSlots)]);

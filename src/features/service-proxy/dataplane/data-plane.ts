@@ -1,23 +1,23 @@
 import type { AbortOptions } from "#base/async";
 import { nullLogger } from "#base/log";
 import type { ElementTable } from "#kernel/nft-elements";
-import type { HeldFrontEnd } from "../plan/index.ts";
+import type { ObservedFrontEnd } from "../plan/index.ts";
 import type { RuleOptions } from "../rules/index.ts";
-import { FamilyTable } from "./family-table.ts";
+import { ServiceTable } from "./service-table.ts";
 import { REPLACEMENT_PRIORITY_OFFSET, REPLACEMENT_SUFFIX, takeOver } from "./takeover.ts";
 import type { DataPlaneDeps, Desired, SyncReport } from "./types.ts";
 
 /** The table of one family, and its replacement table while another program's table is taken over. One sync at a time. */
 export class DataPlane {
   readonly #deps: DataPlaneDeps;
-  readonly #table: FamilyTable;
-  readonly #replacement: FamilyTable;
+  readonly #table: ServiceTable;
+  readonly #replacement: ServiceTable;
 
   constructor(deps: DataPlaneDeps, options: RuleOptions & { readonly tableName: string }) {
     this.#deps = deps;
-    this.#table = new FamilyTable(deps, options);
+    this.#table = new ServiceTable(deps, options);
     const tableName = `${options.tableName}${REPLACEMENT_SUFFIX}`;
-    this.#replacement = new FamilyTable(deps, { ...options, tableName, priorityOffset: REPLACEMENT_PRIORITY_OFFSET });
+    this.#replacement = new ServiceTable(deps, { ...options, tableName, priorityOffset: REPLACEMENT_PRIORITY_OFFSET });
   }
 
   get table(): ElementTable & { readonly family: "ip" | "ip6" } {
@@ -25,7 +25,7 @@ export class DataPlane {
   }
 
   /** The front ends that the kernel is known to hold. */
-  get frontEnds(): ReadonlyMap<string, HeldFrontEnd> {
+  get frontEnds(): ReadonlyMap<string, ObservedFrontEnd> {
     return this.#table.frontEnds;
   }
 

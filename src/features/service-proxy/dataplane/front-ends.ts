@@ -1,10 +1,10 @@
 import { sleep, TimeSlice } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { ElementBatch } from "#kernel/nft-elements";
-import { changeFrontEnd, type HeldFrontEnd, type WantedTable } from "../plan/index.ts";
+import { changeFrontEnd, type ObservedFrontEnd, type WantedTable } from "../plan/index.ts";
 import { affinityChain, type RuleOptions } from "../rules/index.ts";
 import { type AffinityLoss, affinityLoss, forgetClients } from "./affinity.ts";
-import type { Held } from "./held.ts";
+import type { ObservedTable } from "./observed-table.ts";
 import { addChains, affinitySets, emptyChains, fillCompiled, shapesOf } from "./table-rules.ts";
 import { type DataPlaneDeps, SETTLE_MS } from "./types.ts";
 import type { TableWriter } from "./writer.ts";
@@ -18,7 +18,7 @@ const SLICE_MS = 8;
 export interface FrontEndWork {
   readonly deps: DataPlaneDeps;
   readonly writer: TableWriter;
-  readonly held: Held;
+  readonly observed: ObservedTable;
   readonly options: RuleOptions;
   /** Front ends whose plans changed: what differs of others is drift. */
   readonly asked: ReadonlySet<string>;
@@ -29,7 +29,7 @@ export interface FrontEndWork {
  * cleared at the end.
  */
 export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, ids: Iterable<string>): Promise<void> {
-  const { deps, writer, held } = work;
+  const { deps, writer, observed } = work;
   const { clock = systemClock, elements, generations } = deps;
   const { signal } = writer.options;
   const clears: ElementBatch[] = [];
@@ -37,7 +37,7 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
   let group = new Group(writer);
   const slice = new TimeSlice({ clock, lengthMs: SLICE_MS });
   for (const id of ids) {
-    const before = held.frontEnds.get(id);
+    const before = observed.frontEnds.get(id);
     const count = group.count;
     const after = changeFrontEnd(before, services.frontEnd(id), group.phases);
     if (!work.asked.has(id)) writer.drifted(group.count - count);
@@ -61,7 +61,7 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
 /** Front ends whose changes go to the kernel together. */
 class Group {
   readonly phases: ReturnType<TableWriter["phases"]>;
-  readonly updates: [id: string, frontEnd: HeldFrontEnd | undefined][] = [];
+  readonly updates: [id: string, frontEnd: ObservedFrontEnd | undefined][] = [];
 
   constructor(writer: TableWriter) {
     this.phases = writer.phases();
@@ -79,41 +79,41 @@ class Group {
 
 /** Returns what is to be cleared later. */
 async function finish(work: FrontEndWork, { phases, updates }: Group): Promise<ElementBatch> {
-  const { writer, held } = work;
+  const { writer, observed } = work;
   await prepare(work, updates);
   await writer.commit(phases.fill);
   await writer.commit(phases.turn);
   for (const [id, frontEnd] of updates) {
-    if (frontEnd === undefined) held.frontEnds.delete(id);
-    else held.frontEnds.set(id, frontEnd);
+    if (frontEnd === undefined) observed.frontEnds.delete(id);
+    else observed.frontEnds.set(id, frontEnd);
   }
   return phases.clear;
 }
 
 /** Chains and affinity sets that the front ends are about to lead to. */
 async function prepare(work: FrontEndWork, updates: Group["updates"]): Promise<void> {
-  const { writer, held, options } = work;
+  const { writer, observed, options } = work;
   const chains = new Set<string>();
-  const timeouts = new Set(held.affinityTimeouts);
+  const timeouts = new Set(observed.affinityTimeouts);
   for (const [, frontEnd] of updates) {
     for (const verdict of [frontEnd?.verdict, frontEnd?.short]) {
-      if (verdict !== undefined && "chain" in verdict && !held.chains.has(verdict.chain)) chains.add(verdict.chain);
+      if (verdict !== undefined && "chain" in verdict && !observed.chains.has(verdict.chain)) chains.add(verdict.chain);
     }
     if ((frontEnd?.affinitySeconds ?? 0) > 0) timeouts.add(frontEnd?.affinitySeconds ?? 0);
   }
   if (chains.size > 0) await addShapes(work, chains);
-  if (timeouts.size === held.affinityTimeouts.length) return;
+  if (timeouts.size === observed.affinityTimeouts.length) return;
   const sorted = [...timeouts].sort((a, b) => a - b);
   await writer.run(affinitySets(writer.table, sorted, options));
   await writer.commitFilled((batch) => fillCompiled(batch, [affinityChain(sorted)], options));
-  held.affinityTimeouts = sorted;
+  observed.affinityTimeouts = sorted;
 }
 
 /** In this order: a chain that exists is whole before anything leads to it. */
-async function addShapes({ writer, held, options }: FrontEndWork, names: ReadonlySet<string>): Promise<void> {
-  const chains = shapesOf(names, options, held.chains);
+async function addShapes({ writer, observed, options }: FrontEndWork, names: ReadonlySet<string>): Promise<void> {
+  const chains = shapesOf(names, options, observed.chains);
   await writer.run(emptyChains(writer.table, chains));
   await writer.commitFilled((batch) => fillCompiled(batch, chains, options));
   await writer.run(addChains(writer.table, chains, options));
-  for (const { name } of chains) held.chains.add(name);
+  for (const { name } of chains) observed.chains.add(name);
 }

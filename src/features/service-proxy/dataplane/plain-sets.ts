@@ -1,7 +1,7 @@
 import type { ByteString, ElementBatch } from "#kernel/nft-elements";
 import type { Dirty } from "../plan/index.ts";
 import { SETS } from "../rules/index.ts";
-import { type Held, PLAIN_SETS } from "./held.ts";
+import { type ObservedTable, PLAIN_SETS } from "./observed-table.ts";
 import type { Desired } from "./types.ts";
 
 /** What the sets of keys alone gain before the front ends change, and lose after it. */
@@ -22,7 +22,7 @@ export interface Asked extends Dirty {
 
 /** Pure but for the batches, which are new ones. Looks at the keys that were asked for; `full`: at all. */
 export function changeSets(
-  held: Pick<Held, "sets">,
+  observed: Pick<ObservedTable, "sets">,
   desired: Desired,
   asked: Asked,
   { full, add, remove }: { readonly full: boolean; readonly add: ElementBatch; readonly remove: ElementBatch },
@@ -40,7 +40,7 @@ export function changeSets(
     const [want, keys] = wanted[name];
     const touched = full ? undefined : keys;
     // Copied only where all of it is looked at anyway: a partial sync stays as small as its change.
-    const known = held.sets.get(name) ?? new Set<ByteString>();
+    const known = observed.sets.get(name) ?? new Set<ByteString>();
     const result = touched === undefined ? new Set(known) : known;
     for (const key of touched ?? union(known, want)) {
       if (want.has(key) && !result.has(key)) {

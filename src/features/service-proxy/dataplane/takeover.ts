@@ -1,6 +1,6 @@
 import { type AbortOptions, sleep } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
-import type { FamilyTable } from "./family-table.ts";
+import type { ServiceTable } from "./service-table.ts";
 import { type Desired, SETTLE_MS, type SyncReport } from "./types.ts";
 
 /** Suffix of the name of the replacement table, which serves while the table is made anew. */
@@ -15,7 +15,7 @@ export const REPLACEMENT_PRIORITY_OFFSET = 1;
  * every moment. If it stops at any step, the next takeover continues from there.
  */
 export async function takeOver(
-  { table, replacement }: { readonly table: FamilyTable; readonly replacement: FamilyTable },
+  { table, replacement }: { readonly table: ServiceTable; readonly replacement: ServiceTable },
   desired: Desired,
   options: AbortOptions & { readonly clock?: Clock | undefined },
 ): Promise<SyncReport> {

@@ -1,7 +1,7 @@
 import { Cidr } from "#base/ip";
 import { type ByteString, type ElementBatch, type Verdict, verdictText } from "#kernel/nft-elements";
 import { affinityNodePortSet, affinitySet, SETS } from "../rules/index.ts";
-import { type FrontEnd, type HeldFrontEnd, NO_ENDPOINTS } from "./front-end.ts";
+import { type FrontEnd, type ObservedFrontEnd, NO_ENDPOINTS } from "./front-end.ts";
 import { allowKeys, slotBytes } from "./keys.ts";
 import { assignSlots } from "./slots.ts";
 
@@ -44,27 +44,27 @@ const BY_NODE_PORT: Names = {
 };
 
 /**
- * Writes what makes `held` into `wanted` into the phases, and returns what the kernel then holds: `wanted` with its endpoints in the
+ * Writes what makes `observed` into `wanted` into the phases, and returns what the kernel then holds: `wanted` with its endpoints in the
  * slots that they got. Either may be absent. Pure but for the batches.
  */
 export function changeFrontEnd(
-  held: HeldFrontEnd | undefined,
+  observed: ObservedFrontEnd | undefined,
   wanted: FrontEnd | undefined,
   phases: Phases,
 ): FrontEnd | undefined {
-  const { key, isNodePort } = wanted ?? held ?? { key: "", isNodePort: false };
+  const { key, isNodePort } = wanted ?? observed ?? { key: "", isNodePort: false };
   const names = isNodePort ? BY_NODE_PORT : BY_ADDRESS;
   const comment = wanted?.service.slice(0, 127);
-  const slots = changeSlots(names.slots, key, held?.slots ?? [], wanted?.slots ?? [], phases);
-  const localSlots = changeSlots(names.localSlots, key, held?.localSlots ?? [], wanted?.localSlots ?? [], phases);
+  const slots = changeSlots(names.slots, key, observed?.slots ?? [], wanted?.slots ?? [], phases);
+  const localSlots = changeSlots(names.localSlots, key, observed?.localSlots ?? [], wanted?.localSlots ?? [], phases);
   const { turn, clear } = phases;
-  changeRanges(key, held, wanted?.sourceRanges, phases);
-  changeAffinity(key, isNodePort, held?.affinitySeconds ?? 0, wanted?.affinitySeconds ?? 0, phases);
-  changeVerdict(names.short, key, held?.short, wanted?.short, { comment, add: turn, remove: clear });
-  changeVerdict(names.verdicts, key, held?.verdict, wanted?.verdict, { comment, add: turn, remove: turn });
-  const refused = (frontEnd: HeldFrontEnd | undefined): Verdict | undefined =>
+  changeRanges(key, observed, wanted?.sourceRanges, phases);
+  changeAffinity(key, isNodePort, observed?.affinitySeconds ?? 0, wanted?.affinitySeconds ?? 0, phases);
+  changeVerdict(names.short, key, observed?.short, wanted?.short, { comment, add: turn, remove: clear });
+  changeVerdict(names.verdicts, key, observed?.verdict, wanted?.verdict, { comment, add: turn, remove: turn });
+  const refused = (frontEnd: ObservedFrontEnd | undefined): Verdict | undefined =>
     frontEnd?.noEndpoints === true ? NO_ENDPOINTS : undefined;
-  changeVerdict(names.noEndpoints, key, refused(held), refused(wanted), { comment, add: turn, remove: turn });
+  changeVerdict(names.noEndpoints, key, refused(observed), refused(wanted), { comment, add: turn, remove: turn });
   if (wanted === undefined) return undefined;
   // Nearly always it is as planned, and one object stands for both.
   if (isSameList(slots, wanted.slots) && isSameList(localSlots, wanted.localSlots)) return wanted;
@@ -78,20 +78,20 @@ function isSameList(a: readonly ByteString[], b: readonly ByteString[]): boolean
 function changeSlots(
   set: string,
   key: ByteString,
-  held: readonly (ByteString | undefined)[],
+  observed: readonly (ByteString | undefined)[],
   wanted: readonly ByteString[],
   { fill, clear }: Phases,
 ): readonly ByteString[] {
-  const slots = assignSlots(held, wanted);
+  const slots = assignSlots(observed, wanted);
   for (const [slot, endpoint] of slots.entries()) {
-    const before = held[slot];
+    const before = observed[slot];
     if (before === endpoint) continue;
     const full = key + slotBytes(slot);
     if (before !== undefined) fill.delete(set, full);
     fill.add(set, full, endpoint);
   }
-  for (let slot = slots.length; slot < held.length; slot += 1) {
-    if (held[slot] !== undefined) clear.delete(set, key + slotBytes(slot));
+  for (let slot = slots.length; slot < observed.length; slot += 1) {
+    if (observed[slot] !== undefined) clear.delete(set, key + slotBytes(slot));
   }
   return slots;
 }
@@ -99,23 +99,23 @@ function changeSlots(
 function changeVerdict(
   set: string,
   key: ByteString,
-  held: Verdict | undefined,
+  observed: Verdict | undefined,
   wanted: Verdict | undefined,
   how: { readonly comment: string | undefined; readonly add: ElementBatch; readonly remove: ElementBatch },
 ): void {
-  if (held !== undefined && wanted !== undefined && verdictText(held) === verdictText(wanted)) return;
-  if (held !== undefined) (wanted === undefined ? how.remove : how.add).delete(set, key);
+  if (observed !== undefined && wanted !== undefined && verdictText(observed) === verdictText(wanted)) return;
+  if (observed !== undefined) (wanted === undefined ? how.remove : how.add).delete(set, key);
   if (wanted !== undefined) how.add.add(set, key, wanted, how.comment);
 }
 
 function changeRanges(
   key: ByteString,
-  held: HeldFrontEnd | undefined,
+  observed: ObservedFrontEnd | undefined,
   wanted: readonly string[] | undefined,
   { fill, turn, clear }: Phases,
 ): void {
-  const isGuarded = held?.isGuarded ?? held?.sourceRanges !== undefined;
-  const [before, after] = [new Set(held?.sourceRanges), new Set(wanted)];
+  const isGuarded = observed?.isGuarded ?? observed?.sourceRanges !== undefined;
+  const [before, after] = [new Set(observed?.sourceRanges), new Set(wanted)];
   const stale = [...before].filter((range) => !after.has(range)).map((range) => Cidr.parse(range));
   for (const text of after) {
     if (before.has(text)) continue;
@@ -132,9 +132,9 @@ function changeRanges(
   if (isGuarded && wanted === undefined) turn.delete(SETS.firewallVips, key);
 }
 
-function changeAffinity(key: ByteString, isNodePort: boolean, held: number, wanted: number, { turn }: Phases): void {
-  if (held === wanted) return;
+function changeAffinity(key: ByteString, isNodePort: boolean, observed: number, wanted: number, { turn }: Phases): void {
+  if (observed === wanted) return;
   const setOf = isNodePort ? affinityNodePortSet : affinitySet;
-  if (held > 0) turn.delete(setOf(held), key);
+  if (observed > 0) turn.delete(setOf(observed), key);
   if (wanted > 0) turn.add(setOf(wanted), key);
 }

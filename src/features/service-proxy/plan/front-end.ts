@@ -30,7 +30,7 @@ export interface FrontEnd<Slot = ByteString> {
 }
 
 /** A front end as found in a kernel, where slots may be missing. */
-export interface HeldFrontEnd extends FrontEnd<ByteString | undefined> {
+export interface ObservedFrontEnd extends FrontEnd<ByteString | undefined> {
   /** Its sources are checked at all; absent: as `sourceRanges` says. */
   readonly isGuarded?: boolean;
 }

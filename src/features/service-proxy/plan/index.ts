@@ -5,8 +5,8 @@
  * Owns: front ends, slots, claims, the three phases of an update. Refuses to know: sockets, the API, when to do it.
  */
 export { changeFrontEnd, type Phases } from "./change.ts";
-export { type FrontEnd, frontEndId, type HeldFrontEnd, NO_ENDPOINTS } from "./front-end.ts";
-export { cidrsIn, type HeldTable, readHeld } from "./held.ts";
+export { type FrontEnd, frontEndId, type ObservedFrontEnd, NO_ENDPOINTS } from "./front-end.ts";
+export { cidrsIn, type ListedTable, readListing } from "./listing.ts";
 export { addressBytes, addressKey, endpointValue, frontEndText, hairpinKey, portBytes, slotBytes } from "./keys.ts";
 export { withoutNested } from "./ranges.ts";
 export { type PortWithEndpoints, planService } from "./service.ts";

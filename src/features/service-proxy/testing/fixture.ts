@@ -5,7 +5,7 @@
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import type { ByteString } from "#kernel/nft-elements";
 import type { Endpoint, NodeInfo, Protocol, ServicePort } from "../model/index.ts";
-import { addressBytes, type HeldFrontEnd, type PortWithEndpoints, planService, WantedTable } from "../plan/index.ts";
+import { addressBytes, type ObservedFrontEnd, type PortWithEndpoints, planService, WantedTable } from "../plan/index.ts";
 import type { PodDetector, RuleOptions } from "../rules/index.ts";
 import { type Packet, type TracedTable, type World, worldOf } from "../trace/index.ts";
 
@@ -135,7 +135,7 @@ export function wantedOf(family: IpFamily, ports: readonly PortWithEndpoints[]):
 export function tableOf(family: IpFamily, wanted: WantedTable): TracedTable {
   const { node, serviceCIDR } = addressesOf(family);
   return {
-    frontEnds: new Map<string, HeldFrontEnd>(wanted.frontEnds()),
+    frontEnds: new Map<string, ObservedFrontEnd>(wanted.frontEnds()),
     clusterIPs: wanted.clusterIPs,
     hairpins: wanted.hairpins,
     nodePortIPs: new Set<ByteString>([addressBytes(node)]),

@@ -1,12 +1,12 @@
 import { Cidr, type IpAddress } from "#base/ip";
 import type { ByteString, ElementValue } from "#kernel/nft-elements";
-import { frontEndId, type HeldFrontEnd, NO_ENDPOINTS, slotBytes } from "../plan/index.ts";
+import { frontEndId, type ObservedFrontEnd, NO_ENDPOINTS, slotBytes } from "../plan/index.ts";
 import { baseChains, type Chain, parseShape, type RuleOptions, SETS, shapeChains } from "../rules/index.ts";
 import type { World } from "./types.ts";
 
 /** A table as front ends and plain sets. */
 export interface TracedTable {
-  readonly frontEnds: ReadonlyMap<string, HeldFrontEnd>;
+  readonly frontEnds: ReadonlyMap<string, ObservedFrontEnd>;
   readonly clusterIPs: ReadonlySet<ByteString>;
   readonly hairpins: ReadonlySet<ByteString>;
   readonly nodePortIPs: ReadonlySet<ByteString>;
@@ -37,7 +37,7 @@ const FRONT_END_SETS: Readonly<Record<string, FrontEndSet>> = {
 
 /** The world that a table makes: for `explain` from what a plane holds, for tests from what is wanted. Pure. */
 export function worldOf(table: TracedTable, options: RuleOptions, localAddresses: readonly IpAddress[]): World {
-  const byKey = (key: ByteString, isNodePort: boolean): HeldFrontEnd | undefined =>
+  const byKey = (key: ByteString, isNodePort: boolean): ObservedFrontEnd | undefined =>
     table.frontEnds.get(frontEndId({ key, isNodePort }));
   return {
     chains: chainsOf(table, options),
@@ -65,7 +65,7 @@ function chainsOf({ frontEnds }: TracedTable, options: RuleOptions): ReadonlyMap
 
 function lookUp(
   table: TracedTable,
-  byKey: (key: ByteString, isNodePort: boolean) => HeldFrontEnd | undefined,
+  byKey: (key: ByteString, isNodePort: boolean) => ObservedFrontEnd | undefined,
   set: string,
   key: ByteString,
 ): ElementValue | true | undefined {
@@ -106,7 +106,7 @@ function lookUp(
 
 /** Elements of endpoints carry the slot behind their front end's key. */
 function serviceOf(
-  byKey: (key: ByteString, isNodePort: boolean) => HeldFrontEnd | undefined,
+  byKey: (key: ByteString, isNodePort: boolean) => ObservedFrontEnd | undefined,
   set: string,
   key: ByteString,
 ): string | undefined {

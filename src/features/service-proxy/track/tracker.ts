@@ -69,19 +69,19 @@ export class Tracker {
 
   /** A slice was added or changed, `undefined`: it is gone. `key`: `namespace/name`. True when that makes a difference. */
   setSlice(key: string, slice: SliceView | undefined): boolean {
-    const held = slice?.family === this.family ? slice : undefined;
+    const kept = slice?.family === this.family ? slice : undefined;
     const before = this.#slices.get(key);
-    if (before === undefined && held === undefined) return false;
-    if (before !== undefined && held !== undefined && isSameSlice(before, held)) return false;
-    if (before !== undefined && before.service !== held?.service) this.#removeSlice(before.service, key);
-    if (held !== undefined) {
-      this.#slices.set(key, held);
-      if (before?.service !== held.service) {
-        const keys = this.#slicesOf.get(held.service);
-        this.#slicesOf.set(held.service, keys === undefined ? [key] : [...keys, key].sort());
+    if (before === undefined && kept === undefined) return false;
+    if (before !== undefined && kept !== undefined && isSameSlice(before, kept)) return false;
+    if (before !== undefined && before.service !== kept?.service) this.#removeSlice(before.service, key);
+    if (kept !== undefined) {
+      this.#slices.set(key, kept);
+      if (before?.service !== kept.service) {
+        const keys = this.#slicesOf.get(kept.service);
+        this.#slicesOf.set(kept.service, keys === undefined ? [key] : [...keys, key].sort());
       }
-      this.#pending.add(held.service);
-      if (held.triggeredAt !== undefined && this.#triggers.length < MAX_TRIGGERS) this.#triggers.push(held.triggeredAt);
+      this.#pending.add(kept.service);
+      if (kept.triggeredAt !== undefined && this.#triggers.length < MAX_TRIGGERS) this.#triggers.push(kept.triggeredAt);
     }
     return true;
   }

@@ -1,12 +1,12 @@
 import { Cidr, IpAddress } from "#base/ip";
 import type { ByteString, RawElement, Verdict } from "#kernel/nft-elements";
 import { SETS } from "../rules/index.ts";
-import { frontEndId, type HeldFrontEnd } from "./front-end.ts";
+import { frontEndId, type ObservedFrontEnd } from "./front-end.ts";
 import { slotOf } from "./keys.ts";
 
 /** What a kernel holds of a table, in the same terms as what is wanted. */
-export interface HeldTable {
-  readonly frontEnds: ReadonlyMap<string, HeldFrontEnd>;
+export interface ListedTable {
+  readonly frontEnds: ReadonlyMap<string, ObservedFrontEnd>;
   readonly clusterIPs: ReadonlySet<ByteString>;
   readonly hairpins: ReadonlySet<ByteString>;
   /** Elements that no plan makes, by set: somebody else's, to be deleted. */
@@ -34,13 +34,13 @@ const MAX_SLOTS = 100_000;
 const PORT_BYTES = 8;
 
 /** Reads a listing: every element of every set, by set. Pure; adopting what an earlier run left is a difference like any other. */
-export function readHeld(listing: ReadonlyMap<string, readonly RawElement[]>): HeldTable {
-  const reader = new HeldReader();
+export function readListing(listing: ReadonlyMap<string, readonly RawElement[]>): ListedTable {
+  const reader = new ListingReader();
   for (const [set, elements] of listing) for (const element of elements) reader.take(set, element);
   return reader.finish(listing);
 }
 
-class HeldReader {
+class ListingReader {
   readonly #parts = new Map<string, Parts>();
   readonly #strays: { set: string; element: RawElement }[] = [];
 
@@ -127,10 +127,10 @@ class HeldReader {
     });
   }
 
-  finish(listing: ReadonlyMap<string, readonly RawElement[]>): HeldTable {
+  finish(listing: ReadonlyMap<string, readonly RawElement[]>): ListedTable {
     const keys = (set: string): Set<ByteString> => new Set((listing.get(set) ?? []).map(({ key }) => key));
     return {
-      frontEnds: new Map(Array.from(this.#parts, ([id, parts]) => [id, heldFrontEnd(parts)])),
+      frontEnds: new Map(Array.from(this.#parts, ([id, parts]) => [id, observedFrontEnd(parts)])),
       clusterIPs: keys(SETS.clusterIps),
       hairpins: keys(SETS.hairpin),
       strays: this.#strays,
@@ -154,7 +154,7 @@ function emptyParts(key: ByteString, isNodePort: boolean): Parts {
   };
 }
 
-function heldFrontEnd({ sourceRanges, ...parts }: Parts): HeldFrontEnd {
+function observedFrontEnd({ sourceRanges, ...parts }: Parts): ObservedFrontEnd {
   // Holes of the arrays are made visible: what was never there reads as undefined.
   const lists = { slots: Array.from(parts.slots), localSlots: Array.from(parts.localSlots) };
   return { ...parts, ...lists, sourceRanges: sourceRanges?.sort() };

@@ -1,5 +1,5 @@
 import type { ByteString, NftElements, RawElement } from "#kernel/nft-elements";
-import { cidrsIn, type HeldFrontEnd, type HeldTable, readHeld } from "../plan/index.ts";
+import { cidrsIn, type ObservedFrontEnd, type ListedTable, readListing } from "../plan/index.ts";
 import { affinityChain, type RuleOptions, SETS } from "../rules/index.ts";
 import {
   COMPLETE_CHAIN,
@@ -15,8 +15,8 @@ import type { TableOptions } from "./types.ts";
 import type { TableWriter } from "./writer.ts";
 
 /** What the kernel holds of a table, as far as is known. */
-export interface Held {
-  readonly frontEnds: Map<string, HeldFrontEnd>;
+export interface ObservedTable {
+  readonly frontEnds: Map<string, ObservedFrontEnd>;
   chains: Set<string>;
   /** The rules, as `NftElements.ruleHandles` has them. */
   rules: readonly string[];
@@ -25,7 +25,7 @@ export interface Held {
   /** As text, sorted and joined. */
   serviceCIDRs: string;
   /** Found in the kernel and wanted by nobody. */
-  strays: HeldTable["strays"];
+  strays: ListedTable["strays"];
 }
 
 /** Sets whose elements are keys alone, wanted as a whole. */
@@ -56,13 +56,13 @@ export async function adopt(
   elements: Pick<NftElements, "names" | "list" | "listInSlices" | "generation" | "structure" | "ruleHandles">,
   options: TableOptions,
   state: TableState,
-): Promise<Held> {
+): Promise<ObservedTable> {
   const { table } = writer;
   const names = elements.names(table);
   if (names === undefined || state === "absent" || state === "foreign") {
     await writer.run(replaceTable(table, options, { isThere: names !== undefined }));
     await writer.commitFilled((batch) => fillSlotMaps(batch, options));
-    return emptyHeld(new Set(elements.names(table)?.chains));
+    return emptyTable(new Set(elements.names(table)?.chains));
   }
   const affinityTimeouts = timeoutsOf(names.sets);
   const known = { chains: names.chains, affinityTimeouts };
@@ -75,7 +75,7 @@ export async function adopt(
     );
   }
   const listing = await listElements(writer, elements);
-  const { frontEnds, strays } = readHeld(listing);
+  const { frontEnds, strays } = readListing(listing);
   return {
     frontEnds: new Map(frontEnds),
     chains: new Set(elements.names(table)?.chains),
@@ -107,7 +107,7 @@ async function listElements(
   return new Map(names.map((name) => [name, elements.list(table, name)]));
 }
 
-function emptyHeld(chains: Set<string>): Held {
+function emptyTable(chains: Set<string>): ObservedTable {
   const sets = new Map(PLAIN_SETS.map((name) => [name, new Set<ByteString>()]));
   return { frontEnds: new Map(), chains, rules: [], sets, affinityTimeouts: [], serviceCIDRs: "", strays: [] };
 }

@@ -3,11 +3,11 @@ import type { Cidr } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import { NftError } from "#kernel/nft";
 import type { ElementTable } from "#kernel/nft-elements";
-import { type Dirty, type HeldFrontEnd, type WantedTable, withoutNested } from "../plan/index.ts";
+import { type Dirty, type ObservedFrontEnd, type WantedTable, withoutNested } from "../plan/index.ts";
 import { type RuleOptions, setSpecs } from "../rules/index.ts";
 import { DataPlaneError } from "./errors.ts";
 import { syncFrontEnds } from "./front-ends.ts";
-import { adopt, type Held, stateOf, type TableState } from "./held.ts";
+import { adopt, type ObservedTable, stateOf, type TableState } from "./observed-table.ts";
 import { type Asked, changeSets } from "./plain-sets.ts";
 import { COMPLETE_CHAIN, hookTable, isSeal, removeTable, sealOf, sealTable, setServiceCidrs } from "./table-rules.ts";
 import type { DataPlaneDeps, Desired, SyncReport, TableOptions } from "./types.ts";
@@ -20,12 +20,12 @@ const MAX_REFUSALS = 2;
  * One nftables table: makes it hold what is wanted, with as few changes as can be, and so that no new connection fails meanwhile. A new
  * one is filled before packets meet it. Knows what the kernel holds from its own writes; after a failure it lists the kernel again.
  */
-export class FamilyTable {
+export class ServiceTable {
   readonly table: ElementTable & { readonly family: "ip" | "ip6" };
   readonly #deps: DataPlaneDeps;
   #options: TableOptions;
   /** `undefined`: not known, to be listed. */
-  #held: Held | undefined;
+  #observed: ObservedTable | undefined;
   #asked: Asked = { frontEnds: new Set(), clusterIPs: new Set(), hairpins: new Set(), nodePortIPs: new Set() };
   /** Attempts in a row to adopt what is there that the kernel refused. */
   #refusals = 0;
@@ -37,13 +37,13 @@ export class FamilyTable {
   }
 
   /** The front ends that the kernel holds, as far as is known. */
-  get frontEnds(): ReadonlyMap<string, HeldFrontEnd> {
-    return this.#held?.frontEnds ?? new Map();
+  get frontEnds(): ReadonlyMap<string, ObservedFrontEnd> {
+    return this.#observed?.frontEnds ?? new Map();
   }
 
   /** Whether it is known what the kernel holds. */
   get isKnown(): boolean {
-    return this.#held !== undefined;
+    return this.#observed !== undefined;
   }
 
   /** Other rules from now on: the next sync writes them, in one transaction. */
@@ -54,7 +54,7 @@ export class FamilyTable {
 
   /** The next sync lists the kernel and repairs what differs. */
   distrust(): void {
-    this.#held = undefined;
+    this.#observed = undefined;
   }
 
   /**
@@ -72,30 +72,30 @@ export class FamilyTable {
    * nothing is known of it.
    */
   isDamaged(): boolean {
-    if (this.#held === undefined) return false;
+    if (this.#observed === undefined) return false;
     const { elements } = this.#deps;
     const names = elements.names(this.table);
     const chains = new Set(names?.chains);
     return (
-      chains.size !== this.#held.chains.size ||
-      [...this.#held.chains].some((name) => !chains.has(name)) ||
+      chains.size !== this.#observed.chains.size ||
+      [...this.#observed.chains].some((name) => !chains.has(name)) ||
       [...setSpecs(this.#options.family).keys()].some((name) => names?.sets.includes(name) !== true) ||
-      elements.ruleHandles(this.table).join() !== this.#held.rules.join()
+      elements.ruleHandles(this.table).join() !== this.#observed.rules.join()
     );
   }
 
   /**
-   * Whether packets are not served any more: the table, a chain, a set or rules are gone. Cheap, as {@link FamilyTable.isDamaged}.
+   * Whether packets are not served any more: the table, a chain, a set or rules are gone. Cheap, as {@link ServiceTable.isDamaged}.
    */
   isBroken(): boolean {
-    if (this.#held === undefined) return false;
+    if (this.#observed === undefined) return false;
     const { elements } = this.#deps;
     const names = elements.names(this.table);
     const chains = new Set(names?.chains);
     return (
-      [...this.#held.chains].some((name) => !chains.has(name)) ||
+      [...this.#observed.chains].some((name) => !chains.has(name)) ||
       [...setSpecs(this.#options.family).keys()].some((name) => names?.sets.includes(name) !== true) ||
-      elements.ruleHandles(this.table).length < this.#held.rules.length
+      elements.ruleHandles(this.table).length < this.#observed.rules.length
     );
   }
 
@@ -107,30 +107,30 @@ export class FamilyTable {
     const asked = merged(this.#asked, services.takeDirty());
     this.#asked = asked;
     try {
-      const held = this.#held ?? (await this.#adopt(writer));
-      this.#held = held;
-      await removeStrays(held, writer);
-      const ids = isFull ? new Set([...held.frontEnds.keys(), ...idsOf(services)]) : asked.frontEnds;
+      const observed = this.#observed ?? (await this.#adopt(writer));
+      this.#observed = observed;
+      await removeStrays(observed, writer);
+      const ids = isFull ? new Set([...observed.frontEnds.keys(), ...idsOf(services)]) : asked.frontEnds;
       const batches = { add: writer.batch(), remove: writer.batch() };
-      const sets = changeSets(held, desired, asked, { ...batches, full: isFull });
+      const sets = changeSets(observed, desired, asked, { ...batches, full: isFull });
       writer.drifted(sets.drift);
-      await syncServiceCidrs(held, desired.serviceCIDRs, writer);
+      await syncServiceCidrs(observed, desired.serviceCIDRs, writer);
       await writer.commit(sets.add);
       await syncFrontEnds(
-        { deps: this.#deps, writer, held, options: this.#options, asked: asked.frontEnds },
+        { deps: this.#deps, writer, observed, options: this.#options, asked: asked.frontEnds },
         services,
         ids,
       );
       await writer.commit(sets.remove);
-      for (const [name, keys] of sets.next) held.sets.set(name, keys);
-      if (!held.chains.has(COMPLETE_CHAIN)) await this.#complete(held, writer);
+      for (const [name, keys] of sets.next) observed.sets.set(name, keys);
+      if (!observed.chains.has(COMPLETE_CHAIN)) await this.#complete(observed, writer);
       this.#asked = {
         frontEnds: new Set(),
         clusterIPs: new Set(),
         hairpins: new Set(),
         nodePortIPs: desired.nodePortIPs,
       };
-      if (writer.hasWrittenRules) await this.#seal(held, writer);
+      if (writer.hasWrittenRules) await this.#seal(observed, writer);
       return writer.report(isFull ? "full" : "partial");
     } catch (error) {
       this.distrust();
@@ -151,11 +151,11 @@ export class FamilyTable {
     return true;
   }
 
-  async #adopt(writer: TableWriter): Promise<Held> {
+  async #adopt(writer: TableWriter): Promise<ObservedTable> {
     try {
-      const held = await adopt(writer, this.#deps.elements, this.#options, this.state());
+      const observed = await adopt(writer, this.#deps.elements, this.#options, this.state());
       this.#refusals = 0;
-      return held;
+      return observed;
     } catch (error) {
       if (error instanceof NftError || isKernelError(error)) this.#refusals += 1;
       throw this.#explained(error);
@@ -171,20 +171,20 @@ export class FamilyTable {
   }
 
   /** The next start finds that the rules are right without writing them. */
-  async #seal(held: Held, writer: TableWriter): Promise<void> {
+  async #seal(observed: ObservedTable, writer: TableWriter): Promise<void> {
     const { elements } = this.#deps;
-    held.rules = elements.ruleHandles(this.table);
-    const { chains, affinityTimeouts } = held;
+    observed.rules = elements.ruleHandles(this.table);
+    const { chains, affinityTimeouts } = observed;
     const seal = sealOf(this.#options, { chains, affinityTimeouts, structure: elements.structure(this.table) });
     if (chains.has(seal)) return;
     await writer.run(sealTable(this.table, seal, chains));
-    held.chains = new Set([...chains].filter((name) => !isSeal(name))).add(seal);
+    observed.chains = new Set([...chains].filter((name) => !isSeal(name))).add(seal);
   }
 
   /** From here on packets meet it. */
-  async #complete(held: Held, writer: TableWriter): Promise<void> {
+  async #complete(observed: ObservedTable, writer: TableWriter): Promise<void> {
     await writer.run(hookTable(this.table, this.#options));
-    held.chains = new Set(this.#deps.elements.names(this.table)?.chains);
+    observed.chains = new Set(this.#deps.elements.names(this.table)?.chains);
   }
 }
 
@@ -198,20 +198,20 @@ function merged(before: Asked, { frontEnds, clusterIPs, hairpins }: Dirty): Aske
   };
 }
 
-async function removeStrays(held: Held, writer: TableWriter): Promise<void> {
-  if (held.strays.length === 0) return;
+async function removeStrays(observed: ObservedTable, writer: TableWriter): Promise<void> {
+  if (observed.strays.length === 0) return;
   const batch = writer.batch();
-  for (const { set, element } of held.strays) batch.delete(set, element.key, element.keyEnd);
+  for (const { set, element } of observed.strays) batch.delete(set, element.key, element.keyEnd);
   await writer.commit(batch);
   writer.drifted(batch.count);
-  held.strays = [];
+  observed.strays = [];
 }
 
-async function syncServiceCidrs(held: Held, serviceCIDRs: readonly Cidr[], writer: TableWriter): Promise<void> {
+async function syncServiceCidrs(observed: ObservedTable, serviceCIDRs: readonly Cidr[], writer: TableWriter): Promise<void> {
   const cidrs = withoutNested(serviceCIDRs).map(String).sort();
-  if (cidrs.join(",") === held.serviceCIDRs) return;
+  if (cidrs.join(",") === observed.serviceCIDRs) return;
   await writer.run(setServiceCidrs(writer.table, cidrs));
-  held.serviceCIDRs = cidrs.join(",");
+  observed.serviceCIDRs = cidrs.join(",");
 }
 
 function* idsOf(services: WantedTable): Generator<string> {
