@@ -154,7 +154,7 @@ function* notesOn({ packet }: Asked, { outcome, steps }: Trace, plan: NodePlan):
   const nodePortId = frontEndId({ key: portBytes(packet.protocol, packet.port), isNodePort: true });
   const key = addressKey(packet.destination, packet.protocol, packet.port);
   const ids = new Set([frontEndId({ key, isNodePort: false }), ...(isOwnAddress ? [nodePortId] : [])]);
-  for (const { frontEnd, service, holder, owner } of wanted.losers()) {
+  for (const { frontEnd, service, holder, owner } of wanted.lostFrontEnds()) {
     if (!ids.has(frontEndId(frontEnd))) continue;
     const why = owner === undefined ? `it belongs to Service ${holder}` : `the address belongs to ${owner}`;
     yield `Service ${service} claims this too, and does not have it: ${why}`;

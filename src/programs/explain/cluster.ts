@@ -111,7 +111,7 @@ export function planNode(
   const table = {
     frontEnds: new Map(wanted.frontEnds()),
     clusterIPs: wanted.clusterIPs,
-    hairpins: wanted.hairpins,
+    hairpinEndpoints: wanted.hairpinEndpoints,
     nodePortIPs: new Set(places.addresses.map(addressBytes)),
     serviceCIDRs: cidrs.filter((cidr) => cidr.family === family),
   };

@@ -39,13 +39,13 @@ const here = [localEndpoint, TARGET_PORT] as const;
 const there = [remoteEndpoint, TARGET_PORT] as const;
 
 test("forgetStale: flows to endpoints that serve stay, others go, by every front end", async () => {
-  const doors = [
+  const kinds = [
     [clusterIP, SERVICE_PORT],
     [loadBalancerIP, SERVICE_PORT],
     [externalIP, SERVICE_PORT],
     [node, NODE_PORT],
   ] as const;
-  for (const [address, port] of doors) {
+  for (const [address, port] of kinds) {
     assert.equal(await forgotten(udp(local), flow(address, port, ...here)), 0, String(address));
     assert.equal(await forgotten(udp(local), flow(address, port, ...there)), 1, String(address));
     assert.equal(await forgotten(udp(), flow(address, port, ...here)), 1, `${address}: nobody serves any more`);

@@ -101,14 +101,14 @@ for (const family of [4, 6] as const) {
       const reached = await bed.connect("external", address, port, { droppedMs: 900 });
       return reached.kind === "delivered" ? reached.by : reached.kind;
     };
-    const doors = [[loadBalancerIP, SERVICE_PORT] as const, [node, NODE_PORT] as const];
+    const kinds = [[loadBalancerIP, SERVICE_PORT] as const, [node, NODE_PORT] as const];
     await sync("Cluster", [remote]);
-    for (const [address, port] of doors) assert.ok((await by(address, port)).startsWith(`${remote.address} `));
+    for (const [address, port] of kinds) assert.ok((await by(address, port)).startsWith(`${remote.address} `));
     await sync("Cluster", [remote, local]);
-    for (const [address, port] of doors)
+    for (const [address, port] of kinds)
       assert.ok((await by(address, port)).startsWith(`${remote.address} `), "it stays");
     await sync("Local", [remote, local]);
-    for (const [address, port] of doors) assert.ok((await by(address, port)).startsWith(`${local.address} `));
+    for (const [address, port] of kinds) assert.ok((await by(address, port)).startsWith(`${local.address} `));
     await plane.remove();
   });
 

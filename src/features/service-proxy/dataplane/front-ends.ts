@@ -21,7 +21,7 @@ export interface FrontEndWork {
   readonly observed: ObservedTable;
   readonly options: RuleOptions;
   /** Front ends whose plans changed: what differs of others is drift. */
-  readonly asked: ReadonlySet<string>;
+  readonly requested: ReadonlySet<string>;
 }
 
 /**
@@ -40,7 +40,7 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
     const before = observed.frontEnds.get(id);
     const count = group.count;
     const after = changeFrontEnd(before, services.frontEnd(id), group.phases);
-    if (!work.asked.has(id)) writer.drifted(group.count - count);
+    if (!work.requested.has(id)) writer.drifted(group.count - count);
     group.updates.push([id, after]);
     const loss = affinityLoss(before, after);
     if (loss !== undefined) losses.push(loss);

@@ -4,7 +4,7 @@ import type { IpAddress, IpFamily } from "#base/ip";
 import { addressBytes } from "../plan/index.ts";
 import { Bed, type Reached } from "../testing/bed.ts";
 import { addressesOf, endpoint, ruleOptions, SERVICE_PORT, servicePort, wantedOf } from "../testing/fixture.ts";
-import { doorOf, matrix, type Row } from "../testing/matrix.ts";
+import { frontEndAddress, matrix, type Row } from "../testing/matrix.ts";
 import { DataPlane, type Desired, GenerationTracker } from "./index.ts";
 
 let bed: Bed;
@@ -66,7 +66,7 @@ for (const family of [4, 6] as const) {
         0,
         `${row.name}: the second sync changed something`,
       );
-      const found = await inShort(family, row, doorOf(family, row.door));
+      const found = await inShort(family, row, frontEndAddress(family, row.kind));
       // From the node itself masquerade cannot be seen: it has the node's address either way.
       const expected = row.sender === "node" ? row.expected.replace("M", "") : row.expected;
       assert.equal(found, expected, row.name);

@@ -25,7 +25,7 @@ export interface ObservedTable {
   /** As text, sorted and joined. */
   serviceCIDRs: string;
   /** Found in the kernel and wanted by nobody. */
-  strays: ListedTable["strays"];
+  unowned: ListedTable["unowned"];
 }
 
 /** Sets whose elements are keys alone, wanted as a whole. */
@@ -75,7 +75,7 @@ export async function adopt(
     );
   }
   const listing = await listElements(writer, elements);
-  const { frontEnds, strays } = readListing(listing);
+  const { frontEnds, unowned } = readListing(listing);
   return {
     frontEnds: new Map(frontEnds),
     chains: new Set(elements.names(table)?.chains),
@@ -83,7 +83,7 @@ export async function adopt(
     sets: new Map(PLAIN_SETS.map((name) => [name, new Set((listing.get(name) ?? []).map(({ key }) => key))])),
     affinityTimeouts,
     serviceCIDRs: cidrsIn(elements.list(table, SETS.serviceCidrs)),
-    strays,
+    unowned,
   };
 }
 
@@ -109,7 +109,7 @@ async function listElements(
 
 function emptyTable(chains: Set<string>): ObservedTable {
   const sets = new Map(PLAIN_SETS.map((name) => [name, new Set<ByteString>()]));
-  return { frontEnds: new Map(), chains, rules: [], sets, affinityTimeouts: [], serviceCIDRs: "", strays: [] };
+  return { frontEnds: new Map(), chains, rules: [], sets, affinityTimeouts: [], serviceCIDRs: "", unowned: [] };
 }
 
 function timeoutsOf(sets: readonly string[]): number[] {

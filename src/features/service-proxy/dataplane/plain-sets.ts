@@ -1,5 +1,5 @@
 import type { ByteString, ElementBatch } from "#kernel/nft-elements";
-import type { Dirty } from "../plan/index.ts";
+import type { ChangedKeys } from "../plan/index.ts";
 import { SETS } from "../rules/index.ts";
 import { type ObservedTable, PLAIN_SETS } from "./observed-table.ts";
 import type { Desired } from "./types.ts";
@@ -10,30 +10,30 @@ export interface SetChanges {
   readonly remove: ElementBatch;
   /** What they then hold. */
   readonly next: ReadonlyMap<string, Set<ByteString>>;
-  /** Changes that nothing asked for. */
+  /** Changes that nothing requested for. */
   readonly drift: number;
 }
 
-/** What was asked for since the last sync that succeeded. */
-export interface Asked extends Dirty {
+/** What was requested for since the last sync that succeeded. */
+export interface Requested extends ChangedKeys {
   /** Keys of `nodeport-ips` then; empty before the first. */
   readonly nodePortIPs: ReadonlySet<ByteString>;
 }
 
-/** Pure but for the batches, which are new ones. Looks at the keys that were asked for; `full`: at all. */
+/** Pure but for the batches, which are new ones. Looks at the keys that were requested for; `full`: at all. */
 export function changeSets(
   observed: Pick<ObservedTable, "sets">,
   desired: Desired,
-  asked: Asked,
+  requested: Requested,
   { full, add, remove }: { readonly full: boolean; readonly add: ElementBatch; readonly remove: ElementBatch },
 ): SetChanges {
   const wanted = {
-    [SETS.clusterIps]: [desired.services.clusterIPs, asked.clusterIPs],
-    [SETS.hairpin]: [desired.services.hairpins, asked.hairpins],
+    [SETS.clusterIps]: [desired.services.clusterIPs, requested.clusterIPs],
+    [SETS.hairpin]: [desired.services.hairpinEndpoints, requested.hairpinEndpoints],
     [SETS.nodePortIps]: [desired.nodePortIPs, undefined],
   } as const;
-  const isAsked = (key: ByteString, keys: ReadonlySet<ByteString> | undefined): boolean =>
-    keys === undefined ? asked.nodePortIPs.has(key) !== desired.nodePortIPs.has(key) : keys.has(key);
+  const isRequested = (key: ByteString, keys: ReadonlySet<ByteString> | undefined): boolean =>
+    keys === undefined ? requested.nodePortIPs.has(key) !== desired.nodePortIPs.has(key) : keys.has(key);
   let drift = 0;
   const next = new Map<string, Set<ByteString>>();
   for (const name of PLAIN_SETS) {
@@ -49,7 +49,7 @@ export function changeSets(
       } else if (!want.has(key) && result.delete(key)) {
         remove.delete(name, key);
       } else continue;
-      if (!isAsked(key, keys)) drift += 1;
+      if (!isRequested(key, keys)) drift += 1;
     }
     next.set(name, result);
   }

@@ -3,12 +3,12 @@ import type { Cidr } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import { NftError } from "#kernel/nft";
 import type { ElementTable } from "#kernel/nft-elements";
-import { type Dirty, type ObservedFrontEnd, type WantedTable, withoutNested } from "../plan/index.ts";
+import { type ChangedKeys, type ObservedFrontEnd, type WantedTable, withoutNested } from "../plan/index.ts";
 import { type RuleOptions, setSpecs } from "../rules/index.ts";
 import { DataPlaneError } from "./errors.ts";
 import { syncFrontEnds } from "./front-ends.ts";
 import { adopt, type ObservedTable, stateOf, type TableState } from "./observed-table.ts";
-import { type Asked, changeSets } from "./plain-sets.ts";
+import { type Requested, changeSets } from "./plain-sets.ts";
 import { COMPLETE_CHAIN, hookTable, isSeal, removeTable, sealOf, sealTable, setServiceCidrs } from "./table-rules.ts";
 import type { DataPlaneDeps, Desired, SyncReport, TableOptions } from "./types.ts";
 import { TableWriter } from "./writer.ts";
@@ -26,7 +26,7 @@ export class ServiceTable {
   #options: TableOptions;
   /** `undefined`: not known, to be listed. */
   #observed: ObservedTable | undefined;
-  #asked: Asked = { frontEnds: new Set(), clusterIPs: new Set(), hairpins: new Set(), nodePortIPs: new Set() };
+  #requested: Requested = { frontEnds: new Set(), clusterIPs: new Set(), hairpinEndpoints: new Set(), nodePortIPs: new Set() };
   /** Attempts in a row to adopt what is there that the kernel refused. */
   #refusals = 0;
 
@@ -104,30 +104,30 @@ export class ServiceTable {
     const writer = new TableWriter(this.#deps, this.table, options);
     const isFull = options.full === true || !this.isKnown;
     const { services } = desired;
-    const asked = merged(this.#asked, services.takeDirty());
-    this.#asked = asked;
+    const requested = merged(this.#requested, services.takeChanged());
+    this.#requested = requested;
     try {
       const observed = this.#observed ?? (await this.#adopt(writer));
       this.#observed = observed;
-      await removeStrays(observed, writer);
-      const ids = isFull ? new Set([...observed.frontEnds.keys(), ...idsOf(services)]) : asked.frontEnds;
+      await removeUnowned(observed, writer);
+      const ids = isFull ? new Set([...observed.frontEnds.keys(), ...idsOf(services)]) : requested.frontEnds;
       const batches = { add: writer.batch(), remove: writer.batch() };
-      const sets = changeSets(observed, desired, asked, { ...batches, full: isFull });
+      const sets = changeSets(observed, desired, requested, { ...batches, full: isFull });
       writer.drifted(sets.drift);
       await syncServiceCidrs(observed, desired.serviceCIDRs, writer);
       await writer.commit(sets.add);
       await syncFrontEnds(
-        { deps: this.#deps, writer, observed, options: this.#options, asked: asked.frontEnds },
+        { deps: this.#deps, writer, observed, options: this.#options, requested: requested.frontEnds },
         services,
         ids,
       );
       await writer.commit(sets.remove);
       for (const [name, keys] of sets.next) observed.sets.set(name, keys);
       if (!observed.chains.has(COMPLETE_CHAIN)) await this.#complete(observed, writer);
-      this.#asked = {
+      this.#requested = {
         frontEnds: new Set(),
         clusterIPs: new Set(),
-        hairpins: new Set(),
+        hairpinEndpoints: new Set(),
         nodePortIPs: desired.nodePortIPs,
       };
       if (writer.hasWrittenRules) await this.#seal(observed, writer);
@@ -188,23 +188,23 @@ export class ServiceTable {
   }
 }
 
-/** What a sync that failed was asked for is not forgotten. */
-function merged(before: Asked, { frontEnds, clusterIPs, hairpins }: Dirty): Asked {
+/** What a sync that failed was requested for is not forgotten. */
+function merged(before: Requested, { frontEnds, clusterIPs, hairpinEndpoints }: ChangedKeys): Requested {
   return {
     frontEnds: before.frontEnds.size === 0 ? frontEnds : new Set([...before.frontEnds, ...frontEnds]),
     clusterIPs: before.clusterIPs.size === 0 ? clusterIPs : new Set([...before.clusterIPs, ...clusterIPs]),
-    hairpins: before.hairpins.size === 0 ? hairpins : new Set([...before.hairpins, ...hairpins]),
+    hairpinEndpoints: before.hairpinEndpoints.size === 0 ? hairpinEndpoints : new Set([...before.hairpinEndpoints, ...hairpinEndpoints]),
     nodePortIPs: before.nodePortIPs,
   };
 }
 
-async function removeStrays(observed: ObservedTable, writer: TableWriter): Promise<void> {
-  if (observed.strays.length === 0) return;
+async function removeUnowned(observed: ObservedTable, writer: TableWriter): Promise<void> {
+  if (observed.unowned.length === 0) return;
   const batch = writer.batch();
-  for (const { set, element } of observed.strays) batch.delete(set, element.key, element.keyEnd);
+  for (const { set, element } of observed.unowned) batch.delete(set, element.key, element.keyEnd);
   await writer.commit(batch);
   writer.drifted(batch.count);
-  observed.strays = [];
+  observed.unowned = [];
 }
 
 async function syncServiceCidrs(observed: ObservedTable, serviceCIDRs: readonly Cidr[], writer: TableWriter): Promise<void> {

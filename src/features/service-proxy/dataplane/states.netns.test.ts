@@ -15,13 +15,13 @@ import {
   TARGET_PORT,
   wantedOf,
 } from "../testing/fixture.ts";
-import { type Door, doorOf } from "../testing/matrix.ts";
+import { type FrontEndKind, frontEndAddress } from "../testing/matrix.ts";
 import { DataPlane, GenerationTracker } from "./index.ts";
 
 /** States in a run; each is synced and asked by every sender at every address. */
 const STATES = process.env["ISTHMUS_SOAK"] === "full" ? 10_000 : 40;
 const SENDERS = ["pod", "node", "external"] as const;
-const DOORS = ["clusterIP", "loadBalancerIP", "externalIP", "nodePort"] as const;
+const KINDS = ["clusterIP", "loadBalancerIP", "externalIP", "nodePort"] as const;
 /**
  * Loopback answers in well under a millisecond; nothing within this means dropped, where that is what is wanted. An answer that is wanted is
  * waited for until just before a kernel would send a lost packet again: on a busy machine it comes late, after a loss never.
@@ -64,9 +64,9 @@ function sourceOf(family: IpFamily, sender: Sender): Cidr {
 }
 
 /** What the specification says (2.2, 2.4), by a model of its own: the machines that may answer, or none. */
-function expected(state: State, door: Door, sender: Sender): readonly string[] | "dropped" | "rejected" {
+function expected(state: State, frontEnd: FrontEndKind, sender: Sender): readonly string[] | "dropped" | "rejected" {
   const { local, remote, inner, outer } = state;
-  if (door === "loadBalancerIP" && state.hasRanges && state.allowed.length > 0 && !state.allowed.includes(sender)) {
+  if (frontEnd === "loadBalancerIP" && state.hasRanges && state.allowed.length > 0 && !state.allowed.includes(sender)) {
     return "dropped";
   }
   const all = Object.entries({ local, remote }).filter(([, one]) => one !== undefined);
@@ -74,7 +74,7 @@ function expected(state: State, door: Door, sender: Sender): readonly string[] |
     const ready = from.filter(([, one]) => one === "ready");
     return (ready.length > 0 ? ready : from.filter(([, one]) => one === "fading")).map(([name]) => name);
   };
-  const isOuter = door !== "clusterIP";
+  const isOuter = frontEnd !== "clusterIP";
   if (!all.some(([, one]) => one !== "down")) return "rejected";
   const isLocal = (isOuter ? outer : inner) === "Local" && !(isOuter && sender !== "external");
   const servers = use(isLocal ? all.filter(([name]) => name === "local") : all);
@@ -83,9 +83,9 @@ function expected(state: State, door: Door, sender: Sender): readonly string[] |
 
 async function found(
   state: State,
-  { family, door, sender, droppedMs }: { family: IpFamily; door: Door; sender: Sender; droppedMs: number },
+  { family, frontEnd, sender, droppedMs }: { family: IpFamily; frontEnd: FrontEndKind; sender: Sender; droppedMs: number },
 ): Promise<string> {
-  const { address, port } = doorOf(family, door);
+  const { address, port } = frontEndAddress(family, frontEnd);
   if (state.protocol === "TCP") {
     // Reset, for connection tracking is emptied after each state: a server that still had half of a connection of the state before would not take
     // a new one that is masqueraded to the same port.
@@ -132,16 +132,16 @@ for (const family of [4, 6] as const) {
         );
         // Flows of the state before, which a client's port may be drawn for again, are the proxy's matter, not the table's.
         await flows.delete({ family });
-        for (const door of DOORS) {
+        for (const frontEnd of KINDS) {
           for (const sender of SENDERS) {
-            const wanted = expected(one, door, sender);
+            const wanted = expected(one, frontEnd, sender);
             const droppedMs = wanted === "dropped" ? DROPPED_MS : PATIENCE_MS;
-            const is = await found(one, { family, door, sender, droppedMs });
+            const is = await found(one, { family, frontEnd, sender, droppedMs });
             const isRight =
               typeof wanted !== "string"
                 ? wanted.includes(is)
                 : is === wanted || (is === "not permitted" && one.protocol === "UDP");
-            assert.ok(isRight, `${sender} to ${door}: ${is} instead of ${wanted}`);
+            assert.ok(isRight, `${sender} to ${frontEnd}: ${is} instead of ${wanted}`);
           }
         }
       }),

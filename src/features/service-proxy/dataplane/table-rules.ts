@@ -81,9 +81,9 @@ export function renewTable(
   const shapes = shapesOf(known.chains, options);
   const base = placed(baseChains(options, known.affinityTimeouts), options);
   const chains = [...base.filter((chain) => known.isWhole || !isEntry(chain)), ...shapes];
-  const strays = strayChains(known.chains, options);
-  for (const name of strays) tx.flushChain(name);
-  for (const name of strays) tx.deleteChain(name);
+  const unowned = unownedChains(known.chains, options);
+  for (const name of unowned) tx.flushChain(name);
+  for (const name of unowned) tx.deleteChain(name);
   for (const chain of chains) tx.chain(chain.name, chain.base);
   const printed = chains.filter((chain) => !isCompiled(chain));
   for (const { name } of printed) tx.flushChain(name);
@@ -139,7 +139,7 @@ export function isSeal(name: string): boolean {
 }
 
 /** Chains that we never make: packets may enter by them. Pure. */
-function strayChains(names: Iterable<string>, options: TableOptions): readonly string[] {
+function unownedChains(names: Iterable<string>, options: TableOptions): readonly string[] {
   const ours = new Set([LAYOUT_CHAIN, COMPLETE_CHAIN, ...baseChains(options, []).map(({ name }) => name)]);
   return [...names].filter((name) => !ours.has(name) && parseShape(name) === undefined);
 }

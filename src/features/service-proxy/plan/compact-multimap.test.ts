@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { FewByKey } from "./few.ts";
+import { CompactMultimap } from "./compact-multimap.ts";
 
-test("FewByKey: is a map to sets, whatever is added and removed", () => {
+test("CompactMultimap: is a map to sets, whatever is added and removed", () => {
   const step = fc.record({
     op: fc.constantFrom("add", "remove"),
     key: fc.constantFrom("a", "b"),
@@ -11,7 +11,7 @@ test("FewByKey: is a map to sets, whatever is added and removed", () => {
   });
   fc.assert(
     fc.property(fc.array(step as fc.Arbitrary<{ op: "add" | "remove"; key: string; text: string }>), (steps) => {
-      const few = new FewByKey<string>();
+      const few = new CompactMultimap<string>();
       const model = new Map<string, Set<string>>();
       for (const { op, key, text } of steps) {
         few[op](key, text);

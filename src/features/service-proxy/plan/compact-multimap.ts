@@ -1,5 +1,5 @@
 /** A map to texts of which a key nearly always has one: that one is kept without a set, which would take 200 bytes. */
-export class FewByKey<K> {
+export class CompactMultimap<K> {
   readonly #texts = new Map<K, string | Set<string>>();
 
   has(key: K): boolean {

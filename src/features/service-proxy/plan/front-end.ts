@@ -40,14 +40,17 @@ export function frontEndId({ key, isNodePort }: Pick<FrontEnd, "key" | "isNodePo
   return flatText(isNodePort ? "n" : "i", key);
 }
 
-/** What a front end is, before it has endpoints. */
-interface Door {
-  readonly kind: "cluster-ip" | "load-balancer" | "external-ip" | "node-port";
+/** Field of the Service that a front end comes from. */
+type FrontEndKind = "cluster-ip" | "load-balancer" | "external-ip" | "node-port";
+
+/** Address of a front end; `undefined` for a NodePort. */
+interface FrontEndAddress {
+  readonly kind: FrontEndKind;
   readonly address: IpAddress | undefined;
 }
 
 /** What a Service asks for. */
-export interface AskedFrontEnd {
+export interface RequestedFrontEnd {
   readonly frontEnd: FrontEnd;
   /** At an address that the Service names itself, or its load balancer: it may be another's. */
   readonly isExternal: boolean;
@@ -76,22 +79,22 @@ function ownerOf(address: IpAddress, nodeIPs: readonly IpAddress[]): string | un
 }
 
 /** The wanted front ends of a service port. Pure. The first of those with one key holds. `nodeIPs`: of this node. */
-export function frontEndsOf(port: ServicePort, selection: Selection, nodeIPs: readonly IpAddress[]): AskedFrontEnd[] {
+export function frontEndsOf(port: ServicePort, selection: Selection, nodeIPs: readonly IpAddress[]): RequestedFrontEnd[] {
   const ranges = rangesOf(port, nodeIPs);
   const lists = { cluster: valuesOf(selection.cluster), local: valuesOf(selection.local), ranges };
-  const doors: Door[] = [
+  const addresses: FrontEndAddress[] = [
     { kind: "cluster-ip", address: port.clusterIP },
-    ...port.loadBalancerIPs.map((address): Door => ({ kind: "load-balancer", address })),
-    ...port.externalIPs.map((address): Door => ({ kind: "external-ip", address })),
+    ...port.loadBalancerIPs.map((address): FrontEndAddress => ({ kind: "load-balancer", address })),
+    ...port.externalIPs.map((address): FrontEndAddress => ({ kind: "external-ip", address })),
     ...(port.nodePort > 0 ? [{ kind: "node-port" as const, address: undefined }] : []),
   ];
-  const byKey = new Map<ByteString, AskedFrontEnd>();
-  for (const door of doors) {
-    const frontEnd = frontEndOf(port, door, lists, selection.hasEndpoints);
+  const byKey = new Map<ByteString, RequestedFrontEnd>();
+  for (const target of addresses) {
+    const frontEnd = frontEndOf(port, target, lists, selection.hasEndpoints);
     const id = frontEndId(frontEnd);
     if (byKey.has(id)) continue;
-    const isExternal = door.kind === "load-balancer" || door.kind === "external-ip";
-    const owner = isExternal && door.address !== undefined ? ownerOf(door.address, nodeIPs) : undefined;
+    const isExternal = target.kind === "load-balancer" || target.kind === "external-ip";
+    const owner = isExternal && target.address !== undefined ? ownerOf(target.address, nodeIPs) : undefined;
     byKey.set(id, { frontEnd, isExternal, owner });
   }
   return [...byKey.values()];
@@ -103,17 +106,17 @@ interface Lists {
   readonly ranges: readonly string[] | undefined;
 }
 
-function frontEndOf(port: ServicePort, door: Door, lists: Lists, hasEndpoints: boolean): FrontEnd {
-  const isNodePort = door.kind === "node-port";
-  const { address } = door;
-  const isInternal = door.kind === "cluster-ip";
+function frontEndOf(port: ServicePort, target: FrontEndAddress, lists: Lists, hasEndpoints: boolean): FrontEnd {
+  const isNodePort = target.kind === "node-port";
+  const { address } = target;
+  const isInternal = target.kind === "cluster-ip";
   const isLocal = (isInternal ? port.internalTrafficPolicy : port.externalTrafficPolicy) === "Local";
   const empty = {
     key:
       address === undefined ? portBytes(port.protocol, port.nodePort) : addressKey(address, port.protocol, port.port),
     isNodePort,
     service: servicePortId(port),
-    sourceRanges: door.kind === "load-balancer" ? lists.ranges : undefined,
+    sourceRanges: target.kind === "load-balancer" ? lists.ranges : undefined,
     verdict: undefined,
     short: undefined,
     slots: [],

@@ -11,4 +11,4 @@ export { addressBytes, addressKey, endpointValue, frontEndText, hairpinKey, port
 export { withoutNested } from "./ranges.ts";
 export { type PortWithEndpoints, planService } from "./service.ts";
 export { assignSlots } from "./slots.ts";
-export { type Dirty, type ServicePlan, WantedTable } from "./wanted.ts";
+export { type ChangedKeys, type ServicePlan, WantedTable } from "./wanted.ts";

@@ -8,9 +8,9 @@ import { slotOf } from "./keys.ts";
 export interface ListedTable {
   readonly frontEnds: ReadonlyMap<string, ObservedFrontEnd>;
   readonly clusterIPs: ReadonlySet<ByteString>;
-  readonly hairpins: ReadonlySet<ByteString>;
+  readonly hairpinEndpoints: ReadonlySet<ByteString>;
   /** Elements that no plan makes, by set: somebody else's, to be deleted. */
-  readonly strays: readonly { readonly set: string; readonly element: RawElement }[];
+  readonly unowned: readonly { readonly set: string; readonly element: RawElement }[];
 }
 
 /** What is being put together. */
@@ -42,10 +42,10 @@ export function readListing(listing: ReadonlyMap<string, readonly RawElement[]>)
 
 class ListingReader {
   readonly #parts = new Map<string, Parts>();
-  readonly #strays: { set: string; element: RawElement }[] = [];
+  readonly #unowned: { set: string; element: RawElement }[] = [];
 
   take(set: string, element: RawElement): void {
-    if (!this.#takeKnown(set, element)) this.#strays.push({ set, element });
+    if (!this.#takeKnown(set, element)) this.#unowned.push({ set, element });
   }
 
   /** False when no plan would make such an element. */
@@ -132,8 +132,8 @@ class ListingReader {
     return {
       frontEnds: new Map(Array.from(this.#parts, ([id, parts]) => [id, observedFrontEnd(parts)])),
       clusterIPs: keys(SETS.clusterIps),
-      hairpins: keys(SETS.hairpin),
-      strays: this.#strays,
+      hairpinEndpoints: keys(SETS.hairpin),
+      unowned: this.#unowned,
     };
   }
 }

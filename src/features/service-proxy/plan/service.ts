@@ -16,19 +16,19 @@ export function planService(
   node: NodeInfo,
   nodeIPs: readonly IpAddress[],
 ): ServicePlan {
-  const asked = ports.flatMap(({ port, endpoints }) =>
+  const requested = ports.flatMap(({ port, endpoints }) =>
     frontEndsOf(port, selectEndpoints(port, endpoints, node), nodeIPs),
   );
-  const hairpins = ports.flatMap(({ port, endpoints }) =>
+  const hairpinEndpoints = ports.flatMap(({ port, endpoints }) =>
     endpoints.filter(({ isLocal }) => isLocal).map((one) => hairpinKey(one.address, port.protocol, one.port)),
   );
-  const external = asked.filter(({ isExternal, owner }) => isExternal && owner === undefined);
+  const external = requested.filter(({ isExternal, owner }) => isExternal && owner === undefined);
   return {
-    frontEnds: packed(asked.flatMap(({ frontEnd, owner }) => (owner === undefined ? frontEnd : []))),
+    frontEnds: packed(requested.flatMap(({ frontEnd, owner }) => (owner === undefined ? frontEnd : []))),
     external: packedSet(external.map(({ frontEnd }) => frontEndId(frontEnd))),
-    refused: packed(asked.flatMap(({ frontEnd, owner }) => (owner === undefined ? [] : { frontEnd, owner }))),
+    refused: packed(requested.flatMap(({ frontEnd, owner }) => (owner === undefined ? [] : { frontEnd, owner }))),
     clusterIPs: packed([...new Set(ports.map(({ port }) => addressBytes(port.clusterIP)))]),
-    hairpins: packed([...new Set(hairpins)]),
+    hairpinEndpoints: packed([...new Set(hairpinEndpoints)]),
     createdAt: Math.min(...ports.map(({ port }) => port.createdAt)),
   };
 }

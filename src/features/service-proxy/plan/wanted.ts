@@ -1,5 +1,5 @@
 import type { ByteString } from "#kernel/nft-elements";
-import { FewByKey } from "./few.ts";
+import { CompactMultimap } from "./compact-multimap.ts";
 import { type FrontEnd, frontEndId } from "./front-end.ts";
 
 /** Protocol and port, behind the address in a front end's key. */
@@ -15,7 +15,7 @@ export interface ServicePlan {
   /** Keys of `cluster-ips`. */
   readonly clusterIPs: readonly ByteString[];
   /** Keys of `hairpin`: its endpoints on this node. */
-  readonly hairpins: readonly ByteString[];
+  readonly hairpinEndpoints: readonly ByteString[];
   /** Milliseconds since the epoch: of two Services that claim one front end, the older one has it. */
   readonly createdAt: number;
 }
@@ -29,7 +29,7 @@ interface Claim {
 }
 
 /** A front end that a Service asks for and does not have. */
-export interface Loser {
+export interface LostFrontEnd {
   readonly frontEnd: FrontEnd;
   readonly service: string;
   /** The Service that has it, or whose the address is; absent: an `owner` has the address. */
@@ -39,11 +39,11 @@ export interface Loser {
 }
 
 /** What may have changed since it was last asked. */
-export interface Dirty {
+export interface ChangedKeys {
   /** See {@link frontEndId}. */
   readonly frontEnds: ReadonlySet<string>;
   readonly clusterIPs: ReadonlySet<ByteString>;
-  readonly hairpins: ReadonlySet<ByteString>;
+  readonly hairpinEndpoints: ReadonlySet<ByteString>;
 }
 
 /**
@@ -57,17 +57,17 @@ export class WantedTable {
   readonly #claims = new Map<string, Claim[]>();
   /** Front ends that several claim: few, if any. */
   readonly #contested = new Set<string>();
-  readonly #clusterIPs = new Counts();
+  readonly #clusterIPs = new ReferenceCounts();
   /** By cluster IP, the Services that have it: one, but for mistakes. */
-  readonly #owners = new FewByKey<ByteString>();
+  readonly #owners = new CompactMultimap<ByteString>();
   /** By address, the external front ends that are claimed there. */
-  readonly #external = new FewByKey<ByteString>();
+  readonly #external = new CompactMultimap<ByteString>();
   /** Addresses that are in both: few, if any. */
   readonly #overlaps = new Set<ByteString>();
   /** Services that ask for what no Service can have. */
   readonly #refused = new Set<string>();
-  readonly #hairpins = new Counts();
-  #dirtyFrontEnds = new Set<string>();
+  readonly #hairpinEndpoints = new ReferenceCounts();
+  #changedFrontEnds = new Set<string>();
 
   /** Replaces what a Service asks for; `undefined`: it is gone. */
   set(service: string, plan: ServicePlan | undefined): void {
@@ -83,15 +83,15 @@ export class WantedTable {
   }
 
   /** What is asked for in vain, for `explain` and the log. */
-  *losers(): Generator<Loser> {
+  *lostFrontEnds(): Generator<LostFrontEnd> {
     for (const id of this.#contested) {
       const holder = this.#holder(id);
-      for (const claim of this.#claims.get(id) ?? []) if (claim !== holder) yield this.#loser(claim, holder);
+      for (const claim of this.#claims.get(id) ?? []) if (claim !== holder) yield this.#lostFrontEnd(claim, holder);
     }
     for (const address of this.#overlaps) {
       for (const id of this.#external.get(address)) {
         if (this.#contested.has(id)) continue;
-        for (const claim of this.#claims.get(id) ?? []) if (!this.#mayHold(claim)) yield this.#loser(claim, undefined);
+        for (const claim of this.#claims.get(id) ?? []) if (!this.#mayHold(claim)) yield this.#lostFrontEnd(claim, undefined);
       }
     }
     for (const service of this.#refused) {
@@ -126,15 +126,15 @@ export class WantedTable {
     return this.#clusterIPs.keys;
   }
 
-  get hairpins(): ReadonlySet<ByteString> {
-    return this.#hairpins.keys;
+  get hairpinEndpoints(): ReadonlySet<ByteString> {
+    return this.#hairpinEndpoints.keys;
   }
 
   /** What changed since the last call. */
-  takeDirty(): Dirty {
-    const frontEnds = this.#dirtyFrontEnds;
-    this.#dirtyFrontEnds = new Set();
-    return { frontEnds, clusterIPs: this.#clusterIPs.takeDirty(), hairpins: this.#hairpins.takeDirty() };
+  takeChanged(): ChangedKeys {
+    const frontEnds = this.#changedFrontEnds;
+    this.#changedFrontEnds = new Set();
+    return { frontEnds, clusterIPs: this.#clusterIPs.takeChanged(), hairpinEndpoints: this.#hairpinEndpoints.takeChanged() };
   }
 
   #holder(id: string): Claim | undefined {
@@ -147,7 +147,7 @@ export class WantedTable {
     return external === undefined || !this.#owners.has(external);
   }
 
-  #loser({ frontEnd, service, external }: Claim, holder: Claim | undefined): Loser {
+  #lostFrontEnd({ frontEnd, service, external }: Claim, holder: Claim | undefined): LostFrontEnd {
     const [owner = ""] = this.#owners.get(external ?? "");
     return { frontEnd, service, holder: holder?.service ?? owner };
   }
@@ -163,14 +163,14 @@ export class WantedTable {
         this.#external.remove(addressOf(frontEnd), id);
         this.#lookForOverlap(addressOf(frontEnd));
       }
-      this.#dirtyFrontEnds.add(id);
+      this.#changedFrontEnds.add(id);
     }
     for (const key of plan.clusterIPs) {
       this.#clusterIPs.remove(key);
       this.#owners.remove(key, service);
       this.#ownershipChanged(key);
     }
-    for (const key of plan.hairpins) this.#hairpins.remove(key);
+    for (const key of plan.hairpinEndpoints) this.#hairpinEndpoints.remove(key);
     this.#refused.delete(service);
   }
 
@@ -187,21 +187,21 @@ export class WantedTable {
         this.#external.add(external, id);
         this.#lookForOverlap(external);
       }
-      this.#dirtyFrontEnds.add(id);
+      this.#changedFrontEnds.add(id);
     }
     for (const key of plan.clusterIPs) {
       this.#clusterIPs.add(key);
       this.#owners.add(key, service);
       this.#ownershipChanged(key);
     }
-    for (const key of plan.hairpins) this.#hairpins.add(key);
+    for (const key of plan.hairpinEndpoints) this.#hairpinEndpoints.add(key);
     if (plan.refused.length > 0) this.#refused.add(service);
   }
 
   /** What others claim at the address is theirs no more, or is theirs now. */
   #ownershipChanged(clusterIP: ByteString): void {
     this.#lookForOverlap(clusterIP);
-    for (const id of this.#external.get(clusterIP)) this.#dirtyFrontEnds.add(id);
+    for (const id of this.#external.get(clusterIP)) this.#changedFrontEnds.add(id);
   }
 
   #lookForOverlap(address: ByteString): void {
@@ -222,29 +222,29 @@ function byRight(a: Claim, b: Claim): number {
 }
 
 /** Keys that several want; there as long as one does. */
-class Counts {
+class ReferenceCounts {
   /** Of those that more than one wants, by how many: few. */
   readonly #counts = new Map<ByteString, number>();
   readonly keys = new Set<ByteString>();
-  #dirty = new Set<ByteString>();
+  #changed = new Set<ByteString>();
 
   add(key: ByteString): void {
-    this.#dirty.add(key);
+    this.#changed.add(key);
     if (this.keys.has(key)) this.#counts.set(key, (this.#counts.get(key) ?? 1) + 1);
     else this.keys.add(key);
   }
 
   remove(key: ByteString): void {
-    this.#dirty.add(key);
+    this.#changed.add(key);
     const left = (this.#counts.get(key) ?? 1) - 1;
     if (left > 1) this.#counts.set(key, left);
     else this.#counts.delete(key);
     if (left === 0) this.keys.delete(key);
   }
 
-  takeDirty(): ReadonlySet<ByteString> {
-    const dirty = this.#dirty;
-    this.#dirty = new Set();
-    return dirty;
+  takeChanged(): ReadonlySet<ByteString> {
+    const changed = this.#changed;
+    this.#changed = new Set();
+    return changed;
   }
 }

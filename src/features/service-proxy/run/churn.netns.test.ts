@@ -97,11 +97,11 @@ function aPacket(family: IpFamily): fc.Arbitrary<Packet> {
 /** Packets of everybody to every front end of these Services. */
 function packetsTo({ family, tracker }: Told): Packet[] {
   const ports = [...tracker.services.values()].flat();
-  const doors = ports.flatMap(({ protocol, port, nodePort, clusterIP, externalIPs, loadBalancerIPs }) => [
+  const kinds = ports.flatMap(({ protocol, port, nodePort, clusterIP, externalIPs, loadBalancerIPs }) => [
     ...[clusterIP, ...externalIPs, ...loadBalancerIPs].map((address) => ({ address, port, protocol })),
     { address: addressesOf(family).node, port: nodePort, protocol },
   ]);
-  return doors.flatMap(({ address, port, protocol }) =>
+  return kinds.flatMap(({ address, port, protocol }) =>
     SENDERS.map((sender) => packetOf(family, sender, address, port, protocol)),
   );
 }
@@ -141,7 +141,7 @@ for (const family of [4, 6] as const) {
         {
           frontEnds: reader.frontEnds,
           clusterIPs: keys(SETS.clusterIps),
-          hairpins: keys(SETS.hairpin),
+          hairpinEndpoints: keys(SETS.hairpin),
           nodePortIPs: keys(SETS.nodePortIps),
           serviceCIDRs: [serviceCIDR],
         },

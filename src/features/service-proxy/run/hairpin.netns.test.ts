@@ -27,7 +27,7 @@ after(async () => {
 
 for (const family of [4, 6] as const) {
   const { clusterIP, externalIP, loadBalancerIP, node, localEndpoint } = addressesOf(family);
-  const doors = [
+  const kinds = [
     [clusterIP, SERVICE_PORT],
     [externalIP, SERVICE_PORT],
     [loadBalancerIP, SERVICE_PORT],
@@ -57,7 +57,7 @@ for (const family of [4, 6] as const) {
   for (const policy of POLICIES) {
     test(`hairpin: an endpoint reaches itself by every front end, TCP and UDP, and sees the node, policy ${policy}, IPv${family}`, async () => {
       await proxy.setBoth(service(policy), slice(localEndpoint));
-      for (const [address, port] of doors) {
+      for (const [address, port] of kinds) {
         using flow = await bed.udpFlow("local", address, port);
         const both = [await bed.connect("local", address, port, { droppedMs: 900 }), await flow.ask()];
         for (const reached of both) {
@@ -73,7 +73,7 @@ for (const family of [4, 6] as const) {
 
     test(`hairpin: the node reaches an endpoint of its own network by every front end, policy ${policy}, IPv${family}`, async () => {
       await proxy.setBoth(service(policy), slice(node));
-      for (const [address, port] of doors) {
+      for (const [address, port] of kinds) {
         const reached = await bed.connect("node", address, port, { droppedMs: 900 });
         assert.ok(reached.kind === "delivered", `${address} ${port}: ${reached.kind}`);
         assert.equal(reached.by, `${node} ${TARGET_PORT}`);

@@ -92,13 +92,13 @@ test("WantedTable: a cluster IP is its Service's with all its ports, however old
         { ...told, frontEnd: "10.96.0.7:8080/TCP" },
       ],
     );
-    wanted.takeDirty();
+    wanted.takeChanged();
     wanted.set("ns/owner", undefined);
     assert.deepEqual(ofAddress(), all, "nobody else's: who names it has it");
-    assert.equal(wanted.takeDirty().frontEnds.size, 2);
+    assert.equal(wanted.takeChanged().frontEnds.size, 2);
     make("owner");
     assert.deepEqual(ofAddress(), ["ns/owner:http/TCP"], "made again it has its own at once");
-    assert.equal(wanted.takeDirty().frontEnds.size, 2);
+    assert.equal(wanted.takeChanged().frontEnds.size, 2);
     assert.deepEqual([...wanted.rivals("ns/owner")], ["ns/taker"]);
   }
 });

@@ -23,10 +23,10 @@ export class LostClaims {
   }
 
   /** Those that are new since the last call. */
-  take(wanted: Pick<WantedTable, "losers">): LostClaim[] {
+  take(wanted: Pick<WantedTable, "lostFrontEnds">): LostClaim[] {
     const known = new Set<string>();
     const found: LostClaim[] = [];
-    for (const { frontEnd, ...claim } of wanted.losers()) {
+    for (const { frontEnd, ...claim } of wanted.lostFrontEnds()) {
       const { service } = claim;
       const id = `${service} ${frontEndId(frontEnd)}`;
       known.add(id);

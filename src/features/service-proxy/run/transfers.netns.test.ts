@@ -90,26 +90,26 @@ function service(family: IpFamily): Promise<void> {
 
 for (const family of [4, 6] as const) {
   const { clusterIP, node, remoteEndpoint } = addressesOf(family);
-  const doors = [
+  const kinds = [
     [clusterIP, SERVICE_PORT],
     [node, NODE_PORT],
   ] as const;
 
   test(`${TRANSFER_MIB} MiB each way arrive as they were sent, by cluster IP and NodePort, IPv${family}`, async () => {
     await service(family);
-    for (const [address, port] of doors) await echo(address, port, TRANSFER_MIB);
+    for (const [address, port] of kinds) await echo(address, port, TRANSFER_MIB);
   });
 
   test(`datagrams of ${DATAGRAM_BYTES} bytes go and come in fragments, by cluster IP and NodePort, IPv${family}`, async () => {
     await service(family);
-    for (const [address, port] of doors) assert.equal(await askLarge(address, port), 1);
+    for (const [address, port] of kinds) assert.equal(await askLarge(address, port), 1);
   });
 
   test(`a small link behind the Service is learned by the client, by cluster IP and NodePort, IPv${family}`, async () => {
     await service(family);
     const route = ["route", "replace", String(remoteEndpoint), "dev", "veth-remote", "mtu", String(SMALL_MTU)];
     bed.ip("node", `-${family}`, ...route);
-    for (const [address, port] of doors) {
+    for (const [address, port] of kinds) {
       await echo(address, port, 1);
       assert.match(bed.ip("external", "route", "get", String(address)), new RegExp(`\\bmtu ${SMALL_MTU}\\b`));
       await askLarge(address, port);

@@ -137,7 +137,7 @@ export function tableOf(family: IpFamily, wanted: WantedTable): TracedTable {
   return {
     frontEnds: new Map<string, ObservedFrontEnd>(wanted.frontEnds()),
     clusterIPs: wanted.clusterIPs,
-    hairpins: wanted.hairpins,
+    hairpinEndpoints: wanted.hairpinEndpoints,
     nodePortIPs: new Set<ByteString>([addressBytes(node)]),
     serviceCIDRs: [serviceCIDR],
   };

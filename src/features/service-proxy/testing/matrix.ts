@@ -3,7 +3,7 @@ import type { Endpoint, ServicePort } from "../model/index.ts";
 import { addressesOf, endpoint, NODE_PORT, SERVICE_PORT, type Sender } from "./fixture.ts";
 
 /** What a front end is. */
-export type Door = "clusterIP" | "loadBalancerIP" | "externalIP" | "nodePort";
+export type FrontEndKind = "clusterIP" | "loadBalancerIP" | "externalIP" | "nodePort";
 
 /** `L`: the endpoint on this node, `C`: any; behind it M: masqueraded. Or dropped, or refused. */
 export type Expected = "C" | "CM" | "L" | "LM" | "drop" | "reject";
@@ -13,7 +13,7 @@ export interface Row {
   readonly name: string;
   readonly service: Partial<ServicePort>;
   readonly endpoints: readonly ("local" | "remote" | Endpoint)[];
-  readonly door: Door;
+  readonly kind: FrontEndKind;
   readonly sender: Sender;
   readonly expected: Expected;
   readonly masqueradeAll?: boolean;
@@ -27,15 +27,15 @@ type Expectation = Readonly<Record<Sender, Expected>>;
 
 function rows(
   name: string,
-  doors: readonly Door[],
+  kinds: readonly FrontEndKind[],
   expected: Expectation,
-  what: Omit<Row, "name" | "door" | "sender" | "expected">,
+  what: Omit<Row, "name" | "kind" | "sender" | "expected">,
 ): Row[] {
-  return doors.flatMap((door) =>
+  return kinds.flatMap((kind) =>
     SENDERS.map((sender) => ({
       ...what,
-      name: `${name}: ${sender} to ${door}`,
-      door,
+      name: `${name}: ${sender} to ${kind}`,
+      kind,
       sender,
       expected: expected[sender],
     })),
@@ -50,7 +50,7 @@ export function matrix(family: IpFamily): readonly Row[] {
   const down = (where: "local" | "remote"): Endpoint => endpoint(family, where, { ready: false, serving: false });
   const all = (expected: Expected): Expectation => ({ pod: expected, node: expected, external: expected });
   const CLUSTER_IP = ["clusterIP"] as const;
-  const doors = [...CLUSTER_IP, ...OUTER];
+  const kinds = [...CLUSTER_IP, ...OUTER];
   return [
     ...rows("iTP Cluster", CLUSTER_IP, { pod: "C", node: "C", external: "CM" }, { service: {}, endpoints: BOTH }),
     ...rows("iTP Local", CLUSTER_IP, { pod: "L", node: "L", external: "LM" }, { service: inner, endpoints: BOTH }),
@@ -93,9 +93,9 @@ export function matrix(family: IpFamily): readonly Row[] {
         hasDetector: false,
       },
     ),
-    ...rows("no endpoints", doors, all("reject"), { service: {}, endpoints: [] }),
-    ...rows("none ready", doors, all("reject"), { service: {}, endpoints: [down("local"), down("remote")] }),
-    ...rows("no endpoints, Local", doors, all("reject"), { service: { ...local, ...inner }, endpoints: [] }),
+    ...rows("no endpoints", kinds, all("reject"), { service: {}, endpoints: [] }),
+    ...rows("none ready", kinds, all("reject"), { service: {}, endpoints: [down("local"), down("remote")] }),
+    ...rows("no endpoints, Local", kinds, all("reject"), { service: { ...local, ...inner }, endpoints: [] }),
     ...rows(
       "all fade",
       CLUSTER_IP,
@@ -109,10 +109,10 @@ export function matrix(family: IpFamily): readonly Row[] {
   ];
 }
 
-/** Address and port of a door. */
-export function doorOf(family: IpFamily, door: Door): { readonly address: IpAddress; readonly port: number } {
+/** Address and port of a kind. */
+export function frontEndAddress(family: IpFamily, kind: FrontEndKind): { readonly address: IpAddress; readonly port: number } {
   const addresses = addressesOf(family);
-  return door === "nodePort"
+  return kind === "nodePort"
     ? { address: addresses.node, port: NODE_PORT }
-    : { address: addresses[door], port: SERVICE_PORT };
+    : { address: addresses[kind], port: SERVICE_PORT };
 }

@@ -13,7 +13,7 @@ import {
   servicePort,
   worldFor,
 } from "../testing/fixture.ts";
-import { doorOf, matrix, type Row } from "../testing/matrix.ts";
+import { frontEndAddress, matrix, type Row } from "../testing/matrix.ts";
 import { type Outcome, trace, traceAll, type World } from "./index.ts";
 
 const FAMILIES = [4, 6] as const;
@@ -63,7 +63,7 @@ function inShort(family: IpFamily, results: readonly Outcome[]): string {
 for (const family of FAMILIES) {
   test(`trace: every row of the traffic matrix, IPv${family}`, () => {
     for (const row of matrix(family)) {
-      const { address, port } = doorOf(family, row.door);
+      const { address, port } = frontEndAddress(family, row.kind);
       const found = inShort(family, outcomes(worldOfRow(family, row), family, row.sender, address, port));
       assert.equal(found, row.expected, row.name);
     }

@@ -8,7 +8,7 @@ import type { World } from "./types.ts";
 export interface TracedTable {
   readonly frontEnds: ReadonlyMap<string, ObservedFrontEnd>;
   readonly clusterIPs: ReadonlySet<ByteString>;
-  readonly hairpins: ReadonlySet<ByteString>;
+  readonly hairpinEndpoints: ReadonlySet<ByteString>;
   readonly nodePortIPs: ReadonlySet<ByteString>;
   readonly serviceCIDRs: readonly Cidr[];
 }
@@ -74,7 +74,7 @@ function lookUp(
     case SETS.clusterIps:
       return present(table.clusterIPs);
     case SETS.hairpin:
-      return present(table.hairpins);
+      return present(table.hairpinEndpoints);
     case SETS.nodePortIps:
       return present(table.nodePortIPs);
     case SETS.affinity:

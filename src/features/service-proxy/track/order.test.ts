@@ -43,8 +43,8 @@ function tell(told: Told, one: Event): boolean {
 /** What the node's table shall hold, in an order of its own. */
 function content(told: Told): unknown {
   told.plan();
-  const { clusterIPs, hairpins } = told.wanted;
-  return [[...told.wanted.frontEnds()].sort(byId), [...clusterIPs].sort(), [...hairpins].sort()];
+  const { clusterIPs, hairpinEndpoints } = told.wanted;
+  return [[...told.wanted.frontEnds()].sort(byId), [...clusterIPs].sort(), [...hairpinEndpoints].sort()];
 }
 
 function byId([a]: readonly [string, unknown], [b]: readonly [string, unknown]): number {

@@ -214,7 +214,7 @@ test("Tracker: nothing is left of what was removed, and no object makes it throw
       for (const one of services) tracker.setService(`ns/${one.metadata.name}`, []);
       for (const one of slices) tracker.setSlice(one.metadata.name, undefined);
       apply();
-      assert.deepEqual([[...wanted.frontEnds()], wanted.clusterIPs.size, wanted.hairpins.size], [[], 0, 0]);
+      assert.deepEqual([[...wanted.frontEnds()], wanted.clusterIPs.size, wanted.hairpinEndpoints.size], [[], 0, 0]);
     }),
   );
 });
