@@ -16,7 +16,7 @@ export class EncodingPlane extends DataPlane {
 
   override async sync(desired: Desired): Promise<SyncReport> {
     const batch = (): ElementBatch => new ElementBatch(this.table, { record: false });
-    const phases = { fill: batch(), turn: batch(), clear: batch() };
+    const phases = { add: batch(), switch: batch(), remove: batch() };
     this.services = new Set();
     for (const [, frontEnd] of desired.services.frontEnds()) {
       changeFrontEnd(undefined, frontEnd, phases);

@@ -45,9 +45,9 @@ export function affinityLoss(
 }
 
 /** Who new connections may be sent to: with externalTrafficPolicy Local, others from outside than from pods and the node. */
-function eligible({ short, slots, localSlots }: ObservedFrontEnd): Record<"outside" | "inside", ReadonlySet<ByteString>> {
+function eligible({ localVerdict, slots, localSlots }: ObservedFrontEnd): Record<"outside" | "inside", ReadonlySet<ByteString>> {
   const known = (all: readonly (ByteString | undefined)[]): ByteString[] => all.filter((one) => one !== undefined);
-  if (short !== undefined) return { outside: new Set(known(localSlots)), inside: new Set(known(slots)) };
+  if (localVerdict !== undefined) return { outside: new Set(known(localSlots)), inside: new Set(known(slots)) };
   const all = new Set([...known(slots), ...known(localSlots)]);
   return { outside: all, inside: all };
 }

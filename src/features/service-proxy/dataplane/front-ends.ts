@@ -5,7 +5,7 @@ import { changeFrontEnd, type ObservedFrontEnd, type WantedTable } from "../plan
 import { affinityChain, type RuleOptions } from "../rules/index.ts";
 import { type AffinityLoss, affinityLoss, forgetClients } from "./affinity.ts";
 import type { ObservedTable } from "./observed-table.ts";
-import { addChains, affinitySets, emptyChains, fillCompiled, shapesOf } from "./table-rules.ts";
+import { addChains, affinitySets, emptyChains, writeCompiled, shapesOf } from "./table-rules.ts";
 import { type DataPlaneDeps, SETTLE_MS } from "./types.ts";
 import type { TableWriter } from "./writer.ts";
 
@@ -32,7 +32,7 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
   const { deps, writer, observed } = work;
   const { clock = systemClock, elements, generations } = deps;
   const { signal } = writer.options;
-  const clears: ElementBatch[] = [];
+  const removals: ElementBatch[] = [];
   const losses: AffinityLoss[] = [];
   let group = new Group(writer);
   const slice = new TimeSlice({ clock, lengthMs: SLICE_MS });
@@ -45,17 +45,17 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
     const loss = affinityLoss(before, after);
     if (loss !== undefined) losses.push(loss);
     if (group.byteLength > BATCH_BYTES) {
-      clears.push(await finish(work, group));
+      removals.push(await finish(work, group));
       group = new Group(writer);
     }
     if (slice.isOver) await slice.yield();
     signal?.throwIfAborted();
   }
-  clears.push(await finish(work, group));
+  removals.push(await finish(work, group));
   await forgetClients({ elements, generations }, writer.table, losses, writer.options);
-  if (clears.every(({ isEmpty }) => isEmpty)) return;
+  if (removals.every(({ isEmpty }) => isEmpty)) return;
   await sleep(SETTLE_MS, { clock, signal });
-  for (const batch of clears) await writer.commit(batch);
+  for (const batch of removals) await writer.commit(batch);
 }
 
 /** Front ends whose changes go to the kernel together. */
@@ -69,11 +69,11 @@ class Group {
 
   /** Of elements. */
   get count(): number {
-    return this.phases.fill.count + this.phases.turn.count + this.phases.clear.count;
+    return this.phases.add.count + this.phases.switch.count + this.phases.remove.count;
   }
 
   get byteLength(): number {
-    return this.phases.fill.byteLength + this.phases.turn.byteLength;
+    return this.phases.add.byteLength + this.phases.switch.byteLength;
   }
 }
 
@@ -81,13 +81,13 @@ class Group {
 async function finish(work: FrontEndWork, { phases, updates }: Group): Promise<ElementBatch> {
   const { writer, observed } = work;
   await prepare(work, updates);
-  await writer.commit(phases.fill);
-  await writer.commit(phases.turn);
+  await writer.commit(phases.add);
+  await writer.commit(phases.switch);
   for (const [id, frontEnd] of updates) {
     if (frontEnd === undefined) observed.frontEnds.delete(id);
     else observed.frontEnds.set(id, frontEnd);
   }
-  return phases.clear;
+  return phases.remove;
 }
 
 /** Chains and affinity sets that the front ends are about to lead to. */
@@ -96,7 +96,7 @@ async function prepare(work: FrontEndWork, updates: Group["updates"]): Promise<v
   const chains = new Set<string>();
   const timeouts = new Set(observed.affinityTimeouts);
   for (const [, frontEnd] of updates) {
-    for (const verdict of [frontEnd?.verdict, frontEnd?.short]) {
+    for (const verdict of [frontEnd?.verdict, frontEnd?.localVerdict]) {
       if (verdict !== undefined && "chain" in verdict && !observed.chains.has(verdict.chain)) chains.add(verdict.chain);
     }
     if ((frontEnd?.affinitySeconds ?? 0) > 0) timeouts.add(frontEnd?.affinitySeconds ?? 0);
@@ -105,7 +105,7 @@ async function prepare(work: FrontEndWork, updates: Group["updates"]): Promise<v
   if (timeouts.size === observed.affinityTimeouts.length) return;
   const sorted = [...timeouts].sort((a, b) => a - b);
   await writer.run(affinitySets(writer.table, sorted, options));
-  await writer.commitFilled((batch) => fillCompiled(batch, [affinityChain(sorted)], options));
+  await writer.commitRules((batch) => writeCompiled(batch, [affinityChain(sorted)], options));
   observed.affinityTimeouts = sorted;
 }
 
@@ -113,7 +113,7 @@ async function prepare(work: FrontEndWork, updates: Group["updates"]): Promise<v
 async function addShapes({ writer, observed, options }: FrontEndWork, names: ReadonlySet<string>): Promise<void> {
   const chains = shapesOf(names, options, observed.chains);
   await writer.run(emptyChains(writer.table, chains));
-  await writer.commitFilled((batch) => fillCompiled(batch, chains, options));
+  await writer.commitRules((batch) => writeCompiled(batch, chains, options));
   await writer.run(addChains(writer.table, chains, options));
   for (const { name } of chains) observed.chains.add(name);
 }

@@ -3,8 +3,8 @@ import { cidrsIn, type ObservedFrontEnd, type ListedTable, readListing } from ".
 import { affinityChain, type RuleOptions, SETS } from "../rules/index.ts";
 import {
   COMPLETE_CHAIN,
-  fillCompiled,
-  fillSlotMaps,
+  writeCompiled,
+  writeSlotMaps,
   LAYOUT_CHAIN,
   renewTable,
   replaceTable,
@@ -61,17 +61,17 @@ export async function adopt(
   const names = elements.names(table);
   if (names === undefined || state === "absent" || state === "foreign") {
     await writer.run(replaceTable(table, options, { isThere: names !== undefined }));
-    await writer.commitFilled((batch) => fillSlotMaps(batch, options));
+    await writer.commitRules((batch) => writeSlotMaps(batch, options));
     return emptyTable(new Set(elements.names(table)?.chains));
   }
   const affinityTimeouts = timeoutsOf(names.sets);
   const known = { chains: names.chains, affinityTimeouts };
   const seal = sealOf(options, { ...known, structure: elements.structure(table) });
   if (state !== "whole" || !names.chains.includes(seal)) {
-    await writer.commitFilled((batch) => fillSlotMaps(batch, options));
+    await writer.commitRules((batch) => writeSlotMaps(batch, options));
     await writer.run(renewTable(table, options, { ...known, isWhole: state === "whole" }));
-    await writer.commitFilled((batch) =>
-      fillCompiled(batch, compiledOf(names.chains, affinityTimeouts, options), options),
+    await writer.commitRules((batch) =>
+      writeCompiled(batch, compiledOf(names.chains, affinityTimeouts, options), options),
     );
   }
   const listing = await listElements(writer, elements);

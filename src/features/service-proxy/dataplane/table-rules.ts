@@ -29,7 +29,7 @@ const TABLE_COMMENT = "Services, by isthmus service-proxy";
 
 /**
  * The table anew, empty but for sets and chains that packets do not meet before {@link hookTable}, in one transaction; its maps of
- * endpoints come with {@link fillSlotMaps}. Pure.
+ * endpoints come with {@link writeSlotMaps}. Pure.
  */
 export function replaceTable(
   table: NftTable,
@@ -57,7 +57,7 @@ export function hookTable(table: NftTable, options: TableOptions): NftTransactio
 }
 
 /** The maps of endpoints, where they are missing. Pure but for the batch. */
-export function fillSlotMaps(batch: ElementBatch, { family }: RuleOptions): void {
+export function writeSlotMaps(batch: ElementBatch, { family }: RuleOptions): void {
   for (const [name, { key, value }] of slotMaps(family)) batch.map(name, key, value);
 }
 
@@ -175,7 +175,7 @@ export function emptyChains(table: NftTable, chains: readonly Chain[]): NftTrans
 }
 
 /** Writes compiled chains, whatever was in them. Pure but for the batch. */
-export function fillCompiled(batch: ElementBatch, chains: readonly Chain[], { family }: RuleOptions): void {
+export function writeCompiled(batch: ElementBatch, chains: readonly Chain[], { family }: RuleOptions): void {
   for (const chain of chains) {
     if (!isCompiled(chain)) continue;
     batch.emptyChain(chain.name);

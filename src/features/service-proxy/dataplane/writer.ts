@@ -30,7 +30,7 @@ export class TableWriter {
   }
 
   phases(): Phases {
-    return { fill: this.batch(), turn: this.batch(), clear: this.batch() };
+    return { add: this.batch(), switch: this.batch(), remove: this.batch() };
   }
 
   /** Elements; nothing for an empty batch. */
@@ -51,7 +51,7 @@ export class TableWriter {
   }
 
   /** Maps and compiled rules, which are no elements. */
-  async commitFilled(fill: (batch: ElementBatch) => void): Promise<void> {
+  async commitRules(fill: (batch: ElementBatch) => void): Promise<void> {
     this.#hasWrittenRules = true;
     const batch = this.batch();
     fill(batch);

@@ -6,46 +6,46 @@ import { allowKeys, slotBytes } from "./keys.ts";
 import { assignSlots } from "./slots.ts";
 
 /**
- * The batches of one update, committed in this order (docs/spec/service-proxy.md#2.8). Packets look into several maps one after the
- * other, and may see one of them before and another after a commit; so whatever a verdict leads to is there before the verdict,
- * and goes after it.
+ * The batches of one update, committed in this order (docs/spec/service-proxy.md#2.8). A packet looks into several maps one after the
+ * other, and may see one of them before and another after a commit. So the elements that a verdict leads to are added before it, and
+ * removed after it.
  */
 export interface Phases {
-  /** Endpoints are added, and replaced in their slots. */
-  readonly fill: ElementBatch;
-  /** Verdicts change. */
-  readonly turn: ElementBatch;
-  /** What nothing leads to any more goes; not sooner than packets that saw the old verdict are through. */
-  readonly clear: ElementBatch;
+  /** Adds endpoints, or replaces them in their slots. */
+  readonly add: ElementBatch;
+  /** Changes verdicts. */
+  readonly switch: ElementBatch;
+  /** Removes elements that no verdict leads to; committed after the packets that saw the old verdicts are through. */
+  readonly remove: ElementBatch;
 }
 
-/** The sets of a front end, by what it is. */
-interface Names {
+/** Names of the sets that hold a front end. */
+interface FrontEndSets {
   readonly verdicts: string;
-  readonly short: string;
+  readonly localVerdicts: string;
   readonly slots: string;
   readonly localSlots: string;
   readonly noEndpoints: string;
 }
 
-const BY_ADDRESS: Names = {
+const BY_ADDRESS: FrontEndSets = {
   verdicts: SETS.serviceIps,
-  short: SETS.serviceShort,
+  localVerdicts: SETS.localVerdicts,
   slots: SETS.endpoints,
   localSlots: SETS.endpointsLocal,
   noEndpoints: SETS.noEndpoints,
 };
-const BY_NODE_PORT: Names = {
+const BY_NODE_PORT: FrontEndSets = {
   verdicts: SETS.nodePorts,
-  short: SETS.nodePortsShort,
+  localVerdicts: SETS.nodePortLocalVerdicts,
   slots: SETS.nodePortEndpoints,
   localSlots: SETS.nodePortEndpointsLocal,
   noEndpoints: SETS.noEndpointsNodePorts,
 };
 
 /**
- * Writes what makes `observed` into `wanted` into the phases, and returns what the kernel then holds: `wanted` with its endpoints in the
- * slots that they got. Either may be absent. Pure but for the batches.
+ * Writes the difference between `observed` and `wanted` into the phases. Returns what the kernel then holds: `wanted`, with its
+ * endpoints in the slots that they were given. Either may be absent. Pure but for the batches.
  */
 export function changeFrontEnd(
   observed: ObservedFrontEnd | undefined,
@@ -57,16 +57,20 @@ export function changeFrontEnd(
   const comment = wanted?.service.slice(0, 127);
   const slots = changeSlots(names.slots, key, observed?.slots ?? [], wanted?.slots ?? [], phases);
   const localSlots = changeSlots(names.localSlots, key, observed?.localSlots ?? [], wanted?.localSlots ?? [], phases);
-  const { turn, clear } = phases;
   changeRanges(key, observed, wanted?.sourceRanges, phases);
   changeAffinity(key, isNodePort, observed?.affinitySeconds ?? 0, wanted?.affinitySeconds ?? 0, phases);
-  changeVerdict(names.short, key, observed?.short, wanted?.short, { comment, add: turn, remove: clear });
-  changeVerdict(names.verdicts, key, observed?.verdict, wanted?.verdict, { comment, add: turn, remove: turn });
+  changeVerdict(names.localVerdicts, key, observed?.localVerdict, wanted?.localVerdict, {
+    comment,
+    add: phases.switch,
+    remove: phases.remove,
+  });
+  const switched = { comment, add: phases.switch, remove: phases.switch };
+  changeVerdict(names.verdicts, key, observed?.verdict, wanted?.verdict, switched);
   const refused = (frontEnd: ObservedFrontEnd | undefined): Verdict | undefined =>
     frontEnd?.noEndpoints === true ? NO_ENDPOINTS : undefined;
-  changeVerdict(names.noEndpoints, key, refused(observed), refused(wanted), { comment, add: turn, remove: turn });
+  changeVerdict(names.noEndpoints, key, refused(observed), refused(wanted), switched);
   if (wanted === undefined) return undefined;
-  // Nearly always it is as planned, and one object stands for both.
+  // The slots are nearly always those of the plan: one object then serves as both.
   if (isSameList(slots, wanted.slots) && isSameList(localSlots, wanted.localSlots)) return wanted;
   return { ...wanted, slots, localSlots };
 }
@@ -80,18 +84,18 @@ function changeSlots(
   key: ByteString,
   observed: readonly (ByteString | undefined)[],
   wanted: readonly ByteString[],
-  { fill, clear }: Phases,
+  phases: Phases,
 ): readonly ByteString[] {
   const slots = assignSlots(observed, wanted);
   for (const [slot, endpoint] of slots.entries()) {
     const before = observed[slot];
     if (before === endpoint) continue;
     const full = key + slotBytes(slot);
-    if (before !== undefined) fill.delete(set, full);
-    fill.add(set, full, endpoint);
+    if (before !== undefined) phases.add.delete(set, full);
+    phases.add.add(set, full, endpoint);
   }
   for (let slot = slots.length; slot < observed.length; slot += 1) {
-    if (observed[slot] !== undefined) clear.delete(set, key + slotBytes(slot));
+    if (observed[slot] !== undefined) phases.remove.delete(set, key + slotBytes(slot));
   }
   return slots;
 }
@@ -112,7 +116,7 @@ function changeRanges(
   key: ByteString,
   observed: ObservedFrontEnd | undefined,
   wanted: readonly string[] | undefined,
-  { fill, turn, clear }: Phases,
+  phases: Phases,
 ): void {
   const isGuarded = observed?.isGuarded ?? observed?.sourceRanges !== undefined;
   const [before, after] = [new Set(observed?.sourceRanges), new Set(wanted)];
@@ -120,21 +124,21 @@ function changeRanges(
   for (const text of after) {
     if (before.has(text)) continue;
     const range = Cidr.parse(text);
-    // An interval that overlaps another is refused, so the other goes first; what is in both stays allowed without a gap.
+    // The kernel refuses overlapping intervals, so the old one is deleted first. One transaction does both: no source is refused meanwhile.
     for (const old of stale.filter((other) => other.overlaps(range))) {
-      fill.delete(SETS.firewallAllow, ...allowKeys(key, old));
+      phases.add.delete(SETS.firewallAllow, ...allowKeys(key, old));
       stale.splice(stale.indexOf(old), 1);
     }
-    fill.add(SETS.firewallAllow, allowKeys(key, range)[0], undefined, undefined, allowKeys(key, range)[1]);
+    phases.add.add(SETS.firewallAllow, allowKeys(key, range)[0], undefined, undefined, allowKeys(key, range)[1]);
   }
-  for (const old of stale) clear.delete(SETS.firewallAllow, ...allowKeys(key, old));
-  if (!isGuarded && wanted !== undefined) turn.add(SETS.firewallVips, key);
-  if (isGuarded && wanted === undefined) turn.delete(SETS.firewallVips, key);
+  for (const old of stale) phases.remove.delete(SETS.firewallAllow, ...allowKeys(key, old));
+  if (!isGuarded && wanted !== undefined) phases.switch.add(SETS.firewallVips, key);
+  if (isGuarded && wanted === undefined) phases.switch.delete(SETS.firewallVips, key);
 }
 
-function changeAffinity(key: ByteString, isNodePort: boolean, observed: number, wanted: number, { turn }: Phases): void {
+function changeAffinity(key: ByteString, isNodePort: boolean, observed: number, wanted: number, phases: Phases): void {
   if (observed === wanted) return;
   const setOf = isNodePort ? affinityNodePortSet : affinitySet;
-  if (observed > 0) turn.delete(setOf(observed), key);
-  if (wanted > 0) turn.add(setOf(wanted), key);
+  if (observed > 0) phases.switch.delete(setOf(observed), key);
+  if (wanted > 0) phases.switch.add(setOf(wanted), key);
 }

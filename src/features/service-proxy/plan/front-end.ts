@@ -18,7 +18,7 @@ export interface FrontEnd<Slot = ByteString> {
   /** Where new connections go; absent: not to be had, see `noEndpoints`. */
   readonly verdict: Verdict | undefined;
   /** Where pods and this node go, with externalTrafficPolicy Local. */
-  readonly short: Verdict | undefined;
+  readonly localVerdict: Verdict | undefined;
   /** Connections are refused: nobody in the cluster would answer. */
   readonly noEndpoints: boolean;
   readonly slots: readonly Slot[];
@@ -118,7 +118,7 @@ function frontEndOf(port: ServicePort, target: FrontEndAddress, lists: Lists, ha
     service: servicePortId(port),
     sourceRanges: target.kind === "load-balancer" ? lists.ranges : undefined,
     verdict: undefined,
-    short: undefined,
+    localVerdict: undefined,
     slots: [],
     localSlots: [],
     affinitySeconds: port.affinitySeconds,
@@ -133,7 +133,7 @@ function frontEndOf(port: ServicePort, target: FrontEndAddress, lists: Lists, ha
   if (isInternal && isLocal) return { ...plan, verdict: goTo("lbl", l), localSlots: lists.local };
   if (isInternal) return { ...plan, verdict: goTo("lb", n), slots: lists.cluster };
   if (!isLocal) return { ...plan, verdict: goTo("ext", n), slots: lists.cluster };
-  return { ...plan, verdict: goTo("extl", l), short: goTo("lb", n), slots: lists.cluster, localSlots: lists.local };
+  return { ...plan, verdict: goTo("extl", l), localVerdict: goTo("lb", n), slots: lists.cluster, localSlots: lists.local };
 }
 
 /** Sorted by address and port as text, so that the same endpoints always give the same plan. */

@@ -19,7 +19,7 @@ interface Parts {
   isNodePort: boolean;
   service: string;
   verdict: Verdict | undefined;
-  short: Verdict | undefined;
+  localVerdict: Verdict | undefined;
   noEndpoints: boolean;
   slots: (ByteString | undefined)[];
   localSlots: (ByteString | undefined)[];
@@ -64,10 +64,10 @@ class ListingReader {
         return this.#edit(key, set === SETS.nodePorts, element, (parts) => {
           parts.verdict = verdict;
         });
-      case SETS.serviceShort:
-      case SETS.nodePortsShort:
-        return this.#edit(key, set === SETS.nodePortsShort, element, (parts) => {
-          parts.short = verdict;
+      case SETS.localVerdicts:
+      case SETS.nodePortLocalVerdicts:
+        return this.#edit(key, set === SETS.nodePortLocalVerdicts, element, (parts) => {
+          parts.localVerdict = verdict;
         });
       case SETS.noEndpoints:
       case SETS.noEndpointsNodePorts:
@@ -144,7 +144,7 @@ function emptyParts(key: ByteString, isNodePort: boolean): Parts {
     isNodePort,
     service: "",
     verdict: undefined,
-    short: undefined,
+    localVerdict: undefined,
     noEndpoints: false,
     slots: [],
     localSlots: [],

@@ -6,9 +6,9 @@ import type { PartType } from "#kernel/nft-elements";
 export const SETS = {
   serviceIps: "service-ips",
   /** Where pods and the node itself go with externalTrafficPolicy Local: as if by the load balancer, to the whole cluster. */
-  serviceShort: "service-ips-short",
+  localVerdicts: "service-ips-short",
   nodePorts: "service-nodeports",
-  nodePortsShort: "service-nodeports-short",
+  nodePortLocalVerdicts: "service-nodeports-short",
   endpoints: "eps",
   endpointsLocal: "eps-local",
   nodePortEndpoints: "np-eps",
@@ -59,9 +59,9 @@ export function setSpecs(family: IpFamily): ReadonlyMap<string, NftSetSpec> {
   const frontEnd = `${address} . inet_proto . inet_service`;
   return new Map<string, NftSetSpec>([
     [SETS.serviceIps, { key: frontEnd, value: "verdict" }],
-    [SETS.serviceShort, { key: frontEnd, value: "verdict" }],
+    [SETS.localVerdicts, { key: frontEnd, value: "verdict" }],
     [SETS.nodePorts, { key: "inet_proto . inet_service", value: "verdict" }],
-    [SETS.nodePortsShort, { key: "inet_proto . inet_service", value: "verdict" }],
+    [SETS.nodePortLocalVerdicts, { key: "inet_proto . inet_service", value: "verdict" }],
     [SETS.noEndpoints, { key: frontEnd, value: "verdict" }],
     [SETS.noEndpointsNodePorts, { key: "inet_proto . inet_service", value: "verdict" }],
     [SETS.clusterIps, { key: address }],

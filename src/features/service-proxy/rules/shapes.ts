@@ -83,7 +83,7 @@ function rememberedRule(): Rule {
 }
 
 function shortCircuit({ isNodePort }: Shape, { detector }: RuleOptions): Rule[] {
-  const map = isNodePort ? SETS.nodePortsShort : SETS.serviceShort;
+  const map = isNodePort ? SETS.nodePortLocalVerdicts : SETS.localVerdicts;
   const key = frontEndKey(isNodePort);
   const local: Match = { kind: "local", part: "saddr" };
   return [

@@ -23,13 +23,13 @@ const BY_NODE_PORT: FrontEndSet = { isNodePort: true, hasSlot: false };
 /** Sets whose keys begin with a front end's. */
 const FRONT_END_SETS: Readonly<Record<string, FrontEndSet>> = {
   [SETS.serviceIps]: BY_ADDRESS,
-  [SETS.serviceShort]: BY_ADDRESS,
+  [SETS.localVerdicts]: BY_ADDRESS,
   [SETS.noEndpoints]: BY_ADDRESS,
   [SETS.firewallVips]: BY_ADDRESS,
   [SETS.endpoints]: { ...BY_ADDRESS, hasSlot: true },
   [SETS.endpointsLocal]: { ...BY_ADDRESS, hasSlot: true },
   [SETS.nodePorts]: BY_NODE_PORT,
-  [SETS.nodePortsShort]: BY_NODE_PORT,
+  [SETS.nodePortLocalVerdicts]: BY_NODE_PORT,
   [SETS.noEndpointsNodePorts]: BY_NODE_PORT,
   [SETS.nodePortEndpoints]: { ...BY_NODE_PORT, hasSlot: true },
   [SETS.nodePortEndpointsLocal]: { ...BY_NODE_PORT, hasSlot: true },
@@ -52,8 +52,8 @@ export function worldOf(table: TracedTable, options: RuleOptions, localAddresses
 
 function chainsOf({ frontEnds }: TracedTable, options: RuleOptions): ReadonlyMap<string, Chain> {
   const names = new Set<string>();
-  for (const { verdict, short } of frontEnds.values()) {
-    for (const one of [verdict, short]) if (one !== undefined && "chain" in one) names.add(one.chain);
+  for (const { verdict, localVerdict } of frontEnds.values()) {
+    for (const one of [verdict, localVerdict]) if (one !== undefined && "chain" in one) names.add(one.chain);
   }
   const timeouts = [...new Set(Array.from(frontEnds.values(), (one) => one.affinitySeconds))].filter((one) => one > 0);
   const shapes = [...names].flatMap((name) => {
@@ -82,9 +82,9 @@ function lookUp(
     case SETS.serviceIps:
     case SETS.nodePorts:
       return byKey(key, set === SETS.nodePorts)?.verdict;
-    case SETS.serviceShort:
-    case SETS.nodePortsShort:
-      return byKey(key, set === SETS.nodePortsShort)?.short;
+    case SETS.localVerdicts:
+    case SETS.nodePortLocalVerdicts:
+      return byKey(key, set === SETS.nodePortLocalVerdicts)?.localVerdict;
     case SETS.noEndpoints:
     case SETS.noEndpointsNodePorts:
       return byKey(key, set === SETS.noEndpointsNodePorts)?.noEndpoints === true ? NO_ENDPOINTS : undefined;
