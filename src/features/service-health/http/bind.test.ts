@@ -5,49 +5,49 @@ import type { ListenAddress } from "#base/config";
 import type { IpAddress } from "#base/ip";
 import { KernelError } from "#kernel/errors";
 import { ServiceHealthError } from "../errors.ts";
-import { listenAll, placesOf } from "./bind.ts";
-import type { Listening } from "./index.ts";
+import { listenAll, bindAddresses } from "./bind.ts";
+import type { Listener } from "./index.ts";
 
 /** Errno numbers of Linux. */
 const ERRNO = { EADDRINUSE: 98, EADDRNOTAVAIL: 99, EAFNOSUPPORT: 97 } as const;
 
-/** A host on which listening on some addresses fails; `held` is what is listened on. */
+/** A host on which listening on some addresses fails; `listeners` is what is listened on. */
 function host(refused: Readonly<Record<string, keyof typeof ERRNO>>) {
-  const held: string[] = [];
-  const listen = (address: IpAddress, port: number): Listening => {
+  const listeners: string[] = [];
+  const listen = (address: IpAddress, port: number): Listener => {
     const errno = refused[address.toString()];
     if (errno !== undefined) {
       const cause = KernelError.fromErrno(ERRNO[errno], `listen on ${address}`);
       throw new ServiceHealthError("cannot-listen", cause.message, { cause });
     }
     const text = `${address} ${port === 0 ? 4321 : port}`;
-    held.push(text);
-    const close = (): void => void held.splice(held.indexOf(text), 1);
+    listeners.push(text);
+    const close = (): void => void listeners.splice(listeners.indexOf(text), 1);
     return { address, port: port === 0 ? 4321 : port, close };
   };
-  return { listen, held };
+  return { listen, listeners };
 }
 
 const listened = (at: ListenAddress, refused: Parameters<typeof host>[0]): readonly string[] => {
-  const { listen, held } = host(refused);
+  const { listen, listeners } = host(refused);
   listenAll({ listen }, at);
-  return held;
+  return listeners;
 };
 
-test("placesOf: any of one family is any of both, an address is itself, a name is refused", () => {
-  const texts = (at: ListenAddress): string[] => placesOf(at).map(String);
+test("bindAddresses: any of one family is any of both, an address is itself, a name is refused", () => {
+  const texts = (at: ListenAddress): string[] => bindAddresses(at).map(String);
   assert.deepEqual(texts({ host: "0.0.0.0", port: 1 }), ["0.0.0.0", "::"]);
   assert.deepEqual(texts({ host: "::", port: 1 }), ["0.0.0.0", "::"]);
   assert.deepEqual(texts({ port: 1 }), ["0.0.0.0", "::"]);
   assert.deepEqual(texts({ host: "fd00::1", port: 1 }), ["fd00::1"]);
-  assert.throws(() => placesOf({ host: "node1", port: 10256 }), /Cannot listen on node1:10256: "node1" is not an IP/);
+  assert.throws(() => bindAddresses({ host: "node1", port: 10256 }), /Cannot listen on node1:10256: "node1" is not an IP/);
 });
 
-test("placesOf: whatever the text, it gives addresses or throws our error", () => {
+test("bindAddresses: whatever the text, it gives addresses or throws our error", () => {
   fc.assert(
     fc.property(fc.oneof(fc.string(), fc.ipV4(), fc.ipV6()), fc.nat(65_535), (text, port) => {
       try {
-        assert.ok(placesOf({ host: text, port }).length > 0);
+        assert.ok(bindAddresses({ host: text, port }).length > 0);
       } catch (error) {
         assert.ok(error instanceof ServiceHealthError && error.code === "invalid-address");
       }
@@ -66,9 +66,9 @@ test("listenAll: a family that the host does not have is no error, two are; the 
 
 test("listenAll: a taken port in one family leaves nothing listening; a specific address has no other family to fall back to", () => {
   for (const taken of ["0.0.0.0", "::"]) {
-    const { listen, held } = host({ [taken]: "EADDRINUSE" });
+    const { listen, listeners } = host({ [taken]: "EADDRINUSE" });
     assert.throws(() => listenAll({ listen }, { port: 10_256 }), /in use/);
-    assert.deepEqual(held, []);
+    assert.deepEqual(listeners, []);
   }
   assert.throws(() => listened({ host: "10.9.9.9", port: 1 }, { "10.9.9.9": "EADDRNOTAVAIL" }), ServiceHealthError);
 });

@@ -5,8 +5,8 @@ import type { ListenAddress } from "#base/config";
 import type { Health } from "#base/health";
 import type { EventSink } from "../events.ts";
 import type { HealthCheck, NodeHealth } from "../state/index.ts";
-import { holdAddress } from "./hold.ts";
-import { type Listening, ProbeHttp, type ProbeHttpDeps } from "./probe-http.ts";
+import { keepListening } from "./keep-listening.ts";
+import { type Listener, ProbeHttp, type ProbeHttpDeps } from "./probe-http.ts";
 
 /** After the end was asked for, probes are answered 503 for so long, milliseconds (docs/spec/service-proxy.md#2.12). */
 export const LINGER_MS = 1000;
@@ -35,7 +35,7 @@ export interface HealthServerOptions {
 export class HealthServer {
   readonly #deps: HealthServerDeps;
   readonly #options: HealthServerOptions;
-  #held: readonly Listening[] = [];
+  #listeners: readonly Listener[] = [];
 
   constructor(deps: HealthServerDeps, options: HealthServerOptions) {
     this.#deps = deps;
@@ -44,7 +44,7 @@ export class HealthServer {
 
   /** `undefined` while it does not listen. */
   get port(): number | undefined {
-    return this.#held[0]?.port;
+    return this.#listeners[0]?.port;
   }
 
   /**
@@ -55,21 +55,21 @@ export class HealthServer {
     const { health, clock = systemClock } = this.#deps;
     const { address, hardFail = false, lingerMs = LINGER_MS } = this.#options;
     await using http = new ProbeHttp((request, response) => this.#answer(request, response), this.#deps);
-    await holdAddress(
+    await keepListening(
       {
         http,
         clock,
         onEvent: this.#deps.onEvent,
         log: this.#deps.log,
-        onListening: (held) => {
-          this.#held = held;
+        onListening: (listeners) => {
+          this.#listeners = listeners;
         },
       },
       { address, hardFail, failure: "FailedToStartProxierHealthcheck", what: "health checks", signal },
     );
     health.stopping();
-    if (this.#held.length > 0) await sleep(lingerMs, { clock });
-    this.#held = [];
+    if (this.#listeners.length > 0) await sleep(lingerMs, { clock });
+    this.#listeners = [];
   }
 
   #answer(request: IncomingMessage, response: ServerResponse): void {

@@ -4,7 +4,7 @@
  * Owns: sockets, limits, retries, {@link HealthServer}, {@link MetricsServer}. Refuses to know: what makes a node healthy.
  */
 export { HealthServer, type HealthServerDeps, type HealthServerOptions, LINGER_MS, reply } from "./health-server.ts";
-export { BIND_RETRY_MS } from "./hold.ts";
+export { BIND_RETRY_MS } from "./keep-listening.ts";
 export {
   type DebugAnswer,
   type DebugRequest,
@@ -15,7 +15,7 @@ export {
 } from "./metrics-server.ts";
 export {
   HEADERS_TIMEOUT_MS,
-  type Listening,
+  type Listener,
   MAX_CONNECTIONS,
   ProbeHttp,
   type ProbeHttpDeps,

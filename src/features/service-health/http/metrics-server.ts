@@ -6,8 +6,8 @@ import type { ListenAddress } from "#base/config";
 import type { Registry } from "#base/metrics";
 import type { EventSink } from "../events.ts";
 import { reply } from "./health-server.ts";
-import { holdAddress } from "./hold.ts";
-import { type Listening, ProbeHttp, type ProbeHttpDeps } from "./probe-http.ts";
+import { keepListening } from "./keep-listening.ts";
+import { type Listener, ProbeHttp, type ProbeHttpDeps } from "./probe-http.ts";
 
 /** A request to one of the {@link DebugRoutes}. */
 export interface DebugRequest {
@@ -56,7 +56,7 @@ const TEXT = "text/plain; charset=utf-8";
 export class MetricsServer {
   readonly #deps: MetricsServerDeps;
   readonly #options: MetricsServerOptions;
-  #held: readonly Listening[] = [];
+  #listeners: readonly Listener[] = [];
 
   constructor(deps: MetricsServerDeps, options: MetricsServerOptions) {
     this.#deps = deps;
@@ -65,7 +65,7 @@ export class MetricsServer {
 
   /** `undefined` while it does not listen. */
   get port(): number | undefined {
-    return this.#held[0]?.port;
+    return this.#listeners[0]?.port;
   }
 
   /** Serves until the signal aborts. Rejects as {@link HealthServer.run}. */
@@ -78,14 +78,14 @@ export class MetricsServer {
         onBug(error);
       });
     }, this.#deps);
-    const onListening = (held: readonly Listening[]): void => {
-      this.#held = held;
+    const onListening = (listeners: readonly Listener[]): void => {
+      this.#listeners = listeners;
     };
-    await holdAddress(
+    await keepListening(
       { http, onEvent, onListening, log, clock },
       { address, hardFail, failure: "FailedToStartMetricServer", what: "metrics", signal },
     );
-    this.#held = [];
+    this.#listeners = [];
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {

@@ -35,7 +35,7 @@ export interface ProbeHttpOptions {
 }
 
 /** One address and port that is listened on. */
-export interface Listening {
+export interface Listener {
   readonly address: IpAddress;
   readonly port: number;
   /** No new connections from now on; the port is free when this returns. Idempotent. */
@@ -43,7 +43,7 @@ export interface Listening {
 }
 
 /** Answers a request; `at` is what the connection came in by. Must answer at once or handle its own failures. */
-export type ProbeHandler = (request: IncomingMessage, response: ServerResponse, at: Listening) => void;
+export type ProbeHandler = (request: IncomingMessage, response: ServerResponse, at: Listener) => void;
 
 /**
  * An HTTP server that listens on any number of addresses, each by a socket of its own that is bound to one family. One set of limits
@@ -54,8 +54,8 @@ export class ProbeHttp implements AsyncDisposable {
   readonly #log: Logger;
   readonly #http: Server;
   readonly #connections: ConnectionLimit;
-  readonly #arrivals = new WeakMap<Socket, Listening>();
-  readonly #listening = new Set<Listening>();
+  readonly #arrivals = new WeakMap<Socket, Listener>();
+  readonly #listening = new Set<Listener>();
 
   constructor(handler: ProbeHandler, deps: ProbeHttpDeps, options: ProbeHttpOptions = {}) {
     const { headersTimeoutMs = HEADERS_TIMEOUT_MS, maxConnections = MAX_CONNECTIONS } = options;
@@ -89,11 +89,11 @@ export class ProbeHttp implements AsyncDisposable {
    * Listens on one address, which may be that of "any" in its family. `port` 0 lets the kernel choose. Throws
    * {@link ServiceHealthError} `cannot-listen` with the kernel's error as its cause.
    */
-  listen(address: IpAddress, port: number): Listening {
+  listen(address: IpAddress, port: number): Listener {
     const server = createNetServer({ allowHalfOpen: true, noDelay: true });
     const fd = this.#bind(address, port);
     server.listen({ fd });
-    const listening: Listening = {
+    const listening: Listener = {
       address,
       port: localEndpoint(fd).port,
       close: () => {

@@ -4,9 +4,9 @@ import type { IpAddress, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import { ServiceHealthError } from "../errors.ts";
 import type { EventLimit, EventSink } from "../events.ts";
-import type { Listening, ProbeHttp } from "../http/index.ts";
+import type { Listener, ProbeHttp } from "../http/index.ts";
 import { type ServiceHealth, serviceKey } from "./count.ts";
-import { type HeldService, type PortChange, planPorts } from "./plan.ts";
+import { type OpenService, type PortChange, planPorts } from "./plan.ts";
 
 /**
  * First pause after a port could not be had, milliseconds; it doubles up to {@link MAX_RETRY_MS}. Trying costs microseconds, and a port that is
@@ -16,8 +16,8 @@ export const MIN_RETRY_MS = 500;
 /** Longest pause, milliseconds. */
 export const MAX_RETRY_MS = 1500;
 
-interface Held extends HeldService {
-  readonly listening: readonly Listening[];
+interface ListeningService extends OpenService {
+  readonly listeners: readonly Listener[];
 }
 
 interface Failure {
@@ -36,10 +36,10 @@ export interface FamilyPortsDeps {
   readonly eventLimit: EventLimit;
 }
 
-/** The health ports of one family: which are held, which could not be had and when they are tried again. */
+/** The health ports of one family: which are open, which could not be had and when they are tried again. */
 export class FamilyPorts {
   readonly #deps: FamilyPortsDeps;
-  readonly #held = new Map<string, Held>();
+  readonly #listening = new Map<string, ListeningService>();
   readonly #failures = new Map<string, Failure>();
   #wanted: ReadonlyMap<string, ServiceHealth> = new Map();
   #addresses: readonly IpAddress[] = [];
@@ -72,7 +72,7 @@ export class FamilyPorts {
   /** What is to be done now; Services whose time to be tried again has not come are left out. */
   plan(): PortChange[] {
     const now = this.#deps.clock.monotonic();
-    const changes = planPorts(this.#wanted.values(), this.#addresses, this.#held);
+    const changes = planPorts(this.#wanted.values(), this.#addresses, this.#listening);
     const opening = new Set(changes.flatMap((change) => (change.op === "open" ? serviceKey(change.service) : [])));
     // Without an address to listen on there is nothing to try again.
     for (const key of this.#failures.keys()) if (!opening.has(key)) this.#failures.delete(key);
@@ -95,35 +95,35 @@ export class FamilyPorts {
 
   /** How many Services are listened for. */
   get size(): number {
-    return this.#held.size;
+    return this.#listening.size;
   }
 
   /** What is listened on for a Service. */
-  listeningFor(key: string): readonly Listening[] {
-    return this.#held.get(key)?.listening ?? [];
+  listenersFor(key: string): readonly Listener[] {
+    return this.#listening.get(key)?.listeners ?? [];
   }
 
   #close(key: string, addresses: readonly IpAddress[]): void {
-    const held = this.#held.get(key);
-    if (held === undefined) return;
-    const goes = (one: Listening): boolean => addresses.some((address) => address.equals(one.address));
-    for (const listening of held.listening.filter(goes)) listening.close();
-    const left = held.listening.filter((one) => !goes(one));
-    if (left.length === 0) this.#held.delete(key);
-    else this.#held.set(key, holding(held.port, left));
+    const open = this.#listening.get(key);
+    if (open === undefined) return;
+    const goes = (one: Listener): boolean => addresses.some((address) => address.equals(one.address));
+    for (const listener of open.listeners.filter(goes)) listener.close();
+    const left = open.listeners.filter((one) => !goes(one));
+    if (left.length === 0) this.#listening.delete(key);
+    else this.#listening.set(key, listeningOn(open.port, left));
   }
 
   /** All of a Service's addresses or none: one that answers on some of them only would look half there. */
   #open(service: ServiceHealth, addresses: readonly IpAddress[]): void {
     const key = serviceKey(service);
-    const listening = [...this.listeningFor(key)];
+    const listeners = [...this.listenersFor(key)];
     try {
-      for (const address of addresses) listening.push(this.#deps.http.listen(address, service.port));
-      this.#held.set(key, holding(service.port, listening));
+      for (const address of addresses) listeners.push(this.#deps.http.listen(address, service.port));
+      this.#listening.set(key, listeningOn(service.port, listeners));
       if (this.#failures.delete(key)) this.#deps.log.info("health port can be had again", { service: key });
     } catch (error) {
-      for (const one of listening) one.close();
-      this.#held.delete(key);
+      for (const one of listeners) one.close();
+      this.#listening.delete(key);
       if (!(error instanceof ServiceHealthError)) throw error;
       this.#failed(service, error);
     }
@@ -143,6 +143,6 @@ export class FamilyPorts {
   }
 }
 
-function holding(port: number, listening: readonly Listening[]): Held {
-  return { port, listening, addresses: listening.map(({ address }) => address) };
+function listeningOn(port: number, listeners: readonly Listener[]): ListeningService {
+  return { port, listeners, addresses: listeners.map(({ address }) => address) };
 }

@@ -5,5 +5,5 @@
  */
 export { lacksHealthPort, type PortView, type ServiceHealth, serviceHealth } from "./count.ts";
 export { MAX_RETRY_MS, MIN_RETRY_MS } from "./family-ports.ts";
-export { type HeldService, type PortChange, planPorts } from "./plan.ts";
+export { type OpenService, type PortChange, planPorts } from "./plan.ts";
 export { ServicePorts, type ServicePortsDeps, type ServicePortsOptions } from "./service-ports.ts";

@@ -2,7 +2,7 @@ import type { IpAddress } from "#base/ip";
 import { type ServiceHealth, serviceKey } from "./count.ts";
 
 /** What is listened on for one Service. */
-export interface HeldService {
+export interface OpenService {
   readonly port: number;
   readonly addresses: readonly IpAddress[];
 }
@@ -13,24 +13,24 @@ export type PortChange =
   | { readonly op: "open"; readonly service: ServiceHealth; readonly addresses: readonly IpAddress[] };
 
 /**
- * Pure: from what is held to what is wanted, by Service (`namespace/name`). Ports that are given up are closed before others are
+ * Pure: from what is open to what is wanted, by Service (`namespace/name`). Ports that are given up are closed before others are
  * opened, since a port may go from one Service to another. How many endpoints a Service has changes no listener.
  */
 export function planPorts(
   wanted: Iterable<ServiceHealth>,
   addresses: readonly IpAddress[],
-  held: ReadonlyMap<string, HeldService>,
+  open: ReadonlyMap<string, OpenService>,
 ): PortChange[] {
   const closes: PortChange[] = [];
   const opens: PortChange[] = [];
   const services = new Map(Array.from(wanted, (service) => [serviceKey(service), service] as const));
-  for (const [service, { port, addresses: bound }] of held) {
+  for (const [service, { port, addresses: bound }] of open) {
     const isKept = services.get(service)?.port === port;
     const surplus = isKept ? without(bound, addresses) : bound;
     if (surplus.length > 0) closes.push({ op: "close", service, addresses: surplus });
   }
   for (const [key, service] of services) {
-    const before = held.get(key);
+    const before = open.get(key);
     const bound = before?.port === service.port ? before.addresses : [];
     const missing = without(addresses, bound);
     if (missing.length > 0) opens.push({ op: "open", service, addresses: missing });

@@ -9,7 +9,7 @@ import { IpAddress } from "#base/ip";
 import type { HealthEvent } from "../events.ts";
 import { connected, eventually, probe, running } from "../testing/probe.ts";
 import {
-  type HeldService,
+  type OpenService,
   lacksHealthPort,
   type PortView,
   planPorts,
@@ -58,15 +58,15 @@ function bed(clock?: FakeClock): Bed {
   return { ports, events, health };
 }
 
-const held = (ports: ServicePorts, name: string): Promise<unknown> =>
-  eventually(() => (ports.listeningFor(4, `ns/${name}`).length > 0 ? true : undefined));
+const open = (ports: ServicePorts, name: string): Promise<unknown> =>
+  eventually(() => (ports.listenersFor(4, `ns/${name}`).length > 0 ? true : undefined));
 
 test("ServicePorts: answers on every address of a family, with count, weight and proxy health, any path and method", async () => {
   const { ports, health } = bed();
   await using _run = running(ports);
   const port = await freePort();
   ports.setServices(4, [service("web", port, 2)]);
-  await held(ports, "web");
+  await open(ports, "web");
   for (const host of ["127.0.0.1", "127.0.0.2"]) {
     for (const [path, method] of [
       ["/", "GET"],
@@ -95,7 +95,7 @@ test("ServicePorts: without endpoints here it is 503 with weight 0, and each fam
   const port = await freePort();
   ports.setServices(4, [service("web", port, 0)]);
   ports.setServices(6, [service("web", port, 1)]);
-  await held(ports, "web");
+  await open(ports, "web");
   await eventually(() => (ports.size(6) === 1 ? true : undefined));
   const none = await probe(port);
   assert.deepEqual([none.code, none.headers["x-load-balancing-endpoint-weight"]], [503, "0"]);
@@ -107,13 +107,13 @@ test("ServicePorts: a change of endpoints or of other Services restarts no liste
   await using _run = running(ports);
   const [port, otherPort] = [await freePort(), await freePort()];
   ports.setServices(4, [service("web", port, 1)]);
-  await held(ports, "web");
-  const before = ports.listeningFor(4, "ns/web");
+  await open(ports, "web");
+  const before = ports.listenersFor(4, "ns/web");
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
   assert.equal((await probe(port, { agent })).code, 200);
   ports.setServices(4, [service("web", port, 0), service("other", otherPort, 1)]);
-  await held(ports, "other");
-  assert.deepEqual(ports.listeningFor(4, "ns/web"), before);
+  await open(ports, "other");
+  assert.deepEqual(ports.listenersFor(4, "ns/web"), before);
   const { code, headers } = await probe(port, { agent });
   assert.deepEqual([code, headers.connection], [503, "keep-alive"]);
   agent.destroy();
@@ -124,9 +124,9 @@ test("ServicePorts: a changed number closes the old port; a port goes from one S
   await using _run = running(ports);
   const [a, b] = [await freePort(), await freePort()];
   ports.setServices(4, [service("one", a, 1), service("two", b, 2)]);
-  await held(ports, "two");
+  await open(ports, "two");
   ports.setServices(4, [service("one", b, 1), service("two", a, 2)]);
-  await eventually(() => (ports.listeningFor(4, "ns/one")[0]?.port === b ? true : undefined));
+  await eventually(() => (ports.listenersFor(4, "ns/one")[0]?.port === b ? true : undefined));
   assert.match((await probe(b)).body, /"name":"one"/);
   assert.match((await probe(a)).body, /"name":"two"/);
   ports.setServices(4, [service("one", b, 1)]);
@@ -140,7 +140,7 @@ test("ServicePorts: a connection that outlives its Service gets 503 with no endp
   await using _run = running(ports);
   const port = await freePort();
   ports.setServices(4, [service("web", port, 3)]);
-  await held(ports, "web");
+  await open(ports, "web");
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
   assert.equal((await probe(port, { agent })).code, 200);
   ports.setServices(4, []);
@@ -157,15 +157,15 @@ test("ServicePorts: listens where NodePorts are taken, follows the addresses, an
   const port = await freePort();
   ports.setAddresses(4, V4.slice(0, 1));
   ports.setServices(4, [service("web", port, 1)]);
-  await held(ports, "web");
+  await open(ports, "web");
   await assert.rejects(probe(port, { host: "127.0.0.2" }), /ECONNREFUSED/);
-  const [kept] = ports.listeningFor(4, "ns/web");
+  const [kept] = ports.listenersFor(4, "ns/web");
   ports.setAddresses(4, V4);
-  await eventually(() => (ports.listeningFor(4, "ns/web").length === 2 ? true : undefined));
-  assert.equal(ports.listeningFor(4, "ns/web")[0], kept);
+  await eventually(() => (ports.listenersFor(4, "ns/web").length === 2 ? true : undefined));
+  assert.equal(ports.listenersFor(4, "ns/web")[0], kept);
   assert.equal((await probe(port, { host: "127.0.0.2" })).code, 200);
   ports.setAddresses(4, V4.slice(1));
-  await eventually(() => (ports.listeningFor(4, "ns/web").length === 1 ? true : undefined));
+  await eventually(() => (ports.listenersFor(4, "ns/web").length === 1 ? true : undefined));
   await assert.rejects(probe(port, { host: "127.0.0.1" }), /ECONNREFUSED/);
   ports.setAddresses(4, []);
   await eventually(() => (ports.size(4) === 0 ? true : undefined));
@@ -179,7 +179,7 @@ test("ServicePorts: any of a family takes the place of its other addresses, and 
   ports.setAddresses(4, [...V4, IpAddress.parse("0.0.0.0"), IpAddress.parse("::")]);
   ports.setServices(6, [service("web", port, 1)]);
   ports.setServices(4, [service("web", port, 0)]);
-  await held(ports, "web");
+  await open(ports, "web");
   await eventually(() => (ports.size(6) === 1 ? true : undefined));
   assert.equal((await probe(port, { host: "127.0.0.3" })).code, 503);
   assert.equal((await probe(port, { host: "::1" })).code, 200);
@@ -289,7 +289,7 @@ test("ServicePorts: at the end its ports are free and its connections gone", asy
   const run = running(ports);
   const port = await freePort();
   ports.setServices(4, [service("web", port, 1)]);
-  await held(ports, "web");
+  await open(ports, "web");
   const socket = await connected(port);
   socket.removeAllListeners("error").on("error", () => socket.destroy());
   socket.resume();
@@ -372,12 +372,12 @@ test("planPorts: applied, gives what is wanted on every address; then a second p
   });
   const heldNow = fc
     .array(fc.tuple(fc.constantFrom("ns/a", "ns/b", "ns/z"), fc.integer({ min: 1, max: 3 }), addresses))
-    .map((all) => new Map(all.map(([key, port, bound]): [string, HeldService] => [key, { port, addresses: bound }])));
+    .map((all) => new Map(all.map(([key, port, bound]): [string, OpenService] => [key, { port, addresses: bound }])));
   fc.assert(
     fc.property(services, addresses, heldNow, (names, wantedAddresses, before) => {
       const wanted = names.map(([name, port]) => service(name, port, 1));
       const plan = planPorts(wanted, wantedAddresses, before);
-      const now = new Map<string, HeldService>([...before].filter(([, { addresses: bound }]) => bound.length > 0));
+      const now = new Map<string, OpenService>([...before].filter(([, { addresses: bound }]) => bound.length > 0));
       let isOpening = false;
       for (const change of plan) {
         if (change.op === "close") {

@@ -4,7 +4,7 @@ import { type Clock, systemClock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { EventLimit, type EventSink } from "../events.ts";
-import { LINGER_MS, type Listening, ProbeHttp, type ProbeHttpDeps, reply } from "../http/index.ts";
+import { LINGER_MS, type Listener, ProbeHttp, type ProbeHttpDeps, reply } from "../http/index.ts";
 import { type ServiceHealth, serviceKey } from "./count.ts";
 import { FamilyPorts } from "./family-ports.ts";
 
@@ -41,7 +41,7 @@ export class ServicePorts {
   readonly #families: Readonly<Record<IpFamily, FamilyPorts>>;
   readonly #dirty: Dirty;
   /** Whose a listener is or was: connections outlive it. */
-  readonly #owners = new WeakMap<Listening, { readonly family: IpFamily; readonly service: ServiceHealth }>();
+  readonly #owners = new WeakMap<Listener, { readonly family: IpFamily; readonly service: ServiceHealth }>();
 
   constructor(deps: ServicePortsDeps, options: ServicePortsOptions = {}) {
     this.#deps = deps;
@@ -78,8 +78,8 @@ export class ServicePorts {
   }
 
   /** What is listened on for a Service (`namespace/name`). */
-  listeningFor(family: IpFamily, service: string): readonly Listening[] {
-    return this.#families[family].listeningFor(service);
+  listenersFor(family: IpFamily, service: string): readonly Listener[] {
+    return this.#families[family].listenersFor(service);
   }
 
   /** Until the signal aborts; answers go on for a moment then, all of them 503 once the health says so. Rejects for bugs alone. */
@@ -108,12 +108,12 @@ export class ServicePorts {
   }
 
   #own(family: IpFamily, service: ServiceHealth): void {
-    for (const listening of this.listeningFor(family, serviceKey(service)))
+    for (const listening of this.listenersFor(family, serviceKey(service)))
       this.#owners.set(listening, { family, service });
   }
 
   /** Whatever the path and the method. A connection that outlives its Service's port learns that there is nothing any more. */
-  #answer(_request: IncomingMessage, response: ServerResponse, at: Listening): void {
+  #answer(_request: IncomingMessage, response: ServerResponse, at: Listener): void {
     const owner = this.#owners.get(at);
     if (owner === undefined) {
       response.destroy();
@@ -121,7 +121,7 @@ export class ServicePorts {
     }
     const { family, service: before } = owner;
     const key = serviceKey(before);
-    const isOpen = this.listeningFor(family, key).includes(at);
+    const isOpen = this.listenersFor(family, key).includes(at);
     const localEndpoints = isOpen ? (this.#families[family].find(key)?.localEndpoints ?? 0) : 0;
     const isHealthy = this.#deps.health.isServing;
     const body = JSON.stringify({

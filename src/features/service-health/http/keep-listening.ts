@@ -4,14 +4,14 @@ import { formatListenAddress, type ListenAddress } from "#base/config";
 import { type Logger, nullLogger } from "#base/log";
 import { ServiceHealthError } from "../errors.ts";
 import { EventLimit, type EventSink, type HealthEvent } from "../events.ts";
-import { listenAll, placesOf } from "./bind.ts";
-import type { Listening, ProbeHttp } from "./probe-http.ts";
+import { listenAll, bindAddresses } from "./bind.ts";
+import type { Listener, ProbeHttp } from "./probe-http.ts";
 
 /** Pause after an address could not be had, milliseconds: one that is free again is to be had within 2 s. */
 export const BIND_RETRY_MS = 1500;
 
 /** Where to listen, and what is said when that cannot be. */
-export interface HoldOptions {
+export interface KeepListeningOptions {
   readonly address: ListenAddress;
   /** Give up at the first failure: `--bind-address-hard-fail`. */
   readonly hardFail?: boolean;
@@ -21,11 +21,11 @@ export interface HoldOptions {
   readonly signal: AbortSignal;
 }
 
-/** Collaborators of {@link holdAddress}. */
-export interface HoldDeps {
+/** Collaborators of {@link keepListening}. */
+export interface KeepListeningDeps {
   readonly http: ProbeHttp;
   readonly onEvent?: EventSink | undefined;
-  readonly onListening: (held: readonly Listening[]) => void;
+  readonly onListening: (listeners: readonly Listener[]) => void;
   readonly log?: Logger | undefined;
   readonly clock?: Clock | undefined;
 }
@@ -34,16 +34,16 @@ export interface HoldDeps {
  * Listens until the signal aborts, trying for ever. Rejects with {@link ServiceHealthError} for an address that is none and, with
  * `hardFail`, when it cannot be had.
  */
-export async function holdAddress(deps: HoldDeps, options: HoldOptions): Promise<void> {
+export async function keepListening(deps: KeepListeningDeps, options: KeepListeningOptions): Promise<void> {
   const { log = nullLogger, clock = systemClock } = deps;
   const { address, failure, what, signal } = options;
-  placesOf(address);
+  bindAddresses(address);
   const limit = new EventLimit(clock);
   while (!signal.aborted) {
     try {
-      const held = listenAll(deps.http, address);
-      deps.onListening(held);
-      log.info("listening", { what, addresses: held.map((one) => formatListenAddress(placeOf(one))) });
+      const listeners = listenAll(deps.http, address);
+      deps.onListening(listeners);
+      log.info("listening", { what, addresses: listeners.map((one) => formatListenAddress(addressOf(one))) });
       await untilAborted(signal);
     } catch (error) {
       if (!(error instanceof ServiceHealthError) || options.hardFail === true) throw error;
@@ -56,6 +56,6 @@ export async function holdAddress(deps: HoldDeps, options: HoldOptions): Promise
   }
 }
 
-function placeOf({ address, port }: Listening): ListenAddress {
+function addressOf({ address, port }: Listener): ListenAddress {
   return { host: address.toString(), port };
 }
