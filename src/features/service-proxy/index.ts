@@ -35,8 +35,8 @@ export {
   type TracedTable,
   trace,
   traceAll,
-  type World,
-  worldOf,
+  type TraceContext,
+  traceContext,
 } from "./trace/index.ts";
 export {
   type NodeContext,

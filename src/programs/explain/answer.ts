@@ -81,7 +81,7 @@ export async function explainPacket(api: KubeApi, question: Question, options: E
 /** Pure. */
 function answer(asked: Asked, plan: NodePlan, cluster: Cluster, config: ServiceProxyConfig): Explanation {
   const { packet, from, notes } = asked;
-  const traces = traceAll(packet, plan.world);
+  const traces = traceAll(packet, plan.context);
   const [first] = traces;
   const { outcome } = first;
   const service = serviceOf(first);

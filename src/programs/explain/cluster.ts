@@ -6,8 +6,8 @@ import {
   sliceView,
   Tracker,
   WantedTable,
-  type World,
-  worldOf,
+  type TraceContext,
+  traceContext,
 } from "#features/service-proxy";
 import { type EndpointSlice, isKubeError, type KubeApi, type Node, resources, type Service } from "#kube/client";
 import { fitShape } from "#kube/shape";
@@ -81,7 +81,7 @@ export interface NodePlan {
   readonly options: RuleOptions;
   readonly tracker: Tracker;
   readonly wanted: WantedTable;
-  readonly world: World;
+  readonly context: TraceContext;
   /** Of the node, in the family; the primary one first. */
   readonly addresses: readonly IpAddress[];
   /** Where NodePorts are taken; empty where the rules know without a list. */
@@ -122,7 +122,7 @@ export function planNode(
     wanted,
     addresses,
     nodePortAddresses: places.mode === "set" ? places.addresses : [],
-    world: worldOf(table, options, addresses),
+    context: traceContext(table, options, addresses),
   };
 }
 

@@ -147,10 +147,10 @@ function podLink({ options: { detector } }: NodePlan): string {
   return detector?.kind === "interface-prefix" ? detector.prefix : OTHER_LINK;
 }
 
-function outsideAddress({ family, options: { detector }, addresses, world }: NodePlan): IpAddress {
+function outsideAddress({ family, options: { detector }, addresses, context }: NodePlan): IpAddress {
   const taken = (address: IpAddress): boolean =>
     (detector?.kind === "source" && detector.cidr.contains(address)) ||
-    world.serviceCIDRs.some((cidr) => cidr.contains(address)) ||
+    context.serviceCIDRs.some((cidr) => cidr.contains(address)) ||
     addresses.some((one) => one.equals(address));
   const address = OUTSIDE[family].map((text) => IpAddress.parse(text)).find((one) => !taken(one));
   if (address !== undefined) return address;

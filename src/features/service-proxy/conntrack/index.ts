@@ -3,4 +3,4 @@
  *
  * Owns: which flows are stale. Refuses to know: when to look.
  */
-export { forgetStale, type Holds, isStale, type UdpFrontEnds, udpFrontEnds } from "./stale.ts";
+export { deleteStaleFlows, type IsHolder, isStale, type UdpFrontEnds, udpFrontEnds } from "./stale.ts";

@@ -5,7 +5,7 @@ import { type ConntrackEntry, FakeConntrack } from "#kernel/conntrack";
 import { addressKey } from "../plan/index.ts";
 import { addressesOf, endpoint, NODE_PORT, SERVICE_PORT, servicePort, TARGET_PORT } from "../testing/fixture.ts";
 import type { TrackedPort } from "../track/index.ts";
-import { forgetStale } from "./index.ts";
+import { deleteStaleFlows } from "./index.ts";
 
 const { clusterIP, loadBalancerIP, externalIP, node, external, localEndpoint, remoteEndpoint } = addressesOf(4);
 const outside = IpAddress.parse("192.0.2.200");
@@ -27,7 +27,7 @@ const holds = (): boolean => true;
 function forgotten(port: TrackedPort, ...flows: readonly ConntrackEntry[]): Promise<number> {
   const conntrack = new FakeConntrack();
   conntrack.entries.push(...flows);
-  return forgetStale(conntrack, 4, [port], { isNodePortAddress: (address) => address.equals(node), holds });
+  return deleteStaleFlows(conntrack, 4, [port], { isNodePortAddress: (address) => address.equals(node), holds });
 }
 
 const udp = (...endpoints: TrackedPort["endpoints"]): TrackedPort => ({
@@ -38,7 +38,7 @@ const local = endpoint(4, "local");
 const here = [localEndpoint, TARGET_PORT] as const;
 const there = [remoteEndpoint, TARGET_PORT] as const;
 
-test("forgetStale: flows to endpoints that serve stay, others go, by every front end", async () => {
+test("deleteStaleFlows: flows to endpoints that serve stay, others go, by every front end", async () => {
   const kinds = [
     [clusterIP, SERVICE_PORT],
     [loadBalancerIP, SERVICE_PORT],
@@ -62,7 +62,7 @@ test("forgetStale: flows to endpoints that serve stay, others go, by every front
   }
 });
 
-test("forgetStale: endpoints that end but serve keep their flows, whatever the policies", async () => {
+test("deleteStaleFlows: endpoints that end but serve keep their flows, whatever the policies", async () => {
   const ending = { ...local, ready: false, terminating: true };
   assert.equal(await forgotten(udp(ending), flow(clusterIP, SERVICE_PORT, ...here)), 0);
   assert.equal(await forgotten(udp({ ...ending, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 1);
@@ -73,7 +73,7 @@ test("forgetStale: endpoints that end but serve keep their flows, whatever the p
   assert.equal(await forgotten(policies, flow(node, NODE_PORT, ...there)), 0);
 });
 
-test("forgetStale: endpoints that are published before they are ready keep their flows", async () => {
+test("deleteStaleFlows: endpoints that are published before they are ready keep their flows", async () => {
   assert.equal(await forgotten(udp({ ...local, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 0);
   assert.equal(
     await forgotten(udp({ ...local, ready: false, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)),
@@ -81,7 +81,7 @@ test("forgetStale: endpoints that are published before they are ready keep their
   );
 });
 
-test("forgetStale: TCP, other ports, and outside hosts at a NodePort's number are left alone", async () => {
+test("deleteStaleFlows: TCP, other ports, and outside hosts at a NodePort's number are left alone", async () => {
   assert.equal(await forgotten(udp(), flow(clusterIP, SERVICE_PORT, ...here, 6)), 0);
   assert.equal(await forgotten(udp(), flow(clusterIP, 81, ...here)), 0);
   assert.equal(await forgotten(udp(), flow(outside, NODE_PORT, outside, NODE_PORT)), 0);
@@ -89,7 +89,7 @@ test("forgetStale: TCP, other ports, and outside hosts at a NodePort's number ar
   assert.equal(await forgotten(tcp, flow(clusterIP, SERVICE_PORT, ...here)), 0);
 });
 
-test("forgetStale: flows to a front end that another Service has are left to that one", async () => {
+test("deleteStaleFlows: flows to a front end that another Service has are left to that one", async () => {
   const conntrack = new FakeConntrack();
   conntrack.entries.push(flow(clusterIP, SERVICE_PORT, ...there), flow(externalIP, SERVICE_PORT, ...there));
   const key = addressKey(externalIP, "UDP", SERVICE_PORT);
@@ -97,17 +97,17 @@ test("forgetStale: flows to a front end that another Service has are left to tha
     isNodePortAddress: () => false,
     holds: (_: unknown, one: { readonly key: string }) => one.key !== key,
   };
-  assert.equal(await forgetStale(conntrack, 4, [udp(local)], isOwn), 1);
+  assert.equal(await deleteStaleFlows(conntrack, 4, [udp(local)], isOwn), 1);
   assert.deepEqual(
     conntrack.entries.map(({ original }) => original.dst),
     [externalIP],
   );
 });
 
-test("forgetStale: tens of thousands of flows are read once", async () => {
+test("deleteStaleFlows: tens of thousands of flows are read once", async () => {
   const conntrack = new FakeConntrack();
   for (let at = 0; at < 20_000; at += 1)
     conntrack.entries.push(flow(clusterIP, SERVICE_PORT, ...(at % 2 === 0 ? here : there)));
-  assert.equal(await forgetStale(conntrack, 4, [udp(local)], { isNodePortAddress: () => false, holds }), 10_000);
+  assert.equal(await deleteStaleFlows(conntrack, 4, [udp(local)], { isNodePortAddress: () => false, holds }), 10_000);
   assert.equal(conntrack.entries.length, 10_000);
 });

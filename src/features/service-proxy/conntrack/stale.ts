@@ -6,7 +6,7 @@ import { addressKey, portBytes } from "../plan/index.ts";
 import type { TrackedPort } from "../track/index.ts";
 
 /** Whether a service port has a front end that it claims: of several Services that claim one address and port one has it. */
-export type Holds = (port: ServicePort, frontEnd: { readonly key: string; readonly isNodePort: boolean }) => boolean;
+export type IsHolder = (port: ServicePort, frontEnd: { readonly key: string; readonly isNodePort: boolean }) => boolean;
 
 /** Destinations of UDP Services, and who may answer for each. */
 export interface UdpFrontEnds {
@@ -20,7 +20,7 @@ export interface UdpFrontEnds {
  * policy cuts none (docs/spec/service-proxy.md#2.11). A Service without serving endpoints has an empty list: all its flows are stale. What
  * another Service has instead is that one's matter.
  */
-export function udpFrontEnds(ports: Iterable<TrackedPort>, holds: Holds): UdpFrontEnds {
+export function udpFrontEnds(ports: Iterable<TrackedPort>, holds: IsHolder): UdpFrontEnds {
   const byAddress = new Map<string, Set<string>>();
   const byNodePort = new Map<number, Set<string>>();
   for (const { port, endpoints } of ports) {
@@ -53,7 +53,7 @@ export function isStale(
 }
 
 /** Forgets stale flows; how many. One reading of the table, in slices. Rejects with `KernelError`. */
-export async function forgetStale(
+export async function deleteStaleFlows(
   conntrack: ConntrackPort,
   family: IpFamily,
   ports: Iterable<TrackedPort>,
@@ -61,7 +61,7 @@ export async function forgetStale(
     isNodePortAddress,
     holds,
     signal,
-  }: AbortOptions & { readonly isNodePortAddress: (address: IpAddress) => boolean; readonly holds: Holds },
+  }: AbortOptions & { readonly isNodePortAddress: (address: IpAddress) => boolean; readonly holds: IsHolder },
 ): Promise<number> {
   const frontEnds = udpFrontEnds(ports, holds);
   if (frontEnds.byAddress.size + frontEnds.byNodePort.size === 0) return 0;

@@ -56,7 +56,7 @@ function eligible({ localVerdict, slots, localSlots }: ObservedFrontEnd): Record
  * Deletes what packets have remembered of lost endpoints. The map is listed, in slices, only where there is a loss. An entry that expires
  * meanwhile is no fault. Rejects with `KernelError`.
  */
-export async function forgetClients(
+export async function deleteAffinity(
   { elements, generations }: { readonly elements: NftElements; readonly generations: GenerationTracker },
   table: ElementTable,
   losses: readonly AffinityLoss[],

@@ -3,7 +3,7 @@ import { systemClock } from "#base/clock";
 import type { ElementBatch } from "#kernel/nft-elements";
 import { changeFrontEnd, type ObservedFrontEnd, type WantedTable } from "../plan/index.ts";
 import { affinityChain, type RuleOptions } from "../rules/index.ts";
-import { type AffinityLoss, affinityLoss, forgetClients } from "./affinity.ts";
+import { type AffinityLoss, affinityLoss, deleteAffinity } from "./affinity.ts";
 import type { ObservedTable } from "./observed-table.ts";
 import { addChains, affinitySets, emptyChains, writeCompiled, shapesOf } from "./table-rules.ts";
 import { type DataPlaneDeps, SETTLE_MS } from "./types.ts";
@@ -52,7 +52,7 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
     signal?.throwIfAborted();
   }
   removals.push(await finish(work, group));
-  await forgetClients({ elements, generations }, writer.table, losses, writer.options);
+  await deleteAffinity({ elements, generations }, writer.table, losses, writer.options);
   if (removals.every(({ isEmpty }) => isEmpty)) return;
   await sleep(SETTLE_MS, { clock, signal });
   for (const batch of removals) await writer.commit(batch);

@@ -40,13 +40,13 @@ before(async () => {
 });
 after(() => bed[Symbol.asyncDispose]());
 
-type Condition = "ready" | "fading" | "down";
+type Condition = "ready" | "terminating" | "down";
 const CONDITIONS: Readonly<Record<Condition, Partial<Endpoint>>> = {
   ready: {},
-  fading: { ready: false, serving: true, terminating: true },
+  terminating: { ready: false, serving: true, terminating: true },
   down: { ready: false, serving: false, terminating: false },
 };
-const condition = fc.constantFrom<Condition | undefined>("ready", "fading", "down", undefined);
+const condition = fc.constantFrom<Condition | undefined>("ready", "terminating", "down", undefined);
 const state = fc.record({
   protocol: fc.constantFrom("TCP" as const, "UDP" as const),
   local: condition,
@@ -72,7 +72,7 @@ function expected(state: State, frontEnd: FrontEndKind, sender: Sender): readonl
   const all = Object.entries({ local, remote }).filter(([, one]) => one !== undefined);
   const use = (from: typeof all): string[] => {
     const ready = from.filter(([, one]) => one === "ready");
-    return (ready.length > 0 ? ready : from.filter(([, one]) => one === "fading")).map(([name]) => name);
+    return (ready.length > 0 ? ready : from.filter(([, one]) => one === "terminating")).map(([name]) => name);
   };
   const isOuter = frontEnd !== "clusterIP";
   if (!all.some(([, one]) => one !== "down")) return "rejected";

@@ -6,7 +6,7 @@ import { type Endpoint, type ServicePort, selectEndpoints } from "./index.ts";
 const inner = { nodePort: 0, loadBalancerIPs: [], externalIPs: [] };
 const local = (changes: Partial<Endpoint> = {}): Endpoint => endpoint(4, "local", changes);
 const remote = (changes: Partial<Endpoint> = {}): Endpoint => endpoint(4, "remote", changes);
-const fading = { ready: false, terminating: true };
+const terminating = { ready: false, terminating: true };
 const down = { ready: false, serving: false };
 const zones = (...zoneHints: string[]) => ({ zoneHints });
 const nodes = (...nodeHints: string[]) => ({ nodeHints });
@@ -21,23 +21,23 @@ function inShort(changes: Partial<ServicePort>, endpoints: readonly Endpoint[], 
 const Local = { externalTrafficPolicy: "Local" } as const;
 const internalLocal = { internalTrafficPolicy: "Local" } as const;
 
-test("selectEndpoints: policies, readiness and fading, as upstream's table has them", () => {
+test("selectEndpoints: policies, readiness and terminating, as upstream's table has them", () => {
   const rows: readonly (readonly [string, Partial<ServicePort>, readonly Endpoint[], string])[] = [
     ["cluster policies", {}, [local(), remote()], "lr - true"],
     ["no endpoints", {}, [], "- - false"],
     ["unready is never used", {}, [local(down), remote()], "r - true"],
     ["none ready, none serving", {}, [local(down), remote(down)], "- - false"],
-    ["all fade", {}, [local(fading), remote(fading)], "lr - true"],
-    ["one ready, one fades", {}, [local(fading), remote()], "r - true"],
-    ["fading that does not serve", {}, [remote({ ...fading, serving: false })], "- - false"],
+    ["all terminating", {}, [local(terminating), remote(terminating)], "lr - true"],
+    ["one ready, one terminating", {}, [local(terminating), remote()], "r - true"],
+    ["terminating that does not serve", {}, [remote({ ...terminating, serving: false })], "- - false"],
     ["external Local", Local, [local(), remote()], "lr l true"],
     ["external Local, none here", Local, [remote()], "r - true"],
-    ["external Local, here fades", Local, [local(fading), remote()], "r l true"],
-    ["external Local, here fades and is down elsewhere", Local, [local(fading), remote(down)], "l l true"],
+    ["external Local, terminating here", Local, [local(terminating), remote()], "r l true"],
+    ["external Local, terminating here, down elsewhere", Local, [local(terminating), remote(down)], "l l true"],
     ["external Local, not accessible from outside", { ...inner, ...Local }, [local(), remote()], "lr - true"],
     ["internal Local alone", { ...inner, ...internalLocal }, [local(), remote()], "- l true"],
     ["internal Local alone, none here", { ...inner, ...internalLocal }, [remote()], "- - true"],
-    ["internal Local alone, fading elsewhere", { ...inner, ...internalLocal }, [remote(fading)], "- - true"],
+    ["internal Local alone, terminating elsewhere", { ...inner, ...internalLocal }, [remote(terminating)], "- - true"],
     ["internal Local alone, nobody", { ...inner, ...internalLocal }, [remote(down)], "- - false"],
     ["internal Local, accessible from outside", internalLocal, [local(), remote()], "lr l true"],
     ["both Local", { ...Local, ...internalLocal }, [local(), remote()], "lr l true"],

@@ -15,18 +15,18 @@ export function selectEndpoints(port: ServicePort, endpoints: readonly Endpoint[
   const isExternal = isExternallyAccessible(port);
   const usesCluster = port.internalTrafficPolicy !== "Local" || isExternal;
   const usesLocal = port.internalTrafficPolicy === "Local" || (port.externalTrafficPolicy === "Local" && isExternal);
-  const cluster = usesCluster ? readyOrFading(filterByTopology(endpoints, node), endpoints) : [];
+  const cluster = usesCluster ? readyOrTerminating(filterByTopology(endpoints, node), endpoints) : [];
   const onNode = usesLocal ? endpoints.filter(({ isLocal }) => isLocal) : [];
-  const local = readyOrFading(onNode.filter(isReady), onNode);
-  const hasEndpoints = cluster.length > 0 || (usesLocal && endpoints.some((one) => isReady(one) || isFading(one)));
+  const local = readyOrTerminating(onNode.filter(isReady), onNode);
+  const hasEndpoints = cluster.length > 0 || (usesLocal && endpoints.some((one) => isReady(one) || isTerminatingButServing(one)));
   return { cluster, local, hasEndpoints };
 }
 
 const isReady = ({ ready }: Endpoint): boolean => ready;
-const isFading = ({ serving, terminating }: Endpoint): boolean => serving && terminating;
+const isTerminatingButServing = ({ serving, terminating }: Endpoint): boolean => serving && terminating;
 
-function readyOrFading(ready: readonly Endpoint[], all: readonly Endpoint[]): readonly Endpoint[] {
-  return ready.length > 0 ? ready : all.filter(isFading);
+function readyOrTerminating(ready: readonly Endpoint[], all: readonly Endpoint[]): readonly Endpoint[] {
+  return ready.length > 0 ? ready : all.filter(isTerminatingButServing);
 }
 
 /** Only ready endpoints count, here and in what they hint at (docs/spec/service-proxy.md#2.3). */

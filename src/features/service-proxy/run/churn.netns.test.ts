@@ -10,8 +10,8 @@ import { SETS } from "../rules/index.ts";
 import { addressesOf, packetOf, ruleOptions, tableOf } from "../testing/fixture.ts";
 import { oneNetNs } from "../testing/one-netns.ts";
 import { randomService, randomSlice } from "../testing/random-objects.ts";
-import { Told } from "../testing/told.ts";
-import { type Packet, traceAll, type World, worldOf } from "../trace/index.ts";
+import { TrackedObjects } from "../testing/tracked.ts";
+import { type Packet, traceAll, type TraceContext, traceContext } from "../trace/index.ts";
 
 const EVENTS = process.env["ISTHMUS_SOAK"] === "full" ? 20_000 : 1000;
 /** The table is looked at after so many. */
@@ -95,7 +95,7 @@ function aPacket(family: IpFamily): fc.Arbitrary<Packet> {
 }
 
 /** Packets of everybody to every front end of these Services. */
-function packetsTo({ family, tracker }: Told): Packet[] {
+function packetsTo({ family, tracker }: TrackedObjects): Packet[] {
   const ports = [...tracker.services.values()].flat();
   const kinds = ports.flatMap(({ protocol, port, nodePort, clusterIP, externalIPs, loadBalancerIPs }) => [
     ...[clusterIP, ...externalIPs, ...loadBalancerIPs].map((address) => ({ address, port, protocol })),
@@ -107,8 +107,8 @@ function packetsTo({ family, tracker }: Told): Packet[] {
 }
 
 /** All that may become of a packet. */
-function ends(packet: Packet, world: World): readonly string[] {
-  const texts = traceAll(packet, world).map(({ outcome }) => JSON.stringify(outcome));
+function ends(packet: Packet, context: TraceContext): readonly string[] {
+  const texts = traceAll(packet, context).map(({ outcome }) => JSON.stringify(outcome));
   return [...new Set(texts)].sort();
 }
 
@@ -118,7 +118,7 @@ for (const family of [4, 6] as const) {
     const open = (): DataPlane =>
       new DataPlane({ ...own.tables, generations: new GenerationTracker(own.tables.elements) }, { ...options, tableName: NAME });
     const local = [addressesOf(family).node];
-    const told = new Told(family);
+    const tracked = new TrackedObjects(family);
     const objects: Objects = { services: new Map(), slices: new Map(), zone: undefined };
     const plane = open();
     let delivered = 0;
@@ -126,18 +126,18 @@ for (const family of [4, 6] as const) {
       for (const change of fc.sample(anEvent, EVERY)) {
         const before_ = { services: new Map(objects.services), slices: new Map(objects.slices) };
         change(objects);
-        for (const name of before_.services.keys()) if (!objects.services.has(name)) told.service(name, undefined);
-        for (const name of before_.slices.keys()) if (!objects.slices.has(name)) told.slice(name, undefined);
-        told.objects([...objects.services.values()], [...objects.slices.values()]).zone(objects.zone);
+        for (const name of before_.services.keys()) if (!objects.services.has(name)) tracked.service(name, undefined);
+        for (const name of before_.slices.keys()) if (!objects.slices.has(name)) tracked.slice(name, undefined);
+        tracked.objects([...objects.services.values()], [...objects.slices.values()]).zone(objects.zone);
       }
-      await plane.sync(told.desired);
+      await plane.sync(tracked.desired);
       // One that knows nothing reads the kernel, and finds nothing to do.
       const reader = open();
-      assert.equal((await reader.sync(told.desired, { full: true })).changes, 0);
+      assert.equal((await reader.sync(tracked.desired, { full: true })).changes, 0);
       const keys = (set: string): Set<string> =>
         new Set(own.tables.elements.list(reader.table, set).map(({ key }) => key));
       const { serviceCIDR } = addressesOf(family);
-      const real = worldOf(
+      const real = traceContext(
         {
           frontEnds: reader.frontEnds,
           clusterIPs: keys(SETS.clusterIps),
@@ -148,10 +148,10 @@ for (const family of [4, 6] as const) {
         options,
         local,
       );
-      const fresh = new Told(family);
+      const fresh = new TrackedObjects(family);
       fresh.zone(objects.zone);
       fresh.objects([...objects.services.values()], [...objects.slices.values()]).plan();
-      const model = worldOf(tableOf(family, fresh.wanted), options, local);
+      const model = traceContext(tableOf(family, fresh.wanted), options, local);
       for (const packet of [...packetsTo(fresh), ...fc.sample(aPacket(family), STRAY_PACKETS)]) {
         const found = ends(packet, real);
         const { source, destination, port, protocol } = packet;

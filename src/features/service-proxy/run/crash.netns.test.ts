@@ -11,7 +11,7 @@ import { Bed } from "../testing/bed.ts";
 import { addressesOf, ruleOptions, SERVICE_PORT } from "../testing/fixture.ts";
 import { endpointObject, serviceObject, sliceObject } from "../testing/objects.ts";
 import { randomService, randomSlice } from "../testing/random-objects.ts";
-import { Told } from "../testing/told.ts";
+import { TrackedObjects } from "../testing/tracked-objects.ts";
 
 const RUNS = process.env["ISTHMUS_SOAK"] === "full" ? 1000 : 50;
 const ENDPOINTS = 4;
@@ -69,11 +69,11 @@ function open(
 }
 
 /** Nobody has to change anything to have what is wanted: not one that knows what it wrote, nor one that lists the kernel. */
-async function holds(plane: DataPlane, family: IpFamily, told: Told): Promise<void> {
-  assert.equal((await plane.sync(told.desired, { full: true })).changes, 0);
+async function holds(plane: DataPlane, family: IpFamily, objects: TrackedObjects): Promise<void> {
+  assert.equal((await plane.sync(objects.desired, { full: true })).changes, 0);
   const other = open(family);
-  assert.equal((await other.sync(told.desired, { full: true })).changes, 0);
-  assert.deepEqual(new Set(other.frontEnds.keys()), new Set(Array.from(told.wanted.frontEnds(), ([id]) => id)));
+  assert.equal((await other.sync(objects.desired, { full: true })).changes, 0);
+  assert.deepEqual(new Set(other.frontEnds.keys()), new Set(Array.from(objects.wanted.frontEnds(), ([id]) => id)));
 }
 
 for (const family of [4, 6] as const) {
@@ -85,8 +85,8 @@ for (const family of [4, 6] as const) {
     let failures = 0;
     await fc.assert(
       fc.asyncProperty(objects, objects, fc.nat({ max: 12 }), fc.boolean(), async (one, two, at, isKilled) => {
-        const told = new Told(family);
-        const tell = ({ services, slices }: typeof one): Desired => told.objects(services, slices).desired;
+        const objects = new TrackedObjects(family);
+        const tell = ({ services, slices }: typeof one): Desired => objects.objects(services, slices).desired;
         await open(family).remove();
         await open(family).sync(tell(one));
         const refused = (): Error => new KernelError("busy", "cannot write elements: the table is busy");
@@ -97,8 +97,8 @@ for (const family of [4, 6] as const) {
         });
         if (kernel.hasFailed) failures += 1;
         const next = isKilled ? open(family) : plane;
-        await next.sync(told.desired, { full: true });
-        await holds(next, family, told);
+        await next.sync(objects.desired, { full: true });
+        await holds(next, family, objects);
       }),
       { numRuns: RUNS },
     );
@@ -115,17 +115,17 @@ for (const family of [4, 6] as const) {
         endpoints.slice(from, to).map((address) => endpointObject(address, "elsewhere")),
         { name, service: name },
       );
-    const before_ = (): Told => new Told(family).objects([serviceObject(family)], [slice(0, 2)]);
+    const before_ = (): TrackedObjects => new TrackedObjects(family).objects([serviceObject(family)], [slice(0, 2)]);
     const more = { clusterIP: other, clusterIPs: [other], sessionAffinity: "ClientIP" };
     let hasFailed = true;
     let points = 0;
     for (; hasFailed; points += 1) {
       await open(family).remove();
       await open(family).sync(before_().desired);
-      const told = before_().objects([serviceObject(family, more, "new")], [slice(1, 5), slice(0, 3, "new")]);
+      const objects = before_().objects([serviceObject(family, more, "new")], [slice(1, 5), slice(0, 3, "new")]);
       const kernel = new FailingKernel(points, () => new Killed("killed"));
       await open(family, kernel)
-        .sync(told.desired)
+        .sync(objects.desired)
         .catch((error: unknown) => {
           if (!(error instanceof Killed)) throw error;
         });
@@ -135,8 +135,8 @@ for (const family of [4, 6] as const) {
         assert.equal(kind, "delivered", `after ${points} transactions`);
       }
       const next = open(family);
-      await next.sync(told.desired, { full: true });
-      await holds(next, family, told);
+      await next.sync(objects.desired, { full: true });
+      await holds(next, family, objects);
     }
     assert.ok(points > 4, `only ${points} moments to be killed at`);
   });

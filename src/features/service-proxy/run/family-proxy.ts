@@ -5,7 +5,7 @@ import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 import { type Logger, nullLogger } from "#base/log";
 import { BoundedRunner } from "#base/reconcile";
 import type { ConntrackPort } from "#kernel/conntrack";
-import { forgetStale, type Holds } from "../conntrack/index.ts";
+import { deleteStaleFlows, type IsHolder } from "../conntrack/index.ts";
 import type { DataPlane, SyncReport } from "../dataplane/index.ts";
 import { addressBytes, frontEndId, WantedTable } from "../plan/index.ts";
 import type { TrackedPort, Tracker } from "../track/index.ts";
@@ -164,7 +164,7 @@ export class FamilyProxy {
         this.#onRepaired?.(report.drift);
         this.#onRepaired = undefined;
       }
-      await this.#forgetFlows(signal);
+      await this.#deleteStaleFlows(signal);
       observer?.synced?.(this.family, { ...report, durationMs: this.#clock.monotonic() - startedAt, triggeredAt });
     } catch (error) {
       this.#isFullDue = true;
@@ -195,19 +195,19 @@ export class FamilyProxy {
   }
 
   /** Once after the start for all, then for the Services that changed. */
-  async #forgetFlows(signal: AbortSignal): Promise<void> {
+  async #deleteStaleFlows(signal: AbortSignal): Promise<void> {
     const { conntrack, observer } = this.#deps;
     const services = this.#flowsPending ?? this.tracker.services.keys();
     const startedAt = this.#clock.monotonic();
     const how = { isNodePortAddress: this.#isNodePortAddress, holds: this.#holds, signal };
-    const flows = conntrack === undefined ? 0 : await forgetStale(conntrack, this.family, this.#portsOf(services), how);
+    const flows = conntrack === undefined ? 0 : await deleteStaleFlows(conntrack, this.family, this.#portsOf(services), how);
     // Not before: where the kernel refuses, they are looked at again with the next sync.
     this.#flowsPending = new Set();
     if (conntrack === undefined) return;
     observer?.forgotten?.(this.family, flows, this.#clock.monotonic() - startedAt);
   }
 
-  readonly #holds: Holds = ({ namespace, name }, frontEnd) =>
+  readonly #holds: IsHolder = ({ namespace, name }, frontEnd) =>
     this.wanted.holds(`${namespace}/${name}`, frontEndId(frontEnd));
 
   *#portsOf(services: Iterable<string>): Generator<TrackedPort> {

@@ -18,7 +18,7 @@ import {
   SERVICE_PORT,
   servicePort,
   TARGET_PORT,
-  worldFor,
+  traceContextFor,
 } from "../testing/fixture.ts";
 import { NodeProxy } from "../testing/node-proxy.ts";
 import { endpointObject, serviceObject, sliceObject } from "../testing/objects.ts";
@@ -169,11 +169,11 @@ for (const family of [4, 6] as const) {
   });
 
   test(`SCTP: the tracer takes it as TCP, and each protocol for itself, IPv${family}`, () => {
-    const world = worldFor(family, [
+    const context = traceContextFor(family, [
       { port: servicePort(family, { protocol: "SCTP" }), endpoints: [endpoint(family, "remote")] },
     ]);
     const ends = (address: IpAddress, port: number, protocol: "SCTP" | "TCP"): readonly string[] =>
-      traceAll(packetOf(family, "pod", address, port, protocol), world).map(({ outcome }) =>
+      traceAll(packetOf(family, "pod", address, port, protocol), context).map(({ outcome }) =>
         outcome.kind === "delivered" && outcome.isTranslated ? String(outcome.destination) : outcome.kind,
       );
     for (const [address, port] of [
@@ -183,7 +183,7 @@ for (const family of [4, 6] as const) {
       assert.deepEqual(ends(address, port, "SCTP"), [String(remoteEndpoint)]);
     }
     assert.deepEqual(ends(clusterIP, SERVICE_PORT, "TCP"), ["rejected"]);
-    const none = worldFor(family, [{ port: servicePort(family, { protocol: "SCTP" }), endpoints: [] }]);
+    const none = traceContextFor(family, [{ port: servicePort(family, { protocol: "SCTP" }), endpoints: [] }]);
     const [refused] = traceAll(packetOf(family, "pod", clusterIP, SERVICE_PORT, "SCTP"), none);
     assert.equal(refused?.outcome.kind, "rejected");
   });

@@ -7,7 +7,7 @@ import type { ByteString } from "#kernel/nft-elements";
 import type { Endpoint, NodeInfo, Protocol, ServicePort } from "../model/index.ts";
 import { addressBytes, type ObservedFrontEnd, type PortWithEndpoints, planService, WantedTable } from "../plan/index.ts";
 import type { PodDetector, RuleOptions } from "../rules/index.ts";
-import { type Packet, type TracedTable, type World, worldOf } from "../trace/index.ts";
+import { type Packet, type TracedTable, type TraceContext, traceContext } from "../trace/index.ts";
 
 /** Who sends. */
 export type Sender = "pod" | "node" | "external";
@@ -143,9 +143,9 @@ export function tableOf(family: IpFamily, wanted: WantedTable): TracedTable {
   };
 }
 
-/** The world of a few service ports. */
-export function worldFor(family: IpFamily, ports: readonly PortWithEndpoints[], options = ruleOptions(family)): World {
-  return worldOf(tableOf(family, wantedOf(family, ports)), options, [addressesOf(family).node]);
+/** The context of a few service ports. */
+export function traceContextFor(family: IpFamily, ports: readonly PortWithEndpoints[], options = ruleOptions(family)): TraceContext {
+  return traceContext(tableOf(family, wantedOf(family, ports)), options, [addressesOf(family).node]);
 }
 
 /** What a sender sends. */

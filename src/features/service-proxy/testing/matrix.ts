@@ -46,7 +46,7 @@ function rows(
 export function matrix(family: IpFamily): readonly Row[] {
   const local = { externalTrafficPolicy: "Local" } as const;
   const inner = { internalTrafficPolicy: "Local" } as const;
-  const fading = (where: "local" | "remote"): Endpoint => endpoint(family, where, { ready: false, terminating: true });
+  const terminating = (where: "local" | "remote"): Endpoint => endpoint(family, where, { ready: false, terminating: true });
   const down = (where: "local" | "remote"): Endpoint => endpoint(family, where, { ready: false, serving: false });
   const all = (expected: Expected): Expectation => ({ pod: expected, node: expected, external: expected });
   const CLUSTER_IP = ["clusterIP"] as const;
@@ -56,12 +56,12 @@ export function matrix(family: IpFamily): readonly Row[] {
     ...rows("iTP Local", CLUSTER_IP, { pod: "L", node: "L", external: "LM" }, { service: inner, endpoints: BOTH }),
     ...rows("iTP Local, none here", CLUSTER_IP, all("drop"), { service: inner, endpoints: ["remote"] }),
     ...rows(
-      "iTP Local, one fades here",
+      "iTP Local, one here terminates",
       CLUSTER_IP,
       { pod: "L", node: "L", external: "LM" },
       {
         service: inner,
-        endpoints: [fading("local"), "remote"],
+        endpoints: [terminating("local"), "remote"],
       },
     ),
     ...rows("eTP Cluster", OUTER, all("CM"), { service: {}, endpoints: BOTH }),
@@ -73,12 +73,12 @@ export function matrix(family: IpFamily): readonly Row[] {
       { service: local, endpoints: ["remote"] },
     ),
     ...rows(
-      "eTP Local, one fades here",
+      "eTP Local, one here terminates",
       OUTER,
       { pod: "C", node: "CM", external: "L" },
       {
         service: local,
-        endpoints: [fading("local"), "remote"],
+        endpoints: [terminating("local"), "remote"],
       },
     ),
     ...rows("masquerade-all", CLUSTER_IP, all("CM"), { service: {}, endpoints: BOTH, masqueradeAll: true }),
@@ -97,15 +97,15 @@ export function matrix(family: IpFamily): readonly Row[] {
     ...rows("none ready", kinds, all("reject"), { service: {}, endpoints: [down("local"), down("remote")] }),
     ...rows("no endpoints, Local", kinds, all("reject"), { service: { ...local, ...inner }, endpoints: [] }),
     ...rows(
-      "all fade",
+      "all terminate",
       CLUSTER_IP,
       { pod: "C", node: "C", external: "CM" },
       {
         service: {},
-        endpoints: [fading("local"), fading("remote")],
+        endpoints: [terminating("local"), terminating("remote")],
       },
     ),
-    ...rows("all fade, eTP Cluster", OUTER, all("CM"), { service: {}, endpoints: [fading("local"), fading("remote")] }),
+    ...rows("all terminate, eTP Cluster", OUTER, all("CM"), { service: {}, endpoints: [terminating("local"), terminating("remote")] }),
   ];
 }
 

@@ -11,32 +11,32 @@ import {
   SERVICE_PORT,
   type Sender,
   servicePort,
-  worldFor,
+  traceContextFor,
 } from "../testing/fixture.ts";
 import { frontEndAddress, matrix, type Row } from "../testing/matrix.ts";
-import { type Outcome, trace, traceAll, type World } from "./index.ts";
+import { type Outcome, trace, traceAll, type TraceContext } from "./index.ts";
 
 const FAMILIES = [4, 6] as const;
 
 /** Every outcome over many draws of the slot. */
 function outcomes(
-  world: World,
+  context: TraceContext,
   ...[family, sender, destination, port, protocol]: Parameters<typeof packetOf>
 ): Outcome[] {
   const draws = Array.from({ length: 20 }, (_, at) => at / 20);
   return draws.map(
-    (draw) => trace(packetOf(family, sender, destination, port, protocol), { ...world, random: () => draw }).outcome,
+    (draw) => trace(packetOf(family, sender, destination, port, protocol), { ...context, random: () => draw }).outcome,
   );
 }
 
-function worldOfRow(family: IpFamily, row: Row): World {
+function traceContextOfRow(family: IpFamily, row: Row): TraceContext {
   const endpoints = row.endpoints.map((one) => (typeof one === "string" ? endpoint(family, one) : one));
   const ports: PortWithEndpoints[] = [{ port: servicePort(family, row.service), endpoints }];
   const changes = {
     ...(row.masqueradeAll === true ? { masqueradeAll: true } : {}),
     ...(row.hasDetector === false ? { detector: undefined } : {}),
   };
-  return worldFor(family, ports, ruleOptions(family, changes));
+  return traceContextFor(family, ports, ruleOptions(family, changes));
 }
 
 /** `C`, `LM`, `drop`: the row's own words, from all draws. */
@@ -64,7 +64,7 @@ for (const family of FAMILIES) {
   test(`trace: every row of the traffic matrix, IPv${family}`, () => {
     for (const row of matrix(family)) {
       const { address, port } = frontEndAddress(family, row.kind);
-      const found = inShort(family, outcomes(worldOfRow(family, row), family, row.sender, address, port));
+      const found = inShort(family, outcomes(traceContextOfRow(family, row), family, row.sender, address, port));
       assert.equal(found, row.expected, row.name);
     }
   });
@@ -75,9 +75,9 @@ const both = (family: IpFamily) => [endpoint(family, "local"), endpoint(family, 
 test("trace: an endpoint that reaches itself through its Service is masqueraded", () => {
   for (const family of FAMILIES) {
     const { localEndpoint, clusterIP } = addressesOf(family);
-    const world = worldFor(family, [{ port: servicePort(family), endpoints: [endpoint(family, "local")] }]);
+    const context = traceContextFor(family, [{ port: servicePort(family), endpoints: [endpoint(family, "local")] }]);
     const packet = { ...packetOf(family, "pod", clusterIP, SERVICE_PORT), source: localEndpoint };
-    const { outcome } = trace(packet, world);
+    const { outcome } = trace(packet, context);
     assert.ok(outcome.kind === "delivered" && outcome.destination.equals(localEndpoint) && outcome.isMasqueraded);
   }
 });
@@ -86,8 +86,8 @@ test("trace: source ranges guard the load balancer's addresses alone, pods and t
   for (const family of FAMILIES) {
     const { external, node, pod, loadBalancerIP, externalIP, clusterIP } = addressesOf(family);
     const at = (sourceRanges: readonly Cidr[], sender: Sender, address: IpAddress, port = SERVICE_PORT): string => {
-      const world = worldFor(family, [{ port: servicePort(family, { sourceRanges }), endpoints: both(family) }]);
-      return [...new Set(outcomes(world, family, sender, address, port).map(({ kind }) => kind))].join(" ");
+      const context = traceContextFor(family, [{ port: servicePort(family, { sourceRanges }), endpoints: both(family) }]);
+      return [...new Set(outcomes(context, family, sender, address, port).map(({ kind }) => kind))].join(" ");
     };
     const onlyExternal = [Cidr.host(external)];
     assert.equal(at(onlyExternal, "external", loadBalancerIP), "delivered");
@@ -103,26 +103,26 @@ test("trace: source ranges guard the load balancer's addresses alone, pods and t
 test("trace: a node in a range may use a load balancer's address that it holds as its source", () => {
   const { node, loadBalancerIP } = addressesOf(4);
   const sourceRanges = [Cidr.host(node)];
-  const world = worldFor(4, [{ port: servicePort(4, { sourceRanges }), endpoints: both(4) }]);
+  const context = traceContextFor(4, [{ port: servicePort(4, { sourceRanges }), endpoints: both(4) }]);
   const packet = { ...packetOf(4, "node", loadBalancerIP, SERVICE_PORT), source: loadBalancerIP };
-  assert.equal(trace(packet, { ...world, localAddresses: [node, loadBalancerIP] }).outcome.kind, "delivered");
+  assert.equal(trace(packet, { ...context, localAddresses: [node, loadBalancerIP] }).outcome.kind, "delivered");
 });
 
 test("trace: unused ports of a Service are refused, unused addresses of Services dropped, other protocols not ours", () => {
   for (const family of FAMILIES) {
     const { clusterIP, serviceCIDR, node } = addressesOf(family);
-    const world = worldFor(family, [{ port: servicePort(family), endpoints: both(family) }]);
+    const context = traceContextFor(family, [{ port: servicePort(family), endpoints: both(family) }]);
     const kinds = (...args: [IpAddress, number, ("TCP" | "UDP")?]): string[] => [
       ...new Set(
         (["external", "node", "pod"] as const).flatMap((sender) =>
-          outcomes(world, family, sender, ...args).map(({ kind }) => kind),
+          outcomes(context, family, sender, ...args).map(({ kind }) => kind),
         ),
       ),
     ];
     assert.deepEqual(kinds(clusterIP, 81), ["rejected"]);
     assert.deepEqual(kinds(clusterIP, SERVICE_PORT, "UDP"), ["rejected"]);
     assert.deepEqual(kinds(serviceCIDR.at(0x99), SERVICE_PORT), ["dropped"]);
-    const other = trace(packetOf(family, "external", node, 22), world).outcome;
+    const other = trace(packetOf(family, "external", node, 22), context).outcome;
     assert.ok(other.kind === "delivered" && !other.isTranslated);
   }
 });
@@ -131,22 +131,22 @@ test("trace: NodePorts are taken on their addresses alone, never on loopback", (
   const ports = [{ port: servicePort(4), endpoints: both(4) }];
   const loopback = IpAddress.parse("127.0.0.1");
   const second = IpAddress.parse("192.0.2.77");
-  const translated = (world: World, destination: IpAddress): boolean => {
-    const { outcome } = trace(packetOf(4, "node", destination, NODE_PORT), world);
+  const translated = (context: TraceContext, destination: IpAddress): boolean => {
+    const { outcome } = trace(packetOf(4, "node", destination, NODE_PORT), context);
     return outcome.kind === "delivered" && outcome.isTranslated;
   };
-  const primary = { ...worldFor(4, ports), localAddresses: [addressesOf(4).node, second] };
+  const primary = { ...traceContextFor(4, ports), localAddresses: [addressesOf(4).node, second] };
   assert.equal(translated(primary, addressesOf(4).node), true);
   assert.equal(translated(primary, second), false);
-  const everywhere = worldFor(4, ports, ruleOptions(4, { nodePortAddresses: "all-local" }));
-  const world = { ...everywhere, localAddresses: [addressesOf(4).node, second] };
-  assert.equal(translated(world, second), true);
-  assert.equal(translated(world, loopback), false);
+  const everywhere = traceContextFor(4, ports, ruleOptions(4, { nodePortAddresses: "all-local" }));
+  const context = { ...everywhere, localAddresses: [addressesOf(4).node, second] };
+  assert.equal(translated(context, second), true);
+  assert.equal(translated(context, loopback), false);
 });
 
 test("trace: says which rules applied", () => {
-  const world = worldFor(4, [{ port: servicePort(4), endpoints: [endpoint(4, "remote")] }]);
-  const { steps } = trace(packetOf(4, "external", addressesOf(4).clusterIP, SERVICE_PORT), world);
+  const context = traceContextFor(4, [{ port: servicePort(4), endpoints: [endpoint(4, "remote")] }]);
+  const { steps } = trace(packetOf(4, "external", addressesOf(4).clusterIP, SERVICE_PORT), context);
   assert.deepEqual(
     steps.map(({ chain }) => chain),
     [
@@ -165,9 +165,9 @@ test("trace: says which rules applied", () => {
 });
 
 test("trace: says which elements decided, and of which Service they are", () => {
-  const world = worldFor(6, [{ port: servicePort(6), endpoints: [endpoint(6, "remote")] }]);
+  const context = traceContextFor(6, [{ port: servicePort(6), endpoints: [endpoint(6, "remote")] }]);
   const { clusterIP, remoteEndpoint } = addressesOf(6);
-  const { steps } = trace(packetOf(6, "external", clusterIP, SERVICE_PORT), world);
+  const { steps } = trace(packetOf(6, "external", clusterIP, SERVICE_PORT), context);
   const service = "ns/svc:http/TCP";
   assert.deepEqual(
     steps.flatMap(({ element }) => element ?? []),
@@ -182,11 +182,11 @@ test("trace: says which elements decided, and of which Service they are", () => 
 test("traceAll: one walk for each slot, so every endpoint once; one walk where nothing is drawn", () => {
   for (const family of FAMILIES) {
     const { clusterIP, localEndpoint, remoteEndpoint, node } = addressesOf(family);
-    const world = worldFor(family, [{ port: servicePort(family), endpoints: both(family) }]);
-    const ends = traceAll(packetOf(family, "external", clusterIP, SERVICE_PORT), world).map(({ outcome }) =>
+    const context = traceContextFor(family, [{ port: servicePort(family), endpoints: both(family) }]);
+    const ends = traceAll(packetOf(family, "external", clusterIP, SERVICE_PORT), context).map(({ outcome }) =>
       outcome.kind === "delivered" ? String(outcome.destination) : outcome.kind,
     );
     assert.deepEqual(ends.sort(), [localEndpoint, remoteEndpoint].map(String).sort());
-    assert.equal(traceAll(packetOf(family, "external", node, 22), world).length, 1);
+    assert.equal(traceAll(packetOf(family, "external", node, 22), context).length, 1);
   }
 });

@@ -14,7 +14,7 @@ export interface Packet {
 }
 
 /** What a walk needs to know of the host and the table. */
-export interface World {
+export interface TraceContext {
   readonly chains: ReadonlyMap<string, Chain>;
   /** The elements of a set or map. */
   readonly lookup: (set: string, key: ByteString) => ElementValue | true | undefined;

@@ -3,7 +3,7 @@ import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import type { ByteString, ElementValue, Verdict } from "#kernel/nft-elements";
 import { addressBytes, addressKey, portBytes, slotBytes } from "../plan/index.ts";
 import { type Action, type KeyPart, type Match, printRule, type Rule, SETS } from "../rules/index.ts";
-import type { Outcome, Packet, Step, Trace, TracedElement, World } from "./types.ts";
+import type { Outcome, Packet, Step, Trace, TracedElement, TraceContext } from "./types.ts";
 
 const LOOPBACK = { 4: Cidr.parse("127.0.0.0/8"), 6: Cidr.parse("::1/128") } as const;
 
@@ -17,18 +17,18 @@ const POSTROUTING = ["affinity-postrouting", "nat-postrouting"];
  * Walks the first packet of a connection through the rules as a kernel does, and says where it ends (docs/spec/service-proxy.md#3.1). Pure.
  * What is not translated is delivered as it is: where other tables and routes take it is not ours to say.
  */
-export function trace(packet: Packet, world: World): Trace {
-  const walk = new Walk(packet, world);
+export function trace(packet: Packet, context: TraceContext): Trace {
+  const walk = new Walk(packet, context);
   const outcome = walk.run();
   return { outcome, steps: walk.steps, slots: walk.slots };
 }
 
 /** Every way that chance may take the packet: one walk for each slot that may be drawn, at least one. Pure. */
-export function traceAll(packet: Packet, world: World): readonly [Trace, ...Trace[]] {
-  const first = trace(packet, { ...world, random: () => 0 });
+export function traceAll(packet: Packet, context: TraceContext): readonly [Trace, ...Trace[]] {
+  const first = trace(packet, { ...context, random: () => 0 });
   const others = Array.from({ length: Math.max(0, first.slots - 1) }, (_, at) =>
     // The middle of the slot's share, so that rounding cannot leave it.
-    trace(packet, { ...world, random: () => (at + 1.5) / first.slots }),
+    trace(packet, { ...context, random: () => (at + 1.5) / first.slots }),
   );
   return [first, ...others];
 }
@@ -39,10 +39,10 @@ interface KeyOf {
   readonly text: string;
 }
 
-type Verdictum = "accept" | "drop" | "reject";
+type FinalVerdict = "accept" | "drop" | "reject";
 
 class Walk {
-  readonly #world: World;
+  readonly #context: TraceContext;
   readonly #packet: Packet;
   readonly #family: IpFamily;
   readonly steps: Step[] = [];
@@ -53,9 +53,9 @@ class Walk {
   #isMarked = false;
   #isMasqueraded = false;
 
-  constructor(packet: Packet, world: World) {
+  constructor(packet: Packet, context: TraceContext) {
     this.#packet = packet;
-    this.#world = world;
+    this.#context = context;
     this.#family = packet.destination.family;
     this.#destination = packet.destination;
     this.#port = packet.port;
@@ -93,8 +93,8 @@ class Walk {
   }
 
   /** `undefined`: the end of the chain was reached. */
-  #chain(name: string): Verdictum | undefined {
-    const chain = this.#world.chains.get(name);
+  #chain(name: string): FinalVerdict | undefined {
+    const chain = this.#context.chains.get(name);
     if (chain === undefined) throw new Error(`there is no chain ${name}`);
     for (const rule of chain.rules) {
       if (!rule.matches.every((match) => this.#matches(match))) continue;
@@ -105,9 +105,9 @@ class Walk {
     return undefined;
   }
 
-  #actions(chain: string, rule: Rule): Verdictum | "return" | undefined {
+  #actions(chain: string, rule: Rule): FinalVerdict | "return" | undefined {
     const matched = this.#matchedElement(rule);
-    const text = (): string => printRule(rule, { family: this.#family, mark: this.#world.mark });
+    const text = (): string => printRule(rule, { family: this.#family, mark: this.#context.mark });
     for (const action of rule.actions) {
       const done = this.#act(action, (element = matched) => {
         const found = element === undefined ? {} : { element };
@@ -124,11 +124,11 @@ class Walk {
     if (match?.kind !== "in") return undefined;
     const { set } = match;
     if (set !== SETS.serviceCidrs) return this.#element(set, this.#key(match.key), true);
-    const cidr = this.#world.serviceCIDRs.find((one) => one.contains(this.#destination));
+    const cidr = this.#context.serviceCIDRs.find((one) => one.contains(this.#destination));
     return cidr === undefined ? undefined : { set, text: cidr.toString() };
   }
 
-  #act(action: Action, applied: (element?: TracedElement) => void): Verdictum | "return" | undefined {
+  #act(action: Action, applied: (element?: TracedElement) => void): FinalVerdict | "return" | undefined {
     switch (action.kind) {
       case "goto":
       case "jump":
@@ -136,7 +136,7 @@ class Walk {
         return this.#enter(action);
       case "map": {
         const key = this.#key(action.key);
-        const found = this.#world.lookup(action.map, key.bytes);
+        const found = this.#context.lookup(action.map, key.bytes);
         if (typeof found !== "object") return undefined;
         applied(this.#element(action.map, key, found));
         if (found.kind === "goto" || found.kind === "jump") return this.#enter(found);
@@ -144,7 +144,7 @@ class Walk {
       }
       case "dnat": {
         const key = this.#key(action.key);
-        const found = this.#world.lookup(action.map, key.bytes);
+        const found = this.#context.lookup(action.map, key.bytes);
         if (typeof found !== "string") return undefined;
         applied(this.#element(action.map, key, found));
         this.#translate(found);
@@ -172,7 +172,7 @@ class Walk {
   }
 
   #element(set: string, key: KeyOf, value: ElementValue | true): TracedElement {
-    const service = this.#world.serviceOf(set, key.bytes);
+    const service = this.#context.serviceOf(set, key.bytes);
     const text = value === true ? key.text : `${key.text} : ${this.#valueText(value)}`;
     return service === undefined ? { set, text } : { set, text, service };
   }
@@ -184,7 +184,7 @@ class Walk {
   }
 
   /** What a goto does not decide, nobody decides: it does not come back. */
-  #enter(verdict: Verdict | (Action & { readonly kind: "goto" | "jump" })): Verdictum | "return" | undefined {
+  #enter(verdict: Verdict | (Action & { readonly kind: "goto" | "jump" })): FinalVerdict | "return" | undefined {
     if (!("chain" in verdict)) return verdict.kind;
     const inner = this.#chain(verdict.chain);
     return verdict.kind === "goto" ? (inner ?? "return") : inner;
@@ -241,16 +241,16 @@ class Walk {
   }
 
   #isIn({ set, key }: Match & { readonly kind: "in" }): boolean {
-    if (set === SETS.serviceCidrs) return this.#world.serviceCIDRs.some((cidr) => cidr.contains(this.#destination));
+    if (set === SETS.serviceCidrs) return this.#context.serviceCIDRs.some((cidr) => cidr.contains(this.#destination));
     if (set === SETS.firewallAllow) {
       const frontEnd = addressKey(this.#destination, this.#packet.protocol, this.#port);
-      return this.#world.allowed(frontEnd).some((cidr) => cidr.contains(this.#packet.source));
+      return this.#context.allowed(frontEnd).some((cidr) => cidr.contains(this.#packet.source));
     }
-    return this.#world.lookup(set, this.#key(key).bytes) !== undefined;
+    return this.#context.lookup(set, this.#key(key).bytes) !== undefined;
   }
 
   #isLocal(address: IpAddress): boolean {
-    return LOOPBACK[this.#family].contains(address) || this.#world.localAddresses.some((own) => own.equals(address));
+    return LOOPBACK[this.#family].contains(address) || this.#context.localAddresses.some((own) => own.equals(address));
   }
 
   #key(parts: readonly KeyPart[]): KeyOf {
@@ -262,7 +262,7 @@ class Walk {
     const { protocol, source } = this.#packet;
     if (typeof part === "object") {
       this.slots = Math.max(this.slots, part.slots);
-      const slot = Math.floor((this.#world.random ?? Math.random)() * part.slots);
+      const slot = Math.floor((this.#context.random ?? Math.random)() * part.slots);
       return { bytes: slotBytes(slot), text: String(slot) };
     }
     const port = portBytes(protocol, this.#port);

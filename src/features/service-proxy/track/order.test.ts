@@ -4,7 +4,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import type { EndpointSlice, Service } from "#kube/client";
 import { randomService, randomSlice } from "../testing/random-objects.ts";
-import { Told } from "../testing/told.ts";
+import { TrackedObjects } from "../testing/tracked-objects.ts";
 
 type Event =
   | { readonly kind: "service"; readonly name: string; readonly object: Service | undefined }
@@ -33,18 +33,18 @@ const event: fc.Arbitrary<Event> = fc.oneof(
 );
 
 /** Whether it made a difference. */
-function tell(told: Told, one: Event): boolean {
-  if (one.kind === "service") return told.service(one.name, one.object);
-  if (one.kind === "slice") return told.slice(one.name, one.object);
-  told.plan();
+function tell(objects: TrackedObjects, one: Event): boolean {
+  if (one.kind === "service") return objects.service(one.name, one.object);
+  if (one.kind === "slice") return objects.slice(one.name, one.object);
+  objects.plan();
   return false;
 }
 
 /** What the node's table shall hold, in an order of its own. */
-function content(told: Told): unknown {
-  told.plan();
-  const { clusterIPs, hairpinEndpoints } = told.wanted;
-  return [[...told.wanted.frontEnds()].sort(byId), [...clusterIPs].sort(), [...hairpinEndpoints].sort()];
+function content(objects: TrackedObjects): unknown {
+  objects.plan();
+  const { clusterIPs, hairpinEndpoints } = objects.wanted;
+  return [[...objects.wanted.frontEnds()].sort(byId), [...clusterIPs].sort(), [...hairpinEndpoints].sort()];
 }
 
 function byId([a]: readonly [string, unknown], [b]: readonly [string, unknown]): number {
@@ -61,13 +61,13 @@ function last(events: readonly Event[]): Event[] {
 test("Tracker: whatever was told before, in whatever order, the plan is that of the last word on each object", () => {
   fc.assert(
     fc.property(fc.array(event, { maxLength: 40, size: "max" }), fc.nat(), (events, seed) => {
-      const told = new Told(4);
-      for (const one of events) tell(told, one);
-      const fresh = new Told(4);
+      const objects = new TrackedObjects(4);
+      for (const one of events) tell(objects, one);
+      const fresh = new TrackedObjects(4);
       const words = last(events);
       // Services before slices, slices before Services, and anything between.
       for (const one of words.sort((a, b) => hash(seed, a) - hash(seed, b))) tell(fresh, one);
-      assert.deepEqual(content(told), content(fresh));
+      assert.deepEqual(content(objects), content(fresh));
     }),
     { numRuns: RUNS },
   );
@@ -76,14 +76,14 @@ test("Tracker: whatever was told before, in whatever order, the plan is that of 
 test("Tracker: what is told twice, or again after a list, makes no work", () => {
   fc.assert(
     fc.property(fc.array(event, { maxLength: 40, size: "max" }), (events) => {
-      const told = new Told(4);
+      const objects = new TrackedObjects(4);
       for (const one of events) {
-        tell(told, one);
-        assert.equal(tell(told, one), false, "the same event once more");
+        tell(objects, one);
+        assert.equal(tell(objects, one), false, "the same event once more");
       }
-      told.plan();
-      for (const one of last(events)) assert.equal(tell(told, one), false, "as a list tells it");
-      assert.equal(told.tracker.isDirty, false);
+      objects.plan();
+      for (const one of last(events)) assert.equal(tell(objects, one), false, "as a list tells it");
+      assert.equal(objects.tracker.isDirty, false);
     }),
     { numRuns: RUNS },
   );

@@ -2,7 +2,7 @@ import { Cidr, type IpAddress } from "#base/ip";
 import type { ByteString, ElementValue } from "#kernel/nft-elements";
 import { frontEndId, type ObservedFrontEnd, NO_ENDPOINTS, slotBytes } from "../plan/index.ts";
 import { baseChains, type Chain, parseShape, type RuleOptions, SETS, shapeChains } from "../rules/index.ts";
-import type { World } from "./types.ts";
+import type { TraceContext } from "./types.ts";
 
 /** A table as front ends and plain sets. */
 export interface TracedTable {
@@ -35,8 +35,8 @@ const FRONT_END_SETS: Readonly<Record<string, FrontEndSet>> = {
   [SETS.nodePortEndpointsLocal]: { ...BY_NODE_PORT, hasSlot: true },
 };
 
-/** The world that a table makes: for `explain` from what a plane holds, for tests from what is wanted. Pure. */
-export function worldOf(table: TracedTable, options: RuleOptions, localAddresses: readonly IpAddress[]): World {
+/** The context that a table makes: for `explain` from what a plane holds, for tests from what is wanted. Pure. */
+export function traceContext(table: TracedTable, options: RuleOptions, localAddresses: readonly IpAddress[]): TraceContext {
   const byKey = (key: ByteString, isNodePort: boolean): ObservedFrontEnd | undefined =>
     table.frontEnds.get(frontEndId({ key, isNodePort }));
   return {

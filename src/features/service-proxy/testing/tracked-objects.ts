@@ -7,7 +7,7 @@ import { portsOf, sliceView, Tracker } from "../track/index.ts";
 import { addressesOf, NODE } from "./fixture.ts";
 
 /** Tracker and plan. Each method says whether what it tells made a difference. */
-export class Told {
+export class TrackedObjects {
   readonly family: IpFamily;
   readonly tracker: Tracker;
   readonly wanted = new WantedTable();
