@@ -1,12 +1,9 @@
 import { ConfigError, listFlag, parseFlags, stringFlag, switchFlag } from "#base/config";
 import { IpAddress } from "#base/ip";
+import { explainPacket, explanationText, parseQuestion, QUESTION_USAGE } from "#features/service-proxy";
 import { openClient } from "./daemon-flags.ts";
-import { explainPacket } from "./explain/answer.ts";
-import { parseQuestion, QUESTION_USAGE } from "./explain/question.ts";
-import { explanationText } from "./explain/text.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
-import { serviceProxyConfig } from "./service-proxy/config.ts";
-import { serviceProxyFlags } from "./service-proxy/flags.ts";
+import { serviceProxyConfig, serviceProxyFlags } from "./service-proxy-config/index.ts";
 
 /** Those of the proxy's flags that count for where a packet goes. */
 const { kubeconfig, config, bindAddress, nodePortAddresses, detectLocalMode, clusterCIDR } = serviceProxyFlags;

@@ -1,7 +1,19 @@
 import { describeError, ExpectedError } from "#base/errors";
 import { createLogger, type Logger } from "#base/log";
 import { createRegistry } from "#base/metrics";
-import { DataPlane, GenerationTracker } from "#features/service-proxy";
+import {
+  checkKernelVersion,
+  DataPlane,
+  GenerationTracker,
+  kernelRelease,
+  leftovers,
+  type ProxyKernel,
+  SKIP_VERSION_CHECK,
+  setKernelParameters,
+  setOomScore,
+  supportedFamilies,
+  tryConstructs,
+} from "#features/service-proxy";
 import { openConntrack } from "#kernel/conntrack";
 import { isKernelError } from "#kernel/errors";
 import { Monitors } from "#kernel/monitor";
@@ -11,14 +23,13 @@ import { openNftElements } from "#kernel/nft-elements";
 import { openClient } from "./daemon-flags.ts";
 import { requirePrivileges } from "./privileges.ts";
 import { defineProgram, EXIT } from "./run-program.ts";
-import { type ServiceProxyConfig, serviceProxyConfig } from "./service-proxy/config.ts";
-import { writeConfigTo } from "./service-proxy/config-write.ts";
-import { type KernelParts, supportedFamilies } from "./service-proxy/families.ts";
-import { serviceProxyFlags } from "./service-proxy/flags.ts";
-import { setKernelParameters, setOomScore } from "./service-proxy/kernel-parameters.ts";
-import { leftovers } from "./service-proxy/leftovers.ts";
 import { serve } from "./service-proxy/serve.ts";
-import { checkKernelVersion, kernelRelease, SKIP_VERSION_CHECK, tryConstructs } from "./service-proxy/start-checks.ts";
+import {
+  type ServiceProxyConfig,
+  serviceProxyConfig,
+  serviceProxyFlags,
+  writeConfigTo,
+} from "./service-proxy-config/index.ts";
 
 /** `service-proxy` (docs/spec/service-proxy.md). */
 export const serviceProxy = defineProgram({
@@ -59,21 +70,21 @@ export const serviceProxy = defineProgram({
     await tryConstructs(supportedFamilies(stack), log);
     setOomScore(config.oomScoreAdj, log);
     using conntrack = openFlows(netns, log);
-    const parts: KernelParts = { stack, nft, elements, conntrack, generations };
+    const proxyKernel: ProxyKernel = { stack, nft, elements, conntrack, generations };
     await using monitors = new Monitors({
       onFailure: (error) => log.error("addresses are not followed any more", { error: error.message }),
     });
     const registry = createRegistry();
     const { master } = values;
     await using api = await openClient("service-proxy", { kubeconfig: config.kubeconfig, master }, { registry });
-    await serve({ config, parts, api, monitors, netns, registry, log }, signal);
+    await serve({ config, kernel: proxyKernel, api, monitors, netns, registry, log }, signal);
     return EXIT.ok;
   },
 });
 
 /** Both families' tables, and nothing else; one that cannot be removed leaves none of the others behind. */
 async function cleanUp(
-  parts: Pick<KernelParts, "nft" | "elements" | "generations">,
+  parts: Pick<ProxyKernel, "nft" | "elements" | "generations">,
   config: ServiceProxyConfig,
   log: Logger,
 ): Promise<number> {

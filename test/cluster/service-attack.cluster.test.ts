@@ -4,7 +4,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { after, before, type TestContext, test } from "node:test";
 import { type Running, until } from "#test/lab";
 import { DualStackBed, stopProxy } from "#test/service-dual-stack";
-import { serviceCIDRs } from "../../src/programs/service-proxy/inputs.ts";
+import { serviceCIDRs } from "../../src/features/service-proxy/inputs/index.ts";
 
 const TABLE = "kube-proxy";
 

@@ -8,7 +8,7 @@ import { label, openServiceBed, setSlice, startSynced, stop } from "#test/servic
 import { connectTo, tcpSocket } from "../../src/features/service-proxy/testing/clients.ts";
 import { addressesOf, NODE_PORT, SERVICE_PORT } from "../../src/features/service-proxy/testing/fixture.ts";
 import { endpointObject } from "../../src/features/service-proxy/testing/objects.ts";
-import { serviceCIDRs } from "../../src/programs/service-proxy/inputs.ts";
+import { serviceCIDRs } from "../../src/features/service-proxy/inputs/index.ts";
 
 const FAMILIES = [4, 6] as const;
 /** Another range of Services, and an address in it that a machine outside has. */

@@ -13,44 +13,8 @@
  * health.started([4, 6]); // then listed(), queued(4), syncing(4), synced(4), node(nodeView(node)), ...
  * ```
  */
-export { ServiceHealthError, type ServiceHealthErrorCode } from "./errors.ts";
 export { type EventSink, type HealthEvent, startingEvent } from "./events.ts";
-export {
-  type DebugAnswer,
-  type DebugRequest,
-  type DebugRoutes,
-  HealthServer,
-  type HealthServerDeps,
-  type HealthServerOptions,
-  MetricsServer,
-  type MetricsServerDeps,
-  type MetricsServerOptions,
-} from "./http/index.ts";
-export {
-  type ChangeKind,
-  healthMetrics,
-  type ProgramFacts,
-  programMetrics,
-  type SyncedReport,
-  SyncMetrics,
-  WatchMetrics,
-} from "./metrics/index.ts";
-export {
-  lacksHealthPort,
-  type PortView,
-  type ServiceHealth,
-  ServicePorts,
-  type ServicePortsDeps,
-  type ServicePortsOptions,
-  serviceHealth,
-} from "./ports/index.ts";
-export {
-  AUTOSCALER_TAINT,
-  type HealthAnswer,
-  type HealthCheck,
-  NodeHealth,
-  type NodeHealthOptions,
-  type NodeView,
-  nodeView,
-  type StartupState,
-} from "./state/index.ts";
+export { HealthServer, MetricsServer } from "./http/index.ts";
+export { healthMetrics, programMetrics, SyncMetrics, WatchMetrics } from "./metrics/index.ts";
+export { lacksHealthPort, ServicePorts, serviceHealth } from "./ports/index.ts";
+export { NodeHealth, nodeView } from "./state/index.ts";

@@ -12,40 +12,42 @@
  * ```
  */
 export {
-  checkConstructs,
   DataPlane,
-  type DataPlaneDeps,
-  DataPlaneError,
-  type DataPlaneErrorCode,
   type Desired,
   GenerationTracker,
   REPLACEMENT_SUFFIX,
   type SyncReport,
 } from "./dataplane/index.ts";
-export { type Endpoint, type NodeInfo, type Protocol, type ServicePort, servicePortId } from "./model/index.ts";
-export { addressBytes, addressKey, frontEndId, type ObservedFrontEnd, portBytes, WantedTable } from "./plan/index.ts";
-export type { PodDetector, RuleOptions } from "./rules/index.ts";
-export { DriftWatch, FamilyProxy, type FamilyProxyOptions, type LostClaim, type SyncObserver } from "./run/index.ts";
 export {
-  type Outcome,
-  type Packet,
-  type Step,
-  type Trace,
-  type TracedElement,
-  type TracedTable,
-  trace,
-  traceAll,
-  type TraceContext,
-  traceContext,
-} from "./trace/index.ts";
+  ExplainError,
+  type Explanation,
+  explainPacket,
+  explanationText,
+  parseQuestion,
+  QUESTION_USAGE,
+} from "./explain/index.ts";
 export {
-  type NodeContext,
-  PROXY_NAME_LABEL,
-  portsOf,
-  SERVICE_SHAPE,
-  SLICE_SHAPE,
-  type SliceView,
-  sliceView,
-  type TrackedPort,
-  Tracker,
-} from "./track/index.ts";
+  type ConntrackSettings,
+  checkKernelVersion,
+  kernelRelease,
+  leftovers,
+  SKIP_VERSION_CHECK,
+  setKernelParameters,
+  setOomScore,
+  supportedFamilies,
+  tryConstructs,
+} from "./host/index.ts";
+export { probeConntrack } from "./conntrack/index.ts";
+export { serviceWarnings, watchInputs } from "./inputs/index.ts";
+export { keepKnown, nodeNetwork, unknownNode } from "./node/index.ts";
+export { countTable } from "./plan/index.ts";
+export {
+  DriftWatch,
+  FamilyProxy,
+  type LostClaim,
+  NodeAwareProxy,
+  type NodeAwareProxyConfig,
+  type ProxyKernel,
+  type SyncObserver,
+} from "./run/index.ts";
+export { portsOf, type SliceView, Tracker } from "./track/index.ts";

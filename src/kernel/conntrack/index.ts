@@ -11,6 +11,5 @@
  */
 export { decodeConntrack } from "./codec.ts";
 export { FakeConntrack } from "./fake.ts";
-export { matchesConntrack } from "./filter.ts";
 export { openConntrack } from "./port.ts";
-export type { ConntrackEntry, ConntrackFilter, ConntrackPort, ConntrackTuple, TupleFilter } from "./types.ts";
+export type { ConntrackEntry, ConntrackPort } from "./types.ts";

@@ -13,22 +13,10 @@
  * await elements.commit(batch);
  * ```
  */
-export { ElementBatch, MAX_BATCH_BYTES } from "./batch.ts";
+export { ElementBatch } from "./batch.ts";
 export { decodeElements } from "./decode.ts";
 export type { Expression } from "./expressions.ts";
 export { FakeNftElements } from "./fake.ts";
 export { openNftElements } from "./port.ts";
-export {
-  type ByteString,
-  type ElementChange,
-  type ElementTable,
-  type ElementValue,
-  type NftElements,
-  type NftWriter,
-  type NftWriters,
-  type PartType,
-  type RawElement,
-  type Verdict,
-  verdictText,
-} from "./types.ts";
+export { type ByteString, type ElementTable, type ElementValue, type NftElements, type NftWriters, type PartType, type RawElement, type Verdict, verdictText } from "./types.ts";
 export { openNftWriters } from "./writers.ts";

@@ -11,22 +11,10 @@
  * nft.run(tx);
  * ```
  */
-export { chunkChanges, type LoadOptions } from "./chunks.ts";
 export { NftError, type NftErrorCode } from "./errors.ts";
 export { FakeNft } from "./fake.ts";
 export { parseScript } from "./parse.ts";
-export { printChange, printChanges, printTable } from "./print.ts";
+export { printChanges } from "./print.ts";
 export { openNft } from "./real.ts";
 export { NftTransaction } from "./transaction.ts";
-export type {
-  Nft,
-  NftBase,
-  NftChain,
-  NftChange,
-  NftElement,
-  NftFamily,
-  NftRule,
-  NftSet,
-  NftSetSpec,
-  NftTable,
-} from "./types.ts";
+export type { Nft, NftBase, NftSetSpec, NftTable } from "./types.ts";

@@ -11,9 +11,7 @@
  * ```
  */
 export type { Endpoint } from "#kernel/ffi";
-export { checksum, decodeEchoReply, type Echo, encodeEchoRequest } from "./echo.ts";
-export { type EchoReply, type IcmpSocket, type IcmpSocketOptions, openIcmpSocket, whenReadable } from "./icmp.ts";
+export { type IcmpSocket, openIcmpSocket, whenReadable } from "./icmp.ts";
 export { bindUdp, listenTcp, localEndpoint, openTcp, type SocketPlace } from "./inet.ts";
-export { applySocketOptions, type SocketOptions } from "./options.ts";
 export { sendQueueBytes } from "./send-queue.ts";
-export { decodeTcpInfo, type TcpInfo, tcpInfo, transportState } from "./tcp-info.ts";
+export { decodeTcpInfo, tcpInfo, transportState } from "./tcp-info.ts";

@@ -7,14 +7,16 @@ import { after, before, test } from "node:test";
 import { parseFlags } from "#base/config";
 import { Cidr, IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
+import {
+  ExplainError,
+  type Explanation,
+  explainPacket,
+  explanationText,
+  parseQuestion,
+} from "#features/service-proxy";
 import { type KubeApi, KubeClient, KubeError, loadKubeConfig } from "#kube/client";
 import { type ApiServer, type SeedObject, startApiServer } from "#lab/api-server";
-import { serviceProxyConfig } from "../service-proxy/config.ts";
-import { serviceProxyFlags } from "../service-proxy/flags.ts";
-import { type Explanation, explainPacket } from "./answer.ts";
-import { ExplainError } from "./errors.ts";
-import { parseQuestion } from "./question.ts";
-import { explanationText } from "./text.ts";
+import { serviceProxyConfig, serviceProxyFlags } from "../service-proxy-config/index.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "isthmus-explain-"));
 const kubeconfig = join(folder, "kubeconfig");

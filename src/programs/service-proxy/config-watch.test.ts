@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { createLogger } from "#base/log";
-import { digestOf } from "./config-file.ts";
+import { digestOf } from "../service-proxy-config/index.ts";
 import { watchConfig } from "./config-watch.ts";
 
 const TEXT = "kind: KubeProxyConfiguration\n";

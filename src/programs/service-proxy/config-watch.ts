@@ -1,15 +1,8 @@
 import { type Clock, systemClock } from "#base/clock";
 import { FileError, readBounded, watchFiles } from "#base/file";
 import type { Logger } from "#base/log";
-import { digestOf } from "./config-file.ts";
+import { type ConfigSource, digestOf } from "../service-proxy-config/index.ts";
 import { ServiceProxyError } from "./errors.ts";
-
-/** The file that a configuration was read from. */
-export interface ConfigSource {
-  readonly path: string;
-  /** See {@link digestOf}. */
-  readonly digest: string;
-}
 
 /**
  * Until the signal aborts. Rejects with {@link ServiceProxyError} `config-changed` when the file says something else than it did (spec

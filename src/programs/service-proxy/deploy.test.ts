@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { parseAllDocuments } from "yaml";
 import { parseFlags } from "#base/config";
-import { serviceProxyFlags } from "./flags.ts";
+import { serviceProxyFlags } from "../service-proxy-config/index.ts";
 
 const root = join(import.meta.dirname, "../../..");
 const read = (name: string): string => readFileSync(join(root, name), "utf8");

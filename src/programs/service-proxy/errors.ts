@@ -1,12 +1,11 @@
 import { ExpectedError } from "#base/errors";
 
 /**
- * - `config-changed`: the configuration file says something else than at the start; a supervisor starts the program again
- * - `kernel-too-old`: for the rules of Services
+ * - `config-changed`: the configuration file has changed since the start; a supervisor starts the program again
  */
-export type ServiceProxyErrorCode = "config-changed" | "kernel-too-old";
+export type ServiceProxyErrorCode = "config-changed";
 
-/** What ends `service-proxy`, beside a command line that is wrong. */
+/** Ends `service-proxy`. */
 export class ServiceProxyError extends ExpectedError<ServiceProxyErrorCode> {
   override readonly name = "ServiceProxyError";
 }

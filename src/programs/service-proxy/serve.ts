@@ -6,6 +6,7 @@ import {
   type EventSink,
   HealthServer,
   healthMetrics,
+  lacksHealthPort,
   MetricsServer,
   NodeHealth,
   nodeView,
@@ -15,7 +16,18 @@ import {
   startingEvent,
   WatchMetrics,
 } from "#features/service-health";
-import { DriftWatch } from "#features/service-proxy";
+import {
+  DriftWatch,
+  keepKnown,
+  NodeAwareProxy,
+  nodeNetwork,
+  type ProxyKernel,
+  probeConntrack,
+  serviceWarnings,
+  supportedFamilies,
+  unknownNode,
+  watchInputs,
+} from "#features/service-proxy";
 import { isKernelError } from "#kernel/errors";
 import type { Monitors } from "#kernel/monitor";
 import type { NetNs } from "#kernel/net";
@@ -25,26 +37,19 @@ import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
 import { profilingRoutes } from "../http-endpoints/index.ts";
 import { VERSION } from "../run-program.ts";
-import type { ServiceProxyConfig } from "./config.ts";
+import type { ServiceProxyConfig } from "../service-proxy-config/index.ts";
 import { watchConfig } from "./config-watch.ts";
 import { eventSink } from "./events.ts";
-import { Family, type KernelParts, supportedFamilies } from "./families.ts";
-import { watchInputs } from "./inputs.ts";
-import { nodeState, unknownNode, withKnown } from "./node-state.ts";
 import { Readiness } from "./readiness.ts";
-import { serviceNotes } from "./service-notes.ts";
 import { SmallHeap } from "./small-heap.ts";
 import { syncObserver } from "./sync-observer.ts";
-
-/** IANA's reserved number: no flow is of it. */
-const NO_PROTOCOL = 255;
 
 const RESOURCES = ["services", "endpointslices", "nodes", "servicecidrs"] as const;
 
 /** What the proxy is made of. */
 export interface ServeParts {
   readonly config: ServiceProxyConfig;
-  readonly parts: KernelParts;
+  readonly kernel: ProxyKernel;
   readonly api: KubeApi;
   readonly monitors: Monitors;
   readonly netns: NetNs;
@@ -54,8 +59,8 @@ export interface ServeParts {
 
 /** Serves until the signal aborts: health answers from the first moment, tables once the API's objects are known. */
 export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void> {
-  const { config, parts, registry, log } = deps;
-  const families = supportedFamilies(parts.stack);
+  const { config, kernel, registry, log } = deps;
+  const families = supportedFamilies(kernel.stack);
   const health = new NodeHealth({
     healthTimeoutMs: 2 * config.syncMs,
     startup: config.startupHealth,
@@ -78,7 +83,7 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   });
   const onAnswer = healthMetrics(registry, health);
   const readiness = new Readiness({ resources: RESOURCES, families });
-  group.spawn((at) => tryFlows(parts.conntrack, readiness, at));
+  group.spawn((at) => tryFlows(kernel.conntrack, readiness, at));
   const { bindAddressHardFail: hardFail } = config;
   if (config.healthz !== undefined) {
     const server = new HealthServer(
@@ -107,14 +112,13 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
 }
 
 /** Whether stale flows can be looked for shows by looking. */
-async function tryFlows(conntrack: KernelParts["conntrack"], readiness: Readiness, signal: AbortSignal): Promise<void> {
+async function tryFlows(conntrack: ProxyKernel["conntrack"], readiness: Readiness, signal: AbortSignal): Promise<void> {
   if (conntrack === undefined) {
     readiness.flows(new Error("connection tracking cannot be read: stale UDP flows are left alone"));
     return;
   }
   try {
-    // In slices, unlike a list.
-    await conntrack.delete({ family: 4, protocol: NO_PROTOCOL }, () => false, { signal });
+    await probeConntrack(conntrack, { signal });
     readiness.flows();
   } catch (error) {
     if (!isKernelError(error)) throw error;
@@ -131,7 +135,7 @@ interface ProxyParts extends ServeParts {
 }
 
 async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<void> {
-  const { config, parts, api, monitors, netns, registry, log, health, ports } = deps;
+  const { config, kernel, api, monitors, netns, registry, log, health, ports } = deps;
   const watches = new WatchMetrics(registry, {
     resources: RESOURCES,
     reasons: [...new Set([...KUBE_ERROR_CODES, ...KUBE_CONFIG_ERROR_CODES])],
@@ -149,7 +153,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     onDisagreement: () => drift.refused(),
     proxyOf: (family) => proxies.find((one) => one.family === family),
   });
-  const families = deps.families.map((family) => new Family(family, config, parts, { node, observer, log }));
+  const families = deps.families.map((family) => new NodeAwareProxy(family, config, kernel, { node, observer, log }));
   const proxies = families.map(({ proxy }) => proxy);
   const setAddresses = (): void => {
     for (const family of families) {
@@ -162,7 +166,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     // A Node that was deleted keeps what was known of it: it is still here, and serves until it is ended.
     if (object === undefined) return node.addresses.length > 0;
     health.node(nodeView(object));
-    node = withKnown(nodeState(object, config.bindAddress), node);
+    node = keepKnown(nodeNetwork(object, config.bindAddress), node);
     for (const family of families) family.setNode(node);
     setAddresses();
     return node.addresses.length > 0;
@@ -184,7 +188,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   const onChange = (kind: "service" | "endpoint", family: IpFamily): void => syncs.changed(kind, family);
   await using _addresses = monitors.watch(netns, { addresses: true }, setAddresses);
   const drift = new DriftWatch({
-    generations: parts.generations,
+    generations: kernel.generations,
     families: proxies,
     log,
     openWriters: () => openNftWriters(netns),
@@ -204,7 +208,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     onAbsent: (resource: string) => deps.readiness.absent(resource),
     onWatch,
     onChange,
-    onService: serviceNotes(log, { allowExternalIPs }),
+    onService: serviceWarnings(log, { allowExternalIPs, lacksHealthPort }),
     allowExternalIPs,
     onEvent: deps.onEvent,
     log,

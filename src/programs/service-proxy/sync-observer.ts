@@ -8,11 +8,10 @@ import {
   type SyncMetrics,
   serviceHealth,
 } from "#features/service-health";
-import type { FamilyProxy, LostClaim, SyncObserver } from "#features/service-proxy";
+import { countTable, type FamilyProxy, type LostClaim, type SyncObserver } from "#features/service-proxy";
 import { isKernelError } from "#kernel/errors";
 import type { Readiness } from "./readiness.ts";
 import type { SmallHeap } from "./small-heap.ts";
-import { countTable } from "./table-counts.ts";
 
 /** Objects of the tables are counted at most so often, milliseconds. */
 const COUNT_MS = 5000;

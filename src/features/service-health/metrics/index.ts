@@ -5,5 +5,5 @@
  */
 export { DURATION_BUCKETS, PROGRAMMING_BUCKETS } from "./buckets.ts";
 export { healthMetrics } from "./health-metrics.ts";
-export { type ProgramFacts, programMetrics, WatchMetrics } from "./program-metrics.ts";
-export { type ChangeKind, type SyncedReport, SyncMetrics } from "./sync-metrics.ts";
+export { programMetrics, WatchMetrics } from "./program-metrics.ts";
+export { SyncMetrics } from "./sync-metrics.ts";

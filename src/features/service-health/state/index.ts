@@ -3,6 +3,6 @@
  *
  * Owns: {@link NodeHealth}. Refuses to know: HTTP, watches, what a sync is.
  */
-export { familyName, type HealthAnswer, type StartupState } from "./body.ts";
-export { AUTOSCALER_TAINT, type NodeView, nodeView } from "./eligibility.ts";
+export { familyName } from "./body.ts";
+export { AUTOSCALER_TAINT, nodeView } from "./eligibility.ts";
 export { type HealthCheck, NodeHealth, type NodeHealthOptions } from "./node-health.ts";

@@ -3,4 +3,5 @@
  *
  * Owns: which flows are stale. Refuses to know: when to look.
  */
-export { deleteStaleFlows, type IsHolder, isStale, type UdpFrontEnds, udpFrontEnds } from "./stale.ts";
+export { probeConntrack } from "./probe.ts";
+export { deleteStaleFlows, type IsHolder } from "./stale.ts";

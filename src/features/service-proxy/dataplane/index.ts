@@ -5,7 +5,7 @@
  */
 export { checkConstructs } from "./constructs.ts";
 export { DataPlane } from "./data-plane.ts";
-export { DataPlaneError, type DataPlaneErrorCode } from "./errors.ts";
+export { DataPlaneError } from "./errors.ts";
 export { GenerationTracker } from "./generation-tracker.ts";
 export { REPLACEMENT_SUFFIX } from "./takeover.ts";
-export type { DataPlaneDeps, Desired, SyncReport } from "./types.ts";
+export type { Desired, SyncReport } from "./types.ts";

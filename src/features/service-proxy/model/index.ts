@@ -5,12 +5,4 @@
  */
 export { flatText, packed, packedSet, SharedTexts } from "./packed.ts";
 export { type Selection, selectEndpoints } from "./select.ts";
-export {
-  type Endpoint,
-  isExternallyAccessible,
-  type NodeInfo,
-  PROTOCOL_NUMBERS,
-  type Protocol,
-  type ServicePort,
-  servicePortId,
-} from "./types.ts";
+export { type Endpoint, type NodeInfo, PROTOCOL_NUMBERS, type Protocol, type ServicePort, servicePortId } from "./types.ts";

@@ -5,10 +5,10 @@
  * Owns: front ends, slots, claims, the three phases of an update. Refuses to know: sockets, the API, when to do it.
  */
 export { changeFrontEnd, type Phases } from "./change.ts";
-export { type FrontEnd, frontEndId, type ObservedFrontEnd, NO_ENDPOINTS } from "./front-end.ts";
+export { frontEndId, type ObservedFrontEnd, NO_ENDPOINTS } from "./front-end.ts";
 export { cidrsIn, type ListedTable, readListing } from "./listing.ts";
-export { addressBytes, addressKey, endpointValue, frontEndText, hairpinKey, portBytes, slotBytes } from "./keys.ts";
+export { addressBytes, addressKey, endpointValue, frontEndText, portBytes, slotBytes } from "./keys.ts";
 export { withoutNested } from "./ranges.ts";
 export { type PortWithEndpoints, planService } from "./service.ts";
-export { assignSlots } from "./slots.ts";
+export { countTable } from "./table-counts.ts";
 export { type ChangedKeys, type ServicePlan, WantedTable } from "./wanted.ts";

@@ -10,7 +10,7 @@ import { SETS } from "../rules/index.ts";
 import { addressesOf, packetOf, ruleOptions, tableOf } from "../testing/fixture.ts";
 import { oneNetNs } from "../testing/one-netns.ts";
 import { randomService, randomSlice } from "../testing/random-objects.ts";
-import { TrackedObjects } from "../testing/tracked.ts";
+import { TrackedObjects } from "../testing/tracked-objects.ts";
 import { type Packet, traceAll, type TraceContext, traceContext } from "../trace/index.ts";
 
 const EVENTS = process.env["ISTHMUS_SOAK"] === "full" ? 20_000 : 1000;

@@ -3,6 +3,7 @@
  *
  * Owns: {@link FamilyProxy}, {@link DriftWatch}. Refuses to know: the API, flags.
  */
-export { DriftWatch, type DriftWatchDeps, type WatchedFamily } from "./drift-watch.ts";
-export { FamilyProxy, type FamilyProxyDeps, type FamilyProxyOptions, type SyncObserver } from "./family-proxy.ts";
+export { DriftWatch } from "./drift-watch.ts";
+export { FamilyProxy, type SyncObserver } from "./family-proxy.ts";
 export type { LostClaim } from "./lost-claims.ts";
+export { NodeAwareProxy, type NodeAwareProxyConfig, type ProxyKernel } from "./node-aware-proxy.ts";

@@ -3,6 +3,6 @@
  *
  * Owns: {@link trace}. Refuses to know: kernels; the netns tests send the same packets for real and compare.
  */
-export type { Outcome, Packet, Step, Trace, TracedElement, TraceContext } from "./types.ts";
+export type { Outcome, Packet, Step, Trace, TraceContext } from "./types.ts";
 export { trace, traceAll } from "./walk.ts";
 export { type TracedTable, traceContext } from "./trace-context.ts";

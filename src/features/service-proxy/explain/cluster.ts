@@ -1,23 +1,21 @@
 import { type Cidr, IpAddress, type IpFamily } from "#base/ip";
-import {
-  addressBytes,
-  portsOf,
-  type RuleOptions,
-  sliceView,
-  Tracker,
-  WantedTable,
-  type TraceContext,
-  traceContext,
-} from "#features/service-proxy";
 import { type EndpointSlice, isKubeError, type KubeApi, type Node, resources, type Service } from "#kube/client";
 import { fitShape } from "#kube/shape";
-import type { ServiceProxyConfig } from "../service-proxy/config.ts";
-import { OURS, rangesOf, serviceCIDRs } from "../service-proxy/inputs.ts";
-import { nodePortPlaces } from "../service-proxy/node-ports.ts";
-import { addressOf, nodeState } from "../service-proxy/node-state.ts";
-import { SHAPES } from "../service-proxy/readable.ts";
-import { contextOf, ruleOptionsOf } from "../service-proxy/rule-options.ts";
+import { PROXY_SELECTORS, rangesOf, SHAPES, serviceCIDRs } from "../inputs/index.ts";
+import { addressOf, contextOf, type NodeConfig, nodeNetwork, nodePortAddressesOf, ruleOptionsOf } from "../node/index.ts";
+import { addressBytes, WantedTable } from "../plan/index.ts";
+import type { RuleOptions } from "../rules/index.ts";
+import { type TraceContext, traceContext } from "../trace/index.ts";
+import { portsOf, sliceView, Tracker } from "../track/index.ts";
 import { ExplainError } from "./errors.ts";
+
+/** The part of a proxy's configuration that decides where packets go. */
+export interface ExplainConfig extends NodeConfig {
+  readonly tableName: string;
+  /** Overrides the node's primary address. */
+  readonly bindAddress: IpAddress | undefined;
+  readonly gates: { readonly allowServiceExternalIPs: boolean };
+}
 
 /** All that a node's proxy reads from the API server. */
 export interface Cluster {
@@ -35,8 +33,8 @@ export async function readCluster(
 ): Promise<Cluster> {
   const [nodes, services, slices, ranges] = await Promise.all([
     api.listAll(resources.nodes, options),
-    api.listAll(resources.services, { ...options, labelSelector: OURS.services }),
-    api.listAll(resources.endpointSlices, { ...options, labelSelector: OURS.slices }),
+    api.listAll(resources.services, { ...options, labelSelector: PROXY_SELECTORS.services }),
+    api.listAll(resources.endpointSlices, { ...options, labelSelector: PROXY_SELECTORS.slices }),
     readRanges(api, options),
   ]);
   const node = nodes.items.filter(isReadable("nodes")).find(({ metadata }) => metadata.name === nodeName);
@@ -91,15 +89,15 @@ export interface NodePlan {
 /** Pure: by the same functions as the proxy. `further`: addresses of the node that its Node does not name. */
 export function planNode(
   { node, services, slices, serviceCIDRs: cidrs }: Cluster,
-  config: ServiceProxyConfig,
+  config: ExplainConfig,
   family: IpFamily,
   further: readonly IpAddress[],
 ): NodePlan {
-  const state = nodeState(node, config.bindAddress);
+  const network = nodeNetwork(node, config.bindAddress);
   const named = (node.status?.addresses ?? []).flatMap(({ address }) => IpAddress.tryParse(address ?? "") ?? []);
-  const addresses = distinct([...state.addresses, ...named, ...further]).filter((one) => one.family === family);
-  const options = ruleOptionsOf(config, state, family, addresses);
-  const tracker = new Tracker(family, contextOf(config, state, family));
+  const addresses = distinct([...network.addresses, ...named, ...further]).filter((one) => one.family === family);
+  const options = ruleOptionsOf(config, network, family, addresses);
+  const tracker = new Tracker(family, contextOf(config, network, family));
   for (const service of services) {
     const ports = portsOf(service, family, { allowExternalIPs: config.gates.allowServiceExternalIPs });
     tracker.setService(keyOf(service), ports);
@@ -107,12 +105,12 @@ export function planNode(
   for (const slice of slices) tracker.setSlice(keyOf(slice), sliceView(slice));
   const wanted = new WantedTable();
   for (const service of tracker.take().services) wanted.set(service, tracker.plan(service));
-  const places = nodePortPlaces(config, family, addresses, addressOf(state, family));
+  const nodePorts = nodePortAddressesOf(config, family, addresses, addressOf(network, family));
   const table = {
     frontEnds: new Map(wanted.frontEnds()),
     clusterIPs: wanted.clusterIPs,
     hairpinEndpoints: wanted.hairpinEndpoints,
-    nodePortIPs: new Set(places.addresses.map(addressBytes)),
+    nodePortIPs: new Set(nodePorts.addresses.map(addressBytes)),
     serviceCIDRs: cidrs.filter((cidr) => cidr.family === family),
   };
   return {
@@ -121,7 +119,7 @@ export function planNode(
     tracker,
     wanted,
     addresses,
-    nodePortAddresses: places.mode === "set" ? places.addresses : [],
+    nodePortAddresses: nodePorts.mode === "set" ? nodePorts.addresses : [],
     context: traceContext(table, options, addresses),
   };
 }

@@ -3,8 +3,7 @@ import { test } from "node:test";
 import { createLogger } from "#base/log";
 import { KernelError } from "#kernel/errors";
 import type { SysctlPort } from "#kernel/net";
-import type { ConntrackSettings } from "./config.ts";
-import { setKernelParameters, wantedParameters } from "./kernel-parameters.ts";
+import { type ConntrackSettings, setKernelParameters, wantedParameters } from "./kernel-parameters.ts";
 
 const ALONE: ConntrackSettings = {
   maxPerCore: 0,

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
-import { nodePortPlaces } from "./node-ports.ts";
+import { nodePortAddressesOf } from "./node-port-addresses.ts";
 
 const LOCAL = ["127.0.0.1", "192.0.2.1", "198.51.100.1", "::1", "2001:db8::1", "fe80::1"].map((text) =>
   IpAddress.parse(text),
@@ -11,12 +11,12 @@ const PRIMARY = { 4: IpAddress.parse("192.0.2.1"), 6: IpAddress.parse("2001:db8:
 /** `set 192.0.2.1`; ranges that were left out come after `!`. */
 function places(text: string, family: IpFamily, primary: IpAddress | undefined = PRIMARY[family]): string {
   const nodePortAddresses = text === "primary" ? "primary" : text.split(",").map((one) => Cidr.parse(one));
-  const { mode, addresses, loopback } = nodePortPlaces({ nodePortAddresses }, family, LOCAL, primary);
+  const { mode, addresses, loopback } = nodePortAddressesOf({ nodePortAddresses }, family, LOCAL, primary);
   const skipped = loopback.length === 0 ? "" : ` !${loopback.join(" ")}`;
   return `${[mode, ...addresses.map(String)].join(" ")}${skipped}`;
 }
 
-test("nodePortPlaces: the primary address, those in the ranges, or all: never loopback (docs/spec/service-proxy.md#2.10)", () => {
+test("nodePortAddressesOf: the primary address, those in the ranges, or all: never loopback (docs/spec/service-proxy.md#2.10)", () => {
   const rows: readonly (readonly [flag: string, family: IpFamily, expected: string])[] = [
     ["primary", 4, "set 192.0.2.1"],
     ["primary", 6, "set 2001:db8::1"],
@@ -33,7 +33,7 @@ test("nodePortPlaces: the primary address, those in the ranges, or all: never lo
   for (const [flag, family, expected] of rows) assert.equal(places(flag, family), expected, `${flag} IPv${family}`);
 });
 
-test("nodePortPlaces: a Node without an address of the family takes no NodePorts in it", () => {
-  const { mode, addresses } = nodePortPlaces({ nodePortAddresses: "primary" }, 6, LOCAL, undefined);
+test("nodePortAddressesOf: a Node without an address of the family takes no NodePorts in it", () => {
+  const { mode, addresses } = nodePortAddressesOf({ nodePortAddresses: "primary" }, 6, LOCAL, undefined);
   assert.deepEqual([mode, addresses], ["set", []]);
 });

@@ -1,7 +1,7 @@
 import { ConfigError } from "#base/config";
 import { IpAddress } from "#base/ip";
-import type { ServicePort } from "#features/service-proxy";
 import type { ObjectRef } from "#kube/client";
+import type { ServicePort } from "../model/index.ts";
 
 /** Who sends: `pod:NAMESPACE/NAME`, `node`, `outside`, or an address. */
 export type Source =

@@ -1,21 +1,21 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { nodeState, unknownNode, withKnown } from "./node-state.ts";
+import { nodeNetwork, unknownNode, keepKnown } from "./node-network.ts";
 
 const META = { name: "n", uid: "u", resourceVersion: "1", labels: { "topology.kubernetes.io/zone": "b" } };
 
-test("withKnown: a Node that was made again keeps addresses and ranges that are known until it has its own", () => {
+test("keepKnown: a Node that was made again keeps addresses and ranges that are known until it has its own", () => {
   const addresses = [{ type: "InternalIP", address: "192.0.2.1" }];
   const status = { addresses };
-  const known = withKnown(
-    nodeState({ metadata: META, spec: { podCIDR: "10.0.0.0/24" }, status }, undefined),
+  const known = keepKnown(
+    nodeNetwork({ metadata: META, spec: { podCIDR: "10.0.0.0/24" }, status }, undefined),
     unknownNode(undefined),
   );
   assert.deepEqual(known.addresses.map(String), ["192.0.2.1"]);
-  const again = withKnown(nodeState({ metadata: META }, undefined), known);
+  const again = keepKnown(nodeNetwork({ metadata: META }, undefined), known);
   assert.deepEqual([again.addresses.map(String), again.podCIDRs.map(String)], [["192.0.2.1"], ["10.0.0.0/24"]]);
   assert.equal(again.zone, "b");
   const moved = { addresses: [{ type: "InternalIP", address: "192.0.2.9" }] };
-  const other = withKnown(nodeState({ metadata: META, status: moved }, undefined), again);
+  const other = keepKnown(nodeNetwork({ metadata: META, status: moved }, undefined), again);
   assert.deepEqual(other.addresses.map(String), ["192.0.2.9"]);
 });

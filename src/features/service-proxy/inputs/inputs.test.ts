@@ -5,15 +5,17 @@ import fc from "fast-check";
 import { Deferred } from "#base/async";
 import { IpAddress, type IpFamily } from "#base/ip";
 import { type Logger, nullLogger } from "#base/log";
-import { nodeView } from "#features/service-health";
-import { FamilyProxy, GenerationTracker, Tracker } from "#features/service-proxy";
+import { lacksHealthPort, nodeView } from "#features/service-health";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
 import type { KubeApi, Node } from "#kube/client";
 import { EncodingPlane } from "#test/encoding-plane";
+import { GenerationTracker } from "../dataplane/index.ts";
+import { nodeNetwork } from "../node/index.ts";
+import { FamilyProxy } from "../run/index.ts";
+import { Tracker } from "../track/index.ts";
 import { watchInputs } from "./inputs.ts";
-import { nodeState } from "./node-state.ts";
-import { serviceNotes } from "./service-notes.ts";
+import { serviceWarnings } from "./service-warnings.ts";
 
 const FAMILIES = [4, 6] as const;
 const RUNS = process.env["ISTHMUS_SOAK"] === "full" ? 8_000 : 400;
@@ -257,7 +259,7 @@ async function outcome(
         onNode: (node: Node | undefined) => {
           if (node !== undefined) {
             nodeView(node);
-            nodeState(node, IpAddress.parse("192.0.2.1"));
+            nodeNetwork(node, IpAddress.parse("192.0.2.1"));
           }
           return true;
         },
@@ -265,7 +267,7 @@ async function outcome(
         onKnown: () => {
           for (const proxy of families) proxy.open();
         },
-        onService: serviceNotes(log, { allowExternalIPs: true }),
+        onService: serviceWarnings(log, { allowExternalIPs: true, lacksHealthPort }),
         onWatch: () => undefined,
         allowExternalIPs: true,
         onEvent: ({ reason, note }) => events.push(`${reason} ${note}`),

@@ -5,7 +5,7 @@ import type { Node } from "#kube/client";
 const ZONE_LABEL = "topology.kubernetes.io/zone";
 
 /** What the proxy reads of its Node. */
-export interface NodeState {
+export interface NodeNetwork {
   /** At most one of each family; the primary one first. Empty where the Node has none yet. */
   readonly addresses: readonly IpAddress[];
   readonly zone: string | undefined;
@@ -13,10 +13,10 @@ export interface NodeState {
 }
 
 /** Pure (docs/spec/service-proxy.md#2.10): InternalIPs, then ExternalIPs; the first is primary, then the next one of the other family. */
-export function nodeState(
+export function nodeNetwork(
   node: Pick<Node, "metadata" | "spec" | "status">,
   bindAddress: IpAddress | undefined,
-): NodeState {
+): NodeNetwork {
   const ofType = (type: string): IpAddress[] =>
     (node.status?.addresses ?? [])
       .filter((one) => one.type === type)
@@ -34,12 +34,12 @@ export function nodeState(
 }
 
 /** What is known of a Node that was not read yet. */
-export function unknownNode(bindAddress: IpAddress | undefined): NodeState {
+export function unknownNode(bindAddress: IpAddress | undefined): NodeNetwork {
   return { addresses: bindAddress === undefined ? [] : [bindAddress], zone: undefined, podCIDRs: [] };
 }
 
 /** One that was deleted and made again has no addresses and ranges yet; the machine has those that were known. Pure. */
-export function withKnown(state: NodeState, known: NodeState): NodeState {
+export function keepKnown(state: NodeNetwork, known: NodeNetwork): NodeNetwork {
   return {
     ...state,
     addresses: state.addresses.length > 0 ? state.addresses : known.addresses,
@@ -48,6 +48,6 @@ export function withKnown(state: NodeState, known: NodeState): NodeState {
 }
 
 /** The address of a family. */
-export function addressOf(state: NodeState, family: IpFamily): IpAddress | undefined {
+export function addressOf(state: NodeNetwork, family: IpFamily): IpAddress | undefined {
   return state.addresses.find((address) => address.family === family);
 }

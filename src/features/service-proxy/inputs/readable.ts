@@ -1,8 +1,7 @@
 import type { Logger } from "#base/log";
-import type { EventSink } from "#features/service-health";
-import { SERVICE_SHAPE, SLICE_SHAPE } from "#features/service-proxy";
 import type { KubeObject } from "#kube/client";
 import { fitShape, type Shape } from "#kube/shape";
+import { SERVICE_SHAPE, SLICE_SHAPE } from "../track/index.ts";
 
 /** No name that an API server takes is longer. */
 const MAX_NAME = 253;
@@ -28,7 +27,18 @@ export const SHAPES = {
   servicecidrs: { kind: "ServiceCIDR", shape: RANGES_SHAPE },
 } as const;
 
-/** An object that cannot be read, and why. It counts as if it were not there. */
+/** An Event about an object that cannot be read. */
+export interface UnreadableEvent {
+  readonly about: { readonly kind: (typeof SHAPES)[keyof typeof SHAPES]["kind"]; readonly namespace: string; readonly name: string };
+  readonly type: "Warning";
+  readonly reason: "UnreadableObject";
+  readonly note: string;
+}
+
+/** Takes Events. Must not throw. */
+export type UnreadableEventSink = (event: UnreadableEvent) => void;
+
+/** An object that cannot be read, and why. It counts as absent. */
 export interface Unreadable {
   readonly metadata: KubeObject["metadata"];
   readonly fault: string;
@@ -57,31 +67,31 @@ export function ifReadable<U extends object>(object: U | Unreadable): U | undefi
 }
 
 /** Says of each object that cannot be read what is wrong with it: once, and again when that changes. */
-export class UnreadableNotes {
+export class UnreadableReporter {
   readonly #log: Logger;
-  readonly #onEvent: EventSink;
+  readonly #onEvent: UnreadableEventSink;
   /** Of objects that the API server has. */
-  readonly #told = new Map<string, string>();
+  readonly #reported = new Map<string, string>();
 
-  constructor(deps: { readonly log: Logger; readonly onEvent: EventSink }) {
+  constructor(deps: { readonly log: Logger; readonly onEvent: UnreadableEventSink }) {
     this.#log = deps.log;
     this.#onEvent = deps.onEvent;
   }
 
   /** `object` is as the informer has it now; `undefined`: it is gone. */
-  look(resource: keyof typeof SHAPES, key: string, object: object | undefined): void {
+  report(resource: keyof typeof SHAPES, key: string, object: object | undefined): void {
     const { kind } = SHAPES[resource];
     const id = `${kind} ${key}`;
     if (object === undefined || !("fault" in object) || typeof object.fault !== "string") {
-      this.#told.delete(id);
+      this.#reported.delete(id);
       return;
     }
     const { fault } = object;
-    if (this.#told.get(id) === fault) return;
-    this.#told.set(id, fault);
+    if (this.#reported.get(id) === fault) return;
+    this.#reported.set(id, fault);
     const [namespace = "", name = ""] = key.split("/", 2).map((part) => part.slice(0, MAX_NAME));
-    const told = { kind, object: `${namespace}/${name}`, why: fault };
-    this.#log.error("an object cannot be read and counts as if it were not there", told);
+    const fields = { kind, object: `${namespace}/${name}`, why: fault };
+    this.#log.error("an object cannot be read and counts as if it were not there", fields);
     const note = `it cannot be read and counts as if it were not there: ${fault}`;
     this.#onEvent({ about: { kind, namespace, name }, type: "Warning", reason: "UnreadableObject", note });
   }

@@ -1,25 +1,25 @@
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
-import type { ServiceProxyConfig } from "./config.ts";
+import type { NodeConfig } from "./types.ts";
 
-/** Where NodePorts of a family are taken (docs/spec/service-proxy.md#2.4, #2.10). */
-export interface NodePortPlaces {
-  /** `all-local`: on every address of the host but loopback, which the rules know without a list. */
+/** The addresses that take NodePorts in a family (docs/spec/service-proxy.md#2.4, #2.10). */
+export interface NodePortAddresses {
+  /** `all-local`: every address of the host but loopback; the rules need no list of them. */
   readonly mode: "set" | "all-local";
   readonly addresses: readonly IpAddress[];
-  /** Ranges that name loopback addresses only, which are left out. */
+  /** Loopback ranges of the configuration, which are left out. */
   readonly loopback: readonly Cidr[];
 }
 
 const isLoopback = (address: IpAddress): boolean =>
   address.family === 4 ? address.toString().startsWith("127.") : address.toString() === "::1";
 
-/** Pure. `local`: every address of the host; `primary`: that of the node in the family. */
-export function nodePortPlaces(
-  { nodePortAddresses }: Pick<ServiceProxyConfig, "nodePortAddresses">,
+/** Pure. `local`: all addresses of the host. `primary`: the address of the node in this family. */
+export function nodePortAddressesOf(
+  { nodePortAddresses }: Pick<NodeConfig, "nodePortAddresses">,
   family: IpFamily,
   local: readonly IpAddress[],
   primary: IpAddress | undefined,
-): NodePortPlaces {
+): NodePortAddresses {
   if (nodePortAddresses === "primary") {
     return { mode: "set", addresses: primary === undefined ? [] : [primary], loopback: [] };
   }

@@ -1,8 +1,8 @@
 import { IpAddress, type IpFamily } from "#base/ip";
-import type { Packet } from "#features/service-proxy";
 import { findObject, isKubeError, type KubeApi, type ObjectRef, type Pod, resources } from "#kube/client";
 import { fitShape } from "#kube/shape";
-import { SHAPES } from "../service-proxy/readable.ts";
+import { SHAPES } from "../inputs/index.ts";
+import type { Packet } from "../trace/index.ts";
 import type { NodePlan } from "./cluster.ts";
 import { ExplainError } from "./errors.ts";
 import type { Destination, Question, Source } from "./question.ts";
@@ -84,7 +84,7 @@ export async function readDestination(
 }
 
 /** The packet, and what of it is worth telling. */
-export interface Asked {
+export interface QuestionPacket {
   readonly packet: Packet;
   /** `pod default/web-1`, for people. */
   readonly from: string;
@@ -97,10 +97,10 @@ export function packetOf(
   destination: IpAddress,
   plan: NodePlan,
   { nodeName, pod }: { readonly nodeName: string; readonly pod: Sender | undefined },
-): Asked {
+): QuestionPacket {
   const target = { destination, port, protocol };
   const [primary] = plan.addresses;
-  const own = (from: string, address: IpAddress): Asked => ({
+  const own = (from: string, address: IpAddress): QuestionPacket => ({
     packet: { source: address, ...target },
     from,
     notes: [],

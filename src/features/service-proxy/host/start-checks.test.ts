@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { createLogger } from "#base/log";
-import { ServiceProxyError } from "./errors.ts";
+import { HostError } from "./errors.ts";
 import { checkKernelVersion, kernelRelease, SKIP_VERSION_CHECK } from "./start-checks.ts";
 
 /** What is said of a release; the error's message when it is refused. */
@@ -11,7 +11,7 @@ function check(release: string, env: Record<string, string> = {}): string {
   try {
     checkKernelVersion(release, { env, log });
   } catch (error) {
-    assert.ok(error instanceof ServiceProxyError, String(error));
+    assert.ok(error instanceof HostError, String(error));
     return error.message;
   }
   return lines.join("");

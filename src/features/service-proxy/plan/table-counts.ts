@@ -1,4 +1,4 @@
-import type { ObservedFrontEnd } from "#features/service-proxy";
+import type { ObservedFrontEnd } from "./front-end.ts";
 
 /** How much a table holds. */
 export interface TableCounts {

@@ -1,10 +1,10 @@
 import type { IpFamily } from "#base/ip";
-import type { PodDetector } from "#features/service-proxy";
-import type { ServiceProxyConfig } from "./config.ts";
-import type { NodeState } from "./node-state.ts";
+import type { PodDetector } from "../rules/index.ts";
+import type { NodeNetwork } from "./node-network.ts";
+import type { NodeConfig } from "./types.ts";
 
-/** How pods of a family are known; `undefined`: they cannot be told from others. Pure. */
-export function detectorOf(config: ServiceProxyConfig, node: NodeState, family: IpFamily): PodDetector | undefined {
+/** How packets of pods are recognized in a family. `undefined`: they cannot be. Pure. */
+export function detectorOf(config: NodeConfig, node: NodeNetwork, family: IpFamily): PodDetector | undefined {
   const ofFamily = { clusterCIDR: config.clusterCIDRs, podCIDR: node.podCIDRs };
   switch (config.detectLocalMode) {
     case "ClusterCIDR":

@@ -1,15 +1,6 @@
 import { TaskGroup, unlessAborted } from "#base/async";
 import { Cidr, type IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
-import type { EventSink } from "#features/service-health";
-import {
-  type FamilyProxy,
-  PROXY_NAME_LABEL,
-  portsOf,
-  type ServicePort,
-  type SliceView,
-  sliceView,
-} from "#features/service-proxy";
 import {
   type EndpointSlice,
   isKubeError,
@@ -21,8 +12,10 @@ import {
   type Service,
 } from "#kube/client";
 import { allSynced, type Cached, createInformer, type Informer, type InformerHealth } from "#kube/informer";
+import { PROXY_NAME_LABEL, portsOf, type SliceView, sliceView, type Tracker } from "../track/index.ts";
+import type { ServicePort } from "../model/index.ts";
 import { type FirstRead, FirstReads } from "./first-reads.ts";
-import { ifReadable, readable, type SHAPES, type Unreadable, UnreadableNotes } from "./readable.ts";
+import { ifReadable, readable, type SHAPES, type Unreadable, type UnreadableEventSink, UnreadableReporter } from "./readable.ts";
 
 /** networking.k8s.io/v1 ServiceCIDR, as far as it is read. */
 export interface ServiceCIDR extends KubeObject {
@@ -55,11 +48,20 @@ const FIRST_READS: readonly FirstRead[] = [
 /** Slices of headless Services carry this label. */
 const HEADLESS_LABEL = "service.kubernetes.io/headless";
 /** Which Services and slices are the proxy's, as label selectors. */
-export const OURS = { services: `!${PROXY_NAME_LABEL}`, slices: `!${HEADLESS_LABEL}` } as const;
+export const PROXY_SELECTORS = { services: `!${PROXY_NAME_LABEL}`, slices: `!${HEADLESS_LABEL}` } as const;
 
-/** Who is told of what the API says. */
+/** The part of a `FamilyProxy` that inputs go to. */
+export interface InputFamily {
+  readonly family: IpFamily;
+  readonly tracker: Tracker;
+  /** Something changed in the tracker. */
+  request(): void;
+  setServiceCIDRs(cidrs: readonly Cidr[]): void;
+}
+
+/** Receivers of what the API server reports. */
 export interface InputTargets {
-  readonly families: readonly FamilyProxy[];
+  readonly families: readonly InputFamily[];
   /** True: what is needed of it is there. */
   readonly onNode: (node: Node | undefined) => boolean;
   /** Services and slices are both known. */
@@ -76,7 +78,7 @@ export interface InputTargets {
   /** A change that waits to be synced. */
   readonly onChange?: (kind: "service" | "endpoint", family: IpFamily) => void;
   readonly allowExternalIPs: boolean;
-  readonly onEvent: EventSink;
+  readonly onEvent: UnreadableEventSink;
   readonly log: Logger;
 }
 
@@ -101,12 +103,12 @@ export async function watchInputs(
       targets.log.error("objects without a name count as if they were not there", { resource, count }),
   });
   const services = createInformer(api, resources.services, {
-    labelSelector: OURS.services,
+    labelSelector: PROXY_SELECTORS.services,
     transform: readable("services", (service) => viewOfService(service, targets)),
     ...told("services"),
   });
   const slices = createInformer(api, resources.endpointSlices, {
-    labelSelector: OURS.slices,
+    labelSelector: PROXY_SELECTORS.slices,
     transform: readable("endpointslices", viewOf),
     ...told("endpointslices"),
   });
@@ -120,9 +122,9 @@ export async function watchInputs(
     ...told("servicecidrs"),
   });
 
-  const notes = new UnreadableNotes(targets);
-  follow(services, "services", notes, (key, service) => setService(targets, key, service));
-  follow(slices, "endpointslices", notes, (key, slice) => {
+  const reporter = new UnreadableReporter(targets);
+  follow(services, "services", reporter, (key, service) => setService(targets, key, service));
+  follow(slices, "endpointslices", reporter, (key, slice) => {
     const view = slice?.service === undefined ? undefined : slice;
     for (const family of families) {
       if (!family.tracker.setSlice(key, view)) continue;
@@ -133,8 +135,8 @@ export async function watchInputs(
   const onNode = (node: Node | undefined): void => {
     if (targets.onNode(node)) reads.read("nodes");
   };
-  follow(nodes, "nodes", notes, (_key, node) => onNode(node));
-  follow(ranges, "servicecidrs", notes, () => {
+  follow(nodes, "nodes", reporter, (_key, node) => onNode(node));
+  follow(ranges, "servicecidrs", reporter, () => {
     const cidrs = ranges.store.list().flatMap((one) => rangesOf(ifReadable(one)));
     for (const family of families) family.setServiceCIDRs(cidrs);
   });
@@ -172,12 +174,12 @@ export async function watchInputs(
 function follow<U extends Cached>(
   informer: Pick<Informer<KubeObject, U | Unreadable>, "addHandler">,
   resource: keyof typeof SHAPES,
-  notes: UnreadableNotes,
+  reporter: UnreadableReporter,
   set: (key: string, object: U | undefined) => void,
 ): void {
   const look = (object: U | Unreadable, isGone = false): void => {
     const key = keyOf(object);
-    notes.look(resource, key, isGone ? undefined : object);
+    reporter.report(resource, key, isGone ? undefined : object);
     set(key, isGone ? undefined : ifReadable<U>(object));
   };
   informer.addHandler({

@@ -1,17 +1,10 @@
 import type { IpAddress } from "#base/ip";
-import {
-  addressKey,
-  frontEndId,
-  portBytes,
-  type Step,
-  servicePortId,
-  type Trace,
-  traceAll,
-} from "#features/service-proxy";
 import type { KubeApi } from "#kube/client";
-import type { ServiceProxyConfig } from "../service-proxy/config.ts";
-import { type Cluster, type NodePlan, planNode, readCluster } from "./cluster.ts";
-import { type Asked, packetOf, readDestination, readPod } from "./packet.ts";
+import { servicePortId } from "../model/index.ts";
+import { addressKey, frontEndId, portBytes } from "../plan/index.ts";
+import { type Step, type Trace, traceAll } from "../trace/index.ts";
+import { type Cluster, type ExplainConfig, type NodePlan, planNode, readCluster } from "./cluster.ts";
+import { packetOf, type QuestionPacket, readDestination, readPod } from "./packet.ts";
 import type { Question } from "./question.ts";
 
 /** Where a packet may arrive. */
@@ -58,7 +51,7 @@ export interface Explanation {
 /** What `explain` needs besides the question. */
 export interface ExplainOptions {
   /** As the proxy's of the node; its `nodeName` is asked about, unless a pod's own is. */
-  readonly config: ServiceProxyConfig;
+  readonly config: ExplainConfig;
   /** The sender's node is asked about, where that is a pod. */
   readonly followsPod: boolean;
   /** Addresses of the node that its Node does not name. */
@@ -74,13 +67,13 @@ export async function explainPacket(api: KubeApi, question: Question, options: E
   const config = { ...options.config, nodeName };
   const cluster = await readCluster(api, nodeName, options);
   const plan = planNode(cluster, config, destination.family, options.localAddresses);
-  const asked = packetOf(question, destination, plan, { nodeName, pod });
-  return answer(asked, plan, cluster, config);
+  const questionPacket = packetOf(question, destination, plan, { nodeName, pod });
+  return answer(questionPacket, plan, cluster, config);
 }
 
 /** Pure. */
-function answer(asked: Asked, plan: NodePlan, cluster: Cluster, config: ServiceProxyConfig): Explanation {
-  const { packet, from, notes } = asked;
+function answer(question: QuestionPacket, plan: NodePlan, cluster: Cluster, config: ExplainConfig): Explanation {
+  const { packet, from, notes } = question;
   const traces = traceAll(packet, plan.context);
   const [first] = traces;
   const { outcome } = first;
@@ -101,7 +94,7 @@ function answer(asked: Asked, plan: NodePlan, cluster: Cluster, config: ServiceP
     arrivals: arrivalsOf(traces, cluster),
     ...(decidedBy === undefined ? {} : { decidedBy }),
     steps: first.steps,
-    notes: [...notes, ...notesOn(asked, first, plan)],
+    notes: [...notes, ...notesOn(question, first, plan)],
   };
 }
 
@@ -142,7 +135,7 @@ function arrivalsOf(traces: readonly Trace[], { slices }: Cluster): readonly Arr
 }
 
 /** What people would ask next. */
-function* notesOn({ packet }: Asked, { outcome, steps }: Trace, plan: NodePlan): Generator<string> {
+function* notesOn({ packet }: QuestionPacket, { outcome, steps }: Trace, plan: NodePlan): Generator<string> {
   const { options, tracker, wanted, nodePortAddresses } = plan;
   if (options.detector === undefined && !options.masqueradeAll) {
     yield "pods cannot be told from others: give the proxy's --cluster-cidr, or --config, for an answer that counts them";

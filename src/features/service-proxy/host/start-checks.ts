@@ -1,19 +1,19 @@
 import { readFileSync } from "node:fs";
 import type { IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
-import { checkConstructs } from "#features/service-proxy";
 import { isKernelError } from "#kernel/errors";
 import { createAnonymousNetNs, type NetNs } from "#kernel/netns";
 import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
-import { ServiceProxyError } from "./errors.ts";
+import { checkConstructs } from "../dataplane/index.ts";
+import { HostError } from "./errors.ts";
 
 /** The oldest kernel that is known to do all that kube-proxy's nftables mode needs (docs/spec/service-proxy.md#2.10). */
 const MIN_KERNEL = { major: 5, minor: 13 } as const;
 /** kube-proxy's name for it: any text lets an older kernel be tried. */
 export const SKIP_VERSION_CHECK = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK";
 
-/** Pure but for the log. Throws {@link ServiceProxyError} `kernel-too-old`. `release` is as `uname -r` has it. */
+/** Pure but for the log. Throws {@link HostError} `kernel-too-old`. `release` is as `uname -r` has it. */
 export function checkKernelVersion(
   release: string,
   { env, log }: { readonly env: Readonly<Record<string, string | undefined>>; readonly log: Logger },
@@ -30,7 +30,7 @@ export function checkKernelVersion(
     log.warn("the kernel is older than what Services were tried with; going on, as asked", { release, wanted });
     return;
   }
-  throw new ServiceProxyError(
+  throw new HostError(
     "kernel-too-old",
     `Cannot program Services on Linux ${release}: ${wanted} or newer is needed; ${SKIP_VERSION_CHECK}=1 tries it all the same`,
   );

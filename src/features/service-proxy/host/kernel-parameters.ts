@@ -4,7 +4,17 @@ import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { SysctlPort } from "#kernel/net";
-import type { ConntrackSettings } from "./config.ts";
+
+/** Kernel parameters of connection tracking. 0: leave the parameter alone. Times in seconds. */
+export interface ConntrackSettings {
+  readonly maxPerCore: number;
+  readonly min: number;
+  readonly tcpEstablishedSeconds: number;
+  readonly tcpCloseWaitSeconds: number;
+  readonly tcpBeLiberal: boolean;
+  readonly udpSeconds: number;
+  readonly udpStreamSeconds: number;
+}
 
 const MAX_CONNTRACK = 1_048_576;
 /** Where the size of the table's hash is, of the initial namespace alone. */

@@ -1,25 +1,26 @@
 import type { Logger } from "#base/log";
-import { lacksHealthPort } from "#features/service-health";
 import type { Service } from "#kube/client";
 
-interface NoteOptions {
+interface WarningOptions {
   /** Gate `AllowServiceExternalIPs`. */
   readonly allowExternalIPs: boolean;
+  /** The Service needs a health check port and has none. */
+  readonly lacksHealthPort: (service: Service) => boolean;
 }
 
-/** Something about a Service that its owner had better know. */
-interface Note {
+/** A fault of a Service that its owner should know of. */
+interface ServiceWarning {
   readonly level: "warn" | "error";
-  readonly applies: (service: Service, options: NoteOptions) => boolean;
+  readonly applies: (service: Service, options: WarningOptions) => boolean;
   readonly message: string;
   readonly fix: string;
 }
 
-const NOTES: readonly Note[] = [
+const WARNINGS: readonly ServiceWarning[] = [
   {
     // docs/spec/service-proxy.md#1.5.
     level: "error",
-    applies: lacksHealthPort,
+    applies: (service, { lacksHealthPort }) => lacksHealthPort(service),
     message: "Service needs a health check port and has none: its load balancer will send nothing here",
     fix: "give spec.healthCheckNodePort, or write it again so that the API server allocates one",
   },
@@ -33,13 +34,13 @@ const NOTES: readonly Note[] = [
   },
 ];
 
-/** Tells once of each thing about each Service, and again when it comes to be so anew. */
-export function serviceNotes(log: Logger, options: NoteOptions): (name: string, service: Service | undefined) => void {
-  // Of those that the API server has: what is gone is forgotten.
-  const told = NOTES.map(() => new Set<string>());
+/** Logs each warning once for each Service, and again if it applies anew. */
+export function serviceWarnings(log: Logger, options: WarningOptions): (name: string, service: Service | undefined) => void {
+  // Of Services that the API server has.
+  const reported = WARNINGS.map(() => new Set<string>());
   return (name, service) => {
-    for (const [at, { level, applies, message, fix }] of NOTES.entries()) {
-      const known = told[at];
+    for (const [at, { level, applies, message, fix }] of WARNINGS.entries()) {
+      const known = reported[at];
       if (service === undefined || !applies(service, options)) {
         known?.delete(name);
         continue;

@@ -1,8 +1,7 @@
 import { ConfigError, type ListenAddress, parseListenAddress } from "#base/config";
 import { type Cidr, IpAddress } from "#base/ip";
-import { REPLACEMENT_SUFFIX } from "#features/service-proxy";
+import { type ConntrackSettings, type NodeAwareProxyConfig, REPLACEMENT_SUFFIX } from "#features/service-proxy";
 import { faultInFile, overridden, readConfigFile } from "./config-file.ts";
-import type { ConfigSource } from "./config-watch.ts";
 import {
   type FeatureGates,
   gatePairs,
@@ -13,24 +12,17 @@ import {
   splitList,
 } from "./flags.ts";
 
-export type DetectLocalMode = ServiceProxyValues["detectLocalMode"];
-
-/** Kernel parameters; `undefined`: leave alone. Seconds. */
-export interface ConntrackSettings {
-  readonly maxPerCore: number;
-  readonly min: number;
-  readonly tcpEstablishedSeconds: number;
-  readonly tcpCloseWaitSeconds: number;
-  readonly tcpBeLiberal: boolean;
-  readonly udpSeconds: number;
-  readonly udpStreamSeconds: number;
+/** The file that a configuration was read from. */
+export interface ConfigSource {
+  readonly path: string;
+  /** See `digestOf`. */
+  readonly digest: string;
 }
 
 /** All of one run's configuration, from flags or a file. Frozen. */
-export interface ServiceProxyConfig {
+export interface ServiceProxyConfig extends NodeAwareProxyConfig {
   /** Where it was read from, and the digest of what was read; `undefined`: flags alone. */
   readonly source: ConfigSource | undefined;
-  readonly nodeName: string;
   readonly kubeconfig: string | undefined;
   /** Overrides the node's primary address; `undefined`: unspecified. */
   readonly bindAddress: IpAddress | undefined;
@@ -38,21 +30,10 @@ export interface ServiceProxyConfig {
   readonly healthz: ListenAddress | undefined;
   readonly metrics: ListenAddress | undefined;
   readonly bindAddressHardFail: boolean;
-  readonly syncMs: number;
-  readonly minSyncMs: number;
-  /** The packet mark's one bit. */
-  readonly mark: number;
-  readonly masqueradeAll: boolean;
-  readonly nodePortAddresses: "primary" | readonly Cidr[];
-  readonly detectLocalMode: DetectLocalMode;
-  readonly clusterCIDRs: readonly Cidr[];
-  readonly podBridgeInterface: string;
-  readonly podInterfaceNamePrefix: string;
   readonly gates: FeatureGates;
   readonly conntrack: ConntrackSettings;
   readonly oomScoreAdj: number;
   readonly profiling: boolean;
-  readonly tableName: string;
   readonly startupHealth: "strict" | "compatible";
   readonly drainingTaintKeys: readonly string[];
   /** What is to be told at the start: keys and gates that mean nothing here. */

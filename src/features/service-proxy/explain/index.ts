@@ -1,0 +1,9 @@
+/**
+ * `isthmus explain`: which rule and element decide where a packet goes, from the API's objects alone.
+ *
+ * Owns: the question, {@link explainPacket}, its text. Refuses to know: flags, kernels.
+ */
+export { type Explanation, explainPacket } from "./answer.ts";
+export { ExplainError } from "./errors.ts";
+export { parseQuestion, QUESTION_USAGE } from "./question.ts";
+export { explanationText } from "./text.ts";

@@ -1,0 +1,8 @@
+/**
+ * The objects of the API server that decide the tables, watched and checked.
+ *
+ * Owns: {@link watchInputs}, the shapes that objects must have, warnings about Services. Refuses to know: kernels, health.
+ */
+export { PROXY_SELECTORS, rangesOf, serviceCIDRs, watchInputs } from "./inputs.ts";
+export { SHAPES } from "./readable.ts";
+export { serviceWarnings } from "./service-warnings.ts";

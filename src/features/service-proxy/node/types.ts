@@ -1,0 +1,19 @@
+import type { Cidr } from "#base/ip";
+
+/** How packets of pods are recognized (docs/spec/service-proxy.md#2.10). */
+export type DetectLocalMode = "ClusterCIDR" | "NodeCIDR" | "BridgeInterface" | "InterfaceNamePrefix";
+
+/** The configuration that the rules and plans of a node depend on. */
+export interface NodeConfig {
+  readonly nodeName: string;
+  /** One bit of the packet mark. */
+  readonly mark: number;
+  readonly masqueradeAll: boolean;
+  readonly nodePortAddresses: "primary" | readonly Cidr[];
+  readonly detectLocalMode: DetectLocalMode;
+  readonly clusterCIDRs: readonly Cidr[];
+  /** For `BridgeInterface`. */
+  readonly podBridgeInterface: string;
+  /** For `InterfaceNamePrefix`. */
+  readonly podInterfaceNamePrefix: string;
+}

@@ -1,0 +1,9 @@
+/**
+ * The flags and the configuration file of `service-proxy`, which `explain` takes too.
+ *
+ * Owns: {@link serviceProxyFlags}, {@link serviceProxyConfig}, KubeProxyConfiguration. Refuses to know: what is done with them.
+ */
+export { type ConfigSource, type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
+export { digestOf } from "./config-file.ts";
+export { writeConfigTo } from "./config-write.ts";
+export { serviceProxyFlags } from "./flags.ts";
