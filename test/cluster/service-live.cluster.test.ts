@@ -5,10 +5,10 @@ import { IpAddress, type IpFamily } from "#base/ip";
 import { until } from "#test/lab";
 import type { ServiceBed } from "#test/service-bed";
 import { label, openServiceBed, setSlice, startSynced, stop } from "#test/service-objects";
+import { serviceCIDRs } from "../../src/features/service-proxy/inputs/index.ts";
 import { connectTo, tcpSocket } from "../../src/features/service-proxy/testing/clients.ts";
 import { addressesOf, NODE_PORT, SERVICE_PORT } from "../../src/features/service-proxy/testing/fixture.ts";
 import { endpointObject } from "../../src/features/service-proxy/testing/objects.ts";
-import { serviceCIDRs } from "../../src/features/service-proxy/inputs/index.ts";
 
 const FAMILIES = [4, 6] as const;
 /** Another range of Services, and an address in it that a machine outside has. */

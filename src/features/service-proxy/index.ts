@@ -1,8 +1,7 @@
 /**
- * Services on nftables (docs/spec/service-proxy.md#2): a table for each family whose content is a function of Services, slices and the Node.
+ * Services on nftables (docs/spec/service-proxy.md#2): one table for each family, planned from Services, slices and the Node.
  *
- * Owns: what the table holds, how it is updated without a lost connection, what a packet meets in it. Refuses to know: the API's
- * watches, flags, health checks.
+ * Owns: watches, plans, the tables, their lossless updates, the trace of a packet. Refuses to know: flags, health checks.
  *
  * ```ts
  * const tracker = new Tracker(4, { node, nodeIPs });
@@ -11,6 +10,8 @@
  * group.spawn((signal) => proxy.run({ signal }));
  * ```
  */
+
+export { probeConntrack } from "./conntrack/index.ts";
 export {
   DataPlane,
   type Desired,
@@ -37,7 +38,6 @@ export {
   supportedFamilies,
   tryConstructs,
 } from "./host/index.ts";
-export { probeConntrack } from "./conntrack/index.ts";
 export { serviceWarnings, watchInputs } from "./inputs/index.ts";
 export { keepKnown, nodeNetwork, unknownNode } from "./node/index.ts";
 export { countTable } from "./plan/index.ts";

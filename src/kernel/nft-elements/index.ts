@@ -18,5 +18,15 @@ export { decodeElements } from "./decode.ts";
 export type { Expression } from "./expressions.ts";
 export { FakeNftElements } from "./fake.ts";
 export { openNftElements } from "./port.ts";
-export { type ByteString, type ElementTable, type ElementValue, type NftElements, type NftWriters, type PartType, type RawElement, type Verdict, verdictText } from "./types.ts";
+export {
+  type ByteString,
+  type ElementTable,
+  type ElementValue,
+  type NftElements,
+  type NftWriters,
+  type PartType,
+  type RawElement,
+  type Verdict,
+  verdictText,
+} from "./types.ts";
 export { openNftWriters } from "./writers.ts";

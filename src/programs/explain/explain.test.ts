@@ -7,13 +7,7 @@ import { after, before, test } from "node:test";
 import { parseFlags } from "#base/config";
 import { Cidr, IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
-import {
-  ExplainError,
-  type Explanation,
-  explainPacket,
-  explanationText,
-  parseQuestion,
-} from "#features/service-proxy";
+import { ExplainError, type Explanation, explainPacket, explanationText, parseQuestion } from "#features/service-proxy";
 import { type KubeApi, KubeClient, KubeError, loadKubeConfig } from "#kube/client";
 import { type ApiServer, type SeedObject, startApiServer } from "#lab/api-server";
 import { serviceProxyConfig, serviceProxyFlags } from "../service-proxy-config/index.ts";
@@ -173,7 +167,7 @@ test("explain: without --node the sender's node is asked; on another one the ans
   });
   assert.equal(pinned.node, "node-a");
   assert.match(pinned.notes.join("\n"), /the pod is on node node-b/);
-  assert.match(pinned.notes.join("\n"), /pods cannot be told from others: give the proxy's --cluster-cidr/);
+  assert.match(pinned.notes.join("\n"), /packets of pods cannot be recognized: give the proxy's --cluster-cidr/);
 });
 
 test("explain: a pod in the node's network sends as the node", async () => {

@@ -38,6 +38,7 @@ import type { InformerHealth } from "#kube/informer";
 import { profilingRoutes } from "../http-endpoints/index.ts";
 import { VERSION } from "../run-program.ts";
 import type { ServiceProxyConfig } from "../service-proxy-config/index.ts";
+import { profilingRoutes } from "../tunnel/profiling.ts";
 import { watchConfig } from "./config-watch.ts";
 import { eventSink } from "./events.ts";
 import { Readiness } from "./readiness.ts";

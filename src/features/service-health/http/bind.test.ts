@@ -5,7 +5,7 @@ import type { ListenAddress } from "#base/config";
 import type { IpAddress } from "#base/ip";
 import { KernelError } from "#kernel/errors";
 import { ServiceHealthError } from "../errors.ts";
-import { listenAll, bindAddresses } from "./bind.ts";
+import { bindAddresses, listenAll } from "./bind.ts";
 import type { Listener } from "./index.ts";
 
 /** Errno numbers of Linux. */
@@ -40,7 +40,10 @@ test("bindAddresses: any of one family is any of both, an address is itself, a n
   assert.deepEqual(texts({ host: "::", port: 1 }), ["0.0.0.0", "::"]);
   assert.deepEqual(texts({ port: 1 }), ["0.0.0.0", "::"]);
   assert.deepEqual(texts({ host: "fd00::1", port: 1 }), ["fd00::1"]);
-  assert.throws(() => bindAddresses({ host: "node1", port: 10256 }), /Cannot listen on node1:10256: "node1" is not an IP/);
+  assert.throws(
+    () => bindAddresses({ host: "node1", port: 10256 }),
+    /Cannot listen on node1:10256: "node1" is not an IP/,
+  );
 });
 
 test("bindAddresses: whatever the text, it gives addresses or throws our error", () => {

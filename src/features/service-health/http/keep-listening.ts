@@ -4,7 +4,7 @@ import { formatListenAddress, type ListenAddress } from "#base/config";
 import { type Logger, nullLogger } from "#base/log";
 import { ServiceHealthError } from "../errors.ts";
 import { EventLimit, type EventSink, type HealthEvent } from "../events.ts";
-import { listenAll, bindAddresses } from "./bind.ts";
+import { bindAddresses, listenAll } from "./bind.ts";
 import type { Listener, ProbeHttp } from "./probe-http.ts";
 
 /** Pause after an address could not be had, milliseconds: one that is free again is to be had within 2 s. */

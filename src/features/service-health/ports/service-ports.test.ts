@@ -9,8 +9,8 @@ import { IpAddress } from "#base/ip";
 import type { HealthEvent } from "../events.ts";
 import { connected, eventually, probe, running } from "../testing/probe.ts";
 import {
-  type OpenService,
   lacksHealthPort,
+  type OpenService,
   type PortView,
   planPorts,
   type ServiceHealth,

@@ -5,27 +5,27 @@ import { PROTOCOL_NUMBERS, type ServicePort } from "../model/index.ts";
 import { addressKey, portBytes } from "../plan/index.ts";
 import type { TrackedPort } from "../track/index.ts";
 
-/** Whether a service port has a front end that it claims: of several Services that claim one address and port one has it. */
+/** A service port holds a front end that it claims. Of several Services that claim one address and port only one holds it. */
 export type IsHolder = (port: ServicePort, frontEnd: { readonly key: string; readonly isNodePort: boolean }) => boolean;
 
-/** Destinations of UDP Services, and who may answer for each. */
+/** Destinations of UDP Services, and the endpoints that may answer for each. */
 export interface UdpFrontEnds {
-  /** `address port` to the `address port` of those that serve. */
+  /** `address port` of a front end to the `address port` of its serving endpoints. */
   readonly byAddress: ReadonlyMap<string, ReadonlySet<string>>;
   readonly byNodePort: ReadonlyMap<number, ReadonlySet<string>>;
 }
 
 /**
- * Pure. Who serves counts, ending or not, whatever policies and topology say: graceful endpoints keep their flows, and a change of
- * policy cuts none (docs/spec/service-proxy.md#2.11). A Service without serving endpoints has an empty list: all its flows are stale. What
- * another Service has instead is that one's matter.
+ * Pure. All serving endpoints count, terminating ones too, whatever policies and topology say: graceful endpoints keep their flows, and a
+ * changed policy cuts none (docs/spec/service-proxy.md#2.11). A Service without serving endpoints has an empty list: all its flows are
+ * stale. Front ends that another Service holds are left out.
  */
 export function udpFrontEnds(ports: Iterable<TrackedPort>, holds: IsHolder): UdpFrontEnds {
   const byAddress = new Map<string, Set<string>>();
   const byNodePort = new Map<number, Set<string>>();
   for (const { port, endpoints } of ports) {
     if (port.protocol !== "UDP") continue;
-    // Ready and not serving are those of `publishNotReadyAddresses`: new flows go to them, so theirs stay.
+    // `publishNotReadyAddresses` makes endpoints that are ready and not serving. They get new flows, so they keep theirs.
     const serving = endpoints.filter((one) => one.serving || one.ready).map((one) => place(one.address, one.port));
     for (const address of [port.clusterIP, ...port.loadBalancerIPs, ...port.externalIPs]) {
       const key = addressKey(address, port.protocol, port.port);
@@ -37,7 +37,7 @@ export function udpFrontEnds(ports: Iterable<TrackedPort>, holds: IsHolder): Udp
   return { byAddress, byNodePort };
 }
 
-/** Pure: whether a tracked flow goes to somebody who does not serve its front end, so that it must be balanced anew. */
+/** Pure. A tracked flow goes to an address that is no serving endpoint of its front end, so it has to be balanced anew. */
 export function isStale(
   { original, reply }: ConntrackEntry,
   frontEnds: UdpFrontEnds,
@@ -47,12 +47,12 @@ export function isStale(
   if (dstPort === undefined || reply.srcPort === undefined) return false;
   const serving =
     frontEnds.byAddress.get(place(dst, dstPort)) ??
-    // A port number alone says little: a pod may talk to an outside host at that port.
+    // The port number alone is not enough: a pod may talk to an outside host at that port.
     (isNodePortAddress(dst) ? frontEnds.byNodePort.get(dstPort) : undefined);
   return serving !== undefined && !serving.has(place(reply.src, reply.srcPort));
 }
 
-/** Forgets stale flows; how many. One reading of the table, in slices. Rejects with `KernelError`. */
+/** Deletes stale flows and returns their number. Reads the table once, in slices. Rejects with `KernelError`. */
 export async function deleteStaleFlows(
   conntrack: ConntrackPort,
   family: IpFamily,

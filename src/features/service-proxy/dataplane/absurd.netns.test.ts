@@ -50,7 +50,10 @@ const MENDED: Readonly<Record<string, readonly string[]>> = {
     `add chain ${T} evil { type filter hook prerouting priority -300; policy drop; }`,
   ],
   "somebody's rule first in a chain of ours": [`insert rule ${T} nat-prerouting accept`],
-  "a foreign replacement table": [`add table ${S}`, `add chain ${S} x { type filter hook input priority 0; policy accept; }`],
+  "a foreign replacement table": [
+    `add table ${S}`,
+    `add chain ${S} x { type filter hook input priority 0; policy accept; }`,
+  ],
   "a replacement table that is marked as complete, and is empty": COMPLETE_REPLACEMENT,
   "a replacement table with a set of another type": [...REPLACEMENT, `add set ${S} service-ips { type mark; }`],
   "no table, and a replacement table that is marked as complete, with a set of another type": [

@@ -12,22 +12,22 @@ import type { ObservedFrontEnd } from "../plan/index.ts";
 import { SETS } from "../rules/index.ts";
 import type { GenerationTracker } from "./generation-tracker.ts";
 
-/** Endpoints that a front end with affinity has no more: clients that are remembered for them must choose anew. */
+/** Endpoints that a front end with affinity has lost. Affinity entries that name them have to be deleted. */
 export interface AffinityLoss {
   readonly key: ByteString;
   readonly isNodePort: boolean;
   readonly endpoints: ReadonlySet<ByteString>;
 }
 
-/** The map is listed so often at most, until nothing of what is lost is found. */
+/** The map is listed at most so often, until no entry of a lost endpoint is found. */
 const MAX_PASSES = 4;
-/** Clients that are forgotten in one transaction: it takes the kernel about a millisecond. */
-const FORGOTTEN_AT_ONCE = 500;
+/** Entries that one transaction deletes; the kernel takes about a millisecond for them. */
+const DELETED_AT_ONCE = 500;
 
-/** Protocol and port at the end of a key, bytes. */
+/** Length of protocol and port at the end of a key, bytes. */
 const PORT_BYTES = 8;
 
-/** Pure; `undefined` where nobody has to be forgotten. */
+/** Pure. `undefined`: no entry has to be deleted. */
 export function affinityLoss(
   before: ObservedFrontEnd | undefined,
   after: ObservedFrontEnd | undefined,
@@ -44,8 +44,12 @@ export function affinityLoss(
   return { key: before.key, isNodePort: before.isNodePort, endpoints: new Set(lost) };
 }
 
-/** Who new connections may be sent to: with externalTrafficPolicy Local, others from outside than from pods and the node. */
-function eligible({ localVerdict, slots, localSlots }: ObservedFrontEnd): Record<"outside" | "inside", ReadonlySet<ByteString>> {
+/** Endpoints that may get new connections. With externalTrafficPolicy Local they differ for outside clients and for pods and the node. */
+function eligible({
+  localVerdict,
+  slots,
+  localSlots,
+}: ObservedFrontEnd): Record<"outside" | "inside", ReadonlySet<ByteString>> {
   const known = (all: readonly (ByteString | undefined)[]): ByteString[] => all.filter((one) => one !== undefined);
   if (localVerdict !== undefined) return { outside: new Set(known(localSlots)), inside: new Set(known(slots)) };
   const all = new Set([...known(slots), ...known(localSlots)]);
@@ -53,8 +57,8 @@ function eligible({ localVerdict, slots, localSlots }: ObservedFrontEnd): Record
 }
 
 /**
- * Deletes what packets have remembered of lost endpoints. The map is listed, in slices, only where there is a loss. An entry that expires
- * meanwhile is no fault. Rejects with `KernelError`.
+ * Deletes the affinity entries of lost endpoints and returns their number. Lists the map, in slices, only if there is a loss. An entry
+ * may expire meanwhile. Rejects with `KernelError`.
  */
 export async function deleteAffinity(
   { elements, generations }: { readonly elements: NftElements; readonly generations: GenerationTracker },
@@ -69,22 +73,22 @@ export async function deleteAffinity(
     const loss = byFrontEnd.get(key.slice(addressBytes)) ?? byFrontEnd.get(key.slice(-PORT_BYTES));
     return typeof value === "string" && loss?.endpoints.has(value) === true;
   };
-  let forgotten = 0;
-  // A map that packets add to while it is listed may be listed with gaps, and a packet under way is remembered after its entry went.
+  let deleted = 0;
+  // A listing may have gaps while packets add to the map, and a packet on its way adds an entry after the listing.
   for (let pass = 0; pass < MAX_PASSES; pass += 1) {
     const stale = (await elements.listInSlices(table, SETS.affinity, options)).filter(isStale);
     if (stale.length === 0) break;
-    for (let at = 0; at < stale.length; at += FORGOTTEN_AT_ONCE) {
-      await deleteClients({ elements, generations }, table, stale.slice(at, at + FORGOTTEN_AT_ONCE), options);
+    for (let at = 0; at < stale.length; at += DELETED_AT_ONCE) {
+      await deleteClients({ elements, generations }, table, stale.slice(at, at + DELETED_AT_ONCE), options);
       await nextTurn();
       options.signal?.throwIfAborted();
     }
-    forgotten += stale.length;
+    deleted += stale.length;
   }
-  return forgotten;
+  return deleted;
 }
 
-/** All in one transaction; where one of them has expired meanwhile, in halves. */
+/** Deletes all in one transaction. If one of them has expired meanwhile, tries again in halves. */
 async function deleteClients(
   deps: { readonly elements: NftElements; readonly generations: GenerationTracker },
   table: ElementTable,

@@ -18,11 +18,11 @@ import {
 import { DataPlaneError } from "./errors.ts";
 
 const SECONDS = 10_800;
-/** One of each; each needs what the simpler ones need. */
+/** The largest shapes; each makes the chains of the simpler ones too. */
 const SHAPES: readonly Shape[] = [false, true].flatMap((isNodePort) =>
   (["ext", "extl"] as const).map((kind) => ({ kind, isNodePort, hasAffinity: true, count: 2 })),
 );
-/** What a word of a chain or a rule needs of the kernel, where that may be left out of it. */
+/** Kernel modules that a keyword of a chain or rule needs, as far as a kernel may lack them. */
 const MODULES: readonly (readonly [pattern: RegExp, modules: (family: IpFamily) => string])[] = [
   [/\bnumgen\b/, () => "nft_numgen"],
   [/\bfib\b/, (family) => `nft_fib, nft_fib_ipv${family}`],
@@ -34,8 +34,8 @@ const MODULES: readonly (readonly [pattern: RegExp, modules: (family: IpFamily) 
 ];
 
 /**
- * Makes every set, chain and rule that a family's table may have, one by one. For a namespace that is thrown away: what was made stays.
- * Throws {@link DataPlaneError} that names the first that is refused.
+ * Makes every set, chain and rule that a family's table may have, one by one. For a network namespace that is thrown away: nothing is
+ * removed. Rejects with {@link DataPlaneError}, which names the first object that the kernel refuses.
  */
 export async function checkConstructs(
   { nft, elements }: { readonly nft: Nft; readonly elements: NftElements },

@@ -38,7 +38,10 @@ const desired = (nodePortIPs = [addressesOf(4).node]): Desired => ({
 
 function open(nft: Nft = bed.nft): DataPlane {
   const { elements } = bed;
-  return new DataPlane({ nft, elements, generations: new GenerationTracker(elements) }, { ...ruleOptions(4), tableName: NAME });
+  return new DataPlane(
+    { nft, elements, generations: new GenerationTracker(elements) },
+    { ...ruleOptions(4), tableName: NAME },
+  );
 }
 
 test("DataPlane: a repair tells what somebody changed from what was asked for meanwhile, also across a sync that failed", async () => {

@@ -1,8 +1,8 @@
 import { ExpectedError } from "#base/errors";
 
 /**
- * - `owned`: a table under our name is another program's, which alone may change it (nftables' flag `owner`)
- * - `unsupported`: the kernel, or libnftables, refuses something that the rules of Services are made of
+ * - `owned`: another program owns the table of our name, and alone may change it (nftables' flag `owner`)
+ * - `unsupported`: the kernel, or libnftables, refuses an object that the rules of Services need
  */
 export type DataPlaneErrorCode = "owned" | "unsupported";
 

@@ -5,28 +5,28 @@ import { changeFrontEnd, type ObservedFrontEnd, type WantedTable } from "../plan
 import { affinityChain, type RuleOptions } from "../rules/index.ts";
 import { type AffinityLoss, affinityLoss, deleteAffinity } from "./affinity.ts";
 import type { ObservedTable } from "./observed-table.ts";
-import { addChains, affinitySets, emptyChains, writeCompiled, shapesOf } from "./table-rules.ts";
+import { addChains, affinitySets, emptyChains, shapesOf, writeCompiled } from "./table-rules.ts";
 import { type DataPlaneDeps, SETTLE_MS } from "./types.ts";
 import type { TableWriter } from "./writer.ts";
 
-/** Batches are committed at this size: far below what netlink takes, and a few milliseconds of encoding. */
+/** Size at which a batch is committed: far below netlink's limit, a few milliseconds of encoding. */
 const BATCH_BYTES = 2 << 20;
-/** Work goes on for so long before the event loop has its turn, milliseconds (docs/spec/service-proxy.md#1.1). */
+/** Work yields to the event loop after this time, milliseconds (docs/spec/service-proxy.md#1.1). */
 const SLICE_MS = 8;
 
-/** What {@link syncFrontEnds} works on. */
+/** State and collaborators of {@link syncFrontEnds}. */
 export interface FrontEndWork {
   readonly deps: DataPlaneDeps;
   readonly writer: TableWriter;
   readonly observed: ObservedTable;
   readonly options: RuleOptions;
-  /** Front ends whose plans changed: what differs of others is drift. */
+  /** Front ends whose plans changed. A difference of any other is drift. */
   readonly requested: ReadonlySet<string>;
 }
 
 /**
- * Makes these front ends as they are wanted: in groups, each of which is filled, turned and forgotten; what is no longer led to is
- * cleared at the end.
+ * Syncs these front ends in groups: adds and switches each group, then deletes affinity of lost endpoints. The removals of all groups
+ * come last, {@link SETTLE_MS} later.
  */
 export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, ids: Iterable<string>): Promise<void> {
   const { deps, writer, observed } = work;
@@ -58,7 +58,7 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
   for (const batch of removals) await writer.commit(batch);
 }
 
-/** Front ends whose changes go to the kernel together. */
+/** Front ends whose changes are committed together. */
 class Group {
   readonly phases: ReturnType<TableWriter["phases"]>;
   readonly updates: [id: string, frontEnd: ObservedFrontEnd | undefined][] = [];
@@ -67,7 +67,7 @@ class Group {
     this.phases = writer.phases();
   }
 
-  /** Of elements. */
+  /** Number of elements. */
   get count(): number {
     return this.phases.add.count + this.phases.switch.count + this.phases.remove.count;
   }
@@ -77,7 +77,7 @@ class Group {
   }
 }
 
-/** Returns what is to be cleared later. */
+/** Commits a group. Returns the batch of removals, for later. */
 async function finish(work: FrontEndWork, { phases, updates }: Group): Promise<ElementBatch> {
   const { writer, observed } = work;
   await prepare(work, updates);
@@ -90,7 +90,7 @@ async function finish(work: FrontEndWork, { phases, updates }: Group): Promise<E
   return phases.remove;
 }
 
-/** Chains and affinity sets that the front ends are about to lead to. */
+/** Makes the chains and affinity sets that the group's verdicts need. */
 async function prepare(work: FrontEndWork, updates: Group["updates"]): Promise<void> {
   const { writer, observed, options } = work;
   const chains = new Set<string>();
@@ -109,7 +109,7 @@ async function prepare(work: FrontEndWork, updates: Group["updates"]): Promise<v
   observed.affinityTimeouts = sorted;
 }
 
-/** In this order: a chain that exists is whole before anything leads to it. */
+/** In this order a chain is complete before a verdict leads to it. */
 async function addShapes({ writer, observed, options }: FrontEndWork, names: ReadonlySet<string>): Promise<void> {
   const chains = shapesOf(names, options, observed.chains);
   await writer.run(emptyChains(writer.table, chains));

@@ -1,12 +1,12 @@
 import type { NftElements } from "#kernel/nft-elements";
 
 /**
- * Tells our transactions from others': nftables of a namespace counts them all, but for those that change nothing. Shared by the
- * planes of one namespace; ask it only while none of them is at work.
+ * Tells our nftables transactions from those of other programs. The kernel counts all transactions of a network namespace that change
+ * something. Shared by the data planes of one namespace; to be read only while none of them is syncing.
  */
 export class GenerationTracker {
   readonly #elements: Pick<NftElements, "generation">;
-  /** As of the last moment when none of ours was under way. */
+  /** The generation when our last transaction ended. */
   #expected: number;
   #underWay = 0;
   #since = 0;
@@ -17,7 +17,7 @@ export class GenerationTracker {
     this.#expected = elements.generation();
   }
 
-  /** Runs a transaction of ours; its failure changes nothing, and is passed on. */
+  /** Runs a transaction of ours. Rejects as `run` does; a failed transaction has changed nothing. */
   async transact(run: () => void | Promise<void>): Promise<void> {
     this.#underWay += 1;
     this.#since += 1;
@@ -29,13 +29,13 @@ export class GenerationTracker {
     }
   }
 
-  /** What somebody else changed until now is known. */
+  /** Acknowledges the changes of other programs until now. */
   settle(): void {
     this.#hasForeignChanges = false;
     this.#expected = this.#elements.generation();
   }
 
-  /** Somebody else has changed something, in whatever table. */
+  /** Another program has changed some table since the last {@link GenerationTracker.settle}. */
   get hasForeignChanges(): boolean {
     return this.#hasForeignChanges || this.#elements.generation() !== this.#expected;
   }

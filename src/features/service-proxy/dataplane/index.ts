@@ -1,5 +1,5 @@
 /**
- * The kernel's side of the service proxy: one table for each family, kept as wanted.
+ * Keeps one nftables table for each family in its desired state.
  *
  * Owns: {@link DataPlane}, its table, transactions, adoption and takeover; {@link checkConstructs}. Refuses to know: the API, when to sync.
  */

@@ -1,45 +1,45 @@
 import type { ByteString, NftElements, RawElement } from "#kernel/nft-elements";
-import { cidrsIn, type ObservedFrontEnd, type ListedTable, readListing } from "../plan/index.ts";
+import { cidrsIn, type ListedTable, type ObservedFrontEnd, readListing } from "../plan/index.ts";
 import { affinityChain, type RuleOptions, SETS } from "../rules/index.ts";
 import {
   COMPLETE_CHAIN,
-  writeCompiled,
-  writeSlotMaps,
   LAYOUT_CHAIN,
   renewTable,
   replaceTable,
   sealOf,
   shapesOf,
+  writeCompiled,
+  writeSlotMaps,
 } from "./table-rules.ts";
 import type { TableOptions } from "./types.ts";
 import type { TableWriter } from "./writer.ts";
 
-/** What the kernel holds of a table, as far as is known. */
+/** A table as the kernel is known to hold it. */
 export interface ObservedTable {
   readonly frontEnds: Map<string, ObservedFrontEnd>;
   chains: Set<string>;
-  /** The rules, as `NftElements.ruleHandles` has them. */
+  /** Handles of the rules, from `NftElements.ruleHandles`. */
   rules: readonly string[];
   readonly sets: Map<string, Set<ByteString>>;
   affinityTimeouts: readonly number[];
-  /** As text, sorted and joined. */
+  /** Ranges as text, sorted and joined. */
   serviceCIDRs: string;
-  /** Found in the kernel and wanted by nobody. */
+  /** Elements in the kernel that no plan makes. */
   unowned: ListedTable["unowned"];
 }
 
-/** Sets whose elements are keys alone, wanted as a whole. */
+/** Sets of keys without values, which are planned as a whole. */
 export const PLAIN_SETS = [SETS.clusterIps, SETS.hairpin, SETS.nodePortIps] as const;
 
 /**
- * - `absent`: nothing is there that packets could meet
- * - `foreign`: somebody else's, or of another layout
- * - `partial`: ours, and was never filled to the end; packets do not meet it
- * - `whole`: ours, and was
+ * - `absent`: no table, or one without chains
+ * - `foreign`: a table of another program, or of another layout
+ * - `partial`: ours, never filled completely; packets do not pass through it
+ * - `whole`: ours, filled completely once
  */
 export type TableState = "absent" | "foreign" | "partial" | "whole";
 
-/** Pure: of the chains of a table; `undefined`: there is no table. */
+/** Pure. Reads the state off the names of the chains. `undefined`: there is no table. */
 export function stateOf(names: { readonly chains: readonly string[] } | undefined): TableState {
   if (names === undefined || names.chains.length === 0) return "absent";
   if (!names.chains.includes(LAYOUT_CHAIN)) return "foreign";
@@ -47,9 +47,8 @@ export function stateOf(names: { readonly chains: readonly string[] } | undefine
 }
 
 /**
- * Takes over what an earlier run, or somebody's hands, left of a table of ours: its elements are listed, its rules written again unless
- * its seal says that they are those that would be written.
- * Makes it anew where `state` says that there is none of ours; what then was there under its name is gone.
+ * Adopts a table of ours that an earlier run left, and that somebody may have changed since: lists its elements, and writes its rules
+ * again unless its seal shows that they are right. If `state` says that the table is not ours, deletes what has its name and makes it anew.
  */
 export async function adopt(
   writer: TableWriter,
@@ -91,12 +90,12 @@ function compiledOf(chains: Iterable<string>, affinityTimeouts: readonly number[
   return [affinityChain(affinityTimeouts), ...shapesOf(chains, options)];
 }
 
-/** In slices; where anything changed meanwhile, at once. */
+/** Lists in slices; if anything changed meanwhile, lists again without a pause. */
 async function listElements(
   { table, options }: TableWriter,
   elements: Pick<NftElements, "names" | "list" | "listInSlices" | "generation">,
 ): Promise<ReadonlyMap<string, readonly RawElement[]>> {
-  // Clients that are remembered are packets' business; the ranges of Services are read as such. Others' anonymous sets count not.
+  // Packets fill the affinity map. ServiceCIDRs are read as ranges. Anonymous sets belong to other programs' rules.
   const isOurs = (name: string): boolean =>
     name !== SETS.affinity && name !== SETS.serviceCidrs && !name.startsWith("__");
   const names = (elements.names(table)?.sets ?? []).filter(isOurs);

@@ -4,23 +4,23 @@ import { SETS } from "../rules/index.ts";
 import { type ObservedTable, PLAIN_SETS } from "./observed-table.ts";
 import type { Desired } from "./types.ts";
 
-/** What the sets of keys alone gain before the front ends change, and lose after it. */
+/** Keys that sets without values gain before the front ends change, and lose after it. */
 export interface SetChanges {
   readonly add: ElementBatch;
   readonly remove: ElementBatch;
-  /** What they then hold. */
+  /** The sets afterwards. */
   readonly next: ReadonlyMap<string, Set<ByteString>>;
-  /** Changes that nothing requested for. */
+  /** Number of changes that no plan requested. */
   readonly drift: number;
 }
 
-/** What was requested for since the last sync that succeeded. */
+/** Changes that were requested since the last successful sync. */
 export interface Requested extends ChangedKeys {
-  /** Keys of `nodeport-ips` then; empty before the first. */
+  /** Keys of `nodeport-ips` at that sync; empty before the first. */
   readonly nodePortIPs: ReadonlySet<ByteString>;
 }
 
-/** Pure but for the batches, which are new ones. Looks at the keys that were requested for; `full`: at all. */
+/** Pure but for the batches, which are new ones. Compares the requested keys; with `full`, all keys. */
 export function changeSets(
   observed: Pick<ObservedTable, "sets">,
   desired: Desired,
@@ -39,7 +39,7 @@ export function changeSets(
   for (const name of PLAIN_SETS) {
     const [want, keys] = wanted[name];
     const touched = full ? undefined : keys;
-    // Copied only where all of it is looked at anyway: a partial sync stays as small as its change.
+    // Copied only for a full comparison: a partial sync stays as small as its change.
     const known = observed.sets.get(name) ?? new Set<ByteString>();
     const result = touched === undefined ? new Set(known) : known;
     for (const key of touched ?? union(known, want)) {

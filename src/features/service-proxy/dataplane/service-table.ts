@@ -8,26 +8,31 @@ import { type RuleOptions, setSpecs } from "../rules/index.ts";
 import { DataPlaneError } from "./errors.ts";
 import { syncFrontEnds } from "./front-ends.ts";
 import { adopt, type ObservedTable, stateOf, type TableState } from "./observed-table.ts";
-import { type Requested, changeSets } from "./plain-sets.ts";
+import { changeSets, type Requested } from "./plain-sets.ts";
 import { COMPLETE_CHAIN, hookTable, isSeal, removeTable, sealOf, sealTable, setServiceCidrs } from "./table-rules.ts";
 import type { DataPlaneDeps, Desired, SyncReport, TableOptions } from "./types.ts";
 import { TableWriter } from "./writer.ts";
 
-/** So many attempts to adopt a table may be refused in a row, as by somebody who is at work on it, before it is given up and made anew. */
+/** After so many refused attempts to adopt a table it counts as another program's, and is replaced. */
 const MAX_REFUSALS = 2;
 
 /**
- * One nftables table: makes it hold what is wanted, with as few changes as can be, and so that no new connection fails meanwhile. A new
- * one is filled before packets meet it. Knows what the kernel holds from its own writes; after a failure it lists the kernel again.
+ * One nftables table. Writes the difference to the desired state, as few elements as possible, in an order that fails no new connection. A
+ * new table is filled before packets pass through it. Knows the kernel's state from its own writes; after a failure it lists the kernel.
  */
 export class ServiceTable {
   readonly table: ElementTable & { readonly family: "ip" | "ip6" };
   readonly #deps: DataPlaneDeps;
   #options: TableOptions;
-  /** `undefined`: not known, to be listed. */
+  /** The kernel's state. `undefined`: not known; the next sync lists it. */
   #observed: ObservedTable | undefined;
-  #requested: Requested = { frontEnds: new Set(), clusterIPs: new Set(), hairpinEndpoints: new Set(), nodePortIPs: new Set() };
-  /** Attempts in a row to adopt what is there that the kernel refused. */
+  #requested: Requested = {
+    frontEnds: new Set(),
+    clusterIPs: new Set(),
+    hairpinEndpoints: new Set(),
+    nodePortIPs: new Set(),
+  };
+  /** Attempts in a row to adopt the table that the kernel refused. */
   #refusals = 0;
 
   constructor(deps: DataPlaneDeps, options: TableOptions) {
@@ -36,30 +41,30 @@ export class ServiceTable {
     this.table = { family: options.family === 4 ? "ip" : "ip6", name: options.tableName };
   }
 
-  /** The front ends that the kernel holds, as far as is known. */
+  /** The front ends that the kernel is known to hold. */
   get frontEnds(): ReadonlyMap<string, ObservedFrontEnd> {
     return this.#observed?.frontEnds ?? new Map();
   }
 
-  /** Whether it is known what the kernel holds. */
+  /** The kernel's state is known. */
   get isKnown(): boolean {
     return this.#observed !== undefined;
   }
 
-  /** Other rules from now on: the next sync writes them, in one transaction. */
+  /** Sets the rules that the next sync writes, in one transaction. */
   setRules(options: RuleOptions): void {
     this.#options = { ...this.#options, ...options };
     this.distrust();
   }
 
-  /** The next sync lists the kernel and repairs what differs. */
+  /** Makes the next sync list the kernel and repair every difference. */
   distrust(): void {
     this.#observed = undefined;
   }
 
   /**
-   * What the kernel has under the table's name. No element is read. What bears our mark and was refused to be made ours, again and again,
-   * is somebody else's: chains at other hooks, sets of other types.
+   * State of the table under our name; reads no element. A table with our mark whose adoption was refused several times counts as
+   * `foreign`: it has chains at other hooks, or sets of other types.
    */
   state(): TableState {
     const state = stateOf(this.#deps.elements.names(this.table));
@@ -68,8 +73,8 @@ export class ServiceTable {
   }
 
   /**
-   * Whether somebody removed the table, a chain or a set of it, added a chain, or touched a rule: cheap, no element is read. False while
-   * nothing is known of it.
+   * Another program removed the table, a chain or a set, added a chain, or changed a rule. Cheap: reads no element. False while the
+   * kernel's state is not known.
    */
   isDamaged(): boolean {
     if (this.#observed === undefined) return false;
@@ -85,7 +90,7 @@ export class ServiceTable {
   }
 
   /**
-   * Whether packets are not served any more: the table, a chain, a set or rules are gone. Cheap, as {@link ServiceTable.isDamaged}.
+   * The table, or a chain, set or rule of it, is missing, so that packets are not translated. Cheap, as {@link ServiceTable.isDamaged}.
    */
   isBroken(): boolean {
     if (this.#observed === undefined) return false;
@@ -99,7 +104,7 @@ export class ServiceTable {
     );
   }
 
-  /** As `DataPlane.sync`; what is there under the name and not ours is deleted first. */
+  /** As `DataPlane.sync`. A foreign table of the same name is deleted first. */
   async sync(desired: Desired, options: AbortOptions & { readonly full?: boolean }): Promise<SyncReport> {
     const writer = new TableWriter(this.#deps, this.table, options);
     const isFull = options.full === true || !this.isKnown;
@@ -138,7 +143,7 @@ export class ServiceTable {
     }
   }
 
-  /** Deletes the table, whosever it is; false when there was none. Rejects with {@link DataPlaneError} `owned`. */
+  /** Deletes the table, whichever program made it. Returns false if there was none. Rejects with {@link DataPlaneError} `owned`. */
   async remove(): Promise<boolean> {
     if (this.#deps.elements.names(this.table) === undefined) return false;
     try {
@@ -162,7 +167,7 @@ export class ServiceTable {
     }
   }
 
-  /** The kernel says no more than that it is not permitted. */
+  /** The kernel's error says only that the change is not permitted. */
   #explained(error: unknown): unknown {
     if (!(error instanceof NftError) || error.code !== "not-permitted") return error;
     const table = `table ${this.table.family} ${this.table.name}`;
@@ -170,7 +175,7 @@ export class ServiceTable {
     return new DataPlaneError("owned", `Cannot change ${table}: another program owns it; ${fix}`, { cause: error });
   }
 
-  /** The next start finds that the rules are right without writing them. */
+  /** Seals the rules: the next start finds that they are right, and does not write them. */
   async #seal(observed: ObservedTable, writer: TableWriter): Promise<void> {
     const { elements } = this.#deps;
     observed.rules = elements.ruleHandles(this.table);
@@ -181,19 +186,22 @@ export class ServiceTable {
     observed.chains = new Set([...chains].filter((name) => !isSeal(name))).add(seal);
   }
 
-  /** From here on packets meet it. */
+  /** Hooks the filled table: packets pass through it from now on. */
   async #complete(observed: ObservedTable, writer: TableWriter): Promise<void> {
     await writer.run(hookTable(this.table, this.#options));
     observed.chains = new Set(this.#deps.elements.names(this.table)?.chains);
   }
 }
 
-/** What a sync that failed was requested for is not forgotten. */
+/** Keeps the requests of a sync that failed. */
 function merged(before: Requested, { frontEnds, clusterIPs, hairpinEndpoints }: ChangedKeys): Requested {
   return {
     frontEnds: before.frontEnds.size === 0 ? frontEnds : new Set([...before.frontEnds, ...frontEnds]),
     clusterIPs: before.clusterIPs.size === 0 ? clusterIPs : new Set([...before.clusterIPs, ...clusterIPs]),
-    hairpinEndpoints: before.hairpinEndpoints.size === 0 ? hairpinEndpoints : new Set([...before.hairpinEndpoints, ...hairpinEndpoints]),
+    hairpinEndpoints:
+      before.hairpinEndpoints.size === 0
+        ? hairpinEndpoints
+        : new Set([...before.hairpinEndpoints, ...hairpinEndpoints]),
     nodePortIPs: before.nodePortIPs,
   };
 }
@@ -207,7 +215,11 @@ async function removeUnowned(observed: ObservedTable, writer: TableWriter): Prom
   observed.unowned = [];
 }
 
-async function syncServiceCidrs(observed: ObservedTable, serviceCIDRs: readonly Cidr[], writer: TableWriter): Promise<void> {
+async function syncServiceCidrs(
+  observed: ObservedTable,
+  serviceCIDRs: readonly Cidr[],
+  writer: TableWriter,
+): Promise<void> {
   const cidrs = withoutNested(serviceCIDRs).map(String).sort();
   if (cidrs.join(",") === observed.serviceCIDRs) return;
   await writer.run(setServiceCidrs(writer.table, cidrs));

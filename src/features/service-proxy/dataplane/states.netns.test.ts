@@ -83,7 +83,12 @@ function expected(state: State, frontEnd: FrontEndKind, sender: Sender): readonl
 
 async function found(
   state: State,
-  { family, frontEnd, sender, droppedMs }: { family: IpFamily; frontEnd: FrontEndKind; sender: Sender; droppedMs: number },
+  {
+    family,
+    frontEnd,
+    sender,
+    droppedMs,
+  }: { family: IpFamily; frontEnd: FrontEndKind; sender: Sender; droppedMs: number },
 ): Promise<string> {
   const { address, port } = frontEndAddress(family, frontEnd);
   if (state.protocol === "TCP") {

@@ -18,18 +18,18 @@ import {
 } from "../rules/index.ts";
 import type { TableOptions } from "./types.ts";
 
-/** A chain of this name says how the table is laid out; a table of another layout is replaced as a whole (docs/spec/service-proxy.md#2.12). */
+/** This chain marks the layout of the table. A table of another layout is replaced (docs/spec/service-proxy.md#2.12). */
 export const LAYOUT_CHAIN = "isthmus-layout-1";
-/** A chain that is made once a table has been filled to the end, with those that packets enter by (docs/spec/service-proxy.md#1.6). */
+/** This chain marks a table that was filled completely. It is made with the chains that packets enter by (docs/spec/service-proxy.md#1.6). */
 export const COMPLETE_CHAIN = "isthmus-complete";
-/** Begins the name of a chain that says which rules were written, and what the kernel made of them; see {@link sealOf}. */
+/** Prefix of the seal: a chain whose name is a digest of the rules and their handles; see {@link sealOf}. */
 const SEAL_PREFIX = "isthmus-rules-";
 const SEAL_DIGITS = 16;
 const TABLE_COMMENT = "Services, by isthmus service-proxy";
 
 /**
- * The table anew, empty but for sets and chains that packets do not meet before {@link hookTable}, in one transaction; its maps of
- * endpoints come with {@link writeSlotMaps}. Pure.
+ * Makes the table anew, in one transaction: sets, and chains that packets do not enter before {@link hookTable}. {@link writeSlotMaps}
+ * makes its maps of endpoints. Pure.
  */
 export function replaceTable(
   table: NftTable,
@@ -37,7 +37,7 @@ export function replaceTable(
   { isThere }: { readonly isThere: boolean },
 ): NftTransaction {
   const tx = new NftTransaction(table);
-  // One that was not there a moment ago and is now is another start's, at the same work: it may be all that is in force, and stays.
+  // A table that has appeared since the check belongs to another starting proxy. It may be the only one in force, so it stays.
   if (isThere) tx.removeTable();
   tx.addTable({ comment: TABLE_COMMENT }).chain(LAYOUT_CHAIN);
   for (const [name, spec] of setSpecs(options.family)) tx.set(name, spec);
@@ -47,7 +47,7 @@ export function replaceTable(
   return tx;
 }
 
-/** The chains that packets enter by, and the mark that the table is whole: from here on it is in force. Pure. */
+/** Makes the chains that packets enter by, and the mark of a complete table: it is then in force. Pure. */
 export function hookTable(table: NftTable, options: TableOptions): NftTransaction {
   const tx = new NftTransaction(table);
   const chains = placed(baseChains(options, []), options).filter(isEntry);
@@ -56,14 +56,14 @@ export function hookTable(table: NftTable, options: TableOptions): NftTransactio
   return tx.chain(COMPLETE_CHAIN);
 }
 
-/** The maps of endpoints, where they are missing. Pure but for the batch. */
+/** Makes the maps of endpoints that are missing. Pure but for the batch. */
 export function writeSlotMaps(batch: ElementBatch, { family }: RuleOptions): void {
   for (const [name, { key, value }] of slotMaps(family)) batch.map(name, key, value);
 }
 
 /**
- * Missing sets, and every printed chain written again: what a repair needs, whatever somebody did to them, and a start with other
- * options. Chains of somebody's are deleted. What was never whole stays without the chains that packets enter by. Pure.
+ * Makes missing sets, writes every printed chain again and deletes unowned chains: for a repair, and for a start with other options. A
+ * table that was never complete does not get the chains that packets enter by. Pure.
  */
 export function renewTable(
   table: NftTable,
@@ -74,7 +74,7 @@ export function renewTable(
     readonly isWhole: boolean;
   },
 ): NftTransaction {
-  // Adding a table that is there wakes it, where somebody made it dormant.
+  // Adding a table that exists clears its dormant flag.
   const tx = new NftTransaction(table).addTable().chain(LAYOUT_CHAIN);
   for (const [name, spec] of setSpecs(options.family)) tx.set(name, spec);
   addAffinitySets(tx, known.affinityTimeouts, options);
@@ -92,9 +92,9 @@ export function renewTable(
 }
 
 /**
- * The name of a chain that seals what a table is but for its elements: a digest of all rules, sets and hooks that are wanted where it has
- * these chains, and of the handles that the kernel has given them. A table that bears it needs nothing written: whatever anybody does to a rule, a
- * chain or a set, or to what we would write, gives another name. `structure`: see `NftElements`. Pure.
+ * Name of the chain that seals a table: a digest of the planned rules, sets and hooks, and of the handles that the kernel gave them. If
+ * a table has a chain of this name, its rules need not be written: any change to a rule, a chain, a set or the plan gives another name.
+ * `structure`: see `NftElements`. Pure.
  */
 export function sealOf(
   options: TableOptions,
@@ -126,25 +126,25 @@ export function sealOf(
   return `${SEAL_PREFIX}${digest.slice(0, SEAL_DIGITS)}`;
 }
 
-/** This seal instead of those that are there. Pure. */
+/** Makes this seal and deletes the others. Pure. */
 export function sealTable(table: NftTable, seal: string, chains: Iterable<string>): NftTransaction {
   const tx = new NftTransaction(table).chain(seal);
   for (const name of chains) if (isSeal(name) && name !== seal) tx.flushChain(name).deleteChain(name);
   return tx;
 }
 
-/** Whether a chain is one that {@link sealOf} names. */
+/** The chain is a seal; see {@link sealOf}. */
 export function isSeal(name: string): boolean {
   return name.startsWith(SEAL_PREFIX);
 }
 
-/** Chains that we never make: packets may enter by them. Pure. */
+/** Chains that we never make, by which packets may enter. Pure. */
 function unownedChains(names: Iterable<string>, options: TableOptions): readonly string[] {
   const ours = new Set([LAYOUT_CHAIN, COMPLETE_CHAIN, ...baseChains(options, []).map(({ name }) => name)]);
   return [...names].filter((name) => !ours.has(name) && parseShape(name) === undefined);
 }
 
-/** The chains of some shapes, without those known already. Pure. */
+/** The chains of these shapes, without the known ones. Pure. */
 export function shapesOf(
   names: Iterable<string>,
   options: RuleOptions,
@@ -159,7 +159,7 @@ export function shapesOf(
   return [...chains.values()];
 }
 
-/** Makes chains, with their rules where those are text. Pure. */
+/** Makes chains, with their rules if these are printed. Pure. */
 export function addChains(table: NftTable, chains: readonly Chain[], options: RuleOptions): NftTransaction {
   const tx = new NftTransaction(table);
   for (const { name } of chains) tx.chain(name);
@@ -167,14 +167,14 @@ export function addChains(table: NftTable, chains: readonly Chain[], options: Ru
   return tx;
 }
 
-/** Only the chains, so that both kinds can lead to each other. Pure. */
+/** Makes chains without rules, so that printed and compiled chains can refer to each other. Pure. */
 export function emptyChains(table: NftTable, chains: readonly Chain[]): NftTransaction {
   const tx = new NftTransaction(table);
   for (const { name } of chains) tx.chain(name);
   return tx;
 }
 
-/** Writes compiled chains, whatever was in them. Pure but for the batch. */
+/** Replaces the rules of compiled chains. Pure but for the batch. */
 export function writeCompiled(batch: ElementBatch, chains: readonly Chain[], { family }: RuleOptions): void {
   for (const chain of chains) {
     if (!isCompiled(chain)) continue;
@@ -183,14 +183,14 @@ export function writeCompiled(batch: ElementBatch, chains: readonly Chain[], { f
   }
 }
 
-/** The sets of affinity timeouts. Pure. */
+/** Makes the sets of these affinity timeouts. Pure. */
 export function affinitySets(table: NftTable, timeouts: readonly number[], options: RuleOptions): NftTransaction {
   const tx = new NftTransaction(table);
   addAffinitySets(tx, timeouts, options);
   return tx;
 }
 
-/** The ranges of the Services' addresses, replaced as a whole: an interval set, of which there are few elements. Pure. */
+/** Replaces the ServiceCIDRs as a whole: an interval set of few elements. Pure. */
 export function setServiceCidrs(table: NftTable, cidrs: readonly string[]): NftTransaction {
   const tx = new NftTransaction(table).flushSet(SETS.serviceCidrs);
   return tx.elements(
@@ -199,17 +199,17 @@ export function setServiceCidrs(table: NftTable, cidrs: readonly string[]): NftT
   );
 }
 
-/** Away with all of it. Pure. */
+/** Removes the table. Pure. */
 export function removeTable(table: NftTable): NftTransaction {
   return new NftTransaction(table).removeTable();
 }
 
-/** A chain that leads packets into the table. That which remembers clients changes no packet's way, and may be hooked at once. */
+/** A chain that packets enter the table by. The affinity chain changes no packet, so it may be hooked at once. */
 function isEntry({ name, base }: Chain): boolean {
   return base !== undefined && name !== AFFINITY_CHAIN;
 }
 
-/** At the priorities of this table. Pure. */
+/** The chains at this table's priorities. Pure. */
 function placed(chains: readonly Chain[], { priorityOffset = 0 }: TableOptions): readonly Chain[] {
   return chains.map((chain) => {
     const { base } = chain;

@@ -15,14 +15,14 @@ export interface DataPlaneDeps {
   readonly clock?: Clock;
 }
 
-/** What the rules of a table depend on. */
+/** Name, priority and rule options of a table. */
 export interface TableOptions extends RuleOptions {
   readonly tableName: string;
-  /** Added to the priority of every chain that packets enter by. Default 0: the priorities that are public. */
+  /** Added to the priority of every chain that packets enter by. Default 0: the documented priorities. */
   readonly priorityOffset?: number;
 }
 
-/** All that one family's table shall hold. */
+/** Desired content of one family's table. */
 export interface Desired {
   readonly services: WantedTable;
   /** Keys of `nodeport-ips`. */
@@ -30,16 +30,16 @@ export interface Desired {
   readonly serviceCIDRs: readonly Cidr[];
 }
 
-/** What a sync did. */
+/** Result of a sync. */
 export interface SyncReport {
   readonly kind: "full" | "partial";
   /** Elements added and deleted. */
   readonly changes: number;
-  /** Those of them that nothing asked for since the last sync that succeeded: the kernel did not hold what was left there. */
+  /** Changes among them that no plan requested: the kernel differed from what the last successful sync left. */
   readonly drift: number;
   readonly transactions: number;
   readonly bytes: number;
 }
 
-/** Packets that saw what was before are through after this, milliseconds (docs/spec/service-proxy.md#2.8). */
+/** After this time no packet is under way that saw the state before a commit, milliseconds (docs/spec/service-proxy.md#2.8). */
 export const SETTLE_MS = 10;

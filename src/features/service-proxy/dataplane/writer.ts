@@ -4,7 +4,7 @@ import { ElementBatch, type ElementTable } from "#kernel/nft-elements";
 import type { Phases } from "../plan/index.ts";
 import type { DataPlaneDeps, SyncReport } from "./types.ts";
 
-/** The transactions of one sync of one table, counted. Rejects with `NftError` or `KernelError`; what was refused changed nothing. */
+/** Commits and counts the transactions of one sync of one table. Rejects with `NftError` or `KernelError`; a refused transaction changes nothing. */
 export class TableWriter {
   readonly table: ElementTable & { readonly family: "ip" | "ip6" };
   readonly options: AbortOptions;
@@ -33,24 +33,24 @@ export class TableWriter {
     return { add: this.batch(), switch: this.batch(), remove: this.batch() };
   }
 
-  /** Elements; nothing for an empty batch. */
+  /** Commits elements; does nothing for an empty batch. */
   async commit(batch: ElementBatch, changes = batch.count): Promise<void> {
     if (batch.isEmpty) return;
     await this.#deps.generations.transact(() => this.#deps.elements.commit(batch, this.options));
     this.#count(changes, batch.byteLength);
   }
 
-  /** Elements that differ though nobody asked for a change. */
+  /** Counts elements that differ though no plan requested a change. */
   drifted(count: number): void {
     this.#drift += count;
   }
 
-  /** Whether chains, sets or rules were written, besides elements. */
+  /** Chains, sets or rules were written, besides elements. */
   get hasWrittenRules(): boolean {
     return this.#hasWrittenRules;
   }
 
-  /** Maps and compiled rules, which are no elements. */
+  /** Commits maps and compiled rules, which do not count as elements. */
   async commitRules(fill: (batch: ElementBatch) => void): Promise<void> {
     this.#hasWrittenRules = true;
     const batch = this.batch();
@@ -58,7 +58,7 @@ export class TableWriter {
     await this.commit(batch, 0);
   }
 
-  /** Chains, sets and printed rules. */
+  /** Commits chains, sets and printed rules. */
   async run(transaction: NftTransaction): Promise<void> {
     if (transaction.isEmpty) return;
     this.#hasWrittenRules = true;
@@ -66,7 +66,7 @@ export class TableWriter {
     this.#count(0, 0);
   }
 
-  /** All that was written. */
+  /** Report of everything that was written. */
   report(kind: SyncReport["kind"]): SyncReport {
     return { kind, changes: this.#changes, drift: this.#drift, transactions: this.#transactions, bytes: this.#bytes };
   }

@@ -7,18 +7,18 @@ import { type Cluster, type ExplainConfig, type NodePlan, planNode, readCluster 
 import { packetOf, type QuestionPacket, readDestination, readPod } from "./packet.ts";
 import type { Question } from "./question.ts";
 
-/** Where a packet may arrive. */
+/** An endpoint that the packet may arrive at. */
 export interface Arrival {
   readonly address: string;
   readonly port: number;
   /** The receiver sees an address of this node as the sender. */
   readonly masqueraded: boolean;
-  /** Where the endpoint is, and which pod it is, as its slice says. */
+  /** Node and pod of the endpoint, from its slice. */
   readonly node?: string;
   readonly pod?: string;
 }
 
-/** The answer; what `--json` prints. */
+/** The answer, as `--json` prints it. */
 export interface Explanation {
   readonly node: string;
   /** `ip kube-proxy`. */
@@ -30,36 +30,36 @@ export interface Explanation {
     readonly port: number;
     readonly protocol: string;
   };
-  /** `untouched`: no rule of the proxy has it go elsewhere. */
+  /** `untouched`: no rule of the proxy applies to it. */
   readonly outcome: "translated" | "untouched" | "dropped" | "rejected";
   /** `namespace/name:port/protocol`. */
   readonly service?: string;
-  /** One is drawn for each connection; empty unless translated. */
+  /** Each connection goes to one of them at random; empty unless translated. */
   readonly arrivals: readonly Arrival[];
-  /** The rule that ended it, and the element of the Service, or else the last that was found. */
+  /** The deciding rule, and the Service's element, or else the last element that was found. */
   readonly decidedBy?: {
     readonly chain: string;
     readonly rule: string;
     readonly set?: string;
     readonly element?: string;
   };
-  /** With the first endpoint drawn. */
+  /** For the first endpoint. */
   readonly steps: readonly Step[];
   readonly notes: readonly string[];
 }
 
-/** What `explain` needs besides the question. */
+/** Everything that `explain` needs besides the question. */
 export interface ExplainOptions {
-  /** As the proxy's of the node; its `nodeName` is asked about, unless a pod's own is. */
+  /** Configuration of the node's proxy. Its `nodeName` is the node, unless `followsPod` applies. */
   readonly config: ExplainConfig;
-  /** The sender's node is asked about, where that is a pod. */
+  /** If a pod sends, its node is the node. */
   readonly followsPod: boolean;
   /** Addresses of the node that its Node does not name. */
   readonly localAddresses: readonly IpAddress[];
   readonly signal: AbortSignal;
 }
 
-/** Asks the API server, plans as the node's proxy would, and walks the packet through. Rejects with `ExplainError` and `KubeError`. */
+/** Reads the API server, plans as the node's proxy does, and traces the packet. Rejects with `ExplainError` and `KubeError`. */
 export async function explainPacket(api: KubeApi, question: Question, options: ExplainOptions): Promise<Explanation> {
   const pod = await readPod(api, question.source, options);
   const destination = await readDestination(api, question.destination, question.source, options);
@@ -102,7 +102,7 @@ function serviceOf({ steps }: Trace): string | undefined {
   return steps.findLast(({ element }) => element?.service !== undefined)?.element?.service;
 }
 
-/** What is left untouched nobody decides. */
+/** No rule decides about an untouched packet. */
 function decisionOf({ outcome, steps }: Trace): Explanation["decidedBy"] {
   const isDelivered = outcome.kind === "delivered";
   const last = isDelivered ? steps.findLast(({ action }) => action === "dnat") : steps.at(-1);
@@ -134,14 +134,14 @@ function arrivalsOf(traces: readonly Trace[], { slices }: Cluster): readonly Arr
   return [...found.values()];
 }
 
-/** What people would ask next. */
+/** Notes for the questions that a user is likely to have next. */
 function* notesOn({ packet }: QuestionPacket, { outcome, steps }: Trace, plan: NodePlan): Generator<string> {
   const { options, tracker, wanted, nodePortAddresses } = plan;
   if (options.detector === undefined && !options.masqueradeAll) {
-    yield "pods cannot be told from others: give the proxy's --cluster-cidr, or --config, for an answer that counts them";
+    yield "packets of pods cannot be recognized: give the proxy's --cluster-cidr, or its --config";
   }
   if (steps.some(({ chain }) => /^(np-)?aff-/.test(chain))) {
-    yield "the Service keeps clients at their endpoint: this is what a client gets that is not remembered";
+    yield "the Service has session affinity: this is the answer for a new client";
   }
   const isOwnAddress = plan.addresses.some((own) => own.equals(packet.destination));
   const nodePortId = frontEndId({ key: portBytes(packet.protocol, packet.port), isNodePort: true });
@@ -170,7 +170,7 @@ function* notesOn({ packet }: QuestionPacket, { outcome, steps }: Trace, plan: N
 const portText = ({ port, protocol }: { readonly port: number; readonly protocol: string }): string =>
   `${port}/${protocol}`;
 
-/** Why nobody answers. */
+/** Numbers of endpoints, for a Service that does not answer. */
 function* endpointNotes(service: string, tracker: NodePlan["tracker"]): Generator<string> {
   for (const { port, endpoints } of tracker.ports(service)) {
     const count = (is: (endpoint: (typeof endpoints)[number]) => boolean): number => endpoints.filter(is).length;

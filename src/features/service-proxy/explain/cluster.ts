@@ -2,7 +2,14 @@ import { type Cidr, IpAddress, type IpFamily } from "#base/ip";
 import { type EndpointSlice, isKubeError, type KubeApi, type Node, resources, type Service } from "#kube/client";
 import { fitShape } from "#kube/shape";
 import { PROXY_SELECTORS, rangesOf, SHAPES, serviceCIDRs } from "../inputs/index.ts";
-import { addressOf, contextOf, type NodeConfig, nodeNetwork, nodePortAddressesOf, ruleOptionsOf } from "../node/index.ts";
+import {
+  addressOf,
+  contextOf,
+  type NodeConfig,
+  nodeNetwork,
+  nodePortAddressesOf,
+  ruleOptionsOf,
+} from "../node/index.ts";
 import { addressBytes, WantedTable } from "../plan/index.ts";
 import type { RuleOptions } from "../rules/index.ts";
 import { type TraceContext, traceContext } from "../trace/index.ts";
@@ -17,7 +24,7 @@ export interface ExplainConfig extends NodeConfig {
   readonly gates: { readonly allowServiceExternalIPs: boolean };
 }
 
-/** All that a node's proxy reads from the API server. */
+/** All objects that a node's proxy reads from the API server. */
 export interface Cluster {
   readonly node: Node;
   readonly services: readonly Service[];
@@ -25,7 +32,7 @@ export interface Cluster {
   readonly serviceCIDRs: readonly Cidr[];
 }
 
-/** Reads it once. Rejects with `ExplainError` where there is no such Node, and with `KubeError`. */
+/** Reads them once. Rejects with `ExplainError` if there is no such Node, and with `KubeError`. */
 export async function readCluster(
   api: KubeApi,
   nodeName: string,
@@ -47,12 +54,12 @@ export async function readCluster(
   };
 }
 
-/** The proxy reads as if the others were not there. */
+/** The proxy ignores unreadable objects. */
 function isReadable(resource: keyof typeof SHAPES): (object: object) => boolean {
   return (object) => fitShape(object, SHAPES[resource].shape) === undefined;
 }
 
-/** API servers before 1.33 do not serve them; the proxy then drops nothing for them either. */
+/** API servers before 1.33 do not serve ServiceCIDRs; the proxy then has no ranges either. */
 async function readRanges(api: KubeApi, options: { readonly signal: AbortSignal }): Promise<readonly Cidr[]> {
   try {
     const { items } = await api.listAll(serviceCIDRs, options);
@@ -63,30 +70,30 @@ async function readRanges(api: KubeApi, options: { readonly signal: AbortSignal 
   }
 }
 
-/** So many names are told. */
-const NAMES_TOLD = 5;
+/** Number of Nodes that a message names. */
+const MAX_NAMES = 5;
 
 function noSuchNode(name: string, nodes: readonly Node[]): ExplainError {
-  const names = nodes.slice(0, NAMES_TOLD).map(({ metadata }) => metadata.name);
-  const more = nodes.length > NAMES_TOLD ? ` and ${nodes.length - NAMES_TOLD} more` : "";
+  const names = nodes.slice(0, MAX_NAMES).map(({ metadata }) => metadata.name);
+  const more = nodes.length > MAX_NAMES ? ` and ${nodes.length - MAX_NAMES} more` : "";
   const known = nodes.length === 0 ? "there are none" : `there are ${names.join(", ")}${more}`;
   return new ExplainError("no-such-object", `there is no Node ${name} (--node); ${known}`);
 }
 
-/** What one family's proxy on the node would have in the kernel, to be walked through. */
+/** The table that one family's proxy on the node would have in the kernel. */
 export interface NodePlan {
   readonly family: IpFamily;
   readonly options: RuleOptions;
   readonly tracker: Tracker;
   readonly wanted: WantedTable;
   readonly context: TraceContext;
-  /** Of the node, in the family; the primary one first. */
+  /** Addresses of the node in the family, the primary one first. */
   readonly addresses: readonly IpAddress[];
-  /** Where NodePorts are taken; empty where the rules know without a list. */
+  /** Addresses that take NodePorts; empty if all local ones do. */
   readonly nodePortAddresses: readonly IpAddress[];
 }
 
-/** Pure: by the same functions as the proxy. `further`: addresses of the node that its Node does not name. */
+/** Pure. Uses the same functions as the proxy. `further`: addresses of the node that its Node does not name. */
 export function planNode(
   { node, services, slices, serviceCIDRs: cidrs }: Cluster,
   config: ExplainConfig,

@@ -7,16 +7,16 @@ import type { NodePlan } from "./cluster.ts";
 import { ExplainError } from "./errors.ts";
 import type { Destination, Question, Source } from "./question.ts";
 
-/** Neither a pod's nor the node's: documentation's own (RFC 5737, RFC 3849). */
+/** Addresses for documentation (RFC 5737, RFC 3849): neither a pod nor the node has them. */
 const OUTSIDE: Readonly<Record<IpFamily, readonly string[]>> = {
   4: ["192.0.2.1", "198.51.100.1", "203.0.113.1"],
   6: ["2001:db8::1", "2001:db8:1::1", "2001:db8:2::1"],
 };
 
-/** A link that is nobody's: no name or prefix of a name is empty. */
+/** Stands for any interface but a pod's: no name of an interface is empty. */
 const OTHER_LINK = "";
 
-/** What counts of a pod. */
+/** The fields of a pod that are read. */
 export type Sender = Pick<Pod, "spec" | "status">;
 
 /** The pod that the question names; `undefined`: it names none. Rejects with `ExplainError` and `KubeError`. */
@@ -36,7 +36,7 @@ export async function readPod(
   throw new ExplainError("no-such-object", `there is no pod ${source.ref.namespace}/${source.ref.name}`);
 }
 
-/** A proxy may not read pods, but slices, which name those that are behind a Service. */
+/** A proxy's credentials do not allow reading pods. Slices name the pods of Services. */
 async function endpointOf(
   api: KubeApi,
   { namespace = "", name }: ObjectRef,
@@ -59,7 +59,7 @@ async function endpointOf(
   );
 }
 
-/** Where the packet goes to: an address as it is, a Service's cluster IP of the sender's family, else its first. */
+/** Destination of the packet: the address, or the Service's cluster IP of the sender's family, or else its first one. */
 export async function readDestination(
   api: KubeApi,
   destination: Destination,
@@ -69,7 +69,7 @@ export async function readDestination(
   if (destination.kind === "address") return destination.address;
   const { ref } = destination;
   const name = `${ref.namespace}/${ref.name}`;
-  // By a list: a proxy's credentials allow no other reading.
+  // A list, because a proxy's credentials allow no get.
   const selection = { namespace: ref.namespace, fieldSelector: `metadata.name=${ref.name}` };
   const [service] = (await api.listAll(resources.services, { ...selection, ...options })).items;
   if (service === undefined) throw new ExplainError("no-such-object", `there is no Service ${name}`);
@@ -83,7 +83,7 @@ export async function readDestination(
   throw new ExplainError("no-address", `Service ${name} has no cluster IP${of}: ${has}`);
 }
 
-/** The packet, and what of it is worth telling. */
+/** The packet of a question, with notes. */
 export interface QuestionPacket {
   readonly packet: Packet;
   /** `pod default/web-1`, for people. */
@@ -141,7 +141,7 @@ function podAddress(pod: Sender | undefined, family: IpFamily): IpAddress | unde
   return texts.flatMap((text) => IpAddress.tryParse(text) ?? []).find((address) => address.family === family);
 }
 
-/** The link of a pod of this node, where pods are known by theirs. */
+/** Interface of a pod of this node, for detectors that recognize pods by it. */
 function podLink({ options: { detector } }: NodePlan): string {
   if (detector?.kind === "interface") return detector.name;
   return detector?.kind === "interface-prefix" ? detector.prefix : OTHER_LINK;

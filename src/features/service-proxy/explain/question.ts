@@ -3,19 +3,19 @@ import { IpAddress } from "#base/ip";
 import type { ObjectRef } from "#kube/client";
 import type { ServicePort } from "../model/index.ts";
 
-/** Who sends: `pod:NAMESPACE/NAME`, `node`, `outside`, or an address. */
+/** The sender: `pod:NAMESPACE/NAME`, `node`, `outside`, or an address. */
 export type Source =
   | { readonly kind: "pod"; readonly ref: Required<ObjectRef> }
   | { readonly kind: "node" }
   | { readonly kind: "outside" }
   | { readonly kind: "address"; readonly address: IpAddress };
 
-/** Whom to: an address, or the cluster IP of `service:NAMESPACE/NAME`. */
+/** The destination: an address, or the cluster IP of `service:NAMESPACE/NAME`. */
 export type Destination =
   | { readonly kind: "service"; readonly ref: Required<ObjectRef> }
   | { readonly kind: "address"; readonly address: IpAddress };
 
-/** What is asked. */
+/** A parsed question. */
 export interface Question {
   readonly source: Source;
   readonly destination: Destination;
@@ -23,7 +23,7 @@ export interface Question {
   readonly protocol: ServicePort["protocol"];
 }
 
-/** The words that make a question, as the usage line shows them. */
+/** The words of a question, for the usage line. */
 export const QUESTION_USAGE = "SOURCE DESTINATION PORT[/PROTOCOL]";
 
 /** Pure. Throws `ConfigError` with every fault. */
@@ -71,7 +71,7 @@ function parseDestination(text: string): Destination | undefined {
   return address === undefined ? undefined : { kind: "address", address };
 }
 
-/** Names of Kubernetes objects: no slashes, no blanks. */
+/** Parses `kind:NAMESPACE/NAME`. */
 function parseRef(kind: "pod" | "service", text: string): Required<ObjectRef> | undefined {
   const match = /^(\w+):([a-z0-9.-]{1,253})\/([a-z0-9.-]{1,253})$/.exec(text);
   if (match?.[1] !== kind) return undefined;

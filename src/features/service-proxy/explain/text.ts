@@ -1,6 +1,6 @@
 import type { Arrival, Explanation } from "./answer.ts";
 
-/** For people. Pure. */
+/** The answer as text for people. Pure. */
 export function explanationText(explanation: Explanation): string {
   const { node, table, from, packet, decidedBy, notes } = explanation;
   const { source, destination, port, protocol } = packet;
@@ -50,7 +50,7 @@ function decisionLines({ chain, rule, set, element }: NonNullable<Explanation["d
   ];
 }
 
-/** Several actions of one rule are one line. */
+/** Prints several actions of one rule as one line. */
 function stepLines({ steps, arrivals }: Explanation): string[] {
   if (steps.length === 0) return [];
   const rows = steps.filter(({ chain, text }, at) => steps[at - 1]?.chain !== chain || steps[at - 1]?.text !== text);

@@ -17,10 +17,10 @@ export interface ConntrackSettings {
 }
 
 const MAX_CONNTRACK = 1_048_576;
-/** Where the size of the table's hash is, of the initial namespace alone. */
+/** Size of the connection table's hash, of the initial network namespace alone. */
 const HASHSIZE = "/sys/module/nf_conntrack/parameters/hashsize";
 
-/** What is set, by key. Pure. `cores`: of this machine. */
+/** The parameters to set, by key. Pure. `cores`: number of this machine's cores. */
 export function wantedParameters(settings: ConntrackSettings, cores: number): ReadonlyMap<string, number> {
   const wanted = new Map<string, number>();
   if (settings.maxPerCore > 0) wanted.set("net.netfilter.nf_conntrack_max", conntrackMax(settings, cores));
@@ -40,8 +40,8 @@ function conntrackMax({ maxPerCore, min }: ConntrackSettings, cores: number): nu
 }
 
 /**
- * Sets what differs. A parameter that cannot be set, as in a container or a namespace of its own, is told of and left: the proxy
- * works without (docs/spec/service-proxy.md#2.10).
+ * Sets the parameters that differ. A parameter that cannot be set, as in a container or another network namespace, is logged and left
+ * (docs/spec/service-proxy.md#2.10).
  */
 export function setKernelParameters(
   sysctl: SysctlPort,
@@ -67,7 +67,7 @@ function raiseHashSize(max: number, log: Logger): void {
   }
 }
 
-/** How readily the kernel ends this process when memory is short. */
+/** Sets how likely the kernel is to end this process when memory runs out. */
 export function setOomScore(score: number, log: Logger): void {
   try {
     writeFileSync("/proc/self/oom_score_adj", String(score));

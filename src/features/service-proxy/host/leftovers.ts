@@ -3,14 +3,14 @@ import type { NftElements } from "#kernel/nft-elements";
 
 /** kube-proxy's own table of nftables mode (docs/spec/service-proxy.md#2.12). */
 const KUBE_PROXY_TABLE = "kube-proxy";
-/** The link that kube-proxy's IPVS mode holds all cluster IPs on. */
+/** The link that has all cluster IPs in kube-proxy's IPVS mode. */
 const IPVS_LINK = "kube-ipvs0";
-/** Chains that translate; kubelet makes others that begin with KUBE too, and keeps them. */
+/** Chains that translate. kubelet has chains that begin with KUBE too; they stay. */
 const TRANSLATES = /^KUBE-(SERVICES|NODEPORTS|EXTERNAL-SERVICES|SVC-.+|SEP-.+)$/;
 
 /**
- * What another proxy left in the kernel, which translates Services beside us; one line each, with what removes it. Nothing is
- * removed here. Chains of legacy iptables are not nftables', and not seen. Throws `KernelError`.
+ * Objects that another proxy left in the kernel and that still translate Services. One line each, with the command that removes it. Removes
+ * nothing. Does not see chains of legacy iptables, which are not in nftables. Throws `KernelError`.
  */
 export function leftovers(
   kernel: { readonly elements: Pick<NftElements, "names">; readonly links: Pick<LinkPort, "get"> },

@@ -8,12 +8,12 @@ import { openNftElements } from "#kernel/nft-elements";
 import { checkConstructs } from "../dataplane/index.ts";
 import { HostError } from "./errors.ts";
 
-/** The oldest kernel that is known to do all that kube-proxy's nftables mode needs (docs/spec/service-proxy.md#2.10). */
+/** The oldest kernel that is known to support all that kube-proxy's nftables mode needs (docs/spec/service-proxy.md#2.10). */
 const MIN_KERNEL = { major: 5, minor: 13 } as const;
-/** kube-proxy's name for it: any text lets an older kernel be tried. */
+/** kube-proxy's environment variable: any text lets an older kernel be tried. */
 export const SKIP_VERSION_CHECK = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK";
 
-/** Pure but for the log. Throws {@link HostError} `kernel-too-old`. `release` is as `uname -r` has it. */
+/** Pure but for the log. Throws {@link HostError} `kernel-too-old`. `release`: the output of `uname -r`. */
 export function checkKernelVersion(
   release: string,
   { env, log }: { readonly env: Readonly<Record<string, string | undefined>>; readonly log: Logger },
@@ -27,18 +27,18 @@ export function checkKernelVersion(
   const [major, minor] = [Number(match[1]), Number(match[2])];
   if (major > MIN_KERNEL.major || (major === MIN_KERNEL.major && minor >= MIN_KERNEL.minor)) return;
   if ((env[SKIP_VERSION_CHECK] ?? "") !== "") {
-    log.warn("the kernel is older than what Services were tried with; going on, as asked", { release, wanted });
+    log.warn("the kernel is older than the oldest supported one; going on, as configured", { release, wanted });
     return;
   }
   throw new HostError(
     "kernel-too-old",
-    `Cannot program Services on Linux ${release}: ${wanted} or newer is needed; ${SKIP_VERSION_CHECK}=1 tries it all the same`,
+    `Cannot program Services on Linux ${release}: ${wanted} or newer is needed; ${SKIP_VERSION_CHECK}=1 lets it be tried`,
   );
 }
 
 /**
- * Tries every kind of object that the tables are made of, in a namespace that nothing can be left of (docs/spec/service-proxy.md#2.10). Rejects
- * with `DataPlaneError` that names what is refused. Where no namespace may be made, nothing is tried, and that is told.
+ * Tries every kind of object that the tables need, in a network namespace that is thrown away (docs/spec/service-proxy.md#2.10). Rejects
+ * with `DataPlaneError`, which names the refused object. If no namespace may be made, logs that and tries nothing.
  */
 export async function tryConstructs(families: readonly IpFamily[], log: Logger): Promise<void> {
   for (const family of families) {
@@ -50,7 +50,7 @@ export async function tryConstructs(families: readonly IpFamily[], log: Logger):
   }
 }
 
-/** Of this machine. */
+/** Kernel release of this machine. */
 export function kernelRelease(): string {
   return readFileSync("/proc/sys/kernel/osrelease", "utf8").trim();
 }
@@ -60,8 +60,8 @@ function scratchNamespace(log: Logger): NetNs | undefined {
     return createAnonymousNetNs();
   } catch (error) {
     if (!isKernelError(error)) throw error;
-    if (error.code === "not-permitted") log.info("the kernel is not tried beforehand: that takes CAP_SYS_ADMIN");
-    else log.warn("the kernel is not tried beforehand: no namespace can be made", { error: error.message });
+    if (error.code === "not-permitted") log.info("the kernel's features are not checked: that needs CAP_SYS_ADMIN");
+    else log.warn("the kernel's features are not checked: no network namespace can be made", { error: error.message });
     return undefined;
   }
 }

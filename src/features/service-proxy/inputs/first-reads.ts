@@ -4,15 +4,15 @@ import type { Logger } from "#base/log";
 import { isAway, isKubeError } from "#kube/client";
 import type { InformerHealth } from "#kube/informer";
 
-/** What is refused, or lacks what is needed of it, is waited for so long, milliseconds (docs/spec/service-proxy.md#2.10: the Node's addresses). */
+/** How long a refused resource, or a Node without addresses, is waited for, milliseconds (docs/spec/service-proxy.md#2.10). */
 const PATIENCE_MS = 30_000;
 
-/** One kind of object that decides about the tables. */
+/** A resource that decides the tables. */
 export interface FirstRead {
   readonly resource: string;
-  /** What cannot be had without it, and what to do about it. */
+  /** The consequence of going on without it, and the fix. */
   readonly without: string;
-  /** A server that does not know the kind has none of it. Default: that is a refusal. */
+  /** An API server that does not serve the resource has no such objects. Default: that is a refusal. */
   readonly isOptional?: boolean;
 }
 
@@ -24,8 +24,8 @@ interface Read {
 }
 
 /**
- * Waits until everything that decides about the tables has been read once: what an earlier run left there is right until the opposite is
- * known. Who is refused for half a minute goes on without, and says so; a server that is away is waited for.
+ * Waits until every resource that decides the tables has been read once; until then the tables of an earlier run stay. A resource that is
+ * refused for 30 s is done without, with a warning. An API server that cannot be reached is waited for.
  */
 export class FirstReads {
   readonly #clock: Clock;
@@ -40,12 +40,12 @@ export class FirstReads {
     );
   }
 
-  /** Resolves when all have been read, or gone on without. */
+  /** Resolves when all have been read, or are done without. */
   get done(): Promise<unknown> {
     return Promise.all(Array.from(this.#reads.values(), ({ done }) => done.promise));
   }
 
-  /** It was read. */
+  /** The resource was read. */
   read(resource: string): void {
     const read = this.#reads.get(resource);
     if (read === undefined) return;
@@ -54,12 +54,12 @@ export class FirstReads {
     read.done.resolve();
   }
 
-  /** It was read, but what is needed of it may come yet. */
+  /** The resource was read, but lacks something that may still come. */
   lacks(resource: string, what: string): void {
     this.#goOnLater(resource, what);
   }
 
-  /** What became of a try to read it. */
+  /** Result of an attempt to read the resource. */
   onHealth(resource: string, health: InformerHealth): void {
     if (health.state === "ready") return;
     const read = this.#reads.get(resource);
@@ -71,7 +71,7 @@ export class FirstReads {
     else this.#goOnLater(resource, health.error.message);
   }
 
-  /** Ends what waits. */
+  /** Cancels all timers. */
   cancel(): void {
     for (const { cancel } of this.#reads.values()) cancel?.();
   }

@@ -332,7 +332,7 @@ test("watchInputs: what the API server's validation keeps out, and an aggregated
   ];
   for (const [kind, path, value, fault] of rows) {
     const { events } = await outcome([{ kind, object: mutated(BASES[kind], [{ path, value }]) }], []);
-    assert.deepEqual(events, [`UnreadableObject it cannot be read and counts as if it were not there: ${fault}`]);
+    assert.deepEqual(events, [`UnreadableObject it cannot be read and is ignored: ${fault}`]);
   }
   const { events } = await outcome(
     [{ kind: "services", object: mutated(SERVICE, [{ path: ["status"], value: null }]) }],

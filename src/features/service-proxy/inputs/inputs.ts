@@ -12,17 +12,24 @@ import {
   type Service,
 } from "#kube/client";
 import { allSynced, type Cached, createInformer, type Informer, type InformerHealth } from "#kube/informer";
-import { PROXY_NAME_LABEL, portsOf, type SliceView, sliceView, type Tracker } from "../track/index.ts";
 import type { ServicePort } from "../model/index.ts";
+import { PROXY_NAME_LABEL, portsOf, type SliceView, sliceView, type Tracker } from "../track/index.ts";
 import { type FirstRead, FirstReads } from "./first-reads.ts";
-import { ifReadable, readable, type SHAPES, type Unreadable, type UnreadableEventSink, UnreadableReporter } from "./readable.ts";
+import {
+  ifReadable,
+  readable,
+  type SHAPES,
+  type Unreadable,
+  type UnreadableEventSink,
+  UnreadableReporter,
+} from "./readable.ts";
 
-/** networking.k8s.io/v1 ServiceCIDR, as far as it is read. */
+/** The fields of networking.k8s.io/v1 ServiceCIDR that are read. */
 export interface ServiceCIDR extends KubeObject {
   readonly spec?: { readonly cidrs?: readonly string[] };
 }
 
-/** The ranges that Services have their addresses from. */
+/** ServiceCIDRs: the ranges of cluster IPs. */
 export const serviceCIDRs = resourceType<ServiceCIDR>({
   group: "networking.k8s.io",
   version: "v1",
@@ -31,7 +38,7 @@ export const serviceCIDRs = resourceType<ServiceCIDR>({
   namespaced: false,
 });
 
-/** What decides about the tables beside Services and slices. */
+/** The resources that decide the tables besides Services and slices. */
 const FIRST_READS: readonly FirstRead[] = [
   {
     resource: "nodes",
@@ -45,9 +52,9 @@ const FIRST_READS: readonly FirstRead[] = [
   },
 ];
 
-/** Slices of headless Services carry this label. */
+/** Label of the slices of headless Services. */
 const HEADLESS_LABEL = "service.kubernetes.io/headless";
-/** Which Services and slices are the proxy's, as label selectors. */
+/** Label selectors of the Services and slices that are the proxy's. */
 export const PROXY_SELECTORS = { services: `!${PROXY_NAME_LABEL}`, slices: `!${HEADLESS_LABEL}` } as const;
 
 /** The part of a `FamilyProxy` that inputs go to. */
@@ -62,27 +69,27 @@ export interface InputFamily {
 /** Receivers of what the API server reports. */
 export interface InputTargets {
   readonly families: readonly InputFamily[];
-  /** True: what is needed of it is there. */
+  /** Returns true if the Node has what is needed of it. */
   readonly onNode: (node: Node | undefined) => boolean;
-  /** Services and slices are both known. */
+  /** Services and slices have both been listed. */
   readonly onListed: () => void;
-  /** All that decides about the tables has been read once. */
+  /** All inputs have been read once. */
   readonly onKnown: () => void;
   /** A Service was added or changed; `undefined`: it is gone. */
   readonly onService?: (name: string, service: Service | undefined) => void;
   readonly onWatch: (resource: string, health: InformerHealth) => void;
-  /** The first list of a kind is there. */
+  /** A resource was listed for the first time. */
   readonly onRead?: (resource: string) => void;
-  /** The API server does not serve the kind, and need not. */
+  /** The API server does not serve the resource, and need not. */
   readonly onAbsent?: (resource: string) => void;
-  /** A change that waits to be synced. */
+  /** A change waits to be synced. */
   readonly onChange?: (kind: "service" | "endpoint", family: IpFamily) => void;
   readonly allowExternalIPs: boolean;
   readonly onEvent: UnreadableEventSink;
   readonly log: Logger;
 }
 
-/** Services, slices, the Node and the ranges of Services, watched until the signal aborts. */
+/** Watches Services, slices, the Node and ServiceCIDRs until the signal aborts. */
 export async function watchInputs(
   api: KubeApi,
   targets: InputTargets,
@@ -99,8 +106,7 @@ export async function watchInputs(
         targets.onAbsent?.(resource);
       }
     },
-    onNameless: (count: number): void =>
-      targets.log.error("objects without a name count as if they were not there", { resource, count }),
+    onNameless: (count: number): void => targets.log.error("objects without a name are ignored", { resource, count }),
   });
   const services = createInformer(api, resources.services, {
     labelSelector: PROXY_SELECTORS.services,
@@ -170,7 +176,7 @@ export async function watchInputs(
   await group.wait();
 }
 
-/** Tells `set` of each object that is there and can be read, and of its end. */
+/** Calls `set` for each readable object, and when it is gone. */
 function follow<U extends Cached>(
   informer: Pick<Informer<KubeObject, U | Unreadable>, "addHandler">,
   resource: keyof typeof SHAPES,
@@ -193,23 +199,23 @@ function keyOf({ metadata }: Cached): string {
   return `${metadata.namespace ?? ""}/${metadata.name}`;
 }
 
-/** A slice that is nobody's is known by its name. */
+/** A slice without a Service keeps its metadata alone. */
 function viewOf(slice: EndpointSlice): SliceView | (Pick<SliceView, "metadata"> & { readonly service?: undefined }) {
   const { name, namespace = "", uid, resourceVersion } = slice.metadata;
   return sliceView(slice) ?? { metadata: { name, namespace, uid, resourceVersion } };
 }
 
-/** The ranges of a ServiceCIDR that can be read. */
+/** The readable ranges of a ServiceCIDR. */
 export function rangesOf(range: ServiceCIDR | undefined): Cidr[] {
   return (range?.spec?.cidrs ?? []).flatMap((text) => Cidr.tryParse(text) ?? []);
 }
 
-/** What is kept of a Service, shared with the trackers. */
+/** The fields of a Service that are kept, shared with the trackers. */
 interface ServiceView {
   readonly metadata: Service["metadata"];
-  /** By family, in the order of the proxies. */
+  /** By family, in the order of {@link InputTargets.families}. */
   readonly ports: readonly (readonly ServicePort[])[];
-  /** Where there may be something to tell its owner. */
+  /** Kept if there may be a warning for its owner. */
   readonly spec?: NonNullable<Service["spec"]>;
 }
 

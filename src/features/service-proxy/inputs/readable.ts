@@ -3,7 +3,7 @@ import type { KubeObject } from "#kube/client";
 import { fitShape, type Shape } from "#kube/shape";
 import { SERVICE_SHAPE, SLICE_SHAPE } from "../track/index.ts";
 
-/** No name that an API server takes is longer. */
+/** Longest name that an API server accepts. */
 const MAX_NAME = 253;
 
 const TEXTS: Shape = { list: "string" };
@@ -19,7 +19,7 @@ const NODE_SHAPE: Shape = {
 
 const RANGES_SHAPE: Shape = { fields: { spec: { fields: { cidrs: TEXTS } } } };
 
-/** What objects of these kinds must look like to be read. */
+/** Required types of the fields that are read, by resource. */
 export const SHAPES = {
   services: { kind: "Service", shape: SERVICE_SHAPE },
   endpointslices: { kind: "EndpointSlice", shape: SLICE_SHAPE },
@@ -29,7 +29,11 @@ export const SHAPES = {
 
 /** An Event about an object that cannot be read. */
 export interface UnreadableEvent {
-  readonly about: { readonly kind: (typeof SHAPES)[keyof typeof SHAPES]["kind"]; readonly namespace: string; readonly name: string };
+  readonly about: {
+    readonly kind: (typeof SHAPES)[keyof typeof SHAPES]["kind"];
+    readonly namespace: string;
+    readonly name: string;
+  };
   readonly type: "Warning";
   readonly reason: "UnreadableObject";
   readonly note: string;
@@ -44,7 +48,7 @@ export interface Unreadable {
   readonly fault: string;
 }
 
-/** The object as `read` has it, or why it cannot be read; to be an informer's transform. */
+/** Transform of an informer: the result of `read`, or why the object cannot be read. */
 export function readable<T extends KubeObject, U extends { readonly metadata: unknown }>(
   resource: keyof typeof SHAPES,
   read: (object: T) => U,
@@ -56,21 +60,21 @@ export function readable<T extends KubeObject, U extends { readonly metadata: un
   };
 }
 
-/** What tells it from others, and one version of it from another. */
+/** The metadata that identifies an object and its version. */
 function bare({ metadata: { name, namespace, uid, resourceVersion } }: KubeObject): KubeObject["metadata"] {
   return { name, uid, resourceVersion, ...(typeof namespace === "string" ? { namespace } : {}) };
 }
 
-/** The object, unless it cannot be read. */
+/** The object; `undefined` if it cannot be read. */
 export function ifReadable<U extends object>(object: U | Unreadable): U | undefined {
   return "fault" in object ? undefined : (object as U);
 }
 
-/** Says of each object that cannot be read what is wrong with it: once, and again when that changes. */
+/** Reports each object that cannot be read: once, and again when its fault changes. */
 export class UnreadableReporter {
   readonly #log: Logger;
   readonly #onEvent: UnreadableEventSink;
-  /** Of objects that the API server has. */
+  /** Reported faults, by kind and key, of objects that the API server has. */
   readonly #reported = new Map<string, string>();
 
   constructor(deps: { readonly log: Logger; readonly onEvent: UnreadableEventSink }) {
@@ -78,7 +82,7 @@ export class UnreadableReporter {
     this.#onEvent = deps.onEvent;
   }
 
-  /** `object` is as the informer has it now; `undefined`: it is gone. */
+  /** `object`: as the informer has it; `undefined`: it is gone. */
   report(resource: keyof typeof SHAPES, key: string, object: object | undefined): void {
     const { kind } = SHAPES[resource];
     const id = `${kind} ${key}`;
@@ -91,8 +95,8 @@ export class UnreadableReporter {
     this.#reported.set(id, fault);
     const [namespace = "", name = ""] = key.split("/", 2).map((part) => part.slice(0, MAX_NAME));
     const fields = { kind, object: `${namespace}/${name}`, why: fault };
-    this.#log.error("an object cannot be read and counts as if it were not there", fields);
-    const note = `it cannot be read and counts as if it were not there: ${fault}`;
+    this.#log.error("an object cannot be read and is ignored", fields);
+    const note = `it cannot be read and is ignored: ${fault}`;
     this.#onEvent({ about: { kind, namespace, name }, type: "Warning", reason: "UnreadableObject", note });
   }
 }

@@ -21,21 +21,24 @@ const WARNINGS: readonly ServiceWarning[] = [
     // docs/spec/service-proxy.md#1.5.
     level: "error",
     applies: (service, { lacksHealthPort }) => lacksHealthPort(service),
-    message: "Service needs a health check port and has none: its load balancer will send nothing here",
-    fix: "give spec.healthCheckNodePort, or write it again so that the API server allocates one",
+    message: "Service needs a health check port and has none: its load balancer sends no traffic here",
+    fix: "set spec.healthCheckNodePort, or write the Service again, so that the API server allocates one",
   },
   {
     // docs/spec/service-proxy.md#2.1.
     level: "warn",
     applies: ({ spec }, { allowExternalIPs }) => allowExternalIPs && (spec?.externalIPs ?? []).length > 0,
     message:
-      "Service has spec.externalIPs, which Kubernetes is giving up: anybody who may write Services takes addresses by it",
+      "Service has spec.externalIPs, which Kubernetes deprecates: any user who may write Services can take addresses with it",
     fix: "use type LoadBalancer; --feature-gates=AllowServiceExternalIPs=false turns them off",
   },
 ];
 
 /** Logs each warning once for each Service, and again if it applies anew. */
-export function serviceWarnings(log: Logger, options: WarningOptions): (name: string, service: Service | undefined) => void {
+export function serviceWarnings(
+  log: Logger,
+  options: WarningOptions,
+): (name: string, service: Service | undefined) => void {
   // Of Services that the API server has.
   const reported = WARNINGS.map(() => new Set<string>());
   return (name, service) => {

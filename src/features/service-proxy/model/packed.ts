@@ -1,21 +1,21 @@
 const NONE: readonly never[] = [];
 const NO_KEYS: ReadonlySet<never> = new Set<never>();
 
-/** The list in as much memory as it has elements, for what is kept: lists that were filled one by one have room for 16 more. */
+/** A copy that takes no more memory than its elements. An array that was filled one by one has room for 16 more. For data that is kept. */
 export function packed<T>(list: readonly T[]): readonly T[] {
   return list.length === 0 ? NONE : list.slice();
 }
 
-/** A set of these; an empty one, which takes 200 bytes, is shared. */
+/** A set of these keys. An empty set takes 200 bytes, so one is shared. */
 export function packedSet<T>(keys: Iterable<T>): ReadonlySet<T> {
   const set = new Set(keys);
   return set.size === 0 ? NO_KEYS : set;
 }
 
-/** So many texts are remembered to be shared. */
+/** Texts that are kept to be shared. */
 const MAX_SHARED = 8192;
 
-/** Gives one text for equal ones, such as names of nodes, which each object would otherwise bring in memory of its own. */
+/** Returns the same string for equal texts, such as names of nodes; otherwise each object has its own copy in memory. */
 export class SharedTexts {
   readonly #texts = new Map<string, string>();
 
@@ -28,7 +28,7 @@ export class SharedTexts {
   }
 }
 
-/** One text of several, in memory of its own: what `+` makes keeps its parts until somebody reads it, and a node for each. */
+/** Joins texts into one flat string. The result of `+` keeps its parts, and a node for each, until it is read. */
 export function flatText(...parts: readonly string[]): string {
   return parts.join("");
 }

@@ -2,15 +2,15 @@ import { type Endpoint, isExternallyAccessible, type NodeInfo, type ServicePort 
 
 /** The endpoints that a service port may use now (docs/spec/service-proxy.md#2.2). */
 export interface Selection {
-  /** For everybody; empty also where no policy needs it. */
+  /** Endpoints of the whole cluster; empty also if no policy uses them. */
   readonly cluster: readonly Endpoint[];
-  /** On this node, for the policies named Local. */
+  /** Endpoints on this node, for the policies Local. */
   readonly local: readonly Endpoint[];
-  /** Somewhere in the cluster somebody would answer: false means refuse, not drop. */
+  /** Some endpoint in the cluster would answer. False: reject, do not drop. */
   readonly hasEndpoints: boolean;
 }
 
-/** Pure: new connections go to these. Ready ones first; else those that end but still serve. */
+/** Pure. The endpoints for new connections: ready ones, or else terminating ones that still serve. */
 export function selectEndpoints(port: ServicePort, endpoints: readonly Endpoint[], node: NodeInfo): Selection {
   const isExternal = isExternallyAccessible(port);
   const usesCluster = port.internalTrafficPolicy !== "Local" || isExternal;
@@ -18,7 +18,8 @@ export function selectEndpoints(port: ServicePort, endpoints: readonly Endpoint[
   const cluster = usesCluster ? readyOrTerminating(filterByTopology(endpoints, node), endpoints) : [];
   const onNode = usesLocal ? endpoints.filter(({ isLocal }) => isLocal) : [];
   const local = readyOrTerminating(onNode.filter(isReady), onNode);
-  const hasEndpoints = cluster.length > 0 || (usesLocal && endpoints.some((one) => isReady(one) || isTerminatingButServing(one)));
+  const hasEndpoints =
+    cluster.length > 0 || (usesLocal && endpoints.some((one) => isReady(one) || isTerminatingButServing(one)));
   return { cluster, local, hasEndpoints };
 }
 
@@ -29,7 +30,7 @@ function readyOrTerminating(ready: readonly Endpoint[], all: readonly Endpoint[]
   return ready.length > 0 ? ready : all.filter(isTerminatingButServing);
 }
 
-/** Only ready endpoints count, here and in what they hint at (docs/spec/service-proxy.md#2.3). */
+/** Only ready endpoints and their hints count (docs/spec/service-proxy.md#2.3). */
 function filterByTopology(endpoints: readonly Endpoint[], node: NodeInfo): readonly Endpoint[] {
   const ready = endpoints.filter(isReady);
   const mode = topologyMode(ready, node);
@@ -38,7 +39,7 @@ function filterByTopology(endpoints: readonly Endpoint[], node: NodeInfo): reado
   return ready;
 }
 
-/** Hints count only when every ready endpoint has them and one of them means us. */
+/** Hints count only if every ready endpoint has them and one names this node or its zone. */
 function topologyMode(ready: readonly Endpoint[], node: NodeInfo): "node" | "zone" | "none" {
   if (ready.length === 0) return "none";
   const allOnNodes = ready.every(({ nodeHints }) => nodeHints.length > 0);

@@ -1,7 +1,7 @@
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 import { flatText } from "./packed.ts";
 
-/** Of a Service's port. */
+/** Protocol of a Service's port. */
 export type Protocol = "TCP" | "UDP" | "SCTP";
 
 /** IP protocol numbers (IANA). */
@@ -11,27 +11,27 @@ export const PROTOCOL_NUMBERS: Readonly<Record<Protocol, number>> = { TCP: 6, UD
 export interface ServicePort {
   readonly namespace: string;
   readonly name: string;
-  /** Empty where a Service has one port without a name. */
+  /** Empty for the only port of a Service, without a name. */
   readonly portName: string;
   readonly protocol: Protocol;
   readonly family: IpFamily;
   readonly clusterIP: IpAddress;
-  /** Front-end port on clusterIP, externalIPs and load balancer addresses. */
+  /** Port at the cluster IP, externalIPs and load balancer addresses. */
   readonly port: number;
   /** 0: none. */
   readonly nodePort: number;
   readonly externalIPs: readonly IpAddress[];
-  /** Of `status.loadBalancer.ingress`, with `ipMode` VIP. */
+  /** From `status.loadBalancer.ingress`, with `ipMode` VIP. */
   readonly loadBalancerIPs: readonly IpAddress[];
-  /** Who may come in through the load balancer's addresses; empty: everybody. */
+  /** Sources that may use the load balancer's addresses; empty: all. */
   readonly sourceRanges: readonly Cidr[];
   readonly externalTrafficPolicy: "Cluster" | "Local";
   readonly internalTrafficPolicy: "Cluster" | "Local";
-  /** Seconds that a client stays with its endpoint; 0: no affinity. */
+  /** How long a client stays with its endpoint, seconds; 0: no affinity. */
   readonly affinitySeconds: number;
-  /** Of Services of type LoadBalancer with externalTrafficPolicy Local; 0: none. */
+  /** For Services of type LoadBalancer with externalTrafficPolicy Local; 0: none. */
   readonly healthCheckNodePort: number;
-  /** Milliseconds since the epoch: of two claims on one address and port the older Service's holds. */
+  /** Milliseconds since the epoch. Of two Services that claim one address and port the older one holds it. */
   readonly createdAt: number;
 }
 
@@ -42,7 +42,7 @@ export interface Endpoint {
   readonly ready: boolean;
   readonly serving: boolean;
   readonly terminating: boolean;
-  /** On this node. */
+  /** It is on this node. */
   readonly isLocal: boolean;
   /** `hints.forZones`. */
   readonly zoneHints: readonly string[];
@@ -50,20 +50,20 @@ export interface Endpoint {
   readonly nodeHints: readonly string[];
 }
 
-/** What this node is. */
+/** This node. */
 export interface NodeInfo {
   readonly name: string;
   /** Label `topology.kubernetes.io/zone`. */
   readonly zone: string | undefined;
 }
 
-/** `namespace/name:port/protocol`, as comments and logs have it. */
+/** `namespace/name:port/protocol`, for comments of elements and for logs. */
 export function servicePortId(port: Pick<ServicePort, "namespace" | "name" | "portName" | "protocol">): string {
   const { namespace, name, portName, protocol } = port;
   return flatText(namespace, "/", name, portName === "" ? "" : ":", portName, "/", protocol);
 }
 
-/** Reached from outside the cluster at all (docs/spec/service-proxy.md#2.1). */
+/** It can be reached from outside the cluster (docs/spec/service-proxy.md#2.1). */
 export function isExternallyAccessible(port: ServicePort): boolean {
   return port.nodePort > 0 || port.loadBalancerIPs.length > 0 || port.externalIPs.length > 0;
 }

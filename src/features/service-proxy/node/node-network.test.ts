@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { nodeNetwork, unknownNode, keepKnown } from "./node-network.ts";
+import { keepKnown, nodeNetwork, unknownNode } from "./node-network.ts";
 
 const META = { name: "n", uid: "u", resourceVersion: "1", labels: { "topology.kubernetes.io/zone": "b" } };
 

@@ -1,18 +1,18 @@
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import type { Node } from "#kube/client";
 
-/** Label of the zone that a node is in. */
+/** Label that names a node's zone. */
 const ZONE_LABEL = "topology.kubernetes.io/zone";
 
-/** What the proxy reads of its Node. */
+/** Addresses, zone and podCIDRs of the Node. */
 export interface NodeNetwork {
-  /** At most one of each family; the primary one first. Empty where the Node has none yet. */
+  /** At most one of each family, the primary one first. Empty while the Node has none. */
   readonly addresses: readonly IpAddress[];
   readonly zone: string | undefined;
   readonly podCIDRs: readonly Cidr[];
 }
 
-/** Pure (docs/spec/service-proxy.md#2.10): InternalIPs, then ExternalIPs; the first is primary, then the next one of the other family. */
+/** Pure (docs/spec/service-proxy.md#2.10): the first InternalIP, or else ExternalIP, is primary; the next one of the other family is secondary. */
 export function nodeNetwork(
   node: Pick<Node, "metadata" | "spec" | "status">,
   bindAddress: IpAddress | undefined,
@@ -33,12 +33,12 @@ export function nodeNetwork(
   };
 }
 
-/** What is known of a Node that was not read yet. */
+/** Stands for a Node that has not been read yet. */
 export function unknownNode(bindAddress: IpAddress | undefined): NodeNetwork {
   return { addresses: bindAddress === undefined ? [] : [bindAddress], zone: undefined, podCIDRs: [] };
 }
 
-/** One that was deleted and made again has no addresses and ranges yet; the machine has those that were known. Pure. */
+/** Fills missing addresses and podCIDRs with the known ones: a Node that was deleted and made again lacks them at first. Pure. */
 export function keepKnown(state: NodeNetwork, known: NodeNetwork): NodeNetwork {
   return {
     ...state,
@@ -47,7 +47,7 @@ export function keepKnown(state: NodeNetwork, known: NodeNetwork): NodeNetwork {
   };
 }
 
-/** The address of a family. */
+/** The node's address in this family. */
 export function addressOf(state: NodeNetwork, family: IpFamily): IpAddress | undefined {
   return state.addresses.find((address) => address.family === family);
 }

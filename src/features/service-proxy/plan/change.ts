@@ -1,7 +1,7 @@
 import { Cidr } from "#base/ip";
 import { type ByteString, type ElementBatch, type Verdict, verdictText } from "#kernel/nft-elements";
 import { affinityNodePortSet, affinitySet, SETS } from "../rules/index.ts";
-import { type FrontEnd, type ObservedFrontEnd, NO_ENDPOINTS } from "./front-end.ts";
+import { type FrontEnd, NO_ENDPOINTS, type ObservedFrontEnd } from "./front-end.ts";
 import { allowKeys, slotBytes } from "./keys.ts";
 import { assignSlots } from "./slots.ts";
 

@@ -1,4 +1,4 @@
-/** A map to texts of which a key nearly always has one: that one is kept without a set, which would take 200 bytes. */
+/** A map from keys to texts. Most keys have one text, which is kept without a set: a set takes 200 bytes. */
 export class CompactMultimap<K> {
   readonly #texts = new Map<K, string | Set<string>>();
 
@@ -6,7 +6,7 @@ export class CompactMultimap<K> {
     return this.#texts.has(key);
   }
 
-  /** Nothing where the key has none. */
+  /** Empty for an unknown key. */
   get(key: K): Iterable<string> {
     const texts = this.#texts.get(key);
     if (texts === undefined) return [];

@@ -6,8 +6,8 @@ import { addressKey, endpointValue, portBytes } from "./keys.ts";
 import { withoutNested } from "./ranges.ts";
 
 /**
- * All that the kernel holds for one front end: an address and port, or a NodePort. Endpoints are in slots; a front end of a plan has
- * them in the order of their text, one of a kernel in whatever order updates left (docs/spec/service-proxy.md#2.7).
+ * The content of the kernel for one front end: an address and port, or a NodePort. Endpoints are in slots. A planned front end has them
+ * in the order of their text, an observed one in any order (docs/spec/service-proxy.md#2.7).
  */
 export interface FrontEnd<Slot = ByteString> {
   /** Key of `service-ips` or `service-nodeports`. */
@@ -15,27 +15,27 @@ export interface FrontEnd<Slot = ByteString> {
   readonly isNodePort: boolean;
   /** `namespace/name:port/protocol`; the element's comment. */
   readonly service: string;
-  /** Where new connections go; absent: not to be had, see `noEndpoints`. */
+  /** Verdict for new connections; absent: they are rejected, see `noEndpoints`. */
   readonly verdict: Verdict | undefined;
-  /** Where pods and this node go, with externalTrafficPolicy Local. */
+  /** Verdict for pods and this node, with externalTrafficPolicy Local. */
   readonly localVerdict: Verdict | undefined;
-  /** Connections are refused: nobody in the cluster would answer. */
+  /** New connections are rejected: the Service has no endpoint in the cluster. */
   readonly noEndpoints: boolean;
   readonly slots: readonly Slot[];
   readonly localSlots: readonly Slot[];
   /** 0: none. */
   readonly affinitySeconds: number;
-  /** Source prefixes that may come in; absent: everybody. */
+  /** Allowed source prefixes; absent: all sources. */
   readonly sourceRanges: readonly string[] | undefined;
 }
 
-/** A front end as found in a kernel, where slots may be missing. */
+/** A front end as listed from the kernel, where slots may be missing. */
 export interface ObservedFrontEnd extends FrontEnd<ByteString | undefined> {
-  /** Its sources are checked at all; absent: as `sourceRanges` says. */
+  /** Its sources are checked; absent: if it has `sourceRanges`. */
   readonly isGuarded?: boolean;
 }
 
-/** Tells front ends of both kinds apart. */
+/** Identifies a front end of either kind. */
 export function frontEndId({ key, isNodePort }: Pick<FrontEnd, "key" | "isNodePort">): string {
   return flatText(isNodePort ? "n" : "i", key);
 }
@@ -49,17 +49,17 @@ interface FrontEndAddress {
   readonly address: IpAddress | undefined;
 }
 
-/** What a Service asks for. */
+/** A front end that a Service requests. */
 export interface RequestedFrontEnd {
   readonly frontEnd: FrontEnd;
-  /** At an address that the Service names itself, or its load balancer: it may be another's. */
+  /** Its address comes from externalIPs or the load balancer, so that another Service may have it too. */
   readonly isExternal: boolean;
-  /** Whose the address is where no Service can have it. */
+  /** Owner of an address that no Service can have. */
   readonly owner: string | undefined;
 }
 
-/** Addresses that no Service can have, whatever it says. */
-const NOBODYS: readonly (readonly [range: Cidr, owner: string])[] = (
+/** Addresses that no Service can have, and their owners. */
+const RESERVED: readonly (readonly [range: Cidr, owner: string])[] = (
   [
     ["127.0.0.0/8", "loopback"],
     ["::1/128", "loopback"],
@@ -72,14 +72,18 @@ const NOBODYS: readonly (readonly [range: Cidr, owner: string])[] = (
   ] as const
 ).map(([range, owner]) => [Cidr.parse(range), owner]);
 
-/** Pure; `undefined`: a Service may have it. */
+/** Pure. `undefined`: a Service may have the address. */
 function ownerOf(address: IpAddress, nodeIPs: readonly IpAddress[]): string | undefined {
   if (nodeIPs.some((one) => one.equals(address))) return "this node";
-  return NOBODYS.find(([range]) => range.contains(address))?.[1];
+  return RESERVED.find(([range]) => range.contains(address))?.[1];
 }
 
-/** The wanted front ends of a service port. Pure. The first of those with one key holds. `nodeIPs`: of this node. */
-export function frontEndsOf(port: ServicePort, selection: Selection, nodeIPs: readonly IpAddress[]): RequestedFrontEnd[] {
+/** The front ends of a service port. Pure. Of several with one key the first counts. `nodeIPs`: addresses of this node. */
+export function frontEndsOf(
+  port: ServicePort,
+  selection: Selection,
+  nodeIPs: readonly IpAddress[],
+): RequestedFrontEnd[] {
   const ranges = rangesOf(port, nodeIPs);
   const lists = { cluster: valuesOf(selection.cluster), local: valuesOf(selection.local), ranges };
   const addresses: FrontEndAddress[] = [
@@ -133,10 +137,16 @@ function frontEndOf(port: ServicePort, target: FrontEndAddress, lists: Lists, ha
   if (isInternal && isLocal) return { ...plan, verdict: goTo("lbl", l), localSlots: lists.local };
   if (isInternal) return { ...plan, verdict: goTo("lb", n), slots: lists.cluster };
   if (!isLocal) return { ...plan, verdict: goTo("ext", n), slots: lists.cluster };
-  return { ...plan, verdict: goTo("extl", l), localVerdict: goTo("lb", n), slots: lists.cluster, localSlots: lists.local };
+  return {
+    ...plan,
+    verdict: goTo("extl", l),
+    localVerdict: goTo("lb", n),
+    slots: lists.cluster,
+    localSlots: lists.local,
+  };
 }
 
-/** Sorted by address and port as text, so that the same endpoints always give the same plan. */
+/** Sorted by address and port as text: the same endpoints always give the same plan. */
 function valuesOf(endpoints: readonly Endpoint[]): ByteString[] {
   const texts = endpoints.map(({ address, port }) => ({ text: `${address}:${port}`, address, port }));
   texts.sort((a, b) => (a.text < b.text ? -1 : a.text > b.text ? 1 : 0));
@@ -144,8 +154,8 @@ function valuesOf(endpoints: readonly Endpoint[]): ByteString[] {
 }
 
 /**
- * Who may come in by the load balancer's addresses. A node that a range allows may use an address of the load balancer that it
- * holds itself, as source too (docs/spec/service-proxy.md#2.4).
+ * Sources that may use the load balancer's addresses. If a range contains the node's address, the load balancer's addresses are allowed
+ * too: a node that holds such an address sends with it as source (docs/spec/service-proxy.md#2.4).
  */
 function rangesOf(
   { sourceRanges, loadBalancerIPs }: ServicePort,

@@ -1,13 +1,13 @@
 /**
- * From Services to elements of sets: what a table shall hold, what one holds, and the batches that make one into the other (spec
+ * Plans the elements of a table: the desired ones, those that a listing shows, and the batches that turn one into the other (spec
  * service-proxy 2.7, 2.8).
  *
  * Owns: front ends, slots, claims, the three phases of an update. Refuses to know: sockets, the API, when to do it.
  */
 export { changeFrontEnd, type Phases } from "./change.ts";
-export { frontEndId, type ObservedFrontEnd, NO_ENDPOINTS } from "./front-end.ts";
-export { cidrsIn, type ListedTable, readListing } from "./listing.ts";
+export { frontEndId, NO_ENDPOINTS, type ObservedFrontEnd } from "./front-end.ts";
 export { addressBytes, addressKey, endpointValue, frontEndText, portBytes, slotBytes } from "./keys.ts";
+export { cidrsIn, type ListedTable, readListing } from "./listing.ts";
 export { withoutNested } from "./ranges.ts";
 export { type PortWithEndpoints, planService } from "./service.ts";
 export { countTable } from "./table-counts.ts";

@@ -2,15 +2,15 @@ import { type Cidr, IpAddress } from "#base/ip";
 import type { ByteString } from "#kernel/nft-elements";
 import { flatText, PROTOCOL_NUMBERS, type Protocol } from "../model/index.ts";
 
-/** Of protocol and port. */
+/** Length of protocol and port in a key. */
 const PORT_BYTES = 8;
 
-/** 4 or 16 bytes. */
+/** The address as 4 or 16 bytes. */
 export function addressBytes(address: IpAddress): ByteString {
   return String.fromCharCode(...address.toBytes());
 }
 
-/** Protocol and port, each padded to 4 bytes as the kernel keeps parts of a concatenation. */
+/** Protocol and port, each padded to 4 bytes, as parts of a concatenation are in the kernel. */
 export function portBytes(protocol: Protocol, port: number): ByteString {
   return String.fromCharCode(PROTOCOL_NUMBERS[protocol], 0, 0, 0, port >> 8, port & 255, 0, 0);
 }
@@ -20,7 +20,7 @@ export function addressKey(address: IpAddress, protocol: Protocol, port: number)
   return flatText(addressBytes(address), portBytes(protocol, port));
 }
 
-/** What a key of either kind says: `203.0.113.9:80/TCP`, or `NodePort 30080/TCP`. */
+/** A key of either kind as text: `203.0.113.9:80/TCP`, or `NodePort 30080/TCP`. */
 export function frontEndText({ key, isNodePort }: { readonly key: ByteString; readonly isNodePort: boolean }): string {
   const at = key.length - PORT_BYTES;
   const number = key.charCodeAt(at);
@@ -36,7 +36,7 @@ export function endpointValue(address: IpAddress, port: number): ByteString {
   return flatText(addressBytes(address), String.fromCharCode(port >> 8, port & 255, 0, 0));
 }
 
-/** Key of `hairpin`: an endpoint that reaches itself: address . address . protocol . port. */
+/** Key of `hairpin`, for an endpoint that reaches itself: address . address . protocol . port. */
 export function hairpinKey(address: IpAddress, protocol: Protocol, port: number): ByteString {
   const bytes = addressBytes(address);
   return flatText(bytes, bytes, portBytes(protocol, port));
@@ -44,7 +44,7 @@ export function hairpinKey(address: IpAddress, protocol: Protocol, port: number)
 
 const SLOTS: string[] = [];
 
-/** A slot number in the order of this host, which `numgen` has; x86-64 and arm64 are little-endian. */
+/** A slot number in host byte order, as `numgen` returns it; x86-64 and arm64 are little-endian. */
 export function slotBytes(slot: number): ByteString {
   SLOTS[slot] ??= String.fromCharCode(slot & 255, (slot >> 8) & 255, (slot >> 16) & 255, slot >>> 24);
   return SLOTS[slot] ?? "";

@@ -4,16 +4,16 @@ import { SETS } from "../rules/index.ts";
 import { frontEndId, type ObservedFrontEnd } from "./front-end.ts";
 import { slotOf } from "./keys.ts";
 
-/** What a kernel holds of a table, in the same terms as what is wanted. */
+/** A listed table, in the terms of the plan. */
 export interface ListedTable {
   readonly frontEnds: ReadonlyMap<string, ObservedFrontEnd>;
   readonly clusterIPs: ReadonlySet<ByteString>;
   readonly hairpinEndpoints: ReadonlySet<ByteString>;
-  /** Elements that no plan makes, by set: somebody else's, to be deleted. */
+  /** Elements that no plan makes, with their sets: other programs', to be deleted. */
   readonly unowned: readonly { readonly set: string; readonly element: RawElement }[];
 }
 
-/** What is being put together. */
+/** A front end while it is put together. */
 interface Parts {
   key: ByteString;
   isNodePort: boolean;
@@ -28,12 +28,12 @@ interface Parts {
   isGuarded: boolean;
 }
 
-/** More slots than any Service has endpoints: what is beyond was not made by us. */
+/** More slots than any Service has endpoints; a larger slot number is not ours. */
 const MAX_SLOTS = 100_000;
-/** The number of bytes of protocol and port. */
+/** Length of protocol and port, bytes. */
 const PORT_BYTES = 8;
 
-/** Reads a listing: every element of every set, by set. Pure; adopting what an earlier run left is a difference like any other. */
+/** Reads a listing, the elements of each set. Pure. A table that an earlier run left is then compared like any other. */
 export function readListing(listing: ReadonlyMap<string, readonly RawElement[]>): ListedTable {
   const reader = new ListingReader();
   for (const [set, elements] of listing) for (const element of elements) reader.take(set, element);
@@ -48,7 +48,7 @@ class ListingReader {
     if (!this.#takeKnown(set, element)) this.#unowned.push({ set, element });
   }
 
-  /** False when no plan would make such an element. */
+  /** False for an element that no plan makes. */
   #takeKnown(set: string, element: RawElement): boolean {
     const { key, value } = element;
     const verdict = typeof value === "object" ? value : undefined;
@@ -155,14 +155,14 @@ function emptyParts(key: ByteString, isNodePort: boolean): Parts {
 }
 
 function observedFrontEnd({ sourceRanges, ...parts }: Parts): ObservedFrontEnd {
-  // Holes of the arrays are made visible: what was never there reads as undefined.
+  // Fills holes of the arrays with undefined.
   const lists = { slots: Array.from(parts.slots), localSlots: Array.from(parts.localSlots) };
   return { ...parts, ...lists, sourceRanges: sourceRanges?.sort() };
 }
 
 /**
- * The prefixes in a set of intervals of addresses, as text, sorted and joined; the ranges that are no prefix as nothing that one could be. As a
- * listing has them: where each begins, and what is behind each, in any order. Pure.
+ * The prefixes in an interval set of addresses, as text, sorted and joined; a range that is no prefix reads `no prefix`. The elements are
+ * those of a listing, in any order: the first address of each range, and the address after it. Pure.
  */
 export function cidrsIn(elements: readonly RawElement[]): string {
   const bounds = elements.map(({ key, isEnd = false }) => ({ key, isEnd }));
@@ -181,7 +181,7 @@ export function cidrsIn(elements: readonly RawElement[]): string {
   return found.sort().join(",");
 }
 
-/** The key before; that before the first is none that counts. */
+/** The key before this one; the result has no meaning for the lowest key. */
 function before(key: ByteString): ByteString {
   const bytes = Buffer.from(key, "latin1");
   for (let at = bytes.length - 1; at >= 0; at -= 1) {
@@ -192,7 +192,7 @@ function before(key: ByteString): ByteString {
   return bytes.toString("latin1");
 }
 
-/** The prefix that an interval is; `undefined` when it is none. */
+/** The prefix of an interval; `undefined` if it is none. */
 function cidrBetween(first: ByteString, last: ByteString): Cidr | undefined {
   const [from, to] = [first, last].map((bytes) => IpAddress.fromBytes(Buffer.from(bytes, "latin1")));
   if (from === undefined || to === undefined) return undefined;

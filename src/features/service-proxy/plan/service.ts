@@ -4,13 +4,13 @@ import { frontEndId, frontEndsOf } from "./front-end.ts";
 import { addressBytes, hairpinKey } from "./keys.ts";
 import type { ServicePlan } from "./wanted.ts";
 
-/** One port of a Service with all endpoints behind it. */
+/** One port of a Service with all its endpoints. */
 export interface PortWithEndpoints {
   readonly port: ServicePort;
   readonly endpoints: readonly Endpoint[];
 }
 
-/** Pure: all that a Service asks of one family's table. `nodeIPs`: of this node, in the family. */
+/** Pure. All that a Service requests of one family's table. `nodeIPs`: addresses of this node in the family. */
 export function planService(
   ports: readonly PortWithEndpoints[],
   node: NodeInfo,

@@ -1,11 +1,11 @@
 import type { ObservedFrontEnd } from "./front-end.ts";
 
-/** How much a table holds. */
+/** Number of objects in a table. */
 export interface TableCounts {
   readonly frontEnds: number;
-  /** Slots, over all front ends. */
+  /** Slots of all front ends. */
   readonly endpoints: number;
-  /** Service ports of policy Local that have endpoints somewhere, and none here. */
+  /** Service ports of policy Local that have endpoints, but none on this node. */
   readonly noLocalInternal: number;
   readonly noLocalExternal: number;
 }
@@ -13,7 +13,7 @@ export interface TableCounts {
 /** Pure. */
 export function countTable(frontEnds: Iterable<ObservedFrontEnd>): TableCounts {
   const counts = { frontEnds: 0, endpoints: 0, noLocalInternal: 0 };
-  // A Service has several front ends for outside, and counts once.
+  // A service port counts once, though it may have several external front ends.
   const external = new Set<string>();
   for (const { verdict, slots, localSlots, service } of frontEnds) {
     counts.frontEnds += 1;

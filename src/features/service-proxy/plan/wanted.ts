@@ -2,21 +2,21 @@ import type { ByteString } from "#kernel/nft-elements";
 import { CompactMultimap } from "./compact-multimap.ts";
 import { type FrontEnd, frontEndId } from "./front-end.ts";
 
-/** Protocol and port, behind the address in a front end's key. */
+/** Length of protocol and port, which follow the address in a front end's key. */
 const PORT_KEY_BYTES = 8;
 
-/** What one Service asks of the data plane of one family. */
+/** The elements that one Service requests in one family. */
 export interface ServicePlan {
   readonly frontEnds: readonly FrontEnd[];
-  /** Those of them at addresses that may be another's; see {@link frontEndId}. */
+  /** Those at externalIPs and load balancer addresses, which another Service may have too; see {@link frontEndId}. */
   readonly external: ReadonlySet<string>;
-  /** What it asks for at addresses that no Service can have, and whose they are. */
+  /** Requests for addresses that no Service can have, with the owner of each. */
   readonly refused: readonly { readonly frontEnd: FrontEnd; readonly owner: string }[];
   /** Keys of `cluster-ips`. */
   readonly clusterIPs: readonly ByteString[];
   /** Keys of `hairpin`: its endpoints on this node. */
   readonly hairpinEndpoints: readonly ByteString[];
-  /** Milliseconds since the epoch: of two Services that claim one front end, the older one has it. */
+  /** Milliseconds since the epoch. Of two Services that claim one front end the older one holds it. */
   readonly createdAt: number;
 }
 
@@ -24,21 +24,21 @@ interface Claim {
   readonly service: string;
   readonly createdAt: number;
   readonly frontEnd: FrontEnd;
-  /** The address, where it is not the Service's own by right. */
+  /** The address, if it is an externalIP or a load balancer address. */
   readonly external: ByteString | undefined;
 }
 
-/** A front end that a Service asks for and does not have. */
+/** A front end that a Service requests and does not get. */
 export interface LostFrontEnd {
   readonly frontEnd: FrontEnd;
   readonly service: string;
-  /** The Service that has it, or whose the address is; absent: an `owner` has the address. */
+  /** The Service that holds it, or has the address as cluster IP; absent: the address has an `owner`. */
   readonly holder?: string;
   /** `this node`, `loopback`, …: no Service can have the address. */
   readonly owner?: string;
 }
 
-/** What may have changed since it was last asked. */
+/** Keys that may have changed since the last {@link WantedTable.takeChanged}. */
 export interface ChangedKeys {
   /** See {@link frontEndId}. */
   readonly frontEnds: ReadonlySet<string>;
@@ -47,29 +47,29 @@ export interface ChangedKeys {
 }
 
 /**
- * All that is wanted of one family's table. A cluster IP is its Service's, with all its ports, whatever else claims it. Beside that Services
- * may claim the same address and port, by external IPs above all: the older Service holds it, by name where both are of an age, and the
- * other gets it when that one goes.
+ * The desired content of one family's table. A cluster IP belongs to its Service, with all ports, whatever else claims it. Several Services
+ * may claim another address and port, mostly by externalIPs: the older one holds it, by name if both are of an age, and the other one gets
+ * it when that one goes.
  */
 export class WantedTable {
   readonly #services = new Map<string, ServicePlan>();
-  /** By front end, the one that holds first. */
+  /** Claims by front end; the holder is the first. */
   readonly #claims = new Map<string, Claim[]>();
-  /** Front ends that several claim: few, if any. */
+  /** Front ends with several claims: few, if any. */
   readonly #contested = new Set<string>();
   readonly #clusterIPs = new ReferenceCounts();
-  /** By cluster IP, the Services that have it: one, but for mistakes. */
+  /** By cluster IP, the Services that have it: one, except by a fault. */
   readonly #owners = new CompactMultimap<ByteString>();
-  /** By address, the external front ends that are claimed there. */
+  /** By address, the external front ends that are claimed at it. */
   readonly #external = new CompactMultimap<ByteString>();
   /** Addresses that are in both: few, if any. */
   readonly #overlaps = new Set<ByteString>();
-  /** Services that ask for what no Service can have. */
+  /** Services that request addresses which no Service can have. */
   readonly #refused = new Set<string>();
   readonly #hairpinEndpoints = new ReferenceCounts();
   #changedFrontEnds = new Set<string>();
 
-  /** Replaces what a Service asks for; `undefined`: it is gone. */
+  /** Replaces the plan of a Service; `undefined`: it is gone. */
   set(service: string, plan: ServicePlan | undefined): void {
     const before = this.#services.get(service);
     if (before !== undefined) this.#release(service, before);
@@ -77,12 +77,12 @@ export class WantedTable {
     else this.#claim(service, plan);
   }
 
-  /** The wanted front end; `undefined`: none. */
+  /** The desired front end; `undefined`: none. */
   frontEnd(id: string): FrontEnd | undefined {
     return this.#holder(id)?.frontEnd;
   }
 
-  /** What is asked for in vain, for `explain` and the log. */
+  /** Claims that are lost, for `explain` and the log. */
   *lostFrontEnds(): Generator<LostFrontEnd> {
     for (const id of this.#contested) {
       const holder = this.#holder(id);
@@ -91,7 +91,8 @@ export class WantedTable {
     for (const address of this.#overlaps) {
       for (const id of this.#external.get(address)) {
         if (this.#contested.has(id)) continue;
-        for (const claim of this.#claims.get(id) ?? []) if (!this.#mayHold(claim)) yield this.#lostFrontEnd(claim, undefined);
+        for (const claim of this.#claims.get(id) ?? [])
+          if (!this.#mayHold(claim)) yield this.#lostFrontEnd(claim, undefined);
       }
     }
     for (const service of this.#refused) {
@@ -99,12 +100,12 @@ export class WantedTable {
     }
   }
 
-  /** Whether a Service has a front end that it claims. */
+  /** The Service holds the front end. */
   holds(service: string, id: string): boolean {
     return this.#holder(id)?.service === service;
   }
 
-  /** Services that claim what this one claims, or have an address that it claims, itself not among them. */
+  /** Other Services that claim the same front ends, or have an address that this one claims. */
   rivals(service: string): ReadonlySet<string> {
     const rivals = new Set<string>();
     const plan = this.#services.get(service);
@@ -130,11 +131,15 @@ export class WantedTable {
     return this.#hairpinEndpoints.keys;
   }
 
-  /** What changed since the last call. */
+  /** Returns the changes since the last call. */
   takeChanged(): ChangedKeys {
     const frontEnds = this.#changedFrontEnds;
     this.#changedFrontEnds = new Set();
-    return { frontEnds, clusterIPs: this.#clusterIPs.takeChanged(), hairpinEndpoints: this.#hairpinEndpoints.takeChanged() };
+    return {
+      frontEnds,
+      clusterIPs: this.#clusterIPs.takeChanged(),
+      hairpinEndpoints: this.#hairpinEndpoints.takeChanged(),
+    };
   }
 
   #holder(id: string): Claim | undefined {
@@ -161,7 +166,7 @@ export class WantedTable {
       if (left.length < 2) this.#contested.delete(id);
       if (plan.external.has(id) && !left.some(({ external }) => external !== undefined)) {
         this.#external.remove(addressOf(frontEnd), id);
-        this.#lookForOverlap(addressOf(frontEnd));
+        this.#updateOverlap(addressOf(frontEnd));
       }
       this.#changedFrontEnds.add(id);
     }
@@ -185,7 +190,7 @@ export class WantedTable {
       if (others !== undefined) this.#contested.add(id);
       if (external !== undefined) {
         this.#external.add(external, id);
-        this.#lookForOverlap(external);
+        this.#updateOverlap(external);
       }
       this.#changedFrontEnds.add(id);
     }
@@ -198,32 +203,32 @@ export class WantedTable {
     if (plan.refused.length > 0) this.#refused.add(service);
   }
 
-  /** What others claim at the address is theirs no more, or is theirs now. */
+  /** A cluster IP came or went: front ends that others claim at this address change hands. */
   #ownershipChanged(clusterIP: ByteString): void {
-    this.#lookForOverlap(clusterIP);
+    this.#updateOverlap(clusterIP);
     for (const id of this.#external.get(clusterIP)) this.#changedFrontEnds.add(id);
   }
 
-  #lookForOverlap(address: ByteString): void {
+  #updateOverlap(address: ByteString): void {
     if (this.#external.has(address) && this.#owners.has(address)) this.#overlaps.add(address);
     else this.#overlaps.delete(address);
   }
 }
 
-/** Of a front end that has one. */
+/** Address of a front end that is no NodePort. */
 function addressOf({ key }: FrontEnd): ByteString {
   return key.slice(0, -PORT_KEY_BYTES);
 }
 
-/** Cluster IPs before addresses that anybody may name, then the older one. */
+/** Cluster IPs first, then by age, then by name. */
 function byRight(a: Claim, b: Claim): number {
   if ((a.external === undefined) !== (b.external === undefined)) return a.external === undefined ? -1 : 1;
   return a.createdAt - b.createdAt || (a.service < b.service ? -1 : a.service > b.service ? 1 : 0);
 }
 
-/** Keys that several want; there as long as one does. */
+/** Counts how often each key is requested. A key is there while its count is above 0. */
 class ReferenceCounts {
-  /** Of those that more than one wants, by how many: few. */
+  /** Counts of keys that are requested more than once: few. */
   readonly #counts = new Map<ByteString, number>();
   readonly keys = new Set<ByteString>();
   #changed = new Set<ByteString>();

@@ -3,10 +3,10 @@ import { SETS } from "./sets.ts";
 import { frontEndKey } from "./shapes.ts";
 import type { Chain, Match, Rule, RuleOptions } from "./types.ts";
 
-/** Where connections to Services without endpoints end. */
+/** Rejects connections to Services without endpoints. */
 export const REJECT_CHAIN = "reject-chain";
 
-/** With the policy that is the default: what is there with another gets it back. */
+/** Writes the policy, though it is the default: a chain whose policy was changed gets it back. */
 const base = (type: NftBase["type"], hook: NftBase["hook"], priority: number): NftBase => ({
   type,
   hook,
@@ -38,7 +38,7 @@ export function baseChains(options: RuleOptions, affinityTimeouts: readonly numb
   ];
 }
 
-/** Remembers, when a connection's first packet leaves, which endpoint its client got: one rule for each timeout, door and protocol. */
+/** Records which endpoint a client got, when a connection's first packet leaves. One rule for each timeout, kind of front end and protocol. */
 export function affinityChain(timeouts: readonly number[]): Chain {
   const rules = timeouts.flatMap((seconds) =>
     [false, true].flatMap((isNodePort) =>
@@ -114,7 +114,7 @@ function masqueradingRules(): Rule[] {
   ];
 }
 
-/** What still has the address of a Service after translation was for a port that no Service has. */
+/** A packet that still has a cluster IP as destination after DNAT was for a port that no Service has. */
 function clusterIpsRules(): Rule[] {
   return [
     {

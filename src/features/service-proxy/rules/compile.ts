@@ -7,22 +7,22 @@ import type { Action, Chain, KeyPart, Rule } from "./types.ts";
 /** `ct state new` and `ct status dnat` (include/uapi/linux/netfilter/nf_conntrack_common.h). */
 const STATE_NEW = 8;
 const STATUS_DNAT = 32;
-/** Where addresses are in a header of either family. */
+/** Offsets of the addresses in the header of either family, bytes. */
 const HEADER = {
   4: { saddr: 12, daddr: 16, length: 4 },
   6: { saddr: 8, daddr: 24, length: 16 },
 } as const;
 
 /**
- * Whether a chain is written as the kernel's own steps instead of as text: those that translate by a map, and those that remember.
- * libnftables 1.0.6 cannot compile the first once the map is there, and ends the process over the second in IPv6. One transaction
- * writes a chain either way, so it is never seen half-done.
+ * True for chains that are written as kernel expressions instead of text: those that translate by a map, and those that record affinity.
+ * libnftables 1.0.6 cannot compile the first kind once the map exists, and aborts the process for the second kind in IPv6. Either way
+ * one transaction writes the whole chain.
  */
 export function isCompiled({ rules }: Chain): boolean {
   return rules.some(({ actions }) => actions.some(({ kind }) => kind === "dnat" || kind === "remember"));
 }
 
-/** The steps of a rule of such a chain. Throws an `Error` for what no such chain has: a bug. */
+/** The expressions of a rule of a compiled chain. Throws an `Error` for a rule that such a chain cannot have: a bug. */
 export function compileRule(rule: Rule, family: IpFamily): Expression[] {
   const [action] = rule.actions;
   const protocol = rule.matches.flatMap((match) => (match.kind === "protocol" ? match.protocols : []))[0];
@@ -34,7 +34,7 @@ export function compileRule(rule: Rule, family: IpFamily): Expression[] {
   throw new Error("this rule is written as text");
 }
 
-/** The key, then where the map says: the protocol is part of every key, so it needs no match of its own. */
+/** Loads the key, looks it up, translates to the value. The protocol is part of every key, so it needs no match. */
 function translate({ map, key }: Action & { readonly kind: "dnat" }, family: IpFamily): Expression[] {
   const loads: Expression[] = [];
   let register = 0;
@@ -56,7 +56,7 @@ function load(part: KeyPart, family: IpFamily, register: number): Expression {
   return { kind: "payload", base: "network", offset: HEADER[family][part], length: HEADER[family].length, register };
 }
 
-/** Registers hold the key, client and front end as they were before translation, then the endpoint. */
+/** The registers hold the key (client and front end before translation), then the endpoint. */
 function remember(
   { seconds, isNodePort }: Action & { readonly kind: "remember" },
   protocol: Protocol,
@@ -86,7 +86,7 @@ function remember(
   ];
 }
 
-/** Registers of 4 bytes that an address takes. */
+/** Number of 4-byte registers that an address takes. */
 function wordsOf(family: IpFamily): number {
   return family === 4 ? 1 : 4;
 }

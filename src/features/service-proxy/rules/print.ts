@@ -80,7 +80,7 @@ function printAction(action: Action, context: Context): string {
     case "reject":
       return action.with === "tcp-reset" ? "reject with tcp reset" : "reject";
     case "remember": {
-      // For people: the kernel gets the steps of `rememberRule`.
+      // Text for people: the kernel gets the expressions of `compileRule`.
       const client = `ct original ${ip(family)} saddr . ct original ${ip(family)} daddr . meta l4proto . ct original proto-dst`;
       return `update @${SETS.affinity} { ${client} timeout ${action.seconds}s : ${ip(family)} daddr . th dport }`;
     }

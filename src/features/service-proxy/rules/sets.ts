@@ -2,10 +2,10 @@ import type { IpFamily } from "#base/ip";
 import type { NftSetSpec } from "#kernel/nft";
 import type { PartType } from "#kernel/nft-elements";
 
-/** The sets and maps of a table; each name says what its keys are. */
+/** Names of the sets and maps of a table. */
 export const SETS = {
   serviceIps: "service-ips",
-  /** Where pods and the node itself go with externalTrafficPolicy Local: as if by the load balancer, to the whole cluster. */
+  /** Verdicts for pods and this node with externalTrafficPolicy Local: the whole cluster, as if through the load balancer. */
   localVerdicts: "service-ips-short",
   nodePorts: "service-nodeports",
   nodePortLocalVerdicts: "service-nodeports-short",
@@ -24,20 +24,20 @@ export const SETS = {
   affinity: "affinity",
 } as const;
 
-/** Clients that are remembered at once in each family; a packet beyond it is balanced anew (docs/spec/service-proxy.md#K7). */
+/** Maximum of affinity entries in each family; further clients are balanced anew (docs/spec/service-proxy.md#K7). */
 export const AFFINITY_ENTRIES = 262_144;
 
-/** Front ends with affinity of this many seconds, by address. */
+/** Name of the set of front ends, by address, with affinity of this many seconds. */
 export function affinitySet(seconds: number): string {
   return `affinity-${seconds}`;
 }
 
-/** The same, by NodePort. */
+/** The same for NodePorts. */
 export function affinityNodePortSet(seconds: number): string {
   return `np-affinity-${seconds}`;
 }
 
-/** Maps of endpoints by slot: their keys end in a number that is drawn; `mark` is the type of any number. */
+/** Maps of endpoints by slot. Their keys end in a random number, which has the type `mark`. */
 export function slotMaps(
   family: IpFamily,
 ): ReadonlyMap<string, { readonly key: readonly PartType[]; readonly value: readonly PartType[] }> {
@@ -82,7 +82,7 @@ export function setSpecs(family: IpFamily): ReadonlyMap<string, NftSetSpec> {
   ]);
 }
 
-/** The sets of one affinity timeout. */
+/** The sets for one affinity timeout. */
 export function affinitySetSpecs(family: IpFamily, seconds: number): ReadonlyMap<string, NftSetSpec> {
   const address = family === 4 ? "ipv4_addr" : "ipv6_addr";
   return new Map<string, NftSetSpec>([

@@ -2,15 +2,15 @@ import { SETS } from "./sets.ts";
 import type { Chain, KeyPart, Match, Rule, RuleOptions } from "./types.ts";
 
 /**
- * A chain that many front ends share (docs/spec/service-proxy.md#2.7): `lb` spreads over the cluster's endpoints, `lbl` over this node's,
- * `ext` marks for masquerade first, `extl` keeps the client's address and lets pods and the node go to the whole cluster.
+ * A kind of chain that many front ends share (docs/spec/service-proxy.md#2.7): `lb` balances over the cluster's endpoints, `lbl` over this
+ * node's. `ext` marks for masquerade first. `extl` keeps the client's address, and sends pods and the node to the whole cluster.
  */
 export interface Shape {
   readonly kind: "lb" | "lbl" | "ext" | "extl";
   /** Reached by NodePort instead of by address. */
   readonly isNodePort: boolean;
   readonly hasAffinity: boolean;
-  /** Endpoints to spread over; 0 only for `extl`, which then drops what comes from outside. */
+  /** Number of endpoints; 0 only for `extl`, which then drops external packets. */
   readonly count: number;
 }
 
@@ -21,7 +21,7 @@ export function shapeName({ kind, isNodePort, hasAffinity, count }: Shape): stri
   return `${isNodePort ? "np-" : ""}${hasAffinity ? "aff-" : ""}${PREFIXES[kind]}-${count}`;
 }
 
-/** Reads {@link shapeName}; `undefined` for any other chain. */
+/** Parses {@link shapeName}; `undefined` for any other chain. */
 export function parseShape(name: string): Shape | undefined {
   const match = /^(np-)?(aff-)?(lb|lbl|ext-lb|extl)-(0|[1-9]\d{0,6})$/.exec(name);
   if (match === null) return undefined;
@@ -32,14 +32,14 @@ export function parseShape(name: string): Shape | undefined {
   return { kind, isNodePort: np !== undefined, hasAffinity: aff !== undefined, count };
 }
 
-/** The chains that a shape needs, those it goes to first. */
+/** The chains that a shape needs, in such an order that a chain comes after those that it goes to. */
 export function shapeChains(shape: Shape, options: RuleOptions): Chain[] {
   const { kind, count } = shape;
   const plain: Shape = { ...shape, hasAffinity: false };
   if (kind === "lb" || kind === "lbl") {
-    const chain = { name: shapeName(plain), rules: spread(plain) };
+    const chain = { name: shapeName(plain), rules: balance(plain) };
     if (!shape.hasAffinity) return [chain];
-    return [chain, { name: shapeName(shape), rules: [rememberedRule(), goTo(shapeName(plain))] }];
+    return [chain, { name: shapeName(shape), rules: [affinityRule(), goTo(shapeName(plain))] }];
   }
   const inner: Shape = { ...shape, kind: kind === "ext" ? "lb" : "lbl" };
   if (kind === "ext") {
@@ -58,16 +58,16 @@ export function shapeChains(shape: Shape, options: RuleOptions): Chain[] {
 
 const PROTOCOLS: Match = { kind: "protocol", protocols: ["TCP", "UDP", "SCTP"] };
 
-/** Key of the front end that a packet is at. */
+/** Parts of a front end's key. */
 export function frontEndKey(isNodePort: boolean): readonly KeyPart[] {
   return isNodePort ? ["protocol", "dport"] : ["daddr", "protocol", "dport"];
 }
 
 /**
- * A random slot; else slot 0; else drop. The first misses where a packet saw the verdict of one moment and the endpoints of
- * another (docs/spec/service-proxy.md#2.8): never let it go on untranslated.
+ * DNAT to a random slot, else to slot 0, else drop. The random slot may be missing if the packet saw an old verdict and new endpoints
+ * (docs/spec/service-proxy.md#2.8): it must not go on untranslated.
  */
-function spread({ kind, isNodePort, count }: Shape): Rule[] {
+function balance({ kind, isNodePort, count }: Shape): Rule[] {
   const cluster = isNodePort ? SETS.nodePortEndpoints : SETS.endpoints;
   const local = isNodePort ? SETS.nodePortEndpointsLocal : SETS.endpointsLocal;
   const to = (slots: number): Rule => ({
@@ -77,7 +77,7 @@ function spread({ kind, isNodePort, count }: Shape): Rule[] {
   return [...(count > 1 ? [to(count)] : []), to(1), { matches: [], actions: [{ kind: "drop" }] }];
 }
 
-function rememberedRule(): Rule {
+function affinityRule(): Rule {
   const key: readonly KeyPart[] = ["saddr", "daddr", "protocol", "dport"];
   return { matches: [PROTOCOLS], actions: [{ kind: "dnat", map: SETS.affinity, key }] };
 }

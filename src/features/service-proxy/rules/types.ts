@@ -2,41 +2,41 @@ import type { Cidr, IpFamily } from "#base/ip";
 import type { NftBase } from "#kernel/nft";
 import type { Protocol } from "../model/index.ts";
 
-/** What a key of a set or map is made of. `slot`: a random number below `slots`. */
+/** A part of a key of a set or map. The object is a random number below `slots`. */
 export type KeyPart = "saddr" | "daddr" | "protocol" | "dport" | { readonly slots: number };
 
-/** What a rule asks of a packet. All matches of a rule must hold. */
+/** A condition of a rule. All matches of a rule must hold. */
 export type Match =
   /** The first packet of a connection. */
   | { readonly kind: "new" }
   /** Its destination was translated. */
   | { readonly kind: "dnat" }
-  /** It has our bit. */
+  /** Its mark has our bit. */
   | { readonly kind: "marked" }
   | { readonly kind: "protocol"; readonly protocols: readonly Protocol[] }
-  /** The address is, or with `not` is not, one of this host's. */
+  /** The address is one of this host's; with `not` it is none. */
   | { readonly kind: "local"; readonly part: "saddr" | "daddr"; readonly not?: boolean }
   /** The destination is no loopback address. */
   | { readonly kind: "no-loopback" }
-  /** From a pod, or with `not` from somebody else. */
+  /** It comes from a pod; with `not` it does not. */
   | { readonly kind: "pod"; readonly detector: PodDetector; readonly not?: boolean }
   | { readonly kind: "in"; readonly set: string; readonly key: readonly KeyPart[]; readonly not?: boolean };
 
-/** How a pod's packet is known (docs/spec/service-proxy.md#2.10). */
+/** How packets of pods are recognized (docs/spec/service-proxy.md#2.10). */
 export type PodDetector =
   | { readonly kind: "source"; readonly cidr: Cidr }
   | { readonly kind: "interface"; readonly name: string }
   | { readonly kind: "interface-prefix"; readonly prefix: string };
 
-/** What a rule does. `map` and `dnat` do nothing where the key is not in the map. */
+/** An action of a rule. `map` and `dnat` do nothing if the key is not in the map. */
 export type Action =
   | { readonly kind: "goto" | "jump"; readonly chain: string }
   | { readonly kind: "map"; readonly map: string; readonly key: readonly KeyPart[] }
   | { readonly kind: "dnat"; readonly map: string; readonly key: readonly KeyPart[] }
   | { readonly kind: "mark" | "unmark" | "masquerade" | "drop" }
-  /** TCP: a reset, which clients of IPv6 notice at once too (docs/spec/service-proxy.md#K6a); else port unreachable. */
+  /** TCP gets a reset, which IPv6 clients too notice at once (docs/spec/service-proxy.md#K6a); other protocols get port unreachable. */
   | { readonly kind: "reject"; readonly with: "tcp-reset" | "port-unreachable" }
-  /** Where the connection came in at a front end with affinity of so many seconds: remembers which endpoint the client got. */
+  /** Records the client's endpoint, if the front end has affinity of so many seconds. */
   | { readonly kind: "remember"; readonly seconds: number; readonly isNodePort: boolean };
 
 export interface Rule {
@@ -50,14 +50,14 @@ export interface Chain {
   readonly rules: readonly Rule[];
 }
 
-/** What the rules of one family depend on. */
+/** Options of the rules of one family. */
 export interface RuleOptions {
   readonly family: IpFamily;
-  /** Masks the packet mark: one bit. */
+  /** One bit of the packet mark. */
   readonly mark: number;
-  /** `undefined`: pods cannot be told from others. */
+  /** `undefined`: packets of pods cannot be recognized. */
   readonly detector: PodDetector | undefined;
   readonly masqueradeAll: boolean;
-  /** NodePorts are taken on the addresses of set `nodeport-ips`; else on all of the host's but loopback. */
+  /** `set`: the addresses in the set `nodeport-ips` take NodePorts. `all-local`: all addresses of the host but loopback. */
   readonly nodePortAddresses: "set" | "all-local";
 }

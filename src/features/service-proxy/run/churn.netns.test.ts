@@ -11,7 +11,7 @@ import { addressesOf, packetOf, ruleOptions, tableOf } from "../testing/fixture.
 import { oneNetNs } from "../testing/one-netns.ts";
 import { randomService, randomSlice } from "../testing/random-objects.ts";
 import { TrackedObjects } from "../testing/tracked-objects.ts";
-import { type Packet, traceAll, type TraceContext, traceContext } from "../trace/index.ts";
+import { type Packet, type TraceContext, traceAll, traceContext } from "../trace/index.ts";
 
 const EVENTS = process.env["ISTHMUS_SOAK"] === "full" ? 20_000 : 1000;
 /** The table is looked at after so many. */
@@ -116,7 +116,10 @@ for (const family of [4, 6] as const) {
   test(`DataPlane: after random events packets meet in the kernel's table what they would in one made from nothing, IPv${family}`, async () => {
     const options = ruleOptions(family);
     const open = (): DataPlane =>
-      new DataPlane({ ...own.tables, generations: new GenerationTracker(own.tables.elements) }, { ...options, tableName: NAME });
+      new DataPlane(
+        { ...own.tables, generations: new GenerationTracker(own.tables.elements) },
+        { ...options, tableName: NAME },
+      );
     const local = [addressesOf(family).node];
     const tracked = new TrackedObjects(family);
     const objects: Objects = { services: new Map(), slices: new Map(), zone: undefined };

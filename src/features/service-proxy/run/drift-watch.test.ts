@@ -4,7 +4,14 @@ import { FakeClock } from "#base/clock";
 import type { IpFamily } from "#base/ip";
 import { createLogger } from "#base/log";
 import type { NftWriters } from "#kernel/nft-elements";
-import { CALM_MS, ConflictBackoff, MAX_PAUSE_MS, MIN_DISTURBANCES, MIN_PAUSE_MS, WINDOW_MS } from "./conflict-backoff.ts";
+import {
+  CALM_MS,
+  ConflictBackoff,
+  MAX_PAUSE_MS,
+  MIN_DISTURBANCES,
+  MIN_PAUSE_MS,
+  WINDOW_MS,
+} from "./conflict-backoff.ts";
 import { DriftWatch, POLL_MS } from "./drift-watch.ts";
 
 /** A watch over two families that somebody disturbs as `disturb` says, each time after they were repaired. */
@@ -72,16 +79,16 @@ test("DriftWatch: tables that somebody flushes every 8 s are put back within a s
   assert.equal(open(), 0);
 });
 
-test("DriftWatch: who changes our tables again and again is told of once, and repaired after at more and more leisure", async (t) => {
+test("DriftWatch: a program that keeps changing our tables is logged once, and repairs slow down", async (t) => {
   const { clock, state, lines } = setUp(t, () => 3);
   await clock.advance((MIN_DISTURBANCES - 1) * POLL_MS);
   assert.deepEqual([state.repairs, state.contested], [MIN_DISTURBANCES - 1, []]);
-  assert.equal(lines("somebody else changed our nftables"), 2 * (MIN_DISTURBANCES - 1));
+  assert.equal(lines("another program changed our nftables"), 2 * (MIN_DISTURBANCES - 1));
   await clock.advance(10 * 60_000);
   assert.deepEqual(state.contested, [true]);
   assert.equal(lines("another program keeps changing"), 1);
   assert.ok(state.repairs < MIN_DISTURBANCES + 30, `${state.repairs} repairs in ten minutes`);
-  assert.equal(lines("somebody else changed our nftables"), 2 * (MIN_DISTURBANCES - 1));
+  assert.equal(lines("another program changed our nftables"), 2 * (MIN_DISTURBANCES - 1));
 });
 
 test("DriftWatch: a conflict ends when nothing has been changed for a while, and that is logged", async (t) => {
@@ -92,7 +99,7 @@ test("DriftWatch: a conflict ends when nothing has been changed for a while, and
   const { repairs } = state;
   await clock.advance(CALM_MS + MAX_PAUSE_MS);
   assert.deepEqual([state.contested, state.repairs], [[true, false], repairs]);
-  assert.equal(lines("nobody else changes our nftables"), 1);
+  assert.equal(lines("no other program changes our nftables"), 1);
   state.hasForeignChanges = true;
   await clock.advance(POLL_MS);
   assert.equal(state.repairs, repairs + 1);

@@ -7,28 +7,28 @@ import type { DataPlane, GenerationTracker } from "../dataplane/index.ts";
 import { ConflictBackoff } from "./conflict-backoff.ts";
 import type { FamilyProxy } from "./family-proxy.ts";
 
-/** So often somebody else's changes are looked for, milliseconds (docs/spec/service-proxy.md#2.9: repaired within a second). */
+/** Interval of polls for changes by other programs, milliseconds (docs/spec/service-proxy.md#2.9). */
 export const POLL_MS = 500;
-/** So many programs are named. */
+/** Number of programs that a log line names. */
 const MAX_NAMES = 10;
-/** Where looking found nothing of ours changed, the next look at all of it is later, up to this, milliseconds. */
+/** Longest pause between two full comparisons, milliseconds; each one that finds no drift makes the pause longer. */
 const MAX_PAUSE_MS = 60_000;
 
-/** What came of one look at the families. */
+/** Result of one poll of the families. */
 interface Poll {
-  /** Families that were found changed. */
+  /** Number of families that other programs had changed. */
   found: number;
 }
 
 interface Repair {
   readonly family: FamilyProxy["family"];
-  /** Chains, rules or sets were touched. */
+  /** Chains, rules or sets were changed. */
   readonly isDamaged: boolean;
-  /** Elements that differed. */
+  /** Number of elements that differed. */
   readonly changes: number;
 }
 
-/** What is watched of a family. */
+/** The part of a family's proxy that is watched. */
 export type WatchedFamily = Pick<FamilyProxy, "family" | "isBusy" | "repair"> & {
   readonly plane: Pick<DataPlane, "isDamaged" | "isBroken">;
 };
@@ -36,21 +36,21 @@ export type WatchedFamily = Pick<FamilyProxy, "family" | "isBusy" | "repair"> & 
 export interface DriftWatchDeps {
   readonly generations: Pick<GenerationTracker, "hasForeignChanges" | "settle">;
   readonly families: readonly WatchedFamily[];
-  /** Something of ours differed, and was put right. */
+  /** A change by another program was repaired. */
   readonly onRepaired?: () => void;
-  /** Another program begins, or has ceased, to work on our tables all the time. */
+  /** A conflict with another program has begun, or is over. */
   readonly onContested?: (isOn: boolean) => void;
-  /** Follows who changes nftables, for the log; asked for while somebody does. */
+  /** Follows which processes change nftables, for the log; opened while there are disturbances. */
   readonly openWriters?: () => NftWriters;
   readonly log?: Logger;
   readonly clock?: Clock;
 }
 
 /**
- * Repairs what others do to our tables. nftables counts transactions, so a look costs one short request; only when somebody else's
- * was among them is our table listed. Programs that change their own tables all the time make that rare by and by, except for a
- * table that is gone or was emptied, which shows without listing elements. One that changes ours all the time is told of once, by
- * name, and repaired after at more and more leisure; but what packets need is put back at once, always.
+ * Repairs changes of other programs to our tables. nftables counts transactions, so a poll costs one short request. Our table is listed
+ * only if another program made a transaction. While others keep changing their own tables only, it is listed less and less often;
+ * missing chains, sets and rules show without a listing. A program that keeps changing our tables is logged once, by name, and repairs
+ * slow down ({@link ConflictBackoff}). A table that does not translate packets any more is always repaired at once.
  */
 export class DriftWatch {
   readonly #deps: DriftWatchDeps;
@@ -61,7 +61,7 @@ export class DriftWatch {
   #pauseMs = 0;
   #nextAt = 0;
   #writers: NftWriters | undefined;
-  /** `name (pid)`, of those that were at work since the first disturbance. */
+  /** `name (pid)` of the processes that changed nftables since the first disturbance. */
   readonly #seen = new Set<string>();
 
   constructor(deps: DriftWatchDeps) {
@@ -71,13 +71,13 @@ export class DriftWatch {
     this.#conflict = new ConflictBackoff(this.#clock);
   }
 
-  /** A transaction of ours was refused because the kernel does not hold what we left there. */
+  /** A transaction of ours was refused because the kernel does not hold what we wrote. */
   refused(): void {
     this.#conflict.disturbed();
     this.#report();
   }
 
-  /** Until the signal aborts. */
+  /** Runs until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     try {
       while (!signal.aborted) {
@@ -108,14 +108,14 @@ export class DriftWatch {
     }
   }
 
-  /** What was drift is told, what was none is looked at more rarely. */
+  /** Logs drift; if there was none, makes the next full comparison later. */
   #repaired(repair: Repair, poll: Poll): void {
     if (repair.changes > 0 || repair.isDamaged) {
       this.#pauseMs = 0;
-      // What one of theirs did to both families is one disturbance.
+      // Changes to both families at once are one disturbance.
       if (poll.found === 0) this.#conflict.disturbed();
       poll.found += 1;
-      if (!this.#conflict.isOn) this.#log.warn("somebody else changed our nftables; repaired", { ...repair });
+      if (!this.#conflict.isOn) this.#log.warn("another program changed our nftables; repaired", { ...repair });
       this.#deps.onRepaired?.();
     } else if (poll.found === 0) {
       this.#pauseMs = Math.min(MAX_PAUSE_MS, Math.max(1000, this.#pauseMs * 2));
@@ -124,7 +124,7 @@ export class DriftWatch {
     this.#nextAt = this.#clock.monotonic() + Math.max(this.#pauseMs, this.#conflict.pauseMs);
   }
 
-  /** From the first disturbance until there has been none for a while. */
+  /** Follows writers from the first disturbance until there has been none for a while. */
   #followWriters(): void {
     if (!this.#conflict.isDisturbed) {
       this.#writers?.[Symbol.dispose]();
@@ -139,11 +139,11 @@ export class DriftWatch {
       }
     } catch (error) {
       if (!isKernelError(error)) throw error;
-      this.#log.debug("who changes nftables cannot be followed", { error: error.message });
+      this.#log.debug("cannot follow which programs change nftables", { error: error.message });
     }
   }
 
-  /** Once when it begins, and once when it is over. */
+  /** Logs the begin and the end of a conflict, once each. */
   #report(): void {
     const { isOn } = this.#conflict;
     if (isOn === this.#isReported) return;
@@ -151,9 +151,9 @@ export class DriftWatch {
     this.#deps.onContested?.(isOn);
     if (isOn) {
       this.#log.error("another program keeps changing our nftables; Services may fail until one of the two ends", {
-        seen: [...this.#seen].join(", ") || "nobody by name",
+        seen: [...this.#seen].join(", ") || "no program by name",
         fix: "look for kube-proxy, or a second service-proxy of the same --table-name, on this node",
       });
-    } else this.#log.info("nobody else changes our nftables any more");
+    } else this.#log.info("no other program changes our nftables any more");
   }
 }

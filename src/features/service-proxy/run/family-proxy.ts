@@ -11,10 +11,10 @@ import { addressBytes, frontEndId, WantedTable } from "../plan/index.ts";
 import type { TrackedPort, Tracker } from "../track/index.ts";
 import { type LostClaim, LostClaims } from "./lost-claims.ts";
 
-/** Planning goes on for so long before the event loop has its turn, milliseconds (docs/spec/service-proxy.md#1.1). */
+/** Planning yields to the event loop after this time, milliseconds (docs/spec/service-proxy.md#1.1). */
 const SLICE_MS = 8;
 
-/** What others want to know of syncs; none of it may throw. */
+/** Observes syncs; methods must not throw. */
 export interface SyncObserver {
   /** A change waits to be synced. */
   queued?(family: IpFamily): void;
@@ -25,16 +25,16 @@ export interface SyncObserver {
   ): void;
   failed?(family: IpFamily, error: ExpectedError): void;
   forgotten?(family: IpFamily, flows: number, durationMs: number): void;
-  /** A Service asks for what is another's; told once, as long as it is so. */
+  /** A claim is lost; called once while it stays lost. */
   lost?(family: IpFamily, claim: LostClaim): void;
-  /** So many claims are lost now. */
+  /** Number of claims that are lost now. */
   losing?(family: IpFamily, claims: number): void;
 }
 
 export interface FamilyProxyDeps {
   readonly tracker: Tracker;
   readonly plane: DataPlane;
-  /** Absent: UDP flows are left alone. */
+  /** Absent: stale UDP flows are not deleted. */
   readonly conntrack?: ConntrackPort | undefined;
   readonly observer?: SyncObserver;
   readonly log?: Logger;
@@ -44,17 +44,17 @@ export interface FamilyProxyDeps {
 export interface FamilyProxyOptions {
   readonly minSyncMs: number;
   readonly syncMs: number;
-  /** All is compared with the kernel at least so often, milliseconds. Default an hour. */
+  /** Longest time between two full comparisons with the kernel, milliseconds. Default an hour. */
   readonly fullSyncMs?: number;
 }
 
 const HOUR_MS = 3_600_000;
-/** A new Service is told of in several words: itself, its slices, their endpoints. They are not to wait for each other. */
+/** A new Service comes in several events: the Service, its slices, their endpoints. They must not wait for each other. */
 const SYNC_BURST = 4;
 
 /**
- * Keeps one family's table as the cluster's Services want it. Nothing is touched before {@link FamilyProxy.open}: not before all
- * that decides about the table was read once (docs/spec/service-proxy.md#2.9).
+ * Keeps one family's table in sync with the cluster's Services. Writes nothing before {@link FamilyProxy.open}, when all inputs have been
+ * read once (docs/spec/service-proxy.md#2.9).
  */
 export class FamilyProxy {
   readonly family: IpFamily;
@@ -75,7 +75,7 @@ export class FamilyProxy {
   #isFullDue = true;
   #onRepaired: ((changes: number) => void) | undefined;
   #lastFullAt = 0;
-  /** Services whose UDP flows are to be looked at after the next success; `undefined`: all. */
+  /** Services whose UDP flows are checked after the next success; `undefined`: all. */
   #flowsPending: Set<string> | undefined;
 
   constructor(deps: FamilyProxyDeps, options: FamilyProxyOptions) {
@@ -101,7 +101,7 @@ export class FamilyProxy {
     return this.#isBusy;
   }
 
-  /** All that decides about the table is known: syncs may begin. */
+  /** All inputs have been read: syncs may begin. */
   open(): void {
     this.#isOpen = true;
     this.request();
@@ -114,7 +114,7 @@ export class FamilyProxy {
     this.#runner.request();
   }
 
-  /** The kernel may not hold what we think: list and repair. `done` is told how many elements differed that nothing asked to differ. */
+  /** Lists the kernel and repairs it. `done` receives the number of elements that differed without a request. */
   repair(done?: (changes: number) => void): void {
     this.plane.distrust();
     this.#isFullDue = true;
@@ -122,7 +122,7 @@ export class FamilyProxy {
     this.request();
   }
 
-  /** Where NodePorts are taken: on these addresses; the flows to any that `isNodePortAddress` knows are theirs. */
+  /** Sets the addresses that take NodePorts. `isNodePortAddress` tells which flows go to a NodePort. */
   setNodePortAddresses(addresses: readonly IpAddress[], isNodePortAddress: (address: IpAddress) => boolean): void {
     this.#nodePortAddresses = addresses;
     this.#isNodePortAddress = isNodePortAddress;
@@ -170,7 +170,7 @@ export class FamilyProxy {
       this.#isFullDue = true;
       this.tracker.giveBack(triggeredAt);
       if (!signal.aborted && error instanceof ExpectedError) {
-        this.#log.error("sync failed; all is compared at the next", {
+        this.#log.error("sync failed; the next sync compares everything", {
           family: this.family,
           error: describeError(error),
         });
@@ -185,7 +185,7 @@ export class FamilyProxy {
   async #plan(services: ReadonlySet<string>, signal: AbortSignal): Promise<void> {
     const slice = new TimeSlice({ clock: this.#clock, lengthMs: SLICE_MS });
     for (const service of services) {
-      // What this one gives up a rival may get, and with it flows to endpoints that are not the rival's.
+      // A rival may get a front end that this Service gives up, with flows to endpoints that are not the rival's.
       for (const one of [service, ...this.wanted.rivals(service)]) this.#flowsPending?.add(one);
       this.wanted.set(service, this.tracker.plan(service));
       for (const one of this.wanted.rivals(service)) this.#flowsPending?.add(one);
@@ -194,14 +194,15 @@ export class FamilyProxy {
     }
   }
 
-  /** Once after the start for all, then for the Services that changed. */
+  /** After the first sync for all Services, then for those that changed. */
   async #deleteStaleFlows(signal: AbortSignal): Promise<void> {
     const { conntrack, observer } = this.#deps;
     const services = this.#flowsPending ?? this.tracker.services.keys();
     const startedAt = this.#clock.monotonic();
     const how = { isNodePortAddress: this.#isNodePortAddress, holds: this.#holds, signal };
-    const flows = conntrack === undefined ? 0 : await deleteStaleFlows(conntrack, this.family, this.#portsOf(services), how);
-    // Not before: where the kernel refuses, they are looked at again with the next sync.
+    const flows =
+      conntrack === undefined ? 0 : await deleteStaleFlows(conntrack, this.family, this.#portsOf(services), how);
+    // Only now: if the kernel refuses, the next sync checks them again.
     this.#flowsPending = new Set();
     if (conntrack === undefined) return;
     observer?.forgotten?.(this.family, flows, this.#clock.monotonic() - startedAt);
@@ -211,7 +212,7 @@ export class FamilyProxy {
     this.wanted.holds(`${namespace}/${name}`, frontEndId(frontEnd));
 
   *#portsOf(services: Iterable<string>): Generator<TrackedPort> {
-    // Of a Service without UDP, which most are, its endpoints need not be put together.
+    // Most Services have no UDP port, and their endpoints need not be merged.
     for (const service of services) {
       const isUdp = this.tracker.services.get(service)?.some(({ protocol }) => protocol === "UDP") === true;
       if (isUdp) yield* this.tracker.ports(service);

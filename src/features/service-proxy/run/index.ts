@@ -1,5 +1,5 @@
 /**
- * When tables are synced: pace, order, repairs.
+ * Decides when tables are synced: pace, order, repairs.
  *
  * Owns: {@link FamilyProxy}, {@link DriftWatch}. Refuses to know: the API, flags.
  */

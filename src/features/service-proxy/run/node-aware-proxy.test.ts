@@ -27,7 +27,13 @@ function healthAddresses(
   const link = stack.links.create({ kind: "dummy", name: "eth0" });
   for (const text of host) stack.addresses.add({ linkIndex: link.index, address: IpAddress.parse(text) });
   const elements = new FakeNftElements();
-  const parts = { stack, nft: new FakeNft(), elements, conntrack: undefined, generations: new GenerationTracker(elements) };
+  const parts = {
+    stack,
+    nft: new FakeNft(),
+    elements,
+    conntrack: undefined,
+    generations: new GenerationTracker(elements),
+  };
   const node = { addresses: [IpAddress.parse("192.0.2.1")], zone: undefined, podCIDRs: [] };
   return new NodeAwareProxy(family, config, parts, { node, observer: {}, log: nullLogger }).healthAddresses.map(String);
 }
@@ -45,7 +51,13 @@ test("NodeAwareProxy: a loopback range is logged once, however often addresses c
   using netns = kernel.openNetNs("own");
   using stack = kernel.openStack(netns);
   const elements = new FakeNftElements();
-  const parts = { stack, nft: new FakeNft(), elements, conntrack: undefined, generations: new GenerationTracker(elements) };
+  const parts = {
+    stack,
+    nft: new FakeNft(),
+    elements,
+    conntrack: undefined,
+    generations: new GenerationTracker(elements),
+  };
   const node = { addresses: [], zone: undefined, podCIDRs: [] };
   const lines: string[] = [];
   const log = createLogger({ name: "t", write: (line) => void lines.push(line) });

@@ -5,7 +5,14 @@ import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
 import type { NftElements } from "#kernel/nft-elements";
 import { DataPlane, type GenerationTracker } from "../dataplane/index.ts";
-import { addressOf, contextOf, type NodeConfig, type NodeNetwork, nodePortAddressesOf, ruleOptionsOf } from "../node/index.ts";
+import {
+  addressOf,
+  contextOf,
+  type NodeConfig,
+  type NodeNetwork,
+  nodePortAddressesOf,
+  ruleOptionsOf,
+} from "../node/index.ts";
 import { Tracker } from "../track/index.ts";
 import { FamilyProxy, type SyncObserver } from "./family-proxy.ts";
 
@@ -72,7 +79,8 @@ export class NodeAwareProxy {
     const detector = JSON.stringify(rules.detector ?? null);
     if (detector !== this.#detector) {
       this.#detector = detector;
-      if (this.#isNodeKnown) this.#log.info("pods are recognized in another way from now on", { family: this.family, detector });
+      if (this.#isNodeKnown)
+        this.#log.info("pods are recognized in another way from now on", { family: this.family, detector });
       this.proxy.plane.setRules(rules);
       this.proxy.repair();
     }

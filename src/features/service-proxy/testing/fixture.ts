@@ -5,9 +5,15 @@
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import type { ByteString } from "#kernel/nft-elements";
 import type { Endpoint, NodeInfo, Protocol, ServicePort } from "../model/index.ts";
-import { addressBytes, type ObservedFrontEnd, type PortWithEndpoints, planService, WantedTable } from "../plan/index.ts";
+import {
+  addressBytes,
+  type ObservedFrontEnd,
+  type PortWithEndpoints,
+  planService,
+  WantedTable,
+} from "../plan/index.ts";
 import type { PodDetector, RuleOptions } from "../rules/index.ts";
-import { type Packet, type TracedTable, type TraceContext, traceContext } from "../trace/index.ts";
+import { type Packet, type TraceContext, type TracedTable, traceContext } from "../trace/index.ts";
 
 /** Who sends. */
 export type Sender = "pod" | "node" | "external";
@@ -144,7 +150,11 @@ export function tableOf(family: IpFamily, wanted: WantedTable): TracedTable {
 }
 
 /** The context of a few service ports. */
-export function traceContextFor(family: IpFamily, ports: readonly PortWithEndpoints[], options = ruleOptions(family)): TraceContext {
+export function traceContextFor(
+  family: IpFamily,
+  ports: readonly PortWithEndpoints[],
+  options = ruleOptions(family),
+): TraceContext {
   return traceContext(tableOf(family, wantedOf(family, ports)), options, [addressesOf(family).node]);
 }
 

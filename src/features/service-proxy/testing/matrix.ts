@@ -46,7 +46,8 @@ function rows(
 export function matrix(family: IpFamily): readonly Row[] {
   const local = { externalTrafficPolicy: "Local" } as const;
   const inner = { internalTrafficPolicy: "Local" } as const;
-  const terminating = (where: "local" | "remote"): Endpoint => endpoint(family, where, { ready: false, terminating: true });
+  const terminating = (where: "local" | "remote"): Endpoint =>
+    endpoint(family, where, { ready: false, terminating: true });
   const down = (where: "local" | "remote"): Endpoint => endpoint(family, where, { ready: false, serving: false });
   const all = (expected: Expected): Expectation => ({ pod: expected, node: expected, external: expected });
   const CLUSTER_IP = ["clusterIP"] as const;
@@ -105,12 +106,18 @@ export function matrix(family: IpFamily): readonly Row[] {
         endpoints: [terminating("local"), terminating("remote")],
       },
     ),
-    ...rows("all terminate, eTP Cluster", OUTER, all("CM"), { service: {}, endpoints: [terminating("local"), terminating("remote")] }),
+    ...rows("all terminate, eTP Cluster", OUTER, all("CM"), {
+      service: {},
+      endpoints: [terminating("local"), terminating("remote")],
+    }),
   ];
 }
 
 /** Address and port of a kind. */
-export function frontEndAddress(family: IpFamily, kind: FrontEndKind): { readonly address: IpAddress; readonly port: number } {
+export function frontEndAddress(
+  family: IpFamily,
+  kind: FrontEndKind,
+): { readonly address: IpAddress; readonly port: number } {
   const addresses = addressesOf(family);
   return kind === "nodePort"
     ? { address: addresses.node, port: NODE_PORT }

@@ -1,6 +1,6 @@
 import { Cidr, type IpAddress } from "#base/ip";
 import type { ByteString, ElementValue } from "#kernel/nft-elements";
-import { frontEndId, type ObservedFrontEnd, NO_ENDPOINTS, slotBytes } from "../plan/index.ts";
+import { frontEndId, NO_ENDPOINTS, type ObservedFrontEnd, slotBytes } from "../plan/index.ts";
 import { baseChains, type Chain, parseShape, type RuleOptions, SETS, shapeChains } from "../rules/index.ts";
 import type { TraceContext } from "./types.ts";
 
@@ -20,7 +20,7 @@ interface FrontEndSet {
 
 const BY_ADDRESS: FrontEndSet = { isNodePort: false, hasSlot: false };
 const BY_NODE_PORT: FrontEndSet = { isNodePort: true, hasSlot: false };
-/** Sets whose keys begin with a front end's. */
+/** Sets whose keys begin with the key of a front end. */
 const FRONT_END_SETS: Readonly<Record<string, FrontEndSet>> = {
   [SETS.serviceIps]: BY_ADDRESS,
   [SETS.localVerdicts]: BY_ADDRESS,
@@ -35,8 +35,12 @@ const FRONT_END_SETS: Readonly<Record<string, FrontEndSet>> = {
   [SETS.nodePortEndpointsLocal]: { ...BY_NODE_PORT, hasSlot: true },
 };
 
-/** The context that a table makes: for `explain` from what a plane holds, for tests from what is wanted. Pure. */
-export function traceContext(table: TracedTable, options: RuleOptions, localAddresses: readonly IpAddress[]): TraceContext {
+/** The context of a table: for `explain` and tests, a planned or an observed one. Pure. */
+export function traceContext(
+  table: TracedTable,
+  options: RuleOptions,
+  localAddresses: readonly IpAddress[],
+): TraceContext {
   const byKey = (key: ByteString, isNodePort: boolean): ObservedFrontEnd | undefined =>
     table.frontEnds.get(frontEndId({ key, isNodePort }));
   return {
@@ -78,7 +82,7 @@ function lookUp(
     case SETS.nodePortIps:
       return present(table.nodePortIPs);
     case SETS.affinity:
-      return undefined; // nobody is remembered: what a new client gets is what is asked
+      return undefined; // a new client has no affinity entry
     case SETS.serviceIps:
     case SETS.nodePorts:
       return byKey(key, set === SETS.nodePorts)?.verdict;
@@ -104,7 +108,7 @@ function lookUp(
   }
 }
 
-/** Elements of endpoints carry the slot behind their front end's key. */
+/** Keys of endpoint elements end in the slot. */
 function serviceOf(
   byKey: (key: ByteString, isNodePort: boolean) => ObservedFrontEnd | undefined,
   set: string,

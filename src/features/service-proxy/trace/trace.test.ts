@@ -14,7 +14,7 @@ import {
   traceContextFor,
 } from "../testing/fixture.ts";
 import { frontEndAddress, matrix, type Row } from "../testing/matrix.ts";
-import { type Outcome, trace, traceAll, type TraceContext } from "./index.ts";
+import { type Outcome, type TraceContext, trace, traceAll } from "./index.ts";
 
 const FAMILIES = [4, 6] as const;
 
@@ -86,7 +86,9 @@ test("trace: source ranges guard the load balancer's addresses alone, pods and t
   for (const family of FAMILIES) {
     const { external, node, pod, loadBalancerIP, externalIP, clusterIP } = addressesOf(family);
     const at = (sourceRanges: readonly Cidr[], sender: Sender, address: IpAddress, port = SERVICE_PORT): string => {
-      const context = traceContextFor(family, [{ port: servicePort(family, { sourceRanges }), endpoints: both(family) }]);
+      const context = traceContextFor(family, [
+        { port: servicePort(family, { sourceRanges }), endpoints: both(family) },
+      ]);
       return [...new Set(outcomes(context, family, sender, address, port).map(({ kind }) => kind))].join(" ");
     };
     const onlyExternal = [Cidr.host(external)];

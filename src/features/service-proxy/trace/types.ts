@@ -9,32 +9,32 @@ export interface Packet {
   readonly destination: IpAddress;
   readonly protocol: Protocol;
   readonly port: number;
-  /** The link that it comes in by; absent: this node sends it. */
+  /** Interface that it comes in by; absent: this node sends it. */
   readonly inputInterface?: string;
 }
 
-/** What a walk needs to know of the host and the table. */
+/** The table and the host that a packet is traced through. */
 export interface TraceContext {
   readonly chains: ReadonlyMap<string, Chain>;
   /** The elements of a set or map. */
   readonly lookup: (set: string, key: ByteString) => ElementValue | true | undefined;
-  /** The service port that a front end belongs to, by the key of the element that was found. */
+  /** The service port of a front end, by the key of the element that was found. */
   readonly serviceOf: (set: string, key: ByteString) => string | undefined;
-  /** The packet mark's one bit, as rules print it. */
+  /** Our bit of the packet mark. */
   readonly mark: number;
-  /** Source ranges that `fw-allow` has for a front end. */
+  /** Source ranges of a front end in `fw-allow`. */
   readonly allowed: (frontEnd: ByteString) => readonly Cidr[];
   readonly localAddresses: readonly IpAddress[];
   readonly serviceCIDRs: readonly Cidr[];
-  /** In [0, 1): which slot is drawn. */
+  /** In [0, 1): decides the slot. */
   readonly random?: () => number;
 }
 
-/** Where the packet ends. */
+/** What becomes of the packet. */
 export type Outcome =
   | {
       readonly kind: "delivered";
-      /** After translation; the packet's own destination where none of ours changed it. */
+      /** After translation; the packet's own destination if no rule changed it. */
       readonly destination: IpAddress;
       readonly port: number;
       readonly isTranslated: boolean;
@@ -43,28 +43,28 @@ export type Outcome =
   | { readonly kind: "dropped" }
   | { readonly kind: "rejected" };
 
-/** One action of a rule that applied, for people. */
+/** One action of a rule that applied. */
 export interface Step {
   readonly chain: string;
   readonly action: Action["kind"];
   /** The rule as nft(8) prints it. */
   readonly text: string;
-  /** The element that the action found; else the one that the rule's last look into a set found. */
+  /** The element that the action found, or else the one that the rule's last set match found. */
   readonly element?: TracedElement;
 }
 
-/** An element of a set or map, for people. */
+/** An element of a set or map, as text. */
 export interface TracedElement {
   readonly set: string;
   /** As nft(8) prints it: `10.96.0.10 . tcp . 80 : goto lb-2`. */
   readonly text: string;
-  /** `namespace/name:port/protocol`, where it is of a service port. */
+  /** `namespace/name:port/protocol`, if it belongs to a service port. */
   readonly service?: string;
 }
 
 export interface Trace {
   readonly outcome: Outcome;
   readonly steps: readonly Step[];
-  /** Among how many slots one was drawn; 0: nothing was left to chance. */
+  /** Number of slots that one was drawn from; 0: nothing was random. */
   readonly slots: number;
 }

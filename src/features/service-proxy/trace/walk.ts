@@ -3,19 +3,19 @@ import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import type { ByteString, ElementValue, Verdict } from "#kernel/nft-elements";
 import { addressBytes, addressKey, portBytes, slotBytes } from "../plan/index.ts";
 import { type Action, type KeyPart, type Match, printRule, type Rule, SETS } from "../rules/index.ts";
-import type { Outcome, Packet, Step, Trace, TracedElement, TraceContext } from "./types.ts";
+import type { Outcome, Packet, Step, Trace, TraceContext, TracedElement } from "./types.ts";
 
 const LOOPBACK = { 4: Cidr.parse("127.0.0.0/8"), 6: Cidr.parse("::1/128") } as const;
 
-/** Base chains in the order of their priorities, by the way that a packet takes. */
+/** Base chains in the order of their priorities, by hook. */
 const PREROUTING = ["filter-prerouting", "nat-prerouting"];
 const OUTPUT = ["filter-output-pre-dnat", "nat-output", "filter-output"];
 const FORWARD = ["filter-forward"];
 const POSTROUTING = ["affinity-postrouting", "nat-postrouting"];
 
 /**
- * Walks the first packet of a connection through the rules as a kernel does, and says where it ends (docs/spec/service-proxy.md#3.1). Pure.
- * What is not translated is delivered as it is: where other tables and routes take it is not ours to say.
+ * Traces the first packet of a connection through the rules, as the kernel does (docs/spec/service-proxy.md#3.1). Pure.
+ * A packet that no rule translates counts as delivered: other tables and routes are not known here.
  */
 export function trace(packet: Packet, context: TraceContext): Trace {
   const walk = new Walk(packet, context);
@@ -23,7 +23,7 @@ export function trace(packet: Packet, context: TraceContext): Trace {
   return { outcome, steps: walk.steps, slots: walk.slots };
 }
 
-/** Every way that chance may take the packet: one walk for each slot that may be drawn, at least one. Pure. */
+/** Traces the packet once for each slot that may be drawn, at least once. Pure. */
 export function traceAll(packet: Packet, context: TraceContext): readonly [Trace, ...Trace[]] {
   const first = trace(packet, { ...context, random: () => 0 });
   const others = Array.from({ length: Math.max(0, first.slots - 1) }, (_, at) =>
@@ -33,7 +33,7 @@ export function traceAll(packet: Packet, context: TraceContext): readonly [Trace
   return [first, ...others];
 }
 
-/** A key as the kernel has it, and as nft(8) prints it. */
+/** A key as bytes of the kernel, and as text of nft(8). */
 interface KeyOf {
   readonly bytes: ByteString;
   readonly text: string;
@@ -118,7 +118,7 @@ class Walk {
     return undefined;
   }
 
-  /** The element that the rule's last look into a set found. */
+  /** The element that the rule's last set match found. */
   #matchedElement({ matches }: Rule): TracedElement | undefined {
     const match = matches.findLast((one) => one.kind === "in" && one.not !== true);
     if (match?.kind !== "in") return undefined;
@@ -183,7 +183,7 @@ class Walk {
     return `${address} . ${port}`;
   }
 
-  /** What a goto does not decide, nobody decides: it does not come back. */
+  /** A goto does not return: if its chain gives no verdict, evaluation of the base chain ends. */
   #enter(verdict: Verdict | (Action & { readonly kind: "goto" | "jump" })): FinalVerdict | "return" | undefined {
     if (!("chain" in verdict)) return verdict.kind;
     const inner = this.#chain(verdict.chain);

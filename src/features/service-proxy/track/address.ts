@@ -1,8 +1,8 @@
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 
 /**
- * Reads an address as Kubernetes' older validation let it be stored: spaces around it, and IPv4 parts with leading zeros, which
- * mean decimal. `undefined` for garbage, and for the other family.
+ * Reads an address as older versions of Kubernetes accepted it: with spaces around it, and with leading zeros in IPv4, which mean decimal.
+ * `undefined` for any other text, and for the other family.
  */
 export function lenientAddress(text: string | undefined, family: IpFamily): IpAddress | undefined {
   if (text === undefined) return undefined;
@@ -12,7 +12,7 @@ export function lenientAddress(text: string | undefined, family: IpFamily): IpAd
   return address?.family === family ? address : undefined;
 }
 
-/** A prefix, as leniently; host bits are cleared. */
+/** Reads a prefix in the same way; host bits are cleared. */
 export function lenientCidr(text: string, family: IpFamily): Cidr | undefined {
   const [base, length = "", ...rest] = text.trim().split("/");
   const address = lenientAddress(base, family);

@@ -1,7 +1,7 @@
 /**
- * From the API's objects to what plans are made from, one family at a time.
+ * Turns the API's objects into the inputs of plans, one family at a time.
  *
- * Owns: reading Services and EndpointSlices leniently, merging slices, what changed. Refuses to know: watches, and when to plan.
+ * Owns: lenient reading of Services and EndpointSlices, merging of slices, change tracking. Refuses to know: watches, when to plan.
  */
 export { lenientAddress, lenientCidr } from "./address.ts";
 export { PROXY_NAME_LABEL, portsOf } from "./service.ts";

@@ -3,18 +3,18 @@ import type { Service } from "#kube/client";
 import { type Protocol, packed, type ServicePort } from "../model/index.ts";
 import { lenientAddress, lenientCidr } from "./address.ts";
 
-/** Services that another proxy serves, by this label; the watch leaves them out already. */
+/** Label of Services that another proxy serves; the watch leaves them out. */
 export const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
 const DEFAULT_AFFINITY_SECONDS = 10_800;
 const MAX_AFFINITY_SECONDS = 86_400;
 
-/** What is read of a Service. */
+/** Options for reading a Service. */
 export interface ServiceOptions {
   /** Gate `AllowServiceExternalIPs`. */
   readonly allowExternalIPs: boolean;
 }
 
-/** The ports of a Service in one family; none where it is not for the data plane (docs/spec/service-proxy.md#2.1). Pure. */
+/** The ports of a Service in one family; empty for a Service that has no rules (docs/spec/service-proxy.md#2.1). Pure. */
 export function portsOf(
   service: Pick<Service, "metadata" | "spec" | "status">,
   family: IpFamily,
@@ -49,7 +49,7 @@ export function portsOf(
   return packed(ports);
 }
 
-/** `undefined` for protocols that Services cannot have. */
+/** `undefined` for a protocol that Services cannot have. */
 export function protocolOf(text: string | undefined): Protocol | undefined {
   if (text === undefined || text === "TCP") return "TCP";
   return text === "UDP" || text === "SCTP" ? text : undefined;
@@ -60,7 +60,7 @@ export function portNumber(value: number | undefined): number | undefined {
   return value !== undefined && Number.isInteger(value) && value > 0 && value < 65_536 ? value : undefined;
 }
 
-/** The address of the family: Services of older API servers have but the one. */
+/** The cluster IP of the family. Services of older API servers have only `clusterIP`. */
 function clusterIPOf(spec: NonNullable<Service["spec"]>, family: IpFamily): ServicePort["clusterIP"] | undefined {
   const candidates =
     spec.clusterIPs !== undefined && spec.clusterIPs.length > 0 ? spec.clusterIPs : [spec.clusterIP ?? ""];
@@ -71,7 +71,7 @@ function clusterIPOf(spec: NonNullable<Service["spec"]>, family: IpFamily): Serv
   return undefined;
 }
 
-/** 0 where it does not count: what is left of another type or policy is nobody's health check (docs/spec/service-proxy.md#1.5). */
+/** 0 for other types and policies: a port that is left from before does not count (docs/spec/service-proxy.md#1.5). */
 function healthCheckNodePort(spec: NonNullable<Service["spec"]>): number {
   const counts = spec.type === "LoadBalancer" && spec.externalTrafficPolicy === "Local";
   return counts ? (portNumber(spec.healthCheckNodePort) ?? 0) : 0;
@@ -82,7 +82,7 @@ interface Ingress {
   readonly ipMode?: string;
 }
 
-/** Those that arrive with the load balancer's address as destination: not `Proxy`. */
+/** Addresses that packets arrive with as destination: not those of `ipMode` `Proxy`. */
 function loadBalancerIPs(status: Service["status"], family: IpFamily): ServicePort["loadBalancerIPs"] {
   const ingress = (status?.loadBalancer?.ingress ?? []) as readonly Ingress[];
   return ingress.flatMap(({ ip, ipMode }) => {
@@ -91,7 +91,7 @@ function loadBalancerIPs(status: Service["status"], family: IpFamily): ServicePo
   });
 }
 
-/** Empty, which is everybody, where one is everybody. */
+/** Empty, which means all sources, if one range is all sources. */
 function sourceRanges(texts: readonly string[], family: IpFamily): ServicePort["sourceRanges"] {
   const ranges = texts.flatMap((text) => lenientCidr(text, family) ?? []);
   return ranges.some(({ prefixLength }) => prefixLength === 0) ? [] : ranges;

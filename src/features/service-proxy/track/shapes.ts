@@ -13,7 +13,7 @@ const METADATA: Shape = {
 
 const TEXTS: Shape = { list: "string" };
 
-/** What is read of a Service must look so; more than that may be wrong, and is then left out of what it says. */
+/** Types of the fields that are read of a Service. A Service with another type counts as absent; bad values are skipped later. */
 export const SERVICE_SHAPE: Shape = {
   fields: {
     metadata: METADATA,
@@ -43,7 +43,7 @@ export const SERVICE_SHAPE: Shape = {
 
 const HINTS: Shape = { list: { fields: { name: "string" }, required: ["name"] } };
 
-/** As {@link SERVICE_SHAPE}, of an EndpointSlice. */
+/** The same for an EndpointSlice. */
 export const SLICE_SHAPE: Shape = {
   fields: {
     metadata: METADATA,

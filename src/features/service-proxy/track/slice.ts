@@ -6,10 +6,10 @@ import { portNumber, protocolOf } from "./service.ts";
 
 /** Label that names the Service of a slice. */
 export const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
-/** When the change that led to the slice happened (docs/spec/service-proxy.md#1.7). */
+/** Time of the change that led to this state of the slice (docs/spec/service-proxy.md#1.7). */
 export const TRIGGER_TIME_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/** What is kept of an EndpointSlice: text as it came, shared where it repeats. */
+/** The fields of an EndpointSlice that are kept; repeated texts are shared. */
 export interface SliceView {
   readonly metadata: {
     readonly name: string;
@@ -38,7 +38,7 @@ export interface EndpointView {
 }
 
 const NONE: readonly string[] = [];
-/** Names of nodes and zones, and of ports. */
+/** Shared names of nodes, zones and ports. */
 const NAMES = new SharedTexts();
 
 interface Hints {
@@ -46,7 +46,7 @@ interface Hints {
   readonly forNodes?: readonly { readonly name: string }[];
 }
 
-/** `undefined` for slices of no Service, and of host names. Pure. */
+/** `undefined` for a slice without a Service, and for one of host names. Pure. */
 export function sliceView(slice: EndpointSlice): SliceView | undefined {
   const { metadata, addressType, ports, endpoints } = slice;
   const service = metadata.labels?.[SERVICE_NAME_LABEL];
@@ -88,8 +88,8 @@ function endpointView(endpoint: EndpointSlice["endpoints"][number]): EndpointVie
 }
 
 /**
- * The endpoints of a service port over all slices of its Service; each address and port once, whatever the slices' order says. One
- * that ends never takes the place of one that does not (docs/spec/service-proxy.md#2.1); of others one that is of more use does. Pure.
+ * The endpoints of a service port from all slices of its Service. Each address and port is there once, whatever the order of the slices.
+ * A terminating endpoint never replaces one that is not (docs/spec/service-proxy.md#2.1); see {@link usefulness}. Pure.
  */
 export function endpointsOf(
   slices: Iterable<SliceView>,
@@ -112,7 +112,7 @@ export function endpointsOf(
   return [...found.values()];
 }
 
-/** Of the same address twice, such as when a pod has got that of another: more for whoever new connections are to be sent to. */
+/** Ranks endpoints of the same address, as when a new pod has got the address of an old one: higher for the better target. */
 function usefulness({ terminating, ready, serving, isLocal }: Endpoint): number {
   return (terminating ? 0 : 8) + (ready ? 4 : 0) + (serving ? 2 : 0) + (isLocal ? 1 : 0);
 }

@@ -4,31 +4,31 @@ import type { Endpoint, NodeInfo, ServicePort } from "../model/index.ts";
 import { planService, type ServicePlan } from "../plan/index.ts";
 import { endpointsOf, type SliceView } from "./slice.ts";
 
-/** A service port with all its endpoints, for whoever else asks: health checks, connection tracking, `explain`. */
+/** A service port with all its endpoints, for health checks, connection tracking and `explain`. */
 export interface TrackedPort {
   readonly port: ServicePort;
   readonly endpoints: readonly Endpoint[];
 }
 
-/** What of the cluster's state counts for plans besides Services. */
+/** The node, which plans depend on besides Services. */
 export interface NodeContext {
   readonly node: NodeInfo;
-  /** Of this node, in the family. */
+  /** Addresses of this node in the family. */
   readonly nodeIPs: readonly IpAddress[];
 }
 
-/** So many trigger times are kept at most; later ones are not measured until a sync succeeds. */
+/** Maximum of trigger times that are kept; later ones are not measured until a sync succeeds. */
 export const MAX_TRIGGERS = 10_000;
 
 /**
- * Services and slices of one family as they are told, and which Services' plans may have changed since they were last made. What is
- * told again unchanged changes nothing.
+ * Keeps the Services and slices of one family, and the Services whose plans may have changed. An object that is set again unchanged has
+ * no effect.
  */
 export class Tracker {
   readonly family: IpFamily;
   readonly #services = new Map<string, readonly ServicePort[]>();
   readonly #slices = new Map<string, SliceView>();
-  /** The keys of the slices of each Service that has any, in order. */
+  /** Keys of the slices of each Service, sorted. */
   readonly #slicesOf = new Map<string, readonly string[]>();
   readonly #healthChecked = new Set<string>();
   #pending = new Set<string>();
@@ -40,7 +40,7 @@ export class Tracker {
     this.#context = context;
   }
 
-  /** True when something is to be planned anew. */
+  /** Some Service has to be planned again. */
   get isDirty(): boolean {
     return this.#pending.size > 0;
   }
@@ -50,12 +50,12 @@ export class Tracker {
     return this.#healthChecked;
   }
 
-  /** Of the Services with ports in this family. */
+  /** Services with ports in this family. */
   get services(): ReadonlyMap<string, readonly ServicePort[]> {
     return this.#services;
   }
 
-  /** A Service was added or changed; `ports` empty: it is gone, or not for us. True when that makes a difference. */
+  /** Sets the ports of a Service; empty: it is gone, or has no rules. Returns true if that is a change. */
   setService(service: string, ports: readonly ServicePort[]): boolean {
     const before = this.#services.get(service) ?? [];
     if (isSame(before, ports)) return false;
@@ -67,7 +67,7 @@ export class Tracker {
     return true;
   }
 
-  /** A slice was added or changed, `undefined`: it is gone. `key`: `namespace/name`. True when that makes a difference. */
+  /** Sets a slice; `undefined`: it is gone. `key`: `namespace/name`. Returns true if that is a change. */
   setSlice(key: string, slice: SliceView | undefined): boolean {
     const kept = slice?.family === this.family ? slice : undefined;
     const before = this.#slices.get(key);
@@ -86,7 +86,7 @@ export class Tracker {
     return true;
   }
 
-  /** The node's name, zone or addresses: when they change, every Service is planned anew. */
+  /** Sets the node. Returns true if its name, zone or addresses changed: every Service is then pending. */
   setContext(context: NodeContext): boolean {
     if (isSame(describe(this.#context), describe(context))) return false;
     this.#context = context;
@@ -94,7 +94,7 @@ export class Tracker {
     return true;
   }
 
-  /** What is pending, which it then is no more; `triggeredAt`: since when the changes are under way, milliseconds since the epoch. */
+  /** Returns and clears the pending Services. `triggeredAt`: when their changes were made, milliseconds since the epoch. */
   take(): { readonly services: ReadonlySet<string>; readonly triggeredAt: readonly number[] } {
     const taken = { services: this.#pending, triggeredAt: this.#triggers };
     this.#pending = new Set();
@@ -102,25 +102,25 @@ export class Tracker {
     return taken;
   }
 
-  /** The sync that took these trigger times failed: their changes are still under way. The earliest are kept. */
+  /** Takes trigger times back after a failed sync. The earliest are kept. */
   giveBack(triggeredAt: readonly number[]): void {
     this.#triggers = [...triggeredAt, ...this.#triggers].slice(0, MAX_TRIGGERS);
   }
 
-  /** All Services are pending. */
+  /** Makes all Services pending. */
   markAll(): void {
     for (const service of this.#services.keys()) this.#pending.add(service);
   }
 
-  /** The plan of a Service as it is now; `undefined`: there is none. */
+  /** The plan of a Service; `undefined`: the Service has no ports. */
   plan(service: string): ServicePlan | undefined {
     const ports = this.ports(service);
     return ports.length === 0 ? undefined : planService(ports, this.#context.node, this.#context.nodeIPs);
   }
 
-  /** The ports of a Service with their endpoints; empty where there is none. */
+  /** The ports of a Service with their endpoints. */
   ports(service: string): TrackedPort[] {
-    // By name: what two slices say differently is then decided alike on all nodes, and after a restart.
+    // Sorted by name: all nodes, and the next start, decide alike where two slices differ.
     const slices = (this.#slicesOf.get(service) ?? []).flatMap((key) => this.#slices.get(key) ?? []);
     return (this.#services.get(service) ?? []).map((port) => ({
       port,
@@ -145,7 +145,7 @@ function isSameSlice(a: SliceView, b: SliceView): boolean {
   return a.service === b.service && isDeepStrictEqual([a.ports, a.endpoints], [b.ports, b.endpoints]);
 }
 
-/** Addresses are objects whose text tells them apart. */
+/** Compares by JSON, which has addresses as text. */
 function isSame(a: unknown, b: unknown): boolean {
   return JSON.stringify(a) === JSON.stringify(b);
 }
