@@ -1,13 +1,13 @@
 /**
- * Node health for load balancers and kubelets (docs/spec/service-proxy.md#1): may this node be sent traffic, is its proxy alive, does it
- * have endpoints of a Service.
+ * Node health for load balancers and kubelets (docs/spec/service-proxy.md#1): may load balancers use this node, is its proxy
+ * alive, does the node have endpoints of a Service.
  *
- * Owns: {@link NodeHealth}, {@link HealthServer}, {@link MetricsServer}, {@link ServicePorts}, the metrics of these and of syncs.
- * Refuses to know: watches, flags, how Services reach the kernel, how Events are written.
+ * Owns: {@link NodeHealth}, {@link HealthServer}, {@link MetricsServer}, {@link ServicePorts}, the metrics of the program.
+ * Refuses to know: watches, flags, nftables, how Events are written.
  *
  * ```ts
  * const health = new NodeHealth({ healthTimeoutMs: 60_000 });
- * const onAnswer = healthMetrics(registry, health);
+ * const onAnswer = healthMetrics(serviceProxyMetrics(registry), health);
  * const server = new HealthServer({ health, onAnswer, log }, { address: { host: "0.0.0.0", port: 10256 } });
  * group.spawn((signal) => server.run({ signal }));
  * health.started([4, 6]); // then listed(), queued(4), syncing(4), synced(4), node(nodeView(node)), ...
@@ -15,6 +15,6 @@
  */
 export { type EventSink, type HealthEvent, startingEvent } from "./events.ts";
 export { HealthServer, MetricsServer } from "./http/index.ts";
-export { healthMetrics, programMetrics, SyncMetrics, WatchMetrics } from "./metrics/index.ts";
+export { healthMetrics, programMetrics, SyncMetrics, serviceProxyMetrics, WatchMetrics } from "./metrics/index.ts";
 export { lacksHealthPort, ServicePorts, serviceHealth } from "./ports/index.ts";
 export { NodeHealth, nodeView } from "./state/index.ts";

@@ -13,6 +13,7 @@ import {
   programMetrics,
   ServicePorts,
   SyncMetrics,
+  serviceProxyMetrics,
   startingEvent,
   WatchMetrics,
 } from "#features/service-health";
@@ -47,7 +48,7 @@ import { syncObserver } from "./sync-observer.ts";
 
 const RESOURCES = ["services", "endpointslices", "nodes", "servicecidrs"] as const;
 
-/** What the proxy is made of. */
+/** Collaborators of {@link serve}. */
 export interface ServeParts {
   readonly config: ServiceProxyConfig;
   readonly kernel: ProxyKernel;
@@ -58,7 +59,7 @@ export interface ServeParts {
   readonly log: Logger;
 }
 
-/** Serves until the signal aborts: health answers from the first moment, tables once the API's objects are known. */
+/** Serves until the signal aborts: health answers at once, tables after the API's objects have been read. */
 export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void> {
   const { config, kernel, registry, log } = deps;
   const families = supportedFamilies(kernel.stack);
@@ -72,17 +73,18 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   const onEvent = eventSink(events, config.nodeName);
   const group = new TaskGroup(signal);
   const onBug = (error: unknown): void => group.spawn(() => Promise.reject(error));
-  // Load balancers are told first, then the listeners close; also where a failure, or another configuration, ends the program.
+  // Health turns 503 before the listeners close, also if a failure or a changed configuration ends the program.
   group.signal.addEventListener("abort", () => health.stopping(), { once: true });
   const listen = { netns: deps.netns, log, onEvent };
-  programMetrics(registry, {
+  const metrics = serviceProxyMetrics(registry);
+  programMetrics(metrics, {
     version: VERSION,
     features: [
       { name: "KubeProxyDrainingTerminatingNodes", stage: "", isEnabled: config.gates.drainingTerminatingNodes },
       { name: "AllowServiceExternalIPs", stage: "", isEnabled: config.gates.allowServiceExternalIPs },
     ],
   });
-  const onAnswer = healthMetrics(registry, health);
+  const onAnswer = healthMetrics(metrics, health);
   const readiness = new Readiness({ resources: RESOURCES, families });
   group.spawn((at) => tryFlows(kernel.conntrack, readiness, at));
   const { bindAddressHardFail: hardFail } = config;
@@ -106,13 +108,13 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   group.spawn((at) => ports.run({ signal: at }));
   onEvent(startingEvent());
   health.started(families);
-  group.spawn((at) => proxyServices({ ...deps, families, health, readiness, ports, onEvent }, at));
+  group.spawn((at) => proxyServices({ ...deps, metrics, families, health, readiness, ports, onEvent }, at));
   const { source } = config;
   if (source !== undefined) group.spawn((at) => watchConfig(source, { signal: at, log }));
   await group.wait();
 }
 
-/** Whether stale flows can be looked for shows by looking. */
+/** Tries whether connection tracking can be read. */
 async function tryFlows(conntrack: ProxyKernel["conntrack"], readiness: Readiness, signal: AbortSignal): Promise<void> {
   if (conntrack === undefined) {
     readiness.flows(new Error("connection tracking cannot be read: stale UDP flows are left alone"));
@@ -128,6 +130,7 @@ async function tryFlows(conntrack: ProxyKernel["conntrack"], readiness: Readines
 }
 
 interface ProxyParts extends ServeParts {
+  readonly metrics: ReturnType<typeof serviceProxyMetrics>;
   readonly families: readonly IpFamily[];
   readonly health: NodeHealth;
   readonly readiness: Readiness;
@@ -136,12 +139,12 @@ interface ProxyParts extends ServeParts {
 }
 
 async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<void> {
-  const { config, kernel, api, monitors, netns, registry, log, health, ports } = deps;
-  const watches = new WatchMetrics(registry, {
+  const { config, kernel, api, monitors, netns, metrics, log, health, ports } = deps;
+  const watches = new WatchMetrics(metrics, {
     resources: RESOURCES,
     reasons: [...new Set([...KUBE_ERROR_CODES, ...KUBE_CONFIG_ERROR_CODES])],
   });
-  const syncs = new SyncMetrics(registry, { families: deps.families });
+  const syncs = new SyncMetrics(metrics, { families: deps.families });
   let node = unknownNode(config.bindAddress);
   const observer = syncObserver({
     syncs,
@@ -164,7 +167,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   };
   setAddresses();
   const onNode = (object: Node | undefined): boolean => {
-    // A Node that was deleted keeps what was known of it: it is still here, and serves until it is ended.
+    // A deleted Node keeps its last state: the machine still serves.
     if (object === undefined) return node.addresses.length > 0;
     health.node(nodeView(object));
     node = keepKnown(nodeNetwork(object, config.bindAddress), node);
@@ -180,7 +183,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     }
     watches.failed(resource, state.error.code);
     if (state.failures === 1) log.warn("watch failed; trying again", { resource, error: state.error.message });
-    // The node goes on as an earlier run left it, and may be sent traffic: its tables are whole.
+    // The tables of an earlier run are complete, so the node may get traffic.
     if (isAway(state.error) && proxies.every(({ plane }) => plane.hasCompleteTable())) health.adopted();
   };
   const onKnown = (): void => {

@@ -13,10 +13,10 @@ import { isKernelError } from "#kernel/errors";
 import type { Readiness } from "./readiness.ts";
 import type { SmallHeap } from "./small-heap.ts";
 
-/** Objects of the tables are counted at most so often, milliseconds. */
+/** Shortest time between two counts of the tables' objects, milliseconds. */
 const COUNT_MS = 5000;
 
-/** Who hears of syncs. */
+/** Receivers of events of syncs. */
 export interface SyncListeners {
   readonly syncs: SyncMetrics;
   readonly health: NodeHealth;
@@ -30,7 +30,7 @@ export interface SyncListeners {
   readonly proxyOf: (family: IpFamily) => FamilyProxy | undefined;
 }
 
-/** Health, health ports, metrics and people hear of syncs. */
+/** Passes syncs on to health, health ports, metrics, logs and Events. */
 export function syncObserver(at: SyncListeners): SyncObserver {
   const { syncs, health, ports, log, proxyOf } = at;
   const countedAt = new Map<IpFamily, number>();
@@ -71,14 +71,14 @@ export function syncObserver(at: SyncListeners): SyncObserver {
       syncs.failed(family);
       if (isKernelError(error, "already-exists", "not-found")) at.onDisagreement();
     },
-    forgotten: (family, flows, durationMs) => syncs.forgotten(family, flows, durationMs),
-    lost: (_family, claim) => tellLost(claim, at),
-    losing: (family, claims) => syncs.losing(family, claims),
+    flowsDeleted: (family, flows, durationMs) => syncs.flowsDeleted(family, flows, durationMs),
+    claimLost: (_family, claim) => reportLost(claim, at),
+    lostClaims: (family, claims) => syncs.lostClaims(family, claims),
   };
 }
 
-/** Its owner would look for the fault in the Service that does not get what it asks for. */
-function tellLost(
+/** Logs a lost claim and writes an Event, so that the Service's owner finds the reason. */
+function reportLost(
   { service, holder, owner, frontEnd }: LostClaim,
   { log, onEvent }: Pick<SyncListeners, "log" | "onEvent">,
 ): void {
@@ -86,15 +86,12 @@ function tellLost(
   const tell = (reason: HealthEvent["reason"], note: string): void =>
     onEvent({ about: { namespace, name }, type: "Warning", reason, note });
   if (owner !== undefined) {
-    const fix = "a Service may have addresses that are nobody else's; for those of nodes there are NodePorts";
-    log.warn("a Service asks for an address that no Service can have", { service, frontEnd, owner, fix });
+    const fix = "use an address that nothing else has; at addresses of nodes use a NodePort";
+    log.warn("a Service requests an address that no Service can have", { service, frontEnd, owner, fix });
     tell("ExternalAddressRefused", `${frontEnd} is not for a Service: the address belongs to ${owner}`);
     return;
   }
-  log.warn("another Service has what this one asks for", { service, holder, frontEnd });
-  const why = "by age, or because it is its cluster IP";
-  tell(
-    "ExternalAddressInUse",
-    `${frontEnd} belongs to Service ${holder} (${why}): what comes in there goes to that one`,
-  );
+  log.warn("another Service has the address that this one requests", { service, holder, frontEnd });
+  const why = "it is older, or has it as cluster IP";
+  tell("ExternalAddressInUse", `${frontEnd} belongs to Service ${holder} (${why}): it gets the traffic`);
 }

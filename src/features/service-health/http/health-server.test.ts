@@ -6,7 +6,7 @@ import { FakeClock } from "#base/clock";
 import { createRegistry } from "#base/metrics";
 import { ServiceHealthError } from "../errors.ts";
 import type { HealthEvent } from "../events.ts";
-import { healthMetrics } from "../metrics/index.ts";
+import { healthMetrics, serviceProxyMetrics } from "../metrics/index.ts";
 import { AUTOSCALER_TAINT, NodeHealth } from "../state/index.ts";
 import { eventually, probe, running } from "../testing/probe.ts";
 import { HealthServer } from "./index.ts";
@@ -79,7 +79,7 @@ test("HealthServer: the code follows the node, and the counters count each answe
   const health = healthyNode();
   const registry = createRegistry();
   const server = new HealthServer(
-    { health, onAnswer: healthMetrics(registry, health) },
+    { health, onAnswer: healthMetrics(serviceProxyMetrics(registry), health) },
     { address: ANY_PORT, lingerMs: 0 },
   );
   await using _run = running(server);

@@ -1,9 +1,9 @@
 /**
- * kube-proxy's metrics, by its names.
+ * kube-proxy's metrics, with its names.
  *
- * Owns: names, labels, buckets. Refuses to know: when things happen.
+ * Owns: {@link serviceProxyMetrics}, which declares them all, and the code that sets them. Refuses to know: when events happen.
  */
-export { DURATION_BUCKETS, PROGRAMMING_BUCKETS } from "./buckets.ts";
 export { healthMetrics } from "./health-metrics.ts";
 export { programMetrics, WatchMetrics } from "./program-metrics.ts";
+export { serviceProxyMetrics } from "./service-proxy-metrics.ts";
 export { SyncMetrics } from "./sync-metrics.ts";

@@ -2,14 +2,15 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { Registry } from "#base/metrics";
-import { DURATION_BUCKETS, PROGRAMMING_BUCKETS, programMetrics, SyncMetrics, WatchMetrics } from "./index.ts";
+import { DURATION_BUCKETS, PROGRAMMING_BUCKETS } from "./buckets.ts";
+import { programMetrics, SyncMetrics, serviceProxyMetrics, WatchMetrics } from "./index.ts";
 
 const START = Date.UTC(2026, 0, 1);
 
 function bed() {
   const registry = new Registry();
   const clock = new FakeClock(START);
-  return { registry, clock, metrics: new SyncMetrics(registry, { families: [4, 6], clock }) };
+  return { registry, clock, metrics: new SyncMetrics(serviceProxyMetrics(registry), { families: [4, 6], clock }) };
 }
 
 /** Lines without comments. */
@@ -109,7 +110,7 @@ test("SyncMetrics: a success is measured in the histogram of its kind and that o
   metrics.synced(4, { kind: "full", ...report });
   metrics.synced(4, { kind: "partial", ...report });
   metrics.failed(6);
-  metrics.forgotten(4, 7, 3);
+  metrics.flowsDeleted(4, 7, 3);
   const found = await values(registry);
   const of = (name: string, family = "IPv4"): number | undefined =>
     found.get(`kubeproxy_${name}{ip_family="${family}"}`);
@@ -163,7 +164,7 @@ test("programMetrics: the build and the gates are labels", async () => {
     { name: "KubeProxyDrainingTerminatingNodes", stage: "", isEnabled: true },
     { name: "AllowServiceExternalIPs", stage: "BETA", isEnabled: false },
   ];
-  programMetrics(registry, { version: "v1.2.3", features });
+  programMetrics(serviceProxyMetrics(registry), { version: "v1.2.3", features });
   const found = await lines(registry);
   assert.ok(found.some((line) => /^kubernetes_build_info\{git_version="v1\.2\.3",.*\} 1$/.test(line)));
   assert.ok(found.includes('kubernetes_feature_enabled{name="KubeProxyDrainingTerminatingNodes",stage=""} 1'));
@@ -172,7 +173,10 @@ test("programMetrics: the build and the gates are labels", async () => {
 
 test("WatchMetrics: a resource is connected until it fails, and each failure is counted by its reason", async () => {
   const registry = new Registry();
-  const metrics = new WatchMetrics(registry, { resources: ["services", "nodes"], reasons: ["unreachable", "gone"] });
+  const metrics = new WatchMetrics(serviceProxyMetrics(registry), {
+    resources: ["services", "nodes"],
+    reasons: ["unreachable", "gone"],
+  });
   metrics.connected("services");
   metrics.connected("nodes");
   metrics.failed("services", "unreachable");

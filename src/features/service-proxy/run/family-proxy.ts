@@ -24,11 +24,11 @@ export interface SyncObserver {
     report: SyncReport & { readonly durationMs: number; readonly triggeredAt: readonly number[] },
   ): void;
   failed?(family: IpFamily, error: ExpectedError): void;
-  forgotten?(family: IpFamily, flows: number, durationMs: number): void;
+  flowsDeleted?(family: IpFamily, flows: number, durationMs: number): void;
   /** A claim is lost; called once while it stays lost. */
-  lost?(family: IpFamily, claim: LostClaim): void;
+  claimLost?(family: IpFamily, claim: LostClaim): void;
   /** Number of claims that are lost now. */
-  losing?(family: IpFamily, claims: number): void;
+  lostClaims?(family: IpFamily, claims: number): void;
 }
 
 export interface FamilyProxyDeps {
@@ -149,8 +149,8 @@ export class FamilyProxy {
     const { services, triggeredAt } = this.tracker.take();
     try {
       await this.#plan(services, signal);
-      for (const claim of this.#lostClaims.take(this.wanted)) observer?.lost?.(this.family, claim);
-      observer?.losing?.(this.family, this.#lostClaims.count);
+      for (const claim of this.#lostClaims.take(this.wanted)) observer?.claimLost?.(this.family, claim);
+      observer?.lostClaims?.(this.family, this.#lostClaims.count);
       const full = this.#isFullDue || startedAt - this.#lastFullAt >= (this.#options.fullSyncMs ?? HOUR_MS);
       const desired = {
         services: this.wanted,
@@ -205,7 +205,7 @@ export class FamilyProxy {
     // Only now: if the kernel refuses, the next sync checks them again.
     this.#flowsPending = new Set();
     if (conntrack === undefined) return;
-    observer?.forgotten?.(this.family, flows, this.#clock.monotonic() - startedAt);
+    observer?.flowsDeleted?.(this.family, flows, this.#clock.monotonic() - startedAt);
   }
 
   readonly #holds: IsHolder = ({ namespace, name }, frontEnd) =>
