@@ -62,7 +62,7 @@ export const serviceProxy = defineProgram({
     using nft = openNft(netns);
     using elements = openNftElements(netns);
     for (const leftover of leftovers({ elements, links: stack.links }, config.tableName)) {
-      log.warn("another proxy translates Services here too, or did", { leftover });
+      log.warn("objects of another proxy are left here, and may translate Services", { leftover });
     }
     const generations = new GenerationTracker(elements);
     if (values.cleanup) return await cleanUp({ nft, elements, generations }, config, log);
@@ -72,7 +72,8 @@ export const serviceProxy = defineProgram({
     using conntrack = openFlows(netns, log);
     const proxyKernel: ProxyKernel = { stack, nft, elements, conntrack, generations };
     await using monitors = new Monitors({
-      onFailure: (error) => log.error("addresses are not followed any more", { error: error.message }),
+      onFailure: (error) =>
+        log.error("changes of the host's addresses are no longer noticed", { error: error.message }),
     });
     const registry = createRegistry();
     const { master } = values;
@@ -82,7 +83,7 @@ export const serviceProxy = defineProgram({
   },
 });
 
-/** Both families' tables, and nothing else; one that cannot be removed leaves none of the others behind. */
+/** Removes the tables of both families, and nothing else. A failure for one does not stop the other. */
 async function cleanUp(
   parts: Pick<ProxyKernel, "nft" | "elements" | "generations">,
   config: ServiceProxyConfig,
@@ -105,7 +106,7 @@ async function cleanUp(
   return code;
 }
 
-/** `undefined` where this kernel has no connection tracking that can be read: UDP flows are then left alone. */
+/** `undefined` if this kernel's connection tracking cannot be read: stale UDP flows then stay. */
 function openFlows(netns: NetNs, log: Logger): ReturnType<typeof openConntrack> | undefined {
   try {
     return openConntrack(netns);

@@ -1,8 +1,8 @@
 import { type Clock, systemClock } from "#base/clock";
 
-/** What people are told of with an Event in the API (docs/spec/service-proxy.md#1.9). */
+/** An Event in the API (docs/spec/service-proxy.md#1.9). */
 export interface HealthEvent {
-  /** The Node that this program is on, or an object; of no kind: a Service. */
+  /** This program's Node, or an object; an object without a kind is a Service. */
   readonly about:
     | "node"
     | {
@@ -25,9 +25,9 @@ export interface HealthEvent {
 /** Takes Events. Must not throw: a failure to write one affects nothing else. */
 export type EventSink = (event: HealthEvent) => void;
 
-/** At most one Event of a kind in so long, milliseconds (docs/spec/service-proxy.md#1.5). */
+/** Shortest time between two Events of one key, milliseconds (docs/spec/service-proxy.md#1.5). */
 export const EVENT_PAUSE_MS = 600_000;
-/** So many keys are remembered; when more come, the oldest may be told of again early. */
+/** Maximum of keys that are kept. Beyond it the oldest key is dropped, and may be reported again early. */
 export const MAX_REMEMBERED_KEYS = 4096;
 
 /** The Event at a program's start. */
@@ -35,10 +35,10 @@ export function startingEvent(): HealthEvent {
   return { about: "node", type: "Normal", reason: "Starting", note: "The service proxy has started" };
 }
 
-/** Lets one through for each key in {@link EVENT_PAUSE_MS}. */
+/** Lets one Event through for each key in {@link EVENT_PAUSE_MS}. */
 export class EventLimit {
   readonly #clock: Clock;
-  /** Key → when it was last let through, monotonic milliseconds. The longest ago first. */
+  /** Key → when it was last let through, monotonic milliseconds; the oldest first. */
   readonly #last = new Map<string, number>();
 
   constructor(clock: Clock = systemClock) {

@@ -5,16 +5,16 @@ import { ConfigError, formatDuration, parseDuration } from "#base/config";
 import { FileError, readBounded } from "#base/file";
 import { type ServiceProxyValues, serviceProxyFlags } from "./flags.ts";
 
-/** A file cannot say by an empty address that there is none: that means the default there, as kubeadm writes it. */
+/** Turns a listener off in a file, where an empty address means the default, as kubeadm writes it. */
 export const NO_LISTENER = "none";
 
-/** So many keys that mean nothing here are told one by one. */
+/** Maximum of unknown keys that are logged one by one. */
 const MAX_NOTES = 20;
 const DAY_MS = 86_400_000;
-/** The longest timeout that kernel parameters take for sure, milliseconds: 2^31 - 1 seconds. */
+/** The longest timeout that all kernel parameters accept, milliseconds: 2^31 - 1 seconds. */
 const MAX_TIMEOUT_MS = 2_147_483_647_000;
 
-/** Go writes durations as text, or as nanoseconds where it writes numbers. Milliseconds. */
+/** A duration in milliseconds. Go writes text, or a number of nanoseconds. */
 const duration = (maxMs: number) =>
   v.pipe(
     v.union([v.string(), v.number()], "must be a duration, such as 30s"),
@@ -49,7 +49,7 @@ const section = <const Entries extends v.ObjectEntries>(entries: Entries) =>
   v.nullish(
     v.pipe(
       v.unknown(),
-      // A list is an object too, of JavaScript's.
+      // In JavaScript a list is an object too.
       v.check((value) => !Array.isArray(value), "must be a mapping"),
       v.looseObject(entries, "must be a mapping"),
     ),
@@ -97,10 +97,10 @@ const file = v.looseObject(
   "must be a mapping",
 );
 
-/** What a file says; durations in milliseconds. */
+/** Content of a file; durations in milliseconds. */
 export type FileContent = v.InferOutput<typeof file>;
 
-/** Throws `ConfigError` with every fault; `notes` name keys that mean nothing here, `digest` is that of the text. */
+/** Throws `ConfigError` with every fault. `notes` name unknown keys; `digest`: see {@link digestOf}. */
 export function readConfigFile(path: string): {
   readonly content: FileContent;
   readonly notes: readonly string[];
@@ -115,13 +115,13 @@ export function readConfigFile(path: string): {
   }
   const content = parseFile(path, text);
   const unknown = unknownKeys(content);
-  const notes = unknown.slice(0, MAX_NOTES).map((key) => `${path}: ${key} means nothing to this proxy`);
+  const notes = unknown.slice(0, MAX_NOTES).map((key) => `${path}: ${key} has no effect in this proxy`);
   if (unknown.length > MAX_NOTES)
-    notes.push(`${path}: ${unknown.length - MAX_NOTES} more keys mean nothing to this proxy`);
+    notes.push(`${path}: ${unknown.length - MAX_NOTES} more keys have no effect in this proxy`);
   return { content, notes, digest: digestOf(text) };
 }
 
-/** SHA-256 of a file's text, hexadecimal: tells whether it has changed. */
+/** SHA-256 of a file's text, hexadecimal, to detect changes. */
 export function digestOf(text: string): string {
   return createHash("sha256").update(text).digest("hex");
 }
@@ -157,8 +157,8 @@ function unknownKeys(content: FileContent): string[] {
 }
 
 /**
- * The flags' values with the file's in their place: flags but those for logging and the node's name count no more (spec
- * service-proxy 2.10). What is absent or empty means kube-proxy's default, and so does a period of 0.
+ * The flags' values, replaced by the file's, except those for logging and the node's name (docs/spec/service-proxy.md#2.10). An absent or
+ * empty field means kube-proxy's default, and so does a period of 0.
  */
 export function overridden(values: ServiceProxyValues, content: FileContent): ServiceProxyValues {
   const nft = content.nftables ?? {};
@@ -196,7 +196,7 @@ export function overridden(values: ServiceProxyValues, content: FileContent): Se
   };
 }
 
-/** The file's names of what flags are called. */
+/** Fields of the file by flag. */
 const FIELDS: Readonly<Record<string, string>> = {
   "hostname-override": "hostnameOverride",
   "bind-address": "bindAddress",
@@ -212,7 +212,7 @@ const FIELDS: Readonly<Record<string, string>> = {
   "feature-gates": "featureGates",
 };
 
-/** A fault that names flags, in the words of the file. Pure. */
+/** Names the file's fields in a fault that names flags. Pure. */
 export function faultInFile(path: string, fault: string): string {
   const inFile = fault.replaceAll(/--([a-z-]+)/g, (whole, name: string) => FIELDS[name] ?? whole);
   return inFile === fault ? fault : `--config: ${path}: ${inFile}`;

@@ -6,7 +6,7 @@ import { type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
 import { NO_LISTENER } from "./config-file.ts";
 import type { ServiceProxyValues } from "./flags.ts";
 
-/** {@link writeConfig} into a file. Throws `ConfigError` where it cannot be written, and as `serviceProxyConfig` does. */
+/** Writes {@link writeConfig} to a file. Throws `ConfigError` if that fails, and as `serviceProxyConfig` does. */
 export function writeConfigTo(path: string, values: ServiceProxyValues): void {
   const text = writeConfig(values);
   try {
@@ -16,10 +16,10 @@ export function writeConfigTo(path: string, values: ServiceProxyValues): void {
   }
 }
 
-/** The configuration in force as a file that `--config` reads back; but a pause of 0 between syncs means the default there. */
+/** The configuration in force as a file for `--config`. A pause of 0 between syncs is lost: there it means the default. */
 export function writeConfig(values: ServiceProxyValues): string {
   const config = serviceProxyConfig(values);
-  // With a file that was read, its values are those in force, not the flags'.
+  // With --config the file's values are in force, not the flags'.
   const address = (listen: ServiceProxyConfig["healthz"]): string =>
     listen === undefined ? NO_LISTENER : formatListenAddress(listen);
   return stringify({

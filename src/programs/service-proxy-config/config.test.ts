@@ -161,9 +161,9 @@ test("serviceProxyConfig: every field of a file is read", () => {
 test("serviceProxyConfig: keys of a file that mean nothing are told, in sections too, and unknown gates", () => {
   const { notes } = byFile({ portRange: "", nftables: { masqueradeBits: 3 }, featureGates: { Foo: true } });
   assert.deepEqual(notes, [
-    `${path}: portRange means nothing to this proxy`,
-    `${path}: nftables.masqueradeBits means nothing to this proxy`,
-    "feature gate Foo means nothing to this proxy",
+    `${path}: portRange has no effect in this proxy`,
+    `${path}: nftables.masqueradeBits has no effect in this proxy`,
+    "feature gate Foo has no effect in this proxy",
   ]);
 });
 
@@ -370,7 +370,7 @@ test("parseFile: whatever a file holds, only ConfigError escapes", () => {
 test("serviceProxyConfig: a table's name that a proxy of another name would take for its own is refused", () => {
   assert.match(
     String(faultsOf(() => byFlags("--table-name=kube-proxy-takeover"))),
-    /end it otherwise than in -takeover/,
+    /does not end in -takeover/,
   );
   assert.deepEqual(byFlags("--table-name=takeover").tableName, "takeover");
 });
@@ -379,7 +379,7 @@ test("serviceProxyConfig: --config without a name is none, and of keys without a
   assert.equal(byFlags("--config=").source, undefined);
   const { notes } = byFile(Object.fromEntries(Array.from({ length: 5000 }, (_, at) => [`key${at}`, at])));
   assert.equal(notes.length, 21);
-  assert.match(notes.at(-1) ?? "", /4980 more keys mean nothing to this proxy/);
+  assert.match(notes.at(-1) ?? "", /4980 more keys have no effect in this proxy/);
 });
 
 test("writeConfigTo: a place that cannot be written to is told by its flag", () => {

@@ -19,12 +19,12 @@ export interface ConfigSource {
   readonly digest: string;
 }
 
-/** All of one run's configuration, from flags or a file. Frozen. */
+/** Configuration of one run, from flags or a file. Frozen. */
 export interface ServiceProxyConfig extends NodeAwareProxyConfig {
-  /** Where it was read from, and the digest of what was read; `undefined`: flags alone. */
+  /** The file; `undefined`: flags alone. */
   readonly source: ConfigSource | undefined;
   readonly kubeconfig: string | undefined;
-  /** Overrides the node's primary address; `undefined`: unspecified. */
+  /** Overrides the node's primary address; `undefined`: the wildcard, which overrides nothing. */
   readonly bindAddress: IpAddress | undefined;
   /** `undefined`: none. */
   readonly healthz: ListenAddress | undefined;
@@ -36,13 +36,13 @@ export interface ServiceProxyConfig extends NodeAwareProxyConfig {
   readonly profiling: boolean;
   readonly startupHealth: "strict" | "compatible";
   readonly drainingTaintKeys: readonly string[];
-  /** What is to be told at the start: keys and gates that mean nothing here. */
+  /** Lines to log at the start: unknown keys and gates. */
   readonly notes: readonly string[];
 }
 
-/** From flags, or from the file that they name. Throws `ConfigError` with every fault. */
+/** Reads flags, or the file that they name. Throws `ConfigError` with every fault. */
 export function serviceProxyConfig(values: ServiceProxyValues): ServiceProxyConfig {
-  // Go's flags cannot be absent: empty is none.
+  // In Go a flag cannot be absent: empty means none.
   if (values.config === undefined || values.config === "") return resolve(values, [], undefined);
   const path = values.config;
   const { content, notes, digest } = readConfigFile(path);
@@ -95,7 +95,7 @@ function resolve(
     faults.push(`--table-name: "${values.tableName}" cannot be the name of a table`);
   if (values.tableName.endsWith(REPLACEMENT_SUFFIX)) {
     faults.push(
-      `--table-name: "${values.tableName}" is what a proxy of another name makes and removes: end it otherwise than in ${REPLACEMENT_SUFFIX}`,
+      `--table-name: "${values.tableName}" is the name of another proxy's replacement table: choose a name that does not end in ${REPLACEMENT_SUFFIX}`,
     );
   }
   const config: ServiceProxyConfig = {
@@ -144,7 +144,7 @@ function resolve(
     tableName: values.tableName,
     startupHealth: values.startupHealth,
     drainingTaintKeys: splitList(values.drainingTaintKeys),
-    notes: [...notes, ...unknown.map((gate) => `feature gate ${gate} means nothing to this proxy`)],
+    notes: [...notes, ...unknown.map((gate) => `feature gate ${gate} has no effect in this proxy`)],
   };
   if (faults.length > 0) throw new ConfigError("invalid-flags", faults);
   return Object.freeze(config);

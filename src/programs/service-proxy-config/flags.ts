@@ -13,11 +13,11 @@ import {
 import { Cidr } from "#base/ip";
 import { kubeFlags } from "../daemon-flags.ts";
 
-/** What Kubernetes lets a Node be called: an RFC 1123 subdomain. */
+/** Name of a Node: an RFC 1123 subdomain. */
 const NODE_NAME = /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/;
 const MAX_NODE_NAME = 253;
 
-/** The flags of `service-proxy`: kube-proxy's, by its names and with its defaults (docs/spec/service-proxy.md#2.10), then ours. */
+/** The flags of `service-proxy`: kube-proxy's, with its names and defaults (docs/spec/service-proxy.md#2.10), then ours. */
 export const serviceProxyFlags = {
   config: optionalFlag(
     "config",
@@ -42,35 +42,50 @@ export const serviceProxyFlags = {
   healthzBindAddress: stringFlag(
     "healthz-bind-address",
     "0.0.0.0:10256",
-    "of /healthz and /livez; empty: none",
+    "address of /healthz and /livez; empty: none",
     "ADDRESS",
   ),
-  metricsBindAddress: stringFlag("metrics-bind-address", "127.0.0.1:10249", "of /metrics; empty: none", "ADDRESS"),
-  bindAddressHardFail: switchFlag("bind-address-hard-fail", false, "end when one of those cannot be had"),
-  proxyMode: choiceFlag("proxy-mode", ["nftables"], "nftables", "how packets are treated"),
-  syncPeriod: durationFlag("sync-period", "30s", "pause after failures; twice this makes /healthz fail", {
-    min: "1ms",
-    max: "24h",
-  }),
-  minSyncPeriod: durationFlag("min-sync-period", "1s", "pause after a sync", { max: "24h" }),
+  metricsBindAddress: stringFlag(
+    "metrics-bind-address",
+    "127.0.0.1:10249",
+    "address of /metrics; empty: none",
+    "ADDRESS",
+  ),
+  bindAddressHardFail: switchFlag("bind-address-hard-fail", false, "end if one of these addresses cannot be bound"),
+  proxyMode: choiceFlag("proxy-mode", ["nftables"], "nftables", "how packets are forwarded"),
+  syncPeriod: durationFlag(
+    "sync-period",
+    "30s",
+    "pause after failures; a change that waits for twice as long makes /healthz fail",
+    {
+      min: "1ms",
+      max: "24h",
+    },
+  ),
+  minSyncPeriod: durationFlag("min-sync-period", "1s", "average pause after a sync", { max: "24h" }),
   configSyncPeriod: durationFlag("config-sync-period", "15m", "accepted; watches need no resync"),
-  masqueradeBit: integerFlag("masquerade-bit", 14, "bit of the packet mark that is ours", { min: 0, max: 31 }),
-  masqueradeAll: switchFlag("masquerade-all", false, "masquerade all that goes to Services' addresses"),
+  masqueradeBit: integerFlag("masquerade-bit", 14, "bit of the packet mark that is used", { min: 0, max: 31 }),
+  masqueradeAll: switchFlag("masquerade-all", false, "masquerade all traffic to cluster IPs"),
   nodePortAddresses: stringFlag(
     "nodeport-addresses",
     "primary",
-    "where NodePorts are taken: CIDRs, or primary",
+    "addresses that take NodePorts: CIDRs, or primary",
     "CIDRS",
   ),
   detectLocalMode: choiceFlag(
     "detect-local-mode",
     ["ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"],
     "ClusterCIDR",
-    "how pods' packets are known",
+    "how packets of pods are recognized",
   ),
   clusterCIDR: stringFlag("cluster-cidr", "", "the pods' addresses, one range for each family", "CIDRS"),
-  podBridgeInterface: stringFlag("pod-bridge-interface", "", "with BridgeInterface", "NAME"),
-  podInterfaceNamePrefix: stringFlag("pod-interface-name-prefix", "", "with InterfaceNamePrefix", "PREFIX"),
+  podBridgeInterface: stringFlag("pod-bridge-interface", "", "interface of pods, with BridgeInterface", "NAME"),
+  podInterfaceNamePrefix: stringFlag(
+    "pod-interface-name-prefix",
+    "",
+    "prefix of pods' interfaces, with InterfaceNamePrefix",
+    "PREFIX",
+  ),
   featureGates: stringFlag(
     "feature-gates",
     "",
@@ -83,17 +98,17 @@ export const serviceProxyFlags = {
     "tracked connections for each core; 0: leave alone",
     { min: 0, max: 10_000_000 },
   ),
-  conntrackMin: integerFlag("conntrack-min", 131_072, "at least so many", { min: 0, max: 100_000_000 }),
+  conntrackMin: integerFlag("conntrack-min", 131_072, "minimum of tracked connections", { min: 0, max: 100_000_000 }),
   conntrackTcpEstablished: durationFlag("conntrack-tcp-timeout-established", "24h", "0: leave alone"),
   conntrackTcpCloseWait: durationFlag("conntrack-tcp-timeout-close-wait", "1h", "0: leave alone"),
   conntrackTcpBeLiberal: switchFlag(
     "conntrack-tcp-be-liberal",
     false,
-    "do not call packets outside the window invalid",
+    "do not treat TCP packets outside the window as invalid",
   ),
   conntrackUdp: durationFlag("conntrack-udp-timeout", "0s", "0: leave alone"),
   conntrackUdpStream: durationFlag("conntrack-udp-timeout-stream", "0s", "0: leave alone"),
-  oomScoreAdj: integerFlag("oom-score-adj", -999, "of this process", { min: -1000, max: 1000 }),
+  oomScoreAdj: integerFlag("oom-score-adj", -999, "OOM score of this process", { min: -1000, max: 1000 }),
   profiling: switchFlag("profiling", false, "profiles under /debug/pprof of the metrics address"),
   initOnly: switchFlag("init-only", false, "set kernel parameters, and exit"),
   cleanup: switchFlag("cleanup", false, "remove our tables, and exit"),
@@ -116,15 +131,15 @@ export const serviceProxyFlags = {
     "taints that make load balancers drain this node",
     "KEYS",
   ),
-  netns: optionalFlag("netns", "network namespace whose nftables and connection tracking are meant", "PATH"),
-  verbosity: parsedFlag("v", parseVerbosity, "verbosity as klog has it: 2 and more is debug", "N"),
+  netns: optionalFlag("netns", "network namespace to work in, instead of its own", "PATH"),
+  verbosity: parsedFlag("v", parseVerbosity, "verbosity, as in klog: 2 and more is debug", "N"),
   loggingFormat: choiceFlag("logging-format", ["text", "json"], "text", "format of the log"),
 };
 
 /** Their parsed values. */
 export type ServiceProxyValues = FlagValues<typeof serviceProxyFlags>;
 
-/** Gates that are known here. */
+/** Feature gates of this program. */
 export interface FeatureGates {
   readonly drainingTerminatingNodes: boolean;
   readonly allowServiceExternalIPs: boolean;
@@ -135,7 +150,7 @@ const GATES = {
   AllowServiceExternalIPs: "allowServiceExternalIPs",
 } as const;
 
-/** `NAME=true,NAME=false`. Gates of kube-proxy that are none here are told of, not refused. Throws `ConfigError`. */
+/** `NAME=true,NAME=false`. Unknown gates are returned, not refused. Throws `ConfigError`. */
 export function parseFeatureGates(
   pairs: Iterable<readonly [string, boolean | string]>,
 ): FeatureGates & { readonly unknown: readonly string[] } {
@@ -164,7 +179,7 @@ export function gatePairs(text: string): (readonly [string, string])[] {
   });
 }
 
-/** CIDRs of a list; throws `ConfigError` that names the flag and the first that is none. */
+/** Parses CIDRs. Throws `ConfigError`, which names the flag and the first invalid one. */
 export function parseCidrList(flag: string, texts: readonly string[]): Cidr[] {
   return texts.map((text) => {
     const cidr = Cidr.tryParse(text);
@@ -174,7 +189,7 @@ export function parseCidrList(flag: string, texts: readonly string[]): Cidr[] {
   });
 }
 
-/** Words between commas, without blanks around them. */
+/** Splits at commas and trims blanks. */
 export function splitList(text: string): string[] {
   return text
     .split(",")
@@ -182,12 +197,12 @@ export function splitList(text: string): string[] {
     .filter((word) => word !== "");
 }
 
-/** As kubelet names a Node. Throws `ConfigError` for an empty name, and for a given one that no Node can have. */
+/** The name of the Node, as kubelet makes it. Throws `ConfigError` for an empty name, and for an invalid override. */
 export function nodeNameOf(override: string): string {
   const name = (override === "" ? hostname() : override).trim().toLowerCase();
   if (name === "") throw new ConfigError("invalid-flags", ["--hostname-override: the name of the Node is empty"]);
   if (override !== "" && !(name.length <= MAX_NODE_NAME && NODE_NAME.test(name))) {
-    const why = `letters, digits, "-" and "." are, up to ${MAX_NODE_NAME} of them, with a letter or digit at both ends`;
+    const why = `it needs letters, digits, "-" and ".", at most ${MAX_NODE_NAME}, with a letter or digit at both ends`;
     throw new ConfigError("invalid-flags", [`--hostname-override: "${shown(name)}" cannot be a Node's name: ${why}`]);
   }
   return name;

@@ -59,7 +59,7 @@ test("watchConfig: ends when the file is written in place or replaced by a renam
     rmSync(path);
     assert.equal(await looked(), undefined);
     assert.equal(await looked(), undefined);
-    assert.equal(lines.filter((line) => line.includes("cannot be read; what it said")).length, 1);
+    assert.equal(lines.filter((line) => line.includes("cannot be read; its last content")).length, 1);
     writeFileSync(path, TEXT);
     assert.equal(await looked(), undefined);
     const place = replace ? join(folder, "new") : path;

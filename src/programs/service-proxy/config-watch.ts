@@ -5,9 +5,9 @@ import { type ConfigSource, digestOf } from "../service-proxy-config/index.ts";
 import { ServiceProxyError } from "./errors.ts";
 
 /**
- * Until the signal aborts. Rejects with {@link ServiceProxyError} `config-changed` when the file says something else than it did (spec
- * service-proxy 2.10): written in place, replaced, or reached by another link, as ConfigMaps are. One that is touched, or replaced by
- * its like, has not changed; one that cannot be read is told of once, and waited for.
+ * Watches the file until the signal aborts. Rejects with {@link ServiceProxyError} `config-changed` when its content has changed (spec
+ * service-proxy 2.10): written in place, replaced, or reached by another link, as ConfigMaps are. A touch, or
+ * the same content, is no change. A file that cannot be read is logged once, and waited for.
  */
 export async function watchConfig(
   source: ConfigSource,
@@ -22,7 +22,7 @@ export async function watchConfig(
     } catch (error) {
       if (!(error instanceof FileError)) throw error;
       if (!isGone)
-        log.warn("the configuration file cannot be read; what it said stays in force", { error: error.message });
+        log.warn("the configuration file cannot be read; its last content stays in force", { error: error.message });
       isGone = true;
       return;
     }
@@ -33,6 +33,6 @@ export async function watchConfig(
       `the configuration file ${path} has changed; ending, so that the next start reads it`,
     );
   };
-  // Nothing was seen yet: the first look compares with what was read at the start, however long ago that was.
+  // The first check compares with the content of the start, however long ago that was.
   await watchFiles([path], look, { signal, clock, since: "" });
 }

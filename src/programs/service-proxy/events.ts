@@ -1,7 +1,7 @@
 import type { EventSink, HealthEvent } from "#features/service-health";
 import type { EventRecorder, Regarding } from "#kube/events";
 
-/** Writes what people are to be told of as Events of the API (docs/spec/service-proxy.md#1.9). */
+/** Writes Events to the API (docs/spec/service-proxy.md#1.9). */
 export function eventSink(events: EventRecorder, nodeName: string): EventSink {
   return ({ about, type, reason, note }) => {
     events.record({ regarding: about === "node" ? ownNode(nodeName) : regardingOf(about), type, reason, note });

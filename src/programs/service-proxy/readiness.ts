@@ -2,12 +2,12 @@ import { Health, type HealthPart } from "#base/health";
 import type { IpFamily } from "#base/ip";
 import type { InformerHealth } from "#kube/informer";
 
-/** Nothing has been heard of it yet. */
+/** Reason before the first list. */
 const NOT_YET = "not read yet";
 
 /**
- * What the proxy depends on, a line each, for `/readyz`. A part that is degraded makes it 503: whether load balancers shall come is `/healthz`'s
- * matter, which knows of adopted tables.
+ * The dependencies of the proxy, a line each, for `/readyz`. A degraded part makes it 503. Load balancers use `/healthz` instead, which
+ * knows adopted tables.
  */
 export class Readiness {
   readonly health = new Health();
@@ -29,18 +29,18 @@ export class Readiness {
     this.#flows = this.health.part("conntrack", { needed: "always" });
   }
 
-  /** The first list of a kind is there. */
+  /** A resource was listed for the first time. */
   read(resource: string): void {
     this.#watches.get(resource)?.ok();
   }
 
-  /** What became of a list or watch. */
+  /** Result of a list or watch. */
   watch(resource: string, state: InformerHealth): void {
     if (state.state === "ready") this.read(resource);
     else this.#watches.get(resource)?.degraded(state.error);
   }
 
-  /** A server that does not know the kind has none of it. */
+  /** The API server does not serve the resource, so there are no such objects. */
   absent(resource: string): void {
     this.#watches.get(resource)?.ok("not served by this API server");
   }
@@ -53,7 +53,7 @@ export class Readiness {
     this.#tables.get(family)?.degraded(error);
   }
 
-  /** Connection tracking was read, or why it was not. */
+  /** Connection tracking was read; `error`: why it was not. */
   flows(error?: unknown): void {
     if (error === undefined) this.#flows.ok();
     else this.#flows.degraded(error);

@@ -6,7 +6,7 @@ import { isFamilyMissing, type Listener, type ProbeHttp } from "./probe-http.ts"
 const ANY = [IpAddress.parse("0.0.0.0"), IpAddress.parse("::")] as const;
 
 /**
- * Pure: the addresses to bind. "Any" of one family is any of both, as it is for kube-proxy, whose language binds so (spec
+ * Pure. The addresses to bind. A wildcard of one family means both, as in kube-proxy (spec
  * service-proxy 1.1). Throws {@link ServiceHealthError} `invalid-address` for a name.
  */
 export function bindAddresses({ host, port }: ListenAddress): readonly IpAddress[] {
@@ -23,8 +23,8 @@ export function bindAddresses({ host, port }: ListenAddress): readonly IpAddress
 }
 
 /**
- * Listens where {@link bindAddresses} says, with one port for all. A host without one of two families has the other. Throws
- * {@link ServiceHealthError}; nothing is listened on then.
+ * Listens on {@link bindAddresses}, with one port for all. A missing family is no error if the other one works. Throws
+ * {@link ServiceHealthError}, with no listener left open.
  */
 export function listenAll(http: Pick<ProbeHttp, "listen">, address: ListenAddress): readonly Listener[] {
   const addresses = bindAddresses(address);

@@ -8,16 +8,16 @@ import type { HealthCheck, NodeHealth } from "../state/index.ts";
 import { keepListening } from "./keep-listening.ts";
 import { type Listener, ProbeHttp, type ProbeHttpDeps } from "./probe-http.ts";
 
-/** After the end was asked for, probes are answered 503 for so long, milliseconds (docs/spec/service-proxy.md#2.12). */
+/** How long probes are answered with 503 after the signal has aborted, milliseconds (docs/spec/service-proxy.md#2.12). */
 export const LINGER_MS = 1000;
 
 /** Collaborators of a {@link HealthServer}. */
 export interface HealthServerDeps extends ProbeHttpDeps {
   readonly health: NodeHealth;
-  /** Told of each answer before its head is written. */
+  /** Called for each answer before its head is written. */
   readonly onAnswer?: (check: HealthCheck, code: 200 | 503) => void;
   readonly onEvent?: EventSink;
-  /** What `/readyz` tells of; absent: there is no such path. */
+  /** Source of `/readyz`; absent: there is no such path. */
   readonly readiness?: Pick<Health, "parts" | "unready">;
   readonly clock?: Clock;
 }
@@ -25,7 +25,7 @@ export interface HealthServerDeps extends ProbeHttpDeps {
 /** Settings of a {@link HealthServer}. */
 export interface HealthServerOptions {
   readonly address: ListenAddress;
-  /** Reject when the address cannot be had at once. Default: try for ever. */
+  /** Reject if the address cannot be bound at once. Default: try for ever. */
   readonly hardFail?: boolean;
   /** Default {@link LINGER_MS}. */
   readonly lingerMs?: number;
@@ -42,14 +42,14 @@ export class HealthServer {
     this.#options = options;
   }
 
-  /** `undefined` while it does not listen. */
+  /** The port; `undefined` while it does not listen. */
   get port(): number | undefined {
     return this.#listeners[0]?.port;
   }
 
   /**
-   * Serves until the signal aborts, then says 503 for a moment. Rejects with `ServiceHealthError` for an address that is none and,
-   * with `hardFail`, when it cannot be had.
+   * Serves until the signal aborts, then answers 503 for `lingerMs`. Rejects with `ServiceHealthError` for an invalid address and, with
+   * `hardFail`, if it cannot be bound.
    */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { health, clock = systemClock } = this.#deps;
@@ -73,7 +73,7 @@ export class HealthServer {
   }
 
   #answer(request: IncomingMessage, response: ServerResponse): void {
-    // Whoever asks through a proxy names us in the target too, and servers have to take that (RFC 9112 3.2.2).
+    // A client behind a proxy sends an absolute target, which servers must accept (RFC 9112 3.2.2).
     const [path] = (request.url ?? "/").replace(/^https?:\/\/[^/?]*/i, "").split("?", 1);
     const { readiness } = this.#deps;
     if (path === "/readyz" && readiness !== undefined) {
@@ -91,7 +91,7 @@ export class HealthServer {
   }
 }
 
-/** All parts, whatever was asked for: there are few. */
+/** A line for each part. */
 function readyText({ parts, unready }: Pick<Health, "parts" | "unready">): string {
   const lines = parts.map(({ name, status, reason }) =>
     `[${status === "ok" ? "+" : "-"}]${name} ${status} ${reason}`.trimEnd(),
@@ -99,7 +99,7 @@ function readyText({ parts, unready }: Pick<Health, "parts" | "unready">): strin
   return `${[...lines, unready.length === 0 ? "ok" : "not ready"].join("\n")}\n`;
 }
 
-/** Answers at once. HEAD gets the head alone: Node leaves the body out. */
+/** Sends an answer. For HEAD, Node leaves the body out. */
 export function reply(
   response: ServerResponse,
   code: number,

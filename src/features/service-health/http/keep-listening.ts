@@ -7,16 +7,16 @@ import { EventLimit, type EventSink, type HealthEvent } from "../events.ts";
 import { bindAddresses, listenAll } from "./bind.ts";
 import type { Listener, ProbeHttp } from "./probe-http.ts";
 
-/** Pause after an address could not be had, milliseconds: one that is free again is to be had within 2 s. */
+/** Pause after an address could not be bound, milliseconds: an address that becomes free is bound within 2 s. */
 export const BIND_RETRY_MS = 1500;
 
-/** Where to listen, and what is said when that cannot be. */
+/** The address, and how a failure is reported. */
 export interface KeepListeningOptions {
   readonly address: ListenAddress;
-  /** Give up at the first failure: `--bind-address-hard-fail`. */
+  /** Reject at the first failure: `--bind-address-hard-fail`. */
   readonly hardFail?: boolean;
   readonly failure: HealthEvent["reason"];
-  /** What is served, for the log: `health checks`. */
+  /** What the address serves, for the log: `health checks`. */
   readonly what: string;
   readonly signal: AbortSignal;
 }
@@ -31,8 +31,8 @@ export interface KeepListeningDeps {
 }
 
 /**
- * Listens until the signal aborts, trying for ever. Rejects with {@link ServiceHealthError} for an address that is none and, with
- * `hardFail`, when it cannot be had.
+ * Listens until the signal aborts; tries for ever. Rejects with {@link ServiceHealthError} for an invalid address and, with `hardFail`,
+ * if it cannot be bound.
  */
 export async function keepListening(deps: KeepListeningDeps, options: KeepListeningOptions): Promise<void> {
   const { log = nullLogger, clock = systemClock } = deps;

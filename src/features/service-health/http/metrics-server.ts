@@ -13,13 +13,13 @@ import { type Listener, ProbeHttp, type ProbeHttpDeps } from "./probe-http.ts";
 export interface DebugRequest {
   readonly path: string;
   readonly query: URLSearchParams;
-  /** As the client named us, without the port. */
+  /** Host of the request, without the port. */
   readonly host: string;
-  /** Aborts when the client goes. */
+  /** Aborts when the client closes the connection. */
   readonly signal: AbortSignal;
 }
 
-/** What one of the {@link DebugRoutes} answers. */
+/** Answer of one of the {@link DebugRoutes}. */
 export interface DebugAnswer {
   readonly status?: number;
   readonly type?: string;
@@ -27,18 +27,18 @@ export interface DebugAnswer {
   readonly body: string | AsyncIterable<Uint8Array>;
 }
 
-/** Profiling and the like, by path. One that ends in `/` stands for all below it. */
+/** Handlers for profiling, by path. A path that ends in `/` stands for all paths below it. */
 export type DebugRoutes = Readonly<Record<string, (request: DebugRequest) => DebugAnswer | Promise<DebugAnswer>>>;
 
 /** Collaborators of a {@link MetricsServer}. */
 export interface MetricsServerDeps extends ProbeHttpDeps {
   readonly registry: Registry;
-  /** The configuration in force, for `/configz`: what JSON can say. */
+  /** The configuration in force, for `/configz`; printed as JSON. */
   readonly configz: () => unknown;
-  /** With `--profiling`. */
+  /** Set with `--profiling`. */
   readonly debug?: DebugRoutes | undefined;
   readonly onEvent?: EventSink;
-  /** Something failed that must not: the program ends. */
+  /** A handler failed by a bug: the program has to end. */
   readonly onBug: (error: unknown) => void;
   readonly clock?: Clock;
 }
@@ -46,13 +46,13 @@ export interface MetricsServerDeps extends ProbeHttpDeps {
 /** Settings of a {@link MetricsServer}. */
 export interface MetricsServerOptions {
   readonly address: ListenAddress;
-  /** Reject when the address cannot be had at once. Default: try for ever. */
+  /** Reject if the address cannot be bound at once. Default: try for ever. */
   readonly hardFail?: boolean;
 }
 
 const TEXT = "text/plain; charset=utf-8";
 
-/** `/metrics`, `/proxyMode`, `/healthz`, `/configz` (docs/spec/service-proxy.md#1.1), and what else it is given. */
+/** `/metrics`, `/proxyMode`, `/healthz`, `/configz` (docs/spec/service-proxy.md#1.1), and the {@link DebugRoutes}. */
 export class MetricsServer {
   readonly #deps: MetricsServerDeps;
   readonly #options: MetricsServerOptions;
@@ -63,7 +63,7 @@ export class MetricsServer {
     this.#options = options;
   }
 
-  /** `undefined` while it does not listen. */
+  /** The port; `undefined` while it does not listen. */
   get port(): number | undefined {
     return this.#listeners[0]?.port;
   }

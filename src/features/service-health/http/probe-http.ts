@@ -9,11 +9,11 @@ import type { NetNs } from "#kernel/netns";
 import { listenTcp, localEndpoint } from "#kernel/socket";
 import { ServiceHealthError } from "../errors.ts";
 
-/** Connections at one time (docs/spec/service-proxy.md#1.1). */
+/** Maximum of open connections (docs/spec/service-proxy.md#1.1). */
 export const MAX_CONNECTIONS = 1024;
 /** How long a client may take to send the head of its request, milliseconds (docs/spec/service-proxy.md#1.1). */
 export const HEADERS_TIMEOUT_MS = 5000;
-/** How often it is looked whether one has taken longer, milliseconds. */
+/** Interval of checks for clients that have taken longer, milliseconds. */
 const CHECKING_INTERVAL_MS = 1000;
 /** How long a connection may be idle between two requests, milliseconds: longer than load balancers pause between probes. */
 const KEEP_ALIVE_MS = 75_000;
@@ -21,12 +21,12 @@ const BACKLOG = 1024;
 
 /** Collaborators of a {@link ProbeHttp}. */
 export interface ProbeHttpDeps {
-  /** The namespace to listen in; that of the process when absent. */
+  /** Network namespace to listen in; default: that of the process. */
   readonly netns?: Pick<NetNs, "fd"> | undefined;
   readonly log?: Logger;
 }
 
-/** Limits of a {@link ProbeHttp}; the defaults are those of the spec. */
+/** Limits of a {@link ProbeHttp}. */
 export interface ProbeHttpOptions {
   /** Default {@link MAX_CONNECTIONS}. */
   readonly maxConnections?: number;
@@ -34,20 +34,19 @@ export interface ProbeHttpOptions {
   readonly headersTimeoutMs?: number;
 }
 
-/** One address and port that is listened on. */
+/** A listening socket. */
 export interface Listener {
   readonly address: IpAddress;
   readonly port: number;
-  /** No new connections from now on; the port is free when this returns. Idempotent. */
+  /** Accepts no new connections; the port is free when this returns. Idempotent. */
   close(): void;
 }
 
-/** Answers a request; `at` is what the connection came in by. Must answer at once or handle its own failures. */
+/** Answers a request; `at`: the listener of the connection. Must answer at once, or handle its own failures. */
 export type ProbeHandler = (request: IncomingMessage, response: ServerResponse, at: Listener) => void;
 
 /**
- * An HTTP server that listens on any number of addresses, each by a socket of its own that is bound to one family. One set of limits
- * holds for all of them.
+ * An HTTP server on any number of addresses. Each has its own socket, bound to one family. One set of limits holds for all.
  */
 export class ProbeHttp implements AsyncDisposable {
   readonly #netns: Pick<NetNs, "fd"> | undefined;
@@ -76,17 +75,17 @@ export class ProbeHttp implements AsyncDisposable {
         else handler(request, response, at);
       },
     );
-    // Connections are handed in from sockets of our own, and this is what makes Node watch their timeouts.
+    // Connections come from our own sockets. This event makes Node check their timeouts.
     this.#http.emit("listening");
   }
 
-  /** Connections that are open. */
+  /** Number of open connections. */
   get connections(): number {
     return this.#connections.size;
   }
 
   /**
-   * Listens on one address, which may be that of "any" in its family. `port` 0 lets the kernel choose. Throws
+   * Listens on one address, which may be the wildcard of its family. `port` 0 lets the kernel choose. Throws
    * {@link ServiceHealthError} `cannot-listen` with the kernel's error as its cause.
    */
   listen(address: IpAddress, port: number): Listener {
@@ -107,7 +106,7 @@ export class ProbeHttp implements AsyncDisposable {
       this.#arrivals.set(socket, listening);
       this.#http.emit("connection", socket);
     });
-    // A full descriptor table and the like: who came is refused, the listener goes on.
+    // For example a full descriptor table: the connection is refused, the listener continues.
     server.on("error", (error) => this.#log.warn("cannot accept a probe", { reason: describeError(error) }));
     return listening;
   }
@@ -116,7 +115,7 @@ export class ProbeHttp implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     for (const listening of this.#listening) listening.close();
     this.#connections.destroyAll();
-    // Ends the watch over timeouts; a server that never listened by itself has nothing else to close.
+    // Ends the check of timeouts; this server has no socket of its own to close.
     this.#http.close();
   }
 
@@ -130,7 +129,7 @@ export class ProbeHttp implements AsyncDisposable {
   }
 }
 
-/** True for the refusal of a host that does not have the address's family at all. */
+/** The host does not support the address's family. */
 export function isFamilyMissing(error: unknown): boolean {
   const cause = error instanceof ServiceHealthError ? error.cause : error;
   return isKernelError(cause) && (cause.errno === "EAFNOSUPPORT" || cause.errno === "EADDRNOTAVAIL");

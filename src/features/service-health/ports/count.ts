@@ -1,7 +1,7 @@
 import type { IpAddress } from "#base/ip";
 import type { Service } from "#kube/client";
 
-/** What of a Service's port counts here; the data plane's ports with their endpoints are such. */
+/** The fields of a service port and its endpoints that are read; the data plane's ports have them. */
 export interface PortView {
   readonly port: {
     readonly namespace: string;
@@ -18,17 +18,17 @@ export interface PortView {
   }[];
 }
 
-/** A Service that load balancers ask about, in one family. */
+/** A Service with a health port, in one family. */
 export interface ServiceHealth {
   readonly namespace: string;
   readonly name: string;
   /** `spec.healthCheckNodePort`, 1 to 65535. */
   readonly port: number;
-  /** Addresses on this node that take new connections. */
+  /** Number of addresses on this node that take new connections. */
   readonly localEndpoints: number;
 }
 
-/** Pure: of the ports of one Service in one family. `undefined` for a Service that has no health check of its own (docs/spec/service-proxy.md#1.5). */
+/** Pure. From the ports of one Service in one family. `undefined` for a Service without a health port (docs/spec/service-proxy.md#1.5). */
 export function serviceHealth(ports: readonly PortView[]): ServiceHealth | undefined {
   const [first] = ports;
   if (first === undefined) return undefined;
@@ -38,15 +38,15 @@ export function serviceHealth(ports: readonly PortView[]): ServiceHealth | undef
 }
 
 /**
- * Pure: the Service needs a health port and has none, as when it was written past the API server's allocation. Nothing can be
- * listened on for it, so its load balancer will send nothing here.
+ * Pure. The Service needs a health port and has none, as when it was written without the API server's allocation. Its load balancer then
+ * sends no traffic here.
  */
 export function lacksHealthPort({ spec }: Pick<Service, "spec">): boolean {
   if (spec?.type !== "LoadBalancer" || spec.externalTrafficPolicy !== "Local") return false;
   return (spec.healthCheckNodePort ?? 0) <= 0;
 }
 
-/** Distinct addresses: ports do not multiply, and endpoints that end do not count, even when traffic falls back to them. */
+/** Counts distinct addresses of ready endpoints. Terminating endpoints never count, even if traffic falls back to them. */
 function countLocal(ports: readonly PortView[]): number {
   const addresses = new Set<string>();
   for (const { endpoints } of ports) {

@@ -9,8 +9,8 @@ import { type ServiceHealth, serviceKey } from "./count.ts";
 import { type OpenService, type PortChange, planPorts } from "./plan.ts";
 
 /**
- * First pause after a port could not be had, milliseconds; it doubles up to {@link MAX_RETRY_MS}. Trying costs microseconds, and a port that is
- * free again is to be had within 2 s; the Event is told of once in ten minutes.
+ * First pause after a port could not be bound, milliseconds; it doubles up to {@link MAX_RETRY_MS}. An attempt costs microseconds, and a
+ * port that becomes free is bound within 2 s. The Event is written once in ten minutes.
  */
 export const MIN_RETRY_MS = 500;
 /** Longest pause, milliseconds. */
@@ -32,11 +32,11 @@ export interface FamilyPortsDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly onEvent?: EventSink | undefined;
-  /** Shared by the families: a Service is told of once, whichever of its addresses cannot be had. */
+  /** Shared by the families: a Service gets one Event, whichever of its addresses cannot be bound. */
   readonly eventLimit: EventLimit;
 }
 
-/** The health ports of one family: which are open, which could not be had and when they are tried again. */
+/** The health ports of one family: the open ones, and the failed ones with the time of the next attempt. */
 export class FamilyPorts {
   readonly #deps: FamilyPortsDeps;
   readonly #listening = new Map<string, ListeningService>();
@@ -48,7 +48,7 @@ export class FamilyPorts {
     this.#deps = deps;
   }
 
-  /** Those that could not be had are tried again at the next {@link FamilyPorts.apply}. */
+  /** Sets the Services. Failed ports are tried again at the next {@link FamilyPorts.apply}. */
   setServices(services: Iterable<ServiceHealth>): void {
     this.#wanted = new Map(Array.from(services, (service) => [serviceKey(service), service] as const));
     for (const [key, failure] of this.#failures) {
@@ -57,48 +57,48 @@ export class FamilyPorts {
     }
   }
 
-  /** Link-local addresses are left out: they name no one place without a link. "Any" leaves no room for others beside it. */
+  /** Sets the addresses. Leaves out IPv6 link-local ones, which need an interface. A wildcard replaces all others. */
   setAddresses(family: IpFamily, addresses: readonly IpAddress[]): void {
     const usable = addresses.filter((one) => one.family === family && !(family === 6 && one.isLinkLocal));
     const any = usable.find(({ isUnspecified }) => isUnspecified);
     this.#addresses = any === undefined ? [...new Map(usable.map((one) => [one.toString(), one])).values()] : [any];
   }
 
-  /** As it is now, for the answer to a probe; `undefined`: no such Service any more. */
+  /** The current state of a Service; `undefined`: it is gone. */
   find(key: string): ServiceHealth | undefined {
     return this.#wanted.get(key);
   }
 
-  /** What is to be done now; Services whose time to be tried again has not come are left out. */
+  /** The changes to make now. Leaves out Services that are not due for another attempt. */
   plan(): PortChange[] {
     const now = this.#deps.clock.monotonic();
     const changes = planPorts(this.#wanted.values(), this.#addresses, this.#listening);
     const opening = new Set(changes.flatMap((change) => (change.op === "open" ? serviceKey(change.service) : [])));
-    // Without an address to listen on there is nothing to try again.
+    // Failures of Services that no longer need an address are dropped.
     for (const key of this.#failures.keys()) if (!opening.has(key)) this.#failures.delete(key);
     return changes.filter(
       (change) => change.op === "close" || (this.#failures.get(serviceKey(change.service))?.retryAt ?? 0) <= now,
     );
   }
 
-  /** One step of a plan. */
+  /** Makes one change of a plan. */
   apply(change: PortChange): void {
     if (change.op === "close") this.#close(change.service, change.addresses);
     else this.#open(change.service, change.addresses);
   }
 
-  /** Milliseconds until something is to be tried again; `undefined`: nothing is. */
+  /** Time until the next attempt, milliseconds; `undefined`: there is none. */
   get nextRetryMs(): number | undefined {
     const times = Array.from(this.#failures.values(), ({ retryAt }) => retryAt);
     return times.length === 0 ? undefined : Math.max(0, Math.min(...times) - this.#deps.clock.monotonic());
   }
 
-  /** How many Services are listened for. */
+  /** Number of Services with listeners. */
   get size(): number {
     return this.#listening.size;
   }
 
-  /** What is listened on for a Service. */
+  /** Listeners of a Service. */
   listenersFor(key: string): readonly Listener[] {
     return this.#listening.get(key)?.listeners ?? [];
   }
@@ -113,14 +113,14 @@ export class FamilyPorts {
     else this.#listening.set(key, listeningOn(open.port, left));
   }
 
-  /** All of a Service's addresses or none: one that answers on some of them only would look half there. */
+  /** Opens all addresses of a Service, or none: load balancers must not find it on some addresses only. */
   #open(service: ServiceHealth, addresses: readonly IpAddress[]): void {
     const key = serviceKey(service);
     const listeners = [...this.listenersFor(key)];
     try {
       for (const address of addresses) listeners.push(this.#deps.http.listen(address, service.port));
       this.#listening.set(key, listeningOn(service.port, listeners));
-      if (this.#failures.delete(key)) this.#deps.log.info("health port can be had again", { service: key });
+      if (this.#failures.delete(key)) this.#deps.log.info("health port is open again", { service: key });
     } catch (error) {
       for (const one of listeners) one.close();
       this.#listening.delete(key);

@@ -1,7 +1,7 @@
 /**
- * Health checks for each Service of policy Local.
+ * A health port for each Service of policy Local.
  *
- * Owns: which ports are listened on, what they answer, trying again. Refuses to know: watches, how endpoints are found.
+ * Owns: the listeners, their answers, their retries. Refuses to know: watches, how endpoints are found.
  */
 export { lacksHealthPort, type PortView, type ServiceHealth, serviceHealth } from "./count.ts";
 export { type OpenService, planPorts } from "./plan.ts";

@@ -1,20 +1,20 @@
 import type { IpAddress } from "#base/ip";
 import { type ServiceHealth, serviceKey } from "./count.ts";
 
-/** What is listened on for one Service. */
+/** Open port and addresses of one Service. */
 export interface OpenService {
   readonly port: number;
   readonly addresses: readonly IpAddress[];
 }
 
-/** One step; those that close come first. */
+/** One change; those that close come first. */
 export type PortChange =
   | { readonly op: "close"; readonly service: string; readonly addresses: readonly IpAddress[] }
   | { readonly op: "open"; readonly service: ServiceHealth; readonly addresses: readonly IpAddress[] };
 
 /**
- * Pure: from what is open to what is wanted, by Service (`namespace/name`). Ports that are given up are closed before others are
- * opened, since a port may go from one Service to another. How many endpoints a Service has changes no listener.
+ * Pure. The changes from the open listeners to the wanted ones, by Service (`namespace/name`). Closes come before opens, since a port may
+ * move from one Service to another. The number of endpoints changes no listener.
  */
 export function planPorts(
   wanted: Iterable<ServiceHealth>,

@@ -9,12 +9,12 @@ import { type ServiceHealth, serviceKey } from "./count.ts";
 import { FamilyPorts } from "./family-ports.ts";
 
 const SLICE_MS = 8;
-/** With nothing to try again, all is compared so often, milliseconds. */
+/** Interval of comparisons without a failure or change, milliseconds. */
 const RESYNC_MS = 600_000;
 
 /** Collaborators of a {@link ServicePorts}. */
 export interface ServicePortsDeps extends ProbeHttpDeps {
-  /** The proxy is healthy in all families; whether the Node is on its way out is not asked (docs/spec/service-proxy.md#1.5). */
+  /** The proxy is healthy in all families. Eligibility of the Node does not count (docs/spec/service-proxy.md#1.5). */
   readonly health: { readonly isServing: boolean };
   readonly onEvent?: EventSink;
   readonly clock?: Clock;
@@ -22,15 +22,15 @@ export interface ServicePortsDeps extends ProbeHttpDeps {
 
 /** Settings of a {@link ServicePorts}. */
 export interface ServicePortsOptions {
-  /** After the end was asked for, probes are answered for so long, milliseconds. Default {@link LINGER_MS}. */
+  /** How long probes are answered after the signal has aborted, milliseconds. Default {@link LINGER_MS}. */
   readonly lingerMs?: number;
-  /** Listeners are opened for so long before the event loop has its turn, milliseconds. Default 8. */
+  /** Opening listeners yields to the event loop after this time, milliseconds. Default 8. */
   readonly sliceMs?: number;
 }
 
 /**
- * A port for each Service of policy Local that has a healthCheckNodePort (docs/spec/service-proxy.md#1.5): does this node have endpoints of
- * it. Told what is wanted, {@link ServicePorts.run} makes it so; what stays as it is is not touched.
+ * A port for each Service of policy Local that has a healthCheckNodePort (docs/spec/service-proxy.md#1.5). It tells whether this node
+ * has endpoints of it. {@link ServicePorts.run} opens and closes listeners as set; unchanged ones are not touched.
  */
 export class ServicePorts {
   readonly #deps: ServicePortsDeps;
@@ -40,7 +40,7 @@ export class ServicePorts {
   readonly #http: ProbeHttp;
   readonly #families: Readonly<Record<IpFamily, FamilyPorts>>;
   readonly #dirty: Dirty;
-  /** Whose a listener is or was: connections outlive it. */
+  /** Service of each listener; kept after it closes, since connections outlive it. */
   readonly #owners = new WeakMap<Listener, { readonly family: IpFamily; readonly service: ServiceHealth }>();
 
   constructor(deps: ServicePortsDeps, options: ServicePortsOptions = {}) {
@@ -57,32 +57,32 @@ export class ServicePorts {
     this.#families = { 4: ports(), 6: ports() };
   }
 
-  /** The Services that are to have a port, all of them; after each sync that succeeded. */
+  /** Sets all Services that need a port; to be called after each successful sync. */
   setServices(family: IpFamily, services: Iterable<ServiceHealth>): void {
     this.#families[family].setServices(services);
     this.#dirty.mark();
   }
 
   /**
-   * The addresses to listen on: those on which NodePorts are taken, or "any" of the family alone where that is all of the host's.
-   * Those of another family are left out.
+   * Sets the addresses to listen on: those that take NodePorts, or the wildcard alone if these are all of the host's. Addresses of
+   * another family are left out.
    */
   setAddresses(family: IpFamily, addresses: readonly IpAddress[]): void {
     this.#families[family].setAddresses(family, addresses);
     this.#dirty.mark();
   }
 
-  /** How many Services are listened for in a family. */
+  /** Number of Services with listeners in a family. */
   size(family: IpFamily): number {
     return this.#families[family].size;
   }
 
-  /** What is listened on for a Service (`namespace/name`). */
+  /** Listeners of a Service (`namespace/name`). */
   listenersFor(family: IpFamily, service: string): readonly Listener[] {
     return this.#families[family].listenersFor(service);
   }
 
-  /** Until the signal aborts; answers go on for a moment then, all of them 503 once the health says so. Rejects for bugs alone. */
+  /** Runs until the signal aborts, then answers for `lingerMs`, with 503 if the health says so. Rejects for bugs alone. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     await using _http = this.#http;
     while (!signal.aborted) {
@@ -112,7 +112,7 @@ export class ServicePorts {
       this.#owners.set(listening, { family, service });
   }
 
-  /** Whatever the path and the method. A connection that outlives its Service's port learns that there is nothing any more. */
+  /** Answers any path and method. A connection that outlives its Service's port gets 503 and is closed. */
   #answer(_request: IncomingMessage, response: ServerResponse, at: Listener): void {
     const owner = this.#owners.get(at);
     if (owner === undefined) {

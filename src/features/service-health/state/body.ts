@@ -1,16 +1,16 @@
 import type { IpFamily } from "#base/ip";
 
-/** What a probe is answered. */
+/** Answer to a probe. */
 export interface HealthAnswer {
   readonly code: 200 | 503;
   /** JSON. */
   readonly body: string;
 }
 
-/** How far the start has come: `adopted` means that the table of an earlier run is trusted, as the API server is away. */
+/** State of the start. `adopted`: the table of an earlier run counts, because the API server cannot be reached. */
 export type StartupState = "pending" | "adopted" | "synced";
 
-/** One family in an answer. */
+/** State of one family in an answer. */
 export interface FamilyStatus {
   readonly family: IpFamily;
   readonly healthy: boolean;
@@ -20,27 +20,27 @@ export interface FamilyStatus {
   readonly lastError: string | undefined;
 }
 
-/** All that an answer says. */
+/** Everything that an answer contains. */
 export interface HealthFacts {
   readonly code: 200 | 503;
   readonly nowMs: number;
-  /** Absent from `/livez`, and where the gate is off. */
+  /** Absent from `/livez`, and if the gate is off. */
   readonly nodeEligible: boolean | undefined;
-  /** Of the data plane alone. */
+  /** Health of the data plane alone. */
   readonly healthy: boolean;
   readonly families: readonly FamilyStatus[];
   readonly startup: StartupState;
   readonly isStopping: boolean;
 }
 
-/** As labels and keys have it. */
+/** Name of a family in labels and keys. */
 export function familyName(family: IpFamily): "IPv4" | "IPv6" {
   return family === 4 ? "IPv4" : "IPv6";
 }
 
 /**
- * Pure (docs/spec/service-proxy.md#1.4). Keys are in the order of kube-proxy's; ours come after, and only where the answer is 503. With 200
- * the top `lastUpdated` is the current time: old probes alert on its age, although an idle proxy is a healthy one.
+ * Pure (docs/spec/service-proxy.md#1.4). Keys are in kube-proxy's order; ours follow, only with 503. With 200 the top `lastUpdated` is the
+ * current time: old probes alert on its age, although an idle proxy is healthy.
  */
 export function healthBody(facts: HealthFacts): string {
   const { code, nowMs, nodeEligible, healthy, families } = facts;
@@ -62,7 +62,7 @@ export function healthBody(facts: HealthFacts): string {
   });
 }
 
-/** What helps whoever asks why. */
+/** Reasons of a 503. */
 function reasons({ families, startup, isStopping }: HealthFacts): object {
   return {
     startup,
@@ -74,7 +74,7 @@ function reasons({ families, startup, isStopping }: HealthFacts): object {
   };
 }
 
-/** `undefined` where no family has the thing: the key is then left out. */
+/** Values by family; `undefined` if no family has one: the key is then left out. */
 function byFamily<T>(
   families: readonly FamilyStatus[],
   read: (family: FamilyStatus) => T | undefined,

@@ -3,7 +3,7 @@ import type { Node } from "#kube/client";
 /** The cluster autoscaler's taint on a node that it is about to delete (KEP-3836). */
 export const AUTOSCALER_TAINT = "ToBeDeletedByClusterAutoscaler";
 
-/** What of a Node decides whether load balancers shall use it. */
+/** The fields of a Node that decide whether load balancers may use it. */
 export interface NodeView {
   /** `metadata.deletionTimestamp` is set. */
   readonly isDeleting: boolean;
@@ -11,7 +11,7 @@ export interface NodeView {
   readonly taintKeys: readonly string[];
 }
 
-/** Pure. All else that a Node says is no signal to drain it: cordoned, not ready, other taints, labels (docs/spec/service-proxy.md#1.3). */
+/** Pure. No other field drains a node: not cordoning, not readiness, no other taints or labels (docs/spec/service-proxy.md#1.3). */
 export function nodeView({ metadata, spec }: Pick<Node, "metadata" | "spec">): NodeView {
   const deletedAt = metadata.deletionTimestamp;
   return {
@@ -20,7 +20,7 @@ export function nodeView({ metadata, spec }: Pick<Node, "metadata" | "spec">): N
   };
 }
 
-/** Pure: true unless the node is on its way out. */
+/** Pure. False if the node is being deleted or drained. */
 export function isEligible(view: NodeView, drainingTaintKeys: readonly string[]): boolean {
   return !view.isDeleting && !view.taintKeys.some((key) => drainingTaintKeys.includes(key));
 }

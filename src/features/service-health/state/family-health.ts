@@ -1,15 +1,15 @@
 import { describeError } from "#base/errors";
 
-/** So much of an error's text is shown, characters (docs/spec/service-proxy.md#1.4). */
+/** Maximum length of an error's text, characters (docs/spec/service-proxy.md#1.4). */
 const MAX_ERROR_LENGTH = 256;
 
 /**
- * How stale one family's data plane is: the age of the oldest change that it does not have yet (docs/spec/service-proxy.md#1.2). Times are
- * given, never read: `now` is monotonic milliseconds, `wallMs` milliseconds since the epoch.
+ * Staleness of one family's data plane: the age of the oldest change that is not in the kernel yet (docs/spec/service-proxy.md#1.2). Times are
+ * parameters: `now` is monotonic milliseconds, `wallMs` milliseconds since the epoch.
  */
 export class FamilyHealth {
   #pendingSince: number | undefined;
-  /** The oldest change that came while a sync was under way, which that sync may not have seen. */
+  /** The oldest change that came during a sync, which that sync may have missed. */
   #queuedMeanwhile: number | undefined;
   #isSyncing = false;
   #isSynced = false;
@@ -21,34 +21,34 @@ export class FamilyHealth {
     return this.#isSynced;
   }
 
-  /** Of the last success, milliseconds since the epoch; `undefined` before the first. */
+  /** Time of the last success, milliseconds since the epoch; `undefined` before the first. */
   get lastUpdatedMs(): number | undefined {
     return this.#lastUpdatedMs;
   }
 
-  /** Of the failures since the last success, the last. */
+  /** The last error since the last success. */
   get lastError(): string | undefined {
     return this.#lastError;
   }
 
-  /** As the reference has it: a proxy that has started looks updated. */
+  /** For `compatible`, as in kube-proxy: a proxy that has started counts as updated. */
   assumeUpdated(wallMs: number): void {
     this.#lastUpdatedMs ??= wallMs;
   }
 
-  /** A change waits to be synced. Later ones do not make it younger. */
+  /** A change waits to be synced. Later changes do not lower the age. */
   queued(now: number): void {
     this.#pendingSince ??= now;
     if (this.#isSyncing) this.#queuedMeanwhile ??= now;
   }
 
-  /** A sync begins with all that is queued. */
+  /** A sync begins, with all queued changes. */
   syncing(): void {
     this.#isSyncing = true;
     this.#queuedMeanwhile = undefined;
   }
 
-  /** The sync succeeded. What was queued meanwhile stays pending: the sync began without it. */
+  /** The sync succeeded. Changes that were queued meanwhile stay pending: the sync began without them. */
   synced(wallMs: number): void {
     this.#pendingSince = this.#queuedMeanwhile;
     this.#queuedMeanwhile = undefined;
@@ -58,14 +58,14 @@ export class FamilyHealth {
     this.#lastError = undefined;
   }
 
-  /** The sync failed: what was pending grows older. */
+  /** The sync failed: pending changes grow older. */
   failed(error: unknown): void {
     this.#queuedMeanwhile = undefined;
     this.#isSyncing = false;
     this.#lastError = describeError(error).slice(0, MAX_ERROR_LENGTH);
   }
 
-  /** Milliseconds that the oldest change has waited; `undefined`: none waits. */
+  /** How long the oldest change has waited, milliseconds; `undefined`: none waits. */
   pendingMs(now: number): number | undefined {
     return this.#pendingSince === undefined ? undefined : now - this.#pendingSince;
   }

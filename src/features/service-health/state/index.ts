@@ -1,5 +1,5 @@
 /**
- * What this node's health is and how it is said.
+ * The health of this node, and the text of its answers.
  *
  * Owns: {@link NodeHealth}. Refuses to know: HTTP, watches, what a sync is.
  */

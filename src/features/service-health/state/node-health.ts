@@ -6,23 +6,23 @@ import { FamilyHealth } from "./family-health.ts";
 
 /** Settings of a {@link NodeHealth}. */
 export interface NodeHealthOptions {
-  /** A change may wait so long, milliseconds: twice the sync period. */
+  /** How long a change may wait, milliseconds: twice the sync period. */
   readonly healthTimeoutMs: number;
-  /** `strict` (default): a node whose Services were never programmed takes no traffic. `compatible`: as kube-proxy, it does. */
+  /** `strict` (default): the node takes no traffic before its first sync. `compatible`: it does, as with kube-proxy. */
   readonly startup?: "strict" | "compatible";
-  /** Gate `KubeProxyDrainingTerminatingNodes`, default on. Off: `/healthz` is as `/livez`, whatever the Node says. */
+  /** Gate `KubeProxyDrainingTerminatingNodes`, default on. Off: `/healthz` ignores the Node. */
   readonly drainsTerminatingNodes?: boolean;
   /** Default {@link AUTOSCALER_TAINT} alone. */
   readonly drainingTaintKeys?: readonly string[];
   readonly clock?: Clock;
 }
 
-/** Which question: may load balancers send here (`healthz`), is the proxy worth a restart (`livez`). */
+/** `healthz`: may load balancers send traffic here? `livez`: does the proxy work, or may a restart help? */
 export type HealthCheck = "healthz" | "livez";
 
 /**
- * The health of this node's service proxy (docs/spec/service-proxy.md#1.2 to #1.4, #1.6): told what happens, answers from memory. When the API
- * server goes away nothing is told any more and nothing changes: what was known goes on to hold.
+ * The health of this node's service proxy (docs/spec/service-proxy.md#1.2 to #1.4, #1.6). Methods report events; answers come from memory.
+ * While the API server cannot be reached no events come, and the last known state holds.
  */
 export class NodeHealth {
   readonly #timeoutMs: number;
@@ -46,7 +46,7 @@ export class NodeHealth {
     this.#startedAt = this.#clock.monotonic();
   }
 
-  /** The sync loops of these families run. Health is that of all of them. */
+  /** The sync loops of these families run. The health covers all of them. */
   started(families: Iterable<IpFamily>): void {
     for (const family of families) {
       const state = this.#family(family);
@@ -65,8 +65,8 @@ export class NodeHealth {
   }
 
   /**
-   * The API server cannot be reached and the kernel holds a complete table of an earlier run, so the node serves as it did. Means
-   * nothing after {@link NodeHealth.listed}, nor in `compatible`.
+   * The API server cannot be reached and the kernel holds a complete table of an earlier run, so the node still serves. Has no effect
+   * after {@link NodeHealth.listed}, nor in `compatible`.
    */
   adopted(): void {
     this.#isAdopted = this.#isStrict && this.#listedAt === undefined;
@@ -77,7 +77,7 @@ export class NodeHealth {
     this.#family(family).queued(this.#clock.monotonic());
   }
 
-  /** A sync begins; what is queued from now on is for the next. */
+  /** A sync begins; later changes are for the next sync. */
   syncing(family: IpFamily): void {
     this.#family(family).syncing();
   }
@@ -92,22 +92,22 @@ export class NodeHealth {
     this.#family(family).failed(error);
   }
 
-  /** The Node as it is now. One that was deleted is not told of: what was known last stays. */
+  /** Sets the Node. Not called for a deleted Node: its last state stays. */
   node(view: NodeView): void {
     this.#node = view;
   }
 
-  /** The program ends: load balancers are told to go elsewhere. */
+  /** The program ends: load balancers get 503. */
   stopping(): void {
     this.#isStopping = true;
   }
 
-  /** Load balancers may use this node as far as Services are concerned, whatever becomes of the node. */
+  /** The proxy can serve, whatever the eligibility of the node. */
   get isServing(): boolean {
     return !this.#isStopping && this.#isProxyHealthy("healthz");
   }
 
-  /** The Node is not on its way out (docs/spec/service-proxy.md#1.3). */
+  /** The Node is not being deleted or drained (docs/spec/service-proxy.md#1.3). */
   get isNodeEligible(): boolean {
     if (this.#node === undefined) return this.startup === "adopted";
     return isEligible(this.#node, this.#drainingTaintKeys);
@@ -119,7 +119,7 @@ export class NodeHealth {
     return this.#isAdopted ? "adopted" : "pending";
   }
 
-  /** Whether a check passes now. */
+  /** The check passes now. */
   passes(check: HealthCheck): boolean {
     if (check === "livez") return this.#isProxyHealthy("livez");
     return this.isServing && (this.isNodeEligible || !this.#drainsTerminatingNodes);
@@ -173,12 +173,12 @@ export class NodeHealth {
     return pendingMs === undefined || pendingMs < this.#timeoutMs;
   }
 
-  /** Before the first sync: no traffic in `strict`, but a restart would help only when the sync had its time and did not succeed. */
+  /** Before the first sync: no traffic in `strict`. `livez` fails only if the sync had its time and did not succeed. */
   #isStartingWell(check: HealthCheck): boolean {
     if (!this.#isStrict || this.#isAdopted) return true;
     if (check === "healthz") return false;
     if (this.#listedAt === undefined) return true;
-    // After an outage longer than the timeout the sync has its time from then on; else all nodes would be restarted as it ends.
+    // If the lists came later than the timeout, the time counts from them. Otherwise all nodes would be restarted at the end of an outage.
     const waitedAtListing = this.#listedAt - this.#startedAt;
     const since = waitedAtListing < this.#timeoutMs ? this.#startedAt : this.#listedAt;
     return this.#clock.monotonic() - since < this.#timeoutMs;

@@ -2,14 +2,14 @@ import { Agent, type IncomingHttpHeaders, request } from "node:http";
 import { connect, type Socket } from "node:net";
 import { setImmediate } from "node:timers/promises";
 
-/** What a probe got. */
+/** Answer to a probe. */
 export interface Probed {
   readonly code: number;
   readonly headers: IncomingHttpHeaders;
   readonly body: string;
 }
 
-/** How a probe asks. Default: GET of `/healthz` at 127.0.0.1, on a connection of its own. */
+/** Request of a probe. Default: GET `/healthz` at 127.0.0.1, on a connection of its own. */
 export interface ProbeOptions {
   readonly host?: string;
   readonly path?: string;
@@ -17,7 +17,7 @@ export interface ProbeOptions {
   readonly agent?: Agent;
 }
 
-/** One probe, as a load balancer sends it. Rejects when there is no answer. */
+/** Sends one probe, as a load balancer does. Rejects if there is no answer. */
 export function probe(port: number, options: ProbeOptions = {}): Promise<Probed> {
   const { host = "127.0.0.1", path = "/healthz", method = "GET", agent } = options;
   const { promise, resolve, reject } = Promise.withResolvers<Probed>();
@@ -34,7 +34,7 @@ export function probe(port: number, options: ProbeOptions = {}): Promise<Probed>
   return promise;
 }
 
-/** A connection that has been made; errors on it are of no interest. */
+/** Opens a connection; later errors on it are ignored. */
 export async function connected(port: number, host = "127.0.0.1"): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<Socket>();
   const socket = connect({ port, host }, () => resolve(socket));
@@ -42,7 +42,7 @@ export async function connected(port: number, host = "127.0.0.1"): Promise<Socke
   return promise;
 }
 
-/** What `read` gives once it gives something; the event loop goes on meanwhile. Fails after five seconds. */
+/** Polls `read` until it returns a value. Fails after five seconds. */
 export async function eventually<T>(read: () => T | undefined): Promise<T> {
   const until = performance.now() + 5000;
   for (;;) {
@@ -53,13 +53,13 @@ export async function eventually<T>(read: () => T | undefined): Promise<T> {
   }
 }
 
-/** Something that runs until a signal aborts, as a test holds it: disposing it ends it and waits, and throws what it threw. */
+/** Runs a part until it is disposed. Disposing aborts its signal, waits, and throws its error. */
 export function running(part: { run(options: { readonly signal: AbortSignal }): Promise<void> }): AsyncDisposable & {
   readonly ended: Promise<void>;
 } {
   const controller = new AbortController();
   const ended = part.run({ signal: controller.signal });
-  // Whoever waits for the end is told; until then a failure is not an unhandled one.
+  // `ended` passes a failure on; this keeps it from being an unhandled rejection before.
   ended.catch(() => undefined);
   return {
     ended,

@@ -23,8 +23,8 @@ function flow(dst: IpAddress, dstPort: number, from: IpAddress, fromPort: number
 
 const holds = (): boolean => true;
 
-/** How many of the flows are forgotten. */
-function forgotten(port: TrackedPort, ...flows: readonly ConntrackEntry[]): Promise<number> {
+/** Number of deleted flows. */
+function deleted(port: TrackedPort, ...flows: readonly ConntrackEntry[]): Promise<number> {
   const conntrack = new FakeConntrack();
   conntrack.entries.push(...flows);
   return deleteStaleFlows(conntrack, 4, [port], { isNodePortAddress: (address) => address.equals(node), holds });
@@ -46,16 +46,16 @@ test("deleteStaleFlows: flows to endpoints that serve stay, others go, by every 
     [node, NODE_PORT],
   ] as const;
   for (const [address, port] of kinds) {
-    assert.equal(await forgotten(udp(local), flow(address, port, ...here)), 0, String(address));
-    assert.equal(await forgotten(udp(local), flow(address, port, ...there)), 1, String(address));
-    assert.equal(await forgotten(udp(), flow(address, port, ...here)), 1, `${address}: nobody serves any more`);
+    assert.equal(await deleted(udp(local), flow(address, port, ...here)), 0, String(address));
+    assert.equal(await deleted(udp(local), flow(address, port, ...there)), 1, String(address));
+    assert.equal(await deleted(udp(), flow(address, port, ...here)), 1, `${address}: nobody serves any more`);
     assert.equal(
-      await forgotten(udp(local), flow(address, port, address, port)),
+      await deleted(udp(local), flow(address, port, address, port)),
       1,
       `${address}: sent before there were endpoints`,
     );
     assert.equal(
-      await forgotten(udp({ ...local, port: 9 }), flow(address, port, ...here)),
+      await deleted(udp({ ...local, port: 9 }), flow(address, port, ...here)),
       1,
       `${address}: its target port changed`,
     );
@@ -64,29 +64,29 @@ test("deleteStaleFlows: flows to endpoints that serve stay, others go, by every 
 
 test("deleteStaleFlows: endpoints that end but serve keep their flows, whatever the policies", async () => {
   const ending = { ...local, ready: false, terminating: true };
-  assert.equal(await forgotten(udp(ending), flow(clusterIP, SERVICE_PORT, ...here)), 0);
-  assert.equal(await forgotten(udp({ ...ending, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 1);
+  assert.equal(await deleted(udp(ending), flow(clusterIP, SERVICE_PORT, ...here)), 0);
+  assert.equal(await deleted(udp({ ...ending, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 1);
   const policies = {
     port: servicePort(4, { protocol: "UDP", externalTrafficPolicy: "Local" }),
     endpoints: [endpoint(4, "remote")],
   };
-  assert.equal(await forgotten(policies, flow(node, NODE_PORT, ...there)), 0);
+  assert.equal(await deleted(policies, flow(node, NODE_PORT, ...there)), 0);
 });
 
 test("deleteStaleFlows: endpoints that are published before they are ready keep their flows", async () => {
-  assert.equal(await forgotten(udp({ ...local, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 0);
+  assert.equal(await deleted(udp({ ...local, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 0);
   assert.equal(
-    await forgotten(udp({ ...local, ready: false, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)),
+    await deleted(udp({ ...local, ready: false, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)),
     1,
   );
 });
 
 test("deleteStaleFlows: TCP, other ports, and outside hosts at a NodePort's number are left alone", async () => {
-  assert.equal(await forgotten(udp(), flow(clusterIP, SERVICE_PORT, ...here, 6)), 0);
-  assert.equal(await forgotten(udp(), flow(clusterIP, 81, ...here)), 0);
-  assert.equal(await forgotten(udp(), flow(outside, NODE_PORT, outside, NODE_PORT)), 0);
+  assert.equal(await deleted(udp(), flow(clusterIP, SERVICE_PORT, ...here, 6)), 0);
+  assert.equal(await deleted(udp(), flow(clusterIP, 81, ...here)), 0);
+  assert.equal(await deleted(udp(), flow(outside, NODE_PORT, outside, NODE_PORT)), 0);
   const tcp = { port: servicePort(4), endpoints: [] };
-  assert.equal(await forgotten(tcp, flow(clusterIP, SERVICE_PORT, ...here)), 0);
+  assert.equal(await deleted(tcp, flow(clusterIP, SERVICE_PORT, ...here)), 0);
 });
 
 test("deleteStaleFlows: flows to a front end that another Service has are left to that one", async () => {
