@@ -178,7 +178,9 @@ test("service-proxy: a Service that asks for an address that an older one has is
     // Times of objects have whole seconds.
     await until("the next is younger", () => Date.now() - Date.parse(createdAt ?? "") >= 1000);
   }
-  await until("it is in the log", () => proxy.said().includes("another Service has the address that this one requests"));
+  await until("it is in the log", () =>
+    proxy.said().includes("another Service has the address that this one requests"),
+  );
   const line = proxy
     .said()
     .split("\n")

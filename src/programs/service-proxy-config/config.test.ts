@@ -368,10 +368,7 @@ test("parseFile: whatever a file holds, only ConfigError escapes", () => {
 });
 
 test("serviceProxyConfig: a table's name that a proxy of another name would take for its own is refused", () => {
-  assert.match(
-    String(faultsOf(() => byFlags("--table-name=kube-proxy-takeover"))),
-    /does not end in -takeover/,
-  );
+  assert.match(String(faultsOf(() => byFlags("--table-name=kube-proxy-takeover"))), /does not end in -takeover/);
   assert.deepEqual(byFlags("--table-name=takeover").tableName, "takeover");
 });
 

@@ -83,7 +83,11 @@ test("nodeNameOf: lower case without blanks, as kubelet names Nodes", () => {
   assert.equal(nodeNameOf(" Node-A "), "node-a");
   assert.throws(() => nodeNameOf("  "), ConfigError);
   for (const name of ["a b", "a,metadata.namespace=b", "../x", "-a", "a.", "a_b", "a".repeat(254)])
-    assert.throws(() => nodeNameOf(name), /--hostname-override: ".*" cannot be a Node's name: it needs letters, digits/, name);
+    assert.throws(
+      () => nodeNameOf(name),
+      /--hostname-override: ".*" cannot be a Node's name: it needs letters, digits/,
+      name,
+    );
   assert.equal(nodeNameOf("a".repeat(253)), "a".repeat(253));
   assert.notEqual(nodeNameOf(""), "");
 });

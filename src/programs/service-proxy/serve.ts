@@ -39,7 +39,6 @@ import type { InformerHealth } from "#kube/informer";
 import { profilingRoutes } from "../http-endpoints/index.ts";
 import { VERSION } from "../run-program.ts";
 import type { ServiceProxyConfig } from "../service-proxy-config/index.ts";
-import { profilingRoutes } from "../tunnel/profiling.ts";
 import { watchConfig } from "./config-watch.ts";
 import { eventSink } from "./events.ts";
 import { Readiness } from "./readiness.ts";
