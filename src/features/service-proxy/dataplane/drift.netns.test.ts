@@ -86,3 +86,65 @@ test("DataPlane: a repair tells what somebody changed from what was asked for me
   // The element of the map, the address that stays; the one that goes was asked for, and is gone already.
   assert.deepEqual([repaired.changes, repaired.drift], [2, 2]);
 });
+
+test("DataPlane: rules that somebody removes at any moment of a sync are seen as damage, and the next sync after a look puts them back", async () => {
+  /** Flushes a chain behind the back of the plane, after so many of its transactions. */
+  let left = Number.POSITIVE_INFINITY;
+  const meddle = (): void => {
+    left -= 1;
+    if (left === 0) bed.nft.run([{ op: "flush", kind: "chain", table, chain: "services" }]);
+  };
+  const { elements } = bed;
+  const generations = new GenerationTracker(elements);
+  const deps = {
+    nft: overridden(bed.nft, {
+      run: (changes: Parameters<Nft["run"]>[0]) => {
+        bed.nft.run(changes);
+        meddle();
+      },
+    }),
+    elements: overridden(elements, {
+      commit: async (...args: Parameters<typeof elements.commit>) => {
+        await elements.commit(...args);
+        meddle();
+      },
+    }),
+    generations,
+  };
+  const plane = new DataPlane(deps, { ...ruleOptions(4), tableName: NAME });
+  const { table } = plane;
+  choose(3);
+  await plane.sync(desired());
+  const rules = (): number => elements.ruleHandles(table).filter((line) => line.startsWith("services ")).length;
+  const sound = rules();
+  const moments = { full: 0, partial: 0 };
+  let endpoints = 3;
+  for (const kind of ["full", "partial"] as const) {
+    for (let at = 1; ; at += 1) {
+      // Other chains than before: so a partial sync writes rules too, and renews the seal.
+      endpoints += 1;
+      choose(endpoints);
+      if (kind === "full") {
+        bed.nft.run([{ op: "flush", kind: "chain", table, chain: "services" }]);
+        generations.settle();
+        plane.distrust();
+      }
+      left = at;
+      const report = await plane.sync(desired());
+      assert.equal(report.kind, kind);
+      if (left > 0) break;
+      if (rules() < sound) {
+        moments[kind] += 1;
+        assert.ok(plane.isDamaged() && plane.isBroken(), `${kind}, moment ${at}: the damage does not show`);
+      }
+      left = Number.POSITIVE_INFINITY;
+      generations.settle();
+      plane.distrust();
+      await plane.sync(desired());
+      assert.equal(plane.isDamaged(), false, `${kind}, moment ${at}`);
+      assert.equal(rules(), sound, `${kind}, moment ${at}: the chain is still empty`);
+    }
+    left = Number.POSITIVE_INFINITY;
+  }
+  assert.ok(moments.full > 0 && moments.partial > 2, JSON.stringify(moments));
+});

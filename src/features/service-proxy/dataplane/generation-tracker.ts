@@ -1,3 +1,4 @@
+import { Deferred } from "#base/async";
 import type { NftElements } from "#kernel/nft-elements";
 
 /**
@@ -11,6 +12,8 @@ export class GenerationTracker {
   #underWay = 0;
   #since = 0;
   #hasForeignChanges = false;
+  /** Resolved while no transaction of ours is under way. */
+  #idle = new Deferred();
 
   constructor(elements: Pick<NftElements, "generation">) {
     this.#elements = elements;
@@ -19,14 +22,23 @@ export class GenerationTracker {
 
   /** Runs a transaction of ours. Rejects as `run` does; a failed transaction has changed nothing. */
   async transact(run: () => void | Promise<void>): Promise<void> {
+    if (this.#underWay === 0) this.#idle = new Deferred();
     this.#underWay += 1;
     this.#since += 1;
     try {
       await run();
     } finally {
       this.#underWay -= 1;
-      if (this.#underWay === 0) this.#count();
+      if (this.#underWay === 0) {
+        this.#count();
+        this.#idle.resolve();
+      }
     }
+  }
+
+  /** Resolves when none of our transactions is under way. */
+  async idle(): Promise<void> {
+    while (this.#underWay > 0) await this.#idle.promise;
   }
 
   /** Acknowledges the changes of other programs until now. */

@@ -3,6 +3,7 @@ import { cidrsIn, type ListedTable, type ObservedFrontEnd, readListing } from ".
 import { affinityChain, type RuleOptions, SETS } from "../rules/index.ts";
 import {
   COMPLETE_CHAIN,
+  hasAllRules,
   LAYOUT_CHAIN,
   renewTable,
   replaceTable,
@@ -11,6 +12,7 @@ import {
   writeCompiled,
   writeSlotMaps,
 } from "./table-rules.ts";
+
 import type { TableOptions } from "./types.ts";
 import type { TableWriter } from "./writer.ts";
 
@@ -18,8 +20,8 @@ import type { TableWriter } from "./writer.ts";
 export interface ObservedTable {
   readonly frontEnds: Map<string, ObservedFrontEnd>;
   chains: Set<string>;
-  /** Handles of the rules, from `NftElements.ruleHandles`. */
-  rules: readonly string[];
+  /** The rules, as `NftElements.ruleHandles` lists them; `undefined` where another program changed them after we wrote them. */
+  rules: readonly string[] | undefined;
   readonly sets: Map<string, Set<ByteString>>;
   affinityTimeouts: readonly number[];
   /** Ranges as text, sorted and joined. */
@@ -65,25 +67,49 @@ export async function adopt(
   }
   const affinityTimeouts = timeoutsOf(names.sets);
   const known = { chains: names.chains, affinityTimeouts };
-  const seal = sealOf(options, { ...known, structure: elements.structure(table) });
-  if (state !== "whole" || !names.chains.includes(seal)) {
+  const structure = elements.structure(table);
+  const isSealed = state === "whole" && names.chains.includes(sealOf(options, { ...known, structure }));
+  if (!isSealed) {
     await writer.commitRules((batch) => writeSlotMaps(batch, options));
     await writer.run(renewTable(table, options, { ...known, isWhole: state === "whole" }));
     await writer.commitRules((batch) =>
       writeCompiled(batch, compiledOf(names.chains, affinityTimeouts, options), options),
     );
   }
+  // Read at once: what another program does while elements are listed must show as damage.
+  const chains = new Set(isSealed ? names.chains : elements.names(table)?.chains);
+  const rules = isSealed ? rulesIn(structure) : rulesOf(elements, { table, options, chains, affinityTimeouts });
   const listing = await listElements(writer, elements);
   const { frontEnds, unowned } = readListing(listing);
   return {
     frontEnds: new Map(frontEnds),
-    chains: new Set(elements.names(table)?.chains),
-    rules: elements.ruleHandles(table),
+    chains,
+    rules,
     sets: new Map(PLAIN_SETS.map((name) => [name, new Set((listing.get(name) ?? []).map(({ key }) => key))])),
     affinityTimeouts,
     serviceCIDRs: cidrsIn(elements.list(table, SETS.serviceCidrs)),
     unowned,
   };
+}
+
+/** The handles of the rules that we have just written; `undefined` where the kernel shows others already. */
+export function rulesOf(
+  elements: Pick<NftElements, "ruleHandles">,
+  known: {
+    readonly table: TableWriter["table"];
+    readonly options: TableOptions;
+    readonly chains: ReadonlySet<string>;
+    readonly affinityTimeouts: readonly number[];
+  },
+): readonly string[] | undefined {
+  const handles = elements.ruleHandles(known.table);
+  return hasAllRules(known.options, known, handles) ? handles : undefined;
+}
+
+/** Pure: the handles of the rules in what `NftElements.structure` lists. */
+function rulesIn(structure: readonly string[]): readonly string[] {
+  const prefix = "rule ";
+  return structure.filter((line) => line.startsWith(prefix)).map((line) => line.slice(prefix.length));
 }
 
 function compiledOf(chains: Iterable<string>, affinityTimeouts: readonly number[], options: RuleOptions) {

@@ -7,7 +7,7 @@ import { type ChangedKeys, type ObservedFrontEnd, type WantedTable, withoutNeste
 import { type RuleOptions, setSpecs } from "../rules/index.ts";
 import { DataPlaneError } from "./errors.ts";
 import { syncFrontEnds } from "./front-ends.ts";
-import { adopt, type ObservedTable, stateOf, type TableState } from "./observed-table.ts";
+import { adopt, type ObservedTable, rulesOf, stateOf, type TableState } from "./observed-table.ts";
 import { changeSets, type Requested } from "./plain-sets.ts";
 import { COMPLETE_CHAIN, hookTable, isSeal, removeTable, sealOf, sealTable, setServiceCidrs } from "./table-rules.ts";
 import type { DataPlaneDeps, Desired, SyncReport, TableOptions } from "./types.ts";
@@ -85,7 +85,7 @@ export class ServiceTable {
       chains.size !== this.#observed.chains.size ||
       [...this.#observed.chains].some((name) => !chains.has(name)) ||
       [...setSpecs(this.#options.family).keys()].some((name) => names?.sets.includes(name) !== true) ||
-      elements.ruleHandles(this.table).join() !== this.#observed.rules.join()
+      elements.ruleHandles(this.table).join() !== this.#observed.rules?.join()
     );
   }
 
@@ -100,6 +100,7 @@ export class ServiceTable {
     return (
       [...this.#observed.chains].some((name) => !chains.has(name)) ||
       [...setSpecs(this.#options.family).keys()].some((name) => names?.sets.includes(name) !== true) ||
+      this.#observed.rules === undefined ||
       elements.ruleHandles(this.table).length < this.#observed.rules.length
     );
   }
@@ -175,12 +176,18 @@ export class ServiceTable {
     return new DataPlaneError("owned", `Cannot change ${table}: another program owns it; ${fix}`, { cause: error });
   }
 
-  /** Seals the rules: the next start finds that they are right, and does not write them. */
+  /**
+   * Seals the rules: the next start finds that they are right, and does not write them. If another program made a transaction since they
+   * were written, they may be its rules: they are not sealed, and the next repair writes them again.
+   */
   async #seal(observed: ObservedTable, writer: TableWriter): Promise<void> {
-    const { elements } = this.#deps;
-    observed.rules = elements.ruleHandles(this.table);
+    const { elements, generations } = this.#deps;
+    await generations.idle();
     const { chains, affinityTimeouts } = observed;
-    const seal = sealOf(this.#options, { chains, affinityTimeouts, structure: elements.structure(this.table) });
+    observed.rules = rulesOf(elements, { table: this.table, options: this.#options, chains, affinityTimeouts });
+    const structure = elements.structure(this.table);
+    if (observed.rules === undefined || generations.hasForeignChanges) return;
+    const seal = sealOf(this.#options, { chains, affinityTimeouts, structure });
     if (chains.has(seal)) return;
     await writer.run(sealTable(this.table, seal, chains));
     observed.chains = new Set([...chains].filter((name) => !isSeal(name))).add(seal);

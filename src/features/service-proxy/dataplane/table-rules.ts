@@ -126,6 +126,28 @@ export function sealOf(
   return `${SEAL_PREFIX}${digest.slice(0, SEAL_DIGITS)}`;
 }
 
+/**
+ * Whether the kernel has as many rules in each chain as we write into it, given handles as `NftElements.ruleHandles` lists them. Where it
+ * has not, another program changed them after we wrote them. Pure.
+ */
+export function hasAllRules(
+  options: TableOptions,
+  known: { readonly chains: ReadonlySet<string>; readonly affinityTimeouts: readonly number[] },
+  handles: readonly string[],
+): boolean {
+  const counts = new Map<string, number>();
+  for (const line of handles) {
+    const chain = line.slice(0, line.lastIndexOf(" "));
+    counts.set(chain, (counts.get(chain) ?? 0) + 1);
+  }
+  const chains = [...baseChains(options, known.affinityTimeouts), ...shapesOf(known.chains, options)];
+  const written = chains.filter(({ name, rules }) => known.chains.has(name) && rules.length > 0);
+  return (
+    written.every(({ name, rules }) => counts.get(name) === rules.length) &&
+    [...counts.keys()].every((name) => written.some((chain) => chain.name === name))
+  );
+}
+
 /** Makes this seal and deletes the others. Pure. */
 export function sealTable(table: NftTable, seal: string, chains: Iterable<string>): NftTransaction {
   const tx = new NftTransaction(table).chain(seal);

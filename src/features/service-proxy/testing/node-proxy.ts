@@ -21,7 +21,8 @@ export class NodeProxy implements AsyncDisposable {
 
   private constructor(bed: Bed) {
     this.#conntrack = openConntrack(bed.netns("node"));
-    this.#families = FAMILIES.map((family) => new OneFamily(family, bed, this.#conntrack));
+    const generations = new GenerationTracker(bed.elements);
+    this.#families = FAMILIES.map((family) => new OneFamily(family, bed, this.#conntrack, generations));
     this.#running = Promise.all(this.#families.map(({ proxy }) => proxy.run({ signal: this.#stop.signal })));
   }
 
@@ -135,15 +136,12 @@ class OneFamily {
   #started = 0;
   changes = 0;
 
-  constructor(family: IpFamily, bed: Bed, conntrack: ConntrackPort) {
+  constructor(family: IpFamily, bed: Bed, conntrack: ConntrackPort, generations: GenerationTracker) {
     const { node, serviceCIDR } = addressesOf(family);
     const { nft, elements } = bed;
     this.family = family;
     this.tracker = new Tracker(family, { node: NODE, nodeIPs: [node] });
-    this.plane = new DataPlane(
-      { nft, elements, generations: new GenerationTracker(elements) },
-      { ...ruleOptions(family), tableName: "kube-proxy" },
-    );
+    this.plane = new DataPlane({ nft, elements, generations }, { ...ruleOptions(family), tableName: "kube-proxy" });
     const observer = {
       started: () => {
         this.#started += 1;
