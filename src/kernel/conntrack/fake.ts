@@ -1,7 +1,7 @@
 import { matchesConntrack } from "./filter.ts";
 import type { ConntrackEntry, ConntrackFilter, ConntrackPort } from "./types.ts";
 
-/** Connection tracking in memory: tests put entries, features delete them. */
+/** Connection tracking in memory: tests add entries, features delete them. */
 export class FakeConntrack implements ConntrackPort {
   readonly entries: ConntrackEntry[] = [];
 

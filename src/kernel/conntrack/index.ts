@@ -1,6 +1,6 @@
 /**
- * Connection tracking of one namespace: listing and forgetting connections, so that a changed Service or egress takes
- * effect for UDP flows that never end.
+ * Connection tracking of one namespace: lists and deletes connections, so that a changed Service or egress takes effect for
+ * UDP flows that never end.
  *
  * Owns: {@link ConntrackPort}, its ctnetlink encoding, a fake. Refuses to know: why a connection is stale.
  *

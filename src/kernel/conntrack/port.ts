@@ -38,7 +38,7 @@ async function forgetAll(
   return count;
 }
 
-/** The whole table is read and filtered here: the kernel's own filters know marks and zones, but no addresses. */
+/** Reads the whole table, to filter it here: the kernel's own filters know marks and zones, but no addresses. */
 function listing({ family }: ConntrackFilter): NetlinkRequest {
   return { type: CT.GET, body: conntrackHeader(family), what: () => `list IPv${family} connections` };
 }
@@ -50,7 +50,7 @@ function matching(filter: ConntrackFilter): (message: NetlinkMessage) => RawEntr
   };
 }
 
-/** False when the connection ended by itself meanwhile. */
+/** Returns false if the connection has ended meanwhile. */
 function forget(connection: NetlinkConnection, { entry, deletion }: RawEntry): boolean {
   const what = (): string =>
     `delete connection ${entry.original.src} to ${entry.original.dst} (protocol ${entry.protocol})`;

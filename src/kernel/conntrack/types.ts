@@ -5,7 +5,7 @@ import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 export interface ConntrackTuple {
   readonly src: IpAddress;
   readonly dst: IpAddress;
-  /** TCP, UDP, SCTP. */
+  /** Only for TCP, UDP and SCTP. */
   readonly srcPort?: number;
   readonly dstPort?: number;
 }
@@ -15,17 +15,17 @@ export interface ConntrackEntry {
   readonly family: IpFamily;
   /** IP protocol number: 6 TCP, 17 UDP. */
   readonly protocol: number;
-  /** As the first packet was. */
+  /** Direction of the first packet. */
   readonly original: ConntrackTuple;
-  /** As answers are expected: after NAT, this differs from the mirrored original. */
+  /** Direction of the answers; with NAT it is not the mirrored original. */
   readonly reply: ConntrackTuple;
-  /** 0 when unset. */
+  /** 0: unset. */
   readonly mark: number;
-  /** Seconds until it is forgotten, when known. */
+  /** Seconds until it expires, if known. */
   readonly timeoutSeconds?: number;
 }
 
-/** What a tuple must have; absent fields match everything. */
+/** Required fields of a tuple; absent fields match everything. */
 export interface TupleFilter {
   readonly src?: IpAddress | Cidr | undefined;
   readonly dst?: IpAddress | Cidr | undefined;
@@ -33,7 +33,7 @@ export interface TupleFilter {
   readonly dstPort?: number | undefined;
 }
 
-/** Which connections. */
+/** Selects connections. */
 export interface ConntrackFilter {
   readonly family: IpFamily;
   readonly protocol?: number | undefined;
@@ -47,8 +47,8 @@ export interface ConntrackFilter {
 export interface ConntrackPort extends Disposable {
   list(filter: ConntrackFilter): ConntrackEntry[];
   /**
-   * Forgets every connection that matches, and of which `when` says so, so that its next packet is judged anew. The table is read once, and
-   * all is done in slices of a few milliseconds, between which the event loop turns. Resolves to how many.
+   * Deletes every connection that matches the filter and `when`; its next packet makes a new one. Reads the table once. Yields to the
+   * event loop every few milliseconds. Resolves to the number of deleted connections.
    */
   delete(filter: ConntrackFilter, when?: (entry: ConntrackEntry) => boolean, options?: AbortOptions): Promise<number>;
 }

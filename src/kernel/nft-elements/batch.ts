@@ -23,17 +23,17 @@ import {
 import { type Expression, encodeExpressions } from "./expressions.ts";
 import type { ByteString, ElementChange, ElementTable, ElementValue, PartType, Verdict } from "./types.ts";
 
-/** The largest datagram that is sent: some 350,000 elements of IPv4. */
+/** Largest datagram: about 350,000 elements of IPv4. */
 export const MAX_BATCH_BYTES = 32 << 20;
-/** A nested attribute's length has 16 bits; this leaves room for one element more. */
+/** A nested attribute's length has 16 bits; this leaves room for one more element. */
 const MAX_LIST_BYTES = 60_000;
-/** What the largest element takes: keys and values have at most 64 bytes (NFT_DATA_VALUE_MAXLEN), a chain's name 256, a comment 128. */
+/** Size of the largest element: keys and values have at most 64 bytes (NFT_DATA_VALUE_MAXLEN), a chain's name 256, a comment 128. */
 const MAX_ELEMENT_BYTES = 768;
 const FIRST_BYTES = 4096;
 
 /**
- * Changes of elements of one table, encoded as they are added; all of them happen or none. Adding an element that is there with the same
- * value changes nothing. May be committed once.
+ * Changes of elements of one table, encoded as they are added; applied all or none. Adding an existing element with the same value changes
+ * nothing. May be committed once.
  */
 export class ElementBatch {
   readonly table: ElementTable;
@@ -41,7 +41,7 @@ export class ElementBatch {
   #at = 0;
   #count = 0;
   #sequence = 1;
-  /** The message that is being filled: its start, its list's start, and what it does to which set. */
+  /** The current message: its start, the start of its list, its operation and set. */
   #open: { readonly start: number; readonly list: number; readonly kind: string } | undefined;
   #lastMessage = 0;
   readonly #changes: ElementChange[] | undefined;
@@ -54,7 +54,7 @@ export class ElementBatch {
     this.#endMessage();
   }
 
-  /** Adds an element; with `value`, to a map; with `keyEnd`, all from `key` to it, both included. The comment has at most 127 bytes. */
+  /** Adds an element; with `value`, to a map; with `keyEnd`, the interval from `key` to `keyEnd`, both included. The comment has at most 127 bytes. */
   add(set: string, key: ByteString, value?: ElementValue, comment?: string, keyEnd?: ByteString): this {
     this.#changes?.push({
       op: "add",
@@ -99,8 +99,8 @@ export class ElementBatch {
   }
 
   /**
-   * A map, unless it is there. For keys with a number that `numgen` draws, which has no type of its own in nft(8): libnftables 1.0.6 makes such
-   * a map with `typeof` alone, and can then compile no further rule that uses it ("conflicting protocols").
+   * Adds a map, unless it exists. For keys with a random number of `numgen`, which has no named type in nft(8): libnftables 1.0.6 makes such
+   * a map only by `typeof`, and then cannot compile rules that use it ("conflicting protocols").
    */
   map(set: string, key: readonly PartType[], value: readonly PartType[]): this {
     this.#changes?.push({ op: "map", set, key, value });
@@ -133,7 +133,7 @@ export class ElementBatch {
     return this;
   }
 
-  /** A rule at the end of a chain, for what libnftables 1.0.6 cannot compile. */
+  /** Adds a rule at the end of a chain, for rules that libnftables 1.0.6 cannot compile. */
   rule(chain: string, expressions: readonly Expression[]): this {
     this.#changes?.push({ op: "rule", set: "", chain, expressions });
     this.#finishMessage();
@@ -148,7 +148,7 @@ export class ElementBatch {
     return this;
   }
 
-  /** How many elements are added and deleted, and sets flushed. */
+  /** Number of added and deleted elements and flushed sets. */
   get count(): number {
     return this.#count;
   }
@@ -157,7 +157,7 @@ export class ElementBatch {
     return this.#count === 0;
   }
 
-  /** So far. More than {@link MAX_BATCH_BYTES} cannot be committed: split before. */
+  /** Length so far. A batch longer than {@link MAX_BATCH_BYTES} cannot be committed. */
   get byteLength(): number {
     return this.#at;
   }
@@ -167,7 +167,7 @@ export class ElementBatch {
     return this.#changes ?? [];
   }
 
-  /** The whole datagram; only the last message asks for an ack. Throws {@link KernelError} `invalid` when it is too large. */
+  /** The whole datagram; only its last message requests an ack. Throws {@link KernelError} `invalid` when it is too large. */
   finish(): Buffer {
     this.#finishMessage();
     if (this.#at > MAX_BATCH_BYTES) {
@@ -273,7 +273,7 @@ export class ElementBatch {
     this.#endAttribute(data);
   }
 
-  /** As nft(8) stores it: type, length, text with its NUL. */
+  /** Encodes a comment as nft(8) does: type, length, text with its NUL. */
   #comment(text: string): void {
     const length = Buffer.byteLength(text) + 1;
     if (length > 128) throw new KernelError("invalid", `Cannot encode a comment of ${length - 1} bytes: at most 127`);

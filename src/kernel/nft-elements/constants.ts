@@ -35,7 +35,7 @@ export const NFTA_SET = {
 } as const;
 export const NFT_SET_MAP = 8;
 export const NFTA_RULE = { TABLE: 1, CHAIN: 2, HANDLE: 3, EXPRESSIONS: 4 } as const;
-/** Types by nftables' own numbers (its datatype.h, which the kernel only stores), and their bytes. */
+/** Types: nftables' numbers (its datatype.h; the kernel only stores them) and lengths in bytes. */
 export const TYPES = {
   ipv4_addr: { id: 7, bytes: 4 },
   ipv6_addr: { id: 8, bytes: 16 },
@@ -48,12 +48,12 @@ export const TYPE_BITS = 6;
 export const NFTA_LIST_ELEM = 1;
 export const NFTA_LIST = { TABLE: 1, SET: 2, ELEMENTS: 3 } as const;
 export const NFTA_ELEM = { KEY: 1, DATA: 2, FLAGS: 3, TIMEOUT: 4, EXPIRATION: 5, USERDATA: 6, KEY_END: 10 } as const;
-/** Of an element's flags: it ends an interval, and is not in it. */
+/** Flag of an element that ends an interval and is not in it. */
 export const NFT_SET_ELEM_INTERVAL_END = 1;
 export const NFTA_DATA = { VALUE: 1, VERDICT: 2 } as const;
 export const NFTA_VERDICT = { CODE: 1, CHAIN: 2 } as const;
 export const NFTA_GEN = { ID: 1, PROC_PID: 2, PROC_NAME: 3 } as const;
-/** Of an element's user data (nftables' libnftnl udata.h): the comment. */
+/** Type of the comment in an element's user data (nftables' libnftnl udata.h). */
 export const UDATA_COMMENT = 0;
 
 /** NF_DROP, NF_ACCEPT, NFT_JUMP and NFT_GOTO. */

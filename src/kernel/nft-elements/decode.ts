@@ -12,7 +12,7 @@ import {
 } from "./constants.ts";
 import type { ByteString, ElementValue, RawElement } from "./types.ts";
 
-/** The elements of one NFT_MSG_NEWSETELEM (without its header). Throws `KernelError` `invalid` for malformed bytes. */
+/** Decodes the elements of one NFT_MSG_NEWSETELEM (without its header). Throws `KernelError` `invalid` for malformed bytes. */
 export function decodeElements(payload: Buffer): RawElement[] {
   if (payload.length < GENMSG_BYTES) throw malformed(`elements of ${payload.length} bytes`);
   const list = Attributes.parse(payload.subarray(GENMSG_BYTES)).bytes(NFTA_LIST.ELEMENTS);
@@ -56,7 +56,7 @@ function decodeValue(data: Attributes): ElementValue | undefined {
   return { kind: code === CODES.drop ? "drop" : "accept" };
 }
 
-/** The comment in user data: a list of type, length and bytes. */
+/** Finds the comment in user data, a list of type, length and bytes. */
 function decodeComment(bytes: Buffer | undefined): string | undefined {
   for (let at = 0; bytes !== undefined && at + 2 <= bytes.length; ) {
     const [type = 0, length = 0] = [bytes[at], bytes[at + 1]];

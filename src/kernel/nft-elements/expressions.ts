@@ -4,11 +4,11 @@ import { CODES, FAMILIES, NFTA_DATA, NFTA_LIST_ELEM, NFTA_VERDICT } from "./cons
 import type { ByteString, Verdict } from "./types.ts";
 
 /**
- * One step of a rule, as the kernel runs it (include/uapi/linux/netfilter/nf_tables.h): only those that are needed for rules that
- * libnftables 1.0.6 cannot compile. Registers are those of 4 bytes, numbered from 0 to 15; a value takes as many as it has bytes.
+ * One expression of a rule, as the kernel runs it (include/uapi/linux/netfilter/nf_tables.h). Only those for rules that
+ * libnftables 1.0.6 cannot compile. Registers have 4 bytes each and are numbered from 0 to 15; a longer value takes several.
  */
 export type Expression =
-  /** Loads of the connection; `original`: of the packet that opened it. */
+  /** Loads a field of the connection; `original`: of its first packet. */
   | {
       readonly kind: "ct";
       readonly key: "state" | "status" | "dst-ip" | "dst-ip6" | "src-ip" | "src-ip6" | "proto-dst";
@@ -23,18 +23,18 @@ export type Expression =
       readonly length: number;
       readonly register: number;
     }
-  /** Goes on only where the register's 32 bits, and-ed with the mask, are not 0. */
+  /** Continues only if the register's 32 bits, and-ed with the mask, are not 0. */
   | { readonly kind: "any-bit"; readonly register: number; readonly mask: number }
   | { readonly kind: "equal"; readonly register: number; readonly value: ByteString }
-  /** Goes on only where the key that starts in the register is in the set; with `into`, loads the map's value from there on. */
+  /** Continues only if the key that starts in the register is in the set; with `into`, loads the map's value. */
   | { readonly kind: "lookup"; readonly set: string; readonly register: number; readonly into?: number }
-  /** Loads a random number below `modulus`, in the host's order. */
+  /** Loads a random number below `modulus`, in host byte order. */
   | { readonly kind: "random"; readonly modulus: number; readonly register: number }
-  /** Ends the chain: the connection goes to the address and port in these registers. */
+  /** Ends the chain: translates the destination to the address and port in these registers. */
   | { readonly kind: "dnat"; readonly family: "ip" | "ip6"; readonly address: number; readonly port: number }
-  /** Ends the rule: drops, or goes on in another chain. */
+  /** Ends the rule: drops, or continues in another chain. */
   | { readonly kind: "verdict"; readonly verdict: Verdict }
-  /** Adds an element to a map, or renews its time. */
+  /** Adds an element to a map, or renews its timeout. */
   | {
       readonly kind: "update";
       readonly set: string;
@@ -61,7 +61,7 @@ const DYNSET_UPDATE = 1;
 const NUMGEN_RANDOM = 1;
 const NAT_DNAT = 1;
 
-/** A step as the kernel names it, and its attributes. */
+/** Name and attributes of an expression. */
 type Part = readonly [name: string, fill: (data: MessageWriter) => void];
 
 /** NFTA_RULE_EXPRESSIONS. */

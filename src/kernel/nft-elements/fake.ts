@@ -18,7 +18,7 @@ interface Stored {
 
 type Sets = Map<string, Map<ByteString, Stored>>;
 
-/** Elements in memory. Knows the sets that it was told of, and refuses what the kernel refuses, whole. Batches must record. */
+/** Elements in memory, for sets that are added first. Refuses a whole batch where the kernel does. Batches must record. */
 export class FakeNftElements implements NftElements {
   readonly wantsRecords = true;
   #sets: Sets = new Map();
@@ -27,12 +27,12 @@ export class FakeNftElements implements NftElements {
   /** Every batch that was applied, in order. */
   readonly commits: (readonly ElementChange[])[] = [];
 
-  /** A set or map that exists from now on. */
+  /** Adds a set or map. */
   addSet(table: ElementTable, set: string): void {
     this.#sets.set(id(table, set), new Map());
   }
 
-  /** The next commit fails and changes nothing. */
+  /** Makes the next commit fail; it changes nothing. */
   fail(error: KernelError): void {
     this.#failures.push(error);
   }
@@ -57,7 +57,7 @@ export class FakeNftElements implements NftElements {
     return this.list(table, set);
   }
 
-  /** Of the sets alone: the fake knows no chains. */
+  /** Names of the sets: the fake has no chains. */
   names(table: ElementTable): { readonly chains: readonly string[]; readonly sets: readonly string[] } | undefined {
     const prefix = id(table, "");
     const sets = [...this.#sets.keys()]
@@ -66,12 +66,12 @@ export class FakeNftElements implements NftElements {
     return sets.length === 0 ? undefined : { chains: [], sets };
   }
 
-  /** None: the fake knows no rules. */
+  /** Always empty: the fake has no rules. */
   ruleHandles(): string[] {
     return [];
   }
 
-  /** Of the sets alone. */
+  /** Lines of the sets alone. */
   structure(table: ElementTable): string[] {
     return (this.names(table)?.sets ?? []).map((name) => `set ${name}`);
   }

@@ -39,11 +39,11 @@ const NETLINK_EXT_ACK = 11;
 const SO_SNDBUFFORCE = 32;
 const EBUSY = 16;
 const EEXIST = 17;
-/** Smaller batches are sent from the calling thread: the kernel is done with them in well under a millisecond. */
+/** Smaller batches are sent from the calling thread: the kernel takes well under a millisecond for them. */
 const SYNC_BYTES = 32 << 10;
 const RECEIVE_BUFFER_BYTES = 64 << 10;
 
-/** A kind of what a table is made of, and how it is listed. */
+/** A kind of objects in a table, and the request that lists them. */
 interface PartKind {
   readonly get: number;
   readonly is: number;
@@ -70,7 +70,7 @@ class RealNftElements implements NftElements {
   readonly #connection: NetlinkConnection;
   readonly #batches: number;
   readonly #buffer = Buffer.allocUnsafeSlow(RECEIVE_BUFFER_BYTES);
-  /** Batches of one socket follow each other: their acks must not mix. */
+  /** Batches of one socket run one after the other: their acks must not mix. */
   #turn: Promise<unknown> = Promise.resolve();
   #isOpen = true;
 
@@ -96,7 +96,7 @@ class RealNftElements implements NftElements {
     return done;
   }
 
-  /** The kernel has answered when the send returns: every message that failed, and the last one in any case. */
+  /** Reads the answers, which are there when the send returns: for every failed message, and for the last one in any case. */
   #readAcks(what: string): void {
     let failure: KernelError | undefined;
     let answers = 0;
@@ -107,7 +107,7 @@ class RealNftElements implements NftElements {
         if (message.type !== NLMSG.ERROR) continue;
         answers += 1;
         const { errno, text } = decodeAck(message);
-        // An element that is there with another value: EBUSY until Linux 6.x, EEXIST since.
+        // An existing element with another value: EBUSY until Linux 6.x, EEXIST since.
         if (errno !== 0) failure ??= KernelError.fromErrno(errno === EBUSY ? EEXIST : errno, what, text);
       }
     }
@@ -132,7 +132,7 @@ class RealNftElements implements NftElements {
     return this.#tableFlags(table) !== undefined;
   }
 
-  /** `undefined` where there is no such table. */
+  /** `undefined` if there is no such table. */
   #tableFlags(table: ElementTable): number | undefined {
     const body = new MessageWriter().raw(genmsg(table.family)).string(NFTA_TABLE_NAME, table.name).bytes;
     const what = (): string => `find table ${table.family} ${table.name}`;
@@ -151,7 +151,7 @@ class RealNftElements implements NftElements {
     return this.#partsOf(table, kind, (attributes) => attributes.string(kind.attributes.NAME));
   }
 
-  /** Something of each chain, set or rule of a table. */
+  /** Lists the chains, sets or rules of a table, each through a reader. */
   #partsOf(
     table: ElementTable,
     kind: Pick<PartKind, "get" | "is" | "what"> & { readonly attributes: { readonly TABLE: number } },
@@ -236,7 +236,7 @@ function openBatchSocket(ns: { readonly fd: number }): number {
     bind(fd, nobody, "bind a netlink socket");
     setsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, 1);
     setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, 1);
-    // The datagram must fit the send buffer whole; the kernel counts the buffer twice.
+    // The send buffer must hold the whole datagram. The kernel doubles the given size.
     setsockopt(fd, C.SOL_SOCKET, SO_SNDBUFFORCE, MAX_BATCH_BYTES, "enlarge the send buffer of a netlink socket");
     return fd;
   } catch (error) {

@@ -2,7 +2,7 @@ import type { AbortOptions } from "#base/async";
 import type { ElementBatch } from "./batch.ts";
 import type { Expression } from "./expressions.ts";
 
-/** Bytes as a string of characters 0 to 255: compares, hashes and is kept far cheaper than a buffer of its own. */
+/** Bytes as a string of characters 0 to 255: much cheaper to compare, hash and keep than a buffer. */
 export type ByteString = string;
 
 /** A table of one family of IP. */
@@ -11,26 +11,26 @@ export interface ElementTable {
   readonly name: string;
 }
 
-/** What a verdict map says. */
+/** Value of a verdict map. */
 export type Verdict = { readonly kind: "accept" | "drop" } | { readonly kind: "goto" | "jump"; readonly chain: string };
 
-/** Of a map's element: bytes, or a verdict. A set's element has none. */
+/** Value of a map's element: bytes, or a verdict. A set's element has none. */
 export type ElementValue = ByteString | Verdict;
 
-/** As the kernel lists it. */
+/** An element as the kernel lists it. */
 export interface RawElement {
   readonly key: ByteString;
-  /** Of an interval of a concatenation: the last key. */
+  /** Last key of an interval of a concatenation. */
   readonly keyEnd?: ByteString;
-  /** Of a set of intervals of one part: the first key behind one. */
+  /** In a set of intervals of one part: this key is the first one after an interval. */
   readonly isEnd?: true;
   readonly value?: ElementValue;
   readonly comment?: string;
-  /** Of elements that packets make: milliseconds until the kernel forgets it. */
+  /** For elements that packets make: milliseconds until it expires. */
   readonly expiresInMs?: number;
 }
 
-/** Parts of keys and values. `mark`: any 32-bit number in the host's order, such as `numgen` draws. */
+/** Parts of keys and values. `mark`: any 32-bit number in host byte order, such as `numgen` returns. */
 export type PartType = "ipv4_addr" | "ipv6_addr" | "inet_proto" | "inet_service" | "mark";
 
 /** One change of a batch, as plain data. */
@@ -51,57 +51,57 @@ export type ElementChange =
 
 /** The elements of one namespace. Every method throws or rejects with `KernelError`. Whoever opens it disposes it. */
 export interface NftElements extends Disposable {
-  /** Batches must record their changes: a fake reads those, not the bytes. */
+  /** Batches must record their changes: a fake reads these, not the bytes. */
   readonly wantsRecords: boolean;
   /**
-   * Applies a batch whole or not at all, in the order of its changes. `already-exists`: an element is there with another value;
-   * `not-found`: a deleted one is not there, or a set or chain is not. A large batch is worked off on a thread of the pool. The
-   * signal is heeded until it is sent.
+   * Applies a batch whole or not at all, in the order of its changes. `already-exists`: an element exists with another
+   * value; `not-found`: a deleted element, or a set or chain, does not exist. A large batch is sent from a thread of the pool. The signal
+   * counts until the batch is sent.
    */
   commit(batch: ElementBatch, options?: AbortOptions): Promise<void>;
   /**
-   * All elements of a set or map; `not-found` when there is no such set. 1 µs an element, on the calling thread. While the kernel
+   * All elements of a set or map; `not-found` if there is no such set. 1 µs an element, on the calling thread. While the kernel
    * enlarges a set that has just grown by thousands, some may be missing.
    */
   list(table: ElementTable, set: string): RawElement[];
   /**
-   * As {@link NftElements.list}, in slices between which the event loop turns. What changes meanwhile may be there or not: where that counts, compare
-   * {@link NftElements.generation} before and after. The signal is heeded between slices.
+   * As {@link NftElements.list}, in slices, with the event loop between them. Elements that change meanwhile may be missing: to detect that,
+   * compare {@link NftElements.generation} before and after. The signal counts between slices.
    */
   listInSlices(table: ElementTable, set: string, options?: AbortOptions): Promise<RawElement[]>;
-  /** The names of a table's chains and sets, without reading what is in them; `undefined` when there is no such table. */
+  /** Names of a table's chains and sets; reads no content. `undefined` if there is no such table. */
   names(table: ElementTable): { readonly chains: readonly string[]; readonly sets: readonly string[] } | undefined;
   /**
-   * The rules of a table, each as its chain and the handle that the kernel gave it: whatever is done to a rule gives another list. Empty
-   * where there is no such table.
+   * The rules of a table, each as its chain and the handle that the kernel gave it: any change to a rule gives another list. Empty if there
+   * is no such table.
    */
   ruleHandles(table: ElementTable): string[];
   /**
-   * What a table is but for its elements, a line each: its flags, chains with their hooks and policies, sets, rules; all with the handles that
-   * the kernel gave them, so that whatever is done to one of them gives other lines. Empty where there is no such table.
+   * A table without its elements, one line for each object: flags, chains with hooks and policies, sets, rules, with the handles that the
+   * kernel gave them. Any change to one of them gives other lines. Empty if there is no such table.
    */
   structure(table: ElementTable): string[];
   /** One element by its key, without reading the set. */
   find(table: ElementTable, set: string, key: ByteString): RawElement | undefined;
-  /** Counts every transaction of this namespace, whoever makes it: it moved by more than ours, so somebody else changed something. */
+  /** Counts every transaction in this namespace, of any program. If it grew by more than our transactions, another program made some. */
   generation(): number;
 }
 
 /** A thread that changed nftables. */
 export interface NftWriter {
-  /** As the kernel counts them, whatever namespace of processes we are in. */
+  /** Number of the thread in the initial PID namespace. */
   readonly pid: number;
-  /** Of the thread, 15 characters at most. */
+  /** Name of the thread, at most 15 characters. */
   readonly name: string;
 }
 
-/** Who changes nftables in a namespace. The kernel tells of every transaction only while this is open. Whoever opens it disposes it. */
+/** Follows which threads change nftables in a namespace. The kernel reports transactions only while this is open. Whoever opens it disposes it. */
 export interface NftWriters extends Disposable {
-  /** Those since the last call, ourselves not among them; of very many transactions some may be missing. Throws `KernelError`. */
+  /** Other processes' threads since the last call; of very many transactions some may be missing. Throws `KernelError`. */
   take(): NftWriter[];
 }
 
-/** As nft(8) prints a verdict. */
+/** A verdict as nft(8) prints it. */
 export function verdictText(verdict: Verdict): string {
   return "chain" in verdict ? `${verdict.kind} ${verdict.chain}` : verdict.kind;
 }

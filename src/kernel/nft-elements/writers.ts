@@ -11,10 +11,10 @@ const NETLINK_NO_ENOBUFS = 5;
 /** NFNLGRP_NFTABLES. */
 const GROUP = 7;
 const BUFFER_BYTES = 64 << 10;
-/** Datagrams at one reading: what the kernel queues for us is bounded by the socket's buffer. */
+/** Maximum of datagrams that one call reads; the socket's buffer bounds the queue. */
 const MAX_DATAGRAMS = 4096;
 
-/** Follows who changes nftables in a namespace. Throws `KernelError`. */
+/** Follows which threads change nftables in a namespace. Throws `KernelError`. */
 export function openNftWriters(ns: { readonly fd: number }): NftWriters {
   const fd = inNetNs(ns, () => socket(C.AF_NETLINK, C.SOCK_RAW, NETLINK.NETFILTER));
   let isOpen = true;
@@ -47,7 +47,7 @@ function read(fd: number, buffer: Buffer): NftWriter[] {
       if (type !== NFT_MSG.NEWGEN) continue;
       const attributes = Attributes.parse(payload.subarray(GENMSG_BYTES));
       const pid = attributes.be32(NFTA_GEN.PROC_PID);
-      // Of a thread; our own are no others.
+      // The id of a thread; those of this process are left out.
       if (pid === undefined || existsSync(`/proc/self/task/${pid}`)) continue;
       found.set(pid, { pid, name: attributes.string(NFTA_GEN.PROC_NAME) ?? "" });
     }

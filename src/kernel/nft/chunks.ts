@@ -1,9 +1,9 @@
 import type { AbortOptions } from "#base/async";
 import type { NftChange } from "./types.ts";
 
-/** How {@link Nft.load} goes about it. */
+/** Options of {@link Nft.load}. */
 export interface LoadOptions extends AbortOptions {
-  /** Elements of one transaction. Default 500. */
+  /** Maximum of elements in one transaction. Default 500. */
   readonly chunkSize?: number;
 }
 
@@ -30,7 +30,7 @@ export function* chunkChanges(changes: Iterable<NftChange>, size: number): Gener
   if (chunk.length > 0) yield chunk;
 }
 
-/** {@link Nft.load} by way of `run`; `turn` is what is waited for after each transaction. */
+/** Implements {@link Nft.load} by `run`; waits for `turn` after each transaction. */
 export async function loadInChunks(
   run: (chunk: readonly NftChange[]) => void,
   changes: Iterable<NftChange>,

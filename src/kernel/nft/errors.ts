@@ -22,7 +22,7 @@ export class NftError extends ExpectedError<NftErrorCode> {
   }
 }
 
-/** Texts of strerror(3) and of nft itself that name the case; the first that occurs decides. */
+/** Texts of strerror(3) and of nft, with the code that each means; the first text that occurs decides. */
 const CODES: readonly (readonly [text: string, code: NftErrorCode])[] = [
   ["No such file or directory", "not-found"],
   ["does not exist", "not-found"],
@@ -36,7 +36,7 @@ const CODES: readonly (readonly [text: string, code: NftErrorCode])[] = [
   ["Error: ", "invalid"],
 ];
 
-/** Translates what libnftables complained. */
+/** Translates an error message of libnftables. */
 export function fromNftText(text: string, script: string): NftError {
   const code = CODES.find(([phrase]) => text.includes(phrase))?.[1] ?? "failed";
   const lines = text.split("\n").filter((line) => line.trim() !== "");

@@ -24,10 +24,10 @@ export interface FakeTable {
   nextHandle: number;
 }
 
-/** By family and name. */
+/** Tables by family and name. */
 export type FakeTables = Map<string, FakeTable>;
 
-/** A copy to work on, so that a refused transaction leaves the original as it was. */
+/** A copy to change: a refused transaction leaves the original as it was. */
 export function cloneTables(tables: FakeTables): FakeTables {
   return new Map(
     Array.from(tables, ([key, table]): [string, FakeTable] => [
@@ -46,7 +46,7 @@ export function cloneTables(tables: FakeTables): FakeTables {
   );
 }
 
-/** True when a rule or a verdict in a map leads to the chain, or a rule uses the set. */
+/** A rule or a verdict in a map refers to the chain, or a rule uses the set. */
 export function references(table: FakeTable, what: { readonly chain: string } | { readonly set: string }): boolean {
   const name = "chain" in what ? what.chain : what.set;
   const escaped = name.replace(/[.]/g, "\\.");

@@ -13,8 +13,8 @@ import { printChange, printChanges, printTable } from "./print.ts";
 import type { Nft, NftChain, NftChange, NftElement, NftFamily, NftRule, NftSet, NftTable } from "./types.ts";
 
 /**
- * nftables in memory: stores, lists, and refuses what the kernel refuses (missing and existing objects, references,
- * wrong element shapes), atomically. It does not understand rules beyond what they refer to.
+ * nftables in memory. Stores and lists, and refuses what the kernel refuses (missing and existing objects, references, wrong
+ * elements), atomically. Of rules it knows only the references.
  */
 export class FakeNft implements Nft {
   #tables: FakeTables = new Map();
@@ -90,18 +90,18 @@ export class FakeNft implements Nft {
     return [...found.elements.values()];
   }
 
-  /** As a script that makes the table, which {@link FakeNft.load} of another fake accepts; the kernel prints nested blocks. */
+  /** A script that makes the table, which {@link FakeNft.load} of another fake accepts. The kernel prints nested blocks instead. */
   print(table: NftTable): string | undefined {
     const found = this.#tables.get(printTable(table));
     return found === undefined ? undefined : printChanges(rebuild(found));
   }
 
-  /** All tables as a script, and back by {@link FakeNft.parse}. */
+  /** All tables as a script; {@link FakeNft.parse} reads it back. */
   dump(): string {
     return [...this.#tables.values()].map((table) => printChanges(rebuild(table))).join("");
   }
 
-  /** A fake with the state that `dump` wrote down. Throws {@link NftError} `invalid`. */
+  /** A fake with the state of a `dump`. Throws {@link NftError} `invalid`. */
   static parse(script: string): FakeNft {
     const nft = new FakeNft();
     nft.run(parseScript(script));
@@ -189,7 +189,7 @@ function applyRule(table: FakeTable, change: NftChange & { readonly kind: "rule"
   return undefined;
 }
 
-/** The first chain or set that the text names and the table lacks. */
+/** The first chain or set that the text names and the table does not have. */
 function missingTarget(table: FakeTable, text: string): string | undefined {
   for (const [, chain = ""] of text.matchAll(/\b(?:jump|goto) ([a-zA-Z_][\w/.-]*)/g)) {
     if (!table.chains.has(chain)) return `chain ${chain}`;
@@ -247,7 +247,7 @@ function addElement(table: FakeTable, set: FakeSet, element: NftElement, op: "ad
   return undefined;
 }
 
-/** The changes that make a table as it is: chains and sets first, so that everything a rule names is there. */
+/** The changes that make a table: chains and sets first, then the rules that refer to them. */
 function* rebuild({ table, comment, chains, sets }: FakeTable): Generator<NftChange> {
   yield { op: "add", kind: "table", table, ...(comment === undefined ? {} : { comment }) };
   for (const { name, base, comment: note } of chains.values()) {

@@ -2,7 +2,7 @@
  * nftables of one namespace: transactions as plain, printable data, applied through libnftables, and a fake of it.
  *
  * Owns: {@link Nft}, {@link NftTransaction}, {@link FakeNft}, the printing and reading of nft(8) text. Refuses to know:
- * whose tables are whose, and what rules are for.
+ * owners of tables, purposes of rules.
  *
  * ```ts
  * using nft = openNft(netns);

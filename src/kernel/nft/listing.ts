@@ -1,11 +1,11 @@
 import { NftError } from "./errors.ts";
 import type { NftBase, NftChain, NftElement, NftFamily, NftSet, NftTable } from "./types.ts";
 
-/** Readers of `nft -j` output (libnftables-json(5)). Each throws {@link NftError} `failed` for what it cannot read. */
+/** Readers of `nft -j` output (libnftables-json(5)). Each throws {@link NftError} `failed` for malformed output. */
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** The tables. */
+/** Reads the tables. */
 export function parseTables(output: unknown): NftTable[] {
   return objects(output, "table").map((table) => ({
     family: text(table["family"]) as NftFamily,
@@ -13,7 +13,7 @@ export function parseTables(output: unknown): NftTable[] {
   }));
 }
 
-/** The chains. */
+/** Reads the chains. */
 export function parseChains(output: unknown): NftChain[] {
   return objects(output, "chain").map((chain) => {
     const base = parseBase(chain);
@@ -38,7 +38,7 @@ function parseBase(chain: Json): NftBase | undefined {
   };
 }
 
-/** Sets and maps; anonymous ones are left out. */
+/** Reads sets and maps, without anonymous ones. */
 export function parseSets(output: unknown): NftSet[] {
   return [...objects(output, "set"), ...objects(output, "map")].map((set) => {
     const { map, timeout, size, comment } = set;
@@ -55,7 +55,7 @@ export function parseSets(output: unknown): NftSet[] {
   });
 }
 
-/** The elements of the one set or map that was listed. */
+/** Reads the elements of the one set or map that was listed. */
 export function parseElements(output: unknown): NftElement[] {
   const [set] = [...objects(output, "set"), ...objects(output, "map")];
   if (set === undefined) throw unreadable("no set in the listing");
@@ -67,7 +67,7 @@ export function parseElements(output: unknown): NftElement[] {
   });
 }
 
-/** A key alone, or `{elem: {val, comment, timeout}}`. */
+/** Reads a key, or `{elem: {val, comment, timeout}}`. */
 function parseKey(item: unknown): NftElement {
   const inner = isJson(item) ? item["elem"] : undefined;
   if (!isJson(inner)) return { key: parts(item) };

@@ -2,7 +2,7 @@ import { NftError } from "./errors.ts";
 import type { NftBase, NftChange, NftElement, NftFamily, NftSetSpec, NftTable } from "./types.ts";
 
 /**
- * Reads back what {@link printChanges} wrote: a command a line. It is not a parser of all of nft(8). Throws
+ * Parses the output of {@link printChanges}, one command a line. It is not a parser of all of nft(8). Throws
  * {@link NftError} `invalid`, naming the line.
  */
 export function parseScript(script: string): NftChange[] {
@@ -13,7 +13,7 @@ export function parseScript(script: string): NftChange[] {
     if (change === undefined) {
       throw new NftError(
         "invalid",
-        `Cannot read line ${at + 1}: "${line.slice(0, 200)}" is not a command that we print`,
+        `Cannot read line ${at + 1}: "${line.slice(0, 200)}" is not a command that printChanges writes`,
         { script },
       );
     }

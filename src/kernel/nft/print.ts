@@ -6,14 +6,14 @@ const MAX_NAME_BYTES = 255;
 /** NFTNL_UDATA_COMMENT_MAXLEN without the NUL. */
 const MAX_COMMENT_BYTES = 127;
 
-/** A transaction in nft(8) syntax, a command a line. Throws {@link NftError} `invalid` for what cannot be written down. */
+/** Prints a transaction in nft(8) syntax, one command a line. Throws {@link NftError} `invalid` for unprintable names and texts. */
 export function printChanges(changes: Iterable<NftChange>): string {
   let script = "";
   for (const change of changes) script += `${printChange(change)}\n`;
   return script;
 }
 
-/** One command. Throws {@link NftError} `invalid`. */
+/** Prints one command. Throws {@link NftError} `invalid`. */
 export function printChange(change: NftChange): string {
   const at = printTable(change.table);
   switch (change.kind) {
@@ -95,7 +95,7 @@ function name(text: string): string {
   );
 }
 
-/** Text that stays one command: a line end or semicolon would begin another. */
+/** Checks that text stays one command: a line end or semicolon would begin another. */
 function oneLine(text: string): string {
   if (text !== "" && !/[\n\r\0;]/.test(text)) return text;
   throw refusal(`${JSON.stringify(text)} must be one line without semicolons`);

@@ -98,7 +98,7 @@ class LibnftablesNft implements Nft {
     return JSON.parse(this.#execute(script, OUTPUT.JSON | OUTPUT.NUMERIC | flags));
   }
 
-  /** In the namespace: the context keeps its own socket there, but looks up link names through a new one. */
+  /** Runs in the namespace: the context has its own socket there, but looks up link names through a new one. */
   #execute(script: string, flags: number): string {
     if (!this.#open) throw new NftError("failed", "Cannot use nftables after it was disposed", { script });
     const library = libnftables();

@@ -1,6 +1,6 @@
 import type { NftRule } from "./types.ts";
 
-/** The rules in `nft -a list chain` output: each on a line of its own that ends in its handle; other lines are skipped. */
+/** Reads the rules from `nft -a list chain` output: each line that ends in a handle is a rule. */
 export function parseRules(listing: string): NftRule[] {
   return listing.split("\n").flatMap((line): NftRule[] => {
     const found = /^\t\t(?<rule>.*\S) # handle (?<handle>\d+)$/.exec(line)?.groups;

@@ -19,23 +19,23 @@ export class NftTransaction implements Iterable<NftChange> {
     this.table = table;
   }
 
-  /** Starts anew: the table, empty, whatever there was. Atomic with all that follows. */
+  /** Makes the table empty, whatever it held. Atomic with all later changes. */
   replaceTable(options: { readonly comment?: string } = {}): this {
     return this.removeTable().addTable(options);
   }
 
-  /** The table, unless it is there. */
+  /** Adds the table, unless it exists. */
   addTable(options: { readonly comment?: string } = {}): this {
     return this.#push({ op: "add", kind: "table", table: this.table, ...options });
   }
 
-  /** Away with the table, if it is there. */
+  /** Removes the table, if it exists. */
   removeTable(): this {
-    // Deleting needs it to exist; adding is harmless when it does.
+    // A table must exist to be deleted. Adding an existing one changes nothing.
     return this.addTable().#push({ op: "delete", kind: "table", table: this.table });
   }
 
-  /** A chain, unless it is there; with `base` it is hooked into the packet path. */
+  /** Adds a chain, unless it exists; with `base` it is hooked into the packet path. */
   chain(chain: string, base?: NftBase, options: { readonly comment?: string } = {}): this {
     return this.#push({
       op: "add",
@@ -55,12 +55,12 @@ export class NftTransaction implements Iterable<NftChange> {
     return this.#push({ op: "delete", kind: "chain", table: this.table, chain });
   }
 
-  /** A rule at the end of a chain. */
+  /** Adds a rule at the end of a chain. */
   rule(chain: string, rule: string, options: { readonly comment?: string } = {}): this {
     return this.#push({ op: "add", kind: "rule", table: this.table, chain, rule, ...options });
   }
 
-  /** A rule at the start of a chain. */
+  /** Adds a rule at the start of a chain. */
   insertRule(chain: string, rule: string, options: { readonly comment?: string } = {}): this {
     return this.#push({ op: "insert", kind: "rule", table: this.table, chain, rule, ...options });
   }
@@ -69,7 +69,7 @@ export class NftTransaction implements Iterable<NftChange> {
     return this.#push({ op: "delete", kind: "rule", table: this.table, chain, handle });
   }
 
-  /** A set, or with `spec.value` a map, unless it is there. */
+  /** Adds a set, or with `spec.value` a map, unless it exists. */
   set(set: string, spec: NftSetSpec): this {
     return this.#push({ op: "add", kind: "set", table: this.table, set, spec });
   }
@@ -82,12 +82,12 @@ export class NftTransaction implements Iterable<NftChange> {
     return this.#push({ op: "delete", kind: "set", table: this.table, set });
   }
 
-  /** Elements; those that are there already stay. Nothing for an empty list. */
+  /** Adds elements; existing ones stay. Adds nothing for an empty list. */
   elements(set: string, elements: readonly NftElement[]): this {
     return elements.length === 0 ? this : this.#push({ op: "add", kind: "element", table: this.table, set, elements });
   }
 
-  /** Throws `not-found` in `run` when one of them is not there. */
+  /** Deletes elements. `run` throws `not-found` if one of them does not exist. */
   deleteElements(set: string, elements: readonly NftElement[]): this {
     return elements.length === 0
       ? this
@@ -102,7 +102,7 @@ export class NftTransaction implements Iterable<NftChange> {
     return this.#changes[Symbol.iterator]();
   }
 
-  /** In nft(8) syntax. Throws {@link NftError} `invalid` for what cannot be written down. */
+  /** The transaction in nft(8) syntax. Throws as {@link printChanges}. */
   toString(): string {
     return printChanges(this.#changes);
   }

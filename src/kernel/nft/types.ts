@@ -9,7 +9,7 @@ export interface NftTable {
   readonly name: string;
 }
 
-/** Where a base chain hangs. */
+/** Hook of a base chain. */
 export interface NftBase {
   readonly type: "filter" | "nat" | "route";
   readonly hook: "prerouting" | "input" | "forward" | "output" | "postrouting" | "ingress";
@@ -20,19 +20,19 @@ export interface NftBase {
   readonly device?: string;
 }
 
-/** Properties of a set; of a map when `value` is given. */
+/** Properties of a set, or with `value` of a map. */
 export interface NftSetSpec {
   /** Type of the key: `ipv4_addr . inet_proto . inet_service`; with `typeof`, expressions instead of types. */
   readonly key: string;
   /** Type of the value of a map: `verdict`, `ipv4_addr . inet_service`. */
   readonly value?: string;
   /**
-   * Key and value are expressions whose types are meant, such as `ip daddr . numgen random mod 2`: for types that have no
+   * Key and value are expressions, such as `ip daddr . numgen random mod 2`, whose types are used: for types without a
    * name. Listed sets show the types' names.
    */
   readonly typeof?: boolean;
   readonly flags?: readonly ("constant" | "interval" | "timeout" | "dynamic")[];
-  /** How long elements live without a timeout of their own. */
+  /** Lifetime of elements without a timeout of their own. */
   readonly timeoutSeconds?: number;
   readonly size?: number;
   readonly comment?: string;
@@ -103,7 +103,7 @@ export interface NftChain {
 
 /** A rule as listed. */
 export interface NftRule {
-  /** As the kernel spells it; the fake keeps the spelling it was given. Without the comment. */
+  /** In the kernel's spelling, without the comment; the fake keeps the spelling that it was given. */
   readonly rule: string;
   readonly comment?: string;
   readonly handle: number;
@@ -118,21 +118,21 @@ export interface NftSet extends NftSetSpec {
 export interface Nft extends Disposable {
   /** Applies all changes or none. A few changes take 0.2 ms; elements 40 µs each. */
   run(changes: Iterable<NftChange>): void;
-  /** Says what `run` would throw, without changing anything. */
+  /** Throws what `run` would throw, and changes nothing. */
   check(changes: Iterable<NftChange>): void;
   /**
-   * For loads of thousands of elements: applies the changes in transactions of at most `chunkSize` elements, and lets the
-   * event loop turn between them. Not atomic: what was applied before an error or abort stays.
+   * For thousands of elements: applies the changes in transactions of at most `chunkSize` elements, and yields to the event
+   * loop between them. Not atomic: transactions before an error or abort stay.
    */
   load(changes: Iterable<NftChange>, options?: LoadOptions): Promise<void>;
   listTables(family?: NftFamily): NftTable[];
-  /** The chains; throws `not-found` when there is no such table. */
+  /** The chains; throws `not-found` if there is no such table. */
   listChains(table: NftTable): NftChain[];
   listRules(table: NftTable, chain: string): NftRule[];
   /** Sets and maps. */
   listSets(table: NftTable): NftSet[];
-  /** Slow for large sets (60 µs an element): not for the hot path. */
+  /** The elements; slow for large sets (60 µs an element). */
   listElements(table: NftTable, set: string): NftElement[];
-  /** The table in nft(8) syntax, without counters' values; `undefined` when there is none. */
+  /** The table in nft(8) syntax, without counters' values; `undefined` if there is none. */
   print(table: NftTable): string | undefined;
 }

@@ -7,14 +7,14 @@ const ECHO_REPLY = { 4: 0, 6: 129 } as const;
 
 /** An echo message. */
 export interface Echo {
-  /** 0 to 65535: whose request it was. */
+  /** 0 to 65535: identifies the sender of the request. */
   readonly id: number;
   /** 0 to 65535. */
   readonly sequence: number;
   readonly payload: Buffer;
 }
 
-/** An echo request. The IPv6 checksum is left to the kernel, which knows the source address. */
+/** Encodes an echo request. The kernel computes the IPv6 checksum, since it knows the source address. */
 export function encodeEchoRequest(family: IpFamily, id: number, sequence: number, payload: Uint8Array): Buffer {
   const bytes = Buffer.alloc(HEADER + payload.length);
   bytes.writeUInt8(ECHO_REQUEST[family], 0);
@@ -25,7 +25,7 @@ export function encodeEchoRequest(family: IpFamily, id: number, sequence: number
   return bytes;
 }
 
-/** An echo reply as a raw socket delivers it: IPv4 with its IP header, IPv6 without. `undefined` for anything else. */
+/** Decodes an echo reply from a raw socket: IPv4 with its IP header, IPv6 without. `undefined` for anything else. */
 export function decodeEchoReply(family: IpFamily, packet: Buffer): Echo | undefined {
   const offset = family === 4 ? ((packet[0] ?? 0) % 16) * 4 : 0;
   const message = packet.subarray(offset);

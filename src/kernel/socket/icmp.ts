@@ -9,31 +9,31 @@ import { applySocketOptions } from "./options.ts";
 const IPPROTO = { 4: 1, 6: 58 } as const; // ICMP, ICMPv6
 const SOL_RAW = 255;
 const ICMP_FILTER = 1;
-/** Echo replies read by one {@link IcmpSocket.receive}; what is left waits for the next. */
+/** Maximum of echo replies that one {@link IcmpSocket.receive} reads; the others wait for the next. */
 const MAX_REPLIES_PER_READ = 4096;
 const MAX_PACKET_BYTES = 65536;
-/** Enough for the replies of a thousand pings that nobody reads for a moment. */
+/** Receive buffer, enough for the unread replies of a thousand pings. */
 const RECEIVE_QUEUE_BYTES = 1 << 20;
 
-/** An answer. */
+/** A received reply. */
 export interface EchoReply {
   readonly from: IpAddress;
   readonly sequence: number;
   readonly payload: Buffer;
 }
 
-/** A socket that pings; non-blocking, in the namespace it was opened in. Whoever opens it disposes it. */
+/** A socket for pings; non-blocking, in the namespace that it was opened in. Whoever opens it disposes it. */
 export interface IcmpSocket extends Disposable {
   readonly fd: number;
   readonly family: IpFamily;
-  /** The echo identifier, by which it knows its own replies. */
+  /** The echo identifier, which marks its own replies. */
   readonly id: number;
   /**
-   * Sends one echo request. False when the socket's buffer is full. Throws {@link KernelError} when the kernel refuses at
-   * once: `unreachable` without a route, `not-permitted` when a firewall says no.
+   * Sends one echo request. Returns false if the socket's buffer is full. Throws {@link KernelError} if the kernel refuses
+   * at once: `unreachable` without a route, `not-permitted` by a firewall.
    */
   send(to: IpAddress, sequence: number, payload?: Uint8Array): boolean;
-  /** The replies that have come, at most 4096. */
+  /** The received replies, at most 4096. */
   receive(): EchoReply[];
 }
 
@@ -44,7 +44,7 @@ export interface IcmpSocketOptions extends SocketPlace {
   readonly source?: IpAddress;
 }
 
-/** Opens a socket that pings. Needs CAP_NET_RAW. Throws {@link KernelError}. */
+/** Opens a socket for pings. Needs CAP_NET_RAW. Throws {@link KernelError}. */
 export function openIcmpSocket(family: IpFamily, options: IcmpSocketOptions = {}): IcmpSocket {
   const domain = family === 4 ? C.AF_INET : C.AF_INET6;
   const fd = socketIn(options.netns, domain, C.SOCK_RAW | C.SOCK_NONBLOCK, IPPROTO[family]);
@@ -98,7 +98,7 @@ class RawIcmpSocket implements IcmpSocket {
   }
 }
 
-/** The kernel drops the rest before it reaches us (icmp(7); RFC 3542 section 3.2). */
+/** Makes the kernel drop all other packets (icmp(7); RFC 3542 section 3.2). */
 function onlyEchoReplies(fd: number, family: IpFamily): void {
   const blocked = Buffer.alloc(family === 4 ? 4 : 32, 0xff);
   if (family === 4) {
@@ -112,8 +112,8 @@ function onlyEchoReplies(fd: number, family: IpFamily): void {
 }
 
 /**
- * Resolves with the sockets that can be read, or with none after `atMostMs`. Rejects with the signal's reason. Looks
- * each millisecond: it is for moments, not for waiting all day.
+ * Resolves with the sockets that can be read, or with none after `atMostMs`. Rejects with the signal's reason. Polls
+ * each millisecond: for short waits only.
  */
 export async function whenReadable(
   sockets: readonly IcmpSocket[],

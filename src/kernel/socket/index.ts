@@ -1,7 +1,7 @@
 /**
- * Sockets that Node cannot make: in another namespace, marked, bound to a link or to a foreign address, and for pings.
+ * Sockets that Node cannot make: in another namespace, with a mark, bound to a link or a foreign address, and for pings.
  *
- * Owns: their creation. Refuses to know: what is said over them; TCP and UDP descriptors are handed to Node.
+ * Owns: their creation. Refuses to know: protocols above them. Node takes over TCP and UDP descriptors.
  *
  * ```ts
  * server.listen({ fd: listenTcp(address, 9384, { netns: pod }) });

@@ -14,15 +14,15 @@ import {
 import { inNetNs, type NetNs } from "#kernel/netns";
 import { applySocketOptions, restrictToIpv6, type SocketOptions } from "./options.ts";
 
-/** Where a socket shall be. */
+/** Namespace and options of a socket. */
 export interface SocketPlace extends SocketOptions {
-  /** The namespace; that of the process when absent. */
+  /** The namespace; default: that of the process. */
   readonly netns?: Pick<NetNs, "fd"> | undefined;
 }
 
 /**
- * A listening TCP socket, made in another namespace, for `server.listen({ fd })`. Whoever adopts the descriptor closes
- * it. `port` 0 lets the kernel choose: {@link localEndpoint} tells. Throws {@link KernelError} `busy` for a taken port,
+ * Makes a listening TCP socket in another namespace, for `server.listen({ fd })`. Whoever adopts the descriptor closes
+ * it. With `port` 0 the kernel chooses; see {@link localEndpoint}. Throws {@link KernelError} `busy` for a taken port,
  * `not-found` for an address that the namespace does not have.
  */
 export function listenTcp(
@@ -45,7 +45,7 @@ export function bindUdp(address: IpAddress, port: number, options: SocketPlace =
 }
 
 /**
- * An unconnected TCP socket with its options set, bound to `source` when given, for `new net.Socket({ fd }).connect()`
+ * Makes an unconnected TCP socket with its options, bound to `source` if given, for `new net.Socket({ fd }).connect()`
  * under Node. Whoever adopts the descriptor closes it. Throws {@link KernelError}.
  */
 export function openTcp(
@@ -59,7 +59,7 @@ export function openTcp(
   );
 }
 
-/** The address and port that a socket has. Throws {@link KernelError}. */
+/** The local address and port of a socket. Throws {@link KernelError}. */
 export function localEndpoint(fd: number): Endpoint {
   return decodeSockaddr(getsockname(fd));
 }

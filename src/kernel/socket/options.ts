@@ -16,20 +16,20 @@ const SO_REUSEPORT = 15;
 
 /** Options that Node cannot set, or not before the socket is bound. */
 export interface SocketOptions {
-  /** SO_MARK, 32 bits: policy rules see it. */
+  /** SO_MARK, 32 bits, for policy rules. */
   readonly mark?: number | undefined;
   /** SO_BINDTODEVICE: only through this link. */
   readonly device?: string | undefined;
   /** Bind to addresses that this host does not have (yet). */
   readonly freebind?: boolean | undefined;
-  /** Accept and send for addresses of others. Needs CAP_NET_ADMIN. */
+  /** Accept and send with addresses of other hosts. Needs CAP_NET_ADMIN. */
   readonly transparent?: boolean | undefined;
   /** Choose the source port at connect, so that more than 28,000 connections fit one source address. */
   readonly bindAddressNoPort?: boolean | undefined;
   readonly reusePort?: boolean | undefined;
-  /** TCP_NODELAY; what a listener accepts has it as well. */
+  /** TCP_NODELAY; accepted connections inherit it. */
   readonly noDelay?: boolean | undefined;
-  /** IPv6 only: take no IPv4 connections. Default true, so that the two families never fight for a port. */
+  /** IPv6 only: take no IPv4 connections. Default true, so that both families can listen on one port. */
   readonly v6Only?: boolean | undefined;
 }
 
@@ -54,7 +54,7 @@ export function applySocketOptions(fd: number, family: IpFamily, options: Socket
   if (options.noDelay === true) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
-/** IPV6_V6ONLY, for TCP and UDP sockets before they are bound; raw sockets have no such thing. */
+/** Sets IPV6_V6ONLY, for TCP and UDP sockets before they are bound; raw sockets do not have it. */
 export function restrictToIpv6(fd: number, only: boolean): void {
   setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, Number(only));
 }

@@ -4,11 +4,11 @@ import { ioctl } from "#kernel/ffi";
 const SIOCOUTQ = 0x5411;
 
 /**
- * What is in the send queue of a socket, bytes with the kernel's own. On a UNIX socket that is what the peer has not read: 0 says that
- * it has read everything. On a TCP socket it is what the peer's kernel has not confirmed. Throws {@link KernelError}.
+ * Length of a socket's send queue, bytes, with the kernel's overhead. On a UNIX socket the queue holds what the peer has not read; 0: it
+ * has read everything. On a TCP socket it holds what the peer's kernel has not acknowledged. Throws {@link KernelError}.
  */
 export function sendQueueBytes(fd: number): number {
   const value = new Int32Array(1);
-  ioctl(fd, SIOCOUTQ, new Uint8Array(value.buffer), `ask for the send queue of descriptor ${fd}`);
+  ioctl(fd, SIOCOUTQ, new Uint8Array(value.buffer), `read the send queue of descriptor ${fd}`);
   return value[0] ?? 0;
 }

@@ -16,26 +16,26 @@ const AT = {
   bytesReceived: 128,
   notsentBytes: 144,
 } as const;
-/** What is read of it: as far as `tcpi_notsent_bytes` (Linux 4.6). */
+/** Bytes that are read: up to `tcpi_notsent_bytes` (Linux 4.6). */
 const SIZE = 148;
 
-/** What the kernel knows of a TCP connection. */
+/** State of a TCP connection in the kernel. */
 export interface TcpInfo {
-  /** Tries of the segment that is being sent again now. */
+  /** Attempts at the segment that is being retransmitted. */
   readonly retransmits: number;
-  /** Probes (keepalive, zero window) that have not been answered. */
+  /** Unanswered probes (keepalive, zero window). */
   readonly probes: number;
-  /** Segments on their way. */
+  /** Segments in flight. */
   readonly unacked: number;
-  /** Since data came last, milliseconds. */
+  /** Time since the last data was received, milliseconds. */
   readonly lastDataRecvMs: number;
-  /** Since an acknowledgement came last, milliseconds. */
+  /** Time since the last acknowledgement was received, milliseconds. */
   readonly lastAckRecvMs: number;
   readonly totalRetransmits: number;
-  /** Since the connection was made. */
+  /** Total since the connection was made. */
   readonly bytesAcked: number;
   readonly bytesReceived: number;
-  /** In the queue and not sent once. */
+  /** Bytes in the queue that were never sent. */
   readonly notSentBytes: number;
 }
 
@@ -47,7 +47,7 @@ export function tcpInfo(fd: number): TcpInfo {
   return decodeTcpInfo(buffer.subarray(0, length));
 }
 
-/** Fields that an older kernel does not have are 0. */
+/** Decodes TCP_INFO. Fields that an older kernel lacks are 0. */
 export function decodeTcpInfo(bytes: Buffer): TcpInfo {
   const u32 = (at: number): number => (bytes.length >= at + 4 ? bytes.readUInt32LE(at) : 0);
   const u64 = (at: number): number => (bytes.length >= at + 8 ? Number(bytes.readBigUInt64LE(at)) : 0);
@@ -64,7 +64,7 @@ export function decodeTcpInfo(bytes: Buffer): TcpInfo {
   };
 }
 
-/** {@link tcpInfo} as streams tell it. Throws {@link KernelError}. */
+/** {@link tcpInfo} for streams. Throws {@link KernelError}. */
 export function transportState(fd: number): TransportState {
   const { unacked, probes, bytesAcked, lastAckRecvMs, lastDataRecvMs } = tcpInfo(fd);
   return { unacked, probes, ackedBytes: bytesAcked, heardMs: Math.min(lastAckRecvMs, lastDataRecvMs) };
