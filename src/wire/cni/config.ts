@@ -10,11 +10,11 @@ export interface NetworkConfig {
   readonly type: string;
   /** coild's UNIX socket. */
   readonly socket: string;
-  /** The result of the plugin before this one, where there was one. */
+  /** The result of the previous plugin, if there is one. */
   readonly prevResult: CniResult | undefined;
-  /** prevResult as it came, to be handed on unchanged. */
+  /** prevResult as it was received, to be passed on unchanged. */
   readonly rawPrevResult: unknown;
-  /** `cni.dev/valid-attachments`: what a GC must leave; `undefined` where the key is absent. */
+  /** `cni.dev/valid-attachments`: the attachments that a GC must keep; `undefined` if the key is absent. */
   readonly validAttachments: readonly AttachmentId[] | undefined;
 }
 
@@ -24,12 +24,12 @@ export interface AttachmentId {
   readonly ifname: string;
 }
 
-/** The key of the attachments that a GC must leave (CNI specification, "GC"). */
+/** The key of the attachments that a GC must keep (CNI specification, "GC"). */
 export const VALID_ATTACHMENTS = "cni.dev/valid-attachments";
 
 export const DEFAULT_SOCKET = "/run/coild.sock";
 
-/** Throws {@link CniError}: 6 for what is no JSON object, 1 for another version, 7 for a field that is wrong. */
+/** Throws {@link CniError}: 6 if the text is no JSON object, 1 for an unsupported version, 7 for a wrong field. */
 export function parseNetworkConfig(text: string): NetworkConfig {
   const config = parseObject(text);
   const version = config["cniVersion"] ?? ABSENT_VERSION;

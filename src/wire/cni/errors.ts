@@ -9,7 +9,7 @@ export const CniCode = {
   ioFailure: 5,
   decodingFailure: 6,
   invalidConfig: 7,
-  /** Not in the specification; the common library's, for a namespace that is the plugin's own. */
+  /** Not in the specification: a code of the common library, for a namespace that is the plugin's own. */
   invalidNetns: 8,
   tryAgainLater: 11,
   notAvailable: 50,
@@ -18,10 +18,10 @@ export const CniCode = {
 } as const;
 export type CniCode = (typeof CniCode)[keyof typeof CniCode];
 
-/** A failure that a container runtime is told about. */
+/** A failure that is reported to the container runtime. */
 export class CniError extends ExpectedError<"cni"> {
   override readonly name = "CniError";
-  /** What the runtime switches over; any number a daemon sends is passed on. */
+  /** The error code for the runtime; every number of a daemon is passed on. */
   readonly cniCode: number;
   readonly details: string;
 

@@ -1,7 +1,7 @@
 import { CniCode, CniError } from "./errors.ts";
 import { compareVersions } from "./versions.ts";
 
-/** An interface of a result. No `sandbox` means: on the host. */
+/** An interface of a result. Without `sandbox` it is on the host. */
 export interface CniInterface {
   readonly name: string;
   readonly mac?: string;
@@ -22,7 +22,7 @@ export interface CniIp {
 const NEW_OF_INTERFACE = new Set(["mtu", "socketPath", "pciID"]);
 const NEW_OF_ROUTE = new Set(["mtu", "advmss", "priority", "table", "scope"]);
 
-/** A result in the shape of version 1.1.0. Routes and dns are not looked into. */
+/** A result in the form of version 1.1.0. Routes and dns are not checked. */
 export interface CniResult {
   readonly interfaces: readonly CniInterface[];
   readonly ips: readonly CniIp[];
@@ -42,7 +42,7 @@ export function parseResult(value: unknown): CniResult {
   };
 }
 
-/** The result as JSON data of `cniVersion`: fields that the version does not have are dropped. */
+/** The result as JSON data of `cniVersion`, without fields that the version does not have. */
 export function convertResult(result: CniResult, cniVersion: string): Record<string, unknown> {
   const has11 = compareVersions(cniVersion, "1.1.0") >= 0;
   const needsIpVersion = compareVersions(cniVersion, "1.0.0") < 0;

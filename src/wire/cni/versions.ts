@@ -1,10 +1,10 @@
 import { CniCode, CniError } from "./errors.ts";
 
-/** Versions of the configuration and result formats that we speak. */
+/** The supported versions of the configuration and result formats. */
 export const SUPPORTED_VERSIONS = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"] as const;
 export type CniVersion = (typeof SUPPORTED_VERSIONS)[number];
 export const HIGHEST_VERSION: CniVersion = "1.1.0";
-/** What a configuration without `cniVersion` means (CNI specification, "Version considerations"). */
+/** The version of a configuration without `cniVersion` (CNI specification, "Version considerations"). */
 export const ABSENT_VERSION = "0.1.0";
 
 /** Negative, zero or positive, by the numbers of `major.minor.patch`. */
@@ -17,7 +17,7 @@ export function compareVersions(a: string, b: string): number {
   return 0;
 }
 
-/** The version as one of ours. Throws {@link CniError} 1 naming the supported ones. */
+/** The text as a supported version. Throws {@link CniError} 1 that names the supported ones. */
 export function requireVersion(version: string): CniVersion {
   const known = SUPPORTED_VERSIONS.find((supported) => supported === version);
   if (known !== undefined) return known;

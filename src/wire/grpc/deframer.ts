@@ -1,6 +1,6 @@
 import { GrpcWireError } from "./errors.ts";
 
-/** A message as it lay in what was read: its bytes in order, as views. */
+/** The bytes of a message in order, as views of the received chunks. */
 export type MessagePieces = readonly Uint8Array[];
 
 /** More views than this of less than so many bytes each are copied into one. */
@@ -8,7 +8,7 @@ const MAX_PIECES = 64;
 const CRUMB_BYTES = 1024;
 
 /**
- * Cuts a stream of HTTP/2 DATA into gRPC messages without copying: a message that arrives in several chunks is handed on
+ * Cuts a stream of HTTP/2 DATA into gRPC messages without copying: a message that arrives in several chunks is passed on
  * as several views. Holds at most one message (`maxBytes`) at a time.
  */
 export class GrpcDeframer {
@@ -19,7 +19,7 @@ export class GrpcDeframer {
   #length = 0;
   #missing = 0;
   #pieces: Uint8Array[] = [];
-  /** A message that comes in crumbs is gathered here: a view of each would take more memory than its bytes. */
+  /** The buffer of a message that comes in tiny pieces: views of them would take more memory than the bytes. */
   #whole: Uint8Array | undefined;
 
   /** `onMessage` is called within {@link push}; the views stay valid as long as the chunks do. */
@@ -32,7 +32,7 @@ export class GrpcDeframer {
     this.#onMessage = options.onMessage;
   }
 
-  /** Bytes of the message that is not whole yet, as far as they occupy memory. */
+  /** Bytes that the incomplete message occupies in memory. */
   get heldBytes(): number {
     if (this.#prefixBytes < 5) return 0;
     return this.#whole === undefined ? this.#length - this.#missing : this.#length;
@@ -43,7 +43,7 @@ export class GrpcDeframer {
     return this.#prefixBytes === 0;
   }
 
-  /** Throws {@link GrpcWireError} `compressed` or `too-large`; the stream is of no use after that. */
+  /** Throws {@link GrpcWireError} `compressed` or `too-large`; the stream must be ended then. */
   push(chunk: Uint8Array): void {
     let at = 0;
     while (at < chunk.length || (this.#prefixBytes === 5 && this.#missing === 0)) {

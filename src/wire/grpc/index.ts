@@ -30,7 +30,7 @@ export const GrpcCode = {
 } as const;
 export type GrpcCode = (typeof GrpcCode)[keyof typeof GrpcCode];
 
-/** A `google.rpc.Status` as it travels in `grpc-status-details-bin`. */
+/** A `google.rpc.Status`, as in `grpc-status-details-bin`. */
 export interface GrpcStatus {
   readonly code: number;
   readonly message: string;
@@ -101,7 +101,7 @@ export function encodeGrpcMessage(message: string): string {
   ).join("");
 }
 
-/** Undoes {@link encodeGrpcMessage}; what is not validly encoded stays as it is. */
+/** The inverse of {@link encodeGrpcMessage}. Invalid escapes stay as they are. */
 export function decodeGrpcMessage(text: string): string {
   const bytes: number[] = [];
   for (const [part = ""] of text.matchAll(/%[0-9a-fA-F]{2}|[\s\S]/gu)) {
@@ -111,7 +111,7 @@ export function decodeGrpcMessage(text: string): string {
   return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
 }
 
-/** Parses `grpc-timeout` (`5S`, `100m`), milliseconds; `undefined` for what is none. */
+/** Parses `grpc-timeout` (`5S`, `100m`), milliseconds; `undefined` if it is invalid. */
 export function parseGrpcTimeout(header: string): number | undefined {
   const match = /^(\d{1,8})([HMSmun])$/.exec(header);
   const unit = { H: 3_600_000, M: 60_000, S: 1000, m: 1, u: 1e-3, n: 1e-6 }[match?.[2] ?? ""];

@@ -3,19 +3,19 @@ import { type HeadLimits, RequestHeadReader } from "./head-reader.ts";
 import { type HostPort, parseHostPort } from "./host-port.ts";
 import { type Refusal, refusal } from "./refusal.ts";
 
-/** Somebody asks for a tunnel. */
+/** A valid CONNECT request. */
 export interface ConnectRequest {
   readonly kind: "connect";
-  /** From the request-target; never from Host, which names the proxy as often as the destination. */
+  /** The request-target; never the Host field, which often names the proxy. */
   readonly target: HostPort;
   readonly version: "1.0" | "1.1";
 }
 
-/** What is known after the bytes that have come so far. */
+/** The result after the bytes received so far. */
 export type ConnectProgress =
   | { readonly kind: "need-more" }
   | (ConnectRequest & {
-      /** What the client sent right behind the head, such as a TLS ClientHello: payload of the tunnel, to be sent first. */
+      /** Bytes after the head, such as a TLS ClientHello: the first payload of the tunnel. */
       readonly rest: Uint8Array;
     })
   | Refusal;
@@ -28,7 +28,7 @@ export class ConnectReader {
     this.#head = new RequestHeadReader(limits);
   }
 
-  /** Takes the next bytes. After a verdict it must not be called again: that is a bug and throws an `Error`. */
+  /** Takes the next bytes. Throws an `Error` (a bug) after a final result. */
   push(chunk: Uint8Array): ConnectProgress {
     const progress = this.#head.push(chunk);
     if (progress.kind !== "head") return progress;
@@ -37,7 +37,7 @@ export class ConnectReader {
   }
 }
 
-/** The tunnel that a head asks for. 405 for other methods, 400 for a target that is no `host:port` or a request with a body. */
+/** The CONNECT request of a head; 405 for other methods, 400 for a target that is no `host:port` or a request with a body. */
 export function connectRequest(head: RequestHead): ConnectRequest | Refusal {
   if (head.method !== "CONNECT") return refusal(405, "this proxy only supports CONNECT passthrough");
   const target = parseHostPort(head.target);

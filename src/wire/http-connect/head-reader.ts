@@ -8,7 +8,7 @@ import {
 } from "./head.ts";
 import { type Refusal, refusal } from "./refusal.ts";
 
-/** How much a client may send. */
+/** Limits of a request head. */
 export interface HeadLimits {
   /** The whole head with the empty line that ends it, bytes. Default 65,536 (docs/spec/tunnel.md#6). */
   readonly maxBytes?: number;
@@ -18,13 +18,13 @@ export interface HeadLimits {
   readonly maxFields?: number;
 }
 
-/** What is known after the bytes that have come so far. */
+/** The result after the bytes received so far. */
 export type HeadProgress =
   | { readonly kind: "need-more" }
   | {
       readonly kind: "head";
       readonly head: RequestHead;
-      /** What came behind the head: a view of the last chunk, perhaps empty. */
+      /** Bytes after the head: a view of the last chunk, possibly empty. */
       readonly rest: Uint8Array;
     }
   | Refusal;
@@ -37,16 +37,15 @@ const LF = 10;
 const CR = 13;
 
 /**
- * Reads the head of one HTTP/1.x request as it comes, and nothing behind it. Strict: a bare CR or LF, a folded or nameless
- * field, or anything that two readers could understand in two ways is refused, and a refused connection is to be closed, so
- * that no request can hide in another. The verdict depends on the bytes alone, not on how they were cut. Holds at
- * most `maxBytes`.
+ * Reads the head of one HTTP/1.x request in any chunks, and no byte after it. Strict: it refuses a bare CR or LF, a folded or nameless
+ * field, and everything that two readers could understand in two ways. The caller closes a refused connection, so that no request can
+ * be smuggled in another. The result does not depend on how the bytes were cut. Holds at most `maxBytes`.
  */
 export class RequestHeadReader {
   readonly #maxBytes: number;
   readonly #maxLineBytes: number;
   readonly #maxFields: number;
-  /** A copy, once the head has not come in one chunk. */
+  /** A copy of the head's bytes, if it has not come in one chunk. */
   #held: Buffer = NOTHING;
   #length = 0;
   #lineStart = 0;
@@ -60,12 +59,12 @@ export class RequestHeadReader {
     this.#maxFields = limits.maxFields ?? DEFAULT_MAX_FIELDS;
   }
 
-  /** Takes the next bytes. After a verdict it must not be called again: that is a bug and throws an `Error`. */
+  /** Takes the next bytes. Throws an `Error` (a bug) after a final result. */
   push(chunk: Uint8Array): HeadProgress {
     if (this.#isDone) throw new Error("RequestHeadReader: push after the verdict");
     const before = this.#length;
     const taken = Math.min(chunk.length, this.#maxBytes - before);
-    // Most heads come whole.
+    // Most heads come in one chunk, which needs no copy.
     const head = before === 0 ? bufferOf(chunk, taken) : this.#hold(chunk, taken, before);
     this.#length = before + taken;
     const progress = this.#advance(head, before, chunk);
@@ -74,7 +73,7 @@ export class RequestHeadReader {
     return progress;
   }
 
-  /** Copies the beginning of the chunk behind the bytes that are held; all of them. */
+  /** Appends the first bytes of the chunk to the held bytes, and returns all of them. */
   #hold(chunk: Uint8Array, taken: number, at: number): Buffer {
     if (at + taken > this.#held.length) {
       const grown = Buffer.allocUnsafe(Math.max(MIN_HELD_BYTES, this.#held.length * 2, at + taken));
@@ -86,7 +85,7 @@ export class RequestHeadReader {
   }
 
   #advance(held: Buffer, before: number, chunk: Uint8Array): HeadProgress {
-    // Told before the line ends: what speaks another protocol may never send a line's end.
+    // Refused before the line ends: a client of another protocol may never send a line's end.
     if (before === 0 && held.length > 0 && !TOKEN_BYTES.has(held[0] ?? 0)) return refusal(400, NOT_HTTP);
     let searchFrom = Math.max(before, this.#lineStart);
     for (;;) {
@@ -113,7 +112,7 @@ export class RequestHeadReader {
   }
 
   #takeLine(line: string): Refusal | undefined {
-    // Bare CR and NUL would be no token and no field value, but the message is to name them.
+    // The parsers refuse bare CR and NUL too, but this message names them.
     if (line.includes("\r")) return refusal(400, "malformed request: a bare CR");
     if (line.includes("\0")) return refusal(400, "malformed request: a NUL");
     if (this.#requestLine === undefined) {
@@ -138,7 +137,7 @@ export class RequestHeadReader {
   }
 
   #tooLarge(): Refusal | undefined {
-    // A CR that may turn out to belong to the line's end does not count.
+    // A final CR may belong to the line's end, and does not count.
     const isLineTooLong = this.#requestLine === undefined && this.#length - this.#lineStart > this.#maxLineBytes + 1;
     if (isLineTooLong) return LINE_TOO_LONG;
     if (this.#length < this.#maxBytes) return undefined;
@@ -146,7 +145,7 @@ export class RequestHeadReader {
   }
 }
 
-/** Its first bytes as a buffer; itself where it can be, for a view costs as much as reading a short head. */
+/** The first bytes of the chunk as a buffer; the chunk itself if possible, because a view costs as much as reading a short head. */
 function bufferOf(chunk: Uint8Array, length: number): Buffer {
   if (Buffer.isBuffer(chunk) && length === chunk.length) return chunk;
   return Buffer.from(chunk.buffer, chunk.byteOffset, length);

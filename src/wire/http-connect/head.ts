@@ -1,6 +1,6 @@
 import { type Refusal, refusal } from "./refusal.ts";
 
-/** One header field as it was sent: the name's case is kept, the value has no white space around it. */
+/** One header field. The name's case is kept; the value has no white space around it. */
 export interface HeaderField {
   readonly name: string;
   /** Latin-1: each character is one byte. */
@@ -11,7 +11,7 @@ export interface HeaderField {
 export interface RequestLine {
   /** Case-sensitive. */
   readonly method: string;
-  /** The request-target as it was sent, in whatever form: printable ASCII without spaces. */
+  /** The request-target as it was sent, in any form: printable ASCII without spaces. */
   readonly target: string;
   readonly version: "1.0" | "1.1";
 }
@@ -65,7 +65,7 @@ export function parseFieldLine(line: string): HeaderField | Refusal {
   return { name, value: withoutBlanks(value) };
 }
 
-/** Without the white space around it. A pattern for its end would look at a run of blanks within as often as that is long. */
+/** Removes white space at both ends. A regular expression for the end would take quadratic time on a run of blanks inside. */
 function withoutBlanks(text: string): string {
   const isBlank = (at: number): boolean => text[at] === " " || text[at] === "\t";
   let start = 0;
@@ -75,7 +75,7 @@ function withoutBlanks(text: string): string {
   return text.slice(start, end);
 }
 
-/** What the fields say of the body. What two readers could understand in two ways is refused (RFC 9112 section 6.3). */
+/** Whether a body follows, from the fields. Refuses fields that two readers could understand in two ways (RFC 9112 section 6.3). */
 export function parseBodyFraming(fields: readonly HeaderField[]): { readonly hasBody: boolean } | Refusal {
   const lengths = valuesOf(fields, "content-length");
   const encodings = valuesOf(fields, "transfer-encoding");
@@ -87,7 +87,7 @@ export function parseBodyFraming(fields: readonly HeaderField[]): { readonly has
   return { hasBody: encodings.length > 0 || Number(length) > 0 };
 }
 
-/** Names of another length need not be put into lower case: most are. */
+/** Compares lengths first: most names differ in length and need no conversion to lower case. */
 function valuesOf(fields: readonly HeaderField[], name: string): string[] {
   const wanted = name.toLowerCase();
   const isWanted = (field: HeaderField): boolean =>

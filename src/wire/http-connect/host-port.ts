@@ -1,7 +1,7 @@
 import { isIPv6 } from "node:net";
 import { IpAddress } from "#base/ip";
 
-/** A TCP destination. An IPv6 host stands without brackets. */
+/** A TCP destination. An IPv6 host has no brackets. */
 export interface HostPort {
   readonly host: string;
   /** 1 to 65535. */
@@ -12,7 +12,7 @@ export interface HostPort {
 const NAME = /^[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?$/;
 /** RFC 1035 section 2.3.4, without the trailing dot. */
 const MAX_NAME_LENGTH = 253;
-/** What resolvers take for an IPv4 address: 127.1, 0x7f.1, 0177.0.0.1, 2130706433. Only the strict form of it is one here. */
+/** Texts that resolvers take for an IPv4 address: 127.1, 0x7f.1, 0177.0.0.1, 2130706433. Here only the strict form is an address. */
 const NUMERIC = /^(0x[0-9a-f]*|\d+)(\.(0x[0-9a-f]*|\d+)){0,3}\.?$/i;
 
 /**

@@ -1,12 +1,12 @@
 /**
- * HTTP/1.x as a CONNECT proxy speaks it: the strict head of a request, the target of a CONNECT, and replies. Pure:
- * bytes in, verdicts and bytes out.
+ * HTTP/1.x for a CONNECT proxy: the strict head of a request, the target of a CONNECT, and replies. Pure: bytes in,
+ * results and bytes out.
  *
- * Owns: what is well-formed, `host:port`, the status of a failure. Refuses to know: sockets, destinations that are
- * allowed, and bodies.
+ * Owns: well-formedness, `host:port`, the status of a failure. Refuses to know: sockets, allowed destinations, and
+ * bodies.
  *
  * ```ts
- * const reader = new ConnectReader(); // RequestHeadReader, where other methods are served too
+ * const reader = new ConnectReader(); // RequestHeadReader, if other methods are served too
  * const progress = reader.push(chunk);
  * if (progress.kind === "refused") socket.end(encodeReply(progress.status, progress.body));
  * if (progress.kind === "connect") dial(progress.target); // then send CONNECTION_ESTABLISHED, and progress.rest onwards

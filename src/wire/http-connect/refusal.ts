@@ -1,11 +1,11 @@
-/** What a request of this module's kind can be refused with. */
+/** The statuses of refusals. */
 export type RefusalStatus = 400 | 405 | 431 | 505;
 
-/** Why a request cannot be served: the reply to give before the connection is closed. */
+/** The reply to a request that cannot be served, to be sent before the connection is closed. */
 export interface Refusal {
   readonly kind: "refused";
   readonly status: RefusalStatus;
-  /** One sentence of plain ASCII, free of bytes that the client sent: the body of the reply. */
+  /** The body of the reply: one sentence of plain ASCII, without bytes of the client. */
   readonly body: string;
 }
 

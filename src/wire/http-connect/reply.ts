@@ -1,4 +1,4 @@
-/** The only reply to a CONNECT that succeeded: no fields, to be flushed before any byte of the tunnel (docs/spec/tunnel.md#6). */
+/** The reply to a successful CONNECT. It has no fields, and must be flushed before any byte of the tunnel (docs/spec/tunnel.md#6). */
 export const CONNECTION_ESTABLISHED: Uint8Array = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "latin1");
 
 /** RFC 9110 section 15. */
@@ -18,12 +18,12 @@ const REASONS = {
   505: "HTTP Version Not Supported",
 } as const;
 
-/** What a proxy of ours replies with. */
+/** The statuses of replies. */
 export type ReplyStatus = keyof typeof REASONS;
 
-/** How a reply is built. */
+/** Options of a reply. */
 export interface ReplyOptions {
-  /** The words behind the status, for programs that show nothing else of a reply. Default: those of RFC 9110. */
+  /** The reason phrase, for clients that show nothing else of a reply. Default: that of RFC 9110. */
   readonly reason?: string;
   /** `Connection: close`: the connection ends once the reply is flushed. Default true. */
   readonly close?: boolean;
@@ -31,7 +31,7 @@ export interface ReplyOptions {
   readonly fields?: Readonly<Record<string, string>>;
 }
 
-/** A whole reply of plain text, with its length. A 405 names the method that is allowed, unless `fields` does. */
+/** A complete reply of plain text, with its length. A 405 has the field Allow: CONNECT, unless `fields` has it. */
 export function encodeReply(status: ReplyStatus, body: string, options: ReplyOptions = {}): Uint8Array {
   const bytes = Buffer.from(body, "utf8");
   const fields = {
@@ -46,7 +46,7 @@ export function encodeReply(status: ReplyStatus, body: string, options: ReplyOpt
   return Buffer.concat([Buffer.from(head, "latin1"), bytes]);
 }
 
-/** The status for the text of a failed dial, first match (docs/spec/tunnel.md#6). */
+/** The status for the error text of a failed dial; the first match counts (docs/spec/tunnel.md#6). */
 export function statusOfDialError(text: string): 502 | 503 | 504 {
   const lower = text.toLowerCase();
   if (lower.includes("timeout") || lower.includes("deadline exceeded")) return 504;

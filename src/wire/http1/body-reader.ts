@@ -1,41 +1,41 @@
 import { type HeaderField, parseFieldLine } from "#wire/http-connect";
 import { type BodyFraming, type Malformed, malformed } from "./framing.ts";
 
-/** A line with the size of a chunk and its extensions, bytes. */
+/** Limit of a line with the size of a chunk and its extensions, bytes. */
 const MAX_SIZE_LINE_BYTES = 4096;
-/** All trailer fields of a message, bytes. */
+/** Limit of all trailer fields of a message, bytes. */
 const MAX_TRAILER_BYTES = 16_384;
 const LF = 10;
 const NO_BYTES = new Uint8Array(0);
 const NO_FIELDS: readonly HeaderField[] = [];
-/** RFC 9112 section 7.1: the size in hexadecimal, perhaps extensions, which are skipped. Thirteen digits: a number has them all. */
+/** RFC 9112 section 7.1: the size in hexadecimal, and extensions, which are skipped. At most thirteen digits, which a number holds exactly. */
 const SIZE_LINE = /^([0-9a-fA-F]{1,13})[\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?$/;
 
-/** What became of the bytes that were pushed last. The payload is views of them. */
+/** The result of one push. The payload is views of the pushed bytes. */
 export type BodyProgress =
   | { readonly kind: "more"; readonly payload: readonly Uint8Array[] }
   | {
       readonly kind: "done";
       readonly payload: readonly Uint8Array[];
-      /** What came behind the body: a view, perhaps empty. */
+      /** Bytes after the body: a view, possibly empty. */
       readonly rest: Uint8Array;
       readonly trailers: readonly HeaderField[];
     }
   | Malformed;
 
-/** What the next byte of a chunked body belongs to. */
+/** The part of a chunked body that the next byte belongs to. */
 type Place = "size" | "data" | "data-end" | "trailers" | "done";
 
 /**
- * Reads the body of one message as it comes, and nothing behind it. The verdict depends on the bytes alone, not on how they were cut.
- * Holds at most a line; payload is handed on at once.
+ * Reads the body of one message in any chunks, and no byte after it. The result does not depend on how the bytes were cut. Holds at most a
+ * line; payload is passed on at once.
  */
 export class BodyReader {
   readonly #framing: BodyFraming["kind"];
-  /** Of the body, or of the chunk. */
+  /** Missing bytes of the body or the chunk. */
   #missing: number;
   #place: Place;
-  /** A line that has not come whole, each character one byte. */
+  /** An incomplete line; each character is one byte. */
   #line = "";
   #trailerBytes = 0;
   readonly #trailers: HeaderField[] = [];
@@ -47,7 +47,7 @@ export class BodyReader {
     this.#place = isOver ? "done" : framing.kind === "chunked" ? "size" : "data";
   }
 
-  /** The body has come whole. */
+  /** The body is complete. */
   get isDone(): boolean {
     return this.#place === "done";
   }
@@ -59,7 +59,7 @@ export class BodyReader {
     return this.#framing === "length" ? this.#pushLength(chunk) : this.#pushChunked(chunk);
   }
 
-  /** The connection has ended: whether the body had come whole. */
+  /** The connection has ended. Returns whether the body is complete. */
   end(): boolean {
     if (this.#framing === "close") this.#place = "done";
     return this.isDone;
@@ -104,7 +104,7 @@ export class BodyReader {
   #takeLinePart(part: Buffer, isEnd: boolean): Malformed | undefined {
     const max = { size: MAX_SIZE_LINE_BYTES, "data-end": 2, trailers: MAX_TRAILER_BYTES - this.#trailerBytes };
     const place = this.#place as keyof typeof max;
-    // Told by the length that the line has in the end, however it was cut.
+    // Checked by the total length of the line, however it was cut.
     if (this.#line.length + part.length > max[place]) {
       return malformed(
         place === "data-end" ? "a chunk is longer than its size" : "a line of its chunked body is too long",

@@ -2,7 +2,7 @@ import type { HeaderField } from "#wire/http-connect";
 
 const CRLF = Buffer.from("\r\n", "latin1");
 
-/** Payload as one chunk (RFC 9112 section 7.1): its pieces in order. None for no bytes, which would end the body. */
+/** Payload as one chunk (RFC 9112 section 7.1): its pieces in order. Empty for no bytes: an empty chunk would end the body. */
 export function encodeChunk(payload: Uint8Array): Uint8Array[] {
   if (payload.length === 0) return [];
   return [Buffer.from(`${payload.length.toString(16)}\r\n`, "latin1"), payload, CRLF];

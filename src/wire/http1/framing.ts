@@ -5,17 +5,17 @@ export type BodyFraming =
   | { readonly kind: "none" }
   | { readonly kind: "length"; readonly bytes: number }
   | { readonly kind: "chunked" }
-  /** With the connection: answers alone. */
+  /** The body ends with the connection; only responses. */
   | { readonly kind: "close" };
 
-/** A message that two readers could understand in two ways, or not at all. */
+/** A message that is invalid, or that two readers could understand in two ways. */
 export interface Malformed {
   readonly kind: "malformed";
-  /** Part of a sentence, free of bytes of the message. */
+  /** Part of a sentence, without bytes of the message. */
   readonly what: string;
 }
 
-/** The head of an HTTP/1.x answer (RFC 9112 section 4). */
+/** The head of an HTTP/1.x response (RFC 9112 section 4). */
 export interface ResponseHead {
   readonly version: "1.0" | "1.1";
   /** 100 to 599. */
@@ -34,27 +34,27 @@ const NONE: BodyFraming = { kind: "none" };
 const CHUNKED: BodyFraming = { kind: "chunked" };
 const CLOSE: BodyFraming = { kind: "close" };
 
-/** The body that follows the head of a request. What can be read in two ways is refused (RFC 9112 sections 6.1 and 11.2). */
+/** The framing of a request's body. Ambiguous framing is refused (RFC 9112 sections 6.1 and 11.2). */
 export function requestFraming(head: RequestHead): BodyFraming | Malformed {
   return lengthOf(head) ?? NONE;
 }
 
-/** The body that follows the head of a final answer to a request with that method. */
+/** The framing of the body of a final response to a request with that method. */
 export function responseFraming(head: ResponseHead, requestMethod: string): BodyFraming | Malformed {
   if (requestMethod === "HEAD" || isBodiless(head.status)) {
-    // Of a length that is told but not sent two readers could think differently as well.
+    // Two readers could also differ about a length without a body.
     const told = fieldValues(head, "content-length");
     return told.length > 1 || !told.every(isLength) ? BAD_LENGTH : NONE;
   }
   return lengthOf(head) ?? CLOSE;
 }
 
-/** Answers that never have a body (RFC 9110 sections 15.2, 15.3.5 and 15.4.5). */
+/** Responses that never have a body (RFC 9110 sections 15.2, 15.3.5 and 15.4.5). */
 export function isBodiless(status: number): boolean {
   return status < 200 || status === 204 || status === 304;
 }
 
-/** `undefined` when neither length nor coding is named. */
+/** `undefined` if there is neither Content-Length nor Transfer-Encoding. */
 function lengthOf(head: Pick<ResponseHead, "version" | "fields">): BodyFraming | Malformed | undefined {
   const encodings = fieldValues(head, "transfer-encoding");
   const lengths = fieldValues(head, "content-length");
@@ -74,7 +74,7 @@ function lengthOf(head: Pick<ResponseHead, "version" | "fields">): BodyFraming |
 
 const BAD_LENGTH = malformed("its Content-Length is not one number");
 
-/** Fifteen digits: a number has them all. */
+/** At most fifteen digits, which a number holds exactly. */
 function isLength(text: string): boolean {
   return /^\d{1,15}$/.test(text);
 }

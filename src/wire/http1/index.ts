@@ -1,8 +1,8 @@
 /**
- * Messages of HTTP/1.x as one who passes them on must know them (RFC 9112): where each begins and ends. Pure: bytes in, verdicts and bytes
+ * Framing of HTTP/1.x messages for a proxy (RFC 9112): where each begins and ends. Pure: bytes in, results and bytes
  * out. Heads of requests are read by `wire/http-connect`.
  *
- * Owns: the head of an answer, the framing of bodies. Refuses to know: sockets, and what fields mean beyond framing.
+ * Owns: the head of a response, the framing of bodies. Refuses to know: sockets, and what fields mean beyond framing.
  *
  * ```ts
  * const body = new BodyReader(requestFraming(head)); // after it was found not to be malformed

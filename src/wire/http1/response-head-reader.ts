@@ -1,42 +1,42 @@
 import { type HeaderField, parseFieldLine } from "#wire/http-connect";
 import { type Malformed, malformed, type ResponseHead } from "./framing.ts";
 
-/** The head of an answer, bytes. */
+/** Limit of the head of a response, bytes. */
 const MAX_BYTES = 65_536;
 const MAX_FIELDS = 256;
 const LF = 10;
 const CR = 13;
 const NO_BYTES = Buffer.alloc(0);
-/** RFC 9112 section 4; the space behind the status is often left out with the reason. */
+/** RFC 9112 section 4; without a reason the space after the status is often missing too. */
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-5]\d\d)(?: ([\t\x20-\x7e\x80-\xff]*))?$/;
 
-/** What is known after the bytes that have come so far. */
+/** The result after the bytes received so far. */
 export type ResponseHeadProgress =
   | { readonly kind: "need-more" }
   | {
       readonly kind: "head";
       readonly head: ResponseHead;
-      /** What came behind the head: a view of the last chunk, perhaps empty. */
+      /** Bytes after the head: a view of the last chunk, possibly empty. */
       readonly rest: Uint8Array;
     }
   | Malformed;
 
 /**
- * Reads the head of one answer as it comes, and nothing behind it: as strict as a request's (bare CR or LF, folded fields and what is no
- * field are refused). The verdict depends on the bytes alone, not on how they were cut. Holds at most 64 KiB.
+ * Reads the head of one response in any chunks, and no byte after it. As strict as for requests: bare CR or LF, folded fields and lines
+ * that are no field are refused. The result does not depend on how the bytes were cut. Holds at most 64 KiB.
  */
 export class ResponseHeadReader {
   #held: Buffer = NO_BYTES;
-  /** Of the line that has not ended. */
+  /** Bytes of the incomplete line. */
   #lineStart = 0;
   #lines: string[] = [];
 
-  /** Whether nothing has come yet. */
+  /** No byte has come yet. */
   get isEmpty(): boolean {
     return this.#held.length === 0;
   }
 
-  /** Takes the next bytes. After a verdict it must not be called again. */
+  /** Takes the next bytes. It must not be called after a final result. */
   push(chunk: Uint8Array): ResponseHeadProgress {
     const before = this.#held.length;
     const taken = chunk.subarray(0, MAX_BYTES - before);

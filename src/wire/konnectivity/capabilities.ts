@@ -1,8 +1,8 @@
-/** Extensions that two peers of ours agree on (docs/spec/tunnel.md#9.1). */
+/** Extensions of this product that two peers negotiate (docs/spec/tunnel.md#9.1). */
 export const CAPABILITIES = ["reverse/1", "half-close/1", "flow-control/1"] as const;
 export type Capability = (typeof CAPABILITIES)[number];
 
-/** Metadata keys of the tunnel, lower-case as they travel (docs/spec/tunnel.md#2). */
+/** Metadata keys of the tunnel, in lower case as on the wire (docs/spec/tunnel.md#2). */
 export const MetadataKey = {
   agentID: "agentid",
   agentIdentifiers: "agentidentifiers",
@@ -16,7 +16,7 @@ export function formatCapabilities(capabilities: ReadonlySet<Capability>): strin
   return CAPABILITIES.filter((one) => capabilities.has(one)).join(",");
 }
 
-/** What both sides listed; unknown tokens are ignored, an absent header (an upstream peer) means none. */
+/** The capabilities that both sides listed. Unknown tokens are ignored; an absent header (a Konnectivity peer) means none. */
 export function sharedCapabilities(ours: ReadonlySet<Capability>, header: string | undefined): ReadonlySet<Capability> {
   const theirs = new Set((header ?? "").split(",", 32).map((token) => token.trim()));
   return new Set(CAPABILITIES.filter((one) => ours.has(one) && theirs.has(one)));

@@ -29,15 +29,15 @@ const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const NO_BYTES: Uint8Array = new Uint8Array(0);
 
 /**
- * Reads one message. The payload of DATA is handed on as views, however the message is cut up. Throws
- * {@link TunnelWireError} for what is not protobuf of the schema; unknown fields are skipped.
+ * Reads one message. The payload of DATA is passed on as views, however the message was cut. Throws {@link TunnelWireError} for bytes
+ * that are no protobuf of the schema. Unknown fields are skipped.
  */
 export function decodePacket(pieces: readonly Uint8Array[], length: number): Packet {
   const [first = NO_BYTES] = pieces;
   return quickData(first, pieces, length) ?? decodeWhole(pieces.length <= 1 ? first : joined(pieces, length));
 }
 
-/** DATA as every known writer lays it out, its payload last: 08 04 22 <length> 08 <id> 1a <length> <bytes>. */
+/** DATA in the layout of every known writer, with the payload last: 08 04 22 <length> 08 <id> 1a <length> <bytes>. */
 function quickData(first: Uint8Array, pieces: readonly Uint8Array[], length: number): Data | undefined {
   if (first[0] !== 8 || first[1] !== PacketType.DATA || first[2] !== 0x22) return undefined;
   const reader = new Reader(first, 3);
@@ -66,7 +66,7 @@ function quickData(first: Uint8Array, pieces: readonly Uint8Array[], length: num
 function decodeWhole(message: Uint8Array): Packet {
   const reader = new Reader(message);
   let value = 0;
-  // Of a oneof the last member counts; parts of one member are merged.
+  // The last member of a oneof counts; parts of one member are merged.
   let payload = { field: 0, parts: [] as Uint8Array[] };
   while (reader.more) {
     const { field, wireType } = reader.tag();
@@ -79,7 +79,7 @@ function decodeWhole(message: Uint8Array): Packet {
   const type = NAME_OF.get(value);
   if (type === undefined) return { type: "UNKNOWN", value };
   const { parts } = payload;
-  // Every payload is checked, also one that does not belong to the type.
+  // Every payload is checked, even one that does not belong to the type.
   const body = readBody(parts.length === 1 ? (parts[0] ?? NO_BYTES) : joined(parts), payload.field);
   return packetOf(type, PAYLOAD_OF[type] === payload.field ? body : NO_BODY);
 }
@@ -179,7 +179,7 @@ class Reader {
     return value;
   }
 
-  /** A varint below 2^32; `undefined`, and no move promised, when it is none or goes beyond the bytes. */
+  /** A varint below 2^32; `undefined` if it is invalid or incomplete, with the position undefined. */
   tryUint(): number | undefined {
     let value = 0;
     for (let shift = 1, end = this.at + 5; this.at < end; shift *= 128) {
@@ -192,11 +192,11 @@ class Reader {
     return undefined;
   }
 
-  /** A varint of up to ten bytes as a signed 64-bit number; `undefined` when it is none. */
+  /** A varint of up to ten bytes as a signed 64-bit number; `undefined` if it is invalid or incomplete. */
   tryInt64(): TunnelId | undefined {
     const start = this.at;
     let value = 0;
-    // Seven bytes hold 49 bits, which a number holds exactly.
+    // Seven bytes have 49 bits, which a number holds exactly.
     for (let shift = 1, end = start + 7; this.at < end; shift *= 128) {
       const byte = this.#bytes[this.at];
       if (byte === undefined) return undefined;

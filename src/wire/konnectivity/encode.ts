@@ -1,13 +1,13 @@
 import { type ControlPacket, PacketType, type TunnelId } from "./packet.ts";
 
 const encoder = new TextEncoder();
-/** A varint of 64 bits has at most so many bytes. */
+/** The longest varint of 64 bits, bytes. */
 const MAX_VARINT = 10;
 const GRPC_PREFIX = 5;
 
 /**
- * A control packet as a gRPC message, its prefix included: what is written to the stream. Fields with proto3 default
- * values are left out, as Go does. Source: konnectivity-client/proto/client/client.proto.
+ * A control packet as a gRPC message with its prefix, as it is written to the stream. Fields with proto3 default values are left out,
+ * as in Go. Source: konnectivity-client/proto/client/client.proto.
  */
 export function frameControl(packet: ControlPacket): Uint8Array {
   const writer = new Writer(64 + textBytes(packet));
@@ -36,7 +36,7 @@ export function frameControl(packet: ControlPacket): Uint8Array {
   }
 }
 
-/** What goes before `length` bytes of a connection to make them a DATA packet in a gRPC message. `length` is at least 1. */
+/** The bytes before a payload of `length` bytes that make it a DATA packet in a gRPC message. `length` is at least 1. */
 export function frameData(connectID: TunnelId, length: number): Uint8Array {
   const idBytes = connectID === 0 ? 0 : 1 + varintLength(connectID);
   const data = idBytes + 1 + varintLength(length) + length;

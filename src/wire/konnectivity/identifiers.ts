@@ -4,7 +4,7 @@ import { ExpectedError } from "#base/errors";
 export const IDENTIFIER_KEYS = ["ipv4", "ipv6", "host", "cidr", "default-route"] as const;
 export type IdentifierKey = (typeof IDENTIFIER_KEYS)[number];
 
-/** What an agent says of itself. */
+/** The identifiers of an agent. */
 export interface AgentIdentifiers {
   readonly ipv4: readonly string[];
   readonly ipv6: readonly string[];
@@ -15,7 +15,7 @@ export interface AgentIdentifiers {
 
 export type IdentifiersErrorCode = "unknown-key" | "invalid";
 
-/** An identifiers text that cannot be used. */
+/** The text of identifiers is invalid. */
 export class IdentifiersError extends ExpectedError<IdentifiersErrorCode> {
   override readonly name = "IdentifiersError";
 }
@@ -24,7 +24,7 @@ const TRUE = new Set(["1", "t", "T", "TRUE", "true", "True"]);
 const FALSE = new Set(["0", "f", "F", "FALSE", "false", "False"]);
 
 /**
- * Reads the URL-query form. An agent is strict with its own flag; a server ignores keys that it does not know. Throws
+ * Reads the form of a URL query. An agent refuses unknown keys of its flag; a server ignores them. Throws
  * {@link IdentifiersError} for a bad escape or a `default-route` that is no Go bool, and, strictly, for unknown keys.
  */
 export function parseIdentifiers(

@@ -13,8 +13,8 @@ export const PacketType = {
 export type PacketTypeName = keyof typeof PacketType;
 
 /**
- * An int64 in its one canonical form: a number where it is exact, else a bigint, so that it can key a `Map` and the ids of
- * the hot path cost nothing. Made by {@link tunnelId}.
+ * An int64 in canonical form: a number if that is exact, else a bigint. So it can be the key of a `Map`, and ids of the hot path cost
+ * nothing. Made by {@link tunnelId}.
  */
 export type TunnelId = number | bigint;
 
@@ -72,7 +72,7 @@ export interface CloseDial {
   readonly random: TunnelId;
 }
 
-/** The agent is about to end. Field 8. */
+/** The agent is terminating. Field 8. */
 export interface Drain {
   readonly type: "DRAIN";
 }
@@ -91,13 +91,13 @@ export interface Fin {
   readonly connectID: TunnelId;
 }
 
-/** A type that this version does not know; to be ignored and counted. */
+/** A packet of an unknown type, to be ignored and counted. */
 export interface UnknownPacket {
   readonly type: "UNKNOWN";
   readonly value: number;
 }
 
-/** A `Packet` as it was read: `type` decides; a payload of another type is as if absent, so all fields are default. */
+/** A decoded `Packet`. `type` decides: with a payload of another type all fields have their defaults. */
 export type Packet =
   | DialRequest
   | DialResponse
@@ -110,5 +110,5 @@ export type Packet =
   | Fin
   | UnknownPacket;
 
-/** What {@link encodePacket} writes: DATA goes through `frameData`, which does not copy. */
+/** The packets of {@link frameControl}. DATA is framed by `frameData`, which does not copy. */
 export type ControlPacket = Exclude<Packet, Data | UnknownPacket>;
