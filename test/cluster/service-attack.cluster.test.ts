@@ -31,10 +31,10 @@ async function owning(t: TestContext): Promise<ChildProcess> {
   return owner;
 }
 
-test("service-proxy: a table that another program owns is told as such, Services go on behind it, --cleanup removes the rest, and it is ours when that one ends", async (t) => {
+test("service-proxy: a table that another program owns is reported, a replacement table serves, --cleanup removes the rest, and the table is ours when that program ends", async (t) => {
   const owner = await owning(t);
   const proxy = started(t);
-  await until("it is told", () =>
+  await until("it is logged", () =>
     /Cannot change table ip kube-proxy: another program owns it; end that/.test(proxy.said()),
   );
   // Through the replacement table, which needs nothing of the owned one.
@@ -55,7 +55,7 @@ test("service-proxy: a table that another program owns is told as such, Services
   await stopProxy(next);
 });
 
-test("service-proxy: ServiceCIDRs that overlap, as when a range is widened, stop no sync", async (t) => {
+test("service-proxy: overlapping ServiceCIDRs, as when a range is widened, stop no sync", async (t) => {
   const proxy = started(t);
   await cluster.untilReached();
   const ranges = [["172.30.0.0/16"], ["172.30.4.0/24", "fd00:10:172::/64"], ["172.24.0.0/13", "fd00:10:172::/48"]];

@@ -66,7 +66,7 @@ const answers = (wanted: string, deadlineMs = 30_000): Promise<void> =>
     { deadlineMs },
   );
 
-test("API server: one that takes a quarter of a second for each answer delays changes, and nothing else", async (t) => {
+test("API server: answers that take a quarter of a second delay changes, and nothing else", async (t) => {
   const rule = cluster.server.faults.add({ action: { latencyMs: 250 } });
   t.after(() => cluster.server.faults.remove(rule));
   const proxy = await startSynced(t, cluster);
@@ -77,7 +77,7 @@ test("API server: one that takes a quarter of a second for each answer delays ch
   await stop(proxy);
 });
 
-test("API server: through a storm of expired watches, errors and cut connections no connection fails, and the last word holds", async (t) => {
+test("API server: in a storm of expired watches, errors and cut connections no connection fails, and the last state wins", async (t) => {
   const { faults } = cluster.server;
   const proxy = await startSynced(t, cluster);
   const userAgent = "service-proxy";
@@ -120,7 +120,7 @@ test("API server: through a storm of expired watches, errors and cut connections
   await stop(proxy);
 });
 
-test("events: objects told again, unchanged or changed where it does not count, write nothing", async (t) => {
+test("events: unchanged objects, and changes of fields that do not count, write nothing", async (t) => {
   const proxy = await startSynced(t, cluster);
   const { elements } = cluster.bed;
   /** How many transactions one change that does count takes, and what is told before it. */
@@ -148,7 +148,7 @@ test("events: objects told again, unchanged or changed where it does not count, 
   await stop(proxy);
 });
 
-test("events: slices before their Service, a Service before its slices, and one that is made anew", async (t) => {
+test("events: slices before their Service, a Service before its slices, and a Service that is made again", async (t) => {
   const proxy = await startSynced(t, cluster);
   await choose((at) => at === 0);
   await answers("0");
@@ -169,7 +169,7 @@ test("events: slices before their Service, a Service before its slices, and one 
   await stop(proxy);
 });
 
-test("API server: what it was told while it was away is done within five seconds of its return, with few lists", async (t) => {
+test("API server: changes from before its return are in force within five seconds after it, with few lists", async (t) => {
   const { faults } = cluster.server;
   const proxy = await startSynced(t, cluster);
   await choose((at) => at < 2);

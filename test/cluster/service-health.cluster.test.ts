@@ -101,7 +101,7 @@ test("drain: both families and unknown paths are answered as a load balancer exp
   assert.match(await probe("/other"), /^404/);
 });
 
-test("health check of a Service: counts endpoints of this node, says 503 while they only end, and traffic still flows", async () => {
+test("health check of a Service: counts endpoints of this node, is 503 while all terminate, and traffic still flows", async () => {
   assert.match(
     await probe("/", 32_000),
     /^200 \{"service":\{"namespace":"default","name":"web"\},"localEndpoints":1,"serviceProxyHealthy":true\}/,
@@ -113,7 +113,7 @@ test("health check of a Service: counts endpoints of this node, says 503 while t
   await until("it is back", async () => (await probe("/", 32_000)).startsWith("200"));
 });
 
-test("metrics: healthz and livez are counted by code, nodes that drain show as healthz 503 with livez flat", async () => {
+test("metrics: healthz and livez are counted by code; a draining node shows as healthz 503 with livez flat", async () => {
   const metric = async (line: RegExp): Promise<number> =>
     Number(line.exec(await probe("/metrics", 10_249, 4, "node"))?.[1] ?? Number.NaN);
   const before503 = await metric(/^kubeproxy_proxy_healthz_total\{code="503"\} (\d+)$/m);
@@ -127,7 +127,7 @@ test("metrics: healthz and livez are counted by code, nodes that drain show as h
   await until503(() => setTaints([]), "200");
 });
 
-test("drain: with the API server away nothing changes, and what was known of the Node goes on to hold", async () => {
+test("drain: without the API server nothing changes, and the last state of the Node holds", async () => {
   for (const taints of [[], [CA_TAINT]]) {
     const wanted = taints.length === 0 ? "200" : "503";
     await until503(() => setTaints(taints), wanted);
@@ -142,11 +142,11 @@ test("drain: with the API server away nothing changes, and what was known of the
   await until503(() => setTaints([]), "200");
 });
 
-test("drain: a restart is 503 until its first sync, without an interruption of /livez, and 200 where the API server is away", async () => {
+test("drain: a restart is 503 until its first sync, with /livez at 200, and 200 if the API server cannot be reached", async () => {
   proxy.child.kill("SIGTERM");
   await proxy.ended;
   const away = cluster.startProxy(`--kubeconfig=${cluster.lostKubeconfig()}`);
-  await until("the table of before is adopted", async () => (await probe("/healthz")).startsWith("200"));
+  await until("the earlier table is adopted", async () => (await probe("/healthz")).startsWith("200"));
   const adopted = JSON.parse((await probe("/healthz")).slice(4)) as { startup?: string };
   assert.equal(await code("/livez"), "200");
   assert.ok(adopted.startup === undefined || adopted.startup === "adopted");

@@ -55,7 +55,7 @@ const answers = (wanted: string): Promise<void> =>
     (await Promise.all(FAMILIES.map(answering))).every((seen) => seen === wanted),
   );
 
-test("labels: a Service that names another proxy is let go, slices of headless Services are, and both come back", async (t) => {
+test("labels: a Service of another proxy and slices of headless Services lose their rules, and get them back", async (t) => {
   const proxy = await startSynced(t, cluster);
   await answers("local remote");
   await label(cluster, "service", { "service.kubernetes.io/service-proxy-name": "another" });
@@ -69,7 +69,7 @@ test("labels: a Service that names another proxy is let go, slices of headless S
   await stop(proxy);
 });
 
-test("zone: hints are followed from the moment that the Node has the label, to another zone, and until it has none", async (t) => {
+test("zone: hints count as soon as the Node has the label, with another zone, and until it has none", async (t) => {
   const proxy = await startSynced(t, cluster);
   for (const family of FAMILIES) await bothEndpoints(family, { hints: true });
   await answers("local remote");
@@ -86,7 +86,7 @@ test("zone: hints are followed from the moment that the Node has the label, to a
   await stop(proxy);
 });
 
-test("ServiceCIDR: addresses of a range that is added are dropped where no Service has them, until it is removed", async (t) => {
+test("ServiceCIDR: unused addresses of an added range are dropped until the range is removed", async (t) => {
   for (const family of FAMILIES) {
     cluster.bed.addAddress("external", FOREIGN[family]);
     await cluster.bed.listen("external", FOREIGN[family], SERVICE_PORT);
@@ -115,7 +115,7 @@ async function fromLoopback(family: IpFamily): Promise<string> {
   return (await connectTo(socket, LOOPBACK[family], NODE_PORT, { droppedMs: 900 })).kind;
 }
 
-test("NodePort: never on loopback, whatever is asked for", async (t) => {
+test("NodePort: never at loopback, whatever the configuration", async (t) => {
   for (const flags of [["--nodeport-addresses=0.0.0.0/0,::/0"], ["--nodeport-addresses=127.0.0.0/8,::1/128"]]) {
     const proxy = await startSynced(t, cluster, ...flags);
     await answers("local remote");
@@ -141,7 +141,7 @@ test("--nodeport-addresses: an address of the host that is added later takes Nod
     assert.equal(await at(node), "rejected");
     bed.ip("node", "address", "delete", ...host);
     const set = (): string => cluster.nft(["list", "set", family === 4 ? "ip" : "ip6", "kube-proxy", "nodeport-ips"]);
-    await until("it is forgotten", () => !set().includes(String(ADDED[family])), { deadlineMs: 5000 });
+    await until("it is deleted", () => !set().includes(String(ADDED[family])), { deadlineMs: 5000 });
   }
   await stop(proxy);
 });

@@ -75,7 +75,7 @@ async function check(t: { diagnostic(text: string): void }, what: string, took: 
   assert.ok(took.length >= 5 && p99 < 3 * alone + BUDGET_MS, said);
 }
 
-test(`probes: /healthz is answered while ${CLIENTS} remembered clients of an endpoint that went are forgotten`, async (t) => {
+test(`probes: /healthz is answered while ${CLIENTS} affinity entries of a removed endpoint are deleted`, async (t) => {
   const { client, bed } = cluster;
   const { elements } = bed;
   const [first, second] = more;
@@ -104,7 +104,7 @@ test(`probes: /healthz is answered while ${CLIENTS} remembered clients of an end
   const took = await whileProbed(async () => {
     await setSlice(cluster, 4, [endpointObject(second, "elsewhere")]);
     const areGone = (): boolean => keys.every((key) => elements.find(TABLE, "affinity", key) === undefined);
-    await until("the clients are forgotten", areGone, { everyMs: 10, seen: proxy.said });
+    await until("the entries are deleted", areGone, { everyMs: 10, seen: proxy.said });
   });
   await until("all of them are", () => elements.list(TABLE, "affinity").length === 0);
   await check(t, `${CLIENTS} clients`, took);
@@ -114,7 +114,7 @@ test(`probes: /healthz is answered while ${CLIENTS} remembered clients of an end
 const addressBytesOf = (value: number): string =>
   String.fromCharCode(value >>> 24, (value >>> 16) & 255, (value >>> 8) & 255, value & 255);
 
-test(`probes: /healthz is answered while flows of an endpoint that went are looked for among ${FLOWS}`, async (t) => {
+test(`probes: /healthz is answered while stale flows of a removed endpoint are searched among ${FLOWS}`, async (t) => {
   const { client, bed } = cluster;
   const [first, second] = more;
   assert.ok(first !== undefined && second !== undefined);

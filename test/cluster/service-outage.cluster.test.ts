@@ -55,7 +55,7 @@ function startProxy(t: { after(cleanUp: () => unknown): void }, ...flags: string
   return proxy;
 }
 
-test("API server: after a long outage what was changed meanwhile is in force within 1.5 s of its return, without a list", async (t) => {
+test("API server: after a long outage changes from it are in force within 1.5 s of its return, without a list", async (t) => {
   await choose(0);
   const proxy = startProxy(t);
   await untilHealthy(cluster, proxy);
@@ -80,7 +80,7 @@ test("API server: after a long outage what was changed meanwhile is in force wit
   await stop(proxy);
 });
 
-test("a start while the API server is away: NodePorts go on when Services are known before the Node, and changes wait for it", async (t) => {
+test("a start without the API server: NodePorts work if Services are read before the Node, and changes wait for it", async (t) => {
   await choose(0);
   const first = startProxy(t);
   await untilHealthy(cluster, first);
@@ -117,7 +117,7 @@ test("a start while the API server is away: NodePorts go on when Services are kn
   await stop(second);
 });
 
-test("/readyz: 503 with the lines of what cannot be read while the API server is away, 200 when it is back", async (t) => {
+test("/readyz: 503 with a line for each unreadable resource while the API server is down, 200 when it is back", async (t) => {
   const proxy = startProxy(t);
   await untilHealthy(cluster, proxy);
   const ask = (): Promise<{ readonly status: number; readonly body: string }> => askHealthPort(cluster, "/readyz");

@@ -15,7 +15,7 @@ before(async () => {
 });
 after(() => cluster[Symbol.asyncDispose]());
 
-test("service-proxy: programs Services, keeps them when it ends, and removes nothing but its own at --cleanup", async (t) => {
+test("service-proxy: programs Services, keeps them when it ends, and removes only its own tables at --cleanup", async (t) => {
   cluster.nft("add", "table", "ip", "foreign");
   const proxy = cluster.startProxy();
   t.after(() => proxy.child.kill("SIGKILL"));
@@ -55,7 +55,7 @@ test("service-proxy: is killed and started again under load while endpoints chan
   await stopProxy(proxy);
 });
 
-test("service-proxy: killed and started again where nothing has changed, it makes no transaction until it is healthy, nor after", async (t) => {
+test("service-proxy: killed and started again without a change, it makes no transaction", async (t) => {
   let proxy = cluster.startProxy("--min-sync-period=1s");
   t.after(() => proxy.child.kill("SIGKILL"));
   await untilHealthy(cluster.inner, proxy);
@@ -68,13 +68,13 @@ test("service-proxy: killed and started again where nothing has changed, it make
     await untilHealthy(cluster.inner, proxy);
     // A look for what others change, or a sync that was asked for meanwhile, would come within this.
     const looked = performance.now() + 1200;
-    await until("looks have passed", () => performance.now() > looked);
+    await until("polls have passed", () => performance.now() > looked);
     assert.equal(elements.generation(), before_, `start ${start}: ${proxy.said()}`);
     await stopProxy(proxy, "SIGKILL");
   }
 });
 
-test("service-proxy: what somebody flushes is back within two seconds, and other tables are never touched", async (t) => {
+test("service-proxy: flushed tables are back within two seconds, and other tables are never touched", async (t) => {
   const proxy = cluster.startProxy();
   t.after(() => proxy.child.kill("SIGKILL"));
   await cluster.untilReached();
@@ -93,7 +93,7 @@ test("service-proxy: what somebody flushes is back within two seconds, and other
   await stopProxy(proxy);
 });
 
-test("service-proxy: started while the API server is away it touches nothing, and goes on when that is back", async (t) => {
+test("service-proxy: a start without the API server writes nothing, and continues when the server is back", async (t) => {
   const first = cluster.startProxy();
   t.after(() => first.child.kill("SIGKILL"));
   await cluster.untilReached();
@@ -113,7 +113,7 @@ test("service-proxy: started while the API server is away it touches nothing, an
   await stopProxy(second);
 });
 
-test("service-proxy: what is wrong with its flags and file is said, all of it, and nothing is touched", async () => {
+test("service-proxy: all faults of flags and file are reported, and nothing is written", async () => {
   const file = join(cluster.inner.folder, "bad.yaml");
   writeFileSync(
     file,
@@ -132,7 +132,7 @@ test("service-proxy: what is wrong with its flags and file is said, all of it, a
   assert.equal(byFlags.stderr.trim().split("\n").length, 4, byFlags.stderr);
 });
 
-test("service-proxy: ends with code 1 when what its file says changes, and not when a ConfigMap is published again as it was", async (t) => {
+test("service-proxy: ends with code 1 if its file's content changes, not if a ConfigMap is published again unchanged", async (t) => {
   const folder = join(cluster.inner.folder, "config");
   const publish = (version: string, content: string): void => {
     mkdirSync(join(folder, version), { recursive: true });
@@ -155,7 +155,7 @@ test("service-proxy: ends with code 1 when what its file says changes, and not w
   publish("..2", content);
   utimesSync(join(folder, "config.conf"), 1, 1);
   const unharmed = performance.now() + 1500;
-  await until("looks have passed", () => proxy.child.exitCode !== null || performance.now() > unharmed);
+  await until("polls have passed", () => proxy.child.exitCode !== null || performance.now() > unharmed);
   assert.equal(proxy.child.exitCode, null, proxy.said());
   publish("..3", `${content}nftables: {minSyncPeriod: 2s}\n`);
   const ended = await proxy.ended;
@@ -164,7 +164,7 @@ test("service-proxy: ends with code 1 when what its file says changes, and not w
   assert.equal(await cluster.reach(4), "delivered");
 });
 
-test("service-proxy: a Service that asks for an address that an older one has is told of in the log and by an Event", async (t) => {
+test("service-proxy: a Service that requests an older Service's address is reported in the log and by an Event", async (t) => {
   const proxy = cluster.startProxy();
   t.after(() => proxy.child.kill("SIGKILL"));
   const ports = [{ name: "http", port: 81, protocol: "TCP" }];

@@ -12,7 +12,7 @@ before(async () => {
 });
 after(() => cluster[Symbol.asyncDispose]());
 
-test("service-proxy: takes kube-proxy's table over while connections go on, and none fails", async (t) => {
+test("service-proxy: takes over kube-proxy's table, and no connection fails", async (t) => {
   const layout = { port: SERVICE_PORT, targetPort: TARGET_PORT };
   for (const family of FAMILIES) {
     const web = {
@@ -40,7 +40,7 @@ test("service-proxy: takes kube-proxy's table over while connections go on, and 
   await stopProxy(proxy);
 });
 
-test("service-proxy: another program that goes on changing its tables is told of once, shown by a gauge, and not fought at full speed", async (t) => {
+test("service-proxy: another program that keeps changing its tables is logged once, shown by a gauge, and repairs slow down", async (t) => {
   const proxy = cluster.startProxy();
   t.after(() => proxy.child.kill("SIGKILL"));
   await cluster.untilReached();
@@ -63,7 +63,7 @@ test("service-proxy: another program that goes on changing its tables is told of
   await stopProxy(proxy);
 });
 
-test("service-proxy: two of them on one table notice each other, give way to each other, and connections go on", async (t) => {
+test("service-proxy: two proxies on one table detect each other, slow down, and connections continue", async (t) => {
   const proxies = [cluster.startProxy(), cluster.startProxy("--healthz-bind-address=", "--metrics-bind-address=")];
   t.after(() => proxies.map((proxy) => proxy.child.kill("SIGKILL")));
   await cluster.untilReached();

@@ -13,7 +13,7 @@ test("EventLimit: one for each key in ten minutes", async () => {
   assert.deepEqual([limit.take("a"), limit.take("a")], [true, false]);
 });
 
-test("EventLimit: beyond its bound the one told of longest ago is forgotten", () => {
+test("EventLimit: beyond its bound the oldest key is dropped", () => {
   const limit = new EventLimit(new FakeClock());
   for (let key = 0; key <= MAX_REMEMBERED_KEYS; key += 1) assert.equal(limit.take(`service ${key}`), true);
   assert.equal(limit.take("service 1"), false);

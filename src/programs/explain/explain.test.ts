@@ -138,7 +138,7 @@ class ProxysClient extends KubeClient {
 const arrivals = ({ arrivals: all }: Explanation): string[] =>
   all.map(({ address, masqueraded }) => `${address}${masqueraded ? " M" : ""}`).sort();
 
-test("explain: a cluster IP goes to every endpoint, by the element of the Service; strangers are masqueraded, pods are not", async () => {
+test("explain: a cluster IP goes to every endpoint, by the element of the Service; outside clients are masqueraded, pods are not", async () => {
   const outside = await ask("outside 10.96.0.10 80");
   assert.deepEqual([outside.outcome, outside.service], ["translated", "default/web:http/TCP"]);
   assert.deepEqual(arrivals(outside), ["10.1.0.5 M", "10.1.1.7 M"]);
@@ -157,7 +157,7 @@ test("explain: a cluster IP goes to every endpoint, by the element of the Servic
   assert.deepEqual(arrivals(await ask("node 10.96.0.10 80")), ["10.1.0.5", "10.1.1.7"]);
 });
 
-test("explain: without --node the sender's node is asked; on another one the answer says so", async () => {
+test("explain: the default node is the sender's; for another node the answer has a note", async () => {
   assert.equal((await ask("pod:default/web-b 10.96.0.10 80")).node, "node-b");
   const pinned = await explainPacket(client, parseQuestion(["pod:default/web-b", "10.96.0.10", "80"]), {
     config: serviceProxyConfig({ ...parseFlags(serviceProxyFlags, []).values, hostnameOverride: "node-a" }),
@@ -176,7 +176,7 @@ test("explain: a pod in the node's network sends as the node", async () => {
   assert.equal(steps[0]?.chain, "filter-output-pre-dnat");
 });
 
-test("explain: nobody behind a Service means refused, an unused port of one too, an unused address dropped", async () => {
+test("explain: a Service without endpoints and an unused port are rejected, an unused address is dropped", async () => {
   const empty = await ask("outside 10.96.0.20 80");
   assert.deepEqual([empty.outcome, empty.service], ["rejected", "default/empty:http/TCP"]);
   assert.deepEqual([empty.decidedBy?.set, empty.decidedBy?.chain], ["noep", "reject-chain"]);
@@ -194,7 +194,7 @@ test("explain: nobody behind a Service means refused, an unused port of one too,
   );
 });
 
-test("explain: a NodePort is taken where the proxy's flags say, and the answer names where", async () => {
+test("explain: a NodePort works at the addresses of the proxy's flags, and the answer names them", async () => {
   assert.equal((await ask("outside 198.51.100.11 30080")).outcome, "translated");
   const elsewhere = await ask("outside 198.51.100.99 30080");
   assert.equal(elsewhere.outcome, "untouched");
@@ -225,13 +225,13 @@ test("explain: IPv6 is its own table", async () => {
   assert.equal(six.decidedBy?.element, "fd00:96::10 . tcp . 80 : goto lb-1");
 });
 
-test("explain: pods are known by their links where the proxy knows them so", async () => {
+test("explain: pods are recognized by their links, as by the proxy", async () => {
   const flags = ["--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth"];
   assert.deepEqual(arrivals(await ask("pod:default/web-a 10.96.0.10 80", flags)), ["10.1.0.5 M", "10.1.1.7"]);
   assert.deepEqual(arrivals(await ask("outside 10.96.0.10 80", flags)), ["10.1.0.5 M", "10.1.1.7 M"]);
 });
 
-test("explain: what the cluster does not have is named, with what it has", async () => {
+test("explain: a missing object is named, with the existing ones", async () => {
   const rows: readonly (readonly [() => Promise<Explanation>, RegExp])[] = [
     [() => ask("outside 10.96.0.10 80", [], "node-z"), /no Node node-z \(--node\); there are node-a, node-b/],
     [() => ask("pod:default/none 10.96.0.10 80"), /no pod default\/none/],
@@ -245,7 +245,7 @@ test("explain: what the cluster does not have is named, with what it has", async
   }
 });
 
-test("explain: with what a proxy may read pods behind a Service are known by their slices, and others by their address", async () => {
+test("explain: with a proxy's credentials pods of a Service are found by their slices, others need an address", async () => {
   await using proxys = new ProxysClient(client.connection);
   const limited = (words: string): Promise<Explanation> => ask(words, [], "node-a", proxys);
   const question = "pod:default/web-a service:default/web 80";
@@ -256,7 +256,7 @@ test("explain: with what a proxy may read pods behind a Service are known by the
   );
 });
 
-test("explanationText: says where it goes, what decides, and the way there", async () => {
+test("explanationText: shows the destination, the deciding rule and the steps", async () => {
   const text = explanationText(await ask("pod:default/web-a service:default/web 80"));
   assert.equal(
     text,
@@ -306,7 +306,7 @@ function run(...argv: string[]): Promise<{ readonly code: number; readonly stdou
   });
 }
 
-test("isthmus explain: answers with 0, in JSON too; 1 for what is not there or not reached; 2 for no question", async () => {
+test("isthmus explain: exits with 0 for an answer, 1 for a missing object or no API server, 2 for an invalid question", async () => {
   const about = [`--kubeconfig=${kubeconfig}`, "--node=node-a"];
   const answered = await run(...about, "--json", "outside", "10.96.0.10", "80");
   assert.equal(answered.code, 0, answered.stderr);

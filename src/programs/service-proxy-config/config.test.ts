@@ -100,7 +100,7 @@ test("serviceProxyConfig: a file as kubeadm writes it, full of empty and null fi
   );
 });
 
-test("serviceProxyConfig: with a file flags count no more, but for the node's name and those for logging", () => {
+test("serviceProxyConfig: with a file flags are ignored, except the node's name and those for logging", () => {
   const config = byFile(
     { hostnameOverride: "From-File" },
     "--masquerade-bit=3",
@@ -158,7 +158,7 @@ test("serviceProxyConfig: every field of a file is read", () => {
   );
 });
 
-test("serviceProxyConfig: keys of a file that mean nothing are told, in sections too, and unknown gates", () => {
+test("serviceProxyConfig: unknown keys of a file, in sections too, and unknown gates are reported", () => {
   const { notes } = byFile({ portRange: "", nftables: { masqueradeBits: 3 }, featureGates: { Foo: true } });
   assert.deepEqual(notes, [
     `${path}: portRange has no effect in this proxy`,
@@ -212,7 +212,7 @@ const BAD_FILES: readonly (readonly [content: object, fault: string])[] = [
   [{ conntrack: { udpTimeout: "1 day" } }, 'conntrack.udpTimeout: "1 day" is no duration, such as 30s'],
 ];
 
-test("serviceProxyConfig: every fault of a file names the file, the field and what would be right", () => {
+test("serviceProxyConfig: every fault of a file names the file, the field and the right form", () => {
   for (const [content, expected] of BAD_FILES) {
     const faults = faultsOf(() => byFile(content));
     assert.equal(faults.length, 1, `${JSON.stringify(content)}: ${faults.join("\n")}`);
@@ -220,7 +220,7 @@ test("serviceProxyConfig: every fault of a file names the file, the field and wh
   }
 });
 
-test("serviceProxyConfig: all faults of a file are told at once; one that cannot be read is said to be so", () => {
+test("serviceProxyConfig: all faults of a file are reported at once, also for a file that cannot be read", () => {
   assert.equal(faultsOf(() => byFile({ mode: "ipvs", oomScoreAdj: "x", nftables: { syncPeriod: "x" } })).length, 3);
   assert.equal(
     faultsOf(() => byFile({ clusterCIDR: "x", bindAddress: "x", detectLocalMode: "BridgeInterface" })).length,
@@ -367,19 +367,19 @@ test("parseFile: whatever a file holds, only ConfigError escapes", () => {
   );
 });
 
-test("serviceProxyConfig: a table's name that a proxy of another name would take for its own is refused", () => {
+test("serviceProxyConfig: a table's name that could be another proxy's replacement table is refused", () => {
   assert.match(String(faultsOf(() => byFlags("--table-name=kube-proxy-takeover"))), /does not end in -takeover/);
   assert.deepEqual(byFlags("--table-name=takeover").tableName, "takeover");
 });
 
-test("serviceProxyConfig: --config without a name is none, and of keys without a meaning a few are told and the rest counted", () => {
+test("serviceProxyConfig: an empty --config means no file; of many unknown keys the first are named and the others counted", () => {
   assert.equal(byFlags("--config=").source, undefined);
   const { notes } = byFile(Object.fromEntries(Array.from({ length: 5000 }, (_, at) => [`key${at}`, at])));
   assert.equal(notes.length, 21);
   assert.match(notes.at(-1) ?? "", /4980 more keys have no effect in this proxy/);
 });
 
-test("writeConfigTo: a place that cannot be written to is told by its flag", () => {
+test("writeConfigTo: a file that cannot be written is a fault of its flag", () => {
   const { values } = parseFlags(serviceProxyFlags, []);
   for (const place of [folder, join(folder, "absent", "file"), ""])
     assert.match(

@@ -62,7 +62,7 @@ test("serviceProxyFlags: values out of range are refused by the flag's name", ()
   }
 });
 
-test("parseFeatureGates: gates are on, unless said otherwise; others are told, not refused", () => {
+test("parseFeatureGates: gates are on by default; unknown ones are reported, not refused", () => {
   assert.deepEqual(parseFeatureGates([]), {
     drainingTerminatingNodes: true,
     allowServiceExternalIPs: true,
@@ -92,7 +92,7 @@ test("nodeNameOf: lower case without blanks, as kubelet names Nodes", () => {
   assert.notEqual(nodeNameOf(""), "");
 });
 
-test("lists: blanks and empty words do not count, and no text makes parsing throw anything but ConfigError", () => {
+test("splitList, parseCidrList: ignore blanks and empty words, and throw only ConfigError", () => {
   assert.deepEqual(splitList(" a, ,b,"), ["a", "b"]);
   const expected = (read: () => unknown): void => {
     try {

@@ -43,7 +43,7 @@ function setUp(t: TestContext, read = TEXT) {
   return { folder, path, publish, looked, lines };
 }
 
-test("watchConfig: ends when a ConfigMap is turned round to another content, and not for one of the same", async (t) => {
+test("watchConfig: ends if a ConfigMap switches to another content, not if it switches to the same", async (t) => {
   const { publish, looked } = setUp(t);
   publish("..2", TEXT);
   assert.equal(await looked(), undefined);
@@ -51,7 +51,7 @@ test("watchConfig: ends when a ConfigMap is turned round to another content, and
   assert.match(String(await looked()), /ServiceProxyError: the configuration file .*config\.conf has changed/);
 });
 
-test("watchConfig: ends when the file is written in place or replaced by a rename, and not when it is touched or gone for a while", async (t) => {
+test("watchConfig: ends if the file is written in place or replaced by a rename, not if it is touched or missing for a while", async (t) => {
   for (const replace of [true, false]) {
     const { folder, path, looked, lines } = setUp(t);
     utimesSync(path, 1, 1);
@@ -69,7 +69,7 @@ test("watchConfig: ends when the file is written in place or replaced by a renam
   }
 });
 
-test("watchConfig: a change between the reading at the start and the first look counts", async (t) => {
+test("watchConfig: a change between the reading at the start and the first check counts", async (t) => {
   const { looked } = setUp(t, "what was read");
   assert.match(String(await looked()), /has changed/);
 });

@@ -20,7 +20,7 @@ test("deploy/service-proxy: the unit gives flags that the program has, and start
   assert.equal(value("CapabilityBoundingSet"), value("AmbientCapabilities"));
 });
 
-test("deploy/service-proxy: the role has what the reference says that the program asks for", () => {
+test("deploy/service-proxy: the role allows what the reference lists", () => {
   const documents = parseAllDocuments(read("deploy/service-proxy/rbac.yaml")).map((one) => one.toJS());
   const role = documents.find(({ kind }) => kind === "ClusterRole") as {
     readonly rules: readonly { readonly resources: readonly string[]; readonly verbs: readonly string[] }[];

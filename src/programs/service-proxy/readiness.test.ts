@@ -16,7 +16,7 @@ function ready(): Readiness {
 
 const unready = ({ health }: Readiness): string[] => health.unready.map(({ name, reason }) => `${name}: ${reason}`);
 
-test("Readiness: at the start every dependency is a line that says what it waits for", () => {
+test("Readiness: at the start every dependency is a line with the reason why it waits", () => {
   assert.deepEqual(unready(new Readiness({ resources: RESOURCES, families: [4, 6] })), [
     ...RESOURCES.map((resource) => `watch ${resource}: not read yet`),
     "nftables IPv4: not synced yet",
@@ -26,7 +26,7 @@ test("Readiness: at the start every dependency is a line that says what it waits
   assert.deepEqual(unready(ready()), []);
 });
 
-test("Readiness: each part that degrades, at whatever time, makes it not ready, and well again when it is", () => {
+test("Readiness: any degraded part makes it not ready, until the part has recovered", () => {
   const refused = new KubeError("forbidden", "may not list it");
   const rows: readonly [string, (readiness: Readiness) => void, (readiness: Readiness) => void][] = [
     ...RESOURCES.map((resource): (typeof rows)[number] => [
@@ -54,7 +54,7 @@ test("Readiness: each part that degrades, at whatever time, makes it not ready, 
   }
 });
 
-test("Readiness: ServiceCIDRs that an older API server does not have are nothing to wait for", () => {
+test("Readiness: ServiceCIDRs that an API server does not serve are not waited for", () => {
   const readiness = ready();
   readiness.watch("servicecidrs", { state: "degraded", error: new KubeError("not-found", "404"), failures: 1 });
   readiness.absent("servicecidrs");

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SmallHeap } from "./small-heap.ts";
 
-test("SmallHeap: collections give back what they can once all families have been synced, and that is said once", () => {
+test("SmallHeap: V8's flag is set once, after all families have been synced", () => {
   const flags: string[] = [];
   const heap = new SmallHeap([4, 6], (text) => flags.push(text));
   heap.synced(4);

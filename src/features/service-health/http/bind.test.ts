@@ -34,7 +34,7 @@ const listened = (at: ListenAddress, refused: Parameters<typeof host>[0]): reado
   return listeners;
 };
 
-test("bindAddresses: any of one family is any of both, an address is itself, a name is refused", () => {
+test("bindAddresses: a wildcard means both families, an address itself, a name is refused", () => {
   const texts = (at: ListenAddress): string[] => bindAddresses(at).map(String);
   assert.deepEqual(texts({ host: "0.0.0.0", port: 1 }), ["0.0.0.0", "::"]);
   assert.deepEqual(texts({ host: "::", port: 1 }), ["0.0.0.0", "::"]);
@@ -46,7 +46,7 @@ test("bindAddresses: any of one family is any of both, an address is itself, a n
   );
 });
 
-test("bindAddresses: whatever the text, it gives addresses or throws our error", () => {
+test("bindAddresses: returns addresses or throws our error, whatever the text", () => {
   fc.assert(
     fc.property(fc.oneof(fc.string(), fc.ipV4(), fc.ipV6()), fc.nat(65_535), (text, port) => {
       try {
@@ -58,7 +58,7 @@ test("bindAddresses: whatever the text, it gives addresses or throws our error",
   );
 });
 
-test("listenAll: a family that the host does not have is no error, two are; the port is one for both", () => {
+test("listenAll: one missing family is no error, two are; both have the same port", () => {
   const any = { host: "0.0.0.0", port: 0 };
   assert.deepEqual(listened(any, {}), ["0.0.0.0 4321", ":: 4321"]);
   assert.deepEqual(listened(any, { "::": "EAFNOSUPPORT" }), ["0.0.0.0 4321"]);
@@ -67,7 +67,7 @@ test("listenAll: a family that the host does not have is no error, two are; the 
   assert.throws(() => listened(any, { "0.0.0.0": "EAFNOSUPPORT", "::": "EAFNOSUPPORT" }), ServiceHealthError);
 });
 
-test("listenAll: a taken port in one family leaves nothing listening; a specific address has no other family to fall back to", () => {
+test("listenAll: a taken port in one family leaves no listener; a specific address has no other family", () => {
   for (const taken of ["0.0.0.0", "::"]) {
     const { listen, listeners } = host({ [taken]: "EADDRINUSE" });
     assert.throws(() => listenAll({ listen }, { port: 10_256 }), /in use/);

@@ -31,7 +31,7 @@ async function flood(port: number, count: number, head: string): Promise<Socket[
   return sockets;
 }
 
-test("ProbeHttp: clients beyond the limit that send half a head or nothing do not keep a probe out, nor waiting for their end", async () => {
+test("ProbeHttp: clients beyond the limit that send half a head or nothing do not keep a probe out or waiting", async () => {
   await using http = new ProbeHttp(handler, {}, { headersTimeoutMs: 600_000 });
   const { port } = http.listen(LOOPBACK, 0);
   const slow = await flood(port, MAX_CONNECTIONS / 2 + 200, "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ");
@@ -70,7 +70,7 @@ test("ProbeHttp: a connection of a prober that is kept alive outlives a flood sh
   agent.destroy();
 });
 
-test("ProbeHttp: where all connections have an answer that they do not take, the oldest makes room", async () => {
+test("ProbeHttp: if all clients leave their answers unread, the oldest connection ends for a new one", async () => {
   await using http = new ProbeHttp(
     (request, response) => {
       if (request.url === "/stuck") response.writeHead(200);
@@ -88,7 +88,7 @@ test("ProbeHttp: where all connections have an answer that they do not take, the
   for (const socket of sockets) socket.destroy();
 });
 
-test("ProbeHttp: a client that does not finish the head of its request, or sends nothing, is told so and ended", async () => {
+test("ProbeHttp: a client that does not finish the head of its request, or sends nothing, gets an error and is closed", async () => {
   await using http = new ProbeHttp(handler, {}, { headersTimeoutMs: 100 });
   const { port } = http.listen(LOOPBACK, 0);
   for (const head of ["GET /healthz HTTP/1.1\r\nHost:", ""]) {

@@ -8,7 +8,7 @@ import { ProbeHttp } from "./index.ts";
 
 const REQUEST = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
 
-test("ProbeHttp: clients that close half, send half, or never read to the end are let go of after the timeout", async () => {
+test("ProbeHttp: clients that close half, send half, or never read to the end are closed after the timeout", async () => {
   const ways: Readonly<Record<string, (socket: Socket) => void>> = {
     "nothing at all": () => undefined,
     "its end at once": (socket) => socket.end(),

@@ -26,7 +26,7 @@ async function probeInside(netns: NetNs, host: string): Promise<string> {
   return text;
 }
 
-test("HealthServer: with a namespace it listens in that one alone, so that several nodes' proxies share a machine", async () => {
+test("HealthServer: listens only in the given namespace, so that several nodes' proxies share a machine", async () => {
   const spaces = NAMES.map((name) => kernel.createNetNs(name));
   try {
     for (const netns of spaces) {

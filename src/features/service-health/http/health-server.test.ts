@@ -24,7 +24,7 @@ function healthyNode(): NodeHealth {
 
 const portOf = (server: HealthServer): Promise<number> => eventually(() => server.port);
 
-test("HealthServer: an address of any, of either family, answers over both families", async () => {
+test("HealthServer: a wildcard of either family answers over both families", async () => {
   for (const host of ["0.0.0.0", "::"]) {
     const server = new HealthServer({ health: healthyNode() }, { address: { host, port: 0 }, lingerMs: 0 });
     await using _run = running(server);
@@ -102,7 +102,7 @@ test("HealthServer: the code follows the node, and the counters count each answe
   }
 });
 
-test("HealthServer: a port that is taken is opened within 2 s of getting free, however long it was taken, with one Event", async () => {
+test("HealthServer: a taken port is opened within 2 s after it becomes free, however long it was taken, with one Event", async () => {
   const clock = new FakeClock();
   const other = createServer().listen(0, "127.0.0.1");
   await once(other, "listening");
@@ -132,7 +132,7 @@ test("HealthServer: a port that is taken is opened within 2 s of getting free, h
   await ended;
 });
 
-test("HealthServer: with hardFail a taken port ends it, and a name is no address in any case", async () => {
+test("HealthServer: with hardFail a taken port is an error; a name is an error in any case", async () => {
   const other = createServer().listen(0, "127.0.0.1");
   await once(other, "listening");
   const address = { host: "127.0.0.1", port: (other.address() as AddressInfo).port };

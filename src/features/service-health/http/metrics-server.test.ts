@@ -39,7 +39,7 @@ test("MetricsServer: /metrics, /proxyMode, /healthz and /configz are as kube-pro
   }
 });
 
-test("MetricsServer: debug routes are there when given, with text, streams and their own codes", async () => {
+test("MetricsServer: debug routes answer with text, streams and their own codes", async () => {
   const { server } = metricsServer({
     "/debug/flags": ({ query, host }) => ({ status: 202, body: `${host} ${query.get("v")}` }),
     "/debug/pprof/": async ({ path }) => ({
@@ -60,7 +60,7 @@ test("MetricsServer: debug routes are there when given, with text, streams and t
   assert.equal(profile.body.length, "/debug/pprof/heap".length + 200_000);
 });
 
-test("MetricsServer: a client that goes aborts its route; a route that fails ends its connection and is told", async () => {
+test("MetricsServer: a client that closes aborts its route; a route that fails ends its connection and is reported", async () => {
   const aborted = Promise.withResolvers<void>();
   const { server, bugs } = metricsServer({
     "/wait": ({ signal }) => {

@@ -28,7 +28,7 @@ async function values(registry: Registry): Promise<ReadonlyMap<string, number>> 
   );
 }
 
-test("buckets: as the spec has them", () => {
+test("buckets: those of the specification", () => {
   assert.equal(DURATION_BUCKETS.length, 15);
   assert.deepEqual([DURATION_BUCKETS[0], DURATION_BUCKETS[14]], [0.001, 16.384]);
   assert.equal(PROGRAMMING_BUCKETS.length, 2 + 59 + 12 + 7);
@@ -37,7 +37,7 @@ test("buckets: as the spec has them", () => {
   assert.deepEqual(PROGRAMMING_BUCKETS.slice(-8), [115, 120, 150, 180, 210, 240, 270, 300]);
 });
 
-test("SyncMetrics: every name of the spec is there from the start, with every known label, at zero", async () => {
+test("SyncMetrics: every name of the specification exists from the start, with every known label, at zero", async () => {
   const { registry } = bed();
   const found = await values(registry);
   for (const family of ["IPv4", "IPv6"]) {
@@ -68,7 +68,7 @@ test("SyncMetrics: every name of the spec is there from the start, with every kn
   assert.equal(found.get("kubeproxy_drift_repairs_total"), 0);
 });
 
-test("SyncMetrics: changes wait until their family's next sync begins, and are counted for ever", async () => {
+test("SyncMetrics: changes are pending until their family's next sync begins, and stay in the total", async () => {
   const { registry, metrics } = bed();
   const pending = async (kind: string): Promise<readonly (number | undefined)[]> => {
     const found = await values(registry);
@@ -101,7 +101,7 @@ test("SyncMetrics: changes wait until their family's next sync begins, and are c
   );
 });
 
-test("SyncMetrics: a success is measured in the histogram of its kind and that of all; a failure is only counted", async () => {
+test("SyncMetrics: a success is observed by its kind and in total; a failure is only counted", async () => {
   const { registry, clock, metrics } = bed();
   await clock.advance(2000);
   metrics.queued(4);
@@ -125,7 +125,7 @@ test("SyncMetrics: a success is measured in the histogram of its kind and that o
   assert.equal(of("conntrack_reconciler_deleted_entries_total"), 7);
 });
 
-test("SyncMetrics: one measure for each trigger, none for those from before the start", async () => {
+test("SyncMetrics: one observation for each trigger, none for those from before the start", async () => {
   const { registry, clock, metrics } = bed();
   await clock.advance(10_000);
   const triggeredAt = [START - 5000, START + 2000, START + 9000, START + 12_000];
@@ -138,7 +138,7 @@ test("SyncMetrics: one measure for each trigger, none for those from before the 
   assert.equal(of('_bucket{le="8",ip_family="IPv6"}'), 3);
 });
 
-test("SyncMetrics: what else happens to tables is counted by family and kind", async () => {
+test("SyncMetrics: repairs, flows, objects and claims are counted by family and kind", async () => {
   const { registry, metrics } = bed();
   metrics.cleanupFailed(6);
   metrics.repaired();

@@ -89,7 +89,7 @@ test("ServicePorts: answers on every address of a family, with count, weight and
   assert.equal(headers["x-load-balancing-endpoint-weight"], "2");
 });
 
-test("ServicePorts: without endpoints here it is 503 with weight 0, and each family counts its own", async () => {
+test("ServicePorts: without local endpoints it is 503 with weight 0, and each family counts its own", async () => {
   const { ports } = bed();
   await using _run = running(ports);
   const port = await freePort();
@@ -119,7 +119,7 @@ test("ServicePorts: a change of endpoints or of other Services restarts no liste
   agent.destroy();
 });
 
-test("ServicePorts: a changed number closes the old port; a port goes from one Service to another in one sync", async () => {
+test("ServicePorts: a changed number closes the old port; a port moves from one Service to another in one sync", async () => {
   const { ports, events } = bed();
   await using _run = running(ports);
   const [a, b] = [await freePort(), await freePort()];
@@ -151,7 +151,7 @@ test("ServicePorts: a connection that outlives its Service gets 503 with no endp
   agent.destroy();
 });
 
-test("ServicePorts: listens where NodePorts are taken, follows the addresses, and keeps those that stay", async () => {
+test("ServicePorts: listens at the addresses of NodePorts, follows them, and keeps those that stay", async () => {
   const { ports } = bed();
   await using _run = running(ports);
   const port = await freePort();
@@ -171,7 +171,7 @@ test("ServicePorts: listens where NodePorts are taken, follows the addresses, an
   await eventually(() => (ports.size(4) === 0 ? true : undefined));
 });
 
-test("ServicePorts: any of a family takes the place of its other addresses, and leaves the port to the other family", async () => {
+test("ServicePorts: a wildcard replaces the other addresses of its family, and leaves the port to the other family", async () => {
   const { ports } = bed();
   await using _run = running(ports);
   const port = await freePort();
@@ -192,7 +192,7 @@ async function squatter(port: number, host: string): Promise<Server> {
   return server;
 }
 
-test("ServicePorts: one address that cannot be had closes the Service's others, tells once, and heals by itself", async () => {
+test("ServicePorts: an address that cannot be bound closes the Service's others, is reported once, and is tried again", async () => {
   const clock = new FakeClock();
   const { ports, events } = bed(clock);
   const run = running(ports);
@@ -226,7 +226,7 @@ test("ServicePorts: one address that cannot be had closes the Service's others, 
   await ended;
 });
 
-test("ServicePorts: a port that is taken is opened within 2 s of getting free, however long it was taken; a sync tries at once", async () => {
+test("ServicePorts: a taken port is opened within 2 s after it becomes free, however long it was taken; a sync tries at once", async () => {
   const clock = new FakeClock();
   const { ports } = bed(clock);
   const run = running(ports);
@@ -255,7 +255,7 @@ test("ServicePorts: a port that is taken is opened within 2 s of getting free, h
   await ended;
 });
 
-test("ServicePorts: without addresses nothing is tried again, and with one again it is", async () => {
+test("ServicePorts: without addresses there is no retry, and with an address again there is", async () => {
   const clock = new FakeClock();
   const { ports, events } = bed(clock);
   const run = running(ports);
@@ -284,7 +284,7 @@ test("ServicePorts: without addresses nothing is tried again, and with one again
   await ended;
 });
 
-test("ServicePorts: at the end its ports are free and its connections gone", async () => {
+test("ServicePorts: after the end its ports are free and its connections closed", async () => {
   const { ports } = bed();
   const run = running(ports);
   const port = await freePort();
@@ -316,7 +316,7 @@ function view(ports: readonly (readonly [address: string, state: string])[][], m
   }));
 }
 
-test("serviceHealth: distinct addresses of local ready endpoints count; ports do not multiply, ending ones never count", () => {
+test("serviceHealth: counts distinct addresses of local ready endpoints, never terminating ones", () => {
   const rows: [ReturnType<typeof view>, number | undefined][] = [
     [view([[]]), 0],
     [view([[["10.0.0.1", "ready"]]]), 1],
@@ -333,7 +333,7 @@ test("serviceHealth: distinct addresses of local ready endpoints count; ports do
   for (const [ports, count] of rows) assert.equal(serviceHealth(ports)?.localEndpoints, count, JSON.stringify(ports));
 });
 
-test("lacksHealthPort: of a load balancer's Service of policy Local alone", () => {
+test("lacksHealthPort: true only for a load balancer's Service of policy Local", () => {
   const spec = { type: "LoadBalancer", externalTrafficPolicy: "Local" };
   const rows: [Parameters<typeof lacksHealthPort>[0], boolean][] = [
     [{ spec }, true],
@@ -346,7 +346,7 @@ test("lacksHealthPort: of a load balancer's Service of policy Local alone", () =
   for (const [one, lacks] of rows) assert.equal(lacksHealthPort(one), lacks, JSON.stringify(one));
 });
 
-test("ServicePorts: many listeners are opened in pieces, between which probes can be answered", async () => {
+test("ServicePorts: many listeners are opened in slices, and probes are answered between them", async () => {
   const ports = new ServicePorts({ health: { isServing: true } }, { lingerMs: 0, sliceMs: 0 });
   ports.setAddresses(4, V4);
   const numbers = new Set<number>();
@@ -364,7 +364,7 @@ test("ServicePorts: many listeners are opened in pieces, between which probes ca
   assert.ok(sizes.size > 10, `sizes seen: ${[...sizes]}`);
 });
 
-test("planPorts: applied, gives what is wanted on every address; then a second plan is empty; closes come first", () => {
+test("planPorts: applied, it opens the wanted port on every address; a second plan is empty; closes come first", () => {
   const address = fc.constantFrom("10.0.0.1", "10.0.0.2", "fd00::1").map((text) => IpAddress.parse(text));
   const addresses = fc.uniqueArray(address, { selector: String });
   const services = fc.uniqueArray(fc.tuple(fc.constantFrom("a", "b", "c", "d"), fc.integer({ min: 1, max: 3 })), {

@@ -106,7 +106,7 @@ test("NodeHealth: an age of exactly the timeout is unhealthy, a millisecond less
   assert.deepEqual(codes(health), [503, 503]);
 });
 
-test("NodeHealth: later changes and failed syncs make the oldest change no younger", async () => {
+test("NodeHealth: later changes and failed syncs do not lower the age of the oldest change", async () => {
   const { clock, health } = readyBed();
   health.queued(4);
   for (let at = 0; at < 6; at += 1) {
@@ -153,7 +153,7 @@ test("NodeHealth: a jump of the wall clock makes no change older", async () => {
   assert.deepEqual(codes(health), [200, 200]);
 });
 
-test("NodeHealth: the autoscaler's taint fails /healthz alone, and the data plane is still called healthy", () => {
+test("NodeHealth: the autoscaler's taint fails only /healthz, and healthy stays true", () => {
   const { health } = readyBed();
   const syncedAt = bodyOf(health.healthz()).status?.["IPv4"]?.lastUpdated;
   health.node(TAINTED);
@@ -165,7 +165,7 @@ test("NodeHealth: the autoscaler's taint fails /healthz alone, and the data plan
   assert.equal("nodeEligible" in bodyOf(health.livez()), false);
 });
 
-test("NodeHealth: the taint removed is 200 on the next request, a node being deleted is 503", () => {
+test("NodeHealth: without the taint the next request is 200, for a node being deleted 503", () => {
   const { health } = readyBed();
   health.node(TAINTED);
   assert.deepEqual(codes(health), [503, 200]);
@@ -212,7 +212,7 @@ test("nodeView: the taint counts with any value and effect; cordon, other taints
   }
 });
 
-test("NodeHealth: configured taint keys take the default's place", () => {
+test("NodeHealth: configured taint keys replace the default", () => {
   const { health } = readyBed({ drainingTaintKeys: ["karpenter.sh/disrupted"] });
   health.node(TAINTED);
   assert.deepEqual(codes(health), [200, 200]);
@@ -220,7 +220,7 @@ test("NodeHealth: configured taint keys take the default's place", () => {
   assert.deepEqual(codes(health), [503, 200]);
 });
 
-test("NodeHealth: with the gate off /healthz is as /livez, without nodeEligible, even for a node that is unknown", () => {
+test("NodeHealth: with the gate off /healthz ignores the Node, has no nodeEligible, and passes for an unknown node", () => {
   const { health } = bed({ drainsTerminatingNodes: false });
   health.listed();
   for (const family of [4, 6] as const) sync(health, family);
@@ -255,7 +255,7 @@ test("NodeHealth strict: 503 before the first sync of every family, while /livez
   assert.deepEqual(codes(health), [200, 200]);
 });
 
-test("NodeHealth strict: before anything started there is no status and the zero time", () => {
+test("NodeHealth strict: before any family has started there is no status, and the zero time", () => {
   const clock = new FakeClock(START);
   const health = new NodeHealth({ healthTimeoutMs: 60_000, clock });
   assert.deepEqual(codes(health), [503, 200]);
@@ -285,7 +285,7 @@ test("NodeHealth strict: /livez passes for as long as the API server was never r
   assert.deepEqual(codes(health), [503, 200]);
 });
 
-test("NodeHealth strict: after an outage that was longer than the timeout the first sync has its time", async () => {
+test("NodeHealth strict: after an outage longer than the timeout the first sync has the timeout's time", async () => {
   const { clock, health } = bed();
   await clock.advance(600_000);
   health.listed();
@@ -307,7 +307,7 @@ test("NodeHealth compatible: both paths pass from the start, but the first sync 
   assert.deepEqual(codes(health), [503, 503]);
 });
 
-test("NodeHealth adopted: a restart while the API server is away leaves the node in service, known or not", async () => {
+test("NodeHealth adopted: after a restart without the API server the node stays in service, known or not", async () => {
   const { clock, health } = bed();
   health.adopted();
   assert.deepEqual(codes(health), [200, 200]);
@@ -319,7 +319,7 @@ test("NodeHealth adopted: a restart while the API server is away leaves the node
   assert.equal(bodyOf(health.healthz()).startup, "adopted");
 });
 
-test("NodeHealth adopted: when the API server is back the first sync has a timeout's time, and the Node is asked for after it", async () => {
+test("NodeHealth adopted: after the lists the first sync has the timeout's time, and then the Node counts", async () => {
   const { clock, health } = bed();
   health.adopted();
   await clock.advance(3_600_000);
@@ -334,7 +334,7 @@ test("NodeHealth adopted: when the API server is back the first sync has a timeo
   assert.deepEqual(codes(health), [200, 200]);
 });
 
-test("NodeHealth adopted: means nothing after the lists, nor in compatible", () => {
+test("NodeHealth adopted: has no effect after the lists, nor in compatible", () => {
   const late = bed();
   late.health.listed();
   late.health.adopted();
@@ -345,7 +345,7 @@ test("NodeHealth adopted: means nothing after the lists, nor in compatible", () 
   assert.equal(compatible.health.healthz().code, 503);
 });
 
-test("NodeHealth: when the program ends /healthz says so and /livez does not", () => {
+test("NodeHealth: when the program ends /healthz fails and /livez does not", () => {
   const { health } = readyBed();
   health.stopping();
   assert.deepEqual(codes(health), [503, 200]);
@@ -362,7 +362,7 @@ test("NodeHealth: an error's text is cut at 256 characters", () => {
 
 type Step = "queue" | "syncing" | "synced" | "failed" | number;
 
-test("NodeHealth: agrees with a list of the changes that no successful sync began after", async () => {
+test("NodeHealth: agrees with a model that lists the changes which no successful sync has included", async () => {
   const step = fc.oneof(fc.constantFrom<Step>("queue", "syncing", "synced", "failed"), fc.nat(40_000));
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 40 }), async (steps) => {

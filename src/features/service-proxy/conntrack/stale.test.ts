@@ -38,7 +38,7 @@ const local = endpoint(4, "local");
 const here = [localEndpoint, TARGET_PORT] as const;
 const there = [remoteEndpoint, TARGET_PORT] as const;
 
-test("deleteStaleFlows: flows to endpoints that serve stay, others go, by every front end", async () => {
+test("deleteStaleFlows: flows to serving endpoints stay, others are deleted, for every front end", async () => {
   const kinds = [
     [clusterIP, SERVICE_PORT],
     [loadBalancerIP, SERVICE_PORT],
@@ -62,7 +62,7 @@ test("deleteStaleFlows: flows to endpoints that serve stay, others go, by every 
   }
 });
 
-test("deleteStaleFlows: endpoints that end but serve keep their flows, whatever the policies", async () => {
+test("deleteStaleFlows: terminating endpoints that serve keep their flows, whatever the policies", async () => {
   const ending = { ...local, ready: false, terminating: true };
   assert.equal(await deleted(udp(ending), flow(clusterIP, SERVICE_PORT, ...here)), 0);
   assert.equal(await deleted(udp({ ...ending, serving: false }), flow(clusterIP, SERVICE_PORT, ...here)), 1);
@@ -81,7 +81,7 @@ test("deleteStaleFlows: endpoints that are published before they are ready keep 
   );
 });
 
-test("deleteStaleFlows: TCP, other ports, and outside hosts at a NodePort's number are left alone", async () => {
+test("deleteStaleFlows: flows of TCP, to other ports, and to outside hosts at a NodePort's number stay", async () => {
   assert.equal(await deleted(udp(), flow(clusterIP, SERVICE_PORT, ...here, 6)), 0);
   assert.equal(await deleted(udp(), flow(clusterIP, 81, ...here)), 0);
   assert.equal(await deleted(udp(), flow(outside, NODE_PORT, outside, NODE_PORT)), 0);
@@ -89,7 +89,7 @@ test("deleteStaleFlows: TCP, other ports, and outside hosts at a NodePort's numb
   assert.equal(await deleted(tcp, flow(clusterIP, SERVICE_PORT, ...here)), 0);
 });
 
-test("deleteStaleFlows: flows to a front end that another Service has are left to that one", async () => {
+test("deleteStaleFlows: flows to a front end that another Service holds are compared with that Service's endpoints", async () => {
   const conntrack = new FakeConntrack();
   conntrack.entries.push(flow(clusterIP, SERVICE_PORT, ...there), flow(externalIP, SERVICE_PORT, ...there));
   const key = addressKey(externalIP, "UDP", SERVICE_PORT);

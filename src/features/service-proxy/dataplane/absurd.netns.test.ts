@@ -169,7 +169,7 @@ for (const [how, next] of Object.entries(HOW)) {
   }
 }
 
-test("DataPlane: a chain of somebody's in its table is damage that shows without a listing of elements", async () => {
+test("DataPlane: an unowned chain in its table is damage that shows without a listing of elements", async () => {
   nft(["flush", "ruleset"]);
   const plane = open();
   await plane.sync(desiredOf());
@@ -181,7 +181,7 @@ test("DataPlane: a chain of somebody's in its table is damage that shows without
   assert.equal(plane.isDamaged(), false);
 });
 
-test("DataPlane: ranges of Services that overlap, are given twice or are adjacent are all in force", async () => {
+test("DataPlane: ServiceCIDRs that overlap, are given twice or are adjacent are all in force", async () => {
   nft(["flush", "ruleset"]);
   const wide = ["172.30.0.0/16", "172.30.4.0/24", "172.30.0.0/16", "172.31.0.0/16", "10.0.0.0/8", "10.0.0.1/32"];
   const plane = open();
@@ -201,7 +201,7 @@ test("DataPlane: ranges of Services that overlap, are given twice or are adjacen
   assert.match(listed, /172\.30/);
 });
 
-test("DataPlane: a table that another start made since it was looked for is not deleted, and is in force at every moment", async () => {
+test("DataPlane: a table that another start made since the check is not deleted, and is in force at every moment", async () => {
   nft(["flush", "ruleset"]);
   const desired = desiredOf();
   await open().sync(desired);

@@ -59,7 +59,7 @@ async function reached(family: IpFamily, address: IpAddress, port: number, tries
 }
 
 for (const family of [4, 6] as const) {
-  test(`affinity: a client stays with its endpoint, by cluster IP and by NodePort, until it is gone or time is up, IPv${family}`, async () => {
+  test(`affinity: a client stays with its endpoint, by cluster IP and by NodePort, until the endpoint is gone or the timeout is over, IPv${family}`, async () => {
     const { clusterIP, node } = addressesOf(family);
     const plane = open(family);
     await plane.remove();
@@ -112,7 +112,7 @@ for (const family of [4, 6] as const) {
     await plane.remove();
   });
 
-  test(`affinity: tens of thousands of clients are forgotten without stopping all else, IPv${family}`, async () => {
+  test(`affinity: tens of thousands of entries are deleted while the event loop continues, IPv${family}`, async () => {
     const plane = open(family);
     await plane.remove();
     const port = { affinitySeconds: 600 } as const;
@@ -140,7 +140,7 @@ for (const family of [4, 6] as const) {
     await plane.remove();
   });
 
-  test(`source ranges: who is in none is dropped at the load balancer's address, and the ranges follow the Service, IPv${family}`, async () => {
+  test(`source ranges: a source in none is dropped at the load balancer's address, and the ranges follow the Service, IPv${family}`, async () => {
     const { external, pod, loadBalancerIP, clusterIP } = addressesOf(family);
     const plane = open(family);
     const at = async (

@@ -50,7 +50,7 @@ const CASES: readonly (readonly [what: string, isMissing: (change: string) => bo
   ],
 ];
 
-test("checkConstructs: this kernel has all that the tables of both families are made of", async () => {
+test("checkConstructs: this kernel supports every object of the tables of both families", async () => {
   for (const family of [4, 6] as const) {
     using ns = createAnonymousNetNs();
     using nft = openNft(ns);
@@ -60,7 +60,7 @@ test("checkConstructs: this kernel has all that the tables of both families are 
   }
 });
 
-test("checkConstructs: what a kernel lacks is named, with what it needs", async () => {
+test("checkConstructs: an unsupported object is named, with the module that it needs", async () => {
   for (const [what, isMissing, says] of CASES) {
     using ns = createAnonymousNetNs();
     using nft = openNft(ns);

@@ -44,7 +44,7 @@ function open(nft: Nft = bed.nft): DataPlane {
   );
 }
 
-test("DataPlane: a repair tells what somebody changed from what was asked for meanwhile, also across a sync that failed", async () => {
+test("DataPlane: a repair tells drift from changes that were requested meanwhile, also across a failed sync", async () => {
   let refuse = false;
   const run = (changes: Parameters<Nft["run"]>[0]): void => {
     if (refuse) throw new NftError("busy", "refused by the test", { script: "" });

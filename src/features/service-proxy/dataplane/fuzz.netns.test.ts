@@ -60,7 +60,7 @@ function inShort(
 }
 
 for (const family of [4, 6] as const) {
-  test(`DataPlane: after any changes, in any order, the kernel holds what is planned and a second sync is empty, IPv${family}`, async () => {
+  test(`DataPlane: after any changes, in any order, the kernel holds the plan and a second sync is empty, IPv${family}`, async () => {
     let endpoints = 0;
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 10, maxLength: 60, size: "max" }), async (steps) => {

@@ -56,7 +56,7 @@ async function inShort(
 }
 
 for (const family of [4, 6] as const) {
-  test(`DataPlane: real connections take every row of the traffic matrix as the tracer says, IPv${family}`, async () => {
+  test(`DataPlane: real connections agree with the tracer in every row of the traffic matrix, IPv${family}`, async () => {
     for (const row of matrix(family)) {
       const plane = planeFor(family, row);
       const desired = desiredOf(family, row);
@@ -73,7 +73,7 @@ for (const family of [4, 6] as const) {
     }
   });
 
-  test(`DataPlane: an endpoint reaches itself through its Service, unused ports and addresses are answered, IPv${family}`, async () => {
+  test(`DataPlane: an endpoint reaches itself through its Service, unused ports are rejected, unused addresses dropped, IPv${family}`, async () => {
     const plane = planeFor(family, {});
     await plane.sync(desiredOf(family, { service: {}, endpoints: ["local"] }));
     const { clusterIP, serviceCIDR } = addressesOf(family);

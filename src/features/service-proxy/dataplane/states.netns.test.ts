@@ -108,7 +108,7 @@ async function found(
 }
 
 for (const family of [4, 6] as const) {
-  test(`DataPlane: in any state packets of every sender at every address meet what the specification says, IPv${family}`, async () => {
+  test(`DataPlane: in any state packets of every sender to every address go where the specification says, IPv${family}`, async () => {
     const { nft, elements } = bed;
     const options = { ...ruleOptions(family), tableName: "kube-proxy" };
     using flows = openConntrack(bed.netns("node"));

@@ -27,7 +27,7 @@ test("parseQuestion: sources, destinations, ports and protocols in any case", ()
   assert.equal(read("10.0.0.2 10.0.0.1 65535/TCP"), "10.0.0.2 10.0.0.1 65535/TCP");
 });
 
-test("parseQuestion: every fault is told at once, with what would be right", () => {
+test("parseQuestion: all faults are reported at once, each with the right form", () => {
   assert.deepEqual(faultsOf(["pod:a", "web", "0"]), [
     'source "pod:a" is none of an address, pod:NAMESPACE/NAME, node and outside',
     'destination "web" is neither an address nor service:NAMESPACE/NAME',
@@ -43,7 +43,7 @@ test("parseQuestion: every fault is told at once, with what would be right", () 
   }
 });
 
-test("parseQuestion: no words make it throw anything but ConfigError", () => {
+test("parseQuestion: throws only ConfigError, whatever the words", () => {
   const word = fc.oneof(
     fc.string(),
     fc.constantFrom(

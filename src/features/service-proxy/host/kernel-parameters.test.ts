@@ -23,7 +23,7 @@ const wanted = (settings: Partial<ConntrackSettings>, cores = 4): Readonly<Recor
     ]),
   );
 
-test("wantedParameters: zero leaves alone", () => assert.deepEqual(wanted({}), {}));
+test("wantedParameters: zero leaves a parameter alone", () => assert.deepEqual(wanted({}), {}));
 
 test("wantedParameters: connections by cores, between the least and 1,048,576", () => {
   assert.deepEqual(wanted({ maxPerCore: 32_768 }, 1), { max: 131_072 });
@@ -73,7 +73,7 @@ class Sysctls implements SysctlPort {
 const UDP = "net.netfilter.nf_conntrack_udp_timeout";
 const STREAM = "net.netfilter.nf_conntrack_udp_timeout_stream";
 
-test("setKernelParameters: writes what differs alone", () => {
+test("setKernelParameters: writes only parameters that differ", () => {
   const sysctl = new Sysctls({ [UDP]: "10" });
   setKernelParameters(
     sysctl,
@@ -83,7 +83,7 @@ test("setKernelParameters: writes what differs alone", () => {
   assert.deepEqual(sysctl.writes, [`${STREAM}=20`]);
 });
 
-test("setKernelParameters: one that cannot be set is told of, and the others are set", () => {
+test("setKernelParameters: a parameter that cannot be set is logged, and the others are set", () => {
   const sysctl = new Sysctls({}, UDP);
   const lines: string[] = [];
   const log = createLogger({ name: "t", write: (line) => lines.push(line) });
@@ -93,7 +93,7 @@ test("setKernelParameters: one that cannot be set is told of, and the others are
   assert.match(lines[0] ?? "", /nf_conntrack_udp_timeout".*cannot write sysctl .*kernel parameter left as it is/);
 });
 
-test("setKernelParameters: a bug is not taken for a kernel that refuses", () => {
+test("setKernelParameters: a bug is passed on, not logged", () => {
   const broken: SysctlPort = {
     get: () => {
       throw new TypeError("a bug");

@@ -5,7 +5,7 @@ import { openKernel } from "#kernel/net";
 import { openNftElements } from "#kernel/nft-elements";
 import { leftovers } from "./leftovers.ts";
 
-test("leftovers: what iptables-nft and other proxies left is found in a kernel, and left there", () => {
+test("leftovers: objects of iptables-nft and other proxies are found in a kernel, and stay there", () => {
   const name = `isp-left-${process.pid}`;
   const kernel = openKernel();
   using netns = kernel.createNetNs(name);

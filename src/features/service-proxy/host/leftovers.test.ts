@@ -20,14 +20,14 @@ function found(
   return leftovers({ elements: { names }, links: stack.links }, options.tableName ?? "kube-proxy");
 }
 
-test("leftovers: chains of iptables mode are told by family; kubelet's own and strangers' are not", () => {
+test("leftovers: chains of iptables mode are reported by family; kubelet's and other programs' are not", () => {
   assert.deepEqual(found({ "ip nat": ["KUBE-SERVICES", "KUBE-SVC-ABC", "KUBE-MARK-MASQ", "DOCKER"] }), [
     "table ip nat has 2 chains of kube-proxy's iptables mode; kube-proxy --cleanup removes them",
   ]);
   assert.deepEqual(found({ "ip nat": ["KUBE-KUBELET-CANARY", "KUBE-IPTABLES-HINT"], "ip6 nat": [] }), []);
 });
 
-test("leftovers: a table kube-proxy is another's where ours has another name", () => {
+test("leftovers: a table kube-proxy is another program's if ours has another name", () => {
   assert.deepEqual(found({ "ip kube-proxy": [] }), []);
   assert.match(
     found({ "ip6 kube-proxy": [] }, { tableName: "mine" }).join(),
@@ -35,7 +35,7 @@ test("leftovers: a table kube-proxy is another's where ours has another name", (
   );
 });
 
-test("leftovers: the link of IPVS mode is told", () => {
+test("leftovers: the link of IPVS mode is reported", () => {
   assert.match(
     found({}, { links: ["kube-ipvs0", "eth0"] }).join(),
     /^link kube-ipvs0 of kube-proxy's IPVS mode is there/,

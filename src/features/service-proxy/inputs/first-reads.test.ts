@@ -24,7 +24,7 @@ function rig() {
   return { clock, told, reads, fail, isDone: () => isDone };
 }
 
-test("firstReads: done when all has been read, at once where the server does not know an optional kind", async () => {
+test("FirstReads: done when all resources have been read; an optional one that is not served counts as read", async () => {
   const { clock, told, reads, fail, isDone } = rig();
   fail("servicecidrs", "not-found");
   await clock.advance(100_000);
@@ -36,7 +36,7 @@ test("firstReads: done when all has been read, at once where the server does not
   assert.deepEqual(told, []);
 });
 
-test("firstReads: a server that is away is waited for, one that refuses for half a minute is not, and that is said", async () => {
+test("FirstReads: a server that cannot be reached is waited for; one that refuses for 30 s is not, with a warning", async () => {
   const { clock, told, reads, fail, isDone } = rig();
   reads.read("servicecidrs");
   fail("nodes", "forbidden");
@@ -54,7 +54,7 @@ test("firstReads: a server that is away is waited for, one that refuses for half
   assert.deepEqual(told, ["going on without nodes"]);
 });
 
-test("firstReads: what was read but lacks something is waited for half a minute", async () => {
+test("FirstReads: a resource that was read but lacks something is waited for 30 s", async () => {
   const { clock, told, reads, isDone } = rig();
   reads.read("servicecidrs");
   reads.lacks("nodes", "the Node has no addresses");

@@ -292,7 +292,7 @@ async function outcome(
   return { planes, lines, events };
 }
 
-test("watchInputs: no content of an object ends it or keeps another out, and each that cannot be read is one line and one event", async () => {
+test("watchInputs: no content of an object ends it or hides another object; each unreadable one is one line and one Event", async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(bad, { minLength: 1, maxLength: 4 }),
@@ -313,7 +313,7 @@ test("watchInputs: no content of an object ends it or keeps another out, and eac
   );
 });
 
-test("watchInputs: what the API server's validation keeps out, and an aggregated one need not, is told with its path", async () => {
+test("watchInputs: an object that the API server's validation would refuse is reported with the path of its fault", async () => {
   const rows: [Kind, Path, unknown, string][] = [
     ["services", ["spec"], null, "spec is missing"],
     ["services", ["spec", "ports"], [null], "spec.ports[0]: null is no object"],

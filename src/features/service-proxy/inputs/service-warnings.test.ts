@@ -38,7 +38,7 @@ test("serviceWarnings: a Service without its health port is logged once, until i
   assert.match(first, /"level":"error".*"service":"ns\/a"/);
 });
 
-test("serviceWarnings: a Service with external IPs is warned of once, until it has none or is gone", () => {
+test("serviceWarnings: a Service with external IPs is logged once, until it has none or is gone", () => {
   const external = { externalIPs: ["203.0.113.9"] };
   const { counts, first } = loggedAfter([{}, external, external, { externalIPs: [] }, external, undefined, external]);
   assert.deepEqual(counts, [0, 1, 1, 1, 2, 2, 3]);

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { flatText, packed, packedSet, SharedTexts } from "./index.ts";
 
-test("packed, packedSet, flatText: hold what they were given, and empty ones are one", () => {
+test("packed, packedSet, flatText: have the given content; empty ones are shared", () => {
   fc.assert(
     fc.property(fc.array(fc.string()), (texts) => {
       assert.deepEqual(packed(texts), texts);
@@ -18,7 +18,7 @@ test("packed, packedSet, flatText: hold what they were given, and empty ones are
   assert.equal(packedSet([]), packedSet(new Set()));
 });
 
-test("SharedTexts: gives back equal texts, however many there were", () => {
+test("SharedTexts: returns equal texts, however many there were", () => {
   const shared = new SharedTexts();
   for (let at = 0; at < 20_000; at += 1) assert.equal(shared.get(`node-${at}`), `node-${at}`);
 });

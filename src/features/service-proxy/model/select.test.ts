@@ -21,7 +21,7 @@ function inShort(changes: Partial<ServicePort>, endpoints: readonly Endpoint[], 
 const Local = { externalTrafficPolicy: "Local" } as const;
 const internalLocal = { internalTrafficPolicy: "Local" } as const;
 
-test("selectEndpoints: policies, readiness and terminating, as upstream's table has them", () => {
+test("selectEndpoints: policies, readiness and terminating endpoints, as in upstream's table", () => {
   const rows: readonly (readonly [string, Partial<ServicePort>, readonly Endpoint[], string])[] = [
     ["cluster policies", {}, [local(), remote()], "lr - true"],
     ["no endpoints", {}, [], "- - false"],
@@ -45,7 +45,7 @@ test("selectEndpoints: policies, readiness and terminating, as upstream's table 
   for (const [name, changes, endpoints, expected] of rows) assert.equal(inShort(changes, endpoints), expected, name);
 });
 
-test("selectEndpoints: topology hints count when all ready endpoints have them and one means us", () => {
+test("selectEndpoints: topology hints count if all ready endpoints have them and one names this node or zone", () => {
   const rows: readonly (readonly [string, readonly Endpoint[], string | undefined, string])[] = [
     ["same zone", [local(zones("a")), remote(zones("b"))], "a", "l - true"],
     ["other zone", [local(zones("a")), remote(zones("b"))], "b", "r - true"],

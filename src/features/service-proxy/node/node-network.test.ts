@@ -4,7 +4,7 @@ import { keepKnown, nodeNetwork, unknownNode } from "./node-network.ts";
 
 const META = { name: "n", uid: "u", resourceVersion: "1", labels: { "topology.kubernetes.io/zone": "b" } };
 
-test("keepKnown: a Node that was made again keeps addresses and ranges that are known until it has its own", () => {
+test("keepKnown: a Node that was made again keeps the known addresses and podCIDRs until it has its own", () => {
   const addresses = [{ type: "InternalIP", address: "192.0.2.1" }];
   const status = { addresses };
   const known = keepKnown(

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { CompactMultimap } from "./compact-multimap.ts";
 
-test("CompactMultimap: is a map to sets, whatever is added and removed", () => {
+test("CompactMultimap: equals a map of sets after any additions and removals", () => {
   const step = fc.record({
     op: fc.constantFrom("add", "remove"),
     key: fc.constantFrom("a", "b"),

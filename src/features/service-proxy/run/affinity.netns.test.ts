@@ -123,7 +123,7 @@ async function refreshThenExpire(family: IpFamily): Promise<void> {
   );
 }
 
-test("affinity: each connection makes it last longer, and after its time another endpoint is drawn", async () => {
+test("affinity: each connection renews the timeout, and after it another endpoint is chosen", async () => {
   for (const family of FAMILIES) {
     const service = serviceObject(family, clientIP(TIMEOUT_SECONDS), `web${family}`);
     const endpoints_ = endpoints[family].map((address) => endpointObject(address, "elsewhere"));

@@ -53,7 +53,7 @@ function others(): string {
   return tables.map((table) => nft(["-a", "list", "table", ...table.split(" ")])).join("\n");
 }
 
-test("other tables: through a start, changes, a restart and the removal of ours they stay as they are, handles and all", async () => {
+test("other tables: a start, changes, a restart and the removal of ours leave them unchanged, with their handles", async () => {
   nft(["-f", "/dev/stdin"], ALIEN);
   const atFirst = others();
   const counters = (text: string): string => text.replace(/packets \d+ bytes \d+/g, "");

@@ -113,7 +113,7 @@ function ends(packet: Packet, context: TraceContext): readonly string[] {
 }
 
 for (const family of [4, 6] as const) {
-  test(`DataPlane: after random events packets meet in the kernel's table what they would in one made from nothing, IPv${family}`, async () => {
+  test(`DataPlane: after random events packets go the same way as in a table made from nothing, IPv${family}`, async () => {
     const options = ruleOptions(family);
     const open = (): DataPlane =>
       new DataPlane(

@@ -28,7 +28,7 @@ class IdlePlane extends DataPlane {
   }
 }
 
-test("DriftWatch: looks as often, and pauses as long, whatever the wall clock does", async () => {
+test("DriftWatch: polls and pauses do not depend on the wall clock", async () => {
   const clock = new FakeClock();
   const elements = new FakeNftElements();
   const nft = new FakeNft();

@@ -77,7 +77,7 @@ async function holds(plane: DataPlane, family: IpFamily, objects: TrackedObjects
 }
 
 for (const family of [4, 6] as const) {
-  test(`DataPlane: killed or refused at any transaction, the next sync makes of it what a fresh one would, IPv${family}`, async () => {
+  test(`DataPlane: killed or refused at any transaction, the next sync makes the same table as a fresh one, IPv${family}`, async () => {
     const objects = fc.record({
       services: fc.array(randomService, { minLength: 1, maxLength: 6 }),
       slices: fc.array(randomSlice, { minLength: 2, maxLength: 8 }),

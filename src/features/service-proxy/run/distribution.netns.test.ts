@@ -45,7 +45,7 @@ function chiSquare(counts: readonly number[]): number {
 }
 
 for (const family of [4, 6] as const) {
-  test(`${CONNECTIONS} connections over ${ENDPOINTS} endpoints are spread as by chance, IPv${family}`, async () => {
+  test(`${CONNECTIONS} connections over ${ENDPOINTS} endpoints are spread evenly, IPv${family}`, async () => {
     const { clusterIP, remoteEndpoint } = addressesOf(family);
     const counts = new Array<number>(ENDPOINTS).fill(0);
     const endpoints = counts.map((_, at) => remoteEndpoint.plus(100 + at));

@@ -57,7 +57,7 @@ function setUp(t: { after: (fn: () => Promise<void>) => void }, changes: (family
   return { clock, state, watch, lines, said, open: () => open };
 }
 
-test("DriftWatch: tables that somebody flushes every 8 s are put back within a second each time, and it is named once", async (t) => {
+test("DriftWatch: tables that a program flushes every 8 s are repaired within a second each time, and it is named once", async (t) => {
   const { clock, state, said, open } = setUp(t, () => 5);
   state.hasForeignChanges = false;
   await clock.advance(POLL_MS);
@@ -112,7 +112,7 @@ test("DriftWatch: another program that keeps changing its own tables is no confl
   assert.ok(state.repairs < 20, `${state.repairs} looks`);
 });
 
-test("DriftWatch: what is done to one family alone is repaired at the next look", async (t) => {
+test("DriftWatch: a change to one family alone is repaired at the next poll", async (t) => {
   for (const disturbed of [4, 6]) {
     let left = 1;
     const { clock, state } = setUp(t, (family) => (family === disturbed && left > 0 ? left-- : 0));
@@ -123,7 +123,7 @@ test("DriftWatch: what is done to one family alone is repaired at the next look"
   }
 });
 
-test("ConflictBackoff: as many disturbances, further apart, are none", async () => {
+test("ConflictBackoff: the same number of disturbances over a longer time is no conflict", async () => {
   const clock = new FakeClock();
   const conflict = new ConflictBackoff(clock);
   for (let at = 0; at < 4 * MIN_DISTURBANCES; at += 1) {
@@ -133,7 +133,7 @@ test("ConflictBackoff: as many disturbances, further apart, are none", async () 
   assert.equal(conflict.isOn, false);
 });
 
-test("DriftWatch: transactions that are refused, because the kernel holds something else, are disturbances too", (t) => {
+test("DriftWatch: a transaction that is refused, because the kernel holds something else, is a disturbance too", (t) => {
   const { state, watch } = setUp(t, () => 0);
   for (let at = 0; at < MIN_DISTURBANCES; at += 1) watch.refused();
   assert.deepEqual(state.contested, [true]);

@@ -23,7 +23,7 @@ class RefusingPlane extends DataPlane {
   }
 }
 
-test("FamilyProxy: what waited through failed syncs is measured from its own trigger time, once", async () => {
+test("FamilyProxy: a change that waits through failed syncs is measured once, from its trigger time", async () => {
   const clock = new FakeClock();
   const elements = new FakeNftElements();
   const plane = new RefusingPlane(

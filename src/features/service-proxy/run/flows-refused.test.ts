@@ -28,7 +28,7 @@ class RefusingConntrack extends FakeConntrack {
   }
 }
 
-test("FamilyProxy: flows that could not be forgotten with one sync are forgotten with the next", async (t) => {
+test("FamilyProxy: flows that could not be deleted after one sync are deleted after the next", async (t) => {
   const clock = new FakeClock();
   const elements = new FakeNftElements();
   const plane = new IdlePlane(
@@ -59,7 +59,7 @@ test("FamilyProxy: flows that could not be forgotten with one sync are forgotten
   tracker.setService("ns/svc", [servicePort(4, { protocol: "UDP" })]);
   proxy.request();
   await until(
-    "the flow is forgotten",
+    "the flow is deleted",
     async () => {
       await clock.advance(100);
       return conntrack.entries.length === 0;

@@ -37,7 +37,7 @@ class SoundPlane extends DataPlane {
   }
 }
 
-test("idle: in a minute without a change the kernel is asked for one number twice a second, nothing is listed, and no other timer runs", async () => {
+test("idle: in a minute without a change one number is read from the kernel twice a second, nothing is listed, and no other timer runs", async () => {
   const fake = new FakeClock();
   const timers = new Map<string, number>();
   const asked = new Map<string, number>();

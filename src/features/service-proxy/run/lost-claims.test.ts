@@ -20,7 +20,7 @@ function claim(wanted: WantedTable, name: string, createdAt: number, family: 4 |
   wanted.set(`ns/${name}`, planService([{ port, endpoints: [] }], NODE, []));
 }
 
-test("LostClaims: a Service that does not get an address and port, and a NodePort, is told of once, with the one that has them", () => {
+test("LostClaims: an address and port, and a NodePort, that a Service does not get are reported once, with the holder", () => {
   for (const [family, text] of [
     [4, "203.0.113.9:80/TCP"],
     [6, "[2001:db8::9]:80/TCP"],
@@ -39,7 +39,7 @@ test("LostClaims: a Service that does not get an address and port, and a NodePor
   }
 });
 
-test("LostClaims: told again when it is lost anew, and of each of several Services", () => {
+test("LostClaims: a claim is reported again if it is lost anew, and for each of several Services", () => {
   const [wanted, claims] = [new WantedTable(), new LostClaims()];
   claim(wanted, "first", 1);
   claim(wanted, "second", 2);
@@ -52,7 +52,7 @@ test("LostClaims: told again when it is lost anew, and of each of several Servic
   assert.deepEqual(services.sort(), ["ns/second", "ns/second", "ns/third", "ns/third"]);
 });
 
-test("WantedTable: a cluster IP is its Service's with all its ports, however old who claims it is, and whichever comes first", () => {
+test("WantedTable: a cluster IP belongs to its Service with all ports, whatever the age and order of other claims", () => {
   for (const order of [
     ["owner", "taker"],
     ["taker", "owner"],
@@ -103,7 +103,7 @@ test("WantedTable: a cluster IP is its Service's with all its ports, however old
   }
 });
 
-test("planService: addresses of this node, of loopback, of the link and of groups are for no Service that names them", () => {
+test("planService: no Service gets an address of this node, of loopback, of the link or of multicast", () => {
   const refused = ["198.51.100.1", "127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.251"].map((one) =>
     IpAddress.parse(one),
   );

@@ -73,7 +73,7 @@ for (const family of [4, 6] as const) {
     assert.deepEqual([await tcp(clusterIP, 80), await tcp(clusterIP, 81)], [TARGET, "rejected"]);
   });
 
-  test(`a Service that goes and comes back at another address: the old one is dropped, what was connected stays, IPv${family}`, async () => {
+  test(`a Service that goes and comes back at another address: the old address is dropped, connections stay, IPv${family}`, async () => {
     const { clusterIP, serviceCIDR, remoteEndpoint } = addressesOf(family);
     const other = serviceCIDR.at(0x77);
     const echo = 7000;

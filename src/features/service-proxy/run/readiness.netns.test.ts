@@ -67,7 +67,7 @@ for (const family of [4, 6] as const) {
   const { clusterIP, externalIP, node, localEndpoint, remoteEndpoint } = addressesOf(family);
   const nodePort = [{ name: "http", port: SERVICE_PORT, nodePort: NODE_PORT }];
 
-  test(`externalIPs: one that no node has leads to the endpoints for everybody, TCP and UDP, IPv${family}`, async () => {
+  test(`externalIPs: an address that no node has leads all senders to the endpoints, TCP and UDP, IPv${family}`, async () => {
     const ports = [
       { name: "http", port: SERVICE_PORT },
       { name: "dns", port: SERVICE_PORT, protocol: "UDP" as const },
@@ -84,7 +84,7 @@ for (const family of [4, 6] as const) {
     assert.equal(await reached("external", externalIP, SERVICE_PORT), "dropped", "it leads nowhere any more");
   });
 
-  test(`readiness: unready, evicted and ended endpoints get nothing, those that end get it when no other is left, IPv${family}`, async () => {
+  test(`readiness: unready, evicted and ended endpoints get no traffic; terminating ones get it if no other is left, IPv${family}`, async () => {
     await proxy.set(serviceObject(family));
     const at = async (...states: Parameters<typeof slice>[1][]): Promise<string> => {
       await proxy.setSlices(slice(family, ...states));
@@ -133,7 +133,7 @@ for (const family of [4, 6] as const) {
     }
   });
 
-  test(`internalTrafficPolicy Local: pod, node and host-network endpoints meet the node's own alone, IPv${family}`, async () => {
+  test(`internalTrafficPolicy Local: pod, node and host-network senders reach only the node's endpoints, IPv${family}`, async () => {
     await proxy.setBoth(
       serviceObject(family, { internalTrafficPolicy: "Local" }),
       slice(family, [localEndpoint, "here", "ready"], [remoteEndpoint, "elsewhere", "ready"]),
@@ -146,7 +146,7 @@ for (const family of [4, 6] as const) {
     assert.deepEqual(await byAll(clusterIP, SERVICE_PORT), all("dropped"));
   });
 
-  test(`fall-back: each policy takes endpoints that end when it has no ready one, and only then, IPv${family}`, async () => {
+  test(`fallback: each policy uses terminating endpoints if it has no ready one, and only then, IPv${family}`, async () => {
     const second = secondLocal(family);
     const [one, two, there] = [
       [localEndpoint, "here"],

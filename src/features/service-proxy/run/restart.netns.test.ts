@@ -112,7 +112,7 @@ async function transactionsOf(start: () => Promise<NodeProxy>): Promise<number> 
   return bed.elements.generation() - earlier;
 }
 
-test(`restart: where nothing has changed not one transaction is made, whatever came before, with ${SERVICES} Services of every kind`, async () => {
+test(`restart: without a change no transaction is made, whatever came before, with ${SERVICES} Services of every kind`, async () => {
   const first = await NodeProxy.open(bed);
   await first.setSlices(...slicesOf(0));
   await first.set(...services);
@@ -124,7 +124,7 @@ test(`restart: where nothing has changed not one transaction is made, whatever c
   assert.equal(nft("-a", "list", "ruleset"), listed);
 });
 
-test("restart: what somebody did to a rule, a chain, a hook or a range meanwhile is put right, and the start after it writes nothing", async () => {
+test("restart: a meanwhile changed rule, chain, hook or range is repaired, and the next start writes nothing", async () => {
   const T = ["ip", "kube-proxy"];
   for (const words of [
     ["flush", "chain", ...T, "services"],
@@ -151,7 +151,7 @@ test("restart: what somebody did to a rule, a chain, a hook or a range meanwhile
   }
 });
 
-test("restart: one endpoint that went meanwhile is what is written", async () => {
+test("restart: only an endpoint that went meanwhile is written", async () => {
   const last = slicesOf(ROUNDS);
   const [slice] = last.filter(({ endpoints }) => endpoints.length > 3);
   const changed = last.map((one) => (one === slice ? { ...one, endpoints: one.endpoints.slice(1) } : one));

@@ -47,7 +47,7 @@ function objects(namespace: string, name: string, at: number, portName = "http")
   ];
 }
 
-test(`names: ${NAMESPACES} namespaces of ${SERVICES} Services with the longest names are held, found again by a restart, and go`, async () => {
+test(`names: ${NAMESPACES} namespaces of ${SERVICES} Services with the longest names are programmed, adopted by a restart, and removed`, async () => {
   const all = Array.from({ length: NAMESPACES * SERVICES }, (_, at) =>
     objects(
       longName("ns", Math.floor(at / SERVICES)),

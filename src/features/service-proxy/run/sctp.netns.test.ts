@@ -168,7 +168,7 @@ for (const family of [4, 6] as const) {
     }
   });
 
-  test(`SCTP: the tracer takes it as TCP, and each protocol for itself, IPv${family}`, () => {
+  test(`SCTP: the tracer treats it like TCP, each protocol separately, IPv${family}`, () => {
     const context = traceContextFor(family, [
       { port: servicePort(family, { protocol: "SCTP" }), endpoints: [endpoint(family, "remote")] },
     ]);

@@ -43,7 +43,7 @@ for (const family of FAMILIES) {
   const here = `${localEndpoint} ${TARGET_PORT}`;
   const there = `${remoteEndpoint} ${TARGET_PORT}`;
 
-  test(`a named target port is each slice's own number, IPv${family}`, async () => {
+  test(`a named target port has the number of each slice, IPv${family}`, async () => {
     const slices = [
       sliceObject(family, [endpointObject(localEndpoint, "here")], { name: "old-pods" }),
       sliceObject(family, [endpointObject(remoteEndpoint, "elsewhere")], {
@@ -62,7 +62,7 @@ for (const family of FAMILIES) {
     assert.deepEqual(await reached(clusterIP), ["rejected"]);
   });
 
-  test(`hints: zone and node, lost by one endpoint, and a node that changes its zone, IPv${family}`, async (t) => {
+  test(`hints: of zone and node, missing from one endpoint, and with a node that changes its zone, IPv${family}`, async (t) => {
     t.after(() => proxy.setZone(undefined));
     await proxy.set(serviceObject(family));
     const hint = (local: object, remote: object): Promise<void> =>

@@ -100,12 +100,12 @@ for (const family of [4, 6] as const) {
     for (const [address, port] of kinds) await echo(address, port, TRANSFER_MIB);
   });
 
-  test(`datagrams of ${DATAGRAM_BYTES} bytes go and come in fragments, by cluster IP and NodePort, IPv${family}`, async () => {
+  test(`datagrams of ${DATAGRAM_BYTES} bytes pass in fragments both ways, by cluster IP and NodePort, IPv${family}`, async () => {
     await service(family);
     for (const [address, port] of kinds) assert.equal(await askLarge(address, port), 1);
   });
 
-  test(`a small link behind the Service is learned by the client, by cluster IP and NodePort, IPv${family}`, async () => {
+  test(`the client learns a small MTU behind the Service, by cluster IP and NodePort, IPv${family}`, async () => {
     await service(family);
     const route = ["route", "replace", String(remoteEndpoint), "dev", "veth-remote", "mtu", String(SMALL_MTU)];
     bed.ip("node", `-${family}`, ...route);

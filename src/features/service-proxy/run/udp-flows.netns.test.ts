@@ -64,7 +64,7 @@ for (const family of FAMILIES) {
       bed.udpFlow("node", node, NODE_PORT),
     ]);
 
-  test(`UDP flows: by every way in they follow endpoints that change, become ready, change port, go and come back, IPv${family}`, async (t) => {
+  test(`UDP flows: by every front end they follow endpoints that change, become ready, change port, go and come back, IPv${family}`, async (t) => {
     await proxy.setBoth(service, slice(remoteEndpoint, { isReady: false }));
     const flows = await openFlows();
     t.after(() => closeAll(flows));
@@ -84,7 +84,7 @@ for (const family of FAMILIES) {
     }
   });
 
-  test(`UDP flows: what changes beside them leaves them where they are, also those published before they are ready, IPv${family}`, async () => {
+  test(`UDP flows: unrelated changes leave them as they are, also to endpoints that are published before they are ready, IPv${family}`, async () => {
     const ports = [{ name: "dns", protocol: "UDP" as const, port: TARGET_PORT }];
     const both = (conditions: object) =>
       [localEndpoint, remoteEndpoint].map((address) => endpointObject(address, "elsewhere", { conditions }));
@@ -100,7 +100,7 @@ for (const family of FAMILIES) {
     }
   });
 
-  test(`UDP flows: with internalTrafficPolicy Local those of pods follow the node's own endpoint, IPv${family}`, async () => {
+  test(`UDP flows: with internalTrafficPolicy Local flows of pods follow the node's endpoint, IPv${family}`, async () => {
     await proxy.setBoth(local, slice(localEndpoint));
     using flow = await bed.udpFlow("pod", clusterIP, SERVICE_PORT);
     assert.equal(await answer(flow), at(localEndpoint));
@@ -112,7 +112,7 @@ for (const family of FAMILIES) {
     assert.equal(await answer(flow), at(localEndpoint));
   });
 
-  test(`UDP flows: what was sent before the Service was there does not keep its sender from it, IPv${family}`, async (t) => {
+  test(`UDP flows: a datagram from before the Service does not keep its sender from the Service, IPv${family}`, async (t) => {
     await proxy.remove("web");
     // Nothing drops or refuses, so connection tracking remembers datagrams on their way to nobody.
     await proxy.setServiceCIDRs([]);
@@ -131,7 +131,7 @@ for (const family of FAMILIES) {
     );
   });
 
-  test(`UDP flows: of two Services that claim one address the one that has it keeps its flows, and the other gets them when it goes, IPv${family}`, async () => {
+  test(`UDP flows: of two Services that claim one address the holder keeps its flows, and the other one gets them when it goes, IPv${family}`, async () => {
     const { externalIP, serviceCIDR } = addressesOf(family);
     const ports = [{ name: "dns", port: SERVICE_PORT, protocol: "UDP" as const }];
     const claim = (name: string, createdAt: number) => {

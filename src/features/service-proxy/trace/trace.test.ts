@@ -82,7 +82,7 @@ test("trace: an endpoint that reaches itself through its Service is masqueraded"
   }
 });
 
-test("trace: source ranges guard the load balancer's addresses alone, pods and the node too", () => {
+test("trace: source ranges guard only the load balancer's addresses, also against pods and the node", () => {
   for (const family of FAMILIES) {
     const { external, node, pod, loadBalancerIP, externalIP, clusterIP } = addressesOf(family);
     const at = (sourceRanges: readonly Cidr[], sender: Sender, address: IpAddress, port = SERVICE_PORT): string => {
@@ -110,7 +110,7 @@ test("trace: a node in a range may use a load balancer's address that it holds a
   assert.equal(trace(packet, { ...context, localAddresses: [node, loadBalancerIP] }).outcome.kind, "delivered");
 });
 
-test("trace: unused ports of a Service are refused, unused addresses of Services dropped, other protocols not ours", () => {
+test("trace: unused ports of a Service are rejected, unused addresses of ServiceCIDRs dropped, other protocols left alone", () => {
   for (const family of FAMILIES) {
     const { clusterIP, serviceCIDR, node } = addressesOf(family);
     const context = traceContextFor(family, [{ port: servicePort(family), endpoints: both(family) }]);
@@ -129,7 +129,7 @@ test("trace: unused ports of a Service are refused, unused addresses of Services
   }
 });
 
-test("trace: NodePorts are taken on their addresses alone, never on loopback", () => {
+test("trace: NodePorts work only at their addresses, never at loopback", () => {
   const ports = [{ port: servicePort(4), endpoints: both(4) }];
   const loopback = IpAddress.parse("127.0.0.1");
   const second = IpAddress.parse("192.0.2.77");
@@ -146,7 +146,7 @@ test("trace: NodePorts are taken on their addresses alone, never on loopback", (
   assert.equal(translated(context, loopback), false);
 });
 
-test("trace: says which rules applied", () => {
+test("trace: names the rules that applied", () => {
   const context = traceContextFor(4, [{ port: servicePort(4), endpoints: [endpoint(4, "remote")] }]);
   const { steps } = trace(packetOf(4, "external", addressesOf(4).clusterIP, SERVICE_PORT), context);
   assert.deepEqual(
@@ -166,7 +166,7 @@ test("trace: says which rules applied", () => {
   assert.match(steps[4]?.text ?? "", /dnat ip to ip daddr \. meta l4proto \. th dport \. numgen random mod 1 map @eps/);
 });
 
-test("trace: says which elements decided, and of which Service they are", () => {
+test("trace: names the elements that decided, and their Service", () => {
   const context = traceContextFor(6, [{ port: servicePort(6), endpoints: [endpoint(6, "remote")] }]);
   const { clusterIP, remoteEndpoint } = addressesOf(6);
   const { steps } = trace(packetOf(6, "external", clusterIP, SERVICE_PORT), context);
@@ -181,7 +181,7 @@ test("trace: says which elements decided, and of which Service they are", () => 
   );
 });
 
-test("traceAll: one walk for each slot, so every endpoint once; one walk where nothing is drawn", () => {
+test("traceAll: one trace for each slot, so every endpoint once; one trace if nothing is random", () => {
   for (const family of FAMILIES) {
     const { clusterIP, localEndpoint, remoteEndpoint, node } = addressesOf(family);
     const context = traceContextFor(family, [{ port: servicePort(family), endpoints: both(family) }]);

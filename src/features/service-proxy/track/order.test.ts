@@ -58,7 +58,7 @@ function last(events: readonly Event[]): Event[] {
   return [...objects.values()];
 }
 
-test("Tracker: whatever was told before, in whatever order, the plan is that of the last word on each object", () => {
+test("Tracker: after any events, in any order, the plan is that of the last state of each object", () => {
   fc.assert(
     fc.property(fc.array(event, { maxLength: 40, size: "max" }), fc.nat(), (events, seed) => {
       const objects = new TrackedObjects(4);
@@ -73,7 +73,7 @@ test("Tracker: whatever was told before, in whatever order, the plan is that of 
   );
 });
 
-test("Tracker: what is told twice, or again after a list, makes no work", () => {
+test("Tracker: an event that comes twice, or again by a list, makes nothing pending", () => {
   fc.assert(
     fc.property(fc.array(event, { maxLength: 40, size: "max" }), (events) => {
       const objects = new TrackedObjects(4);

@@ -44,7 +44,7 @@ function slice(endpoints: readonly object[], changes: object = {}): SliceView {
   return view;
 }
 
-test("lenientAddress: as older validation stored addresses; garbage and the other family are none", () => {
+test("lenientAddress: accepts what older validation stored; refuses other text and the other family", () => {
   assert.equal(String(lenientAddress(" 010.000.001.007 ", 4)), "10.0.1.7");
   assert.equal(String(lenientAddress("FD00::0001", 6)), "fd00::1");
   for (const text of ["", "None", "1.2.3", "1.2.3.4.5", "300.1.1.1", "0x7f.0.0.1", "fd00::zz"])
@@ -54,7 +54,7 @@ test("lenientAddress: as older validation stored addresses; garbage and the othe
   assert.equal(lenientCidr("10.0.0.0/33", 4), undefined);
 });
 
-test("portsOf: headless, ExternalName and other families' Services are nobody's", () => {
+test("portsOf: headless, ExternalName and other families' Services have no ports", () => {
   const ports = (spec: object): number => portsOf(service(spec), 4, options).length;
   assert.equal(ports({}), 1);
   for (const spec of [
@@ -71,7 +71,7 @@ test("portsOf: headless, ExternalName and other families' Services are nobody's"
   assert.equal(String(portsOf(dual, 6, options)[0]?.clusterIP), "fd00::1");
 });
 
-test("portsOf: load balancers' addresses by ipMode, source ranges by family, a range of all is none", () => {
+test("portsOf: load balancers' addresses by ipMode, source ranges by family, a /0 means all sources", () => {
   const ingress = [
     { ip: "1.1.1.1" },
     { ip: "1.1.1.2", ipMode: "VIP" },
@@ -105,7 +105,7 @@ test("portsOf: external IPs by the gate, affinity within its range", () => {
   assert.deepEqual([seconds(undefined), seconds(30), seconds(0), seconds(1e9)], [10_800, 30, 1, 86_400]);
 });
 
-test("portsOf: a health check port counts for load balancers of policy Local alone", () => {
+test("portsOf: a health check port counts only for load balancers of policy Local", () => {
   const port = (spec: object): number | undefined =>
     portsOf(service({ healthCheckNodePort: 32_000, ...spec }), 4, options)[0]?.healthCheckNodePort;
   assert.equal(port({ type: "LoadBalancer", externalTrafficPolicy: "Local" }), 32_000);
@@ -115,7 +115,7 @@ test("portsOf: a health check port counts for load balancers of policy Local alo
   assert.equal(port({}), 0);
 });
 
-test("sliceView: absent conditions mean ready, serving, not ending; slices of no Service and of names are left out", () => {
+test("sliceView: absent conditions mean ready, serving, not terminating; slices without a Service and of host names are left out", () => {
   const [endpoint] = slice([{ addresses: ["10.0.0.1", "10.0.0.2"] }]).endpoints;
   assert.deepEqual(
     [endpoint?.address, endpoint?.ready, endpoint?.serving, endpoint?.terminating],
@@ -125,7 +125,7 @@ test("sliceView: absent conditions mean ready, serving, not ending; slices of no
   assert.equal(sliceView(raw as unknown as EndpointSlice), undefined);
 });
 
-test("endpointsOf: one address twice counts once; one that ends never takes the place of one that does not", () => {
+test("endpointsOf: one address twice counts once; a terminating endpoint never replaces one that is not", () => {
   const port = { portName: "", protocol: "TCP" } as const;
   const ending = { conditions: { ready: false, terminating: true } };
   for (const order of [
@@ -140,7 +140,7 @@ test("endpointsOf: one address twice counts once; one that ends never takes the 
   assert.equal(endpointsOf([slice([{ addresses: ["10.0.0.1"] }])], { ...port, protocol: "UDP" }, NODE.name).length, 0);
 });
 
-test("endpointsOf: of one address twice the one that is ready is used, in whatever order slices say it", () => {
+test("endpointsOf: of one address twice the ready one is used, whatever the order of the slices", () => {
   const port = { portName: "", protocol: "TCP" } as const;
   const [ready, unready] = [true, false].map((isReady) =>
     slice([{ addresses: ["10.0.0.1"], conditions: { ready: isReady } }]),
@@ -157,7 +157,7 @@ test("endpointsOf: of one address twice the one that is ready is used, in whatev
   }
 });
 
-test("Tracker: what is told again changes nothing; a slice that moves leaves its Service", () => {
+test("Tracker: an unchanged object has no effect; a slice that moves leaves its Service", () => {
   const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
   assert.equal(tracker.setService("ns/svc", portsOf(service({}), 4, options)), true);
   assert.equal(tracker.setService("ns/svc", portsOf(service({}), 4, options)), false);
@@ -173,7 +173,7 @@ test("Tracker: what is told again changes nothing; a slice that moves leaves its
   assert.equal(tracker.setSlice("ns/s", undefined), false);
 });
 
-test("Tracker: trigger times that are given back come again, the earliest first, and never more than the bound", () => {
+test("Tracker: returned trigger times come again, the earliest first, and never more than the bound", () => {
   const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
   const change = (at: number): boolean =>
     tracker.setSlice("ns/s", { ...slice([{ addresses: [`10.0.${at >> 8}.${at & 255}`] }]), triggeredAt: at });
@@ -191,7 +191,7 @@ test("Tracker: trigger times that are given back come again, the earliest first,
   assert.deepEqual(tracker.take().triggeredAt, full);
 });
 
-test("Tracker: a zone that changes makes every Service pending, the same context none", () => {
+test("Tracker: a changed zone makes every Service pending, the same context none", () => {
   const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
   tracker.setService("ns/svc", portsOf(service({}), 4, options));
   tracker.take();
@@ -200,7 +200,7 @@ test("Tracker: a zone that changes makes every Service pending, the same context
   assert.deepEqual([...tracker.take().services], ["ns/svc"]);
 });
 
-test("Tracker: nothing is left of what was removed, and no object makes it throw", () => {
+test("Tracker: nothing remains of removed objects, and no object makes it throw", () => {
   fc.assert(
     fc.property(fc.array(randomService), fc.array(randomSlice), (services, slices) => {
       const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
