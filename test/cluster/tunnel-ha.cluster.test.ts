@@ -1,4 +1,4 @@
-/** docs/spec/tunnel.md#11 and #15.A: agents and servers behind one balancer, servers that come and go. */
+/** docs/spec/tunnel.md#11 and #15.A: agents and servers behind one balancer, and servers that start and stop. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
@@ -9,7 +9,7 @@ import { connectThrough, ProxyBed, type ProxyProcess, type ProxyServerProcess, r
 const TIMEOUT = { timeout: 90_000 };
 const READY = 'server_ready_backends{proxy_strategy="default"}';
 
-/** Passes each connection on to the next server in turn; one that refuses is passed over, as a balancer's health check would have it. */
+/** A balancer: round robin; a server that refuses is skipped, as after a failed health check. */
 class Balancer {
   readonly backends: number[] = [];
   port = 0;
@@ -47,7 +47,7 @@ class Balancer {
 interface World {
   readonly bed: ProxyBed;
   readonly balancer: Balancer;
-  /** Starts a server that says how many there are, and puts it behind the balancer. */
+  /** Starts a server with this server count, and adds it to the balancer. */
   server(count: number): Promise<ProxyServerProcess>;
   agent(...args: string[]): Promise<ProxyProcess>;
 }
@@ -124,7 +124,7 @@ test(
   TIMEOUT,
   async (t) => {
     const here = await world(t);
-    // The first two are behind the times: they tell of one server.
+    // The first two have an old count: they report one server.
     const servers = [await here.server(1), await here.server(1)];
     const agent = await here.agent();
     await until("it is connected", async () => (await agent.health("/readyz")) === "200 ok");

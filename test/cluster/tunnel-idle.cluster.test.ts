@@ -1,5 +1,5 @@
 /**
- * docs/spec/tunnel.md#8.8 and #15.D: thousands of connections that nobody uses cost little, and each still works. ISTHMUS_SOAK=full makes
+ * docs/spec/tunnel.md#8.8 and #15.D: thousands of idle connections cost little, and each still works. ISTHMUS_SOAK=full makes
  * them ten thousand.
  */
 import assert from "node:assert/strict";
@@ -12,7 +12,7 @@ import { TunnelClient } from "../../src/features/tunnel/testing/client.ts";
 
 const FULL = process.env["ISTHMUS_SOAK"] === "full";
 const CONNECTIONS = FULL ? 10_000 : 1500;
-/** What a program may hold, MiB: its base, and 64 KiB a connection (docs/spec/tunnel.md#8.8). */
+/** Memory bound of a program, MiB: its base, and 64 KiB for each connection (docs/spec/tunnel.md#8.8). */
 const MAX_MIB = Math.min(800, 150 + (CONNECTIONS * 64) / 1024);
 const AT_ONCE = 64;
 
@@ -22,7 +22,7 @@ const peakMiB = ({ running }: ProxyProcess): number =>
   Number(/^VmHWM:\s+(\d+) kB/m.exec(readFileSync(`/proc/${running.child.pid}/status`, "utf8"))?.[1]) / 1024;
 const descriptorsOf = ({ running }: ProxyProcess): number => readdirSync(`/proc/${running.child.pid}/fd`).length;
 
-/** An endpoint that echoes, in a process of its own: as many descriptors again would be too many for ours. */
+/** An echo endpoint in a process of its own: its descriptors would be too many for this process. */
 async function echoElsewhere(t: TestContext): Promise<number> {
   const running = start([
     process.execPath,
@@ -90,7 +90,7 @@ test(`tunnel: ${CONNECTIONS} idle connections hold ${Math.round(MAX_MIB)} MiB at
 
 const BUSY = 16;
 const ECHOED_BYTES = 12 * 1024 * 1024;
-/** Of either hop at its peak, MiB (docs/spec/tunnel.md#8.8). */
+/** Memory bound of either hop at its peak, MiB (docs/spec/tunnel.md#8.8). */
 const MAX_PEAK_MIB = 150;
 
 test(`tunnel: ${BUSY} gRPC frontends that send and receive as fast as they can hold ${MAX_PEAK_MIB} MiB at most on either hop`, {
@@ -117,10 +117,10 @@ test(`tunnel: ${BUSY} gRPC frontends that send and receive as fast as they can h
 });
 
 const STALLED = 100;
-/** What a hop may hold of them, MiB: its base, and 4 MiB each (docs/spec/tunnel.md#8.8). */
+/** Memory bound of a hop, MiB: its base, and 4 MiB for each reader (docs/spec/tunnel.md#8.8). */
 const MAX_STALLED_MIB = 150 + 4 * STALLED;
 
-test(`tunnel: ${STALLED} readers that stand still hold ${MAX_STALLED_MIB} MiB at most on either hop, and nobody else waits`, {
+test(`tunnel: ${STALLED} readers that stop hold ${MAX_STALLED_MIB} MiB at most on either hop, and no other connection waits`, {
   timeout: 100_000,
 }, async (t) => {
   const bed = await ProxyBed.open();

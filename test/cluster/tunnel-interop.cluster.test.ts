@@ -1,6 +1,6 @@
 /**
- * Wire compatibility of the tunnel: server, agent and client, each ours or an independent one on `@grpc/grpc-js`, in every mix, or
- * somebody else's program (docs/guides/tunnel-interop.md).
+ * Wire compatibility of the tunnel: server, agent and client, each ours, an independent one on `@grpc/grpc-js`, or
+ * an external program, in every mix (docs/guides/tunnel-interop.md).
  */
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
@@ -66,7 +66,7 @@ for (const server of SERVERS) {
         test("client external: fetches a page", { timeout: 60_000 }, async (t) => {
           const body = `page ${process.pid} of the tunnel`;
           const http = createServer((_request, response) => response.end(body));
-          // Upstream's client takes no ephemeral port.
+          // Konnectivity's client accepts no ephemeral port.
           const port = await freePort();
           await new Promise<void>((resolve) => http.listen(port, "127.0.0.1", resolve));
           t.after(() => http.close());

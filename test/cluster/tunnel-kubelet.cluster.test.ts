@@ -1,4 +1,4 @@
-/** docs/spec/tunnel.md#15.E: what a kubelet needs of its API server and the API server of it, with the direct ways shut both ways. */
+/** docs/spec/tunnel.md#15.E: connections between a kubelet and its API server in both directions, with all direct ones dropped. */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
@@ -25,7 +25,7 @@ const POD = {
   metadata: { name: "a", namespace: "default" },
   spec: { nodeName: "node1", containers: [{ name: "c", image: "registry.invalid/c:1" }] },
 };
-/** What a node may do here. */
+/** The rights of the node. */
 const ROLE = [
   "create clusterrole node --verb=get,list,watch,create,patch --resource=nodes,nodes/status,pods,pods/status",
   "create clusterrolebinding nodes --clusterrole=node --group=system:nodes",
@@ -40,7 +40,7 @@ function processesWith(words: string): string[] {
     try {
       return readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ").startsWith(words);
     } catch (error) {
-      // It has ended meanwhile.
+      // The process has ended meanwhile.
       if (["ENOENT", "ESRCH"].includes((error as NodeJS.ErrnoException).code ?? "")) return false;
       throw error;
     }
@@ -62,7 +62,7 @@ test(
     );
     for (const args of ROLE) assert.equal((await world.admin(...args)).code, 0, args.join(" "));
 
-    // It joins by one family, and watches by the other.
+    // It joins by one address family, and watches by the other.
     const joined = await world.onNode(`https://${BIND}:6443`, "create", "-f", world.file("node", NODE)).ended;
     assert.deepEqual([joined.code, joined.stdout], [0, "node/node1 created\n"], joined.stderr);
     const status = await world.onNode(
@@ -78,7 +78,7 @@ test(
     assert.equal((await world.admin("create", "-f", world.file("pod", POD))).code, 0);
     await until("the watch tells of the pod", () => watch.printed().includes("pod/a\n"), { seen: watch.printed });
 
-    // And is exec'd into, which goes the other way through the same link.
+    // exec uses the other direction of the same link.
     const before = await server.metric("server_dial_duration_seconds_count");
     const command = ["exec", "a", "--", "sh", "-c", 'echo "$WHO"; ip -o -4 address show eth0; echo fault >&2; exit 3'];
     const ran = await world.admin(...command);
@@ -161,7 +161,7 @@ test("exec: a terminal has the size that its client gives it, in both versions o
     assert.match(said.get(3) ?? "", /"reason":"ExitCode","message":"5"/);
     await until("the connection is closed", () => socket.readyState === WebSocket.CLOSED);
 
-    // A command that is given nothing to read is not ended for that.
+    // A command without input is not ended for that.
     const mute = open("command=sh&command=-c&command=sleep%201%3B%20tty%3B%20echo%20done&stdout=true&tty=true");
     await until("it has ended", () => mute.said.has(3));
     assert.match(mute.said.get(1) ?? "", /^\/dev\/pts\/\d+\r\ndone\r\n$/);
@@ -197,7 +197,7 @@ for (const reconciler of ["none", "lease"] as const) {
       const binding = "create clusterrolebinding slices --clusterrole=slices --group=system:nodes";
       assert.equal((await world.admin(...binding.split(" "))).code, 0);
 
-      // As kube-proxy does: read the slice by the bind address, and make the service's address lead there.
+      // As kube-proxy does: read the slice through the bind address, and translate the service's address to it.
       const program = async (): Promise<number> => {
         const get = ["get", "endpointslices", "kubernetes", "--namespace=default", "--output=json"];
         const { code, stdout, stderr } = await world.onNode(`https://${BIND}:6443`, ...get).ended;
@@ -235,7 +235,7 @@ for (const reconciler of ["none", "lease"] as const) {
       assert.match(await ofPod(), /"gitVersion"/);
       if (reconciler === "none") return;
 
-      // One of several API servers stops in order and takes the address away that all of them have, until another one renews it.
+      // One of several API servers stops in order and removes the shared address, until another one renews it.
       assert.equal((await world.admin("apply", "--server-side", "-f", world.file("empty", ownSlice([])))).code, 0);
       assert.equal(await program(), 0);
       await assert.rejects(ofPod(), { name: "InsideError", code: "timeout" });

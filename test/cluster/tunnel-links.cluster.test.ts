@@ -1,4 +1,4 @@
-/** docs/spec/tunnel.md#15.D: links and peers that stop without a word, and what becomes of those who use them. */
+/** docs/spec/tunnel.md#15.D: links and peers that stop silently, and the connections that use them. */
 import assert from "node:assert/strict";
 import type { Socket } from "node:net";
 import { type TestContext, test } from "node:test";
@@ -8,11 +8,11 @@ import { connectThrough, type ProxyProcess, type ProxyServerProcess } from "#tes
 import { ALLOWED, BIND, echoed, OVERLAP, REVERSE, read, Sides } from "#test/tunnel-sides";
 
 const TIMEOUT = { timeout: 120_000 };
-/** A second of silence, twenty for the answer to a PING (docs/spec/tunnel.md#11), and what a busy machine adds. */
+/** A second of silence, twenty for the answer to a PING (docs/spec/tunnel.md#11), and some for a busy machine. */
 const NOTICED = { deadlineMs: 30_000 };
 const KEEPALIVE = "--keepalive-time=1s";
 
-/** The sides, with an endpoint on each that says who it is. */
+/** The sides, with an endpoint on each that sends its name. */
 async function openSides(t: TestContext): Promise<Sides> {
   const sides = await Sides.open(t);
   await sides.endpoint("master", OVERLAP.master, 6443, "master");
@@ -36,7 +36,7 @@ async function forward(sides: Sides, server: ProxyServerProcess): Promise<Socket
 /** A connection from node1 to the control plane's endpoint. */
 const reverse = (sides: Sides): Promise<Socket> => sides.reach("node1", BIND, 6443, "master");
 
-/** Resolves when a socket is over: ended, reset or closed. */
+/** Resolves when a socket has ended, was reset or closed. */
 function over(socket: Socket): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   for (const event of ["end", "error", "close"]) socket.once(event, () => resolve());
@@ -52,7 +52,7 @@ const idle = async (server: ProxyServerProcess, agent: ProxyProcess): Promise<bo
   (await agent.metric("agent_reverse_connections")) === 0;
 
 test(
-  "links: packets that are dropped without a word are noticed by both ends' keepalive, and all is well again after it",
+  "links: packets that are dropped without a word are detected by both ends' keepalive, and the link recovers",
   TIMEOUT,
   async (t) => {
     const sides = await openSides(t);
@@ -102,7 +102,7 @@ test(
     assert.equal(await stopped.metric("server_reverse_connections"), 2);
     const lost = await forward(sides, stopped);
     const kept = await forward(sides, other);
-    // An agent that has nothing to say but a PING a second is told to be calm: the link that stays has something to say.
+    // An agent that sends only a PING every second gets too_many_pings: the link that stays must have traffic.
     let isOver = false;
     const talk = async (): Promise<void> => {
       while (!isOver) {
@@ -129,7 +129,7 @@ test(
       "it has forgotten what it had",
       async () => (await stopped.metric("server_established_connections")) === 0,
     );
-    // A client that comes before may still be given to the link that has been dead for as long as the server stood.
+    // An earlier client may still use the link that died while the server was stopped.
     await until(
       "the agent's old link is noticed too",
       async () => (await stopped.metric("server_ready_backend_connections")) === 1,
@@ -153,7 +153,7 @@ test(
     for (const socket of sockets) {
       const more = (): void => {
         while (socket.writable && socket.write(block)) {
-          // until it takes no more
+          // until it is full
         }
       };
       socket.on("drain", more).resume();

@@ -1,4 +1,4 @@
-/** docs/spec/tunnel.md#15.E: what nodes reach through the tunnel, and what they do not. */
+/** docs/spec/tunnel.md#15.E: destinations that nodes reach through the tunnel, and those they do not. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import type { Socket } from "node:net";
@@ -18,7 +18,7 @@ test(
     const sides = await Sides.open(t);
     await sides.endpoint("master", OVERLAP.master, 6443, "master");
     await sides.endpoint("master", "2001:db8::1", 7443, "master6");
-    // The same address and port on the node's side is somebody else.
+    // The same address and port on the node's side is another endpoint.
     await sides.endpoint("node1", OVERLAP.node, 6443, "node1!");
     const server = await sides.server(...ALLOWED);
     sides.shut(server.agentPort);
@@ -89,7 +89,7 @@ test("reverse: a neighbour of the node is turned away, the pod and the node are 
   (await sides.reach("pod1", BIND, 6443, "master")).destroy();
 });
 
-test("reverse and forward at once: connections with the same low numbers do not meet", TIMEOUT, async (t) => {
+test("reverse and forward at once: connections with the same low ids do not collide", TIMEOUT, async (t) => {
   const sides = await Sides.open(t);
   await sides.endpoint("master", OVERLAP.master, 6443, "master");
   await sides.endpoint("node1", OVERLAP.node, 6443, "node1!");
@@ -196,7 +196,7 @@ test(
     t.after(() => upstream.close());
     const agent = await sides.startAgent("node1", upstream, ...REVERSE);
     await until("it is connected", async () => (await agent.metric("agent_open_server_connections")) === 1);
-    // It says so itself: listening is not enough where no server takes this direction.
+    // Its readiness shows it: listening is not enough if no server serves this direction.
     assert.match(await agent.health("/readyz"), /^503 .*\[-\]reverse-listener failed: /s);
     for (let at = 0; at < 3; at += 1) {
       const { how, ms } = await sides.reset("node1", BIND, 6443);

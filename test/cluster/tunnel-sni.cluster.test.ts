@@ -1,4 +1,4 @@
-/** docs/spec/tunnel.md#9.7 and #15.E: two clusters behind one address, told apart by the names that their agents ask for. */
+/** docs/spec/tunnel.md#9.7 and #15.E: two clusters behind one address, distinguished by the server names of their agents. */
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { ISTHMUS, start, until } from "#test/lab";
@@ -13,7 +13,7 @@ interface Cluster {
   readonly server: ProxyServerProcess;
 }
 
-/** A cluster's own server and certificates. Its agents may reach `apiServer`, whatever they call it. */
+/** The server and certificates of a cluster. Its agents may reach `apiServer`. */
 async function cluster(t: TestContext, sides: Sides, name: "a" | "b", apiServer: string): Promise<Cluster> {
   const bed = await ProxyBed.open({ hosts: [`${name}.tunnel.example`] });
   t.after(() => bed[Symbol.asyncDispose]());
@@ -71,7 +71,7 @@ test(
     await ofA.stop();
     await until("a's agent is gone", async () => (await a.server.metric("server_ready_backend_connections")) === 0);
 
-    // Certificates of a, a's list of destinations, but b's name: neither side takes the other.
+    // Certificates and destinations of a, but b's server name: each side refuses the other.
     for (const trust of [[], [`--ca-cert=${b.bed.path("ca.crt")}`]]) {
       const intruder = await sides.startAgent(
         "node1",
@@ -90,7 +90,7 @@ test(
     assert.equal(await b.server.metric("server_ready_backend_connections"), 1);
     assert.equal(await b.server.metric('server_reverse_dials_total{result="ok"}'), 1);
 
-    // And who has the right certificate reaches what its own server allows, nothing of the other cluster.
+    // An agent with the right certificate reaches what its own server allows, and nothing of the other cluster.
     await sides.agent("node1", { agentPort, bed: a.bed }, askingFor("a"), ...reverse("10.9.0.2:6443"));
     assert.equal((await sides.reset("node1", BIND, 6443)).how, "ECONNRESET");
     assert.equal(await a.server.metric('server_reverse_dials_total{result="denied"}'), 1);

@@ -1,6 +1,6 @@
 /**
- * What a tunnel is for, at full load: large transfers with equal checksums while hundreds of small connections work and a
- * reader stands still. ISTHMUS_SOAK=full makes it as long as the promise: 1 GiB each way, a reader that stands still 60 s.
+ * The tunnel at full load: large transfers with equal checksums while hundreds of small connections work and a reader is stopped.
+ * ISTHMUS_SOAK=full makes it as long as the promise: 1 GiB each way, a reader that stops for 60 s.
  */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
@@ -15,7 +15,7 @@ const FULL = process.env["ISTHMUS_SOAK"] === "full";
 const TRANSFER_BYTES = (FULL ? 1024 : 256) * 2 ** 20;
 const STALL_MS = FULL ? 60_000 : 12_000;
 const WORKERS = 200;
-/** What one process may hold: 150 MiB, and what Node keeps of buffers that it has freed (docs/spec/tunnel.md#8.8). */
+/** Memory bound of a process, MiB: 150, and freed buffers that Node keeps (docs/spec/tunnel.md#8.8). */
 const MAX_RSS_MIB = 250;
 
 interface Bed {
@@ -83,7 +83,7 @@ async function residentMiB({ running }: ProxyProcess): Promise<number> {
   return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1]) / 1024;
 }
 
-test("tunnel: transfers keep every byte, and others their speed, while a reader stands still", {
+test("tunnel: transfers keep every byte, and others their speed, while a reader is stopped", {
   timeout: 380_000,
 }, async (context) => {
   await using bed = await ProxyBed.open();
@@ -96,7 +96,7 @@ test("tunnel: transfers keep every byte, and others their speed, while a reader 
     const block = Buffer.alloc(1 << 16, 1);
     const more = (): void => {
       while (!socket.destroyed && socket.write(block)) {
-        // until the socket takes no more
+        // until the socket is full
       }
     };
     socket.on("drain", more);
@@ -127,7 +127,7 @@ test("tunnel: transfers keep every byte, and others their speed, while a reader 
   context.diagnostic(
     `p99 ${alone.toFixed(1)} ms alone, ${beside.toFixed(1)} ms beside the reader; RSS ${serverMiB.toFixed(0)} and ${agentMiB.toFixed(0)} MiB`,
   );
-  // Twice, and what a busy machine adds to either.
+  // Twice the time, and some for a busy machine.
   assert.ok(beside <= 2 * alone + 20, `p99 ${beside.toFixed(1)} ms beside the reader, ${alone.toFixed(1)} ms without`);
   assert.ok(Math.max(serverMiB, agentMiB) < MAX_RSS_MIB, `${serverMiB.toFixed(0)} and ${agentMiB.toFixed(0)} MiB`);
   const idle = async (): Promise<boolean> =>
@@ -139,7 +139,7 @@ test("tunnel: transfers keep every byte, and others their speed, while a reader 
   await until("gauges are back at zero", idle, { deadlineMs: 20_000 });
 });
 
-/** What a program holds after garbage was collected, which a heap snapshot does first. */
+/** Memory of a program after garbage collection, which a heap snapshot causes. */
 async function collectedMiB(program: ProxyProcess): Promise<number> {
   const snapshot = await fetch(`http://127.0.0.1:${program.adminPort}/debug/pprof/heap`);
   assert.ok((await snapshot.arrayBuffer()).byteLength > 0);
@@ -165,7 +165,7 @@ test("tunnel: many dials and closes leave no descriptor behind and no memory", {
         while (left > 0) {
           left -= 1;
           const socket = await open(at, echo);
-          // In turn: an orderly end, a reset, an end with bytes on their way.
+          // In rotation: an orderly end, a reset, an end with bytes on the way.
           if (left % 3 === 0) socket.end();
           else if (left % 3 === 1) socket.destroy();
           else socket.end(Buffer.alloc(10_000));
@@ -175,7 +175,7 @@ test("tunnel: many dials and closes leave no descriptor behind and no memory", {
     );
   };
   const resident = (): Promise<number[]> => Promise.all([server, agent].map(collectedMiB));
-  // The first ones make Node's heap as large as this load has it.
+  // The first ones grow Node's heap to the size for this load.
   await burst(FULL ? 20_000 : 2000);
   const settled = async (): Promise<boolean> =>
     (await agent.metric("agent_open_endpoint_connections")) === 0 &&
@@ -191,12 +191,12 @@ test("tunnel: many dials and closes leave no descriptor behind and no memory", {
     `descriptors ${first.join(" and ")} before, ${last.join(" and ")} after ${total} connections; RSS ${rounded(firstMiB)}, then ${rounded(lastMiB)} MiB`,
   );
   for (const [index, count] of last.entries()) assert.ok(count <= (first[index] ?? 0) + 3, `${first} then ${last}`);
-  // A tenth, and what fits into no page.
+  // A tenth, and some MiB for partly used pages.
   for (const [index, mib] of lastMiB.entries())
     assert.ok(mib <= 1.1 * (firstMiB[index] ?? 0) + 16, `${rounded(firstMiB)}, then ${rounded(lastMiB)} MiB`);
 });
 
-test("tunnel: an agent that is stopped is noticed by keepalive, its clients end, and it comes back when it goes on", {
+test("tunnel: an agent that is stopped is detected by keepalive, its clients end, and it connects again when it continues", {
   timeout: 120_000,
 }, async () => {
   await using bed = await ProxyBed.open();

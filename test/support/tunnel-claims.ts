@@ -1,6 +1,6 @@
 /**
- * What must hold of a tunnel whoever its server, agent and client are, as data: a name and a test. Owns: the claims. Refuses to
- * know: who the peers are, except whether they promise what only ours do.
+ * Claims about a tunnel with any server, agent and client, as data: a name and a test. Owns: the claims. Refuses to know: the peers,
+ * except whether they are of this project and promise more.
  */
 import assert from "node:assert/strict";
 import { createHash, type Hash } from "node:crypto";
@@ -14,7 +14,7 @@ import { silentPort } from "#test/silent-port";
 import type { TunnelPair } from "#test/tunnel-pair";
 import { DialRefused, type RunningClient, type TunnelConnection } from "#test/tunnel-peer";
 
-/** Who is tested, and where to leave what must be cleaned up. */
+/** The tested peers, and the clean-up of the test. */
 export interface Scene {
   readonly pair: TunnelPair;
   readonly client: RunningClient;
@@ -27,7 +27,7 @@ export interface Claim {
 }
 
 const MIB = 1024 * 1024;
-/** Within this the loss of a peer must have been told to everybody. */
+/** Within this time everyone must have been notified of the loss of a peer, milliseconds. */
 const LOSS_MS = 2000;
 
 /** Claims for which the peers stay alive. */
@@ -42,7 +42,7 @@ export const CLAIMS: readonly Claim[] = [
     },
   },
   {
-    name: "a dial that fails tells why",
+    name: "a failed dial has its reason",
     async run({ client }) {
       await assert.rejects(
         client.dial(`127.0.0.1:${await freePort()}`),
@@ -51,7 +51,7 @@ export const CLAIMS: readonly Claim[] = [
     },
   },
   {
-    name: "a client that hangs up takes the endpoint's connection with it",
+    name: "a client that hangs up ends the endpoint's connection",
     async run({ pair, client }) {
       const accepted = Promise.withResolvers<Socket>();
       const connection = await client.dial(await pair.endpoint(accepted.resolve));
@@ -61,7 +61,7 @@ export const CLAIMS: readonly Claim[] = [
     },
   },
   {
-    name: "an answer of 32 MiB arrives whole and in order",
+    name: "a response of 32 MiB arrives complete and in order",
     async run({ pair, client }) {
       const size = 32 * MIB;
       const address = await pair.endpoint((socket) => {
@@ -116,7 +116,7 @@ export const CLAIMS: readonly Claim[] = [
       const connection = await client.dial(await pair.endpoint(accepted.resolve));
       const socket = await accepted.promise;
       connection.giveUp();
-      // Upstream's server does not know the dial any more; there the hang-up that follows in Go's client ends it.
+      // Konnectivity's server does not know the dial any more; there the end of the client's stream closes the connection.
       if (pair.serverPeer.isOurs) assert.equal((await connection.outcome).kind, "closed");
       else connection.destroy();
       await closesWithin(socket, LOSS_MS);
@@ -133,7 +133,7 @@ export const CLAIMS: readonly Claim[] = [
       await sleep(100);
       const { bytes, hash } = await digestOf(socket.resume());
       await written;
-      // Upstream's agent drops what the endpoint has not taken when CLOSE_REQ comes.
+      // Konnectivity's agent drops bytes that the endpoint has not taken when CLOSE_REQ comes.
       if (pair.agentPeer.isOurs) assert.equal(bytes, size);
       assert.equal(hash, patternHash(bytes));
     },
@@ -168,7 +168,7 @@ export const CLAIMS: readonly Claim[] = [
   },
 ];
 
-/** Claims that cost a peer its life and start another. */
+/** Claims that kill a peer and start another. */
 export const LOSS_CLAIMS: readonly Claim[] = [
   {
     name: "the loss of the agent ends its connections, and another agent takes over",
@@ -198,14 +198,14 @@ export const LOSS_CLAIMS: readonly Claim[] = [
       await pair.server.kill();
       await Promise.all([closed, connection.outcome]);
       await pair.startServer();
-      // Ours comes back by itself; what reconnecting is in others' programs is not the wire's matter.
+      // Our agent connects again by itself. Reconnecting of other programs is not part of the protocol.
       if (pair.agentPeer.isOurs) await pair.connected();
       else {
         await pair.agent.kill();
         await pair.startAgent();
       }
       const address = await pair.echo();
-      // A shared session of the client needs a moment to see that the old server is gone.
+      // A shared session of the client needs a moment to detect that the old server is gone.
       let next: TunnelConnection | undefined;
       await until("the client reaches the next server", async () => {
         next = await client.dial(address).catch((error: unknown) => {
@@ -219,7 +219,7 @@ export const LOSS_CLAIMS: readonly Claim[] = [
   },
 ];
 
-/** Bytes that tell their place: a stretch that is missing, doubled or moved changes the hash. */
+/** Bytes that depend on their position: a missing, repeated or moved part changes the hash. */
 function* patternOf(size: number, sizes: () => number = () => 64 * 1024): Generator<Buffer> {
   for (let at = 0; at < size; ) {
     const length = Math.min(sizes(), size - at);
@@ -254,7 +254,7 @@ async function writeAll(connection: TunnelConnection, parts: Iterable<Buffer>): 
   }
 }
 
-/** Hashes what comes until the end, or until so many bytes have come. */
+/** Hashes the bytes until the end, or until so many have come. */
 async function digestOf(
   source: NodeJS.ReadableStream,
   limit = Number.POSITIVE_INFINITY,
@@ -294,7 +294,7 @@ async function exchange(connection: TunnelConnection, bytes: Buffer, pieceBytes 
 
 async function closesWithin(socket: Socket, ms: number): Promise<void> {
   const start = performance.now();
-  // A FIN is as good as a reset; our end follows.
+  // FIN and reset are both fine; this side ends too.
   if (socket.readableEnded) socket.end();
   else socket.on("end", () => socket.end()).resume();
   if (!socket.destroyed) await until("the endpoint's connection is closed", () => socket.destroyed, { everyMs: 10 });

@@ -24,7 +24,7 @@ import { type Outcome, type Running, start } from "#test/lab";
 import type { ProxyServerProcess } from "#test/proxies";
 import { BIND, BIND6, OVERLAP, type Side, type Sides } from "#test/tunnel-sides";
 
-/** Who asks, by token. */
+/** The users by token. */
 const TOKENS = {
   root: { name: "admin", groups: ["system:masters"] },
   node: { name: "system:node:node1", groups: ["system:nodes"] },
@@ -81,17 +81,17 @@ export class KubeletWorld {
     return this.#sides.bed.write(`${name}.json`, JSON.stringify(object));
   }
 
-  /** kubectl on the machine, past everything. */
+  /** kubectl on this machine, without the tunnel. */
   admin(...args: string[]): Promise<Outcome> {
     return this.kubectl("root", ...args).ended;
   }
 
-  /** Likewise, with so much on its standard input. */
+  /** The same with this text on standard input. */
   feed(input: Uint8Array, ...args: string[]): Promise<Outcome> {
     return start(["kubectl", `--kubeconfig=${this.#config("root", this.api.urls[0] ?? "")}`, ...args], { input }).ended;
   }
 
-  /** kubectl on the machine as somebody. */
+  /** kubectl on this machine as one of the users. */
   kubectl(who: keyof typeof TOKENS, ...args: string[]): Running {
     return start(["kubectl", `--kubeconfig=${this.#config(who, this.api.urls[0] ?? "")}`, ...args]);
   }

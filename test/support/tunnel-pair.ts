@@ -1,7 +1,7 @@
 /**
- * One server with one agent of whatever kinds, certificates and endpoints around them.
+ * One server with one agent, each of any kind, with certificates and endpoints.
  *
- * Owns: starting, killing and starting again. Refuses to know: what is tested, and who the peers are.
+ * Owns: starting, killing and starting again. Refuses to know: the tests, and the kinds of the peers.
  *
  * ```ts
  * const pair = new TunnelPair(serverProgram(), agentProgram());
@@ -70,7 +70,7 @@ export class TunnelPair {
     await this.startAgent();
   }
 
-  /** Starts a server where the last one was. */
+  /** Starts a server at the address of the last one. */
   async startServer(): Promise<void> {
     this.#server = await this.serverPeer.start(this.places);
   }
@@ -100,7 +100,7 @@ export class TunnelPair {
     return `127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`;
   }
 
-  /** An endpoint that sends back what it gets, and ends when its client does. */
+  /** An endpoint that echoes, and ends when its client does. */
   echo(): Promise<string> {
     return this.endpoint((socket) => socket.pipe(socket));
   }

@@ -1,6 +1,6 @@
 /**
- * An agent as upstream's is one, on `@grpc/grpc-js`: connections numbered from 1, 4 KiB a packet, no half-close, no credit; one
- * endpoint that does not read stops the whole stream. It holds the server to the protocol.
+ * An agent like Konnectivity's, on `@grpc/grpc-js`: connections numbered from 1, 4 KiB a packet, no half-close, no credit; an
+ * endpoint that does not read stops the whole stream. It reports violations of the protocol by the server.
  */
 import { readFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
@@ -16,13 +16,13 @@ import {
 } from "#test/tunnel-peer";
 
 const METHOD = tunnelMethod(TUNNEL_SERVICES.agent, "Connect");
-/** Bytes of one read of upstream's agent. */
+/** Bytes of one read of Konnectivity's agent. */
 const READ_BYTES = 4096;
-/** A server of ours splits larger ones, whatever size its client wrote. */
+/** Our server splits larger packets of its clients. */
 const MAX_DATA_BYTES = 64 * 1024;
 const DIAL_TIMEOUT_MS = 5000;
 
-/** An upstream-like agent. `serverIsOurs`: the server keeps what only ours promises, such as small packets. */
+/** An agent like Konnectivity's. `serverIsOurs`: the server must keep our own promises too, such as small packets. */
 export function grpcAgent({ serverIsOurs }: { readonly serverIsOurs: boolean }): Peer<RunningPeer> {
   return {
     name: "grpc-js",
@@ -62,12 +62,12 @@ class GrpcAgent implements RunningPeer {
       metadata,
     );
     this.#call.on("data", (packet: GrpcPacket) => this.#take(packet));
-    // The status event tells the same.
+    // The status event follows.
     this.#call.on("error", () => undefined);
     this.#call.on("status", () => this.#lost());
   }
 
-  /** Resolves once the server has sent its headers, as upstream's agent waits for them. */
+  /** Resolves once the server has sent its headers, for which Konnectivity's agent waits. */
   static async connect(places: Places, maxDataBytes: number): Promise<GrpcAgent> {
     const agent = new GrpcAgent(places, maxDataBytes);
     const { promise, resolve, reject } = Promise.withResolvers<Metadata>();
@@ -103,7 +103,7 @@ class GrpcAgent implements RunningPeer {
         this.#close(packet.closeRequest?.connectID ?? "0");
         break;
       case "DIAL_CLS":
-        // Upstream's agent does not know it.
+        // Konnectivity's agent does not know it.
         break;
       default:
         this.violations.push(
@@ -189,7 +189,7 @@ class GrpcAgent implements RunningPeer {
       return;
     }
     endpoint.isClosing = true;
-    // Its close event answers; what waits for the endpoint is lost, as it is with upstream's.
+    // The close event sends CLOSE_RSP. Bytes that wait for the endpoint are lost, as with Konnectivity's agent.
     endpoint.socket.destroy();
   }
 

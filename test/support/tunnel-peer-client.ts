@@ -1,6 +1,6 @@
 /**
- * Clients as konnectivity-client is one, on `@grpc/grpc-js`: single-use, where each dial has a session, and reusable, where dials
- * share one and each has a stream. They hold the server to the protocol.
+ * Clients like konnectivity-client, on `@grpc/grpc-js`: single-use, with a session for each dial, and reusable, with one session and a
+ * stream for each dial. They report violations of the protocol by the server.
  */
 import { Client, type ClientDuplexStream, credentials } from "@grpc/grpc-js";
 import {
@@ -83,7 +83,7 @@ class Dial implements ConnectionPort {
     this.#violations = options.violations;
     this.#call = client.makeBidiStreamRequest(METHOD.path, METHOD.requestSerialize, METHOD.responseDeserialize);
     this.#call.on("data", (packet: GrpcPacket) => this.#take(packet));
-    // The status event tells the same.
+    // The status event follows.
     this.#call.on("error", () => undefined);
     this.#call.on("status", ({ code, details }) => {
       this.#answer.reject(new DialRefused(`the stream ended with status ${code} ${details}`));
@@ -145,7 +145,7 @@ class Dial implements ConnectionPort {
   #data(data: GrpcPacket["data"]): void {
     if (this.#state !== "open") this.#violations.push(`DATA came while the stream was ${this.#state}`);
     if (data?.connectID !== this.#connectID) this.#violations.push(`DATA came for connection ${data?.connectID}`);
-    // A Go client takes it for the end of the file.
+    // A Go client reads it as the end of the file.
     if (data === undefined || data.data.length === 0) this.#violations.push("an empty DATA came to a client");
     else this.#connection?.received(data.data);
   }

@@ -1,6 +1,6 @@
 /**
- * Our codec as a client, over `node:http2`: a session and a stream for each dial. Like Go's client it sends its dial before it has
- * seen response headers, which upstream's server sends with its first packet.
+ * A client with our codec over `node:http2`: a session and a stream for each dial. Like Go's client it sends its dial before it has
+ * received response headers, which Konnectivity's server sends with its first packet.
  */
 import { type ClientHttp2Session, type ClientHttp2Stream, connect as connectHttp2, constants } from "node:http2";
 import { connect } from "node:net";
@@ -54,7 +54,7 @@ class OurDial implements ConnectionPort {
 
   constructor(udsPath: string) {
     this.#session = connectHttp2("http://localhost", { createConnection: () => connect(udsPath) });
-    // The stream's close event tells the same.
+    // The stream's close event follows.
     this.#session.on("error", () => undefined);
     this.#stream = this.#session.request({
       ":method": "POST",

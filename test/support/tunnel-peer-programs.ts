@@ -1,6 +1,6 @@
 /**
- * Peers that are programs: ours, and others' by command line. All are started with upstream's flags and no others, so one that
- * needs anything else does not pass.
+ * Peers that are programs: ours, and external ones by command line. All are started with Konnectivity's flags only, so a program that
+ * needs other flags fails.
  */
 import { ISTHMUS, type Running, start, until } from "#test/lab";
 import { fetchText, freePort } from "#test/proxies";
@@ -9,7 +9,7 @@ import type { Peer, RunningPeer, RunningServer } from "#test/tunnel-peer";
 /** Words of a command line, split at blanks. */
 type Command = readonly string[];
 
-/** `proxy-server` of ours, or the program of a command line. */
+/** Our `proxy-server`, or the program of a command line. */
 export function serverProgram(command?: Command): Peer<RunningServer> {
   return {
     name: command === undefined ? "ours" : "external",
@@ -32,7 +32,7 @@ export function serverProgram(command?: Command): Peer<RunningServer> {
   };
 }
 
-/** `proxy-agent` of ours, or the program of a command line. */
+/** Our `proxy-agent`, or the program of a command line. */
 export function agentProgram(command?: Command): Peer<RunningPeer> {
   return {
     name: command === undefined ? "ours" : "external",
@@ -61,7 +61,7 @@ function launch(command: Command, flags: readonly string[]): RunningPeer & { rea
   };
 }
 
-/** Asks for a page through the tunnel with the program of a command line: upstream's test client and its flags. */
+/** Fetches a page through the tunnel with the program of a command line: Konnectivity's test client and its flags. */
 export async function fetchWithClient(
   command: Command,
   options: { readonly udsPath: string; readonly port: number; readonly path: string },

@@ -1,6 +1,6 @@
 /**
- * A server as upstream's is one, on `@grpc/grpc-js`: it passes packets between frontends and the agent that came last, looks into
- * none of them further than their ids, and has one table for all dials. It holds agents and clients to the protocol.
+ * A server like Konnectivity's, on `@grpc/grpc-js`: it passes packets between frontends and the newest agent, reads only their ids, and
+ * has one table for all dials. It reports violations of the protocol by agents and clients.
  */
 import { readFileSync, rmSync } from "node:fs";
 import { Metadata, Server, ServerCredentials, type ServerDuplexStream } from "@grpc/grpc-js";
@@ -15,10 +15,10 @@ import {
 
 type Call = ServerDuplexStream<GrpcPacket, GrpcPacket>;
 
-/** An agent of ours never sends more. */
+/** Our agent never sends more. */
 const MAX_DATA_BYTES = 64 * 1024;
 
-/** An upstream-like server. */
+/** A server like Konnectivity's. */
 export const grpcServer: Peer<RunningServer> = {
   name: "grpc-js",
   isOurs: false,
@@ -196,7 +196,7 @@ class GrpcServer implements RunningServer {
   }
 }
 
-/** Whoever is ahead of its reader waits: upstream's server blocks there. */
+/** A sender that is ahead of its reader waits: Konnectivity's server blocks there. */
 function forward(packet: GrpcPacket, from: Call, to: Call): void {
   if (to.write(packet)) return;
   from.pause();

@@ -1,9 +1,9 @@
 /**
- * Who takes part in a tunnel, so that any of them can be put in any place: the faces of server, agent and client, and the packets
- * as independent peers on `@grpc/grpc-js` read them.
+ * The interfaces of server, agent and client, so that each can be replaced by any other, and the packets as independent peers on
+ * `@grpc/grpc-js` read them.
  *
  * Owns: the protocol as loaded from `konnectivity.proto`, a tunnelled connection as a duplex stream. Refuses to know: our codec,
- * our HTTP/2, what is tested.
+ * our HTTP/2, the tests.
  *
  * ```ts
  * const connection = await client.dial("127.0.0.1:80");
@@ -17,7 +17,7 @@ import { Duplex } from "node:stream";
 import type { MethodDefinition, ServiceDefinition } from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
 
-/** The types of packets that upstream knows. */
+/** The packet types of Konnectivity. */
 export const PACKET_TYPES = ["DIAL_REQ", "DIAL_RSP", "CLOSE_REQ", "CLOSE_RSP", "DATA", "DIAL_CLS", "DRAIN"] as const;
 
 /** A packet; int64 is text. To send DIAL_REQ leave `type` out, as Go does: it is proto3's default. */
@@ -38,18 +38,18 @@ const definitions = loadSync(join(import.meta.dirname, "konnectivity.proto"), {
   defaults: true,
 });
 
-/** The two services as `@grpc/grpc-js` takes them. */
+/** The two services for `@grpc/grpc-js`. */
 export const TUNNEL_SERVICES = {
   proxy: definitions["ProxyService"] as ServiceDefinition,
   agent: definitions["AgentService"] as ServiceDefinition,
 };
 
-/** A method of theirs. */
+/** A method of the services. */
 export function tunnelMethod(service: ServiceDefinition, name: string): MethodDefinition<GrpcPacket, GrpcPacket> {
   return service[name] as unknown as MethodDefinition<GrpcPacket, GrpcPacket>;
 }
 
-/** Where one set of peers meets. */
+/** Addresses and files that one set of peers shares. */
 export interface Places {
   readonly udsPath: string;
   readonly agentPort: number;
@@ -58,29 +58,29 @@ export interface Places {
   file(name: string): string;
 }
 
-/** A peer that runs. */
+/** A running peer. */
 export interface RunningPeer {
   /** Ends at once, as by SIGKILL. */
   kill(): Promise<void>;
-  /** What its counterparts did against the protocol, a sentence each. */
+  /** Violations of the protocol by its counterparts, a sentence each. */
   readonly violations: readonly string[];
 }
 
-/** A server that runs. */
+/** A running server. */
 export interface RunningServer extends RunningPeer {
   /** An agent is connected. */
   hasAgent(): Promise<boolean>;
 }
 
-/** Who can be put in a place. */
+/** A kind of peer. */
 export interface Peer<Running> {
   readonly name: string;
-  /** The program is of this project: what only ours promise is expected of it. */
+  /** The program is of this project, and must keep our own promises too. */
   readonly isOurs: boolean;
   start(places: Places): Promise<Running>;
 }
 
-/** A client on a server's socket; one session or several, as it likes. */
+/** A client on a server's socket, with one session or several. */
 export interface RunningClient extends RunningPeer {
   /** Rejects with {@link DialRefused}. An abort gives the dial up as Go's client does (DIAL_CLS, then it hangs up) and rejects with the reason. */
   dial(address: string, options?: { readonly signal?: AbortSignal }): Promise<TunnelConnection>;
@@ -91,19 +91,19 @@ export class DialRefused extends Error {
   override readonly name = "DialRefused";
 }
 
-/** A dial id as Go makes one: 63 random bits. */
+/** A dial id as in Go: 63 random bits. */
 export function randomDialId(): string {
   return (randomBytes(8).readBigUInt64BE() >> 1n).toString();
 }
 
-/** What carries a connection's packets. */
+/** The stream of a connection's packets. */
 export interface ConnectionPort {
   sendData(bytes: Buffer, sent: (error?: Error | null) => void): void;
   sendClose(): void;
   sendDialClose(): void;
   pause(): void;
   resume(): void;
-  /** Ends the stream at once, with its session where that is its own. */
+  /** Ends the stream at once, and its session if no other stream uses it. */
   hangUp(): void;
 }
 
@@ -111,8 +111,8 @@ export interface ConnectionPort {
 export type ConnectionEnd = { readonly kind: "closed"; readonly error: string } | { readonly kind: "lost" };
 
 /**
- * A tunnelled connection as Go's `net.Conn` is one: `end()` sends CLOSE_REQ and waits for CLOSE_RSP; reading ends with CLOSE_RSP
- * or with the stream; `destroy()` hangs up without a word.
+ * A tunnelled connection like Go's `net.Conn`: `end()` sends CLOSE_REQ and waits for CLOSE_RSP; reading ends with CLOSE_RSP or with the
+ * stream; `destroy()` ends the stream without a packet.
  */
 export class TunnelConnection extends Duplex {
   readonly outcome: Promise<ConnectionEnd>;
@@ -121,7 +121,7 @@ export class TunnelConnection extends Duplex {
   #isOver = false;
 
   constructor(port: ConnectionPort) {
-    // Like a stream's of HTTP/2: enough that a reader that is a little late stops nobody.
+    // Like the window of an HTTP/2 stream: enough that a reader that is a little late stops no other.
     super({ allowHalfOpen: true, highWaterMark: 256 * 1024 });
     this.#port = port;
     const { promise, resolve } = Promise.withResolvers<ConnectionEnd>();
@@ -143,7 +143,7 @@ export class TunnelConnection extends Duplex {
     this.#port.hangUp();
   }
 
-  /** DIAL_CLS that crossed the dial's success. */
+  /** A DIAL_CLS that has crossed the dial's success. */
   giveUp(): void {
     this.#port.sendDialClose();
   }

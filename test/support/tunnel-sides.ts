@@ -1,8 +1,8 @@
 /**
- * A control plane and two nodes whose networks overlap, with a firewall between them that lets in at chosen ports alone, and a pod
- * behind one node (docs/spec/tunnel.md#15.E). Namespaces of the kernel, the built programs, real packets.
+ * A control plane and two nodes with overlapping networks, a firewall between them that admits chosen ports only, and a pod behind one
+ * node (docs/spec/tunnel.md#15.E): network namespaces, the built programs, real packets.
  *
- * Owns: namespaces, links, addresses, endpoints, programs in them, and taking all away. Refuses to know: what is tested.
+ * Owns: namespaces, links, addresses, endpoints, programs in them, and removing all of it. Refuses to know: the tests.
  *
  * ```ts
  * const sides = await Sides.open(t);
@@ -25,14 +25,14 @@ import { connectInside as connectWithin, InsideError } from "#lab/inside";
 import { until } from "#test/lab";
 import { connectInside, ProxyBed, type ProxyProcess, type ProxyServerProcess } from "#test/proxies";
 
-/** What turns the direction from nodes on. */
+/** The flag that enables the direction from nodes. */
 export const GATE = "--feature-gates=EnableClusterToMasterTraffic=true";
-/** What nodes call the API server by. */
+/** The bind address: the API server's address for nodes. */
 export const BIND = "10.255.255.1";
 export const BIND6 = "fd10:255:255::1";
-/** Backlog of dropped connections: nothing comes within this, milliseconds. */
+/** A connection counts as dropped if nothing comes within this, milliseconds. */
 const DROPPED_MS = 700;
-/** The same prefix on both sides: what the tunnel joins has nothing to agree about. */
+/** The same prefix on both sides: the tunnel does not depend on the networks' addresses. */
 export const OVERLAP = { master: "10.9.0.1", node: "10.9.0.1" } as const;
 
 const FIREWALL = `table inet guard {
@@ -50,13 +50,13 @@ const FIREWALL = `table inet guard {
   }
 }`;
 
-/** Loopback goes on, so that the test can ask the programs how they are. */
+/** Loopback stays allowed, so that the test can query the programs' endpoints. */
 const DROP = ["input", "output"].map(
   (hook) =>
     `chain ${hook} { type filter hook ${hook} priority -10; ${hook === "input" ? "iifname" : "oifname"} != "lo" drop; }`,
 );
 
-/** Where agents find a server. */
+/** The address of a server for agents. */
 export interface AgentPlace {
   readonly agentPort: number;
   /** Default: the IPv4 address of the control plane. */
@@ -67,7 +67,7 @@ export interface AgentPlace {
 
 export type Side = "master" | "node1" | "node2" | "pod1" | "fabric";
 
-/** The machines: master, node1 and node2 on one wire, pod1 behind node1. Endpoints say who they are and echo. */
+/** The machines: master, node1 and node2 on one link, pod1 behind node1. Endpoints send their names and then echo. */
 export class Sides implements AsyncDisposable {
   readonly bed: ProxyBed;
   readonly #servers: Server[] = [];
@@ -134,7 +134,7 @@ export class Sides implements AsyncDisposable {
     execFileSync("ip", ["netns", "exec", this.name(side), "nft", "-f", "-"], { input });
   }
 
-  /** Somebody who says who he is, and then echoes. */
+  /** An endpoint that sends its name, and then echoes. */
   async endpoint(side: Side, host: string, port: number, who: string): Promise<void> {
     using netns = openNetNs({ name: this.name(side) });
     const server = createServer({ allowHalfOpen: true }, (socket) => {
@@ -151,7 +151,7 @@ export class Sides implements AsyncDisposable {
     return this.bed.server(["--agent-bind-address=", GATE, ...args], { netns: this.name("master") });
   }
 
-  /** An agent, ready. */
+  /** Starts an agent and waits until it is ready. */
   async agent(side: "node1" | "node2", server: AgentPlace, ...args: string[]): Promise<ProxyProcess> {
     const agent = await this.startAgent(side, server, ...args);
     const isReady = async (): Promise<boolean> => (await agent.health("/readyz")).startsWith("200 ");
@@ -159,7 +159,7 @@ export class Sides implements AsyncDisposable {
     return agent;
   }
 
-  /** An agent, which may never be ready. */
+  /** Starts an agent, which may never be ready. */
   startAgent(side: "node1" | "node2", server: AgentPlace, ...args: string[]): Promise<ProxyProcess> {
     const { host = "192.0.2.1", agentPort, bed = this.bed } = server;
     const address = host.includes(":") ? `[${host}]:${agentPort}` : `${host}:${agentPort}`;
@@ -173,7 +173,7 @@ export class Sides implements AsyncDisposable {
     );
   }
 
-  /** Drops all packets between the control plane and the rest, without a word, as a broken link does. */
+  /** Drops all packets between the control plane and the rest silently, as a broken link does. */
   cut(): void {
     this.nft("master", ["table inet broken {", ...DROP.map((line) => `  ${line}`), "}"]);
   }
@@ -183,7 +183,7 @@ export class Sides implements AsyncDisposable {
     this.nft("master", ["delete table inet broken"]);
   }
 
-  /** Connects, hears who it is, and gets an echo. */
+  /** Connects, checks the name of the endpoint, and gets an echo. */
   async reach(from: Side, host: string, port: number, who: string): Promise<Socket> {
     const socket = await connectInside(this.name(from), host, port);
     this.#sockets.add(socket);
@@ -205,12 +205,12 @@ export class Sides implements AsyncDisposable {
     }
   }
 
-  /** How a connection ends that is accepted at once, and how long it takes, milliseconds. */
+  /** How a connection that is accepted at once ends, and after how long, milliseconds. */
   async reset(from: Side, host: string, port: number): Promise<{ readonly how: string; readonly ms: number }> {
     const startedMs = performance.now();
     const { promise, resolve } = Promise.withResolvers<string>();
     const failed = (error: NodeJS.ErrnoException): void => resolve(error.code ?? error.message);
-    // The reset may come so soon that connecting itself is seen to fail.
+    // The reset may come so soon that connecting itself fails.
     connectInside(this.name(from), host, port).then((socket) => {
       this.#sockets.add(socket);
       socket.once("error", failed);
@@ -229,7 +229,7 @@ export class Sides implements AsyncDisposable {
   }
 }
 
-/** So many bytes, as text. Rejects where the socket ends first. */
+/** Reads so many bytes as text. Rejects if the socket ends first. */
 export function read(socket: Socket, length: number): Promise<string> {
   let got = "";
   const { promise, resolve, reject } = Promise.withResolvers<string>();
@@ -245,7 +245,7 @@ export function read(socket: Socket, length: number): Promise<string> {
   return promise.finally(() => socket.off("readable", take).off("end", ended).off("close", ended));
 }
 
-/** Writes and reads as much. */
+/** Writes a text and reads as many bytes. */
 export function echoed(socket: Socket, text: string): Promise<string> {
   socket.write(text);
   return read(socket, text.length);
@@ -258,5 +258,5 @@ export const REVERSE = [
   "--target=6443:10.9.0.1:6443",
   "--target=7443:[2001:db8::1]:7443",
 ];
-/** Flags of a server that lets agents reach both. */
+/** Flags of a server that allows agents both. */
 export const ALLOWED = ["--allowed-destination=10.9.0.1:6443", "--allowed-destination=[2001:db8::1]:7443"];

@@ -1,6 +1,6 @@
 /**
- * A server as upstream's, inside the control plane's namespace: it takes agents, tells them its id and how many servers there are,
- * knows no capabilities, and keeps what agents send.
+ * A server like Konnectivity's inside the control plane's namespace: it accepts agents, sends them its id and the server count, has no
+ * capabilities, and records the packets of agents.
  *
  * ```ts
  * const upstream = await upstreamLikeServer(sides);
@@ -19,7 +19,7 @@ import type { Sides } from "#test/tunnel-sides";
 /** What {@link upstreamLikeServer} starts. */
 export interface UpstreamLikeServer {
   readonly agentPort: number;
-  /** What agents have sent, as it came. */
+  /** The packets of agents, in order. */
   readonly packets: readonly Buffer[];
   close(): void;
 }

@@ -26,9 +26,8 @@ interface Result {
 }
 
 /**
- * `/healthz`, `/readyz`, `/ready` and `/metrics`, in upstream's words (docs/spec/tunnel.md#13): `?verbose` lists every check, and what is
- * told without it of
- * those that fail is the program's own.
+ * `/healthz`, `/readyz`, `/ready` and `/metrics`, in Konnectivity's words (docs/spec/tunnel.md#13). `?verbose` lists every check. Without
+ * it `unready` gives the reply while a check fails.
  */
 export function healthRoutes(
   registry: Registry,

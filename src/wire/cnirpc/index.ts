@@ -1,6 +1,6 @@
 /**
  * The messages of `pkg.cnirpc.CNI`, the service between the CNI executable and coild (docs/spec/pod-network.md#4.2, Coil's
- * `cni.proto`). Hand-written, because the executable is spawned for each pod and its start-up counts.
+ * `cni.proto`). Hand-written, because the executable is started for each pod and must start fast.
  *
  * ```ts
  * const bytes = encodeCniArgs({ ...EMPTY_CNI_ARGS, containerId: "c1", ifname: "eth0" });
@@ -12,7 +12,7 @@ import { fieldBytes, fieldText, ProtoError, type ProtoField, ProtoWriter, readFi
 
 export type CniRpcErrorCode = "malformed";
 
-/** A message that is no valid `pkg.cnirpc` message. */
+/** The bytes are no valid `pkg.cnirpc` message. */
 export class CniRpcError extends ExpectedError<CniRpcErrorCode> {
   override readonly name = "CniRpcError";
 }
@@ -48,7 +48,7 @@ export const EMPTY_CNI_ARGS: CniArgs = {
   interfaces: {},
 };
 
-/** `pkg.cnirpc.GCArgs`, which Coil does not have: what a GC of a network must leave. */
+/** `pkg.cnirpc.GCArgs`, which Coil does not have: the attachments that a GC of a network must keep. */
 export interface GcArgs {
   /** The network's name. */
   readonly network: string;

@@ -43,8 +43,8 @@ export function requestFraming(head: RequestHead): BodyFraming | Malformed {
 export function responseFraming(head: ResponseHead, requestMethod: string): BodyFraming | Malformed {
   if (requestMethod === "HEAD" || isBodiless(head.status)) {
     // Two readers could also differ about a length without a body.
-    const told = fieldValues(head, "content-length");
-    return told.length > 1 || !told.every(isLength) ? BAD_LENGTH : NONE;
+    const lengths = fieldValues(head, "content-length");
+    return lengths.length > 1 || !lengths.every(isLength) ? BAD_LENGTH : NONE;
   }
   return lengthOf(head) ?? CLOSE;
 }

@@ -15,7 +15,7 @@ export interface Http2Response {
   readonly body: Uint8Array;
 }
 
-/** More than this in body or headers ends the call with {@link Http2Error} `too-large`. */
+/** Limit of body and headers; above it the call ends with {@link Http2Error} `too-large`. */
 export const MAX_RESPONSE_BYTES = 4 * 1024 * 1024;
 
 /** RFC 9113 section 6. */
@@ -37,7 +37,7 @@ const DEFAULT_WINDOW = 65_535;
 const STREAM = 1;
 const NOTHING = new Uint8Array(0);
 
-/** One request on stream 1 of a new connection: a state machine fed with what the socket reads. */
+/** One request on stream 1 of a new connection: a state machine that is fed the bytes read from the socket. */
 export class Http2Call {
   readonly #request: Http2Request;
   readonly #headers = new Map<string, string>();
@@ -75,7 +75,7 @@ export class Http2Call {
     const settings = [
       ...setting(Setting.headerTableSize, 0),
       ...setting(Setting.enablePush, 0),
-      // A byte more than is accepted, so that too much is seen instead of waited for.
+      // One byte more than is accepted, so that a larger body is detected instead of waited for.
       ...setting(Setting.initialWindowSize, MAX_RESPONSE_BYTES + 1),
     ];
     this.#started = true;
@@ -85,14 +85,14 @@ export class Http2Call {
       frame(FrameType.windowUpdate, 0, 0, uint32(MAX_RESPONSE_BYTES)),
       ...headerFrames(block),
       ...this.#bodyFrames(),
-      // A server speaks as soon as it has accepted, which may be seen first.
+      // A server may send its settings before the request is sent.
       this.receive(NOTHING),
     ]);
   }
 
-  /** Takes what was read and returns what must be written (maybe nothing). Throws {@link Http2Error}. */
+  /** Takes received bytes and returns the bytes to write, possibly none. Throws {@link Http2Error}. */
   receive(chunk: Uint8Array): Uint8Array {
-    // What follows the end of the stream, such as a RST_STREAM that asks for no more, changes nothing (RFC 9113, 8.1).
+    // Frames after the end of the stream, such as RST_STREAM with NO_ERROR, change nothing (RFC 9113, 8.1).
     if (this.#response !== undefined) return NOTHING;
     this.#pending = this.#pending.length === 0 ? Uint8Array.from(chunk) : concat([this.#pending, chunk]);
     if (!this.#started) return NOTHING;
@@ -185,20 +185,20 @@ export class Http2Call {
     this.#response = { headers: this.#headers, body: concat(this.#body) };
   }
 
-  /** DATA frames for as much of the body as both windows allow; the last one ends our side of the stream. */
+  /** DATA frames for as much of the body as both windows allow; the last one ends this side of the stream. */
   #bodyFrames(): Uint8Array[] {
     const { body } = this.#request;
     const frames: Uint8Array[] = [];
     while (this.#sent < body.length) {
-      const room = Math.min(this.#connectionWindow, this.#streamWindow, MAX_FRAME, body.length - this.#sent);
-      if (room <= 0) break;
-      const last = this.#sent + room === body.length;
+      const allowed = Math.min(this.#connectionWindow, this.#streamWindow, MAX_FRAME, body.length - this.#sent);
+      if (allowed <= 0) break;
+      const last = this.#sent + allowed === body.length;
       frames.push(
-        frame(FrameType.data, last ? Flag.endStream : 0, STREAM, body.subarray(this.#sent, this.#sent + room)),
+        frame(FrameType.data, last ? Flag.endStream : 0, STREAM, body.subarray(this.#sent, this.#sent + allowed)),
       );
-      this.#sent += room;
-      this.#connectionWindow -= room;
-      this.#streamWindow -= room;
+      this.#sent += allowed;
+      this.#connectionWindow -= allowed;
+      this.#streamWindow -= allowed;
     }
     return frames;
   }

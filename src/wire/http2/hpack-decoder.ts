@@ -1,12 +1,12 @@
 import { Http2Error } from "./errors.ts";
 import { BlockReader, type Header, STATIC_ENTRIES, staticEntry } from "./hpack.ts";
 
-/** RFC 7541 section 4.1: what an entry counts for besides its bytes. */
+/** RFC 7541 section 4.1: the size of an entry besides its bytes. */
 const ENTRY_OVERHEAD = 32;
 
 /**
  * Decodes the header blocks of one connection in order, with the dynamic table that they build (RFC 7541 section 2.3.2). Names
- * and values come as one character a byte (latin1), so that nothing is lost.
+ * and values have one character for each byte (latin1), so that no byte is lost.
  */
 export class HpackDecoder {
   readonly #maxTableBytes: number;
@@ -17,9 +17,9 @@ export class HpackDecoder {
   #limit: number;
 
   constructor(options: {
-    /** What SETTINGS_HEADER_TABLE_SIZE allows the peer; 4096 where nothing was said. */
+    /** The SETTINGS_HEADER_TABLE_SIZE that was sent to the peer; by default 4096. */
     readonly maxTableBytes: number;
-    /** A block's headers may together have as many bytes, 32 a header included. */
+    /** Limit of a block's headers, bytes, with 32 for each header. */
     readonly maxListBytes: number;
   }) {
     this.#maxTableBytes = options.maxTableBytes;
@@ -27,7 +27,7 @@ export class HpackDecoder {
     this.#maxListBytes = options.maxListBytes;
   }
 
-  /** Throws {@link Http2Error} `malformed` or `too-large`; the decoder is of no use after that. */
+  /** Throws {@link Http2Error} `malformed` or `too-large`; the decoder must not be used then. */
   decode(block: Uint8Array): Header[] {
     const reader = new BlockReader(block, (index) => this.#entry(index), latin1);
     const headers: Header[] = [];

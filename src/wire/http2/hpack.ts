@@ -73,8 +73,8 @@ const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /**
- * Encodes headers as literals without indexing and without Huffman coding: larger by bytes, free of state. `encode` turns
- * text to bytes, by default as UTF-8.
+ * Encodes headers as literals without indexing and Huffman coding: a few bytes more, but no state. `encode` converts text to
+ * bytes, by default as UTF-8.
  */
 export function encodeHeaderBlock(
   headers: readonly Header[],
@@ -93,7 +93,7 @@ export function encodeHeaderBlock(
 }
 
 /**
- * Decodes a header block of a peer that was told SETTINGS_HEADER_TABLE_SIZE 0, so that the dynamic table is always
+ * Decodes a header block of a peer to which SETTINGS_HEADER_TABLE_SIZE 0 was sent, so that the dynamic table is always
  * empty. Throws {@link Http2Error}.
  */
 export function decodeHeaderBlock(block: Uint8Array): Header[] {
@@ -117,7 +117,7 @@ export class BlockReader {
   readonly #text: (bytes: Uint8Array) => string;
   #at = 0;
 
-  /** `entry` looks an index up, `text` turns a string's bytes to text, by default from UTF-8. */
+  /** `entry` returns the header of an index; `text` converts the bytes of a string to text, by default from UTF-8. */
   constructor(
     block: Uint8Array,
     entry: (index: number) => Header = staticEntry,
@@ -153,7 +153,7 @@ export class BlockReader {
     throw new Http2Error("malformed", "a header has an integer above 2^28");
   }
 
-  /** A literal header whose name is indexed with `prefixBits`, or spelled out when the index is 0. */
+  /** A literal header whose name is indexed with `prefixBits`, or literal if the index is 0. */
   literal(prefixBits: number): Header {
     const index = this.integer(prefixBits);
     const name = index === 0 ? this.#string() : this.#entry(index)[0];
@@ -171,7 +171,7 @@ export class BlockReader {
   }
 }
 
-/** How many indexes the static table has. */
+/** The number of entries of the static table. */
 export const STATIC_ENTRIES = STATIC_TABLE.length;
 
 /** An entry of the static table. Throws {@link Http2Error}. */

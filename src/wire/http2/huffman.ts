@@ -2,7 +2,7 @@ import { Http2Error } from "./errors.ts";
 
 /**
  * Code lengths of the symbols 0 to 255, RFC 7541 Appendix B. The code is canonical: codes of one length follow the order
- * of their symbols, so lengths are all that is needed.
+ * of their symbols, so lengths are sufficient.
  */
 const LENGTHS: readonly number[] = [
   13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28,
@@ -24,7 +24,7 @@ interface Level {
 
 let levels: readonly (Level | undefined)[] | undefined;
 
-/** Decodes an HPACK Huffman string. Throws {@link Http2Error} for a code that is none and for bad padding. */
+/** Decodes an HPACK Huffman string. Throws {@link Http2Error} for an invalid code and for invalid padding. */
 export function decodeHuffman(bytes: Uint8Array): Uint8Array {
   levels ??= buildLevels();
   const out: number[] = [];

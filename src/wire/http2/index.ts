@@ -1,6 +1,6 @@
 /**
- * As much of an HTTP/2 client as one request over one connection needs: frames, flow control, header decompression.
- * It exists for the CNI executable, whose start-up a full client would double. Pure: bytes in, bytes out.
+ * The part of an HTTP/2 client that one request over one connection needs: frames, flow control, header decompression.
+ * It exists for the CNI executable, because a full client would double its start-up time. Pure: bytes in, bytes out.
  * Source: RFC 9113 (HTTP/2) and RFC 7541 (HPACK).
  *
  * ```ts

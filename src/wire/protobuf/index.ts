@@ -1,6 +1,6 @@
 /**
  * The protobuf wire format, as far as small hand-written codecs need it: varints, length-delimited fields, skipping.
- * Source: protobuf.dev "Encoding". Dependency-free, because the CNI executable is spawned for each pod.
+ * Source: protobuf.dev "Encoding". Without dependencies, because the CNI executable is started for each pod.
  *
  * ```ts
  * const bytes = new ProtoWriter().string(1, "abc").finish();
@@ -11,7 +11,7 @@ import { ExpectedError } from "#base/errors";
 
 export type ProtoErrorCode = "malformed";
 
-/** Bytes that are no protobuf message, or a field of another wire type than the schema says. */
+/** The bytes are no protobuf message, or a field has another wire type than in the schema. */
 export class ProtoError extends ExpectedError<ProtoErrorCode> {
   override readonly name = "ProtoError";
 }
@@ -66,7 +66,7 @@ export class ProtoWriter {
   }
 }
 
-/** A field as it stands on the wire. `bytes` is empty unless `wireType` is 2; `value` is 0 unless it is 0. */
+/** A field on the wire. `bytes` is empty unless `wireType` is 2; `value` is 0 unless it is 0. */
 export interface ProtoField {
   readonly number: number;
   readonly wireType: number;

@@ -1,5 +1,5 @@
 /**
- * The header of the PROXY protocol, version 2, as a proxy sends it: whose connection it passes on.
+ * The header of the PROXY protocol, version 2, with which a proxy sends the client's addresses.
  * Source: "The PROXY protocol, versions 1 & 2" by HAProxy Technologies, section 2.2.
  *
  * Owns: its bytes. Refuses to know: sockets, and reading it.
@@ -21,7 +21,7 @@ export interface ProxyEndpoint {
 export interface ProxiedConnection {
   /** The client. */
   readonly source: ProxyEndpoint;
-  /** What the client connected to. */
+  /** The address that the client connected to. */
   readonly destination: ProxyEndpoint;
 }
 
@@ -32,8 +32,8 @@ const TCP_OVER_IPV4 = 0x11;
 const TCP_OVER_IPV6 = 0x21;
 
 /**
- * The header: 28 bytes for IPv4, 52 for IPv6. IPv4-mapped addresses, as sockets of both families tell them, count as IPv4;
- * ends of different families are both written as IPv6.
+ * The header: 28 bytes for IPv4, 52 for IPv6. IPv4-mapped addresses, which dual-stack sockets report, count as IPv4.
+ * Ends of different families are both written as IPv6.
  */
 export function encodeProxyHeader({ source, destination }: ProxiedConnection): Uint8Array {
   const from = unmapped(source.address);

@@ -1,6 +1,6 @@
 /**
- * Reads TLS's length-prefixed structures (RFC 8446 section 3). Every read checks what is left; one that does not fit makes
- * the reader `failed`, after which all reads give zeros and empty views, so that a parser checks once, at its end.
+ * Reads TLS's length-prefixed structures (RFC 8446 section 3). A read beyond the end makes the reader
+ * `failed`; after that all reads return zeros and empty views, so that a parser checks only once, at its end.
  */
 export class ByteReader {
   readonly #bytes: Uint8Array;
@@ -16,7 +16,7 @@ export class ByteReader {
     return this.#failed;
   }
 
-  /** Nothing is left. Also true of a reader that failed, so that loops end. */
+  /** No byte is left. Also true after a failure, so that loops end. */
   get isAtEnd(): boolean {
     return this.#failed || this.#at === this.#bytes.length;
   }
@@ -43,7 +43,7 @@ export class ByteReader {
     return new ByteReader(this.take(this.number(size)));
   }
 
-  /** What is left, as a view. */
+  /** The remaining bytes, as a view. */
   rest(): Uint8Array {
     return this.take(this.#bytes.length - this.#at);
   }

@@ -1,6 +1,6 @@
 import { ByteReader } from "./byte-reader.ts";
 
-/** What a client says before anything is encrypted (RFC 8446 section 4.1.2). */
+/** The parts of a ClientHello that a proxy uses (RFC 8446 section 4.1.2). */
 export interface ClientHello {
   /**
    * The host name of the server_name extension as it was sent: 1 to 255 characters of printable ASCII. With Encrypted Client
@@ -9,7 +9,7 @@ export interface ClientHello {
   readonly serverName?: string;
   /** The protocols of the ALPN extension in the client's order, as Latin-1: each character is one byte. */
   readonly alpn: readonly string[];
-  /** Present when data of the application follows the hello (RFC 8446 section 4.2.10): sending it twice could do something twice. */
+  /** Present if application data follows the hello (RFC 8446 section 4.2.10): sending that twice could have its effect twice. */
   readonly hasEarlyData?: true;
 }
 
@@ -21,7 +21,7 @@ const EXTENSION_ALPN = 16;
 const EXTENSION_EARLY_DATA = 42;
 const NAME_TYPE_HOST = 0;
 
-/** The body of a ClientHello message, or in words why it is none. What a server would refuse or read in another way is refused. */
+/** The parsed body of a ClientHello message, or the reason why it is invalid. Refuses what a server would refuse or read in another way. */
 export function parseClientHello(body: Uint8Array): ClientHello | string {
   const reader = new ByteReader(body);
   const versionMajor = reader.number(1);
@@ -47,7 +47,7 @@ function parseExtensions(reader: ByteReader): ClientHello | string {
   while (!reader.isAtEnd) {
     const type = reader.number(2);
     const data = reader.vector(2);
-    // Two of a kind would let us route by one name and the server answer for the other.
+    // With two extensions of one type the route and the server could use different names.
     if (seen.has(type)) return "an extension comes twice";
     seen.add(type);
     if (reader.failed) break;
@@ -66,7 +66,7 @@ function parseExtensions(reader: ByteReader): ClientHello | string {
   return reader.failed ? "an extension is cut short" : hello;
 }
 
-/** One host name; names of other types are passed over. */
+/** The one host name; names of other types are skipped. */
 function parseServerName(data: ByteReader): string | undefined {
   const list = data.vector(2);
   let name: string | undefined;

@@ -1,14 +1,14 @@
 import { type ClientHello, parseClientHello } from "./client-hello.ts";
 
-/** What is known after the bytes that have come so far. */
+/** The result after the bytes received so far. */
 export type HelloProgress =
   | { readonly kind: "need-more" }
   | { readonly kind: "hello"; readonly hello: ClientHello }
-  /** It is no TLS, or a ClientHello that is malformed; `reason` says which, in words without bytes of the client's. */
+  /** No TLS, or a malformed ClientHello. `reason` contains no bytes of the client. */
   | { readonly kind: "not-tls"; readonly reason: string }
   | { readonly kind: "too-large" };
 
-/** Bytes from the first to the last of the ClientHello, record headers included (docs/spec/tunnel.md#9.7). */
+/** Limit of the ClientHello with its record headers, bytes (docs/spec/tunnel.md#9.7). */
 export const MAX_HELLO_BYTES = 16_384;
 
 /** RFC 8446 section 5.1. */
@@ -22,9 +22,9 @@ const MESSAGE_HEADER_BYTES = 4;
 const NEED_MORE: HelloProgress = { kind: "need-more" };
 
 /**
- * Finds the ClientHello that a TLS connection begins with, however it was cut into records and reads, and looks no further.
- * The verdict comes with the first byte that decides it and depends on the bytes alone. Holds at most `maxBytes`
- * and none of the caller's chunks: who wants to forward the bytes keeps them.
+ * Reads the ClientHello at the start of a TLS connection, however it was cut into records and chunks, and no byte after it. The result
+ * comes with the first byte that decides it, and does not depend on the cuts. Holds at most `maxBytes`, and none of the caller's chunks:
+ * a caller that forwards the bytes must keep them.
  */
 export class ClientHelloReader {
   readonly #maxBytes: number;
@@ -41,7 +41,7 @@ export class ClientHelloReader {
     this.#maxBytes = options.maxBytes ?? MAX_HELLO_BYTES;
   }
 
-  /** Takes the next bytes. After a verdict it must not be called again: that is a bug and throws an `Error`. */
+  /** Takes the next bytes. Throws an `Error` (a bug) after a final result. */
   push(chunk: Uint8Array): HelloProgress {
     if (this.#isDone) throw new Error("ClientHelloReader: push after the verdict");
     const progress = this.#read(chunk);
@@ -63,7 +63,7 @@ export class ClientHelloReader {
     return NEED_MORE;
   }
 
-  /** Each byte is judged as it comes: a client that speaks another protocol may wait for us after its first bytes. */
+  /** Checks each byte at once: a client of another protocol may wait for an answer after its first bytes. */
   #takeHeaderByte(byte: number): HelloProgress {
     this.#header[this.#headerBytes] = byte;
     this.#headerBytes += 1;
@@ -77,12 +77,12 @@ export class ClientHelloReader {
     return NEED_MORE;
   }
 
-  /** How many bytes may be taken at once: up to the end of the record, and of the message's header or body. */
+  /** The bytes up to the end of the record, or of the message's header or body. */
   #wantedOfMessage(): number {
     return Math.min(this.#missing, this.#messageLength() - this.#messageBytes);
   }
 
-  /** With its header; that of the header alone until it is whole. */
+  /** The length of the message with its header; the header's own length until the header is complete. */
   #messageLength(): number {
     if (this.#messageBytes < MESSAGE_HEADER_BYTES) return MESSAGE_HEADER_BYTES;
     return MESSAGE_HEADER_BYTES + (new DataView(this.#message.buffer).getUint32(0) & 0xff_ffff);
@@ -95,7 +95,7 @@ export class ClientHelloReader {
     if (this.#messageBytes < MESSAGE_HEADER_BYTES) return NEED_MORE;
     const length = this.#messageLength();
     if (length + RECORD_HEADER_BYTES > this.#maxBytes) return { kind: "too-large" };
-    // A message of no length ends with its header; a ClientHello of no length is found cut short.
+    // A message of length 0 ends with its header; parseClientHello refuses it.
     if (this.#messageBytes < length) return NEED_MORE;
     const hello = parseClientHello(this.#message.subarray(MESSAGE_HEADER_BYTES, length));
     return typeof hello === "string" ? notTls(hello) : { kind: "hello", hello };

@@ -14,7 +14,7 @@ import {
 } from "./dialler-table.ts";
 import { ProgressTimer } from "./progress-timer.ts";
 
-/** What the local side is told when the link goes away under an open connection. */
+/** The error for the local side when the link of an open connection is lost. */
 export const LINK_LOST = "the link of the tunnel was lost";
 
 /** Why a dial failed. */

@@ -139,8 +139,8 @@ function opened(
           onClosed: (fault) => {
             // The session has no other stream.
             session.destroy();
-            const told = status === undefined ? fault : { code: GrpcCode.unavailable, message: status };
-            handlers.onClosed(told);
+            const reported = status === undefined ? fault : { code: GrpcCode.unavailable, message: status };
+            handlers.onClosed(reported);
           },
         },
         {

@@ -214,8 +214,8 @@ export class Channel {
   take(quantum: number, out: Uint8Array[]): number {
     let bytes = 0;
     while (bytes < quantum && this.#queue.length > 0) {
-      const room = this.#link.flowControl ? this.#credit : Number.POSITIVE_INFINITY;
-      const size = Math.min(MAX_DATA_BYTES, quantum - bytes, this.#queue.length, room);
+      const allowed = this.#link.flowControl ? this.#credit : Number.POSITIVE_INFINITY;
+      const size = Math.min(MAX_DATA_BYTES, quantum - bytes, this.#queue.length, allowed);
       if (size <= 0) break;
       const header = frameData(this.id, size);
       out.push(header);
