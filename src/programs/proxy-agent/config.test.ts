@@ -16,7 +16,7 @@ function parse(...argv: string[]): AgentConfig {
   return agentConfig(parseFlags(agentFlags, argv).values);
 }
 
-test("agentFlags: every flag of upstream has its default", () => {
+test("agentFlags: every flag of Konnectivity has its default", () => {
   const byName = defaultsOf(agentFlags);
   const expected = {
     "agent-cert": "",
@@ -139,7 +139,7 @@ test("agentFlags: values are refused one by one, with their flag", () => {
   assert.deepEqual(parseFlags(agentFlags, ["--alpn-proto=a,b", "--alpn-proto", "c"]).values.alpnProto, ["a", "b", "c"]);
 });
 
-test("agentConfig: the reverse direction, dual stack; an address that is not private earns a warning", () => {
+test("agentConfig: the reverse direction, dual stack; an address that is not private causes a warning", () => {
   const { reverse, warnings } = parse(GATE, TARGET, `${BIND},fd00::1`, "--bind-address=203.0.113.1");
   assert.deepEqual(reverse?.bindAddresses.map(String), ["10.255.255.1", "fd00::1", "203.0.113.1"]);
   assert.deepEqual(
@@ -151,7 +151,7 @@ test("agentConfig: the reverse direction, dual stack; an address that is not pri
   assert.equal(parse(GATE).reverse, undefined);
 });
 
-test("agentFlags: a timeout that no timer can hold, or of nothing at all, is refused by name", () => {
+test("agentFlags: a timeout that is too long for a timer, or 0, is refused with its flag", () => {
   for (const name of ["connect-timeout", "dial-timeout"]) assertTimeout(agentFlags, name);
   assert.throws(() => parseFlags(agentFlags, ["--probe-interval=0s"]), { name: "ConfigError" });
   // These go into timers that are set again and again.

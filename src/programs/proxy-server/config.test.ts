@@ -36,7 +36,7 @@ function uds(file: ReturnType<typeof files>): string[] {
   ];
 }
 
-test("serverFlags: every flag of upstream has its default", () => {
+test("serverFlags: every flag of Konnectivity has its default", () => {
   const { values } = parseFlags(serverFlags, []);
   const byName = defaultsOf(serverFlags);
   const texts =
@@ -73,7 +73,7 @@ test("serverFlags: every flag of upstream has its default", () => {
   assert.equal(formatDuration(values.halfCloseTimeout), "30s");
 });
 
-test("serverConfig: a right command line, and what becomes of it", (t) => {
+test("serverConfig: a right command line gives the configuration", (t) => {
   const file = files(t);
   const config = parse(...uds(file), "--server-id=me", "--proxy-strategies=destHost,default");
   assert.deepEqual(config.frontend, { kind: "uds", path: "/run/x.sock", deleteExisting: true });
@@ -91,7 +91,7 @@ test("serverConfig: a right command line, and what becomes of it", (t) => {
   assert.deepEqual(frontend.address, { host: "::1", port: 8090 });
 });
 
-test("serverConfig: the id comes from the flag, the environment, or is new each time", (t) => {
+test("serverConfig: the id comes from the flag, the environment, or is random", (t) => {
   const argv = uds(files(t));
   t.after(() => delete process.env["PROXY_SERVER_ID"]);
   assert.notEqual(parse(...argv).serverID, parse(...argv).serverID);
@@ -165,7 +165,7 @@ test("serverConfig: each fault names its flag", (t) => {
   assert.deepEqual(tcp, ["--server-port", "--server-ca-cert", "--server-cert"]);
 });
 
-test("serverConfig: destinations of flags and file, and none at all without them", (t) => {
+test("serverConfig: destinations of flags and file, and none without them", (t) => {
   const file = files(t);
   const right = uds(file);
   assert.equal(parse(...right, GATE).destinations, undefined);
@@ -230,7 +230,7 @@ test("serverFlags: klog's flags are accepted in all of their forms", () => {
   for (const word of ["-x4", "-vx", "--v4"]) assert.throws(() => parseFlags(serverFlags, [word]));
 });
 
-test("serverFlags: a timeout that no timer can hold, or of nothing at all, is refused by name", () => {
+test("serverFlags: a timeout that is too long for a timer, or 0, is refused with its flag", () => {
   for (const name of ["reverse-dial-timeout"]) assertTimeout(serverFlags, name);
   assert.equal(parseFlags(serverFlags, ["--keepalive-time=1000h"]).values.keepaliveTime, 3_600_000_000);
 });

@@ -15,7 +15,7 @@ test("gatesFlag: the gate by its name and its alias, off by default", () => {
   assert.equal(parse(""), false);
 });
 
-test("gatesFlag: what names no gate, or says neither true nor false, is refused with its text", () => {
+test("gatesFlag: an unknown gate, and a value that is neither true nor false, are refused with the text", () => {
   assert.throws(
     () => parse("Other=true"),
     /"Other=true" names no feature gate; there are EnableClusterToMasterTraffic/,

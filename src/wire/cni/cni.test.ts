@@ -29,7 +29,7 @@ function onlyCniErrors(work: () => unknown): void {
   }
 }
 
-test("parseCniCall: what each command needs; all that is missing is told at once", () => {
+test("parseCniCall: the variables of each command; all missing ones are named at once", () => {
   assert.deepEqual(parseCniCall(ENV), {
     command: "ADD",
     containerId: "c1",
@@ -116,7 +116,7 @@ test("parseNetworkConfig: defaults, and a previous result", () => {
   assert.equal(parse({ ...CONFIG, prevResult: null }).prevResult, undefined);
 });
 
-test("parseNetworkConfig: 6 for what is no JSON object, 1 for another version, 7 for a wrong field", () => {
+test("parseNetworkConfig: 6 for a text that is no JSON object, 1 for another version, 7 for a wrong field", () => {
   for (const text of ["", "{", "null", "[]", '"x"', "1"])
     assert.throws(() => parseNetworkConfig(text), { name: "CniError", cniCode: 6 }, text);
   for (const cniVersion of ["0.1.0", "0.3.0", "0.2.0", "2.0.0", "1", ""]) {
@@ -171,7 +171,7 @@ const RESULT = {
   dns: { nameservers: ["10.0.0.53"] },
 };
 
-test("convertResult: 1.1.0 keeps everything, 1.0.0 drops what came later, 0.x also names the IP version", () => {
+test("convertResult: 1.1.0 keeps everything, 1.0.0 drops later fields, 0.x also names the IP version", () => {
   const result = parseResult(RESULT);
   assert.deepEqual(convertResult(result, "1.1.0"), { cniVersion: "1.1.0", ...RESULT });
   const older = {
@@ -229,7 +229,7 @@ test("parseResult: a wrong field is named, code 6; any JSON is a result or a Cni
   );
 });
 
-test("versions: compared by number, VERSION echoes what was asked", () => {
+test("versions: compared by number, VERSION echoes the requested one", () => {
   assert.deepEqual([...SUPPORTED_VERSIONS].sort((a, b) => -compareVersions(a, b))[0], HIGHEST_VERSION);
   assert.ok(compareVersions("0.10.0", "0.9.1") > 0);
   assert.equal(compareVersions("1.0.0", "1.0.0"), 0);

@@ -18,7 +18,7 @@ function messagesOf(chunks: readonly Uint8Array[], maxBytes = 1024): { messages:
   return { messages, idle: deframer.isIdle };
 }
 
-test("GrpcDeframer: messages come out whole, however the stream is cut", () => {
+test("GrpcDeframer: messages are complete, however the stream is cut", () => {
   fc.assert(
     fc.property(
       fc.array(fc.uint8Array({ maxLength: 50 }), { maxLength: 6 }),
@@ -71,7 +71,7 @@ test("GrpcDeframer: arbitrary bytes are messages or a GrpcWireError", () => {
   );
 });
 
-test("GrpcDeframer: a message in crumbs is one view, and what it holds is told", () => {
+test("GrpcDeframer: a message in tiny pieces is one view, and its memory is counted", () => {
   const message = Buffer.from(Array.from({ length: 5000 }, (_, at) => at % 251));
   const seen: { readonly pieces: number; readonly bytes: Buffer }[] = [];
   const deframer = new GrpcDeframer({

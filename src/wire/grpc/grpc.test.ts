@@ -92,7 +92,7 @@ test("encodeGrpcMessage: printable ASCII stays, the rest is percent-encoded, and
   );
 });
 
-test("decodeGrpcMessage: what is not validly encoded stays as it is", () => {
+test("decodeGrpcMessage: invalid escapes stay as they are", () => {
   for (const text of ["100%", "%zz", "%4", "\u{1f600} raw", "\ufeffx"]) assert.equal(decodeGrpcMessage(text), text);
   fc.assert(
     fc.property(fc.string({ unit: "binary" }), (text) => assert.equal(typeof decodeGrpcMessage(text), "string")),

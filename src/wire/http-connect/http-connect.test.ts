@@ -53,7 +53,7 @@ test("ConnectReader: the target is the request-target, never Host", () => {
   assert.equal(verdict(whole("CONNECT a:1 HTTP/1.1\r\nContent-Length: 0\r\nX:\t y \r\n\r\n")), "a:1");
 });
 
-test("ConnectReader: the verdict and the bytes behind the head are the same wherever the bytes are cut", () => {
+test("ConnectReader: the result and the bytes after the head do not depend on the cuts", () => {
   const inputs = [
     `${KAS}\x16\x03\x01 hello`,
     CURL,
@@ -78,7 +78,7 @@ function clean(progress: ConnectProgress): unknown {
   return progress.kind === "connect" ? { ...progress, rest: Buffer.from(progress.rest).toString("latin1") } : progress;
 }
 
-test("ConnectReader: other methods get 405 and the words of upstream", () => {
+test("ConnectReader: other methods get 405 and Konnectivity's text", () => {
   for (const method of ["GET", "connect", "Connect", "POST", "CONNECTX"]) {
     const progress = whole(`${method} a:1 HTTP/1.1\r\nHost: a\r\n\r\n`);
     assert.deepEqual(progress, { kind: "refused", status: 405, body: "this proxy only supports CONNECT passthrough" });
@@ -147,7 +147,7 @@ test("ConnectReader: versions other than 1.0 and 1.1 get 505", () => {
   assert.equal(verdict(whole("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")), "505");
 });
 
-test("ConnectReader: a head of exactly the limit is taken, a byte more gets 431, whole and bytewise", () => {
+test("ConnectReader: a head of exactly the limit is accepted, a byte more gets 431, in one chunk and bytewise", () => {
   const head = (length: number): string => {
     const frame = "CONNECT a:1 HTTP/1.1\r\nA: \r\n\r\n";
     return frame.replace("A: ", `A: ${"x".repeat(length - frame.length)}`);
@@ -170,7 +170,7 @@ test("ConnectReader: a head of exactly the limit is taken, a byte more gets 431,
   }
 });
 
-test("ConnectReader: a push after the verdict is a bug and says so", () => {
+test("ConnectReader: a push after the final result throws", () => {
   const reader = new ConnectReader();
   reader.push(bytes(KAS));
   assert.throws(() => reader.push(bytes("x")), /after the verdict/);
@@ -200,7 +200,7 @@ const inputs = fc.oneof(
   fc.uint8Array({ maxLength: 200 }).map((array) => Buffer.from(array)),
 );
 
-test("ConnectReader: any bytes, cut anywhere: a verdict, the same for each cut, and never a throw (fuzz)", () => {
+test("ConnectReader: any bytes, cut anywhere, give the same result and never throw (fuzz)", () => {
   const limits = { maxBytes: 80, maxRequestLineBytes: 60, maxFields: 3 };
   fc.assert(
     fc.property(inputs, fc.array(fc.nat(200), { maxLength: 5 }), (input, cuts) => {
@@ -247,7 +247,7 @@ test("parseHostPort: reads back what formatHostPort writes, for names and addres
   );
 });
 
-test("RequestHeadReader: a field full of blanks is read at once", () => {
+test("RequestHeadReader: a field full of blanks takes linear time", () => {
   const head = (blanks: number): Buffer =>
     bytes(`CONNECT a:1 HTTP/1.1\r\nX: \t${" ".repeat(blanks)}b${" ".repeat(blanks)}c \t\r\n\r\n`);
   const timed = (input: Buffer): number => {

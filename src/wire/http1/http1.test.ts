@@ -49,7 +49,7 @@ function framingOfAnswer(statusLine: string, fields: string, method = "GET"): st
   return framing.kind === "length" ? `length ${framing.bytes}` : framing.kind;
 }
 
-test("requestFraming: what two readers could understand in two ways is malformed (RFC 9112 sections 6.1, 6.3)", () => {
+test("requestFraming: ambiguous framing is malformed (RFC 9112 sections 6.1, 6.3)", () => {
   assert.equal(framingOfRequest(""), "none");
   assert.equal(framingOfRequest("Content-Length: 0\r\n"), "length 0");
   assert.equal(framingOfRequest("Content-Length: 12\r\n"), "length 12");
@@ -73,7 +73,7 @@ test("requestFraming: what two readers could understand in two ways is malformed
   assert.equal(framingOfRequest("Transfer-Encoding: chunked\r\n", "1.0"), "malformed");
 });
 
-test("responseFraming: HEAD, 1xx, 204 and 304 have no body, whatever they say; the rest by length, chunks or the end", () => {
+test("responseFraming: HEAD, 1xx, 204 and 304 have no body, whatever their fields; others end by length, chunks or connection", () => {
   assert.equal(framingOfAnswer("HTTP/1.1 200 OK", "Content-Length: 5\r\n"), "length 5");
   assert.equal(framingOfAnswer("HTTP/1.1 200", "Transfer-Encoding: chunked\r\n"), "chunked");
   assert.equal(framingOfAnswer("HTTP/1.0 200 OK", ""), "close");
@@ -101,7 +101,7 @@ test("responseFraming: HEAD, 1xx, 204 and 304 have no body, whatever they say; t
   }
 });
 
-test("BodyReader: a chunked body is its payload, its trailer, and what is behind it", () => {
+test("BodyReader: a chunked body gives its payload, skips its trailer, and returns the bytes after it", () => {
   const read = (text: string): string => readBody({ kind: "chunked" }, [bytes(text)]);
   assert.equal(
     read("5\r\nhello\r\nA;x=1\r\n0123456789\r\n0\r\nX-Sum: 1\r\n\r\nGET /"),
@@ -127,7 +127,7 @@ test("BodyReader: a chunked body is its payload, its trailer, and what is behind
   }
 });
 
-test("BodyReader: what was encoded is read, and the verdict on any bytes does not depend on how they were cut (property)", () => {
+test("BodyReader: encoded bodies are read, and the result of any bytes does not depend on the cuts (property)", () => {
   const cuts = fc.array(fc.nat(), { maxLength: 12 });
   fc.assert(
     fc.property(fc.array(fc.uint8Array({ maxLength: 40 }), { maxLength: 6 }), cuts, (payloads, at) => {
@@ -158,7 +158,7 @@ test("BodyReader: what was encoded is read, and the verdict on any bytes does no
   );
 });
 
-test("ResponseHeadReader: the verdict on any bytes does not depend on how they were cut (property)", () => {
+test("ResponseHeadReader: the result of any bytes does not depend on the cuts (property)", () => {
   const verdict = (pieces: readonly Uint8Array[]): string => {
     const reader = new ResponseHeadReader();
     for (const [index, piece] of pieces.entries()) {

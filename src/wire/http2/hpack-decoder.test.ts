@@ -25,7 +25,7 @@ test("HpackDecoder: RFC 7541 C.4, three requests with Huffman coding and the dyn
   ]);
 });
 
-test("HpackDecoder: the oldest entries leave a table that is full, and all leave one that is set to 0", () => {
+test("HpackDecoder: a full table drops its oldest entries, and all of them when its size is set to 0", () => {
   const one = decoder(100);
   // "a: 1" and "b: 2" with indexing count 34 bytes each; "c: 3" pushes the first one out.
   one.decode(hex("40 0161 0131 40 0162 0132 40 0163 0133"));
@@ -39,7 +39,7 @@ test("HpackDecoder: the oldest entries leave a table that is full, and all leave
   assert.throws(() => other.decode(hex("20 be")), /index 62/);
 });
 
-test("HpackDecoder: a table above what was allowed, and headers above the bound, are refused", () => {
+test("HpackDecoder: a table above the allowed size, and headers above the bound, are refused", () => {
   assert.throws(() => decoder(4096).decode(hex("3f e2 1f")), /4097/);
   // One entry of 1,000 bytes, referred to a hundred times by a byte each.
   const bomb = decoder(4096, 50_000);

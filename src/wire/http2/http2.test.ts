@@ -105,7 +105,7 @@ test("encodeHeaderBlock: round trips", () => {
   );
 });
 
-test("Http2Call: a body beyond every window arrives whole, and so does a large answer", async () => {
+test("Http2Call: a body beyond every window arrives complete, and so does a large response", async () => {
   const body = Uint8Array.from({ length: 700_000 }, (_, at) => at % 251);
   const { body: echoed } = await call((stream) => {
     void buffer(stream).then((got) => {
@@ -116,7 +116,7 @@ test("Http2Call: a body beyond every window arrives whole, and so does a large a
   assert.deepEqual(Buffer.from(echoed).equals(body), true);
 });
 
-test("Http2Call: headers in several frames are put together; too many of them are refused", async () => {
+test("Http2Call: headers in several frames are joined; too many of them are refused", async () => {
   const block = headers([":status", "200"], ["x", "y".repeat(50)]);
   const http2 = new Http2Call(request(new Uint8Array(1)));
   http2.start();
@@ -136,7 +136,7 @@ test("Http2Call: headers in several frames are put together; too many of them ar
   );
 });
 
-test("Http2Call: what the server says before the request is sent is kept until then, and the body is sent once", () => {
+test("Http2Call: frames of the server before the request are kept, and the body is sent once", () => {
   const settings = frame(4, 0, 0, new Uint8Array(0));
   const http2 = new Http2Call(request(Uint8Array.of(1, 2, 3)));
   assert.equal(http2.receive(settings).length, 0);
@@ -173,7 +173,7 @@ test("Http2Call: a reset or a closing connection is refused with the server's er
   });
 });
 
-test("Http2Call: a reset after the whole answer does not take it away (RFC 9113 section 8.1)", () => {
+test("Http2Call: a reset after the complete response does not drop it (RFC 9113 section 8.1)", () => {
   const http2 = new Http2Call(request(new Uint8Array(0)));
   http2.start();
   http2.receive(
@@ -206,7 +206,7 @@ test("Http2Call: an answer above the bound, frames of other streams and oversize
   }
 });
 
-test("Http2Call: arbitrary bytes and frames lead to an answer, more to wait for, or an Http2Error", () => {
+test("Http2Call: arbitrary bytes and frames give a response, need more, or throw an Http2Error", () => {
   const anyFrame = fc
     .tuple(
       fc.nat(10),

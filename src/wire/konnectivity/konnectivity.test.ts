@@ -148,7 +148,7 @@ test("decodePacket: order, repetition, unknown fields and types as protobuf says
   assert.deepEqual(read(hex("08ffffffffffffffffff01")), { type: "UNKNOWN", value: -1 });
 });
 
-test("decodePacket: what is no protobuf is refused, also where it is not needed", () => {
+test("decodePacket: invalid protobuf is refused, even in unused fields", () => {
   for (const bytes of [
     "08",
     "0804 22",
@@ -191,7 +191,7 @@ test("decodePacket: arbitrary bytes in arbitrary pieces are a packet or a Tunnel
   );
 });
 
-test("parseIdentifiers: keys repeat, escapes are undone, unknown keys are for the caller to decide", () => {
+test("parseIdentifiers: keys may repeat, escapes are decoded, unknown keys are the caller's choice", () => {
   const text = "ipv4=1.2.3.4&ipv4=5.6.7.8&ipv6=2001%3Adb8%3A%3A1&host=node1&cidr=10.0.0.0%2F8&default-route=true";
   assert.deepEqual(parseIdentifiers(text, { unknownKeys: "refuse" }), {
     ipv4: ["1.2.3.4", "5.6.7.8"],
@@ -207,7 +207,7 @@ test("parseIdentifiers: keys repeat, escapes are undone, unknown keys are for th
   assert.equal(parseIdentifiers("", { unknownKeys: "refuse" }).defaultRoute, false);
 });
 
-test("sharedCapabilities: only what both sides listed; an upstream peer shares none", () => {
+test("sharedCapabilities: only those that both sides listed; a Konnectivity peer shares none", () => {
   const ours = new Set(["reverse/1", "flow-control/1"] as const);
   assert.equal(formatCapabilities(ours), "reverse/1,flow-control/1");
   assert.deepEqual([...sharedCapabilities(ours, "half-close/1, flow-control/1,x/2")], ["flow-control/1"]);

@@ -101,14 +101,14 @@ test("ClientHelloReader: the hello is found in records of any size, cut anywhere
   assert.deepEqual(read([records(Buffer.concat([hello, Buffer.of(11, 0, 0, 1, 0)]))]), expected);
 });
 
-test("ClientHelloReader: nothing but the last byte of the hello completes it", () => {
+test("ClientHelloReader: only the last byte of the hello completes it", () => {
   const input = records(message([sni("a.example")]), 50);
   for (let length = 0; length < input.length; length += 1) {
     assert.equal(read([input.subarray(0, length)]).kind, "need-more", String(length));
   }
 });
 
-test("ClientHelloReader: a hello of exactly the limit is taken, one byte more is too large", () => {
+test("ClientHelloReader: a hello of exactly the limit is accepted, one byte more is too large", () => {
   const padded = (length: number, perRecord?: number): Buffer => {
     const bare = records(message([sni("a.example"), extension(21, Buffer.alloc(0))]), perRecord).length;
     return records(message([sni("a.example"), extension(21, Buffer.alloc(length - bare))]), perRecord);
@@ -127,7 +127,7 @@ test("ClientHelloReader: a hello of exactly the limit is taken, one byte more is
   assert.equal(read(bytewise(tiny)).kind, "too-large");
 });
 
-test("ClientHelloReader: what is no TLS is told with the byte that shows it", () => {
+test("ClientHelloReader: a protocol other than TLS is refused at the first byte that shows it", () => {
   const cases: Readonly<Record<string, readonly [input: Uint8Array, decisive: number]>> = {
     http: [ascii("GET / HTTP/1.1\r\n\r\n"), 1],
     ssh: [ascii("SSH-2.0-x\r\n"), 1],
@@ -146,7 +146,7 @@ test("ClientHelloReader: what is no TLS is told with the byte that shows it", ()
   }
 });
 
-test("ClientHelloReader: a hello that announces early data says so", () => {
+test("ClientHelloReader: a hello with early data is reported as such", () => {
   const early = extension(42, Buffer.alloc(0));
   const hello = read([records(message([early, sni("a")]))]);
   assert.deepEqual(hello, { kind: "hello", hello: { serverName: "a", alpn: [], hasEarlyData: true } });
@@ -194,13 +194,13 @@ test("ClientHelloReader: a malformed hello is refused, as is one that a server c
   assert.deepEqual(hello, { kind: "hello", hello: { serverName: "a", alpn: [] } });
 });
 
-test("ClientHelloReader: a push after the verdict is a bug and says so", () => {
+test("ClientHelloReader: a push after the final result throws", () => {
   const reader = new ClientHelloReader();
   reader.push(ascii("x"));
   assert.throws(() => reader.push(ascii("x")), /after the verdict/);
 });
 
-test("ClientHelloReader: any bytes, cut anywhere: a verdict, the same for each cut, and never a throw (fuzz)", () => {
+test("ClientHelloReader: any bytes, cut anywhere, give the same result and never throw (fuzz)", () => {
   const name = fc.domain();
   const valid = fc
     .tuple(fc.option(name, { nil: undefined }), fc.array(fc.domain(), { minLength: 1, maxLength: 3 }), fc.nat(300))
@@ -244,7 +244,7 @@ async function capture(t: TestContext): Promise<{ readonly port: number; readonl
   return { port: (server.address() as AddressInfo).port, next };
 }
 
-test("ClientHelloReader: reads what Node's TLS sends, for each version, with and without name and ALPN", async (t) => {
+test("ClientHelloReader: reads the hello of Node's TLS, for each version, with and without name and ALPN", async (t) => {
   const { port, next } = await capture(t);
   const cases: readonly (readonly [ConnectionOptions, string | undefined, readonly string[]])[] = [
     [{ servername: "a.example" }, "a.example", []],
@@ -278,7 +278,7 @@ const hasOpenssl = ((): boolean => {
   }
 })();
 
-test("ClientHelloReader: reads what openssl sends, also cut into small records", {
+test("ClientHelloReader: reads the hello of openssl, also cut into small records", {
   skip: !hasOpenssl && "package: openssl",
 }, async (t) => {
   const { port, next } = await capture(t);

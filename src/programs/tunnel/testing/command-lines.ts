@@ -1,8 +1,8 @@
-/** What the tests of both command lines ask. */
+/** Helpers for the tests of both command lines. */
 import assert from "node:assert/strict";
 import { ConfigError, type FlagSet, parseFlags } from "#base/config";
 
-/** What a command line is refused for; nothing when it is taken. */
+/** The faults of a command line; none if it is accepted. */
 export function faultsOf(parse: () => unknown): readonly string[] {
   try {
     parse();
@@ -19,7 +19,7 @@ export function defaultsOf(flags: FlagSet): Readonly<Record<string, unknown>> {
   return Object.fromEntries(Object.entries(flags).map(([key, { name }]) => [name, values[key]]));
 }
 
-/** A timeout of one attempt must fit a timer, and be one. */
+/** Checks that a timeout must fit a timer and be above 0. */
 export function assertTimeout(flags: FlagSet, name: string): void {
   for (const [text, why] of [
     ["1300h", "too long: at most 596h"],
