@@ -83,7 +83,7 @@ test(
   async (t) => {
     const uplinks = await openUplinkBed(t, { transparent: { enabled: true } }, { start: false });
     const running = launch(t, uplinks, [join(DIST, "uplink-proxy")]);
-    await until("connections are taken", async () => (await isTaken(uplinks)) || undefined, {
+    await until("connections are redirected", async () => (await isTaken(uplinks)) || undefined, {
       deadlineMs: 10_000,
       seen: running.said,
     });
@@ -112,7 +112,7 @@ test(
 test("uplink-proxy: started as root it keeps what it needs, its threads and its watchdog too", TIMEOUT, async (t) => {
   const uplinks = await openUplinkBed(t, { transparent: { enabled: true }, workers: 2 }, { start: false });
   const running = launch(t, uplinks, [join(DIST, "uplink-proxy")]);
-  await until("connections are taken", async () => (await isTaken(uplinks)) || undefined, {
+  await until("connections are redirected", async () => (await isTaken(uplinks)) || undefined, {
     deadlineMs: 10_000,
     seen: running.said,
   });

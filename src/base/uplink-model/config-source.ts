@@ -1,6 +1,6 @@
 import type { Settings } from "./settings.ts";
 
-/** What is known of the configuration right now. Immutable. */
+/** The present state of the configuration. Immutable. */
 export interface ConfigState {
   readonly settings: Settings;
   /** Everything that has to be known was seen at least once (docs/spec/uplink-proxy.md#2.1). */
@@ -9,7 +9,7 @@ export interface ConfigState {
   readonly error?: string;
 }
 
-/** Where settings come from: a file of ours, or documents that other agents publish. */
+/** A source of settings: a settings file, or documents that other agents publish. */
 export interface ConfigSource {
   readonly current: ConfigState;
   /** Called after each change of `current`. */

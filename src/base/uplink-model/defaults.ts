@@ -11,7 +11,7 @@ import type {
   TunnelSettings,
 } from "./settings.ts";
 
-/** Where host processes find the proxy, and pods (docs/spec/uplink-proxy.md#4). */
+/** Default addresses of the listeners for the host and for pods (docs/spec/uplink-proxy.md#4). */
 export const HOST_ADDRESS = IpAddress.parse("127.0.0.1");
 export const HOST_ADDRESS_6 = IpAddress.parse("::1");
 export const POD_ADDRESS = IpAddress.parse("169.254.100.1");
@@ -19,7 +19,7 @@ export const PROXY_PORT = 5443;
 export const POD_BRIDGE = "cni0";
 /** docs/spec/uplink-proxy.md#9.1. */
 export const POD_PORTS: readonly number[] = [443, 5000, 8443];
-/** Of one attempt, before anything else is said (docs/spec/uplink-proxy.md#2.1). */
+/** Default timeout of one attempt (docs/spec/uplink-proxy.md#2.1). */
 export const DIAL_TIMEOUT_MS = 10_000;
 
 const routing: RoutingSettings = {
@@ -109,7 +109,7 @@ const transparent: TransparentSettings = {
   skipCgroups: [],
 };
 
-/** What holds where the operator says nothing: no uplinks, one listener for the host, maximum cost 0. */
+/** The default settings: no uplinks, one listener for the host, maximum cost 0. */
 export const DEFAULT_SETTINGS: Settings = {
   maxCost: 0,
   dialTimeoutMs: DIAL_TIMEOUT_MS,

@@ -1,8 +1,8 @@
 /**
- * The words that the parts of the uplink proxy share: an uplink, the snapshot that a choice is made from, the settings, and
- * what real traffic tells.
+ * The data that the features of the uplinks share: an uplink, the snapshot that a choice is made from, the settings, and the evidence of
+ * real traffic.
  *
- * Owns: data and two small interfaces. Refuses to know: where they come from.
+ * Owns: types, defaults and small interfaces, without I/O. Refuses to know: where values come from.
  */
 export type { ConfigSource, ConfigState } from "./config-source.ts";
 export {

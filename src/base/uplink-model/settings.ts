@@ -1,10 +1,10 @@
 import type { Cidr, IpAddress } from "#base/ip";
 import type { UplinkStatus } from "./uplink.ts";
 
-/** `static`: the file is the truth. `observe`: the kernel is. `external`: somebody pushes the state (docs/spec/uplink-proxy.md#2.2). */
+/** `static`: addresses and gateways of the file count. `observe`: those of the kernel. `external`: an agent pushes the status (docs/spec/uplink-proxy.md#2.2). */
 export type UplinkMode = "static" | "observe" | "external";
 
-/** What the operator says of an uplink. */
+/** The settings of an uplink. */
 export interface UplinkSettings {
   readonly name: string;
   readonly interface: string;
@@ -18,7 +18,7 @@ export interface UplinkSettings {
   readonly dnsServers: readonly IpAddress[];
   readonly searchDomains: readonly string[];
   readonly status: UplinkStatus;
-  /** What an agent that publishes the state says besides (EVE's IsL3Port, InvalidConfig, Up). Absent: the kernel is asked. */
+  /** Further state from an agent that publishes it (EVE's IsL3Port, InvalidConfig, Up). Absent: that of the kernel. */
   readonly published?: { readonly isL3: boolean; readonly isValid: boolean; readonly isUp: boolean };
 }
 
@@ -62,7 +62,7 @@ export interface ProbeSettings {
 
 export type ListenerRole = "host" | "pod" | "transparent";
 
-/** Where clients come in (docs/spec/uplink-proxy.md#4). */
+/** A listener (docs/spec/uplink-proxy.md#4). */
 export interface ListenerSettings {
   readonly name: string;
   readonly role: ListenerRole;
@@ -142,7 +142,7 @@ export interface TransparentSettings {
   readonly skipCgroups: readonly string[];
 }
 
-/** What `mgmtproxy-env` and the bypass set need to know of the cluster. */
+/** The node's place in its cluster, for `mgmtproxy-env` and the bypass set. */
 export interface ClusterSettings {
   readonly nodeIP?: IpAddress;
   readonly prefixLength?: number;
@@ -168,6 +168,6 @@ export interface Settings {
   readonly metrics: boolean;
   /** Absolute-form `http://` requests are forwarded. */
   readonly plainHttp: boolean;
-  /** Loopback destinations may be asked for on the host listener. */
+  /** Loopback destinations are allowed on the host listener. */
   readonly allowLoopback: boolean;
 }

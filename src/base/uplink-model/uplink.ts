@@ -1,6 +1,6 @@
 import type { Cidr, IpAddress } from "#base/ip";
 
-/** What is known of an uplink's reachability (docs/spec/uplink-proxy.md#2.3). Times are milliseconds since the epoch. */
+/** Reachability of an uplink (docs/spec/uplink-proxy.md#2.3). Times are milliseconds since the epoch. */
 export interface UplinkStatus {
   readonly lastFailed?: number;
   readonly lastSucceeded?: number;
@@ -9,7 +9,7 @@ export interface UplinkStatus {
   readonly lastWarning: string;
 }
 
-/** An uplink that nobody has tested yet: not an error. */
+/** The status of an uplink that was never tested: no error. */
 export const UNTESTED: UplinkStatus = { lastError: "", lastWarning: "" };
 
 /** Failed later than it succeeded, strictly. Never tested is no error (docs/spec/uplink-proxy.md#2.3). */
@@ -63,7 +63,7 @@ export interface Uplink {
 export interface Snapshot {
   /** Both inputs were seen at least once (docs/spec/uplink-proxy.md#2.1). A configuration file makes it true at once. */
   readonly ready: boolean;
-  /** 0 to 255: dearer uplinks carry nothing. */
+  /** 0 to 255: uplinks above it are not used. */
   readonly maxCost: number;
   /** Of one attempt, DNS and connect; 1 to 3,600,000. */
   readonly dialTimeoutMs: number;

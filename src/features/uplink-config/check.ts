@@ -4,10 +4,10 @@ import { settingsOf } from "./fill.ts";
 import { describeIssue, isSurplusKey } from "./issues.ts";
 import { type ConfigFile, configFile, type UplinkEntry } from "./schema.ts";
 
-/** So many faults are told; the rest are counted. */
+/** Faults listed in a message; the rest are counted. */
 export const MAX_FAULTS = 20;
 
-/** Pure: all faults of single values. A schema tells of one key too many at a time: that one goes, and it is asked again. */
+/** Pure: all faults of single values. valibot reports one surplus key at a time: it is removed, and the rest is checked again. */
 export function checkValues(value: unknown): { readonly entry?: ConfigFile; readonly faults: readonly string[] } {
   const surplus: string[] = [];
   for (let rest = value; ; ) {
@@ -72,7 +72,7 @@ export function checkTogether(file: ConfigFile): string[] {
   return faults;
 }
 
-/** The host's listener asks nobody who he is, and takes him nearly everywhere: it is for this host alone (docs/spec/uplink-proxy.md#4). */
+/** The host listener has no authentication and allows nearly all destinations: it must be on loopback (docs/spec/uplink-proxy.md#4). */
 function openListeners(listeners: readonly ListenerSettings[]): string[] {
   return listeners.flatMap(({ role, address }, at) =>
     role !== "host" || address.isLoopback
@@ -81,7 +81,7 @@ function openListeners(listeners: readonly ListenerSettings[]): string[] {
   );
 }
 
-/** Tables that are somebody's (rtnetlink.h, docs/spec/uplink-proxy.md#3.1): a route there that takes all to this host would cut him off. */
+/** Tables with another owner (rtnetlink.h, docs/spec/uplink-proxy.md#3.1): a `local default` route there would cut the host off. */
 const OWNED_TABLES = new Map([
   [253, "default table"],
   [254, "main table"],
@@ -112,7 +112,7 @@ function clashes(listeners: readonly ListenerSettings[]): string[] {
   return faults;
 }
 
-/** Pure: uplinks with one source address, or one interface, cannot be told apart by rules and tables: the first stays. */
+/** Pure: rules and tables cannot distinguish uplinks with the same source address or interface: the first one stays. */
 export function distinctUplinks(entries: readonly UplinkEntry[]): {
   readonly uplinks: UplinkEntry[];
   readonly refused: string[];
@@ -131,7 +131,7 @@ export function distinctUplinks(entries: readonly UplinkEntry[]): {
       for (const mark of marks) owners.set(mark, entry.name);
     } else {
       refused.push(
-        `uplink ${entry.name} is left out: its ${shared} is that of uplink ${owners.get(shared)}, which stays; give each its own`,
+        `uplink ${entry.name} is left out: uplink ${owners.get(shared)} has the same ${shared}; give each its own`,
       );
     }
   }

@@ -2,7 +2,7 @@ import { ExpectedError } from "#base/errors";
 
 /**
  * - `unreadable`: the file is not there, too large, or cannot be read
- * - `invalid`: it is not what it should be; the message names every fault
+ * - `invalid`: it is malformed; the message names every fault
  */
 export type UplinkConfigErrorCode = "unreadable" | "invalid";
 

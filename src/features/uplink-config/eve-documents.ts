@@ -4,7 +4,7 @@ import { DIAL_TIMEOUT_MS, parseInstant, type UplinkSettings } from "#base/uplink
 import { UplinkConfigError } from "./errors.ts";
 import { describeIssue } from "./issues.ts";
 
-/** Ports beyond this are not taken: a device has some ten. */
+/** More ports are a fault: a device has some ten. */
 export const MAX_PORTS = 256;
 const MAX_ADDRESSES = 256;
 
@@ -40,11 +40,11 @@ const globalConfigDocument = v.looseObject({
   GlobalSettings: v.nullish(v.record(v.string(), v.unknown())),
 });
 
-/** What the global configuration says of downloads. */
+/** The items of the global configuration that concern downloads. */
 export interface EveGlobalConfig {
   readonly maxCost: number;
   readonly dialTimeoutMs: number;
-  /** The document asks for a timer of zero, which is taken as the default. */
+  /** The document has a timer of zero, which means the default here. */
   readonly zeroTimer: boolean;
 }
 
@@ -61,7 +61,7 @@ export function parseNetworkStatus(source: string, file: string): readonly Uplin
     throw invalid(file, [`Ports: must have at most ${MAX_PORTS} entries, not ${ports.length}`]);
   const names = new Set<string>();
   return ports.flatMap((port) => {
-    // The interface's name is the identity; a second entry could not be told from the first.
+    // The interface's name is the identity: a second entry of that name is ignored.
     if (port.IfName === "" || names.has(port.IfName)) return [];
     names.add(port.IfName);
     return [uplinkOf(port, version)];

@@ -19,7 +19,7 @@ export interface EveInputOptions {
   readonly statusFile: string;
   /** `ConfigItemValueMap` of zedagent. */
   readonly globalConfigFile: string;
-  /** Everything that the documents do not say. Default: as in the specification. Its uplinks are not used. */
+  /** Settings that the documents do not have. Default: the default settings. Its uplinks are ignored. */
   readonly base?: Settings;
 }
 

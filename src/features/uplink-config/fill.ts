@@ -15,7 +15,7 @@ import {
 } from "#base/uplink-model";
 import type { ConfigFile, ListenerEntry, UplinkEntry } from "./schema.ts";
 
-/** Pure: what the file says, and the defaults for the rest. */
+/** Pure: the values of the file, and defaults for the rest. */
 export function settingsOf(file: ConfigFile): Settings {
   const { version: _version, cluster, dialTimeoutMs, ...rest } = file;
   const of = <Key extends "routing" | "probe" | "limits" | "tunnel" | "dns" | "selection" | "transparent">(
@@ -83,7 +83,7 @@ function listenersOf(file: ConfigFile): readonly ListenerSettings[] {
   return transparent.enabled ? [...named, ...transparentListeners(transparent.port)] : named;
 }
 
-/** What the redirection of transparent mode leads to, in each family. */
+/** The targets of the redirection of transparent mode, one for each family. */
 function transparentListeners(port: number): readonly ListenerSettings[] {
   const common = {
     role: "transparent",

@@ -1,9 +1,9 @@
-/** Those who want to know of changes. */
+/** Listeners for changes of the configuration. */
 export class Listeners {
   readonly #listeners = new Set<() => void>();
 
   add(listener: () => void): Disposable {
-    // A function of its own, so that one that is added twice is two.
+    // Wrapped, so that a listener that is added twice is called twice.
     const own = (): void => listener();
     this.#listeners.add(own);
     return { [Symbol.dispose]: () => void this.#listeners.delete(own) };

@@ -243,8 +243,8 @@ test("parseSettings: the second of two uplinks with one source address is left o
   );
   assert.equal(settings.maxCost, 4);
   assert.deepEqual(refused, [
-    "uplink b is left out: its source address 2001:db8::10 is that of uplink a, which stays; give each its own",
-    "uplink c is left out: its interface eth0 is that of uplink a, which stays; give each its own",
+    "uplink b is left out: uplink a has the same source address 2001:db8::10; give each its own",
+    "uplink c is left out: uplink a has the same interface eth0; give each its own",
   ]);
 });
 

@@ -4,12 +4,12 @@ import { checkTogether, checkValues, distinctUplinks, MAX_FAULTS } from "./check
 import { UplinkConfigError } from "./errors.ts";
 import { settingsOf } from "./fill.ts";
 
-/** A file that is in force, perhaps without some of its uplinks. */
+/** The settings of a valid file, perhaps without some of its uplinks. */
 export interface ParsedSettings {
   readonly settings: Settings;
-  /** Uplinks that cannot be told from an earlier one, each with the reason and what to do. */
+  /** Uplinks that conflict with an earlier one, each with the reason and what to do. */
   readonly refused: readonly string[];
-  /** What an operator should know and need not change. */
+  /** Remarks for the operator, without a fault. */
   readonly notes: readonly string[];
 }
 
@@ -44,7 +44,7 @@ function parseText(source: string, file: string): unknown {
     return document.toJS({ maxAliasCount: 0 });
   } catch (error) {
     if (!(error instanceof ReferenceError)) throw error;
-    throw invalid(file, ["anchors and aliases are not taken: write the value out"]);
+    throw invalid(file, ["anchors and aliases are not supported: write the value out"]);
   }
 }
 

@@ -196,7 +196,7 @@ export const configFile = mapping({
   allowLoopback: optional(flag),
 });
 
-/** What the file says, its values parsed, nothing filled in. */
+/** The values of the file, parsed, without defaults. */
 export type ConfigFile = v.InferOutput<typeof configFile>;
 export type UplinkEntry = v.InferOutput<typeof uplink>;
 export type ListenerEntry = v.InferOutput<typeof listener>;

@@ -15,11 +15,11 @@ export interface ConfigDeps {
 }
 
 /**
- * The declarative file (docs/spec/uplink-proxy.md#2.2). A file that is wrong, or gone, changes nothing but `current.error`: what was
- * read before stays in force. Before the first good one there are no uplinks, and nothing is ready.
+ * The declarative file (docs/spec/uplink-proxy.md#2.2). A wrong or missing file changes nothing but `current.error`: what was
+ * read before stays in force. Before the first valid file there are no uplinks, and `ready` is false.
  *
- * A file that takes the place of another, by a rename, is read at once. One that is written in place is read when nobody has written to
- * it for a moment; where it has become shorter it may be the beginning of what was meant, and is adopted by {@link reload} alone.
+ * A file that replaces another by a rename is read at once. A file that is written in place is read when nobody has written to
+ * it for a moment; if it has become shorter, the write may have been cut off, and only {@link reload} adopts it.
  */
 export class SettingsFile implements ConfigSource {
   readonly #path: string;
@@ -27,12 +27,12 @@ export class SettingsFile implements ConfigSource {
   readonly #clock: Clock;
   readonly #listeners = new Listeners();
   #seen: string;
-  /** What the settings in force were read from; empty while there are none. */
+  /** Fingerprint of the file that the settings in force were read from; empty while there are none. */
   #adopted = "";
   #cancelSettle: (() => void) | undefined;
   #state: ConfigState = { settings: DEFAULT_SETTINGS, ready: false };
 
-  /** Reads the file at once; never throws for what it says. */
+  /** Reads the file at once. Never throws for its content. */
   constructor({ log = nullLogger, clock = systemClock }: ConfigDeps, options: { readonly path: string }) {
     this.#path = options.path;
     this.#log = log;
@@ -87,7 +87,7 @@ export class SettingsFile implements ConfigSource {
     this.#listeners.notify();
   }
 
-  /** What is wrong with the file as it is. */
+  /** The fault of the present file, if it has one. */
   #fault(): string | undefined {
     try {
       parseSettings(readInput(this.#path), this.#path);

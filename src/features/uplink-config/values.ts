@@ -2,7 +2,7 @@ import * as v from "valibot";
 import { Cidr, IpAddress } from "#base/ip";
 import { parseInstant } from "#base/uplink-model";
 
-/** A whole number in a range. `unit` completes the sentence that a fault is told with. */
+/** A whole number in a range. `unit` is the noun in the fault's message. */
 export function whole(min: number, max: number, unit = "a whole number") {
   const text = `must be ${unit} from ${min} to ${max}`;
   return v.pipe(v.number(text), v.integer(text), v.minValue(min, text), v.maxValue(max, text));
@@ -56,7 +56,7 @@ export const interfaceAddress = v.pipe(
   v.transform((text) => parseInterfaceAddress(text) as InterfaceAddress),
 );
 
-/** Pure; `undefined` for what is no such thing. */
+/** Pure; `undefined` for any other text. */
 export function parseInterfaceAddress(text: string): InterfaceAddress | undefined {
   const [before = "", after = "", more] = text.split("/");
   const address = IpAddress.tryParse(before);

@@ -96,7 +96,7 @@ for (const kind of KINDS) {
       tcpStreams(kind)
         .listen(fd, { onClient: () => undefined, onFault: assert.fail, onError: assert.fail })
         .close();
-        const before = descriptors();
+      const before = descriptors();
       await assert.rejects(connect({ address: LOOPBACK, port }), /ECONNREFUSED/);
       const stop = new AbortController();
       const dialled = connect({ address: IpAddress.parse("127.0.0.2"), port }, { signal: stop.signal });

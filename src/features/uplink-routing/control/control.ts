@@ -11,12 +11,12 @@ const MAX_BODY_BYTES = 16_384;
 /** Agents on one host: a few. */
 const MAX_CONNECTIONS = 32;
 const TIMEOUT_MS = 5000;
-/** Only the owner may say that uplinks fail: mode 0600. */
+/** Only the owner may report the status of uplinks: mode 0600. */
 const UMASK = 0o177;
 
 export interface ControlDeps {
   readonly uplinks: () => readonly Uplink[];
-  /** False when there is no such uplink. */
+  /** False if there is no such uplink. */
   readonly reportStatus: (uplink: string, status: UplinkStatus) => boolean;
   readonly log?: Logger;
 }
@@ -90,7 +90,7 @@ function routeOf({ method = "", url = "" }: IncomingMessage): Route {
 }
 
 function notAllowed(allow: string): Route {
-  return { kind: "refuse", status: 405, error: `only ${allow} is taken here`, headers: { allow } };
+  return { kind: "refuse", status: 405, error: `only ${allow} is allowed here`, headers: { allow } };
 }
 
 function takeStatus(request: IncomingMessage, response: ServerResponse, take: (status: UplinkStatus) => void): void {
@@ -128,7 +128,7 @@ function answer(
   response.end(body === undefined ? undefined : `${JSON.stringify(body)}\n`);
 }
 
-/** What the list shows: names and values as in the configuration, times as RFC 3339. */
+/** An uplink in the list: names and values as in the configuration, times as RFC 3339. */
 function describeUplink(uplink: Uplink): unknown {
   const { name, ifName, cost, isManagement, isUp, addresses, gateway4, gateway6, dnsServers, table, lastProbe } =
     uplink;

@@ -1,5 +1,5 @@
 /**
- * The control socket: an agent on this host lists uplinks and says which fail (docs/spec/uplink-proxy.md#2.2).
+ * The control socket: an agent on this host lists uplinks and reports which fail (docs/spec/uplink-proxy.md#2.2).
  *
  * Owns: its requests, answers and bounds. Refuses to know: what a failure leads to.
  *

@@ -44,7 +44,7 @@ export function parseStatus(source: string): UplinkStatus {
   if (!result.success) {
     const paths = result.issues.map(({ path }) => String(path?.[0]?.key ?? "the body")).slice(0, 4);
     const fields = "lastFailed and lastSucceeded (a time or null), lastError and lastWarning (a text)";
-    throw new StatusError("invalid", `${[...new Set(paths)].join(", ")}: not what it should be; there are ${fields}`);
+    throw new StatusError("invalid", `${[...new Set(paths)].join(", ")}: malformed; the fields are ${fields}`);
   }
   const { lastFailed, lastSucceeded, lastError, lastWarning } = result.output;
   const status: UplinkStatus = {
@@ -54,7 +54,7 @@ export function parseStatus(source: string): UplinkStatus {
     lastWarning: lastWarning ?? "",
   };
   if (hasError(status) && status.lastError === "") {
-    throw new StatusError("invalid", "lastError: a failure needs a text that says why");
+    throw new StatusError("invalid", "lastError: a failure needs a text with the reason");
   }
   return status;
 }

@@ -3,13 +3,13 @@ import type { ListenerSettings } from "#base/uplink-model";
 import type { Address } from "#kernel/address";
 import type { Link } from "#kernel/link";
 
-/** The protocol of addresses that we put on bridges (IFA_PROTO): tells ours from those that were there before. */
+/** Protocol of addresses that we assign to bridges (IFA_PROTO): distinguishes them from foreign ones. */
 export const ANCHOR_PROTOCOL = 0x49;
 
-/** What of a pod listener says where its address belongs. */
+/** The part of a pod listener that concerns its address. */
 export type Anchored = Pick<ListenerSettings, "address" | "interface" | "assignAddress">;
 
-/** An address that is to come to its bridge, or to leave it. */
+/** An address to assign to its bridge, or to remove from it. */
 export interface AnchorChange {
   readonly kind: "assign" | "remove";
   readonly linkIndex: number;
@@ -17,16 +17,16 @@ export interface AnchorChange {
   readonly address: IpAddress;
 }
 
-/** What of the kernel anchors depend on. */
+/** The kernel state that anchors depend on. */
 export interface AnchorListing {
   readonly links: readonly Pick<Link, "index" | "name">[];
   readonly addresses: readonly Pick<Address, "linkIndex" | "address" | "prefixLength" | "protocol">[];
 }
 
 /**
- * The changes that bring the wanted anchors to their bridges, as a /32 or /128, and take ours away that nobody wants any more (spec
- * uplink-proxy 12). An address that is there already is left to whoever set it, and a bridge that is missing is waited for. `former` are
- * those known to be ours where the kernel cannot tell. Pure.
+ * The changes that assign the wanted anchors to their bridges, as a /32 or /128, and remove those of ours that are no longer wanted (spec
+ * uplink-proxy 12). An address that is there already is left alone, and a missing bridge is waited for. `former` are
+ * anchors of ours on a kernel that does not keep IFA_PROTO. Pure.
  */
 export function planAnchors(
   { links, addresses }: AnchorListing,
@@ -50,7 +50,7 @@ export function planAnchors(
   return changes;
 }
 
-/** Whether the address is on the bridge, whoever set it. Pure. */
+/** Whether the bridge has the address, from any program. Pure. */
 export function isThere({ links, addresses }: AnchorListing, anchored: Anchored): boolean {
   const nameOf = nameIn(links);
   return addresses.some(({ linkIndex, address }) => isAt(anchored, nameOf(linkIndex), address));
@@ -64,7 +64,7 @@ function nameIn(links: AnchorListing["links"]): (index: number) => string {
   return (index) => links.find((link) => link.index === index)?.name ?? "";
 }
 
-/** Whether the kernel keeps who set an address: Linux 5.18 and later say it of the addresses that they make themselves. Pure. */
+/** Whether the kernel keeps IFA_PROTO: Linux 5.18 and later set it on addresses that they assign themselves. Pure. */
 export function keepsProtocols({ addresses }: AnchorListing): boolean {
   return addresses.some(({ protocol }) => protocol !== undefined);
 }

@@ -17,7 +17,7 @@ type Stack = Pick<NetStack, "addresses">;
 export class Anchors {
   readonly #stack: Stack;
   readonly #log: Logger;
-  /** Put there by this run: Linux before 5.18 does not remember whose an address is. */
+  /** Assigned by this run: Linux before 5.18 does not keep IFA_PROTO. */
   #assigned: readonly Anchored[] = [];
 
   constructor(stack: Stack, options: { readonly log: Logger }) {
@@ -25,9 +25,9 @@ export class Anchors {
     this.#log = options.log;
   }
 
-  /** One piece of work for each change; each gives the number of its changes, or throws {@link KernelError}. */
+  /** One function for each change; it returns the number of changes made, or throws {@link KernelError}. */
   plan(listing: AnchorListing, listeners: readonly Anchored[]): readonly (() => number)[] {
-    // What has gone, by whoever's hand, is not ours when it comes again.
+    // An address that was removed by any program is not ours when it comes back.
     this.#assigned = this.#assigned.filter((one) => isThere(listing, one));
     const former = keepsProtocols(listing) ? [] : this.#assigned;
     return planAnchors(listing, listeners, former).map((change) => () => this.#apply(change));
@@ -44,8 +44,8 @@ export class Anchors {
 }
 
 /**
- * Removes the anchors that we have put on bridges; where the kernel does not say whose they are, those that the listeners have. One piece
- * of work for each.
+ * Removes the anchors that we have assigned; on a kernel that does not keep IFA_PROTO, those of the listeners. One function
+ * for each.
  */
 export function flushAnchors(
   stack: Stack,
@@ -56,7 +56,7 @@ export function flushAnchors(
   return planAnchors(listing, [], former).map((change) => () => Number(applyAnchor(stack, change)));
 }
 
-/** False when somebody was faster, or the bridge went away. */
+/** False if another program made the change, or the bridge was removed. */
 function applyAnchor({ addresses }: Stack, { kind, linkIndex, address }: AnchorChange): boolean {
   const key = { linkIndex, address, prefixLength: address.bits };
   try {

@@ -1,5 +1,5 @@
 /**
- * What the proxy asks of the kernel besides routing: closed ports on uplinks, the pods' anchor address, and the redirection of
+ * The kernel's part of the proxy besides routing: closed ports on uplinks, the pods' anchor address, and the redirection of
  * transparent mode (docs/spec/uplink-proxy.md#4, #12, #14).
  *
  * Owns: the nft tables `inet uplink_guard` and `inet uplink_proxy`, the mark's rule and table, addresses with our protocol. Refuses

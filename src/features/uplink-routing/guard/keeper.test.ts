@@ -70,7 +70,7 @@ function setUp(t: TestContext) {
   return { kernel, nft, clock, watchdogs, world, keeper, isThere, stop, offSwitch, health, lines };
 }
 
-test("TransparentKeeper: takes connections while the proxy is well, and nothing when it is not, ends, or is switched off", async (t) => {
+test("TransparentKeeper: redirects connections while the proxy is healthy, and none when it is not, ends, or is switched off", async (t) => {
   const { clock, world, isThere, keeper, stop, offSwitch, watchdogs, lines } = setUp(t);
   await clock.advance(500);
   assert.ok(isThere() && keeper.isInstalled);
@@ -99,7 +99,7 @@ test("TransparentKeeper: takes connections while the proxy is well, and nothing 
   assert.equal(lines.length, 8);
 });
 
-test("TransparentKeeper: nothing is taken without a watchdog that lives; one for other numbers replaces it", async (t) => {
+test("TransparentKeeper: nothing is redirected without a live watchdog; one for other numbers replaces it", async (t) => {
   const { clock, world, isThere, stop, watchdogs, kernel, nft } = setUp(t);
   await clock.advance(500);
   assert.equal(watchdogs.length, 1);
@@ -121,7 +121,7 @@ test("TransparentKeeper: nothing is taken without a watchdog that lives; one for
   assert.ok(!kernel.dump({ name: "node" }).includes("498"));
 });
 
-test("TransparentKeeper: what somebody took away is put back; what cannot be put in place is told and tried again", async (t) => {
+test("TransparentKeeper: what another program removed is restored; a failure is reported and tried again", async (t) => {
   const { clock, isThere, stop, nft, health, kernel } = setUp(t);
   await clock.advance(500);
   nft.run([{ op: "delete", kind: "table", table: { family: "inet", name: "uplink_proxy" } }]);
@@ -139,7 +139,7 @@ test("TransparentKeeper: what somebody took away is put back; what cannot be put
   assert.ok(!isThere());
 });
 
-test("TransparentKeeper: what takes connections ends by itself when nobody says any more that the proxy lives", async (t) => {
+test("TransparentKeeper: the redirection ends by itself when its lease is not renewed", async (t) => {
   const { clock, stop, nft } = setUp(t);
   await clock.advance(500);
   const text = nft.print({ family: "inet", name: "uplink_proxy" }) ?? "";
@@ -170,7 +170,7 @@ test("planTransparent: ports of the node's own machinery are never taken, prefix
   );
 });
 
-test("runTransparentWatchdog: silence is taken for the end, again and again, until the proxy speaks", async () => {
+test("runTransparentWatchdog: without heartbeats it removes the redirection, again and again, until one comes", async () => {
   const clock = new FakeClock();
   const input = new PassThrough();
   let removed = 0;
@@ -192,7 +192,7 @@ test("runTransparentWatchdog: silence is taken for the end, again and again, unt
   assert.equal(clock.pending, 0);
 });
 
-test("TransparentKeeper: takes nothing before its watchdog is ready, and does not start one that cannot at each heartbeat", async (t) => {
+test("TransparentKeeper: redirects nothing before its watchdog is ready, and does not start one that cannot at each heartbeat", async (t) => {
   const { clock, world, isThere, stop, watchdogs, health } = setUp(t);
   world.newWatchdog = { isReady: false };
   world.settings = settingsOf({ mark: 0x66 });

@@ -25,14 +25,14 @@ export interface Watchdog {
 
 export type TransparentErrorCode = "no-watchdog";
 
-/** Connections are not taken though the settings want it. */
+/** Connections are not redirected although the settings want it. */
 export class TransparentError extends ExpectedError<TransparentErrorCode> {
   override readonly name = "TransparentError";
 }
 
 /** A watchdog that ended before it was ready is started again after this, milliseconds. */
 const RESTART_MS = 5000;
-/** Connections are taken so long after we said last that we live, though nobody is left to take the rules away, seconds. */
+/** Redirection ends so long after the last renewal, even if nothing removes the rules, seconds. */
 const LEASE_S = 2;
 
 export interface TransparentKeeperDeps {
@@ -40,7 +40,7 @@ export interface TransparentKeeperDeps {
   readonly nft: Nft;
   /** As they are now. */
   readonly settings: () => Settings;
-  /** Whether the listeners of transparent mode accept connections, and whoever carries them is well. */
+  /** Whether the listeners of transparent mode accept connections and the proxy is healthy. */
   readonly healthy: () => boolean;
   /** Starts a process that ends with `runTransparentWatchdog` for these marks. */
   readonly startWatchdog: (marks: TransparentMarks) => Watchdog;
@@ -50,13 +50,13 @@ export interface TransparentKeeperDeps {
 }
 
 export interface TransparentKeeperOptions {
-  /** While this file is there nothing is taken (docs/spec/uplink-proxy.md#14). */
+  /** While this file exists nothing is redirected (docs/spec/uplink-proxy.md#14). */
   readonly offSwitch: string;
-  /** Connections of this user are ours; not for root, who is others too. */
+  /** Connections of this user are not redirected. Not used for root, which other programs are too. */
   readonly ownUid?: number;
 }
 
-/** Keeps the redirection in place exactly as long as the proxy is well, wanted, and watched by somebody who outlives it. */
+/** Keeps the redirection in place as long as the settings want it, the proxy is healthy, and a watchdog watches. */
 export class TransparentKeeper {
   readonly #deps: TransparentKeeperDeps;
   readonly #options: TransparentKeeperOptions;
@@ -73,12 +73,12 @@ export class TransparentKeeper {
     this.#clock = deps.clock ?? systemClock;
   }
 
-  /** Whether connections are taken right now. */
+  /** Whether connections are redirected right now. */
   get isInstalled(): boolean {
     return this.#installed !== undefined;
   }
 
-  /** Runs until the signal aborts, and removes everything then. Also what an earlier run left is removed. */
+  /** Runs until the signal aborts, then removes everything. Removes at the start what an earlier run left. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { settings } = this.#deps;
     const clock = this.#clock;
@@ -97,7 +97,7 @@ export class TransparentKeeper {
     const { health } = this.#deps;
     try {
       work();
-      health.ok(this.isInstalled ? "connections are taken" : "nothing is taken");
+      health.ok(this.isInstalled ? "connections are redirected" : "nothing is redirected");
     } catch (error) {
       if (!(error instanceof ExpectedError)) throw error;
       health.degraded(error);
@@ -116,7 +116,7 @@ export class TransparentKeeper {
     this.#watchdog?.process.heartbeat();
   }
 
-  /** Whether a watchdog for these marks notices our end; nothing is taken without one. Throws {@link TransparentError}. */
+  /** Whether a watchdog for these marks watches; nothing is redirected without one. Throws {@link TransparentError}. */
   #isWatched(marks: TransparentMarks): boolean {
     const is = this.#watchdog;
     const fits = is !== undefined && JSON.stringify(is.marks) === JSON.stringify(marks);
@@ -126,7 +126,7 @@ export class TransparentKeeper {
     if (fits && !is.process.isReady && now - is.startedAt < RESTART_MS) {
       throw new TransparentError(
         "no-watchdog",
-        `connections are not taken: the process that would end it with the proxy does not start; trying again after ${RESTART_MS / 1000} s`,
+        `connections are not redirected: the watchdog does not start; trying again after ${RESTART_MS / 1000} s`,
       );
     }
     if (is?.process.isAlive === true) is.process.disarm();
@@ -135,9 +135,9 @@ export class TransparentKeeper {
   }
 
   #reasonAgainst(settings: Settings): string | undefined {
-    if (!settings.transparent.enabled) return "it is not configured";
-    if (existsSync(this.#options.offSwitch)) return `${this.#options.offSwitch} is there`;
-    return this.#deps.healthy() ? undefined : "the proxy is not well";
+    if (!settings.transparent.enabled) return "not enabled in the settings";
+    if (existsSync(this.#options.offSwitch)) return `${this.#options.offSwitch} exists`;
+    return this.#deps.healthy() ? undefined : "the proxy is not healthy";
   }
 
   #put(settings: Settings, marks: TransparentMarks): void {
@@ -149,14 +149,14 @@ export class TransparentKeeper {
     const own = ownUid ? { ownUid } : {};
     installTransparent(stack, nft, settings, { log: this.#log, leaseSeconds: LEASE_S, ...own });
     this.#installed = { settings, marks };
-    this.#log.info("transparent mode takes connections", { ports: settings.transparent.ports });
+    this.#log.info("transparent mode redirects connections", { ports: settings.transparent.ports });
   }
 
   #withdraw(reason: string): void {
     if (this.#installed === undefined) return;
     this.#remove(this.#installed.marks);
     this.#installed = undefined;
-    this.#log.info("transparent mode takes nothing", { reason });
+    this.#log.info("transparent mode is off", { reason });
   }
 
   #remove(marks: TransparentMarks): number {

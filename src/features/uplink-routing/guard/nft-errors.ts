@@ -1,6 +1,6 @@
 import { NftError } from "#kernel/nft";
 
-/** Something was named that is not there. */
+/** The named object does not exist. */
 export function isNftNotFound(error: unknown): boolean {
   return error instanceof NftError && error.code === "not-found";
 }

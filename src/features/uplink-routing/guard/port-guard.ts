@@ -6,7 +6,7 @@ import { isNftNotFound } from "./nft-errors.ts";
 export const GUARD_TABLE: NftTable = { family: "inet", name: "uplink_guard" };
 const CHAIN = "input";
 
-/** One rule: what must not come in over an uplink. */
+/** One rule: a port that is closed on an uplink. */
 interface GuardRule {
   readonly rule: string;
   readonly comment: string;
@@ -28,7 +28,7 @@ export function wantedGuard({ uplinks, listeners }: Settings): readonly GuardRul
     );
 }
 
-/** Brings the table to what is wanted, in one transaction; no table where nothing is. How many changes: 0 or 1. Throws {@link NftError}. */
+/** Replaces the table in one transaction if it differs; removes it if nothing is wanted. Returns 0 or 1. Throws {@link NftError}. */
 export function syncPortGuard(nft: Nft, wanted: readonly GuardRule[]): number {
   const actual = listGuard(nft);
   if (wanted.length === 0) return actual === undefined ? 0 : clearPortGuard(nft);
@@ -40,7 +40,7 @@ export function syncPortGuard(nft: Nft, wanted: readonly GuardRule[]): number {
   return 1;
 }
 
-/** Away with the table, if it is there. Throws {@link NftError}. */
+/** Removes the table if it exists. Returns 0 or 1. Throws {@link NftError}. */
 export function clearPortGuard(nft: Nft): number {
   if (listGuard(nft) === undefined) return 0;
   nft.run(new NftTransaction(GUARD_TABLE).removeTable());

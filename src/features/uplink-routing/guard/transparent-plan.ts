@@ -8,15 +8,15 @@ import { bypassOf } from "../state/index.ts";
 /** docs/spec/uplink-proxy.md#14. Ours alone: made, replaced and removed as a whole. */
 export const TRANSPARENT_TABLE: NftTable = { family: "inet", name: "uplink_proxy" };
 
-/** Ports that a node's own machinery talks to: never taken, whatever is configured (docs/spec/uplink-proxy.md#14). */
+/** Ports of a node's own components: never redirected, whatever is configured (docs/spec/uplink-proxy.md#14). */
 const NEVER: ReadonlySet<number> = new Set([53, 2379, 2380, 6443, 9345, 10_250]);
 const MULTICAST = [Cidr.parse("224.0.0.0/4"), Cidr.parse("ff00::/8")];
 const DEFAULT = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
 const LOOPBACK_INDEX = 1;
-/** Tells our own sockets' mark from that of the connections that are taken. */
+/** Distinguishes the mark of our own sockets from that of redirected connections. */
 const OWN_BIT = 0x100;
 
-/** The numbers by which the kernel's part is found again, without the rest of the settings. */
+/** The numbers that identify the kernel's part of transparent mode, without the rest of the settings. */
 export interface TransparentMarks {
   readonly mark: number;
   readonly table: number;
@@ -31,7 +31,7 @@ export interface TransparentPlan {
   readonly nft: NftTransaction;
 }
 
-/** Pure: SO_MARK for every socket of ours that goes out, so that it is not taken and sent back to us. */
+/** Pure: SO_MARK of every outgoing socket of ours, so that it is not redirected to us. */
 export function ownMark({ mark }: Pick<TransparentSettings, "mark">): number {
   return mark ^ OWN_BIT;
 }
@@ -42,7 +42,7 @@ export function transparentMarks({ transparent, routing }: Settings): Transparen
   return { mark, table, rulePriority, routeProtocol: routing.routeProtocol };
 }
 
-/** Pure: what leads marked packets back to this host. */
+/** Pure: routes and rules that deliver marked packets to this host. */
 export function transparentRouting(
   marks: TransparentMarks,
   families: readonly IpFamily[] = [4, 6],
@@ -61,19 +61,19 @@ export function transparentRouting(
   };
 }
 
-/** How connections are taken. */
+/** How connections are redirected. */
 export interface TransparentOptions {
   readonly cgroups: readonly string[];
   readonly ownUid?: number;
   readonly families?: readonly IpFamily[];
   /**
-   * No connection is taken any more so long after {@link renewLease} was run last, whoever else is gone: the kernel forgets the element that the
-   * rule asks for. Default: there is no such condition.
+   * Redirection ends so many seconds after the last {@link renewLease}, even if proxy and watchdog are gone: the kernel drops the element that the
+   * rule requires. Default: no such limit.
    */
   readonly leaseSeconds?: number;
 }
 
-/** Pure: the lease begins anew. In one transaction, for an element that is there keeps its time. */
+/** Pure: renews the lease. Deletes and adds in one transaction, because an existing element keeps its timeout. */
 export function renewLease(leaseSeconds: number): NftTransaction {
   const element = leaseElement(leaseSeconds);
   return new NftTransaction(TRANSPARENT_TABLE)
@@ -86,12 +86,12 @@ function leaseElement(timeoutSeconds: number): { readonly key: readonly string[]
   return { key: ["tcp"], timeoutSeconds };
 }
 
-/** The set of protocols that are taken. */
+/** The set of protocols that are redirected. */
 const LEASE = "alive";
 
 /**
- * Pure: takes TCP connections that this host opens from now on to the chosen ports; those that are open already go on as they
- * are, because only a SYN makes a connection ours. Left alone: our own sockets (by mark, so that it holds for a proxy that runs
+ * Pure: redirects TCP connections that this host opens from now on to the chosen ports; those that are open already go on as they
+ * are, because only a SYN marks a connection. Left alone: our own sockets (by mark, so that it holds for a proxy that runs
  * as root), the users and cgroups to skip, answers, this host's own addresses, and the bypass set.
  */
 export function planTransparent(settings: Settings, options: TransparentOptions): TransparentPlan {
@@ -133,13 +133,13 @@ export function planTransparent(settings: Settings, options: TransparentOptions)
   return { ...transparentRouting(transparentMarks(settings), options.families), nft: tx };
 }
 
-/** Pure: matches sockets of a cgroup and those below it; nft looks the path up when the rule is made. */
+/** Pure: matches sockets of a cgroup and those below it; nft resolves the path when the rule is added. */
 export function cgroupMatch(path: string): string {
   const parts = path.split("/").filter((part) => part !== "");
   return `socket cgroupv2 level ${parts.length} "${parts.join("/")}"`;
 }
 
-/** An interval set takes no prefix twice: those inside another are left out. */
+/** An interval set refuses overlapping prefixes: those inside another are left out. */
 function widest(prefixes: readonly Cidr[]): Cidr[] {
   const sorted = [...prefixes].sort((a, b) => a.prefixLength - b.prefixLength);
   const kept: Cidr[] = [];

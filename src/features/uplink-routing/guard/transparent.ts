@@ -19,8 +19,8 @@ type Stack = Pick<NetStack, "addresses" | "routes" | "rules">;
 const LOOPBACK6 = IpAddress.parse("::1");
 
 /**
- * Puts the kernel's part of transparent mode in place; what was there of it is replaced. The redirection comes last, so that
- * nothing is taken before it can be delivered. Throws {@link KernelError} and {@link NftError}; then nothing is taken.
+ * Installs the kernel's part of transparent mode; an existing one is replaced. The redirection comes last, so that
+ * nothing is redirected before it can be delivered. Throws {@link KernelError} and {@link NftError}; then nothing is redirected.
  */
 export function installTransparent(
   stack: Stack,
@@ -43,8 +43,8 @@ export function installTransparent(
 }
 
 /**
- * Takes it away again, the redirection first. Works without anything but the marks, so that a watchdog can do it for a proxy
- * that is no more. How many changes it took. Throws {@link KernelError} and {@link NftError}.
+ * Removes it, the redirection first. Needs only the marks, so that a watchdog can do it for a proxy
+ * that has ended. Returns the number of changes. Throws {@link KernelError} and {@link NftError}.
  */
 export function removeTransparent(stack: Pick<Stack, "routes" | "rules">, nft: Nft, marks: TransparentMarks): number {
   let changes = 0;
@@ -58,7 +58,7 @@ export function removeTransparent(stack: Pick<Stack, "routes" | "rules">, nft: N
   return changes;
 }
 
-/** Goes on taking connections for so long. False when somebody has taken the table, or what is in it, away. Throws {@link NftError}. */
+/** Renews the lease of the redirection. False if another program has removed the table or its set. Throws {@link NftError}. */
 export function keepTransparent(nft: Nft, leaseSeconds: number): boolean {
   try {
     nft.run(renewLease(leaseSeconds));
@@ -85,12 +85,12 @@ export function hasTransparent(stack: Stack, nft: Nft, settings: Settings): bool
   );
 }
 
-/** Without its loopback address IPv6 is switched off: the kernel takes no route over `lo` then, and there is nobody to listen. */
+/** Without a loopback address IPv6 is switched off: the kernel accepts no IPv6 route over `lo`, and no listener can bind. */
 function familiesOf({ addresses }: Pick<Stack, "addresses">): readonly IpFamily[] {
   return addresses.list({ family: 6 }).some(({ address }) => address.equals(LOOPBACK6)) ? [4, 6] : [4];
 }
 
-/** The cgroups that this kernel and nft can match; others are told of and left out. */
+/** The cgroups that this kernel and nft can match; others are logged and left out. */
 function usableCgroups(nft: Nft, paths: readonly string[], log: Logger): string[] {
   return paths.filter((path) => {
     const tx = new NftTransaction({ family: "inet", name: "uplink_cgroup_check" }).addTable().chain("check");
@@ -99,7 +99,7 @@ function usableCgroups(nft: Nft, paths: readonly string[], log: Logger): string[
       return true;
     } catch (error) {
       if (!(error instanceof NftError)) throw error;
-      log.warn("connections of a cgroup cannot be skipped", { cgroup: path, error });
+      log.warn("cannot exclude the connections of a cgroup", { cgroup: path, error });
       return false;
     }
   });

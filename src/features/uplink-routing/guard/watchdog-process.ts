@@ -4,7 +4,7 @@ import type { Watchdog } from "./keeper.ts";
 import type { TransparentMarks } from "./transparent-plan.ts";
 import { DISARM, HEARTBEAT } from "./watchdog.ts";
 
-/** What the process writes once it watches. */
+/** Written by the process once it watches. */
 export const WATCHDOG_READY = "ready\n";
 
 /** Starts the watchdog as a process of its own; `command` is how this executable is called. */
@@ -19,7 +19,7 @@ export function startWatchdog(marks: TransparentMarks, command: readonly string[
   const child = spawn(file, [...args, "uplink-watchdog", ...words], {
     stdio: ["pipe", "pipe", "inherit"],
     detached: true,
-    // Under whatever name we were called: the first word says what is meant.
+    // The executable may have been called by another name; the first word names the program.
     env: { ...process.env, ISTHMUS_CALLED_AS: "isthmus" },
   });
   let [isAlive, isReady] = [true, false];
@@ -28,12 +28,12 @@ export function startWatchdog(marks: TransparentMarks, command: readonly string[
       isAlive = false;
     });
   }
-  // Without descriptors to spare there are no pipes either: the error follows.
+  // Without free descriptors there are no pipes; an `error` event follows.
   const { stdin, stdout }: { readonly stdin: Writable | null; readonly stdout: Readable | null } = child;
   stdout?.once("data", () => {
     isReady = true;
   });
-  // A watchdog that has gone cannot read; its end is noticed.
+  // A watchdog that has ended cannot read; its `exit` event sets isAlive.
   stdin?.on("error", () => undefined);
   child.unref();
   return {

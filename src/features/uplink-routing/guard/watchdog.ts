@@ -5,7 +5,7 @@ import { type Logger, nullLogger, Repeats } from "#base/log";
 
 /** Interval of heartbeats, milliseconds. */
 export const HEARTBEAT_MS = 400;
-/** Without a heartbeat for so long the proxy counts as dead; with one heartbeat and the removal this is well within the 2 s of docs/spec/uplink-proxy.md#14. */
+/** Without a heartbeat for so long the proxy counts as dead. Heartbeat and removal included, within the 2 s of docs/spec/uplink-proxy.md#14. */
 const TIMEOUT_MS = 1500;
 /** The two messages: a heartbeat, and that the proxy has removed the redirection itself and ends. */
 export const HEARTBEAT = "b";
@@ -14,15 +14,15 @@ export const DISARM = "q";
 export interface WatchdogDeps {
   /** From the proxy: usually standard input, a pipe that ends when the proxy does, however that comes about. */
   readonly input: Readable;
-  /** Takes the redirection away. Called again and again where it throws. */
+  /** Removes the redirection. Called again if it throws. */
   readonly remove: () => void;
   readonly clock: Clock;
   readonly log?: Logger;
 }
 
 /**
- * The watchdog's whole life: takes the redirection away as soon as the proxy ends or falls silent, so that a dead proxy never
- * cuts its host off. A proxy that was only slow puts it back itself. Resolves when the proxy has ended and nothing is left.
+ * Runs the watchdog: removes the redirection as soon as the proxy ends or sends no heartbeat, so that a dead proxy never
+ * cuts its host off. A proxy that was only slow installs it again. Resolves when the proxy has ended and the redirection is removed.
  */
 export async function runTransparentWatchdog({ input, remove, clock, log = nullLogger }: WatchdogDeps): Promise<void> {
   const ended = Promise.withResolvers<"disarm" | "end">();
@@ -31,7 +31,7 @@ export async function runTransparentWatchdog({ input, remove, clock, log = nullL
   const listen = (): void => {
     cancel();
     cancel = clock.after(TIMEOUT_MS, () => {
-      if (repeats.isNews("proxy", "silent")) log.warn("the proxy is silent: its redirection is taken away");
+      if (repeats.isNews("proxy", "silent")) log.warn("no heartbeat from the proxy: its redirection is removed");
       attempt(remove, log, repeats);
       listen();
     });
@@ -46,7 +46,7 @@ export async function runTransparentWatchdog({ input, remove, clock, log = nullL
   const how = await ended.promise;
   cancel();
   if (how === "disarm") return;
-  log.warn("the proxy ended: its redirection is taken away");
+  log.warn("the proxy has ended: its redirection is removed");
   while (!attempt(remove, log, repeats)) await new Promise<void>((resolve) => void clock.after(HEARTBEAT_MS, resolve));
 }
 
@@ -56,7 +56,7 @@ function attempt(remove: () => void, log: Logger, repeats: Repeats): boolean {
     return true;
   } catch (error) {
     if (!(error instanceof ExpectedError)) throw error;
-    if (repeats.isNews("remove", error.message)) log.error("cannot take the redirection away", { error });
+    if (repeats.isNews("remove", error.message)) log.error("cannot remove the redirection", { error });
     return false;
   }
 }

@@ -8,18 +8,18 @@ import type { RoutingChange } from "./changes.ts";
 /** `partial`: the kernel refused some changes; the others were made. */
 export type RoutingErrorCode = "partial";
 
-/** What the kernel refused; `cause` has every refusal. */
+/** Some changes were refused by the kernel; `cause` has every refusal. */
 export class RoutingError extends ExpectedError<RoutingErrorCode> {
   override readonly name = "RoutingError";
 }
 
-/** Refusals that a message tells one by one. */
+/** Refusals that a message lists. */
 const MAX_SHOWN = 3;
 
 /**
- * Makes every change that can be made; one uplink's trouble costs no other its routes. A rule whose table could not be ended is
+ * Makes every change that the kernel accepts: an error of one uplink does not affect the others. A rule whose table has no end marker is
  * not added, and a table whose rule could not be deleted is not emptied. May stop at any step and be run again from a fresh
- * plan. What others did meanwhile is no failure where it comes to the same. Throws {@link RoutingError} once all were tried.
+ * plan. A change that another program has made meanwhile is no failure. Throws {@link RoutingError} after all changes were tried.
  */
 export function applyRouting(stack: Pick<NetStack, "routes" | "rules">, plan: readonly RoutingChange[]): void {
   const refusals: KernelError[] = [];
@@ -51,12 +51,12 @@ function makeChange({ routes, rules }: Pick<NetStack, "routes" | "rules">, chang
   else assertNever(change);
 }
 
-/** All that tells a route from its neighbours, and nothing that the kernel would not find it by. */
+/** The attributes that identify a route to the kernel. */
 function keyOf({ dst, table, protocol, type, linkIndex, gateway, metric }: Route): RouteKey {
   return { dst, table, protocol, type, linkIndex, gateway, metric };
 }
 
-/** Somebody else did it first, or the link went away and took it along. */
+/** Another program made the change first, or the link was removed with its routes. */
 function isMoot({ op }: RoutingChange, error: KernelError): boolean {
   if (op === "delete-route" || op === "delete-rule") return error.code === "not-found" || error.code === "no-device";
   return error.code === "already-exists";

@@ -7,9 +7,9 @@ import { isOnLink } from "./on-link.ts";
 /** First metric of default routes over management uplinks, and over others (docs/spec/uplink-proxy.md#3.1). */
 const MANAGEMENT_METRIC = 5000;
 const OTHER_METRIC = 10_000;
-/** A second gateway on the same link comes so much later. */
+/** Added to the metric of a second gateway on the same link. */
 const SECOND_STEP = 1000;
-/** Where routes wait whose places are still taken. */
+/** First temporary metric, for routes whose metric is still in use. */
 const WAITING_METRIC = 30_000;
 /** RTPROT_RA: the kernel makes these anew with each advertisement; their metric is a sysctl of the interface. */
 const PROTOCOL_RA = 9;
@@ -26,9 +26,9 @@ export function metricsOf(uplinks: readonly UplinkSettings[]): ReadonlyMap<strin
 }
 
 /**
- * Pure: gives the main table's default routes over uplinks the metrics of their uplinks, where the settings ask for it. At each
- * step each way is there at least once, and a pass that stops midway is finished by the next. Multipath routes, those of router
- * advertisements, those over other links, and those that the kernel would not take again stay as they are.
+ * Pure: gives the main table's default routes over uplinks the metrics of their uplinks, with `setMetrics`. At each
+ * step each gateway has at least one route, and a pass that stops midway is finished by the next. Multipath routes, those of router
+ * advertisements, those over other links, and those that the kernel would not accept again are left alone.
  */
 export function planMetrics({ routing, uplinks }: Settings, listing: KernelListing): RoutingChange[] {
   if (!routing.manage || !routing.setMetrics) return [];
@@ -47,7 +47,7 @@ export function planMetrics({ routing, uplinks }: Settings, listing: KernelListi
   });
 }
 
-/** One way out, all routes that are it, and the metric that one of them is to have. */
+/** One gateway, all default routes over it, and the metric that one of them gets. */
 interface Gateway {
   readonly routes: Route[];
   readonly metric: number;
@@ -68,7 +68,7 @@ function arrange(defaults: readonly Route[], metricOf: (route: Route) => number 
     const [route] = routes;
     if (route === undefined || routes.some((one) => one.metric === metric)) continue;
     if (staying.has(metric)) {
-      // Somebody else has the metric: everything of this way stays where it is.
+      // A foreign route has the metric: the routes of this gateway stay as they are.
       for (const one of routes) leaving.delete(one);
     } else if (vacated.has(metric)) {
       const waiting = freeFrom(WAITING_METRIC + steps.wait.length, defaults);
@@ -83,7 +83,7 @@ function arrange(defaults: readonly Route[], metricOf: (route: Route) => number 
   return [...steps.first, ...steps.wait, ...gone, ...steps.settle, ...steps.done];
 }
 
-/** The ways by link and gateway, the preferred first; the second over one link comes after the first ones of all. */
+/** The gateways by link, the preferred one first. A second gateway of a link ranks after the first ones of all links. */
 function gatewaysOf(defaults: readonly Route[], metricOf: (route: Route) => number | undefined): Gateway[] {
   const gateways = new Map<string, Gateway>();
   const perLink = new Map<number | undefined, number>();

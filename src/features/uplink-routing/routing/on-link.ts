@@ -5,8 +5,8 @@ import type { RouteSpec } from "#kernel/route";
 export const LINK_LOCAL = Cidr.parse("fe80::/10");
 
 /**
- * Pure: whether the kernel takes a new route over this gateway without being told that it is on the link: some direct route over
- * the same link has to lead there. Old routes stay when that one goes.
+ * Pure: whether the kernel accepts a new route over this gateway without the flag `onlink`: a direct route over
+ * the same link must contain it. Existing routes stay when that route is removed.
  */
 export function isOnLink(
   gateway: IpAddress | undefined,

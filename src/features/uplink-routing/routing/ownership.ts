@@ -15,7 +15,7 @@ export type RoutingMarks = Pick<
 >;
 
 /**
- * Pure: the `unreachable default` that ends each table of ours, first to come and last to go. It tells our tables from those of
+ * Pure: the `unreachable default` that ends each table of ours; added first and deleted last. It distinguishes our tables from those of
  * others that use our protocol number, which routing daemons call BGP.
  */
 export function isEndMarker(route: Route, { routeProtocol }: RoutingMarks): boolean {

@@ -10,14 +10,14 @@ import { chooseTables, type UplinkTables } from "./tables.ts";
 import { endMarker, routeKey, sameRoute, serviceRoute, uplinkRoutes } from "./wanted-routes.ts";
 import { clusterRules, localRules, sourceRules } from "./wanted-rules.ts";
 
-/** What is wanted of the kernel. */
+/** The wanted kernel state. */
 export interface WantedRouting {
   readonly tables: UplinkTables;
   readonly routes: readonly RouteSpec[];
   readonly rules: readonly RuleSpec[];
 }
 
-/** Nothing at all: what is ours goes. */
+/** No routing: everything of ours is removed. */
 export const NO_ROUTING: WantedRouting = { tables: new Map(), routes: [], rules: [] };
 
 /** Pure: the tables and rules for these settings on this host; nothing when routing is not ours to manage. */
@@ -41,7 +41,7 @@ export function wantRouting(settings: Settings, listing: KernelListing): WantedR
   };
 }
 
-/** A table that only rules still lead to ends like any other. */
+/** End markers for tables that only rules still lead to. */
 function orphanMarkers(rules: readonly RuleSpec[], tables: UplinkTables, protocol: number): RouteSpec[] {
   const inUse = new Set(tables.values());
   const orphans = new Set(rules.flatMap(({ table }) => (table === undefined || inUse.has(table) ? [] : [table])));
@@ -64,9 +64,9 @@ function serviceRoutes({ routing, cluster }: Settings, listing: KernelListing): 
 }
 
 /**
- * Pure: what leads from the listing to what is wanted, in an order in which no rule ever leads to an empty table: end markers,
+ * Pure: the changes from the listing to the wanted state, in an order in which no rule ever leads to an empty table: end markers,
  * other routes, rules; then rules that are no longer wanted, their routes, and the markers last. Nothing without our marks is
- * touched; a route of somebody else keeps its place from ours.
+ * touched; where a foreign route has the same key as a wanted one, ours is not added.
  */
 export function diffRouting(listing: KernelListing, wanted: WantedRouting, marks: RoutingMarks): RoutingChange[] {
   const tables = ownTables(listing, marks, wanted.tables.values());
@@ -129,7 +129,7 @@ function diffRules(
   return { add: [...add, ...moved.add], remove: [...moved.remove, ...remove] };
 }
 
-/** The kernel's own rule for the local table goes when ours is there, and comes back before ours goes. */
+/** The kernel's own rule for the local table is deleted after ours is added, and restored before ours is deleted. */
 function movedLocal(
   actual: readonly Rule[],
   wanted: readonly RuleSpec[],
@@ -159,14 +159,14 @@ function ruleKey({ family, priority, table, from, to }: RuleSpec): string {
   return `${family} ${priority} ${from ?? ""} ${to ?? ""} ${table}`;
 }
 
-/** What one sync does. */
+/** The changes of one pass. */
 export interface RoutingPlan {
   readonly changes: readonly RoutingChange[];
-  /** In use afterwards. */
+  /** The tables in use after it. */
   readonly tables: UplinkTables;
 }
 
-/** Pure. `former`: marks that were in force before; what still bears them goes once the new is there. */
+/** Pure. `former`: marks of earlier settings; objects that still bear them are removed after the new ones are there. */
 export function planRouting(
   settings: Settings,
   listing: KernelListing,
@@ -180,7 +180,7 @@ export function planRouting(
   };
 }
 
-/** Pure: takes away everything that bears the marks. */
+/** Pure: removes everything that bears the marks. */
 export function planFlush(listing: KernelListing, marks: RoutingMarks): RoutingChange[] {
   return diffRouting(listing, NO_ROUTING, marks);
 }

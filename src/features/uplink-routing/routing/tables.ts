@@ -10,8 +10,8 @@ const SPARE_OFFSET = 1000;
 export type UplinkTables = ReadonlyMap<string, number>;
 
 /**
- * Pure: the table of each uplink: `tableBase` plus the interface's index, unless somebody else has routes there; then one that
- * we made for it before, or the next free one. A table that is ours stays ours, whatever others add to it.
+ * Pure: the table of each uplink: `tableBase` plus the interface's index, unless that has foreign routes; then one that
+ * was made for it before, or the next free one. A table of ours stays in use, whatever others add to it.
  */
 export function chooseTables(
   uplinks: readonly UplinkSettings[],
@@ -27,7 +27,7 @@ export function chooseTables(
     if (isOurs(table, listing, routing) || isEmpty(table, listing)) tables.set(name, table);
     else displaced.push({ name, link });
   }
-  // The surest sign goes first: what a table leads over, then who is looked up there, then what is left.
+  // First by the interface of the table's routes, then by the rules that lead to the table, then a free one.
   let left = displaced;
   for (const find of [spareByRoute, spareByRule]) {
     left = left.filter(({ name, link }) => {
@@ -49,13 +49,13 @@ function isOurs(table: number, { routes }: KernelListing, routing: RoutingSettin
   return routes.some((route) => route.table === table && isEndMarker(route, routing));
 }
 
-/** The spare table of ours that leads over the link. */
+/** The spare table of ours whose routes lead over the link. */
 function spareByRoute(link: Link, listing: KernelListing, routing: RoutingSettings): number | undefined {
   const over = listing.routes.filter(({ linkIndex, type }) => linkIndex === link.index && type === "unicast");
   return firstSpare(over, listing, routing);
 }
 
-/** The spare table of ours that an address of the link is looked up in: a link that is down has no routes. */
+/** The spare table that a rule of the link's address leads to. Needed for a link that is down, which has no routes. */
 function spareByRule(link: Link, listing: KernelListing, routing: RoutingSettings): number | undefined {
   const own = listing.addresses.filter(({ linkIndex }) => linkIndex === link.index);
   const rules = listing.rules.filter(

@@ -10,7 +10,7 @@ const DEFAULT = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
 /** IP6_RT_PRIO_USER of include/net/ip6_route.h, what the kernel gives a route without a metric. */
 const IPV6_METRIC = 1024;
 
-/** Where a route of ours goes, and how it is marked. */
+/** Table and mark of a route of ours. */
 export interface Place {
   readonly table: number;
   readonly protocol: number;
@@ -20,17 +20,17 @@ export interface Place {
 export function uplinkRoutes(uplink: UplinkSettings, link: Link, listing: KernelListing, place: Place): RouteSpec[] {
   return ([4, 6] as const).flatMap((family) => [
     endMarker(family, place),
-    // A link that is down takes no routes; the marker keeps its packets from leaving by another.
+    // The kernel accepts no routes over a link that is down; the end marker keeps its packets from leaving by another.
     ...(link.up ? waysOf(uplink, link, listing, family).map((route) => ({ ...route, ...place })) : []),
   ]);
 }
 
-/** Pure: the last route of a table: what no other route takes goes nowhere. */
+/** Pure: the last route of a table: packets that match no other route are unreachable. */
 export function endMarker(family: IpFamily, place: Place): RouteSpec {
   return { dst: DEFAULT[family], type: "unreachable", metric: LAST_METRIC, scope: "global", ...place };
 }
 
-/** Pure: which of two routes takes the other's place: same table, prefix and metric. */
+/** Pure: the key of a route: a route of the same table, prefix and metric replaces another. */
 export function routeKey({ dst, table, metric }: Pick<RouteSpec, "dst" | "table" | "metric">): string {
   return `${table ?? TABLE_MAIN} ${dst} ${metric ?? (dst.family === 6 ? IPV6_METRIC : 0)}`;
 }
@@ -39,7 +39,7 @@ function waysOf(uplink: UplinkSettings, link: Link, listing: KernelListing, fami
   const routes = uplink.mode === "static" ? staticRoutes(uplink, link, listing, family) : copies(link, listing, family);
   const byKey = new Map<string, RouteSpec>();
   for (const route of routes) if (!byKey.has(routeKey(route))) byKey.set(routeKey(route), route);
-  // Gateways are looked for among the routes that are there already.
+  // Direct routes first: the kernel looks gateways up in the existing routes.
   const direct = (route: RouteSpec): number => (route.gateway === undefined && route.multipath === undefined ? 0 : 1);
   return [...byKey.values()].sort((a, b) => direct(a) - direct(b));
 }
@@ -83,7 +83,7 @@ function copies(link: Link, listing: KernelListing, family: IpFamily): RouteSpec
     .flatMap((route) => wayOver(route, link.index))
     .map((route) => (route.src !== undefined && !isAssigned(route.src, listing) ? { ...route, src: undefined } : route))
     .map((route) => (LINK_LOCAL.contains(route.dst) ? { ...route, metric: link.index } : route));
-  // Main keeps routes whose gateway no prefix reaches any more; a new one the kernel takes only when told that it does.
+  // The main table keeps routes whose gateway is in no prefix any more; the kernel accepts a copy only with `onlink`.
   const reached = <Way extends Pick<NextHop, "gateway" | "onlink"> | RouteSpec>(way: Way): Way =>
     isOnLink(way.gateway, link.index, routes) ? way : { ...way, onlink: true };
   return routes.map((route) =>
@@ -91,12 +91,12 @@ function copies(link: Link, listing: KernelListing, family: IpFamily): RouteSpec
   );
 }
 
-/** The kernel takes no source that it does not have, or that duplicate address detection has not let pass. */
+/** The kernel accepts as `src` only an address that it has and that has passed duplicate address detection. */
 function isAssigned(address: IpAddress, { addresses }: KernelListing): boolean {
   return addresses.some((own) => own.address.equals(address) && !own.tentative && !own.dadFailed);
 }
 
-/** The route as far as it leads over the link; nothing where it leads elsewhere. */
+/** The part of a route that leads over the link; none if it leads elsewhere. */
 function wayOver(route: Route, linkIndex: number): RouteSpec[] {
   const { dst, scope, src, metric, mtu, encap, onlink, gateway, multipath } = route;
   const common: RouteSpec = { dst, scope, src, metric, mtu };
@@ -122,7 +122,7 @@ function wayText({ linkIndex, gateway, onlink, weight }: Partial<NextHop>): stri
 export function sameRoute(is: Route, wanted: RouteSpec): boolean {
   const type = wanted.type ?? "unicast";
   if (is.type !== type) return false;
-  // IPv6 reports the loopback device for what leads nowhere.
+  // IPv6 reports the loopback device for unreachable routes.
   if (type === "unreachable") return true;
   return (
     wayText(is) === wayText(wanted as Partial<NextHop>) &&
@@ -140,8 +140,8 @@ function encapOf({ encap }: Pick<RouteSpec, "encap">): unknown {
 }
 
 /**
- * Pure: the way to Services over the cluster's own interface: through the node's own address in IPv4, which the kernel does not
- * take in IPv6.
+ * Pure: the route to Services over the cluster's interface: via the node's own address in IPv4, which the kernel does not
+ * accept in IPv6.
  */
 export function serviceRoute(prefix: Cidr, link: Link, own: IpAddress, place: Place): RouteSpec {
   const way = prefix.family === 4 ? { gateway: own } : { src: own };

@@ -8,8 +8,8 @@ import type { UplinkTables } from "./tables.ts";
 
 /**
  * Pure: one rule for each address of an uplink. An address that two uplinks have is the first one's. The rule of an address that
- * left its uplink for an interface that is none stays as long as the address does, so that its packets do not take another,
- * perhaps dearer, way (docs/spec/uplink-proxy.md#3.2); also where the uplink's interface was renamed under it.
+ * moved to an interface that is no uplink stays as long as the address does, so that its packets do not leave by another,
+ * perhaps more expensive, uplink (docs/spec/uplink-proxy.md#3.2); also where the uplink's interface was renamed under it.
  */
 export function sourceRules(settings: Settings, listing: KernelListing, tables: UplinkTables): RuleSpec[] {
   const found = new Map<string, { readonly address: IpAddress; readonly table: number }>();
@@ -30,7 +30,7 @@ export function sourceRules(settings: Settings, listing: KernelListing, tables: 
     const table =
       configuredTable(address, settings, tables) ??
       formerTable(address, settings, listing, (one) => inUse.has(one)) ??
-      // Its interface bears another name for now: the table without ways keeps its packets from the main one.
+      // Its interface has another name for now: the table without routes keeps its packets out of the main table.
       (isOfAbsent(address, settings, tables) ? formerTable(address, settings, listing, () => true) : undefined);
     if (table !== undefined) claim(address, table);
   }
@@ -44,7 +44,7 @@ export function sourceRules(settings: Settings, listing: KernelListing, tables: 
   }));
 }
 
-/** A static uplink's table knows nothing of addresses that its configuration does not name. */
+/** For a static uplink, only addresses of its configuration: its table has routes for no other. */
 function ruled(uplink: UplinkSettings, addresses: readonly Address[]): readonly Address[] {
   if (uplink.mode !== "static") return addresses;
   return addresses.filter(({ address }) => uplink.addresses.some((one) => one.address.equals(address)));
@@ -57,7 +57,7 @@ function configuredTable(address: IpAddress, { uplinks }: Settings, tables: Upli
   return uplink === undefined ? undefined : tables.get(uplink.name);
 }
 
-/** Whether an uplink whose interface is not there is configured to have the address. */
+/** Whether the address belongs to a static uplink whose interface is missing. */
 function isOfAbsent(address: IpAddress, { uplinks }: Settings, tables: UplinkTables): boolean {
   return uplinks.some(
     ({ name, mode, addresses }) =>
@@ -77,7 +77,7 @@ function formerTable(
   return rule?.table;
 }
 
-/** Pure: the cluster's prefixes are looked up before any source (docs/spec/uplink-proxy.md#3.1). `viaServices`: those with a route in 400. */
+/** Pure: rules for the cluster's prefixes, before any source rule (docs/spec/uplink-proxy.md#3.1). `viaServices`: those with a route in 400. */
 export function clusterRules({ routing }: Settings, viaServices: readonly Cidr[]): RuleSpec[] {
   const { kubeRulePriority: priority, routeProtocol: protocol, podCIDRs, serviceCIDRs } = routing;
   const tableOf = (prefix: Cidr): number =>
@@ -92,7 +92,7 @@ export function clusterRules({ routing }: Settings, viaServices: readonly Cidr[]
   return [...prefixes.values()];
 }
 
-/** Pure: the local table's rule where it is to be moved; nothing where it stays the kernel's. */
+/** Pure: the moved rules of the local table; none where they stay the kernel's. */
 export function localRules({ routing }: Settings): RuleSpec[] {
   const { localRulePriority: priority, routeProtocol: protocol } = routing;
   return priority === 0 ? [] : ([4, 6] as const).map((family) => ({ family, priority, table: TABLE_LOCAL, protocol }));

@@ -1,5 +1,5 @@
 /**
- * What the kernel and the settings together say of the uplinks.
+ * The uplinks as the kernel and the settings together show them.
  *
  * Owns: reading the kernel's listings, and pure functions from them to a snapshot. Refuses to know: reachability, and who
  * programs routes.

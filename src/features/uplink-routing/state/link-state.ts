@@ -1,6 +1,6 @@
 import type { Link } from "#kernel/link";
 
-/** Pure: administratively up, and not known to be without carrier (`unknown` is what devices without the notion say). */
+/** Pure: administratively up, and not without carrier (devices without carrier detection report `unknown`). */
 export function isUp(link: Link | undefined): boolean {
   return link?.up === true && (link.operState === "up" || link.operState === "unknown");
 }

@@ -4,7 +4,7 @@ import type { NetStack } from "#kernel/net";
 import type { Route } from "#kernel/route";
 import type { Rule } from "#kernel/rule";
 
-/** What the kernel of one namespace has, both families, taken at one time. Plain data: plans and snapshots are made of it. */
+/** Links, addresses, routes and rules of one namespace, both families, listed at one time. Plans and snapshots are made of it. */
 export interface KernelListing {
   readonly links: readonly Link[];
   readonly addresses: readonly Address[];
@@ -29,14 +29,14 @@ export function readKernel(stack: Pick<NetStack, "links" | "addresses" | "routes
   };
 }
 
-/** What uplinks are made of, found once per listing. */
+/** The link of an uplink with its addresses. */
 export interface UplinkLink {
   readonly link?: Link;
   /** On the link, in the kernel's order. */
   readonly addresses: readonly Address[];
 }
 
-/** Pure: the link of an uplink, and what is on it; no link where there is none of that name. */
+/** Pure: the link of an uplink, and its addresses; no link if there is none of that name. */
 export function linkOf({ links, addresses }: KernelListing, ifName: string): UplinkLink {
   const link = links.find(({ name }) => name === ifName);
   return link === undefined

@@ -7,7 +7,7 @@ const MAX_BYTES = 65_536;
 const MAX_SERVERS = 16;
 const MAX_DOMAINS = 16;
 
-/** Where the software that configures interfaces leaves what they were told, the most exact first. */
+/** Files with the DNS data of an interface, written by the software that configures it, the most specific first. */
 function filesOf(ifName: string, ifIndex: number): readonly string[] {
   return [
     `/run/systemd/netif/links/${ifIndex}`,
@@ -17,7 +17,7 @@ function filesOf(ifName: string, ifIndex: number): readonly string[] {
   ];
 }
 
-/** Servers and search domains of an interface: systemd-networkd, systemd-resolved, resolvconf. Nothing where nobody says. */
+/** Servers and search domains of an interface: systemd-networkd, systemd-resolved, resolvconf. Empty if none has it. */
 export function readResolverData(ifName: string, ifIndex: number): ResolverData {
   const all = filesOf(ifName, ifIndex).map((path) => parseResolverData(readSmall(path)));
   return all.find(({ dnsServers }) => dnsServers.length > 0) ?? { dnsServers: [], searchDomains: [] };
@@ -25,7 +25,7 @@ export function readResolverData(ifName: string, ifIndex: number): ResolverData 
 
 /**
  * Pure: `nameserver` and `search` lines of resolv.conf(5), and the `DNS=`, `SERVERS=` and `DOMAINS=` lines of systemd's files.
- * What is no address is passed over, as are zones and ports.
+ * Words that are no address are skipped, as are zones and ports.
  */
 export function parseResolverData(text: string): ResolverData {
   const servers: IpAddress[] = [];
@@ -55,7 +55,7 @@ function readSmall(path: string): string {
   return attempt(() => (statSync(path).size > MAX_BYTES ? "" : readFileSync(path, "utf8")), "");
 }
 
-/** A file that is not there, or not for us, says nothing. */
+/** A file that is missing or not readable counts as empty. */
 function attempt<T>(read: () => T, otherwise: T): T {
   try {
     return read();

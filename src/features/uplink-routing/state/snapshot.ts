@@ -5,7 +5,7 @@ import { isUp } from "./link-state.ts";
 import { type KernelListing, linkOf, TABLE_MAIN, type UplinkLink } from "./listing.ts";
 import { canBeSource, isUsableSource } from "./source-address.ts";
 
-/** Servers and domains that the interface's own software was told, by DHCP or a router. */
+/** DNS servers and domains that an interface has from DHCP or a router. */
 export interface ResolverData {
   readonly dnsServers: readonly IpAddress[];
   readonly searchDomains: readonly string[];
@@ -18,7 +18,7 @@ export interface SnapshotInputs {
   readonly listing: KernelListing;
   /** By uplink: the routing table in use. */
   readonly tables?: ReadonlyMap<string, number>;
-  /** What is known beyond the settings' own status. */
+  /** Status from evidence and probes; default: that of the settings. */
   readonly stateOf?: (uplink: string) => { readonly status: UplinkStatus; readonly lastProbe?: string } | undefined;
   /** For `observe` and `external` uplinks without servers in their settings. */
   readonly resolverOf?: (ifName: string, ifIndex: number) => ResolverData;
@@ -42,7 +42,7 @@ export function makeSnapshot(inputs: SnapshotInputs): Snapshot {
 }
 
 function uplinksOf(inputs: SnapshotInputs): readonly Uplink[] {
-  // An address on two uplinks cannot be told apart by a source rule: the first has it.
+  // A source rule cannot distinguish two uplinks with the same address: the first one gets it.
   const taken = new Set<string>();
   return inputs.settings.uplinks.map((settings) => {
     const uplink = uplinkOf(settings, inputs);
@@ -89,7 +89,7 @@ function addressesOf(settings: UplinkSettings, { addresses }: UplinkLink): reado
   }
   return settings.addresses.map(({ address, prefixLength }) => {
     const own = addresses.find((one) => one.address.equals(address));
-    // Whoever publishes addresses answers for them: one that is gone shows when it is bound.
+    // The publisher is responsible for its addresses: a missing one fails at bind.
     const isUsable = own === undefined ? settings.published !== undefined && canBeSource(address) : isUsableSource(own);
     return { address, prefixLength: own?.prefixLength ?? prefixLength, isUsable };
   });
@@ -133,7 +133,7 @@ function resolverOf(
   };
 }
 
-/** Pure: destinations that the main table leads to, whatever a client's NO_PROXY says (docs/spec/uplink-proxy.md#10.3). */
+/** Pure: destinations that are dialled through the main table, whatever a client's NO_PROXY has (docs/spec/uplink-proxy.md#10.3). */
 export function bypassOf({ routing, cluster }: Settings, localAddresses: readonly IpAddress[]): readonly Cidr[] {
   const { nodeIP, prefixLength } = cluster;
   const node = nodeIP === undefined ? [] : [Cidr.of(nodeIP, Math.min(prefixLength ?? nodeIP.bits, nodeIP.bits))];

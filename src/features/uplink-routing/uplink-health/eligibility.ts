@@ -4,7 +4,7 @@ import { hasError, type Settings, type Uplink } from "#base/uplink-model";
 export type ProbeMode = "periodic" | "metered" | "never";
 
 /**
- * Pure: how an uplink may be probed (docs/spec/uplink-proxy.md#3.3). `uplinks` with their effective status: a metered one is asked
+ * Pure: how an uplink may be probed (docs/spec/uplink-proxy.md#3.3). `uplinks` with their effective status: a metered one is probed
  * only when every cheaper one that could carry traffic has failed.
  */
 export function probeMode(uplink: Uplink, uplinks: readonly Uplink[], settings: Settings): ProbeMode {

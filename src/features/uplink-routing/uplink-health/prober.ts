@@ -9,7 +9,7 @@ import type { ProbeTarget, Uplink } from "#base/uplink-model";
 import { isKernelError } from "#kernel/errors";
 import { openTcp } from "#kernel/socket";
 
-/** What a probe showed. `skipped`: the uplink cannot be asked this, which says nothing of it. */
+/** The outcome of a probe. `skipped`: the probe is not possible on this uplink, which is no evidence. */
 export type ProbeOutcome =
   | { readonly kind: "ok" }
   | { readonly kind: "failed"; readonly reason: string }
@@ -25,11 +25,11 @@ export interface Prober {
   ): Promise<ProbeOutcome>;
 }
 
-/** The uplink cannot be asked this. */
+/** The probe is not possible on this uplink. */
 class Skip extends Error {}
 
 /**
- * The real one: everything is bound to an address of the uplink. `mark`, asked each time, keeps transparent mode from taking our
+ * The real prober: every socket is bound to an address of the uplink. `mark`, read for each probe, keeps transparent mode from redirecting our
  * own probes.
  */
 export function openProber(options: { readonly mark?: () => number | undefined } = {}): Prober {
@@ -48,7 +48,7 @@ export function openProber(options: { readonly mark?: () => number | undefined }
       } catch (error) {
         if (error instanceof Skip) return { kind: "skipped", reason: error.message };
         if (signal.aborted) return { kind: "skipped", reason: "no longer wanted" };
-        // What is cut off by the deadline complains in its own words.
+        // An operation that the deadline aborts fails with an error of its own.
         return { kind: "failed", reason: time.isUp ? "timeout" : reasonOf(error) };
       }
     },
@@ -88,7 +88,7 @@ async function fetchStatus(
   const named = IpAddress.tryParse(host) === undefined ? { servername: host } : {};
   const stream = isTls ? tlsConnect({ socket, ...named }) : socket;
   const { promise, resolve, reject } = Promise.withResolvers<number>();
-  // Also after the answer: nothing may be left without somebody to hear it.
+  // Also after the answer: an error without a listener would end the process.
   stream.on("error", reject);
   const request = httpRequest({
     createConnection: () => stream,
@@ -184,14 +184,14 @@ function reasonOf(error: unknown): string {
   return typeof code === "string" && code !== "" ? code : describeError(error);
 }
 
-/** Pure: how a target is called in logs and errors: `tcp 203.0.113.80:443`. */
+/** Pure: the name of a target in logs and errors: `tcp 203.0.113.80:443`. */
 export function describeTarget(target: ProbeTarget): string {
   if (target.type === "http") return `http ${target.url}`;
   if (target.type === "dns") return `dns ${target.name}`;
   return `tcp ${target.host.includes(":") ? `[${target.host}]` : target.host}:${target.port}`;
 }
 
-/** Pure: whether its success shows that what is sent also comes back, and not only that a handshake was completed. */
+/** Pure: whether its success proves that payload passes, and not only a handshake. */
 export function provesPayload(target: ProbeTarget): boolean {
   return target.type !== "tcp";
 }

@@ -4,14 +4,14 @@ import type { ProbeSettings, ProbeTarget, Settings, Uplink } from "#base/uplink-
 import { type ProbeMode, probeMode } from "./eligibility.ts";
 import type { ProbeOutcome, Prober } from "./prober.ts";
 
-/** A metered uplink is asked at most so often, milliseconds (docs/spec/uplink-proxy.md#3.3). */
+/** Shortest interval of probes on a metered uplink, milliseconds (docs/spec/uplink-proxy.md#3.3). */
 const METERED_INTERVAL_MS = 60_000;
 /** Share of the interval by which probes are early or late. */
 const JITTER = 0.2;
-/** Nothing is due: look again when something changes, or so much later. */
+/** Longest wait when no probe is due, milliseconds; a change ends it. */
 const IDLE_MS = 3_600_000;
 
-/** One probe that says something of its uplink. */
+/** The result of one probe. */
 export interface ProbeResult {
   readonly uplink: string;
   readonly target: ProbeTarget;
@@ -23,7 +23,7 @@ export interface ProbeResult {
 export interface ProbeView {
   readonly settings: Settings;
   readonly uplinks: readonly Uplink[];
-  /** Names of uplinks that cannot work, as this host alone shows: a probe would tell nothing new. */
+  /** Names of uplinks with a local fault: they are not probed. */
   readonly faulty: ReadonlySet<string>;
 }
 
@@ -32,21 +32,21 @@ export interface ProbesDeps {
   readonly clock: Clock;
   /** Uniform in [0, 1). */
   readonly random: () => number;
-  /** What the pace depends on, as it is now; nothing before it is known. */
+  /** The present uplinks and settings; `undefined` before they are known. */
   readonly view: () => ProbeView | undefined;
   readonly report: (result: ProbeResult) => void;
 }
 
-/** What is kept of an uplink between its probes. */
+/** State of an uplink between its probes. */
 interface ProbeSchedule {
   startedAt?: number;
-  /** Of the gap that follows, so that it stays the same however often it is looked at. */
+  /** Jitter of the next interval; drawn once. */
   jitter: number;
   round: number;
   inFlight?: AbortController;
 }
 
-/** Sends the active probes: to each uplink at its own pace, to those that cost money as rarely as may be. */
+/** Sends the active probes: each uplink has its own schedule, and metered ones are probed rarely. */
 export class Probes {
   readonly #deps: ProbesDeps;
   readonly #dirty: Dirty;
@@ -58,12 +58,12 @@ export class Probes {
     this.#dirty = new Dirty(deps.clock);
   }
 
-  /** Something that decides who may be probed has changed. */
+  /** Settings or uplinks have changed: checks which probes are due. */
   mark(): void {
     this.#dirty.mark();
   }
 
-  /** Runs until the signal aborts and the probes that were under way have ended. */
+  /** Runs until the signal aborts and the running probes have ended. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     while (!signal.aborted) {
       const waitMs = this.#startDue(signal);
@@ -72,7 +72,7 @@ export class Probes {
     await Promise.all(this.#rounds);
   }
 
-  /** Starts what is due, stops what is no longer wanted; how long nothing more will be, milliseconds. */
+  /** Starts due probes and aborts unwanted ones; returns the time until the next one is due, milliseconds. */
   #startDue(signal: AbortSignal): number {
     const view = this.#deps.view();
     if (view === undefined) return IDLE_MS;
@@ -120,7 +120,7 @@ export class Probes {
     this.#rounds.add(round);
   }
 
-  /** The targets in turn until one answers; a metered uplink is asked one of them. */
+  /** Probes the targets in order until one answers; on a metered uplink only one of them. */
   async #round(uplink: Uplink, mode: ProbeMode, probe: ProbeSettings, signal: AbortSignal): Promise<void> {
     const { clock, random, prober, report } = this.#deps;
     const schedule = this.#scheduleOf(uplink.name);

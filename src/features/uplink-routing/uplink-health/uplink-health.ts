@@ -13,16 +13,16 @@ import { describeTarget, openProber, type Prober, provesPayload } from "./prober
 import { type ProbeResult, Probes, type ProbeView } from "./probes.ts";
 import { type Timestamps, UplinkRecord } from "./uplink-record.ts";
 
-/** What is known of an uplink's reachability, for a snapshot. */
+/** Reachability of an uplink, for a snapshot. */
 export interface UplinkHealthState {
   readonly status: UplinkStatus;
   readonly lastProbe?: string;
 }
 
-/** An uplink as the host shows it. */
+/** An uplink with its local fault. */
 export interface ObservedUplink {
   readonly uplink: Uplink;
-  /** Why it cannot work, as this host alone shows. */
+  /** Local reason why it cannot work. */
   readonly fault?: string | undefined;
 }
 
@@ -32,13 +32,13 @@ export interface UplinkHealthDeps {
   readonly clock?: Clock;
   /** Uniform in [0, 1). */
   readonly random?: () => number;
-  /** Called after a change of what {@link UplinkHealth.stateOf} says. */
+  /** Called after a change of {@link UplinkHealth.stateOf}. */
   readonly changed: () => void;
 }
 
 interface Entry {
   readonly record: UplinkRecord;
-  /** What the settings said last; told anew when they change. */
+  /** The last status of the settings; a change is reported to the record. */
   reported: string;
   uplink: Uplink;
   fault: { readonly text: string; readonly since: number } | undefined;
@@ -47,7 +47,7 @@ interface Entry {
   cancelRelease: (() => void) | undefined;
 }
 
-/** Tells working uplinks from failed ones (docs/spec/uplink-proxy.md#3.3): by what traffic shows, by this host's own state, by probes. */
+/** Decides which uplinks have failed (docs/spec/uplink-proxy.md#3.3): by traffic, local conditions and probes. */
 export class UplinkHealth implements Evidence {
   readonly #clock: Clock;
   readonly #log: Logger;
@@ -75,7 +75,7 @@ export class UplinkHealth implements Evidence {
     for (const { cancelRelease } of this.#entries.values()) cancelRelease?.();
   }
 
-  /** Takes the uplinks as they are now: new ones, those that are gone, and local faults, which count at once. */
+  /** Takes the present uplinks: adds new ones, drops removed ones, and applies local faults at once. */
   observe(settings: Settings, observed: readonly ObservedUplink[]): void {
     this.#settings = settings;
     for (const { uplink, fault } of observed) this.#take(uplink, fault, settings);
@@ -94,12 +94,12 @@ export class UplinkHealth implements Evidence {
     return { status: effective(entry), ...(entry.lastProbe === undefined ? {} : { lastProbe: entry.lastProbe }) };
   }
 
-  /** What traffic, probes and agents have shown of each uplink; local faults, which each process sees for itself, left out. */
+  /** Status of each uplink from traffic, probes and agents, without local faults, which each process sees itself. */
   get statuses(): Readonly<Record<string, UplinkStatus>> {
     return Object.fromEntries([...this.#entries].map(([name, { record }]) => [name, record.status]));
   }
 
-  /** An agent says how an uplink is (docs/spec/uplink-proxy.md#2.2). False when there is no such uplink. */
+  /** An agent reports the status of an uplink (docs/spec/uplink-proxy.md#2.2). False if there is no such uplink. */
   reportStatus(uplink: string, status: UplinkStatus): boolean {
     return this.#update(uplink, "reported by an agent", (record) => record.report(status, this.#binding(uplink)));
   }
@@ -170,7 +170,7 @@ export class UplinkHealth implements Evidence {
     this.#changed();
   }
 
-  /** While a local fault lasts, what fails is its consequence, and must not outlast it. */
+  /** Ignored while a local fault lasts: the failure is its consequence and must not outlast it. */
   #noteFailure(uplink: string, evidence: string, change: (record: UplinkRecord, at: Timestamps) => void): void {
     if (this.#entries.get(uplink)?.fault === undefined) this.#update(uplink, evidence, change);
   }
@@ -188,19 +188,19 @@ export class UplinkHealth implements Evidence {
     return { wall: this.#clock.now(), monotonic: this.#clock.monotonic() };
   }
 
-  /** When a blame that rests on traffic ends. */
+  /** Schedules the end of a failure that rests on traffic. */
   #schedule(entry: Entry): void {
     entry.cancelRelease?.();
     entry.cancelRelease = undefined;
     const { holdUntil } = entry.record;
     if (holdUntil === undefined) return;
     const release = (): void => {
-      this.#update(entry.uplink.name, "nothing against it for a while: on trial", (record, at) => record.release(at));
+      this.#update(entry.uplink.name, "no evidence for a while: on trial", (record, at) => record.release(at));
     };
     entry.cancelRelease = this.#clock.after(holdUntil - this.#clock.monotonic(), release, { unref: true });
   }
 
-  /** Logs a change of the flag, once, and tells of it. */
+  /** Logs a change of the flag once, and reports it. */
   #show(entry: Entry, evidence: string): void {
     const flag = flagOf(effective(entry));
     if (flag === entry.shown) return;
@@ -224,14 +224,14 @@ export class UplinkHealth implements Evidence {
     );
   }
 
-  /** What an agent says of the failures of its own uplinks holds; elsewhere it is one voice among others. */
+  /** For uplinks of mode `external` the agent's report is binding; for others it is one source among several. */
   #binding(uplink: string): { readonly binding: boolean } {
     const mode = this.#settings?.uplinks.find(({ name }) => name === uplink)?.mode;
     return { binding: mode === "external" };
   }
 }
 
-/** Local faults go before everything else, and leave what was known before untouched. */
+/** The status in effect: a local fault overrides the record and does not change it. */
 function effective({ record, fault }: Entry): UplinkStatus {
   if (fault === undefined) return record.status;
   const { lastSucceeded, lastWarning } = record.status;

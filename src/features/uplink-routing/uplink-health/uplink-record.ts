@@ -1,18 +1,18 @@
 import { type FailureContext, hasError, type UplinkStatus } from "#base/uplink-model";
 
-/** Destinations in a row that must fail in the same way before the uplink is blamed (docs/spec/uplink-proxy.md#6.4). */
+/** Destinations in a row that must fail in the same way before the uplink has failed (docs/spec/uplink-proxy.md#6.4). */
 export const FAIL_AFTER = 3;
 /** Within so long, milliseconds. */
 export const FAILURE_WINDOW_MS = 60_000;
-/** Destinations kept for that: more tell nothing new. */
+/** Destinations kept for that. */
 const MAX_DESTINATIONS = 16;
-/** Bytes are told of once a second: they came in so lately, milliseconds. */
+/** Received bytes count as recent for so long, milliseconds. They are reported once a second. */
 const BYTES_FRESH_MS = 2000;
-/** How long the blame lasts where nothing shows the contrary; doubles up to the maximum. */
+/** How long a failure by traffic lasts without other evidence, milliseconds; doubles up to the maximum. */
 const HOLD_MS = 60_000;
 const HOLD_MAX_MS = 600_000;
 
-/** What a failure rests on, which decides what proves it over. */
+/** The source of a failure, which decides what ends it. */
 export type FailureSource = "reported" | "probe" | "dial" | "blackhole";
 
 /** Two times: on the wall clock for flags, and one that never goes back for everything that lasts. */
@@ -28,7 +28,7 @@ export interface FailedDestination extends FailureContext {
 }
 
 /**
- * What is known of one uplink beyond its local conditions. A state machine without clocks or timers of its own.
+ * The status of one uplink without its local conditions. A state machine without clocks or timers of its own.
  *
  * A failure keeps `lastSucceeded` and has a text; a success keeps `lastFailed` and clears the texts (docs/spec/uplink-proxy.md#2.3). Each
  * new time is at least the one that it is compared with, so that a clock that jumps back turns nothing round.
@@ -43,7 +43,7 @@ export class UplinkRecord {
   #holdUntil: number | undefined;
   #bytesAt = Number.NEGATIVE_INFINITY;
 
-  /** `binding`: what somebody else says of failures holds until he says otherwise. */
+  /** `binding`: a reported status holds until the next report. */
   constructor(status: UplinkStatus, options: { readonly binding: boolean }) {
     this.#status = status;
     this.#source = options.binding ? "reported" : "probe";
@@ -53,12 +53,12 @@ export class UplinkRecord {
     return this.#status;
   }
 
-  /** When a blame that rests on traffic alone ends; on the monotonic clock. */
+  /** When a failure that rests on traffic alone ends; on the monotonic clock. */
   get holdUntil(): number | undefined {
     return this.#holdUntil;
   }
 
-  /** Somebody else says how it is: the configuration, or an agent. */
+  /** The configuration or an agent reports the status. */
   report(status: UplinkStatus, options: { readonly binding: boolean }): void {
     this.#status = status;
     this.#source = options.binding ? "reported" : "probe";
@@ -69,7 +69,7 @@ export class UplinkRecord {
 
   probeSucceeded(at: Timestamps, options: { readonly recoverAfter: number; readonly provesPayload: boolean }): void {
     this.#inRow = { failures: 0, successes: this.#inRow.successes + 1 };
-    // A path that swallows what is sent completes handshakes all the same.
+    // A blackhole completes handshakes too.
     const proves = this.#source === "probe" || this.#source === "dial" || options.provesPayload;
     const isOver = this.#source !== "reported" && proves && this.#inRow.successes >= options.recoverAfter;
     if (!hasError(this.#status) || isOver) this.#succeed(at);
@@ -86,13 +86,13 @@ export class UplinkRecord {
     if (this.#inRow.failures >= options.failAfter) this.#fail(at, "probe", text);
   }
 
-  /** A handshake with a destination, or a refusal: the way there and back works. */
+  /** A handshake with a destination, or a refusal: packets pass in both directions. */
   connected(at: Timestamps): void {
     this.#failedDials.clear();
     if (!hasError(this.#status) || this.#source === "probe" || this.#source === "dial") this.#succeed(at);
   }
 
-  /** The first bytes of a tunnel: all is well. */
+  /** The first byte of a tunnel: the uplink works. */
   firstByte(at: Timestamps): void {
     this.#bytesAt = at.monotonic;
     this.forgetFailures();
@@ -100,14 +100,14 @@ export class UplinkRecord {
     if (!hasError(this.#status) || this.#source !== "reported") this.#succeed(at);
   }
 
-  /** More bytes in a tunnel that may be old. */
+  /** Further bytes of a tunnel, which may be old. */
   bytesReceived(at: Timestamps): void {
     this.#bytesAt = at.monotonic;
     this.forgetFailures();
     if (!hasError(this.#status) || this.#source === "probe") this.#succeed(at);
   }
 
-  /** A destination could not be reached, or fell silent. */
+  /** A destination could not be reached, or stalled. */
   dialFailed(at: Timestamps, failure: FailedDestination): void {
     this.#noteFailure(at, this.#failedDials, "dial", failure);
   }
@@ -117,7 +117,7 @@ export class UplinkRecord {
     this.#noteFailure(at, this.#blackholes, "blackhole", failure);
   }
 
-  /** The hold is over: real requests may try again. Where probes go on failing there is nothing to try. */
+  /** The hold is over: real requests may try the uplink again, unless probes still fail. */
   release(at: Timestamps): void {
     if (this.#holdUntil === undefined || at.monotonic < this.#holdUntil) return;
     this.#holdUntil = undefined;
@@ -134,7 +134,7 @@ export class UplinkRecord {
     };
   }
 
-  /** While bytes come in over the uplink, the silence of some destinations is their own. */
+  /** Ignored while bytes come in over the uplink: the failure is the destination's own. */
   #noteFailure(
     at: Timestamps,
     destinations: FailedDestinations,
@@ -168,7 +168,7 @@ export class UplinkRecord {
     const { lastFailed, lastSucceeded, lastError, lastWarning } = this.#status;
     this.#holdUntil = undefined;
     if (this.#inRow.failures > 0) this.#inRow = { ...this.#inRow, failures: 0 };
-    // With many connections a second, most tell nothing new.
+    // With many connections a second, most change nothing.
     if (lastSucceeded === at.wall && lastError === "" && lastWarning === "" && at.wall >= (lastFailed ?? 0)) return;
     this.#status = {
       ...(lastFailed === undefined ? {} : { lastFailed }),
@@ -178,19 +178,19 @@ export class UplinkRecord {
     };
   }
 
-  /** Destinations that failed so far blame nobody: there is another reason. */
+  /** Forgets the destinations that have failed so far: there is another reason. */
   forgetFailures(): void {
     this.#failedDials.clear();
     this.#blackholes.clear();
   }
 }
 
-/** Destinations that failed lately, each once. However many pods have seen, they count as one: a pod can choose what fails. */
+/** Destinations that failed recently, each once. Those of pods count as one together: a pod can choose what fails. */
 class FailedDestinations {
   readonly #byHost = new Map<string, number>();
   #byPodAt = Number.NEGATIVE_INFINITY;
 
-  /** Notes a destination; how many there were lately. */
+  /** Notes a destination; returns the number of recent ones. */
   add({ destination, clientKind }: FailedDestination, at: number): number {
     if (clientKind === "pod") this.#byPodAt = at;
     else {

@@ -15,23 +15,23 @@ import {
 import { applyRouting, planFlush, planRouting, type RoutingMarks, type UplinkTables } from "../routing/index.ts";
 import { readKernel } from "../state/index.ts";
 
-/** What of the kernel is programmed. */
+/** The kernel ports that are used. */
 export interface KernelDeps {
   readonly stack: Pick<NetStack, "links" | "addresses" | "routes" | "rules">;
   readonly nft: Nft;
 }
 
-/** What a pass came to. */
+/** The result of a pass. */
 export interface KernelSync {
   readonly changes: number;
   readonly tables: UplinkTables;
-  /** What could not be done; the rest was. */
+  /** Errors of the parts that failed. */
   readonly errors: readonly ExpectedError[];
 }
 
 /**
- * Brings the kernel to what the settings want: routing, closed ports, the pods' anchor address. Trouble with one part does not
- * keep the others. Throws {@link KernelError} when not even the listing can be had.
+ * Programs the kernel as the settings want: routing, closed ports, the pods' anchor address. An error in one part does not
+ * stop the others. Throws {@link KernelError} if the listing fails.
  */
 export function syncKernel(
   { stack, nft }: KernelDeps,
@@ -53,7 +53,7 @@ export function syncKernel(
   return { ...parts, tables: plan.tables };
 }
 
-/** Removes everything of ours, as far as can be; how many changes that took. Throws the first refusal, when all was tried. */
+/** Removes everything of ours; returns the number of changes. Throws the first error, after everything was tried. */
 export function flushKernel({ stack, nft }: KernelDeps, settings: Settings): number {
   const listing = readKernel(stack);
   const { changes, errors } = collect([

@@ -10,7 +10,7 @@ const NOTHING_YET: Snapshot = {
   bypass: [],
 };
 
-/** The newest snapshot and those who follow it. */
+/** The newest snapshot and its listeners. */
 export class Snapshots implements SnapshotSource {
   readonly #listeners = new Set<(snapshot: Snapshot) => void>();
   readonly #refresh: () => void;
@@ -35,7 +35,7 @@ export class Snapshots implements SnapshotSource {
     this.#refresh();
   }
 
-  /** Takes a snapshot; the listeners are told when it is not what they know already. */
+  /** Sets the snapshot; the listeners are called if it differs from the last one. */
   set(snapshot: Snapshot): void {
     const text = JSON.stringify(snapshot);
     if (text === this.#text) return;

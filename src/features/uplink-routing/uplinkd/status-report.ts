@@ -7,12 +7,12 @@ import { FileError, fingerprint, LOOK_MS, readBounded, replaceFile } from "#base
 import type { Logger } from "#base/log";
 import { hasError, type UplinkStatus } from "#base/uplink-model";
 
-/** Where the process that sends the probes tells what it knows, below the folder of run-time files. */
+/** File with the status of the uplinks, written by the process that sends the probes, below the folder of run-time files. */
 export const STATUS_REPORT_PATH = "uplink-proxy/reach.json";
 
-/** It is written so often though nothing changes, milliseconds: an older one is of a process that is gone. */
+/** Interval of writes when nothing changes, milliseconds. */
 const HEARTBEAT_MS = 5000;
-/** A report that is older tells nothing, milliseconds. */
+/** An older report is ignored: its process is gone. Milliseconds. */
 const STALE_MS = 20_000;
 
 const time = v.optional(v.pipe(v.number(), v.integer(), v.minValue(0)));
@@ -21,10 +21,10 @@ const report = v.record(
   v.object({ lastFailed: time, lastSucceeded: time, lastError: v.string(), lastWarning: v.string() }),
 );
 
-/** What is known of uplinks by probes, by name. */
+/** Status of the uplinks, by name. */
 export type StatusReport = Readonly<Record<string, UplinkStatus>>;
 
-/** What both ends need. */
+/** Dependencies of writer and reader. */
 export interface StatusReportDeps {
   readonly clock: Clock;
   readonly log: Logger;
@@ -52,8 +52,8 @@ export async function publishStatus(
 }
 
 /**
- * Tells each change of the report until the signal aborts. One that is absent or old tells nothing. `tell` is false for an uplink that is not
- * known yet, and is asked again.
+ * Passes each change of the report to `reportStatus` until the signal aborts. An absent or old report is ignored. `reportStatus` returns false for an
+ * unknown uplink; its status is then passed again later.
  */
 export async function followStatus(
   {
@@ -103,7 +103,7 @@ export function parseReport(text: string): ReadonlyMap<string, UplinkStatus> {
   );
 }
 
-/** A flag that has turned, or an error that has become another. What works from the start is none. */
+/** Whether the flag or the error has changed. A working uplink is no change at the start. */
 function isNews(reported: Map<string, string>, uplink: string, status: UplinkStatus): boolean {
   const now = hasError(status) ? status.lastError : "";
   const before = reported.get(uplink) ?? "";

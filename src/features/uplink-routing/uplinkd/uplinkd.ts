@@ -25,11 +25,11 @@ interface Known {
   readonly tables: UplinkTables;
 }
 
-/** How often everything is looked at though nothing told of a change, milliseconds (docs/spec/uplink-proxy.md#3.2). */
+/** Interval of passes without an event, milliseconds (docs/spec/uplink-proxy.md#3.2). */
 const RESYNC_MS = 60_000;
-/** Until the control socket is tried again. */
+/** Pause before the control socket is opened again, milliseconds. */
 const CONTROL_RETRY_MS = 30_000;
-/** Events come in bursts: one look for all of them. */
+/** Pause before a pass, milliseconds: events come in bursts. */
 const COALESCE_MS = 20;
 /** From the end of an uplink's tunnels to the end of its rules, milliseconds: another process may see the settings half a second later. */
 const RETIRE_MS = 1000;
@@ -60,8 +60,8 @@ export interface UplinkdOptions {
   /** Another process programs the kernel and sends the probes; this one reads what is there. Default false. */
   readonly readOnly?: boolean;
   /**
-   * A file in which the process that sends the probes tells the one that only reads how uplinks are ({@link STATUS_REPORT_PATH}). Default: they
-   * do not tell.
+   * File with the status of the uplinks, from the process that sends the probes to the one that only reads ({@link STATUS_REPORT_PATH}). Default:
+   * none.
    */
   readonly statusReport?: string;
 }
@@ -84,7 +84,7 @@ export class Uplinkd {
   #known: Known | undefined;
   /** The settings of the last pass. */
   #synced: Settings | undefined;
-  /** Marks that what we made may bear, the newest last. */
+  /** Marks that objects of ours may bear, the newest last. */
   #marks: readonly RoutingMarks[] = [];
   readonly #anchors: Anchors;
 
@@ -101,12 +101,12 @@ export class Uplinkd {
     this.#uplinkHealth = new UplinkHealth({ ...deps, prober, changed: () => this.#onHealthChange() });
   }
 
-  /** What the proxy chooses from. Before the first sync it is not ready. */
+  /** The snapshots that the proxy chooses from. Not ready before the first pass. */
   get snapshots(): SnapshotSource {
     return this.#snapshots;
   }
 
-  /** Where the proxy tells what its traffic shows. */
+  /** Receives the outcomes of the proxy's traffic. */
   get evidence(): Evidence {
     return this.#uplinkHealth;
   }
@@ -127,8 +127,8 @@ export class Uplinkd {
   }
 
   /**
-   * Runs until the signal aborts; then, where the settings say so, removes what it made. Rejects only for a bug: what cannot be
-   * had now is tried again.
+   * Runs until the signal aborts, then removes what it made if `cleanupOnExit` is set. Rejects only for a bug: what cannot be
+   * done now is tried again.
    */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { config, follow } = this.#deps;
@@ -153,7 +153,7 @@ export class Uplinkd {
     return flushKernel(this.#deps, this.settings);
   }
 
-  /** Transparent mode would take our own probes and send them back to us. */
+  /** Keeps transparent mode from redirecting our own probes. */
   #mark(): number | undefined {
     const { transparent } = this.settings;
     return transparent.enabled ? ownMark(transparent) : undefined;
@@ -161,14 +161,14 @@ export class Uplinkd {
 
   #cleanUp(): void {
     try {
-      this.#log.info("removed what was made", { changes: this.flush() });
+      this.#log.info("removed everything that was made", { changes: this.flush() });
     } catch (error) {
       if (!(error instanceof ExpectedError)) throw error;
       this.#log.error("cannot remove all that was made", { error });
     }
   }
 
-  /** A path that cannot be had costs the agents their say, and nothing else. */
+  /** If the socket cannot be opened, only agents are affected; it is tried again. */
   async #serveControl(signal: AbortSignal): Promise<void> {
     const { controlSocket: path } = this.#options;
     const health = this.#uplinkHealth;
@@ -182,7 +182,8 @@ export class Uplinkd {
         await untilAborted(signal);
       } catch (error) {
         if (!(error instanceof SocketPathError)) throw error;
-        if (this.#repeats.isNews("control", error.message)) this.#log.error("no control socket for now", { error });
+        if (this.#repeats.isNews("control", error.message))
+          this.#log.error("cannot open the control socket; trying again", { error });
         await sleep(CONTROL_RETRY_MS, { signal, clock: this.#clock });
       }
     }
@@ -215,8 +216,8 @@ export class Uplinkd {
   }
 
   /**
-   * Uplinks and addresses that new settings do not have any more: their tunnels end first, while their packets still go the way they went. A
-   * moment later nothing is left that would leave by another link once the rules are gone.
+   * Ends the tunnels of uplinks and addresses that new settings no longer have, before their rules are removed: until then their packets are
+   * still routed over them. No packet is left to leave by another link afterwards.
    */
   async #retire(signal: AbortSignal): Promise<void> {
     const { settings, ready } = this.#deps.config.current;
@@ -231,7 +232,7 @@ export class Uplinkd {
 
   #sync(): number {
     const { settings } = this.#deps.config.current;
-    // Before a first good configuration nothing says that what an earlier run made is not wanted.
+    // Without a valid configuration it is unknown whether objects of an earlier run are still wanted: they stay.
     if (this.#options.readOnly === true || !this.#deps.config.current.ready) {
       this.#look(settings, wantRouting(settings, readKernel(this.#deps.stack)).tables);
       return 0;
@@ -252,13 +253,13 @@ export class Uplinkd {
     return changes;
   }
 
-  /** Takes the kernel's state as it is after the changes. */
+  /** Reads the kernel's state after the changes. */
   #look(settings: Settings, tables: UplinkTables): void {
     const listing = readKernel(this.#deps.stack);
     this.#known = { listing, tables };
     const observed = this.#snapshotOf(settings, this.#known).uplinks.map((uplink) => ({
       uplink,
-      // Whoever publishes the state of its uplinks answers for it.
+      // The publisher of an uplink's state is responsible for it.
       fault: isPublished(settings, uplink) ? undefined : localFault(uplink, listing),
     }));
     this.#uplinkHealth.observe(settings, observed);
@@ -293,7 +294,7 @@ export class Uplinkd {
     });
   }
 
-  /** Each once, until it no longer holds. */
+  /** Logs each warning once, until it no longer holds. */
   #warn(warnings: readonly string[]): void {
     for (const warning of warnings) if (!this.#warned.has(warning)) this.#log.warn(warning);
     this.#warned = new Set(warnings);

@@ -6,10 +6,10 @@ import { canBeSource, type KernelListing } from "../state/index.ts";
 
 type Sysctl = Pick<NetStack["sysctl"], "get">;
 
-/** What `rp_filter` is set to for strict checking (Documentation/networking/ip-sysctl.rst). */
+/** The value of `rp_filter` for strict checking (Documentation/networking/ip-sysctl.rst). */
 const STRICT = 1;
 
-/** What an operator should mend on this host; sentences, the same for the same trouble. Throws {@link KernelError}. */
+/** Problems of this host for the operator, as sentences; the same problem has the same text. Throws {@link KernelError}. */
 export function warningsOf(sysctl: Sysctl, uplinks: readonly Uplink[], listing: KernelListing): readonly string[] {
   return [
     ...uplinks
@@ -23,7 +23,7 @@ export function warningsOf(sysctl: Sysctl, uplinks: readonly Uplink[], listing: 
   ];
 }
 
-/** The reverse look-up finds the uplink by the rule of the address alone (docs/spec/uplink-proxy.md#3.2). */
+/** The reverse path lookup finds the uplink only by the rule of its address (docs/spec/uplink-proxy.md#3.2). */
 function lacksRule({ addresses }: Uplink, { rules }: KernelListing): boolean {
   return addresses
     .filter(({ address, isUsable }) => isUsable && address.family === 4)
@@ -41,7 +41,7 @@ function isStrict(sysctl: Sysctl, ifName: string): boolean {
   }
 }
 
-/** Two uplinks with one address cannot be told apart by it; the first keeps it (docs/spec/uplink-proxy.md#2.2). */
+/** An address on two uplinks: the first one keeps it (docs/spec/uplink-proxy.md#2.2). */
 function sharedAddresses(uplinks: readonly Uplink[]): string[] {
   const owners = new Map<string, string>();
   return uplinks.flatMap(({ name, addresses }) =>
