@@ -24,7 +24,7 @@ type Verb = (typeof VERBS)[number];
 
 const flags = {
   ...environmentFlags,
-  name: stringFlag("name", "k3s-containerd", "launch: what the log calls the runtime", "NAME"),
+  name: stringFlag("name", "k3s-containerd", "launch: name of the runtime in the log", "NAME"),
   pidFile: optionalFlag(
     "pid-file",
     "launch: do nothing while the process of this file runs; written after a start",
@@ -45,7 +45,7 @@ const flags = {
   healthzURL: stringFlag(
     "healthz-url",
     "http://127.0.0.1:5443/healthz",
-    "watch: where the proxy tells its tunnels",
+    "watch: URL of the proxy's /healthz, for the number of tunnels",
     "URL",
   ),
   started: parsedFlag("started", parseTime, "sentinel: when the runtime was started; default now", "TIME"),
@@ -56,19 +56,19 @@ const flags = {
 export const mgmtproxyEnv = defineProgram({
   name: "mgmtproxy-env",
   summary:
-    "Puts programs behind the uplink proxy: prints its variables, runs commands with them, records what a runtime got.",
+    "Puts programs behind the uplink proxy: prints its variables, runs commands with them, records those of a runtime.",
   words: { usage: `[${VERBS.join(" | ")}] [-- COMMAND...]`, max: Number.POSITIVE_INFINITY },
   flags,
   notes: [
     [
       "print            HTTPS_PROXY and NO_PROXY, a line each; both empty where the off-switch is on (default)",
       "run -- COMMAND   runs it with the variables, or unchanged where the off-switch is on; exit status is the command's",
-      "launch -- COMMAND starts a container runtime in the background, records its variables and says so; does nothing while it runs",
-      "sentinel         writes the record alone, for a runtime that something else started (--pid)",
+      "launch -- COMMAND starts a container runtime in the background, records its variables and logs them; does nothing while it runs",
+      "sentinel         only writes the record, for a runtime that another program started (--pid)",
       "enabled          exit code 0, or 1 where the off-switch is on",
       "systemd-dropin   prints a drop-in for a service",
-      "apply PATH       kubectl apply -f PATH; what lies at an https:// address is fetched through the proxy, unless the off-switch is on",
-      "watch            says when the record's NO_PROXY no longer covers the node's address",
+      "apply PATH       kubectl apply -f PATH; an https:// address is fetched through the proxy, unless the off-switch is on",
+      "watch            logs when the record's NO_PROXY no longer covers the node's address",
     ].join("\n"),
   ],
   run: async ({ values, words, signal }) => {
@@ -100,7 +100,7 @@ export const mgmtproxyEnv = defineProgram({
       case "launch": {
         const running = values.pidFile === undefined ? undefined : runningPid(values.pidFile, command[0] ?? "");
         if (running !== undefined) {
-          log.info(`${values.name} runs already`, { pid: running });
+          log.info(`${values.name} is running already`, { pid: running });
           return EXIT.ok;
         }
         const pid = await startDetached(command, { ...process.env, ...(isEnabled ? env : {}) }, values);

@@ -25,9 +25,9 @@ export const uplinkProxy = defineProgram({
   flags: uplinkFlags,
   notes: [
     "Without --parts it proxies, and programs the routing of each uplink. Programs are put behind it with mgmtproxy-env.",
-    "maxCost is 0 where the settings do not say otherwise: only uplinks of cost 0 are used, whatever fails, until it is raised.",
-    "stats: prints what went over which uplink, from the counters that a running proxy publishes.",
-    "At SIGHUP, and when the file is replaced, the settings are read again; a file that is wrong changes nothing and is told of in /healthz.",
+    "maxCost is 0 by default: only uplinks of cost 0 are used, whatever fails, until it is raised.",
+    "stats: prints the traffic of each uplink, from the counters that a running proxy publishes.",
+    "At SIGHUP, and when the file is replaced, the settings are read again; a wrong file changes nothing, and /healthz shows its faults.",
   ],
   run: async ({ values, words, signal, ownsProcess }) => {
     if (words[0] === "stats") {
@@ -35,7 +35,7 @@ export const uplinkProxy = defineProgram({
       return EXIT.ok;
     }
     if (words[0] !== undefined)
-      throw new ConfigError("invalid-flags", [`unexpected "${words[0]}": it can only be stats`]);
+      throw new ConfigError("invalid-flags", [`unexpected "${words[0]}": the only word is stats`]);
     const group = new TaskGroup(signal);
     // From the first moment on: unhandled, the signal would end the process. Until the group's end: it waits for who listens.
     const hangups = on(process, "SIGHUP", { signal: group.signal });
@@ -90,7 +90,7 @@ export const uplinkProxy = defineProgram({
   },
 });
 
-/** Started as root without a unit that bounds it, it keeps what the unit would leave. Before threads are made, which have what we have then. */
+/** Drops the capabilities that the unit would drop, if started as root without one. Before threads are created, which inherit them. */
 function dropPrivileges(parts: "all" | "proxy" | "routing", { listeners }: Settings): void {
   const isLow = listeners.some(({ port }) => port < FIRST_FREE_PORT);
   keepCapabilities([...(parts === "proxy" ? [] : [CAP.NET_ADMIN]), ...(isLow ? [CAP.NET_BIND_SERVICE] : [])]);

@@ -28,10 +28,10 @@ export const uplinkWatchdog = defineProgram({
     using stack = kernel.openStack(own);
     using nft = openNft(own);
     const remove = (): void => void removeTransparent(stack, nft, values);
-    // Signals go to the whole group; the proxy is asked to end, and tells us when it has.
+    // Signals go to the whole process group: the watchdog ignores them and waits for the end of the proxy.
     for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(name, () => undefined);
     const watched = runTransparentWatchdog({ input: process.stdin, remove, clock: systemClock, log });
-    // Whoever has gone already need not hear it; that it has gone is what standard input tells.
+    // A proxy that has ended cannot read this; the end of standard input shows that.
     process.stdout.on("error", () => undefined);
     process.stdout.write(WATCHDOG_READY);
     await watched;

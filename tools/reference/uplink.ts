@@ -11,7 +11,7 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
       ["`127.0.0.1:5443/healthz`", "the state as one JSON object: uplinks, counters, penalties, `configError`"],
       [
         "`127.0.0.1:5443/readyz`",
-        "200 when every part is well, else 503 and the parts; `?verbose` lists all. Not with `--parts=routing`, which has no listener",
+        "200 when every part is ready, else 503 and the parts; `?verbose` lists all. Not with `--parts=routing`, which has no listener",
       ],
       ["`127.0.0.1:5443/metrics`", "Prometheus' text format, with `metrics: true` in the settings; else 405"],
       ["`169.254.100.1:5443`", "the proxy for pods, with token and TLS; no `/healthz`"],
@@ -28,14 +28,14 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
       ["`uplinks`", "the kernel cannot be read or programmed, or was not read yet"],
       ["`configuration`", "the newest settings, or a part of them, are not in force"],
       ["`listeners`", "a listener for the host is not bound; that for pods waits for its bridge"],
-      ["`ways`", "no uplink within `maxCost` has an address and works, and why"],
-      ["`transparent`", "connections cannot be taken"],
+      ["`ways`", "no uplink within `maxCost` has an address and works; with the reasons"],
+      ["`transparent`", "connections cannot be redirected"],
     ),
     section("Why a request failed: `X-Uplink-Reason`", "reason", "meaning")(
       ["`not-ready`", "502: the settings, or EVE's two documents, were not seen yet"],
       ["`no-uplink`", "502: no management uplink"],
-      ["`cost-limit`", "502: every uplink is dearer than `maxCost`, which is 0 unless the settings say otherwise"],
-      ["`dial-failed`, `timeout`, `dns`", "502: every attempt failed; the body tells each"],
+      ["`cost-limit`", "502: every uplink is above `maxCost`, which is 0 by default"],
+      ["`dial-failed`, `timeout`, `dns`", "502: every attempt failed; the body lists each"],
       [
         "`bad-answer`",
         "502, `plainHttp` alone: the origin's answer was malformed, or cut off before its head was whole",
@@ -61,7 +61,10 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
         "`/run/mgmtproxy/MetricsMap/global.json`",
         "counters by interface and target, as EVE's tools read them (`--run-dir`)",
       ],
-      ["`/run/uplink-proxy/reach.json`", "how uplinks are, from `--parts=routing` to `--parts=proxy` (`--run-dir`)"],
+      [
+        "`/run/uplink-proxy/reach.json`",
+        "status of the uplinks, from `--parts=routing` to `--parts=proxy` (`--run-dir`)",
+      ],
       ["`/var/lib/uplink-proxy/`", "token and certificate of the listener for pods (`--secrets-dir`), mode 0700"],
       ["`/run/kube/mgmtproxy-disable`", "ends the transparent mode while it is there (`--off-switch`)"],
     ),
@@ -69,7 +72,7 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
   "mgmtproxy-env": [
     exitCodes(
       ["0", "done; `enabled`: programs go through the proxy"],
-      ["1", "it could not be done; `enabled`: the off-switch is on"],
+      ["1", "failed; `enabled`: the off-switch is on"],
       ["2", "a flag is wrong"],
       ["the command's", "`run`: its exit status, 128 and the signal's number after a signal"],
     ),
@@ -78,7 +81,7 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
         "`/run/kube/mgmtproxy-disable`",
         "the off-switch (`--off-switch`): any kind of file, for programs started from then on",
       ],
-      ["`/run/mgmtproxy-containerd-env`", "what the runtime was started with (`--sentinel`), mode 0644"],
+      ["`/run/mgmtproxy-containerd-env`", "the variables of the runtime at its start (`--sentinel`), mode 0644"],
     ),
   ],
 };

@@ -162,11 +162,11 @@ test("parseSettings: all faults are told together, each by its path and with wha
       "limits: must be a mapping, not a list",
       'transparent.enabled: must be true or false, not "yes"',
       "uplinks[0].colour: is no key here",
-      "remove it or mend its spelling",
+      "remove it or correct its spelling",
       "maxcost: is no key here",
-      "remove it or mend its spelling",
+      "remove it or correct its spelling",
       "verbose: is no key here",
-      "remove it or mend its spelling",
+      "remove it or correct its spelling",
     ],
   );
 });

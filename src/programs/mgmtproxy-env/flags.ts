@@ -10,7 +10,7 @@ import {
   SENTINEL_PATH,
 } from "#features/uplink-proxy";
 
-/** What the variables are made of. */
+/** Flags of the variables. */
 export const environmentFlags = {
   proxyURL: stringFlag("proxy-url", PROXY_URL, "where the proxy listens", "URL"),
   podCIDRs: listFlag("pod-cidr", `range of the pods' addresses; default ${DEFAULT_POD_CIDRS.join(", ")}`, "CIDR"),
@@ -30,8 +30,8 @@ export const environmentFlags = {
     "address of the Service of the API server; spelled out with --literal",
     "ADDRESS",
   ),
-  flag: stringFlag("off-switch", OFF_SWITCH, "the file that takes new programs out of the proxy", "FILE"),
-  sentinel: stringFlag("sentinel", SENTINEL_PATH, "where the environment of the runtime is recorded", "FILE"),
+  flag: stringFlag("off-switch", OFF_SWITCH, "the file that switches the proxy off for new programs", "FILE"),
+  sentinel: stringFlag("sentinel", SENTINEL_PATH, "file that records the environment of the runtime", "FILE"),
 };
 
 interface EnvironmentValues {
@@ -63,7 +63,7 @@ export function environmentOptions(values: EnvironmentValues): EnvironmentOption
   };
 }
 
-/** The node's address now; `undefined` where nothing says it. An interface's address may change while a program runs. */
+/** The node's present address; `undefined` if no flag gives it. The address of an interface may change while a program runs. */
 export function nodeAddress(
   values: Pick<EnvironmentValues, "nodeIP" | "nodeInterface" | "prefixLength">,
 ): { readonly address: IpAddress; readonly prefixLength: number } | undefined {

@@ -16,7 +16,7 @@ export const uplinkFlags = {
     "parts",
     ["all", "proxy", "routing"],
     "all",
-    "what this process does; two processes can share the work",
+    "the parts that this process runs; two processes can share the work",
   ),
   streams: choiceFlag(
     "streams",
@@ -24,17 +24,17 @@ export const uplinkFlags = {
     "auto",
     "how TCP connections are made; auto: over epoll, or with Node's sockets on a runtime that cannot",
   ),
-  flush: switchFlag("flush", false, "remove all that was made in the kernel, and exit"),
+  flush: switchFlag("flush", false, "remove everything of ours from the kernel, and exit"),
   controlSocket: stringFlag(
     "control-socket",
     "/run/uplink-proxy/control.sock",
-    "UNIX socket where agents tell of uplinks; empty: none",
+    "UNIX socket where agents report the status of uplinks; empty: none",
     "PATH",
   ),
   runDir: stringFlag(
     "run-dir",
     "/run",
-    "below it the counters are published: mgmtproxy/MetricsMap/global.json",
+    "folder below which counters are published: mgmtproxy/MetricsMap/global.json",
     "FOLDER",
   ),
   secretsDir: stringFlag(
@@ -53,11 +53,11 @@ export const uplinkFlags = {
   podListener: switchFlag(
     "pod-listener",
     false,
-    "on EVE: listen for pods too, at 169.254.100.1 on cni0; else the settings say it",
+    "on EVE: listen for pods too, at 169.254.100.1 on cni0; elsewhere the settings have the listeners",
   ),
   clusterSecretFile: optionalFlag(
     "cluster-secret-file",
-    "a secret that all nodes share: token and certificate are made of it",
+    "a secret that all nodes share: token and certificate are derived from it",
     "FILE",
   ),
   clusterSecret: parsedFlag(
@@ -69,7 +69,7 @@ export const uplinkFlags = {
   cdi: switchFlag(
     "cdi",
     false,
-    "tell KubeVirt's image importers of the listener for pods: importProxy of the CDI object",
+    "set the listener for pods as importProxy of the CDI object, for KubeVirt's image importers",
   ),
   ...kubeFlags,
   ...logFlags,
@@ -90,7 +90,7 @@ interface InputValues {
   readonly podListener: boolean;
 }
 
-/** Where the settings come from. Throws `ConfigError` when the flags do not say it, or say it twice. */
+/** Opens the source of the settings. Throws `ConfigError` if the flags name none, or two. */
 export function openConfig(values: InputValues, deps: { readonly log: Logger; readonly clock: Clock }): ConfigSource {
   const { config, statusFile, globalConfigFile } = values;
   if (config !== undefined && (statusFile ?? globalConfigFile) !== undefined) {

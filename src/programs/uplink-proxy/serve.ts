@@ -26,7 +26,7 @@ import type { KubeApi } from "#kube/client";
 import { ownCommand } from "../own-command.ts";
 import { VERSION } from "../run-program.ts";
 
-/** What the proxy is made of. */
+/** Dependencies of the proxy. */
 export interface ServeDeps {
   readonly group: TaskGroup;
   readonly uplinkd: Uplinkd;
@@ -126,7 +126,7 @@ async function keepTransparent(
   mark: number | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  // Where IPv6 is off its listener can never be; what is taken is of the other family alone then.
+  // Without IPv6 its listener cannot be bound; only IPv4 is redirected then.
   const hasAddress = (address: IpAddress): boolean =>
     uplinkd.snapshots.current.localAddresses.some((own) => own.equals(address));
   const isListening = ({ role, name, address }: ListenerSettings): boolean =>
@@ -134,7 +134,7 @@ async function keepTransparent(
   let isTold = false;
   const healthy = (): boolean => {
     if (mark === undefined && !isTold) {
-      log.warn("transparent mode begins when uplink-proxy is started again: its sockets have no mark yet");
+      log.warn("transparent mode needs a restart of uplink-proxy: its sockets have no mark yet");
       isTold = true;
     }
     return mark !== undefined && uplinkd.settings.listeners.every(isListening);
@@ -162,7 +162,7 @@ function openPodAccess(deps: ServeDeps, options: ServeOptions): PodAccess {
   const clusterSecret = (): Promise<ClusterSecret> => {
     if (options.clusterSecretFile !== undefined) return secretFromFile(options.clusterSecretFile, said);
     if (options.clusterSecret === undefined) return Promise.resolve({ kind: "standalone" });
-    // Nobody can be asked yet: what lies on the disk stays.
+    // There is no API client yet: the secrets on disk stay.
     if (api === undefined) return Promise.resolve({ kind: "unknown" });
     return secretFromApi(api, options.clusterSecret, said, group.signal);
   };

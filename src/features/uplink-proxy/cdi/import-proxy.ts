@@ -2,10 +2,10 @@ import type { Cidr } from "#base/ip";
 
 /** The listener for pods, at the anchor address of the pod bridge (docs/spec/uplink-proxy.md#4). */
 export const POD_PROXY_URL = "http://169.254.100.1:5443";
-/** Where importer pods find the certificate of the listener: in namespace `cdi`, under key `ca.pem`. */
+/** The ConfigMap with the certificate of the listener, for importer pods. */
 export const CA_CONFIG_MAP = { namespace: "cdi", name: "mgmtproxy-ca", key: "ca.pem" } as const;
 
-/** What `spec.config.importProxy` of the CDI object shall say; keys as CDI spells them. */
+/** The wanted `spec.config.importProxy` of the CDI object; keys as CDI spells them. */
 export interface ImportProxy {
   readonly HTTPSProxy: string;
   readonly noProxy: string;
@@ -43,7 +43,7 @@ export function cdiPatch(wanted: ImportProxy): { spec: { config: { importProxy: 
   return { spec: { config: { importProxy: wanted } } };
 }
 
-/** Whether the object says so already. Other keys of it are not ours. */
+/** Whether the object has the wanted values. Its other keys are ignored. */
 export function isCurrent(cdi: { readonly spec?: unknown }, wanted: ImportProxy): boolean {
   const present = property(property(property(cdi, "spec"), "config"), "importProxy");
   return Object.entries(wanted).every(([key, value]) => property(present, key) === value);

@@ -25,7 +25,7 @@ const FIELD_MANAGER = "uplink-proxy";
 
 type Api = Pick<KubeApi, "get" | "patch">;
 
-/** What importer pods shall use, and the certificate that they need for it. */
+/** The proxy for importer pods, and the certificate that they need for it. */
 export interface CdiWanted {
   readonly proxy: ImportProxy;
   /** PEM; published before the URL that needs it. */
@@ -33,8 +33,8 @@ export interface CdiWanted {
 }
 
 /**
- * Makes the CDI object say what is wanted; returns how many objects were written. Reads first, and writes nothing where it says
- * so already; where it cannot be read it is written all the same. Rejects with `KubeError`. What is logged never has the token.
+ * Sets the proxy in the CDI object; returns the number of objects written. Reads first, and writes nothing if the values
+ * match; an object that cannot be read is written all the same. Rejects with `KubeError`. The token is never logged.
  */
 export async function syncCdi(
   api: Api,
@@ -86,7 +86,7 @@ async function publishCa(api: Api, caPem: string, options: AbortOptions): Promis
 
 /**
  * Syncs every `tickMs` until the signal aborts; a failure is a warning, once for each text, and is tried again at the next tick
- * (docs/spec/uplink-proxy.md#12). `wanted` is asked each time: tokens rotate. `undefined` from it: nothing is wanted yet.
+ * (docs/spec/uplink-proxy.md#12). `wanted` is called each time, because tokens rotate. `undefined` from it: nothing is wanted yet.
  */
 export async function runCdiSync(
   deps: {
@@ -94,7 +94,7 @@ export async function runCdiSync(
     readonly log: Logger;
     readonly clock?: Clock;
     readonly wanted: () => CdiWanted | undefined;
-    /** The objects say what is wanted. */
+    /** Called when the objects have the wanted values. */
     readonly onSynced?: (wanted: CdiWanted) => void;
   },
   { signal, tickMs = 15_000 }: { readonly signal: AbortSignal; readonly tickMs?: number },

@@ -3,7 +3,7 @@ import type { IpAddress } from "#base/ip";
 import type { DnsSettings } from "#base/uplink-model";
 import type { DnsRecord } from "./query.ts";
 
-/** What is remembered of a name. */
+/** The cached answer for a name. */
 export interface CachedAnswer {
   /** Empty: the name has none. */
   readonly addresses: readonly IpAddress[];
@@ -11,7 +11,7 @@ export interface CachedAnswer {
   readonly freshUntil: number;
 }
 
-/** Answers of one uplink's servers, each as long as it may be kept, and longer for bad times (docs/spec/uplink-proxy.md#6.3). */
+/** Answers of one uplink's servers, each as long as it may be kept, and longer for use when servers fail (docs/spec/uplink-proxy.md#6.3). */
 export class DnsCache {
   readonly #clock: Clock;
   readonly #settings: () => DnsSettings;
@@ -39,7 +39,7 @@ export class DnsCache {
     return this.#clock.monotonic() - entry.freshUntil <= this.#settings().staleMs ? entry : undefined;
   }
 
-  /** Keeps what servers said; no records: that there are none. The least recently stored goes when there are too many. */
+  /** Stores an answer; no records: the name has none. The least recently stored one is dropped first. */
   store(name: string, records: readonly DnsRecord[]): void {
     const { minTtlMs, maxTtlMs, negativeTtlMs, cacheEntries } = this.#settings();
     const ttlMs = Math.min(...records.map(({ ttlSeconds }) => ttlSeconds * 1000));

@@ -9,7 +9,7 @@ export interface DnsRecord {
   readonly ttlSeconds: number;
 }
 
-/** Whom to ask, and from where. */
+/** Servers and source addresses of a query. */
 export interface QueryPath {
   /** `address` or `address:port`; those of the system when empty. Those of a family without a source are left out, where there is one. */
   readonly servers: readonly string[];
@@ -25,21 +25,21 @@ export type Query = (
   options: { readonly timeoutMs: number; readonly signal: AbortSignal; readonly clock: Clock },
 ) => Promise<readonly DnsRecord[]>;
 
-/** A question that has no answer is asked again after so long, of the next server: it may have got lost. The first may still answer. */
+/** A query without an answer is sent to the next server after this, milliseconds. The first server may still answer. */
 const AGAIN_MS = 400;
-/** Each server so often. */
+/** Queries to each server. */
 const TRIES = 2;
-/** Questions of one name; with more servers the last ones are not asked. */
+/** Queries for one name; with more servers the last ones get none. */
 const MAX_QUESTIONS = 6;
-/** Once one family has answered the other may take so much longer, milliseconds. */
+/** Time for the other family after one has answered, milliseconds. */
 const OTHER_FAMILY_MS = 250;
-/** More of one name are not looked at. */
+/** Most records of one name that are used. */
 const MAX_RECORDS = 32;
 
 /**
  * {@link Query} by c-ares: bound to the sources, UDP with TCP where an answer is cut short. `timeoutMs` is for the name, and each question
- * waits as long as is left of it: c-ares' own tries would each give up early. One resolver for each question, so that cancelling it ends
- * nobody else's.
+ * waits as long as is left of it: c-ares' own tries would each give up early. One resolver for each query, so that cancelling it ends
+ * no other.
  */
 export const queryServers: Query = (name, families, path, { timeoutMs, signal, clock }) =>
   new Promise((resolve, reject) => {
@@ -75,7 +75,7 @@ export const queryServers: Query = (name, families, path, { timeoutMs, signal, c
     const onAbort = (): void => end(() => reject(signal.reason));
     const cancelDeadline = clock.after(timeoutMs, finish);
     signal.addEventListener("abort", onAbort, { once: true });
-    /** Questions that have no answer. */
+    /** Queries without an answer. */
     let open = 0;
     const take = (
       family: IpFamily,
@@ -112,7 +112,7 @@ export const queryServers: Query = (name, families, path, { timeoutMs, signal, c
     ask();
   });
 
-/** What servers have said of a name, family by family; the first answer for a family is the one. */
+/** The answers for a name, by family; the first answer for a family counts. */
 class Answers {
   readonly #families: readonly IpFamily[];
   readonly #answered = new Set<IpFamily>();
@@ -157,9 +157,9 @@ function openResolver(server: string, { source4, source6 }: Partial<QueryPath>, 
 }
 
 /**
- * Pure: whom to ask, and whether from the sources. A question that is bound to no source takes whatever way the main table names, which
- * may be an uplink that costs too much: so a server of a family without a source is not asked, and `system` servers are asked from
- * the sources too. Only those on this host are asked as they are; they answer nobody else.
+ * Pure: the servers to query, and whether the query is bound to the sources. An unbound query follows the main table, which
+ * may lead over an uplink that costs too much. So a server of a family without a source is not queried, and `system` servers are queried from
+ * the sources too. Only servers on loopback are queried unbound; they answer no other source.
  */
 export function serversToAsk(
   { servers, source4, source6 }: QueryPath,
@@ -187,7 +187,7 @@ function codeOf(error: Error): string {
   return (error as NodeJS.ErrnoException).code ?? "";
 }
 
-/** A name that does not exist, or has no address, is an answer; all else is none. */
+/** An answer that the name does not exist or has no address; all other errors are no answer. */
 function isDenial(error: Error): boolean {
   return codeOf(error) === "ENOTFOUND" || codeOf(error) === "ENODATA";
 }

@@ -10,7 +10,7 @@ import { type DnsRecord, type Query, queryServers } from "./query.ts";
 /** Uplinks with a cache; the oldest is dropped first. */
 const MAX_CACHES = 256;
 
-/** Servers that did not answer are passed over so long, so that a dead resolver delays one request and not each, milliseconds. */
+/** Servers that did not answer are skipped for so long, so that a dead resolver delays one request and not each, milliseconds. */
 const SILENT_MS = 5000;
 
 /** An uplink as far as resolving is concerned. */
@@ -22,17 +22,17 @@ export interface DnsUplink {
   readonly sources: readonly IpAddress[];
 }
 
-/** What a name resolved to. */
+/** The addresses of a name. */
 export interface DnsAnswer {
   /** At least one. */
   readonly addresses: readonly IpAddress[];
-  /** Whose servers said so: an uplink's name, `hosts`, or `system`. */
+  /** The servers that answered: an uplink's name, `hosts`, or `system`. */
   readonly via: string;
-  /** It had expired, and nobody could be asked. */
+  /** It had expired, and no server answered. */
   readonly isStale: boolean;
 }
 
-/** What resolving needs. */
+/** Dependencies of the resolver. */
 export interface UplinkDnsDeps {
   readonly clock: Clock;
   readonly settings: () => DnsSettings;
@@ -42,14 +42,14 @@ export interface UplinkDnsDeps {
   readonly hostsPath?: string;
 }
 
-/** Whether policy lets an answer be dialled. */
+/** Whether policy allows all addresses of an answer. */
 export type Accepts = (addresses: readonly IpAddress[]) => boolean;
 
 /** How a name is resolved. */
 export interface ResolveOptions {
-  /** Uplinks whose servers may be asked where the uplink's own have no answer, cheapest first. */
+  /** Uplinks whose servers are queried when the uplink's own do not answer, cheapest first. */
   readonly others: readonly DnsUplink[];
-  /** An answer that it does not take is none: the next servers are asked. Default: all are taken. */
+  /** An answer that it rejects counts as none: the next servers are queried. Default: accepts all. */
   readonly accepts?: Accepts;
   readonly signal: AbortSignalLike;
 }
@@ -79,12 +79,12 @@ export class UplinkDns {
     this.#hosts = new HostsFile(deps.hostsPath ?? "/etc/hosts", deps.clock);
   }
 
-  /** What the system's own list says; empty when it does not have the name. */
+  /** The addresses of a name in `/etc/hosts`; empty if it is not there. */
   hosts(name: string): Promise<readonly IpAddress[]> {
     return this.#hosts.lookup(name);
   }
 
-  /** An answer that needs nobody to be asked, if there is one: resolving then costs no turn of the event loop. */
+  /** A cached answer, without a query or a round of the event loop. */
   cached(name: string, uplink: DnsUplink): DnsAnswer | undefined {
     for (const each of namesToTry(name, uplink)) {
       const found = this.#caches.get(uplink.name)?.fresh(each);
@@ -96,12 +96,13 @@ export class UplinkDns {
 
   /**
    * Resolves a name for an uplink: by its own servers, from an expired answer of theirs, then by the `others` (cheapest first), then by the
-   * system's. An answer that `accepts` does not take counts as none. Rejects with {@link DnsError}, or with the signal's reason. A name that the uplink's own servers deny is not asked for elsewhere.
+   * system's. An answer that `accepts` rejects counts as none. A name that the uplink's own servers deny is not queried elsewhere. Rejects
+   * with {@link DnsError}, or with the signal's reason.
    */
   async resolve(name: string, uplink: DnsUplink, options: ResolveOptions): Promise<DnsAnswer> {
     const { accepts = () => true } = options;
     const failures: DnsError[] = [];
-    // Whoever is asked, the question may leave by this uplink or one as allowed, and by no other.
+    // Queries to the system's servers are bound to this uplink too, and leave by no other.
     const system: ServerGroup = { ...SYSTEM, sources: uplink.sources };
     const groups: readonly ServerGroup[] = [
       uplink,
@@ -120,7 +121,7 @@ export class UplinkDns {
       try {
         const addresses = await this.#ask(name, group, options.signal);
         if (accepts(addresses)) return { addresses, via: group.name, isStale: false };
-        failures.push(new DnsError("denied", "DNS answers with an address that is not allowed"));
+        failures.push(new DnsError("denied", "the DNS answer has an address that is not allowed"));
         continue;
       } catch (error) {
         options.signal.throwIfAborted();
@@ -165,14 +166,14 @@ export class UplinkDns {
       return cached.addresses;
     }
     const id = `${group.name}\0${name}`;
-    // Many tunnels to one registry begin at once: one question is enough. Nobody's leaving takes the answer from the others.
+    // Many tunnels to one registry begin at once: they share one query. A caller that leaves does not abort it for the others.
     const running = this.#running.get(id) ?? this.#start(id, name, group, until);
     return await unlessAborted(running, { signal });
   }
 
   #start(id: string, name: string, group: ServerGroup, until: number): Promise<readonly IpAddress[]> {
     const started = this.#fetch(name, group, until).finally(() => this.#running.delete(id));
-    // Everybody who asked may have left by the time it fails.
+    // All callers may have left by the time it fails.
     started.catch(() => undefined);
     this.#running.set(id, started);
     return started;
@@ -224,7 +225,7 @@ function isDenied({ code }: DnsError): boolean {
   return code === "denied";
 }
 
-/** Whom to ask. */
+/** The servers of an uplink, or those of the system. */
 interface ServerGroup extends DnsUplink {
   readonly isSystem?: boolean;
 }
@@ -232,7 +233,7 @@ interface ServerGroup extends DnsUplink {
 /** The servers of /etc/resolv.conf. */
 const SYSTEM: ServerGroup = { name: "system", servers: [], searchDomains: [], sources: [], isSystem: true };
 
-/** A name with a dot is whole; another one is looked for in the search domains first. */
+/** A name without a dot is tried in the search domains first. */
 function namesToTry(name: string, { searchDomains }: DnsUplink): string[] {
   return name.includes(".") ? [name] : [...searchDomains.map((domain) => `${name}.${domain}`), name];
 }

@@ -24,7 +24,7 @@ import { LogLines, type Recorder, Traffic } from "../stats/index.ts";
 import { passTlsGate } from "./tls-gate.ts";
 import { TransparentConnection } from "./transparent-connection.ts";
 
-/** What one thread of the proxy needs. */
+/** Dependencies of one thread of the proxy. */
 export interface EngineDeps {
   readonly clock: Clock;
   readonly log: Logger;
@@ -48,7 +48,7 @@ export interface EngineDeps {
   readonly streams: TcpStreams;
   /** SO_MARK of sockets to destinations. */
   readonly mark?: number | undefined;
-  /** Told of an error that no correct program meets; the program is to end. */
+  /** Called with an error that is a bug; the program must end. */
   readonly onBug: (error: unknown) => void;
   /** Default: c-ares. */
   readonly query?: Query | undefined;
@@ -56,14 +56,14 @@ export interface EngineDeps {
   readonly hostsPath?: string | undefined;
 }
 
-/** All that one thread does for its clients. Several threads have one each. */
+/** Serves the clients of one thread. */
 export class Engine {
   readonly penalties: Penalties;
   readonly dns: UplinkDns;
   readonly #deps: EngineDeps;
   readonly #tunnelService: TunnelService;
   readonly #dialler: Dialler<ByteStream>;
-  /** What connections of the host's listeners need. */
+  /** Dependencies of connections of the host's listeners. */
   readonly #front: HttpConnectionDeps;
   /** Of the listener for pods, whose clients without a request are counted apart: no pod can push those of the host out. */
   readonly #podFront: HttpConnectionDeps;
@@ -167,7 +167,7 @@ export class Engine {
   }
 
   /**
-   * The state of the uplinks has changed: tunnels end whose source address is gone, whose uplink is gone or has lost its link; and so do dials
+   * The state of the uplinks has changed. Ends tunnels whose source address or uplink is gone or whose uplink has lost its link, and dials
    * over such uplinks.
    */
   snapshotChanged(): void {
@@ -175,10 +175,10 @@ export class Engine {
     const { localAddresses, uplinks } = current;
     this.#dialler.snapshotChanged(current);
     const known = new Set(localAddresses.map((address) => address.toString()));
-    // An address that is only configured is not there.
+    // A configured address may be missing on the host.
     const usable = uplinks.flatMap(({ addresses }) => addresses.filter(({ isUsable }) => isUsable));
     for (const { address } of usable) known.add(address.toString());
-    // Where others program the kernel, they answer for what an address leads over.
+    // If another program manages routing, it is responsible for the routes of an address.
     const { manage } = this.#deps.settings().routing;
     const byName = new Map(uplinks.map((uplink) => [uplink.name, uplink]));
     const lostLink = new Set(
@@ -197,12 +197,12 @@ export class Engine {
     this.penalties.configure(this.#deps.settings().selection);
   }
 
-  /** Tells bytes that have passed since the last time. */
+  /** Reports the bytes since the last call. */
   flush(): void {
     this.#traffic.flush(this.#deps.record);
   }
 
-  /** From now on requests are refused, those of connections that are kept too; tunnels go on. */
+  /** Refuses requests from now on, also on kept connections; tunnels go on. */
   beginDrain(): void {
     this.#isDraining = true;
   }
@@ -213,7 +213,7 @@ export class Engine {
     for (const connection of this.#connections) connection.destroy();
   }
 
-  /** Node takes TLS off, which it does for sockets of its own alone. */
+  /** Node terminates TLS, which it does for its own sockets only. */
   #acceptTls(fd: number, listener: ListenerSettings): void {
     const client = new Socket({ fd, allowHalfOpen: true });
     client.on("error", () => client.destroy());
@@ -227,7 +227,7 @@ export class Engine {
     passTlsGate(client, gate, (inner, first) => this.#serve(new NodeStream(inner, { transport }), listener, first));
   }
 
-  /** All that a direction of a tunnel holds is what one read brings. */
+  /** One direction of a tunnel holds at most one read. */
   get #readBytes(): number {
     return this.#deps.settings().tunnel.bufferBytes;
   }
@@ -246,12 +246,12 @@ const HEAD_READ_BYTES = 65_536;
 /** Clients of one thread at once, whatever they do; one more is reset. Well above all other limits together. */
 const MAX_CLIENTS = 16_384;
 
-/** An address that has left its uplink sends over another, which nobody chose and which may cost too much. */
+/** Whether the uplink still has the address. One that has moved would send over another uplink, which may cost too much. */
 function hasSource({ addresses }: Uplink, source: string): boolean {
   return addresses.some(({ address }) => address.toString() === source);
 }
 
-/** Asks the kernel: the snapshot may be a moment old. */
+/** Reads the kernel: the snapshot may be a moment old. */
 function hasAddress(address: IpAddress): boolean {
   return hasAddressText(address.toString());
 }

@@ -8,19 +8,19 @@ const RECORD_HANDSHAKE = 0x16;
 
 /** How clients of a listener may begin. */
 export interface TlsGate {
-  /** Who does not begin with TLS is cut off; otherwise the first byte decides. */
+  /** A client that does not begin with TLS is closed; otherwise the first byte decides. */
   readonly isRequired: boolean;
-  /** `undefined`: there is no certificate yet, so who begins with TLS is cut off. */
+  /** `undefined`: there is no certificate yet, and a client that begins with TLS is closed. */
   readonly context: SecureContext | undefined;
   readonly clock: Clock;
   /** For the first byte. */
   readonly timeoutMs: number;
-  /** Who has not sent a byte yet counts among those that owe a request. */
+  /** A client that has not sent a byte yet counts among those without a complete head. */
   readonly pending: PendingHeads;
 }
 
 /**
- * Takes TLS off a connection where there is any (docs/spec/uplink-proxy.md#9.1.2). `serve` gets the socket to speak on, with what was read of it
+ * Terminates TLS on a connection that begins with it (docs/spec/uplink-proxy.md#9.1.2). `serve` gets the socket to speak on, with what was read of it
  * already; it is not called for a client that leaves or is cut off. The socket has a listener for errors.
  */
 export function passTlsGate(

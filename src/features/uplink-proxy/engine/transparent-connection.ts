@@ -6,12 +6,12 @@ import { EarlyPayload, type TunnelService } from "../front/index.ts";
 import { addressDestination } from "../policy/index.ts";
 import { wantedName } from "./wanted-name.ts";
 
-/** A client that has not said anything by then is carried without a name, milliseconds. */
+/** A client that has sent nothing by then gets a tunnel without a name, milliseconds. */
 const SPEAK_FIRST_MS = 100;
 
 /**
- * A connection that was meant for somebody else: its own local address is where the client wanted to go (docs/spec/uplink-proxy.md#14). It is
- * carried like a CONNECT to that address. There is nobody to tell of a failure: it becomes a reset.
+ * A redirected connection: its local address is the destination of the client (docs/spec/uplink-proxy.md#14). It is
+ * served like a CONNECT to that address. A failure becomes a reset.
  */
 export class TransparentConnection {
   readonly #client: ByteStream;
@@ -35,7 +35,7 @@ export class TransparentConnection {
   async run(): Promise<void> {
     const { localAddress, localPort } = this.#client;
     const address = IpAddress.tryParse(localAddress.replace(/%.*$/, ""));
-    // Who came to the listener itself, and was not caught on the way elsewhere, would be sent to us again.
+    // A client that connected to the listener itself was not redirected: a tunnel would lead back to us.
     if (address === undefined || (localPort === this.#listener.port && address.equals(this.#listener.address))) {
       this.#client.reset();
       return;
@@ -49,7 +49,7 @@ export class TransparentConnection {
       destination: name === undefined ? destination : { ...destination, text: `${name}:${localPort}` },
       listener: this.#listener,
       early,
-      // Nobody is told of a failure here, so that what can be tried again without harm is.
+      // The client gets no error answer here, so safe requests are replayed too.
       replay: "request",
       startedAt: this.#clock.monotonic(),
       onConnected: () => undefined,
@@ -60,7 +60,7 @@ export class TransparentConnection {
     this.#client.reset();
   }
 
-  /** Clients of TLS and HTTP speak first. Who waits for the server to speak is not kept waiting long. */
+  /** Clients of TLS and HTTP send first. A client that waits for the server is not delayed long. */
   async #wantedName(early: EarlyPayload): Promise<string | undefined> {
     const until = this.#clock.monotonic() + SPEAK_FIRST_MS;
     for (;;) {

@@ -1,12 +1,12 @@
 import { fieldValues, parseHostPort, RequestHeadReader } from "#wire/http-connect";
 import { ClientHelloReader } from "#wire/tls-hello";
 
-/** Bytes that are looked at. */
+/** Bytes that are examined. */
 const MAX_BYTES = 16_384;
 
 /**
  * The name of the server that a client speaks to, from the first bytes that it sends: the server name of a ClientHello, or the Host of an
- * HTTP request. `pending` while more bytes may tell; `undefined` where there is none.
+ * HTTP request. `pending` while more bytes are needed; `undefined` if there is none.
  */
 export function wantedName(chunks: readonly Uint8Array[]): string | "pending" | undefined {
   const [first = new Uint8Array(0)] = chunks;

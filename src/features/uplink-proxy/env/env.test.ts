@@ -71,7 +71,7 @@ test("readOffSwitch: any kind of file switches off; what cannot be looked at doe
   assert.equal((await readOffSwitch(join(dir, "dangling"), { log })).isEnabled, false);
   assert.deepEqual(lines, []);
   assert.equal((await readOffSwitch(join(path, "below"), { log })).isEnabled, true);
-  assert.deepEqual(lines, ["cannot look at the off-switch; programs go through the proxy"]);
+  assert.deepEqual(lines, ["cannot check the off-switch; programs use the proxy"]);
 });
 
 test("the sentinel is byte for byte what existing tools read, mode 0644, and comes back", async (t) => {

@@ -5,14 +5,14 @@ import { isStale, readSentinel } from "./sentinel.ts";
 
 const LOOK_MS = 15_000;
 
-/** What `/healthz` says of the variables that programs were given (docs/spec/uplink-proxy.md#10.3). */
+/** The key `env` of `/healthz` (docs/spec/uplink-proxy.md#10.3). */
 export interface EnvironmentState {
   readonly nodeIP: string | null;
   /** The runtime's list does not cover the node's address. */
   readonly stale: boolean;
 }
 
-/** Looks at the runtime's record now and then. */
+/** Checks the runtime's record at intervals. */
 export class EnvironmentWatch {
   readonly #path: string;
   readonly #nodeIP: () => IpAddress | undefined;
@@ -41,7 +41,7 @@ export class EnvironmentWatch {
       const stale = sentinel !== undefined && nodeIP !== undefined && isStale(sentinel, nodeIP);
       this.#state = { nodeIP: nodeIP?.toString() ?? null, stale };
     } catch (error) {
-      // Descriptors or the disk are in trouble, which is told elsewhere: what was seen last stands.
+      // Descriptors or the disk have failed, which is reported elsewhere: the last state stays.
       if ((error as NodeJS.ErrnoException).code === undefined) throw error;
     }
   }

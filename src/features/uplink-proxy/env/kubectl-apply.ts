@@ -34,9 +34,9 @@ export interface KubectlApplyOptions extends AbortOptions {
 
 /**
  * `kubectl apply -f PATH`: manifests at `https://` addresses are fetched through the proxy unless the off-switch is on; files
- * and `http://` are not (docs/spec/uplink-proxy.md#11.4). Resolves with what kubectl says. Arguments are a vector: no shell sees the path.
+ * and `http://` are not (docs/spec/uplink-proxy.md#11.4). Resolves with kubectl's output. Arguments are a vector; no shell is involved.
  * Rejects with
- * {@link KubectlApplyError}, which tells path, exit code and what kubectl said.
+ * {@link KubectlApplyError}, which names path, exit code and kubectl's output.
  */
 export async function kubectlApply(path: string, options: KubectlApplyOptions): Promise<string> {
   const env = { ...(options.env ?? process.env), ...(await addedEnvironment(path, options)) };
@@ -81,7 +81,7 @@ type ExecError = Error & {
 function applyError(path: string, error: ExecError, timeoutMs: number): KubectlApplyError {
   const said = `stdout: ${JSON.stringify(error.stdout ?? "")}, stderr: ${JSON.stringify(error.stderr ?? "")}`;
   if (typeof error.code === "string") {
-    return new KubectlApplyError("cannot-run", `cannot apply ${path}: kubectl cannot be run: ${error.message}`, {
+    return new KubectlApplyError("cannot-run", `cannot apply ${path}: cannot run kubectl: ${error.message}`, {
       cause: error,
     });
   }

@@ -16,7 +16,7 @@ export async function runCommand(
 ): Promise<number> {
   const [command = "", ...args] = words;
   const child = spawn(command, args, { env, stdio: "inherit" });
-  // Whoever ends us means the command; it decides how it ends.
+  // A signal to us is passed on to the command, which decides how it ends.
   const pass = (): void =>
     void child.kill(signal.reason instanceof Error && /SIGINT/.test(signal.reason.message) ? "SIGINT" : "SIGTERM");
   signal.addEventListener("abort", pass);
@@ -34,7 +34,7 @@ function exitStatus(child: ChildProcess, command: string): Promise<number> {
   return promise;
 }
 
-/** Signals that a shell's 128 + n can tell of; those that end programs. */
+/** Numbers of the signals that end programs, for exit status 128 + n. */
 const SIGNALS: Readonly<Record<string, number>> = {
   SIGHUP: 1,
   SIGINT: 2,

@@ -2,11 +2,11 @@ import { Cidr, type IpAddress } from "#base/ip";
 
 /** The host listener of the proxy (docs/spec/uplink-proxy.md#4). */
 export const PROXY_URL = "http://127.0.0.1:5443";
-/** What k3s gives pods and Services when nobody says otherwise. */
+/** The default ranges of k3s for pods and Services. */
 export const DEFAULT_POD_CIDRS: readonly Cidr[] = [Cidr.parse("10.42.0.0/16")];
 export const DEFAULT_SERVICE_CIDRS: readonly Cidr[] = [Cidr.parse("10.43.0.0/16")];
 
-/** What the lists depend on. */
+/** The input of the lists. */
 export interface EnvironmentOptions {
   /** Default {@link PROXY_URL}. */
   readonly proxyURL?: string;
@@ -34,7 +34,7 @@ export function proxyEnvironment(options: EnvironmentOptions = {}): ProxyEnviron
   return { HTTPS_PROXY: options.proxyURL ?? PROXY_URL, NO_PROXY: noProxy(options) };
 }
 
-/** What must not go through the proxy, in the order that existing users compare with. */
+/** The value of NO_PROXY, in the order that existing users compare with. */
 export function noProxy(options: EnvironmentOptions = {}): string {
   const { podCIDRs = DEFAULT_POD_CIDRS, serviceCIDRs = DEFAULT_SERVICE_CIDRS, literals = [] } = options;
   const cidrs = [...podCIDRs, ...serviceCIDRs];

@@ -3,12 +3,12 @@ import { replaceFile } from "#base/file";
 import { Cidr, IpAddress } from "#base/ip";
 import type { ProxyEnvironment } from "./proxy-environment.ts";
 
-/** Where the environment of the container runtime is recorded (docs/spec/uplink-proxy.md#10.5). */
+/** The file that records the environment of the container runtime (docs/spec/uplink-proxy.md#10.5). */
 export const SENTINEL_PATH = "/run/mgmtproxy-containerd-env";
-/** More than any that was written: the file is ours, but anybody may have put another one there. */
+/** Longest file that is read, bytes: another program may have replaced it. */
 const MAX_SENTINEL_BYTES = 64 << 10;
 
-/** What a runtime was started with. More reliable than `/proc/PID/environ`: a runtime may unset what it has read. */
+/** The variables of a runtime at its start. More reliable than `/proc/PID/environ`: a runtime may unset variables. */
 export interface Sentinel {
   readonly pid: number;
   readonly started: Date;
@@ -51,7 +51,7 @@ export async function readSentinel(path: string): Promise<Sentinel | undefined> 
 }
 
 /**
- * Whether the runtime would send what is meant for the node's address through the proxy: its list was made before the node got
+ * Whether the runtime would send traffic for the node's address through the proxy: its list was made before the node got
  * that address (docs/spec/uplink-proxy.md#10.3). A runtime without the proxy is never stale.
  */
 export function isStale({ env }: Pick<Sentinel, "env">, nodeIP: IpAddress): boolean {

@@ -17,7 +17,7 @@ export interface WatchDeps {
 export interface WatchOptions {
   readonly sentinel: string;
   readonly intervalMs: number;
-  /** Run through `sh -c` when a list has become stale; chosen by the operator, never by anybody's data. */
+  /** Run through `sh -c` when a list has become stale. Set by the operator; no other data gets into it. */
   readonly command: string | undefined;
   /** The list must be stale this long before the command runs. */
   readonly debounceMs: number;
@@ -25,7 +25,7 @@ export interface WatchOptions {
 }
 
 /**
- * Compares the list that the runtime was started with with the node's address, until the signal aborts. Says once that it has become
+ * Compares the list that the runtime was started with with the node's address, until the signal aborts. Logs once that it has become
  * stale, and runs the operator's command once for each start of the runtime (docs/spec/uplink-proxy.md#10.3).
  */
 export async function watchStaleness(deps: WatchDeps, options: WatchOptions): Promise<void> {
@@ -62,6 +62,6 @@ async function runHook(command: string, log: Logger, signal: AbortSignal): Promi
   child.once("error", (error) => resolve(error.message));
   child.once("exit", (code, name) => resolve(code === 0 ? "" : `it ended with ${name ?? `code ${code}`}`));
   const failure = await promise;
-  if (failure === "") log.info("the command for a stale NO_PROXY has run", { command });
+  if (failure === "") log.info("ran the command for a stale NO_PROXY", { command });
   else log.warn("the command for a stale NO_PROXY failed", { command, failure });
 }

@@ -9,11 +9,11 @@ import {
 } from "#wire/http1";
 import { encodeResponseHead, encodeSwitch, trailersToPass } from "./hop.ts";
 
-/** What an answer depends on besides the origin's bytes. */
+/** The request that is answered. */
 export interface AnswerTo {
   readonly method: string;
   readonly version: "1.0" | "1.1";
-  /** The request asked to go on with another protocol. */
+  /** The request wants to upgrade to another protocol. */
   readonly wantsUpgrade: boolean;
   /** Asked when the final head has come: whether the client's connection may go on after this answer. */
   readonly mayStayOpen: () => boolean;
@@ -22,7 +22,7 @@ export interface AnswerTo {
 /** How far the answer is. */
 export type AnswerState =
   | "more"
-  /** All of it has come; whatever else the origin says is nobody's. */
+  /** The answer is complete; further bytes of the origin are dropped. */
   | "done"
   /** From now on bytes pass as they are. */
   | "switched"
@@ -60,7 +60,7 @@ export class AnswerRelay {
     return this.#closes;
   }
 
-  /** What is wrong, once it is `malformed`. */
+  /** The fault, once it is `malformed`. */
   get fault(): string {
     return this.#fault;
   }
@@ -124,7 +124,7 @@ export class AnswerRelay {
     }
     this.#head = undefined;
     this.#hasBegun = true;
-    // A client of HTTP/1.0 knows no chunks: its connection ends with the body.
+    // HTTP/1.0 has no chunks: the connection ends with the body.
     this.#isChunked = framing.kind === "chunked" && this.#to.version !== "1.0";
     this.#closes = framing.kind === "close" || !this.#to.mayStayOpen();
     out.push(encodeResponseHead(head, { isChunked: this.#isChunked, close: this.#closes }));

@@ -15,13 +15,13 @@ export interface DescriptorsOptions {
   readonly memory?: SharedArrayBuffer;
   /** Default: the soft limit of this process. */
   readonly limit?: number;
-  /** Descriptors that are open. Default: what /proc says of this process. */
+  /** Counts open descriptors. Default: those of this process in /proc. */
   readonly count?: () => number;
 }
 
 /**
- * How many descriptors the process has left, over all threads. Counted when there could be too many since the last count, by what was noted
- * as opened: far from the limit that is never, near it each time.
+ * Whether the process runs out of descriptors, over all threads. They are counted only when the number noted as opened since the last count
+ * could have reached the limit: never far from it, each time near it.
  */
 export class Descriptors {
   readonly #counts: Int32Array;
@@ -41,7 +41,7 @@ export class Descriptors {
     return this.#counts.buffer as SharedArrayBuffer;
   }
 
-  /** So many are opened now. */
+  /** Notes opened descriptors. */
   opened(count: number): void {
     Atomics.add(this.#counts, SINCE, count);
   }
@@ -64,7 +64,7 @@ function countDescriptors(): number {
   try {
     return readdirSync("/proc/self/fd").length;
   } catch (error) {
-    // To list them takes one: where there is none, all are in use.
+    // Listing them needs one: without it, all are in use.
     if (!isExhausted(error)) throw error;
     return ALL;
   }

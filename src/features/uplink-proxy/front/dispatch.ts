@@ -5,7 +5,7 @@ import type { SelectError } from "../select/index.ts";
 import { staysOpen } from "./hop.ts";
 import { errorReply, type Reply } from "./replies.ts";
 
-/** What is to be done with a request. */
+/** The action for a request. */
 export type Action =
   | { readonly kind: "connect"; readonly destination: Destination }
   /** An absolute-form `http://` request that is to be forwarded (docs/spec/uplink-proxy.md#13). */
@@ -14,7 +14,7 @@ export type Action =
   | { readonly kind: "readyz"; readonly close: boolean; readonly isVerbose: boolean }
   | { readonly kind: "reply"; readonly reply: Reply };
 
-/** What a dispatch depends on. */
+/** The input of a dispatch. */
 export interface DispatchInput {
   readonly listener: ListenerSettings;
   /** Accepted now; `undefined` until they are loaded. */

@@ -2,13 +2,13 @@ import { type AbortSignalLike, LightAbortSignal } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 
-/** What a client may send before its destination is connected, bytes (docs/spec/uplink-proxy.md#7). */
+/** Most bytes that are read of a client before its destination is connected (docs/spec/uplink-proxy.md#7). */
 const MAX_BYTES = 65_536;
 
-/** Made once: an error looks at the stack, for each client. */
+/** Created once: an error captures the stack, which is expensive for each client. */
 const LEFT = new Error("the client has left");
 
-/** Takes what a client sends while its destination is being dialled, and notices when it leaves. */
+/** Reads the bytes of a client while its destination is dialled, and notices when it leaves. */
 export class EarlyPayload {
   readonly #client: ByteStream;
   readonly #gone = new LightAbortSignal();
@@ -27,12 +27,12 @@ export class EarlyPayload {
     else this.#goOn();
   }
 
-  /** Aborts when nobody waits any more: the connection is lost, or ended before a byte of payload came. */
+  /** Aborts when the client has left: the connection is lost, or ended before a byte of payload came. */
   get gone(): AbortSignalLike {
     return this.#gone;
   }
 
-  /** What has come so far. */
+  /** The bytes received so far. */
   get chunks(): readonly Uint8Array[] {
     return this.#chunks;
   }
@@ -53,7 +53,7 @@ export class EarlyPayload {
     });
   }
 
-  /** Leaves the client's stream paused and without listeners of ours; what it said so far is the caller's. */
+  /** Pauses the client's stream and removes our listeners; returns the bytes received so far. */
   release(): readonly Uint8Array[] {
     this.#client.pause();
     this.#client.off("data", this.#onData);
@@ -83,7 +83,7 @@ export class EarlyPayload {
     this.#goOn();
   };
 
-  /** Who has said something may have said all of it; who has not can only have given up. */
+  /** A client that has sent bytes may have ended its request; one that has sent none has given up. */
   readonly #onEnd = (): void => {
     if (this.#bytes === 0) this.#onClose();
   };

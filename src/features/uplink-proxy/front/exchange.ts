@@ -12,7 +12,7 @@ const NO_BYTES = new Uint8Array(0);
 export type ExchangeEnd =
   /** The answer is sent whole, or another may be in its place: the connection is the caller's again. */
   | { readonly kind: "over"; readonly rest: Uint8Array }
-  /** The answer cannot be had, and nothing of it was sent: the client can be told why. */
+  /** There is no answer, and nothing of it was sent: the client can get an error answer. */
   | { readonly kind: "failed"; readonly why: string; readonly rest: Uint8Array }
   /** The request's body makes no sense, and nothing of an answer was sent. */
   | { readonly kind: "bad-request"; readonly why: string }
@@ -30,7 +30,7 @@ export class Exchange extends StreamListeners implements ByteStream {
   readonly #body: BodyReader;
   readonly #isChunked: boolean;
   readonly #end = Promise.withResolvers<ExchangeEnd>();
-  /** What the client said behind the request. */
+  /** Bytes of the client behind the request. */
   #held: Uint8Array[] = [];
   #heldBytes = 0;
   #isFlowing = false;
@@ -70,7 +70,7 @@ export class Exchange extends StreamListeners implements ByteStream {
     return this.#end.promise;
   }
 
-  /** What came with the head: the part of it that belongs to the body, in the origin's framing. */
+  /** The part of the body that came with the head, in the origin's framing. */
   takeFirst(rest: Uint8Array): Uint8Array {
     return Buffer.concat(this.#takeRequest(rest));
   }
@@ -140,7 +140,7 @@ export class Exchange extends StreamListeners implements ByteStream {
     return !this.#client.writableNeedDrain;
   }
 
-  /** The origin has said all. */
+  /** The origin has ended its sending. */
   end(chunk?: Uint8Array): void {
     if (this.#isDestroyed || this.#isSettled || this.#isWritingOver) return;
     if (chunk !== undefined) this.write(chunk);
@@ -185,7 +185,7 @@ export class Exchange extends StreamListeners implements ByteStream {
       this.#isClosed = true;
       this.emit("close");
     });
-    if (!this.#isSettled) this.#giveUp("the connection to it was closed");
+    if (!this.#isSettled) this.#giveUp("the connection to the origin was closed");
   }
 
   reset(): void {
@@ -218,7 +218,7 @@ export class Exchange extends StreamListeners implements ByteStream {
   /** The other protocol has the connection to itself from now on. */
   #switch(): void {
     if (this.#heldBytes > 0) {
-      // Said before the protocol had changed: it was meant as another request, perhaps for another origin.
+      // Sent before the protocol had changed: meant as another request, perhaps for another origin.
       this.#client.reset();
       return;
     }
@@ -231,7 +231,7 @@ export class Exchange extends StreamListeners implements ByteStream {
   #giveUp(why: string): void {
     if (this.#client.destroyed) this.#settle(() => ({ kind: "closed" }));
     else if (this.#isSwitched || this.#answer.hasBegun) {
-      // An end in order could be taken for the end of the answer.
+      // An orderly end could be taken for the end of the answer.
       this.#settle(() => ({ kind: "closed" }));
       this.#client.reset();
     } else this.#settle(() => ({ kind: "failed", why, rest: this.#rest() }));
@@ -306,7 +306,7 @@ export class Exchange extends StreamListeners implements ByteStream {
     this.#isClientEnded = true;
     if (this.#isSwitched) this.#emitEnd();
     else if (!this.#body.isDone) {
-      // Half a request is none, and is not answered (RFC 9112 section 8).
+      // An incomplete request is not answered (RFC 9112 section 8).
       this.#errored = new Error("the client ended in the middle of its request");
       this.#settle(() => ({ kind: "closed" }));
       this.#client.destroy();

@@ -20,7 +20,7 @@ export interface ForwardRequest {
   readonly path: string;
 }
 
-/** What is to be done with the client's connection. */
+/** What the caller does with the client's connection. */
 export type Forwarded =
   /** The next request may be read; `rest` is what has come of it. */
   | { readonly kind: "next"; readonly rest: Uint8Array }
@@ -47,7 +47,7 @@ export async function forward(
     method: head.method,
     version: head.version,
     wantsUpgrade: wantedUpgrade(head) !== undefined,
-    // What is left of the request would be read as the next one.
+    // The rest of an incomplete request would be read as the next one.
     mayStayOpen: () => stays && exchange.isRequestWhole && !isDraining(),
   });
   const exchange = new Exchange(client, framing, answer);

@@ -7,7 +7,7 @@ import type { Destination } from "../policy/index.ts";
  * goes as well.
  */
 const HOP_BY_HOP: ReadonlySet<string> = new Set(["connection", "keep-alive", "te", "upgrade", "transfer-encoding"]);
-/** What a trailer may not say (RFC 9110 section 6.5.1): what decides where messages end and where they go. */
+/** Fields that are not allowed in a trailer (RFC 9110 section 6.5.1): they decide on framing and routing. */
 const NOT_IN_TRAILERS: ReadonlySet<string> = new Set(["content-length", "host", "trailer"]);
 
 /** The fields that are meant for the other end. `Connection` names further ones that are not. */
@@ -24,14 +24,14 @@ export function trailersToPass(fields: readonly HeaderField[]): HeaderField[] {
   return endToEnd(fields).filter(({ name }) => !NOT_IN_TRAILERS.has(name.toLowerCase()));
 }
 
-/** The protocol that a request wants to go on with; none where it does not say so in both places (RFC 9110 section 7.8). */
+/** The protocol that a request wants to upgrade to; it must be named in Connection and Upgrade (RFC 9110 section 7.8). */
 export function wantedUpgrade(head: RequestHead): string | undefined {
   const [protocols, ...more] = fieldValues(head, "upgrade");
   if (protocols === undefined || more.length > 0 || head.version === "1.0" || head.hasBody) return undefined;
   return connectionWords(head.fields).has("upgrade") ? protocols : undefined;
 }
 
-/** HTTP/1.1 unless told otherwise; HTTP/1.0 never. */
+/** Whether the connection stays open: HTTP/1.1 without `Connection: close`; HTTP/1.0 never. */
 export function staysOpen(head: Pick<RequestHead, "version" | "fields">): boolean {
   return head.version !== "1.0" && !connectionWords(head.fields).has("close");
 }
@@ -74,7 +74,7 @@ export function encodeResponseHead(head: ResponseHead, { isChunked, close }: Res
   ]);
 }
 
-/** The answer that the protocol changes, for a client that asked for it. */
+/** The head of a 101 answer, for a client that requested the upgrade. */
 export function encodeSwitch({ reason, fields }: ResponseHead): Uint8Array {
   const upgrade = fieldValues({ fields }, "upgrade").map((value) => ({ name: "Upgrade", value }));
   return encodeHead(`HTTP/1.1 101 ${reason}`, [

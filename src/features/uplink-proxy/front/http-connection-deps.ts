@@ -6,7 +6,7 @@ import type { Recorder } from "../stats/index.ts";
 import type { PendingHeads } from "./pending-heads.ts";
 import type { TunnelService } from "./tunnel-service.ts";
 
-/** What connections need of their front end. */
+/** Dependencies of client connections. */
 export interface HttpConnectionDeps {
   readonly clock: Clock;
   readonly settings: () => Settings;

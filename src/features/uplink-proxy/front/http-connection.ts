@@ -12,7 +12,7 @@ import { encode, errorReply, type Reply, TUNNEL_OPEN } from "./replies.ts";
 
 const ONE_REQUEST = { kind: "request", count: 1 } as const;
 const NOTHING: Uint8Array = new Uint8Array(0);
-/** What was read is overwritten by the next read. */
+/** A copy: the next read overwrites the buffer. */
 function copyOf(bytes: Uint8Array): Uint8Array {
   return bytes.length === 0 ? NOTHING : Uint8Array.prototype.slice.call(bytes);
 }
@@ -192,7 +192,7 @@ export class HttpConnection {
     }
   }
 
-  /** Answers a CONNECT that opens no tunnel. A client that did not wait for the answer spoke to its destination: no request of it is read as one. */
+  /** Answers a CONNECT that opens no tunnel. Bytes behind the head were meant for the destination: they are never read as a request. */
   #refuse(reply: Reply, said: Uint8Array): void {
     this.#reply(said.length === 0 ? reply : { ...reply, close: true }, NOTHING);
   }
@@ -207,7 +207,7 @@ export class HttpConnection {
     this.#goOn(rest);
   }
 
-  /** Who is told why for the last time owes nothing, and makes room as who does. */
+  /** A client that gets its last answer can be evicted like one without a complete head. */
   #replyAndClose(bytes: Uint8Array): void {
     if (this.#socket.destroyed) return;
     const entry = this.#deps.pending.add({ evict: () => this.#socket.destroy() });
@@ -221,12 +221,12 @@ export class HttpConnection {
   }
 
   #whenRead(next: () => void): void {
-    // The turn ends here, so that one client cannot keep the rest out.
+    // The next request waits for another tick, so that one client cannot block the others.
     if (this.#socket.writableNeedDrain) this.#awaitReading(next);
     else setImmediate(next);
   }
 
-  /** A client that asks and does not read answers waits for itself; but no longer, and counted, as one that owes a request. */
+  /** Waits until the client reads its answers; limited in time, and counted like a client without a complete head. */
   #awaitReading(next: () => void): void {
     this.#entry = this.#deps.pending.add(this);
     this.#socket.on("close", this.#onClose);
@@ -241,7 +241,7 @@ export class HttpConnection {
     if (this.#socket.destroyed) return;
     this.#await(this.#deps.settings().limits.keepAliveMs, "close");
     if (rest.length > 0) this.#onData(rest);
-    // Who has ended its sending may have asked for more before.
+    // A client that has ended its sending may have sent further requests before.
     if (this.#reader !== undefined && this.#socket.readableEnded) {
       this.#stopAwaiting();
       this.#socket.end();

@@ -1,9 +1,9 @@
 import { type Entry, LinkedSet } from "#base/collections";
 
-/** A connection that owes a request. */
+/** A connection without a complete head. */
 export interface Pending {
   evict(): void;
-  /** It has had an answer before, and waits for nobody: it goes after those that never said anything. */
+  /** It has had an answer before and is idle: closed after those that never had one. */
   readonly isKept?: boolean;
 }
 

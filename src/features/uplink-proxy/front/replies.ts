@@ -32,7 +32,7 @@ export interface Reply {
   readonly close: boolean;
 }
 
-/** An error as all of them look: plain text with its reason in a field. */
+/** An error answer: plain text, with the reason in a field. */
 export function errorReply(
   status: ReplyStatus,
   reason: ReplyReason,

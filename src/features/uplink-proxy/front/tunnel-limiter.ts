@@ -5,7 +5,7 @@ const TUNNELS = 0;
 const DIALLING = 1;
 const COUNTS = 2;
 
-/** What threads share of it. */
+/** Memory that threads share. */
 export interface TunnelLimiterMemory {
   readonly counts: SharedArrayBuffer;
   readonly descriptors: SharedArrayBuffer;

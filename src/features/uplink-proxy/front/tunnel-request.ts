@@ -9,7 +9,7 @@ import type { LogLines, Recorder, Traffic } from "../stats/index.ts";
 import type { EarlyPayload } from "./early-payload.ts";
 import type { TunnelLimiter } from "./tunnel-limiter.ts";
 
-/** What tunnels need. */
+/** Dependencies of tunnels. */
 export interface TunnelDeps {
   readonly clock: Clock;
   readonly settings: () => Settings;
@@ -27,7 +27,7 @@ export interface TunnelDeps {
   readonly onBug: (error: unknown) => void;
 }
 
-/** A client that wants a tunnel. */
+/** The request of a client for a tunnel. */
 export interface TunnelRequest {
   readonly client: ByteStream;
   readonly destination: Destination;
@@ -59,7 +59,7 @@ export function dialRequestFor(
   };
 }
 
-/** Whose connection a failure belongs to. */
+/** The kind of client of a listener, for evidence. */
 export function clientKindOf({ role }: ListenerSettings): ClientKind {
   return role === "pod" ? "pod" : "host";
 }

@@ -7,7 +7,7 @@ import { clientName } from "./client-name.ts";
 import { dialRequestFor, type TunnelDeps, type TunnelRequest } from "./tunnel-request.ts";
 import { UplinkTunnel } from "./uplink-tunnel.ts";
 
-/** What became of a request. With `opened` the client's socket belongs to the tunnel; otherwise it still has its early bytes. */
+/** The result of a request. With `opened` the tunnel owns the client's socket; otherwise the early payload is still held. */
 export type TunnelResult =
   | { readonly kind: "opened"; readonly tunnel: Pick<UplinkTunnel, "close"> }
   | { readonly kind: "overload" }
@@ -15,7 +15,7 @@ export type TunnelResult =
   | { readonly kind: "gone" }
   | { readonly kind: "failed"; readonly error: SelectError };
 
-/** Takes clients to their destinations: finds an uplink, joins the sockets, tries another uplink when the first one swallows what is sent. */
+/** Opens tunnels for clients: finds an uplink, relays bytes, and replays them over another uplink after a blackhole. */
 export class TunnelService {
   readonly #deps: TunnelDeps;
   readonly #tunnels = new LinkedSet<UplinkTunnel>();
@@ -71,7 +71,7 @@ export class TunnelService {
 
   #begin(request: TunnelRequest, won: DialResult<ByteStream>): UplinkTunnel {
     const { clock, record, lines } = this.#deps;
-    // Who waits for it can go on while the books are kept.
+    // First, so that the client can go on during the bookkeeping.
     request.onConnected();
     const dialMs = clock.monotonic() - request.startedAt;
     const { ifName, cost } = won.uplink ?? { ifName: DIRECT, cost: 0 };

@@ -8,8 +8,8 @@ import { type DialRequest, type DialResult, SelectError } from "../select/index.
 import { DIRECT } from "../stats/index.ts";
 import { clientKindOf, dialRequestFor, type TunnelDeps, type TunnelRequest } from "./tunnel-request.ts";
 
-/** Made once: an error looks at the stack, for each tunnel. */
-const NO_REPLAY = new Error("no other uplink is looked for any more");
+/** Created once: an error captures the stack, which is expensive for each tunnel. */
+const NO_REPLAY = new Error("the search for another uplink has ended");
 
 /** One tunnel with the uplink that it takes, and the uplinks that it has tried (docs/spec/uplink-proxy.md#6.4). */
 export class UplinkTunnel implements RelayEvents {
@@ -97,7 +97,7 @@ export class UplinkTunnel implements RelayEvents {
     this.#tried = new Set([...(this.#tried ?? []), uplink.name]);
     this.#stopReplay = new LightAbortSignal();
     const request = { ...dialRequestFor(this.#request, this.#stopReplay, this.#deps), except: this.#tried };
-    // Where nothing else is to be had, an answer may still come.
+    // Without another uplink the answer may still come.
     if (!dialler.hasAlternative(request)) return;
     const { tunnel, selection } = settings();
     this.#deadlineAt ??= clock.monotonic() - tunnel.firstByteTimeoutMs + selection.requestTimeoutMs;

@@ -13,10 +13,10 @@ import { listenText } from "../stats/index.ts";
 const RETRY_MS = [1000, 2000, 4000, 8000, 16_000, 30_000] as const;
 /** Lines about clients that could not be taken. */
 const FAULTS_PER_SECOND = 0.1;
-/** A listener that was up and ended is made again after this, milliseconds. */
+/** Pause before a listener that was bound and ended is bound again, milliseconds. */
 const AGAIN_MS = 5000;
 
-/** What a listener needs. */
+/** Dependencies of a listener. */
 export interface BindLoopDeps {
   /** How clients are accepted. */
   readonly streams: Pick<TcpStreams, "listen">;
@@ -123,7 +123,7 @@ export class BindLoop {
     if (this.#faults.tryTake()) this.#deps.log.warn(`mgmtproxy: ${listenText(this.listener)}: ${error.message}`);
   }
 
-  /** The address of a pod listener is normally missing for minutes: that is no news. */
+  /** The address of a pod listener is normally missing for minutes, which is logged at level debug. */
   #logFailure(error: unknown): void {
     const reason = describeError(error);
     const text = `mgmtproxy: listen ${listenText(this.listener)} failed (will retry): ${reason}`;

@@ -1,7 +1,7 @@
 import type { ListenerSettings } from "#base/uplink-model";
 import { BindLoop, type BindLoopDeps } from "./bind-loop.ts";
 
-/** What a set of listeners needs. */
+/** Dependencies of a set of listeners. */
 export interface ListenerSetDeps extends Omit<BindLoopDeps, "openFd"> {
   /** A descriptor for a listener of another make: the transparent one. */
   readonly openFd?: ((listener: ListenerSettings) => number) | undefined;
@@ -17,7 +17,7 @@ export interface ListenerSetOptions {
 }
 
 interface Entry {
-  /** As it is now: what is said of it beside name and address may change while it is bound. */
+  /** Its present settings: all but name, role, address and port may change while it is bound. */
   listener: ListenerSettings;
   readonly loop: BindLoop;
   readonly stop: AbortController;
@@ -83,7 +83,7 @@ export class ListenerSet {
   }
 }
 
-/** What a socket is bound by. */
+/** The attributes that require a new socket when they change. */
 function keyOf({ name, role, address, port }: ListenerSettings): string {
   return `${name} ${role} ${address} ${port}`;
 }

@@ -7,7 +7,7 @@ import type { ClusterSecret } from "../policy/index.ts";
 /** Key of the Secret that all nodes of a cluster share. */
 const SECRET_KEY = "secret";
 
-/** It is asked for each minute: what fails is said once. */
+/** The secret is read each minute; a failure is logged once. */
 export interface SecretDeps {
   readonly log: Logger;
   readonly repeats: Repeats;
@@ -21,7 +21,7 @@ export async function secretFromFile(path: string, { log, repeats }: SecretDeps)
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return { kind: "standalone" };
     const text = describeError(error);
     if (repeats.isNews(path, text))
-      log.warn("cannot read the cluster's secret; what is there stays", { path, error: text });
+      log.warn("cannot read the cluster's secret; existing secrets stay", { path, error: text });
     return { kind: "unknown" };
   }
 }
@@ -42,7 +42,7 @@ export async function secretFromApi(
     if (!isKubeError(error)) throw error;
     const text = describeError(error);
     if (repeats.isNews(`${namespace}/${name}`, text)) {
-      log.warn("cannot read the cluster's secret; what is there stays", { namespace, name, error: text });
+      log.warn("cannot read the cluster's secret; existing secrets stay", { namespace, name, error: text });
     }
     return { kind: "unknown" };
   }

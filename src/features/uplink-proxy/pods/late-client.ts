@@ -4,7 +4,7 @@ import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { type KubeApi, KubeConfigError } from "#kube/client";
 
-/** Between two looks for a kubeconfig, milliseconds. */
+/** Interval of checks for a kubeconfig, milliseconds. */
 const RETRY_MS = 15_000;
 
 /**
@@ -27,7 +27,7 @@ export async function withLateClient(
     } catch (error) {
       if (!(error instanceof KubeConfigError)) throw error;
       const text = describeError(error);
-      if (text !== logged) log.warn("no API server yet; trying again", { error: text });
+      if (text !== logged) log.warn("no kubeconfig for the API server yet; trying again", { error: text });
       logged = text;
     }
     await sleep(RETRY_MS, { signal, clock });

@@ -10,11 +10,11 @@ export function podListener(settings: Settings): ListenerSettings | undefined {
   return settings.listeners.find(({ role }) => role === "pod");
 }
 
-/** Asked for the cluster's secret and the files so often, milliseconds (docs/spec/uplink-proxy.md#9.1.1). */
+/** Interval at which the cluster's secret and the files are read, milliseconds (docs/spec/uplink-proxy.md#9.1.1). */
 const RECHECK_MS = 60_000;
 
 /**
- * Token and certificate of the listener for pods, and whether those who need the certificate were given it. There are none as long as
+ * Token and certificate of the pod listener, and whether the certificate was published. There are none as long as
  * the settings have no such listener; it may come and go with a reload.
  */
 export class PodAccess implements PodSecrets {
@@ -42,7 +42,7 @@ export class PodAccess implements PodSecrets {
     return this.#isPublished;
   }
 
-  /** What the CDI object shall say; nothing before there are secrets. */
+  /** The wanted CDI object; `undefined` before there are secrets. */
   wanted(): CdiWanted | undefined {
     const settings = this.#options.settings();
     const listener = podListener(settings);
@@ -57,12 +57,12 @@ export class PodAccess implements PodSecrets {
     return { proxy, caPem: certificate };
   }
 
-  /** The CDI object says it: whoever comes without TLS from now on has not read it. */
+  /** The CDI object has the certificate: from now on TLS is required. */
   published({ caPem }: CdiWanted): void {
     this.#isPublished = caPem !== undefined;
   }
 
-  /** The listener may have come, or who can be asked for the cluster's secret. */
+  /** The listener, or the client of the API server, may have been added: checks at once. */
   settingsChanged(): void {
     this.#dirty.mark();
   }
@@ -88,7 +88,7 @@ export class PodAccess implements PodSecrets {
   }
 }
 
-/** Where the secrets lie, and the settings as they are now. */
+/** The directory of the secrets, and the present settings. */
 export interface PodAccessOptions {
   readonly dir: string;
   readonly settings: () => Settings;

@@ -25,7 +25,7 @@ export interface CertificatePair {
   readonly key: string;
 }
 
-/** Where a certificate comes from: the same seed gives the same certificate, byte for byte. */
+/** The seed of a certificate: the same seed gives the same certificate, byte for byte. */
 export interface CertificateSeed {
   /** 32 bytes. */
   readonly key: Uint8Array;

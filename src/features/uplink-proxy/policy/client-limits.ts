@@ -9,7 +9,7 @@ interface Client {
   readonly bucket: TokenBucket;
 }
 
-/** How much one address of a pod may ask for at once and a second (docs/spec/uplink-proxy.md#9.1). */
+/** Limits of one client address of the pod listener: tunnels at once, and CONNECTs a second (docs/spec/uplink-proxy.md#9.1). */
 export class ClientLimits {
   readonly #clock: Clock;
   readonly #limits: () => { readonly podTunnelsPerClient: number; readonly podConnectsPerSecond: number };

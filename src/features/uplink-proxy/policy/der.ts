@@ -51,7 +51,7 @@ export function oid(text: string): Uint8Array {
   return element(TAG.oid, Buffer.from(bytes));
 }
 
-/** `YYYYMMDDHHMMSSZ`; years before 2050 in the short form, as RFC 5280 section 4.1.2.5 wants it. */
+/** `YYYYMMDDHHMMSSZ`; years before 2050 in the short form, as RFC 5280 section 4.1.2.5 requires. */
 export function time(text: string): Uint8Array {
   const isShort = Number(text.slice(0, 4)) < 2050;
   return element(isShort ? TAG.utcTime : TAG.generalizedTime, Buffer.from(isShort ? text.slice(2) : text, "latin1"));

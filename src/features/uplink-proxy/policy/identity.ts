@@ -8,7 +8,7 @@ const KEY_BYTES = 32;
 const SERIAL_BYTES = 16;
 const COMMON_NAME = "mgmtproxy";
 
-/** What the listener for pods shows and asks for. */
+/** Certificate and token of the pod listener. */
 export interface Identity {
   /** 64 characters of hexadecimal. */
   readonly token: string;

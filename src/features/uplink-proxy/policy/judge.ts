@@ -2,10 +2,10 @@ import { Cidr, type IpAddress } from "#base/ip";
 import type { ListenerSettings, Settings, Snapshot } from "#base/uplink-model";
 import { embeddedV4, unmapped } from "./embedded.ts";
 
-/** What may be done with a destination (docs/spec/uplink-proxy.md#9.1.3, #9.2, #10.3). */
+/** The verdict on a destination (docs/spec/uplink-proxy.md#9.1.3, #9.2, #10.3). */
 export type Judgement = "uplink" | "direct" | "denied";
 
-/** Where no pod may go through us, whatever the cluster looks like. */
+/** Destinations that are denied to pods in every cluster. */
 const NEVER_FOR_PODS = [
   "0.0.0.0/8", // this host; Linux takes 0.0.0.0 for loopback
   "127.0.0.0/8",
@@ -30,13 +30,13 @@ const NEVER_FOR_PODS = [
 /** Ports of the control plane: API servers, supervisor, kubelet, etcd (docs/spec/uplink-proxy.md#9.1.3). */
 const CONTROL_PORTS: ReadonlySet<number> = new Set([6443, 9345, 10250, 2379, 2380]);
 
-/** What policy depends on. */
+/** The input of the policy. */
 export interface PolicyInput {
   readonly settings: Pick<Settings, "listeners" | "routing" | "cluster" | "allowLoopback" | "transparent">;
   readonly snapshot: Snapshot;
 }
 
-/** Judges all addresses of a destination at once: one that is denied denies all. Pure. */
+/** Judges all addresses of a destination together: one denied address denies all. Pure. */
 export function judge(
   listener: Pick<ListenerSettings, "role" | "allowedPorts">,
   port: number,
@@ -51,18 +51,18 @@ export function judge(
   return plain.length > 0 && plain.every((address) => isBypassed(address, input.snapshot)) ? "direct" : "uplink";
 }
 
-/** Whether a pod may ask for the port at all: told before anything is resolved. */
+/** Whether a pod may use the port at all; checked before a name is resolved. */
 export function isAllowedPort(listener: Pick<ListenerSettings, "role" | "allowedPorts">, port: number): boolean {
   return listener.role !== "pod" || listener.allowedPorts.includes(port);
 }
 
-/** Of this host, its cluster or its link: such destinations have nothing to do with uplinks. */
+/** Whether the address belongs to this host, its cluster or its link, which no uplink leads to. */
 function isBypassed(address: IpAddress, { bypass, localAddresses }: Snapshot): boolean {
   if (address.isLinkLocal) return true;
   return bypass.some((cidr) => cidr.contains(address)) || localAddresses.some((local) => local.equals(address));
 }
 
-/** Processes of the host may go where they could go without us; what would come back to us may not. */
+/** Processes of the host may reach what they could reach without the proxy, except its own listeners. */
 function isDeniedForHost(address: IpAddress, port: number, { settings }: PolicyInput): boolean {
   if (isOwnListener(address, port, settings)) return true;
   return (

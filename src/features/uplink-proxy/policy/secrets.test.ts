@@ -129,7 +129,7 @@ test("Secrets: a directory that cannot be written is no end of the program", asy
   assert.equal(secrets.tokens, undefined);
 });
 
-test("Secrets: what lies there open to others is closed to them and told of, and goes on to be used", async (t) => {
+test("Secrets: files that others may read are closed to them and logged, and stay in use", async (t) => {
   const dir = dirFor(t);
   const cluster = { current: { kind: "standalone" } satisfies ClusterSecret };
   const first = secretsIn(dir, cluster);
@@ -144,7 +144,7 @@ test("Secrets: what lies there open to others is closed to them and told of, and
   await second.sync();
   assert.deepEqual(modes(), [0o700, 0o600, 0o600]);
   assert.deepEqual(second.tokens, first.tokens);
-  assert.match(lines.join(), /closed to them/);
+  assert.match(lines.join(), /removed permissions of others/);
   lines.length = 0;
   await second.sync();
   assert.deepEqual(lines, []);

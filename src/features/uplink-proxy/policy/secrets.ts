@@ -12,29 +12,29 @@ import { deriveIdentity, freshIdentity, type Identity } from "./identity.ts";
 
 /** docs/spec/uplink-proxy.md#9.1.1. */
 const RECHECK_MS = 60_000;
-/** A token that was replaced is accepted for so long (docs/spec/uplink-proxy.md#12). */
+/** How long a replaced token is still accepted, milliseconds (docs/spec/uplink-proxy.md#12). */
 const OLD_TOKEN_MS = 600_000;
 const FILES = { token: "token", cert: "ca.pem", key: "key.pem" } as const;
-/** Says that the files are the cluster's: written before them, removed after them. */
+/** Marks the files as those of the cluster: written before them, removed after them. */
 const MARKER = "cluster-wide";
 
 /** Permissions of the group and of everybody. */
 const OTHERS = 0o077;
 
-/** Whether this node shares a secret with others. `unknown`: nobody could be asked; what is there stays. */
+/** Whether this node shares a secret with others. `unknown`: the source could not be read; existing files stay. */
 export type ClusterSecret =
   | { readonly kind: "standalone" | "unknown" }
   | { readonly kind: "shared"; readonly secret: Uint8Array };
 
-/** What secrets need. */
+/** Dependencies of the secrets. */
 export interface SecretsDeps {
   readonly clock: Clock;
   readonly log: Logger;
-  /** Asked at the start and once a minute. */
+  /** Called at the start and once a minute. */
   readonly clusterSecret: () => Promise<ClusterSecret>;
 }
 
-/** Where secrets lie and for whom the certificate is. */
+/** The directory of the secrets and the address of the certificate. */
 export interface SecretsOptions {
   /** Made with mode 0700. */
   readonly dir: string;
@@ -42,10 +42,10 @@ export interface SecretsOptions {
   readonly address: IpAddress;
 }
 
-/** What is to be done about the files. Pure: see {@link planSecrets}. */
+/** The change of the files, see {@link planSecrets}. */
 export type SecretsPlan = "keep" | "derive" | "generate" | "wipe-and-generate";
 
-/** What lies in the directory. */
+/** The content of the directory. */
 export interface StoredSecrets {
   /** Absent when one of the files is missing or cannot be used. */
   readonly identity: Identity | undefined;
@@ -65,12 +65,12 @@ export function planSecrets(
     return isClusterWide && isSame ? "keep" : "derive";
   }
   if (kind === "standalone" && isClusterWide) return "wipe-and-generate";
-  // A node that cannot learn whether it has a cluster makes nothing that the cluster might not accept.
+  // A node that does not know whether it has a cluster secret generates none that the cluster would not accept.
   if (identity !== undefined || kind === "unknown") return "keep";
   return "generate";
 }
 
-/** Token and certificate of the listener for pods: made, kept on disk, shared by a cluster, replaced (docs/spec/uplink-proxy.md#9.1). */
+/** Token and certificate of the pod listener: generated, kept on disk, shared by a cluster, replaced (docs/spec/uplink-proxy.md#9.1). */
 export class Secrets {
   readonly #deps: SecretsDeps;
   readonly #options: SecretsOptions;
@@ -79,7 +79,7 @@ export class Secrets {
   #context: SecureContext | undefined;
   /** With the monotonic time until which they are accepted. */
   #old: readonly { readonly token: string; readonly until: number }[] = [];
-  /** Told when token or certificate have changed. */
+  /** Called when token or certificate have changed. */
   onChange: (() => void) | undefined;
 
   constructor(deps: SecretsDeps, options: SecretsOptions) {
@@ -104,7 +104,7 @@ export class Secrets {
     return this.#identity?.cert;
   }
 
-  /** Keeps the secrets right until the signal aborts. What the disk refuses is logged and tried again. */
+  /** Keeps the secrets up to date until the signal aborts. Errors of the disk are logged, and it is tried again. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     while (!signal.aborted) {
       await this.sync();
@@ -112,7 +112,7 @@ export class Secrets {
     }
   }
 
-  /** One pass. Never rejects for what the disk or the cluster says. */
+  /** One pass. Never rejects for an error of the disk or the cluster. */
   async sync(): Promise<void> {
     const { log, clusterSecret } = this.#deps;
     const { dir, address } = this.#options;
@@ -120,19 +120,19 @@ export class Secrets {
       const cluster = await clusterSecret();
       const derived = cluster.kind === "shared" ? deriveIdentity(cluster.secret, address) : undefined;
       const opened = await tighten(dir);
-      if (opened.length > 0) log.warn("secrets that others could read were closed to them", { dir, files: opened });
+      if (opened.length > 0) log.warn("removed permissions of others on secrets", { dir, files: opened });
       const stored = await readStored(dir);
       const plan = planSecrets(stored, cluster.kind, derived);
       const wanted = plan === "keep" ? stored.identity : (derived ?? freshIdentity(address));
       if (plan !== "keep" && wanted !== undefined) await store(dir, wanted, plan);
-      if (plan !== "keep") log.info("the secrets of the listener for pods were made", { plan });
+      if (plan !== "keep") log.info("wrote the secrets of the listener for pods", { plan });
       if (wanted !== undefined) this.#adopt(wanted);
       this.#repeats.forget("kept");
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === undefined) throw error;
       const text = describeError(error);
       if (this.#repeats.isNews("kept", text)) {
-        log.warn("the secrets of the listener for pods cannot be kept", { dir, error: text });
+        log.warn("cannot write the secrets of the listener for pods", { dir, error: text });
       }
     }
   }
@@ -157,20 +157,20 @@ async function readStored(dir: string): Promise<StoredSecrets> {
   return { identity: usable(token?.trim(), cert, key), isClusterWide: marker !== undefined };
 }
 
-/** Files that somebody has damaged are as good as none. */
+/** Damaged files count as missing. */
 function usable(token: string | undefined, cert: string | undefined, key: string | undefined): Identity | undefined {
   if (token === undefined || !/^[0-9a-f]{64}$/.test(token) || cert === undefined || key === undefined) return undefined;
   try {
     createSecureContext({ cert, key });
     return new X509Certificate(cert).ca ? { token, cert, key } : undefined;
   } catch (error) {
-    // OpenSSL's own words for what it cannot read.
+    // OpenSSL's errors for unreadable input have a code.
     if ((error as NodeJS.ErrnoException).code === undefined) throw error;
     return undefined;
   }
 }
 
-/** Takes from others what they may do with the folder and its secrets; what was open to them. */
+/** Removes the permissions of group and others on the folder and its secrets; returns the names that had any. */
 async function tighten(dir: string): Promise<string[]> {
   const opened: string[] = [];
   for (const name of ["", ...Object.values(FILES)]) {
@@ -192,7 +192,7 @@ async function statIfThere(path: string): Promise<{ readonly mode: number } | un
   }
 }
 
-/** In such an order that secrets of a cluster never lie there without the marker. */
+/** Writes the files in an order in which secrets of a cluster never exist without the marker. */
 async function store(dir: string, { token, cert, key }: Identity, plan: SecretsPlan): Promise<void> {
   await mkdir(dir, { recursive: true, mode: 0o700 });
   if (plan === "derive") replaceFile(join(dir, MARKER), "1\n", { mode: 0o600 });

@@ -3,11 +3,11 @@ import { createHash, timingSafeEqual } from "node:crypto";
 /** Longer credentials are none of ours. */
 const MAX_CREDENTIAL_LENGTH = 1024;
 
-/** What came with a request. `not-loaded`: nobody can be let in yet. */
+/** The verdict on a request's credentials. `not-loaded`: no token is loaded yet. */
 export type TokenVerdict = "ok" | "denied" | "not-loaded";
 
 /**
- * Compares the password of a Basic `Proxy-Authorization` with the tokens that are accepted now; the user's name means nothing (spec
+ * Compares the password of a Basic `Proxy-Authorization` with the accepted tokens; the user name is ignored (spec
  * uplink-proxy 9.1.1). Takes the same time wherever they differ.
  */
 export function checkToken(values: readonly string[], tokens: readonly string[] | undefined): TokenVerdict {
@@ -16,7 +16,7 @@ export function checkToken(values: readonly string[], tokens: readonly string[] 
   const password = values.length === 1 ? basicPassword(value) : undefined;
   if (password === undefined) return "denied";
   const digest = sha256(password);
-  // No shortcut: how many were compared tells nothing either.
+  // No early exit: the number of comparisons must reveal nothing either.
   const matches = tokens.filter((token) => timingSafeEqual(sha256(token), digest));
   return matches.length > 0 ? "ok" : "denied";
 }

@@ -37,7 +37,7 @@ export class HealthParts {
 
   #updateConfiguration(error: string | undefined): void {
     if (error === undefined) this.#configuration.ok("in force");
-    else this.#configuration.degraded(new DegradedError("configuration", `the one before is in force: ${error}`));
+    else this.#configuration.degraded(new DegradedError("configuration", `the settings before are in force: ${error}`));
   }
 
   /** Only listeners for the host: the bridge of pods may come later, or never. */

@@ -109,7 +109,7 @@ test(
     await client.read("\r\n\r\nx");
     const second = await freePort();
     proxy.reload({ ...settings, workers: 2 });
-    assert.match(lines.join("\n"), /another number of workers begins when uplink-proxy is started again/);
+    assert.match(lines.join("\n"), /a new number of workers needs a restart of uplink-proxy/);
     proxy.reload({ ...settings, metrics: true, listeners: [hostListener(second, { name: "second" })] });
     while (!proxy.bound.has("second")) await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual([...proxy.bound], ["second"]);

@@ -14,7 +14,7 @@ import type { PenaltyEvent } from "../select/index.ts";
 import { Counters, healthReport, MetricsFile, registerMetrics, type StatsEvent } from "../stats/index.ts";
 import { type Page, WorkerPool } from "../workers/index.ts";
 
-/** Bytes are told so often, milliseconds. */
+/** Interval at which bytes are reported, milliseconds. */
 const TICK_MS = 1000;
 /** While tunnels are waited for at the end. */
 const DRAIN_POLL_MS = 100;
@@ -26,21 +26,21 @@ export interface PodSecrets {
   /** Accepted now, the newest first; `undefined` until they are loaded. */
   readonly tokens: readonly string[] | undefined;
   readonly secureContext: SecureContext | undefined;
-  /** Clients have been told to trust the certificate: TLS is no longer optional (docs/spec/uplink-proxy.md#9.1.2). */
+  /** The certificate was published to clients: TLS is no longer optional (docs/spec/uplink-proxy.md#9.1.2). */
   readonly isPublished?: boolean;
 }
 
-/** What the proxy needs. */
+/** Dependencies of the proxy. */
 export interface UplinkProxyDeps {
   readonly snapshots: SnapshotSource;
   readonly evidence: Evidence;
   readonly log: Logger;
   readonly clock?: Clock;
-  /** Needed where a listener for pods asks for tokens or TLS. */
+  /** Needed if a pod listener requires tokens or TLS. */
   readonly secrets?: PodSecrets;
   /** More keys for /healthz: `configError`, `env`. */
   readonly health?: () => Readonly<Record<string, unknown>>;
-  /** What GET /readyz says. Default: whether there is a snapshot to choose from. */
+  /** The answer of GET /readyz. Default: whether the snapshot is ready. */
   readonly readiness?: (options: { readonly isVerbose: boolean }) => Readiness;
   /** A listening descriptor for a listener of another make: the transparent one. */
   readonly openListener?: (listener: ListenerSettings) => number;
@@ -74,7 +74,7 @@ export class UplinkProxy {
   readonly #listeners: ListenerSet;
   readonly #registry: Registry = createRegistry();
   readonly #metricsFile: MetricsFile | undefined;
-  /** When evidence was last told of bytes of an uplink: at most once a second. As many as there are uplinks. */
+  /** When bytes of an uplink were last reported as evidence, by name: at most once a second. */
   readonly #toldAt = new Map<string, number>();
   #workers: WorkerPool | undefined;
   #settings: Settings;
@@ -162,10 +162,10 @@ export class UplinkProxy {
     return new Set(this.#listeners.bound.filter(isEverywhere).map(({ name }) => name));
   }
 
-  /** New settings for what begins from now on; listeners are made and ended, tunnels stay. */
+  /** Applies new settings to requests from now on; opens and closes listeners. Tunnels stay. */
   reload(settings: Settings): void {
     if (this.#group !== undefined && settings.workers !== this.#settings.workers) {
-      this.#deps.log.warn("another number of workers begins when uplink-proxy is started again");
+      this.#deps.log.warn("a new number of workers needs a restart of uplink-proxy");
     }
     this.#settings = settings;
     this.#engine.settingsChanged();
@@ -250,7 +250,7 @@ export class UplinkProxy {
     this.#group?.abort();
   }
 
-  /** What was ended is counted when its sockets have closed, which takes a turn or two. */
+  /** Waits until closed tunnels are counted, which takes a tick or two. */
   async #emptied(): Promise<void> {
     const until = systemClock.monotonic() + CLOSE_MS;
     while (this.#limiter.tunnels > 0 && systemClock.monotonic() < until)

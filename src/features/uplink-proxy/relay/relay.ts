@@ -17,7 +17,7 @@ import { TlsRecords } from "./tls-records.ts";
 /** Go's default, milliseconds (docs/spec/uplink-proxy.md#7). */
 const TCP_KEEPALIVE_MS = 15_000;
 
-/** Queue checks in one limit: so often the kernel is asked whether its queues drain. */
+/** Number of checks in one limit whether the kernel's queues drain. */
 const CHECKS_PER_LIMIT = 4;
 
 /** The FIN of each direction is acknowledged like a byte. */
@@ -70,7 +70,7 @@ export interface RelayEnd {
 /**
  * Relays bytes between two streams (docs/spec/uplink-proxy.md#7): half-close both ways, back-pressure, RST for RST, limits on silence. A direction
  * holds at most what one read brings. Until the first byte of the destination the upstream can be replaced. Both streams are paused
- * at first. What an event leads to is in {@link RELAY_TABLE}.
+ * at first. {@link RELAY_TABLE} has the transitions.
  */
 export class Relay {
   readonly bytes: ByteCount = { up: 0, down: 0 };

@@ -2,16 +2,16 @@ import { RequestHeadReader } from "#wire/http-connect";
 import { ClientHelloReader } from "#wire/tls-hello";
 
 /**
- * Which of a client's bytes may be sent twice: those that do nothing twice. `hello`: a whole ClientHello without early data. `request`: that,
- * or whole requests of GET or HEAD. `always`: whatever they are, which somebody has made sure of.
+ * Which bytes of a client may be sent twice without effect on the server. `hello`: a whole ClientHello without early data. `request`: that,
+ * or whole requests of GET or HEAD. `always`: any bytes; the caller has checked them.
  */
 export type ReplayRule = "hello" | "request" | "always";
 
 const SAFE_METHODS: readonly string[] = ["GET", "HEAD"];
 
 /**
- * What a client has sent and the destination has not answered yet: the only bytes that may be sent once more, over another uplink,
- * and only when they do nothing twice (docs/spec/uplink-proxy.md#6.4). Holds at most `maxBytes`; forgets everything when there is more.
+ * The bytes of a client before the destination has answered: only these may be sent once more, over another uplink,
+ * and only if sending them twice has no effect (docs/spec/uplink-proxy.md#6.4). Holds at most `maxBytes`; forgets everything when there is more.
  */
 export class ReplayBuffer {
   readonly #maxBytes: number;
@@ -36,12 +36,12 @@ export class ReplayBuffer {
     else this.#chunks.push(Uint8Array.prototype.slice.call(chunk));
   }
 
-  /** The destination has answered: nothing may be said twice any more. */
+  /** The destination has answered: nothing may be sent twice any more. */
   forget(): void {
     this.#chunks = undefined;
   }
 
-  /** A server that got it twice would do nothing twice, by the rule. */
+  /** Whether the rule allows to send the bytes twice. */
   get isReplayable(): boolean {
     if (this.#chunks === undefined) return false;
     if (this.#rule === "always") return true;

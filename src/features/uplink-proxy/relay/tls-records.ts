@@ -4,8 +4,8 @@ const LAST_TYPE = 23;
 const HEADER_BYTES = 5;
 
 /**
- * Follows the records of a TLS stream by their lengths, to tell a connection that rests from one that stands still in the middle of
- * something: a pooled connection is silent between two records. A stream that is no TLS counts as always within one.
+ * Follows the records of a TLS stream by their lengths, to distinguish an idle connection from one that stalled in the middle of
+ * a record: a pooled connection is silent between two records. A stream without TLS always counts as within one.
  */
 export class TlsRecords {
   /** Of the record whose payload is passing. */
@@ -14,7 +14,7 @@ export class TlsRecords {
   #length = 0;
   #isTls = true;
 
-  /** The stream stands within a record, or is no TLS so that nobody can tell. */
+  /** The stream is within a record, or has no TLS. */
   get isWithinRecord(): boolean {
     return !this.#isTls || this.#missing > 0 || this.#headerBytes > 0;
   }

@@ -3,17 +3,17 @@ import type { IpAddress } from "#base/ip";
 import type { DialFailure } from "#base/uplink-model";
 import { DnsError } from "../dns/index.ts";
 
-/** What an attempt ended with, in the terms of a choice of uplink (docs/spec/uplink-proxy.md#6.1.8, #6.2). */
+/** The failure of an attempt, as the choice of an uplink needs it (docs/spec/uplink-proxy.md#6.1.8, #6.2). */
 export interface ClassifiedFailure {
   readonly failure: DialFailure;
   readonly text: string;
 }
 
-/** Errno to failure and text; `hasAddress` tells a source that has gone from one whose ports are used up. */
+/** Failure and text of an errno. */
 const BY_ERRNO: Readonly<Record<string, readonly [DialFailure, string]>> = {
   ETIMEDOUT: ["timeout", "connection timed out"],
   ECONNREFUSED: ["refused", "connection refused"],
-  // It answered, if rudely.
+  // A reset is an answer too.
   ECONNRESET: ["refused", "connection reset by peer"],
   ENETUNREACH: ["unreachable", "network is unreachable"],
   EHOSTUNREACH: ["unreachable", "no route to host"],
@@ -43,7 +43,7 @@ export function classify(
   return known === undefined ? { failure: "other", text: describeError(error) } : { failure: known[0], text: known[1] };
 }
 
-/** Node has it as `code`, our own system calls as `errno`. */
+/** The errno of an error: Node has it as `code`, our own system calls as `errno`. */
 export function errnoOf(error: unknown): string {
   if (!(error instanceof Error)) return "";
   const { code, errno } = error as { readonly code?: unknown; readonly errno?: unknown };

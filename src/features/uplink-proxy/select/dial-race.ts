@@ -9,7 +9,7 @@ import { type AttemptFailure, allFailed, SelectError } from "./errors.ts";
 import { type Closable, connectAny, PairError, pairUp } from "./happy-eyeballs.ts";
 import { type Candidate, dnsUplink, type Tier } from "./order.ts";
 
-/** What a race is run over. */
+/** The input of a race. */
 export interface RaceInput {
   readonly tiers: readonly Tier[];
   /** The addresses of the destination where they are known without DNS: an address, or a name of /etc/hosts. */
@@ -24,7 +24,7 @@ interface QueuedAttempt {
 }
 
 interface Attempt<C extends Closable> extends QueuedAttempt {
-  /** It tries out an uplink on probation, for all requests: it goes on though its own is served. */
+  /** It tries an uplink on probation for all requests, and goes on after its own request is served. */
   readonly isTrial: boolean;
   readonly startedAt: number;
   readonly stop: LightAbortSignal;
@@ -43,8 +43,8 @@ interface Resolved {
 }
 
 const LOST = new Error("another uplink was faster");
-const NO_ANSWER = new DOMException("no answer while another uplink had one", "TimeoutError");
-/** As the kernel says it of a connection that it is asked for then; those that are under way it lets wait for an answer. */
+const NO_ANSWER = new DOMException("no answer before another uplink", "TimeoutError");
+/** The kernel's error for a new connection over a lost link; it lets pending ones wait for an answer. */
 const LINK_LOST = Object.assign(new Error("network is down"), { code: "ENETDOWN" });
 
 /**
@@ -89,7 +89,7 @@ export class DialRace<C extends Closable> {
     return this.#result.promise;
   }
 
-  /** Attempts over uplinks that have lost their link since, or are gone, have failed: nobody waits for what cannot come. */
+  /** Fails attempts over uplinks that have lost their link or are gone. */
   snapshotChanged({ uplinks }: Snapshot): void {
     const isUp = (name: string): boolean => uplinks.some((uplink) => uplink.name === name && uplink.isUp);
     this.#present = new Set(uplinks.map(({ name }) => name));
@@ -120,7 +120,7 @@ export class DialRace<C extends Closable> {
   #startNext(): void {
     this.#cancelNext?.();
     const present = this.#present;
-    // Its address may be routed over another by now.
+    // The address of a removed uplink may be routed over another by now.
     while (present !== undefined && this.#next < this.#queue.length && !present.has(this.#nextName)) this.#next += 1;
     const queued = this.#queue[this.#next];
     if (queued === undefined) {
@@ -149,7 +149,7 @@ export class DialRace<C extends Closable> {
     );
   }
 
-  /** The next one starts beside this one after a while; strictly one after the other when told so. */
+  /** Schedules the next attempt beside this one; not with `tierDelayMs: "timeout"`. */
   #armNext(current: QueuedAttempt): void {
     const next = this.#queue[this.#next];
     const { staggerMs, tierDelayMs } = this.#deps.settings();
@@ -160,7 +160,7 @@ export class DialRace<C extends Closable> {
       return;
     }
     this.#cancelNext = clock.after(tierDelayMs, () => {
-      // Another's DNS may just be asked in place of one that was silent: by default both wait as long.
+      // A fallback DNS query may just be running: by default it starts when this delay ends.
       if (this.#running.some(({ isResolving }) => isResolving))
         this.#cancelNext = clock.after(staggerMs, () => this.#startNext());
       else this.#startNext();
@@ -234,7 +234,7 @@ export class DialRace<C extends Closable> {
       return;
     }
     attempt.won = won;
-    // A cheaper one that answers in the same turn of the event loop is better.
+    // A cheaper attempt that connects in the same round of the event loop wins.
     const isCheapest = this.#running[0] === attempt;
     if (isCheapest) this.#finish();
     else this.#cancelFinish ??= clock.after(0, () => this.#finish());
@@ -248,12 +248,12 @@ export class DialRace<C extends Closable> {
     this.#end(() => this.#result.resolve(won), winner);
   }
 
-  /** What lost is no failure; but one that had been given its time, and another uplink answered meanwhile, has failed and is counted. */
+  /** A lost attempt is no failure, unless it had `tierDelayMs` and another uplink answered meanwhile: then it has failed and is counted. */
   #lose(attempt: Attempt<C>): void {
     const { clock, penalties, settings } = this.#deps;
     const { tierDelayMs } = settings();
     const { name } = attempt.candidate.uplink;
-    // It goes on by itself, and its outcome shows whether the penalty was over.
+    // A trial goes on without its request; its outcome decides about the next penalty.
     if (attempt.isTrial && attempt.won === undefined) {
       this.#forget(attempt);
       return;
@@ -276,7 +276,7 @@ export class DialRace<C extends Closable> {
     if (attempt.isTrial) this.#deps.penalties.endTrial(destination.text, attempt.candidate.uplink.name);
     this.#forget(attempt);
     if (attempt.stop.reason === LOST) return;
-    // Policy, which is no fault of an uplink's: the end of the request, or of an attempt that nobody waits for.
+    // Policy, no failure of the uplink: ends the request, or a trial whose request has ended.
     if (error instanceof SelectError) {
       this.#end(() => this.#result.reject(error));
       return;
@@ -314,14 +314,14 @@ export class DialRace<C extends Closable> {
     return { uplink: name, ifName, cost, source: source?.toString() ?? "", failure, text };
   }
 
-  /** The whole request took too long: what is still running has failed by timeout. */
+  /** The request's deadline: attempts that still run have failed by timeout. */
   #timeOut(): void {
-    // One that has connected waits for a cheaper one for no time at all.
+    // A connected attempt wins without waiting for a cheaper one.
     this.#finish();
     if (this.#isOver) return;
     const { destination } = this.#request;
     for (const { candidate, startedAt } of this.#running) {
-      const failure = this.#describe(candidate, new DOMException("the request's time is over", "TimeoutError"));
+      const failure = this.#describe(candidate, new DOMException("the request timed out", "TimeoutError"));
       this.#failures.push(failure);
       this.#reportFailure(failure, this.#deps.clock.monotonic() - startedAt);
       this.#deps.penalties.add(destination.text, failure.uplink);

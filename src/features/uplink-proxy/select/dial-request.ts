@@ -16,9 +16,9 @@ export interface DialRequest {
   readonly snapshot: Snapshot;
   /** Judges all addresses that a name resolved to, before any is dialled. */
   readonly judge: (addresses: readonly IpAddress[]) => Judgement;
-  /** Who asks. Default: the host. */
+  /** Default: the host. */
   readonly clientKind?: ClientKind;
-  /** Uplinks that are not to be tried: those that swallowed the first try. */
+  /** Uplinks that are not tried: those that blackholed an earlier attempt. */
   readonly except?: ReadonlySet<string>;
   /** The whole request must be done by then, monotonic milliseconds; by default `requestTimeoutMs` from now. */
   readonly deadlineAt?: number;
@@ -26,7 +26,7 @@ export interface DialRequest {
   readonly signal: AbortSignalLike;
 }
 
-/** What a dialler needs. */
+/** Dependencies of a dialler. */
 export interface DiallerDeps<C extends Closable> {
   readonly clock: Clock;
   readonly connect: Connect<C>;
@@ -37,21 +37,21 @@ export interface DiallerDeps<C extends Closable> {
   readonly settings: () => SelectionSettings;
   /** Whether this host has the address right now. */
   readonly hasAddress: (address: IpAddress) => boolean;
-  /** The state of the addresses is to be read again. */
+  /** Reads the state of the addresses again. */
   readonly refresh: () => void;
 }
 
-/** A connection that was made. */
+/** An established connection. */
 export interface DialResult<C extends Closable> {
   readonly connection: C;
   /** Absent: direct, through the main table. */
   readonly uplink?: Uplink | undefined;
   /** The source that it was bound to. */
   readonly source?: IpAddress | undefined;
-  /** What was dialled. */
+  /** The address that was dialled. */
   readonly address: IpAddress;
-  /** Whose DNS servers gave the address, where they were not those of the uplink itself. */
+  /** The uplink whose DNS servers gave the address, if not the uplink itself. */
   readonly resolvedVia?: string | undefined;
-  /** Attempts that failed before, in the order of their failing. */
+  /** Attempts that failed before, in that order. */
   readonly failures: readonly AttemptFailure[];
 }

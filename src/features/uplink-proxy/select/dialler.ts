@@ -37,7 +37,7 @@ export class Dialler<C extends Closable> {
     const { rotation } = this.#deps;
     const uplinks = (tiers[0]?.candidates ?? []).map(({ uplink }) => uplink);
     const expected = uplinks[0]?.name ?? "";
-    // Its turn is over before it is known to succeed, so that many requests at once are shared out as well.
+    // Counted before the dial succeeds, so that simultaneous requests are distributed as well.
     rotation.take(destination.text, uplinks, expected);
     const race = this.#race(request, tiers, known);
     const entry = this.#races.add(race);

@@ -15,7 +15,7 @@ export interface AttemptFailure {
   readonly text: string;
 }
 
-/** No connection could be made. The message is the reason for people, without the program's name. */
+/** No connection could be made. The message has the reason, without the program's name. */
 export class SelectError extends ExpectedError<SelectErrorCode> {
   override readonly name = "SelectError";
   readonly failures: readonly AttemptFailure[];
@@ -31,7 +31,7 @@ export function attemptText({ ifName, source, cost, text }: AttemptFailure): str
   return `${ifName}/${source}(cost=${cost}): ${text}`;
 }
 
-/** What a whole request failed with, when these attempts did. */
+/** The error of a request whose attempts have all failed. */
 export function allFailed(target: string, failures: readonly AttemptFailure[]): SelectError {
   const text = `all attempts to ${target} failed; ${failures.map(attemptText).join("; ")}`;
   const isAll = (kind: DialFailure): boolean =>

@@ -2,7 +2,7 @@ import { type AbortSignalLike, LightAbortSignal } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 
-/** A next address is tried beside the earlier ones after so long (RFC 8305 section 5), milliseconds. */
+/** Delay of the next address beside the earlier ones (RFC 8305 section 5), milliseconds. */
 const ATTEMPT_DELAY_MS = 250;
 /** More pairs of source and destination are not tried over one uplink. */
 const MAX_PAIRS = 8;
@@ -26,7 +26,7 @@ export type Connect<C extends Closable> = (
 ) => Promise<C>;
 
 /**
- * Destinations with the sources of their family: IPv6 and IPv4 in turn, IPv6 first where there is a source for it, each destination
+ * Destinations with the sources of their family: IPv6 and IPv4 alternate, IPv6 first if there is a source for it, each destination
  * from the first source before any from the next. Empty when no family is common. `undefined` sources: unbound.
  */
 export function pairUp(addresses: readonly IpAddress[], sources: readonly IpAddress[] | undefined): Pair[] {
@@ -57,7 +57,7 @@ export class PairError extends Error {
   readonly pair: Pair;
 
   constructor(pair: Pair, cause: unknown) {
-    super("the pair could not be connected", { cause });
+    super("cannot connect", { cause });
     this.pair = pair;
   }
 }

@@ -18,7 +18,7 @@ export interface Tier {
   readonly isProbation: boolean;
 }
 
-/** What an order depends on besides the uplinks. */
+/** The input of the order besides the uplinks. */
 export interface OrderInput {
   readonly penaltyState: (uplink: string) => PenaltyState;
   /** Puts uplinks of equal cost in order. */
@@ -66,7 +66,7 @@ export function eligibleCandidates(snapshot: Snapshot, families: readonly IpFami
   });
 }
 
-/** {@link eligibleCandidates} of the snapshot that was asked about last: one request after the other asks the same of it. */
+/** Caches {@link eligibleCandidates} of the last snapshot, which many requests share. */
 export class EligibleCandidates {
   readonly #found = new Map<"4" | "6" | "both", readonly Candidate[]>();
   #snapshot: Snapshot | undefined;
@@ -81,7 +81,7 @@ export class EligibleCandidates {
   }
 }
 
-/** Why no uplink may be used: none is there, or all that are there are too dear. */
+/** Why no uplink may be used: there is none, or all are above the maximum cost. */
 export function noCandidates(snapshot: Snapshot, target: string, families: readonly IpFamily[] = [4, 6]): SelectError {
   const present = snapshot.uplinks.filter(({ isManagement, isL3 }) => isManagement && isL3);
   if (present.length > 0 && present.every(({ cost }) => cost > snapshot.maxCost)) {
@@ -98,13 +98,13 @@ function usableSources(uplink: Uplink, families: readonly IpFamily[]): IpAddress
   return usable.map(({ address }) => address);
 }
 
-/** Two tiers of the same cost where some are in doubt: cost has 0 to 255, the tail comes after all costs. */
+/** Uplinks on probation are a tier before others of their cost. Cost is 0 to 255; failed and penalised uplinks come after all costs. */
 function rankOf(uplink: Uplink, penaltyState: PenaltyState): number {
   const isInTail = penaltyState === "penalised" || hasError(uplink.status);
   return (isInTail ? 10_000 : 0) + uplink.cost * 2 + (penaltyState === "probation" ? 0 : 1);
 }
 
-/** What resolving needs to know of a candidate. */
+/** A candidate as DNS needs it. */
 export function dnsUplink({ uplink, sources }: Candidate): DnsUplink {
   return {
     name: uplink.name,

@@ -1,11 +1,11 @@
 import type { Clock } from "#base/clock";
 
-/** What is held against an uplink for one destination. */
+/** The state of an uplink for one destination. */
 export type PenaltyState =
   | "good"
   /** Last resort until the penalty ends. */
   | "penalised"
-  /** The penalty has ended and nothing has shown yet that the uplink works again: it is tried, but nobody waits long for it. */
+  /** The penalty has ended without evidence that the uplink works again: it is tried, and the next tier starts soon after it. */
   | "probation";
 
 /** One penalty, as /healthz shows it. */
@@ -36,7 +36,7 @@ interface Entry extends Penalty {
 }
 
 /**
- * What is remembered against uplinks, for each destination (docs/spec/uplink-proxy.md#6.4): order only, never exclusion. Durations are
+ * Penalties of uplinks for each destination (docs/spec/uplink-proxy.md#6.4): order only, never exclusion. Durations are
  * monotonic, so that a clock that jumps changes none.
  */
 export class Penalties {
@@ -44,7 +44,7 @@ export class Penalties {
   readonly #entries = new Map<string, Entry>();
   readonly #trials = new Set<string>();
   #options: PenaltyOptions;
-  /** Told of each change that was made here, not of those that {@link Penalties.apply} took over. */
+  /** Called for each change made here, not for those of {@link Penalties.apply}. */
   onEvent: ((event: PenaltyEvent) => void) | undefined;
 
   constructor(clock: Clock, options: PenaltyOptions) {
@@ -65,12 +65,12 @@ export class Penalties {
     return entry.until > this.#clock.monotonic() ? "penalised" : "probation";
   }
 
-  /** `share` 0.5 for a stall, 1 for a blackhole or a connect that timed out. A penalty that still runs is not made longer. */
+  /** `share` 0.5 for a stall, 1 for a blackhole or a connect that timed out. A running penalty is not extended. */
   add(destination: string, uplink: string, share = 1): void {
     if (this.#add(destination, uplink, share)) this.onEvent?.({ kind: "add", destination, uplink, share });
   }
 
-  /** A connection was made: it is waited for again; the count of penalties stays until a byte comes. */
+  /** A connection was made: ends the probation. The count of penalties stays until a byte comes. */
   confirm(destination: string, uplink: string): void {
     const entry = this.#entries.get(key(destination, uplink));
     if (entry === undefined || entry.isConfirmed) return;
@@ -84,7 +84,7 @@ export class Penalties {
     if (this.#entries.delete(key(destination, uplink))) this.onEvent?.({ kind: "clear", destination, uplink });
   }
 
-  /** Somebody wants to try out whether an uplink on probation works: false while another does. Whoever may ends it. */
+  /** Begins a trial of an uplink on probation; false while another one runs. The caller ends it with {@link endTrial}. */
   beginTrial(destination: string, uplink: string): boolean {
     const id = key(destination, uplink);
     if (this.#trials.has(id)) return false;
@@ -96,7 +96,7 @@ export class Penalties {
     this.#trials.delete(key(destination, uplink));
   }
 
-  /** Takes over what another thread saw. */
+  /** Applies a change of another thread. */
   apply(event: PenaltyEvent): void {
     const id = key(event.destination, event.uplink);
     if (event.kind === "add") this.#add(event.destination, event.uplink, event.share);
@@ -107,7 +107,7 @@ export class Penalties {
     }
   }
 
-  /** Those that run now. */
+  /** The running penalties. */
   list(): Penalty[] {
     const now = this.#clock.monotonic();
     return [...this.#entries.values()].filter(({ until, isConfirmed }) => until > now && !isConfirmed);
@@ -117,7 +117,7 @@ export class Penalties {
     const id = key(destination, uplink);
     const now = this.#clock.monotonic();
     const known = this.#entries.get(id);
-    // Many tunnels of one destination find out at the same time: that is one failure, not many.
+    // Many tunnels of one destination may fail at the same time: that is one failure.
     if (known !== undefined && known.until > now && !known.isConfirmed) return false;
     const strikes = (known?.strikes ?? 0) + 1;
     const { penaltyMs, penaltyMaxMs } = this.#options;

@@ -1,4 +1,4 @@
-/** Destinations whose turn is remembered, those of all tiers together; the least recently used goes first. */
+/** Destinations whose scores are kept, over all tiers; the least recently used is dropped first. */
 const MAX_DESTINATIONS = 4096;
 
 /** One of the uplinks of equal cost. */
@@ -10,8 +10,8 @@ export interface WeightedUplink {
 type Scores = Map<string, number>;
 
 /**
- * Takes turns among uplinks of the same cost: smooth weighted round robin for each destination, so that two kinds of request that
- * alternate are not pinned to one uplink each; equal scores go to the uplink with fewer tunnels, then to the one whose turn it is
+ * Rotates among uplinks of the same cost: smooth weighted round robin for each destination, so that two kinds of request that
+ * alternate are not pinned to one uplink each; equal scores go to the uplink with fewer tunnels, then to the one that is next
  * among all destinations.
  */
 export class Rotation {
@@ -19,7 +19,7 @@ export class Rotation {
   readonly #overall: Scores = new Map();
   readonly #active = new Map<string, number>();
 
-  /** The uplinks in the order to be tried. Pure: nobody's turn is over by it. */
+  /** The uplinks in the order to be tried. Changes no score. */
   order<T extends WeightedUplink>(destination: string, uplinks: readonly T[]): T[] {
     if (uplinks.length < 2) return [...uplinks];
     const own = this.#byDestination.get(destination);
@@ -30,7 +30,7 @@ export class Rotation {
     );
   }
 
-  /** A tunnel begins (or is about to) over `chosen`: its turn is over. */
+  /** A tunnel begins over `chosen`: updates the scores. */
   take(destination: string, uplinks: readonly WeightedUplink[], chosen: string): void {
     if (uplinks.length < 2) return;
     const own = this.#byDestination.get(destination) ?? new Map<string, number>();
@@ -44,7 +44,7 @@ export class Rotation {
     }
   }
 
-  /** It did not come to that. */
+  /** Undoes {@link take}: the tunnel did not begin. */
   giveBack(destination: string, uplinks: readonly WeightedUplink[], chosen: string): void {
     if (uplinks.length < 2) return;
     const own = this.#byDestination.get(destination);

@@ -4,9 +4,9 @@ import type { AttemptFailure } from "../select/index.ts";
 /** How destinations that bypass the uplinks are named where an interface would stand. */
 export const DIRECT = "direct";
 
-/** One thing that happened, as plain data: threads tell each other so. `ifName` is that of the uplink, or {@link DIRECT}. */
+/** One event as plain data, which threads can send to each other. `ifName` is that of the uplink, or {@link DIRECT}. */
 export type StatsEvent =
-  /** So many CONNECTs came, malformed ones too. */
+  /** CONNECT requests, malformed ones included. */
   | { readonly kind: "request"; readonly count: number }
   /** Refused because a limit was reached. */
   | { readonly kind: "overload" }
@@ -26,14 +26,14 @@ export type StatsEvent =
       readonly ifName: string;
       readonly cost: number;
       readonly failures: readonly AttemptFailure[];
-      /** So many connections, one after the other, which found the same. */
+      /** Number of equal connections in a row. */
       readonly count: number;
     }
-  /** A destination swallowed what was sent. */
+  /** A connection was blackholed. */
   | { readonly kind: "blackhole"; readonly target: string; readonly ifName: string }
   /** A tunnel goes on over another uplink. */
   | { readonly kind: "replayed"; readonly target: string; readonly from: string; readonly to: string }
-  /** Attempts that failed while another uplink was looked for. */
+  /** Attempts that failed during the search for another uplink. */
   | { readonly kind: "attempts"; readonly target: string; readonly failures: readonly AttemptFailure[] }
   | {
       readonly kind: "closed";
@@ -44,11 +44,11 @@ export type StatsEvent =
       /** Since the request; of all of them together, as up and down. */
       readonly durationMs: number;
       readonly reason: CloseReason;
-      /** So many tunnels. */
+      /** Number of tunnels. */
       readonly count: number;
     }
-  /** Bytes that passed since the last time this was told. */
+  /** Bytes since the last event of this kind. */
   | { readonly kind: "bytes"; readonly ifName: string; readonly up: number; readonly down: number };
 
-/** Where events go: to the counters of this thread, or to another thread. */
+/** Takes events: the counters of this thread, or another thread. */
 export type Recorder = (event: StatsEvent) => void;

@@ -5,7 +5,7 @@ import type { Penalty } from "../select/index.ts";
 import type { Counters } from "./counters.ts";
 import { goTime } from "./metrics-map.ts";
 
-/** What /healthz tells besides the counters. */
+/** The input of /healthz besides the counters. */
 export interface HealthInput {
   readonly clock: Clock;
   readonly snapshot: Snapshot;
@@ -18,7 +18,7 @@ export interface HealthInput {
   /** Monotonic milliseconds. */
   readonly startedAt: number;
   readonly staleDnsAnswers: number;
-  /** `configError`, `env` and what else the program knows. */
+  /** Further keys from the program: `configError`, `env`. */
   readonly more: Readonly<Record<string, unknown>>;
 }
 

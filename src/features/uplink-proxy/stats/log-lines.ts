@@ -7,7 +7,7 @@ import type { CloseReason } from "../relay/index.ts";
 const LINES_PER_SECOND = 10;
 /** Targets whose failures are counted; the one that failed longest ago goes first. */
 const MAX_TARGETS = 1000;
-/** A line has no more characters: a destination with many attempts is told of in one line too. */
+/** Longest line, characters: a destination with many attempts is logged in one line too. */
 const MAX_LINE = 2048;
 
 /** A CONNECT that succeeded, and over what. */
@@ -33,7 +33,7 @@ export class LogLines {
     this.#clock = clock;
   }
 
-  /** `line` is made only when somebody reads it. */
+  /** `line` is called only if the level is enabled. */
   connected(line: () => ConnectedLine): void {
     if (!this.#log.isEnabled("info")) return;
     const { target, client, ifName, source, cost, dialMs, fallbacks } = line();
@@ -49,7 +49,7 @@ export class LogLines {
     this.#paced(`failed ${target}`, line.length > MAX_LINE ? `${line.slice(0, MAX_LINE)}…` : line);
   }
 
-  /** So many lines of a kind a second; how many were left out is said with the next one. */
+  /** Limits the lines of a kind a second; the next line has the number of those left out. */
   #paced(kind: string, line: string): void {
     const state = this.#failing.get(kind) ?? {
       bucket: new TokenBucket({ ratePerSecond: LINES_PER_SECOND, burst: LINES_PER_SECOND, clock: this.#clock }),

@@ -10,7 +10,7 @@ import type { MetricsDocument, MetricsMap } from "./metrics-map.ts";
 const MIN_PAUSE_MS = 3000;
 const MAX_PAUSE_MS = 10_000;
 
-/** What publishing needs. */
+/** Dependencies of the metrics file. */
 export interface MetricsFileDeps {
   readonly clock: Clock;
   readonly log: Logger;
@@ -19,7 +19,7 @@ export interface MetricsFileDeps {
   readonly random?: () => number;
 }
 
-/** Where EVE's tools look, below the directory for run-time files. */
+/** The path that EVE's tools read, below the directory for run-time files. */
 export const METRICS_MAP_PATH = "mgmtproxy/MetricsMap/global.json";
 
 /** Writes the metrics map when it has changed, whole or not at all. A full disk is logged once, and tried again. */
@@ -54,8 +54,7 @@ export class MetricsFile {
       this.#isFailing = false;
     } catch (error) {
       if (!(error instanceof FileError)) throw error;
-      if (!this.#isFailing)
-        log.warn("the metrics map cannot be written", { path: this.#path, error: describeError(error) });
+      if (!this.#isFailing) log.warn("cannot write the metrics map", { path: this.#path, error: describeError(error) });
       this.#isFailing = true;
     }
   }

@@ -1,7 +1,7 @@
 /** Targets of one interface; the least recently used are folded into one (docs/spec/uplink-proxy.md#8). */
 const MAX_TARGETS = 1000;
 const OTHER = "_other";
-/** What Go writes for a time that was never set. */
+/** Go's text for a time that was never set. */
 const ZERO_TIME = "0001-01-01T00:00:00Z";
 
 /** EVE's counters of one target, with EVE's keys. */
@@ -27,7 +27,7 @@ export interface InterfaceMetrics {
   readonly URLCounters: Readonly<Record<string, UrlCounters>>;
 }
 
-/** So many tunnels, with all their bytes and all their time. */
+/** A number of closed tunnels, with the sums of their bytes and times. */
 export interface ClosedTunnels {
   readonly count: number;
   readonly up: number;

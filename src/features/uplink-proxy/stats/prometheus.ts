@@ -3,7 +3,7 @@ import { hasError, type Snapshot } from "#base/uplink-model";
 import type { Penalty } from "../select/index.ts";
 import type { Counters } from "./counters.ts";
 
-/** What the metrics show; read when they are scraped. */
+/** The sources of the metrics, read when they are scraped. */
 export interface MetricsInput {
   readonly counters: Counters;
   readonly snapshot: () => Snapshot;

@@ -1,6 +1,6 @@
 import type { MetricsDocument, UrlCounters } from "./metrics-map.ts";
 
-/** What `uplink-proxy stats` prints, in the shape of EVE's `edgeview url` (docs/spec/uplink-proxy.md#8). */
+/** The output of `uplink-proxy stats`, in the shape of EVE's `edgeview url` (docs/spec/uplink-proxy.md#8). */
 export function statsText(document: MetricsDocument): string {
   const lines = [" - mgmtproxy stats"];
   const total = { received: 0, sent: 0, messages: 0, timeMs: 0 };

@@ -1,7 +1,7 @@
 import type { ByteCount } from "../relay/index.ts";
 import type { Recorder } from "./events.ts";
 
-/** Bytes of all tunnels of a thread by interface, counted where they pass and told from time to time. */
+/** Bytes of all tunnels of a thread by interface, counted where they pass and reported at intervals. */
 export class Traffic {
   readonly #totals = new Map<string, ByteCount>();
   readonly #reported = new Map<string, ByteCount>();
@@ -15,7 +15,7 @@ export class Traffic {
     return made;
   }
 
-  /** Tells what has passed since the last time. */
+  /** Reports the bytes since the last call. */
   flush(record: Recorder): void {
     for (const [ifName, { up, down }] of this.#totals) {
       const reported = this.#reported.get(ifName) ?? { up: 0, down: 0 };

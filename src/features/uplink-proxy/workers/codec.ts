@@ -3,7 +3,7 @@ import { Cidr, IpAddress } from "#base/ip";
 /** How addresses and prefixes travel between threads: a structured clone would lose what they are. */
 type Tagged = { readonly $ip: string } | { readonly $cidr: string };
 
-/** A value of the model as plain data. Holds for what is made of plain objects, arrays, addresses and prefixes. */
+/** A value of the model as plain data: plain objects, arrays, addresses and prefixes. */
 export function encode(value: unknown): unknown {
   if (value instanceof IpAddress) return { $ip: value.toString() } satisfies Tagged;
   if (value instanceof Cidr) return { $cidr: value.toString() } satisfies Tagged;
@@ -12,7 +12,7 @@ export function encode(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, encode(each)]));
 }
 
-/** The value that {@link encode} was given: the caller says what it is. Throws `IpParseError` for what is damaged. */
+/** The value that {@link encode} was given; the caller names its type. Throws `IpParseError` for damaged data. */
 export function decode<T>(value: unknown): T {
   return revive(value) as T;
 }

@@ -5,7 +5,7 @@ import type { TunnelLimiterMemory } from "../front/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
 import type { StatsEvent } from "../stats/index.ts";
 
-/** What a thread is born with. */
+/** The data that a thread starts with. */
 export interface WorkerInit {
   /** Encoded `Settings`. */
   readonly settings: unknown;
@@ -56,7 +56,7 @@ export type EvidenceCall =
       readonly context: FailureContext;
     };
 
-/** Something that a thread tells. */
+/** One message of a thread. */
 export type Note =
   | { readonly kind: "stats"; readonly event: StatsEvent }
   | { readonly kind: "evidence"; readonly call: EvidenceCall }
@@ -68,9 +68,9 @@ export type FromWorker =
   | { readonly kind: "notes"; readonly notes: string }
   | { readonly kind: "penalty"; readonly event: PenaltyEvent }
   | { readonly kind: "page"; readonly id: number; readonly page: Page }
-  /** The state of the addresses is to be read again. */
+  /** Reads the state of the addresses again. */
   | { readonly kind: "refresh" }
   /** Names of the listeners that are bound here. */
   | { readonly kind: "bound"; readonly names: readonly string[] }
-  /** Something that no correct program meets. */
+  /** A bug. */
   | { readonly kind: "bug"; readonly text: string };

@@ -5,15 +5,15 @@ import type { Recorder, StatsEvent } from "../stats/index.ts";
 import { areClosedAlike, areConnectedAlike, EventAggregator } from "./event-aggregator.ts";
 import type { EvidenceCall, Note } from "./messages.ts";
 
-/** Notes wait for each other at most so long, milliseconds: a message for each would cost more than what it tells. */
+/** Longest delay of a note, milliseconds: one message for each note would be expensive. */
 const FLUSH_MS = 50;
 /** As many go at once. */
 const MAX_NOTES = 256;
 
 /**
- * What a thread tells the first one: counted events, evidence and log lines, in batches. A batch begins with the tunnels that were opened
- * and ends with those that were closed, so that none is closed before it is there; the rest has its order. What was last said of an
- * uplink is not said again in it.
+ * Sends counted events, evidence and log lines of a thread to the first one, in batches. A batch begins with the tunnels that were opened
+ * and ends with those that were closed, so that none is closed before it is counted; the rest keeps its order. A repetition of the last
+ * evidence of an uplink is left out.
  */
 export class Outbox {
   readonly #post: (notes: string) => void;
@@ -22,11 +22,11 @@ export class Outbox {
   #requests = 0;
   readonly #connected = new EventAggregator(areConnectedAlike);
   readonly #closed = new EventAggregator(areClosedAlike);
-  /** What the batch has said last of each uplink. */
+  /** The last evidence of each uplink in the batch. */
   readonly #said = new Map<string, EvidenceCall>();
   #timer: NodeJS.Timeout | undefined;
 
-  /** `post` gets an array of {@link Note} as JSON, which costs a third of a structured clone; `levels` are those that anybody reads. */
+  /** `post` gets an array of {@link Note} as JSON, which costs a third of a structured clone; `levels` are the enabled ones. */
   constructor(post: (notes: string) => void, levels: readonly LogLevel[]) {
     this.#post = post;
     this.#levels = new Set(levels);
@@ -45,7 +45,7 @@ export class Outbox {
     dialFailed: (uplink, destination, failure, text, context) =>
       this.#report({ call: "dialFailed", uplink, destination, failure, text, context }),
     firstByte: (uplink, destination) => this.#report({ call: "firstByte", uplink, destination }),
-    // The first thread tells so from the counted bytes of all threads.
+    // The first thread reports this from the counted bytes of all threads.
     bytesReceived: () => undefined,
     blackholed: (uplink, destination, context) => this.#report({ call: "blackholed", uplink, destination, context }),
     stalled: (uplink, destination, context) => this.#report({ call: "stalled", uplink, destination, context }),

@@ -11,25 +11,25 @@ import { encode } from "./codec.ts";
 import type { FromWorker, Note, Page, ToWorker, WorkerInit } from "./messages.ts";
 import { repeatEvidence } from "./outbox.ts";
 
-/** A thread that was asked to end and does not is no longer waited for after this, milliseconds. */
+/** How long the end of a thread is waited for, milliseconds. */
 const EXIT_MS = 2000;
 
 const LEVELS = ["debug", "info", "warn", "error"] as const;
 
-/** What the threads share with the first one. */
+/** Dependencies that the threads share with the first one. */
 export interface WorkerPoolDeps {
   readonly log: Logger;
   readonly evidence: Evidence;
   readonly snapshots: Pick<SnapshotSource, "current" | "refresh">;
   readonly record: Recorder;
-  /** Another thread has learnt something of an uplink. */
+  /** Another thread has changed a penalty. */
   readonly onPenalty: (event: PenaltyEvent) => void;
   readonly page: (page: Page) => Promise<string>;
-  /** A thread met something that no correct program meets; the program is to end. */
+  /** A thread has met a bug; the program must end. */
   readonly onBug: (error: unknown) => void;
 }
 
-/** What threads are made with. */
+/** Options of the threads. */
 export interface WorkerPoolOptions {
   /** Besides the first one. */
   readonly threads: number;
@@ -46,7 +46,7 @@ interface Thread {
   bound: readonly string[];
 }
 
-/** The further threads of the proxy. Whoever makes it closes it. */
+/** The further threads of the proxy. The creator closes it. */
 export class WorkerPool {
   readonly #deps: WorkerPoolDeps;
   readonly #threads: Thread[] = [];
@@ -83,7 +83,7 @@ export class WorkerPool {
     this.#toAll({ kind: "settings", settings: encode(settings) });
   }
 
-  /** The first thread has learnt something of an uplink. */
+  /** Passes a penalty of the first thread on. */
   sendPenalty(event: PenaltyEvent): void {
     this.#toAll({ kind: "penalty", event });
   }
@@ -109,7 +109,7 @@ export class WorkerPool {
     worker.on("error", (error) => this.#deps.onBug(error));
     worker.on("exit", (code) => {
       thread.exited.resolve();
-      if (!this.#isClosing) this.#deps.onBug(new Error(`a thread of the proxy ended by itself with code ${code}`));
+      if (!this.#isClosing) this.#deps.onBug(new Error(`a thread of the proxy has ended with code ${code}`));
     });
   }
 

@@ -16,7 +16,7 @@ import { decode } from "./codec.ts";
 import type { FromWorker, Page, ToWorker, WorkerInit } from "./messages.ts";
 import { Outbox } from "./outbox.ts";
 
-/** Bytes are told so often, milliseconds. */
+/** Interval at which bytes are reported, milliseconds. */
 const TICK_MS = 1000;
 
 /** One further thread. */
@@ -65,7 +65,7 @@ class WorkerProxy {
     this.#timer = setInterval(() => this.#engine.flush(), TICK_MS);
     this.#listeners = new ListenerSet(
       {
-        log: nullLogger, // The first thread says what there is to say of the same addresses.
+        log: nullLogger, // The first thread logs for the same addresses.
         clock: systemClock,
         streams: tcpStreams(init.streams),
         onClient: (fd, remote, listener) => this.#engine.accept(fd, remote, listener),
