@@ -10,7 +10,7 @@
  * (`kernel: ...`, `package: ...`).
  */
 import { execFileSync, spawn } from "node:child_process";
-import { globSync } from "node:fs";
+import { globSync, readFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { run } from "node:test";
 import { spec } from "node:test/reporters";
@@ -18,7 +18,7 @@ import { dependentsOf, importsOf, moduleOf } from "./modules.ts";
 
 interface Tier {
   readonly files: string;
-  /** Test files at once: what is privileged shares the machine's namespaces, the cluster tests its cores. */
+  /** Test files at once. A file that has an `// alone: …` line measures time or memory, and runs by itself after the others. */
   readonly concurrency: number;
   readonly timeoutMs: number;
 }
@@ -34,13 +34,14 @@ interface Counts {
 const root = join(import.meta.dirname, "..");
 const TIERS: Readonly<Record<string, Tier>> = {
   unit: { files: "{src,tools,test/fuzz}/**/*.test.ts", concurrency: 2, timeoutMs: 120_000 },
-  netns: { files: "{src,test}/**/*.netns.test.ts", concurrency: 1, timeoutMs: 120_000 },
-  cluster: { files: "test/cluster/**/*.cluster.test.ts", concurrency: 1, timeoutMs: 400_000 },
-  conformance: { files: "test/conformance/**/*.conformance.test.ts", concurrency: 1, timeoutMs: 400_000 },
+  netns: { files: "{src,test}/**/*.netns.test.ts", concurrency: 3, timeoutMs: 120_000 },
+  cluster: { files: "test/cluster/**/*.cluster.test.ts", concurrency: 2, timeoutMs: 400_000 },
+  conformance: { files: "test/conformance/**/*.conformance.test.ts", concurrency: 2, timeoutMs: 400_000 },
   vm: { files: "test/vm/**/*.vm.test.ts", concurrency: 1, timeoutMs: 400_000 },
 };
 /** The endings of the tiers that need more than a machine with Node. */
 const PRIVILEGED = /\.(netns|cluster|conformance|vm)\.test\.ts$/;
+const ALONE = /^\/\/ alone: /m;
 /** So many files are named at the end. */
 const SLOWEST = 10;
 const ALLOWED_SKIP = /^(kernel|package): /;
@@ -53,8 +54,13 @@ function filesOf(name: string, tier: Tier, only: string): string[] {
     .map((file) => join(root, file));
 }
 
-async function runFiles(files: readonly string[], tier: Tier, counts: Counts): Promise<void> {
-  const stream = run({ files: [...files], concurrency: tier.concurrency, timeout: tier.timeoutMs });
+async function runFiles(
+  files: readonly string[],
+  { concurrency, timeoutMs }: Pick<Tier, "concurrency" | "timeoutMs">,
+  counts: Counts,
+): Promise<void> {
+  if (files.length === 0) return;
+  const stream = run({ files: [...files], concurrency, timeout: timeoutMs });
   stream.on("test:pass", (event) => {
     if (event.details.type === "suite") return;
     if (event.skip === undefined && event.todo === undefined) {
@@ -135,7 +141,15 @@ for (const [name, tier] of Object.entries(TIERS)) {
   const tierStart = performance.now();
   console.log(`== ${name}: ${files.length} files`);
   if (name === "vm") await runGuest(counts, files);
-  else await runFiles(files, tier, counts);
+  else {
+    const alone = new Set(files.filter((file) => ALONE.test(readFileSync(file, "utf8"))));
+    await runFiles(
+      files.filter((file) => !alone.has(file)),
+      tier,
+      counts,
+    );
+    await runFiles([...alone], { ...tier, concurrency: 1 }, counts);
+  }
   console.log(`== ${name}: ${((performance.now() - tierStart) / 1000).toFixed(1)} s`);
 }
 if (counts.passed + counts.failed === 0 && changed === undefined) {

@@ -1,3 +1,4 @@
+// alone: it measures time or memory, which other work on the machine changes
 /**
  * Informers and Kubernetes' own API server, which is killed and started again, with kube-proxy's rights (from ISTHMUS_PEERS). What counts is
  * the time from its first answer to us, with all roles known, to a change that was made then.

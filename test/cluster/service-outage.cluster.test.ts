@@ -1,3 +1,4 @@
+// alone: it measures time or memory, which other work on the machine changes
 /** The shipped program and an API server that is away for longer than any back-off lasts (docs/spec/service-proxy.md#3.2: H7). */
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";

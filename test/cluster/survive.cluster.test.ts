@@ -1,3 +1,4 @@
+// alone: it measures time or memory, which other work on the machine changes
 /**
  * The promise of the pod network under everything that goes wrong at once: daemons killed, the API server failing in
  * every way it can. Addresses are never on two pods, and afterwards nothing is left over.

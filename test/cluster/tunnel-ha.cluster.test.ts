@@ -1,3 +1,4 @@
+// alone: it measures time or memory, which other work on the machine changes
 /** docs/spec/tunnel.md#11 and #15.A: agents and servers behind one balancer, and servers that start and stop. */
 import assert from "node:assert/strict";
 import { once } from "node:events";

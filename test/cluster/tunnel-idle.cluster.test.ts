@@ -1,3 +1,4 @@
+// alone: it measures time or memory, which other work on the machine changes
 /**
  * docs/spec/tunnel.md#8.8 and #15.D: thousands of idle connections cost little, and each still works. ISTHMUS_SOAK=full makes
  * them ten thousand.

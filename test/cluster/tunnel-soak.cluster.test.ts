@@ -1,3 +1,4 @@
+// alone: it measures time or memory, which other work on the machine changes
 /**
  * The tunnel at full load: large transfers with equal checksums while hundreds of small connections work and a reader is stopped.
  * ISTHMUS_SOAK=full makes it as long as the promise: 1 GiB each way, a reader that stops for 60 s.

@@ -1,3 +1,4 @@
+// alone: it measures time or memory, which other work on the machine changes
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
