@@ -1,5 +1,6 @@
 import { KernelError } from "#kernel/errors";
 import { MessageWriter, NLM_F } from "#kernel/netlink";
+import type { ElementChange } from "./changes.ts";
 import {
   CODES,
   FAMILIES,
@@ -21,7 +22,7 @@ import {
   UDATA_COMMENT,
 } from "./constants.ts";
 import { type Expression, encodeExpressions } from "./expressions.ts";
-import type { ByteString, ElementChange, ElementTable, ElementValue, PartType, Verdict } from "./types.ts";
+import type { ByteString, ElementTable, ElementValue, PartType, Verdict } from "./values.ts";
 
 /** Largest datagram: about 350,000 elements of IPv4. */
 export const MAX_BATCH_BYTES = 32 << 20;

@@ -10,7 +10,7 @@ import {
   NFTA_VERDICT,
   UDATA_COMMENT,
 } from "./constants.ts";
-import type { ByteString, ElementValue, RawElement } from "./types.ts";
+import type { ByteString, ElementValue, RawElement } from "./values.ts";
 
 /** Decodes the elements of one NFT_MSG_NEWSETELEM (without its header). Throws `KernelError` `invalid` for malformed bytes. */
 export function decodeElements(payload: Buffer): RawElement[] {

@@ -1,7 +1,7 @@
 import { assertNever } from "#base/errors";
 import { MessageWriter } from "#kernel/netlink";
 import { CODES, FAMILIES, NFTA_DATA, NFTA_LIST_ELEM, NFTA_VERDICT } from "./constants.ts";
-import type { ByteString, Verdict } from "./types.ts";
+import type { ByteString, Verdict } from "./values.ts";
 
 /**
  * One expression of a rule, as the kernel runs it (include/uapi/linux/netfilter/nf_tables.h). Only those for rules that

@@ -1,14 +1,8 @@
 import { KernelError } from "#kernel/errors";
 import type { ElementBatch } from "./batch.ts";
-import {
-  type ByteString,
-  type ElementChange,
-  type ElementTable,
-  type ElementValue,
-  type NftElements,
-  type RawElement,
-  verdictText,
-} from "./types.ts";
+import type { ElementChange } from "./changes.ts";
+import type { NftElements } from "./types.ts";
+import { type ByteString, type ElementTable, type ElementValue, type RawElement, verdictText } from "./values.ts";
 
 interface Stored {
   readonly keyEnd: ByteString | undefined;

@@ -18,15 +18,14 @@ export { decodeElements } from "./decode.ts";
 export type { Expression } from "./expressions.ts";
 export { FakeNftElements } from "./fake.ts";
 export { openNftElements } from "./port.ts";
+export type { NftElements, NftWriters } from "./types.ts";
 export {
   type ByteString,
   type ElementTable,
   type ElementValue,
-  type NftElements,
-  type NftWriters,
   type PartType,
   type RawElement,
   type Verdict,
   verdictText,
-} from "./types.ts";
+} from "./values.ts";
 export { openNftWriters } from "./writers.ts";

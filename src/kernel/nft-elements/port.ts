@@ -31,7 +31,8 @@ import {
   NFTA_TABLE_NAME,
 } from "./constants.ts";
 import { decodeElements } from "./decode.ts";
-import type { ByteString, ElementTable, NftElements, RawElement } from "./types.ts";
+import type { NftElements } from "./types.ts";
+import type { ByteString, ElementTable, RawElement } from "./values.ts";
 
 const SOL_NETLINK = 270;
 const NETLINK_CAP_ACK = 10;

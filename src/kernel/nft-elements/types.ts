@@ -1,53 +1,6 @@
 import type { AbortOptions } from "#base/async";
 import type { ElementBatch } from "./batch.ts";
-import type { Expression } from "./expressions.ts";
-
-/** Bytes as a string of characters 0 to 255: much cheaper to compare, hash and keep than a buffer. */
-export type ByteString = string;
-
-/** A table of one family of IP. */
-export interface ElementTable {
-  readonly family: "ip" | "ip6" | "inet";
-  readonly name: string;
-}
-
-/** Value of a verdict map. */
-export type Verdict = { readonly kind: "accept" | "drop" } | { readonly kind: "goto" | "jump"; readonly chain: string };
-
-/** Value of a map's element: bytes, or a verdict. A set's element has none. */
-export type ElementValue = ByteString | Verdict;
-
-/** An element as the kernel lists it. */
-export interface RawElement {
-  readonly key: ByteString;
-  /** Last key of an interval of a concatenation. */
-  readonly keyEnd?: ByteString;
-  /** In a set of intervals of one part: this key is the first one after an interval. */
-  readonly isEnd?: true;
-  readonly value?: ElementValue;
-  readonly comment?: string;
-  /** For elements that packets make: milliseconds until it expires. */
-  readonly expiresInMs?: number;
-}
-
-/** Parts of keys and values. `mark`: any 32-bit number in host byte order, such as `numgen` returns. */
-export type PartType = "ipv4_addr" | "ipv6_addr" | "inet_proto" | "inet_service" | "mark";
-
-/** One change of a batch, as plain data. */
-export type ElementChange =
-  | {
-      readonly op: "add";
-      readonly set: string;
-      readonly key: ByteString;
-      readonly value?: ElementValue;
-      readonly comment?: string;
-      readonly keyEnd?: ByteString;
-    }
-  | { readonly op: "delete"; readonly set: string; readonly key: ByteString; readonly keyEnd?: ByteString }
-  | { readonly op: "flush"; readonly set: string }
-  | { readonly op: "empty"; readonly set: string; readonly chain: string }
-  | { readonly op: "map"; readonly set: string; readonly key: readonly PartType[]; readonly value: readonly PartType[] }
-  | { readonly op: "rule"; readonly set: string; readonly chain: string; readonly expressions: readonly Expression[] };
+import type { ByteString, ElementTable, RawElement } from "./values.ts";
 
 /** The elements of one namespace. Every method throws or rejects with `KernelError`. Whoever opens it disposes it. */
 export interface NftElements extends Disposable {
@@ -99,9 +52,4 @@ export interface NftWriter {
 export interface NftWriters extends Disposable {
   /** Other processes' threads since the last call; of very many transactions some may be missing. Throws `KernelError`. */
   take(): NftWriter[];
-}
-
-/** A verdict as nft(8) prints it. */
-export function verdictText(verdict: Verdict): string {
-  return "chain" in verdict ? `${verdict.kind} ${verdict.chain}` : verdict.kind;
 }

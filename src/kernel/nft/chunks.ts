@@ -1,11 +1,4 @@
-import type { AbortOptions } from "#base/async";
-import type { NftChange } from "./types.ts";
-
-/** Options of {@link Nft.load}. */
-export interface LoadOptions extends AbortOptions {
-  /** Maximum of elements in one transaction. Default 500. */
-  readonly chunkSize?: number;
-}
+import type { LoadOptions, NftChange } from "./types.ts";
 
 /** Splits changes, and element lists inside them, into transactions of at most `size` elements; order is kept. */
 export function* chunkChanges(changes: Iterable<NftChange>, size: number): Generator<NftChange[]> {

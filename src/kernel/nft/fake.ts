@@ -1,4 +1,4 @@
-import { type LoadOptions, loadInChunks } from "./chunks.ts";
+import { loadInChunks } from "./chunks.ts";
 import { NftError, type NftErrorCode } from "./errors.ts";
 import {
   cloneTables,
@@ -10,7 +10,17 @@ import {
 } from "./fake-state.ts";
 import { parseScript } from "./parse.ts";
 import { printChange, printChanges, printTable } from "./print.ts";
-import type { Nft, NftChain, NftChange, NftElement, NftFamily, NftRule, NftSet, NftTable } from "./types.ts";
+import type {
+  LoadOptions,
+  Nft,
+  NftChain,
+  NftChange,
+  NftElement,
+  NftFamily,
+  NftRule,
+  NftSet,
+  NftTable,
+} from "./types.ts";
 
 /**
  * nftables in memory. Stores and lists, and refuses what the kernel refuses (missing and existing objects, references, wrong

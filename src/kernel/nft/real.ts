@@ -1,12 +1,22 @@
 import { setImmediate } from "node:timers/promises";
 import { close, duplicate, libnftables, type NftHandle } from "#kernel/ffi";
 import { inNetNs } from "#kernel/netns";
-import { type LoadOptions, loadInChunks } from "./chunks.ts";
+import { loadInChunks } from "./chunks.ts";
 import { fromNftText, NftError } from "./errors.ts";
 import { parseChains, parseElements, parseSets, parseTables } from "./listing.ts";
 import { printChanges, printTable } from "./print.ts";
 import { parseRules } from "./rules-text.ts";
-import type { Nft, NftChain, NftChange, NftElement, NftFamily, NftRule, NftSet, NftTable } from "./types.ts";
+import type {
+  LoadOptions,
+  Nft,
+  NftChain,
+  NftChange,
+  NftElement,
+  NftFamily,
+  NftRule,
+  NftSet,
+  NftTable,
+} from "./types.ts";
 
 /** NFT_CTX_OUTPUT_* of nftables/libnftables.h. */
 const OUTPUT = {

@@ -1,4 +1,10 @@
-import type { LoadOptions } from "./chunks.ts";
+import type { AbortOptions } from "#base/async";
+
+/** Options of {@link Nft.load}. */
+export interface LoadOptions extends AbortOptions {
+  /** Maximum of elements in one transaction. Default 500. */
+  readonly chunkSize?: number;
+}
 
 /** Address families of tables (nft(8)). */
 export type NftFamily = "ip" | "ip6" | "inet" | "arp" | "bridge" | "netdev";

@@ -1,0 +1,35 @@
+/** Bytes as a string of characters 0 to 255: much cheaper to compare, hash and keep than a buffer. */
+export type ByteString = string;
+
+/** A table of one family of IP. */
+export interface ElementTable {
+  readonly family: "ip" | "ip6" | "inet";
+  readonly name: string;
+}
+
+/** Value of a verdict map. */
+export type Verdict = { readonly kind: "accept" | "drop" } | { readonly kind: "goto" | "jump"; readonly chain: string };
+
+/** Value of a map's element: bytes, or a verdict. A set's element has none. */
+export type ElementValue = ByteString | Verdict;
+
+/** An element as the kernel lists it. */
+export interface RawElement {
+  readonly key: ByteString;
+  /** Last key of an interval of a concatenation. */
+  readonly keyEnd?: ByteString;
+  /** In a set of intervals of one part: this key is the first one after an interval. */
+  readonly isEnd?: true;
+  readonly value?: ElementValue;
+  readonly comment?: string;
+  /** For elements that packets make: milliseconds until it expires. */
+  readonly expiresInMs?: number;
+}
+
+/** Parts of keys and values. `mark`: any 32-bit number in host byte order, such as `numgen` returns. */
+export type PartType = "ipv4_addr" | "ipv6_addr" | "inet_proto" | "inet_service" | "mark";
+
+/** A verdict as nft(8) prints it. */
+export function verdictText(verdict: Verdict): string {
+  return "chain" in verdict ? `${verdict.kind} ${verdict.chain}` : verdict.kind;
+}
