@@ -24,34 +24,34 @@ import { addressesOf, SERVICE_PORT, TARGET_PORT } from "../../src/features/servi
 /** The node under test. */
 export const NODE = "node-a";
 const FAMILIES = [4, 6] as const;
-/** Of the Service, where it has one. */
+/** NodePort of the Service, if it has one. */
 export const NODE_PORT = 30_080;
 /** The Service's only port. */
 export const PORTS: NonNullable<NonNullable<Service["spec"]>["ports"]> = [
   { name: "http", port: SERVICE_PORT, protocol: "TCP", targetPort: TARGET_PORT, nodePort: NODE_PORT },
 ];
 
-/** An endpoint as a slice has it. */
+/** An endpoint of a slice. */
 export interface SliceEndpoint {
   readonly addresses: readonly string[];
   readonly conditions: { readonly ready: boolean; readonly serving?: boolean; readonly terminating?: boolean };
   readonly nodeName?: string;
 }
 
-/** What differs from test to test. */
+/** Options of a bed. */
 export interface ServiceBedOptions {
-  /** Of the Node. */
+  /** Finalizers of the Node. */
   readonly finalizers?: readonly string[];
-  /** Of the Service `default/web`, beside {@link PORTS}. */
+  /** Spec of the Service `default/web`, besides {@link PORTS}. */
   readonly service: Omit<NonNullable<Service["spec"]>, "ports">;
 }
 
-/** Disposing removes all but proxies that are still running. */
+/** Disposing removes everything except proxies that still run. */
 export class ServiceBed implements AsyncDisposable {
   readonly server: ApiServer;
   readonly client: KubeClient;
   readonly bed: Bed;
-  /** Of temporary files. */
+  /** Folder of temporary files. */
   readonly folder: string;
   readonly #prefix: string;
 
@@ -87,20 +87,20 @@ export class ServiceBed implements AsyncDisposable {
     return this.startProxyWith([`--kubeconfig=${join(this.folder, "kubeconfig")}`, "--min-sync-period=0s", ...flags]);
   }
 
-  /** The same with its place alone given. */
+  /** Starts it with the node's name and namespace, and these flags. */
   startProxyWith(flags: readonly string[]): Running {
     const place = [`--hostname-override=${NODE}`, `--netns=/run/netns/${this.netnsName("node")}`];
     return start([ISTHMUS, "service-proxy", ...place, ...flags], { timeoutMs: 120_000 });
   }
 
-  /** A kubeconfig of a server that nobody answers for. */
+  /** A kubeconfig of a server that does not exist. */
   lostKubeconfig(): string {
     const path = join(this.folder, "lost");
     writeFileSync(path, this.server.kubeconfig().replace(/127\.0\.0\.1:\d+/, "127.0.0.1:9"));
     return path;
   }
 
-  /** nft(8) on the node. */
+  /** Runs nft(8) on the node. */
   nft(words: readonly string[], input?: string): string {
     const argv = ["netns", "exec", this.netnsName("node"), "nft", ...words];
     return execFileSync("ip", argv, { encoding: "utf8", ...(input === undefined ? {} : { input }) });

@@ -1,6 +1,6 @@
 /**
- * The cluster of `ServiceBed` with a Service of both families, six endpoints in each, all alive: for tests of who is connected while
- * something happens.
+ * The cluster of `ServiceBed` with a Service of both families, six endpoints in each, all alive: for tests of connections
+ * during events.
  *
  * Owns: {@link DualStackBed}. Refuses to know: what happens.
  *
@@ -16,13 +16,13 @@ import { type Running, until } from "#test/lab";
 import { ServiceBed } from "#test/service-bed";
 import { addressesOf, SERVICE_PORT } from "../../src/features/service-proxy/testing/fixture.ts";
 
-/** Both. */
+/** Both families. */
 export const FAMILIES = [4, 6] as const;
 /** Ranges of the pods, for `--cluster-cidr`. */
 export const PODS = "10.180.0.0/16,fd00:10:180::/48";
 const ENDPOINTS = 6;
 
-/** Disposing removes all but proxies that are still running. */
+/** Disposing removes everything except proxies that still run. */
 export class DualStackBed implements AsyncDisposable {
   readonly inner: ServiceBed;
   readonly endpoints: Readonly<Record<IpFamily, readonly IpAddress[]>>;
@@ -49,7 +49,7 @@ export class DualStackBed implements AsyncDisposable {
     return this.inner.startProxy(`--cluster-cidr=${PODS}`, ...flags);
   }
 
-  /** nft(8) on the node. */
+  /** Runs nft(8) on the node. */
   nft(...words: string[]): string {
     return this.inner.nft(words);
   }
@@ -66,7 +66,7 @@ export class DualStackBed implements AsyncDisposable {
     }
   }
 
-  /** What comes of a connection from outside to the cluster IP. */
+  /** Result of a connection from outside to the cluster IP. */
   async reach(family: IpFamily): Promise<"delivered" | "dropped" | "rejected"> {
     return (await this.inner.bed.connect("external", addressesOf(family).clusterIP, SERVICE_PORT)).kind;
   }
@@ -77,7 +77,7 @@ export class DualStackBed implements AsyncDisposable {
     return until("the Service answers in both families", both);
   }
 
-  /** What the metrics listener of the running proxy says. */
+  /** Metrics of the running proxy. */
   async metrics(): Promise<string> {
     const at = { address: IpAddress.parse("127.0.0.1"), port: 10_249 };
     const socket = await connectInside({ name: this.inner.netnsName("node") }, at, { timeoutMs: 1000 });
@@ -89,13 +89,13 @@ export class DualStackBed implements AsyncDisposable {
   }
 }
 
-/** Ends a proxy; its exit code. */
+/** Ends a proxy and returns its exit code. */
 export async function stopProxy(proxy: Running, signal: NodeJS.Signals = "SIGTERM"): Promise<number | null> {
   proxy.child.kill(signal);
   return (await proxy.ended).code;
 }
 
-/** Connections in both families, several at a time and without a pause, until it is stopped. */
+/** Makes connections in both families, several at a time and without a pause, until it is stopped. */
 export class ConnectLoad {
   connections = 0;
   readonly failures: string[] = [];
@@ -113,7 +113,7 @@ export class ConnectLoad {
     this.#running = Promise.all(FAMILIES.flatMap((family) => Array.from({ length: each }, () => one(family))));
   }
 
-  /** So many more have been made. */
+  /** Waits until so many more have been made. */
   async more(count: number): Promise<void> {
     const before = this.connections;
     await until(`${count} more connections are made`, () => this.connections >= before + count);

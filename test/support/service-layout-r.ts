@@ -1,7 +1,7 @@
 /**
  * kube-proxy's own nftables layout ("R", docs/spec/service-proxy.md#2.6) as a script for `nft -f`: a chain and an anonymous map for each Service.
  *
- * Owns: the text. Refuses to know: who loads it, and where.
+ * Owns: the text. Refuses to know: where it is loaded.
  *
  * ```ts
  * writeFileSync("table.nft", layoutR({ family: 4, services: [{ name: "ns/web", address, port: 80, endpoints, targetPort: 8080 }] }));
@@ -27,12 +27,12 @@ export function layoutChain({ name }: Pick<LayoutService, "name">): string {
   return `service-${hash}-${text}`;
 }
 
-/** What kube-proxy writes when a Service's endpoints change. */
+/** The script that kube-proxy writes when a Service's endpoints change. */
 export function layoutChange(family: IpFamily, service: LayoutService): string {
   return `flush chain ${tableOf(family)} ${layoutChain(service)}\n${rulesOf(family, service)}`;
 }
 
-/** The whole table, which must not be there. */
+/** The script of the whole table, which must not exist. */
 export function layoutR(of: { readonly family: IpFamily; readonly services: Iterable<LayoutService> }): string {
   const { family, services } = of;
   const table = tableOf(family);

@@ -1,5 +1,5 @@
 /**
- * What tests of the shipped service proxy do with a {@link ServiceBed} besides: objects that change, a proxy that has begun.
+ * Helpers for tests of the shipped service proxy in a {@link ServiceBed}: changes of objects, a proxy after its first sync.
  *
  * Owns: the slices and labels of Service `web`. Refuses to know: what is tested.
  *
@@ -36,7 +36,7 @@ export function openServiceBed(prefix: string): Promise<ServiceBed> {
   return ServiceBed.open(prefix, { service: dualNodePort() });
 }
 
-/** The Service is made again, at the same addresses. */
+/** Makes the Service again, at the same addresses. */
 export async function createService({ client }: ServiceBed): Promise<void> {
   const metadata = { name: "web", namespace: NAMESPACE };
   await client.create(resources.services, { metadata, spec: { ...dualNodePort(), ports: PORTS } });
@@ -46,7 +46,7 @@ export async function deleteService({ client }: ServiceBed): Promise<void> {
   await client.delete(resources.services, { name: "web", namespace: NAMESPACE });
 }
 
-/** The Service's slice of a family is this, with these labels and annotations besides. */
+/** Replaces the Service's slice of a family, with these labels and annotations added. */
 export async function setSlice(
   { client }: ServiceBed,
   family: IpFamily,
@@ -78,7 +78,7 @@ export async function label(
   else await client.patch(resources.services, { name: "web", namespace: NAMESPACE }, patch);
 }
 
-/** Starts a proxy and waits for its first sync: until then the rules are those of one before. {@link stop} it before the next. */
+/** Starts a proxy and waits for its first sync: until then the rules are those of an earlier proxy. {@link stop} it before the next. */
 export async function startSynced(
   t: { after(cleanUp: () => unknown): void },
   cluster: ServiceBed,
@@ -110,7 +110,7 @@ async function isHealthy(cluster: ServiceBed): Promise<boolean> {
   }
 }
 
-/** What the proxy's health port says. Rejects with `InsideError`. */
+/** Answer of the proxy's health port. Rejects with `InsideError`. */
 export async function askHealthPort(
   cluster: ServiceBed,
   path: string,

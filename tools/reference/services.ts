@@ -4,40 +4,40 @@ import { kernel, listeners, rights, type Section, section } from "./section.ts";
 export const services: Readonly<Record<string, readonly Section[]>> = {
   "service-proxy": [
     listeners(
-      ["`:10256/healthz`", "200 where load balancers may send here, else 503; why, as JSON"],
-      ["`:10256/livez`", "503 where a restart may help: changes wait for twice `--sync-period`"],
-      ["`:10256/readyz`", "200 where nothing below is degraded, else 503; a line for each"],
-      ["`NODE:healthCheckNodePort/`", "of a Service of policy Local: 200 with ready endpoints here, else 503"],
+      ["`:10256/healthz`", "200 if load balancers may use this node, else 503; JSON with the reasons"],
+      ["`:10256/livez`", "503 if a restart may help: a change has waited for twice `--sync-period`"],
+      ["`:10256/readyz`", "200 if no part below is degraded, else 503; a line for each"],
+      ["`NODE:healthCheckNodePort/`", "of a Service of policy Local: 200 if this node has ready endpoints, else 503"],
       ["`127.0.0.1:10249/metrics`", "metrics in Prometheus' text format"],
     ),
     section("Parts of `/readyz`", "part", "degraded when")(
       [
         "`watch services`, `watch endpointslices`, `watch nodes`, `watch servicecidrs`",
-        "it was not read yet, or cannot be read now. An API server that does not serve ServiceCIDRs has none",
+        "it was not read yet, or cannot be read now. ServiceCIDRs that the API server does not serve count as read",
       ],
-      ["`nftables IPv4`, `nftables IPv6`", "nothing was synced yet, or the last sync failed"],
-      ["`conntrack`", "connection tracking cannot be read, which is tried at the start: stale UDP flows stay"],
+      ["`nftables IPv4`, `nftables IPv6`", "there was no sync yet, or the last one failed"],
+      ["`conntrack`", "connection tracking cannot be read at the start: stale UDP flows stay"],
     ),
     rights(
       ["services, endpointslices, servicecidrs", "list, watch"],
-      ["nodes", "get, list, watch: of its own"],
+      ["nodes", "get, list, watch: its own"],
       [
         "events",
-        "create, patch: at the start, where a health check port cannot be had, where an object cannot be read, where an address is another's",
+        "create, patch: at the start, for a health check port that cannot be bound, an unreadable object, an address that belongs to another",
       ],
     ),
     kernel(
       [
         "nft tables `ip kube-proxy` and `ip6 kube-proxy` (`--table-name`)",
-        "all of it; a chain `isthmus-layout-1` says how they are laid out, `isthmus-complete` that they are whole, `isthmus-rules-…` which rules they have",
+        "the whole tables. Chain `isthmus-layout-1` names the layout, `isthmus-complete` marks a complete table, `isthmus-rules-…` seals the rules",
       ],
       [
         "bit 14 of the packet mark (`--masquerade-bit`)",
-        "this connection is to be masqueraded; cleared on the way out",
+        "marks a connection to masquerade; cleared before masquerading",
       ],
       [
         "`net.netfilter.nf_conntrack_*`",
-        "size and timeouts of connection tracking, by the flags of kube-proxy; 0 leaves them alone",
+        "size and timeouts of connection tracking, from the flags; 0 leaves them alone",
       ],
     ),
   ],

@@ -232,9 +232,9 @@ class RealNftElements implements NftElements {
 function openBatchSocket(ns: { readonly fd: number }): number {
   const fd = inNetNs(ns, () => socket(C.AF_NETLINK, C.SOCK_RAW, NETLINK.NETFILTER));
   try {
-    const nobody = new Uint8Array(12); // struct sockaddr_nl with port id 0: the kernel picks one
-    nobody[0] = C.AF_NETLINK;
-    bind(fd, nobody, "bind a netlink socket");
+    const address = new Uint8Array(12); // struct sockaddr_nl with port id 0: the kernel picks one
+    address[0] = C.AF_NETLINK;
+    bind(fd, address, "bind a netlink socket");
     setsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, 1);
     setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, 1);
     // The send buffer must hold the whole datagram. The kernel doubles the given size.

@@ -19,9 +19,9 @@ export function openNftWriters(ns: { readonly fd: number }): NftWriters {
   const fd = inNetNs(ns, () => socket(C.AF_NETLINK, C.SOCK_RAW, NETLINK.NETFILTER));
   let isOpen = true;
   try {
-    const nobody = new Uint8Array(12); // struct sockaddr_nl with port id 0: the kernel picks one
-    nobody[0] = C.AF_NETLINK;
-    bind(fd, nobody, "bind a netlink socket");
+    const address = new Uint8Array(12); // struct sockaddr_nl with port id 0: the kernel picks one
+    address[0] = C.AF_NETLINK;
+    bind(fd, address, "bind a netlink socket");
     setsockopt(fd, SOL_NETLINK, NETLINK_NO_ENOBUFS, 1);
     setsockopt(fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, GROUP);
   } catch (error) {

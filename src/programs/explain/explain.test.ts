@@ -286,7 +286,7 @@ on its way, with the first endpoint drawn:
   assert.match(dropped, /^note: outside stands for 192\.0\.2\.1/m);
   assert.match(
     explanationText(await ask("outside 10.96.0.20 80")),
-    /^is refused, by default\/empty:http\/TCP: the sender is told$/m,
+    /^is rejected, by default\/empty:http\/TCP: the sender gets an error$/m,
   );
   const untouched = explanationText(await ask("outside 198.51.100.11 22"));
   assert.match(

@@ -21,7 +21,7 @@ import {
 const V4 = [IpAddress.parse("127.0.0.1"), IpAddress.parse("127.0.0.2")];
 const V6 = [IpAddress.parse("::1")];
 
-/** A port that nobody has just now, and that the kernel gives to nobody by itself: of the NodePort range. */
+/** A free port in the NodePort range, which the kernel does not assign by itself. */
 async function freePort(): Promise<number> {
   for (;;) {
     const server = createServer().listen(30_000 + Math.floor(Math.random() * 2768), "127.0.0.1");
@@ -185,7 +185,7 @@ test("ServicePorts: a wildcard replaces the other addresses of its family, and l
   assert.equal((await probe(port, { host: "::1" })).code, 200);
 });
 
-/** Somebody else's listener. */
+/** A listener of another program. */
 async function squatter(port: number, host: string): Promise<Server> {
   const server = createServer().listen(port, host);
   await once(server, "listening");

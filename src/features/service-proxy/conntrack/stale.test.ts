@@ -10,7 +10,7 @@ import { deleteStaleFlows } from "./index.ts";
 const { clusterIP, loadBalancerIP, externalIP, node, external, localEndpoint, remoteEndpoint } = addressesOf(4);
 const outside = IpAddress.parse("192.0.2.200");
 
-/** A flow from outside to a destination, answered by somebody. */
+/** A flow from outside to a destination, with this answering address. */
 function flow(dst: IpAddress, dstPort: number, from: IpAddress, fromPort: number, protocol = 17): ConntrackEntry {
   return {
     family: 4,
@@ -48,7 +48,7 @@ test("deleteStaleFlows: flows to serving endpoints stay, others are deleted, for
   for (const [address, port] of kinds) {
     assert.equal(await deleted(udp(local), flow(address, port, ...here)), 0, String(address));
     assert.equal(await deleted(udp(local), flow(address, port, ...there)), 1, String(address));
-    assert.equal(await deleted(udp(), flow(address, port, ...here)), 1, `${address}: nobody serves any more`);
+    assert.equal(await deleted(udp(), flow(address, port, ...here)), 1, `${address}: no endpoint serves`);
     assert.equal(
       await deleted(udp(local), flow(address, port, address, port)),
       1,

@@ -25,9 +25,9 @@ const REPLACEMENT = [`add table ${S}`, `add chain ${S} isthmus-layout-1`];
 const COMPLETE_REPLACEMENT = [...REPLACEMENT, `add chain ${S} isthmus-complete`];
 const FRONT_END = "ipv4_addr . inet_proto . inet_service";
 
-/** What somebody's hands make of a table of ours, as nft(8) has it; a repair makes of it what it would make of nothing. */
+/** Changes of other programs to our table, as nft(8) commands. A repair makes the same table as a start from nothing. */
 const MENDED: Readonly<Record<string, readonly string[]>> = {
-  "a table that nobody touched": [],
+  "an unchanged table": [],
   "a flushed table": [`flush table ${T}`],
   "a removed table": [`delete table ${T}`],
   "a dormant table": [`add table ${T} { flags dormant; }`],
@@ -46,10 +46,10 @@ const MENDED: Readonly<Record<string, readonly string[]>> = {
   "a chain that drops by default": [
     `add chain ${T} filter-forward { type filter hook forward priority 0; policy drop; }`,
   ],
-  "somebody's chain in it that drops all": [
+  "an unowned chain in it that drops all": [
     `add chain ${T} evil { type filter hook prerouting priority -300; policy drop; }`,
   ],
-  "somebody's rule first in a chain of ours": [`insert rule ${T} nat-prerouting accept`],
+  "an unowned rule first in a chain of ours": [`insert rule ${T} nat-prerouting accept`],
   "a foreign replacement table": [
     `add table ${S}`,
     `add chain ${S} x { type filter hook input priority 0; policy accept; }`,
@@ -75,8 +75,8 @@ const MENDED: Readonly<Record<string, readonly string[]>> = {
 
 /** What changes no packet's way is left. */
 const LEFT: Readonly<Record<string, readonly string[]>> = {
-  "a set of somebody's": [`add set ${T} mine { type ipv4_addr; }`, `add element ${T} mine { 192.0.2.1 }`],
-  "chains of shapes that nobody made": ["lb-99999999", "lb-0", "extl-3", "lb-4000000000", "lb-65537"].map(
+  "an unowned set": [`add set ${T} mine { type ipv4_addr; }`, `add element ${T} mine { 192.0.2.1 }`],
+  "chains of shapes that no plan makes": ["lb-99999999", "lb-0", "extl-3", "lb-4000000000", "lb-65537"].map(
     (name) => `add chain ${T} ${name}`,
   ),
   "affinity of times that no Service has": ["affinity-99999", "affinity-0"].map(

@@ -87,7 +87,7 @@ test("DataPlane: a repair tells drift from changes that were requested meanwhile
   assert.deepEqual([repaired.changes, repaired.drift], [2, 2]);
 });
 
-test("DataPlane: rules that somebody removes at any moment of a sync are seen as damage, and the next sync after a look puts them back", async () => {
+test("DataPlane: rules that another program removes at any moment of a sync are found as damage, and the next sync repairs them", async () => {
   /** Flushes a chain behind the back of the plane, after so many of its transactions. */
   let left = Number.POSITIVE_INFINITY;
   const meddle = (): void => {

@@ -71,7 +71,7 @@ for (const family of [4, 6] as const) {
     };
     const tcp = (sender: "external" | "pod", address: IpAddress) => async (): Promise<string | undefined> => {
       // More connections than there are ports: each is to be free again at once.
-      // A lost first packet is sent again after a second: whoever is answered before lost none.
+      // A lost first packet is sent again after a second: an earlier answer means that none was lost.
       const { kind } = await bed.connect(sender, address, SERVICE_PORT, { droppedMs: 900, reset: true });
       return kind === "delivered" ? undefined : kind;
     };

@@ -49,7 +49,7 @@ export function stateOf(names: { readonly chains: readonly string[] } | undefine
 }
 
 /**
- * Adopts a table of ours that an earlier run left, and that somebody may have changed since: lists its elements, and writes its rules
+ * Adopts a table of ours that an earlier run left, and that other programs may have changed since: lists its elements, and writes its rules
  * again unless its seal shows that they are right. If `state` says that the table is not ours, deletes what has its name and makes it anew.
  */
 export async function adopt(

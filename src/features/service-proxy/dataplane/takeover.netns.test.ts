@@ -23,7 +23,7 @@ const NAME = `isp-to-${process.pid}`;
 const ENDPOINTS = 4;
 /** Services beside the one that is connected to, so that a takeover has something to move. */
 const OTHERS = 300;
-/** Nobody is refused more transactions than a takeover has. */
+/** More refusals than a takeover has transactions. */
 const MAX_STEPS = 60;
 
 let bed: Bed;

@@ -31,7 +31,7 @@ function outcomeLines({ outcome, service, arrivals, packet, table }: Explanation
     case "dropped":
       return [`is dropped${whose}`];
     case "rejected":
-      return [`is refused${whose}: the sender is told`];
+      return [`is rejected${whose}: the sender gets an error`];
   }
 }
 

@@ -4,7 +4,7 @@ import { createLogger } from "#base/log";
 import { HostError } from "./errors.ts";
 import { checkKernelVersion, kernelRelease, SKIP_VERSION_CHECK } from "./start-checks.ts";
 
-/** What is said of a release; the error's message when it is refused. */
+/** The log lines for a release, or the error's message if it is refused. */
 function check(release: string, env: Record<string, string> = {}): string {
   const lines: string[] = [];
   const log = createLogger({ name: "t", write: (line) => void lines.push(line) });

@@ -12,8 +12,8 @@ const READS = [
 
 function rig() {
   const clock = new FakeClock();
-  const told: string[] = [];
-  const log = { ...nullLogger, warn: (message: string) => told.push(message) };
+  const warnings: string[] = [];
+  const log = { ...nullLogger, warn: (message: string) => warnings.push(message) };
   const reads = new FirstReads(READS, { log, clock });
   let isDone = false;
   void reads.done.then(() => {
@@ -21,11 +21,11 @@ function rig() {
   });
   const fail = (resource: string, code: KubeErrorCode, failures = 1): void =>
     reads.onHealth(resource, { state: "degraded", error: new KubeError(code, code), failures });
-  return { clock, told, reads, fail, isDone: () => isDone };
+  return { clock, warnings, reads, fail, isDone: () => isDone };
 }
 
 test("FirstReads: done when all resources have been read; an optional one that is not served counts as read", async () => {
-  const { clock, told, reads, fail, isDone } = rig();
+  const { clock, warnings, reads, fail, isDone } = rig();
   fail("servicecidrs", "not-found");
   await clock.advance(100_000);
   assert.equal(isDone(), false);
@@ -33,11 +33,11 @@ test("FirstReads: done when all resources have been read; an optional one that i
   reads.lacks("nodes", "addresses");
   await clock.advance(100_000);
   assert.equal(isDone(), true);
-  assert.deepEqual(told, []);
+  assert.deepEqual(warnings, []);
 });
 
 test("FirstReads: a server that cannot be reached is waited for; one that refuses for 30 s is not, with a warning", async () => {
-  const { clock, told, reads, fail, isDone } = rig();
+  const { clock, warnings, reads, fail, isDone } = rig();
   reads.read("servicecidrs");
   fail("nodes", "forbidden");
   await clock.advance(20_000);
@@ -51,11 +51,11 @@ test("FirstReads: a server that cannot be reached is waited for; one that refuse
   assert.equal(isDone(), false);
   await clock.advance(1_000);
   assert.equal(isDone(), true);
-  assert.deepEqual(told, ["going on without nodes"]);
+  assert.deepEqual(warnings, ["going on without nodes"]);
 });
 
 test("FirstReads: a resource that was read but lacks something is waited for 30 s", async () => {
-  const { clock, told, reads, isDone } = rig();
+  const { clock, warnings, reads, isDone } = rig();
   reads.read("servicecidrs");
   reads.lacks("nodes", "the Node has no addresses");
   await clock.advance(29_000);
@@ -63,6 +63,6 @@ test("FirstReads: a resource that was read but lacks something is waited for 30 
   reads.read("nodes");
   await clock.advance(5_000);
   assert.equal(isDone(), true);
-  assert.deepEqual(told, []);
+  assert.deepEqual(warnings, []);
   assert.equal(clock.pending, 0);
 });

@@ -97,7 +97,7 @@ export async function watchInputs(
 ): Promise<void> {
   const { families } = targets;
   const reads = new FirstReads(FIRST_READS, { log: targets.log });
-  const told = (resource: keyof typeof SHAPES) => ({
+  const callbacks = (resource: keyof typeof SHAPES) => ({
     onHealth: (health: InformerHealth): void => {
       reads.onHealth(resource, health);
       targets.onWatch(resource, health);
@@ -111,21 +111,21 @@ export async function watchInputs(
   const services = createInformer(api, resources.services, {
     labelSelector: PROXY_SELECTORS.services,
     transform: readable("services", (service) => viewOfService(service, targets)),
-    ...told("services"),
+    ...callbacks("services"),
   });
   const slices = createInformer(api, resources.endpointSlices, {
     labelSelector: PROXY_SELECTORS.slices,
     transform: readable("endpointslices", viewOf),
-    ...told("endpointslices"),
+    ...callbacks("endpointslices"),
   });
   const nodes = createInformer(api, resources.nodes, {
     fieldSelector: `metadata.name=${nodeName}`,
     transform: readable("nodes", (node) => node),
-    ...told("nodes"),
+    ...callbacks("nodes"),
   });
   const ranges = createInformer(api, serviceCIDRs, {
     transform: readable("servicecidrs", (range) => range),
-    ...told("servicecidrs"),
+    ...callbacks("servicecidrs"),
   });
 
   const reporter = new UnreadableReporter(targets);

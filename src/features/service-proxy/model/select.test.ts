@@ -38,7 +38,7 @@ test("selectEndpoints: policies, readiness and terminating endpoints, as in upst
     ["internal Local alone", { ...inner, ...internalLocal }, [local(), remote()], "- l true"],
     ["internal Local alone, none here", { ...inner, ...internalLocal }, [remote()], "- - true"],
     ["internal Local alone, terminating elsewhere", { ...inner, ...internalLocal }, [remote(terminating)], "- - true"],
-    ["internal Local alone, nobody", { ...inner, ...internalLocal }, [remote(down)], "- - false"],
+    ["internal Local alone, no endpoint", { ...inner, ...internalLocal }, [remote(down)], "- - false"],
     ["internal Local, accessible from outside", internalLocal, [local(), remote()], "lr l true"],
     ["both Local", { ...Local, ...internalLocal }, [local(), remote()], "lr l true"],
   ];
@@ -49,7 +49,7 @@ test("selectEndpoints: topology hints count if all ready endpoints have them and
   const rows: readonly (readonly [string, readonly Endpoint[], string | undefined, string])[] = [
     ["same zone", [local(zones("a")), remote(zones("b"))], "a", "l - true"],
     ["other zone", [local(zones("a")), remote(zones("b"))], "b", "r - true"],
-    ["nobody's zone", [local(zones("a")), remote(zones("b"))], "c", "lr - true"],
+    ["an unknown zone", [local(zones("a")), remote(zones("b"))], "c", "lr - true"],
     ["no zone here", [local(zones("a")), remote(zones("b"))], undefined, "lr - true"],
     ["one without hints", [local(zones("a")), remote()], "a", "lr - true"],
     ["several hints", [local(zones("b")), remote(zones("a", "b"))], "a", "r - true"],
@@ -63,7 +63,7 @@ test("selectEndpoints: topology hints count if all ready endpoints have them and
       "l - true",
     ],
     [
-      "nobody's node falls back to the zone",
+      "hints for other nodes fall back to the zone",
       [local({ ...nodes("x"), ...zones("a") }), remote({ ...nodes("y"), ...zones("b") })],
       "b",
       "r - true",

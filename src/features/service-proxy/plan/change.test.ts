@@ -32,7 +32,7 @@ function frontEnd(slots: readonly ByteString[], changes: Partial<FrontEnd> = {})
   };
 }
 
-const NOBODY: Partial<FrontEnd> = { verdict: undefined, noEndpoints: true };
+const WITHOUT_ENDPOINTS: Partial<FrontEnd> = { verdict: undefined, noEndpoints: true };
 
 /** A batch that keeps its changes as text: `+set key`, `-set key`. */
 class TextBatch {
@@ -108,7 +108,7 @@ const ROWS: readonly (readonly [string, ObservedFrontEnd | undefined, FrontEnd |
     [
       "from some endpoints to none: rejected as the verdict goes, slots later",
       frontEnd([A]),
-      frontEnd([], NOBODY),
+      frontEnd([], WITHOUT_ENDPOINTS),
       {
         switch: `-${VERDICTS}, +${NOEP} ${NO_ENDPOINTS.kind === "goto" ? NO_ENDPOINTS.chain : ""}`,
         remove: `-${EPS} 0`,
@@ -116,7 +116,7 @@ const ROWS: readonly (readonly [string, ObservedFrontEnd | undefined, FrontEnd |
     ],
     [
       "from none to some: endpoints first, then the verdict instead of the reject",
-      frontEnd([], NOBODY),
+      frontEnd([], WITHOUT_ENDPOINTS),
       frontEnd([A]),
       { add: `+${EPS} 0 A`, switch: `+${VERDICTS} lb-1, -${NOEP}` },
     ],

@@ -65,8 +65,8 @@ const RESERVED: readonly (readonly [range: Cidr, owner: string])[] = (
     ["::1/128", "loopback"],
     ["169.254.0.0/16", "the link"],
     ["fe80::/10", "the link"],
-    ["0.0.0.0/8", "nobody"],
-    ["::/128", "nobody"],
+    ["0.0.0.0/8", "no host"],
+    ["::/128", "no host"],
     ["224.0.0.0/4", "multicast"],
     ["ff00::/8", "multicast"],
   ] as const

@@ -77,12 +77,12 @@ const ROWS: readonly (readonly [string, Parameters<typeof read>[0], object, read
   [
     "elements that no plan makes are unowned: an unknown set, a slot beyond all, a range that is no prefix",
     [
-      ["somebody-s", { key: KEY }],
+      ["unknown-set", { key: KEY }],
       [SETS.endpoints, { key: KEY + slotBytes(2_000_000), value: A as string }],
       [SETS.firewallAllow, { key: allowKeys(KEY, Cidr.parse("10.0.0.1/32"))[0], keyEnd: allowLast }],
     ],
     {},
-    ["somebody-s", SETS.endpoints, SETS.firewallAllow],
+    ["unknown-set", SETS.endpoints, SETS.firewallAllow],
   ],
 ];
 

@@ -1,4 +1,4 @@
-/** Session affinity as Services ask for it and change their minds, by packets (docs/spec/service-proxy.md#3.2: S10). */
+/** Session affinity, switched on and off by Services, with packets (docs/spec/service-proxy.md#3.2: S10). */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { sleep } from "#base/async";

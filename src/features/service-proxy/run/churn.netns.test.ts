@@ -16,7 +16,7 @@ import { type Packet, type TraceContext, traceAll, traceContext } from "../trace
 const EVENTS = process.env["ISTHMUS_SOAK"] === "full" ? 20_000 : 1000;
 /** The table is looked at after so many. */
 const EVERY = 5;
-/** To addresses and ports that may be nobody's. */
+/** Packets to used and unused addresses and ports. */
 const STRAY_PACKETS = 20;
 const SENDERS = ["pod", "node", "external"] as const;
 const NAME = `isp-churn-${process.pid}`;

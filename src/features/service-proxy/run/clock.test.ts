@@ -21,7 +21,7 @@ async function advance(clock: FakeClock, ms: number): Promise<void> {
   }
 }
 
-/** A plane that is told to compare everything and finds nothing. */
+/** A data plane that compares everything and finds no difference. */
 class IdlePlane extends DataPlane {
   override async sync(): Promise<SyncReport> {
     return { kind: "full", changes: 0, drift: 0, transactions: 0, bytes: 0 };
@@ -43,7 +43,7 @@ test("DriftWatch: polls and pauses do not depend on the wall clock", async () =>
   const running = Promise.all([proxy.run({ signal: stop.signal }), watch.run({ signal: stop.signal })]);
   proxy.open();
   await advance(clock, 10_000);
-  assert.equal(syncs.length, 1, "nobody changed anything");
+  assert.equal(syncs.length, 1, "nothing changed");
   const others = { family: "ip", name: "somebody" } as const;
   elements.addSet(others, "s");
   for (const expected of [10_500, 11_500, 13_500, 17_500]) {

@@ -68,7 +68,7 @@ function open(
   return new DataPlane({ nft, elements, generations: new GenerationTracker(elements) }, options);
 }
 
-/** Nobody has to change anything to have what is wanted: not one that knows what it wrote, nor one that lists the kernel. */
+/** The kernel has the plan: neither the plane that wrote it nor one that lists it changes anything. */
 async function holds(plane: DataPlane, family: IpFamily, objects: TrackedObjects): Promise<void> {
   assert.equal((await plane.sync(objects.desired, { full: true })).changes, 0);
   const other = open(family);

@@ -14,7 +14,7 @@ import {
 } from "./conflict-backoff.ts";
 import { DriftWatch, POLL_MS } from "./drift-watch.ts";
 
-/** A watch over two families that somebody disturbs as `disturb` says, each time after they were repaired. */
+/** A watch over two families; `disturb` gives the changes after each repair. */
 function setUp(t: { after: (fn: () => Promise<void>) => void }, changes: (family: IpFamily) => number) {
   const clock = new FakeClock();
   const said: Record<string, unknown>[] = [];
@@ -61,7 +61,7 @@ test("DriftWatch: tables that a program flushes every 8 s are repaired within a 
   const { clock, state, said, open } = setUp(t, () => 5);
   state.hasForeignChanges = false;
   await clock.advance(POLL_MS);
-  assert.equal(open(), 0, "nobody is followed while nobody disturbs");
+  assert.equal(open(), 0, "writers are followed only during disturbances");
   for (let flush = 0; flush < 60; flush += 1) {
     const { repairs } = state;
     Object.assign(state, { hasForeignChanges: true, isBroken: true });

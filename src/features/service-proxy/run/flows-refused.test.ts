@@ -17,7 +17,7 @@ class IdlePlane extends DataPlane {
   }
 }
 
-/** Refuses once, after it is told to. */
+/** Refuses once, when it is set to. */
 class RefusingConntrack extends FakeConntrack {
   refusals = 0;
 
@@ -55,7 +55,7 @@ test("FamilyProxy: flows that could not be deleted after one sync are deleted af
     mark: 0,
   });
   conntrack.refusals = 1;
-  // A Service without endpoints: whoever answered is none of them.
+  // A Service without endpoints: the answering address is no endpoint.
   tracker.setService("ns/svc", [servicePort(4, { protocol: "UDP" })]);
   proxy.request();
   await until(

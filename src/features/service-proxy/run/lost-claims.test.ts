@@ -5,7 +5,7 @@ import { addressBytes, planService, WantedTable } from "../plan/index.ts";
 import { NODE, servicePort } from "../testing/fixture.ts";
 import { LostClaims } from "./lost-claims.ts";
 
-/** A Service that asks for an external address of both kinds; the number is its age. */
+/** A Service that claims an external address of both kinds; the number is its age. */
 function claim(wanted: WantedTable, name: string, createdAt: number, family: 4 | 6 = 4): void {
   const address = IpAddress.parse(family === 4 ? "203.0.113.9" : "2001:db8::9");
   const own = IpAddress.parse(family === 4 ? `10.96.0.${createdAt}` : `fd00::${createdAt}`);
@@ -94,7 +94,7 @@ test("WantedTable: a cluster IP belongs to its Service with all ports, whatever 
     );
     wanted.takeChanged();
     wanted.set("ns/owner", undefined);
-    assert.deepEqual(ofAddress(), all, "nobody else's: who names it has it");
+    assert.deepEqual(ofAddress(), all, "no cluster IP: the claimant holds it");
     assert.equal(wanted.takeChanged().frontEnds.size, 2);
     make("owner");
     assert.deepEqual(ofAddress(), ["ns/owner:http/TCP"], "made again it has its own at once");
@@ -119,7 +119,7 @@ test("planService: no Service gets an address of this node, of loopback, of the 
       "198.51.100.1:80/TCP this node",
       "127.0.0.1:80/TCP loopback",
       "169.254.169.254:80/TCP the link",
-      "0.0.0.0:80/TCP nobody",
+      "0.0.0.0:80/TCP no host",
       "224.0.0.251:80/TCP multicast",
     ],
   );

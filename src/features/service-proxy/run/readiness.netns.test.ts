@@ -99,7 +99,7 @@ for (const family of [4, 6] as const) {
     assert.equal(await at([...here, "ready"], [...there, "terminating"]), String(localEndpoint));
     assert.equal(await at([...here, "unready"], [...there, "terminating"]), String(remoteEndpoint));
     assert.equal(await at([...here, "gone"], [...there, "unready"]), "rejected");
-    // As the slice controller has it with publishNotReadyAddresses: ready whatever else is said.
+    // As from the slice controller with publishNotReadyAddresses: ready, whatever the other conditions.
     const published = (rest: object): EndpointObject =>
       endpointObject(remoteEndpoint, "elsewhere", { conditions: { ready: true, ...rest } });
     for (const rest of [

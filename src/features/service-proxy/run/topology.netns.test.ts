@@ -88,7 +88,7 @@ for (const family of FAMILIES) {
     await hint({ ...zones("a"), ...nodes(NODE.name) }, { ...zones("c"), ...nodes("node-b") });
     assert.deepEqual(await reached(clusterIP), [here], "its node counts before the zone");
     await hint({ ...zones("a"), ...nodes("node-c") }, { ...zones("c"), ...nodes("node-b") });
-    assert.deepEqual(await reached(clusterIP), [there], "nobody's node: the zone counts");
+    assert.deepEqual(await reached(clusterIP), [there], "hints for other nodes: the zone counts");
     await proxy.setZone(undefined);
     assert.deepEqual(await reached(clusterIP), both);
   });

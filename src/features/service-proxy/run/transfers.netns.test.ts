@@ -58,7 +58,7 @@ async function echo(address: IpAddress, port: number, mib: number): Promise<void
   assert.deepEqual([bytes, received.digest("hex")], [mib * MIB, sent.digest("hex")]);
 }
 
-/** Asks with one large datagram, again where the way's MTU had to be learned first; how often it took. */
+/** Sends one large datagram, again while the path's MTU is being learned. Returns the number of attempts. */
 async function askLarge(address: IpAddress, port: number): Promise<number> {
   using flow = await bed.udpFlow("external", address, port);
   const bytes = randomBytes(DATAGRAM_BYTES);

@@ -114,7 +114,7 @@ for (const family of FAMILIES) {
 
   test(`UDP flows: a datagram from before the Service does not keep its sender from the Service, IPv${family}`, async (t) => {
     await proxy.remove("web");
-    // Nothing drops or refuses, so connection tracking remembers datagrams on their way to nobody.
+    // Nothing drops or rejects, so connection tracking has entries of datagrams without a receiver.
     await proxy.setServiceCIDRs([]);
     t.after(() => proxy.setServiceCIDRs(FAMILIES.map((one) => addressesOf(one).serviceCIDR)));
     const flows = await openFlows();

@@ -1,6 +1,6 @@
 /**
- * The small cluster of `fixture.ts` as namespaces: a node under test that forwards, a pod and an endpoint on it, an endpoint
- * elsewhere, a client outside; servers that say who they are and whom they see.
+ * The small cluster of `fixture.ts` as namespaces: a forwarding node under test, a pod and an endpoint on it, an endpoint
+ * elsewhere, a client outside. Servers answer with their name and the client's address.
  */
 import { execFileSync } from "node:child_process";
 import type { Socket as UdpSocket } from "node:dgram";
@@ -19,12 +19,12 @@ export type Machine = "node" | "pod" | "local" | "remote" | "external";
 const MACHINES = ["node", "pod", "local", "remote", "external"] as const;
 const FAMILIES = [4, 6] as const;
 const ANY = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
-/** The node's address towards pods; one for all its links. */
+/** The node's address towards pods, the same on all its links. */
 const GATEWAYS = { 4: IpAddress.parse("10.180.255.1"), 6: IpAddress.parse("fd00:10:180:ff::1") } as const;
-/** A connection that is dropped shows by nothing coming in so long, milliseconds. */
+/** A connection counts as dropped without an answer after this time, milliseconds. */
 const DROPPED_MS = 250;
 
-/** How long, milliseconds, and how often a link is tried until it carries traffic. */
+/** Timeout, milliseconds, and number of attempts until a link carries traffic. */
 const SETTLE_MS = 50;
 const SETTLE_TRIES = 200;
 
@@ -66,7 +66,7 @@ export class Bed implements AsyncDisposable {
     return found;
   }
 
-  /** More endpoints elsewhere, alive as long as the bed: addresses that follow the remote one. */
+  /** Adds remote endpoints for the bed's lifetime, at the addresses after the remote one. */
   async serveMore(family: IpFamily, count: number): Promise<readonly IpAddress[]> {
     const first = addressesOf(family).remoteEndpoint;
     const addresses = Array.from({ length: count }, (_, at) =>
@@ -80,7 +80,7 @@ export class Bed implements AsyncDisposable {
     return addresses;
   }
 
-  /** Gives a machine one more address, which the node knows the way to. */
+  /** Gives a machine another address, with a route on the node. */
   addAddress(machine: Exclude<Machine, "node">, address: IpAddress): void {
     using node = this.#kernel.openStack(this.netns("node"));
     using other = this.#kernel.openStack(this.netns(machine));
@@ -89,12 +89,12 @@ export class Bed implements AsyncDisposable {
     other.addresses.replace({ linkIndex: up(other, "eth0"), ...host });
   }
 
-  /** ip(8) in a machine; what it printed. */
+  /** Runs ip(8) in a machine; returns its output. */
   ip(machine: Machine, ...words: readonly string[]): string {
     return execFileSync("ip", ["-n", `${this.#prefix}-${machine}`, ...words], { encoding: "utf8" });
   }
 
-  /** A TCP server, alive as long as the bed; without `onConnection` it says who it is and whom it sees. */
+  /** Starts a TCP server for the bed's lifetime. Without `onConnection` it answers with its name and the client's address. */
   async listen(
     machine: Machine,
     address: IpAddress,
@@ -105,12 +105,12 @@ export class Bed implements AsyncDisposable {
     this.#servers.push(await serveTcp({ netns, machine, address, port }, onConnection));
   }
 
-  /** A UDP server, alive as long as the bed, that says who it is and whom it sees. */
+  /** Starts a UDP server for the bed's lifetime. It answers with its name and the client's address. */
   async answerUdp(machine: Machine, address: IpAddress, port: number): Promise<void> {
     this.#servers.push(await serveUdp({ netns: this.netns(machine), machine, address, port }));
   }
 
-  /** One UDP question from a new port; false when nobody answers within a second. */
+  /** Sends one datagram from a new port. False if no answer comes within a second. */
   async askUdp(sender: Sender, destination: IpAddress, port: number): Promise<boolean> {
     using flow = await this.udpFlow(sender, destination, port);
     return (await flow.ask()).kind === "delivered";
@@ -126,12 +126,12 @@ export class Bed implements AsyncDisposable {
     return tcpSocket(this.netns(sender), family, this.#sourceOf(sender, family));
   }
 
-  /** The addresses of the node, which masqueraded connections come from. */
+  /** Addresses of the node, the sources of masqueraded connections. */
   nodeAddresses(family: IpFamily): readonly IpAddress[] {
     return [addressesOf(family).node, GATEWAYS[family]];
   }
 
-  /** One connection of a sender. */
+  /** Makes one connection of a sender. */
   async connect(
     sender: Sender | "local",
     destination: IpAddress,
@@ -144,12 +144,12 @@ export class Bed implements AsyncDisposable {
     });
   }
 
-  /** The node's own connections come from its address towards outside. */
+  /** Source of the node's own connections: its external address. */
   #sourceOf(sender: Sender | "local", family: IpFamily): IpAddress | undefined {
     return sender === "node" ? addressesOf(family).node : undefined;
   }
 
-  /** Links carry traffic a moment after they are made; what is lost before is sent again a second later, which looks like a fault. */
+  /** Waits until links carry traffic: a packet that is lost before is repeated after a second, which looks like a fault. */
   async #settle(): Promise<void> {
     for (const sender of ["pod", "node", "external"] as const) {
       for (const destination of FAMILIES.flatMap((family) => [
@@ -172,7 +172,7 @@ export class Bed implements AsyncDisposable {
   #wire(): void {
     for (const machine of MACHINES) {
       using stack = this.#kernel.openStack(this.netns(machine));
-      // Neighbours answer from the first moment, instead of a second later.
+      // Neighbours answer at once instead of after a second.
       stack.sysctl.set("net/ipv6/conf/default/accept_dad", "0");
     }
     using node = this.#kernel.openStack(this.netns("node"));
@@ -182,7 +182,7 @@ export class Bed implements AsyncDisposable {
       ["net/ipv4/ip_forward", "1"],
       ["net/ipv6/conf/all/forwarding", "1"],
       ["net/ipv4/conf/all/rp_filter", "0"],
-      // One client asks here more often to be refused than kernels tell one host.
+      // One client is rejected more often here than the kernel's default limits allow.
       ["net/ipv4/icmp_ratelimit", "0"],
       ["net/ipv6/icmp/ratelimit", "0"],
       ["net/ipv4/icmp_msgs_per_sec", "1000000"],
@@ -211,7 +211,7 @@ export class Bed implements AsyncDisposable {
       other.addresses.replace({ linkIndex: eth0, address, ...host });
       other.routes.replace({ dst: Cidr.host(gateway), linkIndex: eth0, scope: "link" });
       other.routes.replace({ dst: ANY[family], gateway, linkIndex: eth0 });
-      // What no other route has, Services among it, must have one: without it the kernel answers before any rule does.
+      // Addresses of Services need a route: without one the kernel rejects packets before any rule.
       if (machine === "external") node.routes.replace({ dst: ANY[family], gateway: address, linkIndex: link.index });
     }
   }

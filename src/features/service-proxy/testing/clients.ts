@@ -1,4 +1,4 @@
-/** What becomes of connections and datagrams, from whatever namespace they are sent. */
+/** Clients in any namespace, and the results of their connections and datagrams. */
 import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
 import { Socket } from "node:net";
@@ -7,15 +7,15 @@ import { resetSocket } from "#base/socket-reset";
 import type { NetNs } from "#kernel/net";
 import { bindUdp, openTcp } from "#kernel/socket";
 
-/** What came of a connection or of a datagram. */
+/** Result of a connection or a datagram. */
 export type Reached =
   | {
       readonly kind: "delivered";
       /** The machine that answered, in test beds mostly `local` or `remote`. */
       readonly server: string;
-      /** Whom it saw. */
+      /** The client's address as the server saw it. */
       readonly seen: IpAddress;
-      /** Its `address port`. */
+      /** The server's `address port`. */
       readonly by: string;
     }
   | { readonly kind: "dropped" }
@@ -28,8 +28,10 @@ export function readLine(bytes: Buffer): Reached {
   return { kind: "delivered", server, seen: IpAddress.parse(seen), by: `${address} ${port}` };
 }
 
-/** Connects a socket and waits for the server's line; nothing within `droppedMs` means dropped. Closes the socket, with RST where told to: a port
- * is free again then, for the server and for connection tracking too. */
+/**
+ * Connects a socket and waits for the server's line; no answer within `droppedMs` means dropped. Closes the socket; with `reset` by RST, so
+ * that the port is free at once, for the server and for connection tracking too.
+ */
 export async function connectTo(
   socket: Socket,
   destination: IpAddress,
@@ -37,7 +39,7 @@ export async function connectTo(
   { droppedMs, reset = false }: { readonly droppedMs: number; readonly reset?: boolean },
 ): Promise<Reached> {
   const { promise, resolve, reject } = Promise.withResolvers<Reached>();
-  // Where this process was held up, what has come meanwhile is read first.
+  // If this process was delayed, answers that came meanwhile are read first.
   const late = setTimeout(() => setImmediate(() => setImmediate(() => resolve({ kind: "dropped" }))), droppedMs);
   socket.once("data", (bytes: Buffer) => resolve(readLine(bytes)));
   socket.once("error", (error: NodeJS.ErrnoException) => {
@@ -63,23 +65,23 @@ export function tcpSocket(netns: NetNs, family: IpFamily, source?: IpAddress): S
 export class UdpFlow implements Disposable {
   readonly #socket: UdpSocket;
   #onAnswer: ((reached: Reached) => void) | undefined;
-  /** The datagram that came last. */
+  /** The last received datagram. */
   lastBytes: Buffer = Buffer.alloc(0);
   /** The client's port. */
   get localPort(): number {
     return this.#socket.address().port;
   }
 
-  /** Codes of all errors since the last question: ECONNREFUSED from ICMP, EPERM where a rule dropped what this machine itself sends. */
+  /** Codes of all errors since the last datagram: ECONNREFUSED from ICMP, EPERM if a rule dropped the machine's own packet. */
   errors: string[] = [];
 
   private constructor(socket: UdpSocket) {
     this.#socket = socket;
     socket.on("message", (bytes) => {
       this.lastBytes = bytes;
-      this.#told(readLine(bytes));
+      this.#report(readLine(bytes));
     });
-    // A port that nobody has is told by ICMP, to a connected socket.
+    // A connected socket gets ICMP errors for an unused port.
     socket.on("error", (error) => this.#failed(error));
   }
 
@@ -96,7 +98,7 @@ export class UdpFlow implements Disposable {
     return new UdpFlow(socket);
   }
 
-  /** Sends a datagram; what comes next within `droppedMs` is its answer. */
+  /** Sends a datagram; the next datagram within `droppedMs` is its answer. */
   async ask(bytes: Uint8Array | string = "?", { droppedMs = 1000 } = {}): Promise<Reached> {
     const { promise, resolve } = Promise.withResolvers<Reached>();
     this.#onAnswer = resolve;
@@ -115,10 +117,10 @@ export class UdpFlow implements Disposable {
 
   #failed(error: NodeJS.ErrnoException): void {
     this.errors.push(error.code ?? error.message);
-    this.#told({ kind: "rejected" });
+    this.#report({ kind: "rejected" });
   }
 
-  #told(reached: Reached): void {
+  #report(reached: Reached): void {
     this.#onAnswer?.(reached);
   }
 

@@ -1,6 +1,6 @@
 /**
  * A small cluster for tests of the data plane, in either family: one node under test, a pod and an endpoint on it, an endpoint
- * elsewhere, a client outside. The rows of the traffic matrix are walked by the tracer and sent as real packets; both must agree.
+ * elsewhere, a client outside. The tracer and real packets must agree in every row of the traffic matrix.
  */
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import type { ByteString } from "#kernel/nft-elements";
@@ -15,7 +15,7 @@ import {
 import type { PodDetector, RuleOptions } from "../rules/index.ts";
 import { type Packet, type TraceContext, type TracedTable, traceContext } from "../trace/index.ts";
 
-/** Who sends. */
+/** The sender of a packet. */
 export type Sender = "pod" | "node" | "external";
 
 /** Addresses of one family. */
@@ -24,7 +24,7 @@ export interface Addresses {
   readonly pod: IpAddress;
   readonly localEndpoint: IpAddress;
   readonly remoteEndpoint: IpAddress;
-  /** Of the node: towards pods, towards outside. */
+  /** The node's external address. */
   readonly node: IpAddress;
   readonly external: IpAddress;
   readonly serviceCIDR: Cidr;
@@ -107,7 +107,7 @@ export function servicePort(family: IpFamily, changes: Partial<ServicePort> = {}
   };
 }
 
-/** A ready endpoint; `where` is its place and address. */
+/** A ready endpoint on this node or on another one. */
 export function endpoint(family: IpFamily, where: "local" | "remote", changes: Partial<Endpoint> = {}): Endpoint {
   const { localEndpoint, remoteEndpoint } = addressesOf(family);
   return {
@@ -129,7 +129,7 @@ export function ruleOptions(family: IpFamily, changes: Partial<RuleOptions> = {}
   return { family, mark: 0x4000, detector, masqueradeAll: false, nodePortAddresses: "set", ...changes };
 }
 
-/** What is wanted of a few service ports, each a Service of its own. */
+/** The desired table of a few service ports. */
 export function wantedOf(family: IpFamily, ports: readonly PortWithEndpoints[]): WantedTable {
   const wanted = new WantedTable();
   const byService = Map.groupBy(ports, ({ port }) => `${port.namespace}/${port.name}`);
@@ -137,7 +137,7 @@ export function wantedOf(family: IpFamily, ports: readonly PortWithEndpoints[]):
   return wanted;
 }
 
-/** The same as a table to be walked through. */
+/** The same as a table for the tracer. */
 export function tableOf(family: IpFamily, wanted: WantedTable): TracedTable {
   const { node, serviceCIDR } = addressesOf(family);
   return {
@@ -149,7 +149,7 @@ export function tableOf(family: IpFamily, wanted: WantedTable): TracedTable {
   };
 }
 
-/** The context of a few service ports. */
+/** The trace context of a few service ports. */
 export function traceContextFor(
   family: IpFamily,
   ports: readonly PortWithEndpoints[],
@@ -158,7 +158,7 @@ export function traceContextFor(
   return traceContext(tableOf(family, wantedOf(family, ports)), options, [addressesOf(family).node]);
 }
 
-/** What a sender sends. */
+/** A packet of a sender. */
 export function packetOf(
   family: IpFamily,
   sender: Sender,

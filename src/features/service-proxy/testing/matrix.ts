@@ -2,13 +2,13 @@ import type { IpAddress, IpFamily } from "#base/ip";
 import type { Endpoint, ServicePort } from "../model/index.ts";
 import { addressesOf, endpoint, NODE_PORT, SERVICE_PORT, type Sender } from "./fixture.ts";
 
-/** What a front end is. */
+/** Kind of a front end. */
 export type FrontEndKind = "clusterIP" | "loadBalancerIP" | "externalIP" | "nodePort";
 
-/** `L`: the endpoint on this node, `C`: any; behind it M: masqueraded. Or dropped, or refused. */
+/** `L`: the endpoint on this node, `C`: any endpoint, with M: masqueraded. Or dropped, or rejected. */
 export type Expected = "C" | "CM" | "L" | "LM" | "drop" | "reject";
 
-/** One row: who sends where, under which policy, and what becomes of it. */
+/** One row: sender, front end, policy, and the expected result. */
 export interface Row {
   readonly name: string;
   readonly service: Partial<ServicePort>;
@@ -113,7 +113,7 @@ export function matrix(family: IpFamily): readonly Row[] {
   ];
 }
 
-/** Address and port of a kind. */
+/** Address and port of a front end. */
 export function frontEndAddress(
   family: IpFamily,
   kind: FrontEndKind,

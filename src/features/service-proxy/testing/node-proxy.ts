@@ -1,4 +1,4 @@
-/** A node's proxy without its watches: told of objects as the API server has them, in both families at once. */
+/** A node's proxy without watches: tests set the API's objects, for both families at once. */
 import type { Cidr, IpFamily } from "#base/ip";
 import { type ConntrackPort, openConntrack } from "#kernel/conntrack";
 import type { EndpointSlice, Service } from "#kube/client";
@@ -26,14 +26,14 @@ export class NodeProxy implements AsyncDisposable {
     this.#running = Promise.all(this.#families.map(({ proxy }) => proxy.run({ signal: this.#stop.signal })));
   }
 
-  /** On the bed's node, whose tables are removed before. */
+  /** Opens a proxy on the bed's node, after removing its tables. */
   static async open(bed: Bed): Promise<NodeProxy> {
     const proxy = new NodeProxy(bed);
     for (const { plane } of proxy.#families) await plane.remove();
     return proxy.#begin();
   }
 
-  /** As a proxy that is started again: the tables are there, and these objects are what it was told first. */
+  /** Opens a proxy as after a restart: the tables exist, and these are the first objects. */
   static async startAgain(
     bed: Bed,
     services: readonly Service[],
@@ -45,7 +45,7 @@ export class NodeProxy implements AsyncDisposable {
     return proxy.#begin();
   }
 
-  /** Elements written and deleted until now. */
+  /** Number of elements written and deleted until now. */
   get changes(): number {
     return this.#families.reduce((sum, { changes }) => sum + changes, 0);
   }
@@ -56,7 +56,7 @@ export class NodeProxy implements AsyncDisposable {
     return entries.map(({ reply }) => `${reply.src} ${reply.srcPort ?? 0}`);
   }
 
-  /** Added or changed; settles when the kernel has it. */
+  /** Adds or changes Services; resolves when the kernel has them. */
   async set(...services: readonly Service[]): Promise<void> {
     for (const service of services) this.#setService(service);
     await this.settled();
@@ -67,7 +67,7 @@ export class NodeProxy implements AsyncDisposable {
     await this.settled();
   }
 
-  /** Both in one sync, slices first. */
+  /** Sets both in one sync, slices first. */
   async setBoth(service: Service, ...slices: readonly EndpointSlice[]): Promise<void> {
     for (const slice of slices) this.#setSlice(slice);
     await this.set(service);
@@ -96,7 +96,7 @@ export class NodeProxy implements AsyncDisposable {
     await this.settled();
   }
 
-  /** All that was told until now is in the kernel. Rejects when a sync failed. */
+  /** Resolves when the kernel has all changes. Rejects if a sync failed. */
   async settled(): Promise<void> {
     await Promise.all(this.#families.map((family) => family.settled()));
   }

@@ -1,4 +1,4 @@
-/** Services and EndpointSlices as the API server holds them, with what tests seldom care about filled in. */
+/** Services and EndpointSlices as the API server has them, with defaults for fields that few tests need. */
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { EndpointSlice, Service } from "#kube/client";
 import { addressesOf, NODE, SERVICE_PORT, TARGET_PORT } from "./fixture.ts";

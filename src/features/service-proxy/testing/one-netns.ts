@@ -8,7 +8,7 @@ interface Tables {
   readonly elements: NftElements;
 }
 
-/** A namespace that the tests of a file have to themselves, and its tables while they run. */
+/** A namespace for the tests of one file, with its nftables while they run. */
 export function oneNetNs(name: string): { readonly tables: Tables } {
   const kernel = openKernel();
   let tables: Tables | undefined;

@@ -1,4 +1,4 @@
-/** Random Services and EndpointSlices, valid and absurd, as an API server with lax validation might hold them. */
+/** Random Services and EndpointSlices, valid and invalid, as an API server with lax validation may have them. */
 import fc from "fast-check";
 import type { EndpointSlice, Service } from "#kube/client";
 

@@ -1,4 +1,4 @@
-/** Servers that say who they are and whom they see: `machine client address port`. */
+/** Servers that answer `machine client address port`. */
 import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
 import { createServer, type Server, type Socket } from "node:net";
@@ -6,7 +6,7 @@ import type { IpAddress } from "#base/ip";
 import type { NetNs } from "#kernel/net";
 import { bindUdp, listenTcp } from "#kernel/socket";
 
-/** Where a server is. */
+/** Place of a server. */
 export interface ServerPlace {
   readonly netns: NetNs;
   /** The first word of its answers. */
@@ -15,7 +15,7 @@ export interface ServerPlace {
   readonly port: number;
 }
 
-/** A TCP server; without `onConnection` it says its line and ends. */
+/** A TCP server; without `onConnection` it sends its line and closes. */
 export async function serveTcp(
   { netns, machine, address, port }: ServerPlace,
   onConnection?: (socket: Socket) => void,
@@ -30,7 +30,7 @@ export async function serveTcp(
   return server;
 }
 
-/** A UDP server; it answers each datagram with its line and, where the datagram is longer than that, with what follows of it. */
+/** A UDP server. It answers each datagram with its line, and with the rest of a datagram that is longer. */
 export async function serveUdp({ netns, machine, address, port }: ServerPlace): Promise<UdpSocket> {
   const socket = createSocket({ type: address.family === 4 ? "udp4" : "udp6" });
   // With a descriptor it listens before `bind` returns.

@@ -1,4 +1,4 @@
-/** What one family's proxy was told of the API's objects, and what it therefore wants, without a kernel. */
+/** The tracked objects and the plan of one family's proxy, without a kernel. */
 import type { IpFamily } from "#base/ip";
 import type { EndpointSlice, Service } from "#kube/client";
 import type { Desired } from "../dataplane/index.ts";
@@ -6,7 +6,7 @@ import { addressBytes, WantedTable } from "../plan/index.ts";
 import { portsOf, sliceView, Tracker } from "../track/index.ts";
 import { addressesOf, NODE } from "./fixture.ts";
 
-/** Tracker and plan. Each method says whether what it tells made a difference. */
+/** Tracker and plan. Each method returns true if it changed something. */
 export class TrackedObjects {
   readonly family: IpFamily;
   readonly tracker: Tracker;
@@ -17,7 +17,7 @@ export class TrackedObjects {
     this.tracker = new Tracker(family, { node: NODE, nodeIPs: [addressesOf(family).node] });
   }
 
-  /** A Service of `ns` is as the object says; `undefined`: it is gone. */
+  /** Sets a Service of `ns`; `undefined`: it is gone. */
   service(name: string, object: Service | undefined): boolean {
     const ports = object === undefined ? [] : portsOf(object, this.family, { allowExternalIPs: true });
     return this.tracker.setService(`ns/${name}`, ports);
@@ -31,19 +31,19 @@ export class TrackedObjects {
     return this.tracker.setContext({ node: { ...NODE, zone }, nodeIPs: [addressesOf(this.family).node] });
   }
 
-  /** All of them as they are now. */
+  /** Sets all of them. */
   objects(services: readonly Service[], slices: readonly EndpointSlice[]): this {
     for (const object of services) this.service(object.metadata.name, object);
     for (const object of slices) this.slice(object.metadata.name, object);
     return this;
   }
 
-  /** Plans what is pending. */
+  /** Plans all pending Services. */
   plan(): void {
     for (const service of this.tracker.take().services) this.wanted.set(service, this.tracker.plan(service));
   }
 
-  /** All that the table shall hold now. */
+  /** The desired content of the table. */
   get desired(): Desired {
     this.plan();
     const { node, serviceCIDR } = addressesOf(this.family);

@@ -1,4 +1,4 @@
-/** Watches of several kinds tell in any order, and again what they told (docs/spec/service-proxy.md#3.2: R8). */
+/** Events of several watches come in any order, and repeatedly (docs/spec/service-proxy.md#3.2: R8). */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
