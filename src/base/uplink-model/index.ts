@@ -18,10 +18,7 @@ export {
 export { parseInstant } from "./instant.ts";
 export type { ClientKind, DialFailure, Evidence, FailureContext, SnapshotSource } from "./ports.ts";
 export type {
-  ClusterSettings,
   DnsSettings,
-  LimitSettings,
-  ListenerRole,
   ListenerSettings,
   ProbeSettings,
   ProbeTarget,
@@ -30,7 +27,6 @@ export type {
   Settings,
   TransparentSettings,
   TunnelSettings,
-  UplinkMode,
   UplinkSettings,
 } from "./settings.ts";
 export { hasError, type Snapshot, UNTESTED, type Uplink, type UplinkAddress, type UplinkStatus } from "./uplink.ts";

@@ -9,7 +9,7 @@
  * using following = config.onChange(() => dirty.mark());
  * ```
  */
-export { UplinkConfigError, type UplinkConfigErrorCode } from "./errors.ts";
-export { type EveInputOptions, EveInputs } from "./eve-inputs.ts";
-export { type ParsedSettings, parseSettings } from "./parse.ts";
-export { type ConfigDeps, SettingsFile } from "./settings-file.ts";
+export { UplinkConfigError } from "./errors.ts";
+export { EveInputs } from "./eve-inputs.ts";
+export { parseSettings } from "./parse.ts";
+export { SettingsFile } from "./settings-file.ts";

@@ -9,9 +9,27 @@
  * await proxy.run({ signal });
  * ```
  */
-export * from "./cdi/index.ts";
-export * from "./env/index.ts";
-export * from "./pods/index.ts";
+export { runCdiSync } from "./cdi/index.ts";
+export {
+  DEFAULT_POD_CIDRS,
+  DEFAULT_SERVICE_CIDRS,
+  type EnvironmentOptions,
+  EnvironmentWatch,
+  kubectlApply,
+  OFF_SWITCH,
+  PROXY_URL,
+  proxyEnvironment,
+  readOffSwitch,
+  runCommand,
+  runningPid,
+  SENTINEL_PATH,
+  startDetached,
+  systemdDropIn,
+  watchStaleness,
+  writePid,
+  writeSentinel,
+} from "./env/index.ts";
+export { PodAccess, secretFromApi, secretFromFile, withLateClient } from "./pods/index.ts";
 export type { ClusterSecret } from "./policy/index.ts";
 export { HealthParts, UplinkProxy } from "./proxy/index.ts";
 export { METRICS_MAP_PATH, readMetricsFile, statsText } from "./stats/index.ts";

@@ -10,9 +10,9 @@
  * ```
  */
 
-export { type ConnectTcpOptions, connectTcp } from "./connect-tcp.ts";
+export { connectTcp } from "./connect-tcp.ts";
 export { DescriptorWatch } from "./descriptor-watch.ts";
 export { closeReactor } from "./reactor.ts";
 export { TcpListener } from "./tcp-listener.ts";
-export { TcpStream, type TcpStreamOptions } from "./tcp-stream.ts";
+export { TcpStream } from "./tcp-stream.ts";
 export { epollStreamsFault, type TcpStreams, type TcpStreamsKind, tcpStreams } from "./tcp-streams.ts";

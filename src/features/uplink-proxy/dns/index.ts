@@ -1,7 +1,7 @@
 /**
  * Names to addresses, by each uplink's own servers (docs/spec/uplink-proxy.md#6.3).
  *
- * Owns: asking, /etc/hosts, search domains, what is remembered and for how long, whom to ask when nobody answers. Refuses to know: which
+ * Owns: queries, /etc/hosts, search domains, caches, and the fallback to other servers. Refuses to know: which
  * addresses may be used, and what for.
  *
  * ```ts
@@ -10,6 +10,6 @@
  * ```
  */
 export { parseHosts } from "#base/names";
-export { DnsError, type DnsErrorCode } from "./errors.ts";
-export { type DnsRecord, type Query, type QueryPath, queryServers } from "./query.ts";
-export { type DnsAnswer, type DnsUplink, UplinkDns, type UplinkDnsDeps } from "./uplink-dns.ts";
+export { DnsError } from "./errors.ts";
+export { type DnsRecord, type Query, queryServers } from "./query.ts";
+export { type DnsAnswer, type DnsUplink, UplinkDns } from "./uplink-dns.ts";

@@ -8,4 +8,4 @@
  * engine.accept(fd, remote, listener);
  * ```
  */
-export { Engine, type EngineDeps } from "./engine.ts";
+export { Engine } from "./engine.ts";

@@ -1,5 +1,5 @@
 /**
- * What puts programs behind the proxy, and takes them out again: the two variables, the off-switch, the record of what a runtime
+ * The environment that puts programs behind the proxy: the two variables, the off-switch, the record of the variables that a runtime
  * was started with, and the proxied `kubectl apply` (docs/spec/uplink-proxy.md#10 and #11).
  *
  * Owns: their texts, byte for byte. Refuses to know: the proxy itself.
@@ -10,12 +10,7 @@
  * ```
  */
 export { EnvironmentWatch } from "./environment-watch.ts";
-export {
-  KubectlApplyError,
-  type KubectlApplyErrorCode,
-  type KubectlApplyOptions,
-  kubectlApply,
-} from "./kubectl-apply.ts";
+export { KubectlApplyError, kubectlApply } from "./kubectl-apply.ts";
 export { runCommand, runningPid, startDetached, writePid } from "./launch.ts";
 export { OFF_SWITCH, readOffSwitch } from "./off-switch.ts";
 export {
@@ -24,17 +19,8 @@ export {
   type EnvironmentOptions,
   noProxy,
   PROXY_URL,
-  type ProxyEnvironment,
   proxyEnvironment,
 } from "./proxy-environment.ts";
-export {
-  formatSentinel,
-  isStale,
-  parseSentinel,
-  readSentinel,
-  SENTINEL_PATH,
-  type Sentinel,
-  writeSentinel,
-} from "./sentinel.ts";
+export { formatSentinel, isStale, parseSentinel, readSentinel, SENTINEL_PATH, writeSentinel } from "./sentinel.ts";
 export { watchStaleness } from "./stale-watch.ts";
 export { systemdDropIn } from "./systemd.ts";

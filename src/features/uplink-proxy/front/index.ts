@@ -1,5 +1,5 @@
 /**
- * What clients speak to (docs/spec/uplink-proxy.md#5, #9.3, #13): HTTP heads, answers, and the tunnels that follow.
+ * The front end for clients (docs/spec/uplink-proxy.md#5, #9.3, #13): HTTP heads, answers, and the tunnels that follow.
  *
  * Owns: a connection from its first byte to the end of its tunnel, limits, replays over another uplink. Refuses to know: listening, where
  * snapshots come from, threads.

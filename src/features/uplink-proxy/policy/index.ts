@@ -1,5 +1,5 @@
 /**
- * Who may go where (docs/spec/uplink-proxy.md#9, #10.3), and the secrets of the listener for pods.
+ * Allowed destinations (docs/spec/uplink-proxy.md#9, #10.3), and the secrets of the listener for pods.
  *
  * Owns: one spelling of destinations, judging addresses, tokens, limits of clients, token and certificate on disk. Refuses to know: sockets
  * and uplinks.
@@ -12,6 +12,6 @@
 export { ClientLimits } from "./client-limits.ts";
 export { addressDestination, type Destination, destinationOf } from "./destination.ts";
 export { deriveIdentity, freshIdentity, type Identity } from "./identity.ts";
-export { isAllowedPort, type Judgement, judge, type PolicyInput } from "./judge.ts";
-export { type ClusterSecret, planSecrets, Secrets, type SecretsDeps, type SecretsOptions } from "./secrets.ts";
+export { isAllowedPort, type Judgement, judge } from "./judge.ts";
+export { type ClusterSecret, Secrets, type SecretsDeps } from "./secrets.ts";
 export { checkToken, type TokenVerdict } from "./token.ts";

@@ -8,5 +8,5 @@
  * await proxy.run({ signal });
  * ```
  */
-export { HealthParts, type HealthPartsInput } from "./health-parts.ts";
-export { type PodSecrets, UplinkProxy, type UplinkProxyDeps, type UplinkProxyOptions } from "./uplink-proxy.ts";
+export { HealthParts } from "./health-parts.ts";
+export { type PodSecrets, UplinkProxy } from "./uplink-proxy.ts";

@@ -10,13 +10,6 @@
  * ```
  */
 
-export {
-  type ByteCount,
-  type CloseReason,
-  Relay,
-  type RelayEnd,
-  type RelayEvents,
-  type RelayOptions,
-} from "./relay.ts";
+export { type ByteCount, type CloseReason, Relay, type RelayEnd, type RelayEvents } from "./relay.ts";
 export { RelayTimer } from "./relay-timer.ts";
 export type { ReplayRule } from "./replay-buffer.ts";

@@ -37,8 +37,6 @@ interface Attempt<C extends Closable> extends QueuedAttempt {
 /** The addresses of the destination as an uplink sees them. */
 interface Resolved {
   readonly addresses: readonly IpAddress[];
-  /** The uplink whose DNS servers gave them. */
-  readonly via: string | undefined;
   readonly judgement: Judgement;
 }
 
@@ -175,7 +173,7 @@ export class DialRace<C extends Closable> {
       stop.abort(new DOMException(`not done within ${snapshot.dialTimeoutMs} ms`, "TimeoutError")),
     );
     try {
-      const { addresses, via, judgement } = this.#known() ?? (await this.#resolve(attempt));
+      const { addresses, judgement } = this.#known() ?? (await this.#resolve(attempt));
       const isDirect = judgement === "direct";
       const pairs = pairUp(addresses, isDirect ? undefined : candidate.sources);
       if (pairs.length === 0) throw new DnsError("not-found", "no address of a family that the uplink has");
@@ -185,7 +183,6 @@ export class DialRace<C extends Closable> {
         uplink: isDirect ? undefined : candidate.uplink,
         source: pair.source,
         address: pair.address,
-        resolvedVia: via === candidate.uplink.name ? undefined : via,
         failures: this.#failures,
       };
     } finally {
@@ -196,7 +193,7 @@ export class DialRace<C extends Closable> {
   /** Judged before the race. */
   #known(): Resolved | undefined {
     const { known } = this.#input;
-    return known.length === 0 ? undefined : { addresses: known, via: undefined, judgement: "uplink" };
+    return known.length === 0 ? undefined : { addresses: known, judgement: "uplink" };
   }
 
   async #resolve(attempt: Attempt<C>): Promise<Resolved> {
@@ -217,7 +214,7 @@ export class DialRace<C extends Closable> {
     }
     const judgement = judge(answer.addresses);
     if (judgement === "denied") throw new SelectError("denied", `${destination.text} resolves to a denied address`);
-    return { addresses: answer.addresses, via: answer.via, judgement };
+    return { addresses: answer.addresses, judgement };
   }
 
   #connected(attempt: Attempt<C>, won: DialResult<C>): void {

@@ -50,8 +50,6 @@ export interface DialResult<C extends Closable> {
   readonly source?: IpAddress | undefined;
   /** The address that was dialled. */
   readonly address: IpAddress;
-  /** The uplink whose DNS servers gave the address, if not the uplink itself. */
-  readonly resolvedVia?: string | undefined;
   /** Attempts that failed before, in that order. */
   readonly failures: readonly AttemptFailure[];
 }

@@ -1,7 +1,7 @@
 /**
  * Which uplink a connection takes, and making it (docs/spec/uplink-proxy.md#6).
  *
- * Owns: eligibility, order, turns, penalties, staggered dialling, happy eyeballs, what an errno says of an uplink. Refuses to know: HTTP,
+ * Owns: eligibility, order, rotation, penalties, staggered dialling, happy eyeballs, the meaning of an errno for an uplink. Refuses to know: HTTP,
  * what is sent over the connection, where snapshots come from.
  *
  * ```ts
@@ -10,9 +10,9 @@
  * ```
  */
 export { connectUpstream } from "./connect.ts";
-export type { DiallerDeps, DialRequest, DialResult } from "./dial-request.ts";
+export type { DialRequest, DialResult } from "./dial-request.ts";
 export { Dialler } from "./dialler.ts";
-export { type AttemptFailure, attemptText, SelectError, type SelectErrorCode } from "./errors.ts";
+export { type AttemptFailure, SelectError, type SelectErrorCode } from "./errors.ts";
 export type { Closable, Connect, Pair } from "./happy-eyeballs.ts";
 export { Penalties, type Penalty, type PenaltyEvent } from "./penalties.ts";
 export { Rotation } from "./rotation.ts";

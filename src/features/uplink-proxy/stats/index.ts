@@ -1,5 +1,5 @@
 /**
- * What the proxy counts and says (docs/spec/uplink-proxy.md#8).
+ * Counters, log lines and health of the proxy (docs/spec/uplink-proxy.md#8).
  *
  * Owns: counters, the /healthz object, EVE's metrics file, log lines, Prometheus metrics. Refuses to know: who does what is counted.
  *
@@ -12,8 +12,8 @@ export { Counters } from "./counters.ts";
 export { DIRECT, type Recorder, type StatsEvent } from "./events.ts";
 export { type HealthInput, healthReport, listenText } from "./health-report.ts";
 export { LogLines, printable } from "./log-lines.ts";
-export { METRICS_MAP_PATH, MetricsFile, type MetricsFileDeps, readMetricsFile } from "./metrics-file.ts";
-export { type InterfaceMetrics, type MetricsDocument, MetricsMap, mergeMetrics } from "./metrics-map.ts";
-export { type MetricsInput, registerMetrics } from "./prometheus.ts";
+export { METRICS_MAP_PATH, MetricsFile, readMetricsFile } from "./metrics-file.ts";
+export { MetricsMap } from "./metrics-map.ts";
+export { registerMetrics } from "./prometheus.ts";
 export { statsText } from "./stats-text.ts";
 export { Traffic } from "./traffic.ts";

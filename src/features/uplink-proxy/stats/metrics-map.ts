@@ -107,39 +107,9 @@ export class MetricsMap {
   }
 }
 
-/** Adds counters and keeps the later of each time: of two runs, or two programs. */
-export function mergeMetrics(a: MetricsDocument, b: MetricsDocument): MetricsDocument {
-  const merged: Record<string, InterfaceMetrics> = { ...a };
-  for (const [ifName, theirs] of Object.entries(b)) {
-    const ours = merged[ifName];
-    merged[ifName] = ours === undefined ? theirs : mergeInterface(ours, theirs);
-  }
-  return merged;
-}
-
-function mergeInterface(a: InterfaceMetrics, b: InterfaceMetrics): InterfaceMetrics {
-  const targets: Record<string, UrlCounters> = { ...a.URLCounters };
-  for (const [target, counters] of Object.entries(b.URLCounters)) {
-    const ours = targets[target];
-    targets[target] = ours === undefined ? counters : sum(ours, counters);
-  }
-  return {
-    FailureCount: a.FailureCount + b.FailureCount,
-    SuccessCount: a.SuccessCount + b.SuccessCount,
-    LastFailure: later(a.LastFailure, b.LastFailure),
-    LastSuccess: later(a.LastSuccess, b.LastSuccess),
-    AuthFailCount: a.AuthFailCount + b.AuthFailCount,
-    URLCounters: targets,
-  };
-}
-
 /** Whole seconds in UTC, as RFC 3339 has it. */
 export function goTime(at: number | undefined): string {
   return at === undefined ? ZERO_TIME : `${new Date(at).toISOString().slice(0, 19)}Z`;
-}
-
-function later(a: string, b: string): string {
-  return Date.parse(a) >= Date.parse(b) ? a : b;
 }
 
 function targetOf(entry: Entry, target: string): UrlCounters {

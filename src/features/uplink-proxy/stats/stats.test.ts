@@ -16,7 +16,6 @@ import {
   LogLines,
   MetricsFile,
   MetricsMap,
-  mergeMetrics,
   printable,
   registerMetrics,
   statsText,
@@ -240,26 +239,6 @@ test("MetricsMap: EVE's keys and zero times; at most 1,000 targets, the rest in 
   assert.deepEqual(
     [later["t2499:443"]?.TryMsgCount, later["t2400:443"], later["t2498:443"]],
     [4, undefined, undefined],
-  );
-});
-
-test("mergeMetrics: counters add up and the later time stays, in whatever order (property)", () => {
-  const event = fc.tuple(fc.constantFrom("eth0", "eth1"), fc.constantFrom("a:1", "b:1"), fc.boolean(), fc.nat(1e6));
-  const mapOf = (events: readonly (readonly [string, string, boolean, number])[]): MetricsMap => {
-    const map = new MetricsMap();
-    for (const [ifName, target, isFailure, value] of [...events].sort((x, y) => x[3] - y[3])) {
-      if (isFailure) map.attemptFailed(ifName, target, AT + value * 1000);
-      else
-        map.tunnelsClosed(ifName, target, { up: value, down: value, durationMs: value, count: 1 }, AT + value * 1000);
-    }
-    return map;
-  };
-  fc.assert(
-    fc.property(fc.array(event, { maxLength: 12 }), fc.array(event, { maxLength: 12 }), (one, two) => {
-      const merged = mergeMetrics(mapOf(one).document(), mapOf(two).document());
-      assert.deepEqual(merged, mapOf([...one, ...two]).document());
-      assert.deepEqual(mergeMetrics(mapOf(two).document(), mapOf(one).document()), merged);
-    }),
   );
 });
 

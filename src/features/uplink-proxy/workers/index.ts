@@ -11,4 +11,4 @@
  */
 export { decode, encode } from "./codec.ts";
 export type { Page } from "./messages.ts";
-export { WorkerPool, type WorkerPoolDeps, type WorkerPoolOptions } from "./pool.ts";
+export { WorkerPool } from "./pool.ts";

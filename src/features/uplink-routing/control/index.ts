@@ -7,5 +7,5 @@
  * await using control = await serveControl({ uplinks, reportStatus, log }, { path: "/run/uplink-proxy/control.sock" });
  * ```
  */
-export { type ControlDeps, serveControl } from "./control.ts";
-export { parseStatus, StatusError, type StatusErrorCode } from "./status.ts";
+export { serveControl } from "./control.ts";
+export { parseStatus, StatusError } from "./status.ts";

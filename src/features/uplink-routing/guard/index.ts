@@ -12,21 +12,9 @@
  * ```
  */
 export { Anchors, flushAnchors } from "./anchor.ts";
-export {
-  TransparentKeeper,
-  type TransparentKeeperDeps,
-  type TransparentKeeperOptions,
-  type Watchdog,
-} from "./keeper.ts";
+export { TransparentKeeper } from "./keeper.ts";
 export { clearPortGuard, GUARD_TABLE, syncPortGuard, wantedGuard } from "./port-guard.ts";
 export { hasTransparent, installTransparent, removeTransparent } from "./transparent.ts";
-export {
-  ownMark,
-  planTransparent,
-  TRANSPARENT_TABLE,
-  type TransparentMarks,
-  type TransparentPlan,
-  transparentMarks,
-} from "./transparent-plan.ts";
-export { runTransparentWatchdog, type WatchdogDeps } from "./watchdog.ts";
+export { ownMark, planTransparent, transparentMarks } from "./transparent-plan.ts";
+export { runTransparentWatchdog } from "./watchdog.ts";
 export { startWatchdog, WATCHDOG_READY } from "./watchdog-process.ts";

@@ -9,8 +9,8 @@
  * applyRouting(stack, changes);
  * ```
  */
-export { applyRouting, RoutingError, type RoutingErrorCode } from "./apply.ts";
+export { applyRouting, RoutingError } from "./apply.ts";
 export type { RoutingChange } from "./changes.ts";
 export type { RoutingMarks } from "./ownership.ts";
-export { planFlush, planRouting, type RoutingPlan, wantRouting } from "./plan.ts";
+export { planFlush, planRouting, wantRouting } from "./plan.ts";
 export type { UplinkTables } from "./tables.ts";

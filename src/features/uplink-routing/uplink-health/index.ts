@@ -12,7 +12,6 @@
  * health.stateOf("lan0")?.status.lastError;
  * ```
  */
-export { type ProbeMode, probeMode } from "./eligibility.ts";
 export { localFault } from "./local.ts";
 export { openProber, type ProbeOutcome, type Prober } from "./prober.ts";
-export { type ObservedUplink, UplinkHealth, type UplinkHealthDeps, type UplinkHealthState } from "./uplink-health.ts";
+export { UplinkHealth, type UplinkHealthState } from "./uplink-health.ts";

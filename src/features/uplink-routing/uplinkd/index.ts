@@ -9,7 +9,6 @@
  * uplinkd.snapshots.current.uplinks;
  * ```
  */
-export { UplinkdError, type UplinkdErrorCode } from "./errors.ts";
-export { flushKernel, type KernelDeps } from "./kernel.ts";
+export { flushKernel } from "./kernel.ts";
 export { STATUS_REPORT_PATH } from "./status-report.ts";
-export { Uplinkd, type UplinkdDeps, type UplinkdOptions } from "./uplinkd.ts";
+export { Uplinkd } from "./uplinkd.ts";
