@@ -61,7 +61,7 @@ for (const [family, url, source] of [
   );
 }
 
-test("uplink-proxy: a swallowed ClientHello comes to the other uplink's server once and whole", TIMEOUT, async (t) => {
+test("uplink-proxy: a blackholed ClientHello reaches the other uplink's server once and whole", TIMEOUT, async (t) => {
   const one = await openUplinkBed(t, QUICK);
   const seen = record(one.bed.wan1, "\x15\x03\x03");
   record(one.bed.wan0, "never");
@@ -178,7 +178,7 @@ test(
   },
 );
 
-test("uplink-proxy: with all DNS dead, what was known an hour ago still serves", TIMEOUT, async (t) => {
+test("uplink-proxy: with all DNS dead, answers of an hour ago are still used", TIMEOUT, async (t) => {
   const one = await openUplinkBed(t, { dns: { minTtlMs: 100, maxTtlMs: 100, timeoutMs: 500 } });
   assert.match((await one.fetch(WEB))[0], /^wan0 /);
   for (const wan of [one.bed.wan0, one.bed.wan1]) wan.dns.mute = true;

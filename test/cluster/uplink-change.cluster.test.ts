@@ -73,7 +73,7 @@ test(
 );
 
 test(
-  "uplink-proxy: a port that is taken when it starts is bound when it is free, without a restart, and the log says both",
+  "uplink-proxy: a port that is in use at the start is bound when it is free, without a restart, and the log says both",
   TIMEOUT,
   async (t) => {
     const one = await openUplinkBed(t, {}, { start: false });
@@ -95,7 +95,7 @@ test(
 );
 
 test(
-  "uplink-proxy: a file that is wrong changes nothing and is told of; one that is right is taken without a restart",
+  "uplink-proxy: a wrong file changes nothing and is reported; a right one is applied without a restart",
   TIMEOUT,
   async (t) => {
     const one = await openUplinkBed(t);
@@ -124,7 +124,7 @@ test(
 );
 
 test(
-  "uplink-proxy: killed again and again at any moment, it leaves rules, tables and firewall as they were, and what is not its own alone",
+  "uplink-proxy: killed again and again at any moment, it leaves rules, tables and firewall as they were, and foreign objects alone",
   TIMEOUT,
   async (t) => {
     const one = await openUplinkBed(t, {}, { pod: true });
@@ -214,7 +214,7 @@ test(
   },
 );
 
-test("uplink-proxy: /readyz tells each part as it is, and 503 while one is not well", TIMEOUT, async (t) => {
+test("uplink-proxy: /readyz shows each part as it is, and 503 while one is degraded", TIMEOUT, async (t) => {
   const one = await openUplinkBed(t, {}, { start: false });
   const entries = one.bed.uplinkEntries;
   one.configure({ maxCost: 0, uplinks: entries });

@@ -78,7 +78,7 @@ function registry(one: UplinkBed, image: Image) {
 }
 
 test(
-  "uplink-proxy: a pull as of containerd, when the cheap uplink begins to swallow before the blobs: no error, nothing asked for twice",
+  "uplink-proxy: a pull as of containerd, when the cheap uplink becomes a blackhole before the blobs: no error, no request twice",
   TIMEOUT,
   async (t) => {
     const one = await openUplinkBed(t, QUICK);

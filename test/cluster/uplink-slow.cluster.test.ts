@@ -29,7 +29,7 @@ function serve({ bed }: UplinkBed, ports: readonly number[], onData: (socket: So
 }
 
 test(
-  "uplink-proxy: servers that take their time are waited for over the cheap uplink, which is not failed by them; beside them what is swallowed goes elsewhere",
+  "uplink-proxy: servers that take their time are waited for over the cheap uplink, which is not failed by them; beside them blackholed tunnels take the other uplink",
   TIMEOUT,
   async (t) => {
     const one = await openUplinkBed(t, { ...SHORT, plainHttp: true });
@@ -85,7 +85,7 @@ test(
   },
 );
 
-test("uplink-proxy: an upload over 256 kbit/s arrives whole, and takes what the line takes", TIMEOUT, async (t) => {
+test("uplink-proxy: an upload over 256 kbit/s arrives whole, as fast as the line", TIMEOUT, async (t) => {
   const one = await openUplinkBed(t, SHORT);
   const size = 200_000;
   for (const wan of [one.bed.wan0, one.bed.wan1]) {
@@ -146,7 +146,7 @@ test(
   },
 );
 
-test("uplink-proxy: a client that reads slowly what the kernel holds for it keeps its download", TIMEOUT, async (t) => {
+test("uplink-proxy: a client that slowly reads queued bytes keeps its download", TIMEOUT, async (t) => {
   const one = await openUplinkBed(t, { tunnel: { idleTimeoutMs: 2000 } });
   const size = 1_500_000;
   serve(one, [9001], (socket) => socket.end(Buffer.alloc(size, "z")));

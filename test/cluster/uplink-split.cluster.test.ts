@@ -21,7 +21,7 @@ const asNobody = (checkout: string): [string, ...string[]] => [
 ];
 
 test(
-  "uplink-proxy: in two processes, the proxy as nobody without capabilities, it serves; what the other's probes find out it knows",
+  "uplink-proxy: in two processes, the proxy serves as `nobody` without capabilities, and knows the results of the other's probes",
   TIMEOUT,
   async (t) => {
     const one = await openUplinkBed(t, {}, { start: false });

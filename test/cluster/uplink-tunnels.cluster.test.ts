@@ -158,21 +158,17 @@ for (const streams of ["epoll", "node"] as const) {
   });
 }
 
-test(
-  "uplink-proxy: a client that goes while a connection is dialled blames nobody, and leaves no socket",
-  TIMEOUT,
-  async (t) => {
-    const one = await openUplinkBed(t, { maxCost: 0 });
-    one.bed.wan0.break("drop-syn");
-    const dialling = async (): Promise<number> =>
-      (await one.run("ss", "-Htn", "state", "syn-sent")).stdout.split("\n").filter(Boolean).length;
-    const client = await one.client(t);
-    client.write("CONNECT 203.0.113.80:443 HTTP/1.1\r\nHost: x\r\n\r\n");
-    await until("the connection is dialled", async () => (await dialling()) > 0);
-    client.socket.destroy();
-    await until("nothing is dialled any more", async () => (await dialling()) === 0);
-    const { failureByPort, dialFailures, activeTunnels, ports } = await one.health();
-    assert.deepEqual([failureByPort, dialFailures, activeTunnels], [{}, 0, 0]);
-    assert.equal(ports[0]?.hasError, undefined);
-  },
-);
+test("uplink-proxy: a client that leaves during a dial causes no failure, and leaves no socket", TIMEOUT, async (t) => {
+  const one = await openUplinkBed(t, { maxCost: 0 });
+  one.bed.wan0.break("drop-syn");
+  const dialling = async (): Promise<number> =>
+    (await one.run("ss", "-Htn", "state", "syn-sent")).stdout.split("\n").filter(Boolean).length;
+  const client = await one.client(t);
+  client.write("CONNECT 203.0.113.80:443 HTTP/1.1\r\nHost: x\r\n\r\n");
+  await until("the connection is dialled", async () => (await dialling()) > 0);
+  client.socket.destroy();
+  await until("nothing is dialled any more", async () => (await dialling()) === 0);
+  const { failureByPort, dialFailures, activeTunnels, ports } = await one.health();
+  assert.deepEqual([failureByPort, dialFailures, activeTunnels], [{}, 0, 0]);
+  assert.equal(ports[0]?.hasError, undefined);
+});

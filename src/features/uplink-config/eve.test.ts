@@ -77,7 +77,7 @@ test("parseNetworkStatus: before version 1 every port that does IP is for manage
   );
 });
 
-test("parseNetworkStatus: null lists, unset addresses, mapped ones and a port named twice are what they mean", () => {
+test("parseNetworkStatus: null lists, unset and mapped addresses, and a port named twice are read as EVE means them", () => {
   const odd = port("eth0", {
     AddrInfoList: null,
     DNSServers: ["", "::ffff:192.0.2.9", "0.0.0.0"],

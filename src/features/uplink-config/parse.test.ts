@@ -79,7 +79,7 @@ function faultsOf(value: unknown): string[] {
   return [];
 }
 
-test("parseSettings: takes the specification's example, in JSON and in YAML, and fills in what it leaves out", () => {
+test("parseSettings: takes the specification's example, in JSON and in YAML, and fills in the defaults", () => {
   const { settings, refused, notes } = parse(EXAMPLE);
   assert.deepEqual([refused, notes], [[], []]);
   assert.deepEqual(plain(settings.uplinks), [
@@ -130,7 +130,7 @@ test("parseSettings: a file with nothing but its version is a whole configuratio
   assert.deepEqual(plain(parse({ version: 1 }).settings), plain(DEFAULT_SETTINGS));
 });
 
-test("parseSettings: all faults are told together, each by its path and with what would be right", () => {
+test("parseSettings: all faults are reported together, each with its path and the right form", () => {
   assert.deepEqual(
     faultsOf({
       version: 2,
@@ -171,7 +171,7 @@ test("parseSettings: all faults are told together, each by its path and with wha
   );
 });
 
-test("parseSettings: what no single value shows is checked: names, families, listeners, bounds of each other", () => {
+test("parseSettings: values are checked against each other: names, families, listeners, bounds of each other", () => {
   assert.deepEqual(
     faultsOf({
       version: 1,
@@ -213,7 +213,7 @@ test("parseSettings: the host's listener is on loopback alone, and a prefix is n
   assert.equal(both.settings.listeners.length, 2);
 });
 
-test("parseSettings: transparent mode takes no table that is somebody's: its route would cut him off", () => {
+test("parseSettings: transparent mode refuses a table that has another owner", () => {
   for (const [table, whose] of [
     [254, "the main table"],
     [255, "the local table"],
@@ -264,7 +264,7 @@ test("parseSettings: transparent mode brings its two listeners along", () => {
   );
 });
 
-test("parseSettings: a dial timeout of zero is the default, and is told", () => {
+test("parseSettings: a dial timeout of zero is the default, with a note", () => {
   const { settings, notes } = parse({ version: 1, dialTimeoutMs: 0 });
   assert.equal(settings.dialTimeoutMs, 10_000);
   assert.deepEqual(notes, ["dialTimeoutMs 0 is taken as the default, 10000 ms"]);
@@ -302,14 +302,14 @@ test("parseSettings: text that is neither JSON nor YAML is refused with its line
   assert.throws(() => parseSettings("[]", "f"), { message: "f: the file must be a mapping, not a list" });
 });
 
-test("parseSettings: many faults are counted, not all told", () => {
+test("parseSettings: of many faults some are listed and the rest counted", () => {
   const unknown = Object.fromEntries(Array.from({ length: 50 }, (_, at) => [`key${at}`, at]));
   const faults = faultsOf({ version: 1, ...unknown });
   assert.equal(faults.filter((fault) => fault.startsWith("key")).length, 20);
   assert.match(faults.at(-1) ?? "", /^and \d+ more$/);
 });
 
-test("parseSettings: whatever the file says, it is taken or refused with our error (fuzz)", () => {
+test("parseSettings: any file is accepted or refused with our error (fuzz)", () => {
   const check = (source: string): void => {
     try {
       const { settings } = parseSettings(source, "f");

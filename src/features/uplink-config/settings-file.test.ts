@@ -108,7 +108,7 @@ test("SettingsFile: an uplink that is refused is reported of as an error, though
   assert.ok(lines.some(({ level, msg }) => level === "error" && msg === "uplink refused"));
 });
 
-test("SettingsFile: a write that was cut off is not adopted though what is left of it is valid; a rename or SIGHUP is", async (t) => {
+test("SettingsFile: a write that was cut off is not adopted though the rest is valid; a rename or SIGHUP adopts it", async (t) => {
   const whole =
     "version: 1\nmaxCost: 7\nuplinks:\n  - { name: a, interface: eth0 }\n  - { name: b, interface: eth1 }\n";
   const { path, clock, file } = setUp(t, whole);

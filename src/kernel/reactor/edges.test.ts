@@ -201,7 +201,7 @@ test("TcpStream: a listener may close streams whose events are of the same tick"
   await Promise.all(closed);
 });
 
-test("beginConnect: asked again, it says how it stands", TIMEOUT, async () => {
+test("beginConnect: a second call returns the present state", TIMEOUT, async () => {
   const listening = listenTcp(LOOPBACK, 0);
   const to = encodeSockaddr(localEndpoint(listening));
   const fd = openTcp(4);

@@ -34,7 +34,7 @@ for (const [how, { out, code }] of Object.entries(EXPECTED)) {
   });
 }
 
-test("reactor: a descriptor that somebody else closed does not keep the thread alive", TIMEOUT, async () => {
+test("reactor: a descriptor that other code closed does not keep the thread alive", TIMEOUT, async () => {
   const expected = { out: "the same number", aborted: false, code: 0, signal: null };
   assert.deepEqual(await run("number-again.ts"), expected);
 });

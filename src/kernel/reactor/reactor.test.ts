@@ -156,7 +156,7 @@ test("TcpStream: reset is RST though bytes wait to be sent; destroy without any 
   await closed(second.ours);
 });
 
-test("TcpStream: says who is at both ends, in both families", TIMEOUT, async (t) => {
+test("TcpStream: has the addresses of both ends, in both families", TIMEOUT, async (t) => {
   for (const family of [4, 6] as const) {
     const server = createServer().listen(0, String(LOOPBACK[family]));
     t.after(() => server.close());

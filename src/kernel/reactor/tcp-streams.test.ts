@@ -72,7 +72,7 @@ for (const kind of KINDS) {
   );
 
   test(
-    `tcpStreams, ${kind}: a reset is one for the peer, and the kernel says what is acknowledged`,
+    `tcpStreams, ${kind}: a reset is one for the peer, and the transport state counts acknowledged bytes`,
     TIMEOUT,
     async (t) => {
       const { dialled, accepted } = await pair(t, kind);
@@ -107,11 +107,11 @@ for (const kind of KINDS) {
   );
 }
 
-test("epollStreamsFault: this runtime has what streams over epoll rely on", () => {
+test("epollStreamsFault: this runtime supports streams over epoll", () => {
   assert.equal(epollStreamsFault(), undefined);
 });
 
-test("epollStreamsFault: a process that has no descriptor left has none, and says why", () => {
+test("epollStreamsFault: without a free descriptor the fault is its errno", () => {
   const program = `
     import { openSync } from "node:fs";
     import { epollStreamsFault } from "${new URL("./index.ts", import.meta.url).href}";

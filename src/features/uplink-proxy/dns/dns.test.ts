@@ -60,7 +60,7 @@ test("UplinkDns: each uplink gets the answer of its own servers", async () => {
   assert.equal(await bed.resolve("x.example", way("b"), [way("a")]), "203.0.113.2 via b");
 });
 
-test("UplinkDns: kept as long as the TTL says, within 5 s and 5 min, and a denial for 5 s", async () => {
+test("UplinkDns: cached for the TTL, within 5 s and 5 min, and a denial for 5 s", async () => {
   const bed = new Bed();
   for (const [ttl, keptSeconds] of [
     [0, 5],
@@ -91,7 +91,7 @@ test("UplinkDns: kept as long as the TTL says, within 5 s and 5 min, and a denia
   assert.equal(bed.asked.length, 2);
 });
 
-test("UplinkDns: servers that are silent: the other uplinks' in their order, then the system's, told by whom", async () => {
+test("UplinkDns: silent servers: those of other uplinks in order, then the system's, and the answer names the source", async () => {
   const bed = new Bed();
   const [a, b, c] = [way("a"), way("b"), way("c")];
   bed.answers = { "server-of-a": "failed", "server-of-b": "failed", "server-of-c": records(60, "203.0.113.3") };
@@ -123,7 +123,7 @@ test("UplinkDns: the system's servers too are asked from the uplink's address, n
   assert.deepEqual(sources, ["server-of-a 192.0.2.10 undefined", "system 192.0.2.10 undefined"]);
 });
 
-test("serversToAsk: nobody is asked without a source of the family; servers on this host are asked as they are", () => {
+test("serversToAsk: no server is queried without a source of its family; servers on loopback are queried unbound", () => {
   const source4 = address("192.0.2.10");
   const source6 = address("2001:db8::10");
   const servers = ["192.0.2.53", "192.0.2.54:5353", "2001:db8::53", "[2001:db8::54]:53"];
@@ -151,7 +151,7 @@ test("UplinkDns: silent servers are passed over for 5 s, so that one request wai
   assert.equal(await bed.resolve("y.example", way("a"), [way("b")]), "203.0.113.1 via a");
 });
 
-test("UplinkDns: when nobody answers, what was known up to an hour ago is served, and counted", async () => {
+test("UplinkDns: when no server answers, an answer up to an hour old is served, and counted", async () => {
   const bed = new Bed();
   bed.answers = { "server-of-a": records(60, "203.0.113.1") };
   await bed.resolve("x.example", way("a"));
@@ -177,7 +177,7 @@ test("UplinkDns: search domains are for names without a dot", async () => {
   ]);
 });
 
-test("UplinkDns: one question for all who ask at the same time, and one who leaves takes nothing from the others", async () => {
+test("UplinkDns: simultaneous requests share one query, and one that is aborted leaves it to the others", async () => {
   const bed = new Bed();
   const answer = new Deferred<readonly DnsRecord[]>();
   bed.answers = { "server-of-a": answer };
@@ -284,7 +284,7 @@ test("queryServers: asks from the uplink's source, both families at once, with T
 });
 
 test(
-  "queryServers: a denial and silence are told apart; the deadline is ours, and a dead first server is survived",
+  "queryServers: a denial and silence are distinguished; the deadline holds, and a dead first server is survived",
   TIMEOUT,
   async (t) => {
     const dead = await dnsServer(t, () => "silent");
@@ -347,7 +347,7 @@ test(
   },
 );
 
-test("UplinkDns: an answer that policy forbids is none: the next uplink's servers are asked, and it is told when all are so", async () => {
+test("UplinkDns: an answer that policy forbids counts as none: the next uplink's servers are queried, and `denied` is the error when all are so", async () => {
   const zone: Record<string, string> = { a: "127.0.0.1", b: "203.0.113.1", system: "192.168.0.1" };
   const clock = new FakeClock();
   const dns = new UplinkDns({

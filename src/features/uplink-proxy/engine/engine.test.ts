@@ -94,7 +94,7 @@ test("Engine: TLS optional: the first byte decides; inside it everything is as w
 });
 
 test(
-  "Engine: TLS required: who speaks in the clear is cut off without a word; a handshake that fails is no bug",
+  "Engine: TLS required: a client without TLS is closed without an answer; a failed handshake is no bug",
   TIMEOUT,
   async (t) => {
     const { port } = await engineFor(t, { role: "pod", auth: "token", tls: "required", allowedPorts: [443] });
@@ -208,7 +208,7 @@ test(
 );
 
 test(
-  "Engine: a transparent client is carried to where it wanted to go; who came to the listener itself is reset",
+  "Engine: a transparent client gets a tunnel to its destination; one that connects to the listener itself is reset",
   TIMEOUT,
   async (t) => {
     const own = await engineFor(t, { role: "transparent", port: 1 });

@@ -59,7 +59,7 @@ test("noProxy: other cluster ranges take the place of the default ones; IPv6 fol
   );
 });
 
-test("readOffSwitch: any kind of file switches off; what cannot be looked at does not, and is a warning", async (t) => {
+test("readOffSwitch: any kind of file switches off; one that cannot be checked does not, with a warning", async (t) => {
   const dir = folder(t);
   const { lines, log } = logged();
   const path = join(dir, "flag");
@@ -191,7 +191,7 @@ test("kubectlApply: the parent's environment stays, its proxy variables do not",
   assert.deepEqual(kubectl.env(), ["HTTPS_PROXY=http://127.0.0.1:5443", "MY_PROXY=kept", `NO_PROXY=${BASE}`]);
 });
 
-test("kubectlApply: a failure tells the path, the code and what kubectl said; a kubectl that hangs is ended", async (t) => {
+test("kubectlApply: a failure names the path, the code and kubectl's output; a kubectl that hangs is ended", async (t) => {
   const { log } = logged();
   const failing = fakeKubectl(t, "echo out; echo bad >&2; exit 3").kubectl;
   await assert.rejects(kubectlApply("/x.yaml", { log, kubectl: failing }), {

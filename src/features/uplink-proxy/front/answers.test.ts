@@ -74,18 +74,14 @@ test("HttpConnection: each request has its exact answer", TIMEOUT, async (t) => 
   );
 });
 
-test(
-  "HttpConnection: a pod is told 503 while no token is loaded, before anything is said of it",
-  TIMEOUT,
-  async (t) => {
-    const bed = await FrontBed.open(t, {}, POD);
-    bed.tokens = undefined;
-    assert.match(
-      await bed.ask(t, `CONNECT a.example:443 HTTP/1.1\r\n${AUTH}\r\n`),
-      /^HTTP\/1\.1 503 .*Retry-After: 5\r\n/s,
-    );
-  },
-);
+test("HttpConnection: a pod gets 503 while no token is loaded, before its request is examined", TIMEOUT, async (t) => {
+  const bed = await FrontBed.open(t, {}, POD);
+  bed.tokens = undefined;
+  assert.match(
+    await bed.ask(t, `CONNECT a.example:443 HTTP/1.1\r\n${AUTH}\r\n`),
+    /^HTTP\/1\.1 503 .*Retry-After: 5\r\n/s,
+  );
+});
 
 test("HttpConnection: failures have their reason, and a pod learns nothing of this host", TIMEOUT, async (t) => {
   const text = "all attempts to a.example:443 failed; eth0/192.0.2.10(cost=0): connection refused";
@@ -127,7 +123,7 @@ test(
 );
 
 test(
-  "HttpConnection: what a client said before a failed dial is never read as its next request",
+  "HttpConnection: bytes of a client before a failed dial are never read as its next request",
   TIMEOUT,
   async (t) => {
     const bed = await FrontBed.open(t);
@@ -141,7 +137,7 @@ test(
 );
 
 test(
-  "HttpConnection: what was said behind a CONNECT that is refused at once is never read as a request either",
+  "HttpConnection: bytes behind a CONNECT that is refused at once are never read as a request either",
   TIMEOUT,
   async (t) => {
     const bed = await FrontBed.open(t, {}, { ...POD, allowedPorts: [443] });
@@ -159,7 +155,7 @@ test(
 );
 
 test(
-  "HttpConnection: /readyz tells the parts: 200 when all are well, 503 when not, and pods nothing",
+  "HttpConnection: /readyz lists the parts: 200 when all are ready, 503 when not, 404 for pods",
   TIMEOUT,
   async (t) => {
     const bed = await FrontBed.open(t);

@@ -7,7 +7,7 @@ import { serverFor, TestClient } from "../testing/proxy-fixtures.ts";
 import { type AnswerMode, TestOrigin } from "../testing/test-origin.ts";
 
 test(
-  "HttpConnection: plain requests are forwarded where that is allowed, without what is between the client and us",
+  "HttpConnection: plain requests are forwarded where that is allowed, without hop-by-hop fields",
   TIMEOUT,
   async (t) => {
     const origin = await serverFor(t, (socket) => {

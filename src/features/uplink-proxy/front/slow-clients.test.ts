@@ -22,7 +22,7 @@ test("HttpConnection: a head has 10 s, a pause between requests 30 s", TIMEOUT, 
 });
 
 test(
-  "HttpConnection: who asks and does not read the answers is counted, and cut off after 30 s",
+  "HttpConnection: a client that does not read its answers is counted, and closed after 30 s",
   TIMEOUT,
   async (t) => {
     const bed = await FrontBed.open(t);
@@ -42,7 +42,7 @@ test(
   },
 );
 
-test("HttpConnection: who reads the answers late gets all of them", TIMEOUT, async (t) => {
+test("HttpConnection: a client that reads its answers late gets all of them", TIMEOUT, async (t) => {
   const bed = await FrontBed.open(t);
   bed.healthz = `${"x".repeat(1 << 20)}\n`;
   const client = await TestClient.to(t, bed.port);

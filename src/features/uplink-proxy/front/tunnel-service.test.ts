@@ -52,7 +52,7 @@ test(
 );
 
 test(
-  "TunnelService: without another uplink a silent destination is waited for; with one, what cannot be replayed is reset",
+  "TunnelService: without another uplink a silent destination is waited for; with one, a tunnel that cannot be replayed is reset",
   TIMEOUT,
   async (t) => {
     const bed = await FrontBed.open(t);
@@ -106,7 +106,7 @@ test("TunnelService: an answer that comes while another uplink is dialled ends t
 });
 
 test(
-  "TunnelService: a server that has what was said and thinks is waited for: nothing is reset, replayed or blamed",
+  "TunnelService: a slow server that has acknowledged all bytes is waited for: no reset, replay or penalty",
   TIMEOUT,
   async (t) => {
     for (const said of [clientHello("a.example").toString("latin1"), "POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\nx"]) {

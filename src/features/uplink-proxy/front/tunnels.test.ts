@@ -75,7 +75,7 @@ test(
   },
 );
 
-test("HttpConnection: a pod has 32 tunnels, and what is refused takes no place", TIMEOUT, async (t) => {
+test("HttpConnection: a pod has 32 tunnels, and refused ones do not count", TIMEOUT, async (t) => {
   const { limits } = settingsOf();
   const bed = await FrontBed.open(t, { limits: { ...limits, podTunnelsPerClient: 2, podConnectsPerSecond: 100 } }, POD);
   const open = async (): Promise<TestClient> => {
@@ -144,7 +144,7 @@ test(
   },
 );
 
-test("HttpConnection: what policy refuses is no dial that failed", TIMEOUT, async (t) => {
+test("HttpConnection: a refusal by policy is no failed dial", TIMEOUT, async (t) => {
   const bed = await FrontBed.open(t);
   assert.match(await bed.ask(t, "CONNECT 127.0.0.1:443 HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 403 /);
   assert.deepEqual([bed.counters.dialFailures, bed.counters.denied, bed.counters.lastError], [0, 1, undefined]);

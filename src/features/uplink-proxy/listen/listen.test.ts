@@ -86,7 +86,7 @@ test(
 );
 
 test(
-  "BindLoop: a pod listener waits for its address without a word, and has it as soon as it is told to look",
+  "BindLoop: a pod listener waits for its address without an error line, and binds as soon as retryNow is called",
   TIMEOUT,
   async (t) => {
     let isThere = false;
@@ -111,23 +111,27 @@ test(
   },
 );
 
-test("BindLoop: says where pods are listened to, and gives clients on with what they have sent", TIMEOUT, async (t) => {
-  const port = await freePort();
-  const { loop, lines, clients } = loopFor(t, hostListener(port, { role: "pod", name: "pods", interface: "cni0" }));
-  while (!loop.isBound) await turn();
-  assert.deepEqual(lines, [`info mgmtproxy: cni0 listener on 127.0.0.1:${port}`]);
-  const client = connect(port, "127.0.0.1");
-  t.after(() => client.destroy());
-  client.write("x");
-  while (clients.length === 0) await turn();
-  const [accepted] = clients;
-  const said = new Promise((resolve) => accepted?.once("data", (chunk) => resolve(Buffer.from(chunk).toString())));
-  accepted?.resume();
-  assert.equal(await said, "x");
-  assert.equal(accepted?.remotePort, client.localPort);
-});
+test(
+  "BindLoop: logs the address of the pod listener, and passes clients on with the bytes that they have sent",
+  TIMEOUT,
+  async (t) => {
+    const port = await freePort();
+    const { loop, lines, clients } = loopFor(t, hostListener(port, { role: "pod", name: "pods", interface: "cni0" }));
+    while (!loop.isBound) await turn();
+    assert.deepEqual(lines, [`info mgmtproxy: cni0 listener on 127.0.0.1:${port}`]);
+    const client = connect(port, "127.0.0.1");
+    t.after(() => client.destroy());
+    client.write("x");
+    while (clients.length === 0) await turn();
+    const [accepted] = clients;
+    const said = new Promise((resolve) => accepted?.once("data", (chunk) => resolve(Buffer.from(chunk).toString())));
+    accepted?.resume();
+    assert.equal(await said, "x");
+    assert.equal(accepted?.remotePort, client.localPort);
+  },
+);
 
-test("BindLoop: a listener that ends says why, and is made again after 5 s", TIMEOUT, async (t) => {
+test("BindLoop: the reason of a listener's end is logged, and it is bound again after 5 s", TIMEOUT, async (t) => {
   const port = await freePort();
   let bound = 0;
   const { loop, clock, lines, done, stop } = loopFor(t, hostListener(port), {
@@ -158,7 +162,7 @@ test("BindLoop: a listener that ends says why, and is made again after 5 s", TIM
 });
 
 test(
-  "BindLoop: two loops share a port where they are told to, and errors of system calls of ours are retried too",
+  "BindLoop: two loops share a port with reusePort, and errors of our own system calls are retried too",
   TIMEOUT,
   async (t) => {
     const port = await freePort();
@@ -176,19 +180,15 @@ test(
   },
 );
 
-test(
-  "BindLoop: what it accepts sends at once what is written, without a wait for acknowledgements",
-  TIMEOUT,
-  async (t) => {
-    const port = await freePort();
-    const { clients, lines } = loopFor(t, hostListener(port));
-    while (lines.length === 0) await turn();
-    const client = connect({ host: "127.0.0.1", port });
-    t.after(() => client.destroy());
-    while (clients.length === 0) await turn();
-    const [accepted] = clients;
-    assert.ok(accepted);
-    const [IPPROTO_TCP, TCP_NODELAY] = [6, 1];
-    assert.equal(getsockopt(accepted.fd, IPPROTO_TCP, TCP_NODELAY), 1);
-  },
-);
+test("BindLoop: accepted sockets send at once, without waiting for acknowledgements", TIMEOUT, async (t) => {
+  const port = await freePort();
+  const { clients, lines } = loopFor(t, hostListener(port));
+  while (lines.length === 0) await turn();
+  const client = connect({ host: "127.0.0.1", port });
+  t.after(() => client.destroy());
+  while (clients.length === 0) await turn();
+  const [accepted] = clients;
+  assert.ok(accepted);
+  const [IPPROTO_TCP, TCP_NODELAY] = [6, 1];
+  assert.equal(getsockopt(accepted.fd, IPPROTO_TCP, TCP_NODELAY), 1);
+});

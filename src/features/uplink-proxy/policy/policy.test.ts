@@ -115,7 +115,7 @@ test("judge: other nodes are reached, but not their control plane, whatever port
   }
 });
 
-test("judge: the host goes directly to what is its own, and not in a circle", () => {
+test("judge: the host reaches its own addresses directly, and never our listeners", () => {
   for (const text of [
     "10.42.1.1",
     "10.43.0.1",

@@ -137,7 +137,7 @@ test(
 );
 
 test(
-  "uplink-proxy: a cheap uplink that swallows what is sent: the download finishes over the other one, unseen",
+  "uplink-proxy: a cheap uplink that is a blackhole: the download finishes over the other one, unnoticed",
   TIMEOUT,
   async (t) => {
     const { bed, fetch, health } = await setUp(t);
@@ -159,7 +159,7 @@ test(
 );
 
 test(
-  "uplink-proxy: what is no TLS is not sent twice: it is reset, and the next try takes the other uplink",
+  "uplink-proxy: bytes without TLS are not sent twice: the tunnel is reset, and the next try takes the other uplink",
   TIMEOUT,
   async (t) => {
     const { bed, client } = await setUp(t);
@@ -349,7 +349,7 @@ test(
   },
 );
 
-test("uplink-proxy: a half-close and a reset pass through, each as what it is", TIMEOUT, async (t) => {
+test("uplink-proxy: a half-close and a reset pass through unchanged", TIMEOUT, async (t) => {
   const { bed, client, health } = await setUp(t, {});
   const ends: string[] = [];
   bed.wan0.listen(

@@ -135,7 +135,7 @@ test(
 );
 
 test(
-  "Relay: a destination that has said all and is gone takes nothing from a slow client that still sends",
+  "Relay: a destination that has ended and is lost takes nothing from a slow client that still sends",
   TIMEOUT,
   async (t) => {
     const bed = await RelayBed.open(t);

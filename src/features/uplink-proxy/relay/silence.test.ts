@@ -23,7 +23,7 @@ test("Relay: silence ends it after 30 to 31 s, a byte either way puts that off",
   await bed.client.until(({ isEnded }) => isEnded);
 });
 
-test("Relay: silence when nobody waits for anything ends it after 30 to 31 s", TIMEOUT, async (t) => {
+test("Relay: silence while no answer is awaited ends it after 30 to 31 s", TIMEOUT, async (t) => {
   const bed = await RelayBed.open(t);
   bed.client.write("x");
   await bed.far.read("x");
@@ -34,20 +34,16 @@ test("Relay: silence when nobody waits for anything ends it after 30 to 31 s", T
   assert.equal((await bed.closed()).reason, "idle");
 });
 
-test(
-  "Relay: a destination that has what was said and is there is waited for, as the client would without us",
-  TIMEOUT,
-  async (t) => {
-    const bed = await RelayBed.open(t);
-    bed.client.write("x");
-    await bed.far.read("x");
-    assert.equal(await bed.endedBy(600_000), 600_000);
-    assert.deepEqual(bed.reported, []);
-    bed.far.write("at last");
-    await bed.client.read("at last");
-    assert.ok((await bed.endedBy(700_000)) <= 631_000);
-  },
-);
+test("Relay: a destination that has acknowledged all bytes and answers probes is waited for", TIMEOUT, async (t) => {
+  const bed = await RelayBed.open(t);
+  bed.client.write("x");
+  await bed.far.read("x");
+  assert.equal(await bed.endedBy(600_000), 600_000);
+  assert.deepEqual(bed.reported, []);
+  bed.far.write("at last");
+  await bed.client.read("at last");
+  assert.ok((await bed.endedBy(700_000)) <= 631_000);
+});
 
 test("Relay: bytes that drain from the kernel's queue, either way, are no silence", TIMEOUT, async (t) => {
   for (const side of ["near", "upstream"] as const) {
@@ -93,7 +89,7 @@ test(
 );
 
 test(
-  "Relay: a destination that swallows a ClientHello is reported of once, and another takes its place unseen",
+  "Relay: a blackholed ClientHello is reported once, and another upstream takes over unnoticed",
   TIMEOUT,
   async (t) => {
     const bed = await RelayBed.open(t);
@@ -163,7 +159,7 @@ test(
 );
 
 test(
-  "Relay: a client that says nothing is not kept waiting by anybody, and a blackhole ends with a reset",
+  "Relay: without bytes of the client nothing is a blackhole, and a blackhole ends with a reset",
   TIMEOUT,
   async (t) => {
     const bed = await RelayBed.open(t);
@@ -177,7 +173,7 @@ test(
 );
 
 test(
-  "Relay: between its end and the news of it no silence is reported of, and no other upstream is taken",
+  "Relay: between the loss of a socket and its event no blackhole is reported, and no other upstream is taken",
   TIMEOUT,
   async (t) => {
     for (const how of ["close", "client", "upstream"] as const) {
@@ -197,7 +193,7 @@ test(
   },
 );
 
-test("Relay: swallowed is what nobody acknowledged for the limit, and nothing else; silence ends it when nobody waits or is there (property)", {
+test("Relay: a blackhole is bytes without acknowledgement for the limit, and nothing else; silence ends it when no answer is awaited or the server is gone (property)", {
   timeout: 60_000,
 }, async (t) => {
   // What happens in each second: the client speaks, the path acknowledges all or nothing, and the destination answers probes or not.

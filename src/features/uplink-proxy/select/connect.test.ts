@@ -12,7 +12,7 @@ const LOOPBACK = IpAddress.parse("127.0.0.1");
 const streams = tcpStreams("epoll");
 const descriptors = (): number => readdirSync("/proc/self/fd").length;
 
-test("connectUpstream: from the source that was asked for, paused until it is told to go on", TIMEOUT, async (t) => {
+test("connectUpstream: from the given source, paused until it is resumed", TIMEOUT, async (t) => {
   const sources: (string | undefined)[] = [];
   const { port } = await serverFor(t, (socket) => {
     sources.push(socket.remoteAddress);
@@ -31,7 +31,7 @@ test("connectUpstream: from the source that was asked for, paused until it is to
 });
 
 test(
-  "connectUpstream: a refusal, a lost source, an unreachable net and an abort are told apart; nothing is left",
+  "connectUpstream: a refusal, a lost source, an unreachable net and an abort are distinguished; nothing is left",
   TIMEOUT,
   async () => {
     const port = await freePort();

@@ -167,7 +167,7 @@ test("Dialler: no attempt without a ready state, a management uplink, a cost in 
   assert.deepEqual(bed.evidence.lines, []);
 });
 
-test("Dialler: the whole request ends with its deadline, as a timeout that penalises what was silent", async () => {
+test("Dialler: the whole request ends with its deadline, as a timeout that penalises the silent uplinks", async () => {
   const bed = new DiallerBed({}, { requestTimeoutMs: 3000 });
   const outcome = await bed.outcome(bed.request(snapshotOf(two)));
   assert.match(outcome, /^timeout: all attempts .* eth0.*: i\/o timeout; eth1.*: i\/o timeout$/);
@@ -262,7 +262,7 @@ test("Dialler: one denied answer denies the request, before anything is dialled"
   assert.deepEqual(bed.log, []);
 });
 
-test("Dialler: what bypasses the uplinks is dialled unbound, also without any uplink", async () => {
+test("Dialler: destinations of the bypass set are dialled unbound, also without any uplink", async () => {
   const bed = new DiallerBed({ unbound: 0 });
   const judge = () => "direct" as const;
   assert.equal(await bed.outcome(bed.request(snapshotOf([]), { judge }, "10.43.0.1")), "direct from unbound");
@@ -350,7 +350,7 @@ test("Dialler: whatever happens, nothing dearer than the limit, unusable or of a
   );
 });
 
-test("Dialler: where the uplinks have no address of the destination's family, that is what is told", async () => {
+test("Dialler: if no uplink has an address of the destination's family, the error says so", async () => {
   const bed = new DiallerBed({});
   const text = await bed.outcome(bed.request(snapshotOf(two), {}, "2001:db8::1"));
   assert.equal(text, "no-uplink: no uplink has an IPv6 address for [2001:db8::1]:443");

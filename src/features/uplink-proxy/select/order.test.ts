@@ -119,7 +119,7 @@ test("pairUp: families in turn, IPv6 first, sources of the same family, every de
   assert.equal(pairUp(Array(40).fill(IpAddress.parse("1.1.1.1")), undefined).length, 8);
 });
 
-test("classify: errno of Node and of our own calls, and a lost source told from used-up ports", () => {
+test("classify: errno of Node and of our own calls, and a lost source is distinguished from used-up ports", () => {
   const source = IpAddress.parse("192.0.2.1");
   const of = (error: unknown, isThere = true): string => classify(error, source, () => isThere).failure;
   const node = (code: string): Error => Object.assign(new Error(code), { code, errno: -1 });

@@ -60,7 +60,7 @@ test("Penalties: a clock that jumps changes no length; the oldest pair is droppe
   assert.equal(penalties.stateOf("d4:443", "eth0"), "probation");
 });
 
-test("Penalties: what one thread learns another takes over, and does not tell again", async () => {
+test("Penalties: another thread applies an event, and does not send it again", async () => {
   const clock = new FakeClock();
   const [one, two] = [new Penalties(clock, OPTIONS), new Penalties(clock, OPTIONS)];
   const events: PenaltyEvent[] = [];

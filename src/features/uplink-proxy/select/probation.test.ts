@@ -9,7 +9,7 @@ const B = "198.51.100.10";
 const TARGET = "203.0.113.80:443";
 const two = [uplink("eth0", { sources: [A] }), uplink("eth1", { sources: [B], cost: 1 })];
 
-test("Dialler: when a penalty has ended the uplink is tried first, and nobody waits long for it", async () => {
+test("Dialler: when a penalty has ended the uplink is tried first, and the next one starts soon", async () => {
   const bed = new DiallerBed({ [A]: "silent", [B]: 5 });
   await bed.outcome(bed.request(snapshotOf(two)));
   await bed.clock.advance(30_000);

@@ -351,7 +351,7 @@ test("printable: whatever is logged stays one line that does nothing to a termin
   );
 });
 
-test("Traffic: what has passed since the last time, once", () => {
+test("Traffic: bytes since the last flush are reported once", () => {
   const traffic = new Traffic();
   const reported: unknown[] = [];
   traffic.of("eth0").down += 5;

@@ -13,7 +13,7 @@ function failureOf(ifName: string): AttemptFailure {
   return { uplink: ifName, ifName, cost: 0, source: "192.0.2.1", failure: "refused", text: "connection refused" };
 }
 
-test("Outbox: a batch counts requests, and says nothing of an uplink that it has just said", () => {
+test("Outbox: a batch counts requests, and leaves out repeated evidence of an uplink", () => {
   const batches: Note[][] = [];
   const outbox = new Outbox((notes) => batches.push(JSON.parse(notes) as Note[]), []);
   const { evidence, record } = outbox;

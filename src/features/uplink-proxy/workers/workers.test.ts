@@ -23,7 +23,7 @@ import { decode, encode, WorkerPool } from "./index.ts";
 
 const TIMEOUT = { timeout: 30_000 };
 
-test("encode: what the model is made of comes out of a structured clone as it went in (property)", () => {
+test("encode: values of the model survive a structured clone (property)", () => {
   const leaf = fc.oneof(
     fc.string(),
     fc.integer(),
@@ -56,7 +56,7 @@ test("encode: what the model is made of comes out of a structured clone as it we
 });
 
 test(
-  "WorkerPool: a thread serves, tells what it does, and shares counts, penalties and pages with the first",
+  "WorkerPool: a thread serves, reports events, and shares counts, penalties and pages with the first",
   TIMEOUT,
   async (t) => {
     const echo = await serverFor(t, (socket) => socket.pipe(socket));

@@ -56,7 +56,7 @@ async function setUp(t: TestContext) {
   return { path, reported, ask, deps, control };
 }
 
-test("serveControl: lists uplinks as the configuration names them, and takes what is reported of one", async (t) => {
+test("serveControl: lists uplinks as the configuration names them, and takes a report of one", async (t) => {
   const { ask, reported, path } = await setUp(t);
   assert.equal(statSync(path).mode & 0o777, 0o600);
   const list = await ask("GET", "/v1/uplinks");
@@ -97,7 +97,7 @@ test("serveControl: lists uplinks as the configuration names them, and takes wha
   ]);
 });
 
-test("serveControl: what is no request of its own is refused with the reason, and nothing is reported", async (t) => {
+test("serveControl: other requests are refused with the reason, and nothing is reported", async (t) => {
   const { ask, reported } = await setUp(t);
   const good = JSON.stringify({ lastError: "" });
   for (const [method, url, body, status] of [

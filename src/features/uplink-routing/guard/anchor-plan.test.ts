@@ -24,7 +24,7 @@ function forgetful({ links, addresses }: Pick<NetStack, "links" | "addresses">):
 
 const run = (pieces: readonly (() => number)[]): number => pieces.reduce((sum, apply) => sum + apply(), 0);
 
-test("planAnchors: a second plan is empty, only ours goes, and what is wanted is there, whatever was", () => {
+test("planAnchors: a second plan is empty, only ours is removed, and wanted anchors are there, whatever was before", () => {
   const address = fc.constantFrom("169.254.100.1", "169.254.100.2", "fd00:100::1").map((text) => IpAddress.parse(text));
   const listener = fc.record({
     address,

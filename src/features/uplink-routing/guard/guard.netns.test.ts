@@ -73,7 +73,7 @@ test("port guard: a table that somebody emptied or changed is put right; without
   assert.deepEqual(nft.listTables(), []);
 });
 
-test("anchors: a missing bridge is waited for, what is there is left, and what was put there goes, by whoever runs next", async (t) => {
+test("anchors: a missing bridge is waited for, an existing address is left, and one of ours is removed, also by the next run", async (t) => {
   const { bed } = await setUp(t);
   const lines: string[] = [];
   const log = createLogger({ name: "test", write: (line) => void lines.push(JSON.parse(line).msg) });

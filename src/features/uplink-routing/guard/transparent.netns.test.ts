@@ -89,7 +89,7 @@ test("transparent: where IPv6 is switched off IPv4 is taken all the same", async
   assert.equal(removeTransparent(bed.stack, nft, transparentMarks(settings)), 3);
 });
 
-test("transparent: strict rp_filter drops neither what is taken nor what is bound to an uplink", async (t) => {
+test("transparent: strict rp_filter drops neither redirected connections nor those bound to an uplink", async (t) => {
   const { install, bed, settings, curl, taken } = await setUp(t);
   bed.wan1.serveWeb();
   for (const name of ["all", "eth0", "eth1", "lo"]) bed.stack.sysctl.set(`net.ipv4.conf.${name}.rp_filter`, 1);
@@ -153,7 +153,7 @@ test("transparent: other ports, this host, the bypass set, pods and skipped user
   assert.deepEqual(taken, []);
 });
 
-test("transparent: a cgroup that cannot be matched is told of and does not keep the rest", async (t) => {
+test("transparent: a cgroup that cannot be matched is logged and does not stop the rest", async (t) => {
   const { bed, nft, settings, curl } = await setUp(t, { skipCgroups: ["isthmus/no-such.scope"] });
   const lines: string[] = [];
   const log = createLogger({ name: "test", write: (line) => void lines.push(JSON.parse(line).cgroup) });

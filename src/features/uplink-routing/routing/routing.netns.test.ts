@@ -127,7 +127,7 @@ test("routing: a flush leaves the namespace as it was before, and foreign routes
   assert.equal(everything(bed), before);
 });
 
-test("routing: when manage is off, what an earlier run left is removed", async (t) => {
+test("routing: when manage is off, objects of an earlier run are removed", async (t) => {
   const bed = await makeBed(t);
   const before = everything(bed);
   sync(bed.stack, settingsOf(bed));
@@ -151,7 +151,7 @@ test("routing: new numbers replace old ones without a moment in which a source h
   assert.equal(everything(bed), before);
 });
 
-test("routing: what the kernel refuses costs one uplink its routes and no other", async (t) => {
+test("routing: a refusal of the kernel costs one uplink its routes and no other", async (t) => {
   const bed = await makeBed(t);
   const settings = settingsOf(bed);
   const table = 500 + indexOf(bed, "eth0");

@@ -9,7 +9,7 @@ import { applyRouting, planFlush, planRouting } from "./index.ts";
 const ip = IpAddress.parse;
 const cidr = Cidr.parse;
 
-test("routing: a table that somebody else uses is left to him; the uplink's is the next free one from base + 1000", async (t) => {
+test("routing: a table with foreign routes is left alone; the uplink's is the next free one from base + 1000", async (t) => {
   const bed = await makeBed(t);
   const [eth0, eth1] = [indexOf(bed, "eth0"), indexOf(bed, "eth1")];
   const foreign = ["10.88.0.0/16", "via", "192.0.2.7", "proto", "static"] as const;

@@ -91,7 +91,7 @@ test("makeSnapshot: an address on two uplinks is the first one's", () => {
   assert.deepEqual([ofUplink(0), ofUplink(1)], [["192.0.2.10"], ["192.0.2.10 (not usable)", "192.0.2.20"]]);
 });
 
-test("makeSnapshot: a published uplink is what is published, though the kernel knows nothing of it", () => {
+test("makeSnapshot: a published uplink has the published state, though the kernel does not know it", () => {
   const { stack } = setUp();
   const base = settingsOf({
     uplinks: [{ name: "eth0", interface: "eth0", mode: "external", addresses: ["192.0.2.5/32"] }],
@@ -129,7 +129,7 @@ test("makeSnapshot: the bypass set holds this host, the node's subnet, pods, Ser
   assert.ok(snapshot.localAddresses.some((address) => String(address) === "192.0.2.10"));
 });
 
-test("makeSnapshot: DNS servers are the configured ones, else what the interface was told, and a static uplink's never that", () => {
+test("makeSnapshot: DNS servers are the configured ones, else those recorded for the interface, which a static uplink never uses", () => {
   const { stack, plug } = setUp();
   for (const name of ["eth0", "eth1", "eth2"]) plug(name);
   const settings = settingsOf({
@@ -174,7 +174,7 @@ test("isUsableSource: tentative, failed, deprecated, link-local, loopback, multi
   }
 });
 
-test("parseResolverData: resolv.conf and systemd's files are read; what is no server is passed over", () => {
+test("parseResolverData: resolv.conf and systemd's files are read; words that are no server are skipped", () => {
   const servers = (text: string) => {
     const { dnsServers, searchDomains } = parseResolverData(text);
     return [dnsServers.map(String), searchDomains];

@@ -69,7 +69,7 @@ test("prober: tcp, http, https and dns go out over the uplink they are for, by b
   assert.ok(bed.wan1.dns.questions.includes("A no.such.example"));
 });
 
-test("prober: what fails is told in a word, what cannot be asked is skipped", async (t) => {
+test("prober: a failure has a short reason, an impossible probe is skipped", async (t) => {
   const { bed, probe } = await setUp(t);
   bed.wan0.serveWeb();
   const tcp = { type: "tcp", host: "203.0.113.80", port: 80 } as const;

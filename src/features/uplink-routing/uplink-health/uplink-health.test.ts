@@ -260,7 +260,7 @@ test("UplinkHealth: a failed probe weighs nothing while tunnels receive bytes", 
   await stop();
 });
 
-test("UplinkHealth: local faults count at once and hide what was known, which is there again when they are over", async () => {
+test("UplinkHealth: local faults count at once and hide the recorded status, which returns when they are over", async () => {
   const { clock, health, faults, observe, isFailed, errorOf, stop, changes } = setUp(
     { lan: {} },
     { probe: { targets: [] } },
@@ -282,7 +282,7 @@ test("UplinkHealth: local faults count at once and hide what was known, which is
   await stop();
 });
 
-test("UplinkHealth: what fails while the link is down blames nobody, so that all is well as soon as it is up", async () => {
+test("UplinkHealth: failures while the link is down do not count, so the uplink works as soon as it is up", async () => {
   const { health, faults, observe, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
   for (const destination of ["a", "b"]) health.dialFailed("lan", destination, "unreachable", "EHOSTUNREACH", HOW);
   faults.set("lan", "link down");
@@ -375,7 +375,7 @@ test("UplinkHealth: three destinations that time out, fall silent or cannot be r
   await stop();
 });
 
-test("UplinkHealth: what an agent says of its uplink holds against our evidence; elsewhere it is one voice among others", async () => {
+test("UplinkHealth: an agent's report on an external uplink is binding; on others it is one source among several", async () => {
   const { clock, health, isFailed, stop } = setUp({ ext: { mode: "external" }, lan: {} }, { probe: { targets: [] } });
   const failure = { lastFailed: 5, lastError: "the agent says so", lastWarning: "" };
   assert.ok(
@@ -447,7 +447,7 @@ test("UplinkHealth: a success keeps when it failed last, a failure when it worke
   assert.equal(clock.pending, 0);
 });
 
-test("UplinkHealth: what pods see counts as one destination, and never fails an uplink alone", async () => {
+test("UplinkHealth: failures of pods count as one destination, and never fail an uplink alone", async () => {
   const { health, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });
   for (let at = 0; at < 40; at += 1) {
     health.blackholed("lan", `own-${at}.example:443`, { ...HOW, clientKind: "pod" });

@@ -155,7 +155,7 @@ test("Uplinkd: an address that goes, comes, and moves to the other uplink is fol
   await soon(() => uplink("eth0").status.lastError === "no usable address");
 });
 
-test("Uplinkd: a default route of the main table that goes is missed; rules and routes that somebody deletes come back", async (t) => {
+test("Uplinkd: a removed default route of the main table is noticed; deleted rules and routes come back", async (t) => {
   const { bed, uplink, soon, rules, routes } = await setUp(t, {}, "observe");
   const eth0 = eth(bed, "eth0");
   bed.run("ip", "rule", "del", "from", "192.0.2.10");
@@ -206,7 +206,7 @@ test("Uplinkd: ports are closed on uplinks; the pods' address comes with its bri
   assert.match(bed.run("ip", "address", "show", "dev", "cni7"), /169\.254\.100\.1\/32/);
 });
 
-test("Uplinkd: a changed file is taken, a wrong one is told and changes nothing, and new numbers leave nothing of the old", async (t) => {
+test("Uplinkd: a changed file is applied, a wrong one is reported and changes nothing, and new numbers leave nothing of the old", async (t) => {
   const { bed, uplinkd, soon, rules, write, path } = await setUp(t);
   write({ maxCost: 7, routing: { tableBase: 3000 } });
   await soon(
@@ -248,7 +248,7 @@ test("Uplinkd: nothing is removed when it ends, unless the settings say so, and 
   assert.ok(!rules().includes("15000:"));
 });
 
-test("Uplinkd: the control socket lists uplinks and takes what an agent says of them", async (t) => {
+test("Uplinkd: the control socket lists uplinks and takes the reports of agents", async (t) => {
   const { uplink, controlSocket, soon } = await setUp(t);
   const ask = async (method: string, path: string, body?: string): Promise<{ status: number; body: string }> => {
     const sent = request({ socketPath: controlSocket, method, path });
@@ -271,7 +271,7 @@ test("Uplinkd: the control socket lists uplinks and takes what an agent says of 
   assert.equal((await ask("PUT", "/v1/uplinks/eth9/status", JSON.stringify(failed))).status, 404);
 });
 
-test("Uplinkd: killed at any moment and started again, the kernel is as before and what others made is untouched", async (t) => {
+test("Uplinkd: killed at any moment and started again, the kernel is as before and foreign objects are untouched", async (t) => {
   const { bed, stop, path, soon, uplinkd } = await setUp(t, {}, "observe");
   bed.run("ip", "rule", "add", "to", "10.42.0.0/16", "lookup", "700", "priority", "13000");
   bed.run("ip", "route", "add", "10.78.0.0/16", "via", "192.0.2.7", "proto", "186", "table", "1001");
@@ -312,7 +312,7 @@ test("Uplinkd: killed at any moment and started again, the kernel is as before a
   assert.equal(bed.run("nft", "list", "ruleset"), guard);
 });
 
-test("Uplinkd: a storm of routes is coalesced, and what matters in it is not missed", async (t) => {
+test("Uplinkd: a storm of route events is coalesced, and a relevant one in it is not missed", async (t) => {
   const { bed, soon, routes, health } = await setUp(t, {}, "observe");
   const eth0 = eth(bed, "eth0");
   const count = 2000;
@@ -401,7 +401,7 @@ test("Uplinkd: a deprecated address is no source and keeps its rule; one that is
   await soon(() => isUsable("2001:db8:1::7e") === true, 5000);
 });
 
-test("Uplinkd: one that starts with a wrong file, or whose control socket is taken, leaves what is there and waits", async (t) => {
+test("Uplinkd: one that starts with a wrong file, or whose control socket is in use, leaves the kernel alone and waits", async (t) => {
   const { bed, stop, path, rules, write, controlSocket } = await setUp(t);
   await stop();
   const before = rules();

@@ -25,7 +25,7 @@ function setUp() {
   return { stack, warnings };
 }
 
-test("warningsOf: strict rp_filter is told of where the rule is missing, loose and absent ones are not", () => {
+test("warningsOf: strict rp_filter without a rule is reported, loose and absent ones are not", () => {
   const { stack, warnings } = setUp();
   assert.deepEqual(warnings(), []);
   stack.sysctl.set("net/ipv4/conf/all/rp_filter", 1);
@@ -37,7 +37,7 @@ test("warningsOf: strict rp_filter is told of where the rule is missing, loose a
   assert.deepEqual(warnings(), []);
 });
 
-test("warningsOf: an address on two uplinks is told of, with who keeps it", () => {
+test("warningsOf: an address on two uplinks is reported, with the uplink that keeps it", () => {
   const { stack, warnings } = setUp();
   const linkIndex = stack.links.get({ name: "eth0.5" })?.index ?? 0;
   stack.addresses.add({ linkIndex, address: IpAddress.parse("192.0.0.10"), prefixLength: 24 });
