@@ -13,7 +13,7 @@ async function bed(scope: Scope, clock = systemClock) {
   const client = dial(scope, front.port);
   const left = await front.accepted();
   const right = dial(scope, back.port);
-  const backend = await back.accepted();
+  const [backend] = await Promise.all([back.accepted(), once(right, "connect")]);
   const bytes = { to_backend: 0, to_client: 0 };
   const onBytes = (direction: keyof typeof bytes, count: number): void => {
     bytes[direction] += count;
@@ -66,7 +66,7 @@ test("relay: a side that was lost before the relay started resets the other", as
   dial(t, front.port);
   const left = await front.accepted();
   const right = dial(t, back.port);
-  const backend = await back.accepted();
+  const [backend] = await Promise.all([back.accepted(), once(right, "connect")]);
   left.destroy();
   const failed = once(backend, "error");
   backend.resume();

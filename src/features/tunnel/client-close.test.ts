@@ -34,7 +34,7 @@ async function tunnel(where: { readonly path: string } | { readonly port: number
 
 const AGENTS: readonly { readonly whose: string; readonly options: BedOptions }[] = [
   { whose: "of ours", options: {} },
-  { whose: "of upstream", options: { agentCapabilities: new Set<never>() } },
+  { whose: "of Konnectivity", options: { agentCapabilities: new Set<never>() } },
 ];
 
 for (const { whose, options } of AGENTS) {

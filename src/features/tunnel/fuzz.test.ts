@@ -115,7 +115,7 @@ async function torment(
   return packets;
 }
 
-test("fuzz: agents and frontends that send anything harm nobody else, and leave nothing", {
+test("fuzz: agents and frontends that send anything do no harm to others, and leave nothing", {
   timeout: FUZZ_MS + 60_000,
 }, async () => {
   await using bed = await Bed.open({ allowedDestinations: ["127.0.0.1:1"] });

@@ -9,7 +9,7 @@ const port = (name: string, initial: number, help: string) => integerFlag(name, 
 const address = (name: string, initial: string, help: string) => stringFlag(name, initial, help, "ADDRESS");
 
 /** Konnectivity's flags, with its defaults (docs/spec/tunnel.md#14). */
-const upstream = {
+const konnectivityFlags = {
   agentCert: file("agent-cert", "client certificate for servers"),
   agentKey: file("agent-key", "its key"),
   caCert: file("ca-cert", "authorities of servers' certificates; empty: the system's"),
@@ -78,7 +78,7 @@ const upstream = {
 };
 
 /** Flags that Konnectivity does not have. */
-const ours = {
+const ownFlags = {
   proxyServer: repeatedFlag(
     "proxy-server",
     parseServer,
@@ -135,7 +135,7 @@ const ours = {
 };
 
 /** All flags of `proxy-agent`. */
-export const agentFlags = { ...upstream, ...ours, ...klogFlags };
+export const agentFlags = { ...konnectivityFlags, ...ownFlags, ...klogFlags };
 
 export type AgentFlags = typeof agentFlags;
 

@@ -8,7 +8,7 @@ const address = (name: string, initial: string, help: string) => stringFlag(name
 const count = { min: 0, max: 1_000_000 };
 
 /** Konnectivity's flags, with its defaults (docs/spec/tunnel.md#14). */
-const upstream = {
+const konnectivityFlags = {
   serverCert: file("server-cert", "certificate for frontends"),
   serverKey: file("server-key", "its key"),
   serverCaCert: file("server-ca-cert", "authorities of frontends' certificates; required without --uds-name"),
@@ -96,7 +96,7 @@ const upstream = {
 };
 
 /** Flags that Konnectivity does not have. */
-const ours = {
+const ownFlags = {
   featureGates: gatesFlag,
   allowedDestination: repeatedFlag(
     "allowed-destination",
@@ -146,6 +146,6 @@ const ours = {
 };
 
 /** All flags of `proxy-server`. */
-export const serverFlags = { ...upstream, ...ours, ...klogFlags };
+export const serverFlags = { ...konnectivityFlags, ...ownFlags, ...klogFlags };
 
 export type ServerFlags = typeof serverFlags;

@@ -1,6 +1,6 @@
 /**
  * The wire format of Konnectivity: packets in gRPC messages, identifiers, metadata keys, and the capabilities by which
- * two peers of ours agree on extensions that an upstream peer never sees (docs/spec/tunnel.md#2, #3, #7.2, #9.1). No sockets.
+ * two peers negotiate extensions that a Konnectivity peer never sees (docs/spec/tunnel.md#2, #3, #7.2, #9.1). No sockets.
  *
  * ```ts
  * stream.write(frameControl({ type: "CLOSE_REQ", connectID: 1 }));

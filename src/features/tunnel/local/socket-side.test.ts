@@ -33,7 +33,7 @@ for (const unread of [0, 1 << 20]) {
     t.after(() => server.close());
     await once(server.listen(0, "127.0.0.1"), "listening");
     const peer = connect({ port: (server.address() as AddressInfo).port, host: "127.0.0.1" });
-    const socket = await accepted.promise;
+    const [socket] = await Promise.all([accepted.promise, once(peer, "connect")]);
     t.after(() => socket.destroy());
     const gone = Promise.withResolvers<string | undefined>();
     const end = new SocketSide(socket);

@@ -49,7 +49,7 @@ test("AgentAcceptLimiter: twice the rate at once, then one after the other, and 
   for (let again = 0; again < 3; again += 1) {
     const many = come(700);
     await clock.advance(0);
-    assert.equal(countOf(many, false), 100, "those that would wait too long are told at once");
+    assert.equal(countOf(many, false), 100, "those that would wait too long are refused at once");
     assert.equal(countOf(many, true), 0);
     await clock.advance(60_000);
     assert.equal(countOf(many, true), 600, "and took no admitted from those that wait");

@@ -68,7 +68,7 @@ test("Backends: an agent that drains gets dials only if its strategy has no othe
   drain("a");
   assert.deepEqual(picks(), new Set(["b"]));
   drain("b");
-  assert.deepEqual(picks(), new Set(["a", "b"]), "not another strategy's agent, as upstream");
+  assert.deepEqual(picks(), new Set(["a", "b"]), "not another strategy's agent, as in Konnectivity");
 });
 
 test("Backends: of several streams of an agent the oldest live one is used, and only the given one is removed", async () => {

@@ -45,7 +45,7 @@ test("opensslCiphers: unknown and insecure names are refused, each by name", () 
   );
 });
 
-test("parseTlsVersion: upstream's names, 1.2 for none", () => {
+test("parseTlsVersion: Konnectivity's names, 1.2 for none", () => {
   const names = ["", "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
   assert.deepEqual(names.map(parseTlsVersion), ["TLSv1.2", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"]);
   assert.deepEqual(names.map(parseTlsVersion).map(isOldTls), [false, true, true, false, false]);
