@@ -23,7 +23,7 @@ import { Bed, type BedOptions } from "./uplink-wan-bed.ts";
 export type { TestClient } from "../../src/features/uplink-proxy/testing/proxy-fixtures.ts";
 export { SERVER4, SERVER6 } from "./uplink-wan-bed.ts";
 
-/** Where the proxy listens in the node. */
+/** The proxy's address in the node. */
 export const PROXY = { address: IpAddress.parse("127.0.0.1"), port: 5443 } as const;
 export const PROXY_URL = "http://127.0.0.1:5443";
 /** By address. */
@@ -89,7 +89,7 @@ export class UplinkBed {
     return this.#proxy.child.pid ?? 0;
   }
 
-  /** What the proxy that runs now has logged. */
+  /** The log of the proxy that is running. */
   get log(): readonly string[] {
     return this.#proxy.said().split("\n");
   }
@@ -157,7 +157,7 @@ export class UplinkBed {
   curl = (url: string, ...more: readonly string[]): Promise<Outcome> =>
     this.run("curl", "-sSg", "-m", "30", "--cacert", this.ca, "--proxy", PROXY_URL, "--proxytunnel", ...more, url);
 
-  /** What a download says, without the last newline, and how long it took; an error is the answer. */
+  /** Runs a download; gives its output without the last newline, or its error, and the time it took. */
   fetch = async (url: string, ...more: readonly string[]): Promise<readonly [answer: string, ms: number]> => {
     const from = performance.now();
     const { code, stdout, stderr } = await this.curl(url, ...more);

@@ -6,7 +6,7 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { resetSocket } from "#base/socket-reset";
 
-/** Who ends a tunnel and how: the client's FIN, the server's with data in flight, the client's RST. */
+/** The way a tunnel ends: the client's FIN, the server's with data in flight, the client's RST. */
 export const ENDINGS = ["client-fin", "upstream-fin", "reset"] as const;
 export type Ending = (typeof ENDINGS)[number];
 

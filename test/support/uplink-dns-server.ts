@@ -4,7 +4,7 @@ import { IpAddress, type IpFamily } from "#base/ip";
 const TYPE_A = 1;
 const TYPE_AAAA = 28;
 
-/** What a name resolves to; a name that is not there gives NXDOMAIN. */
+/** The addresses of each name; a name that is missing gives NXDOMAIN. */
 export type Zone = Readonly<Record<string, readonly string[]>>;
 
 /** A DNS server over UDP (RFC 1035): one question, A and AAAA, from a zone that a test may change at any time. */

@@ -112,7 +112,7 @@ export class Bed implements AsyncDisposable {
    */
   run(command: string, ...args: readonly string[]): string {
     const [file, all] = this.inside(command, ...args);
-    // What it complains of is part of the error.
+    // Its stderr becomes part of the error.
     return execFileSync(file, all, { encoding: "utf8", timeout: 30_000, stdio: ["ignore", "pipe", "pipe"] });
   }
 

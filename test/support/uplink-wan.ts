@@ -13,7 +13,7 @@ export const SERVER4 = IpAddress.parse("203.0.113.80");
 export const SERVER6 = IpAddress.parse("2001:db8:80::80");
 
 /**
- * How a WAN fails: `drop-syn`: nothing answers a SYN; `swallow`: handshakes complete, what is sent then vanishes;
+ * How a WAN fails: `drop-syn`: a SYN gets no answer; `swallow`: handshakes complete, then all data is dropped;
  * `drop-after`: the answers stop after some 100 KB; `reset`: every connection is reset; `silent`: nothing at all comes through.
  */
 export type Fault = "drop-syn" | "swallow" | "drop-after" | "reset" | "silent";
@@ -96,7 +96,7 @@ export class Wan implements AsyncDisposable {
     tx.chain("out", { type: "filter", hook: "output", priority: -300 });
     if (fault === "silent") tx.rule("in", "drop").rule("out", "drop");
     if (fault === "drop-syn") tx.rule("in", "tcp flags & (syn | ack) == syn drop");
-    // What ends a write has PSH; what is longer than any bare ACK has payload too.
+    // The last segment of a write has PSH; a packet longer than any bare ACK has payload too.
     if (fault === "swallow")
       tx.rule("in", "tcp flags & psh == psh drop").rule("in", "meta l4proto tcp meta length > 100 drop");
     if (fault === "drop-after") tx.rule("out", "meta l4proto tcp quota over 100000 bytes drop");

@@ -55,7 +55,7 @@ export interface ProbeSettings {
   readonly timeoutMs: number;
   readonly failAfter: number;
   readonly recoverAfter: number;
-  /** Dearer uplinks get no periodic probes. Default 0. */
+  /** More expensive uplinks get no periodic probes. Default 0. */
   readonly maxCost: number;
   readonly targets: readonly ProbeTarget[];
 }

@@ -103,7 +103,7 @@ test("Dialler: uplinks of one cost start 250 ms apart, and the first connection 
   assert.equal(bed.open, 0);
 });
 
-test("Dialler: a cheaper uplink that connects in the same moment wins over a dearer one", async () => {
+test("Dialler: a cheaper uplink that connects in the same moment wins over a more expensive one", async () => {
   const [cheap, dear] = [new Deferred(), new Deferred()];
   const bed = new DiallerBed({ [A]: cheap, [B]: dear });
   bed.clock.after(2100, () => {
@@ -211,7 +211,7 @@ test("Dialler: IPv6 first, IPv4 after 250 ms, each from a source of its family; 
   assert.equal(bed.log.length, 1);
 });
 
-test("Dialler: an uplink that has its name only when its time is over is dialled before a dearer one; one without is not waited for", async () => {
+test("Dialler: an uplink that has its name only when its time is over is dialled before a more expensive one; one without is not waited for", async () => {
   const answers = { addresses: [IpAddress.parse("203.0.113.80")], via: "eth0", isStale: false };
   const bed = new DiallerBed({ [A]: 5, [B]: 5 });
   bed.resolve = async () => {
@@ -296,7 +296,7 @@ test("Dialler: equal uplinks share 100 requests evenly, for one destination, for
   assert.ok(first >= 40 && first <= 60, `${first}`);
 });
 
-test("Dialler: whatever happens, nothing dearer than the limit, unusable or of another family is dialled (property)", async () => {
+test("Dialler: whatever happens, nothing more expensive than the limit, unusable or of another family is dialled (property)", async () => {
   const sources = [A, B, C, "2001:db8::10", "fe80::1", "169.254.7.7"];
   const anUplink = fc.record({
     cost: fc.integer({ min: 0, max: 3 }),

@@ -12,7 +12,7 @@ import { Rotation } from "./rotation.ts";
 
 const FAILED = { lastFailed: 2, lastSucceeded: 1, lastError: "x", lastWarning: "" };
 
-test("orderCandidates: by cost, the doubtful ones last and by cost among themselves, those on probation before their equals", () => {
+test("orderCandidates: by cost, the penalised ones last and by cost among themselves, those on probation before their equals", () => {
   const names = ["a0", "b0", "c1", "d1", "e2"];
   const uplinks = names.map((name) =>
     uplink(name, { cost: Number(name[1]), ...(name === "b0" ? { status: FAILED } : {}) }),

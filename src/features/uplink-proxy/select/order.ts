@@ -54,8 +54,8 @@ export function orderCandidates(eligible: readonly Candidate[], { penaltyState, 
 }
 
 /**
- * Those that a request may use: management, IP, valid, within the cost, with a usable source of one of the families. Dearer than `maxCost`
- * is never there. Pure.
+ * The uplinks a request may use: management, IP, valid, within the cost, with a usable source of one of the families. An uplink that costs
+ * more than `maxCost` is never among them. Pure.
  */
 export function eligibleCandidates(snapshot: Snapshot, families: readonly IpFamily[]): Candidate[] {
   return snapshot.uplinks.flatMap((uplink) => {

@@ -35,7 +35,7 @@ test("Penalties: many failures at once are one; another destination or uplink ha
   assert.equal(penalties.stateOf(D, "eth1"), "good");
 });
 
-test("Penalties: a connection made after the penalty ends the doubt, but the next failure is twice as long", async () => {
+test("Penalties: a connection made after the penalty ends the suspicion, but the next failure is twice as long", async () => {
   const clock = new FakeClock();
   const penalties = new Penalties(clock, OPTIONS);
   penalties.add(D, "eth0");

@@ -59,7 +59,7 @@ export function registerMetrics(registry: Registry, { counters, snapshot, penalt
   total("denied", "Requests refused by policy.", () => counters.denied);
   total("idle_closed", "Tunnels ended for silence.", () => counters.tunnelIdleClosed);
   total("replays", "Tunnels that went on over another uplink.", () => counters.replays);
-  total("blackholes", "Connections that swallowed what was sent.", () => counters.blackholes);
+  total("blackholes", "Blackholed connections.", () => counters.blackholes);
   byPort("tunnels", "Tunnels by interface.", () => counters.successByPort);
   byPort("attempt_failures", "Attempts that failed, by interface.", () => counters.failureByPort);
   byPort("fallbacks", "Tunnels that took an interface after others had failed.", () => counters.fallbackByPort);

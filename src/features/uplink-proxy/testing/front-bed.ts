@@ -24,7 +24,7 @@ import {
   uplink,
 } from "./proxy-fixtures.ts";
 
-/** For each test: what it waits for has no deadline of its own. */
+/** The limit of each test: its waits have no deadline of their own. */
 export const TIMEOUT = { timeout: 20_000 };
 const TOKEN = "ab".repeat(32);
 /** The field by which a pod of {@link FrontBed} shows its token. */
@@ -32,7 +32,7 @@ export const AUTH = `Proxy-Authorization: Basic ${Buffer.from(`cdi:${TOKEN}`).to
 /** The listener for pods. */
 export const POD: Partial<ListenerSettings> = { role: "pod", name: "pods", auth: "token" };
 
-/** What the kernel says of a connection whose bytes nobody acknowledges. Those of loopback always are. */
+/** The kernel's data of a connection whose bytes are not acknowledged. On loopback they always are. */
 export const SWALLOWED: TransportState = { unacked: 1, probes: 0, ackedBytes: 1, heardMs: 3_600_000 };
 
 /** A front end over real sockets of loopback; dialling is the test's, and so is time. */
@@ -47,7 +47,7 @@ export class FrontBed {
   readonly tunnelService: TunnelService;
   readonly limiter: TunnelLimiter;
   readonly bugs: unknown[] = [];
-  /** What a dial does; by default it connects to a server that echoes. */
+  /** The dial function; by default it connects to an echo server. */
   dial: (request: DialRequest) => Promise<DialResult<ByteStream>>;
   hasAlternative = true;
   /** Of a hundred. */

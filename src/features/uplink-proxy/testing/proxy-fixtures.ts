@@ -165,7 +165,7 @@ export async function freePort(): Promise<number> {
   return port;
 }
 
-/** What a test's client has read, to be awaited. */
+/** Collects the bytes a test's client has read, and waits for them. */
 export class TestClient {
   readonly socket: Socket;
   #text = "";

@@ -54,7 +54,7 @@ test("routing: an address that goes takes its rule along, one that moves to anot
   assert.equal(sync(bed.stack, settings), 0);
 });
 
-test("routing: an address that left for an interface that is no uplink keeps its rule, so that it takes no dearer way", async (t) => {
+test("routing: an address that left for an interface that is no uplink keeps its rule, so that its traffic takes no more expensive uplink", async (t) => {
   const bed = await makeBed(t);
   const settings = settingsOf(bed, {}, "observe");
   const eth0 = indexOf(bed, "eth0");
@@ -70,7 +70,7 @@ test("routing: an address that left for an interface that is no uplink keeps its
   assert.ok(!rules(bed).some((line) => line.includes("192.0.2.10")));
 });
 
-test("routing: an interface that is renamed under its uplink: the address leads nowhere, and not over a dearer uplink", async (t) => {
+test("routing: an interface that is renamed under its uplink: the address leads nowhere, and not over a more expensive uplink", async (t) => {
   const bed = await makeBed(t);
   const settings = settingsOf(bed);
   sync(bed.stack, settings);
