@@ -1,19 +1,6 @@
 import { readFile, stat } from "node:fs/promises";
 import * as v from "valibot";
-import {
-  type Document,
-  isAlias,
-  isMap,
-  isNode,
-  isScalar,
-  isSeq,
-  LineCounter,
-  type Node,
-  type Pair,
-  parseDocument,
-  visit,
-  type YAMLMap,
-} from "yaml";
+import { parseYaml, type YamlDocument, YamlError, type YamlFault } from "#base/yaml";
 import { SniRouterError } from "./errors.ts";
 import { routeFile } from "./route-schema.ts";
 import { DEFAULT_ROUTE_NAME, MAX_NAMES, normalizePattern, type RouteSet } from "./routes.ts";
@@ -22,12 +9,6 @@ import { DEFAULT_ROUTE_NAME, MAX_NAMES, normalizePattern, type RouteSet } from "
 export const MAX_FILE_BYTES = 1_048_576;
 /** Faults that a message lists; further ones are counted. */
 const MAX_LISTED_FAULTS = 5;
-
-/** A fault and its offset in the text. */
-interface Fault {
-  readonly offset: number;
-  readonly what: string;
-}
 
 /**
  * Reads a file of routes. Throws {@link SniRouterError} `unreadable-routes` or `invalid-routes`; the message is one line with
@@ -61,20 +42,15 @@ export async function readRouteFile(path: string): Promise<RouteSet> {
  * ```
  */
 export function parseRouteFile(text: string, file: string): RouteSet {
-  const lines = new LineCounter();
-  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, resolveKnownTags: false });
-  const syntax = syntaxFaults(document);
-  if (syntax.length > 0) throw refused(syntax, { file, lines });
-  // Aliases become references to one object: their number is no matter.
-  const value: unknown = document.toJS({ maxAliasCount: -1 });
+  const document = documentOf(text, file);
+  const { value } = document;
   const result = v.safeParse(routeFile, value);
-  const locate = locator(document);
-  const faults = nameFaults(value, locate);
+  const faults = nameFaults(value, document);
   for (const { path = [], message } of result.issues ?? []) {
     const keys = path.map(({ key }) => key);
-    faults.push(faultAt(keys, message, locate));
+    faults.push(faultAt(keys, message, document));
   }
-  if (!result.success || faults.length > 0) throw refused(faults, { file, lines });
+  if (!result.success || faults.length > 0) throw refused(faults, file);
   const { routes, default: byDefault } = result.output;
   const set = {
     routes: routes.flatMap(({ names = [], backends = [], proxyProtocol }) =>
@@ -86,64 +62,31 @@ export function parseRouteFile(text: string, file: string): RouteSet {
   return { ...set, defaultRoute: { name: DEFAULT_ROUTE_NAME, backends, proxyProtocol } };
 }
 
-/** Faults of YAML itself: without them the document has a value. */
-function syntaxFaults(document: Document.Parsed): Fault[] {
-  const faults = document.errors.map(({ pos, message }) => ({ offset: pos[0], what: message.replaceAll("\n", " ") }));
-  if (faults.length > 0) return faults;
-  visit(document, {
-    Alias(_, alias) {
-      if (alias.resolve(document) !== undefined) return;
-      const what = `there is no anchor for *${alias.source}; a name with a * needs quotes`;
-      faults.push({ offset: alias.range?.[0] ?? 0, what });
-    },
-  });
-  return faults;
+function documentOf(text: string, file: string): YamlDocument {
+  try {
+    return parseYaml(text, { aliases: true });
+  } catch (error) {
+    if (!(error instanceof YamlError)) throw error;
+    throw refused(error.faults, file);
+  }
 }
 
-function faultAt(keys: readonly unknown[], message: string, locate: Locate): Fault {
+function faultAt(keys: readonly unknown[], message: string, document: YamlDocument): YamlFault {
   const path = keys.reduce<string>(
     (at, key) => (typeof key === "number" ? `${at}[${key}]` : at === "" ? String(key) : `${at}.${String(key)}`),
     "",
   );
-  return { offset: locate(keys), what: `${path === "" ? "the file" : path} ${message}` };
-}
-
-/** The offset of the value at a path, or of the nearest node above it. */
-type Locate = (keys: readonly unknown[]) => number;
-
-function locator(document: Document.Parsed): Locate {
-  // A mapping may have many surplus keys: each map is indexed once.
-  const indexes = new Map<YAMLMap, Map<string, Pair>>();
-  const pairOf = (map: YAMLMap, key: string): Pair | undefined => {
-    const index =
-      indexes.get(map) ?? new Map(map.items.map((pair) => [isScalar(pair.key) ? String(pair.key.value) : "", pair]));
-    indexes.set(map, index);
-    return index.get(key);
-  };
-  return (keys) => {
-    let node: Node | null | undefined = document.contents;
-    let offset = node?.range?.[0] ?? 0;
-    for (const key of keys) {
-      const parent: Node | null | undefined = isAlias(node) ? node.resolve(document) : node;
-      if (isMap(parent)) {
-        const pair: Pair | undefined = pairOf(parent, String(key));
-        node = [pair?.value, pair?.key].find(isNode);
-      } else node = isSeq(parent) ? [parent.items[Number(key)]].find(isNode) : undefined;
-      if (node?.range === undefined || node.range === null) break;
-      offset = node.range[0];
-    }
-    return offset;
-  };
+  return { line: document.lineOf(keys), message: `${path === "" ? "the file" : path} ${message}` };
 }
 
 /** Faults of names together: one that comes twice, and one too many. The value may be of any shape. */
-function nameFaults(value: unknown, locate: Locate): Fault[] {
+function nameFaults(value: unknown, document: YamlDocument): YamlFault[] {
   const seen = new Set<string>();
   return listOf(value, "routes").flatMap((route, at) =>
-    listOf(route, "names").flatMap((text, index): Fault[] => {
+    listOf(route, "names").flatMap((text, index): YamlFault[] => {
       const name = typeof text === "string" ? normalizePattern(text) : undefined;
       if (name === undefined) return [];
-      const fault = (what: string): Fault[] => [faultAt(["routes", at, "names", index], what, locate)];
+      const fault = (what: string): YamlFault[] => [faultAt(["routes", at, "names", index], what, document)];
       if (seen.has(name)) return fault(`${name} has a route already`);
       if (seen.size === MAX_NAMES) return fault(`is one name too many: at most ${MAX_NAMES} are possible`);
       seen.add(name);
@@ -157,10 +100,8 @@ function listOf(value: unknown, key: string): readonly unknown[] {
   return Array.isArray(list) ? list : [];
 }
 
-function refused(faults: readonly Fault[], at: { readonly file: string; readonly lines: LineCounter }): SniRouterError {
-  const texts = faults
-    .toSorted((a, b) => a.offset - b.offset)
-    .map(({ offset, what }) => `${at.file}:${at.lines.linePos(offset).line}: ${what}`);
+function refused(faults: readonly YamlFault[], file: string): SniRouterError {
+  const texts = faults.toSorted((a, b) => a.line - b.line).map(({ line, message }) => `${file}:${line}: ${message}`);
   const more = texts.length - MAX_LISTED_FAULTS;
   const listed = texts.slice(0, MAX_LISTED_FAULTS).join("; ");
   return new SniRouterError("invalid-routes", more > 0 ? `${listed}; and ${more} more` : listed);

@@ -1,5 +1,5 @@
-import { LineCounter, parseDocument } from "yaml";
 import { DIAL_TIMEOUT_MS, type Settings } from "#base/uplink-model";
+import { parseYaml, YamlError } from "#base/yaml";
 import { checkTogether, checkValues, distinctUplinks, MAX_FAULTS } from "./check.ts";
 import { UplinkConfigError } from "./errors.ts";
 import { settingsOf } from "./fill.ts";
@@ -28,23 +28,14 @@ export function parseSettings(source: string, file: string): ParsedSettings {
 }
 
 function parseText(source: string, file: string): unknown {
-  const lines = new LineCounter();
-  // JSON is YAML, as far as this goes. Aliases could grow without bound: none are needed.
-  const document = parseDocument(source, {
-    lineCounter: lines,
-    prettyErrors: false,
-    uniqueKeys: true,
-    stringKeys: true,
-  });
-  const faults = document.errors.map(
-    (error) => `line ${lines.linePos(error.pos[0]).line}: ${error.message.replaceAll("\n", " ")}`,
-  );
-  if (faults.length > 0) throw invalid(file, faults);
   try {
-    return document.toJS({ maxAliasCount: 0 });
+    return parseYaml(source).value;
   } catch (error) {
-    if (!(error instanceof ReferenceError)) throw error;
-    throw invalid(file, ["anchors and aliases are not supported: write the value out"]);
+    if (!(error instanceof YamlError)) throw error;
+    throw invalid(
+      file,
+      error.faults.map(({ line, message }) => `line ${line}: ${message}`),
+    );
   }
 }
 

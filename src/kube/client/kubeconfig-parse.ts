@@ -1,13 +1,12 @@
 /** A module of its own, loaded by who reads a file: within a pod there is none, and a YAML parser takes two MiB. */
-import { parseDocument } from "yaml";
-import { describeError } from "#base/errors";
+import { parseYaml, YamlError } from "#base/yaml";
 import { KubeConfigError } from "./errors.ts";
 import { Fields, type KubeConfigParts } from "./kubeconfig.ts";
 import { isRecord } from "./response.ts";
 
 /** Parses the text of one kubeconfig. Pure. Throws {@link KubeConfigError} `invalid`. */
 export function parseKubeConfig(file: string, text: string): KubeConfigParts {
-  const root = new Fields(file, "", parseYaml(file, text));
+  const root = new Fields(file, "", mappingOf(file, text));
   const kind = root.string("kind");
   if (kind !== undefined && kind !== "Config") throw root.invalid("kind", `is "${kind}", not "Config"`);
   return {
@@ -30,19 +29,8 @@ function named(root: Fields, list: string, field: string): Map<string, Fields> {
   return found;
 }
 
-function parseYaml(file: string, text: string): Record<string, unknown> {
-  let value: unknown;
-  try {
-    const document = parseDocument(text, { logLevel: "silent", uniqueKeys: false });
-    const error = document.errors[0];
-    // Its first line says what and where, the others show the text. Not as the cause: whoever tells causes would tell both.
-    if (error !== undefined) throw notYaml(file, error.message.split("\n", 1)[0]?.replace(/:$/, "") ?? "");
-    value = document.toJS({ maxAliasCount: 100 });
-  } catch (cause) {
-    if (cause instanceof KubeConfigError) throw cause;
-    // The parser has several error classes; whatever it throws, the text is not a kubeconfig.
-    throw notYaml(file, describeError(cause), { cause });
-  }
+function mappingOf(file: string, text: string): Record<string, unknown> {
+  const value = documentOf(file, text);
   if (value === null || value === undefined) throw new KubeConfigError("invalid", `kubeconfig ${file} is empty`);
   if (!isRecord(value)) {
     throw new KubeConfigError("invalid", `kubeconfig ${file} must be a mapping with clusters, users and contexts`);
@@ -50,6 +38,12 @@ function parseYaml(file: string, text: string): Record<string, unknown> {
   return value;
 }
 
-function notYaml(file: string, why: string, options: { readonly cause?: unknown } = {}): KubeConfigError {
-  return new KubeConfigError("invalid", `kubeconfig ${file} is not YAML: ${why}`, options);
+function documentOf(file: string, text: string): unknown {
+  try {
+    return parseYaml(text, { aliases: true, uniqueKeys: false }).value;
+  } catch (error) {
+    if (!(error instanceof YamlError)) throw error;
+    // Not as the cause: a log that lists causes would show its text twice.
+    throw new KubeConfigError("invalid", `kubeconfig ${file} is not YAML: ${error.message}`);
+  }
 }

@@ -149,7 +149,7 @@ test("loadKubeConfig: each fault is one line with the file, the field and the fi
   await using folder = await Folder.create();
   const cases: [string, KubeConfigErrorCode, RegExp][] = [
     ["", "invalid", /is empty/],
-    ["a: [", "invalid", /is not YAML: [^\n]+ at line 1, column 5$/],
+    ["a: [", "invalid", /is not YAML: line 1: [^\n]+$/],
     ["- a", "invalid", /must be a mapping/],
     ["kind: Pod", "invalid", /kind is "Pod"/],
     ["clusters: 1", "invalid", /clusters must be a list/],

@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import * as v from "valibot";
-import { parse as parseYaml } from "yaml";
 import { ConfigError, formatDuration, parseDuration } from "#base/config";
 import { FileError, readBounded } from "#base/file";
+import { parseYaml, YamlError } from "#base/yaml";
 import { type ServiceProxyValues, serviceProxyFlags } from "./flags.ts";
 
 /** Turns a listener off in a file, where an empty address means the default, as kubeadm writes it. */
@@ -130,11 +130,10 @@ export function digestOf(text: string): string {
 export function parseFile(path: string, content: string): FileContent {
   let value: unknown;
   try {
-    value = parseYaml(content, { maxAliasCount: 10, logLevel: "error" });
+    value = parseYaml(content, { aliases: true }).value;
   } catch (error) {
-    throw new ConfigError("invalid-flags", [
-      `--config: ${path} is neither YAML nor JSON: ${(error as Error).message.split("\n")[0]?.replace(/:$/, "")}`,
-    ]);
+    if (!(error instanceof YamlError)) throw error;
+    throw new ConfigError("invalid-flags", [`--config: ${path} is neither YAML nor JSON: ${error.message}`]);
   }
   const parsed = v.safeParse(file, value);
   if (parsed.success) return parsed.output;

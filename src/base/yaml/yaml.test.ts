@@ -1,0 +1,81 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { parseYaml, YamlError } from "./index.ts";
+
+/** What a text is refused for, a line each. */
+function faultsOf(text: string, options?: Parameters<typeof parseYaml>[1]): readonly string[] {
+  try {
+    parseYaml(text, options);
+  } catch (error) {
+    assert.ok(error instanceof YamlError);
+    return error.faults.map(({ line, message }) => `${line}: ${message}`);
+  }
+  return [];
+}
+
+test("parseYaml: values of YAML and JSON, with the line of each value or of the nearest one above", () => {
+  const document = parseYaml("a:\n  - x: 1\n    y: two\n\nb: {c: true}\n");
+  assert.deepEqual(document.value, { a: [{ x: 1, y: "two" }], b: { c: true } });
+  assert.deepEqual(
+    [["a", 0, "y"], ["b", "c"], ["b", "absent", "deep"], ["absent"], []].map((path) => document.lineOf(path)),
+    [3, 5, 5, 1, 1],
+  );
+  assert.deepEqual(parseYaml('{"a": [1, null]}').value, { a: [1, null] });
+  assert.equal(parseYaml("").value, null);
+});
+
+test("parseYaml: every fault of the syntax has its line", () => {
+  assert.match(faultsOf("a: 1\nb: [1, 2\n").join(), /^\d: /);
+  assert.match(faultsOf("a: 1\na: 2\n").join(), /^2: Map keys must be unique/);
+  assert.deepEqual(faultsOf("a: 1\na: 2\n", { uniqueKeys: false }), []);
+});
+
+test("parseYaml: aliases are refused unless they are asked for, and each needs its anchor", () => {
+  const text = "a: &x [1]\nb: *x\n";
+  assert.deepEqual(faultsOf(text), ["2: anchors and aliases are not supported: write the value out"]);
+  assert.deepEqual(parseYaml(text, { aliases: true }).value, { a: [1], b: [1] });
+  assert.match(
+    faultsOf("a: *y\n", { aliases: true }).join(),
+    /^1: there is no anchor for \*y; a name with a \* needs quotes$/,
+  );
+});
+
+test("parseYaml: any text is a document or a YamlError (fuzz)", () => {
+  const piece = fc.constantFrom(
+    "a",
+    ":",
+    " ",
+    "\n",
+    "- ",
+    "{",
+    "}",
+    "[",
+    "]",
+    "&x ",
+    "*x",
+    '"',
+    "'",
+    "|",
+    ">",
+    "!",
+    "%",
+    "---",
+    "\t",
+    ",",
+    "?",
+  );
+  fc.assert(
+    fc.property(
+      fc.oneof(
+        fc.string(),
+        fc.array(piece, { maxLength: 30 }).map((all) => all.join("")),
+      ),
+      fc.boolean(),
+      (text, aliases) => {
+        faultsOf(text, { aliases });
+      },
+    ),
+    { numRuns: 2000 },
+  );
+});

@@ -1,0 +1,116 @@
+import {
+  type Document,
+  isAlias,
+  isMap,
+  isNode,
+  isScalar,
+  isSeq,
+  LineCounter,
+  type Node,
+  type Pair,
+  parseDocument,
+  visit,
+  type YAMLMap,
+} from "yaml";
+import { ExpectedError } from "#base/errors";
+
+export interface YamlFault {
+  /** From 1. */
+  readonly line: number;
+  readonly message: string;
+}
+
+/** Thrown by {@link parseYaml}; its message is that of the first fault, with its line. */
+export class YamlError extends ExpectedError<"invalid"> {
+  override readonly name = "YamlError";
+  readonly faults: readonly YamlFault[];
+
+  constructor(faults: readonly YamlFault[]) {
+    const [first] = faults;
+    super("invalid", first === undefined ? "not YAML" : `line ${first.line}: ${first.message}`);
+    this.faults = faults;
+  }
+}
+
+export interface YamlDocument {
+  /** `null` for an empty text. */
+  readonly value: unknown;
+  /** The line, from 1, of the value at a path of keys and indexes, or of the nearest value above it. */
+  lineOf(path: readonly unknown[]): number;
+}
+
+export interface YamlOptions {
+  /** Whether anchors and aliases are allowed. Default false: a short text with aliases can mean a value without bound. */
+  readonly aliases?: boolean;
+  /** Whether a key that comes twice in a mapping is a fault. Default true; else the last one counts. */
+  readonly uniqueKeys?: boolean;
+}
+
+/** Reads one document. Throws {@link YamlError} with every fault of its syntax. */
+export function parseYaml(text: string, { aliases = false, uniqueKeys = true }: YamlOptions = {}): YamlDocument {
+  const lines = new LineCounter();
+  const document = parseDocument(text, {
+    lineCounter: lines,
+    prettyErrors: false,
+    resolveKnownTags: false,
+    stringKeys: true,
+    uniqueKeys,
+    logLevel: "silent",
+  });
+  const lineAt = (offset: number): number => Math.max(1, lines.linePos(offset).line);
+  const faults = document.errors.map(({ pos, message }) => ({
+    line: lineAt(pos[0]),
+    message: message.replaceAll("\n", " "),
+  }));
+  if (faults.length === 0) faults.push(...aliasFaults(document, aliases, lineAt));
+  if (faults.length > 0) throw new YamlError(faults);
+  const offsetOf = locator(document);
+  return {
+    // Aliases become references to one object, so their number is no matter.
+    value: document.toJS({ maxAliasCount: -1 }),
+    lineOf: (path) => lineAt(offsetOf(path)),
+  };
+}
+
+function aliasFaults(
+  document: Document.Parsed,
+  areAllowed: boolean,
+  lineAt: (offset: number) => number,
+): readonly YamlFault[] {
+  const faults: YamlFault[] = [];
+  visit(document, {
+    Alias(_, alias) {
+      const line = lineAt(alias.range?.[0] ?? 0);
+      if (!areAllowed) faults.push({ line, message: "anchors and aliases are not supported: write the value out" });
+      else if (alias.resolve(document) === undefined)
+        faults.push({ line, message: `there is no anchor for *${alias.source}; a name with a * needs quotes` });
+    },
+  });
+  return faults;
+}
+
+/** The offset of the value at a path, or of the nearest node above it. */
+function locator(document: Document.Parsed): (path: readonly unknown[]) => number {
+  // A mapping may have many keys: each one is indexed once.
+  const indexes = new Map<YAMLMap, Map<string, Pair>>();
+  const pairOf = (map: YAMLMap, key: string): Pair | undefined => {
+    const index =
+      indexes.get(map) ?? new Map(map.items.map((pair) => [isScalar(pair.key) ? String(pair.key.value) : "", pair]));
+    indexes.set(map, index);
+    return index.get(key);
+  };
+  return (path) => {
+    let node: Node | null | undefined = document.contents;
+    let offset = node?.range?.[0] ?? 0;
+    for (const key of path) {
+      const parent: Node | null | undefined = isAlias(node) ? node.resolve(document) : node;
+      if (isMap(parent)) {
+        const pair: Pair | undefined = pairOf(parent, String(key));
+        node = [pair?.value, pair?.key].find(isNode);
+      } else node = isSeq(parent) ? [parent.items[Number(key)]].find(isNode) : undefined;
+      if (node?.range === undefined || node.range === null) break;
+      offset = node.range[0];
+    }
+    return offset;
+  };
+}
