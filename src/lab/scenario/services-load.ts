@@ -7,7 +7,7 @@ import type { LoadResult } from "./services-report.ts";
 /** Clients of each Service: those that come and go, and those that stay. */
 const CLIENTS = { short: 3, long: 3 } as const;
 const PAUSE_MS = 20;
-const LONG_MS = 2000;
+const LONG_MS = 1000;
 /** Longer than a lost packet and its repetitions take, milliseconds. */
 const ANSWER_MS = 15_000;
 /** Failures that are kept with their words; all are counted. */

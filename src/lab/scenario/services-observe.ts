@@ -72,12 +72,12 @@ export function ofFamily(addresses: readonly IpAddress[], family: IpFamily): IpA
 }
 
 /**
- * Waits until each Deployment has the pods that it wants, all made from its present template, and none ends any more. Rejects with
- * {@link LabError} `not-reached`.
+ * Waits until each Deployment, or the named one, has the pods that it wants. All are then made from its present template, and none
+ * terminates. Rejects with {@link LabError} `not-reached`.
  */
 export async function waitForBackends(
   api: KubeApi,
-  { identity, nodes }: { readonly identity: LabIdentity; readonly nodes: number },
+  { identity, nodes, only }: { readonly identity: LabIdentity; readonly nodes: number; readonly only?: BackendName },
   options: AbortOptions & { readonly deadlineMs: number },
 ): Promise<void> {
   const look = async (): Promise<string> => {
@@ -85,7 +85,8 @@ export async function waitForBackends(
     const namespace = servicesNamespace(identity);
     const deployments = await api.listAll(resources.deployments, { namespace, signal });
     const pods = await api.listAll(resources.pods, { namespace, signal });
-    const waiting = deployments.items.flatMap(({ metadata, spec, status }) => {
+    const awaited = deployments.items.filter(({ metadata }) => only === undefined || metadata.name === only);
+    const waiting = awaited.flatMap(({ metadata, spec, status }) => {
       const wanted = replicasOf(metadata.name as BackendName, nodes);
       const own = pods.items.filter((pod) => pod.metadata.labels?.["app"] === metadata.name);
       const isDone =

@@ -79,7 +79,9 @@ export async function verifyServices(
       (load) => drainNode({ api, identity, load, balancers }, node, options),
       options,
     );
-    const rollouts = [await rollOut(test, targets, "web", options), await rollOut(test, targets, "edge", options)];
+    say("replacing all pods under load");
+    // Each Service has its own load: what one rollout waits for, the other can use.
+    const rollouts = await Promise.all(targets.map((target) => rollOut(test, target, options)));
     return {
       services: Object.keys(serviceSpecs()),
       tries,
@@ -115,7 +117,10 @@ function balancersOf({ at, members }: Test, { services }: ObservedServices): Bal
   };
 }
 
-function targetsOf(balancers: Balancers, { services }: ObservedServices): readonly LoadTarget[] {
+/** A target whose Service has a Deployment of its name behind it. */
+type ServiceTarget = LoadTarget & { readonly service: BackendName };
+
+function targetsOf(balancers: Balancers, { services }: ObservedServices): readonly ServiceTarget[] {
   return [
     { service: "web", balancer: balancers.cluster, nodePort: services.get("web")?.nodePort ?? 0 },
     { service: "edge", balancer: balancers.local, nodePort: services.get("edge")?.nodePort ?? 0 },
@@ -155,20 +160,19 @@ async function underLoad<T>(
 
 async function rollOut(
   test: Test,
-  targets: readonly LoadTarget[],
-  deployment: BackendName,
+  target: ServiceTarget,
   options: { readonly signal: AbortSignal },
 ): Promise<RolloutReport> {
-  const { api, state, say } = test;
+  const { api, state } = test;
+  const deployment = target.service;
   const { identity } = state;
   const startedMs = performance.now();
   const nodes = state.nodes.length;
-  say(`replacing the pods of ${deployment} under load`);
   const work = async (): Promise<void> => {
     await startRollout(api, { name: deployment, identity, revision: 2 }, options);
-    await waitForBackends(api, { identity, nodes }, { ...options, deadlineMs: PODS_MS });
+    await waitForBackends(api, { identity, nodes, only: deployment }, { ...options, deadlineMs: PODS_MS });
   };
-  const { load } = await underLoad(test, targets, work, options);
+  const { load } = await underLoad(test, [target], work, options);
   const { pods } = await observeServices(api, identity, options);
   return {
     deployment,
