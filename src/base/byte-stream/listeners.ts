@@ -1,4 +1,16 @@
-import type { ByteStreamEvents } from "./index.ts";
+/** Events of a stream. */
+export interface ByteStreamEvents {
+  /** The bytes may be overwritten after the listener has returned: a listener that keeps them must copy them. */
+  data: [chunk: Uint8Array];
+  /** The peer has ended its sending (FIN). */
+  end: [];
+  /** All written bytes are handed to the kernel, after a `write` that returned false. */
+  drain: [];
+  /** All written bytes and the FIN are handed to the kernel. */
+  finish: [];
+  /** The descriptor is closed. `errored` is set if the connection was lost. The last event. */
+  close: [];
+}
 
 type Name = keyof ByteStreamEvents;
 type Listener<N extends Name> = (...args: ByteStreamEvents[N]) => void;

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import { resetSocket } from "#base/socket-reset";
-import type { ByteStream, TransportState } from "./index.ts";
+import type { ByteStream, TransportState } from "./byte-stream.ts";
 import { StreamListeners } from "./listeners.ts";
 
 /** A Node socket, TLS or not, as a {@link ByteStream}. The stream is paused and owns the socket from now on. */

@@ -13,11 +13,11 @@ import { GarbageCollector } from "./lifecycle/garbage.ts";
 import { NamespaceController } from "./lifecycle/namespaces.ts";
 import { SoonQueue } from "./lifecycle/queue.ts";
 import { OpenApi } from "./openapi/index.ts";
+import type { ApiServerOptions } from "./options.ts";
 import { builtinResources } from "./resources/builtin.ts";
 import { Registry } from "./resources/registry.ts";
 import { loadBuiltinDefinitions } from "./schema/index.ts";
 import { seedObjects, systemNamespaces } from "./seed.ts";
-import type { ApiServerOptions } from "./server.ts";
 import { DEFAULT_SERVICE_RANGES, serviceAllocator } from "./services/allocator.ts";
 import { Store } from "./store/store.ts";
 

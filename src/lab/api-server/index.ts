@@ -13,21 +13,22 @@
  * ```
  */
 
-export type { Authenticator, Authorizer, Decision, RequestAttributes, Rules, UserInfo } from "./auth/auth.ts";
-export type { PolicyRule } from "./auth/rbac-rules.ts";
+export type {
+  Authenticator,
+  Authorizer,
+  Decision,
+  PolicyRule,
+  RequestAttributes,
+  Rules,
+  UserInfo,
+} from "./auth/auth.ts";
 export { ApiError, type Cause, type StatusDetails, type StatusReason } from "./errors.ts";
 export type { FaultAction, FaultMatch, FaultPlan, FaultRule } from "./faults/plan.ts";
 export type { AdmissionPlugin, AdmissionRequest } from "./handlers/admission.ts";
 export type { ReviewedToken, ReviewedTokens } from "./handlers/token-review.ts";
-export type { KubeletPlace } from "./http/kubelet-request.ts";
-export type { KubeletAccess } from "./http/upgrade.ts";
+export type { KubeletAccess, KubeletPlace } from "./http/kubelet-request.ts";
 export type { Json, JsonObject } from "./object/json.ts";
-export {
-  type ApiServer,
-  type ApiServerOptions,
-  type KubeconfigOverrides,
-  type ListenAddress,
-  type SeedObject,
-  startApiServer,
-} from "./server.ts";
+export type { ApiServerOptions, ListenAddress } from "./options.ts";
+export type { SeedObject } from "./seed.ts";
+export { type ApiServer, type KubeconfigOverrides, startApiServer } from "./server.ts";
 export { DEFAULT_SERVICE_RANGES, type ServiceRanges } from "./services/allocator.ts";

@@ -4,8 +4,15 @@ import { unknownKind } from "./handlers/object-rules.ts";
 import type { ServerState } from "./http/state.ts";
 import type { JsonObject } from "./object/json.ts";
 import { type KubeObject, timestamp, withMeta } from "./object/meta.ts";
-import type { SeedObject } from "./server.ts";
 import { keyOf } from "./store/entry.ts";
+
+/** An object to store as it is. Needs apiVersion, kind and metadata.name; the rest of metadata is filled in where absent. */
+export interface SeedObject {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: { readonly name: string; readonly namespace?: string; readonly [key: string]: unknown };
+  readonly [key: string]: unknown;
+}
 
 /** The namespaces that every cluster has. */
 export function systemNamespaces(): SeedObject[] {

@@ -1,72 +1,18 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
-import type { Clock } from "#base/clock";
-import type { Logger } from "#base/log";
-import type { Authenticator, Authorizer, UserInfo } from "./auth/auth.ts";
 import { buildState } from "./build.ts";
 import { ApiError } from "./errors.ts";
-import type { FaultPlan, FaultRule } from "./faults/plan.ts";
-import type { AdmissionPlugin } from "./handlers/admission.ts";
-import type { ReviewedTokens } from "./handlers/token-review.ts";
+import type { FaultPlan } from "./faults/plan.ts";
 import { handle } from "./http/handle.ts";
 import type { ServerState } from "./http/state.ts";
-import { type ServerCertificate, selfSignedCertificate } from "./http/tls.ts";
-import { handleUpgrade, type KubeletAccess } from "./http/upgrade.ts";
+import { selfSignedCertificate } from "./http/tls.ts";
+import { handleUpgrade } from "./http/upgrade.ts";
 import { renderKubeconfig } from "./kubeconfig.ts";
 import type { SoonQueue } from "./lifecycle/queue.ts";
 import type { JsonObject } from "./object/json.ts";
-import { seedObjects } from "./seed.ts";
-import type { ServiceRanges } from "./services/allocator.ts";
-
-/** Where to listen. `fd`: a socket that listens already (made in another network namespace); `host` is then the name for its URL. */
-export type ListenAddress =
-  | { readonly host: string; readonly port: number; readonly plain?: boolean }
-  | { readonly fd: number; readonly host?: string; readonly plain?: boolean };
-
-/** An object to store as it is. Needs apiVersion, kind and metadata.name; the rest of metadata is filled in where absent. */
-export interface SeedObject {
-  readonly apiVersion: string;
-  readonly kind: string;
-  readonly metadata: { readonly name: string; readonly namespace?: string; readonly [key: string]: unknown };
-  readonly [key: string]: unknown;
-}
-
-/** Settings of {@link startApiServer}. */
-export interface ApiServerOptions {
-  readonly listen: ListenAddress | readonly ListenAddress[];
-  /** HTTPS on every listener that is not `plain`. `self-signed` makes a CA with openssl(1). Default: plain HTTP. */
-  readonly tls?: "self-signed" | ServerCertificate | undefined;
-  /** Further names and addresses for a self-signed certificate, beside those of `listen`, localhost and loopback. */
-  readonly tlsHosts?: readonly string[] | undefined;
-  /**
-   * Bearer token to user. With none, every request is the administrator's; with some, others get 401. What a user may do is told by
-   * Roles, ClusterRoles and their bindings; who is in `system:masters` may do everything.
-   */
-  readonly tokens?: Readonly<Record<string, UserInfo>> | undefined;
-  /** Tokens that TokenReviews know. Default: none. */
-  readonly reviewedTokens?: ReviewedTokens | undefined;
-  /** Replaces what `tokens` makes. */
-  readonly authenticator?: Authenticator | undefined;
-  /** Default: RBAC over the objects of this server. */
-  readonly authorizer?: Authorizer | undefined;
-  /** How kubelets are reached, for `pods/exec`. Default: not at all, and exec is refused. */
-  readonly kubelets?: KubeletAccess | undefined;
-  /** Where Services' addresses and NodePorts come from. Default: 10.96.0.0/16, fd10:96::/112, 30000-32767. */
-  readonly serviceRanges?: ServiceRanges | undefined;
-  /** Run on each write, in order. */
-  readonly admission?: readonly AdmissionPlugin[] | undefined;
-  readonly log: Logger;
-  readonly clock?: Clock | undefined;
-  /** Faults from the start. */
-  readonly faults?: readonly FaultRule[] | undefined;
-  /** Seed of the chance in fault rules. Default 1. */
-  readonly faultSeed?: number | undefined;
-  /** Serve `/lab/faults`. Default false. */
-  readonly faultsOverHttp?: boolean | undefined;
-  /** Changes kept for each resource, so that watches can resume; older ones answer 410. Default 10,000. */
-  readonly watchHistory?: number | undefined;
-}
+import type { ApiServerOptions, ListenAddress } from "./options.ts";
+import { type SeedObject, seedObjects } from "./seed.ts";
 
 /** What of a kubeconfig to choose. `server` defaults to the first URL, `token` to the first of `tokens`. */
 export interface KubeconfigOverrides {

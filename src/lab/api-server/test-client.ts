@@ -1,7 +1,8 @@
 /** A small client for the server's own tests. */
 import { nullLogger } from "#base/log";
 import type { JsonObject } from "./object/json.ts";
-import { type ApiServer, type ApiServerOptions, startApiServer } from "./server.ts";
+import type { ApiServerOptions } from "./options.ts";
+import { type ApiServer, startApiServer } from "./server.ts";
 
 /** A response with its JSON body. */
 export interface Answer {

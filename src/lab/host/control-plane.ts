@@ -7,8 +7,8 @@ import { startApiServer } from "#lab/api-server";
 import type { Topology } from "#lab/topology";
 import { formatHostPort } from "#wire/http-connect";
 import { type KubeletTrust, kubeletAccess, makeKubeletTrust } from "./kubelets.ts";
+import type { LabPaths } from "./lab-paths.ts";
 import { openRelay } from "./relay.ts";
-import type { LabPaths } from "./state.ts";
 import type { LabTunnel } from "./tunnel.ts";
 
 /** Where nodes reach the API server on the fabric's gateway, when there is no tunnel. */

@@ -1,6 +1,6 @@
 import type { Topology } from "#lab/topology";
+import type { LabPaths } from "./lab-paths.ts";
 import { serviceProxyFlags } from "./services.ts";
-import type { LabPaths } from "./state.ts";
 import type { ChildSpec } from "./supervisor.ts";
 import { type LabTunnel, tunnelPrograms } from "./tunnel.ts";
 import { type LabUplinks, uplinkProxyFlags } from "./uplinks.ts";

@@ -1,26 +1,14 @@
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname } from "node:path";
 import { describeError } from "#base/errors";
 import { replaceFile } from "#base/file";
 import { tryFileLock } from "#kernel/lock";
 import type { LabIdentity } from "#lab/ownership";
 import { LabError } from "./errors.ts";
+import { labPaths } from "./lab-paths.ts";
 import type { LabServices } from "./services.ts";
 import type { LabTunnel } from "./tunnel.ts";
 import type { LabUplinks } from "./uplinks.ts";
-
-/** Where a lab keeps its files. */
-export interface LabPaths {
-  readonly dir: string;
-  readonly state: string;
-  /** For people and for the front end: the API server on loopback. */
-  readonly kubeconfig: string;
-  /** For the nodes' programs: the API server as they reach it. */
-  readonly nodeKubeconfig: string;
-  readonly logs: string;
-  socketOf(node: string): string;
-  logOf(child: string): string;
-}
 
 /** What a later command must know of a running lab. */
 export interface LabState {
@@ -43,20 +31,6 @@ export interface LabState {
   readonly uplinks?: LabUplinks | undefined;
   /** Where every node has `service-proxy`. */
   readonly services?: LabServices | undefined;
-}
-
-/** The files of a lab; nothing is made. */
-export function labPaths(lab: string): LabPaths {
-  const dir = join("/run/isthmus", `lab-${lab}`);
-  return {
-    dir,
-    state: join(dir, "state.json"),
-    kubeconfig: join(dir, "kubeconfig"),
-    nodeKubeconfig: join(dir, "kubeconfig-nodes"),
-    logs: join(dir, "logs"),
-    socketOf: (node) => join(dir, node, "coild.sock"),
-    logOf: (child) => join(dir, "logs", `${child}.log`),
-  };
 }
 
 /**

@@ -4,7 +4,7 @@ import { IpAddress, type IpFamily } from "#base/ip";
 import { makeCertificates } from "#lab/certificates";
 import type { LabNode, Topology } from "#lab/topology";
 import { formatHostPort } from "#wire/http-connect";
-import type { LabPaths } from "./state.ts";
+import type { LabPaths } from "./lab-paths.ts";
 
 /** Where nodes find the API server: the same addresses on each of them, which lead nowhere but into their own agent. */
 const BIND_ADDRESSES = { 4: IpAddress.parse("10.255.255.1"), 6: IpAddress.parse("fd10:255:255::1") } as const;

@@ -7,7 +7,7 @@ import { makeCertificates } from "#lab/certificates";
 import { serveDns, serveFiles, type Zone } from "#lab/internet";
 import type { OnLink, Topology, Uplinks } from "#lab/topology";
 import { formatHostPort } from "#wire/http-connect";
-import type { LabPaths } from "./state.ts";
+import type { LabPaths } from "./lab-paths.ts";
 
 const PROXY = { address: "127.0.0.1", port: 5443 } as const;
 const SERVER = { name: "files.example", port: 443 } as const;

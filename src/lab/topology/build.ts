@@ -1,7 +1,8 @@
 import { Cidr, type IpAddress } from "#base/ip";
 import type { Kernel, NetStack } from "#kernel/net";
 import { buildUplinks } from "./build-uplinks.ts";
-import type { LabNode, Topology } from "./plan.ts";
+import type { LabNode } from "./lab-node.ts";
+import type { Topology } from "./plan.ts";
 
 const ANY = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
 

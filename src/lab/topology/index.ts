@@ -5,10 +5,9 @@
  * Owns: namespaces whose names begin with `isthmus-<lab>-`, and what runs in them. Refuses to know: Kubernetes.
  */
 export { buildTopology } from "./build.ts";
+export { addressOfNode, type LabNode } from "./lab-node.ts";
 export {
-  addressOfNode,
   LAB_NAME_PATTERN,
-  type LabNode,
   type NodeFamilies,
   planTopology,
   type Topology,

@@ -1,4 +1,5 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
+import type { LabNode } from "./lab-node.ts";
 import { planUplinks, type Uplinks } from "./uplinks.ts";
 
 /** The families that nodes and pods have. */
@@ -6,17 +7,6 @@ export type NodeFamilies = "ipv4" | "ipv6" | "dual";
 
 /** Lab names become parts of namespace names. */
 export const LAB_NAME_PATTERN = /^[a-z0-9]([a-z0-9-]{0,14}[a-z0-9])?$/;
-
-/** One node. */
-export interface LabNode {
-  /** As the API has it. */
-  readonly name: string;
-  /** Its namespace, as `ip netns` knows it. */
-  readonly netns: string;
-  readonly addresses: readonly IpAddress[];
-  /** The bridge's port that leads to it. */
-  readonly port: string;
-}
 
 /** Everything that makes the machines of a lab, as plain data. */
 export interface Topology {
@@ -80,9 +70,4 @@ export function planTopology(options: {
       : undefined,
     uplinks: options.uplinks === true && first !== undefined ? planUplinks(options.lab, families, first) : undefined,
   };
-}
-
-/** The node's address of a family. */
-export function addressOfNode(node: LabNode, family: IpFamily): IpAddress | undefined {
-  return node.addresses.find((address) => address.family === family);
 }

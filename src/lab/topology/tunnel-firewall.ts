@@ -1,6 +1,6 @@
 import { openNetNs } from "#kernel/netns";
 import { NftTransaction, openNft } from "#kernel/nft";
-import type { LabNode } from "./plan.ts";
+import type { LabNode } from "./lab-node.ts";
 
 /** Names whose they are; nobody else's are touched. */
 const TABLE = { family: "inet", name: "isthmus-lab" } as const;

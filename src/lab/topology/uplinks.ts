@@ -1,5 +1,5 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
-import type { LabNode } from "./plan.ts";
+import type { LabNode } from "./lab-node.ts";
 
 /** An address on a link, with the length of its network's prefix. */
 export interface OnLink {

@@ -1,5 +1,4 @@
 import { ApiError } from "../errors.ts";
-import type { PolicyRule } from "./rbac-rules.ts";
 
 /** Who asks (authentication/v1 UserInfo). */
 export interface UserInfo {
@@ -29,6 +28,15 @@ export interface Authenticator {
 export interface Decision {
   readonly allowed: boolean;
   readonly reason: string;
+}
+
+/** rbac.authorization.k8s.io/v1 PolicyRule. */
+export interface PolicyRule {
+  readonly verbs: readonly string[];
+  readonly apiGroups: readonly string[];
+  readonly resources: readonly string[];
+  readonly resourceNames: readonly string[];
+  readonly nonResourceURLs: readonly string[];
 }
 
 /** What a user may do in a namespace and at the cluster scope. */

@@ -1,4 +1,4 @@
-import type { SeedObject } from "../server.ts";
+import type { SeedObject } from "../seed.ts";
 
 const API_VERSION = "rbac.authorization.k8s.io/v1";
 const EVERYBODY = ["system:authenticated"];

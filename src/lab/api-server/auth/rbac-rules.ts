@@ -1,14 +1,5 @@
 import { asArray, asObject, asString, type JsonObject } from "../object/json.ts";
-import type { RequestAttributes, UserInfo } from "./auth.ts";
-
-/** rbac.authorization.k8s.io/v1 PolicyRule. */
-export interface PolicyRule {
-  readonly verbs: readonly string[];
-  readonly apiGroups: readonly string[];
-  readonly resources: readonly string[];
-  readonly resourceNames: readonly string[];
-  readonly nonResourceURLs: readonly string[];
-}
+import type { PolicyRule, RequestAttributes, UserInfo } from "./auth.ts";
 
 /** The rules of a Role or ClusterRole, as it is stored. */
 export function rulesOf(role: JsonObject): PolicyRule[] {

@@ -7,9 +7,10 @@ import { type TestContext, test } from "node:test";
 import fc from "fast-check";
 import type { JsonObject } from "../object/json.ts";
 import { at } from "../object/json.ts";
-import type { ApiServerOptions } from "../server.ts";
+import type { ApiServerOptions } from "../options.ts";
 import { type Answer, TestServer } from "../test-client.ts";
-import { type PolicyRule, ruleAllows } from "./rbac-rules.ts";
+import type { PolicyRule } from "./auth.ts";
+import { ruleAllows } from "./rbac-rules.ts";
 
 const RBAC = "/apis/rbac.authorization.k8s.io/v1";
 const TOKENS = {

@@ -2,8 +2,8 @@ import { asObject, asString, type JsonObject } from "../object/json.ts";
 import type { KubeObject } from "../object/meta.ts";
 import { keyOf } from "../store/entry.ts";
 import type { Store } from "../store/store.ts";
-import type { Authorizer, Decision, RequestAttributes, Rules, UserInfo } from "./auth.ts";
-import { type PolicyRule, ruleAllows, rulesOf, subjectOf } from "./rbac-rules.ts";
+import type { Authorizer, Decision, PolicyRule, RequestAttributes, Rules, UserInfo } from "./auth.ts";
+import { ruleAllows, rulesOf, subjectOf } from "./rbac-rules.ts";
 
 const GROUP = "rbac.authorization.k8s.io";
 /** Whoever is in it may do everything, whatever the objects say. */

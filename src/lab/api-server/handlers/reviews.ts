@@ -1,5 +1,4 @@
-import type { Authorizer, RequestAttributes, UserInfo } from "../auth/auth.ts";
-import type { PolicyRule } from "../auth/rbac-rules.ts";
+import type { Authorizer, PolicyRule, RequestAttributes, UserInfo } from "../auth/auth.ts";
 import { asArray, asObject, asString, type JsonObject } from "../object/json.ts";
 
 /** Answers the reviews of authorization.k8s.io/v1 that ask about a user's own or another's rights. */

@@ -1,3 +1,4 @@
+import type { Duplex } from "node:stream";
 import { ApiError, badRequest } from "../errors.ts";
 import { asArray, asObject, asString, at } from "../object/json.ts";
 import type { KubeObject } from "../object/meta.ts";
@@ -12,6 +13,14 @@ const STREAMS = { stdin: "input", stdout: "output", stderr: "error", tty: "tty" 
 export interface KubeletPlace {
   readonly host: string;
   readonly port: number;
+}
+
+/** How the server reaches kubelets. */
+export interface KubeletAccess {
+  /** A connection to a node's address: straight, or through a tunnel. Rejects with an error for people. */
+  readonly connect: (place: KubeletPlace) => Promise<Duplex>;
+  /** PEM: the authority of kubelets' certificates, and what the server shows to them. */
+  readonly tls: { readonly ca: string; readonly cert: string; readonly key: string };
 }
 
 /** Pure: the kubelet of a node. Throws ApiError for one that has no address. */

@@ -1,38 +1,29 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
-import type { UserInfo } from "../auth/auth.ts";
-import { ApiError, badRequest } from "../errors.ts";
-import { parseFieldValidation } from "../handlers/decode.ts";
+import { badRequest } from "../errors.ts";
 import { listEntries, numberOf, parseSelection } from "../handlers/list.ts";
 import { fromStored } from "../handlers/object-rules.ts";
-import type { Deleted, DeleteOptions, WriteOptions } from "../handlers/objects.ts";
-import { PATCH_TYPES, patcher } from "../handlers/patch.ts";
+import type { Deleted, DeleteOptions } from "../handlers/objects.ts";
 import { answerReview } from "../handlers/reviews.ts";
 import { answerTokenReview } from "../handlers/token-review.ts";
-import { asObject, isObject, type JsonObject } from "../object/json.ts";
-import type { KubeObject } from "../object/meta.ts";
-import type { ResourceDef } from "../resources/types.ts";
+import { asObject } from "../object/json.ts";
 import { keyOf } from "../store/entry.ts";
-import { type Form, negotiate } from "./accept.ts";
-import { mediaType, parseJson, parseObjectBody, parseYaml } from "./body.ts";
+import { parseObjectBody } from "./body.ts";
+import {
+  answer,
+  type Call,
+  formOf,
+  MAX_BODY_BYTES,
+  methodNotAllowed,
+  objectBody,
+  parseDryRun,
+  patchObject,
+  writeOptions,
+} from "./call.ts";
 import { sendList } from "./list-response.ts";
-import { isTrue, type ResourceRequest } from "./request-info.ts";
-import { addWarning, readBody, sendJson, sendObject } from "./respond.ts";
+import type { ResourceRequest } from "./request-info.ts";
+import { readBody, sendJson } from "./respond.ts";
 import { startWatch } from "./start-watch.ts";
 import type { ServerState } from "./state.ts";
 import { handleSubresource } from "./subresource.ts";
-
-/** The bound on request bodies (the real server's). */
-export const MAX_BODY_BYTES = 3 * 1024 * 1024;
-
-/** One request on a resource with its surroundings. */
-export interface Call {
-  readonly url: URL;
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
-  readonly user: UserInfo;
-  /** An injected fault: commit, then cut the connection instead of answering. */
-  readonly loseResponse: boolean;
-}
 
 /** Answers a request on a resource. Throws ApiError. */
 export async function handleResource(state: ServerState, parsed: ResourceRequest, call: Call): Promise<void> {
@@ -65,59 +56,6 @@ export async function handleResource(state: ServerState, parsed: ResourceRequest
   }
 }
 
-/** 405. */
-export function methodNotAllowed(resource: ResourceDef, verb: string): ApiError {
-  return new ApiError(
-    "MethodNotAllowed",
-    `the server does not allow this method on the requested resource: ${verb} ${resource.plural}`,
-  );
-}
-
-function form(call: Call): Form {
-  return negotiate(call.request.headers.accept, call.url.searchParams.get("includeObject"));
-}
-
-/** Sends one object, unless the response is to be lost. */
-export function answer(
-  state: ServerState,
-  parsed: ResourceRequest,
-  call: Call,
-  status: number,
-  object: KubeObject,
-): void {
-  if (call.loseResponse) call.response.destroy();
-  else sendObject(call.response, status, parsed.resource, object, form(call), state.clock.now());
-}
-
-/** Reads what every write has in its query. Throws ApiError. */
-export function writeOptions(call: Call, subresource: string): WriteOptions {
-  const { searchParams } = call.url;
-  const manager =
-    searchParams.get("fieldManager") ?? (call.request.headers["user-agent"] ?? "unknown").split("/")[0] ?? "unknown";
-  if (manager.length > 128) throw badRequest("fieldManager: Too long: must have at most 128 bytes");
-  return {
-    user: call.user,
-    manager,
-    dryRun: parseDryRun(searchParams.getAll("dryRun")),
-    fieldValidation: parseFieldValidation(searchParams.get("fieldValidation")),
-    subresource,
-    warn: (text) => addWarning(call.response, text),
-  };
-}
-
-function parseDryRun(values: readonly string[]): boolean {
-  for (const value of values)
-    if (value !== "All" && value !== "")
-      throw badRequest(`dryRun: Unsupported value: ${JSON.stringify(value)}: supported values: "All"`);
-  return values.includes("All");
-}
-
-/** Reads the body as an object. Throws ApiError. */
-export async function objectBody(call: Call): Promise<JsonObject> {
-  const bytes = await readBody(call.request, MAX_BODY_BYTES);
-  return parseObjectBody(bytes, call.request.headers["content-type"]);
-}
-
 async function list(state: ServerState, parsed: ResourceRequest, call: Call): Promise<void> {
   const { resource, namespace } = parsed;
   const { searchParams } = call.url;
@@ -129,7 +67,7 @@ async function list(state: ServerState, parsed: ResourceRequest, call: Call): Pr
     searchParams,
     state.store.revision,
   );
-  await sendList(call.response, resource, listed, form(call), state.clock.now());
+  await sendList(call.response, resource, listed, formOf(call), state.clock.now());
 }
 
 async function create(state: ServerState, parsed: ResourceRequest, call: Call): Promise<void> {
@@ -163,30 +101,6 @@ async function update(state: ServerState, parsed: ResourceRequest, call: Call): 
 async function patch(state: ServerState, parsed: ResourceRequest, call: Call): Promise<void> {
   const { object, created } = await patchObject(state, parsed, call, "");
   answer(state, parsed, call, created ? 201 : 200, fromStored(parsed.resource, object));
-}
-
-/** Applies a patch of any type to an object or one of its subresources. Throws ApiError. */
-export async function patchObject(
-  state: ServerState,
-  parsed: ResourceRequest,
-  call: Call,
-  subresource: string,
-): Promise<{ object: KubeObject; created: boolean }> {
-  const { resource, namespace, name } = parsed;
-  const type = mediaType(call.request.headers["content-type"]);
-  const bytes = await readBody(call.request, MAX_BODY_BYTES);
-  const options = writeOptions(call, subresource);
-  const force = isTrue(call.url.searchParams.get("force"));
-  if (type === PATCH_TYPES.apply) {
-    if (call.url.searchParams.get("fieldManager") === null)
-      throw badRequest("fieldManager is required for apply patch");
-    const body = parseYaml(bytes);
-    if (!isObject(body)) throw badRequest("error decoding YAML: want an object");
-    return state.objects.apply(resource, namespace, name, body, { ...options, force });
-  }
-  if (force) throw badRequest("force: Forbidden: may not be specified for non-apply patch");
-  const change = patcher(type, parseJson(bytes), resource, state.registry.definitions);
-  return { object: await state.objects.update(resource, namespace, name, change, options), created: false };
 }
 
 /** Reads DeleteOptions from the body and the query, which wins nothing: what the body says stays. Throws ApiError. */
@@ -266,7 +180,7 @@ async function removeAll(state: ServerState, parsed: ResourceRequest, call: Call
     call.response,
     resource,
     { entries, listMeta: { resourceVersion: String(state.store.revision) } },
-    form(call),
+    formOf(call),
     state.clock.now(),
   );
 }

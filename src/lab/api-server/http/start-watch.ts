@@ -12,8 +12,8 @@ import type { ResourceDef } from "../resources/types.ts";
 import type { Collection } from "../store/collection.ts";
 import type { Entry } from "../store/entry.ts";
 import { negotiate } from "./accept.ts";
+import type { Call } from "./call.ts";
 import { isTrue, type ResourceRequest } from "./request-info.ts";
-import type { Call } from "./resource.ts";
 import type { ServerState } from "./state.ts";
 import { Watcher } from "./watch.ts";
 

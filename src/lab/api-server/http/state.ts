@@ -8,7 +8,7 @@ import type { ReviewedTokens } from "../handlers/token-review.ts";
 import type { OpenApi } from "../openapi/index.ts";
 import type { Registry } from "../resources/registry.ts";
 import type { Store } from "../store/store.ts";
-import type { KubeletAccess } from "./upgrade.ts";
+import type { KubeletAccess } from "./kubelet-request.ts";
 import type { EventEncoder, Watcher } from "./watch.ts";
 
 /** What every request handler works with. */

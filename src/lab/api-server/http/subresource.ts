@@ -9,16 +9,8 @@ import type { ScalePaths } from "../resources/types.ts";
 import { ANYTHING } from "../schema/index.ts";
 import { negotiate } from "./accept.ts";
 import { mediaType, parseJson, parseYaml } from "./body.ts";
+import { answer, type Call, MAX_BODY_BYTES, methodNotAllowed, objectBody, patchObject, writeOptions } from "./call.ts";
 import type { ResourceRequest } from "./request-info.ts";
-import {
-  answer,
-  type Call,
-  MAX_BODY_BYTES,
-  methodNotAllowed,
-  objectBody,
-  patchObject,
-  writeOptions,
-} from "./resource.ts";
 import { readBody, sendJson, sendObject } from "./respond.ts";
 import type { ServerState } from "./state.ts";
 import { notReached } from "./upgrade.ts";

@@ -5,16 +5,8 @@ import { describeError } from "#base/errors";
 import { ApiError, badRequest } from "../errors.ts";
 import { asString, at } from "../object/json.ts";
 import { admit } from "./admit.ts";
-import { execTarget, type KubeletPlace, kubeletOf } from "./kubelet-request.ts";
+import { execTarget, type KubeletAccess, type KubeletPlace, kubeletOf } from "./kubelet-request.ts";
 import type { ServerState } from "./state.ts";
-
-/** How the server reaches kubelets. */
-export interface KubeletAccess {
-  /** A connection to a node's address: straight, or through a tunnel. Rejects with an error for people. */
-  readonly connect: (place: KubeletPlace) => Promise<Duplex>;
-  /** PEM: the authority of kubelets' certificates, and what the server shows to them. */
-  readonly tls: { readonly ca: string; readonly cert: string; readonly key: string };
-}
 
 /** Headers of the handshake, which are between client and kubelet (RFC 6455 section 4.1). */
 const PASSED = ["upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-protocol"] as const;

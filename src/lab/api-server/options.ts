@@ -1,0 +1,50 @@
+import type { Clock } from "#base/clock";
+import type { Logger } from "#base/log";
+import type { Authenticator, Authorizer, UserInfo } from "./auth/auth.ts";
+import type { FaultRule } from "./faults/plan.ts";
+import type { AdmissionPlugin } from "./handlers/admission.ts";
+import type { ReviewedTokens } from "./handlers/token-review.ts";
+import type { KubeletAccess } from "./http/kubelet-request.ts";
+import type { ServerCertificate } from "./http/tls.ts";
+import type { ServiceRanges } from "./services/allocator.ts";
+
+/** Where to listen. `fd`: a socket that listens already (made in another network namespace); `host` is then the name for its URL. */
+export type ListenAddress =
+  | { readonly host: string; readonly port: number; readonly plain?: boolean }
+  | { readonly fd: number; readonly host?: string; readonly plain?: boolean };
+
+/** Settings of `startApiServer`. */
+export interface ApiServerOptions {
+  readonly listen: ListenAddress | readonly ListenAddress[];
+  /** HTTPS on every listener that is not `plain`. `self-signed` makes a CA with openssl(1). Default: plain HTTP. */
+  readonly tls?: "self-signed" | ServerCertificate | undefined;
+  /** Further names and addresses for a self-signed certificate, beside those of `listen`, localhost and loopback. */
+  readonly tlsHosts?: readonly string[] | undefined;
+  /**
+   * Bearer token to user. With none, every request is the administrator's; with some, others get 401. What a user may do is told by
+   * Roles, ClusterRoles and their bindings; who is in `system:masters` may do everything.
+   */
+  readonly tokens?: Readonly<Record<string, UserInfo>> | undefined;
+  /** Tokens that TokenReviews know. Default: none. */
+  readonly reviewedTokens?: ReviewedTokens | undefined;
+  /** Replaces what `tokens` makes. */
+  readonly authenticator?: Authenticator | undefined;
+  /** Default: RBAC over the objects of this server. */
+  readonly authorizer?: Authorizer | undefined;
+  /** How kubelets are reached, for `pods/exec`. Default: not at all, and exec is refused. */
+  readonly kubelets?: KubeletAccess | undefined;
+  /** Where Services' addresses and NodePorts come from. Default: 10.96.0.0/16, fd10:96::/112, 30000-32767. */
+  readonly serviceRanges?: ServiceRanges | undefined;
+  /** Run on each write, in order. */
+  readonly admission?: readonly AdmissionPlugin[] | undefined;
+  readonly log: Logger;
+  readonly clock?: Clock | undefined;
+  /** Faults from the start. */
+  readonly faults?: readonly FaultRule[] | undefined;
+  /** Seed of the chance in fault rules. Default 1. */
+  readonly faultSeed?: number | undefined;
+  /** Serve `/lab/faults`. Default false. */
+  readonly faultsOverHttp?: boolean | undefined;
+  /** Changes kept for each resource, so that watches can resume; older ones answer 410. Default 10,000. */
+  readonly watchHistory?: number | undefined;
+}
