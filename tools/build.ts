@@ -21,24 +21,14 @@ import {
 } from "node:fs";
 import { basename, join } from "node:path";
 import { build, type Plugin } from "esbuild";
+import { PROGRAMS } from "../src/programs/programs.ts";
 
 const root = join(import.meta.dirname, "..");
 const dist = join(root, "dist");
 const stampFile = join(dist, ".stamp");
 
 /** Programs that the one executable also answers to by name; `isthmus` itself dispatches on its first word. */
-const LINKS = [
-  "coild",
-  "coil-ipam-controller",
-  "coil-router",
-  "coil-installer",
-  "proxy-server",
-  "proxy-agent",
-  "sni-router",
-  "service-proxy",
-  "uplink-proxy",
-  "mgmtproxy-env",
-];
+const LINKS = Object.entries(PROGRAMS).flatMap(([name, { linked }]) => (linked === true ? [name] : []));
 
 function stamp(): string {
   const hash = createHash("sha256");

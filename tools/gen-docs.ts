@@ -7,22 +7,8 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { flagReference } from "#base/config";
-import { auditProgram } from "../src/programs/audit.ts";
-import { coilInstaller } from "../src/programs/coil-installer.ts";
-import { coilIpamController } from "../src/programs/coil-ipam-controller.ts";
-import { coilRouter } from "../src/programs/coil-router.ts";
-import { coild } from "../src/programs/coild.ts";
-import { doctor } from "../src/programs/doctor.ts";
-import { explain } from "../src/programs/explain.ts";
-import { lab } from "../src/programs/lab.ts";
-import { mgmtproxyEnv } from "../src/programs/mgmtproxy-env.ts";
-import { nodeParts } from "../src/programs/node-parts.ts";
-import { proxyAgent } from "../src/programs/proxy-agent.ts";
-import { proxyServer } from "../src/programs/proxy-server.ts";
-import type { Program } from "../src/programs/run-program.ts";
-import { serviceProxy } from "../src/programs/service-proxy.ts";
-import { sniRouter } from "../src/programs/sni-router.ts";
-import { uplinkProxy } from "../src/programs/uplink-proxy.ts";
+import type { Program } from "../src/programs/program/index.ts";
+import { publicPrograms } from "../src/programs/programs.ts";
 import { generate } from "./generated.ts";
 import { CNI_PAGE } from "./reference/cni.ts";
 import { podNetwork } from "./reference/pod-network.ts";
@@ -72,24 +58,8 @@ function page(program: Program): string {
 }
 
 /** Every page by file name. */
-function pages(): ReadonlyMap<string, string> {
-  const programs = [
-    auditProgram,
-    explain,
-    coild,
-    coilInstaller,
-    coilIpamController,
-    coilRouter,
-    doctor,
-    lab,
-    mgmtproxyEnv,
-    nodeParts,
-    proxyAgent,
-    proxyServer,
-    serviceProxy,
-    sniRouter,
-    uplinkProxy,
-  ];
+async function pages(): Promise<ReadonlyMap<string, string>> {
+  const programs = await Promise.all(Array.from(publicPrograms().values(), ({ load }) => load()));
   return new Map([
     ...programs.map((program) => [`${program.name}.md`, page(program)] as const),
     ["coil.md", `${MARK}\n\n${CNI_PAGE}`],
@@ -103,7 +73,7 @@ async function strangers(): Promise<string[]> {
     .map((name) => `docs/reference/${name} is the page of no program; remove it`);
 }
 
-const wanted = pages();
+const wanted = await pages();
 process.exitCode = await generate(
   { script: "tools/gen-docs.ts", folder: FOLDER, files: wanted, also: strangers },
   process.argv.slice(2),

@@ -4,9 +4,9 @@ import { callGrpc } from "#features/cni";
 import { type AuditedBlock, type AuditedPod, audit, type Finding } from "#features/ipam";
 import { type KubeApi, type Pod, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";
-import { kubeFlags, openClient } from "./daemon-flags.ts";
-import { INSPECT_PATH, type NodeState } from "./inspect.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
+import { INSPECT_PATH, type NodeState } from "./coild/inspect.ts";
+import { kubeFlags, openClient } from "./daemon/index.ts";
+import { defineProgram, EXIT } from "./program/index.ts";
 
 /** What coild answered cannot be read. */
 class AuditError extends ExpectedError<"bad-answer"> {

@@ -5,8 +5,8 @@ import { sleep } from "#base/async";
 import { ConfigError, durationFlag } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
 import { FileError, replaceFile } from "#base/file";
-import { logFlags, loggerOf } from "./daemon-flags.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
+import { logFlags, loggerOf } from "./daemon/index.ts";
+import { defineProgram, EXIT } from "./program/index.ts";
 
 /** A file cannot be put in place. Files that were there are whole. */
 class InstallError extends ExpectedError<"cannot-install"> {

@@ -10,11 +10,16 @@ import { openKernel } from "#kernel/net";
 import { type Node, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL } from "#kube/coil";
 import { allSynced, createInformer } from "#kube/informer";
-import { kubeFlags, logFlags, loggerOf, openClient } from "./daemon-flags.ts";
-import { informerHealth } from "./informer-health.ts";
-import { internalAddresses, requireNodeName } from "./node.ts";
-import { requirePrivileges } from "./privileges.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
+import {
+  informerHealth,
+  internalAddresses,
+  kubeFlags,
+  logFlags,
+  loggerOf,
+  openClient,
+  requireNodeName,
+} from "./daemon/index.ts";
+import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 const MAIN_TABLE = 254;
 /** A log line names so many blocks at most. */

@@ -15,17 +15,15 @@ import { openKernel } from "#kernel/net";
 import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
 import { type EventInput, EventRecorder } from "#kube/events";
 import { createInformer } from "#kube/informer";
-import { cniDeps } from "./coild-deps.ts";
-import { keepKernel, rememberKernel } from "./coild-kernel.ts";
-import { LostAttachments } from "./coild-lost.ts";
-import { coildMetrics } from "./coild-metrics.ts";
-import { SetUpProbe } from "./coild-set-up.ts";
-import { watchOwnObjects } from "./coild-watch.ts";
-import { kubeFlags, logFlags, loggerOf, openClient } from "./daemon-flags.ts";
-import { INSPECT_PATH, inspectHandler } from "./inspect.ts";
-import { internalAddresses, requireNodeName } from "./node.ts";
-import { requirePrivileges } from "./privileges.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
+import { cniDeps } from "./coild/cni-deps.ts";
+import { INSPECT_PATH, inspectHandler } from "./coild/inspect.ts";
+import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
+import { LostAttachments } from "./coild/lost-attachments.ts";
+import { coildMetrics } from "./coild/metrics.ts";
+import { SetUpProbe } from "./coild/set-up-probe.ts";
+import { watchOwnObjects } from "./coild/watch-own-objects.ts";
+import { internalAddresses, kubeFlags, logFlags, loggerOf, openClient, requireNodeName } from "./daemon/index.ts";
+import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 const id = { min: 1, max: 4_294_967_295 };
 const flags = {

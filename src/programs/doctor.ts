@@ -1,8 +1,7 @@
 import { readFileSync } from "node:fs";
 import { switchFlag } from "#base/config";
 import { type KernelFeature, probeKernel } from "#kernel/probe";
-import { LAB_CAPABILITIES, requirePrivileges } from "./privileges.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
+import { defineProgram, EXIT, LAB_CAPABILITIES, requirePrivileges } from "./program/index.ts";
 
 const flags = {
   json: switchFlag("json", false, "print one JSON object"),

@@ -1,8 +1,8 @@
 import { ConfigError, listFlag, parseFlags, stringFlag, switchFlag } from "#base/config";
 import { IpAddress } from "#base/ip";
 import { explainPacket, explanationText, parseQuestion, QUESTION_USAGE } from "#features/service-proxy";
-import { openClient } from "./daemon-flags.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
+import { openClient } from "./daemon/index.ts";
+import { defineProgram, EXIT } from "./program/index.ts";
 import { serviceProxyConfig, serviceProxyFlags } from "./service-proxy-config/index.ts";
 
 /** Those of the proxy's flags that count for where a packet goes. */

@@ -1,6 +1,6 @@
 import { durationFlag, integerFlag } from "#base/config";
 import { serveBackend } from "#lab/backend";
-import { defineProgram, EXIT } from "./run-program.ts";
+import { defineProgram, EXIT } from "./program/index.ts";
 
 const flags = {
   port: integerFlag("port", 8080, "where to listen", { min: 1, max: 65_535 }),

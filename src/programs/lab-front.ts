@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import { Deferred } from "#base/async";
 import { type HostEvent, isRunning, LabError, type LabState, labPaths } from "#lab/host";
 import { poll } from "#lab/poll";
-import { ownCommand } from "./own-command.ts";
+import { ownCommand } from "./program/index.ts";
 
 /** A holding process that was started here. */
 export interface LabHost {

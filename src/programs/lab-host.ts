@@ -4,8 +4,7 @@ import { describeError, ExpectedError } from "#base/errors";
 import { createLogger } from "#base/log";
 import { type HostEvent, runHost } from "#lab/host";
 import { cniExecutable } from "./lab-front.ts";
-import { ownCommand } from "./own-command.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
+import { defineProgram, EXIT, ownCommand } from "./program/index.ts";
 
 const flags = {
   name: stringFlag("name", "lab", "name of the lab", "NAME"),

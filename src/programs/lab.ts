@@ -39,8 +39,7 @@ import {
 import { LAB_NAME_PATTERN, removeTopology } from "#lab/topology";
 import { gatherAudit } from "./audit.ts";
 import { type LabHost, startHost, stopHost } from "./lab-front.ts";
-import { LAB_CAPABILITIES, requirePrivileges } from "./privileges.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
+import { defineProgram, EXIT, LAB_CAPABILITIES, requirePrivileges } from "./program/index.ts";
 
 const flags = {
   name: stringFlag("name", "lab", "name of the lab; several can be up side by side", "NAME"),

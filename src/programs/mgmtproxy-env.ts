@@ -15,9 +15,9 @@ import {
   writePid,
   writeSentinel,
 } from "#features/uplink-proxy";
-import { logFlags, loggerOf } from "./daemon-flags.ts";
+import { logFlags, loggerOf } from "./daemon/index.ts";
 import { environmentFlags, environmentOptions, nodeAddress } from "./mgmtproxy-env/flags.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
+import { defineProgram, EXIT } from "./program/index.ts";
 
 const VERBS = ["print", "run", "launch", "sentinel", "enabled", "systemd-dropin", "watch", "apply"] as const;
 type Verb = (typeof VERBS)[number];

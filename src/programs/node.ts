@@ -1,33 +1,96 @@
-import { ConfigError } from "#base/config";
-import { IpAddress } from "#base/ip";
-import type { Node } from "#kube/client";
-import { MAX_LABEL_VALUE_LENGTH } from "#kube/coil";
+import { TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
+import { addressFlag, ConfigError } from "#base/config";
+import { Health, serveHealth, serveMetrics } from "#base/health";
+import { Counter, createRegistry } from "#base/metrics";
+import { logFlags, loggerOf } from "./daemon/index.ts";
+import { splitCommandLines } from "./node/command-lines.ts";
+import { type SupervisedPart, supervise } from "./node/supervise.ts";
+import { defineProgram, EXIT, type Program, parseProgram } from "./program/index.ts";
 
-/** The name of the node that this process runs on. Throws `ConfigError` when it is not given or cannot be a label value. */
-export function requireNodeName(env: Readonly<Record<string, string | undefined>> = process.env): string {
-  const name = env["COIL_NODE_NAME"] ?? "";
-  if (name === "") {
-    throw new ConfigError("invalid-flags", [
-      "the environment variable COIL_NODE_NAME is missing; set it to the name of this node",
-    ]);
-  }
-  if (name.length > MAX_LABEL_VALUE_LENGTH) {
-    const fault = `the node name ${name} has ${name.length} characters; blocks carry it as a label, so at most ${MAX_LABEL_VALUE_LENGTH} can be`;
-    throw new ConfigError("invalid-flags", [fault]);
-  }
-  return name;
+const flags = {
+  metricsAddr: addressFlag(
+    "metrics-addr",
+    ":9390",
+    "address of /metrics of the process; each part has its own besides",
+  ),
+  healthAddr: addressFlag(
+    "health-addr",
+    ":9391",
+    "address of /healthz and /readyz of the process; each part has its own",
+  ),
+  ...logFlags,
+};
+
+/** Programs by name; each is loaded by a call. */
+type Listed = ReadonlyMap<string, () => Promise<Program>>;
+
+/** `node`: the programs of a node as one process (docs/design/node.md). `listed` holds those that it can run. */
+export function nodeProgram(listed: Listed): Program {
+  return defineProgram({
+    name: "node",
+    summary:
+      "Runs the programs of a node as one process: each with its own flags, health and metrics, at the memory of one.",
+    words: { usage: "PROGRAM [FLAGS] [-- PROGRAM [FLAGS]]...", max: Number.POSITIVE_INFINITY, stopAtFirst: true },
+    flags,
+    secondSignal: "hurry",
+    notes: [
+      `Programs: ${[...listed.keys()].join(", ")}.`,
+      "A program that ends or fails is started again after a pause; the others go on.",
+    ],
+    run: async ({ values, words, signal, hurry }) => {
+      const parts = await loadParts(listed, words, hurry);
+      const log = loggerOf("node", values);
+      const registry = createRegistry();
+      const restarts = new Counter({
+        name: "isthmus_node_part_restarts_total",
+        help: "How often a part of the process was started again.",
+        labelNames: ["part"],
+        registers: [registry],
+      });
+      const health = new Health({ log: log.child("health") });
+      await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
+      await using _health = await serveHealth({ health }, { address: values.healthAddr });
+      const group = new TaskGroup(signal);
+      const codes: number[] = [];
+      for (const part of parts) {
+        const { name } = part;
+        restarts.inc({ part: name }, 0);
+        const deps = {
+          health: health.part(name, { needed: "always" }),
+          log,
+          clock: systemClock,
+          onRestart: () => restarts.inc({ part: name }),
+        };
+        group.spawn(async (at) => {
+          codes.push(await supervise(part, deps, { signal: at }));
+        });
+      }
+      log.info("started", { parts: parts.map(({ name }) => name) });
+      await group.wait();
+      log.info("ended");
+      return Math.max(EXIT.ok, ...codes);
+    },
+  });
 }
 
-/** The node's InternalIP addresses: the last of each family. */
-export function internalAddresses(node: Pick<Node, "status">): {
-  readonly ipv4: IpAddress | undefined;
-  readonly ipv6: IpAddress | undefined;
-} {
-  const parsed = (node.status?.addresses ?? [])
-    .filter((entry) => entry.type === "InternalIP")
-    .flatMap((entry) => IpAddress.tryParse(entry.address) ?? []);
-  return {
-    ipv4: parsed.findLast((address) => address.family === 4),
-    ipv6: parsed.findLast((address) => address.family === 6),
-  };
+/** Loads the programs and reads their command lines. Throws `ConfigError` naming the faults of all. */
+async function loadParts(listed: Listed, words: readonly string[], hurry: AbortSignal): Promise<SupervisedPart[]> {
+  const faults: string[] = [];
+  const parts: SupervisedPart[] = [];
+  for (const { name, argv } of splitCommandLines(words, [...listed.keys()])) {
+    const program = await listed.get(name)?.();
+    if (program === undefined) continue;
+    try {
+      const { values, words: rest } = parseProgram(program, argv);
+      const run = async (signal: AbortSignal): Promise<number> =>
+        (await program.run({ values, words: rest, signal, hurry, ownsProcess: false })) ?? EXIT.ok;
+      parts.push({ name, run });
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      faults.push(...error.faults.map((fault) => `${name}: ${fault}`));
+    }
+  }
+  if (faults.length > 0) throw new ConfigError("invalid-flags", faults);
+  return parts;
 }

@@ -23,13 +23,13 @@ import {
 import type { KubeClient } from "#kube/client";
 import type { Capability } from "#wire/konnectivity";
 import { serveRoutes } from "./http-endpoints/index.ts";
+import { defineProgram, EXIT } from "./program/index.ts";
 import { adminRoutes } from "./proxy-agent/admin-routes.ts";
 import { openBindInterface } from "./proxy-agent/bind-interface.ts";
 import { type AgentConfig, agentConfig } from "./proxy-agent/config.ts";
 import { type AgentFlags, agentFlags } from "./proxy-agent/flags.ts";
 import { ineffectiveAgentFlags } from "./proxy-agent/ineffective-flags.ts";
 import { agentMetrics } from "./proxy-agent/metrics.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
 import {
   AGENT_UNREADY,
   healthRoutes,
@@ -184,7 +184,7 @@ function serverAddresses(
 
 async function kubeClient(values: Values, registry: Registry): Promise<KubeClient | undefined> {
   if (!values.countServerLeases) return undefined;
-  const { openClient } = await import("./daemon-flags.ts");
+  const { openClient } = await import("./daemon/index.ts");
   return openClient(
     "proxy-agent",
     { kubeconfig: values.kubeconfig === "" ? undefined : values.kubeconfig },

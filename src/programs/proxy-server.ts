@@ -22,12 +22,12 @@ import {
 } from "#features/tunnel";
 import type { KubeClient } from "#kube/client";
 import { type HttpRoutes, metricsRoute, profilingRoutes, serveRoutes } from "./http-endpoints/index.ts";
+import { defineProgram, EXIT } from "./program/index.ts";
 import { type ServerConfig, serverConfig } from "./proxy-server/config.ts";
 import { type ServerFlags, serverFlags } from "./proxy-server/flags.ts";
 import { ineffectiveServerFlags } from "./proxy-server/ineffective-flags.ts";
 import { serverMetrics } from "./proxy-server/metrics.ts";
 import { SighupHandler } from "./proxy-server/sighup-handler.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
 import {
   healthRoutes,
   klogLogger,
@@ -155,7 +155,7 @@ function proxyOptions(values: Values, config: ServerConfig): ConstructorParamete
 async function kubeClient(values: Values, config: ServerConfig, registry: Registry): Promise<KubeClient | undefined> {
   if (config.tokens === undefined && config.lease === undefined) return undefined;
   const { kubeconfigQps: qps, kubeconfigBurst: burst } = values;
-  const { openClient } = await import("./daemon-flags.ts");
+  const { openClient } = await import("./daemon/index.ts");
   return openClient(
     "proxy-server",
     { kubeconfig: values.kubeconfig === "" ? undefined : values.kubeconfig },

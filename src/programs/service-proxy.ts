@@ -20,9 +20,8 @@ import { Monitors } from "#kernel/monitor";
 import { type NetNs, openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
-import { openClient } from "./daemon-flags.ts";
-import { requirePrivileges } from "./privileges.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
+import { openClient } from "./daemon/index.ts";
+import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 import { serve } from "./service-proxy/serve.ts";
 import {
   type ServiceProxyConfig,

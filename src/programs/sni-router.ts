@@ -28,8 +28,8 @@ import {
   SniRouter,
   SniRouterError,
 } from "#features/sni-router";
-import { logFlags, loggerOf } from "./daemon-flags.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
+import { logFlags, loggerOf } from "./daemon/index.ts";
+import { defineProgram, EXIT } from "./program/index.ts";
 
 const DEFAULT_LISTEN = ":8091";
 /** Descriptors besides the two of each client: listeners, endpoints, logs. */

@@ -11,9 +11,8 @@ import { CAP, keepCapabilities } from "#kernel/capabilities";
 import { Monitors } from "#kernel/monitor";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
-import { loggerOf, openClient } from "./daemon-flags.ts";
-import { requirePrivileges } from "./privileges.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
+import { loggerOf, openClient } from "./daemon/index.ts";
+import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 import { openConfig, uplinkFlags } from "./uplink-proxy/flags.ts";
 import { serveProxy } from "./uplink-proxy/serve.ts";
 

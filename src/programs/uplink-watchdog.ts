@@ -3,8 +3,8 @@ import { integerFlag } from "#base/config";
 import { removeTransparent, runTransparentWatchdog, WATCHDOG_READY } from "#features/uplink-routing";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
-import { logFlags, loggerOf } from "./daemon-flags.ts";
-import { defineProgram, EXIT } from "./run-program.ts";
+import { logFlags, loggerOf } from "./daemon/index.ts";
+import { defineProgram, EXIT } from "./program/index.ts";
 
 const whole = { min: 0, max: 0xffff_ffff };
 

@@ -3,7 +3,7 @@ import type { Health } from "#base/health";
 import type { Logger } from "#base/log";
 import { DummyBindInterface, watchBindInterface } from "#features/tunnel";
 import { openKernel } from "#kernel/net";
-import { requirePrivileges } from "../privileges.ts";
+import { requirePrivileges } from "../program/index.ts";
 import type { ReverseConfig } from "./config.ts";
 import type { AgentFlags } from "./flags.ts";
 

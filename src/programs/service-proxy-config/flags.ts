@@ -11,7 +11,7 @@ import {
   switchFlag,
 } from "#base/config";
 import { Cidr } from "#base/ip";
-import { kubeFlags } from "../daemon-flags.ts";
+import { kubeFlags } from "../daemon/index.ts";
 
 /** Name of a Node: an RFC 1123 subdomain. */
 const NODE_NAME = /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/;

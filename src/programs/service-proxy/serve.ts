@@ -37,7 +37,7 @@ import { isAway, KUBE_CONFIG_ERROR_CODES, KUBE_ERROR_CODES, type KubeApi, type N
 import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
 import { profilingRoutes } from "../http-endpoints/index.ts";
-import { VERSION } from "../run-program.ts";
+import { VERSION } from "../program/index.ts";
 import type { ServiceProxyConfig } from "../service-proxy-config/index.ts";
 import { watchConfig } from "./config-watch.ts";
 import { eventSink } from "./events.ts";

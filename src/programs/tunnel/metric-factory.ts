@@ -1,5 +1,5 @@
 import { Counter, Gauge, Histogram, type LabelValues, type Registry, startAtZero } from "#base/metrics";
-import { VERSION } from "../run-program.ts";
+import { VERSION } from "../program/index.ts";
 
 /** Konnectivity's namespace, so that its dashboards work. */
 const PREFIX = "konnectivity_network_proxy_";

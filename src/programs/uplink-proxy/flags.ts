@@ -5,7 +5,7 @@ import type { Logger } from "#base/log";
 import { type ConfigSource, DEFAULT_SETTINGS, type ListenerSettings, type Settings } from "#base/uplink-model";
 import { EveInputs, SettingsFile } from "#features/uplink-config";
 import { OFF_SWITCH, SENTINEL_PATH } from "#features/uplink-proxy";
-import { kubeFlags, logFlags } from "../daemon-flags.ts";
+import { kubeFlags, logFlags } from "../daemon/index.ts";
 
 /** The flags of `uplink-proxy`. */
 export const uplinkFlags = {

@@ -23,8 +23,7 @@ import type { Nft } from "#kernel/nft";
 import { epollStreamsFault, type TcpStreamsKind } from "#kernel/reactor";
 import { listenTcp } from "#kernel/socket";
 import type { KubeApi } from "#kube/client";
-import { ownCommand } from "../own-command.ts";
-import { VERSION } from "../run-program.ts";
+import { ownCommand, VERSION } from "../program/index.ts";
 
 /** Dependencies of the proxy. */
 export interface ServeDeps {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { statusOf } from "./coild-deps.ts";
+import { statusOf } from "./cni-deps.ts";
 
 const WELL = { lost: [], nodeGone: false, isExhausted: () => false };
 const LOST = [{ containerId: "c", ifname: "eth0", block: "default-0", addresses: [] }];

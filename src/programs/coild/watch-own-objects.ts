@@ -6,7 +6,7 @@ import type { PodNetwork } from "#features/pod-network";
 import { findObject, isKubeError, type KubeApi, type Node, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";
 import { createInformer, type InformerHealth } from "#kube/informer";
-import { internalAddresses } from "./node.ts";
+import { internalAddresses } from "../daemon/index.ts";
 
 /** What cannot be watched is asked for this often, milliseconds, a quarter more or less by chance. */
 const POLL_MS = 15_000;

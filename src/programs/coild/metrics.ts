@@ -1,6 +1,6 @@
 import { Counter, Gauge, Histogram, type Registry, startAtZero } from "#base/metrics";
 import type { NodeIpam } from "#features/ipam";
-import { CODE_NAMES, codeName } from "./grpc-code-names.ts";
+import { CODE_NAMES, codeName } from "../daemon/index.ts";
 
 const SERVICE = "pkg.cnirpc.CNI";
 const METHODS = ["Add", "Del", "Check", "Status", "GC"] as const;

@@ -4,7 +4,7 @@ import type { Logger } from "#base/log";
 import { reconcile } from "#base/reconcile";
 import type { NodeIpam } from "#features/ipam";
 import type { PodNetwork, Survey } from "#features/pod-network";
-import type { LostAttachments } from "./coild-lost.ts";
+import type { LostAttachments } from "./lost-attachments.ts";
 
 /** How often the kernel is looked at, milliseconds: others flush tables, set links down and change aliases. */
 const RESYNC_MS = 10_000;

@@ -8,8 +8,8 @@ import { IpamError, NodeIpam } from "#features/ipam";
 import { PodNetwork } from "#features/pod-network";
 import { KernelError } from "#kernel/errors";
 import { FakeKernel } from "#kernel/fake";
-import { keepKernel } from "./coild-kernel.ts";
-import { LostAttachments } from "./coild-lost.ts";
+import { keepKernel } from "./keep-kernel.ts";
+import { LostAttachments } from "./lost-attachments.ts";
 
 const OPTIONS = {
   tableId: 116,

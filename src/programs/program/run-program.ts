@@ -1,5 +1,6 @@
 import { ConfigError, type FlagSet, type FlagValues, flagHelp, parseFlags, switchFlag } from "#base/config";
 import { describeError, ExpectedError, isAbortError } from "#base/errors";
+import type { Registry } from "#base/metrics";
 
 /** The version that the build put in; a run from source says so. */
 export const VERSION = process.env["ISTHMUS_VERSION"] ?? "0.0.0-source";
@@ -19,6 +20,8 @@ export interface Program<Set extends FlagSet = FlagSet> {
   readonly flags: Set;
   /** Further paragraphs of the help. */
   readonly notes?: readonly string[];
+  /** The functions that declare its metrics. The program calls them too; the reference page is made of what they declare. */
+  readonly metrics?: readonly ((registry: Registry) => unknown)[];
   /** Exit code for a command line that is not understood, where the program that ours replaces has another. Default 2. */
   readonly usageExit?: number;
   /** What a second signal does: `"hurry"` tells the program, a number is the exit code at once. Default: 128 + signal. */

@@ -1,0 +1,30 @@
+import { Gauge, type Registry } from "#base/metrics";
+import type { PoolManager, PoolStats } from "#features/ipam";
+
+/** Declares the metrics of pools. Their series appear and vanish with the pools; there are none before `observe`. */
+export function poolMetrics(registry: Registry): { readonly observe: (pools: Pick<PoolManager, "stats">) => void } {
+  let pools: Pick<PoolManager, "stats"> | undefined;
+  const gauge = (name: string, help: string, value: (stats: PoolStats) => number): void => {
+    new Gauge({
+      name,
+      help,
+      labelNames: ["pool"],
+      registers: [registry],
+      collect() {
+        this.reset();
+        for (const stats of pools?.stats ?? []) this.set({ pool: stats.pool }, value(stats));
+      },
+    });
+  };
+  gauge("coil_controller_max_blocks", "Address blocks that a pool can have.", (stats) => stats.maxBlocks);
+  gauge(
+    "coil_controller_allocated_blocks",
+    "Address blocks of a pool that nodes have.",
+    (stats) => stats.allocatedBlocks,
+  );
+  return {
+    observe: (given) => {
+      pools = given;
+    },
+  };
+}

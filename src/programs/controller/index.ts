@@ -1,0 +1,19 @@
+/**
+ * A controller program: leader election, informers, reconcilers, health, metrics and the end at a signal.
+ *
+ * Owns: {@link runController}, which does all of that. Refuses to know: what is reconciled.
+ *
+ * ```ts
+ * run: ({ values, signal }) =>
+ *   runController({ name: "widget-controller", lease: "widget-leader", values, signal }, ({ api, watch, control }) => {
+ *     control("widget", { on: [watch(widgets)], reconcile: (name, { signal }) => syncWidget(api, name, { signal }) });
+ *   }),
+ * ```
+ */
+export { controllerProgramMetrics } from "./metrics.ts";
+export {
+  type ControllerProgram,
+  type LeadingController,
+  type ReconcilerOptions,
+  runController,
+} from "./run-controller.ts";

@@ -1,0 +1,85 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { parseFlags } from "#base/config";
+import { nullLogger } from "#base/log";
+import { KubeClient, loadKubeConfig, resources, resourceType, type Stored } from "#kube/client";
+import { startApiServer } from "#lab/api-server";
+import { endpointFlags, kubeFlags, logFlags } from "../daemon/index.ts";
+import { runController } from "./index.ts";
+
+interface Widget {
+  apiVersion: "example.com/v1";
+  kind: "Widget";
+  metadata: { name: string };
+  spec: { size: number };
+  status?: { doubled: number };
+}
+const widgets = resourceType<Stored<Widget>>({
+  group: "example.com",
+  version: "v1",
+  kind: "Widget",
+  plural: "widgets",
+  namespaced: false,
+});
+const schema = { type: "object", "x-kubernetes-preserve-unknown-fields": true };
+const crd = {
+  apiVersion: "apiextensions.k8s.io/v1",
+  kind: "CustomResourceDefinition",
+  metadata: { name: "widgets.example.com" },
+  spec: {
+    group: "example.com",
+    names: { plural: "widgets", singular: "widget", kind: "Widget", listKind: "WidgetList" },
+    scope: "Cluster",
+    versions: [
+      { name: "v1", served: true, storage: true, subresources: { status: {} }, schema: { openAPIV3Schema: schema } },
+    ],
+  },
+} as const;
+const flags = { ...endpointFlags("127.0.0.1:0", "127.0.0.1:0"), ...kubeFlags, ...logFlags };
+
+/** The whole controller program of a new custom resource. */
+function widgetController(values: ReturnType<typeof parseFlags<typeof flags>>["values"], signal: AbortSignal) {
+  return runController({ name: "widgets", lease: "widget-leader", values, signal }, ({ api, watch, control }) => {
+    const all = watch(widgets);
+    control("widget", {
+      on: [all],
+      reconcile: async (name, options) => {
+        const widget = all.store.getByKey(name);
+        if (widget === undefined || widget.status?.doubled === 2 * widget.spec.size) return;
+        await api.replaceStatus(widgets, { ...widget, status: { doubled: 2 * widget.spec.size } }, options);
+      },
+    });
+  });
+}
+
+test("runController: a controller of a new resource leads, reconciles what is there and what comes, and gives its Lease up", async (t) => {
+  await using server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger });
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-controller-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const kubeconfig = join(folder, "kubeconfig");
+  writeFileSync(kubeconfig, server.kubeconfig());
+  await using api = new KubeClient(await loadKubeConfig({ path: kubeconfig }));
+  await api.create(resources.customResourceDefinitions, crd as never);
+  await server.settled();
+  await api.create(widgets, { metadata: { name: "before" }, spec: { size: 4 } });
+
+  const stop = new AbortController();
+  const { values } = parseFlags(flags, [`--kubeconfig=${kubeconfig}`, "--zap-log-level=error"]);
+  const ended = widgetController(values, stop.signal);
+  const doubled = async (name: string, wanted: number): Promise<void> => {
+    const deadline = AbortSignal.any([AbortSignal.timeout(10_000), t.signal]);
+    for await (const event of api.watch(widgets, { fieldSelector: `metadata.name=${name}`, signal: deadline })) {
+      if (event.type !== "BOOKMARK" && event.object.status?.doubled === wanted) return;
+    }
+  };
+  await doubled("before", 8);
+  await api.create(widgets, { metadata: { name: "after" }, spec: { size: 5 } });
+  await doubled("after", 10);
+  stop.abort();
+  assert.equal(await ended, 0);
+  const lease = await api.get(resources.leases, { namespace: "kube-system", name: "widget-leader" });
+  assert.equal(lease.spec?.holderIdentity ?? "", "");
+});

@@ -1,0 +1,11 @@
+/**
+ * What the daemons have in common: flags of logs, endpoints and the API server, and small translations that several of them need.
+ *
+ * Owns: flags and values with one meaning in all daemons. Refuses to know: any daemon's task.
+ */
+export { endpointFlags } from "./endpoint-flags.ts";
+export { CODE_NAMES, codeName } from "./grpc-code-names.ts";
+export { informerHealth } from "./informer-health.ts";
+export { kubeFlags, openClient, restClientMetrics } from "./kube-client.ts";
+export { type LogValues, logFlags, loggerOf } from "./log-flags.ts";
+export { internalAddresses, requireNodeName } from "./this-node.ts";

@@ -1,0 +1,57 @@
+import { ConfigError, choiceFlag, parsedFlag, stringFlag, switchFlag } from "#base/config";
+import { createLogger, type Logger, type LogLevel } from "#base/log";
+
+/** Logging, as the programs that ours replace spell it. */
+export const logFlags = {
+  logLevel: stringFlag("zap-log-level", "info", "debug, info, warn, error, or a number: 1 and more is debug", "LEVEL"),
+  logDevel: switchFlag("zap-devel", false, "readable lines at debug level"),
+  logEncoder: choiceFlag("zap-encoder", ["json", "console"], "json", "format of the log"),
+  logStacktrace: stringFlag(
+    "zap-stacktrace-level",
+    "error",
+    "accepted for compatibility; errors always tell their causes",
+    "LEVEL",
+  ),
+  logTime: choiceFlag(
+    "zap-time-encoding",
+    ["iso8601", "epoch", "millis", "nano", "rfc3339", "rfc3339nano"],
+    "iso8601",
+    "format of `ts`",
+  ),
+  verbosity: parsedFlag("v", parseVerbosity, "verbosity as klog has it: 1 and more is debug", "N"),
+};
+
+/** Values of {@link logFlags}. */
+export interface LogValues {
+  readonly logLevel: string;
+  readonly logDevel: boolean;
+  readonly logEncoder: "json" | "console";
+  readonly logTime: "iso8601" | "epoch" | "millis" | "nano" | "rfc3339" | "rfc3339nano";
+  readonly verbosity: number | undefined;
+}
+
+/** The root logger of a daemon. Throws `ConfigError` for a level that is none. */
+export function loggerOf(name: string, values: LogValues): Logger {
+  const debug = values.logDevel || (values.verbosity ?? 0) >= 1;
+  const time = values.logTime === "epoch" || values.logTime === "millis" ? values.logTime : "iso8601";
+  return createLogger({
+    name,
+    level: debug ? "debug" : parseLevel(values.logLevel),
+    encoder: values.logDevel ? "console" : values.logEncoder,
+    timeEncoding: time,
+  });
+}
+
+function parseLevel(text: string): LogLevel {
+  if (/^\d+$/.test(text)) return Number(text) >= 1 ? "debug" : "info";
+  if (text === "debug" || text === "info" || text === "warn" || text === "error") return text;
+  if (text === "panic" || text === "fatal" || text === "dpanic") return "error";
+  throw new ConfigError("invalid-flags", [
+    `--zap-log-level: "${text}" is none of debug, info, warn, error or a number`,
+  ]);
+}
+
+function parseVerbosity(text: string): number {
+  if (/^\d{1,3}$/.test(text)) return Number(text);
+  throw new ConfigError("invalid-value", [`"${text}" is not a number`]);
+}

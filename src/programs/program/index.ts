@@ -1,0 +1,9 @@
+/**
+ * A program of the one executable: its definition, how it is run, and what it may do.
+ *
+ * Owns: {@link Program}, the command line common to all, signals, exit codes, privileges. Refuses to know: which programs there are
+ * (`programs.ts`), logs, health and the API server (`daemon/`).
+ */
+export { ownCommand } from "./own-command.ts";
+export { LAB_CAPABILITIES, requirePrivileges } from "./privileges.ts";
+export { defineProgram, EXIT, type Program, parseProgram, runProgram, VERSION } from "./run-program.ts";

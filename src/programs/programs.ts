@@ -1,0 +1,96 @@
+import type { Program } from "./program/index.ts";
+
+/** A program of the one executable, and the facts that are needed before it is loaded. */
+export interface ListedProgram {
+  /** Loads the program alone: each is a file of the bundle, with the modules that it needs. */
+  readonly load: () => Promise<Program>;
+  /** Other programs start it. It has no line in the help text and no reference page. */
+  readonly internal?: true;
+  /** The installation has a link of its name, and the program can be called by that. */
+  readonly linked?: true;
+  /** It runs on every node, and `isthmus node` can run it together with others. */
+  readonly onNode?: true;
+  /** It reads its files again at SIGHUP, so that signal must not end it, not even while it starts. */
+  readonly reloads?: true;
+  /** V8's young generation keeps its first size, see `early.ts`. */
+  readonly smallYoungGeneration?: true;
+}
+
+/**
+ * Every program, in the order of the help text. A new program is a line here; help, `isthmus node`, the installation's links and the
+ * reference pages follow.
+ */
+export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
+  lab: { load: async () => (await import("./lab.ts")).lab },
+  audit: { load: async () => (await import("./audit.ts")).auditProgram },
+  explain: { load: async () => (await import("./explain.ts")).explain },
+  doctor: { load: async () => (await import("./doctor.ts")).doctor },
+  node: { load: async () => (await import("./node.ts")).nodeProgram(programsOfNode()), smallYoungGeneration: true },
+  coild: {
+    load: async () => (await import("./coild.ts")).coild,
+    linked: true,
+    onNode: true,
+    smallYoungGeneration: true,
+  },
+  "coil-router": {
+    load: async () => (await import("./coil-router.ts")).coilRouter,
+    linked: true,
+    onNode: true,
+    smallYoungGeneration: true,
+  },
+  "service-proxy": {
+    load: async () => (await import("./service-proxy.ts")).serviceProxy,
+    linked: true,
+    onNode: true,
+    smallYoungGeneration: true,
+  },
+  "proxy-agent": {
+    load: async () => (await import("./proxy-agent.ts")).proxyAgent,
+    linked: true,
+    onNode: true,
+    smallYoungGeneration: true,
+  },
+  "uplink-proxy": {
+    load: async () => (await import("./uplink-proxy.ts")).uplinkProxy,
+    linked: true,
+    onNode: true,
+    reloads: true,
+  },
+  "coil-ipam-controller": {
+    load: async () => (await import("./coil-ipam-controller.ts")).coilIpamController,
+    linked: true,
+    smallYoungGeneration: true,
+  },
+  "coil-installer": { load: async () => (await import("./coil-installer.ts")).coilInstaller, linked: true },
+  "proxy-server": {
+    load: async () => (await import("./proxy-server.ts")).proxyServer,
+    linked: true,
+    reloads: true,
+    smallYoungGeneration: true,
+  },
+  "sni-router": {
+    load: async () => (await import("./sni-router.ts")).sniRouter,
+    linked: true,
+    reloads: true,
+    smallYoungGeneration: true,
+  },
+  "mgmtproxy-env": { load: async () => (await import("./mgmtproxy-env.ts")).mgmtproxyEnv, linked: true },
+  "lab-host": { load: async () => (await import("./lab-host.ts")).labHost, internal: true },
+  "lab-backend": { load: async () => (await import("./lab-backend.ts")).labBackend, internal: true },
+  "uplink-watchdog": { load: async () => (await import("./uplink-watchdog.ts")).uplinkWatchdog, internal: true },
+};
+
+/** The program of a name that somebody typed. */
+export function findProgram(name: string): ListedProgram | undefined {
+  return Object.hasOwn(PROGRAMS, name) ? PROGRAMS[name] : undefined;
+}
+
+/** The programs for people, by name. */
+export function publicPrograms(): ReadonlyMap<string, ListedProgram> {
+  return new Map(Object.entries(PROGRAMS).filter(([, program]) => program.internal !== true));
+}
+
+function programsOfNode(): ReadonlyMap<string, ListedProgram["load"]> {
+  const parts = Object.entries(PROGRAMS).filter(([, program]) => program.onNode === true);
+  return new Map(parts.map(([name, program]) => [name, program.load]));
+}
