@@ -7,6 +7,7 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { flagReference } from "#base/config";
+import { Registry } from "#base/metrics";
 import type { Program } from "../src/programs/program/index.ts";
 import { publicPrograms } from "../src/programs/programs.ts";
 import { generate } from "./generated.ts";
@@ -53,8 +54,40 @@ function page(program: Program): string {
     flagReference(program.flags),
     "Every flag may have one dash or two, and its value behind `=` or a space. `--help` and `--version` print and exit.",
     ...sections.flatMap(({ title, head, rows }) => [`## ${title}`, table(head, rows)]),
+    ...metricsOf(program),
   ];
   return `${parts.join("\n\n")}\n`;
+}
+
+/** The table of what a program's metric functions declare, by name. */
+function metricsOf({ metrics = [] }: Program): string[] {
+  if (metrics.length === 0) return [];
+  const registry = new Registry();
+  for (const declare of metrics) declare(registry);
+  const declared = registry.getMetricsAsArray() as unknown as readonly Declared[];
+  const rows = declared
+    .map(({ name, type, labelNames, help }) => [
+      `\`${name}\``,
+      type,
+      labelNames.map((label) => `\`${label}\``).join(", "),
+      help,
+    ])
+    .sort(([a = ""], [b = ""]) => (a < b ? -1 : 1));
+  rows.push([
+    "`process_*`, `nodejs_*`",
+    "",
+    "",
+    "Of the process: CPU, memory, descriptors, event loop, garbage collection.",
+  ]);
+  return ["## Metrics", table(["name", "type", "labels", "meaning"], rows)];
+}
+
+/** What the metrics library has of a metric, in part only at run time. */
+interface Declared {
+  readonly name: string;
+  readonly type: string;
+  readonly labelNames: readonly string[];
+  readonly help: string;
 }
 
 /** Every page by file name. */

@@ -1,16 +1,18 @@
 import { Dirty, TaskGroup } from "#base/async";
-import { addressFlag, durationFlag, integerFlag } from "#base/config";
+import { durationFlag, integerFlag } from "#base/config";
 import { Health, serveHealth, serveMetrics } from "#base/health";
 import { Cidr } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
-import { Counter, createRegistry, Gauge } from "#base/metrics";
+import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
 import { type RouterNode, RouteSync, routesToNodes } from "#features/routes";
 import { openKernel } from "#kernel/net";
 import { type Node, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL } from "#kube/coil";
 import { allSynced, createInformer } from "#kube/informer";
+import { coilRouterMetrics } from "./coil-router/metrics.ts";
 import {
+  endpointFlags,
   informerHealth,
   internalAddresses,
   kubeFlags,
@@ -19,6 +21,7 @@ import {
   openClient,
   requireNodeName,
 } from "./daemon/index.ts";
+import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 const MAIN_TABLE = 254;
@@ -26,8 +29,7 @@ const MAIN_TABLE = 254;
 const MAX_NAMED = 10;
 
 const flags = {
-  metricsAddr: addressFlag("metrics-addr", ":9388", "address of /metrics"),
-  healthAddr: addressFlag("health-addr", ":9389", "address of /healthz and /readyz"),
+  ...endpointFlags(":9388", ":9389"),
   protocolId: integerFlag("protocol-id", 31, "protocol number that marks our routes; not that of coild", {
     min: 3,
     max: 255,
@@ -43,6 +45,7 @@ export const coilRouter = defineProgram({
   summary: "Writes routes to the other nodes' address blocks; for nodes that share one layer 2 network.",
   flags,
   notes: ["Environment: COIL_NODE_NAME, the name of this node (required)."],
+  metrics: [coilRouterMetrics, restClientMetrics],
   run: async ({ values, signal }) => {
     const nodeName = requireNodeName();
     const log = loggerOf("coil-router", values);
@@ -55,10 +58,8 @@ export const coilRouter = defineProgram({
     await using api = await openClient("coil-router", values, { registry });
     await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
     await using _health = await serveHealth({ health }, { address: values.healthAddr });
-    const labels = { labelNames: ["node"], registers: [registry] };
-    const syncs = new Counter({ name: "coil_router_syncs_total", help: "Total number of syncs.", ...labels });
-    syncs.inc({ node: nodeName }, 0);
-    const routed = new Gauge({ name: "coil_router_routes_synced", help: "The number of routes synced.", ...labels });
+    const metrics = coilRouterMetrics(registry);
+    metrics.syncs.inc({ node: nodeName }, 0);
 
     const dirty = new Dirty();
     const blocks = createInformer(api, coilResources.addressBlocks, {
@@ -81,11 +82,6 @@ export const coilRouter = defineProgram({
       return routesToNodes(wanted, { table: MAIN_TABLE, protocol: values.protocolId });
     };
     const reportSkips = skipReporter(log);
-    const skips = new Gauge({
-      name: "coil_router_blocks_skipped",
-      help: "Prefixes of blocks that cannot be routed, because their nodes have no address of the family.",
-      ...labels,
-    });
 
     const group = new TaskGroup(signal);
     group.spawn((at) => blocks.run({ signal: at }));
@@ -101,9 +97,9 @@ export const coilRouter = defineProgram({
           const { routes: wanted, skipped } = desired();
           const changes = routes.sync(wanted);
           reportSkips(skipped);
-          skips.set({ node: nodeName }, skipped.length);
-          syncs.inc({ node: nodeName });
-          routed.set({ node: nodeName }, wanted.length);
+          metrics.skipped.set({ node: nodeName }, skipped.length);
+          metrics.syncs.inc({ node: nodeName });
+          metrics.routes.set({ node: nodeName }, wanted.length);
           if (changes > 0) log.info("routes changed", { changes, routes: wanted.length });
           return changes;
         },

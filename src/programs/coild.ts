@@ -1,6 +1,6 @@
 import { dirname, join } from "node:path";
 import { Backoff, Deferred, Dirty, sleep, TaskGroup } from "#base/async";
-import { addressFlag, ConfigError, durationFlag, integerFlag, stringFlag, switchFlag } from "#base/config";
+import { ConfigError, durationFlag, integerFlag, stringFlag, switchFlag } from "#base/config";
 import { ExpectedError } from "#base/errors";
 import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
@@ -22,13 +22,21 @@ import { LostAttachments } from "./coild/lost-attachments.ts";
 import { coildMetrics } from "./coild/metrics.ts";
 import { SetUpProbe } from "./coild/set-up-probe.ts";
 import { watchOwnObjects } from "./coild/watch-own-objects.ts";
-import { internalAddresses, kubeFlags, logFlags, loggerOf, openClient, requireNodeName } from "./daemon/index.ts";
+import {
+  endpointFlags,
+  internalAddresses,
+  kubeFlags,
+  logFlags,
+  loggerOf,
+  openClient,
+  requireNodeName,
+} from "./daemon/index.ts";
+import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 const id = { min: 1, max: 4_294_967_295 };
 const flags = {
-  metricsAddr: addressFlag("metrics-addr", ":9384", "address of /metrics"),
-  healthAddr: addressFlag("health-addr", ":9385", "address of /healthz and /readyz"),
+  ...endpointFlags(":9384", ":9385"),
   podTableId: integerFlag("pod-table-id", 116, "routing table of the routes to pods", id),
   podRulePrio: integerFlag("pod-rule-prio", 2000, "priority of the rule that looks that table up", {
     min: 1,
@@ -69,6 +77,7 @@ export const coild = defineProgram({
   summary: "Gives the pods of this node addresses and links; serves the CNI executable coil.",
   flags,
   notes: ["Environment: COIL_NODE_NAME, the name of this node (required)."],
+  metrics: [coildMetrics, restClientMetrics],
   run: async ({ values, signal }) => {
     const nodeName = requireNodeName();
     const log = loggerOf("coild", values);
@@ -149,7 +158,8 @@ export const coild = defineProgram({
       }),
     );
     const group = new TaskGroup(signal);
-    const observe = coildMetrics(registry, { ipam, nodeName });
+    const metrics = coildMetrics(registry);
+    metrics.observe(ipam);
     await using _server = await serveGrpc({
       socketPath: values.socket,
       handlers: {
@@ -162,7 +172,7 @@ export const coild = defineProgram({
         }),
       },
       conversations: reflectionConversations,
-      onHandled: observe,
+      onHandled: metrics.onHandled,
       onBug: (error) =>
         group.spawn(async () => {
           throw error;

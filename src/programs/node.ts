@@ -2,7 +2,7 @@ import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { addressFlag, ConfigError } from "#base/config";
 import { Health, serveHealth, serveMetrics } from "#base/health";
-import { Counter, createRegistry } from "#base/metrics";
+import { Counter, createRegistry, type Registry } from "#base/metrics";
 import { logFlags, loggerOf } from "./daemon/index.ts";
 import { splitCommandLines } from "./node/command-lines.ts";
 import { type SupervisedPart, supervise } from "./node/supervise.ts";
@@ -34,6 +34,7 @@ export function nodeProgram(listed: Listed): Program {
     words: { usage: "PROGRAM [FLAGS] [-- PROGRAM [FLAGS]]...", max: Number.POSITIVE_INFINITY, stopAtFirst: true },
     flags,
     secondSignal: "hurry",
+    metrics: [nodeMetrics],
     notes: [
       `Programs: ${[...listed.keys()].join(", ")}.`,
       "A program that ends or fails is started again after a pause; the others go on.",
@@ -42,12 +43,7 @@ export function nodeProgram(listed: Listed): Program {
       const parts = await loadParts(listed, words, hurry);
       const log = loggerOf("node", values);
       const registry = createRegistry();
-      const restarts = new Counter({
-        name: "isthmus_node_part_restarts_total",
-        help: "How often a part of the process was started again.",
-        labelNames: ["part"],
-        registers: [registry],
-      });
+      const restarts = nodeMetrics(registry);
       const health = new Health({ log: log.child("health") });
       await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
       await using _health = await serveHealth({ health }, { address: values.healthAddr });
@@ -71,6 +67,16 @@ export function nodeProgram(listed: Listed): Program {
       log.info("ended");
       return Math.max(EXIT.ok, ...codes);
     },
+  });
+}
+
+/** Declares the metric of the process itself. */
+function nodeMetrics(registry: Registry): Counter<"part"> {
+  return new Counter({
+    name: "isthmus_node_part_restarts_total",
+    help: "How often a part of the process was started again.",
+    labelNames: ["part"],
+    registers: [registry],
   });
 }
 

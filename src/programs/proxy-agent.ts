@@ -23,6 +23,7 @@ import {
 import type { KubeClient } from "#kube/client";
 import type { Capability } from "#wire/konnectivity";
 import { serveRoutes } from "./http-endpoints/index.ts";
+import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { adminRoutes } from "./proxy-agent/admin-routes.ts";
 import { openBindInterface } from "./proxy-agent/bind-interface.ts";
@@ -47,6 +48,7 @@ export const proxyAgent = defineProgram({
   name: "proxy-agent",
   summary: "A node's end of the tunnel: connects to proxy servers, and for them to endpoints near the node.",
   flags: agentFlags,
+  metrics: [agentMetrics, restClientMetrics],
   usageExit: EXIT.failed,
   secondSignal: "hurry",
   notes: [

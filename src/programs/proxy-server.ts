@@ -22,6 +22,7 @@ import {
 } from "#features/tunnel";
 import type { KubeClient } from "#kube/client";
 import { type HttpRoutes, metricsRoute, profilingRoutes, serveRoutes } from "./http-endpoints/index.ts";
+import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { type ServerConfig, serverConfig } from "./proxy-server/config.ts";
 import { type ServerFlags, serverFlags } from "./proxy-server/flags.ts";
@@ -48,6 +49,7 @@ export const proxyServer = defineProgram({
   name: "proxy-server",
   summary: "The control plane's end of the tunnel: frontends such as the API server reach nodes through agents.",
   flags: serverFlags,
+  metrics: [serverMetrics, restClientMetrics],
   usageExit: EXIT.failed,
   secondSignal: EXIT.failed,
   notes: [

@@ -1,6 +1,7 @@
 import { describeError, ExpectedError } from "#base/errors";
 import { createLogger, type Logger } from "#base/log";
 import { createRegistry } from "#base/metrics";
+import { serviceProxyMetrics } from "#features/service-health";
 import {
   checkKernelVersion,
   DataPlane,
@@ -21,6 +22,7 @@ import { type NetNs, openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
 import { openClient } from "./daemon/index.ts";
+import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 import { serve } from "./service-proxy/serve.ts";
 import {
@@ -35,6 +37,7 @@ export const serviceProxy = defineProgram({
   name: "service-proxy",
   summary: "Services on nftables, in kube-proxy's place: its flags, configuration file, ports and metrics.",
   flags: serviceProxyFlags,
+  metrics: [serviceProxyMetrics, restClientMetrics],
   notes: [
     "Rules stay when it ends: connections go on, and the next start takes them over. --cleanup removes them.",
     "With --config flags other than those for logging and the node's name are not heeded, as with kube-proxy; it ends when the file changes, for a supervisor to start it again.",

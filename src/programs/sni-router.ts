@@ -64,6 +64,7 @@ export const sniRouter = defineProgram({
   name: "sni-router",
   summary: "Passes TLS connections on by the server name (SNI) of their clients: several clusters behind one address.",
   flags,
+  metrics: [routerMetrics],
   notes: [
     [
       "The file of --config:",

@@ -5,7 +5,7 @@ import { systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { Health } from "#base/health";
 import type { Settings } from "#base/uplink-model";
-import { METRICS_MAP_PATH, readMetricsFile, statsText } from "#features/uplink-proxy";
+import { METRICS_MAP_PATH, readMetricsFile, statsText, uplinkProxyMetrics } from "#features/uplink-proxy";
 import { flushKernel, STATUS_REPORT_PATH, Uplinkd } from "#features/uplink-routing";
 import { CAP, keepCapabilities } from "#kernel/capabilities";
 import { Monitors } from "#kernel/monitor";
@@ -22,6 +22,7 @@ export const uplinkProxy = defineProgram({
   summary: "Downloads leave through the cheapest uplink that works: a CONNECT proxy, and routing for each uplink.",
   words: { usage: "[stats]", max: 1 },
   flags: uplinkFlags,
+  metrics: [uplinkProxyMetrics],
   notes: [
     "Without --parts it proxies, and programs the routing of each uplink. Programs are put behind it with mgmtproxy-env.",
     "maxCost is 0 by default: only uplinks of cost 0 are used, whatever fails, until it is raised.",

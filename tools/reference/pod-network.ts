@@ -1,4 +1,4 @@
-import { endpoints, files, kernel, metrics, objects, rights, type Section, section } from "./section.ts";
+import { endpoints, files, kernel, objects, rights, type Section, section } from "./section.ts";
 
 /** By program. Numbers are defaults where a flag sets them. */
 export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
@@ -65,22 +65,6 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["table 119, protocol 30", "this node's blocks, `dev lo`, for a routing daemon to export"],
       ["`net.ipv4.ip_forward`, `net.ipv6.conf.all.forwarding`", "set to 1"],
     ),
-    metrics(
-      [
-        "`grpc_server_handled_total`",
-        "`grpc_type`, `grpc_service`, `grpc_method`, `grpc_code`",
-        "finished calls of the CNI executable",
-      ],
-      ["`coil_coild_cni_duration_seconds`", "`command`, `code`", "histogram: time of a call inside coild"],
-      ["`coil_coild_addresses`", "`pool`, `state` (`used`, `free`)", "addresses of this node's blocks"],
-      ["`coil_coild_blocks`", "`pool`", "blocks of this node"],
-      ["`coil_coild_cut_off_attachments`", "", "attachments that are cut off; alert when it is not 0"],
-      [
-        "`coil_coild_unknown_addresses`",
-        "",
-        "attachments whose addresses are in no block of this node, or whose block vanished",
-      ],
-    ),
   ],
   "coil-ipam-controller": [
     endpoints(":9386", ":9387"),
@@ -110,16 +94,6 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
         "they cannot be watched; of the leader alone, which is ready once each was read",
       ],
     ),
-    metrics(
-      ["`coil_controller_max_blocks`", "`pool`", "how many blocks a pool can have"],
-      ["`coil_controller_allocated_blocks`", "`pool`", "how many it has given out"],
-      ["`leader_election_master_status`", "`name`", "1 while this process holds the lease"],
-      ["`controller_runtime_reconcile_total`", "`controller`, `result`", "reconciliations"],
-      ["`controller_runtime_reconcile_errors_total`", "`controller`", "failed reconciliations"],
-      ["`controller_runtime_reconcile_panics_total`", "`controller`", "those that failed by a bug; see the log"],
-      ["`controller_runtime_reconcile_time_seconds`", "`controller`", "histogram: time of a reconciliation"],
-      ["`workqueue_depth`", "`name`", "keys that wait"],
-    ),
   ],
   "coil-router": [
     endpoints(":9388", ":9389"),
@@ -133,15 +107,6 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["`routes`", "routes cannot be written; 503"],
     ),
     kernel(["main table, protocol 31", "routes to the other nodes' blocks, via their InternalIP addresses"]),
-    metrics(
-      ["`coil_router_syncs_total`", "`node`", "syncs"],
-      ["`coil_router_routes_synced`", "`node`", "routes that should be there"],
-      [
-        "`coil_router_blocks_skipped`",
-        "`node`",
-        "prefixes that cannot be routed: their nodes have no address of the family",
-      ],
-    ),
   ],
   "coil-installer": [],
 };

@@ -28,7 +28,6 @@ export const objects = section("Objects", "object", "what");
 export const rights = section("Rights at the API server", "objects", "verbs");
 /** What a signal makes it do. */
 export const signals = section("Signals", "signal", "what");
-const metricsTable = section("Metrics", "name", "labels", "meaning");
 
 /** The two ports of a program for metrics and probes. */
 export const endpoints = (metricsPort: string, healthPort: string): Section =>
@@ -40,15 +39,3 @@ export const endpoints = (metricsPort: string, healthPort: string): Section =>
       "503 and the parts that are missing until every part was ready once; later when a part that is this node's own fails, but not when the API server goes away; else 200. `?verbose` lists all parts",
     ],
   );
-
-/** Metrics of a program that does not talk to the API server. */
-export const ownMetrics = (...rows: readonly Row[]): Section =>
-  metricsTable(...rows, [
-    "`process_*`, `nodejs_*`",
-    "",
-    "of the process: CPU, memory, descriptors, event loop, garbage collection",
-  ]);
-
-/** Metrics of a program that talks to the API server. */
-export const metrics = (...rows: readonly Row[]): Section =>
-  ownMetrics(...rows, ["`rest_client_requests_total`", "`code`, `method`, `host`", "requests to the API server"]);

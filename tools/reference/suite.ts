@@ -1,11 +1,8 @@
-import { endpoints, files, kernel, ownMetrics, type Section, section } from "./section.ts";
+import { endpoints, files, kernel, type Section, section } from "./section.ts";
 
 /** By program. Numbers are defaults where a flag sets them. */
 export const suite: Readonly<Record<string, readonly Section[]>> = {
-  node: [
-    endpoints(":9390", ":9391"),
-    ownMetrics(["`isthmus_node_part_restarts_total`", "`part`", "how often a part was started again"]),
-  ],
+  node: [endpoints(":9390", ":9391")],
   lab: [
     files(
       ["`/run/isthmus/lab-<name>/kubeconfig`", "the API server on loopback, for people"],

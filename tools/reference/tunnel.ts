@@ -1,32 +1,9 @@
-import {
-  endpoints,
-  exitCodes,
-  kernel,
-  listeners,
-  metrics,
-  objects,
-  ownMetrics,
-  type Section,
-  section,
-  signals,
-} from "./section.ts";
+import { endpoints, exitCodes, kernel, listeners, objects, type Section, section, signals } from "./section.ts";
 
 const CODES = exitCodes(
   ["0", "it has ended after a signal"],
   ["1", "a flag is wrong, or listening has failed; the server: also after a second signal"],
 );
-
-/** Metrics of the tunnel, with Konnectivity's prefix; several names may share a row. */
-const tunnelMetrics = (...rows: readonly (readonly string[])[]): Section =>
-  metrics(
-    ...rows.map(([names = "", ...rest]) => [
-      names
-        .split(", ")
-        .map((name) => `\`konnectivity_network_proxy_${name}\``)
-        .join(", "),
-      ...rest,
-    ]),
-  );
 
 /** By program. Numbers are defaults where a flag sets them. */
 export const tunnel: Readonly<Record<string, readonly Section[]>> = {
@@ -61,54 +38,6 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
       ],
       ["TokenReview", "created for agents' tokens; an accepted token is cached for 60 s, a refused one for 10 s"],
     ),
-    tunnelMetrics(
-      ["server_dial_duration_seconds", "", "histogram: time from a dial to the agent's answer"],
-      ["server_frontend_write_duration_seconds", "", "histogram: time of a write to a frontend"],
-      ["server_connection_duration_seconds", "", "histogram: duration of connections"],
-      ["server_grpc_connections", "`service_method` (`Proxy`, `Connect`)", "open gRPC streams"],
-      ["server_http_connections", "", "open HTTP CONNECT connections"],
-      ["server_pending_backend_dials", "", "dials without an answer"],
-      ["server_established_connections", "", "open connections"],
-      [
-        "server_ready_backends",
-        "`proxy_strategy`",
-        "agents that each strategy can use; for `destHost` the hosts that they identify",
-      ],
-      ["server_ready_backend_connections", "", "streams of agents; deprecated"],
-      ["server_full_receive_channels", "`service_method`", "slow consumers that stop a stream now"],
-      [
-        "server_dial_failure_count",
-        "`reason` (`no_agent`, `error_response`, `unrecognized_response`, `send_rsp`, `backend_close`, `backend_dial_timeout`, `frontend_close`)",
-        "failed dials",
-      ],
-      [
-        "server_stream_packets_total",
-        "`segment` (`from_client`, `to_client`, `from_agent`, `to_agent`), `packet_type`",
-        "packets",
-      ],
-      ["server_stream_errors_total", "`segment`, `code`, `packet_type`", "gRPC errors of streams"],
-      ["server_culled_leases_count", "", "expired Leases deleted"],
-      ["server_lease_list_total, server_lease_delete_total", "`http_status_code`, `reason`", "requests about Leases"],
-      [
-        "server_lease_list_latency_seconds, server_lease_delete_latency_seconds",
-        "`http_status_code`",
-        "histograms: time of these requests",
-      ],
-      [
-        "server_reverse_dials_total",
-        "`result` (`ok`, `denied`, `limited`, `dial_error`, `disabled`, `stopping`)",
-        "dials by agents",
-      ],
-      ["server_reverse_connections", "", "open connections from agents to this side"],
-      ["server_slow_consumer_closed_total", "", "connections closed because their reader was too slow"],
-      ["server_buffered_bytes", "", "bytes that all connections hold in queues"],
-      [
-        "server_agent_stream_bytes_total",
-        "`direction` (`received`, `sent`)",
-        "bytes on the links to agents, TLS included",
-      ],
-      ["server_build_info", "`version`, `runtime`", "always 1"],
-    ),
   ],
   "proxy-agent": [
     listeners(
@@ -137,33 +66,6 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
         "holds the bind addresses, /32 with host scope or /128",
       ],
       ["the bind addresses on `lo`", "the same, where the kernel has no dummy interfaces"],
-    ),
-    tunnelMetrics(
-      ["agent_dial_duration_seconds", "", "histogram: time of connecting to an endpoint"],
-      ["agent_endpoint_dial_failure_total", "`reason` (`timeout`, `unknown`)", "failed dials"],
-      [
-        "agent_server_connection_failure_count",
-        "`direction` (`from_server`, `to_server`)",
-        "failed and lost streams; deprecated",
-      ],
-      ["agent_open_server_connections", "", "open streams to servers"],
-      ["agent_open_endpoint_connections", "", "open connections to endpoints"],
-      ["agent_known_server_count", "", "the known number of servers"],
-      ["agent_full_receive_channels", "", "slow consumers that stop a stream now"],
-      ["agent_stream_packets_total", "`segment` (`from_agent`, `to_agent`), `packet_type`", "packets"],
-      ["agent_stream_errors_total", "`segment`, `code`, `packet_type`", "gRPC errors of streams"],
-      ["agent_lease_lists_total, agent_lease_watches_total", "`http_response_code`, `reason`", "requests about Leases"],
-      ["agent_lease_list_latency_seconds", "`http_response_code`", "histogram: time of a list"],
-      ["agent_reverse_accepted_total", "`target`", "connections to the bind addresses"],
-      [
-        "agent_reverse_failures_total",
-        "`reason` (`no_server`, `denied`, `dial`, `source`)",
-        "failed connections to the bind addresses",
-      ],
-      ["agent_reverse_connections", "", "open connections to the control plane's side"],
-      ["agent_reconnects_total", "", "attempts to connect after a lost stream"],
-      ["agent_buffered_bytes", "", "bytes that all connections hold in queues"],
-      ["agent_build_info", "`version`, `runtime`", "always 1"],
     ),
   ],
   "sni-router": [
@@ -196,13 +98,6 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
         "`overload`",
         "`--max-connections`: the client that has waited longest without a hello is closed, else the new one",
       ],
-    ),
-    ownMetrics(
-      ["`sni_router_connections_total`", "`route`, `result`", "clients, by outcome"],
-      ["`sni_router_active_connections`", "", "connected clients"],
-      ["`sni_router_bytes_total`", "`route`, `direction` (`to_backend`, `to_client`)", "bytes passed on"],
-      ["`sni_router_backend_failures_total`", "`backend`", "failed attempts to connect to a backend"],
-      ["`sni_router_reloads_total`", "`result` (`ok`, `refused`)", "reloads of the routes"],
     ),
   ],
 };

@@ -32,4 +32,4 @@ export {
 export { PodAccess, secretFromApi, secretFromFile, withLateClient } from "./pods/index.ts";
 export type { ClusterSecret } from "./policy/index.ts";
 export { HealthParts, UplinkProxy } from "./proxy/index.ts";
-export { METRICS_MAP_PATH, readMetricsFile, statsText } from "./stats/index.ts";
+export { METRICS_MAP_PATH, readMetricsFile, statsText, uplinkProxyMetrics } from "./stats/index.ts";

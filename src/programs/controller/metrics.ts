@@ -1,5 +1,5 @@
 import { Counter, Gauge, Histogram, type Registry, startAtZero } from "#base/metrics";
-import { restClientMetrics } from "../daemon/index.ts";
+import { restClientMetrics } from "../metrics/index.ts";
 
 /** Outcomes of a reconciliation. */
 const RESULTS = ["success", "error", "requeue_after"] as const;

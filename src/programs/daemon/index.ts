@@ -4,8 +4,7 @@
  * Owns: flags and values with one meaning in all daemons. Refuses to know: any daemon's task.
  */
 export { endpointFlags } from "./endpoint-flags.ts";
-export { CODE_NAMES, codeName } from "./grpc-code-names.ts";
 export { informerHealth } from "./informer-health.ts";
-export { kubeFlags, openClient, restClientMetrics } from "./kube-client.ts";
+export { kubeFlags, openClient } from "./kube-client.ts";
 export { type LogValues, logFlags, loggerOf } from "./log-flags.ts";
 export { internalAddresses, requireNodeName } from "./this-node.ts";

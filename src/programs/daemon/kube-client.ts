@@ -1,6 +1,7 @@
 import { optionalFlag } from "#base/config";
-import { Counter, type Registry } from "#base/metrics";
+import type { Registry } from "#base/metrics";
 import { KubeClient, type KubeClientOptions, loadKubeConfig } from "#kube/client";
+import { restClientMetrics } from "../metrics/index.ts";
 import { VERSION } from "../program/index.ts";
 
 /** Which API server. */
@@ -11,17 +12,6 @@ export const kubeFlags = {
     "FILE",
   ),
 };
-
-/** Declares the metric of requests to the API server; returns the callback that counts one. */
-export function restClientMetrics(registry: Registry): NonNullable<KubeClientOptions["onRequest"]> {
-  const requests = new Counter({
-    name: "rest_client_requests_total",
-    help: "Requests to the API server. code: the status code of the answer, or <error> without one.",
-    labelNames: ["code", "method", "host"],
-    registers: [registry],
-  });
-  return ({ code, method, host }) => requests.inc({ code, method, host });
-}
 
 /** Opens the client of a program. `registry` gets the metric of its requests. Throws `KubeConfigError`. */
 export async function openClient(

@@ -1,6 +1,6 @@
 import type { Registry } from "#base/metrics";
 import type { AgentLeaseMetrics, AgentMetrics, BufferBudget } from "#features/tunnel";
-import { codeName } from "../daemon/index.ts";
+import { codeName } from "../metrics/index.ts";
 import { buildInfo, metricFactory } from "../tunnel/index.ts";
 
 /** Konnectivity's buckets, seconds (docs/spec/tunnel.md#12). */

@@ -6,7 +6,7 @@ import type {
   ServerLeaseMetrics,
   ServerMetrics,
 } from "#features/tunnel";
-import { codeName } from "../daemon/index.ts";
+import { codeName } from "../metrics/index.ts";
 import { buildInfo, metricFactory } from "../tunnel/index.ts";
 
 /** Konnectivity's buckets, seconds (docs/spec/tunnel.md#12). */

@@ -11,7 +11,7 @@ import { Engine } from "../engine/index.ts";
 import { TunnelLimiter } from "../front/index.ts";
 import { ListenerSet } from "../listen/index.ts";
 import type { PenaltyEvent } from "../select/index.ts";
-import { Counters, healthReport, MetricsFile, registerMetrics, type StatsEvent } from "../stats/index.ts";
+import { Counters, healthReport, MetricsFile, type StatsEvent, uplinkProxyMetrics } from "../stats/index.ts";
 import { type Page, WorkerPool } from "../workers/index.ts";
 
 /** Interval at which bytes are reported, milliseconds. */
@@ -123,7 +123,7 @@ export class UplinkProxy {
       },
     );
     this.#engine.penalties.onEvent = (event) => this.#workers?.sendPenalty(event);
-    registerMetrics(this.#registry, {
+    uplinkProxyMetrics(this.#registry).observe({
       counters: this.#counters,
       snapshot: () => deps.snapshots.current,
       penalties: () => this.#engine.penalties.list(),

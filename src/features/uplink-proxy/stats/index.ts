@@ -14,6 +14,6 @@ export { type HealthInput, healthReport, listenText } from "./health-report.ts";
 export { LogLines, printable } from "./log-lines.ts";
 export { METRICS_MAP_PATH, MetricsFile, readMetricsFile } from "./metrics-file.ts";
 export { MetricsMap } from "./metrics-map.ts";
-export { registerMetrics } from "./prometheus.ts";
+export { uplinkProxyMetrics } from "./prometheus.ts";
 export { statsText } from "./stats-text.ts";
 export { Traffic } from "./traffic.ts";

@@ -10,21 +10,25 @@ export interface MetricsInput {
   readonly penalties: () => readonly Penalty[];
 }
 
-/** Registers the proxy's metrics. The labels hold interfaces and uplinks only, never what clients send. */
-export function registerMetrics(registry: Registry, { counters, snapshot, penalties }: MetricsInput): void {
+/**
+ * Declares the proxy's metrics. The labels hold interfaces and uplinks only, never what clients send. Counters are 0 and labelled series
+ * absent before `observe`.
+ */
+export function uplinkProxyMetrics(registry: Registry): { readonly observe: (input: MetricsInput) => void } {
   const registers = [registry];
-  const total = (name: string, help: string, value: () => number): void => {
+  let input: MetricsInput | undefined;
+  const total = (name: string, help: string, value: (counters: Counters) => number): void => {
     new Counter({
       name: `uplink_proxy_${name}_total`,
       help,
       registers,
       collect() {
         this.reset();
-        this.inc(value());
+        if (input !== undefined) this.inc(value(input.counters));
       },
     });
   };
-  const byPort = (name: string, help: string, values: () => ReadonlyMap<string, number>): void => {
+  const byPort = (name: string, help: string, values: (counters: Counters) => ReadonlyMap<string, number>): void => {
     new Counter({
       name: `uplink_proxy_${name}_total`,
       help,
@@ -32,7 +36,8 @@ export function registerMetrics(registry: Registry, { counters, snapshot, penalt
       registers,
       collect() {
         this.reset();
-        for (const [ifName, value] of values()) this.inc({ interface: ifName }, value);
+        if (input === undefined) return;
+        for (const [ifName, value] of values(input.counters)) this.inc({ interface: ifName }, value);
       },
     });
   };
@@ -40,7 +45,7 @@ export function registerMetrics(registry: Registry, { counters, snapshot, penalt
     name: string,
     help: string,
     label: string,
-    values: () => Iterable<readonly [string, number]>,
+    values: (input: MetricsInput) => Iterable<readonly [string, number]>,
   ): void => {
     new Gauge({
       name: `uplink_proxy_${name}`,
@@ -49,27 +54,35 @@ export function registerMetrics(registry: Registry, { counters, snapshot, penalt
       registers,
       collect() {
         this.reset();
-        for (const [key, value] of values()) this.set({ [label]: key }, value);
+        if (input === undefined) return;
+        for (const [key, value] of values(input)) this.set({ [label]: key }, value);
       },
     });
   };
-  total("requests", "CONNECT requests, malformed ones too.", () => counters.requests);
-  total("dial_failures", "Requests for which no connection could be made.", () => counters.dialFailures);
-  total("overload", "Requests refused because a limit was reached.", () => counters.overload);
-  total("denied", "Requests refused by policy.", () => counters.denied);
-  total("idle_closed", "Tunnels ended for silence.", () => counters.tunnelIdleClosed);
-  total("replays", "Tunnels that went on over another uplink.", () => counters.replays);
-  total("blackholes", "Blackholed connections.", () => counters.blackholes);
-  byPort("tunnels", "Tunnels by interface.", () => counters.successByPort);
-  byPort("attempt_failures", "Attempts that failed, by interface.", () => counters.failureByPort);
-  byPort("fallbacks", "Tunnels that took an interface after others had failed.", () => counters.fallbackByPort);
-  byPort("sent_bytes", "Bytes from clients.", () => sides(counters, "up"));
-  byPort("received_bytes", "Bytes to clients.", () => sides(counters, "down"));
-  gauge("active_tunnels", "Tunnels that are open.", "interface", () => counters.tunnelsByPort);
-  gauge("uplink_failed", "1 for an uplink that has an error.", "uplink", () =>
+  total("requests", "CONNECT requests, malformed ones too.", (counters) => counters.requests);
+  total("dial_failures", "Requests for which no connection could be made.", (counters) => counters.dialFailures);
+  total("overload", "Requests refused because a limit was reached.", (counters) => counters.overload);
+  total("denied", "Requests refused by policy.", (counters) => counters.denied);
+  total("idle_closed", "Tunnels ended for silence.", (counters) => counters.tunnelIdleClosed);
+  total("replays", "Tunnels that went on over another uplink.", (counters) => counters.replays);
+  total("blackholes", "Blackholed connections.", (counters) => counters.blackholes);
+  byPort("tunnels", "Tunnels by interface.", (counters) => counters.successByPort);
+  byPort("attempt_failures", "Attempts that failed, by interface.", (counters) => counters.failureByPort);
+  byPort("fallbacks", "Tunnels that took an interface after others had failed.", (counters) => counters.fallbackByPort);
+  byPort("sent_bytes", "Bytes from clients.", (counters) => sides(counters, "up"));
+  byPort("received_bytes", "Bytes to clients.", (counters) => sides(counters, "down"));
+  gauge("active_tunnels", "Tunnels that are open.", "interface", ({ counters }) => counters.tunnelsByPort);
+  gauge("uplink_failed", "1 for an uplink that has an error.", "uplink", ({ snapshot }) =>
     snapshot().uplinks.map(({ name, status }) => [name, hasError(status) ? 1 : 0] as const),
   );
-  gauge("penalties", "Destinations for which an uplink is a last resort.", "uplink", () => countByUplink(penalties()));
+  gauge("penalties", "Destinations for which an uplink is a last resort.", "uplink", ({ penalties }) =>
+    countByUplink(penalties()),
+  );
+  return {
+    observe: (given) => {
+      input = given;
+    },
+  };
 }
 
 function sides({ bytesByPort }: Counters, side: "up" | "down"): Map<string, number> {

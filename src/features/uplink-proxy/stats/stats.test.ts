@@ -17,9 +17,9 @@ import {
   MetricsFile,
   MetricsMap,
   printable,
-  registerMetrics,
   statsText,
   Traffic,
+  uplinkProxyMetrics,
 } from "./index.ts";
 
 const AT = Date.UTC(2026, 5, 1, 10, 0, 0, 500);
@@ -366,12 +366,12 @@ test("Traffic: bytes since the last flush are reported once", () => {
   ]);
 });
 
-test("registerMetrics: counters as they are when they are scraped", async () => {
+test("uplinkProxyMetrics: counters as they are when they are scraped", async () => {
   const clock = new FakeClock();
   const registry = createRegistry();
   const counters = someCounters(clock);
   const penalties = () => [{ destination: T, uplink: "eth0", until: 1 }];
-  registerMetrics(registry, { counters, snapshot: () => snapshotOf([uplink("eth0")]), penalties });
+  uplinkProxyMetrics(registry).observe({ counters, snapshot: () => snapshotOf([uplink("eth0")]), penalties });
   const text = await registry.metrics();
   for (const line of [
     "uplink_proxy_requests_total 3",

@@ -1,0 +1,196 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Registry } from "#base/metrics";
+import { findProgram, PROGRAMS } from "../programs.ts";
+
+type Type = "counter" | "gauge" | "histogram";
+/** `name{label,label}` by type; dashboards and alerts of users rely on them. */
+type Promised = Partial<Record<Type, readonly string[]>>;
+
+const CLIENT = "rest_client_requests_total{code,method,host}";
+const KONNECTIVITY = "konnectivity_network_proxy_";
+
+/** docs/spec/pod-network.md#15, docs/spec/tunnel.md#12, docs/spec/service-proxy.md#1.7. */
+const PROMISED: Readonly<Record<string, Promised>> = {
+  // Coil's, and controller-runtime's in it.
+  coild: {
+    counter: ["grpc_server_handled_total{grpc_type,grpc_service,grpc_method,grpc_code}", CLIENT],
+    gauge: [
+      "coil_coild_addresses{pool,state}",
+      "coil_coild_blocks{pool}",
+      "coil_coild_unknown_addresses",
+      "coil_coild_cut_off_attachments",
+    ],
+    histogram: ["coil_coild_cni_duration_seconds{command,code}"],
+  },
+  "coil-ipam-controller": {
+    counter: [
+      "controller_runtime_reconcile_total{controller,result}",
+      "controller_runtime_reconcile_errors_total{controller}",
+      "controller_runtime_reconcile_panics_total{controller}",
+      CLIENT,
+    ],
+    gauge: [
+      "coil_controller_max_blocks{pool}",
+      "coil_controller_allocated_blocks{pool}",
+      "workqueue_depth{name}",
+      "leader_election_master_status{name}",
+    ],
+    histogram: ["controller_runtime_reconcile_time_seconds{controller}"],
+  },
+  "coil-router": {
+    counter: ["coil_router_syncs_total{node}", CLIENT],
+    gauge: ["coil_router_routes_synced{node}", "coil_router_blocks_skipped{node}"],
+  },
+  // Konnectivity's.
+  "proxy-server": {
+    counter: [
+      ...konnectivity("server", [
+        "dial_failure_count{reason}",
+        "stream_packets_total{segment,packet_type}",
+        "stream_errors_total{segment,code,packet_type}",
+        "culled_leases_count",
+        "lease_delete_total{http_status_code,reason}",
+        "lease_list_total{http_status_code,reason}",
+        "reverse_dials_total{result}",
+        "slow_consumer_closed_total",
+        "agent_stream_bytes_total{direction}",
+      ]),
+      CLIENT,
+    ],
+    gauge: konnectivity("server", [
+      "grpc_connections{service_method}",
+      "http_connections",
+      "pending_backend_dials",
+      "established_connections",
+      "ready_backend_connections",
+      "ready_backends{proxy_strategy}",
+      "full_receive_channels{service_method}",
+      "reverse_connections",
+      "buffered_bytes",
+      "build_info{version,runtime}",
+    ]),
+    histogram: konnectivity("server", [
+      "dial_duration_seconds",
+      "frontend_write_duration_seconds",
+      "connection_duration_seconds",
+      "lease_delete_latency_seconds{http_status_code}",
+      "lease_list_latency_seconds{http_status_code}",
+    ]),
+  },
+  "proxy-agent": {
+    counter: [
+      ...konnectivity("agent", [
+        "endpoint_dial_failure_total{reason}",
+        "server_connection_failure_count{direction}",
+        "stream_packets_total{segment,packet_type}",
+        "stream_errors_total{segment,code,packet_type}",
+        "lease_lists_total{http_response_code,reason}",
+        "lease_watches_total{http_response_code,reason}",
+        "reverse_accepted_total{target}",
+        "reverse_failures_total{reason}",
+        "reconnects_total",
+      ]),
+      CLIENT,
+    ],
+    gauge: konnectivity("agent", [
+      "open_server_connections",
+      "open_endpoint_connections",
+      "known_server_count",
+      "full_receive_channels",
+      "reverse_connections",
+      "buffered_bytes",
+      "build_info{version,runtime}",
+    ]),
+    histogram: konnectivity("agent", ["dial_duration_seconds", "lease_list_latency_seconds{http_response_code}"]),
+  },
+  // kube-proxy's.
+  "service-proxy": {
+    counter: [
+      "kubeproxy_proxy_healthz_total{code}",
+      "kubeproxy_proxy_livez_total{code}",
+      "kubeproxy_sync_proxy_rules_endpoint_changes_total",
+      "kubeproxy_sync_proxy_rules_service_changes_total",
+      "kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family}",
+      "kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total{ip_family}",
+      "kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family}",
+      "kubeproxy_drift_repairs_total",
+      "kubeproxy_watch_errors_total{resource,reason}",
+      CLIENT,
+    ],
+    gauge: [
+      "kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family}",
+      "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family}",
+      "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
+      "kubeproxy_sync_proxy_rules_service_changes_pending",
+      "kubeproxy_sync_proxy_rules_no_local_endpoints_total{traffic_policy,ip_family}",
+      "kubeproxy_health_state{check}",
+      "kubeproxy_node_eligible",
+      "kubeproxy_nftables_transaction_bytes{ip_family}",
+      "kubeproxy_nftables_objects{kind,ip_family}",
+      "kubeproxy_nftables_contested",
+      "kubeproxy_lost_address_claims{ip_family}",
+      "kubeproxy_watch_connected{resource}",
+      "kubernetes_build_info{git_version,compiler,platform}",
+      "kubernetes_feature_enabled{name,stage}",
+    ],
+    histogram: [
+      "kubeproxy_sync_proxy_rules_duration_seconds{ip_family}",
+      "kubeproxy_sync_full_proxy_rules_duration_seconds{ip_family}",
+      "kubeproxy_sync_partial_proxy_rules_duration_seconds{ip_family}",
+      "kubeproxy_network_programming_duration_seconds{ip_family}",
+      "kubeproxy_conntrack_reconciler_sync_duration_seconds{ip_family}",
+    ],
+  },
+  // EVE's proxy serves counters as JSON (/healthz, MetricsMap) and no Prometheus metrics: these names are ours.
+  "uplink-proxy": {
+    counter: [
+      ...["requests", "dial_failures", "overload", "denied", "idle_closed", "replays", "blackholes"].map(
+        (name) => `uplink_proxy_${name}_total`,
+      ),
+      ...["tunnels", "attempt_failures", "fallbacks", "sent_bytes", "received_bytes"].map(
+        (name) => `uplink_proxy_${name}_total{interface}`,
+      ),
+    ],
+    gauge: [
+      "uplink_proxy_active_tunnels{interface}",
+      "uplink_proxy_uplink_failed{uplink}",
+      "uplink_proxy_penalties{uplink}",
+    ],
+  },
+  "sni-router": {
+    counter: [
+      "sni_router_connections_total{route,result}",
+      "sni_router_bytes_total{route,direction}",
+      "sni_router_backend_failures_total{backend}",
+      "sni_router_reloads_total{result}",
+    ],
+    gauge: ["sni_router_active_connections"],
+  },
+  node: { counter: ["isthmus_node_part_restarts_total{part}"] },
+};
+
+function konnectivity(side: "server" | "agent", names: readonly string[]): string[] {
+  return names.map((name) => `${KONNECTIVITY}${side}_${name}`);
+}
+
+for (const name of Object.keys(PROGRAMS)) {
+  test(`${name}: declares every metric that it promises, with type and labels, and no other`, async () => {
+    const registry = new Registry();
+    for (const declare of (await findProgram(name)?.load())?.metrics ?? []) declare(registry);
+    // The library's types lack what its metrics have at run time.
+    const declared = registry.getMetricsAsArray() as unknown as readonly {
+      readonly name: string;
+      readonly type: string;
+      readonly labelNames: readonly string[];
+    }[];
+    const found = declared.map(({ name: metric, type, labelNames }) => {
+      const labels = labelNames.length === 0 ? "" : `{${labelNames.join(",")}}`;
+      return `${type} ${metric}${labels}`;
+    });
+    const promised = Object.entries(PROMISED[name] ?? {}).flatMap(([type, names]) =>
+      names.map((one) => `${type} ${one}`),
+    );
+    assert.deepEqual(found.sort(), promised.sort());
+  });
+}
