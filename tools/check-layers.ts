@@ -1,12 +1,14 @@
 /**
- * Fails on an upward, sideways or cyclic import and on an import past a module's face; prints the graph that
- * ARCHITECTURE.md shows.
+ * Fails on an upward, sideways or cyclic import, between modules and between the files of one, and on an import past a module's face;
+ * prints the graph that ARCHITECTURE.md shows. A folder of `programs` with an `index.ts` is shared by programs; any other belongs to the program
+ * of its name, and no other program imports its files.
  *
  *     node tools/check-layers.ts            check, also that ARCHITECTURE.md shows the graph as it is
  *     node tools/check-layers.ts --write    put the graph into ARCHITECTURE.md
  */
-import { globSync, readFileSync, writeFileSync } from "node:fs";
-import { dirname, join, normalize } from "node:path";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { importsOf, moduleOf as pathOf, targetOf } from "./modules.ts";
 
 /** What each layer may import besides itself. */
 const BELOW: Readonly<Record<string, readonly string[]>> = {
@@ -23,21 +25,29 @@ const BELOW: Readonly<Record<string, readonly string[]>> = {
 const NO_SIBLINGS = new Set(["features"]);
 const MARKS = ["<!-- layers: begin -->", "<!-- layers: end -->"] as const;
 
+/** The files that import programs: the list of them. */
+const STARTERS = new Set(["src/programs/programs.ts"]);
+
 const root = join(import.meta.dirname, "..");
 const faults: string[] = [];
 /** Module to the modules that it imports; a module is `layer/folder`. */
 const edges = new Map<string, Set<string>>();
+/** File to the files of its own module that it imports, types too. */
+const files = new Map<string, Set<string>>();
 
+/** Programs are one module in the graph. */
 function moduleOf(file: string): string {
-  const [, layer = "", folder = ""] = file.split("/");
-  return layer === "programs" ? "programs" : `${layer}/${folder}`;
+  return file.startsWith("src/programs/") ? "programs" : pathOf(file);
 }
 
 function checkImport(file: string, target: string): void {
   const from = moduleOf(file);
   if (target.startsWith(".")) {
-    const to = moduleOf(normalize(join(dirname(file), target)));
+    const path = targetOf({ file, specifier: target }) ?? "";
+    const to = moduleOf(path);
     if (to !== from) faults.push(`${file}: relative import ${target} leaves the module; use #${to}`);
+    else if (to === "programs") checkProgramImport(file, path);
+    files.set(file, (files.get(file) ?? new Set()).add(path));
     return;
   }
   const match = /^#(\w+)\/([\w-]+)$/.exec(target);
@@ -66,8 +76,27 @@ function checkImport(file: string, target: string): void {
   edges.set(from, (edges.get(from) ?? new Set()).add(to));
 }
 
-/** A cycle through the modules, as a path, if there is one. */
-function findCycle(): readonly string[] | undefined {
+/** Between files of `programs`: a program's folder is its own, and a shared folder is imported by its face. */
+function checkProgramImport(file: string, target: string): void {
+  const [own = "", other = ""] = [file, target].map((path) => pathOf(path).replace(/^programs\//, ""));
+  if (own === other || file.endsWith(".test.ts")) return;
+  const isFolder = target.split("/").length > 3;
+  const isShared = existsSync(join(root, `src/programs/${other}/index.ts`));
+  if (isFolder && isShared && !target.endsWith(`/${other}/index.ts`)) {
+    faults.push(`${file}: ${target} goes past the face of programs/${other}`);
+  } else if (isFolder && !isShared) {
+    faults.push(`${file}: ${target} belongs to another program; what both need goes into a folder with an index.ts`);
+  } else if (!isFolder && isProgram(target) && !STARTERS.has(file)) {
+    faults.push(`${file}: imports the program ${other}`);
+  }
+}
+
+function isProgram(file: string): boolean {
+  return /\bdefineProgram\(/.test(readFileSync(join(root, file), "utf8"));
+}
+
+/** A cycle through a graph, as a path, if there is one. */
+function findCycle(edges: ReadonlyMap<string, ReadonlySet<string>>): readonly string[] | undefined {
   const done = new Set<string>();
   const visit = (at: string, path: readonly string[]): readonly string[] | undefined => {
     if (path.includes(at)) return [...path.slice(path.indexOf(at)), at];
@@ -102,12 +131,11 @@ function graph(): string {
   return lines.join("\n");
 }
 
-for (const file of globSync("src/**/*.ts", { cwd: root })) {
-  const text = readFileSync(join(root, file), "utf8").replaceAll(/^\s*(\/\*\*|\*|\/\/).*$/gm, "");
-  for (const match of text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"([^"]+)"/g)) checkImport(file, match[1] ?? "");
+for (const { file, specifier } of importsOf(root)) checkImport(file, specifier);
+for (const graph of [edges, files]) {
+  const cycle = findCycle(graph);
+  if (cycle !== undefined) faults.push(`a cycle of imports: ${cycle.join(" -> ")}`);
 }
-const cycle = findCycle();
-if (cycle !== undefined) faults.push(`a cycle of imports: ${cycle.join(" -> ")}`);
 
 const page = join(root, "ARCHITECTURE.md");
 const before = readFileSync(page, "utf8");

@@ -6,7 +6,7 @@ import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health
 import { type Logger, Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
-import { CniService, reflectionConversations, serveGrpc } from "#features/cni";
+import { CniService, INSPECT_PATH, inspectHandler, reflectionConversations, serveGrpc } from "#features/cni";
 import { KubeBlockSource, NodeIpam } from "#features/ipam";
 import { PodNetwork } from "#features/pod-network";
 import { exportRoutes, RouteSync } from "#features/routes";
@@ -16,7 +16,7 @@ import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
 import { type EventInput, EventRecorder } from "#kube/events";
 import { createInformer } from "#kube/informer";
 import { cniDeps } from "./coild/cni-deps.ts";
-import { INSPECT_PATH, inspectHandler } from "./coild/inspect.ts";
+import { inspectThisNode } from "./coild/inspect.ts";
 import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
 import { LostAttachments } from "./coild/lost-attachments.ts";
 import { coildMetrics } from "./coild/metrics.ts";
@@ -164,12 +164,9 @@ export const coild = defineProgram({
       socketPath: values.socket,
       handlers: {
         ...service.handlers,
-        [INSPECT_PATH]: inspectHandler({
-          nodeName,
-          ipam,
-          network,
-          exported: () => routes.list().map((route) => route.dst),
-        }),
+        [INSPECT_PATH]: inspectHandler(() =>
+          inspectThisNode({ nodeName, ipam, network, exported: routes.list().map((route) => route.dst) }),
+        ),
       },
       conversations: reflectionConversations,
       onHandled: metrics.onHandled,

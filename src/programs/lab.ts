@@ -2,6 +2,8 @@ import { readFileSync } from "node:fs";
 import type { FlagValues } from "#base/config";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, optionalFlag, stringFlag, switchFlag } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
+import { inspectNodes } from "#features/cni";
+import { type AuditedNode, auditCluster } from "#features/ipam";
 import { openKernel } from "#kernel/net";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
 import {
@@ -37,7 +39,6 @@ import {
   waitForPods,
 } from "#lab/scenario";
 import { LAB_NAME_PATTERN, removeTopology } from "#lab/topology";
-import { gatherAudit } from "./audit.ts";
 import { type LabHost, startHost, stopHost } from "./lab-front.ts";
 import { defineProgram, EXIT, LAB_CAPABILITIES, requirePrivileges } from "./program/index.ts";
 
@@ -238,11 +239,12 @@ async function checkTunnel(
 }
 
 /** The audit once the cluster has come to rest, or what it finds after a while. */
-async function settledAudit(api: KubeClient, state: LabState, signal: AbortSignal): ReturnType<typeof gatherAudit> {
+async function settledAudit(api: KubeClient, state: LabState, signal: AbortSignal): ReturnType<typeof auditCluster> {
   const sockets = state.nodes.map((node) => labPaths(state.lab).socketOf(node.name));
   // On a cluster of somebody else its other nodes are not the lab's to judge.
   const only = state.identity.isGuest ? new Set(state.nodes.map(({ name }) => name)) : undefined;
-  return poll(() => gatherAudit(api, sockets, { signal, only }), {
+  const inspect = (): Promise<AuditedNode[]> => inspectNodes<AuditedNode>(sockets, { signal });
+  return poll(async () => auditCluster(api, await inspect(), { signal, only }), {
     until: ({ findings }) => findings.length === 0,
     everyMs: 100,
     deadlineMs: SETTLE_MS,

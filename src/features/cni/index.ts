@@ -8,4 +8,5 @@ export { type Allocation, type Attachment, type CniDeps, CniService, type PodIde
 export { CniFailure, type CniFailureKind } from "./failure.ts";
 export { callGrpc, GrpcCallError, type GrpcCallErrorCode } from "./grpc-client.ts";
 export { type GrpcHandler, serveGrpc } from "./grpc-server.ts";
+export { INSPECT_PATH, InspectionError, inspectHandler, inspectNodes } from "./inspection.ts";
 export { reflectionConversations } from "./reflection.ts";

@@ -12,6 +12,7 @@
  * ```
  */
 export { type AuditedBlock, type AuditedNode, type AuditedPod, type AuditInput, audit, type Finding } from "./audit.ts";
+export { type AuditCoverage, auditCluster } from "./audit-cluster.ts";
 export { BlockRequestReconciler } from "./block-requests.ts";
 export type { BlockListing, BlockSource, OwnedBlock } from "./block-source.ts";
 export { IpamError, type IpamErrorCode } from "./errors.ts";

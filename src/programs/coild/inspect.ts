@@ -1,14 +1,9 @@
 import type { Cidr } from "#base/ip";
-import type { GrpcHandler } from "#features/cni";
-import type { NodeIpam } from "#features/ipam";
+import type { AuditedNode, NodeIpam } from "#features/ipam";
 import type { PodNetwork } from "#features/pod-network";
 
-/** A method beside `pkg.cnirpc.CNI`, for audits: what coild has in memory and sees in the kernel, as JSON. */
-export const INSPECT_PATH = "/isthmus.dev.Node/Inspect";
-
-/** The answer of {@link INSPECT_PATH}. */
-export interface NodeState {
-  readonly node: string;
+/** The answer of coild to Inspect. */
+export interface NodeInspection extends AuditedNode {
   readonly memory: ReturnType<NodeIpam["snapshot"]>;
   readonly kernel: readonly {
     readonly pool: string;
@@ -17,26 +12,20 @@ export interface NodeState {
     readonly hostName: string;
     readonly addresses: readonly string[];
   }[];
-  readonly halfMade: readonly string[];
-  /** Prefixes in the export table. */
-  readonly exported: readonly string[];
 }
 
-/** Answers with one consistent picture: nothing is awaited between reading memory and kernel. */
-export function inspectHandler(parts: {
+/** Memory, kernel and exported routes of one moment: nothing is awaited between reading them. */
+export function inspectThisNode(parts: {
   readonly nodeName: string;
   readonly ipam: NodeIpam;
   readonly network: PodNetwork;
-  readonly exported: () => readonly Cidr[];
-}): GrpcHandler {
-  return async () => {
-    const state: NodeState = {
-      node: parts.nodeName,
-      memory: parts.ipam.snapshot(),
-      kernel: parts.network.list().map(({ addresses, ...rest }) => ({ ...rest, addresses: addresses.map(String) })),
-      halfMade: parts.network.halfMade(),
-      exported: parts.exported().map(String),
-    };
-    return new TextEncoder().encode(JSON.stringify(state));
+  readonly exported: readonly Cidr[];
+}): NodeInspection {
+  return {
+    node: parts.nodeName,
+    memory: parts.ipam.snapshot(),
+    kernel: parts.network.list().map(({ addresses, ...rest }) => ({ ...rest, addresses: addresses.map(String) })),
+    halfMade: parts.network.halfMade(),
+    exported: parts.exported.map(String),
   };
 }

@@ -1,0 +1,16 @@
+/**
+ * Puts the CNI executable and its network configuration in place on a node (docs/spec/pod-network.md#13).
+ *
+ * Owns: files in the folders of CNI executables and configurations. Refuses to know: where the settings come from.
+ *
+ * ```ts
+ * const { binaryChanged, configChanged, disabled } = await installCni(installation, conflist);
+ * ```
+ */
+export {
+  type CniInstallation,
+  type CniInstallationChanges,
+  conflistFault,
+  InstallError,
+  installCni,
+} from "./installer.ts";

@@ -1,0 +1,125 @@
+import type { Stats } from "node:fs";
+import { mkdir, readdir, readFile, rename, rm, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { describeError, ExpectedError } from "#base/errors";
+import { FileError, replaceFile } from "#base/file";
+
+/** A file cannot be put in place. Files that were there are whole. */
+export class InstallError extends ExpectedError<"cannot-install"> {
+  override readonly name = "InstallError";
+}
+
+/** Names and folders of an installation. */
+export interface CniInstallation {
+  /** File name of the configuration. */
+  readonly confName: string;
+  readonly etcDir: string;
+  readonly binDir: string;
+  /** The executable to install. */
+  readonly binary: string;
+  /** Other configurations are deleted; else they are renamed to `*.coil-disabled`. */
+  readonly removeOthers: boolean;
+}
+
+/** What an installation changed. */
+export interface CniInstallationChanges {
+  readonly binaryChanged: boolean;
+  readonly configChanged: boolean;
+  /** File names of other configurations that are out of use now. */
+  readonly disabled: readonly string[];
+}
+
+/** Puts the executable and the configuration in place, each file at once, and the others aside. Throws {@link InstallError}. */
+export async function installCni(installation: CniInstallation, conflist: string): Promise<CniInstallationChanges> {
+  const { etcDir, binDir } = installation;
+  try {
+    await makeFolder(etcDir);
+    await makeFolder(binDir);
+    // The executable comes first: a configuration must never name one that is missing.
+    const binaryChanged = await installBinary(installation);
+    const configChanged = await installConfig(installation, conflist);
+    return { binaryChanged, configChanged, disabled: await disableOthers(installation) };
+  } catch (error) {
+    if (!(error instanceof FileError || (error instanceof Error && "syscall" in error))) throw error;
+    throw new InstallError("cannot-install", `cannot install into ${etcDir} and ${binDir}: ${error.message}`, {
+      cause: error,
+    });
+  }
+}
+
+/** Why a text is no CNI configuration list, such as `name is missing`; `undefined` for one that is. */
+export function conflistFault(text: string): string | undefined {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(text);
+  } catch (error) {
+    return describeError(error);
+  }
+  const { name, plugins } = (parsed ?? {}) as { readonly name?: unknown; readonly plugins?: unknown };
+  if (typeof name !== "string" || name === "") return "name is missing";
+  if (!Array.isArray(plugins) || plugins.length === 0) return "plugins is missing or empty";
+  const untyped = plugins.findIndex((plugin: { readonly type?: unknown } | null) => typeof plugin?.type !== "string");
+  return untyped >= 0 ? `plugins[${untyped}] has no type` : undefined;
+}
+
+async function installBinary(installation: CniInstallation): Promise<boolean> {
+  const target = join(installation.binDir, "coil");
+  if (await sameContent(installation.binary, target)) return false;
+  replaceFile(target, { copyOf: installation.binary }, { mode: 0o755, sync: true });
+  return true;
+}
+
+async function installConfig(installation: CniInstallation, text: string): Promise<boolean> {
+  const target = join(installation.etcDir, installation.confName);
+  const there = await statOptional(target);
+  if (there !== undefined && modeOf(there) === 0o644 && (await readFile(target)).equals(Buffer.from(text)))
+    return false;
+  replaceFile(target, text, { mode: 0o644, sync: true });
+  return true;
+}
+
+/** Makes a folder with its parents. Node's recursive `mkdir` never ends on a file system that allows no folders, as /proc. */
+async function makeFolder(path: string): Promise<void> {
+  const isFolder = async (): Promise<boolean> => (await statOptional(path))?.isDirectory() === true;
+  if (await isFolder()) return;
+  if (dirname(path) !== path) await makeFolder(dirname(path));
+  try {
+    await mkdir(path, { mode: 0o755 });
+  } catch (error) {
+    // Somebody may have made it meanwhile.
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST" || !(await isFolder())) throw error;
+  }
+}
+
+/** Puts the configurations of other networks aside, which the runtime could choose by their file names. Returns these names. */
+async function disableOthers(installation: CniInstallation): Promise<string[]> {
+  const others = (await readdir(installation.etcDir)).filter(
+    (name) => name.includes("conflist") && name !== installation.confName && !name.endsWith(".coil-disabled"),
+  );
+  for (const name of others) {
+    const path = join(installation.etcDir, name);
+    if (installation.removeOthers) await rm(path);
+    else await rename(path, `${path}.coil-disabled`);
+  }
+  return others;
+}
+
+async function sameContent(a: string, b: string): Promise<boolean> {
+  const [left, right] = await Promise.all([stat(a), statOptional(b)]);
+  if (left.size !== right?.size || modeOf(right) !== 0o755) return false;
+  const [one, other] = await Promise.all([readFile(a), readFile(b)]);
+  return one.equals(other);
+}
+
+function modeOf(file: Stats): number {
+  return file.mode & 0o777;
+}
+
+async function statOptional(path: string): Promise<Stats | undefined> {
+  try {
+    return await stat(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
+}
