@@ -24,7 +24,7 @@ import { peersMissing } from "#test/real-api-server";
 
 const TIMEOUT = { timeout: 180_000 };
 /** Tests that run at the same time. */
-const AT_ONCE = 3;
+const AT_ONCE = 2;
 
 /** A cluster and the name of the lab that is a guest there. */
 interface Bed<T extends ForeignCluster = EmbeddedCluster> {

@@ -30,7 +30,7 @@ const RUN_MS = 150_000;
 /** The cluster's own controllers need time to clean up after the lab's objects, milliseconds. */
 const SETTLE_MS = 60_000;
 /** Labs on embedded servers that are up at the same time. */
-const AT_ONCE = 3;
+const AT_ONCE = 2;
 
 /** A cluster with objects of its owner, and the name of the lab that is a guest there. */
 interface Bed extends AsyncDisposable {
