@@ -17,7 +17,7 @@ import { text } from "node:stream/consumers";
 import { parseArgs } from "node:util";
 import { describeError } from "#base/errors";
 import { IpAddress } from "#base/ip";
-import { askConnect, connectInside } from "#lab/inside";
+import { requestConnect, connectInside } from "#lab/inside";
 import { makeCertificates } from "#test/certificates";
 import { Bed } from "../test/support/uplink-wan-bed.ts";
 import { missingPeers, type Side, startOurs, startSquid, startTinyproxy, stop } from "./connect.sides.ts";
@@ -105,7 +105,7 @@ async function curl({ bed, side, ca }: Place, url: string): Promise<string> {
 async function tunnel({ bed, side }: Place): Promise<Socket> {
   const place = { address: IpAddress.parse("127.0.0.1"), port: side.port };
   const options = { timeoutMs: PATIENCE_S * 1000 };
-  return askConnect(await connectInside({ name: bed.nodeName }, place, options), `203.0.113.80:${PORT}`, options);
+  return requestConnect(await connectInside({ name: bed.nodeName }, place, options), `203.0.113.80:${PORT}`, options);
 }
 
 async function clientHalfClose(at: Place): Promise<string> {

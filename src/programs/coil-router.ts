@@ -144,7 +144,7 @@ function skipReporter(log: Logger): (skipped: ReturnType<typeof routesToNodes>["
   return (skipped) => {
     // In no order that is kept: blocks come as the API server lists them.
     const texts = skipped.map(({ node, prefix }) => `${prefix} of ${node}`).sort();
-    if (!repeats.isNews("skipped", texts.join(", "))) return;
+    if (!repeats.isNew("skipped", texts.join(", "))) return;
     if (texts.length === 0) return;
     log.warn("blocks are not routed: their nodes have no address of the family", {
       count: texts.length,

@@ -222,7 +222,7 @@ export const coild = defineProgram({
 function reportLoss(log: Logger): (event: EventInput, why: string) => void {
   const repeats = new Repeats();
   return ({ reason }, error) => {
-    if (repeats.isNews("events", error)) log.warn("an event could not be written", { reason, error });
+    if (repeats.isNew("events", error)) log.warn("an event could not be written", { reason, error });
   };
 }
 

@@ -7,7 +7,7 @@
 import { createHash, randomBytes } from "node:crypto";
 import { request as httpRequest, type IncomingMessage, type RequestListener, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import { askConnect, secure } from "#lab/inside";
+import { requestConnect, secure } from "#lab/inside";
 
 export const HOSTS = { registry: "registry.example", auth: "auth.example", blobs: "blob.example" } as const;
 const TOKEN = "a-token";
@@ -120,7 +120,7 @@ async function download(
 ): Promise<Pick<Answer, "headers">> {
   const { hostname, port, host, pathname } = new URL(url);
   const options = { timeoutMs: STEP_MS };
-  const tunnel = await askConnect(await connectProxy(), `${hostname}:${port}`, options);
+  const tunnel = await requestConnect(await connectProxy(), `${hostname}:${port}`, options);
   const tls = await secure(tunnel, { host: hostname, ca }, options);
   const { promise, resolve, reject } = Promise.withResolvers<Pick<Answer, "headers">>();
   const sent = httpRequest({ createConnection: () => tls, path: pathname, headers: { ...headers, host } });

@@ -10,18 +10,18 @@ test("Repeats: what is said again is no news; what changes, or comes back after 
     ["b", "x"],
     ["a", "y"],
     ["a", "x"],
-  ].map(([key = "", text = ""]) => repeats.isNews(key, text));
+  ].map(([key = "", text = ""]) => repeats.isNew(key, text));
   assert.deepEqual(said, [true, false, true, true, true]);
   assert.equal(repeats.forget("a"), true);
   assert.equal(repeats.forget("a"), false);
-  assert.equal(repeats.isNews("a", "x"), true);
+  assert.equal(repeats.isNew("a", "x"), true);
   repeats.keepOnly(new Set(["a"]));
-  assert.deepEqual([repeats.isNews("a", "x"), repeats.isNews("b", "x")], [false, true]);
+  assert.deepEqual([repeats.isNew("a", "x"), repeats.isNew("b", "x")], [false, true]);
 });
 
 test("Repeats: its memory is bounded, and the oldest key goes first", () => {
   const repeats = new Repeats();
-  for (let key = 0; key <= MAX_REMEMBERED; key += 1) repeats.isNews(String(key), "");
-  assert.equal(repeats.isNews(String(MAX_REMEMBERED), ""), false);
-  assert.equal(repeats.isNews("0", ""), true);
+  for (let key = 0; key <= MAX_REMEMBERED; key += 1) repeats.isNew(String(key), "");
+  assert.equal(repeats.isNew(String(MAX_REMEMBERED), ""), false);
+  assert.equal(repeats.isNew("0", ""), true);
 });

@@ -6,31 +6,31 @@ export const MAX_REMEMBERED = 1024;
  * look.
  *
  * ```ts
- * if (repeats.isNews(block.name, error.message)) log.warn("AddressBlock is not valid", { block: block.name, error: error.message });
+ * if (repeats.isNew(block.name, error.message)) log.warn("AddressBlock is not valid", { block: block.name, error: error.message });
  * ```
  */
 export class Repeats {
-  readonly #said = new Map<string, string>();
+  readonly #logged = new Map<string, string>();
 
   /** Whether `text` is not what was said of the key before; from now on it is. */
-  isNews(key: string, text: string): boolean {
-    const known = this.#said.get(key);
-    this.#said.delete(key);
-    this.#said.set(key, text);
-    if (this.#said.size > MAX_REMEMBERED) {
-      const oldest = this.#said.keys().next();
-      if (oldest.done !== true) this.#said.delete(oldest.value);
+  isNew(key: string, text: string): boolean {
+    const known = this.#logged.get(key);
+    this.#logged.delete(key);
+    this.#logged.set(key, text);
+    if (this.#logged.size > MAX_REMEMBERED) {
+      const oldest = this.#logged.keys().next();
+      if (oldest.done !== true) this.#logged.delete(oldest.value);
     }
     return known !== text;
   }
 
   /** Forgets a key, for it is well again: what is said of it next is news. True when something was said of it. */
   forget(key: string): boolean {
-    return this.#said.delete(key);
+    return this.#logged.delete(key);
   }
 
   /** Forgets all keys but these. */
   keepOnly(keys: { has(key: string): boolean }): void {
-    for (const key of this.#said.keys()) if (!keys.has(key)) this.#said.delete(key);
+    for (const key of this.#logged.keys()) if (!keys.has(key)) this.#logged.delete(key);
   }
 }

@@ -9,9 +9,9 @@ import { Objects } from "./handlers/objects.ts";
 import type { ServerState } from "./http/state.ts";
 import { EventEncoder, type Watcher } from "./http/watch.ts";
 import { CrdController } from "./lifecycle/crds.ts";
+import { DeferredQueue } from "./lifecycle/deferred-queue.ts";
 import { GarbageCollector } from "./lifecycle/garbage.ts";
 import { NamespaceController } from "./lifecycle/namespaces.ts";
-import { SoonQueue } from "./lifecycle/queue.ts";
 import { OpenApi } from "./openapi/index.ts";
 import type { ApiServerOptions } from "./options.ts";
 import { builtinResources } from "./resources/builtin.ts";
@@ -24,7 +24,7 @@ import { Store } from "./store/store.ts";
 const DEFAULT_HISTORY = 10_000;
 
 /** Puts a server's parts together: store, registry, controllers, with the namespaces and roles that every cluster has. */
-export function buildState(options: ApiServerOptions): { state: ServerState; queue: SoonQueue } {
+export function buildState(options: ApiServerOptions): { state: ServerState; queue: DeferredQueue } {
   const { log, clock = systemClock } = options;
   const store = new Store({ historyLimit: options.watchHistory ?? DEFAULT_HISTORY });
   const registry = new Registry(loadBuiltinDefinitions(), builtinResources());
@@ -42,7 +42,7 @@ export function buildState(options: ApiServerOptions): { state: ServerState; que
     ],
   });
   const watchers = new Set<Watcher>();
-  const queue = new SoonQueue((error) => log.error("a controller of the API server failed", { error }));
+  const queue = new DeferredQueue((error) => log.error("a controller of the API server failed", { error }));
   const deps = { store, registry, objects, queue };
   const garbage = new GarbageCollector(deps);
   const namespaces = new NamespaceController(deps);

@@ -9,7 +9,7 @@ import type { ServerState } from "./http/state.ts";
 import { selfSignedCertificate } from "./http/tls.ts";
 import { handleUpgrade } from "./http/upgrade.ts";
 import { renderKubeconfig } from "./kubeconfig.ts";
-import type { SoonQueue } from "./lifecycle/queue.ts";
+import type { DeferredQueue } from "./lifecycle/deferred-queue.ts";
 import type { JsonObject } from "./object/json.ts";
 import type { ApiServerOptions, ListenAddress } from "./options.ts";
 import { type SeedObject, seedObjects } from "./seed.ts";
@@ -107,13 +107,13 @@ class RunningServer implements ApiServer {
   readonly ca: string | undefined;
   readonly #options: ApiServerOptions;
   readonly #state: ServerState;
-  readonly #queue: SoonQueue;
+  readonly #queue: DeferredQueue;
   readonly #servers: readonly Server[];
 
   constructor(
     options: ApiServerOptions,
     state: ServerState,
-    queue: SoonQueue,
+    queue: DeferredQueue,
     servers: readonly Server[],
     urls: readonly string[],
     ca: string | undefined,

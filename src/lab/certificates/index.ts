@@ -22,7 +22,7 @@ export class CertificateError extends ExpectedError<"openssl-failed"> {
 }
 
 /** What a certificate is to be good for. */
-export interface CertificateWish {
+export interface CertificateRequest {
   readonly usage: "serverAuth" | "clientAuth";
   /** The subject's common name. */
   readonly commonName: string;
@@ -49,13 +49,13 @@ const TEN_YEARS = ["-days", "3650"];
 /** Makes an authority and certificates of it, valid for ten years. Rejects with {@link CertificateError}. */
 export async function makeCertificates<const Name extends string>(
   authority: string,
-  wishes: Readonly<Record<Name, CertificateWish>>,
+  requests: Readonly<Record<Name, CertificateRequest>>,
 ): Promise<Certificates<Name>> {
   const folder = await mkdtemp(join(tmpdir(), "isthmus-certificates-"));
   const openssl = (...args: string[]): Promise<unknown> => run("openssl", args, { cwd: folder });
   const read = (name: string): Promise<string> => readFile(join(folder, name), "utf8");
-  const sign = async (name: string, wish: CertificateWish): Promise<CertificatePair> => {
-    await writeFile(join(folder, `${name}.ext`), extensionsOf(wish));
+  const sign = async (name: string, request: CertificateRequest): Promise<CertificatePair> => {
+    await writeFile(join(folder, `${name}.ext`), extensionsOf(request));
     await openssl(
       "req",
       ...NEW_KEY,
@@ -64,7 +64,7 @@ export async function makeCertificates<const Name extends string>(
       "-out",
       `${name}.csr`,
       "-subj",
-      `/CN=${wish.commonName}`,
+      `/CN=${request.commonName}`,
     );
     const by = ["-in", `${name}.csr`, "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial"];
     await openssl("x509", "-req", ...by, "-out", `${name}.crt`, ...TEN_YEARS, "-extfile", `${name}.ext`);
@@ -75,10 +75,11 @@ export async function makeCertificates<const Name extends string>(
     await openssl("req", "-x509", ...NEW_KEY, "-keyout", "ca.key", "-out", "ca.crt", ...TEN_YEARS, ...subject);
     const pairs: [string, CertificatePair][] = [];
     // One after the other: they share the file of serial numbers.
-    for (const [name, wish] of Object.entries<CertificateWish>(wishes)) pairs.push([name, await sign(name, wish)]);
+    for (const [name, request] of Object.entries<CertificateRequest>(requests))
+      pairs.push([name, await sign(name, request)]);
     return { ca: await read("ca.crt"), pairs: Object.fromEntries(pairs) as Record<Name, CertificatePair> };
   } catch (cause) {
-    const names = Object.keys(wishes).join(", ");
+    const names = Object.keys(requests).join(", ");
     throw new CertificateError(
       "openssl-failed",
       `cannot make certificates of ${authority} for ${names}: openssl failed; is it installed? ${describeError(cause)}`,
@@ -89,7 +90,7 @@ export async function makeCertificates<const Name extends string>(
   }
 }
 
-function extensionsOf({ usage, hosts }: CertificateWish): string {
+function extensionsOf({ usage, hosts }: CertificateRequest): string {
   const names = hosts.map((host) => (isIP(host) === 0 ? `DNS:${host}` : `IP:${host}`)).join(",");
   const alternatives = hosts.length === 0 ? "" : `subjectAltName=${names}\n`;
   return `basicConstraints=CA:FALSE\nkeyUsage=digitalSignature\nextendedKeyUsage=${usage}\n${alternatives}`;

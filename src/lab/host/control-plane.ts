@@ -6,9 +6,9 @@ import { listenTcp } from "#kernel/socket";
 import { startApiServer } from "#lab/api-server";
 import type { Topology } from "#lab/topology";
 import { formatHostPort } from "#wire/http-connect";
+import { openExternalApiRelay } from "./external-api-relay.ts";
 import { type KubeletTrust, kubeletAccess, makeKubeletTrust } from "./kubelets.ts";
 import type { LabPaths } from "./lab-paths.ts";
-import { openRelay } from "./relay.ts";
 import type { LabTunnel } from "./tunnel.ts";
 
 /** Where nodes reach the API server on the fabric's gateway, when there is no tunnel. */
@@ -40,14 +40,14 @@ async function openEmbedded(
   deps: { readonly log: Logger },
   { topology, paths, tunnel }: Options,
 ): Promise<ControlPlane> {
-  const way = wayOfNodes(topology, tunnel);
+  const access = planApiAccess(topology, tunnel);
   const kubelets = await makeKubeletTrust(topology);
   const token = Buffer.from(crypto.getRandomValues(new Uint8Array(24))).toString("base64url");
   const server = await startApiServer({
     // Loopback of the machine for people, the others for nodes, who may come by other addresses than they are at.
     listen: [
       { host: "127.0.0.1", port: 0 },
-      ...way.listen.map((address) => ({ fd: listenerIn(way, address), host: address.toString() })),
+      ...access.listen.map((address) => ({ fd: listenerIn(access, address), host: address.toString() })),
     ],
     tls: "self-signed",
     tlsHosts: tunnel?.bindAddresses,
@@ -59,7 +59,7 @@ async function openEmbedded(
   const [local] = server.urls;
   if (local === undefined) throw new Error("the API server has listeners");
   writeConfig(paths.kubeconfig, server.kubeconfig({ server: local }));
-  const node = `https://${formatHostPort({ host: way.address.toString(), port: way.port })}`;
+  const node = `https://${formatHostPort({ host: access.address.toString(), port: access.port })}`;
   writeConfig(paths.nodeKubeconfig, server.kubeconfig({ server: node }));
   return {
     embedded: true,
@@ -75,9 +75,14 @@ async function openExternal({
   kubeconfig,
   tunnel,
 }: Options & { readonly kubeconfig: string }): Promise<ControlPlane> {
-  const way = wayOfNodes(topology, tunnel);
-  const [listen = way.address] = way.listen;
-  const relay = await openRelay({ kubeconfig, fd: listenerIn(way, listen), host: way.address, port: way.port });
+  const access = planApiAccess(topology, tunnel);
+  const [listen = access.address] = access.listen;
+  const relay = await openExternalApiRelay({
+    kubeconfig,
+    fd: listenerIn(access, listen),
+    host: access.address,
+    port: access.port,
+  });
   writeConfig(paths.kubeconfig, relay.localKubeconfig);
   writeConfig(paths.nodeKubeconfig, relay.nodeKubeconfig);
   return {
@@ -89,7 +94,7 @@ async function openExternal({
 }
 
 /** How nodes come to the API server. */
-interface Way {
+interface ApiAccess {
   /** Where it listens. */
   readonly netns: string;
   readonly listen: readonly IpAddress[];
@@ -99,7 +104,7 @@ interface Way {
 }
 
 /** Pure: straight to the fabric's gateway, or through the tunnel to the control plane's machine. */
-function wayOfNodes(topology: Topology, tunnel: LabTunnel | undefined): Way {
+function planApiAccess(topology: Topology, tunnel: LabTunnel | undefined): ApiAccess {
   const gateway = topology.gateways[0];
   if (gateway === undefined) throw new Error("a topology has a gateway");
   if (tunnel === undefined) return { netns: topology.fabric, listen: [gateway], port: PORT, address: gateway };
@@ -113,7 +118,7 @@ function wayOfNodes(topology: Topology, tunnel: LabTunnel | undefined): Way {
 }
 
 /** A listening socket, to be adopted. */
-function listenerIn({ netns: name, port }: Way, address: IpAddress): number {
+function listenerIn({ netns: name, port }: ApiAccess, address: IpAddress): number {
   using netns = openNetNs({ name });
   return listenTcp(address, port, { netns });
 }

@@ -4,8 +4,8 @@ import {
   type BlockController,
   checkRights,
   findRuns,
-  type HandedOver,
   isAlive,
+  type KeptDefinition,
   type LabIdentity,
   OwnershipError,
   removeOwn,
@@ -62,7 +62,7 @@ export async function leaveCluster(
   sayHandedOver(await removeOwn(api, identity, { signal }), say);
 }
 
-function sayHandedOver(all: readonly HandedOver[], say: (text: string) => void): void {
+function sayHandedOver(all: readonly KeptDefinition[], say: (text: string) => void): void {
   for (const { definition, inUseBy } of all)
     say(`CustomResourceDefinition ${definition} stays, and is the cluster's now: ${inUseBy} is not the lab's`);
 }

@@ -28,6 +28,7 @@ import {
   type Topology,
 } from "#lab/topology";
 import { runWorkloads } from "#lab/workloads";
+import { openApiRelay, untilTunnelReady } from "./api-relay.ts";
 import { prepareCluster } from "./cluster.ts";
 import { type ControlPlane, openControlPlane } from "./control-plane.ts";
 import { LabError, type LabErrorCode } from "./errors.ts";
@@ -39,7 +40,6 @@ import { planLabServices } from "./services.ts";
 import { type LabState, removeState, startTimeOf, writeState } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
 import { type LabTunnel, planTunnel, writeTunnelFiles } from "./tunnel.ts";
-import { openNodeDoor, untilDoorOpen } from "./tunnel-door.ts";
 import { type LabUplinks, openInternet, planLabUplinks } from "./uplinks.ts";
 
 export { LabError, type LabErrorCode };
@@ -206,7 +206,7 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
       // Nothing on a node reaches the API server before that node's agent.
       tell({ event: "step", text: `opening the tunnel with ${topology.nodes.length} agents` });
       start(tunnelProgramsOf({ topology, paths, isthmus: options.isthmus, tunnel }));
-      await Promise.all(topology.nodes.map((node) => untilDoorOpen(node, tunnel, { signal: at })));
+      await Promise.all(topology.nodes.map((node) => untilTunnelReady(node, tunnel, { signal: at })));
     }
     tell({ event: "step", text: `starting ${programs.length} programs` });
     start(programs);
@@ -236,9 +236,9 @@ async function runNode(
   const log = parts.log.child(node.name);
   using netns = openNetNs({ name: node.netns });
   await untilServed(paths.socketOf(node.name), signal);
-  await using door = tunnel === undefined ? undefined : await nodeDoor(parts, node, tunnel);
+  await using relay = tunnel === undefined ? undefined : await openRelayOf(parts, node, tunnel);
   await using own =
-    door === undefined ? undefined : new KubeClient(door.connection, { userAgent: "isthmus-lab-kubelet" });
+    relay === undefined ? undefined : new KubeClient(relay.connection, { userAgent: "isthmus-lab-kubelet" });
   const api = own ?? parts.api;
   const heartbeat = new Heartbeat(
     { api, createLease: (draft, at) => createOwn(api, identity, resources.leases, draft, at), log },
@@ -261,8 +261,8 @@ async function runNode(
   await Promise.all([kubelet.run({ signal }), heartbeat.run({ signal })]);
 }
 
-async function nodeDoor({ paths }: Parts, node: LabNode, tunnel: LabTunnel): ReturnType<typeof openNodeDoor> {
-  return openNodeDoor(node, tunnel, await loadKubeConfig({ path: paths.nodeKubeconfig }));
+async function openRelayOf({ paths }: Parts, node: LabNode, tunnel: LabTunnel): ReturnType<typeof openApiRelay> {
+  return openApiRelay(node, tunnel, await loadKubeConfig({ path: paths.nodeKubeconfig }));
 }
 
 /** Waits until somebody listens on a UNIX socket. */

@@ -7,7 +7,7 @@ import { openTcp } from "#kernel/socket";
 import { waitFor } from "./wait.ts";
 
 /** A TCP destination. */
-export interface Place {
+export interface Destination {
   readonly address: IpAddress;
   readonly port: number;
 }
@@ -18,7 +18,7 @@ export interface Place {
  */
 export async function connectInside(
   netns: NetNsRef,
-  { address, port }: Place,
+  { address, port }: Destination,
   options: AbortOptions & { readonly timeoutMs: number },
 ): Promise<Socket> {
   const socket = new Socket({ fd: openIn(netns, address), allowHalfOpen: true });

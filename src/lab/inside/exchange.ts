@@ -20,20 +20,20 @@ export interface WholeAnswer {
 
 type Options = AbortOptions & { readonly timeoutMs: number };
 
-interface Wanted {
+interface RequestTarget {
   readonly path: string;
   readonly host: string;
   readonly headers?: Readonly<Record<string, string>>;
 }
 
 /** GETs a path over a connection, which it takes over. Rejects with `InsideError` and with the signal's reason. */
-export async function request(socket: Socket, what: Wanted, options: Options): Promise<Answer> {
+export async function request(socket: Socket, what: RequestTarget, options: Options): Promise<Answer> {
   const { status, body } = await requestWhole(socket, what, options);
   return { status, body: body.toString() };
 }
 
 /** As {@link request}, with headers and the body's bytes, which are held in memory. */
-export function requestWhole(socket: Socket, what: Wanted, options: Options): Promise<WholeAnswer> {
+export function requestWhole(socket: Socket, what: RequestTarget, options: Options): Promise<WholeAnswer> {
   const { path, host, headers } = what;
   return waitFor<WholeAnswer>(socket, `GET ${path} of ${host}`, options, (done, fail) => {
     const sent = httpRequest({

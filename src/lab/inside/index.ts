@@ -9,9 +9,9 @@
  * const { status, body } = await request(socket, { path: "/readyz", host: "node1" }, { timeoutMs: 1000 });
  * ```
  */
-export { connectInside, type Place } from "./connect.ts";
+export { connectInside, type Destination } from "./connect.ts";
 export { InsideError, type InsideErrorCode } from "./errors.ts";
 export { type EstablishedSocket, establishedIn, socketsOf } from "./established.ts";
 export { type Answer, readAll, request, requestWhole, type WholeAnswer } from "./exchange.ts";
-export { askConnect, connectThrough } from "./through.ts";
+export { connectThrough, requestConnect } from "./through.ts";
 export { secure } from "./tls.ts";

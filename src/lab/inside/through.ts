@@ -3,7 +3,7 @@ import { connect, type Socket } from "node:net";
 import type { AbortOptions } from "#base/async";
 import { describeError } from "#base/errors";
 import { formatHostPort } from "#wire/http-connect";
-import type { Place } from "./connect.ts";
+import type { Destination } from "./connect.ts";
 import { waitFor } from "./wait.ts";
 
 /**
@@ -12,18 +12,18 @@ import { waitFor } from "./wait.ts";
  */
 export function connectThrough(
   proxy: string,
-  { address, port }: Place,
+  { address, port }: Destination,
   options: AbortOptions & { readonly timeoutMs: number },
 ): Promise<Socket> {
   const target = formatHostPort({ host: address.toString(), port });
-  return askConnect(connect({ path: proxy, allowHalfOpen: true }), target, options);
+  return requestConnect(connect({ path: proxy, allowHalfOpen: true }), target, options);
 }
 
 /**
  * Asks the proxy at the other end of a connection, which it takes over, for a tunnel to `HOST:PORT`; gives the connection back
  * as that tunnel. Rejects with `InsideError`, whose message has what the proxy said, and with the signal's reason.
  */
-export function askConnect(
+export function requestConnect(
   socket: Socket,
   target: string,
   options: AbortOptions & { readonly timeoutMs: number },

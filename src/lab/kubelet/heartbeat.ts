@@ -58,7 +58,7 @@ export class Heartbeat {
         if (signal.aborted) return;
         if (!(error instanceof KubeError)) throw error;
         pauseMs = RETRY_MS;
-        if (this.#repeats.isNews(this.#node, error.message))
+        if (this.#repeats.isNew(this.#node, error.message))
           this.#deps.log.warn("cannot say that the node lives, trying again", { error: error.message });
       }
     }

@@ -25,6 +25,6 @@ export {
   RUN_LABEL,
 } from "./identity.ts";
 export { isForLab, nodeTaints, podPlacement, type Taint } from "./placement.ts";
-export { type HandedOver, removeOwn } from "./remove-own.ts";
+export { type KeptDefinition, removeOwn } from "./remove-own.ts";
 export { checkRights, GUEST_RIGHTS, type Right } from "./rights.ts";
 export { type BlockController, CONTROLLER_LEASE, type FoundRun, findRuns, isAlive, surveyCluster } from "./survey.ts";

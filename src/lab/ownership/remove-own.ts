@@ -48,7 +48,7 @@ const TYPES: Readonly<Record<FoundType, ResourceType<KubeObject>>> = {
 type Api = Pick<KubeApi, "list" | "listAll" | "patch" | "delete">;
 
 /** What stays, for others use it now. */
-export interface HandedOver {
+export interface KeptDefinition {
   readonly definition: string;
   readonly inUseBy: string;
 }
@@ -62,9 +62,9 @@ export async function removeOwn(
   api: Api,
   of: FoundRun,
   options: AbortOptions & { readonly clock?: Clock },
-): Promise<readonly HandedOver[]> {
+): Promise<readonly KeptDefinition[]> {
   const { signal, clock = systemClock } = options;
-  const handedOver: HandedOver[] = [];
+  const handedOver: KeptDefinition[] = [];
   const strays = new Set<string>();
   let left = "";
   let since = clock.monotonic();

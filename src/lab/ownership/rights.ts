@@ -53,7 +53,7 @@ export const GUEST_RIGHTS: readonly Right[] = [
 
 const REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-interface Asked {
+interface RightRequest {
   readonly group: string;
   readonly resource: string;
   readonly verb: string;
@@ -64,11 +64,11 @@ interface Asked {
  * missing, and with `KubeError`.
  */
 export async function checkRights(api: Pick<KubeApi, "request">, options: AbortOptions): Promise<void> {
-  const asked = GUEST_RIGHTS.flatMap(({ apiGroups: [group], resources, verbs }) =>
-    resources.flatMap((resource) => verbs.map((verb): Asked => ({ group, resource, verb }))),
+  const requests = GUEST_RIGHTS.flatMap(({ apiGroups: [group], resources, verbs }) =>
+    resources.flatMap((resource) => verbs.map((verb): RightRequest => ({ group, resource, verb }))),
   );
-  const allowed = await Promise.all(asked.map((one) => isAllowed(api, one, options)));
-  const missing = asked.filter((_one, at) => allowed[at] !== true);
+  const allowed = await Promise.all(requests.map((one) => isAllowed(api, one, options)));
+  const missing = requests.filter((_one, at) => allowed[at] !== true);
   if (missing.length === 0) return;
   const byResource = Map.groupBy(missing, ({ group, resource }) =>
     group === "" ? resource : `${resource} of ${group}`,
@@ -85,7 +85,7 @@ export async function checkRights(api: Pick<KubeApi, "request">, options: AbortO
 
 async function isAllowed(
   api: Pick<KubeApi, "request">,
-  { group, resource: path, verb }: Asked,
+  { group, resource: path, verb }: RightRequest,
   options: AbortOptions,
 ): Promise<boolean> {
   const [resource, subresource] = path.split("/");

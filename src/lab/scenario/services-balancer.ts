@@ -12,7 +12,7 @@ export interface Member {
   readonly addresses: readonly IpAddress[];
 }
 
-interface Standing {
+interface MemberState {
   readonly member: Member;
   failures: number;
   isIn: boolean;
@@ -26,7 +26,7 @@ interface Standing {
 export class Balancer {
   readonly #from: NetNsRef;
   readonly #probe: { readonly port: number; readonly path: string };
-  readonly #standings: readonly Standing[];
+  readonly #states: readonly MemberState[];
   #turn = 0;
 
   constructor(options: {
@@ -37,12 +37,12 @@ export class Balancer {
   }) {
     this.#from = options.from;
     this.#probe = options.probe;
-    this.#standings = options.members.map((member) => ({ member, failures: 0, isIn: false, sent: 0, open: 0 }));
+    this.#states = options.members.map((member) => ({ member, failures: 0, isIn: false, sent: 0, open: 0 }));
   }
 
   /** Probes until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    await Promise.all(this.#standings.map((standing) => this.#watch(standing, signal)));
+    await Promise.all(this.#states.map((state) => this.#watch(state, signal)));
   }
 
   /** Whether a node gets connections. */
@@ -52,7 +52,7 @@ export class Balancer {
 
   /** How many nodes get connections. */
   get inCount(): number {
-    return this.#standings.filter(({ isIn }) => isIn).length;
+    return this.#states.filter(({ isIn }) => isIn).length;
   }
 
   sentTo(node: string): number {
@@ -65,30 +65,30 @@ export class Balancer {
 
   /** The next node in turn, until the returned function is called; `undefined` while none passes. */
   take(): { readonly member: Member; readonly done: () => void } | undefined {
-    const passing = this.#standings.filter(({ isIn }) => isIn);
-    const standing = passing[this.#turn % Math.max(1, passing.length)];
+    const passing = this.#states.filter(({ isIn }) => isIn);
+    const state = passing[this.#turn % Math.max(1, passing.length)];
     this.#turn += 1;
-    if (standing === undefined) return undefined;
-    standing.sent += 1;
-    standing.open += 1;
+    if (state === undefined) return undefined;
+    state.sent += 1;
+    state.open += 1;
     return {
-      member: standing.member,
+      member: state.member,
       done: () => {
-        standing.open -= 1;
+        state.open -= 1;
       },
     };
   }
 
-  #of(node: string): Standing | undefined {
-    return this.#standings.find(({ member }) => member.node === node);
+  #of(node: string): MemberState | undefined {
+    return this.#states.find(({ member }) => member.node === node);
   }
 
-  async #watch(standing: Standing, signal: AbortSignal): Promise<void> {
+  async #watch(state: MemberState, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      const passes = await this.#passes(standing.member, signal);
-      standing.failures = passes ? 0 : standing.failures + 1;
-      if (passes) standing.isIn = true;
-      else if (standing.failures >= PROBE.failAfter) standing.isIn = false;
+      const passes = await this.#passes(state.member, signal);
+      state.failures = passes ? 0 : state.failures + 1;
+      if (passes) state.isIn = true;
+      else if (state.failures >= PROBE.failAfter) state.isIn = false;
       await pause(PROBE.everyMs, { signal });
     }
   }

@@ -1,8 +1,8 @@
 import { sleep } from "#base/async";
 import type { NetNsRef } from "#kernel/netns";
-import { askBackend } from "./services-ask.ts";
 import type { Balancer } from "./services-balancer.ts";
 import type { LoadResult } from "./services-report.ts";
+import { requestBackend } from "./services-request.ts";
 
 /** Clients of each Service: those that come and go, and those that stay. */
 const CLIENTS = { short: 3, long: 3 } as const;
@@ -77,8 +77,12 @@ export class Load {
     const address = member.addresses[options.turn % member.addresses.length];
     if (address === undefined) return done();
     try {
-      const asked = await askBackend(this.#from, { address, port: nodePort }, { ...options, timeoutMs: ANSWER_MS });
-      if (!("answer" in asked)) this.#fail(service, beganMs, `through ${member.node}: ${asked.error}`);
+      const result = await requestBackend(
+        this.#from,
+        { address, port: nodePort },
+        { ...options, timeoutMs: ANSWER_MS },
+      );
+      if (!("answer" in result)) this.#fail(service, beganMs, `through ${member.node}: ${result.error}`);
     } finally {
       done();
     }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { IpAddress } from "#base/ip";
-import { judge, planTries, type Wish } from "./services-matrix.ts";
+import { judge, type PlannedTry, planTries } from "./services-matrix.ts";
 import type { BackendPod } from "./services-observe.ts";
 
 const ip = (text: string): IpAddress => IpAddress.parse(text);
@@ -40,8 +40,8 @@ const PLACE: Parameters<typeof planTries>[0] = {
   outside: [ip("172.31.0.1")],
 };
 
-function wantedOf(from: string, to: string): Wish["wanted"] | undefined {
-  return planTries(PLACE, 4).find((wish) => wish.from === from && wish.to === to)?.wanted;
+function wantedOf(from: string, to: string): PlannedTry["wanted"] | undefined {
+  return planTries(PLACE, 4).find((planned) => planned.from === from && planned.to === to)?.wanted;
 }
 
 test("planTries: Cluster goes to all pods from everywhere, Local to the node's own or to none", () => {
@@ -57,7 +57,7 @@ test("planTries: Cluster goes to all pods from everywhere, Local to the node's o
 });
 
 test("judge: who answered, whom it saw, and how nobody answered", () => {
-  const wish: Wish = {
+  const planned: PlannedTry = {
     from: "outside",
     netns: { name: "fabric" },
     to: "edge",
@@ -67,16 +67,16 @@ test("judge: who answered, whom it saw, and how nobody answered", () => {
     seen: ip("172.31.0.1"),
   };
   const answer = (backend: string, client: string) => ({ answer: { backend: ip(backend), client: ip(client) } });
-  assert.equal(judge(wish, answer("10.1.0.3", "172.31.0.1")).ok, true);
-  const masqueraded = judge(wish, answer("10.1.0.3", "172.31.0.12"));
+  assert.equal(judge(planned, answer("10.1.0.3", "172.31.0.1")).ok, true);
+  const masqueraded = judge(planned, answer("10.1.0.3", "172.31.0.12"));
   assert.deepEqual([masqueraded.ok, masqueraded.got], [false, "edge-1, which saw 172.31.0.12 instead of 172.31.0.1"]);
-  assert.equal(judge(wish, answer("10.1.0.1", "172.31.0.1")).ok, false);
-  assert.equal(judge(wish, { why: "silent", error: "nothing came" }).ok, false);
-  const nobody = { ...wish, wanted: "silent" as const };
+  assert.equal(judge(planned, answer("10.1.0.1", "172.31.0.1")).ok, false);
+  assert.equal(judge(planned, { why: "silent", error: "nothing came" }).ok, false);
+  const nobody = { ...planned, wanted: "silent" as const };
   assert.equal(judge(nobody, { why: "silent", error: "nothing came" }).ok, true);
   assert.equal(judge(nobody, { why: "refused", error: "ECONNREFUSED" }).ok, false);
   assert.equal(judge(nobody, answer("10.1.0.3", "172.31.0.1")).ok, false);
   // A pod that reaches itself sees its node.
-  const self = { ...wish, from: "edge-1", seen: ip("10.1.0.3") };
+  const self = { ...planned, from: "edge-1", seen: ip("10.1.0.3") };
   assert.equal(judge(self, answer("10.1.0.3", "172.31.0.11")).ok, true);
 });

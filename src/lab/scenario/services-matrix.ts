@@ -2,10 +2,10 @@ import type { AbortOptions } from "#base/async";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { NetNsRef } from "#kernel/netns";
 import type { LabServices, LabState } from "#lab/host";
-import { type Asked, askBackend } from "./services-ask.ts";
 import { SERVICE_PORT } from "./services-objects.ts";
 import { type BackendPod, type ObservedServices, ofFamily } from "./services-observe.ts";
 import type { ServiceTry } from "./services-report.ts";
+import { type BackendResult, requestBackend } from "./services-request.ts";
 
 /** An answer may take so long on a busy machine; what is dropped is silent for so long, milliseconds. */
 const ANSWER_MS = 5000;
@@ -14,7 +14,7 @@ const SILENCE_MS = 1000;
 const STICKY_TRIES = 5;
 
 /** One thing to try. */
-export interface Wish {
+export interface PlannedTry {
   readonly from: string;
   readonly netns: NetNsRef;
   readonly to: string;
@@ -26,7 +26,7 @@ export interface Wish {
   readonly seen?: IpAddress | undefined;
 }
 
-interface Place {
+interface MatrixInput {
   readonly state: Pick<LabState, "nodes" | "families">;
   readonly at: LabServices;
   readonly observed: ObservedServices;
@@ -35,7 +35,7 @@ interface Place {
 }
 
 /** Pure: who asks for what, and what is right: every kind of Service, from pods, nodes and outside, in a family. */
-export function planTries(place: Place, family: IpFamily): readonly Wish[] {
+export function planTries(place: MatrixInput, family: IpFamily): readonly PlannedTry[] {
   const { state, at, observed, addressesOf, outside } = place;
   const podsOf = (app: string, node?: string): readonly BackendPod[] =>
     observed.pods.filter((pod) => pod.app === app && (node === undefined || pod.node === node));
@@ -53,7 +53,7 @@ export function planTries(place: Place, family: IpFamily): readonly Wish[] {
     const { nodePort: port = 0 } = observed.services.get(name) ?? {};
     return to(name, `NodePort of ${node}`, ofFamily(addressesOf(node), family), port);
   };
-  const local = (name: string, node: string): Wish["wanted"] => {
+  const local = (name: string, node: string): PlannedTry["wanted"] => {
     const own = podsOf(name, node);
     return own.length === 0 ? "silent" : own;
   };
@@ -63,7 +63,7 @@ export function planTries(place: Place, family: IpFamily): readonly Wish[] {
     const fromOutside = { from: "outside", netns: { name: at.outside } };
     const seen = ofFamily(outside, family);
     const fromNode = { from: node.name, netns: { name: node.netns } };
-    const tries: Wish[] = [
+    const tries: PlannedTry[] = [
       ...cluster("web").map((one) => ({ ...fromNode, ...one, wanted: web })),
       ...nodePort("web", node.name).map((one) => ({ ...fromOutside, ...one, wanted: web })),
       ...nodePort("edge", node.name).map((one) => ({ ...fromOutside, ...one, wanted: local("edge", node.name), seen })),
@@ -83,29 +83,29 @@ export function planTries(place: Place, family: IpFamily): readonly Wish[] {
 }
 
 /** Tries all of it in every family of the lab, and whether one client stays with one pod. Rejects as `askBackend` does. */
-export async function tryServices(place: Place, options: AbortOptions): Promise<readonly ServiceTry[]> {
+export async function tryServices(place: MatrixInput, options: AbortOptions): Promise<readonly ServiceTry[]> {
   const results: ServiceTry[] = [];
   for (const family of place.state.families as readonly IpFamily[]) {
-    const wishes = planTries(place, family);
-    results.push(...(await Promise.all(wishes.map((wish) => tryOne(wish, options)))));
+    const planned = planTries(place, family);
+    results.push(...(await Promise.all(planned.map((one) => tryOne(one, options)))));
     const sticky = await trySticky(place, family, options);
     if (sticky !== undefined) results.push(sticky);
   }
   return results;
 }
 
-async function tryOne(wish: Wish, options: AbortOptions): Promise<ServiceTry> {
-  const timeoutMs = wish.wanted === "silent" ? SILENCE_MS : ANSWER_MS;
-  const asked = await askBackend(wish.netns, wish, { ...options, timeoutMs });
-  return judge(wish, asked);
+async function tryOne(one: PlannedTry, options: AbortOptions): Promise<ServiceTry> {
+  const timeoutMs = one.wanted === "silent" ? SILENCE_MS : ANSWER_MS;
+  const result = await requestBackend(one.netns, one, { ...options, timeoutMs });
+  return judge(one, result);
 }
 
 /** Pure: a result beside what is right. */
-export function judge({ from, to, address, port, wanted, seen }: Wish, asked: Asked): ServiceTry {
+export function judge({ from, to, address, port, wanted, seen }: PlannedTry, result: BackendResult): ServiceTry {
   const whom = typeof wanted === "string" ? wanted : `one of ${wanted.map(({ name }) => name).join(", ")}`;
   const base = { from, to: `${to}, ${address} port ${port}`, wanted: whom };
-  if (!("answer" in asked)) return { ...base, got: asked.error, ok: asked.why === wanted };
-  const { backend, client } = asked.answer;
+  if (!("answer" in result)) return { ...base, got: result.error, ok: result.why === wanted };
+  const { backend, client } = result.answer;
   const pod =
     typeof wanted === "string"
       ? undefined
@@ -116,15 +116,15 @@ export function judge({ from, to, address, port, wanted, seen }: Wish, asked: As
   return { ...base, got: `${pod.name}, which saw ${client} instead of ${seen}`, ok: false };
 }
 
-async function trySticky(place: Place, family: IpFamily, options: AbortOptions): Promise<ServiceTry | undefined> {
+async function trySticky(place: MatrixInput, family: IpFamily, options: AbortOptions): Promise<ServiceTry | undefined> {
   const address = ofFamily(place.observed.services.get("sticky")?.clusterIps ?? [], family);
   const [client] = place.state.nodes;
   if (address === undefined || client === undefined) return undefined;
   const pods = new Set<string>();
   for (let count = 0; count < STICKY_TRIES; count += 1) {
     const at = { address, port: SERVICE_PORT };
-    const asked = await askBackend({ name: client.netns }, at, { ...options, timeoutMs: ANSWER_MS });
-    pods.add("answer" in asked ? asked.answer.backend.toString() : asked.error);
+    const result = await requestBackend({ name: client.netns }, at, { ...options, timeoutMs: ANSWER_MS });
+    pods.add("answer" in result ? result.answer.backend.toString() : result.error);
   }
   const to = `sticky by cluster IP, ${address} port ${SERVICE_PORT}`;
   return {

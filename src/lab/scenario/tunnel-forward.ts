@@ -9,9 +9,9 @@ import { connectThrough, InsideError, readAll, request } from "#lab/inside";
 import type { PingSource } from "#lab/ping";
 import type { Try } from "./tunnel-tries.ts";
 
-/** How long a try may take, milliseconds: more than the tunnel's own deadlines, so that its reason is heard. */
+/** How long a try may take, milliseconds: more than the tunnel's own deadlines, so that its reason is received. */
 const TRY_MS = 10_000;
-/** Where `coild` and `coil-router` say how they are, on every address of a node. */
+/** Ports for health and metrics of `coild` and `coil-router`, on every address of a node. */
 const NODE_PORTS = [
   { program: "coild", port: 9384, path: "/metrics" },
   { program: "coild", port: 9385, path: "/healthz" },
@@ -21,7 +21,7 @@ const NODE_PORTS = [
 /** One of them. */
 export const A_NODE_PORT = NODE_PORTS[1].port;
 
-/** The control plane to the ports of nodes, by their addresses. */
+/** From the control plane to the ports of nodes, by their addresses. */
 export function nodePortTries(nodes: LabState["nodes"], tunnel: LabTunnel, { signal }: AbortOptions): readonly Try[] {
   return nodes.flatMap((node) =>
     node.addresses.flatMap((address) =>
@@ -32,33 +32,33 @@ export function nodePortTries(nodes: LabState["nodes"], tunnel: LabTunnel, { sig
           const place = { address: IpAddress.parse(address), port };
           const socket = await connectThrough(tunnel.frontend, place, options);
           const { status } = await request(socket, { path, host: node.name }, options);
-          if (status !== 200) throw new InsideError("failed", `GET ${path}: it said ${status}`);
+          if (status !== 200) throw new InsideError("failed", `GET ${path}: the answer has status ${status}`);
         },
       })),
     ),
   );
 }
 
-/** What says its name in each pod, until it is disposed. */
-export class PodVoices implements AsyncDisposable {
+/** A server in each pod that sends the pod's name, until it is disposed. */
+export class PodNameServers implements AsyncDisposable {
   readonly #servers: Server[] = [];
   readonly #tries: Try[] = [];
 
   private constructor() {}
 
   /** Listens on every address of every pod, at ports that the kernel chooses. Rejects with `KernelError`. */
-  static async open(pods: readonly PingSource[], tunnel: LabTunnel, { signal }: AbortOptions): Promise<PodVoices> {
-    const voices = new PodVoices();
+  static async open(pods: readonly PingSource[], tunnel: LabTunnel, { signal }: AbortOptions): Promise<PodNameServers> {
+    const servers = new PodNameServers();
     try {
-      for (const pod of pods) for (const address of pod.addresses) await voices.#listen(pod, address, tunnel, signal);
-      return voices;
+      for (const pod of pods) for (const address of pod.addresses) await servers.#listen(pod, address, tunnel, signal);
+      return servers;
     } catch (error) {
-      await voices[Symbol.asyncDispose]();
+      await servers[Symbol.asyncDispose]();
       throw error;
     }
   }
 
-  /** The control plane to each of them. */
+  /** From the control plane to each server. */
   get tries(): readonly Try[] {
     return this.#tries;
   }
@@ -72,7 +72,7 @@ export class PodVoices implements AsyncDisposable {
     const { fd, port } = openListener(pod.netns, address);
     const words = `${pod.name} at ${address}`;
     const server = createServer((socket) => {
-      // Whoever goes before the words are out did not want them.
+      // A client that closes early does not need the name.
       socket.on("error", () => socket.destroy());
       socket.end(words);
     });
@@ -82,8 +82,8 @@ export class PodVoices implements AsyncDisposable {
       name: `control plane -> ${pod.name} (${address} port ${port})`,
       run: async () => {
         const options = { timeoutMs: TRY_MS, signal };
-        const said = await readAll(await connectThrough(tunnel.frontend, { address, port }, options), options);
-        if (said !== words) throw new InsideError("failed", `it said ${JSON.stringify(said)}, not ${words}`);
+        const received = await readAll(await connectThrough(tunnel.frontend, { address, port }, options), options);
+        if (received !== words) throw new InsideError("failed", `received ${JSON.stringify(received)}, not ${words}`);
       },
     });
   }

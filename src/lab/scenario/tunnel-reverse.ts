@@ -10,10 +10,10 @@ import type { Try } from "./tunnel-tries.ts";
 
 /** How long a try may take, milliseconds. */
 const TRY_MS = 5000;
-/** The firewall drops: what is not there by then does not come. Milliseconds. */
+/** The firewall drops packets: a connection that is not made by then fails. Milliseconds. */
 const DROPPED_MS = 1000;
 
-/** Each node, and the pod of it with the most families, to the API server by every bind address that it has a family for. */
+/** From each node, and from its pod with the most families, to the API server by every bind address of their families. */
 export function reverseTries(
   { nodes, tunnel }: { readonly nodes: LabState["nodes"]; readonly tunnel: LabTunnel },
   cluster: ObservedCluster,
@@ -33,16 +33,16 @@ export function reverseTries(
       .map((address) => ({
         name: `${name} -> API server by ${address}`,
         run: () =>
-          askVersion(netns, { address, port: tunnel.apiServerPort }, connection, { timeoutMs: TRY_MS, signal }),
+          requestVersion(netns, { address, port: tunnel.apiServerPort }, connection, { timeoutMs: TRY_MS, signal }),
       })),
   );
 }
 
-type Place = Parameters<typeof connectInside>[1];
+type Destination = Parameters<typeof connectInside>[1];
 
-async function askVersion(
+async function requestVersion(
   netns: NetNsRef,
-  place: Place,
+  place: Destination,
   connection: KubeConnection,
   options: AbortOptions & { readonly timeoutMs: number },
 ): Promise<void> {
@@ -55,12 +55,12 @@ async function askVersion(
   const path = `${connection.server.pathname.replace(/\/$/, "")}/version`;
   const answer = await request(socket, { path, host, headers }, options);
   if (answer.status !== 200 || !answer.body.includes("gitVersion")) {
-    throw new InsideError("failed", `GET /version: it said ${answer.status} ${answer.body.slice(0, 100)}`);
+    throw new InsideError("failed", `GET /version: the answer is ${answer.status} ${answer.body.slice(0, 100)}`);
   }
 }
 
-/** Nodes to the control plane's ports but the agents', and back to their own, past the tunnel. */
-export async function tryPast(
+/** Without the tunnel: from nodes to the control plane's ports except the agents', and from the control plane to a port of each node. */
+export async function tryWithoutTunnel(
   { nodes, tunnel }: { readonly nodes: LabState["nodes"]; readonly tunnel: LabTunnel },
   nodePort: number,
   { signal }: AbortOptions,
@@ -92,7 +92,7 @@ export async function tryPast(
 
 async function connects(
   netns: NetNsRef,
-  place: Place,
+  place: Destination,
   options: AbortOptions & { readonly timeoutMs: number },
 ): Promise<boolean> {
   try {
@@ -105,11 +105,10 @@ async function connects(
 }
 
 /**
- * Which programs of the nodes hold a connection to a bind address now. The tunnel's own do not need one, nor does the uplink
- * proxy, which knows no API server. Each node's
- * kubelet is in the holding process, with its connections in the node's namespace.
+ * The programs of nodes that have a connection to a bind address now. The tunnel's own programs need none, and the uplink proxy uses no
+ * API server. The kubelets are in the host process, with their connections in the nodes' namespaces.
  */
-export function talkingPrograms(state: LabState, tunnel: LabTunnel): TunnelReport["programs"] {
+export function connectedPrograms(state: LabState, tunnel: LabTunnel): TunnelReport["programs"] {
   const binds = tunnel.bindAddresses.map((text) => IpAddress.parse(text));
   const isOfNode = ({ name }: LabState["children"][number]): boolean =>
     !/^(proxy-server|proxy-agent|uplink-proxy)/.test(name);

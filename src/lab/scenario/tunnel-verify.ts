@@ -4,9 +4,9 @@ import type { KubeConnection } from "#kube/client";
 import type { LabState, LabTunnel } from "#lab/host";
 import { connectInside, InsideError, request } from "#lab/inside";
 import type { ObservedCluster } from "./observe.ts";
-import { A_NODE_PORT, nodePortTries, PodVoices } from "./tunnel-forward.ts";
+import { A_NODE_PORT, nodePortTries, PodNameServers } from "./tunnel-forward.ts";
 import type { TunnelReport } from "./tunnel-report.ts";
-import { reverseTries, talkingPrograms, tryPast } from "./tunnel-reverse.ts";
+import { connectedPrograms, reverseTries, tryWithoutTunnel } from "./tunnel-reverse.ts";
 import { tryAll } from "./tunnel-tries.ts";
 
 const LOOPBACK = IpAddress.parse("127.0.0.1");
@@ -29,12 +29,12 @@ export async function verifyTunnel(
   const { state, tunnel, cluster, connection } = at;
   const startedMs = performance.now();
   // Before our own connections could be taken for theirs.
-  const programs = talkingPrograms(state, tunnel);
-  await using voices = await PodVoices.open(cluster.pods, tunnel, options);
+  const programs = connectedPrograms(state, tunnel);
+  await using servers = await PodNameServers.open(cluster.pods, tunnel, options);
   const [direct, reverse, pods, nodePorts] = await Promise.all([
-    tryPast({ nodes: state.nodes, tunnel }, A_NODE_PORT, options),
+    tryWithoutTunnel({ nodes: state.nodes, tunnel }, A_NODE_PORT, options),
     tryAll(reverseTries({ nodes: state.nodes, tunnel }, cluster, connection, options)),
-    tryAll(voices.tries),
+    tryAll(servers.tries),
     tryAll(nodePortTries(state.nodes, tunnel, options)),
   ]);
   const server = await metricsOf({ netns: tunnel.netns, port: tunnel.serverHealthPort }, options);

@@ -3,51 +3,51 @@ import type { AbortOptions } from "#base/async";
 import { describeError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 import type { LabUplinks } from "#lab/host";
-import { askConnect, connectInside, InsideError, requestWhole, secure, type WholeAnswer } from "#lab/inside";
+import { connectInside, InsideError, requestConnect, requestWhole, secure, type WholeAnswer } from "#lab/inside";
 import { CLIENT_HEADER, FILE_BYTES } from "#lab/internet";
 import { formatHostPort } from "#wire/http-connect";
 import type { UplinkDownload } from "./uplinks-report.ts";
 
-/** A step of a download gives up after so long, milliseconds. */
+/** Timeout of each step of a download, milliseconds. */
 const STEP_MS = 20_000;
 
-/** What to download through the proxy, and what is right then. */
-export interface DownloadWish extends Pick<UplinkDownload, "when" | "to" | "wanted"> {
+/** One download through the proxy, and the expected result. */
+export interface DownloadRequest extends Pick<UplinkDownload, "when" | "to" | "wanted"> {
   /** `/file`: all of it is checked; `/who`: a line. */
   readonly path: "/file" | "/who";
 }
 
-/** From where, and whom to trust. */
-export interface DownloadPlace {
+/** The node with the proxy, and the trusted authority. */
+export interface DownloadSource {
   readonly uplinks: LabUplinks;
   /** PEM: the authority of the server. */
   readonly ca: string;
 }
 
 /**
- * Downloads in the node as a program behind the proxy would: CONNECT, TLS, GET. What a client would see as an error is in the
- * result. Rejects with the signal's reason, and with `KernelError` where the node is gone.
+ * Downloads in the node as a program behind the proxy would: CONNECT, TLS, GET. A client's error is part of the result.
+ * Rejects with the signal's reason, and with `KernelError` where the node is gone.
  */
 export async function download(
-  place: DownloadPlace,
-  { path, ...wish }: DownloadWish,
+  place: DownloadSource,
+  { path, ...request }: DownloadRequest,
   options: AbortOptions,
 ): Promise<UplinkDownload> {
   const startedMs = performance.now();
   const ended = (): number => Number(((performance.now() - startedMs) / 1000).toFixed(3));
   try {
-    const answer = await fetchThrough(place, wish.to, path, options);
+    const answer = await fetchThrough(place, request.to, path, options);
     const uplink = uplinkOf(place.uplinks, String(answer.headers[CLIENT_HEADER] ?? ""));
     const error = path === "/file" ? faultOf(answer) : undefined;
-    const result = { ...wish, uplink, bytes: answer.body.length, seconds: ended() };
+    const result = { ...request, uplink, bytes: answer.body.length, seconds: ended() };
     return error === undefined ? { ...result, ok: true } : { ...result, ok: false, error };
   } catch (error) {
     if (!(error instanceof InsideError)) throw error;
-    return { ...wish, uplink: "", bytes: 0, seconds: ended(), ok: false, error: describeError(error) };
+    return { ...request, uplink: "", bytes: 0, seconds: ended(), ok: false, error: describeError(error) };
   }
 }
 
-/** The proxy's own pages, as somebody in the node asks for them. Rejects as `connectInside` and `requestWhole` do. */
+/** A page of the proxy itself, requested from inside the node. Rejects as `connectInside` and `requestWhole` do. */
 export async function proxyPage(uplinks: LabUplinks, path: string, options: AbortOptions): Promise<string> {
   const socket = await connectProxy(uplinks, options);
   const { body } = await requestWhole(socket, { path, host: "127.0.0.1" }, { ...options, timeoutMs: STEP_MS });
@@ -55,14 +55,14 @@ export async function proxyPage(uplinks: LabUplinks, path: string, options: Abor
 }
 
 async function fetchThrough(
-  { uplinks, ca }: DownloadPlace,
+  { uplinks, ca }: DownloadSource,
   host: string,
   path: string,
   { signal }: AbortOptions,
 ): Promise<WholeAnswer> {
   const options = { signal, timeoutMs: STEP_MS };
   const socket = await connectProxy(uplinks, options);
-  const tunnel = await askConnect(socket, formatHostPort({ host, port: uplinks.server.port }), options);
+  const tunnel = await requestConnect(socket, formatHostPort({ host, port: uplinks.server.port }), options);
   const tls = await secure(tunnel, { host, ca }, options);
   return requestWhole(tls, { path, host }, options);
 }
@@ -74,12 +74,12 @@ function connectProxy({ netns, proxy }: LabUplinks, { signal }: AbortOptions): R
 
 /** Pure: why an answer is not the whole file. */
 function faultOf({ status, headers, body }: WholeAnswer): string | undefined {
-  if (status !== 200) return `the server said ${status}`;
-  if (body.length !== FILE_BYTES) return `${body.length} of ${FILE_BYTES} bytes came`;
+  if (status !== 200) return `the server answered ${status}`;
+  if (body.length !== FILE_BYTES) return `${body.length} of ${FILE_BYTES} bytes were received`;
   const digest = `sha-256=:${createHash("sha256").update(body).digest("base64")}:`;
   return headers["repr-digest"] === digest
     ? undefined
-    : `the bytes are others than the server's: ${digest} came, ${headers["repr-digest"]} was sent`;
+    : `the digest of the received bytes is ${digest}, the server's is ${headers["repr-digest"]}`;
 }
 
 /** Pure: the uplink that has an address; empty when none does. */

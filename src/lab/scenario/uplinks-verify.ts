@@ -5,7 +5,7 @@ import { LabError, type LabUplinks } from "#lab/host";
 import { InsideError } from "#lab/inside";
 import { poll } from "#lab/poll";
 import { breakUplink, healUplink, UPLINK_FAULTS, type UplinkFault } from "#lab/topology";
-import { type DownloadPlace, type DownloadWish, download, proxyPage } from "./uplinks-download.ts";
+import { type DownloadRequest, type DownloadSource, download, proxyPage } from "./uplinks-download.ts";
 import type { UplinkDownload, UplinkRecovery, UplinksReport } from "./uplinks-report.ts";
 
 /** How long the proxy may take to serve after the lab is up, milliseconds. */
@@ -19,7 +19,7 @@ type Link = LabUplinks["links"][number];
 
 interface Test {
   readonly kernel: Kernel;
-  readonly place: DownloadPlace;
+  readonly place: DownloadSource;
   readonly cheap: Link;
   readonly dear: Link;
 }
@@ -93,7 +93,11 @@ async function verifyFault(
 }
 
 /** By each address, and by name, all at once. */
-function everything({ place }: Test, wish: Omit<DownloadWish, "to">, options: AbortOptions): Promise<UplinkDownload[]> {
+function everything(
+  { place }: Test,
+  wish: Omit<DownloadRequest, "to">,
+  options: AbortOptions,
+): Promise<UplinkDownload[]> {
   const { addresses, name } = place.uplinks.server;
   return Promise.all([name, ...addresses].map((to) => download(place, { ...wish, to }, options)));
 }

@@ -42,7 +42,7 @@ export async function watchOwnObjects(
       }
       failing.add(plural);
       health.degraded(state.error);
-      if (!repeats.isNews(plural, state.error.message)) return;
+      if (!repeats.isNew(plural, state.error.message)) return;
       const right = isKubeError(state.error, "forbidden")
         ? { missingRight: `${plural}: list, watch`, meanwhile: "they are polled" }
         : {};
@@ -60,7 +60,7 @@ export async function watchOwnObjects(
     ipam.noteNode(true);
   };
   const onNodeGone = (): void => {
-    if (repeats.isNews("node", "gone"))
+    if (repeats.isNew("node", "gone"))
       log.warn("this Node was deleted: nothing is allocated until it is back", { node: nodeName });
     ipam.noteNode(false);
   };

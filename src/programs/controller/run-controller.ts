@@ -104,7 +104,7 @@ function electionOptions(
     },
     onError: (error) => {
       election.degraded(error);
-      if (repeats.isNews("election", error.message)) {
+      if (repeats.isNew("election", error.message)) {
         log.warn("leader election failed, trying again", { error: error.message });
       }
     },

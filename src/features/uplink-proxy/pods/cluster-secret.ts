@@ -20,7 +20,7 @@ export async function secretFromFile(path: string, { log, repeats }: SecretDeps)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return { kind: "standalone" };
     const text = describeError(error);
-    if (repeats.isNews(path, text))
+    if (repeats.isNew(path, text))
       log.warn("cannot read the cluster's secret; existing secrets stay", { path, error: text });
     return { kind: "unknown" };
   }
@@ -41,7 +41,7 @@ export async function secretFromApi(
     signal.throwIfAborted();
     if (!isKubeError(error)) throw error;
     const text = describeError(error);
-    if (repeats.isNews(`${namespace}/${name}`, text)) {
+    if (repeats.isNew(`${namespace}/${name}`, text)) {
       log.warn("cannot read the cluster's secret; existing secrets stay", { namespace, name, error: text });
     }
     return { kind: "unknown" };

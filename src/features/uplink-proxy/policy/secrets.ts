@@ -131,7 +131,7 @@ export class Secrets {
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === undefined) throw error;
       const text = describeError(error);
-      if (this.#repeats.isNews("kept", text)) {
+      if (this.#repeats.isNew("kept", text)) {
         log.warn("cannot write the secrets of the listener for pods", { dir, error: text });
       }
     }

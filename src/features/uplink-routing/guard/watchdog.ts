@@ -31,7 +31,7 @@ export async function runTransparentWatchdog({ input, remove, clock, log = nullL
   const listen = (): void => {
     cancel();
     cancel = clock.after(TIMEOUT_MS, () => {
-      if (repeats.isNews("proxy", "silent")) log.warn("no heartbeat from the proxy: its redirection is removed");
+      if (repeats.isNew("proxy", "silent")) log.warn("no heartbeat from the proxy: its redirection is removed");
       attempt(remove, log, repeats);
       listen();
     });
@@ -56,7 +56,7 @@ function attempt(remove: () => void, log: Logger, repeats: Repeats): boolean {
     return true;
   } catch (error) {
     if (!(error instanceof ExpectedError)) throw error;
-    if (repeats.isNews("remove", error.message)) log.error("cannot remove the redirection", { error });
+    if (repeats.isNew("remove", error.message)) log.error("cannot remove the redirection", { error });
     return false;
   }
 }

@@ -182,7 +182,7 @@ export class Uplinkd {
         await untilAborted(signal);
       } catch (error) {
         if (!(error instanceof SocketPathError)) throw error;
-        if (this.#repeats.isNews("control", error.message))
+        if (this.#repeats.isNew("control", error.message))
           this.#log.error("cannot open the control socket; trying again", { error });
         await sleep(CONTROL_RETRY_MS, { signal, clock: this.#clock });
       }

@@ -47,7 +47,7 @@ export function compileRules(schema: Schema, path: string): CompiledRules {
   return { rules, causes };
 }
 
-interface Place {
+interface SchemaPosition {
   readonly path: string;
   readonly type: Type | undefined;
   /** Where a list begins of whose items it cannot be said which of the old ones they were. */
@@ -55,7 +55,7 @@ interface Place {
   readonly causes: Cause[];
 }
 
-function compileNode(schema: Schema, place: Place): Rules | undefined {
+function compileNode(schema: Schema, place: SchemaPosition): Rules | undefined {
   const { path, type, causes } = place;
   const own: Rule[] = [];
   for (const [at, source] of (schema["x-kubernetes-validations"] ?? []).entries()) {
@@ -87,7 +87,7 @@ function compileNode(schema: Schema, place: Place): Rules | undefined {
   return { schema, type, own, properties, items, additional };
 }
 
-function below(place: Place, path: string, schema: Schema, parent: Schema): Place {
+function below(place: SchemaPosition, path: string, schema: Schema, parent: Schema): SchemaPosition {
   const known = parent["x-kubernetes-list-type"] === "map" || parent.type !== "array";
   return {
     path,

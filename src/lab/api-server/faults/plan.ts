@@ -52,7 +52,7 @@ export type WatchFault = (how: "drop" | "expire", match: FaultMatch | undefined)
 /** The bound on rules, because they can come over HTTP. */
 export const MAX_FAULT_RULES = 1000;
 
-interface Held {
+interface RuleState {
   readonly id: number;
   readonly rule: FaultRule;
   hits: number;
@@ -60,7 +60,7 @@ interface Held {
 
 /** Faults to inject, deterministic for a seed. Rules are tried in order; the first that matches and fires is taken. */
 export class FaultPlan {
-  readonly #rules = new Map<number, Held>();
+  readonly #rules = new Map<number, RuleState>();
   readonly #watchFault: WatchFault;
   #nextId = 1;
   #state: number;

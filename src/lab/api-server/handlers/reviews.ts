@@ -9,10 +9,10 @@ export function answerReview(kind: string, body: JsonObject, user: UserInfo, aut
     const { rules, incomplete } = authorizer.rulesFor(user, asString(spec["namespace"]));
     return { ...head, status: { ...rulesStatus(rules), incomplete } };
   }
-  const asked = kind.startsWith("Self")
+  const subject = kind.startsWith("Self")
     ? user
     : { name: asString(spec["user"]), groups: asArray(spec["groups"]).map(asString) };
-  const { allowed, reason } = authorizer.authorize(asked, attributesOf(spec));
+  const { allowed, reason } = authorizer.authorize(subject, attributesOf(spec));
   return { ...head, status: { allowed, ...(reason === "" ? {} : { reason }) } };
 }
 

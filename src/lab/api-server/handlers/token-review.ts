@@ -11,7 +11,7 @@ export interface ReviewedToken {
 /** Tokens by their text. The caller may change it while the server runs. */
 export type ReviewedTokens = ReadonlyMap<string, ReviewedToken>;
 
-/** Answers a TokenReview of authentication.k8s.io/v1 as kube-apiserver does: audiences are those asked for and had. */
+/** Answers a TokenReview of authentication.k8s.io/v1 as kube-apiserver does: `audiences` are the requested ones that the token has. */
 export function answerTokenReview(body: JsonObject, tokens: ReviewedTokens): JsonObject {
   const spec = asObject(body["spec"]);
   const head = {
@@ -22,10 +22,10 @@ export function answerTokenReview(body: JsonObject, tokens: ReviewedTokens): Jso
   };
   const known = tokens.get(asString(spec["token"]));
   if (known === undefined) return { ...head, status: { user: {}, error: "[invalid bearer token]" } };
-  const asked = asArray(spec["audiences"]).map(asString);
-  const audiences = asked.length === 0 ? [...known.audiences] : known.audiences.filter((one) => asked.includes(one));
+  const wanted = asArray(spec["audiences"]).map(asString);
+  const audiences = wanted.length === 0 ? [...known.audiences] : known.audiences.filter((one) => wanted.includes(one));
   if (audiences.length === 0) {
-    const error = `[token audiences ${JSON.stringify(known.audiences)} is invalid for the target audiences ${JSON.stringify(asked)}]`;
+    const error = `[token audiences ${JSON.stringify(known.audiences)} is invalid for the target audiences ${JSON.stringify(wanted)}]`;
     return { ...head, status: { user: {}, error } };
   }
   const user = { username: known.user.name, groups: [...known.user.groups] };

@@ -34,25 +34,25 @@ export function kubeletOf(node: KubeObject): KubeletPlace {
   return { host, port: typeof port === "number" && port > 0 ? port : KUBELET_PORT };
 }
 
-/** Pure: what the kubelet is asked for a pod's exec. Throws ApiError `BadRequest`. */
-export function execTarget(pod: KubeObject, asked: URLSearchParams): string {
+/** Pure: the path and query of the kubelet for exec in a pod. Throws ApiError `BadRequest`. */
+export function execTarget(pod: KubeObject, params: URLSearchParams): string {
   const { namespace = "", name = "" } = pod.metadata;
   if (asString(at(pod, "spec", "nodeName")) === "") throw badRequest(`pod ${name} does not have a host assigned`);
-  const path = ["exec", namespace, name, containerOf(pod, asked.get("container") ?? "")]
+  const path = ["exec", namespace, name, containerOf(pod, params.get("container") ?? "")]
     .map(encodeURIComponent)
     .join("/");
-  const query = new URLSearchParams(asked.getAll("command").map((word): [string, string] => ["command", word]));
+  const query = new URLSearchParams(params.getAll("command").map((word): [string, string] => ["command", word]));
   for (const [ours, theirs] of Object.entries(STREAMS)) {
-    if (["1", "true"].includes(asked.get(ours) ?? "")) query.set(theirs, "1");
+    if (["1", "true"].includes(params.get(ours) ?? "")) query.set(theirs, "1");
   }
   return `/${path}?${query}`;
 }
 
-function containerOf(pod: KubeObject, asked: string): string {
+function containerOf(pod: KubeObject, wanted: string): string {
   const { name = "", annotations = {} } = pod.metadata;
   const names = asArray(at(pod, "spec", "containers")).map((one) => asString(asObject(one)["name"]));
   const wanted =
-    asked === "" ? (annotations[DEFAULT_CONTAINER] ?? (names.length === 1 ? (names[0] ?? "") : "")) : asked;
+    wanted === "" ? (annotations[DEFAULT_CONTAINER] ?? (names.length === 1 ? (names[0] ?? "") : "")) : wanted;
   if (wanted === "") {
     throw badRequest(`a container name must be specified for pod ${name}, choose one of: [${names.join(" ")}]`);
   }

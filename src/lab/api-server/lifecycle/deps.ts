@@ -1,7 +1,7 @@
 import type { Objects } from "../handlers/objects.ts";
 import type { Registry } from "../resources/registry.ts";
 import type { Store } from "../store/store.ts";
-import type { SoonQueue } from "./queue.ts";
+import type { DeferredQueue } from "./deferred-queue.ts";
 
 /** What every controller of the API server works with. */
 export interface LifecycleDeps {
@@ -9,5 +9,5 @@ export interface LifecycleDeps {
   readonly registry: Registry;
   readonly objects: Objects;
   /** For what is done after the commit that asks for it. */
-  readonly queue: SoonQueue;
+  readonly queue: DeferredQueue;
 }

@@ -6,7 +6,7 @@ import type { StoreEvent } from "../store/entry.ts";
 import type { LifecycleDeps } from "./deps.ts";
 import { systemUser } from "./system-user.ts";
 
-interface Place {
+interface StoredObject {
   readonly storage: string;
   readonly namespace: string;
   readonly name: string;
@@ -15,7 +15,7 @@ interface Place {
 /** Deletes what no owner wants any more, and carries out foreground and orphan deletion (Kubernetes garbage collector). */
 export class GarbageCollector {
   readonly #deps: LifecycleDeps;
-  readonly #byUid = new Map<string, Place>();
+  readonly #byUid = new Map<string, StoredObject>();
   /** Owner's uid to the uids of its dependents. */
   readonly #dependents = new Map<string, Set<string>>();
 
@@ -62,7 +62,7 @@ export class GarbageCollector {
     this.#deps.queue.add(`gc owner ${uid}`, () => this.#checkOwner(uid));
   }
 
-  #object(uid: string): { readonly place: Place; readonly object: KubeObject } | undefined {
+  #object(uid: string): { readonly place: StoredObject; readonly object: KubeObject } | undefined {
     const place = this.#byUid.get(uid);
     if (place === undefined) return undefined;
     const object = this.#deps.store.collection(place.storage).get(`${place.namespace}/${place.name}`)?.object;
@@ -132,12 +132,16 @@ export class GarbageCollector {
     this.#write(found.place, withMeta(found.object, { finalizers: finalizers.length === 0 ? undefined : finalizers }));
   }
 
-  #write(place: Place, object: KubeObject): void {
+  #write(place: StoredObject, object: KubeObject): void {
     const resource = this.#deps.registry.forStorage(place.storage);
     if (resource !== undefined) this.#deps.objects.writeInternal(resource, object);
   }
 
-  async #delete(place: Place, uid: string, propagationPolicy: DeleteOptions["propagationPolicy"]): Promise<void> {
+  async #delete(
+    place: StoredObject,
+    uid: string,
+    propagationPolicy: DeleteOptions["propagationPolicy"],
+  ): Promise<void> {
     const resource = this.#deps.registry.forStorage(place.storage);
     if (resource === undefined) return;
     try {

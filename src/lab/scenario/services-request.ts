@@ -6,7 +6,7 @@ import { type BackendAnswer, BackendError, parseBackendAnswer, SLOW_PATH, WHO_PA
 import { connectInside, InsideError, request } from "#lab/inside";
 
 /** A backend's answer, or why there is none. */
-export type Asked =
+export type BackendResult =
   | { readonly answer: BackendAnswer }
   | { readonly why: "refused" | "silent" | "failed"; readonly error: string };
 
@@ -14,11 +14,11 @@ export type Asked =
  * One connection and one answer, to its end; `slowMs`: an answer that takes so long. A failure is a result. Rejects with the
  * signal's reason, and with `KernelError` where the namespace is gone.
  */
-export async function askBackend(
+export async function requestBackend(
   from: NetNsRef,
   place: { readonly address: IpAddress; readonly port: number },
   options: AbortOptions & { readonly timeoutMs: number; readonly slowMs?: number },
-): Promise<Asked> {
+): Promise<BackendResult> {
   const { slowMs } = options;
   const path = slowMs === undefined ? WHO_PATH : `${SLOW_PATH}?ms=${slowMs}`;
   try {

@@ -11,7 +11,7 @@ import type { LabTunnel } from "./tunnel.ts";
 const TRY_MS = 2000;
 
 /** The API server as one node has it. */
-export interface NodeDoor extends AsyncDisposable {
+export interface ApiRelay extends AsyncDisposable {
   readonly connection: KubeConnection;
 }
 
@@ -19,7 +19,7 @@ export interface NodeDoor extends AsyncDisposable {
  * A way for the lab's kubelet of a node, which is no process of its own, to reach the API server as that node's programs do:
  * each connection is made inside the node's namespace, to the bind address.
  */
-export async function openNodeDoor(node: LabNode, tunnel: LabTunnel, connection: KubeConnection): Promise<NodeDoor> {
+export async function openApiRelay(node: LabNode, tunnel: LabTunnel, connection: KubeConnection): Promise<ApiRelay> {
   const place = placeOf(tunnel);
   const sockets = new Set<Socket>();
   const pass = async (from: Socket): Promise<void> => {
@@ -62,7 +62,7 @@ export async function openNodeDoor(node: LabNode, tunnel: LabTunnel, connection:
 }
 
 /** Waits until the agent of a node takes connections and a server can pass them on: what the node's programs need first. */
-export async function untilDoorOpen(
+export async function untilTunnelReady(
   node: LabNode,
   tunnel: LabTunnel,
   { signal }: { readonly signal: AbortSignal },

@@ -1,5 +1,5 @@
 /** Work to do soon, each key once. Runs in later ticks, so that a commit is never held up by what follows from it. */
-export class SoonQueue {
+export class DeferredQueue {
   readonly #keys = new Map<string, () => Promise<void>>();
   readonly #onError: (error: unknown) => void;
   #running = false;

@@ -6,7 +6,7 @@ import type { IpAddress } from "#base/ip";
 import { LabError } from "./errors.ts";
 
 /** A way for the nodes to an API server that only the machine itself reaches. */
-export interface Relay extends AsyncDisposable {
+export interface ExternalApiRelay extends AsyncDisposable {
   readonly server: string;
   readonly localKubeconfig: string;
   readonly nodeKubeconfig: string;
@@ -21,13 +21,13 @@ type Fields = Record<string, unknown>;
  * Passes connections on a listening socket of the fabric on to the server of a kubeconfig's current context. The nodes'
  * kubeconfig names the relay, and the server's own name for TLS. Rejects with {@link LabError} `start-failed`.
  */
-export async function openRelay(options: {
+export async function openExternalApiRelay(options: {
   readonly kubeconfig: string;
   /** Listening; taken over. */
   readonly fd: number;
   readonly host: IpAddress;
   readonly port: number;
-}): Promise<Relay> {
+}): Promise<ExternalApiRelay> {
   const config = readConfig(options.kubeconfig);
   const cluster = currentCluster(config, options.kubeconfig);
   const target = new URL(String(cluster["server"]));
