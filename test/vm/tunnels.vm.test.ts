@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { test } from "node:test";
+import { systemClock } from "#base/clock";
 import { Cidr, IpAddress, MacAddress } from "#base/ip";
 import { type NetNs, type NetStack, openKernel } from "#kernel/net";
 import { openIcmpSocket, whenReadable } from "#kernel/socket";
@@ -48,7 +49,7 @@ async function withHosts(work: (client: Host, router: Host) => Promise<void>): P
 async function ping(from: Host, to: IpAddress, source: IpAddress): Promise<boolean> {
   using socket = openIcmpSocket(to.family, { netns: from.ns, source });
   socket.send(to, 1);
-  await whenReadable([socket], { atMostMs: 10_000 });
+  await whenReadable([socket], { atMostMs: 10_000, clock: systemClock });
   return socket.receive().some((reply) => reply.from.equals(to));
 }
 

@@ -1,5 +1,5 @@
 import { type AbortOptions, sleep } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { bind, C, close, decodeSockaddr, encodeSockaddr, pollReadable, recvFrom, send, setsockopt } from "#kernel/ffi";
 import { decodeEchoReply, encodeEchoRequest } from "./echo.ts";
@@ -117,9 +117,9 @@ function onlyEchoReplies(fd: number, family: IpFamily): void {
  */
 export async function whenReadable(
   sockets: readonly IcmpSocket[],
-  options: AbortOptions & { readonly atMostMs: number; readonly clock?: Clock },
+  options: AbortOptions & { readonly atMostMs: number; readonly clock: Clock },
 ): Promise<IcmpSocket[]> {
-  const { clock = systemClock, signal, atMostMs } = options;
+  const { clock, signal, atMostMs } = options;
   const end = clock.monotonic() + atMostMs;
   for (;;) {
     signal?.throwIfAborted();

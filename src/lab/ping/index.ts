@@ -3,7 +3,9 @@
  *
  * Owns: sockets in pods' namespaces for the length of one run. Refuses to know: Kubernetes, how packets find their way.
  */
+
 import { type AbortOptions, sleep } from "#base/async";
+import { systemClock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import { type NetNs, openNetNs } from "#kernel/netns";
@@ -96,7 +98,11 @@ async function pingPairs(
     }
     const roundEnd = Math.min(deadline, performance.now() + 1000);
     while (waiting.size > 0 && performance.now() < roundEnd) {
-      await whenReadable(sockets.all, { atMostMs: Math.max(1, roundEnd - performance.now()), signal: options.signal });
+      await whenReadable(sockets.all, {
+        atMostMs: Math.max(1, roundEnd - performance.now()),
+        signal: options.signal,
+        clock: systemClock,
+      });
       sockets.drain(waiting);
       if (sockets.all.length === 0) await sleep(Math.max(1, roundEnd - performance.now()), options);
     }

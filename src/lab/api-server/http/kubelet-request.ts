@@ -48,11 +48,11 @@ export function execTarget(pod: KubeObject, params: URLSearchParams): string {
   return `/${path}?${query}`;
 }
 
-function containerOf(pod: KubeObject, wanted: string): string {
+function containerOf(pod: KubeObject, requested: string): string {
   const { name = "", annotations = {} } = pod.metadata;
   const names = asArray(at(pod, "spec", "containers")).map((one) => asString(asObject(one)["name"]));
   const wanted =
-    wanted === "" ? (annotations[DEFAULT_CONTAINER] ?? (names.length === 1 ? (names[0] ?? "") : "")) : wanted;
+    requested === "" ? (annotations[DEFAULT_CONTAINER] ?? (names.length === 1 ? (names[0] ?? "") : "")) : requested;
   if (wanted === "") {
     throw badRequest(`a container name must be specified for pod ${name}, choose one of: [${names.join(" ")}]`);
   }
