@@ -1,4 +1,7 @@
 /** Our side of service-sync: objects as the API has them, tracker, plan, table. */
+
+import { systemClock } from "#base/clock";
+import { nullLogger } from "#base/log";
 import {
   DataPlane,
   FamilyProxy,
@@ -60,7 +63,13 @@ export class OurProxy implements AsyncDisposable {
     this.#endpoints = endpoints;
     const rules = { family: 4, mark: 0x4000, detector: undefined, masqueradeAll: false } as const;
     const plane = new DataPlane(
-      { nft: this.#nft, elements: this.#elements, generations: new GenerationTracker(this.#elements) },
+      {
+        nft: this.#nft,
+        elements: this.#elements,
+        generations: new GenerationTracker(this.#elements),
+        clock: systemClock,
+        log: nullLogger,
+      },
       { ...rules, nodePortAddresses: "set", tableName: "kube-proxy" },
     );
     const own: SyncObserver = {
@@ -74,7 +83,10 @@ export class OurProxy implements AsyncDisposable {
         throw error;
       },
     };
-    this.#proxy = new FamilyProxy({ tracker: this.#tracker, plane, observer: own }, { minSyncMs, syncMs: 30_000 });
+    this.#proxy = new FamilyProxy(
+      { tracker: this.#tracker, plane, observer: own, clock: systemClock, log: nullLogger },
+      { minSyncMs, syncMs: 30_000 },
+    );
     this.#running = this.#proxy.run({ signal: this.#stop.signal });
     this.#objects = Array.from({ length: size }, (_, at) => ({
       service: serviceOf(at),

@@ -1,3 +1,4 @@
+import { systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { createLogger, type Logger } from "#base/log";
 import { createRegistry } from "#base/metrics";
@@ -94,7 +95,10 @@ async function cleanUp(
   const options = { mark: config.mark, masqueradeAll: false, detector: undefined, nodePortAddresses: "set" } as const;
   let code: number = EXIT.ok;
   for (const family of [4, 6] as const) {
-    const plane = new DataPlane(parts, { ...options, family, tableName: config.tableName });
+    const plane = new DataPlane(
+      { ...parts, log, clock: systemClock },
+      { ...options, family, tableName: config.tableName },
+    );
     const name = `${family === 4 ? "ip" : "ip6"} ${config.tableName}`;
     try {
       const removed = await plane.remove();

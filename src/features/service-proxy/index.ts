@@ -5,8 +5,8 @@
  *
  * ```ts
  * const tracker = new Tracker(4, { node, nodeIPs });
- * const plane = new DataPlane({ nft, elements, generations }, { ...rules, tableName: "kube-proxy" });
- * const proxy = new FamilyProxy({ tracker, plane, conntrack }, { minSyncMs: 1000, syncMs: 30_000 });
+ * const plane = new DataPlane({ nft, elements, generations, clock, log }, { ...rules, tableName: "kube-proxy" });
+ * const proxy = new FamilyProxy({ tracker, plane, conntrack, clock, log }, { minSyncMs: 1000, syncMs: 30_000 });
  * group.spawn((signal) => proxy.run({ signal }));
  * ```
  */

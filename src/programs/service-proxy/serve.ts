@@ -1,4 +1,5 @@
 import { TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
 import type { IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { Registry } from "#base/metrics";
@@ -67,6 +68,7 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
     startup: config.startupHealth,
     drainsTerminatingNodes: config.gates.drainingTerminatingNodes,
     drainingTaintKeys: config.drainingTaintKeys,
+    clock: systemClock,
   });
   const events = new EventRecorder(deps.api, { controller: "service-proxy", instance: config.nodeName });
   const onEvent = eventSink(events, config.nodeName);
@@ -74,7 +76,7 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   const onBug = (error: unknown): void => group.spawn(() => Promise.reject(error));
   // Health turns 503 before the listeners close, also if a failure or a changed configuration ends the program.
   group.signal.addEventListener("abort", () => health.stopping(), { once: true });
-  const listen = { netns: deps.netns, log, onEvent };
+  const listen = { netns: deps.netns, clock: systemClock, log, onEvent };
   const metrics = serviceProxyMetrics(registry);
   programMetrics(metrics, {
     version: VERSION,
@@ -143,7 +145,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     resources: RESOURCES,
     reasons: [...new Set([...KUBE_ERROR_CODES, ...KUBE_CONFIG_ERROR_CODES])],
   });
-  const syncs = new SyncMetrics(metrics, { families: deps.families });
+  const syncs = new SyncMetrics(metrics, { families: deps.families, clock: systemClock });
   let node = unknownNode(config.bindAddress);
   const observer = syncObserver({
     syncs,
@@ -156,7 +158,9 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     onDisagreement: () => drift.refused(),
     proxyOf: (family) => proxies.find((one) => one.family === family),
   });
-  const families = deps.families.map((family) => new NodeAwareProxy(family, config, kernel, { node, observer, log }));
+  const families = deps.families.map(
+    (family) => new NodeAwareProxy(family, config, kernel, { node, observer, log, clock: systemClock }),
+  );
   const proxies = families.map(({ proxy }) => proxy);
   const setAddresses = (): void => {
     for (const family of families) {
@@ -193,6 +197,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   const drift = new DriftWatch({
     generations: kernel.generations,
     families: proxies,
+    clock: systemClock,
     log,
     openWriters: () => openNftWriters(netns),
     onRepaired: () => syncs.repaired(),
@@ -204,6 +209,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   const { allowServiceExternalIPs: allowExternalIPs } = config.gates;
   const targets = {
     families: proxies,
+    clock: systemClock,
     onNode,
     onListed: () => health.listed(),
     onKnown,

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, test } from "node:test";
+import { systemClock } from "#base/clock";
 import { Cidr } from "#base/ip";
+import { nullLogger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import { type Nft, NftError } from "#kernel/nft";
 import type { ElementTable } from "#kernel/nft-elements";
@@ -133,7 +135,13 @@ async function persist(plane: DataPlane, desired: Desired): Promise<void> {
 
 const open = (): DataPlane =>
   new DataPlane(
-    { nft: bed.nft, elements: bed.elements, generations: new GenerationTracker(bed.elements) },
+    {
+      nft: bed.nft,
+      elements: bed.elements,
+      generations: new GenerationTracker(bed.elements),
+      clock: systemClock,
+      log: nullLogger,
+    },
     { ...ruleOptions(4), tableName: "kube-proxy" },
   );
 
@@ -226,6 +234,8 @@ test("DataPlane: a table that another start made since the check is not deleted,
         },
       }),
       generations: new GenerationTracker(bed.elements),
+      clock: systemClock,
+      log: nullLogger,
     },
     { ...ruleOptions(4), tableName: "kube-proxy" },
   );

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { after, before, test } from "node:test";
+import { systemClock } from "#base/clock";
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
+import { nullLogger } from "#base/log";
 import { ElementBatch } from "#kernel/nft-elements";
 import { until } from "#test/lab";
 import type { Endpoint, ServicePort } from "../model/index.ts";
@@ -33,7 +35,7 @@ after(() => bed[Symbol.asyncDispose]());
 function open(family: IpFamily): DataPlane {
   const { nft, elements } = bed;
   return new DataPlane(
-    { nft, elements, generations: new GenerationTracker(elements) },
+    { nft, elements, generations: new GenerationTracker(elements), clock: systemClock, log: nullLogger },
     { ...ruleOptions(family), tableName: "kube-proxy" },
   );
 }

@@ -1,5 +1,4 @@
 import type { AbortOptions } from "#base/async";
-import { nullLogger } from "#base/log";
 import type { ElementTable } from "#kernel/nft-elements";
 import type { ObservedFrontEnd } from "../plan/index.ts";
 import type { RuleOptions } from "../rules/index.ts";
@@ -83,7 +82,7 @@ export class DataPlane {
 
   /** Syncs while the kernel's state is not known: at a start, or for a repair. */
   async #start(desired: Desired, options: AbortOptions): Promise<SyncReport> {
-    const { log = nullLogger, clock } = this.#deps;
+    const { log, clock } = this.#deps;
     const [state, replacement] = [this.#table.state(), this.#replacement.state()];
     // A foreign replacement table is not in force.
     const hasReplacement = replacement === "whole" || replacement === "partial";

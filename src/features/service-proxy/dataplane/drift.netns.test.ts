@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { systemClock } from "#base/clock";
+import { nullLogger } from "#base/log";
 import type { Nft } from "#kernel/nft";
 import { NftError } from "#kernel/nft";
 import { overridden } from "#test/overridden";
@@ -39,7 +41,7 @@ const desired = (nodePortIPs = [addressesOf(4).node]): Desired => ({
 function open(nft: Nft = bed.nft): DataPlane {
   const { elements } = bed;
   return new DataPlane(
-    { nft, elements, generations: new GenerationTracker(elements) },
+    { nft, elements, generations: new GenerationTracker(elements), clock: systemClock, log: nullLogger },
     { ...ruleOptions(4), tableName: NAME },
   );
 }
@@ -110,6 +112,8 @@ test("DataPlane: rules that another program removes at any moment of a sync are 
       },
     }),
     generations,
+    clock: systemClock,
+    log: nullLogger,
   };
   const plane = new DataPlane(deps, { ...ruleOptions(4), tableName: NAME });
   const { table } = plane;

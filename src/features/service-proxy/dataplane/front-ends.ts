@@ -1,5 +1,4 @@
 import { sleep, TimeSlice } from "#base/async";
-import { systemClock } from "#base/clock";
 import type { ElementBatch } from "#kernel/nft-elements";
 import { changeFrontEnd, type ObservedFrontEnd, type WantedTable } from "../plan/index.ts";
 import { affinityChain, type RuleOptions } from "../rules/index.ts";
@@ -30,7 +29,7 @@ export interface FrontEndWork {
  */
 export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, ids: Iterable<string>): Promise<void> {
   const { deps, writer, observed } = work;
-  const { clock = systemClock, elements, generations } = deps;
+  const { clock, elements, generations } = deps;
   const { signal } = writer.options;
   const removals: ElementBatch[] = [];
   const losses: AffinityLoss[] = [];

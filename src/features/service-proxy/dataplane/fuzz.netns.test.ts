@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { systemClock } from "#base/clock";
+import { nullLogger } from "#base/log";
 import { addressBytes, WantedTable } from "../plan/index.ts";
 import { addressesOf, NODE, ruleOptions } from "../testing/fixture.ts";
 import { oneNetNs } from "../testing/one-netns.ts";
@@ -39,7 +41,10 @@ class Bed {
 
   open(): DataPlane {
     const options = { ...ruleOptions(this.family), tableName: "fuzz" };
-    return new DataPlane({ ...own.tables, generations: new GenerationTracker(own.tables.elements) }, options);
+    return new DataPlane(
+      { clock: systemClock, log: nullLogger, ...own.tables, generations: new GenerationTracker(own.tables.elements) },
+      options,
+    );
   }
 
   get desired(): Desired {

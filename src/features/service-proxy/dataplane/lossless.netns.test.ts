@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { sleep } from "#base/async";
+import { systemClock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
+import { nullLogger } from "#base/log";
 import { addressBytes, planService, WantedTable } from "../plan/index.ts";
 import { Bed } from "../testing/bed.ts";
 import { addressesOf, endpoint, NODE, ruleOptions, SERVICE_PORT, servicePort } from "../testing/fixture.ts";
@@ -22,7 +24,11 @@ after(() => bed[Symbol.asyncDispose]());
 async function churn(family: IpFamily, addresses: readonly IpAddress[], signal: AbortSignal): Promise<number> {
   const { nft, elements } = bed;
   const options = { ...ruleOptions(family), tableName: "kube-proxy" };
-  const open = (): DataPlane => new DataPlane({ nft, elements, generations: new GenerationTracker(elements) }, options);
+  const open = (): DataPlane =>
+    new DataPlane(
+      { nft, elements, generations: new GenerationTracker(elements), clock: systemClock, log: nullLogger },
+      options,
+    );
   const services = new WantedTable();
   const desired = {
     services,

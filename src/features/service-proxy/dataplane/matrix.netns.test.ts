@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { systemClock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
+import { nullLogger } from "#base/log";
 import { addressBytes } from "../plan/index.ts";
 import { Bed, type Reached } from "../testing/bed.ts";
 import { addressesOf, endpoint, ruleOptions, SERVICE_PORT, servicePort, wantedOf } from "../testing/fixture.ts";
@@ -30,7 +32,10 @@ function planeFor(family: IpFamily, row: Pick<Row, "masqueradeAll" | "hasDetecto
     ...(row.hasDetector === false ? { detector: undefined } : {}),
   };
   const options = { ...ruleOptions(family, changes), tableName: "kube-proxy" };
-  return new DataPlane({ nft, elements, generations: new GenerationTracker(elements) }, options);
+  return new DataPlane(
+    { nft, elements, generations: new GenerationTracker(elements), clock: systemClock, log: nullLogger },
+    options,
+  );
 }
 
 /** The row's own words, from what real connections came to. */

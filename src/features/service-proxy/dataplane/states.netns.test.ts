@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import fc from "fast-check";
+import { systemClock } from "#base/clock";
 import { Cidr, type IpFamily } from "#base/ip";
+import { nullLogger } from "#base/log";
 import { openConntrack } from "#kernel/conntrack";
 import type { Endpoint, ServicePort } from "../model/index.ts";
 import { addressBytes } from "../plan/index.ts";
@@ -112,7 +114,10 @@ for (const family of [4, 6] as const) {
     const { nft, elements } = bed;
     const options = { ...ruleOptions(family), tableName: "kube-proxy" };
     using flows = openConntrack(bed.netns("node"));
-    const plane = new DataPlane({ nft, elements, generations: new GenerationTracker(elements) }, options);
+    const plane = new DataPlane(
+      { nft, elements, generations: new GenerationTracker(elements), clock: systemClock, log: nullLogger },
+      options,
+    );
     const { node, serviceCIDR } = addressesOf(family);
     await fc.assert(
       fc.asyncProperty(state, async (one) => {

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, test } from "node:test";
+import { systemClock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
+import { nullLogger } from "#base/log";
 import type { Nft } from "#kernel/nft";
 import { NftError } from "#kernel/nft";
 import { overridden } from "#test/overridden";
@@ -103,7 +105,10 @@ for (const family of [4, 6] as const) {
     let refused = 0;
     for (let at = 1; at < MAX_STEPS; at += 1) {
       const open = (port: Nft): DataPlane =>
-        new DataPlane({ nft: port, elements, generations: new GenerationTracker(elements) }, options);
+        new DataPlane(
+          { nft: port, elements, generations: new GenerationTracker(elements), clock: systemClock, log: nullLogger },
+          options,
+        );
       const plane = open(refusing(nft, at));
       const failed = await plane.sync(desired).then(
         () => false,

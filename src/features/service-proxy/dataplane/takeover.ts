@@ -1,5 +1,5 @@
 import { type AbortOptions, sleep } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { ServiceTable } from "./service-table.ts";
 import { type Desired, SETTLE_MS, type SyncReport } from "./types.ts";
 
@@ -17,9 +17,9 @@ export const REPLACEMENT_PRIORITY_OFFSET = 1;
 export async function takeOver(
   { table, replacement }: { readonly table: ServiceTable; readonly replacement: ServiceTable },
   desired: Desired,
-  options: AbortOptions & { readonly clock?: Clock | undefined },
+  options: AbortOptions & { readonly clock: Clock },
 ): Promise<SyncReport> {
-  const { signal, clock = systemClock } = options;
+  const { signal, clock } = options;
   const settle = (): Promise<void> => sleep(SETTLE_MS, { clock, signal });
   const first = await replacement.sync(desired, { signal, full: true });
   await settle();

@@ -11,8 +11,8 @@ export interface DataPlaneDeps {
   readonly nft: Nft;
   readonly elements: NftElements;
   readonly generations: GenerationTracker;
-  readonly log?: Logger;
-  readonly clock?: Clock;
+  readonly log: Logger;
+  readonly clock: Clock;
 }
 
 /** Name, priority and rule options of a table. */

@@ -1,5 +1,5 @@
 import { Deferred } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { isAway, isKubeError } from "#kube/client";
 import type { InformerHealth } from "#kube/informer";
@@ -32,8 +32,8 @@ export class FirstReads {
   readonly #log: Logger;
   readonly #reads: ReadonlyMap<string, Read>;
 
-  constructor(reads: readonly FirstRead[], deps: { readonly log: Logger; readonly clock?: Clock | undefined }) {
-    this.#clock = deps.clock ?? systemClock;
+  constructor(reads: readonly FirstRead[], deps: { readonly log: Logger; readonly clock: Clock }) {
+    this.#clock = deps.clock;
     this.#log = deps.log;
     this.#reads = new Map(
       reads.map((of) => [of.resource, { of, done: new Deferred(), isDone: false, cancel: undefined }]),

@@ -1,8 +1,10 @@
 /** Whatever objects say: nothing of it ends the program, keeps another object out, or is more than one line. */
+
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { Deferred } from "#base/async";
+import { systemClock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
 import { type Logger, nullLogger } from "#base/log";
 import { lacksHealthPort, nodeView } from "#features/service-health";
@@ -236,12 +238,18 @@ async function outcome(
       nodePortAddresses: "set",
     } as const;
     const plane = new EncodingPlane(
-      { nft: new FakeNft(), elements, generations: new GenerationTracker(elements) },
+      {
+        nft: new FakeNft(),
+        elements,
+        generations: new GenerationTracker(elements),
+        clock: systemClock,
+        log: nullLogger,
+      },
       { ...rules, tableName: "t" },
     );
     planes.set(family, plane);
     const tracker = new Tracker(family, { node: { name: NODE, zone: "a" }, nodeIPs: [] });
-    return new FamilyProxy({ tracker, plane, log }, { minSyncMs: 0, syncMs: 1000 });
+    return new FamilyProxy({ tracker, plane, log, clock: systemClock }, { minSyncMs: 0, syncMs: 1000 });
   });
   const stop = new AbortController();
   const told = new Deferred();
@@ -272,6 +280,7 @@ async function outcome(
         allowExternalIPs: true,
         onEvent: ({ reason, note }) => events.push(`${reason} ${note}`),
         log,
+        clock: systemClock,
       },
       { nodeName: NODE, signal: stop.signal },
     ),

@@ -1,4 +1,5 @@
 import { TaskGroup, unlessAborted } from "#base/async";
+import type { Clock } from "#base/clock";
 import { Cidr, type IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import {
@@ -87,6 +88,7 @@ export interface InputTargets {
   readonly allowExternalIPs: boolean;
   readonly onEvent: UnreadableEventSink;
   readonly log: Logger;
+  readonly clock: Clock;
 }
 
 /** Watches Services, slices, the Node and ServiceCIDRs until the signal aborts. */
@@ -96,7 +98,7 @@ export async function watchInputs(
   { nodeName, signal }: { readonly nodeName: string; readonly signal: AbortSignal },
 ): Promise<void> {
   const { families } = targets;
-  const reads = new FirstReads(FIRST_READS, { log: targets.log });
+  const reads = new FirstReads(FIRST_READS, { log: targets.log, clock: targets.clock });
   const callbacks = (resource: keyof typeof SHAPES) => ({
     onHealth: (health: InformerHealth): void => {
       reads.onHealth(resource, health);

@@ -1,8 +1,11 @@
 /** Random events, and what packets meet in the real table as against a model made from nothing (docs/spec/service-proxy.md#3.2: R5). */
+
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { systemClock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
+import { nullLogger } from "#base/log";
 import type { EndpointSlice, Service } from "#kube/client";
 import { DataPlane, GenerationTracker } from "../dataplane/index.ts";
 import type { Protocol } from "../model/index.ts";
@@ -117,7 +120,7 @@ for (const family of [4, 6] as const) {
     const options = ruleOptions(family);
     const open = (): DataPlane =>
       new DataPlane(
-        { ...own.tables, generations: new GenerationTracker(own.tables.elements) },
+        { clock: systemClock, log: nullLogger, ...own.tables, generations: new GenerationTracker(own.tables.elements) },
         { ...options, tableName: NAME },
       );
     const local = [addressesOf(family).node];

@@ -1,7 +1,9 @@
 /** What waits heeds time that passes, not the time of day (docs/spec/service-proxy.md#3.2: R7). */
+
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { FakeClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
+import { nullLogger } from "#base/log";
 import { FakeNft } from "#kernel/nft";
 import { ElementBatch, FakeNftElements } from "#kernel/nft-elements";
 import { DataPlane, GenerationTracker, type SyncReport } from "../dataplane/index.ts";
@@ -33,12 +35,15 @@ test("DriftWatch: polls and pauses do not depend on the wall clock", async () =>
   const elements = new FakeNftElements();
   const nft = new FakeNft();
   const generations = new GenerationTracker(elements);
-  const plane = new IdlePlane({ nft, elements, generations }, { ...ruleOptions(4), tableName: "kube-proxy" });
+  const plane = new IdlePlane(
+    { nft, elements, generations, clock: systemClock, log: nullLogger },
+    { ...ruleOptions(4), tableName: "kube-proxy" },
+  );
   const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
   const syncs: number[] = [];
   const observer = { synced: () => syncs.push(clock.monotonic()) };
-  const proxy = new FamilyProxy({ tracker, plane, observer, clock }, { minSyncMs: 0, syncMs: 1000 });
-  const watch = new DriftWatch({ generations, families: [proxy], clock });
+  const proxy = new FamilyProxy({ tracker, plane, observer, clock, log: nullLogger }, { minSyncMs: 0, syncMs: 1000 });
+  const watch = new DriftWatch({ generations, families: [proxy], clock, log: nullLogger });
   const stop = new AbortController();
   const running = Promise.all([proxy.run({ signal: stop.signal }), watch.run({ signal: stop.signal })]);
   proxy.open();

@@ -1,5 +1,5 @@
 import { Backoff } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 
 /** Disturbances within {@link WINDOW_MS} that make a conflict; fewer are single changes. */
 export const MIN_DISTURBANCES = 5;
@@ -23,7 +23,7 @@ export class ConflictBackoff {
   readonly #backoff = new Backoff({ initialMs: MIN_PAUSE_MS, maxMs: MAX_PAUSE_MS, jitter: 0 });
   #pauseMs = 0;
 
-  constructor(clock: Clock = systemClock) {
+  constructor(clock: Clock) {
     this.#clock = clock;
   }
 

@@ -1,8 +1,11 @@
 /** A proxy that is killed, or refused by the kernel, at any transaction (docs/spec/service-proxy.md#2.12, #3.2: R3, R4). */
+
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import fc from "fast-check";
+import { systemClock } from "#base/clock";
 import type { IpFamily } from "#base/ip";
+import { nullLogger } from "#base/log";
 import { KernelError } from "#kernel/errors";
 import type { Nft } from "#kernel/nft";
 import type { NftElements } from "#kernel/nft-elements";
@@ -65,7 +68,10 @@ function open(
   { nft, elements }: { readonly nft: Nft; readonly elements: NftElements } = bed,
 ): DataPlane {
   const options = { ...ruleOptions(family), tableName: "kube-proxy" };
-  return new DataPlane({ nft, elements, generations: new GenerationTracker(elements) }, options);
+  return new DataPlane(
+    { nft, elements, generations: new GenerationTracker(elements), clock: systemClock, log: nullLogger },
+    options,
+  );
 }
 
 /** The kernel has the plan: neither the plane that wrote it nor one that lists it changes anything. */

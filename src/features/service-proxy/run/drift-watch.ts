@@ -1,6 +1,6 @@
 import { pause } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
-import { type Logger, nullLogger } from "#base/log";
+import type { Clock } from "#base/clock";
+import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { NftWriters } from "#kernel/nft-elements";
 import type { DataPlane, GenerationTracker } from "../dataplane/index.ts";
@@ -42,8 +42,8 @@ export interface DriftWatchDeps {
   readonly onContested?: (isOn: boolean) => void;
   /** Follows which processes change nftables, for the log; opened while there are disturbances. */
   readonly openWriters?: () => NftWriters;
-  readonly log?: Logger;
-  readonly clock?: Clock;
+  readonly log: Logger;
+  readonly clock: Clock;
 }
 
 /**
@@ -66,8 +66,8 @@ export class DriftWatch {
 
   constructor(deps: DriftWatchDeps) {
     this.#deps = deps;
-    this.#clock = deps.clock ?? systemClock;
-    this.#log = deps.log ?? nullLogger;
+    this.#clock = deps.clock;
+    this.#log = deps.log;
     this.#conflict = new ConflictBackoff(this.#clock);
   }
 

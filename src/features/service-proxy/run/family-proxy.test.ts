@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { FakeClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
+import { nullLogger } from "#base/log";
 import { KernelError } from "#kernel/errors";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
@@ -27,7 +28,7 @@ test("FamilyProxy: a change that waits through failed syncs is measured once, fr
   const clock = new FakeClock();
   const elements = new FakeNftElements();
   const plane = new RefusingPlane(
-    { nft: new FakeNft(), elements, generations: new GenerationTracker(elements) },
+    { nft: new FakeNft(), elements, generations: new GenerationTracker(elements), clock: systemClock, log: nullLogger },
     { ...ruleOptions(4), tableName: "kube-proxy" },
   );
   const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
@@ -39,7 +40,7 @@ test("FamilyProxy: a change that waits through failed syncs is measured once, fr
       failures += 1;
     },
   };
-  const proxy = new FamilyProxy({ tracker, plane, observer, clock }, { minSyncMs: 0, syncMs: 1000 });
+  const proxy = new FamilyProxy({ tracker, plane, observer, clock, log: nullLogger }, { minSyncMs: 0, syncMs: 1000 });
   const stop = new AbortController();
   const running = proxy.run({ signal: stop.signal });
   tracker.setSlice("ns/s", {

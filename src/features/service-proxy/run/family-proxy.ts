@@ -1,8 +1,8 @@
 import { TimeSlice } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
-import { type Logger, nullLogger } from "#base/log";
+import type { Logger } from "#base/log";
 import { BoundedRunner } from "#base/reconcile";
 import type { ConntrackPort } from "#kernel/conntrack";
 import { deleteStaleFlows, type IsHolder } from "../conntrack/index.ts";
@@ -37,8 +37,8 @@ export interface FamilyProxyDeps {
   /** Absent: stale UDP flows are not deleted. */
   readonly conntrack?: ConntrackPort | undefined;
   readonly observer?: SyncObserver;
-  readonly log?: Logger;
-  readonly clock?: Clock;
+  readonly log: Logger;
+  readonly clock: Clock;
 }
 
 export interface FamilyProxyOptions {
@@ -84,8 +84,8 @@ export class FamilyProxy {
     this.tracker = deps.tracker;
     this.family = deps.tracker.family;
     this.plane = deps.plane;
-    this.#log = deps.log ?? nullLogger;
-    this.#clock = deps.clock ?? systemClock;
+    this.#log = deps.log;
+    this.#clock = deps.clock;
     const maxMs = Math.min(options.fullSyncMs ?? HOUR_MS, HOUR_MS);
     this.#runner = new BoundedRunner({
       minMs: options.minSyncMs,

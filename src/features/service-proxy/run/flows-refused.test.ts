@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { FakeClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
+import { nullLogger } from "#base/log";
 import { FakeConntrack } from "#kernel/conntrack";
 import { KernelError } from "#kernel/errors";
 import { FakeNft } from "#kernel/nft";
@@ -32,13 +33,13 @@ test("FamilyProxy: flows that could not be deleted after one sync are deleted af
   const clock = new FakeClock();
   const elements = new FakeNftElements();
   const plane = new IdlePlane(
-    { nft: new FakeNft(), elements, generations: new GenerationTracker(elements) },
+    { nft: new FakeNft(), elements, generations: new GenerationTracker(elements), clock: systemClock, log: nullLogger },
     { ...ruleOptions(4), tableName: "kube-proxy" },
   );
   const { clusterIP, external, localEndpoint } = addressesOf(4);
   const conntrack = new RefusingConntrack();
   const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
-  const proxy = new FamilyProxy({ tracker, plane, conntrack, clock }, { minSyncMs: 0, syncMs: 1000 });
+  const proxy = new FamilyProxy({ tracker, plane, conntrack, clock, log: nullLogger }, { minSyncMs: 0, syncMs: 1000 });
   const stop = new AbortController();
   const running = proxy.run({ signal: stop.signal });
   t.after(async () => {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Clock, FakeClock } from "#base/clock";
+import { nullLogger } from "#base/log";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
 import { until } from "#test/lab";
@@ -47,15 +48,15 @@ test("idle: in a minute without a change one number is read from the kernel twic
   const planes: SoundPlane[] = [];
   const families = ([4, 6] as const).map((family) => {
     const plane = new SoundPlane(
-      { nft: counted(new FakeNft(), asked), elements, generations, clock },
+      { nft: counted(new FakeNft(), asked), elements, generations, clock, log: nullLogger },
       { ...ruleOptions(family), tableName: "kube-proxy" },
     );
     planes.push(plane);
     const tracker = new Tracker(family, { node: NODE, nodeIPs: [] });
-    return new FamilyProxy({ tracker, plane, clock }, { minSyncMs: 1000, syncMs: 30_000 });
+    return new FamilyProxy({ tracker, plane, clock, log: nullLogger }, { minSyncMs: 1000, syncMs: 30_000 });
   });
   const stop = new AbortController();
-  const drift = new DriftWatch({ generations, families, clock });
+  const drift = new DriftWatch({ generations, families, clock, log: nullLogger });
   const running = [drift, ...families].map((one) => one.run({ signal: stop.signal }));
   for (const family of families) family.open();
   await until("both are synced", async () => {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { systemClock } from "#base/clock";
 import { Cidr, IpAddress } from "#base/ip";
 import { createLogger, nullLogger } from "#base/log";
 import { FakeKernel } from "#kernel/fake";
@@ -35,7 +36,12 @@ function healthAddresses(
     generations: new GenerationTracker(elements),
   };
   const node = { addresses: [IpAddress.parse("192.0.2.1")], zone: undefined, podCIDRs: [] };
-  return new NodeAwareProxy(family, config, parts, { node, observer: {}, log: nullLogger }).healthAddresses.map(String);
+  return new NodeAwareProxy(family, config, parts, {
+    node,
+    observer: {},
+    log: nullLogger,
+    clock: systemClock,
+  }).healthAddresses.map(String);
 }
 
 test("NodeAwareProxy: health checks of Services are answered at the addresses that take NodePorts, at the wildcard where all do", () => {
@@ -61,7 +67,12 @@ test("NodeAwareProxy: a loopback range is logged once, however often addresses c
   const node = { addresses: [], zone: undefined, podCIDRs: [] };
   const lines: string[] = [];
   const log = createLogger({ name: "t", write: (line) => void lines.push(line) });
-  const family = new NodeAwareProxy(4, proxyConfig([Cidr.parse("127.0.0.0/8")]), parts, { node, observer: {}, log });
+  const family = new NodeAwareProxy(4, proxyConfig([Cidr.parse("127.0.0.0/8")]), parts, {
+    node,
+    observer: {},
+    log,
+    clock: systemClock,
+  });
   for (let round = 0; round < 100; round += 1) family.setNode({ ...node, zone: `${round}` });
   assert.equal(lines.length, 1, lines.join(""));
 });

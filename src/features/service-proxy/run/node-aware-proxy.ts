@@ -1,3 +1,4 @@
+import type { Clock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { ConntrackPort } from "#kernel/conntrack";
@@ -52,21 +53,22 @@ export class NodeAwareProxy {
     family: IpFamily,
     config: NodeAwareProxyConfig,
     kernel: ProxyKernel,
-    deps: { readonly node: NodeNetwork; readonly observer: SyncObserver; readonly log: Logger },
+    deps: { readonly node: NodeNetwork; readonly observer: SyncObserver; readonly log: Logger; readonly clock: Clock },
   ) {
     this.family = family;
     this.#config = config;
     this.#stack = kernel.stack;
-    this.#log = deps.log;
+    const { log, clock } = deps;
+    this.#log = log;
     const rules = ruleOptionsOf(config, deps.node, family, this.#localAddresses());
     this.#detector = JSON.stringify(rules.detector ?? null);
     const plane = new DataPlane(
-      { nft: kernel.nft, elements: kernel.elements, generations: kernel.generations, log: deps.log },
+      { nft: kernel.nft, elements: kernel.elements, generations: kernel.generations, log, clock },
       { ...rules, tableName: config.tableName },
     );
     const tracker = new Tracker(family, contextOf(config, deps.node, family));
     this.proxy = new FamilyProxy(
-      { tracker, plane, conntrack: kernel.conntrack, observer: deps.observer, log: deps.log },
+      { tracker, plane, conntrack: kernel.conntrack, observer: deps.observer, log, clock },
       { minSyncMs: config.minSyncMs, syncMs: config.syncMs },
     );
     this.setHostAddresses(deps.node);

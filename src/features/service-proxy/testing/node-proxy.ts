@@ -1,5 +1,8 @@
 /** A node's proxy without watches: tests set the API's objects, for both families at once. */
+
+import { systemClock } from "#base/clock";
 import type { Cidr, IpFamily } from "#base/ip";
+import { nullLogger } from "#base/log";
 import { type ConntrackPort, openConntrack } from "#kernel/conntrack";
 import type { EndpointSlice, Service } from "#kube/client";
 import { DataPlane, GenerationTracker, type SyncReport } from "../dataplane/index.ts";
@@ -141,7 +144,10 @@ class OneFamily {
     const { nft, elements } = bed;
     this.family = family;
     this.tracker = new Tracker(family, { node: NODE, nodeIPs: [node] });
-    this.plane = new DataPlane({ nft, elements, generations }, { ...ruleOptions(family), tableName: "kube-proxy" });
+    this.plane = new DataPlane(
+      { nft, elements, generations, clock: systemClock, log: nullLogger },
+      { ...ruleOptions(family), tableName: "kube-proxy" },
+    );
     const observer = {
       started: () => {
         this.#started += 1;
@@ -152,7 +158,7 @@ class OneFamily {
       },
       failed: (_family: IpFamily, error: Error) => this.#ended((done) => done.reject(error)),
     };
-    const deps = { tracker: this.tracker, plane: this.plane, conntrack, observer };
+    const deps = { tracker: this.tracker, plane: this.plane, conntrack, observer, clock: systemClock, log: nullLogger };
     this.proxy = new FamilyProxy(deps, { minSyncMs: 0, syncMs: 1000 });
     this.proxy.setServiceCIDRs([serviceCIDR]);
     this.proxy.setNodePortAddresses([node], (address) => address.equals(node));
