@@ -1,4 +1,7 @@
 /** What the specification allows for cases that the peer has no figures for (docs/spec/service-proxy.md#4). */
+
+import { systemClock } from "#base/clock";
+import { nullLogger } from "#base/log";
 import { HealthServer, NodeHealth } from "#features/service-health";
 import { quantiles, timed, timedTurns, whileAsked } from "./service-sync.measure.ts";
 import { OurProxy } from "./service-sync.ours.ts";
@@ -87,8 +90,11 @@ async function restart(): Promise<Budget[]> {
 /** `/healthz` of the real server, asked over kept connections by another thread. */
 async function answers(): Promise<Budget[]> {
   await using world = await openWorld(`isb-answers-${process.pid}`);
-  const health = new NodeHealth({ healthTimeoutMs: 60_000 });
-  const server = new HealthServer({ health }, { address: { host: "127.0.0.1", port: 0 }, lingerMs: 0 });
+  const health = new NodeHealth({ healthTimeoutMs: 60_000, clock: systemClock });
+  const server = new HealthServer(
+    { health, clock: systemClock, log: nullLogger },
+    { address: { host: "127.0.0.1", port: 0 }, lingerMs: 0 },
+  );
   const stop = new AbortController();
   const serving = server.run({ signal: stop.signal });
   const { port } = server;

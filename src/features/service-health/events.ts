@@ -1,4 +1,4 @@
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 
 /** An Event in the API (docs/spec/service-proxy.md#1.9). */
 export interface HealthEvent {
@@ -41,7 +41,7 @@ export class EventLimit {
   /** Key → when it was last let through, monotonic milliseconds; the oldest first. */
   readonly #last = new Map<string, number>();
 
-  constructor(clock: Clock = systemClock) {
+  constructor(clock: Clock) {
     this.#clock = clock;
   }
 

@@ -6,9 +6,9 @@
  * Refuses to know: watches, flags, nftables, how Events are written.
  *
  * ```ts
- * const health = new NodeHealth({ healthTimeoutMs: 60_000 });
+ * const health = new NodeHealth({ healthTimeoutMs: 60_000, clock });
  * const onAnswer = healthMetrics(serviceProxyMetrics(registry), health);
- * const server = new HealthServer({ health, onAnswer, log }, { address: { host: "0.0.0.0", port: 10256 } });
+ * const server = new HealthServer({ health, onAnswer, clock, log }, { address: { host: "0.0.0.0", port: 10256 } });
  * group.spawn((signal) => server.run({ signal }));
  * health.started([4, 6]); // then listed(), queued(4), syncing(4), synced(4), node(nodeView(node)), ...
  * ```

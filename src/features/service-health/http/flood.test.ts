@@ -6,6 +6,7 @@ import type { Socket } from "node:net";
 import { test } from "node:test";
 import fc from "fast-check";
 import { IpAddress } from "#base/ip";
+import { nullLogger } from "#base/log";
 import { connected, eventually, probe } from "../testing/probe.ts";
 import { reply } from "./health-server.ts";
 import { MAX_CONNECTIONS, ProbeHttp } from "./index.ts";
@@ -32,7 +33,7 @@ async function flood(port: number, count: number, head: string): Promise<Socket[
 }
 
 test("ProbeHttp: clients beyond the limit that send half a head or nothing do not keep a probe out or waiting", async () => {
-  await using http = new ProbeHttp(handler, {}, { headersTimeoutMs: 600_000 });
+  await using http = new ProbeHttp(handler, { log: nullLogger }, { headersTimeoutMs: 600_000 });
   const { port } = http.listen(LOOPBACK, 0);
   const slow = await flood(port, MAX_CONNECTIONS / 2 + 200, "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ");
   const silent = await flood(port, MAX_CONNECTIONS / 2, "");
@@ -56,7 +57,7 @@ test("ProbeHttp: a connection of a prober that is kept alive outlives a flood sh
       seen.add(request.socket);
       handler(request, response);
     },
-    {},
+    { log: nullLogger },
     { maxConnections: 20 },
   );
   const { port } = http.listen(LOOPBACK, 0);
@@ -76,7 +77,7 @@ test("ProbeHttp: if all clients leave their answers unread, the oldest connectio
       if (request.url === "/stuck") response.writeHead(200);
       else handler(request, response);
     },
-    {},
+    { log: nullLogger },
     { maxConnections: 10 },
   );
   const { port } = http.listen(LOOPBACK, 0);
@@ -89,7 +90,7 @@ test("ProbeHttp: if all clients leave their answers unread, the oldest connectio
 });
 
 test("ProbeHttp: a client that does not finish the head of its request, or sends nothing, gets an error and is closed", async () => {
-  await using http = new ProbeHttp(handler, {}, { headersTimeoutMs: 100 });
+  await using http = new ProbeHttp(handler, { log: nullLogger }, { headersTimeoutMs: 100 });
   const { port } = http.listen(LOOPBACK, 0);
   for (const head of ["GET /healthz HTTP/1.1\r\nHost:", ""]) {
     const socket = await connected(port);
@@ -102,7 +103,7 @@ test("ProbeHttp: a client that does not finish the head of its request, or sends
 });
 
 test("ProbeHttp: whatever bytes come, the next probe is answered", async () => {
-  await using http = new ProbeHttp(handler, {});
+  await using http = new ProbeHttp(handler, { log: nullLogger });
   const { port } = http.listen(LOOPBACK, 0);
   const piece = fc.oneof(
     fc.uint8Array({ maxLength: 64 }),

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
 import { IpAddress } from "#base/ip";
+import { nullLogger } from "#base/log";
 import { until } from "#test/lab";
 import { ProbeHttp } from "./index.ts";
 
@@ -17,7 +18,11 @@ test("ProbeHttp: clients that close half, send half, or never read to the end ar
     "a request and its end": (socket) => socket.end(REQUEST),
     "a body that never comes": (socket) => socket.write("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc"),
   };
-  await using http = new ProbeHttp((_request, response) => response.end("ok"), {}, { headersTimeoutMs: 200 });
+  await using http = new ProbeHttp(
+    (_request, response) => response.end("ok"),
+    { log: nullLogger },
+    { headersTimeoutMs: 200 },
+  );
   const { port } = http.listen(IpAddress.parse("127.0.0.1"), 0);
   const sockets: Socket[] = [];
   for (const send of Object.values(ways)) {

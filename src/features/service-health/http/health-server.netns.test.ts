@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { Socket } from "node:net";
 import { test } from "node:test";
+import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
+import { nullLogger } from "#base/log";
 import { type NetNs, openKernel } from "#kernel/net";
 import { openTcp } from "#kernel/socket";
 import { NodeHealth } from "../state/index.ts";
@@ -33,11 +35,17 @@ test("HealthServer: listens only in the given namespace, so that several nodes' 
       using stack = kernel.openStack(netns);
       stack.links.set(1, { up: true });
     }
-    const healthy = new NodeHealth({ healthTimeoutMs: 1000, startup: "compatible", drainsTerminatingNodes: false });
-    const pending = new NodeHealth({ healthTimeoutMs: 1000 });
+    const healthy = new NodeHealth({
+      healthTimeoutMs: 1000,
+      startup: "compatible",
+      drainsTerminatingNodes: false,
+      clock: systemClock,
+    });
+    const pending = new NodeHealth({ healthTimeoutMs: 1000, clock: systemClock });
     const address = { host: "0.0.0.0", port: 10_256 };
     const servers = [healthy, pending].map(
-      (health, at) => new HealthServer({ health, netns: spaces[at] }, { address, lingerMs: 0 }),
+      (health, at) =>
+        new HealthServer({ health, netns: spaces[at], clock: systemClock, log: nullLogger }, { address, lingerMs: 0 }),
     );
     const [one, other] = servers.map(running);
     for (const server of servers) await eventually(() => server.port);

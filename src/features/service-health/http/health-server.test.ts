@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";
 import { test } from "node:test";
-import { FakeClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
+import { nullLogger } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { ServiceHealthError } from "../errors.ts";
 import type { HealthEvent } from "../events.ts";
@@ -14,7 +15,7 @@ import { HealthServer } from "./index.ts";
 const ANY_PORT = { host: "127.0.0.1", port: 0 };
 
 function healthyNode(): NodeHealth {
-  const health = new NodeHealth({ healthTimeoutMs: 60_000 });
+  const health = new NodeHealth({ healthTimeoutMs: 60_000, clock: systemClock });
   health.started([4, 6]);
   health.listed();
   for (const family of [4, 6] as const) health.synced(family);
@@ -26,7 +27,10 @@ const portOf = (server: HealthServer): Promise<number> => eventually(() => serve
 
 test("HealthServer: a wildcard of either family answers over both families", async () => {
   for (const host of ["0.0.0.0", "::"]) {
-    const server = new HealthServer({ health: healthyNode() }, { address: { host, port: 0 }, lingerMs: 0 });
+    const server = new HealthServer(
+      { health: healthyNode(), clock: systemClock, log: nullLogger },
+      { address: { host, port: 0 }, lingerMs: 0 },
+    );
     await using _run = running(server);
     const port = await portOf(server);
     for (const from of ["127.0.0.1", "::1"])
@@ -35,7 +39,10 @@ test("HealthServer: a wildcard of either family answers over both families", asy
 });
 
 test("HealthServer: a specific address is bound alone", async () => {
-  const server = new HealthServer({ health: healthyNode() }, { address: { host: "127.0.0.2", port: 0 }, lingerMs: 0 });
+  const server = new HealthServer(
+    { health: healthyNode(), clock: systemClock, log: nullLogger },
+    { address: { host: "127.0.0.2", port: 0 }, lingerMs: 0 },
+  );
   await using _run = running(server);
   const port = await portOf(server);
   assert.equal((await probe(port, { host: "127.0.0.2" })).code, 200);
@@ -44,7 +51,10 @@ test("HealthServer: a specific address is bound alone", async () => {
 });
 
 test("HealthServer: /healthz and /livez answer any method with the headers of the spec; HEAD has no body; all else is 404", async () => {
-  const server = new HealthServer({ health: healthyNode() }, { address: ANY_PORT, lingerMs: 0 });
+  const server = new HealthServer(
+    { health: healthyNode(), clock: systemClock, log: nullLogger },
+    { address: ANY_PORT, lingerMs: 0 },
+  );
   await using _run = running(server);
   const port = await portOf(server);
   for (const path of ["/healthz", "/livez", "/healthz?verbose"]) {
@@ -79,7 +89,7 @@ test("HealthServer: the code follows the node, and the counters count each answe
   const health = healthyNode();
   const registry = createRegistry();
   const server = new HealthServer(
-    { health, onAnswer: healthMetrics(serviceProxyMetrics(registry), health) },
+    { health, onAnswer: healthMetrics(serviceProxyMetrics(registry), health), clock: systemClock, log: nullLogger },
     { address: ANY_PORT, lingerMs: 0 },
   );
   await using _run = running(server);
@@ -109,7 +119,7 @@ test("HealthServer: a taken port is opened within 2 s after it becomes free, how
   const { port } = other.address() as AddressInfo;
   const events: HealthEvent[] = [];
   const server = new HealthServer(
-    { health: healthyNode(), clock, onEvent: (event) => events.push(event) },
+    { health: healthyNode(), clock, onEvent: (event) => events.push(event), log: nullLogger },
     { address: { host: "127.0.0.1", port }, lingerMs: 0 },
   );
   const run = running(server);
@@ -136,16 +146,23 @@ test("HealthServer: with hardFail a taken port is an error; a name is an error i
   const other = createServer().listen(0, "127.0.0.1");
   await once(other, "listening");
   const address = { host: "127.0.0.1", port: (other.address() as AddressInfo).port };
-  const hard = running(new HealthServer({ health: healthyNode() }, { address, hardFail: true }));
+  const hard = running(
+    new HealthServer({ health: healthyNode(), clock: systemClock, log: nullLogger }, { address, hardFail: true }),
+  );
   await assert.rejects(hard.ended, (error) => error instanceof ServiceHealthError && error.code === "cannot-listen");
   other.close();
-  const named = running(new HealthServer({ health: healthyNode() }, { address: { host: "localhost", port: 0 } }));
+  const named = running(
+    new HealthServer(
+      { health: healthyNode(), clock: systemClock, log: nullLogger },
+      { address: { host: "localhost", port: 0 } },
+    ),
+  );
   await assert.rejects(named.ended, (error) => error instanceof ServiceHealthError && error.code === "invalid-address");
 });
 
 test("HealthServer: at the end /healthz is 503 for a second, then the port is closed", async () => {
   const clock = new FakeClock();
-  const server = new HealthServer({ health: healthyNode(), clock }, { address: ANY_PORT });
+  const server = new HealthServer({ health: healthyNode(), clock, log: nullLogger }, { address: ANY_PORT });
   const run = running(server);
   const port = await portOf(server);
   assert.equal((await probe(port)).code, 200);

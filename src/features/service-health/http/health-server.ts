@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { sleep } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
 import type { Health } from "#base/health";
 import type { EventSink } from "../events.ts";
@@ -19,7 +19,7 @@ export interface HealthServerDeps extends ProbeHttpDeps {
   readonly onEvent?: EventSink;
   /** Source of `/readyz`; absent: there is no such path. */
   readonly readiness?: Pick<Health, "parts" | "unready">;
-  readonly clock?: Clock;
+  readonly clock: Clock;
 }
 
 /** Settings of a {@link HealthServer}. */
@@ -52,7 +52,7 @@ export class HealthServer {
    * `hardFail`, if it cannot be bound.
    */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    const { health, clock = systemClock } = this.#deps;
+    const { health, clock } = this.#deps;
     const { address, hardFail = false, lingerMs = LINGER_MS } = this.#options;
     await using http = new ProbeHttp((request, response) => this.#answer(request, response), this.#deps);
     await keepListening(

@@ -1,7 +1,7 @@
 import { pause, untilAborted } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { formatListenAddress, type ListenAddress } from "#base/config";
-import { type Logger, nullLogger } from "#base/log";
+import type { Logger } from "#base/log";
 import { ServiceHealthError } from "../errors.ts";
 import { EventLimit, type EventSink, type HealthEvent } from "../events.ts";
 import { bindAddresses, listenAll } from "./bind.ts";
@@ -26,8 +26,8 @@ export interface KeepListeningDeps {
   readonly http: ProbeHttp;
   readonly onEvent?: EventSink | undefined;
   readonly onListening: (listeners: readonly Listener[]) => void;
-  readonly log?: Logger | undefined;
-  readonly clock?: Clock | undefined;
+  readonly log: Logger;
+  readonly clock: Clock;
 }
 
 /**
@@ -35,7 +35,7 @@ export interface KeepListeningDeps {
  * if it cannot be bound.
  */
 export async function keepListening(deps: KeepListeningDeps, options: KeepListeningOptions): Promise<void> {
-  const { log = nullLogger, clock = systemClock } = deps;
+  const { log, clock } = deps;
   const { address, failure, what, signal } = options;
   bindAddresses(address);
   const limit = new EventLimit(clock);

@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { systemClock } from "#base/clock";
+import { nullLogger } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { connected, eventually, probe, running } from "../testing/probe.ts";
 import { type DebugRoutes, MetricsServer } from "./index.ts";
@@ -12,6 +14,8 @@ function metricsServer(debug?: DebugRoutes): { readonly server: MetricsServer; r
       configz: () => ({ "kubeproxy.config.k8s.io": { mode: "nftables" } }),
       debug,
       onBug: (error) => bugs.push(error),
+      clock: systemClock,
+      log: nullLogger,
     },
     { address: { host: "127.0.0.1", port: 0 } },
   );

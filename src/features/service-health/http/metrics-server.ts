@@ -40,7 +40,7 @@ export interface MetricsServerDeps extends ProbeHttpDeps {
   readonly onEvent?: EventSink;
   /** A handler failed by a bug: the program has to end. */
   readonly onBug: (error: unknown) => void;
-  readonly clock?: Clock;
+  readonly clock: Clock;
 }
 
 /** Settings of a {@link MetricsServer}. */

@@ -3,7 +3,7 @@ import { createServer as createNetServer, type Socket } from "node:net";
 import { ConnectionLimit } from "#base/connection-limit";
 import { describeError } from "#base/errors";
 import type { IpAddress } from "#base/ip";
-import { type Logger, nullLogger } from "#base/log";
+import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { NetNs } from "#kernel/netns";
 import { listenTcp, localEndpoint } from "#kernel/socket";
@@ -23,7 +23,7 @@ const BACKLOG = 1024;
 export interface ProbeHttpDeps {
   /** Network namespace to listen in; default: that of the process. */
   readonly netns?: Pick<NetNs, "fd"> | undefined;
-  readonly log?: Logger;
+  readonly log: Logger;
 }
 
 /** Limits of a {@link ProbeHttp}. */
@@ -59,7 +59,7 @@ export class ProbeHttp implements AsyncDisposable {
   constructor(handler: ProbeHandler, deps: ProbeHttpDeps, options: ProbeHttpOptions = {}) {
     const { headersTimeoutMs = HEADERS_TIMEOUT_MS, maxConnections = MAX_CONNECTIONS } = options;
     this.#netns = deps.netns;
-    this.#log = deps.log ?? nullLogger;
+    this.#log = deps.log;
     this.#connections = new ConnectionLimit(maxConnections, { whenAllBusy: "end-oldest" });
     this.#http = createServer(
       {

@@ -1,4 +1,4 @@
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { IpFamily } from "#base/ip";
 import { familyName } from "../state/index.ts";
 import type { ServiceProxyMetrics } from "./service-proxy-metrics.ts";
@@ -27,9 +27,9 @@ export class SyncMetrics {
 
   constructor(
     metrics: ServiceProxyMetrics,
-    options: { readonly families: readonly IpFamily[]; readonly clock?: Clock },
+    options: { readonly families: readonly IpFamily[]; readonly clock: Clock },
   ) {
-    const { families, clock = systemClock } = options;
+    const { families, clock } = options;
     this.#metrics = metrics;
     this.#clock = clock;
     this.#startedMs = clock.now();

@@ -4,8 +4,9 @@ import { Agent } from "node:http";
 import { createServer, type Server } from "node:net";
 import { test } from "node:test";
 import fc from "fast-check";
-import { FakeClock } from "#base/clock";
+import { type Clock, FakeClock, systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
+import { nullLogger } from "#base/log";
 import type { HealthEvent } from "../events.ts";
 import { connected, eventually, probe, running } from "../testing/probe.ts";
 import {
@@ -46,11 +47,11 @@ interface Bed {
   readonly health: { isServing: boolean };
 }
 
-function bed(clock?: FakeClock): Bed {
+function bed(clock: Clock = systemClock): Bed {
   const events: HealthEvent[] = [];
   const health = { isServing: true };
   const ports = new ServicePorts(
-    { health, onEvent: (event) => events.push(event), ...(clock === undefined ? {} : { clock }) },
+    { health, onEvent: (event) => events.push(event), clock, log: nullLogger },
     { lingerMs: 0 },
   );
   ports.setAddresses(4, V4);
@@ -347,7 +348,10 @@ test("lacksHealthPort: true only for a load balancer's Service of policy Local",
 });
 
 test("ServicePorts: many listeners are opened in slices, and probes are answered between them", async () => {
-  const ports = new ServicePorts({ health: { isServing: true } }, { lingerMs: 0, sliceMs: 0 });
+  const ports = new ServicePorts(
+    { health: { isServing: true }, clock: systemClock, log: nullLogger },
+    { lingerMs: 0, sliceMs: 0 },
+  );
   ports.setAddresses(4, V4);
   const numbers = new Set<number>();
   while (numbers.size < 20) numbers.add(await freePort());

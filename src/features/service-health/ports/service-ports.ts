@@ -1,8 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Dirty, sleep, TimeSlice } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
-import { nullLogger } from "#base/log";
 import { EventLimit, type EventSink } from "../events.ts";
 import { LINGER_MS, type Listener, ProbeHttp, type ProbeHttpDeps, reply } from "../http/index.ts";
 import { type ServiceHealth, serviceKey } from "./count.ts";
@@ -17,7 +16,7 @@ export interface ServicePortsDeps extends ProbeHttpDeps {
   /** The proxy is healthy in all families. Eligibility of the Node does not count (docs/spec/service-proxy.md#1.5). */
   readonly health: { readonly isServing: boolean };
   readonly onEvent?: EventSink;
-  readonly clock?: Clock;
+  readonly clock: Clock;
 }
 
 /** Settings of a {@link ServicePorts}. */
@@ -45,12 +44,12 @@ export class ServicePorts {
 
   constructor(deps: ServicePortsDeps, options: ServicePortsOptions = {}) {
     this.#deps = deps;
-    this.#clock = deps.clock ?? systemClock;
+    this.#clock = deps.clock;
     this.#lingerMs = options.lingerMs ?? LINGER_MS;
     this.#sliceMs = options.sliceMs ?? SLICE_MS;
     this.#http = new ProbeHttp((request, response, at) => this.#answer(request, response, at), deps);
     this.#dirty = new Dirty(this.#clock);
-    const { log = nullLogger, onEvent } = deps;
+    const { log, onEvent } = deps;
     const eventLimit = new EventLimit(this.#clock);
     const ports = (): FamilyPorts =>
       new FamilyPorts({ http: this.#http, clock: this.#clock, log, onEvent, eventLimit });

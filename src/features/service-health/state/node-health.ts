@@ -1,4 +1,4 @@
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { IpFamily } from "#base/ip";
 import { type FamilyStatus, type HealthAnswer, healthBody, type StartupState } from "./body.ts";
 import { AUTOSCALER_TAINT, isEligible, type NodeView } from "./eligibility.ts";
@@ -14,7 +14,7 @@ export interface NodeHealthOptions {
   readonly drainsTerminatingNodes?: boolean;
   /** Default {@link AUTOSCALER_TAINT} alone. */
   readonly drainingTaintKeys?: readonly string[];
-  readonly clock?: Clock;
+  readonly clock: Clock;
 }
 
 /** `healthz`: may load balancers send traffic here? `livez`: does the proxy work, or may a restart help? */
@@ -42,7 +42,7 @@ export class NodeHealth {
     this.#isStrict = options.startup !== "compatible";
     this.#drainsTerminatingNodes = options.drainsTerminatingNodes ?? true;
     this.#drainingTaintKeys = options.drainingTaintKeys ?? [AUTOSCALER_TAINT];
-    this.#clock = options.clock ?? systemClock;
+    this.#clock = options.clock;
     this.#startedAt = this.#clock.monotonic();
   }
 
