@@ -168,6 +168,7 @@ function serverAddresses(
             timeoutMs: values.connectTimeout,
             keepAliveMs: values.keepaliveTime,
             maxMessageBytes: values.maxRecvMessageSize,
+            clock: systemClock,
             tls: {
               caFile: orNone(values.caCert),
               certFile: orNone(values.agentCert),

@@ -74,6 +74,7 @@ export const proxyServer = defineProgram({
     const tokens = await tokenReview(api, config);
     const proxy = new ProxyServer(
       {
+        clock: systemClock,
         log,
         metrics,
         onBug,
@@ -97,9 +98,12 @@ export const proxyServer = defineProgram({
       { routes: adminRoutes(registry, values.enableProfiling), log, onBug },
       { address: config.admin },
     );
-    await using agents = await listenForAgents({ proxy, log }, config.agent, tls);
+    await using agents = await listenForAgents({ proxy, log, clock: systemClock }, config.agent, tls);
     observe({ backends: proxy.backends, budget: proxy.budget, agentBytes: () => agents.bytes });
-    await using frontends = await listenForFrontends({ proxy, log }, config.frontend, { mode: values.mode, ...tls });
+    await using frontends = await listenForFrontends({ proxy, log, clock: systemClock }, config.frontend, {
+      mode: values.mode,
+      ...tls,
+    });
 
     group.spawn((aborted) => untilAborted(aborted));
     const lease = await startLease(group, { api, config, log, health, metrics: leaseMetrics });

@@ -186,6 +186,7 @@ test("fuzz: a server that sends anything does not bring an agent down, and its s
       one.stream.resume();
       streams.push(one);
     },
+    clock: systemClock,
   });
   const serverPort = await listen(bed.serve(createTcpServer({ noDelay: true }), server));
   const counts = new Counts();
@@ -200,6 +201,7 @@ test("fuzz: a server that sends anything does not bring an agent down, and its s
         metadata: {},
         timeoutMs: 5000,
         keepAliveMs: 0,
+        clock: systemClock,
       },
       { signal: AbortSignal.timeout(5000) },
     );

@@ -6,7 +6,7 @@
  * client.
  *
  * ```ts
- * const proxy = new ProxyServer({ log, metrics, onBug }, { serverID, serverCount: () => 1, strategies, capabilities });
+ * const proxy = new ProxyServer({ clock, log, metrics, onBug }, { serverID, serverCount: () => 1, strategies, capabilities });
  * await using agents = await listenForAgents({ proxy, log }, { address, tls: { cert, key, clientCa } }, tlsOptions);
  * await using frontends = await listenForFrontends({ proxy, log }, { kind: "uds", path, deleteExisting: true }, { mode: "grpc", ...tlsOptions });
  * ```

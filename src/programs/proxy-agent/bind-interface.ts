@@ -1,3 +1,4 @@
+import { systemClock } from "#base/clock";
 import type { FlagValues } from "#base/config";
 import type { Health } from "#base/health";
 import type { Logger } from "#base/log";
@@ -40,7 +41,7 @@ export async function openBindInterface(
     throw error;
   }
   return {
-    watch: (options) => watchBindInterface(bind, { log: log.child("bind"), health: part }, options),
+    watch: (options) => watchBindInterface(bind, { log: log.child("bind"), health: part, clock: systemClock }, options),
     async [Symbol.asyncDispose]() {
       try {
         if (!values.keepBindInterface) await bind.release();

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { Registry } from "#base/metrics";
 import { ProxyServer } from "#features/tunnel";
@@ -12,7 +13,7 @@ test("serverMetrics: names, types, labels and buckets are Konnectivity's, with o
   const registry = new Registry();
   const metrics = serverMetrics(registry);
   const proxy = new ProxyServer(
-    { log: nullLogger, metrics, onBug: (error) => assert.fail(String(error)) },
+    { log: nullLogger, metrics, onBug: (error) => assert.fail(String(error)), clock: systemClock },
     { serverID: "a", serverCount: () => 1, strategies: ["destHost", "default"], capabilities: new Set() },
   );
   metrics.observe({

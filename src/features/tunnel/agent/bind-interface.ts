@@ -1,5 +1,5 @@
 import { pause, repeat } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { IpAddress } from "#base/ip";
@@ -131,10 +131,10 @@ export class DummyBindInterface implements BindInterface {
 /** Repairs the interface within 5 s of a change by others, until the signal aborts. Each different failure is logged once. */
 export async function watchBindInterface(
   bind: Pick<BindInterface, "ensure">,
-  deps: { readonly log: Logger; readonly health: HealthPart; readonly clock?: Clock },
+  deps: { readonly log: Logger; readonly health: HealthPart; readonly clock: Clock },
   { signal }: { readonly signal: AbortSignal },
 ): Promise<void> {
-  const clock = deps.clock ?? systemClock;
+  const { clock } = deps;
   let lastFailure = "";
   const repair = async (): Promise<void> => {
     await bind.ensure();

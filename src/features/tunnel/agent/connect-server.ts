@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { type ConnectionOptions, connect as connectTls } from "node:tls";
+import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { HostPort } from "#wire/http-connect";
 import { formatHostPort } from "#wire/http-connect";
@@ -33,6 +34,7 @@ export interface ConnectOptions {
   readonly keepAliveMs: number;
   /** Limit of a received message, bytes. Default 4 MiB. */
   readonly maxMessageBytes?: number;
+  readonly clock: Clock;
 }
 
 /** Opens an agent's stream to one server. Rejects with {@link LinkError}; an abort rejects with its reason. */
@@ -63,6 +65,7 @@ export async function connectServer(
       metadata,
       timeoutMs: Math.max(1, options.timeoutMs - (performance.now() - started)),
       keepAliveMs: options.keepAliveMs,
+      clock: options.clock,
       ...(options.maxMessageBytes === undefined ? {} : { maxMessageBytes: options.maxMessageBytes }),
     },
     abort,

@@ -1,7 +1,7 @@
 import { constants, type Http2Server, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
 import { TLSSocket } from "node:tls";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { encodeGrpcMessage, GrpcCode } from "#wire/grpc";
 import type { BufferBudget } from "../mux/budget.ts";
 import { DuplexPacketStream, type PacketStream, type PacketStreamHandlers, type StreamFault } from "./packet-stream.ts";
@@ -46,7 +46,7 @@ export interface IncomingOptions {
   readonly keepAliveMs: number;
   /** A peer that sends PINGs more often than this loses its session, milliseconds. */
   readonly minPingIntervalMs: number;
-  readonly clock?: Clock;
+  readonly clock: Clock;
 }
 
 /** Serves one bidirectional gRPC method on an HTTP/2 server. Returns its open sessions. */
@@ -55,7 +55,7 @@ export function serveStreams(
   options: IncomingOptions,
 ): { readonly sessions: ReadonlySet<ServerHttp2Session> } {
   const sessions = new Set<ServerHttp2Session>();
-  const clock = options.clock ?? systemClock;
+  const { clock } = options;
   server.on("session", (session: ServerHttp2Session) => {
     sessions.add(session);
     // Node's wrapper of the SessionSocket: it counts bytes of the session, without TLS.

@@ -6,7 +6,7 @@ import {
   type IncomingHttpHeaders,
 } from "node:http2";
 import type { Socket } from "node:net";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { decodeGrpcMessage, GrpcCode } from "#wire/grpc";
 import {
@@ -46,7 +46,7 @@ export interface OutgoingOptions {
   readonly timeoutMs: number;
   readonly keepAliveMs: number;
   readonly maxMessageBytes?: number;
-  readonly clock?: Clock;
+  readonly clock: Clock;
 }
 
 /**
@@ -81,7 +81,7 @@ export async function openStream(
     );
     const headers = await responseOf(stream, signal);
     widenWindow(session);
-    keepAlive(session, transport, { idleMs: options.keepAliveMs, clock: options.clock ?? systemClock });
+    keepAlive(session, transport, { idleMs: options.keepAliveMs, clock: options.clock });
     return opened(session, stream, headers, options);
   } catch (error) {
     session.destroy();

@@ -1,6 +1,7 @@
 import { createServer, type Http2Server } from "node:http2";
 import { createServer as createNetServer, type Server } from "node:net";
 import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
+import type { Clock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
@@ -50,6 +51,7 @@ export interface ListenTlsOptions {
 export interface ListenersDeps {
   readonly proxy: ProxyServer;
   readonly log: Logger;
+  readonly clock: Clock;
 }
 
 /** Opens the port for agents. Rejects with `ListenerError`, `TlsFilesError`. */
@@ -113,12 +115,13 @@ function tlsOf(
   whom: string,
   paths: TlsPaths,
   alpn: readonly string[],
-  { log }: ListenersDeps,
+  { log, clock }: ListenersDeps,
   { cipherSuites, tlsMinVersion: minVersion }: ListenTlsOptions,
 ): ServerTls {
   return serverTls(
     { paths, alpn, cipherSuites, minVersion },
     {
+      clock,
       onBroken: (why) => log.warn("new certificate files cannot be used; the old ones stay in use", { for: whom, why }),
       onReloaded: () => log.info("new certificate files are in use", { for: whom }),
     },

@@ -1,6 +1,6 @@
 import type { Http2Server } from "node:http2";
 import type { Server } from "node:net";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { type Capability, TUNNEL_METHODS } from "#wire/konnectivity";
 import { serveStreams } from "../link/incoming.ts";
@@ -44,7 +44,7 @@ export interface ProxyServerDeps {
   readonly metrics: ServerMetrics;
   readonly authenticator?: AgentAuthenticator | undefined;
   readonly reverse?: ReversePolicy | undefined;
-  readonly clock?: Clock;
+  readonly clock: Clock;
   /** Receives unexpected errors; they should end the program. */
   readonly onBug: (error: unknown) => void;
 }
@@ -64,7 +64,7 @@ export class ProxyServer {
   readonly #options: ProxyServerOptions;
 
   constructor(deps: ProxyServerDeps, options: ProxyServerOptions) {
-    const clock = deps.clock ?? systemClock;
+    const { clock } = deps;
     this.#options = options;
     this.backends = new Backends(options.strategies);
     this.budget = new BufferBudget(options.maxBufferedBytes ?? 512 * 1024 * 1024);
@@ -107,6 +107,7 @@ export class ProxyServer {
       budget: this.budget,
       keepAliveMs: this.#options.keepAliveMs ?? 3_600_000,
       minPingIntervalMs: AGENT_MIN_PING_MS,
+      clock: this.#deps.clock,
       onStream: (stream) => {
         serveAgentStream(stream, this.#deps, this.#agentOptions).catch(this.#deps.onBug);
       },
@@ -121,6 +122,7 @@ export class ProxyServer {
       budget: this.budget,
       keepAliveMs: this.#options.frontendKeepAliveMs ?? 3_600_000,
       minPingIntervalMs: FRONTEND_MIN_PING_MS,
+      clock: this.#deps.clock,
       onStream: (stream) => {
         serveGrpcFrontend(stream, { forwarder: this.forwarder, metrics: this.#deps.metrics });
       },

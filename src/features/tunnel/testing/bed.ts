@@ -139,6 +139,7 @@ export class Bed implements AsyncDisposable {
                   limits: { maxConnections: options.reverseMaxConnections ?? 100, dialRate: 1000, dialTimeoutMs: 5000 },
                 },
               ),
+        clock: systemClock,
       },
       {
         serverID: "server-1",
@@ -184,6 +185,7 @@ export class Bed implements AsyncDisposable {
         },
         timeoutMs: 5000,
         keepAliveMs: 0,
+        clock: systemClock,
       },
       { signal: AbortSignal.timeout(5000) },
     );

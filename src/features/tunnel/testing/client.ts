@@ -2,6 +2,7 @@ import { once } from "node:events";
 import { connect } from "node:http2";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import { systemClock } from "#base/clock";
 import {
   type ControlPacket,
   frameControl,
@@ -48,7 +49,7 @@ export class TunnelClient {
     }: { readonly path?: string; readonly metadata?: Readonly<Record<string, string>> } = {},
   ): Promise<TunnelClient> {
     const stream = await openStream(
-      { socket, path, authority: "localhost", metadata, timeoutMs: 5000, keepAliveMs: 0 },
+      { socket, path, authority: "localhost", metadata, timeoutMs: 5000, keepAliveMs: 0, clock: systemClock },
       { signal: AbortSignal.timeout(5000) },
     );
     return new TunnelClient((client) => stream.start(client.#handlers()));

@@ -26,7 +26,7 @@ export interface ServerTls {
 /** Throws `ConfigError` for suites and versions, `TlsFilesError` for the files. */
 export function serverTls(
   options: ServerTlsOptions,
-  deps: { readonly clock?: Clock; readonly onBroken?: (why: string) => void; readonly onReloaded?: () => void } = {},
+  deps: { readonly clock: Clock; readonly onBroken?: (why: string) => void; readonly onReloaded?: () => void },
 ): ServerTls {
   const minVersion = parseTlsVersion(options.minVersion);
   const ciphers = opensslCiphers(options.cipherSuites);

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, unlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { FakeClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
 import { makeCertificates } from "#test/certificates";
 import { TlsFiles } from "./tls-files.ts";
 
@@ -67,7 +67,13 @@ test("TlsFiles: files that are invalid, incomplete or gone are reported once, an
 
 test("TlsFiles: a server does not start with unusable files", (t) => {
   const { paths, write } = folder(t);
-  assert.throws(() => new TlsFiles({ ...paths, cert: "/nowhere" }), { name: "TlsFilesError", code: "unreadable" });
-  assert.throws(() => new TlsFiles({ ...paths, key: write("other.key", pairs.two.key) }), { code: "invalid" });
-  assert.throws(() => new TlsFiles({ ...paths, clientCa: write("empty.crt", "\n") }), /has no PEM block/);
+  const clock = systemClock;
+  assert.throws(() => new TlsFiles({ ...paths, cert: "/nowhere" }, { clock }), {
+    name: "TlsFilesError",
+    code: "unreadable",
+  });
+  assert.throws(() => new TlsFiles({ ...paths, key: write("other.key", pairs.two.key) }, { clock }), {
+    code: "invalid",
+  });
+  assert.throws(() => new TlsFiles({ ...paths, clientCa: write("empty.crt", "\n") }, { clock }), /has no PEM block/);
 });

@@ -1,6 +1,6 @@
 import { readFileSync, statSync } from "node:fs";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 
 /** The files are checked at most this often, milliseconds: there may be thousands of handshakes a second. */
@@ -37,9 +37,9 @@ export class TlsFiles {
   #material: TlsMaterial;
 
   /** Reads the files. Throws {@link TlsFilesError}. */
-  constructor(paths: TlsPaths, options: { readonly clock?: Clock; readonly onBroken?: (why: string) => void } = {}) {
+  constructor(paths: TlsPaths, options: { readonly clock: Clock; readonly onBroken?: (why: string) => void }) {
     this.#paths = paths;
-    this.#clock = options.clock ?? systemClock;
+    this.#clock = options.clock;
     this.#onBroken = options.onBroken ?? ((): void => undefined);
     this.#stamp = this.#readStamp();
     this.#checkedAt = this.#clock.monotonic();
