@@ -1,6 +1,7 @@
 import { on } from "node:events";
 import { readFileSync } from "node:fs";
 import { TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
 import {
   addressFlag,
   durationFlag,
@@ -102,7 +103,7 @@ export const sniRouter = defineProgram({
         throw error;
       });
     await using router = new SniRouter(
-      { log, observer, onBug },
+      { clock: systemClock, log, observer, onBug },
       {
         routes,
         maxConnections: values.maxConnections,

@@ -7,7 +7,7 @@
  *
  * ```ts
  * const routes = new RouteTable([await readRouteFile("/etc/isthmus/sni-routes.yaml")]);
- * await using router = new SniRouter({ log, observer: routerMetrics(registry), onBug }, { routes, maxConnections: 10_000 });
+ * await using router = new SniRouter({ clock, log, observer: routerMetrics(registry), onBug }, { routes, maxConnections: 10_000 });
  * await router.listen({ port: 8443 });
  * router.setRoutes(new RouteTable([await readRouteFile(path)]));
  * await router.drain({ timeoutMs: 10_000 });

@@ -1,6 +1,6 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { Deferred } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { formatListenAddress, type ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
@@ -22,7 +22,7 @@ export interface SniRouterDeps {
   readonly observer: RouterObserver;
   /** Receives unexpected errors; the program should end. */
   readonly onBug: (error: unknown) => void;
-  readonly clock?: Clock;
+  readonly clock: Clock;
   /** Default: the system's resolver configuration. */
   readonly names?: Names;
 }
@@ -49,8 +49,7 @@ export class SniRouter implements AsyncDisposable {
   #idle: Deferred | undefined;
 
   constructor(deps: SniRouterDeps, options: SniRouterOptions) {
-    const clock = deps.clock ?? systemClock;
-    this.#deps = { clock, names: new SystemNames({ clock }), ...deps };
+    this.#deps = { names: new SystemNames({ clock: deps.clock }), ...deps };
     this.#options = options;
     this.#order = new BackendOrder(this.#deps.clock);
     this.#routes = options.routes;
