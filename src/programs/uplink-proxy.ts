@@ -64,6 +64,7 @@ export const uplinkProxy = defineProgram({
         nft,
         follow: (changed) => monitors.watch(own, topics, changed),
         health: health.part("uplinks", { needed: "always" }),
+        clock: systemClock,
         log,
       },
       {

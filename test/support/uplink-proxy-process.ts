@@ -33,7 +33,7 @@ async function serve(): Promise<void> {
   const group = new TaskGroup(stop.signal);
   await using monitors = new Monitors({ onFailure: (error) => group.spawn(() => Promise.reject(error)) });
   const topics = { links: true, addresses: true, routes: true, rules: true };
-  const config = new SettingsFile({ log }, { path: process.argv[2] ?? "" });
+  const config = new SettingsFile({ log, clock: systemClock }, { path: process.argv[2] ?? "" });
   const uplinkd = new Uplinkd({
     config,
     stack,
@@ -41,6 +41,7 @@ async function serve(): Promise<void> {
     follow: (changed) => monitors.watch(netns, topics, changed),
     health: new Health({}).part("uplinkd"),
     log,
+    clock: systemClock,
   });
   const { settings } = uplinkd;
   const { transparent } = settings;
@@ -55,6 +56,7 @@ async function serve(): Promise<void> {
       log,
       secrets,
       openListener: ({ address, port }) => listenTcp(address, port, { transparent: true }),
+      clock: systemClock,
     },
     settings,
     { version: "test", ...(transparent.enabled ? { mark: ownMark(transparent) } : {}) },
@@ -66,7 +68,7 @@ async function serve(): Promise<void> {
   while (settings.listeners.some(({ name }) => !proxy.bound.has(name))) {
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
-  if (transparent.enabled) installTransparent(stack, nft, settings);
+  if (transparent.enabled) installTransparent(stack, nft, settings, { log });
   process.stdout.write("ready\n");
   await group.wait();
 }

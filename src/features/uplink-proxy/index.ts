@@ -5,7 +5,7 @@
  * Refuses to know: where snapshots and settings come from, and routing.
  *
  * ```ts
- * const proxy = new UplinkProxy({ snapshots, evidence, log }, settings, { version });
+ * const proxy = new UplinkProxy({ snapshots, evidence, clock, log }, settings, { version });
  * await proxy.run({ signal });
  * ```
  */

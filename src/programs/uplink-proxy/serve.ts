@@ -68,6 +68,7 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
     {
       snapshots: uplinkd.snapshots,
       evidence: uplinkd.evidence,
+      clock: systemClock,
       log,
       openListener: ({ address, port }: ListenerSettings) =>
         listenTcp(address, port, { transparent: true, noDelay: true }),
@@ -96,7 +97,7 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
       await sleep(HEALTH_MS, { signal });
     }
   });
-  group.spawn((signal) => env.run({ signal }));
+  group.spawn((signal) => env.run({ signal, clock: systemClock }));
   group.spawn((signal) => proxy.run({ signal }));
   return config.onChange(() => {
     pods.settingsChanged();
@@ -146,6 +147,7 @@ async function keepTransparent(
       healthy,
       startWatchdog: (marks) => startWatchdog(marks, ownCommand()),
       health: health.part("transparent", { needed: "always" }),
+      clock: systemClock,
       log,
     },
     { offSwitch },
@@ -172,11 +174,14 @@ function openPodAccess(deps: ServeDeps, options: ServeOptions): PodAccess {
     api = opened;
     pods.settingsChanged();
     const wanted = () => pods.wanted();
-    if (options.cdi) await runCdiSync({ api, log, wanted, onSynced: (done) => pods.published(done) }, { signal });
+    if (options.cdi)
+      await runCdiSync({ clock: systemClock, api, log, wanted, onSynced: (done) => pods.published(done) }, { signal });
     else await untilAborted(signal);
   };
   if (openApi !== undefined) {
-    group.spawn((signal) => withLateClient(openApi, (opened) => useApi(opened, signal), { log }, { signal }));
+    group.spawn((signal) =>
+      withLateClient(openApi, (opened) => useApi(opened, signal), { log, clock: systemClock }, { signal }),
+    );
   }
   return pods;
 }

@@ -1,5 +1,5 @@
 import { type AbortOptions, repeat } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { isKubeError, type KubeApi, KubeError, type KubeObject, resources, resourceType } from "#kube/client";
@@ -92,14 +92,14 @@ export async function runCdiSync(
   deps: {
     readonly api: Api;
     readonly log: Logger;
-    readonly clock?: Clock;
+    readonly clock: Clock;
     readonly wanted: () => CdiWanted | undefined;
     /** Called when the objects have the wanted values. */
     readonly onSynced?: (wanted: CdiWanted) => void;
   },
   { signal, tickMs = 15_000 }: { readonly signal: AbortSignal; readonly tickMs?: number },
 ): Promise<void> {
-  const { api, log, clock = systemClock } = deps;
+  const { api, log, clock } = deps;
   let lastFailure = "";
   const sync = async (): Promise<void> => {
     const wanted = deps.wanted();

@@ -1,5 +1,5 @@
 import { pause } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 import { isStale, readSentinel } from "./sentinel.ts";
 
@@ -28,7 +28,7 @@ export class EnvironmentWatch {
   }
 
   /** Runs until the signal aborts. */
-  async run({ signal, clock = systemClock }: { readonly signal: AbortSignal; readonly clock?: Clock }): Promise<void> {
+  async run({ signal, clock }: { readonly signal: AbortSignal; readonly clock: Clock }): Promise<void> {
     while (!signal.aborted) {
       await this.#look();
       await pause(LOOK_MS, { signal, clock });

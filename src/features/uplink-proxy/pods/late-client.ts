@@ -1,5 +1,5 @@
 import { sleep } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { type KubeApi, KubeConfigError } from "#kube/client";
@@ -14,10 +14,10 @@ const RETRY_MS = 15_000;
 export async function withLateClient(
   open: () => Promise<KubeApi & AsyncDisposable>,
   work: (api: KubeApi) => Promise<void>,
-  deps: { readonly log: Logger; readonly clock?: Clock },
+  deps: { readonly log: Logger; readonly clock: Clock },
   { signal }: { readonly signal: AbortSignal },
 ): Promise<void> {
-  const { log, clock = systemClock } = deps;
+  const { log, clock } = deps;
   let logged = "";
   while (!signal.aborted) {
     try {

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
+import { systemClock } from "#base/clock";
 import { createLogger } from "#base/log";
 import type { Settings } from "#base/uplink-model";
 import type { TcpStreamsKind } from "#kernel/reactor";
@@ -32,7 +33,7 @@ async function proxyFor(t: TestContext, fields: Partial<Settings> = {}, streams:
     limits: { ...settingsOf().limits, drainMs: 50 },
     ...fields,
   });
-  const proxy = new UplinkProxy({ snapshots, evidence, log }, settings, { version: "1", streams });
+  const proxy = new UplinkProxy({ snapshots, evidence, log, clock: systemClock }, settings, { version: "1", streams });
   const stop = new AbortController();
   const done = proxy.run({ signal: stop.signal });
   t.after(async () => {

@@ -35,7 +35,7 @@ export interface UplinkProxyDeps {
   readonly snapshots: SnapshotSource;
   readonly evidence: Evidence;
   readonly log: Logger;
-  readonly clock?: Clock;
+  readonly clock: Clock;
   /** Needed if a pod listener requires tokens or TLS. */
   readonly secrets?: PodSecrets;
   /** More keys for /healthz: `configError`, `env`. */
@@ -84,7 +84,7 @@ export class UplinkProxy {
     this.#deps = deps;
     this.#options = options;
     this.#settings = settings;
-    this.#clock = deps.clock ?? systemClock;
+    this.#clock = deps.clock;
     this.#startedAt = this.#clock.monotonic();
     this.#streams = tcpStreams(options.streams ?? "epoll");
     this.#counters = new Counters(this.#clock);
