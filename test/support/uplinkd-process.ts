@@ -2,7 +2,10 @@
  * `Uplinkd` as a process of its own, for tests that kill it: `node uplinkd-process.ts FILE` in the namespace that it is to
  * program. Tells its uplinks as a line of JSON whenever they change: name, and why it fails or an empty text.
  */
+
+import { systemClock } from "#base/clock";
 import { Health } from "#base/health";
+import { nullLogger } from "#base/log";
 import { SettingsFile } from "#features/uplink-config";
 import { Monitors } from "#kernel/monitor";
 import { openKernel } from "#kernel/net";
@@ -20,11 +23,13 @@ await using monitors = new Monitors({
 });
 const topics = { links: true, addresses: true, routes: true, rules: true };
 const uplinkd = new Uplinkd({
-  config: new SettingsFile({}, { path: process.argv[2] ?? "" }),
+  config: new SettingsFile({ clock: systemClock, log: nullLogger }, { path: process.argv[2] ?? "" }),
   stack,
   nft,
   follow: (changed) => monitors.watch(netns, topics, changed),
   health: new Health().part("uplinkd"),
+  clock: systemClock,
+  log: nullLogger,
 });
 uplinkd.snapshots.onChange(({ uplinks }) => {
   process.stdout.write(`${JSON.stringify(uplinks.map(({ name, status }) => [name, status.lastError]))}\n`);

@@ -5,7 +5,7 @@
  * uplink.
  *
  * ```ts
- * const uplinkd = new Uplinkd({ config, stack, nft, follow, health: health.part("uplinkd"), log }, { controlSocket });
+ * const uplinkd = new Uplinkd({ config, stack, nft, follow, health: health.part("uplinkd"), clock, log }, { controlSocket });
  * group.spawn((signal) => uplinkd.run({ signal }));
  * uplinkd.snapshots.current.uplinks;
  * ```

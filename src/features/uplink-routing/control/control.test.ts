@@ -9,6 +9,7 @@ import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
 import { IpAddress } from "#base/ip";
+import { nullLogger } from "#base/log";
 import { UNTESTED, type Uplink, type UplinkStatus } from "#base/uplink-model";
 import { parseStatus, StatusError, serveControl } from "./index.ts";
 
@@ -40,6 +41,7 @@ async function setUp(t: TestContext) {
       if (uplink === UPLINK.name) reported.push([uplink, status]);
       return uplink === UPLINK.name;
     },
+    log: nullLogger,
   };
   const control = await serveControl(deps, { path });
   t.after(() => control[Symbol.asyncDispose]());

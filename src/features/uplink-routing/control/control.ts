@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { dirname } from "node:path";
-import { type Logger, nullLogger } from "#base/log";
+import type { Logger } from "#base/log";
 import { claimSocketPath, listenOnPath, SocketPathError } from "#base/unix-socket";
 import type { Uplink, UplinkStatus } from "#base/uplink-model";
 import { parseStatus, StatusError } from "./status.ts";
@@ -18,7 +18,7 @@ export interface ControlDeps {
   readonly uplinks: () => readonly Uplink[];
   /** False if there is no such uplink. */
   readonly reportStatus: (uplink: string, status: UplinkStatus) => boolean;
-  readonly log?: Logger;
+  readonly log: Logger;
 }
 
 /**
@@ -51,7 +51,7 @@ function makeFolder(path: string): void {
   }
 }
 
-function controlServer({ uplinks, reportStatus, log = nullLogger }: ControlDeps): Server {
+function controlServer({ uplinks, reportStatus, log }: ControlDeps): Server {
   const limits = { requestTimeout: TIMEOUT_MS, headersTimeout: TIMEOUT_MS, keepAliveTimeout: TIMEOUT_MS };
   const server = createServer({ ...limits, maxHeaderSize: MAX_BODY_BYTES }, (request, response) => {
     const route = routeOf(request);

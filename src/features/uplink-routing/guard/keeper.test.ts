@@ -6,7 +6,7 @@ import { PassThrough } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { Health } from "#base/health";
-import { createLogger } from "#base/log";
+import { createLogger, nullLogger } from "#base/log";
 import type { Settings } from "#base/uplink-model";
 import { parseSettings } from "#features/uplink-config";
 import { FakeKernel } from "#kernel/fake";
@@ -177,7 +177,7 @@ test("runTransparentWatchdog: without heartbeats it removes the redirection, aga
   const remove = (): void => {
     removed += 1;
   };
-  const done = runTransparentWatchdog({ input, clock, remove });
+  const done = runTransparentWatchdog({ input, clock, remove, log: nullLogger });
   for (let at = 0; at < 10; at += 1) {
     input.write("b");
     await clock.advance(1000);

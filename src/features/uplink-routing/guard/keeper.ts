@@ -1,9 +1,9 @@
 import { existsSync } from "node:fs";
 import { pause } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
-import { type Logger, nullLogger } from "#base/log";
+import type { Logger } from "#base/log";
 import type { Settings } from "#base/uplink-model";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
@@ -45,8 +45,8 @@ export interface TransparentKeeperDeps {
   /** Starts a process that ends with `runTransparentWatchdog` for these marks. */
   readonly startWatchdog: (marks: TransparentMarks) => Watchdog;
   readonly health: HealthPart;
-  readonly log?: Logger;
-  readonly clock?: Clock;
+  readonly log: Logger;
+  readonly clock: Clock;
 }
 
 export interface TransparentKeeperOptions {
@@ -69,8 +69,8 @@ export class TransparentKeeper {
   constructor(deps: TransparentKeeperDeps, options: TransparentKeeperOptions) {
     this.#deps = deps;
     this.#options = options;
-    this.#log = deps.log ?? nullLogger;
-    this.#clock = deps.clock ?? systemClock;
+    this.#log = deps.log;
+    this.#clock = deps.clock;
   }
 
   /** Whether connections are redirected right now. */

@@ -6,7 +6,7 @@ import { type TestContext, test } from "node:test";
 import { promisify } from "node:util";
 import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
-import { createLogger } from "#base/log";
+import { createLogger, nullLogger } from "#base/log";
 import { parseSettings } from "#features/uplink-config";
 import { openNft } from "#kernel/nft";
 import { listenTcp, openTcp } from "#kernel/socket";
@@ -39,7 +39,7 @@ async function setUp(t: TestContext, rest: Readonly<Record<string, unknown>> = {
     server.listen({ fd: listenTcp(loopback[family], PORT, { netns: bed.netns, transparent: true }) });
     t.after(() => server.close());
   }
-  const install = (): void => installTransparent(bed.stack, nft, settings);
+  const install = (): void => installTransparent(bed.stack, nft, settings, { log: nullLogger });
   const curl = async (...args: readonly string[]): Promise<string> => {
     const [file, all] = bed.inside("curl", "-sS", "-g", "-m", "5", ...args);
     return (await run(file, [...all])).stdout.trim();
@@ -185,12 +185,12 @@ test("transparent: a watchdog in a process of its own takes the redirection away
   const { install, bed, nft, settings, curl } = await setUp(t);
   const marks = transparentMarks(settings);
   const script = `
-    import { openKernel } from "#kernel/net"; import { createLogger } from "#base/log";
+    import { openKernel } from "#kernel/net"; import { nullLogger } from "#base/log";
 import { openNft } from "#kernel/nft"; import { systemClock } from "#base/clock";
     import { removeTransparent, runTransparentWatchdog } from ${JSON.stringify(new URL("./index.ts", import.meta.url).href)};
     const kernel = openKernel(); const netns = kernel.openNetNs("own"); const stack = kernel.openStack(netns); const nft = openNft(netns);
     process.stdout.write("ready");
-    await runTransparentWatchdog({ input: process.stdin, clock: systemClock,
+    await runTransparentWatchdog({ input: process.stdin, clock: systemClock, log: nullLogger,
       remove: () => removeTransparent(stack, nft, ${JSON.stringify(marks)}) });
     process.exit(0);`;
   const start = async () => {

@@ -1,5 +1,5 @@
 import { IpAddress, type IpFamily } from "#base/ip";
-import { type Logger, nullLogger } from "#base/log";
+import type { Logger } from "#base/log";
 import type { Settings } from "#base/uplink-model";
 import { isKernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
@@ -26,9 +26,9 @@ export function installTransparent(
   stack: Stack,
   nft: Nft,
   settings: Settings,
-  options: { readonly ownUid?: number; readonly leaseSeconds?: number; readonly log?: Logger } = {},
+  options: { readonly ownUid?: number; readonly leaseSeconds?: number; readonly log: Logger },
 ): void {
-  const cgroups = usableCgroups(nft, settings.transparent.skipCgroups, options.log ?? nullLogger);
+  const cgroups = usableCgroups(nft, settings.transparent.skipCgroups, options.log);
   const { ownUid, leaseSeconds } = options;
   const families = familiesOf(stack);
   const plan = planTransparent(settings, {

@@ -1,7 +1,7 @@
 import type { Readable } from "node:stream";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
-import { type Logger, nullLogger, Repeats } from "#base/log";
+import { type Logger, Repeats } from "#base/log";
 
 /** Interval of heartbeats, milliseconds. */
 export const HEARTBEAT_MS = 400;
@@ -17,14 +17,14 @@ export interface WatchdogDeps {
   /** Removes the redirection. Called again if it throws. */
   readonly remove: () => void;
   readonly clock: Clock;
-  readonly log?: Logger;
+  readonly log: Logger;
 }
 
 /**
  * Runs the watchdog: removes the redirection as soon as the proxy ends or sends no heartbeat, so that a dead proxy never
  * cuts its host off. A proxy that was only slow installs it again. Resolves when the proxy has ended and the redirection is removed.
  */
-export async function runTransparentWatchdog({ input, remove, clock, log = nullLogger }: WatchdogDeps): Promise<void> {
+export async function runTransparentWatchdog({ input, remove, clock, log }: WatchdogDeps): Promise<void> {
   const ended = Promise.withResolvers<"disarm" | "end">();
   const repeats = new Repeats();
   let cancel = (): void => undefined;

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
-import { createLogger } from "#base/log";
+import { createLogger, nullLogger } from "#base/log";
 import { hasError, type ProbeTarget, type Settings, UNTESTED, type Uplink } from "#base/uplink-model";
 import { parseSettings } from "#features/uplink-config";
 import { type ProbeOutcome, type Prober, UplinkHealth } from "./index.ts";
@@ -153,7 +153,7 @@ test("UplinkHealth: probes are early or late by a fifth of the interval at most"
     const clock = new FakeClock();
     const prober = new FakeProber(clock);
     const { settings } = setUp({ lan: {} });
-    const health = new UplinkHealth({ prober, clock, random: () => random, changed: () => undefined });
+    const health = new UplinkHealth({ prober, clock, random: () => random, changed: () => undefined, log: nullLogger });
     health.observe(settings, [{ uplink: uplinkOf("lan", 0, true) }]);
     const controller = new AbortController();
     const running = health.run({ signal: controller.signal });

@@ -1,5 +1,5 @@
-import { type Clock, systemClock } from "#base/clock";
-import { type Logger, nullLogger } from "#base/log";
+import type { Clock } from "#base/clock";
+import type { Logger } from "#base/log";
 import {
   type DialFailure,
   type Evidence,
@@ -28,8 +28,8 @@ export interface ObservedUplink {
 
 export interface UplinkHealthDeps {
   readonly prober?: Prober;
-  readonly log?: Logger;
-  readonly clock?: Clock;
+  readonly log: Logger;
+  readonly clock: Clock;
   /** Uniform in [0, 1). */
   readonly random?: () => number;
   /** Called after a change of {@link UplinkHealth.stateOf}. */
@@ -57,8 +57,8 @@ export class UplinkHealth implements Evidence {
   #settings: Settings | undefined;
 
   constructor(deps: UplinkHealthDeps) {
-    this.#clock = deps.clock ?? systemClock;
-    this.#log = deps.log ?? nullLogger;
+    this.#clock = deps.clock;
+    this.#log = deps.log;
     this.#changed = deps.changed;
     this.#probes = new Probes({
       prober: deps.prober ?? openProber(),

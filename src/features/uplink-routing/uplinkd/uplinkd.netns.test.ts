@@ -8,9 +8,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
+import { systemClock } from "#base/clock";
 import { Health } from "#base/health";
 import { Cidr, IpAddress } from "#base/ip";
-import { createLogger } from "#base/log";
+import { createLogger, nullLogger } from "#base/log";
 import { hasError, type Uplink } from "#base/uplink-model";
 import { SettingsFile } from "#features/uplink-config";
 import { Monitors } from "#kernel/monitor";
@@ -42,7 +43,7 @@ async function setUp(t: TestContext, rest: Readonly<Record<string, unknown>> = {
   const monitors = new Monitors({ onFailure: (error) => assert.fail(error.message) });
   const nft = openNft(bed.netns);
   const health = new Health();
-  const config = new SettingsFile({ log }, { path });
+  const config = new SettingsFile({ log, clock: systemClock }, { path });
   const controlSocket = join(folder, "run", "control.sock");
   const topics = { links: true, addresses: true, routes: true, rules: true };
   const uplinkd = new Uplinkd(
@@ -53,6 +54,7 @@ async function setUp(t: TestContext, rest: Readonly<Record<string, unknown>> = {
       follow: (changed) => monitors.watch(bed.netns, topics, changed),
       health: health.part("uplinkd"),
       log,
+      clock: systemClock,
     },
     { controlSocket },
   );
@@ -234,11 +236,13 @@ test("Uplinkd: nothing is removed when it ends, unless the settings say so, and 
   write({ routing: { cleanupOnExit: true } });
   using nft = openNft(bed.netns);
   const again = new Uplinkd({
-    config: new SettingsFile({}, { path }),
+    config: new SettingsFile({ clock: systemClock, log: nullLogger }, { path }),
     stack: bed.stack,
     nft,
     follow: () => ({ [Symbol.asyncDispose]: async () => undefined }),
     health: new Health().part("uplinkd"),
+    clock: systemClock,
+    log: nullLogger,
   });
   const controller = new AbortController();
   const running = again.run({ signal: controller.signal });
@@ -330,11 +334,13 @@ test("Uplinkd: one that only reads shows the same uplinks and changes nothing", 
   using nft = openNft(bed.netns);
   const reader = new Uplinkd(
     {
-      config: new SettingsFile({}, { path }),
+      config: new SettingsFile({ clock: systemClock, log: nullLogger }, { path }),
       stack: bed.stack,
       nft,
       follow: () => ({ [Symbol.asyncDispose]: async () => undefined }),
       health: new Health().part("uplinkd"),
+      clock: systemClock,
+      log: nullLogger,
     },
     { readOnly: true },
   );
@@ -412,11 +418,13 @@ test("Uplinkd: one that starts with a wrong file, or whose control socket is in 
   using nft = openNft(bed.netns);
   const again = new Uplinkd(
     {
-      config: new SettingsFile({}, { path }),
+      config: new SettingsFile({ clock: systemClock, log: nullLogger }, { path }),
       stack: bed.stack,
       nft,
       follow: () => ({ [Symbol.asyncDispose]: async () => undefined }),
       health: new Health().part("uplinkd"),
+      clock: systemClock,
+      log: nullLogger,
     },
     { controlSocket },
   );

@@ -1,8 +1,8 @@
 import { Dirty, sleep, TaskGroup, untilAborted } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
-import { type Logger, nullLogger, Repeats } from "#base/log";
+import { type Logger, Repeats } from "#base/log";
 import { reconcile } from "#base/reconcile";
 import { SocketPathError } from "#base/unix-socket";
 import type { ConfigSource, Evidence, Settings, Snapshot, SnapshotSource, Uplink } from "#base/uplink-model";
@@ -44,8 +44,8 @@ export interface UplinkdDeps {
    */
   readonly follow: (changed: () => void) => AsyncDisposable;
   readonly health: HealthPart;
-  readonly log?: Logger;
-  readonly clock?: Clock;
+  readonly log: Logger;
+  readonly clock: Clock;
   /** Uniform in [0, 1). */
   readonly random?: () => number;
   /** Default: the real one. */
@@ -91,8 +91,8 @@ export class Uplinkd {
   constructor(deps: UplinkdDeps, options: UplinkdOptions = {}) {
     this.#deps = deps;
     this.#options = options;
-    this.#log = deps.log ?? nullLogger;
-    this.#clock = deps.clock ?? systemClock;
+    this.#log = deps.log;
+    this.#clock = deps.clock;
     this.#dirty = new Dirty(this.#clock);
     this.#statusChanged = new Dirty(this.#clock);
     this.#anchors = new Anchors(deps.stack, { log: this.#log });
