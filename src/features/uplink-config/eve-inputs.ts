@@ -1,6 +1,6 @@
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { fingerprint, lookAt, watchFiles } from "#base/file";
-import { type Logger, nullLogger } from "#base/log";
+import type { Logger } from "#base/log";
 import {
   type ConfigSource,
   type ConfigState,
@@ -41,7 +41,7 @@ export class EveInputs implements ConfigSource {
   #loggedZeroTimer = false;
   #state: ConfigState;
 
-  constructor({ log = nullLogger, clock = systemClock }: ConfigDeps, options: EveInputOptions) {
+  constructor({ log, clock }: ConfigDeps, options: EveInputOptions) {
     this.#options = options;
     this.#log = log;
     this.#clock = clock;

@@ -5,7 +5,7 @@
  * Owns: their syntax and checks, and following the files. Refuses to know: the kernel, and what settings are for.
  *
  * ```ts
- * const config = new SettingsFile({ log }, { path: "/etc/uplink-proxy.yaml" });
+ * const config = new SettingsFile({ clock, log }, { path: "/etc/uplink-proxy.yaml" });
  * using following = config.onChange(() => dirty.mark());
  * ```
  */

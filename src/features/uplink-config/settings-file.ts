@@ -1,6 +1,6 @@
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { LOOK_MS, lookAt, watchFiles } from "#base/file";
-import { type Logger, nullLogger } from "#base/log";
+import type { Logger } from "#base/log";
 import { type ConfigSource, type ConfigState, DEFAULT_SETTINGS } from "#base/uplink-model";
 import { UplinkConfigError } from "./errors.ts";
 import { readInput } from "./input-file.ts";
@@ -10,8 +10,8 @@ import { parseSettings } from "./parse.ts";
 const WHAT_TO_DO = "replace it by a rename, or send SIGHUP";
 
 export interface ConfigDeps {
-  readonly log?: Logger;
-  readonly clock?: Clock;
+  readonly log: Logger;
+  readonly clock: Clock;
 }
 
 /**
@@ -33,7 +33,7 @@ export class SettingsFile implements ConfigSource {
   #state: ConfigState = { settings: DEFAULT_SETTINGS, ready: false };
 
   /** Reads the file at once. Never throws for its content. */
-  constructor({ log = nullLogger, clock = systemClock }: ConfigDeps, options: { readonly path: string }) {
+  constructor({ log, clock }: ConfigDeps, options: { readonly path: string }) {
     this.#path = options.path;
     this.#log = log;
     this.#clock = clock;

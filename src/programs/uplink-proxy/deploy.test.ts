@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { systemClock } from "#base/clock";
 import { parseFlags } from "#base/config";
+import { nullLogger } from "#base/log";
 import { SettingsFile } from "#features/uplink-config";
 import { uplinkFlags } from "./flags.ts";
 
@@ -10,7 +12,10 @@ const folder = join(import.meta.dirname, "../../../deploy/uplink");
 const read = (name: string): string => readFileSync(join(folder, name), "utf8");
 
 test("deploy/uplink: the example settings are right, word for word, and say what the guide says of them", () => {
-  const { settings, ready, error } = new SettingsFile({}, { path: join(folder, "uplinks.example.json") }).current;
+  const { settings, ready, error } = new SettingsFile(
+    { clock: systemClock, log: nullLogger },
+    { path: join(folder, "uplinks.example.json") },
+  ).current;
   assert.deepEqual([ready, error], [true, undefined]);
   assert.deepEqual(
     settings.uplinks.map(({ name, cost, mode }) => [name, cost, mode]),
