@@ -128,8 +128,8 @@ export const coild = defineProgram({
       { source, log: log.child("ipam"), onBlocksChanged },
       { collectIntervalMs: values.gcInterval, releaseDelayMs: values.blockReleaseDelay },
     );
-    const { attached, strays } = rememberKernel({ network, ipam }, values);
-    log.info("found in the kernel", { attachments: attached.length, strays: strays.length, halfMade });
+    const { attached, unowned } = rememberKernel({ network, ipam }, values);
+    log.info("found in the kernel", { attachments: attached.length, strays: unowned.length, halfMade });
     const routes = new RouteSync(stack, { table: values.exportTableId, protocol: values.protocolId });
     const place = { table: values.exportTableId, protocol: values.protocolId };
     const exported = (): ReturnType<typeof exportRoutes> => {

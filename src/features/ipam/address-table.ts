@@ -1,9 +1,9 @@
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
+import { AddressHolders } from "./address-holders.ts";
+import type { Assignment, Attachment, LostAttachment, Restored, UnownedLink } from "./attachments.ts";
 import type { BlockListing, OwnedBlock } from "./block-source.ts";
-import { Claims } from "./claims.ts";
 import { addressesAt, type Entry, placeIn } from "./entry.ts";
-import type { Assignment, Attachment, LostAttachment, Restored, Stray } from "./holders.ts";
 import { type Listing, NodeBlocks } from "./node-blocks.ts";
 import { assignmentOf, type Holding, snapshotOf, type TableSnapshot } from "./snapshot.ts";
 
@@ -20,8 +20,8 @@ const VANISHED_GRACE_MS = 5000;
  * Which attachment holds which address of this node's blocks. Pure memory: no waiting, no I/O, every method leaves the
  * invariants of `NodeIpam` true.
  *
- * Addresses are claimed, whatever block they are of (`Claims`), so that a block that vanishes and comes back under another
- * UID, or that overlaps another, gives out nothing that somebody has.
+ * `AddressHolders` knows who holds each address, whatever its block. So a block that vanishes and comes back under another UID, or
+ * that overlaps another, gives out no address that is held.
  */
 export class AddressTable {
   /** For what concerns blocks alone. */
@@ -33,13 +33,13 @@ export class AddressTable {
   /** Attachments without a link: monotonic milliseconds at which that was seen first. */
   readonly #absentSince = new Map<string, number>();
   /** Links that are no attachment of ours, by ifindex. */
-  #strays: ReadonlyMap<number, Stray> = new Map();
-  readonly #claims = new Claims();
+  #unowned: ReadonlyMap<number, UnownedLink> = new Map();
+  readonly #holders = new AddressHolders();
   readonly #clock: Clock;
 
   constructor(clock: Clock) {
     this.#clock = clock;
-    this.blocks = new NodeBlocks(clock, this.#claims);
+    this.blocks = new NodeBlocks(clock, this.#holders);
   }
 
   /** Attachments of the kernel whose block is not known (yet). */
@@ -87,13 +87,13 @@ export class AddressTable {
    */
   remember(
     attached: readonly Restored[],
-    strays: readonly Stray[],
+    unowned: readonly UnownedLink[],
     linked: readonly Attachment[],
   ): { readonly emptied: boolean; readonly vanished: readonly Assigned[] } {
     const seen = new Map<string, Restored>();
-    const others = new Map(strays.map((stray) => [stray.ifindex, stray] as const));
+    const others = new Map(unowned.map((link) => [link.ifindex, link] as const));
     for (const one of attached) {
-      const other = this.#strayPart(one, seen.get(keyOf(one)));
+      const other = this.#unownedPart(one, seen.get(keyOf(one)));
       if (other !== undefined) others.set(one.ifindex, other);
       if (!seen.has(keyOf(one))) seen.set(keyOf(one), one);
     }
@@ -101,14 +101,14 @@ export class AddressTable {
     for (const [key, one] of seen) {
       if (this.#holdings.has(key)) continue;
       this.#unknown.set(key, one);
-      emptied = this.#claim(key, one.addresses) || emptied;
+      emptied = this.#setAddresses(key, one.addresses) || emptied;
     }
     // Its link is gone, so its addresses are free.
     const present = new Set([...seen.keys(), ...linked.map(keyOf)]);
     for (const key of [...this.#unknown.keys()]) if (!present.has(key)) emptied = this.#forget(key) || emptied;
     const vanished = this.#vanished(present);
     for (const { attachment } of vanished) emptied = this.#forget(keyOf(attachment)) || emptied;
-    emptied = this.#rememberStrays(others) || emptied;
+    emptied = this.#rememberUnowned(others) || emptied;
     this.#placeAll();
     return { emptied, vanished };
   }
@@ -126,9 +126,9 @@ export class AddressTable {
 
   /** Takes the next address of the fullest usable block of the pool; `undefined` when none has room. */
   assign(pool: string, attachment: Attachment): Assignment | undefined {
-    if (this.doubt(pool) !== undefined) return undefined;
+    if (this.unreadable(pool) !== undefined) return undefined;
     const entry = this.blocks
-      .withRoom(pool)
+      .withFreeSlots(pool)
       .sort((a, b) => a.slots.free - b.slots.free || a.block.index - b.block.index)[0];
     const offset = entry?.slots.take();
     if (entry === undefined || offset === undefined) return undefined;
@@ -138,17 +138,17 @@ export class AddressTable {
   }
 
   /** Whether {@link AddressTable.assign} would find an address. */
-  hasRoom(pool: string): boolean {
-    return this.doubt(pool) === undefined && this.blocks.withRoom(pool).length > 0;
+  hasFreeAddress(pool: string): boolean {
+    return this.unreadable(pool) === undefined && this.blocks.withFreeSlots(pool).length > 0;
   }
 
   /**
    * A link whose addresses cannot be read, and may be of any block of this pool: nothing of the pool is handed out or given
    * back while it is there.
    */
-  doubt(pool: string): Restored | Stray | undefined {
+  unreadable(pool: string): Restored | UnownedLink | undefined {
     for (const one of this.#unknown.values()) if (one.addresses.length === 0 && one.pool === pool) return one;
-    for (const one of this.#strays.values()) if (one.addresses.length === 0) return one;
+    for (const one of this.#unowned.values()) if (one.addresses.length === 0) return one;
     return undefined;
   }
 
@@ -174,9 +174,9 @@ export class AddressTable {
     return changed;
   }
 
-  /** As {@link NodeBlocks.beginRelease}, but for blocks of `wantedPools`, and of pools in doubt. */
+  /** As {@link NodeBlocks.beginRelease}, but for blocks of `wantedPools`, and of pools with unreadable links. */
   beginRelease(delayMs: number, wantedPools: { has(pool: string): boolean }): readonly OwnedBlock[] {
-    return this.blocks.beginRelease(delayMs, (pool) => wantedPools.has(pool) || this.doubt(pool) !== undefined);
+    return this.blocks.beginRelease(delayMs, (pool) => wantedPools.has(pool) || this.unreadable(pool) !== undefined);
   }
 
   /** Everything, as plain data. */
@@ -185,7 +185,7 @@ export class AddressTable {
       entries: this.blocks.entries,
       holdings: this.#holdings.values(),
       unknown: this.unknown,
-      strays: this.#strays.values(),
+      unowned: this.#unowned.values(),
       stranded: this.stranded,
     });
   }
@@ -207,23 +207,26 @@ export class AddressTable {
   }
 
   /** What of a link of ours does not belong to its attachment, as when two links have one alias. */
-  #strayPart({ ifindex, hostName, addresses, ...one }: Restored, first: Restored | undefined): Stray | undefined {
+  #unownedPart(
+    { ifindex, hostName, addresses, ...one }: Restored,
+    first: Restored | undefined,
+  ): UnownedLink | undefined {
     if (first !== undefined) return { ifindex, hostName, addresses };
     if (!this.#holdings.has(keyOf(one))) return undefined;
-    const own = new Set(this.#claims.of(keyOf(one)).map(String));
+    const own = new Set(this.#holders.of(keyOf(one)).map(String));
     const more = addresses.filter((address) => !own.has(String(address)));
     return more.length === 0 ? undefined : { ifindex, hostName, addresses: more };
   }
 
-  #rememberStrays(strays: ReadonlyMap<number, Stray>): boolean {
+  #rememberUnowned(unowned: ReadonlyMap<number, UnownedLink>): boolean {
     let emptied = false;
-    for (const ifindex of this.#strays.keys()) {
-      if (!strays.has(ifindex)) emptied = this.#claim(strayKey(ifindex), []) || emptied;
+    for (const ifindex of this.#unowned.keys()) {
+      if (!unowned.has(ifindex)) emptied = this.#setAddresses(unownedKey(ifindex), []) || emptied;
     }
-    for (const { ifindex, addresses } of strays.values()) {
-      emptied = this.#claim(strayKey(ifindex), addresses) || emptied;
+    for (const { ifindex, addresses } of unowned.values()) {
+      emptied = this.#setAddresses(unownedKey(ifindex), addresses) || emptied;
     }
-    this.#strays = strays;
+    this.#unowned = unowned;
     return emptied;
   }
 
@@ -232,7 +235,7 @@ export class AddressTable {
     const { containerId, ifname } = attachment;
     entry.owners.set(offset, key);
     this.#holdings.set(key, { attachment: { containerId, ifname }, entry, offset });
-    this.#claim(key, addressesAt(entry.block, offset));
+    this.#setAddresses(key, addressesAt(entry.block, offset));
   }
 
   /** True when a block is empty now. */
@@ -243,13 +246,13 @@ export class AddressTable {
     const holding = this.#holdings.get(key);
     this.#holdings.delete(key);
     if (holding !== undefined) this.blocks.disown(holding.entry, holding.offset, key);
-    return this.#claim(key, []);
+    return this.#setAddresses(key, []);
   }
 
   /** Makes these addresses all that the holder has. True when that emptied a block. */
-  #claim(holder: string, addresses: readonly IpAddress[]): boolean {
+  #setAddresses(holder: string, addresses: readonly IpAddress[]): boolean {
     let emptied = false;
-    for (const change of this.#claims.set(holder, addresses)) emptied = this.blocks.noteClaim(change) || emptied;
+    for (const change of this.#holders.set(holder, addresses)) emptied = this.blocks.noteHolder(change) || emptied;
     return emptied;
   }
 
@@ -259,7 +262,7 @@ export class AddressTable {
    */
   #placeAll(): void {
     for (const [key, { attachment, entry, offset }] of this.#holdings) {
-      if (!entry.missing || !this.#placeAt(attachment, this.#claims.of(key))) continue;
+      if (!entry.missing || !this.#placeAt(attachment, this.#holders.of(key))) continue;
       this.blocks.disown(entry, offset, key);
     }
     const waiting = [...this.#unknown.values()].sort((a, b) => a.ifindex - b.ifindex);
@@ -287,6 +290,6 @@ function keyOf({ containerId, ifname }: Attachment): string {
 }
 
 /** No key of an attachment begins with a slash. */
-function strayKey(ifindex: number): string {
+function unownedKey(ifindex: number): string {
   return `/link/${ifindex}`;
 }

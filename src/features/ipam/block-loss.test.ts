@@ -94,13 +94,13 @@ test("NodeIpam: nothing of a pool is handed out or given back while addresses of
     message: /link veth7 of container cx/,
   });
   assert.equal((await ipam.allocate("other", pod(2), {})).pool, "other");
-  assert.match(ipam.trouble ?? "", /pool default.*veth7/);
+  assert.match(ipam.degradedReason ?? "", /pool default.*veth7/);
   ipam.remember([{ ...unread, addresses: [ip("10.0.0.1")] }]);
-  assert.equal(ipam.trouble, undefined, "it can be read now");
+  assert.equal(ipam.degradedReason, undefined, "it can be read now");
   assert.equal(String((await ipam.allocate("default", pod(1), {})).ipv4), "10.0.0.0");
   ipam.remember([{ ...pod("y"), pool: "default", addresses: [], ifindex: 8 }]);
   ipam.free(pod("y"));
-  assert.equal(ipam.trouble, undefined, "and this one was deleted");
+  assert.equal(ipam.degradedReason, undefined, "and this one was deleted");
 });
 
 test("NodeIpam: an address of a link that is nobody's is not handed out before the link is gone", async () => {
@@ -145,7 +145,7 @@ test("NodeIpam: nothing is allocated while the Node is gone, and attachments kee
   const { ipam } = open(4);
   const had = await ipam.allocate("default", pod(1), {});
   ipam.noteNode(false);
-  assert.match(ipam.trouble ?? "", /Node is not in the cluster/);
+  assert.match(ipam.degradedReason ?? "", /Node is not in the cluster/);
   await assert.rejects(ipam.allocate("default", pod(2), {}), { code: "node-not-found" });
   assert.deepEqual(await ipam.allocate("default", pod(1), {}), had);
   ipam.noteNode(true);

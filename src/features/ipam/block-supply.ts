@@ -56,8 +56,8 @@ export class BlockSupply {
   async acquire(pool: string): Promise<void> {
     const { source, table, log } = this.#deps;
     await table.blocks.released(pool);
-    if (table.blocks.hasDoubtful(pool)) await this.compare({});
-    if (table.hasRoom(pool)) return;
+    if (table.blocks.hasSuspect(pool)) await this.compare({});
+    if (table.hasFreeAddress(pool)) return;
     const known = new Set(table.blocks.present.map((block) => block.name));
     try {
       await source.request(pool, known, {});
@@ -72,7 +72,7 @@ export class BlockSupply {
     await source.settle(pool, {});
     // One whose addresses are all in use, by attachments that had them before: the next one is asked for.
     const full = table.blocks.isFull(new Set(gained.map((block) => block.name)));
-    if (!table.hasRoom(pool) && !full) {
+    if (!table.hasFreeAddress(pool) && !full) {
       throw new IpamError("api-unavailable", `pool ${pool}: a block was allotted to this node but cannot be used yet`);
     }
   }

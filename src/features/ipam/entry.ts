@@ -1,69 +1,73 @@
 import type { IpAddress } from "#base/ip";
+import type { AddressHolders, HolderChange } from "./address-holders.ts";
 import type { OwnedBlock } from "./block-source.ts";
-import type { ClaimChange, Claims } from "./claims.ts";
 import { Slots } from "./slots.ts";
 
-/** A block with what is handed out of it. A slot is taken exactly while one of its addresses is claimed. */
+/** A block and the addresses that are handed out of it. A slot is taken exactly while one of its addresses is held. */
 export interface Entry {
   block: OwnedBlock;
   readonly slots: Slots;
   readonly owners: Map<number, string>;
-  /** How many addresses of the block are claimed, by its owners or by others. */
-  claimed: number;
+  /** How many addresses of the block are held, by its owners or by others. */
+  heldCount: number;
   /** Being given back: nothing is allocated from it. */
   releasing: boolean;
   /** Gone from the API while addresses of it are in use. */
   missing: boolean;
   /**
-   * Epoch of a release that failed, or of the news that the block is gone. Until a later list shows the block, nothing is
+   * Epoch of a failed release, or of the event that the block is gone. Until a later list shows the block, nothing is
    * allocated from it.
    */
-  doubtfulSince: number | undefined;
+  suspectSince: number | undefined;
   /** Monotonic milliseconds since when it is empty; `undefined` while it is not. */
   emptySince: number | undefined;
-  /** Epoch of the latest list that said whether it is there: older ones say nothing any more. */
+  /** Epoch of the latest list that decided whether it exists; older ones are ignored. */
   seenAt: number;
 }
 
-/** A block that has just become known. What others have of its addresses, by `claims`, is taken from the start. */
-export function newEntry(block: OwnedBlock, claims: Claims, at: { readonly epoch: number; readonly nowMs: number }) {
+/** A block that has just become known. Addresses that are held already are taken from the start. */
+export function newEntry(
+  block: OwnedBlock,
+  holders: AddressHolders,
+  at: { readonly epoch: number; readonly nowMs: number },
+) {
   const entry: Entry = {
     block,
     slots: new Slots((block.ipv4 ?? block.ipv6)?.size ?? 0n),
     owners: new Map(),
-    claimed: 0,
+    heldCount: 0,
     releasing: false,
     missing: false,
-    doubtfulSince: undefined,
+    suspectSince: undefined,
     emptySince: at.nowMs,
     seenAt: at.epoch,
   };
-  for (const address of claims.addresses()) noteClaim(entry, { address, claimed: true }, claims, at.nowMs);
+  for (const address of holders.addresses()) noteHolder(entry, { address, held: true }, holders, at.nowMs);
   return entry;
 }
 
-/** Takes over a change of who has an address. True when that emptied the block. */
-export function noteClaim(entry: Entry, change: ClaimChange, claims: Claims, nowMs: number): boolean {
+/** Applies a change of an address's holders. True when that emptied the block. */
+export function noteHolder(entry: Entry, change: HolderChange, holders: AddressHolders, nowMs: number): boolean {
   const offset = offsetIn(entry.block, change.address);
   if (offset === undefined) return false;
-  entry.claimed += change.claimed ? 1 : -1;
-  if (change.claimed) {
+  entry.heldCount += change.held ? 1 : -1;
+  if (change.held) {
     if (offset < entry.slots.capacity) entry.slots.mark(offset);
     entry.emptySince = undefined;
     return false;
   }
-  if (!addressesAt(entry.block, offset).some((address) => claims.has(address))) entry.slots.release(offset);
-  if (entry.claimed > 0) return false;
+  if (!addressesAt(entry.block, offset).some((address) => holders.has(address))) entry.slots.release(offset);
+  if (entry.heldCount > 0) return false;
   entry.emptySince = nowMs;
   return true;
 }
 
 /** Whether addresses may be handed out of it. */
-export function isUsable({ block, releasing, missing, doubtfulSince }: Entry): boolean {
-  return !block.reserved && !block.deleting && !releasing && !missing && doubtfulSince === undefined;
+export function isUsable({ block, releasing, missing, suspectSince }: Entry): boolean {
+  return !block.reserved && !block.deleting && !releasing && !missing && suspectSince === undefined;
 }
 
-/** The slot that all of these addresses are of, if nobody owns it. */
+/** The slot of all of these addresses, if it has no owner. */
 export function placeIn(entry: Entry, addresses: readonly IpAddress[]): number | undefined {
   const [offset, ...others] = addresses.map((address) => offsetIn(entry.block, address));
   if (offset === undefined || others.some((other) => other !== offset)) return undefined;

@@ -11,12 +11,13 @@
  * const { ipv4 } = await ipam.allocate("default", { containerId, ifname: "eth0" }, { signal });
  * ```
  */
+
+export type { Assignment, Attachment, LostAttachment, Restored, UnownedLink } from "./attachments.ts";
 export { type AuditedBlock, type AuditedNode, type AuditedPod, type AuditInput, audit, type Finding } from "./audit.ts";
 export { type AuditCoverage, auditCluster } from "./audit-cluster.ts";
 export { BlockRequestReconciler } from "./block-requests.ts";
 export type { BlockListing, BlockSource, OwnedBlock } from "./block-source.ts";
 export { IpamError, type IpamErrorCode } from "./errors.ts";
-export type { Assignment, Attachment, LostAttachment, Restored, Stray } from "./holders.ts";
 export { isBeingDeleted, KubeBlockSource, type KubeBlockSourceOptions } from "./kube-block-source.ts";
 export { NodeIpam, type NodeIpamDeps, type NodeIpamOptions } from "./node-ipam.ts";
 export { OrphanCollector, type OrphanCollectorOptions, type OrphanPass } from "./orphan-collector.ts";

@@ -1,9 +1,9 @@
 import { Deferred } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
+import type { AddressHolders, HolderChange } from "./address-holders.ts";
 import type { BlockListing, OwnedBlock } from "./block-source.ts";
-import type { ClaimChange, Claims } from "./claims.ts";
-import { type Entry, isIn, isUsable, newEntry, noteClaim } from "./entry.ts";
+import { type Entry, isIn, isUsable, newEntry, noteHolder } from "./entry.ts";
 
 /** A live list in flight: what became known or was released after its start is not judged by it. */
 export interface Listing {
@@ -16,7 +16,7 @@ export interface Listing {
  */
 export class NodeBlocks {
   readonly #clock: Clock;
-  readonly #claims: Claims;
+  readonly #holders: AddressHolders;
   readonly #entries = new Map<string, Entry>();
   readonly #listings = new Set<Listing>();
   /** UID to epoch, for blocks that go while another list is in flight; emptied when none is. */
@@ -27,9 +27,9 @@ export class NodeBlocks {
   readonly #releases = new Map<string, Deferred>();
 
   /** What is claimed of a block that becomes known is taken from the start. */
-  constructor(clock: Clock, claims: Claims) {
+  constructor(clock: Clock, holders: AddressHolders) {
     this.#clock = clock;
-    this.#claims = claims;
+    this.#holders = holders;
   }
 
   /** Every block, those that are missing too. */
@@ -43,7 +43,7 @@ export class NodeBlocks {
   }
 
   /** Usable blocks of the pool in which a slot is free. */
-  withRoom(pool: string): Entry[] {
+  withFreeSlots(pool: string): Entry[] {
     return [...this.entries].filter((one) => one.block.pool === pool && isUsable(one) && one.slots.free > 0);
   }
 
@@ -53,10 +53,10 @@ export class NodeBlocks {
   }
 
   /** Takes over a change of who has an address. True when that emptied a block. */
-  noteClaim(change: ClaimChange): boolean {
+  noteHolder(change: HolderChange): boolean {
     const nowMs = this.#clock.monotonic();
     let emptied = false;
-    for (const entry of this.entries) emptied = noteClaim(entry, change, this.#claims, nowMs) || emptied;
+    for (const entry of this.entries) emptied = noteHolder(entry, change, this.#holders, nowMs) || emptied;
     return emptied;
   }
 
@@ -77,7 +77,7 @@ export class NodeBlocks {
     for (const entry of this.entries) {
       if (entry.seenAt > listing.startedAt || listed.has(entry.block.uid)) continue;
       // Still this node's, whatever somebody wrote into it: its pods live on, and nothing more is handed out of it.
-      if (found.unreadable.has(entry.block.name)) entry.doubtfulSince ??= this.#epoch;
+      if (found.unreadable.has(entry.block.name)) entry.suspectSince ??= this.#epoch;
       else this.#lose(entry, listing);
     }
     this.#complete = found.unreadable.size === 0;
@@ -98,7 +98,7 @@ export class NodeBlocks {
     const entry = this.#entries.get(uid);
     if (entry === undefined) return !deleting;
     if (entry.releasing) return false;
-    return entry.missing || entry.doubtfulSince !== undefined || entry.block.deleting !== deleting;
+    return entry.missing || entry.suspectSince !== undefined || entry.block.deleting !== deleting;
   }
 
   /** Whether the last list of all blocks showed each of this node's. */
@@ -113,9 +113,9 @@ export class NodeBlocks {
   }
 
   /** Whether blocks of the pool could be used if a list showed them. */
-  hasDoubtful(pool: string): boolean {
-    for (const { block, doubtfulSince } of this.entries) {
-      if (block.pool === pool && doubtfulSince !== undefined) return true;
+  hasSuspect(pool: string): boolean {
+    for (const { block, suspectSince } of this.entries) {
+      if (block.pool === pool && suspectSince !== undefined) return true;
     }
     return false;
   }
@@ -134,7 +134,7 @@ export class NodeBlocks {
     const entry = this.#entries.get(uid);
     if (entry === undefined || entry.releasing || entry.missing) return false;
     this.#epoch += 1;
-    entry.doubtfulSince = this.#epoch;
+    entry.suspectSince = this.#epoch;
     return true;
   }
 
@@ -171,7 +171,7 @@ export class NodeBlocks {
       this.#entries.delete(block.uid);
       this.#gone.set(block.uid, this.#epoch);
     } else if (entry !== undefined) {
-      entry.doubtfulSince = this.#epoch;
+      entry.suspectSince = this.#epoch;
     }
     for (const { block: other, releasing } of this.entries) if (releasing && other.pool === block.pool) return;
     this.#releases.get(block.pool)?.resolve();
@@ -189,7 +189,7 @@ export class NodeBlocks {
     if (known === undefined) {
       this.#epoch += 1;
       const at = { epoch: listing.startedAt, nowMs: this.#clock.monotonic() };
-      this.#entries.set(block.uid, newEntry(block, this.#claims, at));
+      this.#entries.set(block.uid, newEntry(block, this.#holders, at));
       return;
     }
     if (known.seenAt > listing.startedAt) return;
@@ -197,7 +197,7 @@ export class NodeBlocks {
     known.block = { ...block, ipv4: known.block.ipv4, ipv6: known.block.ipv6 };
     known.missing = false;
     known.seenAt = listing.startedAt;
-    if (known.doubtfulSince !== undefined && known.doubtfulSince <= listing.startedAt) known.doubtfulSince = undefined;
+    if (known.suspectSince !== undefined && known.suspectSince <= listing.startedAt) known.suspectSince = undefined;
   }
 
   #lose(entry: Entry, listing: Listing): void {

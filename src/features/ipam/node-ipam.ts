@@ -5,10 +5,10 @@ import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import { reconcile } from "#base/reconcile";
 import { AddressTable } from "./address-table.ts";
+import type { Assignment, Attachment, LostAttachment, Restored, UnownedLink } from "./attachments.ts";
 import type { BlockSource, OwnedBlock } from "./block-source.ts";
 import { BlockSupply } from "./block-supply.ts";
 import { IpamError } from "./errors.ts";
-import type { Assignment, Attachment, LostAttachment, Restored, Stray } from "./holders.ts";
 
 const NODE_GONE = "this Node is not in the cluster (any more): nothing is allocated, for its blocks go to others";
 /**
@@ -88,9 +88,13 @@ export class NodeIpam {
    * they cannot be read, nothing of the pool is handed out or given back. `linked` are attachments that have a link, but no
    * addresses now, or not all: they keep those that they are known to have.
    */
-  remember(attached: readonly Restored[], strays: readonly Stray[] = [], linked: readonly Attachment[] = []): void {
-    const before = this.trouble;
-    const { emptied, vanished } = this.#table.remember(attached, strays, linked);
+  remember(
+    attached: readonly Restored[],
+    unowned: readonly UnownedLink[] = [],
+    linked: readonly Attachment[] = [],
+  ): void {
+    const before = this.degradedReason;
+    const { emptied, vanished } = this.#table.remember(attached, unowned, linked);
     for (const { attachment, assignment } of vanished) {
       const { pool, ipv4, ipv6 } = assignment;
       const addresses = [ipv4, ipv6].filter((address) => address !== undefined).map(String);
@@ -99,7 +103,7 @@ export class NodeIpam {
     }
     // What waits for an address of theirs can have it.
     if (vanished.length > 0) this.#wake();
-    if (emptied || before !== this.trouble) this.#dirty.mark();
+    if (emptied || before !== this.degradedReason) this.#dirty.mark();
   }
 
   /**
@@ -140,7 +144,7 @@ export class NodeIpam {
   isExhausted(pool: string): boolean {
     const atMs = this.#exhaustedAtMs.get(pool);
     if (atMs === undefined) return false;
-    if (this.#clock.monotonic() - atMs < EXHAUSTED_MS && !this.#table.hasRoom(pool)) return true;
+    if (this.#clock.monotonic() - atMs < EXHAUSTED_MS && !this.#table.hasFreeAddress(pool)) return true;
     this.#exhaustedAtMs.delete(pool);
     return false;
   }
@@ -156,9 +160,9 @@ export class NodeIpam {
   }
 
   /** What keeps addresses from being handed out or given back, for people; `undefined` when all is well. */
-  get trouble(): string | undefined {
+  get degradedReason(): string | undefined {
     const { stranded } = this.#table;
-    const unread = [...this.#table.pools].flatMap((pool) => this.#doubtOf(pool) ?? []);
+    const unread = [...this.#table.pools].flatMap((pool) => this.#unreadableIn(pool) ?? []);
     const all = [
       this.#nodeGone ? NODE_GONE : [],
       stranded === 0 ? [] : `addresses in no block of this node: those of ${stranded} attachments`,
@@ -188,15 +192,15 @@ export class NodeIpam {
         this.#table.beginSetUp(attachment);
         return own;
       }
-      this.#refuseInDoubt(pool);
+      this.#refuseUnsafePool(pool);
       return this.#table.assign(pool, attachment);
     };
-    if (this.#table.assigned(attachment) === undefined) await this.#beFresh(options);
+    if (this.#table.assigned(attachment) === undefined) await this.#compareIfOld(options);
     let assignment = find();
     if (assignment !== undefined) return assignment;
     this.#waiting.set(pool, (this.#waiting.get(pool) ?? 0) + 1);
     try {
-      for (; assignment === undefined; assignment = find()) await this.#moreRoom(pool, options);
+      for (; assignment === undefined; assignment = find()) await this.#waitForAddress(pool, options);
       return assignment;
     } finally {
       const others = (this.#waiting.get(pool) ?? 1) - 1;
@@ -243,7 +247,7 @@ export class NodeIpam {
     await reconcile({
       dirty: this.#dirty,
       sync: ({ signal }) => this.#sync(signal),
-      health: this.#reportTrouble(options.health),
+      health: this.#reportDegraded(options.health),
       signal: options.signal,
       resyncMs: Math.min(this.#options.collectIntervalMs, Math.max(1000, this.#options.releaseDelayMs)),
       backoff: new Backoff({ initialMs: 500, maxMs: 30_000 }),
@@ -267,12 +271,12 @@ export class NodeIpam {
   }
 
   /** A sync that went well says nothing of what it found. */
-  #reportTrouble(health: HealthPart): HealthPart {
+  #reportDegraded(health: HealthPart): HealthPart {
     return {
       ok: (reason) => {
-        const { trouble } = this;
-        if (trouble === undefined) health.ok(reason);
-        else health.degraded(trouble);
+        const { degradedReason } = this;
+        if (degradedReason === undefined) health.ok(reason);
+        else health.degraded(degradedReason);
       },
       degraded: (error) => health.degraded(error),
     };
@@ -291,14 +295,14 @@ export class NodeIpam {
     throw new IpamError("lost", message);
   }
 
-  #refuseInDoubt(pool: string): void {
+  #refuseUnsafePool(pool: string): void {
     if (this.#nodeGone) throw new IpamError("node-not-found", NODE_GONE);
-    const doubt = this.#doubtOf(pool);
-    if (doubt !== undefined) throw new IpamError("unreadable", doubt);
+    const unreadable = this.#unreadableIn(pool);
+    if (unreadable !== undefined) throw new IpamError("unreadable", unreadable);
   }
 
-  #doubtOf(pool: string): string | undefined {
-    const link = this.#table.doubt(pool);
+  #unreadableIn(pool: string): string | undefined {
+    const link = this.#table.unreadable(pool);
     if (link === undefined) return undefined;
     const who = "containerId" in link ? `container ${link.containerId}` : "nobody we know";
     return `pool ${pool}: nothing is allocated, for the addresses of link ${link.hostName ?? link.ifindex} of ${who} cannot be read; delete that pod, or the link`;
@@ -320,7 +324,7 @@ export class NodeIpam {
   }
 
   /** Compares with the API server, unless that was done a short while ago. */
-  async #beFresh(options: AbortOptions): Promise<void> {
+  async #compareIfOld(options: AbortOptions): Promise<void> {
     if (this.#clock.monotonic() - this.#supply.comparedMs < FRESH_MS) return;
     this.#freshening ??= this.#supply.compare({}).finally(() => {
       this.#freshening = undefined;
@@ -329,7 +333,7 @@ export class NodeIpam {
   }
 
   /** Gets a block; where none is left, waits a moment for an address that a DEL under way frees. */
-  async #moreRoom(pool: string, options: AbortOptions): Promise<void> {
+  async #waitForAddress(pool: string, options: AbortOptions): Promise<void> {
     const freed = this.#freed.promise;
     try {
       await unlessAborted(this.#moreBlocks(pool), options);
@@ -344,7 +348,7 @@ export class NodeIpam {
       const isFreed = await unlessAborted(Promise.race([freed.then(() => true), timeout.promise]), options).finally(
         cancel,
       );
-      if (!isFreed || !this.#table.hasRoom(pool)) throw error;
+      if (!isFreed || !this.#table.hasFreeAddress(pool)) throw error;
     }
   }
 

@@ -15,8 +15,8 @@ import {
   validatePoolCreate,
 } from "#kube/coil";
 import { draftOf } from "./block-draft.ts";
-import { prefixesOf } from "./block-ledger.ts";
-import { LiveLedger } from "./live-ledger.ts";
+import { prefixesOf } from "./block-index.ts";
+import { LiveBlockIndex } from "./live-block-index.ts";
 import { type BlockAllocation, PoolIndex } from "./pool-index.ts";
 
 const { addressBlocks, addressPools } = coilResources;
@@ -69,14 +69,14 @@ export class PoolManager {
   readonly #allocation: BlockAllocation;
   readonly #pools = new Map<string, PoolState>();
   readonly #locks = new KeyedMutex();
-  readonly #ledger: LiveLedger;
+  readonly #blocks: LiveBlockIndex;
 
   constructor(
     deps: { readonly api: KubeApi; readonly log: Logger },
     options: { readonly allocation: BlockAllocation },
   ) {
     this.#api = deps.api;
-    this.#ledger = new LiveLedger(deps.api);
+    this.#blocks = new LiveBlockIndex(deps.api);
     this.#log = deps.log;
     this.#allocation = options.allocation;
   }
@@ -99,7 +99,7 @@ export class PoolManager {
         const object = pool === "" ? undefined : await findObject(this.#api, addressPools, { name: pool }, options);
         if (object === undefined) {
           this.#pools.delete(pool);
-          this.#ledger.distrust();
+          this.#blocks.distrust();
           return undefined;
         }
         const state = this.#stateOf(pool);
@@ -128,7 +128,7 @@ export class PoolManager {
     if (state.fault !== undefined) return { kind: "invalid", fault: state.fault };
     const layout = parsePool(object.spec ?? EMPTY_SPEC);
     for (let tries = 0; tries <= state.maxBlocks; tries += 1) {
-      await this.#ledger.refresh(options);
+      await this.#blocks.refresh(options);
       const place = this.#place(pool, layout, state);
       if (place.kind === "exhausted") return place;
       const block = await this.#create(object, state, place, { node, requestUid }, options);
@@ -147,7 +147,7 @@ export class PoolManager {
     let cidrs: BlockCidrs | undefined;
     const stepsOver = (index: number): number => {
       cidrs = blockCidrs(layout, index);
-      const other = cidrs && this.#ledger.lines.overlapping(prefixesOf(cidrs), blockName(pool, index));
+      const other = cidrs && this.#blocks.index.overlapping(prefixesOf(cidrs), blockName(pool, index));
       if (cidrs === undefined || other === undefined) return 0;
       overlap ??= `${other.name} (${other.cidr})`;
       return blocksUnder(layout, cidrs, other.cidr);
@@ -159,7 +159,7 @@ export class PoolManager {
     state.overlap = overlap;
     if (index === undefined || cidrs === undefined)
       return { kind: "exhausted", ...(overlap === undefined ? {} : { overlap }) };
-    this.#ledger.lines.reserve({ name: blockName(pool, index), pool, cidrs: prefixesOf(cidrs) });
+    this.#blocks.index.reserve({ name: blockName(pool, index), pool, cidrs: prefixesOf(cidrs) });
     return { kind: "place", index, cidrs };
   }
 
@@ -179,13 +179,13 @@ export class PoolManager {
     } catch (error) {
       // Whatever happened, neither index is to be trusted before the next list.
       state.stale = true;
-      this.#ledger.distrust();
+      this.#blocks.distrust();
       if (!isKubeError(error, "already-exists")) throw error;
       this.#log.warn("a block existed that was thought free", { pool: pool.metadata.name, block: draft.metadata.name });
       state.index.mark(index);
       return undefined;
     } finally {
-      this.#ledger.lines.settle(draft.metadata.name);
+      this.#blocks.index.settle(draft.metadata.name);
     }
   }
 
@@ -197,7 +197,7 @@ export class PoolManager {
     state.fault = fault;
     state.maxBlocks = fault === undefined ? maxBlocks(parsePool(pool.spec ?? EMPTY_SPEC)) : 0;
     if (!state.stale) return;
-    const blocks = await this.#ledger.listPool(pool.metadata.name, options);
+    const blocks = await this.#blocks.listPool(pool.metadata.name, options);
     state.index.reset(blocks.map((block) => block.index));
     state.stale = false;
   }

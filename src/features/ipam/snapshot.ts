@@ -1,6 +1,6 @@
+import type { Assignment, Attachment, Restored, UnownedLink } from "./attachments.ts";
 import type { OwnedBlock } from "./block-source.ts";
 import type { Entry } from "./entry.ts";
-import type { Assignment, Attachment, Restored, Stray } from "./holders.ts";
 
 /** Which slot an attachment has. */
 export interface Holding {
@@ -17,7 +17,7 @@ export function snapshotOf(table: {
   readonly entries: Iterable<Entry>;
   readonly holdings: Iterable<Holding>;
   readonly unknown: readonly Restored[];
-  readonly strays: Iterable<Stray>;
+  readonly unowned: Iterable<UnownedLink>;
   /** How many attachments have addresses that are in no block of this node. */
   readonly stranded: number;
 }) {
@@ -46,7 +46,7 @@ export function snapshotOf(table: {
       pool,
       addresses: addresses.map(String),
     })),
-    strays: Array.from(table.strays, ({ ifindex, hostName, addresses }) => ({
+    strays: Array.from(table.unowned, ({ ifindex, hostName, addresses }) => ({
       ifindex,
       hostName,
       addresses: addresses.map(String),

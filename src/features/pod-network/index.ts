@@ -7,7 +7,7 @@
 export { type Alias, formatAlias, parseAlias } from "./alias.ts";
 export { applyCutOff, type CutOffStep, planCutOff } from "./cut-off.ts";
 export { PodNetworkError, type PodNetworkErrorCode } from "./errors.ts";
-export { type AttachedPod, halfMadeLinks, joinAttachments, type StrayLink, strayLinks } from "./listing.ts";
+export { type AttachedPod, halfMadeLinks, joinAttachments, type UnownedLink, unownedLinks } from "./listing.ts";
 export {
   calicoName,
   hostMacOf,

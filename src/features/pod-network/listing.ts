@@ -18,7 +18,7 @@ export interface AttachedPod {
 }
 
 /** A link with addresses of the pod network that is no attachment: its alias was changed, or somebody routes to it. */
-export interface StrayLink {
+export interface UnownedLink {
   readonly ifindex: number;
   readonly hostName: string;
   /** From the routes to it. */
@@ -38,7 +38,7 @@ export function joinAttachments(links: readonly Link[], routes: readonly Route[]
 }
 
 /** Pure: links without an alias of ours that we made, or that `routes`, which are ours, lead to. */
-export function strayLinks(links: readonly Link[], routes: readonly Route[]): StrayLink[] {
+export function unownedLinks(links: readonly Link[], routes: readonly Route[]): UnownedLink[] {
   const addresses = addressesByLink(routes);
   const halfMade = new Set(halfMadeLinks(links).map(({ index }) => index));
   return links

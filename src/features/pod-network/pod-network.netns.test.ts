@@ -210,10 +210,10 @@ test("PodNetwork: a link that a deletion left in a group is listed, works, and g
 
 /** What a survey found, as text. */
 function surveyed(at: ReturnType<typeof machine>) {
-  const { attached, strays } = at.network.survey();
+  const { attached, unowned } = at.network.survey();
   return {
     attached: attached.map(({ containerId, addresses }) => `${containerId} ${addresses.join()}`),
-    strays: strays.map(({ addresses }) => addresses.join()),
+    unowned: unowned.map(({ addresses }) => addresses.join()),
   };
 }
 
@@ -224,7 +224,7 @@ test("PodNetwork: routes that were flushed are read inside the pods and put back
   await at.network.setUp(request(b, "bbbb", 2, "v4"));
   for (const family of ["-4", "-6"]) at.ip(at.nodeName, family, "route", "flush", "table", "116");
   for (const family of ["-4", "-6"]) at.ip(at.nodeName, family, "rule", "del", "pref", "2000");
-  assert.deepEqual(surveyed(at), { attached: ["aaaa 10.1.0.1,fd01::1", "bbbb 10.1.0.2"], strays: [] });
+  assert.deepEqual(surveyed(at), { attached: ["aaaa 10.1.0.1,fd01::1", "bbbb 10.1.0.2"], unowned: [] });
   assert.equal(at.network.initHost(), 2);
   assert.equal(at.network.repair(at.network.survey()), 3);
   assert.deepEqual([at.network.initHost(), at.network.repair(at.network.survey())], [0, 0]);
@@ -247,7 +247,7 @@ test("PodNetwork: after its link was set down and up a pod works again, and one 
   assert.doesNotMatch(at.ip(at.nodeName, "link", "show", second?.hostName ?? ""), /<[^>]*\bUP\b/);
 });
 
-test("PodNetwork: a link whose alias was changed or taken away is a stray with its addresses, and goes with its DEL", async () => {
+test("PodNetwork: a link whose alias was changed or taken away is unowned with its addresses, and goes with its DEL", async () => {
   using at = machine();
   const [a, b] = at.podNames;
   await at.network.setUp(request(a, "aaaa", 1));
@@ -256,22 +256,22 @@ test("PodNetwork: a link whose alias was changed or taken away is a stray with i
   at.ip(at.nodeName, "link", "set", first ?? "", "alias", "mine");
   at.ip(at.nodeName, "link", "set", second ?? "", "alias", "");
   assert.equal(at.network.removeHalfMade(), 0, "a pod lives on it");
-  assert.deepEqual(surveyed(at), { attached: [], strays: ["10.1.0.1,fd01::1", "10.1.0.2,fd01::2"] });
+  assert.deepEqual(surveyed(at), { attached: [], unowned: ["10.1.0.1,fd01::1", "10.1.0.2,fd01::2"] });
   at.ip(at.nodeName, "route", "flush", "table", "116");
   at.ip(at.nodeName, "-6", "route", "flush", "table", "116");
-  assert.deepEqual(surveyed(at).strays, ["10.1.0.1,fd01::1", "10.1.0.2,fd01::2"], "read inside the pods");
+  assert.deepEqual(surveyed(at).unowned, ["10.1.0.1,fd01::1", "10.1.0.2,fd01::2"], "read inside the pods");
   for (const containerId of ["aaaa", "bbbb"]) await at.network.tearDown({ containerId, ifname: "eth0" });
   assert.doesNotMatch(at.ip(at.nodeName, "link", "show"), /veth/);
 });
 
-test("PodNetwork: a link of somebody else that our routes lead to is a stray; other routes are not counted", async () => {
+test("PodNetwork: a link of somebody else that our routes lead to is unowned; other routes are not counted", async () => {
   using at = machine();
   at.ip(at.nodeName, "link", "add", "foreign", "type", "veth", "peer", "name", "p1");
   at.ip(at.nodeName, "link", "set", "foreign", "up");
   at.ip(at.nodeName, "route", "add", "10.1.0.9/32", "dev", "foreign", "table", "116", "proto", "30");
   at.ip(at.nodeName, "route", "add", "10.1.0.10/32", "dev", "foreign", "table", "116", "proto", "77");
   at.ip(at.nodeName, "route", "add", "10.2.0.0/24", "dev", "foreign", "table", "116", "proto", "30");
-  assert.deepEqual(surveyed(at), { attached: [], strays: ["10.1.0.9"] });
+  assert.deepEqual(surveyed(at), { attached: [], unowned: ["10.1.0.9"] });
   assert.equal(at.network.repair(at.network.survey()), 0);
 });
 
@@ -285,7 +285,7 @@ test("PodNetwork: a link whose pod cannot be found is told without addresses", a
   using held = at.kernel.openNetNs({ name: a });
   at.kernel.deleteNetNs(a);
   try {
-    assert.deepEqual(surveyed(at), { attached: ["aaaa "], strays: [] });
+    assert.deepEqual(surveyed(at), { attached: ["aaaa "], unowned: [] });
     assert.equal(at.network.repair(at.network.survey()), 0);
     const known = { ipv4: IpAddress.parse("10.1.0.1") };
     assert.equal(
@@ -309,7 +309,7 @@ test("PodNetwork: a pod whose namespace has no name is found by its processes", 
   const child = inNetNs(netns, () => spawn("/bin/sleep", ["infinity"], { stdio: "ignore" }));
   at.kernel.deleteNetNs(a);
   try {
-    assert.deepEqual(surveyed(at), { attached: ["aaaa 10.1.0.1"], strays: [] });
+    assert.deepEqual(surveyed(at), { attached: ["aaaa 10.1.0.1"], unowned: [] });
   } finally {
     child.kill("SIGKILL");
     at.kernel.createNetNs(a)[Symbol.dispose]();
@@ -341,7 +341,7 @@ test("PodNetwork: an address that is routed to another link is not taken from it
   await at.network.setUp(request(a, "aaaa", 1));
   await assert.rejects(at.network.setUp(request(b, "bbbb", 1)), { code: "address-in-use", message: /10\.1\.0\.1\/32/ });
   await assert.rejects(at.network.setUp(request(b, "bbbb", 1, "v6")), { code: "address-in-use" });
-  assert.deepEqual(surveyed(at), { attached: ["aaaa 10.1.0.1,fd01::1"], strays: [] });
+  assert.deepEqual(surveyed(at), { attached: ["aaaa 10.1.0.1,fd01::1"], unowned: [] });
   assert.doesNotMatch(at.ip(b, "link", "show"), /eth0/);
   assert.ok(at.ping(a, "192.0.2.1"));
 });
@@ -361,7 +361,7 @@ test("PodNetwork: a pod that took its address off its interface has a link still
   const bare = (): string[] => at.network.survey().bare.map(({ containerId }) => containerId);
   assert.deepEqual(bare(), [], "its route tells");
   at.ip(at.nodeName, "route", "flush", "table", "116");
-  assert.deepEqual([surveyed(at), bare()], [{ attached: [], strays: [] }, ["aaaa"]]);
+  assert.deepEqual([surveyed(at), bare()], [{ attached: [], unowned: [] }, ["aaaa"]]);
   assert.equal(at.network.repair(at.network.survey(), known), 1);
   assert.deepEqual(surveyed(at).attached, ["aaaa 10.1.0.1"]);
   const link = hostNameOf({ containerId: "aaaa", ifname: "eth0" });

@@ -1,7 +1,7 @@
 import type { Kernel, NetStack } from "#kernel/net";
 import type { Route } from "#kernel/route";
 import { parseAlias } from "./alias.ts";
-import { type AttachedPod, joinAttachments, type StrayLink, strayLinks } from "./listing.ts";
+import { type AttachedPod, joinAttachments, type UnownedLink, unownedLinks } from "./listing.ts";
 import type { PodNetworkOptions } from "./plan.ts";
 import { PodNamespaces } from "./pod-namespaces.ts";
 
@@ -24,7 +24,7 @@ export interface Survey {
   /** Of links whose ADD has not ended, or could not be undone. */
   readonly pending: readonly AttachmentName[];
   /** Without addresses: those cannot be read. */
-  readonly strays: readonly StrayLink[];
+  readonly unowned: readonly UnownedLink[];
 }
 
 /** Reads which link has which addresses: from the routes, and inside its pod where no route tells. Throws `KernelError`. */
@@ -38,7 +38,7 @@ export function takeSurvey(
   const namespaces = new PodNamespaces(kernel, host);
   const byIndex = new Map(links.map((link) => [link.index, link] as const));
   const bare = new Set<number>();
-  const read = <T extends AttachedPod | StrayLink>(one: T): T => {
+  const read = <T extends AttachedPod | UnownedLink>(one: T): T => {
     const link = byIndex.get(one.ifindex);
     if (one.addresses.length > 0 || link === undefined) return one;
     const addresses = namespaces.addressesOf(link);
@@ -47,7 +47,7 @@ export function takeSurvey(
   };
   const ours = routes.filter(({ table, protocol }) => table === options.tableId && protocol === options.protocolId);
   const found = joinAttachments(links, routes).map(read);
-  const strays = strayLinks(links, ours).map(read);
+  const unowned = unownedLinks(links, ours).map(read);
   return {
     attached: found.filter(({ ifindex }) => !bare.has(ifindex)),
     bare: found.filter(({ ifindex }) => bare.has(ifindex)),
@@ -55,7 +55,7 @@ export function takeSurvey(
       const name = parseAlias(alias ?? "");
       return name?.kind === "pending" ? [{ containerId: name.containerId, ifname: name.ifname }] : [];
     }),
-    strays: strays.filter(({ ifindex }) => !bare.has(ifindex)),
+    unowned: unowned.filter(({ ifindex }) => !bare.has(ifindex)),
   };
 }
 

@@ -15,7 +15,7 @@ export function rememberKernel(
   options: { readonly registerFromMain: boolean },
 ): ReturnType<PodNetwork["survey"]> {
   const survey = network.survey(options);
-  ipam.remember(survey.attached, survey.strays, [...survey.bare, ...survey.pending]);
+  ipam.remember(survey.attached, survey.unowned, [...survey.bare, ...survey.pending]);
   return survey;
 }
 

@@ -1,25 +1,25 @@
 import type { IpAddress } from "#base/ip";
 
-/** An address that nobody had claimed before, or that nobody claims any more. */
-export interface ClaimChange {
+/** An address that got its first holder, or lost its last one. */
+export interface HolderChange {
   readonly address: IpAddress;
-  readonly claimed: boolean;
+  readonly held: boolean;
 }
 
-interface Claim {
+interface HeldAddress {
   readonly address: IpAddress;
   readonly holders: Set<string>;
 }
 
 /**
- * Who has which address on this node, whatever block it belongs to: an address with a holder is not handed out. Holders
- * are attachments, and links that are none of ours but have an address of ours. Bounded by the links of the node.
+ * The holders of each address on this node, whatever its block: an address with a holder is not handed out. Holders are
+ * attachments, and foreign links that have an address of ours. Bounded by the links of the node.
  */
-export class Claims {
-  readonly #byAddress = new Map<string, Claim>();
+export class AddressHolders {
+  readonly #byAddress = new Map<string, HeldAddress>();
   readonly #byHolder = new Map<string, readonly IpAddress[]>();
 
-  /** Every address that somebody has. */
+  /** Every address that has a holder. */
   *addresses(): IterableIterator<IpAddress> {
     for (const { address } of this.#byAddress.values()) yield address;
   }
@@ -37,8 +37,8 @@ export class Claims {
     return this.#byHolder.keys();
   }
 
-  /** Makes `addresses` all that the holder has; none: it is forgotten. Returns what that changed. */
-  set(holder: string, addresses: readonly IpAddress[]): ClaimChange[] {
+  /** Makes `addresses` all that the holder has; with none it is forgotten. Returns the addresses whose state changed. */
+  set(holder: string, addresses: readonly IpAddress[]): HolderChange[] {
     const before = this.of(holder);
     if (addresses.length === 0) this.#byHolder.delete(holder);
     else this.#byHolder.set(holder, addresses);
@@ -48,21 +48,21 @@ export class Claims {
     return [...taken, ...given.flatMap((address) => this.#remove(holder, address))];
   }
 
-  #add(holder: string, address: IpAddress): ClaimChange[] {
+  #add(holder: string, address: IpAddress): HolderChange[] {
     const known = this.#byAddress.get(String(address));
     if (known !== undefined) {
       known.holders.add(holder);
       return [];
     }
     this.#byAddress.set(String(address), { address, holders: new Set([holder]) });
-    return [{ address, claimed: true }];
+    return [{ address, held: true }];
   }
 
-  #remove(holder: string, address: IpAddress): ClaimChange[] {
+  #remove(holder: string, address: IpAddress): HolderChange[] {
     const known = this.#byAddress.get(String(address));
     known?.holders.delete(holder);
     if (known === undefined || known.holders.size > 0) return [];
     this.#byAddress.delete(String(address));
-    return [{ address, claimed: false }];
+    return [{ address, held: false }];
   }
 }

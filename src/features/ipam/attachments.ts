@@ -34,7 +34,7 @@ export interface LostAttachment extends Attachment {
 }
 
 /** A link that has addresses of the pod network, and is no attachment that we know. */
-export interface Stray {
+export interface UnownedLink {
   readonly ifindex: number;
   readonly hostName?: string | undefined;
   /** None: they cannot be read. */

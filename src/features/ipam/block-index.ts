@@ -1,17 +1,17 @@
 import { Cidr, type IpFamily } from "#base/ip";
 import type { BlockCidrs } from "#kube/coil";
 
-/** What the ledger keeps of a block. */
-export interface LedgerBlock {
+/** A block as the index keeps it. */
+export interface IndexedBlock {
   readonly name: string;
   readonly pool: string;
   readonly cidrs: readonly Cidr[];
 }
 
-interface Line extends LedgerBlock {
-  /** Is being made: whether it exists will be known later. */
+interface Entry extends IndexedBlock {
+  /** It is being made: whether it exists is decided later. */
   open: boolean;
-  /** Epoch of the last change; a list that began before does not judge it. */
+  /** Epoch of the last change; a list that began before does not decide about it. */
   at: number;
 }
 
@@ -20,61 +20,61 @@ interface Line extends LedgerBlock {
  * (docs/spec/pod-network.md#2.2). Pure memory; nothing is awaited between the check and the reservation, so that two pools cannot be given
  * one address at the same time. Bounded by the blocks of the cluster.
  */
-export class BlockLedger {
-  readonly #lines = new Map<string, Line>();
+export class BlockIndex {
+  readonly #entries = new Map<string, Entry>();
   /** By family and prefix length, then by base: names. */
   readonly #prefixes = new Map<string, Map<bigint, Set<string>>>();
   #epoch = 0;
 
   get size(): number {
-    return this.#lines.size;
+    return this.#entries.size;
   }
 
   /** A block of another name that overlaps one of these prefixes, and the prefix of it. */
   overlapping(cidrs: readonly Cidr[], name = ""): { readonly name: string; readonly cidr: Cidr } | undefined {
     for (const cidr of cidrs) {
       for (const other of this.#namesIn(cidr)) {
-        const theirs = this.#lines.get(other)?.cidrs.find((one) => one.overlaps(cidr));
+        const theirs = this.#entries.get(other)?.cidrs.find((one) => one.overlaps(cidr));
         if (other !== name && theirs !== undefined) return { name: other, cidr: theirs };
       }
     }
     return undefined;
   }
 
-  /** Enters a block that is about to be made. {@link BlockLedger.settle} it when the attempt is over. */
-  reserve(block: LedgerBlock): void {
-    this.#enter(block, true);
+  /** Adds a block that is about to be made. Call {@link BlockIndex.settle} when the attempt is over. */
+  reserve(block: IndexedBlock): void {
+    this.#put(block, true);
   }
 
-  /** The attempt to make a block is over. Whether it is there or not, a list that begins from now on is believed. */
+  /** The attempt to make a block is over. A list that begins from now on decides whether it exists. */
   settle(name: string): void {
-    const line = this.#lines.get(name);
-    if (line === undefined) return;
+    const entry = this.#entries.get(name);
+    if (entry === undefined) return;
     this.#epoch += 1;
-    line.open = false;
-    line.at = this.#epoch;
+    entry.open = false;
+    entry.at = this.#epoch;
   }
 
-  /** Call before a list of blocks is asked for, and hand the result to {@link BlockLedger.replace}. */
+  /** Read before a list of blocks is requested, and pass to {@link BlockIndex.replace}. */
   get epoch(): number {
     return this.#epoch;
   }
 
   /** Takes over a list of the blocks of one pool, or of all. */
-  replace(found: readonly LedgerBlock[], options: { readonly since: number; readonly pool?: string }): void {
+  replace(found: readonly IndexedBlock[], options: { readonly since: number; readonly pool?: string }): void {
     const names = new Set(found.map(({ name }) => name));
-    for (const line of [...this.#lines.values()]) {
-      const judged = options.pool === undefined || line.pool === options.pool;
-      if (judged && !line.open && line.at <= options.since && !names.has(line.name)) this.#strike(line);
+    for (const entry of [...this.#entries.values()]) {
+      const decided = options.pool === undefined || entry.pool === options.pool;
+      if (decided && !entry.open && entry.at <= options.since && !names.has(entry.name)) this.#remove(entry);
     }
-    for (const block of found) if (this.#lines.get(block.name)?.open !== true) this.#enter(block, false, options.since);
+    for (const block of found) if (this.#entries.get(block.name)?.open !== true) this.#put(block, false, options.since);
   }
 
-  #enter(block: LedgerBlock, open: boolean, at?: number): void {
-    const before = this.#lines.get(block.name);
-    if (before !== undefined) this.#strike(before);
+  #put(block: IndexedBlock, open: boolean, at?: number): void {
+    const before = this.#entries.get(block.name);
+    if (before !== undefined) this.#remove(before);
     this.#epoch += at === undefined ? 1 : 0;
-    this.#lines.set(block.name, { ...block, open, at: at ?? this.#epoch });
+    this.#entries.set(block.name, { ...block, open, at: at ?? this.#epoch });
     for (const cidr of block.cidrs) {
       const ofLength = this.#prefixes.get(lengthKey(cidr.family, cidr.prefixLength)) ?? new Map<bigint, Set<string>>();
       this.#prefixes.set(lengthKey(cidr.family, cidr.prefixLength), ofLength);
@@ -82,13 +82,13 @@ export class BlockLedger {
     }
   }
 
-  #strike(line: Line): void {
-    this.#lines.delete(line.name);
-    for (const { family, prefixLength, base } of line.cidrs) {
+  #remove(entry: Entry): void {
+    this.#entries.delete(entry.name);
+    for (const { family, prefixLength, base } of entry.cidrs) {
       const key = lengthKey(family, prefixLength);
       const ofLength = this.#prefixes.get(key);
       const names = ofLength?.get(base.value);
-      names?.delete(line.name);
+      names?.delete(entry.name);
       if (names?.size === 0) ofLength?.delete(base.value);
       if (ofLength?.size === 0) this.#prefixes.delete(key);
     }

@@ -2,13 +2,13 @@ import type { AbortOptions } from "#base/async";
 import { Cidr } from "#base/ip";
 import type { KubeApi } from "#kube/client";
 import { type AddressBlock, coilResources, POOL_LABEL } from "#kube/coil";
-import { BlockLedger, type LedgerBlock } from "./block-ledger.ts";
+import { BlockIndex, type IndexedBlock } from "./block-index.ts";
 
 const { addressBlocks } = coilResources;
 
-/** A {@link BlockLedger} that is filled from the API server, again whenever it may lack blocks. Its methods reject with `KubeError`. */
-export class LiveLedger {
-  readonly lines = new BlockLedger();
+/** A {@link BlockIndex} that is filled from the API server, again whenever it may lack blocks. Its methods reject with `KubeError`. */
+export class LiveBlockIndex {
+  readonly index = new BlockIndex();
   readonly #api: KubeApi;
   /** Blocks may be missing: list all again before the next use. */
   #isStale = true;
@@ -18,7 +18,7 @@ export class LiveLedger {
     this.#api = api;
   }
 
-  /** There may be blocks that the ledger does not know, or it may know some that are gone. */
+  /** The index may lack blocks, or have some that are gone: the next use lists them. */
   distrust(): void {
     this.#isStale = true;
   }
@@ -35,18 +35,18 @@ export class LiveLedger {
 
   /** Lists the blocks of one pool. */
   async listPool(pool: string, { signal }: AbortOptions): Promise<readonly AddressBlock[]> {
-    const since = this.lines.epoch;
+    const since = this.index.epoch;
     const { items } = await this.#api.listAll(addressBlocks, { labelSelector: `${POOL_LABEL}=${pool}`, signal });
-    this.lines.replace(items.map(ledgerBlock), { since, pool });
+    this.index.replace(items.map(indexedBlock), { since, pool });
     return items;
   }
 
   async #listAll({ signal }: AbortOptions): Promise<void> {
-    const since = this.lines.epoch;
+    const since = this.index.epoch;
     this.#isStale = false;
     try {
       const { items } = await this.#api.listAll(addressBlocks, { signal });
-      this.lines.replace(items.map(ledgerBlock), { since });
+      this.index.replace(items.map(indexedBlock), { since });
     } catch (error) {
       this.#isStale = true;
       throw error;
@@ -54,8 +54,8 @@ export class LiveLedger {
   }
 }
 
-/** A prefix that somebody wrote by hand, wrongly, overlaps nothing. */
-function ledgerBlock({ metadata, ipv4, ipv6 }: AddressBlock): LedgerBlock {
+/** A malformed prefix, written by hand, overlaps nothing. */
+function indexedBlock({ metadata, ipv4, ipv6 }: AddressBlock): IndexedBlock {
   const cidrs = [ipv4, ipv6].flatMap((text) => (text === undefined ? [] : (Cidr.tryParse(text) ?? [])));
   return { name: metadata.name, pool: metadata.labels?.[POOL_LABEL] ?? "", cidrs };
 }

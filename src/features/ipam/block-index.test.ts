@@ -2,42 +2,42 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { Cidr, IpAddress } from "#base/ip";
-import { BlockLedger, type LedgerBlock } from "./block-ledger.ts";
+import { BlockIndex, type IndexedBlock } from "./block-index.ts";
 
-const block = (name: string, ...cidrs: string[]): LedgerBlock => ({
+const block = (name: string, ...cidrs: string[]): IndexedBlock => ({
   name,
   pool: name.split("-")[0] ?? "",
   cidrs: cidrs.map((text) => Cidr.parse(text)),
 });
 
 test("BlockLedger: an overlap is found whichever prefix is larger, in each family, and by name", () => {
-  const ledger = new BlockLedger();
-  ledger.replace([block("a-0", "10.0.0.0/27", "fd00::/123"), block("b-7", "10.0.1.6/31")], { since: ledger.epoch });
+  const index = new BlockIndex();
+  index.replace([block("a-0", "10.0.0.0/27", "fd00::/123"), block("b-7", "10.0.1.6/31")], { since: index.epoch });
   const found = (...cidrs: string[]): string | undefined =>
-    ledger.overlapping(cidrs.map((text) => Cidr.parse(text)))?.name;
+    index.overlapping(cidrs.map((text) => Cidr.parse(text)))?.name;
   assert.equal(found("10.0.0.0/27"), "a-0");
   assert.equal(found("10.0.0.31/32"), "a-0");
   assert.equal(found("10.0.1.0/24"), "b-7");
   assert.equal(found("10.0.0.32/27"), undefined);
   assert.equal(found("10.9.0.0/27", "fd00::10/124"), "a-0");
-  assert.equal(ledger.overlapping([Cidr.parse("10.0.0.0/31")], "a-0"), undefined, "a block does not overlap itself");
+  assert.equal(index.overlapping([Cidr.parse("10.0.0.0/31")], "a-0"), undefined, "a block does not overlap itself");
 });
 
 test("BlockLedger: what is being made stays whatever lists say; when it is over, a list from then on is believed", () => {
-  const ledger = new BlockLedger();
-  const overlaps = (): boolean => ledger.overlapping([Cidr.parse("10.0.0.0/32")]) !== undefined;
-  ledger.reserve(block("a-0", "10.0.0.0/31"));
-  const since = ledger.epoch;
-  ledger.replace([], { since });
+  const index = new BlockIndex();
+  const overlaps = (): boolean => index.overlapping([Cidr.parse("10.0.0.0/32")]) !== undefined;
+  index.reserve(block("a-0", "10.0.0.0/31"));
+  const since = index.epoch;
+  index.replace([], { since });
   assert.ok(overlaps(), "a list from before the answer does not know it");
-  ledger.settle("a-0");
-  ledger.replace([], { since });
+  index.settle("a-0");
+  index.replace([], { since });
   assert.ok(overlaps(), "nor does one that began before");
-  ledger.replace([], { since: ledger.epoch, pool: "b" });
+  index.replace([], { since: index.epoch, pool: "b" });
   assert.ok(overlaps(), "nor one of another pool");
-  ledger.replace([], { since: ledger.epoch, pool: "a" });
+  index.replace([], { since: index.epoch, pool: "a" });
   assert.ok(!overlaps());
-  assert.equal(ledger.size, 0);
+  assert.equal(index.size, 0);
 });
 
 test("BlockLedger: agrees with looking through all blocks", () => {
@@ -55,25 +55,25 @@ test("BlockLedger: agrees with looking through all blocks", () => {
   });
   fc.assert(
     fc.property(fc.array(step, { maxLength: 40 }), prefix, (steps, asked) => {
-      const ledger = new BlockLedger();
-      const all = new Map<string, LedgerBlock>();
+      const index = new BlockIndex();
+      const all = new Map<string, IndexedBlock>();
       for (const { op, id, cidrs } of steps) {
         const name = `${id % 2 === 0 ? "a" : "b"}-${id}`;
         if (op === "reserve") {
           const made = { name, pool: name.slice(0, 1), cidrs };
-          ledger.reserve(made);
+          index.reserve(made);
           all.set(name, made);
         }
-        if (op === "settle") ledger.settle(name);
-        if (op === "list") ledger.replace([...all.values()], { since: ledger.epoch });
+        if (op === "settle") index.settle(name);
+        if (op === "list") index.replace([...all.values()], { since: index.epoch });
         if (op === "list-pool") {
           const own = [...all.values()].filter(({ pool }) => pool === "a");
-          ledger.replace(own, { since: ledger.epoch, pool: "a" });
+          index.replace(own, { since: index.epoch, pool: "a" });
         }
         const naive = [...all.values()].some((one) => one.cidrs.some((cidr) => cidr.overlaps(asked)));
-        assert.equal(ledger.overlapping([asked]) !== undefined, naive);
+        assert.equal(index.overlapping([asked]) !== undefined, naive);
       }
-      assert.equal(ledger.size, all.size);
+      assert.equal(index.size, all.size);
     }),
   );
 });
