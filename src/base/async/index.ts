@@ -7,12 +7,12 @@
  */
 
 export { unlessAborted, untilAborted } from "./aborted.ts";
-export { Backoff, type BackoffOptions } from "./backoff.ts";
+export { Backoff } from "./backoff.ts";
 export { Deferred } from "./deferred.ts";
 export { Dirty } from "./dirty.ts";
 export { type AbortLikeOptions, type AbortSignalLike, LightAbortSignal } from "./light-abort-signal.ts";
 export { KeyedMutex, Semaphore } from "./mutex.ts";
-export { type RepeatOptions, repeat } from "./repeat.ts";
+export { repeat } from "./repeat.ts";
 export { type AbortOptions, pause, sleep, withDeadline } from "./sleep.ts";
 export { TaskGroup } from "./task-group.ts";
 export { TimeSlice } from "./time-slice.ts";

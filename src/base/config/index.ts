@@ -16,7 +16,7 @@
  */
 export { formatListenAddress, type ListenAddress, parseListenAddress } from "./address.ts";
 export { formatDuration, parseDuration } from "./duration.ts";
-export { ConfigError, type ConfigErrorCode } from "./errors.ts";
+export { ConfigError } from "./errors.ts";
 export {
   addressFlag,
   choiceFlag,
@@ -34,4 +34,4 @@ export {
   TIMER_MAX,
 } from "./flag.ts";
 export { flagHelp, flagReference } from "./help.ts";
-export { type ParsedFlags, parseFlags } from "./parse.ts";
+export { parseFlags } from "./parse.ts";

@@ -9,7 +9,7 @@
  * await watchFiles(["/etc/isthmus/uplinks.yaml"], () => reload(), { signal, clock: systemClock });
  * ```
  */
-export { FileError, type FileErrorCode } from "./errors.ts";
+export { FileError } from "./errors.ts";
 export { MAX_FILE_BYTES, readBounded } from "./read.ts";
-export { type FileContent, type ReplaceFileOptions, replaceFile } from "./replace.ts";
+export { replaceFile } from "./replace.ts";
 export { fingerprint, LOOK_MS, lookAt, watchFiles } from "./watch.ts";

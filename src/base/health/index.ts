@@ -9,12 +9,5 @@
  * await using server = await serveHealth({ health }, { address: { port: 9385 } });
  * ```
  */
-export { Health, type HealthPart, type PartState } from "./health.ts";
-export {
-  HealthServerError,
-  type HealthServerErrorCode,
-  type Readiness,
-  readiness,
-  serveHealth,
-  serveMetrics,
-} from "./server.ts";
+export { Health, type HealthPart } from "./health.ts";
+export { HealthServerError, type Readiness, readiness, serveHealth, serveMetrics } from "./server.ts";

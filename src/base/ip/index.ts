@@ -13,6 +13,6 @@
  */
 export { IpAddress, type IpFamily } from "./address.ts";
 export { Cidr } from "./cidr.ts";
-export { IpParseError, type IpParseErrorCode } from "./errors.ts";
+export { IpParseError } from "./errors.ts";
 export { MacAddress } from "./mac.ts";
 export { IpRange } from "./range.ts";

@@ -10,7 +10,7 @@
 import { pino } from "pino";
 import { describeError } from "#base/errors";
 
-export { MAX_REMEMBERED, Repeats } from "./repeats.ts";
+export { Repeats } from "./repeats.ts";
 
 export type LogLevel = "debug" | "info" | "warn" | "error";
 export type LogFields = Readonly<Record<string, unknown>>;

@@ -9,8 +9,8 @@
  * const [address] = await names.resolve("kubernetes.default.svc", { signal });
  * ```
  */
-export { NamesError, type NamesErrorCode } from "./errors.ts";
+export { NamesError } from "./errors.ts";
 export { HostsFile, parseHosts } from "./hosts.ts";
 export { nodeLookup } from "./node-lookup.ts";
-export { candidatesOf, parseResolvConf, type ResolvConf } from "./resolv-conf.ts";
+export { candidatesOf, parseResolvConf } from "./resolv-conf.ts";
 export { type Names, SystemNames } from "./system-names.ts";

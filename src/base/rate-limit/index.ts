@@ -9,4 +9,4 @@
  * await bucket.take({ signal }); // a caller that waits
  * ```
  */
-export { TokenBucket, type TokenBucketOptions } from "./token-bucket.ts";
+export { TokenBucket } from "./token-bucket.ts";

@@ -4,5 +4,5 @@
  *
  * Owns: when a sync runs ({@link reconcile}: at once; {@link BoundedRunner}: not too often). Refuses to know: what is synced.
  */
-export { BoundedRunner, type BoundedRunnerOptions } from "./bounded-runner.ts";
-export { type ReconcileOptions, reconcile } from "./reconcile.ts";
+export { BoundedRunner } from "./bounded-runner.ts";
+export { reconcile } from "./reconcile.ts";

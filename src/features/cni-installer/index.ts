@@ -7,10 +7,4 @@
  * const { binaryChanged, configChanged, disabled } = await installCni(installation, conflist);
  * ```
  */
-export {
-  type CniInstallation,
-  type CniInstallationChanges,
-  conflistFault,
-  InstallError,
-  installCni,
-} from "./installer.ts";
+export { type CniInstallation, conflistFault, installCni } from "./installer.ts";

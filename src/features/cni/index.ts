@@ -4,9 +4,9 @@
  * Owns: the socket, argument checks, ordering of calls of one container, error codes, the access log.
  * Refuses to know: how addresses are chosen and how links are made; the program passes both in.
  */
-export { type Allocation, type Attachment, type CniDeps, CniService, type PodIdentity } from "./cni-service.ts";
+export { type CniDeps, CniService } from "./cni-service.ts";
 export { CniFailure, type CniFailureKind } from "./failure.ts";
-export { callGrpc, GrpcCallError, type GrpcCallErrorCode } from "./grpc-client.ts";
+export { callGrpc } from "./grpc-client.ts";
 export { type GrpcHandler, serveGrpc } from "./grpc-server.ts";
-export { INSPECT_PATH, InspectionError, inspectHandler, inspectNodes } from "./inspection.ts";
+export { INSPECT_PATH, inspectHandler, inspectNodes } from "./inspection.ts";
 export { reflectionConversations } from "./reflection.ts";

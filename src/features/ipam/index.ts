@@ -12,16 +12,13 @@
  * ```
  */
 
-export type { Assignment, Attachment, LostAttachment, Restored, UnownedLink } from "./attachments.ts";
+export type { Attachment, LostAttachment } from "./attachments.ts";
 export { type AuditedBlock, type AuditedNode, type AuditedPod, type AuditInput, audit, type Finding } from "./audit.ts";
 export { type AuditCoverage, auditCluster } from "./audit-cluster.ts";
 export { BlockRequestReconciler } from "./block-requests.ts";
-export type { BlockListing, BlockSource, OwnedBlock } from "./block-source.ts";
-export { IpamError, type IpamErrorCode } from "./errors.ts";
-export { isBeingDeleted, KubeBlockSource, type KubeBlockSourceOptions } from "./kube-block-source.ts";
-export { NodeIpam, type NodeIpamDeps, type NodeIpamOptions } from "./node-ipam.ts";
-export { OrphanCollector, type OrphanCollectorOptions, type OrphanPass } from "./orphan-collector.ts";
-export { type BlockAllocation, PoolIndex } from "./pool-index.ts";
+export { IpamError } from "./errors.ts";
+export { isBeingDeleted, KubeBlockSource } from "./kube-block-source.ts";
+export { NodeIpam } from "./node-ipam.ts";
+export { OrphanCollector } from "./orphan-collector.ts";
 export { reconcilePool } from "./pool-lifecycle.ts";
-export { type Carved, PoolManager, type PoolStats } from "./pool-manager.ts";
-export { MAX_BITMAP_SLOTS, Slots } from "./slots.ts";
+export { PoolManager, type PoolStats } from "./pool-manager.ts";

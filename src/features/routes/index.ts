@@ -9,6 +9,6 @@
  * applyRoutes(stack.routes, plan);
  * ```
  */
-export { exportRoutes, type RouterNode, type RouterSkip, routesToNodes } from "./desired.ts";
-export { applyRoutes, planRoutes, type RouteChange } from "./plan.ts";
-export { RouteSync, type RouteSyncOptions } from "./route-sync.ts";
+export { exportRoutes, type RouterNode, routesToNodes } from "./desired.ts";
+export { applyRoutes, planRoutes } from "./plan.ts";
+export { RouteSync } from "./route-sync.ts";

@@ -9,4 +9,4 @@
  */
 export { decodeAddress, defaultScope } from "./codec.ts";
 export { checkAddress, describeAddress, openAddressPort } from "./port.ts";
-export type { Address, AddressFilter, AddressKey, AddressPort, AddressScope, AddressSpec } from "./types.ts";
+export type { Address, AddressFilter, AddressKey, AddressPort, AddressSpec } from "./types.ts";

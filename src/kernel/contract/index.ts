@@ -16,19 +16,7 @@ import { routeContract } from "./route.ts";
 import { ruleContract } from "./rule.ts";
 import type { ContractTarget } from "./target.ts";
 
-export {
-  addressContract,
-  type ContractTarget,
-  fouContract,
-  linkContract,
-  neighbourContract,
-  netnsContract,
-  netnsIdContract,
-  nftContract,
-  routeContract,
-  ruleContract,
-  sysctlContract,
-};
+export { nftContract };
 
 /** All suites. */
 export function kernelContract(target: ContractTarget): void {

@@ -11,5 +11,5 @@
  * }
  * ```
  */
-export { errnoName, errnoNumber, errnoText } from "./errno.ts";
+export { errnoName, errnoNumber } from "./errno.ts";
 export { isKernelError, KernelError, type KernelErrorCode } from "./kernel-error.ts";

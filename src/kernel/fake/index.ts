@@ -10,5 +10,4 @@
  * assert.match(kernel.dump({ name: "pod" }), /link eth0 veth/);
  * ```
  */
-export type { Fault } from "./faults.ts";
-export { FakeKernel, type FakeKernelOptions } from "./kernel.ts";
+export { FakeKernel } from "./kernel.ts";

@@ -16,7 +16,6 @@ export {
   bind,
   C,
   close,
-  connect,
   duplicate,
   getsockname,
   getsockopt,
@@ -27,10 +26,8 @@ export {
   mount,
   open,
   pollReadable,
-  read,
   recv,
   recvFrom,
-  type SendOptions,
   send,
   sendAsync,
   setns,
@@ -39,11 +36,10 @@ export {
   tryLock,
   unmount,
   unshare,
-  write,
 } from "./calls.ts";
 export { dropFromBoundingSet, effectiveCapabilities, setCapabilities } from "./capabilities.ts";
 export { type LoopWatch, watchReadable } from "./event-loop.ts";
-export { type Libnftables, libnftables, type NftHandle } from "./nftables.ts";
+export { libnftables, type NftHandle } from "./nftables.ts";
 export { decodeSockaddr, type Endpoint, encodeSockaddr } from "./sockaddr.ts";
 export {
   acceptFrom,

@@ -15,8 +15,6 @@ export { MAX_DELETE_MANY } from "./delete-many.ts";
 export { openNetnsIdPort } from "./netns-id.ts";
 export { openLinkPort } from "./port.ts";
 export type {
-  BridgeOptions,
-  CommonLinkSpec,
   DeletableLink,
   Link,
   LinkChange,
@@ -25,12 +23,5 @@ export type {
   LinkPort,
   LinkRef,
   LinkSpec,
-  MacvlanOptions,
   NetnsIdPort,
-  OperState,
-  TunnelEncap,
-  TunnelOptions,
-  TunOptions,
-  VethPeerSpec,
-  VxlanOptions,
 } from "./types.ts";

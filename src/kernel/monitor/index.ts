@@ -9,4 +9,4 @@
  * ```
  */
 export { decodeEvents, Monitors } from "./monitors.ts";
-export type { MonitorEvent, MonitorTopics } from "./types.ts";
+export type { MonitorEvent } from "./types.ts";

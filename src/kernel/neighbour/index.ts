@@ -8,11 +8,4 @@
  * ```
  */
 export { checkNeighbour, decodeNeighbour, describeNeighbour, openNeighbourPort } from "./port.ts";
-export type {
-  Neighbour,
-  NeighbourFilter,
-  NeighbourKey,
-  NeighbourPort,
-  NeighbourSpec,
-  NeighbourState,
-} from "./types.ts";
+export type { Neighbour, NeighbourFilter, NeighbourKey, NeighbourPort, NeighbourSpec } from "./types.ts";

@@ -12,14 +12,9 @@
  * ```
  */
 
-export type { Address, AddressPort, AddressSpec } from "#kernel/address";
-export { isKernelError, KernelError, type KernelErrorCode } from "#kernel/errors";
-export type { FouPort, FouPortEntry } from "#kernel/fou";
-export type { Link, LinkChange, LinkPort, LinkRef, LinkSpec, NetnsIdPort } from "#kernel/link";
-export type { Neighbour, NeighbourPort, NeighbourSpec } from "#kernel/neighbour";
-export type { NetNs, NetNsRef } from "#kernel/netns";
-export type { NextHop, Route, RouteEncap, RouteFilter, RouteKey, RoutePort, RouteSpec } from "#kernel/route";
-export type { Rule, RulePort, RuleSpec } from "#kernel/rule";
+export { isKernelError, type KernelErrorCode } from "#kernel/errors";
+export type { LinkPort } from "#kernel/link";
+export type { NetNs } from "#kernel/netns";
 export type { SysctlPort } from "#kernel/sysctl";
 export { openKernel } from "./kernel.ts";
 export type { Kernel, NetStack } from "./types.ts";

@@ -10,7 +10,7 @@
  * deleteNetNs("pod-1");
  * ```
  */
-export { inNetNs, type SyncResult } from "./enter.ts";
+export { inNetNs } from "./enter.ts";
 export { createAnonymousNetNs, createNetNs, deleteNetNs, listNetNs } from "./named.ts";
 export { NETNS_DIR, type NetNs, type NetNsRef, sameNetNs } from "./netns.ts";
 export { openNetNs } from "./open.ts";

@@ -9,4 +9,4 @@
  */
 export { decodeRule } from "./codec.ts";
 export { checkRule, describeRule, openRulePort } from "./port.ts";
-export type { Rule, RuleAction, RulePort, RuleSpec } from "./types.ts";
+export type { Rule, RulePort, RuleSpec } from "./types.ts";

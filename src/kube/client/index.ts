@@ -13,8 +13,8 @@
  * ```
  */
 export type * from "./api.ts";
-export { DEFAULT_PAGE_SIZE, findObject, KubeClient, type KubeClientOptions } from "./client.ts";
-export { type KubeConnection, type KubeCredentials, staticConnection } from "./connection.ts";
+export { findObject, KubeClient, type KubeClientOptions } from "./client.ts";
+export { type KubeConnection, staticConnection } from "./connection.ts";
 export {
   isAway,
   isKubeError,
@@ -24,9 +24,8 @@ export {
   type KubeConfigErrorCode,
   KubeError,
   type KubeErrorCode,
-  type KubeStatus,
 } from "./errors.ts";
-export { type LoadKubeConfigOptions, loadKubeConfig } from "./load.ts";
+export { loadKubeConfig } from "./load.ts";
 export {
   apiVersionOf,
   type Draft,
@@ -42,5 +41,4 @@ export {
 } from "./resource.ts";
 export * from "./resources.ts";
 export type { PortState } from "./server-port.ts";
-export { MAX_CONCURRENT_REQUESTS, type RequestSample } from "./transport.ts";
-export { MAX_EVENT_BYTES } from "./watch-decoder.ts";
+export type { RequestSample } from "./transport.ts";

@@ -10,28 +10,23 @@
  * blockCidrs(layout, 4)?.ipv4?.toString(); // "10.3.0.0/31"
  * ```
  */
-export { type BlockRequestResult, blockRequestResult } from "./block-request.ts";
+export { blockRequestResult } from "./block-request.ts";
 export {
   type BlockCidrs,
   blockCidrs,
   blockName,
-  DEFAULT_BLOCK_SIZE_BITS,
   MAX_BLOCK_INDEX,
   maxBlocks,
-  type ParsedSubnet,
   type PoolLayout,
   parsePool,
   poolFamilies,
-  subnetBlocks,
   subnetsOverlap,
 } from "./blocks.ts";
-export { type CrdManifest, coilCrds, type PrinterColumn } from "./crds.ts";
+export { type CrdManifest, coilCrds } from "./crds.ts";
 export { egressDefaults, poolDefaults } from "./defaults.ts";
-export { type EgressVerdict, validateEgress } from "./egress-validation.ts";
-export type { FieldFault } from "./faults.ts";
+export { validateEgress } from "./egress-validation.ts";
 export * from "./keys.ts";
-export { type PoolContext, type PoolInput, validatePoolCreate, validatePoolUpdate } from "./pool-validation.ts";
-export type { SchemaNode } from "./schema.ts";
+export { validatePoolCreate, validatePoolUpdate } from "./pool-validation.ts";
 export {
   type AddressBlock,
   type AddressPool,
@@ -42,8 +37,6 @@ export {
   type BlockRequestStatus,
   coilResources,
   type Egress,
-  type EgressPodTemplate,
   type EgressSpec,
-  type EgressStatus,
   type SubnetSet,
 } from "./types.ts";

@@ -13,9 +13,7 @@
 export {
   type EventInput,
   EventRecorder,
-  type EventRecorderOptions,
   MAX_PENDING_EVENTS,
-  MAX_REMEMBERED_EVENTS,
   type Regarding,
   regarding,
   SERIES_MS,

@@ -20,12 +20,5 @@
  * ```
  */
 export type { InformerHandler } from "./handlers.ts";
-export {
-  allSynced,
-  createInformer,
-  Informer,
-  type InformerApi,
-  type InformerHealth,
-  type InformerOptions,
-} from "./informer.ts";
-export type { Cached, IndexFunction, StoreReader } from "./store.ts";
+export { allSynced, createInformer, Informer, type InformerApi, type InformerHealth } from "./informer.ts";
+export type { Cached, StoreReader } from "./store.ts";

@@ -10,4 +10,4 @@
  * group.spawn((signal) => controller.run({ signal }));
  * ```
  */
-export { Controller, type ControllerOptions, type ReconcileResult, type ReconcileSample } from "./controller.ts";
+export { Controller, type ControllerOptions, type ReconcileSample } from "./controller.ts";

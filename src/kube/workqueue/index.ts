@@ -14,5 +14,5 @@
  * ```
  */
 export { RetryLimiter, type RetryOptions } from "./rate-limiter.ts";
-export { WorkQueue, type WorkQueueOptions } from "./work-queue.ts";
-export { runWorkers, type WorkersOptions } from "./workers.ts";
+export { WorkQueue } from "./work-queue.ts";
+export { runWorkers } from "./workers.ts";

@@ -3,12 +3,11 @@
  *
  * Owns: the state directory, the children, their restart. Refuses to know: what is tested on the cluster.
  */
-export { attachedNode, joinNetns } from "./exec.ts";
+export { joinNetns } from "./exec.ts";
 export { leaveCluster, removeDeadRuns } from "./guest.ts";
-export { type HostEvent, type HostOptions, LabError, type LabErrorCode, runHost } from "./host.ts";
-export { type LabPaths, labPaths } from "./lab-paths.ts";
+export { type HostEvent, LabError, runHost } from "./host.ts";
+export { labPaths } from "./lab-paths.ts";
 export type { LabServices } from "./services.ts";
 export { isRunning, type LabState, lockLab, readState, removeState } from "./state.ts";
-export { type ChildState, Supervisor } from "./supervisor.ts";
 export type { LabTunnel } from "./tunnel.ts";
 export type { LabUplinks } from "./uplinks.ts";

@@ -9,9 +9,9 @@
  * const { status, body } = await request(socket, { path: "/readyz", host: "node1" }, { timeoutMs: 1000 });
  * ```
  */
-export { connectInside, type Destination } from "./connect.ts";
-export { InsideError, type InsideErrorCode } from "./errors.ts";
-export { type EstablishedSocket, establishedIn, socketsOf } from "./established.ts";
-export { type Answer, readAll, request, requestWhole, type WholeAnswer } from "./exchange.ts";
+export { connectInside } from "./connect.ts";
+export { InsideError } from "./errors.ts";
+export { establishedIn, socketsOf } from "./established.ts";
+export { readAll, request, requestWhole, type WholeAnswer } from "./exchange.ts";
 export { connectThrough, requestConnect } from "./through.ts";
 export { secure } from "./tls.ts";

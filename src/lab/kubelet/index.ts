@@ -6,16 +6,8 @@
  * run in them for `kubectl exec`.
  * Refuses to know: how networks are made.
  */
-export { CniCallError, type CniPluginSettings, type CniRunner, execCni } from "./cni-exec.ts";
-export {
-  EXEC_PROTOCOLS,
-  ExecError,
-  type ExecErrorCode,
-  type ExecPlace,
-  type ExecRequest,
-  type ExecServerOptions,
-  serveExec,
-} from "./exec/index.ts";
-export { Heartbeat, type HeartbeatDeps } from "./heartbeat.ts";
-export { Kubelet, type KubeletDeps, type KubeletOptions, NETNS_ANNOTATION } from "./kubelet.ts";
-export { type Capacity, machineCapacity, type NodeSettings, nodeDraft, nodeStatus } from "./node-object.ts";
+export { execCni } from "./cni-exec.ts";
+export { serveExec } from "./exec/index.ts";
+export { Heartbeat } from "./heartbeat.ts";
+export { Kubelet, NETNS_ANNOTATION } from "./kubelet.ts";
+export { machineCapacity, type NodeSettings, nodeDraft, nodeStatus } from "./node-object.ts";

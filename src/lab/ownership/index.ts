@@ -12,7 +12,7 @@
  * ```
  */
 export { createOwn } from "./create-own.ts";
-export { OwnershipError, type OwnershipErrorCode } from "./errors.ts";
+export { OwnershipError } from "./errors.ts";
 export {
   guestIdentity,
   hostIdentity,
@@ -24,7 +24,7 @@ export {
   ownSelector,
   RUN_LABEL,
 } from "./identity.ts";
-export { isForLab, nodeTaints, podPlacement, type Taint } from "./placement.ts";
+export { isForLab, nodeTaints, podPlacement } from "./placement.ts";
 export { type KeptDefinition, removeOwn } from "./remove-own.ts";
-export { checkRights, GUEST_RIGHTS, type Right } from "./rights.ts";
-export { type BlockController, CONTROLLER_LEASE, type FoundRun, findRuns, isAlive, surveyCluster } from "./survey.ts";
+export { checkRights } from "./rights.ts";
+export { type BlockController, CONTROLLER_LEASE, findRuns, isAlive, surveyCluster } from "./survey.ts";

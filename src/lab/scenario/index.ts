@@ -4,13 +4,13 @@
  * Owns: the default scenario, waiting for it, the report. Refuses to know: how the cluster came up.
  */
 export { applyScenario } from "./apply.ts";
-export { defaultScenario, type Scenario, type ScenarioPool, type ScenarioWorkload } from "./default.ts";
+export { defaultScenario } from "./default.ts";
 export { type ObservedCluster, observeCluster, waitForPods } from "./observe.ts";
 export { type LabReport, reachesAll, renderReport } from "./report.ts";
-export { type ServicesReport, type ServiceTry, servicesWork } from "./services-report.ts";
+export { servicesWork } from "./services-report.ts";
 export { verifyServices } from "./services-verify.ts";
-export { type TunnelReport, type TunnelTries, tunnelWorks } from "./tunnel-report.ts";
+export { type TunnelReport, tunnelWorks } from "./tunnel-report.ts";
 export { verifyTunnel } from "./tunnel-verify.ts";
-export { type UplinkDownload, type UplinkRecovery, type UplinksReport, uplinksWork } from "./uplinks-report.ts";
+export { type UplinksReport, uplinksWork } from "./uplinks-report.ts";
 export { verifyUplinks } from "./uplinks-verify.ts";
 export { verifyCluster } from "./verify.ts";

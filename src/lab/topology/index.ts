@@ -5,14 +5,14 @@
  * Owns: namespaces whose names begin with `isthmus-<lab>-`, and what runs in them. Refuses to know: Kubernetes.
  */
 export { buildTopology } from "./build.ts";
-export { addressOfNode, type LabNode } from "./lab-node.ts";
+export type { LabNode } from "./lab-node.ts";
 export {
   LAB_NAME_PATTERN,
   type NodeFamilies,
   planTopology,
   type Topology,
 } from "./plan.ts";
-export { type Removed, removeTopology } from "./remove.ts";
+export { removeTopology } from "./remove.ts";
 export { closeControlPlane } from "./tunnel-firewall.ts";
 export { breakUplink, healUplink, UPLINK_FAULTS, type UplinkFault } from "./uplink-faults.ts";
-export type { OnLink, UplinkLink, Uplinks } from "./uplinks.ts";
+export type { OnLink, Uplinks } from "./uplinks.ts";

@@ -14,9 +14,6 @@ import { DeploymentController } from "./deployment.ts";
 import { EndpointSliceController } from "./endpoint-slices.ts";
 import { Scheduler } from "./scheduler.ts";
 
-export { chooseNode } from "./choose-node.ts";
-export { planRollout, type RolloutPlan, type RolloutPod } from "./rollout.ts";
-
 /** Runs all of them until the signal aborts. */
 export async function runWorkloads(
   deps: { readonly api: KubeApi; readonly log: Logger },

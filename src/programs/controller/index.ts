@@ -11,9 +11,4 @@
  * ```
  */
 export { controllerProgramMetrics } from "./metrics.ts";
-export {
-  type ControllerProgram,
-  type LeadingController,
-  type ReconcilerOptions,
-  runController,
-} from "./run-controller.ts";
+export { type LeadingController, runController } from "./run-controller.ts";

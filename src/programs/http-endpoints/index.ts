@@ -7,5 +7,5 @@
  * await using endpoint = await serveRoutes({ routes: { "/metrics": metricsRoute(registry) }, log, onBug }, { address });
  * ```
  */
-export { type Endpoint, type HttpReply, type HttpRequest, type HttpRoutes, metricsRoute, serveRoutes } from "./http.ts";
+export { type HttpRoutes, metricsRoute, serveRoutes } from "./http.ts";
 export { profilingRoutes } from "./profiling.ts";

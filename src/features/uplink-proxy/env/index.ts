@@ -10,7 +10,7 @@
  * ```
  */
 export { EnvironmentWatch } from "./environment-watch.ts";
-export { KubectlApplyError, kubectlApply } from "./kubectl-apply.ts";
+export { kubectlApply } from "./kubectl-apply.ts";
 export { runCommand, runningPid, startDetached, writePid } from "./launch.ts";
 export { OFF_SWITCH, readOffSwitch } from "./off-switch.ts";
 export {

@@ -11,7 +11,7 @@
  */
 export { ClientLimits } from "./client-limits.ts";
 export { addressDestination, type Destination, destinationOf } from "./destination.ts";
-export { deriveIdentity, freshIdentity, type Identity } from "./identity.ts";
+export { deriveIdentity, freshIdentity } from "./identity.ts";
 export { isAllowedPort, type Judgement, judge } from "./judge.ts";
 export { type ClusterSecret, Secrets, type SecretsDeps } from "./secrets.ts";
-export { checkToken, type TokenVerdict } from "./token.ts";
+export { checkToken } from "./token.ts";

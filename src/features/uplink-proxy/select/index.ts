@@ -13,6 +13,6 @@ export { connectUpstream } from "./connect.ts";
 export type { DialRequest, DialResult } from "./dial-request.ts";
 export { Dialler } from "./dialler.ts";
 export { type AttemptFailure, SelectError, type SelectErrorCode } from "./errors.ts";
-export type { Closable, Connect, Pair } from "./happy-eyeballs.ts";
+export type { Closable } from "./happy-eyeballs.ts";
 export { Penalties, type Penalty, type PenaltyEvent } from "./penalties.ts";
 export { Rotation } from "./rotation.ts";

@@ -9,7 +9,7 @@
  * applyRouting(stack, changes);
  * ```
  */
-export { applyRouting, RoutingError } from "./apply.ts";
+export { applyRouting } from "./apply.ts";
 export type { RoutingChange } from "./changes.ts";
 export type { RoutingMarks } from "./ownership.ts";
 export { planFlush, planRouting, wantRouting } from "./plan.ts";

@@ -9,8 +9,7 @@
  * ```
  */
 
-export { isUp } from "./link-state.ts";
-export { type KernelListing, linkOf, readKernel, TABLE_LOCAL, TABLE_MAIN, type UplinkLink } from "./listing.ts";
+export { type KernelListing, linkOf, readKernel, TABLE_LOCAL, TABLE_MAIN } from "./listing.ts";
 export { parseResolverData, readResolverData } from "./resolver-data.ts";
 export { bypassOf, makeSnapshot, type ResolverData, type SnapshotInputs } from "./snapshot.ts";
 export { canBeSource, isUsableSource } from "./source-address.ts";

@@ -7,8 +7,6 @@ import { describePath, FieldSet } from "./field-set.ts";
 import { decodeManaged, encodeManaged, type Managed, type Manager, sameManager } from "./managed-fields.ts";
 import { compare, mergeTyped, removeFields, toFieldSet } from "./typed.ts";
 
-export type { Manager } from "./managed-fields.ts";
-
 /** Fields that the server owns: never in a manager's set (apimachinery managedfields stripMeta). */
 const SERVER_FIELDS = decodeFixed({
   "f:apiVersion": {},

@@ -12,6 +12,4 @@
  * if (causes.length === 0 && rules !== undefined) checkRules(rules, object, old, console.warn);
  * ```
  */
-export { compile, type Program } from "./compile.ts";
-export { CelError } from "./errors.ts";
-export { type CompiledRules, checkRules, compileRules, type Rules } from "./rules.ts";
+export { checkRules, compileRules, type Rules } from "./rules.ts";

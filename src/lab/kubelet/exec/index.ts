@@ -1,5 +1,4 @@
 /** Commands in pods, as `kubectl exec` asks for them: WebSockets in, a process in the pod's namespace, its streams back. */
-export { EXEC_PROTOCOLS, ExecError, type ExecErrorCode } from "./channels.ts";
 export type { ExecPlace } from "./command.ts";
 export type { ExecRequest } from "./request.ts";
-export { type ExecServerOptions, serveExec } from "./server.ts";
+export { serveExec } from "./server.ts";
