@@ -1,5 +1,4 @@
 /** What the specification allows for cases that the peer has no figures for (docs/spec/service-proxy.md#4). */
-
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { HealthServer, NodeHealth } from "#features/service-health";

@@ -1,5 +1,4 @@
 /** Our side of service-sync: objects as the API has them, tracker, plan, table. */
-
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import {

@@ -3,7 +3,6 @@
  *
  * Owns: sockets in pods' namespaces for the length of one run. Refuses to know: Kubernetes, how packets find their way.
  */
-
 import { type AbortOptions, sleep } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";

@@ -1,5 +1,4 @@
 /** Whatever objects say: nothing of it ends the program, keeps another object out, or is more than one line. */
-
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";

@@ -1,5 +1,4 @@
 /** Random events, and what packets meet in the real table as against a model made from nothing (docs/spec/service-proxy.md#3.2: R5). */
-
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";

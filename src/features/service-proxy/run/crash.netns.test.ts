@@ -1,5 +1,4 @@
 /** A proxy that is killed, or refused by the kernel, at any transaction (docs/spec/service-proxy.md#2.12, #3.2: R3, R4). */
-
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import fc from "fast-check";

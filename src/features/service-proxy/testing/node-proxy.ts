@@ -1,5 +1,4 @@
 /** A node's proxy without watches: tests set the API's objects, for both families at once. */
-
 import { systemClock } from "#base/clock";
 import type { Cidr, IpFamily } from "#base/ip";
 import { nullLogger } from "#base/log";
