@@ -17,7 +17,7 @@ import { text } from "node:stream/consumers";
 import { parseArgs } from "node:util";
 import { describeError } from "#base/errors";
 import { IpAddress } from "#base/ip";
-import { requestConnect, connectInside } from "#lab/inside";
+import { connectInside, requestConnect } from "#lab/inside";
 import { makeCertificates } from "#test/certificates";
 import { Bed } from "../test/support/uplink-wan-bed.ts";
 import { missingPeers, type Side, startOurs, startSquid, startTinyproxy, stop } from "./connect.sides.ts";
