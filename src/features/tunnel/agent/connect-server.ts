@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { type ConnectionOptions, connect as connectTls } from "node:tls";
+import { unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { HostPort } from "#wire/http-connect";
@@ -87,21 +88,17 @@ async function connected(server: HostPort, tls: AgentTls | undefined, signal: Ab
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const options = { host: server.host, port: server.port, noDelay: true };
   const socket = tls === undefined ? connectTcp(options) : connectTls({ ...options, ...tlsOptions(server, tls) });
-  const onAbort = (): void => reject(signal.reason);
-  signal.addEventListener("abort", onAbort, { once: true });
   socket.once("error", reject);
   socket.once("close", () => reject(new LinkError("unreachable", "the connection was closed while it was made")));
   socket.once(tls === undefined ? "connect" : "secureConnect", resolve);
   try {
-    await promise;
+    await unlessAborted(promise, { signal });
     socket.off("error", reject);
     return socket;
   } catch (error) {
     socket.on("error", () => socket.destroy());
     socket.destroy();
     throw error;
-  } finally {
-    signal.removeEventListener("abort", onAbort);
   }
 }
 

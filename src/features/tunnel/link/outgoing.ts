@@ -6,6 +6,7 @@ import {
   type IncomingHttpHeaders,
 } from "node:http2";
 import type { Socket } from "node:net";
+import { unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { decodeGrpcMessage, GrpcCode } from "#wire/grpc";
@@ -96,9 +97,6 @@ export async function openStream(
 
 function responseOf(stream: ClientHttp2Stream, signal: AbortSignal): Promise<IncomingHttpHeaders> {
   const { promise, resolve, reject } = Promise.withResolvers<IncomingHttpHeaders>();
-  const onAbort = (): void => reject(signal.reason);
-  signal.addEventListener("abort", onAbort, { once: true });
-  if (signal.aborted) onAbort();
   stream.on("error", reject);
   stream.once("close", () => reject(new LinkError("unreachable", "the server closed the stream before it answered")));
   stream.once("response", (headers) => {
@@ -110,7 +108,7 @@ function responseOf(stream: ClientHttp2Stream, signal: AbortSignal): Promise<Inc
       reject(new LinkError("refused", `the server refused (gRPC status ${grpc}): ${message}`));
     } else resolve(headers);
   });
-  return promise.finally(() => signal.removeEventListener("abort", onAbort));
+  return unlessAborted(promise, { signal });
 }
 
 function opened(
