@@ -1,5 +1,5 @@
 import { connect, type Socket } from "node:net";
-import { withDeadline } from "#base/async";
+import { unlessAborted, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import { type Names, nodeLookup } from "#base/names";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
@@ -49,33 +49,35 @@ export async function connectFirst(
   throw new SniRouterError("no-backend", `none of ${all} accepted a connection within ${timeoutMs} ms`);
 }
 
-function connectOne({ host, port }: HostPort, names: Names, timeoutMs: number, signal: AbortSignal): Promise<Socket> {
-  return new Promise((resolve, reject) => {
-    const socket = connect({
-      host,
-      port,
-      lookup: nodeLookup(names, signal),
-      allowHalfOpen: true,
-      noDelay: true,
-      keepAlive: true,
-      keepAliveInitialDelay: TCP_KEEPALIVE_MS,
-      // For a name with several addresses: the first one has half of the time.
-      autoSelectFamilyAttemptTimeout: Math.max(250, Math.floor(timeoutMs / 2)),
-    });
-    const onAbort = (): void => onError(signal.reason);
-    const onError = (error: unknown): void => {
-      signal.removeEventListener("abort", onAbort);
-      socket.destroy();
-      reject(error);
-    };
-    signal.addEventListener("abort", onAbort, { once: true });
-    // It stays: an error must always have a listener. After the connection the close event is handled.
-    socket.on("error", onError);
-    socket.once("connect", () => {
-      signal.removeEventListener("abort", onAbort);
-      socket.pause();
-      resolve(socket);
-    });
-    if (signal.aborted) onAbort();
+async function connectOne(
+  { host, port }: HostPort,
+  names: Names,
+  timeoutMs: number,
+  signal: AbortSignal,
+): Promise<Socket> {
+  const socket = connect({
+    host,
+    port,
+    lookup: nodeLookup(names, signal),
+    allowHalfOpen: true,
+    noDelay: true,
+    keepAlive: true,
+    keepAliveInitialDelay: TCP_KEEPALIVE_MS,
+    // For a name with several addresses: the first one has half of the time.
+    autoSelectFamilyAttemptTimeout: Math.max(250, Math.floor(timeoutMs / 2)),
   });
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  // It stays: an error must always have a listener. After the connection the close event is handled.
+  socket.on("error", reject);
+  socket.once("connect", () => {
+    socket.pause();
+    resolve();
+  });
+  try {
+    await unlessAborted(promise, { signal });
+    return socket;
+  } catch (error) {
+    socket.destroy();
+    throw error;
+  }
 }
