@@ -2,7 +2,7 @@ import { Resolver } from "node:dns/promises";
 import { request as httpRequest } from "node:http";
 import { Socket } from "node:net";
 import { connect as tlsConnect } from "node:tls";
-import { withDeadline } from "#base/async";
+import { unlessAborted, withDeadline } from "#base/async";
 import { describeError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 import type { ProbeTarget, Uplink } from "#base/uplink-model";
@@ -133,16 +133,11 @@ async function connect(uplink: Uplink, host: string, port: number, options: Send
   const fd = openTcp(way.address.family, { source: way.source, mark: options.mark?.() });
   const socket = new Socket({ fd });
   const { promise, resolve, reject } = Promise.withResolvers<Socket>();
-  const onAbort = (): void => {
-    reject(options.signal.reason);
-    socket.destroy();
-  };
-  options.signal.addEventListener("abort", onAbort, { once: true });
   socket.once("connect", () => resolve(socket));
   socket.on("error", reject);
   socket.connect({ host: way.address.toString(), port });
   try {
-    return await promise;
+    return await unlessAborted(promise, options);
   } catch (error) {
     socket.destroy();
     throw error;
