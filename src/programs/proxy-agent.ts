@@ -95,9 +95,9 @@ export const proxyAgent = defineProgram({
     log.info("started", { agentID: config.agentID, servers: config.servers });
     await group.wait();
     group = new TaskGroup();
-    group.spawn(() => drainAgent(servers, log, { timeoutMs: values.drainTimeout, hurry }));
+    group.spawn(() => drainAgent(servers, { clock: systemClock, log }, { timeoutMs: values.drainTimeout, hurry }));
     await group.wait();
-    await closeAgent(servers);
+    await closeAgent(servers, { clock: systemClock });
     return EXIT.ok;
   },
 });

@@ -119,7 +119,7 @@ export const proxyServer = defineProgram({
     // First of all: agents must not count this server any more.
     await lease?.remove({ signal: AbortSignal.timeout(LEASE_REMOVAL_MS) });
     if (values.gracefulShutdownTimeout > 0) {
-      const parts = { proxy, reverse, log, listeners: [frontends, agents] };
+      const parts = { proxy, reverse, log, clock: systemClock, listeners: [frontends, agents] };
       group = new TaskGroup();
       group.spawn(() => drainServer(parts, { timeoutMs: values.gracefulShutdownTimeout }));
       await group.wait();

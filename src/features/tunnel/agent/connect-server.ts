@@ -46,7 +46,8 @@ export async function connectServer(
 ): Promise<OpenedStream> {
   const metadata = metadataOf(options);
   const timeout = AbortSignal.timeout(Math.ceil(options.timeoutMs));
-  const started = performance.now();
+  const { clock } = options;
+  const started = clock.monotonic();
   const signal = AbortSignal.any([abort.signal, timeout]);
   let socket: Socket;
   try {
@@ -64,9 +65,9 @@ export async function connectServer(
       path: TUNNEL_METHODS.connect,
       authority: formatHostPort(server),
       metadata,
-      timeoutMs: Math.max(1, options.timeoutMs - (performance.now() - started)),
+      timeoutMs: Math.max(1, options.timeoutMs - (clock.monotonic() - started)),
       keepAliveMs: options.keepAliveMs,
-      clock: options.clock,
+      clock,
       ...(options.maxMessageBytes === undefined ? {} : { maxMessageBytes: options.maxMessageBytes }),
     },
     abort,

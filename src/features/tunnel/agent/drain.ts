@@ -1,5 +1,5 @@
-import { sleep } from "#base/async";
-import { isAbortError } from "#base/errors";
+import { pause, sleep } from "#base/async";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { GrpcCode } from "#wire/grpc";
 import type { ServerSet } from "./server-set.ts";
@@ -15,15 +15,15 @@ const QUIET_MS = 1000;
  */
 export async function drainAgent(
   servers: Pick<ServerSet, "drain" | "connections" | "isReady">,
-  log: Logger,
+  { clock, log }: { readonly clock: Clock; readonly log: Logger },
   options: { readonly timeoutMs: number; readonly hurry: AbortSignal },
 ): Promise<void> {
   servers.drain();
   log.info("draining: servers send no new dials; connections go on", { connections: servers.connections });
-  const started = performance.now();
+  const started = clock.monotonic();
   let busyAt = started;
   while (!options.hurry.aborted) {
-    const now = performance.now();
+    const now = clock.monotonic();
     if (servers.connections > 0) busyAt = now;
     // 0, as in Konnectivity: only a second signal ends it.
     if (options.timeoutMs > 0) {
@@ -33,9 +33,7 @@ export async function drainAgent(
       }
       if (!servers.isReady || now - busyAt >= QUIET_MS) return;
     }
-    await sleep(POLL_MS, { signal: options.hurry }).catch((error: unknown) => {
-      if (!isAbortError(error)) throw error;
-    });
+    await pause(POLL_MS, { signal: options.hurry, clock });
   }
 }
 
@@ -45,10 +43,13 @@ const CLOSE_MS = 1000;
 const CLOSE_POLL_MS = 20;
 
 /** Ends the streams after the bytes that wait; streams that take longer than a second are destroyed. */
-export async function closeAgent(servers: Pick<ServerSet, "links" | "close" | "isReady">): Promise<void> {
+export async function closeAgent(
+  servers: Pick<ServerSet, "links" | "close" | "isReady">,
+  { clock }: { readonly clock: Clock },
+): Promise<void> {
   const links = servers.links;
   servers.close();
-  const deadline = performance.now() + CLOSE_MS;
-  while (servers.isReady && performance.now() < deadline) await sleep(CLOSE_POLL_MS);
+  const deadline = clock.monotonic() + CLOSE_MS;
+  while (servers.isReady && clock.monotonic() < deadline) await sleep(CLOSE_POLL_MS, { clock });
   for (const { mux } of links) mux.destroy({ code: GrpcCode.unavailable, message: "the agent ends" });
 }

@@ -1,3 +1,4 @@
+import type { Clock } from "#base/clock";
 import { GrpcCode } from "#wire/grpc";
 import { frameControl, frameData, type PacketTypeName, type TunnelId } from "#wire/konnectivity";
 import type { PacketStream } from "../link/packet-stream.ts";
@@ -7,6 +8,7 @@ import type { LocalSide } from "./local-side.ts";
 /** The stream of a gRPC frontend as the local side of its connection. Its owner reads the packets of the frontend. */
 export class GrpcFrontendSide implements LocalSide {
   readonly #stream: PacketStream;
+  readonly #clock: Clock;
   readonly #onWrite: (seconds: number) => void;
   /** A packet was sent, for metrics. */
   readonly #onPacket: (type: PacketTypeName) => void;
@@ -22,6 +24,7 @@ export class GrpcFrontendSide implements LocalSide {
   constructor(
     stream: PacketStream,
     options: {
+      readonly clock: Clock;
       readonly onWrite: (seconds: number) => void;
       readonly onPacket: (type: PacketTypeName) => void;
       readonly onPaused: (isPaused: boolean) => void;
@@ -29,6 +32,7 @@ export class GrpcFrontendSide implements LocalSide {
     },
   ) {
     this.#stream = stream;
+    this.#clock = options.clock;
     this.#onWrite = options.onWrite;
     this.#onPacket = options.onPacket;
     this.#onPaused = options.onPaused;
@@ -59,10 +63,10 @@ export class GrpcFrontendSide implements LocalSide {
     }
     // A Go client reads an empty DATA as the end of the file.
     if (bytes === 0) return;
-    const started = performance.now();
+    const started = this.#clock.monotonic();
     this.#stream.send(out, bytes, () => {
       this.#written += bytes;
-      this.#onWrite((performance.now() - started) / 1000);
+      this.#onWrite((this.#clock.monotonic() - started) / 1000);
       onWritten();
     });
   }

@@ -1,4 +1,5 @@
 import { sleep } from "#base/async";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import type { Listener } from "./listener.ts";
 import type { ProxyServer } from "./proxy-server.ts";
@@ -12,6 +13,7 @@ export interface DrainParts {
   readonly reverse: Pick<ReversePolicy, "stop"> | undefined;
   readonly listeners: readonly Pick<Listener, "stopAccepting">[];
   readonly log: Logger;
+  readonly clock: Clock;
 }
 
 /**
@@ -19,20 +21,20 @@ export interface DrainParts {
  * connection has ended, not before: at GOAWAY a Go agent drops all its connections (docs/spec/tunnel.md#11).
  */
 export async function drainServer(parts: DrainParts, options: { readonly timeoutMs: number }): Promise<void> {
-  const { proxy, reverse, listeners, log } = parts;
+  const { proxy, reverse, listeners, log, clock } = parts;
   for (const listener of listeners) listener.stopAccepting();
   proxy.forwarder.stop();
   reverse?.stop();
-  const deadline = performance.now() + options.timeoutMs;
+  const deadline = clock.monotonic() + options.timeoutMs;
   for (;;) {
     const backends = proxy.backends.all;
     for (const { mux, load } of backends) if (load === 0) mux.end();
     const left = backends.reduce((sum, { load }) => sum + load, 0);
     if (left === 0 && backends.length === 0) return;
-    if (performance.now() >= deadline) {
+    if (clock.monotonic() >= deadline) {
       log.warn("connections are closed: the graceful shutdown took too long", { connections: left });
       return;
     }
-    await sleep(Math.max(1, Math.min(POLL_MS, deadline - performance.now())));
+    await sleep(Math.max(1, Math.min(POLL_MS, deadline - clock.monotonic())), { clock });
   }
 }

@@ -1,3 +1,4 @@
+import type { Clock } from "#base/clock";
 import { assertNever } from "#base/errors";
 import { GrpcCode } from "#wire/grpc";
 import { type ControlPacket, type DialRequest, frameControl, type Packet, type TunnelId } from "#wire/konnectivity";
@@ -12,7 +13,7 @@ import type { ServerMetrics } from "./metrics.ts";
 /** Serves one stream of `ProxyService/Proxy`: the connection of one client (docs/spec/tunnel.md#5.1). */
 export function serveGrpcFrontend(
   incoming: IncomingStream,
-  deps: { readonly forwarder: Forwarder; readonly metrics: ServerMetrics },
+  deps: { readonly forwarder: Forwarder; readonly metrics: ServerMetrics; readonly clock: Clock },
 ): void {
   deps.metrics.grpcConnections("Proxy", 1);
   new GrpcFrontend(incoming, deps).opened();
@@ -33,7 +34,10 @@ class GrpcFrontend {
   #finishing = false;
   #isPaused = false;
 
-  constructor(incoming: IncomingStream, deps: { readonly forwarder: Forwarder; readonly metrics: ServerMetrics }) {
+  constructor(
+    incoming: IncomingStream,
+    deps: { readonly forwarder: Forwarder; readonly metrics: ServerMetrics; readonly clock: Clock },
+  ) {
     this.#forwarder = deps.forwarder;
     this.#metrics = deps.metrics;
     this.#stream = incoming.accept(
@@ -51,6 +55,7 @@ class GrpcFrontend {
       },
     );
     this.#end = new GrpcFrontendSide(this.#stream, {
+      clock: deps.clock,
       onWrite: (seconds) => this.#metrics.frontendWrite(seconds),
       onPacket: (type) => this.#metrics.packet("to_client", type),
       onPaused: (isPaused) => this.#paused(isPaused),

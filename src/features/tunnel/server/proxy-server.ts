@@ -124,7 +124,7 @@ export class ProxyServer {
       minPingIntervalMs: FRONTEND_MIN_PING_MS,
       clock: this.#deps.clock,
       onStream: (stream) => {
-        serveGrpcFrontend(stream, { forwarder: this.forwarder, metrics: this.#deps.metrics });
+        serveGrpcFrontend(stream, { forwarder: this.forwarder, metrics: this.#deps.metrics, clock: this.#deps.clock });
       },
     });
   }
