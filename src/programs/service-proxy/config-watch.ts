@@ -1,4 +1,4 @@
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { FileError, readBounded, watchFiles } from "#base/file";
 import type { Logger } from "#base/log";
 import { type ConfigSource, digestOf } from "../service-proxy-config/index.ts";
@@ -11,7 +11,7 @@ import { ServiceProxyError } from "./errors.ts";
  */
 export async function watchConfig(
   source: ConfigSource,
-  { signal, log, clock = systemClock }: { readonly signal: AbortSignal; readonly log: Logger; readonly clock?: Clock },
+  { signal, log, clock }: { readonly signal: AbortSignal; readonly log: Logger; readonly clock: Clock },
 ): Promise<void> {
   const { path, digest } = source;
   let isGone = false;

@@ -111,7 +111,7 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   health.started(families);
   group.spawn((at) => proxyServices({ ...deps, metrics, families, health, readiness, ports, onEvent }, at));
   const { source } = config;
-  if (source !== undefined) group.spawn((at) => watchConfig(source, { signal: at, log }));
+  if (source !== undefined) group.spawn((at) => watchConfig(source, { signal: at, log, clock: systemClock }));
   await group.wait();
 }
 
