@@ -1,4 +1,4 @@
-import type { AbortOptions } from "#base/async";
+import { type AbortOptions, Semaphore } from "#base/async";
 import { isKernelError, KernelError } from "#kernel/errors";
 import { bind, C, close, recv, send, sendAsync, setsockopt, socket } from "#kernel/ffi";
 import {
@@ -72,7 +72,7 @@ class RealNftElements implements NftElements {
   readonly #batches: number;
   readonly #buffer = Buffer.allocUnsafeSlow(RECEIVE_BUFFER_BYTES);
   /** Batches of one socket run one after the other: their acks must not mix. */
-  #turn: Promise<unknown> = Promise.resolve();
+  readonly #oneBatch = new Semaphore(1);
   #isOpen = true;
 
   constructor(connection: NetlinkConnection, batches: number) {
@@ -81,8 +81,7 @@ class RealNftElements implements NftElements {
   }
 
   commit(batch: ElementBatch, options: AbortOptions = {}): Promise<void> {
-    const run = async (): Promise<void> => {
-      options.signal?.throwIfAborted();
+    return this.#oneBatch.run(async () => {
       if (batch.isEmpty) return;
       const what = `change ${batch.count} elements of table ${batch.table.family} ${batch.table.name}`;
       if (!this.#isOpen) throw new KernelError("failed", `Cannot ${what}: it was disposed`);
@@ -91,10 +90,7 @@ class RealNftElements implements NftElements {
       else if (!send(this.#batches, datagram, { what }))
         throw new KernelError("timeout", `Cannot ${what}: the socket is full`);
       this.#readAcks(what);
-    };
-    const done = this.#turn.then(run, run);
-    this.#turn = done.catch(() => undefined);
-    return done;
+    }, options);
   }
 
   /** Reads the answers, which are there when the send returns: for every failed message, and for the last one in any case. */
