@@ -21,7 +21,7 @@ export const auditProgram = defineProgram({
   flags,
   notes: [
     "Run it on a node, as root. While pods come and go some findings are only work under way: run it again.",
-    "Exit code: 0 without findings, 1 with findings or when something could not be asked.",
+    "Exit code: 0 without findings, 1 with findings or when a node or the API server did not answer.",
   ],
   run: async ({ values, signal }) => {
     await using api = await openClient("audit", values);

@@ -1,4 +1,3 @@
-import { systemClock } from "#base/clock";
 import { choiceFlag, durationFlag } from "#base/config";
 import { BlockRequestReconciler, OrphanCollector, PoolManager, reconcilePool } from "#features/ipam";
 import { resources } from "#kube/client";
@@ -64,7 +63,7 @@ function controlPools({ api, log, watch, control }: LeadingController, pools: Po
 }
 
 function controlRequests({ api, log, watch, control }: LeadingController, pools: PoolManager): void {
-  const requests = new BlockRequestReconciler({ api, pools, clock: systemClock, log: log.child("requests") });
+  const requests = new BlockRequestReconciler({ api, pools, log: log.child("requests") });
   const controller = control("blockrequest", {
     reconcile: (name, { signal }) => requests.reconcile(name, { signal }),
     // Requests of different pools are handled side by side; the pool manager orders those of one.

@@ -25,7 +25,7 @@ import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 const MAIN_TABLE = 254;
-/** A log line names so many blocks at most. */
+/** A log line names at most this many blocks. */
 const MAX_NAMED = 10;
 
 const flags = {
@@ -67,7 +67,7 @@ export const coilRouter = defineProgram({
     });
     const nodes = createInformer(api, resources.nodes, { onHealth: informerHealth(health, "nodes") });
     const routesPart = health.part("routes", { needed: "always" });
-    // A Node is written every few seconds, and what its blocks are routed by hardly ever changes.
+    // A Node is written every few seconds, but its addresses hardly ever change.
     blocks.addHandler(markWhenOther(dirty, blockTarget));
     nodes.addHandler(markWhenOther(dirty, nodeTarget));
     const routes = new RouteSync(stack, { table: MAIN_TABLE, protocol: values.protocolId });
@@ -111,23 +111,23 @@ export const coilRouter = defineProgram({
   },
 });
 
-/** A prefix that somebody wrote by hand, wrongly, is not routed. */
+/** A malformed prefix, written by hand, is not routed. */
 function parsePrefixes(texts: readonly (string | undefined)[]): Cidr[] {
   return texts.flatMap((text) => (text === undefined ? [] : (Cidr.tryParse(text) ?? [])));
 }
 
-/** What of a block decides about routes. */
+/** The fields of a block that decide about routes. */
 function blockTarget({ metadata, ipv4, ipv6 }: AddressBlock): string {
   return [metadata.labels?.[NODE_LABEL], ipv4, ipv6].join(" ");
 }
 
-/** What of a Node decides about routes. */
+/** The addresses of a Node, which decide about routes. */
 function nodeTarget(node: Node): string {
   const { ipv4, ipv6 } = internalAddresses(node);
   return [ipv4, ipv6].join(" ");
 }
 
-/** Marks for what comes and goes, and for changes of what decides. */
+/** Marks for objects that come and go, and for changes of the fields that decide. */
 function markWhenOther<T>(dirty: Dirty, target: (object: T) => string) {
   return {
     onAdd: (): void => dirty.mark(),
@@ -138,11 +138,11 @@ function markWhenOther<T>(dirty: Dirty, target: (object: T) => string) {
   };
 }
 
-/** Says once which prefixes cannot be routed, and again when that changes. A line names a few of them; the metric counts all. */
+/** Logs once which prefixes cannot be routed, and again when that changes. A line names a few of them; the metric counts all. */
 function skipReporter(log: Logger): (skipped: ReturnType<typeof routesToNodes>["skipped"]) => void {
   const repeats = new Repeats();
   return (skipped) => {
-    // In no order that is kept: blocks come as the API server lists them.
+    // Blocks come in the order of the API server's list, which can change.
     const texts = skipped.map(({ node, prefix }) => `${prefix} of ${node}`).sort();
     if (!repeats.isNew("skipped", texts.join(", "))) return;
     if (texts.length === 0) return;

@@ -141,7 +141,7 @@ export const coild = defineProgram({
     const setUp = new SetUpProbe({ kernel, health: health.part("set-up", { needed: "always" }) });
     const ready = new Deferred();
     let isReady = false;
-    // Rejections reach those who wait for it; with no waiter there is nobody to tell.
+    // A rejection reaches the waiting ADDs; without one it is dropped.
     ready.promise.catch(() => undefined);
     const namespaces = createInformer(api, resources.namespaces);
     const service = new CniService(
@@ -218,7 +218,7 @@ export const coild = defineProgram({
   },
 });
 
-/** Says of events that cannot be written why, once for each reason. */
+/** Logs why events cannot be written, once for each reason. */
 function reportLoss(log: Logger): (event: EventInput, why: string) => void {
   const repeats = new Repeats();
   return ({ reason }, error) => {
@@ -226,7 +226,7 @@ function reportLoss(log: Logger): (event: EventInput, why: string) => void {
   };
 }
 
-/** Learns this node's addresses and blocks, however long the API server takes; DEL and CHECK are served meanwhile. */
+/** Reads this node's addresses and blocks, however long the API server takes; DEL and CHECK are served meanwhile. */
 async function learnBlocks(
   at: {
     readonly api: KubeApi;

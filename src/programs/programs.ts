@@ -80,7 +80,7 @@ export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
   "uplink-watchdog": { load: async () => (await import("./uplink-watchdog.ts")).uplinkWatchdog, internal: true },
 };
 
-/** The program of a name that somebody typed. */
+/** The program of a name on a command line. */
 export function findProgram(name: string): ListedProgram | undefined {
   return Object.hasOwn(PROGRAMS, name) ? PROGRAMS[name] : undefined;
 }

@@ -4,13 +4,13 @@
 export const NODE_MAJOR = 24;
 export const EXIT_FAILED = 1;
 
-/** What is wrong with a version of Node such as `20.19.0`; `undefined` when nothing is. */
+/** The fault of a version of Node such as `20.19.0`; `undefined` for one that can be used. */
 export function nodeFault(version: string, wantedMajor: number): string | undefined {
   if (Number(version.split(".")[0]) >= wantedMajor) return undefined;
   return `this is Node ${version}; Isthmus needs Node ${wantedMajor} or later: install it, or name one in ISTHMUS_NODE`;
 }
 
-/** What a failure to load means, where it is one that users can mend; `undefined` for others. */
+/** The cause of a failure to load, and its remedy; `undefined` for a failure that users cannot mend. */
 export function explainLoadFailure(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   const { message } = error;

@@ -7,13 +7,13 @@ import { addressesAt, type Entry, placeIn } from "./entry.ts";
 import { type Listing, NodeBlocks } from "./node-blocks.ts";
 import { assignmentOf, type Holding, snapshotOf, type TableSnapshot } from "./snapshot.ts";
 
-/** An attachment with what it has. */
+/** An attachment and its addresses. */
 export interface Assigned {
   readonly attachment: Attachment;
   readonly assignment: Assignment;
 }
 
-/** An attachment that has had no link for so long, at two looks at least, is gone, milliseconds. */
+/** An attachment without a link for this long, and in at least two surveys, is gone, milliseconds. */
 const VANISHED_GRACE_MS = 5000;
 
 /**
@@ -24,7 +24,7 @@ const VANISHED_GRACE_MS = 5000;
  * that overlaps another, gives out no address that is held.
  */
 export class AddressTable {
-  /** For what concerns blocks alone. */
+  /** The blocks themselves. */
   readonly blocks: NodeBlocks;
   readonly #holdings = new Map<string, Holding>();
   readonly #unknown = new Map<string, Restored>();
@@ -66,7 +66,7 @@ export class AddressTable {
     return [...ofHoldings, ...ofUnknown];
   }
 
-  /** Whether an attachment is one of {@link AddressTable.lost}; `undefined` where its blocks or addresses are not known. */
+  /** True for an attachment of {@link AddressTable.lost}; `undefined` where its blocks or addresses are not known. */
   isLost(attachment: Attachment): boolean | undefined {
     const holding = this.#holdings.get(keyOf(attachment));
     if (holding !== undefined) return holding.entry.missing;
@@ -82,7 +82,7 @@ export class AddressTable {
   }
 
   /**
-   * Takes over what the kernel has now; `linked` are attachments with a link that has no addresses now, or not all. `vanished`:
+   * Applies a survey of the kernel; `linked` are attachments whose link has none of its addresses now, or not all. `vanished`:
    * attachments that were freed because their links have gone.
    */
   remember(
@@ -113,7 +113,7 @@ export class AddressTable {
     return { emptied, vanished };
   }
 
-  /** What an attachment has; also where its block is not known. */
+  /** The addresses of an attachment, also where its block is not known. */
   assigned(attachment: Attachment): Assignment | undefined {
     const holding = this.#holdings.get(keyOf(attachment));
     if (holding !== undefined) return assignmentOf(holding.entry.block, holding.offset);
@@ -124,7 +124,7 @@ export class AddressTable {
     return { pool: restored.pool, block: "", ipv4: ofFamily(4), ipv6: ofFamily(6) };
   }
 
-  /** Takes the next address of the fullest usable block of the pool; `undefined` when none has room. */
+  /** Takes the next address of the fullest usable block of the pool; `undefined` when none is free. */
   assign(pool: string, attachment: Attachment): Assignment | undefined {
     if (this.unreadable(pool) !== undefined) return undefined;
     const entry = this.blocks
@@ -137,7 +137,7 @@ export class AddressTable {
     return assignmentOf(entry.block, offset);
   }
 
-  /** Whether {@link AddressTable.assign} would find an address. */
+  /** True when {@link AddressTable.assign} would find an address. */
   hasFreeAddress(pool: string): boolean {
     return this.unreadable(pool) === undefined && this.blocks.withFreeSlots(pool).length > 0;
   }
@@ -167,7 +167,7 @@ export class AddressTable {
     return this.#forget(keyOf(attachment));
   }
 
-  /** As {@link NodeBlocks.endListing}; attachments find their blocks in what has become known. */
+  /** As {@link NodeBlocks.endListing}; attachments are then placed in blocks that have become known. */
   endListing(listing: Listing, found: BlockListing): boolean {
     const changed = this.blocks.endListing(listing, found);
     this.#placeAll();
@@ -190,7 +190,7 @@ export class AddressTable {
     });
   }
 
-  /** Attachments whose link has been away for the grace: somebody deleted it, or its namespace, without a DEL. */
+  /** Attachments whose link has been away for the grace: the link, or its namespace, was deleted without a DEL. */
   #vanished(present: ReadonlySet<string>): Assigned[] {
     const nowMs = this.#clock.monotonic();
     const due: Assigned[] = [];
@@ -206,7 +206,7 @@ export class AddressTable {
     return due;
   }
 
-  /** What of a link of ours does not belong to its attachment, as when two links have one alias. */
+  /** The addresses of our link that are not its attachment's, as when two links have one alias. */
   #unownedPart(
     { ifindex, hostName, addresses, ...one }: Restored,
     first: Restored | undefined,
@@ -271,7 +271,7 @@ export class AddressTable {
     }
   }
 
-  /** True when some block of this node has these addresses, and nobody else owns them. */
+  /** True when a block of this node has these addresses, and they have no other owner. */
   #placeAt(attachment: Attachment, addresses: readonly IpAddress[]): boolean {
     for (const entry of this.blocks.entries) {
       const offset = entry.missing ? undefined : placeIn(entry, addresses);

@@ -1,6 +1,6 @@
 import type { IpAddress } from "#base/ip";
 
-/** One interface of one container: what owns an address. */
+/** One interface of one container. It owns addresses. */
 export interface Attachment {
   readonly containerId: string;
   readonly ifname: string;
@@ -18,7 +18,7 @@ export interface Assignment {
 /** An attachment found in the kernel. */
 export interface Restored extends Attachment {
   readonly pool: string;
-  /** None: they cannot be read. */
+  /** Empty: they cannot be read. */
   readonly addresses: readonly IpAddress[];
   /** Of the host's link: the highest is the most recent. */
   readonly ifindex: number;
@@ -28,12 +28,12 @@ export interface Restored extends Attachment {
 
 /** An attachment whose block is not this node's any more. */
 export interface LostAttachment extends Attachment {
-  /** The block that it was of; `undefined`: not known, for this process began after the block had gone. */
+  /** Its former block; `undefined`: not known, because this process started after the block had gone. */
   readonly block: string | undefined;
   readonly addresses: readonly IpAddress[];
 }
 
-/** A link that has addresses of the pod network, and is no attachment that we know. */
+/** A link with addresses of the pod network that belongs to no known attachment. */
 export interface UnownedLink {
   readonly ifindex: number;
   readonly hostName?: string | undefined;

@@ -19,7 +19,7 @@ export interface AuditedPod {
   readonly ips: readonly string[];
 }
 
-/** What a node says of itself; the shape of coild's answer to Inspect. */
+/** The state of a node, as coild answers Inspect. */
 export interface AuditedNode {
   readonly node: string;
   readonly memory: {
@@ -51,7 +51,7 @@ export interface AuditInput {
   readonly pods: readonly AuditedPod[];
   /** Names of all Nodes. */
   readonly nodeNames: readonly string[];
-  /** The nodes that could be asked; only their memory and kernel are compared. */
+  /** The nodes that were inspected; only their memory and kernel are compared. */
   readonly nodes: readonly AuditedNode[];
 }
 

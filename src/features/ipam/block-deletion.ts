@@ -8,9 +8,9 @@ const MAX_CONFLICTS = 8;
 
 /**
  * Deletes this very block, by UID, and only while `mayGo` is true of the version that is deleted. The deletion comes first and the
- * finalizer goes last: a deletion that is refused leaves the block as usable as it was. `mayGo` is asked before each of both, so a
- * block whose node came back in between keeps its finalizer, and is there until its node gives it back. False when the block must not
- * go; true when it is gone, or another one has its name. Rejects with `KubeError`.
+ * finalizer goes last: a deletion that is refused leaves the block as usable as it was. `mayGo` is called before each of both, so a
+ * block whose node came back in between keeps its finalizer until its node gives it back. Returns false when the block must stay,
+ * true when it is gone or another one has its name. Rejects with `KubeError`.
  */
 export async function deleteBlock(
   api: KubeApi,
@@ -35,7 +35,7 @@ export async function deleteBlock(
   }
 }
 
-/** Lets a block go that is being deleted, and no other. */
+/** Removes our finalizer from a block that is being deleted, and from no other. */
 async function removeFinalizer(
   api: KubeApi,
   { name, uid }: { readonly name: string; readonly uid: string },

@@ -1,5 +1,5 @@
 import type { AbortOptions } from "#base/async";
-import type { Clock } from "#base/clock";
+import { type Clock, systemClock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
 import {
@@ -26,16 +26,16 @@ export class BlockRequestReconciler {
   constructor(deps: {
     readonly api: KubeApi;
     readonly pools: PoolManager;
-    readonly clock: Clock;
+    readonly clock?: Clock;
     readonly log: Logger;
   }) {
     this.#api = deps.api;
     this.#pools = deps.pools;
-    this.#clock = deps.clock;
+    this.#clock = deps.clock ?? systemClock;
     this.#log = deps.log;
   }
 
-  /** Deals with the request of that name, if there is one without an answer. Rejects with `KubeError`; call again then. */
+  /** Answers the request of that name, if it exists and has no answer. Rejects with `KubeError`; call again then. */
   async reconcile(name: string, options: AbortOptions): Promise<void> {
     // Live, not from a cache: a block must not be made for a request that is gone or was replaced.
     const request = await findObject(this.#api, blockRequests, { name }, options);
@@ -53,7 +53,7 @@ export class BlockRequestReconciler {
     });
   }
 
-  /** Of a request without a spec, stored where no schema kept it out; nobody waits for the answer, and it may not be taken. */
+  /** Answers a request without a spec, stored past the schema. No node waits for that answer, and the API server may refuse it. */
   async #refuse(request: BlockRequest, options: AbortOptions): Promise<void> {
     const status = this.#failed("invalid request", "the request has no spec: it names neither node nor pool");
     this.#log.warn("block request without a spec", { request: request.metadata.name });

@@ -19,8 +19,8 @@ export interface BlockSupplyDeps {
 }
 
 /**
- * What passes between this node's memory and the API server: blocks are compared, asked for and given back. When, is `NodeIpam`'s.
- * All of it rejects with {@link IpamError}, or with the signal's reason.
+ * The traffic between this node's memory and the API server: blocks are compared, requested and given back. `NodeIpam` decides when.
+ * Every method rejects with {@link IpamError}, or with the signal's reason.
  */
 export class BlockSupply {
   readonly #deps: BlockSupplyDeps;
@@ -35,7 +35,7 @@ export class BlockSupply {
     return this.#comparedMs;
   }
 
-  /** Takes over which blocks this node has, by a live list. */
+  /** Updates this node's blocks by a live list. */
   async compare(options: AbortOptions): Promise<void> {
     const { source, table, clock, onBlocksChanged } = this.#deps;
     const startedMs = clock.monotonic();
@@ -50,8 +50,8 @@ export class BlockSupply {
   }
 
   /**
-   * Gets room in a pool: a block that is being given back, or whose return failed, is looked at again before another one is asked
-   * for.
+   * Gets a free address in a pool. A block that is being given back, or whose return failed, is read again before another one is
+   * requested.
    */
   async acquire(pool: string): Promise<void> {
     const { source, table, log } = this.#deps;
@@ -62,7 +62,7 @@ export class BlockSupply {
     try {
       await source.request(pool, known, {});
     } catch (error) {
-      // Its answer is known, so it has no use any more.
+      // The request has its answer and is not needed any more.
       if (error instanceof IpamError && ANSWERS.has(error.code)) await source.settle(pool, {});
       throw error;
     }
@@ -70,22 +70,22 @@ export class BlockSupply {
     const gained = table.blocks.present.filter((block) => block.pool === pool && !known.has(block.name));
     log.info("block acquired", { pool, blocks: gained.map((block) => block.name) });
     await source.settle(pool, {});
-    // One whose addresses are all in use, by attachments that had them before: the next one is asked for.
+    // A block whose addresses are all in use, by attachments of before: the next one is requested.
     const full = table.blocks.isFull(new Set(gained.map((block) => block.name)));
     if (!table.hasFreeAddress(pool) && !full) {
       throw new IpamError("api-unavailable", `pool ${pool}: a block was allotted to this node but cannot be used yet`);
     }
   }
 
-  /** Removes answered requests that an earlier life of this process, or an ADD that was given up, left behind. */
+  /** Removes answered requests that an earlier run of this process, or an aborted ADD, left behind. */
   async removeAnswered(wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<void> {
     const removed = await this.#deps.source.removeAnswered(wantedPools, options);
-    if (removed > 0) this.#deps.log.info("answered block requests that nobody waits for were removed", { removed });
+    if (removed > 0) this.#deps.log.info("answered block requests without a waiting ADD were removed", { removed });
   }
 
   /**
-   * Gives back the blocks that have been empty for `delayMs`, but for those of `wantedPools`; returns how many. One that cannot be
-   * given back does not keep the others; the first failure is thrown when all were tried.
+   * Gives back the blocks that have been empty for `delayMs`, except those of `wantedPools`; returns how many. A failure
+   * does not stop the others; the first one is thrown at the end.
    */
   async giveBack(delayMs: number, wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<number> {
     const { source, table, log, onBlocksChanged } = this.#deps;

@@ -28,7 +28,7 @@ export interface KubeBlockSourceOptions {
   readonly requestTimeoutMs?: number;
 }
 
-/** This node's blocks through the API server: BlockRequests up, AddressBlocks down (docs/spec/pod-network.md#4.6, #4.7). */
+/** This node's blocks through the API server: it writes BlockRequests and reads AddressBlocks (docs/spec/pod-network.md#4.6, #4.7). */
 export class KubeBlockSource implements BlockSource {
   readonly #api: KubeApi;
   readonly #log: Logger;
@@ -132,13 +132,13 @@ export class KubeBlockSource implements BlockSource {
         );
         return { request, nodeUid };
       } catch (error) {
-        // A lost answer of an earlier create, a node re-created meanwhile: look again.
+        // An earlier create whose answer was lost, or a node that was re-created meanwhile: read again.
         if (!isKubeError(error, "already-exists", "conflict", "invalid") || tries >= MAX_CONFLICTS) throw error;
       }
     }
   }
 
-  /** Whether an existing request stands for the block that is wanted now: it waits, or its block is there and not known yet. */
+  /** True when an existing request is for the block that is wanted now: it waits, or its block exists and is not known yet. */
   async #counts(
     request: BlockRequest,
     nodeUid: string,
@@ -200,7 +200,7 @@ export class KubeBlockSource implements BlockSource {
     return findObject(this.#api, blockRequests, { name }, { signal });
   }
 
-  /** A block that somebody wrote by hand, wrongly, is left alone. */
+  /** A malformed block, written by hand, is left alone. */
   #parse(block: AddressBlock): OwnedBlock | undefined {
     const { name, uid, labels = {} } = block.metadata;
     try {
@@ -223,7 +223,7 @@ export class KubeBlockSource implements BlockSource {
     }
   }
 
-  /** Blocks are listed again and again; what is wrong with one is said once. */
+  /** Blocks are listed again and again; the fault of one is logged once. */
   #refuse(name: string, error: string): undefined {
     if (this.#invalid.get(name) !== error) {
       this.#log.warn("AddressBlock is not valid and is ignored", { block: name, error });
@@ -232,7 +232,7 @@ export class KubeBlockSource implements BlockSource {
   }
 }
 
-/** Whether a block is on its way out. Without our finalizer a delete follows, perhaps one of an earlier life of this process. */
+/** True for a block that is being deleted. One without our finalizer is too, perhaps by an earlier run of this process. */
 export function isBeingDeleted(block: Pick<AddressBlock["metadata"], "deletionTimestamp" | "finalizers">): boolean {
   return block.deletionTimestamp !== undefined || block.finalizers?.includes(COIL_FINALIZER) !== true;
 }

@@ -11,8 +11,8 @@ export interface Listing {
 }
 
 /**
- * Which blocks this node has, by what lists, watches and its own releases say; whose addresses they are is `AddressTable`'s. Pure
- * memory. News that may be older than what is known is told apart by epochs: each change, and the start of each list, has one.
+ * The blocks of this node, by lists, watches and its own releases; `AddressTable` knows the holders of their addresses. Pure memory.
+ * Each change and the start of each list has an epoch, so that a result that is older than the known state is ignored.
  */
 export class NodeBlocks {
   readonly #clock: Clock;
@@ -26,7 +26,7 @@ export class NodeBlocks {
   /** Settles when the releases that are under way have ended; by pool. */
   readonly #releases = new Map<string, Deferred>();
 
-  /** What is claimed of a block that becomes known is taken from the start. */
+  /** Addresses that have a holder are taken in a new block from the start. */
   constructor(clock: Clock, holders: AddressHolders) {
     this.#clock = clock;
     this.#holders = holders;
@@ -47,12 +47,12 @@ export class NodeBlocks {
     return [...this.entries].filter((one) => one.block.pool === pool && isUsable(one) && one.slots.free > 0);
   }
 
-  /** Whether every usable block of these names is full already, with addresses that were in use before. */
+  /** True when a usable block of these names is full already, with addresses that were in use before. */
   isFull(names: ReadonlySet<string>): boolean {
     return [...this.entries].some((entry) => names.has(entry.block.name) && isUsable(entry) && entry.slots.free === 0);
   }
 
-  /** Takes over a change of who has an address. True when that emptied a block. */
+  /** Applies a change of an address's holders. True when that emptied a block. */
   noteHolder(change: HolderChange): boolean {
     const nowMs = this.#clock.monotonic();
     let emptied = false;
@@ -68,15 +68,15 @@ export class NodeBlocks {
   }
 
   /**
-   * Takes over what a live list of all blocks of this node found. True when the set of blocks changed. A list of one pool could not
-   * tell a block that is gone from one whose pool's label was edited. Where lists overlap, the one that began later counts.
+   * Applies a live list of all blocks of this node. True when the set of blocks changed. A list of one pool could not distinguish a
+   * block that is gone from one whose pool's label was edited. Where lists overlap, the one that began later counts.
    */
   endListing(listing: Listing, found: BlockListing): boolean {
     const before = this.present.map((block) => block.uid).join();
     const listed = new Set(found.blocks.map((block) => block.uid));
     for (const entry of this.entries) {
       if (entry.seenAt > listing.startedAt || listed.has(entry.block.uid)) continue;
-      // Still this node's, whatever somebody wrote into it: its pods live on, and nothing more is handed out of it.
+      // An edited, unreadable block is still this node's: its pods live on, and nothing more is handed out of it.
       if (found.unreadable.has(entry.block.name)) entry.suspectSince ??= this.#epoch;
       else this.#lose(entry, listing);
     }
@@ -93,7 +93,7 @@ export class NodeBlocks {
     if (this.#listings.size === 0) this.#gone.clear();
   }
 
-  /** Whether a block as it is said to be differs from what is known of it, other than by what this node does itself. */
+  /** True when the given state of a block differs from the known one, except by this node's own release. */
   differs({ uid, deleting }: Pick<OwnedBlock, "uid" | "deleting">): boolean {
     const entry = this.#entries.get(uid);
     if (entry === undefined) return !deleting;
@@ -101,7 +101,7 @@ export class NodeBlocks {
     return entry.missing || entry.suspectSince !== undefined || entry.block.deleting !== deleting;
   }
 
-  /** Whether the last list of all blocks showed each of this node's. */
+  /** True when the last list of all blocks was readable as a whole. */
   get complete(): boolean {
     return this.#complete;
   }
@@ -112,7 +112,7 @@ export class NodeBlocks {
     return false;
   }
 
-  /** Whether blocks of the pool could be used if a list showed them. */
+  /** True when the pool has suspect blocks, which a list may make usable. */
   hasSuspect(pool: string): boolean {
     for (const { block, suspectSince } of this.entries) {
       if (block.pool === pool && suspectSince !== undefined) return true;
@@ -129,7 +129,7 @@ export class NodeBlocks {
     return this.#entries.has(uid);
   }
 
-  /** A block is said to be gone: nothing is allocated from it until a later list shows it. True when that is news. */
+  /** Marks a block that an event called gone: nothing is allocated from it until a later list shows it. True when that is a change. */
   suspect(uid: string): boolean {
     const entry = this.#entries.get(uid);
     if (entry === undefined || entry.releasing || entry.missing) return false;
@@ -139,7 +139,7 @@ export class NodeBlocks {
   }
 
   /**
-   * The blocks that have been empty for `delayMs`, but for those of pools that are kept; they are not allocated from until
+   * The blocks that have been empty for `delayMs`, except those of pools that are kept; nothing is allocated from them until
    * {@link NodeBlocks.endRelease}.
    */
   beginRelease(delayMs: number, isKept: (pool: string) => boolean): readonly OwnedBlock[] {
@@ -160,8 +160,8 @@ export class NodeBlocks {
   }
 
   /**
-   * `released`: the block is gone. Otherwise nobody knows: the answer may have been lost after the deed, and the block may be
-   * another node's by now. It is usable again once a list that began later shows it whole.
+   * `released`: the block is gone. Otherwise its state is unknown: the answer may have been lost after the deletion, and the block may
+   * be another node's. It is usable again once a list that began later shows it.
    */
   endRelease(block: OwnedBlock, released: boolean): void {
     const entry = this.#entries.get(block.uid);
@@ -178,7 +178,7 @@ export class NodeBlocks {
     this.#releases.delete(block.pool);
   }
 
-  /** A slot is this owner's no more; it may be another's. A block that is missing is remembered for its owners alone. */
+  /** Removes a slot's owner, unless the slot has another one by now. A missing block is forgotten with its last owner. */
   disown(entry: Entry, offset: number, owner: string): void {
     if (entry.owners.get(offset) === owner) entry.owners.delete(offset);
     if (entry.missing && entry.owners.size === 0) this.#entries.delete(entry.block.uid);
@@ -193,7 +193,7 @@ export class NodeBlocks {
       return;
     }
     if (known.seenAt > listing.startedAt) return;
-    // Its addresses stay those that were handed out of, whatever somebody wrote into it.
+    // Its prefixes stay those that addresses were handed out of, even if the object was edited.
     known.block = { ...block, ipv4: known.block.ipv4, ipv6: known.block.ipv6 };
     known.missing = false;
     known.seenAt = listing.startedAt;

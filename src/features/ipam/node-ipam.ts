@@ -12,18 +12,18 @@ import { IpamError } from "./errors.ts";
 
 const NODE_GONE = "this Node is not in the cluster (any more): nothing is allocated, for its blocks go to others";
 /**
- * So long after an ADD found its pool full the pool counts as full, milliseconds. Longer would keep a node out of service that
- * nobody sends pods to any more, so that nobody would find out that there is room again.
+ * After an ADD found its pool full the pool counts as full for this long, milliseconds. A longer time would keep a node out of service
+ * that gets no more ADDs, although its pool has free addresses again.
  */
 const EXHAUSTED_MS = 30_000;
 /**
- * Nothing is handed out by what was known longer ago than this, milliseconds. A node that nobody hears of, such as one behind a broken
- * link, loses its blocks; when the link is well again an ADD may come before the watch tells. Less than the controller's grace for such nodes.
+ * Nothing is handed out by a comparison older than this, milliseconds. A node behind a broken link loses its blocks; when the link is
+ * repaired an ADD may come before the watch's event. It is less than the controller's grace for such nodes.
  */
 const FRESH_MS = 30_000;
 /** Default of {@link NodeIpamOptions.freedSoonMs}. */
 const FREED_SOON_MS = 100;
-/** Failures after which a block may be this node's that it does not know. */
+/** After these failures this node may own a block that it does not know. */
 const UNDECIDED: ReadonlySet<string> = new Set(["api-unavailable", "block-timeout"]);
 
 export interface NodeIpamOptions {
@@ -31,7 +31,7 @@ export interface NodeIpamOptions {
   readonly collectIntervalMs: number;
   /** How long an empty block is kept for reuse, milliseconds. 0: given back at once. */
   readonly releaseDelayMs: number;
-  /** An ADD in a pool without a free address waits so long for one that is just being freed, milliseconds. Default 100. */
+  /** How long an ADD in a full pool waits for an address that a DEL is freeing, milliseconds. Default 100. */
   readonly freedSoonMs?: number;
 }
 
@@ -44,8 +44,8 @@ export interface NodeIpamDeps {
 }
 
 /**
- * The addresses of one node (docs/spec/pod-network.md#4.5 to #4.7). Memory only: {@link NodeIpam.remember} tells it what the kernel
- * has, at the start and from time to time.
+ * The addresses of one node (docs/spec/pod-network.md#4.5 to #4.7). Memory only: {@link NodeIpam.remember} gives it the state of
+ * the kernel, at the start and from time to time.
  *
  * Invariants: one assignment an attachment; one owner an address, whatever becomes of blocks; a late free of an old owner
  * never touches a new one; a failing API call changes nothing.
@@ -68,7 +68,7 @@ export class NodeIpam {
   #lastCollectMs = Number.NEGATIVE_INFINITY;
   /** The comparison that ADDs wait for. */
   #freshening: Promise<void> | undefined;
-  /** Something was heard that a comparison has not seen yet. */
+  /** An event came after the last comparison began. */
   #compareDue = true;
   #nodeGone = false;
 
@@ -83,7 +83,7 @@ export class NodeIpam {
   }
 
   /**
-   * Tells what the kernel has. Call before anything is served, then {@link NodeIpam.collect} before anything is allocated; and
+   * Applies the state of the kernel. Call before anything is served, then {@link NodeIpam.collect} before anything is allocated; and
    * again from time to time, because others change links. None of the addresses is handed out while its link is there; where
    * they cannot be read, nothing of the pool is handed out or given back. `linked` are attachments that have a link, but no
    * addresses now, or not all: they keep those that they are known to have.
@@ -101,26 +101,26 @@ export class NodeIpam {
       const fields = { containerID: attachment.containerId, ifname: attachment.ifname, pool, addresses };
       this.#log.warn("an attachment's link has gone without a DEL; its addresses are free", fields);
     }
-    // What waits for an address of theirs can have it.
+    // An ADD that waits can have one of their addresses.
     if (vanished.length > 0) this.#wake();
     if (emptied || before !== this.degradedReason) this.#dirty.mark();
   }
 
   /**
-   * A watch saw a block of this node as it is now. When that is news, all blocks are compared at once. A new one of a pool that
-   * is being asked for one is expected.
+   * A watch had an event of a block of this node. When the block differs from its known state, all blocks are compared at once. A new
+   * block of a pool with a request is expected.
    */
   noteBlock(block: Pick<OwnedBlock, "uid" | "pool" | "deleting">): void {
     const expected = this.#requests.has(block.pool) && !this.#table.blocks.knows(block.uid);
     if (!expected && this.#table.blocks.differs(block)) this.#compareSoon();
   }
 
-  /** A watch saw that a block is gone: nothing more is handed out of it, and all blocks are compared at once. */
+  /** A watch had the deletion of a block: nothing more is handed out of it, and all blocks are compared at once. */
   noteBlockGone(uid: string): void {
     if (this.#table.blocks.suspect(uid)) this.#compareSoon();
   }
 
-  /** Whether the Node object exists. While it does not, nothing is handed out: its blocks are being given to others. */
+  /** Takes whether the Node object exists. While it does not, nothing is handed out: its blocks go to other nodes. */
   noteNode(exists: boolean): void {
     if (this.#nodeGone !== exists) return;
     this.#nodeGone = !exists;
@@ -135,12 +135,12 @@ export class NodeIpam {
     return this.#table.lost;
   }
 
-  /** Whether an attachment is among {@link NodeIpam.lost}; `undefined` while that cannot be told, as before all blocks were listed. */
+  /** True for an attachment of {@link NodeIpam.lost}; `undefined` while that is not known, as before all blocks were listed. */
   isLost(attachment: Attachment): boolean | undefined {
     return this.#table.isLost(attachment);
   }
 
-  /** Whether an ADD in this pool was refused a moment ago because no address is left, and none has become free since. */
+  /** True when an ADD in this pool was refused recently because no address was left, and none has become free since. */
   isExhausted(pool: string): boolean {
     const atMs = this.#exhaustedAtMs.get(pool);
     if (atMs === undefined) return false;
@@ -149,17 +149,17 @@ export class NodeIpam {
     return false;
   }
 
-  /** Whether this Node was seen to be deleted, and has not come back. */
+  /** True when this Node was deleted, and has not come back. */
   get nodeGone(): boolean {
     return this.#nodeGone;
   }
 
-  /** The API server answers again after it did not: what was missed meanwhile is compared, and what waits goes on. */
+  /** The API server answers again after an outage: all blocks are compared, and waiting ADDs go on. */
   noteReturn(): void {
     this.#compareSoon();
   }
 
-  /** What keeps addresses from being handed out or given back, for people; `undefined` when all is well. */
+  /** Why addresses cannot be handed out or given back, for people; `undefined` when they can. */
   get degradedReason(): string | undefined {
     const { stranded } = this.#table;
     const unread = [...this.#table.pools].flatMap((pool) => this.#unreadableIn(pool) ?? []);
@@ -180,7 +180,7 @@ export class NodeIpam {
   }
 
   /**
-   * The addresses of an attachment: those it has, or new ones of the pool. Waits for a block where none has room, and first for a
+   * The addresses of an attachment: those it has, or new ones of the pool. Waits for a block where none is free, and first for a
    * comparison where the last one is half a minute old.
    * Throws {@link IpamError}; rejects with the signal's reason when it aborts.
    */
@@ -206,17 +206,17 @@ export class NodeIpam {
       const others = (this.#waiting.get(pool) ?? 1) - 1;
       if (others > 0) this.#waiting.set(pool, others);
       else this.#waiting.delete(pool);
-      // What was kept for this attachment and stayed empty goes back.
+      // A block that was kept for this attachment and stayed empty goes back.
       if (others === 0) this.#dirty.mark();
     }
   }
 
-  /** What an attachment has. */
+  /** The addresses of an attachment. */
   assigned(attachment: Attachment): Assignment | undefined {
     return this.#table.assigned(attachment);
   }
 
-  /** The ADD that asked for an attachment's addresses has ended: from now on they go back when the attachment has no link. */
+  /** The ADD of an attachment has ended: from now on its addresses go back when it has no link. */
   settle(attachment: Attachment): void {
     this.#table.settle(attachment);
   }
@@ -254,10 +254,10 @@ export class NodeIpam {
     });
   }
 
-  /** One pass of what {@link NodeIpam.run} does: compare with the API server, then give back what is empty. */
+  /** One pass of {@link NodeIpam.run}: compares with the API server, then gives back empty blocks. */
   async collect(options: AbortOptions): Promise<number> {
     const startedMs = this.#clock.monotonic();
-    // What is heard from here on needs another comparison.
+    // An event from here on needs another comparison.
     this.#compareDue = false;
     try {
       await this.#supply.compare(options);
@@ -270,7 +270,7 @@ export class NodeIpam {
     return this.#giveBack(options);
   }
 
-  /** A sync that went well says nothing of what it found. */
+  /** A sync that succeeded may still have found reasons to be degraded. */
   #reportDegraded(health: HealthPart): HealthPart {
     return {
       ok: (reason) => {
@@ -287,7 +287,7 @@ export class NodeIpam {
     this.#dirty.mark();
   }
 
-  /** A link that is made anew would not be cut off. */
+  /** Refuses a lost attachment: a new link of it would not be cut off. */
   #refuseLost(attachment: Attachment, { ipv4, ipv6 }: Assignment): void {
     if (this.#table.isLost(attachment) !== true) return;
     const addresses = [ipv4, ipv6].filter((address) => address !== undefined).join(", ");
@@ -304,7 +304,7 @@ export class NodeIpam {
   #unreadableIn(pool: string): string | undefined {
     const link = this.#table.unreadable(pool);
     if (link === undefined) return undefined;
-    const who = "containerId" in link ? `container ${link.containerId}` : "nobody we know";
+    const who = "containerId" in link ? `container ${link.containerId}` : "no container that coild knows";
     return `pool ${pool}: nothing is allocated, for the addresses of link ${link.hostName ?? link.ifindex} of ${who} cannot be read; delete that pod, or the link`;
   }
 
@@ -317,7 +317,7 @@ export class NodeIpam {
     try {
       return await this.#supply.giveBack(this.#options.releaseDelayMs, this.#waiting, options);
     } catch (error) {
-      // Whether the blocks are still there, only a list can tell.
+      // Only a list can decide whether the blocks still exist.
       this.#compareDue = true;
       throw error;
     }
@@ -332,7 +332,7 @@ export class NodeIpam {
     await unlessAborted(this.#freshening, options);
   }
 
-  /** Gets a block; where none is left, waits a moment for an address that a DEL under way frees. */
+  /** Gets a block; where none is left, waits briefly for an address that a DEL under way frees. */
   async #waitForAddress(pool: string, options: AbortOptions): Promise<void> {
     const freed = this.#freed.promise;
     try {
@@ -363,11 +363,11 @@ export class NodeIpam {
     if (running !== undefined) return running;
     const request = this.#supply.acquire(pool).finally(() => {
       this.#requests.delete(pool);
-      // A block that nobody waits for any more goes back.
+      // A block that no ADD waits for any more goes back.
       if (!this.#waiting.has(pool)) this.#dirty.mark();
     });
     this.#requests.set(pool, request);
-    // Every waiter may have gone by the time this fails; the failure then concerns nobody.
+    // Every waiter may have gone by the time this fails; the failure is then dropped.
     request.catch((error: unknown) => {
       // The block may have been allotted all the same, and its answer lost: then only a full list shows it.
       if (!(error instanceof IpamError) || !UNDECIDED.has(error.code)) return;

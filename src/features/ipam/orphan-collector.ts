@@ -7,30 +7,30 @@ import { deleteBlock } from "./block-deletion.ts";
 import { IpamError } from "./errors.ts";
 
 const { addressBlocks } = coilResources;
-/** While the grace of a Node runs, its pods are looked for this often at the least, milliseconds. */
+/** While the grace of a Node runs, its pods are listed at least this often, milliseconds. */
 const MAX_POLL_MS = 10_000;
-/** And not more often than this, milliseconds. */
+/** They are not listed more often than this, milliseconds. */
 const MIN_POLL_MS = 250;
 
 export interface OrphanCollectorOptions {
-  /** How long neither the Node nor a pod that is bound to it must have been seen, milliseconds. */
+  /** How long the Node and every pod bound to it must be absent, milliseconds. */
   readonly graceMs: number;
 }
 
-/** What one pass did. */
+/** The result of one pass. */
 export interface OrphanPass {
   readonly deleted: number;
-  /** When to look again, milliseconds; `undefined`: no block waits for its grace to end. */
+  /** When the next pass is due, milliseconds; `undefined`: no block waits for its grace to end. */
   readonly againInMs: number | undefined;
 }
 
 /**
  * Deletes the blocks of nodes that are gone (docs/spec/pod-network.md#3.4). A Node object can be deleted while its machine and pods go
  * on, and come back with the next heartbeat of its kubelet. So a block goes only when its Node is away, no Pod object is bound
- * to that Node's name, and nothing of both has been seen for a grace. All of it is asked again live before each deletion.
+ * to that Node's name, and neither has been seen for a grace. All of it is read again live before each deletion.
  *
  * In memory: for each Node that is away and has blocks, when it or a pod of it was last seen. Bounded by the blocks. A new
- * leader knows none of it, so each grace begins anew.
+ * leader begins each grace anew.
  */
 export class OrphanCollector {
   readonly #api: KubeApi;
@@ -50,7 +50,7 @@ export class OrphanCollector {
     this.#graceMs = options.graceMs;
   }
 
-  /** A watch saw something of this Node, its deletion too: its grace begins anew. */
+  /** A watch had an event of this Node, deletions included: its grace begins anew. */
   noteNode(node: string): void {
     if (this.#lastSeen.has(node)) this.#lastSeen.set(node, this.#clock.monotonic());
   }
@@ -86,7 +86,7 @@ export class OrphanCollector {
     return { deleted, againInMs: this.#nextLookMs() };
   }
 
-  /** Blocks by the name of a Node that does not exist. Blocks are listed first: a Node that is made meanwhile is seen. */
+  /** Blocks by the name of a Node that does not exist. Blocks are listed first, so that a Node that is created meanwhile is found. */
   async #orphansByNode(options: AbortOptions): Promise<Map<string, AddressBlock[]>> {
     const blocks = await this.#api.listAll(addressBlocks, options);
     const nodes = await this.#api.listAll(resources.nodes, options);
@@ -109,12 +109,12 @@ export class OrphanCollector {
       this.#lastSeen.set(node, this.#clock.monotonic());
       return false;
     }
-    // A watch may have seen it while the API server was asked.
+    // A watch may have had an event of it during these requests.
     return now - (this.#lastSeen.get(node) ?? now) >= this.#graceMs;
   }
 
   async #isSeen(node: string, options: AbortOptions): Promise<boolean> {
-    // No Node has an empty name, and the pods that are bound to none are those that wait for a scheduler.
+    // No Node has an empty name; pods that are bound to no Node wait for a scheduler.
     if (node === "") return false;
     if ((await findObject(this.#api, resources.nodes, { name: node }, options)) !== undefined) return true;
     const pods = await this.#api.list(resources.pods, { ...options, fieldSelector: `spec.nodeName=${node}`, limit: 1 });

@@ -15,7 +15,7 @@ export class PoolIndex {
     return this.#used.size;
   }
 
-  /** Replaces everything by what a live list found. */
+  /** Replaces everything by the result of a live list. */
   reset(indexes: Iterable<number>): void {
     this.#used = new Set(indexes);
     this.#hint = 0;

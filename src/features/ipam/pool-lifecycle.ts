@@ -7,8 +7,8 @@ import type { PoolManager } from "./pool-manager.ts";
 const { addressPools } = coilResources;
 
 /**
- * Brings what is known of a pool up to date, and lets a pool go that is being deleted and has no block left (spec
- * pod-network 3.3). Rejects with `KubeError`; call again then.
+ * Reads a pool anew, and removes the finalizer of one that is being deleted and has no block left
+ * (docs/spec/pod-network.md#3.3). Rejects with `KubeError`; call again then.
  */
 export async function reconcilePool(
   deps: { readonly api: KubeApi; readonly pools: PoolManager; readonly log: Logger },

@@ -21,23 +21,23 @@ import { type BlockAllocation, PoolIndex } from "./pool-index.ts";
 
 const { addressBlocks, addressPools } = coilResources;
 
-/** What came of carving a block. */
+/** The result of carving a block. */
 export type Carved =
   | { readonly kind: "block"; readonly block: AddressBlock }
-  /** `overlap`: what is left of the pool shares addresses with this block, as `default-3 (10.1.0.0/27)`. */
+  /** `overlap`: the rest of the pool shares addresses with this block, as `default-3 (10.1.0.0/27)`. */
   | { readonly kind: "exhausted"; readonly overlap?: string | undefined }
   | { readonly kind: "pool-not-found" }
   /** The pool's spec cannot be used; `fault` names the field and what is wrong with it. */
   | { readonly kind: "invalid"; readonly fault: string };
 
-/** What the next block is to be; reserved. */
+/** The next block, reserved. */
 interface Place {
   readonly kind: "place";
   readonly index: number;
   readonly cidrs: BlockCidrs;
 }
 
-/** Of a pool that somebody stored without one, where no schema kept it out: it is faulty, and has no blocks. */
+/** The spec of a pool that was stored without one, past the schema: it is faulty, and has no blocks. */
 const EMPTY_SPEC = { subnets: [] };
 
 /** One pool as metrics show it. */
@@ -51,11 +51,11 @@ interface PoolState {
   readonly index: PoolIndex;
   /** 0 while the spec cannot be used. */
   maxBlocks: number;
-  /** What makes the spec unusable; such a pool passes where no webhook checks it. */
+  /** The fault that makes the spec unusable. Such a pool is stored where no webhook checks it. */
   fault: string | undefined;
   /** The first block that parts of the pool overlap, found at the last carving. */
   overlap: string | undefined;
-  /** The index may not be what the API server has: list again before the next use. */
+  /** The index may differ from the API server: blocks are listed before its next use. */
   stale: boolean;
 }
 
@@ -137,7 +137,7 @@ export class PoolManager {
     return { kind: "exhausted" };
   }
 
-  /** Finds and reserves what the next block is to be; nothing is awaited, so two pools cannot choose the same. */
+  /** Finds and reserves the next block. Nothing is awaited, so two pools cannot choose the same one. */
   #place(
     pool: string,
     layout: PoolLayout,
@@ -177,7 +177,7 @@ export class PoolManager {
       state.index.mark(index);
       return block;
     } catch (error) {
-      // Whatever happened, neither index is to be trusted before the next list.
+      // Whatever the failure was, both indexes may be wrong until the next list.
       state.stale = true;
       this.#blocks.distrust();
       if (!isKubeError(error, "already-exists")) throw error;
@@ -229,7 +229,7 @@ function blocksUnder({ subnets }: PoolLayout, cidrs: BlockCidrs, other: Cidr): n
   return Number((last.value + 1n - own.base.value) / own.size);
 }
 
-/** The first thing that is wrong with a stored pool, as `spec.subnets[0].ipv4: Invalid value: …`. */
+/** The first fault of a stored pool, as `spec.subnets[0].ipv4: Invalid value: …`. */
 function faultOf(pool: AddressPool): string | undefined {
   const [first] = validatePoolCreate(pool);
   return first === undefined ? undefined : `${first.field}: ${first.message}`;

@@ -2,14 +2,14 @@ import type { Assignment, Attachment, Restored, UnownedLink } from "./attachment
 import type { OwnedBlock } from "./block-source.ts";
 import type { Entry } from "./entry.ts";
 
-/** Which slot an attachment has. */
+/** The slot of an attachment. */
 export interface Holding {
   readonly attachment: Attachment;
   readonly entry: Entry;
   readonly offset: number;
 }
 
-/** What is in memory, as plain data: for audits and metrics. */
+/** The memory as plain data, for audits and metrics. */
 export type TableSnapshot = ReturnType<typeof snapshotOf>;
 
 /** Copies memory; addresses and prefixes become text. */

@@ -55,7 +55,7 @@ export async function runCoil(
     if (await isDoneWithout(call, error)) return "";
     throw error;
   }
-  // As in the common library: what can be removed is removed, and the fault told all the same.
+  // As in the common library: everything that can be removed is removed, and the fault is still returned.
   if (inOwnNetns) throw ownNetnsError(env);
   if (call.command !== "ADD") return "";
   if (config.prevResult !== undefined) return JSON.stringify(convertResult(config.prevResult, config.cniVersion));

@@ -5,7 +5,7 @@ type Env = Readonly<Record<string, string | undefined>>;
 
 /**
  * Whether `CNI_NETNS` is the network namespace of this very process and `CNI_NETNS_OVERRIDE`, 1 or true, does not allow it.
- * A path that is none is left to whoever opens it. Source: libcni, pkg/skel and pkg/ns.
+ * A path that is no namespace is left to the code that opens it. Source: libcni, pkg/skel and pkg/ns.
  */
 export async function isOwnNetns(env: Env): Promise<boolean> {
   const path = env["CNI_NETNS"] ?? "";
@@ -15,7 +15,7 @@ export async function isOwnNetns(env: Env): Promise<boolean> {
   return given !== undefined && given.ino === own?.ino && given.dev === own.dev;
 }
 
-/** What is said of a namespace in which the pod's routes would replace the node's, code 8. */
+/** The error for a namespace in which the pod's routes would replace the node's, code 8. */
 export function ownNetnsError(env: Env): CniError {
   return new CniError(CniCode.invalidNetns, "plugin's netns and netns from CNI_NETNS should not be the same", {
     details: `CNI_NETNS is ${env["CNI_NETNS"]}; CNI_NETNS_OVERRIDE=1 allows it`,

@@ -10,7 +10,7 @@ export interface Connection {
   close(): void;
 }
 
-/** What a connection reports; `closed` is called once. */
+/** The events of a connection; `closed` is called once. */
 export interface ConnectionEvents {
   data(chunk: Uint8Array): void;
   closed(error: Error | undefined): void;
@@ -39,7 +39,7 @@ interface BunRuntime {
   }): Promise<BunSocket>;
 }
 
-/** What tells one file from another. */
+/** The identity of a file. */
 export interface FileIdentity {
   readonly dev: number;
   readonly ino: number;
@@ -87,7 +87,7 @@ export async function statFile(path: string): Promise<FileIdentity | undefined> 
   }
 }
 
-/** Connects to a UNIX socket. Throws {@link CniError} 11 when nobody listens there. */
+/** Connects to a UNIX socket. Throws {@link CniError} 11 when no process listens there. */
 export async function connect(path: string, events: ConnectionEvents): Promise<Connection> {
   try {
     return await (bun === undefined ? connectNode(path, events) : connectBun(bun, path, events));

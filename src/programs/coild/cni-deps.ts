@@ -19,7 +19,7 @@ export function cniDeps(parts: {
   readonly network: PodNetwork;
   readonly namespaces: StoreReader<Namespace>;
   readonly ready: Promise<void>;
-  /** Whether `ready` has resolved. */
+  /** True once `ready` has resolved. */
   readonly isReady: () => boolean;
   /** Why this process cannot make links; `undefined` when it can. */
   readonly setUpFault: () => string | undefined;

@@ -33,7 +33,7 @@ export async function keepKernel(
   options: { readonly registerFromMain: boolean; readonly signal: AbortSignal },
 ): Promise<void> {
   const { network, ipam, lost, log } = parts;
-  // What cannot be put back keeps no pod waiting.
+  // A failed repair delays no ADD.
   parts.health.ok();
   await reconcile({
     dirty: parts.dirty,
@@ -41,7 +41,7 @@ export async function keepKernel(
     signal: options.signal,
     resyncMs: RESYNC_MS,
     sync: async () => {
-      // In one turn: an ADD or DEL in between would look like a change by somebody else.
+      // Nothing is awaited: an ADD or DEL in between would look like a foreign change.
       const survey = rememberKernel(parts, options);
       const ofHost = network.initHost();
       const failures = cutOffLost(survey, { network, ipam, lost });
@@ -57,7 +57,7 @@ export async function keepKernel(
   });
 }
 
-/** Cuts off what is not this node's any more, joins what is again, and tells of both. Returns what failed. */
+/** Cuts off lost attachments, joins those that are this node's again, and logs both. Returns the failures. */
 function cutOffLost(
   survey: Survey,
   { network, ipam, lost }: { readonly network: PodNetwork; readonly ipam: NodeIpam; readonly lost: LostAttachments },

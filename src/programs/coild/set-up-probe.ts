@@ -5,10 +5,10 @@ import { reconcile } from "#base/reconcile";
 import { probePodSetUp } from "#features/pod-network";
 import type { Kernel } from "#kernel/net";
 
-/** How often it is tried again, milliseconds: it costs a few, and privileges hardly ever change. */
+/** The interval of the probes, milliseconds. One takes a few milliseconds, and privileges hardly ever change. */
 const RESYNC_MS = 600_000;
 
-/** Whether this process may do what an ADD does, found by doing it in throwaway namespaces. */
+/** Finds out whether this process may make links as an ADD does, by making some in throwaway namespaces. */
 export class SetUpProbe {
   readonly #kernel: Kernel;
   readonly #health: HealthPart;
@@ -19,12 +19,12 @@ export class SetUpProbe {
     this.#health = deps.health;
   }
 
-  /** What was refused the last time; `undefined` when all was allowed. */
+  /** The refusal of the last probe; `undefined` when all was allowed. */
   get fault(): string | undefined {
     return this.#fault;
   }
 
-  /** Tries at once, from time to time, and more often while it is refused, until the signal aborts. */
+  /** Probes at once, then at an interval, and more often after a refusal, until the signal aborts. */
   async run(options: { readonly signal: AbortSignal }): Promise<void> {
     await reconcile({
       dirty: new Dirty(),

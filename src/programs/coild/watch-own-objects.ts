@@ -8,13 +8,13 @@ import { type AddressBlock, coilResources, NODE_LABEL, POOL_LABEL } from "#kube/
 import { createInformer, type InformerHealth } from "#kube/informer";
 import { internalAddresses } from "../daemon/index.ts";
 
-/** What cannot be watched is asked for this often, milliseconds, a quarter more or less by chance. */
+/** Objects that cannot be watched are polled this often, milliseconds, a quarter more or less at random. */
 const POLL_MS = 15_000;
 
 /**
- * Watches this Node and its blocks, so that what others do to them is known at once: a block that is taken away, or given
- * late, a Node that is deleted or comes back (docs/spec/pod-network.md#20). Without it all is found by the next comparison. The API's
- * failures go to `health`; lasts until the signal aborts.
+ * Watches this Node and its blocks, so that changes by others are known at once: a block that is removed or allotted late, a Node that
+ * is deleted or comes back (docs/spec/pod-network.md#20). Without the watch the next comparison finds them. Failures of the API go to
+ * `health`; lasts until the signal aborts.
  */
 export async function watchOwnObjects(
   parts: {
@@ -54,7 +54,7 @@ export async function watchOwnObjects(
   });
   const onNode = (node: Node): void => {
     const addresses = internalAddresses(node);
-    // One that has just been made has none yet: those of before stay.
+    // A Node that has just been created has no addresses yet: the earlier ones stay.
     if (addresses.ipv4 !== undefined || addresses.ipv6 !== undefined) network.setNodeAddresses(addresses);
     repeats.forget("node");
     ipam.noteNode(true);
@@ -90,11 +90,11 @@ export async function watchOwnObjects(
       if (node === undefined) onNodeGone();
       else onNode(node);
     } catch (error) {
-      // The watch tells what is wrong with the API server.
+      // The watch reports the API server's failures.
       if (!isKubeError(error)) throw error;
     }
   };
-  // The comparisons do without it, so it keeps nobody waiting.
+  // The comparisons work without the watch, so the program is ready before it.
   health.ok();
   const group = new TaskGroup(options.signal);
   group.spawn((signal) => nodes.run({ signal }));

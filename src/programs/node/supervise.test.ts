@@ -43,7 +43,7 @@ function rig(...runs: readonly (Error | number | "runs")[]) {
   return { clock, health, lines, stop, startedAt, done, restarts: () => restarts };
 }
 
-test("supervise: a part that fails runs again after a pause that grows, and is told with its reason", async () => {
+test("supervise: a part that fails runs again after a growing pause, and is logged with its reason", async () => {
   const { clock, health, lines, stop, startedAt, done, restarts } = rig(new PartError("failed", "no luck"), 1, "runs");
   await clock.advance(0);
   assert.deepEqual(

@@ -16,8 +16,8 @@ export interface SupervisedPart {
 
 /**
  * Runs a part until the signal aborts; resolves with the exit code of its last run. A run that ends by itself, or fails, is followed by
- * another after a pause of 0.5 s, doubling to 30 s; the other parts hear nothing of it. What is no `ExpectedError` is a bug: it is logged
- * with its stack, and costs that part a run.
+ * another after a pause of 0.5 s, doubling to 30 s; the other parts go on. Anything but an `ExpectedError` is a bug: it is logged with its
+ * stack, and the part runs again.
  */
 export async function supervise(
   part: SupervisedPart,

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { ExpectedError } from "#base/errors";
 
-/** What may not be done without root. */
+/** This process lacks a capability. */
 export class PrivilegeError extends ExpectedError<"not-permitted"> {
   override readonly name = "PrivilegeError";
 }
@@ -10,10 +10,10 @@ export class PrivilegeError extends ExpectedError<"not-permitted"> {
 const BITS = { CAP_NET_ADMIN: 12, CAP_NET_RAW: 13, CAP_SYS_ADMIN: 21 } as const;
 export type Capability = keyof typeof BITS;
 
-/** What making network namespaces, links and pings in them takes. */
+/** The capabilities that network namespaces, links and pings in them need. */
 export const LAB_CAPABILITIES: readonly Capability[] = ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_ADMIN"];
 
-/** Throws {@link PrivilegeError}, one line, when this process lacks what `task` ("make network namespaces") takes. */
+/** Throws {@link PrivilegeError}, one line, when this process lacks a capability that `task` ("make network namespaces") needs. */
 export function requirePrivileges(task: string, needed: readonly Capability[]): void {
   const status = readFileSync("/proc/self/status", "utf8");
   const effective = BigInt(`0x${/^CapEff:\s*([0-9a-f]+)/m.exec(status)?.[1] ?? "0"}`);

@@ -22,9 +22,9 @@ export interface Program<Set extends FlagSet = FlagSet> {
   readonly notes?: readonly string[];
   /** The functions that declare its metrics. The program calls them too; the reference page is made of what they declare. */
   readonly metrics?: readonly ((registry: Registry) => unknown)[];
-  /** Exit code for a command line that is not understood, where the program that ours replaces has another. Default 2. */
+  /** Exit code for a wrong command line, where the program that ours replaces has another. Default 2. */
   readonly usageExit?: number;
-  /** What a second signal does: `"hurry"` tells the program, a number is the exit code at once. Default: 128 + signal. */
+  /** The effect of a second signal: `"hurry"` aborts {@link ProgramContext.hurry}, a number is the exit code at once. Default: 128 + signal. */
   readonly secondSignal?: "hurry" | number;
   /** Returns the exit code; nothing means 0. Lasts until its work is done or the signal aborts. */
   readonly run: (context: ProgramContext<Set>) => Promise<number | undefined>;
@@ -37,7 +37,7 @@ export interface ProgramContext<Set extends FlagSet> {
   readonly signal: AbortSignal;
   /** Aborts at the second one, in programs with `secondSignal: "hurry"`. */
   readonly hurry: AbortSignal;
-  /** The process is this program's alone: it may give up capabilities, or set what is the process's. */
+  /** The process runs this program alone, which may then give up capabilities or change settings of the process. */
   readonly ownsProcess: boolean;
 }
 
@@ -51,7 +51,7 @@ const COMMON = {
   version: switchFlag("version", false, "print the version and exit"),
 };
 
-/** Exit codes: done, failed, not understood. */
+/** Exit codes: done, failed, wrong command line. */
 export const EXIT = { ok: 0, failed: 1, usage: 2 } as const;
 
 /** The text of `--help`; `title` is what the caller typed for the program. */
@@ -67,7 +67,7 @@ export function helpText(program: Program, title: string): string {
 }
 
 /**
- * Runs a program with a command line; resolves with its exit code. What is wrong is said in one line each, which begins
+ * Runs a program with a command line; resolves with its exit code. Each fault is printed in one line, which begins
  * with `title`: what the caller typed, such as `isthmus lab`, or `coild` for a program under its own name.
  */
 export async function runProgram(program: Program, title: string, argv: readonly string[]): Promise<number> {
@@ -118,7 +118,7 @@ function complain(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
-/** The first SIGINT or SIGTERM asks for an orderly end; a second one ends at once, or says that it is urgent. */
+/** The first SIGINT or SIGTERM requests an orderly end; a second one ends the process at once, or aborts `hurry`. */
 function abortOnSignals(second: Program["secondSignal"]): {
   readonly signal: AbortSignal;
   readonly hurry: AbortSignal;
