@@ -20,9 +20,9 @@ export interface Addresses {
   readonly ipv6: IpAddress | undefined;
 }
 
-/** What was allocated. */
+/** The result of an allocation. */
 export interface Allocation extends Addresses {
-  /** The attachment had none before: there is nothing of it that runs. */
+  /** The attachment had none before, so no part of it is in use. */
   readonly fresh: boolean;
 }
 
@@ -33,7 +33,7 @@ export interface PodIdentity {
   readonly uid: string;
 }
 
-/** What the service stands on. Whatever these reject with should be a {@link CniFailure}, else the code is 999. */
+/** The dependencies of the service. They reject with {@link CniFailure}; any other error has the code 999. */
 export interface CniDeps {
   /** Reads the pod live; `undefined` when there is none. */
   readonly findPod: (namespace: string, name: string, options: AbortOptions) => Promise<PodIdentity | undefined>;
@@ -48,10 +48,10 @@ export interface CniDeps {
   readonly free: (attachment: Attachment) => void;
   /** Why ADD cannot be served now, or pods suffer; `undefined` when all is well. */
   readonly status: () => CniFailure | undefined;
-  /** Sandboxes of one pod take each other's place, so that calls for one pod run one after the other. */
+  /** Sandboxes of one pod replace each other, so calls for one pod run one after the other. */
   readonly oneSandboxPerPod: boolean;
   readonly network: {
-    /** When it fails nothing of what it made stays, or an AggregateError says that something does. */
+    /** A failure leaves nothing behind; else it is an AggregateError. */
     setUp(request: {
       readonly attachment: Attachment;
       readonly netns: string;
@@ -64,7 +64,7 @@ export interface CniDeps {
     ofNetwork(network: string): readonly Attachment[];
     /** Succeeds when there is nothing to remove. */
     tearDown(attachment: Attachment): Promise<void>;
-    /** Rejects naming the first thing that is missing. */
+    /** Rejects naming the first missing part. */
     check(request: {
       readonly attachment: Attachment;
       readonly netns: string;
@@ -197,7 +197,7 @@ export class CniService {
       const json = JSON.stringify(convertResult(result, HIGHEST_VERSION));
       return encodeAddResponse(new TextEncoder().encode(json));
     } catch (error) {
-      // What an earlier call made may be in use: a repeated ADD that fails leaves it to DEL.
+      // The result of an earlier ADD may be in use: a repeated ADD that fails leaves it to DEL.
       if (fresh) await this.#undo(attachment, error);
       throw error;
     } finally {

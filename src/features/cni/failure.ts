@@ -25,11 +25,11 @@ const CODES: Readonly<Record<CniFailureKind, { readonly grpc: number; readonly c
   internal: { grpc: GrpcCode.internal, cni: CniCode.internal },
 };
 
-/** A call that fails in a way that the runtime is told about. */
+/** A failure of a call that is returned to the runtime. */
 export class CniFailure extends ExpectedError<CniFailureKind> {
   override readonly name = "CniFailure";
 
-  /** What the caller's CNI executable prints. */
+  /** The error that the caller's CNI executable prints. */
   get detail(): CniErrorDetail {
     const details = this.cause instanceof Error ? this.cause.message : "";
     return { code: CODES[this.code].cni, msg: this.message, details: details === this.message ? "" : details };

@@ -5,7 +5,7 @@ import { ExpectedError } from "#base/errors";
 import { decodeGrpcMessage, frameMessage, GrpcWireError, unframeUnary } from "#wire/grpc";
 import { MAX_REQUEST_BYTES } from "./grpc-server.ts";
 
-/** `unreachable`: nobody answers on the socket. `failed`: the call ended with another status than OK. */
+/** `unreachable`: no process answers on the socket. `failed`: the call ended with another status than OK. */
 export type GrpcCallErrorCode = "unreachable" | "failed";
 
 /** A call that did not succeed. */

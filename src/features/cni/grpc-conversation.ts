@@ -6,7 +6,7 @@ import { frameMessage, GrpcDeframer, GrpcWireError } from "#wire/grpc";
 export const MAX_CONVERSATION_MESSAGE_BYTES = 64 * 1024;
 
 /**
- * Holds a bidirectional stream: each message is answered with one, in order, until the caller has said all. The next
+ * Holds a bidirectional stream: each message is answered with one, in order, until the caller has ended its side. The next
  * message is read when the answer before it is on its way. Rejects with the signal's reason, `GrpcWireError`, or what
  * `answer` rejects with; answers may have been sent by then. The signal must abort when the stream fails or closes.
  */

@@ -38,15 +38,15 @@ export interface GrpcServerOptions {
   /** Bidirectional streams by path, in which each message is answered with one. They end when the server does. */
   readonly conversations?: Readonly<Record<string, GrpcHandler>>;
   readonly socketPath: string;
-  /** Told of each call's end, for metrics and logs. */
+  /** Called at the end of each call, for metrics and logs. */
   readonly onHandled?: (path: string, code: number, seconds: number) => void;
   /** A bug in a handler: anything rejected that is neither expected nor an abort. */
   readonly onBug: (error: unknown) => void;
 }
 
 /**
- * Serves gRPC on a UNIX socket of mode 0600. A socket file that nobody listens on is replaced; throws
- * `SocketPathError` when somebody does, or when the path is not a socket's. Disposing waits for running calls.
+ * Serves gRPC on a UNIX socket of mode 0600. A socket file without a listener is replaced. Throws
+ * `SocketPathError` when it has one, or when the path is not a socket's. Disposing waits for running calls.
  */
 export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDisposable> {
   const { socketPath } = options;
@@ -78,7 +78,7 @@ export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDispos
   };
 }
 
-/** Lets the last answers leave, for a while. */
+/** Waits until the last answers are sent, up to a limit. */
 async function closeSessions(sessions: ReadonlySet<ServerHttp2Session>): Promise<void> {
   const timer = setTimeout(() => {
     for (const session of sessions) session.destroy();
@@ -141,7 +141,7 @@ function own(handlers: Readonly<Record<string, GrpcHandler>>, path: string): Grp
 
 const HEADERS = { ":status": 200, "content-type": "application/grpc" };
 
-/** Ends the call; what the caller still sends is of no use then. */
+/** Ends the call; further data of the caller is discarded. */
 function send(stream: ServerHttp2Stream, reply: Uint8Array | undefined, status: GrpcStatus): void {
   if (stream.destroyed || stream.closed) return;
   const trailers = {
@@ -156,7 +156,7 @@ function send(stream: ServerHttp2Stream, reply: Uint8Array | undefined, status: 
   }
   stream.once("wantTrailers", () => {
     stream.sendTrailers(trailers);
-    // Trailers leave after this turn of the event loop; a reset before would take their place.
+    // Trailers leave after this tick of the event loop; an earlier reset would replace them.
     setImmediate(stopReading, stream);
   });
   if (!stream.headersSent) stream.respond(HEADERS, { waitForTrailers: true });
@@ -190,14 +190,14 @@ function readAll(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Uint8A
   });
 }
 
-/** What a request that does not follow the protocol is answered (grpc/grpc doc/statuscodes.md, doc/compression.md). */
+/** The answer to a request that breaks the protocol (grpc/grpc doc/statuscodes.md, doc/compression.md). */
 const WIRE_CODES: Readonly<Record<GrpcWireErrorCode, number>> = {
   malformed: GrpcCode.invalidArgument,
   "too-large": GrpcCode.resourceExhausted,
   compressed: GrpcCode.unimplemented,
 };
 
-/** `unknown` marks what is no expected failure. */
+/** `unknown` marks a bug. */
 function statusOf(error: unknown, signal: AbortSignal): GrpcStatus {
   const own = (error as { readonly status?: GrpcStatus } | null)?.status;
   if (error instanceof ExpectedError && own !== undefined) return own;

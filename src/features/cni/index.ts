@@ -1,5 +1,5 @@
 /**
- * What coild serves to CNI executables: the gRPC service `pkg.cnirpc.CNI` on a UNIX socket (docs/spec/pod-network.md#4.2 to #4.4).
+ * The interface of coild to CNI executables: the gRPC service `pkg.cnirpc.CNI` on a UNIX socket (docs/spec/pod-network.md#4.2 to #4.4).
  *
  * Owns: the socket, argument checks, ordering of calls of one container, error codes, the access log.
  * Refuses to know: how addresses are chosen and how links are made; the program passes both in.

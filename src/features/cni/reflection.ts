@@ -14,7 +14,7 @@ export const reflectionConversations: Readonly<Record<string, GrpcHandler>> = Ob
   ]),
 );
 
-/** What is asked for: the field of the request that is set, and its text. */
+/** The request: the field that is set, and its text. */
 interface Question {
   readonly host: string;
   readonly field: number;
@@ -27,8 +27,8 @@ const ASK = { fileByName: 3, fileOfSymbol: 4, fileOfExtension: 5, extensionsOfTy
 const SAY = { files: 4, extensions: 5, services: 6, error: 7 } as const;
 
 /**
- * Answers a ServerReflectionRequest; what is not found is told in the answer. Throws {@link GrpcWireError} `malformed` for
- * a request that is none or asks for nothing.
+ * Answers a ServerReflectionRequest; the answer says what was not found. Throws {@link GrpcWireError} `malformed` for a
+ * malformed request, and for one without a field.
  */
 export function reflect(request: Uint8Array): Uint8Array {
   const { host, field, text } = parseQuestion(request);

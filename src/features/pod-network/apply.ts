@@ -5,7 +5,7 @@ import type { NetStack } from "#kernel/net";
 import { PodNetworkError } from "./errors.ts";
 import type { PlannedAddress, PodNetworkOptions, PodPlan } from "./plan.ts";
 
-/** RTPROT_BOOT of linux/rtnetlink.h: what `ip route add` gives a route; the pod's routes are nobody's to sync. */
+/** RTPROT_BOOT of linux/rtnetlink.h: the protocol of `ip route add`. No program syncs the pod's own routes. */
 const PROTOCOL_BOOT = 3;
 const MAIN_TABLE = 254;
 
@@ -18,7 +18,7 @@ export function applyHostSide(
 ): void {
   if (plan.hasIpv6) {
     enableIpv6(host, plan.hostName);
-    // The link-local address is ours to set: the kernel's own would come only with the carrier.
+    // The link-local address is set here: the kernel would make its own only with the carrier.
     host.sysctl.set(`net/ipv6/conf/${plan.hostName}/addr_gen_mode`, "1");
   }
   host.links.set(index, { up: true });
@@ -26,7 +26,7 @@ export function applyHostSide(
   for (const { dst } of plan.hostRoutes) addHostRoute(host, index, dst, options);
 }
 
-/** The route to a pod. Never takes the place of another: an address that is routed to another link is in use there. */
+/** Adds the route to a pod. It never replaces another: an address that is routed to another link is in use there. */
 export function addHostRoute(
   host: NetStack,
   index: number,
@@ -77,7 +77,7 @@ function enableIpv6(stack: NetStack, name: string): void {
   stack.sysctl.set(`${conf}/accept_dad`, "0");
 }
 
-/** Puts addresses on a link; those that it has stay. */
+/** Adds addresses to a link; those that it has stay. */
 export function addAddresses(stack: NetStack, linkIndex: number, addresses: readonly PlannedAddress[]): void {
   for (const { address, prefixLength, scope } of addresses) {
     stack.addresses.replace({ linkIndex, address, prefixLength, scope, noDad: address.family === 6 });

@@ -5,14 +5,14 @@ import { PodNetworkError } from "./errors.ts";
 import { isOurMake } from "./listing.ts";
 import { calicoName, hostNameOf, type PodNetworkOptions, type PodRequest } from "./plan.ts";
 
-/** Names that a host link can have: two attachments whose names clash are one in 2^32. */
+/** How many names a host link can have: the names of two attachments clash with a chance of one in 2^32. */
 const MAX_NAME_ATTEMPTS = 4;
 
 type Attachment = PodRequest["attachment"];
 
 /**
- * Which host links are an attachment's. They are found by the few names that they can have; all links are dumped, which takes
- * long where there are many, only where the names do not tell.
+ * Finds the host links of an attachment by the few names that they can have. All links are dumped, which takes long where there are
+ * many, only for attachments whose links have other names.
  */
 export class AttachmentLinks {
   readonly #links: Pick<LinkPort, "get" | "list">;
@@ -47,7 +47,7 @@ export class AttachmentLinks {
     return calico === undefined ? others : [calico, ...others];
   }
 
-  /** The name for a new link. Throws {@link PodNetworkError} when all that it can have are taken. */
+  /** The name for a new link. Throws {@link PodNetworkError} when all possible names are taken. */
   freeName({ attachment, pod }: PodRequest): string {
     if (this.#compatCalico) return calicoName(pod);
     const free = namesOf(attachment).find((name) => this.#links.get({ name }) === undefined);
@@ -93,7 +93,7 @@ function isMarked(link: Link, { containerId, ifname }: Attachment): boolean {
   return alias?.containerId === containerId && alias.ifname === ifname;
 }
 
-/** Of a link with one of the attachment's names. It is its own also when somebody took its alias away, or changed it. */
+/** For a link with one of the attachment's names: it belongs to the attachment even if its alias was removed or changed. */
 function isOf(link: Link, attachment: Attachment): boolean {
   return isMarked(link, attachment) || (parseAlias(link.alias ?? "") === undefined && isOurMake(link));
 }

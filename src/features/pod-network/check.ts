@@ -9,7 +9,7 @@ const MAIN_TABLE = 254;
 /**
  * Compares one attachment with what it should be (docs/spec/pod-network.md#4.4): the host's link is up, the pod has the
  * addresses of the result and a default route for each family, the pods' table leads to this link. Later plugins may have
- * added things. Throws {@link PodNetworkError} `check-failed` naming the first thing that is missing.
+ * added to it. Throws {@link PodNetworkError} `check-failed` naming the first missing part.
  */
 export function checkAttachment(at: {
   readonly host: NetStack;
@@ -39,7 +39,7 @@ export function checkAttachment(at: {
   }
 }
 
-/** The addresses that prevResult says this interface has; other plugins' interfaces are not ours to check. */
+/** The addresses of this interface by prevResult; other plugins' interfaces are not checked. */
 function expectedAddresses(expected: CniResult | undefined): Cidr[] {
   const sandboxed = (expected?.interfaces ?? []).map((entry) => entry.sandbox !== undefined);
   return (expected?.ips ?? [])

@@ -9,10 +9,9 @@ export interface CutOffStep {
 }
 
 /**
- * Pure: which links to cut off, and which to join again. `cutOff` is `undefined` where nobody knows yet: such a link stays as it
- * is, and one that is cut off stays so. A link that is cut off is down, which takes its routes along: nothing
- * leaves the pod with its address, and nothing that is sent to the address is answered by it. The group tells such a link from one
- * that somebody else set down, also after a restart.
+ * Pure: which links to cut off, and which to join again. `cutOff` is `undefined` while that is not known: such a link stays as it
+ * is. A link that is cut off is down and has lost its routes, so the pod neither sends from its address nor answers on it. The group
+ * distinguishes it from a link that another program set down, also after a restart.
  */
 export function planCutOff(
   wanted: Iterable<{ readonly link: Link; readonly cutOff: boolean | undefined }>,
@@ -28,7 +27,7 @@ export function planCutOff(
   return steps;
 }
 
-/** Writes one step, in one request. What a joined link lacks is put back by the next repair. Throws `KernelError`. */
+/** Writes one step, in one request. The next repair restores the routes of a joined link. Throws `KernelError`. */
 export function applyCutOff(links: Pick<LinkPort, "set">, { op, link, group }: CutOffStep): void {
   links.set(link.index, { up: op === "join", group });
 }

@@ -2,7 +2,7 @@ import { type AbortOptions, Deferred } from "#base/async";
 import { isKernelError, type KernelError } from "#kernel/errors";
 import type { DeletableLink, LinkPort } from "#kernel/link";
 
-/** Most links of one batch: whoever sets a link up while the kernel takes them away waits some 4 ms for so many. */
+/** The most links of one batch: an ADD that meets a batch of this size in the kernel waits some 4 ms. */
 export const MAX_BATCH = 16;
 /** Batches at once, as many as a connection makes. Their waits overlap. */
 export const MAX_BATCHES = 2;
@@ -13,11 +13,11 @@ interface Waiting {
 }
 
 /**
- * Deletions of links, gathered: a lone one goes by itself at once; those asked for in one turn of the event loop, and those
- * that come while the kernel is at work, go together and share its wait (some 20 ms, by which a hundred in a row would be
- * two seconds). Each caller gets the outcome of its own link: when a whole batch is refused its links are tried one by one.
+ * Batches the deletions of links. A lone deletion starts at once. Those requested in one tick of the event loop, or while the kernel is
+ * busy, go together and share its wait of some 20 ms, with which a hundred in a row would take two seconds. Each caller gets the outcome
+ * of its own link: when a whole batch is refused its links are tried one by one.
  *
- * What waits is bounded by the callers: a link of an attachment waits once, under the lock of its container.
+ * The queue is bounded by the callers: each link waits once, under the lock of its container.
  */
 export class LinkDeletions {
   readonly #links: Pick<LinkPort, "deleteMany">;
@@ -49,7 +49,7 @@ export class LinkDeletions {
     }
   }
 
-  /** At the end of this turn, when all of its requests have been read. */
+  /** Runs at the end of this tick, after all of its requests. */
   #startSoon(): void {
     if (this.#due) return;
     this.#due = true;
@@ -64,7 +64,7 @@ export class LinkDeletions {
       const batch = [...this.#waiting].slice(0, MAX_BATCH);
       for (const one of batch) this.#waiting.delete(one);
       this.#batches += 1;
-      // Never rejects: whatever happens is told to those who wait.
+      // Never rejects: each waiting caller gets the outcome.
       void this.#run(batch).finally(() => {
         this.#batches -= 1;
         this.#start();

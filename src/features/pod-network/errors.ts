@@ -14,7 +14,7 @@ export type PodNetworkErrorCode =
   | "address-in-use"
   | "check-failed";
 
-/** An attachment cannot be made, or is not as it should be. Nothing of it is left behind by a failed set-up. */
+/** An attachment cannot be made, or is not as it should be. A failed set-up leaves nothing behind. */
 export class PodNetworkError extends ExpectedError<PodNetworkErrorCode> {
   override readonly name = "PodNetworkError";
 }

@@ -5,14 +5,14 @@ import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
 import type { PodNetworkOptions } from "./plan.ts";
 
-/** What the host lacks, as plain data. */
+/** A setting that the host lacks, as plain data. */
 export type HostStep =
   | { readonly kind: "sysctl"; readonly key: string; readonly value: string }
   | { readonly kind: "rule"; readonly family: IpFamily; readonly priority: number; readonly table: number };
 
 const SYSCTLS = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] as const;
 
-/** What to do so that the host forwards and looks the pods' table up; empty when it does. Reads only. */
+/** The steps after which the host forwards and looks the pods' table up; empty when it does. Reads only. */
 export function planHost(host: NetStack, options: Pick<PodNetworkOptions, "tableId" | "rulePriority">): HostStep[] {
   const steps: HostStep[] = SYSCTLS.flatMap((key) =>
     read(() => host.sysctl.get(key)) === "1" ? [] : [{ kind: "sysctl" as const, key, value: "1" }],
@@ -27,7 +27,7 @@ export function planHost(host: NetStack, options: Pick<PodNetworkOptions, "table
   return steps;
 }
 
-/** Does what was planned; a step that this kernel refuses (there may be no IPv6) is returned, not thrown. */
+/** Writes the steps. One that this kernel refuses (it may lack IPv6) is returned, not thrown. */
 export function applyHost(
   host: NetStack,
   steps: readonly HostStep[],
@@ -57,7 +57,7 @@ export function uplinkMtu(links: readonly Link[], routes: NetStack["routes"]): n
   return mtus.length === 0 ? undefined : Math.min(...mtus);
 }
 
-/** What cannot be read counts as absent: the step that follows says why. */
+/** An unreadable setting counts as absent: the step that sets it then fails with the reason. */
 function read<T>(get: () => T): T | undefined {
   try {
     return get();

@@ -16,18 +16,18 @@ export function groupOfNetwork(network: string | undefined): number {
   return ATTACHED | Math.max(1, createHash("sha1").update(network).digest().readUIntBE(0, 3));
 }
 
-/** Whether the link was made for this network. */
+/** True when the link was made for this network. */
 export function isOfNetwork({ group }: Pick<Link, "group">, network: string): boolean {
   const isOurs = (group & ~NETWORK_BITS) === ATTACHED || (group & ~NETWORK_BITS) === CUT_OFF;
   return isOurs && (group & NETWORK_BITS) === (groupOfNetwork(network) & NETWORK_BITS);
 }
 
-/** Whether the link bears the mark of {@link cutOffGroup}. */
+/** True when the link has a group of {@link cutOffGroup}. */
 export function isMarkedCutOff({ group }: Pick<Link, "group">): boolean {
   return (group & ~NETWORK_BITS) === CUT_OFF;
 }
 
-/** The link's group while it is cut off; its network stays known. A group of somebody else's is lost by it. */
+/** The link's group while it is cut off; its network stays known. A foreign group is lost by it. */
 export function cutOffGroup({ group }: Pick<Link, "group">): number {
   return CUT_OFF | ((group & ~NETWORK_BITS) === ATTACHED ? group & NETWORK_BITS : 0);
 }

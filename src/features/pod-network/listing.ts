@@ -17,7 +17,7 @@ export interface AttachedPod {
   readonly addresses: readonly IpAddress[];
 }
 
-/** A link with addresses of the pod network that is no attachment: its alias was changed, or somebody routes to it. */
+/** A link with addresses of the pod network that is no attachment: its alias was changed, or another program added a route to it. */
 export interface UnownedLink {
   readonly ifindex: number;
   readonly hostName: string;
@@ -37,7 +37,7 @@ export function joinAttachments(links: readonly Link[], routes: readonly Route[]
   });
 }
 
-/** Pure: links without an alias of ours that we made, or that `routes`, which are ours, lead to. */
+/** Pure: links without our alias that we made, or that our `routes` lead to. */
 export function unownedLinks(links: readonly Link[], routes: readonly Route[]): UnownedLink[] {
   const addresses = addressesByLink(routes);
   const halfMade = new Set(halfMadeLinks(links).map(({ index }) => index));
@@ -61,7 +61,7 @@ export function halfMadeLinks(links: readonly Link[]): Link[] {
   return links.filter((link) => {
     if (link.kind !== "veth") return false;
     if ((link.alias ?? "") !== "") return parseAlias(link.alias ?? "")?.kind === "pending";
-    // One that is up, or cut off, had its mark, and somebody took it away: a pod may live on it.
+    // A link that is up, or cut off, has lost its alias to another program: a pod may use it.
     return isOurMake(link) && !link.up && !isMarkedCutOff(link);
   });
 }

@@ -48,7 +48,7 @@ export interface PlannedRoute {
   readonly scope: "link" | "global";
 }
 
-/** Everything that one attachment is made of, as plain data: what apply writes, CHECK compares and a log shows. */
+/** Everything that one attachment is made of, as plain data: apply writes it and CHECK compares with it. */
 export interface PodPlan {
   readonly hostName: string;
   readonly podName: string;
@@ -106,7 +106,7 @@ export function planPod(
 
 /**
  * The host's name for an attachment: `veth` and eight hex digits. They come from the attachment, so that DEL and a
- * repeated ADD find the link without a dump; to everyone else they are as good as random. `attempt` avoids a clash.
+ * repeated ADD find the link without a dump. `attempt` avoids a clash.
  */
 export function hostNameOf(attachment: PodRequest["attachment"], attempt = 0): string {
   const text = `${attachment.containerId}/${attachment.ifname}${attempt === 0 ? "" : `#${attempt}`}`;
@@ -120,7 +120,7 @@ export function calicoName(pod: PodRequest["pod"]): string {
 
 /**
  * The MAC address of the host's end: locally administered, and derived from the link's name. So the pod's gateway is known
- * beforehand, and a link that was made but not marked yet (coild was killed in between) can be told to be ours.
+ * beforehand, and a link that was made but not marked yet (coild was killed in between) can be recognised as ours.
  */
 export function hostMacOf(hostName: string): MacAddress {
   const bytes = Uint8Array.from(createHash("sha1").update(`isthmus ${hostName}`).digest().subarray(0, 6));

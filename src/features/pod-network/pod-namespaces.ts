@@ -5,12 +5,12 @@ import type { Link } from "#kernel/link";
 import type { Kernel, NetStack } from "#kernel/net";
 import type { NetNs, NetNsRef } from "#kernel/netns";
 
-/** A pod with more addresses than this on one interface is not believed: anyone with CAP_NET_ADMIN in it may have added them. */
+/** With more addresses than this on one interface a pod is not read: a process with CAP_NET_ADMIN in it may have added them. */
 const MAX_ADDRESSES = 64;
 
 /**
  * The namespaces that host links lead to, found by the ids that the host has for them: first among the pinned ones, then
- * among those of processes. For one survey; what is found is forgotten with it.
+ * among those of processes. An object serves one survey.
  */
 export class PodNamespaces {
   readonly #kernel: Kernel;
@@ -48,7 +48,7 @@ export class PodNamespaces {
     return this.#found.get(id);
   }
 
-  /** Namespaces and processes end while one looks at them, and not all may be looked at. */
+  /** Namespaces and processes can end while they are read, and some may not be read. */
   #tryOpen(ref: NetNsRef): NetNs | undefined {
     try {
       return this.#kernel.openNetNs(ref);

@@ -22,10 +22,10 @@ import { readRoutes, type Survey, takeSurvey } from "./survey.ts";
 type Attachment = PodRequest["attachment"];
 
 /**
- * The links, addresses and routes of one node's pods (docs/spec/pod-network.md#5). Aliases and routes are the record; what it
- * keeps in memory are hints of where to look. Calls for one container must not overlap; those for different ones may.
+ * The links, addresses and routes of one node's pods (docs/spec/pod-network.md#5). Aliases and routes are the record; the
+ * memory holds only hints for finding links. Calls for one container must not overlap; those for different ones may.
  *
- * Kernel work is synchronous (some 20 µs a step) except the deletion of links, which the kernel makes wait.
+ * Kernel work is synchronous (some 20 µs a step) except the deletion of links, which the kernel delays.
  */
 export class PodNetwork implements Disposable {
   readonly #kernel: Kernel;
@@ -35,7 +35,7 @@ export class PodNetwork implements Disposable {
   readonly #log: Logger;
   readonly #options: PodNetworkOptions;
   readonly #links: AttachmentLinks;
-  /** Complaints that were made; each is made once. Bounded by the steps that there are. */
+  /** Failures that were logged; each is logged once. Bounded by the number of steps. */
   readonly #complained = new Set<string>();
   #mtuBytes: number | undefined;
   #node: NodeAddresses = { ipv4: undefined, ipv6: undefined };
@@ -57,8 +57,8 @@ export class PodNetwork implements Disposable {
   }
 
   /**
-   * Forwarding and the rule of the pods' table; what this kernel refuses is logged once. Repeats harmlessly. Returns how many
-   * things it put right.
+   * Sets forwarding and the rule of the pods' table. A refusal of this kernel is logged once. Idempotent. Returns how many settings it
+   * changed.
    */
   initHost(): number {
     const plan = planHost(this.#host, this.#options);
@@ -78,7 +78,7 @@ export class PodNetwork implements Disposable {
     this.#node = node;
   }
 
-  /** Removes what ADDs that never ended have left; returns how many links that were. Call before serving. */
+  /** Removes the links of ADDs that never ended; returns how many. Call before serving. */
   removeHalfMade(): number {
     const stale = halfMadeLinks(this.#host.links.list());
     for (const link of stale) this.#host.links.delete(link.index);
@@ -96,8 +96,8 @@ export class PodNetwork implements Disposable {
   }
 
   /**
-   * As {@link PodNetwork.list}, and more: where no route tells a link's addresses they are read inside its pod; attachments that
-   * have none are told apart. Also the links that are no attachment, but have addresses of ours.
+   * As {@link PodNetwork.list}, and more: where no route tells a link's addresses they are read inside its pod; attachments
+   * without addresses are listed apart. It also lists links that are no attachment, but have addresses of ours.
    */
   survey({ registerFromMain = false }: { readonly registerFromMain?: boolean } = {}): Survey {
     const survey = takeSurvey(this.#kernel, this.#host, { ...this.#options, registerFromMain });
@@ -106,9 +106,9 @@ export class PodNetwork implements Disposable {
   }
 
   /**
-   * Puts back what attachments lack on the host: routes, and the gateway's IPv6 addresses. `addressesOf` knows what an
-   * attachment has; where it does not, what the survey found counts. Returns how many things were put back. Throws what the
-   * kernel said of the first one that could not be, when all were tried.
+   * Restores routes and the gateway's IPv6 addresses that attachments lack on the host. `addressesOf` gives the addresses of an
+   * attachment; where it has none, those of the survey count. Returns how many were restored. Throws the first failure, after all were
+   * tried.
    */
   repair(
     { attached, bare }: Pick<Survey, "attached" | "bare">,
@@ -135,10 +135,9 @@ export class PodNetwork implements Disposable {
   }
 
   /**
-   * Cuts attachments off, and joins those again that were and need not be any more. Where `isLost` says `undefined` nobody knows
-   * yet, and all stays as it is; `kept` are those of them that are cut off. The routes of joined ones come back with the next
-   * {@link PodNetwork.repair}. Repeats harmlessly. `failures` is what the kernel said of links that could not be set; it keeps no
-   * other from being set.
+   * Cuts lost attachments off, and joins those again that are not lost any more. Where `isLost` returns `undefined` the link stays as it
+   * is; `kept` are those of them that are cut off. The next {@link PodNetwork.repair} restores the routes of joined ones. Idempotent. A
+   * failure at one link, in `failures`, does not stop the others.
    */
   cutOff(
     { attached, bare }: Pick<Survey, "attached" | "bare">,
@@ -208,13 +207,13 @@ export class PodNetwork implements Disposable {
 
   /**
    * Removes an attachment, all of its links if there are several. Succeeds when there is none. Those of many pods at once share
-   * the kernel's wait. The signal is heeded until the kernel is asked.
+   * the kernel's wait. The signal has no effect once the kernel has the request.
    */
   async tearDown(attachment: Attachment, options: AbortOptions = {}): Promise<void> {
     for (const link of this.#links.find(attachment)) await this.#delete(link, options);
   }
 
-  /** Throws {@link PodNetworkError} `check-failed` naming the first thing that is missing. */
+  /** Throws {@link PodNetworkError} `check-failed` naming the first missing part. */
   check(request: {
     readonly attachment: Attachment;
     readonly netns: string;
@@ -264,7 +263,7 @@ export class PodNetwork implements Disposable {
     });
   }
 
-  /** When that fails too, both failures are told: something of the attachment is left. */
+  /** When the removal fails too, both failures are thrown: a part of the attachment is left. */
   async #undo(link: Link, cause: unknown): Promise<void> {
     try {
       await this.#delete(link);
@@ -273,7 +272,7 @@ export class PodNetwork implements Disposable {
     }
   }
 
-  /** The other end's namespace may be going away at the same time: gone is what we want. */
+  /** The other end's namespace may vanish at the same time, which removes the link too. */
   async #delete(link: Link, options: AbortOptions = {}): Promise<void> {
     try {
       await this.#deletions.delete(link, options);

@@ -10,9 +10,9 @@ const NODE = { ipv4: IpAddress.parse("192.0.2.2"), ipv6: IpAddress.parse("2001:d
 const PLACE = { tableId: 116, protocolId: 30, hostLinkLocal: false, mtuBytes: undefined };
 
 /**
- * Does once what an ADD does, sysctls included, between two throwaway namespaces of which nothing is left. So a `coild` that may not do
- * it says so when it starts, not at each pod. A kernel without IPv6 is tried with IPv4 alone: its node may have no other pods. Throws
- * `KernelError` naming what was refused.
+ * Makes one attachment, sysctls included, between two throwaway namespaces, and removes all of it. So a `coild` without the privileges
+ * reports that when it starts, not at each pod. A kernel without IPv6 is probed with IPv4 alone: its node may have no other pods. Throws
+ * `KernelError` naming the refused step.
  */
 export function probePodSetUp(kernel: Kernel): void {
   using hostNs = kernel.createAnonymousNetNs();

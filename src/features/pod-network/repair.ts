@@ -7,7 +7,7 @@ import { addAddresses, addHostRoute } from "./apply.ts";
 import { isOurMake } from "./listing.ts";
 import { linkLocalOf, type NodeAddresses, type PlannedAddress, type PodNetworkOptions } from "./plan.ts";
 
-/** Something that an attachment lacks on the host, as plain data. */
+/** A route or address that an attachment lacks on the host, as plain data. */
 export type RepairStep =
   | { readonly kind: "route"; readonly link: Link; readonly dst: Cidr }
   | { readonly kind: "address"; readonly link: Link; readonly address: PlannedAddress };
@@ -19,8 +19,8 @@ export interface WantedLink {
 }
 
 /**
- * Pure: what links that are up lack: routes, and the host's own IPv6 addresses on them, which are pods' gateways and go when
- * a link is set down. A link that somebody set down stays so. An address that is routed to another link is left alone.
+ * Pure: finds what links that are up lack: routes, and the host's own IPv6 addresses on them. Those are pods' gateways, and the kernel
+ * removes them when a link is set down. A link that is down stays so. An address that is routed to another link is left alone.
  */
 export function planRepair(
   wanted: readonly WantedLink[],

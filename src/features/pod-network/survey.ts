@@ -9,7 +9,7 @@ import { PodNamespaces } from "./pod-namespaces.ts";
 const MAIN_TABLE = 254;
 const PROTOCOL_BOOT = 3;
 
-/** What an alias says of a link. */
+/** The meaning of a link's alias. */
 export interface AttachmentName {
   readonly containerId: string;
   readonly ifname: string;
@@ -27,7 +27,7 @@ export interface Survey {
   readonly unowned: readonly UnownedLink[];
 }
 
-/** Reads which link has which addresses: from the routes, and inside its pod where no route tells. Throws `KernelError`. */
+/** Reads the addresses of each link: from the routes, or inside its pod where there is no route. Throws `KernelError`. */
 export function takeSurvey(
   kernel: Kernel,
   host: NetStack,
@@ -59,7 +59,7 @@ export function takeSurvey(
   };
 }
 
-/** The routes that tell pods' addresses: all of the pods' table, and of the main one those that old versions made. */
+/** The routes to pods: all of the pods' table, and those of the main table that old versions made. */
 export function readRoutes(
   host: NetStack,
   options: Pick<PodNetworkOptions, "tableId" | "protocolId"> & { readonly registerFromMain: boolean },

@@ -8,8 +8,8 @@ export type RouteChange =
   | { readonly op: "unset"; readonly route: Route };
 
 /**
- * Pure. Both sides hold the routes of one table and protocol, `desired` one for each prefix. What is set replaces what
- * has the same prefix, atomically; sets come before unsets, so coverage never shrinks midway.
+ * Pure. Both sides hold the routes of one table and protocol, `desired` one for each prefix. A route that is set replaces that
+ * of the same prefix, atomically; sets come before unsets, so coverage never shrinks midway.
  */
 export function planRoutes(actual: Iterable<Route>, desired: Iterable<RouteSpec>): RouteChange[] {
   const stale = new Map<string, Route>();
@@ -30,19 +30,19 @@ export function planRoutes(actual: Iterable<Route>, desired: Iterable<RouteSpec>
   return plan;
 }
 
-/** `partial`: some changes were refused by the kernel; the others were made. */
+/** `partial`: the kernel refused some changes; the others were made. */
 export type RouteSyncErrorCode = "partial";
 
-/** What the kernel refused, with the prefixes; `cause` has every refusal. */
+/** The kernel's refusals, with the prefixes; `cause` has every one. */
 export class RouteSyncError extends ExpectedError<RouteSyncErrorCode> {
   override readonly name = "RouteSyncError";
 }
 
-/** Refusals that a message tells one by one. */
+/** A message names at most this many refusals. */
 const TOLD = 3;
 
 /**
- * Makes every change that can be made: a node whose address cannot be reached must not cost the others their routes.
+ * Makes every change that can be made: one unreachable node does not cost the others their routes.
  * Idempotent: may be run again from a fresh plan. Throws {@link RouteSyncError} once all were tried.
  */
 export function applyRoutes(routes: Pick<RoutePort, "replace" | "delete">, plan: readonly RouteChange[]): void {

@@ -17,14 +17,14 @@ export class RouteSync {
     this.#options = options;
   }
 
-  /** Adds what is missing, replaces what leads elsewhere, deletes the rest of ours. Returns how many changes that took. */
+  /** Adds missing routes, replaces wrong ones, deletes the rest of ours. Returns the number of changes. */
   sync(desired: readonly RouteSpec[]): number {
     const plan = planRoutes(this.list(), desired);
     applyRoutes(this.#stack.routes, plan);
     return plan.length;
   }
 
-  /** The routes of ours that the kernel has. */
+  /** Our routes in the kernel. */
   list(): Route[] {
     const { table, protocol } = this.#options;
     return ([4, 6] as const).flatMap((family) => this.#stack.routes.list({ family, table, protocol }));

@@ -1,6 +1,6 @@
 import type { BlockRequest } from "./types.ts";
 
-/** What came of a BlockRequest. */
+/** The outcome of a BlockRequest. */
 export type BlockRequestResult =
   | { readonly state: "in-progress" }
   | { readonly state: "complete"; readonly addressBlockName: string }
@@ -16,7 +16,7 @@ export function blockRequestResult(request: Pick<BlockRequest, "status">): Block
   const complete = conditions.some((condition) => condition.type === "Complete" && condition.status === "True");
   if (!complete) return { state: "in-progress" };
   const addressBlockName = request.status?.addressBlockName ?? "";
-  // Never written by a controller of ours; waiting for a name would be waiting for ever.
+  // Our controller never writes this. Waiting for a name would never end.
   if (addressBlockName === "") {
     return { state: "failed", reason: "no block", message: "the request is complete but names no AddressBlock" };
   }

@@ -2,7 +2,7 @@ import { Cidr } from "#base/ip";
 import { duplicate, type FieldFault, invalid, notSupported, required } from "./faults.ts";
 import type { EgressPodTemplate, EgressSpec } from "./types.ts";
 
-/** What validation says of an Egress: `faults` refuse it, `warnings` only tell. */
+/** The result of validating an Egress: `faults` refuse it, `warnings` do not. */
 export interface EgressVerdict {
   readonly faults: FieldFault[];
   readonly warnings: string[];

@@ -4,10 +4,10 @@ import { type FieldFault, forbidden, invalid, required, tooLong } from "./faults
 import { MAX_LABEL_VALUE_LENGTH } from "./keys.ts";
 import type { AddressPoolSpec, SubnetSet } from "./types.ts";
 
-/** What validation needs of a pool. */
+/** The fields of a pool that validation reads. */
 export interface PoolInput {
   readonly metadata: { readonly name?: string };
-  /** Where no schema kept it out there may be none. */
+  /** Absent in an object that was stored past the schema. */
   readonly spec?: AddressPoolSpec | undefined;
 }
 
@@ -18,7 +18,7 @@ export interface PoolContext {
   readonly others?: Iterable<PoolInput>;
 }
 
-/** All that is wrong with a new pool (docs/spec/pod-network.md#2.2); empty when it may be created. */
+/** All faults of a new pool (docs/spec/pod-network.md#2.2); empty when it may be created. */
 export function validatePoolCreate(pool: PoolInput, context: PoolContext = {}): FieldFault[] {
   const { spec } = pool;
   if (spec === undefined) return [required("spec", "the pool's subnets")];
@@ -35,8 +35,8 @@ export function validatePoolCreate(pool: PoolInput, context: PoolContext = {}): 
 }
 
 /**
- * All that is wrong with a change of a pool. Only appended subnets are checked, so that a stored pool that is odd can
- * still lose its finalizer.
+ * All faults of a change of a pool. Only appended subnets are checked, so that an invalid stored pool can still lose its
+ * finalizer.
  */
 export function validatePoolUpdate(before: PoolInput, after: PoolInput, context: PoolContext = {}): FieldFault[] {
   const { spec } = after;

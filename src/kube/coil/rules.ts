@@ -1,8 +1,8 @@
 import type { SchemaRule } from "./schema.ts";
 
-/** The rules of Coil's CRDs: what its webhooks refuse, as far as an API server can tell by itself. */
+/** The rules of Coil's CRDs: the refusals of its webhooks, as far as an API server can decide them by itself. */
 
-/** Bounds that rules need so that an API server can say how much work they are. Nobody comes near them. */
+/** Bounds from which an API server estimates the cost of rules. They are far above real use. */
 export const MAX_SUBNETS = 10_000;
 /** The bound on the text of a CIDR; the longest IPv6 one has 49 characters. */
 export const MAX_CIDR_LENGTH = 64;
@@ -11,10 +11,10 @@ export const MAX_PERCENT_LENGTH = 64;
 
 const FORBIDDEN = "FieldValueForbidden";
 
-/** A value stays what it was made with. */
+/** A value cannot be changed. */
 export const UNCHANGEABLE: SchemaRule = { rule: "self == oldSelf", message: "unchangeable", reason: FORBIDDEN };
 
-/** A member that may be absent stays what it was, absent ones too; a rule of the object around it. */
+/** An optional member cannot be changed, added or removed; a rule of the object around it. */
 export function unchangeableMember(name: string): SchemaRule {
   const [now, before] = [`self.${name}`, `oldSelf.${name}`];
   return {
@@ -41,7 +41,7 @@ export const APPEND_ONLY: readonly SchemaRule[] = [
   },
 ];
 
-/** The prefix length of a CIDR; what is no CIDR has been refused, or was there before, and must not make the rule fail. */
+/** The prefix length of a CIDR. A malformed one was refused, or was stored before; the rule must not fail on it. */
 const ENDS_IN_LENGTH = "matches('^[^/]*/[0-9]{1,3}$')";
 const lengthOf = (text: string): string => `int(${text}.split('/')[1])`;
 
@@ -65,14 +65,14 @@ const holdsBlock = (member: string, bits: number): string => {
   return `(!has(${text}) || !${text}.${ENDS_IN_LENGTH} || ${lengthOf(text)} + self.blockSizeBits <= ${bits})`;
 };
 
-/** Each subnet of a pool is as large as a block at least. */
+/** Each subnet of a pool is at least as large as a block. */
 export const HOLDS_A_BLOCK: SchemaRule = {
   rule: `self.subnets.all(s, ${holdsBlock("ipv4", 32)} && ${holdsBlock("ipv6", 128)})`,
   message: "a subnet is smaller than a block of 2^blockSizeBits addresses",
   fieldPath: ".subnets",
 };
 
-/** Of a disruption budget one side is given. */
+/** A disruption budget has exactly one side. */
 export const ONE_SIDE: SchemaRule = {
   rule: "!(has(self.minAvailable) && has(self.maxUnavailable))",
   message: "minAvailable and maxUnavailable cannot be both set",

@@ -12,15 +12,15 @@ import {
   resources,
 } from "#kube/client";
 
-/** Which Lease, who we are, and how patient. */
+/** The Lease, our identity, and the durations. */
 export interface LeaderElectionOptions {
   readonly namespace: string;
   readonly name: string;
   /** Unique among the candidates, and different after a restart: `<host>_<uuid>`. */
   readonly identity: string;
-  /** A lease that was not renewed for so long may be taken, milliseconds. Default 15,000. */
+  /** A lease that was not renewed for this long may be taken, milliseconds. Default 15,000. */
   readonly leaseDurationMs?: number;
-  /** A leader that cannot renew for so long stops. Must be less than the lease. Default 10,000. */
+  /** A leader that cannot renew for this long stops, milliseconds. Must be less than the lease. Default 10,000. */
   readonly renewDeadlineMs?: number;
   /** Between tries, milliseconds; candidates add up to 1.2 times as much at random. Default 2,000. */
   readonly retryPeriodMs?: number;
@@ -83,7 +83,7 @@ export class LeaderElector {
     return this.#observed?.lease.spec?.holderIdentity === this.#options.identity;
   }
 
-  /** Who led when we last looked. */
+  /** The leader of the last record that was read. */
   get leader(): string | undefined {
     const holder = this.#observed?.lease.spec?.holderIdentity;
     return holder === "" ? undefined : holder;
@@ -126,7 +126,7 @@ export class LeaderElector {
   async #renewOnce(signal: AbortSignal): Promise<boolean> {
     const work = async (deadline: AbortSignal): Promise<boolean> => {
       while (!(await this.#try(deadline))) {
-        // Somebody else holds it: no use in trying on.
+        // Another candidate holds it: renewing has ended.
         if (!this.isLeader) return false;
         await sleep(this.retryPeriodMs, { signal: deadline, clock: this.#clock });
       }
@@ -141,14 +141,14 @@ export class LeaderElector {
     }
   }
 
-  /** One try to get or keep the lease. False: somebody else has it, or the API failed. */
+  /** One try to get or keep the lease. False: another candidate has it, or the API failed. */
   async #try(signal: AbortSignal): Promise<boolean> {
     try {
       return await this.#getOrUpdate(signal);
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
-      // Somebody was faster: the next try reads what they wrote.
+      // Another candidate was faster: the next try reads its record.
       if (!isKubeError(error, "conflict", "already-exists")) this.#options.onError?.(error);
       return false;
     }

@@ -3,7 +3,7 @@ import { isAbortError } from "#base/errors";
 import { isKubeError, type KubeApi, KubeConfigError, KubeError } from "#kube/client";
 import { type LeaderElectionOptions, LeaderElector, type LeadershipEnd } from "./elector.ts";
 
-/** What is done while leading, and when to stop. */
+/** The work of a leader, and its end. */
 export interface LeaderWork {
   /** Runs while we lead; its signal aborts when leadership ends, and no API call may follow that. */
   readonly lead: (signal: AbortSignal) => Promise<void>;
@@ -15,7 +15,7 @@ export interface LeaderWork {
 
 /**
  * Waits to become leader, then runs `lead` until it ends (`work-done`), leadership is `lost`, or the signal aborts
- * (`stopped`). Leads at most once: a program that lost the lease should end and start anew, since nobody knows what its memory is worth.
+ * (`stopped`). Leads at most once: a program that lost the lease should end and start anew, because its memory may be outdated.
  * Rejects with what `lead` throws, after giving the lease up.
  */
 export async function runAsLeader(

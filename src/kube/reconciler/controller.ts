@@ -5,17 +5,17 @@ import { isAway } from "#kube/client";
 import { allSynced } from "#kube/informer";
 import { type RetryOptions, runWorkers, WorkQueue } from "#kube/workqueue";
 
-/** A key that failed because the API server is away is looked at again after this at the latest, milliseconds. */
+/** A key that failed because the API server is away is retried after at most this, milliseconds. */
 const AWAY_RETRY_MS = 1000;
 
-/** What a reconciler wants next: nothing, or to look again after a while. */
+/** The wish of a reconciler: nothing, or another pass after a while. */
 export type ReconcileResult = undefined | { readonly requeueAfterMs: number };
 
 /** One pass, for `controller_runtime_reconcile_total`, `_errors_total`, `_panics_total` and `_time_seconds`. */
 export interface ReconcileSample {
   readonly controller: string;
   readonly result: "success" | "error" | "requeue_after";
-  /** What it failed with was no `ExpectedError`. */
+  /** It failed with an error that is no `ExpectedError`. */
   readonly bug: boolean;
   readonly durationMs: number;
 }
@@ -25,8 +25,8 @@ export interface ControllerOptions {
   /** For logs and metrics. */
   readonly name: string;
   /**
-   * Makes one key right. Level-triggered: it is not told what happened. Whatever it throws is retried with back-off, and does not
-   * keep other keys; anything but an `ExpectedError` is a bug and is logged as an error with its stack (docs/decisions/0004).
+   * Reconciles one key. Level-triggered: it does not know which event came. A failure is retried with back-off, and does not delay
+   * other keys; anything but an `ExpectedError` is a bug and is logged as an error with its stack (docs/decisions/0004).
    */
   readonly reconcile: (
     key: string,
@@ -36,7 +36,7 @@ export interface ControllerOptions {
   /** Keys reconciled at once. Default 1. */
   readonly workers?: number;
   readonly retry?: RetryOptions;
-  /** Informers that must be in step before the first key is looked at. */
+  /** Informers whose first lists must be read before the first key is reconciled. */
   readonly waitFor?: Iterable<{ readonly synced: Promise<void> }>;
   readonly onReconcile?: (sample: ReconcileSample) => void;
   readonly onDepth?: (depth: number) => void;
@@ -44,12 +44,12 @@ export interface ControllerOptions {
   readonly clock?: Clock;
 }
 
-/** A work queue and what is done with its keys. Informers' handlers call {@link Controller.enqueue}. */
+/** A work queue and the reconciler of its keys. Informers' handlers call {@link Controller.enqueue}. */
 export class Controller {
   readonly #options: ControllerOptions;
   readonly #clock: Clock;
   readonly #queue: WorkQueue;
-  /** What each failing key last failed with, so that a storm of the same error is one line. Bounded by the failing keys. */
+  /** The last error of each failing key, so that a storm of the same error is one line. Bounded by the failing keys. */
   readonly #lastError = new Map<string, string>();
 
   constructor(options: ControllerOptions) {
@@ -62,7 +62,7 @@ export class Controller {
     });
   }
 
-  /** Marks a key dirty; many marks before it is looked at are one. */
+  /** Marks a key dirty; many marks before its reconciliation are one. */
   enqueue(key: string): void {
     this.#queue.add(key);
   }
@@ -85,7 +85,7 @@ export class Controller {
     } catch (error) {
       if (!signal.aborted || (error !== signal.reason && !isAbortError(error))) throw error;
     } finally {
-      // Keys for later hold timers, which would keep a process alive that has ended its work.
+      // Delayed keys have timers, which would keep the process alive after its work has ended.
       this.#queue.shutDown();
     }
   }
@@ -104,7 +104,7 @@ export class Controller {
     } catch (error) {
       if (signal.aborted) throw error;
       sample("error", !(error instanceof ExpectedError));
-      // It is no fault of the key that nobody answers: what it waits for happens as soon as the server is back.
+      // The key is not at fault when the server does not answer: it is retried soon after the server is back.
       this.#report(key, error, this.#queue.retry(key, isAway(error) ? { atMostMs: AWAY_RETRY_MS } : {}));
     }
   }

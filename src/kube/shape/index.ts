@@ -1,6 +1,6 @@
 /**
- * What an object of the API must look like to be read. Validation keeps most of what is wrong out of an API server, but not all of it:
- * an aggregated server, an older version or a bug can send anything, and a program that reads it must not end of it.
+ * The fields that an object of the API must have to be readable. Validation keeps most faulty objects out of an API server, but not all:
+ * an aggregated server, an older version or a bug can send anything, and a program that reads it must not crash.
  *
  * Owns: {@link Shape}, {@link fitShape}. Refuses to know: kinds of objects, what values mean.
  *

@@ -1,6 +1,6 @@
 /**
  * `name`: the name of an object: up to 253 letters, digits, dots, dashes and underscores; `ascii`: up to 253 printable characters of ASCII, or
- * none. Fields that are not named are not looked at.
+ * none. Fields that are not named are ignored.
  */
 export type Shape =
   | "string"
@@ -16,8 +16,8 @@ const NAME = /^[A-Za-z0-9._-]{1,253}$/;
 const ASCII = /^[\x20-\x7e]{0,253}$/;
 
 /**
- * What does not fit, with its path and what is there; `undefined`: all fits. A field that is null is absent, as an API server means it, and
- * is taken away, so that readers need to know but one way of not being there.
+ * The first value that does not fit, with its path; `undefined`: all fit. A null field is absent, as for API servers, and is removed, so that
+ * readers have one form of absence.
  */
 export function fitShape(value: unknown, shape: Shape, path = ""): string | undefined {
   if (typeof shape === "string") return fitScalar(value, shape, path);

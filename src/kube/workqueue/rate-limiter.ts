@@ -50,7 +50,7 @@ export class RetryLimiter {
     return this.#failures.get(key) ?? 0;
   }
 
-  /** The key is well: its next failure is its first. */
+  /** The key succeeded: its next failure counts as its first. */
   forget(key: string): void {
     this.#failures.delete(key);
   }

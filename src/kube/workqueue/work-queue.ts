@@ -81,14 +81,14 @@ export class WorkQueue {
     this.#later.set(key, { at, cancel });
   }
 
-  /** Counts a failure of the key and queues it after its back-off, but for `atMostMs` of it; returns the delay, milliseconds. */
+  /** Counts a failure of the key and queues it after its back-off, at most `atMostMs`; returns the delay, milliseconds. */
   retry(key: string, options: { readonly atMostMs?: number } = {}): number {
     const delayMs = this.#limiter.when(key, options);
     this.addAfter(key, delayMs);
     return delayMs;
   }
 
-  /** The key is well again: resets its back-off. */
+  /** The key succeeded: resets its back-off. */
   forget(key: string): void {
     this.#limiter.forget(key);
   }
@@ -115,7 +115,7 @@ export class WorkQueue {
     return this.#waitForKey(options.signal);
   }
 
-  /** The key that was taken is dealt with; if it was added meanwhile it is queued again. */
+  /** The taken key is done; if it was added meanwhile it is queued again. */
   done(key: string): void {
     const again = this.#processing.get(key) === true;
     this.#processing.delete(key);
@@ -123,7 +123,7 @@ export class WorkQueue {
     else this.#checkDrained();
   }
 
-  /** Takes no more keys and forgets those for later; those that wait are still handed out. */
+  /** Accepts no more keys and drops delayed ones; those that wait are still handed out. */
   shutDown(): void {
     this.#shutDown = true;
     for (const { cancel } of this.#later.values()) cancel();
@@ -162,7 +162,7 @@ export class WorkQueue {
     const turn = new Deferred<string | undefined>();
     this.#takers.add(turn);
     const onAbort = (): void => {
-      // A key that was handed over in this very turn stays the taker's.
+      // A key that was handed over in this tick stays with its taker.
       if (this.#takers.delete(turn)) turn.reject(signal?.reason);
     };
     signal?.addEventListener("abort", onAbort, { once: true });

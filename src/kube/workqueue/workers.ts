@@ -5,7 +5,7 @@ import type { WorkQueue } from "./work-queue.ts";
 export interface WorkersOptions {
   /** How many keys are processed at once. Default 1. */
   readonly workers?: number;
-  /** Deals with one key. What it throws ends all workers: catch what is to be retried and call `queue.retry`. */
+  /** Processes one key. An error ends all workers: catch those to be retried and call `queue.retry`. */
   readonly process: (key: string, options: { readonly signal: AbortSignal }) => Promise<void>;
   readonly signal: AbortSignal;
 }
