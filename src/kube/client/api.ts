@@ -9,7 +9,7 @@ export interface CallOptions extends AbortOptions {
   readonly timeoutMs?: number | undefined;
 }
 
-/** Which objects. */
+/** A selection of objects. */
 export interface Selection {
   /** Absent: all namespaces. */
   readonly namespace?: string | undefined;
@@ -19,19 +19,19 @@ export interface Selection {
   readonly fieldSelector?: string | undefined;
 }
 
-/** What `get` takes. */
+/** Options of `get`. */
 export interface GetOptions extends CallOptions {
   /** Absent: the most recent. `0`: whatever the server has at hand. */
   readonly resourceVersion?: string | undefined;
   readonly subresource?: string | undefined;
 }
 
-/** What `list`, `listPages` and `listAll` take. */
+/** Options of `list`, `listPages` and `listAll`. */
 export interface ListOptions extends CallOptions, Selection {
   /** Absent: the most recent. `0`: whatever the server has at hand. */
   readonly resourceVersion?: string | undefined;
   readonly resourceVersionMatch?: "Exact" | "NotOlderThan" | undefined;
-  /** At most so many objects in a page. `list`: absent is all; `listPages` and `listAll`: default 500. */
+  /** The most objects of a page. `list`: absent is all; `listPages` and `listAll`: default 500. */
   readonly limit?: number | undefined;
   /** The token of the page before. */
   readonly continueToken?: string | undefined;
@@ -49,9 +49,9 @@ export interface ListPage<T> {
   readonly nameless?: number;
 }
 
-/** What writes take. */
+/** Options of writes. */
 export interface WriteOptions extends CallOptions {
-  /** Who writes, for managedFields. Required by the server for apply patches, see {@link Patch}. */
+  /** The name of the writer, for managedFields. Required by the server for apply patches, see {@link Patch}. */
   readonly fieldManager?: string | undefined;
   readonly dryRun?: boolean | undefined;
   readonly subresource?: string | undefined;
@@ -72,7 +72,7 @@ export type Patch =
   | { readonly type: "merge" | "strategic"; readonly body: object }
   | { readonly type: "apply"; readonly body: object; readonly fieldManager: string; readonly force?: boolean };
 
-/** What `delete` takes (meta/v1 DeleteOptions). */
+/** Options of `delete` (meta/v1 DeleteOptions). */
 export interface DeleteOptions extends CallOptions {
   /** Delete only this very object, or this very version of it; else `conflict`. */
   readonly preconditions?: { readonly uid?: string; readonly resourceVersion?: string } | undefined;
@@ -80,20 +80,20 @@ export interface DeleteOptions extends CallOptions {
   readonly gracePeriodSeconds?: number | undefined;
 }
 
-/** What a delete did: the object is gone (`status`), or it stays for a while with its deletionTimestamp set (`object`). */
+/** The result of a delete: the object is gone (`status`), or it stays for a while with its deletionTimestamp set (`object`). */
 export type DeleteResult<T> =
   | { readonly kind: "status"; readonly status: KubeStatus }
   | { readonly kind: "object"; readonly object: T };
 
-/** What `watch` takes. */
+/** Options of `watch`. */
 export interface WatchOptions extends CallOptions, Selection {
   /** Events after this version. Absent or `0`: the server starts with an ADDED for each object it has. */
   readonly resourceVersion?: string | undefined;
   /** Ask for BOOKMARK events. Default true. */
   readonly bookmarks?: boolean | undefined;
-  /** The server ends the watch after so long. */
+  /** The server ends the watch after this many seconds. */
   readonly timeoutSeconds?: number | undefined;
-  /** No byte for so long ends the watch with `unreachable`, milliseconds. Default: none. */
+  /** A watch without a byte for this long ends with `unreachable`, milliseconds. Default: none. */
   readonly idleTimeoutMs?: number | undefined;
   /** Called when the server has accepted the watch. */
   readonly onOpen?: (() => void) | undefined;
@@ -117,7 +117,7 @@ export interface RawRequest {
 }
 
 /**
- * What features need of an API server. {@link KubeClient} implements it; tests may wrap it.
+ * The API server as features need it. {@link KubeClient} implements it; tests may wrap it.
  *
  * Every method rejects with `KubeError`, or with the signal's reason when that aborts first.
  */
@@ -153,8 +153,8 @@ export interface KubeApi {
    */
   watch<T extends KubeObject>(type: ResourceType<T>, options?: WatchOptions): AsyncIterable<WatchEvent<T>>;
   /**
-   * Resolves when the server's port takes connections, for who failed to reach it: `open`, it did at once, and trying again should be
-   * backed off; `returned`, it did not, and does now. One probe for all that wait. Rejects with `unreachable` when the client is closed.
+   * Resolves when the server's port takes connections; call it after a failure to reach the server. `open`: it did at once, so back off
+   * before the next try. `returned`: it did not, and does now. All callers share one probe. Rejects with `unreachable` when the client is closed.
    */
   whenOpen(options?: AbortOptions): Promise<PortState>;
   /** The parsed JSON of the answer. */

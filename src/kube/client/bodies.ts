@@ -12,7 +12,7 @@ export const PATCH_TYPES = {
   apply: "application/apply-patch+yaml",
 } as const;
 
-/** What is sent for a patch; an apply patch says which object it is. */
+/** The body of a patch; an apply patch names its object. */
 export function patchBody(type: ResourceType<KubeObject>, ref: ObjectRef, patch: Patch): unknown {
   switch (patch.type) {
     case "json":
@@ -27,7 +27,7 @@ export function patchBody(type: ResourceType<KubeObject>, ref: ObjectRef, patch:
   }
 }
 
-/** The object with what its type knows of it. */
+/** The object with the apiVersion and kind of its type. */
 export function withType(type: ResourceType<KubeObject>, object: object): object {
   return { apiVersion: apiVersionOf(type), kind: type.kind, ...object };
 }
@@ -43,7 +43,7 @@ export function deleteBody(options: Omit<DeleteOptions, keyof CallOptions>): str
   });
 }
 
-/** Parses a list and completes its items with what they share. Throws `bad-response`. */
+/** Parses a list and adds the shared fields to its items. Throws `bad-response`. */
 export function parseList<T extends KubeObject>(action: string, text: string, type: ResourceType<T>): ListPage<T> {
   const value = parseObject(action, text);
   const metadata = isRecord(value["metadata"]) ? value["metadata"] : {};
@@ -52,7 +52,7 @@ export function parseList<T extends KubeObject>(action: string, text: string, ty
   if (!Array.isArray(items) || typeof resourceVersion !== "string") {
     throw new KubeError("bad-response", `Cannot ${action}: the answer is not a list with items and a resourceVersion`);
   }
-  // Lists leave out what all items share; an object that is passed on alone should say what it is.
+  // Lists omit the apiVersion and kind of their items; an object that is passed on alone should have them.
   const apiVersion = apiVersionOf(type);
   const objects = items.filter(isObject<T>);
   for (const object of objects) {
@@ -61,7 +61,7 @@ export function parseList<T extends KubeObject>(action: string, text: string, ty
   }
   return {
     items: objects,
-    // What has no name is no object: it must not keep the others away.
+    // An item without a name is no object, and must not hide the others.
     ...(objects.length === items.length ? {} : { nameless: items.length - objects.length }),
     resourceVersion,
     continueToken: typeof token === "string" && token !== "" ? token : undefined,

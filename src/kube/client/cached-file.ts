@@ -6,7 +6,7 @@ import { KubeConfigError } from "./errors.ts";
 /** Tokens and certificates on disk are read again after this, milliseconds; projected tokens change every hour or so. */
 export const FILE_TTL_MS = 60_000;
 
-/** A small file that others rewrite. */
+/** A small file that other programs rewrite. */
 export class CachedFile {
   readonly #path: string;
   readonly #what: string;
@@ -30,7 +30,7 @@ export class CachedFile {
       // An empty file is one that is being written.
       if (text !== "" || this.#value === undefined) this.#value = text;
     } catch (cause) {
-      // Whoever rewrites the file may have taken it away for a moment; what it held is good until the server says otherwise.
+      // The file may be absent for a moment while it is rewritten; its last content is used until the server refuses it.
       if (this.#value === undefined) {
         throw new KubeConfigError(
           "unreadable",

@@ -203,7 +203,7 @@ export class KubeClient implements KubeApi, AsyncDisposable {
     return parseObject(action, text);
   }
 
-  /** Breaks off what is under way (those calls reject with `unreachable`) and closes all connections. */
+  /** Aborts running calls, which reject with `unreachable`, and closes all connections. */
   async close(): Promise<void> {
     await this.#transport.close();
   }

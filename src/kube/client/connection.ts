@@ -1,6 +1,6 @@
 import type { AbortOptions } from "#base/async";
 
-/** What identifies us to the API server, and it to us, at this moment. PEM texts. */
+/** The current credentials, ours and the server's authorities. PEM texts. */
 export interface KubeCredentials {
   readonly headers: Readonly<Record<string, string>>;
   /** Certificates that may sign the server's. Absent: those of the system. */
@@ -9,13 +9,13 @@ export interface KubeCredentials {
   readonly key?: string | undefined;
 }
 
-/** Where an API server is and how to be somebody there. */
+/** The address of an API server and the credentials for it. */
 export interface KubeConnection {
   /** Scheme, host, port and perhaps a path prefix. */
   readonly server: URL;
   /** The context's namespace, for programs that work in one. */
   readonly namespace: string;
-  /** Where this came from, for messages. */
+  /** The source of the connection, for messages. */
   readonly source: string;
   /** The name that the server's certificate must have, when not the URL's host. */
   readonly tlsServerName: string | undefined;

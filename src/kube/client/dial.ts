@@ -1,21 +1,21 @@
 import { connect, type Socket } from "node:net";
 import { type Clock, systemClock } from "#base/clock";
 
-/** Another try is begun after at most so long while earlier ones have no answer or were refused, milliseconds. */
+/** The next try begins after at most this, while earlier ones have no answer or were refused, milliseconds. */
 export const DIAL_EVERY_MS = 1000;
-/** One try is given up after so long, milliseconds: on no path that a server is used over does an answer take longer. */
+/** One try is given up after this, milliseconds: on no usable path does an answer take longer. */
 const TRY_MS = 3000;
 
-/** A patient try has succeeded when its connection was not closed for so long, milliseconds. */
+/** A patient try has succeeded when its connection was not closed for this long, milliseconds. */
 const SETTLED_MS = 50;
 
-/** Where to, and what of it. */
+/** The target and the manner of a dial. */
 export interface DialOptions {
   readonly host: string;
   readonly port: number;
   /**
-   * Go on after a refusal, until the signal aborts; a connection that is closed again at once, as a load balancer does that has nobody
-   * behind it, is one. Default: a failure ends it where no other try is under way.
+   * Goes on after a refusal, until the signal aborts. A connection that is closed at once, as by a load balancer without a backend, is a
+   * refusal too. Default: a failure ends it where no other try is under way.
    */
   readonly isPatient?: boolean;
   readonly signal: AbortSignal;
@@ -32,8 +32,8 @@ export interface Dialled {
 }
 
 /**
- * Connects with a try a second, half of it random, so that a server that comes back is met within a second: the kernel alone would ask
- * again after 1, 2, 4, 8 and more seconds. Tries overlap, so that a long path is no obstacle; the first that connects counts. Rejects with
+ * Connects with a try a second, half of it random, so that a server that comes back is reached within a second: the kernel alone would
+ * try again after 1, 2, 4, 8 and more seconds. Tries overlap, so that a long path is no obstacle; the first that connects counts. Rejects with
  * the last try's error, or the signal's reason.
  */
 export function dial(options: DialOptions): Promise<Dialled> {

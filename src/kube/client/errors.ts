@@ -61,8 +61,8 @@ export function isKubeError(error: unknown, ...codes: readonly KubeErrorCode[]):
 }
 
 /**
- * True where nobody was there to answer: no complete answer came, or a gateway said so in the server's place. Waiting longer each time
- * spares nobody then, and keeps one's own work back when the server is there again.
+ * True when the server was away: no complete answer came, or a gateway answered in its place. A growing back-off would then relieve no
+ * server, and only delay the work after its return.
  */
 export function isAway(error: unknown): error is KubeError {
   if (!(error instanceof KubeError)) return false;
@@ -92,7 +92,7 @@ export function codeOf(httpStatus: number, reason: string | undefined): KubeErro
   }
 }
 
-/** What is wrong with a kubeconfig or the credentials it names. */
+/** The kinds of faults of a kubeconfig or of the credentials it names. */
 export const KUBE_CONFIG_ERROR_CODES = ["not-found", "unreadable", "invalid", "unsupported", "exec-failed"] as const;
 export type KubeConfigErrorCode = (typeof KUBE_CONFIG_ERROR_CODES)[number];
 

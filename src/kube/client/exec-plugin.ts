@@ -10,10 +10,10 @@ import { isRecord } from "./response.ts";
 const VERSIONS = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 const PLUGIN_TIMEOUT_MS = 60_000;
 const MAX_PLUGIN_OUTPUT_BYTES = 1024 * 1024;
-/** Credentials are renewed so long before they expire, milliseconds. */
+/** Credentials are renewed this long before they expire, milliseconds. */
 const EXPIRY_MARGIN_MS = 10_000;
 
-/** What a plugin gave us. */
+/** The credentials of a plugin. */
 export interface ExecCredential {
   readonly token: string | undefined;
   readonly cert: string | undefined;
@@ -22,7 +22,7 @@ export interface ExecCredential {
   readonly expiresAtMs: number | undefined;
 }
 
-/** What a plugin is told of the cluster when it asks (`provideClusterInfo`). */
+/** The cluster as a plugin receives it, with `provideClusterInfo`. */
 export interface ExecClusterInfo {
   readonly server: string;
   readonly "tls-server-name"?: string;
@@ -70,7 +70,7 @@ export class ExecPlugin {
     this.#cluster = fields.boolean("provideClusterInfo") ? cluster : async () => undefined;
   }
 
-  /** Credentials that are good now. Callers at the same time share one run. Rejects with {@link KubeConfigError} `exec-failed`. */
+  /** Valid credentials. Callers at the same time share one run. Rejects with {@link KubeConfigError} `exec-failed`. */
   async get(options: AbortOptions = {}): Promise<ExecCredential> {
     options.signal?.throwIfAborted();
     const cached = this.#cached;

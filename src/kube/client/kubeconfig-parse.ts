@@ -1,4 +1,4 @@
-/** A module of its own, loaded by who reads a file: within a pod there is none, and a YAML parser takes two MiB. */
+/** A module of its own, loaded only to read a file: a pod has none, and a YAML parser takes two MiB. */
 import { parseYaml, YamlError } from "#base/yaml";
 import { KubeConfigError } from "./errors.ts";
 import { Fields, type KubeConfigParts } from "./kubeconfig.ts";

@@ -64,7 +64,7 @@ export class Fields {
     return this.#values[name] !== undefined && this.#values[name] !== null;
   }
 
-  /** A file name as it is meant: relative to the kubeconfig's own folder. */
+  /** A file name, resolved from the kubeconfig's own folder. */
   filePath(name: string): string | undefined {
     const path = this.string(name);
     return path === undefined || isAbsolute(path) ? path : join(dirname(this.file), path);

@@ -9,7 +9,7 @@ import { connect, connectionOf } from "./context.ts";
 import { KubeConfigError } from "./errors.ts";
 import { type KubeConfigParts, MAX_KUBECONFIG_BYTES, mergeKubeConfigs } from "./kubeconfig.ts";
 
-/** Where a pod finds its credentials. */
+/** The folder of a pod's credentials. */
 const SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /** Which kubeconfig. */
@@ -30,7 +30,7 @@ export interface LoadKubeConfigOptions {
 }
 
 /**
- * Finds out where the API server is and who we are there. In this order: `path`; `inCluster`; the files of `$KUBECONFIG`
+ * Finds the API server's address and our credentials. In this order: `path`; `inCluster`; the files of `$KUBECONFIG`
  * (a list, merged); the pod's service account, when there is one; `~/.kube/config`.
  *
  * Rejects with {@link KubeConfigError}: one line with the file, the field and the fix.

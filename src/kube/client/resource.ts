@@ -17,7 +17,7 @@ export interface KubeObject {
 /** `T` (of kubernetes-types, or one's own) as read from an API server: with metadata. */
 export type Stored<T> = Omit<T, "metadata"> & { metadata: StoredMeta };
 
-/** What one writes of `T`: no apiVersion and kind needed (the {@link ResourceType} has them), no uid, perhaps no status. */
+/** `T` as it is written: no apiVersion and kind needed (the {@link ResourceType} has them), no uid, perhaps no status. */
 export type Draft<T extends KubeObject> = Omit<T, "apiVersion" | "kind" | "metadata" | "status"> & {
   apiVersion?: string;
   kind?: string;
@@ -38,7 +38,7 @@ export interface ResourceType<T extends KubeObject> {
   readonly _object?: T;
 }
 
-/** Which object. `namespace` is needed for, and only for, namespaced types. */
+/** Names one object. `namespace` is needed for, and only for, namespaced types. */
 export interface ObjectRef {
   readonly name: string;
   readonly namespace?: string | undefined;

@@ -5,7 +5,7 @@ import { codeOf, KubeError, type KubeStatus } from "./errors.ts";
 /** No answer may be longer, bytes; V8 could not hold twice as much in one string. */
 export const MAX_ANSWER_BYTES = 256 * 1024 * 1024;
 const MAX_ERROR_BYTES = 256 * 1024;
-/** A server that asks for a longer pause is asked again after this, milliseconds. */
+/** The longest pause that a server can request, milliseconds. */
 const MAX_RETRY_AFTER_MS = 120_000;
 
 /** The whole body. Rejects with `bad-response` for one that is too long, `unreachable` for one that is cut. */

@@ -8,13 +8,13 @@ import { KubeError } from "./errors.ts";
 /** `open`: it took a connection at once. `returned`: it did not, and does now. */
 export type PortState = "open" | "returned";
 
-/** A connection for a request that waits is given up after so long, milliseconds; so is its TLS handshake. */
+/** A connection for a waiting request is given up after this, milliseconds; so is its TLS handshake. */
 const CONNECT_MS = 10_000;
-/** The connection that showed that the port is open is kept for the next request for so long, milliseconds. */
+/** The probe's connection is kept for the next request for this long, milliseconds. */
 const SPARE_MS = 2000;
 /**
- * A connection on which nothing is heard for so long is asked for, milliseconds, and then every second, ten times (libuv's own
- * numbers): a server that vanished without a word is noticed after 20 s, one that was started anew within a second.
+ * A connection without data for this long gets keep-alive probes, milliseconds, then every second, ten times (libuv's own numbers).
+ * So a server that vanished is noticed after 20 s, one that was restarted within a second.
  */
 const KEEP_ALIVE_MS = 10_000;
 
@@ -48,7 +48,7 @@ export class ServerPort {
   }
 
   /**
-   * Resolves when the port takes connections. It is asked once a second at most, whoever waits. Rejects with the signal's reason,
+   * Resolves when the port takes connections. It is probed at most once a second for all callers. Rejects with the signal's reason,
    * and with `unreachable` when the client is closed.
    */
   async whenOpen({ signal }: AbortOptions = {}): Promise<PortState> {
@@ -87,7 +87,7 @@ export class ServerPort {
     };
   }
 
-  /** Ends what is under way. */
+  /** Ends running probes. */
   close(): void {
     this.#closing.abort(new KubeError("unreachable", "the client was closed"));
     this.#probe?.stop.abort(this.#closing.signal.reason);
@@ -117,7 +117,7 @@ export class ServerPort {
       this.#keep(socket);
       return tries === 1 ? "open" : "returned";
     });
-    // Whoever waits hears of it; where nobody does any more it was stopped.
+    // Every waiter gets the failure; without a waiter the probe was stopped.
     done.catch(() => undefined);
     return { done, stop, waiters: 0 };
   }
@@ -134,7 +134,7 @@ export class ServerPort {
       if (this.#spare === socket) this.#spare = undefined;
     };
     socket.once("close", forget);
-    // Its close says all.
+    // The close event follows.
     socket.on("error", () => undefined);
   }
 

@@ -10,13 +10,13 @@ import { KubeError } from "./errors.ts";
 import { errorFromAnswer, readText } from "./response.ts";
 import { type PortState, ServerPort } from "./server-port.ts";
 
-/** At most so many requests at once, watches not counted; more wait in line. */
+/** The most requests at once, without watches; more are queued. */
 export const MAX_CONCURRENT_REQUESTS = 32;
 const DEFAULT_TIMEOUT_MS = 30_000;
 /** Tries of one call, the first included. */
 const MAX_ATTEMPTS = 5;
 const DEFAULT_RETRY_AFTER_MS = 1_000;
-/** Clients that were told to come back at the same time come over this much of time, at most, milliseconds. */
+/** The spread of clients with the same Retry-After, milliseconds at most. */
 const MAX_SPREAD_MS = 1_000;
 
 /** One request as it goes over the wire. */
@@ -26,7 +26,7 @@ export interface WireRequest {
   readonly path: string;
   readonly body?: string | undefined;
   readonly contentType?: string | undefined;
-  /** What is being done, for messages: `get pods default/x`. */
+  /** The action, for messages: `get pods default/x`. */
   readonly action: string;
 }
 
@@ -189,7 +189,7 @@ export class Transport {
           continue;
         }
         const waitMs = this.#retryDelay(request, error, tries);
-        // Who asked has no time left for it, and is told when to ask again instead.
+        // The deadline comes before the end of the pause: the caller gets the error with its Retry-After.
         if (waitMs === undefined || this.#clock.monotonic() + waitMs >= until) throw error;
         await sleep(waitMs, { signal, clock: this.#clock });
       }
@@ -318,7 +318,7 @@ export class Transport {
   }
 }
 
-/** Whom the server's certificate must name. An address is checked without being sent: RFC 6066 has names alone in SNI. */
+/** The name that the server's certificate must have. An address is checked without being sent: SNI has only names (RFC 6066). */
 function serverIdentity(
   name: string,
 ): Pick<ConnectionOptions, "checkServerIdentity"> & { readonly servername?: string } {

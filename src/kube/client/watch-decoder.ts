@@ -10,7 +10,7 @@ const NEWLINE = 0x0a;
 /**
  * Splits a watch's body into events: JSON texts, one a line. Pure: bytes in, events out.
  *
- * Throws {@link KubeError}: the server's own for an ERROR event, `bad-response` for what is not an event or is too long.
+ * Throws {@link KubeError}: the server's own for an ERROR event, `bad-response` for a line that is no event or is too long.
  */
 export class WatchDecoder<T> {
   readonly #action: string;
@@ -23,7 +23,7 @@ export class WatchDecoder<T> {
     this.#maxBytes = options.maxEventBytes ?? MAX_EVENT_BYTES;
   }
 
-  /** The events that `chunk` completes, parsed one at a time as they are asked for. */
+  /** The events that `chunk` completes, each parsed when it is read. */
   *push(chunk: Uint8Array): Generator<WatchEvent<T>> {
     let start = 0;
     for (let end = chunk.indexOf(NEWLINE); end >= 0; end = chunk.indexOf(NEWLINE, start)) {

@@ -5,7 +5,7 @@ import { KubeError } from "./errors.ts";
 import type { Transport, WireRequest } from "./transport.ts";
 import { WatchDecoder } from "./watch-decoder.ts";
 
-/** Opens a watch and yields its events; see `KubeApi.watch` for what ends it. */
+/** Opens a watch and yields its events; see `KubeApi.watch` for its end. */
 export async function* watchEvents<T>(
   transport: Transport,
   request: WireRequest,
@@ -54,7 +54,7 @@ export async function* watchEvents<T>(
   }
 }
 
-/** What a broken connection throws out of a body: an error with a code of the system or of undici. */
+/** True for the error of a broken connection: it has a code of the system or of undici. */
 function isStreamFailure(error: unknown): boolean {
   return (
     error instanceof Error &&

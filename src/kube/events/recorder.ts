@@ -19,23 +19,23 @@ import {
 
 /** Events that wait to be sent; more are dropped and counted. */
 export const MAX_PENDING_EVENTS = 1000;
-/** Events that are remembered, so that repeats are counted on them and not written anew. */
+/** The most remembered events. Repeats are counted on these and not written anew. */
 export const MAX_REMEMBERED_EVENTS = 4096;
 /** A repeat within this of the last one is counted on the first event, milliseconds (as client-go's series). */
 export const SERIES_MS = 6 * 60_000;
-/** `note` may be so long (events.k8s.io/v1 validation). */
+/** The longest `note` (events.k8s.io/v1 validation). */
 const MAX_NOTE_LENGTH = 1024;
 
 /** The object that an event is about. */
 export type Regarding = CoreV1.ObjectReference;
 
-/** Something that happened to an object, for people. */
+/** An event of an object, for people. */
 export interface EventInput {
   readonly regarding: Regarding;
   readonly type: "Normal" | "Warning";
   /** Why, in CamelCase: `FailedToStartServiceHealthcheck`. */
   readonly reason: string;
-  /** What was done or tried, in CamelCase. Default: the reason. */
+  /** The action, in CamelCase. Default: the reason. */
   readonly action?: string;
   /** For people. Cut at 1024 characters. */
   readonly note: string;
@@ -45,11 +45,11 @@ export interface EventInput {
 export interface EventRecorderOptions {
   /** The program: `coild`. */
   readonly controller: string;
-  /** Which of them: the node or pod. */
+  /** The program's instance: the node or pod. */
   readonly instance: string;
   /** Events a second and at once. Default 10 and 100. */
   readonly rateLimit?: { readonly qps: number; readonly burst: number };
-  /** Called for an event that could not be written or was dropped; nothing else suffers from it. */
+  /** Called for an event that could not be written or was dropped. */
   readonly onLoss?: (event: EventInput, why: string) => void;
   readonly clock?: Clock;
 }
@@ -68,9 +68,9 @@ export class EventRecorder {
   readonly #clock: Clock;
   readonly #bucket: TokenBucket;
   readonly #dirty: Dirty;
-  /** Identity of an event → the event and how often it waits to be counted. In order of arrival. */
+  /** Identity of an event → the event and its count that is not written yet. In order of arrival. */
   readonly #pending = new Map<string, { readonly event: EventInput; readonly atMs: number; times: number }>();
-  /** Identity → what was written. Least recently used first. */
+  /** Identity → the written event. Least recently used first. */
   readonly #series = new Map<string, Series>();
 
   constructor(api: Pick<KubeApi, "create" | "patch">, options: EventRecorderOptions) {

@@ -4,12 +4,12 @@ import { KubeConfigError, KubeError } from "#kube/client";
 
 /** A failure that is retried. */
 export type ApiFailure = KubeError | KubeConfigError;
-/** What came of a call. */
+/** The outcome of a call. */
 export type Attempt<V> =
   | { readonly value: V; readonly failure?: never }
   | { readonly value?: never; readonly failure: ApiFailure };
 
-/** Turns the API's failures into values; what else is thrown (an abort, a bug) goes on. */
+/** Turns the API's failures into values; other errors (an abort, a bug) are thrown on. */
 export async function attempt<V>(work: () => Promise<V>): Promise<Attempt<V>> {
   try {
     return { value: await work() };

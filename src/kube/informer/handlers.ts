@@ -1,18 +1,18 @@
 import type { Cached, Store } from "./store.ts";
 
 /**
- * What wants to know of changes. Handlers run one after the other and must be quick: mark something dirty, add to a
- * queue. What a handler throws is a bug and ends `Informer.run`.
+ * Receives changes. Handlers run one after the other and must be quick: mark an object dirty, add to a queue. An error of a
+ * handler is a bug and ends `Informer.run`.
  */
 export interface InformerHandler<U> {
-  /** `initial`: it was there before the handler's first look, or before the informer was synced. */
+  /** `initial`: it existed before the handler was added, or before the informer was synced. */
   onAdd?(object: U, info: { readonly initial: boolean }): void;
   onUpdate?(before: U, after: U): void;
   /** `finalStateUnknown`: the deletion itself was missed; `object` is the last state that was seen. */
   onDelete?(object: U, info: { readonly finalStateUnknown: boolean }): void;
 }
 
-/** Applies what was heard of the server to the store and tells the handlers what that changed. */
+/** Applies lists and events to the store and calls the handlers for each change. */
 export class Changes<U extends Cached> {
   readonly #store: Store<U>;
   readonly #handlers = new Set<InformerHandler<U>>();
@@ -21,14 +21,14 @@ export class Changes<U extends Cached> {
     this.#store = store;
   }
 
-  /** Adds a handler and tells it what is there; returns what removes it again. */
+  /** Adds a handler and calls it for every stored object; returns a function that removes it. */
   subscribe(handler: InformerHandler<U>): () => void {
     for (const object of this.#store.values()) handler.onAdd?.(object, { initial: true });
     this.#handlers.add(handler);
     return () => this.#handlers.delete(handler);
   }
 
-  /** The object exists and looks like this now. */
+  /** The object exists in this state. */
   upsert(key: string, object: U, initial: boolean): void {
     const known = this.#store.getByKey(key);
     if (

@@ -19,36 +19,36 @@ import { type ApiFailure, attempt, sleepUntilAborted } from "./attempt.ts";
 import { Changes, type InformerHandler } from "./handlers.ts";
 import { type Cached, type IndexFunction, Store, type StoreReader } from "./store.ts";
 
-/** The server is asked to end each watch after a random time in [1, 2) of this, so that watches spread over servers. */
+/** Each watch requests its end after a random time in [1, 2) of this, so that watches spread over servers. */
 const WATCH_SECONDS = 300;
 /** A watch that ends sooner than this without an event counts as a failure; one that lasted longer resets the back-off. */
 const SHORT_WATCH_MS = 1_000;
 
-/** So many answers in a row that are failures make it list again, whatever they are. */
+/** After this many failed answers in a row it lists again, whatever the failures are. */
 const RELIST_AFTER_FAILURES = 5;
 
 /** Between tries to reach a server whose port is open, milliseconds. */
 const AWAY_MAX_MS = 5_000;
 /** Between watches that a server opens and ends again and again, milliseconds. */
 const CUT_MAX_MS = 5_000;
-/** Informers, and nodes, that saw a server return at once come back over so long a time, milliseconds. */
+/** The spread of informers, and nodes, that noticed the server's return at the same moment, milliseconds. */
 const RETURN_SPREAD_MS = 250;
-/** A server that has just returned may refuse for so long, milliseconds, until it has read what it knows and whom it lets in. */
+/** A server that has just returned may refuse for this long, milliseconds, until it has read its objects and roles. */
 const STARTING_MS = 30_000;
 /** Between tries at such a server, milliseconds. */
 const STARTING_MAX_MS = 1_000;
-/** Spread of those that were told to come back at the same time, milliseconds at most. */
+/** The spread of clients with the same Retry-After, milliseconds at most. */
 const RETRY_SPREAD_MS = 1_000;
 
-/** What an informer needs of the API. Without `whenOpen` a server that is away is tried again after a back-off alone. */
+/** The part of the API that an informer needs. Without `whenOpen` a server that is away is retried after a back-off alone. */
 export type InformerApi = Pick<KubeApi, "listPages" | "watch"> & Partial<Pick<KubeApi, "whenOpen">>;
 
-/** What an informer says of its own state. */
+/** The state of an informer. */
 export type InformerHealth =
   | { readonly state: "ready" }
   | { readonly state: "degraded"; readonly error: KubeError | KubeConfigError; readonly failures: number };
 
-/** Which objects, how they are kept, and how failures are spread. */
+/** The selection of objects, their storage, and the back-off. */
 export interface InformerOptions<U extends Cached> extends Selection {
   /** By name; `byIndex` of the store finds objects by them. */
   readonly indexers?: Readonly<Record<string, IndexFunction<U>>>;
@@ -56,11 +56,11 @@ export interface InformerOptions<U extends Cached> extends Selection {
   readonly pageSize?: number;
   /** `consistent` (default): the most recent state. `any`: what the server has cached; cheaper for it, may be old. */
   readonly firstList?: "consistent" | "any";
-  /** No byte on the watch for so long: open another, milliseconds. Servers send a bookmark a minute. Default 180,000. */
+  /** After this long without a byte on the watch another one is opened, milliseconds. Servers send a bookmark a minute. Default 180,000. */
   readonly idleTimeoutMs?: number;
   /**
-   * Between failures that the server answers with. Default 250 ms, doubling to 30 s, half of it random. One that cannot be reached is waited
-   * for at its port, and tried after 5 s at most where that is open. Where watches are opened, but end at once, 5 s is the most too.
+   * The back-off between the server's error answers. Default 250 ms, doubling to 30 s, half of it random. For a server that cannot be
+   * reached its port is probed; with the port open the next try comes after at most 5 s. The same bound holds for watches that end at once.
    */
   readonly backoff?: { readonly initialMs: number; readonly maxMs: number };
   /** Called for a list with items that have no name, which are left out. */
@@ -90,7 +90,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
   readonly #away: Backoff;
   /** For a server that opens watches and soon ends them. */
   readonly #cut: Backoff;
-  /** Whether the server opened the watch that failed last. */
+  /** True when the server had opened the watch that failed last. */
   #opened = false;
   #hasSynced = false;
   #failures = 0;
@@ -115,7 +115,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     this.#changes = new Changes(this.#store);
   }
 
-  /** Resolves when the first list is in the store and was told to the handlers. Never rejects. */
+  /** Resolves when the first list is in the store and the handlers have had it. Never rejects. */
   get synced(): Promise<void> {
     return this.#synced.promise;
   }
@@ -129,14 +129,14 @@ export class Informer<T extends KubeObject, U extends Cached> {
     return this.#resourceVersion;
   }
 
-  /** Adds a handler, which is told of everything in the store first; returns what removes it again. */
+  /** Adds a handler, which is called for every stored object first; returns a function that removes it. */
   addHandler(handler: InformerHandler<U>): () => void {
     return this.#changes.subscribe(handler);
   }
 
   /**
    * Lists and watches until the signal aborts, then resolves. No failure of the API ends it: those go to `onHealth` and are
-   * retried. Rejects only for a bug: what a handler, an index or the transform throws.
+   * retried. Rejects only for a bug: an error of a handler, an index or the transform.
    */
   async run(options: { readonly signal: AbortSignal }): Promise<void> {
     const { signal } = options;
@@ -158,7 +158,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
       }
       await this.#recover(failure, signal);
       // A list helps where the same watch would fail for ever: an event that cannot be read, a version that the server does not take, a
-      // server that was set back to an older state and does not know our version. One that cannot be reached says nothing of it.
+      // server that was set back to an older state and does not know our version. A server that cannot be reached is no such case.
       const isOften = !isAway(failure) && this.#refusals % RELIST_AFTER_FAILURES === 0;
       if (isKubeError(failure, "gone", "bad-response", "invalid") || isOften) listed = false;
     }
@@ -205,7 +205,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     return undefined;
   }
 
-  /** What the store has already is kept, so that a relist does not double the memory. */
+  /** Unchanged objects of the store are kept, so that a relist does not double the memory. */
   #keep(key: string, object: T): U {
     const known = this.#store.getByKey(key);
     const { uid, resourceVersion } = object.metadata;
@@ -242,7 +242,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
         idleTimeoutMs,
         onOpen: () => {
           this.#opened = true;
-          // What it refused before, it does not refuse any more.
+          // The server has accepted the watch: earlier refusals do not count.
           this.#refused.reset();
           this.#ready();
         },
@@ -253,7 +253,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     for (let any = false; ; any = true) {
       const next = await attempt(() => events.next());
       const useful = any || this.#clock.monotonic() - startedAt >= SHORT_WATCH_MS;
-      // Not reset by a list: one that works is no reason to hammer the server while the watches after it fail.
+      // A list does not reset it: watches that fail after each successful list must still back off.
       if (useful) {
         this.#refused.reset();
         this.#cut.reset();

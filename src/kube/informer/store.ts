@@ -1,6 +1,6 @@
 import { objectKey } from "#kube/client";
 
-/** What the store needs of an object; a transform must keep these. */
+/** The fields of an object that the store needs; a transform must keep them. */
 export interface Cached {
   readonly metadata: {
     readonly name: string;
@@ -13,7 +13,7 @@ export interface Cached {
 /** The index values of an object; none: it is not in this index. */
 export type IndexFunction<U> = (object: U) => readonly string[];
 
-/** Read access to what an informer has seen. Objects are shared: do not change them. */
+/** Read access to an informer's objects. Objects are shared: do not change them. */
 export interface StoreReader<U extends Cached> {
   readonly size: number;
   get(name: string, namespace?: string): U | undefined;
@@ -63,7 +63,7 @@ class Index<U extends Cached> {
   }
 }
 
-/** Objects by key, with indexes that are always in step. Bounded by what the API server holds of the selection. */
+/** Objects by key, with indexes that always agree with them. Bounded by the API server's objects of the selection. */
 export class Store<U extends Cached> implements StoreReader<U> {
   readonly #objects = new Map<string, U>();
   readonly #indexes = new Map<string, Index<U>>();

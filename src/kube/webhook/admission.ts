@@ -1,7 +1,7 @@
 import { describeError, ExpectedError } from "#base/errors";
 import type { JsonPatchOperation } from "#kube/client";
 
-/** What can be wrong with a webhook call or the webhook server. */
+/** The faults of a webhook call or of the webhook server. */
 export type WebhookErrorCode = "invalid-review" | "certificate" | "listen-failed" | "handshake-failed";
 
 /** A request that is no AdmissionReview, or a server that cannot serve. */
@@ -12,7 +12,7 @@ export class WebhookError extends ExpectedError<WebhookErrorCode> {
 /** The versions of AdmissionReview that are answered, each in its own. */
 export type AdmissionVersion = "admission.k8s.io/v1" | "admission.k8s.io/v1beta1";
 
-/** What an API server asks: may this be done? (admission.k8s.io AdmissionRequest; checked as far as it is used). */
+/** The question of an API server whether a write is allowed (admission.k8s.io AdmissionRequest; checked as far as it is used). */
 export interface AdmissionRequest {
   readonly uid: string;
   readonly operation: "CREATE" | "UPDATE" | "DELETE" | "CONNECT";
@@ -51,7 +51,7 @@ export type AdmissionAnswer =
       readonly warnings?: readonly string[];
     };
 
-/** A review that was asked for, and the version to answer in. */
+/** A requested review, and the version of its answer. */
 export interface ParsedReview {
   readonly apiVersion: AdmissionVersion;
   readonly request: AdmissionRequest;

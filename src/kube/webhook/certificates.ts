@@ -49,7 +49,7 @@ export class CertificateFiles {
     return this.#pair;
   }
 
-  /** What identifies the state of the files. */
+  /** Identifies the state of the files. */
   #look(): string {
     return [this.#certPath, this.#keyPath]
       .map((path) => {

@@ -14,7 +14,7 @@ import {
 } from "./admission.ts";
 import { CertificateFiles, type KeyPair } from "./certificates.ts";
 
-/** A review may be so long, bytes: two objects of the size that etcd takes, with JSON's overhead. */
+/** The longest review, bytes: two objects of the size that etcd takes, with JSON's overhead. */
 export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
 /** Connections at once; API servers keep a few open each. */
 export const MAX_WEBHOOK_CONNECTIONS = 256;
@@ -22,7 +22,7 @@ export const MAX_WEBHOOK_CONNECTIONS = 256;
 const HANDLER_TIMEOUT_MS = 30_000;
 const HANDSHAKE_TIMEOUT_MS = 10_000;
 
-/** Decides about one request. What it throws is logged and answered with 500, which the server's failurePolicy judges. */
+/** Decides about one request. An error is logged and answered with 500, to which the server applies its failurePolicy. */
 export type AdmissionHandler = (
   request: AdmissionRequest,
   options: { readonly signal: AbortSignal },
@@ -158,7 +158,7 @@ export class WebhookServer implements AsyncDisposable {
 
 function answer(response: ServerResponse, status: number, body: string, type = "text/plain"): void {
   if (response.destroyed) return;
-  // What is left of a body that was not read would be taken for the next request.
+  // The unread rest of a body would be taken for the next request.
   if (status === 413) response.setHeader("connection", "close");
   response.writeHead(status, { "content-type": type, "content-length": Buffer.byteLength(body) });
   response.end(body);
@@ -178,7 +178,7 @@ async function readBody(request: IncomingMessage): Promise<string | undefined> {
 
 function handshake(host: string, port: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
-    // Whether anybody trusts the certificate is the API server's question; ours is whether there is one.
+    // The API server decides whether it trusts the certificate; here it only has to exist.
     const socket = connect({ host, port, rejectUnauthorized: false });
     const onAbort = (): void => {
       socket.destroy();

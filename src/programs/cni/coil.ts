@@ -39,7 +39,7 @@ export async function runCoil(
   env: Readonly<Record<string, string | undefined>>,
   input: Promise<string>,
 ): Promise<string> {
-  // Looked at while standard input is read: the time for it is not seen then.
+  // This runs while standard input is read, so it costs no extra time.
   const [inOwnNetns, stdin] = await Promise.all([isOwnNetns(env), input]);
   const command = env["CNI_COMMAND"] ?? "";
   if (isNetworkCommand(command)) return runForNetwork(command, env, parseNetworkConfig(stdin), stdin);

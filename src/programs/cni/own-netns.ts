@@ -4,7 +4,7 @@ import { statFile } from "./runtime.ts";
 type Env = Readonly<Record<string, string | undefined>>;
 
 /**
- * Whether `CNI_NETNS` is the network namespace of this very process and `CNI_NETNS_OVERRIDE`, 1 or true, does not allow it.
+ * True when `CNI_NETNS` is the network namespace of this process and `CNI_NETNS_OVERRIDE` (1 or true) does not allow that.
  * A path that is no namespace is left to the code that opens it. Source: libcni, pkg/skel and pkg/ns.
  */
 export async function isOwnNetns(env: Env): Promise<boolean> {

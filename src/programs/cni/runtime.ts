@@ -1,5 +1,5 @@
 /**
- * What differs between Bun, which the executable is compiled with, and Node. Bun's own calls are used where they start
+ * The differences between Bun, which the executable is compiled with, and Node. Bun's own calls are used where they start
  * faster than its Node emulation (measured: 12 ms against 20 ms for a whole call).
  */
 import { CniCode, CniError } from "#wire/cni";
@@ -75,7 +75,7 @@ export async function writeStderr(text: string): Promise<void> {
   else process.stderr.write(text);
 }
 
-/** The file that a path leads to; `undefined` when it cannot be looked at. */
+/** The file that a path leads to; `undefined` when it cannot be read. */
 export async function statFile(path: string): Promise<FileIdentity | undefined> {
   try {
     if (bun !== undefined) return await bun.file(path).stat();
