@@ -265,6 +265,6 @@ async function clearRoutes(api: KubeApi, nodeName: string, routes: RouteSync, lo
     log.info("this node was deleted: exported routes withdrawn", { routes: routes.clear() });
   } catch (error) {
     if (!isKubeError(error)) throw error;
-    log.warn("cannot tell whether this node was deleted; exported routes stay", { error: error.message });
+    log.warn("cannot find out whether this node was deleted; exported routes stay", { error: error.message });
   }
 }

@@ -22,5 +22,5 @@ export async function reconcilePool(
   if (pool?.metadata.deletionTimestamp === undefined || !finalizers.includes(COIL_FINALIZER)) return;
   const kept = finalizers.filter((finalizer) => finalizer !== COIL_FINALIZER);
   await deps.api.replace(addressPools, { ...pool, metadata: { ...pool.metadata, finalizers: kept } }, options);
-  deps.log.info("pool has no blocks left and is let go", { pool: name });
+  deps.log.info("pool has no blocks left; its finalizer was removed", { pool: name });
 }

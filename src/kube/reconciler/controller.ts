@@ -114,7 +114,7 @@ export class Controller {
     const text = describeError(error);
     const fields = { key, error: text, retryInMs: Math.round(retryInMs), failures: this.#queue.failures(key) };
     if (this.#lastError.get(key) === text) {
-      log.debug("reconcile fails still", fields);
+      log.debug("reconcile still fails", fields);
       return;
     }
     this.#lastError.set(key, text);

@@ -83,7 +83,7 @@ export async function runController(
     onStopped: () => isLeader(false),
   });
   if (end !== "lost") return EXIT.ok;
-  log.error("lost the lease; ending so that nothing is done on old knowledge");
+  log.error("lost the lease; ending, because another replica may lead now");
   return EXIT.failed;
 }
 
