@@ -1,23 +1,23 @@
 import { ExpectedError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 
-/** Answers at once. */
+/** The path whose answer ends at once. */
 export const WHO_PATH = "/";
-/** Answers for as long as `?ms=` says. */
+/** The path whose answer lasts `?ms=` milliseconds. */
 export const SLOW_PATH = "/slow";
 
-/** Who answered, and whom it saw. */
+/** The address of the backend that answered, and the client address that it saw. */
 export interface BackendAnswer {
   readonly backend: IpAddress;
   readonly client: IpAddress;
 }
 
-/** What came is not what a backend says. */
+/** The received bytes are not the answer of a backend. */
 export class BackendError extends ExpectedError<"not-a-backend"> {
   override readonly name = "BackendError";
 }
 
-/** Pure: the first line of a body. Throws {@link BackendError}. */
+/** Pure: parses the first line of a body. Throws {@link BackendError}. */
 export function parseBackendAnswer(body: string): BackendAnswer {
   const [line = ""] = body.split("\n", 1);
   const [backend, client, ...rest] = line.split(" ").map((text) => IpAddress.tryParse(text));
@@ -27,7 +27,7 @@ export function parseBackendAnswer(body: string): BackendAnswer {
   return { backend, client };
 }
 
-/** Pure: the line that {@link parseBackendAnswer} reads; mapped addresses as the IPv4 addresses that they are. */
+/** Pure: the line that {@link parseBackendAnswer} reads; IPv4-mapped addresses are written as IPv4. */
 export function formatBackendAnswer(backend: string, client: string): string {
   const plain = (text: string): string => text.replace(/^::ffff:(?=\d+\.)/, "");
   return `${plain(backend)} ${plain(client)}\n`;

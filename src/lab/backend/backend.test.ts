@@ -6,7 +6,7 @@ import fc from "fast-check";
 import { formatBackendAnswer, SLOW_PATH } from "./answer.ts";
 import { BackendError, parseBackendAnswer, serveBackend, WHO_PATH } from "./index.ts";
 
-test("parseBackendAnswer: reads what a backend says, mapped addresses as IPv4, and nothing else", () => {
+test("parseBackendAnswer: reads the answer of a backend, mapped addresses as IPv4, and refuses all else", () => {
   const { backend, client } = parseBackendAnswer(`${formatBackendAnswer("::ffff:10.1.0.3", "::ffff:172.31.0.1")}...`);
   assert.deepEqual([String(backend), String(client)], ["10.1.0.3", "172.31.0.1"]);
   assert.equal(String(parseBackendAnswer(formatBackendAnswer("fd00::1", "::1")).backend), "fd00::1");
@@ -23,7 +23,7 @@ test("parseBackendAnswer: reads what a backend says, mapped addresses as IPv4, a
   );
 });
 
-test("serveBackend: asked to end it goes on to accept, finishes what it began, then ends", async (t) => {
+test("serveBackend: after the abort it still accepts for a while, completes all answers, then ends", async (t) => {
   const asked = new AbortController();
   const port = 20_000 + (process.pid % 10_000);
   const serving = serveBackend({ port, lingerMs: 300 }, asked);

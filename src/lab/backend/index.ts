@@ -1,6 +1,6 @@
 /**
- * What answers in the pods of a lab's Services: says who it is and whom it sees, takes its time when asked to, and ends as a
- * well-behaved server does, after those that it has begun to answer.
+ * The server in the pods of a lab's Services. An answer names the server's and the client's address, and lasts as long as the client requests.
+ * The server ends as a well-behaved one does: it completes its answers first.
  *
  * Owns: an HTTP server and the client's view of its answers. Refuses to know: Services and proxies.
  */

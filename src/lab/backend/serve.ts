@@ -4,12 +4,12 @@ import { sleep } from "#base/async";
 import { formatBackendAnswer, SLOW_PATH } from "./answer.ts";
 
 const PIECE_MS = 100;
-/** Longest that a client may ask for, milliseconds. */
+/** The longest answer that a client may request, milliseconds. */
 const MAX_SLOW_MS = 60_000;
 
 /**
- * Serves on a port of every address until the signal aborts. Then it goes on to accept for `lingerMs`, since those who send do
- * not know yet, and ends when all that was begun is answered. Rejects when the port cannot be had.
+ * Serves on a port of every address until the signal aborts. Then it accepts for `lingerMs` more, because senders have not been notified
+ * yet, and ends when every answer is complete. Rejects when it cannot listen.
  */
 export async function serveBackend(
   { port, lingerMs }: { readonly port: number; readonly lingerMs: number },

@@ -1,7 +1,7 @@
 /**
  * Authorities and certificates of a lab, made by openssl(1): Node can read X.509 but not write it.
  *
- * Owns: keys until they are handed over; nothing of them stays on disk. Refuses to know: what they are for.
+ * Owns: keys until they are returned; none stays on disk. Refuses to know: their use.
  *
  * ```ts
  * const { ca, pairs } = await makeCertificates("lab-ca", { server: { usage: "serverAuth", hosts: ["10.0.0.1"] } });
@@ -21,7 +21,7 @@ export class CertificateError extends ExpectedError<"openssl-failed"> {
   override readonly name = "CertificateError";
 }
 
-/** What a certificate is to be good for. */
+/** The use of a certificate. */
 export interface CertificateRequest {
   readonly usage: "serverAuth" | "clientAuth";
   /** The subject's common name. */

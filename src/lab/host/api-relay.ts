@@ -7,17 +7,17 @@ import { poll } from "#lab/poll";
 import type { LabNode } from "#lab/topology";
 import type { LabTunnel } from "./tunnel.ts";
 
-/** How long one try may take, milliseconds. */
+/** Timeout of one attempt, milliseconds. */
 const TRY_MS = 2000;
 
-/** The API server as one node has it. */
+/** A way to the API server as one node reaches it. */
 export interface ApiRelay extends AsyncDisposable {
   readonly connection: KubeConnection;
 }
 
 /**
- * A way for the lab's kubelet of a node, which is no process of its own, to reach the API server as that node's programs do:
- * each connection is made inside the node's namespace, to the bind address.
+ * Relays connections of a node's kubelet to the API server, on the same path as the connections of that node's programs. The kubelet is no process of its
+ * own, so each connection is made inside the node's namespace, to the bind address.
  */
 export async function openApiRelay(node: LabNode, tunnel: LabTunnel, connection: KubeConnection): Promise<ApiRelay> {
   const place = placeOf(tunnel);
@@ -37,7 +37,7 @@ export async function openApiRelay(node: LabNode, tunnel: LabTunnel, connection:
       if (from.destroyed) to.destroy();
       from.pipe(to).pipe(from);
     } catch (error) {
-      // As the node sees it: the API server does not answer. The kubelet tries again.
+      // For the node the API server does not answer. The kubelet tries again.
       if (!(error instanceof InsideError)) throw error;
       resetSocket(from);
     }
@@ -61,7 +61,7 @@ export async function openApiRelay(node: LabNode, tunnel: LabTunnel, connection:
   };
 }
 
-/** Waits until the agent of a node takes connections and a server can pass them on: what the node's programs need first. */
+/** Waits until the agent of a node is connected to a server and accepts connections; the programs of the node need that. */
 export async function untilTunnelReady(
   node: LabNode,
   tunnel: LabTunnel,

@@ -25,17 +25,17 @@ import { poll } from "#lab/poll";
 import type { LabNode, Topology } from "#lab/topology";
 import { LabError } from "./errors.ts";
 
-/** How long an API server may take until it serves a type that was made, milliseconds. */
+/** How long an API server may take until it serves a new type, milliseconds. */
 const SERVED_MS = 30_000;
 const LOOK_MS = 100;
 
-/** The API types that a lab needs; what is on another's cluster beside them is not a lab's business. */
+/** The API types that a lab needs. A guest leaves out the unused one. */
 export function labCrds({ isGuest }: LabIdentity): readonly CrdManifest[] {
   const unused = resourceName(coilResources.egresses);
   return isGuest ? coilCrds.filter(({ metadata }) => metadata.name !== unused) : coilCrds;
 }
 
-/** The API types of the suite as far as they are missing, and the lab's Nodes. Rejects with `KubeError`, `OwnershipError`. */
+/** Creates the missing API types of the suite and the lab's Nodes. Rejects with `KubeError`, `OwnershipError`. */
 export async function prepareCluster(
   api: KubeApi,
   at: { readonly topology: Topology; readonly identity: LabIdentity; readonly blocks: BlockController },
@@ -46,7 +46,7 @@ export async function prepareCluster(
   for (const crd of labCrds(identity)) {
     const { name } = crd.metadata;
     const found = await findObject(api, resources.customResourceDefinitions, { name }, options);
-    // Surveyed already, where it is another's.
+    // A type of somebody else was checked by the survey already.
     if (found !== undefined) continue;
     const draft = crd as unknown as Draft<CustomResourceDefinition>;
     await createOwn(api, identity, resources.customResourceDefinitions, draft, options);
@@ -56,16 +56,17 @@ export async function prepareCluster(
 }
 
 /**
- * Keeps others from carving blocks while the lab does: two would be given the same. Rejects with `OwnershipError` where another was faster.
+ * Keeps other controllers from carving blocks while the lab does: two nodes could get the same block. Rejects with `OwnershipError` if another one
+ * was faster.
  */
 async function claimBlocks(api: KubeApi, identity: LabIdentity, options: AbortOptions): Promise<void> {
   const renewTime = new Date(systemClock.now()).toISOString().replace("Z", "000Z");
-  // Held by nobody, for the controller to take.
+  // Without a holder: the controller acquires it.
   const spec = { holderIdentity: "", leaseDurationSeconds: 1, renewTime };
   await createOwn(api, identity, resources.leases, { metadata: { ...CONTROLLER_LEASE }, spec }, options);
 }
 
-/** What the kubelet of a node tells of it. */
+/** The settings that the kubelet of a node reports. */
 export function nodeSettings({ name, addresses }: LabNode, identity: LabIdentity): NodeSettings {
   return { name, addresses: addresses.map(String), labels: ownLabels(identity), taints: nodeTaints(identity) };
 }
@@ -79,7 +80,7 @@ async function makeNode(
   const { name } = settings;
   await createOwn(api, identity, resources.nodes, nodeDraft(settings), options);
   const status = nodeStatus(settings, machineCapacity(), systemClock.now());
-  // A merge of the whole list: addresses of both families have the same type, which is its key elsewhere.
+  // A merge of the whole list: a strategic merge would use the type of an address as the key, and both families have the same type.
   await api.patch(
     resources.nodes,
     { name },
@@ -88,7 +89,7 @@ async function makeNode(
   );
 }
 
-/** A definition is taken before its type is served. */
+/** An API server accepts a definition before it serves the type. */
 async function untilServed(api: KubeApi, crd: CrdManifest, { signal }: AbortOptions): Promise<void> {
   const type: ResourceType<KubeObject> | undefined = Object.values<ResourceType<KubeObject>>(coilResources).find(
     (one) => resourceName(one) === crd.metadata.name,

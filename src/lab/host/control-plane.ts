@@ -14,11 +14,11 @@ import type { LabTunnel } from "./tunnel.ts";
 /** Where nodes reach the API server on the fabric's gateway, when there is no tunnel. */
 const PORT = 6443;
 
-/** The lab's API server, however it is had. */
+/** The lab's API server, embedded or external. */
 export interface ControlPlane extends AsyncDisposable {
   readonly embedded: boolean;
   readonly description: string;
-  /** What kubelets need for its commands; `undefined` for an API server of somebody else, which does not know them. */
+  /** Certificates of kubelets for commands of the API server; `undefined` for an external one, which does not know these kubelets. */
   readonly kubelets: KubeletTrust | undefined;
 }
 
@@ -26,11 +26,11 @@ interface Options {
   readonly topology: Topology;
   readonly paths: LabPaths;
   readonly kubeconfig: string | undefined;
-  /** The API server is behind it; the nodes' kubeconfig leads into it. */
+  /** The tunnel in front of the API server; the nodes' kubeconfig names its address. */
   readonly tunnel: LabTunnel | undefined;
 }
 
-/** Starts the embedded API server, or leads the nodes to another one; writes both kubeconfigs. */
+/** Starts the embedded API server, or a relay to an external one; writes both kubeconfigs. */
 export async function openControlPlane(deps: { readonly log: Logger }, options: Options): Promise<ControlPlane> {
   const { kubeconfig } = options;
   return kubeconfig === undefined ? openEmbedded(deps, options) : openExternal({ ...options, kubeconfig });
@@ -44,7 +44,7 @@ async function openEmbedded(
   const kubelets = await makeKubeletTrust(topology);
   const token = Buffer.from(crypto.getRandomValues(new Uint8Array(24))).toString("base64url");
   const server = await startApiServer({
-    // Loopback of the machine for people, the others for nodes, who may come by other addresses than they are at.
+    // The machine's loopback is for people, the other addresses are for nodes.
     listen: [
       { host: "127.0.0.1", port: 0 },
       ...access.listen.map((address) => ({ fd: listenerIn(access, address), host: address.toString() })),
@@ -93,17 +93,17 @@ async function openExternal({
   };
 }
 
-/** How nodes come to the API server. */
+/** How nodes reach the API server. */
 interface ApiAccess {
-  /** Where it listens. */
+  /** The namespace in which it listens. */
   readonly netns: string;
   readonly listen: readonly IpAddress[];
   readonly port: number;
-  /** What nodes are told. */
+  /** The address in the nodes' kubeconfig. */
   readonly address: IpAddress;
 }
 
-/** Pure: straight to the fabric's gateway, or through the tunnel to the control plane's machine. */
+/** Pure: directly at the fabric's gateway, or through the tunnel to the control plane's namespace. */
 function planApiAccess(topology: Topology, tunnel: LabTunnel | undefined): ApiAccess {
   const gateway = topology.gateways[0];
   if (gateway === undefined) throw new Error("a topology has a gateway");
@@ -117,7 +117,7 @@ function planApiAccess(topology: Topology, tunnel: LabTunnel | undefined): ApiAc
   };
 }
 
-/** A listening socket, to be adopted. */
+/** The descriptor of a new listening socket. The caller owns it. */
 function listenerIn({ netns: name, port }: ApiAccess, address: IpAddress): number {
   using netns = openNetNs({ name });
   return listenTcp(address, port, { netns });

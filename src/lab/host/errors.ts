@@ -5,11 +5,11 @@ import { ExpectedError } from "#base/errors";
  * - `start-failed`: a part did not come up; the message names its log.
  * - `no-such-pod`: no pod of that name runs in the lab.
  * - `not-reached`: the cluster did not come to the wanted state in time.
- * - `not-removed`: the cluster that a lab was a guest of still has objects of it.
+ * - `not-removed`: objects of a guest lab are still on its cluster.
  */
 export type LabErrorCode = "already-up" | "not-up" | "start-failed" | "no-such-pod" | "not-reached" | "not-removed";
 
-/** A lab cannot be had, or is not what was asked for. */
+/** A lab cannot be built, found or removed, or has not reached its wanted state. */
 export class LabError extends ExpectedError<LabErrorCode> {
   override readonly name = "LabError";
 }

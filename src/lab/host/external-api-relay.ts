@@ -5,7 +5,7 @@ import { parse, stringify } from "yaml";
 import type { IpAddress } from "#base/ip";
 import { LabError } from "./errors.ts";
 
-/** A way for the nodes to an API server that only the machine itself reaches. */
+/** Relays the nodes' connections to an API server that only the machine itself reaches. */
 export interface ExternalApiRelay extends AsyncDisposable {
   readonly server: string;
   readonly localKubeconfig: string;
@@ -23,7 +23,7 @@ type Fields = Record<string, unknown>;
  */
 export async function openExternalApiRelay(options: {
   readonly kubeconfig: string;
-  /** Listening; taken over. */
+  /** A listening socket. The relay owns it from now on. */
   readonly fd: number;
   readonly host: IpAddress;
   readonly port: number;

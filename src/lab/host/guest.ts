@@ -14,8 +14,8 @@ import {
 import { labCrds } from "./cluster.ts";
 
 /**
- * Makes sure that a lab can be on a cluster of somebody else: its user may do what a lab does, no other lab is there, and nothing of others
- * would be changed. What an earlier run of this lab has left goes; nothing is made. Rejects with `OwnershipError` and `KubeError`.
+ * Checks that a lab can be a guest on a cluster: its user has the rights, no other lab is there, and no object of others
+ * would change. Removes objects of earlier runs of this lab. Creates nothing. Rejects with `OwnershipError` and `KubeError`.
  */
 export async function enterCluster(
   api: KubeApi,
@@ -30,8 +30,8 @@ export async function enterCluster(
 }
 
 /**
- * Removes what runs of a lab have left on a cluster whose memory is lost, such as after a restart of the machine. Resolves with how many.
- * Rejects with {@link OwnershipError} `in-use` where one of them lives.
+ * Removes the objects of dead runs of a lab whose files are lost, such as after a restart of the machine. Resolves with the number of runs.
+ * Rejects with {@link OwnershipError} `in-use` if one of them is alive.
  */
 export async function removeDeadRuns(
   api: KubeApi,
@@ -52,7 +52,7 @@ export async function removeDeadRuns(
   return runs.length;
 }
 
-/** Removes what this run has made; nothing of it may run any more. Rejects with `OwnershipError` and `KubeError`. */
+/** Removes the objects of this run, whose programs must have ended. Rejects with `OwnershipError` and `KubeError`. */
 export async function leaveCluster(
   api: KubeApi,
   identity: LabIdentity,

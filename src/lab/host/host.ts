@@ -48,9 +48,9 @@ export interface HostOptions {
   readonly lab: string;
   readonly nodes: number;
   readonly families: NodeFamilies;
-  /** Of another API server; without it the embedded one is started. */
+  /** Of an external API server. Default: the embedded one is started. */
   readonly kubeconfig: string | undefined;
-  /** Puts the control plane behind a firewall, with the tunnel as the only way, either way. */
+  /** Puts the control plane behind a firewall, with the tunnel as the only way in both directions. */
   readonly tunnel: boolean;
   /** Gives the first node two uplinks to a small internet, and `uplink-proxy`. */
   readonly uplinks: boolean;
@@ -63,15 +63,15 @@ export interface HostOptions {
   readonly coildFlags: readonly string[];
 }
 
-/** What the holding process tells its front end, a line each. */
+/** Events that the host process reports to its front end, a line each. */
 export type HostEvent =
   | { readonly event: "step"; readonly text: string }
   | { readonly event: "ready" }
   | { readonly event: "failed"; readonly message: string };
 
 /**
- * Builds a lab and holds it until the signal aborts, then removes all of it. Rejects when it cannot be built; nothing of
- * it stays then either.
+ * Builds a lab and keeps it up until the signal aborts, then removes all of it. Rejects if it cannot be built; it is removed
+ * then too.
  */
 export async function runHost(
   deps: { readonly log: Logger; readonly tell: (event: HostEvent) => void },
@@ -94,7 +94,7 @@ export async function runHost(
     services: planLabServices(topology, options),
   });
   recorder.write();
-  // What a guest has made and cannot remove now is for the next start, or `lab down`: they need the folder.
+  // The next start or `lab down` removes objects that a guest cannot remove now. They need the folder for that.
   let isClean = true;
   try {
     tell({
@@ -123,7 +123,7 @@ export async function runHost(
     await finallyDo(run, async () => {
       if (isClean) return;
       await removeTopology(kernel, options.lab);
-      // Without the signal: it has aborted, and this is what is left to do.
+      // Without the signal, which has aborted: the removal must still be done.
       await leaveCluster(api, identity, { say });
       isClean = true;
     });
@@ -133,7 +133,7 @@ export async function runHost(
   }
 }
 
-/** Does the second whatever becomes of the first; both failures are told. */
+/** Runs `second` after `first`, also if that fails. Reports both failures. */
 async function finallyDo(first: () => Promise<void>, second: () => Promise<void>): Promise<void> {
   const ends = [await settled(first), await settled(second)].filter((end) => end !== undefined);
   if (ends.length > 1) {
@@ -154,7 +154,7 @@ async function settled(work: () => Promise<void>): Promise<{ readonly error: unk
   }
 }
 
-/** A guest's names are its alone; on the lab's own API server they are short. */
+/** Names of a guest are unique; names on the lab's own API server are short. */
 function identityOf({ lab, kubeconfig }: Pick<HostOptions, "lab" | "kubeconfig">): LabIdentity {
   const run = newRun();
   return kubeconfig === undefined ? hostIdentity(lab, run) : guestIdentity(lab, run);
@@ -169,7 +169,7 @@ interface Parts {
   readonly kernel: ReturnType<typeof openKernel>;
   readonly paths: LabPaths;
   readonly identity: LabIdentity;
-  /** Whose controller carves blocks. */
+  /** The controller that carves blocks: the lab's own or the cluster's. */
   readonly blocks: BlockController;
   readonly tunnel: LabTunnel | undefined;
   readonly uplinks: LabUplinks | undefined;
@@ -203,7 +203,7 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
   ];
   group.spawn(async (at) => {
     if (tunnel !== undefined) {
-      // Nothing on a node reaches the API server before that node's agent.
+      // Programs of a node reach the API server only through that node's agent.
       tell({ event: "step", text: `opening the tunnel with ${topology.nodes.length} agents` });
       start(tunnelProgramsOf({ topology, paths, isthmus: options.isthmus, tunnel }));
       await Promise.all(topology.nodes.map((node) => untilTunnelReady(node, tunnel, { signal: at })));
@@ -213,7 +213,7 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
   });
   if (parts.controlPlane.embedded)
     group.spawn((at) => runWorkloads({ api, log: log.child("workloads") }, { signal: at }));
-  // Pods that come before all nodes are ready would be crowded on the first.
+  // Pods that are scheduled before all nodes are ready would all be on the first.
   const nodesReady = topology.nodes.map((node) => ({ node, ready: new Deferred() }));
   for (const { node, ready } of nodesReady) {
     group.spawn((at) => runNode(parts, options, node, { signal: at, onReady: () => ready.resolve() }));
@@ -225,7 +225,7 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
   await group.wait();
 }
 
-/** The kubelet of a node, once its network plugin answers. */
+/** Runs the kubelet of a node. It starts when `coild` listens. */
 async function runNode(
   parts: Parts,
   options: HostOptions,
@@ -265,7 +265,7 @@ async function openRelayOf({ paths }: Parts, node: LabNode, tunnel: LabTunnel): 
   return openApiRelay(node, tunnel, await loadKubeConfig({ path: paths.nodeKubeconfig }));
 }
 
-/** Waits until somebody listens on a UNIX socket. */
+/** Waits until a process listens on a UNIX socket. */
 async function untilServed(path: string, signal: AbortSignal): Promise<void> {
   const answers = (): Promise<boolean> =>
     new Promise((resolve) => {
@@ -281,7 +281,7 @@ async function untilServed(path: string, signal: AbortSignal): Promise<void> {
 
 interface StateRecorder {
   write(): void;
-  /** From now on there may be objects of the lab on its cluster. */
+  /** From now on the cluster may have objects of the lab. */
   entered(): void;
   children(children: LabState["children"]): void;
   ready(): void;

@@ -9,18 +9,18 @@ import { type Kubelet, serveExec } from "#lab/kubelet";
 import type { LabNode, Topology } from "#lab/topology";
 import type { LabTunnel } from "./tunnel.ts";
 
-/** Where kubelets serve, as everywhere. */
+/** The usual port of kubelets. */
 const PORT = 10_250;
 const CONNECT_MS = 10_000;
 
-/** PEM: an authority, and what one side shows to the other. */
+/** PEM: the authority, and the certificate and key of one side. */
 interface Identity {
   readonly ca: string;
   readonly cert: string;
   readonly key: string;
 }
 
-/** Who the embedded API server and the nodes' kubelets are to each other. */
+/** The certificates by which the embedded API server and the kubelets trust each other. */
 export interface KubeletTrust {
   readonly apiServer: Identity;
   readonly kubelet: Identity;
@@ -35,7 +35,7 @@ export async function makeKubeletTrust({ nodes }: Topology): Promise<KubeletTrus
   return { apiServer: { ca, ...pairs.apiServer }, kubelet: { ca, ...pairs.kubelet } };
 }
 
-/** The API server's way to kubelets: through the tunnel, where there is one, else over the fabric. */
+/** How the API server reaches kubelets: through the tunnel if there is one, else over the fabric. */
 export function kubeletAccess(
   { apiServer }: KubeletTrust,
   { fabric }: Topology,
@@ -53,7 +53,7 @@ export function kubeletAccess(
   };
 }
 
-/** Serves commands in the pods of a node, on all of its addresses. */
+/** Serves commands for the pods of a node, on all addresses of the node. */
 export function serveKubelet(
   kubelet: Kubelet,
   node: LabNode,

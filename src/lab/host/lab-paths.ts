@@ -1,6 +1,6 @@
 import { join } from "node:path";
 
-/** Where a lab keeps its files. */
+/** The paths of a lab's files. */
 export interface LabPaths {
   readonly dir: string;
   readonly state: string;
@@ -13,7 +13,7 @@ export interface LabPaths {
   logOf(child: string): string;
 }
 
-/** The files of a lab; nothing is made. */
+/** Pure: the paths of a lab's files. Creates nothing. */
 export function labPaths(lab: string): LabPaths {
   const dir = join("/run/isthmus", `lab-${lab}`);
   return {

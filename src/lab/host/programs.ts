@@ -10,7 +10,7 @@ export type LabProgram = Omit<ChildSpec, "netns"> & { readonly netns: string };
 
 const ENV = { PATH: process.env["PATH"] ?? "/usr/sbin:/usr/bin:/sbin:/bin" };
 
-/** The tunnel's programs: what the others need before they can reach anything. */
+/** The tunnel's programs. The others need them first. */
 export function tunnelProgramsOf(at: {
   readonly topology: Topology;
   readonly paths: LabPaths;
@@ -26,7 +26,7 @@ export function tunnelProgramsOf(at: {
   }));
 }
 
-/** The proxy of the node that has uplinks; none where no node has. */
+/** The proxy of the node with uplinks; empty if there is none. */
 export function uplinkProgramsOf(at: {
   readonly paths: LabPaths;
   readonly isthmus: readonly string[];
@@ -58,13 +58,13 @@ export function serviceProgramsOf(at: {
   });
 }
 
-/** The programs of a lab: as shipped, each in the namespace of its node, with the flags that a node would give. */
+/** The programs of a lab, each in the namespace of its node, with the flags of a real node. */
 export function programsOf(at: {
   readonly topology: Topology;
   readonly paths: LabPaths;
   readonly isthmus: readonly string[];
   readonly coildFlags: readonly string[];
-  /** Whether the lab carves its blocks itself; else the cluster does. */
+  /** Whether the lab runs its own controller; else the cluster has one. */
   readonly controller: boolean;
 }): readonly LabProgram[] {
   const { topology, paths } = at;
@@ -79,7 +79,7 @@ export function programsOf(at: {
       log: paths.logOf(child),
     };
   };
-  // With the control plane out of reach, the controller is on a node, as it would be in a cluster.
+  // The control plane is behind the firewall, so the controller runs on a node, as in a cluster.
   const home = topology.controlPlane === undefined ? topology.fabric : (topology.nodes[0]?.netns ?? topology.fabric);
   return [
     ...(at.controller ? [program("coil-ipam-controller", home, undefined, [])] : []),

@@ -5,7 +5,7 @@ import { planLabServices, serviceProxyFlags } from "./services.ts";
 
 const topology = planTopology({ lab: "x", nodes: 2, families: "dual", tunnel: false });
 
-test("planLabServices: none without the flag; else clients beside the nodes, and a command for pods", () => {
+test("planLabServices: none without the flag; else clients in the fabric, and a command for pods", () => {
   assert.equal(planLabServices(topology, { services: false, isthmus: [] }), undefined);
   const services = planLabServices(topology, { services: true, isthmus: ["node", "isthmus"] });
   assert.ok(services !== undefined);
@@ -13,7 +13,7 @@ test("planLabServices: none without the flag; else clients beside the nodes, and
   assert.deepEqual(services.backend.command, ["node", "isthmus", "lab-backend", "--port=8080", "--linger=3000ms"]);
 });
 
-test("serviceProxyFlags: nothing of the whole machine is changed", () => {
+test("serviceProxyFlags: settings of the whole machine are not changed", () => {
   const flags = serviceProxyFlags({ name: "node1" });
   for (const flag of [
     "--hostname-override=node1",

@@ -1,14 +1,14 @@
 import type { LabNode, Topology } from "#lab/topology";
 
-/** Where `/healthz` of a node's proxy is. */
+/** The port of `/healthz` of a node's proxy. */
 const HEALTH_PORT = 10_256;
-/** How the links begin that lead to a node's pods. */
+/** Prefix of the names of pods' links on a node. */
 const POD_LINKS = "veth";
 const BACKEND = { program: "lab-backend", port: 8080, lingerMs: 3000 } as const;
 
-/** The Services of a lab as plain data: where clients are, what they ask nodes, and what runs in pods. */
+/** The Services of a lab as plain data: the place of clients, the ports of nodes, the command of pods. */
 export interface LabServices {
-  /** The namespace of clients and balancers that are outside the cluster, beside the nodes. */
+  /** The namespace of clients and load balancers outside the cluster. */
   readonly outside: string;
   /** Its addresses, one of each family. */
   readonly addresses: readonly string[];
@@ -16,7 +16,7 @@ export interface LabServices {
   readonly backend: { readonly command: readonly string[]; readonly port: number };
 }
 
-/** Pure; `undefined` where nodes have no proxy. */
+/** Pure; `undefined` if nodes have no proxy. */
 export function planLabServices(
   { fabric, gateways }: Pick<Topology, "fabric" | "gateways">,
   { services, isthmus }: { readonly services: boolean; readonly isthmus: readonly string[] },
@@ -31,7 +31,7 @@ export function planLabServices(
   };
 }
 
-/** Pure: the flags of a node's `service-proxy`. What belongs to the whole machine stays as it is: other labs are on it. */
+/** Pure: the flags of a node's `service-proxy`. Settings of the whole machine are not changed, because other labs use it. */
 export function serviceProxyFlags({ name }: Pick<LabNode, "name">): readonly string[] {
   return [
     `--hostname-override=${name}`,

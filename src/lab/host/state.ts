@@ -10,15 +10,15 @@ import type { LabServices } from "./services.ts";
 import type { LabTunnel } from "./tunnel.ts";
 import type { LabUplinks } from "./uplinks.ts";
 
-/** What a later command must know of a running lab. */
+/** The state of a running lab that later commands need. */
 export interface LabState {
   readonly lab: string;
-  /** Of the holding process. */
+  /** Of the host process. */
   readonly pid: number;
-  /** Field 22 of /proc/PID/stat, which tells a process from a later one with its number. */
+  /** Field 22 of /proc/PID/stat, which distinguishes a process from a later one with the same number. */
   readonly startTime: string;
   readonly nodes: readonly { readonly name: string; readonly netns: string; readonly addresses: readonly string[] }[];
-  /** Who makes the lab's objects; where it is a guest, the kubeconfig of the state's folder leads to what it must remove. */
+  /** Labels and names of the lab's objects. For a guest the kubeconfig beside the state file names the cluster with these objects. */
   readonly identity: LabIdentity;
   /** Its cluster may have objects of it. */
   readonly isOnCluster: boolean;
@@ -34,7 +34,7 @@ export interface LabState {
 }
 
 /**
- * `undefined` when there is no lab of that name, or its file is not whole. Throws {@link LabError} when it may not be read.
+ * `undefined` if there is no lab of that name, or its file is incomplete. Throws {@link LabError} if the file cannot be read.
  */
 export function readState(lab: string): LabState | undefined {
   const { state: path } = labPaths(lab);
@@ -50,8 +50,8 @@ export function readState(lab: string): LabState | undefined {
 }
 
 /**
- * Keeps other commands from starting or removing this lab. Throws {@link LabError} `already-up` when one does now, or
- * when the folder cannot be had.
+ * Keeps other commands from starting or removing this lab. Throws {@link LabError} `already-up` if another command
+ * does so now, and `start-failed` if the folder cannot be used.
  */
 export function lockLab(lab: string): Disposable {
   const path = `${labPaths(lab).dir}.lock`;
@@ -78,7 +78,7 @@ export function writeState(state: LabState): void {
   replaceFile(path, JSON.stringify(state, undefined, 2), { mode: 0o600, folderMode: 0o700 });
 }
 
-/** Removes the lab's files. Harmless when there are none. */
+/** Removes the lab's files. No effect if there are none. */
 export function removeState(lab: string): void {
   rmSync(labPaths(lab).dir, { recursive: true, force: true });
 }
@@ -87,7 +87,7 @@ export function removeState(lab: string): void {
 export function startTimeOf(pid: number): string | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-    // The name in parentheses may hold anything; fields count from behind it.
+    // The name in parentheses may contain any character; the fields are after it.
     const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
     return fields[0] === "Z" ? undefined : fields[19];
   } catch (error) {

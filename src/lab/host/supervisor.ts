@@ -6,7 +6,7 @@ import { isAbortError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { inNetNs, type NetNs } from "#kernel/netns";
 
-/** A program to be kept running. */
+/** A program that is kept running. */
 export interface ChildSpec {
   readonly name: string;
   readonly argv: readonly string[];
@@ -25,7 +25,7 @@ export interface ChildState {
 /** How long a child has to end after SIGTERM, milliseconds. */
 const GRACE_MS = 5000;
 
-/** Keeps children running in their namespaces, as a DaemonSet would: what ends is started again. */
+/** Keeps children running in their namespaces, as a DaemonSet would: a child that ends is started again. */
 export class Supervisor {
   readonly #log: Logger;
   readonly #children = new Map<string, { process: ChildProcess; restarts: number }>();
@@ -64,7 +64,7 @@ export class Supervisor {
     this.#children.delete(spec.name);
   }
 
-  /** Waits for the end; after the signal aborted for `GRACE_MS` at most, then kills. */
+  /** Waits for the end of a child. Kills it `GRACE_MS` after the signal has aborted. */
   async #outlive(child: ChildProcess, ended: Promise<unknown>, signal: AbortSignal): Promise<unknown> {
     const timers: NodeJS.Timeout[] = [];
     const kill = (): void => {

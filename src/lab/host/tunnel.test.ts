@@ -5,7 +5,7 @@ import { planTunnel, tunnelPrograms } from "./tunnel.ts";
 
 const PATHS = { dir: "/run/isthmus/lab-x" };
 
-test("planTunnel: without a control plane apart there is none", () => {
+test("planTunnel: there is no tunnel without a separate control plane", () => {
   assert.equal(planTunnel(planTopology({ lab: "x", nodes: 1, families: "dual", tunnel: false }), PATHS), undefined);
 });
 
@@ -14,7 +14,7 @@ for (const [families, destination, bind, identifiers] of [
   ["ipv4", "172.31.0.2:6443", "10.255.255.1", "host=node2&ipv4=172.31.0.12"],
   ["ipv6", "[fd31:0:0:1::2]:6443", "fd10:255:255::1", "host=node2&ipv6=fd31:0:0:1::c"],
 ] as const) {
-  test(`tunnelPrograms, ${families}: a server in the control plane, an agent in each node, and what agents want is what the server allows`, () => {
+  test(`tunnelPrograms, ${families}: a server in the control plane, an agent in each node, and the server allows exactly the targets of the agents`, () => {
     const topology = planTopology({ lab: "x", nodes: 2, families, tunnel: true });
     const tunnel = planTunnel(topology, PATHS);
     assert.ok(tunnel !== undefined);

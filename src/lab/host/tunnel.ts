@@ -6,13 +6,13 @@ import type { LabNode, Topology } from "#lab/topology";
 import { formatHostPort } from "#wire/http-connect";
 import type { LabPaths } from "./lab-paths.ts";
 
-/** Where nodes find the API server: the same addresses on each of them, which lead nowhere but into their own agent. */
+/** The API server's addresses on every node; each node's own agent listens there. */
 const BIND_ADDRESSES = { 4: IpAddress.parse("10.255.255.1"), 6: IpAddress.parse("fd10:255:255::1") } as const;
 const GATE = "--feature-gates=EnableClusterToMasterTraffic=true";
-/** Ports of the programs, their defaults. */
+/** Default ports of the programs. */
 const PORTS = { apiServer: 6443, agents: 8091, serverHealth: 8092, agentHealth: 8093 } as const;
 
-/** The tunnel of a lab as plain data: what its programs are told, and what tells whether it works. */
+/** The tunnel of a lab as plain data, for its programs and for the checks of it. */
 export interface LabTunnel {
   /** The namespace behind the firewall. */
   readonly netns: string;
@@ -21,7 +21,7 @@ export interface LabTunnel {
   readonly apiServerPort: number;
   /** The API server as nodes reach it, on the same port. */
   readonly bindAddresses: readonly string[];
-  /** Where the API server's side asks for connections to nodes and pods: a UNIX socket that takes CONNECT. */
+  /** The UNIX socket on which the server accepts CONNECT for nodes and pods. */
   readonly frontend: string;
   readonly agentPort: number;
   readonly serverHealthPort: number;
@@ -36,7 +36,7 @@ export interface TunnelProgram {
   readonly flags: readonly string[];
 }
 
-/** Pure; `undefined` where the control plane is not apart. */
+/** Pure; `undefined` if the control plane is not separate. */
 export function planTunnel(topology: Topology, paths: Pick<LabPaths, "dir">): LabTunnel | undefined {
   const { controlPlane } = topology;
   if (controlPlane === undefined) return undefined;
@@ -52,7 +52,7 @@ export function planTunnel(topology: Topology, paths: Pick<LabPaths, "dir">): La
   };
 }
 
-/** Pure: the server and an agent for each node, with the flags that a cluster would give. */
+/** Pure: the server and an agent for each node, with the flags of a real cluster. */
 export function tunnelPrograms(
   tunnel: LabTunnel,
   topology: Topology,
@@ -94,7 +94,7 @@ export function tunnelPrograms(
         `--agent-id=${node.name}`,
         `--agent-identifiers=${identifiersOf(node)}`,
         "--keepalive-time=30s",
-        // A node that goes has nothing to wait for; its programs are told at the same moment.
+        // All programs of a node end at the same moment, so there is nothing to wait for.
         "--drain-timeout=1s",
       ],
     }),
@@ -121,7 +121,7 @@ function fileOf({ dir }: Pick<LabPaths, "dir">, name: string): string {
   return join(dir, "control-plane", name);
 }
 
-/** So that what goes to a node's own addresses goes through that node's agent. */
+/** Identifiers that send connections to a node's addresses through that node's agent. */
 function identifiersOf(node: LabNode): string {
   return [`host=${node.name}`, ...node.addresses.map((one) => `ipv${one.family}=${one}`)].join("&");
 }

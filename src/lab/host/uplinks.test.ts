@@ -7,11 +7,11 @@ const PATHS = { dir: "/run/isthmus/lab-x" };
 const plan = (families: "dual" | "ipv4" | "ipv6", uplinks = true) =>
   planTopology({ lab: "x", nodes: 2, families, tunnel: false, uplinks });
 
-test("planLabUplinks: without uplinks there are none", () => {
+test("planLabUplinks: undefined without uplinks", () => {
   assert.equal(planLabUplinks(plan("dual", false), PATHS), undefined);
 });
 
-test("planLabUplinks: the first node has both, each provider and the internet a namespace of the lab", () => {
+test("planLabUplinks: the first node has both uplinks; each provider and the internet have a namespace of the lab", () => {
   const topology = plan("dual");
   const uplinks = planLabUplinks(topology, PATHS);
   assert.ok(uplinks !== undefined);
@@ -25,7 +25,7 @@ test("planLabUplinks: the first node has both, each provider and the internet a 
   );
   assert.deepEqual(uplinks.server.addresses, ["203.0.113.80", "2001:db8:80::80"]);
   assert.equal(topology.uplinks?.internet.netns, "isthmus-x-internet");
-  // Whatever the proxy writes is in the lab's folder, which goes with it.
+  // All files of the proxy are in the lab's folder, which is removed with the lab.
   for (const flag of uplinkProxyFlags(uplinks, PATHS))
     assert.match(flag, /^--[a-z-]+=\/run\/isthmus\/lab-x\/uplinks\//);
 });
@@ -34,7 +34,7 @@ for (const [families, addresses, gateways, probe] of [
   ["ipv4", ["192.0.2.10/24"], ["192.0.2.1", null], "http://203.0.113.80:80/who"],
   ["ipv6", ["2001:db8:1::a/64"], [null, "2001:db8:1::1"], "http://[2001:db8:80::80]:80/who"],
 ] as const) {
-  test(`uplinkSettings, ${families}: the cost limit lets the dear one in; one family has no address of the other`, () => {
+  test(`uplinkSettings, ${families}: the cost limit allows the expensive uplink; a lab of one family has no address of the other`, () => {
     const { uplinks } = plan(families);
     assert.ok(uplinks !== undefined);
     const settings = uplinkSettings(uplinks);

@@ -13,13 +13,13 @@ const PROXY = { address: "127.0.0.1", port: 5443 } as const;
 const SERVER = { name: "files.example", port: 443 } as const;
 const DNS_PORT = 53;
 const HTTP_PORT = 80;
-/** Pods of the lab's scenario: what uplinks' addresses send to them stays in the cluster. */
+/** CIDRs of the scenario's pods: packets from uplinks' addresses to them stay in the cluster. */
 const POD_CIDRS = ["10.100.0.0/15", "fd10:100::/112", "fd10:101::/112"];
-/** In a lab an uplink that works again is to be seen again at once: penalties of a second, probes every second. */
+/** A lab must soon notice that an uplink works again: penalties of a second, probes every second. */
 const PENALTIES = { penaltyMs: 1000, penaltyMaxMs: 2000 } as const;
 const PROBE = { intervalMs: 1000, timeoutMs: 500, failAfter: 3, recoverAfter: 2, maxCost: 0 } as const;
 
-/** The uplinks of a lab as plain data: where the proxy is, what it chooses from, and what to download through it. */
+/** The uplinks of a lab as plain data: the proxy, its uplinks, and the server for downloads. */
 export interface LabUplinks {
   /** The node that has them. */
   readonly node: string;
@@ -35,14 +35,14 @@ export interface LabUplinks {
   }[];
   /** The HTTPS server of the internet, which each provider's DNS server knows by name. */
   readonly server: { readonly name: string; readonly addresses: readonly string[]; readonly port: number };
-  /** PEM file of the authority that vouches for the server. */
+  /** PEM file of the authority that signed the server's certificate. */
   readonly ca: string;
   readonly settings: string;
 }
 
 type Dir = Pick<LabPaths, "dir">;
 
-/** Pure; `undefined` where no node has uplinks. */
+/** Pure; `undefined` if no node has uplinks. */
 export function planLabUplinks({ uplinks }: Topology, paths: Dir): LabUplinks | undefined {
   if (uplinks === undefined) return undefined;
   return {
@@ -91,7 +91,7 @@ export function uplinkSettings({ links, internet }: Uplinks) {
       dnsServers: gateways.map(({ address }) => address.toString()),
     })),
     routing: { podCIDRs: POD_CIDRS, serviceCIDRs: [] },
-    // A handshake alone would not show that what is sent is answered again.
+    // A handshake alone would not show that data is answered again.
     probe: { ...PROBE, targets: internet.addresses.slice(0, 1).map((host) => ({ type: "http", url: probeUrl(host) })) },
     selection: PENALTIES,
     metrics: true,
@@ -99,7 +99,7 @@ export function uplinkSettings({ links, internet }: Uplinks) {
 }
 
 /**
- * Writes what the proxy needs and serves the internet: the file server in its namespace, a DNS server in each provider's.
+ * Writes the proxy's files and serves the internet: the file server in its namespace, a DNS server in the namespace of each provider.
  * Disposed with the lab. Rejects with `CertificateError`, `KernelError`.
  */
 export async function openInternet(

@@ -13,7 +13,7 @@ export interface Destination {
 }
 
 /**
- * A TCP connection made in a namespace. Rejects with `InsideError`, with the signal's reason, and with `KernelError` where
+ * A TCP connection made in a namespace. Rejects with `InsideError`, with the signal's reason, and with `KernelError` if
  * there is no such namespace.
  */
 export async function connectInside(

@@ -1,12 +1,12 @@
 import { ExpectedError } from "#base/errors";
 
 /**
- * - `failed`: refused, reset, not permitted: the other side or the kernel said no.
- * - `timeout`: nobody said anything in time.
+ * - `failed`: refused, reset or not permitted, by the peer or by the kernel.
+ * - `timeout`: no answer in time.
  */
 export type InsideErrorCode = "failed" | "timeout";
 
-/** A connection or an exchange did not come about. The message says between whom, and why. */
+/** A connection or a request failed. The message names both ends and the reason. */
 export class InsideError extends ExpectedError<InsideErrorCode> {
   override readonly name = "InsideError";
 }

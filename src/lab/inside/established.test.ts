@@ -12,19 +12,19 @@ const ROWS = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when
    3: B80D0120000000000000000001000000:CB34 B80D0120000000000000000002000000:0050 01 00000000:00000000 02:0 00000000 0 0 4713
 `;
 
-test("parseTcpTable: the established rows of both families, other rows left out", () => {
+test("parseTcpTable: the established rows of both families, without other rows", () => {
   const rows = parseTcpTable(ROWS).map(({ inode, remote, remotePort }) => `${inode} ${remote} ${remotePort}`);
   assert.deepEqual(rows, ["4712 10.255.255.1 6443", "4713 2001:db8::2 80"]);
 });
 
-test("parseTcpTable: no text makes it throw", () => {
+test("parseTcpTable: throws for no text", () => {
   const field = fc.oneof(fc.stringMatching(/^[0-9A-F]{0,34}(:[0-9A-F]{0,5})?$/), fc.constant("01"), fc.string());
   const line = fc.array(field, { maxLength: 12 }).map((fields) => fields.join(" "));
   fc.assert(fc.property(fc.array(line), (lines) => Array.isArray(parseTcpTable(lines.join("\n")))));
 });
 
 for (const host of ["127.0.0.1", "::1"]) {
-  test(`establishedIn, socketsOf: this process's own connection to ${host} is found, and is its own`, async (t) => {
+  test(`establishedIn, socketsOf: the own connection of this process to ${host} is found`, async (t) => {
     const server = createServer();
     t.after(() => server.close());
     await once(server.listen(0, host), "listening");

@@ -23,7 +23,7 @@ export function socketsOf(pid: number): ReadonlySet<string> {
   return new Set(links.flatMap((link) => /^socket:\[(\d+)\]$/.exec(link)?.[1] ?? []));
 }
 
-/** Pure: the established rows of /proc/net/tcp or tcp6 (Documentation/networking/proc_net_tcp.rst); others are left out. */
+/** Pure: the established rows of /proc/net/tcp or tcp6 (Documentation/networking/proc_net_tcp.rst); without other rows. */
 export function parseTcpTable(text: string): readonly EstablishedSocket[] {
   return text.split("\n").flatMap((line) => {
     const fields = line.trim().split(/\s+/);

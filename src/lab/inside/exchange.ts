@@ -5,13 +5,13 @@ import type { AbortOptions } from "#base/async";
 import { describeError } from "#base/errors";
 import { waitFor } from "./wait.ts";
 
-/** What a server said. */
+/** The answer of a server. */
 export interface Answer {
   readonly status: number;
   readonly body: string;
 }
 
-/** What a server said, byte by byte. */
+/** The answer of a server with headers and the bytes of the body. */
 export interface WholeAnswer {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
@@ -26,7 +26,7 @@ interface RequestTarget {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** GETs a path over a connection, which it takes over. Rejects with `InsideError` and with the signal's reason. */
+/** GETs a path over a connection, which it owns from then on. Rejects with `InsideError` and with the signal's reason. */
 export async function request(socket: Socket, what: RequestTarget, options: Options): Promise<Answer> {
   const { status, body } = await requestWhole(socket, what, options);
   return { status, body: body.toString() };
@@ -51,7 +51,7 @@ export function requestWhole(socket: Socket, what: RequestTarget, options: Optio
   }).finally(() => socket.destroy());
 }
 
-/** Everything that the other side says until it ends. Takes the connection over. Rejects as {@link request} does. */
+/** Everything that the peer sends until its end. Owns the connection from then on. Rejects as {@link request} does. */
 export function readAll(socket: Socket, options: Options): Promise<string> {
   return waitFor<string>(socket, "reading", options, (done, fail) => {
     text(socket).then(done, (error: unknown) => fail(describeError(error)));

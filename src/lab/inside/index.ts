@@ -1,8 +1,8 @@
 /**
- * Connections and requests that start in another network namespace, as whoever lives there would make them.
+ * Connections and requests that start in another network namespace, as a process in it would make them.
  *
- * Owns: sockets for the length of one call, or until they are handed over. Refuses to know: whose namespaces they are, and
- * what the answers mean.
+ * Owns: sockets for the length of one call, or until they are returned. Refuses to know: owners of namespaces, the
+ * meaning of answers.
  *
  * ```ts
  * const socket = await connectInside(netns, { address, port: 8093 }, { timeoutMs: 1000 });

@@ -24,7 +24,7 @@ function isInside(code: string, message: RegExp): (error: unknown) => boolean {
   return (error) => error instanceof InsideError && error.code === code && message.test(error.message);
 }
 
-test("connectInside, request, readAll: what listens in a namespace is reached from there alone, and refusals say who", async (t) => {
+test("connectInside, request, readAll: a listener in a namespace is reached only from inside, and refusals name both ends", async (t) => {
   const name = namespace(t);
   const web = createServer((incoming, response) => response.end(`${incoming.method} ${incoming.url}`));
   const talker = createTcpServer((socket) => socket.end("hello"));

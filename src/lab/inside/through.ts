@@ -7,7 +7,7 @@ import type { Destination } from "./connect.ts";
 import { waitFor } from "./wait.ts";
 
 /**
- * A connection through a proxy that takes HTTP CONNECT at a UNIX socket, whatever namespace it is in. Rejects with
+ * A connection through a proxy that accepts HTTP CONNECT on a UNIX socket, in any namespace. Rejects with
  * `InsideError` and with the signal's reason.
  */
 export function connectThrough(
@@ -20,8 +20,8 @@ export function connectThrough(
 }
 
 /**
- * Asks the proxy at the other end of a connection, which it takes over, for a tunnel to `HOST:PORT`; gives the connection back
- * as that tunnel. Rejects with `InsideError`, whose message has what the proxy said, and with the signal's reason.
+ * Sends CONNECT for `HOST:PORT` to the proxy at the other end of a connection. Returns the connection, which is the tunnel then.
+ * Rejects with `InsideError`, whose message has the proxy's answer, and with the signal's reason.
  */
 export function requestConnect(
   socket: Socket,
@@ -37,7 +37,8 @@ export function requestConnect(
     });
     sent.once("error", (error) => fail(describeError(error)));
     sent.once("connect", (response, _socket, rest: Buffer) => {
-      if (response.statusCode !== 200) return fail(`the proxy said ${response.statusCode} ${response.statusMessage}`);
+      if (response.statusCode !== 200)
+        return fail(`the proxy answered ${response.statusCode} ${response.statusMessage}`);
       if (rest.length > 0) socket.unshift(rest);
       done(socket);
     });

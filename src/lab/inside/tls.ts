@@ -5,7 +5,7 @@ import { describeError } from "#base/errors";
 import { waitFor } from "./wait.ts";
 
 /**
- * TLS over a connection, which it takes over; the certificate must be signed by `ca` and name `host`, a name or an
+ * TLS over a connection, which it owns from then on. The certificate must be signed by `ca` and name `host`, a name or an
  * address, unless `isUnverified`. Rejects with `InsideError` and with the signal's reason.
  */
 export function secure(
@@ -24,7 +24,7 @@ export function secure(
     const { isUnverified = false, ...identity } = trust;
     const tls = connect({ ...identity, socket, rejectUnauthorized: !isUnverified });
     tls.once("secureConnect", () => done(tls));
-    // Also after the handshake: whoever reads sees the end.
+    // Also after the handshake: the reader sees the end.
     tls.on("error", (error) => fail(describeError(error)));
   });
 }

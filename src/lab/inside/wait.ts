@@ -2,7 +2,7 @@ import type { Socket } from "node:net";
 import type { AbortOptions } from "#base/async";
 import { InsideError } from "./errors.ts";
 
-/** Waits for something of a socket, and destroys it when that fails, is late, or is not wanted any more. */
+/** Waits for an event of a socket. Destroys the socket after a failure, a timeout or an abort. */
 export async function waitFor<T>(
   socket: Socket,
   what: string,
@@ -16,7 +16,7 @@ export async function waitFor<T>(
   );
   const onAbort = (): void => reject(signal?.reason);
   signal?.addEventListener("abort", onAbort, { once: true });
-  // What comes after the verdict, on the way to the end of the socket, changes nothing.
+  // Later events of the socket have no effect.
   socket.on("error", () => undefined);
   try {
     signal?.throwIfAborted();

@@ -14,7 +14,7 @@ function query(name: string, type: number): Buffer {
   return Buffer.concat([Buffer.of(0xab, 0xcd, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0), ...labels, tail]);
 }
 
-test("dns: each family has its answers, with the id of the query, and its name whatever the case", () => {
+test("dns: each family has its answers, with the id and the name of the query, in any case", () => {
   for (const [type, bytes] of [
     [A, [203, 0, 113, 80]],
     [AAAA, [0x20, 1, 0xd, 0xb8, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80]],
@@ -29,16 +29,16 @@ test("dns: each family has its answers, with the id of the query, and its name w
   }
 });
 
-test("dns: a name that is not there does not exist; one without that type has no answers", () => {
+test("dns: NXDOMAIN for an unknown name; no answers for a known name without that type", () => {
   const missing = answerQuery(query("other.example", A), ZONE);
   assert.deepEqual([missing.readUInt16BE(2) & 15, missing.readUInt16BE(6)], [3, 0]);
   const other = answerQuery(query("files.example", 15), ZONE);
   assert.deepEqual([other.readUInt16BE(2) & 15, other.readUInt16BE(6)], [0, 0]);
-  // What every object has is no name.
+  // Inherited properties of an object are no names.
   assert.equal(answerQuery(query("constructor", A), ZONE).readUInt16BE(2) & 15, 3);
 });
 
-test("dns: whatever bytes come, only DnsQueryError escapes; a question reads as it was written", () => {
+test("dns: for any bytes only DnsQueryError is thrown; a question reads as it was written", () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 80 }), (bytes) => {
       try {

@@ -7,25 +7,25 @@ const TYPE = { 4: 1, 6: 28 } as const;
 const CLASS_IN = 1;
 const HEADER_BYTES = 12;
 const NXDOMAIN = 3;
-/** Answers are for a lab that changes its mind often, seconds. */
+/** Lifetime of answers, seconds: a lab changes often. */
 const TTL = 5;
 /** The name of the question, where every answer's name points (RFC 1035 section 4.1.4). */
 const POINTER_TO_QUESTION = 0xc000 | HEADER_BYTES;
 
-/** What names resolve to; a name that is not there does not exist. */
+/** Addresses by name; any other name does not exist. */
 export type Zone = Readonly<Record<string, readonly IpAddress[]>>;
 
-/** A question as a query has it. */
+/** The question of a query. */
 export interface Question {
   /** Lower case, without the last dot. */
   readonly name: string;
   readonly type: number;
-  /** Where the question ends in the query. */
+  /** Offset of the end of the question in the query. */
   readonly end: number;
 }
 
 /**
- * Pure: the one question of a query (RFC 1035 section 4.1). Throws {@link DnsQueryError} for what is no query with one
+ * Pure: the one question of a query (RFC 1035 section 4.1). Throws {@link DnsQueryError} for anything but a query with one
  * question of uncompressed labels.
  */
 export function readQuestion(query: Uint8Array): Question {
@@ -73,13 +73,13 @@ function record(address: IpAddress): Buffer {
   return Buffer.concat([fixed, bytes]);
 }
 
-/** Answers over UDP on a socket that is bound already, until it is disposed. What is no query gets no answer. */
+/** Answers over UDP on a socket that is bound already, until it is disposed. Other packets get no answer. */
 export function serveDns(socket: { readonly fd: number; readonly family: IpFamily }, zone: Zone): AsyncDisposable {
   const server: Socket = createSocket({ type: socket.family === 4 ? "udp4" : "udp6" });
   server.bind({ fd: socket.fd });
   server.on("message", (query, from) => {
     const answer = answerOf(query, zone);
-    // Whoever asked may have gone, or the way to it: it asks again.
+    // The client or the route to it may be gone. The client repeats the query.
     if (answer !== undefined) server.send(answer, from.port, from.address, () => undefined);
   });
   return { [Symbol.asyncDispose]: () => new Promise((resolve) => server.close(() => resolve())) };

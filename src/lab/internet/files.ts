@@ -3,14 +3,14 @@ import { createServer as createHttpServer, type RequestListener } from "node:htt
 import { createServer as createHttpsServer } from "node:https";
 import type { Server, Socket } from "node:net";
 
-/** Bytes of the file that `GET /file` gives. */
+/** Length of the file of `GET /file`, bytes. */
 export const FILE_BYTES = 4 * 2 ** 20;
-/** Tells who asked: the address that the client has for the server. */
+/** Header with the client's address as the server sees it. */
 export const CLIENT_HEADER = "x-client-address";
 
 /**
- * One file over HTTPS and HTTP, with its digest (RFC 9530) and the address of whoever asked; `/who` gives the address alone, at
- * once. Listens on descriptors; ends with all its connections when it is disposed.
+ * Serves one file over HTTPS and HTTP, with its digest (RFC 9530) and the client's address; `/who` serves only the address. Listens on
+ * descriptors. Disposing ends it with all connections.
  */
 export function serveFiles(
   tls: { readonly cert: string; readonly key: string },
@@ -29,7 +29,7 @@ export function serveFiles(
   const listen = (server: Server, fd: number): Server => {
     server.on("connection", (socket: Socket) => {
       sockets.add(socket);
-      // A client may go at any time.
+      // A client may disconnect at any time.
       socket.on("error", () => socket.destroy());
       socket.once("close", () => sockets.delete(socket));
     });
@@ -47,7 +47,7 @@ export function serveFiles(
   };
 }
 
-/** Each 16-bit word tells its own place, so that what is lost or twice is seen. */
+/** Each 16-bit word is its own position, so that lost and repeated bytes are noticed. */
 function makeFile(bytes: number): Buffer {
   const file = Buffer.alloc(bytes);
   for (let at = 0; at + 2 <= bytes; at += 2) file.writeUInt16BE((at / 2) & 0xffff, at);

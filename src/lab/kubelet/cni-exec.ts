@@ -2,10 +2,10 @@ import { spawn } from "node:child_process";
 import { ExpectedError } from "#base/errors";
 import { inNetNs, type NetNs } from "#kernel/netns";
 
-/** The plugin said no, or could not be run. */
+/** The plugin failed, or could not be run. */
 export class CniCallError extends ExpectedError<"cni-failed"> {
   override readonly name = "CniCallError";
-  /** The CNI error code, where the plugin gave one. */
+  /** The CNI error code, if the plugin returned one. */
   readonly cniCode: number | undefined;
 
   constructor(message: string, cniCode?: number) {
@@ -34,7 +34,7 @@ export interface CniCallRequest {
 
 export type CniRunner = (request: CniCallRequest) => Promise<Record<string, unknown> | undefined>;
 
-/** Longer than the plugin's own deadline: a plugin that hangs is ended. */
+/** Longer than the plugin's own deadline. A plugin that hangs is killed. */
 const TIMEOUT_MS = 90_000;
 const MAX_OUTPUT_BYTES = 1024 * 1024;
 
@@ -83,7 +83,7 @@ function finish(
     }
     child.once("error", (error) => reject(new CniCallError(`cannot run the CNI plugin: ${error.message}`)));
     child.once("close", (code) => resolve({ code, ...output }));
-    // A plugin that ends without reading closes the pipe; its exit code tells more.
+    // A plugin that ends without reading closes the pipe; its exit code is more useful.
     child.stdin?.on("error", () => undefined);
     child.stdin?.end(stdin);
   });

@@ -47,7 +47,7 @@ class Cluster {
   }
 }
 
-test("Heartbeat: a Lease every ten seconds, the status every five minutes, a new Lease for a new Node, none without", async () => {
+test("Heartbeat: renews the Lease every ten seconds and the status every five minutes; makes a new Lease for a new Node, and none without a Node", async () => {
   const clock = new FakeClock();
   const cluster = new Cluster();
   const heartbeat = new Heartbeat({ ...cluster, log: nullLogger, clock }, { node: "n" });
@@ -67,7 +67,7 @@ test("Heartbeat: a Lease every ten seconds, the status every five minutes, a new
   assert.deepEqual(await pass(20_000), []);
   cluster.node = "uid-2";
   assert.deepEqual(await pass(20_000), ["create lease-2 of uid-2", "renew lease-2"]);
-  // Away for a while: tried each second, and at once on time when it is back.
+  // The cluster is unreachable for a while: tried each second, and on time again when it is back.
   cluster.isAway = true;
   assert.deepEqual(await pass(15_000), []);
   cluster.isAway = false;

@@ -4,24 +4,24 @@ import { type Logger, Repeats } from "#base/log";
 import { type Draft, findObject, isKubeError, type KubeApi, KubeError, type Lease, resources } from "#kube/client";
 import { nodeConditions } from "./node-object.ts";
 
-/** As kubelets do: a Lease for 40 s, renewed every 10, and all of the status every five minutes. */
+/** Like kubelets: a Lease of 40 s, renewed every 10 s, and the whole status every five minutes. */
 const LEASE_SECONDS = 40;
 const RENEW_MS = 10_000;
 const STATUS_MS = 300_000;
 const LEASE_NAMESPACE = "kube-node-lease";
-/** A cluster that is away is asked again so soon, milliseconds. */
+/** Pause before the next attempt while the cluster cannot be reached, milliseconds. */
 const RETRY_MS = 1000;
 
 /** What {@link Heartbeat} works with. */
 export interface HeartbeatDeps {
   readonly api: Pick<KubeApi, "get" | "patch">;
-  /** Makes the node's Lease; rejects where it is another's. */
+  /** Creates the node's Lease; rejects if the Lease belongs to somebody else. */
   readonly createLease: (draft: Draft<Lease>, options: AbortOptions) => Promise<Lease>;
   readonly log: Logger;
   readonly clock?: Clock;
 }
 
-/** Tells the cluster that a node lives: without it a node controller takes the node for lost, and its pods away. */
+/** Reports that a node is alive. Without these reports a node controller marks the node as lost and deletes its pods. */
 export class Heartbeat {
   readonly #deps: HeartbeatDeps;
   readonly #node: string;
@@ -37,14 +37,14 @@ export class Heartbeat {
     this.#clock = deps.clock ?? systemClock;
   }
 
-  /** Says that the node is ready: pods may come. Rejects with `KubeError`. */
+  /** Reports that the node is ready, so that pods are scheduled there. Rejects with `KubeError`. */
   async ready(options: AbortOptions): Promise<void> {
     this.#readySinceMs = this.#clock.now();
     await this.#renew(options);
     await this.#report(options);
   }
 
-  /** Goes on saying so until the signal aborts. What the cluster refuses is said once. */
+  /** Repeats the report until the signal aborts. A refusal of the cluster is logged once. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     let pauseMs = RENEW_MS;
     for (;;) {
@@ -59,7 +59,7 @@ export class Heartbeat {
         if (!(error instanceof KubeError)) throw error;
         pauseMs = RETRY_MS;
         if (this.#repeats.isNew(this.#node, error.message))
-          this.#deps.log.warn("cannot say that the node lives, trying again", { error: error.message });
+          this.#deps.log.warn("cannot report that the node is alive, trying again", { error: error.message });
       }
     }
   }
@@ -67,7 +67,7 @@ export class Heartbeat {
   async #report(options: AbortOptions): Promise<void> {
     const conditions = nodeConditions({ isReady: true, sinceMs: this.#readySinceMs, nowMs: this.#clock.now() });
     const body = { status: { conditions } };
-    // Strategic: conditions of others, such as of a cloud's network, stay.
+    // A strategic merge keeps conditions of others, such as of a cloud's network.
     const patch = { type: "strategic", body } as const;
     await this.#deps.api.patch(resources.nodes, { name: this.#node }, patch, { ...options, subresource: "status" });
     this.#statusMs = this.#clock.monotonic();
@@ -91,7 +91,7 @@ export class Heartbeat {
         );
         return;
       } catch (error) {
-        // It goes with its Node; another Node of the name has another.
+        // The Lease is deleted with its Node. A new Node of the same name has a new Lease.
         if (!isKubeError(error, "not-found", "conflict")) throw error;
         this.#lease = undefined;
       }

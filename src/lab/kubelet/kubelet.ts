@@ -14,7 +14,7 @@ import { runningStatus, waitingStatus } from "./status.ts";
 /** Annotation of a pod: the path of its network namespace, for `lab exec` and the ping mesh. */
 export const NETNS_ANNOTATION = "lab.isthmus.dev/netns";
 
-/** What a pod is told that is not for the lab to run. */
+/** The status of a pod that the lab does not run. */
 const NOT_FOR_LABS = {
   reason: "NotForLab",
   message: "this Node is of an Isthmus lab, which runs the pods that tolerate its taint by name",
@@ -31,14 +31,14 @@ export interface KubeletDeps {
 export interface KubeletOptions {
   readonly nodeName: string;
   readonly nodeAddresses: readonly string[];
-  /** What names of pods' namespaces begin with. */
+  /** Prefix of the names of pods' namespaces. */
   readonly netnsPrefix: string;
-  /** Whether a pod of the node is for it to run. Default: all are. Another waits, and is let go when its deletion is asked for. */
+  /** Whether it runs a pod of the node. Default: all. Other pods wait, and their deletion is confirmed at once. */
   readonly accepts?: (pod: Pod) => boolean;
 }
 
 interface Running {
-  /** Its pod's. */
+  /** The key of its pod. */
   readonly key: string;
   readonly sandbox: Sandbox;
   /** Ends with the pod. */
@@ -48,7 +48,7 @@ interface Running {
   exit: { readonly code: number | null } | undefined;
 }
 
-/** Brings the pods of one node to life and to their end. */
+/** Starts and ends the pods of one node. */
 export class Kubelet {
   readonly #deps: KubeletDeps;
   readonly #options: KubeletOptions;
@@ -65,7 +65,7 @@ export class Kubelet {
     this.#pods = createInformer(deps.api, resources.pods, { fieldSelector: `spec.nodeName=${options.nodeName}` });
     this.#controller = new Controller({
       name: `kubelet-${options.nodeName}`,
-      // As many pods at once as arrive: a slow one must not keep the others waiting.
+      // Enough for all pods at once: a slow pod must not delay others.
       workers: 128,
       retry: { initialMs: 100, maxMs: 5000 },
       waitFor: [this.#pods],
@@ -76,17 +76,17 @@ export class Kubelet {
     this.#pods.addHandler({ onAdd: enqueue, onUpdate: (_before, pod) => enqueue(pod), onDelete: enqueue });
   }
 
-  /** Runs until the signal aborts. Pods stay; the lab's end removes their namespaces. */
+  /** Runs until the signal aborts. Pods stay; the removal of the lab removes their namespaces. */
   async run(options: { readonly signal: AbortSignal }): Promise<void> {
     try {
       await Promise.all([this.#pods.run(options), this.#controller.run(options)]);
     } finally {
-      // Who goes on asking keeps the process from its end.
+      // A probe that goes on would keep the process alive.
       for (const { probing } of this.#running.values()) probing.abort();
     }
   }
 
-  /** Where a command for a container runs; `undefined` unless its pod runs on this node. */
+  /** The namespace and environment of a container, for a command; `undefined` unless its pod runs on this node. */
   placeOf({
     namespace,
     pod: name,
@@ -100,13 +100,13 @@ export class Kubelet {
 
   async #sync(key: string): Promise<void> {
     const pod = this.#pods.store.getByKey(key);
-    // What runs of earlier pods of that name, and of one whose deletion came while something was done for it.
+    // Sandboxes of earlier pods of the name, and of a pod that was deleted during the last sync.
     for (const [uid, running] of [...this.#running]) {
       if (running.key === key && uid !== pod?.metadata.uid) await this.#remove(uid);
     }
     if (pod === undefined) return;
     if (pod.metadata.deletionTimestamp !== undefined) {
-      // Its process is asked to end, and has its time for that; it serves meanwhile.
+      // The process gets SIGTERM and its grace period; it serves meanwhile.
       await this.#running.get(pod.metadata.uid)?.sandbox.end((pod.metadata.deletionGracePeriodSeconds ?? 0) * 1000);
       await this.#remove(pod.metadata.uid);
       await this.#confirmDeletion(pod);
@@ -120,7 +120,7 @@ export class Kubelet {
       await this.#writeStatus(pod, waitingStatus(pod, NOT_FOR_LABS, this.#clock.now()));
       return;
     }
-    // A sandbox that was not attached and could not be removed then goes first.
+    // A sandbox whose attachment failed, and whose removal failed too, is removed first.
     if (this.#running.has(pod.metadata.uid) && this.#running.get(pod.metadata.uid)?.ips === undefined) {
       await this.#remove(pod.metadata.uid);
     }
@@ -190,7 +190,7 @@ export class Kubelet {
         { gracePeriodSeconds: 0, preconditions: { uid } },
       );
     } catch (error) {
-      // A conflict is tried again; a pod that was replaced is seen to be another by then.
+      // A conflict is tried again; by then the informer has the new pod.
       if (!isKubeError(error, "not-found")) throw error;
     }
   }
@@ -216,12 +216,12 @@ export class Kubelet {
       const body = { metadata: { uid: pod.metadata.uid }, status };
       await this.#deps.api.patch(resources.pods, ref, { type: "merge", body }, { subresource: "status" });
     } catch (error) {
-      // The pod is gone or replaced; the informer will say so.
+      // The pod is gone or replaced; the informer will receive the event.
       if (!isKubeError(error, "not-found")) throw error;
     }
   }
 
-  /** A pod that waits for its network says why, where `kubectl describe` shows it. */
+  /** Writes why a pod waits for its network, for `kubectl describe`. */
   async #reportFailure(pod: Pod, error: CniCallError): Promise<void> {
     await this.#writeStatus(
       pod,

@@ -4,10 +4,10 @@ import type { Draft, Node } from "#kube/client";
 
 type NodeCondition = NonNullable<NonNullable<Node["status"]>["conditions"]>[number];
 
-/** What a machine has, in Kubernetes' quantities. */
+/** The resources of a machine, as Kubernetes' quantities. */
 export type Capacity = Readonly<Record<"cpu" | "memory" | "pods" | "ephemeral-storage", string>>;
 
-/** One node of a lab, as its kubelet tells of it. */
+/** The settings of a node that its kubelet reports. */
 export interface NodeSettings {
   readonly name: string;
   readonly addresses: readonly string[];
@@ -15,10 +15,10 @@ export interface NodeSettings {
   readonly taints: readonly { readonly key: string; readonly value: string; readonly effect: string }[];
 }
 
-/** Pods of a lab are processes that hardly do anything; a machine holds more of them than the 110 of other kubelets. */
+/** Pods of a lab are nearly idle processes, so a node has more of them than the 110 of other kubelets. */
 const MAX_PODS = 1000;
 
-/** What this machine has, for each of its nodes: as kubelets of containers do, which share one too. */
+/** The resources of this machine. Every node reports all of them, as kubelets in containers do. */
 export function machineCapacity(): Capacity {
   const { blocks, bsize } = statfsSync("/");
   return {
@@ -29,7 +29,7 @@ export function machineCapacity(): Capacity {
   };
 }
 
-/** Pure: the Node as it is made; its status comes after. */
+/** Pure: the Node for its creation, without status. */
 export function nodeDraft({ name, labels, taints }: NodeSettings): Draft<Node> {
   const own = { "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64" };
   return {
@@ -38,7 +38,7 @@ export function nodeDraft({ name, labels, taints }: NodeSettings): Draft<Node> {
   };
 }
 
-/** Pure: all of the status of a node that is not ready yet. */
+/** Pure: the whole status of a node that is not ready yet. */
 export function nodeStatus({ name, addresses }: NodeSettings, capacity: Capacity, nowMs: number): object {
   return {
     addresses: [...addresses.map((address) => ({ type: "InternalIP", address })), { type: "Hostname", address: name }],
@@ -60,10 +60,10 @@ export function nodeStatus({ name, addresses }: NodeSettings, capacity: Capacity
   };
 }
 
-/** Pure: what a kubelet says of its node, each time it says something. */
+/** Pure: the conditions in each report of a kubelet. */
 export function nodeConditions(at: {
   readonly isReady: boolean;
-  /** When it became so. */
+  /** The time of the last change. */
   readonly sinceMs: number;
   readonly nowMs: number;
 }): readonly NodeCondition[] {

@@ -10,7 +10,7 @@ import { probedPorts, watchReadiness } from "./readiness.ts";
 
 const PORT = 8080;
 
-test("probedPorts: tcpSocket and httpGet of every container; named ports and exec probes are none", () => {
+test("probedPorts: tcpSocket and httpGet of every container; without named ports and exec probes", () => {
   const container = (readinessProbe?: object) => ({ name: "main", ...(readinessProbe && { readinessProbe }) });
   const containers = [
     container({ tcpSocket: { port: 80 } }),
@@ -22,7 +22,7 @@ test("probedPorts: tcpSocket and httpGet of every container; named ports and exe
   assert.deepEqual(probedPorts({ spec: { containers } as never }), [80, 81]);
 });
 
-test("watchReadiness: told once when the port answers and once when it does not any more", async (t) => {
+test("watchReadiness: reports once that the port answers and once that it does not any more", async (t) => {
   const name = `isthmus-ready-${process.pid}`;
   const netns = createNetNs(name);
   t.after(() => {

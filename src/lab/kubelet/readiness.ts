@@ -5,11 +5,11 @@ import type { NetNs } from "#kernel/netns";
 import { openTcp } from "#kernel/socket";
 import type { Pod } from "#kube/client";
 
-/** A pod that is not ready yet is looked at so often, milliseconds; one that is, as its probe says. */
+/** Interval of probes until a pod is ready, milliseconds; then it is the period of its probe. */
 const STARTING_MS = 100;
 const PROBE_MS = 1000;
 
-/** The TCP ports that the readiness probes of a pod ask for: `tcpSocket`, and `httpGet` as far as it connects. Pure. */
+/** The TCP ports of a pod's readiness probes: `tcpSocket`, and `httpGet`, of which only the connection is checked. Pure. */
 export function probedPorts({ spec }: Pick<Pod, "spec">): number[] {
   return (spec?.containers ?? []).flatMap(({ readinessProbe }) => {
     const port = readinessProbe?.tcpSocket?.port ?? readinessProbe?.httpGet?.port;
@@ -17,7 +17,7 @@ export function probedPorts({ spec }: Pick<Pod, "spec">): number[] {
   });
 }
 
-/** Tells, each time that it changes, whether all ports accept connections, until the signal aborts. */
+/** Reports each change of whether all ports accept connections, until the signal aborts. */
 export async function watchReadiness(
   at: {
     readonly netns: Pick<NetNs, "fd">;

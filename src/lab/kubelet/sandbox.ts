@@ -11,7 +11,7 @@ export interface SandboxPod {
   readonly namespace: string;
   readonly name: string;
   readonly uid: string;
-  /** What runs in it; without one a process that only waits. */
+  /** The command of its process; `undefined`: a process that only waits. */
   readonly command: readonly string[] | undefined;
   readonly env: Readonly<Record<string, string>>;
 }
@@ -46,7 +46,7 @@ export class Sandbox {
     return `/run/netns/${this.netnsName}`;
   }
 
-  /** Makes the namespace and attaches it. Returns the pod's addresses without prefix lengths. Rejects with `CniCallError`. */
+  /** Makes and attaches the namespace. Returns the pod's addresses without prefix lengths. Rejects with `CniCallError`. */
   async attach(): Promise<string[]> {
     this.#netns = this.#kernel.createNetNs(this.netnsName);
     using stack = this.#kernel.openStack(this.#netns);
@@ -57,7 +57,7 @@ export class Sandbox {
     return ips.map(({ address }) => address.split("/")[0] ?? "");
   }
 
-  /** Where a further command of the pod runs; `undefined` before it is attached. */
+  /** The namespace and environment for further commands; `undefined` before it is attached. */
   get place(): ExecPlace | undefined {
     return this.#netns === undefined ? undefined : { netns: this.#netns, env: this.#pod.env };
   }
@@ -78,7 +78,7 @@ export class Sandbox {
     this.#process = child;
   }
 
-  /** Asks the process to end, and waits for that, at most so long. */
+  /** Sends SIGTERM to the process and waits for its end, at most `graceMs`. */
   async end(graceMs: number): Promise<void> {
     const child = this.#process;
     if (child === undefined || child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
@@ -90,7 +90,7 @@ export class Sandbox {
     clearTimeout(timer);
   }
 
-  /** Ends the process, detaches and deletes the namespace. Rejects with `CniCallError`; call again then. */
+  /** Ends the process, detaches and deletes the namespace. Rejects with `CniCallError`: call it again then. */
   async remove(): Promise<void> {
     await this.#endProcess();
     await this.#cni({ command: "DEL", ...this.#call() });

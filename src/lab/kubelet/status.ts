@@ -2,19 +2,19 @@ import type { Pod } from "#kube/client";
 
 type PodStatus = NonNullable<Pod["status"]>;
 
-/** What the kubelet knows of a pod that it has started. */
+/** The state of a pod that the kubelet has started. */
 export interface Observed {
   readonly ips: readonly string[];
   readonly hostIps: readonly string[];
   readonly sandboxId: string;
   /** Set once the pod's process has ended. */
   readonly exit: { readonly code: number | null } | undefined;
-  /** Its readiness probes pass; true where it has none. */
+  /** Its readiness probes pass; true if it has none. */
   readonly isReady: boolean;
   readonly nowMs: number;
 }
 
-/** Pure: the status to write, or `undefined` when the pod has it already. */
+/** Pure: the status to write, or `undefined` if the pod has it already. */
 export function runningStatus(pod: Pod, observed: Observed): Record<string, unknown> | undefined {
   const { exit, ips, hostIps } = observed;
   const phase = exit === undefined ? "Running" : exit.code === 0 ? "Succeeded" : "Failed";
@@ -41,7 +41,7 @@ export function runningStatus(pod: Pod, observed: Observed): Record<string, unkn
         };
   return {
     phase,
-    // In a merge patch null removes: an earlier failure's words must not stay.
+    // In a merge patch null removes: the message of an earlier failure must not stay.
     ...(known?.message === undefined ? {} : { reason: null, message: null }),
     startTime: known?.startTime ?? now,
     ...(hostIps[0] === undefined ? {} : { hostIP: hostIps[0], hostIPs: hostIps.map((ip) => ({ ip })) }),
@@ -64,7 +64,7 @@ export function runningStatus(pod: Pod, observed: Observed): Record<string, unkn
   };
 }
 
-/** Pure: the status of a pod that waits, such as for its network; `undefined` when it says that already. */
+/** Pure: the status of a pod that waits, such as for its network; `undefined` if the pod has it already. */
 export function waitingStatus(
   pod: Pod,
   { reason, message }: { readonly reason: string; readonly message: string },

@@ -1,7 +1,7 @@
 /**
- * Who reaches whom: real ICMP echoes from every pod's own namespace, without a process for each.
+ * A mesh of pings: real ICMP echoes from every pod's own namespace, without a process for each.
  *
- * Owns: sockets in pods' namespaces for the length of one run. Refuses to know: Kubernetes, how packets find their way.
+ * Owns: sockets in pods' namespaces for the length of one run. Refuses to know: Kubernetes, routes of packets.
  */
 import { type AbortOptions, sleep } from "#base/async";
 import { systemClock } from "#base/clock";
@@ -10,13 +10,13 @@ import { isKernelError } from "#kernel/errors";
 import { type NetNs, openNetNs } from "#kernel/netns";
 import { type IcmpSocket, openIcmpSocket, whenReadable } from "#kernel/socket";
 
-/** Something that is pinged. */
+/** A target of pings. */
 export interface PingTarget {
   readonly name: string;
   readonly addresses: readonly IpAddress[];
 }
 
-/** Something that pings, and can be pinged. */
+/** A source of pings, which is a target too. */
 export interface PingSource extends PingTarget {
   /** Path of its network namespace. */
   readonly netns: string;
@@ -27,7 +27,7 @@ export interface Unanswered {
   readonly from: string;
   readonly to: string;
   readonly address: string;
-  /** The kernel's word, where it refused to send. */
+  /** The kernel's error, if it refused to send. */
   readonly reason: string;
 }
 
@@ -38,9 +38,9 @@ export interface PingResult {
   readonly unanswered: readonly Unanswered[];
 }
 
-/** Sockets open at once: sources are taken in groups of so many. */
+/** Sockets open at once: sources are handled in groups of this size. */
 const GROUP = 64;
-/** Echoes on their way at once, so that queues do not overflow. */
+/** Echoes in flight at once, so that queues do not overflow. */
 const WINDOW = 256;
 
 /**

@@ -1,7 +1,7 @@
 /**
- * Looking again until something is so, for what gives no sign of its own: processes, sockets, a cluster that settles.
+ * Polling until a condition holds, where there is no event to wait for: processes, sockets, a cluster that settles.
  *
- * Owns: {@link poll}. Refuses to know: what is looked at.
+ * Owns: {@link poll}. Refuses to know: the value that is read.
  *
  * ```ts
  * const left = await poll(() => processes(), { until: (all) => all.length === 0, everyMs: 20, deadlineMs: 5000 });
@@ -12,18 +12,18 @@ import { type Clock, systemClock } from "#base/clock";
 
 /** How to poll. */
 export interface PollOptions<T> extends AbortOptions {
-  /** Whether what was seen is what is waited for. */
+  /** Whether a value ends the wait. */
   readonly until: (seen: T) => boolean;
-  /** The pause between two looks, milliseconds. */
+  /** The pause between two reads, milliseconds. */
   readonly everyMs: number;
-  /** No new look is taken after so long, milliseconds. Default: never given up. */
+  /** No read begins after this time, milliseconds. Default: no limit. */
   readonly deadlineMs?: number;
   readonly clock?: Clock;
 }
 
 /**
- * Looks at once, then again and again. Resolves with what was seen last: what is waited for, or, when the deadline has
- * passed, what there is instead. Rejects with what `look` rejects with, and with the signal's reason.
+ * Reads at once, then repeatedly. Resolves with the last value: one that ends the wait or, after the deadline, any
+ * other. Rejects as `look` does, and with the signal's reason.
  */
 export async function poll<T>(look: () => T | Promise<T>, options: PollOptions<T>): Promise<T> {
   const { until, everyMs, deadlineMs = Number.POSITIVE_INFINITY, clock = systemClock, signal } = options;

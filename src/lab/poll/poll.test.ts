@@ -3,13 +3,13 @@ import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { poll } from "./index.ts";
 
-/** Sees 1, 2, 3 and so on, and when. */
+/** Reads 1, 2, 3 and so on, with the time. */
 function counter(clock: FakeClock) {
   const at: number[] = [];
   return { at, look: () => at.push(clock.monotonic()) };
 }
 
-test("poll: looks at once, and then in steps until it sees what it waits for", async () => {
+test("poll: reads at once, then at intervals until the value ends the wait", async () => {
   const clock = new FakeClock();
   const { at, look } = counter(clock);
   const seen = poll(look, { until: (n) => n === 4, everyMs: 20, clock });
@@ -19,7 +19,7 @@ test("poll: looks at once, and then in steps until it sees what it waits for", a
   assert.equal(await poll(look, { until: () => true, everyMs: 20, clock }), 5);
 });
 
-test("poll: after the deadline it resolves with what there is", async () => {
+test("poll: after the deadline it resolves with the last value", async () => {
   const clock = new FakeClock();
   const { at, look } = counter(clock);
   const seen = poll(look, { until: () => false, everyMs: 20, deadlineMs: 50, clock });
@@ -29,7 +29,7 @@ test("poll: after the deadline it resolves with what there is", async () => {
   assert.equal(await poll(look, { until: () => false, everyMs: 20, deadlineMs: 0, clock }), 5);
 });
 
-test("poll: an abort ends the wait, a failure of the look is told", async () => {
+test("poll: an abort ends the wait; it rejects if the read fails", async () => {
   const clock = new FakeClock();
   const { look } = counter(clock);
   const stop = new AbortController();

@@ -8,8 +8,8 @@ const ANY = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
 export const PROVIDER_LINKS = { node: "node", internet: "internet" } as const;
 
 /**
- * Makes the small internet and leads the node's new links to it. The node gets addresses and no route: whoever programs its
- * uplinks does that. Throws `KernelError`; what was made until then is for `removeTopology`.
+ * Makes the small internet and connects the node to it with new links. The node gets addresses and no route: the program for its
+ * uplinks writes routes. Throws `KernelError`; `removeTopology` removes a partial result.
  */
 export function buildUplinks(kernel: Kernel, uplinks: Uplinks): void {
   using internetNs = kernel.createNetNs(uplinks.internet.netns);
@@ -61,7 +61,7 @@ function connect(
   ] as const) {
     const conf = `net/ipv6/conf/${name}`;
     if (stack.sysctl.get(`${conf}/accept_dad`) !== undefined) {
-      // Addresses are ours alone, and they come back with a link that was down.
+      // No other program sets addresses here. Addresses must return when a link is up again.
       stack.sysctl.set(`${conf}/accept_dad`, 0);
       stack.sysctl.set(`${conf}/keep_addr_on_down`, 1);
     }

@@ -6,7 +6,7 @@ import type { Topology } from "./plan.ts";
 
 const ANY = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
 
-/** Makes the namespaces and links. Throws `KernelError`; what was made until then is for `removeTopology`. */
+/** Makes the namespaces and links. Throws `KernelError`; `removeTopology` removes a partial result. */
 export function buildTopology(kernel: Kernel, topology: Topology): void {
   using fabricNs = kernel.createNetNs(topology.fabric);
   using fabric = kernel.openStack(fabricNs);
@@ -46,7 +46,7 @@ function loopbackUp(stack: NetStack): void {
   if (loopback !== undefined) stack.links.set(loopback.index, { up: true });
 }
 
-/** Addresses are ours alone here; waiting for duplicate address detection would only cost two seconds. */
+/** No address is used twice here; duplicate address detection would only cost two seconds. */
 function noDad(stack: NetStack, name: string): void {
   if (stack.sysctl.get(`net/ipv6/conf/${name}/accept_dad`) !== undefined)
     stack.sysctl.set(`net/ipv6/conf/${name}/accept_dad`, "0");

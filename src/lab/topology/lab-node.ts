@@ -2,12 +2,12 @@ import type { IpAddress, IpFamily } from "#base/ip";
 
 /** One node. */
 export interface LabNode {
-  /** As the API has it. */
+  /** The name of its Node object. */
   readonly name: string;
   /** Its namespace, as `ip netns` knows it. */
   readonly netns: string;
   readonly addresses: readonly IpAddress[];
-  /** The bridge's port that leads to it. */
+  /** Its port of the bridge. */
   readonly port: string;
 }
 

@@ -8,30 +8,30 @@ export type NodeFamilies = "ipv4" | "ipv6" | "dual";
 /** Lab names become parts of namespace names. */
 export const LAB_NAME_PATTERN = /^[a-z0-9]([a-z0-9-]{0,14}[a-z0-9])?$/;
 
-/** Everything that makes the machines of a lab, as plain data. */
+/** The machines of a lab as plain data. */
 export interface Topology {
   readonly lab: string;
   readonly families: readonly IpFamily[];
   /** The namespace of the bridge and of the control plane. */
   readonly fabric: string;
   readonly bridge: string;
-  /** The bridge's own addresses: the nodes' gateway, and where they reach the API server. */
+  /** The bridge's own addresses: the nodes' gateway, and without a tunnel their address of the API server. */
   readonly gateways: readonly IpAddress[];
   /** The network of the nodes, one prefix for each family. */
   readonly networks: readonly Cidr[];
   readonly nodes: readonly LabNode[];
-  /** The control plane's machine, where it is apart from the nodes, behind a firewall; else it is in the fabric. */
+  /** The control plane's namespace behind a firewall; `undefined`: the control plane is in the fabric. */
   readonly controlPlane: LabNode | undefined;
-  /** Where the first node has two uplinks to a small internet. */
+  /** The two uplinks of the first node to a small internet; `undefined`: it has none. */
   readonly uplinks: Uplinks | undefined;
 }
 
 const NETWORKS = { 4: Cidr.parse("172.31.0.0/20"), 6: Cidr.parse("fd31:0:0:1::/64") } as const;
 const CONTROL_PLANE_OFFSET = 2;
-/** Node 1 has the address with this offset. */
+/** Offset of node 1's address in the network. */
 const FIRST_NODE_OFFSET = 11;
 
-/** Pure: names and addresses of a lab with so many nodes. */
+/** Pure: names and addresses of a lab. */
 export function planTopology(options: {
   readonly lab: string;
   readonly nodes: number;
@@ -40,7 +40,7 @@ export function planTopology(options: {
   readonly tunnel: boolean;
   /** Gives the first node two uplinks. Default false. */
   readonly uplinks?: boolean;
-  /** What names of nodes begin with, where names are shared with others. Default: nothing. */
+  /** Prefix of names of nodes, on a cluster that others use too. Default: none. */
   readonly nodePrefix?: string;
 }): Topology {
   const families: readonly IpFamily[] = options.families === "dual" ? [4, 6] : options.families === "ipv4" ? [4] : [6];

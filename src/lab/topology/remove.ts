@@ -4,22 +4,22 @@ import type { Kernel } from "#kernel/net";
 import { NETNS_DIR } from "#kernel/netns";
 import { poll } from "#lab/poll";
 
-/** What was there and is not any more. */
+/** The number of removed things. */
 export interface Removed {
   readonly processes: number;
   readonly namespaces: number;
 }
 
-/** How long processes have to end before they are killed, milliseconds. */
+/** Time from SIGTERM to SIGKILL, milliseconds. */
 const GRACE_MS = 2000;
 
 /**
  * Ends every process in the lab's namespaces and deletes the namespaces. Only names that begin with `isthmus-<lab>-`
- * count, so it works after any crash and never reaches anything else. Harmless when there is nothing.
+ * count, so it works after any crash and never touches anything else. No effect if there is nothing.
  */
 export async function removeTopology(kernel: Kernel, lab: string): Promise<Removed> {
   const prefix = `isthmus-${lab}-`;
-  // Also names on which no namespace is mounted: what making one leaves when it is killed in the middle.
+  // Also names without a mounted namespace: a process that was killed while it made one leaves such a name.
   const names = namesOf(prefix);
   const inodes = new Set<string>();
   for (const name of names) {
@@ -58,7 +58,7 @@ async function endProcesses(inodes: ReadonlySet<string>): Promise<number> {
   return first.length;
 }
 
-/** Processes whose network namespace is one of these; never ourselves. */
+/** Processes in one of these network namespaces, without this process. */
 function processesIn(inodes: ReadonlySet<string>): number[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)

@@ -2,11 +2,11 @@ import { openNetNs } from "#kernel/netns";
 import { NftTransaction, openNft } from "#kernel/nft";
 import type { LabNode } from "./lab-node.ts";
 
-/** Names whose they are; nobody else's are touched. */
+/** The name of our table; other tables are not changed. */
 const TABLE = { family: "inet", name: "isthmus-lab" } as const;
 
 /**
- * Shuts the control plane's machine off, both ways: nodes reach one TCP port of it, it reaches nothing of theirs. Throws
+ * Closes the control plane's namespace in both directions: nodes reach one TCP port of it, and it reaches no port of theirs. Throws
  * `NftError`, `KernelError`.
  */
 export function closeControlPlane(controlPlane: LabNode, allow: { readonly agentPort: number }): void {
@@ -15,7 +15,7 @@ export function closeControlPlane(controlPlane: LabNode, allow: { readonly agent
   nft.run(firewall(allow));
 }
 
-/** Pure. Without connection tracking, which not every kernel has: answers are known by the port that they come from. */
+/** Pure. Without connection tracking, which not every kernel has: answers are recognised by their source port. */
 function firewall({ agentPort }: { readonly agentPort: number }): NftTransaction {
   const tx = new NftTransaction(TABLE).replaceTable({ comment: "the control plane of a lab, apart from its nodes" });
   const neighbours = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept";

@@ -5,23 +5,23 @@ import { PROVIDER_LINKS } from "./build-uplinks.ts";
 import type { UplinkLink } from "./uplinks.ts";
 
 /**
- * How an uplink fails: `link-down`: the provider's end is down, the node's has no carrier; `gateway-dead`: nothing that comes
- * to the provider goes on or is answered; `swallow`: TCP handshakes complete, what is sent then vanishes.
+ * Faults of an uplink. `link-down`: the provider's end is down, the node's end has no carrier. `gateway-dead`: the provider drops all
+ * packets. `swallow`: TCP handshakes complete, data after them is dropped.
  */
 export type UplinkFault = "link-down" | "gateway-dead" | "swallow";
 
 export const UPLINK_FAULTS: readonly UplinkFault[] = ["link-down", "gateway-dead", "swallow"];
 
-/** Names whose they are. */
+/** The name of our table. */
 const TABLE = { family: "inet", name: "isthmus-lab" } as const;
 
-/** From now on, until {@link healUplink}. Throws `KernelError`, `NftError`. */
+/** Starts a fault, which lasts until {@link healUplink}. Throws `KernelError`, `NftError`. */
 export function breakUplink(kernel: Kernel, link: Pick<UplinkLink, "netns">, fault: UplinkFault): void {
   if (fault === "link-down") setLink(kernel, link, false);
   else runInside(link, faultRules(fault));
 }
 
-/** Takes every fault away; harmless when there is none. */
+/** Ends every fault. No effect if there is none. */
 export function healUplink(kernel: Kernel, link: Pick<UplinkLink, "netns">): void {
   runInside(link, new NftTransaction(TABLE).removeTable());
   setLink(kernel, link, true);

@@ -7,29 +7,29 @@ export interface OnLink {
   readonly prefixLength: number;
 }
 
-/** One way out of the node, with the provider at its other end. */
+/** One uplink of the node, with the provider at its other end. */
 export interface UplinkLink {
-  /** The node's interface, and the internet's that leads to the provider. */
+  /** The name of the node's interface, and of the internet's interface to the provider. */
   readonly name: string;
   readonly cost: number;
   /** The provider's namespace: a router with a DNS server. */
   readonly netns: string;
   /** Of the node on this link, one for each family. */
   readonly addresses: readonly OnLink[];
-  /** Of the provider on this link, which are its DNS server's too. */
+  /** Of the provider on this link; its DNS server listens there. */
   readonly gateways: readonly OnLink[];
-  /** Between the provider and the internet: the provider's ends, then the internet's, in the order of families. */
+  /** Between the provider and the internet: addresses of both ends, in the order of families. */
   readonly transit: { readonly provider: readonly OnLink[]; readonly internet: readonly OnLink[] };
 }
 
-/** The small internet that one node has two ways to. */
+/** The small internet to which one node has two uplinks. */
 export interface Uplinks {
   readonly node: LabNode;
   readonly links: readonly UplinkLink[];
   readonly internet: { readonly netns: string; readonly addresses: readonly IpAddress[] };
 }
 
-/** Prefixes for documentation (RFC 5737, RFC 3849): nothing of a lab's cluster is in them. */
+/** Prefixes for documentation (RFC 5737, RFC 3849). No address of a lab's cluster is in them. */
 const PLACES = [
   {
     name: "wan0",
@@ -49,7 +49,7 @@ const GATEWAY_OFFSET = 1;
 const FAR_OFFSET = 2;
 const NODE_OFFSET = 10;
 
-/** Pure: a cheap and a dear uplink of a node. */
+/** Pure: a cheap and an expensive uplink of a node. */
 export function planUplinks(lab: string, families: readonly IpFamily[], node: LabNode): Uplinks {
   const prefix = `isthmus-${lab}-`;
   const onLinks = (networks: Readonly<Record<IpFamily, Cidr>>, offset: number): readonly OnLink[] =>

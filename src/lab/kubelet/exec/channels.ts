@@ -1,28 +1,28 @@
 import { ExpectedError } from "#base/errors";
 
-/** Subprotocols in which a command's streams share one WebSocket, the better first (k8s.io/apimachinery pkg/util/remotecommand). */
+/** Subprotocols in which a command's streams share one WebSocket, the preferred one first (k8s.io/apimachinery pkg/util/remotecommand). */
 export const EXEC_PROTOCOLS = ["v5.channel.k8s.io", "v4.channel.k8s.io"] as const;
 export type ExecProtocol = (typeof EXEC_PROTOCOLS)[number];
 
-/** First byte of each message: whose it is. */
+/** First byte of each message: its channel. */
 const STDIN = 0;
 const STDOUT = 1;
 const STDERR = 2;
 const ERROR = 3;
 const RESIZE = 4;
-/** Of v5: the other byte names a channel that has ended. */
+/** v5: the second byte is the channel that has ended. */
 const CLOSE = 255;
-/** Of a resize; a terminal that is larger is a mistake. */
+/** The largest width or height of a terminal. */
 const MAX_TERMINAL = 10_000;
 
 export type ExecErrorCode = "bad-request" | "not-found" | "bad-message" | "failed";
 
-/** A command cannot be run, or its client says what cannot be understood. */
+/** A command cannot be run, or a message of its client is not valid. */
 export class ExecError extends ExpectedError<ExecErrorCode> {
   override readonly name = "ExecError";
 }
 
-/** What a client says. */
+/** A message of a client. */
 export type ClientMessage =
   | { readonly kind: "stdin"; readonly bytes: Buffer }
   | { readonly kind: "stdin-end" }
@@ -58,7 +58,7 @@ function terminalSize(bytes: Buffer): { readonly columns: number; readonly rows:
     const { Width: columns, Height: rows }: Record<string, unknown> = JSON.parse(text);
     if (isSize(columns) && isSize(rows)) return { columns, rows };
   } catch (error) {
-    // JSON that is none, or `null`, which has no members.
+    // Malformed JSON, or `null`, which has no members.
     if (!(error instanceof SyntaxError || error instanceof TypeError)) throw error;
   }
   throw new ExecError("bad-message", `${JSON.stringify(text.slice(0, 100))} is no size of a terminal`);
@@ -68,7 +68,7 @@ function isSize(value: unknown): value is number {
   return Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_TERMINAL;
 }
 
-/** What a command has written. */
+/** Output of a command. */
 export function encodeOutput(stream: "stdout" | "stderr", bytes: Uint8Array): Buffer {
   return Buffer.concat([Buffer.of(stream === "stdout" ? STDOUT : STDERR), bytes]);
 }
@@ -89,7 +89,7 @@ function encodeStatus(status: object): Buffer {
 
 function statusOf({ code, signal }: Exit): object {
   if (code === 0) return { metadata: {}, status: "Success" };
-  // As a shell has it for a command that a signal ended.
+  // As a shell reports a command that a signal ended.
   const number = code ?? 137;
   const why = signal === undefined ? `exit status ${number}` : `signal: ${signal}`;
   return {

@@ -4,18 +4,18 @@ import { inNetNs, type NetNs } from "#kernel/netns";
 import type { Exit } from "./channels.ts";
 import type { ExecRequest } from "./request.ts";
 
-/** Where a command runs. */
+/** The namespace and environment of a command. */
 export interface ExecPlace {
   readonly netns: NetNs;
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** A command of a pod that runs. */
+/** A running command of a pod. */
 export interface RunningCommand {
   readonly child: ChildProcess;
-  /** Resolves once the command has ended and all that it wrote was read; a command that cannot be started rejects. */
+  /** Resolves once the command has ended and its whole output was read. Rejects if the command cannot be started. */
   readonly ended: Promise<Exit>;
-  /** For a terminal; nothing happens without one. */
+  /** Resizes the terminal. No effect without one. */
   resize(columns: number, rows: number): void;
 }
 
@@ -24,7 +24,7 @@ export function startCommand(place: ExecPlace, { command, tty }: ExecRequest): R
   const argv = tty ? ["script", "--quiet", "--return", "--command", shellWords(command), "/dev/null"] : command;
   const [file = "", ...args] = argv;
   const env = { PATH: process.env["PATH"] ?? "", ...(tty ? { TERM: "xterm" } : {}), ...place.env };
-  // A group of its own, so that all of it can be ended.
+  // A process group of its own, so that its children can be killed too.
   const child = inNetNs(place.netns, () => spawn(file, args, { env, stdio: "pipe", detached: true }));
   const ended = new Promise<Exit>((resolve, reject) => {
     child.once("error", reject);
@@ -39,7 +39,7 @@ export function startCommand(place: ExecPlace, { command, tty }: ExecRequest): R
   };
 }
 
-/** Ends a command and what it has started. */
+/** Kills a command and its children. */
 export function killCommand({ child }: RunningCommand): void {
   if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
   try {
@@ -54,11 +54,11 @@ function shellWords(command: readonly string[]): string {
   return command.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(" ");
 }
 
-/** stty(1) at the terminal of script's child; before there is one, the size is what script gave it. */
+/** stty(1) at the terminal of script's child; before there is one, the size is the one that script has set. */
 function resizeTerminal(script: number, columns: number, rows: number): void {
   const terminal = terminalOf(script);
   if (terminal === undefined) return;
-  // What becomes of it is not the command's matter: a terminal that is gone needs no size.
+  // A failure is ignored: a terminal that has ended needs no size.
   execFile("stty", ["-F", terminal, "cols", String(columns), "rows", String(rows)], () => undefined);
 }
 

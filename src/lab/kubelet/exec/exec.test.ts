@@ -51,7 +51,7 @@ test("decodeClientMessage: channels of both versions, as client-go writes them",
   assert.throws(() => decodeClientMessage(V4, Buffer.of(255, 0)), { message: /channel 255 is not for clients of v4/ });
 });
 
-test("encodeOutput, encodeExit: golden bytes of what a command says and how it ended", () => {
+test("encodeOutput, encodeExit: golden bytes of output and exit codes", () => {
   assert.deepEqual(encodeOutput("stdout", Buffer.from("a")), Buffer.from("\x01a"));
   assert.deepEqual(encodeOutput("stderr", Buffer.from("b")), Buffer.from("\x02b"));
   const text = (message: Buffer): string => message.toString("utf8");
@@ -64,7 +64,7 @@ test("encodeOutput, encodeExit: golden bytes of what a command says and how it e
   assert.match(text(encodeFailure("no such file")), /"message":"no such file","reason":"InternalError"/);
 });
 
-test("parseExecRequest: what is asked of a kubelet, and what cannot be run", () => {
+test("parseExecRequest: reads valid requests and refuses the others", () => {
   const path = "/exec/default/a/c";
   assert.deepEqual(
     parseExecRequest(`${path}?command=sh&command=-c&command=echo%20%24HOME&input=1&output=1&error=true`),
@@ -96,7 +96,7 @@ test("parseExecRequest: what is asked of a kubelet, and what cannot be run", () 
     assert.throws(() => parseExecRequest(target), { name: "ExecError", code }, target);
 });
 
-test("decodeClientMessage, parseExecRequest: of any bytes, only ExecError escapes (fuzz)", () => {
+test("decodeClientMessage, parseExecRequest: for any bytes only ExecError is thrown (fuzz)", () => {
   const ours = (run: () => unknown): void => {
     try {
       run();

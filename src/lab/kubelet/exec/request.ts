@@ -1,9 +1,9 @@
 import { ExecError } from "./channels.ts";
 
-/** A longer command line is a mistake. */
+/** The most words of a command line. */
 const MAX_WORDS = 1000;
 
-/** What a kubelet is asked to run (kubelet pkg/kubelet/server). */
+/** A request to run a command (kubelet pkg/kubelet/server). */
 export interface ExecRequest {
   readonly namespace: string;
   readonly pod: string;

@@ -11,7 +11,7 @@ import type { ExecPlace } from "./command.ts";
 import { type ExecRequest, parseExecRequest } from "./request.ts";
 import { runExec } from "./session.ts";
 
-/** A message of a client; more is not taken. */
+/** The largest message of a client, bytes. */
 const MAX_MESSAGE_BYTES = 4 << 20;
 /** Commands at once. */
 const MAX_SESSIONS = 100;
@@ -23,13 +23,13 @@ const HTTP_STATUS: Readonly<Record<ExecErrorCode, number>> = {
   failed: 503,
 };
 
-/** Where a kubelet serves, and whom. */
+/** The listeners, certificates and pods of a kubelet. */
 export interface ExecServerOptions {
   /** Sockets that listen already, made in the node's namespace. */
   readonly fds: readonly number[];
-  /** The certificate that clients see, and the authority of theirs, PEM: who has none of it is refused. */
+  /** PEM: the server's certificate, and the authority of clients. A client without a certificate of it is refused. */
   readonly tls: { readonly cert: string; readonly key: string; readonly ca: string };
-  /** The place of a container that runs; `undefined` when there is none. */
+  /** The namespace and environment of a running container; `undefined` if it does not run. */
   readonly placeOf: (request: Pick<ExecRequest, "namespace" | "pod" | "container">) => ExecPlace | undefined;
   readonly log: Logger;
 }
@@ -82,7 +82,7 @@ export async function serveExec(options: ExecServerOptions): Promise<AsyncDispos
   };
 }
 
-/** Throws {@link ExecError} for what cannot be run. */
+/** Throws {@link ExecError} for a request that cannot be run. */
 function judge(
   message: IncomingMessage,
   { placeOf }: ExecServerOptions,
@@ -105,7 +105,7 @@ function judge(
   throw new ExecError("not-found", `container not found ("${container}" of pod ${namespace}/${pod} on this node)`);
 }
 
-/** Answers an upgrade that does not come about. */
+/** Answers a refused upgrade. */
 function refuse(socket: Duplex, status: number, text: string): void {
   const head = [
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,

@@ -5,12 +5,12 @@ import { decodeClientMessage, type ExecProtocol, encodeExit, encodeFailure, enco
 import { type ExecPlace, killCommand, type RunningCommand, startCommand } from "./command.ts";
 import type { ExecRequest } from "./request.ts";
 
-/** A client that has so much to read holds the command up, bytes. */
+/** A command is paused while its client has more unread bytes than this. */
 const MAX_UNSENT_BYTES = 1 << 20;
 const NORMAL_CLOSURE = 1000;
 const PROTOCOL_ERROR = 1002;
 
-/** Joins a command with the client that asked for it; resolves when both are done. The command ends with its client. */
+/** Connects a command with its client; resolves when both have ended. The command ends with its client. */
 export async function runExec(
   socket: WebSocket,
   protocol: ExecProtocol,
@@ -40,7 +40,7 @@ async function lastMessage(command: RunningCommand): Promise<Buffer> {
 function takeInput(socket: WebSocket, protocol: ExecProtocol, command: RunningCommand, request: ExecRequest): void {
   const { stdin } = command.child;
   if (stdin === null) throw new Error("a command has a standard input");
-  // A command need not read what it is given.
+  // A command may end without reading its input.
   stdin.on("error", () => socket.resume());
   stdin.on("drain", () => socket.resume());
   if (!request.stdin) stdin.end();
