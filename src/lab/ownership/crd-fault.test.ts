@@ -6,7 +6,7 @@ import { crdFault } from "./crd-fault.ts";
 
 type Editable = { spec: Record<string, unknown> & { versions: [Record<string, unknown>] }; status: object };
 
-/** Ours, as another's server has it, with a change. */
+/** One of our definitions, as a cluster may have it, with a change. */
 function found(at: number, edit: (crd: Editable) => void = () => undefined): CustomResourceDefinition {
   const status = { conditions: [{ type: "Established", status: "True" }] };
   const crd = structuredClone({ ...coilCrds[at], status }) as unknown as Editable;
@@ -20,7 +20,7 @@ const faultOf = (at: number, edit?: (crd: Editable) => void): string | undefined
   return crdFault(found(at, edit), wanted);
 };
 
-test("crdFault: our own definitions are compatible, and so are further versions, fields and texts", () => {
+test("crdFault: our own definitions are compatible, also with further versions, fields and texts", () => {
   for (const at of coilCrds.keys()) assert.equal(faultOf(at), undefined);
   const more = (crd: Editable): void => {
     crd.spec.versions.push({ name: "v3", served: true } as never);

@@ -1,7 +1,7 @@
 import type { CustomResourceDefinition } from "#kube/client";
 import type { CrdManifest } from "#kube/coil";
 
-/** As much of a structural schema as is compared. */
+/** The compared part of a structural schema. */
 interface Schema {
   readonly type?: string;
   readonly properties?: Readonly<Record<string, Schema>>;
@@ -11,8 +11,8 @@ interface Schema {
 }
 
 /**
- * Pure: why a lab cannot work with a definition that is on the cluster already; `undefined` when it can. It can when our version is served, and
- * has each field that we use, with the type that we use. Further fields and versions, texts and limits are the owner's.
+ * Pure: why a lab cannot use a definition that is on the cluster already; `undefined` if it can. Our version must be served, with each of our
+ * fields in our type. Further fields and versions, texts and limits may differ.
  */
 export function crdFault(
   found: Pick<CustomResourceDefinition, "spec" | "status">,
@@ -37,7 +37,7 @@ function schemaFault(found: Schema | undefined, wanted: Schema, path: string): s
   if (found["x-kubernetes-int-or-string"] !== true && found.type !== wanted.type)
     return `its field ${path === "" ? "." : path} is of type ${found.type ?? "any"}, not ${wanted.type ?? "any"}`;
   if (wanted.items !== undefined) return schemaFault(found.items, wanted.items, `${path}[]`);
-  // Metadata is every object's; its schema says nothing.
+  // All objects have the same metadata, whatever the schema says.
   for (const [name, schema] of Object.entries(wanted.properties ?? {})) {
     if (path === "" && name === "metadata") continue;
     const fault = schemaFault(found.properties?.[name], schema, `${path}.${name}`);

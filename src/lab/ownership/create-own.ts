@@ -4,8 +4,8 @@ import { OwnershipError } from "./errors.ts";
 import { isOwn, type LabIdentity, ownLabels } from "./identity.ts";
 
 /**
- * Makes an object that bears the lab's labels, or finds that this run has made it. On the lab's own API server an object that is there is left
- * as it is; on another's cluster it rejects with {@link OwnershipError} `not-ours`. Rejects with `KubeError`.
+ * Creates an object with the lab's labels. An object that this run has created already is left as it is, on the lab's own API server any object.
+ * For a guest an existing object of others is an {@link OwnershipError} `not-ours`. Rejects with `KubeError`.
  */
 export async function createOwn<T extends KubeObject>(
   api: Pick<KubeApi, "create" | "get">,
@@ -19,7 +19,7 @@ export async function createOwn<T extends KubeObject>(
   try {
     return await api.create(type, { ...draft, metadata }, options);
   } catch (error) {
-    // An answer that was lost looks the same: then it is ours.
+    // After a lost response the object is ours.
     if (!isKubeError(error, "already-exists")) throw error;
     const found = await api.get(type, { name, namespace }, options);
     if (!identity.isGuest || isOwn(identity, found)) return found;

@@ -1,14 +1,14 @@
 import { ExpectedError } from "#base/errors";
 
 /**
- * - `not-ours`: an object of somebody else stands where the lab's would be, or would be changed by the lab; the message names it and the fix.
+ * - `not-ours`: an object of somebody else has the name of a lab's object, or the lab would change it; the message names it and the fix.
  * - `in-use`: another lab is on the cluster; the message names it and the fix.
  * - `right-missing`: the credentials may not do all that a lab does; the message names each right.
- * - `not-removed`: something of the lab's is still on the cluster; the message names it.
+ * - `not-removed`: objects of the lab are still on the cluster; the message names them.
  */
 export type OwnershipErrorCode = "not-ours" | "in-use" | "right-missing" | "not-removed";
 
-/** A lab cannot be on a cluster, or cannot leave it. */
+/** A lab cannot be a guest on a cluster, or cannot remove its objects. */
 export class OwnershipError extends ExpectedError<OwnershipErrorCode> {
   override readonly name = "OwnershipError";
 }

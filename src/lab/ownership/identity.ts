@@ -1,20 +1,20 @@
 /** Label of every object that a lab makes: the lab's name. Also the key of the taint of its Nodes. */
 export const LAB_LABEL = "lab.isthmus.dev/lab";
-/** Label of every object that a lab makes: which run of the lab made it. */
+/** Label of every object that a lab makes: the run that made it. */
 export const RUN_LABEL = "lab.isthmus.dev/run";
 
-/** Letters that cannot be taken for each other; a power of two of them. */
+/** Letters that cannot be mistaken for each other; their number is a power of two. */
 const ALPHABET = "bcdfghjkmnpqrstvwxz23456789bcdfg";
 const RUN_LENGTH = 6;
 
-/** Who makes objects on a cluster. */
+/** The lab and the run that own objects on a cluster. */
 export interface LabIdentity {
   readonly lab: string;
-  /** Each start of a lab has another. */
+  /** Unique for each start of a lab. */
   readonly run: string;
-  /** What names of cluster-wide objects begin with: nothing on the lab's own API server. */
+  /** Prefix of the names of cluster-scoped objects; empty on the lab's own API server. */
   readonly prefix: string;
-  /** The cluster is somebody else's: names must be the lab's alone, and nothing may stay. */
+  /** The cluster is somebody else's: names must be unique, and every object must be removed. */
   readonly isGuest: boolean;
 }
 
@@ -23,22 +23,22 @@ export function newRun(random: Uint8Array = crypto.getRandomValues(new Uint8Arra
   return Array.from(random.subarray(0, RUN_LENGTH), (byte) => ALPHABET[byte % ALPHABET.length]).join("");
 }
 
-/** Pure: of a lab with an API server of its own; names stay short. */
+/** Pure: the identity of a lab with an API server of its own; names are short. */
 export function hostIdentity(lab: string, run: string): LabIdentity {
   return { lab, run, prefix: "", isGuest: false };
 }
 
-/** Pure: of a lab on a cluster of somebody else. */
+/** Pure: the identity of a lab on a cluster of somebody else. */
 export function guestIdentity(lab: string, run: string): LabIdentity {
   return { lab, run, prefix: `isthmus-${lab}-${run}-`, isGuest: true };
 }
 
-/** Pure: the labels of everything that this run makes. */
+/** Pure: the labels of every object of this run. */
 export function ownLabels({ lab, run }: LabIdentity): Readonly<Record<string, string>> {
   return { [LAB_LABEL]: lab, [RUN_LABEL]: run };
 }
 
-/** Pure: selects what this run has made. */
+/** Pure: the label selector of this run's objects. */
 export function ownSelector({ lab, run }: LabIdentity): string {
   return `${LAB_LABEL}=${lab},${RUN_LABEL}=${run}`;
 }

@@ -1,9 +1,9 @@
 /**
- * A lab as the guest of a cluster that is somebody else's: what it makes bears its labels and names that nobody else has, what is others' it
- * leaves alone or names as in the way, and it removes all of its own, whoever ended it.
+ * A lab as a guest on a cluster of somebody else. Its objects have its labels and unique names. It does not change objects of others; one that is in
+ * the way is named in an error. All of its objects are removed, however it ends.
  *
- * Owns: names and labels of a lab's objects, making them, the rights that takes, looking whether a lab fits, removing. Refuses to know: what a
- * lab makes objects for.
+ * Owns: names and labels of a lab's objects, their creation and removal, the rights for that, the check before a start. Refuses to know: the
+ * purpose of objects.
  *
  * ```ts
  * const identity = guestIdentity("lab", newRun());

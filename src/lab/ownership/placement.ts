@@ -8,12 +8,12 @@ export interface Taint {
   readonly effect: "NoSchedule";
 }
 
-/** Pure: keeps the cluster's own pods off the lab's Nodes. None on the lab's own API server: there are no other pods. */
+/** Pure: taints that keep the cluster's own pods off the lab's Nodes. None on the lab's own API server: it has no other pods. */
 export function nodeTaints({ lab, isGuest }: LabIdentity): readonly Taint[] {
   return isGuest ? [{ key: LAB_LABEL, value: lab, effect: "NoSchedule" }] : [];
 }
 
-/** Pure: the part of a pod's `spec` that brings it to the lab's Nodes, and spreads it over them. `labels` select its peers. */
+/** Pure: the part of a pod's `spec` that places it on the lab's Nodes and spreads it over them. `labels` select its peers. */
 export function podPlacement(
   { lab, run, isGuest }: LabIdentity,
   labels: Readonly<Record<string, string>>,
@@ -30,14 +30,14 @@ export function podPlacement(
         labelSelector: { matchLabels: labels },
       },
     ],
-    // Nothing in a lab's pod speaks with the API server.
+    // No process in a lab's pod uses the API server.
     automountServiceAccountToken: false,
   };
 }
 
 /**
- * Pure: whether a pod on a Node of the lab is for the lab to run. One that names the taint is; a pod of a DaemonSet that tolerates every
- * taint there is, without naming one, is not: it waits until the Node has gone.
+ * Pure: whether the lab runs a pod on its Node. It runs a pod that tolerates the taint by name. A pod of a DaemonSet that tolerates every
+ * taint without a name is not run: it waits until the Node is deleted.
  */
 export function isForLab({ isGuest }: LabIdentity, { spec }: Pick<Pod, "spec">): boolean {
   return !isGuest || spec?.tolerations?.some(({ key }) => key === LAB_LABEL) === true;

@@ -44,7 +44,7 @@ const foundIn = (cluster: Cluster, foreignInstances: ReadonlyMap<string, string>
   foreignInstances,
 });
 
-/** As an API server does: an object with finalizers stays until they are gone; a namespace goes when the cluster has emptied it. */
+/** Like an API server: an object with finalizers stays until they are removed; a namespace is deleted when the cluster has emptied it. */
 function apply(cluster: Cluster, phase: RemovalPhase): void {
   for (const step of phase.steps) {
     if (step.op === "hand-over") {
@@ -63,7 +63,7 @@ function apply(cluster: Cluster, phase: RemovalPhase): void {
   }
 }
 
-test("nextRemoval: whatever there is and however far it was, all goes in the end, in an order, and what is others' stays", () => {
+test("nextRemoval: from any state all own objects are removed in order, and objects of others stay", () => {
   const objects = fc.uniqueArray(
     fc.record({
       type: fc.constantFrom(...TYPES, "strayPods" as const),
@@ -79,7 +79,7 @@ test("nextRemoval: whatever there is and however far it was, all goes in the end
       for (const { type, name, isDeleting, isHeld } of all) {
         const finalizers = isHeld && ["addressBlocks", "addressPools"].includes(type) ? [COIL_FINALIZER] : [];
         const rows = cluster.get(type) ?? new Map<string, FoundObject>();
-        // What ends and is held by nobody is gone.
+        // A terminating object without finalizers is gone.
         if (!isDeleting || finalizers.length > 0) rows.set(name, object(name, { isDeleting, finalizers }));
         cluster.set(type, rows);
       }
@@ -102,7 +102,7 @@ test("nextRemoval: whatever there is and however far it was, all goes in the end
   );
 });
 
-test("nextRemoval: a pod that ends already is asked again, for no kubelet confirms it; a namespace is waited for", () => {
+test("nextRemoval: a terminating pod is deleted again, because no kubelet confirms its end; a namespace is waited for", () => {
   const pod = object("web", { isDeleting: true });
   assert.deepEqual(nextRemoval({ ...NONE, pods: [pod] })?.steps, [
     { op: "delete", type: "pods", object: pod, force: true },
@@ -111,7 +111,7 @@ test("nextRemoval: a pod that ends already is asked again, for no kubelet confir
   assert.deepEqual(nextRemoval({ ...NONE, namespaces: [namespace] })?.steps, []);
 });
 
-test("nextRemoval: our finalizer is taken off, another's is not, and a pod that another's finalizer keeps is not waited for", () => {
+test("nextRemoval: our finalizer is removed, others' are not, and a pod with a finalizer of others is not waited for", () => {
   const block = object("b-0", { isDeleting: true, finalizers: ["theirs", COIL_FINALIZER] });
   assert.deepEqual(nextRemoval({ ...NONE, addressBlocks: [block] })?.steps, [
     { op: "release", type: "addressBlocks", object: block },
@@ -120,7 +120,7 @@ test("nextRemoval: our finalizer is taken off, another's is not, and a pod that 
   assert.equal(nextRemoval({ ...NONE, strayPods: [stray] }), undefined);
 });
 
-test("nextRemoval: others' pods go only when the lab's nodes are gone, which made them", () => {
+test("nextRemoval: others' pods on the lab's nodes are deleted only after the nodes", () => {
   const stray = object("ds");
   const both = nextRemoval({ ...NONE, strayPods: [stray], nodes: [object("n1")] });
   assert.deepEqual(
@@ -130,7 +130,7 @@ test("nextRemoval: others' pods go only when the lab's nodes are gone, which mad
   assert.equal(nextRemoval({ ...NONE, strayPods: [stray] })?.steps.length, 1);
 });
 
-test("nextRemoval: a type of which there is another's object is handed over, not deleted", () => {
+test("nextRemoval: a type with an object of others is handed over, not deleted", () => {
   const crd = object("addresspools.coil.cybozu.com");
   const foreignInstances = new Map([[crd.name, "AddressPool blue"]]);
   assert.deepEqual(nextRemoval({ ...NONE, customResourceDefinitions: [crd], foreignInstances })?.steps, [

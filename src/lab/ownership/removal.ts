@@ -1,6 +1,6 @@
 import { COIL_FINALIZER } from "#kube/coil";
 
-/** An object as far as its removal is concerned. */
+/** The part of an object that its removal needs. */
 export interface FoundObject {
   readonly name: string;
   readonly namespace?: string | undefined;
@@ -10,7 +10,7 @@ export interface FoundObject {
   readonly finalizers: readonly string[];
 }
 
-/** The types whose objects a lab, its programs, or the cluster on its account make. */
+/** The types of objects that a lab, its programs, or the cluster because of the lab create. */
 export type FoundType =
   | "deployments"
   | "replicaSets"
@@ -25,7 +25,7 @@ export type FoundType =
   | "events"
   | "customResourceDefinitions";
 
-/** What a run has left on a cluster; Events come last, by themselves. */
+/** The objects of a run on a cluster. Events are removed last, separately. */
 export interface Found extends Readonly<Record<Exclude<FoundType, "events">, readonly FoundObject[]>> {
   /** Pods of others that are bound to the lab's Nodes: of DaemonSets that tolerate every taint. */
   readonly strayPods: readonly FoundObject[];
@@ -36,19 +36,19 @@ export interface Found extends Readonly<Record<Exclude<FoundType, "events">, rea
 /** One request. */
 export type Removal =
   | { readonly op: "delete"; readonly type: FoundType; readonly object: FoundObject; readonly force: boolean }
-  /** Takes our finalizer off: who would do it runs no more. */
+  /** Removes our finalizer: the program that would do it has ended. */
   | { readonly op: "release"; readonly type: FoundType; readonly object: FoundObject }
-  /** Takes the lab's labels off a definition that others use now: it is theirs. */
+  /** Removes the lab's labels from a definition that others use now: it belongs to the cluster. */
   | { readonly op: "hand-over"; readonly object: FoundObject; readonly inUseBy: string };
 
-/** What is done next, and how many objects it is about; the phase after it begins when none of them is left. */
+/** The next requests, and the number of their objects; the next phase begins when none of these is left. */
 export interface RemovalPhase {
   readonly phase: string;
   readonly waitingFor: readonly FoundObject[];
   readonly steps: readonly Removal[];
 }
 
-/** In this order: nothing is removed while something that is left would make it again, or needs it to end. */
+/** In this order: no object is removed while another one would create it again, or needs it for its own end. */
 const PHASES: readonly { readonly phase: string; readonly types: readonly Exclude<FoundType, "events">[] }[] = [
   { phase: "workloads", types: ["deployments", "replicaSets", "services"] },
   { phase: "pods", types: ["pods"] },
@@ -60,15 +60,15 @@ const PHASES: readonly { readonly phase: string; readonly types: readonly Exclud
 ];
 
 /**
- * Pure: what to ask for next, from what there is; `undefined` when nothing is left. Harmless to repeat: an object that ends already is waited
- * for, not asked again, unless a finalizer of ours or a kubelet that is no more keeps it.
+ * Pure: the next requests for the objects that are left; `undefined` if none is left. It can be repeated: a terminating object is waited for
+ * and not deleted again, unless a finalizer of ours or a kubelet that has ended keeps it.
  */
 export function nextRemoval(found: Found): RemovalPhase | undefined {
   for (const { phase, types } of PHASES) {
     const left = types.flatMap((type) => found[type].map((object) => ({ type, object })));
     if (left.length > 0) return phaseOf(phase, left);
   }
-  // Only once the Nodes are gone: a DaemonSet makes its pods again as long as there is a Node. What others' finalizers keep is theirs.
+  // After the Nodes: a DaemonSet creates its pods again while there is a Node. Objects with finalizers of others are left to them.
   const stray = found.strayPods.filter(({ isDeleting, finalizers }) => !isDeleting || finalizers.length === 0);
   if (stray.length > 0)
     return phaseOf(
@@ -98,7 +98,7 @@ function phaseOf(
     phase,
     waitingFor: left.map(({ object }) => object),
     steps: left.flatMap(({ type, object }): Removal[] => {
-      // No kubelet confirms the end of a pod, so that its time is not waited for.
+      // No kubelet confirms the end of a pod, so it gets no grace period.
       const force = type === "pods";
       const isReleased = object.finalizers.includes(COIL_FINALIZER);
       return [

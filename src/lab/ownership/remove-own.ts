@@ -15,19 +15,19 @@ import { guestIdentity, LAB_LABEL, ownSelector, RUN_LABEL } from "./identity.ts"
 import { type Found, type FoundObject, type FoundType, nextRemoval, type Removal } from "./removal.ts";
 import { type FoundRun, noneWithoutType } from "./survey.ts";
 
-/** How often the cluster is looked at, milliseconds. */
+/** Interval of polls of the cluster, milliseconds. */
 const LOOK_MS = 200;
 const EVENTS_LOOK_MS = 500;
-/** When nothing more goes away for so long, milliseconds, what is left is named. A cluster's namespace controller takes some 10 s. */
+/** Without progress for this time, milliseconds, it rejects and names the rest. A cluster's namespace controller takes some 10 s. */
 const STUCK_MS = 90_000;
-/** How long what the cluster says of a Node's end is waited for, milliseconds: its node controller looks every 5 s. */
+/** How long to wait for the cluster's Event on the deletion of a Node, milliseconds: its node controller polls every 5 s. */
 const LAST_WORDS_MS = 8000;
-/** What the cluster's node controller says as it takes a Node in, and as it lets it go. */
+/** Reasons of the Events of the cluster's node controller for a new and for a deleted Node. */
 const FIRST_WORD = "RegisteredNode";
 const LAST_WORD = "RemovingNode";
-/** So many requests are under way at once. */
+/** Requests at the same time. */
 const AT_ONCE = 16;
-/** How many names a message has. */
+/** The most names in a message. */
 const MAX_NAMES = 5;
 
 const TYPES: Readonly<Record<FoundType, ResourceType<KubeObject>>> = {
@@ -47,16 +47,16 @@ const TYPES: Readonly<Record<FoundType, ResourceType<KubeObject>>> = {
 
 type Api = Pick<KubeApi, "list" | "listAll" | "patch" | "delete">;
 
-/** What stays, for others use it now. */
+/** A definition that stays, because others use it now. */
 export interface KeptDefinition {
   readonly definition: string;
   readonly inUseBy: string;
 }
 
 /**
- * Removes all that a run of a lab has made on a cluster of somebody else, and what the cluster made on its account. Nothing of the lab may run
- * any more. Needs no memory: objects are found by label, and by the run's names. Rejects with {@link OwnershipError} `not-removed`, with
- * `KubeError`, and with the signal's reason; call again then.
+ * Removes all objects of a run on a cluster of somebody else, and those that the cluster created because of them. The programs of the lab must have
+ * ended. It needs no state: objects are found by label, and by the run's names. Rejects with {@link OwnershipError} `not-removed`, with
+ * `KubeError`, and with the signal's reason; it can be called again then.
  */
 export async function removeOwn(
   api: Api,
@@ -87,7 +87,7 @@ export async function removeOwn(
   return handedOver;
 }
 
-/** What the cluster has said of the lab's Nodes and of what was on them. Its node controller has a last word, which would come after us. */
+/** Events of the cluster about the lab's Nodes and their pods. The node controller writes its last one after the Node is deleted. */
 async function removeEvents(
   api: Api,
   { lab, run }: FoundRun,
@@ -141,7 +141,7 @@ async function apply(api: Api, step: Removal, options: AbortOptions): Promise<vo
       await api.patch(resources.customResourceDefinitions, ref, { type: "merge", body: { metadata } }, options);
     }
   } catch (error) {
-    // Gone, or another now: the next look says.
+    // Gone or replaced: the next poll shows which.
     if (!isKubeError(error, "not-found", "conflict")) throw error;
   }
 }
@@ -199,7 +199,7 @@ async function look(api: Api, { lab, run }: FoundRun, { signal }: AbortOptions):
   };
 }
 
-/** For each definition the name of an object of its type; asked when all of the lab's are gone. */
+/** For each definition the name of an object of its type; read after all objects of the lab are gone. */
 async function foreignInstances(
   api: Api,
   definitions: readonly string[],

@@ -7,12 +7,12 @@ import type { RawRequest } from "#kube/client";
 import { OwnershipError } from "./errors.ts";
 import { checkRights, GUEST_RIGHTS } from "./rights.ts";
 
-test("deploy/lab/rbac.yaml: has the rights that a lab asks for, and no others", () => {
+test("deploy/lab/rbac.yaml: has exactly the rights that a lab checks", () => {
   const role = parse(readFileSync(join(import.meta.dirname, "../../../deploy/lab/rbac.yaml"), "utf8")) as object;
   assert.deepEqual("rules" in role ? role.rules : undefined, GUEST_RIGHTS);
 });
 
-test("checkRights: all that is missing is named at once, with where the rights are", async () => {
+test("checkRights: all missing rights are named at once, with the file that has them", async () => {
   const missing = new Set(["create nodes", "delete nodes", "patch addresspools"]);
   const api = {
     request: async ({ body }: RawRequest): Promise<unknown> => {

@@ -13,7 +13,7 @@ const core: readonly [string] = [""];
 const apps: readonly [string] = ["apps"];
 const coil: readonly [string] = ["coil.cybozu.com"];
 
-/** What a lab and its programs do on a cluster of somebody else; `deploy/lab/rbac.yaml` has the same rules. */
+/** The rights of a lab and its programs on a cluster of somebody else; `deploy/lab/rbac.yaml` has the same rules. */
 export const GUEST_RIGHTS: readonly Right[] = [
   { apiGroups: core, resources: ["nodes"], verbs: ["get", "list", "watch", "create", "patch", "delete"] },
   { apiGroups: core, resources: ["nodes/status"], verbs: ["patch"] },
@@ -60,8 +60,8 @@ interface RightRequest {
 }
 
 /**
- * Asks the server for each right of {@link GUEST_RIGHTS}. Rejects with {@link OwnershipError} `right-missing`, which names all that are
- * missing, and with `KubeError`.
+ * Checks each right of {@link GUEST_RIGHTS} on the server. Rejects with {@link OwnershipError} `right-missing`, which names all missing rights,
+ * and with `KubeError`.
  */
 export async function checkRights(api: Pick<KubeApi, "request">, options: AbortOptions): Promise<void> {
   const requests = GUEST_RIGHTS.flatMap(({ apiGroups: [group], resources, verbs }) =>

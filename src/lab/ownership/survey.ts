@@ -6,22 +6,22 @@ import { crdFault } from "./crd-fault.ts";
 import { OwnershipError } from "./errors.ts";
 import { LAB_LABEL, type LabIdentity, RUN_LABEL } from "./identity.ts";
 
-/** The Lease of whoever carves blocks on a cluster. */
+/** The Lease of the controller that carves blocks. */
 export const CONTROLLER_LEASE = { namespace: "kube-system", name: "coil-ipam-leader" } as const;
 
-/** A Lease that is not renewed for so long, milliseconds, is of nobody who lives: kubelets and leaders renew every 10 and every 2 s. */
+/** The holder of a Lease is dead if it does not renew for this time, milliseconds. Kubelets renew every 10 s, leaders every 2 s. */
 const SILENT_MS = 25_000;
-/** One that was not renewed for so long, by its own words, is not waited for: clocks do not differ so much. */
+/** A Lease whose own renew time is older than this is not waited for, milliseconds: clocks do not differ so much. */
 const LONG_AGO_MS = 600_000;
 const LOOK_MS = 500;
 
-/** A run of a lab that is on a cluster. */
+/** A run of a lab with objects on a cluster. */
 export interface FoundRun {
   readonly lab: string;
   readonly run: string;
 }
 
-/** Runs of labs that a cluster has objects of: their Leases are made first and removed late. Rejects with `KubeError`. */
+/** Runs of labs with objects on a cluster, found by their Leases, which are made first and removed late. Rejects with `KubeError`. */
 export async function findRuns(api: Pick<KubeApi, "listAll">, options: AbortOptions): Promise<readonly FoundRun[]> {
   const selection = { labelSelector: `${LAB_LABEL},${RUN_LABEL}`, signal: options.signal };
   const lists = await Promise.all([
@@ -68,11 +68,11 @@ async function isRenewed(
   return false;
 }
 
-/** Who carves blocks while the lab is there: its own controller, or one that the cluster has. */
+/** The controller that carves blocks during the lab: its own, or the cluster's. */
 export type BlockController = "own" | "cluster";
 
 /**
- * Looks whether a lab can be on a cluster without changing what is others'. Rejects with {@link OwnershipError} that names what is in the way
+ * Checks that a lab can be on a cluster without changing objects of others. Rejects with {@link OwnershipError}, which names the object in the way
  * and the fix, and with `KubeError`.
  */
 export async function surveyCluster(
@@ -115,7 +115,7 @@ export async function surveyCluster(
   return "own";
 }
 
-/** Without a controller of the cluster, the lab's would manage what is others'. */
+/** Without a controller of the cluster, the lab's own would manage pools of others. */
 async function refuseUnmanaged(api: Pick<KubeApi, "list">, { signal }: AbortOptions): Promise<void> {
   for (const type of [coilResources.addressPools, coilResources.addressBlocks, coilResources.blockRequests] as const) {
     const page = await api.list<KubeObject>(type, { limit: 1, signal }).catch(noneWithoutType);
@@ -128,7 +128,7 @@ async function refuseUnmanaged(api: Pick<KubeApi, "list">, { signal }: AbortOpti
   }
 }
 
-/** For a list of a type that the server does not have. */
+/** An empty list for a type that the server does not have. */
 export function noneWithoutType(error: unknown): { readonly items: never[] } {
   if (isKubeError(error, "not-found")) return { items: [] };
   throw error;

@@ -18,9 +18,9 @@ export interface ScenarioWorkload {
   readonly replicas: number;
 }
 
-/** What a lab runs, as plain data. */
+/** The objects of a lab, as plain data. */
 export interface Scenario {
-  /** In whose name. */
+  /** The owner of the objects. */
   readonly identity: LabIdentity;
   readonly pools: readonly ScenarioPool[];
   readonly workloads: readonly ScenarioWorkload[];
@@ -32,8 +32,8 @@ const SUBNETS = {
 } as const;
 
 /**
- * Pure: two pools, half of the pods in each. With both families one pool has IPv4 alone and the other both; with one
- * family both pools have that one. Blocks are small, so that nodes need several.
+ * Pure: two pools, half of the pods in each. With both families one pool has only IPv4 and the other both; with one
+ * family both pools have it. Blocks are small, so that nodes need several.
  */
 export function defaultScenario(
   options: { readonly pods: number; readonly families: NodeFamilies },

@@ -1,7 +1,7 @@
 /**
- * What is put on a lab's cluster and what must be true of it then: pools, namespaces, workloads; who reaches whom.
+ * The objects of a lab's cluster and the checks of it: pools, namespaces, workloads, connectivity.
  *
- * Owns: the default scenario, waiting for it, the report. Refuses to know: how the cluster came up.
+ * Owns: the default scenario, waiting for it, the report. Refuses to know: how the cluster was built.
  */
 export { applyScenario } from "./apply.ts";
 export { defaultScenario } from "./default.ts";

@@ -1,6 +1,6 @@
 const collator = new Intl.Collator("en", { numeric: true });
 
-/** The order in which people count: node2 before node10. For `sort`. */
+/** Natural order, for `sort`: node2 before node10. */
 export function naturally(a: string, b: string): number {
   return collator.compare(a, b);
 }

@@ -7,13 +7,13 @@ import { type LabIdentity, ownSelector } from "#lab/ownership";
 import type { PingSource, PingTarget } from "#lab/ping";
 import type { Scenario } from "./default.ts";
 
-/** A lab's cluster as its API shows it. */
+/** A lab's cluster as read from its API server. */
 export interface ObservedCluster {
   readonly nodes: readonly PingTarget[];
   readonly pods: readonly (PingSource & { readonly node: string })[];
 }
 
-/** How often the cluster is looked at while waiting, milliseconds. */
+/** Interval of polls while waiting, milliseconds. */
 const POLL_MS = 50;
 
 /**
@@ -36,7 +36,7 @@ export async function waitForPods(
     const running = pods.filter(isRunning).length;
     if (running !== told) options.onProgress(running, wanted);
     told = running;
-    // With few pods some nodes have none, and may still be on their way.
+    // With few pods some nodes have none, and may not be ready yet.
     const waitingNode =
       running === wanted && pods.length === wanted ? await findUnreadyNode(api, scenario.identity, options) : undefined;
     if (running === wanted && pods.length === wanted && waitingNode === undefined) return;

@@ -3,11 +3,11 @@ import { type ServicesReport, servicesLines } from "./services-report.ts";
 import { type TunnelReport, tunnelLines } from "./tunnel-report.ts";
 import { type UplinksReport, uplinksLines } from "./uplinks-report.ts";
 
-/** What `isthmus lab --json` prints. Later parts add members of their own; these stay. */
+/** The report of `isthmus lab --json`. Later versions may add members; these stay. */
 export interface LabReport {
   readonly ok: boolean;
   readonly lab: string;
-  /** How many. */
+  /** Number of pods. */
   readonly nodes: number;
   readonly pods: number;
   /** `acrossNodes`: of those sent, the ones from a pod to a pod of another node. */
@@ -25,7 +25,7 @@ export interface LabReport {
   readonly uplinks?: UplinksReport;
   /** With `--services`. */
   readonly services?: ServicesReport;
-  /** Everyone by name. */
+  /** Nodes and pods by name. */
   readonly cluster: {
     readonly nodes: readonly {
       readonly name: string;
@@ -43,12 +43,12 @@ export interface LabReport {
   readonly seconds: number;
 }
 
-/** Whether every ping was answered, and some crossed from one node to another where there are several with pods. */
+/** Whether every ping was answered, and some went from one node to another if several nodes have pods. */
 export function reachesAll({ pings, nodes, pods }: Pick<LabReport, "pings" | "nodes" | "pods">): boolean {
   return pings.answered === pings.sent && (pings.acrossNodes > 0 || nodes < 2 || pods < 2);
 }
 
-/** Lists longer than this are cut, with their length. */
+/** Longer lists are cut, and their length is shown. */
 const MAX_ROWS = 12;
 
 /** The report for a person. */

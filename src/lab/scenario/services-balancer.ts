@@ -3,10 +3,10 @@ import type { IpAddress } from "#base/ip";
 import type { NetNsRef } from "#kernel/netns";
 import { connectInside, InsideError, request } from "#lab/inside";
 
-/** As clouds probe, but in a hurry: every 250 ms, out after two failures, in after one success. */
+/** Like the probes of clouds, but faster: every 250 ms; two failures take a node out, one success brings it in. */
 const PROBE = { everyMs: 250, timeoutMs: 2000, failAfter: 2 } as const;
 
-/** A node as a balancer sees it. */
+/** A node behind a balancer. */
 export interface Member {
   readonly node: string;
   readonly addresses: readonly IpAddress[];
@@ -18,7 +18,7 @@ interface MemberState {
   isIn: boolean;
   /** Connections that were sent to it. */
   sent: number;
-  /** Of those, the ones that go on. */
+  /** Those of them that are still open. */
   open: number;
 }
 
@@ -30,7 +30,7 @@ export class Balancer {
   #turn = 0;
 
   constructor(options: {
-    /** Where it is. */
+    /** The namespace of the balancer. */
     readonly from: NetNsRef;
     readonly members: readonly Member[];
     readonly probe: { readonly port: number; readonly path: string };

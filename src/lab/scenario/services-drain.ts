@@ -6,12 +6,12 @@ import type { Balancer } from "./services-balancer.ts";
 import type { Load } from "./services-load.ts";
 import type { DrainReport, LoadResult } from "./services-report.ts";
 
-/** What the cluster autoscaler puts on a node that it is about to delete. */
+/** The taint of the cluster autoscaler on a node that it is about to delete. */
 const TAINT = { key: "ToBeDeletedByClusterAutoscaler", effect: "NoSchedule" } as const;
 const LOOK_MS = 20;
-/** Each step may take so long, milliseconds. */
+/** Timeout of each step, milliseconds. */
 const STEP_MS = 60_000;
-/** Connections that are made before and after, so that what is seen is not the start. */
+/** Connections before and after the drain, so that the start of the load is not measured. */
 const SETTLED = 100;
 
 /** Balancers of both external traffic policies. */
@@ -21,8 +21,8 @@ export interface Balancers {
 }
 
 /**
- * Takes a node away as the cluster autoscaler does, under load: taint and cordon, wait for the balancer, evict, wait for the
- * connections that go on, delete. Then a new node has its name. Rejects with `KubeError` and with the signal's reason.
+ * Drains a node as the cluster autoscaler does, under load: taint and cordon, wait for the balancer, evict, wait for
+ * open connections, delete. Then a new Node gets its name. Rejects with `KubeError` and with the signal's reason.
  */
 export async function drainNode(
   at: {
@@ -74,7 +74,7 @@ interface OnNode {
   readonly node: string;
 }
 
-/** As `kubectl drain --ignore-daemonsets` without its patience: every pod of the lab is deleted, with its own grace period. */
+/** Like `kubectl drain --ignore-daemonsets` without waiting: every pod of the lab is deleted, with its own grace period. */
 async function evict(api: KubeApi, at: OnNode, options: AbortOptions): Promise<void> {
   for (const { namespace, name } of await podsOn(api, at, options)) {
     try {
@@ -96,17 +96,17 @@ async function podsOn(
     .map(({ metadata: { namespace, name } }) => ({ namespace, name }));
 }
 
-/** Another Node of the same name, ready as the one before it was. */
+/** Creates another Node of the same name, with the status of the one before. */
 async function replaceNode(api: KubeApi, { metadata, spec, status }: Node, options: AbortOptions): Promise<void> {
   const { name, labels = {} } = metadata;
-  // Which keeps the cluster's own pods off, where there are any.
+  // The taints keep the cluster's own pods off, if there are any.
   const { taints = [] } = spec ?? {};
   await api.create(resources.nodes, { metadata: { name, labels }, spec: { taints } }, options);
   const merge = { type: "merge", body: { status } } as const;
   await api.patch(resources.nodes, { name }, merge, { ...options, subresource: "status" });
 }
 
-/** Seconds until it is so; `null` when it does not become so. */
+/** Seconds until the condition holds; `null` after the timeout. */
 async function waitUntil(done: () => boolean, { signal }: AbortOptions): Promise<number | null> {
   const startedMs = performance.now();
   const isSo = await poll(done, { until: (so) => so, everyMs: LOOK_MS, deadlineMs: STEP_MS, signal });

@@ -4,23 +4,23 @@ import type { Balancer } from "./services-balancer.ts";
 import type { LoadResult } from "./services-report.ts";
 import { requestBackend } from "./services-request.ts";
 
-/** Clients of each Service: those that come and go, and those that stay. */
+/** Clients of each Service, with short and with long connections. */
 const CLIENTS = { short: 3, long: 3 } as const;
 const PAUSE_MS = 20;
 const LONG_MS = 1000;
-/** Longer than a lost packet and its repetitions take, milliseconds. */
+/** Longer than a lost packet and its retransmissions take, milliseconds. */
 const ANSWER_MS = 15_000;
-/** Failures that are kept with their words; all are counted. */
+/** Failures whose messages are kept; all are counted. */
 const MAX_FAILURES = 1000;
 
-/** A Service that clients outside come to. */
+/** A Service with clients outside the cluster. */
 export interface LoadTarget {
   readonly service: string;
   readonly balancer: Balancer;
   readonly nodePort: number;
 }
 
-/** Clients outside the cluster that connect through balancers, one connection after the other, until they are told to stop. */
+/** Clients outside the cluster that connect through balancers, one connection after the other, until {@link Load.stop}. */
 export class Load {
   readonly #from: NetNsRef;
   readonly #targets: readonly LoadTarget[];
@@ -39,7 +39,7 @@ export class Load {
     return this.#connections;
   }
 
-  /** Lasts until {@link stop}, and every connection that was begun is answered. Rejects with the signal's reason. */
+  /** Lasts until {@link stop} and until every connection is answered. Rejects with the signal's reason. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<LoadResult> {
     const clients = this.#targets.flatMap((target) => [
       ...Array.from({ length: CLIENTS.short }, (_, number) => this.#client(target, { number, signal })),
@@ -49,7 +49,7 @@ export class Load {
     return { connections: this.#connections, long: this.#long, failed: this.#failed };
   }
 
-  /** What is under way goes on to its end. */
+  /** Makes no new connections. Open ones go on to their end. */
   stop(): void {
     this.#isStopped = true;
   }

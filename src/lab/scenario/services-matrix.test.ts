@@ -56,7 +56,7 @@ test("planTries: Cluster goes to all pods from everywhere, Local to the node's o
   assert.deepEqual(planTries(PLACE, 6), []);
 });
 
-test("judge: who answered, whom it saw, and how nobody answered", () => {
+test("judge: the pod that answered, the client address that it saw, and the kind of failure", () => {
   const planned: PlannedTry = {
     from: "outside",
     netns: { name: "fabric" },

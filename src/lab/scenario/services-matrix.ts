@@ -7,22 +7,22 @@ import { type BackendPod, type ObservedServices, ofFamily } from "./services-obs
 import type { ServiceTry } from "./services-report.ts";
 import { type BackendResult, requestBackend } from "./services-request.ts";
 
-/** An answer may take so long on a busy machine; what is dropped is silent for so long, milliseconds. */
+/** Timeout of an answer on a busy machine, and of a connection whose packets are dropped, milliseconds. */
 const ANSWER_MS = 5000;
 const SILENCE_MS = 1000;
-/** Connections of one client that are to reach one pod. */
+/** Connections of one client that must all reach the same pod. */
 const STICKY_TRIES = 5;
 
-/** One thing to try. */
+/** One planned try, with the wanted result. */
 export interface PlannedTry {
   readonly from: string;
   readonly netns: NetNsRef;
   readonly to: string;
   readonly address: IpAddress;
   readonly port: number;
-  /** Pods that may answer; or how nobody does. */
+  /** Pods that may answer, or the wanted failure. */
   readonly wanted: readonly BackendPod[] | "refused" | "silent";
-  /** Whom the pod is to see, where that is certain: a pod that reaches itself is masqueraded. */
+  /** The client address that the pod must see, if it is certain: a pod that reaches itself is masqueraded. */
   readonly seen?: IpAddress | undefined;
 }
 
@@ -34,7 +34,7 @@ interface MatrixInput {
   readonly outside: readonly IpAddress[];
 }
 
-/** Pure: who asks for what, and what is right: every kind of Service, from pods, nodes and outside, in a family. */
+/** Pure: the tries of one family: every kind of Service, from pods, nodes and outside. */
 export function planTries(place: MatrixInput, family: IpFamily): readonly PlannedTry[] {
   const { state, at, observed, addressesOf, outside } = place;
   const podsOf = (app: string, node?: string): readonly BackendPod[] =>
@@ -82,7 +82,7 @@ export function planTries(place: MatrixInput, family: IpFamily): readonly Planne
   });
 }
 
-/** Tries all of it in every family of the lab, and whether one client stays with one pod. Rejects as `askBackend` does. */
+/** Runs the tries of every family of the lab, and checks that one client stays with one pod. Rejects as `requestBackend` does. */
 export async function tryServices(place: MatrixInput, options: AbortOptions): Promise<readonly ServiceTry[]> {
   const results: ServiceTry[] = [];
   for (const family of place.state.families as readonly IpFamily[]) {
@@ -100,7 +100,7 @@ async function tryOne(one: PlannedTry, options: AbortOptions): Promise<ServiceTr
   return judge(one, result);
 }
 
-/** Pure: a result beside what is right. */
+/** Pure: compares a result with the wanted one. */
 export function judge({ from, to, address, port, wanted, seen }: PlannedTry, result: BackendResult): ServiceTry {
   const whom = typeof wanted === "string" ? wanted : `one of ${wanted.map(({ name }) => name).join(", ")}`;
   const base = { from, to: `${to}, ${address} port ${port}`, wanted: whom };

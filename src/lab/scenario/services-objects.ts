@@ -6,26 +6,26 @@ import { makeNamespace } from "./apply.ts";
 
 /** The pool of the default scenario with every family of the lab. */
 const POOL = "dual";
-/** Not a class that a cloud's controller knows: nobody is to buy a balancer for a lab. */
+/** A class that no cloud's controller knows, so that none makes a load balancer for a lab. */
 const BALANCER_CLASS = "lab.isthmus.dev/none";
 const REVISION = "lab.isthmus.dev/revision";
 const GRACE_SECONDS = 30;
 export const SERVICE_PORT = 80;
-/** What balancers have as their own addresses. */
+/** Addresses of the load balancers. */
 const INGRESS = {
   web: [{ ip: "203.0.113.10" }, { ip: "2001:db8:113::10" }],
   edge: [{ ip: "203.0.113.11" }, { ip: "2001:db8:113::11" }],
 } as const;
 
-/** Deployments behind the Services: `web` has pods on every node, `edge` on all but one where there are three or more. */
+/** Deployments behind the Services: `web` has pods on every node, `edge` on all but one if there are three or more. */
 export type BackendName = "web" | "edge";
 
-/** Pure: where the Services are, with all that is behind them. */
+/** Pure: the namespace of the Services and their pods. */
 export function servicesNamespace({ prefix }: LabIdentity): string {
   return `${prefix}services`;
 }
 
-/** Pure: how many pods a Deployment has on so many nodes. */
+/** Pure: the replicas of a Deployment for a number of nodes. */
 export function replicasOf(name: BackendName, nodes: number): number {
   return name === "web" ? nodes + 1 : Math.max(2, nodes - 1);
 }
@@ -47,7 +47,7 @@ export function serviceSpecs(): Readonly<Record<string, Record<string, unknown>>
   };
 }
 
-/** Puts the Services and their Deployments on the cluster. Rejects with `KubeError` and `OwnershipError`. */
+/** Creates the Services and their Deployments. Rejects with `KubeError` and `OwnershipError`. */
 export async function applyServices(
   api: KubeApi,
   { at, identity, nodes }: { readonly at: LabServices; readonly identity: LabIdentity; readonly nodes: number },
@@ -57,7 +57,7 @@ export async function applyServices(
   await makeNamespace(api, identity, { name: namespace, pool: `${identity.prefix}${POOL}` }, options);
   for (const [name, spec] of Object.entries(serviceSpecs()))
     await createOwn(api, identity, resources.services, { metadata: { name, namespace }, spec }, options);
-  // As the balancer's controller of a cloud would tell.
+  // A cloud's controller would report these addresses.
   for (const name of ["web", "edge"] as const) {
     const status = { loadBalancer: { ingress: INGRESS[name] } };
     await api.patch(
@@ -73,7 +73,7 @@ export async function applyServices(
   }
 }
 
-/** Gives a Deployment's pods another revision, so that all are replaced. Rejects with `KubeError`. */
+/** Changes the revision in a Deployment's template, so that all pods are replaced. Rejects with `KubeError`. */
 export async function startRollout(
   api: KubeApi,
   at: { readonly name: BackendName; readonly identity: LabIdentity; readonly revision: number },

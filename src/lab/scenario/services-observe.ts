@@ -19,7 +19,7 @@ export interface BackendPod {
   readonly addresses: readonly IpAddress[];
 }
 
-/** A Service as the API has it. */
+/** A Service as read from the API server. */
 export interface ObservedService {
   readonly clusterIps: readonly IpAddress[];
   readonly ingress: readonly IpAddress[];
@@ -27,7 +27,7 @@ export interface ObservedService {
   readonly healthCheckNodePort: number;
 }
 
-/** The Services of the lab and what is behind them. */
+/** The Services of the lab and their pods. */
 export interface ObservedServices {
   readonly services: ReadonlyMap<string, ObservedService>;
   readonly pods: readonly BackendPod[];

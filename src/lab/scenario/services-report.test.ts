@@ -44,7 +44,7 @@ function linesOf(report: ServicesReport): string {
   return servicesLines(report, { mark: (good) => (good ? "ok  " : "FAIL"), cut: (lines) => lines }).join("\n");
 }
 
-test("services report: all tries right, and nobody saw an error", () => {
+test("services report: all tries as wanted, and no connection failed", () => {
   assert.equal(servicesWork(GOOD), true);
   assert.equal(
     linesOf(GOOD),

@@ -1,6 +1,6 @@
 import type { BackendName } from "./services-objects.ts";
 
-/** One connection to a Service, and what came of it. */
+/** One connection to a Service, and its result. */
 export interface ServiceTry {
   readonly from: string;
   readonly to: string;
@@ -9,23 +9,23 @@ export interface ServiceTry {
   readonly ok: boolean;
 }
 
-/** Connections through the balancers while something was done to the cluster. */
+/** Connections through the balancers during a drain or a rolling update. */
 export interface LoadResult {
-  /** Made and answered to their end, or failed. */
+  /** All connections, answered completely or failed. */
   readonly connections: number;
-  /** Of those, the ones that took two seconds. */
+  /** Those of them that lasted a second. */
   readonly long: number;
   readonly failed: readonly string[];
 }
 
-/** The cluster autoscaler takes a node away. */
+/** A node is drained as by the cluster autoscaler. */
 export interface DrainReport extends LoadResult {
   readonly node: string;
   /** Connections that the balancers had sent through the node before it was tainted. */
   readonly through: number;
-  /** Of those, under way as the taint was put on. */
+  /** Those of them that were open when the taint was set. */
   readonly underWay: number;
-  /** From the taint until the balancer of eTP Cluster sent nothing more to the node; `null`: never. */
+  /** From the taint until the balancer of eTP Cluster sent no more connections to the node; `null`: never. */
   readonly outSeconds: number | null;
   /** From the eviction of its pods until the balancer of eTP Local sent nothing more to the node; `null`: never. */
   readonly localOutSeconds: number | null;
@@ -41,7 +41,7 @@ export interface RolloutReport extends LoadResult {
   readonly seconds: number;
 }
 
-/** What `isthmus lab --services` adds to the report, under `services`. */
+/** The member `services` of the report, with `isthmus lab --services`. */
 export interface ServicesReport {
   readonly services: readonly string[];
   readonly tries: readonly ServiceTry[];
@@ -50,7 +50,7 @@ export interface ServicesReport {
   readonly seconds: number;
 }
 
-/** Whether every try came out as it should, and nobody saw an error meanwhile. */
+/** Whether every try had the wanted result and no connection failed. */
 export function servicesWork(report: ServicesReport): boolean {
   return triesWork(report) && drainWorks(report.drain) && report.rollouts.every(loadWorks);
 }

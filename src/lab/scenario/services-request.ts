@@ -5,14 +5,14 @@ import type { NetNsRef } from "#kernel/netns";
 import { type BackendAnswer, BackendError, parseBackendAnswer, SLOW_PATH, WHO_PATH } from "#lab/backend";
 import { connectInside, InsideError, request } from "#lab/inside";
 
-/** A backend's answer, or why there is none. */
+/** A backend's answer, or the reason why there is none. */
 export type BackendResult =
   | { readonly answer: BackendAnswer }
   | { readonly why: "refused" | "silent" | "failed"; readonly error: string };
 
 /**
- * One connection and one answer, to its end; `slowMs`: an answer that takes so long. A failure is a result. Rejects with the
- * signal's reason, and with `KernelError` where the namespace is gone.
+ * Makes one connection and reads one answer completely; `slowMs` is the duration of the answer. A failure is a result. Rejects with the
+ * signal's reason, and with `KernelError` if the namespace is gone.
  */
 export async function requestBackend(
   from: NetNsRef,

@@ -12,7 +12,7 @@ import { applyServices, type BackendName, serviceSpecs, startRollout } from "./s
 import { type ObservedServices, observeServices, waitForBackends } from "./services-observe.ts";
 import type { LoadResult, RolloutReport, ServicesReport, ServiceTry } from "./services-report.ts";
 
-/** How long the proxies may take until what was made works everywhere, milliseconds. */
+/** How long the proxies may take until new Services work everywhere, milliseconds. */
 const SETTLE_MS = 20_000;
 const AGAIN_MS = 200;
 /** How long pods may take to be replaced, milliseconds. */
@@ -28,9 +28,9 @@ interface Test {
 }
 
 /**
- * Puts Services of every kind on the cluster, with pods behind them; tries them from pods, nodes and outside; then, under load
- * through two balancers outside, drains a node and replaces all pods. What goes wrong is in the report. Rejects with
- * `LabError` `not-reached` when pods do not come, with `KubeError`, `KernelError` and the signal's reason.
+ * Creates Services of every kind with pods behind them and tries them from pods, nodes and outside. Then, under load
+ * through two balancers outside, drains a node and replaces all pods. Failures are in the report. Rejects with
+ * `LabError` `not-reached` if pods do not get ready, with `KubeError`, `KernelError` and the signal's reason.
  */
 export async function verifyServices(
   { api, state, at, say }: Omit<Test, "members">,
@@ -80,7 +80,7 @@ export async function verifyServices(
       options,
     );
     say("replacing all pods under load");
-    // Each Service has its own load: what one rollout waits for, the other can use.
+    // At the same time, each under the load of its own Service.
     const rollouts = await Promise.all(targets.map((target) => rollOut(test, target, options)));
     return {
       services: Object.keys(serviceSpecs()),
@@ -95,7 +95,7 @@ export async function verifyServices(
   }
 }
 
-/** Until all of it is right, or for a while: proxies need not be done as the last pod is ready. */
+/** Tries until all results are as wanted, or the deadline: proxies may need time after the last pod is ready. */
 function settledTries(test: Test, observed: ObservedServices, options: AbortOptions): Promise<readonly ServiceTry[]> {
   const addressesOf = (node: string): readonly IpAddress[] =>
     test.members.find((member) => member.node === node)?.addresses ?? [];

@@ -62,7 +62,7 @@ function linesOf(report: TunnelReport): string {
   return tunnelLines(report, { mark, cut: (lines) => lines }).join("\n");
 }
 
-test("tunnelWorks: when everything answered through the tunnel and nothing past it; a lab without pods has none to reach", () => {
+test("tunnelWorks: true if every try through the tunnel and none without it was answered, also without pods", () => {
   assert.equal(tunnelWorks(GOOD), true);
   assert.equal(tunnelWorks({ ...GOOD, forward: { ...forward, pods: NONE } }), true);
   assert.doesNotMatch(linesOf(GOOD), /FAIL/);
@@ -76,7 +76,7 @@ for (const [what, change, line] of BAD) {
   });
 }
 
-test("tryAll: tries all, some at once, and tells who failed and why; a bug is not a failed try", async () => {
+test("tryAll: tries all, some at once, and reports the failures; a bug is not a failed try", async () => {
   let [now, most] = [0, 0];
   const run = async (): Promise<void> => {
     now += 1;

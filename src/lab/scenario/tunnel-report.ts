@@ -1,35 +1,35 @@
-/** Tries of one kind, and what went wrong, a line each. */
+/** Tries of one kind, and their failures, a line each. */
 export interface TunnelTries {
   readonly tried: number;
   readonly answered: number;
   readonly failures: readonly string[];
 }
 
-/** What `isthmus lab --tunnel` adds to the report, under `tunnel`. */
+/** The member `tunnel` of the report, with `isthmus lab --tunnel`. */
 export interface TunnelReport {
   readonly agents: { readonly connected: number; readonly wanted: number };
-  /** Connections past the tunnel, nodes to the control plane and back: none may come about. */
+  /** Connections without the tunnel, in both directions: all must fail. */
   readonly direct: { readonly tried: number; readonly refused: number; readonly open: readonly string[] };
-  /** Nodes, and a pod of each, to the API server by every bind address. `connections`: since the agents started. */
+  /** From nodes, and from a pod of each, to the API server by every bind address. `connections`: since the agents started. */
   readonly reverse: TunnelTries & { readonly connections: number };
-  /** Programs of the nodes, kubelets among them, that hold a connection to the API server by the bind address. */
+  /** Programs of the nodes, kubelets among them, that have a connection to the bind address. */
   readonly programs: {
     readonly wanted: number;
     readonly connected: number;
     /** `PROGRAM of NODE` that has none. */
     readonly missing: readonly string[];
   };
-  /** The control plane to each pod's addresses and to each node's ports. `connections`: since the server started. */
+  /** From the control plane to each pod's addresses and to each node's ports. `connections`: since the server started. */
   readonly forward: {
     readonly pods: TunnelTries;
     readonly nodePorts: TunnelTries;
     readonly connections: number;
   };
-  /** How long these tries took. */
+  /** Duration of these tries. */
   readonly seconds: number;
 }
 
-/** Whether everything came through the tunnel, and nothing past it. */
+/** Whether every try through the tunnel was answered, and none without it. */
 export function tunnelWorks(report: TunnelReport): boolean {
   const { agents, direct, reverse, programs, forward } = report;
   return (

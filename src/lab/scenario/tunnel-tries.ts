@@ -3,14 +3,14 @@ import { describeError } from "#base/errors";
 import { InsideError } from "#lab/inside";
 import type { TunnelTries } from "./tunnel-report.ts";
 
-/** Tries that are under way at once. */
+/** Tries at the same time. */
 const AT_ONCE = 32;
 
-/** One thing that is tried. */
+/** One try. */
 export interface Try {
   /** `FROM -> TO`. */
   readonly name: string;
-  /** Resolves when it was answered rightly; rejects with `InsideError`. */
+  /** Resolves after the right answer; rejects with `InsideError`. */
   readonly run: () => Promise<void>;
 }
 

@@ -14,7 +14,7 @@ const METRICS_MS = 5000;
 const PREFIX = "konnectivity_network_proxy_";
 
 /**
- * Tries the tunnel in both directions and the ways past it. What does not answer is in the report. `connection` is the
+ * Tries the tunnel in both directions, and connections without it. Failures are in the report. `connection` is the
  * nodes'. Rejects with `KernelError`, `KubeConfigError` and the signal's reason.
  */
 export async function verifyTunnel(
@@ -28,7 +28,7 @@ export async function verifyTunnel(
 ): Promise<TunnelReport> {
   const { state, tunnel, cluster, connection } = at;
   const startedMs = performance.now();
-  // Before our own connections could be taken for theirs.
+  // First, so that our own connections are not counted.
   const programs = connectedPrograms(state, tunnel);
   await using servers = await PodNameServers.open(cluster.pods, tunnel, options);
   const [direct, reverse, pods, nodePorts] = await Promise.all([
@@ -55,7 +55,7 @@ export async function verifyTunnel(
   };
 }
 
-/** The metrics of a program of the tunnel; none while it does not answer. */
+/** The metrics of a program of the tunnel; empty if it does not answer. */
 async function metricsOf(
   { netns, port }: { readonly netns: string; readonly port: number },
   { signal }: AbortOptions,

@@ -47,7 +47,7 @@ function linesOf(report: UplinksReport): string {
   return uplinksLines(report, { mark: (good) => (good ? "ok  " : "FAIL"), cut: (lines) => lines }).join("\n");
 }
 
-test("uplinks report: all downloads whole over the right uplinks, and the times of each fault", () => {
+test("uplinks report: all downloads complete over the right uplinks, with the times of each fault", () => {
   assert.equal(uplinksWork(GOOD), true);
   assert.equal(
     linesOf(GOOD),

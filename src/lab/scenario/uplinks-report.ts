@@ -4,11 +4,11 @@ import type { UplinkFault } from "#lab/topology";
 export interface UplinkDownload {
   /** `healthy`, a fault, or `healed` after one. */
   readonly when: "healthy" | UplinkFault | "healed";
-  /** What was asked for: an address, or a name. */
+  /** The target: an address or a name. */
   readonly to: string;
   /** The uplink whose address the server saw; empty when it saw none. */
   readonly uplink: string;
-  /** The uplink that is right then. */
+  /** The right uplink at that time. */
   readonly wanted: string;
   readonly bytes: number;
   readonly seconds: number;
@@ -17,27 +17,27 @@ export interface UplinkDownload {
   readonly error?: string;
 }
 
-/** What one fault cost. */
+/** The recovery from one fault. */
 export interface UplinkRecovery {
   readonly fault: UplinkFault;
-  /** From the fault until the first download after it was complete; `null` when none was. */
+  /** From the fault until the end of the first complete download; `null`: there was none. */
   readonly seconds: number | null;
-  /** From the end of the fault until the cheap uplink carried again. */
+  /** From the end of the fault until the cheap uplink was used again. */
   readonly backSeconds: number;
 }
 
-/** What `isthmus lab --uplinks` adds to the report, under `uplinks`. */
+/** The member `uplinks` of the report, with `isthmus lab --uplinks`. */
 export interface UplinksReport {
   readonly node: string;
   readonly links: readonly { readonly name: string; readonly cost: number; readonly addresses: readonly string[] }[];
   readonly downloads: readonly UplinkDownload[];
   readonly recoveries: readonly UplinkRecovery[];
-  /** By uplink, as the proxy counts it: what it carried for these downloads and for whoever else used it. */
+  /** Bytes by uplink as the proxy counts them, for these downloads and all other clients. */
   readonly carried: Readonly<Record<string, { readonly tunnels: number; readonly bytes: number }>>;
   readonly seconds: number;
 }
 
-/** Whether no client saw an error, the right uplink carried each download, and the proxy's counters agree. */
+/** Whether no download failed, each used the right uplink, and the proxy's counters agree. */
 export function uplinksWork(report: UplinksReport): boolean {
   return report.downloads.length > 0 && report.downloads.every(isRight) && uncounted(report).length === 0;
 }

@@ -10,7 +10,7 @@ import type { UplinkDownload, UplinkRecovery, UplinksReport } from "./uplinks-re
 
 /** How long the proxy may take to serve after the lab is up, milliseconds. */
 const READY_MS = 20_000;
-/** How long a healed uplink may take to carry again, milliseconds. */
+/** How long a healed uplink may take until it is used again, milliseconds. */
 const BACK_MS = 20_000;
 const LOOK_MS = 100;
 const METRIC = { tunnels: "uplink_proxy_tunnels_total", bytes: "uplink_proxy_received_bytes_total" } as const;
@@ -25,8 +25,8 @@ interface Test {
 }
 
 /**
- * Downloads through the proxy of the node that has uplinks; breaks the cheap uplink in each way, downloads again, heals it. What
- * does not come is in the report; the uplink is whole again however this ends. Rejects with `LabError` `not-reached` when the
+ * Downloads through the proxy of the node that has uplinks; breaks the cheap uplink in each way, downloads again, heals it. Failures
+ * are in the report. At the end the uplink is always healed. Rejects with `LabError` `not-reached` if the
  * proxy does not serve, with `KernelError`, `NftError` and the signal's reason.
  */
 export async function verifyUplinks(uplinks: LabUplinks, options: AbortOptions): Promise<UplinksReport> {
@@ -53,7 +53,7 @@ export async function verifyUplinks(uplinks: LabUplinks, options: AbortOptions):
   };
 }
 
-/** Twice while it is broken, for the second time is to cost nothing; once when it is whole again. */
+/** Twice while it is broken, because the second time must cost nothing; once after it is healed. */
 async function verifyFault(
   test: Test,
   fault: UplinkFault,
@@ -75,7 +75,7 @@ async function verifyFault(
   const settled: UplinkDownload[] = [];
   await poll(() => everything(test, small, options), {
     until: (seen) => {
-      // An error is one even while the proxy finds its way back.
+      // An error counts also while the proxy returns to the uplink.
       settled.push(...seen.filter(({ ok }) => !ok));
       return seen.every(({ uplink }) => uplink === cheap.name);
     },
@@ -102,7 +102,7 @@ function everything(
   return Promise.all([name, ...addresses].map((to) => download(place, { ...wish, to }, options)));
 }
 
-/** Waits until the proxy answers and every uplink is as good as its settings say. */
+/** Waits until the proxy answers and every uplink works. */
 async function untilServing(uplinks: LabUplinks, options: AbortOptions): Promise<void> {
   const seen = await poll(() => healthOf(uplinks, options), {
     until: (health) => health === "ready",
@@ -117,7 +117,7 @@ async function untilServing(uplinks: LabUplinks, options: AbortOptions): Promise
   );
 }
 
-/** `ready`, or what is not. */
+/** `ready`, or the part that is not ready. */
 async function healthOf(uplinks: LabUplinks, options: AbortOptions): Promise<string> {
   try {
     const health = JSON.parse(await proxyPage(uplinks, "/healthz", options)) as {
@@ -133,7 +133,7 @@ async function healthOf(uplinks: LabUplinks, options: AbortOptions): Promise<str
   }
 }
 
-/** Pure: what the proxy's metrics say of each uplink. */
+/** Pure: the bytes of each uplink in the proxy's metrics. */
 function carriedBy({ links }: LabUplinks, metrics: string): UplinksReport["carried"] {
   const value = (metric: string, name: string): number => {
     const start = `${metric}{interface="${name}"} `;

@@ -8,10 +8,10 @@ import { naturally } from "./natural.ts";
 import { type ObservedCluster, ownNodes } from "./observe.ts";
 import type { LabReport } from "./report.ts";
 
-/** The part of a report that comes from looking at the cluster; the rest is the caller's. */
+/** The part of a report that is read from the cluster; the caller adds the rest. */
 export type Verified = Pick<LabReport, "nodes" | "pods" | "pings" | "families" | "addresses" | "cluster">;
 
-/** Pings everyone from every pod, and checks that addresses are unique and inside a block of their node. */
+/** Pings all nodes and pods from every pod, and checks that addresses are unique and inside a block of their node. */
 export async function verifyCluster(
   api: KubeApi,
   { identity, cluster }: { readonly identity: LabIdentity; readonly cluster: ObservedCluster },
@@ -76,7 +76,7 @@ function byName(a: Named, b: Named): number {
   return naturally(a.metadata.name, b.metadata.name);
 }
 
-/** How many pairs of a pod and another pod's address lie on two nodes. */
+/** Number of pairs of a pod and another pod's address that are on different nodes. */
 function countAcross(pods: ObservedCluster["pods"]): number {
   return ([4, 6] as const)
     .map((family) => pods.filter((pod) => pod.addresses.some((address) => address.family === family)))

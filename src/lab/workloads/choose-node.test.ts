@@ -12,7 +12,7 @@ const pod = (owner?: string, spec: object = {}) =>
 const placed = (...entries: readonly (readonly [string, string])[]): PlacedPod[] =>
   entries.map(([at, owner]) => ({ node: at, owner }));
 
-test("chooseNode: away from the owner's other pods first, then where the fewest pods are, then by name", () => {
+test("chooseNode: the node with the fewest pods of the owner, then with the fewest pods, then by name", () => {
   const on = placed(["node1", "web"], ["node2", "api"], ["node2", "api"], ["node10", "web"]);
   assert.equal(chooseNode(pod("web"), NODES, on), "node2");
   assert.equal(chooseNode(pod("other"), NODES, on), "node1");
@@ -20,7 +20,7 @@ test("chooseNode: away from the owner's other pods first, then where the fewest 
   assert.equal(chooseNode(pod(), NODES, []), "node1");
 });
 
-test("chooseNode: neither cordoned nor unready nodes, nor those that the selector leaves out", () => {
+test("chooseNode: no cordoned or unready node, and none that the selector excludes", () => {
   const unready = {
     ...(node("node1") as object),
     status: { conditions: [{ type: "Ready", status: "False" }] },
@@ -30,7 +30,7 @@ test("chooseNode: neither cordoned nor unready nodes, nor those that the selecto
   assert.equal(chooseNode(pod(undefined, { nodeSelector: { host: "node2" } }), nodes, []), undefined);
 });
 
-test("chooseNode: a taint keeps pods off that do not tolerate it, by key and value, or every taint", () => {
+test("chooseNode: a taint excludes pods without a toleration of its key and value, or of every taint", () => {
   const nodes = [node("tainted", { taints: [{ key: "lab", value: "a", effect: "NoSchedule" }] })];
   const tolerating = (...tolerations: object[]) => chooseNode(pod(undefined, { tolerations }), nodes, []);
   assert.equal(chooseNode(pod(), nodes, []), undefined);

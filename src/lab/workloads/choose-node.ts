@@ -1,17 +1,17 @@
 import type { Node, Pod } from "#kube/client";
 
-/** The part of a node that scheduling looks at. */
+/** The part of a node that scheduling reads. */
 export type Schedulable = Pick<Node, "metadata" | "spec" | "status">;
 
-/** A pod that has a node, and the UID of what it belongs to. */
+/** A pod that has a node, and the UID of its controller. */
 export interface PlacedPod {
   readonly node: string;
   readonly owner: string | undefined;
 }
 
 /**
- * Pure: of the ready nodes that the pod's nodeSelector and tolerations allow the one with the fewest pods of the same owner, then with the
- * fewest pods; ties by name in natural order. `undefined` when there is none.
+ * Pure: of the ready nodes that the pod's nodeSelector and tolerations allow, the one with the fewest pods of the same owner, then with the
+ * fewest pods; ties by name in natural order. `undefined` if there is none.
  */
 export function chooseNode(
   pod: Pick<Pod, "metadata" | "spec">,
@@ -51,7 +51,7 @@ export function isEligible(pod: Pick<Pod, "spec">, node: Schedulable): boolean {
 
 type Taint = NonNullable<NonNullable<Node["spec"]>["taints"]>[number];
 
-/** As Kubernetes has it: no key with `Exists` is every key, no effect is every effect. */
+/** As in Kubernetes: `Exists` without a key means every key, no effect means every effect. */
 function isTolerated({ spec }: Pick<Pod, "spec">, taint: Taint): boolean {
   return (spec?.tolerations ?? []).some(
     ({ key = "", operator = "Equal", value = "", effect = "" }) =>

@@ -15,7 +15,7 @@ import {
   watchOwnedPods,
 } from "./owned-pods.ts";
 
-/** DaemonSets to one pod on each eligible node; a changed template replaces one node's pod at a time. */
+/** Makes one pod of each DaemonSet on each eligible node. After a change of the template it replaces one pod at a time. */
 export class DaemonSetController {
   readonly #api: KubeApi;
   readonly #daemonSets: Informer<DaemonSet, DaemonSet>;

@@ -15,7 +15,7 @@ import {
 } from "./owned-pods.ts";
 import { planRollout } from "./rollout.ts";
 
-/** Deployments to pods, without ReplicaSets between. */
+/** Makes pods of Deployments, without ReplicaSets. */
 export class DeploymentController {
   readonly #api: KubeApi;
   readonly #deployments: Informer<Deployment, Deployment>;

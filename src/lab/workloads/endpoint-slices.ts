@@ -16,7 +16,7 @@ import { planSlices, SERVICE_NAME_LABEL, type WantedSlice } from "./plan-slices.
 const MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by";
 const MANAGED_BY = "endpointslice-controller.isthmus.dev";
 
-/** EndpointSlices for the Services that select pods. */
+/** Writes EndpointSlices for the Services that select pods. */
 export class EndpointSliceController {
   readonly #api: KubeApi;
   readonly #services: Informer<Service, Service>;

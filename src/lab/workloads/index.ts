@@ -1,9 +1,9 @@
 /**
- * What makes workloads run in a lab: a plain scheduler, Deployments and DaemonSets that become pods, and Services that
- * become EndpointSlices.
+ * Controllers for workloads of a lab: a simple scheduler, pods of Deployments and DaemonSets, EndpointSlices of
+ * Services.
  *
- * Owns: bindings, the pods of Deployments and DaemonSets and their status, EndpointSlices. Refuses to know: nodes' insides, resources,
- * affinity. A real control plane brings its own of each.
+ * Owns: bindings, the pods of Deployments and DaemonSets and their status, EndpointSlices. Refuses to know: nodes, resources,
+ * affinity. A real control plane has controllers of its own.
  */
 
 import { TaskGroup } from "#base/async";

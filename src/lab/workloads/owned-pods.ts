@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { isKubeError, type KubeApi, type KubeObject, type Pod, type ResourceType, resources } from "#kube/client";
 import type { Informer } from "#kube/informer";
 
-/** The object that pods belong to. */
+/** The owner of pods. */
 export interface PodOwner {
   readonly apiVersion: string;
   readonly kind: string;
@@ -24,7 +24,7 @@ export function templateHash(template: PodTemplate): string {
   return createHash("sha256").update(JSON.stringify(template)).digest("hex").slice(0, 10);
 }
 
-/** The owner's pods by a live list: a cache that lags would make pods twice. */
+/** The owner's pods by a live list: with an old cache pods would be made twice. */
 export async function listOwnedPods(
   api: KubeApi,
   owner: PodOwner,
@@ -66,13 +66,13 @@ export async function createOwnedPod(
   );
 }
 
-/** Asks for a pod's end; gone already is fine. */
+/** Requests a pod's deletion. No effect if it is gone already. */
 export async function deleteOwnedPod(api: KubeApi, pod: Pick<Pod, "metadata">, signal: AbortSignal): Promise<void> {
   const { name, namespace, uid } = pod.metadata;
   try {
     await api.delete(resources.pods, { name, namespace }, { preconditions: { uid }, signal });
   } catch (error) {
-    // A conflict is tried again; a pod that was replaced is seen to be another by then.
+    // A conflict is tried again; by then the new pod is in the list.
     if (!isKubeError(error, "not-found")) throw error;
   }
 }
@@ -96,7 +96,7 @@ export function watchOwnedPods(pods: Informer<Pod, Pod>, kind: string, enqueue: 
   });
 }
 
-/** Writes a status when one of its counts is not what is stored; `more` goes with them. An object that is gone needs none. */
+/** Writes a status, with `more`, if one of its counts has changed. No effect if the object is gone. */
 export async function reportStatus<T extends KubeObject & { readonly status?: object }>(
   api: KubeApi,
   type: ResourceType<T>,

@@ -41,7 +41,7 @@ test("planSlices: a slice for each family of the Service, owned by it", () => {
   );
 });
 
-test("planSlices: ready, ending and unready pods have the conditions of KEP-1672", () => {
+test("planSlices: ready, terminating and unready pods have the conditions of KEP-1672", () => {
   const ending = { metadata: { deletionTimestamp: "2026-01-01T00:00:00Z" } };
   const unready = { status: { conditions: [{ type: "Ready", status: "False" }] } };
   assert.deepEqual(conditions(pod("a")), { ready: true, serving: true, terminating: false });
@@ -59,13 +59,13 @@ test("planSlices: ready, ending and unready pods have the conditions of KEP-1672
   });
 });
 
-test("planSlices: pods without an address of the family and pods that have ended are left out", () => {
+test("planSlices: pods without an address of the family and pods that have ended are not endpoints", () => {
   assert.equal(planSlices(service(), [pod("a", { status: { podIPs: [{ ip: "fd00::1" }] } })]).length, 0);
   assert.equal(planSlices(service(), [pod("a", { status: { phase: "Succeeded" } })]).length, 0);
   assert.equal(planSlices(service(), []).length, 0);
 });
 
-test("planSlices: a named target port may differ by pod; many endpoints are several slices", () => {
+test("planSlices: a named target port may differ by pod; many endpoints make several slices", () => {
   const named = service({ ports: [{ name: "http", port: 80, targetPort: "web", protocol: "TCP" }] });
   const at = (name: string, containerPort: number): Pod =>
     pod(name, { spec: { containers: [{ name: "c", ports: [{ name: "web", containerPort }] }] } });

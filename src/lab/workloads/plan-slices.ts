@@ -6,7 +6,7 @@ const HEADLESS_LABEL = "service.kubernetes.io/headless";
 /** Endpoints in one slice (kube-controller-manager's default). */
 const MAX_ENDPOINTS = 100;
 
-/** A slice as it shall be stored. */
+/** A wanted slice. */
 export interface WantedSlice {
   readonly apiVersion: "discovery.k8s.io/v1";
   readonly kind: "EndpointSlice";
@@ -28,11 +28,11 @@ interface WantedEndpoint {
   readonly targetRef: { readonly kind: "Pod"; readonly name: string; readonly namespace: string; readonly uid: string };
 }
 
-/** Pure: the slices of a Service whose pods these are, one family each, with the conditions that KEP-1672 gives terminating pods. */
+/** Pure: the slices of a Service with these pods, each of one family, with the conditions of KEP-1672 for terminating pods. */
 export function planSlices(service: Service, pods: readonly Pod[]): WantedSlice[] {
   const families = (service.spec?.ipFamilies ?? ["IPv4"]) as readonly ("IPv4" | "IPv6")[];
   return families.flatMap((family) => {
-    // A named target port may be another number in each pod: a slice for each set of numbers.
+    // A named target port may have another number in each pod: one slice for each set of numbers.
     const groups = Map.groupBy(
       pods.filter((pod) => isCandidate(pod) && addressOf(pod, family) !== undefined),
       (pod) => JSON.stringify(portsOf(service, pod)),
@@ -81,7 +81,7 @@ function sliceOf(
   };
 }
 
-/** A pod that has an address and has not come to its end. */
+/** Whether a pod has an address and has not ended. */
 function isCandidate({ status }: Pod): boolean {
   return status?.phase !== "Succeeded" && status?.phase !== "Failed" && (status?.podIPs?.length ?? 0) > 0;
 }

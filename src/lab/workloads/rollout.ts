@@ -1,13 +1,13 @@
-/** A pod of a Deployment, as far as a rollout looks at it. */
+/** The part of a Deployment's pod that a rollout reads. */
 export interface RolloutPod {
   readonly name: string;
-  /** Made from the present template. */
+  /** Made from the current template. */
   readonly current: boolean;
   readonly ready: boolean;
   readonly deleting: boolean;
 }
 
-/** What to do next. */
+/** The next step. */
 export interface RolloutPlan {
   readonly create: number;
   readonly delete: readonly string[];
@@ -15,7 +15,7 @@ export interface RolloutPlan {
 
 /**
  * Pure: the next step of a rolling update. At most `maxSurge` pods above `replicas` exist, and at least
- * `replicas - maxUnavailable` are ready as long as they were before.
+ * `replicas - maxUnavailable` stay ready if they were ready before.
  */
 export function planRollout(
   pods: readonly RolloutPod[],

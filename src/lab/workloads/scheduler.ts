@@ -10,7 +10,7 @@ export class Scheduler {
   readonly #pods: Informer<Pod, Pod>;
   readonly #nodes;
   readonly #controller: Controller;
-  /** Pods that were bound here, until the informer shows it; by key. */
+  /** Pods that were bound here, by key, until the informer has the binding. */
   readonly #assumed = new Map<string, PlacedPod>();
 
   constructor(deps: { readonly api: KubeApi; readonly log: Logger }) {
@@ -60,16 +60,16 @@ export class Scheduler {
     try {
       await this.#api.request({ method: "POST", path, body }, { signal });
       const now = this.#pods.store.getByKey(key);
-      // Shown already, or gone: then no event will come that ends the assumption.
+      // The informer has it already, or the pod is gone: no later event would remove the entry.
       if (now?.metadata.uid === pod.metadata.uid && now.spec?.nodeName === undefined)
         this.#assumed.set(key, { node, owner: ownerOf(pod) });
     } catch (error) {
-      // A conflict is tried again: bound already (an answer was lost) and refused for no reason look the same.
+      // A conflict is tried again: it may be an error, or the pod is bound already and the response was lost.
       if (!isKubeError(error, "not-found")) throw error;
     }
   }
 
-  /** No kubelet will ever confirm the deletion of a pod that has no node. */
+  /** Confirms the deletion of a pod without a node, as no kubelet does it. */
   async #removeUnscheduled(pod: Pod, signal: AbortSignal): Promise<void> {
     const { name, namespace, uid } = pod.metadata;
     try {
