@@ -47,7 +47,7 @@ export const STATUS_CODES: Readonly<Record<StatusReason, number>> = {
 /** One field's fault (meta/v1 StatusCause). `field` is a path such as `spec.ports[0].port`. */
 export type Cause = { reason: string; message: string; field: string };
 
-/** What the error is about (meta/v1 StatusDetails). */
+/** The object of the error (meta/v1 StatusDetails). */
 export type StatusDetails = {
   name?: string;
   group?: string;

@@ -1,6 +1,6 @@
 import { stringify } from "yaml";
 
-/** What a kubeconfig is made of. */
+/** The values of a kubeconfig. */
 export interface KubeconfigInit {
   readonly server: string;
   /** PEM; undefined for plain HTTP. */

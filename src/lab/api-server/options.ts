@@ -8,7 +8,7 @@ import type { KubeletAccess } from "./http/kubelet-request.ts";
 import type { ServerCertificate } from "./http/tls.ts";
 import type { ServiceRanges } from "./services/allocator.ts";
 
-/** Where to listen. `fd`: a socket that listens already (made in another network namespace); `host` is then the name for its URL. */
+/** A listener. `fd`: a socket that listens already (made in another network namespace); `host` is then the name for its URL. */
 export type ListenAddress =
   | { readonly host: string; readonly port: number; readonly plain?: boolean }
   | { readonly fd: number; readonly host?: string; readonly plain?: boolean };
@@ -21,19 +21,19 @@ export interface ApiServerOptions {
   /** Further names and addresses for a self-signed certificate, beside those of `listen`, localhost and loopback. */
   readonly tlsHosts?: readonly string[] | undefined;
   /**
-   * Bearer token to user. With none, every request is the administrator's; with some, others get 401. What a user may do is told by
-   * Roles, ClusterRoles and their bindings; who is in `system:masters` may do everything.
+   * Bearer token to user. Without tokens every request is the administrator's; otherwise requests without one get 401. Roles, ClusterRoles
+   * and their bindings give rights to users; members of `system:masters` may do everything.
    */
   readonly tokens?: Readonly<Record<string, UserInfo>> | undefined;
   /** Tokens that TokenReviews know. Default: none. */
   readonly reviewedTokens?: ReviewedTokens | undefined;
-  /** Replaces what `tokens` makes. */
+  /** Replaces the authenticator of `tokens`. */
   readonly authenticator?: Authenticator | undefined;
   /** Default: RBAC over the objects of this server. */
   readonly authorizer?: Authorizer | undefined;
   /** How kubelets are reached, for `pods/exec`. Default: not at all, and exec is refused. */
   readonly kubelets?: KubeletAccess | undefined;
-  /** Where Services' addresses and NodePorts come from. Default: 10.96.0.0/16, fd10:96::/112, 30000-32767. */
+  /** Ranges of Services' addresses and NodePorts. Default: 10.96.0.0/16, fd10:96::/112, 30000-32767. */
   readonly serviceRanges?: ServiceRanges | undefined;
   /** Run on each write, in order. */
   readonly admission?: readonly AdmissionPlugin[] | undefined;

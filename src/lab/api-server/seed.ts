@@ -6,7 +6,7 @@ import type { JsonObject } from "./object/json.ts";
 import { type KubeObject, timestamp, withMeta } from "./object/meta.ts";
 import { keyOf } from "./store/entry.ts";
 
-/** An object to store as it is. Needs apiVersion, kind and metadata.name; the rest of metadata is filled in where absent. */
+/** An object to store as it is. Needs apiVersion, kind and metadata.name; missing metadata is filled in. */
 export interface SeedObject {
   readonly apiVersion: string;
   readonly kind: string;

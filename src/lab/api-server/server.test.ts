@@ -114,7 +114,7 @@ test("server: unknown fields are dropped with a warning, or refused when validat
   assert.deepEqual([strict.status, strict.body["reason"]], [400, "BadRequest"]);
 });
 
-test("server: tokens decide who is let in", async () => {
+test("server: only known tokens are accepted", async () => {
   const tokens = { good: { name: "admin", groups: ["system:masters"] } };
   await using api = await TestServer.start({ tokens });
   assert.equal((await api.ask("GET", MAPS)).status, 401);
@@ -204,7 +204,7 @@ test("server: an eviction waits for the disruption budget", async () => {
   assert.equal(refused.headers.get("retry-after"), "10");
 });
 
-test("server: pods/log says clearly that it is not served", async () => {
+test("server: pods/log answers that it is not served", async () => {
   await using api = await TestServer.start();
   await api.ask("POST", PODS, pod("p"));
   const log = await api.ask("GET", `${PODS}/p/log`);
@@ -223,7 +223,7 @@ test("server: it answers on several listeners, some of them plain", async () => 
   assert.equal(((await answer.json()) as JsonObject)["major"], "1");
 });
 
-test("server: seeded objects are there as they were given", async () => {
+test("server: seeded objects are stored unchanged", async () => {
   await using api = await TestServer.start();
   const pods = Array.from({ length: 1000 }, (_, index) => ({
     apiVersion: "v1",

@@ -14,7 +14,7 @@ import type { JsonObject } from "./object/json.ts";
 import type { ApiServerOptions, ListenAddress } from "./options.ts";
 import { type SeedObject, seedObjects } from "./seed.ts";
 
-/** What of a kubeconfig to choose. `server` defaults to the first URL, `token` to the first of `tokens`. */
+/** Options of a kubeconfig. `server` defaults to the first URL, `token` to the first of `tokens`. */
 export interface KubeconfigOverrides {
   readonly server?: string;
   readonly token?: string;
@@ -34,7 +34,7 @@ export interface ApiServer extends AsyncDisposable {
   /** A kubeconfig as YAML. */
   kubeconfig(overrides?: KubeconfigOverrides): string;
   /**
-   * Stores objects as they are, without admission, validation or events for watches: for many objects before clients come.
+   * Stores objects as they are, without admission, validation or events for watches: for many objects before clients connect.
    * Returns how many. Throws ApiError for a kind that is not served or a name that is taken.
    */
   seed(objects: Iterable<SeedObject>): number;
@@ -176,7 +176,7 @@ class RunningServer implements ApiServer {
 
 function closeServer(server: Server): Promise<void> {
   return new Promise((resolve) => {
-    // The only error is that it was closed before, which is as good.
+    // The only possible error is that it was closed before.
     server.close(() => resolve());
     server.closeAllConnections();
   });

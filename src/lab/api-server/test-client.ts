@@ -11,7 +11,7 @@ export interface Answer {
   readonly body: JsonObject;
 }
 
-/** A server on loopback and how to ask it. */
+/** A server on loopback with a client. */
 export class TestServer implements AsyncDisposable {
   readonly server: ApiServer;
   readonly url: string;
@@ -27,7 +27,7 @@ export class TestServer implements AsyncDisposable {
     );
   }
 
-  /** Sends a request; an object body goes as JSON. */
+  /** Sends a request; an object body is sent as JSON. */
   async ask(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<Answer> {
     const init = body === undefined ? {} : { body: typeof body === "string" ? body : JSON.stringify(body) };
     const response = await fetch(this.url + path, {

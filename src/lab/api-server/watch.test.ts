@@ -8,7 +8,7 @@ async function revisionOf(api: TestServer): Promise<string> {
   return String(at((await api.ask("GET", MAPS)).body, "metadata", "resourceVersion"));
 }
 
-test("watch: without a version the state comes first, then changes in order", async () => {
+test("watch: without a version it sends the state first, then changes in order", async () => {
   await using api = await TestServer.start();
   await api.ask("POST", MAPS, configMap("a"));
   await using watch = await api.watch(MAPS);
@@ -19,7 +19,7 @@ test("watch: without a version the state comes first, then changes in order", as
   assert.deepEqual(await watch.take(3), ["MODIFIED a", "ADDED b", "DELETED a"]);
 });
 
-test("watch: from a version, what happened since comes first and nothing twice", async () => {
+test("watch: from a version it sends all changes since then, each once", async () => {
   await using api = await TestServer.start();
   await api.ask("POST", MAPS, configMap("old"));
   const revision = await revisionOf(api);
@@ -39,7 +39,7 @@ test("watch: a selector turns changes into additions and deletions", async () =>
   assert.deepEqual(await watch.take(3), ["ADDED a", "MODIFIED a", "DELETED a"]);
 });
 
-test("watch: a version whose history is gone is 410", async () => {
+test("watch: a version whose history is removed is answered with 410", async () => {
   await using api = await TestServer.start();
   await api.ask("POST", MAPS, configMap("a"));
   const revision = await revisionOf(api);
@@ -70,7 +70,7 @@ test("watch: bookmarks come with time, and the watch ends when its time is over"
   assert.equal(await watch.next(), undefined);
 });
 
-test("watch: a streaming list sends the state and a bookmark that says so", async () => {
+test("watch: a streaming list sends the state and a bookmark that marks its end", async () => {
   await using api = await TestServer.start();
   await api.ask("POST", MAPS, configMap("a"));
   const query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
@@ -119,7 +119,7 @@ test("lists: chunks are one consistent state although others write, and expire w
   assert.deepEqual(names(rest.body), ["cc", "d", "e"]);
 });
 
-test("faults over HTTP: statuses, lost responses and cut connections happen as told", async () => {
+test("faults over HTTP: statuses, lost responses and cut connections happen as requested", async () => {
   await using api = await TestServer.start({ faultsOverHttp: true });
   const rule = (match: JsonObject, action: JsonObject) =>
     api.ask("POST", "/lab/faults", { match: { times: 1, ...match }, action });

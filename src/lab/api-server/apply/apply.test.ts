@@ -63,7 +63,7 @@ function fieldsOf(state: State, manager: string): Json | undefined {
   return state.managedFields.find((entry) => entry.manager === manager)?.fieldsV1;
 }
 
-test("apply: what a manager applies is its own, what it drops goes", () => {
+test("apply: a manager owns the fields that it applies; fields that it drops are removed", () => {
   const one = apply(EMPTY, "m", { a: 1, b: 2 });
   assert.deepEqual(fieldsOf(one, "m"), { "f:spec": { "f:a": {}, "f:b": {} } });
   assert.deepEqual(apply(one, "m", { a: 1 }).object["spec"], { a: 1 });
@@ -82,7 +82,7 @@ test("apply: another manager's value is a conflict with a cause for each field, 
   assert.deepEqual(apply(shared, "m", { b: 2 }).object["spec"], { a: 1, b: 2 }, "the other owner still wants it");
 });
 
-test("apply: force takes the field and its ownership", () => {
+test("apply: force sets the field and takes over its ownership", () => {
   const taken = apply(apply(EMPTY, "m", { a: 1, b: 2 }), "n", { a: 5 }, true);
   assert.deepEqual(taken.object["spec"], { a: 5, b: 2 });
   assert.deepEqual(fieldsOf(taken, "m"), { "f:spec": { "f:b": {} } });
@@ -119,7 +119,7 @@ test("apply: fields written by an update conflict until they are given up", () =
   assert.deepEqual(apply(removed, "m", { a: 1 }).object["spec"], { a: 1 });
 });
 
-test("apply: an object that nobody manages belongs to before-first-apply", () => {
+test("apply: the fields of an object without managers belong to before-first-apply", () => {
   const live: State = { object: { metadata: { name: "x" }, spec: { a: 1 } }, managedFields: [] };
   assert.throws(() => apply(live, "m", { a: 2 }), /before-first-apply/);
 });
@@ -180,7 +180,7 @@ test("apply: applying the same again changes neither the object nor the owners",
   );
 });
 
-test("apply: after a forced apply the object says all that was applied, and the applier owns it", () => {
+test("apply: after a forced apply the object has all applied values, and the applier owns them", () => {
   fc.assert(
     fc.property(steps, spec, (history, wanted) => {
       const state = apply(play(history), "m", wanted as JsonObject, true);

@@ -1,4 +1,4 @@
-/** Server-side apply: who owns which field, and what an applied configuration makes of an object. Pure. */
+/** Server-side apply: owners of fields, and the result of an applied configuration. Pure. */
 import { ApiError, type Cause, type ErrorSubject } from "../errors.ts";
 import { isObject, type JsonObject } from "../object/json.ts";
 import type { ManagedFieldsEntry } from "../object/meta.ts";
@@ -32,7 +32,7 @@ function decodeFixed(fields: JsonObject): FieldSet {
   return FieldSet.decode(fields) ?? new FieldSet();
 }
 
-/** `metadata` itself is no field, but what lies below is: unlike the other entries it does not hide its members. */
+/** `metadata` itself is no field, but its members are: unlike the other entries it does not hide them. */
 function strip(fields: FieldSet): FieldSet {
   const without = new FieldSet();
   for (const element of fields.elements()) {
@@ -45,7 +45,7 @@ function strip(fields: FieldSet): FieldSet {
   return without;
 }
 
-/** What both operations need to know of the kind. */
+/** The parts of a kind that both operations need. */
 export interface TypeInfo {
   readonly schema: Schema;
   readonly definitions: Definitions;
@@ -54,7 +54,7 @@ export interface TypeInfo {
   readonly reset: readonly string[];
 }
 
-/** The managed fields after a write that was no apply: the writer owns what it changed. */
+/** The managed fields after a write that was no apply: the writer owns the changed fields. */
 export function trackUpdate(
   type: TypeInfo,
   old: JsonObject | undefined,
@@ -92,7 +92,7 @@ export interface Applied {
 }
 
 /**
- * Applies a configuration: merges it into `live`, removes what this manager applied before and nobody wants any more.
+ * Applies a configuration: merges it into `live`, removes fields that this manager applied before and that have no owner now.
  * Throws ApiError `Conflict` with a cause for each field that another manager owns with another value, unless `force`.
  */
 export function applyConfiguration(
@@ -125,7 +125,7 @@ export function applyConfiguration(
   return { object, managedFields: encodeManaged([...rest, next]) };
 }
 
-/** Fields of an object that nobody manages belong to whoever was there before the first apply. */
+/** Fields without a manager belong to the manager `before-first-apply`. */
 function adopt(managed: Managed[], live: JsonObject, schema: Schema, type: TypeInfo): Managed[] {
   if (managed.length > 0 || Object.keys(live).length === 0) return managed;
   const fields = strip(toFieldSet(withoutReset(live, type.reset), schema, type.definitions));

@@ -3,7 +3,7 @@ import { isObject, type JsonObject } from "../object/json.ts";
 import type { ManagedFieldsEntry } from "../object/meta.ts";
 import { FieldSet } from "./field-set.ts";
 
-/** Who set fields, and how. */
+/** The writer of fields, and its operation. */
 export interface Manager {
   readonly manager: string;
   readonly operation: "Apply" | "Update";
@@ -25,7 +25,7 @@ const ANCIENT = "ancient-changes";
 export function decodeManaged(entries: readonly ManagedFieldsEntry[]): Managed[] {
   const managed: Managed[] = [];
   for (const entry of entries) {
-    // `[{}]` is how clients ask for a reset.
+    // Clients request a reset by `[{}]`.
     if (!isObject(entry) || (entry.operation === undefined && entry.fieldsV1 === undefined)) continue;
     const { operation } = entry;
     const fields = isObject(entry.fieldsV1) ? FieldSet.decode(entry.fieldsV1) : new FieldSet();

@@ -14,7 +14,7 @@ export function shapeOf(value: Json | undefined, schema: Schema): Shape {
   return type === "set" ? "set" : "leaf";
 }
 
-/** The path element of each item, in order; undefined when two items have the same, so that they cannot be told apart. */
+/** The path element of each item, in order; undefined when two items have the same, so that they cannot be distinguished. */
 export function elementsOf(
   list: readonly Json[],
   shape: "keyed-list" | "set",
@@ -36,7 +36,7 @@ function keyElement(item: Json, keys: readonly string[], schema: Schema, definit
   const id: JsonObject = {};
   if (!isObject(item)) return `v:${JSON.stringify(item)}`;
   for (const key of keys) {
-    // A key left out stands for its default, as `protocol` of a port does.
+    // A missing key has its default, such as `protocol` of a port.
     const value = own(item, key) ?? memberSchema(schema, key, definitions)?.default;
     if (value !== undefined) id[key] = value;
   }
@@ -77,7 +77,7 @@ function addTo(
   if (always || child.isEmpty()) set.insert(element);
 }
 
-/** What differs between two values. */
+/** The differences between two values. */
 export interface Comparison {
   readonly added: FieldSet;
   readonly modified: FieldSet;
@@ -133,7 +133,7 @@ function compareMember(
   result.removed.insertChild(element, inner.removed);
 }
 
-/** `live` with everything that `config` says; what only `live` has stays. */
+/** Merges `config` into `live`; fields that only `live` has stay. */
 export function mergeTyped(live: Json | undefined, config: Json, schema: Schema, definitions: Definitions): Json {
   const shape = shapeOf(config, schema);
   if (shape === "struct" && isObject(live) && isObject(config)) {
@@ -186,7 +186,7 @@ function mergeItems(
   return result;
 }
 
-/** A copy of `value` without what `gone` has and `kept` has not. */
+/** A copy of `value` without the fields that are in `gone` and not in `kept`. */
 export function removeFields(
   value: Json,
   gone: FieldSet,
@@ -225,7 +225,7 @@ export function removeFields(
   return value;
 }
 
-/** An item that stays keeps its keys, whoever owned them: without them it would be another item. */
+/** An item that stays keeps its keys, whoever their owner is: without them it would be another item. */
 function withKeys(rest: Json | undefined, item: Json, keys: readonly string[]): Json | undefined {
   if (!isObject(rest) || !isObject(item) || keys.every((key) => rest[key] === item[key])) return rest;
   const own = Object.entries(item).filter(([key]) => keys.includes(key));

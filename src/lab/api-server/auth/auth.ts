@@ -1,12 +1,12 @@
 import { ApiError } from "../errors.ts";
 
-/** Who asks (authentication/v1 UserInfo). */
+/** The user of a request (authentication/v1 UserInfo). */
 export interface UserInfo {
   readonly name: string;
   readonly groups: readonly string[];
 }
 
-/** What is asked (authorization/v1 ResourceAttributes and NonResourceAttributes). */
+/** The attributes of a request (authorization/v1 ResourceAttributes and NonResourceAttributes). */
 export interface RequestAttributes {
   readonly verb: string;
   readonly group: string;
@@ -19,12 +19,12 @@ export interface RequestAttributes {
   readonly nonResourcePath?: string;
 }
 
-/** Finds out who sends a request. Undefined: nobody known, the request is refused with 401. */
+/** Finds the user of a request. `undefined`: unknown, and the request is refused with 401. */
 export interface Authenticator {
   authenticate(headers: Readonly<Record<string, string | string[] | undefined>>): UserInfo | undefined;
 }
 
-/** What was decided. `reason` may be empty. */
+/** The result of an authorization. `reason` may be empty. */
 export interface Decision {
   readonly allowed: boolean;
   readonly reason: string;
@@ -39,7 +39,7 @@ export interface PolicyRule {
   readonly nonResourceURLs: readonly string[];
 }
 
-/** What a user may do in a namespace and at the cluster scope. */
+/** The rights of a user in a namespace and at the cluster scope. */
 export interface Rules {
   readonly rules: readonly PolicyRule[];
   /** Some could not be found out. */
@@ -57,7 +57,7 @@ export const openAuthenticator: Authenticator = {
   authenticate: () => ({ name: "system:admin", groups: ["system:masters", "system:authenticated"] }),
 };
 
-/** Bearer tokens (RFC 6750) from a fixed table. Whoever is known is also in `system:authenticated`. */
+/** Bearer tokens (RFC 6750) from a fixed table. Every known user is also in `system:authenticated`. */
 export function tokenAuthenticator(tokens: ReadonlyMap<string, UserInfo>): Authenticator {
   return {
     authenticate(headers) {
@@ -72,7 +72,7 @@ export function tokenAuthenticator(tokens: ReadonlyMap<string, UserInfo>): Authe
   };
 }
 
-/** 401, as the real server words it. */
+/** An error with status 401 and the text of the real server. */
 export function unauthorized(): ApiError {
   return new ApiError("Unauthorized", "Unauthorized");
 }

@@ -5,7 +5,7 @@ import { forbiddenError } from "./forbidden.ts";
 const SERVICE_ACCOUNT = /^system:serviceaccount:([^:]+):([^:]+)$/;
 
 /**
- * Who a request is to be judged as: `kubectl --as=alice --as-group=readers`. Throws ApiError `Forbidden` for who may not
+ * The user as whom a request is authorized: `kubectl --as=alice --as-group=readers`. Throws ApiError `Forbidden` for a user who may not
  * impersonate, and `InternalError`, as kube-apiserver does, for groups without a user.
  */
 export function effectiveUser(
@@ -47,7 +47,7 @@ function attributes(resource: string, name: string): RequestAttributes {
   return { verb: "impersonate", group: "", version: "v1", resource, subresource: "", namespace: "", name };
 }
 
-/** Node joins a header that comes several times by commas, where it does not know it. */
+/** Node joins repeated headers by commas if it does not know them. */
 function listOf(value: string | string[] | undefined): string[] {
   const values = typeof value === "string" ? value.split(",") : (value ?? []);
   return values.map((one) => one.trim()).filter((one) => one !== "");

@@ -33,12 +33,12 @@ function coversResource(allowed: readonly string[], { resource, subresource }: R
   return has(allowed, `${resource}/${subresource}`) || allowed.includes(`*/${subresource}`);
 }
 
-/** A `*` at the end stands for whatever follows. */
+/** A `*` at the end matches any rest. */
 function coversPath(allowed: readonly string[], path: string): boolean {
   return allowed.some((url) => (url.endsWith("*") ? path.startsWith(url.slice(0, -1)) : url === path));
 }
 
-/** Words for the subject of a binding that a user is; `undefined` when none is. */
+/** The text of the binding's subject that matches a user; `undefined` if none does. */
 export function subjectOf(binding: JsonObject, user: UserInfo): string | undefined {
   for (const item of asArray(binding["subjects"])) {
     const subject = asObject(item);

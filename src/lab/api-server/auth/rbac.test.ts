@@ -60,7 +60,7 @@ const pod = (name: string): JsonObject => ({
   spec: { containers: [{ name: "c", image: "registry.invalid/c:1" }] },
 });
 
-test("rbac: who has no role is refused in a real API server's words, and discovery is for everybody", async (t) => {
+test("rbac: a user without a role is refused with the text of a real API server, and discovery is allowed to all", async (t) => {
   const { ask } = await start(t);
   const cases = [
     [
@@ -122,7 +122,7 @@ test("rbac: who has no role is refused in a real API server's words, and discove
   assert.equal((await ask("root", "GET", "/api/v1/pods")).status, 200);
 });
 
-test("rbac: roles count in their namespace, cluster roles where they are bound, for users, groups and service accounts", async (t) => {
+test("rbac: roles apply in their namespace and cluster roles where they are bound, for users, groups and service accounts", async (t) => {
   const { ask, make } = await start(t);
   await make(`${RBAC}/namespaces/apps/roles`, role("pods", rule("get,list,create", "pods")));
   await make(`${RBAC}/clusterroles`, role("reader", rule("get,list,watch", "*")));
@@ -153,7 +153,7 @@ test("rbac: roles count in their namespace, cluster roles where they are bound, 
   assert.deepEqual(await statuses("bob"), [200, 403, 403, 403, 403]);
   assert.deepEqual(await statuses("alice"), [200, 200, 200, 403, 403]);
   assert.deepEqual(await statuses("root"), [200, 200, 200, 201, 404]);
-  // What is taken away is gone with the next request.
+  // A removed right is missing at the next request.
   assert.equal((await ask("root", "DELETE", `${RBAC}/clusterrolebindings/readers`)).status, 200);
   assert.deepEqual(await statuses("alice"), [403, 403, 403, 403, 403]);
 });
@@ -180,7 +180,7 @@ test("rbac: subresources are rights of their own, and names narrow a right, also
   for (const [path, wanted] of cases) assert.equal((await ask("bob", "GET", path)).status, wanted, path);
 });
 
-test("rbac: a binding to a role that is not there says so", async (t) => {
+test("rbac: the refusal names a binding to a missing role", async (t) => {
   const { ask, make } = await start(t);
   await make(`${RBAC}/clusterrolebindings`, binding("gone", "ClusterRole", "gone", { kind: "User", name: "bob" }));
   const { body } = await ask("bob", "GET", "/api/v1/nodes");
@@ -221,7 +221,7 @@ test("rbac: reviews answer from the same rules, about oneself and about others",
   assert.ok(JSON.stringify(rules).includes('{"verbs":["get"],"apiGroups":["","apps"],"resources":["pods"]}'));
 });
 
-test("rbac: who may impersonate is judged as the other, who may not is refused", async (t) => {
+test("rbac: with the right to impersonate a request is authorized as the other user, without it refused", async (t) => {
   const { ask } = await start(t);
   const as = (name: string, ...groups: string[]): Record<string, string> => ({
     "impersonate-user": name,
@@ -242,7 +242,7 @@ test("rbac: who may impersonate is judged as the other, who may not is refused",
   );
 });
 
-test("rbac: kubectl auth can-i tells what the rules say", async (t) => {
+test("rbac: kubectl auth can-i answers as the rules decide", async (t) => {
   // kubectl sends no token without TLS.
   const host = "127.0.0.1";
   const listen = [

@@ -6,7 +6,7 @@ import type { Authorizer, Decision, PolicyRule, RequestAttributes, Rules, UserIn
 import { ruleAllows, rulesOf, subjectOf } from "./rbac-rules.ts";
 
 const GROUP = "rbac.authorization.k8s.io";
-/** Whoever is in it may do everything, whatever the objects say. */
+/** Members of this group may do everything, whatever the rules are. */
 const MASTERS = "system:masters";
 const EVERYTHING: Rules = {
   rules: [
@@ -16,14 +16,14 @@ const EVERYTHING: Rules = {
   incomplete: false,
 };
 
-/** A binding that names the user, with the rules of its role, or what is wrong with it. */
+/** A binding that names the user, with the rules of its role, or its fault. */
 type Grant =
   | { readonly rules: readonly PolicyRule[]; readonly words: string; readonly fault?: never }
   | { readonly fault: string };
 
 /**
- * Role-based access control as kube-apiserver's: bindings and roles are read from the store for each request. Left out: that nobody
- * may grant what he has not (escalation), and ClusterRoles that are put together from others (aggregation).
+ * Role-based access control as kube-apiserver's: bindings and roles are read from the store for each request. Left out: the check that a user
+ * grants only rights that he has (escalation), and ClusterRoles that are combined from others (aggregation).
  */
 export class RbacAuthorizer implements Authorizer {
   readonly #store: Store;

@@ -9,7 +9,7 @@ import { schemaType } from "./schema-type.ts";
 import { T } from "./types.ts";
 import { toValue, type Value } from "./value.ts";
 
-/** Every expression here was put to kube-apiserver 1.36 with this schema and object; what it said is what is wanted. */
+/** Every expression here was evaluated by kube-apiserver 1.36 with this schema and object; its results are the wanted ones. */
 const SCHEMA: Schema = {
   type: "object",
   properties: {
@@ -175,7 +175,7 @@ const NOT_COMPILED: readonly [string, string][] = [
 for (const [source, why] of NOT_COMPILED) {
   test(`cel: ${source} does not compile`, () => {
     const message = errorOf(() => compile(source, SCOPE));
-    assert.ok(message.includes(why), `${message} does not say: ${why}`);
+    assert.ok(message.includes(why), `${message} does not contain: ${why}`);
   });
 }
 
@@ -228,7 +228,7 @@ const WORDS =
     " ",
   );
 
-test("cel: nothing but CelError escapes, and what compiles to a bool is a bool or has no value", () => {
+test("cel: only CelError is thrown, and an expression of type bool is a bool or has no value", () => {
   const soup = fc.array(fc.constantFrom(...WORDS), { maxLength: 25 }).map((words) => words.join(" "));
   fc.assert(
     fc.property(fc.oneof(soup, fc.string(), fc.string({ unit: "binary" })), (source) => {
@@ -244,7 +244,7 @@ test("cel: nothing but CelError escapes, and what compiles to a bool is a bool o
   );
 });
 
-/** An arithmetic or logical expression, and its value by JavaScript's own operators; undefined where there is none. */
+/** An arithmetic or logical expression, and its value by JavaScript's own operators; undefined if there is none. */
 interface Sum {
   readonly text: string;
   readonly value: bigint | undefined;

@@ -6,7 +6,7 @@ import { assignable, showType, substitute, T, type Type } from "./types.ts";
 /** The variables that an expression may use. */
 export type Scope = ReadonlyMap<string, Type>;
 
-/** What the checker found out. */
+/** The result of the check. */
 export interface Checked {
   readonly type: Type;
   /** The variables of the outermost scope that the expression uses. */
@@ -29,7 +29,7 @@ export function namespaced(expr: Expr & { readonly op: "call" }): string | undef
   return expr.target?.op === "ident" && expr.target.name === "optional" ? `optional.${expr.name}` : undefined;
 }
 
-/** Functions whose arguments are looked at when they are literals. */
+/** Functions whose literal arguments are checked. */
 const LITERAL_CHECKED = new Set(["matches", "timestamp", "duration"]);
 
 class Checker {
@@ -175,7 +175,7 @@ class Checker {
       if (params.length !== args.length || !params.every((param, at) => assignable(param, args[at] ?? T.dyn, trial)))
         continue;
       const found = substitute(own, trial);
-      // Several fit when an argument may be anything: then so may the result.
+      // Several overloads fit if an argument has any type: then the result has any type too.
       if (result !== undefined && showType(result) !== showType(found)) return T.dyn;
       if (result === undefined) this.#known = trial;
       result = found;

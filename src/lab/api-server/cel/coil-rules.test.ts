@@ -18,11 +18,11 @@ import { checkRules, compileRules } from "./index.ts";
 const NONE = new Map();
 
 interface Judge {
-  /** Whether an API server takes it. */
+  /** Whether an API server accepts it. */
   readonly takes: (spec: object, old?: object) => boolean;
 }
 
-/** What an API server that has the CRD says. */
+/** The answer of an API server with the CRD. */
 function judgeOf(kind: string): Judge {
   const crd: CrdManifest | undefined = coilCrds.find(({ spec }) => spec.names.kind === kind);
   const schema = JSON.parse(JSON.stringify(crd?.spec.versions[0]?.schema.openAPIV3Schema)) as Schema;
@@ -79,7 +79,7 @@ test("AddressPool: an API server refuses a new one exactly when Coil's webhook w
   );
 });
 
-test("AddressPool: an API server refuses a change of a good one exactly when Coil's webhook would", () => {
+test("AddressPool: an API server refuses a change of a valid pool exactly if Coil's webhook would", () => {
   const { takes } = judgeOf("AddressPool");
   const good = fc.array(
     fc.constantFrom<SubnetSet>(
@@ -119,7 +119,7 @@ test("AddressPool: an API server refuses a change of a good one exactly when Coi
   );
 });
 
-test("AddressPool: an odd one that was stored before is taken as it is, whatever it is", () => {
+test("AddressPool: an invalid pool that was stored before is accepted unchanged", () => {
   const { takes } = judgeOf("AddressPool");
   fc.assert(
     fc.property(fc.array(subnet, { maxLength: 5 }), bits, (list, blockSizeBits) => {
@@ -129,7 +129,7 @@ test("AddressPool: an odd one that was stored before is taken as it is, whatever
   );
 });
 
-test("Egress: an API server refuses no more than Coil's webhook would, and all but keys of labels and annotations and what is there twice", () => {
+test("Egress: an API server refuses only what Coil's webhook would, and all of it but keys of labels and annotations and duplicates", () => {
   const { takes } = judgeOf("Egress");
   const amount = fc.oneof(
     fc.constantFrom("5%", "100%", "101%", "007%", "x", "%", "1.5%"),

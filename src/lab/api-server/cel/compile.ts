@@ -19,7 +19,7 @@ export interface Program {
   readonly type: Type;
   /** The variables that it uses. */
   readonly uses: ReadonlySet<string>;
-  /** Its value. Throws CelError `evaluation` where it has none, `cost` when the budget is used up. */
+  /** Its value. Throws CelError `evaluation` if it has none, and `cost` when the budget is used up. */
   readonly run: (variables: Variables, budget: Budget) => Value;
 }
 

@@ -2,11 +2,11 @@ import { ExpectedError } from "#base/errors";
 
 /**
  * `syntax` and `type`: the expression does not compile. `evaluation`: it has no value for this data, such as an absent key.
- * `cost`: it did more work than it may.
+ * `cost`: it has used up its budget.
  */
 export type CelErrorCode = "syntax" | "type" | "evaluation" | "cost";
 
-/** Why an expression does not compile, or has no value. Messages are those of cel-go, as far as they are quoted to users. */
+/** Why an expression does not compile, or has no value. Messages that users see are those of cel-go. */
 export class CelError extends ExpectedError<CelErrorCode> {
   override readonly name = "CelError";
 }

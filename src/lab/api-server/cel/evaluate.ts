@@ -4,7 +4,7 @@ import { fits, overloadsOf } from "./functions.ts";
 import type { Expr } from "./syntax.ts";
 import { CelObject, isList, isMap, Optional, TypeName, typeNameOf, type Value } from "./value.ts";
 
-/** The work that may still be done: each step costs one, and each ten characters or items that a function looks through. */
+/** The remaining budget: each step costs one, and so do each ten characters or items that a function reads. */
 export interface Budget {
   left: number;
 }
@@ -12,7 +12,7 @@ export interface Budget {
 /** The values of variables. */
 export type Variables = ReadonlyMap<string, Value>;
 
-/** The value of a checked expression. Throws CelError `evaluation` where it has none, `cost` when the budget is used up. */
+/** The value of a checked expression. Throws CelError `evaluation` if it has none, and `cost` when the budget is used up. */
 export function evaluate(expr: Expr, variables: Variables, budget: Budget): Value {
   spend(budget, 1);
   const inner = (part: Expr): Value => evaluate(part, variables, budget);
@@ -112,13 +112,13 @@ function call(expr: Expr & { readonly op: "call" }, inner: (part: Expr) => Value
   return overload.call(args);
 }
 
-/** Functions that do not look through what they are given. */
+/** Functions that do not read their arguments item by item. */
 const AT_ONCE = new Set(["size", "type", "dyn", "hasValue", "value", "orValue", "or", "of", "none"]);
 
 function sizeOf(value: Value): number {
   if (typeof value === "string" || value instanceof Uint8Array) return value.length;
   if (!isList(value)) return isMap(value) ? value.size : 0;
-  // What is joined or compared is looked through.
+  // Joined and compared values are read item by item.
   return value.reduce((sum: number, item) => sum + 1 + (typeof item === "string" ? item.length : 0), 0);
 }
 

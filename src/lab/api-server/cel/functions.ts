@@ -15,7 +15,7 @@ import {
   type Value,
 } from "./value.ts";
 
-/** One way to call a function: types, and what it does. A method has its receiver as first parameter. */
+/** One overload of a function: its types and its implementation. A method has its receiver as first parameter. */
 export interface Overload {
   readonly params: readonly Type[];
   readonly result: Type;
@@ -24,19 +24,19 @@ export interface Overload {
 
 const table = new Map<string, Overload[]>();
 
-/** The overloads of a function or, with `method`, of a method; none when there is no such. */
+/** The overloads of a function or, with `method`, of a method; empty if there is none. */
 export function overloadsOf(name: string, method: boolean): readonly Overload[] {
   return table.get(method ? `.${name}` : name) ?? [];
 }
 
-/** Whether a value may be passed where a type is wanted, by what can be told at run time. */
+/** Whether a value fits a parameter of a type, as far as it can be checked at run time. */
 export function fits(value: Value, type: Type): boolean {
   switch (type.kind) {
     case "var":
     case "dyn":
       return true;
     case "list":
-      // Of a list the first item tells.
+      // For a list only the first item is checked.
       return isList(value) && (value[0] === undefined || fits(value[0], type.item));
     case "map":
       return isMap(value);
@@ -128,7 +128,7 @@ function defineComparison(): void {
   define("@in(A; map<A, B>): bool", (a: Value, map: Map<Value, Value>) => map.has(a));
 }
 
-/** Code points; what CEL counts in strings. */
+/** Code points, the unit of lengths and offsets in CEL. */
 function points(text: string): string[] {
   return [...text];
 }

@@ -1,6 +1,6 @@
 import { errorAt } from "./errors.ts";
 
-/** One token; `text` of strings and bytes is what they mean, not how they are written. */
+/** One token; `text` of strings and bytes is their value, without quotes and escapes. */
 export interface Token {
   readonly kind: "int" | "uint" | "double" | "string" | "bytes" | "ident" | "sign" | "end";
   readonly text: string;

@@ -183,7 +183,7 @@ class Parser {
     );
   }
 
-  /** Up to the end. Only a list may have a comma before it. */
+  /** Parses up to the closing token. Only a list may have a comma before it. */
   #items(end: ")" | "]"): Expr[] {
     const items: Expr[] = [];
     while (!this.#isSign(end)) {
@@ -232,7 +232,7 @@ class Parser {
       case "ident":
         return this.#named(token);
       case "sign":
-        // A dot before a name says that it is of no container, and here there is none.
+        // A dot before a name means the root scope; there is no other scope here.
         if (text === "." && this.#token.kind === "ident") return this.#named(this.#take());
         if (text === "(") return this.#parenthesized();
         if (text === "[") return { op: "list", at, items: this.#items("]") };

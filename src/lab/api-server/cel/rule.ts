@@ -9,13 +9,13 @@ import type { Type } from "./types.ts";
 export interface Rule {
   readonly program: Program;
   readonly message: Program | undefined;
-  /** What is said when there is no message expression, or it has no value. */
+  /** The message if there is no message expression, or it has no value. */
   readonly detail: string;
   readonly reason: string;
-  /** Where the fault is said to be, below what the rule is about: `.a.b`, or empty. */
+  /** The path of the fault below the value of the rule: `.a.b`, or empty. */
   readonly fieldPath: string;
   readonly usesOld: boolean;
-  /** `oldSelf` is an optional, and the rule holds where there is no old value too. */
+  /** `oldSelf` is an optional, and the rule is also run without an old value. */
   readonly optionalOld: boolean;
 }
 
@@ -25,7 +25,7 @@ export interface CompiledRule {
   readonly causes: readonly Cause[];
 }
 
-/** The reasons that a rule may give, with what goes before the text. */
+/** The reasons of rules, with the prefix of their messages. */
 export const REASONS: Readonly<Record<string, "Invalid" | "Forbidden" | "Required" | "Duplicate">> = {
   FieldValueInvalid: "Invalid",
   FieldValueForbidden: "Forbidden",
@@ -43,7 +43,7 @@ function required(field: string, why: string): Cause {
 
 const quoted = (value: Json | undefined): string => JSON.stringify(value ?? "");
 
-/** Compiles a rule about values of a type; `path` is where the CRD has it, and the schema what its `fieldPath` goes into. */
+/** Compiles a rule about values of a type; `path` is its place in the CRD, and `fieldPath` is resolved in the schema. */
 export function compileRule(source: JsonObject, type: Type, schema: Schema, path: string): CompiledRule {
   const shape = shapeCauses(source, schema, path);
   if (shape.length > 0) return { rule: undefined, causes: shape };

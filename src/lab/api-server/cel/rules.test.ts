@@ -9,7 +9,7 @@ interface Said {
   readonly warnings: string[];
 }
 
-/** What the rules of `spec` say of an object, as `field: message`. */
+/** Faults of an object by the rules of `spec`, as `field: message`. */
 function judge(spec: Schema, object: JsonObject, old?: JsonObject): Said {
   const { rules, causes } = compileRules({ type: "object", properties: { spec } }, "schema");
   assert.deepEqual(causes, []);
@@ -22,7 +22,7 @@ function judge(spec: Schema, object: JsonObject, old?: JsonObject): Said {
   return { faults: found.map(({ field, message }) => `${field}: ${message}`), warnings };
 }
 
-/** What is wrong with rules, as `field: message`. */
+/** Faults of rules, as `field: message`. */
 function faultsOf(spec: Schema): string[] {
   const { causes } = compileRules({ type: "object", properties: { spec } }, "schema");
   return causes.map(({ field, message }) => `${field.replace("schema.properties[spec]", "")}: ${message}`);
@@ -30,7 +30,7 @@ function faultsOf(spec: Schema): string[] {
 
 const NUMBER: Schema = { type: "integer" };
 
-test("rules: one with oldSelf is not asked on create, nor where there was nothing, and with optionalOldSelf it is", () => {
+test("rules: a rule with oldSelf does not run on create or without an old value; with optionalOldSelf it does", () => {
   const plain: Schema = {
     type: "object",
     properties: { n: { ...NUMBER, "x-kubernetes-validations": [{ rule: "self >= oldSelf", message: "grows" }] } },
@@ -51,7 +51,7 @@ test("rules: one with oldSelf is not asked on create, nor where there was nothin
   assert.deepEqual(judge(optional, { n: 0 }, { n: 0 }).faults, ["spec.n: Invalid value: 0: from 0 upwards"]);
 });
 
-test("rules: message, messageExpression, reason and fieldPath say what is wrong and where", () => {
+test("rules: message, messageExpression, reason and fieldPath make the error", () => {
   const said = (rule: JsonObject): string[] =>
     judge(
       {
@@ -74,7 +74,7 @@ test("rules: message, messageExpression, reason and fieldPath say what is wrong 
   assert.deepEqual(said({ message: "m", fieldPath: ".m.k" }), ["spec.m.k: Invalid value: m"]);
 });
 
-test("rules: what is wrong with a part that has not changed is a warning, what cannot be evaluated is not", () => {
+test("rules: a fault of an unchanged part is a warning, a failed evaluation is not", () => {
   const spec: Schema = {
     type: "object",
     properties: {
@@ -128,7 +128,7 @@ test("rules: the work of all rules for an object is bounded", () => {
     type: "object",
     "x-kubernetes-validations": [
       { rule, message: "much" },
-      { rule: "false", message: "never asked" },
+      { rule: "false", message: "never run" },
     ],
   };
   const why =
@@ -136,7 +136,7 @@ test("rules: the work of all rules for an object is bounded", () => {
   assert.deepEqual(judge(spec, {}).faults, [`spec: Invalid value: "object": ${why}`]);
 });
 
-test("rules: each fault of a rule is told where the CRD has it", () => {
+test("rules: each fault of a rule has its path in the CRD", () => {
   const at = ".x-kubernetes-validations[0]";
   const of = (rule: JsonObject): string[] =>
     faultsOf({ type: "object", properties: { n: NUMBER }, "x-kubernetes-validations": [rule] });

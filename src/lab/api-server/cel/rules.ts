@@ -8,7 +8,7 @@ import { isEmbedded, schemaType } from "./schema-type.ts";
 import type { Type } from "./types.ts";
 import { Optional, toValue, type Value } from "./value.ts";
 
-/** The work that one rule may cause, and all rules for one object (apiserver pkg/apis/cel: PerCallLimit, RuntimeCELCostBudget). */
+/** The budget of one rule, and of all rules for one object (apiserver pkg/apis/cel: PerCallLimit, RuntimeCELCostBudget). */
 const RULE_COST = 1_000_000;
 const OBJECT_COST = 10_000_000;
 /** The bound on an evaluated message. */
@@ -16,7 +16,7 @@ const MAX_MESSAGE_LENGTH = 5 * 1024;
 /** The path of the whole object, as a real server prints it. */
 const ROOT_PATH = "<nil>";
 
-/** The rules of a schema and of what is below it. */
+/** The rules of a schema and of its members. */
 export interface Rules {
   readonly schema: Schema;
   readonly type: Type | undefined;
@@ -26,15 +26,15 @@ export interface Rules {
   readonly additional: Rules | undefined;
 }
 
-/** What came of compiling: the rules, if there are any, and what is wrong with them. */
+/** The result of compiling: the rules, if there are any, and their faults. */
 export interface CompiledRules {
   readonly rules: Rules | undefined;
   readonly causes: readonly Cause[];
 }
 
 /**
- * Compiles all rules of a CRD's schema, which is the root of a resource; `path` is where the CRD has it. Costs are not estimated: a real server refuses a rule
- * that might look at too much, here one that does look at too much fails when it runs.
+ * Compiles all rules of a CRD's schema, which is the root of a resource; `path` is its place in the CRD. Costs are not estimated: a real server refuses a rule
+ * that might be too expensive; here a rule that is too expensive fails when it runs.
  */
 export function compileRules(schema: Schema, path: string): CompiledRules {
   const causes: Cause[] = [];
@@ -50,7 +50,7 @@ export function compileRules(schema: Schema, path: string): CompiledRules {
 interface SchemaPosition {
   readonly path: string;
   readonly type: Type | undefined;
-  /** Where a list begins of whose items it cannot be said which of the old ones they were. */
+  /** Path of a list whose items cannot be matched with the old ones. */
   readonly uncorrelated: string | undefined;
   readonly causes: Cause[];
 }
@@ -97,21 +97,21 @@ function below(place: SchemaPosition, path: string, schema: Schema, parent: Sche
   };
 }
 
-/** What {@link checkRules} looks at. */
+/** The input of {@link checkRules}. */
 interface Visit {
   readonly causes: Cause[];
   readonly warn: (text: string) => void;
   readonly budget: Budget;
 }
 
-/** An old value that a new one is compared with: absent on create, and where it cannot be said which one it was. */
+/** An old value that a new one is compared with: absent on create, and if the old item is not known. */
 interface Old {
   readonly value: Json | undefined;
-  /** Something around it, or itself, is what it was: what is wrong was so before, and is told in a warning only. */
+  /** The value or one around it has not changed: its faults are old, and only warnings. */
   readonly unchanged: boolean;
 }
 
-/** The faults of an object by its rules; on update those of what has not changed are warnings. */
+/** The faults of an object by its rules; on update faults of unchanged values are warnings. */
 export function checkRules(
   rules: Rules,
   object: JsonObject,
@@ -147,7 +147,7 @@ function compared(value: Json | undefined, old: Json | undefined, around: Old): 
   return { value: old, unchanged: old === undefined ? around.unchanged : equal(value, old) };
 }
 
-/** Items of a list are compared when keys say which is which. */
+/** Items of a list are compared if keys match them. */
 function oldItem(schema: Schema, old: Old, item: Json): Old {
   const keys = schema["x-kubernetes-list-map-keys"] ?? [];
   if (schema["x-kubernetes-list-type"] !== "map" || !Array.isArray(old.value) || !isObject(item)) {
@@ -188,7 +188,7 @@ interface Verdict {
   readonly isFault: boolean;
 }
 
-/** What is wrong, if anything is. */
+/** The fault, if there is one. */
 function judge(rule: Rule, values: () => Map<string, Value>, budget: Budget): Verdict | undefined {
   const own: Budget = { left: Math.min(RULE_COST, budget.left) };
   const granted = own.left;

@@ -21,7 +21,7 @@ export function escapeName(name: string): string | undefined {
 }
 
 /**
- * The type that expressions see, of what a structural schema says; undefined for what they do not see: data without a schema. At the root of a
+ * The type of a structural schema for expressions; undefined for data without a schema, which they cannot use. At the root of a
  * resource `apiVersion`, `kind`, `metadata.name` and `metadata.generateName` are always there, and no more of metadata.
  */
 export function schemaType(schema: Schema, name: string, isRoot: boolean): Type | undefined {
@@ -71,7 +71,7 @@ function objectType(schema: Schema, name: string, isRoot: boolean): Type | undef
     const type = identifier === undefined ? undefined : schemaType(property, `${name}.${key}`, isEmbedded(property));
     if (identifier === undefined || type === undefined) continue;
     fields.set(identifier, { name: key, type });
-    // Most reserved words may follow a dot as they are.
+    // Most reserved words are allowed after a dot.
     if (RESERVED.has(key)) fields.set(key, { name: key, type });
   }
   const type: ObjectType = { kind: "object", name, fields };

@@ -4,7 +4,7 @@ export type FoldKind = "all" | "exists" | "exists_one" | "map" | "filter";
 /** A literal's value. */
 export type Literal = null | boolean | bigint | number | string | Uint8Array;
 
-/** A parsed expression; `at` is where in the source an error about it points to. */
+/** A parsed expression; `at` is the position in the source for errors. */
 export type Expr = { readonly at: number } & (
   | { readonly op: "literal"; readonly value: Literal }
   | { readonly op: "ident"; readonly name: string }

@@ -4,7 +4,7 @@ export type Type =
   | { readonly kind: "list" | "optional"; readonly item: Type }
   | { readonly kind: "map"; readonly key: Type; readonly value: Type }
   | ObjectType
-  /** Stands for one type in a signature, and for what an empty list is not yet known to hold. */
+  /** One type in a signature, or the unknown item type of an empty list. */
   | { readonly kind: "var"; readonly name: string };
 
 /** Types without parts. */
@@ -29,7 +29,7 @@ export interface ObjectType {
   readonly fields: ReadonlyMap<string, { readonly name: string; readonly type: Type }>;
 }
 
-/** What variables stand for. */
+/** The types of variables. */
 export type Bindings = ReadonlyMap<string, Type>;
 
 /** The types without parts, as values. */
@@ -79,7 +79,7 @@ export function showType(type: Type): string {
   }
 }
 
-/** The type with what is known of its variables put in. */
+/** The type with its known variables replaced. */
 export function substitute(type: Type, known: Bindings): Type {
   switch (type.kind) {
     case "var": {
@@ -96,7 +96,7 @@ export function substitute(type: Type, known: Bindings): Type {
   }
 }
 
-/** Whether a value of `actual` may stand where `wanted` is; binds variables of either in `known` on the way, also when the answer is no. */
+/** Whether a value of `actual` fits `wanted`. Binds variables of both in `known`, also if the answer is no. */
 export function assignable(wanted: Type, actual: Type, known: Map<string, Type>): boolean {
   const to = substitute(wanted, known);
   const from = substitute(actual, known);

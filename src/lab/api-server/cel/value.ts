@@ -2,7 +2,7 @@ import { equal, isObject, type Json, type JsonObject } from "../object/json.ts";
 import { noValue } from "./errors.ts";
 import type { ObjectType, Type } from "./types.ts";
 
-/** What expressions work on. An int is a `bigint`, a double a `number`. */
+/** A value of an expression. An int is a `bigint`, a double a `number`. */
 export type Value =
   | null
   | boolean
@@ -36,7 +36,7 @@ export class Span {
   }
 }
 
-/** A type as a value: what `type()` gives. */
+/** A type as a value, the result of `type()`. */
 export class TypeName {
   readonly name: string;
 
@@ -72,7 +72,7 @@ export class CelObject {
   }
 }
 
-/** True for a list, which `Array.isArray` does not tell of a read-only one. */
+/** True for a list, for which TypeScript's `Array.isArray` fails with read-only arrays. */
 export function isList(value: Value): value is readonly Value[] {
   return Array.isArray(value);
 }
@@ -194,7 +194,7 @@ function mapsEqual(a: ReadonlyMap<Value, Value>, b: ReadonlyMap<Value, Value>): 
   return true;
 }
 
-/** The name of a value's type, as `type()` has it. */
+/** The name of a value's type in `type()`. */
 export function typeNameOf(value: Value): string {
   if (value === null) return "null_type";
   switch (typeof value) {

@@ -16,7 +16,7 @@ function plan(seed = 1): FaultPlan {
   return new FaultPlan({ seed, watchFault: () => 0 });
 }
 
-test("faults: a rule hits what it matches, in order, as often as it says", () => {
+test("faults: a rule hits its matching requests, in order, up to its limit", () => {
   const faults = plan();
   faults.add({ match: { verb: ["get", "list"], resource: "pods", times: 2 }, action: { status: 500 } });
   faults.add({ action: { latencyMs: 1 } });
@@ -24,7 +24,7 @@ test("faults: a rule hits what it matches, in order, as often as it says", () =>
   assert.deepEqual(hits, [{ status: 500 }, { status: 500 }, { latencyMs: 1 }, { latencyMs: 1 }]);
 });
 
-test("faults: chance is the same for the same seed, and about what was asked", () => {
+test("faults: the same seed has the same hits, with about the wanted probability", () => {
   const draw = (seed: number): boolean[] => {
     const faults = plan(seed);
     faults.add({ match: { probability: 0.3 }, action: { status: 409 } });

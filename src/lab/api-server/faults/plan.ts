@@ -13,11 +13,11 @@ export interface FaultMatch {
   readonly userAgent?: string;
   /** Share of the matching requests that are hit, 0 to 1. Default 1. */
   readonly probability?: number;
-  /** The rule goes after this many hits. Default: it stays. */
+  /** The rule is removed after this many hits. Default: it stays. */
   readonly times?: number;
 }
 
-/** What happens to a request that is hit. `latencyMs` combines with the others. */
+/** The effect on a request that is hit. `latencyMs` combines with the others. */
 export interface FaultAction {
   /** Wait this long before anything else. */
   readonly latencyMs?: number;

@@ -6,7 +6,7 @@ import type { ResourceDef } from "../resources/types.ts";
 import { applyDefaults, type Definitions, invalidValue, prune, requiredValue, validate } from "../schema/index.ts";
 import { isLabelKey, isLabelValue } from "../select/label.ts";
 
-/** What to do with members that the schema does not know (query parameter `fieldValidation`). */
+/** How members that the schema does not have are handled (query parameter `fieldValidation`). */
 export type FieldValidation = "Ignore" | "Warn" | "Strict";
 
 /** Turns a body into an object of the resource: right kind, metadata present. Changes `body` in place. Throws ApiError. */
@@ -27,7 +27,7 @@ export function toKubeObject(resource: ResourceDef, body: JsonObject): KubeObjec
   return body as KubeObject;
 }
 
-/** Members of ObjectMeta that Go leaves out when they are empty: `labels: {}` is as good as none, and not stored. */
+/** Members of ObjectMeta that Go leaves out when they are empty: `labels: {}` is not stored. */
 const OMITTED_WHEN_EMPTY = ["labels", "annotations", "finalizers", "ownerReferences"];
 
 function dropEmpty(metadata: JsonObject): void {
@@ -38,7 +38,7 @@ function dropEmpty(metadata: JsonObject): void {
   }
 }
 
-/** Prunes and defaults in place; what was unknown is refused, told in a warning, or dropped silently. */
+/** Prunes and defaults in place; unknown members are refused, reported in a warning, or dropped silently. */
 export function normalize(
   object: KubeObject,
   resource: ResourceDef,
@@ -120,7 +120,7 @@ export function metadataCauses(resource: ResourceDef, object: KubeObject): Cause
   return causes;
 }
 
-/** Refuses an object with any fault. Throws ApiError `Invalid` with all of them. What the old object had wrong already is told through `warn`. */
+/** Refuses an object with any fault. Throws ApiError `Invalid` with all of them. Faults that the old object had already are reported by `warn`. */
 export function validateObject(
   resource: ResourceDef,
   object: KubeObject,
@@ -131,7 +131,7 @@ export function validateObject(
   const { custom, rules } = resource;
   const before = custom && old !== undefined ? asRead(resource, old, definitions) : undefined;
   const causes = validate(object, resource.schema, definitions, { custom, old: before });
-  // The other checks read members whose types the schema has just made sure of.
+  // The other checks read members whose types the schema check has confirmed.
   if (causes.length === 0) {
     causes.push(...metadataCauses(resource, object));
     causes.push(...(resource.strategy.validate?.(object, old) ?? []));
@@ -152,7 +152,7 @@ function asRead(resource: ResourceDef, stored: KubeObject, definitions: Definiti
   return object;
 }
 
-/** Faults after which rules would look at data of another kind than they were written for. */
+/** Faults after which rules would read data of a wrong type. */
 const BLOCKING = new Set([
   "FieldValueNotSupported",
   "FieldValueRequired",

@@ -8,7 +8,7 @@ import type { Collection } from "../store/collection.ts";
 import type { Entry } from "../store/entry.ts";
 import { fromStored } from "./object-rules.ts";
 
-/** What a list or watch selects. */
+/** The selection of a list or watch. */
 export interface Selection {
   readonly namespace: string;
   readonly labels: LabelSelector;
@@ -28,7 +28,7 @@ export function parseSelection(
   return { namespace, labels: parseLabelSelector(query.get("labelSelector") ?? ""), fields };
 }
 
-/** Whether nothing but the namespace is asked for. */
+/** Whether only the namespace is selected. */
 export function selectsAll(selection: Selection): boolean {
   return selection.labels.length === 0 && selection.fields.length === 0;
 }
@@ -54,7 +54,7 @@ export interface Listed {
   readonly listMeta: JsonObject;
 }
 
-/** Lists a collection, a page at a time when asked. Throws ApiError: `Expired` (410) for an old `continue`, `BadRequest`. */
+/** Lists a collection, in pages if requested. Throws ApiError: `Expired` (410) for an old `continue`, `BadRequest`. */
 export function listEntries(
   collection: Collection,
   resource: ResourceDef,
@@ -124,7 +124,7 @@ function decodeContinue(token: string, collection: Collection, now: number): { r
   if (!Number.isSafeInteger(rv) || typeof rv !== "number" || typeof start !== "string" || rv > now) {
     throw badRequest("continue key is not valid: it was not made by this server");
   }
-  // The token of an expired list: go on at today's state (the client asked for it by using it).
+  // The token of an expired list: continue at the current state, as the client requests by using it.
   if (rv === -1) return { revision: now, after: start };
   if (rv < collection.floor) {
     const inconsistent = Buffer.from(JSON.stringify({ v: "meta.k8s.io/v1", rv: -1, start })).toString("base64url");

@@ -1,4 +1,4 @@
-/** The rules of object writes that need no store: what an endpoint may change, when an object is finished. Pure. */
+/** The rules of object writes that need no store: the fields that an endpoint may change, the end of an object. Pure. */
 import { ApiError, conflict } from "../errors.ts";
 import { asObject, clone, isObject, type Json, type JsonObject } from "../object/json.ts";
 import { apiVersionOf, type KubeObject, parseApiVersion, timestamp, withMeta } from "../object/meta.ts";
@@ -76,7 +76,7 @@ export function systemMeta(resource: ResourceDef, old: KubeObject): Parameters<t
   };
 }
 
-/** What generations count: everything but metadata and status. */
+/** The part that generations count: everything but metadata and status. */
 export function wish(object: KubeObject, resource: ResourceDef): JsonObject {
   const { metadata: _metadata, status, ...rest } = object;
   return resource.hasStatus || status === undefined ? rest : { ...rest, status };
@@ -102,14 +102,14 @@ export function isFinished(resource: ResourceDef, object: KubeObject): boolean {
   );
 }
 
-/** The finalizers that a propagation policy asks for (meta/v1 DeleteOptions). */
+/** The finalizers of a propagation policy (meta/v1 DeleteOptions). */
 export function propagationFinalizers(finalizers: readonly string[], policy: string | undefined): string[] {
   const rest = finalizers.filter((name) => policy === undefined || (name !== FOREGROUND && name !== ORPHAN));
   if (policy === "Foreground") return [...rest, FOREGROUND];
   return policy === "Orphan" ? [...rest, ORPHAN] : rest;
 }
 
-/** Throws ApiError `Conflict` when uid or resourceVersion are not what the delete expects. */
+/** Throws ApiError `Conflict` if uid or resourceVersion differ from those of the delete. */
 export function checkPreconditions(
   resource: ResourceDef,
   object: KubeObject,

@@ -23,7 +23,7 @@ import {
   wish,
 } from "./object-rules.ts";
 
-/** What comes with a write beside its object. */
+/** The options of a write. */
 export interface WriteOptions {
   readonly user: UserInfo;
   /** Name for `managedFields`. */
@@ -35,7 +35,7 @@ export interface WriteOptions {
   readonly warn: (text: string) => void;
 }
 
-/** What comes with a delete (meta/v1 DeleteOptions). */
+/** The options of a delete (meta/v1 DeleteOptions). */
 export interface DeleteOptions {
   readonly uid?: string | undefined;
   readonly resourceVersion?: string | undefined;
@@ -51,7 +51,7 @@ export interface Deleted {
   readonly gone: boolean;
 }
 
-/** What {@link Objects} works with. */
+/** The dependencies of {@link Objects}. */
 export interface ObjectsDeps {
   readonly store: Store;
   readonly registry: Registry;
@@ -62,10 +62,10 @@ export interface ObjectsDeps {
   readonly admission: readonly AdmissionPlugin[];
 }
 
-/** How often a write that asks for no version is tried again when another came between. */
+/** How often a write without a resourceVersion is tried again after a conflict. */
 const MAX_ATTEMPTS = 5;
 
-/** The rules of reading and writing single objects: what the registry's generic store is to the real server. */
+/** The rules of reading and writing single objects, like the registry's generic store of the real server. */
 export class Objects {
   readonly #deps: ObjectsDeps;
 
@@ -109,7 +109,7 @@ export class Objects {
 
   /**
    * Reads, changes, checks and commits. `change` gets the current state as the resource's version shows it and returns the
-   * wanted one; it is called again when another write came between and the wanted state asks for no resourceVersion.
+   * wanted one; it is called again after a conflict if the wanted state has no resourceVersion.
    */
   async update(
     resource: ResourceDef,
@@ -248,7 +248,7 @@ export class Objects {
     }
   }
 
-  /** What the server sets on a new object, in place. */
+  /** Sets the server's fields of a new object, in place. */
   #initialise(resource: ResourceDef, object: KubeObject): void {
     const { metadata } = object;
     for (const key of [
@@ -307,7 +307,7 @@ export class Objects {
       throw conflict(resource, name);
   }
 
-  /** The state to commit, in the stored version: the wanted one with what this endpoint may not change put back. */
+  /** The state to commit, in the stored version: the wanted one, with the fields that this endpoint may not change as they were. */
   #prepare(resource: ResourceDef, wanted: KubeObject, current: KubeObject, options: WriteOptions): KubeObject {
     const { definitions } = this.#deps.registry;
     normalize(wanted, resource, definitions, options.fieldValidation, options.warn);
@@ -422,7 +422,7 @@ export class Objects {
   }
 }
 
-/** An applied configuration is pruned but not defaulted: a default is nobody's wish. */
+/** An applied configuration is pruned but not defaulted: no manager has applied a default. */
 function normalizeApplied(config: KubeObject, resource: ResourceDef, registry: Registry, options: WriteOptions): void {
   const copy = clone(config);
   normalize(copy, resource, registry.definitions, options.fieldValidation, options.warn);

@@ -40,7 +40,7 @@ function patchedBy(
     case PATCH_TYPES.json:
       return applyJsonPatch(object, patch);
     case PATCH_TYPES.merge:
-      // The stored object is shared: what goes on to be normalised in place must be a copy.
+      // The stored object is shared, and the result is normalised in place: it must be a copy.
       return clone(applyMergePatch(object, needObject(patch)));
     case PATCH_TYPES.strategic:
       if (resource.custom) throw unsupported(type, true);

@@ -1,7 +1,7 @@
 import type { Authorizer, PolicyRule, RequestAttributes, UserInfo } from "../auth/auth.ts";
 import { asArray, asObject, asString, type JsonObject } from "../object/json.ts";
 
-/** Answers the reviews of authorization.k8s.io/v1 that ask about a user's own or another's rights. */
+/** Answers the reviews of authorization.k8s.io/v1 of the user's own or another user's rights. */
 export function answerReview(kind: string, body: JsonObject, user: UserInfo, authorizer: Authorizer): JsonObject {
   const spec = asObject(body["spec"]);
   const head = { kind, apiVersion: "authorization.k8s.io/v1", metadata: asObject(body["metadata"]), spec };

@@ -22,7 +22,7 @@ export function toScale(object: KubeObject, paths: ScalePaths): KubeObject {
   };
 }
 
-/** The object with the number of replicas that a Scale asks for, and its resourceVersion as precondition. */
+/** The object with the number of replicas of a Scale, and its resourceVersion as precondition. */
 export function withScale(object: KubeObject, scale: JsonObject, resource: ResourceDef, paths: ScalePaths): KubeObject {
   if (scale["kind"] !== undefined && scale["kind"] !== "Scale")
     throw badRequest(`cannot scale with a ${String(scale["kind"])}: want a Scale`);

@@ -4,7 +4,7 @@ import { asArray, asObject, asString, type JsonObject } from "../object/json.ts"
 /** A token that TokenReviews know. */
 export interface ReviewedToken {
   readonly user: UserInfo;
-  /** Whom it is for. */
+  /** Its audiences. */
   readonly audiences: readonly string[];
 }
 

@@ -14,7 +14,7 @@ export interface Admitted {
   readonly parsed: ResourceRequest | undefined;
 }
 
-/** Who asks for what, if he may. Throws ApiError `Unauthorized`, `Forbidden` and `NotFound`. */
+/** Authenticates and authorizes a request. Throws ApiError `Unauthorized`, `Forbidden` and `NotFound`. */
 export function admit(state: ServerState, request: IncomingMessage): Admitted {
   const url = parseUrl(request.url ?? "/");
   const method = request.method ?? "GET";
@@ -28,7 +28,7 @@ export function admit(state: ServerState, request: IncomingMessage): Admitted {
   return { user, url, parsed };
 }
 
-/** Throws ApiError `NotFound` for what is no path. */
+/** Throws ApiError `NotFound` for an invalid path. */
 export function parseUrl(text: string): URL {
   const url = URL.parse(text, "http://server");
   if (url === null) throw noSuchResource();

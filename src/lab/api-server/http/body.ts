@@ -3,7 +3,7 @@ import { ApiError, badRequest } from "../errors.ts";
 import { isObject, type Json, type JsonObject } from "../object/json.ts";
 import { decodeProtobuf, PROTOBUF_TYPE } from "./protobuf.ts";
 
-/** The bound on nesting: deeper documents could exhaust the stack of those who walk them. */
+/** The bound on nesting: recursion over deeper documents could exhaust the stack. */
 export const MAX_DEPTH = 500;
 
 /** Parses JSON. Throws ApiError `BadRequest`. */

@@ -51,7 +51,7 @@ export function answer(
   else sendObject(call.response, status, parsed.resource, object, formOf(call), state.clock.now());
 }
 
-/** Reads what every write has in its query. Throws ApiError. */
+/** Reads the query parameters of every write. Throws ApiError. */
 export function writeOptions(call: Call, subresource: string): WriteOptions {
   const { searchParams } = call.url;
   const manager =

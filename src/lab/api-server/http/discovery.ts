@@ -3,7 +3,7 @@ import { apiVersionOf } from "../object/meta.ts";
 import type { Registry } from "../resources/registry.ts";
 import type { ResourceDef } from "../resources/types.ts";
 
-/** What discovery says of a subresource. */
+/** The discovery entry of a subresource. */
 interface Subresource {
   readonly name: string;
   readonly kind: string;

@@ -70,7 +70,7 @@ test("Accept: the first form that is known is taken, none is 406", () => {
   fc.assert(fc.property(fc.string(), (header) => onlyApiError(() => negotiate(header, null))));
 });
 
-test("fault matches: what is known is read, the rest is named", () => {
+test("fault matches: known fields are read, others are named in the error", () => {
   assert.deepEqual(parseMatch({ verb: ["get"], probability: 0.5, times: 2, name: "a" }), {
     verb: ["get"],
     probability: 0.5,

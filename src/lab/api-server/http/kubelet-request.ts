@@ -3,13 +3,13 @@ import { ApiError, badRequest } from "../errors.ts";
 import { asArray, asObject, asString, at } from "../object/json.ts";
 import type { KubeObject } from "../object/meta.ts";
 
-/** Where a node's kubelet serves, unless the Node says otherwise. */
+/** The port of kubelets, unless the Node has another one. */
 const KUBELET_PORT = 10_250;
 const DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container";
-/** What kube-apiserver calls them, and what kubelets do (kubernetes pkg/registry/core/pod/strategy.go). */
+/** Parameters of kube-apiserver, and their names for kubelets (kubernetes pkg/registry/core/pod/strategy.go). */
 const STREAMS = { stdin: "input", stdout: "output", stderr: "error", tty: "tty" } as const;
 
-/** Where a node's kubelet is. */
+/** The address of a node's kubelet. */
 export interface KubeletPlace {
   readonly host: string;
   readonly port: number;
@@ -19,7 +19,7 @@ export interface KubeletPlace {
 export interface KubeletAccess {
   /** A connection to a node's address: straight, or through a tunnel. Rejects with an error for people. */
   readonly connect: (place: KubeletPlace) => Promise<Duplex>;
-  /** PEM: the authority of kubelets' certificates, and what the server shows to them. */
+  /** PEM: the authority of kubelets' certificates, and the server's certificate and key for them. */
   readonly tls: { readonly ca: string; readonly cert: string; readonly key: string };
 }
 

@@ -20,7 +20,7 @@ export function entryBytes(resource: ResourceDef, entry: Entry): Buffer {
   return shown === entry.object ? entry.bytes : Buffer.from(JSON.stringify(shown));
 }
 
-/** Sends a list in the form the client asked for. */
+/** Sends a list in the form that the client requested. */
 export async function sendList(
   response: ServerResponse,
   resource: ResourceDef,

@@ -6,7 +6,7 @@ import { aggregated, coreVersions, groupList, oneGroup, resourceList } from "./d
 import { sendJson, sendText } from "./respond.ts";
 import type { ServerState } from "./state.ts";
 
-/** The version this server says it is: what its behaviour follows. */
+/** The reported version, whose behaviour this server follows. */
 const VERSION: JsonObject = {
   major: "1",
   minor: "30",
@@ -66,7 +66,7 @@ function sendRoot(state: ServerState, core: boolean, request: IncomingMessage, r
   sendJson(response, 200, core ? coreVersions() : groupList(state.registry));
 }
 
-/** Not the type that was asked for: `@` is no token character (RFC 9110), and Go's clients refuse a header with it. */
+/** Not the requested type: `@` is no token character (RFC 9110), and Go's clients refuse a header with it. */
 const PROTOBUF = "application/octet-stream";
 
 function sendOpenApiV2(state: ServerState, request: IncomingMessage, response: ServerResponse): void {

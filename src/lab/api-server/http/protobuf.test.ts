@@ -18,7 +18,7 @@ function body(kind: string, raw: Buffer): Buffer {
   ]);
 }
 
-test("protobuf: a ConfigMap is read, empty members are none", () => {
+test("protobuf: a ConfigMap is read, empty members are absent", () => {
   const metadata = Buffer.concat([
     field(1, "a"),
     field(2, ""),
@@ -38,7 +38,7 @@ test("protobuf: a ConfigMap is read, empty members are none", () => {
   });
 });
 
-test("protobuf: what is not known is refused whole, and named", () => {
+test("protobuf: a message with an unknown field is refused, and the field is named", () => {
   assert.throws(
     () => decodeProtobuf(body("Pod", Buffer.alloc(0))),
     (error) => error instanceof ApiError && error.httpStatus === 415 && /Pod/.test(error.message),

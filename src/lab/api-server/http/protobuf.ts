@@ -11,7 +11,7 @@ export const PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf";
 
 /**
  * `NUMBER name TYPE`; `[]` repeated, `{}` map with string keys; `bytes` are base64, a capital letter starts a message. `flag`
- * and `count` are bool and int of which false and 0 stand for nothing. `Ignored` is what servers do not take on create.
+ * and `count` are bool and int whose false and 0 mean absent. `Ignored` fields are not accepted on create.
  */
 const MESSAGES: Readonly<Record<string, string>> = {
   ObjectMeta:
@@ -162,7 +162,7 @@ function message(type: string, bytes: Buffer, path: string): JsonObject {
   return result;
 }
 
-/** Go writes every string and number, set or not: what is empty stands for nothing. */
+/** Go writes every string and number, set or not: an empty one means absent. */
 function addMember(result: JsonObject, field: Field, value: Buffer | bigint, path: string): void {
   const decoded = scalarOrMessage(field.type, value, path);
   const nothing =

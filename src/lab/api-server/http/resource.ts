@@ -103,7 +103,7 @@ async function patch(state: ServerState, parsed: ResourceRequest, call: Call): P
   answer(state, parsed, call, created ? 201 : 200, fromStored(parsed.resource, object));
 }
 
-/** Reads DeleteOptions from the body and the query, which wins nothing: what the body says stays. Throws ApiError. */
+/** Reads DeleteOptions from the body and the query. The body wins. Throws ApiError. */
 export async function deleteOptions(call: Call): Promise<DeleteOptions> {
   const { searchParams } = call.url;
   const bytes = await readBody(call.request, MAX_BODY_BYTES);

@@ -28,7 +28,7 @@ export function sendText(response: ServerResponse, status: number, text: string)
   response.end(text);
 }
 
-/** Sends an error's Status. Nothing can be said any more once a response has begun: it is cut. */
+/** Sends an error's Status. A response that has begun is cut instead. */
 export function sendError(response: ServerResponse, error: ApiError): void {
   if (response.headersSent) {
     response.destroy();
@@ -40,7 +40,7 @@ export function sendError(response: ServerResponse, error: ApiError): void {
   sendJson(response, error.httpStatus, error.toStatus());
 }
 
-/** Sends one object in the form the client asked for. */
+/** Sends one object in the form that the client requested. */
 export function sendObject(
   response: ServerResponse,
   status: number,
@@ -78,7 +78,7 @@ export function addWarning(response: ServerResponse, text: string): void {
   response.appendHeader("warning", `299 - "${clean.slice(0, 1000)}"`);
 }
 
-/** Reads a body of at most `limit` bytes. Throws ApiError `RequestEntityTooLarge`, or `BadRequest` when the client goes away. */
+/** Reads a body of at most `limit` bytes. Throws ApiError `RequestEntityTooLarge`, or `BadRequest` if the client disconnects. */
 export function readBody(request: IncomingMessage, limit: number): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];

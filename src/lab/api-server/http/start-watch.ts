@@ -59,7 +59,7 @@ export function startWatch(state: ServerState, parsed: ResourceRequest, call: Ca
       unsubscribe();
       state.watchers.delete(watcher);
       if (why === "slow")
-        state.log.warn("dropped a watch whose client does not keep up", {
+        state.log.warn("dropped a watch whose client is too slow", {
           resource: resource.plural,
           userAgent: call.request.headers["user-agent"],
         });

@@ -11,7 +11,7 @@ import type { Store } from "../store/store.ts";
 import type { KubeletAccess } from "./kubelet-request.ts";
 import type { EventEncoder, Watcher } from "./watch.ts";
 
-/** What every request handler works with. */
+/** The shared state of all request handlers. */
 export interface ServerState {
   readonly store: Store;
   readonly registry: Registry;

@@ -69,7 +69,7 @@ async function handleScale(state: ServerState, parsed: ResourceRequest, call: Ca
   send(updated);
 }
 
-/** A Scale has no columns: what asks for a Table gets the object. */
+/** A Scale has no columns: a request for a Table gets the object. */
 function scaleForm(call: Call): ReturnType<typeof negotiate> {
   const form = negotiate(call.request.headers.accept, null);
   return form.as === "object" ? form : { as: "object", yaml: false };

@@ -1,7 +1,7 @@
 import { CertificateError, makeCertificates } from "#lab/certificates";
 import { ApiError } from "../errors.ts";
 
-/** A server's certificate and key with the CA that clients are to trust, all PEM. */
+/** A server's certificate and key with the CA that clients must trust, all PEM. */
 export interface ServerCertificate {
   readonly cert: string;
   readonly key: string;

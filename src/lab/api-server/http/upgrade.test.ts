@@ -58,7 +58,7 @@ async function start(t: TestContext, withKubelets: boolean): Promise<TestServer>
 
 const EXEC = "/api/v1/namespaces/default/pods/a/exec?command=id&stdout=1";
 
-test("upgrade: what cannot be exec'd into is refused with a Status that says why", async (t) => {
+test("upgrade: exec is refused with a Status that has the reason", async (t) => {
   const api = await start(t, true);
   const cases = [
     [EXEC, "nobody", "websocket", 401, /^Unauthorized$/],
@@ -79,13 +79,13 @@ test("upgrade: what cannot be exec'd into is refused with a Status that says why
   assert.deepEqual([status, body["message"]], [400, "Upgrade request required"]);
 });
 
-test("upgrade: a server without a way to its nodes says so", async (t) => {
+test("upgrade: a server without access to its nodes refuses with that reason", async (t) => {
   const api = await start(t, false);
   const [status, message] = await refusal(api, EXEC, "root");
-  assert.deepEqual([status, message], [501, "pods/exec is not served: this API server was given no way to its nodes"]);
+  assert.deepEqual([status, message], [501, "pods/exec is not served: this API server has no access to its nodes"]);
 });
 
-test("execTarget: a client's question in a kubelet's words, and the container that is meant", () => {
+test("execTarget: translates a client's request for the kubelet, with the container", () => {
   const pod = (names: readonly string[], annotations = {}): KubeObject =>
     ({
       ...podOf("a"),
@@ -105,7 +105,7 @@ test("execTarget: a client's question in a kubelet's words, and the container th
   assert.match(execTarget(marked, new URLSearchParams()), /^\/exec\/default\/a\/d\?/);
 });
 
-test("kubeletOf: the node's own address, and its port where it says one", () => {
+test("kubeletOf: the node's address, and its port if the Node has one", () => {
   const node = (status: object): KubeObject =>
     ({ apiVersion: "v1", kind: "Node", metadata: { name: "n" }, status }) as unknown as KubeObject;
   const addresses = [

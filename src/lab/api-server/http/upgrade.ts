@@ -11,7 +11,7 @@ import type { ServerState } from "./state.ts";
 /** Headers of the handshake, which are between client and kubelet (RFC 6455 section 4.1). */
 const PASSED = ["upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-protocol"] as const;
 
-/** Answers a request to change the protocol: `pods/exec` goes on to the pod's kubelet. Never throws. */
+/** Answers a request to change the protocol: `pods/exec` is relayed to the pod's kubelet. Never throws. */
 export async function handleUpgrade(
   state: ServerState,
   request: IncomingMessage,
@@ -26,7 +26,7 @@ export async function handleUpgrade(
     kubelet.on("error", () => socket.destroy());
     kubelet.once("close", () => socket.destroy());
     socket.once("close", () => kubelet.destroy());
-    // It may have gone while the kubelet was dialled.
+    // The client may have disconnected during the dial.
     if (socket.destroyed) kubelet.destroy();
     if (head.length > 0) kubelet.write(head);
     kubelet.pipe(socket).pipe(kubelet);
@@ -47,7 +47,7 @@ async function openKubelet(state: ServerState, request: IncomingMessage): Promis
   if (state.kubelets === undefined) throw notReached();
   const pod = state.objects.get(resource, namespace, name).object;
   const target = execTarget(pod, url.searchParams);
-  // Last: kubectl tries SPDY after anything that fails, and tells of that.
+  // Last: kubectl tries SPDY after any failure, and shows the error of that.
   if (request.headers.upgrade?.toLowerCase() !== "websocket") {
     throw badRequest(
       `cannot exec over ${request.headers.upgrade}: this server speaks WebSockets, as kubectl 1.31 and newer does`,
@@ -67,9 +67,9 @@ async function openKubelet(state: ServerState, request: IncomingMessage): Promis
   return kubelet;
 }
 
-/** What a server without a way to its nodes says. */
+/** The error of a server without access to its nodes. */
 export function notReached(): ApiError {
-  return new ApiError("NotImplemented", "pods/exec is not served: this API server was given no way to its nodes");
+  return new ApiError("NotImplemented", "pods/exec is not served: this API server has no access to its nodes");
 }
 
 async function connect({ connect: open, tls }: KubeletAccess, place: KubeletPlace): Promise<Duplex> {

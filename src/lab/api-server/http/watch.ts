@@ -17,7 +17,7 @@ export const MAX_QUEUED_EVENTS = 10_000;
 /** Bytes that may wait in a client's socket before its events are queued. */
 const SOCKET_BYTES = 1024 * 1024;
 
-/** How often a watch that asked for bookmarks gets one, milliseconds. */
+/** Interval of bookmarks of a watch that requested them, milliseconds. */
 const BOOKMARK_MS = 60_000;
 
 type EventType = StoreEvent["type"];
@@ -71,7 +71,7 @@ function formKey(form: Form): string {
   return form.as === "metadata" ? `metadata ${form.version}` : "object";
 }
 
-/** What a watch is. */
+/** The settings of a watch. */
 export interface WatchInit {
   readonly response: ServerResponse;
   readonly resource: ResourceDef;
@@ -82,9 +82,9 @@ export interface WatchInit {
   readonly bookmarks: boolean;
   /** State to send as ADDED before anything else. */
   readonly initial: readonly Entry[];
-  /** After the initial state, a bookmark says that it is complete (streaming lists). */
+  /** A bookmark marks the end of the initial state (streaming lists). */
   readonly markInitialEnd: boolean;
-  /** Changes that happened since the revision the client asked for. */
+  /** Changes since the revision that the client requested. */
   readonly missed: readonly StoreEvent[];
   readonly timeoutMs: number;
   /** The store's revision, for bookmarks. */
@@ -147,7 +147,7 @@ export class Watcher {
     this.#finish("fault");
   }
 
-  /** Cuts the connection without a word. */
+  /** Cuts the connection without an error event. */
   cut(why: "slow" | "fault"): void {
     if (this.#ended) return;
     this.#end(why);
@@ -179,7 +179,7 @@ export class Watcher {
     this.#init.onEnd(why);
   }
 
-  /** Writes what waits, as fast as the client reads. */
+  /** Writes queued events as fast as the client reads. */
   async #pump(first: boolean): Promise<void> {
     this.#pumping = true;
     const { response, initial, missed, resource, form, encoder } = this.#init;
@@ -201,7 +201,7 @@ export class Watcher {
     this.#pumping = false;
   }
 
-  /** Writes an event as this selection sees it; an object that comes into or leaves it is added or deleted. */
+  /** Writes an event as this selection sees it; an object that enters or leaves the selection is added or deleted. */
   #write(event: StoreEvent): boolean {
     const { response, resource, selection, form, encoder } = this.#init;
     const type = seenAs(event, selection, resource);

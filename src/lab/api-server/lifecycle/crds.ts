@@ -10,14 +10,14 @@ import { systemUser } from "./system-user.ts";
 const CRDS = "customresourcedefinitions.apiextensions.k8s.io";
 const CLEANUP = "customresourcecleanup.apiextensions.k8s.io";
 
-/** What {@link CrdController} works with. */
+/** The dependencies of {@link CrdController}. */
 export interface CrdDeps extends LifecycleDeps {
   readonly clock: Clock;
   /** Ends the watches of a resource that is served no more. */
   readonly endWatches: (storage: string) => void;
 }
 
-/** Serves what CustomResourceDefinitions define, says so in their status, and cleans up after them. */
+/** Serves the types of CustomResourceDefinitions, writes their status, and cleans up after them. */
 export class CrdController {
   readonly #deps: CrdDeps;
   readonly #served = new Map<string, readonly CustomVersion[]>();
@@ -124,7 +124,7 @@ export class CrdController {
     return { lastTransitionTime: since ?? timestamp(this.#deps.clock.now()), message, reason, status, type };
   }
 
-  /** Deletes the objects of a CRD that is going; when none is left, lets it go. */
+  /** Deletes the objects of a terminating CRD, then removes its finalizer. */
   async #cleanUp(name: string, crd: KubeObject): Promise<void> {
     const { store, objects } = this.#deps;
     const resource = this.#served.get(name)?.[0]?.resource;

@@ -1,4 +1,4 @@
-/** Work to do soon, each key once. Runs in later ticks, so that a commit is never held up by what follows from it. */
+/** Deferred work, each key once. It runs in later ticks, so that it never delays a commit. */
 export class DeferredQueue {
   readonly #keys = new Map<string, () => Promise<void>>();
   readonly #onError: (error: unknown) => void;

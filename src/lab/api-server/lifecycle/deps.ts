@@ -3,11 +3,11 @@ import type { Registry } from "../resources/registry.ts";
 import type { Store } from "../store/store.ts";
 import type { DeferredQueue } from "./deferred-queue.ts";
 
-/** What every controller of the API server works with. */
+/** The dependencies of every controller of the API server. */
 export interface LifecycleDeps {
   readonly store: Store;
   readonly registry: Registry;
   readonly objects: Objects;
-  /** For what is done after the commit that asks for it. */
+  /** For work after the commit that has caused it. */
   readonly queue: DeferredQueue;
 }

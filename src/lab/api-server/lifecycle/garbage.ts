@@ -12,7 +12,7 @@ interface StoredObject {
   readonly name: string;
 }
 
-/** Deletes what no owner wants any more, and carries out foreground and orphan deletion (Kubernetes garbage collector). */
+/** Deletes objects whose owners are gone, and carries out foreground and orphan deletion (Kubernetes garbage collector). */
 export class GarbageCollector {
   readonly #deps: LifecycleDeps;
   readonly #byUid = new Map<string, StoredObject>();
@@ -69,7 +69,7 @@ export class GarbageCollector {
     return object === undefined || object.metadata.uid !== uid ? undefined : { place, object };
   }
 
-  /** Deletes a dependent whose owners are all gone; takes away references to those that are, when one remains. */
+  /** Deletes a dependent whose owners are all gone; removes references to those that are gone, if one remains. */
   async #checkDependent(uid: string): Promise<void> {
     const found = this.#object(uid);
     const owners = found?.object.metadata.ownerReferences ?? [];
@@ -80,7 +80,7 @@ export class GarbageCollector {
     this.#write(found.place, withMeta(found.object, { ownerReferences: alive }));
   }
 
-  /** A reference counts when its object exists where it may be: in the same namespace, or without one. */
+  /** Whether the object of a reference exists, in the same namespace or cluster-scoped. */
   #isOwner(owner: OwnerReference, dependent: KubeObject): boolean {
     const found = this.#object(owner.uid)?.object;
     if (found === undefined) return false;
@@ -88,7 +88,7 @@ export class GarbageCollector {
     return namespace === undefined || namespace === dependent.metadata.namespace;
   }
 
-  /** Carries out what the finalizers of an owner under deletion ask for. */
+  /** Carries out the deletion finalizers of a terminating owner. */
   async #checkOwner(uid: string): Promise<void> {
     const owner = this.#object(uid);
     if (owner === undefined) return;

@@ -41,7 +41,7 @@ test("garbage: a dependent with a living owner stays and forgets the dead one", 
   assert.deepEqual(at(child.body, "metadata", "ownerReferences"), [refer(two)]);
 });
 
-test("garbage: an object whose owner never was is removed", async () => {
+test("garbage: an object whose owner never existed is removed", async () => {
   await using api = await TestServer.start();
   await api.ask(
     "POST",
@@ -73,7 +73,7 @@ test("garbage: orphaning leaves the dependents without an owner", async () => {
   assert.equal(at((await api.ask("GET", `${MAPS}/child`)).body, "metadata", "ownerReferences"), undefined);
 });
 
-test("finalizers: hold an object, and none can be added while it goes", async () => {
+test("finalizers: keep a terminating object, and none can be added to it", async () => {
   await using api = await TestServer.start();
   await api.ask("POST", MAPS, configMap("a", {}, { finalizers: ["isthmus.dev/hold"] }));
   const deleted = await api.ask("DELETE", `${MAPS}/a`);
@@ -86,7 +86,7 @@ test("finalizers: hold an object, and none can be added while it goes", async ()
   assert.equal((await api.ask("GET", `${MAPS}/a`)).status, 404);
 });
 
-test("namespaces: deletion empties them, waits for running pods, and takes nothing new", async () => {
+test("namespaces: deletion empties them, waits for running pods, and new objects are refused", async () => {
   await using api = await TestServer.start();
   await api.ask("POST", "/api/v1/namespaces", { apiVersion: "v1", kind: "Namespace", metadata: { name: "n" } });
   await api.ask("POST", "/api/v1/namespaces/n/configmaps", configMap("a"));
@@ -162,7 +162,7 @@ test("CRDs: another version shows the same objects under its name", async () => 
   assert.deepEqual([other.body["apiVersion"], other.body["data"]], ["example.com/v2", 1]);
 });
 
-test("CRDs: a rule that does not compile refuses the definition, one that does is asked", async () => {
+test("CRDs: a definition with a rule that does not compile is refused, other rules are run", async () => {
   await using api = await TestServer.start();
   const data = { type: "integer" };
   const ruled = (rule: string): JsonObject =>
@@ -197,7 +197,7 @@ test("CRDs: faulty definitions are refused with every fault named", async () => 
   );
 });
 
-test("pods: one without a node is gone at once", async () => {
+test("pods: a pod without a node is deleted at once", async () => {
   await using api = await TestServer.start();
   await api.ask("POST", PODS, pod("p"));
   await api.ask("DELETE", `${PODS}/p`);

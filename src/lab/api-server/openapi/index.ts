@@ -1,4 +1,4 @@
-/** OpenAPI documents of what is served, made when first asked for and again when the registry changed. */
+/** OpenAPI documents of all served types, made at the first request and after changes of the registry. */
 import { createHash } from "node:crypto";
 import type { JsonObject } from "../object/json.ts";
 import { apiVersionOf } from "../object/meta.ts";
@@ -27,7 +27,7 @@ export class OpenApi {
     return this.#once("v2 protobuf", () => encodeDocument(documentV2(this.#registry)));
   }
 
-  /** GET /openapi/v3: where the documents are, with a hash that changes with them. */
+  /** GET /openapi/v3: the paths of the documents, with a hash of each. */
   v3Index(): JsonObject {
     const paths: JsonObject = {};
     for (const path of this.#groupPaths()) {

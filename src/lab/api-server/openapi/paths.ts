@@ -3,7 +3,7 @@ import type { JsonObject } from "../object/json.ts";
 import { apiVersionOf } from "../object/meta.ts";
 import type { ResourceDef } from "../resources/types.ts";
 
-/** One path of a resource and what can be done there. */
+/** One path of a resource and its operations. */
 export interface ApiPath {
   readonly path: string;
   readonly operations: readonly ApiOperation[];

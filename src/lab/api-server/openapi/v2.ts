@@ -88,7 +88,7 @@ export function listDefinition(resource: ResourceDef): JsonObject {
   };
 }
 
-/** Members that OpenAPI 2 has no words for. */
+/** Members that OpenAPI 2 does not have. */
 const DROPPED = new Set([
   "nullable",
   "anyOf",
@@ -98,7 +98,7 @@ const DROPPED = new Set([
   "x-kubernetes-group-version-kind",
 ]);
 
-/** A schema in OpenAPI 2: what it cannot say is left open, so that clients do not refuse what the server takes. */
+/** A schema in OpenAPI 2: a part that it cannot express is left open, so that clients do not refuse valid objects. */
 function definitionV2(schema: Schema): JsonObject {
   if (schema["x-kubernetes-preserve-unknown-fields"] === true || schema.nullable === true) {
     const { description } = schema;

@@ -1,6 +1,6 @@
 import { isObject, type Json, type JsonObject, own, put } from "../object/json.ts";
 
-/** Applies an RFC 7386 merge patch; the inputs stay as they are, unchanged parts are shared. */
+/** Applies an RFC 7386 merge patch; the inputs are not changed, and unchanged parts are shared. */
 export function applyMergePatch(target: Json | undefined, patch: Json): Json {
   if (!isObject(patch)) return patch;
   const result: JsonObject = isObject(target) ? { ...target } : {};

@@ -8,7 +8,7 @@ import { applyJsonPatch } from "./json-patch.ts";
 import { applyMergePatch } from "./merge-patch.ts";
 import { applyStrategicPatch } from "./strategic.ts";
 
-test("JSON patch: the operations of RFC 6902 do what they say", () => {
+test("JSON patch: applies the operations of RFC 6902", () => {
   const document = { a: 1, list: [1, 2, 3], deep: { x: { y: 1 } }, "b/c~d": 1 };
   const cases: [Json, Json][] = [
     [[{ op: "add", path: "/n", value: 1 }], { ...document, n: 1 }],
@@ -23,7 +23,7 @@ test("JSON patch: the operations of RFC 6902 do what they say", () => {
   for (const [patch, want] of cases) assert.deepEqual(applyJsonPatch(document, patch), want);
 });
 
-test("JSON patch: what does not fit or is malformed is refused, and the document stays as it was", () => {
+test("JSON patch: an unfitting or malformed patch is refused, and the document is not changed", () => {
   const document = { a: 1, list: [1] };
   const before = clone(document);
   const bad: Json[] = [
@@ -89,7 +89,7 @@ test("merge patch: null removes, objects merge, anything else replaces (RFC 7386
   for (const [target, patch, want] of cases) assert.deepEqual(applyMergePatch(target, patch), want);
 });
 
-test("merge patch: applying twice is applying once, and inputs stay as they are", () => {
+test("merge patch: a second application changes nothing, and inputs are not changed", () => {
   fc.assert(
     fc.property(fc.jsonValue(), fc.jsonValue(), (target, patch) => {
       const [before, wanted] = [clone(target as Json), clone(patch as Json)];
@@ -183,7 +183,7 @@ test("strategic merge: $setElementOrder orders the named items and leaves the ot
   });
 });
 
-test("strategic merge: $retainKeys clears what it does not name", () => {
+test("strategic merge: $retainKeys clears all other keys", () => {
   const pod = { spec: { volumes: [{ name: "v", emptyDir: {} }] } };
   const patch = { spec: { volumes: [{ name: "v", $retainKeys: ["name", "hostPath"], hostPath: { path: "/x" } }] } };
   assert.deepEqual(strategic(pod, patch).spec, { volumes: [{ name: "v", hostPath: { path: "/x" } }] });

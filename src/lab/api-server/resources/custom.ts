@@ -72,7 +72,7 @@ function scalePaths(scale: Json | undefined): ScalePaths | undefined {
   };
 }
 
-/** The CRD's schema with what every object has. */
+/** The CRD's schema with the members of every object. */
 function rootSchema(schema: Json | undefined, resource: ResourceDef): Schema {
   const own = asObject(schema) as Schema;
   return {

@@ -14,7 +14,7 @@ export class Registry {
     for (const resource of resources) this.add(resource);
   }
 
-  /** Grows with each change: what was built from the registry (discovery, OpenAPI) is stale when it differs. */
+  /** Grows with each change: documents from an older generation (discovery, OpenAPI) are stale. */
   get generation(): number {
     return this.#generation;
   }
@@ -44,7 +44,7 @@ export class Registry {
     return this.#byKind.get(`${apiVersion}/${kind}`);
   }
 
-  /** Some version of what a collection holds; the one that is stored, if it is served. */
+  /** One version of a collection's kind: the stored one if it is served, else any. */
   forStorage(storage: string): ResourceDef | undefined {
     let found: ResourceDef | undefined;
     for (const resource of this.#byPath.values()) {

@@ -6,7 +6,7 @@ import { prepareCrd } from "./crd-defaults.ts";
 import { validateCrd } from "./crd-validate.ts";
 import type { Strategy } from "./types.ts";
 
-/** A fault unless `path` is what it was. */
+/** A fault if `path` has changed. */
 function immutable(path: readonly string[], object: KubeObject, old: KubeObject | undefined): Cause[] {
   if (old === undefined || equal(at(object, ...path), at(old, ...path))) return [];
   return [invalidValue(path.join("."), at(object, ...path), "field is immutable")];

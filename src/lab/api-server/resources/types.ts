@@ -24,13 +24,13 @@ export interface ScalePaths {
   readonly selector?: readonly string[] | undefined;
 }
 
-/** What a kind does beyond the common behaviour. All functions change the object in place. */
+/** The behaviour of a kind beyond the common one. All functions change the object in place. */
 export interface Strategy {
   /** Values for absent members; called on every write. */
   readonly defaults?: (object: KubeObject) => void;
-  /** On create only, after defaults: what clients may not choose. */
+  /** On create only, after defaults: sets fields that clients may not choose. */
   readonly prepareCreate?: (object: KubeObject) => void;
-  /** On update only: what clients may not change. */
+  /** On update only: restores fields that clients may not change. */
   readonly prepareUpdate?: (object: KubeObject, old: KubeObject) => void;
   /** Faults beyond the schema's. `old` on update. */
   readonly validate?: (object: KubeObject, old: KubeObject | undefined) => Cause[];
@@ -54,7 +54,7 @@ export interface ResourceDef {
   /** The definition's name in OpenAPI. */
   readonly definition: string;
   readonly schema: Schema;
-  /** What `x-kubernetes-validations` say of a custom resource. */
+  /** The checks of `x-kubernetes-validations` of a custom resource. */
   readonly rules?: Rules | undefined;
   readonly verbs: readonly string[];
   readonly hasStatus: boolean;

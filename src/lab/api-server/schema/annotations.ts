@@ -1,7 +1,7 @@
 import type { Schema } from "./schema.ts";
 
 /**
- * What the types of the API do not say but its OpenAPI does: how lists merge (Kubernetes `types.go` tags `patchStrategy`,
+ * Facts that are in the OpenAPI of the API and not in its types: how lists merge (Kubernetes `types.go` tags `patchStrategy`,
  * `patchMergeKey`, `listType`, `listMapKey`, `structType`). `merge KEY`: strategic-merge key and, for server-side apply,
  * map keys after `map`. `set`: a set of scalars. `atomic`: one unit. `retain`: `$retainKeys`.
  */

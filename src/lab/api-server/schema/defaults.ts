@@ -19,7 +19,7 @@ function fill(value: Json, schema: Schema, definitions: Definitions): void {
     const fallback = property.default ?? resolved.default;
     if (fallback === undefined) continue;
     const present = Object.hasOwn(value, key) ? value[key] : undefined;
-    // A null where null is not allowed means "use the default".
+    // A null that is not allowed means "use the default".
     if (present === undefined || (present === null && resolved.nullable !== true)) put(value, key, clone(fallback));
   }
   for (const key of Object.keys(value)) {

@@ -1,6 +1,6 @@
 import { isIP } from "node:net";
 
-/** Formats of strings that CRDs may ask for (apiextensions-apiserver pkg/apiserver/validation: formats), by name without hyphens. */
+/** Formats of strings for CRDs (apiextensions-apiserver pkg/apiserver/validation: formats), by name without hyphens. */
 const CUSTOM: Readonly<Record<string, (value: string) => boolean>> = {
   bsonobjectid: (value) => /^[0-9a-f]{24}$/i.test(value),
   byte: (value) => /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/.test(value),
@@ -30,7 +30,7 @@ const CUSTOM: Readonly<Record<string, (value: string) => boolean>> = {
   uuid5: (value) => isUuid(value, "5", "[89ab]"),
 };
 
-/** Whether a string has an OpenAPI format. True for formats that nobody enforces; quantities are enforced in built-in kinds, not in custom ones. */
+/** Whether a string has an OpenAPI format. True for formats that are not enforced; quantities are enforced in built-in kinds, not in custom ones. */
 export function hasFormat(format: string, value: string, custom: boolean): boolean {
   if (format === "quantity" && !custom) {
     return /^[+-]?(\d+(\.\d*)?|\.\d+)(([KMGTPE]i)|[numkMGTPE]|[eE][+-]?\d+)?$/.test(value);

@@ -1,4 +1,4 @@
-/** Schemas of built-in kinds and CRDs as data, and what is done with them: validate, default, prune. */
+/** Schemas of built-in kinds and CRDs as data, and the operations on them: validate, default, prune. */
 
 export { loadBuiltinDefinitions } from "./builtin.ts";
 export { applyDefaults } from "./defaults.ts";

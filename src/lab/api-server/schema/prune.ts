@@ -4,10 +4,10 @@ import { ANYTHING, type Definitions, itemSchema, memberSchema, REF_PREFIX, resol
 /** The definition that every object's metadata has. */
 export const OBJECT_META: Schema = { $ref: `${REF_PREFIX}io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta` };
 
-/** How {@link prune} treats what it meets. */
+/** Options of {@link prune}. */
 export interface PruneOptions {
   readonly definitions: Definitions;
-  /** Members that are null go, as Go's decoder does for built-in types; else only where the schema does not allow null. */
+  /** Drops all null members, as Go's decoder does for built-in types. Default: only those for which the schema does not allow null. */
   readonly dropNulls: boolean;
 }
 
@@ -43,12 +43,12 @@ function pruneValue(value: Json, schema: Schema, path: string, options: PruneOpt
   }
 }
 
-/** A null that is not allowed is as good as absent: it is dropped, before defaults are filled in. */
+/** Drops a null that is not allowed, before defaults are set. */
 function dropsNull(schema: Schema, { dropNulls }: PruneOptions): boolean {
   return schema !== ANYTHING && (dropNulls || schema.nullable !== true);
 }
 
-/** A schema with no word on its members: `{}` or `type: object` alone prunes them, as structural schemas do; a scalar has none. */
+/** A schema without members: `{}` or `type: object` alone prunes them, as structural schemas do; a scalar has none. */
 function isOpaque(schema: Schema): boolean {
   return schema.type !== undefined && schema.type !== "object";
 }

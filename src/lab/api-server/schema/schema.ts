@@ -1,6 +1,6 @@
 import type { Json, JsonObject } from "../object/json.ts";
 
-/** A structural schema in OpenAPI's words: what built-in kinds and CRDs have in common. */
+/** A structural schema with OpenAPI's names, for built-in kinds and CRDs. */
 export interface Schema {
   $ref?: string;
   type?: string;
@@ -49,12 +49,12 @@ export type Definitions = ReadonlyMap<string, Schema>;
 /** The prefix of every reference inside the server. */
 export const REF_PREFIX = "#/definitions/";
 
-/** A schema that says nothing: any value, nothing pruned, nothing merged by key. */
+/** A schema without constraints: any value, nothing pruned, nothing merged by key. */
 export const ANYTHING: Schema = { "x-kubernetes-preserve-unknown-fields": true };
 
 /**
  * Looks through `$ref` and a single-element `allOf` around one (how OpenAPI 3 attaches a description to a reference).
- * What the referring place says itself wins. An unknown reference is {@link ANYTHING}.
+ * Members beside the reference win. An unknown reference is {@link ANYTHING}.
  */
 export function resolve(schema: Schema, definitions: Definitions): Schema {
   if (schema.$ref === undefined) return schema;

@@ -8,8 +8,8 @@ export const MAX_CAUSES = 50;
 
 /**
  * Checks an object against a structural schema. Returns every fault, at most {@link MAX_CAUSES}; empty when it is valid.
- * `custom`: as for a custom resource. There alone items may not be twice in sets and maps (a Node has two addresses of type InternalIP), and there alone
- * quantities are any text. `old`: what is as it was there is not looked at, however wrong it is (ratcheting).
+ * `custom`: as for a custom resource. Only there sets and maps may not have duplicates (a Node has two addresses of type InternalIP), and only there
+ * quantities are any text. `old`: values that are unchanged there are not checked (ratcheting).
  */
 export function validate(
   object: JsonObject,
@@ -49,7 +49,7 @@ function tooMany(field: string, count: number, most: number): Cause {
   return { reason: "FieldValueTooMany", message, field };
 }
 
-/** What a number of type integer may be: an int64, as one of format int32 an int32. */
+/** Ranges of integers: int64, or int32 with that format. */
 const INT_BITS = { int32: 31, int64: 63 } as const;
 
 function typeOf(value: Json): string {
@@ -97,7 +97,7 @@ function wrongType(value: Json, schema: Schema, path: string): Cause {
   return { ...invalidValue(path, isScalar(value) ? found : value, why), reason: "FieldValueTypeInvalid" };
 }
 
-/** A number that is no integer of its format. The real server says so of the whole object. */
+/** A number that is no integer of its format. The real server reports it for the whole object. */
 function outOfRange(value: Json, schema: Schema, path: string): Cause[] {
   if (typeof value !== "number" || schema.type !== "integer") return [];
   const format = schema.format === "int32" || schema.format === "int64" ? schema.format : undefined;
@@ -206,7 +206,7 @@ function checkUnique(value: readonly Json[], schema: Schema, path: string, cause
   }
 }
 
-/** Which of the old items an item was, where keys tell. */
+/** The old item with the same keys, if the list has keys. */
 function oldItem(schema: Schema, old: Json | undefined, item: Json): Json | undefined {
   const keys = schema["x-kubernetes-list-map-keys"] ?? [];
   if (schema["x-kubernetes-list-type"] !== "map" || !Array.isArray(old) || !isObject(item)) return undefined;

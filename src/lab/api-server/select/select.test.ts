@@ -37,7 +37,7 @@ test("label selectors: every operator of the syntax is understood", () => {
   for (const text of no) assert.equal(matchesLabels(parseLabelSelector(text), labels), false, text);
 });
 
-test("label selectors: an object without labels matches what asks for absence only", () => {
+test("label selectors: an object without labels matches only requirements of absence", () => {
   assert.equal(matchesLabels(parseLabelSelector("!app"), undefined), true);
   assert.equal(matchesLabels(parseLabelSelector("app"), undefined), false);
   assert.equal(matchesLabels(parseLabelSelector("constructor"), {}), false);

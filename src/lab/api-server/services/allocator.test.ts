@@ -25,7 +25,7 @@ async function open(cidrs: readonly string[] = ["10.96.0.0/28", "fd10:96::/124"]
   };
 }
 
-test("services: an address of the primary family, or of both, all different, until none is left", async () => {
+test("services: an address of the primary family, or of both, all different, until the range is exhausted", async () => {
   await using at = await open();
   const addresses = new Set<string>();
   for (let number = 0; number < 13; number += 1) {
@@ -44,7 +44,7 @@ test("services: an address of the primary family, or of both, all different, unt
   assert.match(String((dual as Error).message), /is full/);
 });
 
-test("services: dual stack in the order that is asked for; single-stack clusters refuse to be required two", async () => {
+test("services: dual stack in the requested order; single-stack clusters refuse RequireDualStack", async () => {
   await using at = await open();
   const { spec } = await at.create("dual", { ipFamilyPolicy: "RequireDualStack", ipFamilies: ["IPv6", "IPv4"] });
   assert.deepEqual(spec?.ipFamilies, ["IPv6", "IPv4"]);

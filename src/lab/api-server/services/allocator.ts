@@ -12,14 +12,14 @@ export interface ServiceRanges {
   readonly nodePorts: { readonly first: number; readonly last: number };
 }
 
-/** What a cluster has when nobody says otherwise; kubeadm's, and k3s' for IPv6. */
+/** Default ranges: those of kubeadm, and of k3s for IPv6. */
 export const DEFAULT_SERVICE_RANGES: ServiceRanges = {
   cidrs: [Cidr.parse("10.96.0.0/16"), Cidr.parse("fd10:96::/112")],
   nodePorts: { first: 30_000, last: 32_767 },
 };
 
 const SUBJECT = { group: "", kind: "Service", plural: "services" };
-/** Addresses drawn before it is taken that none is free. */
+/** Random draws before the range counts as exhausted. */
 const MAX_DRAWS = 10_000;
 
 /**
@@ -99,7 +99,7 @@ class Allocation {
     Object.assign(spec, { clusterIP: addresses[0] ?? "", clusterIPs: addresses, ...families.fields });
   }
 
-  /** The families of a Service, by its policy and what it names. */
+  /** The families of a Service, by its policy and its own list. */
   #families(
     spec: JsonObject,
     addresses: readonly string[],

@@ -41,7 +41,7 @@ test("store: a namespace's list has its own objects only, in order of name", () 
   assert.deepEqual(names(""), ["a/9", "b/1", "b/2", "bb/0"]);
 });
 
-test("store: history is bounded, and what is forgotten is below the floor", () => {
+test("store: history is bounded, and removed entries are below the floor", () => {
   const store = new Store({ historyLimit: 5 });
   for (let index = 0; index < 100; index += 1) store.write("t", object("n", "x", index));
   const collection = store.collection("t");

@@ -43,7 +43,7 @@ export class Store {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Stores a new object or a new state; the caller has checked that it may. Returns it with its resourceVersion. */
+  /** Stores a new object or a new state; the caller has checked it. Returns it with its resourceVersion. */
   write(collection: string, object: KubeObject): Entry {
     const target = this.collection(collection);
     const key = keyOf(object.metadata.namespace ?? "", object.metadata.name ?? "");
@@ -58,7 +58,7 @@ export class Store {
     return entry;
   }
 
-  /** Removes an object. Returns its last state (`last`, or what is stored) with the revision of the deletion. */
+  /** Removes an object. Returns its last state (`last`, or the stored one) with the revision of the deletion. */
   remove(collection: string, key: string, last?: KubeObject): Entry | undefined {
     const target = this.collection(collection);
     const previous = target.get(key);
@@ -68,7 +68,7 @@ export class Store {
     return entry;
   }
 
-  /** Stores many new objects: quickly, without history, when nobody watches the collection. */
+  /** Stores many new objects: quickly and without history, while the collection has no watches. */
   load(collection: string, objects: readonly KubeObject[]): void {
     const target = this.collection(collection);
     if (target.watched) {

@@ -7,7 +7,7 @@ function statuses(object: KubeObject, member: string): JsonObject[] {
   return asArray(at(object, "status", member)).map((item) => asObject(item));
 }
 
-/** What is wrong with the first init container that has not ended well, as kubectl shows it. */
+/** The fault of the first init container that has failed, as kubectl shows it. */
 function initReason(object: KubeObject): string | undefined {
   const all = statuses(object, "initContainerStatuses");
   for (const [index, status] of all.entries()) {

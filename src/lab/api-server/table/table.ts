@@ -2,7 +2,7 @@ import { asObject, type Json, type JsonObject } from "../object/json.ts";
 import type { KubeObject } from "../object/meta.ts";
 import type { Column } from "../resources/types.ts";
 
-/** What a row carries of its object (meta/v1 TableOptions). */
+/** The part of the object in each row (meta/v1 TableOptions). */
 export type IncludeObject = "None" | "Metadata" | "Object";
 
 /** `v1`, or `v1beta1` for kubectl of 2018 and older controllers. */
