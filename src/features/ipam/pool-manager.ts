@@ -181,7 +181,10 @@ export class PoolManager {
       state.stale = true;
       this.#blocks.distrust();
       if (!isKubeError(error, "already-exists")) throw error;
-      this.#log.warn("a block exists that the index had as free", { pool: pool.metadata.name, block: draft.metadata.name });
+      this.#log.warn("a block exists that the index had as free", {
+        pool: pool.metadata.name,
+        block: draft.metadata.name,
+      });
       state.index.mark(index);
       return undefined;
     } finally {
