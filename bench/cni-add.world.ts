@@ -8,6 +8,7 @@ import { existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { sleep } from "#base/async";
+import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { openKernel } from "#kernel/net";
 import { deleteNetNs, inNetNs, listNetNs, openNetNs } from "#kernel/netns";
@@ -69,7 +70,10 @@ export async function openWorld(pods: number, { signal }: { readonly signal: Abo
   const [configs] = (await once(server, "message", { signal })) as [ApiServerMessage];
   const kubeconfig = { here: join(dir, "kubeconfig"), inNode: join(dir, "kubeconfig.node") };
   for (const at of ["here", "inNode"] as const) writeFileSync(kubeconfig[at], configs[at], { mode: 0o600 });
-  const api = new KubeClient(await loadKubeConfig({ path: kubeconfig.here }), { userAgent: "cni-add" });
+  const api = new KubeClient(await loadKubeConfig({ path: kubeconfig.here, clock: systemClock }), {
+    userAgent: "cni-add",
+    clock: systemClock,
+  });
   undo.defer(() => api[Symbol.asyncDispose]());
   await prepare(api, pods, signal);
 

@@ -15,6 +15,7 @@ import { join } from "node:path";
 import { monitorEventLoopDelay, performance } from "node:perf_hooks";
 import { parseArgs } from "node:util";
 import { Agent, request } from "undici";
+import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
 import { createInformer } from "#kube/informer";
@@ -163,10 +164,11 @@ interface PrunedPod {
 }
 
 async function ours(path: string, stop: AbortSignal, more: number): Promise<InStep> {
-  const client = new KubeClient(await loadKubeConfig({ path }));
+  const client = new KubeClient(await loadKubeConfig({ path, clock: systemClock }), { clock: systemClock });
   const informer = createInformer(client, resources.pods, {
     transform: prune,
     indexers: { node: (one) => (one.nodeName === undefined ? [] : [one.nodeName]) },
+    clock: systemClock,
   });
   let told = 0;
   let late = 0;
@@ -184,7 +186,7 @@ async function ours(path: string, stop: AbortSignal, more: number): Promise<InSt
 }
 
 async function peer(path: string, more: number): Promise<InStep> {
-  const connection = await loadKubeConfig({ path });
+  const connection = await loadKubeConfig({ path, clock: systemClock });
   const { headers, ca, cert, key } = await connection.credentials();
   const tls = {
     ...(ca === undefined ? {} : { ca }),

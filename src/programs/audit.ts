@@ -1,3 +1,4 @@
+import { systemClock } from "#base/clock";
 import { listFlag, switchFlag } from "#base/config";
 import { inspectNodes } from "#features/cni";
 import { type AuditCoverage, type AuditedNode, auditCluster, type Finding } from "#features/ipam";
@@ -24,7 +25,7 @@ export const auditProgram = defineProgram({
     "Exit code: 0 without findings, 1 with findings or when a node or the API server did not answer.",
   ],
   run: async ({ values, signal }) => {
-    await using api = await openClient("audit", values);
+    await using api = await openClient("audit", values, { clock: systemClock });
     const sockets = values.sockets.length === 0 ? ["/run/coild.sock"] : values.sockets;
     const { findings, checked } = await auditCluster(api, await inspectNodes<AuditedNode>(sockets, { signal }), {
       signal,

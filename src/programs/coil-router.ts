@@ -1,4 +1,5 @@
 import { Dirty, TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
 import { durationFlag, integerFlag } from "#base/config";
 import { Health, serveHealth, serveMetrics } from "#base/health";
 import { Cidr } from "#base/ip";
@@ -55,7 +56,7 @@ export const coilRouter = defineProgram({
     const kernel = openKernel();
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);
-    await using api = await openClient("coil-router", values, { registry });
+    await using api = await openClient("coil-router", values, { registry, clock: systemClock });
     await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
     await using _health = await serveHealth({ health }, { address: values.healthAddr });
     const metrics = coilRouterMetrics(registry);
@@ -64,8 +65,12 @@ export const coilRouter = defineProgram({
     const dirty = new Dirty();
     const blocks = createInformer(api, coilResources.addressBlocks, {
       onHealth: informerHealth(health, "addressblocks"),
+      clock: systemClock,
     });
-    const nodes = createInformer(api, resources.nodes, { onHealth: informerHealth(health, "nodes") });
+    const nodes = createInformer(api, resources.nodes, {
+      onHealth: informerHealth(health, "nodes"),
+      clock: systemClock,
+    });
     const routesPart = health.part("routes", { needed: "always" });
     // A Node is written every few seconds, but its addresses hardly ever change.
     blocks.addHandler(markWhenOther(dirty, blockTarget));

@@ -1,5 +1,6 @@
 import { dirname, join } from "node:path";
 import { Backoff, Deferred, Dirty, sleep, TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
 import { ConfigError, durationFlag, integerFlag, stringFlag, switchFlag } from "#base/config";
 import { ExpectedError } from "#base/errors";
 import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
@@ -98,7 +99,7 @@ export const coild = defineProgram({
       onWait: () => log.info("waiting for another coild on this node to end"),
     });
     const kernel = openKernel();
-    await using api = await openClient("coild", values, { registry });
+    await using api = await openClient("coild", values, { registry, clock: systemClock });
     await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
     await using _health = await serveHealth({ health }, { address: values.healthAddr });
 
@@ -143,7 +144,7 @@ export const coild = defineProgram({
     let isReady = false;
     // A rejection reaches the waiting ADDs; without one it is dropped.
     ready.promise.catch(() => undefined);
-    const namespaces = createInformer(api, resources.namespaces);
+    const namespaces = createInformer(api, resources.namespaces, { clock: systemClock });
     const service = new CniService(
       cniDeps({
         api,
@@ -185,7 +186,12 @@ export const coild = defineProgram({
     const lost = new LostAttachments({ health: health.part("attachments", { needed: "always" }), log });
     const keeper = { network, ipam, lost, dirty: kernelDirty, health: kernelPart, log };
     group.spawn((at) => keepKernel(keeper, { registerFromMain, signal: at }));
-    const events = new EventRecorder(api, { controller: "coild", instance: nodeName, onLoss: reportLoss(log) });
+    const events = new EventRecorder(api, {
+      controller: "coild",
+      instance: nodeName,
+      onLoss: reportLoss(log),
+      clock: systemClock,
+    });
     group.spawn((at) => events.run({ signal: at }));
     const eventsPart = health.part("events");
     group.spawn((at) => lost.tellPods({ api, events, nodeName, health: eventsPart }, { signal: at }));

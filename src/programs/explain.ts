@@ -1,3 +1,4 @@
+import { systemClock } from "#base/clock";
 import { ConfigError, listFlag, parseFlags, stringFlag, switchFlag } from "#base/config";
 import { IpAddress } from "#base/ip";
 import { explainPacket, explanationText, parseQuestion, QUESTION_USAGE } from "#features/service-proxy";
@@ -51,7 +52,11 @@ export const explain = defineProgram({
     const defaults = parseFlags(serviceProxyFlags, []).values;
     const config = serviceProxyConfig({ ...defaults, ...own, hostnameOverride: node });
     // The kubeconfig that the proxy's file names is the proxy's: one that is given here comes first.
-    await using api = await openClient("explain", { kubeconfig: values.kubeconfig ?? config.kubeconfig });
+    await using api = await openClient(
+      "explain",
+      { kubeconfig: values.kubeconfig ?? config.kubeconfig },
+      { clock: systemClock },
+    );
     const explanation = await explainPacket(api, question, {
       config,
       followsPod: node === "",

@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { systemClock } from "#base/clock";
 import type { FlagValues } from "#base/config";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, optionalFlag, stringFlag, switchFlag } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
@@ -117,7 +118,7 @@ async function runLab(values: Values, signal: AbortSignal): Promise<number> {
   const startedMs = performance.now();
   requirePrivileges("make network namespaces", LAB_CAPABILITIES);
   // Read again by the process that holds the lab; a fault is told before anything is built.
-  if (values.kubeconfig !== undefined) await loadKubeConfig({ path: values.kubeconfig });
+  if (values.kubeconfig !== undefined) await loadKubeConfig({ path: values.kubeconfig, clock: systemClock });
   const say = (text: string): void => void process.stderr.write(`${text}\n`);
   const host = await startAlone(values, { say, signal });
   let kept = false;
@@ -234,7 +235,7 @@ async function checkTunnel(
   const { tunnel } = state;
   if (tunnel === undefined) return undefined;
   say("trying the tunnel");
-  const connection = await loadKubeConfig({ path: labPaths(state.lab).nodeKubeconfig });
+  const connection = await loadKubeConfig({ path: labPaths(state.lab).nodeKubeconfig, clock: systemClock });
   return verifyTunnel({ state, tunnel, cluster, connection }, { signal });
 }
 
@@ -295,7 +296,10 @@ async function exec(name: string, target: string, argv: readonly string[], signa
 }
 
 async function openLab(name: string): Promise<KubeClient> {
-  return new KubeClient(await loadKubeConfig({ path: labPaths(name).kubeconfig }), { userAgent: "isthmus-lab" });
+  return new KubeClient(await loadKubeConfig({ path: labPaths(name).kubeconfig, clock: systemClock }), {
+    userAgent: "isthmus-lab",
+    clock: systemClock,
+  });
 }
 
 function requireState(name: string): LabState {
@@ -352,7 +356,10 @@ async function removeFrom(
   name: string,
   options: { readonly say: (text: string) => void; readonly signal: AbortSignal },
 ): Promise<number> {
-  await using api = new KubeClient(await loadKubeConfig({ path: kubeconfig }), { userAgent: "isthmus-lab" });
+  await using api = new KubeClient(await loadKubeConfig({ path: kubeconfig, clock: systemClock }), {
+    userAgent: "isthmus-lab",
+    clock: systemClock,
+  });
   return await removeDeadRuns(api, name, options);
 }
 

@@ -191,7 +191,7 @@ async function kubeClient(values: Values, registry: Registry): Promise<KubeClien
   return openClient(
     "proxy-agent",
     { kubeconfig: values.kubeconfig === "" ? undefined : values.kubeconfig },
-    { registry },
+    { registry, clock: systemClock },
   );
 }
 

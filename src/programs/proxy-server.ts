@@ -165,7 +165,11 @@ async function kubeClient(values: Values, config: ServerConfig, registry: Regist
   return openClient(
     "proxy-server",
     { kubeconfig: values.kubeconfig === "" ? undefined : values.kubeconfig },
-    { registry, ...(qps === 0 ? {} : { rateLimit: { qps, burst: Math.max(1, burst === 0 ? 2 * qps : burst) } }) },
+    {
+      registry,
+      ...(qps === 0 ? {} : { rateLimit: { qps, burst: Math.max(1, burst === 0 ? 2 * qps : burst) } }),
+      clock: systemClock,
+    },
   );
 }
 

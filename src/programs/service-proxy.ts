@@ -80,7 +80,11 @@ export const serviceProxy = defineProgram({
     });
     const registry = createRegistry();
     const { master } = values;
-    await using api = await openClient("service-proxy", { kubeconfig: config.kubeconfig, master }, { registry });
+    await using api = await openClient(
+      "service-proxy",
+      { kubeconfig: config.kubeconfig, master },
+      { registry, clock: systemClock },
+    );
     await serve({ config, kernel: proxyKernel, api, monitors, netns, registry, log }, signal);
     return EXIT.ok;
   },

@@ -78,7 +78,7 @@ export const uplinkProxy = defineProgram({
       for await (const _ of hangups) config.reload();
     });
     const needsApi = values.parts !== "routing" && (values.cdi || values.clusterSecret !== undefined);
-    const openApi = needsApi ? () => openClient("uplink-proxy", values) : undefined;
+    const openApi = needsApi ? () => openClient("uplink-proxy", values, { clock: systemClock }) : undefined;
     using _proxy =
       values.parts === "routing"
         ? undefined

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { systemClock } from "#base/clock";
 import { findObject, isKubeError, KubeClient, loadKubeConfig, resources } from "#kube/client";
 import { type CrdManifest, coilCrds, coilResources, POOL_ANNOTATION } from "#kube/coil";
 import { labPaths } from "#lab/host";
@@ -20,7 +21,10 @@ let api: KubeClient;
 before(async () => {
   const { code, stderr } = await isthmus(["lab", "--json", "--keep", `--name=${LAB}`, "--nodes=1", "--pods=1"]);
   assert.equal(code, 0, stderr);
-  api = new KubeClient(await loadKubeConfig({ path: labPaths(LAB).kubeconfig }), { userAgent: "bad-input-test" });
+  api = new KubeClient(await loadKubeConfig({ path: labPaths(LAB).kubeconfig, clock: systemClock }), {
+    userAgent: "bad-input-test",
+    clock: systemClock,
+  });
 });
 
 after(async () => {

@@ -6,6 +6,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, beforeEach, test } from "node:test";
+import { systemClock } from "#base/clock";
 import { isKernelError, openKernel } from "#kernel/net";
 import { type Draft, KubeClient, loadKubeConfig, type Namespace, type Node, type Pod, resources } from "#kube/client";
 import {
@@ -33,7 +34,10 @@ const sandboxes = ["x1", "x2"].map((name) => `isthmus-${LAB}-pod-${name}`);
 before(async () => {
   const { code, stderr } = await isthmus(["lab", "--json", "--keep", `--name=${LAB}`, "--nodes=3", "--pods=0"]);
   assert.equal(code, 0, stderr);
-  api = new KubeClient(await loadKubeConfig({ path: labPaths(LAB).kubeconfig }), { userAgent: "hostile-test" });
+  api = new KubeClient(await loadKubeConfig({ path: labPaths(LAB).kubeconfig, clock: systemClock }), {
+    userAgent: "hostile-test",
+    clock: systemClock,
+  });
   for (const name of sandboxes) kernel.createNetNs(name)[Symbol.dispose]();
 });
 

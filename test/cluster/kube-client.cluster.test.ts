@@ -3,6 +3,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { isKubeError, KubeClient, loadKubeConfig, resources } from "#kube/client";
 import { coilCrds, coilResources } from "#kube/coil";
@@ -26,7 +27,7 @@ before(async () => {
     path = join(folder, "kubeconfig");
     await writeFile(path, server.kubeconfig());
   }
-  client = new KubeClient(await loadKubeConfig({ path }));
+  client = new KubeClient(await loadKubeConfig({ path, clock: systemClock }), { clock: systemClock });
   await client.create(resources.namespaces, { metadata: { name: namespace } }, { signal });
 });
 
@@ -139,7 +140,12 @@ test("client: Coil's CRDs are accepted, validate, default and prune", async () =
 
 test("informer: follows the server through dropped and expired watches", async () => {
   const stop = new AbortController();
-  const informer = createInformer(client, resources.configMaps, { namespace, labelSelector: "t=1", pageSize: 2 });
+  const informer = createInformer(client, resources.configMaps, {
+    namespace,
+    labelSelector: "t=1",
+    pageSize: 2,
+    clock: systemClock,
+  });
   const seen = new Map<string, string>();
   const deleted: string[] = [];
   informer.addHandler({
@@ -194,6 +200,7 @@ test("lease: is got, renewed and given up", async () => {
     leaseDurationMs: 3000,
     renewDeadlineMs: 2000,
     retryPeriodMs: 100,
+    clock: systemClock,
   };
   const why = await runAsLeader(client, options, {
     signal,

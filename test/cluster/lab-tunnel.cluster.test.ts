@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, test } from "node:test";
+import { systemClock } from "#base/clock";
 import { KubeClient, loadKubeConfig } from "#kube/client";
 import { labPaths } from "#lab/host";
 import {
@@ -77,10 +78,12 @@ for (const { families, podFamilies, direct, podAddresses } of [
 async function untilBack(deadlineMs: number): Promise<{ readonly tunnel: TunnelReport; readonly afterMs: number }> {
   const startedMs = performance.now();
   const paths = labPaths(LAB);
-  await using api = new KubeClient(await loadKubeConfig({ path: paths.kubeconfig }));
+  await using api = new KubeClient(await loadKubeConfig({ path: paths.kubeconfig, clock: systemClock }), {
+    clock: systemClock,
+  });
   const cluster = await observeCluster(api, defaultScenario({ pods: 4, families: "dual" }, stateOf(LAB).identity), {});
   assert.equal(cluster.pods.length, 4);
-  const connection = await loadKubeConfig({ path: paths.nodeKubeconfig });
+  const connection = await loadKubeConfig({ path: paths.nodeKubeconfig, clock: systemClock });
   for (;;) {
     const state = stateOf(LAB);
     assert.ok(state.tunnel !== undefined);

@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { parseAllDocuments } from "yaml";
+import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { callGrpc } from "#features/cni";
@@ -69,7 +70,9 @@ async function open(t: TestContext, edit: (rights: SeedObject[]) => void = () =>
   t.after(() => server[Symbol.asyncDispose]());
   const [here = "", inNode = ""] = server.urls;
   writeFileSync(join(dir, "admin"), server.kubeconfig({ server: here, token: "admin" }));
-  const admin = new KubeClient(await loadKubeConfig({ path: join(dir, "admin") }));
+  const admin = new KubeClient(await loadKubeConfig({ path: join(dir, "admin"), clock: systemClock }), {
+    clock: systemClock,
+  });
   t.after(() => admin.close());
   server.seed(coilCrds as unknown as readonly SeedObject[]);
   const rights = parseAllDocuments(readFileSync(join(root, "deploy/pods/rbac.yaml"), "utf8"));

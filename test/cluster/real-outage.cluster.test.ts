@@ -6,6 +6,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { sleep, TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
 import { allSynced, createInformer } from "#kube/informer";
 import { isthmus } from "#test/lab";
@@ -26,17 +27,17 @@ test("informer: a change is seen within 1.5 s of the return of a real API server
 }, async (t) => {
   assert.ok(server !== undefined);
   const samples: string[] = [];
-  const connection = await loadKubeConfig({ path: server.kubeconfigOf("system:kube-proxy") });
-  await using client = new KubeClient(connection, { onRequest: ({ code }) => samples.push(code) });
+  const connection = await loadKubeConfig({ path: server.kubeconfigOf("system:kube-proxy"), clock: systemClock });
+  await using client = new KubeClient(connection, { onRequest: ({ code }) => samples.push(code), clock: systemClock });
   const stop = new AbortController();
   const group = new TaskGroup(stop.signal);
   t.after(async () => {
     stop.abort();
     await group.wait();
   });
-  const services = createInformer(client, resources.services);
-  const slices = createInformer(client, resources.endpointSlices);
-  const nodes = createInformer(client, resources.nodes);
+  const services = createInformer(client, resources.services, { clock: systemClock });
+  const slices = createInformer(client, resources.endpointSlices, { clock: systemClock });
+  const nodes = createInformer(client, resources.nodes, { clock: systemClock });
   const all = [services, slices, nodes] as const;
   for (const informer of all) group.spawn((signal) => informer.run({ signal }));
   await allSynced(all);

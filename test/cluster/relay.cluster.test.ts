@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { systemClock } from "#base/clock";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
 import type { ApiServerOptions } from "#lab/api-server";
 import { labPaths } from "#lab/host";
@@ -90,7 +91,9 @@ test("lab: one that is kept on another API server writes a kubeconfig that works
       .filter((line) => line.includes("Warning")),
   );
   assert.deepEqual(warnings, []);
-  const client = new KubeClient(await loadKubeConfig({ path: labPaths(lab).kubeconfig }));
+  const client = new KubeClient(await loadKubeConfig({ path: labPaths(lab).kubeconfig, clock: systemClock }), {
+    clock: systemClock,
+  });
   t.after(() => client.close());
   assert.deepEqual(
     (await client.listAll(resources.nodes)).items.map(({ metadata }) => metadata.name),

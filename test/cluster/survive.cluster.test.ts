@@ -6,6 +6,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { sleep } from "#base/async";
+import { systemClock } from "#base/clock";
 import { isKernelError, openKernel } from "#kernel/net";
 import { type Draft, isKubeError, KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
 import { blockRequestResult, coilResources } from "#kube/coil";
@@ -35,7 +36,10 @@ before(async () => {
   const { code, stderr } = await isthmus(["lab", "--json", "--keep", `--name=${LAB}`, "--nodes=3", "--pods=0"]);
   assert.equal(code, 0, stderr);
   // The suite's programs say that they are of Isthmus; faults are for them alone.
-  api = new KubeClient(await loadKubeConfig({ path: labPaths(LAB).kubeconfig }), { userAgent: "survive-test" });
+  api = new KubeClient(await loadKubeConfig({ path: labPaths(LAB).kubeconfig, clock: systemClock }), {
+    userAgent: "survive-test",
+    clock: systemClock,
+  });
 });
 
 after(async () => {

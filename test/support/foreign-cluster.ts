@@ -14,6 +14,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parse } from "yaml";
+import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import {
   type ClusterRole,
@@ -62,7 +63,10 @@ export async function embeddedCluster(
   const guestKubeconfig = join(folder, "guest");
   writeFileSync(kubeconfig, server.kubeconfig());
   writeFileSync(guestKubeconfig, server.kubeconfig({ token: "guest" }));
-  const client = new KubeClient(await loadKubeConfig({ path: kubeconfig }), { userAgent: "foreign-cluster" });
+  const client = new KubeClient(await loadKubeConfig({ path: kubeconfig, clock: systemClock }), {
+    userAgent: "foreign-cluster",
+    clock: systemClock,
+  });
   const stop = new AbortController();
   const controllers = runWorkloads({ api: client, log: nullLogger }, { signal: stop.signal });
   return {

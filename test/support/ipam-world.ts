@@ -94,7 +94,7 @@ export class IpamWorld implements AsyncDisposable {
       path = join(folder, "kubeconfig");
       await writeFile(path, server.kubeconfig());
     }
-    const client = new HookedClient(await loadKubeConfig({ path }));
+    const client = new HookedClient(await loadKubeConfig({ path, clock: systemClock }), { clock: systemClock });
     await serveCoilTypes(client, options);
     return new IpamWorld({ client, server, folder, options });
   }

@@ -7,7 +7,7 @@
  * ```ts
  * test("…", { skip: peersMissing("etcd", "kube-apiserver") }, async () => {
  *   await using server = await RealApiServer.start();
- *   const client = new KubeClient(await loadKubeConfig({ path: server.kubeconfig }));
+ *   const client = new KubeClient(await loadKubeConfig({ path: server.kubeconfig, clock }), { clock });
  * ```
  */
 import { type ChildProcess, spawn } from "node:child_process";
@@ -17,6 +17,7 @@ import { existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync 
 import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { systemClock } from "#base/clock";
 import { findObject, KubeClient, KubeError, loadKubeConfig, resources } from "#kube/client";
 import { until } from "#test/lab";
 
@@ -105,9 +106,16 @@ export class RealApiServer implements AsyncDisposable {
       "--endpoint-reconciler-type=none",
     ];
     for (const { token, name } of USERS) writeFileSync(join(folder, `${name}.kubeconfig`), kubeconfig(port, token));
-    const connection = await loadKubeConfig({ path: join(folder, "admin.kubeconfig") });
+    const connection = await loadKubeConfig({ path: join(folder, "admin.kubeconfig"), clock: systemClock });
     const controllers: ChildProcess[] = [];
-    const server = new RealApiServer({ folder, port, client: new KubeClient(connection), etcd, controllers, flags });
+    const server = new RealApiServer({
+      folder,
+      port,
+      client: new KubeClient(connection, { clock: systemClock }),
+      etcd,
+      controllers,
+      flags,
+    });
     await server.up();
     if (options.controllers === true) {
       const common = [`--kubeconfig=${join(folder, "admin.kubeconfig")}`, "--secure-port=0", "--leader-elect=false"];

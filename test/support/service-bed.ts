@@ -13,6 +13,7 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { systemClock } from "#base/clock";
 import type { IpFamily } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { KubeClient, loadKubeConfig, resources, type Service } from "#kube/client";
@@ -71,7 +72,9 @@ export class ServiceBed implements AsyncDisposable {
     const server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, serviceRanges, log: nullLogger });
     const kubeconfig = join(folder, "kubeconfig");
     writeFileSync(kubeconfig, server.kubeconfig());
-    const client = new KubeClient(await loadKubeConfig({ path: kubeconfig }));
+    const client = new KubeClient(await loadKubeConfig({ path: kubeconfig, clock: systemClock }), {
+      clock: systemClock,
+    });
     const cluster = new ServiceBed(prefix, { server, client, bed: await Bed.open(prefix), folder });
     await cluster.#fill(options);
     return cluster;

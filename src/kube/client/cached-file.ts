@@ -1,5 +1,5 @@
 import { readFile } from "node:fs/promises";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { KubeConfigError } from "./errors.ts";
 
@@ -15,7 +15,7 @@ export class CachedFile {
   #readAt = 0;
 
   /** `what` names the setting that names the file, for messages. */
-  constructor(path: string, what: string, clock: Clock = systemClock) {
+  constructor(path: string, what: string, clock: Clock) {
     this.#path = path;
     this.#what = what;
     this.#clock = clock;

@@ -1,5 +1,5 @@
 import type { AbortOptions } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type {
   CallOptions,
   DeleteOptions,
@@ -39,9 +39,9 @@ export class KubeClient implements KubeApi, AsyncDisposable {
   readonly #clock: Clock;
   readonly connection: KubeConnection;
 
-  constructor(connection: KubeConnection, options: KubeClientOptions = {}) {
+  constructor(connection: KubeConnection, options: KubeClientOptions) {
     this.connection = connection;
-    this.#clock = options.clock ?? systemClock;
+    this.#clock = options.clock;
     this.#transport = new Transport(connection, options);
   }
 

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { AbortOptions } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { CachedFile } from "./cached-file.ts";
 import type { KubeConnection, KubeCredentials } from "./connection.ts";
 import { KubeConfigError } from "./errors.ts";
@@ -15,9 +15,9 @@ interface Source {
 /** Makes a connection of one context. Pure but for the files and plugins that its credentials read later. Throws {@link KubeConfigError}. */
 export function connectionOf(
   parts: KubeConfigParts,
-  options: { readonly context?: string | undefined; readonly clock?: Clock | undefined } = {},
+  options: { readonly context?: string | undefined; readonly clock: Clock },
 ): KubeConnection {
-  const clock = options.clock ?? systemClock;
+  const clock = options.clock;
   const name = options.context ?? parts.currentContext;
   if (name === undefined) {
     throw new KubeConfigError(

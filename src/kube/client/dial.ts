@@ -1,5 +1,5 @@
 import { connect, type Socket } from "node:net";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 
 /** The next try begins after at most this, while earlier ones have no answer or were refused, milliseconds. */
 export const DIAL_EVERY_MS = 1000;
@@ -19,7 +19,7 @@ export interface DialOptions {
    */
   readonly isPatient?: boolean;
   readonly signal: AbortSignal;
-  readonly clock?: Clock | undefined;
+  readonly clock: Clock;
   readonly random?: (() => number) | undefined;
   /** Opens one socket, which then connects. Default: TCP. */
   readonly open?: ((at: { readonly host: string; readonly port: number }) => Socket) | undefined;
@@ -52,7 +52,7 @@ class Dial {
 
   constructor(options: DialOptions) {
     this.#options = options;
-    this.#clock = options.clock ?? systemClock;
+    this.#clock = options.clock;
     if (options.signal.aborted) {
       this.#outcome.reject(options.signal.reason);
       return;

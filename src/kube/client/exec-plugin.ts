@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { dirname, resolve } from "node:path";
 import { type AbortOptions, unlessAborted } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { KubeConfigError } from "./errors.ts";
 import type { Fields } from "./kubeconfig.ts";
@@ -43,7 +43,7 @@ export class ExecPlugin {
   #running: Promise<ExecCredential> | undefined;
 
   /** Throws `invalid` or `unsupported` for a configuration that cannot work. */
-  constructor(fields: Fields, cluster: () => Promise<ExecClusterInfo>, clock: Clock = systemClock) {
+  constructor(fields: Fields, cluster: () => Promise<ExecClusterInfo>, clock: Clock) {
     this.#fields = fields;
     this.#clock = clock;
     this.#apiVersion = fields.string("apiVersion") ?? "";

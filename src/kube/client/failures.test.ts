@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { FakeClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
 import { KubeClient, type KubeConnection, type KubeErrorCode, resources, staticConnection } from "./index.ts";
 import { json, pod, rejectsWith, reset, type Script, ScriptedServer, status } from "./testing/scripted-server.ts";
 
@@ -115,7 +115,7 @@ test("retry: 401 makes the connection get new credentials once", async () => {
       token = "new";
     },
   };
-  await using client = new KubeClient(connection);
+  await using client = new KubeClient(connection, { clock: systemClock });
   await client.get(resources.pods, { name: "a", namespace: "default" });
   assert.deepEqual(
     server.seen.map((seen) => seen.headers.authorization),
@@ -152,6 +152,6 @@ test("unreachable: nobody listens", async () => {
     await using server = await ScriptedServer.start(reset);
     url = server.url;
   }
-  await using client = new KubeClient(staticConnection({ server: url }));
+  await using client = new KubeClient(staticConnection({ server: url }), { clock: systemClock });
   await rejectsWith(client.get(resources.nodes, { name: "n" }), "unreachable", /ECONNREFUSED/);
 });

@@ -5,7 +5,7 @@
  * the translation of every failure to {@link KubeError}. Refuses to know: caches (see `#kube/informer`), controllers, CRDs.
  *
  * ```ts
- * await using client = new KubeClient(await loadKubeConfig());
+ * await using client = new KubeClient(await loadKubeConfig({ clock }), { clock });
  * const node = await client.get(resources.nodes, { name: "node1" }, { signal });
  * for await (const event of client.watch(resources.pods, { namespace: "default", signal })) {
  *   if (event.type === "DELETED") log.info("pod gone", { pod: event.object.metadata.name });

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import fc from "fast-check";
-import { FakeClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
 import { connectionOf } from "./context.ts";
 import { parseExecCredential } from "./exec-plugin.ts";
 import { KubeConfigError, type KubeConfigErrorCode, KubeError, loadKubeConfig } from "./index.ts";
@@ -62,7 +62,7 @@ test("loadKubeConfig: server, namespace, token, CA and client certificate", asyn
       { namespace: "here" },
     ),
   );
-  const connection = await loadKubeConfig({ path });
+  const connection = await loadKubeConfig({ path, clock: systemClock });
   assert.equal(connection.server.href, "https://10.0.0.1:6443/");
   assert.equal(connection.namespace, "here");
   assert.equal(connection.tlsServerName, "kubernetes");
@@ -77,12 +77,12 @@ test("loadKubeConfig: server, namespace, token, CA and client certificate", asyn
 test("loadKubeConfig: another server takes the place of the file's, credentials stay; what is no URL is named", async () => {
   await using folder = await Folder.create();
   const path = await folder.write("config", config({ token: "abc" }));
-  const connection = await loadKubeConfig({ path, server: "https://[fd00::1]:6443" });
+  const connection = await loadKubeConfig({ path, server: "https://[fd00::1]:6443", clock: systemClock });
   assert.equal(connection.server.href, "https://[fd00::1]:6443/");
   assert.deepEqual((await connection.credentials()).headers, { authorization: "Bearer abc" });
   for (const server of ["10.0.0.1:6443", "ftp://10.0.0.1", ""])
     await fails(
-      loadKubeConfig({ path, server }),
+      loadKubeConfig({ path, server, clock: systemClock }),
       "invalid",
       /is no URL of an API server: https:\/\/HOST:PORT is expected/,
     );
@@ -116,30 +116,42 @@ test("loadKubeConfig: the files of $KUBECONFIG are merged, the first wins, missi
   );
   const second = await folder.write("second", config({ token: "t" }));
   const env = { KUBECONFIG: [join(folder.path, "absent"), first, second].join(":") };
-  const connection = await loadKubeConfig({ env });
+  const connection = await loadKubeConfig({ env, clock: systemClock });
   assert.equal(connection.server.host, "first:1");
   assert.equal((await connection.credentials()).headers["authorization"], "Bearer t");
-  await fails(loadKubeConfig({ env: { KUBECONFIG: "/absent/a:/absent/b" } }), "not-found", /\/absent\/a, \/absent\/b/);
+  await fails(
+    loadKubeConfig({ env: { KUBECONFIG: "/absent/a:/absent/b" }, clock: systemClock }),
+    "not-found",
+    /\/absent\/a, \/absent\/b/,
+  );
 });
 
 test("loadKubeConfig: ~/.kube/config comes last, and nothing at all is one clear line", async () => {
   await using folder = await Folder.create();
-  await fails(loadKubeConfig({ env: { HOME: folder.path } }), "not-found", /--kubeconfig or \$KUBECONFIG/);
+  await fails(
+    loadKubeConfig({ env: { HOME: folder.path }, clock: systemClock }),
+    "not-found",
+    /--kubeconfig or \$KUBECONFIG/,
+  );
   await mkdir(join(folder.path, ".kube"));
   await folder.write(".kube/config", config({ token: "home" }));
-  const connection = await loadKubeConfig({ env: { HOME: folder.path } });
+  const connection = await loadKubeConfig({ env: { HOME: folder.path }, clock: systemClock });
   assert.equal((await connection.credentials()).headers["authorization"], "Bearer home");
 });
 
 test("loadKubeConfig: in a pod the service account is used", async () => {
   await using folder = await Folder.create();
   const env = { KUBERNETES_SERVICE_HOST: "fd00::1", KUBERNETES_SERVICE_PORT: "443", HOME: folder.path };
-  await fails(loadKubeConfig({ inCluster: true, env: {} }), "not-found", /not in a cluster/);
-  await fails(loadKubeConfig({ env, serviceAccountDir: folder.path }), "unreadable", /token|ca\.crt/);
+  await fails(loadKubeConfig({ inCluster: true, env: {}, clock: systemClock }), "not-found", /not in a cluster/);
+  await fails(
+    loadKubeConfig({ env, serviceAccountDir: folder.path, clock: systemClock }),
+    "unreadable",
+    /token|ca\.crt/,
+  );
   await folder.write("token", "sa");
   await folder.write("ca.crt", PEM);
   await folder.write("namespace", "kube-system\n");
-  const connection = await loadKubeConfig({ env, serviceAccountDir: folder.path });
+  const connection = await loadKubeConfig({ env, serviceAccountDir: folder.path, clock: systemClock });
   assert.equal(connection.server.host, "[fd00::1]");
   assert.equal(connection.namespace, "kube-system");
   assert.deepEqual((await connection.credentials()).headers, { authorization: "Bearer sa" });
@@ -175,12 +187,16 @@ test("loadKubeConfig: each fault is one line with the file, the field and the fi
   ];
   for (const [text, code, pattern] of cases) {
     const path = await folder.write("config", text);
-    await fails(loadKubeConfig({ path }), code, pattern);
+    await fails(loadKubeConfig({ path, clock: systemClock }), code, pattern);
   }
-  await fails(loadKubeConfig({ path: join(folder.path, "absent") }), "unreadable", /absent: ENOENT/);
+  await fails(
+    loadKubeConfig({ path: join(folder.path, "absent"), clock: systemClock }),
+    "unreadable",
+    /absent: ENOENT/,
+  );
   const path = await folder.write("config", config({}));
   await fails(
-    loadKubeConfig({ path, context: "other" }),
+    loadKubeConfig({ path, context: "other", clock: systemClock }),
     "invalid",
     /wanted context names "other", but contexts has only: c/,
   );
@@ -224,7 +240,7 @@ test("exec plugin: a call that is aborted does not wait for a program that hangs
     args: ["-c", `echo $$ > ${folder.path}/pid; exec sleep 60`],
   };
   const path = await folder.write("config", config({ exec }));
-  const connection = await loadKubeConfig({ path });
+  const connection = await loadKubeConfig({ path, clock: systemClock });
   const stop = new AbortController();
   const reason = new Error("enough");
   const waiting = connection.credentials({ signal: stop.signal });
@@ -246,12 +262,16 @@ test("exec plugin: a failing or missing program says so with its words and the h
     config({ exec: { apiVersion, command: "sh", args, installHint: "buy it" } }),
   );
   await fails(
-    (await loadKubeConfig({ path: failing })).credentials(),
+    (await loadKubeConfig({ path: failing, clock: systemClock })).credentials(),
     "exec-failed",
     /user\.exec\.command sh failed: .*no luck: buy it/,
   );
   const missing = await folder.write("config", config({ exec: { apiVersion, command: "./absent" } }));
-  await fails((await loadKubeConfig({ path: missing })).credentials(), "exec-failed", /absent failed: .*ENOENT/);
+  await fails(
+    (await loadKubeConfig({ path: missing, clock: systemClock })).credentials(),
+    "exec-failed",
+    /absent failed: .*ENOENT/,
+  );
 });
 
 const looseJson = fc.oneof(fc.json(), fc.string(), fc.constantFrom("{", "a: &a [*a]", "a: !!binary x", "? ", "%YAML"));
@@ -285,7 +305,7 @@ test("fuzz: only KubeConfigError escapes the kubeconfig parser", () => {
   fc.assert(
     fc.property(text, (yaml) => {
       try {
-        connectionOf(parseKubeConfig("/x/config", yaml));
+        connectionOf(parseKubeConfig("/x/config", yaml), { clock: systemClock });
       } catch (error) {
         assert.ok(error instanceof KubeConfigError, `${error}`);
       }

@@ -1,7 +1,7 @@
 import { readFile, stat } from "node:fs/promises";
 import { homedir } from "node:os";
 import { delimiter, join } from "node:path";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { CachedFile } from "./cached-file.ts";
 import type { KubeConnection } from "./connection.ts";
@@ -26,7 +26,7 @@ export interface LoadKubeConfigOptions {
   readonly server?: string | undefined;
   /** Default: where Kubernetes mounts it. */
   readonly serviceAccountDir?: string | undefined;
-  readonly clock?: Clock | undefined;
+  readonly clock: Clock;
 }
 
 /**
@@ -35,7 +35,7 @@ export interface LoadKubeConfigOptions {
  *
  * Rejects with {@link KubeConfigError}: one line with the file, the field and the fix.
  */
-export async function loadKubeConfig(options: LoadKubeConfigOptions = {}): Promise<KubeConnection> {
+export async function loadKubeConfig(options: LoadKubeConfigOptions): Promise<KubeConnection> {
   const env = options.env ?? process.env;
   if (options.inCluster === true) return inCluster(options, env);
   const connection =
@@ -98,7 +98,7 @@ async function inCluster(options: LoadKubeConfigOptions, env: Env): Promise<Kube
     throw new KubeConfigError("invalid", `KUBERNETES_SERVICE_HOST "${host}" and port "${port}" make no URL`);
   }
   const directory = options.serviceAccountDir ?? SERVICE_ACCOUNT_DIR;
-  const clock = options.clock ?? systemClock;
+  const clock = options.clock;
   const token = new CachedFile(join(directory, "token"), "the service account", clock);
   const ca = new CachedFile(join(directory, "ca.crt"), "the service account", clock);
   const namespace = new CachedFile(join(directory, "namespace"), "the service account", clock);

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
+import { systemClock } from "#base/clock";
 import { KubeClient, resources, staticConnection } from "./index.ts";
 
 /** A port of loopback on which a server is, or is not. */
@@ -36,7 +37,7 @@ test("whenOpen: one probe for all that wait, within a second of the server's ret
   await using gate = new Gate();
   await gate.open();
   const server = `http://127.0.0.1:${gate.port}`;
-  await using client = new KubeClient(staticConnection({ server }));
+  await using client = new KubeClient(staticConnection({ server }), { clock: systemClock });
   await client.get(resources.nodes, { name: "n" });
   await gate[Symbol.asyncDispose]();
   await assert.rejects(client.get(resources.nodes, { name: "n" }), { code: "unreachable" });
@@ -54,7 +55,9 @@ test("whenOpen: one probe for all that wait, within a second of the server's ret
 test("whenOpen: an open port is told at once; who waits no longer, or closes the client, ends the probe", async () => {
   await using gate = new Gate();
   await gate.open();
-  await using client = new KubeClient(staticConnection({ server: `http://127.0.0.1:${gate.port}` }));
+  await using client = new KubeClient(staticConnection({ server: `http://127.0.0.1:${gate.port}` }), {
+    clock: systemClock,
+  });
   assert.equal(await client.whenOpen(), "open");
   await gate[Symbol.asyncDispose]();
   const stop = new AbortController();

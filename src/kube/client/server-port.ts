@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 import { buildConnector } from "undici";
 import { type AbortOptions, unlessAborted, withDeadline } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { dial } from "./dial.ts";
 import { KubeError } from "./errors.ts";
 
@@ -20,7 +20,7 @@ const KEEP_ALIVE_MS = 10_000;
 
 /** How connections to one server are made. */
 export interface ServerPortOptions {
-  readonly clock?: Clock | undefined;
+  readonly clock: Clock;
   readonly random?: (() => number) | undefined;
 }
 
@@ -40,11 +40,11 @@ export class ServerPort {
   #probe: Probe | undefined;
   #spare: Socket | undefined;
 
-  constructor(server: URL, options: ServerPortOptions = {}) {
+  constructor(server: URL, options: ServerPortOptions) {
     this.#host = server.hostname.replace(/^\[|\]$/g, "");
     this.#port = server.port === "" ? (server.protocol === "http:" ? 80 : 443) : Number(server.port);
     this.#options = options;
-    this.#clock = options.clock ?? systemClock;
+    this.#clock = options.clock;
   }
 
   /**

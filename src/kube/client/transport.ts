@@ -2,7 +2,7 @@ import { isIP } from "node:net";
 import { type ConnectionOptions, checkServerIdentity } from "node:tls";
 import { Agent, type Dispatcher, errors as undiciErrors } from "undici";
 import { type AbortOptions, sleep, withDeadline } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { TokenBucket } from "#base/rate-limit";
 import type { KubeConnection, KubeCredentials } from "./connection.ts";
@@ -47,7 +47,7 @@ export interface TransportOptions {
   readonly rateLimit?: { readonly qps: number; readonly burst: number } | undefined;
   /** Called for each request on the wire, for `rest_client_requests_total`. */
   readonly onRequest?: ((sample: RequestSample) => void) | undefined;
-  readonly clock?: Clock | undefined;
+  readonly clock: Clock;
   /** Uniform in [0, 1). */
   readonly random?: (() => number) | undefined;
 }
@@ -73,7 +73,7 @@ export class Transport {
   constructor(connection: KubeConnection, options: TransportOptions) {
     this.#connection = connection;
     this.#options = options;
-    this.#clock = options.clock ?? systemClock;
+    this.#clock = options.clock;
     this.#random = options.random ?? Math.random;
     this.#port = new ServerPort(connection.server, options);
     this.#bucket =

@@ -1,4 +1,4 @@
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { WatchEvent } from "./api.ts";
 import { KubeError } from "./errors.ts";
@@ -14,7 +14,7 @@ export async function* watchEvents<T>(
     readonly timeoutMs?: number | undefined;
     readonly idleTimeoutMs?: number | undefined;
     readonly onOpen?: (() => void) | undefined;
-    readonly clock?: Clock | undefined;
+    readonly clock: Clock;
   },
 ): AsyncGenerator<WatchEvent<T>, void, void> {
   const { signal, idleTimeoutMs } = options;
@@ -22,7 +22,7 @@ export async function* watchEvents<T>(
   const stop = new AbortController();
   const onAbort = (): void => stop.abort(signal?.reason);
   signal?.addEventListener("abort", onAbort, { once: true });
-  const idle = new IdleTimer(options.clock ?? systemClock, idleTimeoutMs, () => stop.abort());
+  const idle = new IdleTimer(options.clock, idleTimeoutMs, () => stop.abort());
   try {
     const body = await transport.stream(request, { signal: stop.signal, timeoutMs: options.timeoutMs });
     const decoder = new WatchDecoder<T>(request.action);

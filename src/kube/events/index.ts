@@ -5,7 +5,7 @@
  * never affects anything else.
  *
  * ```ts
- * const events = new EventRecorder(client, { controller: "coild", instance: nodeName });
+ * const events = new EventRecorder(client, { controller: "coild", instance: nodeName, clock });
  * group.spawn((signal) => events.run({ signal }));
  * events.record({ regarding: regarding(resources.pods, pod), type: "Warning", reason: "NoSuchPool", note: "pool x does not exist" });
  * ```

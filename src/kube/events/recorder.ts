@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type * as CoreV1 from "kubernetes-types/core/v1.js";
 import { Dirty } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import { TokenBucket } from "#base/rate-limit";
 import {
@@ -51,7 +51,7 @@ export interface EventRecorderOptions {
   readonly rateLimit?: { readonly qps: number; readonly burst: number };
   /** Called for an event that could not be written or was dropped. */
   readonly onLoss?: (event: EventInput, why: string) => void;
-  readonly clock?: Clock;
+  readonly clock: Clock;
 }
 
 interface Series {
@@ -76,7 +76,7 @@ export class EventRecorder {
   constructor(api: Pick<KubeApi, "create" | "patch">, options: EventRecorderOptions) {
     this.#api = api;
     this.#options = options;
-    this.#clock = options.clock ?? systemClock;
+    this.#clock = options.clock;
     const { qps, burst } = options.rateLimit ?? { qps: 10, burst: 100 };
     this.#bucket = new TokenBucket({ ratePerSecond: qps, burst, clock: this.#clock });
     this.#dirty = new Dirty(this.#clock);

@@ -6,6 +6,7 @@
  *
  * ```ts
  * const pods = createInformer(client, resources.pods, {
+ *   clock,
  *   fieldSelector: `spec.nodeName=${node}`,
  *   transform: ({ metadata, status }) => ({
  *     metadata: { name: metadata.name, namespace: metadata.namespace, uid: metadata.uid, resourceVersion: metadata.resourceVersion },

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { Deferred } from "#base/async";
-import { FakeClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
 import {
   KubeError,
   type ListOptions,
@@ -367,7 +367,7 @@ test("informer: a server that opens watches and ends them at once, however long,
 test("informer: what a handler throws is a bug and ends run", async () => {
   const fake = new FakeApi();
   fake.lists = [[page("1", pod("a", "1"))]];
-  const informer = createInformer(fake.api, resources.pods);
+  const informer = createInformer(fake.api, resources.pods, { clock: systemClock });
   const bug = new TypeError("bug");
   informer.addHandler({
     onAdd: () => {
@@ -390,6 +390,7 @@ test("informer: transform runs before the store, and a late handler is told what
       metadata: { name, namespace, uid, resourceVersion },
       ip: status?.podIP,
     }),
+    clock: systemClock,
   });
   const stop = new AbortController();
   const running = informer.run({ signal: stop.signal });

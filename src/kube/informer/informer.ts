@@ -1,5 +1,5 @@
 import { type AbortOptions, Backoff, Deferred, TimeSlice, unlessAborted } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import {
   isAway,
@@ -67,7 +67,7 @@ export interface InformerOptions<U extends Cached> extends Selection {
   readonly onNameless?: (count: number) => void;
   /** Called when the state changes, and for each further failure. */
   readonly onHealth?: (health: InformerHealth) => void;
-  readonly clock?: Clock;
+  readonly clock: Clock;
   /** Uniform in [0, 1). */
   readonly random?: () => number;
 }
@@ -104,7 +104,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     this.#api = api;
     this.#options = options;
     this.#transform = transform;
-    this.#clock = options.clock ?? systemClock;
+    this.#clock = options.clock;
     this.#random = options.random ?? Math.random;
     const pace = { initialMs: 250, maxMs: 30_000, ...options.backoff, random: this.#random };
     this.#refused = new Backoff(pace);
@@ -339,7 +339,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
 export function createInformer<T extends KubeObject, U extends Cached = T>(
   api: InformerApi,
   type: ResourceType<T>,
-  options: InformerOptions<U> & { readonly transform?: (object: T) => U } = {},
+  options: InformerOptions<U> & { readonly transform?: (object: T) => U },
 ): Informer<T, U> {
   // Without a transform U has nothing to be inferred from but its default, T.
   const transform = options.transform ?? (dropManagedFields as (object: T) => T & U);

@@ -1,5 +1,5 @@
 import { sleep, withDeadline } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import {
   type Draft,
@@ -30,7 +30,7 @@ export interface LeaderElectionOptions {
   readonly onNewLeader?: (identity: string) => void;
   /** Called for each failed try; it is tried again. */
   readonly onError?: (error: KubeError | KubeConfigError) => void;
-  readonly clock?: Clock;
+  readonly clock: Clock;
   readonly random?: () => number;
 }
 
@@ -65,7 +65,7 @@ export class LeaderElector {
   constructor(api: LeaseApi, options: LeaderElectionOptions) {
     this.#api = api;
     this.#options = options;
-    this.#clock = options.clock ?? systemClock;
+    this.#clock = options.clock;
     this.#random = options.random ?? Math.random;
     this.leaseDurationMs = options.leaseDurationMs ?? 15_000;
     this.renewDeadlineMs = options.renewDeadlineMs ?? 10_000;

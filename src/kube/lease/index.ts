@@ -5,7 +5,7 @@
  * still on our own monotonic clock. Refuses to know: what a leader does.
  *
  * ```ts
- * const why = await runAsLeader(client, { namespace: "kube-system", name: "coil-ipam-leader", identity }, {
+ * const why = await runAsLeader(client, { namespace: "kube-system", name: "coil-ipam-leader", identity, clock }, {
  *   lead: (signal) => controllers.run({ signal }),
  *   signal,
  * });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { FakeClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
 import { type KubeApi, KubeError, type Lease } from "#kube/client";
 import { type LeaderElectionOptions, LeaderElector, type LeadershipEnd, runAsLeader } from "./index.ts";
 
@@ -227,6 +227,6 @@ test("runAsLeader: work that ends gives the lease up, work that fails too and re
 test("elector: times that cannot work are refused", () => {
   const options = { namespace: "n", name: "l", identity: "a" };
   const api = new FakeLeases().api("a");
-  assert.throws(() => new LeaderElector(api, { ...options, renewDeadlineMs: 15_000 }), RangeError);
-  assert.throws(() => new LeaderElector(api, { ...options, retryPeriodMs: 9_000 }), RangeError);
+  assert.throws(() => new LeaderElector(api, { ...options, renewDeadlineMs: 15_000, clock: systemClock }), RangeError);
+  assert.throws(() => new LeaderElector(api, { ...options, retryPeriodMs: 9_000, clock: systemClock }), RangeError);
 });

@@ -1,4 +1,4 @@
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { describeError, ExpectedError, isAbortError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { isAway } from "#kube/client";
@@ -41,7 +41,7 @@ export interface ControllerOptions {
   readonly onReconcile?: (sample: ReconcileSample) => void;
   readonly onDepth?: (depth: number) => void;
   readonly log: Logger;
-  readonly clock?: Clock;
+  readonly clock: Clock;
 }
 
 /** A work queue and the reconciler of its keys. Informers' handlers call {@link Controller.enqueue}. */
@@ -54,7 +54,7 @@ export class Controller {
 
   constructor(options: ControllerOptions) {
     this.#options = options;
-    this.#clock = options.clock ?? systemClock;
+    this.#clock = options.clock;
     this.#queue = new WorkQueue({
       clock: this.#clock,
       ...(options.retry === undefined ? {} : { retry: options.retry }),

@@ -5,7 +5,7 @@
  * know: what a key names, leader election, metrics registries.
  *
  * ```ts
- * const controller = new Controller({ name: "addresspool", reconcile: (key) => syncPool(key), waitFor: [pools], log });
+ * const controller = new Controller({ name: "addresspool", reconcile: (key) => syncPool(key), waitFor: [pools], log, clock });
  * pools.addHandler({ onAdd: (pool) => controller.enqueue(pool.metadata.name) });
  * group.spawn((signal) => controller.run({ signal }));
  * ```

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { connect } from "node:tls";
 import fc from "fast-check";
+import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { KubeClient, staticConnection } from "#kube/client";
 import {
@@ -211,7 +212,7 @@ test("webhook: who trusts its certificate under its name is served, others refus
   await using rig = await Rig.start({ "/v": () => ({ allowed: true }) }, pair);
   const server = `https://127.0.0.1:${rig.server.port}`;
   const call = async (ca: string, tlsServerName: string): Promise<unknown> => {
-    await using client = new KubeClient(staticConnection({ server, ca, tlsServerName }));
+    await using client = new KubeClient(staticConnection({ server, ca, tlsServerName }), { clock: systemClock });
     return await client.request({ method: "POST", path: "/v", body: JSON.parse(review("v1")) });
   };
   assert.deepEqual(await call(pair.cert, "hooks"), {

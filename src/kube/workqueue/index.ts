@@ -4,7 +4,7 @@
  * Owns: deduplication, one worker for a key at a time, retries with back-off, rate limits. Refuses to know: what the keys name.
  *
  * ```ts
- * const queue = new WorkQueue();
+ * const queue = new WorkQueue({ clock });
  * pods.addHandler({ onAdd: (pod) => queue.add(objectKey(pod)) });
  * await runWorkers(queue, {
  *   workers: 4,

@@ -1,5 +1,5 @@
 import { Backoff } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { TokenBucket } from "#base/rate-limit";
 
 /** How retries of a {@link WorkQueue} are spread. */
@@ -15,7 +15,6 @@ export interface RetryOptions {
   /** Retries that may be made at once. Default 100. */
   readonly burst?: number;
   readonly random?: () => number;
-  readonly clock?: Clock;
 }
 
 /** Delays of retries: exponential for each key, and a token bucket over all of them; the longer one counts. */
@@ -24,7 +23,7 @@ export class RetryLimiter {
   readonly #bucket: TokenBucket;
   readonly #failures = new Map<string, number>();
 
-  constructor(options: RetryOptions = {}) {
+  constructor(options: RetryOptions & { readonly clock: Clock }) {
     this.#backoff = new Backoff({
       initialMs: options.initialMs ?? 5,
       maxMs: options.maxMs ?? 1_000_000,
@@ -34,7 +33,7 @@ export class RetryLimiter {
     this.#bucket = new TokenBucket({
       ratePerSecond: options.ratePerSecond ?? 10,
       burst: options.burst ?? 100,
-      clock: options.clock ?? systemClock,
+      clock: options.clock,
     });
   }
 

@@ -1,11 +1,11 @@
 import { type AbortOptions, Deferred } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { RetryLimiter, type RetryOptions } from "./rate-limiter.ts";
 
 /** Settings of a {@link WorkQueue}. */
 export interface WorkQueueOptions {
   readonly retry?: RetryOptions;
-  readonly clock?: Clock;
+  readonly clock: Clock;
   /** Called with the number of keys that wait to be handled, whenever it changes: `workqueue_depth`. */
   readonly onDepth?: (depth: number) => void;
 }
@@ -28,9 +28,9 @@ export class WorkQueue {
   readonly #drained = new Set<Deferred>();
   #shutDown = false;
 
-  constructor(options: WorkQueueOptions = {}) {
-    this.#clock = options.clock ?? systemClock;
-    this.#limiter = new RetryLimiter({ clock: this.#clock, ...options.retry });
+  constructor(options: WorkQueueOptions) {
+    this.#clock = options.clock;
+    this.#limiter = new RetryLimiter({ ...options.retry, clock: this.#clock });
     this.#onDepth = options.onDepth ?? (() => undefined);
   }
 

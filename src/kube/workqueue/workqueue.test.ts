@@ -2,18 +2,18 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { Deferred } from "#base/async";
-import { FakeClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
 import { RetryLimiter, runWorkers, WorkQueue } from "./index.ts";
 
 test("queue: a key that waits is not added again, and keys come in order", async () => {
-  const queue = new WorkQueue();
+  const queue = new WorkQueue({ clock: systemClock });
   for (const key of ["a", "b", "a", "c"]) queue.add(key);
   assert.equal(queue.depth, 3);
   assert.deepEqual([await queue.take(), await queue.take(), await queue.take()], ["a", "b", "c"]);
 });
 
 test("queue: a key added while it is processed is handed out again only after done", async () => {
-  const queue = new WorkQueue();
+  const queue = new WorkQueue({ clock: systemClock });
   queue.add("a");
   assert.equal(await queue.take(), "a");
   queue.add("a");
@@ -27,7 +27,7 @@ test("queue: a key added while it is processed is handed out again only after do
 });
 
 test("queue: takers that wait are served in order, an aborted one is skipped", async () => {
-  const queue = new WorkQueue();
+  const queue = new WorkQueue({ clock: systemClock });
   const stop = new AbortController();
   const aborted = queue.take({ signal: stop.signal });
   const first = queue.take();
@@ -87,12 +87,12 @@ test("queue: drain hands out what waits, waits for it, and drops what was for la
   queue.done("a");
   await draining;
   assert.equal(clock.pending, 0);
-  await new WorkQueue().drain();
+  await new WorkQueue({ clock: systemClock }).drain();
 });
 
 test("queue: depth is told as it changes", async () => {
   const depths: number[] = [];
-  const queue = new WorkQueue({ onDepth: (depth) => depths.push(depth) });
+  const queue = new WorkQueue({ onDepth: (depth) => depths.push(depth), clock: systemClock });
   queue.add("a");
   queue.add("b");
   await queue.take();
@@ -100,7 +100,7 @@ test("queue: depth is told as it changes", async () => {
 });
 
 test("runWorkers: never more than the workers, never one key twice at a time", async () => {
-  const queue = new WorkQueue();
+  const queue = new WorkQueue({ clock: systemClock });
   const running = new Set<string>();
   let most = 0;
   let count = 0;
@@ -125,13 +125,13 @@ test("runWorkers: never more than the workers, never one key twice at a time", a
 });
 
 test("runWorkers: what process throws ends all, a shut down queue ends them cleanly", async () => {
-  const queue = new WorkQueue();
+  const queue = new WorkQueue({ clock: systemClock });
   queue.add("a");
   const { signal } = new AbortController();
   const bug = new TypeError("bug");
   await assert.rejects(runWorkers(queue, { workers: 2, signal, process: () => Promise.reject(bug) }), bug);
   const gate = new Deferred();
-  const second = new WorkQueue();
+  const second = new WorkQueue({ clock: systemClock });
   second.add("a");
   const ended = runWorkers(second, { workers: 2, signal, process: () => gate.promise });
   second.shutDown();

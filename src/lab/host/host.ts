@@ -2,6 +2,7 @@ import { mkdirSync } from "node:fs";
 import { connect } from "node:net";
 import { dirname } from "node:path";
 import { Deferred, TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { openKernel } from "#kernel/net";
@@ -111,7 +112,10 @@ export async function runHost(
     await using controlPlane = await openControlPlane({ log }, { topology, paths, kubeconfig, tunnel });
     const say = (text: string): void => tell({ event: "step", text });
     say(controlPlane.description);
-    await using api = new KubeClient(await loadKubeConfig({ path: paths.kubeconfig }), { userAgent: "isthmus-lab" });
+    await using api = new KubeClient(await loadKubeConfig({ path: paths.kubeconfig, clock: systemClock }), {
+      userAgent: "isthmus-lab",
+      clock: systemClock,
+    });
     const run = async (): Promise<void> => {
       const blocks = identity.isGuest ? await enterCluster(api, identity, { say, signal }) : "own";
       isClean = !identity.isGuest;
@@ -238,7 +242,9 @@ async function runNode(
   await untilServed(paths.socketOf(node.name), signal);
   await using relay = tunnel === undefined ? undefined : await openRelayOf(parts, node, tunnel);
   await using own =
-    relay === undefined ? undefined : new KubeClient(relay.connection, { userAgent: "isthmus-lab-kubelet" });
+    relay === undefined
+      ? undefined
+      : new KubeClient(relay.connection, { userAgent: "isthmus-lab-kubelet", clock: systemClock });
   const api = own ?? parts.api;
   const heartbeat = new Heartbeat(
     { api, createLease: (draft, at) => createOwn(api, identity, resources.leases, draft, at), log },
@@ -262,7 +268,7 @@ async function runNode(
 }
 
 async function openRelayOf({ paths }: Parts, node: LabNode, tunnel: LabTunnel): ReturnType<typeof openApiRelay> {
-  return openApiRelay(node, tunnel, await loadKubeConfig({ path: paths.nodeKubeconfig }));
+  return openApiRelay(node, tunnel, await loadKubeConfig({ path: paths.nodeKubeconfig, clock: systemClock }));
 }
 
 /** Waits until a process listens on a UNIX socket. */

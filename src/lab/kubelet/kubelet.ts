@@ -62,7 +62,10 @@ export class Kubelet {
     this.#deps = deps;
     this.#options = options;
     this.#clock = deps.clock ?? systemClock;
-    this.#pods = createInformer(deps.api, resources.pods, { fieldSelector: `spec.nodeName=${options.nodeName}` });
+    this.#pods = createInformer(deps.api, resources.pods, {
+      fieldSelector: `spec.nodeName=${options.nodeName}`,
+      clock: systemClock,
+    });
     this.#controller = new Controller({
       name: `kubelet-${options.nodeName}`,
       // Enough for all pods at once: a slow pod must not delay others.
@@ -71,6 +74,7 @@ export class Kubelet {
       waitFor: [this.#pods],
       reconcile: (key) => this.#sync(key),
       log: deps.log,
+      clock: systemClock,
     });
     const enqueue = (pod: Pod): void => this.#controller.enqueue(objectKey(pod));
     this.#pods.addHandler({ onAdd: enqueue, onUpdate: (_before, pod) => enqueue(pod), onDelete: enqueue });

@@ -1,3 +1,4 @@
+import { systemClock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { type DaemonSet, type KubeApi, objectKey, type Pod, resources } from "#kube/client";
 import { createInformer, type Informer } from "#kube/informer";
@@ -25,15 +26,16 @@ export class DaemonSetController {
 
   constructor(deps: { readonly api: KubeApi; readonly log: Logger }) {
     this.#api = deps.api;
-    this.#daemonSets = createInformer(deps.api, resources.daemonSets);
-    this.#pods = createInformer(deps.api, resources.pods);
-    this.#nodes = createInformer(deps.api, resources.nodes);
+    this.#daemonSets = createInformer(deps.api, resources.daemonSets, { clock: systemClock });
+    this.#pods = createInformer(deps.api, resources.pods, { clock: systemClock });
+    this.#nodes = createInformer(deps.api, resources.nodes, { clock: systemClock });
     this.#controller = new Controller({
       name: "daemonset",
       waitFor: [this.#daemonSets, this.#pods, this.#nodes],
       retry: { initialMs: 100, maxMs: 5000 },
       reconcile: (key, { signal }) => this.#sync(key, signal),
       log: deps.log.child("daemonset"),
+      clock: systemClock,
     });
     const enqueue = (set: DaemonSet): void => this.#controller.enqueue(objectKey(set));
     this.#daemonSets.addHandler({ onAdd: enqueue, onUpdate: (_before, after) => enqueue(after) });

@@ -1,3 +1,4 @@
+import { systemClock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { type Deployment, type KubeApi, objectKey, type Pod, resources } from "#kube/client";
 import { createInformer, type Informer } from "#kube/informer";
@@ -24,8 +25,8 @@ export class DeploymentController {
 
   constructor(deps: { readonly api: KubeApi; readonly log: Logger }) {
     this.#api = deps.api;
-    this.#deployments = createInformer(deps.api, resources.deployments);
-    this.#pods = createInformer(deps.api, resources.pods);
+    this.#deployments = createInformer(deps.api, resources.deployments, { clock: systemClock });
+    this.#pods = createInformer(deps.api, resources.pods, { clock: systemClock });
     this.#controller = new Controller({
       name: "deployment",
       workers: 4,
@@ -33,6 +34,7 @@ export class DeploymentController {
       retry: { initialMs: 100, maxMs: 5000 },
       reconcile: (key, { signal }) => this.#sync(key, signal),
       log: deps.log.child("deployment"),
+      clock: systemClock,
     });
     const enqueue = (deployment: Deployment): void => this.#controller.enqueue(objectKey(deployment));
     this.#deployments.addHandler({ onAdd: enqueue, onUpdate: (_before, after) => enqueue(after) });

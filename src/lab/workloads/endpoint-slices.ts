@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
+import { systemClock } from "#base/clock";
 import type { Logger } from "#base/log";
 import {
   type EndpointSlice,
@@ -26,10 +27,11 @@ export class EndpointSliceController {
 
   constructor(deps: { readonly api: KubeApi; readonly log: Logger }) {
     this.#api = deps.api;
-    this.#services = createInformer(deps.api, resources.services);
-    this.#pods = createInformer(deps.api, resources.pods);
+    this.#services = createInformer(deps.api, resources.services, { clock: systemClock });
+    this.#pods = createInformer(deps.api, resources.pods, { clock: systemClock });
     this.#slices = createInformer(deps.api, resources.endpointSlices, {
       labelSelector: `${MANAGED_BY_LABEL}=${MANAGED_BY}`,
+      clock: systemClock,
     });
     this.#controller = new Controller({
       name: "endpointslice",
@@ -38,6 +40,7 @@ export class EndpointSliceController {
       retry: { initialMs: 100, maxMs: 5000 },
       reconcile: (key, { signal }) => this.#sync(key, signal),
       log: deps.log.child("endpointslice"),
+      clock: systemClock,
     });
     const enqueue = (service: Service): void => this.#controller.enqueue(objectKey(service));
     this.#services.addHandler({ onAdd: enqueue, onUpdate: (_before, after) => enqueue(after), onDelete: enqueue });

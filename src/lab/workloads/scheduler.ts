@@ -1,3 +1,4 @@
+import { systemClock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { isKubeError, type KubeApi, objectKey, type Pod, parseObjectKey, resources } from "#kube/client";
 import { createInformer, type Informer } from "#kube/informer";
@@ -15,14 +16,15 @@ export class Scheduler {
 
   constructor(deps: { readonly api: KubeApi; readonly log: Logger }) {
     this.#api = deps.api;
-    this.#pods = createInformer(deps.api, resources.pods);
-    this.#nodes = createInformer(deps.api, resources.nodes);
+    this.#pods = createInformer(deps.api, resources.pods, { clock: systemClock });
+    this.#nodes = createInformer(deps.api, resources.nodes, { clock: systemClock });
     this.#controller = new Controller({
       name: "scheduler",
       waitFor: [this.#pods, this.#nodes],
       retry: { initialMs: 100, maxMs: 5000 },
       reconcile: (key, { signal }) => this.#schedule(key, signal),
       log: deps.log.child("scheduler"),
+      clock: systemClock,
     });
     const seen = (pod: Pod): void => {
       if (pod.spec?.nodeName === undefined) this.#controller.enqueue(objectKey(pod));

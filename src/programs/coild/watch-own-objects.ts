@@ -1,4 +1,5 @@
 import { sleep, TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
 import type { HealthPart } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
 import { isBeingDeleted, type NodeIpam } from "#features/ipam";
@@ -51,6 +52,7 @@ export async function watchOwnObjects(
   const nodes = createInformer(api, resources.nodes, {
     fieldSelector: `metadata.name=${nodeName}`,
     onHealth: healthOf("nodes"),
+    clock: systemClock,
   });
   const onNode = (node: Node): void => {
     const addresses = internalAddresses(node);
@@ -72,6 +74,7 @@ export async function watchOwnObjects(
   const blocks = createInformer(api, coilResources.addressBlocks, {
     labelSelector: `${NODE_LABEL}=${nodeName}`,
     onHealth: healthOf("addressblocks"),
+    clock: systemClock,
   });
   const onBlock = ({ metadata }: AddressBlock): void =>
     ipam.noteBlock({

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { systemClock } from "#base/clock";
 import { parseFlags } from "#base/config";
 import { nullLogger } from "#base/log";
 import { KubeClient, loadKubeConfig, resources, resourceType, type Stored } from "#kube/client";
@@ -61,7 +62,9 @@ test("runController: a controller of a new resource leads, reconciles what is th
   t.after(() => rmSync(folder, { recursive: true }));
   const kubeconfig = join(folder, "kubeconfig");
   writeFileSync(kubeconfig, server.kubeconfig());
-  await using api = new KubeClient(await loadKubeConfig({ path: kubeconfig }));
+  await using api = new KubeClient(await loadKubeConfig({ path: kubeconfig, clock: systemClock }), {
+    clock: systemClock,
+  });
   await api.create(resources.customResourceDefinitions, crd as never);
   await server.settled();
   await api.create(widgets, { metadata: { name: "before" }, spec: { size: 4 } });

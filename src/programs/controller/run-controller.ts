@@ -1,5 +1,6 @@
 import { hostname } from "node:os";
 import { TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
 import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
@@ -62,7 +63,7 @@ export async function runController(
   const log = loggerOf(name, values);
   const registry = createRegistry();
   const health = new Health({ log: log.child("health") });
-  await using api = await openClient(name, values, { registry });
+  await using api = await openClient(name, values, { registry, clock: systemClock });
   await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
   await using _health = await serveHealth({ health }, { address: values.healthAddr });
   const reconciles = reconcileMetrics(registry);
@@ -108,6 +109,7 @@ function electionOptions(
         log.warn("leader election failed, trying again", { error: error.message });
       }
     },
+    clock: systemClock,
   };
 }
 
@@ -126,12 +128,19 @@ function leadingController(parts: {
     log,
     registry,
     watch: (type) => {
-      const informer = createInformer(api, type, { onHealth: informerHealth(health, type.plural) });
+      const informer = createInformer(api, type, { onHealth: informerHealth(health, type.plural), clock: systemClock });
       runs.push((signal) => informer.run({ signal }));
       return informer;
     },
     control: (name, { on = [], ...options }) => {
-      const controller = new Controller({ name, ...options, waitFor: on, log: log.child(name), ...reconciles(name) });
+      const controller = new Controller({
+        name,
+        ...options,
+        waitFor: on,
+        log: log.child(name),
+        ...reconciles(name),
+        clock: systemClock,
+      });
       for (const informer of on) informer.addHandler(enqueueAll(controller));
       runs.push((signal) => controller.run({ signal }));
       return controller;

@@ -1,3 +1,4 @@
+import { systemClock } from "#base/clock";
 import { optionalFlag } from "#base/config";
 import type { Registry } from "#base/metrics";
 import { KubeClient, type KubeClientOptions, loadKubeConfig } from "#kube/client";
@@ -17,13 +18,14 @@ export const kubeFlags = {
 export async function openClient(
   program: string,
   values: { readonly kubeconfig: string | undefined; readonly master?: string | undefined },
-  options: KubeClientOptions & { readonly registry?: Registry } = {},
+  options: KubeClientOptions & { readonly registry?: Registry },
 ): Promise<KubeClient> {
-  const connection = await loadKubeConfig({ path: values.kubeconfig, server: values.master });
+  const connection = await loadKubeConfig({ path: values.kubeconfig, server: values.master, clock: options.clock });
   const { registry, ...rest } = options;
   return new KubeClient(connection, {
     userAgent: `${program}/${VERSION} isthmus`,
     ...(registry === undefined ? {} : { onRequest: restClientMetrics(registry) }),
     ...rest,
+    clock: systemClock,
   });
 }

@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { systemClock } from "#base/clock";
 import { parseFlags } from "#base/config";
 import { Cidr, IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
@@ -27,7 +28,7 @@ before(async () => {
     log: nullLogger,
   });
   writeFileSync(kubeconfig, server.kubeconfig());
-  client = new KubeClient(await loadKubeConfig({ path: kubeconfig }));
+  client = new KubeClient(await loadKubeConfig({ path: kubeconfig, clock: systemClock }), { clock: systemClock });
   server.seed(OBJECTS);
 });
 after(async () => {
@@ -246,7 +247,7 @@ test("explain: a missing object is named, with the existing ones", async () => {
 });
 
 test("explain: with a proxy's credentials pods of a Service are found by their slices, others need an address", async () => {
-  await using proxys = new ProxysClient(client.connection);
+  await using proxys = new ProxysClient(client.connection, { clock: systemClock });
   const limited = (words: string): Promise<Explanation> => ask(words, [], "node-a", proxys);
   const question = "pod:default/web-a service:default/web 80";
   assert.deepEqual(await limited(question), await ask(question));

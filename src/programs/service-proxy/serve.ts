@@ -70,7 +70,11 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
     drainingTaintKeys: config.drainingTaintKeys,
     clock: systemClock,
   });
-  const events = new EventRecorder(deps.api, { controller: "service-proxy", instance: config.nodeName });
+  const events = new EventRecorder(deps.api, {
+    controller: "service-proxy",
+    instance: config.nodeName,
+    clock: systemClock,
+  });
   const onEvent = eventSink(events, config.nodeName);
   const group = new TaskGroup(signal);
   const onBug = (error: unknown): void => group.spawn(() => Promise.reject(error));

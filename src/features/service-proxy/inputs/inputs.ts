@@ -114,20 +114,24 @@ export async function watchInputs(
     labelSelector: PROXY_SELECTORS.services,
     transform: readable("services", (service) => viewOfService(service, targets)),
     ...callbacks("services"),
+    clock: targets.clock,
   });
   const slices = createInformer(api, resources.endpointSlices, {
     labelSelector: PROXY_SELECTORS.slices,
     transform: readable("endpointslices", viewOf),
     ...callbacks("endpointslices"),
+    clock: targets.clock,
   });
   const nodes = createInformer(api, resources.nodes, {
     fieldSelector: `metadata.name=${nodeName}`,
     transform: readable("nodes", (node) => node),
     ...callbacks("nodes"),
+    clock: targets.clock,
   });
   const ranges = createInformer(api, serviceCIDRs, {
     transform: readable("servicecidrs", (range) => range),
     ...callbacks("servicecidrs"),
+    clock: targets.clock,
   });
 
   const reporter = new UnreadableReporter(targets);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
-import { FakeClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { Health } from "#base/health";
 import { nullLogger } from "#base/log";
@@ -20,7 +20,7 @@ const options = { signal: AbortSignal.timeout(60_000) };
 
 async function kube(t: TestContext) {
   const server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger });
-  const api = new KubeClient(staticConnection({ server: server.urls[0] ?? "" }));
+  const api = new KubeClient(staticConnection({ server: server.urls[0] ?? "" }), { clock: systemClock });
   t.after(async () => {
     await api.close();
     await server.stop();

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { systemClock } from "#base/clock";
 import { isKubeError, KubeClient, type KubeClientOptions, type KubeErrorCode, staticConnection } from "../index.ts";
 
 /** A request, as a script sees it. */
@@ -34,8 +35,8 @@ export class ScriptedServer implements AsyncDisposable {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  client(options: KubeClientOptions = {}): KubeClient {
-    return new KubeClient(staticConnection({ server: this.url, token: "t0ken" }), options);
+  client(options: Partial<KubeClientOptions> = {}): KubeClient {
+    return new KubeClient(staticConnection({ server: this.url, token: "t0ken" }), { clock: systemClock, ...options });
   }
 
   #answer(request: IncomingMessage, response: ServerResponse): void {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { systemClock } from "#base/clock";
 import { Cidr } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { KubeClient, resources, type Service, staticConnection } from "#kube/client";
@@ -9,7 +10,7 @@ import { startApiServer } from "../index.ts";
 async function open(cidrs: readonly string[] = ["10.96.0.0/28", "fd10:96::/124"]) {
   const serviceRanges = { cidrs: cidrs.map((text) => Cidr.parse(text)), nodePorts: { first: 30_000, last: 30_003 } };
   const server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger, serviceRanges });
-  const client = new KubeClient(staticConnection({ server: server.urls[0] ?? "" }));
+  const client = new KubeClient(staticConnection({ server: server.urls[0] ?? "" }), { clock: systemClock });
   const create = (name: string, spec: object): Promise<Service> =>
     client.create(resources.services, {
       metadata: { name, namespace: "default" },
