@@ -1,3 +1,4 @@
+import { systemClock } from "#base/clock";
 import { choiceFlag, durationFlag } from "#base/config";
 import { BlockRequestReconciler, OrphanCollector, PoolManager, reconcilePool } from "#features/ipam";
 import { resources } from "#kube/client";
@@ -63,7 +64,7 @@ function controlPools({ api, log, watch, control }: LeadingController, pools: Po
 }
 
 function controlRequests({ api, log, watch, control }: LeadingController, pools: PoolManager): void {
-  const requests = new BlockRequestReconciler({ api, pools, log: log.child("requests") });
+  const requests = new BlockRequestReconciler({ api, pools, log: log.child("requests"), clock: systemClock });
   const controller = control("blockrequest", {
     reconcile: (name, { signal }) => requests.reconcile(name, { signal }),
     // Requests of different pools are handled side by side; the pool manager orders those of one.
@@ -83,7 +84,10 @@ function controlOrphans(
   { api, log, watch, control }: LeadingController,
   options: { readonly gcInterval: number; readonly nodeGoneGrace: number },
 ): void {
-  const orphans = new OrphanCollector({ api, log: log.child("orphans") }, { graceMs: options.nodeGoneGrace });
+  const orphans = new OrphanCollector(
+    { api, log: log.child("orphans"), clock: systemClock },
+    { graceMs: options.nodeGoneGrace },
+  );
   const controller = control("orphans", {
     reconcile: async (_key, { signal }) => {
       const { againInMs } = await orphans.collect({ signal });

@@ -126,7 +126,7 @@ export const coild = defineProgram({
     };
     const source = new KubeBlockSource({ api, log: log.child("blocks") }, { nodeName });
     const ipam = new NodeIpam(
-      { source, log: log.child("ipam"), onBlocksChanged },
+      { source, log: log.child("ipam"), clock: systemClock, onBlocksChanged },
       { collectIntervalMs: values.gcInterval, releaseDelayMs: values.blockReleaseDelay },
     );
     const { attached, unowned } = rememberKernel({ network, ipam }, values);
@@ -156,6 +156,7 @@ export const coild = defineProgram({
         setUpFault: () => setUp.fault,
         oneSandboxPerPod: values.compatCalico,
         log: log.child("cni"),
+        clock: systemClock,
       }),
     );
     const group = new TaskGroup(signal);
@@ -163,6 +164,7 @@ export const coild = defineProgram({
     metrics.observe(ipam);
     await using _server = await serveGrpc({
       socketPath: values.socket,
+      clock: systemClock,
       handlers: {
         ...service.handlers,
         [INSPECT_PATH]: inspectHandler(() =>

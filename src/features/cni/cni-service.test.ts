@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Deferred } from "#base/async";
+import { systemClock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 import { createLogger } from "#base/log";
@@ -36,6 +37,7 @@ function open(changes: Partial<Omit<CniDeps, "network">> & { readonly network?: 
     oneSandboxPerPod: false,
     free: ({ containerId, ifname }) => void seen.push(`free ${containerId} ${ifname}`),
     log: createLogger({ name: "cni", write: (line) => lines.push(line) }),
+    clock: systemClock,
     ...changes,
     network: {
       setUp: async ({ attachment, addresses }) => {

@@ -1,4 +1,5 @@
 import { type AbortOptions, KeyedMutex } from "#base/async";
+import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
@@ -72,6 +73,7 @@ export interface CniDeps {
     }): Promise<void>;
   };
   readonly log: Logger;
+  readonly clock: Clock;
 }
 
 /**
@@ -100,7 +102,9 @@ export class CniService {
   #method(name: string, work: (args: CniArgs, signal: AbortSignal) => Promise<Uint8Array>): GrpcHandler {
     return async (request, { signal }) => {
       const args = decoded(() => decodeCniArgs(request));
-      const startMs = performance.now();
+      const { clock, log } = this.#deps;
+      const startMs = clock.monotonic();
+      const seconds = (): number => Number(((clock.monotonic() - startMs) / 1000).toFixed(4));
       const fields = {
         method: name,
         namespace: args.args["K8S_POD_NAMESPACE"],
@@ -111,17 +115,12 @@ export class CniService {
       };
       try {
         const reply = await this.#inTurn(args, () => work(args, signal), signal);
-        this.#deps.log.info("finished call", { ...fields, code: "OK", seconds: secondsSince(startMs) });
+        log.info("finished call", { ...fields, code: "OK", seconds: seconds() });
         return reply;
       } catch (error) {
         const failure = failureOf(error, signal);
         const code = failure instanceof CniFailure ? failure.code : "bug";
-        this.#deps.log.warn("failed call", {
-          ...fields,
-          code,
-          error: describeError(failure),
-          seconds: secondsSince(startMs),
-        });
+        log.warn("failed call", { ...fields, code, error: describeError(failure), seconds: seconds() });
         throw failure;
       }
     };
@@ -310,8 +309,4 @@ function failureOf(error: unknown, signal: AbortSignal): unknown {
     return new CniFailure("internal", describeError(error), { cause: error });
   }
   return error;
-}
-
-function secondsSince(startMs: number): number {
-  return Number(((performance.now() - startMs) / 1000).toFixed(4));
 }

@@ -9,6 +9,7 @@ import { type TestContext, test } from "node:test";
 import { Client, credentials, Metadata, type ServiceError } from "@grpc/grpc-js";
 import fc from "fast-check";
 import { Deferred } from "#base/async";
+import { systemClock } from "#base/clock";
 import { decodeCniError } from "#wire/cnirpc";
 import { decodeStatus, frameMessage } from "#wire/grpc";
 import { CniFailure, callGrpc, type GrpcHandler, serveGrpc } from "./index.ts";
@@ -33,6 +34,7 @@ async function open(t: TestContext, handler: GrpcHandler) {
     socketPath: path,
     handlers: { [METHOD]: handler },
     onBug: (error) => bugs.push(error),
+    clock: systemClock,
     onHandled: (method, code) => handled.push([method, code]),
   });
   const client = new Client(`unix:${path}`, credentials.createInsecure());
@@ -193,7 +195,7 @@ test("serveGrpc: the socket has mode 0600, is gone afterwards, and a stale file 
   renameSync(path, `${path}.old`);
   stale.close();
   renameSync(`${path}.old`, path);
-  const server = await serveGrpc({ socketPath: path, handlers: {}, onBug: fail });
+  const server = await serveGrpc({ socketPath: path, handlers: {}, onBug: fail, clock: systemClock });
   assert.equal(statSync(path).mode & 0o777, 0o600);
   await server[Symbol.asyncDispose]();
   assert.equal(existsSync(path), false);
@@ -201,7 +203,7 @@ test("serveGrpc: the socket has mode 0600, is gone afterwards, and a stale file 
 
 test("serveGrpc: a second server is refused while the first serves, and a path that cannot be had is named", async (t) => {
   const { path, call } = await open(t, async (request) => request);
-  const options = { handlers: {}, onBug: fail };
+  const options = { handlers: {}, onBug: fail, clock: systemClock };
   await assert.rejects(serveGrpc({ ...options, socketPath: path }), { name: "SocketPathError", code: "in-use" });
   assert.equal((await call(Uint8Array.of(1))).length, 1, "the first still serves");
   await assert.rejects(serveGrpc({ ...options, socketPath: `${path}.d/x.sock` }), {
@@ -218,6 +220,7 @@ test("serveGrpc: disposing waits for the calls that run", async (t) => {
   const server = await serveGrpc({
     socketPath: path,
     onBug: fail,
+    clock: systemClock,
     handlers: {
       [METHOD]: async () => {
         started.resolve();

@@ -5,6 +5,7 @@ import {
   type ServerHttp2Session,
   type ServerHttp2Stream,
 } from "node:http2";
+import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { claimSocketPath, listenOnPath } from "#base/unix-socket";
 import {
@@ -42,6 +43,7 @@ export interface GrpcServerOptions {
   readonly onHandled?: (path: string, code: number, seconds: number) => void;
   /** A bug in a handler: anything rejected that is neither expected nor an abort. */
   readonly onBug: (error: unknown) => void;
+  readonly clock: Clock;
 }
 
 /**
@@ -72,17 +74,17 @@ export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDispos
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       ending.abort(new DOMException("the server ends", "AbortError"));
       await Promise.allSettled(calls);
-      await closeSessions(sessions);
+      await closeSessions(sessions, options.clock);
       await closed;
     },
   };
 }
 
 /** Waits until the last answers are sent, up to a limit. */
-async function closeSessions(sessions: ReadonlySet<ServerHttp2Session>): Promise<void> {
-  const timer = setTimeout(() => {
+async function closeSessions(sessions: ReadonlySet<ServerHttp2Session>, clock: Clock): Promise<void> {
+  const cancel = clock.after(CLOSE_GRACE_MS, () => {
     for (const session of sessions) session.destroy();
-  }, CLOSE_GRACE_MS);
+  });
   await Promise.all(
     Array.from(sessions, (session) => {
       const closed = new Promise<void>((resolve) => session.once("close", resolve));
@@ -90,7 +92,7 @@ async function closeSessions(sessions: ReadonlySet<ServerHttp2Session>): Promise
       return closed;
     }),
   );
-  clearTimeout(timer);
+  cancel();
 }
 
 async function answer(
@@ -99,14 +101,14 @@ async function answer(
   options: GrpcServerOptions,
   ending: AbortSignal,
 ): Promise<void> {
-  const start = performance.now();
+  const { clock } = options;
+  const startMs = clock.monotonic();
   const path = String(headers[":path"]);
   const controller = new AbortController();
   let { signal } = controller;
   const deadlineMs = parseGrpcTimeout(String(headers["grpc-timeout"] ?? "")) ?? DEFAULT_DEADLINE_MS;
-  const timer = setTimeout(
-    () => controller.abort(new DOMException("the caller's deadline has passed", "TimeoutError")),
-    Math.min(deadlineMs, DEFAULT_DEADLINE_MS * 10),
+  const cancelDeadline = clock.after(Math.min(deadlineMs, DEFAULT_DEADLINE_MS * 10), () =>
+    controller.abort(new DOMException("the caller's deadline has passed", "TimeoutError")),
   );
   stream.on("close", () => controller.abort(new DOMException("the caller has gone away", "AbortError")));
   stream.on("error", (error) => controller.abort(error));
@@ -128,10 +130,10 @@ async function answer(
     status = statusOf(error, signal);
     if (status.code === GrpcCode.unknown) options.onBug(error);
   } finally {
-    clearTimeout(timer);
+    cancelDeadline();
   }
   send(stream, reply, status);
-  options.onHandled?.(path, status.code, (performance.now() - start) / 1000);
+  options.onHandled?.(path, status.code, (clock.monotonic() - startMs) / 1000);
 }
 
 /** The entry of that name, and nothing that every object has. */

@@ -7,6 +7,7 @@ import { type TestContext, test } from "node:test";
 import { Client, credentials, type ServiceError } from "@grpc/grpc-js";
 import fc from "fast-check";
 import { Deferred } from "#base/async";
+import { systemClock } from "#base/clock";
 import { encodeAddResponse, encodeCniArgs, encodeCniError } from "#wire/cnirpc";
 import { GrpcWireError } from "#wire/grpc";
 import { ProtoWriter } from "#wire/protobuf";
@@ -115,7 +116,13 @@ async function open(t: TestContext, conversations: Readonly<Record<string, GrpcH
   const dir = mkdtempSync(join(tmpdir(), "isthmus-reflection-"));
   const socketPath = join(dir, "coild.sock");
   const bugs: unknown[] = [];
-  const server = await serveGrpc({ socketPath, handlers: {}, conversations, onBug: (error) => bugs.push(error) });
+  const server = await serveGrpc({
+    socketPath,
+    handlers: {},
+    conversations,
+    onBug: (error) => bugs.push(error),
+    clock: systemClock,
+  });
   const client = new Client(`unix:${socketPath}`, credentials.createInsecure());
   t.after(async () => {
     client.close();

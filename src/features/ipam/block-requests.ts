@@ -1,5 +1,5 @@
 import type { AbortOptions } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
 import {
@@ -26,12 +26,12 @@ export class BlockRequestReconciler {
   constructor(deps: {
     readonly api: KubeApi;
     readonly pools: PoolManager;
-    readonly clock?: Clock;
+    readonly clock: Clock;
     readonly log: Logger;
   }) {
     this.#api = deps.api;
     this.#pools = deps.pools;
-    this.#clock = deps.clock ?? systemClock;
+    this.#clock = deps.clock;
     this.#log = deps.log;
   }
 

@@ -5,7 +5,7 @@
  * Refuses to know: links, routes, CNI. No state outside the API server and memory that is rebuilt at start-up.
  *
  * ```ts
- * const ipam = new NodeIpam({ source, log, onBlocksChanged }, { collectIntervalMs: 300_000, releaseDelayMs: 0 });
+ * const ipam = new NodeIpam({ source, log, clock, onBlocksChanged }, { collectIntervalMs: 300_000, releaseDelayMs: 0 });
  * ipam.remember(attachmentsOfTheKernel);
  * await ipam.collect({ signal });
  * const { ipv4 } = await ipam.allocate("default", { containerId, ifname: "eth0" }, { signal });

@@ -1,5 +1,5 @@
 import { type AbortOptions, Backoff, Deferred, Dirty, unlessAborted } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { HealthPart } from "#base/health";
 import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
@@ -38,7 +38,7 @@ export interface NodeIpamOptions {
 export interface NodeIpamDeps {
   readonly source: BlockSource;
   readonly log: Logger;
-  readonly clock?: Clock;
+  readonly clock: Clock;
   /** Called after the set of this node's blocks has changed. */
   readonly onBlocksChanged: () => void;
 }
@@ -74,7 +74,7 @@ export class NodeIpam {
 
   constructor(deps: NodeIpamDeps, options: NodeIpamOptions) {
     this.#log = deps.log;
-    this.#clock = deps.clock ?? systemClock;
+    this.#clock = deps.clock;
     this.#options = options;
     this.#dirty = new Dirty(this.#clock);
     this.#table = new AddressTable(this.#clock);

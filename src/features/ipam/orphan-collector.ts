@@ -1,5 +1,5 @@
 import type { AbortOptions } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL } from "#kube/coil";
@@ -41,12 +41,12 @@ export class OrphanCollector {
   readonly #lastSeen = new Map<string, number>();
 
   constructor(
-    deps: { readonly api: KubeApi; readonly log: Logger; readonly clock?: Clock },
+    deps: { readonly api: KubeApi; readonly log: Logger; readonly clock: Clock },
     options: OrphanCollectorOptions,
   ) {
     this.#api = deps.api;
     this.#log = deps.log;
-    this.#clock = deps.clock ?? systemClock;
+    this.#clock = deps.clock;
     this.#graceMs = options.graceMs;
   }
 

@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { after, before, type TestContext, test } from "node:test";
 import fc from "fast-check";
+import { systemClock } from "#base/clock";
 import { CniFailure, type GrpcHandler, serveGrpc } from "#features/cni";
 import { type CniArgs, decodeCniArgs, decodeGcArgs, encodeAddResponse, type GcArgs } from "#wire/cnirpc";
 import { encodeHeaderBlock } from "#wire/http2";
@@ -96,7 +97,12 @@ async function coild(
   };
   const calls = ["Add", "Del", "Check", "Status"].map((name) => [`/pkg.cnirpc.CNI/${name}`, handler]);
   const handlers = { ...Object.fromEntries(calls), "/pkg.cnirpc.CNI/GC": gc };
-  const server = await serveGrpc({ socketPath: socket, handlers, onBug: (error) => assert.fail(String(error)) });
+  const server = await serveGrpc({
+    socketPath: socket,
+    handlers,
+    onBug: (error) => assert.fail(String(error)),
+    clock: systemClock,
+  });
   t.after(() => server[Symbol.asyncDispose]());
   return { socket, asked, collected };
 }

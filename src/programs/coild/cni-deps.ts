@@ -1,4 +1,5 @@
 import { type AbortOptions, unlessAborted, withDeadline } from "#base/async";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { type CniDeps, CniFailure, type CniFailureKind } from "#features/cni";
 import { IpamError, type NodeIpam } from "#features/ipam";
@@ -25,10 +26,12 @@ export function cniDeps(parts: {
   readonly setUpFault: () => string | undefined;
   readonly oneSandboxPerPod: boolean;
   readonly log: Logger;
+  readonly clock: Clock;
 }): CniDeps {
   const { api, ipam, network } = parts;
   return {
     log: parts.log,
+    clock: parts.clock,
     findPod: async (namespace, name, { signal }) => {
       const pod = await apiCall(`read pod ${namespace}/${name}`, () =>
         findObject(api, resources.pods, { namespace, name }, { signal, timeoutMs: API_BUDGET_MS }),

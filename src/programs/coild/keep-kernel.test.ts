@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Dirty } from "#base/async";
+import { systemClock } from "#base/clock";
 import { Health } from "#base/health";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
@@ -41,7 +42,7 @@ async function startWithoutApi(t: { after(work: () => void): void }) {
   };
   const source = { list: away, request: away, settle: away, removeAnswered: away, release: away };
   const ipam = new NodeIpam(
-    { source, log: nullLogger, onBlocksChanged: () => undefined },
+    { source, log: nullLogger, clock: systemClock, onBlocksChanged: () => undefined },
     { collectIntervalMs: 60_000, releaseDelayMs: 0 },
   );
   const health = new Health();
