@@ -90,8 +90,8 @@ function controlOrphans(
   );
   const controller = control("orphans", {
     reconcile: async (_key, { signal }) => {
-      const { againInMs } = await orphans.collect({ signal });
-      return { requeueAfterMs: Math.min(againInMs ?? options.gcInterval, options.gcInterval) };
+      const { nextPassInMs } = await orphans.collect({ signal });
+      return { requeueAfterMs: Math.min(nextPassInMs ?? options.gcInterval, options.gcInterval) };
     },
   });
   watch(resources.nodes).addHandler({

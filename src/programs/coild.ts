@@ -196,7 +196,7 @@ export const coild = defineProgram({
     });
     group.spawn((at) => events.run({ signal: at }));
     const eventsPart = health.part("events");
-    group.spawn((at) => lost.tellPods({ api, events, nodeName, health: eventsPart }, { signal: at }));
+    group.spawn((at) => lost.recordEvents({ api, events, nodeName, health: eventsPart }, { signal: at }));
     const watchPart = health.part("watch");
     group.spawn((at) => watchOwnObjects({ api, ipam, network, nodeName, health: watchPart, log }, { signal: at }));
     group.spawn(async (at) => {

@@ -45,7 +45,7 @@ test("coild: as shipped it describes its service by reflection", async () => {
   }
 });
 
-test("coild: its socket is for root alone, and a method that is none is UNIMPLEMENTED", async () => {
+test("coild: its socket is for root alone, and an unknown method is UNIMPLEMENTED", async () => {
   assert.equal(statSync(SOCKET).mode & 0o777, 0o600);
   const call = new Promise((resolve, reject) => {
     const done = (error: ServiceError | null, reply?: Buffer): void =>

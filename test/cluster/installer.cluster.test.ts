@@ -28,7 +28,7 @@ const CONFLIST = JSON.stringify({
   ],
 });
 
-/** A host's folders, an executable to install, and the program to do it. */
+/** A host's folders, an executable to install, and the installer. */
 function host(t: TestContext) {
   const dir = mkdtempSync(join(tmpdir(), "isthmus-installer-"));
   t.after(() => rmSync(dir, { recursive: true }));
@@ -59,7 +59,7 @@ function host(t: TestContext) {
   };
 }
 
-/** Permissions, number and time of change: what a rewritten file does not keep. */
+/** Permissions, inode and time of change, which a rewritten file does not keep. */
 function identity(path: string): string {
   const { mode, ino, mtimeMs } = statSync(path);
   return `${(mode & 0o777).toString(8)} ${ino} ${mtimeMs}`;
@@ -67,7 +67,7 @@ function identity(path: string): string {
 
 const modeOf = (path: string): string => (statSync(path).mode & 0o777).toString(8);
 
-/** The one line that says what went wrong. */
+/** The one line of the fault. */
 function complaint({ code, stdout, stderr }: Outcome, wanted: number): string {
   assert.deepEqual([code, stdout], [wanted, ""], stderr);
   const lines = stderr.split("\n").filter((line) => line !== "" && line !== "coil-installer --help lists the flags");
@@ -99,7 +99,7 @@ test("coil-installer: a second run changes nothing and does not wait", async (t)
   assert.deepEqual(paths.map(identity), before);
 });
 
-test("coil-installer: what somebody changed is put right, permissions too", async (t) => {
+test("coil-installer: changed files are restored, their permissions too", async (t) => {
   const { etc, bin, install } = host(t);
   await install();
   writeFileSync(join(etc, "10-coil.conflist"), "{}");
@@ -119,7 +119,7 @@ test("coil-installer: an executable that is running is replaced whole, and runs 
   const ended = once(running, "exit");
   try {
     await once(running, "spawn");
-    // What holds the old file sees it to the end; who opens the path afterwards sees the new one.
+    // A process that has the old file open keeps it; the path leads to the new one.
     const held = join("/proc", String(running.pid), "exe");
     assert.equal((await install()).code, 0);
     assert.deepEqual(readFileSync(held), before);
@@ -131,7 +131,7 @@ test("coil-installer: an executable that is running is replaced whole, and runs 
   }
 });
 
-test("coil-installer: what a run that was killed left under its own number is no obstacle", async (t) => {
+test("coil-installer: the temporary files of a killed run of the same process id do not matter", async (t) => {
   const { bin, etc, source, launch } = host(t);
   mkdirSync(bin, { recursive: true });
   mkdirSync(etc, { recursive: true });
@@ -145,7 +145,7 @@ test("coil-installer: what a run that was killed left under its own number is no
   assert.equal((await launch().ended).code, 0);
 });
 
-test("coil-installer: configurations of others are put aside, on request deleted; what is none stays", async (t) => {
+test("coil-installer: configurations of others are put aside, on request deleted; other files stay", async (t) => {
   const { etc, install } = host(t);
   mkdirSync(etc, { recursive: true });
   for (const name of ["05-other.conflist", "20-old.conflist.bak", "99-loopback.conf", "readme"]) {
@@ -184,7 +184,7 @@ test("coil-installer: CNI_NETCONF goes before CNI_NETCONF_FILE, and CNI_CONF_NAM
   assert.match(readFileSync(join(etc, "00-coil.conflist"), "utf8"), /from-file/);
 });
 
-/** What is wrong, and what must be said of it; DIR stands for the test's folder. */
+/** A fault, and its message; DIR stands for the test's folder. */
 const FAULTS: readonly {
   readonly when: string;
   readonly env: Readonly<Record<string, string>>;

@@ -1,7 +1,7 @@
 /**
- * A model of a cluster's addresses (docs/spec/pod-network.md#3.4, #4.5 to #4.7): three nodes with pods, the controller, and all that becomes of
- * Node objects. They are deleted and come back, machines are cut off from the API server and go on, pods are collected by the
- * cluster while they run, programs restart. The API server is real, time and the kernel are the model's. ISTHMUS_SOAK=full makes it longer.
+ * A model of a cluster's addresses (docs/spec/pod-network.md#3.4, #4.5 to #4.7): three nodes with pods, the controller, and changes of Node
+ * objects. Nodes are deleted and come back, machines lose the API server and go on, the cluster collects pods while they run,
+ * programs restart. The API server is real; time and the kernel are the model's. ISTHMUS_SOAK=full makes it longer.
  */
 import assert from "node:assert/strict";
 import { after, type TestContext, test } from "node:test";
@@ -41,7 +41,7 @@ interface Attached {
   wasForsaken: boolean;
 }
 
-/** The API as a machine sees it that can be cut off from it. */
+/** The API for a machine, which can be disconnected from it. */
 function apiOf(machine: { isAway: boolean }, onRequest: (name: string) => Promise<void>): KubeApi {
   const { client } = world;
   return new Proxy(client, {
@@ -51,7 +51,7 @@ function apiOf(machine: { isAway: boolean }, onRequest: (name: string) => Promis
         if (machine.isAway) return Promise.reject(new KubeError("unreachable", "cut off"));
         const made = (method as (...args: never[]) => unknown).apply(client, args);
         if (name !== "create" || !(made instanceof Promise)) return made;
-        // The controller answers what was asked for.
+        // The controller answers the request.
         return made.then(async (object: { readonly metadata: { readonly name: string } }) => {
           await onRequest(object.metadata.name);
           return object;
@@ -61,7 +61,7 @@ function apiOf(machine: { isAway: boolean }, onRequest: (name: string) => Promis
   });
 }
 
-/** A machine with `coild`: what its kernel has outlives the program. */
+/** A machine with `coild`; the state of its kernel outlives the program. */
 class Machine {
   readonly node: string;
   readonly kernel = new Map<string, Attached>();
@@ -92,7 +92,7 @@ class Machine {
     return new NodeIpam(deps, { collectIntervalMs: 300_000, releaseDelayMs: 0, freedSoonMs: 0 });
   }
 
-  /** A pod of this number; where it has one already, nothing. `coild` reads the Pod first, so nothing comes of it while cut off. */
+  /** Adds a pod of this number, if there is none. `coild` reads the Pod first, so nothing happens while the machine is disconnected. */
   async add(id: number): Promise<void> {
     const containerId = `${this.node}-${id}`;
     if (this.isAway || this.kernel.has(containerId)) return;
@@ -127,7 +127,7 @@ class Machine {
     await this.#collect();
   }
 
-  /** What follows in a running `coild`: the watch's news, a comparison, a survey of the kernel, cutting off and joining. */
+  /** The next steps of a running `coild`: the watch's events, a comparison, a survey of the kernel, cutting off and joining. */
   async goOn(): Promise<void> {
     this.#survey();
     if (!this.isAway) {
@@ -179,7 +179,7 @@ const OPS = [
   ...["add", "add", "add", "add", "add", "add", "add", "add", "del", "del", "del"],
   ...["delete-node", "register", "register", "register", "register", "cut-off", "heal", "heal", "collect-pods"],
   ...["wait", "wait", "restart", "new-leader", "register-in-pass"],
-  // Rare by chance: all that must be for a Node's blocks to be deleted.
+  // The conditions for the deletion of a Node's blocks, which are rare at random.
   "give-up",
 ] as const;
 
@@ -194,7 +194,7 @@ class Model {
   readonly #scene: Scene;
   readonly #clock = new FakeClock();
   #leader: ReturnType<Model["elect"]>;
-  /** How often each kind of thing came to pass, so that a model in which nothing happens is seen. */
+  /** The count of each kind of event, so that the test fails for a model in which nothing happens. */
   readonly counts = { added: 0, cut: 0, joined: 0, collected: 0 };
 
   constructor(scene: Scene) {
@@ -206,7 +206,7 @@ class Model {
     this.#leader = this.elect();
   }
 
-  /** What a controller has in memory, which is nothing yet. */
+  /** The memory of a new controller, which is empty. */
   elect() {
     const api = world.client;
     const pools = new PoolManager({ api, log }, { allocation: "first-fit" });
@@ -249,7 +249,7 @@ class Model {
     this.check(`after ${op}`, { settled: true });
   }
 
-  /** Every program does what is due. */
+  /** Every program makes its next pass. */
   async goOn(): Promise<void> {
     const before = this.#cutOff();
     for (const machine of this.machines) await machine.goOn();
@@ -282,7 +282,7 @@ class Model {
     this.#leader.collector.noteNode(node);
   }
 
-  /** As the cluster's pod garbage collector: the Pod objects of nodes that are gone are deleted, whatever runs there. */
+  /** Deletes the Pod objects of nodes that are gone, as the cluster's pod garbage collector does, whatever runs there. */
   async #collectPods(): Promise<void> {
     const { items } = await world.client.listAll(resources.nodes, options);
     const present = new Set(items.map(({ metadata }) => metadata.name));
@@ -299,7 +299,7 @@ class Model {
     for (let third = 0; third < 4; third += 1) await this.wait();
   }
 
-  /** A third of the grace passes, with a look of the controller at its end. */
+  /** A third of the grace passes, with a pass of the controller at its end. */
   async wait(): Promise<void> {
     await this.#clock.advance(GRACE_MS / 3);
     try {
@@ -324,8 +324,8 @@ class Model {
   }
 
   /**
-   * No address is on two pods that are in the network. But a machine that is cut off, or has just come back, cannot know that the cluster
-   * gave it up; `settled`: those that are not cut off know.
+   * No address is on two pods that are in the network. But a machine that is disconnected, or has just come back, cannot know that it
+   * has lost its blocks; `settled`: connected machines know.
    */
   check(when: string, { settled }: { readonly settled: boolean }): void {
     const holders = this.machines.flatMap(({ node, kernel, isAway }) =>
@@ -358,7 +358,7 @@ class Model {
   }
 }
 
-test("ipam: whatever becomes of Nodes, machines and programs, no address is on two pods, and all go back", {
+test("ipam: whatever happens to Nodes, machines and programs, no address is on two pods, and all go back", {
   timeout: LONGEST_MS,
 }, async (t: TestContext) => {
   const step = fc.record({ op: fc.constantFrom(...OPS), node: fc.nat(2), id: fc.nat(5) });
@@ -381,7 +381,7 @@ test("ipam: whatever becomes of Nodes, machines and programs, no address is on t
   for (const [name, count] of Object.entries(total)) assert.ok(count > 0, `nothing was ${name}`);
 });
 
-test("ipam: a machine that was given up while cut off hands nothing out of what it had, however soon it is asked", async (t) => {
+test("ipam: a machine that lost its blocks while disconnected hands out none of their addresses, however soon an ADD comes", async (t) => {
   const scene = await world.scene(t, { blockSizeBits: 1, subnets: [{ ipv4: "10.9.0.0/28" }] }, NODES);
   const model = new Model(scene);
   const steps: readonly Step[] = [

@@ -105,7 +105,7 @@ test("orphans: one block that cannot be deleted does not stop the others, and th
   assert.deepEqual(await indexes(), [2, 3]);
 });
 
-test("orphans: conflicts are overcome at once, and an answer that is lost by the next pass", {
+test("orphans: conflicts are overcome at once, and a lost answer by the next pass", {
   skip: NO_FAULTS,
 }, async (t) => {
   const { indexes, collect, outwait, pool } = await orphans(t);
@@ -129,7 +129,7 @@ test("orphans: a block is kept for the grace after its Node was missed first", a
   assert.deepEqual(await indexes(), [0, 1, 2, 3]);
   await clock.advance(1);
   assert.equal((await collector.collect(options)).deleted, 2);
-  assert.equal((await collector.collect(options)).againInMs, undefined, "nothing waits any more");
+  assert.equal((await collector.collect(options)).nextPassInMs, undefined, "nothing waits any more");
 });
 
 test("orphans: a block is kept while a pod is bound to its Node's name, and for the grace after that", async (t) => {
@@ -150,7 +150,7 @@ test("orphans: a block is kept while a pod is bound to its Node's name, and for 
 test("orphans: a Node that registers again and is deleted again has a whole grace again", async (t) => {
   const { indexes, collect, collector, outwait, clock, nodeOf } = await orphans(t);
   await outwait();
-  // It is there for less than a pass; the watch has seen it.
+  // It exists for less than a pass; the watch has its events.
   collector.noteNode(nodeOf("a"));
   assert.equal(await collect(), 1, "the other node's");
   assert.deepEqual(await indexes(), [0, 2, 3]);
@@ -174,7 +174,7 @@ test("orphans: a pod that is bound while the blocks are listed keeps them", asyn
   assert.deepEqual(await indexes(), [1, 2, 3]);
 });
 
-test("orphans: a Node that comes back while a block of it is being deleted keeps it, and whoever has its address", async (t) => {
+test("orphans: a Node that comes back while a block of it is being deleted keeps it, and its pods keep their addresses", async (t) => {
   const { blocks, collect, outwait, nodeOf, pool } = await orphans(t);
   await outwait();
   const node = nodeOf("a");

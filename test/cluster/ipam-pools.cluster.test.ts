@@ -1,4 +1,4 @@
-/** Pools, as the IPAM controller carves them: no two blocks share an address, and a pool outlives its blocks. */
+/** Pools that the IPAM controller carves: no two blocks share an address, and a pool outlives its blocks. */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { systemClock } from "#base/clock";
@@ -43,7 +43,7 @@ test("pool: blocks that another made are stepped over, and two controllers at on
   assert.equal((await other.carve(pool, nodeOf("a"), "none", options)).kind, "exhausted");
 });
 
-test("pool: no block overlaps one of another pool, however many are carved at once, and who is in the way is named", async (t) => {
+test("pool: no block overlaps one of another pool, however many are carved at once, and the overlapping block is named", async (t) => {
   const wide = await world.scene(t, { blockSizeBits: 2, subnets: [{ ipv4: "10.4.0.0/27" }] });
   const narrow = await world.scene(t, { blockSizeBits: 0, subnets: [{ ipv4: "10.4.0.0/27" }] });
   const { pools } = wide;
@@ -75,7 +75,7 @@ test("pool: no block overlaps one of another pool, however many are carved at on
     /^Failed out of blocks: pool \S+ does not have free blocks: what is left of it overlaps block \S+-pool-\d+ \(10\.4\./,
   );
 
-  // A block of the other pool that goes makes room; another controller's memory is of no help to it.
+  // A deleted block of the other pool frees its prefix; the memory of another controller does not matter.
   const mine = await wide.blocks();
   const theirs = await narrow.blocks();
   for (const block of theirs) {
@@ -122,7 +122,7 @@ test("pool: a block size that was changed under use, before the CRD forbade it, 
   );
 });
 
-test("pool and request: without a spec, as an older schema let them be stored, they are refused and stop nobody", async (t) => {
+test("pool and request: without a spec, as an older schema let them be stored, they are refused and delay no other", async (t) => {
   const { pool, nodeOf } = await world.scene(t, { blockSizeBits: 0, subnets: [{ ipv4: "10.2.0.0/29" }] });
   const lacking = `${pool}-none`;
   for (const type of [addressPools, blockRequests] as const) {
@@ -152,7 +152,7 @@ test("pool and request: without a spec, as an older schema let them be stored, t
   await new BlockRequestReconciler({ api, pools, clock: systemClock, log }).reconcile(lacking, options);
 });
 
-test("pool: one that is being deleted gives no block, and goes when its last block is gone and not before", async (t) => {
+test("pool: one that is being deleted gives no block, and goes with its last block, not before", async (t) => {
   const { pool, pools, reconciler, ask, blocks } = await world.scene(t, {
     blockSizeBits: 0,
     subnets: [{ ipv4: "10.2.0.0/29" }],

@@ -1,4 +1,4 @@
-/** Block requests, as the IPAM controller answers them: what becomes of each call that fails, and of what cannot be had. */
+/** The IPAM controller's answers to block requests: after each call that fails, and for blocks that do not exist. */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { systemClock } from "#base/clock";

@@ -23,7 +23,7 @@ async function inNode(...argv: string[]): Promise<string> {
   return (await start(["nsenter", `--net=/run/netns/${netns()}`, ...argv]).ended).stdout;
 }
 
-/** What is answered on a port of the node; empty while nobody listens. */
+/** The answer on a port of the node; empty without a listener. */
 const http = (port: number, path: string): Promise<string> =>
   inNode("curl", "-s", "-m", "5", `http://127.0.0.1:${port}${path}`);
 
@@ -34,8 +34,8 @@ function node(...words: string[]): Running {
 
 const tables = (): Promise<string> => inNode("nft", "list", "tables");
 
-test("node: parts run side by side; one that fails is run again and the others go on; SIGTERM ends all, and what they made stays", async () => {
-  // Somebody else has the port that the agent needs.
+test("node: parts run side by side; one that fails is run again and the others go on; SIGTERM ends all, and the kernel's state stays", async () => {
+  // Another process has the port that the agent needs.
   using ns = openNetNs({ name: netns() });
   const fd = listenTcp(IpAddress.parse("127.0.0.1"), 18_093, { netns: ns });
   const taken = createServer().listen({ fd });
@@ -70,7 +70,7 @@ test("node: parts run side by side; one that fails is run again and the others g
   }
 });
 
-test("node: what is wrong with any command line is said before anything is run", async () => {
+test("node: the faults of every command line are reported before a program runs", async () => {
   const { code, stderr } = await node("coil-router", "--nope", "--", "coild", "--mtu=x", "--", "squid").ended;
   assert.equal(code, 2, stderr);
   assert.match(stderr, /"squid" is no program of a node/);

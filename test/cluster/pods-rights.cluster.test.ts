@@ -1,4 +1,4 @@
-/** The programs of the pod network with the rights of deploy/pods/rbac.yaml and no others: they work, and nothing is refused to them. */
+/** The programs of the pod network with the rights of deploy/pods/rbac.yaml and no others: they work, and no request is refused. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -45,7 +45,7 @@ function namespace(t: TestContext, name: string): string {
   return full;
 }
 
-/** A node with its programs, each with its account; `edit` changes what is granted. */
+/** A node with its programs, each with its account; `edit` changes the rights. */
 async function open(t: TestContext, edit: (rights: SeedObject[]) => void = () => undefined) {
   const dir = mkdtempSync(join(tmpdir(), "isthmus-rights-"));
   t.after(() => rmSync(dir, { recursive: true, force: true }));
@@ -135,7 +135,7 @@ async function open(t: TestContext, edit: (rights: SeedObject[]) => void = () =>
 test("deploy/pods/rbac.yaml: with these rights pods get addresses and blocks go back, and no request is forbidden", async (t) => {
   const { admin, said, call, end } = await open(t);
   await call("Add");
-  // Another's block is written over this node's, so that coild has somebody to tell.
+  // This node's block is given to another node, so that coild writes an event on a pod.
   const [block] = (await admin.listAll(coilResources.addressBlocks)).items;
   assert.ok(block !== undefined);
   const give = (to: string): Promise<unknown> =>
@@ -156,7 +156,7 @@ test("deploy/pods/rbac.yaml: with these rights pods get addresses and blocks go 
   assert.doesNotMatch(said(), /forbidden|cannot (get|list|watch|create|update|patch|delete) resource/);
 });
 
-test("coild without the right to watch Nodes, as Coil's role has it, says once what is missing, and polls", async (t) => {
+test("coild without the right to watch Nodes, as Coil's role has it, logs the missing right once, and polls", async (t) => {
   const { admin, said, call, end } = await open(t, (rights) => {
     const role = rights.find(({ kind, metadata }) => kind === "ClusterRole" && metadata.name === "coild");
     const rules = role?.["rules"] as { readonly resources: string[]; verbs: string[] }[];

@@ -1,7 +1,7 @@
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 import { AddressHolders } from "./address-holders.ts";
-import type { Assignment, Attachment, LostAttachment, Restored, UnownedLink } from "./attachments.ts";
+import type { Assignment, Attachment, LostAttachment, RestoredAttachment, UnownedLink } from "./attachments.ts";
 import type { BlockListing, OwnedBlock } from "./block-source.ts";
 import { addressesAt, type Entry, placeIn } from "./entry.ts";
 import { type Listing, NodeBlocks } from "./node-blocks.ts";
@@ -27,7 +27,7 @@ export class AddressTable {
   /** The blocks themselves. */
   readonly blocks: NodeBlocks;
   readonly #holdings = new Map<string, Holding>();
-  readonly #unknown = new Map<string, Restored>();
+  readonly #unknown = new Map<string, RestoredAttachment>();
   /** Attachments whose ADD has not ended: they may have no link yet. */
   readonly #settingUp = new Set<string>();
   /** Attachments without a link: monotonic milliseconds at which that was seen first. */
@@ -43,7 +43,7 @@ export class AddressTable {
   }
 
   /** Attachments of the kernel whose block is not known (yet). */
-  get unknown(): readonly Restored[] {
+  get unknown(): readonly RestoredAttachment[] {
     return [...this.#unknown.values()];
   }
 
@@ -86,11 +86,11 @@ export class AddressTable {
    * attachments that were freed because their links have gone.
    */
   remember(
-    attached: readonly Restored[],
+    attached: readonly RestoredAttachment[],
     unowned: readonly UnownedLink[],
     linked: readonly Attachment[],
   ): { readonly emptied: boolean; readonly vanished: readonly Assigned[] } {
-    const seen = new Map<string, Restored>();
+    const seen = new Map<string, RestoredAttachment>();
     const others = new Map(unowned.map((link) => [link.ifindex, link] as const));
     for (const one of attached) {
       const other = this.#unownedPart(one, seen.get(keyOf(one)));
@@ -146,7 +146,7 @@ export class AddressTable {
    * A link whose addresses cannot be read, and may be of any block of this pool: nothing of the pool is handed out or given
    * back while it is there.
    */
-  unreadable(pool: string): Restored | UnownedLink | undefined {
+  unreadable(pool: string): RestoredAttachment | UnownedLink | undefined {
     for (const one of this.#unknown.values()) if (one.addresses.length === 0 && one.pool === pool) return one;
     for (const one of this.#unowned.values()) if (one.addresses.length === 0) return one;
     return undefined;
@@ -208,8 +208,8 @@ export class AddressTable {
 
   /** The addresses of our link that are not its attachment's, as when two links have one alias. */
   #unownedPart(
-    { ifindex, hostName, addresses, ...one }: Restored,
-    first: Restored | undefined,
+    { ifindex, hostName, addresses, ...one }: RestoredAttachment,
+    first: RestoredAttachment | undefined,
   ): UnownedLink | undefined {
     if (first !== undefined) return { ifindex, hostName, addresses };
     if (!this.#holdings.has(keyOf(one))) return undefined;
@@ -245,7 +245,7 @@ export class AddressTable {
     this.#unknown.delete(key);
     const holding = this.#holdings.get(key);
     this.#holdings.delete(key);
-    if (holding !== undefined) this.blocks.disown(holding.entry, holding.offset, key);
+    if (holding !== undefined) this.blocks.removeOwner(holding.entry, holding.offset, key);
     return this.#setAddresses(key, []);
   }
 
@@ -263,7 +263,7 @@ export class AddressTable {
   #placeAll(): void {
     for (const [key, { attachment, entry, offset }] of this.#holdings) {
       if (!entry.missing || !this.#placeAt(attachment, this.#holders.of(key))) continue;
-      this.blocks.disown(entry, offset, key);
+      this.blocks.removeOwner(entry, offset, key);
     }
     const waiting = [...this.#unknown.values()].sort((a, b) => a.ifindex - b.ifindex);
     for (const restored of waiting) {

@@ -16,7 +16,7 @@ export interface Assignment {
 }
 
 /** An attachment found in the kernel. */
-export interface Restored extends Attachment {
+export interface RestoredAttachment extends Attachment {
   readonly pool: string;
   /** Empty: they cannot be read. */
   readonly addresses: readonly IpAddress[];

@@ -87,7 +87,11 @@ export class BlockSupply {
    * Gives back the blocks that have been empty for `delayMs`, except those of `wantedPools`; returns how many. A failure
    * does not stop the others; the first one is thrown at the end.
    */
-  async giveBack(delayMs: number, wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<number> {
+  async releaseEmpty(
+    delayMs: number,
+    wantedPools: { has(pool: string): boolean },
+    options: AbortOptions,
+  ): Promise<number> {
     const { source, table, log, onBlocksChanged } = this.#deps;
     const failures: unknown[] = [];
     let released = 0;

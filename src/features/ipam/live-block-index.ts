@@ -19,7 +19,7 @@ export class LiveBlockIndex {
   }
 
   /** The index may lack blocks, or have some that are gone: the next use lists them. */
-  distrust(): void {
+  markStale(): void {
     this.#isStale = true;
   }
 

@@ -179,7 +179,7 @@ export class NodeBlocks {
   }
 
   /** Removes a slot's owner, unless the slot has another one by now. A missing block is forgotten with its last owner. */
-  disown(entry: Entry, offset: number, owner: string): void {
+  removeOwner(entry: Entry, offset: number, owner: string): void {
     if (entry.owners.get(offset) === owner) entry.owners.delete(offset);
     if (entry.missing && entry.owners.size === 0) this.#entries.delete(entry.block.uid);
   }

@@ -5,7 +5,7 @@ import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import { reconcile } from "#base/reconcile";
 import { AddressTable } from "./address-table.ts";
-import type { Assignment, Attachment, LostAttachment, Restored, UnownedLink } from "./attachments.ts";
+import type { Assignment, Attachment, LostAttachment, RestoredAttachment, UnownedLink } from "./attachments.ts";
 import type { BlockSource, OwnedBlock } from "./block-source.ts";
 import { BlockSupply } from "./block-supply.ts";
 import { IpamError } from "./errors.ts";
@@ -67,7 +67,7 @@ export class NodeIpam {
   #freed = new Deferred();
   #lastCollectMs = Number.NEGATIVE_INFINITY;
   /** The comparison that ADDs wait for. */
-  #freshening: Promise<void> | undefined;
+  #comparing: Promise<void> | undefined;
   /** An event came after the last comparison began. */
   #compareDue = true;
   #nodeGone = false;
@@ -89,7 +89,7 @@ export class NodeIpam {
    * addresses now, or not all: they keep those that they are known to have.
    */
   remember(
-    attached: readonly Restored[],
+    attached: readonly RestoredAttachment[],
     unowned: readonly UnownedLink[] = [],
     linked: readonly Attachment[] = [],
   ): void {
@@ -155,7 +155,7 @@ export class NodeIpam {
   }
 
   /** The API server answers again after an outage: all blocks are compared, and waiting ADDs go on. */
-  noteReturn(): void {
+  noteApiReturn(): void {
     this.#compareSoon();
   }
 
@@ -267,7 +267,7 @@ export class NodeIpam {
     }
     this.#lastCollectMs = startedMs;
     await this.#supply.removeAnswered(this.#requests, options);
-    return this.#giveBack(options);
+    return this.#releaseEmpty(options);
   }
 
   /** A sync that succeeded may still have found reasons to be degraded. */
@@ -310,12 +310,12 @@ export class NodeIpam {
 
   async #sync(signal: AbortSignal): Promise<number> {
     const old = this.#clock.monotonic() - this.#lastCollectMs >= this.#options.collectIntervalMs;
-    return old || this.#compareDue ? this.collect({ signal }) : this.#giveBack({ signal });
+    return old || this.#compareDue ? this.collect({ signal }) : this.#releaseEmpty({ signal });
   }
 
-  async #giveBack(options: AbortOptions): Promise<number> {
+  async #releaseEmpty(options: AbortOptions): Promise<number> {
     try {
-      return await this.#supply.giveBack(this.#options.releaseDelayMs, this.#waiting, options);
+      return await this.#supply.releaseEmpty(this.#options.releaseDelayMs, this.#waiting, options);
     } catch (error) {
       // Only a list can decide whether the blocks still exist.
       this.#compareDue = true;
@@ -326,10 +326,10 @@ export class NodeIpam {
   /** Compares with the API server, unless that was done a short while ago. */
   async #compareIfOld(options: AbortOptions): Promise<void> {
     if (this.#clock.monotonic() - this.#supply.comparedMs < FRESH_MS) return;
-    this.#freshening ??= this.#supply.compare({}).finally(() => {
-      this.#freshening = undefined;
+    this.#comparing ??= this.#supply.compare({}).finally(() => {
+      this.#comparing = undefined;
     });
-    await unlessAborted(this.#freshening, options);
+    await unlessAborted(this.#comparing, options);
   }
 
   /** Gets a block; where none is left, waits briefly for an address that a DEL under way frees. */

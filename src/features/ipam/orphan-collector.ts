@@ -21,7 +21,7 @@ export interface OrphanCollectorOptions {
 export interface OrphanPass {
   readonly deleted: number;
   /** When the next pass is due, milliseconds; `undefined`: no block waits for its grace to end. */
-  readonly againInMs: number | undefined;
+  readonly nextPassInMs: number | undefined;
 }
 
 /**
@@ -83,7 +83,7 @@ export class OrphanCollector {
       const cause = new AggregateError(failures);
       throw new IpamError("api-unavailable", `${failures.length} orphan blocks could not be deleted`, { cause });
     }
-    return { deleted, againInMs: this.#nextLookMs() };
+    return { deleted, nextPassInMs: this.#nextLookMs() };
   }
 
   /** Blocks by the name of a Node that does not exist. Blocks are listed first, so that a Node that is created meanwhile is found. */

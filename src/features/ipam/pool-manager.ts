@@ -99,7 +99,7 @@ export class PoolManager {
         const object = pool === "" ? undefined : await findObject(this.#api, addressPools, { name: pool }, options);
         if (object === undefined) {
           this.#pools.delete(pool);
-          this.#blocks.distrust();
+          this.#blocks.markStale();
           return undefined;
         }
         const state = this.#stateOf(pool);
@@ -179,7 +179,7 @@ export class PoolManager {
     } catch (error) {
       // Whatever the failure was, both indexes may be wrong until the next list.
       state.stale = true;
-      this.#blocks.distrust();
+      this.#blocks.markStale();
       if (!isKubeError(error, "already-exists")) throw error;
       this.#log.warn("a block exists that the index had as free", {
         pool: pool.metadata.name,

@@ -1,4 +1,4 @@
-import type { Assignment, Attachment, Restored, UnownedLink } from "./attachments.ts";
+import type { Assignment, Attachment, RestoredAttachment, UnownedLink } from "./attachments.ts";
 import type { OwnedBlock } from "./block-source.ts";
 import type { Entry } from "./entry.ts";
 
@@ -16,7 +16,7 @@ export type TableSnapshot = ReturnType<typeof snapshotOf>;
 export function snapshotOf(table: {
   readonly entries: Iterable<Entry>;
   readonly holdings: Iterable<Holding>;
-  readonly unknown: readonly Restored[];
+  readonly unknown: readonly RestoredAttachment[];
   readonly unowned: Iterable<UnownedLink>;
   /** How many attachments have addresses that are in no block of this node. */
   readonly stranded: number;

@@ -6,10 +6,10 @@ import type { NodeIpam } from "#features/ipam";
 import type { PodNetwork, Survey } from "#features/pod-network";
 import type { LostAttachments } from "./lost-attachments.ts";
 
-/** How often the kernel is looked at, milliseconds: others flush tables, set links down and change aliases. */
+/** The interval of surveys of the kernel, milliseconds: other programs flush tables, set links down and change aliases. */
 const RESYNC_MS = 10_000;
 
-/** Tells memory what the kernel has: see {@link NodeIpam.remember}. */
+/** Updates the memory from the kernel: see {@link NodeIpam.remember}. */
 export function rememberKernel(
   { network, ipam }: { readonly network: PodNetwork; readonly ipam: NodeIpam },
   options: { readonly registerFromMain: boolean },
@@ -19,7 +19,7 @@ export function rememberKernel(
   return survey;
 }
 
-/** Keeps memory in step with the kernel and puts back what the pods' network lacks there, until the signal aborts. */
+/** Keeps the memory equal to the kernel and restores what the pods' network lacks there, until the signal aborts. */
 export async function keepKernel(
   parts: {
     readonly network: PodNetwork;

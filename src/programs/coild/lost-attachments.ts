@@ -6,19 +6,19 @@ import type { Attachment, LostAttachment } from "#features/ipam";
 import { type KubeApi, resources } from "#kube/client";
 import { type EventRecorder, regarding } from "#kube/events";
 
-/** A log line names so many attachments at most. */
+/** A log line names at most this many attachments. */
 const MAX_NAMED = 10;
 const RESYNC_MS = 3_600_000;
 
 /**
- * Tells what becomes of attachments that are cut off: in the log, in the health part, and by an event on each pod. Pods are found by
- * their addresses, because the kernel knows containers only. Holds one note for each attachment of the node at most.
+ * Reports attachments that are cut off: in the log, in the health part, and by an event on each pod. Pods are found by their addresses,
+ * because the kernel knows only containers. Holds at most one note for each attachment of the node.
  */
 export class LostAttachments {
   readonly #health: HealthPart;
   readonly #log: Logger;
   readonly #dirty = new Dirty();
-  /** Address → what to tell the pod that has it. */
+  /** Address → the event for its pod. */
   readonly #notes = new Map<string, { readonly reason: string; readonly note: string }>();
 
   constructor(deps: { readonly health: HealthPart; readonly log: Logger }) {
@@ -26,7 +26,7 @@ export class LostAttachments {
     this.#log = deps.log;
   }
 
-  /** Takes over what is lost now, and what has just been done about it. */
+  /** Applies the lost attachments, and the changes that were just made to their links. */
   report(
     lost: readonly LostAttachment[],
     done: {
@@ -40,12 +40,12 @@ export class LostAttachments {
     else if (lost.length === 0) {
       const count = done.kept.length;
       this.#health.degraded(
-        `${count} attachments stay cut off, for it is not known whether their blocks are this node's again`,
+        `${count} attachments stay cut off, because it is not known whether their blocks are this node's again`,
       );
     } else {
       const blocks = [...new Set(lost.map(({ block }) => block ?? "none that is known"))].slice(0, MAX_NAMED);
       this.#health.degraded(
-        `${lost.length} attachments are cut off, for their blocks are not this node's any more (blocks: ${blocks.join(", ")}); delete their pods`,
+        `${lost.length} attachments are cut off, because their blocks are not this node's any more (blocks: ${blocks.join(", ")}); delete their pods`,
       );
     }
     if (done.cut.length > 0) {
@@ -65,7 +65,7 @@ export class LostAttachments {
   }
 
   /** Writes the events, until the signal aborts. */
-  async tellPods(
+  async recordEvents(
     parts: {
       readonly api: KubeApi;
       readonly events: EventRecorder;
@@ -85,16 +85,16 @@ export class LostAttachments {
         if (this.#notes.size === 0) return 0;
         const notes = new Map(this.#notes);
         const { items } = await api.listAll(resources.pods, { fieldSelector: `spec.nodeName=${nodeName}`, signal });
-        let told = 0;
+        let recorded = 0;
         for (const pod of items) {
           const found = (pod.status?.podIPs ?? []).flatMap(({ ip }) => notes.get(ip ?? "") ?? [])[0];
           if (found === undefined || pod.spec?.hostNetwork === true) continue;
           events.record({ regarding: regarding(resources.pods, pod), type: "Warning", ...found });
-          told += 1;
+          recorded += 1;
         }
-        // Pods that are not in the API any more cannot be told.
+        // Pods that are not in the API any more get no event.
         for (const [address, note] of notes) if (this.#notes.get(address) === note) this.#notes.delete(address);
-        return told;
+        return recorded;
       },
     });
   }

@@ -20,7 +20,7 @@ const POLL_MS = 15_000;
 export async function watchOwnObjects(
   parts: {
     readonly api: KubeApi;
-    readonly ipam: Pick<NodeIpam, "noteBlock" | "noteBlockGone" | "noteNode" | "noteReturn">;
+    readonly ipam: Pick<NodeIpam, "noteBlock" | "noteBlockGone" | "noteNode" | "noteApiReturn">;
     readonly network: Pick<PodNetwork, "setNodeAddresses">;
     readonly nodeName: string;
     readonly health: HealthPart;
@@ -36,7 +36,7 @@ export async function watchOwnObjects(
     (plural: string) =>
     (state: InformerHealth): void => {
       if (state.state === "ready") {
-        if (failing.delete(plural)) ipam.noteReturn();
+        if (failing.delete(plural)) ipam.noteApiReturn();
         repeats.forget(plural);
         if (failing.size === 0) health.ok();
         return;
@@ -105,7 +105,7 @@ export async function watchOwnObjects(
   group.spawn(async (signal) => {
     for (;;) {
       await sleep(POLL_MS * (0.75 + Math.random() / 2), { signal });
-      if (failing.has("addressblocks")) ipam.noteReturn();
+      if (failing.has("addressblocks")) ipam.noteApiReturn();
       if (failing.has("nodes")) await pollNode(signal);
     }
   });
