@@ -36,7 +36,7 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): s
   return [line(head), line(head.map(() => "---")), ...rows.map(line)].join("\n");
 }
 
-/** A note of several lines keeps them; what is indented there is a table for people. */
+/** A note of several lines keeps them, because indented ones are a table. */
 function note(text: string): string {
   return text.includes("\n") ? `\`\`\`text\n${text}\n\`\`\`` : text;
 }

@@ -31,7 +31,7 @@ One JSON object on standard output, exit code 1.
 | 4 | \`CNI_*\` variables, \`CNI_ARGS\` or the network namespace are wrong |
 | 6 | the network configuration is not a JSON object |
 | 7 | a field of the network configuration is wrong, or coil is chained after another plugin |
-| 8 | \`CNI_NETNS\` is the plugin's own network namespace, and \`CNI_NETNS_OVERRIDE\` is not 1 or true; DEL still removes what there is |
+| 8 | \`CNI_NETNS\` is the plugin's own network namespace, and \`CNI_NETNS_OVERRIDE\` is not 1 or true; DEL still removes the attachment |
 | 11 | try again: coild or the API server cannot be reached, or the pool has no addresses or does not exist |
 | 999 | anything else |
 

@@ -11,17 +11,17 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
     ),
     rights(
       ["pods", "get; list, to find the pods that are cut off"],
-      ["events", "create, patch: what happened to a pod is written on it"],
+      ["events", "create, patch: events on pods that are cut off or joined again"],
       ["namespaces", "get, list, watch"],
-      ["nodes", "get; list and watch of its own, to know at once that it was deleted"],
-      ["`addressblocks`", "get, list, update, delete; watch of its own, to know at once what others do to them"],
+      ["nodes", "get; list and watch of its own, to notice its deletion at once"],
+      ["`addressblocks`", "get, list, update, delete; watch of its own, to notice changes by others at once"],
       ["`blockrequests`", "get, list, watch, create, delete"],
     ),
     section("What STATUS answers", "code", "when")(
       ["0", "ADD can be served"],
       [
         "50",
-        "coild is not there, or does not know its blocks yet; it may not make links; an ADD in the last 30 s found the pool `default` full, and nothing has become free since",
+        "coild does not run, or does not know its blocks yet; it lacks the privileges to make links; an ADD in the last 30 s found the pool `default` full, and nothing has become free since",
       ],
       ["51", "this Node was deleted, or attachments are cut off"],
     ),
@@ -31,13 +31,13 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
         "`ipam`",
         "blocks cannot be compared or given back; this Node is gone; addresses in use are in no block; addresses of a link cannot be read",
       ],
-      ["`set-up`", "making a pod's link was refused when it was tried, in throwaway namespaces; 503"],
+      ["`set-up`", "the last probe, which makes a pod's link in throwaway namespaces, was refused; 503"],
       [
         "`attachments`",
         "attachments are cut off: their blocks are gone or another node's; 503 until their pods are deleted",
       ],
       ["`events`", "pods that are cut off cannot be found in the API"],
-      ["`kernel`", "something that the pods' network lacks cannot be put back"],
+      ["`kernel`", "a route, rule or address of the pods' network cannot be restored"],
       ["`routes`", "blocks cannot be exported"],
       ["`watch`", "this node's objects cannot be watched; changes are then found at the next comparison"],
     ),
@@ -50,7 +50,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["link alias `COIL-PENDING:<containerID>:<ifname>`", "an ADD under way; removed at the next start"],
       [
         "link groups 0x49000000 to 0x49ffffff",
-        "links that go together, while they go: reserved, give no link one of them",
+        "links that are being deleted together; reserved: give no other link one of them",
       ],
       [
         "link groups 0x4b000000 to 0x4bffffff",
@@ -72,7 +72,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["Lease `kube-system/coil-ipam-leader`", "which replica leads"],
       ["`AddressPool`, `AddressBlock`, `BlockRequest` of `coil.cybozu.com/v2`", "watched and written"],
       ["Node", "watched: blocks of one that is gone are collected after `--node-gone-grace`"],
-      ["Pod", "looked for by the names of nodes that are gone, before their blocks are collected"],
+      ["Pod", "listed by the names of nodes that are gone, before their blocks are collected"],
     ),
     rights(
       ["nodes", "get, list, watch"],
@@ -88,7 +88,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       "part",
       "degraded when",
     )(
-      ["`leader-election`", "the Lease cannot be read or written; a replica that waits is ready, and says who leads"],
+      ["`leader-election`", "the Lease cannot be read or written; a replica that waits is ready, and names the leader"],
       [
         "`watch-addresspools`, `watch-addressblocks`, `watch-blockrequests`, `watch-nodes`",
         "they cannot be watched; of the leader alone, which is ready once each was read",

@@ -1,8 +1,8 @@
-/** The building blocks of the tables of `docs/reference`: what the flags of a program do not say. */
+/** The tables of `docs/reference` that do not follow from a program's flags and metrics. */
 
 type Row = readonly string[];
 
-/** A table of constants: what the flags do not say. */
+/** A table of constants. */
 export interface Section {
   readonly title: string;
   readonly head: Row;
@@ -14,19 +14,19 @@ export const section =
   (title: string, ...head: readonly string[]) =>
   (...rows: readonly Row[]): Section => ({ title, head, rows });
 
-/** What is served, where. */
+/** Served paths and ports. */
 export const listeners = section("Endpoints", "where", "what");
-/** What a program exits with. */
+/** Exit codes. */
 export const exitCodes = section("Exit codes", "code", "when");
-/** What a program writes or needs on disk. */
+/** Files that a program writes or needs. */
 export const files = section("Files", "path", "what");
-/** What a program makes in the kernel, and by which mark it is known. */
+/** A program's objects in the kernel, and their marks. */
 export const kernel = section("In the kernel", "mark", "what");
-/** What a program has at the API server. */
+/** A program's objects at the API server. */
 export const objects = section("Objects", "object", "what");
-/** What its account must be allowed to do. */
+/** The rights that its account needs. */
 export const rights = section("Rights at the API server", "objects", "verbs");
-/** What a signal makes it do. */
+/** The effects of signals. */
 export const signals = section("Signals", "signal", "what");
 
 /** The two ports of a program for metrics and probes. */
@@ -36,6 +36,6 @@ export const endpoints = (metricsPort: string, healthPort: string): Section =>
     [`\`${healthPort}/healthz\``, "200 while the process answers"],
     [
       `\`${healthPort}/readyz\``,
-      "503 and the parts that are missing until every part was ready once; later when a part that is this node's own fails, but not when the API server goes away; else 200. `?verbose` lists all parts",
+      "503 with the missing parts until every part was ready once; later when a part that needs only this node fails, but not when the API server is away; else 200. `?verbose` lists all parts",
     ],
   );

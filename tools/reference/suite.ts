@@ -11,7 +11,7 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ["`/run/isthmus/lab-<name>/logs/<program>-<node>.log`", "logs of the programs; `host.log` of the lab itself"],
       [
         "`/run/isthmus/lab-<name>/control-plane/`",
-        "with `--tunnel`: `frontend.sock`, where the control plane asks for connections (HTTP CONNECT), and the tunnel's certificates",
+        "with `--tunnel`: `frontend.sock`, where the control plane requests connections (HTTP CONNECT), and the tunnel's certificates",
       ],
       [
         "`/run/isthmus/lab-<name>/uplinks/`",
@@ -36,7 +36,7 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ["namespaces `isthmus-<name>-node<N>`", "the nodes; with `--services` the tables of `service-proxy` in them"],
       ["namespaces `isthmus-<name>-pod-<node>-<id>`", "the pods"],
     ),
-    section("On a cluster of somebody else", "object", "what")(
+    section("On another cluster", "object", "what")(
       [
         "labels `lab.isthmus.dev/lab` and `lab.isthmus.dev/run`",
         "on everything that a lab makes: its name, and which run made it; see [the guide](../guides/lab-on-a-cluster.md)",

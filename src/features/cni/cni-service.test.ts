@@ -161,7 +161,7 @@ test("CniService: a repeated ADD that fails leaves the attachment that runs, and
   assert.deepEqual(seen, []);
 });
 
-test("CniService: when undoing fails too the address stays taken, and both failures are told", async () => {
+test("CniService: when undoing fails too the address stays taken, and both failures are returned", async () => {
   const { call, seen } = open({
     network: {
       setUp: async () => {
@@ -176,7 +176,7 @@ test("CniService: when undoing fails too the address stays taken, and both failu
   assert.deepEqual(seen, ["allocate default c1"]);
 });
 
-test("CniService: an allocation that fails is told as it is, and nothing is freed", async () => {
+test("CniService: the failure of an allocation is returned unchanged, and nothing is freed", async () => {
   const { call, seen } = open({
     allocate: async () => {
       throw new CniFailure("try-again", "pool default has no free block");
@@ -234,7 +234,7 @@ test("CniService: DEL whose link cannot be removed fails and keeps the address",
   assert.deepEqual(seen, []);
 });
 
-test("CniService: CHECK hands on the expected result, and its failure names what is missing", async () => {
+test("CniService: CHECK hands on the expected result, and its failure names the missing part", async () => {
   const prevResult = { ips: [{ address: "10.0.0.1/32" }] };
   const config = { cniVersion: "1.0.0", name: "net", type: "coil", prevResult };
   const stdinData = new TextEncoder().encode(JSON.stringify(config));
@@ -279,7 +279,7 @@ test("CniService: different containers run side by side, calls of one container 
   assert.deepEqual(order.slice(-2), ["end slow", "del slow"]);
 });
 
-test("CniService: two ADDs of one attachment have one address and run in turn", async () => {
+test("CniService: two ADDs of one attachment have one address and run one after the other", async () => {
   let running = 0;
   const { call, seen } = open({
     network: {
@@ -309,7 +309,7 @@ test("CniService: a caller that goes away after the allocation leaves nothing be
   assert.deepEqual(seen, ["tearDown c1", "free c1 eth0"]);
 });
 
-test("CniService: a caller that gives up while waiting for its turn does nothing", async () => {
+test("CniService: a caller that aborts while it waits does nothing", async () => {
   const gate = new Deferred();
   const { call, seen } = open({
     network: {
@@ -347,7 +347,7 @@ test("CniService: STATUS says nothing when all is well, and 50 or 51 when it is 
   }
 });
 
-test("CniService: GC removes what the network has and the runtime does not know, and nothing else", async () => {
+test("CniService: GC removes the network's attachments that the runtime does not know, and nothing else", async () => {
   const attachments = ["a", "b", "c"].map((containerId) => ({ containerId, ifname: "eth0" }));
   const asked: string[] = [];
   const ofNetwork = (network: string) => {
@@ -366,7 +366,7 @@ test("CniService: GC removes what the network has and the runtime does not know,
   await assert.rejects(ask("GC", Uint8Array.of(0xff)), failure(3, 4, "cannot decode GCArgs"));
 });
 
-test("CniService: GC goes on after what cannot be removed, keeps its address, and tells all of it together", async () => {
+test("CniService: GC goes on after a failed removal, keeps that address, and returns all failures together", async () => {
   const attachments = ["a", "b", "c"].map((containerId) => ({ containerId, ifname: "eth0" }));
   const freed: string[] = [];
   const { ask } = open({

@@ -161,7 +161,7 @@ test("serveGrpc: a request whose body never ends is given up at its deadline", a
   assert.deepEqual(handled, [[METHOD, 4]]);
 });
 
-test("serveGrpc: what is no expected failure is told as a bug and answered UNKNOWN", async (t) => {
+test("serveGrpc: an unexpected error is reported as a bug and answered UNKNOWN", async (t) => {
   const { call, bugs } = await open(t, async () => {
     throw new TypeError("a bug");
   });

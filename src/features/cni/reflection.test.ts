@@ -261,7 +261,7 @@ test("reflection: maps are entries that are marked as such, and fields have thei
   );
 });
 
-test("reflection: files by name and symbol, on one stream, what is missing as NOT_FOUND", async (t) => {
+test("reflection: files by name and symbol, on one stream, missing ones as NOT_FOUND", async (t) => {
   const { client } = await open(t);
   const cases: readonly (readonly [object, string])[] = [
     [{ file_by_filename: "pkg/cnirpc/cni.proto" }, "2 files"],
@@ -295,7 +295,7 @@ test("reflection: files by name and symbol, on one stream, what is missing as NO
   );
 });
 
-test("reflection: a stream on which nothing is asked ends well; one without a question is INVALID_ARGUMENT", async (t) => {
+test("reflection: a stream without requests ends with OK; an empty request is INVALID_ARGUMENT", async (t) => {
   const { client } = await open(t);
   const method = reflectionMethod("v1");
   assert.deepEqual(await talk(client, method, []), []);

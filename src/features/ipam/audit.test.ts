@@ -58,7 +58,7 @@ test("audit: nothing is found where API, memory and kernel agree, nor where ther
   assert.deepEqual(audit({ blocks: [], pods: [], nodeNames: [], nodes: [] }), []);
 });
 
-test("audit: a node that was not asked is judged by the API alone", () => {
+test("audit: a node that was not inspected is compared with the API alone", () => {
   const elsewhere = {
     blocks: [block(), block({ name: "default-1", uid: "u1", node: "node2", ipv4: "10.0.0.2/31", ipv6: undefined })],
     pods: [pod(), pod({ name: "q", node: "node2", ips: ["10.0.0.2"] })],

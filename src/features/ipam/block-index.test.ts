@@ -10,7 +10,7 @@ const block = (name: string, ...cidrs: string[]): IndexedBlock => ({
   cidrs: cidrs.map((text) => Cidr.parse(text)),
 });
 
-test("BlockLedger: an overlap is found whichever prefix is larger, in each family, and by name", () => {
+test("BlockIndex: an overlap is found whichever prefix is larger, in each family, and by name", () => {
   const index = new BlockIndex();
   index.replace([block("a-0", "10.0.0.0/27", "fd00::/123"), block("b-7", "10.0.1.6/31")], { since: index.epoch });
   const found = (...cidrs: string[]): string | undefined =>
@@ -23,7 +23,7 @@ test("BlockLedger: an overlap is found whichever prefix is larger, in each famil
   assert.equal(index.overlapping([Cidr.parse("10.0.0.0/31")], "a-0"), undefined, "a block does not overlap itself");
 });
 
-test("BlockLedger: what is being made stays whatever lists say; when it is over, a list from then on is believed", () => {
+test("BlockIndex: a block that is being made stays whatever lists show; afterwards a later list decides", () => {
   const index = new BlockIndex();
   const overlaps = (): boolean => index.overlapping([Cidr.parse("10.0.0.0/32")]) !== undefined;
   index.reserve(block("a-0", "10.0.0.0/31"));
@@ -40,7 +40,7 @@ test("BlockLedger: what is being made stays whatever lists say; when it is over,
   assert.equal(index.size, 0);
 });
 
-test("BlockLedger: agrees with looking through all blocks", () => {
+test("BlockIndex: agrees with looking through all blocks", () => {
   const prefix = fc
     .record({ base: fc.nat(255), length: fc.integer({ min: 24, max: 32 }), six: fc.boolean() })
     .map(({ base, length, six }) =>

@@ -51,7 +51,7 @@ test("NodeIpam: a block that comes back under another UID gives out nothing that
   assert.equal(await ipam.collect({}), 1);
 });
 
-test("NodeIpam: a new block whose addresses are all in use is kept, and another one is asked for", async () => {
+test("NodeIpam: a new block whose addresses are all in use is kept, and another one is requested", async () => {
   const { ipam, source } = open(1, 60_000);
   const block = source.add("default");
   await ipam.collect({});
@@ -103,7 +103,7 @@ test("NodeIpam: nothing of a pool is handed out or given back while addresses of
   assert.equal(ipam.degradedReason, undefined, "and this one was deleted");
 });
 
-test("NodeIpam: an address of a link that is nobody's is not handed out before the link is gone", async () => {
+test("NodeIpam: an address of an unowned link is not handed out before the link is gone", async () => {
   const { ipam, source } = open(0, 60_000);
   source.add("default", { ipv4: Cidr.parse("10.9.0.0/31"), ipv6: undefined });
   ipam.remember([], [{ ifindex: 5, addresses: [ip("10.9.0.0")] }]);
@@ -141,7 +141,7 @@ test("NodeIpam: an attachment whose block is not known keeps its addresses when 
   assert.deepEqual([String(got.ipv4), String(got.ipv6), got.block], ["10.7.0.9", "fd07::9", ""]);
 });
 
-test("NodeIpam: nothing is allocated while the Node is gone, and attachments keep what they have", async () => {
+test("NodeIpam: nothing is allocated while the Node is gone, and attachments keep their addresses", async () => {
   const { ipam } = open(4);
   const had = await ipam.allocate("default", pod(1), {});
   ipam.noteNode(false);
@@ -180,7 +180,7 @@ test("NodeIpam: a block that a watch says is gone is not used any more, and the 
   await running;
 });
 
-test("NodeIpam: what a watch tells of this node's own doing causes no comparison", async () => {
+test("NodeIpam: a watch's events of this node's own writes cause no comparison", async () => {
   const { ipam, source } = open(4);
   let lists = 0;
   const list = source.list.bind(source);
@@ -328,7 +328,7 @@ test("NodeIpam: attachments of a block that is another node's are lost, and not 
   assert.deepEqual(ipam.lost, []);
 });
 
-test("NodeIpam: what a start finds in the kernel is lost when no block of this node has it, but not before all were listed", async () => {
+test("NodeIpam: attachments found at the start are lost when no block of this node has their addresses, but not before all blocks were listed", async () => {
   const { ipam, source } = open(1);
   source.add("default");
   const addresses = [ip("10.9.9.9")];
@@ -349,7 +349,7 @@ test("NodeIpam: what a start finds in the kernel is lost when no block of this n
   assert.deepEqual(isLost(), [true, false, undefined]);
 });
 
-test("NodeIpam: a block of this node that somebody wrote nonsense into is not lost, and nothing is handed out of it", async () => {
+test("NodeIpam: an edited, unreadable block of this node is not lost, and nothing is handed out of it", async () => {
   const { ipam, source } = open(1);
   await ipam.allocate("default", pod(1), {});
   source.unreadable.add("default-0");
@@ -423,7 +423,7 @@ test("NodeIpam: an empty block that is gone by a newer list does not come back b
   assert.deepEqual(ipam.blocks, []);
 });
 
-test("NodeIpam: a repeated ADD of an attachment that is lost gets no address, and none of what it had is freed", async () => {
+test("NodeIpam: a repeated ADD of an attachment that is lost gets no address, and its addresses stay taken", async () => {
   const { ipam, source } = open(1);
   await ipam.allocate("default", pod(1), {});
   const had = [...source.owned.values()];

@@ -9,7 +9,7 @@ import { IpamError } from "./errors.ts";
 import { NodeIpam } from "./node-ipam.ts";
 import { open, pod } from "./testing/fake-source.ts";
 
-test("NodeIpam: both families have the same offset; an attachment keeps what it has", async () => {
+test("NodeIpam: both families have the same offset; an attachment keeps its addresses", async () => {
   const { ipam } = open(4);
   const first = await ipam.allocate("default", pod(1), {});
   assert.deepEqual([`${first.ipv4}`, `${first.ipv6}`], ["10.0.0.0", "fd00::"]);
@@ -17,7 +17,7 @@ test("NodeIpam: both families have the same offset; an attachment keeps what it 
   assert.deepEqual(await ipam.allocate("other", pod(1), {}), first);
 });
 
-test("NodeIpam: waiting ADDs share one request; blocks are asked for until all have an address", async () => {
+test("NodeIpam: waiting ADDs share one request; blocks are requested until all have an address", async () => {
   const { ipam, source } = open(50);
   const all = await Promise.all(Array.from({ length: 40 }, (_, at) => ipam.allocate("default", pod(at), {})));
   assert.equal(new Set(all.map((one) => String(one.ipv4))).size, 40);
@@ -44,7 +44,7 @@ test("NodeIpam: a caller that gives up does not end the request that others wait
   assert.equal(ipam.assigned(pod(1)), undefined, "nothing leaks");
 });
 
-test("NodeIpam: restored attachments keep their addresses, and the most recent one decides what is next", async () => {
+test("NodeIpam: restored attachments keep their addresses, and the most recent one decides the next address", async () => {
   const { ipam, source } = open(0);
   const block = source.add("default", { ipv4: Cidr.parse("10.9.0.0/30"), ipv6: undefined });
   const at = (offset: number): IpAddress[] => [block.ipv4?.at(offset) ?? assert.fail()];
@@ -119,7 +119,7 @@ test("NodeIpam: one block that cannot be given back does not keep the others", a
   assert.equal(await ipam.collect({}), 1);
 });
 
-test("NodeIpam: empty blocks go back; one whose release failed is used before another is asked for; reserved ones stay", async () => {
+test("NodeIpam: empty blocks go back; one whose release failed is used before another is requested; reserved ones stay", async () => {
   const { ipam, source } = open(2);
   source.add("default", { reserved: true });
   await ipam.allocate("default", pod(1), {});
@@ -279,7 +279,7 @@ function expected(error: unknown): undefined {
   return undefined;
 }
 
-test("NodeIpam: while a block is being given back, an ADD waits for that and asks for another only then", async () => {
+test("NodeIpam: while a block is being given back, an ADD waits for that and requests another only then", async () => {
   const { ipam, source } = open(1);
   await ipam.allocate("default", pod(1), {});
   ipam.free(pod(1));

@@ -43,7 +43,7 @@ async function busy() {
   return { port, deletions, ends };
 }
 
-test("LinkDeletions: those asked for in one turn go together, a lone one goes at once", async () => {
+test("LinkDeletions: those of one tick go together, a lone one starts at once", async () => {
   const port = new HeldPort();
   const deletions = new LinkDeletions(port);
   const together = [1, 2, 3].map((index) => deletions.delete(link(index)));
@@ -57,7 +57,7 @@ test("LinkDeletions: those asked for in one turn go together, a lone one goes at
   await Promise.all(together);
 });
 
-test("LinkDeletions: what comes while the kernel is at work waits and goes in batches of bounded size", async () => {
+test("LinkDeletions: those that come while the kernel is busy go in batches of bounded size", async () => {
   const { port, deletions, ends } = await busy();
   const many = range(10, 2 * MAX_BATCH + 3).map((index) => deletions.delete(link(index)));
   await turn();
@@ -109,7 +109,7 @@ test("LinkDeletions: a batch that is refused is tried link by link, each with it
   );
 });
 
-test("LinkDeletions: who gives up while waiting is left out, and nobody else", async () => {
+test("LinkDeletions: an aborted one that waits is left out, and no other", async () => {
   const { port, deletions, ends } = await busy();
   const controller = new AbortController();
   const kept = deletions.delete(link(10));
@@ -125,7 +125,7 @@ test("LinkDeletions: who gives up while waiting is left out, and nobody else", a
   await Promise.all([kept, other]);
 });
 
-test("LinkDeletions: giving up after the kernel was asked changes nothing, giving up before asks nothing", async () => {
+test("LinkDeletions: an abort after the request to the kernel changes nothing, one before sends none", async () => {
   const port = new HeldPort();
   const deletions = new LinkDeletions(port);
   const controller = new AbortController();
@@ -139,7 +139,7 @@ test("LinkDeletions: giving up after the kernel was asked changes nothing, givin
   assert.deepEqual(port.batches, [[1]]);
 });
 
-test("LinkDeletions: a bug in the port reaches all who wait for it, and those after them are served", async () => {
+test("LinkDeletions: a bug in the port reaches all its callers, and later ones are served", async () => {
   const port = new HeldPort();
   const deletions = new LinkDeletions(port);
   const ends = [1, 2].map((index) => deletions.delete(link(index)));

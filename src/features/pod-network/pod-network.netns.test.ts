@@ -123,7 +123,7 @@ test("PodNetwork: a repeated set-up replaces the interface; a foreign one of tha
   assert.equal(at.network.list().length, 1);
 });
 
-test("PodNetwork: removeHalfMade removes what killed ADDs left and nothing else", async () => {
+test("PodNetwork: removeHalfMade removes the links of killed ADDs and nothing else", async () => {
   using at = machine();
   const [a] = at.podNames;
   await at.network.setUp(request(a, "aaaa", 1));
@@ -137,7 +137,7 @@ test("PodNetwork: removeHalfMade removes what killed ADDs left and nothing else"
   assert.equal(at.network.list().length, 1);
 });
 
-test("PodNetwork: check passes right after set-up and names what is missing", async () => {
+test("PodNetwork: check passes right after set-up and names the missing part", async () => {
   using at = machine();
   const [a] = at.podNames;
   const made = request(a, "aaaa", 1);
@@ -158,7 +158,7 @@ test("PodNetwork: initHost is repeatable and adds one rule a family", () => {
   assert.equal(at.ip(at.nodeName, "-6", "rule", "show").match(/^2000:.*lookup 116/gm)?.length, 1);
 });
 
-test("PodNetwork: Calico's names are used when asked for, and an older link of the pod goes", async () => {
+test("PodNetwork: Calico's names are used on request, and an older link of the pod goes", async () => {
   using at = machine({ compatCalico: true });
   const [a, b] = at.podNames;
   await at.network.setUp(request(a, "aaaa", 1));
@@ -264,7 +264,7 @@ test("PodNetwork: a link whose alias was changed or taken away is unowned with i
   assert.doesNotMatch(at.ip(at.nodeName, "link", "show"), /veth/);
 });
 
-test("PodNetwork: a link of somebody else that our routes lead to is unowned; other routes are not counted", async () => {
+test("PodNetwork: a foreign link that our routes lead to is unowned; other routes are not counted", async () => {
   using at = machine();
   at.ip(at.nodeName, "link", "add", "foreign", "type", "veth", "peer", "name", "p1");
   at.ip(at.nodeName, "link", "set", "foreign", "up");
@@ -275,7 +275,7 @@ test("PodNetwork: a link of somebody else that our routes lead to is unowned; ot
   assert.equal(at.network.repair(at.network.survey()), 0);
 });
 
-test("PodNetwork: a link whose pod cannot be found is told without addresses", async () => {
+test("PodNetwork: a link whose pod cannot be found is listed without addresses", async () => {
   using at = machine();
   const [a] = at.podNames;
   await at.network.setUp(request(a, "aaaa", 1));

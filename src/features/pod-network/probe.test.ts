@@ -4,7 +4,7 @@ import { isKernelError } from "#kernel/errors";
 import { FakeKernel } from "#kernel/fake";
 import { probePodSetUp } from "./probe.ts";
 
-test("probePodSetUp: what an ADD may not do is told beforehand, by name, and nothing is left", () => {
+test("probePodSetUp: a step that is not permitted is named beforehand, and nothing is left", () => {
   const kernel = new FakeKernel();
   probePodSetUp(kernel);
   kernel.fail("sysctl.set", "not-permitted", { about: "accept_dad" });

@@ -62,7 +62,7 @@ class Table {
   }
 }
 
-test("planRoutes: applied to what is it gives what is wanted, and a second plan is empty", () => {
+test("planRoutes: the applied plan gives the wanted routes, and a second plan is empty", () => {
   const actual = fc.array(fc.tuple(spec, fc.nat(2)), { maxLength: 12 }).map((routes) => {
     const seen = new Set<string>();
     return routes.flatMap(([route, metric]) => {
@@ -85,7 +85,7 @@ test("planRoutes: applied to what is it gives what is wanted, and a second plan 
   );
 });
 
-test("planRoutes: what is right already is left alone; prefixes of different length are different", () => {
+test("planRoutes: correct routes are left alone; prefixes of different length are different", () => {
   const [loopback] = exportRoutes([Cidr.parse("10.0.0.0/27")], 1, PLACE);
   assert.ok(loopback !== undefined);
   assert.deepEqual(planRoutes([listed(loopback, 0)], [loopback]), []);
@@ -107,7 +107,7 @@ test("exportRoutes: one route through the loopback for each prefix, in the expor
   );
 });
 
-test("routesToNodes: by the node's address of the prefix's family; without one the prefix is told, not routed", () => {
+test("routesToNodes: by the node's address of the prefix's family; without one the prefix is skipped and returned", () => {
   const prefixes = [Cidr.parse("10.0.0.0/27"), Cidr.parse("fd00::/123")];
   const ipv4 = IpAddress.parse("192.0.2.1");
   const { routes, skipped } = routesToNodes(

@@ -48,7 +48,7 @@ const node = (address: string, ...prefixes: string[]) => {
   return routesToNodes([{ ...one, prefixes: prefixes.map((text) => Cidr.parse(text)) }], place).routes;
 };
 
-test("RouteSync: adds what is missing in both families, and a second sync changes nothing", (t) => {
+test("RouteSync: adds missing routes in both families, and a second sync changes nothing", (t) => {
   const { sync, shown } = host(t);
   const desired = exported("10.0.0.0/27", "10.0.0.32/32", "fd00::/123");
   assert.equal(sync.sync(desired), 3);

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { findObject, type RequestSample, resources } from "./index.ts";
 import { json, pod, rejectsWith, reset, ScriptedServer, status } from "./testing/scripted-server.ts";
 
-test("get: asks for the object's path with the token", async () => {
+test("get: requests the object's path with the token", async () => {
   await using server = await ScriptedServer.start(json(pod("a")));
   await using client = server.client();
   const got = await client.get(resources.pods, { name: "a", namespace: "default" });
@@ -69,7 +69,7 @@ test("patch: each type has its media type, apply its manager and the object's id
   });
 });
 
-test("delete: sends preconditions and tells gone from going", async () => {
+test("delete: sends preconditions and distinguishes deleted from being deleted", async () => {
   await using server = await ScriptedServer.start(json({ kind: "Status", status: "Success" }), json(pod("a")));
   await using client = server.client();
   const ref = { name: "a", namespace: "default" };
@@ -88,7 +88,7 @@ test("delete: sends preconditions and tells gone from going", async () => {
   assert.equal(going.kind === "object" && going.object.metadata.name, "a");
 });
 
-test("metrics: each request on the wire is told, failures as <error>", async () => {
+test("metrics: each request on the wire is reported, failures as <error>", async () => {
   await using server = await ScriptedServer.start(reset, json(pod("a")), status(404, "NotFound"));
   const samples: RequestSample[] = [];
   await using client = server.client({ onRequest: (sample) => samples.push(sample) });

@@ -76,7 +76,7 @@ test("retry: 429 is sent again after Retry-After, writes too", async () => {
   assert.equal(server.seen.length, 3);
 });
 
-test("retry: a Retry-After beyond the call's own time is told instead of waited for", async () => {
+test("retry: a Retry-After beyond the call's deadline is returned at once", async () => {
   const busy = json({ kind: "Status", reason: "TooManyRequests" }, 429, { "retry-after": "40" });
   await using server = await ScriptedServer.start(busy);
   await using client = server.client();
@@ -84,7 +84,7 @@ test("retry: a Retry-After beyond the call's own time is told instead of waited 
   assert.equal(server.seen.length, 1);
 });
 
-test("retry: those that are told to come back at the same time come back spread over it", async () => {
+test("retry: clients with the same Retry-After come back spread", async () => {
   const busy = json({ kind: "Status", reason: "TooManyRequests" }, 429, { "retry-after": "1" });
   const waits: number[] = [];
   for (const random of [0, 0.5]) {
@@ -146,7 +146,7 @@ test("abort: the call rejects with the signal's reason", async () => {
   await assert.rejects(client.get(resources.nodes, { name: "n" }, { signal: stop.signal }), reason);
 });
 
-test("unreachable: nobody listens", async () => {
+test("unreachable: a port without a listener", async () => {
   let url = "";
   {
     await using server = await ScriptedServer.start(reset);

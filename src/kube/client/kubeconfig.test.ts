@@ -74,7 +74,7 @@ test("loadKubeConfig: server, namespace, token, CA and client certificate", asyn
   });
 });
 
-test("loadKubeConfig: another server takes the place of the file's, credentials stay; what is no URL is named", async () => {
+test("loadKubeConfig: another server replaces the file's, credentials stay; a malformed URL is named", async () => {
   await using folder = await Folder.create();
   const path = await folder.write("config", config({ token: "abc" }));
   const connection = await loadKubeConfig({ path, server: "https://[fd00::1]:6443", clock: systemClock });

@@ -52,7 +52,7 @@ test("whenOpen: one probe for all that wait, within a second of the server's ret
   assert.equal(gate.connections, 1);
 });
 
-test("whenOpen: an open port is told at once; who waits no longer, or closes the client, ends the probe", async () => {
+test("whenOpen: an open port resolves at once; an abort, or closing the client, ends the probe", async () => {
   await using gate = new Gate();
   await gate.open();
   await using client = new KubeClient(staticConnection({ server: `http://127.0.0.1:${gate.port}` }), {

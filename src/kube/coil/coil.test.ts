@@ -60,7 +60,7 @@ test("pool: without a spec, as an older schema let it be stored, it is refused, 
   assert.deepEqual(validatePoolCreate(good, { others: [none] }), []);
 });
 
-test("pool: each fault is told with its field, all at once", () => {
+test("pool: each fault is returned with its field, all at once", () => {
   const bad = pool({
     subnets: [
       {},
@@ -228,7 +228,7 @@ test("egress: good specs pass", () => {
   for (const spec of specs) assert.deepEqual(validateEgress({ spec }), { faults: [], warnings: [] });
 });
 
-test("egress: each fault is told with its field", () => {
+test("egress: each fault is returned with its field", () => {
   const destinations = ["10.0.0.0/8"];
   const cases: [object, RegExp][] = [
     [{ destinations: [] }, /^spec.destinations: Required/],
@@ -320,7 +320,7 @@ test("crds: names, scopes, subresources and columns are those of Coil", () => {
   assert.equal(coilResources.egresses.namespaced, true);
 });
 
-test("crds: what ships in deploy/crds is what the schemas say", async () => {
+test("crds: the files in deploy/crds are those of the schemas", async () => {
   const tool = join(import.meta.dirname, "../../../tools/gen-crds.ts");
   const { stderr } = await promisify(execFile)(process.execPath, [tool, "--check"]);
   assert.equal(stderr, "");

@@ -82,7 +82,7 @@ test("events: repeats are counted on the first, until it is long ago or gone", a
   assert.equal(rig.created.length, 3);
 });
 
-test("events: what cannot be written is told and forgotten", async () => {
+test("events: an event that cannot be written is reported and dropped", async () => {
   await using rig = new Rig().start();
   rig.failCreate = new KubeError("forbidden", "not you");
   rig.recorder.record(event("a"));

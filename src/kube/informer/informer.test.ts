@@ -179,7 +179,7 @@ test("informer: a watch that ends quietly is resumed from the last version witho
   assert.deepEqual(rig.health, []);
 });
 
-test("informer: 410 makes it list again, and the difference is told, missed deletions included", async () => {
+test("informer: 410 makes it list again, and handlers get the difference, missed deletions included", async () => {
   await using rig = new Rig();
   rig.fake.lists = [
     [page("9", pod("a", "1"), pod("b", "2"), pod("c", "3"), pod("e", "4"))],
@@ -301,7 +301,7 @@ test("informer: however long the server was away, the watch goes on a quarter of
   }
 });
 
-test("informer: with its port open, a server that does not answer is tried each 5 s, and is met so whatever was before", async () => {
+test("informer: with its port open, a server that does not answer is tried each 5 s, whatever came before", async () => {
   await using rig = new Rig({ backoff: LONG });
   rig.fake.lists = [[page("9")], ...Array.from({ length: 50 }, () => [down]), [page("9")]];
   rig.start();
@@ -312,7 +312,7 @@ test("informer: with its port open, a server that does not answer is tried each 
   assert.equal(rig.fake.listOptions.length, 1, "who cannot be reached says nothing of versions");
 });
 
-test("informer: a server that has just returned and refuses yet is asked each second", async () => {
+test("informer: a server that has just returned and still refuses is tried each second", async () => {
   await using rig = new Rig({ backoff: LONG });
   const starting = new KubeError("forbidden", "roles are not known yet", { httpStatus: 403 });
   rig.fake.lists = [[down], ...Array.from({ length: 12 }, () => [starting]), [page("9", pod("a", "1"))]];
@@ -323,7 +323,7 @@ test("informer: a server that has just returned and refuses yet is asked each se
   await rig.informer.synced;
 });
 
-test("informer: Retry-After is obeyed, and those that were told the same come back spread", async () => {
+test("informer: Retry-After is obeyed, and clients with the same pause come back spread", async () => {
   const busy = new KubeError("too-many-requests", "busy", { httpStatus: 429, retryAfterMs: 7000 });
   for (const [random, wanted] of [
     [0, 7000],
@@ -336,7 +336,7 @@ test("informer: Retry-After is obeyed, and those that were told the same come ba
   }
 });
 
-test("informer: a watch that brings rubbish once, after whatever was before, costs a quarter of a second", async () => {
+test("informer: one malformed event of a watch costs a quarter of a second, whatever came before", async () => {
   await using rig = new Rig({ backoff: LONG });
   const rubbish = new KubeError("bad-response", "an event is not JSON");
   rig.fake.lists = [...Array.from({ length: 8 }, () => [down]), [page("9")], [page("10")], [page("11")]];
@@ -351,7 +351,7 @@ test("informer: a watch that brings rubbish once, after whatever was before, cos
   assert.equal((await rig.fake.watchAt(3)).options.resourceVersion, "11");
 });
 
-test("informer: a server that opens watches and ends them at once, however long, is asked again within 5 s", async () => {
+test("informer: a server that opens watches and ends them at once, however long, is tried again within 5 s", async () => {
   await using rig = new Rig({ random: 0.99, backoff: LONG });
   rig.fake.lists = Array.from({ length: 30 }, (_none, at) => [page(String(at))]);
   rig.start();
@@ -364,7 +364,7 @@ test("informer: a server that opens watches and ends them at once, however long,
   await taken(rig, () => rig.fake.watches.length === 22, 260);
 });
 
-test("informer: what a handler throws is a bug and ends run", async () => {
+test("informer: an error of a handler is a bug and ends run", async () => {
   const fake = new FakeApi();
   fake.lists = [[page("1", pod("a", "1"))]];
   const informer = createInformer(fake.api, resources.pods, { clock: systemClock });
@@ -377,7 +377,7 @@ test("informer: what a handler throws is a bug and ends run", async () => {
   await assert.rejects(informer.run({ signal: new AbortController().signal }), bug);
 });
 
-test("informer: transform runs before the store, and a late handler is told what is there", async () => {
+test("informer: transform runs before the store, and a late handler gets the stored objects", async () => {
   const fake = new FakeApi();
   fake.lists = [[page("1", pod("a", "1", "u", "10.0.0.1"))]];
   const informer = createInformer(fake.api, resources.pods, {

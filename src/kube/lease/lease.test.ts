@@ -200,7 +200,7 @@ test("election: an answer lost after the write still counts, and conflicts while
   await end(a);
 });
 
-test("election: a lease taken by somebody else is lost at the next renewal", async () => {
+test("election: a lease taken by another candidate is lost at the next renewal", async () => {
   const leases = new FakeLeases();
   const clock = new FakeClock();
   const a = new Candidate(leases, "a", clock);

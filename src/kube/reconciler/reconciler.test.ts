@@ -50,7 +50,7 @@ function start(reconcile: ControllerOptions["reconcile"], options: Partial<Contr
   };
 }
 
-test("controller: marks before a look are one look; a requeue comes after its time", async () => {
+test("controller: several marks are one reconciliation; a requeue comes after its time", async () => {
   const keys: string[] = [];
   await using rig = start(async (key) => {
     keys.push(key);
@@ -102,7 +102,7 @@ test("controller: a key that fails because the API server is away is looked at e
   );
 });
 
-test("controller: a key that hits a bug is told with its stack, counted and retried, and keeps no other key", async () => {
+test("controller: a key that hits a bug is logged with its stack, counted and retried, and delays no other key", async () => {
   const bug = new TypeError("cannot read properties of undefined");
   const done: string[] = [];
   await using rig = start(async (key) => {

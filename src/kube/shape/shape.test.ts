@@ -12,7 +12,7 @@ const SHAPE: Shape = {
   required: ["name"],
 };
 
-test("fitShape: names what does not fit, where, and what is there", () => {
+test("fitShape: names the value that does not fit, and its path", () => {
   const rows: [unknown, string | undefined][] = [
     [{ name: "a", ports: [{ port: 1 }], other: null }, undefined],
     [{ name: "a", ports: [], labels: {} }, undefined],
@@ -39,7 +39,7 @@ test("fitShape: null is absent, and is taken away", () => {
   assert.deepEqual(whole, { name: "a" });
 });
 
-test("fitShape: whatever comes, it throws nothing and says no more than a line", () => {
+test("fitShape: whatever the input, it throws nothing and returns at most a line", () => {
   fc.assert(
     fc.property(fc.jsonValue({ maxDepth: 6 }), (value) => {
       const fault = fitShape(value, SHAPE);

@@ -133,7 +133,7 @@ const review = (version: string, extra: object = {}): string =>
     },
   });
 
-test("webhook: mutations are answered as base64 JSON patches in the version asked", async () => {
+test("webhook: mutations are answered as base64 JSON patches in the requested version", async () => {
   const handler: AdmissionHandler = (request) => ({
     allowed: true,
     patch: [{ op: "add", path: "/metadata/finalizers", value: [request.userInfo.username] }],
@@ -171,7 +171,7 @@ test("webhook: a denial names every fault in one line and as causes", () => {
   assert.deepEqual(response.status.details, { name: "default", group: "coil.cybozu.com", kind: "AddressPool", causes });
 });
 
-test("webhook: what is no review, no webhook, too long, or a failing handler is an HTTP error", async () => {
+test("webhook: a malformed or too long review, an unknown path, and a failing handler are HTTP errors", async () => {
   const failing = (): never => {
     throw new TypeError("bug");
   };
@@ -190,7 +190,7 @@ test("webhook: what is no review, no webhook, too long, or a failing handler is 
   assert.equal((await rig.post("/v", review("v1"))).status, 200);
 });
 
-test("webhook: without a certificate the server runs and its health says what is missing", async () => {
+test("webhook: without a certificate the server runs and its health names the missing part", async () => {
   await using rig = await Rig.start();
   await assert.rejects(rig.server.checkHealth(), { code: "handshake-failed", message: /tls\.crt and tls\.key in/ });
   await rig.install(selfSigned("late"));
@@ -207,7 +207,7 @@ test("webhook: a new pair is served at the next handshake, with and without a se
   assert.equal(await rig.served("coilv2-ipam-webhook-service.kube-system.svc"), "three");
 });
 
-test("webhook: who trusts its certificate under its name is served, others refuse it", async () => {
+test("webhook: clients that trust its certificate under its name are served, others refuse it", async () => {
   const pair = selfSigned("hooks");
   await using rig = await Rig.start({ "/v": () => ({ allowed: true }) }, pair);
   const server = `https://127.0.0.1:${rig.server.port}`;

@@ -71,7 +71,7 @@ test("queue: retries of all keys together are limited", () => {
   );
 });
 
-test("queue: drain hands out what waits, waits for it, and drops what was for later", async () => {
+test("queue: drain hands out waiting keys, waits for them, and drops delayed ones", async () => {
   const clock = new FakeClock();
   const queue = new WorkQueue({ clock });
   queue.add("a");
@@ -90,7 +90,7 @@ test("queue: drain hands out what waits, waits for it, and drops what was for la
   await new WorkQueue({ clock: systemClock }).drain();
 });
 
-test("queue: depth is told as it changes", async () => {
+test("queue: each change of the depth is reported", async () => {
   const depths: number[] = [];
   const queue = new WorkQueue({ onDepth: (depth) => depths.push(depth), clock: systemClock });
   queue.add("a");
@@ -124,7 +124,7 @@ test("runWorkers: never more than the workers, never one key twice at a time", a
   assert.equal(most, 3);
 });
 
-test("runWorkers: what process throws ends all, a shut down queue ends them cleanly", async () => {
+test("runWorkers: an error of process ends all, a shut down queue ends them cleanly", async () => {
   const queue = new WorkQueue({ clock: systemClock });
   queue.add("a");
   const { signal } = new AbortController();

@@ -132,13 +132,13 @@ bothTest("VERSION works with empty stdin and says nothing else", async (run) => 
   assert.deepEqual(asked.json(), { cniVersion: "0.4.0", supportedVersions });
 });
 
-bothTest("without CNI_COMMAND it tells people what it is, on stderr", async (run) => {
+bothTest("without CNI_COMMAND it prints its purpose on stderr", async (run) => {
   const { code, stdout, stderr } = await run({}, "");
   assert.deepEqual([code, stdout], [1, ""]);
   assert.match(stderr, /CNI plugin coil.*"1\.1\.0"/);
 });
 
-bothTest("ADD hands everything to coild and answers in the version that was asked for", async (run, t) => {
+bothTest("ADD hands everything to coild and answers in the requested version", async (run, t) => {
   const { socket, asked } = await coild(t, () => result(RESULT));
   const stdin = JSON.stringify(config(socket));
   const { code, stderr, json } = await run({ ...ENV, CNI_ARGS: "IgnoreUnknown=1;K8S_POD_NAME=p;X=1" }, stdin);
@@ -164,7 +164,7 @@ bothTest("ADD hands everything to coild and answers in the version that was aske
   }
 });
 
-bothTest("a chained call tells coild of the previous result, and DEL and CHECK say nothing", async (run, t) => {
+bothTest("a chained call gives coild the previous result, and DEL and CHECK print nothing", async (run, t) => {
   const { socket, asked } = await coild(t, () => new Uint8Array(0));
   const prevResult = {
     interfaces: [{ name: "veth1" }, { name: "eth0", sandbox: "/x" }],
@@ -257,7 +257,7 @@ bothTest("a namespace that is the plugin's own is 8, ADD and CHECK before anythi
   assert.equal(asked.length, 0);
 });
 
-bothTest("DEL of the plugin's own namespace frees what there is, and is 8 all the same", async (run, t) => {
+bothTest("DEL of the plugin's own namespace frees the attachment, and still fails with 8", async (run, t) => {
   const { socket, asked } = await coild(t, () => new Uint8Array(0));
   const env = { ...ENV, CNI_COMMAND: "DEL", CNI_NETNS: "/proc/self/ns/net" };
   const { code, json } = await run(env, config(socket));

@@ -69,7 +69,7 @@ test("keepKernel: a start without an API server joins no attachment that is cut 
   assert.deepEqual([part?.status, /1 attachments stay cut off/.test(part?.reason ?? "")], ["degraded", true]);
 });
 
-test("PodNetwork: a link that cannot be cut off is told, and stops nothing", async (t) => {
+test("PodNetwork: a link that cannot be cut off is reported, and delays no other", async (t) => {
   const { kernel, network } = await startWithoutApi(t);
   kernel.fail("links.set", "not-permitted");
   const done = network.cutOff(network.survey(), () => true);

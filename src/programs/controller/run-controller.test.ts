@@ -56,7 +56,7 @@ function widgetController(values: ReturnType<typeof parseFlags<typeof flags>>["v
   });
 }
 
-test("runController: a controller of a new resource leads, reconciles what is there and what comes, and gives its Lease up", async (t) => {
+test("runController: a controller of a new resource leads, reconciles existing and new objects, and gives its Lease up", async (t) => {
   await using server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger });
   const folder = mkdtempSync(join(tmpdir(), "isthmus-controller-"));
   t.after(() => rmSync(folder, { recursive: true }));
