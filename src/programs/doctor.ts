@@ -13,7 +13,7 @@ export const doctor = defineProgram({
   summary: "Says what this machine's kernel has and lacks, and which part of the suite that affects.",
   flags,
   notes: [
-    "Each thing is tried in a network namespace that is made for it and removed. Exit code: 0 when it could look.",
+    "Each feature is tested in a network namespace that is made for it and removed. Exit code: 0 when the tests could run.",
   ],
   run: async ({ values }) => {
     requirePrivileges("make network namespaces", LAB_CAPABILITIES);

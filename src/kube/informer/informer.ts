@@ -120,10 +120,6 @@ export class Informer<T extends KubeObject, U extends Cached> {
     return this.#synced.promise;
   }
 
-  get hasSynced(): boolean {
-    return this.#hasSynced;
-  }
-
   /** Of the last list, event or bookmark. */
   get resourceVersion(): string | undefined {
     return this.#resourceVersion;
