@@ -17,7 +17,7 @@ export interface LabHost {
   stop(): Promise<void>;
 }
 
-/** How long a holding process may take to remove its lab, milliseconds; longer where a cluster of somebody else has its say in it. */
+/** How long a host process may take to remove its lab, milliseconds; longer for a guest, whose cluster takes part in it. */
 const STOP_MS = 30_000;
 const LEAVE_MS = 180_000;
 

@@ -27,7 +27,7 @@ export const labHost = defineProgram({
     signal.addEventListener("abort", stop, { once: true });
     const tell = (event: HostEvent | { readonly event: "kept" }): void =>
       void process.stdout.write(`${JSON.stringify(event)}\n`);
-    // A front end that has gone cannot read; its end shows on standard input.
+    // A front end that has ended cannot read. Its end is noticed at standard input.
     process.stdout.on("error", () => undefined);
     let kept = false;
     const input = createInterface({ input: process.stdin });

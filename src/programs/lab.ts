@@ -117,7 +117,7 @@ export const lab = defineProgram({
 async function runLab(values: Values, signal: AbortSignal): Promise<number> {
   const startedMs = performance.now();
   requirePrivileges("make network namespaces", LAB_CAPABILITIES);
-  // Read again by the process that holds the lab; a fault is told before anything is built.
+  // The host process reads it again; here a fault is reported before anything is built.
   if (values.kubeconfig !== undefined) await loadKubeConfig({ path: values.kubeconfig, clock: systemClock });
   const say = (text: string): void => void process.stderr.write(`${text}\n`);
   const host = await startAlone(values, { say, signal });
@@ -135,13 +135,13 @@ async function runLab(values: Values, signal: AbortSignal): Promise<number> {
   } finally {
     if (!kept) {
       await host.stop();
-      // What the holding process could not remove, or had no time for.
+      // Remove what the host process could not remove in time.
       if (readState(values.name) !== undefined) await removeLeftovers(values.name, { say });
     }
   }
 }
 
-/** Starts the process that holds the lab, once it is certain that there is none and that nobody else starts one. */
+/** Starts the host process of the lab, under a lock and only if there is none. */
 async function startAlone(
   values: Values,
   { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
@@ -161,7 +161,7 @@ async function startAlone(
     return host;
   } catch (error) {
     await host.stop();
-    // A holding process that was killed has left what it made.
+    // A host process that was killed has left namespaces and processes.
     try {
       await removeLeftovers(values.name, { say: () => undefined });
     } catch (left) {
@@ -199,7 +199,7 @@ async function runScenario(
   if (state.uplinks !== undefined) say("downloading over the uplinks, and breaking the cheap one");
   const uplinks = state.uplinks === undefined ? undefined : await verifyUplinks(state.uplinks, { signal });
   const { findings, checked, wantedRoutes } = await settledAudit(api, state, signal);
-  // Last: a node goes away, and others have its pods then.
+  // Last, because a node is drained, and its pods move to others.
   const services =
     state.services === undefined
       ? undefined
@@ -226,7 +226,7 @@ async function runScenario(
   return { ok, ...report };
 }
 
-/** Tries the tunnel both ways; `undefined` where there is none. */
+/** Tries the tunnel in both directions; `undefined` without one. */
 async function checkTunnel(
   state: LabState,
   cluster: ObservedCluster,
@@ -239,10 +239,10 @@ async function checkTunnel(
   return verifyTunnel({ state, tunnel, cluster, connection }, { signal });
 }
 
-/** The audit once the cluster has come to rest, or what it finds after a while. */
+/** The audit of the settled cluster, or its findings at the deadline. */
 async function settledAudit(api: KubeClient, state: LabState, signal: AbortSignal): ReturnType<typeof auditCluster> {
   const sockets = state.nodes.map((node) => labPaths(state.lab).socketOf(node.name));
-  // On a cluster of somebody else its other nodes are not the lab's to judge.
+  // On a cluster of somebody else other nodes are not audited.
   const only = state.identity.isGuest ? new Set(state.nodes.map(({ name }) => name)) : undefined;
   const inspect = (): Promise<AuditedNode[]> => inspectNodes<AuditedNode>(sockets, { signal });
   return poll(async () => auditCluster(api, await inspect(), { signal, only }), {
@@ -276,7 +276,7 @@ async function down({ name, kubeconfig }: Pick<Values, "name" | "kubeconfig">, s
 async function exec(name: string, target: string, argv: readonly string[], signal: AbortSignal): Promise<number> {
   requirePrivileges("make network namespaces", LAB_CAPABILITIES);
   const state = requireState(name);
-  // On a cluster of somebody else names of nodes are long; people may use the short ones.
+  // On a cluster of somebody else names of nodes are long; the short ones work too.
   const node = state.nodes.find((one) => [target, `${state.identity.prefix}${target}`].includes(one.name));
   if (node !== undefined) return joinNetns(`/run/netns/${node.netns}`, argv, signal);
   await using api = await openLab(name);
@@ -314,7 +314,7 @@ function requireState(name: string): LabState {
 }
 
 /**
- * Removes what a lab that was killed has left, here and on the cluster that it was a guest of; returns how many things there were. Its files stay
+ * Removes what a killed lab has left, on this machine and on its cluster; returns the number of removed things. Its files stay
  * while the cluster still has something.
  */
 async function removeLeftovers(
@@ -344,13 +344,13 @@ async function leaveWithFiles(
     if (!(error instanceof ExpectedError)) throw error;
     throw new LabError(
       "not-removed",
-      `run ${identity.run} of lab ${name} still has objects on its cluster: ${describeError(error)}; isthmus lab down --name=${name} tries again (where that cluster is gone for good, remove ${dir})`,
+      `run ${identity.run} of lab ${name} still has objects on its cluster: ${describeError(error)}; isthmus lab down --name=${name} tries again (if that cluster does not exist any more, remove ${dir})`,
       { cause: error },
     );
   }
 }
 
-/** Removes what runs of the lab have left on a cluster, however long ago. */
+/** Removes the objects of all earlier runs of the lab on a cluster. */
 async function removeFrom(
   kubeconfig: string,
   name: string,

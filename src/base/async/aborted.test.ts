@@ -23,7 +23,7 @@ test("unlessAborted: is as the work where no signal aborts, and listens to the s
   assert.equal(listeners, 0);
 });
 
-test("unlessAborted: an abort, also one from before, gives its reason; the work goes on, and its failure is nobody's", async () => {
+test("unlessAborted: an abort, also an earlier one, rejects with its reason; the work goes on, and its failure is ignored", async () => {
   const stop = new AbortController();
   const reason = new Error("enough");
   const work = new Deferred<number>();
@@ -33,7 +33,7 @@ test("unlessAborted: an abort, also one from before, gives its reason; the work 
   await assert.rejects(unlessAborted(work.promise, { signal: stop.signal }), reason);
   await assert.rejects(unlessAborted(Promise.resolve(7), { signal: stop.signal }), reason);
   work.reject(new Error("late"));
-  // A rejection that nobody handles would end the test here.
+  // An unhandled rejection would end the test here.
   await new Promise((resolve) => setImmediate(resolve));
   await assert.rejects(work.promise, /late/);
 });

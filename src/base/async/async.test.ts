@@ -67,7 +67,7 @@ test("TimeSlice: is over after its length, and the next one starts after the yie
   assert.equal(slice.isOver, false);
 });
 
-test("withDeadline: the work's signal aborts when the time is up, and the timer goes with the work", async () => {
+test("withDeadline: the work's signal aborts at the deadline, and the timer ends with the work", async () => {
   const clock = new FakeClock();
   const late = withDeadline(50, (signal) => sleep(1000, { clock, signal }), { clock });
   late.catch(() => undefined);
@@ -205,7 +205,7 @@ test("Semaphore: a failure gives its permit back", async () => {
   assert.equal(semaphore.waiting, 0);
 });
 
-test("KeyedMutex: one holder a key, keys side by side, no memory of keys that nobody holds", async () => {
+test("KeyedMutex: one holder a key, keys in parallel, no memory for keys without a holder", async () => {
   const mutex = new KeyedMutex();
   const gate = new Deferred();
   const order: string[] = [];
@@ -223,7 +223,7 @@ test("KeyedMutex: one holder a key, keys side by side, no memory of keys that no
   assert.equal(mutex.size, 0);
 });
 
-test("KeyedMutex: who gives up waiting does not run, and the key stays usable", async () => {
+test("KeyedMutex: a waiter that aborts does not run, and the key stays usable", async () => {
   const mutex = new KeyedMutex();
   const gate = new Deferred();
   const holder = mutex.run("a", () => gate.promise);
@@ -237,7 +237,7 @@ test("KeyedMutex: who gives up waiting does not run, and the key stays usable", 
   assert.equal(mutex.size, 0);
 });
 
-test("TaskGroup: the first failure aborts the rest, and wait tells it after all have ended", async () => {
+test("TaskGroup: the first failure aborts the rest, and wait rejects with it after all have ended", async () => {
   const group = new TaskGroup();
   const clock = new FakeClock();
   let ended = false;
@@ -254,7 +254,7 @@ test("TaskGroup: the first failure aborts the rest, and wait tells it after all 
   assert.ok(group.signal.aborted);
 });
 
-test("TaskGroup: an abort from outside is a clean end; a failure while ending is told", async () => {
+test("TaskGroup: an abort from outside is a clean end; a failure while ending is reported", async () => {
   const parent = new AbortController();
   const clean = new TaskGroup(parent.signal);
   clean.spawn((signal) => sleep(1e6, { clock: new FakeClock(), signal }));

@@ -10,7 +10,7 @@ interface Step {
   readonly listener: number;
 }
 
-/** Takes the steps, and inside each call of a listener the next of those that are to be taken there; what was seen, in order. */
+/** Runs the steps, and inside each call of a listener the next step of the inner list. Returns the observations in order. */
 function seen(
   signal: AbortSignalLike,
   abort: (reason: unknown) => void,

@@ -25,7 +25,7 @@ export class Semaphore {
     return this.#waiting.size;
   }
 
-  /** True when nobody holds or waits, given the number of permits. */
+  /** True if there is no holder and no waiter, given the number of permits. */
   isIdle(permits: number): boolean {
     return this.#free === permits && this.#waiting.size === 0;
   }

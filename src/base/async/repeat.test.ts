@@ -6,7 +6,7 @@ import { Backoff, Dirty, repeat } from "./index.ts";
 
 class Refused extends ExpectedError<"refused"> {}
 
-/** A loop on a fake clock whose runs are told what to do by `script`; the time of each run. */
+/** A loop on a fake clock whose runs follow `script`. Returns the time of each run. */
 function loop(script: readonly (() => void)[], options: Partial<Parameters<typeof repeat>[1]> = {}) {
   const clock = new FakeClock();
   const stop = new AbortController();

@@ -23,7 +23,7 @@ export interface ByteStream extends Pick<StreamListeners, "on" | "once" | "off">
   resume(): void;
   /** Closes at once. Bytes that are not handed to the kernel yet are lost. */
   destroy(): void;
-  /** Closes at once with RST where possible, also with bytes in the queue, so that the peer cannot take it for an orderly end. */
+  /** Closes at once with RST where possible, also with bytes in the queue, so that the peer does not mistake it for an orderly end. */
   reset(): void;
   /** Limits the size of later `data` events. TLS streams and Node's sockets ignore it. */
   limitReads(bytes: number): void;

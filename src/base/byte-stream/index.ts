@@ -1,7 +1,7 @@
 /**
  * A connection as a relay of bytes sees it: the common interface of Node's sockets and of those of kernel/reactor.
  *
- * Owns: the contract of such a connection. Refuses to know: how it is made and what its bytes mean.
+ * Owns: the contract of such a connection. Refuses to know: its making, and the meaning of its bytes.
  *
  * ```ts
  * stream.on("data", (chunk) => other.write(chunk) || stream.pause());

@@ -7,7 +7,7 @@ import { type ByteStreamEvents, StreamListeners } from "./index.ts";
 const NAMES = ["data", "end", "drain", "finish", "close"] as const;
 const CHUNK = new Uint8Array([1]);
 const LISTENERS = 3;
-/** Steps that one listener takes inside an event: enough to change who listens, and an end. */
+/** Steps of one listener inside an event: changes of the listeners, and an end. */
 const INSIDE = 6;
 
 type Name = keyof ByteStreamEvents;
@@ -18,7 +18,7 @@ interface Step {
   readonly listener: number;
 }
 
-/** What both can do. */
+/** The common interface of both. */
 interface Emitter {
   on(name: Name, listener: () => void): unknown;
   once(name: Name, listener: () => void): unknown;
@@ -39,7 +39,7 @@ class Nodes extends EventEmitter implements Emitter {
   }
 }
 
-/** Takes the steps, and at each event the next of those that are to be taken inside; what was heard, in order. */
+/** Runs the steps, and at each event the next step of the inner list. Returns the received events in order. */
 function heard(emitter: Emitter, steps: readonly Step[], inside: readonly Step[]): string[] {
   const calls: string[] = [];
   const left = [...inside];

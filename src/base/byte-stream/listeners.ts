@@ -14,9 +14,9 @@ export interface ByteStreamEvents {
 
 type Name = keyof ByteStreamEvents;
 type Listener<N extends Name> = (...args: ByteStreamEvents[N]) => void;
-/** A listener of any event; the field that holds it says which. */
+/** A listener of any event; its field decides which one. */
 type AnyListener = (chunk: Uint8Array) => void;
-/** Nearly always none or one. */
+/** Nearly always zero or one listener. */
 type Listeners = AnyListener | readonly AnyListener[] | undefined;
 
 /** As in Node's emitters: `off` finds the listener that `once` was given. */

@@ -26,7 +26,7 @@ const emitted = (stream: ByteStream, event: "end" | "close" | "drain" | "finish"
     else stream.once(event, () => resolve());
   });
 
-test("NodeStream: what was written is the caller's again, though the peer does not read yet", TIMEOUT, async (t) => {
+test("NodeStream: the caller may reuse written bytes, even before the peer reads", TIMEOUT, async (t) => {
   const { stream, peer } = await pair(t);
   peer.pause();
   const chunk = Buffer.alloc(1 << 20);
@@ -72,7 +72,7 @@ test("NodeStream: paused at first, each way ends for itself, then it is closed i
 });
 
 test(
-  "NodeStream: a reset of the peer closes it with an error that nobody must listen for; its own is one for the peer",
+  "NodeStream: a reset by the peer closes it with an error that needs no listener; its own reset is an error for the peer",
   TIMEOUT,
   async (t) => {
     const lost = await pair(t);

@@ -6,7 +6,7 @@ interface Timer {
   readonly callback: () => void;
 }
 
-/** A clock that moves only when told. Timers fire in order of their time, then of their making. */
+/** A clock that moves only by {@link FakeClock.advance}. Timers fire in order of their time, then of their creation. */
 export class FakeClock implements Clock {
   #monotonic = 0;
   #wallOffset: number;

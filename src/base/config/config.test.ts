@@ -82,7 +82,7 @@ test("parseFlags: --name=value, --name value, -name, switches and repeated flags
   assert.equal(parseFlags(flags, ["--compat", "--compat=false"]).values.compat, false);
 });
 
-test("parseFlags: all faults are told together, each with its flag", () => {
+test("parseFlags: all faults are reported together, each with its flag", () => {
   const argv = [
     "--table-id=999",
     "--mode=slow",
@@ -152,7 +152,7 @@ test("parseFlags: any command line is parsed or refused with a ConfigError", () 
   );
 });
 
-test("parseDuration: what Go's time.ParseDuration reads", () => {
+test("parseDuration: reads what Go's time.ParseDuration reads", () => {
   const cases: Record<string, number> = {
     "0": 0,
     "0s": 0,

@@ -3,7 +3,7 @@ import { ConfigError } from "./errors.ts";
 const UNIT_MS: Readonly<Record<string, number>> = {
   ns: 1e-6,
   us: 1e-3,
-  // Go takes both the micro sign (U+00B5) and the Greek letter (U+03BC).
+  // Go accepts both the micro sign (U+00B5) and the Greek letter (U+03BC).
   "\u00b5s": 1e-3,
   "\u03bcs": 1e-3,
   ms: 1,

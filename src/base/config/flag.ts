@@ -11,13 +11,13 @@ export interface Flag<T> {
   readonly help: string;
   /** How the value is called in the help; `undefined` for a switch. */
   readonly placeholder: string | undefined;
-  /** As it would be typed; `undefined` when there is none. */
+  /** As it would be typed; `undefined` if there is none. */
   readonly defaultText: string | undefined;
   readonly initial: T;
   parse(text: string, before: T): T;
 }
 
-/** The longest that a timer of Node's can hold, in whole hours: it takes more than 2^31 - 1 ms for none at all. */
+/** The longest duration of a Node timer, in whole hours: it treats more than 2^31 - 1 ms as zero. */
 export const TIMER_MAX = "596h";
 
 export type FlagSet = Readonly<Record<string, Flag<unknown>>>;
@@ -91,7 +91,7 @@ export function integerFlag(
 
 /**
  * A Go duration; the value is in milliseconds. `min`: less is refused, such as an interval that would never pause. `max`: more is
- * refused; needed where the value goes into a timer of Node's own ({@link TIMER_MAX}).
+ * refused; needed if the value is the duration of a Node timer ({@link TIMER_MAX}).
  */
 export function durationFlag(
   name: string,

@@ -17,7 +17,7 @@ export function parseFlags<Set extends FlagSet>(
   options: {
     /** How many words may follow the flags. Default 0. */
     readonly maxWords?: number;
-    /** The first word ends the flags: what follows is a command line of its own. */
+    /** The first word ends the flags: the rest is a command line of its own. */
     readonly stopAtWord?: boolean;
   } = {},
 ): ParsedFlags<Set> {
@@ -76,7 +76,7 @@ export function parseFlags<Set extends FlagSet>(
   return { values: Object.freeze(values) as FlagValues<Set>, words, given };
 }
 
-/** `-v4`: a flag of one letter with its value behind it, as Go's pflag takes it. */
+/** `-v4`: a flag of one letter with its value behind it, as in Go's pflag. */
 function attached(
   word: string,
   flagOf: (name: string) => Flag<unknown> | undefined,

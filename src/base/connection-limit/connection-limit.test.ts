@@ -8,7 +8,7 @@ import { ConnectionLimit, type ConnectionLimitOptions } from "./index.ts";
 const MAX = 3;
 const ASK = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 
-/** A server that answers a request when the test says so. */
+/** A server that answers a request when the test decides. */
 async function serve(t: TestContext, whenAllBusy: ConnectionLimitOptions["whenAllBusy"]) {
   const limit = new ConnectionLimit(MAX, { whenAllBusy });
   const asked: ServerResponse[] = [];
@@ -54,7 +54,7 @@ async function answer(response: ServerResponse | undefined): Promise<void> {
   await done;
 }
 
-test("ConnectionLimit: at the limit the connection that has been without a request for longest makes room", async (t) => {
+test("ConnectionLimit: at the limit the connection that was without a request for longest is ended", async (t) => {
   for (const whenAllBusy of ["refuse-next", "end-oldest"] as const) {
     const { limit, asked, come, ask } = await serve(t, whenAllBusy);
     const [first, second, third] = [await come(), await come(), await come()];
@@ -98,7 +98,7 @@ test("ConnectionLimit: where all have a request, the next is refused or the olde
   }
 });
 
-test("ConnectionLimit: one that has gone leaves its place; destroyAll ends all", async (t) => {
+test("ConnectionLimit: a connection that has ended is not counted; destroyAll ends all", async (t) => {
   const { limit, come } = await serve(t, "refuse-next");
   const clients = [await come(), await come()];
   clients[0]?.destroy();

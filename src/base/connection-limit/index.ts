@@ -1,7 +1,7 @@
 /**
- * A bound on the connections of an HTTP server by which nobody who says nothing keeps out somebody who asks.
+ * A bound on the connections of an HTTP server by which silent clients never exclude clients with requests.
  *
- * Owns: which connection ends when one too many comes. Refuses to know: listening, and what requests are about.
+ * Owns: the choice of the connection that ends at the limit. Refuses to know: listening, the meaning of requests.
  *
  * ```ts
  * const connections = new ConnectionLimit(64, { whenAllBusy: "refuse-next" });
@@ -15,15 +15,15 @@ import type { Socket } from "node:net";
 /** Which connection ends at the limit when all of them have a request. */
 export interface ConnectionLimitOptions {
   /**
-   * `refuse-next`: the one that comes, where an answer may take long. `end-oldest`: the one that came first, where answers are given
-   * at once, so that all it can be doing is not to read its own.
+   * `refuse-next`: the new one, for servers whose answers may take long. `end-oldest`: the oldest one, for servers that answer
+   * at once: its client can only be one that does not read its answer.
    */
   readonly whenAllBusy: "refuse-next" | "end-oldest";
 }
 
 /**
  * Keeps the connections of one HTTP server, whatever sockets it listens on, at `max` (1 or more): at the limit the one that has been
- * without a request for longest makes room for the next.
+ * without a request for longest is ended for the next one.
  */
 export class ConnectionLimit {
   readonly #max: number;

@@ -35,7 +35,7 @@ test("readBounded: a file up to the bound is read whole, a longer one is refused
   );
 });
 
-test("readBounded: what is absent, a folder, or a pipe that nobody writes to is refused at once", (t) => {
+test("readBounded: an absent file, a folder, and a pipe without a writer are refused at once", (t) => {
   const folder = folderOf(t);
   const pipe = join(folder, "pipe");
   execFileSync("mkfifo", [pipe]);
@@ -51,7 +51,7 @@ test("readBounded: what is absent, a folder, or a pipe that nobody writes to is 
   }
 });
 
-test("watchFiles: tells once of each change: written, replaced, reached by another link, removed, back again", async (t) => {
+test("watchFiles: reports each change once: written, replaced, reached by another link, removed, back again", async (t) => {
   const folder = folderOf(t);
   const [path, link] = [join(folder, "file"), join(folder, "link")];
   writeFileSync(path, "1");
@@ -84,7 +84,7 @@ test("watchFiles: tells once of each change: written, replaced, reached by anoth
   await watching;
 });
 
-test("watchFiles: what has changed since the files were read is told at once", async (t) => {
+test("watchFiles: a change since the files were read is reported at once", async (t) => {
   const path = join(folderOf(t), "file");
   writeFileSync(path, "1");
   const since = lookAt([path]);
@@ -97,7 +97,7 @@ test("watchFiles: what has changed since the files were read is told at once", a
   await watching;
 });
 
-test("replaceFile: content, copies and modes; the folder is made where asked for; nothing else is left", (t) => {
+test("replaceFile: content, copies and modes; the folder is made if requested; no other file is left", (t) => {
   const folder = folderOf(t);
   const path = join(folder, "deep/er/file");
   replaceFile(path, "one", { mode: 0o600, folderMode: 0o700 });

@@ -2,7 +2,7 @@
  * Files that people and other programs write, or read: read whole within a bound, replaced in one step, and watched through renames and
  * swapped links.
  *
- * Owns: {@link readBounded}, {@link replaceFile}, {@link watchFiles}. Refuses to know: what is in a file.
+ * Owns: {@link readBounded}, {@link replaceFile}, {@link watchFiles}. Refuses to know: contents of files.
  *
  * ```ts
  * const text = readBounded("/etc/isthmus/uplinks.yaml");

@@ -7,7 +7,7 @@ export const MAX_FILE_BYTES = 1 << 20;
 /** A file's text, which may have up to {@link MAX_FILE_BYTES}. Throws {@link FileError}. */
 export function readBounded(path: string): string {
   try {
-    // A pipe that nobody writes to would hold the program up.
+    // A pipe without a writer would block the program.
     const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stat = fstatSync(fd);

@@ -27,7 +27,7 @@ export interface ReplaceFileOptions {
 
 /**
  * Replaces a file in one step: a reader finds the old content or the new one, whole. The content is written beside the target and renamed,
- * under a name with a leading dot, so that no reader of the folder takes it for a file of its own. Throws {@link FileError}; the target is
+ * under a name with a leading dot, so that readers of the folder ignore it. Throws {@link FileError}; the target is
  * then as it was.
  */
 export function replaceFile(path: string, content: FileContent, options: ReplaceFileOptions): void {

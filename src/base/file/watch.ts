@@ -5,7 +5,7 @@ import type { Clock } from "#base/clock";
 /** How often a file is looked at, milliseconds: a stat is some 5 µs, and works through renames and missing folders. */
 export const LOOK_MS = 500;
 
-/** What changes when a file is replaced, written or removed; links are followed. Throws as `statSync` does, but for an absent file. */
+/** A value that changes when a file is replaced, written or removed; links are followed. Throws as `statSync` does, but for an absent file. */
 export function fingerprint(path: string): string {
   const stat = statSync(path, { bigint: true, throwIfNoEntry: false });
   return stat === undefined ? "absent" : `${stat.dev}:${stat.ino}:${stat.mtimeNs}:${stat.size}`;
@@ -13,7 +13,7 @@ export function fingerprint(path: string): string {
 
 /**
  * Calls `changed` after each change of one of the files, until the signal aborts. A file that was only touched, or written again as
- * it was, has changed too. `since`: what {@link lookAt} said when the files were last read; default now. Rejects as `changed` throws.
+ * it was, has changed too. `since`: the result of {@link lookAt} when the files were last read; default now. Rejects as `changed` throws.
  */
 export async function watchFiles(
   paths: readonly string[],

@@ -45,7 +45,7 @@ test("Health: a part that is always needed unreadies whenever it degrades", () =
   );
 });
 
-test("Health: since tells when the status changed, not when it was last reported", async () => {
+test("Health: since is the time of the last change of the status, not of the last report", async () => {
   const clock = new FakeClock(0);
   const health = new Health({ clock });
   const part = health.part("a");
@@ -56,7 +56,7 @@ test("Health: since tells when the status changed, not when it was last reported
   assert.deepEqual(health.parts, [{ name: "a", status: "ok", reason: "again", since: 10 }]);
 });
 
-test("serveHealth: /healthz answers, /readyz tells what is missing, verbose tells all", async () => {
+test("serveHealth: /healthz answers, /readyz names the parts that are not ready, verbose shows all", async () => {
   const health = new Health();
   const part = health.part("ipam");
   await using server = await serveHealth({ health }, { address: LOOPBACK });
@@ -76,7 +76,7 @@ test("serveHealth: /healthz answers, /readyz tells what is missing, verbose tell
   }
 });
 
-test("serveHealth: targets that are no URL get an answer and harm nobody", async () => {
+test("serveHealth: invalid targets get an answer and do no harm", async () => {
   await using server = await serveHealth({ health: new Health() }, { address: LOOPBACK });
   for (const target of ["//", "http://[", "*", "/%ff%zz?&&&", "//[::1"]) {
     const answer = await raw(server.port, `GET ${target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
@@ -85,7 +85,7 @@ test("serveHealth: targets that are no URL get an answer and harm nobody", async
   assert.equal((await fetch(`http://127.0.0.1:${server.port}/healthz`)).status, 200);
 });
 
-test("serveMetrics: the registry in text format; a taken port is told with its address", async () => {
+test("serveMetrics: the registry in text format; the error for a taken port has its address", async () => {
   await using server = await serveMetrics({ registry: createRegistry() }, { address: LOOPBACK });
   const answer = await fetch(`http://127.0.0.1:${server.port}/metrics`);
   assert.match(await answer.text(), /process_resident_memory_bytes \d/);

@@ -2,7 +2,7 @@ import { type Clock, systemClock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { type Logger, nullLogger } from "#base/log";
 
-/** `starting` until the first report; `degraded` keeps working but says why. */
+/** `starting` until the first report; `degraded` keeps working, with a reason. */
 export interface PartState {
   readonly name: string;
   readonly status: "starting" | "ok" | "degraded";
@@ -25,7 +25,7 @@ export class Health {
   readonly #clock: Clock;
   readonly #log: Logger;
 
-  /** The log is told when a part degrades, why it does when that changes, and when it is well again. */
+  /** It logs when a part degrades, when the reason changes, and when the part is ready again. */
   constructor({ clock = systemClock, log = nullLogger }: { readonly clock?: Clock; readonly log?: Logger } = {}) {
     this.#clock = clock;
     this.#log = log;
@@ -33,7 +33,7 @@ export class Health {
 
   /**
    * Declares a part. With `needed: "once"` (default) the program stays ready when the part degrades later, as an API
-   * server that goes away must not take a node's network agent out of service; with `"always"` it does not.
+   * server that is lost must not take a node's network agent out of service; with `"always"` it does not.
    */
   part(name: string, options: { readonly needed?: "once" | "always" } = {}): HealthPart {
     if (options.needed !== "always") this.#sticky.add(name);

@@ -4,7 +4,7 @@
  *
  * ```ts
  * const health = new Health();
- * const socket = health.part("socket"); // not ready until told
+ * const socket = health.part("socket"); // not ready until its first report
  * socket.ok("listening");
  * await using server = await serveHealth({ health }, { address: { port: 9385 } });
  * ```

@@ -18,14 +18,14 @@ interface Endpoint extends AsyncDisposable {
 
 type Handler = (request: IncomingMessage, response: ServerResponse) => Promise<void> | void;
 
-/** What `/readyz` says. */
+/** The text of `/readyz`. */
 export interface Readiness {
   readonly isReady: boolean;
   /** A line for each part that is not ready (for each part, when verbose), and the sum of them. */
   readonly text: string;
 }
 
-/** Whether all parts are ready, for whoever serves `/readyz` itself. */
+/** Whether all parts are ready, for programs that serve `/readyz` themselves. */
 export function readiness(health: Health, { isVerbose }: { readonly isVerbose: boolean }): Readiness {
   const { unready } = health;
   const shown = isVerbose ? health.parts : unready;
@@ -88,14 +88,14 @@ async function listen(address: ListenAddress, handler: Handler): Promise<Endpoin
   };
 }
 
-/** Path and query as they were sent: anyone may send what `URL` does not parse. */
+/** Path and query as they were sent: clients may send targets that `URL` does not parse. */
 function targetOf(request: IncomingMessage): readonly [path: string, query: URLSearchParams] {
   const [path = "/", ...query] = (request.url ?? "/").split("?");
   return [path, new URLSearchParams(query.join("?"))];
 }
 
 function reply(response: ServerResponse, status: number, body: string, type = "text/plain; charset=utf-8"): void {
-  // What was so a moment ago is nobody's answer.
+  // An answer must not be cached.
   response.writeHead(status, {
     "content-type": type,
     "cache-control": "no-store",

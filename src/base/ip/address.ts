@@ -9,7 +9,7 @@ const MAX = { 4: (1n << 32n) - 1n, 6: (1n << 128n) - 1n } as const;
 /** One IPv4 or IPv6 address, immutable. An IPv4-mapped IPv6 address stays IPv6. Zones (`%eth0`) are not part of it. */
 export class IpAddress {
   readonly family: IpFamily;
-  /** All bits: of IPv4 as a number from 0 to 2^32 - 1, which is ten times quicker to make and to look at than a bigint; of IPv6 as that. */
+  /** All bits: of IPv4 as a number from 0 to 2^32 - 1, which is ten times faster than a bigint; of IPv6 as a bigint. */
   readonly unsigned: number | bigint;
   #text: string | undefined;
 
@@ -25,7 +25,7 @@ export class IpAddress {
     return new IpAddress(text.includes(":") ? 6 : 4, value);
   }
 
-  /** As {@link IpAddress.parse}, but `undefined` for what is not an address. */
+  /** As {@link IpAddress.parse}, but `undefined` for other text. */
   static tryParse(text: string): IpAddress | undefined {
     const value = text.includes(":") ? parseV6(text) : parseV4(text);
     return value === undefined ? undefined : new IpAddress(text.includes(":") ? 6 : 4, value);
@@ -67,7 +67,7 @@ export class IpAddress {
     return IpAddress.fromValue(this.family, this.value + BigInt(offset));
   }
 
-  /** The last 32 bits, which are all of an IPv4 address: a number, which is quicker to look at than {@link value}. */
+  /** The last 32 bits, which are all of an IPv4 address: a number, which is faster to read than {@link value}. */
   get low32(): number {
     return typeof this.unsigned === "number" ? this.unsigned : Number(BigInt.asUintN(32, this.unsigned));
   }
@@ -172,7 +172,7 @@ function parseV6(text: string): bigint | undefined {
   const tail = halves.length === 2 ? parseGroups(halves[1] ?? "", true) : [];
   if (head === undefined || tail === undefined) return undefined;
   const missing = 8 - head.length - tail.length;
-  // "::" stands for at least one group.
+  // "::" replaces at least one group.
   if (halves.length === 1 ? missing !== 0 : missing < 1) return undefined;
   let value = 0n;
   for (const group of [...head, ...new Array<number>(missing).fill(0), ...tail]) value = (value << 16n) | BigInt(group);

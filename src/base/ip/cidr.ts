@@ -17,7 +17,7 @@ export class Cidr {
    * are refused. Throws {@link IpParseError} `invalid-cidr`.
    */
   static parse(text: string, options: { readonly strict?: boolean } = {}): Cidr {
-    // Callers pass on what objects of an API server hold, whatever their types say.
+    // Callers pass on fields of API objects, which may have another type than declared.
     if (typeof text !== "string") throw new IpParseError("invalid-cidr", `${JSON.stringify(text)} is not a CIDR`);
     const slash = text.indexOf("/");
     const address = slash < 0 ? undefined : IpAddress.tryParse(text.slice(0, slash));
@@ -32,7 +32,7 @@ export class Cidr {
     return cidr;
   }
 
-  /** As {@link Cidr.parse}, but `undefined` for what is not one. */
+  /** As {@link Cidr.parse}, but `undefined` for other text. */
   static tryParse(text: string): Cidr | undefined {
     try {
       return Cidr.parse(text);
@@ -103,7 +103,7 @@ export class Cidr {
     const address = other instanceof Cidr ? other.base : other;
     const length = other instanceof Cidr ? other.prefixLength : other.bits;
     if (address.family !== this.family || length < this.prefixLength) return false;
-    // A shift by 32 bits is none.
+    // A shift by 32 bits does nothing.
     if (this.family === 4) return this.prefixLength === 0 || (address.low32 ^ this.base.low32) >>> this.hostBits === 0;
     const hostBits = BigInt(this.hostBits);
     return address.value >> hostBits === this.base.value >> hostBits;

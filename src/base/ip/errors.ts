@@ -1,9 +1,9 @@
 import { ExpectedError } from "#base/errors";
 
-/** What a text was meant to be. */
+/** The expected kind of a text. */
 export type IpParseErrorCode = "invalid-address" | "invalid-cidr" | "invalid-range" | "invalid-mac";
 
-/** Text or bytes that are not what they were parsed as. The message quotes them and says what is wrong. */
+/** Text or bytes are not of the expected kind. The message quotes them and names the fault. */
 export class IpParseError extends ExpectedError<IpParseErrorCode> {
   override readonly name = "IpParseError";
 }

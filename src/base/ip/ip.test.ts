@@ -22,7 +22,7 @@ function bytesOf(parsed: ipaddr.IPv4 | ipaddr.IPv6): Uint8Array {
   return Uint8Array.from(parsed.toByteArray());
 }
 
-test("IpAddress: text is what ipaddr.js reads, and RFC 5952 as it writes", () => {
+test("IpAddress: reads the same text as ipaddr.js, and writes RFC 5952", () => {
   fc.assert(
     fc.property(address, (one) => {
       const peer = ipaddr.parse(one.toString());
@@ -70,12 +70,12 @@ test("IpAddress: every spelling that ipaddr.js reads strictly has the same value
       const own = IpAddress.tryParse(text);
       const strict = text.includes(":") ? ipaddr.IPv6.isValid(text) : ipaddr.IPv4.isValidFourPartDecimal(text);
       if (own === undefined) {
-        // ipaddr.js also takes shapes that RFC 4291 does not, such as "::" for no group at all.
+        // ipaddr.js also accepts shapes that RFC 4291 does not, such as "::" for no group at all.
         if (strict && !text.includes("::")) assert.fail(`${text} is an address`);
         return;
       }
       assert.ok(strict, `${text} is no address to ipaddr.js`);
-      // What RFC 4291 section 2.5.5.1 calls IPv4-compatible is mapped to ipaddr.js.
+      // ipaddr.js treats IPv4-compatible addresses (RFC 4291 section 2.5.5.1) as mapped.
       const expected =
         text === "::1.2.3.4" ? Uint8Array.of(...Array(12).fill(0), 1, 2, 3, 4) : bytesOf(ipaddr.parse(text));
       assert.deepEqual(expected, own.toBytes());
@@ -171,7 +171,7 @@ test("IpAddress: the special ranges are those of ipaddr.js", () => {
   );
 });
 
-test("Cidr: contains is what ipaddr.js matches", () => {
+test("Cidr: contains agrees with match of ipaddr.js", () => {
   fc.assert(
     fc.property(cidr, address, fc.bigInt({ min: 0n, max: 1n << 128n }), (block, other, random) => {
       const inside = block.at(random % block.size);

@@ -17,11 +17,11 @@ export type LogFields = Readonly<Record<string, unknown>>;
 
 export interface Logger {
   debug(message: string, fields?: LogFields): void;
-  /** What changed, for an operator. A pass that changed nothing says nothing at this level. */
+  /** Changes, for an operator. A pass without changes logs nothing at this level. */
   info(message: string, fields?: LogFields): void;
   warn(message: string, fields?: LogFields): void;
   error(message: string, fields?: LogFields): void;
-  /** Whether lines of a level are written: for those whose text costs something. */
+  /** Whether lines of a level are written: for lines whose text is expensive. */
   isEnabled(level: LogLevel): boolean;
   /** A logger whose `logger` field is `<parent>.<name>` and whose lines all carry `fields`. */
   child(name: string, fields?: LogFields): Logger;

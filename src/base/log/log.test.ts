@@ -23,7 +23,7 @@ test("createLogger: one JSON object a line with level, ts, logger and msg", () =
   assert.match(String(ts), /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
 });
 
-test("createLogger: whatever is logged stays one line of JSON", () => {
+test("createLogger: any event is one line of JSON", () => {
   fc.assert(
     fc.property(
       fc.string({ unit: "binary" }),
@@ -51,7 +51,7 @@ test("createLogger: below the level nothing is written", () => {
   assert.equal(lines.length, 2);
 });
 
-test("createLogger: errors are told with their causes", () => {
+test("createLogger: errors are logged with their causes", () => {
   const { lines, log } = capture();
   log.error("failed", { error: new Error("outer", { cause: new Error("inner") }) });
   assert.equal((JSON.parse(lines[0] ?? "") as { error: string }).error, "outer: inner");
@@ -66,6 +66,6 @@ test("createLogger: the console encoder writes readable lines, times come in thr
   assert.match(epoch.lines[0] ?? "", /"ts":\d{10}\.\d{3},/);
 });
 
-test("nullLogger: takes everything, children included", () => {
+test("nullLogger: accepts everything, also from children", () => {
   assert.equal(nullLogger.child("x").info("nothing"), undefined);
 });

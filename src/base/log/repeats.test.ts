@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { MAX_REMEMBERED, Repeats } from "./repeats.ts";
 
-test("Repeats: what is said again is no news; what changes, or comes back after it was well, is", () => {
+test("Repeats: a repeated text is not new; a changed text, and one after forget, is", () => {
   const repeats = new Repeats();
   const said = [
     ["a", "x"],
@@ -19,7 +19,7 @@ test("Repeats: what is said again is no news; what changes, or comes back after 
   assert.deepEqual([repeats.isNew("a", "x"), repeats.isNew("b", "x")], [false, true]);
 });
 
-test("Repeats: its memory is bounded, and the oldest key goes first", () => {
+test("Repeats: its memory is bounded, and the oldest key is forgotten first", () => {
   const repeats = new Repeats();
   for (let key = 0; key <= MAX_REMEMBERED; key += 1) repeats.isNew(String(key), "");
   assert.equal(repeats.isNew(String(MAX_REMEMBERED), ""), false);

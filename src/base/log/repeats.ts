@@ -1,9 +1,9 @@
-/** Keys that are remembered; the oldest is forgotten first, and then said once more. */
+/** The most keys that are remembered. The oldest is forgotten first, and its text is then logged once more. */
 export const MAX_REMEMBERED = 1024;
 
 /**
- * Tells what is new from what is said again: something that repeats is logged when it begins and when it changes, and not at each
- * look.
+ * Distinguishes new texts from repeated ones: a fault that repeats is logged when it begins and when it changes, and not at each
+ * check.
  *
  * ```ts
  * if (repeats.isNew(block.name, error.message)) log.warn("AddressBlock is not valid", { block: block.name, error: error.message });
@@ -12,7 +12,7 @@ export const MAX_REMEMBERED = 1024;
 export class Repeats {
   readonly #logged = new Map<string, string>();
 
-  /** Whether `text` is not what was said of the key before; from now on it is. */
+  /** Whether `text` differs from the last text of the key. Remembers it. */
   isNew(key: string, text: string): boolean {
     const known = this.#logged.get(key);
     this.#logged.delete(key);
@@ -24,7 +24,7 @@ export class Repeats {
     return known !== text;
   }
 
-  /** Forgets a key, for it is well again: what is said of it next is news. True when something was said of it. */
+  /** Forgets a key whose fault has ended: its next text is new. True if a text was remembered. */
   forget(key: string): boolean {
     return this.#logged.delete(key);
   }

@@ -11,7 +11,7 @@ export { Counter, Gauge, Histogram, Registry };
 /** Observers of the process are for good: `prom-client` never ends them. So there is one set, however many registries are made. */
 let ofProcess: Registry | undefined;
 
-/** The library looks at the event loop so seldom that it never does, milliseconds: we look ourselves. */
+/** An interval that never ends, milliseconds: the library must not watch the event loop, because we do. */
 const NEVER_MS = 2 ** 31 - 1;
 
 /** A registry with the process metrics (`process_resident_memory_bytes`, `nodejs_eventloop_lag_seconds`, …). */

@@ -5,7 +5,7 @@ import { Registry } from "prom-client";
 import { FakeClock } from "#base/clock";
 import { LoopDelay, loopDelayMetrics } from "./loop-delay.ts";
 
-test("LoopDelay: an idle minute has sixty looks, and what was late shows until it is asked for", async () => {
+test("LoopDelay: an idle minute has sixty samples, and a delay is kept until it is read", async () => {
   const clock = new FakeClock();
   let looks = 0;
   const counting = {
@@ -24,7 +24,7 @@ test("LoopDelay: an idle minute has sixty looks, and what was late shows until i
   assert.deepEqual(new Set(Object.values(delay.take())), new Set([0]));
 });
 
-test("loopDelayMetrics: what the library has names for is told, without its watch of the loop", async () => {
+test("loopDelayMetrics: the library's metrics are exported without its watch of the loop", async () => {
   const registry = new Registry();
   const clock = new FakeClock();
   loopDelayMetrics(registry, new LoopDelay(clock));

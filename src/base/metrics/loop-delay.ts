@@ -6,7 +6,7 @@ import { type Clock, systemClock } from "#base/clock";
 const LOOK_MS = 1000;
 const NANOSECONDS = 1e6;
 
-/** By the end of a metric's name, what it says. */
+/** The values of metrics, by the ends of their names. */
 const METRICS = {
   min: "The least delay of the event loop since the last answer.",
   max: "The greatest delay of the event loop since the last answer.",
@@ -31,7 +31,7 @@ export class LoopDelay {
     this.#wait();
   }
 
-  /** Seconds, of the looks since the last call; zeros where there was none. */
+  /** Seconds, of the samples since the last call; zeros if there is none. */
   take(): Readonly<Record<Part, number>> {
     const delays = this.#delays;
     const seconds = (nanoseconds: number): number => (delays.count === 0 ? 0 : nanoseconds / 1e9);
@@ -68,7 +68,7 @@ export function loopDelayMetrics(registry: Registry, delay: LoopDelay = new Loop
   };
   for (const [part, help] of Object.entries(METRICS) as [Part, string][]) {
     const name = `nodejs_eventloop_lag_${part}_seconds`;
-    // One of them collects for all: it is the first that is asked.
+    // One of them collects for all: the first that is read.
     const how = part === "min" ? { collect } : {};
     gauges.set(part, new Gauge({ name, help, registers: [registry], ...how }));
   }

@@ -10,7 +10,7 @@ test("createRegistry: observers of the process are made once, however often a pr
   assert.match(await second.metrics(), /^process_resident_memory_bytes [1-9]/m);
 });
 
-test("createRegistry: what a program registers is in its own registry alone", () => {
+test("createRegistry: metrics of a program are only in its own registry", () => {
   const [first, second] = [createRegistry(), createRegistry()];
   for (const registry of [first, second]) new Counter({ name: "a", help: "a", registers: [registry] });
   assert.notEqual(first.getSingleMetric("a"), second.getSingleMetric("a"));

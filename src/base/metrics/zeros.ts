@@ -4,7 +4,7 @@ import type { Counter } from "prom-client";
 export type LabelValues<L extends string> = Readonly<Record<L, readonly string[] | Readonly<Record<string, unknown>>>>;
 
 /**
- * Makes a counter be there from the start with every value that its labels may have, at 0: `rate()` misses the first count of what appears with it.
+ * Creates the series of a counter at 0 for every value of its labels: `rate()` misses the first count of a series that begins with it.
  */
 export function startAtZero<L extends string>(counter: Counter<L>, values: LabelValues<L>): void {
   let all: Partial<Record<L, string>>[] = [{}];

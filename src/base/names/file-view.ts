@@ -6,7 +6,7 @@ const RECHECK_MS = 5000;
 /** A longer file is not read, bytes. */
 const MAX_FILE_BYTES = 1 << 20;
 
-/** What a small file says, read again when it has changed; a file that cannot be read says `absent`. */
+/** The parsed content of a small file, read again after changes; `absent` if the file cannot be read. */
 export class FileView<T> {
   readonly #path: string;
   readonly #clock: Clock;
@@ -28,7 +28,7 @@ export class FileView<T> {
     this.#value = options.absent;
   }
 
-  /** Who comes while it is read waits for that, and is not told what it said before. */
+  /** A call while the file is read waits for the new content. */
   async get(): Promise<T> {
     if (this.#reading === undefined && this.#clock.monotonic() - this.#checkedAt >= RECHECK_MS) {
       this.#checkedAt = this.#clock.monotonic();

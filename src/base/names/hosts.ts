@@ -2,7 +2,7 @@ import type { Clock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { FileView } from "./file-view.ts";
 
-/** Names of hosts(5), lower case, with their addresses in the file's order. Lines that are none are passed over, as resolvers do. */
+/** Names of hosts(5), lower case, with their addresses in the file's order. Invalid lines are ignored, as by resolvers. */
 export function parseHosts(text: string): Map<string, IpAddress[]> {
   const byName = new Map<string, IpAddress[]>();
   for (const line of text.split("\n")) {
@@ -29,7 +29,7 @@ export class HostsFile {
     this.#view = new FileView(path, { clock, parse: parseHosts, absent: new Map() });
   }
 
-  /** The addresses of a name in lower case; empty when the file does not have it. A file that cannot be read has none. */
+  /** The addresses of a name in lower case; empty if the file does not have it or cannot be read. */
   async lookup(name: string): Promise<readonly IpAddress[]> {
     return (await this.#view.get()).get(name) ?? [];
   }

@@ -1,8 +1,8 @@
 /**
  * Names to addresses, as the system's resolver has it and without its threads: hosts(5), resolv.conf(5) with its search list, DNS.
  *
- * Owns: both files, which server is asked when, the order of addresses. Refuses to know: what the addresses are for, nsswitch.conf,
- * multicast DNS, and what was said a moment ago.
+ * Owns: both files, the order of servers and of addresses. Refuses to know: the use of addresses, nsswitch.conf,
+ * multicast DNS, caching.
  *
  * ```ts
  * const names = new SystemNames({ clock: systemClock });

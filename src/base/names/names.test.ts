@@ -23,7 +23,7 @@ function system(t: TestContext, resolvConf: string, hosts = ""): SystemNames {
   return new SystemNames({ clock: systemClock }, { hostsPath, resolvConfPath });
 }
 
-/** What becomes of a name: its addresses, or the code of its failure. */
+/** The result of a name: its addresses, or the code of its failure. */
 async function resolve(names: SystemNames, name: string): Promise<string> {
   try {
     return (await names.resolve(name, { signal: never })).map(String).sort().join(" ");
@@ -38,7 +38,7 @@ const both =
   (_name: string, type: number): DnsAnswer =>
     type === TYPE_A ? four : six;
 
-test("parseResolvConf: servers, the last search list, options; what is none is passed over", () => {
+test("parseResolvConf: servers, the last search list, options; invalid lines are ignored", () => {
   const text = `# first\nnameserver 10.0.0.10\n; x\nnameserver nonsense\nnameserver fd00::1 # y\ndomain old.example
 search a.example. b.example\noptions timeout:1 ndots:5 attempts:3 rotate\nnameserver 10.0.0.12\nnameserver 10.0.0.13\n`;
   assert.deepEqual(parseResolvConf(text, "node-1.dc.example"), {
@@ -154,7 +154,7 @@ test(
 );
 
 test(
-  "SystemNames: who leaves takes nothing from the others, and all who ask at once share a question",
+  "SystemNames: a caller that aborts does not affect others, and concurrent calls share a question",
   TIMEOUT,
   async (t) => {
     const answer = Promise.withResolvers<DnsAnswer>();
@@ -172,7 +172,7 @@ test(
 );
 
 test(
-  "SystemNames: while nobody answers, names of the hosts file resolve at once, and too many others are refused",
+  "SystemNames: without answers names of the hosts file resolve at once, and too many others are refused",
   TIMEOUT,
   async (t) => {
     const { server } = await dnsServer(t, () => "silent");
@@ -180,7 +180,7 @@ test(
     const stop = new AbortController();
     const waiting = Array.from({ length: 256 }, (_, at) => names.resolve(`${at}.example`, { signal: stop.signal }));
     const settled = Promise.allSettled(waiting);
-    // Their own look at the files is behind them then.
+    // They have read the files by then.
     assert.equal(await resolve(names, "known"), "198.51.100.7");
     const before = performance.now();
     assert.equal(await resolve(names, "known"), "198.51.100.7");
@@ -188,7 +188,7 @@ test(
     assert.equal(await resolve(names, "one-more.example"), "unavailable");
     stop.abort(new Error("enough"));
     for (const result of await settled) assert.equal(result.status, "rejected");
-    // Those whom nobody waits for hold no place.
+    // Questions without callers are not counted.
     const later = names.resolve("one-more.example", { signal: AbortSignal.timeout(50) });
     await assert.rejects(later, { name: "TimeoutError" });
   },

@@ -11,7 +11,7 @@ function kindOf(address: IpAddress): Kind {
 
 /**
  * The order in which a name's addresses are tried: first those of which this host has one of the same kind, IPv6 before IPv4, as RFC 6724
- * has it with its labels and precedences; else as they came.
+ * has it with its labels and precedences; else in their original order.
  */
 export function inOrder(addresses: readonly IpAddress[], own: readonly IpAddress[]): readonly IpAddress[] {
   const kinds = new Set(own.map(kindOf));

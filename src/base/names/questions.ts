@@ -3,17 +3,17 @@ import type { Clock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
 import { NamesError } from "./errors.ts";
 
-/** After so long without an answer the next server is asked beside those before, milliseconds. */
+/** After this time without an answer the next server is queried too, milliseconds. */
 const STEP_MS = 1000;
-/** An answer is waited for so long, milliseconds; it counts however many were asked since. */
+/** How long an answer of a server is accepted, milliseconds, also after later queries. */
 const ANSWER_MS = 8000;
-/** Once one family has answered the other may take so much longer (RFC 8305 section 3), milliseconds. */
+/** How much longer the second family may take after the first has answered (RFC 8305 section 3), milliseconds. */
 const OTHER_FAMILY_MS = 50;
 /** More of one name are not looked at. */
 const MAX_ADDRESSES = 64;
 
 export interface QuestionOptions {
-  /** In the order in which they are asked; one may stand here several times. */
+  /** In the order of queries; a server may be here several times. */
   readonly servers: readonly string[];
   readonly clock: Clock;
   readonly signal: AbortSignal;

@@ -1,24 +1,24 @@
 import { isIP } from "node:net";
 
-/** As glibc has it: further servers are not asked. */
+/** As in glibc: further servers are not queried. */
 const MAX_SERVERS = 3;
 const MAX_SEARCH = 32;
 const MAX_NDOTS = 15;
 const MAX_ATTEMPTS = 5;
 
-/** What resolv.conf(5) says, as far as we heed it. */
+/** The part of resolv.conf(5) that is used. */
 export interface ResolvConf {
   /** Addresses, with a port where it is not 53. At least one. */
   readonly servers: readonly string[];
   /** Domains that are tried behind a name, without dots at their ends. */
   readonly search: readonly string[];
-  /** A name with so many dots is asked for as it is first. */
+  /** A name with at least this many dots is tried unchanged first. */
   readonly ndots: number;
-  /** How often each server is asked. */
+  /** How often each server is queried. */
   readonly attempts: number;
 }
 
-/** `hostname` gives the domain where no line does. Lines that are none are passed over, as resolvers do. */
+/** `hostname` gives the domain where no line does. Invalid lines are ignored, as by resolvers. */
 export function parseResolvConf(text: string, hostname: string): ResolvConf {
   const servers: string[] = [];
   const dot = hostname.indexOf(".");
@@ -48,7 +48,7 @@ export function parseResolvConf(text: string, hostname: string): ResolvConf {
   };
 }
 
-/** The names to ask for, in order. One that ends with a dot is meant as it is. */
+/** The names to query, in order. A name that ends with a dot is used unchanged. */
 export function candidatesOf(name: string, { search, ndots }: Pick<ResolvConf, "search" | "ndots">): readonly string[] {
   if (name.endsWith(".")) return [name.slice(0, -1)];
   const dots = name.split(".").length - 1;
