@@ -11,8 +11,8 @@ import { candidatesOf, parseResolvConf, type ResolvConf } from "./resolv-conf.ts
 
 /** RFC 1035 section 2.3.4. */
 const MAX_NAME_LENGTH = 253;
-/** Names that are asked for at once; each holds a few descriptors while nobody answers. More are refused at once. */
-const MAX_ASKED_NAMES = 256;
+/** Questions at the same time; each holds a few descriptors until an answer. More are refused immediately. */
+const MAX_PENDING_NAMES = 256;
 
 /** Resolves names. */
 export interface Names {
@@ -25,7 +25,7 @@ export class SystemNames implements Names {
   readonly #clock: Clock;
   readonly #hosts: HostsFile;
   readonly #conf: FileView<ResolvConf>;
-  readonly #asked = new Map<string, Question>();
+  readonly #pending = new Map<string, Question>();
 
   constructor(
     deps: { readonly clock: Clock },
@@ -49,7 +49,7 @@ export class SystemNames implements Names {
     if (bare === "" || bare.length > MAX_NAME_LENGTH) throw new NamesError("not-found", "no such host");
     const known = await this.#hosts.lookup(bare);
     if (known.length > 0) return inOrder(known, ownAddresses());
-    // RFC 6761 sections 6.3 and 6.4: never asked of anybody.
+    // RFC 6761 sections 6.3 and 6.4: never sent to a server.
     if (bare === "invalid" || bare.endsWith(".invalid")) throw new NamesError("not-found", "no such host");
     if (bare === "localhost" || bare.endsWith(".localhost")) return LOCALHOST;
     const question = this.#ask(lower);
@@ -62,25 +62,25 @@ export class SystemNames implements Names {
     }
   }
 
-  /** One question for all who ask at the same time. */
+  /** One question for all concurrent callers. */
   #ask(name: string): Question {
-    const asked = this.#asked.get(name);
+    const asked = this.#pending.get(name);
     if (asked !== undefined) return asked;
-    if (this.#asked.size >= MAX_ASKED_NAMES) {
-      throw new NamesError("unavailable", `${MAX_ASKED_NAMES} names are being asked for already`);
+    if (this.#pending.size >= MAX_PENDING_NAMES) {
+      throw new NamesError("unavailable", `${MAX_PENDING_NAMES} names are being resolved already`);
     }
     const stop = new AbortController();
     const question: Question = { answer: this.#askAll(name, stop.signal), stop, waiting: 0 };
-    this.#asked.set(name, question);
+    this.#pending.set(name, question);
     return question;
   }
 
   /** Nobody waits any more: it was answered, or all have left. */
   #forget(name: string, question: Question): void {
-    if (this.#asked.get(name) === question) this.#asked.delete(name);
-    // Whoever would be told has left.
+    if (this.#pending.get(name) === question) this.#pending.delete(name);
+    // All callers have aborted.
     question.answer.catch(() => undefined);
-    question.stop.abort(new NamesError("unavailable", "nobody waits for the answer"));
+    question.stop.abort(new NamesError("unavailable", "no caller waits for the answer"));
   }
 
   async #askAll(name: string, signal: AbortSignal): Promise<readonly IpAddress[]> {
@@ -98,11 +98,11 @@ export class SystemNames implements Names {
   }
 }
 
-/** A name that is being asked for. */
+/** A question that waits for an answer. */
 interface Question {
   readonly answer: Promise<readonly IpAddress[]>;
   readonly stop: AbortController;
-  /** Those who wait for it. */
+  /** The number of callers that wait for it. */
   waiting: number;
 }
 

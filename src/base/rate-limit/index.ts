@@ -1,7 +1,7 @@
 /**
  * Rate limits: so many at once, then so many a second.
  *
- * Owns: counting tokens, and waiting for one. Refuses to know: what is limited, and what is done with what is too much.
+ * Owns: counting tokens, and waiting for one. Refuses to know: the limited thing, and the handling of excess.
  *
  * ```ts
  * const bucket = new TokenBucket({ ratePerSecond: 5, burst: 10 });

@@ -24,7 +24,7 @@ test("token bucket: an aborted take gives its token back", async () => {
   assert.equal(bucket.reserve(), 1000);
 });
 
-test("token bucket: what is asked for without waiting is refused once the bucket is empty, and costs no later token", async () => {
+test("token bucket: tryTake fails once the bucket is empty, and uses no later token", async () => {
   const clock = new FakeClock();
   const bucket = new TokenBucket({ ratePerSecond: 1, burst: 2, clock });
   assert.deepEqual(
@@ -35,7 +35,7 @@ test("token bucket: what is asked for without waiting is refused once the bucket
   assert.deepEqual([bucket.tryTake(), bucket.tryTake()], [true, false]);
 });
 
-test("token bucket: never more than burst + rate x time are let through, however it is asked", async () => {
+test("token bucket: never more than burst + rate x time pass, for any calls", async () => {
   const step = fc.record({ waitMs: fc.nat(700), asks: fc.nat(5) });
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 30 }), async (steps) => {

@@ -33,7 +33,7 @@ export class TokenBucket {
     this.#at = this.#clock.monotonic();
   }
 
-  /** Takes one token if there is one: for callers that refuse what is too much. */
+  /** Takes one token if there is one: for callers that refuse excess. */
   tryTake(): boolean {
     this.#refill();
     if (this.#tokens < 1) return false;

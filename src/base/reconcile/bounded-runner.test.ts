@@ -49,7 +49,7 @@ test("BoundedRunner: a few runs follow each other at once after a rest, and on a
   await running;
 });
 
-test("BoundedRunner: its pauses, retries and longest pause are the same whatever the wall clock does", async () => {
+test("BoundedRunner: its pauses, retries and longest pause do not depend on the wall clock", async () => {
   const clock = new FakeClock();
   const runner = new BoundedRunner({ minMs: 1000, maxMs: 60_000, retryMs: 30_000, clock });
   const runs: number[] = [];

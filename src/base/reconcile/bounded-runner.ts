@@ -53,7 +53,7 @@ export class BoundedRunner {
         if (!(error instanceof ExpectedError)) throw error;
         failures += 1;
       }
-      // The pause counts from the end of a run, also when requests came during it.
+      // The pause counts from the end of a run, also if requests arrived during it.
       const now = this.#clock.monotonic();
       const earned = minMs === 0 ? burst : (now - credit.at) / minMs;
       credit = { runs: Math.min(burst, credit.runs + earned) - 1, at: now };

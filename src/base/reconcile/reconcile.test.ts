@@ -10,7 +10,7 @@ class SyncError extends ExpectedError<"failed"> {
   override readonly name = "SyncError";
 }
 
-/** A loop on a clock of its own, whose syncs do what the test says. */
+/** A loop on a clock of its own, with syncs of the test. */
 function loop(sync: (run: number) => number | Error) {
   const clock = new FakeClock();
   const dirty = new Dirty(clock);
@@ -82,7 +82,7 @@ test("reconcile: a bug ends the loop with it", async () => {
   await assert.rejects(done, { name: "TypeError", message: "a bug" });
 });
 
-test("reconcile: what fails because of the abort is no failure", async () => {
+test("reconcile: a sync that fails because of the abort is no failure", async () => {
   const health = new Health();
   const stop = new AbortController();
   await reconcile({

@@ -4,7 +4,7 @@ import type { HealthPart } from "#base/health";
 export interface ReconcileOptions {
   /** Marked by every event that may have changed the wanted or the actual state. */
   readonly dirty: Dirty;
-  /** Level-triggered: it does not learn which event came. It repairs any difference and returns the number of its changes. */
+  /** Level-triggered: it does not get the event. It repairs any difference and returns the number of its changes. */
   readonly sync: (options: { readonly signal: AbortSignal }) => Promise<number>;
   readonly health: HealthPart;
   /** The loop ends, without an error, when this aborts. */

@@ -9,7 +9,7 @@ import type { Socket } from "node:net";
 
 /**
  * Ends a socket at once: with RST where that is possible, else by closing it. Node's own `resetAndDestroy` has four faults. It waits for a
- * connection under way, for minutes where nobody answers. It waits until written data is flushed, for ever where the peer does not read. It
+ * connection under way, for minutes if there is no answer. It waits until written data is flushed, for ever if the peer does not read. It
  * leaves the descriptor open after `end()`, because libuv does not reset a socket that is shutting down. It throws for UNIX and TLS sockets.
  */
 export function resetSocket(socket: Socket): void {

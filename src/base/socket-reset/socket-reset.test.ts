@@ -37,7 +37,7 @@ test("resetSocket: the peer of an idle socket sees a reset", async (t) => {
   assert.equal(error.code, "ECONNRESET");
 });
 
-test("resetSocket: a socket whose end was asked for, or that has bytes to flush, is closed and leaves no descriptor", async (t) => {
+test("resetSocket: a socket that is ending, or that has bytes to flush, is closed and leaves no descriptor", async (t) => {
   const before = open();
   for (const prepare of [
     (socket: Socket): void => void socket.end(),
@@ -66,7 +66,7 @@ test("resetSocket: a UNIX socket is closed", async (t) => {
   assert.equal(accepted.destroyed, true);
 });
 
-test("resetSocket: a connection under way is given up at once, not when somebody answers", async () => {
+test("resetSocket: a pending connection is abandoned at once, not after an answer", async () => {
   const before = open();
   const late = connect({ port: 9, host: "127.0.0.1" });
   assert.equal(late.connecting, true);

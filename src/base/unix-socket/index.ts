@@ -1,7 +1,7 @@
 /**
  * The file of a UNIX stream socket that a server is about to listen on.
  *
- * Owns: whether the path may be taken, and its mode. Refuses to know: what is served.
+ * Owns: the check of the path, and its mode. Refuses to know: the server.
  *
  * ```ts
  * await claimSocketPath("/run/isthmus/proxy.sock", { deleteExisting: true });
@@ -23,8 +23,8 @@ export class SocketPathError extends ExpectedError<SocketPathErrorCode> {
 const DEFAULT_BACKLOG = 4096;
 
 /**
- * Makes sure that nothing stands at the path: a socket that nobody accepts on is removed where `deleteExisting` says so.
- * Throws {@link SocketPathError} for anything else that stands there.
+ * Makes sure that the path is free: with `deleteExisting` a socket without a listener is removed.
+ * Throws {@link SocketPathError} for any other file there.
  */
 export async function claimSocketPath(path: string, options: { readonly deleteExisting: boolean }): Promise<void> {
   const stat = lstatSync(path, { throwIfNoEntry: false });
@@ -70,7 +70,7 @@ export async function listenOnPath(
   server.off("error", onError);
 }
 
-/** Whether somebody accepts connections there. */
+/** Whether a process accepts connections there. */
 export function isServed(path: string): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   const socket = connect(path);
@@ -78,7 +78,7 @@ export function isServed(path: string): Promise<boolean> {
     socket.destroy();
     resolve(true);
   });
-  // Refused: left behind; absent: free. Busy (EAGAIN) means that somebody's backlog is full.
+  // Refused: left behind; absent: free. Busy (EAGAIN) means that the backlog of a listener is full.
   socket.once("error", (error: NodeJS.ErrnoException) => resolve(error.code === "EAGAIN"));
   return promise;
 }

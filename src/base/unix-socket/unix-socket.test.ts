@@ -10,7 +10,7 @@ import { claimSocketPath, listenOnPath } from "./index.ts";
 const folder = mkdtempSync(join(tmpdir(), "isthmus-socket-"));
 after(() => rmSync(folder, { recursive: true }));
 
-test("claimSocketPath: what is no socket stays, and is named", async () => {
+test("claimSocketPath: a file that is no socket stays, and is named in the error", async () => {
   const file = join(folder, "precious");
   writeFileSync(file, "hi");
   const other = join(folder, "folder");
@@ -24,14 +24,14 @@ test("claimSocketPath: what is no socket stays, and is named", async () => {
   assert.equal(readFileSync(file, "utf8"), "hi");
 });
 
-test("claimSocketPath: a served socket is somebody's; one left behind goes where that is wanted", async () => {
+test("claimSocketPath: a served socket is refused; one left behind is removed on request", async () => {
   const path = join(folder, "served");
   const server = createServer();
   await claimSocketPath(path, { deleteExisting: true });
   await listenOnPath(server, path, { umask: 0o007 });
   assert.equal(statSync(path).mode & 0o777, 0o770);
   await assert.rejects(claimSocketPath(path, { deleteExisting: true }), { code: "in-use" });
-  // A copy of the node without its listener: what a killed process leaves.
+  // A socket file without a listener, as a killed process leaves it.
   const left = join(folder, "left");
   const dead = createServer();
   await listenOnPath(dead, left, { umask: 0o177 });

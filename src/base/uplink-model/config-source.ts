@@ -14,7 +14,7 @@ export interface ConfigSource {
   readonly current: ConfigState;
   /** Called after each change of `current`. */
   onChange(listener: () => void): Disposable;
-  /** Reads everything again now (SIGHUP). Never throws: what is wrong is in `current.error`. */
+  /** Reads everything again now (SIGHUP). Never throws: faults are in `current.error`. */
   reload(): void;
   /** Follows the files until the signal aborts. */
   run(options: { readonly signal: AbortSignal }): Promise<void>;

@@ -5,7 +5,7 @@ export interface SnapshotSource {
   readonly current: Snapshot;
   /** Called after each change of `current`, not for the first one. */
   onChange(listener: (snapshot: Snapshot) => void): Disposable;
-  /** Reads the kernel again now; called when a bind failed because the address is gone (docs/spec/uplink-proxy.md#6.1). */
+  /** Reads the kernel again now; called after a bind failed because the address is not there (docs/spec/uplink-proxy.md#6.1). */
   refresh(): void;
 }
 

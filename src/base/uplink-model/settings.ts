@@ -37,7 +37,7 @@ export interface RoutingSettings {
   readonly serviceCIDRs: readonly Cidr[];
   /** Interface of the cluster, when Services go through table 400 (docs/spec/uplink-proxy.md#3.1). */
   readonly clusterInterface?: string;
-  /** Marks what is ours. Default 186. */
+  /** Protocol number of our routes and rules. Default 186. */
   readonly routeProtocol: number;
   readonly cleanupOnExit: boolean;
   /** Rewrite the metrics of the main table's default routes: 5000 + rank of management uplinks, 10000 + rank of others. Default false. */
@@ -86,7 +86,7 @@ export interface LimitSettings {
   readonly requestLineBytes: number;
   readonly headerTimeoutMs: number;
   readonly keepAliveMs: number;
-  /** Connections without a complete head; the oldest goes first. */
+  /** Connections without a complete head; the oldest is closed first. */
   readonly pendingHeaders: number;
   readonly tunnels: number;
   readonly dialling: number;
@@ -148,7 +148,7 @@ export interface ClusterSettings {
   readonly prefixLength?: number;
 }
 
-/** All of one configuration, whatever it was read from. */
+/** One whole configuration, from any source. */
 export interface Settings {
   readonly maxCost: number;
   readonly dialTimeoutMs: number;

@@ -1,7 +1,7 @@
 /**
- * Configuration files in YAML, and in JSON, which is YAML as far as this goes.
+ * Configuration files in YAML, and in JSON, which this reader accepts as YAML.
  *
- * Owns: syntax, aliases and lines. Refuses to know: what a file must hold, which its reader's schema (valibot) says.
+ * Owns: syntax, aliases and lines. Refuses to know: the schema of a file (valibot), which its reader has.
  *
  * ```ts
  * const document = parseYaml(text);

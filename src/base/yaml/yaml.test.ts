@@ -3,7 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { parseYaml, YamlError } from "./index.ts";
 
-/** What a text is refused for, a line each. */
+/** The faults of a text, a line each. */
 function faultsOf(text: string, options?: Parameters<typeof parseYaml>[1]): readonly string[] {
   try {
     parseYaml(text, options);
@@ -31,7 +31,7 @@ test("parseYaml: every fault of the syntax has its line", () => {
   assert.deepEqual(faultsOf("a: 1\na: 2\n", { uniqueKeys: false }), []);
 });
 
-test("parseYaml: aliases are refused unless they are asked for, and each needs its anchor", () => {
+test("parseYaml: aliases are refused unless they are allowed, and each needs its anchor", () => {
   const text = "a: &x [1]\nb: *x\n";
   assert.deepEqual(faultsOf(text), ["2: anchors and aliases are not supported: write the value out"]);
   assert.deepEqual(parseYaml(text, { aliases: true }).value, { a: [1], b: [1] });

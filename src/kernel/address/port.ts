@@ -38,7 +38,7 @@ function listAddresses(connection: NetlinkConnection, filter: AddressFilter): Ad
   }
 }
 
-/** Throws {@link KernelError} `invalid` for what cannot be encoded. */
+/** Throws {@link KernelError} `invalid` for an address that cannot be encoded. */
 export function checkAddress(verb: string, spec: AddressSpec): void {
   const why = faultOf(spec);
   if (why === undefined) return;

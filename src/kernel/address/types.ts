@@ -26,7 +26,7 @@ export interface Address {
   readonly permanent: boolean;
   /** IPv4: not the first address of its prefix on the link. */
   readonly secondary: boolean;
-  /** Who set it (IFA_PROTO): 1 to 3 are the kernel's own, others what {@link AddressSpec} said. Absent where nothing is known. */
+  /** The program that set it (IFA_PROTO): 1 to 3 are the kernel's own, others are from {@link AddressSpec}. Absent if unknown. */
   readonly protocol?: number;
 }
 
@@ -43,7 +43,7 @@ export interface AddressSpec {
   readonly noDad?: boolean | undefined;
   /** Do not add the prefix route. */
   readonly noPrefixRoute?: boolean | undefined;
-  /** Kept with the address, to tell whose it is: 4 to 255. Linux before 5.18 takes no notice of it. */
+  /** Kept with the address as the number of its owner: 4 to 255. Linux before 5.18 ignores it. */
   readonly protocol?: number | undefined;
 }
 

@@ -1,7 +1,7 @@
 /**
  * Capabilities of the calling thread (capabilities(7)): threads and processes that it makes later have no more than it has then.
  *
- * Owns: what may be done. Refuses to know: what for.
+ * Owns: reading them. Refuses to know: their use.
  *
  * ```ts
  * keepCapabilities([CAP.NET_ADMIN]);
@@ -12,7 +12,7 @@ import { dropFromBoundingSet, effectiveCapabilities, setCapabilities } from "#ke
 /** Bits of include/uapi/linux/capability.h. */
 export const CAP = { SETPCAP: 8, NET_BIND_SERVICE: 10, NET_ADMIN: 12, NET_RAW: 13, SYS_ADMIN: 21 } as const;
 
-/** More than the kernel has: asked for one by one until it knows no more. */
+/** More than any kernel has: they are read one by one until the first unknown one. */
 const MAX_BITS = 64;
 
 /**

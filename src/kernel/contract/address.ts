@@ -12,7 +12,7 @@ function texts({ a }: Fixture, linkIndex: number): string[] {
     .sort();
 }
 
-/** What every {@link AddressPort} promises. */
+/** The contract of every {@link AddressPort}. */
 export function addressContract(target: ContractTarget): void {
   contractTest(target, "addresses: add, list by link and family, delete", (fixture) => {
     const { a } = fixture;

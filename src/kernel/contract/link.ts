@@ -3,7 +3,7 @@ import { IpAddress, MacAddress } from "#base/ip";
 import { type LinkSpec, MAX_DELETE_MANY } from "#kernel/link";
 import { type ContractTarget, contractTest, refused, vethPair } from "./target.ts";
 
-/** What every {@link LinkPort} promises. */
+/** The contract of every {@link LinkPort}. */
 export function linkContract(target: ContractTarget): void {
   const has = target.has ?? (() => true);
 

@@ -4,7 +4,7 @@ import { type ContractTarget, contractTest, refused, vethPair } from "./target.t
 
 const ip = IpAddress.parse;
 
-/** What every {@link NeighbourPort} promises. */
+/** The contract of every {@link NeighbourPort}. */
 export function neighbourContract(target: ContractTarget): void {
   contractTest(target, "neighbours: permanent and proxy entries are put, listed apart, and deleted", (fixture) => {
     const { a } = fixture;
@@ -44,7 +44,7 @@ export function neighbourContract(target: ContractTarget): void {
   });
 }
 
-/** What every {@link SysctlPort} promises. */
+/** The contract of every {@link SysctlPort}. */
 export function sysctlContract(target: ContractTarget): void {
   contractTest(target, "sysctl: values are those of one namespace, and of one link", (fixture) => {
     const { a, b } = fixture;
@@ -72,7 +72,7 @@ export function sysctlContract(target: ContractTarget): void {
   );
 }
 
-/** What every {@link NetnsIdPort} promises. */
+/** The contract of every {@link NetnsIdPort}. */
 export function netnsIdContract(target: ContractTarget): void {
   contractTest(target, "netnsIds: an id is given once, chosen or not", ({ a, b, nsA, nsB }) => {
     assert.equal(a.netnsIds.get(nsB), undefined);
@@ -84,7 +84,7 @@ export function netnsIdContract(target: ContractTarget): void {
   });
 }
 
-/** What every {@link FouPort} promises. */
+/** The contract of every {@link FouPort}. */
 export function fouContract(target: ContractTarget): void {
   if (!(target.has ?? (() => true))("fou")) {
     contractTest(target, "fou: a kernel without it says so", ({ a }) => {
@@ -108,7 +108,7 @@ export function fouContract(target: ContractTarget): void {
   });
 }
 
-/** What every {@link Kernel} promises of namespaces. */
+/** The contract of every {@link Kernel} for namespaces. */
 export function netnsContract(target: ContractTarget): void {
   contractTest(target, "netns: names are made once, listed, opened, and forgotten", ({ kernel }) => {
     const name = `isk-${process.pid}-names`;

@@ -20,7 +20,7 @@ function withAddresses(fixture: Fixture): number {
   return left;
 }
 
-/** What every {@link RoutePort} promises. */
+/** The contract of every {@link RoutePort}. */
 export function routeContract(target: ContractTarget): void {
   contractTest(target, "routes: what is added is listed, in both families and any table", (fixture) => {
     const linkIndex = withAddresses(fixture);

@@ -5,7 +5,7 @@ import { type ContractTarget, contractTest, refused } from "./target.ts";
 
 const cidr = Cidr.parse;
 
-/** What every {@link RulePort} promises. */
+/** The contract of every {@link RulePort}. */
 export function ruleContract(target: ContractTarget): void {
   contractTest(target, "rules: a new namespace has the kernel's own", ({ a }) => {
     assert.deepEqual(

@@ -9,11 +9,11 @@ export interface ContractTarget {
   /** Goes before the names of the tests: `real`, `fake`. */
   readonly label: string;
   readonly kernel: Kernel;
-  /** What this kernel has; tests of the rest are not registered. Default: all. */
+  /** The features of this kernel; tests of others are not registered. Default: all. */
   readonly has?: (feature: LinkKind | "fou" | "encap") => boolean;
 }
 
-/** Two namespaces with their stacks, gone when the test ends. */
+/** Two namespaces with their stacks, removed at the end of the test. */
 export interface Fixture {
   readonly kernel: Kernel;
   readonly a: NetStack;
@@ -67,7 +67,7 @@ export function vethPair({ a, b, nsB }: Fixture): { readonly left: number; reado
   return { left: left.index, right: right.index };
 }
 
-/** Looks until `look` finds something; fails after five seconds. */
+/** Polls until `look` returns a value; fails after five seconds. */
 export async function eventually<T>(look: () => T | undefined): Promise<T> {
   const end = performance.now() + 5000;
   for (;;) {

@@ -3,7 +3,7 @@ import { constants } from "node:os";
 import { test } from "node:test";
 import { errnoName, errnoNumber, isKernelError, KernelError } from "./index.ts";
 
-test("KernelError.fromErrno: names what was tried, the kernel's reason and its own text", () => {
+test("KernelError.fromErrno: has the attempt, the kernel's reason and its own text", () => {
   const error = KernelError.fromErrno(101, "add route 10.1.0.0/24 via 192.0.2.2", "Nexthop has invalid gateway");
   assert.equal(
     error.message,

@@ -1,13 +1,13 @@
 /**
  * The one error class of the kernel layer and the translation of errno numbers into it.
  *
- * Owns: {@link KernelError} and its closed codes. Refuses to know: how the kernel was asked.
+ * Owns: {@link KernelError} and its closed codes. Refuses to know: the calls to the kernel.
  *
  * ```ts
  * try {
  *   stack.links.delete(index);
  * } catch (error) {
- *   if (!isKernelError(error, "no-device")) throw error; // gone already: what was wanted
+ *   if (!isKernelError(error, "no-device")) throw error; // gone already, as wanted
  * }
  * ```
  */

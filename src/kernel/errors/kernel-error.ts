@@ -2,7 +2,7 @@ import { ExpectedError } from "#base/errors";
 import { errnoName, errnoText } from "./errno.ts";
 
 /**
- * What went wrong, as far as callers act differently on it.
+ * The kinds of failures that callers distinguish.
  *
  * - `not-found`: the object named does not exist (ENOENT, ESRCH, EADDRNOTAVAIL)
  * - `already-exists`: it exists already (EEXIST)
@@ -14,7 +14,7 @@ import { errnoName, errnoText } from "./errno.ts";
  * - `unreachable`: a gateway or destination cannot be reached (ENETUNREACH, EHOSTUNREACH, ENETDOWN)
  * - `interrupted`: a dump kept changing under our feet, after all retries
  * - `timeout`: the kernel did not answer in time
- * - `failed`: anything else; the errno says what
+ * - `failed`: anything else; see the errno
  */
 export type KernelErrorCode =
   | "not-found"
@@ -29,10 +29,10 @@ export type KernelErrorCode =
   | "timeout"
   | "failed";
 
-/** A request that the kernel, or our check before it, refused. Nothing was changed unless the message says so. */
+/** A request that the kernel, or our check before it, refused. Nothing was changed, unless the message reports a change. */
 export class KernelError extends ExpectedError<KernelErrorCode> {
   override readonly name = "KernelError";
-  /** The errno's name, such as `EEXIST`; `undefined` when the kernel was not asked. */
+  /** The errno's name, such as `EEXIST`; `undefined` if the kernel was not called. */
   readonly errno: string | undefined;
 
   constructor(
@@ -45,7 +45,7 @@ export class KernelError extends ExpectedError<KernelErrorCode> {
   }
 
   /**
-   * Translates an errno. `what` says what was tried on which object (`add route 10.0.0.0/24 via 192.0.2.1`),
+   * Translates an errno. `what` is the attempt and its object (`add route 10.0.0.0/24 via 192.0.2.1`),
    * `detail` is the kernel's own text, from an extended ack.
    */
   static fromErrno(errno: number, what: string, detail = ""): KernelError {

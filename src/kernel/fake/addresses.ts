@@ -75,7 +75,7 @@ export class FakeAddressPort implements AddressPort {
     return what;
   }
 
-  /** IPv4 tells addresses apart by prefix length too, IPv6 does not. */
+  /** In IPv4 the prefix length is part of the key, in IPv6 it is not. */
   #find(spec: AddressSpec): Address | undefined {
     const prefixLength = spec.prefixLength ?? spec.address.bits;
     return this.#ns.addresses.find(

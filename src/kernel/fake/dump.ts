@@ -3,7 +3,7 @@ import type { NextHop, Route } from "#kernel/route";
 import type { Rule } from "#kernel/rule";
 import type { FakeNamespace } from "./namespace.ts";
 
-/** The state of a namespace as text, in the manner of ip(8), sorted: what is equal reads equal. Local routes are left out. */
+/** The state of a namespace as text, like the output of ip(8), sorted: equal states have equal text. Local routes are left out. */
 export function dumpNamespace(ns: FakeNamespace): string {
   const name = (index: number | undefined): string => ns.links.get(index ?? 0)?.name ?? `if${index}`;
   const lines: string[] = [];

@@ -23,7 +23,7 @@ export class Faults {
     this.#rules.length = 0;
   }
 
-  /** Throws when a rule says so. */
+  /** Throws if a rule matches. */
   check(operation: string, what: string): void {
     const rule = this.#rules.find(
       ({ fault, left }) =>

@@ -4,7 +4,7 @@ import { Cidr, IpAddress } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import { FakeKernel } from "./index.ts";
 
-test("FakeKernel: an injected fault fails what it names, as often as it says", () => {
+test("FakeKernel: an injected fault fails its operations, up to its limit", () => {
   const kernel = new FakeKernel();
   using own = kernel.openNetNs("own");
   using stack = kernel.openStack(own);

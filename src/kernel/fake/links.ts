@@ -226,7 +226,7 @@ function checkMtu(mtu: number | undefined, what: string): void {
   );
 }
 
-/** What the kernel reads back: the options given, with its defaults. */
+/** The options as the kernel lists them: the given ones, with its defaults. */
 function detailsOf(spec: LinkSpec): LinkDetails | undefined {
   switch (spec.kind) {
     case "veth":

@@ -119,7 +119,7 @@ export class FakeNamespace {
     );
   }
 
-  /** Takes every route away that leads through the link; a multipath route goes when its last hop does. */
+  /** Removes every route over the link; a multipath route is removed with its last hop. */
   dropRoutes(linkIndex: number, { keepLocal4 = false } = {}): void {
     this.routes = this.routes.flatMap((route): Route[] => {
       if (keepLocal4 && route.type === "local" && route.family === 4) return [route];

@@ -64,7 +64,7 @@ export class FakeRoutePort implements RoutePort {
     return { what, route: { ...build(spec), ...way } };
   }
 
-  /** What the kernel's fib_check_nh does: the way must exist, be up, and reach the gateway. */
+  /** Like the kernel's fib_check_nh: the link must exist, be up, and reach the gateway. */
   #resolve(spec: RouteSpec, what: string): Partial<Route> {
     const type = spec.type ?? "unicast";
     if (type === "blackhole" || type === "unreachable" || type === "prohibit" || type === "throw") {

@@ -58,7 +58,7 @@ function text({ protocol: _who, ...rule }: Rule): string {
   return JSON.stringify(Object.entries(rule).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-/** The kernel compares what the request gives and nothing else. */
+/** The kernel compares only the fields of the request. */
 function matches(rule: Rule, spec: RuleSpec): boolean {
   const wanted = build({ action: rule.action, ...spec, table: spec.table ?? rule.table });
   return Object.entries(wanted).every(([key, value]) => String(rule[key as keyof Rule]) === String(value));

@@ -44,7 +44,7 @@ export const C = {
   POLLIN: 1,
 } as const;
 
-/** What was tried, for the error; where a call is frequent it is put into words only when it fails. */
+/** The attempt, for the error. Frequent calls pass a function, so that the text is made only for a failure. */
 type What = string | (() => string);
 
 function call(native: NativeFunction, what: What, ...args: readonly unknown[]): number {
@@ -106,7 +106,7 @@ export interface SendOptions {
   readonly flags?: number;
   /** An encoded sockaddr; the connected peer when absent. */
   readonly address?: Uint8Array;
-  /** What is sent, for the error. */
+  /** The request, for the error. */
   readonly what?: string;
 }
 
@@ -204,7 +204,7 @@ export function open(path: string, flags: number, mode = 0o600): number {
 
 /** close(2). A failure is thrown: it means that the descriptor was not ours. */
 export function close(fd: number): void {
-  // Not through `call`: on Linux the descriptor is gone even after EINTR, and a second close would hit another's.
+  // Not through `call`: on Linux the descriptor is closed even after EINTR, and a second close could close a new one.
   if (libc().close(fd) < 0 && lastErrno() !== EINTR) throw KernelError.fromErrno(lastErrno(), `close descriptor ${fd}`);
 }
 
@@ -251,7 +251,7 @@ export function unmount(target: string, flags: number): void {
   call(libc().umount2, `unmount ${target}`, target, flags);
 }
 
-/** read(2); returns how many bytes came. Waits where the descriptor is blocking and has nothing. */
+/** read(2); returns the number of bytes. Waits if the descriptor is blocking and has no bytes. */
 export function read(fd: number, into: Uint8Array, what = "read"): number {
   return Number(call(libc().read, what, fd, into, into.length));
 }

@@ -18,7 +18,7 @@ export interface LoopWatch {
   close(): void;
 }
 
-/** What Node exports for addons: its event loop (node.h) and libuv's watch of a descriptor (uv.h, uv_poll_t). */
+/** Functions that Node exports for addons: its event loop (node.h) and libuv's watch of a descriptor (uv.h, uv_poll_t). */
 const PROTOTYPES = {
   isolate: "void *_ZN2v87Isolate13TryGetCurrentEv()",
   loop: "void *_ZN4node19GetCurrentEventLoopEPN2v87IsolateE(void *isolate)",
@@ -30,7 +30,7 @@ const PROTOTYPES = {
   init: "int uv_poll_init(void *loop, void *handle, int fd)",
   start: "int uv_poll_start(void *handle, int events, void *callback)",
   stop: "int uv_poll_stop(void *handle)",
-  /** Called by its address alone; here so that a Node without it is told of. */
+  /** Called only by its address; here so that a Node without it is detected. */
   handleType: "int uv_handle_get_type(void *handle)",
   close: "void uv_close(void *handle, void *callback)",
   ref: "void uv_ref(void *handle)",
@@ -64,7 +64,7 @@ export function watchReadable(fd: number): LoopWatch {
   // A function of one argument, so that it is a hook as it is: no JavaScript runs any more when a thread is ended by force.
   const stop = uv.address(null, "uv_poll_stop");
   uv.atEnd(isolate, stop, handle);
-  // As a callback: it looks at the handle and does nothing.
+  // As a callback: it reads the handle and does nothing.
   uv.start(handle, UV_READABLE, uv.address(null, "uv_handle_get_type"));
   return {
     keepAlive: (isKept) => void (isKept ? uv.ref(handle) : uv.unref(handle)),

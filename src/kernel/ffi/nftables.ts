@@ -12,9 +12,9 @@ export interface Libnftables {
   setDryRun(context: NftHandle, dry: boolean): void;
   /** Runs commands in nft(8) syntax; false when they were refused. */
   run(context: NftHandle, commands: string): boolean;
-  /** What the last run printed. */
+  /** The output of the last run. */
   output(context: NftHandle): string;
-  /** What the last run complained. */
+  /** The error output of the last run. */
   error(context: NftHandle): string;
 }
 

@@ -6,7 +6,7 @@ import { lastErrno, libc, type NativeFunction } from "./library.ts";
 const [EINTR, EISCONN, EALREADY, EINPROGRESS] = [4, 106, 114, 115];
 /**
  * ENOENT, ESRCH, ENOEXEC, ECHILD, EEXIST, ENOTDIR, ENOTTY: no call of a TCP socket fails so. The engine has done something of its own between
- * the call and our asking for errno (collected garbage, loaded code), and another try tells the truth.
+ * the call and our asking for errno (collected garbage, loaded code), and a repeated call returns the right one.
  */
 const FOREIGN: ReadonlySet<number> = new Set([2, 3, 8, 10, 17, 20, 25]);
 /** Of those; then it is believed. */
@@ -14,7 +14,7 @@ const MAX_TRIES = 3;
 /** include/linux/socket.h. */
 const SHUT_WR = 1;
 
-/** What was called ends with: hot calls give a negated errno, so that what is expected costs no error object. EINTR is to be tried again. */
+/** The result of a call. Frequent calls return a negated errno, so that expected failures cost no error object. EINTR must be tried again. */
 function outcome(result: number | bigint): number {
   const number = Number(result);
   return number >= 0 ? number : -lastErrno();
@@ -27,12 +27,12 @@ function raw(native: NativeFunction, ...args: readonly unknown[]): number {
   }
 }
 
-/** What is to be called again: it was interrupted, or its errno is not its own. */
+/** Whether the call must be repeated: it was interrupted, or its errno is of another call. */
 function isMoot(result: number, tries: number): boolean {
   return result < 0 && (result === -EINTR || (tries < MAX_TRIES && FOREIGN.has(-result)));
 }
 
-/** recv(2) of a stream: how many bytes came, 0 at its end, or a negated errno. */
+/** recv(2) of a stream: the number of bytes, 0 at its end, or a negated errno. */
 export function receiveBytes(fd: number, into: Uint8Array): number {
   for (let tries = 1; ; tries += 1) {
     const result = outcome(libc().recv(fd, into, into.length, C.MSG_DONTWAIT));
@@ -59,7 +59,7 @@ export function acceptFrom(fd: number, address: Uint8Array): number {
   }
 }
 
-/** connect(2) of a non-blocking socket: 0, or a negated errno (EINPROGRESS as a rule). The same when it was asked already. */
+/** connect(2) of a non-blocking socket: 0, or a negated errno (EINPROGRESS as a rule). The same if it was called already. */
 export function beginConnect(fd: number, address: Uint8Array): number {
   for (let tries = 1; ; tries += 1) {
     const result = raw(libc().connect, fd, address, address.length);
@@ -114,7 +114,7 @@ export function epollControl(
   if (result < 0) throw KernelError.fromErrno(-result, `watch descriptor ${fd}`);
 }
 
-/** What {@link epollPoll} fills. */
+/** The events that {@link epollPoll} writes. */
 export class EpollEvents {
   readonly words: Uint32Array;
   readonly capacity: number;

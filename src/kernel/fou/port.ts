@@ -44,7 +44,7 @@ export function openFouPort(ns: { readonly fd: number }): FouPort {
   };
 }
 
-/** FOU is asked a few times in the life of a namespace: the connection is not worth keeping. */
+/** FOU is used a few times in the life of a namespace, so the connection is not kept. */
 function withFou<T>(ns: { readonly fd: number }, use: (fou: GenericFamily) => T): T {
   using connection = NetlinkConnection.open(ns, NETLINK.GENERIC);
   const fou = GenericFamily.find(connection, "fou");

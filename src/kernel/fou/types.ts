@@ -4,7 +4,7 @@ import type { IpFamily } from "#base/ip";
 export interface FouPortEntry {
   readonly family: IpFamily;
   readonly port: number;
-  /** What is inside: 4 for IPv4 (ipip), 41 for IPv6; 0 with `gue`. */
+  /** The inner protocol: 4 for IPv4 (ipip), 41 for IPv6; 0 with `gue`. */
   readonly ipProtocol: number;
   /** Generic UDP encapsulation instead of direct. Default false. */
   readonly gue?: boolean;

@@ -7,7 +7,7 @@ const MAX_NAME_BYTES = 15;
 /** IFALIASZ without the NUL. */
 const MAX_ALIAS_BYTES = 255;
 
-/** What the kernel's dev_valid_name refuses, with a message that says why. Throws {@link KernelError} `invalid`. */
+/** Refuses the same names as the kernel's dev_valid_name, with the reason. Throws {@link KernelError} `invalid`. */
 export function checkLinkName(name: string): void {
   const bytes = Buffer.byteLength(name);
   if (bytes >= 1 && bytes <= MAX_NAME_BYTES && name !== "." && name !== ".." && !/[/:\s\0]/.test(name)) return;

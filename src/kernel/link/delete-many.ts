@@ -16,14 +16,14 @@ export const MAX_DELETE_MANY = 128;
  * through in order, so the caller's thread waits for nothing and the group has members for a few milliseconds at most.
  *
  * - A link that vanished is refused when it should join (ENODEV; an index is not given out again until all 2^31 were), and
- *   is reported. One that vanishes after joining is gone, as was asked. A rename changes nothing, the index stays. A link
- *   that moves to another namespace in between keeps its group there, where nobody deletes that group.
+ *   is reported. One that vanishes after joining is gone, as wanted. A rename changes nothing, the index stays. A link
+ *   that moves to another namespace in between keeps its group there, where that group is never deleted.
  * - If this process is killed after the datagram was sent, the kernel finishes it. There is no moment between joining and
  *   going at which a process of ours has to act, so links are left in a group only when the kernel refuses to delete it;
  *   they work on, listed by their alias as before, until the next attempt.
- * - Each call draws a number of {@link DELETION_GROUPS}, so what was left is removed by its own next deletion and not by
- *   somebody else's, whose caller could not tell whose addresses became free. Drawing a number twice (1 in 16 million)
- *   would only remove what has to go.
+ * - Each call draws a number of {@link DELETION_GROUPS}, so links that are left are removed by their own next deletion and not by
+ *   another one, whose caller would not know which addresses became free. A repeated number (1 in 16 million)
+ *   would only remove links that must be deleted anyway.
  */
 export async function deleteTogether(
   connection: NetlinkConnection,

@@ -69,7 +69,7 @@ export function joiningGroup(index: number, group: number): NetlinkRequest {
   return { type: RTM.SETLINK, body, what: () => `delete link ${index} (put it into group ${group})` };
 }
 
-/** RTM_DELLINK for all links of a group. It must name no link: the kernel looks at the group last. */
+/** RTM_DELLINK for all links of a group. It must name no link: the kernel checks the group last. */
 export function deletionOfGroup(group: number): NetlinkRequest {
   const body = new MessageWriter().raw(linkHeader()).u32(IFLA.GROUP, group).bytes;
   return { type: RTM.DELLINK, body, what: () => `delete the links of group ${group}` };
@@ -136,7 +136,7 @@ function writeVxlan(data: MessageWriter, options: VxlanOptions): void {
   flag(VXLAN.UDP_CSUM, options.udpCsum);
   flag(VXLAN.UDP_ZERO_CSUM6_TX, options.udp6ZeroCsumTx);
   flag(VXLAN.UDP_ZERO_CSUM6_RX, options.udp6ZeroCsumRx);
-  // Only when wanted: kernels refuse to change COLLECT_METADATA, even to what it is.
+  // Only when wanted: kernels refuse to change COLLECT_METADATA, even to the same value.
   if (options.external === true) data.u8(VXLAN.COLLECT_METADATA, 1);
   if (options.gbp === true) data.flag(VXLAN.GBP);
 }

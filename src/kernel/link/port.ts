@@ -51,7 +51,7 @@ class KernelLinkPort implements LinkPort {
     return use(there);
   }
 
-  /** Sets what cannot be set while making the link, and reads it back; on failure the link is removed again. */
+  /** Sets the fields that a creation cannot set, and reads the link back; after a failure the link is removed. */
   #finish(connection: NetlinkConnection, spec: LinkSpec, what: () => string): Link {
     const made = readLink(connection, { name: spec.name });
     if (made === undefined) throw new KernelError("failed", `Cannot ${what()}: it vanished at once`);
@@ -91,7 +91,7 @@ function raiseLink(connection: NetlinkConnection, name: string): void {
   connection.change({ type: RTM.SETLINK, body, what: () => `bring link ${name} up` });
 }
 
-/** What RTM_NEWLINK leaves undone: the alias, and for tun everything but the name. */
+/** The fields that RTM_NEWLINK does not set: the alias, and for tun everything but the name. */
 function lateChange(spec: LinkSpec): LinkChange | undefined {
   if (spec.kind === "tun") {
     const { mtu, mac, alias, up, masterIndex } = spec;

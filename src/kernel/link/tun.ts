@@ -41,7 +41,7 @@ function attach(fd: number, request: Uint8Array, what: string): void {
   try {
     ioctl(fd, TUNSETIFF, request, what);
   } catch (error) {
-    // With IFF_TUN_EXCL the driver says EBUSY where every other kind says EEXIST.
+    // With IFF_TUN_EXCL the driver returns EBUSY, every other kind EEXIST.
     if (isKernelError(error, "busy")) throw KernelError.fromErrno(EEXIST, what);
     throw error;
   }

@@ -27,7 +27,7 @@ export interface Link {
   readonly masterIndex?: number;
   /** IFF_* bits. */
   readonly flags: number;
-  /** IFLA_GROUP: 0 unless somebody chose another one. */
+  /** IFLA_GROUP: 0 unless another one was set. */
   readonly group: number;
   /** Kind-specific settings, for the kinds that this module knows. */
   readonly details?: LinkDetails;
@@ -100,7 +100,7 @@ export interface TunnelOptions {
   readonly ttl?: number | undefined;
   /** Path MTU discovery; ipip only. Default true. */
   readonly pmtuDiscovery?: boolean | undefined;
-  /** What is carried; default IPv4 for ipip, IPv6 for ip6tnl. */
+  /** The inner protocol; default IPv4 for ipip, IPv6 for ip6tnl. */
   readonly payload?: "ipv4" | "ipv6" | "any" | undefined;
   /** Tunnel parameters come with each packet (collect_md). */
   readonly external?: boolean | undefined;
@@ -116,7 +116,7 @@ export interface TunnelEncap {
   readonly csum6?: boolean | undefined;
 }
 
-/** What every kind can be made with. */
+/** Options of every kind. */
 export interface CommonLinkSpec {
   /** 1 to 15 bytes, no `/`, no white space. */
   readonly name: string;
@@ -158,10 +158,10 @@ export type LinkKind = LinkSpec["kind"];
 /** One link: by name, or by index. */
 export type LinkRef = { readonly name: string } | { readonly index: number };
 
-/** What {@link LinkPort.deleteMany} wants to know of a link; any {@link Link} will do. */
+/** The fields of a link that {@link LinkPort.deleteMany} needs; any {@link Link} has them. */
 export type DeletableLink = Pick<Link, "index" | "kind">;
 
-/** What to change; absent fields stay. */
+/** Changes of a link; absent fields stay. */
 export interface LinkChange {
   readonly name?: string | undefined;
   readonly mtu?: number | undefined;
@@ -169,7 +169,7 @@ export interface LinkChange {
   /** The empty string removes it. */
   readonly alias?: string | undefined;
   readonly up?: boolean | undefined;
-  /** `null` takes the link out of its bridge. */
+  /** `null` removes the link from its bridge. */
   readonly masterIndex?: number | null | undefined;
   /** Answer ARP on the link; default true. */
   readonly arp?: boolean | undefined;
@@ -179,7 +179,7 @@ export interface LinkChange {
   readonly netns?: NetNs | undefined;
 }
 
-/** The links of one namespace. Every method throws {@link KernelError}; each takes some 10 µs unless it says more. */
+/** The links of one namespace. Every method throws {@link KernelError}; each takes some 10 µs unless more is stated. */
 export interface LinkPort {
   /** All links, by index. */
   list(): Link[];
@@ -187,7 +187,7 @@ export interface LinkPort {
   get(ref: LinkRef): Link | undefined;
   /**
    * Makes a link and reads it back (from `spec.netns` when given). Throws `already-exists` for a taken name,
-   * `unsupported` when the kernel lacks the kind, `invalid` for what it refuses.
+   * `unsupported` when the kernel lacks the kind, `invalid` if it refuses an option.
    */
   create(spec: LinkSpec): Link;
   /** Throws `no-device` when there is no such link. */
@@ -200,7 +200,7 @@ export interface LinkPort {
    * Deletes up to 128 links on another thread in little more time than one takes: they share the wait. One that cannot be
    * deleted does not keep the others. Resolves to the failures by index, empty when all are gone: `no-device` when there
    * was no such link, `unsupported` for one without a kind. Rejects when nothing is known to be deleted: with `invalid` for
-   * more links, else with what the kernel said; then try them one by one. The signal is heeded until the requests are sent.
+   * more links, else with the kernel's error; then delete them one by one. The signal has an effect until the requests are sent.
    *
    * The kernel's networking lock is held for some 0.25 ms for each link, and whoever changes a link meanwhile waits: choose
    * how many by that.
@@ -208,7 +208,7 @@ export interface LinkPort {
   deleteMany(links: readonly DeletableLink[], options?: AbortOptions): Promise<ReadonlyMap<number, KernelError>>;
 }
 
-/** What this namespace calls other namespaces: the ids in {@link Link.peerNetNsId}. */
+/** The ids of other namespaces in this namespace, as in {@link Link.peerNetNsId}. */
 export interface NetnsIdPort {
   /** `undefined` when `ns` has no id here yet. */
   get(ns: NetNs): number | undefined;

@@ -12,7 +12,7 @@ import { C, close, open, tryLock } from "#kernel/ffi";
 const RETRY_MS = 50;
 
 /**
- * Takes the lock if nobody has it; `undefined` when somebody does. Throws `KernelError` when the file cannot be opened.
+ * Takes the lock if it is free; `undefined` if it is taken. Throws `KernelError` if the file cannot be opened.
  */
 export function tryFileLock(path: string): Disposable | undefined {
   const fd = open(path, C.O_RDWR | C.O_CREAT);

@@ -37,7 +37,7 @@ function collector(): Collector {
   };
 }
 
-test("Monitors: tells links, addresses, routes and rules of the namespaces it watches, and stops when asked", async () => {
+test("Monitors: reports links, addresses, routes and rules of watched namespaces, and stops when disposed", async () => {
   await using monitors = new Monitors({ onFailure: (error) => assert.fail(error.message) });
   using ns = createAnonymousNetNs();
   using other = createAnonymousNetNs();
@@ -71,14 +71,14 @@ test("Monitors: tells links, addresses, routes and rules of the namespaces it wa
   assert.ok(!here.events.some((event) => event.kind === "link" && event.link.name === "unseen"));
 });
 
-test("Monitors: says resync when the kernel had to drop events", async () => {
+test("Monitors: reports resync after the kernel dropped events", async () => {
   await using monitors = new Monitors({ onFailure: (error) => assert.fail(error.message) });
   using ns = createAnonymousNetNs();
   using stack = openKernel().openStack(ns);
   const here = collector();
   const link = stack.links.create({ kind: "bridge", name: "br0", up: true });
   await using _watch = monitors.watch(ns, { routes: true }, here.listener);
-  // This thread takes nothing while it works, so the kernel's queue runs over.
+  // This thread reads nothing meanwhile, so the kernel's queue overflows.
   const dst = Cidr.parse("10.1.0.0/24");
   for (let round = 0; round < 20_000; round += 1) {
     stack.routes.add({ dst, linkIndex: link.index });

@@ -17,7 +17,7 @@ const RECEIVE_QUEUE_BYTES = 8 << 20;
 
 /** One receive; the kernel's datagrams are at most a page or two. */
 const BUFFER_BYTES = 64 << 10;
-/** Datagrams of one watch in one turn of the event loop; more wait for the next. */
+/** Datagrams of one watch in one round of the event loop; more wait for the next round. */
 const MAX_DATAGRAMS = 64;
 
 /**
@@ -30,7 +30,7 @@ export class Monitors implements AsyncDisposable {
   readonly #onFailure: (error: KernelError) => void;
   #stopped = false;
 
-  /** `onFailure` is told when events of a watch can no longer be had; it is silent from then on. */
+  /** `onFailure` is called when a watch fails; it reports nothing from then on. */
   constructor(options: { readonly onFailure: (error: KernelError) => void }) {
     this.#onFailure = options.onFailure;
   }
@@ -67,13 +67,13 @@ export class Monitors implements AsyncDisposable {
     }
   }
 
-  /** The events of one datagram; `undefined` when none waits. */
+  /** The events of one datagram; `undefined` if none is queued. */
   #next(watch: DescriptorWatch): readonly MonitorEvent[] | undefined {
     try {
       const length = recv(watch.fd, this.#buffer, C.MSG_DONTWAIT, "receive kernel events");
       if (length === undefined) return undefined;
       if (length > this.#buffer.length) return [{ kind: "resync" }];
-      // Listeners may keep what they are told.
+      // Listeners may keep the events.
       return [...decodeEvents(Buffer.from(this.#buffer.subarray(0, length)))];
     } catch (error) {
       if (!isKernelError(error)) throw error;

@@ -3,7 +3,7 @@ import type { Link } from "#kernel/link";
 import type { Route } from "#kernel/route";
 import type { Rule } from "#kernel/rule";
 
-/** What happened in a namespace. */
+/** An event in a namespace. */
 export type MonitorEvent =
   | { readonly kind: "link"; readonly op: "new" | "delete"; readonly link: Link }
   | { readonly kind: "address"; readonly op: "new" | "delete"; readonly address: Address }
@@ -12,7 +12,7 @@ export type MonitorEvent =
   /** Events were lost: read the state anew. */
   | { readonly kind: "resync" };
 
-/** What to watch. */
+/** The watched kinds of objects. */
 export interface MonitorTopics {
   readonly links?: boolean;
   readonly addresses?: boolean;

@@ -11,7 +11,7 @@ function ip(...words: readonly string[]): string {
   return execFileSync("ip", ["-n", NAME, ...words], { encoding: "utf8" }).trim();
 }
 
-test("the ports write what ip(8) reads, and read what ip(8) wrote", () => {
+test("ip(8) reads the objects of the ports, and the ports read those of ip(8)", () => {
   using ns = kernel.createNetNs(NAME);
   try {
     using stack = kernel.openStack(ns);

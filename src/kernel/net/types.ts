@@ -7,7 +7,7 @@ import type { RoutePort } from "#kernel/route";
 import type { RulePort } from "#kernel/rule";
 import type { SysctlPort } from "#kernel/sysctl";
 
-/** Everything of one namespace. Whoever opens it disposes it; the namespace's own handle may be closed before. */
+/** All ports of one namespace. The opener disposes it; the namespace's own handle may be closed before. */
 export interface NetStack extends Disposable {
   readonly links: LinkPort;
   readonly addresses: AddressPort;

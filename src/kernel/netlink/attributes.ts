@@ -85,7 +85,7 @@ export class MessageWriter {
     return this.attribute(type, new Uint8Array(0));
   }
 
-  /** An attribute whose payload is written by `fill`. `marked` sets NLA_F_NESTED, which newer kernel parts insist on. */
+  /** An attribute whose payload is written by `fill`. `marked` sets NLA_F_NESTED, which newer parts of the kernel require. */
   nest(type: number, fill: (writer: MessageWriter) => void, marked = true): this {
     const inner = new MessageWriter();
     fill(inner);
@@ -183,7 +183,7 @@ export class Attributes {
     return IpAddress.fromBytes(payload);
   }
 
-  /** The attributes inside; none when the attribute is absent. */
+  /** The nested attributes; empty if the attribute is absent. */
   nested(type: number): Attributes {
     return Attributes.parse(this.#payloads.get(type) ?? Buffer.alloc(0));
   }

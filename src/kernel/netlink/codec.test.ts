@@ -95,7 +95,7 @@ test("readers: well-formed attributes of any type, cut anywhere, never throw any
   );
 });
 
-test("MessageWriter and Attributes: what is written is read", () => {
+test("MessageWriter and Attributes: written attributes are read back", () => {
   fc.assert(
     fc.property(
       fc.nat(0xff),

@@ -5,7 +5,7 @@ import { NLM_F, NLMSG } from "./constants.ts";
 import { type Ack, decodeAck, decodeDone, type NetlinkMessage } from "./message.ts";
 import { NetlinkSocket } from "./socket.ts";
 
-/** A dump that the kernel marks as inconsistent is asked for again so often (docs/spec/pod-network.md#5.4) … */
+/** A dump that the kernel marks as inconsistent is repeated this many times (docs/spec/pod-network.md#5.4) … */
 const DUMP_RETRIES = 5;
 /** … after this pause, doubling, microseconds. */
 const FIRST_PAUSE_US = 200;
@@ -14,22 +14,22 @@ const MAX_ASYNC_REQUESTS = 2;
 /** Changes sent together: their acks must fit the socket's queue, also where rmem_max (some 200 KiB) caps it. */
 const MAX_CHANGES_TOGETHER = 256;
 
-/** Of a long list so much is read between two turns of the event loop, milliseconds. */
+/** A long list is read for this time between two rounds of the event loop, milliseconds. */
 const SLICE_MS = 5;
 
-/** A request: what to ask, and a phrase for errors that completes "Cannot …". */
+/** A request, with a phrase for errors that completes "Cannot …". */
 export interface NetlinkRequest {
   readonly type: number;
   /** Besides NLM_F_REQUEST. */
   readonly flags?: number;
   readonly body: Uint8Array;
-  /** `add route 10.0.0.0/24 via 192.0.2.1`. A function, so that the text costs nothing when all goes well. */
+  /** `add route 10.0.0.0/24 via 192.0.2.1`. A function, so that the text is made only for errors. */
   readonly what: () => string;
 }
 
 /**
- * A connection to one netlink protocol in one namespace; stays there whatever the thread does. Synchronous: an ordinary
- * request takes some 10 µs. Whoever opens it disposes it.
+ * A connection to one netlink protocol in one namespace; it stays there, whatever namespace the thread enters. Synchronous: an ordinary
+ * request takes some 10 µs. The opener disposes it.
  */
 export class NetlinkConnection implements Disposable {
   readonly #socket: NetlinkSocket;
@@ -102,7 +102,7 @@ export class NetlinkConnection implements Disposable {
     decode: (message: NetlinkMessage) => T | undefined,
     { signal }: AbortOptions = {},
   ): Promise<T[]> {
-    // Closed with whatever the kernel has not been asked for yet.
+    // Closed, with the rest of the dump unread.
     using socket = NetlinkSocket.open({ fd: this.#namespace }, this.#protocol);
     const sequence = socket.send(request.type, flagsOf(request) | NLM_F.DUMP, request.body);
     const found: T[] = [];
@@ -131,7 +131,7 @@ export class NetlinkConnection implements Disposable {
 
   /**
    * As {@link NetlinkConnection.changeAsync} for 1 to 256 changes in one datagram: the kernel makes them in order, whether
-   * or not earlier ones fail. Resolves to what each failed with, in the same order, `undefined` for success. Rejects with
+   * or not earlier ones fail. Resolves to the errors, in the same order, `undefined` for success. Rejects with
    * {@link KernelError} when they cannot be sent, or not all answers come.
    */
   async changeAllAsync(
@@ -175,7 +175,7 @@ export class NetlinkConnection implements Disposable {
           done = true;
           check(message.type === NLMSG.DONE ? decodeDone(message) : decodeAck(message), request.what);
         } else if (failure === undefined) {
-          // A dump must be read to its end whatever happens: while one runs the kernel refuses the next (EBUSY).
+          // A dump must always be read to its end: while one runs the kernel refuses the next (EBUSY).
           failure = attempt(() => {
             const object = decode(message);
             if (object !== undefined) into.push(object);

@@ -1,7 +1,7 @@
 /**
  * Netlink: framing, attributes, acks with the kernel's own error text, and dumps that notice being interrupted.
  *
- * Owns: sockets, sequence numbers, retries. Refuses to know: what links, addresses and routes are; the ports in
+ * Owns: sockets, sequence numbers, retries. Refuses to know: links, addresses and routes; the ports in
  * `#kernel/link` and its neighbours do.
  *
  * ```ts

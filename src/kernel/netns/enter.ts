@@ -8,13 +8,13 @@ export type SyncResult<T> = T extends PromiseLike<unknown> ? never : T;
 /**
  * Runs `fn` with the calling thread inside `ns` and returns its result. Sockets made by `fn` stay in `ns` for ever.
  * `fn` must not be asynchronous, and must not start processes or Workers: they would live in `ns`. When the way back
- * fails the process ends, because nothing it did from then on could be trusted. Throws what `fn` throws, and
+ * fails the process ends, because all later results could be wrong. Throws the error of `fn`, and
  * {@link KernelError} when `ns` cannot be entered.
  */
 export function inNetNs<T>(ns: { readonly fd: number }, fn: () => SyncResult<T>): T {
   const home = currentNetNsFd();
   if (isSame(ns.fd, home)) {
-    // Entering even the own namespace takes CAP_SYS_ADMIN, which a program that stays in it has no use for.
+    // Entering even the own namespace takes CAP_SYS_ADMIN, which a program that stays in it does not need.
     close(home);
     return fn() as T;
   }
@@ -42,7 +42,7 @@ function goBack(home: number): void {
   try {
     setns(home, C.CLONE_NEWNET);
   } catch (error) {
-    // Who may not leave may not come back either, and has not left.
+    // A thread that may not leave could not come back either; it has not left.
     if (!isAtHome(home)) {
       process.stderr.write(`fatal: cannot return to the own network namespace: ${describeError(error)}\n`);
       process.abort();

@@ -46,7 +46,7 @@ export function deleteNetNs(name: string): void {
   try {
     unmount(path, C.MNT_DETACH);
   } catch (error) {
-    // EINVAL: a plain file that a killed `create` left, or whose mount is gone. Removing it is what was asked.
+    // EINVAL: a plain file that a killed `create` left, or whose mount is gone. The removal is wanted.
     if (!isKernelError(error, "invalid")) throw error;
   }
   try {
@@ -74,7 +74,7 @@ function isPinned(path: string): boolean {
   try {
     return statfsSync(path).type === NSFS_MAGIC;
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return false; // deleted between list and look
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return false; // deleted after the list was read
     throw new KernelError("failed", `Cannot look at ${path}`, { cause: error });
   }
 }

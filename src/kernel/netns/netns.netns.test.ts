@@ -12,7 +12,7 @@ function ip(...words: readonly string[]): string {
   return execFileSync("ip", words, { encoding: "utf8" });
 }
 
-test("createNetNs and `ip netns`: each sees and deletes what the other made", () => {
+test("createNetNs and `ip netns`: each lists and deletes namespaces of the other", () => {
   using made = createNetNs(NAME);
   assert.match(ip("netns", "list"), new RegExp(`^${NAME}\\b`, "m"));
   assert.equal(statSync(`/run/netns/${NAME}`, { bigint: true }).ino, made.inode);
@@ -54,7 +54,7 @@ test("inNetNs: asynchronous functions do not pass the type checker", () => {
   assert.ok(result instanceof Promise);
 });
 
-test("openNetNs: by process, own, and refusals that say why", () => {
+test("openNetNs: by process, own, and refusals with a reason", () => {
   using mine = openNetNs("own");
   using byPid = openNetNs({ pid: process.pid });
   assert.equal(mine.inode, byPid.inode);

@@ -1,6 +1,6 @@
 /**
- * An open network namespace. Its descriptor keeps the namespace alive; whoever opened it disposes it.
- * The fake kernel hands out objects of this type too, whose descriptor is -1.
+ * An open network namespace. Its descriptor keeps the namespace alive; the opener disposes it.
+ * The fake kernel returns objects of this type too, whose descriptor is -1.
  */
 export interface NetNs extends Disposable {
   /** A descriptor of the namespace file; -1 in the fake kernel. */

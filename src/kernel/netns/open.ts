@@ -12,7 +12,7 @@ const NSFS_MAGIC = 0x6e736673;
  */
 export function openNetNs(ref: NetNsRef): NetNs {
   const path = pathOf(ref);
-  // Not blocking: a FIFO in the place of a namespace would hold this process up until somebody writes to it.
+  // Not blocking: a FIFO at the path of a namespace would block this process until it has a writer.
   const fd = open(path, C.O_RDONLY | C.O_NONBLOCK);
   const netns = handle(fd, path);
   if (statfsSync(`/proc/self/fd/${fd}`).type === NSFS_MAGIC) return netns;
@@ -35,7 +35,7 @@ export function handle(fd: number, path: string): NetNs {
   };
 }
 
-/** The path of a named namespace. Throws {@link KernelError} `invalid` for what cannot be a name. */
+/** The path of a named namespace. Throws {@link KernelError} `invalid` for an invalid name. */
 export function namedPath(name: string): string {
   if (!/^[^/\0]{1,255}$/.test(name) || name === "." || name === "..") {
     throw new KernelError("invalid", `"${name}" cannot be the name of a network namespace: use a plain file name`);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { test } from "node:test";
 
-/** What a script prints that has CAP_NET_ADMIN and nothing else. */
+/** The output of a script that has only CAP_NET_ADMIN. */
 function unprivileged(script: string): string {
   const privileges = ["--inh-caps=-all,+net_admin", "--bounding-set=-all,+net_admin", "--no-new-privs"];
   const face = JSON.stringify(`${import.meta.dirname}/index.ts`);
@@ -19,7 +19,7 @@ test("inNetNs: the own namespace is entered without CAP_SYS_ADMIN", () => {
   assert.equal(printed, "inside\n");
 });
 
-test("createAnonymousNetNs: without CAP_SYS_ADMIN it is refused, and the program goes on", () => {
+test("createAnonymousNetNs: it fails without CAP_SYS_ADMIN, and the program goes on", () => {
   const printed = unprivileged(`
     try {
       netns.createAnonymousNetNs();

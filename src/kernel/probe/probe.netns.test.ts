@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { openKernel } from "#kernel/net";
 import { probeKernel } from "./index.ts";
 
-test("probeKernel: finds what the tests of this tier need, says why of the rest, and leaves nothing behind", () => {
+test("probeKernel: finds the features that this tier needs, gives reasons for missing ones, and leaves nothing behind", () => {
   const before = openKernel().listNetNs();
   const features = probeKernel();
   const names = features.map(({ name }) => name);

@@ -6,7 +6,7 @@ export interface KernelFeature {
   /** `veth`, `vxlan`, `nf_tables`, … */
   readonly name: string;
   readonly available: boolean;
-  /** One line: what was found, or why it is not there. */
+  /** One line: the finding, or the reason why it is missing. */
   readonly detail: string;
   /** The parts of the suite that need it, by their names in the documentation. Empty: nothing depends on it alone. */
   readonly affects: readonly string[];

@@ -1,7 +1,7 @@
 /**
  * Routes of one namespace, in any table, with multipath, gateways of the other family and lightweight-tunnel encap.
  *
- * Owns: {@link RoutePort} and its rtnetlink encoding. Refuses to know: whose tables and protocol numbers are whose.
+ * Owns: {@link RoutePort} and its rtnetlink encoding. Refuses to know: the owners of tables and protocol numbers.
  *
  * ```ts
  * stack.routes.replace({ dst: Cidr.host(podAddress), linkIndex: host.index, table: 116, protocol: 30 });

@@ -19,7 +19,7 @@ export function writeGateway(writer: MessageWriter, family: IpFamily, gateway: I
   writer.attribute(RTA.VIA, via);
 }
 
-/** The address in RTA_VIA; `undefined` when there is none, or it is not IP. */
+/** The address in RTA_VIA; `undefined` if there is none, or it is not IP. */
 export function decodeVia(via: Buffer | undefined): IpAddress | undefined {
   if (via === undefined || via.length < 2) return undefined;
   const length = via.readUInt16LE(0) === AF.INET ? 4 : via.readUInt16LE(0) === AF.INET6 ? 16 : 0;

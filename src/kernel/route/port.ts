@@ -29,7 +29,7 @@ function listRoutes(connection: NetlinkConnection, filter: RouteFilter): Route[]
       return route !== undefined && matchesRouteFilter(route, filter) ? route : undefined;
     });
   } catch (error) {
-    // A table without routes does not exist, and a filter by a link that is gone is refused: for a list both mean "none".
+    // A table without routes does not exist, and a filter by a deleted link is refused: for a list both mean an empty result.
     const filtered = filter.table !== undefined || filter.linkIndex !== undefined;
     if (filtered && error instanceof KernelError && (error.code === "not-found" || error.code === "no-device"))
       return [];
@@ -37,7 +37,7 @@ function listRoutes(connection: NetlinkConnection, filter: RouteFilter): Route[]
   }
 }
 
-/** True when the route has all that the filter asks for; a multipath route is on each of its links. */
+/** True if the route matches all fields of the filter; a multipath route is on each of its links. */
 export function matchesRouteFilter(route: Route, filter: RouteFilter): boolean {
   if (route.family !== filter.family) return false;
   if (filter.table !== undefined && route.table !== filter.table) return false;
@@ -46,7 +46,7 @@ export function matchesRouteFilter(route: Route, filter: RouteFilter): boolean {
   return route.multipath?.some((hop) => hop.linkIndex === filter.linkIndex) ?? false;
 }
 
-/** Throws {@link KernelError} `invalid` for what cannot be encoded or makes no sense. */
+/** Throws {@link KernelError} `invalid` for a route that cannot be encoded or is contradictory. */
 export function checkRoute(verb: string, spec: RouteSpec): void {
   const why = faultOf(spec);
   if (why !== undefined) {

@@ -3,7 +3,7 @@ import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 /** RT_SCOPE_*: how far away the destination is. */
 export type RouteScope = "global" | "site" | "link" | "host" | "nowhere" | number;
 
-/** What happens to a packet that the route matches. */
+/** The action for a packet that the route matches. */
 export type RouteType =
   | "unicast"
   | "local"
@@ -20,7 +20,7 @@ export interface NextHop {
   readonly linkIndex?: number;
   /** May be of the other family (RTA_VIA). */
   readonly gateway?: IpAddress;
-  /** The gateway is on the link although no prefix says so. */
+  /** The gateway is on the link although no prefix covers it. */
   readonly onlink?: boolean;
   /** 1 to 256. */
   readonly weight: number;
@@ -47,7 +47,7 @@ export interface Route {
   readonly dst: Cidr;
   /** 254 is main, 255 local. */
   readonly table: number;
-  /** Who added it: 2 kernel, 3 boot, 4 static, else a program's number. */
+  /** The origin: 2 kernel, 3 boot, 4 static, else a program's number. */
   readonly protocol: number;
   readonly scope: RouteScope;
   readonly type: RouteType;
@@ -111,7 +111,7 @@ export interface RoutePort {
    * `no-device`, `invalid`.
    */
   add(spec: RouteSpec): void;
-  /** As `add`, but takes the place of the route with the same table, dst and metric. */
+  /** As `add`, but replaces the route with the same table, dst and metric. */
   replace(spec: RouteSpec): void;
   /** Throws `not-found` when no route matches. */
   delete(key: RouteKey): void;

@@ -1,7 +1,7 @@
 /**
  * Policy rules of one namespace.
  *
- * Owns: {@link RulePort} and its rtnetlink encoding. Refuses to know: which priorities belong to whom.
+ * Owns: {@link RulePort} and its rtnetlink encoding. Refuses to know: the owners of priorities.
  *
  * ```ts
  * stack.rules.add({ family: 4, priority: 2000, table: 116 });

@@ -19,7 +19,7 @@ export function openRulePort(connection: NetlinkConnection): RulePort {
   };
 }
 
-/** Throws {@link KernelError} `invalid` for what cannot be encoded or makes no sense. */
+/** Throws {@link KernelError} `invalid` for a rule that cannot be encoded or is contradictory. */
 export function checkRule(verb: string, spec: RuleSpec): void {
   const why = faultOf(verb, spec);
   if (why !== undefined) {

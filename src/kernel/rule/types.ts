@@ -1,12 +1,12 @@
 import type { Cidr, IpFamily } from "#base/ip";
 
-/** What a matching rule does. */
+/** The action of a matching rule. */
 export type RuleAction = "lookup" | "goto" | "nop" | "blackhole" | "unreachable" | "prohibit";
 
 /** A policy rule: which table a packet is looked up in. */
 export interface Rule {
   readonly family: IpFamily;
-  /** Lower is asked first. */
+  /** Rules with a lower number are checked first. */
   readonly priority: number;
   /** For `lookup`; 0 for the other actions. */
   readonly table: number;
@@ -22,7 +22,7 @@ export interface Rule {
   readonly invert?: boolean;
   /** Routes with this prefix length or a shorter one do not count. */
   readonly suppressPrefixLength?: number;
-  /** Who added it, as in routes. Absent: unspecified. */
+  /** The origin, as in routes. Absent: unspecified. */
   readonly protocol?: number;
   /** For `goto`: the priority to go on from. */
   readonly goto?: number;
@@ -48,10 +48,10 @@ export interface RuleSpec {
 
 /** The policy rules of one namespace. Every method throws {@link KernelError} and takes some 10 µs. */
 export interface RulePort {
-  /** In the order in which the kernel asks them. */
+  /** In the order in which the kernel checks them. */
   list(family: IpFamily): Rule[];
   /** Throws `already-exists` when the same rule is there. */
   add(spec: RuleSpec): void;
-  /** Deletes the first rule that matches. Throws `not-found` when none does. */
+  /** Deletes the first rule that matches. Throws `not-found` if none does. */
   delete(spec: RuleSpec): void;
 }

@@ -12,7 +12,7 @@ export function openSysctlPort(ns: { readonly fd: number }): SysctlPort {
   };
 }
 
-/** The path under /proc/sys. Throws {@link KernelError} `invalid` for what is no key under `net`. */
+/** The path under /proc/sys. Throws {@link KernelError} `invalid` for a key that is not under `net`. */
 export function sysctlPath(key: string): string {
   const parts = key.split(key.includes("/") ? "/" : ".");
   if (parts.length < 2 || parts[0] !== "net" || parts.some((part) => part === "" || part === "." || part === "..")) {
