@@ -10,7 +10,7 @@ import { labPaths } from "#lab/host";
 import { ISTHMUS, isthmus, leftOf, type Outcome, removeLab, start, until } from "#test/lab";
 import { unruled } from "#test/unruled";
 
-/** Up all the while, for what needs an API server. */
+/** A lab for all tests that need an API server. */
 const LAB = "ct-bad";
 /** Never comes up. */
 const REFUSED = "ct-bad-refused";
@@ -33,7 +33,7 @@ after(async () => {
   await removeLab(LAB);
 });
 
-/** What is said of the fault: one line, which begins with the program as it was called, beside the pointer to `--help`. */
+/** The fault: one line that begins with the called program, without the pointer to `--help`. */
 function faultOf({ code, stdout, stderr }: Outcome, wanted: { readonly code: number; readonly title: string }): string {
   assert.equal(code, wanted.code, stderr);
   assert.equal(stdout, "");
@@ -61,7 +61,7 @@ const FLAGS = [
 ];
 
 for (const { args, says } of FLAGS) {
-  test(`isthmus: ${args.join(" ")} ends with 2 and says what is wrong`, async () => {
+  test(`isthmus: ${args.join(" ")} ends with 2 and names the fault`, async () => {
     const title = args[0] === "labb" ? "isthmus" : `isthmus ${args[0]}`;
     assert.match(faultOf(await isthmus(args), { code: 2, title }), says);
     assert.deepEqual(leftOf(REFUSED), []);
@@ -98,7 +98,7 @@ test("audit: a coild that does not answer is named", async () => {
 });
 
 for (const [who, setpriv] of [["root without capabilities", ["--bounding-set=-all", "--inh-caps=-all"]]] as const) {
-  test(`lab: ${who} is told which privilege is missing, and nothing is made`, async () => {
+  test(`lab: ${who} gets the name of the missing privilege, and nothing is made`, async () => {
     const { ended } = start(["setpriv", ...setpriv, ISTHMUS, "lab", `--name=${REFUSED}`]);
     const line = faultOf(await ended, { code: 1, title: "isthmus lab" });
     assert.match(line, /lacks CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN: run it as root/);
@@ -106,13 +106,13 @@ for (const [who, setpriv] of [["root without capabilities", ["--bounding-set=-al
   });
 }
 
-test("coild: without COIL_NODE_NAME it says what to set", async () => {
+test("coild: without COIL_NODE_NAME the error names the variable", async () => {
   const { ended } = start([join(ISTHMUS, "../coild")], { env: { COIL_NODE_NAME: undefined } });
   const line = faultOf(await ended, { code: 2, title: "coild" });
   assert.match(line, /^coild: the environment variable COIL_NODE_NAME is missing; set it to the name of this node$/);
 });
 
-test("pod: one whose namespace names a pool that does not exist says which, and runs once it exists", async () => {
+test("pod: a pod whose namespace names a missing pool reports its name, and runs once the pool exists", async () => {
   const namespace = "astray";
   const ref = { name: "p", namespace };
   await api.create(resources.namespaces, {
@@ -148,7 +148,7 @@ async function serve({ metadata, spec: { versions } }: CrdManifest): Promise<voi
   await api.patch(resources.customResourceDefinitions, { name: metadata.name }, body);
 }
 
-test("pool: one whose subnet is no CIDR, from before the CRD forbade it, is named by the pod that waits for it, with the field; made anew, the pod runs", async () => {
+test("pool: an old pool whose subnet is no CIDR is named by the waiting pod, with the field; the pod runs with a new pool", async () => {
   const ref = { name: "p", namespace: "crooked" };
   const pool = { name: "crooked" };
   const crooked = { metadata: pool, spec: { subnets: [{ ipv4: "10.0.0.0/99" }] } };

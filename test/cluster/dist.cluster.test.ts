@@ -1,4 +1,4 @@
-/** `dist` as it is copied to a node: complete, and clear about what it lacks. */
+/** `dist` copied to a node: it is complete, and names missing parts. */
 import assert from "node:assert/strict";
 import { cpSync, globSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -29,7 +29,7 @@ test("dist: a copy of it works without the checkout", async (t) => {
   assert.match((await run(join(folder, "coild"), "--version")).stdout, /^coild \d/);
 });
 
-test("dist: a part that was not copied is named, and what to do", async (t) => {
+test("dist: a part that was not copied is named, with the fix", async (t) => {
   const folder = copied(t);
   rmSync(join(folder, "node_modules"), { recursive: true });
   const { code, stderr } = await run(join(folder, "coild"), "--version");

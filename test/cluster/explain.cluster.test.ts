@@ -69,7 +69,7 @@ interface Answer {
   readonly arrivals: readonly { readonly address: string; readonly masqueraded: boolean }[];
 }
 
-test("explain: the element that it names is the one that the proxy wrote, and a connection goes where it says", async (t) => {
+test("explain: it names the element that the proxy wrote, and a connection reaches the endpoint that it names", async (t) => {
   const places = [`--netns=/run/netns/${PREFIX}-node`, "--hostname-override=node-a"];
   const proxy = start([ISTHMUS, "service-proxy", ...FLAGS, ...places]);
   t.after(() => proxy.child.kill("SIGKILL"));

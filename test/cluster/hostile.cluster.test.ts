@@ -1,5 +1,5 @@
 /**
- * What a hostile review did to the pod network, done again: Nodes deleted under running pods, tables flushed and links renamed
+ * Attacks of a hostile review on the pod network, repeated: Nodes deleted under running pods, tables flushed and links renamed
  * by hand, one container in two namespaces, objects that are wrong. No address is ever on two pods.
  */
 import assert from "node:assert/strict";
@@ -123,7 +123,7 @@ function sharedInKernel(): string[] {
   return holders.filter((address, at) => holders.indexOf(address) !== at);
 }
 
-/** Waits until the audit finds nothing, or only what `but` allows. */
+/** Waits until the audit has no findings, except those that `but` allows. */
 async function goodAudit(but: readonly string[] = []): Promise<void> {
   const sockets = NODES.map((node) => `--socket=${labPaths(LAB).socketOf(node)}`);
   let last = "";
@@ -140,13 +140,13 @@ async function goodAudit(but: readonly string[] = []): Promise<void> {
   );
 }
 
-/** What a daemon of a node answers on a port. */
+/** The answer of a daemon on a port of a node. */
 async function http(node: string, port: number, path: string): Promise<string> {
   const script = `exec 3<>/dev/tcp/127.0.0.1/${port}; printf 'GET ${path} HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3`;
   return inNode(node, "bash", "-c", script);
 }
 
-/** As {@link http}; empty while nobody listens, as when a daemon starts. */
+/** As {@link http}; empty without a listener, as when a daemon starts. */
 async function httpOnceUp(node: string, port: number, path: string): Promise<string> {
   const script = `exec 3<>/dev/tcp/127.0.0.1/${port} && printf 'GET ${path} HTTP/1.0\\r\\n\\r\\n' >&3 && cat <&3`;
   const argv = ["nsenter", `--net=/run/netns/${netnsOf(node)}`, "bash", "-c", script];
@@ -199,7 +199,7 @@ async function cni(
 
 const linksOf = (node: string): Promise<string> => inNode(node, "ip", "link", "show");
 
-/** Deletes a Node; returns what makes it again. */
+/** Deletes a Node; returns a function that creates it again. */
 async function deleteNode(name: string): Promise<() => Promise<void>> {
   const node = await api.get(resources.nodes, { name });
   await api.delete(resources.nodes, { name });
@@ -216,7 +216,7 @@ async function cniStatus(node: string): Promise<{ readonly code?: number; readon
   return JSON.parse(stdout === "" ? "{}" : stdout);
 }
 
-test("a Node that is deleted and registers again: nobody has its blocks meanwhile, and its pods go on", async () => {
+test("a Node that is deleted and registers again: no other node gets its blocks meanwhile, and its pods go on", async () => {
   await create(pod("a1", "node1"), pod("a2", "node1"), pod("d1", "node1", "dual"));
   const before = await addresses();
   const blocksOf = async (node: string): Promise<string[]> => {
@@ -249,7 +249,7 @@ test("a Node that is deleted and registers again: nobody has its blocks meanwhil
   assert.match(await http("node1", 9384, "/metrics"), /^coil_coild_cut_off_attachments 0$/m);
 });
 
-test("a block that is another node's now: its pods are cut off and told so, and whole again when it is back", async () => {
+test("a block that belongs to another node now: its pods are cut off with an Event, and connected again when it is back", async () => {
   await create(pod("k1", "node1"), pod("k2", "node1", "dual"));
   const before = await addresses();
   const [ip = ""] = before.get("k1") ?? [];
@@ -295,7 +295,7 @@ test("a block that is another node's now: its pods are cut off and told so, and 
   await goodAudit();
 });
 
-test("GC of a network removes what the runtime does not know of it, and leaves other networks and other pods", async () => {
+test("GC of a network removes attachments that the runtime does not know, and leaves other networks and pods", async () => {
   await create(pod("g", "node3"), pod("stays", "node2"));
   await addresses();
   const [x1 = "", x2 = ""] = sandboxes.map((name) => `/run/netns/${name}`);
@@ -319,7 +319,7 @@ test("GC of a network removes what the runtime does not know of it, and leaves o
   await goodAudit();
 });
 
-test("pods whose links somebody deleted lose their addresses without a restart", async () => {
+test("the addresses of deleted links are freed without a restart", async () => {
   await create(pod("v1", "node2"), pod("v2", "node2"));
   await addresses();
   const names = Array.from(
@@ -372,7 +372,7 @@ test("a table flushed, a rule deleted and a link set down and up while coild run
   assert.match(await inNode("node2", "ip", "rule", "show"), /^2000:.*lookup 116/m);
 });
 
-test("links whose aliases were changed or taken away, then a restart: their addresses are not given out", async () => {
+test("links whose aliases were changed or removed, then a restart: their addresses are not assigned again", async () => {
   await create(pod("b1", "node2"), pod("b2", "node2"));
   await addresses();
   const links = (await linksOf("node2")).matchAll(/(veth[0-9a-f]{8})@.*\n.*\n\s+alias COIL:/g);
@@ -386,7 +386,7 @@ test("links whose aliases were changed or taken away, then a restart: their addr
   await addresses();
 });
 
-test("one container in two namespaces has one link; a repeat that fails leaves what runs; DEL leaves nothing", async () => {
+test("one container in two namespaces has one link; a repeated ADD that fails leaves the running one; DEL leaves nothing", async () => {
   await create(pod("q", "node3"));
   await addresses();
   const [x1 = "", x2 = ""] = sandboxes.map((name) => `/run/netns/${name}`);
@@ -441,7 +441,7 @@ test("an answered request that names a block that is gone is replaced at once: n
   const { uid } = (await api.get(resources.nodes, { name: "node3" })).metadata;
   const name = blockRequestName("default", "node3");
   const owner = { apiVersion: "v1", kind: "Node", name: "node3", uid };
-  // The controller refuses it first, for its pool does not exist; what it says is then overwritten.
+  // The controller refuses it first, because its pool does not exist; its answer is then overwritten.
   const draft = { metadata: { name, ownerReferences: [owner] }, spec: { nodeName: "node3", poolName: "no-such-pool" } };
   let request: BlockRequest = await api.create(blockRequests, draft);
   await until("it is answered", async () => {

@@ -244,7 +244,7 @@ const FAULTS: readonly {
 ];
 
 for (const { when, env, code, says } of FAULTS) {
-  test(`coil-installer: when ${when} it says so in one line and no configuration is written`, async (t) => {
+  test(`coil-installer: when ${when} it reports that in one line and writes no configuration`, async (t) => {
     const { dir, etc, install } = host(t);
     const here = Object.fromEntries(Object.entries(env).map(([name, value]) => [name, value.replace("DIR", dir)]));
     const line = complaint(await install(here), code);
@@ -254,7 +254,7 @@ for (const { when, env, code, says } of FAULTS) {
 }
 
 for (const signal of ["SIGTERM", "SIGINT"] as const) {
-  test(`coil-installer: ${signal} ends the wait for runtimes; what was installed stays`, async (t) => {
+  test(`coil-installer: ${signal} ends the wait for runtimes; installed files stay`, async (t) => {
     const { bin, etc, launch } = host(t);
     const { child, ended, said } = launch({}, ["--rescan-wait=1h"]);
     await until("it says that it has installed", () => said().includes('"installed"'));

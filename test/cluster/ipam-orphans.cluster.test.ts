@@ -1,4 +1,4 @@
-/** Blocks of nodes that are gone, as the IPAM controller collects them. */
+/** The IPAM controller collects blocks of deleted nodes. */
 import assert from "node:assert/strict";
 import { after, type TestContext, test } from "node:test";
 import { FakeClock } from "#base/clock";
@@ -15,7 +15,7 @@ const options = { signal: AbortSignal.timeout(300_000) };
 const world = await IpamWorld.open(options);
 after(() => world[Symbol.asyncDispose]());
 
-/** Blocks of nodes a, b and c, one of c's reserved; then a and b are gone. */
+/** Blocks of nodes a, b and c, one of c's reserved; then a and b are deleted. */
 async function orphans(t: TestContext) {
   const made = await world.scene(t, { blockSizeBits: 0, subnets: [{ ipv4: "10.2.0.0/28" }] }, ["a", "b", "c"]);
   const { pool, pools, nodeOf } = made;
@@ -31,7 +31,7 @@ async function orphans(t: TestContext) {
     collector,
     /** One pass; how many blocks it deleted. */
     collect: async () => (await collector.collect(options)).deleted,
-    /** Notices that the nodes are gone, and lets the grace pass. */
+    /** Notices the deleted nodes, and lets the grace pass. */
     outwait: async () => {
       assert.equal((await collector.collect(options)).deleted, 0);
       await clock.advance(GRACE_MS);
@@ -55,7 +55,7 @@ async function boundPod(t: TestContext, node: string): Promise<{ readonly remove
   return { remove };
 }
 
-test("orphans: blocks of nodes that are gone are deleted, those of others stay, reserved ones too", async (t) => {
+test("orphans: blocks of deleted nodes are deleted, others stay, reserved ones too", async (t) => {
   const { indexes, collect, outwait } = await orphans(t);
   await outwait();
   assert.equal(await collect(), 2);

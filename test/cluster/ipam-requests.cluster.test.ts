@@ -132,7 +132,7 @@ test("request: when the answer to its block's creation is lost the block is foun
   assert.equal((await blocks()).length, 1);
 });
 
-test("request: of a pool or node that does not exist fails and says so", async (t) => {
+test("request: of a pool or node that does not exist fails with that reason", async (t) => {
   const missing = await world.scene(t, undefined);
   const astray = await missing.ask("a");
   await missing.reconciler.reconcile(astray, options);

@@ -162,7 +162,7 @@ suite("labs on clusters of somebody else", { concurrency: AT_ONCE }, () => {
     },
   );
 
-  test("lab: a controller's Lease that nobody renews is not taken", TIMEOUT, async (t) => {
+  test("lab: a controller's Lease that is not renewed is not taken over", TIMEOUT, async (t) => {
     const bed = await open(t);
     const { cluster } = bed;
     const lease: Draft<Lease> = {
@@ -230,7 +230,7 @@ suite("labs on clusters of somebody else", { concurrency: AT_ONCE }, () => {
     assert.deepEqual(leftOf(name), []);
   });
 
-  test("lab: what it left on a cluster that is away stays known, and the machine is clean", TIMEOUT, async (t) => {
+  test("lab: objects on an unreachable cluster stay recorded, and the machine is clean", TIMEOUT, async (t) => {
     const bed = await open(t);
     const { cluster, name } = bed;
     const args = ["lab", `--name=${name}`, "--nodes=1", "--pods=1", `--kubeconfig=${cluster.kubeconfig}`];

@@ -107,65 +107,68 @@ const CLAIMS: Claims = {
     assert.deepEqual(services.drain.failed, []);
     await assertAsItWas(bed);
   },
-  "one that is kept has its own names and labels alone, the owner's pods keep off, down removes it": async (bed) => {
-    const { cluster, lab } = bed;
-    const { code, stdout, stderr } = await isthmus(argsOf(bed, "--keep"), { timeoutMs: RUN_MS });
-    assertWorks(code, stdout, stderr);
-    const { run, prefix } = stateOf(lab).identity;
-    const { client } = cluster;
-    const nodes = (await client.listAll(resources.nodes)).items.filter(({ metadata }) => metadata.name !== OWNERS_NODE);
-    assert.equal(nodes.length, 2);
-    for (const { metadata, status } of nodes) {
-      assert.ok(metadata.name.startsWith(prefix), metadata.name);
-      assert.deepEqual([metadata.labels?.[LAB_LABEL], metadata.labels?.[RUN_LABEL]], [lab, run]);
-      for (const quantity of ["cpu", "memory", "pods", "ephemeral-storage"])
-        assert.match(status?.allocatable?.[quantity] ?? "", /^[1-9]/, quantity);
-      const lease = await client.get(resources.leases, { name: metadata.name, namespace: "kube-node-lease" });
-      assert.equal(lease.spec?.holderIdentity, metadata.name);
-    }
-    const made: ResourceType<KubeObject>[] = [
-      coilResources.addressPools,
-      resources.namespaces,
-      resources.customResourceDefinitions,
-    ];
-    for (const type of made)
-      for (const { metadata } of (await client.listAll(type, { labelSelector: LAB_LABEL })).items)
-        assert.equal(metadata.labels?.[RUN_LABEL], run, metadata.name);
-    // Pods of a DaemonSet that tolerates everything come, wait and say why; others do not come.
-    const strangers = async () =>
-      (await client.listAll(resources.pods, { namespace: "dual" })).items.filter(({ spec }) =>
-        spec?.nodeName?.startsWith(prefix),
+  "one that is kept has its own names and labels alone, the owner's pods are not scheduled there, down removes it":
+    async (bed) => {
+      const { cluster, lab } = bed;
+      const { code, stdout, stderr } = await isthmus(argsOf(bed, "--keep"), { timeoutMs: RUN_MS });
+      assertWorks(code, stdout, stderr);
+      const { run, prefix } = stateOf(lab).identity;
+      const { client } = cluster;
+      const nodes = (await client.listAll(resources.nodes)).items.filter(
+        ({ metadata }) => metadata.name !== OWNERS_NODE,
       );
-    await until("each Node has a pod of the DaemonSet, which waits", async () => {
-      const pods = await strangers();
-      return pods.length === 2 && pods.every(({ status }) => status?.reason === "NotForLab");
-    });
-    for (const pod of await strangers()) assert.equal(pod.metadata.labels?.["app"], OWNERS_DAEMON_SET);
-    const shop = { name: OWNERS_DEPLOYMENT, namespace: "dual" };
-    const scale = async (replicas: number): Promise<void> => {
-      await client.patch(resources.deployments, shop, { type: "merge", body: { spec: { replicas } } });
-      await until("the owner's pods are bound", async () => {
-        const { items } = await client.listAll(resources.pods, { namespace: "dual", labelSelector: "app=shop" });
-        const alive = items.filter(({ metadata }) => metadata.deletionTimestamp === undefined);
-        return alive.length === replicas && alive.every(({ spec }) => spec?.nodeName === OWNERS_NODE);
+      assert.equal(nodes.length, 2);
+      for (const { metadata, status } of nodes) {
+        assert.ok(metadata.name.startsWith(prefix), metadata.name);
+        assert.deepEqual([metadata.labels?.[LAB_LABEL], metadata.labels?.[RUN_LABEL]], [lab, run]);
+        for (const quantity of ["cpu", "memory", "pods", "ephemeral-storage"])
+          assert.match(status?.allocatable?.[quantity] ?? "", /^[1-9]/, quantity);
+        const lease = await client.get(resources.leases, { name: metadata.name, namespace: "kube-node-lease" });
+        assert.equal(lease.spec?.holderIdentity, metadata.name);
+      }
+      const made: ResourceType<KubeObject>[] = [
+        coilResources.addressPools,
+        resources.namespaces,
+        resources.customResourceDefinitions,
+      ];
+      for (const type of made)
+        for (const { metadata } of (await client.listAll(type, { labelSelector: LAB_LABEL })).items)
+          assert.equal(metadata.labels?.[RUN_LABEL], run, metadata.name);
+      // Pods of a DaemonSet that tolerates everything are scheduled there and wait with a reason; others are not scheduled there.
+      const strangers = async () =>
+        (await client.listAll(resources.pods, { namespace: "dual" })).items.filter(({ spec }) =>
+          spec?.nodeName?.startsWith(prefix),
+        );
+      await until("each Node has a pod of the DaemonSet, which waits", async () => {
+        const pods = await strangers();
+        return pods.length === 2 && pods.every(({ status }) => status?.reason === "NotForLab");
       });
-    };
-    await scale(7);
-    const inside = await isthmus(["lab", "exec", `--name=${lab}`, "node2", "--", "ip", "route"]);
-    assert.equal(inside.code, 0, inside.stderr);
-    const down = await isthmus(["lab", "down", `--name=${lab}`], { timeoutMs: RUN_MS });
-    assert.equal(down.code, 0, down.stderr);
-    // What the owner has done meanwhile stays done.
-    const { spec } = await client.get(resources.deployments, shop);
-    assert.equal(spec?.replicas, 7);
-    const pods = await client.listAll(resources.pods, { namespace: "dual" });
-    assert.equal(pods.items.filter((pod) => pod.metadata.labels?.["app"] === "shop").length, 7);
-    bed.asItWas = await snapshotOf(cluster, "nothing");
-    assert.deepEqual(
-      [...bed.asItWas.keys()].filter((key) => key.includes(prefix)),
-      [],
-    );
-  },
+      for (const pod of await strangers()) assert.equal(pod.metadata.labels?.["app"], OWNERS_DAEMON_SET);
+      const shop = { name: OWNERS_DEPLOYMENT, namespace: "dual" };
+      const scale = async (replicas: number): Promise<void> => {
+        await client.patch(resources.deployments, shop, { type: "merge", body: { spec: { replicas } } });
+        await until("the owner's pods are bound", async () => {
+          const { items } = await client.listAll(resources.pods, { namespace: "dual", labelSelector: "app=shop" });
+          const alive = items.filter(({ metadata }) => metadata.deletionTimestamp === undefined);
+          return alive.length === replicas && alive.every(({ spec }) => spec?.nodeName === OWNERS_NODE);
+        });
+      };
+      await scale(7);
+      const inside = await isthmus(["lab", "exec", `--name=${lab}`, "node2", "--", "ip", "route"]);
+      assert.equal(inside.code, 0, inside.stderr);
+      const down = await isthmus(["lab", "down", `--name=${lab}`], { timeoutMs: RUN_MS });
+      assert.equal(down.code, 0, down.stderr);
+      // Changes of the owner meanwhile stay.
+      const { spec } = await client.get(resources.deployments, shop);
+      assert.equal(spec?.replicas, 7);
+      const pods = await client.listAll(resources.pods, { namespace: "dual" });
+      assert.equal(pods.items.filter((pod) => pod.metadata.labels?.["app"] === "shop").length, 7);
+      bed.asItWas = await snapshotOf(cluster, "nothing");
+      assert.deepEqual(
+        [...bed.asItWas.keys()].filter((key) => key.includes(prefix)),
+        [],
+      );
+    },
   "a failure in the middle leaves the cluster as it was": async (bed) => {
     const { code, stdout, stderr } = await isthmus(argsOf(bed, "--timeout=1ms"), { timeoutMs: RUN_MS });
     assert.deepEqual([code, stdout], [1, ""], stderr);

@@ -50,7 +50,7 @@ suite("lab --services", { concurrency: 2 }, () => {
   }
 });
 
-test("lab --services: one node cannot be drained, and that is said before anything is built", async () => {
+test("lab --services: with one node it is refused before anything is built", async () => {
   const { code, stderr } = await isthmus([...ARGS, "--name=ct-services", "--nodes=1"], { timeoutMs: 20_000 });
   assert.equal(code, 2);
   assert.match(stderr, /--services: one node is drained, so --nodes must be 2 or more/);

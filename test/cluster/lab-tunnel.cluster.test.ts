@@ -45,7 +45,7 @@ for (const { families, podFamilies, direct, podAddresses } of [
   { families: "ipv6", podFamilies: ["ipv6"], direct: 6, podAddresses: 4 },
 ] as const) {
   test(
-    `lab --tunnel --families=${families}: everything goes through the tunnel, nothing past it, and nothing stays`,
+    `lab --tunnel --families=${families}: all connections use the tunnel, none works without it, and nothing is left`,
     TIMEOUT,
     async () => {
       const found = await report([`--families=${families}`]);
@@ -74,7 +74,7 @@ for (const { families, podFamilies, direct, podAddresses } of [
   );
 }
 
-/** Looks again and again until all works; the last look when the time is up. */
+/** Polls until everything works; the last result at the deadline. */
 async function untilBack(deadlineMs: number): Promise<{ readonly tunnel: TunnelReport; readonly afterMs: number }> {
   const startedMs = performance.now();
   const paths = labPaths(LAB);
@@ -93,7 +93,7 @@ async function untilBack(deadlineMs: number): Promise<{ readonly tunnel: TunnelR
   }
 }
 
-/** What `ip address` says in each pod, asked by kubectl. */
+/** The output of `ip address` in each pod, by kubectl exec. */
 async function execInPods(kubeconfig: string) {
   const kubectl = (...args: string[]): string =>
     execFileSync("kubectl", [`--kubeconfig=${kubeconfig}`, ...args], { encoding: "utf8" });
@@ -148,7 +148,7 @@ test(
     assert.match(node("cp", "nft", "list", "table", "inet", "isthmus-lab"), /hook input .* policy drop;/);
     assert.match(node("node1", "ip", "-o", "address", "show", "to", "10.255.255.1"), /10\.255\.255\.1\/32 scope host/);
 
-    // The report would tell if the firewall were not there.
+    // The report would fail without the firewall.
     node("cp", "nft", "delete", "table", "inet", "isthmus-lab");
     const { tunnel: open } = await untilBack(0);
     assert.equal(tunnelWorks(open), false);

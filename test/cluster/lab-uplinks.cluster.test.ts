@@ -22,7 +22,7 @@ async function report(args: readonly string[]): Promise<LabReport & { readonly u
   return { ...rest, uplinks };
 }
 
-/** No client saw an error, and who carried what is as the faults say. */
+/** No download failed, and each used the uplink that its fault leaves. */
 function assertCarried({ downloads, recoveries, carried }: UplinksReport, targets: readonly string[]): void {
   for (const one of downloads) {
     assert.ok(one.ok, JSON.stringify(one));

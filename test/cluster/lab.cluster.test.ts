@@ -46,7 +46,7 @@ function assertGood(found: LabReport, wanted: { nodes: number; pods: number; fam
   assert.ok(Number.isFinite(found.seconds) && found.seconds > 0, `seconds is ${found.seconds}`);
 }
 
-/** Starts a lab and waits until it has said something. */
+/** Starts a lab and waits until it has printed a line. */
 async function startedLab(said: RegExp): Promise<Running> {
   const running = start([ISTHMUS, "lab", "--json", `--name=${LAB}`, "--nodes=2", "--pods=40"]);
   await until(`the lab says ${said}`, () => said.test(running.said()) || running.child.exitCode !== null);
@@ -72,7 +72,7 @@ for (const family of ["ipv4", "ipv6"]) {
   });
 }
 
-test("lab: without --json a person reads who runs where and that all is well", TIMEOUT, async () => {
+test("lab: without --json the report is text, with pods, nodes and the result", TIMEOUT, async () => {
   const { code, stdout } = await isthmus(["lab", `--name=${LAB}`, ...SMALL]);
   assert.equal(code, 0);
   assert.match(stdout, /^NODE +ADDRESSES +PODS +BLOCKS$/m);
@@ -80,7 +80,7 @@ test("lab: without --json a person reads who runs where and that all is well", T
 });
 
 for (const moment of [/^building/m, /^starting \d+ programs/m, /^([1-9]|[123]\d) of 40 pods run/m]) {
-  test(`lab: Ctrl-C when it says ${moment.source} leaves nothing behind`, TIMEOUT, async () => {
+  test(`lab: Ctrl-C after it prints ${moment.source} leaves nothing behind`, TIMEOUT, async () => {
     const running = await startedLab(moment);
     const known = processesOf(LAB);
     running.child.kill("SIGINT");
@@ -100,7 +100,7 @@ test("lab: a front end that is killed leaves nothing behind", TIMEOUT, async () 
   await until("the lab is gone", () => leftOf(LAB, known).length === 0, { seen: () => leftOf(LAB, known).join("\n") });
 });
 
-test("lab: the next start removes what a lab left whose processes were all killed at the top", TIMEOUT, async () => {
+test("lab: the next start removes a lab whose host and front end were killed", TIMEOUT, async () => {
   const running = await startedLab(/^([1-9]|[123]\d) of 40 pods run/m);
   const known: readonly KnownProcess[] = processesOf(LAB);
   process.kill(stateOf(LAB).pid, "SIGKILL");
@@ -114,7 +114,7 @@ test("lab: the next start removes what a lab left whose processes were all kille
   assert.deepEqual(leftOf(LAB, known), []);
 });
 
-test("lab: one that is kept can be used, is not started twice, and goes down once", TIMEOUT, async () => {
+test("lab: a kept lab can be used, is not started twice, and is removed once", TIMEOUT, async () => {
   const found = await report([...SMALL, "--keep"]);
   assertGood(found, { nodes: 2, pods: 4, families: ["ipv4", "ipv6"] });
   const known = processesOf(LAB);

@@ -73,7 +73,7 @@ test("mgmtproxy-env launch: starts the runtime with the variables, records them,
   assert.equal(Number(readFileSync(join(dir, "pid"), "utf8")), pid);
 });
 
-test("mgmtproxy-env watch: says once that the list is stale, and runs the operator's command once for each start of the runtime", async (t) => {
+test("mgmtproxy-env watch: logs once that the list is stale, and runs the operator's command once for each start of the runtime", async (t) => {
   const { dir, flag } = place(t);
   const sentinel = join(dir, "sentinel");
   const ran = join(dir, "ran");
@@ -107,7 +107,7 @@ test("mgmtproxy-env watch: says once that the list is stale, and runs the operat
   assert.equal(running.said().match(/NO_PROXY is stale/g)?.length, 1);
 });
 
-test("mgmtproxy-env: what is wrong is said in one line", async (t) => {
+test("mgmtproxy-env: a fault is reported in one line", async (t) => {
   const { env } = place(t);
   for (const [words, expected] of [
     [["fly"], /unexpected "fly": it must be one of print, run/],
@@ -123,7 +123,7 @@ test("mgmtproxy-env: what is wrong is said in one line", async (t) => {
   }
 });
 
-test("mgmtproxy-env apply: kubectl fetches a manifest through the proxy, says what it says, and fails with its reason", async (t) => {
+test("mgmtproxy-env apply: kubectl fetches a manifest through the proxy; its output and its failure are passed on", async (t) => {
   const { dir, flag } = place(t);
   const script = (body: string): void => {
     writeFileSync(join(dir, "kubectl"), `#!/bin/sh\n${body}\n`, { mode: 0o755 });
@@ -150,7 +150,7 @@ test("mgmtproxy-env apply: kubectl fetches a manifest through the proxy, says wh
   assert.match(failed.stderr, /cannot apply https:\/\/example\.org\/x: kubectl ended with code 3; .*no such thing/);
 });
 
-test("isthmus: its executable alone, copied elsewhere, says what is missing", async (t) => {
+test("isthmus: the executable alone, copied elsewhere, names the missing parts", async (t) => {
   const { dir } = place(t);
   copyFileSync(ISTHMUS, join(dir, "isthmus"));
   const { code, stderr } = await start([join(dir, "isthmus"), "version"]).ended;

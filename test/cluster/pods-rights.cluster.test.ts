@@ -30,7 +30,7 @@ const PROGRAMS = ["coil-ipam-controller", "coild", "coil-router"] as const;
 const NODE = "rights-node";
 const root = join(import.meta.dirname, "../..");
 
-/** A namespace with loopback, a name of its own, and an address; gone when the test ends. */
+/** A namespace with loopback, a name of its own, and an address; removed at the end of the test. */
 function namespace(t: TestContext, name: string): string {
   const kernel = openKernel();
   const full = `isthmus-rights-${process.pid}-${name}`;

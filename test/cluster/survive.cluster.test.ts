@@ -1,6 +1,6 @@
 // alone: it measures time or memory, which other work on the machine changes
 /**
- * The promise of the pod network under everything that goes wrong at once: daemons killed, the API server failing in
+ * The promise of the pod network under many faults at once: daemons killed, the API server failing in
  * every way it can. Addresses are never on two pods, and afterwards nothing is left over.
  */
 import assert from "node:assert/strict";
@@ -15,7 +15,7 @@ import { isthmus, leftOf, namespacesOf, processesOf, removeLab, stateOf, until }
 
 const LAB = "ct-survive";
 const NODES = ["node1", "node2", "node3"];
-/** How long everything goes wrong, milliseconds; longer, where pods come up slowly, until enough of them ran at once. */
+/** Duration of the faults, milliseconds; longer if pods start slowly, until enough of them ran at once. */
 const STORM_MS = 30_000;
 const LONGEST_STORM_MS = 150_000;
 /** So many pods at once, or it was no storm. */
@@ -138,7 +138,7 @@ async function churn(signal: AbortSignal): Promise<number> {
   return turn - 1;
 }
 
-/** Which addresses two pods have at one moment, as the API server tells it. */
+/** Addresses that two pods have at one moment, by the API server. */
 async function sharedInApi(): Promise<{ readonly running: number; readonly shared: readonly string[] }> {
   const { items } = await api.listAll(resources.pods);
   const running = items.filter(
@@ -150,7 +150,7 @@ async function sharedInApi(): Promise<{ readonly running: number; readonly share
   return { running: running.length, shared: sharedOf(holders) };
 }
 
-/** Which addresses two pods' namespaces have. They are not read at one moment, so what is found is looked at again. */
+/** Addresses that two pods' namespaces have. They are not read at one moment, so findings are read again. */
 function sharedInKernel(): readonly string[] {
   const first = sharedOf(kernelHolders());
   if (first.length === 0) return [];
@@ -255,7 +255,7 @@ async function audit(): Promise<Audit> {
 
 const NOTHING = { nodes: 0, blocks: 0, pods: 0, links: 0, exportedRoutes: 0 };
 
-/** The audit once it finds nothing and has compared what it should. Fails with its findings after the deadline. */
+/** The audit without findings, after it has compared everything. Fails with its findings after the deadline. */
 async function goodAudit(wanted: Partial<Audit["checked"]>): Promise<Audit> {
   let last: Audit | undefined;
   const right = ({ ok, checked }: Audit): boolean =>

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { nullLogger } from "#base/log";
 import { type ApiServer, startApiServer } from "#lab/api-server";
 
-/** What a command printed and how it ended. */
+/** Output and exit code of a command. */
 export interface Outcome {
   readonly code: number;
   readonly stdout: string;
@@ -75,7 +75,7 @@ export class Cluster implements AsyncDisposable {
     return cluster;
   }
 
-  /** Runs kubectl in the suite's namespace and fails the test unless it ends well. Returns what it printed. */
+  /** Runs kubectl in the suite's namespace and fails the test if it fails. Returns its output. */
   async run(args: readonly string[], options: RunOptions = {}): Promise<string> {
     const outcome = await this.try(args, options);
     if (outcome.code !== 0)
@@ -89,7 +89,7 @@ export class Cluster implements AsyncDisposable {
     return { command: [KUBECTL, "--namespace", this.namespace, ...args], env };
   }
 
-  /** Runs kubectl whatever comes of it. */
+  /** Runs kubectl, which may fail. */
   try(args: readonly string[], options: RunOptions = {}): Promise<Outcome> {
     const { command, env: base } = this.command(args);
     const env = { ...base, ...options.env };
@@ -122,7 +122,7 @@ export class Cluster implements AsyncDisposable {
     return this.run(["get", ...what, "-o", `jsonpath=${path}`]);
   }
 
-  /** Waits until what is named is gone; being gone already is fine too. */
+  /** Waits until the named objects are gone. No effect if they are. */
   async gone(...what: readonly string[]): Promise<void> {
     const outcome = await this.try(["wait", "--for=delete", ...what, "--timeout=20s"]);
     if (outcome.code !== 0 && !/not found|NotFound|no matching resources found/.test(outcome.stderr)) {
@@ -216,7 +216,7 @@ export function configMap(
   data: Readonly<Record<string, string>>,
   labels?: Readonly<Record<string, string>>,
 ): object {
-  // No empty labels: a server that drops them tells the client of a difference on every apply.
+  // No empty labels: a server that drops them causes a difference for the client on every apply.
   return { apiVersion: "v1", kind: "ConfigMap", metadata: { name, ...(labels === undefined ? {} : { labels }) }, data };
 }
 

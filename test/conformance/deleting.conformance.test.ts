@@ -61,7 +61,7 @@ suite("kubectl deletes and waits", { skip, concurrency: false }, () => {
     await cluster.gone("wdg/held");
   });
 
-  test("delete by label and delete --all take what they select", async () => {
+  test("delete by label and delete --all delete the selected objects", async () => {
     await cluster.apply(configMap("sel-a", {}, { group: "one" }));
     await cluster.apply(configMap("sel-b", {}, { group: "two" }));
     await cluster.run(["delete", "cm", "-l", "group=one"]);
@@ -71,7 +71,7 @@ suite("kubectl deletes and waits", { skip, concurrency: false }, () => {
     assert.equal(await cluster.run(["get", "wdg", "-o", "name"]), "");
   });
 
-  test("delete of an absent object fails unless told to ignore it", async () => {
+  test("delete of an absent object fails without --ignore-not-found", async () => {
     assert.match((await cluster.try(["delete", "cm", "absent"])).stderr, /NotFound/);
     assert.equal((await cluster.try(["delete", "cm", "absent", "--ignore-not-found"])).code, 0);
   });
@@ -96,7 +96,7 @@ suite("kubectl deletes and waits", { skip, concurrency: false }, () => {
     assert.match(late.stderr, /timed out/);
   });
 
-  test("a namespace goes with everything in it", async () => {
+  test("a namespace is deleted with all its objects", async () => {
     const name = `${cluster.namespace}-more`;
     await cluster.run(["create", "namespace", name]);
     await cluster.run(["create", "configmap", "inside", "--namespace", name]);

@@ -135,7 +135,7 @@ suite("kubectl reads", { skip, concurrency: false }, () => {
     assert.match(await cluster.run(["explain", `widgets.spec`]), /size\s+<integer>[\s\S]*How big it is, in cubits\./);
   });
 
-  test("api-resources and api-versions list what is served", async () => {
+  test("api-resources and api-versions list the served types", async () => {
     const resources = await cluster.run(["api-resources"]);
     assert.match(resources, /deployments\s+deploy\s+apps\/v1\s+true\s+Deployment/);
     assert.match(
@@ -182,7 +182,7 @@ interface Watch {
   stop(): Promise<void>;
 }
 
-/** Runs kubectl in the background and collects what it prints. */
+/** Runs kubectl in the background and collects its output. */
 function startWatch(cluster: Cluster, args: readonly string[]): Watch {
   const { command, env } = cluster.command(args);
   const child = spawn(command[0] ?? "", command.slice(1), { env, stdio: ["ignore", "pipe", "inherit"] });

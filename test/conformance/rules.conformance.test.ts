@@ -9,7 +9,7 @@ const skip = await whyNotRunnable();
 const COIL = `coil.rules.${GROUP}`;
 const PROBES = `probes.rules.${GROUP}`;
 
-/** What a CRD refuses, as kubectl prints it; empty when it accepts. */
+/** The refusal of a CRD, as kubectl prints it; empty if it is accepted. */
 type Refused = string;
 
 suite("API servers ask the rules of CRDs", { skip, concurrency: false }, () => {
@@ -33,7 +33,7 @@ suite("API servers ask the rules of CRDs", { skip, concurrency: false }, () => {
     await cluster.run(["wait", "--for=condition=established", `crd/${crd.metadata.name}`, "--timeout=20s"]);
   }
 
-  /** Runs kubectl on an object and says what was refused. Answers to anything else than the object's content fail the test. */
+  /** Runs kubectl on an object and returns the refusal. Other errors than those of the object's content fail the test. */
   async function send(object: object, ...args: readonly string[]): Promise<Refused> {
     const verb = args.length === 0 ? ["create", "--validate=false", "-f", "-"] : args;
     const outcome = await cluster.try(verb, { stdin: JSON.stringify(object) });
@@ -83,7 +83,7 @@ suite("API servers ask the rules of CRDs", { skip, concurrency: false }, () => {
     assert.equal(await cluster.value([PROBES, "a"], "{.name}"), "x");
   });
 
-  test("status is held to its rules, and to those of the whole object, and reason and field path are told", async () => {
+  test("status is checked by its rules and those of the whole object; the error has reason and field path", async () => {
     assert.equal(await send(probe("s", "abc")), "");
     const status = async (value: object): Promise<Refused> => {
       const stored = await cluster.get(PROBES, "s");
@@ -97,7 +97,7 @@ suite("API servers ask the rules of CRDs", { skip, concurrency: false }, () => {
     assert.equal(await cluster.value([PROBES, "s"], "{.status.done}"), "1");
   });
 
-  test("a rule that cannot be evaluated refuses, and faults of the schema keep the rules from being asked", async () => {
+  test("a rule that cannot be evaluated refuses, and rules do not run after faults of the schema", async () => {
     assert.match(
       await send({ ...probe("e", "abc"), list: [] }),
       /list: Invalid value: "array": index out of bounds: 0 evaluating rule: begins with 1/,
@@ -111,7 +111,7 @@ suite("API servers ask the rules of CRDs", { skip, concurrency: false }, () => {
     assert.doesNotMatch(both, /begins with 1/);
   });
 
-  test("optionalOldSelf: a rule is asked on create too, where there is no old value", async () => {
+  test("optionalOldSelf: a rule also runs on create, without an old value", async () => {
     assert.match(await send({ ...probe("o", "abc"), count: 1 }), /count: Invalid value: 1: from 0 upwards/);
     assert.equal(await send({ ...probe("o", "abc"), count: 0 }), "");
     assert.equal(await patch(`${PROBES}/o`, { count: 5 }), "");
@@ -238,7 +238,7 @@ suite("API servers ask the rules of CRDs", { skip, concurrency: false }, () => {
     assert.equal(await patch(`addresspools.${COIL}/large`, { metadata: { finalizers: null } }), "");
   });
 
-  test("what was stored before there were rules can lose its finalizer, and is not changed to what they refuse", async () => {
+  test("an object from before the rules can lose its finalizer, and changes that they refuse are refused", async () => {
     const finalizers = ["coil.cybozu.com"];
     const odd = [
       coil("AddressPool", "odd", { spec: { subnets: [{ ipv4: "10.0.0.0" }, {}, { ipv4: "x", ipv6: "fd00::/99" }] } }),
@@ -267,7 +267,7 @@ suite("API servers ask the rules of CRDs", { skip, concurrency: false }, () => {
     assert.equal(await patch(`egresses.${COIL}/odd`, { spec: { destinations: ["10.0.0.0/8"] } }), "");
   });
 
-  test("AddressBlock: its index and prefixes stay what they were, its labels and finalizers are free", async () => {
+  test("AddressBlock: its index and prefixes cannot be changed, its labels and finalizers can", async () => {
     const block = `addressblocks.${COIL}/b`;
     assert.equal(await send(coil("AddressBlock", "b", { index: 4, ipv4: "10.3.0.0/31" })), "");
     assert.match(await patch(block, { index: 5 }), /index: Forbidden: unchangeable/);
@@ -279,7 +279,7 @@ suite("API servers ask the rules of CRDs", { skip, concurrency: false }, () => {
     assert.match(await send(coil("AddressBlock", "c", { index: 1, ipv6: "fd00::" })), /ipv6: Invalid value: "fd00::"/);
   });
 
-  test("BlockRequest: what was asked for stays, the answer can be written", async () => {
+  test("BlockRequest: its spec cannot be changed, its status can", async () => {
     assert.equal(await send(coil("BlockRequest", "r", { spec: { nodeName: "n", poolName: "p" } })), "");
     const request = `blockrequests.${COIL}/r`;
     assert.match(await patch(request, { spec: { poolName: "q" } }), /spec: Forbidden: unchangeable/);

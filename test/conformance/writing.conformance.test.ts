@@ -37,7 +37,7 @@ suite("kubectl writes", { skip, concurrency: false }, () => {
     );
   });
 
-  test("apply creates, says unchanged, configures, and removes what was taken out of the manifest", async () => {
+  test("apply creates, prints unchanged, configures, and removes fields that were removed from the manifest", async () => {
     assert.match(await cluster.apply(configMap("applied", { keep: "1", drop: "1" })), /created/);
     assert.match(await cluster.apply(configMap("applied", { keep: "1", drop: "1" })), /unchanged/);
     await cluster.run(["patch", "cm", "applied", "-p", '{"data":{"other":"x"}}']);
@@ -94,7 +94,7 @@ suite("kubectl writes", { skip, concurrency: false }, () => {
     assert.equal(await cluster.value(["wdg", "ssa"], "{.spec.parts[*].name}"), "b");
   });
 
-  test("diff shows what an apply would change, and changes nothing", async () => {
+  test("diff shows the changes of an apply, and changes nothing", async () => {
     await cluster.apply(configMap("diffed", { a: "1" }));
     const same = await cluster.try(["diff", "-f", "-"], { stdin: JSON.stringify(configMap("diffed", { a: "1" })) });
     assert.deepEqual([same.code, same.stdout], [0, ""]);
@@ -198,7 +198,7 @@ suite("kubectl writes", { skip, concurrency: false }, () => {
     assert.equal(await cluster.value(["cm", "replaced"], "{.data.a}"), "3");
   });
 
-  test("edit takes what a scripted editor writes, and cancels without a change", async () => {
+  test("edit applies the text of a scripted editor, and cancels without a change", async () => {
     await cluster.apply(configMap("edited", { a: "before" }));
     const editor = join(cluster.folder, "editor.sh");
     await writeFile(editor, '#!/bin/sh\nsed -i s/before/after/ "$1"\n');
@@ -209,7 +209,7 @@ suite("kubectl writes", { skip, concurrency: false }, () => {
     assert.match(cancelled.stdout + cancelled.stderr, /cancelled|no changes/i);
   });
 
-  test("label and annotate add, refuse to overwrite unless told to, and remove", async () => {
+  test("label and annotate add, refuse to overwrite without --overwrite, and remove", async () => {
     await cluster.apply(configMap("marked", {}));
     await cluster.run(["label", "cm", "marked", "a=1"]);
     assert.notEqual((await cluster.try(["label", "cm", "marked", "a=2"])).code, 0);

@@ -25,7 +25,7 @@ export interface Certificates<Name extends string> {
   readonly pairs: Readonly<Record<Name, CertificatePair>>;
 }
 
-/** What is special about a certificate. */
+/** Special properties of a certificate. */
 export interface CertificateTraits {
   /** It was valid until yesterday. */
   readonly expired?: boolean;
@@ -36,7 +36,7 @@ export interface CertificateTraits {
 const run = promisify(execFile);
 const NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
 
-/** Makes an authority and, by name, certificates of it for hosts and addresses, good for servers and for clients unless told otherwise. */
+/** Makes an authority and, by name, certificates of it for hosts and addresses, valid for servers and for clients by default. */
 export async function makeCertificates<const Name extends string>(
   authority: string,
   hostsByName: Readonly<Record<Name, readonly string[]>>,

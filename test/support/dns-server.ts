@@ -1,10 +1,10 @@
-/** A DNS server on loopback that answers as it is told. */
+/** A DNS server on loopback whose answers a test decides. */
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import type { TestContext } from "node:test";
 import { IpAddress } from "#base/ip";
 
-/** Addresses of the asked type, or what else becomes of a question; a promise is an answer that comes late. */
+/** Addresses of the type, or another result of a question; a promise is a late answer. */
 export type DnsAnswer = readonly string[] | "silent" | "nxdomain" | "servfail";
 
 /** Type A of RFC 1035. */

@@ -1,5 +1,5 @@
 /**
- * A data plane that plans, and encodes all that is planned; the kernel is not asked.
+ * A data plane that plans, and encodes all plans, without a kernel.
  *
  * ```ts
  * const plane = new EncodingPlane({ nft: new FakeNft(), elements, generations: new GenerationTracker(elements) }, { ...rules, tableName: "t" });

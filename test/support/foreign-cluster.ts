@@ -1,8 +1,8 @@
 /**
- * A cluster of somebody else, that a lab comes to as a guest: the embedded API server with a lab's controllers, or Kubernetes' own control plane
+ * A cluster of somebody else, with a lab as a guest: the embedded API server with a lab's controllers, or Kubernetes' own control plane
  * from ISTHMUS_PEERS; with objects of its owner; and all of its objects at a moment, to be compared.
  *
- * Owns: {@link embeddedCluster}, {@link realCluster}, {@link populate}, {@link snapshotOf}. Refuses to know: what a lab makes.
+ * Owns: {@link embeddedCluster}, {@link realCluster}, {@link populate}, {@link snapshotOf}. Refuses to know: the objects of a lab.
  *
  * ```ts
  * await using cluster = await embeddedCluster();
@@ -37,14 +37,14 @@ const GUEST = "guest";
 export interface ForeignCluster extends AsyncDisposable {
   /** Of its administrator. */
   readonly kubeconfig: string;
-  /** Of a user who has the rights of `deploy/lab/rbac.yaml` once {@link grantRights} was called, and none before. */
+  /** Of a user who has the rights of `deploy/lab/rbac.yaml` once {@link grantRights} was called, and no rights before. */
   readonly guestKubeconfig: string;
   readonly client: KubeClient;
   /** The embedded server refuses a DaemonSet that has no status yet; Kubernetes wants none. */
   readonly addDaemonSet: (draft: Draft<DaemonSet>) => Promise<unknown>;
 }
 
-/** The embedded server, a scheduler and controllers of workloads, as somebody else runs them. */
+/** The embedded server, with a scheduler and controllers of workloads of its own. */
 export interface EmbeddedCluster extends ForeignCluster {
   readonly folder: string;
   readonly server: Awaited<ReturnType<typeof startApiServer>>;
@@ -149,7 +149,7 @@ export async function populate({ client, addDaemonSet }: ForeignCluster): Promis
   });
   await client.create(resources.deployments, {
     metadata: { name: OWNERS_DEPLOYMENT, namespace },
-    // Nobody runs its pods; that is not to be noticed while a test lasts.
+    // No kubelet runs its pods; the deadline is longer than a test.
     spec: { ...of("shop"), replicas: OWNERS_REPLICAS, progressDeadlineSeconds: 86_400, template: template("shop") },
   });
   await client.create(resources.services, {
@@ -176,9 +176,9 @@ interface Listed {
   readonly metadata: { readonly name: string; readonly namespace?: string };
 }
 
-/** Fields that change without anybody's wish. */
+/** Fields that change by themselves. */
 const FLEETING = new Set(["resourceVersion", "managedFields", "renewTime", "lastHeartbeatTime", "lastProbeTime"]);
-/** Not stored: the server asks its parts. */
+/** Not stored: the server makes them for each request. */
 const MADE_UP = new Set(["componentstatuses"]);
 
 /**
@@ -202,7 +202,7 @@ export async function snapshotOf(
   return found;
 }
 
-/** What differs, a line each. */
+/** The differences, a line each. */
 export function differences(before: ReadonlyMap<string, string>, after: ReadonlyMap<string, string>): string[] {
   return [...new Set([...before.keys(), ...after.keys()])].flatMap((key) => {
     const [was, is] = [before.get(key), after.get(key)];
@@ -240,7 +240,7 @@ async function listAt(client: KubeClient, path: string): Promise<readonly Listed
   return items ?? [];
 }
 
-/** A type that goes while it is listed has no objects. */
+/** A type that is deleted while it is listed has no objects. */
 async function orNothing(asked: Promise<unknown>, nothing: unknown): Promise<unknown> {
   try {
     return await asked;

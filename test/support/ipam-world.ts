@@ -1,7 +1,7 @@
 /**
- * What the IPAM controller is made of, before an API server: the lab's own, or the one of `ISTHMUS_KUBECONFIG`.
+ * The parts of the IPAM controller, with an API server: the lab's own, or the one of `ISTHMUS_KUBECONFIG`.
  *
- * Owns: the server, Coil's API types in it, pools and nodes of each test, faults, and taking all away. Refuses to know: what is tested.
+ * Owns: the server, Coil's API types in it, pools and nodes of each test, faults, and their removal. Refuses to know: the tests.
  *
  * ```ts
  * const world = await IpamWorld.open({ signal });
@@ -99,7 +99,7 @@ export class IpamWorld implements AsyncDisposable {
     return new IpamWorld({ client, server, folder, options });
   }
 
-  /** A pool and nodes of a test's own, and what the controller is made of; all of it is removed when the test ends. */
+  /** A pool and nodes of a test's own, and the parts of the controller; all of it is removed at the end of the test. */
   async scene(t: TestContext, spec: AddressPoolSpec | undefined, nodes = ["a", "b"]) {
     const { client } = this;
     const options = this.#options;
@@ -134,12 +134,12 @@ export class IpamWorld implements AsyncDisposable {
         const { items } = await client.listAll(addressBlocks, { ...options, labelSelector: `${POOL_LABEL}=${pool}` });
         return [...items].sort((a, b) => a.index - b.index);
       },
-      /** What somebody else did to the pool. */
+      /** A change of the pool by somebody else. */
       change: async (to: AddressPoolSpec): Promise<void> => {
         const stored = await client.get(addressPools, { name: pool }, options);
         await client.replace(addressPools, { ...stored, spec: to }, options);
       },
-      /** What somebody else did to it while the CRD was one that lets anything happen, such as Coil's own. */
+      /** A change by somebody else under a CRD without rules, such as Coil's own. */
       changeUnruled: async (to: AddressPoolSpec): Promise<void> => {
         for (const crd of coilCrds) await serve(client, unruled(crd), options);
         await until("the pool may be changed", async () => {
@@ -151,7 +151,7 @@ export class IpamWorld implements AsyncDisposable {
     };
   }
 
-  /** Removes the objects with a text in their names, whatever holds them. */
+  /** Removes the objects with a text in their names, also with finalizers. */
   async removeAll(type: ResourceType<KubeObject>, prefix: string): Promise<void> {
     const { items } = await this.client.listAll(type, this.#options);
     for (const { metadata } of items.filter((item) => item.metadata.name.includes(prefix))) {
@@ -166,7 +166,7 @@ export class IpamWorld implements AsyncDisposable {
     return this.client.get(blockRequests, { name }, this.#options);
   }
 
-  /** A fault that hits the first call it matches, or more where the match says so. Only with the embedded server. */
+  /** A fault that hits the first call it matches, or more if the match has a limit. Only with the embedded server. */
   inject(match: FaultMatch, action: FaultAction): void {
     assert.ok(this.server !== undefined);
     this.server.faults.add({ match: { times: 1, ...match }, action });
@@ -208,7 +208,7 @@ async function serveCoilTypes(client: KubeClient, options: { readonly signal: Ab
   });
 }
 
-/** What is gone already need not be removed. */
+/** An object that is gone already need not be removed. */
 async function forgiving(work: Promise<unknown>): Promise<void> {
   try {
     await work;

@@ -1,7 +1,7 @@
 /**
- * Labs as a person runs them: the built executable, its exit code and words, and what it leaves on the machine.
+ * Labs as a person runs them: the built executable, its exit code and output, and the things that it leaves on the machine.
  *
- * Owns: running `dist/isthmus`, waiting for conditions, finding what a lab left. Refuses to know: what is tested.
+ * Owns: running `dist/isthmus`, waiting for conditions, finding leftovers of a lab. Refuses to know: the tests.
  *
  * ```ts
  * const { code, stdout } = await isthmus(["lab", "--json", "--name=mine"]);
@@ -14,10 +14,10 @@ import { join } from "node:path";
 import { sleep } from "#base/async";
 import { type LabState, labPaths, readState } from "#lab/host";
 
-/** What the build made. */
+/** The built executable. */
 export const ISTHMUS = join(import.meta.dirname, "../../dist/isthmus");
 
-/** How a command ended and what it printed. */
+/** Exit code and output of a command. */
 export interface Outcome {
   /** Null when a signal ended it. */
   readonly code: number | null;
@@ -39,9 +39,9 @@ export interface RunOptions {
 export interface Running {
   readonly child: ChildProcess;
   readonly ended: Promise<Outcome>;
-  /** What it has printed on standard error so far. */
+  /** Its standard error so far. */
   readonly said: () => string;
-  /** What it has printed on standard output so far. */
+  /** Its standard output so far. */
   readonly printed: () => string;
 }
 
@@ -54,7 +54,7 @@ export function start(argv: readonly string[], options: RunOptions = {}): Runnin
     timeout: options.timeoutMs ?? 60_000,
     killSignal: "SIGKILL",
   });
-  // It need not read what it is given.
+  // It may end without reading its input.
   child.stdin.on("error", () => undefined).end(options.input);
   let stdout = "";
   let stderr = "";
@@ -76,7 +76,7 @@ export function isthmus(args: readonly string[], options: RunOptions = {}): Prom
   return start([ISTHMUS, ...args], options).ended;
 }
 
-/** Waits until a condition holds; fails naming it after `deadlineMs`, with what was seen last. */
+/** Waits until a condition holds. After `deadlineMs` it fails with its name and the last observation. */
 export async function until(
   what: string,
   condition: () => unknown | Promise<unknown>,
@@ -114,7 +114,7 @@ export function namespacesOf(lab: string): string[] {
   return readdirSync("/run/netns").filter((name) => name.startsWith(`isthmus-${lab}-`));
 }
 
-/** What is on the machine of a lab, a line each; `known` are processes that it had. */
+/** Everything of a lab on the machine, a line each; `known` are processes that it had. */
 export function leftOf(lab: string, known: readonly KnownProcess[] = []): string[] {
   const alive = new Map(allProcesses().map((one) => [`${one.pid} ${one.startTime}`, one] as const));
   const survivors = known.filter(({ pid, startTime }) => alive.has(`${pid} ${startTime}`));
@@ -126,7 +126,7 @@ export function leftOf(lab: string, known: readonly KnownProcess[] = []): string
   ];
 }
 
-/** Removes a lab whatever state it is in; for the end of a test. */
+/** Removes a lab in any state; for the end of a test. */
 export async function removeLab(lab: string): Promise<void> {
   const { code, stderr } = await isthmus(["lab", "down", `--name=${lab}`]);
   if (code !== 0) throw new Error(`lab down --name=${lab} ended with ${code}: ${stderr}`);
@@ -145,7 +145,7 @@ function allProcesses(): KnownProcess[] {
     .flatMap((name) => {
       const stat = readProc(`/proc/${name}/stat`);
       const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-      // A zombie holds nothing any more; who started it has only not asked yet.
+      // A zombie has no resources; its parent has only not waited for it yet.
       if (fields[0] === "Z" || fields[19] === undefined) return [];
       return [{ pid: Number(name), startTime: fields[19], command: readProc(`/proc/${name}/cmdline`) }];
     });
@@ -176,7 +176,7 @@ function readProc(path: string): string {
   }
 }
 
-/** What ended while it was looked at is none, and what we may not look into is none of ours; every other failure is one. */
+/** A process that ended meanwhile, or that we may not read, is no process of ours; other failures are thrown. */
 function gone(error: unknown): "" {
   if (["ENOENT", "ESRCH", "EINVAL", "EACCES"].includes((error as NodeJS.ErrnoException).code ?? "")) return "";
   throw error;

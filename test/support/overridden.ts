@@ -1,5 +1,5 @@
 /**
- * A port whose method is another one, and all else its own: for tests of what happens when a real kernel refuses something.
+ * A port with one replaced method: for tests in which a real kernel refuses something.
  *
  * Owns: {@link overridden}. Refuses to know: which port.
  *

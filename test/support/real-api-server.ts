@@ -1,8 +1,8 @@
 /**
  * Kubernetes' own API server with etcd, on loopback, from the folder that ISTHMUS_PEERS names (`etcd`, `kube-apiserver`); with its controllers
- * and scheduler where a test asks for them (`kube-controller-manager`, `kube-scheduler`).
+ * and scheduler if a test requests them (`kube-controller-manager`, `kube-scheduler`).
  *
- * Owns: {@link RealApiServer}, {@link peersMissing}. Refuses to know: what is tested.
+ * Owns: {@link RealApiServer}, {@link peersMissing}. Refuses to know: the tests.
  *
  * ```ts
  * test("…", { skip: peersMissing("etcd", "kube-apiserver") }, async () => {
@@ -21,7 +21,7 @@ import { systemClock } from "#base/clock";
 import { findObject, KubeClient, KubeError, loadKubeConfig, resources } from "#kube/client";
 import { until } from "#test/lab";
 
-/** Users of the server: a master, one with what kube-proxy may do and nothing else, and one who may do nothing yet. */
+/** Users of the server: a master, one with only the rights of kube-proxy, and one without rights. */
 const USERS = [
   { token: "admin-token", name: "admin", groups: "system:masters" },
   { token: "proxy-token", name: "system:kube-proxy", groups: "" },
@@ -41,7 +41,7 @@ export function peer(name: string): string {
   return join(process.env["ISTHMUS_PEERS"] ?? "", name);
 }
 
-/** Disposing ends both programs and removes what they wrote. */
+/** Disposing ends both programs and removes their files. */
 export class RealApiServer implements AsyncDisposable {
   readonly folder: string;
   readonly port: number;
@@ -135,7 +135,7 @@ export class RealApiServer implements AsyncDisposable {
     return path;
   }
 
-  /** Starts the API server again and waits until it says that it is ready. */
+  /** Starts the API server again and waits until it is ready. */
   async up(): Promise<void> {
     const server = run(this.folder, "kube-apiserver", this.#flags);
     this.#server = server;
@@ -162,7 +162,7 @@ export class RealApiServer implements AsyncDisposable {
 
   async #isReady(): Promise<boolean> {
     try {
-      // Ready says nothing of what is set up behind it: roles, priorities, ranges.
+      // Readiness does not include later steps of the start: roles, priorities, ranges.
       await this.client.request({ method: "GET", path: "/api/v1/namespaces/default" }, { timeoutMs: 1000 });
       await this.client.request(
         { method: "GET", path: "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node-proxier" },

@@ -1,5 +1,5 @@
 /**
- * A destination that does not answer, on loopback: what a firewall that drops, or a host that hangs, is to a dialler.
+ * A destination on loopback that does not answer, like one behind a dropping firewall or on a hanging host.
  *
  * ```ts
  * const port = await silentPort(t); // connecting to it neither succeeds nor fails while the test lasts

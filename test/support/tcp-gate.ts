@@ -43,7 +43,7 @@ export class TcpGate implements AsyncDisposable {
     this.#server = server;
   }
 
-  /** Resets what is open and refuses what comes. */
+  /** Resets open connections and refuses new ones. */
   async shut(): Promise<void> {
     const server = this.#server;
     if (server === undefined) return;

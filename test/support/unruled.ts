@@ -1,9 +1,9 @@
 import type { CrdManifest } from "#kube/coil";
 
-/** What our CRDs have beyond Coil's. */
+/** Members of our CRDs that Coil's do not have. */
 const ADDED = ["x-kubernetes-validations", "format", "maxItems", "maxLength", "pattern"];
 
-/** A CRD as Coil's own has it, and ours had it before: without rules and formats. What is stored under it may be refused by ours. */
+/** A CRD like Coil's own, without rules and formats. Ours may refuse objects that are stored under it. */
 export function unruled(crd: CrdManifest): CrdManifest {
   return JSON.parse(JSON.stringify(crd, (key, value) => (ADDED.includes(key) ? undefined : value))) as CrdManifest;
 }
