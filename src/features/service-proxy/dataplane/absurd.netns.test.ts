@@ -133,21 +133,22 @@ async function persist(plane: DataPlane, desired: Desired): Promise<void> {
   await plane.sync(desired);
 }
 
-const open = (): DataPlane =>
-  new DataPlane(
-    {
-      nft: bed.nft,
-      elements: bed.elements,
-      generations: new GenerationTracker(bed.elements),
-      clock: systemClock,
-      log: nullLogger,
-    },
+/** Of the plane that was opened last. */
+let generations: GenerationTracker;
+
+function open(): DataPlane {
+  generations = new GenerationTracker(bed.elements);
+  return new DataPlane(
+    { nft: bed.nft, elements: bed.elements, generations, clock: systemClock, log: nullLogger },
     { ...ruleOptions(4), tableName: "kube-proxy" },
   );
+}
 
 const HOW = {
   restart: () => open(),
+  // As the watch does it: what changed until now is acknowledged, and the sync compares everything.
   repair: (plane: DataPlane) => {
+    generations.settle();
     plane.distrust();
     return plane;
   },
