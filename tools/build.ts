@@ -95,9 +95,20 @@ async function buildBundle(version: string): Promise<void> {
   }
 }
 
+/** The launcher's text: each memory profile becomes the patterns of its programs, called by their names or as the first word. */
+function launcherText(): string {
+  const patterns = (profile: string): string => {
+    const names = Object.entries(PROGRAMS).flatMap(([name, { memory }]) => (memory === profile ? [name] : []));
+    return names.flatMap((name) => [`${name}\\ *`, `*\\ ${name}`]).join(" | ");
+  };
+  return readFileSync(join(root, "tools/launcher.sh"), "utf8").replaceAll(/@(\w+)@/g, (_token, profile) =>
+    patterns(profile),
+  );
+}
+
 /** The launcher runs the bundle under the pinned Node; links to it carry the names of the programs. */
 function writeLauncher(): void {
-  copyFileSync(join(root, "tools/launcher.sh"), join(dist, "isthmus"));
+  writeFileSync(join(dist, "isthmus"), launcherText(), { mode: 0o755 });
   chmodSync(join(dist, "isthmus"), 0o755);
   for (const name of LINKS) {
     rmSync(join(dist, name), { force: true });

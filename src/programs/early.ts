@@ -10,13 +10,13 @@
  */
 import { basename } from "node:path";
 import { setFlagsFromString } from "node:v8";
-import { findProgram, type ListedProgram } from "./programs.ts";
+import { findProgram } from "./programs.ts";
 
 const calledAs = process.env["ISTHMUS_CALLED_AS"] ?? basename(process.argv[1] ?? "");
 /** The program, or those that `isthmus node` runs together. */
 const called = [calledAs, process.argv[2] ?? ""];
 const named = called.includes("node") ? process.argv : called;
-const any = (trait: keyof ListedProgram): boolean => named.some((name) => findProgram(name)?.[trait] === true);
+const programs = named.flatMap((name) => findProgram(name) ?? []);
 
-if (any("reloads")) process.on("SIGHUP", () => undefined);
-if (any("smallYoungGeneration")) setFlagsFromString("--semi-space-growth-factor=1");
+if (programs.some(({ reloads }) => reloads)) process.on("SIGHUP", () => undefined);
+if (programs.some(({ memory }) => memory !== undefined)) setFlagsFromString("--semi-space-growth-factor=1");

@@ -1,5 +1,11 @@
 import type { Program } from "./program/index.ts";
 
+/**
+ * In all of them V8's young generation keeps its first size (see `early.ts`). The launcher adds more: `stream` nothing, for programs that
+ * pass bytes on; `tables` one arena of malloc; `small` also a small old generation.
+ */
+export type MemoryProfile = "stream" | "tables" | "small";
+
 /** A program of the one executable, and the facts that are needed before it is loaded. */
 export interface ListedProgram {
   /** Loads the program alone: each is a file of the bundle, with the modules that it needs. */
@@ -12,8 +18,8 @@ export interface ListedProgram {
   readonly onNode?: true;
   /** It reads its files again at SIGHUP, so that signal must not end it, not even while it starts. */
   readonly reloads?: true;
-  /** V8's young generation keeps its first size, see `early.ts`. */
-  readonly smallYoungGeneration?: true;
+  /** How its memory is kept small; the launcher and `early.ts` set it. */
+  readonly memory?: MemoryProfile;
 }
 
 /**
@@ -25,30 +31,30 @@ export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
   audit: { load: async () => (await import("./audit.ts")).auditProgram },
   explain: { load: async () => (await import("./explain.ts")).explain },
   doctor: { load: async () => (await import("./doctor.ts")).doctor },
-  node: { load: async () => (await import("./node.ts")).nodeProgram(programsOfNode()), smallYoungGeneration: true },
+  node: { load: async () => (await import("./node.ts")).nodeProgram(programsOfNode()), memory: "tables" },
   coild: {
     load: async () => (await import("./coild.ts")).coild,
     linked: true,
     onNode: true,
-    smallYoungGeneration: true,
+    memory: "small",
   },
   "coil-router": {
     load: async () => (await import("./coil-router.ts")).coilRouter,
     linked: true,
     onNode: true,
-    smallYoungGeneration: true,
+    memory: "small",
   },
   "service-proxy": {
     load: async () => (await import("./service-proxy.ts")).serviceProxy,
     linked: true,
     onNode: true,
-    smallYoungGeneration: true,
+    memory: "tables",
   },
   "proxy-agent": {
     load: async () => (await import("./proxy-agent.ts")).proxyAgent,
     linked: true,
     onNode: true,
-    smallYoungGeneration: true,
+    memory: "stream",
   },
   "uplink-proxy": {
     load: async () => (await import("./uplink-proxy.ts")).uplinkProxy,
@@ -59,20 +65,20 @@ export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
   "coil-ipam-controller": {
     load: async () => (await import("./coil-ipam-controller.ts")).coilIpamController,
     linked: true,
-    smallYoungGeneration: true,
+    memory: "small",
   },
   "coil-installer": { load: async () => (await import("./coil-installer.ts")).coilInstaller, linked: true },
   "proxy-server": {
     load: async () => (await import("./proxy-server.ts")).proxyServer,
     linked: true,
     reloads: true,
-    smallYoungGeneration: true,
+    memory: "stream",
   },
   "sni-router": {
     load: async () => (await import("./sni-router.ts")).sniRouter,
     linked: true,
     reloads: true,
-    smallYoungGeneration: true,
+    memory: "small",
   },
   "mgmtproxy-env": { load: async () => (await import("./mgmtproxy-env.ts")).mgmtproxyEnv, linked: true },
   "lab-host": { load: async () => (await import("./lab-host.ts")).labHost, internal: true },
