@@ -14,7 +14,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { FakeClock } from "#base/clock";
-import { FileError, LOOK_MS, lookAt, MAX_FILE_BYTES, readBounded, replaceFile, watchFiles } from "./index.ts";
+import { FileError, LOOK_MS, lookAt, readBounded, replaceFile, watchFiles } from "./index.ts";
+import { MAX_FILE_BYTES } from "./read.ts";
 
 function folderOf(t: TestContext): string {
   const folder = mkdtempSync(join(tmpdir(), "isthmus-file-"));

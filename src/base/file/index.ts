@@ -10,6 +10,6 @@
  * ```
  */
 export { FileError } from "./errors.ts";
-export { MAX_FILE_BYTES, readBounded } from "./read.ts";
+export { readBounded } from "./read.ts";
 export { replaceFile } from "./replace.ts";
 export { fingerprint, LOOK_MS, lookAt, watchFiles } from "./watch.ts";

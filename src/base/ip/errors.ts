@@ -1,7 +1,7 @@
 import { ExpectedError } from "#base/errors";
 
 /** The expected kind of a text. */
-export type IpParseErrorCode = "invalid-address" | "invalid-cidr" | "invalid-range" | "invalid-mac";
+export type IpParseErrorCode = "invalid-address" | "invalid-cidr" | "invalid-mac";
 
 /** Text or bytes are not of the expected kind. The message quotes them and names the fault. */
 export class IpParseError extends ExpectedError<IpParseErrorCode> {

@@ -1,6 +1,6 @@
 /**
- * Addresses, prefixes and ranges of both families, as parsed values with exact arithmetic. Past the edge of a program
- * nothing holds an address as a bare string.
+ * Addresses and prefixes of both families, as parsed values with exact arithmetic. Beyond the edge of a program
+ * no value holds an address as a bare string.
  *
  * Owns: parsing, canonical text (RFC 5952 for IPv6), bytes, arithmetic, set relations.
  * Refuses to know: interfaces, routes, DNS.
@@ -15,4 +15,3 @@ export { IpAddress, type IpFamily } from "./address.ts";
 export { Cidr } from "./cidr.ts";
 export { IpParseError } from "./errors.ts";
 export { MacAddress } from "./mac.ts";
-export { IpRange } from "./range.ts";

@@ -12,5 +12,4 @@
 export { NamesError } from "./errors.ts";
 export { HostsFile, parseHosts } from "./hosts.ts";
 export { nodeLookup } from "./node-lookup.ts";
-export { candidatesOf, parseResolvConf } from "./resolv-conf.ts";
 export { type Names, SystemNames } from "./system-names.ts";

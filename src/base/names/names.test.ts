@@ -7,8 +7,9 @@ import fc from "fast-check";
 import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { type DnsAnswer, dnsServer, TYPE_A } from "#test/dns-server";
-import { candidatesOf, NamesError, parseHosts, parseResolvConf, SystemNames } from "./index.ts";
+import { NamesError, parseHosts, SystemNames } from "./index.ts";
 import { inOrder } from "./order.ts";
+import { candidatesOf, parseResolvConf } from "./resolv-conf.ts";
 
 const never = new AbortController().signal;
 const TIMEOUT = { timeout: 20_000 };

@@ -71,7 +71,7 @@ export async function listenOnPath(
 }
 
 /** Whether a process accepts connections there. */
-export function isServed(path: string): Promise<boolean> {
+function isServed(path: string): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   const socket = connect(path);
   socket.once("connect", () => {

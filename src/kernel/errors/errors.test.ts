@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { constants } from "node:os";
 import { test } from "node:test";
-import { errnoName, errnoNumber, isKernelError, KernelError } from "./index.ts";
+import { errnoName } from "./errno.ts";
+import { errnoNumber, isKernelError, KernelError } from "./index.ts";
 
 test("KernelError.fromErrno: has the attempt, the kernel's reason and its own text", () => {
   const error = KernelError.fromErrno(101, "add route 10.1.0.0/24 via 192.0.2.2", "Nexthop has invalid gateway");

@@ -11,5 +11,5 @@
  * }
  * ```
  */
-export { errnoName, errnoNumber } from "./errno.ts";
+export { errnoNumber } from "./errno.ts";
 export { isKernelError, KernelError, type KernelErrorCode } from "./kernel-error.ts";

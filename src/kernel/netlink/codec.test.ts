@@ -11,17 +11,8 @@ import { decodeEvents } from "#kernel/monitor";
 import { decodeNeighbour } from "#kernel/neighbour";
 import { decodeRoute } from "#kernel/route";
 import { decodeRule } from "#kernel/rule";
-import {
-  Attributes,
-  decodeAck,
-  decodeDone,
-  decodeMessages,
-  eachAttribute,
-  encodeMessage,
-  MessageWriter,
-  NLM_F,
-  NLMSG,
-} from "./index.ts";
+import { Attributes, decodeAck, decodeMessages, eachAttribute, MessageWriter, NLM_F, NLMSG } from "./index.ts";
+import { decodeDone, encodeMessage } from "./message.ts";
 
 const READERS: readonly ((bytes: Buffer) => unknown)[] = [
   decodeLink,

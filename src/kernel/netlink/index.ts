@@ -14,4 +14,4 @@ export { Attributes, eachAttribute, MessageWriter, malformed } from "./attribute
 export { NetlinkConnection, type NetlinkRequest } from "./connection.ts";
 export { AF, familyNumber, NETLINK, NLM_F, NLMSG, RTM } from "./constants.ts";
 export { GenericFamily } from "./generic.ts";
-export { decodeAck, decodeDone, decodeMessages, encodeMessage, type NetlinkMessage } from "./message.ts";
+export { decodeAck, decodeMessages, type NetlinkMessage } from "./message.ts";

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { IpAddress } from "#base/ip";
-import { answerQuery, DnsQueryError, readQuestion } from "./index.ts";
+import { answerQuery, readQuestion } from "./dns.ts";
+import { DnsQueryError } from "./errors.ts";
 
 const A = 1;
 const AAAA = 28;

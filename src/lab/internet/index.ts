@@ -8,6 +8,5 @@
  * await using names = serveDns({ fd: bindUdp(gateway, 53, { netns }), family: 4 }, { "files.example": [address] });
  * ```
  */
-export { answerQuery, readQuestion, serveDns, type Zone } from "./dns.ts";
-export { DnsQueryError } from "./errors.ts";
+export { serveDns, type Zone } from "./dns.ts";
 export { CLIENT_HEADER, FILE_BYTES, serveFiles } from "./files.ts";
