@@ -2,6 +2,7 @@
  * The API server of `cni-add`, a process of its own so that its CPU time can be told apart. Listens on loopback here and
  * inside the network namespace that its argument names; sends both kubeconfigs to its parent and ends with it.
  */
+import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { openNetNs } from "#kernel/netns";
@@ -26,6 +27,7 @@ const server = await startApiServer({
     { fd, host: "127.0.0.1" },
   ],
   log: nullLogger,
+  clock: systemClock,
 });
 const [here, inNode] = server.urls.map((url) => server.kubeconfig({ server: url }));
 process.send?.({ here, inNode });

@@ -6,6 +6,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { connectInside, InsideError } from "#lab/inside";
 import { poll } from "#lab/poll";
@@ -131,6 +132,7 @@ async function started(
     until: (yes) => yes || child.exitCode !== null,
     everyMs: 20,
     deadlineMs: START_MS,
+    clock: systemClock,
   });
   if (!serves) throw new Error(`${name} does not serve on port ${port}: ${readFileSync(log, "utf8").slice(-2000)}`);
   return { name, port, process: child };

@@ -80,7 +80,7 @@ function pod(index: number): { apiVersion: string; kind: string; metadata: { nam
 async function serve(pods: number): Promise<void> {
   // Only here, so that the measured processes do not carry the server's code.
   const { startApiServer } = await import("#lab/api-server");
-  const server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger });
+  const server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger, clock: systemClock });
   server.seed(Array.from({ length: pods }, (_, index) => pod(index)));
   process.send?.(server.kubeconfig());
   process.on("message", (order) => void changePods(server.urls[0] ?? "", order === "create", pods));

@@ -3,6 +3,7 @@ import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { Deferred } from "#base/async";
+import { systemClock } from "#base/clock";
 import { type HostEvent, isRunning, LabError, type LabState, labPaths } from "#lab/host";
 import { poll } from "#lab/poll";
 import { ownCommand } from "./program/index.ts";
@@ -112,7 +113,7 @@ export async function stopHost(state: LabState): Promise<void> {
   };
   signalHost("SIGTERM");
   const deadlineMs = state.identity.isGuest ? LEAVE_MS : STOP_MS;
-  await poll(() => isRunning(state), { until: (running) => !running, everyMs: 20, deadlineMs });
+  await poll(() => isRunning(state), { until: (running) => !running, everyMs: 20, deadlineMs, clock: systemClock });
   signalHost("SIGKILL");
 }
 

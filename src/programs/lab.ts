@@ -250,6 +250,7 @@ async function settledAudit(api: KubeClient, state: LabState, signal: AbortSigna
     everyMs: 100,
     deadlineMs: SETTLE_MS,
     signal,
+    clock: systemClock,
   });
 }
 

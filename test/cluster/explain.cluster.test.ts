@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { type ApiServer, startApiServer } from "#lab/api-server";
 import { ISTHMUS, isthmus, start, until } from "#test/lab";
@@ -21,7 +22,12 @@ let bed: Bed;
 before(async () => {
   const cidrs = FAMILIES.map((family) => addressesOf(family).serviceCIDR);
   const serviceRanges = { cidrs, nodePorts: { first: 30_000, last: 32_767 } };
-  server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, serviceRanges, log: nullLogger });
+  server = await startApiServer({
+    listen: { host: "127.0.0.1", port: 0 },
+    serviceRanges,
+    log: nullLogger,
+    clock: systemClock,
+  });
   writeFileSync(kubeconfig, server.kubeconfig());
   bed = await Bed.open(PREFIX);
   const addresses = FAMILIES.map((family) => ({ type: "InternalIP", address: String(addressesOf(family).node) }));

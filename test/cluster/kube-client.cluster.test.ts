@@ -21,7 +21,7 @@ const signal = AbortSignal.timeout(60_000);
 before(async () => {
   let path = process.env["ISTHMUS_KUBECONFIG"];
   if (path === undefined) {
-    server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger });
+    server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger, clock: systemClock });
     const folder = await mkdtemp(join(tmpdir(), "isthmus-kube-client-"));
     folders.push(folder);
     path = join(folder, "kubeconfig");

@@ -66,6 +66,7 @@ async function open(t: TestContext, edit: (rights: SeedObject[]) => void = () =>
     ],
     tokens: { admin: { name: "admin", groups: ["system:masters"] }, ...accounts },
     log: nullLogger,
+    clock: systemClock,
   });
   t.after(() => server[Symbol.asyncDispose]());
   const [here = "", inNode = ""] = server.urls;

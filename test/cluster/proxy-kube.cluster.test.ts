@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
+import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { type ReviewedToken, startApiServer } from "#lab/api-server";
 import { until } from "#test/lab";
@@ -11,7 +12,12 @@ const READY = 'server_ready_backends{proxy_strategy="default"}';
 
 /** A cluster's API server and the programs beside it. */
 async function cluster(t: TestContext, reviewedTokens: ReadonlyMap<string, ReviewedToken> = new Map()) {
-  const api = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger, reviewedTokens });
+  const api = await startApiServer({
+    listen: { host: "127.0.0.1", port: 0 },
+    log: nullLogger,
+    reviewedTokens,
+    clock: systemClock,
+  });
   const bed = await ProxyBed.open();
   t.after(async () => {
     await bed[Symbol.asyncDispose]();

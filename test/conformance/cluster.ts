@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { access, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { type ApiServer, startApiServer } from "#lab/api-server";
 
@@ -60,6 +61,7 @@ export class Cluster implements AsyncDisposable {
         tls: "self-signed",
         tokens,
         log: nullLogger,
+        clock: systemClock,
       });
     }
     const text = server?.kubeconfig() ?? (await readFile(given ?? "", "utf8"));

@@ -59,7 +59,7 @@ export async function embeddedCluster(
 ): Promise<EmbeddedCluster> {
   const folder = mkdtempSync(join(tmpdir(), "isthmus-foreign-"));
   const kubeconfig = join(folder, "kubeconfig");
-  const server = await startApiServer({ ...options, log: nullLogger });
+  const server = await startApiServer({ ...options, log: nullLogger, clock: systemClock });
   const guestKubeconfig = join(folder, "guest");
   writeFileSync(kubeconfig, server.kubeconfig());
   writeFileSync(guestKubeconfig, server.kubeconfig({ token: "guest" }));
@@ -68,7 +68,7 @@ export async function embeddedCluster(
     clock: systemClock,
   });
   const stop = new AbortController();
-  const controllers = runWorkloads({ api: client, log: nullLogger }, { signal: stop.signal });
+  const controllers = runWorkloads({ api: client, log: nullLogger, clock: systemClock }, { signal: stop.signal });
   return {
     kubeconfig,
     guestKubeconfig,
@@ -134,7 +134,12 @@ export async function populate({ client, addDaemonSet }: ForeignCluster): Promis
   const merge = { type: "merge", body: { status } } as const;
   await client.patch(resources.nodes, { name: OWNERS_NODE }, merge, { subresource: "status" });
   const heart = new Heartbeat(
-    { api: client, createLease: (draft, at) => client.create(resources.leases, draft, at), log: nullLogger },
+    {
+      api: client,
+      createLease: (draft, at) => client.create(resources.leases, draft, at),
+      log: nullLogger,
+      clock: systemClock,
+    },
     { node: OWNERS_NODE },
   );
   await heart.ready({});

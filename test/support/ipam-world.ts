@@ -90,7 +90,7 @@ export class IpamWorld implements AsyncDisposable {
     let path = process.env["ISTHMUS_KUBECONFIG"];
     let server: ApiServer | undefined;
     if (path === undefined) {
-      server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log });
+      server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log, clock: systemClock });
       path = join(folder, "kubeconfig");
       await writeFile(path, server.kubeconfig());
     }

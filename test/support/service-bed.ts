@@ -69,7 +69,12 @@ export class ServiceBed implements AsyncDisposable {
     const folder = mkdtempSync(join(tmpdir(), `${prefix}-`));
     const cidrs = FAMILIES.map((family) => addressesOf(family).serviceCIDR);
     const serviceRanges = { cidrs, nodePorts: { first: 30_000, last: 32_767 } };
-    const server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, serviceRanges, log: nullLogger });
+    const server = await startApiServer({
+      listen: { host: "127.0.0.1", port: 0 },
+      serviceRanges,
+      log: nullLogger,
+      clock: systemClock,
+    });
     const kubeconfig = join(folder, "kubeconfig");
     writeFileSync(kubeconfig, server.kubeconfig());
     const client = new KubeClient(await loadKubeConfig({ path: kubeconfig, clock: systemClock }), {

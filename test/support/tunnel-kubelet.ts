@@ -12,6 +12,7 @@
  */
 import { createHash } from "node:crypto";
 import type { TestContext } from "node:test";
+import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { openNetNs } from "#kernel/netns";
@@ -60,6 +61,7 @@ export class KubeletWorld {
         connect: ({ host, port }) =>
           connectThrough(server.udsPath, { address: IpAddress.parse(host), port }, { timeoutMs: 10_000 }),
       },
+      clock: systemClock,
     });
     t.after(() => api.stop());
     const pod = openNetNs({ name: sides.name("pod1") });

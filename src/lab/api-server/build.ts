@@ -1,5 +1,4 @@
 import { randomBytes, randomUUID } from "node:crypto";
-import { systemClock } from "#base/clock";
 import { openAuthenticator, tokenAuthenticator } from "./auth/auth.ts";
 import { bootstrapRoles } from "./auth/bootstrap.ts";
 import { RbacAuthorizer } from "./auth/rbac.ts";
@@ -25,7 +24,7 @@ const DEFAULT_HISTORY = 10_000;
 
 /** Puts a server's parts together: store, registry, controllers, with the namespaces and roles that every cluster has. */
 export function buildState(options: ApiServerOptions): { state: ServerState; queue: DeferredQueue } {
-  const { log, clock = systemClock } = options;
+  const { log, clock } = options;
   const store = new Store({ historyLimit: options.watchHistory ?? DEFAULT_HISTORY });
   const registry = new Registry(loadBuiltinDefinitions(), builtinResources());
   const newSuffix = (): string =>

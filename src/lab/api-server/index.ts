@@ -6,7 +6,7 @@
  * processes, and controllers of workloads; those are clients like any other.
  *
  * ```ts
- * await using server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log });
+ * await using server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log, clock });
  * await writeFile("kubeconfig", server.kubeconfig());
  * server.seed([{ apiVersion: "v1", kind: "ConfigMap", metadata: { name: "a", namespace: "default" } }]);
  * server.faults.add({ match: { verb: "update", probability: 0.05 }, action: { status: 409 } });

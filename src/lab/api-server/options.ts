@@ -38,7 +38,7 @@ export interface ApiServerOptions {
   /** Run on each write, in order. */
   readonly admission?: readonly AdmissionPlugin[] | undefined;
   readonly log: Logger;
-  readonly clock?: Clock | undefined;
+  readonly clock: Clock;
   /** Faults from the start. */
   readonly faults?: readonly FaultRule[] | undefined;
   /** Seed of the chance in fault rules. Default 1. */

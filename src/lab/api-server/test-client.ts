@@ -1,4 +1,5 @@
 /** A small client for the server's own tests. */
+import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import type { JsonObject } from "./object/json.ts";
 import type { ApiServerOptions } from "./options.ts";
@@ -23,7 +24,7 @@ export class TestServer implements AsyncDisposable {
 
   static async start(options: Partial<ApiServerOptions> = {}): Promise<TestServer> {
     return new TestServer(
-      await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger, ...options }),
+      await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger, clock: systemClock, ...options }),
     );
   }
 

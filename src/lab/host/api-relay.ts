@@ -1,4 +1,5 @@
 import { createServer, type Socket } from "node:net";
+import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { resetSocket } from "#base/socket-reset";
 import type { KubeConnection } from "#kube/client";
@@ -78,7 +79,7 @@ export async function untilTunnelReady(
       return false;
     }
   };
-  await poll(isReady, { until: (ready) => ready, everyMs: 20, signal });
+  await poll(isReady, { until: (ready) => ready, everyMs: 20, signal, clock: systemClock });
 }
 
 function placeOf(tunnel: LabTunnel): { readonly address: IpAddress; readonly port: number } {

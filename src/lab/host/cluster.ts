@@ -104,7 +104,13 @@ async function untilServed(api: KubeApi, crd: CrdManifest, { signal }: AbortOpti
       throw error;
     }
   };
-  const served = await poll(isServed, { until: (is) => is, everyMs: LOOK_MS, deadlineMs: SERVED_MS, signal });
+  const served = await poll(isServed, {
+    until: (is) => is,
+    everyMs: LOOK_MS,
+    deadlineMs: SERVED_MS,
+    signal,
+    clock: systemClock,
+  });
   if (!served)
     throw new LabError(
       "start-failed",

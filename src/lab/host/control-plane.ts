@@ -1,4 +1,5 @@
 import { writeFileSync } from "node:fs";
+import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { openNetNs } from "#kernel/netns";
@@ -55,6 +56,7 @@ async function openEmbedded(
     kubelets: kubeletAccess(kubelets, topology, tunnel),
     faultsOverHttp: true,
     log: deps.log.child("api-server"),
+    clock: systemClock,
   });
   const [local] = server.urls;
   if (local === undefined) throw new Error("the API server has listeners");

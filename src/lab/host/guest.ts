@@ -1,4 +1,5 @@
 import type { AbortOptions } from "#base/async";
+import { systemClock } from "#base/clock";
 import type { KubeApi } from "#kube/client";
 import {
   type BlockController,
@@ -24,7 +25,7 @@ export async function enterCluster(
 ): Promise<BlockController> {
   await checkRights(api, { signal });
   await removeDeadRuns(api, identity.lab, { say, signal });
-  const controller = await surveyCluster(api, identity, labCrds(identity), { signal });
+  const controller = await surveyCluster(api, identity, labCrds(identity), { signal, clock: systemClock });
   if (controller === "cluster") say("the cluster's own coil-ipam-controller carves the blocks");
   return controller;
 }
@@ -40,13 +41,13 @@ export async function removeDeadRuns(
 ): Promise<number> {
   const runs = (await findRuns(api, { signal })).filter((run) => run.lab === lab);
   for (const run of runs) {
-    if (await isAlive(api, run, { signal })) {
+    if (await isAlive(api, run, { signal, clock: systemClock })) {
       throw new OwnershipError(
         "in-use",
         `lab ${lab} (run ${run.run}) is up on the cluster, started elsewhere: isthmus lab down there removes it`,
       );
     }
-    sayHandedOver(await removeOwn(api, run, { signal }), say);
+    sayHandedOver(await removeOwn(api, run, { signal, clock: systemClock }), say);
     say(`removed what run ${run.run} of lab ${lab} had left on the cluster`);
   }
   return runs.length;
@@ -59,7 +60,7 @@ export async function leaveCluster(
   { say, signal }: AbortOptions & { readonly say: (text: string) => void },
 ): Promise<void> {
   say("removing the lab's objects from the cluster");
-  sayHandedOver(await removeOwn(api, identity, { signal }), say);
+  sayHandedOver(await removeOwn(api, identity, { signal, clock: systemClock }), say);
 }
 
 function sayHandedOver(all: readonly KeptDefinition[], say: (text: string) => void): void {

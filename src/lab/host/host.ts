@@ -216,7 +216,7 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
     start(programs);
   });
   if (parts.controlPlane.embedded)
-    group.spawn((at) => runWorkloads({ api, log: log.child("workloads") }, { signal: at }));
+    group.spawn((at) => runWorkloads({ api, log: log.child("workloads"), clock: systemClock }, { signal: at }));
   // Pods that are scheduled before all nodes are ready would all be on the first.
   const nodesReady = topology.nodes.map((node) => ({ node, ready: new Deferred() }));
   for (const { node, ready } of nodesReady) {
@@ -247,14 +247,14 @@ async function runNode(
       : new KubeClient(relay.connection, { userAgent: "isthmus-lab-kubelet", clock: systemClock });
   const api = own ?? parts.api;
   const heartbeat = new Heartbeat(
-    { api, createLease: (draft, at) => createOwn(api, identity, resources.leases, draft, at), log },
+    { api, createLease: (draft, at) => createOwn(api, identity, resources.leases, draft, at), log, clock: systemClock },
     { node: node.name },
   );
   await heartbeat.ready({ signal });
   onReady();
   const config = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket: paths.socketOf(node.name) };
   const kubelet = new Kubelet(
-    { api, kernel, cni: execCni(netns, { executable: options.cniExecutable, config }), log },
+    { api, kernel, cni: execCni(netns, { executable: options.cniExecutable, config }), log, clock: systemClock },
     {
       nodeName: node.name,
       nodeAddresses: node.addresses.map(String),
@@ -282,7 +282,7 @@ async function untilServed(path: string, signal: AbortSignal): Promise<void> {
       });
       probe.once("error", () => resolve(false));
     });
-  await poll(answers, { until: (served) => served, everyMs: 20, signal });
+  await poll(answers, { until: (served) => served, everyMs: 20, signal, clock: systemClock });
 }
 
 interface StateRecorder {

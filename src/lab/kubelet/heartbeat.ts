@@ -1,5 +1,5 @@
 import { type AbortOptions, sleep } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { type Logger, Repeats } from "#base/log";
 import { type Draft, findObject, isKubeError, type KubeApi, KubeError, type Lease, resources } from "#kube/client";
 import { nodeConditions } from "./node-object.ts";
@@ -18,7 +18,7 @@ export interface HeartbeatDeps {
   /** Creates the node's Lease; rejects if the Lease belongs to somebody else. */
   readonly createLease: (draft: Draft<Lease>, options: AbortOptions) => Promise<Lease>;
   readonly log: Logger;
-  readonly clock?: Clock;
+  readonly clock: Clock;
 }
 
 /** Reports that a node is alive. Without these reports a node controller marks the node as lost and deletes its pods. */
@@ -34,7 +34,7 @@ export class Heartbeat {
   constructor(deps: HeartbeatDeps, { node }: { readonly node: string }) {
     this.#deps = deps;
     this.#node = node;
-    this.#clock = deps.clock ?? systemClock;
+    this.#clock = deps.clock;
   }
 
   /** Reports that the node is ready, so that pods are scheduled there. Rejects with `KubeError`. */

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import type { Kernel } from "#kernel/net";
 import { isKubeError, type KubeApi, objectKey, type Pod, resources } from "#kube/client";
@@ -25,7 +25,7 @@ export interface KubeletDeps {
   readonly kernel: Kernel;
   readonly cni: CniRunner;
   readonly log: Logger;
-  readonly clock?: Clock;
+  readonly clock: Clock;
 }
 
 export interface KubeletOptions {
@@ -61,10 +61,10 @@ export class Kubelet {
   constructor(deps: KubeletDeps, options: KubeletOptions) {
     this.#deps = deps;
     this.#options = options;
-    this.#clock = deps.clock ?? systemClock;
+    this.#clock = deps.clock;
     this.#pods = createInformer(deps.api, resources.pods, {
       fieldSelector: `spec.nodeName=${options.nodeName}`,
-      clock: systemClock,
+      clock: deps.clock,
     });
     this.#controller = new Controller({
       name: `kubelet-${options.nodeName}`,
@@ -74,7 +74,7 @@ export class Kubelet {
       waitFor: [this.#pods],
       reconcile: (key) => this.#sync(key),
       log: deps.log,
-      clock: systemClock,
+      clock: deps.clock,
     });
     const enqueue = (pod: Pod): void => this.#controller.enqueue(objectKey(pod));
     this.#pods.addHandler({ onAdd: enqueue, onUpdate: (_before, pod) => enqueue(pod), onDelete: enqueue });

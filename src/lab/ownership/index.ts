@@ -8,7 +8,7 @@
  * ```ts
  * const identity = guestIdentity("lab", newRun());
  * await createOwn(api, identity, resources.nodes, { metadata: { name: `${identity.prefix}node1` } });
- * await removeOwn(api, identity, { signal });
+ * await removeOwn(api, identity, { signal, clock });
  * ```
  */
 export { createOwn } from "./create-own.ts";

@@ -1,5 +1,5 @@
 import { type AbortOptions, sleep } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import {
   type Event,
   isKubeError,
@@ -61,9 +61,9 @@ export interface KeptDefinition {
 export async function removeOwn(
   api: Api,
   of: FoundRun,
-  options: AbortOptions & { readonly clock?: Clock },
+  options: AbortOptions & { readonly clock: Clock },
 ): Promise<readonly KeptDefinition[]> {
-  const { signal, clock = systemClock } = options;
+  const { signal, clock } = options;
   const handedOver: KeptDefinition[] = [];
   const strays = new Set<string>();
   let left = "";

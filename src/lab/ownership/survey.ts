@@ -1,5 +1,5 @@
 import { type AbortOptions, sleep } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import { findObject, isKubeError, type KubeApi, type KubeObject, type Lease, objectKey, resources } from "#kube/client";
 import { type CrdManifest, coilResources } from "#kube/coil";
 import { crdFault } from "./crd-fault.ts";
@@ -43,7 +43,7 @@ export async function findRuns(api: Pick<KubeApi, "listAll">, options: AbortOpti
 export async function isAlive(
   api: Pick<KubeApi, "listAll">,
   { lab, run }: FoundRun,
-  options: AbortOptions & { readonly clock?: Clock },
+  options: AbortOptions & { readonly clock: Clock },
 ): Promise<boolean> {
   const look = async (): Promise<readonly Lease[]> => {
     const labelSelector = `${LAB_LABEL}=${lab},${RUN_LABEL}=${run}`;
@@ -54,7 +54,7 @@ export async function isAlive(
 
 async function isRenewed(
   look: () => Promise<readonly Lease[]>,
-  { signal, clock = systemClock }: AbortOptions & { readonly clock?: Clock },
+  { signal, clock }: AbortOptions & { readonly clock: Clock },
 ): Promise<boolean> {
   const first = new Map((await look()).map((lease) => [objectKey(lease), lease] as const));
   const renewedMs = Array.from(first.values(), ({ spec }) => Date.parse(spec?.renewTime ?? "")).filter(Number.isFinite);
@@ -79,7 +79,7 @@ export async function surveyCluster(
   api: Pick<KubeApi, "get" | "list" | "listAll">,
   identity: LabIdentity,
   crds: readonly CrdManifest[],
-  options: AbortOptions & { readonly clock?: Clock },
+  options: AbortOptions & { readonly clock: Clock },
 ): Promise<BlockController> {
   const { signal } = options;
   for (const { lab, run } of await findRuns(api, { signal })) {

@@ -4,11 +4,11 @@
  * Owns: {@link poll}. Refuses to know: the value that is read.
  *
  * ```ts
- * const left = await poll(() => processes(), { until: (all) => all.length === 0, everyMs: 20, deadlineMs: 5000 });
+ * const left = await poll(() => processes(), { until: (all) => all.length === 0, everyMs: 20, deadlineMs: 5000, clock });
  * ```
  */
 import { type AbortOptions, sleep } from "#base/async";
-import { type Clock, systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 
 /** How to poll. */
 export interface PollOptions<T> extends AbortOptions {
@@ -18,7 +18,7 @@ export interface PollOptions<T> extends AbortOptions {
   readonly everyMs: number;
   /** No read begins after this time, milliseconds. Default: no limit. */
   readonly deadlineMs?: number;
-  readonly clock?: Clock;
+  readonly clock: Clock;
 }
 
 /**
@@ -26,7 +26,7 @@ export interface PollOptions<T> extends AbortOptions {
  * other. Rejects as `look` does, and with the signal's reason.
  */
 export async function poll<T>(look: () => T | Promise<T>, options: PollOptions<T>): Promise<T> {
-  const { until, everyMs, deadlineMs = Number.POSITIVE_INFINITY, clock = systemClock, signal } = options;
+  const { until, everyMs, deadlineMs = Number.POSITIVE_INFINITY, clock, signal } = options;
   const deadline = clock.monotonic() + deadlineMs;
   for (;;) {
     signal?.throwIfAborted();

@@ -1,4 +1,5 @@
 import type { AbortOptions } from "#base/async";
+import { systemClock } from "#base/clock";
 import { isKubeError, type KubeApi, type Node, resources } from "#kube/client";
 import { isForLab, type LabIdentity } from "#lab/ownership";
 import { poll } from "#lab/poll";
@@ -58,6 +59,7 @@ export async function drainNode(
     everyMs: LOOK_MS,
     deadlineMs: STEP_MS,
     signal: options.signal,
+    clock: systemClock,
   });
   await until(() => cluster.openOn(name) + local.openOn(name) === 0);
   await api.delete(resources.nodes, { name }, options);
@@ -109,6 +111,12 @@ async function replaceNode(api: KubeApi, { metadata, spec, status }: Node, optio
 /** Seconds until the condition holds; `null` after the timeout. */
 async function waitUntil(done: () => boolean, { signal }: AbortOptions): Promise<number | null> {
   const startedMs = performance.now();
-  const isSo = await poll(done, { until: (so) => so, everyMs: LOOK_MS, deadlineMs: STEP_MS, signal });
+  const isSo = await poll(done, {
+    until: (so) => so,
+    everyMs: LOOK_MS,
+    deadlineMs: STEP_MS,
+    signal,
+    clock: systemClock,
+  });
   return isSo ? Number(((performance.now() - startedMs) / 1000).toFixed(3)) : null;
 }

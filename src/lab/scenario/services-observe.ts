@@ -1,4 +1,5 @@
 import type { AbortOptions } from "#base/async";
+import { systemClock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
 import { type KubeApi, type Pod, resources } from "#kube/client";
 import { LabError } from "#lab/host";
@@ -104,6 +105,7 @@ export async function waitForBackends(
     everyMs: LOOK_MS,
     deadlineMs: options.deadlineMs,
     signal: options.signal,
+    clock: systemClock,
   });
   if (left !== "") throw new LabError("not-reached", `Services' pods after ${options.deadlineMs / 1000} s: ${left}`);
 }

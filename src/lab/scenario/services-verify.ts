@@ -1,4 +1,5 @@
 import type { AbortOptions } from "#base/async";
+import { systemClock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { IpAddress as Ip } from "#base/ip";
 import type { KubeApi } from "#kube/client";
@@ -69,6 +70,7 @@ export async function verifyServices(
       everyMs: AGAIN_MS,
       deadlineMs: SETTLE_MS,
       signal: options.signal,
+      clock: systemClock,
     });
     const targets = targetsOf(balancers, observed);
     const node = drainable(observed);
@@ -105,6 +107,7 @@ function settledTries(test: Test, observed: ObservedServices, options: AbortOpti
     everyMs: AGAIN_MS,
     deadlineMs: SETTLE_MS,
     signal: options.signal,
+    clock: systemClock,
   });
 }
 

@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import type { AbortOptions } from "#base/async";
+import { systemClock } from "#base/clock";
 import { type Kernel, openKernel } from "#kernel/net";
 import { LabError, type LabUplinks } from "#lab/host";
 import { InsideError } from "#lab/inside";
@@ -82,6 +83,7 @@ async function verifyFault(
     everyMs: LOOK_MS,
     deadlineMs: BACK_MS,
     signal: options.signal,
+    clock: systemClock,
   });
   const backSeconds = secondsSince(healedMs);
   settled.push(...(await everything(test, { ...small, path: "/file" }, options)));
@@ -109,6 +111,7 @@ async function untilServing(uplinks: LabUplinks, options: AbortOptions): Promise
     everyMs: LOOK_MS,
     deadlineMs: READY_MS,
     signal: options.signal,
+    clock: systemClock,
   });
   if (seen === "ready") return;
   throw new LabError(

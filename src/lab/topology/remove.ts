@@ -1,4 +1,5 @@
 import { readdirSync, readlinkSync } from "node:fs";
+import { systemClock } from "#base/clock";
 import { isKernelError } from "#kernel/errors";
 import type { Kernel } from "#kernel/net";
 import { NETNS_DIR } from "#kernel/netns";
@@ -48,13 +49,13 @@ async function endProcesses(inodes: ReadonlySet<string>): Promise<number> {
   const first = processesIn(inodes);
   for (const pid of first) signalProcess(pid, "SIGTERM");
   const none = (left: readonly number[]): boolean => left.length === 0;
-  await poll(() => processesIn(inodes), { until: none, everyMs: 20, deadlineMs: GRACE_MS });
+  await poll(() => processesIn(inodes), { until: none, everyMs: 20, deadlineMs: GRACE_MS, clock: systemClock });
   const kill = (): readonly number[] => {
     const left = processesIn(inodes);
     for (const pid of left) signalProcess(pid, "SIGKILL");
     return left;
   };
-  await poll(kill, { until: none, everyMs: 20 });
+  await poll(kill, { until: none, everyMs: 20, clock: systemClock });
   return first.length;
 }
 

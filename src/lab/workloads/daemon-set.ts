@@ -1,4 +1,4 @@
-import { systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { type DaemonSet, type KubeApi, objectKey, type Pod, resources } from "#kube/client";
 import { createInformer, type Informer } from "#kube/informer";
@@ -24,18 +24,18 @@ export class DaemonSetController {
   readonly #nodes;
   readonly #controller: Controller;
 
-  constructor(deps: { readonly api: KubeApi; readonly log: Logger }) {
+  constructor(deps: { readonly api: KubeApi; readonly log: Logger; readonly clock: Clock }) {
     this.#api = deps.api;
-    this.#daemonSets = createInformer(deps.api, resources.daemonSets, { clock: systemClock });
-    this.#pods = createInformer(deps.api, resources.pods, { clock: systemClock });
-    this.#nodes = createInformer(deps.api, resources.nodes, { clock: systemClock });
+    this.#daemonSets = createInformer(deps.api, resources.daemonSets, { clock: deps.clock });
+    this.#pods = createInformer(deps.api, resources.pods, { clock: deps.clock });
+    this.#nodes = createInformer(deps.api, resources.nodes, { clock: deps.clock });
     this.#controller = new Controller({
       name: "daemonset",
       waitFor: [this.#daemonSets, this.#pods, this.#nodes],
       retry: { initialMs: 100, maxMs: 5000 },
       reconcile: (key, { signal }) => this.#sync(key, signal),
       log: deps.log.child("daemonset"),
-      clock: systemClock,
+      clock: deps.clock,
     });
     const enqueue = (set: DaemonSet): void => this.#controller.enqueue(objectKey(set));
     this.#daemonSets.addHandler({ onAdd: enqueue, onUpdate: (_before, after) => enqueue(after) });

@@ -1,4 +1,4 @@
-import { systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { type Deployment, type KubeApi, objectKey, type Pod, resources } from "#kube/client";
 import { createInformer, type Informer } from "#kube/informer";
@@ -23,10 +23,10 @@ export class DeploymentController {
   readonly #pods: Informer<Pod, Pod>;
   readonly #controller: Controller;
 
-  constructor(deps: { readonly api: KubeApi; readonly log: Logger }) {
+  constructor(deps: { readonly api: KubeApi; readonly log: Logger; readonly clock: Clock }) {
     this.#api = deps.api;
-    this.#deployments = createInformer(deps.api, resources.deployments, { clock: systemClock });
-    this.#pods = createInformer(deps.api, resources.pods, { clock: systemClock });
+    this.#deployments = createInformer(deps.api, resources.deployments, { clock: deps.clock });
+    this.#pods = createInformer(deps.api, resources.pods, { clock: deps.clock });
     this.#controller = new Controller({
       name: "deployment",
       workers: 4,
@@ -34,7 +34,7 @@ export class DeploymentController {
       retry: { initialMs: 100, maxMs: 5000 },
       reconcile: (key, { signal }) => this.#sync(key, signal),
       log: deps.log.child("deployment"),
-      clock: systemClock,
+      clock: deps.clock,
     });
     const enqueue = (deployment: Deployment): void => this.#controller.enqueue(objectKey(deployment));
     this.#deployments.addHandler({ onAdd: enqueue, onUpdate: (_before, after) => enqueue(after) });

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
-import { systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import {
   type EndpointSlice,
@@ -25,13 +25,13 @@ export class EndpointSliceController {
   readonly #slices: Informer<EndpointSlice, EndpointSlice>;
   readonly #controller: Controller;
 
-  constructor(deps: { readonly api: KubeApi; readonly log: Logger }) {
+  constructor(deps: { readonly api: KubeApi; readonly log: Logger; readonly clock: Clock }) {
     this.#api = deps.api;
-    this.#services = createInformer(deps.api, resources.services, { clock: systemClock });
-    this.#pods = createInformer(deps.api, resources.pods, { clock: systemClock });
+    this.#services = createInformer(deps.api, resources.services, { clock: deps.clock });
+    this.#pods = createInformer(deps.api, resources.pods, { clock: deps.clock });
     this.#slices = createInformer(deps.api, resources.endpointSlices, {
       labelSelector: `${MANAGED_BY_LABEL}=${MANAGED_BY}`,
-      clock: systemClock,
+      clock: deps.clock,
     });
     this.#controller = new Controller({
       name: "endpointslice",
@@ -40,7 +40,7 @@ export class EndpointSliceController {
       retry: { initialMs: 100, maxMs: 5000 },
       reconcile: (key, { signal }) => this.#sync(key, signal),
       log: deps.log.child("endpointslice"),
-      clock: systemClock,
+      clock: deps.clock,
     });
     const enqueue = (service: Service): void => this.#controller.enqueue(objectKey(service));
     this.#services.addHandler({ onAdd: enqueue, onUpdate: (_before, after) => enqueue(after), onDelete: enqueue });

@@ -7,6 +7,7 @@
  */
 
 import { TaskGroup } from "#base/async";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import type { KubeApi } from "#kube/client";
 import { DaemonSetController } from "./daemon-set.ts";
@@ -16,7 +17,7 @@ import { Scheduler } from "./scheduler.ts";
 
 /** Runs all of them until the signal aborts. */
 export async function runWorkloads(
-  deps: { readonly api: KubeApi; readonly log: Logger },
+  deps: { readonly api: KubeApi; readonly log: Logger; readonly clock: Clock },
   options: { readonly signal: AbortSignal },
 ): Promise<void> {
   const group = new TaskGroup(options.signal);

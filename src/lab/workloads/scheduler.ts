@@ -1,4 +1,4 @@
-import { systemClock } from "#base/clock";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { isKubeError, type KubeApi, objectKey, type Pod, parseObjectKey, resources } from "#kube/client";
 import { createInformer, type Informer } from "#kube/informer";
@@ -14,17 +14,17 @@ export class Scheduler {
   /** Pods that were bound here, by key, until the informer has the binding. */
   readonly #assumed = new Map<string, PlacedPod>();
 
-  constructor(deps: { readonly api: KubeApi; readonly log: Logger }) {
+  constructor(deps: { readonly api: KubeApi; readonly log: Logger; readonly clock: Clock }) {
     this.#api = deps.api;
-    this.#pods = createInformer(deps.api, resources.pods, { clock: systemClock });
-    this.#nodes = createInformer(deps.api, resources.nodes, { clock: systemClock });
+    this.#pods = createInformer(deps.api, resources.pods, { clock: deps.clock });
+    this.#nodes = createInformer(deps.api, resources.nodes, { clock: deps.clock });
     this.#controller = new Controller({
       name: "scheduler",
       waitFor: [this.#pods, this.#nodes],
       retry: { initialMs: 100, maxMs: 5000 },
       reconcile: (key, { signal }) => this.#schedule(key, signal),
       log: deps.log.child("scheduler"),
-      clock: systemClock,
+      clock: deps.clock,
     });
     const seen = (pod: Pod): void => {
       if (pod.spec?.nodeName === undefined) this.#controller.enqueue(objectKey(pod));

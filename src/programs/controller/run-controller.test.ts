@@ -57,7 +57,11 @@ function widgetController(values: ReturnType<typeof parseFlags<typeof flags>>["v
 }
 
 test("runController: a controller of a new resource leads, reconciles existing and new objects, and gives its Lease up", async (t) => {
-  await using server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger });
+  await using server = await startApiServer({
+    listen: { host: "127.0.0.1", port: 0 },
+    log: nullLogger,
+    clock: systemClock,
+  });
   const folder = mkdtempSync(join(tmpdir(), "isthmus-controller-"));
   t.after(() => rmSync(folder, { recursive: true }));
   const kubeconfig = join(folder, "kubeconfig");

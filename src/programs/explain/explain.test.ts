@@ -26,6 +26,7 @@ before(async () => {
       nodePorts: { first: 30_000, last: 32_767 },
     },
     log: nullLogger,
+    clock: systemClock,
   });
   writeFileSync(kubeconfig, server.kubeconfig());
   client = new KubeClient(await loadKubeConfig({ path: kubeconfig, clock: systemClock }), { clock: systemClock });

@@ -19,7 +19,7 @@ const LABELS = { "k8s-app": "konnectivity-server" };
 const options = { signal: AbortSignal.timeout(60_000) };
 
 async function kube(t: TestContext) {
-  const server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger });
+  const server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger, clock: systemClock });
   const api = new KubeClient(staticConnection({ server: server.urls[0] ?? "" }), { clock: systemClock });
   t.after(async () => {
     await api.close();

@@ -209,6 +209,7 @@ import { openNft } from "#kernel/nft"; import { systemClock } from "#base/clock"
       until: (there) => !there,
       everyMs: 10,
       deadlineMs: 5000,
+      clock: systemClock,
     });
     return systemClock.monotonic() - since;
   };

@@ -73,7 +73,7 @@ async function setUp(t: TestContext, rest: Readonly<Record<string, unknown>> = {
   });
   /** Waits until something is so; fails when it takes longer than a reaction may. */
   const soon = async (what: () => boolean, atMostMs = REACTION_MS): Promise<void> => {
-    const isSo = await poll(what, { until: (seen) => seen, everyMs: 5, deadlineMs: atMostMs });
+    const isSo = await poll(what, { until: (seen) => seen, everyMs: 5, deadlineMs: atMostMs, clock: systemClock });
     assert.ok(isSo, `not so within ${atMostMs} ms: ${what} in\n${state()}`);
   };
   const uplink = (name: string): Uplink => {
@@ -114,6 +114,7 @@ test("Uplinkd: the first pass programs the kernel, shows the uplinks with their 
     until: (reason) => reason === "0 changes",
     everyMs: 5,
     deadlineMs: 2000,
+    clock: systemClock,
   });
   assert.equal(health.parts[0]?.reason, "0 changes");
   assert.deepEqual(
@@ -308,7 +309,13 @@ test("Uplinkd: killed at any moment and started again, the kernel is as before a
     // At the first sign of its work, or some time after its start; the last one finishes its first pass.
     const deadlineMs = round % 2 === 0 ? 10_000 : 150 * round;
     if (isLast) await once(child.stdout, "data");
-    else await poll(() => everything() !== start, { until: (changed) => changed, everyMs: 1, deadlineMs });
+    else
+      await poll(() => everything() !== start, {
+        until: (changed) => changed,
+        everyMs: 1,
+        deadlineMs,
+        clock: systemClock,
+      });
     child.kill("SIGKILL");
     await once(child, "exit");
   }
@@ -346,7 +353,12 @@ test("Uplinkd: one that only reads shows the same uplinks and changes nothing", 
   );
   const controller = new AbortController();
   const running = reader.run({ signal: controller.signal });
-  await poll(() => reader.uplinks.length, { until: (length) => length === 2, everyMs: 5, deadlineMs: 2000 });
+  await poll(() => reader.uplinks.length, {
+    until: (length) => length === 2,
+    everyMs: 5,
+    deadlineMs: 2000,
+    clock: systemClock,
+  });
   controller.abort();
   await running;
   const shape = ({ uplinks }: Uplinkd) =>
@@ -378,10 +390,15 @@ test("Uplinkd: probes go out over the uplink they are for; one above the maximum
     said += text;
   });
   const hears = async (what: RegExp): Promise<void> => {
-    await poll(() => said, { until: (all) => what.test(all), everyMs: 20, deadlineMs: 15_000 });
+    await poll(() => said, { until: (all) => what.test(all), everyMs: 20, deadlineMs: 15_000, clock: systemClock });
     assert.match(said, what);
   };
-  await poll(() => bed.wan0.packets, { until: (packets) => packets > 5, everyMs: 20, deadlineMs: 10_000 });
+  await poll(() => bed.wan0.packets, {
+    until: (packets) => packets > 5,
+    everyMs: 20,
+    deadlineMs: 10_000,
+    clock: systemClock,
+  });
   assert.ok(bed.wan0.packets > 5, "the free one is probed");
   bed.wan0.break("silent");
   await hears(/\["eth0","probe: [^"]*: timeout"\],\["eth1",""\]/);
@@ -431,7 +448,10 @@ test("Uplinkd: one that starts with a wrong file, or whose control socket is in 
   const controller = new AbortController();
   const running = again.run({ signal: controller.signal });
   const sees = async (what: () => boolean): Promise<void> => {
-    assert.ok(await poll(what, { until: (seen) => seen, everyMs: 5, deadlineMs: 3000 }), String(what));
+    assert.ok(
+      await poll(what, { until: (seen) => seen, everyMs: 5, deadlineMs: 3000, clock: systemClock }),
+      String(what),
+    );
   };
   await sees(() => again.snapshots.current.localAddresses.length > 0);
   assert.ok(!again.snapshots.current.ready);

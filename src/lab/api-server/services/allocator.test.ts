@@ -9,7 +9,12 @@ import { startApiServer } from "../index.ts";
 /** A server with few addresses and ports, and a client of it. */
 async function open(cidrs: readonly string[] = ["10.96.0.0/28", "fd10:96::/124"]) {
   const serviceRanges = { cidrs: cidrs.map((text) => Cidr.parse(text)), nodePorts: { first: 30_000, last: 30_003 } };
-  const server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger, serviceRanges });
+  const server = await startApiServer({
+    listen: { host: "127.0.0.1", port: 0 },
+    log: nullLogger,
+    serviceRanges,
+    clock: systemClock,
+  });
   const client = new KubeClient(staticConnection({ server: server.urls[0] ?? "" }), { clock: systemClock });
   const create = (name: string, spec: object): Promise<Service> =>
     client.create(resources.services, {
