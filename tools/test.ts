@@ -18,7 +18,7 @@ import { dependentsOf, importsOf, moduleOf } from "./modules.ts";
 
 interface Tier {
   readonly files: string;
-  /** Test files at once. A file that has an `// alone: …` line measures time or memory, and runs by itself after the others. */
+  /** Test files at once. A file that has an `// alone: …` line measures time or memory or looks at the whole machine, and runs by itself after the others. */
   readonly concurrency: number;
   readonly timeoutMs: number;
 }

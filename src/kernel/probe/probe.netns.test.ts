@@ -1,3 +1,4 @@
+// alone: it compares the network namespaces of the machine before and after
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openKernel } from "#kernel/net";
