@@ -1,3 +1,4 @@
+// alone: it compares the links and network namespaces of the machine before and after
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { test } from "node:test";
