@@ -83,7 +83,7 @@ test("isthmus: a kubeconfig that is none is named", async () => {
   const title = "isthmus audit";
   const line = faultOf(await isthmus(["audit", `--kubeconfig=${broken}`]), { code: 1, title });
   assert.ok(line.includes(`kubeconfig ${broken} is not YAML`), line);
-  assert.equal(line.match(/at line \d/g)?.length, 1, `once, and where: ${line}`);
+  assert.equal(line.match(/\bline \d/g)?.length, 1, `once, and where: ${line}`);
   writeFileSync(broken, "apiVersion: v1\nkind: Config\ncurrent-context: absent\n");
   const context = faultOf(await isthmus(["audit", `--kubeconfig=${broken}`]), { code: 1, title });
   assert.ok(context.includes(broken) && context.includes("absent"), context);
