@@ -1,6 +1,6 @@
 import { connect } from "node:http2";
 import { connect as connectSocket } from "node:net";
-import { type AbortOptions, withDeadline } from "#base/async";
+import { type AbortOptions, unlessAborted, withDeadline } from "#base/async";
 import { ExpectedError } from "#base/errors";
 import { decodeGrpcMessage, frameMessage, GrpcWireError, unframeUnary } from "#wire/grpc";
 import { MAX_REQUEST_BYTES } from "./grpc-server.ts";
@@ -34,8 +34,6 @@ async function exchange(
   signal.throwIfAborted();
   const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>();
   const session = connect("http://localhost", { createConnection: () => connectSocket(socketPath) });
-  const onAbort = (): void => reject(signal.reason);
-  signal.addEventListener("abort", onAbort, { once: true });
   session.on("error", (error: Error) => reject(unreachable(error)));
   try {
     const stream = session.request({
@@ -73,9 +71,8 @@ async function exchange(
       }
     });
     stream.end(frameMessage(request));
-    return await promise;
+    return await unlessAborted(promise, { signal });
   } finally {
-    signal.removeEventListener("abort", onAbort);
     session.destroy();
   }
 }

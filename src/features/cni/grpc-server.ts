@@ -5,6 +5,7 @@ import {
   type ServerHttp2Session,
   type ServerHttp2Stream,
 } from "node:http2";
+import { unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { claimSocketPath, listenOnPath } from "#base/unix-socket";
@@ -174,7 +175,7 @@ function stopReading(stream: ServerHttp2Stream): void {
 
 /** The whole body. Rejects with the signal's reason, also for a caller that stops in the middle, or `too-large`. */
 function readAll(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Uint8Array> {
-  return new Promise((resolve, reject) => {
+  const body = new Promise<Uint8Array>((resolve, reject) => {
     const chunks: Buffer[] = [];
     let size = 0;
     stream.on("data", (chunk: Buffer) => {
@@ -187,9 +188,8 @@ function readAll(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Uint8A
       reject(new GrpcWireError("too-large", `a request exceeds ${MAX_REQUEST_BYTES} bytes`));
     });
     stream.once("end", () => resolve(Buffer.concat(chunks)));
-    if (signal.aborted) reject(signal.reason);
-    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
   });
+  return unlessAborted(body, { signal });
 }
 
 /** The answer to a request that breaks the protocol (grpc/grpc doc/statuscodes.md, doc/compression.md). */

@@ -1,4 +1,4 @@
-import { type AbortOptions, Deferred } from "#base/async";
+import { type AbortOptions, Deferred, unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import { RetryLimiter, type RetryOptions } from "./rate-limiter.ts";
 
@@ -139,14 +139,10 @@ export class WorkQueue {
     if (this.#isDrained) return;
     const drained = new Deferred();
     this.#drained.add(drained);
-    const onAbort = (): void => drained.reject(options.signal?.reason);
-    if (options.signal?.aborted === true) onAbort();
-    options.signal?.addEventListener("abort", onAbort, { once: true });
     try {
-      await drained.promise;
+      await unlessAborted(drained.promise, options);
     } finally {
       this.#drained.delete(drained);
-      options.signal?.removeEventListener("abort", onAbort);
     }
   }
 

@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import type { AbortOptions } from "#base/async";
+import { type AbortOptions, unlessAborted } from "#base/async";
 import { InsideError } from "./errors.ts";
 
 /** Waits for an event of a socket. Destroys the socket after a failure, a timeout or an abort. */
@@ -14,19 +14,16 @@ export async function waitFor<T>(
     () => reject(new InsideError("timeout", `${what}: nothing came within ${timeoutMs} ms`)),
     timeoutMs,
   );
-  const onAbort = (): void => reject(signal?.reason);
-  signal?.addEventListener("abort", onAbort, { once: true });
   // Later events of the socket have no effect.
   socket.on("error", () => undefined);
   try {
     signal?.throwIfAborted();
     begin(resolve, (why) => reject(new InsideError("failed", `${what}: ${why}`)));
-    return await promise;
+    return await unlessAborted(promise, { signal });
   } catch (error) {
     socket.destroy();
     throw error;
   } finally {
     clearTimeout(timer);
-    signal?.removeEventListener("abort", onAbort);
   }
 }
