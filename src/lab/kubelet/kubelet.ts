@@ -141,7 +141,7 @@ export class Kubelet {
     const command = [...(container?.command ?? []), ...(container?.args ?? [])];
     const env = Object.fromEntries((container?.env ?? []).map((entry) => [entry.name, entry.value ?? ""]));
     const sandbox = new Sandbox(
-      { kernel: this.#deps.kernel, cni: this.#deps.cni, log: this.#deps.log },
+      { kernel: this.#deps.kernel, cni: this.#deps.cni, log: this.#deps.log, clock: this.#clock },
       {
         id,
         netnsName: `${this.#options.netnsPrefix}${this.#options.nodeName}-${id.slice(0, 8)}`,
@@ -176,7 +176,10 @@ export class Kubelet {
       running.isReady = isReady;
       this.#controller.enqueue(key);
     };
-    void watchReadiness({ netns: place.netns, ip, ports, periodMs }, tell, { signal: running.probing.signal });
+    void watchReadiness({ netns: place.netns, ip, ports, periodMs }, tell, {
+      signal: running.probing.signal,
+      clock: this.#clock,
+    });
   }
 
   async #remove(uid: string): Promise<void> {

@@ -3,6 +3,7 @@ import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { createServer } from "node:net";
 import { test } from "node:test";
+import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { createNetNs, deleteNetNs } from "#kernel/netns";
 import { listenTcp } from "#kernel/socket";
@@ -41,7 +42,7 @@ test("watchReadiness: reports once that the port answers and once that it does n
       told.push(isReady);
       (isReady ? there : gone)();
     },
-    { signal: ended.signal },
+    { signal: ended.signal, clock: systemClock },
   );
   const server = createServer((socket) => socket.destroy());
   await once(server.listen({ fd: listenTcp(IpAddress.parse("127.0.0.1"), PORT, { netns }) }), "listening");

@@ -1,5 +1,6 @@
 import { Socket } from "node:net";
 import { pause } from "#base/async";
+import type { Clock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import type { NetNs } from "#kernel/netns";
 import { openTcp } from "#kernel/socket";
@@ -26,28 +27,31 @@ export async function watchReadiness(
     readonly periodMs: number;
   },
   tell: (isReady: boolean) => void,
-  { signal }: { readonly signal: AbortSignal },
+  { signal, clock }: { readonly signal: AbortSignal; readonly clock: Clock },
 ): Promise<void> {
   const address = IpAddress.parse(at.ip);
   let isReady = false;
   while (!signal.aborted) {
-    const answers = await Promise.all(at.ports.map((port) => accepts(at.netns, address, port)));
+    const answers = await Promise.all(at.ports.map((port) => accepts({ netns: at.netns, address, port }, clock)));
     const isNow = answers.every(Boolean);
     if (isNow !== isReady && !signal.aborted) tell(isNow);
     isReady = isNow;
-    await pause(isReady ? at.periodMs : STARTING_MS, { signal });
+    await pause(isReady ? at.periodMs : STARTING_MS, { signal, clock });
   }
 }
 
-function accepts(netns: Pick<NetNs, "fd">, address: IpAddress, port: number): Promise<boolean> {
+function accepts(
+  { netns, address, port }: { readonly netns: Pick<NetNs, "fd">; readonly address: IpAddress; readonly port: number },
+  clock: Clock,
+): Promise<boolean> {
   const socket = new Socket({ fd: openTcp(address.family, { netns }) });
   const { promise, resolve } = Promise.withResolvers<boolean>();
-  const late = setTimeout(() => resolve(false), PROBE_MS);
+  const cancel = clock.after(PROBE_MS, () => resolve(false));
   socket.once("connect", () => resolve(true));
   socket.once("error", () => resolve(false));
   socket.connect({ host: address.toString(), port });
   return promise.finally(() => {
-    clearTimeout(late);
+    cancel();
     socket.destroy();
   });
 }

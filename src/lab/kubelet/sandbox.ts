@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import type { Kernel } from "#kernel/net";
 import { inNetNs, type NetNs } from "#kernel/netns";
@@ -27,11 +28,12 @@ export class Sandbox {
   readonly #cni: CniRunner;
   readonly #pod: SandboxPod;
   readonly #log: Logger;
+  readonly #clock: Clock;
   #netns: NetNs | undefined;
   #process: ChildProcess | undefined;
 
   constructor(
-    deps: { readonly kernel: Kernel; readonly cni: CniRunner; readonly log: Logger },
+    deps: { readonly kernel: Kernel; readonly cni: CniRunner; readonly log: Logger; readonly clock: Clock },
     options: { readonly id: string; readonly netnsName: string; readonly pod: SandboxPod },
   ) {
     this.id = options.id;
@@ -39,6 +41,7 @@ export class Sandbox {
     this.#kernel = deps.kernel;
     this.#cni = deps.cni;
     this.#log = deps.log;
+    this.#clock = deps.clock;
     this.#pod = options.pod;
   }
 
@@ -85,9 +88,9 @@ export class Sandbox {
     const ended = once(child, "exit");
     child.kill("SIGTERM");
     const late = Promise.withResolvers<void>();
-    const timer = setTimeout(late.resolve, graceMs);
+    const cancel = this.#clock.after(graceMs, late.resolve);
     await Promise.race([ended, late.promise]);
-    clearTimeout(timer);
+    cancel();
   }
 
   /** Ends the process, detaches and deletes the namespace. Rejects with `CniCallError`: call it again then. */
