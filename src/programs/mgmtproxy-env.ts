@@ -167,7 +167,7 @@ function record(
     writeSentinel(values.sentinel, sentinel, values.flag);
   } catch (error) {
     if (!(error instanceof FileError)) throw error;
-    log.warn("cannot record the runtime's environment", { path: values.sentinel, error: describeError(error) });
+    log.warn("cannot write the record of the container runtime's environment", { path: values.sentinel, error: describeError(error) });
   }
 }
 

@@ -190,7 +190,7 @@ function reversePolicy(
       },
     },
   );
-  deps.log.info("agents may connect to this side", { destinations: policy.describe() });
+  deps.log.info("agents may open connections to destinations of this server", { destinations: policy.describe() });
   return policy;
 }
 

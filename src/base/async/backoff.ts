@@ -27,7 +27,7 @@ export class Backoff {
     return delay;
   }
 
-  /** The delay after `failures` earlier failures (0 for the first), without counting. */
+  /** The delay in milliseconds after `failures` earlier failures (0 for the first). Does not change the count of this object. */
   delay(failures: number): number {
     const { initialMs, maxMs, factor, jitter, random } = this.#options;
     const full = Math.min(maxMs, initialMs * factor ** Math.min(failures, 64));

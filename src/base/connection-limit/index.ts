@@ -12,7 +12,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 
-/** Which connection ends at the limit when all of them have a request. */
+/** Which connection is closed at the limit if none of them is idle. */
 export interface ConnectionLimitOptions {
   /**
    * `refuse-next`: the new one, for servers whose answers may take long. `end-oldest`: the oldest one, for servers that answer

@@ -32,8 +32,9 @@ export class Health {
   }
 
   /**
-   * Declares a part. With `needed: "once"` (default) the program stays ready when the part degrades later, as an API
-   * server that is lost must not take a node's network agent out of service; with `"always"` it does not.
+   * Declares a part. With `needed: "once"` (default), a part that degrades after it was ready once leaves the program ready: the loss of
+   * an API server must not take a node's network agent out of service. With `needed: "always"`, the program is not ready while the part is
+   * degraded.
    */
   part(name: string, options: { readonly needed?: "once" | "always" } = {}): HealthPart {
     if (options.needed !== "always") this.#sticky.add(name);

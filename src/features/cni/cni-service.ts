@@ -299,7 +299,10 @@ function settingsOf(args: CniArgs): {
   );
 }
 
-/** Expected errors that name no kind are internal; aborts are "try again"; bugs stay what they are. */
+/**
+ * Maps an error to a CNI failure: an expected error without a kind is `internal`, an abort is `try-again`. An unexpected error is a bug
+ * and is rethrown unchanged.
+ */
 function failureOf(error: unknown, signal: AbortSignal): unknown {
   if (error instanceof CniFailure) return error;
   if (signal.aborted && error === signal.reason) {

@@ -19,8 +19,8 @@ export interface BlockSupplyDeps {
 }
 
 /**
- * The traffic between this node's memory and the API server: blocks are compared, requested and given back. `NodeIpam` decides when.
- * Every method rejects with {@link IpamError}, or with the signal's reason.
+ * Compares this node's blocks in memory with the API server, requests blocks and releases them. `NodeIpam` decides when. Every method
+ * rejects with {@link IpamError}, or with the signal's reason.
  */
 export class BlockSupply {
   readonly #deps: BlockSupplyDeps;

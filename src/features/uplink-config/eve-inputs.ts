@@ -106,7 +106,7 @@ export class EveInputs implements ConfigSource {
     this.#sawGlobal = true;
     if (this.#global.zeroTimer && !this.#loggedZeroTimer) {
       this.#loggedZeroTimer = true;
-      this.#log.warn("timer.dial.timeout 0 is taken as the default", { dialTimeoutMs: this.#global.dialTimeoutMs });
+      this.#log.warn("timer.dial.timeout is 0; the default is used instead", { dialTimeoutMs: this.#global.dialTimeoutMs });
     }
   }
 

@@ -267,7 +267,7 @@ test("parseSettings: transparent mode brings its two listeners along", () => {
 test("parseSettings: a dial timeout of zero is the default, with a note", () => {
   const { settings, notes } = parse({ version: 1, dialTimeoutMs: 0 });
   assert.equal(settings.dialTimeoutMs, 10_000);
-  assert.deepEqual(notes, ["dialTimeoutMs 0 is taken as the default, 10000 ms"]);
+  assert.deepEqual(notes, ["dialTimeoutMs is 0; the default is used instead, 10000 ms"]);
 });
 
 test("parseSettings: times of a status are milliseconds, RFC 3339 or null", () => {

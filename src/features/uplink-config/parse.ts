@@ -23,7 +23,7 @@ export function parseSettings(source: string, file: string): ParsedSettings {
   if (checked.entry === undefined || faults.length > 0) throw invalid(file, faults);
   const { entry } = checked;
   const { uplinks, refused } = distinctUplinks(entry.uplinks ?? []);
-  const notes = entry.dialTimeoutMs === 0 ? [`dialTimeoutMs 0 is taken as the default, ${DIAL_TIMEOUT_MS} ms`] : [];
+  const notes = entry.dialTimeoutMs === 0 ? [`dialTimeoutMs is 0; the default is used instead, ${DIAL_TIMEOUT_MS} ms`] : [];
   return { settings: settingsOf({ ...entry, uplinks }), refused, notes };
 }
 

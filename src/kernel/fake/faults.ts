@@ -7,7 +7,7 @@ export interface Fault {
   readonly code: KernelErrorCode;
   /** How often; default once. `Infinity` for ever. */
   readonly times?: number;
-  /** Only when the description of the operation, as in error messages, contains this. */
+  /** The fault applies only to operations whose description, as in error messages, contains this text. */
   readonly about?: string;
 }
 

@@ -49,7 +49,7 @@ interface Observed {
 /** Added to the retry period, as a share of it, so that candidates do not try in step (client-go's JitterFactor). */
 const JITTER_FACTOR = 1.2;
 
-/** The state of one candidate, after client-go's leaderelection. */
+/** The state of one candidate, modelled on client-go's package leaderelection. */
 export class LeaderElector {
   readonly #api: LeaseApi;
   readonly #options: LeaderElectionOptions;

@@ -119,6 +119,6 @@ export class Controller {
     }
     this.#lastError.set(key, text);
     if (error instanceof ExpectedError) log.warn("reconcile failed", fields);
-    else log.error("reconcile failed by a bug", { ...fields, stack: error instanceof Error ? error.stack : undefined });
+    else log.error("reconcile failed because of a bug", { ...fields, stack: error instanceof Error ? error.stack : undefined });
   }
 }

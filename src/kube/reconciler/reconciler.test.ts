@@ -124,7 +124,7 @@ test("controller: a key that hits a bug is logged with its stack, counted and re
       ["success", false],
     ],
   );
-  assert.deepEqual(rig.errors, [`reconcile failed by a bug bad ${bug.stack}`]);
+  assert.deepEqual(rig.errors, [`reconcile failed because of a bug bad ${bug.stack}`]);
   assert.deepEqual(rig.warnings, []);
 });
 

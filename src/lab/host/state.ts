@@ -50,8 +50,8 @@ export function readState(lab: string): LabState | undefined {
 }
 
 /**
- * Keeps other commands from starting or removing this lab. Throws {@link LabError} `already-up` if another command
- * does so now, and `start-failed` if the folder cannot be used.
+ * Locks this lab, so that no other command starts or removes it. Throws {@link LabError} `already-up` if another command holds the lock,
+ * and `start-failed` if the folder cannot be used.
  */
 export function lockLab(lab: string): Disposable {
   const path = `${labPaths(lab).dir}.lock`;

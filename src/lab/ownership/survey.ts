@@ -21,7 +21,10 @@ export interface FoundRun {
   readonly run: string;
 }
 
-/** Runs of labs with objects on a cluster, found by their Leases, which are made first and removed late. Rejects with `KubeError`. */
+/**
+ * Finds the runs of labs that have objects on a cluster. It lists their Leases: a run creates its Lease before its other objects and
+ * deletes it near its end. Rejects with `KubeError`.
+ */
 export async function findRuns(api: Pick<KubeApi, "listAll">, options: AbortOptions): Promise<readonly FoundRun[]> {
   const selection = { labelSelector: `${LAB_LABEL},${RUN_LABEL}`, signal: options.signal };
   const lists = await Promise.all([

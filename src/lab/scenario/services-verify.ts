@@ -120,7 +120,7 @@ function balancersOf({ at, members }: Test, { services }: ObservedServices): Bal
   };
 }
 
-/** A target whose Service has a Deployment of its name behind it. */
+/** A target of the test whose Service is backed by a Deployment of the same name. */
 type ServiceTarget = LoadTarget & { readonly service: BackendName };
 
 function targetsOf(balancers: Balancers, { services }: ObservedServices): readonly ServiceTarget[] {

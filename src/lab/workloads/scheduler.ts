@@ -71,7 +71,7 @@ export class Scheduler {
     }
   }
 
-  /** Confirms the deletion of a pod without a node, as no kubelet does it. */
+  /** Completes the deletion of a pod without a node, because no kubelet does it. */
   async #removeUnscheduled(pod: Pod, signal: AbortSignal): Promise<void> {
     const { name, namespace, uid } = pod.metadata;
     try {

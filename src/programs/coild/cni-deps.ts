@@ -8,7 +8,7 @@ import { findObject, type KubeApi, KubeError, type Namespace, resources } from "
 import { DEFAULT_POOL, MAX_LABEL_VALUE_LENGTH, POOL_ANNOTATION } from "#kube/coil";
 import type { StoreReader } from "#kube/informer";
 
-/** An ADD without an API server fails this soon, so that the runtime can try again (docs/spec/pod-network.md#20). */
+/** How long an ADD waits for the API server before it fails, so that the runtime can try again (docs/spec/pod-network.md#20). */
 const API_BUDGET_MS = 5000;
 /** An ADD waits this long for the caches of a coild that has just started. */
 const READY_BUDGET_MS = 20_000;

@@ -21,7 +21,7 @@ export function reconcileMetrics(registry: Registry) {
   });
   const panics = new Counter({
     name: "controller_runtime_reconcile_panics_total",
-    help: "Reconciliations that failed by a bug; the log has its stack.",
+    help: "Reconciliations that failed because of a bug; the log has its stack.",
     labelNames: ["controller"] as const,
     registers: [registry],
   });

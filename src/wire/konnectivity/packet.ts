@@ -13,8 +13,8 @@ export const PacketType = {
 export type PacketTypeName = keyof typeof PacketType;
 
 /**
- * An int64 in canonical form: a number if that is exact, else a bigint. So it can be the key of a `Map`, and ids of the hot path cost
- * nothing. Made by {@link tunnelId}.
+ * An int64 in canonical form: a number if it is a safe integer, else a bigint. Equal ids are equal keys of a `Map`, and usual ids need no
+ * bigint. Made by {@link tunnelId}.
  */
 export type TunnelId = number | bigint;
 

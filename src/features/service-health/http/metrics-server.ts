@@ -38,7 +38,7 @@ export interface MetricsServerDeps extends ProbeHttpDeps {
   /** Set with `--profiling`. */
   readonly debug?: DebugRoutes | undefined;
   readonly onEvent?: EventSink;
-  /** A handler failed by a bug: the program has to end. */
+  /** A handler failed because of a bug: the program has to end. */
   readonly onBug: (error: unknown) => void;
   readonly clock: Clock;
 }

@@ -31,7 +31,7 @@ export class FamilyHealth {
     return this.#lastError;
   }
 
-  /** For `compatible`, as in kube-proxy: a proxy that has started counts as updated. */
+  /** Used in the mode `compatible`: as in kube-proxy, a proxy counts as updated once it has started. */
   assumeUpdated(wallMs: number): void {
     this.#lastUpdatedMs ??= wallMs;
   }

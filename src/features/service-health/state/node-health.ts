@@ -65,8 +65,8 @@ export class NodeHealth {
   }
 
   /**
-   * The API server cannot be reached and the kernel holds a complete table of an earlier run, so the node still serves. Has no effect
-   * after {@link NodeHealth.listed}, nor in `compatible`.
+   * Call this if the API server cannot be reached and the kernel holds a complete table of an earlier run: the node counts as serving
+   * then. Does nothing after {@link NodeHealth.listed}, or in the mode `compatible`.
    */
   adopted(): void {
     this.#isAdopted = this.#isStrict && this.#listedAt === undefined;

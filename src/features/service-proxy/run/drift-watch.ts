@@ -40,7 +40,7 @@ export interface DriftWatchDeps {
   readonly onRepaired?: () => void;
   /** A conflict with another program has begun, or is over. */
   readonly onContested?: (isOn: boolean) => void;
-  /** Follows which processes change nftables, for the log; opened while there are disturbances. */
+  /** Watches which processes change nftables, for the log. It is open only while other programs change our tables. */
   readonly openWriters?: () => NftWriters;
   readonly log: Logger;
   readonly clock: Clock;

@@ -82,7 +82,7 @@ export class NodeAwareProxy {
     if (detector !== this.#detector) {
       this.#detector = detector;
       if (this.#isNodeKnown)
-        this.#log.info("pods are recognized in another way from now on", { family: this.family, detector });
+        this.#log.info("the method of detecting local traffic has changed", { family: this.family, detector });
       this.proxy.plane.setRules(rules);
       this.proxy.repair();
     }

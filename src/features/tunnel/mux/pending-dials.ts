@@ -4,8 +4,8 @@ import type { TunnelId } from "#wire/konnectivity";
 import { MAX_TOMBSTONES, TOMBSTONE_MS } from "./options.ts";
 
 /**
- * The dials of one link that wait for an answer, and the tombstones of dials that were given up and may still get one. An id in
- * here cannot be dialled again, so that an answer belongs to exactly one dial.
+ * The dials of one link that wait for an answer, and the ids of abandoned dials whose answer may still arrive (tombstones). An id of
+ * either kind cannot be used for a new dial, so that an answer belongs to exactly one dial.
  */
 export class PendingDials<Waiter> {
   readonly #clock: Clock;

@@ -160,7 +160,7 @@ function registerAgent(
         },
         onSlowConsumerClosed: () => {
           metrics.slowConsumerClosed();
-          log.info("a slow consumer has stopped the agent's stream; its connection ends", {
+          log.info("a slow client was blocking an agent's stream; the client's connection is closed", {
             agentID,
             peer: peer.address,
           });

@@ -44,7 +44,7 @@ function waysOf(uplink: UplinkSettings, link: Link, listing: KernelListing, fami
   return [...byKey.values()].sort((a, b) => direct(a) - direct(b));
 }
 
-/** The prefixes of the configured addresses that the link has, and a default route over the gateway. */
+/** For each configured address that the link has: a route to its prefix. Besides them, a default route via the gateway. */
 function staticRoutes(uplink: UplinkSettings, link: Link, listing: KernelListing, family: IpFamily): RouteSpec[] {
   const gateway = family === 4 ? uplink.gateway4 : uplink.gateway6;
   const own = uplink.addresses.flatMap(({ address, prefixLength }) => {
