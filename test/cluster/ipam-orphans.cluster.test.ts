@@ -123,9 +123,9 @@ test("orphans: conflicts are overcome at once, and a lost answer by the next pas
 
 test("orphans: a block is kept for the grace after its Node was missed first", async (t) => {
   const { indexes, collector, clock } = await orphans(t);
-  assert.deepEqual(await collector.collect(options), { deleted: 0, againInMs: 10_000 });
+  assert.deepEqual(await collector.collect(options), { deleted: 0, nextPassInMs: 10_000 });
   await clock.advance(GRACE_MS - 1);
-  assert.deepEqual(await collector.collect(options), { deleted: 0, againInMs: 250 });
+  assert.deepEqual(await collector.collect(options), { deleted: 0, nextPassInMs: 250 });
   assert.deepEqual(await indexes(), [0, 1, 2, 3]);
   await clock.advance(1);
   assert.equal((await collector.collect(options)).deleted, 2);
