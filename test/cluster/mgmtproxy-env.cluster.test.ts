@@ -69,7 +69,7 @@ test("mgmtproxy-env launch: starts the runtime with the variables, records them,
     ),
   );
   const second = await env(...words);
-  assert.match(second.stderr, /k3s-containerd runs already/);
+  assert.match(second.stderr, /k3s-containerd is running already/);
   assert.equal(Number(readFileSync(join(dir, "pid"), "utf8")), pid);
 });
 
@@ -97,7 +97,7 @@ test("mgmtproxy-env watch: logs once that the list is stale, and runs the operat
   ]);
   t.after(() => running.child.kill("SIGKILL"));
   await until("the command has run", () => existsSync(ran));
-  const hooks = () => running.said().match(/the command for a stale NO_PROXY has run/g)?.length ?? 0;
+  const hooks = () => running.said().match(/ran the command for a stale NO_PROXY/g)?.length ?? 0;
   await until("it is said", () => hooks() === 1);
   record(2);
   await until("it runs again for the next start of the runtime", () => hooks() === 2);
