@@ -9,8 +9,8 @@ export function untilAborted(signal: AbortSignalLike): Promise<void> {
 }
 
 /**
- * The result of `work`, or a rejection with the signal's reason when it aborts first. For work that cannot be cancelled or that has other
- * waiters: it goes on after the abort, and its failure is then ignored here.
+ * The result of `work`, or a rejection with the signal's reason when the signal aborts first. Use this for work that cannot be
+ * cancelled or that has other waiters: the work goes on after the abort, and its later failure is ignored here.
  */
 export async function unlessAborted<T>(work: Promise<T>, { signal }: AbortLikeOptions): Promise<T> {
   if (signal === undefined) return work;

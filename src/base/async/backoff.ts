@@ -1,7 +1,7 @@
 export interface BackoffOptions {
   /** The first delay, milliseconds. */
   readonly initialMs: number;
-  /** No delay is longer, jitter included. */
+  /** The maximum delay, milliseconds, jitter included. */
   readonly maxMs: number;
   /** Growth from one delay to the next. Default 2. */
   readonly factor?: number;
@@ -34,7 +34,7 @@ export class Backoff {
     return full * (1 - jitter * random());
   }
 
-  /** After a success: the next delay is the first again. */
+  /** Call this after a success: the next delay is the first delay again. */
   reset(): void {
     this.#attempt = 0;
   }

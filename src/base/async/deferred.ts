@@ -1,4 +1,4 @@
-/** A promise with its handles outside. Settling twice is harmless. */
+/** A promise that its owner resolves or rejects through methods. Settling it a second time does nothing. */
 export class Deferred<T = void> {
   readonly promise: Promise<T>;
   readonly resolve: (value: T | PromiseLike<T>) => void;

@@ -1,7 +1,7 @@
 import { type Clock, systemClock } from "#base/clock";
 import type { AbortOptions } from "./sleep.ts";
 
-/** A coalescing "something changed": any number of marks before a wait are one wake-up. */
+/** A mark that something has changed. Any number of marks before a wait cause one wake-up. */
 export class Dirty {
   #marked = false;
   #wake: (() => void) | undefined;
@@ -17,8 +17,8 @@ export class Dirty {
   }
 
   /**
-   * Resolves when marked (at once if it was already), after `atMostMs`, or when the signal aborts; never rejects.
-   * The mark is taken. One waiter at a time.
+   * Resolves when the mark is set (at once if it is set already), after `atMostMs`, or when the signal aborts; never rejects.
+   * The wait clears the mark. Only one caller may wait at a time.
    */
   async wait(options: AbortOptions & { readonly atMostMs: number }): Promise<void> {
     if (!this.#marked && options.signal?.aborted !== true) {

@@ -1,6 +1,6 @@
 /**
- * Waiting, ordering and bounding. Everything that waits takes an `AbortSignal`; functions that run for each connection take an
- * {@link AbortSignalLike}.
+ * Helpers that wait, keep an order and limit concurrency. Every function that waits takes an `AbortSignal`;
+ * functions that run for each connection take an {@link AbortSignalLike}.
  *
  * Owns: {@link sleep}, {@link pause}, {@link repeat}, {@link Backoff}, {@link Dirty}, {@link KeyedMutex}, {@link Semaphore}, {@link TaskGroup},
  * {@link Deferred}, {@link LightAbortSignal}, {@link TimeSlice}, {@link unlessAborted}, {@link untilAborted}. Refuses to know: Kubernetes, the kernel, the network.

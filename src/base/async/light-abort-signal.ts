@@ -7,15 +7,15 @@ export interface AbortSignalLike {
   removeEventListener(type: "abort", listener: () => void): void;
 }
 
-/** As `AbortOptions`, for functions that accept a {@link LightAbortSignal} too. */
+/** The same as `AbortOptions`, for functions that also accept a {@link LightAbortSignal}. */
 export interface AbortLikeOptions {
   readonly signal?: AbortSignalLike | undefined;
 }
 
 /**
  * An `AbortController` and its signal in one object without an `EventTarget`, for operations that start some thousand times a second:
- * the listeners of an `EventTarget` cost more than the connections that they end. When listeners throw, all others are still called, and
- * the first error is thrown to the caller of {@link abort}.
+ * the listeners of an `EventTarget` take more CPU time than the connections that they end. When a listener throws, the others are still
+ * called, and the first error is thrown to the caller of {@link abort}.
  */
 export class LightAbortSignal implements AbortSignalLike {
   readonly #listeners: (() => void)[] = [];
@@ -26,7 +26,7 @@ export class LightAbortSignal implements AbortSignalLike {
     return this.#isAborted;
   }
 
-  /** `undefined` until it is aborted. */
+  /** The reason of the abort; `undefined` before the abort. */
   get reason(): unknown {
     return this.#reason;
   }
@@ -59,7 +59,7 @@ export class LightAbortSignal implements AbortSignalLike {
   removeEventListener(_type: "abort", listener: () => void): void {
     const at = this.#listeners.lastIndexOf(listener);
     if (at < 0) return;
-    // Nearly always the only one; to splice costs ten times as much.
+    // Nearly always the listener is the only one; `splice` takes ten times as long as `pop`.
     if (at === this.#listeners.length - 1) this.#listeners.pop();
     else this.#listeners.splice(at, 1);
   }

@@ -1,7 +1,7 @@
 import { Deferred } from "./deferred.ts";
 import type { AbortOptions } from "./sleep.ts";
 
-/** At most `permits` holders at once; waiters are served in order. */
+/** A semaphore with at most `permits` holders at once. Waiters get a permit in the order of their calls. */
 export class Semaphore {
   #free: number;
   readonly #waiting = new Set<Deferred<void>>();
@@ -10,7 +10,7 @@ export class Semaphore {
     this.#free = permits;
   }
 
-  /** Runs `work` while holding a permit. Rejects with the signal's reason when it aborts before the permit is had. */
+  /** Runs `work` while holding a permit. Rejects with the signal's reason when the signal aborts before a permit is free. */
   async run<T>(work: () => Promise<T>, options: AbortOptions = {}): Promise<T> {
     await this.#acquire(options.signal);
     try {
@@ -20,7 +20,7 @@ export class Semaphore {
     }
   }
 
-  /** How many wait. */
+  /** The number of callers that wait for a permit. */
   get waiting(): number {
     return this.#waiting.size;
   }
@@ -61,7 +61,7 @@ export class Semaphore {
   }
 }
 
-/** One holder per key; a key with no holder takes no memory. */
+/** A mutex with one holder for each key. A key without a holder takes no memory. */
 export class KeyedMutex {
   readonly #locks = new Map<string, Semaphore>();
 
@@ -76,7 +76,7 @@ export class KeyedMutex {
     }
   }
 
-  /** How many keys are held. */
+  /** The number of keys that have a holder. */
   get size(): number {
     return this.#locks.size;
   }

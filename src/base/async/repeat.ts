@@ -4,19 +4,19 @@ import type { Backoff } from "./backoff.ts";
 import { Dirty } from "./dirty.ts";
 
 export interface RepeatOptions {
-  /** The loop ends, without an error, when this aborts. */
+  /** The loop ends, without an error, when this signal aborts. */
   readonly signal: AbortSignal;
   /** Pause after a run, milliseconds. */
   readonly everyMs: number;
-  /** Pauses after failures in a row. Default: always `everyMs`. */
+  /** Gives the pauses after failures in a row. Default: each pause is `everyMs`. */
   readonly backoff?: Backoff;
   /** A mark ends the pause. */
   readonly dirty?: Dirty;
-  /** Of the pauses, where there is no `dirty`. Default: the system's. */
+  /** The clock of the pauses if there is no `dirty`. Default: the system's clock. */
   readonly clock?: Clock;
   /** Called for each failed run. */
   readonly onFailure: (error: ExpectedError) => void;
-  /** Milliseconds to wait after this failure instead of the backoff; `undefined`: the backoff. */
+  /** Returns the milliseconds to wait after this failure; `undefined` means that the backoff decides. */
   readonly retryAfterMs?: (error: ExpectedError) => number | undefined;
 }
 

@@ -1,12 +1,12 @@
 import { type Clock, systemClock } from "#base/clock";
 import type { AbortLikeOptions } from "./light-abort-signal.ts";
 
-/** The last parameter of everything that waits. */
+/** The options of a function that waits; they are its last parameter. */
 export interface AbortOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Resolves after `delayMs`; rejects with the signal's reason when it aborts first. */
+/** Resolves after `delayMs`; rejects with the signal's reason when the signal aborts first. */
 export function sleep(delayMs: number, options: AbortOptions & { readonly clock?: Clock } = {}): Promise<void> {
   const { signal, clock = systemClock } = options;
   return new Promise((resolve, reject) => {
@@ -43,7 +43,7 @@ export function pause(delayMs: number, options: AbortLikeOptions & { readonly cl
 
 /**
  * Runs `work` with a signal that aborts after `deadlineMs` or with `signal`, whichever is first. The timer is cleared
- * when the work ends. Rejects as the work does; work that ignores its signal is not cut short.
+ * when the work ends. If the work rejects, this rejects with the same error; work that ignores its signal runs to its own end.
  */
 export async function withDeadline<T>(
   deadlineMs: number,

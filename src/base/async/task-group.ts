@@ -1,7 +1,7 @@
 import { isAbortError } from "#base/errors";
 
 /**
- * The tasks of a program. The first failure aborts the rest; {@link TaskGroup.wait} ends when all have ended.
+ * The tasks of a program. The first failure aborts the rest; {@link TaskGroup.wait} settles when all tasks have ended.
  *
  * ```ts
  * const group = new TaskGroup(signal);
@@ -14,7 +14,7 @@ export class TaskGroup {
   readonly #running = new Set<Promise<void>>();
   #failure: { readonly error: unknown } | undefined;
 
-  /** The group aborts when `parent` does. */
+  /** The group aborts when `parent` aborts. */
   constructor(parent?: AbortSignal) {
     if (parent?.aborted === true) this.#controller.abort(parent.reason);
     parent?.addEventListener("abort", () => this.#controller.abort(parent.reason), {
@@ -38,7 +38,7 @@ export class TaskGroup {
     this.#controller.abort(reason);
   }
 
-  /** Fails the group as the failure of a task does; for errors that reach a callback instead of a task. The first failure counts. */
+  /** Fails the group in the same way as a failed task; for errors that reach a callback. The group keeps the first failure. */
   fail(error: unknown): void {
     this.#failure ??= { error };
     this.#controller.abort(error);

@@ -4,46 +4,46 @@ import type { StreamListeners } from "./listeners.ts";
 export interface TransportState {
   /** Segments sent that the peer's host has not acknowledged. */
   readonly unacked: number;
-  /** Keep-alive and zero-window probes that it has not answered. */
+  /** Keep-alive and zero-window probes that the peer's host has not answered. */
   readonly probes: number;
-  /** Bytes that it has acknowledged since the connection was made; they have left the kernel's queue. */
+  /** Bytes that the peer's host has acknowledged since the connection was made; they have left the kernel's queue. */
   readonly ackedBytes: number;
-  /** Time since the last data or acknowledgement from it, milliseconds. */
+  /** Time since the last data or acknowledgement from the peer's host, milliseconds. */
   readonly heardMs: number;
 }
 
-/** A byte stream in both directions, each with an end of its own. Paused at first. It closes by itself when both directions have ended. */
+/** A byte stream in two directions, which end separately. The stream starts paused. When both directions have ended, it closes. */
 export interface ByteStream extends Pick<StreamListeners, "on" | "once" | "off"> {
-  /** False when the kernel did not accept all bytes: wait for `drain`. The caller may reuse the chunk after the call. */
+  /** Returns false when the kernel did not accept all bytes: wait for `drain`. The caller may reuse the chunk after the call. */
   write(chunk: Uint8Array): boolean;
-  /** Ends the sending: the peer gets FIN behind all written bytes. */
+  /** Ends the sending direction: the peer gets FIN after all written bytes. */
   end(chunk?: Uint8Array): void;
-  /** No `data` and no `end` until {@link resume}. */
+  /** Stops the events `data` and `end` until {@link resume} is called. */
   pause(): void;
   resume(): void;
-  /** Closes at once. Bytes that are not handed to the kernel yet are lost. */
+  /** Closes the stream at once. Bytes that are not handed to the kernel yet are lost. */
   destroy(): void;
-  /** Closes at once with RST where possible, also with bytes in the queue, so that the peer does not mistake it for an orderly end. */
+  /** Closes the stream at once, with RST where possible, even if bytes are queued: the peer must not take this for an orderly end. */
   reset(): void;
   /** Limits the size of later `data` events. TLS streams and Node's sockets ignore it. */
   limitReads(bytes: number): void;
   /** Turns TCP keep-alive on; the first probe is sent after `idleMs` without traffic. */
   keepAlive(idleMs: number): void;
-  /** Absent or `undefined` if there is no TCP connection below, or no longer one. */
+  /** The state of the TCP connection. The method is absent, or returns `undefined`, if the stream has no TCP connection or has lost it. */
   transport?(): TransportState | undefined;
-  /** {@link destroy} was called, or the connection was lost. */
+  /** True after a call of {@link destroy}, or after the connection was lost. */
   readonly destroyed: boolean;
-  /** `close` was emitted. */
+  /** True after `close` was emitted. */
   readonly closed: boolean;
   /** The reason why the connection was lost. */
   readonly errored: Error | undefined;
-  /** `end` was emitted. */
+  /** True after `end` was emitted. */
   readonly readableEnded: boolean;
-  /** `finish` was emitted or is about to be. */
+  /** True if `finish` was emitted or is about to be emitted. */
   readonly writableFinished: boolean;
   /** Bytes that are not handed to the kernel yet. */
   readonly writableLength: number;
-  /** A `drain` will be emitted. */
+  /** True if the stream will emit `drain`. */
   readonly writableNeedDrain: boolean;
   readonly remoteAddress: string;
   readonly remotePort: number;

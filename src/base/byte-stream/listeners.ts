@@ -8,25 +8,25 @@ export interface ByteStreamEvents {
   drain: [];
   /** All written bytes and the FIN are handed to the kernel. */
   finish: [];
-  /** The descriptor is closed. `errored` is set if the connection was lost. The last event. */
+  /** The descriptor is closed. `errored` is set if the connection was lost. It is the last event. */
   close: [];
 }
 
 type Name = keyof ByteStreamEvents;
 type Listener<N extends Name> = (...args: ByteStreamEvents[N]) => void;
-/** A listener of any event; its field decides which one. */
+/** A listener of any event; the field that holds the listener decides which event. */
 type AnyListener = (chunk: Uint8Array) => void;
 /** Nearly always zero or one listener. */
 type Listeners = AnyListener | readonly AnyListener[] | undefined;
 
-/** As in Node's emitters: `off` finds the listener that `once` was given. */
+/** A listener that runs once. As in Node's emitters, `off` accepts the function that was passed to `once`. */
 interface OnceListener extends AnyListener {
   readonly listener?: AnyListener;
 }
 
 /**
- * The listeners of a stream, one field for each of its five events. Node's `EventEmitter` makes a dictionary for each emitter, which costs a
- * short connection more than its system calls for opening.
+ * The listeners of a stream, one field for each of its five events. Node's `EventEmitter` makes a dictionary for each emitter, which takes
+ * more CPU time than the system calls that open a short connection.
  */
 export abstract class StreamListeners {
   #data: Listeners;
@@ -62,7 +62,7 @@ export abstract class StreamListeners {
     return this;
   }
 
-  /** Calls the present listeners in the order in which they were added. An error that one throws is passed on. */
+  /** Calls the present listeners in the order in which they were added. An error that a listener throws is passed on. */
   protected emit(name: "data", chunk: Uint8Array): void;
   protected emit(name: Exclude<Name, "data">): void;
   protected emit(name: Name, chunk: Uint8Array = NOTHING): void {

@@ -6,13 +6,13 @@ import { StreamListeners } from "./listeners.ts";
 /** A Node socket, TLS or not, as a {@link ByteStream}. The stream is paused and owns the socket from now on. */
 export class NodeStream extends StreamListeners implements ByteStream {
   readonly #socket: Socket;
-  /** Copied, because Node drops them when the connection is closed. */
+  /** The addresses are copied, because Node drops them when the connection is closed. */
   readonly remoteAddress: string;
   readonly remotePort: number;
 
   readonly #transport: (() => TransportState | undefined) | undefined;
 
-  /** `transport` reads the state of the TCP connection below, which Node does not offer. */
+  /** `transport` reads the state of the TCP connection that carries the socket; Node does not offer this state. */
   constructor(socket: Socket, options: { readonly transport?: () => TransportState | undefined } = {}) {
     super();
     this.#socket = socket;
@@ -66,7 +66,7 @@ export class NodeStream extends StreamListeners implements ByteStream {
   }
 
   write(chunk: Uint8Array): boolean {
-    // Copied: Node keeps bytes that the kernel does not accept, and TLS reads them later.
+    // The chunk is copied: Node keeps bytes that the kernel does not accept, and TLS reads them later.
     return this.#socket.write(Buffer.from(chunk));
   }
 

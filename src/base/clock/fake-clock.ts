@@ -32,7 +32,7 @@ export class FakeClock implements Clock {
     return () => this.#timers.delete(timer);
   }
 
-  /** How many timers wait. */
+  /** The number of timers that have not fired. */
   get pending(): number {
     return this.#timers.size;
   }
@@ -42,7 +42,7 @@ export class FakeClock implements Clock {
     this.#wallOffset += byMs;
   }
 
-  /** Moves time forward, firing what falls due, and lets promise reactions run between the timers. */
+  /** Moves time forward, fires the timers that are due, and lets promise reactions run between them. */
   async advance(byMs: number): Promise<void> {
     const until = this.#monotonic + byMs;
     await settle();
@@ -65,7 +65,7 @@ export class FakeClock implements Clock {
   }
 }
 
-/** Lets chains of promise reactions run until they wait for something real. */
+/** Lets chains of promise reactions run until they wait for a timer or for I/O. */
 async function settle(): Promise<void> {
   for (let turn = 0; turn < 3; turn += 1) await new Promise<void>((resolve) => setImmediate(resolve));
 }

@@ -1,6 +1,6 @@
 /** A source of time. All values are milliseconds. */
 export interface Clock {
-  /** Wall-clock time, milliseconds since the Unix epoch. May jump. */
+  /** Wall-clock time, milliseconds since the Unix epoch. This time may jump forward or back. */
   now(): number;
   /** Milliseconds from an arbitrary start; never goes back. Use it for every duration and deadline. */
   monotonic(): number;
@@ -8,7 +8,7 @@ export interface Clock {
   after(delayMs: number, callback: () => void, options?: { readonly unref?: boolean }): () => void;
 }
 
-/** The real time. */
+/** The clock of the operating system. */
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),

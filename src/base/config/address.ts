@@ -1,9 +1,9 @@
 import { ConfigError } from "./errors.ts";
 
-/** Where to listen. No `host` means every address of both families. */
+/** An address to listen on. If `host` is absent, the server listens on every address of both families. */
 export interface ListenAddress {
   readonly host?: string;
-  /** 0 lets the kernel choose. */
+  /** The port; with 0 the kernel chooses one. */
   readonly port: number;
 }
 

@@ -12,7 +12,7 @@ const UNIT_MS: Readonly<Record<string, number>> = {
   h: 3_600_000,
 };
 
-/** Go's `time.ParseDuration` for durations of zero and more, in milliseconds. Throws {@link ConfigError}. */
+/** Parses a duration as Go's `time.ParseDuration` does, in milliseconds. Refuses negative ones. Throws {@link ConfigError}. */
 export function parseDuration(text: string): number {
   if (text === "0") return 0;
   const parts = [...text.matchAll(/(\d+(?:\.\d*)?|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)/g)];
@@ -22,7 +22,7 @@ export function parseDuration(text: string): number {
   return parts.reduce((sum, part) => sum + Number(part[1]) * (UNIT_MS[part[2] ?? ""] ?? 0), 0);
 }
 
-/** Milliseconds as Go prints them: `1h0m0s`, `5m0s`, `10s`, `300ms`, `0s`. */
+/** Formats milliseconds as Go prints a duration: `1h0m0s`, `5m0s`, `10s`, `300ms`, `0s`. */
 export function formatDuration(ms: number): string {
   if (ms > 0 && ms < 1000) return `${ms}ms`;
   const seconds = ms / 1000;

@@ -2,7 +2,7 @@ import { ExpectedError } from "#base/errors";
 
 export type ConfigErrorCode = "invalid-flags" | "invalid-value";
 
-/** A command line or value that is not understood. `faults` has one sentence for each thing to mend. */
+/** A command line or a value is not valid. `faults` has one sentence for each fault. */
 export class ConfigError extends ExpectedError<ConfigErrorCode> {
   override readonly name = "ConfigError";
   readonly faults: readonly string[];

@@ -4,20 +4,20 @@ import { ConfigError } from "./errors.ts";
 
 /** One flag. `parse` throws {@link ConfigError} `invalid-value`. */
 export interface Flag<T> {
-  /** Without the dashes. */
+  /** The name without the dashes. */
   readonly name: string;
-  /** Other spellings that are taken; not shown. */
+  /** Other names that the parser accepts; the help does not show them. */
   readonly aliases?: readonly string[];
   readonly help: string;
-  /** How the value is called in the help; `undefined` for a switch. */
+  /** The word for the value in the help; `undefined` for a switch. */
   readonly placeholder: string | undefined;
-  /** As it would be typed; `undefined` if there is none. */
+  /** The default as a user would type it; `undefined` if the flag has no default. */
   readonly defaultText: string | undefined;
   readonly initial: T;
   parse(text: string, before: T): T;
 }
 
-/** The longest duration of a Node timer, in whole hours: it treats more than 2^31 - 1 ms as zero. */
+/** The longest duration of a Node timer, in whole hours: Node treats more than 2^31 - 1 ms as zero. */
 export const TIMER_MAX = "596h";
 
 export type FlagSet = Readonly<Record<string, Flag<unknown>>>;
@@ -25,17 +25,17 @@ export type FlagSet = Readonly<Record<string, Flag<unknown>>>;
 /** The parsed values, under the keys of the set. */
 export type FlagValues<Set extends FlagSet> = { readonly [Key in keyof Set]: Set[Key]["initial"] };
 
-/** Any text. */
+/** A flag whose value is any text. */
 export function stringFlag(name: string, initial: string, help: string, placeholder = "TEXT"): Flag<string> {
   return { name, help, placeholder, defaultText: initial, initial, parse: (text) => text };
 }
 
-/** Any text, or `undefined` where the flag is not given. */
+/** A flag whose value is any text, or `undefined` if the flag is not given. */
 export function optionalFlag(name: string, help: string, placeholder = "TEXT"): Flag<string | undefined> {
   return { name, help, placeholder, defaultText: undefined, initial: undefined, parse: (text) => text };
 }
 
-/** A value with a parser of its own; the parser's errors become faults of this flag. */
+/** A flag whose value has a parser of its own; the parser's errors become faults of this flag. */
 export function parsedFlag<T>(
   name: string,
   parse: (text: string) => T,
@@ -45,12 +45,12 @@ export function parsedFlag<T>(
   return { name, help, placeholder, defaultText: undefined, initial: undefined, parse };
 }
 
-/** May be given several times; `undefined`-free list, empty by default. */
+/** A flag that may be given several times. Its value is the list of all texts, empty by default. */
 export function listFlag(name: string, help: string, placeholder = "TEXT"): Flag<readonly string[]> {
   return repeatedFlag(name, (text) => text, help, placeholder);
 }
 
-/** May be given several times, each value with a parser of its own; the parser's errors become faults of this flag. */
+/** A flag that may be given several times, each value with a parser of its own; the parser's errors become faults of this flag. */
 export function repeatedFlag<T>(
   name: string,
   parse: (text: string) => T,
@@ -67,12 +67,12 @@ export function repeatedFlag<T>(
   };
 }
 
-/** `--name`, `--name=true` or `--name=false`. */
+/** A switch: `--name`, `--name=true` or `--name=false`. */
 export function switchFlag(name: string, initial: boolean, help: string): Flag<boolean> {
   return { name, help, placeholder: undefined, defaultText: String(initial), initial, parse: parseSwitch };
 }
 
-/** A whole number from `min` to `max`, both included. */
+/** A flag whose value is a whole number from `min` to `max`, both included. */
 export function integerFlag(
   name: string,
   initial: number,
@@ -90,8 +90,8 @@ export function integerFlag(
 }
 
 /**
- * A Go duration; the value is in milliseconds. `min`: less is refused, such as an interval that would never pause. `max`: more is
- * refused; needed if the value is the duration of a Node timer ({@link TIMER_MAX}).
+ * A flag whose value is a Go duration, in milliseconds. A value below `min` is refused, for example an interval of 0, and a value above
+ * `max`. `max` is needed if the value is the duration of a Node timer ({@link TIMER_MAX}).
  */
 export function durationFlag(
   name: string,
@@ -112,7 +112,7 @@ export function durationFlag(
   return { name, help, placeholder: "DURATION", defaultText: initial, initial: parseDuration(initial), parse };
 }
 
-/** A listen address, such as `:9384`. */
+/** A flag whose value is a listen address, such as `:9384`. */
 export function addressFlag(name: string, initial: string, help: string): Flag<ListenAddress> {
   return {
     name,
@@ -124,7 +124,7 @@ export function addressFlag(name: string, initial: string, help: string): Flag<L
   };
 }
 
-/** One of a closed set of words. */
+/** A flag whose value is one of a closed set of words. */
 export function choiceFlag<const Choice extends string>(
   name: string,
   choices: readonly Choice[],

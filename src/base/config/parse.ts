@@ -4,7 +4,7 @@ import type { Flag, FlagSet, FlagValues } from "./flag.ts";
 
 export interface ParsedFlags<Set extends FlagSet> {
   readonly values: FlagValues<Set>;
-  /** The words that are no flags, in order. After `--` everything is a word. */
+  /** The arguments that are not flags, in order. After `--` every argument is a word. */
   readonly words: readonly string[];
   /** Names of the flags that were given. */
   readonly given: ReadonlySet<string>;
@@ -17,7 +17,7 @@ export function parseFlags<Set extends FlagSet>(
   options: {
     /** How many words may follow the flags. Default 0. */
     readonly maxWords?: number;
-    /** The first word ends the flags: the rest is a command line of its own. */
+    /** If true, the first word ends the flags: the rest is a command line of its own. */
     readonly stopAtWord?: boolean;
   } = {},
 ): ParsedFlags<Set> {

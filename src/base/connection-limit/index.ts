@@ -1,7 +1,7 @@
 /**
- * A bound on the connections of an HTTP server by which silent clients never exclude clients with requests.
+ * A limit on the number of an HTTP server's connections. Clients without a request can never keep out clients that send requests.
  *
- * Owns: the choice of the connection that ends at the limit. Refuses to know: listening, the meaning of requests.
+ * Owns: the choice of the connection that is closed at the limit. Refuses to know: listening, the meaning of requests.
  *
  * ```ts
  * const connections = new ConnectionLimit(64, { whenAllBusy: "refuse-next" });
@@ -16,20 +16,20 @@ import type { Socket } from "node:net";
 export interface ConnectionLimitOptions {
   /**
    * `refuse-next`: the new one, for servers whose answers may take long. `end-oldest`: the oldest one, for servers that answer
-   * at once: its client can only be one that does not read its answer.
+   * at once: the client of that connection can only be one that does not read its answer.
    */
   readonly whenAllBusy: "refuse-next" | "end-oldest";
 }
 
 /**
- * Keeps the connections of one HTTP server, whatever sockets it listens on, at `max` (1 or more): at the limit the one that has been
- * without a request for longest is ended for the next one.
+ * Keeps the number of connections of one HTTP server, on all sockets that it listens on, at `max` (1 or more) at most. At the limit, a new
+ * connection closes the one that has been without a request for the longest time.
  */
 export class ConnectionLimit {
   readonly #max: number;
   readonly #whenAllBusy: ConnectionLimitOptions["whenAllBusy"];
   readonly #open = new Set<Socket>();
-  /** Those without a request, the longest first. */
+  /** Connections without a request; first the one that has been idle for the longest time. */
   readonly #idle = new Set<Socket>();
   readonly #requests = new WeakMap<Socket, number>();
 
@@ -38,12 +38,12 @@ export class ConnectionLimit {
     this.#whenAllBusy = whenAllBusy;
   }
 
-  /** Connections that are open. */
+  /** The number of open connections. */
   get size(): number {
     return this.#open.size;
   }
 
-  /** A connection has come; at the limit one is ended, this one or another. */
+  /** Call this for each new connection. At the limit this closes the new connection or another one. */
   admit(socket: Socket): void {
     if (this.#open.size >= this.#max) {
       const ending = this.#endingFor(socket);
@@ -56,7 +56,7 @@ export class ConnectionLimit {
     socket.once("close", () => this.#forget(socket));
   }
 
-  /** A request has come; its connection has one until it is answered. */
+  /** Call this for each request: its connection counts as busy until the request is answered. */
   busy({ socket }: IncomingMessage, response: ServerResponse): void {
     this.#requests.set(socket, (this.#requests.get(socket) ?? 0) + 1);
     this.#idle.delete(socket);
@@ -67,7 +67,7 @@ export class ConnectionLimit {
     });
   }
 
-  /** Ends all connections. */
+  /** Closes all connections. */
   destroyAll(): void {
     for (const socket of this.#open) socket.destroy();
   }

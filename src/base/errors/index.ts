@@ -1,5 +1,5 @@
 /**
- * Errors that are part of a contract. Everything else that is thrown is a bug and ends the program.
+ * Errors that are part of a contract. Any other error that is thrown is a bug and ends the program.
  *
  * Each module declares one subclass with a closed union of codes; callers switch over the code and end the switch
  * with {@link assertNever}.
@@ -17,19 +17,19 @@
 export abstract class ExpectedError<Code extends string = string> extends Error {
   readonly code: Code;
 
-  /** `cause` keeps the original error when this one is a translation of it. */
+  /** `cause` keeps the original error when this error is a translation of it. */
   constructor(code: Code, message: string, options: { readonly cause?: unknown } = {}) {
     super(message, "cause" in options ? { cause: options.cause } : {});
     this.code = code;
   }
 }
 
-/** The end of an exhaustive switch. Throws, naming the value that no case took. */
+/** Call this at the end of an exhaustive switch. Throws an error that names the value without a case. */
 export function assertNever(value: never): never {
   throw new Error(`No case for ${JSON.stringify(value)}`);
 }
 
-/** One line for a person: the message, then those of its causes where they add something. */
+/** Describes an error in one line for a person: its message, then those messages of its causes that add information. */
 export function describeError(error: unknown): string {
   const parts: string[] = [];
   for (let at: unknown = error, depth = 0; at !== undefined && at !== null && depth < 8; depth += 1) {

@@ -1,6 +1,6 @@
 /**
- * Files that people and other programs write, or read: read whole within a bound, replaced in one step, and watched through renames and
- * swapped links.
+ * Files that people and other programs read or write. This module reads them whole up to a maximum size, replaces them in one step, and
+ * watches them also when they are renamed or a link is replaced.
  *
  * Owns: {@link readBounded}, {@link replaceFile}, {@link watchFiles}. Refuses to know: contents of files.
  *

@@ -1,13 +1,13 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
 import { FileError } from "./errors.ts";
 
-/** A longer file is refused, bytes. */
+/** The maximum size of a file, bytes. A larger file is refused. */
 export const MAX_FILE_BYTES = 1 << 20;
 
-/** A file's text, which may have up to {@link MAX_FILE_BYTES}. Throws {@link FileError}. */
+/** Reads the text of a file of at most {@link MAX_FILE_BYTES}. Throws {@link FileError}. */
 export function readBounded(path: string): string {
   try {
-    // A pipe without a writer would block the program.
+    // Without O_NONBLOCK, opening a pipe that has no writer would block the program.
     const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stat = fstatSync(fd);

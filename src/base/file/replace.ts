@@ -13,22 +13,22 @@ import {
 import { basename, dirname, join } from "node:path";
 import { FileError } from "./errors.ts";
 
-/** The new content: itself, or the path of a file to copy. */
+/** The new content: the text or bytes themselves, or the path of a file to copy. */
 export type FileContent = string | Uint8Array | { readonly copyOf: string };
 
 export interface ReplaceFileOptions {
   /** Permission bits, whatever the umask is. */
   readonly mode: number;
-  /** Makes the folder and its parents with these permission bits where they are absent. */
+  /** If set, the folder and its parents are created with these permission bits where they are absent. */
   readonly folderMode?: number;
-  /** Waits until the content is on the disk, so that a crash of the machine leaves the old or the new file. Default false. */
+  /** If true, the call waits until the content is on the disk, so a crash of the machine leaves the old or the new file. Default false. */
   readonly sync?: boolean;
 }
 
 /**
  * Replaces a file in one step: a reader finds the old content or the new one, whole. The content is written beside the target and renamed,
- * under a name with a leading dot, so that readers of the folder ignore it. Throws {@link FileError}; the target is
- * then as it was.
+ * under a name with a leading dot, so that readers of the folder ignore it. Throws {@link FileError}; the target
+ * is unchanged then.
  */
 export function replaceFile(path: string, content: FileContent, options: ReplaceFileOptions): void {
   const temporary = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`);

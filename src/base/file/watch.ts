@@ -2,18 +2,19 @@ import { statSync } from "node:fs";
 import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
 
-/** How often a file is looked at, milliseconds: a stat is some 5 µs, and works through renames and missing folders. */
+/** The time between two looks at a file, milliseconds: a stat takes about 5 µs, and also works after renames and with missing folders. */
 export const LOOK_MS = 500;
 
-/** A value that changes when a file is replaced, written or removed; links are followed. Throws as `statSync` does, but for an absent file. */
+/** A value that changes when a file is replaced, written or removed; follows links. Throws as `statSync`, but not if the file is absent. */
 export function fingerprint(path: string): string {
   const stat = statSync(path, { bigint: true, throwIfNoEntry: false });
   return stat === undefined ? "absent" : `${stat.dev}:${stat.ino}:${stat.mtimeNs}:${stat.size}`;
 }
 
 /**
- * Calls `changed` after each change of one of the files, until the signal aborts. A file that was only touched, or written again as
- * it was, has changed too. `since`: the result of {@link lookAt} when the files were last read; default now. Rejects as `changed` throws.
+ * Calls `changed` after each change of one of the files, until the signal aborts. A file that was only touched, or
+ * written again with the same content, counts as changed. `since`: the result of {@link lookAt} when the files were last read; by default
+ * they are looked at now. If `changed` throws, this rejects with the same error.
  */
 export async function watchFiles(
   paths: readonly string[],

@@ -2,7 +2,7 @@ import { type Clock, systemClock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { type Logger, nullLogger } from "#base/log";
 
-/** `starting` until the first report; `degraded` keeps working, with a reason. */
+/** A part is `starting` until its first report. A `degraded` part still works, and has a reason. */
 export interface PartState {
   readonly name: string;
   readonly status: "starting" | "ok" | "degraded";
@@ -11,13 +11,13 @@ export interface PartState {
   readonly since: number;
 }
 
-/** The reporter of one part. */
+/** Reports the state of one part. */
 export interface HealthPart {
   ok(reason?: string): void;
   degraded(error: unknown): void;
 }
 
-/** The parts of one program. Ready means: every part was ok once, and no required part is starting. */
+/** The parts of one program. The program is ready if every part was ok once and no required part is starting or degraded. */
 export class Health {
   readonly #parts = new Map<string, PartState>();
   readonly #sticky = new Set<string>();
@@ -25,7 +25,7 @@ export class Health {
   readonly #clock: Clock;
   readonly #log: Logger;
 
-  /** It logs when a part degrades, when the reason changes, and when the part is ready again. */
+  /** The `log` gets a line when a part degrades, when the reason changes, and when the part is ready again. */
   constructor({ clock = systemClock, log = nullLogger }: { readonly clock?: Clock; readonly log?: Logger } = {}) {
     this.#clock = clock;
     this.#log = log;

@@ -7,7 +7,7 @@ import type { Health } from "./health.ts";
 
 export type HealthServerErrorCode = "cannot-listen";
 
-/** The address of a health or metrics endpoint cannot be had. */
+/** The server of a health or metrics endpoint cannot listen on its address. */
 export class HealthServerError extends ExpectedError<HealthServerErrorCode> {
   override readonly name = "HealthServerError";
 }
@@ -88,7 +88,7 @@ async function listen(address: ListenAddress, handler: Handler): Promise<Endpoin
   };
 }
 
-/** Path and query as they were sent: clients may send targets that `URL` does not parse. */
+/** Returns the path and the query unchanged: clients may send targets that `URL` does not parse. */
 function targetOf(request: IncomingMessage): readonly [path: string, query: URLSearchParams] {
   const [path = "/", ...query] = (request.url ?? "/").split("?");
   return [path, new URLSearchParams(query.join("?"))];

@@ -9,7 +9,7 @@ const MAX = { 4: (1n << 32n) - 1n, 6: (1n << 128n) - 1n } as const;
 /** One IPv4 or IPv6 address, immutable. An IPv4-mapped IPv6 address stays IPv6. Zones (`%eth0`) are not part of it. */
 export class IpAddress {
   readonly family: IpFamily;
-  /** All bits: of IPv4 as a number from 0 to 2^32 - 1, which is ten times faster than a bigint; of IPv6 as a bigint. */
+  /** The value of the address: for IPv4 a number from 0 to 2^32 - 1, which is ten times faster than a bigint; for IPv6 a bigint. */
   readonly unsigned: number | bigint;
   #text: string | undefined;
 
@@ -25,13 +25,13 @@ export class IpAddress {
     return new IpAddress(text.includes(":") ? 6 : 4, value);
   }
 
-  /** As {@link IpAddress.parse}, but `undefined` for other text. */
+  /** Parses as {@link IpAddress.parse} does, but returns `undefined` for text that is not an address. */
   static tryParse(text: string): IpAddress | undefined {
     const value = text.includes(":") ? parseV6(text) : parseV4(text);
     return value === undefined ? undefined : new IpAddress(text.includes(":") ? 6 : 4, value);
   }
 
-  /** From 4 or 16 bytes in network order. Throws {@link IpParseError} for another length. */
+  /** Makes an address from 4 or 16 bytes in network order. Throws {@link IpParseError} for another length. */
   static fromBytes(bytes: Uint8Array): IpAddress {
     if (bytes.length !== 4 && bytes.length !== 16) {
       throw new IpParseError("invalid-address", `an IP address has 4 or 16 bytes, not ${bytes.length}`);
@@ -44,7 +44,7 @@ export class IpAddress {
     );
   }
 
-  /** From a number. Throws {@link IpParseError} when it does not fit the family. */
+  /** Makes an address from a number. Throws {@link IpParseError} when the number does not fit the family. */
   static fromValue(family: IpFamily, value: bigint): IpAddress {
     if (value < 0n || value > MAX[family]) {
       throw new IpParseError("invalid-address", `${value} is outside the IPv${family} address space`);
@@ -62,12 +62,12 @@ export class IpAddress {
     return BITS[this.family];
   }
 
-  /** The address `offset` further on (or back). Throws {@link IpParseError} past either end of the family's space. */
+  /** The address at `offset` from this one, which may be negative. Throws {@link IpParseError} past either end of the family's space. */
   plus(offset: bigint | number): IpAddress {
     return IpAddress.fromValue(this.family, this.value + BigInt(offset));
   }
 
-  /** The last 32 bits, which are all of an IPv4 address: a number, which is faster to read than {@link value}. */
+  /** The last 32 bits as a number (for IPv4, the whole address). Faster to read than {@link value}. */
   get low32(): number {
     return typeof this.unsigned === "number" ? this.unsigned : Number(BigInt.asUintN(32, this.unsigned));
   }
@@ -89,7 +89,7 @@ export class IpAddress {
     return bytes;
   }
 
-  /** Writes the 4 or 16 bytes in network order. Throws `RangeError` where they do not fit. */
+  /** Writes the 4 or 16 bytes in network order. Throws `RangeError` if `bytes` has no room for them at `offset`. */
   writeTo(bytes: Uint8Array, offset: number): void {
     if (offset + this.bits / 8 > bytes.length) throw new RangeError(`${this} does not fit at ${offset}`);
     if (this.family === 4) setWord(bytes, offset, this.low32);
@@ -99,17 +99,17 @@ export class IpAddress {
       }
   }
 
-  /** fe80::/10 or 169.254.0.0/16. */
+  /** True for addresses in fe80::/10 or 169.254.0.0/16. */
   get isLinkLocal(): boolean {
     return this.family === 4 ? this.low32 >>> 16 === 0xa9fe : this.value >> 118n === 0x3fan;
   }
 
-  /** 127.0.0.0/8 or ::1. */
+  /** True for addresses in 127.0.0.0/8, and for ::1. */
   get isLoopback(): boolean {
     return this.family === 4 ? this.low32 >>> 24 === 127 : this.value === 1n;
   }
 
-  /** 0.0.0.0 or ::. */
+  /** True for 0.0.0.0 and ::. */
   get isUnspecified(): boolean {
     return this.unsigned === 0 || this.unsigned === 0n;
   }
@@ -125,7 +125,7 @@ export class IpAddress {
   }
 }
 
-/** 32 bits in network order. A `DataView` for each address costs more than the address. */
+/** 32 bits in network order. Making a `DataView` for each address takes longer than making the address. */
 function word(bytes: Uint8Array, at: number): number {
   const byte = (offset: number): number => bytes[at + offset] ?? 0;
   return byte(0) * 2 ** 24 + ((byte(1) << 16) | (byte(2) << 8) | byte(3));
@@ -156,7 +156,7 @@ function parseV4(text: string): number | undefined {
       dots += 1;
       continue;
     }
-    // Two digits of which the first is 0, or something that is no digit.
+    // The character is not a digit, or the number has a leading zero.
     if (code < ZERO || code > NINE || (digits > 0 && byte === 0)) return undefined;
     byte = byte * 10 + code - ZERO;
     digits += 1;

@@ -13,8 +13,8 @@ export class Cidr {
   }
 
   /**
-   * Parses `address/length`. Host bits are masked away, as AddressPools allow (docs/spec/pod-network.md#2.2); with `strict` they
-   * are refused. Throws {@link IpParseError} `invalid-cidr`.
+   * Parses `address/length`. Host bits are masked away, as AddressPools allow (docs/spec/pod-network.md#2.2); with `strict`, a
+   * text with host bits is refused. Throws {@link IpParseError} `invalid-cidr`.
    */
   static parse(text: string, options: { readonly strict?: boolean } = {}): Cidr {
     // Callers pass on fields of API objects, which may have another type than declared.
@@ -32,7 +32,7 @@ export class Cidr {
     return cidr;
   }
 
-  /** As {@link Cidr.parse}, but `undefined` for other text. */
+  /** Parses as {@link Cidr.parse} does, but returns `undefined` for text that is not a CIDR. */
   static tryParse(text: string): Cidr | undefined {
     try {
       return Cidr.parse(text);
@@ -64,7 +64,7 @@ export class Cidr {
     return this.base.bits - this.prefixLength;
   }
 
-  /** How many addresses, the all-zeros and all-ones ones included. */
+  /** The number of addresses, including the first (all host bits 0) and the last (all host bits 1). */
   get size(): bigint {
     return 1n << BigInt(this.hostBits);
   }
@@ -84,12 +84,12 @@ export class Cidr {
     return this.base.plus(offset);
   }
 
-  /** The offset of an address that lies inside; `undefined` for one that does not. */
+  /** The offset of an address from the base; `undefined` for an address outside the prefix. */
   indexOf(address: IpAddress): bigint | undefined {
     return this.contains(address) ? address.value - this.base.value : undefined;
   }
 
-  /** The `index`-th prefix of `prefixLength` inside this one. Throws `RangeError` past the end. */
+  /** The prefix number `index` (from 0) of length `prefixLength` inside this prefix. Throws `RangeError` past the end. */
   subnet(prefixLength: number, index: bigint | number): Cidr {
     const at = BigInt(index);
     const bits = prefixLength - this.prefixLength;
@@ -103,7 +103,7 @@ export class Cidr {
     const address = other instanceof Cidr ? other.base : other;
     const length = other instanceof Cidr ? other.prefixLength : other.bits;
     if (address.family !== this.family || length < this.prefixLength) return false;
-    // A shift by 32 bits does nothing.
+    // In JavaScript a shift by 32 bits does nothing, so the length 0 is a case of its own.
     if (this.family === 4) return this.prefixLength === 0 || (address.low32 ^ this.base.low32) >>> this.hostBits === 0;
     const hostBits = BigInt(this.hostBits);
     return address.value >> hostBits === this.base.value >> hostBits;
@@ -117,7 +117,7 @@ export class Cidr {
     return this.prefixLength === other.prefixLength && this.base.equals(other.base);
   }
 
-  /** By base address, then shorter prefixes first. */
+  /** Orders prefixes by base address; of two prefixes with the same base, the shorter is first. */
   compare(other: Cidr): number {
     return this.base.compare(other.base) || this.prefixLength - other.prefixLength;
   }

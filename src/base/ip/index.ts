@@ -1,6 +1,6 @@
 /**
- * Addresses and prefixes of both families, as parsed values with exact arithmetic. Beyond the edge of a program
- * no value holds an address as a bare string.
+ * Addresses and prefixes of both families, as parsed values with exact arithmetic. A program parses
+ * addresses where they enter it; inside it, no address is a string.
  *
  * Owns: parsing, canonical text (RFC 5952 for IPv6), bytes, arithmetic, set relations.
  * Refuses to know: interfaces, routes, DNS.

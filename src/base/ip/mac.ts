@@ -16,13 +16,13 @@ export class MacAddress {
     return new MacAddress(Uint8Array.from(text.split(/[:-]/), (part) => Number.parseInt(part, 16)));
   }
 
-  /** From 6 bytes. Throws {@link IpParseError} for another length. */
+  /** Makes a MAC address from 6 bytes. Throws {@link IpParseError} for another length. */
   static fromBytes(bytes: Uint8Array): MacAddress {
     if (bytes.length !== 6) throw new IpParseError("invalid-mac", `a MAC address has 6 bytes, not ${bytes.length}`);
     return new MacAddress(Uint8Array.from(bytes));
   }
 
-  /** A copy. */
+  /** Returns a copy of the 6 bytes. */
   toBytes(): Uint8Array {
     return Uint8Array.from(this.#bytes);
   }
@@ -31,7 +31,7 @@ export class MacAddress {
     return this.toString() === other.toString();
   }
 
-  /** Lower-case, colons. */
+  /** The text in lower case with colons. */
   toString(): string {
     return Array.from(this.#bytes, (byte) => byte.toString(16).padStart(2, "0")).join(":");
   }

@@ -1,5 +1,5 @@
 /**
- * Structured logs: one event a line, JSON, with the field names that Coil's users already parse
+ * Structured logs: one line of JSON for each event, with the field names that Coil's users already parse
  * (`level`, `ts`, `logger`, `msg`; docs/spec/pod-network.md#16). Loggers are passed in, never global.
  *
  * ```ts
@@ -17,11 +17,11 @@ export type LogFields = Readonly<Record<string, unknown>>;
 
 export interface Logger {
   debug(message: string, fields?: LogFields): void;
-  /** Changes, for an operator. A pass without changes logs nothing at this level. */
+  /** Logs a change that an operator should know. A pass without changes logs nothing at this level. */
   info(message: string, fields?: LogFields): void;
   warn(message: string, fields?: LogFields): void;
   error(message: string, fields?: LogFields): void;
-  /** Whether lines of a level are written: for lines whose text is expensive. */
+  /** Whether lines of a level are written. Call this first if the text of a line takes long to make. */
   isEnabled(level: LogLevel): boolean;
   /** A logger whose `logger` field is `<parent>.<name>` and whose lines all carry `fields`. */
   child(name: string, fields?: LogFields): Logger;
@@ -36,7 +36,7 @@ export interface LoggerOptions {
   readonly encoder?: "json" | "console";
   /** Default: iso8601. `epoch` is seconds with a fraction. */
   readonly timeEncoding?: "iso8601" | "epoch" | "millis";
-  /** Where the lines go. Default: standard error. */
+  /** Writes one line. Default: to standard error. */
   readonly write?: (line: string) => void;
 }
 
@@ -59,7 +59,7 @@ export function createLogger(options: LoggerOptions): Logger {
   return wrap(base, options.name);
 }
 
-/** Drops everything. */
+/** A logger that writes nothing. */
 export const nullLogger: Logger = {
   debug: () => undefined,
   info: () => undefined,

@@ -1,4 +1,4 @@
-/** The most keys that are remembered. The oldest is forgotten first, and its text is then logged once more. */
+/** The maximum number of keys that are remembered. The oldest key is forgotten first; its next text counts as new. */
 export const MAX_REMEMBERED = 1024;
 
 /**
@@ -29,7 +29,7 @@ export class Repeats {
     return this.#logged.delete(key);
   }
 
-  /** Forgets all keys but these. */
+  /** Forgets all keys that are not in `keys`. */
   keepOnly(keys: { has(key: string): boolean }): void {
     for (const key of this.#logged.keys()) if (!keys.has(key)) this.#logged.delete(key);
   }

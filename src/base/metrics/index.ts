@@ -8,7 +8,7 @@ import { loopDelayMetrics } from "./loop-delay.ts";
 export { type LabelValues, startAtZero } from "./zeros.ts";
 export { Counter, Gauge, Histogram, Registry };
 
-/** Observers of the process are for good: `prom-client` never ends them. So there is one set, however many registries are made. */
+/** The metrics of the process. `prom-client` never stops their observers, so all registries share this one set. */
 let ofProcess: Registry | undefined;
 
 /** An interval that never ends, milliseconds: the library must not watch the event loop, because we do. */

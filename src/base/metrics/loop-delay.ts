@@ -2,11 +2,11 @@ import { createHistogram } from "node:perf_hooks";
 import { Gauge, type Registry } from "prom-client";
 import { type Clock, systemClock } from "#base/clock";
 
-/** How often it is looked how late the event loop is, milliseconds: a process that has nothing to do wakes up for it. */
+/** The time between two measurements of the event loop's delay, milliseconds. Each measurement wakes an idle process. */
 const LOOK_MS = 1000;
 const NANOSECONDS = 1e6;
 
-/** The values of metrics, by the ends of their names. */
+/** The values of the metrics; each key is the end of a metric's name. */
 const METRICS = {
   min: "The least delay of the event loop since the last answer.",
   max: "The greatest delay of the event loop since the last answer.",
@@ -19,8 +19,8 @@ const METRICS = {
 type Part = keyof typeof METRICS;
 
 /**
- * How late timers are, once a second. Node's own `monitorEventLoopDelay`, which `prom-client` uses, wakes an idle process a hundred times a
- * second, which is most of what it does then.
+ * Measures once a second how late timers fire. Node's own `monitorEventLoopDelay`, which `prom-client` uses, wakes the process a hundred
+ * times a second; in an idle process that is most of the work.
  */
 export class LoopDelay {
   readonly #clock: Clock;
@@ -31,7 +31,7 @@ export class LoopDelay {
     this.#wait();
   }
 
-  /** Seconds, of the samples since the last call; zeros if there is none. */
+  /** Returns the delays in seconds, from the samples since the last call; zeros if there is no sample. */
   take(): Readonly<Record<Part, number>> {
     const delays = this.#delays;
     const seconds = (nanoseconds: number): number => (delays.count === 0 ? 0 : nanoseconds / 1e9);
@@ -68,7 +68,7 @@ export function loopDelayMetrics(registry: Registry, delay: LoopDelay = new Loop
   };
   for (const [part, help] of Object.entries(METRICS) as [Part, string][]) {
     const name = `nodejs_eventloop_lag_${part}_seconds`;
-    // One of them collects for all: the first that is read.
+    // The first metric that is read collects for all of them.
     const how = part === "min" ? { collect } : {};
     gauges.set(part, new Gauge({ name, help, registers: [registry], ...how }));
   }

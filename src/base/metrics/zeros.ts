@@ -1,10 +1,10 @@
 import type { Counter } from "prom-client";
 
-/** Labels and all the values that each may have; a record has its keys checked against a union of texts. */
+/** Labels, and all values that each label may have. With a record, TypeScript checks its keys against a union of texts. */
 export type LabelValues<L extends string> = Readonly<Record<L, readonly string[] | Readonly<Record<string, unknown>>>>;
 
 /**
- * Creates the series of a counter at 0 for every value of its labels: `rate()` misses the first count of a series that begins with it.
+ * Creates the series of a counter at 0 for every value of its labels: if a series began at 1, `rate()` would miss this first count.
  */
 export function startAtZero<L extends string>(counter: Counter<L>, values: LabelValues<L>): void {
   let all: Partial<Record<L, string>>[] = [{}];

@@ -1,6 +1,6 @@
 import { ExpectedError } from "#base/errors";
 
-/** `not-found`: there is no such name, or no address of it. `unavailable`: no server has answered. */
+/** `not-found`: the name does not exist or has no address. `unavailable`: no server has answered. */
 export type NamesErrorCode = "not-found" | "unavailable";
 
 /** A name could not be resolved. The message is for people, without the name. */

@@ -1,9 +1,9 @@
 import { readFile, stat } from "node:fs/promises";
 import type { Clock } from "#base/clock";
 
-/** The file is looked at again after this, milliseconds. */
+/** The time after which the file is checked again, milliseconds. */
 const RECHECK_MS = 5000;
-/** A longer file is not read, bytes. */
+/** The maximum size of a file, bytes; a larger file is not read. */
 const MAX_FILE_BYTES = 1 << 20;
 
 /** The parsed content of a small file, read again after changes; `absent` if the file cannot be read. */

@@ -2,7 +2,7 @@ import type { Clock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { FileView } from "./file-view.ts";
 
-/** Names of hosts(5), lower case, with their addresses in the file's order. Invalid lines are ignored, as by resolvers. */
+/** Parses hosts(5): names in lower case, with their addresses in the file's order. Ignores invalid lines, as resolvers do. */
 export function parseHosts(text: string): Map<string, IpAddress[]> {
   const byName = new Map<string, IpAddress[]>();
   for (const line of text.split("\n")) {
@@ -21,7 +21,7 @@ export function parseHosts(text: string): Map<string, IpAddress[]> {
   return byName;
 }
 
-/** The system's own list of names, read again when it changes. */
+/** The hosts file of the system, which is read again when it changes. */
 export class HostsFile {
   readonly #view: FileView<ReadonlyMap<string, readonly IpAddress[]>>;
 

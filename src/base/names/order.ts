@@ -10,8 +10,8 @@ function kindOf(address: IpAddress): Kind {
 }
 
 /**
- * The order in which a name's addresses are tried: first those of which this host has one of the same kind, IPv6 before IPv4, as RFC 6724
- * has it with its labels and precedences; else in their original order.
+ * The order in which a name's addresses are tried: first the addresses of a kind that this host has too, IPv6 before IPv4 (the labels and
+ * precedences of RFC 6724); otherwise their order stays.
  */
 export function inOrder(addresses: readonly IpAddress[], own: readonly IpAddress[]): readonly IpAddress[] {
   const kinds = new Set(own.map(kindOf));

@@ -5,15 +5,15 @@ import { NamesError } from "./errors.ts";
 
 /** After this time without an answer the next server is queried too, milliseconds. */
 const STEP_MS = 1000;
-/** How long an answer of a server is accepted, milliseconds, also after later queries. */
+/** The time for which a server's answer is accepted, milliseconds, even if other servers were queried after it. */
 const ANSWER_MS = 8000;
 /** How much longer the second family may take after the first has answered (RFC 8305 section 3), milliseconds. */
 const OTHER_FAMILY_MS = 50;
-/** More of one name are not looked at. */
+/** The maximum number of addresses of one name; further ones are ignored. */
 const MAX_ADDRESSES = 64;
 
 export interface QuestionOptions {
-  /** In the order of queries; a server may be here several times. */
+  /** The servers in the order of queries. A server may be in the list several times. */
   readonly servers: readonly string[];
   readonly clock: Clock;
   readonly signal: AbortSignal;
@@ -22,9 +22,9 @@ export interface QuestionOptions {
 type Verdict = readonly IpAddress[] | "not-found" | undefined;
 
 /**
- * Asks for both families of one exact name. Not by getaddrinfo(3), which has four threads for the whole process: a resolver that does not
- * answer would hold up all other names. Each server has a channel of its own (c-ares) with one long try, so that late answers
- * count. Rejects with {@link NamesError}, or the signal's reason; nothing is left behind.
+ * Asks for both families of one exact name. It does not call getaddrinfo(3), which has four threads for the whole process: a server that
+ * does not answer would delay all other names. Each server has a channel of its own (c-ares) with one long try, so that late
+ * answers count. Rejects with {@link NamesError}, or the signal's reason; no query goes on after the promise settles.
  */
 export async function askServers(
   name: string,

@@ -1,6 +1,6 @@
 import { isIP } from "node:net";
 
-/** As in glibc: further servers are not queried. */
+/** The maximum number of servers, as in glibc; further servers are not queried. */
 const MAX_SERVERS = 3;
 const MAX_SEARCH = 32;
 const MAX_NDOTS = 15;
@@ -8,9 +8,9 @@ const MAX_ATTEMPTS = 5;
 
 /** The part of resolv.conf(5) that is used. */
 export interface ResolvConf {
-  /** Addresses, with a port where it is not 53. At least one. */
+  /** Addresses of the servers, with the port if it is not 53. At least one. */
   readonly servers: readonly string[];
-  /** Domains that are tried behind a name, without dots at their ends. */
+  /** Domains that are appended to a name, without a dot at the end. */
   readonly search: readonly string[];
   /** A name with at least this many dots is tried unchanged first. */
   readonly ndots: number;
@@ -18,7 +18,7 @@ export interface ResolvConf {
   readonly attempts: number;
 }
 
-/** `hostname` gives the domain where no line does. Invalid lines are ignored, as by resolvers. */
+/** Parses resolv.conf(5). If no line gives a domain, `hostname` does. Ignores invalid lines, as resolvers do. */
 export function parseResolvConf(text: string, hostname: string): ResolvConf {
   const servers: string[] = [];
   const dot = hostname.indexOf(".");

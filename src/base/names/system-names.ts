@@ -9,9 +9,9 @@ import { inOrder } from "./order.ts";
 import { askServers } from "./questions.ts";
 import { candidatesOf, parseResolvConf, type ResolvConf } from "./resolv-conf.ts";
 
-/** RFC 1035 section 2.3.4. */
+/** The maximum length of a name (RFC 1035 section 2.3.4). */
 const MAX_NAME_LENGTH = 253;
-/** Questions at the same time; each holds a few descriptors until an answer. More are refused immediately. */
+/** The maximum number of concurrent questions; further ones are refused at once. Each holds a few descriptors until it is answered. */
 const MAX_PENDING_NAMES = 256;
 
 /** Resolves names. */
@@ -20,7 +20,7 @@ export interface Names {
   resolve(name: string, options: { readonly signal: AbortSignal }): Promise<readonly IpAddress[]>;
 }
 
-/** Names as the system resolves them: its hosts file, then the servers and search list of its resolv.conf. Nothing is remembered. */
+/** Resolves names as the system does: by its hosts file, then by the servers and search list of its resolv.conf. Caches no answers. */
 export class SystemNames implements Names {
   readonly #clock: Clock;
   readonly #hosts: HostsFile;
@@ -49,7 +49,7 @@ export class SystemNames implements Names {
     if (bare === "" || bare.length > MAX_NAME_LENGTH) throw new NamesError("not-found", "no such host");
     const known = await this.#hosts.lookup(bare);
     if (known.length > 0) return inOrder(known, ownAddresses());
-    // RFC 6761 sections 6.3 and 6.4: never sent to a server.
+    // These names are never sent to a server (RFC 6761 sections 6.3 and 6.4).
     if (bare === "invalid" || bare.endsWith(".invalid")) throw new NamesError("not-found", "no such host");
     if (bare === "localhost" || bare.endsWith(".localhost")) return LOCALHOST;
     const question = this.#ask(lower);
@@ -62,7 +62,7 @@ export class SystemNames implements Names {
     }
   }
 
-  /** One question for all concurrent callers. */
+  /** The question of a name, which all concurrent callers share. */
   #ask(name: string): Question {
     const asked = this.#pending.get(name);
     if (asked !== undefined) return asked;
@@ -75,7 +75,7 @@ export class SystemNames implements Names {
     return question;
   }
 
-  /** Nobody waits any more: it was answered, or all have left. */
+  /** Removes a question for which nobody waits: it was answered, or all callers have aborted. */
   #forget(name: string, question: Question): void {
     if (this.#pending.get(name) === question) this.#pending.delete(name);
     // All callers have aborted.
@@ -102,7 +102,7 @@ export class SystemNames implements Names {
 interface Question {
   readonly answer: Promise<readonly IpAddress[]>;
   readonly stop: AbortController;
-  /** The number of callers that wait for it. */
+  /** The number of callers that wait for the answer. */
   waiting: number;
 }
 

@@ -1,5 +1,5 @@
 /**
- * Rate limits: so many at once, then so many a second.
+ * Rate limits: a number of actions at once (the burst), then a number of actions a second.
  *
  * Owns: counting tokens, and waiting for one. Refuses to know: the limited thing, and the handling of excess.
  *

@@ -1,17 +1,17 @@
 import { type AbortOptions, sleep } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 
-/** How fast a bucket refills and how much it holds. */
+/** The refill rate and the size of a bucket. */
 export interface TokenBucketOptions {
   /** Tokens added a second; above 0. */
   readonly ratePerSecond: number;
-  /** The most tokens that can be saved up; at least 1. The bucket starts full. */
+  /** The maximum number of tokens in the bucket; at least 1. The bucket starts full. */
   readonly burst: number;
-  /** Default: the real time. */
+  /** Default: the system's clock. */
   readonly clock?: Clock;
 }
 
-/** A rate limit: `burst` at once, then `ratePerSecond`. Reservations are served in order; time is the monotonic one. */
+/** A rate limit: `burst` tokens at once, then `ratePerSecond`. Reservations are served in order. The bucket uses monotonic time. */
 export class TokenBucket {
   readonly #rate: number;
   readonly #burst: number;
@@ -33,7 +33,7 @@ export class TokenBucket {
     this.#at = this.#clock.monotonic();
   }
 
-  /** Takes one token if there is one: for callers that refuse excess. */
+  /** Takes one token and returns true, or returns false if there is none: for callers that refuse excess. */
   tryTake(): boolean {
     this.#refill();
     if (this.#tokens < 1) return false;
@@ -41,19 +41,19 @@ export class TokenBucket {
     return true;
   }
 
-  /** Takes one token, on credit if need be, and returns after how many milliseconds it may be used (0: now). */
+  /** Reserves one token, even if the bucket is empty, and returns the milliseconds until it may be used (0: now). */
   reserve(): number {
     this.#refill();
     this.#tokens -= 1;
     return this.#tokens >= 0 ? 0 : (-this.#tokens / this.#rate) * 1000;
   }
 
-  /** Gives a reserved token back that will not be used. */
+  /** Returns a reserved token that will not be used. */
   refund(): void {
     this.#tokens = Math.min(this.#burst, this.#tokens + 1);
   }
 
-  /** Resolves when a token may be used. Rejects with the signal's reason when it aborts first; the token is given back. */
+  /** Resolves when a token may be used. Rejects with the signal's reason when the signal aborts first; the token is returned then. */
   async take(options: AbortOptions = {}): Promise<void> {
     options.signal?.throwIfAborted();
     const waitMs = this.reserve();

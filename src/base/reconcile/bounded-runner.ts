@@ -2,13 +2,13 @@ import { Dirty, pause } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 
-/** Pauses after the first failures in a row, milliseconds; then `retryMs` (docs/spec/service-proxy.md#2.9). */
+/** Pauses after the first three failures in a row, milliseconds; later pauses are `retryMs` (docs/spec/service-proxy.md#2.9). */
 const RETRIES_MS = [100, 1000, 5000];
 
 export interface BoundedRunnerOptions {
-  /** From the end of a run to the start of the next, milliseconds, on average. 0 and more. */
+  /** The average time from the end of a run to the start of the next, milliseconds; at least 0. */
   readonly minMs: number;
-  /** This number of runs may follow each other at once after a rest of as many times `minMs`. Default 1. */
+  /** This number of runs may follow each other without a pause, after a rest of `burst` times `minMs`. Default 1. */
   readonly burst?: number;
   /** Longest time without a run, milliseconds. */
   readonly maxMs: number;
@@ -18,8 +18,8 @@ export interface BoundedRunnerOptions {
 }
 
 /**
- * Runs work on request, at a bounded rate. The first request after a pause runs at once; requests during a run or a pause are one run. A
- * failed run is repeated without a request.
+ * Runs work on request, at a bounded rate. The first request after a pause runs at once; all requests during a run or a pause
+ * cause one run. A * failed run is repeated without a request.
  */
 export class BoundedRunner {
   readonly #options: BoundedRunnerOptions;
@@ -37,11 +37,11 @@ export class BoundedRunner {
     this.#dirty.mark();
   }
 
-  /** Lasts until the signal aborts; the first run is at the first request. Any error but an {@link ExpectedError} is a bug and rejects. */
+  /** Runs `work` at each request, from the first on, until the signal aborts. Rejects with errors that are not an {@link ExpectedError}. */
   async run(work: () => Promise<void>, { signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { minMs, maxMs, retryMs, burst = 1 } = this.#options;
     let failures = 0;
-    /** Runs that may follow at once, and the time of this count. */
+    /** The number of runs that need no pause, and the time at which it was computed. */
     let credit = { runs: burst, at: this.#clock.monotonic() };
     await this.#dirty.wait({ atMostMs: maxMs, signal });
     while (!signal.aborted) {
@@ -53,7 +53,7 @@ export class BoundedRunner {
         if (!(error instanceof ExpectedError)) throw error;
         failures += 1;
       }
-      // The pause counts from the end of a run, also if requests arrived during it.
+      // The pause begins at the end of a run, also if requests arrived during the run.
       const now = this.#clock.monotonic();
       const earned = minMs === 0 ? burst : (now - credit.at) / minMs;
       credit = { runs: Math.min(burst, credit.runs + earned) - 1, at: now };

@@ -1,5 +1,5 @@
 /**
- * Ending a TCP connection so that its peer sees that it was no orderly end.
+ * Ends a TCP connection in a way that shows the peer that the connection did not end in order.
  *
  * ```ts
  * resetSocket(socket); // the peer's next read fails with ECONNRESET
@@ -8,8 +8,8 @@
 import type { Socket } from "node:net";
 
 /**
- * Ends a socket at once: with RST where that is possible, else by closing it. Node's own `resetAndDestroy` has four faults. It waits for a
- * connection under way, for minutes if there is no answer. It waits until written data is flushed, for ever if the peer does not read. It
+ * Ends a socket at once: with RST where that is possible, else by closing it. Node's own `resetAndDestroy` has four faults. It waits
+ * until a connection is made, for minutes if there is no answer. It waits until written data is flushed, for ever if the peer does not read. It
  * leaves the descriptor open after `end()`, because libuv does not reset a socket that is shutting down. It throws for UNIX and TLS sockets.
  */
 export function resetSocket(socket: Socket): void {

@@ -14,12 +14,12 @@ import { ExpectedError } from "#base/errors";
 
 export type SocketPathErrorCode = "in-use" | "not-a-socket" | "exists" | "cannot-listen";
 
-/** The path cannot be had. Nothing was changed. */
+/** A server cannot use the path. Nothing was changed. */
 export class SocketPathError extends ExpectedError<SocketPathErrorCode> {
   override readonly name = "SocketPathError";
 }
 
-/** Clients that wait to be accepted; the kernel's own limit (net.core.somaxconn) is 4096. */
+/** The maximum number of clients that wait to be accepted; the kernel's own limit (net.core.somaxconn) is 4096. */
 const DEFAULT_BACKLOG = 4096;
 
 /**
@@ -61,7 +61,7 @@ export async function listenOnPath(
   // The kernel takes the mode from the mask at bind, which happens within listen.
   const mask = process.umask(options.umask);
   try {
-    // A client of a full backlog does not wait, as with TCP: it fails at once.
+    // When the backlog is full, a client fails at once; it does not wait as a TCP client does.
     server.listen({ path, backlog: options.backlog ?? DEFAULT_BACKLOG }, resolve);
   } finally {
     process.umask(mask);
@@ -70,7 +70,7 @@ export async function listenOnPath(
   server.off("error", onError);
 }
 
-/** Whether a process accepts connections there. */
+/** Whether a process accepts connections at the path. */
 function isServed(path: string): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   const socket = connect(path);
@@ -78,7 +78,7 @@ function isServed(path: string): Promise<boolean> {
     socket.destroy();
     resolve(true);
   });
-  // Refused: left behind; absent: free. Busy (EAGAIN) means that the backlog of a listener is full.
+  // ECONNREFUSED: the socket has no listener. ENOENT: the path is free. EAGAIN: a listener exists, and its backlog is full.
   socket.once("error", (error: NodeJS.ErrnoException) => resolve(error.code === "EAGAIN"));
   return promise;
 }

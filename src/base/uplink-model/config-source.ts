@@ -3,9 +3,9 @@ import type { Settings } from "./settings.ts";
 /** The present state of the configuration. Immutable. */
 export interface ConfigState {
   readonly settings: Settings;
-  /** Everything that has to be known was seen at least once (docs/spec/uplink-proxy.md#2.1). */
+  /** True when every required input was read at least once (docs/spec/uplink-proxy.md#2.1). */
   readonly ready: boolean;
-  /** Why the newest input, or a part of it, is not in force. */
+  /** The reason why the newest input, or a part of the input, is not in force. */
   readonly error?: string;
 }
 
@@ -16,6 +16,6 @@ export interface ConfigSource {
   onChange(listener: () => void): Disposable;
   /** Reads everything again now (SIGHUP). Never throws: faults are in `current.error`. */
   reload(): void;
-  /** Follows the files until the signal aborts. */
+  /** Watches the files until the signal aborts. */
   run(options: { readonly signal: AbortSignal }): Promise<void>;
 }

@@ -17,7 +17,7 @@ export const HOST_ADDRESS_6 = IpAddress.parse("::1");
 export const POD_ADDRESS = IpAddress.parse("169.254.100.1");
 export const PROXY_PORT = 5443;
 export const POD_BRIDGE = "cni0";
-/** docs/spec/uplink-proxy.md#9.1. */
+/** Default destination ports that pods may reach (docs/spec/uplink-proxy.md#9.1). */
 export const POD_PORTS: readonly number[] = [443, 5000, 8443];
 /** Default timeout of one attempt (docs/spec/uplink-proxy.md#2.1). */
 export const DIAL_TIMEOUT_MS = 10_000;

@@ -1,6 +1,6 @@
 /**
- * The data that the features of the uplinks share: an uplink, the snapshot that a choice is made from, the settings, and the evidence of
- * real traffic.
+ * The data that the features of the uplinks share: an uplink, the snapshot from which an uplink is chosen, the settings, and the
+ * evidence of real traffic.
  *
  * Owns: types, defaults and small interfaces, without I/O. Refuses to know: where values come from.
  */

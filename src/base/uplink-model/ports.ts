@@ -3,7 +3,7 @@ import type { Snapshot } from "./uplink.ts";
 /** The source of the proxy's snapshots. */
 export interface SnapshotSource {
   readonly current: Snapshot;
-  /** Called after each change of `current`, not for the first one. */
+  /** Calls the listener after each change of `current`, but not for the value at the time of this call. */
   onChange(listener: (snapshot: Snapshot) => void): Disposable;
   /** Reads the kernel again now; called after a bind failed because the address is not there (docs/spec/uplink-proxy.md#6.1). */
   refresh(): void;
@@ -18,7 +18,7 @@ export type ClientKind = "host" | "pod";
 /** The circumstances of a failure. */
 export interface FailureContext {
   readonly clientKind: ClientKind;
-  /** How long nothing was received before, milliseconds. */
+  /** The time without received bytes before the failure, milliseconds. */
   readonly waitedMs: number;
 }
 
@@ -29,11 +29,11 @@ export interface FailureContext {
 export interface Evidence {
   dialSucceeded(uplink: string, destination: string): void;
   dialFailed(uplink: string, destination: string, failure: DialFailure, text: string, context: FailureContext): void;
-  /** The first byte from the destination in a tunnel: the uplink works for it. */
+  /** A tunnel got the first byte from the destination: the uplink works for this destination. */
   firstByte(uplink: string, destination: string): void;
   /** Bytes were received in tunnels of the uplink; reported at most once a second. */
   bytesReceived(uplink: string): void;
-  /** Connected, and payload stays unacknowledged (docs/spec/uplink-proxy.md#6.4). */
+  /** The connection was made, and its payload stays unacknowledged (docs/spec/uplink-proxy.md#6.4). */
   blackholed(uplink: string, destination: string, context: FailureContext): void;
   /** Bytes were received, then none for the idle limit while the client still waited. */
   stalled(uplink: string, destination: string, context: FailureContext): void;

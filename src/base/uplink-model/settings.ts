@@ -18,18 +18,18 @@ export interface UplinkSettings {
   readonly dnsServers: readonly IpAddress[];
   readonly searchDomains: readonly string[];
   readonly status: UplinkStatus;
-  /** Further state from an agent that publishes it (EVE's IsL3Port, InvalidConfig, Up). Absent: that of the kernel. */
+  /** Further state from an agent that publishes it (EVE's IsL3Port, InvalidConfig, Up). Absent: the kernel's state counts. */
   readonly published?: { readonly isL3: boolean; readonly isValid: boolean; readonly isUp: boolean };
 }
 
 /** Per-uplink routing (docs/spec/uplink-proxy.md#3). */
 export interface RoutingSettings {
   readonly manage: boolean;
-  /** Table of an uplink: this plus its interface index. Default 500. */
+  /** The number of an uplink's table is this number plus the interface index. Default 500. */
   readonly tableBase: number;
   /** Default 15000. */
   readonly rulePriority: number;
-  /** Default 0: the kernel's. */
+  /** Default 0: the priority that the kernel uses. */
   readonly localRulePriority: number;
   /** Default 13000. */
   readonly kubeRulePriority: number;
@@ -55,7 +55,7 @@ export interface ProbeSettings {
   readonly timeoutMs: number;
   readonly failAfter: number;
   readonly recoverAfter: number;
-  /** More expensive uplinks get no periodic probes. Default 0. */
+  /** Uplinks with a higher cost get no periodic probes. Default 0. */
   readonly maxCost: number;
   readonly targets: readonly ProbeTarget[];
 }
@@ -70,10 +70,10 @@ export interface ListenerSettings {
   readonly port: number;
   /** The bridge of a pod listener. */
   readonly interface?: string;
-  /** Put the pod listener's address on its interface. */
+  /** Whether the program adds the pod listener's address to its interface. */
   readonly assignAddress: boolean;
   readonly auth: "none" | "token";
-  /** `optional`: the first byte decides. */
+  /** `optional`: the first byte of a connection decides whether TLS is used. */
   readonly tls: "off" | "optional" | "required";
   /** Destination ports that pods may reach. Default 443, 5000, 8443. */
   readonly allowedPorts: readonly number[];
@@ -86,7 +86,7 @@ export interface LimitSettings {
   readonly requestLineBytes: number;
   readonly headerTimeoutMs: number;
   readonly keepAliveMs: number;
-  /** Connections without a complete head; the oldest is closed first. */
+  /** The maximum number of connections without a complete request head; at the limit the oldest is closed. */
   readonly pendingHeaders: number;
   readonly tunnels: number;
   readonly dialling: number;
@@ -96,10 +96,10 @@ export interface LimitSettings {
   readonly backlog: number;
 }
 
-/** docs/spec/uplink-proxy.md#6.4 and #7. */
+/** Settings of tunnels (docs/spec/uplink-proxy.md#6.4 and #7). */
 export interface TunnelSettings {
   readonly idleTimeoutMs: number;
-  /** Longer or shorter for destinations (`host:port` or `host`) that think longer. */
+  /** Idle timeouts of single destinations (`host:port` or `host`), for example of slow ones. */
   readonly idleTimeoutOverrides: Readonly<Record<string, number>>;
   readonly halfCloseTimeoutMs: number;
   readonly firstByteTimeoutMs: number;
@@ -108,7 +108,7 @@ export interface TunnelSettings {
   readonly bufferBytes: number;
 }
 
-/** docs/spec/uplink-proxy.md#6.3. */
+/** Settings of DNS (docs/spec/uplink-proxy.md#6.3). */
 export interface DnsSettings {
   readonly timeoutMs: number;
   readonly minTtlMs: number;
@@ -118,19 +118,19 @@ export interface DnsSettings {
   readonly cacheEntries: number;
 }
 
-/** docs/spec/uplink-proxy.md#6.1. */
+/** Settings of the choice of uplinks (docs/spec/uplink-proxy.md#6.1). */
 export interface SelectionSettings {
   readonly staggerMs: number;
   /** `"timeout"`: the next tier starts only when the cheaper one has failed. */
   readonly tierDelayMs: number | "timeout";
   readonly requestTimeoutMs: number;
-  /** First penalty; doubles up to the maximum. */
+  /** The first penalty; it doubles with each failure up to the maximum. */
   readonly penaltyMs: number;
   readonly penaltyMaxMs: number;
   readonly penaltyEntries: number;
 }
 
-/** docs/spec/uplink-proxy.md#14. */
+/** Settings of transparent mode (docs/spec/uplink-proxy.md#14). */
 export interface TransparentSettings {
   readonly enabled: boolean;
   readonly ports: readonly number[];

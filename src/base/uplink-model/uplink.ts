@@ -12,7 +12,7 @@ export interface UplinkStatus {
 /** The status of an uplink that was never tested: no error. */
 export const UNTESTED: UplinkStatus = { lastError: "", lastWarning: "" };
 
-/** Failed later than it succeeded, strictly. Never tested is no error (docs/spec/uplink-proxy.md#2.3). */
+/** True if the last failure is later than the last success. An untested uplink has no error (docs/spec/uplink-proxy.md#2.3). */
 export function hasError({ lastFailed, lastSucceeded }: UplinkStatus): boolean {
   return lastFailed !== undefined && (lastSucceeded === undefined || lastFailed > lastSucceeded);
 }
@@ -22,8 +22,8 @@ export interface UplinkAddress {
   readonly address: IpAddress;
   readonly prefixLength: number;
   /**
-   * May be the source of a connection (docs/spec/uplink-proxy.md#6.1): not link-local, loopback, unspecified, multicast, tentative
-   * or deprecated, and assigned right now.
+   * True if the address may be the source of a connection (docs/spec/uplink-proxy.md#6.1): not link-local, loopback, unspecified,
+   * multicast, tentative or deprecated, and assigned right now.
    */
   readonly isUsable: boolean;
 }
@@ -32,19 +32,19 @@ export interface UplinkAddress {
 export interface Uplink {
   /** The operator's name; on EVE the interface's. The identity of an uplink. */
   readonly name: string;
-  /** Perhaps absent from the system. */
+  /** The name of the interface, which may be absent from the system. */
   readonly ifName: string;
   /** 0 to 255; cheaper first. */
   readonly cost: number;
   /** Uplinks that are not for management are never chosen and never shown. */
   readonly isManagement: boolean;
-  /** Does IP at all (EVE's IsL3Port). */
+  /** True if the uplink carries IP (EVE's IsL3Port). */
   readonly isL3: boolean;
-  /** Its configuration makes sense (EVE's InvalidConfig is false). */
+  /** True if the configuration of the uplink is valid (EVE's InvalidConfig is false). */
   readonly isValid: boolean;
-  /** Carrier and administrative state. Absent interfaces are down. */
+  /** True if the interface has carrier and is administratively up. Absent interfaces are down. */
   readonly isUp: boolean;
-  /** At least 1: share of new tunnels beside uplinks of the same cost. */
+  /** The share of new tunnels among uplinks of the same cost; at least 1. */
   readonly weight: number;
   /** In the order of the configuration or the kernel; both families; link-local ones too. */
   readonly addresses: readonly UplinkAddress[];
@@ -53,7 +53,7 @@ export interface Uplink {
   readonly dnsServers: readonly IpAddress[];
   readonly searchDomains: readonly string[];
   readonly status: UplinkStatus;
-  /** The routing table in use; absent where we do not manage routing, or the interface is absent. */
+  /** The routing table in use; absent if we do not manage routing, or if the interface is absent. */
   readonly table?: number;
   /** The last active probe, for people: "tcp 203.0.113.80:443 ok 12 ms". */
   readonly lastProbe?: string;
@@ -61,11 +61,11 @@ export interface Uplink {
 
 /** All that a choice of uplink depends on, taken once per request. Immutable. */
 export interface Snapshot {
-  /** Both inputs were seen at least once (docs/spec/uplink-proxy.md#2.1). A configuration file makes it true at once. */
+  /** True when both inputs were read at least once (docs/spec/uplink-proxy.md#2.1). A configuration file makes it true at once. */
   readonly ready: boolean;
-  /** 0 to 255: uplinks above it are not used. */
+  /** The maximum cost, 0 to 255: uplinks with a higher cost are not used. */
   readonly maxCost: number;
-  /** Of one attempt, DNS and connect; 1 to 3,600,000. */
+  /** The timeout of one attempt, which includes DNS and the connect, milliseconds; 1 to 3,600,000. */
   readonly dialTimeoutMs: number;
   /** In the order of the configuration. */
   readonly uplinks: readonly Uplink[];

@@ -15,7 +15,7 @@ import {
 import { ExpectedError } from "#base/errors";
 
 export interface YamlFault {
-  /** From 1. */
+  /** The number of the line, from 1. */
   readonly line: number;
   readonly message: string;
 }
@@ -33,16 +33,16 @@ export class YamlError extends ExpectedError<"invalid"> {
 }
 
 export interface YamlDocument {
-  /** `null` for an empty text. */
+  /** The parsed value; `null` for an empty text. */
   readonly value: unknown;
   /** The line, from 1, of the value at a path of keys and indexes, or of the nearest value above it. */
   lineOf(path: readonly unknown[]): number;
 }
 
 export interface YamlOptions {
-  /** Whether anchors and aliases are allowed. Default false: a short text with aliases can mean a value without bound. */
+  /** Whether anchors and aliases are allowed. Default false: a short text with aliases can expand to a value of any size. */
   readonly aliases?: boolean;
-  /** Whether a key that comes twice in a mapping is a fault. Default true; else the last one counts. */
+  /** Whether a key that comes twice in a mapping is a fault. Default true. With false, the last value counts. */
   readonly uniqueKeys?: boolean;
 }
 
@@ -66,7 +66,7 @@ export function parseYaml(text: string, { aliases = false, uniqueKeys = true }: 
   if (faults.length > 0) throw new YamlError(faults);
   const offsetOf = locator(document);
   return {
-    // Aliases become references to one object, so their number is no matter.
+    // Aliases become references to one object, so their number needs no limit.
     value: document.toJS({ maxAliasCount: -1 }),
     lineOf: (path) => lineAt(offsetOf(path)),
   };
