@@ -5,7 +5,7 @@ import { PROTOCOL_NUMBERS, type ServicePort } from "../model/index.ts";
 import { addressKey, portBytes } from "../plan/index.ts";
 import type { TrackedPort } from "../track/index.ts";
 
-/** A service port holds a front end that it claims. Of several Services that claim one address and port only one holds it. */
+/** Whether a service port holds a front end that it claims. If several Services claim one address and port, only one of them holds it. */
 export type IsHolder = (port: ServicePort, frontEnd: { readonly key: string; readonly isNodePort: boolean }) => boolean;
 
 /** Destinations of UDP Services, and the endpoints that may answer for each. */
@@ -16,16 +16,17 @@ export interface UdpFrontEnds {
 }
 
 /**
- * Pure. All serving endpoints count, terminating ones too, whatever policies and topology say: graceful endpoints keep their flows, and a
- * changed policy cuts none (docs/spec/service-proxy.md#2.11). A Service without serving endpoints has an empty list: all its flows are
- * stale. Front ends that another Service holds are left out.
+ * The front ends of UDP Services and all their serving endpoints, also terminating ones. Traffic policies and topology make no difference:
+ * an endpoint that terminates gracefully keeps its flows, and a changed policy deletes no flow (docs/spec/service-proxy.md#2.11). A Service
+ * without serving endpoints has an empty list: all its flows are stale. Front ends that another Service holds are left out. Pure.
  */
 export function udpFrontEnds(ports: Iterable<TrackedPort>, holds: IsHolder): UdpFrontEnds {
   const byAddress = new Map<string, Set<string>>();
   const byNodePort = new Map<number, Set<string>>();
   for (const { port, endpoints } of ports) {
     if (port.protocol !== "UDP") continue;
-    // `publishNotReadyAddresses` makes endpoints that are ready and not serving. They get new flows, so they keep theirs.
+    // With `publishNotReadyAddresses`, an endpoint can be ready and not serving. Such an endpoint gets new flows, so it also keeps its
+    // flows.
     const serving = endpoints.filter((one) => one.serving || one.ready).map((one) => place(one.address, one.port));
     for (const address of [port.clusterIP, ...port.loadBalancerIPs, ...port.externalIPs]) {
       const key = addressKey(address, port.protocol, port.port);
@@ -37,7 +38,10 @@ export function udpFrontEnds(ports: Iterable<TrackedPort>, holds: IsHolder): Udp
   return { byAddress, byNodePort };
 }
 
-/** Pure. A tracked flow goes to an address that is no serving endpoint of its front end, so it has to be balanced anew. */
+/**
+ * True if a tracked flow goes to an address that is not a serving endpoint of the flow's front end. The flow then has to get another
+ * endpoint. Pure.
+ */
 export function isStale(
   { original, reply }: ConntrackEntry,
   frontEnds: UdpFrontEnds,

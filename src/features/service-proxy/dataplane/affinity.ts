@@ -19,15 +19,15 @@ export interface AffinityLoss {
   readonly endpoints: ReadonlySet<ByteString>;
 }
 
-/** The map is listed at most so often, until no entry of a lost endpoint is found. */
+/** Maximum of listings of the affinity map. The map is listed again until a listing shows no entry of a lost endpoint. */
 const MAX_PASSES = 4;
-/** Entries that one transaction deletes; the kernel takes about a millisecond for them. */
+/** Maximum of entries that one transaction deletes; the kernel needs about a millisecond to delete them. */
 const DELETED_AT_ONCE = 500;
 
 /** Length of protocol and port at the end of a key, bytes. */
 const PORT_BYTES = 8;
 
-/** Pure. `undefined`: no entry has to be deleted. */
+/** The endpoints that a front end loses by a change. `undefined`: no affinity entry has to be deleted. Pure. */
 export function affinityLoss(
   before: ObservedFrontEnd | undefined,
   after: ObservedFrontEnd | undefined,
@@ -44,7 +44,9 @@ export function affinityLoss(
   return { key: before.key, isNodePort: before.isNodePort, endpoints: new Set(lost) };
 }
 
-/** Endpoints that may get new connections. With externalTrafficPolicy Local they differ for outside clients and for pods and the node. */
+/**
+ * Endpoints that may get new connections. With externalTrafficPolicy Local outside clients may get other endpoints than pods and the node.
+ */
 function eligible({
   localVerdict,
   slots,
@@ -57,8 +59,8 @@ function eligible({
 }
 
 /**
- * Deletes the affinity entries of lost endpoints and returns their number. Lists the map, in slices, only if there is a loss. An entry
- * may expire meanwhile. Rejects with `KernelError`.
+ * Deletes the affinity entries of lost endpoints and returns their number. Lists the map, in slices, only if there is a loss. An entry may
+ * expire during the call. Rejects with `KernelError`.
  */
 export async function deleteAffinity(
   { elements, generations }: { readonly elements: NftElements; readonly generations: GenerationTracker },
@@ -74,7 +76,7 @@ export async function deleteAffinity(
     return typeof value === "string" && loss?.endpoints.has(value) === true;
   };
   let deleted = 0;
-  // A listing may have gaps while packets add to the map, and a packet on its way adds an entry after the listing.
+  // A listing may lack entries while packets add entries to the map, and a packet that is under way may add an entry after the listing.
   for (let pass = 0; pass < MAX_PASSES; pass += 1) {
     const stale = (await elements.listInSlices(table, SETS.affinity, options)).filter(isStale);
     if (stale.length === 0) break;
@@ -88,7 +90,7 @@ export async function deleteAffinity(
   return deleted;
 }
 
-/** Deletes all in one transaction. If one of them has expired meanwhile, tries again in halves. */
+/** Deletes these entries in one transaction. If the transaction fails because an entry has expired, deletes the two halves separately. */
 async function deleteClients(
   deps: { readonly elements: NftElements; readonly generations: GenerationTracker },
   table: ElementTable,

@@ -18,11 +18,11 @@ import {
 import { DataPlaneError } from "./errors.ts";
 
 const SECONDS = 10_800;
-/** The largest shapes; each makes the chains of the simpler ones too. */
+/** The largest shapes. The chains of a large shape include those of the simpler shapes. */
 const SHAPES: readonly Shape[] = [false, true].flatMap((isNodePort) =>
   (["ext", "extl"] as const).map((kind) => ({ kind, isNodePort, hasAffinity: true, count: 2 })),
 );
-/** Kernel modules that a keyword of a chain or rule needs, as far as a kernel may lack them. */
+/** Keywords of chains and rules, and the kernel modules that each keyword needs. Only modules that a kernel may lack are listed. */
 const MODULES: readonly (readonly [pattern: RegExp, modules: (family: IpFamily) => string])[] = [
   [/\bnumgen\b/, () => "nft_numgen"],
   [/\bfib\b/, (family) => `nft_fib, nft_fib_ipv${family}`],
@@ -34,8 +34,8 @@ const MODULES: readonly (readonly [pattern: RegExp, modules: (family: IpFamily) 
 ];
 
 /**
- * Makes every set, chain and rule that a family's table may have, one by one. For a network namespace that is thrown away: nothing is
- * removed. Rejects with {@link DataPlaneError}, which names the first object that the kernel refuses.
+ * Makes every set, chain and rule that a family's table may have, one by one. Has to run in a network namespace that is thrown away,
+ * because it removes nothing. Rejects with {@link DataPlaneError}, which names the first object that the kernel refuses.
  */
 export async function checkConstructs(
   { nft, elements }: { readonly nft: Nft; readonly elements: NftElements },

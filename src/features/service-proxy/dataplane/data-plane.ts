@@ -6,7 +6,10 @@ import { ServiceTable } from "./service-table.ts";
 import { REPLACEMENT_PRIORITY_OFFSET, REPLACEMENT_SUFFIX, takeOver } from "./takeover.ts";
 import type { DataPlaneDeps, Desired, SyncReport } from "./types.ts";
 
-/** The table of one family, and its replacement table while another program's table is taken over. One sync at a time. */
+/**
+ * The table of one family, and its replacement table while another program's table is taken over. The caller must not start a sync while
+ * another sync runs.
+ */
 export class DataPlane {
   readonly #deps: DataPlaneDeps;
   readonly #table: ServiceTable;
@@ -40,24 +43,30 @@ export class DataPlane {
     this.#replacement.distrust();
   }
 
-  /** A complete table of this layout, from an earlier run, is in force; a replacement table counts too (docs/spec/service-proxy.md#1.6). */
+  /**
+   * True if a complete table of this layout, from an earlier run, is in force. A complete replacement table counts too
+   * (docs/spec/service-proxy.md#1.6).
+   */
   hasCompleteTable(): boolean {
     return this.#table.state() === "whole" || this.#replacement.state() === "whole";
   }
 
-  /** Another program removed the table, a chain or a set, or changed a rule. Cheap: reads no element. */
+  /** True if another program removed the table, a chain or a set, or changed a rule. Cheap: the check reads no element. */
   isDamaged(): boolean {
     return this.#table.isDamaged();
   }
 
-  /** The table, or a chain, set or rule of it, is missing, so that packets are not translated. Cheap. */
+  /**
+   * True if the table, or one of its chains, sets or rules, is missing, so that packets are not translated. Cheap: the check reads no
+   * element.
+   */
   isBroken(): boolean {
     return this.#table.isBroken();
   }
 
   /**
-   * Writes the difference between the desired state and the kernel. With `full` it compares everything, else only what changed in
-   * `services`. Rejects with `NftError`, `KernelError` or `DataPlaneError` `owned`; the next sync then lists the kernel.
+   * Writes the difference between the desired state and the kernel. With `full`, the sync compares everything, else only what changed in
+   * `services`. Rejects with `NftError`, `KernelError` or `DataPlaneError` `owned`; after that, the next sync lists the kernel's elements.
    */
   async sync(desired: Desired, options: AbortOptions & { readonly full?: boolean } = {}): Promise<SyncReport> {
     if (this.#table.isKnown) return this.#table.sync(desired, options);
@@ -70,8 +79,8 @@ export class DataPlane {
   }
 
   /**
-   * Deletes the table, and a replacement table that was left. Returns false if there was neither. Tries both before it rejects. Rejects
-   * as {@link DataPlane.sync} does.
+   * Deletes the table, and a replacement table if an earlier takeover left one. Returns false if neither table existed. Tries to delete
+   * both tables before it rejects. Rejects with the errors of {@link DataPlane.sync}.
    */
   async remove(): Promise<boolean> {
     const done = await Promise.allSettled([this.#table.remove(), this.#replacement.remove()]);
@@ -80,7 +89,7 @@ export class DataPlane {
     return done.some((one) => one.status === "fulfilled" && one.value);
   }
 
-  /** Syncs while the kernel's state is not known: at a start, or for a repair. */
+  /** Syncs while the kernel's state is not known: at the program's start, or for a repair. */
   async #start(desired: Desired, options: AbortOptions): Promise<SyncReport> {
     const { log, clock } = this.#deps;
     const [state, replacement] = [this.#table.state(), this.#replacement.state()];

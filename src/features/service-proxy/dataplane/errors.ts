@@ -1,7 +1,7 @@
 import { ExpectedError } from "#base/errors";
 
 /**
- * - `owned`: another program owns the table of our name, and alone may change it (nftables' flag `owner`)
+ * - `owned`: another program owns the table of our name, and only that program may change it (nftables' flag `owner`)
  * - `unsupported`: the kernel, or libnftables, refuses an object that the rules of Services need
  */
 export type DataPlaneErrorCode = "owned" | "unsupported";

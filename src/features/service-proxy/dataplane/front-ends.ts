@@ -8,7 +8,7 @@ import { addChains, affinitySets, emptyChains, shapesOf, writeCompiled } from ".
 import { type DataPlaneDeps, SETTLE_MS } from "./types.ts";
 import type { TableWriter } from "./writer.ts";
 
-/** Size at which a batch is committed: far below netlink's limit, a few milliseconds of encoding. */
+/** A batch is committed at this size, bytes: the size is far below netlink's limit, and takes a few milliseconds to encode. */
 const BATCH_BYTES = 2 << 20;
 /** Work yields to the event loop after this time, milliseconds (docs/spec/service-proxy.md#1.1). */
 const SLICE_MS = 8;
@@ -19,13 +19,13 @@ export interface FrontEndWork {
   readonly writer: TableWriter;
   readonly observed: ObservedTable;
   readonly options: RuleOptions;
-  /** Front ends whose plans changed. A difference of any other is drift. */
+  /** Front ends whose plans changed. A difference in any other front end counts as drift. */
   readonly requested: ReadonlySet<string>;
 }
 
 /**
- * Syncs these front ends in groups: adds and switches each group, then deletes affinity of lost endpoints. The removals of all groups
- * come last, {@link SETTLE_MS} later.
+ * Syncs these front ends in groups. Adds the endpoints and changes the verdicts of each group, and deletes the affinity entries of lost
+ * endpoints. Removes the old elements of all groups last, {@link SETTLE_MS} later.
  */
 export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, ids: Iterable<string>): Promise<void> {
   const { deps, writer, observed } = work;
@@ -108,7 +108,7 @@ async function prepare(work: FrontEndWork, updates: Group["updates"]): Promise<v
   observed.affinityTimeouts = sorted;
 }
 
-/** In this order a chain is complete before a verdict leads to it. */
+/** Makes the chains of these shapes, in such an order that each chain is complete before a verdict leads to it. */
 async function addShapes({ writer, observed, options }: FrontEndWork, names: ReadonlySet<string>): Promise<void> {
   const chains = shapesOf(names, options, observed.chains);
   await writer.run(emptyChains(writer.table, chains));

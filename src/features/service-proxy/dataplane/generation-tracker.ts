@@ -3,7 +3,7 @@ import type { NftElements } from "#kernel/nft-elements";
 
 /**
  * Tells our nftables transactions from those of other programs. The kernel counts all transactions of a network namespace that change
- * something. Shared by the data planes of one namespace; to be read only while none of them is syncing.
+ * something. The data planes of one namespace share one tracker. It may be read only while none of them is syncing.
  */
 export class GenerationTracker {
   readonly #elements: Pick<NftElements, "generation">;
@@ -20,7 +20,7 @@ export class GenerationTracker {
     this.#expected = elements.generation();
   }
 
-  /** Runs a transaction of ours. Rejects as `run` does; a failed transaction has changed nothing. */
+  /** Runs a transaction of ours. Rejects with the error of `run`; a failed transaction has changed nothing. */
   async transact(run: () => void | Promise<void>): Promise<void> {
     if (this.#underWay === 0) this.#idle = new Deferred();
     this.#underWay += 1;
@@ -47,7 +47,7 @@ export class GenerationTracker {
     this.#expected = this.#elements.generation();
   }
 
-  /** Another program has changed some table since the last {@link GenerationTracker.settle}. */
+  /** True if another program has changed any nftables table since the last {@link GenerationTracker.settle}. */
   get hasForeignChanges(): boolean {
     return this.#hasForeignChanges || this.#elements.generation() !== this.#expected;
   }

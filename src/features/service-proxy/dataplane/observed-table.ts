@@ -16,11 +16,11 @@ import {
 import type { TableOptions } from "./types.ts";
 import type { TableWriter } from "./writer.ts";
 
-/** A table as the kernel is known to hold it. */
+/** The known content of a table in the kernel. */
 export interface ObservedTable {
   readonly frontEnds: Map<string, ObservedFrontEnd>;
   chains: Set<string>;
-  /** The rules, as `NftElements.ruleHandles` lists them; `undefined` where another program changed them after we wrote them. */
+  /** The rules, as `NftElements.ruleHandles` lists them; `undefined` if another program changed the rules after we wrote them. */
   rules: readonly string[] | undefined;
   readonly sets: Map<string, Set<ByteString>>;
   affinityTimeouts: readonly number[];
@@ -41,7 +41,7 @@ export const PLAIN_SETS = [SETS.clusterIps, SETS.hairpin, SETS.nodePortIps] as c
  */
 export type TableState = "absent" | "foreign" | "partial" | "whole";
 
-/** Pure. Reads the state off the names of the chains. `undefined`: there is no table. */
+/** Finds the state of a table from the names of its chains. `names` is `undefined` if there is no table. Pure. */
 export function stateOf(names: { readonly chains: readonly string[] } | undefined): TableState {
   if (names === undefined || names.chains.length === 0) return "absent";
   if (!names.chains.includes(LAYOUT_CHAIN)) return "foreign";
@@ -50,7 +50,8 @@ export function stateOf(names: { readonly chains: readonly string[] } | undefine
 
 /**
  * Adopts a table of ours that an earlier run left, and that other programs may have changed since: lists its elements, and writes its rules
- * again unless its seal shows that they are right. If `state` says that the table is not ours, deletes what has its name and makes it anew.
+ * again unless its seal shows that they are right. If `state` says that the table is not ours, deletes the table of this name and makes a
+ * new one.
  */
 export async function adopt(
   writer: TableWriter,
@@ -76,7 +77,7 @@ export async function adopt(
       writeCompiled(batch, compiledOf(names.chains, affinityTimeouts, options), options),
     );
   }
-  // Read at once: what another program does while elements are listed must show as damage.
+  // Chains and rules are read before the elements: a change by another program while elements are listed must count as damage.
   const chains = new Set(isSealed ? names.chains : elements.names(table)?.chains);
   const rules = isSealed ? rulesIn(structure) : rulesOf(elements, { table, options, chains, affinityTimeouts });
   const listing = await listElements(writer, elements);
@@ -92,7 +93,7 @@ export async function adopt(
   };
 }
 
-/** The handles of the rules that we have just written; `undefined` where the kernel shows others already. */
+/** The handles of the rules that we have just written; `undefined` if the kernel already has other rules. */
 export function rulesOf(
   elements: Pick<NftElements, "ruleHandles">,
   known: {
@@ -116,12 +117,13 @@ function compiledOf(chains: Iterable<string>, affinityTimeouts: readonly number[
   return [affinityChain(affinityTimeouts), ...shapesOf(chains, options)];
 }
 
-/** Lists in slices; if anything changed meanwhile, lists again without a pause. */
+/** Lists the elements in slices. If any table changed during the listing, lists the elements again without a pause. */
 async function listElements(
   { table, options }: TableWriter,
   elements: Pick<NftElements, "names" | "list" | "listInSlices" | "generation">,
 ): Promise<ReadonlyMap<string, readonly RawElement[]>> {
-  // Packets fill the affinity map. ServiceCIDRs are read as ranges. Anonymous sets belong to other programs' rules.
+  // The affinity map is left out because packets fill it, and the ServiceCIDRs because they are read as ranges. Anonymous sets (`__`)
+  // belong to rules of other programs.
   const isOurs = (name: string): boolean =>
     name !== SETS.affinity && name !== SETS.serviceCidrs && !name.startsWith("__");
   const names = (elements.names(table)?.sets ?? []).filter(isOurs);

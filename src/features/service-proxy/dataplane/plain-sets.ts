@@ -4,11 +4,11 @@ import { SETS } from "../rules/index.ts";
 import { type ObservedTable, PLAIN_SETS } from "./observed-table.ts";
 import type { Desired } from "./types.ts";
 
-/** Keys that sets without values gain before the front ends change, and lose after it. */
+/** Keys that are added to sets without values before the front ends change, and keys that are removed after the front ends have changed. */
 export interface SetChanges {
   readonly add: ElementBatch;
   readonly remove: ElementBatch;
-  /** The sets afterwards. */
+  /** The sets after both changes. */
   readonly next: ReadonlyMap<string, Set<ByteString>>;
   /** Number of changes that no plan requested. */
   readonly drift: number;
@@ -16,11 +16,11 @@ export interface SetChanges {
 
 /** Changes that were requested since the last successful sync. */
 export interface Requested extends ChangedKeys {
-  /** Keys of `nodeport-ips` at that sync; empty before the first. */
+  /** Keys of `nodeport-ips` at the last successful sync; empty before the first sync. */
   readonly nodePortIPs: ReadonlySet<ByteString>;
 }
 
-/** Pure but for the batches, which are new ones. Compares the requested keys; with `full`, all keys. */
+/** Compares the requested keys with the kernel's; with `full`, compares all keys. Pure but for the batches, which have to be new. */
 export function changeSets(
   observed: Pick<ObservedTable, "sets">,
   desired: Desired,
@@ -39,7 +39,7 @@ export function changeSets(
   for (const name of PLAIN_SETS) {
     const [want, keys] = wanted[name];
     const touched = full ? undefined : keys;
-    // Copied only for a full comparison: a partial sync stays as small as its change.
+    // The set is copied only for a full comparison: the work of a partial sync must depend only on the size of the change.
     const known = observed.sets.get(name) ?? new Set<ByteString>();
     const result = touched === undefined ? new Set(known) : known;
     for (const key of touched ?? union(known, want)) {

@@ -13,12 +13,13 @@ import { COMPLETE_CHAIN, hookTable, isSeal, removeTable, sealOf, sealTable, setS
 import type { DataPlaneDeps, Desired, SyncReport, TableOptions } from "./types.ts";
 import { TableWriter } from "./writer.ts";
 
-/** After so many refused attempts to adopt a table it counts as another program's, and is replaced. */
+/** After this number of refused attempts to adopt a table, the table counts as another program's and is replaced. */
 const MAX_REFUSALS = 2;
 
 /**
- * One nftables table. Writes the difference to the desired state, as few elements as possible, in an order that fails no new connection. A
- * new table is filled before packets pass through it. Knows the kernel's state from its own writes; after a failure it lists the kernel.
+ * One nftables table. Writes the difference between the kernel and the desired state, with as few elements as possible and in an order in
+ * which no new connection fails. A new table is filled before packets pass through it. This class knows the kernel's state from its own
+ * writes; after a failure it lists the kernel.
  */
 export class ServiceTable {
   readonly table: ElementTable & { readonly family: "ip" | "ip6" };
@@ -32,7 +33,7 @@ export class ServiceTable {
     hairpinEndpoints: new Set(),
     nodePortIPs: new Set(),
   };
-  /** Attempts in a row to adopt the table that the kernel refused. */
+  /** Number of consecutive attempts to adopt the table that the kernel refused. */
   #refusals = 0;
 
   constructor(deps: DataPlaneDeps, options: TableOptions) {
@@ -46,7 +47,7 @@ export class ServiceTable {
     return this.#observed?.frontEnds ?? new Map();
   }
 
-  /** The kernel's state is known. */
+  /** True while the kernel's state is known. */
   get isKnown(): boolean {
     return this.#observed !== undefined;
   }
@@ -73,8 +74,8 @@ export class ServiceTable {
   }
 
   /**
-   * Another program removed the table, a chain or a set, added a chain, or changed a rule. Cheap: reads no element. False while the
-   * kernel's state is not known.
+   * True if another program removed the table, a chain or a set, added a chain, or changed a rule. Cheap: the check reads no element. False
+   * while the kernel's state is not known.
    */
   isDamaged(): boolean {
     if (this.#observed === undefined) return false;
@@ -90,7 +91,8 @@ export class ServiceTable {
   }
 
   /**
-   * The table, or a chain, set or rule of it, is missing, so that packets are not translated. Cheap, as {@link ServiceTable.isDamaged}.
+   * True if the table, or one of its chains, sets or rules, is missing, so that packets are not translated. Cheap, like {@link
+   * ServiceTable.isDamaged}.
    */
   isBroken(): boolean {
     if (this.#observed === undefined) return false;
@@ -105,7 +107,7 @@ export class ServiceTable {
     );
   }
 
-  /** As `DataPlane.sync`. A foreign table of the same name is deleted first. */
+  /** Does what `DataPlane.sync` describes. Deletes a foreign table of the same name first. */
   async sync(desired: Desired, options: AbortOptions & { readonly full?: boolean }): Promise<SyncReport> {
     const writer = new TableWriter(this.#deps, this.table, options);
     const isFull = options.full === true || !this.isKnown;
@@ -168,7 +170,7 @@ export class ServiceTable {
     }
   }
 
-  /** The kernel's error says only that the change is not permitted. */
+  /** Adds the cause and a fix to the kernel's error, which says only that the change is not permitted. */
   #explained(error: unknown): unknown {
     if (!(error instanceof NftError) || error.code !== "not-permitted") return error;
     const table = `table ${this.table.family} ${this.table.name}`;
@@ -177,8 +179,8 @@ export class ServiceTable {
   }
 
   /**
-   * Seals the rules: the next start finds that they are right, and does not write them. If another program made a transaction since they
-   * were written, they may be its rules: they are not sealed, and the next repair writes them again.
+   * Seals the rules, so that the next start finds them right and does not write them. If another program made a transaction after our rules
+   * were written, the kernel's rules may be from that program: they are not sealed, and the next repair writes our rules again.
    */
   async #seal(observed: ObservedTable, writer: TableWriter): Promise<void> {
     const { elements, generations } = this.#deps;
@@ -200,7 +202,7 @@ export class ServiceTable {
   }
 }
 
-/** Keeps the requests of a sync that failed. */
+/** The new requests together with those of a sync that failed. */
 function merged(before: Requested, { frontEnds, clusterIPs, hairpinEndpoints }: ChangedKeys): Requested {
   return {
     frontEnds: before.frontEnds.size === 0 ? frontEnds : new Set([...before.frontEnds, ...frontEnds]),

@@ -29,7 +29,7 @@ const TABLE_COMMENT = "Services, by isthmus service-proxy";
 
 /**
  * Makes the table anew, in one transaction: sets, and chains that packets do not enter before {@link hookTable}. {@link writeSlotMaps}
- * makes its maps of endpoints. Pure.
+ * makes the maps of endpoints. Pure.
  */
 export function replaceTable(
   table: NftTable,
@@ -37,7 +37,8 @@ export function replaceTable(
   { isThere }: { readonly isThere: boolean },
 ): NftTransaction {
   const tx = new NftTransaction(table);
-  // A table that has appeared since the check belongs to another starting proxy. It may be the only one in force, so it stays.
+  // A table that has appeared since the check belongs to another starting proxy. That table may be the only one in force, so it is not
+  // removed.
   if (isThere) tx.removeTable();
   tx.addTable({ comment: TABLE_COMMENT }).chain(LAYOUT_CHAIN);
   for (const [name, spec] of setSpecs(options.family)) tx.set(name, spec);
@@ -127,8 +128,8 @@ export function sealOf(
 }
 
 /**
- * Whether the kernel has as many rules in each chain as we write into it, given handles as `NftElements.ruleHandles` lists them. Where it
- * has not, another program changed them after we wrote them. Pure.
+ * Whether the kernel has as many rules in each chain as we write into it, given handles as `NftElements.ruleHandles` lists them. If not,
+ * another program changed the rules after we wrote them. Pure.
  */
 export function hasAllRules(
   options: TableOptions,
@@ -155,12 +156,12 @@ export function sealTable(table: NftTable, seal: string, chains: Iterable<string
   return tx;
 }
 
-/** The chain is a seal; see {@link sealOf}. */
+/** True if the chain is a seal; see {@link sealOf}. */
 export function isSeal(name: string): boolean {
   return name.startsWith(SEAL_PREFIX);
 }
 
-/** Chains that we never make, by which packets may enter. Pure. */
+/** Chains that we never make. Packets may enter the table by these chains. Pure. */
 function unownedChains(names: Iterable<string>, options: TableOptions): readonly string[] {
   const ours = new Set([LAYOUT_CHAIN, COMPLETE_CHAIN, ...baseChains(options, []).map(({ name }) => name)]);
   return [...names].filter((name) => !ours.has(name) && parseShape(name) === undefined);
@@ -226,7 +227,7 @@ export function removeTable(table: NftTable): NftTransaction {
   return new NftTransaction(table).removeTable();
 }
 
-/** A chain that packets enter the table by. The affinity chain changes no packet, so it may be hooked at once. */
+/** True for a chain that packets enter the table by. False for the affinity chain: it changes no packet, so it may be hooked at once. */
 function isEntry({ name, base }: Chain): boolean {
   return base !== undefined && name !== AFFINITY_CHAIN;
 }

@@ -5,14 +5,17 @@ import { type Desired, SETTLE_MS, type SyncReport } from "./types.ts";
 
 /** Suffix of the name of the replacement table, which serves while the table is made anew. */
 export const REPLACEMENT_SUFFIX = "-takeover";
-/** The replacement's chains run right after those of the table that it replaces, and translate packets that these left untranslated. */
+/**
+ * The replacement's chains run right after those of the table that it replaces, and translate the packets that the replaced table left
+ * untranslated.
+ */
 export const REPLACEMENT_PRIORITY_OFFSET = 1;
 
 /**
  * Replaces a table of another program, or of another layout of ours; no connection is lost (docs/spec/service-proxy.md#2.12). A table
  * cannot be renamed, and the old one has sets and chains of the same names. So a replacement table is filled and hooked beside the old
- * table, the old table is removed, the new one is filled and hooked, and the replacement is removed. A complete table is in force at
- * every moment. If it stops at any step, the next takeover continues from there.
+ * table, the old table is removed, the new one is filled and hooked, and the replacement is removed. A complete table is in force at every
+ * moment. If a takeover stops at any step, the next takeover continues from there.
  */
 export async function takeOver(
   { table, replacement }: { readonly table: ServiceTable; readonly replacement: ServiceTable },

@@ -35,11 +35,14 @@ export interface SyncReport {
   readonly kind: "full" | "partial";
   /** Elements added and deleted. */
   readonly changes: number;
-  /** Changes among them that no plan requested: the kernel differed from what the last successful sync left. */
+  /** Number of these changes that no plan requested: the kernel's content was not what the last successful sync left. */
   readonly drift: number;
   readonly transactions: number;
   readonly bytes: number;
 }
 
-/** After this time no packet is under way that saw the state before a commit, milliseconds (docs/spec/service-proxy.md#2.8). */
+/**
+ * Time after a commit, milliseconds. When it is over, no packet is under way that saw the state before the commit
+ * (docs/spec/service-proxy.md#2.8).
+ */
 export const SETTLE_MS = 10;

@@ -30,11 +30,11 @@ export interface Explanation {
     readonly port: number;
     readonly protocol: string;
   };
-  /** `untouched`: no rule of the proxy applies to it. */
+  /** `untouched`: no rule of the proxy applies to the packet. */
   readonly outcome: "translated" | "untouched" | "dropped" | "rejected";
   /** `namespace/name:port/protocol`. */
   readonly service?: string;
-  /** Each connection goes to one of them at random; empty unless translated. */
+  /** Each connection goes to one of these endpoints at random. Empty unless the outcome is `translated`. */
   readonly arrivals: readonly Arrival[];
   /** The deciding rule, and the Service's element, or else the last element that was found. */
   readonly decidedBy?: {
@@ -43,16 +43,16 @@ export interface Explanation {
     readonly set?: string;
     readonly element?: string;
   };
-  /** For the first endpoint. */
+  /** The rules that apply to the packet on its way to the first endpoint. */
   readonly steps: readonly Step[];
   readonly notes: readonly string[];
 }
 
 /** Everything that `explain` needs besides the question. */
 export interface ExplainOptions {
-  /** Configuration of the node's proxy. Its `nodeName` is the node, unless `followsPod` applies. */
+  /** Configuration of the node's proxy. The answer is for its `nodeName`, unless `followsPod` applies. */
   readonly config: ExplainConfig;
-  /** If a pod sends, its node is the node. */
+  /** If true and the sender is a pod, the answer is for the pod's node. */
   readonly followsPod: boolean;
   /** Addresses of the node that its Node does not name. */
   readonly localAddresses: readonly IpAddress[];
@@ -102,7 +102,7 @@ function serviceOf({ steps }: Trace): string | undefined {
   return steps.findLast(({ element }) => element?.service !== undefined)?.element?.service;
 }
 
-/** No rule decides about an untouched packet. */
+/** The rule and the element that decide; `undefined` for an untouched packet. */
 function decisionOf({ outcome, steps }: Trace): Explanation["decidedBy"] {
   const isDelivered = outcome.kind === "delivered";
   const last = isDelivered ? steps.findLast(({ action }) => action === "dnat") : steps.at(-1);

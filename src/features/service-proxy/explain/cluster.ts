@@ -32,7 +32,7 @@ export interface Cluster {
   readonly serviceCIDRs: readonly Cidr[];
 }
 
-/** Reads them once. Rejects with `ExplainError` if there is no such Node, and with `KubeError`. */
+/** Reads the objects of {@link Cluster} once. Rejects with `ExplainError` if there is no such Node, and with `KubeError`. */
 export async function readCluster(
   api: KubeApi,
   nodeName: string,
@@ -54,7 +54,7 @@ export async function readCluster(
   };
 }
 
-/** The proxy ignores unreadable objects. */
+/** True for objects that the proxy can read; the proxy ignores all others. */
 function isReadable(resource: keyof typeof SHAPES): (object: object) => boolean {
   return (object) => fitShape(object, SHAPES[resource].shape) === undefined;
 }
@@ -70,7 +70,7 @@ async function readRanges(api: KubeApi, options: { readonly signal: AbortSignal 
   }
 }
 
-/** Number of Nodes that a message names. */
+/** Maximum of Nodes that a message names. */
 const MAX_NAMES = 5;
 
 function noSuchNode(name: string, nodes: readonly Node[]): ExplainError {
@@ -93,7 +93,7 @@ export interface NodePlan {
   readonly nodePortAddresses: readonly IpAddress[];
 }
 
-/** Pure. Uses the same functions as the proxy. `further`: addresses of the node that its Node does not name. */
+/** Plans one family's table with the same functions as the proxy. `further`: addresses of the node that its Node does not name. Pure. */
 export function planNode(
   { node, services, slices, serviceCIDRs: cidrs }: Cluster,
   config: ExplainConfig,

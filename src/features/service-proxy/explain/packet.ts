@@ -19,7 +19,7 @@ const OTHER_LINK = "";
 /** The fields of a pod that are read. */
 export type Sender = Pick<Pod, "spec" | "status">;
 
-/** The pod that the question names; `undefined`: it names none. Rejects with `ExplainError` and `KubeError`. */
+/** Reads the pod that the question names; `undefined`: the question names no pod. Rejects with `ExplainError` and `KubeError`. */
 export async function readPod(
   api: KubeApi,
   source: Source,
@@ -36,7 +36,7 @@ export async function readPod(
   throw new ExplainError("no-such-object", `there is no pod ${source.ref.namespace}/${source.ref.name}`);
 }
 
-/** A proxy's credentials do not allow reading pods. Slices name the pods of Services. */
+/** Finds the pod in the EndpointSlices, which name the pods of Services: a proxy's credentials do not allow reading pods. */
 async function endpointOf(
   api: KubeApi,
   { namespace = "", name }: ObjectRef,
@@ -59,7 +59,7 @@ async function endpointOf(
   );
 }
 
-/** Destination of the packet: the address, or the Service's cluster IP of the sender's family, or else its first one. */
+/** Destination of the packet: the address, or the Service's cluster IP of the sender's family, or else the Service's first cluster IP. */
 export async function readDestination(
   api: KubeApi,
   destination: Destination,
@@ -69,7 +69,7 @@ export async function readDestination(
   if (destination.kind === "address") return destination.address;
   const { ref } = destination;
   const name = `${ref.namespace}/${ref.name}`;
-  // A list, because a proxy's credentials allow no get.
+  // The Service is listed because a proxy's credentials do not allow `get`.
   const selection = { namespace: ref.namespace, fieldSelector: `metadata.name=${ref.name}` };
   const [service] = (await api.listAll(resources.services, { ...selection, ...options })).items;
   if (service === undefined) throw new ExplainError("no-such-object", `there is no Service ${name}`);
@@ -91,7 +91,7 @@ export interface QuestionPacket {
   readonly notes: readonly string[];
 }
 
-/** Pure. `pod`: the one that the question names. Throws `ExplainError`. */
+/** Makes the packet of a question. `pod`: the pod that the question names. Throws `ExplainError`. Pure. */
 export function packetOf(
   { source, port, protocol }: Question,
   destination: IpAddress,
@@ -141,7 +141,7 @@ function podAddress(pod: Sender | undefined, family: IpFamily): IpAddress | unde
   return texts.flatMap((text) => IpAddress.tryParse(text) ?? []).find((address) => address.family === family);
 }
 
-/** Interface of a pod of this node, for detectors that recognize pods by it. */
+/** Interface of a pod of this node, for detectors that recognize pods by their interface. */
 function podLink({ options: { detector } }: NodePlan): string {
   if (detector?.kind === "interface") return detector.name;
   return detector?.kind === "interface-prefix" ? detector.prefix : OTHER_LINK;

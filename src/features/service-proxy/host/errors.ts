@@ -1,6 +1,6 @@
 import { ExpectedError } from "#base/errors";
 
-/** `kernel-too-old`: for the rules of Services. */
+/** `kernel-too-old`: the kernel is too old for the rules of Services. */
 export type HostErrorCode = "kernel-too-old";
 
 /** Thrown by the start checks. */

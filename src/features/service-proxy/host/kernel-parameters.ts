@@ -40,8 +40,8 @@ function conntrackMax({ maxPerCore, min }: ConntrackSettings, cores: number): nu
 }
 
 /**
- * Sets the parameters that differ. A parameter that cannot be set, as in a container or another network namespace, is logged and left
- * (docs/spec/service-proxy.md#2.10).
+ * Sets the parameters that differ. A parameter that cannot be set, for example in a container or another network namespace, is logged and
+ * keeps its value (docs/spec/service-proxy.md#2.10).
  */
 export function setKernelParameters(
   sysctl: SysctlPort,

@@ -5,12 +5,12 @@ import type { NftElements } from "#kernel/nft-elements";
 const KUBE_PROXY_TABLE = "kube-proxy";
 /** The link that has all cluster IPs in kube-proxy's IPVS mode. */
 const IPVS_LINK = "kube-ipvs0";
-/** Chains that translate. kubelet has chains that begin with KUBE too; they stay. */
+/** Chains that translate. kubelet's chains begin with KUBE too, but do not match. */
 const TRANSLATES = /^KUBE-(SERVICES|NODEPORTS|EXTERNAL-SERVICES|SVC-.+|SEP-.+)$/;
 
 /**
- * Objects that another proxy left in the kernel and that still translate Services. One line each, with the command that removes it. Removes
- * nothing. Does not see chains of legacy iptables, which are not in nftables. Throws `KernelError`.
+ * Objects that another proxy left in the kernel and that still translate Services. Each line names an object and the command that removes
+ * it. This function removes nothing. Does not see chains of legacy iptables, which are not in nftables. Throws `KernelError`.
  */
 export function leftovers(
   kernel: { readonly elements: Pick<NftElements, "names">; readonly links: Pick<LinkPort, "get"> },

@@ -10,10 +10,10 @@ import { HostError } from "./errors.ts";
 
 /** The oldest kernel that is known to support all that kube-proxy's nftables mode needs (docs/spec/service-proxy.md#2.10). */
 const MIN_KERNEL = { major: 5, minor: 13 } as const;
-/** kube-proxy's environment variable: any text lets an older kernel be tried. */
+/** kube-proxy's environment variable: if it has any value, an older kernel is tried. */
 export const SKIP_VERSION_CHECK = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK";
 
-/** Pure but for the log. Throws {@link HostError} `kernel-too-old`. `release`: the output of `uname -r`. */
+/** Checks the kernel's version. `release`: the output of `uname -r`. Throws {@link HostError} `kernel-too-old`. Pure but for the log. */
 export function checkKernelVersion(
   release: string,
   { env, log }: { readonly env: Readonly<Record<string, string | undefined>>; readonly log: Logger },
@@ -38,7 +38,7 @@ export function checkKernelVersion(
 
 /**
  * Tries every kind of object that the tables need, in a network namespace that is thrown away (docs/spec/service-proxy.md#2.10). Rejects
- * with `DataPlaneError`, which names the refused object. If no namespace may be made, logs that and tries nothing.
+ * with `DataPlaneError`, which names the refused object. If this process may not make a namespace, logs that and tries nothing.
  */
 export async function tryConstructs(families: readonly IpFamily[], log: Logger): Promise<void> {
   for (const family of families) {

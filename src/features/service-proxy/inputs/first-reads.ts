@@ -12,7 +12,9 @@ export interface FirstRead {
   readonly resource: string;
   /** The consequence of going on without it, and the fix. */
   readonly without: string;
-  /** An API server that does not serve the resource has no such objects. Default: that is a refusal. */
+  /**
+   * If true, an API server that does not serve the resource counts as having no such objects. Default: it counts as refusing the resource.
+   */
   readonly isOptional?: boolean;
 }
 
@@ -24,8 +26,9 @@ interface Read {
 }
 
 /**
- * Waits until every resource that decides the tables has been read once; until then the tables of an earlier run stay. A resource that is
- * refused for 30 s is done without, with a warning. An API server that cannot be reached is waited for.
+ * Waits until every resource that decides the tables has been read once; until then the tables of an earlier run stay. If the API server
+ * refuses a resource for 30 s, the proxy goes on without the resource and logs a warning. If the API server cannot be reached, the proxy
+ * waits.
  */
 export class FirstReads {
   readonly #clock: Clock;
@@ -40,12 +43,12 @@ export class FirstReads {
     );
   }
 
-  /** Resolves when all have been read, or are done without. */
+  /** Resolves when each resource has been read, or the proxy goes on without it. */
   get done(): Promise<unknown> {
     return Promise.all(Array.from(this.#reads.values(), ({ done }) => done.promise));
   }
 
-  /** The resource was read. */
+  /** Records that the resource was read. */
   read(resource: string): void {
     const read = this.#reads.get(resource);
     if (read === undefined) return;
@@ -54,12 +57,12 @@ export class FirstReads {
     read.done.resolve();
   }
 
-  /** The resource was read, but lacks something that may still come. */
+  /** Records that the resource was read, but lacks something that may still come. */
   lacks(resource: string, what: string): void {
     this.#goOnLater(resource, what);
   }
 
-  /** Result of an attempt to read the resource. */
+  /** Records the result of an attempt to read the resource. */
   onHealth(resource: string, health: InformerHealth): void {
     if (health.state === "ready") return;
     const read = this.#reads.get(resource);

@@ -62,7 +62,7 @@ export const PROXY_SELECTORS = { services: `!${PROXY_NAME_LABEL}`, slices: `!${H
 export interface InputFamily {
   readonly family: IpFamily;
   readonly tracker: Tracker;
-  /** Something changed in the tracker. */
+  /** Requests a sync because something changed in the tracker. */
   request(): void;
   setServiceCIDRs(cidrs: readonly Cidr[]): void;
 }
@@ -70,20 +70,20 @@ export interface InputFamily {
 /** Receivers of what the API server reports. */
 export interface InputTargets {
   readonly families: readonly InputFamily[];
-  /** Returns true if the Node has what is needed of it. */
+  /** Returns true if the Node has all that the proxy needs from it. */
   readonly onNode: (node: Node | undefined) => boolean;
-  /** Services and slices have both been listed. */
+  /** Called when Services and slices have both been listed. */
   readonly onListed: () => void;
-  /** All inputs have been read once. */
+  /** Called when all inputs have been read once. */
   readonly onKnown: () => void;
   /** A Service was added or changed; `undefined`: it is gone. */
   readonly onService?: (name: string, service: Service | undefined) => void;
   readonly onWatch: (resource: string, health: InformerHealth) => void;
-  /** A resource was listed for the first time. */
+  /** Called when a resource was listed for the first time. */
   readonly onRead?: (resource: string) => void;
-  /** The API server does not serve the resource, and need not. */
+  /** Called if the API server does not serve a resource that is optional. */
   readonly onAbsent?: (resource: string) => void;
-  /** A change waits to be synced. */
+  /** Called when a change waits to be synced. */
   readonly onChange?: (kind: "service" | "endpoint", family: IpFamily) => void;
   readonly allowExternalIPs: boolean;
   readonly onEvent: UnreadableEventSink;
@@ -182,7 +182,7 @@ export async function watchInputs(
   await group.wait();
 }
 
-/** Calls `set` for each readable object, and when it is gone. */
+/** Calls `set` with each readable object, and with `undefined` when the object is gone. */
 function follow<U extends Cached>(
   informer: Pick<Informer<KubeObject, U | Unreadable>, "addHandler">,
   resource: keyof typeof SHAPES,
@@ -205,7 +205,7 @@ function keyOf({ metadata }: Cached): string {
   return `${metadata.namespace ?? ""}/${metadata.name}`;
 }
 
-/** A slice without a Service keeps its metadata alone. */
+/** The parts of a slice that are kept. Of a slice without a Service only the metadata is kept. */
 function viewOf(slice: EndpointSlice): SliceView | (Pick<SliceView, "metadata"> & { readonly service?: undefined }) {
   const { name, namespace = "", uid, resourceVersion } = slice.metadata;
   return sliceView(slice) ?? { metadata: { name, namespace, uid, resourceVersion } };
@@ -221,7 +221,7 @@ interface ServiceView {
   readonly metadata: Service["metadata"];
   /** By family, in the order of {@link InputTargets.families}. */
   readonly ports: readonly (readonly ServicePort[])[];
-  /** Kept if there may be a warning for its owner. */
+  /** Kept if the Service's owner may get a warning. */
   readonly spec?: NonNullable<Service["spec"]>;
 }
 

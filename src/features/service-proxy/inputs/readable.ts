@@ -48,7 +48,7 @@ export interface Unreadable {
   readonly fault: string;
 }
 
-/** Transform of an informer: the result of `read`, or why the object cannot be read. */
+/** Makes an informer's transform. The transform returns the result of `read`, or why the object cannot be read. */
 export function readable<T extends KubeObject, U extends { readonly metadata: unknown }>(
   resource: keyof typeof SHAPES,
   read: (object: T) => U,
@@ -82,7 +82,7 @@ export class UnreadableReporter {
     this.#onEvent = deps.onEvent;
   }
 
-  /** `object`: as the informer has it; `undefined`: it is gone. */
+  /** Reports a fault of `object`, the informer's object. `undefined`: the object is gone. */
   report(resource: keyof typeof SHAPES, key: string, object: object | undefined): void {
     const { kind } = SHAPES[resource];
     const id = `${kind} ${key}`;

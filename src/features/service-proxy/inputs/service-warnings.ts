@@ -4,7 +4,7 @@ import type { Service } from "#kube/client";
 interface WarningOptions {
   /** Gate `AllowServiceExternalIPs`. */
   readonly allowExternalIPs: boolean;
-  /** The Service needs a health check port and has none. */
+  /** True if the Service needs a health check port and has none. */
   readonly lacksHealthPort: (service: Service) => boolean;
 }
 
@@ -34,12 +34,12 @@ const WARNINGS: readonly ServiceWarning[] = [
   },
 ];
 
-/** Logs each warning once for each Service, and again if it applies anew. */
+/** Logs each warning once for each Service, and again if the warning ends and then applies again. */
 export function serviceWarnings(
   log: Logger,
   options: WarningOptions,
 ): (name: string, service: Service | undefined) => void {
-  // Of Services that the API server has.
+  // For each warning, the names of the Services that it was logged for. Services that are gone are removed.
   const reported = WARNINGS.map(() => new Set<string>());
   return (name, service) => {
     for (const [at, { level, applies, message, fix }] of WARNINGS.entries()) {

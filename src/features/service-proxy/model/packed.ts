@@ -1,18 +1,21 @@
 const NONE: readonly never[] = [];
 const NO_KEYS: ReadonlySet<never> = new Set<never>();
 
-/** A copy that takes no more memory than its elements. An array that was filled one by one has room for 16 more. For data that is kept. */
+/**
+ * A copy that takes no more memory than its elements, for data that is kept. An array that was filled one by one has unused room for 16
+ * more elements.
+ */
 export function packed<T>(list: readonly T[]): readonly T[] {
   return list.length === 0 ? NONE : list.slice();
 }
 
-/** A set of these keys. An empty set takes 200 bytes, so one is shared. */
+/** A set of these keys. An empty set takes 200 bytes, so all callers share one. */
 export function packedSet<T>(keys: Iterable<T>): ReadonlySet<T> {
   const set = new Set(keys);
   return set.size === 0 ? NO_KEYS : set;
 }
 
-/** Texts that are kept to be shared. */
+/** Maximum of texts that are kept to be shared. */
 const MAX_SHARED = 8192;
 
 /** Returns the same string for equal texts, such as names of nodes; otherwise each object has its own copy in memory. */
@@ -28,7 +31,7 @@ export class SharedTexts {
   }
 }
 
-/** Joins texts into one flat string. The result of `+` keeps its parts, and a node for each, until it is read. */
+/** Joins texts into one flat string. The result of `+` keeps its parts, and a node for each, until the string is read. */
 export function flatText(...parts: readonly string[]): string {
   return parts.join("");
 }

@@ -6,7 +6,7 @@ export interface Selection {
   readonly cluster: readonly Endpoint[];
   /** Endpoints on this node, for the policies Local. */
   readonly local: readonly Endpoint[];
-  /** Some endpoint in the cluster would answer. False: reject, do not drop. */
+  /** True if some endpoint in the cluster would answer. If false, connections have to be rejected, not dropped. */
   readonly hasEndpoints: boolean;
 }
 
@@ -30,7 +30,7 @@ function readyOrTerminating(ready: readonly Endpoint[], all: readonly Endpoint[]
   return ready.length > 0 ? ready : all.filter(isTerminatingButServing);
 }
 
-/** Only ready endpoints and their hints count (docs/spec/service-proxy.md#2.3). */
+/** The ready endpoints that the hints allow (docs/spec/service-proxy.md#2.3). */
 function filterByTopology(endpoints: readonly Endpoint[], node: NodeInfo): readonly Endpoint[] {
   const ready = endpoints.filter(isReady);
   const mode = topologyMode(ready, node);
@@ -39,7 +39,7 @@ function filterByTopology(endpoints: readonly Endpoint[], node: NodeInfo): reado
   return ready;
 }
 
-/** Hints count only if every ready endpoint has them and one names this node or its zone. */
+/** Hints count only if every ready endpoint has hints and at least one hint names this node or its zone. */
 function topologyMode(ready: readonly Endpoint[], node: NodeInfo): "node" | "zone" | "none" {
   if (ready.length === 0) return "none";
   const allOnNodes = ready.every(({ nodeHints }) => nodeHints.length > 0);

@@ -11,14 +11,14 @@ export const PROTOCOL_NUMBERS: Readonly<Record<Protocol, number>> = { TCP: 6, UD
 export interface ServicePort {
   readonly namespace: string;
   readonly name: string;
-  /** Empty for the only port of a Service, without a name. */
+  /** Empty if the Service has only this port and gives it no name. */
   readonly portName: string;
   readonly protocol: Protocol;
   readonly family: IpFamily;
   readonly clusterIP: IpAddress;
   /** Port at the cluster IP, externalIPs and load balancer addresses. */
   readonly port: number;
-  /** 0: none. */
+  /** 0: the service port has no NodePort. */
   readonly nodePort: number;
   readonly externalIPs: readonly IpAddress[];
   /** From `status.loadBalancer.ingress`, with `ipMode` VIP. */
@@ -29,9 +29,9 @@ export interface ServicePort {
   readonly internalTrafficPolicy: "Cluster" | "Local";
   /** How long a client stays with its endpoint, seconds; 0: no affinity. */
   readonly affinitySeconds: number;
-  /** For Services of type LoadBalancer with externalTrafficPolicy Local; 0: none. */
+  /** Used by Services of type LoadBalancer with externalTrafficPolicy Local; 0: there is no such port. */
   readonly healthCheckNodePort: number;
-  /** Milliseconds since the epoch. Of two Services that claim one address and port the older one holds it. */
+  /** Milliseconds since the epoch. If two Services claim one address and port, the older Service holds both. */
   readonly createdAt: number;
 }
 
@@ -42,7 +42,7 @@ export interface Endpoint {
   readonly ready: boolean;
   readonly serving: boolean;
   readonly terminating: boolean;
-  /** It is on this node. */
+  /** True if the endpoint is on this node. */
   readonly isLocal: boolean;
   /** `hints.forZones`. */
   readonly zoneHints: readonly string[];
@@ -63,7 +63,7 @@ export function servicePortId(port: Pick<ServicePort, "namespace" | "name" | "po
   return flatText(namespace, "/", name, portName === "" ? "" : ":", portName, "/", protocol);
 }
 
-/** It can be reached from outside the cluster (docs/spec/service-proxy.md#2.1). */
+/** True if the service port can be reached from outside the cluster (docs/spec/service-proxy.md#2.1). */
 export function isExternallyAccessible(port: ServicePort): boolean {
   return port.nodePort > 0 || port.loadBalancerIPs.length > 0 || port.externalIPs.length > 0;
 }

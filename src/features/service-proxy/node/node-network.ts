@@ -6,13 +6,16 @@ const ZONE_LABEL = "topology.kubernetes.io/zone";
 
 /** Addresses, zone and podCIDRs of the Node. */
 export interface NodeNetwork {
-  /** At most one of each family, the primary one first. Empty while the Node has none. */
+  /** At most one address of each family, the primary one first. Empty while the Node has no address. */
   readonly addresses: readonly IpAddress[];
   readonly zone: string | undefined;
   readonly podCIDRs: readonly Cidr[];
 }
 
-/** Pure (docs/spec/service-proxy.md#2.10): the first InternalIP, or else ExternalIP, is primary; the next one of the other family is secondary. */
+/**
+ * Reads addresses, zone and podCIDRs from a Node (docs/spec/service-proxy.md#2.10). The first InternalIP, or else the first ExternalIP, is
+ * the primary address; the next address of the other family is the secondary one. Pure.
+ */
 export function nodeNetwork(
   node: Pick<Node, "metadata" | "spec" | "status">,
   bindAddress: IpAddress | undefined,

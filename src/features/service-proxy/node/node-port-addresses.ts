@@ -13,7 +13,7 @@ export interface NodePortAddresses {
 const isLoopback = (address: IpAddress): boolean =>
   address.family === 4 ? address.toString().startsWith("127.") : address.toString() === "::1";
 
-/** Pure. `local`: all addresses of the host. `primary`: the address of the node in this family. */
+/** The addresses that take NodePorts. `local`: all addresses of the host. `primary`: the address of the node in this family. Pure. */
 export function nodePortAddressesOf(
   { nodePortAddresses }: Pick<NodeConfig, "nodePortAddresses">,
   family: IpFamily,

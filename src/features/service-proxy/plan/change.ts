@@ -44,8 +44,8 @@ const BY_NODE_PORT: FrontEndSets = {
 };
 
 /**
- * Writes the difference between `observed` and `wanted` into the phases. Returns what the kernel then holds: `wanted`, with its
- * endpoints in the slots that they were given. Either may be absent. Pure but for the batches.
+ * Writes the difference between `observed` and `wanted` into the phases. Returns what the kernel then holds: `wanted`, with its endpoints
+ * in the slots that they were given. `observed` or `wanted` may be absent. Pure but for the batches.
  */
 export function changeFrontEnd(
   observed: ObservedFrontEnd | undefined,
@@ -70,7 +70,7 @@ export function changeFrontEnd(
     frontEnd?.noEndpoints === true ? NO_ENDPOINTS : undefined;
   changeVerdict(names.noEndpoints, key, refused(observed), refused(wanted), switched);
   if (wanted === undefined) return undefined;
-  // The slots are nearly always those of the plan: one object then serves as both.
+  // The slots are nearly always those of the plan. Then one object is both the planned and the observed front end.
   if (isSameList(slots, wanted.slots) && isSameList(localSlots, wanted.localSlots)) return wanted;
   return { ...wanted, slots, localSlots };
 }
@@ -124,7 +124,8 @@ function changeRanges(
   for (const text of after) {
     if (before.has(text)) continue;
     const range = Cidr.parse(text);
-    // The kernel refuses overlapping intervals, so the old one is deleted first. One transaction does both: no source is refused meanwhile.
+    // The kernel refuses overlapping intervals, so the old interval is deleted first. One transaction deletes the old and adds the new
+    // interval: no source is refused in between.
     for (const old of stale.filter((other) => other.overlaps(range))) {
       phases.add.delete(SETS.firewallAllow, ...allowKeys(key, old));
       stale.splice(stale.indexOf(old), 1);

@@ -15,7 +15,7 @@ export interface FrontEnd<Slot = ByteString> {
   readonly isNodePort: boolean;
   /** `namespace/name:port/protocol`; the element's comment. */
   readonly service: string;
-  /** Verdict for new connections; absent: they are rejected, see `noEndpoints`. */
+  /** Verdict for new connections; absent: new connections are rejected, see `noEndpoints`. */
   readonly verdict: Verdict | undefined;
   /** Verdict for pods and this node, with externalTrafficPolicy Local. */
   readonly localVerdict: Verdict | undefined;
@@ -31,7 +31,7 @@ export interface FrontEnd<Slot = ByteString> {
 
 /** A front end as listed from the kernel, where slots may be missing. */
 export interface ObservedFrontEnd extends FrontEnd<ByteString | undefined> {
-  /** Its sources are checked; absent: if it has `sourceRanges`. */
+  /** Whether the sources of packets are checked. Absent: they are checked if the front end has `sourceRanges`. */
   readonly isGuarded?: boolean;
 }
 
@@ -52,7 +52,7 @@ interface FrontEndAddress {
 /** A front end that a Service requests. */
 export interface RequestedFrontEnd {
   readonly frontEnd: FrontEnd;
-  /** Its address comes from externalIPs or the load balancer, so that another Service may have it too. */
+  /** True if the address comes from externalIPs or the load balancer. Another Service may have the same address. */
   readonly isExternal: boolean;
   /** Owner of an address that no Service can have. */
   readonly owner: string | undefined;
@@ -72,13 +72,13 @@ const RESERVED: readonly (readonly [range: Cidr, owner: string])[] = (
   ] as const
 ).map(([range, owner]) => [Cidr.parse(range), owner]);
 
-/** Pure. `undefined`: a Service may have the address. */
+/** The owner of an address that no Service can have; `undefined`: a Service may have the address. Pure. */
 function ownerOf(address: IpAddress, nodeIPs: readonly IpAddress[]): string | undefined {
   if (nodeIPs.some((one) => one.equals(address))) return "this node";
   return RESERVED.find(([range]) => range.contains(address))?.[1];
 }
 
-/** The front ends of a service port. Pure. Of several with one key the first counts. `nodeIPs`: addresses of this node. */
+/** The front ends of a service port. Pure. If several front ends have one key, the first one counts. `nodeIPs`: addresses of this node. */
 export function frontEndsOf(
   port: ServicePort,
   selection: Selection,
@@ -146,7 +146,7 @@ function frontEndOf(port: ServicePort, target: FrontEndAddress, lists: Lists, ha
   };
 }
 
-/** Sorted by address and port as text: the same endpoints always give the same plan. */
+/** The values of the endpoints, sorted by address and port as text: the same endpoints always give the same plan. */
 function valuesOf(endpoints: readonly Endpoint[]): ByteString[] {
   const texts = endpoints.map(({ address, port }) => ({ text: `${address}:${port}`, address, port }));
   texts.sort((a, b) => (a.text < b.text ? -1 : a.text > b.text ? 1 : 0));
@@ -155,7 +155,7 @@ function valuesOf(endpoints: readonly Endpoint[]): ByteString[] {
 
 /**
  * Sources that may use the load balancer's addresses. If a range contains the node's address, the load balancer's addresses are allowed
- * too: a node that holds such an address sends with it as source (docs/spec/service-proxy.md#2.4).
+ * too: a node that holds such an address uses it as the source of its packets (docs/spec/service-proxy.md#2.4).
  */
 function rangesOf(
   { sourceRanges, loadBalancerIPs }: ServicePort,

@@ -33,7 +33,9 @@ const MAX_SLOTS = 100_000;
 /** Length of protocol and port, bytes. */
 const PORT_BYTES = 8;
 
-/** Reads a listing, the elements of each set. Pure. A table that an earlier run left is then compared like any other. */
+/**
+ * Reads a listing, which has the elements of each set. A table that an earlier run left can then be compared like any other table. Pure.
+ */
 export function readListing(listing: ReadonlyMap<string, readonly RawElement[]>): ListedTable {
   const reader = new ListingReader();
   for (const [set, elements] of listing) for (const element of elements) reader.take(set, element);
@@ -48,7 +50,7 @@ class ListingReader {
     if (!this.#takeKnown(set, element)) this.#unowned.push({ set, element });
   }
 
-  /** False for an element that no plan makes. */
+  /** Takes an element. Returns false if no plan makes such an element. */
   #takeKnown(set: string, element: RawElement): boolean {
     const { key, value } = element;
     const verdict = typeof value === "object" ? value : undefined;
@@ -192,7 +194,7 @@ function before(key: ByteString): ByteString {
   return bytes.toString("latin1");
 }
 
-/** The prefix of an interval; `undefined` if it is none. */
+/** The prefix of an interval; `undefined` if the interval is not a prefix. */
 function cidrBetween(first: ByteString, last: ByteString): Cidr | undefined {
   const [from, to] = [first, last].map((bytes) => IpAddress.fromBytes(Buffer.from(bytes, "latin1")));
   if (from === undefined || to === undefined) return undefined;

@@ -10,7 +10,7 @@ export interface PortWithEndpoints {
   readonly endpoints: readonly Endpoint[];
 }
 
-/** Pure. All that a Service requests of one family's table. `nodeIPs`: addresses of this node in the family. */
+/** All that a Service requests of one family's table. `nodeIPs`: addresses of this node in the family. Pure. */
 export function planService(
   ports: readonly PortWithEndpoints[],
   node: NodeInfo,

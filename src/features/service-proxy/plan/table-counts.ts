@@ -10,7 +10,7 @@ export interface TableCounts {
   readonly noLocalExternal: number;
 }
 
-/** Pure. */
+/** Counts the objects of these front ends. Pure. */
 export function countTable(frontEnds: Iterable<ObservedFrontEnd>): TableCounts {
   const counts = { frontEnds: 0, endpoints: 0, noLocalInternal: 0 };
   // A service port counts once, though it may have several external front ends.

@@ -8,15 +8,15 @@ const PORT_KEY_BYTES = 8;
 /** The elements that one Service requests in one family. */
 export interface ServicePlan {
   readonly frontEnds: readonly FrontEnd[];
-  /** Those at externalIPs and load balancer addresses, which another Service may have too; see {@link frontEndId}. */
+  /** Ids ({@link frontEndId}) of the front ends at externalIPs and load balancer addresses, which another Service may have too. */
   readonly external: ReadonlySet<string>;
   /** Requests for addresses that no Service can have, with the owner of each. */
   readonly refused: readonly { readonly frontEnd: FrontEnd; readonly owner: string }[];
   /** Keys of `cluster-ips`. */
   readonly clusterIPs: readonly ByteString[];
-  /** Keys of `hairpin`: its endpoints on this node. */
+  /** Keys of `hairpin`: the Service's endpoints on this node. */
   readonly hairpinEndpoints: readonly ByteString[];
-  /** Milliseconds since the epoch. Of two Services that claim one front end the older one holds it. */
+  /** Milliseconds since the epoch. If two Services claim one front end, the older Service holds it. */
   readonly createdAt: number;
 }
 
@@ -32,7 +32,7 @@ interface Claim {
 export interface LostFrontEnd {
   readonly frontEnd: FrontEnd;
   readonly service: string;
-  /** The Service that holds it, or has the address as cluster IP; absent: the address has an `owner`. */
+  /** The Service that holds the front end, or has its address as cluster IP; absent: the address has an `owner`. */
   readonly holder?: string;
   /** `this node`, `loopback`, …: no Service can have the address. */
   readonly owner?: string;
@@ -47,9 +47,9 @@ export interface ChangedKeys {
 }
 
 /**
- * The desired content of one family's table. A cluster IP belongs to its Service, with all ports, whatever else claims it. Several Services
- * may claim another address and port, mostly by externalIPs: the older one holds it, by name if both are of an age, and the other one gets
- * it when that one goes.
+ * The desired content of one family's table. A cluster IP belongs to its Service, with all ports, also if other Services claim the address.
+ * Several Services may claim another address and port, mostly by externalIPs: the oldest Service holds it, or the first one by name if
+ * their ages are equal. When the holder gives it up, the next Service gets it.
  */
 export class WantedTable {
   readonly #services = new Map<string, ServicePlan>();
@@ -58,11 +58,11 @@ export class WantedTable {
   /** Front ends with several claims: few, if any. */
   readonly #contested = new Set<string>();
   readonly #clusterIPs = new ReferenceCounts();
-  /** By cluster IP, the Services that have it: one, except by a fault. */
+  /** By cluster IP, the Services that have it: only one Service, except if the cluster has a fault. */
   readonly #owners = new CompactMultimap<ByteString>();
   /** By address, the external front ends that are claimed at it. */
   readonly #external = new CompactMultimap<ByteString>();
-  /** Addresses that are in both: few, if any. */
+  /** Addresses that are both in `#owners` and in `#external`: few, if any. */
   readonly #overlaps = new Set<ByteString>();
   /** Services that request addresses which no Service can have. */
   readonly #refused = new Set<string>();
@@ -100,7 +100,7 @@ export class WantedTable {
     }
   }
 
-  /** The Service holds the front end. */
+  /** True if the Service holds the front end. */
   holds(service: string, id: string): boolean {
     return this.#holder(id)?.service === service;
   }
@@ -203,7 +203,7 @@ export class WantedTable {
     if (plan.refused.length > 0) this.#refused.add(service);
   }
 
-  /** A cluster IP came or went: front ends that others claim at this address change hands. */
+  /** A cluster IP was added or removed: the front ends that other Services claim at this address may get another holder. */
   #ownershipChanged(clusterIP: ByteString): void {
     this.#updateOverlap(clusterIP);
     for (const id of this.#external.get(clusterIP)) this.#changedFrontEnds.add(id);

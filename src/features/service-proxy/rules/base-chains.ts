@@ -6,7 +6,7 @@ import type { Chain, Match, Rule, RuleOptions } from "./types.ts";
 /** Rejects connections to Services without endpoints. */
 export const REJECT_CHAIN = "reject-chain";
 
-/** Writes the policy, though it is the default: a chain whose policy was changed gets it back. */
+/** A base chain. The policy is the default, but it is written: if another program changed a chain's policy, a repair restores it. */
 const base = (type: NftBase["type"], hook: NftBase["hook"], priority: number): NftBase => ({
   type,
   hook,
@@ -38,7 +38,10 @@ export function baseChains(options: RuleOptions, affinityTimeouts: readonly numb
   ];
 }
 
-/** Records which endpoint a client got, when a connection's first packet leaves. One rule for each timeout, kind of front end and protocol. */
+/**
+ * The chain that records which endpoint a client got, when a connection's first packet leaves. It has one rule for each timeout, kind of
+ * front end and protocol.
+ */
 export function affinityChain(timeouts: readonly number[]): Chain {
   const rules = timeouts.flatMap((seconds) =>
     [false, true].flatMap((isNodePort) =>

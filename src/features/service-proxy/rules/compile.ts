@@ -34,7 +34,10 @@ export function compileRule(rule: Rule, family: IpFamily): Expression[] {
   throw new Error("this rule is written as text");
 }
 
-/** Loads the key, looks it up, translates to the value. The protocol is part of every key, so it needs no match. */
+/**
+ * Expressions that load the key, look it up in the map, and translate to the value. The protocol is part of every key, so it needs no
+ * match.
+ */
 function translate({ map, key }: Action & { readonly kind: "dnat" }, family: IpFamily): Expression[] {
   const loads: Expression[] = [];
   let register = 0;

@@ -5,7 +5,10 @@ import type { PartType } from "#kernel/nft-elements";
 /** Names of the sets and maps of a table. */
 export const SETS = {
   serviceIps: "service-ips",
-  /** Verdicts for pods and this node with externalTrafficPolicy Local: the whole cluster, as if through the load balancer. */
+  /**
+   * Verdicts for pods and this node with externalTrafficPolicy Local: they reach endpoints of the whole cluster, as if they used the load
+   * balancer.
+   */
   localVerdicts: "service-ips-short",
   nodePorts: "service-nodeports",
   nodePortLocalVerdicts: "service-nodeports-short",
@@ -32,7 +35,7 @@ export function affinitySet(seconds: number): string {
   return `affinity-${seconds}`;
 }
 
-/** The same for NodePorts. */
+/** Name of the set of NodePorts with affinity of this many seconds. */
 export function affinityNodePortSet(seconds: number): string {
   return `np-affinity-${seconds}`;
 }
@@ -53,7 +56,7 @@ export function slotMaps(
   ]);
 }
 
-/** Every other set that a table always has. */
+/** The sets that a table always has, besides the maps of endpoints. */
 export function setSpecs(family: IpFamily): ReadonlyMap<string, NftSetSpec> {
   const address = family === 4 ? "ipv4_addr" : "ipv6_addr";
   const frontEnd = `${address} . inet_proto . inet_service`;

@@ -7,7 +7,7 @@ import type { Chain, KeyPart, Match, Rule, RuleOptions } from "./types.ts";
  */
 export interface Shape {
   readonly kind: "lb" | "lbl" | "ext" | "extl";
-  /** Reached by NodePort instead of by address. */
+  /** True if packets reach the front end by NodePort instead of by address. */
   readonly isNodePort: boolean;
   readonly hasAffinity: boolean;
   /** Number of endpoints; 0 only for `extl`, which then drops external packets. */
@@ -64,8 +64,8 @@ export function frontEndKey(isNodePort: boolean): readonly KeyPart[] {
 }
 
 /**
- * DNAT to a random slot, else to slot 0, else drop. The random slot may be missing if the packet saw an old verdict and new endpoints
- * (docs/spec/service-proxy.md#2.8): it must not go on untranslated.
+ * Rules that translate to the endpoint in a random slot, else to the one in slot 0, else drop the packet. The random slot may be missing if
+ * the packet saw an old verdict and new endpoints (docs/spec/service-proxy.md#2.8): the packet must not go on untranslated.
  */
 function balance({ kind, isNodePort, count }: Shape): Rule[] {
   const cluster = isNodePort ? SETS.nodePortEndpoints : SETS.endpoints;

@@ -9,16 +9,16 @@ export type KeyPart = "saddr" | "daddr" | "protocol" | "dport" | { readonly slot
 export type Match =
   /** The first packet of a connection. */
   | { readonly kind: "new" }
-  /** Its destination was translated. */
+  /** The packet's destination was translated. */
   | { readonly kind: "dnat" }
-  /** Its mark has our bit. */
+  /** The packet's mark has our bit. */
   | { readonly kind: "marked" }
   | { readonly kind: "protocol"; readonly protocols: readonly Protocol[] }
-  /** The address is one of this host's; with `not` it is none. */
+  /** The address is one of this host's; with `not`, it is not one of this host's. */
   | { readonly kind: "local"; readonly part: "saddr" | "daddr"; readonly not?: boolean }
   /** The destination is no loopback address. */
   | { readonly kind: "no-loopback" }
-  /** It comes from a pod; with `not` it does not. */
+  /** The packet comes from a pod; with `not`, it does not come from a pod. */
   | { readonly kind: "pod"; readonly detector: PodDetector; readonly not?: boolean }
   | { readonly kind: "in"; readonly set: string; readonly key: readonly KeyPart[]; readonly not?: boolean };
 
@@ -36,7 +36,7 @@ export type Action =
   | { readonly kind: "mark" | "unmark" | "masquerade" | "drop" }
   /** TCP gets a reset, which IPv6 clients too notice at once (docs/spec/service-proxy.md#K6a); other protocols get port unreachable. */
   | { readonly kind: "reject"; readonly with: "tcp-reset" | "port-unreachable" }
-  /** Records the client's endpoint, if the front end has affinity of so many seconds. */
+  /** Records the client's endpoint, if the front end has affinity of `seconds`. */
   | { readonly kind: "remember"; readonly seconds: number; readonly isNodePort: boolean };
 
 export interface Rule {

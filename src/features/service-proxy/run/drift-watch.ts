@@ -9,7 +9,7 @@ import type { FamilyProxy } from "./family-proxy.ts";
 
 /** Interval of polls for changes by other programs, milliseconds (docs/spec/service-proxy.md#2.9). */
 export const POLL_MS = 500;
-/** Number of programs that a log line names. */
+/** Maximum of programs that a log line names. */
 const MAX_NAMES = 10;
 /** Longest pause between two full comparisons, milliseconds; each one that finds no drift makes the pause longer. */
 const MAX_PAUSE_MS = 60_000;
@@ -47,10 +47,10 @@ export interface DriftWatchDeps {
 }
 
 /**
- * Repairs changes of other programs to our tables. nftables counts transactions, so a poll costs one short request. Our table is listed
- * only if another program made a transaction. While others keep changing their own tables only, it is listed less and less often;
- * missing chains, sets and rules show without a listing. A program that keeps changing our tables is logged once, by name, and repairs
- * slow down ({@link ConflictBackoff}). A table that does not translate packets any more is always repaired at once.
+ * Repairs changes of other programs to our tables. nftables counts transactions, so a poll needs only one short request. Our table is
+ * listed only if another program made a transaction. While other programs change only their own tables, our table is listed less and less
+ * often; a poll finds missing chains, sets and rules without a listing. A program that keeps changing our tables is logged once, by name,
+ * and repairs slow down ({@link ConflictBackoff}). A table that does not translate packets any more is always repaired at once.
  */
 export class DriftWatch {
   readonly #deps: DriftWatchDeps;
@@ -71,7 +71,7 @@ export class DriftWatch {
     this.#conflict = new ConflictBackoff(this.#clock);
   }
 
-  /** A transaction of ours was refused because the kernel does not hold what we wrote. */
+  /** To be called when the kernel refused a transaction of ours because it does not hold what we wrote. */
   refused(): void {
     this.#conflict.disturbed();
     this.#report();
@@ -108,7 +108,7 @@ export class DriftWatch {
     }
   }
 
-  /** Logs drift; if there was none, makes the next full comparison later. */
+  /** Logs drift. If there was no drift, delays the next full comparison. */
   #repaired(repair: Repair, poll: Poll): void {
     if (repair.changes > 0 || repair.isDamaged) {
       this.#pauseMs = 0;

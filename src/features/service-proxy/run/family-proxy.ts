@@ -25,7 +25,7 @@ export interface SyncObserver {
   ): void;
   failed?(family: IpFamily, error: ExpectedError): void;
   flowsDeleted?(family: IpFamily, flows: number, durationMs: number): void;
-  /** A claim is lost; called once while it stays lost. */
+  /** Called when a claim is lost, once until the claim is won again. */
   claimLost?(family: IpFamily, claim: LostClaim): void;
   /** Number of claims that are lost now. */
   lostClaims?(family: IpFamily, claims: number): void;
@@ -49,7 +49,10 @@ export interface FamilyProxyOptions {
 }
 
 const HOUR_MS = 3_600_000;
-/** A new Service comes in several events: the Service, its slices, their endpoints. They must not wait for each other. */
+/**
+ * Number of syncs that may follow each other without a pause. A new Service comes in several events, which must not wait for each other:
+ * the Service, its slices, their endpoints.
+ */
 const SYNC_BURST = 4;
 
 /**
@@ -75,7 +78,7 @@ export class FamilyProxy {
   #isFullDue = true;
   #onRepaired: ((changes: number) => void) | undefined;
   #lastFullAt = 0;
-  /** Services whose UDP flows are checked after the next success; `undefined`: all. */
+  /** Services whose UDP flows are checked after the next successful sync; `undefined`: all. */
   #flowsPending: Set<string> | undefined;
 
   constructor(deps: FamilyProxyDeps, options: FamilyProxyOptions) {
@@ -96,18 +99,18 @@ export class FamilyProxy {
     });
   }
 
-  /** A sync is under way. */
+  /** True while a sync is under way. */
   get isBusy(): boolean {
     return this.#isBusy;
   }
 
-  /** All inputs have been read: syncs may begin. */
+  /** Lets syncs begin. To be called when all inputs have been read. */
   open(): void {
     this.#isOpen = true;
     this.request();
   }
 
-  /** Something changed in the tracker. */
+  /** Requests a sync. To be called when something changed in the tracker. */
   request(): void {
     if (!this.#isOpen) return;
     this.#deps.observer?.queued?.(this.family);
@@ -135,7 +138,7 @@ export class FamilyProxy {
     this.request();
   }
 
-  /** Syncs until the signal aborts. Rejects for bugs alone. */
+  /** Syncs until the signal aborts. Rejects only because of a bug. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     await this.#runner.run(() => this.#sync(signal), { signal });
   }
@@ -194,7 +197,7 @@ export class FamilyProxy {
     }
   }
 
-  /** After the first sync for all Services, then for those that changed. */
+  /** Deletes stale UDP flows: of all Services after the first sync, later of the Services that changed. */
   async #deleteStaleFlows(signal: AbortSignal): Promise<void> {
     const { conntrack, observer } = this.#deps;
     const services = this.#flowsPending ?? this.tracker.services.keys();
@@ -202,7 +205,7 @@ export class FamilyProxy {
     const how = { isNodePortAddress: this.#isNodePortAddress, holds: this.#holds, signal };
     const flows =
       conntrack === undefined ? 0 : await deleteStaleFlows(conntrack, this.family, this.#portsOf(services), how);
-    // Only now: if the kernel refuses, the next sync checks them again.
+    // The set is cleared only after success: if the kernel refuses, the next sync checks the same Services again.
     this.#flowsPending = new Set();
     if (conntrack === undefined) return;
     observer?.flowsDeleted?.(this.family, flows, this.#clock.monotonic() - startedAt);

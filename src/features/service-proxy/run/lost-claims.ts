@@ -1,10 +1,10 @@
 import { frontEndId, frontEndText, type WantedTable } from "../plan/index.ts";
 
-/** A claim of a Service on an address and port, or on a NodePort, that it does not get. */
+/** A claim of a Service on an address and port, or on a NodePort, that the Service does not get. */
 export interface LostClaim {
   /** `namespace/name`. */
   readonly service: string;
-  /** The Service that holds it, or has the address as cluster IP; absent: no Service can have it. */
+  /** The Service that holds the front end, or has its address as cluster IP; absent: no Service can have the address. */
   readonly holder?: string;
   /** Owner of an address that no Service can have: `this node`, `loopback`, … */
   readonly owner?: string;

@@ -90,7 +90,7 @@ export class NodeAwareProxy {
     this.setHostAddresses(node);
   }
 
-  /** Addresses of the health checks of Services: those that take NodePorts, or the wildcard where that is all of them. */
+  /** Addresses that serve the health checks of Services: those that take NodePorts, or the wildcard address if all addresses take them. */
   get healthAddresses(): readonly IpAddress[] {
     return this.#healthAddresses;
   }

@@ -108,7 +108,7 @@ function lookUp(
   }
 }
 
-/** Keys of endpoint elements end in the slot. */
+/** The service port of an element. Keys of endpoint elements end in the slot, which is cut off here. */
 function serviceOf(
   byKey: (key: ByteString, isNodePort: boolean) => ObservedFrontEnd | undefined,
   set: string,

@@ -9,7 +9,7 @@ export interface Packet {
   readonly destination: IpAddress;
   readonly protocol: Protocol;
   readonly port: number;
-  /** Interface that it comes in by; absent: this node sends it. */
+  /** Interface that the packet comes in by; absent: this node sends the packet. */
   readonly inputInterface?: string;
 }
 
@@ -26,7 +26,7 @@ export interface TraceContext {
   readonly allowed: (frontEnd: ByteString) => readonly Cidr[];
   readonly localAddresses: readonly IpAddress[];
   readonly serviceCIDRs: readonly Cidr[];
-  /** In [0, 1): decides the slot. */
+  /** Returns a number in [0, 1), which decides the slot. */
   readonly random?: () => number;
 }
 
@@ -65,6 +65,6 @@ export interface TracedElement {
 export interface Trace {
   readonly outcome: Outcome;
   readonly steps: readonly Step[];
-  /** Number of slots that one was drawn from; 0: nothing was random. */
+  /** Number of slots from which one was drawn; 0: nothing was random. */
   readonly slots: number;
 }

@@ -27,7 +27,7 @@ export function trace(packet: Packet, context: TraceContext): Trace {
 export function traceAll(packet: Packet, context: TraceContext): readonly [Trace, ...Trace[]] {
   const first = trace(packet, { ...context, random: () => 0 });
   const others = Array.from({ length: Math.max(0, first.slots - 1) }, (_, at) =>
-    // The middle of the slot's share, so that rounding cannot leave it.
+    // The number is in the middle of the slot's share, so that rounding cannot give another slot.
     trace(packet, { ...context, random: () => (at + 1.5) / first.slots }),
   );
   return [first, ...others];
@@ -92,7 +92,7 @@ class Walk {
     return undefined;
   }
 
-  /** `undefined`: the end of the chain was reached. */
+  /** Walks through a chain. `undefined`: the end of the chain was reached. */
   #chain(name: string): FinalVerdict | undefined {
     const chain = this.#context.chains.get(name);
     if (chain === undefined) throw new Error(`there is no chain ${name}`);

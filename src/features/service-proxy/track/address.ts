@@ -12,7 +12,7 @@ export function lenientAddress(text: string | undefined, family: IpFamily): IpAd
   return address?.family === family ? address : undefined;
 }
 
-/** Reads a prefix in the same way; host bits are cleared. */
+/** Reads a prefix as {@link lenientAddress} reads an address; host bits are cleared. */
 export function lenientCidr(text: string, family: IpFamily): Cidr | undefined {
   const [base, length = "", ...rest] = text.trim().split("/");
   const address = lenientAddress(base, family);

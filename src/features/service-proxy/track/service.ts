@@ -49,13 +49,13 @@ export function portsOf(
   return packed(ports);
 }
 
-/** `undefined` for a protocol that Services cannot have. */
+/** Reads a protocol; `undefined` if Services cannot have it. */
 export function protocolOf(text: string | undefined): Protocol | undefined {
   if (text === undefined || text === "TCP") return "TCP";
   return text === "UDP" || text === "SCTP" ? text : undefined;
 }
 
-/** 1 to 65535. */
+/** The value if it is a port, 1 to 65535; else `undefined`. */
 export function portNumber(value: number | undefined): number | undefined {
   return value !== undefined && Number.isInteger(value) && value > 0 && value < 65_536 ? value : undefined;
 }
@@ -71,7 +71,10 @@ function clusterIPOf(spec: NonNullable<Service["spec"]>, family: IpFamily): Serv
   return undefined;
 }
 
-/** 0 for other types and policies: a port that is left from before does not count (docs/spec/service-proxy.md#1.5). */
+/**
+ * The health check port; 0 for other types and policies: a port that remains from an earlier type or policy does not count
+ * (docs/spec/service-proxy.md#1.5).
+ */
 function healthCheckNodePort(spec: NonNullable<Service["spec"]>): number {
   const counts = spec.type === "LoadBalancer" && spec.externalTrafficPolicy === "Local";
   return counts ? (portNumber(spec.healthCheckNodePort) ?? 0) : 0;
@@ -82,7 +85,7 @@ interface Ingress {
   readonly ipMode?: string;
 }
 
-/** Addresses that packets arrive with as destination: not those of `ipMode` `Proxy`. */
+/** Load balancer addresses that packets have as destination when they arrive here: not those of `ipMode` `Proxy`. */
 function loadBalancerIPs(status: Service["status"], family: IpFamily): ServicePort["loadBalancerIPs"] {
   const ingress = (status?.loadBalancer?.ingress ?? []) as readonly Ingress[];
   return ingress.flatMap(({ ip, ipMode }) => {
@@ -91,7 +94,7 @@ function loadBalancerIPs(status: Service["status"], family: IpFamily): ServicePo
   });
 }
 
-/** Empty, which means all sources, if one range is all sources. */
+/** The allowed sources. Empty, which means all sources, if one of the ranges contains all sources. */
 function sourceRanges(texts: readonly string[], family: IpFamily): ServicePort["sourceRanges"] {
   const ranges = texts.flatMap((text) => lenientCidr(text, family) ?? []);
   return ranges.some(({ prefixLength }) => prefixLength === 0) ? [] : ranges;

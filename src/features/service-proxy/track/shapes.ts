@@ -43,7 +43,7 @@ export const SERVICE_SHAPE: Shape = {
 
 const HINTS: Shape = { list: { fields: { name: "string" }, required: ["name"] } };
 
-/** The same for an EndpointSlice. */
+/** Types of the fields that are read of an EndpointSlice. */
 export const SLICE_SHAPE: Shape = {
   fields: {
     metadata: METADATA,

@@ -46,7 +46,7 @@ interface Hints {
   readonly forNodes?: readonly { readonly name: string }[];
 }
 
-/** `undefined` for a slice without a Service, and for one of host names. Pure. */
+/** Reads the fields that are kept; `undefined` for a slice without a Service, and for a slice of host names. Pure. */
 export function sliceView(slice: EndpointSlice): SliceView | undefined {
   const { metadata, addressType, ports, endpoints } = slice;
   const service = metadata.labels?.[SERVICE_NAME_LABEL];
@@ -112,7 +112,7 @@ export function endpointsOf(
   return [...found.values()];
 }
 
-/** Ranks endpoints of the same address, as when a new pod has got the address of an old one: higher for the better target. */
+/** Ranks endpoints of the same address, for example when a new pod has got the address of an old one: higher for the better target. */
 function usefulness({ terminating, ready, serving, isLocal }: Endpoint): number {
   return (terminating ? 0 : 8) + (ready ? 4 : 0) + (serving ? 2 : 0) + (isLocal ? 1 : 0);
 }

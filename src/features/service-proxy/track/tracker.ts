@@ -17,7 +17,7 @@ export interface NodeContext {
   readonly nodeIPs: readonly IpAddress[];
 }
 
-/** Maximum of trigger times that are kept; later ones are not measured until a sync succeeds. */
+/** Maximum of trigger times that are kept; later trigger times are not recorded until a sync succeeds. */
 export const MAX_TRIGGERS = 10_000;
 
 /**
@@ -40,7 +40,7 @@ export class Tracker {
     this.#context = context;
   }
 
-  /** Some Service has to be planned again. */
+  /** True if some Service has to be planned again. */
   get isDirty(): boolean {
     return this.#pending.size > 0;
   }
@@ -55,7 +55,7 @@ export class Tracker {
     return this.#services;
   }
 
-  /** Sets the ports of a Service; empty: it is gone, or has no rules. Returns true if that is a change. */
+  /** Sets the ports of a Service; an empty list: the Service is gone, or has no rules. Returns true if the ports changed. */
   setService(service: string, ports: readonly ServicePort[]): boolean {
     const before = this.#services.get(service) ?? [];
     if (isSame(before, ports)) return false;
@@ -67,7 +67,7 @@ export class Tracker {
     return true;
   }
 
-  /** Sets a slice; `undefined`: it is gone. `key`: `namespace/name`. Returns true if that is a change. */
+  /** Sets a slice; `undefined`: the slice is gone. `key`: `namespace/name`. Returns true if the slice changed. */
   setSlice(key: string, slice: SliceView | undefined): boolean {
     const kept = slice?.family === this.family ? slice : undefined;
     const before = this.#slices.get(key);
@@ -120,7 +120,7 @@ export class Tracker {
 
   /** The ports of a Service with their endpoints. */
   ports(service: string): TrackedPort[] {
-    // Sorted by name: all nodes, and the next start, decide alike where two slices differ.
+    // The slices are sorted by name, so that all nodes, and a restarted proxy, decide alike if two slices differ.
     const slices = (this.#slicesOf.get(service) ?? []).flatMap((key) => this.#slices.get(key) ?? []);
     return (this.#services.get(service) ?? []).map((port) => ({
       port,
