@@ -63,7 +63,7 @@ function installationOf(env: NodeJS.ProcessEnv): CniInstallation {
   };
 }
 
-/** The text of the configuration, which is a list of plugins. Throws `ConfigError` for anything else. */
+/** Returns the text of the CNI configuration. Throws `ConfigError` if the text is not a configuration with a list of plugins. */
 async function readConflist(env: NodeJS.ProcessEnv): Promise<string> {
   const file = env["CNI_NETCONF_FILE"] ?? "";
   const inline = env["CNI_NETCONF"] ?? "";

@@ -28,9 +28,12 @@ const flags = {
   ...logFlags,
 };
 
-/** After a Node is deleted the grace of its blocks begins this soon, milliseconds; deletions meanwhile are one pass. */
+/**
+ * The collector runs this many milliseconds after a Node was deleted, and the grace period of the Node's blocks begins then. One pass
+ * handles all Nodes that are deleted during this time.
+ */
 const NODE_GONE_DELAY_MS = 2000;
-/** The one key of the collector's queue. */
+/** The collector's queue has this key and no other. */
 const COLLECT = "orphans";
 
 /** `coil-ipam-controller` (docs/spec/pod-network.md#3). */
@@ -67,7 +70,7 @@ function controlRequests({ api, log, watch, control }: LeadingController, pools:
   const requests = new BlockRequestReconciler({ api, pools, log: log.child("requests"), clock: systemClock });
   const controller = control("blockrequest", {
     reconcile: (name, { signal }) => requests.reconcile(name, { signal }),
-    // Requests of different pools are handled side by side; the pool manager orders those of one.
+    // Requests of different pools are handled concurrently; the pool manager handles the requests of one pool in order.
     workers: 8,
     retry: { initialMs: 20, maxMs: 5000 },
   });

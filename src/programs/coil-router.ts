@@ -116,7 +116,7 @@ export const coilRouter = defineProgram({
   },
 });
 
-/** A malformed prefix, written by hand, is not routed. */
+/** Parses prefixes. Leaves out a malformed prefix, which a person may have written: it gets no route. */
 function parsePrefixes(texts: readonly (string | undefined)[]): Cidr[] {
   return texts.flatMap((text) => (text === undefined ? [] : (Cidr.tryParse(text) ?? [])));
 }
@@ -132,7 +132,7 @@ function nodeTarget(node: Node): string {
   return [ipv4, ipv6].join(" ");
 }
 
-/** Marks for objects that come and go, and for changes of the fields that decide. */
+/** Returns a handler that marks `dirty` when an object is added or deleted, or when the result of `target` changes. */
 function markWhenOther<T>(dirty: Dirty, target: (object: T) => string) {
   return {
     onAdd: (): void => dirty.mark(),
@@ -143,11 +143,11 @@ function markWhenOther<T>(dirty: Dirty, target: (object: T) => string) {
   };
 }
 
-/** Logs once which prefixes cannot be routed, and again when that changes. A line names a few of them; the metric counts all. */
+/** Logs which prefixes cannot be routed, and logs again when the set changes. A line names some of them; the metric counts all. */
 function skipReporter(log: Logger): (skipped: ReturnType<typeof routesToNodes>["skipped"]) => void {
   const repeats = new Repeats();
   return (skipped) => {
-    // Blocks come in the order of the API server's list, which can change.
+    // Blocks are in the order of the API server's list, and that order can change.
     const texts = skipped.map(({ node, prefix }) => `${prefix} of ${node}`).sort();
     if (!repeats.isNew("skipped", texts.join(", "))) return;
     if (texts.length === 0) return;

@@ -69,7 +69,7 @@ const flags = {
   ...logFlags,
 };
 
-/** docs/spec/pod-network.md#4.8: how long withdrawing may take at shutdown. */
+/** Maximum time in which exported routes are withdrawn at shutdown, milliseconds (docs/spec/pod-network.md#4.8). */
 const CLEAR_BUDGET_MS = 10_000;
 
 /** `coild` (docs/spec/pod-network.md#4 and #5). */
@@ -142,7 +142,7 @@ export const coild = defineProgram({
     const setUp = new SetUpProbe({ kernel, health: health.part("set-up", { needed: "always" }) });
     const ready = new Deferred();
     let isReady = false;
-    // A rejection reaches the waiting ADDs; without one it is dropped.
+    // ADDs that wait get the rejection; if no ADD waits, the rejection is ignored.
     ready.promise.catch(() => undefined);
     const namespaces = createInformer(api, resources.namespaces, { clock: systemClock });
     const service = new CniService(
@@ -226,7 +226,7 @@ export const coild = defineProgram({
   },
 });
 
-/** Logs why events cannot be written, once for each reason. */
+/** Returns a function that logs why events cannot be written, once for each reason. */
 function reportLoss(log: Logger): (event: EventInput, why: string) => void {
   const repeats = new Repeats();
   return ({ reason }, error) => {
@@ -234,7 +234,7 @@ function reportLoss(log: Logger): (event: EventInput, why: string) => void {
   };
 }
 
-/** Reads this node's addresses and blocks, however long the API server takes; DEL and CHECK are served meanwhile. */
+/** Reads this node's addresses and blocks. Waits for the API server without a limit; DEL and CHECK are served during the wait. */
 async function learnBlocks(
   at: {
     readonly api: KubeApi;
@@ -265,7 +265,7 @@ async function learnBlocks(
   }
 }
 
-/** Withdraws the exported routes when this Node is gone for good; an end for any other reason leaves them. */
+/** Withdraws the exported routes if this Node was deleted. If coild ends for another reason, the routes stay. */
 async function clearRoutes(api: KubeApi, nodeName: string, routes: RouteSync, log: Logger): Promise<void> {
   try {
     const node = await findObject(api, resources.nodes, { name: nodeName }, { timeoutMs: CLEAR_BUDGET_MS });

@@ -6,7 +6,7 @@ import { openClient } from "./daemon/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { serviceProxyConfig, serviceProxyFlags } from "./service-proxy-config/index.ts";
 
-/** Those of the proxy's flags that count for where a packet goes. */
+/** The flags of the proxy that affect where a packet goes. */
 const { kubeconfig, config, bindAddress, nodePortAddresses, detectLocalMode, clusterCIDR } = serviceProxyFlags;
 const { podBridgeInterface, podInterfaceNamePrefix, masqueradeAll, masqueradeBit, featureGates, tableName } =
   serviceProxyFlags;
@@ -51,7 +51,7 @@ export const explain = defineProgram({
     const { node, json: _json, localAddresses: _texts, ...own } = values;
     const defaults = parseFlags(serviceProxyFlags, []).values;
     const config = serviceProxyConfig({ ...defaults, ...own, hostnameOverride: node });
-    // The kubeconfig that the proxy's file names is the proxy's: one that is given here comes first.
+    // The proxy's file names the proxy's kubeconfig. A kubeconfig that is given to `explain` takes precedence.
     await using api = await openClient(
       "explain",
       { kubeconfig: values.kubeconfig ?? config.kubeconfig },

@@ -7,7 +7,7 @@ const flags = {
   linger: durationFlag("linger", "3s", "how long to accept after SIGTERM"),
 };
 
-/** What runs in the pods behind a lab's Services. */
+/** The server that runs in the pods behind a lab's Services. */
 export const labBackend = defineProgram({
   name: "lab-backend",
   summary: "Answers in the pods of a lab's Services; `isthmus lab --services` starts it.",

@@ -8,23 +8,23 @@ import { type HostEvent, isRunning, LabError, type LabState, labPaths } from "#l
 import { poll } from "#lab/poll";
 import { ownCommand } from "./program/index.ts";
 
-/** A holding process that was started here. */
+/** A process that holds a lab, started by {@link startHost}. */
 export interface LabHost {
   /** Resolves when the cluster is up; rejects with {@link LabError}. */
   readonly ready: Promise<void>;
-  /** Lets it live on when this process ends. */
+  /** Lets the holding process run on after this process has ended. */
   keep(): Promise<void>;
-  /** Ends it and waits until it has removed everything. */
+  /** Ends the holding process and waits until that process has removed the whole lab. */
   stop(): Promise<void>;
 }
 
-/** How long a host process may take to remove its lab, milliseconds; longer for a guest, whose cluster takes part in it. */
+/** Maximum time in which a host process removes its lab, milliseconds. The limit is longer for a guest: its cluster takes part. */
 const STOP_MS = 30_000;
 const LEAVE_MS = 180_000;
 
 /**
- * Starts the process that holds the lab. It ends, and removes everything, when its standard input closes: a front end
- * that is killed leaves nothing behind.
+ * Starts the process that holds the lab. That process removes the lab and ends when its standard input closes, so nothing of the lab
+ * remains after a front end was killed.
  */
 export async function startHost(
   values: {
@@ -42,7 +42,7 @@ export async function startHost(
   mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
   const [file = "", ...args] = ownCommand();
   const log = openSync(paths.logOf("host"), "a", 0o600);
-  // The holding process removes its folder as it ends, the log with it.
+  // When the holding process ends, it removes its folder and the log in the folder.
   const lastLine = (): string => readFileSync(`/proc/self/fd/${log}`, "utf8").trimEnd().split("\n").at(-1) ?? "";
   const child = spawn(
     file,
@@ -57,7 +57,7 @@ export async function startHost(
       `--services=${values.services}`,
       ...(values.kubeconfig === undefined ? [] : [`--lab-kubeconfig=${values.kubeconfig}`]),
     ],
-    // A session of its own: Ctrl-C reaches the front end alone, which then ends the lab in order.
+    // The host process has a session of its own: only the front end gets the signal of Ctrl-C, and then ends the lab in order.
     { stdio: ["pipe", "pipe", log], detached: true },
   );
   const { stdin, stdout } = child;
@@ -106,7 +106,7 @@ export async function startHost(
   };
 }
 
-/** Ends the holding process of a lab that was kept, and waits. */
+/** Ends the holding process of a lab that was kept, and waits until that process has ended. */
 export async function stopHost(state: LabState): Promise<void> {
   const signalHost = (name: "SIGTERM" | "SIGKILL"): void => {
     if (isRunning(state)) process.kill(state.pid, name);
@@ -117,7 +117,7 @@ export async function stopHost(state: LabState): Promise<void> {
   signalHost("SIGKILL");
 }
 
-/** Where the CNI executable lies: beside the bundle, as the build put it. */
+/** The path of the CNI executable. The build puts it beside the bundle. */
 export function cniExecutable(): string {
   const own = process.argv[1] ?? "";
   const dist = own.endsWith(".ts") ? join(dirname(own), "../../dist") : dirname(own);

@@ -16,7 +16,7 @@ const flags = {
   labKubeconfig: optionalFlag("lab-kubeconfig", "another API server than the embedded one", "FILE"),
 };
 
-/** Holds a lab up; started by `isthmus lab`, which it speaks with over its standard input and output. */
+/** Keeps a lab running. `isthmus lab` starts this program and communicates with it over standard input and output. */
 export const labHost = defineProgram({
   name: "lab-host",
   summary: "Holds a lab up; `isthmus lab` starts it.",
@@ -27,7 +27,7 @@ export const labHost = defineProgram({
     signal.addEventListener("abort", stop, { once: true });
     const tell = (event: HostEvent | { readonly event: "kept" }): void =>
       void process.stdout.write(`${JSON.stringify(event)}\n`);
-    // A front end that has ended cannot read. Its end is noticed at standard input.
+    // After the front end has ended, writes to it fail. The end of standard input shows that the front end has ended.
     process.stdout.on("error", () => undefined);
     let kept = false;
     const input = createInterface({ input: process.stdin });

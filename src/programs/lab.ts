@@ -74,7 +74,7 @@ const flags = {
 };
 type Values = FlagValues<typeof flags>;
 
-/** How long audits may find work under way before it counts, milliseconds. */
+/** Differences that an audit finds count as findings only if they last this long, milliseconds: work may be under way before. */
 const SETTLE_MS = 5000;
 
 /** `isthmus lab`: a cluster on one machine. */
@@ -117,7 +117,7 @@ export const lab = defineProgram({
 async function runLab(values: Values, signal: AbortSignal): Promise<number> {
   const startedMs = performance.now();
   requirePrivileges("make network namespaces", LAB_CAPABILITIES);
-  // The host process reads it again; here a fault is reported before anything is built.
+  // The host process reads the kubeconfig again. This first reading reports a fault before anything is built.
   if (values.kubeconfig !== undefined) await loadKubeConfig({ path: values.kubeconfig, clock: systemClock });
   const say = (text: string): void => void process.stderr.write(`${text}\n`);
   const host = await startAlone(values, { say, signal });
@@ -141,7 +141,7 @@ async function runLab(values: Values, signal: AbortSignal): Promise<number> {
   }
 }
 
-/** Starts the host process of the lab, under a lock and only if there is none. */
+/** Starts the host process of the lab under a lock, if no host process of that lab runs. */
 async function startAlone(
   values: Values,
   { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
@@ -165,7 +165,7 @@ async function startAlone(
     try {
       await removeLeftovers(values.name, { say: () => undefined });
     } catch (left) {
-      // Why there is no lab comes first.
+      // The reason why the lab did not start is more important than a failure to remove what is left.
       if (!(left instanceof LabError)) throw left;
       say(left.message);
     }
@@ -199,7 +199,7 @@ async function runScenario(
   if (state.uplinks !== undefined) say("downloading over the uplinks, and breaking the cheap one");
   const uplinks = state.uplinks === undefined ? undefined : await verifyUplinks(state.uplinks, { signal });
   const { findings, checked, wantedRoutes } = await settledAudit(api, state, signal);
-  // Last, because a node is drained, and its pods move to others.
+  // This check is the last one, because it drains a node, whose pods then move to other nodes.
   const services =
     state.services === undefined
       ? undefined
@@ -226,7 +226,7 @@ async function runScenario(
   return { ok, ...report };
 }
 
-/** Tries the tunnel in both directions; `undefined` without one. */
+/** Tries the tunnel in both directions; `undefined` if the lab has no tunnel. */
 async function checkTunnel(
   state: LabState,
   cluster: ObservedCluster,
@@ -242,7 +242,7 @@ async function checkTunnel(
 /** The audit of the settled cluster, or its findings at the deadline. */
 async function settledAudit(api: KubeClient, state: LabState, signal: AbortSignal): ReturnType<typeof auditCluster> {
   const sockets = state.nodes.map((node) => labPaths(state.lab).socketOf(node.name));
-  // On a cluster of somebody else other nodes are not audited.
+  // On a cluster that the lab did not make, only the nodes of the lab are audited.
   const only = state.identity.isGuest ? new Set(state.nodes.map(({ name }) => name)) : undefined;
   const inspect = (): Promise<AuditedNode[]> => inspectNodes<AuditedNode>(sockets, { signal });
   return poll(async () => auditCluster(api, await inspect(), { signal, only }), {
@@ -277,7 +277,7 @@ async function down({ name, kubeconfig }: Pick<Values, "name" | "kubeconfig">, s
 async function exec(name: string, target: string, argv: readonly string[], signal: AbortSignal): Promise<number> {
   requirePrivileges("make network namespaces", LAB_CAPABILITIES);
   const state = requireState(name);
-  // On a cluster of somebody else names of nodes are long; the short ones work too.
+  // On a cluster that the lab did not make, nodes have a prefix in their names; names without the prefix are accepted too.
   const node = state.nodes.find((one) => [target, `${state.identity.prefix}${target}`].includes(one.name));
   if (node !== undefined) return joinNetns(`/run/netns/${node.netns}`, argv, signal);
   await using api = await openLab(name);
@@ -315,8 +315,8 @@ function requireState(name: string): LabState {
 }
 
 /**
- * Removes what a killed lab has left, on this machine and on its cluster; returns the number of removed things. Its files stay
- * while the cluster still has something.
+ * Removes what a killed lab has left on this machine and on its cluster; returns the number of removed things. The files of the lab
+ * stay until all of its objects on the cluster are removed.
  */
 async function removeLeftovers(
   name: string,
@@ -364,7 +364,7 @@ async function removeFrom(
   return await removeDeadRuns(api, name, options);
 }
 
-/** Passes calls on at most twice a second, and the first and last ones. */
+/** Limits the calls of `tell` to two a second. The first call and the last one are always passed on. */
 function throttled(tell: (done: number, total: number) => void): (done: number, total: number) => void {
   let last = Number.NEGATIVE_INFINITY;
   return (done, total) => {

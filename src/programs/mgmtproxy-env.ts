@@ -157,7 +157,7 @@ function checkCommand(verb: Verb, command: readonly string[]): void {
     throw new ConfigError("invalid-flags", [`unexpected "${command.join(" ")}" after ${verb}`]);
 }
 
-/** A failure to write the record is logged, and the runtime starts without it. */
+/** Writes the record. If that fails, logs the failure; the runtime then starts without a record. */
 function record(
   values: { readonly sentinel: string; readonly flag: string },
   log: Logger,
@@ -167,7 +167,10 @@ function record(
     writeSentinel(values.sentinel, sentinel, values.flag);
   } catch (error) {
     if (!(error instanceof FileError)) throw error;
-    log.warn("cannot write the record of the container runtime's environment", { path: values.sentinel, error: describeError(error) });
+    log.warn("cannot write the record of the container runtime's environment", {
+      path: values.sentinel,
+      error: describeError(error),
+    });
   }
 }
 
@@ -177,7 +180,7 @@ async function activeTunnels(url: string, signal: AbortSignal): Promise<number> 
     const body = (await answer.json()) as { activeTunnels?: unknown };
     return typeof body.activeTunnels === "number" ? body.activeTunnels : 0;
   } catch {
-    // No proxy, no tunnels: nothing that a restart would cut.
+    // Without a proxy there are no tunnels, so a restart ends no connection.
     return 0;
   }
 }

@@ -22,7 +22,7 @@ const flags = {
   ...logFlags,
 };
 
-/** Programs by name; each is loaded by a call. */
+/** Programs by name. A call of the function loads the program. */
 type Listed = ReadonlyMap<string, () => Promise<Program>>;
 
 /** `node`: the programs of a node as one process (docs/design/node.md). `listed` holds those that it can run. */

@@ -8,17 +8,17 @@ export type MemoryProfile = "stream" | "tables" | "small";
 
 /** A program of the one executable, and the facts that are needed before it is loaded. */
 export interface ListedProgram {
-  /** Loads the program alone: each is a file of the bundle, with the modules that it needs. */
+  /** Loads only this program: each program is a file of the bundle and loads the modules that it needs. */
   readonly load: () => Promise<Program>;
-  /** Other programs start it. It has no line in the help text and no reference page. */
+  /** The program is started by other programs. It has no line in the help text and no reference page. */
   readonly internal?: true;
-  /** The installation has a link of its name, and the program can be called by that. */
+  /** The installation has a link with the name of the program, and a call of the link runs the program. */
   readonly linked?: true;
-  /** It runs on every node, and `isthmus node` can run it together with others. */
+  /** The program runs on every node, and `isthmus node` can run it together with others. */
   readonly onNode?: true;
-  /** It reads its files again at SIGHUP, so that signal must not end it, not even while it starts. */
+  /** The program reads its files again at SIGHUP, so this signal must not end the program, not even while the program starts. */
   readonly reloads?: true;
-  /** How its memory is kept small; the launcher and `early.ts` set it. */
+  /** How the program's memory is kept small. The launcher and `early.ts` apply the profile. */
   readonly memory?: MemoryProfile;
 }
 

@@ -173,7 +173,7 @@ function serverAddresses(
               caFile: orNone(values.caCert),
               certFile: orNone(values.agentCert),
               keyFile: orNone(values.agentKey),
-              // The configured name, not the address it resolved to. No SNI for addresses.
+              // The server name is the configured name, not the resolved address. If an address is configured, no SNI is sent.
               serverName: orNone(values.tlsServerName) ?? (isIP(server.name) === 0 ? server.name : undefined),
               alpn: values.alpnProto,
             },

@@ -41,7 +41,7 @@ import {
 
 type Values = FlagValues<ServerFlags>;
 
-/** How long the deletion of the Lease at the end may take, milliseconds. */
+/** Time limit for the deletion of the Lease when the server ends, milliseconds. */
 const LEASE_REMOVAL_MS = 5000;
 
 /** `proxy-server` (docs/spec/tunnel.md). */
@@ -58,7 +58,7 @@ export const proxyServer = defineProgram({
     "Konnectivity's metrics of Go's runtime (go_*) do not exist here; those of the process (process_*) and of Node (nodejs_*) do.",
   ],
   run: async ({ values, signal }) => {
-    // Before everything else: without a handler the signal ends the process.
+    // The handler is set before everything else, because SIGHUP without a handler ends the process.
     using sighup = new SighupHandler();
     const config = serverConfig(values);
     const log = klogLogger("proxy-server", values);
@@ -116,7 +116,7 @@ export const proxyServer = defineProgram({
     await group.wait();
     stopping = true;
     log.info("shutting down", { graceMs: values.gracefulShutdownTimeout });
-    // First of all: agents must not count this server any more.
+    // The Lease is removed first, because agents must no longer count this server.
     await lease?.remove({ signal: AbortSignal.timeout(LEASE_REMOVAL_MS) });
     if (values.gracefulShutdownTimeout > 0) {
       const parts = { proxy, reverse, log, clock: systemClock, listeners: [frontends, agents] };
@@ -157,7 +157,7 @@ function proxyOptions(values: Values, config: ServerConfig): ConstructorParamete
   };
 }
 
-/** A client of the API server, if tokens or Leases need one. */
+/** A client of the API server; `undefined` unless tokens or Leases need it. */
 async function kubeClient(values: Values, config: ServerConfig, registry: Registry): Promise<KubeClient | undefined> {
   if (config.tokens === undefined && config.lease === undefined) return undefined;
   const { kubeconfigQps: qps, kubeconfigBurst: burst } = values;
@@ -194,7 +194,7 @@ function reversePolicy(
   return policy;
 }
 
-/** Reads the file again. One that cannot be used is logged and changes nothing. */
+/** Reads the file of destinations again. If the file cannot be used, logs the fault and keeps the earlier destinations. */
 function reloadDestinations(values: Values, reverse: ReversePolicy | undefined, log: Logger): void {
   const { allowedDestinationFile: path, allowedDestination } = values;
   if (reverse === undefined || path === "") {

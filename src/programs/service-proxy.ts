@@ -90,7 +90,7 @@ export const serviceProxy = defineProgram({
   },
 });
 
-/** Removes the tables of both families, and nothing else. A failure for one does not stop the other. */
+/** Removes the tables of both families, and nothing else. If one family fails, the other is still removed. */
 async function cleanUp(
   parts: Pick<ProxyKernel, "nft" | "elements" | "generations">,
   config: ServiceProxyConfig,
@@ -116,7 +116,7 @@ async function cleanUp(
   return code;
 }
 
-/** `undefined` if this kernel's connection tracking cannot be read: stale UDP flows then stay. */
+/** Opens connection tracking; `undefined` if it cannot be read in this kernel. Stale UDP flows then stay. */
 function openFlows(netns: NetNs, log: Logger): ReturnType<typeof openConntrack> | undefined {
   try {
     return openConntrack(netns);

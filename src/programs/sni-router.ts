@@ -33,7 +33,7 @@ import { logFlags, loggerOf } from "./daemon/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 
 const DEFAULT_LISTEN = ":8091";
-/** Descriptors besides the two of each client: listeners, endpoints, logs. */
+/** Number of file descriptors for listeners, endpoints and logs. Each client needs two more. */
 const OTHER_FILES = 64;
 
 const flags = {
@@ -79,7 +79,7 @@ export const sniRouter = defineProgram({
     "At SIGHUP the file is read again; a wrong file is logged in one line and changes nothing. Nothing is decrypted.",
   ],
   run: async ({ values, signal }) => {
-    // Before everything else: without a listener the signal ends the process.
+    // This listener is added before everything else, because SIGHUP without a listener ends the process.
     const sighups = on(process, "SIGHUP", { signal });
     const log = loggerOf("sni-router", values);
     const load = async (): Promise<RouteTable> => {
@@ -137,7 +137,7 @@ export const sniRouter = defineProgram({
   },
 });
 
-/** The new routes; `undefined` if they are wrong, which is logged. */
+/** Reads the routes again. If they are wrong, logs the fault and returns `undefined`. */
 async function reload(at: {
   readonly load: () => Promise<RouteTable>;
   readonly log: Logger;
@@ -188,7 +188,10 @@ function routeFlag(): Flag<readonly Pick<Route, "name" | "backends">[]> {
   };
 }
 
-/** Warns if the limit of open files is too low: beyond it the kernel refuses new clients. The runtime raises the soft limit to the hard one. */
+/**
+ * Warns if the limit of open files is too low: the kernel refuses new clients beyond the limit. The runtime raises the soft limit to the
+ * hard limit.
+ */
 function warnOfFewFiles(log: Logger, maxConnections: number): void {
   const limit = /^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8"))?.[1];
   const needed = 2 * maxConnections + OTHER_FILES;

@@ -1,16 +1,16 @@
-/** Why the program cannot be loaded, in words that name the fix. Imports nothing: it runs where nothing else may. */
+/** Explains why the program cannot be loaded and what to do. Imports nothing, because other modules may not load. */
 
 /** The Node that the bundle is built for. */
 export const NODE_MAJOR = 24;
 export const EXIT_FAILED = 1;
 
-/** The fault of a version of Node such as `20.19.0`; `undefined` for one that can be used. */
+/** The fault of a version of Node such as `20.19.0`; `undefined` for a version that can be used. */
 export function nodeFault(version: string, wantedMajor: number): string | undefined {
   if (Number(version.split(".")[0]) >= wantedMajor) return undefined;
   return `this is Node ${version}; Isthmus needs Node ${wantedMajor} or later: install it, or name one in ISTHMUS_NODE`;
 }
 
-/** The cause of a failure to load, and its remedy; `undefined` for a failure that users cannot mend. */
+/** The cause of a failure to load, and its remedy; `undefined` for a failure that users cannot correct. */
 export function explainLoadFailure(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   const { message } = error;

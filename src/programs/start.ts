@@ -1,5 +1,5 @@
 /**
- * The first file that runs: it loads the rest, and says in one line why it cannot. Written so that an old Node can read it.
+ * The first file that runs: it loads the rest. If that fails, it prints the reason in one line. Old versions of Node can parse this file.
  */
 import { EXIT_FAILED, explainLoadFailure, NODE_MAJOR, nodeFault } from "./start-faults.ts";
 

@@ -37,7 +37,8 @@ export const uplinkProxy = defineProgram({
     if (words[0] !== undefined)
       throw new ConfigError("invalid-flags", [`unexpected "${words[0]}": the only word is stats`]);
     const group = new TaskGroup(signal);
-    // From the first moment on: unhandled, the signal would end the process. Until the group's end: it waits for who listens.
+    // SIGHUP is handled from the start, because an unhandled SIGHUP ends the process. The listener ends with the group's signal,
+    // because the group waits for the task that listens.
     const hangups = on(process, "SIGHUP", { signal: group.signal });
     const log = loggerOf("uplink-proxy", values);
     const config = openConfig(values, { log, clock: systemClock });
@@ -91,11 +92,14 @@ export const uplinkProxy = defineProgram({
   },
 });
 
-/** Drops the capabilities that the unit would drop, if started as root without one. Before threads are created, which inherit them. */
+/**
+ * Drops the capabilities that the systemd unit would drop, if the program was started as root without a unit. Must be called before
+ * threads are created, because threads inherit capabilities.
+ */
 function dropPrivileges(parts: "all" | "proxy" | "routing", { listeners }: Settings): void {
   const isLow = listeners.some(({ port }) => port < FIRST_FREE_PORT);
   keepCapabilities([...(parts === "proxy" ? [] : [CAP.NET_ADMIN]), ...(isLow ? [CAP.NET_BIND_SERVICE] : [])]);
 }
 
-/** net.ipv4.ip_unprivileged_port_start, by default. */
+/** The default of `net.ipv4.ip_unprivileged_port_start`. */
 const FIRST_FREE_PORT = 1024;

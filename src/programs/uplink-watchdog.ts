@@ -16,7 +16,7 @@ const flags = {
   ...logFlags,
 };
 
-/** Outlives `uplink-proxy`, and takes its redirection away when it ends or hangs (docs/spec/uplink-proxy.md#14). */
+/** Removes the redirection of `uplink-proxy` when `uplink-proxy` ends or hangs (docs/spec/uplink-proxy.md#14). Ends after it. */
 export const uplinkWatchdog = defineProgram({
   name: "uplink-watchdog",
   summary: "Takes the transparent mode's redirection away when uplink-proxy ends or hangs; uplink-proxy starts it.",
@@ -31,7 +31,7 @@ export const uplinkWatchdog = defineProgram({
     // Signals go to the whole process group: the watchdog ignores them and waits for the end of the proxy.
     for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(name, () => undefined);
     const watched = runTransparentWatchdog({ input: process.stdin, remove, clock: systemClock, log });
-    // A proxy that has ended cannot read this; the end of standard input shows that.
+    // After the proxy has ended, writes to it fail; the end of standard input shows that the proxy has ended.
     process.stdout.on("error", () => undefined);
     process.stdout.write(WATCHDOG_READY);
     await watched;

@@ -29,17 +29,17 @@ import { hasAttachment } from "./leftover.ts";
 import { isOwnNetns, ownNetnsError } from "./own-netns.ts";
 import { type Connection, connect } from "./runtime.ts";
 
-/** docs/spec/pod-network.md#11. */
+/** Time limit of a call of coild, seconds (docs/spec/pod-network.md#11). */
 const DEADLINE_SECONDS = 60;
 
 const METHOD = { ADD: "Add", DEL: "Del", CHECK: "Check", STATUS: "Status", GC: "GC" } as const;
 
-/** The `coil` plugin: hands the call to coild and its answer back. Throws {@link CniError}. */
+/** The `coil` plugin: passes the call to coild, and returns coild's answer. Throws {@link CniError}. */
 export async function runCoil(
   env: Readonly<Record<string, string | undefined>>,
   input: Promise<string>,
 ): Promise<string> {
-  // This runs while standard input is read, so it costs no extra time.
+  // The namespace is checked while standard input is read, so the check takes no extra time.
   const [inOwnNetns, stdin] = await Promise.all([isOwnNetns(env), input]);
   const command = env["CNI_COMMAND"] ?? "";
   if (isNetworkCommand(command)) return runForNetwork(command, env, parseNetworkConfig(stdin), stdin);
@@ -55,14 +55,14 @@ export async function runCoil(
     if (await isDoneWithout(call, error)) return "";
     throw error;
   }
-  // As in the common library: everything that can be removed is removed, and the fault is still returned.
+  // The common library does the same: everything that can be removed is removed, and the fault is returned nevertheless.
   if (inOwnNetns) throw ownNetnsError(env);
   if (call.command !== "ADD") return "";
   if (config.prevResult !== undefined) return JSON.stringify(convertResult(config.prevResult, config.cniVersion));
   return JSON.stringify(convertResult(parseReply(reply), config.cniVersion));
 }
 
-/** GC and STATUS: about a network, not a container. Nothing is printed on success. */
+/** Runs GC or STATUS, which concern a network, not a container. Prints nothing on success. */
 async function runForNetwork(
   command: CniNetworkCommand,
   env: Readonly<Record<string, string | undefined>>,
@@ -89,10 +89,10 @@ async function runForNetwork(
   return "";
 }
 
-/** The configuration that first knew a command (CNI specification, "Version considerations"). */
+/** The first version of the configuration that has the command (CNI specification, "Version considerations"). */
 const FIRST_VERSION: Readonly<Record<string, string>> = { CHECK: "0.4.0", GC: "1.1.0", STATUS: "1.1.0" };
 
-/** Throws {@link CniError} 1 when the configuration is older than the command. */
+/** Throws {@link CniError} 1 if the version of the configuration is older than the command. */
 function requireVersionOf(command: string, { cniVersion }: NetworkConfig): void {
   const first = FIRST_VERSION[command];
   if (first === undefined || compareVersions(cniVersion, first) >= 0) return;
@@ -103,8 +103,8 @@ function requireVersionOf(command: string, { cniVersion }: NetworkConfig): void 
 }
 
 /**
- * A DEL while coild is away is an error, so that the runtime tries again, unless nothing is left to delete: the network
- * namespace is gone and no link of the host bears this attachment's alias.
+ * True if a DEL can succeed although coild cannot be reached: the network namespace is gone and no link of the host has this
+ * attachment's alias, so nothing is left to delete. Otherwise the DEL is an error, so that the runtime tries again.
  */
 async function isDoneWithout(call: CniCall, error: unknown): Promise<boolean> {
   if (call.command !== "DEL" || !(error instanceof CniError) || error.cniCode !== CniCode.tryAgainLater) return false;
@@ -135,7 +135,7 @@ function parseReply(reply: Uint8Array): ReturnType<typeof parseResult> {
   }
 }
 
-/** One unary call. Throws {@link CniError}: coild's own, 11 when it is not there, 999 for a malformed answer. */
+/** Makes one unary call. Throws {@link CniError}: coild's own error, 11 if coild cannot be reached, 999 if its answer is malformed. */
 async function callCoild(socket: string, method: string, message: Uint8Array): Promise<Uint8Array> {
   const response = await exchange(
     socket,
@@ -164,7 +164,7 @@ function errorOf(response: Http2Response, status: number): CniError {
     packed === undefined ? undefined : decodeStatus(packed).details.find((any) => any.typeUrl === CNI_ERROR_TYPE_URL);
   if (detail !== undefined) {
     const error = decodeCniError(detail.value);
-    // 0 is no error code: a detail without one says no more than none at all.
+    // 0 is not an error code, so an error detail with code 0 is treated as an internal error.
     return new CniError(error.code === 0 ? CniCode.internal : error.code, error.msg, { details: error.details });
   }
   const code = status === GrpcCode.unavailable ? CniCode.tryAgainLater : CniCode.internal;
@@ -173,7 +173,7 @@ function errorOf(response: Http2Response, status: number): CniError {
   return new CniError(code, message === "" ? `coild answered with ${shown}` : message);
 }
 
-/** Runs a decoder; what it refuses is an internal error, never a crash. */
+/** Runs a decoder. If the decoder refuses its input, throws an internal error, so that the plugin does not crash. */
 function decoded<T>(decode: () => T): T {
   try {
     return decode();

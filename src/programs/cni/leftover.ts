@@ -2,8 +2,8 @@ import type { CniCall } from "#wire/cni";
 
 /**
  * True unless it is certain that nothing of this attachment is left: the namespace's path is gone and no link here has
- * its alias (docs/spec/pod-network.md#11). Aliases are read from /sys, which shows the namespace it was mounted in; when
- * that is not ours, nothing is certain.
+ * its alias (docs/spec/pod-network.md#11). Aliases are read from /sys, which shows the namespace in which /sys was
+ * mounted. If that is not the namespace of this process, nothing is certain.
  */
 export async function hasAttachment(call: CniCall): Promise<boolean> {
   const { existsSync, readdirSync, readFileSync } = await import("node:fs");

@@ -1,6 +1,6 @@
 /**
- * The CNI executable: one file for every plugin type of the suite, which acts after its own name. Compiled by Bun, and
- * kept runnable by Node. It holds no state and decides nothing: coild does (docs/spec/pod-network.md#11).
+ * The CNI executable: one file contains every plugin type of the suite and runs the plugin that its file name names. Bun compiles the
+ * file, and Node can run it too. It holds no state and decides nothing: coild does both (docs/spec/pod-network.md#11).
  */
 import { CniCode, CniError, cniErrorJson, HIGHEST_VERSION, versionJson } from "#wire/cni";
 import { runCoil } from "./coil.ts";
@@ -9,7 +9,7 @@ import { fileName, readStdin, writeStderr, writeStdout } from "./runtime.ts";
 /** A plugin: takes the environment and the configuration, returns what goes to standard output. */
 export type Plugin = (env: Readonly<Record<string, string | undefined>>, input: Promise<string>) => Promise<string>;
 
-/** By file name. */
+/** The plugins by the file name of the executable. */
 const PLUGINS: Readonly<Record<string, Plugin>> = { coil: runCoil };
 
 async function main(): Promise<number> {
@@ -36,13 +36,13 @@ async function main(): Promise<number> {
   }
 }
 
-/** The cniVersion of the configuration, where it can be read. */
+/** The cniVersion of the configuration; `undefined` if it cannot be read. */
 function versionOf(stdin: string): string | undefined {
   const match = /"cniVersion"\s*:\s*"([0-9.]{1,16})"/.exec(stdin);
   return match?.[1];
 }
 
-// No top-level await: Bun's bytecode needs a script. A rejection here is a bug and ends the process with its trace.
+// There is no top-level await, because Bun's bytecode needs a script. A rejection of main is a bug and ends the process with its trace.
 void main().then((code) => {
   process.exitCode = code;
 });

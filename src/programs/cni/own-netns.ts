@@ -5,7 +5,7 @@ type Env = Readonly<Record<string, string | undefined>>;
 
 /**
  * True when `CNI_NETNS` is the network namespace of this process and `CNI_NETNS_OVERRIDE` (1 or true) does not allow that.
- * A path that is no namespace is left to the code that opens it. Source: libcni, pkg/skel and pkg/ns.
+ * This function accepts a path that is not a namespace; the code that opens the path reports it. Source: libcni, pkg/skel and pkg/ns.
  */
 export async function isOwnNetns(env: Env): Promise<boolean> {
   const path = env["CNI_NETNS"] ?? "";

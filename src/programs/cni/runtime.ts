@@ -21,7 +21,7 @@ interface BunSocket {
   end(): void;
 }
 
-/** The part of Bun that is used; typed here so that nothing else in the tree sees Bun's types. */
+/** The part of Bun that this file uses. It is typed in this file so that no other file depends on Bun's types. */
 interface BunRuntime {
   readonly stdin: { text(): Promise<string> };
   readonly stdout: unknown;
@@ -53,7 +53,7 @@ export function fileName(): string {
   return path.slice(path.lastIndexOf("/") + 1);
 }
 
-/** Configurations above this many characters are refused by the caller's parser; nothing larger is kept. */
+/** Reads standard input to its end. The caller's parser refuses a configuration with too many characters. */
 export async function readStdin(): Promise<string> {
   if (bun !== undefined) return bun.stdin.text();
   const chunks: Buffer[] = [];
@@ -61,21 +61,21 @@ export async function readStdin(): Promise<string> {
   return Buffer.concat(chunks).toString("utf8");
 }
 
-/** Writes a line, when there is something to say; resolves once it is written. */
+/** Writes a line unless the text is empty; resolves once the line is written. */
 export async function writeStdout(text: string): Promise<void> {
   if (text === "") return;
-  // Under Bun, only to name process.stdout costs 6 ms: the whole of Node's streams is made for it.
+  // Under Bun, the first access to process.stdout takes 6 ms, because Bun then creates all of Node's streams.
   if (bun !== undefined) await bun.write(bun.stdout, `${text}\n`);
   else process.stdout.write(`${text}\n`);
 }
 
-/** As {@link writeStdout}, of several lines maybe, for people. */
+/** Writes a text for people, of one or more lines, as {@link writeStdout} does. */
 export async function writeStderr(text: string): Promise<void> {
   if (bun !== undefined) await bun.write(bun.stderr, text);
   else process.stderr.write(text);
 }
 
-/** The file that a path leads to; `undefined` when it cannot be read. */
+/** The identity of the file that a path leads to; `undefined` if the file cannot be read. */
 export async function statFile(path: string): Promise<FileIdentity | undefined> {
   try {
     if (bun !== undefined) return await bun.file(path).stat();

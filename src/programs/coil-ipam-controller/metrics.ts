@@ -1,7 +1,7 @@
 import { Gauge, type Registry } from "#base/metrics";
 import type { PoolManager, PoolStats } from "#features/ipam";
 
-/** Declares the metrics of pools. Their series appear and vanish with the pools; there are none before `observe`. */
+/** Declares the metrics of pools. A pool has series as long as it exists. There are no series before the call of `observe`. */
 export function poolMetrics(registry: Registry): { readonly observe: (pools: Pick<PoolManager, "stats">) => void } {
   let pools: Pick<PoolManager, "stats"> | undefined;
   const gauge = (name: string, help: string, value: (stats: PoolStats) => number): void => {

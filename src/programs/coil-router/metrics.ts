@@ -1,6 +1,6 @@
 import { Counter, Gauge, type Registry } from "#base/metrics";
 
-/** Declares the metrics of `coil-router`; each has the name of this node. */
+/** Declares the metrics of `coil-router`. Each metric has the name of this node as a label. */
 export function coilRouterMetrics(registry: Registry) {
   const labels = { labelNames: ["node"] as const, registers: [registry] };
   return {

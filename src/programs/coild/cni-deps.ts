@@ -10,10 +10,10 @@ import type { StoreReader } from "#kube/informer";
 
 /** How long an ADD waits for the API server before it fails, so that the runtime can try again (docs/spec/pod-network.md#20). */
 const API_BUDGET_MS = 5000;
-/** An ADD waits this long for the caches of a coild that has just started. */
+/** Maximum time that an ADD waits for the caches of a coild that has just started, milliseconds. */
 const READY_BUDGET_MS = 20_000;
 
-/** Joins the CNI service with IPAM, links and the API server; failures become those that runtimes understand. */
+/** Connects the CNI service to IPAM, links and the API server. Converts failures to those that runtimes understand. */
 export function cniDeps(parts: {
   readonly api: KubeApi;
   readonly ipam: NodeIpam;
@@ -49,7 +49,7 @@ export function cniDeps(parts: {
       );
     },
     allocate: async (pool, attachment, options) => {
-      // Calls of one container come one after the other, so what it had before is what the last one left.
+      // Calls for one container do not overlap, so an address that it has now was assigned by an earlier call.
       const fresh = ipam.assigned(attachment) === undefined;
       try {
         return { ...(await ipam.allocate(pool, attachment, options)), fresh };
@@ -74,7 +74,7 @@ export function cniDeps(parts: {
   };
 }
 
-/** Pure: what STATUS says (docs/spec/pod-network.md#12). */
+/** Pure: the answer to STATUS (docs/spec/pod-network.md#12). */
 export function statusOf(
   ipam: Pick<NodeIpam, "lost" | "nodeGone" | "isExhausted">,
   { isReady, setUpFault }: { readonly isReady: boolean; readonly setUpFault: string | undefined },
@@ -95,7 +95,7 @@ export function statusOf(
   return undefined;
 }
 
-/** The pool that the namespace's annotation names; from the cache, or live for a namespace that is newer than it. */
+/** The pool that the namespace's annotation names. A namespace that the cache does not have yet is read from the API server. */
 async function poolOf(
   { api, namespaces }: { readonly api: KubeApi; readonly namespaces: StoreReader<Namespace> },
   name: string,
@@ -108,7 +108,7 @@ async function poolOf(
     ));
   if (namespace === undefined) throw new CniFailure("unknown-pod", `namespace ${name} does not exist`);
   const pool = namespace.metadata.annotations?.[POOL_ANNOTATION] ?? DEFAULT_POOL;
-  // It goes into link aliases and label selectors, and anyone who may annotate a namespace can write it.
+  // The name is used in link aliases and label selectors, and every user who may annotate a namespace can choose it.
   if (pool.length > MAX_LABEL_VALUE_LENGTH || !/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/.test(pool)) {
     const shown = JSON.stringify(pool.slice(0, MAX_LABEL_VALUE_LENGTH));
     throw new CniFailure(
@@ -128,7 +128,7 @@ async function apiCall<T>(what: string, work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** With another address the next try may do. */
+/** The kinds of CNI failures by error code. After `try-again`, the next attempt gets another address and may succeed. */
 const KINDS: Readonly<Record<PodNetworkErrorCode, CniFailureKind>> = {
   "netns-not-found": "invalid-arguments",
   "own-netns": "invalid-arguments",

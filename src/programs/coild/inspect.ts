@@ -14,7 +14,7 @@ export interface NodeInspection extends AuditedNode {
   }[];
 }
 
-/** Memory, kernel and exported routes of one moment: nothing is awaited between reading them. */
+/** Reads memory, kernel and exported routes at one moment: nothing is awaited between the three readings. */
 export function inspectThisNode(parts: {
   readonly nodeName: string;
   readonly ipam: NodeIpam;

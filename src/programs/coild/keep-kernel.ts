@@ -6,7 +6,7 @@ import type { NodeIpam } from "#features/ipam";
 import type { PodNetwork, Survey } from "#features/pod-network";
 import type { LostAttachments } from "./lost-attachments.ts";
 
-/** The interval of surveys of the kernel, milliseconds: other programs flush tables, set links down and change aliases. */
+/** The interval of surveys of the kernel, milliseconds. They find what other programs do: flush tables, set links down, change aliases. */
 const RESYNC_MS = 10_000;
 
 /** Updates the memory from the kernel: see {@link NodeIpam.remember}. */
@@ -33,7 +33,7 @@ export async function keepKernel(
   options: { readonly registerFromMain: boolean; readonly signal: AbortSignal },
 ): Promise<void> {
   const { network, ipam, lost, log } = parts;
-  // A failed repair delays no ADD.
+  // The health part is ready before the first repair, so that a repair that fails does not delay an ADD.
   parts.health.ok();
   await reconcile({
     dirty: parts.dirty,
@@ -41,7 +41,7 @@ export async function keepKernel(
     signal: options.signal,
     resyncMs: RESYNC_MS,
     sync: async () => {
-      // Nothing is awaited: an ADD or DEL in between would look like a foreign change.
+      // This function awaits nothing: an ADD or DEL during the function would look like a change by another program.
       const survey = rememberKernel(parts, options);
       const ofHost = network.initHost();
       const failures = cutOffLost(survey, { network, ipam, lost });
@@ -57,7 +57,7 @@ export async function keepKernel(
   });
 }
 
-/** Cuts off lost attachments, joins those that are this node's again, and logs both. Returns the failures. */
+/** Cuts off lost attachments, connects those again whose blocks are this node's again, and reports both. Returns the failures. */
 function cutOffLost(
   survey: Survey,
   { network, ipam, lost }: { readonly network: PodNetwork; readonly ipam: NodeIpam; readonly lost: LostAttachments },

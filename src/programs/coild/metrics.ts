@@ -34,7 +34,7 @@ export function coildMetrics(registry: Registry): {
     registers: [registry],
   });
   const onHandled = (path: string, code: number, seconds: number): void => {
-    // A caller can request any path; only ours become label values.
+    // A caller can request any path; only the paths of coild's own methods become label values.
     const match = /^\/(pkg\.cnirpc\.CNI)\/(Add|Del|Check|Status|GC)$/.exec(path);
     if (match === null) return;
     const [, service = "", method = ""] = match;

@@ -9,7 +9,7 @@ import { type AddressBlock, coilResources, NODE_LABEL, POOL_LABEL } from "#kube/
 import { createInformer, type InformerHealth } from "#kube/informer";
 import { internalAddresses } from "../daemon/index.ts";
 
-/** Objects that cannot be watched are polled this often, milliseconds, a quarter more or less at random. */
+/** Interval at which objects are polled if they cannot be watched, milliseconds, plus or minus a random part of up to a quarter. */
 const POLL_MS = 15_000;
 
 /**
@@ -31,7 +31,7 @@ export async function watchOwnObjects(
   const { api, ipam, network, nodeName, health, log } = parts;
   const failing = new Set<string>();
   const repeats = new Repeats();
-  /** Of one kind of objects; the part is well when all kinds are. */
+  /** Returns the health callback of one kind of objects. The part is well when all kinds are well. */
   const healthOf =
     (plural: string) =>
     (state: InformerHealth): void => {
@@ -97,7 +97,7 @@ export async function watchOwnObjects(
       if (!isKubeError(error)) throw error;
     }
   };
-  // The comparisons work without the watch, so the program is ready before it.
+  // The comparisons do not need the watch, so the program is ready before the watch has started.
   health.ok();
   const group = new TaskGroup(options.signal);
   group.spawn((signal) => nodes.run({ signal }));

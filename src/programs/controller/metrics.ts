@@ -4,7 +4,7 @@ import { restClientMetrics } from "../metrics/index.ts";
 /** Outcomes of a reconciliation. */
 const RESULTS = ["success", "error", "requeue_after"] as const;
 
-/** Declares the reconcile metrics of controller-runtime; by the name of a `Controller` its callbacks. */
+/** Declares the reconcile metrics of controller-runtime. Returns a function from the name of a `Controller` to its callbacks. */
 export function reconcileMetrics(registry: Registry) {
   const labelNames = ["controller", "result"] as const;
   const total = new Counter({
@@ -60,7 +60,7 @@ export function reconcileMetrics(registry: Registry) {
   };
 }
 
-/** Declares the metric of leadership; by the name of a Lease, 0 at first, the callback that sets it. */
+/** Declares the metric of leadership. Returns a function that sets the metric of a Lease to 0 and returns the callback for changes. */
 export function leaderMetrics(registry: Registry): (lease: string) => (isLeader: boolean) => void {
   const gauge = new Gauge({
     name: "leader_election_master_status",

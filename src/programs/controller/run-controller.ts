@@ -15,7 +15,7 @@ import { leaderMetrics, reconcileMetrics } from "./metrics.ts";
 
 /** The identity of a controller program, and the values of its flags `endpointFlags`, `kubeFlags` and `logFlags`. */
 export interface ControllerProgram {
-  /** Of the program: for its logs and its user agent. */
+  /** Name of the program, used in its logs and its user agent. */
   readonly name: string;
   /** Name of the Lease in `kube-system`. */
   readonly lease: string;
@@ -35,7 +35,7 @@ interface WatchedObjects {
 
 /** Settings of one controller; see {@link ControllerOptions}. */
 export interface ReconcilerOptions extends Pick<ControllerOptions, "reconcile" | "workers" | "retry"> {
-  /** The key of each object that these informers add, change or delete is enqueued; the first key waits for their lists. */
+  /** The keys of objects that these informers report as added, changed or deleted are enqueued. No key is handled before their lists. */
   readonly on?: readonly WatchedObjects[];
 }
 
@@ -43,7 +43,7 @@ export interface ReconcilerOptions extends Pick<ControllerOptions, "reconcile" |
 export interface LeadingController {
   readonly api: KubeApi;
   readonly log: Logger;
-  /** Of the program's own metrics; those of the helper are in it. */
+  /** Registry for the program's own metrics. It already has the metrics of {@link runController}. */
   readonly registry: Registry;
   /** Makes an informer, with a line of `/readyz`. */
   readonly watch: <T extends KubeObject>(type: ResourceType<T>) => Informer<T, T>;
@@ -113,7 +113,7 @@ function electionOptions(
   };
 }
 
-/** `runs` receives what runs while leading, in the order in which it was made. */
+/** `runs` receives the informers and controllers, which run during leadership, in the order in which they were made. */
 function leadingController(parts: {
   readonly api: KubeApi;
   readonly log: Logger;
@@ -156,7 +156,7 @@ function enqueueAll(controller: Controller): InformerHandler<KubeObject> {
   };
 }
 
-/** An identity for leader election: the pod's name where there is one, and a part that a restart changes. */
+/** An identity for leader election: the pod's name if this process runs in a pod, and a part that each start changes. */
 function electionIdentity(): string {
   return `${process.env["COIL_POD_NAME"] ?? hostname()}_${crypto.randomUUID()}`;
 }

@@ -1,5 +1,5 @@
 /**
- * What the daemons have in common: flags of logs, endpoints and the API server, and small translations that several of them need.
+ * Code that the daemons share: flags of logs, endpoints and the API server, and small conversions that several daemons need.
  *
  * Owns: flags and values with one meaning in all daemons. Refuses to know: any daemon's task.
  */

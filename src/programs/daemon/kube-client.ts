@@ -5,7 +5,7 @@ import { KubeClient, type KubeClientOptions, loadKubeConfig } from "#kube/client
 import { restClientMetrics } from "../metrics/index.ts";
 import { VERSION } from "../program/index.ts";
 
-/** Which API server. */
+/** Flags that select the API server. */
 export const kubeFlags = {
   kubeconfig: optionalFlag(
     "kubeconfig",

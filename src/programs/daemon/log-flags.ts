@@ -1,7 +1,7 @@
 import { ConfigError, choiceFlag, parsedFlag, stringFlag, switchFlag } from "#base/config";
 import { createLogger, type Logger, type LogLevel } from "#base/log";
 
-/** Logging, as the programs that ours replace spell it. */
+/** Flags for logging, with the names that they have in the programs that this suite replaces. */
 export const logFlags = {
   logLevel: stringFlag("zap-log-level", "info", "debug, info, warn, error, or a number: 1 and more is debug", "LEVEL"),
   logDevel: switchFlag("zap-devel", false, "readable lines at debug level"),
@@ -30,7 +30,7 @@ export interface LogValues {
   readonly verbosity: number | undefined;
 }
 
-/** The root logger of a daemon. Throws `ConfigError` for a level that is none. */
+/** The root logger of a daemon. Throws `ConfigError` for an unknown level. */
 export function loggerOf(name: string, values: LogValues): Logger {
   const debug = values.logDevel || (values.verbosity ?? 0) >= 1;
   const time = values.logTime === "epoch" || values.logTime === "millis" ? values.logTime : "iso8601";

@@ -3,7 +3,7 @@ import { IpAddress } from "#base/ip";
 import type { Node } from "#kube/client";
 import { MAX_LABEL_VALUE_LENGTH } from "#kube/coil";
 
-/** The name of the node that this process runs on. Throws `ConfigError` when it is not given or cannot be a label value. */
+/** The name of the node that this process runs on. Throws `ConfigError` if the name is not given or cannot be a label value. */
 export function requireNodeName(env: Readonly<Record<string, string | undefined>> = process.env): string {
   const name = env["COIL_NODE_NAME"] ?? "";
   if (name === "") {

@@ -47,7 +47,7 @@ export async function serveRoutes(
   options: { readonly address: ListenAddress },
 ): Promise<Endpoint> {
   const { address } = options;
-  // A profile takes as long as requested: it is not ended in favour of a later client.
+  // A client chooses the duration of its profile, so a later client must not end that client's connection.
   const connections = new ConnectionLimit(MAX_CLIENTS, { whenAllBusy: "refuse-next" });
   const server = createServer(
     {
@@ -123,7 +123,7 @@ function routeOf(routes: HttpRoutes, path: string): HttpRoutes[string] | undefin
   return below === undefined ? undefined : routes[below];
 }
 
-/** The host name for redirects: that of the Host header if it is valid. */
+/** The host name for redirects: the name in the Host header if that name is valid. */
 function hostOf(request: IncomingMessage): string {
   const named = /^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?$/.exec(request.headers.host ?? "")?.[1];
   if (named !== undefined) return named;

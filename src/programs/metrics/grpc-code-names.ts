@@ -19,7 +19,7 @@ export const CODE_NAMES = [
   "Unauthenticated",
 ] as const;
 
-/** The name of a gRPC code, as metrics of Go programs have it; a number that is none is `Unknown`. */
+/** The name of a gRPC code, as metrics of Go programs have it; `Unknown` for a number that is not a code. */
 export function codeName(code: number): string {
   return CODE_NAMES[code] ?? "Unknown";
 }

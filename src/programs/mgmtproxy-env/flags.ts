@@ -10,7 +10,7 @@ import {
   SENTINEL_PATH,
 } from "#features/uplink-proxy";
 
-/** Flags of the variables. */
+/** Flags that determine the environment variables. */
 export const environmentFlags = {
   proxyURL: stringFlag("proxy-url", PROXY_URL, "where the proxy listens", "URL"),
   podCIDRs: listFlag("pod-cidr", `range of the pods' addresses; default ${DEFAULT_POD_CIDRS.join(", ")}`, "CIDR"),
@@ -46,7 +46,7 @@ interface EnvironmentValues {
   readonly apiService: IpAddress | undefined;
 }
 
-/** Reads the flags, and the interface where one is named. Throws `ConfigError`. */
+/** Reads the flags, and the interface if a flag names an interface. Throws `ConfigError`. */
 export function environmentOptions(values: EnvironmentValues): EnvironmentOptions {
   const podCIDRs = values.podCIDRs.length === 0 ? DEFAULT_POD_CIDRS : parseCidrs("pod-cidr", values.podCIDRs);
   const serviceCIDRs =
@@ -77,7 +77,7 @@ export function nodeAddress(
   return undefined;
 }
 
-/** All addresses of this host that are no loopback or link-local ones, the node's first. */
+/** All addresses of this host except loopback and link-local addresses. The node's address comes first. */
 function literals(node: IpAddress | undefined, apiService: IpAddress | undefined): IpAddress[] {
   const skipped = ["127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10"].map((text) => Cidr.parse(text));
   const own = Object.values(networkInterfaces())

@@ -8,7 +8,7 @@ export interface PartCommand {
 
 /**
  * Pure: splits `coild --socket=/run/x -- service-proxy --config=/y` into the command lines of the parts. Throws `ConfigError` naming every
- * fault: no part, one that is not among `known`, one that is there twice.
+ * fault: no part, a part that is not in `known`, a part that is given twice.
  */
 export function splitCommandLines(words: readonly string[], known: readonly string[]): PartCommand[] {
   const commands: PartCommand[] = [];

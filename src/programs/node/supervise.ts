@@ -4,13 +4,13 @@ import { describeError, ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
 
-/** A part that ran for so long before it ended is started again at once, milliseconds. */
+/** After a run of at least this time, milliseconds, the pause before the next run is the shortest one. */
 const STEADY_MS = 60_000;
 
-/** One part of the process, run again whenever it ends. */
+/** One part of the process. It is run again whenever it ends. */
 export interface SupervisedPart {
   readonly name: string;
-  /** One run. Resolves with an exit code; must leave nothing behind, however it ends. */
+  /** Runs the part once. Resolves with an exit code. Must release everything that it has acquired, also if it fails. */
   readonly run: (signal: AbortSignal) => Promise<number>;
 }
 
@@ -41,7 +41,8 @@ export async function supervise(
     if (clock.monotonic() - startedMs >= STEADY_MS) backoff.reset();
     const retryInMs = Math.round(backoff.next());
     health.degraded(why.message);
-    if (why.bug !== undefined) log.error("a part of the node failed because of a bug", { part: part.name, error: why.bug, retryInMs });
+    if (why.bug !== undefined)
+      log.error("a part of the node failed because of a bug", { part: part.name, error: why.bug, retryInMs });
     else log.warn("a part ended", { part: part.name, why: why.message, retryInMs });
     await sleep(retryInMs, { signal, clock }).catch((error: unknown) => {
       if (!signal.aborted) throw error;

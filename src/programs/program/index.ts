@@ -1,5 +1,5 @@
 /**
- * A program of the one executable: its definition, how it is run, and what it may do.
+ * A program of the executable: its definition, how it is run, and which privileges it needs.
  *
  * Owns: {@link Program}, the command line common to all, signals, exit codes, privileges. Refuses to know: which programs there are
  * (`programs.ts`), logs, health and the API server (`daemon/`).

@@ -13,7 +13,7 @@ export type Capability = keyof typeof BITS;
 /** The capabilities that network namespaces, links and pings in them need. */
 export const LAB_CAPABILITIES: readonly Capability[] = ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_ADMIN"];
 
-/** Throws {@link PrivilegeError}, one line, when this process lacks a capability that `task` ("make network namespaces") needs. */
+/** Throws {@link PrivilegeError} in one line if this process lacks a capability that `task` ("make network namespaces") needs. */
 export function requirePrivileges(task: string, needed: readonly Capability[]): void {
   const status = readFileSync("/proc/self/status", "utf8");
   const effective = BigInt(`0x${/^CapEff:\s*([0-9a-f]+)/m.exec(status)?.[1] ?? "0"}`);

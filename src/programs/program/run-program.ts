@@ -2,13 +2,13 @@ import { ConfigError, type FlagSet, type FlagValues, flagHelp, parseFlags, switc
 import { describeError, ExpectedError, isAbortError } from "#base/errors";
 import type { Registry } from "#base/metrics";
 
-/** The version that the build put in; a run from source says so. */
+/** The version that the build has set; `0.0.0-source` if the program runs from its source. */
 export const VERSION = process.env["ISTHMUS_VERSION"] ?? "0.0.0-source";
 
-/** One program of the suite: what it is called, its flags, what it does. */
+/** One program of the suite: its summary, its flags, and the function that runs it. */
 export interface Program<Set extends FlagSet = FlagSet> {
   readonly name: string;
-  /** One sentence. */
+  /** One sentence for the help text. */
   readonly summary: string;
   /** Words after the flags, as the usage line shows them, such as `POD -- CMD`. */
   readonly words?: {
@@ -20,13 +20,16 @@ export interface Program<Set extends FlagSet = FlagSet> {
   readonly flags: Set;
   /** Further paragraphs of the help. */
   readonly notes?: readonly string[];
-  /** The functions that declare its metrics. The program calls them too; the reference page is made of what they declare. */
+  /** The functions that declare the program's metrics. The program calls them, and the reference page lists what they declare. */
   readonly metrics?: readonly ((registry: Registry) => unknown)[];
-  /** Exit code for a wrong command line, where the program that ours replaces has another. Default 2. */
+  /** Exit code for a wrong command line. Default 2; set if the program that this one replaces has another exit code. */
   readonly usageExit?: number;
-  /** The effect of a second signal: `"hurry"` aborts {@link ProgramContext.hurry}, a number is the exit code at once. Default: 128 + signal. */
+  /**
+   * The effect of a second SIGINT or SIGTERM: `"hurry"` aborts {@link ProgramContext.hurry}; a number ends the process at once with that exit
+   * code. Default: 128 + the number of the signal.
+   */
   readonly secondSignal?: "hurry" | number;
-  /** Returns the exit code; nothing means 0. Lasts until its work is done or the signal aborts. */
+  /** Runs the program until its work is done or the signal aborts. Resolves with the exit code; `undefined` means 0. */
   readonly run: (context: ProgramContext<Set>) => Promise<number | undefined>;
 }
 
@@ -35,9 +38,9 @@ export interface ProgramContext<Set extends FlagSet> {
   readonly words: readonly string[];
   /** Aborts at the first SIGINT or SIGTERM. */
   readonly signal: AbortSignal;
-  /** Aborts at the second one, in programs with `secondSignal: "hurry"`. */
+  /** Aborts at the second SIGINT or SIGTERM, in programs with `secondSignal: "hurry"`. */
   readonly hurry: AbortSignal;
-  /** The process runs this program alone, which may then give up capabilities or change settings of the process. */
+  /** True if the process runs only this program. The program may then give up capabilities or change settings of the process. */
   readonly ownsProcess: boolean;
 }
 
@@ -54,7 +57,7 @@ const COMMON = {
 /** Exit codes: done, failed, wrong command line. */
 export const EXIT = { ok: 0, failed: 1, usage: 2 } as const;
 
-/** The text of `--help`; `title` is what the caller typed for the program. */
+/** The text of `--help`; `title` is the name that the caller typed for the program. */
 export function helpText(program: Program, title: string): string {
   const words = program.words === undefined ? "" : ` ${program.words.usage}`;
   const parts = [
@@ -118,7 +121,7 @@ function complain(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
-/** The first SIGINT or SIGTERM requests an orderly end; a second one ends the process at once, or aborts `hurry`. */
+/** The first SIGINT or SIGTERM requests an orderly end. The second one ends the process at once, or aborts `hurry`. */
 function abortOnSignals(second: Program["secondSignal"]): {
   readonly signal: AbortSignal;
   readonly hurry: AbortSignal;

@@ -1,6 +1,6 @@
 import { type HttpRoutes, profilingRoutes } from "../http-endpoints/index.ts";
 
-/** Redirects `/metrics` to the health port; serves profiles. */
+/** Routes of the admin port: a redirect of `/metrics` to the health port, and profiles if `profiling` is set. */
 export function adminRoutes(profiling: boolean, healthPort: number): HttpRoutes {
   return {
     "/metrics": ({ host }) => ({

@@ -10,12 +10,12 @@ import type { AgentFlags } from "./flags.ts";
 
 /** The bind interface of a running agent. Disposing removes it, unless `--keep-bind-interface` is given. */
 export interface OpenBindInterface extends AsyncDisposable {
-  /** Restores what others remove, until the signal aborts. */
+  /** Restores the interface or address that another program removes, until the signal aborts. */
   watch(options: { readonly signal: AbortSignal }): Promise<void>;
 }
 
 /**
- * Makes or adopts the bind interface; `undefined` if it is not managed. Rejects with `BindInterfaceError`,
+ * Makes the bind interface, or adopts an existing one; `undefined` if the agent does not manage it. Rejects with `BindInterfaceError`,
  * `PrivilegeError`, `KernelError`.
  */
 export async function openBindInterface(

@@ -9,12 +9,12 @@ import { type AgentFlags, agentFlags } from "./flags.ts";
 
 type Values = FlagValues<AgentFlags>;
 
-/** Linux's IFNAMSIZ without the terminating zero. */
+/** Maximum length of an interface name: Linux's IFNAMSIZ without the terminating zero. */
 const MAX_INTERFACE_BYTES = 15;
-/** RFC 1918 and RFC 4193. */
+/** Private address ranges (RFC 1918 and RFC 4193). */
 const PRIVATE = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"].map((text) => Cidr.parse(text));
 
-/** The direction from nodes to the control plane. */
+/** Settings of the tunnel's direction from nodes to the control plane. */
 export interface ReverseConfig {
   readonly targets: readonly Target[];
   readonly bindAddresses: readonly IpAddress[];
@@ -32,7 +32,7 @@ export interface AgentConfig {
   readonly warnings: readonly string[];
 }
 
-/** Throws `ConfigError` with one sentence for each fault that names its flag (docs/spec/tunnel.md#9.3, #14). */
+/** Checks the flags. Throws `ConfigError` with a sentence for each fault, which names its flag (docs/spec/tunnel.md#9.3, #14). */
 export function agentConfig(values: Values): AgentConfig {
   const faults = new Faults();
   const warnings: string[] = [];

@@ -11,7 +11,7 @@ export interface AgentMetricSources {
   readonly budget: Pick<BufferBudget, "used">;
 }
 
-/** Declares all metrics of the agent, under Konnectivity's names. Those that read sources are 0 before `observe`. */
+/** Declares all metrics of the agent, under Konnectivity's names. Metrics that read sources are 0 before the call of `observe`. */
 export function agentMetrics(registry: Registry): AgentMetrics & {
   readonly lease: AgentLeaseMetrics;
   readonly observe: (sources: AgentMetricSources) => void;

@@ -39,11 +39,11 @@ export interface ServerConfig {
   readonly strategies: readonly Strategy[];
   readonly tokens: TokenRules | undefined;
   readonly lease: { readonly namespace: string; readonly labels: Readonly<Record<string, string>> } | undefined;
-  /** Absent: the gate is off, or no destination is allowed. */
+  /** `undefined` if the feature gate is off or no destination is allowed. */
   readonly destinations: readonly AllowedDestination[] | undefined;
 }
 
-/** Throws `ConfigError` with one sentence for each fault that names its flag (docs/spec/tunnel.md#14). */
+/** Checks the flags. Throws `ConfigError` with a sentence for each fault, which names its flag (docs/spec/tunnel.md#14). */
 export function serverConfig(values: Values): ServerConfig {
   const faults = new Faults();
   checkPorts(values, faults);

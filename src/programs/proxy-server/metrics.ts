@@ -38,7 +38,7 @@ export interface ServerMetricSources extends Pick<ProxyServer, "backends" | "bud
   readonly agentBytes: () => { readonly received: number; readonly sent: number };
 }
 
-/** Declares all metrics of the server, under Konnectivity's names. Those that read sources have no values before `observe`. */
+/** Declares all metrics of the server, under Konnectivity's names. Metrics with sources have no values before the call of `observe`. */
 export function serverMetrics(registry: Registry): ServerMetrics & {
   readonly lease: ServerLeaseMetrics;
   readonly observe: (sources: ServerMetricSources) => void;

@@ -1,4 +1,4 @@
-/** Calls a handler at each SIGHUP. After disposal Node's default applies again, which ends the process. */
+/** Calls a handler at each SIGHUP. After disposal, SIGHUP ends the process again, which is Node's default. */
 export class SighupHandler implements Disposable {
   #handler: (() => void) | undefined;
   #missed = false;
@@ -7,12 +7,12 @@ export class SighupHandler implements Disposable {
     else this.#handler();
   };
 
-  /** Catches the signal from now on. A signal before {@link handle} is kept until then, because start-up may take long. */
+  /** Catches SIGHUP from now on. Start-up may take long, so a SIGHUP that arrives earlier than {@link handle} is kept until that call. */
   constructor() {
     process.on("SIGHUP", this.#onSignal);
   }
 
-  /** Sets the handler; calls it at once if a signal has come before. */
+  /** Sets the handler. Calls the handler at once if a SIGHUP has arrived already. */
   handle(handler: () => void): void {
     this.#handler = handler;
     if (!this.#missed) return;

@@ -5,16 +5,16 @@ import { FileError, readBounded } from "#base/file";
 import { parseYaml, YamlError } from "#base/yaml";
 import { type ServiceProxyValues, serviceProxyFlags } from "./flags.ts";
 
-/** Turns a listener off in a file, where an empty address means the default, as kubeadm writes it. */
+/** The address that turns a listener off in a file. An empty address, which kubeadm writes, means the default there. */
 export const NO_LISTENER = "none";
 
-/** Maximum of unknown keys that are logged one by one. */
+/** Maximum number of unknown keys that are logged individually. */
 const MAX_NOTES = 20;
 const DAY_MS = 86_400_000;
 /** The longest timeout that all kernel parameters accept, milliseconds: 2^31 - 1 seconds. */
 const MAX_TIMEOUT_MS = 2_147_483_647_000;
 
-/** A duration in milliseconds. Go writes text, or a number of nanoseconds. */
+/** Schema of a duration, parsed to milliseconds. Go programs write a duration as text or as a number of nanoseconds. */
 const duration = (maxMs: number) =>
   v.pipe(
     v.union([v.string(), v.number()], "must be a duration, such as 30s"),
@@ -44,7 +44,7 @@ const integer = (min: number, max: number) =>
   );
 const text = v.nullish(v.string("must be text"));
 const flag = v.nullish(v.boolean("must be true or false"));
-/** Go reads `null` as absent. */
+/** Schema of a mapping. Like Go programs, it reads `null` as an absent value. */
 const section = <const Entries extends v.ObjectEntries>(entries: Entries) =>
   v.nullish(
     v.pipe(
@@ -100,7 +100,7 @@ const file = v.looseObject(
 /** Content of a file; durations in milliseconds. */
 export type FileContent = v.InferOutput<typeof file>;
 
-/** Throws `ConfigError` with every fault. `notes` name unknown keys; `digest`: see {@link digestOf}. */
+/** Reads a configuration file. Throws `ConfigError` with every fault. `notes` name unknown keys; `digest`: see {@link digestOf}. */
 export function readConfigFile(path: string): {
   readonly content: FileContent;
   readonly notes: readonly string[];
@@ -126,7 +126,7 @@ export function digestOf(text: string): string {
   return createHash("sha256").update(text).digest("hex");
 }
 
-/** Throws `ConfigError`. */
+/** Parses the content of a configuration file. Throws `ConfigError`. */
 export function parseFile(path: string, content: string): FileContent {
   let value: unknown;
   try {

@@ -6,7 +6,7 @@ import { type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
 import { NO_LISTENER } from "./config-file.ts";
 import type { ServiceProxyValues } from "./flags.ts";
 
-/** Writes {@link writeConfig} to a file. Throws `ConfigError` if that fails, and as `serviceProxyConfig` does. */
+/** Writes {@link writeConfig} to a file. Throws `ConfigError` if the write fails, and in the cases in which `serviceProxyConfig` throws. */
 export function writeConfigTo(path: string, values: ServiceProxyValues): void {
   const text = writeConfig(values);
   try {
@@ -16,7 +16,7 @@ export function writeConfigTo(path: string, values: ServiceProxyValues): void {
   }
 }
 
-/** The configuration in force as a file for `--config`. A pause of 0 between syncs is lost: there it means the default. */
+/** The configuration in force as a file for `--config`. A pause of 0 between syncs cannot be written: 0 means the default in a file. */
 export function writeConfig(values: ServiceProxyValues): string {
   const config = serviceProxyConfig(values);
   // With --config the file's values are in force, not the flags'.

@@ -15,18 +15,18 @@ import {
 /** The file that a configuration was read from. */
 export interface ConfigSource {
   readonly path: string;
-  /** See `digestOf`. */
+  /** SHA-256 of the file's text: see `digestOf`. */
   readonly digest: string;
 }
 
 /** Configuration of one run, from flags or a file. Frozen. */
 export interface ServiceProxyConfig extends NodeAwareProxyConfig {
-  /** The file; `undefined`: flags alone. */
+  /** The file; `undefined` if the configuration comes from flags only. */
   readonly source: ConfigSource | undefined;
   readonly kubeconfig: string | undefined;
   /** Overrides the node's primary address; `undefined`: the wildcard, which overrides nothing. */
   readonly bindAddress: IpAddress | undefined;
-  /** `undefined`: none. */
+  /** Address of the health endpoint; `undefined` if it is not served. */
   readonly healthz: ListenAddress | undefined;
   readonly metrics: ListenAddress | undefined;
   readonly bindAddressHardFail: boolean;
@@ -40,9 +40,9 @@ export interface ServiceProxyConfig extends NodeAwareProxyConfig {
   readonly notes: readonly string[];
 }
 
-/** Reads flags, or the file that they name. Throws `ConfigError` with every fault. */
+/** Reads the flags, or the file that the flag `--config` names. Throws `ConfigError` with every fault. */
 export function serviceProxyConfig(values: ServiceProxyValues): ServiceProxyConfig {
-  // In Go a flag cannot be absent: empty means none.
+  // kube-proxy reads an empty value of this flag as no file, because flags in Go are never absent.
   if (values.config === undefined || values.config === "") return resolve(values, [], undefined);
   const path = values.config;
   const { content, notes, digest } = readConfigFile(path);

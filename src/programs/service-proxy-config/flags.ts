@@ -136,7 +136,7 @@ export const serviceProxyFlags = {
   loggingFormat: choiceFlag("logging-format", ["text", "json"], "text", "format of the log"),
 };
 
-/** Their parsed values. */
+/** The parsed values of {@link serviceProxyFlags}. */
 export type ServiceProxyValues = FlagValues<typeof serviceProxyFlags>;
 
 /** Feature gates of this program. */
@@ -150,7 +150,7 @@ const GATES = {
   AllowServiceExternalIPs: "allowServiceExternalIPs",
 } as const;
 
-/** `NAME=true,NAME=false`. Unknown gates are returned, not refused. Throws `ConfigError`. */
+/** Parses `NAME=true,NAME=false`. Unknown gates are returned, not refused. Throws `ConfigError`. */
 export function parseFeatureGates(
   pairs: Iterable<readonly [string, boolean | string]>,
 ): FeatureGates & { readonly unknown: readonly string[] } {
@@ -197,7 +197,7 @@ export function splitList(text: string): string[] {
     .filter((word) => word !== "");
 }
 
-/** The name of the Node, as kubelet makes it. Throws `ConfigError` for an empty name, and for an invalid override. */
+/** The name of the Node, derived as by kubelet. Throws `ConfigError` for an empty name, and for an invalid override. */
 export function nodeNameOf(override: string): string {
   const name = (override === "" ? hostname() : override).trim().toLowerCase();
   if (name === "") throw new ConfigError("invalid-flags", ["--hostname-override: the name of the Node is empty"]);

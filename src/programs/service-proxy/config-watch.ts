@@ -6,8 +6,9 @@ import { ServiceProxyError } from "./errors.ts";
 
 /**
  * Watches the file until the signal aborts. Rejects with {@link ServiceProxyError} `config-changed` when its content has changed (spec
- * service-proxy 2.10): written in place, replaced, or reached by another link, as ConfigMaps are. A touch, or
- * the same content, is no change. A file that cannot be read is logged once, and waited for.
+ * service-proxy 2.10): the file may be written in place or replaced, or a symbolic link may change, as in a
+ * ConfigMap volume. A new time of the file with the same content is not a change. If the file cannot be read, this is logged once, and the
+ * watch goes on.
  */
 export async function watchConfig(
   source: ConfigSource,
@@ -33,6 +34,6 @@ export async function watchConfig(
       `the configuration file ${path} has changed; ending, so that the next start reads it`,
     );
   };
-  // The first check compares with the content of the start, however long ago that was.
+  // The first check compares the file with the content that was read at the start of the program.
   await watchFiles([path], look, { signal, clock, since: "" });
 }

@@ -5,7 +5,7 @@ import { ExpectedError } from "#base/errors";
  */
 export type ServiceProxyErrorCode = "config-changed";
 
-/** Ends `service-proxy`. */
+/** An error that ends `service-proxy`. */
 export class ServiceProxyError extends ExpectedError<ServiceProxyErrorCode> {
   override readonly name = "ServiceProxyError";
 }

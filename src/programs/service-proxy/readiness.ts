@@ -6,8 +6,8 @@ import type { InformerHealth } from "#kube/informer";
 const NOT_YET = "not read yet";
 
 /**
- * The dependencies of the proxy, a line each, for `/readyz`. A degraded part makes it 503. Load balancers use `/healthz` instead, which
- * knows adopted tables.
+ * The dependencies of the proxy, a line each, for `/readyz`, which answers 503 while a part is degraded. Load balancers use `/healthz`
+ * instead, which also takes adopted tables into account.
  */
 export class Readiness {
   readonly health = new Health();
@@ -34,7 +34,7 @@ export class Readiness {
     this.#watches.get(resource)?.ok();
   }
 
-  /** Result of a list or watch. */
+  /** Reports the result of a list or watch. */
   watch(resource: string, state: InformerHealth): void {
     if (state.state === "ready") this.read(resource);
     else this.#watches.get(resource)?.degraded(state.error);
@@ -53,7 +53,7 @@ export class Readiness {
     this.#tables.get(family)?.degraded(error);
   }
 
-  /** Connection tracking was read; `error`: why it was not. */
+  /** Reports that connection tracking was read; with `error`, why it could not be read. */
   flows(error?: unknown): void {
     if (error === undefined) this.#flows.ok();
     else this.#flows.degraded(error);

@@ -59,7 +59,7 @@ export interface ServeParts {
   readonly log: Logger;
 }
 
-/** Serves until the signal aborts: health answers at once, tables after the API's objects have been read. */
+/** Serves until the signal aborts. Health endpoints answer at once; tables are written after the API's objects have been read. */
 export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void> {
   const { config, kernel, registry, log } = deps;
   const families = supportedFamilies(kernel.stack);
@@ -78,7 +78,7 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   const onEvent = eventSink(events, config.nodeName);
   const group = new TaskGroup(signal);
   const onBug = (error: unknown): void => group.spawn(() => Promise.reject(error));
-  // Health turns 503 before the listeners close, also if a failure or a changed configuration ends the program.
+  // Health endpoints answer 503 before the listeners close, also if a failure or a changed configuration ends the program.
   group.signal.addEventListener("abort", () => health.stopping(), { once: true });
   const listen = { netns: deps.netns, clock: systemClock, log, onEvent };
   const metrics = serviceProxyMetrics(registry);
@@ -119,7 +119,7 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   await group.wait();
 }
 
-/** Tries whether connection tracking can be read. */
+/** Reads connection tracking once, to find out whether that is possible. */
 async function tryFlows(conntrack: ProxyKernel["conntrack"], readiness: Readiness, signal: AbortSignal): Promise<void> {
   if (conntrack === undefined) {
     readiness.flows(new Error("connection tracking cannot be read: stale UDP flows are left alone"));
@@ -190,7 +190,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     }
     watches.failed(resource, state.error.code);
     if (state.failures === 1) log.warn("watch failed; trying again", { resource, error: state.error.message });
-    // The tables of an earlier run are complete, so the node may get traffic.
+    // The tables of an earlier run are complete, so load balancers may send connections to this node.
     if (isAway(state.error) && proxies.every(({ plane }) => plane.hasCompleteTable())) health.adopted();
   };
   const onKnown = (): void => {

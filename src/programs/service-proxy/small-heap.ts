@@ -3,13 +3,13 @@ import type { IpFamily } from "#base/ip";
 
 /**
  * Makes V8 return memory after all families have been synced. The first sync leaves half of the heap empty, in pages that V8 would keep
- * for the next peak, but later syncs are small. Not set earlier: a start would take half as long again.
+ * for the next peak, but later syncs are small. The flags are not set earlier, because the start would then take 1.5 times as long.
  */
 export class SmallHeap {
   readonly #waiting: Set<IpFamily>;
   readonly #setFlags: (flags: string) => void;
 
-  /** `setFlags`: V8's. */
+  /** `setFlags` sets flags of V8; tests replace it. */
   constructor(families: readonly IpFamily[], setFlags: (flags: string) => void = setFlagsFromString) {
     this.#waiting = new Set(families);
     this.#setFlags = setFlags;

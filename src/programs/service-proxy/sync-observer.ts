@@ -24,13 +24,13 @@ export interface SyncListeners {
   readonly heap: Pick<SmallHeap, "synced">;
   readonly ports: ServicePorts;
   readonly onEvent: EventSink;
-  /** A transaction was refused because the kernel does not hold what we left there. */
+  /** Called when the kernel refuses a transaction because the tables are not as the last sync left them. */
   readonly onDisagreement: () => void;
   readonly log: Logger;
   readonly proxyOf: (family: IpFamily) => FamilyProxy | undefined;
 }
 
-/** Passes syncs on to health, health ports, metrics, logs and Events. */
+/** Reports the events of syncs to health, health ports, metrics, logs and Events. */
 export function syncObserver(at: SyncListeners): SyncObserver {
   const { syncs, health, ports, log, proxyOf } = at;
   const countedAt = new Map<IpFamily, number>();

@@ -5,7 +5,7 @@ import { ExpectedError } from "#base/errors";
 /** Bounds of a flag that limits one attempt: 0 would fail every attempt, and timers have a maximum. */
 export const TIMEOUT_BOUNDS = { min: "1ms", max: TIMER_MAX } as const;
 
-/** A list with commas, which may also be given several times, as Go's StringSlice. */
+/** A flag whose value is a list with commas. Like Go's StringSlice, the flag may also be given several times. */
 export function commaListFlag(name: string, help: string, placeholder: string): Flag<readonly string[]> {
   return {
     name,
@@ -17,7 +17,7 @@ export function commaListFlag(name: string, help: string, placeholder: string): 
   };
 }
 
-/** A number of zero or more that may have a fraction. */
+/** A flag whose value is a number of zero or more, which may have a fraction. */
 export function decimalFlag(name: string, initial: number, help: string): Flag<number> {
   return {
     name,
@@ -60,7 +60,7 @@ export class Faults {
     }
   }
 
-  /** A certificate and its key must be given together, and be readable. */
+  /** Adds a fault unless certificate and key are both given or both empty, and faults for files that are not readable. */
   pair(certFlag: string, cert: string, keyFlag: string, key: string): void {
     this.check(cert === "" || key !== "", keyFlag, `is needed with --${certFlag}`);
     this.check(key === "" || cert !== "", certFlag, `is needed with --${keyFlag}`);

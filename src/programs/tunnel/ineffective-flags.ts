@@ -3,18 +3,18 @@ import type { Logger } from "#base/log";
 /** A flag of Konnectivity that has no effect here. */
 export interface IneffectiveFlag {
   readonly flag: string;
-  /** The given value, and the default. */
+  /** The given value; it is compared with the default. */
   readonly value: number;
   readonly initial: number;
   /** The flags that have the effect here. */
   readonly instead: string;
 }
 
-/** The replacement of flags that bound a queue in packets. */
+/** Names the flags that replace Konnectivity's limits of queues in packets. */
 export const QUEUES_IN_BYTES =
   "queues are bounded in bytes: --conn-buffer-bytes for one connection, --max-buffered-bytes for all";
 
-/** A sentence for each flag whose value is not the default. */
+/** Returns a sentence for each flag whose value is not the default. */
 export function describeIneffective(flags: readonly IneffectiveFlag[]): string[] {
   return flags
     .filter(({ value, initial }) => value !== initial)

@@ -1,7 +1,7 @@
 import { Counter, Gauge, Histogram, type LabelValues, type Registry, startAtZero } from "#base/metrics";
 import { VERSION } from "../program/index.ts";
 
-/** Konnectivity's namespace, so that its dashboards work. */
+/** Konnectivity's prefix of metric names, so that dashboards for Konnectivity work. */
 const PREFIX = "konnectivity_network_proxy_";
 
 /** Makes the metrics of one of the programs, with Konnectivity's prefix. */
@@ -13,7 +13,7 @@ export function metricFactory(registry: Registry, subsystem: "server" | "agent")
     registers: [registry],
   });
   return {
-    /** With `values` it has all these label values from the start, at 0; without, each appears with its first count. */
+    /** A counter. With `values`, all these label values start at 0; without `values`, a label value appears when it is first counted. */
     counter: (name: string, help: string, labels: readonly string[] = [], values?: LabelValues<string>) => {
       const counter = new Counter(common(name, help, labels));
       if (values !== undefined) startAtZero(counter, values);
@@ -37,13 +37,13 @@ export function metricFactory(registry: Registry, subsystem: "server" | "agent")
           for (const [value, total] of Object.entries(read())) this.inc({ [label]: value }, total);
         },
       }),
-    /** Default buckets: those of Prometheus. */
+    /** A histogram. The default buckets are those of Prometheus. */
     histogram: (name: string, help: string, buckets?: readonly number[], labels: readonly string[] = []) =>
       new Histogram({ ...common(name, help, labels), ...(buckets === undefined ? {} : { buckets: [...buckets] }) }),
   };
 }
 
-/** `…_build_info`: always 1, with the version in its labels. */
+/** Declares `…_build_info`, whose value is always 1 and whose labels have the version. */
 export function buildInfo(registry: Registry, subsystem: "server" | "agent"): void {
   const info = metricFactory(registry, subsystem).gauge("build_info", "Always 1; the labels have the build.", [
     "version",

@@ -5,7 +5,7 @@ import { type HttpRoutes, metricsRoute } from "../http-endpoints/index.ts";
 /** One check of readiness. */
 export interface ReadinessCheck {
   readonly name: string;
-  /** Why it fails; `undefined` if it is ok. */
+  /** Why the check fails; `undefined` if it succeeds. */
   readonly fault: () => string | undefined;
 }
 
@@ -26,8 +26,8 @@ interface Result {
 }
 
 /**
- * `/healthz`, `/readyz`, `/ready` and `/metrics`, in Konnectivity's words (docs/spec/tunnel.md#13). `?verbose` lists every check. Without
- * it `unready` gives the reply while a check fails.
+ * `/healthz`, `/readyz`, `/ready` and `/metrics`, in Konnectivity's words (docs/spec/tunnel.md#13). `?verbose` lists every check.
+ * Without `?verbose`, `unready` is the reply while a check fails.
  */
 export function healthRoutes(
   registry: Registry,
@@ -59,10 +59,10 @@ export function linesOf(results: readonly Result[]): string {
     .join("");
 }
 
-/** The agent's reply while not ready: every check. */
+/** The agent's reply while it is not ready: a list of every check. */
 export const AGENT_UNREADY = { status: 503, body: linesOf } as const;
 
-/** The server's reply while not ready: the reasons; for missing agents in Konnectivity's words. */
+/** The server's reply while it is not ready: the reasons. If agents are missing, the text is the same as Konnectivity's. */
 export const SERVER_UNREADY = {
   status: 500,
   body: (results: readonly Result[]): string =>

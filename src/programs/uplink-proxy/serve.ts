@@ -34,11 +34,11 @@ export interface ServeDeps {
   readonly nft: Nft;
   readonly health: Health;
   readonly log: Logger;
-  /** Needed with `cdi` and `clusterSecret`. Rejects with `KubeConfigError` as long as there is no kubeconfig. */
+  /** Needed with `cdi` and `clusterSecret`. Rejects with `KubeConfigError` while there is no kubeconfig. */
   readonly openApi: (() => Promise<KubeApi & AsyncDisposable>) | undefined;
 }
 
-/** Flags of the program, as far as the proxy needs them. */
+/** The flags of the program that the proxy needs. */
 export interface ServeOptions {
   readonly runDir: string;
   readonly secretsDir: string;
@@ -48,11 +48,11 @@ export interface ServeOptions {
   readonly clusterSecret: readonly [string, string] | undefined;
   readonly cdi: boolean;
   readonly streams: "auto" | TcpStreamsKind;
-  /** This process programs the kernel too, and so may take connections by transparent mode. */
+  /** True if this process also programs the kernel: only then it may redirect connections to itself (transparent mode). */
   readonly ownsKernel: boolean;
 }
 
-/** Starts the proxy's tasks in the group; what is returned is to be disposed when the group has ended. */
+/** Starts the proxy's tasks in the group. The caller disposes the returned object after the group has ended. */
 export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
   const { group, uplinkd, config, log } = deps;
   const { settings } = uplinkd;
@@ -105,7 +105,10 @@ export function serveProxy(deps: ServeDeps, options: ServeOptions): Disposable {
   });
 }
 
-/** The streams of the flag. `auto`: over epoll where this runtime can (decision 0006). Throws {@link KernelError} where it cannot and must. */
+/**
+ * The streams that the flag selects. `auto` selects epoll if this runtime supports it (decision 0006). Throws {@link KernelError} if the
+ * flag requires epoll and the runtime does not support it, or if epoll fails for another reason.
+ */
 function chooseStreams(wanted: ServeOptions["streams"], log: Logger): TcpStreamsKind {
   if (wanted === "node") return wanted;
   const error = epollStreamsFault();
@@ -118,7 +121,7 @@ function chooseStreams(wanted: ServeOptions["streams"], log: Logger): TcpStreams
 /** Interval at which the health parts are updated for the log, milliseconds; GET /readyz updates them at once. */
 const HEALTH_MS = 2000;
 
-/** Takes connections as long as the proxy is well. */
+/** Redirects connections to the proxy (transparent mode) while the proxy is healthy. */
 async function keepTransparent(
   { uplinkd, stack, nft, health, log }: ServeDeps,
   { offSwitch }: ServeOptions,
@@ -155,7 +158,7 @@ async function keepTransparent(
   await keeper.run({ signal });
 }
 
-/** Token, certificate and CDI object, as long as the settings have a listener for pods. */
+/** Opens the access of pods: token, certificate and CDI object, while the settings have a listener for pods. */
 function openPodAccess(deps: ServeDeps, options: ServeOptions): PodAccess {
   const { group, uplinkd, log, openApi } = deps;
   let api: KubeApi | undefined;
