@@ -1,6 +1,6 @@
 import { ExpectedError } from "#base/errors";
 
-/** `invalid-address`: not an IP address to listen on; `cannot-listen`: the kernel refused it. */
+/** `invalid-address`: the text is not an IP address to listen on; `cannot-listen`: the kernel refused the address. */
 export type ServiceHealthErrorCode = "invalid-address" | "cannot-listen";
 
 /** Thrown by everything in this module. */

@@ -27,7 +27,10 @@ export type EventSink = (event: HealthEvent) => void;
 
 /** Shortest time between two Events of one key, milliseconds (docs/spec/service-proxy.md#1.5). */
 export const EVENT_PAUSE_MS = 600_000;
-/** Maximum of keys that are kept. Beyond it the oldest key is dropped, and may be reported again early. */
+/**
+ * Maximum of keys that are kept. Beyond this number the oldest key is dropped; its next Event may then come earlier than {@link
+ * EVENT_PAUSE_MS}.
+ */
 export const MAX_REMEMBERED_KEYS = 4096;
 
 /** The Event at a program's start. */
@@ -38,14 +41,14 @@ export function startingEvent(): HealthEvent {
 /** Lets one Event through for each key in {@link EVENT_PAUSE_MS}. */
 export class EventLimit {
   readonly #clock: Clock;
-  /** Key → when it was last let through, monotonic milliseconds; the oldest first. */
+  /** Key → when its last Event was let through, monotonic milliseconds; the oldest first. */
   readonly #last = new Map<string, number>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** True at most once for a key in {@link EVENT_PAUSE_MS}. */
+  /** True if an Event of this key may be written now: at most once in {@link EVENT_PAUSE_MS}. */
   take(key: string): boolean {
     const now = this.#clock.monotonic();
     const last = this.#last.get(key);

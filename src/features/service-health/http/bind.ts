@@ -6,8 +6,8 @@ import { isFamilyMissing, type Listener, type ProbeHttp } from "./probe-http.ts"
 const ANY = [IpAddress.parse("0.0.0.0"), IpAddress.parse("::")] as const;
 
 /**
- * Pure. The addresses to bind. A wildcard of one family means both, as in kube-proxy (spec
- * service-proxy 1.1). Throws {@link ServiceHealthError} `invalid-address` for a name.
+ * The addresses to bind. As in kube-proxy, the wildcard of one family means both families (docs/spec/service-proxy.md#1.1). Throws {@link
+ * ServiceHealthError} `invalid-address` for a name. Pure.
  */
 export function bindAddresses({ host, port }: ListenAddress): readonly IpAddress[] {
   if (host === undefined) return ANY;
@@ -23,8 +23,8 @@ export function bindAddresses({ host, port }: ListenAddress): readonly IpAddress
 }
 
 /**
- * Listens on {@link bindAddresses}, with one port for all. A missing family is no error if the other one works. Throws
- * {@link ServiceHealthError}, with no listener left open.
+ * Listens on {@link bindAddresses}, with the same port for all addresses. If the host lacks one family, this is no error as long as the
+ * other family works. Throws {@link ServiceHealthError}, after all listeners were closed.
  */
 export function listenAll(http: Pick<ProbeHttp, "listen">, address: ListenAddress): readonly Listener[] {
   const addresses = bindAddresses(address);

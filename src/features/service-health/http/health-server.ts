@@ -25,7 +25,7 @@ export interface HealthServerDeps extends ProbeHttpDeps {
 /** Settings of a {@link HealthServer}. */
 export interface HealthServerOptions {
   readonly address: ListenAddress;
-  /** Reject if the address cannot be bound at once. Default: try for ever. */
+  /** If true, `run` rejects if the address cannot be bound at once. Default: it tries for ever. */
   readonly hardFail?: boolean;
   /** Default {@link LINGER_MS}. */
   readonly lingerMs?: number;
@@ -42,14 +42,14 @@ export class HealthServer {
     this.#options = options;
   }
 
-  /** The port; `undefined` while it does not listen. */
+  /** The port; `undefined` while the server does not listen. */
   get port(): number | undefined {
     return this.#listeners[0]?.port;
   }
 
   /**
    * Serves until the signal aborts, then answers 503 for `lingerMs`. Rejects with `ServiceHealthError` for an invalid address and, with
-   * `hardFail`, if it cannot be bound.
+   * `hardFail`, if the address cannot be bound.
    */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { health, clock } = this.#deps;
@@ -91,7 +91,7 @@ export class HealthServer {
   }
 }
 
-/** A line for each part. */
+/** The text of `/readyz`: a line for each part of the program, and the result. */
 function readyText({ parts, unready }: Pick<Health, "parts" | "unready">): string {
   const lines = parts.map(({ name, status, reason }) =>
     `[${status === "ok" ? "+" : "-"}]${name} ${status} ${reason}`.trimEnd(),

@@ -13,7 +13,7 @@ export const BIND_RETRY_MS = 1500;
 /** The address, and how a failure is reported. */
 export interface KeepListeningOptions {
   readonly address: ListenAddress;
-  /** Reject at the first failure: `--bind-address-hard-fail`. */
+  /** If true, the first failure rejects: `--bind-address-hard-fail`. */
   readonly hardFail?: boolean;
   readonly failure: HealthEvent["reason"];
   /** What the address serves, for the log: `health checks`. */
@@ -31,8 +31,8 @@ export interface KeepListeningDeps {
 }
 
 /**
- * Listens until the signal aborts; tries for ever. Rejects with {@link ServiceHealthError} for an invalid address and, with `hardFail`,
- * if it cannot be bound.
+ * Listens until the signal aborts. If the address cannot be bound, tries again for ever. Rejects with {@link ServiceHealthError} for an
+ * invalid address and, with `hardFail`, if the address cannot be bound.
  */
 export async function keepListening(deps: KeepListeningDeps, options: KeepListeningOptions): Promise<void> {
   const { log, clock } = deps;

@@ -35,10 +35,10 @@ export interface MetricsServerDeps extends ProbeHttpDeps {
   readonly registry: Registry;
   /** The configuration in force, for `/configz`; printed as JSON. */
   readonly configz: () => unknown;
-  /** Set with `--profiling`. */
+  /** The paths for profiling; set with `--profiling`. */
   readonly debug?: DebugRoutes | undefined;
   readonly onEvent?: EventSink;
-  /** A handler failed because of a bug: the program has to end. */
+  /** Called when a handler failed because of a bug: the program has to end. */
   readonly onBug: (error: unknown) => void;
   readonly clock: Clock;
 }
@@ -46,7 +46,7 @@ export interface MetricsServerDeps extends ProbeHttpDeps {
 /** Settings of a {@link MetricsServer}. */
 export interface MetricsServerOptions {
   readonly address: ListenAddress;
-  /** Reject if the address cannot be bound at once. Default: try for ever. */
+  /** If true, `run` rejects if the address cannot be bound at once. Default: it tries for ever. */
   readonly hardFail?: boolean;
 }
 
@@ -63,12 +63,12 @@ export class MetricsServer {
     this.#options = options;
   }
 
-  /** The port; `undefined` while it does not listen. */
+  /** The port; `undefined` while the server does not listen. */
   get port(): number | undefined {
     return this.#listeners[0]?.port;
   }
 
-  /** Serves until the signal aborts. Rejects as {@link HealthServer.run}. */
+  /** Serves until the signal aborts. Rejects with the errors of {@link HealthServer.run}. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { onEvent, log, clock, onBug } = this.#deps;
     const { address, hardFail = false } = this.#options;

@@ -13,7 +13,7 @@ import { ServiceHealthError } from "../errors.ts";
 export const MAX_CONNECTIONS = 1024;
 /** How long a client may take to send the head of its request, milliseconds (docs/spec/service-proxy.md#1.1). */
 export const HEADERS_TIMEOUT_MS = 5000;
-/** Interval of checks for clients that have taken longer, milliseconds. */
+/** Interval of checks for clients that exceed {@link HEADERS_TIMEOUT_MS}, milliseconds. */
 const CHECKING_INTERVAL_MS = 1000;
 /** How long a connection may be idle between two requests, milliseconds: longer than load balancers pause between probes. */
 const KEEP_ALIVE_MS = 75_000;
@@ -38,7 +38,7 @@ export interface ProbeHttpOptions {
 export interface Listener {
   readonly address: IpAddress;
   readonly port: number;
-  /** Accepts no new connections; the port is free when this returns. Idempotent. */
+  /** Stops accepting connections; the port is free when this returns. Idempotent. */
   close(): void;
 }
 
@@ -46,7 +46,7 @@ export interface Listener {
 export type ProbeHandler = (request: IncomingMessage, response: ServerResponse, at: Listener) => void;
 
 /**
- * An HTTP server on any number of addresses. Each has its own socket, bound to one family. One set of limits holds for all.
+ * An HTTP server on any number of addresses. Each address has its own socket, bound to one family. The limits are shared by all sockets.
  */
 export class ProbeHttp implements AsyncDisposable {
   readonly #netns: Pick<NetNs, "fd"> | undefined;
@@ -75,7 +75,7 @@ export class ProbeHttp implements AsyncDisposable {
         else handler(request, response, at);
       },
     );
-    // Connections come from our own sockets. This event makes Node check their timeouts.
+    // Our own sockets accept the connections. The event `listening` makes Node check the timeouts of these connections.
     this.#http.emit("listening");
   }
 
@@ -106,7 +106,7 @@ export class ProbeHttp implements AsyncDisposable {
       this.#arrivals.set(socket, listening);
       this.#http.emit("connection", socket);
     });
-    // For example a full descriptor table: the connection is refused, the listener continues.
+    // If accepting fails, for example because of a full descriptor table, the connection is refused and the listener continues.
     server.on("error", (error) => this.#log.warn("cannot accept a probe", { reason: describeError(error) }));
     return listening;
   }
@@ -129,7 +129,7 @@ export class ProbeHttp implements AsyncDisposable {
   }
 }
 
-/** The host does not support the address's family. */
+/** True if the error says that the host does not support the address's family. */
 export function isFamilyMissing(error: unknown): boolean {
   const cause = error instanceof ServiceHealthError ? error.cause : error;
   return isKernelError(cause) && (cause.errno === "EAFNOSUPPORT" || cause.errno === "EADDRNOTAVAIL");

@@ -8,7 +8,7 @@ export interface ProgramFacts {
   readonly features: readonly { readonly name: string; readonly stage: string; readonly isEnabled: boolean }[];
 }
 
-/** Sets `kubernetes_build_info` and `kubernetes_feature_enabled`, which dashboards join with. */
+/** Sets `kubernetes_build_info` and `kubernetes_feature_enabled`, which dashboards join with other metrics. */
 export function programMetrics(
   metrics: Pick<ServiceProxyMetrics, "buildInfo" | "featureEnabled">,
   { version, features }: ProgramFacts,
@@ -34,12 +34,12 @@ export class WatchMetrics {
     for (const resource of resources) watchConnected.set({ resource }, 0);
   }
 
-  /** The resource is listed, and watched since. */
+  /** Records that the resource was listed and is now watched. */
   connected(resource: string): void {
     this.#connected.set({ resource }, 1);
   }
 
-  /** A list or watch failed. `reason`: one of a closed set, such as an error's code. */
+  /** Records that a list or watch failed. `reason`: one of a closed set, such as an error's code. */
   failed(resource: string, reason: string): void {
     this.#connected.set({ resource }, 0);
     this.#errors.inc({ resource, reason });

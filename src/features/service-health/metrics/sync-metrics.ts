@@ -7,7 +7,7 @@ import type { ServiceProxyMetrics } from "./service-proxy-metrics.ts";
 export interface SyncedReport {
   readonly kind: "full" | "partial";
   readonly durationMs: number;
-  /** When the changes that it wrote were made, from the API, milliseconds since the epoch. */
+  /** When the changes of this sync were made, according to the API, milliseconds since the epoch. */
   readonly triggeredAt: readonly number[];
   /** Bytes written to the kernel. */
   readonly bytes: number;
@@ -20,7 +20,7 @@ export type ChangeKind = "service" | "endpoint";
 export class SyncMetrics {
   readonly #metrics: ServiceProxyMetrics;
   readonly #clock: Clock;
-  /** Changes from before are not measured, milliseconds since the epoch. */
+  /** Start of this program, milliseconds since the epoch. Earlier changes are not measured. */
   readonly #startedMs: number;
   readonly #families: readonly IpFamily[];
   readonly #pending = new Map<string, number>();
@@ -38,25 +38,25 @@ export class SyncMetrics {
     metrics.contested.set(0);
   }
 
-  /** A change came, for the family's next sync. */
+  /** Counts a change that waits for the family's next sync. */
   changed(kind: ChangeKind, family: IpFamily): void {
     const { serviceChanges, endpointChanges } = this.#metrics;
     (kind === "service" ? serviceChanges : endpointChanges).inc();
     this.#setPending(kind, family, (this.#pending.get(`${kind} ${family}`) ?? 0) + 1);
   }
 
-  /** A sync was requested. */
+  /** Records that a sync was requested. */
   queued(family: IpFamily): void {
     this.#metrics.lastQueued.set(labelOf(family), this.#clock.now() / 1000);
   }
 
-  /** A sync begins, with all changes that wait. */
+  /** Records that a sync begins: it includes all changes that wait. */
   syncing(family: IpFamily): void {
     this.#setPending("service", family, 0);
     this.#setPending("endpoint", family, 0);
   }
 
-  /** A sync succeeded. Changes that were made before this program started are not measured. */
+  /** Records that a sync succeeded. Changes that were made before this program started are not measured. */
   synced(family: IpFamily, { kind, durationMs, triggeredAt, bytes }: SyncedReport): void {
     const label = labelOf(family);
     const nowMs = this.#clock.now();
@@ -70,17 +70,17 @@ export class SyncMetrics {
     }
   }
 
-  /** A sync failed. */
+  /** Records that a sync failed. */
   failed(family: IpFamily): void {
     this.#metrics.syncFailures.inc(labelOf(family));
   }
 
-  /** Stale objects could not be removed; the sync succeeded all the same. */
+  /** Records that stale objects could not be removed, though the sync succeeded. */
   cleanupFailed(family: IpFamily): void {
     this.#metrics.cleanupFailures.inc(labelOf(family));
   }
 
-  /** A pass over connection tracking deleted so many flows. */
+  /** Records that a pass over connection tracking deleted `flows` flows. */
   flowsDeleted(family: IpFamily, flows: number, durationMs: number): void {
     this.#metrics.deletedFlows.inc(labelOf(family), flows);
     this.#metrics.flowSeconds.observe(labelOf(family), durationMs / 1000);
@@ -96,17 +96,17 @@ export class SyncMetrics {
     this.#metrics.objects.set({ kind, ...labelOf(family) }, count);
   }
 
-  /** Sets the number of front ends that Services request and do not get. */
+  /** Sets the number of front ends that Services request but do not get. */
   lostClaims(family: IpFamily, claims: number): void {
     this.#metrics.lostClaims.set(labelOf(family), claims);
   }
 
-  /** A change that another program made to our tables was repaired. */
+  /** Records that a change by another program to our tables was repaired. */
   repaired(): void {
     this.#metrics.driftRepairs.inc();
   }
 
-  /** A conflict with another program has begun, or is over. */
+  /** Records that a conflict with another program has begun, or is over. */
   contested(isOn: boolean): void {
     this.#metrics.contested.set(isOn ? 1 : 0);
   }

@@ -7,7 +7,7 @@ export interface PortView {
     readonly namespace: string;
     readonly name: string;
     readonly externalTrafficPolicy: "Cluster" | "Local";
-    /** 0: none. */
+    /** 0: the Service has no health port. */
     readonly healthCheckNodePort: number;
   };
   readonly endpoints: readonly {
@@ -28,7 +28,10 @@ export interface ServiceHealth {
   readonly localEndpoints: number;
 }
 
-/** Pure. From the ports of one Service in one family. `undefined` for a Service without a health port (docs/spec/service-proxy.md#1.5). */
+/**
+ * The health of one Service in one family, from its ports. `undefined` for a Service without a health port
+ * (docs/spec/service-proxy.md#1.5). Pure.
+ */
 export function serviceHealth(ports: readonly PortView[]): ServiceHealth | undefined {
   const [first] = ports;
   if (first === undefined) return undefined;
@@ -38,15 +41,18 @@ export function serviceHealth(ports: readonly PortView[]): ServiceHealth | undef
 }
 
 /**
- * Pure. The Service needs a health port and has none, as when it was written without the API server's allocation. Its load balancer then
- * sends no traffic here.
+ * True if the Service needs a health port and has none, for example because it was written without the API server's allocation. The
+ * Service's load balancer then sends no connections to this node. Pure.
  */
 export function lacksHealthPort({ spec }: Pick<Service, "spec">): boolean {
   if (spec?.type !== "LoadBalancer" || spec.externalTrafficPolicy !== "Local") return false;
   return (spec.healthCheckNodePort ?? 0) <= 0;
 }
 
-/** Counts distinct addresses of ready endpoints. Terminating endpoints never count, even if traffic falls back to them. */
+/**
+ * Counts distinct addresses of ready endpoints. Terminating endpoints never count, even if connections go to them because no endpoint is
+ * ready.
+ */
 function countLocal(ports: readonly PortView[]): number {
   const addresses = new Set<string>();
   for (const { endpoints } of ports) {

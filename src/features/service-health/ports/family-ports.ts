@@ -9,8 +9,8 @@ import { type ServiceHealth, serviceKey } from "./count.ts";
 import { type OpenService, type PortChange, planPorts } from "./plan.ts";
 
 /**
- * First pause after a port could not be bound, milliseconds; it doubles up to {@link MAX_RETRY_MS}. An attempt costs microseconds, and a
- * port that becomes free is bound within 2 s. The Event is written once in ten minutes.
+ * First pause after a port could not be bound, milliseconds; the pause doubles up to {@link MAX_RETRY_MS}. An attempt takes only
+ * microseconds, and a port that becomes free is bound within 2 s. The Event is written once in ten minutes.
  */
 export const MIN_RETRY_MS = 500;
 /** Longest pause, milliseconds. */
@@ -22,7 +22,7 @@ interface ListeningService extends OpenService {
 
 interface Failure {
   readonly backoff: Backoff;
-  /** Monotonic milliseconds. */
+  /** Time of the next attempt, monotonic milliseconds. */
   retryAt: number;
 }
 
@@ -32,7 +32,7 @@ export interface FamilyPortsDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly onEvent?: EventSink | undefined;
-  /** Shared by the families: a Service gets one Event, whichever of its addresses cannot be bound. */
+  /** Shared by the families: a Service gets one Event, also if several of its addresses cannot be bound. */
   readonly eventLimit: EventLimit;
 }
 
@@ -64,7 +64,7 @@ export class FamilyPorts {
     this.#addresses = any === undefined ? [...new Map(usable.map((one) => [one.toString(), one])).values()] : [any];
   }
 
-  /** The current state of a Service; `undefined`: it is gone. */
+  /** The current state of a Service; `undefined`: the Service is gone. */
   find(key: string): ServiceHealth | undefined {
     return this.#wanted.get(key);
   }
@@ -87,7 +87,7 @@ export class FamilyPorts {
     else this.#open(change.service, change.addresses);
   }
 
-  /** Time until the next attempt, milliseconds; `undefined`: there is none. */
+  /** Time until the next attempt, milliseconds; `undefined`: no attempt is needed. */
   get nextRetryMs(): number | undefined {
     const times = Array.from(this.#failures.values(), ({ retryAt }) => retryAt);
     return times.length === 0 ? undefined : Math.max(0, Math.min(...times) - this.#deps.clock.monotonic());
@@ -113,7 +113,7 @@ export class FamilyPorts {
     else this.#listening.set(key, listeningOn(open.port, left));
   }
 
-  /** Opens all addresses of a Service, or none: load balancers must not find it on some addresses only. */
+  /** Opens all addresses of a Service, or none: load balancers must not find a Service on some addresses only. */
   #open(service: ServiceHealth, addresses: readonly IpAddress[]): void {
     const key = serviceKey(service);
     const listeners = [...this.listenersFor(key)];

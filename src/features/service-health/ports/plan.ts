@@ -7,7 +7,7 @@ export interface OpenService {
   readonly addresses: readonly IpAddress[];
 }
 
-/** One change; those that close come first. */
+/** One change of a plan. The changes that close come first. */
 export type PortChange =
   | { readonly op: "close"; readonly service: string; readonly addresses: readonly IpAddress[] }
   | { readonly op: "open"; readonly service: ServiceHealth; readonly addresses: readonly IpAddress[] };

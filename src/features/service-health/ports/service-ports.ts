@@ -13,7 +13,7 @@ const RESYNC_MS = 600_000;
 
 /** Collaborators of a {@link ServicePorts}. */
 export interface ServicePortsDeps extends ProbeHttpDeps {
-  /** The proxy is healthy in all families. Eligibility of the Node does not count (docs/spec/service-proxy.md#1.5). */
+  /** `isServing`: the proxy is healthy in all families. Eligibility of the Node does not count (docs/spec/service-proxy.md#1.5). */
   readonly health: { readonly isServing: boolean };
   readonly onEvent?: EventSink;
   readonly clock: Clock;
@@ -28,8 +28,8 @@ export interface ServicePortsOptions {
 }
 
 /**
- * A port for each Service of policy Local that has a healthCheckNodePort (docs/spec/service-proxy.md#1.5). It tells whether this node
- * has endpoints of it. {@link ServicePorts.run} opens and closes listeners as set; unchanged ones are not touched.
+ * A port for each Service of policy Local that has a healthCheckNodePort (docs/spec/service-proxy.md#1.5). The port tells whether this node
+ * has endpoints of the Service. {@link ServicePorts.run} opens and closes the listeners that have changed.
  */
 export class ServicePorts {
   readonly #deps: ServicePortsDeps;
@@ -63,8 +63,8 @@ export class ServicePorts {
   }
 
   /**
-   * Sets the addresses to listen on: those that take NodePorts, or the wildcard alone if these are all of the host's. Addresses of
-   * another family are left out.
+   * Sets the addresses to listen on: those that take NodePorts, or only the wildcard if all addresses of the host take NodePorts. Addresses
+   * of another family are left out.
    */
   setAddresses(family: IpFamily, addresses: readonly IpAddress[]): void {
     this.#families[family].setAddresses(family, addresses);
@@ -81,7 +81,9 @@ export class ServicePorts {
     return this.#families[family].listenersFor(service);
   }
 
-  /** Runs until the signal aborts, then answers for `lingerMs`, with 503 if the health says so. Rejects for bugs alone. */
+  /**
+   * Runs until the signal aborts, then answers probes for `lingerMs`, with 503 if the proxy is not serving. Rejects only because of a bug.
+   */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     await using _http = this.#http;
     while (!signal.aborted) {

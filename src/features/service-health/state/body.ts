@@ -24,7 +24,7 @@ export interface FamilyStatus {
 export interface HealthFacts {
   readonly code: 200 | 503;
   readonly nowMs: number;
-  /** Absent from `/livez`, and if the gate is off. */
+  /** Absent in `/livez`, and if the feature gate is off. */
   readonly nodeEligible: boolean | undefined;
   /** Health of the data plane alone. */
   readonly healthy: boolean;
@@ -39,8 +39,9 @@ export function familyName(family: IpFamily): "IPv4" | "IPv6" {
 }
 
 /**
- * Pure (docs/spec/service-proxy.md#1.4). Keys are in kube-proxy's order; ours follow, only with 503. With 200 the top `lastUpdated` is the
- * current time: old probes alert on its age, although an idle proxy is healthy.
+ * The JSON text of an answer (docs/spec/service-proxy.md#1.4). kube-proxy's keys come first, in its order; our own keys follow, only with
+ * 503. With 200 the top `lastUpdated` is the current time: old probes raise an alert for an old time, although an idle proxy is healthy.
+ * Pure.
  */
 export function healthBody(facts: HealthFacts): string {
   const { code, nowMs, nodeEligible, healthy, families } = facts;
@@ -62,7 +63,7 @@ export function healthBody(facts: HealthFacts): string {
   });
 }
 
-/** Reasons of a 503. */
+/** The keys that explain a 503. */
 function reasons({ families, startup, isStopping }: HealthFacts): object {
   return {
     startup,
@@ -74,7 +75,7 @@ function reasons({ families, startup, isStopping }: HealthFacts): object {
   };
 }
 
-/** Values by family; `undefined` if no family has one: the key is then left out. */
+/** Values by family; `undefined` if no family has a value: the key is then left out. */
 function byFamily<T>(
   families: readonly FamilyStatus[],
   read: (family: FamilyStatus) => T | undefined,
@@ -86,7 +87,7 @@ function byFamily<T>(
   return found.length === 0 ? undefined : Object.fromEntries(found);
 }
 
-/** RFC 3339 with milliseconds; Go's zero time for never. */
+/** The time in RFC 3339 with milliseconds; `undefined`, which means never, is Go's zero time. */
 function timeText(ms: number | undefined): string {
   return ms === undefined ? "0001-01-01T00:00:00Z" : new Date(ms).toISOString();
 }

@@ -7,11 +7,14 @@ export const AUTOSCALER_TAINT = "ToBeDeletedByClusterAutoscaler";
 export interface NodeView {
   /** `metadata.deletionTimestamp` is set. */
   readonly isDeleting: boolean;
-  /** Keys, whatever the taints' values and effects. */
+  /** Keys of all taints, with any value and effect. */
   readonly taintKeys: readonly string[];
 }
 
-/** Pure. No other field drains a node: not cordoning, not readiness, no other taints or labels (docs/spec/service-proxy.md#1.3). */
+/**
+ * Reads the fields that decide. No other field drains a node: not cordoning, not readiness, no other taints or labels
+ * (docs/spec/service-proxy.md#1.3). Pure.
+ */
 export function nodeView({ metadata, spec }: Pick<Node, "metadata" | "spec">): NodeView {
   const deletedAt = metadata.deletionTimestamp;
   return {
@@ -20,7 +23,7 @@ export function nodeView({ metadata, spec }: Pick<Node, "metadata" | "spec">): N
   };
 }
 
-/** Pure. False if the node is being deleted or drained. */
+/** False if the node is being deleted or drained. Pure. */
 export function isEligible(view: NodeView, drainingTaintKeys: readonly string[]): boolean {
   return !view.isDeleting && !view.taintKeys.some((key) => drainingTaintKeys.includes(key));
 }

@@ -16,17 +16,17 @@ export class FamilyHealth {
   #lastUpdatedMs: number | undefined;
   #lastError: string | undefined;
 
-  /** At least one sync succeeded. */
+  /** True if at least one sync succeeded. */
   get isSynced(): boolean {
     return this.#isSynced;
   }
 
-  /** Time of the last success, milliseconds since the epoch; `undefined` before the first. */
+  /** Time of the last successful sync, milliseconds since the epoch; `undefined` before the first one. */
   get lastUpdatedMs(): number | undefined {
     return this.#lastUpdatedMs;
   }
 
-  /** The last error since the last success. */
+  /** The last error since the last successful sync; `undefined` if there was no error. */
   get lastError(): string | undefined {
     return this.#lastError;
   }
@@ -36,19 +36,19 @@ export class FamilyHealth {
     this.#lastUpdatedMs ??= wallMs;
   }
 
-  /** A change waits to be synced. Later changes do not lower the age. */
+  /** Records that a change waits to be synced. Later changes do not lower the age. */
   queued(now: number): void {
     this.#pendingSince ??= now;
     if (this.#isSyncing) this.#queuedMeanwhile ??= now;
   }
 
-  /** A sync begins, with all queued changes. */
+  /** Records that a sync begins, with all queued changes. */
   syncing(): void {
     this.#isSyncing = true;
     this.#queuedMeanwhile = undefined;
   }
 
-  /** The sync succeeded. Changes that were queued meanwhile stay pending: the sync began without them. */
+  /** Records that the sync succeeded. Changes that were queued during the sync stay pending: the sync began without them. */
   synced(wallMs: number): void {
     this.#pendingSince = this.#queuedMeanwhile;
     this.#queuedMeanwhile = undefined;
@@ -58,14 +58,14 @@ export class FamilyHealth {
     this.#lastError = undefined;
   }
 
-  /** The sync failed: pending changes grow older. */
+  /** Records that the sync failed: pending changes grow older. */
   failed(error: unknown): void {
     this.#queuedMeanwhile = undefined;
     this.#isSyncing = false;
     this.#lastError = describeError(error).slice(0, MAX_ERROR_LENGTH);
   }
 
-  /** How long the oldest change has waited, milliseconds; `undefined`: none waits. */
+  /** How long the oldest change has waited, milliseconds; `undefined`: no change waits. */
   pendingMs(now: number): number | undefined {
     return this.#pendingSince === undefined ? undefined : now - this.#pendingSince;
   }

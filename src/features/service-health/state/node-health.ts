@@ -8,21 +8,21 @@ import { FamilyHealth } from "./family-health.ts";
 export interface NodeHealthOptions {
   /** How long a change may wait, milliseconds: twice the sync period. */
   readonly healthTimeoutMs: number;
-  /** `strict` (default): the node takes no traffic before its first sync. `compatible`: it does, as with kube-proxy. */
+  /** `strict` (default): load balancers must not use the node before its first sync. `compatible`: they may, as with kube-proxy. */
   readonly startup?: "strict" | "compatible";
   /** Gate `KubeProxyDrainingTerminatingNodes`, default on. Off: `/healthz` ignores the Node. */
   readonly drainsTerminatingNodes?: boolean;
-  /** Default {@link AUTOSCALER_TAINT} alone. */
+  /** Keys of the taints that drain the node. Default: only {@link AUTOSCALER_TAINT}. */
   readonly drainingTaintKeys?: readonly string[];
   readonly clock: Clock;
 }
 
-/** `healthz`: may load balancers send traffic here? `livez`: does the proxy work, or may a restart help? */
+/** `healthz`: may load balancers use this node? `livez`: does the proxy work, or may a restart help? */
 export type HealthCheck = "healthz" | "livez";
 
 /**
  * The health of this node's service proxy (docs/spec/service-proxy.md#1.2 to #1.4, #1.6). Methods report events; answers come from memory.
- * While the API server cannot be reached no events come, and the last known state holds.
+ * While the API server cannot be reached, no events are reported, and the last known state is used.
  */
 export class NodeHealth {
   readonly #timeoutMs: number;
@@ -46,7 +46,7 @@ export class NodeHealth {
     this.#startedAt = this.#clock.monotonic();
   }
 
-  /** The sync loops of these families run. The health covers all of them. */
+  /** Records that the sync loops of these families run. The health covers all of them. */
   started(families: Iterable<IpFamily>): void {
     for (const family of families) {
       const state = this.#family(family);
@@ -55,7 +55,7 @@ export class NodeHealth {
     }
   }
 
-  /** Services and EndpointSlices were both listed: the API server was reached, and the first sync is due. */
+  /** Records that Services and EndpointSlices were both listed: the API server was reached, and the first sync is due. */
   listed(): void {
     if (this.#listedAt !== undefined) return;
     this.#listedAt = this.#clock.monotonic();
@@ -72,42 +72,42 @@ export class NodeHealth {
     this.#isAdopted = this.#isStrict && this.#listedAt === undefined;
   }
 
-  /** A change waits to be synced. */
+  /** Records that a change waits to be synced. */
   queued(family: IpFamily): void {
     this.#family(family).queued(this.#clock.monotonic());
   }
 
-  /** A sync begins; later changes are for the next sync. */
+  /** Records that a sync begins; later changes are for the next sync. */
   syncing(family: IpFamily): void {
     this.#family(family).syncing();
   }
 
-  /** A sync succeeded. */
+  /** Records that a sync succeeded. */
   synced(family: IpFamily): void {
     this.#family(family).synced(this.#clock.now());
   }
 
-  /** A sync failed. */
+  /** Records that a sync failed. */
   failed(family: IpFamily, error: unknown): void {
     this.#family(family).failed(error);
   }
 
-  /** Sets the Node. Not called for a deleted Node: its last state stays. */
+  /** Sets the Node. Must not be called for a deleted Node, so that its last state stays. */
   node(view: NodeView): void {
     this.#node = view;
   }
 
-  /** The program ends: load balancers get 503. */
+  /** Records that the program ends: load balancers get 503 from now on. */
   stopping(): void {
     this.#isStopping = true;
   }
 
-  /** The proxy can serve, whatever the eligibility of the node. */
+  /** True if the proxy can serve. The eligibility of the node does not count. */
   get isServing(): boolean {
     return !this.#isStopping && this.#isProxyHealthy("healthz");
   }
 
-  /** The Node is not being deleted or drained (docs/spec/service-proxy.md#1.3). */
+  /** True if the Node is not being deleted or drained (docs/spec/service-proxy.md#1.3). */
   get isNodeEligible(): boolean {
     if (this.#node === undefined) return this.startup === "adopted";
     return isEligible(this.#node, this.#drainingTaintKeys);
@@ -119,7 +119,7 @@ export class NodeHealth {
     return this.#isAdopted ? "adopted" : "pending";
   }
 
-  /** The check passes now. */
+  /** True if the check passes now. */
   passes(check: HealthCheck): boolean {
     if (check === "livez") return this.#isProxyHealthy("livez");
     return this.isServing && (this.isNodeEligible || !this.#drainsTerminatingNodes);
@@ -173,7 +173,10 @@ export class NodeHealth {
     return pendingMs === undefined || pendingMs < this.#timeoutMs;
   }
 
-  /** Before the first sync: no traffic in `strict`. `livez` fails only if the sync had its time and did not succeed. */
+  /**
+   * Whether a check passes before the first sync. `healthz` fails in `strict`. `livez` fails only if the sync had its time and did not
+   * succeed.
+   */
   #isStartingWell(check: HealthCheck): boolean {
     if (!this.#isStrict || this.#isAdopted) return true;
     if (check === "healthz") return false;
