@@ -17,9 +17,9 @@ export interface AgentLinkOptions {
   readonly mux: MuxOptions;
   /** How long connecting to an endpoint may take, milliseconds. */
   readonly dialTimeoutMs: number;
-  /** At the end of a connection its endpoint is dropped after so long without progress, milliseconds. */
+  /** At the end of a connection, its endpoint is dropped after this time without progress, milliseconds. */
   readonly closeLingerMs: number;
-  /** The addresses that may be connected to; names are resolved before. Default: any. */
+  /** The addresses that may be connected to; names are resolved first. Default: any address. */
   readonly allowed?: AddressFilter;
 }
 

@@ -23,7 +23,7 @@ export class BindInterfaceError extends ExpectedError<BindInterfaceErrorCode> {
 export interface BindInterface {
   /** Adds the interface and its addresses, or adopts existing ones. Idempotent. Rejects with {@link BindInterfaceError}. */
   ensure(): Promise<void>;
-  /** Removes what {@link ensure}, or an earlier run, made. Interfaces and addresses of others stay. */
+  /** Removes what {@link ensure}, or an earlier run, made. Does not remove interfaces and addresses of others. */
   release(): Promise<void>;
 }
 
@@ -74,7 +74,7 @@ export class DummyBindInterface implements BindInterface {
     if (plan.kind === "conflict") throw new BindInterfaceError("conflict", plan.why);
     for (const step of plan.steps) {
       if (this.#do(step)) continue;
-      // For the remaining steps and later calls.
+      // The remaining steps and later calls use the loopback interface too.
       this.#desired = { ...this.#desired, onLoopback: true };
       this.#log.warn("this kernel has no dummy interfaces: the bind addresses are added to lo, with host scope", {
         addresses: this.#desired.addresses.map(String),
@@ -84,7 +84,7 @@ export class DummyBindInterface implements BindInterface {
     }
   }
 
-  /** False: the kernel has no dummy interfaces. */
+  /** Makes one step. Returns false if the kernel has no dummy interfaces. */
   #do(step: BindStep): boolean {
     const { name, onLoopback } = this.#desired;
     const { links, addresses } = this.#stack;
@@ -103,7 +103,7 @@ export class DummyBindInterface implements BindInterface {
         return true;
       case "add": {
         const { address } = step;
-        // Host scope keeps it out of source address selection towards other hosts; IPv6 has no such choice.
+        // With host scope, the kernel does not choose the address as source for packets to other hosts. IPv6 has no such scope.
         addresses.add({
           linkIndex: this.#index(),
           address,

@@ -10,7 +10,7 @@ export interface DesiredBind {
   /** Name of the dummy interface. */
   readonly name: string;
   readonly addresses: readonly IpAddress[];
-  /** The kernel has no dummy interfaces: the addresses are on the loopback interface. */
+  /** True if the kernel has no dummy interfaces: the addresses are on the loopback interface. */
   readonly onLoopback: boolean;
 }
 
@@ -37,7 +37,10 @@ export function bindLink({ links }: ObservedBind, { name, onLoopback }: DesiredB
   return links.find((link) => link.name === (onLoopback ? "lo" : name));
 }
 
-/** Pure. An interface and addresses that are as desired are adopted: the plan has no steps for them. */
+/**
+ * The changes from the state to the desired one. An interface and addresses that are as desired are adopted: the plan has no steps for
+ * them. Pure.
+ */
 export function planBind(state: ObservedBind, desired: DesiredBind): BindPlan {
   const link = bindLink(state, desired);
   if (!desired.onLoopback && link !== undefined && link.kind !== "dummy") {
@@ -60,7 +63,7 @@ export function planBind(state: ObservedBind, desired: DesiredBind): BindPlan {
   return { kind: "steps", steps };
 }
 
-/** An earlier run has added the address to the loopback interface, on a kernel without dummy interfaces. */
+/** True if an earlier run has added the address to the loopback interface, on a kernel without dummy interfaces. */
 function isLeftOnLoopback({ links }: ObservedBind, { linkIndex, prefixLength, address }: Address): boolean {
   return prefixLength === address.bits && links.some(({ index, name }) => index === linkIndex && name === "lo");
 }

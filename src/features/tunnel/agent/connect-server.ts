@@ -9,13 +9,15 @@ import { formatHostPort } from "#wire/http-connect";
 import { type Capability, formatCapabilities, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
 import { LinkError, type OpenedStream, openStream } from "../link/outgoing.ts";
 
-/** The agent's certificate and the authorities that it trusts. Files are read for each connection, so that new ones need no restart. */
+/**
+ * The agent's certificate and the authorities that it trusts. Files are read for each connection, so that changed files need no restart.
+ */
 export interface AgentTls {
   /** File of the authorities that sign servers. Absent: the system's authorities. */
   readonly caFile: string | undefined;
   readonly certFile: string | undefined;
   readonly keyFile: string | undefined;
-  /** The name that is sent as SNI and verified, in place of the host's. */
+  /** The name that is sent as SNI and verified, instead of the host's name. */
   readonly serverName: string | undefined;
   /** ALPN names that are offered before `h2`, so that a balancer can recognise the tunnel. */
   readonly alpn: readonly string[];
@@ -30,7 +32,7 @@ export interface ConnectOptions {
   /** Absent: plain TCP, for tests on loopback. */
   readonly tls: AgentTls | undefined;
   readonly capabilities: ReadonlySet<Capability>;
-  /** From the start of connecting to the response headers, milliseconds. */
+  /** Limit of the time from the start of connecting to the response headers, milliseconds. */
   readonly timeoutMs: number;
   readonly keepAliveMs: number;
   /** Limit of a received message, bytes. Default 4 MiB. */

@@ -6,11 +6,11 @@ import type { ServerSet } from "./server-set.ts";
 
 /** How often the open connections are counted, milliseconds. */
 const POLL_MS = 50;
-/** Dials that were on their way when DRAIN was sent still arrive: draining ends after so long without a connection, milliseconds. */
+/** Draining ends after this time without a connection, milliseconds. Dials that were under way when DRAIN was sent still arrive. */
 const QUIET_MS = 1000;
 
 /**
- * Sends DRAIN to every server, and waits until there was no connection for a second, `timeoutMs` is over (0: never), or `hurry`
+ * Sends DRAIN to every server, and waits until there was no connection for a second, `timeoutMs` is over (0: there is no limit), or `hurry`
  * aborts (docs/spec/tunnel.md#11).
  */
 export async function drainAgent(
@@ -25,7 +25,7 @@ export async function drainAgent(
   while (!options.hurry.aborted) {
     const now = clock.monotonic();
     if (servers.connections > 0) busyAt = now;
-    // 0, as in Konnectivity: only a second signal ends it.
+    // With 0, as in Konnectivity, only a second signal ends draining.
     if (options.timeoutMs > 0) {
       if (now - started >= options.timeoutMs) {
         log.warn("connections are closed: draining took too long", { connections: servers.connections });
@@ -42,7 +42,7 @@ const CLOSE_MS = 1000;
 /** How often the links that are left are counted, milliseconds. */
 const CLOSE_POLL_MS = 20;
 
-/** Ends the streams after the bytes that wait; streams that take longer than a second are destroyed. */
+/** Ends each stream after the bytes that wait to be sent. Streams that take longer than a second are destroyed. */
 export async function closeAgent(
   servers: Pick<ServerSet, "links" | "close" | "isReady">,
   { clock }: { readonly clock: Clock },

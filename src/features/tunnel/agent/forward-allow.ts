@@ -5,7 +5,7 @@ import type { AddressFilter } from "../local/dial-tcp.ts";
 /** Endpoints that servers may reach through an agent. */
 export interface ForwardDestination {
   readonly range: Cidr;
-  /** Absent: any. */
+  /** Absent: any port. */
   readonly port: number | undefined;
 }
 
@@ -32,7 +32,7 @@ export function forwardFilter(list: readonly ForwardDestination[]): AddressFilte
   };
 }
 
-/** The IPv4 address of an IPv4-mapped one, because that is the endpoint it reaches. */
+/** The IPv4 address of an IPv4-mapped IPv6 address, because a connection to the mapped address reaches that endpoint. */
 function unmapped(address: IpAddress): IpAddress {
   if (!MAPPED.contains(address)) return address;
   return IpAddress.fromValue(4, address.value & 0xffff_ffffn);

@@ -17,6 +17,6 @@ export interface AgentMetrics {
   reverseAccepted(target: string): void;
   reverseFailed(reason: "no_server" | "denied" | "dial" | "source"): void;
   reverseConnections(change: 1 | -1): void;
-  /** Slow consumers that stop a server's stream now. */
+  /** Changes the number of slow consumers that block a server's stream now. */
   fullReceiveChannels(change: number): void;
 }

@@ -40,7 +40,7 @@ export interface ReverseListenerDeps {
 export interface ReverseListenerOptions {
   readonly bindAddresses: readonly IpAddress[];
   readonly targets: readonly Target[];
-  /** Sources that may connect; empty: any. */
+  /** Sources that may connect; empty: any source. */
   readonly allowedSources: readonly Cidr[];
   /** See `DialledConnectionOptions.halfCloseTimeoutMs`. */
   readonly halfCloseTimeoutMs: number;
@@ -69,7 +69,7 @@ export class ReverseListener implements AsyncDisposable {
     this.#options = options;
   }
 
-  /** Listens on every address and port. Rejects with {@link ReverseListenerError}; nothing listens then. */
+  /** Listens on every address and port. Rejects with {@link ReverseListenerError}; then no address is listened on. */
   static async open(deps: ReverseListenerDeps, options: ReverseListenerOptions): Promise<ReverseListener> {
     const listener = new ReverseListener(deps, options);
     try {
@@ -83,7 +83,7 @@ export class ReverseListener implements AsyncDisposable {
     return listener;
   }
 
-  /** A connected server serves the reverse direction. */
+  /** True if at least one connected server serves the reverse direction. */
   get hasServer(): boolean {
     return this.#deps.links().some(({ mux }) => mux.reverse);
   }
@@ -103,7 +103,7 @@ export class ReverseListener implements AsyncDisposable {
     server.listen({ host, port: target.localPort, backlog: BACKLOG }, resolve);
     await promise;
     server.off("error", onError);
-    // Such as a full descriptor table: the client is refused, the listener goes on.
+    // If accepting fails, for example because of a full descriptor table, the client is refused and the listener continues.
     server.on("error", (error) => this.#warn(target, `cannot accept: ${error.message}`));
     this.#servers.push(server);
   }
@@ -118,7 +118,7 @@ export class ReverseListener implements AsyncDisposable {
       return;
     }
     const client: Client = { socket, local: new SocketSide(socket), target, tried: new Set(), connection: undefined };
-    // Its bytes wait while dialling. The end of its sending is handled once the connection is open.
+    // The client's bytes wait while the server is dialled. The end of its sending is handled when the connection is open.
     client.local.watch({ onEof: () => undefined, onGone: () => client.connection?.localGone() });
     this.#dial(client);
   }
@@ -155,11 +155,11 @@ export class ReverseListener implements AsyncDisposable {
       },
     );
     if (connection instanceof DialledConnection) client.connection = connection;
-    // The link has not taken the dial: it is full, or has just closed.
+    // The link has not taken the dial because it is full or has just closed: another link is tried.
     else this.#dial(client);
   }
 
-  /** No byte was sent yet, so another server may be tried after a failed dial. */
+  /** Tries another server after a failed dial if possible: no byte was sent yet. */
   #failed(client: Client, failure: DialFailure): void {
     const { socket, target, tried } = client;
     const couldNotConnect = failure.kind === "refused" && failure.error.startsWith("dial ");
@@ -178,7 +178,7 @@ export class ReverseListener implements AsyncDisposable {
     resetSocket(socket);
   }
 
-  /** The link with the fewest connections and pending dials; equal ones in round robin. */
+  /** The link with the fewest connections and pending dials; links with equal numbers take turns. */
   #choose(tried: ReadonlySet<AgentLink>): AgentLink | undefined {
     const load = ({ mux }: AgentLink): number => mux.connections + mux.pendingDials;
     const usable = this.#deps.links().filter((link) => link.mux.reverse && !tried.has(link));
@@ -209,7 +209,7 @@ export class ReverseListener implements AsyncDisposable {
   }
 }
 
-/** A random number of 63 bits, as Go's clients choose it. */
+/** A random number of 63 bits, which is what Go's clients choose. */
 function freshRandom(): TunnelId {
   return tunnelId(randomBytes(8).readBigUInt64BE() >> 1n);
 }

@@ -3,7 +3,7 @@ import { describeError } from "#base/errors";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import { LinkError, type OpenedStream } from "../link/outgoing.ts";
 
-/** The most addresses of a name that are used. */
+/** Maximum of addresses of a name that are used. */
 const MAX_ADDRESSES = 64;
 
 /** One address of a configured server or balancer. */
@@ -20,8 +20,8 @@ export interface ServerAddressesDeps {
 }
 
 /**
- * The addresses of servers (docs/spec/tunnel.md#11): several configured ones, all that a name resolves to, or that of a balancer.
- * Addresses without a live stream are tried first, and of these the one that was tried longest ago.
+ * The addresses of servers (docs/spec/tunnel.md#11): several configured addresses, all addresses that a name resolves to, or the address of
+ * a balancer. Addresses without a live stream are tried first; of these, the address that was tried longest ago is first.
  */
 export class ServerAddresses {
   readonly #deps: ServerAddressesDeps;
@@ -38,8 +38,8 @@ export class ServerAddresses {
   }
 
   /**
-   * Opens a stream to the first address in that order that answers. An address that has a stream is tried only if all have one: a
-   * balancer may lead to another server. Rejects with the last {@link LinkError}.
+   * Opens a stream to the first address that answers, in the order of {@link ServerAddresses}. An address that has a stream is tried only
+   * if all addresses have a stream: a balancer may lead to another server. Rejects with the last {@link LinkError}.
    */
   async connect(options: { readonly signal: AbortSignal }): Promise<OpenedStream> {
     const addresses = await this.#addresses(options.signal);

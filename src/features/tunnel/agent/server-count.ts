@@ -23,18 +23,18 @@ export class ServerCount {
     this.#source = options.source;
   }
 
-  /** A server's stream has opened, with its `serverCount` header. */
+  /** Records that a server's stream has opened, with its `serverCount` header. */
   opened(serverID: string, count: number): void {
     this.#reported.set(serverID, { count, endedAt: undefined });
   }
 
-  /** A server's stream has ended. */
+  /** Records that a server's stream has ended. */
   closed(serverID: string): void {
     const reported = this.#reported.get(serverID);
     if (reported !== undefined) reported.endedAt = this.#clock.monotonic();
   }
 
-  /** At least 1. */
+  /** The number of servers, at least 1. */
   get value(): number {
     const reported = this.#fromHeaders();
     if (this.#leases === undefined) return reported;
@@ -42,7 +42,7 @@ export class ServerCount {
     return this.#source === "max" ? Math.max(reported, leases) : leases;
   }
 
-  /** The largest count of any server, so that one with an old count does not lower it. */
+  /** The largest count of any server, so that a server with an old count does not lower the number. */
   #fromHeaders(): number {
     let most = 1;
     const now = this.#clock.monotonic();

@@ -27,7 +27,7 @@ export interface ServerSetOptions {
   readonly syncIntervalCapMs: number;
   /** The first attempt after a lost stream waits for a random time of up to this, milliseconds. */
   readonly reconnectJitterMs: number;
-  /** Go on connecting when as many servers are connected as are known. */
+  /** If true, the agent goes on connecting when it is connected to as many servers as are known. */
   readonly syncForever: boolean;
   readonly capabilities: ReadonlySet<Capability>;
   readonly countSource: "default" | "max";
@@ -46,7 +46,7 @@ export interface ServerSetDeps {
   readonly leases?: () => number | undefined;
   readonly random?: () => number;
   readonly onBug: (error: unknown) => void;
-  /** The set of links has changed. */
+  /** Called when the set of links has changed. */
   readonly onChange?: () => void;
 }
 
@@ -64,7 +64,7 @@ export class ServerSet {
   readonly #dirty: Dirty;
   #draining = false;
   #lost = false;
-  /** In a row. */
+  /** Number of consecutive duplicates. */
   #duplicates = 0;
   #failures = 0;
 
@@ -98,7 +98,7 @@ export class ServerSet {
     return this.links.reduce((sum, link) => sum + link.mux.connections, 0);
   }
 
-  /** Connects to servers until the signal aborts. The streams stay open then; {@link close} ends them. */
+  /** Connects to servers until the signal aborts. After the abort the streams stay open; {@link close} ends them. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     while (!signal.aborted) {
       const outcome = await this.#connectOnce(signal);
@@ -125,7 +125,7 @@ export class ServerSet {
         if (this.#duplicates <= DUPLICATES.quick * servers) return syncIntervalMs * QUICK;
         const beyond = this.#duplicates - DUPLICATES.usual * servers;
         if (beyond <= 0) return syncIntervalMs / 2;
-        // Every attempt leads to a server that is connected already: try less and less often.
+        // If every attempt leads to a server that is connected already, the interval gets longer and longer.
         return syncIntervalMs * 2 ** Math.min(beyond, 30);
       }
       default:
@@ -133,7 +133,7 @@ export class ServerSet {
     }
   }
 
-  /** Opens no new streams, and sends DRAIN to every server. Connections go on. */
+  /** Stops opening streams, and sends DRAIN to every server. Open connections continue. */
   drain(): void {
     if (this.#draining) return;
     this.#draining = true;
@@ -145,7 +145,7 @@ export class ServerSet {
     this.#dirty.mark();
   }
 
-  /** Ends all streams after the bytes that wait to be sent. */
+  /** Ends each stream after the bytes that wait to be sent. */
   close(): void {
     for (const link of this.links) link.mux.end();
   }
@@ -223,7 +223,10 @@ export class ServerSet {
     this.#deps.onChange?.();
   }
 
-  /** Sleeps until a change. After a lost stream it waits for a random time instead, so that the agents of a cluster do not all connect at once. */
+  /**
+   * Sleeps until a change. After a lost stream, waits for a random time instead, so that the agents of a cluster do not all connect at
+   * once.
+   */
   async #pause(ms: number, signal: AbortSignal): Promise<void> {
     if (!this.#lost) await this.#dirty.wait({ atMostMs: ms, signal });
     if (!this.#lost || signal.aborted) return;
@@ -233,7 +236,7 @@ export class ServerSet {
   }
 }
 
-/** The one value of a response header; `undefined` for none or several. */
+/** The value of a response header; `undefined` if the header is missing or has several values. */
 function header(stream: OpenedStream, name: string): string | undefined {
   const value = stream.headers[name];
   return typeof value === "string" && !value.includes(", ") ? value : undefined;

@@ -24,7 +24,7 @@ export function parseTarget(text: string): Target {
   return { localPort, destination, address: formatHostPort(destination) };
 }
 
-/** One fault for each local port that is given a second time. */
+/** Returns one fault for each local port that is given a second time. */
 export function duplicateTargets(targets: readonly Target[]): string[] {
   const seen = new Set<number>();
   return targets.flatMap(({ localPort, address }) => {
@@ -51,7 +51,7 @@ export function parseBindAddress(text: string): IpAddress {
   return address;
 }
 
-/** Whether an address is private (RFC 1918, RFC 4193). Others cause a warning. */
+/** Whether an address is private (RFC 1918, RFC 4193). An address that is not private causes a warning. */
 export function isPrivate(address: IpAddress, ranges: readonly Cidr[]): boolean {
   return ranges.some((range) => range.contains(address));
 }

@@ -7,7 +7,7 @@ export type TokenVerdict = { readonly kind: "accepted" } | { readonly kind: "ref
 /** How long verdicts are cached, milliseconds (docs/spec/tunnel.md#10). */
 const ACCEPTED_MS = 60_000;
 const REFUSED_MS = 10_000;
-/** Bound of the cache: peers can send any number of tokens. */
+/** Maximum of tokens in the cache, which needs a limit because peers can send any number of tokens. */
 const MAX_TOKENS = 10_000;
 
 /** A cache of verdicts. It keeps HMACs of tokens with a key of this process, not the tokens. */
@@ -30,14 +30,14 @@ export class TokenCache {
     return undefined;
   }
 
-  /** Caches a verdict; an accepted one never beyond the token's own expiry. */
+  /** Caches a verdict. An accepted verdict is never cached beyond the token's own expiry. */
   set(token: string, verdict: TokenVerdict): void {
     const now = this.#clock.now();
     const until = verdict.kind === "accepted" ? Math.min(now + ACCEPTED_MS, expiryOf(token)) : now + REFUSED_MS;
     const id = this.#id(token);
     this.#verdicts.delete(id);
     this.#verdicts.set(id, { verdict, until });
-    // The oldest is removed first: a map keeps the order of insertion.
+    // The oldest verdict is removed first: a map keeps the order of insertion.
     for (const oldest of this.#verdicts.keys()) {
       if (this.#verdicts.size <= MAX_TOKENS) break;
       this.#verdicts.delete(oldest);

@@ -7,7 +7,7 @@ import { AgentAuthError, type AgentAuthenticator } from "../server/agent-auth.ts
 import { TokenCache, type TokenVerdict } from "./token-cache.ts";
 
 const REVIEWS_PATH = "/apis/authentication.k8s.io/v1/tokenreviews";
-/** An invalid token, to check that the API server answers reviews. */
+/** An invalid token. Its review shows whether the API server answers reviews. */
 const NO_TOKEN = "isthmus-readiness";
 /** How long the API server may take, milliseconds. */
 const REVIEW_TIMEOUT_MS = 10_000;
@@ -15,7 +15,7 @@ const REVIEW_TIMEOUT_MS = 10_000;
 const MAX_WHY = 200;
 /** Parts of a JWT that are shorter than this count as no secret, characters. */
 const MIN_JWT_PART = 16;
-/** RFC 6750; tokens of service accounts have about a kilobyte. */
+/** The `Authorization` header with a bearer token (RFC 6750). Tokens of service accounts have about a kilobyte. */
 const BEARER = /^Bearer ([\x21-\x7e]{1,16384})$/;
 
 export interface TokenReviewOptions {
@@ -99,7 +99,7 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
   }
 }
 
-/** The verdict of an answered TokenReview. Pure. Refuses whatever is not exactly as expected; the reason contains no token. */
+/** The verdict of an answered TokenReview. Pure. Refuses every answer that is not exactly as expected; the reason contains no token. */
 export function verdictOf(review: unknown, options: TokenReviewOptions & { readonly token: string }): TokenVerdict {
   const refused = (why: string): TokenVerdict => ({
     kind: "refused",

@@ -18,11 +18,11 @@ export interface AcceptedConnectionOptions {
   /** Connects to the endpoint. Rejects with an error that `failureText` translates. */
   readonly connect: (options: { readonly signal: AbortSignal }) => Promise<LocalSide>;
   readonly clock: Clock;
-  /** At the end of the connection the endpoint is dropped after so long without progress, milliseconds. */
+  /** At the end of the connection, the endpoint is dropped after this time without progress, milliseconds. */
   readonly closeLingerMs: number;
   /** The error text of DIAL_RSP for a rejection of `connect`; `undefined` for a bug, which is thrown. */
   readonly failureText: (error: unknown) => string | undefined;
-  /** Called once, when nothing is left of it. `opened`: it was open before. */
+  /** Called once, when nothing is left of the connection. `opened`: the connection was open before. */
   readonly onClosed: (opened: boolean) => void;
   readonly onOpened: () => void;
 }
@@ -54,7 +54,7 @@ export class AcceptedConnection implements ChannelHandlers {
     return this.#state;
   }
 
-  /** Connects. Resolves when the dial has succeeded or failed; rejects only for a bug. */
+  /** Connects to the endpoint. Resolves when the dial has succeeded or failed; rejects only for a bug. */
   async run(): Promise<void> {
     try {
       const endpoint = await this.#options.connect({ signal: this.#dialling.signal });
@@ -73,7 +73,7 @@ export class AcceptedConnection implements ChannelHandlers {
     }
   }
 
-  /** The peer gave the dial up. */
+  /** To be called when the peer has given the dial up. */
   cancel(): void {
     this.#apply("cancelled");
   }
@@ -91,7 +91,7 @@ export class AcceptedConnection implements ChannelHandlers {
     this.#apply("peer-close");
   }
 
-  /** CLOSE_RSP is sent by this side. A peer that sends it does not know the connection any more. */
+  /** Only this side sends CLOSE_RSP. If the peer sends it, the peer does not know the connection any more. */
   onCloseResponse(): void {
     this.#apply("link-lost");
   }
@@ -105,7 +105,7 @@ export class AcceptedConnection implements ChannelHandlers {
     this.#apply("slow");
   }
 
-  /** The link is gone, while dialling or later. */
+  /** To be called when the link is gone, while dialling or later. */
   onLinkLost(): void {
     this.#apply("link-lost");
   }
@@ -184,7 +184,7 @@ export class AcceptedConnection implements ChannelHandlers {
   #accept(): void {
     const channel = this.#mux.accept(this.#options.random, this);
     if (channel === undefined) {
-      // The link is full, and has refused the dial, or it is gone.
+      // The dial was refused because the link is full, or the link is gone.
       this.#endpoint?.destroy("reset");
       this.#state = "closed";
       this.#options.onClosed(false);

@@ -1,8 +1,8 @@
 /**
  * The states of a connection on the side that connects to the endpoint (docs/spec/tunnel.md#5.3, #5.6, #9.4), as data.
  *
- * - `dialing`: connecting to the endpoint.
- * - `open`: both directions flow.
+ * - `dialing`: this side connects to the endpoint.
+ * - `open`: bytes pass in both directions.
  * - `peer-done`: the peer has ended its sending (FIN), and so was the write side of the endpoint.
  * - `endpoint-done`: the endpoint has ended its sending; FIN is sent to the peer.
  * - `closing`: CLOSE_REQ has come, or both directions have ended. Received bytes are still written to the endpoint, then CLOSE_RSP

@@ -21,7 +21,7 @@ export interface DialAcceptorOptions {
   readonly failureText: (error: unknown) => string | undefined;
   readonly clock: Clock;
   readonly closeLingerMs: number;
-  /** Dials without an outcome; more are refused. */
+  /** Maximum of dials without an outcome; further dials are refused. */
   readonly maxPendingDials: number;
   readonly onOpened: () => void;
   readonly onClosed: () => void;
@@ -81,13 +81,13 @@ export class DialAcceptor {
       });
   }
 
-  /** Handles DIAL_CLS of the peer for its own dial. */
+  /** Handles DIAL_CLS, by which the peer gives its own dial up. */
   cancel(random: TunnelId): void {
     this.#dialling.get(random)?.cancel();
     this.#dialling.delete(random);
   }
 
-  /** The link is gone: aborts all pending dials. */
+  /** Aborts all pending dials, because the link is gone. */
   linkLost(): void {
     const connections = this.#dialling.values();
     this.#dialling.clear();

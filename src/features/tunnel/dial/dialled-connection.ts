@@ -26,12 +26,12 @@ export type DialFailure =
   | { readonly kind: "timeout" }
   | { readonly kind: "link-lost" };
 
-/** The events of a dialled connection, for whoever dialled. */
+/** The events of a dialled connection, for the code that dialled. */
 export interface DialObserver {
-  /** The connection is open. The local side is read after this returns. */
+  /** The connection is open. The local side is read after this call returns. */
   onOpen(connectID: TunnelId): void;
   onFailed(failure: DialFailure): void;
-  /** Nothing is left of it. Called once, also after a failed dial and when the local side has gone while dialling. */
+  /** Called once, when nothing is left of the connection, also after a failed dial and when the local side has gone while dialling. */
   onClosed(): void;
 }
 
@@ -96,22 +96,22 @@ export class DialledConnection implements DialHandlers {
     return this.#state;
   }
 
-  /** The local side closes the connection after what it has sent. */
+  /** To be called when the local side closes the connection after what it has sent. */
   close(): void {
     this.#apply("local-close");
   }
 
-  /** The local side is gone. */
+  /** To be called when the local side is gone. */
   localGone(): void {
     this.#apply("local-gone");
   }
 
-  /** The local side has ended its sending. */
+  /** To be called when the local side has ended its sending. */
   localEof(): void {
     this.#apply("local-eof");
   }
 
-  /** Bytes of a local side that is not read through {@link LocalSide.start}. */
+  /** Sends bytes of a local side that is not read through {@link LocalSide.start}. */
   send(pieces: readonly Uint8Array[]): void {
     const channel = this.#channel;
     if (channel === undefined || (this.#state !== "open" && this.#state !== "peer-done")) return;
@@ -146,7 +146,7 @@ export class DialledConnection implements DialHandlers {
     this.#apply("peer-fin");
   }
 
-  /** CLOSE_REQ is sent by the dialler. From the peer it is handled as a close of the local side. */
+  /** Normally the dialler sends CLOSE_REQ. If the peer sends it, it is handled as a close of the local side. */
   onCloseRequest(): void {
     this.#apply("local-close");
   }
@@ -244,7 +244,7 @@ export class DialledConnection implements DialHandlers {
     });
   }
 
-  /** The channel stays until the peer's answer, so that the peer's last packets do not count as unknown. */
+  /** Ends the connection at once. The channel stays until the peer's answer, so that the peer's last packets do not count as unknown. */
   #abandon(): void {
     const channel = this.#channel;
     if (channel === undefined || channel.isGone) return;
@@ -256,7 +256,7 @@ export class DialledConnection implements DialHandlers {
     this.#options.clock.after(CLOSE_WAIT_MS, () => channel.remove(), { unref: true });
   }
 
-  /** Bytes of the local side are still delivered. The channel stays until the peer's answer. */
+  /** Ends the connection; bytes of the local side are still delivered. The channel stays until the peer's answer. */
   #leave(): void {
     const channel = this.#channel;
     if (channel === undefined || channel.isGone) return;

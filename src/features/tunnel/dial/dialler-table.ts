@@ -2,7 +2,7 @@
  * The states of a connection on the side that dials (docs/spec/tunnel.md#5.1, #5.6, #6, #9.4), as data.
  *
  * - `dialing`: DIAL_REQ is sent.
- * - `open`: both directions flow.
+ * - `open`: bytes pass in both directions.
  * - `local-done`: the local side has ended its sending; FIN is sent.
  * - `local-done-quietly`: the same without FIN: the link has no half-close, and CLOSE_REQ would end the other direction too.
  * - `peer-done`: the peer has ended its sending (FIN).
@@ -64,9 +64,9 @@ export type DiallerAction =
 
 /** Abilities of the local side and the link, which decide a few rows. */
 export interface DiallerTraits {
-  /** The link has `half-close/1`. */
+  /** True if the link has `half-close/1`. */
   readonly linkHalfClose: boolean;
-  /** The local side can end each direction by itself: a socket. */
+  /** True if the local side, such as a socket, can end each direction by itself. */
   readonly localHalfClose: boolean;
 }
 

@@ -1,6 +1,6 @@
 import type { Clock } from "#base/clock";
 
-/** A timer that fires when a number has not grown for `ms`. While the number grows the timer starts again. */
+/** A timer that fires when a number has not grown for `ms`. If the number has grown by then, the timer starts again. */
 export class ProgressTimer {
   readonly #clock: Clock;
   #cancel: (() => void) | undefined;
@@ -9,7 +9,7 @@ export class ProgressTimer {
     this.#clock = clock;
   }
 
-  /** Starts, and replaces a running timer. `progress` is read now and after each `ms`. */
+  /** Starts the timer, and replaces a running one. `progress` is read now and after each `ms`. */
   start(ms: number, progress: () => number, onStuck: () => void): void {
     this.stop();
     const before = progress();

@@ -42,7 +42,7 @@ export class LeaseCollector {
     this.#options = options;
   }
 
-  /** A pass at once and every 15 s until the signal aborts. */
+  /** Makes a pass at once and every 15 s until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     while (!signal.aborted) {
       await this.collectOnce({ signal });
@@ -50,7 +50,7 @@ export class LeaseCollector {
     }
   }
 
-  /** One pass. Failures of the API are counted and logged; the next pass tries again. */
+  /** Makes one pass. Failures of the API are counted and logged; the next pass tries again. */
   async collectOnce({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { clock } = this.#deps;
     const leases = await list(this.#deps, this.#options, signal);
@@ -66,7 +66,7 @@ export class LeaseCollector {
   }
 }
 
-/** Pure: the present Leases, with the time since which each has not changed. */
+/** The present Leases, with the time since which each has not changed. Pure. */
 function observe(before: Observations, leases: readonly Lease[], nowMs: number): Observations {
   return new Map(
     leases.map(({ metadata: { name, resourceVersion } }) => {
@@ -77,7 +77,7 @@ function observe(before: Observations, leases: readonly Lease[], nowMs: number):
   );
 }
 
-/** `undefined` if the request failed, which is logged. */
+/** Lists the Leases; `undefined` if the request failed, which is logged. */
 async function list(
   { api, clock, log, metrics }: LeaseCollectorDeps,
   { namespace, labels }: LeaseCollectorOptions,

@@ -9,7 +9,7 @@ import { validUntil } from "./names.ts";
 
 export interface LeaseCounterOptions {
   readonly namespace: string;
-  /** In the syntax of kubectl's `-l`. */
+  /** Selector of the servers' Leases, in the syntax of kubectl's `-l`. */
   readonly labelSelector: string;
 }
 
@@ -18,9 +18,9 @@ export interface LeaseCounterDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: AgentLeaseMetrics;
-  /** Ok while the watch of the Leases works. */
+  /** The part of the health that is ok while the watch of the Leases works. */
   readonly health: HealthPart;
-  /** The number of valid Leases has changed. */
+  /** Called when the number of valid Leases has changed. */
   readonly onChange: () => void;
 }
 
@@ -62,8 +62,8 @@ export class LeaseCounter {
   }
 
   /**
-   * The number of Leases that are valid now. If there is none, the last number that was not zero; `undefined` before there was
-   * one.
+   * The number of Leases that are valid now. If no Lease is valid, the last number that was not zero; `undefined` before the first valid
+   * Lease.
    */
   get count(): number | undefined {
     const now = this.#clock.now();

@@ -11,7 +11,7 @@ const LABEL_VALUE = /^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$/;
 const OBJECT_NAME = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
 const MAX_NAME_LENGTH = 253;
 
-/** The name of a server's Lease. Throws `ConfigError` for an id that cannot be part of one. */
+/** The name of a server's Lease. Throws `ConfigError` for an id that cannot be part of a Lease's name. */
 export function leaseName(serverID: string): string {
   const name = `konnectivity-proxy-server-${serverID}`;
   if (name.length <= MAX_NAME_LENGTH && OBJECT_NAME.test(name)) return name;

@@ -39,7 +39,7 @@ export class ServerLease {
       readonly api: Pick<KubeApi, "get" | "create" | "replace" | "delete">;
       readonly clock: Clock;
       readonly log: Logger;
-      /** Ok while the Lease is renewed. */
+      /** The part of the health that is ok while the Lease is renewed. */
       readonly health: HealthPart;
     },
     options: ServerLeaseOptions,
@@ -52,7 +52,7 @@ export class ServerLease {
     this.#name = leaseName(options.serverID);
   }
 
-  /** Renews the Lease until the signal aborts. Failures are logged and tried again. The Lease stays then: see {@link remove}. */
+  /** Renews the Lease until the signal aborts. Failures are logged and tried again. The Lease stays after the abort: see {@link remove}. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const renew = async (): Promise<void> => {
       await this.#renew(signal);
@@ -62,14 +62,14 @@ export class ServerLease {
       this.#health.degraded(error);
       this.#log.warn("cannot renew the Lease", { lease: this.#name, reason: describeError(error) });
     };
-    // Another client wrote it between our read and our write: read again at once.
+    // If another client wrote the Lease between our read and our write, the Lease is read again at once.
     const retryAfterMs = (error: Error): number | undefined =>
       isKubeError(error, "conflict", "already-exists") ? 0 : undefined;
     const backoff = new Backoff({ initialMs: 1000, maxMs: LEASE_RENEW_MS });
     await repeat(renew, { signal, clock: this.#clock, everyMs: LEASE_RENEW_MS, backoff, onFailure, retryAfterMs });
   }
 
-  /** Deletes the Lease, if it exists. A failure is logged; the Lease expires by itself then. */
+  /** Deletes the Lease, if it exists. A failure is logged; the Lease then expires by itself. */
   async remove({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { namespace } = this.#options;
     try {
@@ -119,7 +119,7 @@ export class ServerLease {
   }
 }
 
-/** Kubernetes' MicroTime. */
+/** The time as Kubernetes' MicroTime. */
 function microTime(ms: number): string {
   return new Date(ms).toISOString().replace("Z", "000Z");
 }

@@ -1,6 +1,6 @@
 import { encodeHeaderBlock, type Header, HpackDecoder, Http2Error } from "#wire/http2";
 
-/** RFC 9113 section 3.4. */
+/** The first bytes of every HTTP/2 client (RFC 9113 section 3.4). */
 export const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
 export const FRAME_HEAD_BYTES = 9;
 export const FrameType = { headers: 1, settings: 4, ping: 6, continuation: 9 } as const;
@@ -11,7 +11,7 @@ const MAX_BLOCK_BYTES = 64 * 1024;
 const HEADER_TABLE_BYTES = 4096;
 /** The frame size that every peer must accept (RFC 9113 section 4.2). */
 const MAX_FRAME_BYTES = 16_384;
-/** The characters that nghttp2 accepts in an authority. A socket's path, which older Go clients send, has others. */
+/** The characters that nghttp2 accepts in an authority. A socket's path, which older Go clients send, has other characters. */
 const AUTHORITY = /^[A-Za-z0-9\-._~%!$&'()*+,;=:@[\]]*$/;
 const REPLACEMENT = "localhost";
 
@@ -32,7 +32,7 @@ export class HeaderBlocks {
   #bytes = 0;
   #open: { readonly stream: number; readonly flags: number } | undefined;
 
-  /** A block has begun and not ended: only its CONTINUATION frames may follow. */
+  /** True if a block has begun and not ended: only its CONTINUATION frames may follow. */
   get isOpen(): boolean {
     return this.#open !== undefined;
   }
@@ -63,7 +63,7 @@ export class HeaderBlocks {
 
   #add(part: Buffer): void {
     this.#bytes += part.length;
-    // Empty frames count too: they would grow the list.
+    // Empty frames are limited too, because they would make the list grow.
     if (this.#bytes > MAX_BLOCK_BYTES || this.#parts.length > 64) {
       throw new Http2Error("too-large", `a header block has more than ${MAX_BLOCK_BYTES} bytes or 64 frames`);
     }

@@ -14,8 +14,8 @@ import {
 import { SessionSocket } from "./session-socket.ts";
 
 /**
- * Bytes that a client may send before its first request and its acknowledgement of the server's settings: more than its first windows.
- * Answered PINGs count too, because a client may send them without reading.
+ * Bytes that a client may send before its first request and its acknowledgement of the server's settings: the limit is larger than the
+ * client's first windows. PINGs that were answered count too, because a client may send PINGs without reading the answers.
  */
 const MAX_OPENING_BYTES = 256 * 1024;
 const NOTHING = Buffer.alloc(0);
@@ -32,7 +32,8 @@ export function acceptPathAuthority(server: Http2Server): Server {
 
 function open(socket: Socket, server: Http2Server): void {
   const opening = new AuthorityDetector();
-  // Go's client waits for the server's settings before its first request. These are empty; the session sends its own later.
+  // Go's client waits for the server's settings before its first request. The settings sent here are empty; the session sends its own
+  // later.
   socket.write(frameBytes(FrameType.settings, 0, 0, NOTHING));
   const drop = (): void => void socket.destroy();
   const onData = (chunk: Buffer): void => {
@@ -51,7 +52,7 @@ function open(socket: Socket, server: Http2Server): void {
   socket.on("data", onData).on("end", drop).on("error", drop);
 }
 
-/** `undefined` if the bytes break the protocol or exceed the limit. */
+/** Takes bytes of the client; `undefined` if they break the protocol or exceed the limit. */
 function decide(opening: AuthorityDetector, chunk: Buffer): Decision | undefined {
   try {
     return opening.push(chunk);
@@ -115,7 +116,7 @@ export class AuthorityDetector {
     this.#pending = this.#pending.subarray(length);
   }
 
-  /** Takes one frame. False: more bytes are needed. */
+  /** Takes one frame. Returns false if more bytes are needed. */
   #frame(replies: Buffer[]): boolean {
     const bytes = this.#pending;
     if (bytes.length < FRAME_HEAD_BYTES) return false;

@@ -29,22 +29,22 @@ export interface IncomingStream {
   accept(headers: Readonly<Record<string, string>>, handlers: PacketStreamHandlers): PacketStream;
   /** Ends the call with a status. */
   reject(fault: StreamFault): void;
-  /** The call has ended. */
+  /** True once the call has ended. */
   readonly isGone: boolean;
   /** Calls `callback` once, when the call ends, whichever side ends it. */
   whenGone(callback: () => void): void;
 }
 
 export interface IncomingOptions {
-  /** The path of the served method; others get UNIMPLEMENTED. */
+  /** The path of the served method; calls of other paths get UNIMPLEMENTED. */
   readonly path: string;
   readonly onStream: (stream: IncomingStream) => void;
   readonly maxMessageBytes: number;
   /** Counts the bytes of incomplete messages. */
   readonly budget?: BufferBudget;
-  /** A PING is sent after so long without a byte of the peer, milliseconds. 0: never. */
+  /** A PING is sent after this time without a byte of the peer, milliseconds. 0: never. */
   readonly keepAliveMs: number;
-  /** A peer that sends PINGs more often than this loses its session, milliseconds. */
+  /** Shortest interval of a peer's PINGs, milliseconds. A peer that sends PINGs more often loses its session. */
   readonly minPingIntervalMs: number;
   readonly clock: Clock;
 }

@@ -21,7 +21,7 @@ import { SessionSocket, sessionSocketOf } from "./session-socket.ts";
 
 export type LinkErrorCode = "unreachable" | "refused" | "timeout" | "protocol";
 
-/** No stream could be opened. `unreachable`: no connection; `refused`: the server answered with a gRPC status. */
+/** A stream could not be opened. `unreachable`: there was no connection; `refused`: the server answered with a gRPC status. */
 export class LinkError extends ExpectedError<LinkErrorCode> {
   override readonly name = "LinkError";
 }
@@ -43,7 +43,7 @@ export interface OutgoingOptions {
   readonly path: string;
   readonly authority: string;
   readonly metadata: Readonly<Record<string, string>>;
-  /** From here to the response headers, milliseconds. */
+  /** Limit of the time from the call to the response headers, milliseconds. */
   readonly timeoutMs: number;
   readonly keepAliveMs: number;
   readonly maxMessageBytes?: number;
@@ -51,8 +51,8 @@ export interface OutgoingOptions {
 }
 
 /**
- * Calls a bidirectional gRPC method on a session of its own and waits for the response headers. Rejects with
- * {@link LinkError}; nothing is left open then. An abort rejects with the signal's reason.
+ * Calls a bidirectional gRPC method on a session of its own and waits for the response headers. Rejects with {@link LinkError}; nothing is
+ * left open after a rejection. An abort rejects with the signal's reason.
  */
 export async function openStream(
   options: OutgoingOptions,

@@ -4,7 +4,9 @@ import { decodePacket, type Packet, TunnelWireError } from "#wire/konnectivity";
 import type { BufferBudget } from "../mux/budget.ts";
 import type { SendBacklog } from "./session-socket.ts";
 
-/** The stream is writable while HTTP/2 holds less than this, bytes. It is small, because the order of held bytes is fixed. */
+/**
+ * The stream is writable while HTTP/2 holds fewer bytes than this. The limit is small, because the order of held bytes cannot be changed.
+ */
 const QUEUE_HIGH_BYTES = 256 * 1024;
 const QUEUE_LOW_BYTES = 128 * 1024;
 /** Default limit of a message, bytes: that of Go's gRPC. */
@@ -17,19 +19,19 @@ export interface StreamFault {
 }
 
 export interface PacketStreamHandlers {
-  /** In the order of the wire; never called again after {@link onClosed}. */
+  /** Called for each packet in the order of the wire; never called after {@link onClosed}. */
   readonly onPacket: (packet: Packet) => void;
   /** The peer has ended its sending side; writing still works. */
   readonly onEnd: () => void;
   /** The stream is writable again. */
   readonly onWritable: () => void;
-  /** Called once, at the end of the stream. `undefined` when both sides ended it in order. */
+  /** Called once, at the end of the stream. `fault` is `undefined` if both sides ended the stream in order. */
   readonly onClosed: (fault: StreamFault | undefined) => void;
 }
 
 /** Packets over one gRPC stream. */
 export interface PacketStream {
-  /** False: wait for `onWritable` before sending more data. */
+  /** If false, the sender has to wait for `onWritable` before it sends more data. */
   readonly isWritable: boolean;
   /** Bytes passed to `send` that the transport has not taken. */
   readonly queuedBytes: number;
@@ -39,9 +41,9 @@ export interface PacketStream {
   send(pieces: readonly Uint8Array[], bytes: number, onSent?: () => void): void;
   pause(): void;
   resume(): void;
-  /** Ends in order, after all that was sent. */
+  /** Ends the stream in order, after all that was sent. */
   end(fault?: StreamFault): void;
-  /** Ends at once; bytes that were not sent are lost. */
+  /** Ends the stream at once; bytes that were not sent are lost. */
   destroy(fault: StreamFault): void;
 }
 
@@ -193,12 +195,15 @@ export class DuplexPacketStream implements PacketStream {
   }
 }
 
-/** The stream was reset. Node ends its reading side as if the peer had ended it. */
+/** True if the stream was reset: Node ends its reading side as if the peer had ended it. */
 function isReset(duplex: Duplex): boolean {
   return "rstCode" in duplex && typeof duplex.rstCode === "number" && duplex.rstCode !== 0;
 }
 
-/** The connection was lost before this side ended the stream. Node ends the reading side likewise. */
+/**
+ * True if the connection was lost before this side ended the stream. In this case too, Node ends the reading side as if the peer had ended
+ * it.
+ */
 function isLost(duplex: Duplex): boolean {
   return duplex.destroyed && !duplex.writableEnded;
 }

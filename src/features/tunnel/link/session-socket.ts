@@ -4,22 +4,22 @@ import { Duplex } from "node:stream";
 import { TLSSocket, Server as TlsServer } from "node:tls";
 import { Http2Error } from "#wire/http2";
 
-/** `whenLow` calls back once at most so many bytes wait for the kernel. */
+/** `whenLow` calls back when at most this number of bytes waits for the kernel. */
 const LOW_BYTES = 256 * 1024;
-/** Far above what the senders let wait, and above any peer's window. */
+/** The default limit is far above what the senders let wait, and above any peer's window. */
 const LIMITS = { waitingBytes: 32 * 1024 * 1024 };
 /** While a write is under way, pieces shorter than this are copied together: an acknowledgement of SETTINGS has nine bytes. */
 const SHORT_BYTES = 2048;
 const SLAB_BYTES = 16 * 1024;
 
-/** While more than this waits for the kernel, the peer is not read: it causes answers and does not read them. */
+/** While more bytes than this wait for the kernel, the peer is not read: the peer causes answers and does not read them. */
 export interface SessionLimits {
   readonly waitingBytes: number;
 }
 
 export interface SessionSocketOptions {
   readonly limits?: SessionLimits | undefined;
-  /** Bytes that were read of the connection before. */
+  /** Bytes that were read from the connection before the session takes it over. */
   readonly first?: Buffer;
   /** Replaces the bytes that the session reads. An `Http2Error` ends the connection. */
   readonly translate?: (chunk: Buffer) => readonly Buffer[];
@@ -27,7 +27,10 @@ export interface SessionSocketOptions {
 
 /** The bytes that a connection has taken and the kernel has not. */
 export interface SendBacklog {
-  /** Calls `callback` once: at once if little waits for the kernel, else as soon as it does. Never if the connection is lost before. */
+  /**
+   * Calls `callback` once: at once if few bytes wait for the kernel, else as soon as this is true. Never calls it if the connection is lost
+   * before.
+   */
   whenLow(callback: () => void): void;
 }
 

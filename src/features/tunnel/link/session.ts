@@ -6,13 +6,13 @@ import type { SessionSocket } from "./session-socket.ts";
 export const STREAM_WINDOW_BYTES = 4 * 1024 * 1024;
 /** Receive window of a session; a frontend's session has many streams. */
 export const SESSION_WINDOW_BYTES = 16 * 1024 * 1024;
-/** Memory that Node may use for a session, MiB. Its default of 10 ends sessions with many streams. */
+/** Memory that Node may use for a session, MiB. Node's default of 10 MiB ends sessions with many streams. */
 export const SESSION_MEMORY_MIB = 1024;
 
 /** HTTP/2 settings of every session of the tunnel, both sides. */
 export const SESSION_SETTINGS = {
   initialWindowSize: STREAM_WINDOW_BYTES,
-  // Several packets of 64 KiB with their heads. Frames slightly smaller than a packet cost a tenth of the throughput.
+  // Several packets of 64 KiB with their heads. Frames slightly smaller than a packet reduce the throughput by a tenth.
   maxFrameSize: 256 * 1024,
   enablePush: false,
 } as const;
@@ -21,8 +21,8 @@ export const SESSION_SETTINGS = {
 const PING_TIMEOUT_MS = 20_000;
 
 /**
- * Sends a PING to a peer that was silent for `idleMs`, measured from its last byte. If no byte comes within 20 s of the PING, destroys
- * the session. Ends with the session.
+ * Sends a PING to a peer that was silent for `idleMs`, measured from its last byte. If no byte comes within 20 s of the PING, destroys the
+ * session. Stops when the session ends.
  */
 export function keepAlive(
   session: Http2Session,
@@ -50,7 +50,7 @@ export function keepAlive(
     }
     if (leftMs <= 0) {
       isPingSent = true;
-      // The answer is read from the socket, which counts.
+      // The answer needs no callback: it is read from the socket, which counts as a byte of the peer.
       if (!session.ping(() => undefined)) {
         session.destroy();
         return;
@@ -69,8 +69,8 @@ const MAX_PING_STRIKES = 2;
 const PING_BYTES = 17;
 
 /**
- * Ends sessions whose peer pings more often than `minIntervalMs` while nothing else moves: GOAWAY ENHANCE_YOUR_CALM
- * `too_many_pings`. Pings beside data of either side are free: Go peers measure the link so.
+ * Ends sessions whose peer pings more often than `minIntervalMs` while no other bytes pass: GOAWAY ENHANCE_YOUR_CALM `too_many_pings`.
+ * PINGs while either side sends data are not counted: Go peers measure the link with such PINGs.
  */
 export function limitPings(
   session: Http2Session,

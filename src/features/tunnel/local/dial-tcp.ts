@@ -7,9 +7,9 @@ import type { HostPort } from "#wire/http-connect";
 import { formatHostPort } from "#wire/http-connect";
 import { goErrorText } from "./go-errors.ts";
 
-/** After so long without an answer the next address is tried in parallel, milliseconds (RFC 8305 section 5). */
+/** After this time without an answer the next address is tried in parallel, milliseconds (RFC 8305 section 5). */
 const ATTEMPT_DELAY_MS = 250;
-/** The most addresses of a name that are tried. */
+/** Maximum of addresses of a name that are tried. */
 const MAX_ADDRESSES = 16;
 
 /** Whether an address may be connected to. */
@@ -23,9 +23,9 @@ export class DialError extends ExpectedError<DialErrorCode> {
 }
 
 /**
- * Connects to a host and port. Resolves a name and tries its addresses, IPv4 and IPv6 alternately, each next one in parallel with
- * the earlier ones when those take long, all within `timeoutMs`. Resolves with a paused socket that can be half-closed.
- * Rejects with {@link DialError}; an abort rejects with the signal's reason. No socket is left behind.
+ * Connects to a host and port. Resolves a name and tries its addresses, IPv4 and IPv6 alternately, the next address in parallel with the
+ * earlier ones if those take long, all within `timeoutMs`. Resolves with a paused socket that can be half-closed. Rejects with {@link
+ * DialError}; an abort rejects with the signal's reason. No socket is left behind.
  */
 export async function dialTcp(
   target: HostPort,
@@ -69,7 +69,7 @@ async function addressesOf({ host }: HostPort, names: Names, signal: AbortSignal
     .slice(0, MAX_ADDRESSES);
 }
 
-/** The filter applies to the addresses that a name resolves to. */
+/** The addresses that the filter allows. The filter applies to the addresses that a name resolves to. */
 function permitted(addresses: readonly string[], port: number, allowed: AddressFilter | undefined): readonly string[] {
   if (allowed === undefined) return addresses;
   const left = addresses.filter((text) => {

@@ -1,4 +1,4 @@
-/** Go's error texts, which Konnectivity's server and this one map to an HTTP status (docs/spec/tunnel.md#5.3, #6). */
+/** Go's error texts, which Konnectivity's server and our server map to an HTTP status (docs/spec/tunnel.md#5.3, #6). */
 const TEXTS: Readonly<Record<string, string>> = {
   ECONNREFUSED: "connection refused",
   ECONNRESET: "connection reset by peer",

@@ -10,9 +10,9 @@ export class GrpcFrontendSide implements LocalSide {
   readonly #stream: PacketStream;
   readonly #clock: Clock;
   readonly #onWrite: (seconds: number) => void;
-  /** A packet was sent, for metrics. */
+  /** Called when a packet was sent, for metrics. */
   readonly #onPacket: (type: PacketTypeName) => void;
-  /** The frontend is paused, because the agent does not take its bytes, or resumed. */
+  /** Called when the frontend is paused because the agent does not take its bytes, and when it is resumed. */
   readonly #onPaused: (isPaused: boolean) => void;
   /** The error text of CLOSE_RSP for the frontend. */
   readonly #closeText: (error: string) => string;

@@ -1,9 +1,9 @@
 /** The events of the local side of a connection. */
 export interface LocalHandlers {
   onData(pieces: readonly Uint8Array[]): void;
-  /** It sends no more; it can still receive. */
+  /** The local side sends no more bytes; it can still receive. */
   onEof(): void;
-  /** It is gone; `error` is the reason, if there is one. Called once, and not after {@link LocalSide.destroy}. */
+  /** The local side is gone; `error` is the reason, if there is one. Called once, and not after {@link LocalSide.destroy}. */
   onGone(error: string | undefined): void;
 }
 
@@ -11,17 +11,20 @@ export interface LocalHandlers {
 export interface LocalSide {
   /** Sets the handlers and starts reading. Called once. */
   start(handlers: LocalHandlers): void;
-  /** Writes bytes, in order. `onWritten` is called once they have left this process; they must not change before. */
+  /** Writes bytes, in order. `onWritten` is called once they have left this process; the bytes must not change before that. */
   write(pieces: readonly Uint8Array[], onWritten: () => void): void;
-  /** Ends writing after what was written; `error` if the other side failed. `onFlushed` is called once all of it has left. */
+  /**
+   * Ends writing after the bytes that were written; `error` is given if the other side failed. `onFlushed` is called once all bytes have
+   * left.
+   */
   finish(error: string | undefined, onFlushed: () => void): void;
   /** Stops or continues reading. */
   pause(): void;
   resume(): void;
-  /** Closes at once. `reset`: with a reset, where the transport has one. */
+  /** Closes the local side at once. `reset`: with a reset, if the transport has one. */
   destroy(how: "close" | "reset"): void;
-  /** A local side that has ended its sending and then closes is detected at once. Otherwise the two look alike. */
+  /** True if a close is detected at once after the local side has ended its sending. If false, both look the same. */
   readonly detectsClose: boolean;
-  /** Grows while bytes leave. A timer compares two values to detect a local side that is stuck. */
+  /** A number that grows while bytes leave. A timer compares two values to detect a local side that is stuck. */
   readonly bytesWritten: number;
 }

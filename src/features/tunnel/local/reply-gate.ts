@@ -1,12 +1,12 @@
 import type { Clock } from "#base/clock";
 import type { LocalHandlers, LocalSide } from "./local-side.ts";
 
-/** Interval of polling whether the reply was read, milliseconds: the first one, and the longest. */
+/** Intervals of polling whether the reply was read, milliseconds: the first one, and the longest one. */
 const POLL_MS = { first: 1, most: 50 };
 
 /**
- * Holds writes back until the client has read the reply to its CONNECT. The API server drops a connection when a byte of the tunnel
- * follows the reply in the same read (docs/spec/tunnel.md#1, #6). That the kernel has taken the reply does not mean that it was read.
+ * Holds writes back until the client has read the reply to its CONNECT. The API server drops a connection when a byte of the tunnel follows
+ * the reply in the same read (docs/spec/tunnel.md#1, #6). When the kernel has taken the reply, the client may not have read it yet.
  */
 export class ReplyGate implements LocalSide {
   readonly #inner: LocalSide;
@@ -21,7 +21,7 @@ export class ReplyGate implements LocalSide {
     this.#clock = clock;
   }
 
-  /** The reply is written. Once `isRead` returns true the held writes pass, and later ones directly. */
+  /** To be called when the reply is written. Once `isRead` returns true the held writes pass, and later writes pass directly. */
   replied(isRead: () => boolean): void {
     this.#isRead = isRead;
     this.#poll();
@@ -70,7 +70,7 @@ export class ReplyGate implements LocalSide {
     if (this.#held.length === 1) this.#poll();
   }
 
-  /** Polls only while something waits: a client that sends first has read its reply by then. */
+  /** Polls only while a write waits. If the client sends first, it has read its reply before any write waits. */
   #poll(): void {
     if (this.#isRead === undefined || this.#held === undefined || this.#held.length === 0 || this.#cancel !== undefined)
       return;

@@ -5,11 +5,11 @@ import { resetSocket } from "#base/socket-reset";
 import { goErrorText } from "./go-errors.ts";
 import type { LocalHandlers, LocalSide } from "./local-side.ts";
 
-/** Go's default, milliseconds. */
+/** Interval of TCP keepalive: Go's default, milliseconds. */
 const TCP_KEEPALIVE_MS = 15_000;
 /**
- * Closing a socket with unread bytes resets the connection, and the peer may lose the last bytes that were sent to it. So a socket
- * whose writing has ended in order is read for so long, milliseconds; the bytes are discarded.
+ * Closing a socket with unread bytes resets the connection, and the peer may lose the last bytes that were sent to it. Therefore a socket
+ * whose writing has ended in order is read for this time, milliseconds; the bytes are discarded.
  */
 const LINGER_MS = 500;
 
@@ -17,7 +17,7 @@ const LINGER_MS = 500;
 const PROBE_MS = 1000;
 const NOTHING = new Uint8Array(0);
 
-/** Bytes that are read of a socket before {@link SocketSide.start}. */
+/** Maximum of bytes that are read from a socket before {@link SocketSide.start}. */
 const HELD_BYTES = 64 * 1024;
 
 /** A TCP (or UNIX) socket as the local side of a connection. The socket must have been made with `allowHalfOpen`. */
@@ -51,8 +51,8 @@ export class SocketSide implements LocalSide {
   }
 
   /**
-   * Reads at most {@link HELD_BYTES} before {@link start}, so that a close of the peer is detected. `start` passes these bytes on.
-   * `early` was read from the socket before, and comes first.
+   * Reads at most {@link HELD_BYTES} before {@link start}, so that a close of the peer is detected. `start` passes these bytes on. `early`
+   * are bytes that were read from the socket before; they come first.
    */
   watch(watcher: Pick<LocalHandlers, "onEof" | "onGone">, early: readonly Uint8Array[] = []): void {
     this.#watcher = watcher;
@@ -98,12 +98,12 @@ export class SocketSide implements LocalSide {
     if (last === undefined || this.#gone) return;
     this.#socket.cork();
     for (let at = 0; at < pieces.length - 1; at += 1) this.#socket.write(pieces[at] ?? last);
-    // Also called for a failed write: its bytes are not held any more.
+    // The callback is also called for a failed write: the bytes are not held any more.
     this.#socket.write(last, () => onWritten());
     this.#socket.uncork();
   }
 
-  /** With an error the socket is reset, if nothing waits to be written: a reset would drop it. */
+  /** With an error the socket is reset if no bytes wait to be written: a reset would drop waiting bytes. */
   finish(error: string | undefined, onFlushed: () => void): void {
     if (error !== undefined && this.#socket.writableLength === 0) {
       this.destroy("reset");

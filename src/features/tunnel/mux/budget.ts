@@ -4,7 +4,7 @@ export class BufferBudget {
   readonly #waiting = new Set<() => void>();
   #used = 0;
 
-  /** `maxBytes`: above it new dials fail and reading pauses until it is below again. */
+  /** `maxBytes`: above this limit new dials fail, and reading pauses until fewer bytes are held. */
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
   }

@@ -1,13 +1,16 @@
-/** The array is cut when more entries than this, of pieces that were taken, stand at its start. */
+/** Maximum of entries at the start of the array whose bytes were taken. If there are more, the array is cut. */
 const MAX_TAKEN_PIECES = 64;
 
 interface Piece {
   readonly bytes: Uint8Array;
-  /** Bytes of it that were taken. */
+  /** Number of the piece's bytes that were taken. */
   at: number;
 }
 
-/** Replaces a piece that was taken, so that its bytes can be freed before the array is cut: they could be 4 MiB a connection. */
+/**
+ * Replaces a piece that was taken, so that its bytes can be freed before the array is cut: without this, a connection could hold 4 MiB of
+ * such bytes.
+ */
 const TAKEN: Piece = { bytes: new Uint8Array(0), at: 0 };
 
 /** A FIFO of bytes without copies. It holds no reference to bytes that were taken. */

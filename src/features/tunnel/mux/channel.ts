@@ -6,7 +6,7 @@ import { INITIAL_WINDOW_BYTES, MAX_DATA_BYTES, MAX_WINDOW_BYTES } from "./option
 
 /** The events of a channel, for its owner. */
 export interface ChannelHandlers {
-  /** Bytes from the peer. Each call must be answered by {@link Channel.consumed} with as many bytes once they have left. */
+  /** Bytes from the peer. When the bytes of a call have left, {@link Channel.consumed} must be called with their number. */
   onData(pieces: readonly Uint8Array[], length: number): void;
   /** The peer sends no more DATA (half-close). */
   onFin(): void;
@@ -14,11 +14,11 @@ export interface ChannelHandlers {
   onCloseRequest(): void;
   /** The peer, which accepted, has closed. The channel is gone. */
   onCloseResponse(error: string): void;
-  /** More may be sent. */
+  /** More bytes may be sent. */
   onWritable(): void;
   /** This side did not take the bytes of the peer in time. */
   onSlowConsumer(): void;
-  /** The link is gone, and the channel with it. */
+  /** The link is gone, and so is the channel. */
   onLinkLost(): void;
 }
 
@@ -28,7 +28,7 @@ export interface ChannelLink {
   readonly budget: BufferBudget;
   /** Bytes that may wait to be sent before the source must pause. */
   readonly softLimitBytes: number;
-  /** The channel has something to send. */
+  /** Called when the channel has something to send. */
   ready(channel: Channel): void;
   sendControl(packet: ControlPacket): void;
   /** A packet of the channel's queue was handed to the transport, for metrics. */
@@ -40,14 +40,14 @@ export interface ChannelLink {
 }
 
 /**
- * One connection on a link: the bytes to the peer and the packets that end them, the credit, and the number of the peer's bytes
- * that were not consumed. The state machines of `dial/` decide when it opens and ends.
+ * One connection on a link: the bytes to the peer and the packets that end them, the credit, and the number of the peer's bytes that were
+ * not consumed. The state machines of `dial/` decide when the channel opens and ends.
  */
 export class Channel {
   readonly id: TunnelId;
   /** Called once, when the channel was removed from its link. */
   whenGone: (() => void) | undefined;
-  /** Its entry in the send queue. Only the send queue sets it. */
+  /** The channel's entry in the send queue. Only the send queue sets it. */
   queueEntry: Entry | undefined;
   readonly #link: ChannelLink;
   readonly #handlers: ChannelHandlers;
@@ -56,9 +56,9 @@ export class Channel {
   readonly #trailing: ControlPacket[] = [];
   #credit = INITIAL_WINDOW_BYTES;
   #window = INITIAL_WINDOW_BYTES;
-  /** Received and not yet consumed. */
+  /** Number of bytes that were received and not yet consumed. */
   #held = 0;
-  /** Consumed and not yet returned as credit. */
+  /** Number of bytes that were consumed and not yet returned as credit. */
   #owed = 0;
   #sinceGrowth = 0;
   #progress = 0;
@@ -102,18 +102,18 @@ export class Channel {
     return true;
   }
 
-  /** Something waits, and credit allows sending it. */
+  /** True if bytes or packets wait, and credit allows sending them. */
   get isReady(): boolean {
     if (this.#queue.length > 0) return !this.#link.flowControl || this.#credit > 0;
     return this.#trailing.length > 0;
   }
 
-  /** Nothing waits to be sent. */
+  /** True if nothing waits to be sent. */
   get isDrained(): boolean {
     return this.#queue.length === 0 && this.#trailing.length === 0;
   }
 
-  /** Queues bytes without a copy: they must not change. Ignored once the channel is gone. */
+  /** Queues bytes without a copy: the caller must not change them. Ignored once the channel is gone. */
   send(pieces: readonly Uint8Array[]): void {
     if (this.#gone) return;
     for (const bytes of pieces) {
@@ -140,26 +140,26 @@ export class Channel {
     this.discard();
   }
 
-  /** Drops what waits on this channel and sends a packet at once. */
+  /** Drops all that waits to be sent on this channel and sends a packet at once. */
   sendInsteadOfData(packet: ControlPacket): void {
     if (this.#gone) return;
     this.#drop();
     this.#link.sendControl(packet);
   }
 
-  /** As {@link sendInsteadOfData}, and removes the channel: for a peer that reads nothing. */
+  /** Does what {@link sendInsteadOfData} does, and removes the channel: for a peer that reads nothing. */
   cut(packet: ControlPacket): void {
     this.sendInsteadOfData(packet);
     this.remove();
   }
 
-  /** From now on bytes of the peer are consumed and discarded. */
+  /** From now on, bytes of the peer are consumed and discarded. */
   discard(): void {
     this.#discarding = true;
     if (this.#held > 0) this.consumed(this.#held);
   }
 
-  /** This side has passed on so many bytes of the peer. */
+  /** To be called when this side has passed on `bytes` bytes of the peer. */
   consumed(bytes: number): void {
     if (this.#gone) return;
     const counted = Math.min(bytes, this.#held);
@@ -172,7 +172,7 @@ export class Channel {
     if (this.#owed * 4 >= this.#window) this.#returnCredit();
   }
 
-  /** Removes the channel from its link and drops what waits. Idempotent. */
+  /** Removes the channel from its link and drops all that waits to be sent. Idempotent. */
   remove(): void {
     if (this.#gone) return;
     this.#link.remove(this);
@@ -188,7 +188,7 @@ export class Channel {
     return this.#gone;
   }
 
-  /** For the link: bytes of the peer. False if they exceed the peer's credit. */
+  /** For the link: takes bytes of the peer. Returns false if they exceed the peer's credit. */
   receive(pieces: readonly Uint8Array[], length: number): boolean {
     if (length === 0) return true;
     if (this.#link.flowControl && this.#held + this.#owed + length > this.#window) return false;
@@ -204,7 +204,7 @@ export class Channel {
     return true;
   }
 
-  /** For the link: the peer grants so many bytes more. */
+  /** For the link: adds the bytes of credit that the peer grants. */
   grant(bytes: number): void {
     this.#credit += bytes;
     if (this.isReady) this.#link.ready(this);
@@ -248,7 +248,7 @@ export class Channel {
 
   #returnCredit(): void {
     let credit = this.#owed;
-    // A larger window saves round trips while this side keeps up. Where this side is slow it would only hold more bytes.
+    // A larger window saves round trips while this side keeps up. If this side is slow, a larger window would only make it hold more bytes.
     const keepsUp = this.#held * 4 < this.#window && this.#sinceGrowth >= this.#window;
     if (keepsUp && this.#window < MAX_WINDOW_BYTES && !this.#link.budget.isOver) {
       credit += this.#window;

@@ -17,7 +17,7 @@ import { MAX_WINDOW_BYTES } from "./options.ts";
 import type { PendingDials } from "./pending-dials.ts";
 import { UnknownIdLimiter } from "./unknown-id-limiter.ts";
 
-/** What the inbox needs of its link. */
+/** The parts of its link that the inbox needs. */
 export interface InboxLink extends IdSpace {
   readonly handlers: LinkHandlers;
   readonly flowControl: boolean;
