@@ -79,7 +79,7 @@ export class Inbox {
   #receiveData(packet: Data): void {
     const channel = this.#link.channels.get(packet.connectID);
     if (channel === undefined) this.#receiveUnknown(packet.connectID);
-    // A peer that sends beyond its credit loses this connection only.
+    // A peer that sends beyond its credit loses only this connection.
     else if (!channel.receive(packet.pieces, packet.length)) {
       channel.handlers.onSlowConsumer();
       channel.remove();
@@ -113,11 +113,11 @@ export class Inbox {
     }
   }
 
-  /** Closes what the peer has opened under an id that cannot be used. */
+  /** Closes a connection that the peer has opened under an id that cannot be used. */
   #closeUnusable(connectID: TunnelId): void {
     if (connectID === 0) return;
     this.#link.sendControl({ type: "CLOSE_REQ", connectID });
-    // DATA of an id that was given twice cannot be told apart, so the connection that has the id ends too.
+    // If the peer gave an id to two connections, their DATA cannot be told apart: the connection that already has the id ends too.
     const channel = dialledByUs(this.#link, connectID) ? this.#link.channels.get(connectID) : undefined;
     channel?.remove();
     channel?.handlers.onCloseResponse("the peer gave this connection's id to another one");

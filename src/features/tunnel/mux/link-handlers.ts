@@ -15,26 +15,26 @@ export interface DialHandlers extends ChannelHandlers {
 
 /** The events of a link, for its owner. */
 export interface LinkHandlers {
-  /** The peer dials. To be answered by `LinkMux.accept` or `LinkMux.refuse`. */
+  /** The peer dials. The owner has to answer with `LinkMux.accept` or `LinkMux.refuse`. */
   onDialRequest(request: DialRequest): void;
   /** The peer gave up its own dial (DIAL_CLS). */
   onDialCancelled(random: TunnelId): void;
-  /** A DIAL_RSP without a pending dial. The link closes a success by itself. */
+  /** A DIAL_RSP came for which no dial is pending. If it reports a success, the link closes that connection by itself. */
   onUnmatchedDialResponse(response: DialResponse): void;
   onDrain(): void;
-  /** Each packet, for metrics. */
+  /** Called for each packet, for metrics. */
   onPacket(direction: "in" | "out", type: PacketTypeName | "UNKNOWN"): void;
-  /** The number of slow consumers that stop the stream now. */
+  /** Reports the number of slow consumers that stop the stream now. */
   onBlocked(channels: number): void;
   /** The grace of a slow consumer has passed; its connection ends. */
   onSlowConsumerClosed(): void;
   /** The peer has ended its sending side in order. */
   onEnd(): void;
-  /** The link is gone. Its channels and dials were notified before. */
+  /** The link is gone. Its channels and dials were notified before this call. */
   onClosed(fault: StreamFault | undefined): void;
 }
 
-/** A dial without an answer yet. */
+/** A dial that has no answer yet. */
 export interface PendingDial {
   readonly random: TunnelId;
   /** Sends DIAL_CLS and leaves a tombstone, so that a late success is closed. Idempotent. */

@@ -65,7 +65,7 @@ export class LinkMux implements ChannelLink {
     return this.#closed;
   }
 
-  /** Open connections. */
+  /** Number of open connections. */
   get connections(): number {
     return this.#channels.size;
   }
@@ -85,8 +85,8 @@ export class LinkMux implements ChannelLink {
   }
 
   /**
-   * Sends DIAL_REQ. If it cannot, returns why: `duplicate` (a dial of that id is pending or has a tombstone), `limit` (too many
-   * dials, connections or buffered bytes), `closed`.
+   * Sends DIAL_REQ. If no dial is possible, returns the reason: `duplicate` (a dial of that id is pending or has a tombstone), `limit` (too
+   * many dials, connections or buffered bytes), `closed`.
    */
   dial(request: Omit<DialRequest, "type">, handlers: DialHandlers): PendingDial | "duplicate" | "limit" | "closed" {
     const { random } = request;
@@ -99,7 +99,10 @@ export class LinkMux implements ChannelLink {
     return { random, cancel: () => this.#cancelDial(random, handlers) };
   }
 
-  /** Answers a peer's dial with success and opens the channel. `undefined` if the link is full (the dial is refused) or closed. */
+  /**
+   * Answers a peer's dial with success and opens the channel. Returns `undefined` if the link is closed, or if it is full: the dial is then
+   * refused.
+   */
   accept(random: TunnelId, handlers: ChannelHandlers): Channel | undefined {
     if (this.#closed) return undefined;
     if (this.#channels.size >= this.#options.maxConnections) {
@@ -123,13 +126,13 @@ export class LinkMux implements ChannelLink {
     this.sendControl({ type: "DRAIN" });
   }
 
-  /** Ends the link in order, after all that waits. */
+  /** Ends the link in order, after all that waits to be sent. */
   end(fault?: StreamFault): void {
     this.#outbox.flush();
     this.#stream.end(fault);
   }
 
-  /** Ends the link now. */
+  /** Ends the link at once; bytes that wait are lost. */
   destroy(fault: StreamFault): void {
     this.#stream.destroy(fault);
   }

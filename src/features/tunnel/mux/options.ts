@@ -2,13 +2,16 @@
 export interface MuxOptions {
   /** Soft limit of the bytes that wait on either side of a connection. The hard limit is twice this. */
   readonly connBufferBytes: number;
-  /** Connections of a link at once; more are refused. */
+  /** Maximum of connections of a link at once; further ones are refused. */
   readonly maxConnections: number;
-  /** Pending dials of a link; more are refused. */
+  /** Maximum of pending dials of a link; further ones are refused. */
   readonly maxPendingDials: number;
   /** How long a slow consumer may stop the shared stream of a peer without flow control. */
   readonly slowConsumerGraceMs: number;
-  /** `block`: stop the stream for as long as it takes, as Konnectivity does. */
+  /**
+   * `close`: the connection of a slow consumer ends after the grace. `block`: the stream stops until the consumer takes its bytes, as in
+   * Konnectivity.
+   */
   readonly slowConsumerPolicy: "close" | "block";
 }
 
@@ -20,25 +23,25 @@ export const MUX_DEFAULTS: MuxOptions = {
   slowConsumerPolicy: "close",
 };
 
-/** The payload of a DATA packet is at most this; Go peers refuse messages above 4 MiB. */
+/** Maximum payload of a DATA packet, bytes; Go peers refuse messages above 4 MiB. */
 export const MAX_DATA_BYTES = 64 * 1024;
 /**
- * Reading a source pauses when so much of it waits to be sent, even where `connBufferBytes` allows more: more would not leave
- * earlier.
+ * Reading a source pauses when this number of its bytes waits to be sent, also if `connBufferBytes` allows more: further bytes would not
+ * leave earlier.
  */
 export const SEND_QUEUE_BYTES = 128 * 1024;
-/** What one connection may send before the next one sends. */
+/** Maximum of bytes that one connection may send before the next one sends. */
 export const QUANTUM_BYTES = 64 * 1024;
 /** Credit of a new connection between peers with flow control. */
 export const INITIAL_WINDOW_BYTES = 256 * 1024;
-/** The most that credit grows to while the receiver keeps up. */
+/** Maximum credit; credit grows up to it while the receiver keeps up. */
 export const MAX_WINDOW_BYTES = 1024 * 1024;
-/** How long a tombstone of a dial is kept, and how many a link has at most. */
+/** How long a tombstone of a dial is kept, and the maximum of tombstones of a link. */
 export const TOMBSTONE_MS = 60_000;
 export const MAX_TOMBSTONES = 10_000;
-/** Unknown ids that are answered in a second, each once. */
+/** Maximum of unknown ids that are answered in a second. Each id is answered once. */
 export const MAX_UNKNOWN_REPLIES = 1024;
-/** Control packets that may wait to be sent. A peer that causes more without reading them loses the link. */
+/** Maximum of control packets that may wait to be sent. A peer that causes more without reading them loses the link. */
 export const MAX_CONTROL_PACKETS = 100_000;
 export const MAX_CONTROL_BYTES = 16 * 1024 * 1024;
 /** How long to wait for the peer's CLOSE_RSP, or for progress towards it. */

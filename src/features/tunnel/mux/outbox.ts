@@ -32,14 +32,14 @@ export class Outbox {
     this.#schedule();
   }
 
-  /** A channel has something to send. */
+  /** To be called when a channel has something to send. */
   ready(channel: Channel): void {
     if (this.#closed) return;
     this.#queue.add(channel);
     this.#schedule();
   }
 
-  /** Removes the channel from the queue: nothing more of it is sent. */
+  /** Removes the channel from the queue: nothing more of the channel is sent. */
   remove(channel: Channel): void {
     this.#queue.remove(channel);
   }
@@ -56,7 +56,7 @@ export class Outbox {
     }
   }
 
-  /** Drops what waits and refuses everything from now on. */
+  /** Drops all packets that wait, and ignores all packets from now on. */
   close(): void {
     this.#closed = true;
     this.#queue.clear();
@@ -69,8 +69,8 @@ export class Outbox {
       this.#pumping = false;
       this.pump();
     };
-    // On an idle link a packet is sent at once. On a busy one it waits until all readable sockets were read, so that their
-    // packets are sent together.
+    // On an idle link a packet is sent at once. On a busy link a packet waits until all readable sockets were read, so that their packets
+    // are sent together.
     if (this.#stream().queuedBytes === 0) queueMicrotask(pump);
     else setImmediate(pump);
   }

@@ -17,12 +17,12 @@ export class PendingDials<Waiter> {
     this.#clock = clock;
   }
 
-  /** Dials that wait. */
+  /** Number of dials that wait for an answer. */
   get size(): number {
     return this.#waiting.size;
   }
 
-  /** False when the id is in use. */
+  /** Adds a dial. Returns false if the id is in use. */
   add(random: TunnelId, waiter: Waiter): boolean {
     this.#forget();
     if (this.#waiting.has(random) || this.#tombstones.has(random)) return false;
@@ -30,7 +30,7 @@ export class PendingDials<Waiter> {
     return true;
   }
 
-  /** Removes the dial or tombstone and returns the waiter; `undefined` if nobody waits. */
+  /** Removes the dial or tombstone and returns the waiter; `undefined` if no waiter is known. */
   answer(random: TunnelId): Waiter | undefined {
     const waiter = this.#waiting.get(random);
     this.#waiting.delete(random);
@@ -38,7 +38,7 @@ export class PendingDials<Waiter> {
     return waiter;
   }
 
-  /** Replaces the waiter's dial by a tombstone. False if the waiter has no pending dial of this id. */
+  /** Replaces the waiter's dial by a tombstone. Returns false if the waiter has no pending dial of this id. */
   giveUp(random: TunnelId, waiter: Waiter): boolean {
     if (this.#waiting.get(random) !== waiter) return false;
     this.#waiting.delete(random);

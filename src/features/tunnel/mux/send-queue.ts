@@ -3,15 +3,15 @@ import { type ControlPacket, frameControl } from "#wire/konnectivity";
 import type { Channel } from "./channel.ts";
 import { QUANTUM_BYTES } from "./options.ts";
 
-/** About so many bytes are handed to the transport at once. */
+/** About this number of bytes is handed to the transport at once. */
 const BATCH_BYTES = 128 * 1024;
-/** After so many channels in a row that have just become ready, one of the others sends. */
+/** After this number of turns in a row for channels that have just become ready, one of the other channels sends. */
 const MAX_NEWLY_READY_TURNS = 8;
 
 /**
- * The order in which the packets of a link are sent: control packets first, then channels in round robin, a quantum each. A
- * channel that had nothing to send goes before those that have sent a quantum, so that an echo does not wait behind a hundred bulk
- * transfers. The others still send after every {@link MAX_NEWLY_READY_TURNS} of such channels.
+ * The order in which the packets of a link are sent: control packets first, then channels in round robin, a quantum each. A channel that
+ * had nothing to send goes before those that have sent a quantum, so that an echo does not wait behind a hundred bulk transfers. After
+ * {@link MAX_NEWLY_READY_TURNS} turns of such channels, one of the others sends.
  */
 export class SendQueue {
   #control: Uint8Array[] = [];
@@ -20,12 +20,12 @@ export class SendQueue {
   readonly #roundRobin = new LinkedSet<Channel>();
   #newlyReadyTurns = 0;
 
-  /** Control packets that wait. */
+  /** Number of control packets that wait. */
   get controlPackets(): number {
     return this.#control.length;
   }
 
-  /** Their bytes. */
+  /** Bytes of the control packets that wait. */
   get controlBytes(): number {
     return this.#controlBytes;
   }
@@ -40,7 +40,7 @@ export class SendQueue {
     this.#controlBytes += framed.length;
   }
 
-  /** The channel has something to send. */
+  /** To be called when the channel has something to send. */
   add(channel: Channel): void {
     channel.queueEntry ??= this.#newlyReady.add(channel);
   }

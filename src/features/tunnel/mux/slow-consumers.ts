@@ -5,7 +5,7 @@ export interface SlowConsumerOptions {
   readonly clock: Clock;
   /** How long the stream may be paused, milliseconds. */
   readonly graceMs: number;
-  /** `block`: for as long as it takes. */
+  /** `close`: the pause ends after the grace. `block`: the pause lasts until no consumer is slow. */
   readonly policy: "close" | "block";
   /** Pauses and resumes the shared stream. */
   readonly pause: () => void;
@@ -28,7 +28,7 @@ export class SlowConsumers {
     this.#options = options;
   }
 
-  /** The channel is above its hard limit. */
+  /** To be called when the channel is above its hard limit. */
   block(channel: Channel): void {
     if (this.#blocked.has(channel)) return;
     this.#blocked.add(channel);
@@ -39,7 +39,7 @@ export class SlowConsumers {
     this.#cancel = this.#options.clock.after(this.#options.graceMs, () => this.#expire());
   }
 
-  /** The channel is below its soft limit, or gone. */
+  /** To be called when the channel is below its soft limit, or gone. */
   unblock(channel: Channel): void {
     if (!this.#blocked.delete(channel)) return;
     this.#options.onBlocked(this.#blocked.size);
@@ -49,7 +49,7 @@ export class SlowConsumers {
     this.#options.resume();
   }
 
-  /** Forgets all of them: the link is gone. */
+  /** Forgets all channels, because the link is gone. */
   clear(): void {
     this.#cancel?.();
     this.#cancel = undefined;
@@ -62,7 +62,7 @@ export class SlowConsumers {
     for (const channel of [...this.#blocked]) {
       this.#options.onExpired();
       channel.handlers.onSlowConsumer();
-      // Whether the owner has ended the channel or not, it does not stop the stream any more.
+      // Even if the owner has not ended the channel, the channel does not stop the stream any more.
       this.unblock(channel);
     }
   }

@@ -4,7 +4,10 @@ import { MAX_UNKNOWN_REPLIES } from "./options.ts";
 
 const WINDOW_MS = 1000;
 
-/** Limits the answers to packets of unknown connections: one for an id a second, and 1,024 in all (docs/spec/tunnel.md#5.2). */
+/**
+ * Limits the answers to packets of unknown connections: in each second, one answer for each id and 1,024 answers for all ids together
+ * (docs/spec/tunnel.md#5.2).
+ */
 export class UnknownIdLimiter {
   readonly #clock: Clock;
   readonly #answered = new Set<TunnelId>();
@@ -14,7 +17,7 @@ export class UnknownIdLimiter {
     this.#clock = clock;
   }
 
-  /** True at most once for an id in a second. */
+  /** True if a packet of this id may be answered: at most once in a second. */
   mayAnswer(id: TunnelId): boolean {
     const now = this.#clock.monotonic();
     if (now - this.#since >= WINDOW_MS) {

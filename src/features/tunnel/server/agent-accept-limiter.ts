@@ -1,8 +1,8 @@
 import type { Clock } from "#base/clock";
 
-/** At most as many agents wait as are admitted in this time, seconds. */
+/** Limits how many agents wait: at most the number that is admitted in this time, seconds. */
 const MAX_WAIT_SECONDS = 60;
-/** Times that differ by less are equal, milliseconds. */
+/** Times that differ by less than this count as equal, milliseconds. */
 const EPSILON_MS = 0.001;
 
 /** The stream of an agent that waits to be admitted. */
@@ -19,8 +19,8 @@ interface Waiter {
 }
 
 /**
- * Limits the rate at which agents are admitted, for they all come at once after a server has started (docs/spec/tunnel.md#11). Agents
- * wait instead of being refused. Each address has its own queue, and the queues are served in round robin, so that an agent does not
+ * Limits the rate at which agents are admitted, because all agents connect at once after a server has started (docs/spec/tunnel.md#11).
+ * Agents wait instead of being refused. Each address has its own queue, and the queues are served in round robin, so that an agent does not
  * wait for a thousand agents behind another address. An agent that gives up leaves its queue.
  */
 export class AgentAcceptLimiter {
@@ -28,14 +28,14 @@ export class AgentAcceptLimiter {
   readonly #intervalMs: number;
   readonly #burstMs: number;
   readonly #maxWaiting: number;
-  /** By address, in the order in which they are served; none is empty. */
+  /** The queues by address, in the order in which they are served; no queue is empty. */
   readonly #queues = new Map<string, Set<Waiter>>();
   #waiting = 0;
   #isTimerSet = false;
   /** When the next agent would be admitted without bursts, `Clock.monotonic` milliseconds. */
   #dueAt: number;
 
-  /** `perSecond`: agents a second; the burst is twice as many. */
+  /** `perSecond`: number of agents that are admitted in a second; the burst is twice this number. */
   constructor(clock: Clock, options: { readonly perSecond: number }) {
     this.#clock = clock;
     this.#intervalMs = 1000 / options.perSecond;
@@ -44,7 +44,7 @@ export class AgentAcceptLimiter {
     this.#dueAt = clock.monotonic() - this.#burstMs;
   }
 
-  /** Agents that wait. */
+  /** Number of agents that wait. */
   get waiting(): number {
     return this.#waiting;
   }
@@ -93,7 +93,7 @@ export class AgentAcceptLimiter {
     return undefined;
   }
 
-  /** Too many wait: refuses the last agent of the longest queue. False if that would be the new one. */
+  /** Makes room if too many agents wait: refuses the last agent of the longest queue. Returns false if that would be the new agent. */
   #evictFor(host: string): boolean {
     let longest: ReadonlySet<Waiter> = new Set();
     for (const queue of this.#queues.values()) if (queue.size > longest.size) longest = queue;

@@ -3,7 +3,7 @@ import { ExpectedError } from "#base/errors";
 /** `unauthenticated`: the agent is refused. `unavailable`: the check failed; the agent should try again. */
 export type AgentAuthErrorCode = "unauthenticated" | "unavailable";
 
-/** An agent is not admitted. The message is for logs and never contains the token. */
+/** Thrown if an agent is not admitted. The message is for logs and never contains the token. */
 export class AgentAuthError extends ExpectedError<AgentAuthErrorCode> {
   override readonly name = "AgentAuthError";
 }

@@ -3,17 +3,19 @@ import { TokenBucket } from "#base/rate-limit";
 
 /** Limits of the reverse direction for one agent, over all its streams. */
 export interface AgentLimits {
-  /** Open and pending connections. */
+  /** Maximum of open and pending connections. */
   readonly maxConnections: number;
-  /** Dials a second. The burst is twice this. */
+  /** Maximum of dials in a second. The burst is twice this. */
   readonly dialRate: number;
 }
 
 /** Applies the limits to one agent, on behalf of one of its streams. */
 export interface AgentLimiter {
-  /** Reserves a place for one connection. Returns its release, which is idempotent; `undefined` if a limit is reached. */
+  /**
+   * Reserves a place for one connection. Returns a function that releases the place and is idempotent; `undefined` if a limit is reached.
+   */
   reserve(): (() => void) | undefined;
-  /** One stream of the agent has ended. */
+  /** To be called when one stream of the agent has ended. */
   close(): void;
 }
 
@@ -23,7 +25,7 @@ interface Entry {
   held: number;
 }
 
-/** The limits of the reverse direction for each agent. More streams of an agent do not raise them. */
+/** The limits of the reverse direction for each agent. If an agent has several streams, its limits are not higher. */
 export class AgentLimiters {
   readonly #clock: Clock;
   readonly #limits: AgentLimits;
@@ -34,7 +36,7 @@ export class AgentLimiters {
     this.#limits = limits;
   }
 
-  /** Agents with a stream or a connection. */
+  /** Number of agents with a stream or a connection. */
   get size(): number {
     return this.#entries.size;
   }

@@ -24,7 +24,7 @@ import type { ServerMetrics } from "./metrics.ts";
 import type { RateLimitedLog } from "./rate-limited-log.ts";
 import type { ReversePolicy, ReverseSession } from "./reverse-policy.ts";
 
-/** Longer agent ids are refused, bytes. */
+/** Maximum length of an agent's id, bytes. Longer ids are refused. */
 const MAX_AGENT_ID_BYTES = 256;
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/;
 /** How long the authentication of an agent may take, milliseconds. */
@@ -116,7 +116,7 @@ async function authenticate(
     if (!(error instanceof AgentAuthError)) throw error;
     refusals.warn("agent not authenticated", { agentID, peer: incoming.peer.address, reason: describeError(error) });
     const code = error.code === "unauthenticated" ? GrpcCode.unauthenticated : GrpcCode.unavailable;
-    // The reason goes to the log, not to an unauthenticated peer.
+    // The reason is logged, but not sent to an unauthenticated peer.
     return { code, message: error.code === "unauthenticated" ? "authentication failed" : "cannot authenticate now" };
   }
 }

@@ -6,15 +6,14 @@ import { canonicalHost } from "./strategies.ts";
 
 /** One entry of the allow-list of the reverse direction (docs/spec/tunnel.md#9.5). */
 export interface AllowedDestination extends HostPort {
-  /** Only for agents whose ClientHello has this server name. */
+  /** If set, the entry is only for agents whose ClientHello has this server name. */
   readonly sni: string | undefined;
-  /** Only for agents whose client certificate has this common name. */
+  /** If set, the entry is only for agents whose client certificate has this common name. */
   readonly agents: string | undefined;
 }
 
 /**
- * Reads `[sni=NAME,][agents=CN,]host:port`. No wildcards, no CIDR, no port ranges. Throws `ConfigError` that quotes the
- * text.
+ * Reads `[sni=NAME,][agents=CN,]host:port`. Wildcards, CIDRs and port ranges are not accepted. Throws `ConfigError` that quotes the text.
  */
 export function parseAllowedDestination(text: string): AllowedDestination {
   const refuse = (why: string): ConfigError =>
@@ -36,7 +35,7 @@ export function parseAllowedDestination(text: string): AllowedDestination {
   return { ...target, sni, agents };
 }
 
-/** The destinations of a file: one a line; `#` begins a comment. Throws `ConfigError`, or an error of the file system. */
+/** The destinations of a file: one destination on each line; `#` begins a comment. Throws `ConfigError`, or an error of the file system. */
 export function readDestinations(path: string): AllowedDestination[] {
   return readFileSync(path, "utf8")
     .split("\n")
@@ -61,7 +60,7 @@ export function findDestination(
   );
 }
 
-/** The canonical form; an IPv4-mapped IPv6 address becomes the IPv4 address. */
+/** The canonical form of a host; an IPv4-mapped IPv6 address becomes the IPv4 address. */
 function comparable(host: string): string {
   const canonical = canonicalHost(host);
   const mapped = /^::ffff:(.+)$/i.exec(canonical)?.[1];

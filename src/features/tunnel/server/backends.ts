@@ -20,7 +20,7 @@ export class Backend implements Candidate {
   }
 }
 
-/** The connected agents. Each stream is a backend; of several streams of one agent the oldest live one is used. */
+/** The connected agents. Each stream is a backend; if an agent has several streams, the oldest live one is used. */
 export class Backends {
   readonly #strategies: readonly Strategy[];
   readonly #random: () => number;
@@ -48,12 +48,12 @@ export class Backends {
     if (streams?.size === 0) this.#streams.delete(backend.agentID);
   }
 
-  /** Every stream. */
+  /** All streams of all agents. */
   get all(): readonly Backend[] {
     return [...this.#streams.values()].flatMap((streams) => [...streams]);
   }
 
-  /** How many agents a strategy can use; for `destHost`, as in Konnectivity, how many hosts they identify. */
+  /** The number of agents that a strategy can use. For `destHost`, as in Konnectivity, the number of hosts that the agents identify. */
   count(strategy: Strategy): number {
     if (strategy === "destHost") {
       const hosts = this.#live().flatMap(({ identifiers: { ipv4, ipv6, host } }) => [...ipv4, ...ipv6, ...host]);
@@ -62,13 +62,13 @@ export class Backends {
     return candidates(strategy, this.#live(), "").length;
   }
 
-  /** The first strategy has an agent (docs/spec/tunnel.md#7.4). */
+  /** True if the first strategy has an agent (docs/spec/tunnel.md#7.4). */
   get isReady(): boolean {
     const [first] = this.#strategies;
     return first !== undefined && this.count(first) > 0;
   }
 
-  /** Chooses a backend for a destination, except those of `except`; `undefined` if there is none. */
+  /** Chooses a backend for a destination that is not in `except`; `undefined` if there is none. */
   pick(address: string, except: ReadonlySet<Backend> = new Set()): Backend | undefined {
     const host = destinationHost(address);
     const live = this.#live().filter((backend) => !except.has(backend));
@@ -79,7 +79,7 @@ export class Backends {
     return undefined;
   }
 
-  /** For each agent its oldest stream that does not drain, else its oldest one. */
+  /** For each agent its oldest stream that does not drain; if all its streams drain, the oldest one. */
   #live(): Backend[] {
     return [...this.#streams.values()].flatMap((streams) => {
       const usable = [...streams].filter(({ mux }) => !mux.isClosed);

@@ -43,7 +43,7 @@ export function serveConnectFrontends(
 function serveClient(socket: Socket, deps: ConnectFrontendDeps): void {
   deps.metrics.httpConnections(1);
   socket.once("close", () => deps.metrics.httpConnections(-1));
-  // The close event follows.
+  // The close event follows the error.
   socket.on("error", () => undefined);
   const timer = setTimeout(() => socket.destroy(), HEAD_TIMEOUT_MS);
   timer.unref();
@@ -100,13 +100,16 @@ function dial(socket: Socket, target: HostPort, rest: Uint8Array, { forwarder, c
   );
 }
 
-/** Whether the client has read everything that was written. True over TLS: each write is a record, and a reader gets one at a time. */
+/**
+ * Whether the client has read everything that was written. Always true over TLS: each write is a record, and a reader gets one record at a
+ * time.
+ */
 function hasReadAll(socket: Socket): boolean {
   const fd = socket instanceof TLSSocket ? undefined : descriptorOf(socket);
   return fd === undefined || sendQueueBytes(fd) === 0;
 }
 
-/** `undefined` once the socket is closed. */
+/** The file descriptor of a socket; `undefined` once the socket is closed. */
 function descriptorOf(socket: Socket): number | undefined {
   const { _handle: handle } = socket as unknown as { readonly _handle?: { readonly fd: number } | null };
   return handle === null || handle === undefined || handle.fd < 0 ? undefined : handle.fd;

@@ -17,7 +17,7 @@ export interface DrainParts {
 }
 
 /**
- * Stops accepting sessions and dials, and lets connections go on for at most `timeoutMs`. An agent's stream is ended when its last
+ * Stops accepting sessions and dials, and lets connections continue for at most `timeoutMs`. An agent's stream is ended when its last
  * connection has ended, not before: at GOAWAY a Go agent drops all its connections (docs/spec/tunnel.md#11).
  */
 export async function drainServer(parts: DrainParts, options: { readonly timeoutMs: number }): Promise<void> {

@@ -6,10 +6,10 @@ import type { LocalSide } from "../local/local-side.ts";
 import type { Backend, Backends } from "./backends.ts";
 import type { ServerMetrics } from "./metrics.ts";
 
-/** The dial timeout where none is set, milliseconds. */
+/** The dial timeout if none is set, milliseconds. */
 const DIAL_CEILING_MS = 60_000;
 
-/** More than a name of 253 bytes, brackets and a port. */
+/** Maximum length of an address: more than a name of 253 bytes, brackets and a port need. */
 const MAX_ADDRESS_LENGTH = 512;
 
 /** A dial of a frontend. */
@@ -28,7 +28,7 @@ export type ForwardFailure =
   | { readonly kind: "no-agent" }
   /** A dial with the same `random` is pending on the agent's stream. */
   | { readonly kind: "duplicate" }
-  /** Too many dials or connections, or too much is buffered. */
+  /** There are too many dials or connections, or too many bytes are buffered. */
   | { readonly kind: "limit" }
   /** The server does not know the protocol. */
   | { readonly kind: "protocol" }
@@ -36,7 +36,7 @@ export type ForwardFailure =
   | { readonly kind: "address" };
 
 export interface ForwardOptions {
-  /** From DIAL_REQ to DIAL_RSP, all attempts together. 0: 60 s. */
+  /** Limit of the time from DIAL_REQ to DIAL_RSP, all attempts together, milliseconds. 0: 60 s. */
   readonly backendDialTimeoutMs: number;
   readonly halfCloseTimeoutMs: number;
 }
@@ -50,7 +50,7 @@ export interface ForwardObserver {
 /** The dial of a frontend and then its connection, as the frontend uses it. */
 export type ForwardedDial = Pick<DialledConnection, "close" | "localGone" | "localEof" | "send" | "state">;
 
-/** The most agents that a dial is sent to, each next one after the link of the one before was lost. */
+/** Maximum of agents that a dial is sent to. The dial is sent to the next agent after the link of the one before was lost. */
 const MAX_ATTEMPTS = 3;
 
 /** Connects frontends with agents: chooses a backend, dials over it, counts the outcome (docs/spec/tunnel.md#5.1, #7). */
@@ -76,7 +76,7 @@ export class Forwarder {
     this.#accepting = false;
   }
 
-  /** Starts a dial. `undefined`: it has failed, and the observer was notified. */
+  /** Starts a dial. Returns `undefined` if the dial has failed; the observer was then notified. */
   dial(request: ForwardRequest, observer: ForwardObserver): ForwardedDial | undefined {
     const refuse = (kind: "protocol" | "address"): undefined => {
       observer.onFailed({ kind });
@@ -102,7 +102,7 @@ interface DialAttemptsDeps {
 
 /**
  * One dial of a frontend, over one agent after the other: a link that is lost before its answer has carried no byte of the connection, so
- * that the dial can be sent to another agent. Updates gauges and counters, whichever way the connection ends.
+ * that the dial can be sent to another agent. Updates gauges and counters, however the connection ends.
  */
 class DialAttempts implements ForwardedDial {
   readonly #request: ForwardRequest;
@@ -139,7 +139,7 @@ class DialAttempts implements ForwardedDial {
     this.#current?.send(pieces);
   }
 
-  /** False: the dial has failed, and the observer was notified. */
+  /** Starts dialling. Returns false if the dial has failed; the observer was then notified. */
   start(): boolean {
     const outcome = this.#next();
     if (outcome === "dialing") return true;
@@ -149,7 +149,7 @@ class DialAttempts implements ForwardedDial {
     return false;
   }
 
-  /** Dials over one more agent. A stream that has just ended may still be among the backends: then the next one is tried. */
+  /** Dials over one more agent. If that agent's stream has just ended but is still among the backends, the next agent is tried. */
   #next(): "dialing" | "no-agent" | "duplicate" | "limit" {
     const { backends, isAccepting } = this.#deps;
     while (this.#tried.size < MAX_ATTEMPTS && isAccepting()) {

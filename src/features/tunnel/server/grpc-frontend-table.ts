@@ -62,7 +62,7 @@ export const FRONTEND_TABLE: Readonly<Record<FrontendState, Readonly<Record<Fron
   },
   open: {
     DIAL_REQ: "refuse-dial",
-    // DIAL_CLS has crossed the success of its dial.
+    // The client sent DIAL_CLS before the success of its dial arrived.
     "DIAL_CLS own": "close",
     "DIAL_CLS other": "ignore",
     "DATA own": "forward",

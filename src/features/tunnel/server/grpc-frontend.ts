@@ -19,7 +19,10 @@ export function serveGrpcFrontend(
   new GrpcFrontend(incoming, deps).opened();
 }
 
-/** A client for which more answers wait loses its stream: it sends without reading. The connection's own bytes are bounded elsewhere. */
+/**
+ * Maximum of answers that wait for a client, bytes. A client that exceeds the limit sends without reading, and loses its stream. Another
+ * limit applies to the bytes of the connection.
+ */
 const MAX_QUEUED_ANSWERS_BYTES = 8 * 1024 * 1024;
 
 class GrpcFrontend {
@@ -59,7 +62,7 @@ class GrpcFrontend {
       onWrite: (seconds) => this.#metrics.frontendWrite(seconds),
       onPacket: (type) => this.#metrics.packet("to_client", type),
       onPaused: (isPaused) => this.#paused(isPaused),
-      // The client gets the agent's error text. A lost agent is a close without an error (docs/spec/tunnel.md#5.1).
+      // The client gets the agent's error text. If the agent is lost, the client gets a close without an error (docs/spec/tunnel.md#5.1).
       closeText: (error) => (error === LINK_LOST ? "" : error),
     });
   }
@@ -71,11 +74,11 @@ class GrpcFrontend {
 
   #lost({ code }: StreamFault): void {
     this.#metrics.streamError("from_client", code, "Unknown");
-    // Packets to the client are lost too; nearly all are of this type.
+    // Packets to the client are lost too; nearly all of them are DATA.
     if (this.#stream.queuedBytes > 0) this.#metrics.streamError("to_client", code, "DATA");
   }
 
-  /** Keeps the gauge of paused streams. */
+  /** Updates the gauge of paused streams. */
   #paused(isPaused: boolean): void {
     if (isPaused === this.#isPaused) return;
     this.#isPaused = isPaused;

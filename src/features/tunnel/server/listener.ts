@@ -8,7 +8,7 @@ import { claimSocketPath, listenOnPath } from "#base/unix-socket";
 
 /** Backlog of the listening socket: there is one connection for each proxied connection of an API server. */
 const BACKLOG = 4096;
-/** Owner and group of the socket may connect (docs/spec/tunnel.md#6). */
+/** Umask of the socket's file: owner and group of the socket may connect (docs/spec/tunnel.md#6). */
 const UDS_UMASK = 0o007;
 
 export type ListenerErrorCode = "cannot-listen";
@@ -24,8 +24,8 @@ export type ListenTarget =
   | { readonly kind: "uds"; readonly path: string; readonly deleteExisting: boolean };
 
 /**
- * A TCP or TLS server and its accepted sockets, which end with it. Not an HTTP/2 server: closing that would send GOAWAY on every
- * session, and a Go agent then drops all its connections.
+ * A TCP or TLS server and its accepted sockets, which end with it. It is not an HTTP/2 server: closing an HTTP/2 server would send GOAWAY
+ * on every session, and a Go agent then drops all its connections.
  */
 export class Listener implements AsyncDisposable {
   readonly #server: NetServer;
@@ -46,17 +46,17 @@ export class Listener implements AsyncDisposable {
     });
   }
 
-  /** Rejects with {@link ListenerError} or `SocketPathError`. */
+  /** Starts listening. Rejects with {@link ListenerError} or `SocketPathError`. */
   static async open(server: NetServer, place: ListenTarget, deps: { readonly log: Logger }): Promise<Listener> {
     const listener = new Listener(server);
     if (place.kind === "tcp") await listenOnAddress(server, place.address);
     else await listenOnSocket(server, place);
-    // Such as a full descriptor table: the client is refused, the listener goes on.
+    // If accepting fails, for example because of a full descriptor table, the client is refused and the listener continues.
     server.on("error", (error) => deps.log.warn("cannot accept a connection", { reason: describeError(error) }));
     return listener;
   }
 
-  /** Bytes of all connections since the start, as on the wire. */
+  /** Bytes of all connections since the start, counted as on the wire. */
   get bytes(): { readonly received: number; readonly sent: number } {
     let [received, sent] = [this.#received, this.#sent];
     for (const socket of this.#sockets) {
@@ -66,7 +66,7 @@ export class Listener implements AsyncDisposable {
     return { received, sent };
   }
 
-  /** Accepts no new connections; open ones go on. Idempotent. */
+  /** Stops accepting connections; open ones continue. Idempotent. */
   stopAccepting(): void {
     if (this.#server.listening) this.#server.close();
   }

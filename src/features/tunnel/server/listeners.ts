@@ -14,7 +14,10 @@ import { Listener } from "./listener.ts";
 import type { ProxyServer } from "./proxy-server.ts";
 
 const HTTP2 = { settings: SESSION_SETTINGS, maxSessionMemory: SESSION_MEMORY_MIB };
-/** Receive window of a frontend's stream. HTTP/2 holds as much for each stream that is not read; frontends are near. */
+/**
+ * Receive window of a frontend's stream. HTTP/2 holds this number of bytes for each stream that is not read. Frontends are near, so that a
+ * small window is enough.
+ */
 const FRONTEND_WINDOW_BYTES = 256 * 1024;
 /**
  * A frontend with a reusable tunnel resets a stream for each connection that it gives up. Node's default limit, 33 a second, would end
@@ -26,7 +29,7 @@ const FRONTEND_HTTP2 = {
   streamResetBurst: 100_000,
   streamResetRate: 10_000,
 };
-/** An agent has one stream, and two for a moment. */
+/** Normally an agent has one stream, and for a short time two. */
 const AGENT_HTTP2 = { ...HTTP2, settings: { ...SESSION_SETTINGS, maxConcurrentStreams: 16 } };
 
 /** The listener for frontends: a UNIX socket, or TCP with mTLS. */
@@ -131,7 +134,7 @@ function tlsOf(
 /** Makes the certificates follow their files, and logs failed handshakes. */
 function guard(server: TlsServer, tls: ServerTls, whom: string, log: Logger): void {
   tls.follow(server);
-  // Debug only: scanners cause many.
+  // The level is debug because scanners cause many failed handshakes.
   server.on("tlsClientError", (error, socket) => {
     log.debug("TLS handshake failed", { from: whom, peer: socket.remoteAddress, reason: describeError(error) });
   });

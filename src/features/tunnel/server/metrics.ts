@@ -28,7 +28,10 @@ export interface ServerMetrics {
   frontendWrite(seconds: number): void;
   grpcConnections(method: "Proxy" | "Connect", change: 1 | -1): void;
   httpConnections(change: 1 | -1): void;
-  /** `Connect`: slow consumers that stop an agent's stream now. `Proxy`: frontends that are paused, because their agent takes no bytes. */
+  /**
+   * Changes a number. `Connect`: of slow consumers that stop an agent's stream now. `Proxy`: of frontends that are paused, because their
+   * agent takes no bytes.
+   */
   fullReceiveChannels(method: "Proxy" | "Connect", change: number): void;
   slowConsumerClosed(): void;
   reverseDial(result: ReverseDialResult): void;

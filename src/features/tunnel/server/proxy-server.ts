@@ -25,16 +25,16 @@ export interface ProxyServerOptions {
   readonly strategies: readonly Strategy[];
   readonly capabilities: ReadonlySet<Capability>;
   readonly mux?: MuxOptions;
-  /** Bytes that all connections together may buffer. Default 512 MiB. */
+  /** Maximum of bytes that all connections together may buffer. Default 512 MiB. */
   readonly maxBufferedBytes?: number;
   readonly maxMessageBytes?: number;
-  /** From DIAL_REQ to DIAL_RSP. 0, the default: 60 s. */
+  /** Limit of the time from DIAL_REQ to DIAL_RSP, milliseconds. 0, the default: 60 s. */
   readonly backendDialTimeoutMs?: number;
   readonly halfCloseTimeoutMs?: number;
   readonly closeLingerMs?: number;
-  /** Agents that are admitted in a second; the burst is twice as many; others wait. Default: no limit. */
+  /** Number of agents that are admitted in a second; the burst is twice this number; further agents wait. Default: no limit. */
   readonly agentAcceptRate?: number | undefined;
-  /** Agents and frontends are sent a PING after so long without a byte, milliseconds. Default 1 h. */
+  /** Agents and frontends are sent a PING after this time without a byte, milliseconds. Default 1 h. */
   readonly keepAliveMs?: number;
   readonly frontendKeepAliveMs?: number;
 }
@@ -49,9 +49,9 @@ export interface ProxyServerDeps {
   readonly onBug: (error: unknown) => void;
 }
 
-/** A frontend that sends PINGs more often than this loses its session, as in Konnectivity, milliseconds. */
+/** Shortest interval of a frontend's PINGs, as in Konnectivity, milliseconds. A frontend that sends PINGs more often loses its session. */
 const FRONTEND_MIN_PING_MS = 300_000;
-/** The same for agents. */
+/** Shortest interval of an agent's PINGs, milliseconds. */
 const AGENT_MIN_PING_MS = 30_000;
 
 /** The server without its listeners: connects frontends with agents. */

@@ -13,7 +13,7 @@ export class RateLimitedLog {
     this.#limit = new TokenBucket({ ratePerSecond: 1, burst: 5, clock: deps.clock });
   }
 
-  /** Writes the line with the number of lines suppressed since the last one, or suppresses it. */
+  /** Writes the line, with the number of lines that were suppressed since the last written one; or suppresses the line. */
   warn(message: string, fields: Readonly<Record<string, unknown>>): void {
     if (!this.#limit.tryTake()) {
       this.#suppressed += 1;

@@ -22,7 +22,7 @@ export interface ReverseLimits extends AgentLimits {
 export interface ReverseSession {
   decide(request: DialRequest, mux: LinkMux): DialDecision;
   failureText(error: unknown): string | undefined;
-  /** The stream has ended. */
+  /** To be called when the stream has ended. */
   close(): void;
 }
 
@@ -35,7 +35,7 @@ export interface ReversePolicyDeps {
 
 /**
  * The destinations that agents may reach from the control plane's side (docs/spec/tunnel.md#9.5). A destination is denied unless it is
- * listed. The entry of the list is dialled, never the agent's text. No name is resolved before the dial is allowed.
+ * listed. The server dials the address of the list's entry, never the text of the agent. No name is resolved before the dial is allowed.
  */
 export class ReversePolicy {
   readonly #deps: ReversePolicyDeps;
@@ -61,7 +61,7 @@ export class ReversePolicy {
     this.#stopped = true;
   }
 
-  /** Replaces the list for later dials. Open connections stay. */
+  /** Replaces the list for later dials. Open connections continue. */
   replace(destinations: readonly AllowedDestination[]): void {
     this.#destinations = destinations;
   }
@@ -79,7 +79,7 @@ export class ReversePolicy {
     };
     return {
       decide: ({ protocol, address }) => {
-        // Begins like the text of a failed dial, so that the agent tries another server.
+        // The text begins like that of a failed dial, so that the agent tries another server.
         if (this.#stopped) return refuse("stopping", `dial tcp ${address}: the server is stopping`, address);
         const wanted = parseHostPort(address);
         const found = wanted === undefined ? undefined : findDestination(this.#destinations, wanted, agent.peer);
@@ -97,7 +97,7 @@ export class ReversePolicy {
     };
   }
 
-  /** Releases the place when the dial fails or the socket closes. */
+  /** Dials the destination. Releases the reserved place when the dial fails or the socket closes. */
   async #dial(destination: HostPort, release: () => void, signal: AbortSignal): Promise<SocketSide> {
     try {
       const socket = await dialTcp(destination, {

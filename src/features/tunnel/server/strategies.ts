@@ -21,7 +21,7 @@ export function parseStrategies(text: string): readonly Strategy[] {
 /** The properties of an agent that a strategy uses. */
 export interface Candidate {
   readonly identifiers: AgentIdentifiers;
-  /** Established and pending connections. */
+  /** Number of established and pending connections. */
   readonly load: number;
   readonly isDraining: boolean;
 }

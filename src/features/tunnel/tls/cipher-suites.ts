@@ -11,7 +11,7 @@ const SECURE: Readonly<Record<string, string>> = {
   TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256: "ECDHE-RSA-CHACHA20-POLY1305",
 };
 
-/** Suites that Go deems secure too, but that are offered only if named: CBC with SHA-1. */
+/** Suites that Go deems secure too, but that are offered only if the configuration names them: CBC with SHA-1. */
 const ON_REQUEST: Readonly<Record<string, string>> = {
   TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA: "ECDHE-ECDSA-AES128-SHA",
   TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA: "ECDHE-RSA-AES128-SHA",
@@ -25,7 +25,7 @@ const ALIASES: Readonly<Record<string, string>> = {
   TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305: "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 };
 
-/** Suites of TLS 1.3: always on (RFC 8446 B.4). */
+/** Suites of TLS 1.3, which are always on (RFC 8446 B.4). */
 const TLS13 = ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"] as const;
 
 /** The values of `--tls-min-version`. */

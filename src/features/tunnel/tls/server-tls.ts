@@ -8,9 +8,9 @@ const HANDSHAKE_TIMEOUT_MS = 30_000;
 
 export interface ServerTlsOptions {
   readonly paths: TlsPaths;
-  /** IANA names; empty: the secure ones. */
+  /** Cipher suites by IANA name; empty: the secure suites. */
   readonly cipherSuites: readonly string[];
-  /** `VersionTLS10` to `VersionTLS13`; empty: 1.2. */
+  /** The oldest TLS version, `VersionTLS10` to `VersionTLS13`; empty: 1.2. */
   readonly minVersion: string;
   /** The accepted ALPN protocols; a client that offers only others is refused. */
   readonly alpn: readonly string[];
@@ -23,7 +23,7 @@ export interface ServerTls {
   follow(server: Server): void;
 }
 
-/** Throws `ConfigError` for suites and versions, `TlsFilesError` for the files. */
+/** Makes the options. Throws `ConfigError` for wrong suites and versions, `TlsFilesError` for the files. */
 export function serverTls(
   options: ServerTlsOptions,
   deps: { readonly clock: Clock; readonly onBroken?: (why: string) => void; readonly onReloaded?: () => void },
@@ -36,7 +36,7 @@ export function serverTls(
     // Versions before 1.2 sign with SHA-1, which OpenSSL allows at its lowest level only.
     ciphers: isOldTls(minVersion) ? `${ciphers}:@SECLEVEL=0` : ciphers,
     honorCipherOrder: true,
-    // As in Go: a listed certificate is trusted, whether it is a root or not.
+    // As in Go, a listed certificate is trusted, also if it is not a root.
     allowPartialTrustChain: true,
   };
   const asksClients = options.paths.clientCa !== undefined;
@@ -50,7 +50,7 @@ export function serverTls(
       handshakeTimeout: HANDSHAKE_TIMEOUT_MS,
     },
     follow(server) {
-      // Before the server's own listener, which begins the handshake.
+      // This listener runs before the server's own one, which begins the handshake.
       server.prependListener("connection", () => {
         if (!files.refresh()) return;
         server.setSecureContext({ ...fixed, ...files.material });

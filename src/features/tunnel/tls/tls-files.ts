@@ -25,8 +25,8 @@ export interface TlsPaths {
 export type TlsMaterial = Pick<SecureContextOptions, "cert" | "key" | "ca">;
 
 /**
- * Certificate files that others replace at run time: secret volumes swap links, cert-manager renames. The next handshake uses the new
- * files. Files that are invalid or half written are reported once and change nothing.
+ * Certificate files that other programs replace at run time: for secret volumes links are swapped, cert-manager renames files. The next
+ * handshake uses the new files. If files are invalid or half written, this is reported once, and the old files stay in use.
  */
 export class TlsFiles {
   readonly #paths: TlsPaths;
@@ -86,7 +86,7 @@ export class TlsFiles {
     return material;
   }
 
-  /** A text that differs when a file was replaced or rewritten. */
+  /** A text that changes when a file was replaced or rewritten. */
   #readStamp(): string {
     const { cert, key, clientCa } = this.#paths;
     return [cert, key, clientCa]
