@@ -1,13 +1,13 @@
 import type { Cidr, IpAddress } from "#base/ip";
 import type { RouteSpec } from "#kernel/route";
 
-/** Where the routes go and how they are marked. */
+/** The table of the routes, and the protocol number that marks them. */
 interface Place {
   readonly table: number;
   readonly protocol: number;
 }
 
-/** Pure: one route `dev lo` for each prefix of this node, for a routing daemon to learn (docs/spec/pod-network.md#4.8). */
+/** One route `dev lo` for each prefix of this node. A routing daemon can learn these routes (docs/spec/pod-network.md#4.8). Pure. */
 export function exportRoutes(prefixes: Iterable<Cidr>, loopbackIndex: number, place: Place): RouteSpec[] {
   return Array.from(prefixes, (dst) => ({
     dst,
@@ -32,7 +32,7 @@ export interface RouterSkip {
   readonly prefix: Cidr;
 }
 
-/** Pure: a route through its node for each prefix of the other nodes (docs/spec/pod-network.md#6). */
+/** For each prefix of the other nodes, a route through the prefix's node (docs/spec/pod-network.md#6). Pure. */
 export function routesToNodes(
   nodes: Iterable<RouterNode>,
   place: Place,

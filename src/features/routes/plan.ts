@@ -2,14 +2,15 @@ import { ExpectedError } from "#base/errors";
 import { isKernelError, type KernelError } from "#kernel/errors";
 import type { Route, RoutePort, RouteSpec } from "#kernel/route";
 
-/** One difference between the routes that are and those that should be. */
+/** One change from the actual to the desired routes. */
 export type RouteChange =
   | { readonly op: "set"; readonly route: RouteSpec }
   | { readonly op: "unset"; readonly route: Route };
 
 /**
- * Pure. Both sides hold the routes of one table and protocol, `desired` one for each prefix. A route that is set replaces that
- * of the same prefix, atomically; sets come before unsets, so coverage never shrinks midway.
+ * The changes from `actual` to `desired`. Both hold the routes of one table and protocol, `desired` one route for each prefix. A route that
+ * is set replaces the route of the same prefix atomically. Routes are set before others are deleted, so that no prefix is without its route
+ * in between. Pure.
  */
 export function planRoutes(actual: Iterable<Route>, desired: Iterable<RouteSpec>): RouteChange[] {
   const stale = new Map<string, Route>();
@@ -33,7 +34,7 @@ export function planRoutes(actual: Iterable<Route>, desired: Iterable<RouteSpec>
 /** `partial`: the kernel refused some changes; the others were made. */
 export type RouteSyncErrorCode = "partial";
 
-/** The kernel's refusals, with the prefixes; `cause` has every one. */
+/** The changes that the kernel refused. The message names prefixes; `cause` has every refusal. */
 export class RouteSyncError extends ExpectedError<RouteSyncErrorCode> {
   override readonly name = "RouteSyncError";
 }
@@ -42,8 +43,8 @@ export class RouteSyncError extends ExpectedError<RouteSyncErrorCode> {
 const TOLD = 3;
 
 /**
- * Makes every change that can be made: one unreachable node does not cost the others their routes.
- * Idempotent: may be run again from a fresh plan. Throws {@link RouteSyncError} once all were tried.
+ * Makes every change that can be made: if one node is unreachable, the routes of the other nodes are still set. Idempotent: may be run
+ * again with a new plan. Throws {@link RouteSyncError} after all changes were tried.
  */
 export function applyRoutes(routes: Pick<RoutePort, "replace" | "delete">, plan: readonly RouteChange[]): void {
   const refusals: KernelError[] = [];

@@ -7,7 +7,7 @@ export interface RouteSyncOptions {
   readonly protocol: number;
 }
 
-/** Keeps the routes of one table and protocol as they should be. */
+/** Brings the routes of one table and protocol to the desired state. */
 export class RouteSync {
   readonly #stack: Pick<NetStack, "routes">;
   readonly #options: RouteSyncOptions;
@@ -17,20 +17,20 @@ export class RouteSync {
     this.#options = options;
   }
 
-  /** Adds missing routes, replaces wrong ones, deletes the rest of ours. Returns the number of changes. */
+  /** Adds missing routes, replaces wrong ones, and deletes our other routes. Returns the number of changes. */
   sync(desired: readonly RouteSpec[]): number {
     const plan = planRoutes(this.list(), desired);
     applyRoutes(this.#stack.routes, plan);
     return plan.length;
   }
 
-  /** Our routes in the kernel. */
+  /** Our routes that the kernel has. */
   list(): Route[] {
     const { table, protocol } = this.#options;
     return ([4, 6] as const).flatMap((family) => this.#stack.routes.list({ family, table, protocol }));
   }
 
-  /** Deletes every route of ours. */
+  /** Deletes all our routes. Returns their number. */
   clear(): number {
     return this.sync([]);
   }

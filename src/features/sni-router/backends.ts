@@ -2,7 +2,7 @@ import type { Clock } from "#base/clock";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import type { Route, RouteTable } from "./routes.ts";
 
-/** How long a backend that could not be reached is tried after the others, milliseconds. */
+/** For this time after a failed attempt, a backend is tried after the others, milliseconds. */
 export const AVOID_MS = 10_000;
 
 /**
@@ -12,14 +12,14 @@ export const AVOID_MS = 10_000;
 export class BackendOrder {
   readonly #clock: Clock;
   readonly #turns = new WeakMap<Route, number>();
-  /** The time of the last failure by `host:port`. It has only backends of the routes, so it is bounded. */
+  /** The time of the last failure by `host:port`. The map has only backends of the routes, so its size is limited. */
   readonly #failedAt = new Map<string, number>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** Each backend once, beginning with the next one; those that failed lately are last. */
+  /** Each backend once, beginning with the next one; backends that failed within {@link AVOID_MS} are last. */
   next(route: Route): readonly HostPort[] {
     const turn = this.#turns.get(route) ?? 0;
     this.#turns.set(route, (turn + 1) % route.backends.length);
@@ -28,7 +28,7 @@ export class BackendOrder {
     return [...good, ...avoided];
   }
 
-  /** Notes a failure. True if the backend had not failed before. */
+  /** Records a failure. Returns true if the backend had not failed before. */
   failed(backend: HostPort): boolean {
     const key = formatHostPort(backend);
     const isNew = !this.#failedAt.has(key);
@@ -36,7 +36,7 @@ export class BackendOrder {
     return isNew;
   }
 
-  /** Notes a success. True if the backend had failed before. */
+  /** Records a success. Returns true if the backend had failed before. */
   connected(backend: HostPort): boolean {
     return this.#failedAt.delete(formatHostPort(backend));
   }

@@ -16,7 +16,7 @@ import { refuse, relay } from "./relay.ts";
 import type { Route } from "./routes.ts";
 import { UnroutedBytes } from "./unrouted-bytes.ts";
 
-/** Bytes that a client may send before its backend is connected; one read of at most 64 KiB may exceed it. */
+/** Maximum of bytes that a client may send before its backend is connected; one read of at most 64 KiB may exceed the limit. */
 const MAX_UNROUTED_BYTES = 65_536;
 
 /** The dependencies of a connection. */
@@ -35,7 +35,7 @@ export class ClientConnection {
   readonly #deps: ClientConnectionDeps;
   readonly #options: { readonly helloTimeoutMs: number; readonly connectTimeoutMs: number };
   readonly #unrouted: UnroutedBytes;
-  /** The client's and the router's addresses, for the PROXY header. Undefined if the client has already left. */
+  /** The client's and the router's addresses, for the PROXY header. `undefined` if the client has already left. */
   readonly #addresses: ProxiedConnection | undefined;
   #state: "hello" | "evicted" | "decided" = "hello";
   #backend: Socket | undefined;
@@ -49,17 +49,17 @@ export class ClientConnection {
     this.#deps = deps;
     this.#options = options;
     this.#addresses = addressesOf(client);
-    // The close event follows, and is handled.
+    // The close event follows the error, and is handled.
     client.on("error", (error) => deps.log.debug("a client's connection failed", { error }));
     this.#unrouted = new UnroutedBytes(client, MAX_UNROUTED_BYTES);
   }
 
-  /** The client has not sent its hello. */
+  /** True if the client has not sent its hello yet. */
   get awaitsHello(): boolean {
     return this.#state === "hello";
   }
 
-  /** Closes the client in favour of another one. */
+  /** Closes the client, to make place for another one. */
   evict(): void {
     this.#state = "evicted";
     this.#client.destroy();
@@ -71,7 +71,7 @@ export class ClientConnection {
     this.#backend?.destroy();
   }
 
-  /** Lasts until both sides are closed. To be called in the tick of the accept, before the client's socket can close. */
+  /** Serves the client until both sides are closed. Has to be called in the tick of the accept, before the client's socket can close. */
   async run(): Promise<void> {
     const closed = new Promise<void>((resolve) => this.#client.once("close", () => resolve()));
     const { clock } = this.#deps;
@@ -159,7 +159,7 @@ function addressesOf({ remoteAddress, remotePort, localAddress, localPort }: Soc
   return source === undefined || destination === undefined ? undefined : { source, destination };
 }
 
-/** The zone of a link-local address is left out: it has no meaning for the backend. */
+/** Reads an address and port. The zone of a link-local address is left out: it has no meaning for the backend. */
 function endpoint(text: string | undefined, port: number | undefined): ProxiedConnection["source"] | undefined {
   const address = IpAddress.tryParse((text ?? "").replace(/%.*$/, ""));
   return address === undefined || port === undefined ? undefined : { address, port };

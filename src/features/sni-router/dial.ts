@@ -12,7 +12,7 @@ export const TCP_KEEPALIVE_MS = 15_000;
 
 /** How {@link connectFirst} connects. */
 export interface DialOptions {
-  /** For all attempts together. */
+  /** Limit of the time of all attempts together, milliseconds. */
   readonly timeoutMs: number;
   readonly clock: Clock;
   readonly names: Names;
@@ -21,9 +21,8 @@ export interface DialOptions {
 }
 
 /**
- * Connects to the first backend that answers, one after the other. The remaining backends share the remaining time.
- * Resolves with a paused socket that can be half-closed. Rejects with {@link SniRouterError} `no-backend`, or with the
- * signal's reason; no socket is left behind.
+ * Tries the backends one after the other, until one answers. The remaining backends share the remaining time. Resolves with a paused socket
+ * that can be half-closed. Rejects with {@link SniRouterError} `no-backend`, or with the signal's reason; no socket is left behind.
  */
 export async function connectFirst(
   backends: readonly HostPort[],
@@ -63,11 +62,11 @@ async function connectOne(
     noDelay: true,
     keepAlive: true,
     keepAliveInitialDelay: TCP_KEEPALIVE_MS,
-    // For a name with several addresses: the first one has half of the time.
+    // If a name has several addresses, the first address gets half of the time.
     autoSelectFamilyAttemptTimeout: Math.max(250, Math.floor(timeoutMs / 2)),
   });
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  // It stays: an error must always have a listener. After the connection the close event is handled.
+  // The listener stays: an error must always have a listener. After the connection is made, the close event is handled.
   socket.on("error", reject);
   socket.once("connect", () => {
     socket.pause();

@@ -1,9 +1,9 @@
 import type { Direction } from "./relay.ts";
 
 /**
- * The outcome of a client. `routed`: it is connected to a backend. Refused: `unknown_name` and `no_name` (no route), `not_tls`,
- * `too_large` and `timeout` (no valid hello), `no_backend` (no backend could be reached), `overload` (too many clients). `gone`: it
- * left before.
+ * The outcome of a client. `routed`: the client is connected to a backend. Refused clients: `unknown_name` and `no_name` (no route),
+ * `not_tls`, `too_large` and `timeout` (no valid hello), `no_backend` (no backend could be reached), `overload` (too many clients). `gone`:
+ * the client left before its outcome was decided.
  */
 export type RouteResult =
   | "routed"
@@ -22,10 +22,10 @@ export interface RouterObserver {
   decided(route: string, result: RouteResult): void;
   /** The number of connected clients. */
   connected(clients: number): void;
-  /** Bytes passed on, without the PROXY header. */
+  /** Bytes were passed on; the PROXY header does not count. */
   passed(route: string, direction: Direction, bytes: number): void;
   /** `host:port` could not be reached. */
   backendFailed(backend: string): void;
-  /** The routes were read again; `refused`: they are wrong. */
+  /** The routes were read again; `refused`: the new routes are wrong. */
   reloaded(result: "ok" | "refused"): void;
 }

@@ -2,7 +2,7 @@ import type { Clock } from "#base/clock";
 import { type ClientHello, ClientHelloReader } from "#wire/tls-hello";
 import type { UnroutedBytes } from "./unrouted-bytes.ts";
 
-/** The first message of a client, or why there is none. */
+/** The first message of a client, or why there is no valid one. */
 export type PeekResult =
   | { readonly kind: "hello"; readonly hello: ClientHello }
   | { readonly kind: "not_tls" | "too_large" | "timeout" | "gone" };

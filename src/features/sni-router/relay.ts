@@ -2,7 +2,7 @@ import type { Socket } from "node:net";
 import type { Clock } from "#base/clock";
 import { resetSocket } from "#base/socket-reset";
 
-/** After one side was lost, how long the other may take for its remaining bytes, milliseconds. */
+/** After one side was lost, the time in which the remaining bytes for the other side must be sent, milliseconds. */
 const FLUSH_MS = 30_000;
 /** How long a refused client may take to read its alert, milliseconds. */
 const LINGER_MS = 500;
@@ -11,9 +11,9 @@ const LINGER_MS = 500;
 export type Direction = "to_backend" | "to_client";
 
 /**
- * Passes bytes on both ways, unchanged, with backpressure. When one side ends its sending, the write side of the other is shut down, and
- * the other direction goes on. The loss of one side resets the other, once all bytes read for it were sent.
- * Resolves when both sockets are closed. Both must be paused and made with `allowHalfOpen`.
+ * Passes bytes on in both directions, unchanged, with backpressure. When one side ends its sending, the write side of the other socket is
+ * shut down, and the other direction continues. If one side is lost, the other side is reset once all bytes for it were sent. Resolves when
+ * both sockets are closed. Both sockets must be paused and made with `allowHalfOpen`.
  */
 export async function relay(
   client: Socket,
@@ -27,7 +27,7 @@ export async function relay(
   ]);
 }
 
-/** One direction. Resolves when `from` is closed. */
+/** Passes on the bytes of one direction. Resolves when `from` is closed. */
 function pump(from: Socket, to: Socket, clock: Clock, onBytes: (bytes: number) => void): Promise<void> {
   return new Promise((resolve) => {
     const onClosed = (): void => {

@@ -5,9 +5,9 @@ import { SniRouterError } from "./errors.ts";
 import { routeFile } from "./route-schema.ts";
 import { DEFAULT_ROUTE_NAME, MAX_NAMES, normalizePattern, type RouteSet } from "./routes.ts";
 
-/** A longer file is refused, bytes. */
+/** Maximum size of a file, bytes. A larger file is refused. */
 export const MAX_FILE_BYTES = 1_048_576;
-/** Faults that a message lists; further ones are counted. */
+/** Maximum of faults that a message lists; further faults are counted. */
 const MAX_LISTED_FAULTS = 5;
 
 /**
@@ -79,7 +79,7 @@ function faultAt(keys: readonly unknown[], message: string, document: YamlDocume
   return { line: document.lineOf(keys), message: `${path === "" ? "the file" : path} ${message}` };
 }
 
-/** Faults of names together: one that comes twice, and one too many. The value may be of any shape. */
+/** Faults that only several names together show: a name that comes twice, and a name too many. The value may be of any shape. */
 function nameFaults(value: unknown, document: YamlDocument): YamlFault[] {
   const seen = new Set<string>();
   return listOf(value, "routes").flatMap((route, at) =>

@@ -38,11 +38,11 @@ function mapping<const Entries extends v.ObjectEntries>(entries: Entries, requir
   const message = `must be a mapping of ${known.join(", ")}`;
   return v.pipe(
     v.unknown(),
-    // A list is an object to the schema too.
+    // The schema accepts a list as an object, so lists are refused here.
     v.check((value) => !Array.isArray(value), message),
     v.looseObject(entries, message),
     v.rawCheck(({ dataset, addIssue }) => {
-      // It also runs on what is no mapping.
+      // This check also runs on values that are no mapping.
       if (typeof dataset.value !== "object" || dataset.value === null || Array.isArray(dataset.value)) return;
       const value = dataset.value as Readonly<Record<string, unknown>>;
       for (const key of Object.keys(value)) {

@@ -30,7 +30,9 @@ export interface SniRouterDeps {
 /** Settings of the router. */
 export interface SniRouterOptions {
   readonly routes: RouteTable;
-  /** Clients at once; each has two sockets. One more replaces the client that has waited longest without a hello. */
+  /**
+   * Maximum of clients at once; each client has two sockets. One more client replaces the client that has waited longest without a hello.
+   */
   readonly maxConnections: number;
   /** How long a client may take to send its hello, milliseconds. Default 5,000 (docs/spec/tunnel.md#9.7). */
   readonly helloTimeoutMs?: number;
@@ -55,7 +57,7 @@ export class SniRouter implements AsyncDisposable {
     this.#routes = options.routes;
   }
 
-  /** Connected clients, in any state. */
+  /** Number of connected clients, in any state. */
   get connections(): number {
     return this.#connections.size;
   }
@@ -85,7 +87,10 @@ export class SniRouter implements AsyncDisposable {
     return (server.address() as AddressInfo).port;
   }
 
-  /** Stops listening, waits at most `timeoutMs` until all clients have left, and closes the others. Resolves with their number. */
+  /**
+   * Stops listening, waits at most `timeoutMs` until all clients have left, and closes the rest. Resolves with the number of closed
+   * clients.
+   */
   async drain({ timeoutMs }: { readonly timeoutMs: number }): Promise<number> {
     const closed = this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve())));
     await this.#emptyWithin(timeoutMs);
@@ -135,7 +140,10 @@ export class SniRouter implements AsyncDisposable {
     if (this.#connections.size === 0) this.#idle?.resolve();
   }
 
-  /** Makes a place for one more client, if need be by closing the one that has waited longest without a hello. False: there is none. */
+  /**
+   * Makes a place for one more client. If necessary, closes the client that has waited longest without a hello. Returns false if there is
+   * no place.
+   */
   #makePlace(): boolean {
     if (this.#connections.size < this.#options.maxConnections) return true;
     for (const connection of this.#connections) {

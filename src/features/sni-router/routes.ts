@@ -3,41 +3,41 @@ import { SniRouterError } from "./errors.ts";
 
 /** A server name or pattern and its backends. */
 export interface Route {
-  /** Its name in logs and metrics: the pattern, or `default`. */
+  /** The route's name in logs and metrics: the pattern, or `default`. */
   readonly name: string;
-  /** Tried in round robin. At least one. */
+  /** Backends, at least one. They are tried in round robin. */
   readonly backends: readonly HostPort[];
-  /** A PROXY v2 header with the client's addresses is sent first. */
+  /** If true, the router first sends the backend a PROXY v2 header with the client's addresses. */
   readonly proxyProtocol: boolean;
 }
 
 /** The routes of a file or of flags. `name` of a route is a server name, or `*.` and a domain. */
 export interface RouteSet {
   readonly routes: readonly Route[];
-  /** For clients without a name, or whose name has no route. Absent: they are refused. */
+  /** Route of clients without a name, or whose name has no route. Absent: these clients are refused. */
   readonly defaultRoute?: Route;
 }
 
 /** The name of the default route. */
 export const DEFAULT_ROUTE_NAME = "default";
-/** The most backends of a route. */
+/** Maximum of backends of a route. */
 export const MAX_BACKENDS = 64;
-/** The most names of all routes together. */
+/** Maximum of names of all routes together. */
 export const MAX_NAMES = 10_000;
 
 const LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?";
 const PATTERN = new RegExp(`^(\\*\\.)?${LABEL}(\\.${LABEL})*$`);
 
 /**
- * The pattern in lower case without trailing dot, or `undefined` where it is neither a DNS name nor `*.` before one. A
- * wildcard stands for exactly one label, as in certificates (RFC 9525 section 6.3).
+ * The pattern in lower case without trailing dot, or `undefined` if it is neither a DNS name nor `*.` before one. A wildcard stands for
+ * exactly one label, as in certificates (RFC 9525 section 6.3).
  */
 export function normalizePattern(text: string): string | undefined {
   const pattern = normalizeName(text);
   return pattern.length <= 253 && PATTERN.test(pattern) ? pattern : undefined;
 }
 
-/** Finds the route of a server name: its own, else that of the wildcard for its first label, else the default. */
+/** Finds the route of a server name: the name's own route, else the route of the wildcard for its first label, else the default route. */
 export class RouteTable {
   readonly #byPattern: ReadonlyMap<string, Route>;
   readonly #defaultRoute: Route | undefined;
@@ -57,7 +57,7 @@ export class RouteTable {
     this.#defaultRoute = defaults[0];
   }
 
-  /** `undefined`: a client with this name is refused. */
+  /** The route of a name. `undefined`: a client with this name is refused. */
   lookup(serverName: string | undefined): Route | undefined {
     if (serverName === undefined) return this.#defaultRoute;
     const name = normalizeName(serverName);

@@ -1,8 +1,8 @@
 import type { Socket } from "node:net";
 
 /**
- * The bytes that a client sends before its backend is connected. Reads on meanwhile, so that a client that leaves is detected, but holds
- * at most `limitBytes` and one read more.
+ * The bytes that a client sends before its backend is connected. Reads until then, so that a client that leaves is detected, but holds at
+ * most `limitBytes` and one more read.
  */
 export class UnroutedBytes {
   readonly #client: Socket;
