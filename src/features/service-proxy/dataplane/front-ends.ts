@@ -24,8 +24,8 @@ export interface FrontEndWork {
 }
 
 /**
- * Syncs these front ends in groups. Adds the endpoints and changes the verdicts of each group, and deletes the affinity entries of lost
- * endpoints. Removes the old elements of all groups last, {@link SETTLE_MS} later.
+ * Syncs these front ends in groups. Adds the endpoints and changes the verdicts of each group. After the last group, deletes the affinity
+ * entries of lost endpoints, and {@link SETTLE_MS} later removes the old elements of all groups.
  */
 export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, ids: Iterable<string>): Promise<void> {
   const { deps, writer, observed } = work;

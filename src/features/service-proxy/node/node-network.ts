@@ -14,7 +14,7 @@ export interface NodeNetwork {
 
 /**
  * Reads addresses, zone and podCIDRs from a Node (docs/spec/service-proxy.md#2.10). The first InternalIP, or else the first ExternalIP, is
- * the primary address; the next address of the other family is the secondary one. Pure.
+ * the primary address; the next address of the other family is the secondary one. `bindAddress` replaces the primary address. Pure.
  */
 export function nodeNetwork(
   node: Pick<Node, "metadata" | "spec" | "status">,

@@ -29,7 +29,7 @@ type Observations = ReadonlyMap<string, { readonly resourceVersion: string; read
 /**
  * Deletes expired Leases of servers that have ended.
  *
- * A Lease has expired if its time has passed and it was not renewed while this server observed it for as long as a Lease lasts. So a
+ * A Lease has expired if its time has passed and it was not renewed while this server observed it for as long as a Lease lasts. Therefore a
  * server with a wrong clock does not delete the Lease of a live server.
  */
 export class LeaseCollector {
